@@ -1,0 +1,1 @@
+//! Lifting BPF bytecode to the IR and lowering it back.

@@ -1,0 +1,1 @@
+//! BTF and BTF.ext: reading, writing and CO-RE relocation.

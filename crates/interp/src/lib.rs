@@ -1,0 +1,1 @@
+//! Interpreters for bytecode and IR over packets, maps and helpers.

@@ -1,0 +1,1 @@
+//! The packet IR: SSA, text form, verifier and analyses.

@@ -1,0 +1,1 @@
+//! The kernel side: the only crate that calls bpf(2).

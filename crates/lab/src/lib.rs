@@ -1,0 +1,1 @@
+//! A laboratory without a NIC: namespaces, live-frame traffic, measurement.

@@ -1,0 +1,1 @@
+//! Loads objects into the kernel: maps, relocations, CO-RE, programs.

@@ -1,0 +1,1 @@
+//! libbpf-style ELF objects: reading and writing back.

@@ -1,0 +1,1 @@
+//! The optimizer driver: pipeline, bisection, statistics.

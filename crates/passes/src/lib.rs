@@ -1,0 +1,1 @@
+//! Static optimization passes over the IR.

@@ -1,0 +1,1 @@
+//! Our five data planes: compiled objects, tables and traffic.
