@@ -960,7 +960,7 @@ impl Insn {
         let atomic = |size: Size, dst, src: Reg, off, imm| {
             raw(CLASS_STX | MODE_ATOMIC | size.code(), dst, src.0, off, imm)
         };
-        out.push(match self {
+        let slot = match self {
             Insn::Alu { width, op, dst, src } => {
                 let signed = matches!(op, AluOp::SDiv | AluOp::SMod);
                 with_operand(class(width) | op.code(), dst, src, i16::from(signed))
@@ -1016,7 +1016,8 @@ impl Insn {
                 Callee::Register(reg) => raw(0x8d, reg, 0, 0, 0),
             },
             Insn::Exit => raw(0x95, r0, 0, 0, 0),
-        });
+        };
+        out.push(slot);
     }
 }
 
