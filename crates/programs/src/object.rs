@@ -1,0 +1,33 @@
+//! The compiled objects, as bytes.
+
+/// A compiled data plane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Program {
+    /// Its name on the command line; also the name of its program (C function) in the object.
+    pub name: &'static str,
+    /// The ELF object, at an address that suits any ELF reader.
+    pub object: &'static [u8],
+}
+
+/// Makes the bytes of an object start at a multiple of eight.
+#[repr(C, align(8))]
+struct Aligned<T: ?Sized>(T);
+
+macro_rules! program {
+    ($(#[$doc:meta])* $constant:ident = $name:literal) => {
+        $(#[$doc])*
+        pub const $constant: Program = Program {
+            name: $name,
+            object: {
+                static OBJECT: &Aligned<[u8]> =
+                    &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/", $name, ".bpf.o")));
+                &OBJECT.0
+            },
+        };
+    };
+}
+
+program! {
+    /// IPv4 router after RFC 1812: longest prefix match, next hops, counters per port.
+    ROUTER = "router"
+}
