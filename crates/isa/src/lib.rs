@@ -12,4 +12,6 @@
 pub mod helpers;
 mod insn;
 
+pub mod semantics;
+
 pub use insn::*;
