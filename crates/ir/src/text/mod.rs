@@ -1,0 +1,24 @@
+//! The text form of modules and functions.
+//!
+//! One declaration or instruction a line; `;` starts a comment.
+//!
+//! ```text
+//! module "router"
+//! map map0 "routes" kind=11 key=8 value=4 entries=2592 flags=1
+//! fn0 "xdp_router" program(6) returns {
+//!   ss0 size=16 align=8
+//! block0(v0: ptr(ctx)):
+//!   v1: ptr(packet) = load.w.u.0.plain v0
+//!   v2: i64 = const.14
+//!   br.ugt.w64 v1, v2, block1, block2(v1)
+//! ...
+//! }
+//! ```
+//!
+//! What is printed reads back to a module that prints the same. Values and blocks keep their numbers; instructions,
+//! which have none in the text, are numbered anew in layout order. Source line records are left out unless asked
+//! for ([`PrintOptions`]).
+
+mod print;
+
+pub use print::{PrintOptions, print_function, print_inst, print_module};
