@@ -7,7 +7,13 @@
 //! Invariant: nothing here does I/O or talks to the kernel.
 
 mod object;
+pub mod packet;
+mod prefix;
+pub mod rng;
+pub mod router;
 mod table;
+pub mod traffic;
 
 pub use object::{Program, ROUTER};
+pub use prefix::{Prefix, PrefixError};
 pub use table::MapEntry;
