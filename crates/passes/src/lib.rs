@@ -1,1 +1,24 @@
 //! Static optimization passes over the IR.
+//!
+//! [`Pipeline`] runs passes by name over a module; [`Session`] carries what they share: the [`Target`]'s rules, the
+//! [`Fuel`] that lets a driver stop after any rewrite, timing and dumps. A pass implements [`FuncPass`] or
+//! [`ModulePass`] and is listed in [`registry`]. How to add one: `docs/how-to-add-a-pass.md`.
+//!
+//! Architecture Invariant: a pass asks for fuel before each single rewrite and leaves valid IR whatever the answer,
+//! so that every prefix of the rewrites is a correct program.
+//!
+//! Architecture Invariant: with [`Target::keep_verifier_facts`] no pass removes a check because the compiler knows
+//! more than the kernel's verifier would, recomputes a pointer that was checked, or splits a guarded value.
+
+mod effects;
+mod fuel;
+mod manager;
+mod pipeline;
+mod scalar;
+mod target;
+
+pub use effects::{Summaries, call_effects};
+pub use fuel::{Fuel, Rewrite};
+pub use manager::{Ctx, DumpHook, FuncPass, ModuleInfo, ModulePass, Pass, PassError, PassStat, Session};
+pub use pipeline::{Pipeline, find, registry};
+pub use target::{Costs, Target};

@@ -1,0 +1,126 @@
+//! Effects of calls, narrowed by what is called.
+//!
+//! [`millstream_ir::Op::effects`] must assume the worst of a call. Here a helper's row in
+//! [`millstream_isa::helpers`] and a callee's body say what it really does. A result that may differ between two
+//! calls (time, randomness) counts as a read, so that no pass takes such a call for pure.
+
+use cranelift_entity::SecondaryMap;
+use millstream_ir::{Effects, Func, Function, Inst, Map, Module, Op, Prov};
+use millstream_isa::helpers::{Effects as HelperEffects, Helper};
+
+use crate::manager::ModuleInfo;
+
+/// Effects of the functions of a module, over all that they call.
+#[derive(Clone, Debug, Default)]
+pub struct Summaries {
+    effects: SecondaryMap<Func, Effects>,
+}
+
+impl Summaries {
+    /// Computes the effects of every function to a fixed point.
+    pub fn new(module: &Module) -> Summaries {
+        let mut known = Summaries::default();
+        loop {
+            let mut changed = false;
+            for (id, func) in &module.funcs {
+                let info =
+                    ModuleInfo::of(&module.maps, &module.tables, &module.externs, &module.cores, &known);
+                let new = body_effects(func, &info);
+                if new != known.effects[id] {
+                    known.effects[id] = new;
+                    changed = true;
+                }
+            }
+            if !changed {
+                return known;
+            }
+        }
+    }
+
+    /// Effects of calling a function.
+    pub fn of(&self, func: Func) -> Effects {
+        self.effects[func]
+    }
+}
+
+fn body_effects(func: &Function, info: &ModuleInfo<'_>) -> Effects {
+    func.insts_in_order().fold(Effects::PURE, |sum, (_, inst)| union(sum, call_effects(func, inst, info)))
+}
+
+fn union(a: Effects, b: Effects) -> Effects {
+    Effects {
+        reads: a.reads || b.reads,
+        writes: a.writes || b.writes,
+        calls: a.calls || b.calls,
+        moves_packet: a.moves_packet || b.moves_packet,
+        terminates: false,
+    }
+}
+
+/// The effects of an instruction: those of its operation, or for a call what is known of what it calls.
+pub fn call_effects(func: &Function, inst: Inst, info: &ModuleInfo<'_>) -> Effects {
+    let data = &func.insts[inst];
+    match data.op {
+        Op::Helper { id } => helper_effects(func, inst, id, info),
+        Op::Call { func: callee } => info.summaries.of(callee),
+        Op::MapLookup { map, .. } if lookup_only_reads(info, map) => Effects::READS,
+        _ => data.op.effects(),
+    }
+}
+
+fn helper_effects(func: &Function, inst: Inst, id: i32, info: &ModuleInfo<'_>) -> Effects {
+    let Some(helper) = Helper::get(id) else { return Effects::OPAQUE };
+    let has = |e: HelperEffects| helper.effects.intersects(e);
+    if has(HelperEffects::CALLBACK) {
+        return Effects::OPAQUE;
+    }
+    let is_lookup = helper.effects == HelperEffects::READS_MAP && helper.ret.is_pointer();
+    let refreshes = is_lookup && !called_map(func, inst).is_some_and(|map| lookup_only_reads(info, map));
+    Effects {
+        reads: has(HelperEffects::READS_MAP.or(HelperEffects::READS_PACKET).or(HelperEffects::VOLATILE))
+            || helper.reads_memory(),
+        writes: has(HelperEffects::WRITES_MAP.or(HelperEffects::WRITES_PACKET)) || helper.writes_memory(),
+        calls: refreshes || !helper.removable(),
+        moves_packet: helper.may_change_packet(),
+        terminates: false,
+    }
+}
+
+/// The map in the first argument, where it is known.
+fn called_map(func: &Function, inst: Inst) -> Option<Map> {
+    let first = *func.insts[inst].args.first()?;
+    match (func.def_op(first), func.types[first].prov()) {
+        (Some(Op::MapAddr { map }), _) => Some(*map),
+        (_, Some(Prov::Map(map))) => Some(map),
+        _ => None,
+    }
+}
+
+/// Whether a lookup leaves no trace: not in LRU maps, whose entries it refreshes, nor in socket maps, which hand
+/// out references.
+fn lookup_only_reads(info: &ModuleInfo<'_>, map: Map) -> bool {
+    const HASH: u32 = 1;
+    const ARRAY: u32 = 2;
+    const PERCPU_HASH: u32 = 5;
+    const PERCPU_ARRAY: u32 = 6;
+    const LPM_TRIE: u32 = 11;
+    const ARRAY_OF_MAPS: u32 = 12;
+    const HASH_OF_MAPS: u32 = 13;
+    const DEVMAP: u32 = 14;
+    const CPUMAP: u32 = 16;
+    const DEVMAP_HASH: u32 = 25;
+    info.maps.get(map).is_some_and(|decl| {
+        matches!(
+            decl.kind,
+            HASH | ARRAY
+                | PERCPU_HASH
+                | PERCPU_ARRAY
+                | LPM_TRIE
+                | ARRAY_OF_MAPS
+                | HASH_OF_MAPS
+                | DEVMAP
+                | CPUMAP
+                | DEVMAP_HASH
+        )
+    })
+}

@@ -1,0 +1,198 @@
+//! What a pass is and what it is given.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use cranelift_entity::PrimaryMap;
+use millstream_ir::{
+    Core, CoreDecl, Effects, Extern, ExternDecl, Function, Inst, Map, MapDecl, Module, Table, TableDecl,
+};
+use rustc_hash::FxHashMap;
+
+use crate::effects::{Summaries, call_effects};
+use crate::fuel::Fuel;
+use crate::target::Target;
+
+/// A pass over one function.
+pub trait FuncPass: Sync {
+    /// Name, as on the command line: lower case with dashes.
+    fn name(&self) -> &'static str;
+    /// One line for users.
+    fn describe(&self) -> &'static str;
+    /// Whether the result would be wrong, not only worse, without it.
+    fn required(&self) -> bool {
+        false
+    }
+    /// Rewrites the function; `true` if anything changed. Asks [`Ctx::fuel`] before each rewrite.
+    fn run(&self, func: &mut Function, cx: &mut Ctx<'_>) -> bool;
+}
+
+/// A pass over a whole module.
+pub trait ModulePass: Sync {
+    /// Name, as on the command line: lower case with dashes.
+    fn name(&self) -> &'static str;
+    /// One line for users.
+    fn describe(&self) -> &'static str;
+    /// Whether the result would be wrong, not only worse, without it.
+    fn required(&self) -> bool {
+        false
+    }
+    /// Rewrites the module; `true` if anything changed. Asks [`Session::fuel`] before each rewrite.
+    fn run(&self, module: &mut Module, session: &mut Session) -> bool;
+}
+
+/// A pass of either kind.
+#[derive(Clone, Copy)]
+pub enum Pass {
+    /// Runs on each function.
+    Func(&'static dyn FuncPass),
+    /// Runs on the module.
+    Module(&'static dyn ModulePass),
+}
+
+impl Pass {
+    /// Name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Pass::Func(p) => p.name(),
+            Pass::Module(p) => p.name(),
+        }
+    }
+
+    /// One line for users.
+    pub fn describe(self) -> &'static str {
+        match self {
+            Pass::Func(p) => p.describe(),
+            Pass::Module(p) => p.describe(),
+        }
+    }
+
+    /// Whether it cannot be disabled.
+    pub fn required(self) -> bool {
+        match self {
+            Pass::Func(p) => p.required(),
+            Pass::Module(p) => p.required(),
+        }
+    }
+}
+
+impl std::fmt::Debug for Pass {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What a function pass may read of the module around the function.
+#[derive(Clone, Copy)]
+pub struct ModuleInfo<'m> {
+    /// Maps.
+    pub maps: &'m PrimaryMap<Map, MapDecl>,
+    /// Match tables.
+    pub tables: &'m PrimaryMap<Table, TableDecl>,
+    /// External symbols.
+    pub externs: &'m PrimaryMap<Extern, ExternDecl>,
+    /// CO-RE relocations.
+    pub cores: &'m PrimaryMap<Core, CoreDecl>,
+    /// Effects of the module's functions.
+    pub summaries: &'m Summaries,
+}
+
+impl<'m> ModuleInfo<'m> {
+    /// A view of parts of a module.
+    pub fn of(
+        maps: &'m PrimaryMap<Map, MapDecl>,
+        tables: &'m PrimaryMap<Table, TableDecl>,
+        externs: &'m PrimaryMap<Extern, ExternDecl>,
+        cores: &'m PrimaryMap<Core, CoreDecl>,
+        summaries: &'m Summaries,
+    ) -> Self {
+        ModuleInfo { maps, tables, externs, cores, summaries }
+    }
+}
+
+/// What a function pass is given.
+pub struct Ctx<'m> {
+    /// The module around the function.
+    pub info: ModuleInfo<'m>,
+    /// The session.
+    pub session: &'m mut Session,
+}
+
+impl Ctx<'_> {
+    /// The target's rules.
+    pub fn target(&self) -> &Target {
+        &self.session.target
+    }
+
+    /// Asks for one rewrite by this pass. On `false` the place stays as it is.
+    pub fn fuel(&mut self, pass: &'static str) -> bool {
+        self.session.fuel(pass)
+    }
+
+    /// Effects of an instruction, narrowed by what a call calls.
+    pub fn effects(&self, func: &Function, inst: Inst) -> Effects {
+        call_effects(func, inst, &self.info)
+    }
+}
+
+/// What became of a pass in a session.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PassStat {
+    /// Times run, a function each.
+    pub runs: u32,
+    /// Rewrites granted.
+    pub rewrites: u64,
+    /// Time spent.
+    pub time: Duration,
+}
+
+/// Called with the name of a pass and the function that it has just changed.
+pub type DumpHook = Box<dyn FnMut(&'static str, &Function)>;
+
+/// Settings and records of a run of passes.
+pub struct Session {
+    /// The target's rules.
+    pub target: Target,
+    /// Permission to rewrite.
+    pub fuel: Fuel,
+    /// Passes that are left out unless required.
+    pub disabled: BTreeSet<String>,
+    /// Called after each pass that changed a function.
+    pub dump_after: Option<DumpHook>,
+    pub(crate) stats: FxHashMap<&'static str, PassStat>,
+}
+
+impl Session {
+    /// A session with unlimited fuel and every pass enabled.
+    pub fn new(target: Target) -> Session {
+        Session {
+            target,
+            fuel: Fuel::unlimited(),
+            disabled: BTreeSet::new(),
+            dump_after: None,
+            stats: FxHashMap::default(),
+        }
+    }
+
+    /// Asks for one rewrite by this pass.
+    pub fn fuel(&mut self, pass: &'static str) -> bool {
+        let yes = self.fuel.ask(pass);
+        self.stats.entry(pass).or_default().rewrites += u64::from(yes);
+        yes
+    }
+
+    /// Runs, rewrites and time by pass, by name.
+    pub fn stats(&self) -> Vec<(&'static str, PassStat)> {
+        let mut all: Vec<_> = self.stats.iter().map(|(&name, &stat)| (name, stat)).collect();
+        all.sort_unstable_by_key(|(name, _)| *name);
+        all
+    }
+}
+
+/// Why a pipeline cannot be built or has failed.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum PassError {
+    /// No pass of this name.
+    #[error("there is no pass `{0}`")]
+    Unknown(String),
+}

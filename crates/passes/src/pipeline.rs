@@ -1,0 +1,145 @@
+//! Which passes run, in which order.
+
+use std::time::Instant;
+
+use cranelift_entity::SecondaryMap;
+use millstream_ir::{Func, Module};
+use rustc_hash::FxHashMap;
+
+use crate::effects::Summaries;
+use crate::manager::{Ctx, FuncPass, ModuleInfo, Pass, PassError, Session};
+use crate::scalar;
+
+/// Every pass.
+pub fn registry() -> impl Iterator<Item = Pass> {
+    scalar::PASSES.iter().copied()
+}
+
+/// The pass of this name.
+pub fn find(name: &str) -> Option<Pass> {
+    registry().find(|pass| pass.name() == name)
+}
+
+/// The default order. A pass that would see a function unchanged since its last fruitless run is skipped, so that
+/// repetition costs nothing where there is nothing to do.
+const DEFAULT: &[&str] = &["dce"];
+
+/// An ordered list of passes.
+#[derive(Clone, Debug)]
+pub struct Pipeline {
+    passes: Vec<Pass>,
+}
+
+impl Pipeline {
+    /// The default pipeline.
+    pub fn default_o2() -> Pipeline {
+        Pipeline { passes: DEFAULT.iter().filter_map(|name| find(name)).collect() }
+    }
+
+    /// A pipeline of passes by name.
+    ///
+    /// # Errors
+    /// If a name is unknown.
+    pub fn of<'n>(names: impl IntoIterator<Item = &'n str>) -> Result<Pipeline, PassError> {
+        let passes = names.into_iter().map(|n| find(n).ok_or_else(|| PassError::Unknown(n.to_string())));
+        Ok(Pipeline { passes: passes.collect::<Result<_, _>>()? })
+    }
+
+    /// The passes in order.
+    pub fn passes(&self) -> &[Pass] {
+        &self.passes
+    }
+
+    /// Runs the passes over a module; `true` if anything changed.
+    pub fn run(&self, module: &mut Module, session: &mut Session) -> bool {
+        let mut state = State::new(module);
+        let mut changed = false;
+        for &pass in &self.passes {
+            if pass.required() || !session.disabled.contains(pass.name()) {
+                changed |= state.step(pass, module, session);
+            }
+        }
+        changed
+    }
+}
+
+/// What is known between passes.
+struct State {
+    summaries: Summaries,
+    // Counts changes of a function.
+    version: SecondaryMap<Func, u32>,
+    // The version at which a pass last found nothing to do.
+    settled: FxHashMap<(&'static str, Func), u32>,
+}
+
+impl State {
+    fn new(module: &Module) -> State {
+        State {
+            summaries: Summaries::new(module),
+            version: SecondaryMap::new(),
+            settled: FxHashMap::default(),
+        }
+    }
+
+    fn step(&mut self, pass: Pass, module: &mut Module, session: &mut Session) -> bool {
+        match pass {
+            Pass::Func(pass) => {
+                let ids: Vec<Func> = module.funcs.keys().collect();
+                ids.into_iter().fold(false, |changed, id| changed | self.function(pass, id, module, session))
+            }
+            Pass::Module(pass) => {
+                let start = Instant::now();
+                let changed = pass.run(module, session);
+                record(session, pass.name(), start);
+                if changed {
+                    self.summaries = Summaries::new(module);
+                    for id in module.funcs.keys() {
+                        self.version[id] += 1;
+                    }
+                    for func in module.funcs.values() {
+                        dump(session, pass.name(), func);
+                    }
+                }
+                changed
+            }
+        }
+    }
+
+    fn function(
+        &mut self,
+        pass: &dyn FuncPass,
+        id: Func,
+        module: &mut Module,
+        session: &mut Session,
+    ) -> bool {
+        let version = self.version[id];
+        let func = &mut module.funcs[id];
+        if func.layout.is_empty() || self.settled.get(&(pass.name(), id)) == Some(&version) {
+            return false;
+        }
+        let start = Instant::now();
+        let info =
+            ModuleInfo::of(&module.maps, &module.tables, &module.externs, &module.cores, &self.summaries);
+        let changed = pass.run(func, &mut Ctx { info, session });
+        record(session, pass.name(), start);
+        if changed {
+            self.version[id] += 1;
+            dump(session, pass.name(), func);
+        } else {
+            self.settled.insert((pass.name(), id), version);
+        }
+        changed
+    }
+}
+
+fn record(session: &mut Session, name: &'static str, start: Instant) {
+    let stat = session.stats.entry(name).or_default();
+    stat.runs += 1;
+    stat.time += start.elapsed();
+}
+
+fn dump(session: &mut Session, name: &'static str, func: &millstream_ir::Function) {
+    if let Some(hook) = &mut session.dump_after {
+        hook(name, func);
+    }
+}

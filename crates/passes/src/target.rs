@@ -1,0 +1,70 @@
+//! What passes must know of where the code will run.
+
+/// Relative costs of operations, a register-to-register operation being 1 unit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Costs {
+    /// A multiplication.
+    pub mul: u32,
+    /// A division or remainder.
+    pub div: u32,
+    /// A constant that does not fit a signed 32-bit immediate.
+    pub wide_const: u32,
+    /// A conditional branch.
+    pub branch: u32,
+    /// A comparison that gives a truth value: there is no such instruction in BPF, it takes a branch and moves.
+    pub cmp: u32,
+}
+
+/// The rules of a target.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Target {
+    /// The code will face the kernel's verifier: what it has learnt from the original code must stay visible.
+    pub keep_verifier_facts: bool,
+    /// Memory accesses must be aligned to their size.
+    pub strict_alignment: bool,
+    /// The machine is little-endian.
+    pub little_endian: bool,
+    /// BPF instruction set version, 1 to 4: which operations may be introduced.
+    pub isa: u8,
+    /// Costs.
+    pub costs: Costs,
+}
+
+impl Target {
+    /// The kernel's verifier and its x86-64 JIT, for instruction set `isa`.
+    pub const fn bpf(isa: u8) -> Target {
+        Target {
+            keep_verifier_facts: true,
+            strict_alignment: false,
+            little_endian: true,
+            isa,
+            costs: Costs { mul: 3, div: 25, wide_const: 2, branch: 2, cmp: 4 },
+        }
+    }
+
+    /// Native code, which no verifier sees.
+    pub const fn native() -> Target {
+        Target {
+            keep_verifier_facts: false,
+            strict_alignment: false,
+            little_endian: true,
+            isa: 4,
+            costs: Costs { mul: 3, div: 25, wide_const: 1, branch: 2, cmp: 1 },
+        }
+    }
+
+    /// Cost of having `value` at hand as an operand: 0 where it is an immediate.
+    pub const fn const_cost(&self, value: i64) -> u32 {
+        if value == value as i32 as i64 { 0 } else { self.costs.wide_const }
+    }
+
+    /// Whether sign extension in registers (`movsx`) and unconditional byte swap exist.
+    pub const fn has_v4(&self) -> bool {
+        self.isa >= 4
+    }
+
+    /// Whether 32-bit compare-and-branch exists.
+    pub const fn has_jmp32(&self) -> bool {
+        self.isa >= 3
+    }
+}
