@@ -19,6 +19,22 @@
 //! which have none in the text, are numbered anew in layout order. Source line records are left out unless asked
 //! for ([`PrintOptions`]).
 
+mod parse;
+mod parse_func;
 mod print;
+mod scan;
 
+pub use parse::{parse_function, parse_module};
 pub use print::{PrintOptions, print_function, print_inst, print_module};
+
+/// Where and why a text is not in the text form.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{line}:{column}: {message}")]
+pub struct ParseError {
+    /// Line, from 1.
+    pub line: u32,
+    /// Column in characters, from 1.
+    pub column: u32,
+    /// What was expected and what was found.
+    pub message: String,
+}
