@@ -9,9 +9,15 @@
 //!
 //! Architecture Invariant: this crate does no I/O and knows no kernel, no ELF and no IR.
 
+mod codes;
+mod decode;
+mod encode;
 pub mod helpers;
 mod insn;
-
+mod raw;
 pub mod semantics;
 
+pub use decode::{decode, decode_all};
+pub use encode::encode_all;
 pub use insn::*;
+pub use raw::{DecodeError, Raw};
