@@ -9,8 +9,10 @@
 //!
 //! Architecture Invariant: this crate does no I/O and knows no kernel, no ELF and no IR.
 
+pub mod asm;
 mod codes;
 mod decode;
+pub mod disasm;
 mod encode;
 pub mod helpers;
 mod insn;
