@@ -1,1 +1,40 @@
-//! libbpf-style ELF objects: reading and writing back.
+//! Libbpf-style ELF objects: reading, linking and writing back.
+//!
+//! [`Object::parse`] reads an ELF64 little-endian BPF object, new or of years ago, into plain descriptions:
+//! functions with symbolic relocations, programs, maps, externs. [`Object::link`] gives one program as the kernel
+//! wants it: its function and all it calls in one vector. [`Object::replace_function`] and [`Object::write`] give
+//! the same object with other instructions.
+//!
+//! # What an instruction with a relocation holds
+//!
+//! Instructions in [`Function::insns`] are normalised: one that has a [`Reloc`] has its pseudo source register set
+//! as the kernel expects it, and zero where a number will come.
+//!
+//! | relocation | instruction | `src` | immediate |
+//! |---|---|---|---|
+//! | [`RelocKind::Map`] | `ld_imm64` | 1 (`BPF_PSEUDO_MAP_FD`) | 0 |
+//! | [`RelocKind::MapValue`] | `ld_imm64` | 2 (`BPF_PSEUDO_MAP_VALUE`) | low half 0, high half the offset |
+//! | [`RelocKind::Call`] | `call` | 1 (`BPF_PSEUDO_CALL`) | 0 |
+//! | [`RelocKind::FuncAddr`] | `ld_imm64` | 4 (`BPF_PSEUDO_FUNC`) | 0 |
+//! | [`RelocKind::Extern`] of a function | `call` | 2 (`BPF_PSEUDO_KFUNC_CALL`) | 0 |
+//! | [`RelocKind::Extern`] of a kernel variable | `ld_imm64` | 3 (`BPF_PSEUDO_BTF_ID`) or 0 if untyped | 0 |
+//! | [`RelocKind::Extern`] of a setting | `ld_imm64` | 2 (`BPF_PSEUDO_MAP_VALUE`) | low half 0, high half its offset in `.kconfig` |
+//!
+//! [`NewFunction`] is read by its relocations alone: what the instruction holds in those places does not matter.
+//!
+//! # What is written
+//!
+//! [`Object::write`] keeps every section but these: sections of instructions and their relocations are rebuilt,
+//! `.BTF.ext` is made anew, and DWARF (`.debug_*`, `.eh_frame`) is dropped, for its addresses would be wrong. `.BTF`
+//! stays as it is, byte for byte.
+//!
+//! Architecture Invariant: this crate describes; it neither opens files nor calls the kernel. Input is hostile until
+//! read: memory is bounded by a small multiple of the input's size.
+
+mod kinds;
+mod model;
+mod section;
+
+pub use kinds::{AttachType, MapType, ProgramType};
+pub use model::*;
+pub use section::SectionKind;

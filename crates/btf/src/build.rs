@@ -1,0 +1,169 @@
+//! Making and editing BTF.
+
+use crate::{
+    Btf, BtfError, Composite, Enum, FuncLinkage, Int, Kind, Member, StrOff, Type, TypeId, VarLinkage,
+};
+use rustc_hash::FxHashMap;
+
+/// BTF being made: types that can be added and changed, and their strings.
+///
+/// Ids are given in order of adding. [`BtfBuilder::write`] checks what the format cannot express;
+/// [`Btf::parse`] of its result checks the rest.
+#[derive(Clone, Debug, Default)]
+pub struct BtfBuilder {
+    types: Vec<Type>,
+    strings: Vec<u8>,
+    known: FxHashMap<Vec<u8>, StrOff>,
+}
+
+impl BtfBuilder {
+    /// BTF without types.
+    pub fn new() -> BtfBuilder {
+        BtfBuilder { strings: vec![0], ..BtfBuilder::default() }
+    }
+
+    /// The types and strings of `btf`, under the ids and offsets they have there.
+    pub fn from_btf(btf: &Btf) -> Result<BtfBuilder, BtfError> {
+        let types = btf.ids().map(|id| btf.ty(id)).collect::<Result<_, _>>()?;
+        Ok(BtfBuilder { types, strings: btf.raw_strings().to_vec(), known: FxHashMap::default() })
+    }
+
+    /// The offset of a string, which is added if it is not there. NULs end it.
+    pub fn string(&mut self, text: &str) -> StrOff {
+        let bytes = text.split('\0').next().unwrap_or_default().as_bytes();
+        if bytes.is_empty() {
+            return StrOff(0);
+        }
+        if let Some(off) = self.known.get(bytes) {
+            return *off;
+        }
+        let off = StrOff(self.strings.len() as u32);
+        self.strings.extend_from_slice(bytes);
+        self.strings.push(0);
+        self.known.insert(bytes.to_vec(), off);
+        off
+    }
+
+    /// Adds a type.
+    pub fn add(&mut self, name: &str, kind: Kind) -> TypeId {
+        let name = self.string(name);
+        self.types.push(Type { name, kind });
+        TypeId(self.types.len() as u32)
+    }
+
+    /// The id that the next type added will have.
+    pub fn next_id(&self) -> TypeId {
+        TypeId(self.types.len() as u32 + 1)
+    }
+
+    /// A type, to be read or changed.
+    pub fn get_mut(&mut self, id: TypeId) -> Option<&mut Type> {
+        self.types.get_mut((id.0 as usize).checked_sub(1)?)
+    }
+
+    /// Adds an integer type of `size` bytes.
+    pub fn int(&mut self, name: &str, size: u32, signed: bool) -> TypeId {
+        let bits = u8::try_from(size * 8).unwrap_or(u8::MAX);
+        self.add(name, Kind::Int(Int { size, signed, character: false, boolean: false, offset: 0, bits }))
+    }
+
+    /// The `.BTF` section.
+    pub fn write(&self) -> Result<Vec<u8>, BtfError> {
+        let mut types = Vec::new();
+        for ty in &self.types {
+            write_type(ty, &mut types)?;
+        }
+        let len = |n: usize| u32::try_from(n).map_err(|_| BtfError::Unwritable("more than 4 GiB"));
+        let (types_len, strings_len) = (len(types.len())?, len(self.strings.len())?);
+        let mut out = vec![0x9f, 0xeb, 1, 0];
+        for field in [24, 0, types_len, types_len, strings_len] {
+            out.extend(field.to_le_bytes());
+        }
+        out.extend(types);
+        out.extend(&self.strings);
+        Ok(out)
+    }
+}
+
+fn vlen(n: usize) -> Result<u32, BtfError> {
+    u16::try_from(n).map(u32::from).map_err(|_| BtfError::Unwritable("a type has more than 65,535 parts"))
+}
+
+fn write_type(ty: &Type, out: &mut Vec<u8>) -> Result<(), BtfError> {
+    let (count, flag, third) = head(&ty.kind)?;
+    let info = count | (ty.kind.tag() as u32) << 24 | u32::from(flag) << 31;
+    let mut put = |words: &[u32]| out.extend(words.iter().flat_map(|w| w.to_le_bytes()));
+    put(&[ty.name.0, info, third]);
+    match &ty.kind {
+        Kind::Int(i) => {
+            let encoding = u32::from(i.signed) | u32::from(i.character) << 1 | u32::from(i.boolean) << 2;
+            put(&[encoding << 24 | u32::from(i.offset) << 16 | u32::from(i.bits)]);
+        }
+        Kind::Array(a) => put(&[a.element.0, a.index.0, a.len]),
+        Kind::Struct(c) | Kind::Union(c) => {
+            for m in &c.members {
+                put(&[m.name.0, m.ty.0, member_offset(c, m)?]);
+            }
+        }
+        Kind::Enum(e) => {
+            for v in &e.values {
+                put(&[v.name.0, v.value as u32]);
+                if e.wide {
+                    put(&[(v.value >> 32) as u32]);
+                }
+            }
+        }
+        Kind::FuncProto(p) => p.params.iter().for_each(|p| put(&[p.name.0, p.ty.0])),
+        Kind::Var { linkage, .. } => put(&[match linkage {
+            VarLinkage::Static => 0,
+            VarLinkage::Global => 1,
+            VarLinkage::Extern => 2,
+        }]),
+        Kind::Datasec(d) => d.vars.iter().for_each(|v| put(&[v.ty.0, v.offset, v.size])),
+        Kind::DeclTag { component, .. } => put(&[*component as u32]),
+        _ => {}
+    }
+    Ok(())
+}
+
+/// A type's number of parts, flag and third word.
+fn head(kind: &Kind) -> Result<(u32, bool, u32), BtfError> {
+    Ok(match kind {
+        Kind::Void => return Err(BtfError::Unwritable("void cannot be added: it is type 0")),
+        Kind::Int(i) => (0, false, i.size),
+        Kind::Ptr(t) | Kind::Typedef(t) | Kind::Volatile(t) | Kind::Const(t) | Kind::Restrict(t) => {
+            (0, false, t.0)
+        }
+        Kind::Var { ty, .. } => (0, false, ty.0),
+        Kind::TypeTag { ty, attribute } | Kind::DeclTag { ty, attribute, .. } => (0, *attribute, ty.0),
+        Kind::Array(_) => (0, false, 0),
+        Kind::Struct(c) | Kind::Union(c) => (vlen(c.members.len())?, c.bit_fields, c.size),
+        Kind::Enum(Enum { values, signed, size, .. }) => (vlen(values.len())?, *signed, *size),
+        Kind::Fwd { union } => (0, *union, 0),
+        Kind::Func { proto, linkage } => {
+            let linkage = match linkage {
+                FuncLinkage::Static => 0,
+                FuncLinkage::Global => 1,
+                FuncLinkage::Extern => 2,
+            };
+            (linkage, false, proto.0)
+        }
+        Kind::FuncProto(p) => (vlen(p.params.len())?, false, p.ret.0),
+        Kind::Datasec(d) => (vlen(d.vars.len())?, false, d.size),
+        Kind::Float { size } => (0, false, *size),
+    })
+}
+
+fn member_offset(c: &Composite, m: &Member) -> Result<u32, BtfError> {
+    if !c.bit_fields {
+        return if m.bit_size == 0 {
+            Ok(m.bit_offset)
+        } else {
+            Err(BtfError::Unwritable("a bit field in a structure that states no sizes of bit fields"))
+        };
+    }
+    if m.bit_offset >> 24 != 0 {
+        return Err(BtfError::Unwritable("a member of a structure with bit fields starts beyond 2 MiB"));
+    }
+    Ok(u32::from(m.bit_size) << 24 | m.bit_offset)
+}

@@ -1,0 +1,102 @@
+//! Types as C writes them.
+
+use crate::{Btf, Kind, TypeId};
+
+/// What is nested deeper, or comes after so many types, is shown as `...`: names are for people, and hostile types
+/// would have names of unlimited length.
+const MAX_DEPTH: usize = 16;
+const MAX_VISITS: usize = 256;
+
+/// How much of a name may still be shown.
+struct Limit {
+    depth: usize,
+    visits: usize,
+}
+
+impl Limit {
+    fn new() -> Limit {
+        Limit { depth: MAX_DEPTH, visits: MAX_VISITS }
+    }
+}
+
+impl Btf {
+    /// The type's name as in C: `struct task_struct *`, `const char *`, `unsigned int[4]`, `int (*)(void *)`.
+    /// Never fails: what cannot be named is shown as `?` or `...`.
+    pub fn c_name(&self, id: TypeId) -> String {
+        self.declare(id, String::new(), &mut Limit::new())
+    }
+
+    /// The declaration of something called `name` of this type: `char buf[16]`.
+    pub fn c_declaration(&self, id: TypeId, name: &str) -> String {
+        self.declare(id, name.to_owned(), &mut Limit::new())
+    }
+
+    /// `inner` is the declarator built so far, which C wraps from the inside out.
+    fn declare(&self, id: TypeId, inner: String, limit: &mut Limit) -> String {
+        if limit.depth == 0 || limit.visits == 0 {
+            return join("...", &inner);
+        }
+        limit.visits -= 1;
+        limit.depth -= 1;
+        let text = self.declare_one(id, inner, limit);
+        limit.depth += 1;
+        text
+    }
+
+    fn declare_one(&self, id: TypeId, inner: String, limit: &mut Limit) -> String {
+        let Ok(ty) = self.ty(id) else { return join("?", &inner) };
+        let name = self.str(ty.name);
+        let tagged = |keyword: &str| {
+            let name = if name.is_empty() { "(anonymous)" } else { name };
+            join(&format!("{keyword} {name}"), &inner)
+        };
+        match ty.kind {
+            Kind::Void => join("void", &inner),
+            Kind::Int(_) | Kind::Float { .. } | Kind::Typedef(_) | Kind::Datasec(_) => join(name, &inner),
+            Kind::Struct(_) | Kind::Fwd { union: false } => tagged("struct"),
+            Kind::Union(_) | Kind::Fwd { union: true } => tagged("union"),
+            Kind::Enum(_) => tagged("enum"),
+            Kind::Ptr(to) => self.declare(to, format!("*{inner}"), limit),
+            Kind::Array(a) => self.declare(a.element, format!("{}[{}]", wrap(inner), a.len), limit),
+            Kind::Const(to) => self.qualify("const", to, inner, limit),
+            Kind::Volatile(to) => self.qualify("volatile", to, inner, limit),
+            Kind::Restrict(to) => self.qualify("restrict", to, inner, limit),
+            Kind::TypeTag { ty, .. } | Kind::DeclTag { ty, .. } => self.declare(ty, inner, limit),
+            Kind::Var { ty, .. } => self.declare(ty, name.to_owned(), limit),
+            Kind::Func { proto, .. } => self.declare(proto, name.to_owned(), limit),
+            Kind::FuncProto(p) => {
+                let params: Vec<String> = p
+                    .params
+                    .iter()
+                    .map(|p| match p.ty.is_void() {
+                        true => "...".to_owned(),
+                        false => self.declare(p.ty, self.str(p.name).to_owned(), limit),
+                    })
+                    .collect();
+                let params = if params.is_empty() { "void".to_owned() } else { params.join(", ") };
+                self.declare(p.ret, format!("{}({params})", wrap(inner)), limit)
+            }
+        }
+    }
+
+    /// A qualifier stands before a plain type, but after the star of a pointer.
+    fn qualify(&self, word: &str, to: TypeId, inner: String, limit: &mut Limit) -> String {
+        match self.ty(to).map(|t| t.kind) {
+            Ok(Kind::Ptr(_)) => self.declare(to, join(word, &inner), limit),
+            _ => format!("{word} {}", self.declare(to, inner, limit)),
+        }
+    }
+}
+
+/// Brackets and parentheses bind tighter than the star.
+fn wrap(inner: String) -> String {
+    if inner.starts_with('*') { format!("({inner})") } else { inner }
+}
+
+fn join(word: &str, rest: &str) -> String {
+    match rest.chars().next() {
+        None => word.to_owned(),
+        Some('[' | '(') if !rest.starts_with("(*") => format!("{word}{rest}"),
+        Some(_) => format!("{word} {rest}"),
+    }
+}

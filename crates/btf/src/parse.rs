@@ -1,0 +1,409 @@
+//! Reading `.BTF`: one pass that finds every type and checks every reference, and decoding on demand.
+//!
+//! Invariant: once [`Btf::parse`] has returned, every type's record lies inside the data, every type it refers to
+//! and every name exists. Decoding relies on it.
+
+use crate::{
+    Array, BtfError, Composite, Datasec, Enum, Enumerator, FuncLinkage, FuncProto, Int, Kind, KindTag,
+    Member, Param, SectionVar, StrOff, Type, TypeId, VarLinkage,
+};
+use std::sync::OnceLock;
+
+/// One BTF: the types of a program or of a kernel.
+///
+/// Cheap to make from large data (types are decoded when asked for); names are indexed at the first search.
+#[derive(Clone, Debug)]
+pub struct Btf {
+    data: Vec<u8>,
+    /// The string section with every byte that is not UTF-8 replaced, if there were any: offsets stay right.
+    text: Option<String>,
+    types: (usize, usize),
+    strings: (usize, usize),
+    /// Where each type starts in the type section; `void`'s entry is unused.
+    offsets: Vec<u32>,
+    pub(crate) index: OnceLock<NameIndex>,
+}
+
+/// Hashes of names, and of names less their flavour, with the types that have them: sorted.
+pub(crate) type NameIndex = Vec<(u32, TypeId)>;
+
+const HEADER: usize = 24;
+/// The format allows 2^32 ids; the kernel 2^20 - 1 types in a program's BTF. vmlinux has about 2^18.
+const MAX_TYPES: u32 = 1 << 24;
+
+fn word_at(data: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([data[at], data[at + 1], data[at + 2], data[at + 3]])
+}
+
+/// The three words that start every type.
+#[derive(Clone, Copy)]
+struct Head {
+    name: u32,
+    info: u32,
+    /// A size or a type, by kind.
+    third: u32,
+}
+
+impl Head {
+    fn at(types: &[u8], at: usize) -> Head {
+        Head { name: word_at(types, at), info: word_at(types, at + 4), third: word_at(types, at + 8) }
+    }
+    fn code(self) -> u8 {
+        (self.info >> 24 & 0x1f) as u8
+    }
+    fn vlen(self) -> usize {
+        (self.info & 0xffff) as usize
+    }
+    fn flag(self) -> bool {
+        self.info >> 31 == 1
+    }
+}
+
+/// Bytes that follow the head.
+fn tail_len(kind: KindTag, vlen: usize) -> usize {
+    match kind {
+        KindTag::Int | KindTag::Var | KindTag::DeclTag => 4,
+        KindTag::Array => 12,
+        KindTag::Struct | KindTag::Union | KindTag::Datasec | KindTag::Enum64 => 12 * vlen,
+        KindTag::Enum | KindTag::FuncProto => 8 * vlen,
+        _ => 0,
+    }
+}
+
+impl Btf {
+    /// Reads BTF from the bytes of a `.BTF` section or of `/sys/kernel/btf/vmlinux`.
+    pub fn parse(data: &[u8]) -> Result<Btf, BtfError> {
+        Btf::from_vec(data.to_vec())
+    }
+
+    /// As [`Btf::parse`], keeping the bytes.
+    pub fn from_vec(data: Vec<u8>) -> Result<Btf, BtfError> {
+        let (types, strings) = read_header(&data)?;
+        let text = check_strings(&data[strings.0..strings.1])?;
+        let mut btf = Btf { data, text, types, strings, offsets: vec![0], index: OnceLock::new() };
+        btf.find_types()?;
+        btf.check_references()?;
+        Ok(btf)
+    }
+
+    /// The bytes it was read from.
+    pub fn bytes(&self) -> &[u8] {
+        &self.data
+    }
+
+    /// Number of types, `void` included: ids are less than it.
+    #[allow(clippy::len_without_is_empty)] // `void` is always there
+    pub fn len(&self) -> u32 {
+        self.offsets.len() as u32
+    }
+
+    /// All ids but `void`'s.
+    pub fn ids(&self) -> impl Iterator<Item = TypeId> + use<> {
+        (1..self.len()).map(TypeId)
+    }
+
+    fn type_data(&self) -> &[u8] {
+        &self.data[self.types.0..self.types.1]
+    }
+
+    /// The string section as it is.
+    pub(crate) fn raw_strings(&self) -> &[u8] {
+        &self.data[self.strings.0..self.strings.1]
+    }
+
+    /// The string that starts at `off`, if that is inside the string section. Bytes that are not UTF-8 read as `?`.
+    pub fn try_str(&self, off: StrOff) -> Option<&str> {
+        let at = off.0 as usize;
+        let raw = self.raw_strings().get(at..)?;
+        let len = raw.iter().position(|b| *b == 0)?;
+        match &self.text {
+            None => std::str::from_utf8(&raw[..len]).ok(),
+            Some(t) => t.get(at..at + len),
+        }
+    }
+
+    /// The string at `off`; empty if there is none.
+    pub fn str(&self, off: StrOff) -> &str {
+        self.try_str(off).unwrap_or_default()
+    }
+
+    fn find_types(&mut self) -> Result<(), BtfError> {
+        let mut offsets = std::mem::take(&mut self.offsets);
+        let types = self.type_data();
+        // A third of a record is its least size; an estimate keeps the vector from growing step by step.
+        offsets.reserve(types.len() / 24);
+        let mut at = 0;
+        while at < types.len() {
+            let id = offsets.len() as u32;
+            if id >= MAX_TYPES {
+                return Err(BtfError::TooManyTypes(MAX_TYPES));
+            }
+            let short = |need| BtfError::Truncated { what: "a type", at, need, have: types.len() - at };
+            if types.len() - at < 12 {
+                return Err(short(12));
+            }
+            let head = Head::at(types, at);
+            let kind = KindTag::from_code(head.code()).filter(|k| *k != KindTag::Void);
+            let kind = kind.ok_or(BtfError::UnknownKind { id, at, kind: head.code() })?;
+            let len = 12 + tail_len(kind, head.vlen());
+            if types.len() - at < len {
+                return Err(short(len));
+            }
+            offsets.push(at as u32);
+            at += len;
+        }
+        self.offsets = offsets;
+        Ok(())
+    }
+
+    fn check_references(&self) -> Result<(), BtfError> {
+        let types = self.type_data();
+        let strings = self.raw_strings().len() as u32;
+        let count = self.len();
+        for id in 1..count {
+            let at = self.offsets[id as usize] as usize;
+            let head = Head::at(types, at);
+            let mut name_ok = head.name < strings;
+            let mut type_ok = true;
+            let body = at + 12;
+            // Names and types in records of `step` bytes; which word of them is a name, which a type.
+            let mut each = |step: usize, name: Option<usize>, ty: Option<usize>| {
+                for n in 0..head.vlen() {
+                    let record = body + n * step;
+                    name_ok &= name.is_none_or(|w| word_at(types, record + 4 * w) < strings);
+                    type_ok &= ty.is_none_or(|w| word_at(types, record + 4 * w) < count);
+                }
+            };
+            match KindTag::from_code(head.code()).unwrap_or(KindTag::Void) {
+                KindTag::Struct | KindTag::Union => each(12, Some(0), Some(1)),
+                KindTag::Enum => each(8, Some(0), None),
+                KindTag::Enum64 => each(12, Some(0), None),
+                KindTag::FuncProto => {
+                    each(8, Some(0), Some(1));
+                    type_ok &= head.third < count;
+                }
+                KindTag::Datasec => each(12, None, Some(0)),
+                KindTag::Array => {
+                    type_ok = word_at(types, body) < count && word_at(types, body + 4) < count;
+                }
+                KindTag::Void | KindTag::Int | KindTag::Fwd | KindTag::Float => {}
+                _ => type_ok = head.third < count,
+            }
+            let bad = |what: &str| Err(BtfError::BadType { id, at, what: what.into() });
+            if !name_ok {
+                return bad("a name lies outside the strings");
+            }
+            if !type_ok {
+                return bad("refers to a type that does not exist");
+            }
+        }
+        Ok(())
+    }
+
+    fn head(&self, id: TypeId) -> Option<(Head, &[u8])> {
+        if id.is_void() {
+            return None;
+        }
+        let at = *self.offsets.get(id.0 as usize)? as usize;
+        let types = self.type_data();
+        Some((Head::at(types, at), &types[at + 12..]))
+    }
+
+    /// The kind of a type, without decoding it.
+    pub fn tag(&self, id: TypeId) -> Result<KindTag, BtfError> {
+        match self.head(id) {
+            Some((head, _)) => Ok(KindTag::from_code(head.code()).unwrap_or(KindTag::Void)),
+            None if id.is_void() => Ok(KindTag::Void),
+            None => Err(BtfError::NoSuchType(id.0)),
+        }
+    }
+
+    /// The name of a type: empty for anonymous types and ids that do not exist.
+    pub fn name(&self, id: TypeId) -> &str {
+        self.head(id).map_or("", |(head, _)| self.str(StrOff(head.name)))
+    }
+
+    /// The name of a type, without the cost of decoding it as text.
+    pub(crate) fn raw_name(&self, id: TypeId) -> &[u8] {
+        let at = self.head(id).map_or(0, |(head, _)| head.name as usize);
+        let rest = self.raw_strings().get(at..).unwrap_or_default();
+        rest.split(|b| *b == 0).next().unwrap_or_default()
+    }
+
+    /// The type it qualifies, renames or tags, if that is what it does. Fast: no decoding.
+    pub(crate) fn modified(&self, id: TypeId) -> Option<TypeId> {
+        let (head, _) = self.head(id)?;
+        match KindTag::from_code(head.code())? {
+            KindTag::Typedef | KindTag::Volatile | KindTag::Const | KindTag::Restrict | KindTag::TypeTag => {
+                Some(TypeId(head.third))
+            }
+            _ => None,
+        }
+    }
+
+    /// Decodes a type.
+    pub fn ty(&self, id: TypeId) -> Result<Type, BtfError> {
+        match self.head(id) {
+            Some((head, body)) => Ok(Type { name: StrOff(head.name), kind: decode(head, body) }),
+            None if id.is_void() => Ok(Type { name: StrOff(0), kind: Kind::Void }),
+            None => Err(BtfError::NoSuchType(id.0)),
+        }
+    }
+}
+
+type Range = (usize, usize);
+
+fn read_header(data: &[u8]) -> Result<(Range, Range), BtfError> {
+    if data.len() < HEADER {
+        return Err(BtfError::Truncated { what: "the header", at: 0, need: HEADER, have: data.len() });
+    }
+    match u16::from_le_bytes([data[0], data[1]]) {
+        0xeb9f => {}
+        0x9feb => return Err(BtfError::BigEndian),
+        magic => return Err(BtfError::BadMagic(magic)),
+    }
+    if data[2] != 1 {
+        return Err(BtfError::BadVersion(data[2]));
+    }
+    let header = word_at(data, 4) as usize;
+    if header < HEADER || header > data.len() {
+        return Err(BtfError::BadHeader("its own length is impossible"));
+    }
+    let part = |n: usize, what: &'static str| {
+        let start = header.checked_add(word_at(data, n) as usize).filter(|s| *s <= data.len());
+        let end =
+            start.and_then(|s| s.checked_add(word_at(data, n + 4) as usize)).filter(|e| *e <= data.len());
+        start.zip(end).ok_or(BtfError::BadHeader(what))
+    };
+    let types = part(8, "the types lie outside the data")?;
+    let strings = part(16, "the strings lie outside the data")?;
+    if !types.0.is_multiple_of(4) {
+        return Err(BtfError::BadHeader("the types are not aligned"));
+    }
+    Ok((types, strings))
+}
+
+/// The strings begin and end with a NUL; a copy with what is not UTF-8 replaced, if there is such.
+fn check_strings(raw: &[u8]) -> Result<Option<String>, BtfError> {
+    if raw.last() != Some(&0) {
+        return Err(BtfError::BadHeader("the strings do not end with a NUL"));
+    }
+    if raw[0] != 0 {
+        return Err(BtfError::SplitBtf);
+    }
+    if std::str::from_utf8(raw).is_ok() {
+        return Ok(None);
+    }
+    let mut text = String::with_capacity(raw.len());
+    for chunk in raw.utf8_chunks() {
+        text.push_str(chunk.valid());
+        text.extend(chunk.invalid().iter().map(|_| '?'));
+    }
+    Ok(Some(text))
+}
+
+fn records(body: &[u8], vlen: usize, size: usize) -> impl Iterator<Item = &[u8]> {
+    body.chunks_exact(size).take(vlen)
+}
+
+fn decode(head: Head, body: &[u8]) -> Kind {
+    let target = TypeId(head.third);
+    match KindTag::from_code(head.code()).unwrap_or(KindTag::Void) {
+        KindTag::Void => Kind::Void,
+        KindTag::Int => Kind::Int(decode_int(head.third, word_at(body, 0))),
+        KindTag::Ptr => Kind::Ptr(target),
+        KindTag::Array => Kind::Array(Array {
+            element: TypeId(word_at(body, 0)),
+            index: TypeId(word_at(body, 4)),
+            len: word_at(body, 8),
+        }),
+        KindTag::Struct => Kind::Struct(decode_composite(head, body)),
+        KindTag::Union => Kind::Union(decode_composite(head, body)),
+        KindTag::Enum => Kind::Enum(decode_enum(head, body)),
+        KindTag::Enum64 => Kind::Enum(decode_enum64(head, body)),
+        KindTag::Fwd => Kind::Fwd { union: head.flag() },
+        KindTag::Typedef => Kind::Typedef(target),
+        KindTag::Volatile => Kind::Volatile(target),
+        KindTag::Const => Kind::Const(target),
+        KindTag::Restrict => Kind::Restrict(target),
+        KindTag::Func => Kind::Func {
+            proto: target,
+            linkage: match head.vlen() {
+                0 => FuncLinkage::Static,
+                1 => FuncLinkage::Global,
+                _ => FuncLinkage::Extern,
+            },
+        },
+        KindTag::FuncProto => {
+            let params = records(body, head.vlen(), 8)
+                .map(|r| Param { name: StrOff(word_at(r, 0)), ty: TypeId(word_at(r, 4)) })
+                .collect();
+            Kind::FuncProto(FuncProto { ret: target, params })
+        }
+        KindTag::Var => Kind::Var {
+            ty: target,
+            linkage: match word_at(body, 0) {
+                0 => VarLinkage::Static,
+                1 => VarLinkage::Global,
+                _ => VarLinkage::Extern,
+            },
+        },
+        KindTag::Datasec => {
+            let vars = records(body, head.vlen(), 12)
+                .map(|r| SectionVar { ty: TypeId(word_at(r, 0)), offset: word_at(r, 4), size: word_at(r, 8) })
+                .collect();
+            Kind::Datasec(Datasec { size: head.third, vars })
+        }
+        KindTag::Float => Kind::Float { size: head.third },
+        KindTag::DeclTag => {
+            Kind::DeclTag { ty: target, component: word_at(body, 0) as i32, attribute: head.flag() }
+        }
+        KindTag::TypeTag => Kind::TypeTag { ty: target, attribute: head.flag() },
+    }
+}
+
+fn decode_int(size: u32, word: u32) -> Int {
+    Int {
+        size,
+        signed: word >> 24 & 1 != 0,
+        character: word >> 24 & 2 != 0,
+        boolean: word >> 24 & 4 != 0,
+        offset: (word >> 16) as u8,
+        bits: word as u8,
+    }
+}
+
+fn decode_composite(head: Head, body: &[u8]) -> Composite {
+    let bit_fields = head.flag();
+    let members = records(body, head.vlen(), 12)
+        .map(|r| {
+            let offset = word_at(r, 8);
+            let (bit_offset, bit_size) =
+                if bit_fields { (offset & 0xff_ffff, (offset >> 24) as u8) } else { (offset, 0) };
+            Member { name: StrOff(word_at(r, 0)), ty: TypeId(word_at(r, 4)), bit_offset, bit_size }
+        })
+        .collect();
+    Composite { size: head.third, bit_fields, members }
+}
+
+fn decode_enum(head: Head, body: &[u8]) -> Enum {
+    let signed = head.flag();
+    let values = records(body, head.vlen(), 8)
+        .map(|r| {
+            let v = word_at(r, 4);
+            let value = if signed { i64::from(v as i32) as u64 } else { u64::from(v) };
+            Enumerator { name: StrOff(word_at(r, 0)), value }
+        })
+        .collect();
+    Enum { size: head.third, signed, wide: false, values }
+}
+
+fn decode_enum64(head: Head, body: &[u8]) -> Enum {
+    let values = records(body, head.vlen(), 12)
+        .map(|r| {
+            let value = u64::from(word_at(r, 4)) | u64::from(word_at(r, 8)) << 32;
+            Enumerator { name: StrOff(word_at(r, 0)), value }
+        })
+        .collect();
+    Enum { size: head.third, signed: head.flag(), wide: true, values }
+}

@@ -1,0 +1,331 @@
+//! The types of BTF, decoded.
+//!
+//! Numbers that the format gives a meaning have a type of their own: [`TypeId`] names a type of one [`Btf`],
+//! [`StrOff`] a string of it. Both are meaningless in another BTF.
+//!
+//! [`Btf`]: crate::Btf
+
+/// The number of a type within one BTF. 0 is `void`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct TypeId(pub u32);
+
+impl TypeId {
+    /// `void`: the type of nothing.
+    pub const VOID: TypeId = TypeId(0);
+
+    /// Whether this is `void`.
+    pub const fn is_void(self) -> bool {
+        self.0 == 0
+    }
+}
+
+/// The offset of a string in one BTF's string section. 0 is the empty string.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct StrOff(pub u32);
+
+/// One type: a name (empty for anonymous types) and what it is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Type {
+    /// The name, [`StrOff`]`(0)` if it has none.
+    pub name: StrOff,
+    /// What it is.
+    pub kind: Kind,
+}
+
+/// What a type is. Sizes are in bytes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// No type: id 0.
+    Void,
+    /// An integer.
+    Int(Int),
+    /// A pointer to the type.
+    Ptr(TypeId),
+    /// An array.
+    Array(Array),
+    /// A structure.
+    Struct(Composite),
+    /// A union.
+    Union(Composite),
+    /// An enumeration; `enum64` if `wide`.
+    Enum(Enum),
+    /// A forward declaration, of a union or else of a structure.
+    Fwd {
+        /// Whether a union is declared.
+        union: bool,
+    },
+    /// Another name for the type.
+    Typedef(TypeId),
+    /// The type, `volatile`.
+    Volatile(TypeId),
+    /// The type, `const`.
+    Const(TypeId),
+    /// The type, `restrict`.
+    Restrict(TypeId),
+    /// A function: its prototype and its linkage.
+    Func {
+        /// A [`Kind::FuncProto`].
+        proto: TypeId,
+        /// How it is linked.
+        linkage: FuncLinkage,
+    },
+    /// A function prototype.
+    FuncProto(FuncProto),
+    /// A variable.
+    Var {
+        /// Its type.
+        ty: TypeId,
+        /// How it is linked.
+        linkage: VarLinkage,
+    },
+    /// A section and the variables in it.
+    Datasec(Datasec),
+    /// A floating-point number.
+    Float {
+        /// 2, 4, 8, 12 or 16.
+        size: u32,
+    },
+    /// A tag on a declaration; its text is the type's name.
+    DeclTag {
+        /// What is tagged.
+        ty: TypeId,
+        /// Which member or parameter of it, -1 for itself.
+        component: i32,
+        /// Whether the text is an attribute of its own (`__attribute__((text))`) and not a tag.
+        attribute: bool,
+    },
+    /// A tag on a type; its text is the type's name.
+    TypeTag {
+        /// What is tagged.
+        ty: TypeId,
+        /// Whether the text is an attribute of its own and not a tag.
+        attribute: bool,
+    },
+}
+
+/// An integer type.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Int {
+    /// Size in bytes.
+    pub size: u32,
+    /// Whether signed.
+    pub signed: bool,
+    /// Whether a character.
+    pub character: bool,
+    /// Whether a boolean.
+    pub boolean: bool,
+    /// Offset of the value within it, in bits: not 0 only in BTF of old compilers' bit fields.
+    pub offset: u8,
+    /// Size of the value in bits.
+    pub bits: u8,
+}
+
+/// An array type.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Array {
+    /// Type of an element.
+    pub element: TypeId,
+    /// Type of the index.
+    pub index: TypeId,
+    /// Number of elements.
+    pub len: u32,
+}
+
+/// A structure or union.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Composite {
+    /// Size in bytes.
+    pub size: u32,
+    /// Whether members state the sizes of bit fields (the type's `kind_flag`).
+    pub bit_fields: bool,
+    /// Its members, in order.
+    pub members: Vec<Member>,
+}
+
+/// A member of a structure or union.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Member {
+    /// The name, empty for an anonymous structure or union.
+    pub name: StrOff,
+    /// Its type.
+    pub ty: TypeId,
+    /// Offset from the start, in bits.
+    pub bit_offset: u32,
+    /// Size in bits if a bit field, else 0.
+    pub bit_size: u8,
+}
+
+/// An enumeration.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Enum {
+    /// Size in bytes.
+    pub size: u32,
+    /// Whether values are signed.
+    pub signed: bool,
+    /// Whether values are held in 64 bits (`BTF_KIND_ENUM64`).
+    pub wide: bool,
+    /// The enumerators.
+    pub values: Vec<Enumerator>,
+}
+
+/// An enumerator.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Enumerator {
+    /// Its name.
+    pub name: StrOff,
+    /// Its value: sign-extended to 64 bits where the enumeration is signed, else zero-extended.
+    pub value: u64,
+}
+
+/// A function prototype.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FuncProto {
+    /// What it returns.
+    pub ret: TypeId,
+    /// Its parameters; a last one with no name and type `void` stands for `...`.
+    pub params: Vec<Param>,
+}
+
+/// A parameter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Param {
+    /// Its name, empty if it has none.
+    pub name: StrOff,
+    /// Its type.
+    pub ty: TypeId,
+}
+
+/// A section's variables.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Datasec {
+    /// Size in bytes; clang leaves it 0 for the loader to fill in.
+    pub size: u32,
+    /// Its variables.
+    pub vars: Vec<SectionVar>,
+}
+
+/// A variable's place in a section.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SectionVar {
+    /// A [`Kind::Var`], or for extern functions a [`Kind::Func`].
+    pub ty: TypeId,
+    /// Offset in the section, in bytes; clang leaves it 0 for the loader to fill in.
+    pub offset: u32,
+    /// Size in bytes.
+    pub size: u32,
+}
+
+/// How a function is linked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FuncLinkage {
+    /// Seen in its own file only; verified in the context of each caller.
+    Static,
+    /// Seen by all; verified by itself.
+    Global,
+    /// Defined elsewhere.
+    Extern,
+}
+
+/// How a variable is linked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum VarLinkage {
+    /// Seen in its own file only.
+    Static,
+    /// Defined here and seen by all.
+    Global,
+    /// Defined elsewhere.
+    Extern,
+}
+
+/// The kind's number in the format, and nothing else.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[allow(missing_docs)]
+pub enum KindTag {
+    Void = 0,
+    Int = 1,
+    Ptr = 2,
+    Array = 3,
+    Struct = 4,
+    Union = 5,
+    Enum = 6,
+    Fwd = 7,
+    Typedef = 8,
+    Volatile = 9,
+    Const = 10,
+    Restrict = 11,
+    Func = 12,
+    FuncProto = 13,
+    Var = 14,
+    Datasec = 15,
+    Float = 16,
+    DeclTag = 17,
+    TypeTag = 18,
+    Enum64 = 19,
+}
+
+impl KindTag {
+    const ALL: [KindTag; 20] = [
+        KindTag::Void,
+        KindTag::Int,
+        KindTag::Ptr,
+        KindTag::Array,
+        KindTag::Struct,
+        KindTag::Union,
+        KindTag::Enum,
+        KindTag::Fwd,
+        KindTag::Typedef,
+        KindTag::Volatile,
+        KindTag::Const,
+        KindTag::Restrict,
+        KindTag::Func,
+        KindTag::FuncProto,
+        KindTag::Var,
+        KindTag::Datasec,
+        KindTag::Float,
+        KindTag::DeclTag,
+        KindTag::TypeTag,
+        KindTag::Enum64,
+    ];
+
+    /// The kind with this number.
+    pub fn from_code(code: u8) -> Option<KindTag> {
+        Self::ALL.get(usize::from(code)).copied()
+    }
+}
+
+impl Kind {
+    /// The kind's number.
+    pub fn tag(&self) -> KindTag {
+        match self {
+            Kind::Void => KindTag::Void,
+            Kind::Int(_) => KindTag::Int,
+            Kind::Ptr(_) => KindTag::Ptr,
+            Kind::Array(_) => KindTag::Array,
+            Kind::Struct(_) => KindTag::Struct,
+            Kind::Union(_) => KindTag::Union,
+            Kind::Enum(e) if e.wide => KindTag::Enum64,
+            Kind::Enum(_) => KindTag::Enum,
+            Kind::Fwd { .. } => KindTag::Fwd,
+            Kind::Typedef(_) => KindTag::Typedef,
+            Kind::Volatile(_) => KindTag::Volatile,
+            Kind::Const(_) => KindTag::Const,
+            Kind::Restrict(_) => KindTag::Restrict,
+            Kind::Func { .. } => KindTag::Func,
+            Kind::FuncProto(_) => KindTag::FuncProto,
+            Kind::Var { .. } => KindTag::Var,
+            Kind::Datasec(_) => KindTag::Datasec,
+            Kind::Float { .. } => KindTag::Float,
+            Kind::DeclTag { .. } => KindTag::DeclTag,
+            Kind::TypeTag { .. } => KindTag::TypeTag,
+        }
+    }
+
+    /// The type it qualifies, renames or tags: what is skipped to find what a value of the type is.
+    pub fn modifies(&self) -> Option<TypeId> {
+        match *self {
+            Kind::Typedef(t) | Kind::Volatile(t) | Kind::Const(t) | Kind::Restrict(t) => Some(t),
+            Kind::TypeTag { ty, .. } => Some(ty),
+            _ => None,
+        }
+    }
+}
