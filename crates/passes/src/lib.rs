@@ -10,10 +10,13 @@
 //! Architecture Invariant: with [`Target::keep_verifier_facts`] no pass removes a check because the compiler knows
 //! more than the kernel's verifier would, recomputes a pointer that was checked, or splits a guarded value.
 
+mod control;
 mod effects;
+mod fold;
 mod fuel;
 mod manager;
 mod pipeline;
+mod rewrite;
 mod scalar;
 mod target;
 

@@ -8,11 +8,11 @@ use rustc_hash::FxHashMap;
 
 use crate::effects::Summaries;
 use crate::manager::{Ctx, FuncPass, ModuleInfo, Pass, PassError, Session};
-use crate::scalar;
+use crate::{control, scalar};
 
 /// Every pass.
 pub fn registry() -> impl Iterator<Item = Pass> {
-    scalar::PASSES.iter().copied()
+    [scalar::PASSES, control::PASSES].into_iter().flatten().copied()
 }
 
 /// The pass of this name.
@@ -22,7 +22,7 @@ pub fn find(name: &str) -> Option<Pass> {
 
 /// The default order. A pass that would see a function unchanged since its last fruitless run is skipped, so that
 /// repetition costs nothing where there is nothing to do.
-const DEFAULT: &[&str] = &["dce"];
+const DEFAULT: &[&str] = &["simplify-cfg", "params", "gvn", "dce"];
 
 /// An ordered list of passes.
 #[derive(Clone, Debug)]

@@ -8,6 +8,7 @@ use cranelift_entity::SecondaryMap;
 use millstream_ir::{AtomicOp, Block, Cfg, Function, Inst, Op, Value, ValueDef};
 
 use crate::manager::{Ctx, FuncPass};
+use crate::rewrite::keep_params;
 
 const NAME: &str = "dce";
 
@@ -31,7 +32,7 @@ impl FuncPass for Dce {
         let mut changed = remove_unreachable(func);
         let mut live = Liveness::compute(func, cx);
         if live.ask_fuel(func, cx) {
-            remove_params(func, &live);
+            keep_params(func, |v| live.value[v]);
             remove_insts(func, &live);
             changed = true;
         }
@@ -150,29 +151,6 @@ fn branches_to(func: &Function) -> SecondaryMap<Block, Vec<Inst>> {
         }
     }
     terms
-}
-
-/// Removes dead parameters and the arguments for them.
-fn remove_params(func: &mut Function, live: &Liveness) {
-    for i in 0..func.layout.len() {
-        let block = func.layout[i];
-        let Some(term) = func.terminator(block) else { continue };
-        let mut targets = std::mem::take(&mut func.insts[term].targets);
-        for target in &mut targets {
-            let mut params = func.blocks[target.block].params.iter();
-            target.args.retain(|_| params.next().is_some_and(|&p| live.value[p]));
-        }
-        func.insts[term].targets = targets;
-    }
-    for i in 0..func.layout.len() {
-        let block = func.layout[i];
-        let mut params = std::mem::take(&mut func.blocks[block].params);
-        params.retain(|&p| live.value[p]);
-        for (index, &param) in params.iter().enumerate() {
-            func.defs[param] = ValueDef::Param(block, index as u16);
-        }
-        func.blocks[block].params = params;
-    }
 }
 
 fn remove_insts(func: &mut Function, live: &Liveness) {

@@ -1,8 +1,13 @@
 //! Passes over values: constants, redundancy, dead code.
 
 mod dce;
+mod gvn;
+mod params;
+
+pub(crate) use dce::remove_unreachable;
 
 use crate::manager::Pass;
 
 /// The passes of this module.
-pub(crate) const PASSES: &[Pass] = &[Pass::Func(&dce::Dce)];
+pub(crate) const PASSES: &[Pass] =
+    &[Pass::Func(&dce::Dce), Pass::Func(&gvn::Gvn), Pass::Func(&params::Params)];

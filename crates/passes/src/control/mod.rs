@@ -1,0 +1,8 @@
+//! Passes over the control-flow graph.
+
+mod simplify_cfg;
+
+use crate::manager::Pass;
+
+/// The passes of this module.
+pub(crate) const PASSES: &[Pass] = &[Pass::Func(&simplify_cfg::SimplifyCfg)];
