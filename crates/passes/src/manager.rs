@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use cranelift_entity::PrimaryMap;
+use millstream_ir::verify::VerifyError;
 use millstream_ir::{
     Core, CoreDecl, Effects, Extern, ExternDecl, Function, Inst, Map, MapDecl, Module, Table, TableDecl,
 };
@@ -159,6 +160,8 @@ pub struct Session {
     pub disabled: BTreeSet<String>,
     /// Called after each pass that changed a function.
     pub dump_after: Option<DumpHook>,
+    /// Runs the IR verifier after each pass; on in debug builds.
+    pub verify: bool,
     pub(crate) stats: FxHashMap<&'static str, PassStat>,
 }
 
@@ -170,6 +173,7 @@ impl Session {
             fuel: Fuel::unlimited(),
             disabled: BTreeSet::new(),
             dump_after: None,
+            verify: cfg!(debug_assertions),
             stats: FxHashMap::default(),
         }
     }
@@ -195,4 +199,16 @@ pub enum PassError {
     /// No pass of this name.
     #[error("there is no pass `{0}`")]
     Unknown(String),
+    /// A pass has left invalid IR behind.
+    #[error("pass `{pass}` has made the IR invalid: {}", listed(errors))]
+    Invalid {
+        /// The pass.
+        pass: &'static str,
+        /// What is wrong.
+        errors: Vec<VerifyError>,
+    },
+}
+
+fn listed(errors: &[VerifyError]) -> String {
+    errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }

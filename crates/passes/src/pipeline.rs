@@ -3,11 +3,12 @@
 use std::time::Instant;
 
 use cranelift_entity::SecondaryMap;
-use millstream_ir::{Func, Module};
+use millstream_ir::verify::verify_function;
+use millstream_ir::{Func, Function, Module};
 use rustc_hash::FxHashMap;
 
 use crate::effects::Summaries;
-use crate::manager::{Ctx, FuncPass, ModuleInfo, Pass, PassError, Session};
+use crate::manager::{Ctx, FuncPass, ModuleInfo, ModulePass, Pass, PassError, Session};
 use crate::{control, scalar};
 
 /// Every pass.
@@ -51,15 +52,18 @@ impl Pipeline {
     }
 
     /// Runs the passes over a module; `true` if anything changed.
-    pub fn run(&self, module: &mut Module, session: &mut Session) -> bool {
+    ///
+    /// # Errors
+    /// With [`Session::verify`], if a pass has made the IR invalid.
+    pub fn run(&self, module: &mut Module, session: &mut Session) -> Result<bool, PassError> {
         let mut state = State::new(module);
         let mut changed = false;
         for &pass in &self.passes {
             if pass.required() || !session.disabled.contains(pass.name()) {
-                changed |= state.step(pass, module, session);
+                changed |= state.step(pass, module, session)?;
             }
         }
-        changed
+        Ok(changed)
     }
 }
 
@@ -81,28 +85,38 @@ impl State {
         }
     }
 
-    fn step(&mut self, pass: Pass, module: &mut Module, session: &mut Session) -> bool {
+    fn step(&mut self, pass: Pass, module: &mut Module, session: &mut Session) -> Result<bool, PassError> {
         match pass {
             Pass::Func(pass) => {
                 let ids: Vec<Func> = module.funcs.keys().collect();
-                ids.into_iter().fold(false, |changed, id| changed | self.function(pass, id, module, session))
-            }
-            Pass::Module(pass) => {
-                let start = Instant::now();
-                let changed = pass.run(module, session);
-                record(session, pass.name(), start);
-                if changed {
-                    self.summaries = Summaries::new(module);
-                    for id in module.funcs.keys() {
-                        self.version[id] += 1;
-                    }
-                    for func in module.funcs.values() {
-                        dump(session, pass.name(), func);
-                    }
+                let mut changed = false;
+                for id in ids {
+                    changed |= self.function(pass, id, module, session)?;
                 }
-                changed
+                Ok(changed)
+            }
+            Pass::Module(pass) => self.module(pass, module, session),
+        }
+    }
+
+    fn module(
+        &mut self,
+        pass: &dyn ModulePass,
+        module: &mut Module,
+        session: &mut Session,
+    ) -> Result<bool, PassError> {
+        let start = Instant::now();
+        let changed = pass.run(module, session);
+        record(session, pass.name(), start);
+        if changed {
+            self.summaries = Summaries::new(module);
+            for (id, func) in &module.funcs {
+                self.version[id] += 1;
+                dump(session, pass.name(), func);
+                verify(session, pass.name(), func, module)?;
             }
         }
+        Ok(changed)
     }
 
     fn function(
@@ -111,11 +125,11 @@ impl State {
         id: Func,
         module: &mut Module,
         session: &mut Session,
-    ) -> bool {
+    ) -> Result<bool, PassError> {
         let version = self.version[id];
         let func = &mut module.funcs[id];
         if func.layout.is_empty() || self.settled.get(&(pass.name(), id)) == Some(&version) {
-            return false;
+            return Ok(false);
         }
         let start = Instant::now();
         let info =
@@ -128,8 +142,14 @@ impl State {
         } else {
             self.settled.insert((pass.name(), id), version);
         }
-        changed
+        verify(session, pass.name(), &module.funcs[id], module)?;
+        Ok(changed)
     }
+}
+
+fn verify(session: &Session, pass: &'static str, func: &Function, module: &Module) -> Result<(), PassError> {
+    let errors = if session.verify { verify_function(func, module) } else { Vec::new() };
+    if errors.is_empty() { Ok(()) } else { Err(PassError::Invalid { pass, errors }) }
 }
 
 fn record(session: &mut Session, name: &'static str, start: Instant) {
@@ -138,7 +158,7 @@ fn record(session: &mut Session, name: &'static str, start: Instant) {
     stat.time += start.elapsed();
 }
 
-fn dump(session: &mut Session, name: &'static str, func: &millstream_ir::Function) {
+fn dump(session: &mut Session, name: &'static str, func: &Function) {
     if let Some(hook) = &mut session.dump_after {
         hook(name, func);
     }
