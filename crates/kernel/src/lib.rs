@@ -1,1 +1,54 @@
 //! The kernel side: the only crate that calls bpf(2).
+//!
+//! Descriptions are apart from things in the kernel: a [`MapSpec`] or [`ProgramSpec`] is plain data, while a
+//! [`Map`], [`Program`], [`Link`] or [`Btf`] owns a file descriptor. Dropping the latter closes the
+//! descriptor, and with it goes the object, unless something else (a pin, a link, a program) holds it.
+//!
+//! Instructions are raw 8-byte slots; this crate knows no ISA, no ELF and no IR. Features are probed
+//! ([`probe`]), never guessed from a kernel version. Every failure names the system call, what was being done
+//! and, where known, what to do about it ([`Error::hint`]).
+//!
+//! Architecture Invariant: no other crate issues bpf(2), rtnetlink or mmap of a map. `unsafe` code is therefore
+//! allowed in the modules `sys`, `mapping`, `netlink` and `netns` of this crate, each block with its reason, and
+//! denied in the others.
+//!
+//! Sources: `include/uapi/linux/bpf.h`, `kernel/bpf/syscall.c`, `net/bpf/test_run.c` and `net/core/dev.c` of
+//! Linux 6.18.
+
+mod btf;
+mod cpus;
+mod error;
+mod iface;
+mod info;
+mod link;
+mod load;
+mod map;
+mod map_batch;
+mod mapping;
+mod netlink;
+mod netns;
+pub mod probe;
+mod program;
+mod sys;
+pub mod testing;
+mod testrun;
+mod types;
+mod xdp;
+
+pub use btf::Btf;
+pub use cpus::possible_cpus;
+pub use error::{Error, Result, errno_name};
+pub use iface::{Interface, create_veth, delete_interface, interface, interface_index, set_up};
+pub use info::{
+    BtfInfo, LinkDetail, LinkInfo, MapInfo, ProgramInfo, btf_ids, link_ids, map_ids, program_ids,
+};
+pub use link::{Link, XdpMode};
+pub use load::{LoadError, ProgramSpec, RecordInfo, Rejection, VerifierStats};
+pub use map::{Map, MapSpec, UpdateMode};
+pub use map_batch::Entries;
+pub use mapping::Mapping;
+pub use netns::Namespace;
+pub use program::Program;
+pub use testrun::{TestOutput, TestRun};
+pub use types::{AttachType, LinkType, MapType, ProgramType, map_flags, prog_flags};
+pub use xdp::{XdpHolder, XdpHook, XdpState, query_xdp, replace_xdp_netlink};

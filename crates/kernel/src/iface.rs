@@ -1,0 +1,122 @@
+//! Network interfaces: what they are, and veth pairs for probes, tests and the laboratory.
+//!
+//! All functions act in the network namespace of the calling thread.
+
+use crate::error::{Error, Result};
+use crate::netlink::{self, Request};
+use crate::sys;
+
+const IFLA_ADDRESS: u16 = 1;
+const IFLA_IFNAME: u16 = 3;
+const IFLA_MTU: u16 = 4;
+const IFLA_LINKINFO: u16 = 18;
+const IFLA_INFO_KIND: u16 = 1;
+const IFLA_INFO_DATA: u16 = 2;
+const VETH_INFO_PEER: u16 = 1;
+const IFLA_NUM_TX_QUEUES: u16 = 31;
+const IFLA_NUM_RX_QUEUES: u16 = 32;
+pub(crate) const IFLA_XDP: u16 = 43;
+
+/// An interface, as rtnetlink describes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// Index in this namespace.
+    pub index: u32,
+    /// Name.
+    pub name: String,
+    /// Hardware address, empty if it has none.
+    pub address: Vec<u8>,
+    /// Largest packet, without the link-layer header.
+    pub mtu: u32,
+    /// Whether it is set up (administratively).
+    pub up: bool,
+    pub(crate) xdp: Vec<(u16, Vec<u8>)>,
+}
+
+/// The index of the interface of this name.
+///
+/// # Errors
+/// `ENODEV` if there is none in this namespace.
+pub fn interface_index(name: &str) -> Result<u32> {
+    let doing = format!("looking for interface {name:?}");
+    match netlink::name_to_index(&sys::c_string(name, &doing)?) {
+        0 => Err(Error::call("if_nametoindex", doing, libc::ENODEV)),
+        index => Ok(index),
+    }
+}
+
+/// Asks about an interface.
+///
+/// # Errors
+/// `ENODEV` if there is none of that index.
+pub fn interface(index: u32) -> Result<Interface> {
+    let doing = format!("asking about interface {index}");
+    let answers = Request::link(libc::RTM_GETLINK, 0, index, 0, 0).send(&doing)?;
+    let missing = || Error::argument(doing.clone(), "the kernel did not describe it");
+    let answer = answers.first().ok_or_else(missing)?;
+    let (index, flags) = netlink::link_answer(answer).ok_or_else(missing)?;
+    let mut out = Interface {
+        index,
+        name: String::new(),
+        address: Vec::new(),
+        mtu: 0,
+        up: flags & libc::IFF_UP as u32 != 0,
+        xdp: Vec::new(),
+    };
+    for (kind, payload) in netlink::link_attributes(answer) {
+        match kind {
+            IFLA_IFNAME => out.name = String::from_utf8_lossy(payload).trim_end_matches('\0').to_owned(),
+            IFLA_ADDRESS => out.address = payload.to_vec(),
+            IFLA_MTU => out.mtu = netlink::u32_at(payload, 0).unwrap_or(0),
+            IFLA_XDP => {
+                out.xdp = netlink::attributes(payload).map(|(k, p)| (k, p.to_vec())).collect();
+            }
+            _ => {}
+        }
+    }
+    Ok(out)
+}
+
+/// Makes a veth pair with `queues` receive and transmit queues each, and gives the indices of the two ends.
+///
+/// # Errors
+/// `EEXIST` if a name is taken, `EPERM` without CAP_NET_ADMIN.
+pub fn create_veth(name: &str, peer: &str, queues: u32) -> Result<(u32, u32)> {
+    let doing = format!("making the veth pair {name}, {peer}");
+    let end = |r: &mut Request, name: &str| {
+        r.text(IFLA_IFNAME, name);
+        r.attribute(IFLA_NUM_TX_QUEUES, &queues.to_ne_bytes());
+        r.attribute(IFLA_NUM_RX_QUEUES, &queues.to_ne_bytes());
+    };
+    let flags = (libc::NLM_F_CREATE | libc::NLM_F_EXCL) as u16;
+    let mut request = Request::link(libc::RTM_NEWLINK, flags, 0, 0, 0);
+    end(&mut request, name);
+    request.nest(IFLA_LINKINFO, &[], |r| {
+        r.text(IFLA_INFO_KIND, "veth");
+        r.nest(IFLA_INFO_DATA, &[], |r| {
+            // The peer's attributes follow an `ifinfomsg` of its own.
+            r.nest(VETH_INFO_PEER, &[0; 16], |r| end(r, peer));
+        });
+    });
+    request.send(&doing)?;
+    Ok((interface_index(name)?, interface_index(peer)?))
+}
+
+/// Sets an interface up.
+///
+/// # Errors
+/// `ENODEV`, `EPERM`.
+pub fn set_up(index: u32) -> Result<()> {
+    let up = libc::IFF_UP as u32;
+    Request::link(libc::RTM_NEWLINK, 0, index, up, up)
+        .send(&format!("setting interface {index} up"))
+        .map(drop)
+}
+
+/// Removes an interface; of a veth pair, both ends.
+///
+/// # Errors
+/// `ENODEV`, `EPERM`, `EOPNOTSUPP` for interfaces that cannot be removed.
+pub fn delete_interface(index: u32) -> Result<()> {
+    Request::link(libc::RTM_DELLINK, 0, index, 0, 0).send(&format!("removing interface {index}")).map(drop)
+}

@@ -1,0 +1,184 @@
+//! Whole maps: reading and writing many elements in few system calls.
+//!
+//! A batch read is no snapshot: elements that are inserted or removed meanwhile may or may not be in it, as with
+//! any walk of a live map. No element that stays is missed or given twice by the batch calls; a walk by
+//! `next_key`, used where a map type has no batches, may repeat elements if the current key vanishes, so
+//! such repeats are dropped.
+
+use std::collections::HashSet;
+use std::os::fd::{AsFd, AsRawFd};
+
+use crate::error::{ENOTSUPP, Error, Result};
+use crate::map::{Map, UpdateMode};
+use crate::sys::{self, MapBatch, Plain, addr, addr_mut};
+
+/// Keys and values, each laid end to end.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Entries {
+    key_len: usize,
+    value_len: usize,
+    keys: Vec<u8>,
+    values: Vec<u8>,
+    len: usize,
+}
+
+impl Entries {
+    fn new(key_len: usize, value_len: usize) -> Self {
+        Entries { key_len, value_len, ..Self::default() }
+    }
+
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is no element.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The elements in the order in which the kernel gave them.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&[u8], &[u8])> {
+        (0..self.len).map(|i| {
+            (
+                &self.keys[i * self.key_len..][..self.key_len],
+                &self.values[i * self.value_len..][..self.value_len],
+            )
+        })
+    }
+
+    fn push(&mut self, key: &[u8], value: &[u8]) {
+        self.keys.extend_from_slice(key);
+        self.values.extend_from_slice(value);
+        self.len += 1;
+    }
+}
+
+/// Elements asked for at once.
+const BATCH: usize = 4096;
+/// Bytes of values asked for at once, at most.
+const BATCH_BYTES: usize = 4 << 20;
+
+impl Map {
+    /// Reads all elements: in batches where the map type has them, by walking otherwise.
+    ///
+    /// # Errors
+    /// What the kernel refuses; `EBUSY`, as an error, if the map changes too fast to be walked.
+    pub fn entries(&self) -> Result<Entries> {
+        match self.entries_by_batch() {
+            Err(e) if matches!(e.errno(), Some(libc::EINVAL | ENOTSUPP | libc::EOPNOTSUPP)) => {
+                self.entries_by_walk()
+            }
+            other => other,
+        }
+    }
+
+    fn entries_by_batch(&self) -> Result<Entries> {
+        let (key_len, value_len) = (self.info().key_size as usize, self.value_len()?);
+        if key_len == 0 || value_len == 0 {
+            return Err(Error::call(sys::MAP_LOOKUP_BATCH.name, self.doing("reading"), ENOTSUPP));
+        }
+        let mut out = Entries::new(key_len, value_len);
+        let mut step = BATCH.min(BATCH_BYTES / value_len).min(self.info().max_entries as usize).max(1);
+        // The cursor is a key for arrays and tries, a bucket number (4 bytes) for hashes.
+        let mut cursor = vec![0u8; key_len.max(4)];
+        let mut next = cursor.clone();
+        let mut started = false;
+        loop {
+            let at = out.len;
+            out.keys.resize((at + step) * key_len, 0);
+            out.values.resize((at + step) * value_len, 0);
+            let mut attr = MapBatch::zeroed();
+            attr.map_fd = self.as_fd().as_raw_fd() as u32;
+            attr.in_batch = if started { addr(&cursor) } else { 0 };
+            attr.out_batch = addr_mut(&mut next);
+            attr.keys = addr_mut(&mut out.keys[at * key_len..]);
+            attr.values = addr_mut(&mut out.values[at * value_len..]);
+            attr.count = step as u32;
+            let result = sys::bpf(sys::MAP_LOOKUP_BATCH, &mut attr);
+            match result {
+                Ok(_) | Err(libc::ENOENT) => out.len = at + (attr.count as usize).min(step),
+                // One bucket holds more than was asked for: nothing was given, ask for more.
+                Err(libc::ENOSPC) if step < self.info().max_entries as usize => {
+                    step = (step * 2).min(self.info().max_entries as usize);
+                    continue;
+                }
+                // A concurrent delete confused the walk of a trie; start again.
+                Err(libc::EINTR | libc::EAGAIN) => {
+                    (out.len, started) = (0, false);
+                    continue;
+                }
+                Err(errno) => {
+                    return Err(Error::call(sys::MAP_LOOKUP_BATCH.name, self.doing("reading"), errno));
+                }
+            }
+            if result.is_err() {
+                out.keys.truncate(out.len * key_len);
+                out.values.truncate(out.len * value_len);
+                return Ok(out);
+            }
+            std::mem::swap(&mut cursor, &mut next);
+            started = true;
+        }
+    }
+
+    fn entries_by_walk(&self) -> Result<Entries> {
+        let mut out = Entries::new(self.info().key_size as usize, self.value_len()?);
+        let mut seen = HashSet::new();
+        let mut value = vec![0; out.value_len];
+        let mut key = self.next_key(None)?;
+        // Each repeat means that the walk was thrown back to the start; a map that changes faster than it is
+        // walked would keep us here for ever.
+        let mut repeats = 16 * (self.info().max_entries as usize).max(64);
+        while let Some(k) = key {
+            if seen.insert(k.clone()) {
+                match self.lookup_into(&k, &mut value) {
+                    Ok(true) => out.push(&k, &value),
+                    Ok(false) => {}
+                    Err(e) => return Err(e),
+                }
+            } else {
+                repeats -= 1;
+                if repeats == 0 {
+                    return Err(Error::argument(
+                        self.doing("reading"),
+                        "it changes faster than it can be read",
+                    ));
+                }
+            }
+            key = self.next_key(Some(&k))?;
+        }
+        Ok(out)
+    }
+
+    /// Inserts or replaces many elements: `keys` and `values` are laid end to end, in the sizes of the map.
+    ///
+    /// # Errors
+    /// Sizes that do not fit; what the kernel refuses. Elements before the refused one have been written.
+    pub fn update_batch(&self, keys: &[u8], values: &[u8]) -> Result<()> {
+        let (key_len, value_len) = (self.info().key_size as usize, self.value_len()?);
+        let count = keys.len().checked_div(key_len).unwrap_or(0);
+        if count * key_len != keys.len() || count * value_len != values.len() {
+            return Err(Error::argument(
+                self.doing("updating"),
+                format!("{} bytes of keys and {} of values do not match its sizes", keys.len(), values.len()),
+            ));
+        }
+        if count == 0 {
+            return Ok(());
+        }
+        let mut attr = MapBatch::zeroed();
+        attr.map_fd = self.as_fd().as_raw_fd() as u32;
+        attr.keys = addr(keys);
+        attr.values = addr(values);
+        attr.count = count as u32;
+        match sys::bpf(sys::MAP_UPDATE_BATCH, &mut attr) {
+            Ok(_) => Ok(()),
+            Err(libc::EINVAL | ENOTSUPP | libc::EOPNOTSUPP) => {
+                let pairs = keys.chunks_exact(key_len).zip(values.chunks_exact(value_len.max(1)));
+                pairs.into_iter().try_for_each(|(k, v)| self.update(k, v, UpdateMode::Any))
+            }
+            Err(errno) => Err(Error::call(sys::MAP_UPDATE_BATCH.name, self.doing("updating"), errno)),
+        }
+    }
+}

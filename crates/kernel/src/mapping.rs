@@ -1,0 +1,146 @@
+//! Memory-mapped arrays: values read and written without a system call.
+//!
+//! Programs write the same memory at any time, so it is never lent as a slice: bytes are copied one by one as
+//! volatile accesses, words are lent as atomics.
+#![allow(unsafe_code)]
+
+use std::os::fd::{AsFd, AsRawFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+use crate::error::{Error, Result};
+use crate::map::Map;
+use crate::sys::last_errno;
+use crate::types::{MapType, map_flags};
+
+/// The values of an array map, mapped into memory. Element `i` is at `i * stride()`.
+#[derive(Debug)]
+pub struct Mapping {
+    base: NonNull<u8>,
+    len: usize,
+    mapped: usize,
+    stride: usize,
+    writable: bool,
+}
+
+// SAFETY: the mapping is plain shared memory, owned by this value, and every access through `&self` is volatile
+// or atomic.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Map {
+    /// Maps the values of an array map that was created with [`map_flags::MMAPABLE`].
+    ///
+    /// # Errors
+    /// If the map is no such array; `EPERM` if it is frozen and `writable` is asked for.
+    pub fn mmap(&self, writable: bool) -> Result<Mapping> {
+        let info = self.info();
+        if info.map_type != MapType::ARRAY || info.flags & map_flags::MMAPABLE == 0 {
+            return Err(Error::argument(
+                self.doing("mapping"),
+                "only arrays with BPF_F_MMAPABLE can be mapped",
+            ));
+        }
+        let stride = (info.value_size as usize).next_multiple_of(8);
+        let len = stride.saturating_mul(info.max_entries as usize);
+        // SAFETY: asks for no system parameter with a precondition.
+        let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096);
+        let mapped = len.next_multiple_of(page);
+        let protection = if writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
+        // SAFETY: a fresh shared mapping at an address of the kernel's choice aliases nothing of ours.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                mapped,
+                protection,
+                libc::MAP_SHARED,
+                self.as_fd().as_raw_fd(),
+                0,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            return Err(Error::call("mmap", self.doing("mapping"), last_errno()));
+        }
+        let base = NonNull::new(base.cast())
+            .ok_or_else(|| Error::argument(self.doing("mapping"), "mapped at address zero"))?;
+        Ok(Mapping { base, len, mapped, stride, writable })
+    }
+}
+
+impl Mapping {
+    /// Bytes mapped, without the rest of the last page.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether nothing is mapped; never so for a map of the kernel's.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Bytes from one element to the next: the value size rounded up to 8.
+    pub fn stride(&self) -> usize {
+        self.stride
+    }
+
+    /// Copies bytes out.
+    ///
+    /// # Panics
+    /// If the range is not inside the mapping.
+    pub fn read(&self, offset: usize, out: &mut [u8]) {
+        self.bounds(offset, out.len(), 1);
+        for (i, byte) in out.iter_mut().enumerate() {
+            // SAFETY: in bounds by the check above; volatile, since programs write concurrently.
+            *byte = unsafe { self.base.as_ptr().add(offset + i).read_volatile() };
+        }
+    }
+
+    /// Copies bytes in.
+    ///
+    /// # Panics
+    /// If the range is not inside the mapping, or the mapping is read-only.
+    pub fn write(&self, offset: usize, bytes: &[u8]) {
+        assert!(self.writable, "write to a read-only mapping");
+        self.bounds(offset, bytes.len(), 1);
+        for (i, &byte) in bytes.iter().enumerate() {
+            // SAFETY: in bounds and writable by the checks above; volatile, since programs read concurrently.
+            unsafe { self.base.as_ptr().add(offset + i).write_volatile(byte) };
+        }
+    }
+
+    /// The 8 bytes at `offset` as an atomic.
+    ///
+    /// # Panics
+    /// If they are not inside the mapping or not aligned, or the mapping is read-only (an atomic could write).
+    pub fn atomic_u64(&self, offset: usize) -> &AtomicU64 {
+        assert!(self.writable, "atomic of a read-only mapping");
+        self.bounds(offset, 8, 8);
+        // SAFETY: in bounds, aligned, mapped for as long as `self`, and never lent otherwise than atomically.
+        unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(offset).cast()) }
+    }
+
+    /// The 4 bytes at `offset` as an atomic.
+    ///
+    /// # Panics
+    /// As for [`Mapping::atomic_u64`].
+    pub fn atomic_u32(&self, offset: usize) -> &AtomicU32 {
+        assert!(self.writable, "atomic of a read-only mapping");
+        self.bounds(offset, 4, 4);
+        // SAFETY: as for `atomic_u64`.
+        unsafe { AtomicU32::from_ptr(self.base.as_ptr().add(offset).cast()) }
+    }
+
+    fn bounds(&self, offset: usize, len: usize, align: usize) {
+        let end = offset.checked_add(len);
+        assert!(end.is_some_and(|e| e <= self.len), "{len} bytes at {offset} of a mapping of {}", self.len);
+        assert!(offset.is_multiple_of(align), "offset {offset} is not a multiple of {align}");
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: unmaps exactly what `mmap` gave; no reference into it outlives `self`.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.mapped) };
+    }
+}

@@ -1,0 +1,202 @@
+//! Feature probes: what this kernel lets this process do, found out by doing it.
+//!
+//! Each probe works on throw-away objects, in a network namespace of its own where one is needed, and leaves
+//! nothing behind.
+
+use std::path::Path;
+
+use crate::error::{Error, Result};
+use crate::iface::{create_veth, set_up};
+use crate::link::{Link, XdpMode};
+use crate::load::{LoadError, ProgramSpec};
+use crate::map::{Map, MapSpec};
+use crate::netns::Namespace;
+use crate::program::Program;
+use crate::sys;
+use crate::testrun::TestRun;
+use crate::types::{AttachType, MapType, ProgramType};
+
+/// The outcome of a probe.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It works.
+    Yes,
+    /// It does not, for this reason.
+    No(String),
+}
+
+impl Outcome {
+    /// Whether it works.
+    pub fn is_yes(&self) -> bool {
+        *self == Outcome::Yes
+    }
+
+    fn of<T, E: std::fmt::Display>(result: std::result::Result<T, E>) -> Self {
+        match result {
+            Ok(_) => Outcome::Yes,
+            Err(e) => Outcome::No(e.to_string()),
+        }
+    }
+}
+
+/// `r0 = value; exit`.
+fn constant(value: i32) -> [u64; 2] {
+    let mov = u64::from_ne_bytes(slot(0xb7, value));
+    [mov, u64::from_ne_bytes(slot(0x95, 0))]
+}
+
+fn slot(code: u8, imm: i32) -> [u8; 8] {
+    let i = imm.to_ne_bytes();
+    [code, 0, 0, 0, i[0], i[1], i[2], i[3]]
+}
+
+/// Loads the XDP program that gives `verdict` for every packet.
+///
+/// # Errors
+/// If BPF is not permitted.
+pub fn constant_xdp(verdict: i32) -> std::result::Result<Program, LoadError> {
+    Program::load(&ProgramSpec {
+        name: "constant",
+        program_type: ProgramType::XDP,
+        insns: &constant(verdict),
+        license: "GPL",
+        ..ProgramSpec::default()
+    })
+}
+
+/// Whether maps may be made and XDP programs loaded.
+pub fn bpf() -> Outcome {
+    let map = MapSpec {
+        name: "probe",
+        map_type: MapType::ARRAY,
+        key_size: 4,
+        value_size: 4,
+        max_entries: 1,
+        ..MapSpec::default()
+    };
+    match Map::create(&map) {
+        Ok(_) => Outcome::of(constant_xdp(2)),
+        Err(e) => Outcome::No(e.to_string()),
+    }
+}
+
+/// Whether objects can be enumerated and opened by id, which adoption and the search for map writers need.
+pub fn enumeration() -> Outcome {
+    Outcome::of(crate::info::map_ids().and_then(|ids| match ids.last() {
+        Some(&id) => Map::from_id(id).map(drop),
+        None => Ok(()),
+    }))
+}
+
+/// Whether veth runs XDP natively.
+pub fn native_xdp_on_veth() -> Outcome {
+    Outcome::of(in_veth(|ifindex| {
+        let program = constant_xdp(2).map_err(refused)?;
+        Link::attach_xdp(&program, ifindex, XdpMode::Native).map(drop)
+    }))
+}
+
+/// Whether TC programs attach by link (Linux 6.6 and later).
+pub fn tcx() -> Outcome {
+    Outcome::of(in_veth(|ifindex| {
+        let program = Program::load(&ProgramSpec {
+            name: "probe",
+            program_type: ProgramType::SCHED_CLS,
+            insns: &constant(0),
+            license: "GPL",
+            ..ProgramSpec::default()
+        });
+        let program = program.map_err(refused)?;
+        Link::attach_tcx(&program, ifindex, AttachType::TCX_INGRESS).map(drop)
+    }))
+}
+
+/// Whether test runs can send live frames.
+pub fn live_frames() -> Outcome {
+    Outcome::of(constant_xdp(1).map_err(refused).and_then(|program| {
+        program.test_run(&TestRun { data: &[0; 64], live_frames: true, batch: 1, ..TestRun::default() })
+    }))
+}
+
+/// Whether a program of this kind loads and attaches to the BTF id given: `tp_btf` (`TRACING`,
+/// `TRACE_RAW_TP`), `fentry` (`TRACING`, `TRACE_FENTRY`), LSM (`LSM`, `LSM_MAC`).
+pub fn tracing(program_type: ProgramType, attach: AttachType, btf_id: u32) -> Outcome {
+    let program = Program::load(&ProgramSpec {
+        name: "probe",
+        program_type,
+        expected_attach: attach,
+        insns: &constant(0),
+        license: "GPL",
+        attach_btf_id: btf_id,
+        ..ProgramSpec::default()
+    });
+    Outcome::of(program.map_err(refused).and_then(|p| Link::attach_tracing(&p).map(drop)))
+}
+
+/// Whether the processor's counters can be read (`perf_event_open` of cycles).
+pub fn hardware_counters() -> Outcome {
+    Outcome::of(sys::open_cycle_counter())
+}
+
+/// Whether the kernel carries its own BTF.
+pub fn kernel_btf() -> Outcome {
+    Outcome::of(
+        std::fs::metadata("/sys/kernel/btf/vmlinux").map_err(|e| format!("/sys/kernel/btf/vmlinux: {e}")),
+    )
+}
+
+/// The mount points of BPF file systems.
+///
+/// # Errors
+/// If /proc is not mounted.
+pub fn bpf_filesystems() -> Result<Vec<String>> {
+    let text = read(Path::new("/proc/self/mounts"))?;
+    Ok(text
+        .lines()
+        .filter_map(|line| {
+            let mut words = line.split(' ').skip(1);
+            let (at, kind) = (words.next()?, words.next()?);
+            (kind == "bpf").then(|| at.to_owned())
+        })
+        .collect())
+}
+
+/// A number from /proc/sys, such as `net/core/bpf_jit_enable`.
+///
+/// # Errors
+/// If there is no such file, or it holds no number.
+pub fn sysctl(name: &str) -> Result<i64> {
+    let path = Path::new("/proc/sys").join(name);
+    let text = read(&path)?;
+    text.trim().parse().map_err(|_| {
+        Error::argument(format!("reading {}", path.display()), format!("{:?} is not a number", text.trim()))
+    })
+}
+
+/// The kernel's lockdown: `none`, `integrity`, `confidentiality`, or `unknown` where securityfs does not say.
+pub fn lockdown() -> String {
+    let text = read(Path::new("/sys/kernel/security/lockdown")).unwrap_or_default();
+    let chosen = text.split('[').nth(1).and_then(|t| t.split(']').next());
+    chosen.unwrap_or("unknown").to_owned()
+}
+
+fn read(path: &Path) -> Result<String> {
+    std::fs::read_to_string(path)
+        .map_err(|source| Error::Read { path: path.to_string_lossy().into_owned(), source })
+}
+
+fn in_veth(f: impl FnOnce(u32) -> Result<()> + Send) -> Result<()> {
+    Namespace::new()?.enter(|| {
+        let (a, b) = create_veth("probe0", "probe1", 1)?;
+        set_up(a)?;
+        set_up(b)?;
+        f(a)
+    })?
+}
+
+fn refused(e: LoadError) -> Error {
+    match e {
+        LoadError::Refused(e) => e,
+        LoadError::Rejected(r) => Error::argument("loading a probe", r.to_string()),
+    }
+}

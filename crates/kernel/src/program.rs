@@ -1,0 +1,133 @@
+//! Programs in the kernel.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use crate::error::{Error, Result};
+use crate::info::{self, ProgramInfo};
+use crate::load::{ProgramSpec, VerifierStats};
+use crate::map;
+use crate::sys;
+
+/// A program in the kernel, held by a descriptor.
+#[derive(Debug)]
+pub struct Program {
+    fd: OwnedFd,
+    name: String,
+    stats: Option<VerifierStats>,
+}
+
+impl Program {
+    pub(crate) fn new(fd: OwnedFd, spec: &ProgramSpec<'_>, stats: Option<VerifierStats>) -> Self {
+        Program { fd, name: spec.name.to_owned(), stats }
+    }
+
+    /// Takes a descriptor that is a program's.
+    ///
+    /// # Errors
+    /// If it is not a program's.
+    pub fn from_fd(fd: OwnedFd) -> Result<Self> {
+        let name = info::program_info(fd.as_fd())?.name;
+        Ok(Program { fd, name, stats: None })
+    }
+
+    /// Opens the program with this id.
+    ///
+    /// # Errors
+    /// `ENOENT` if it is gone; `EPERM` without CAP_SYS_ADMIN.
+    pub fn from_id(id: u32) -> Result<Self> {
+        Self::from_fd(info::open_id(sys::PROG_GET_FD_BY_ID, id, 0, "program")?)
+    }
+
+    /// Opens the program pinned at `path`.
+    ///
+    /// # Errors
+    /// If nothing, or something else than a program, is pinned there.
+    pub fn from_pin(path: &Path) -> Result<Self> {
+        Self::from_fd(map::get_pinned(path)?)
+    }
+
+    /// Pins the program at `path`, below a BPF file system.
+    ///
+    /// # Errors
+    /// `EEXIST`, `EPERM`, or `EINVAL` outside a BPF file system.
+    pub fn pin(&self, path: &Path) -> Result<()> {
+        map::pin(self.fd.as_fd(), path)
+    }
+
+    /// A second handle on the same program.
+    ///
+    /// # Errors
+    /// `EMFILE`, if the process has too many descriptors.
+    pub fn try_clone(&self) -> Result<Self> {
+        let fd = self.fd.try_clone().map_err(|e| {
+            let errno = e.raw_os_error().unwrap_or(libc::EIO);
+            Error::call("fcntl(F_DUPFD_CLOEXEC)", self.doing("duplicating"), errno)
+        })?;
+        Ok(Program { fd, name: self.name.clone(), stats: self.stats })
+    }
+
+    /// The name that it was loaded with, or the kernel's 15 bytes of it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What the verifier counted, if this handle comes from a load.
+    pub fn stats(&self) -> Option<VerifierStats> {
+        self.stats
+    }
+
+    /// What the kernel knows of it: sizes, maps, counters.
+    ///
+    /// # Errors
+    /// If the kernel does not answer.
+    pub fn info(&self) -> Result<ProgramInfo> {
+        info::program_info(self.fd.as_fd())
+    }
+
+    /// The kernel's id of the program.
+    ///
+    /// # Errors
+    /// If the kernel does not answer.
+    pub fn id(&self) -> Result<u32> {
+        info::program_id(self.fd.as_fd())
+    }
+
+    /// The machine code, all functions end to end. Empty without permission to see it, or without a JIT.
+    ///
+    /// # Errors
+    /// If the kernel does not answer.
+    pub fn jited_image(&self) -> Result<Vec<u8>> {
+        info::jited_image(self.fd.as_fd())
+    }
+
+    /// Kernel address and length of each function's machine code, in the order of [`Program::jited_image`].
+    ///
+    /// # Errors
+    /// If the kernel does not answer.
+    pub fn jited_functions(&self) -> Result<Vec<(u64, u32)>> {
+        info::jited_functions(self.fd.as_fd())
+    }
+
+    /// The instructions after the kernel's own rewrites, which cannot be loaded again.
+    ///
+    /// # Errors
+    /// If the kernel does not answer.
+    pub fn translated(&self) -> Result<Vec<u64>> {
+        info::translated(self.fd.as_fd())
+    }
+
+    pub(crate) fn doing(&self, verb: &str) -> String {
+        format!("{verb} program {:?}", self.name)
+    }
+
+    pub(crate) fn raw(&self) -> u32 {
+        self.fd.as_raw_fd() as u32
+    }
+}
+
+impl AsFd for Program {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}

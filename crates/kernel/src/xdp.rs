@@ -1,0 +1,153 @@
+//! The XDP hook of an interface: who holds it, and taking its place.
+//!
+//! A program gets onto the hook either by a link, which belongs to whoever holds its descriptor or pin, or by
+//! rtnetlink (`ip link set dev X xdp ...`), which belongs to the interface. Either can be replaced by compare
+//! and swap, so that nothing is changed if somebody else was faster.
+
+use crate::error::{Error, Result};
+use crate::iface::{self, IFLA_XDP};
+use crate::info::{self, LinkDetail};
+use crate::link::{Link, XdpMode};
+use crate::netlink::{Request, u32_at};
+use crate::program::Program;
+use crate::sys::uapi;
+
+const IFLA_XDP_FD: u16 = 1;
+const IFLA_XDP_ATTACHED: u16 = 2;
+const IFLA_XDP_FLAGS: u16 = 3;
+const IFLA_XDP_PROG_ID: u16 = 4;
+const IFLA_XDP_EXPECTED_FD: u16 = 8;
+const ATTACHED_NATIVE: u8 = 1;
+const ATTACHED_GENERIC: u8 = 2;
+const ATTACHED_HARDWARE: u8 = 3;
+
+/// Who put the program onto the hook.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum XdpHolder {
+    /// A link, with its id.
+    Link(u32),
+    /// rtnetlink.
+    Netlink,
+}
+
+/// What is on the XDP hook of an interface.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct XdpState {
+    /// Id of the program.
+    pub program_id: u32,
+    /// Where it runs.
+    pub mode: XdpMode,
+    /// Who put it there.
+    pub holder: XdpHolder,
+}
+
+/// What is on the XDP hook of an interface; `None` if nothing is.
+///
+/// # Errors
+/// `ENODEV`; `EPERM` without CAP_SYS_ADMIN, for links are found by enumeration. An interface with programs in
+/// several modes at once is refused.
+pub fn query_xdp(ifindex: u32) -> Result<Option<XdpState>> {
+    let found = iface::interface(ifindex)?;
+    let get = |kind| found.xdp.iter().find(|(k, _)| *k == kind).map(|(_, p)| p.as_slice());
+    let mode = match get(IFLA_XDP_ATTACHED).and_then(|p| p.first()) {
+        None | Some(0) => return Ok(None),
+        Some(&ATTACHED_NATIVE) => XdpMode::Native,
+        Some(&ATTACHED_GENERIC) => XdpMode::Generic,
+        Some(&ATTACHED_HARDWARE) => XdpMode::Hardware,
+        Some(_) => {
+            return Err(Error::argument(
+                format!("asking what XDP runs on {:?}", found.name),
+                "programs are attached in several modes at once; detach all but one",
+            ));
+        }
+    };
+    let Some(program_id) = get(IFLA_XDP_PROG_ID).and_then(|p| u32_at(p, 0)) else { return Ok(None) };
+    let holder = link_of(ifindex, program_id)?.map_or(XdpHolder::Netlink, XdpHolder::Link);
+    Ok(Some(XdpState { program_id, mode, holder }))
+}
+
+/// The XDP link with this program on this interface. Interface numbers repeat across namespaces, so
+/// both are compared.
+fn link_of(ifindex: u32, program_id: u32) -> Result<Option<u32>> {
+    for id in info::link_ids()? {
+        // A link may vanish between the listing and the look.
+        let Ok(link) = Link::from_id(id) else { continue };
+        let Ok(info) = link.info() else { continue };
+        if info.detail == (LinkDetail::Xdp { ifindex }) && info.program_id == program_id {
+            return Ok(Some(id));
+        }
+    }
+    Ok(None)
+}
+
+/// Replaces what rtnetlink put onto the hook: `expected` (or nothing) by `new` (or nothing), in one step.
+///
+/// # Errors
+/// `EEXIST` if the program there is not `expected`, `EBUSY` if a link holds the hook; nothing changed then.
+pub fn replace_xdp_netlink(
+    ifindex: u32,
+    new: Option<&Program>,
+    expected: Option<&Program>,
+    mode: XdpMode,
+) -> Result<()> {
+    let fd = |p: Option<&Program>| p.map_or(-1i32, |p| p.raw() as i32).to_ne_bytes();
+    let flags = mode.flags() | uapi::XDP_FLAGS_REPLACE;
+    let mut request = Request::link(libc::RTM_SETLINK, 0, ifindex, 0, 0);
+    request.nest(IFLA_XDP, &[], |r| {
+        r.attribute(IFLA_XDP_FD, &fd(new));
+        r.attribute(IFLA_XDP_FLAGS, &flags.to_ne_bytes());
+        r.attribute(IFLA_XDP_EXPECTED_FD, &fd(expected));
+    });
+    request.send(&format!("replacing the XDP program of interface {ifindex}")).map(drop)
+}
+
+/// The hook of an interface, in our hands: attached by us, or adopted from whoever attached before.
+#[derive(Debug)]
+pub enum XdpHook {
+    /// By a link, ours or another's. Ours detaches when dropped; another's does not.
+    Link(Link),
+    /// By rtnetlink.
+    Netlink {
+        /// Interface index.
+        ifindex: u32,
+        /// Where the program runs.
+        mode: XdpMode,
+    },
+}
+
+impl XdpHook {
+    /// Attaches a program by a link of our own.
+    ///
+    /// # Errors
+    /// As for [`Link::attach_xdp`]; `EBUSY` means that there is something to adopt.
+    pub fn attach(program: &Program, ifindex: u32, mode: XdpMode) -> Result<Self> {
+        Link::attach_xdp(program, ifindex, mode).map(XdpHook::Link)
+    }
+
+    /// Takes hold of what is attached, changing nothing; gives the hook and its present program.
+    ///
+    /// # Errors
+    /// As for [`query_xdp`]; `ENOENT` if the program vanished meanwhile.
+    pub fn adopt(ifindex: u32) -> Result<Option<(Self, Program)>> {
+        let Some(state) = query_xdp(ifindex)? else { return Ok(None) };
+        let program = Program::from_id(state.program_id)?;
+        let hook = match state.holder {
+            XdpHolder::Link(id) => XdpHook::Link(Link::from_id(id)?),
+            XdpHolder::Netlink => XdpHook::Netlink { ifindex, mode: state.mode },
+        };
+        Ok(Some((hook, program)))
+    }
+
+    /// Puts `new` in the place of `expected`, in one step. Restoring is this with the arguments exchanged.
+    ///
+    /// # Errors
+    /// `EPERM` (link) or `EEXIST` (rtnetlink) if the program there is not `expected`; nothing changed then.
+    pub fn replace(&self, new: &Program, expected: &Program) -> Result<()> {
+        match self {
+            XdpHook::Link(link) => link.replace(new, expected),
+            XdpHook::Netlink { ifindex, mode } => {
+                replace_xdp_netlink(*ifindex, Some(new), Some(expected), *mode)
+            }
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! This crate against the real kernel.
+
+mod common;
+mod maps;
+mod programs;

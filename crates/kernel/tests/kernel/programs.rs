@@ -1,0 +1,228 @@
+//! Loading, test runs and links against the real kernel.
+
+use crate::common::{array, counting_xdp, exit, mov, slot, xdp};
+use millstream_kernel::{
+    Btf, Link, LoadError, Namespace, Program, ProgramSpec, ProgramType, TestRun, XdpHolder, XdpHook, XdpMode,
+    create_veth, errno_name, interface, probe, program_ids, query_xdp, replace_xdp_netlink, set_up, testing,
+};
+
+/// `r2 = data; r0 = *(u8 *)(r2 + 0)`: a packet access without a check.
+fn unchecked() -> [u64; 3] {
+    [slot(0x61, 2, 1, 0, 0), slot(0x71, 0, 2, 0, 0), exit()]
+}
+
+fn spec<'a>(insns: &'a [u64]) -> ProgramSpec<'a> {
+    ProgramSpec { name: "t", program_type: ProgramType::XDP, insns, license: "GPL", ..ProgramSpec::default() }
+}
+
+#[test]
+fn an_accepted_program_brings_statistics_and_sizes() {
+    if !testing::require() {
+        return;
+    }
+    let p = xdp("accepted", &[mov(0, 2), exit()]);
+    assert_eq!(p.stats().unwrap().processed, 2);
+    let info = p.info().unwrap();
+    assert_eq!(
+        (info.name.as_str(), info.verified_insns, info.program_type),
+        ("accepted", 2, ProgramType::XDP)
+    );
+    assert_eq!(p.translated().unwrap(), [mov(0, 2), exit()]);
+    assert_eq!(p.jited_image().unwrap().len(), info.jited_len as usize);
+    assert_eq!(p.jited_functions().unwrap().len(), 1);
+    assert!(program_ids().unwrap().contains(&info.id));
+}
+
+#[test]
+fn a_rejected_program_says_where_and_why() {
+    if !testing::require() {
+        return;
+    }
+    let LoadError::Rejected(r) = Program::load(&spec(&unchecked())).unwrap_err() else {
+        panic!("refused, not rejected")
+    };
+    assert_eq!(errno_name(r.errno.0), "EACCES");
+    assert_eq!(r.slot(), Some(1));
+    assert_eq!(r.reason(), "R2 offset is outside of the packet");
+    assert!(r.stats.is_some());
+}
+
+#[test]
+fn a_long_rejection_keeps_its_end() {
+    if !testing::require() {
+        return;
+    }
+    // Far more log than the first buffer holds, then the same mistake.
+    let mut insns = vec![mov(3, 1); 5000];
+    insns.extend(unchecked());
+    let LoadError::Rejected(r) = Program::load(&spec(&insns)).unwrap_err() else { panic!() };
+    assert_eq!(r.errno.0, libc::EACCES);
+    assert_eq!(r.slot(), Some(5001));
+    let (p, log) = Program::load_with_full_log(&spec(&[mov(0, 2), exit()])).unwrap();
+    assert!(log.contains("(b7) r0 = 2"), "{log}");
+    assert_eq!(p.stats().unwrap().processed, 2);
+}
+
+#[test]
+fn an_impossible_attribute_is_refused_without_a_log() {
+    if !testing::require() {
+        return;
+    }
+    let bad = ProgramSpec { program_type: ProgramType(999), ..spec(&[]) };
+    assert!(matches!(Program::load(&bad), Err(LoadError::Refused(e)) if e.errno() == Some(libc::E2BIG)
+        || e.errno() == Some(libc::EINVAL)));
+    assert!(Btf::load(b"no BTF at all, but long enough for a header").is_err());
+}
+
+#[test]
+fn a_test_run_gives_verdict_packet_and_context() {
+    if !testing::require() {
+        return;
+    }
+    // Write 0x55 into the first byte, if there is one; TX.
+    let p = xdp(
+        "writes",
+        &[
+            slot(0x61, 2, 1, 0, 0),
+            slot(0x61, 3, 1, 4, 0),
+            slot(0xbf, 4, 2, 0, 0),
+            slot(0x07, 4, 0, 0, 1),
+            slot(0x2d, 4, 3, 1, 0), // if r4 > r3 goto +1
+            slot(0x72, 2, 0, 0, 0x55),
+            mov(0, 3),
+            exit(),
+        ],
+    );
+    let out = p.test_run(&TestRun::packet(&[0xaa; 64])).unwrap();
+    assert_eq!(out.retval, 3);
+    assert_eq!(out.data.len(), 64);
+    assert_eq!(out.data[..2], [0x55, 0xaa]);
+    assert!(p.test_run(&TestRun { repeat: 1000, ..TestRun::packet(&[0; 64]) }).unwrap().duration_ns > 0);
+    assert_eq!(p.test_run(&TestRun::packet(&[0; 3])).unwrap_err().errno(), Some(libc::EINVAL));
+}
+
+#[test]
+fn a_link_is_replaced_only_if_the_expected_program_is_there() {
+    if !testing::require() {
+        return;
+    }
+    Namespace::new()
+        .unwrap()
+        .enter(|| {
+            let [a, b, c] = ["a", "b", "c"].map(|n| xdp(n, &[mov(0, 2), exit()]));
+            let link = Link::attach_xdp(&a, 1, XdpMode::Generic).unwrap();
+            link.replace(&b, &a).unwrap();
+            assert_eq!(link.info().unwrap().program_id, b.id().unwrap());
+            let stale = link.replace(&c, &a).unwrap_err();
+            assert_eq!(stale.errno(), Some(libc::EPERM));
+            assert_eq!(link.info().unwrap().program_id, b.id().unwrap(), "nothing changed");
+            link.replace_any(&c).unwrap();
+            assert_eq!(query_xdp(1).unwrap().unwrap().program_id, c.id().unwrap());
+            let busy = Link::attach_xdp(&a, 1, XdpMode::Generic).unwrap_err();
+            assert_eq!(busy.errno(), Some(libc::EBUSY));
+            assert!(busy.hint().unwrap().contains("adopt"));
+            link.detach().unwrap();
+            assert_eq!(query_xdp(1).unwrap(), None);
+            assert_eq!(link.replace(&a, &c).unwrap_err().errno(), Some(libc::ENOLINK));
+        })
+        .unwrap();
+}
+
+#[test]
+fn an_interface_is_adopted_from_its_link_and_given_back() {
+    if !testing::require() {
+        return;
+    }
+    Namespace::new()
+        .unwrap()
+        .enter(|| {
+            let (theirs, ours) = (xdp("theirs", &[mov(0, 2), exit()]), xdp("ours", &[mov(0, 1), exit()]));
+            assert!(XdpHook::adopt(1).unwrap().is_none());
+            let link = Link::attach_xdp(&theirs, 1, XdpMode::Generic).unwrap();
+            let (hook, original) = XdpHook::adopt(1).unwrap().unwrap();
+            assert!(matches!(hook, XdpHook::Link(_)));
+            hook.replace(&ours, &original).unwrap();
+            assert_eq!(link.info().unwrap().program_id, ours.id().unwrap());
+            hook.replace(&original, &ours).unwrap();
+            drop(hook);
+            let state = query_xdp(1).unwrap().unwrap();
+            assert_eq!(state.program_id, theirs.id().unwrap());
+            assert_eq!(state.holder, XdpHolder::Link(link.info().unwrap().id));
+        })
+        .unwrap();
+}
+
+#[test]
+fn an_interface_is_adopted_from_rtnetlink_and_given_back() {
+    if !testing::require() {
+        return;
+    }
+    Namespace::new()
+        .unwrap()
+        .enter(|| {
+            let (theirs, ours) = (xdp("theirs", &[mov(0, 2), exit()]), xdp("ours", &[mov(0, 1), exit()]));
+            let (a, _) = create_veth("msk0", "msk1", 1).unwrap();
+            replace_xdp_netlink(a, Some(&theirs), None, XdpMode::Native).unwrap();
+            let (hook, original) = XdpHook::adopt(a).unwrap().unwrap();
+            assert_eq!(original.id().unwrap(), theirs.id().unwrap());
+            hook.replace(&ours, &original).unwrap();
+            let state = query_xdp(a).unwrap().unwrap();
+            assert_eq!((state.program_id, state.mode), (ours.id().unwrap(), XdpMode::Native));
+            assert_eq!(state.holder, XdpHolder::Netlink);
+            // Whoever expects the old one changes nothing.
+            let stale = hook.replace(&ours, &original).unwrap_err();
+            assert_eq!(stale.errno(), Some(libc::EEXIST), "{stale}");
+            hook.replace(&original, &ours).unwrap();
+            assert_eq!(query_xdp(a).unwrap().unwrap().program_id, theirs.id().unwrap());
+            replace_xdp_netlink(a, None, Some(&original), XdpMode::Native).unwrap();
+            assert_eq!(query_xdp(a).unwrap(), None);
+        })
+        .unwrap();
+}
+
+#[test]
+fn live_frames_cross_a_veth_pair_and_all_are_counted() {
+    if !testing::require() || !testing::permitted("live frames", &probe::live_frames()) {
+        return;
+    }
+    let sent = 100_000u32;
+    let counter = array("counter", 8, 1, 0);
+    Namespace::new()
+        .unwrap()
+        .enter(|| {
+            let (a, b) = create_veth("msk0", "msk1", 1).unwrap();
+            set_up(a).unwrap();
+            set_up(b).unwrap();
+            assert!(interface(a).unwrap().up);
+            let receiver = counting_xdp("receiver", &counter, 1);
+            let _receiver = Link::attach_xdp(&receiver, b, XdpMode::Native).unwrap();
+            // bpf_redirect(a, 0); kept attached, so that the dispatcher is not rebuilt at each run.
+            let generator = xdp("generator", &[mov(1, a as i32), mov(2, 0), slot(0x85, 0, 0, 0, 23), exit()]);
+            let _generator = Link::attach_xdp(&generator, 1, XdpMode::Generic).unwrap();
+            generator
+                .test_run(&TestRun {
+                    data: &[0; 64],
+                    repeat: sent,
+                    live_frames: true,
+                    batch: 64,
+                    ..TestRun::default()
+                })
+                .unwrap();
+        })
+        .unwrap();
+    let count = counter.lookup(&[0; 4]).unwrap().unwrap();
+    assert_eq!(u64::from_ne_bytes(count.try_into().unwrap()), u64::from(sent));
+}
+
+#[test]
+fn probes_leave_nothing_behind() {
+    if !testing::require() {
+        return;
+    }
+    assert!(probe::native_xdp_on_veth().is_yes());
+    assert!(probe::tcx().is_yes());
+    assert!(probe::enumeration().is_yes());
+    assert!(interface(u32::MAX >> 1).is_err());
+    let ours = program_ids().unwrap().into_iter().filter_map(|id| Program::from_id(id).ok());
+    assert_eq!(ours.filter(|p| p.name() == "probe").count(), 0);
+}
