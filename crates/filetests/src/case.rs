@@ -1,0 +1,136 @@
+//! Directives of a test file.
+
+use millstream_passes::Target;
+
+/// What a file asks for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Test {
+    /// Read and print.
+    Parse,
+    /// Run the IR verifier.
+    Verify,
+    /// Run passes by name.
+    Passes(Vec<String>),
+}
+
+/// A line that the output must or must not contain.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Check {
+    /// The next line that contains this must exist.
+    Has(String),
+    /// No line contains this.
+    Not(String),
+}
+
+/// The directives of a file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Case {
+    /// What to do.
+    pub test: Test,
+    /// Target of passes.
+    pub target: Target,
+    /// Number of rewrites, if limited.
+    pub fuel: Option<u64>,
+    /// What the output must contain.
+    pub checks: Vec<Check>,
+    /// The whole output.
+    pub expect: Option<String>,
+}
+
+/// A directive that cannot be understood, or a missing one.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("line {line}: {message}")]
+pub struct CaseError {
+    /// Line, from 1.
+    pub line: usize,
+    /// What is wrong.
+    pub message: String,
+}
+
+/// The line that starts the expected output.
+const EXPECT: &str = "; expect:";
+
+impl Case {
+    /// Reads the directives of a file.
+    ///
+    /// # Errors
+    /// The first directive that is wrong; or that none says what to test.
+    pub fn parse(text: &str) -> Result<Case, CaseError> {
+        let mut test = None;
+        let mut case =
+            Case { test: Test::Parse, target: Target::bpf(4), fuel: None, checks: Vec::new(), expect: None };
+        for (index, line) in text.lines().enumerate() {
+            let error = |message: String| CaseError { line: index + 1, message };
+            let Some(comment) = line.strip_prefix(';') else { continue };
+            if line.trim_end() == EXPECT {
+                case.expect = Some(expected(text, index + 1));
+                break;
+            }
+            let (word, rest) = split_word(comment.trim());
+            match word {
+                "test" => match test.replace(parse_test(rest).map_err(error)?) {
+                    None => {}
+                    Some(_) => return Err(error("a second `test`: one file, one test".into())),
+                },
+                "target" => case.target = parse_target(rest).map_err(error)?,
+                "fuel" => case.fuel = Some(rest.parse().map_err(|_| error("expected a number".into()))?),
+                "check:" => case.checks.push(Check::Has(rest.to_string())),
+                "not:" => case.checks.push(Check::Not(rest.to_string())),
+                _ => {}
+            }
+        }
+        let missing = CaseError { line: 1, message: "no `; test ...` directive".into() };
+        Ok(Case { test: test.ok_or(missing)?, ..case })
+    }
+
+    /// Whether blessing may write the expected output: not where the author chose single checks.
+    pub fn can_bless(&self) -> bool {
+        self.expect.is_some() || self.checks.is_empty()
+    }
+
+    /// The file with `output` as its expectation.
+    pub fn blessed(&self, text: &str, output: &str) -> String {
+        let head: Vec<&str> = text.lines().take_while(|l| l.trim_end() != EXPECT).collect();
+        let mut blessed = format!("{}\n{EXPECT}\n", head.join("\n").trim_end());
+        for line in output.lines() {
+            blessed.push_str(format!("; {line}").trim_end());
+            blessed.push('\n');
+        }
+        blessed
+    }
+}
+
+/// The comment lines from line `from` on, without the comment signs.
+fn expected(text: &str, from: usize) -> String {
+    let lines = text.lines().skip(from).map_while(|l| l.strip_prefix(';'));
+    lines.map(|l| format!("{}\n", l.strip_prefix(' ').unwrap_or(l).trim_end())).collect()
+}
+
+fn split_word(text: &str) -> (&str, &str) {
+    let (word, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
+    (word, rest.trim())
+}
+
+/// What stands in parentheses after `name`.
+fn arguments<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    text.strip_prefix(name)?.trim_start().strip_prefix('(')?.strip_suffix(')')
+}
+
+fn parse_test(text: &str) -> Result<Test, String> {
+    match text {
+        "parse" => Ok(Test::Parse),
+        "verify" => Ok(Test::Verify),
+        _ => match arguments(text, "passes") {
+            Some(names) => Ok(Test::Passes(names.split(',').map(|n| n.trim().to_string()).collect())),
+            None => Err(format!("expected parse, verify or passes(...), found `{text}`")),
+        },
+    }
+}
+
+fn parse_target(text: &str) -> Result<Target, String> {
+    match (text, arguments(text, "bpf").map(str::parse)) {
+        ("native", _) => Ok(Target::native()),
+        (_, Some(Ok(isa @ 1..=4))) => Ok(Target::bpf(isa)),
+        _ => Err(format!("expected native or bpf(1) to bpf(4), found `{text}`")),
+    }
+}

@@ -1,0 +1,49 @@
+//! Doing what a file asks for.
+
+use millstream_ir::Module;
+use millstream_ir::text::parse_module;
+use millstream_ir::verify::verify_module;
+use millstream_passes::{Fuel, Pipeline, Session};
+
+use crate::Failure;
+use crate::case::{Case, Test};
+
+/// Runs the test and gives its output.
+pub(crate) fn run(case: &Case, text: &str) -> Result<String, Failure> {
+    let mut module = parse_module(text)?;
+    round_trip(&module)?;
+    match &case.test {
+        Test::Parse => Ok(module.to_string()),
+        Test::Verify => Ok(errors(&module)),
+        Test::Passes(names) => {
+            valid(&module, "before the passes")?;
+            run_passes(case, names, &mut module)?;
+            valid(&module, "after the passes")?;
+            round_trip(&module)?;
+            Ok(module.to_string())
+        }
+    }
+}
+
+fn round_trip(module: &Module) -> Result<(), Failure> {
+    let printed = module.to_string();
+    if parse_module(&printed)?.to_string() == printed { Ok(()) } else { Err(Failure::RoundTrip) }
+}
+
+fn run_passes(case: &Case, names: &[String], module: &mut Module) -> Result<(), Failure> {
+    let mut session = Session::new(case.target.clone());
+    if let Some(limit) = case.fuel {
+        session.fuel = Fuel::limited(limit);
+    }
+    Pipeline::of(names.iter().map(String::as_str))?.run(module, &mut session)?;
+    Ok(())
+}
+
+fn errors(module: &Module) -> String {
+    verify_module(module).iter().map(|e| format!("{e}\n")).collect()
+}
+
+fn valid(module: &Module, when: &'static str) -> Result<(), Failure> {
+    let errors = errors(module);
+    if errors.is_empty() { Ok(()) } else { Err(Failure::Verify { when, errors }) }
+}
