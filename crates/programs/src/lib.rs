@@ -6,6 +6,7 @@
 //!
 //! Invariant: nothing here does I/O or talks to the kernel.
 
+pub mod firewall;
 mod object;
 pub mod packet;
 mod prefix;
@@ -14,6 +15,6 @@ pub mod router;
 mod table;
 pub mod traffic;
 
-pub use object::{Program, ROUTER};
+pub use object::{BALANCER, FIREWALL, Program, ROUTER};
 pub use prefix::{Prefix, PrefixError};
 pub use table::MapEntry;

@@ -31,3 +31,13 @@ program! {
     /// IPv4 router after RFC 1812: longest prefix match, next hops, counters per port.
     ROUTER = "router"
 }
+
+program! {
+    /// Packet filter: thousands of ordered 5-tuple rules, first match, by aggregated bit vectors.
+    FIREWALL = "firewall"
+}
+
+program! {
+    /// Transport-layer load balancer: consistent hashing, connection table, encapsulation.
+    BALANCER = "balancer"
+}
