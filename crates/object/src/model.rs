@@ -196,6 +196,20 @@ pub struct Map {
     pub initial: Vec<(u32, InitialValue)>,
     /// For global data and settings: the initial value. [`None`] is all zero (`.bss`), and other kinds of maps.
     pub data: Option<Vec<u8>>,
+    /// For global data and settings: its variables, in order of offset. The symbols say where they are; BTF does
+    /// not, for clang leaves that to the loader.
+    pub variables: Vec<Variable>,
+}
+
+/// A variable of global data.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Variable {
+    /// Its name.
+    pub name: String,
+    /// Its offset in the map's value, in bytes.
+    pub offset: u32,
+    /// Its size in bytes.
+    pub size: u32,
 }
 
 /// How a map is defined.
