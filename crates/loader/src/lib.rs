@@ -1,1 +1,29 @@
 //! Loads objects into the kernel: maps, relocations, CO-RE, programs.
+//!
+//! [`Loader`] takes an [`Object`](millstream_object::Object) and options. [`Loader::prepare`] makes its maps and
+//! BTF and gives a [`Session`], which turns linked programs into final slots ([`Session::slots`]) and loads them
+//! ([`Session::load`]). A session loads any number of variants of a program against the same maps; what is
+//! costly (kernel types, BTF, CO-RE answers) is done once.
+//!
+//! `Loader::load` does all of it for every program that the object wants loaded.
+//!
+//! What libbpf does, this crate does: the rules for global data, settings (`.kconfig`), kernel symbols and attach
+//! targets are libbpf's. Not supported, and reported as such: `struct_ops`, program extensions (`freplace`),
+//! kernel functions of modules.
+//!
+//! Architecture Invariant: nothing is attached here. Nothing is pinned unless a pin directory is given.
+
+mod attach;
+mod btf_fixup;
+mod error;
+mod externs;
+mod kconfig;
+mod kernel_types;
+mod loader;
+mod maps;
+mod session;
+
+pub use error::{Error, ProgramError};
+pub use kernel_types::KernelTypes;
+pub use loader::Loader;
+pub use session::{Poisoned, Session};

@@ -1,0 +1,122 @@
+//! Why an object or a program of it could not be loaded.
+
+use millstream_btf::BtfError;
+use millstream_btf::core::{CoreError, PatchError};
+use millstream_kernel::LoadError;
+
+/// Why an object could not be prepared: its maps, its settings, its names.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The kernel refused something.
+    #[error(transparent)]
+    Kernel(#[from] millstream_kernel::Error),
+    /// The object has no map, program or variable of that name.
+    #[error("the object has no {what} called {name:?}")]
+    NoSuch {
+        /// Map, program or variable.
+        what: &'static str,
+        /// The name asked for.
+        name: String,
+    },
+    /// A map that is to be used in the place of an object's has another layout.
+    #[error("map {name:?} cannot be used in place of the object's: {difference}")]
+    Layout {
+        /// The object's name for it.
+        name: String,
+        /// What differs.
+        difference: String,
+    },
+    /// Contents for a variable or map do not fit.
+    #[error("{name}: {got} bytes given, {want} needed")]
+    Size {
+        /// Variable or map.
+        name: String,
+        /// Bytes given.
+        got: usize,
+        /// Bytes it has.
+        want: usize,
+    },
+    /// The types of the object or the kernel contradict themselves.
+    #[error("{what}: {source}")]
+    Btf {
+        /// Which BTF.
+        what: String,
+        /// What is wrong with it.
+        source: BtfError,
+    },
+    /// A file of the system could not be read.
+    #[error("reading {path}: {source}")]
+    Read {
+        /// The file.
+        path: String,
+        /// What went wrong.
+        source: std::io::Error,
+    },
+    /// A setting that the object needs is not one of this kernel's, or does not fit its variable.
+    #[error("kernel setting {name}: {reason}")]
+    Setting {
+        /// Its name.
+        name: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The object cannot be linked.
+    #[error("linking: {0}")]
+    Link(String),
+}
+
+/// Why a program of an object was not loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum ProgramError {
+    /// The kernel rejected or refused it.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// It could not be prepared.
+    #[error(transparent)]
+    Prepare(#[from] Error),
+    /// This loader cannot load such a program.
+    #[error("not supported: {0}")]
+    Unsupported(String),
+    /// What it attaches to is not named, or not in this kernel.
+    #[error("attach target: {0}")]
+    Target(String),
+    /// A CO-RE relocation cannot be answered.
+    #[error("instruction {insn}: {source}")]
+    Core {
+        /// The instruction.
+        insn: u32,
+        /// Why.
+        source: CoreError,
+    },
+    /// A CO-RE relocation cannot be written.
+    #[error(transparent)]
+    Patch(#[from] PatchError),
+    /// It refers to a kernel function or variable that this kernel does not have.
+    #[error("this kernel has no {what} {name:?}{note}")]
+    Missing {
+        /// Function or variable.
+        what: &'static str,
+        /// Its name.
+        name: String,
+        /// Anything more that is known.
+        note: &'static str,
+    },
+    /// A relocation does not fit its instruction, or names nothing of the object.
+    #[error("instruction {insn}: {reason}")]
+    Relocation {
+        /// The instruction.
+        insn: u32,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+impl ProgramError {
+    /// The verifier's rejection, if that is what it is.
+    pub fn rejection(&self) -> Option<&millstream_kernel::Rejection> {
+        match self {
+            ProgramError::Load(LoadError::Rejected(r)) => Some(r),
+            _ => None,
+        }
+    }
+}

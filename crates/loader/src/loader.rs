@@ -1,0 +1,168 @@
+//! Options, and the way from an object to loaded programs.
+
+use std::path::PathBuf;
+
+use millstream_kernel::{self as kernel, AttachType, Map, ProgramType};
+use millstream_object::{FuncId, MapId, MapOrigin, Object};
+use rustc_hash::FxHashMap;
+
+use crate::btf_fixup;
+use crate::error::Error;
+use crate::maps::{self, Overrides};
+use crate::session::Session;
+
+/// Loads an object, with options.
+#[derive(Debug)]
+pub struct Loader<'a> {
+    pub(crate) object: &'a Object,
+    overrides: Overrides,
+    types: FxHashMap<FuncId, (ProgramType, AttachType)>,
+    only: Option<Vec<FuncId>>,
+}
+
+impl<'a> Loader<'a> {
+    /// A loader without options: every map made anew, every program that the object wants loaded.
+    pub fn new(object: &'a Object) -> Self {
+        Loader { object, overrides: Overrides::default(), types: FxHashMap::default(), only: None }
+    }
+
+    /// Uses `map` in the place of the object's map `name`. Its contents stay as they are. Open it by id
+    /// ([`Map::from_id`]) or pin ([`Map::from_pin`]).
+    ///
+    /// # Errors
+    /// If the object has no such map. Whether the layouts agree is found out by [`Loader::prepare`].
+    pub fn reuse_map(mut self, name: &str, map: Map) -> Result<Self, Error> {
+        let id = self.map(name)?;
+        self.overrides.reuse.insert(id, map);
+        Ok(self)
+    }
+
+    /// Gives map `name` another number of entries.
+    ///
+    /// # Errors
+    /// If the object has no such map.
+    pub fn max_entries(mut self, name: &str, entries: u32) -> Result<Self, Error> {
+        let id = self.map(name)?;
+        self.overrides.max_entries.insert(id, entries);
+        Ok(self)
+    }
+
+    /// Gives global data (`.rodata`, `.data`, `.bss`) other initial contents.
+    ///
+    /// # Errors
+    /// If the object has no such map, or it is of another size or holds no global data.
+    pub fn set_data(mut self, name: &str, bytes: &[u8]) -> Result<Self, Error> {
+        let id = self.map(name)?;
+        let map = &self.object.maps[id.index()];
+        let want = if map.origin.is_global() { map.spec.value_size as usize } else { 0 };
+        if bytes.len() != want {
+            return Err(Error::Size { name: name.to_owned(), got: bytes.len(), want });
+        }
+        self.overrides.data.insert(id, bytes.to_vec());
+        Ok(self)
+    }
+
+    /// Gives a global variable (such as a `const volatile` setting in `.rodata`) another initial value.
+    ///
+    /// # Errors
+    /// If the object has no such variable, or it is of another size.
+    pub fn set_variable(mut self, name: &str, bytes: &[u8]) -> Result<Self, Error> {
+        let found = self.object.maps.iter().enumerate().find_map(|(i, m)| {
+            let settable = m.origin.is_global() && m.origin != MapOrigin::Kconfig;
+            let variable = m.variables.iter().find(|v| v.name == name)?;
+            settable.then_some((MapId(i as u32), m, variable))
+        });
+        let (id, map, variable) =
+            found.ok_or_else(|| Error::NoSuch { what: "variable", name: name.to_owned() })?;
+        if bytes.len() != variable.size as usize {
+            let want = variable.size as usize;
+            return Err(Error::Size { name: name.to_owned(), got: bytes.len(), want });
+        }
+        let size = map.spec.value_size as usize;
+        let data = self.overrides.data.entry(id).or_insert_with(|| {
+            let mut data = map.data.clone().unwrap_or_default();
+            data.resize(size, 0);
+            data
+        });
+        let start = variable.offset as usize;
+        match data.get_mut(start..start.saturating_add(bytes.len())) {
+            Some(slot) => slot.copy_from_slice(bytes),
+            None => return Err(Error::Size { name: name.to_owned(), got: bytes.len(), want: 0 }),
+        }
+        Ok(self)
+    }
+
+    /// Loads a program as this type, whatever its section says. For objects whose sections are named freely, as
+    /// `ip link set xdp` takes them.
+    ///
+    /// # Errors
+    /// If the object has no such program.
+    pub fn program_type(mut self, name: &str, kind: ProgramType, attach: AttachType) -> Result<Self, Error> {
+        let func = self.func(name)?;
+        self.types.insert(func, (kind, attach));
+        Ok(self)
+    }
+
+    /// Loads this program only; may be given several times. It is then loaded even if its section begins with `?`.
+    ///
+    /// # Errors
+    /// If the object has no such program.
+    pub fn only(mut self, name: &str) -> Result<Self, Error> {
+        let func = self.func(name)?;
+        self.only.get_or_insert_default().push(func);
+        Ok(self)
+    }
+
+    /// Pins the maps that ask for it below this directory of a BPF file system, and uses those that are pinned
+    /// there already.
+    pub fn pin_root(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.overrides.pin_root = Some(directory.into());
+        self
+    }
+
+    /// The programs that [`Loader::load`] loads.
+    pub fn chosen(&self) -> Vec<FuncId> {
+        let wanted = |func: FuncId, autoload: bool| match &self.only {
+            Some(only) => only.contains(&func),
+            None => autoload,
+        };
+        self.object.programs.iter().filter(|p| wanted(p.func, p.kind.autoload)).map(|p| p.func).collect()
+    }
+
+    /// Makes the maps and loads the types.
+    ///
+    /// # Errors
+    /// If a map cannot be made or filled. BTF that the kernel refuses is no error but a note.
+    pub fn prepare(self) -> Result<Session<'a>, Error> {
+        let mut notes = Vec::new();
+        let btf = self.load_btf(&mut notes)?;
+        let maps = maps::create_all(self.object, btf.as_ref(), self.overrides)?;
+        Ok(Session::new(self.object, maps, btf, notes, self.types))
+    }
+
+    fn load_btf(&self, notes: &mut Vec<String>) -> Result<Option<kernel::Btf>, Error> {
+        let Some(btf) = &self.object.btf else { return Ok(None) };
+        let bytes = match btf_fixup::loadable(self.object, btf) {
+            Ok(bytes) => bytes,
+            Err(source) => return Err(Error::Btf { what: "the object's BTF".to_owned(), source }),
+        };
+        match kernel::Btf::load(&bytes) {
+            Ok(btf) => Ok(Some(btf)),
+            Err(e) if e.errno() == Some(libc::EPERM) => Err(e.into()),
+            Err(e) => {
+                notes.push(format!("going on without the object's BTF: {e}"));
+                Ok(None)
+            }
+        }
+    }
+
+    fn map(&self, name: &str) -> Result<MapId, Error> {
+        let at = self.object.maps.iter().position(|m| m.name == name);
+        at.map(|i| MapId(i as u32)).ok_or_else(|| Error::NoSuch { what: "map", name: name.to_owned() })
+    }
+
+    fn func(&self, name: &str) -> Result<FuncId, Error> {
+        let found = self.object.programs.iter().find(|p| p.name == name);
+        found.map(|p| p.func).ok_or_else(|| Error::NoSuch { what: "program", name: name.to_owned() })
+    }
+}

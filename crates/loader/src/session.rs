@@ -1,0 +1,218 @@
+//! An object's maps and types in the kernel, against which programs and their variants are loaded.
+
+use std::cell::RefCell;
+use std::os::fd::AsFd;
+
+use millstream_btf::TypeId;
+use millstream_btf::core::{self, Resolved};
+use millstream_isa::Raw;
+use millstream_kernel::{self as kernel, AttachType, Map, ProgramSpec, ProgramType, RecordInfo};
+use millstream_object::{
+    CoreRelo, FuncId, InitialValue, LinkedProgram, MapId, Object, Program as ObjectProgram, SectionKind,
+};
+use rustc_hash::FxHashMap;
+
+use crate::error::{Error, ProgramError};
+use crate::kernel_types::KernelTypes;
+use crate::{attach, externs};
+
+/// A CO-RE relocation that this kernel has no answer for: its instruction was made one that the verifier rejects
+/// if it can be reached.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Poisoned {
+    /// The instruction, in slots of the linked program.
+    pub insn: u32,
+    /// The type that is missing, or lacks the field.
+    pub type_name: String,
+    /// The path into it, as `.BTF.ext` writes it.
+    pub access: String,
+}
+
+/// An object prepared: maps made and filled, types loaded.
+#[derive(Debug)]
+pub struct Session<'a> {
+    object: &'a Object,
+    maps: Vec<Option<Map>>,
+    btf: Option<kernel::Btf>,
+    notes: Vec<String>,
+    types: FxHashMap<FuncId, (ProgramType, AttachType)>,
+    /// Answers of CO-RE are the same for every variant.
+    answers: RefCell<FxHashMap<(u32, u32, u32), Resolved>>,
+    targets: RefCell<FxHashMap<FuncId, Option<TypeId>>>,
+}
+
+impl<'a> Session<'a> {
+    pub(crate) fn new(
+        object: &'a Object,
+        maps: Vec<Option<Map>>,
+        btf: Option<kernel::Btf>,
+        notes: Vec<String>,
+        types: FxHashMap<FuncId, (ProgramType, AttachType)>,
+    ) -> Self {
+        Session { object, maps, btf, notes, types, answers: RefCell::default(), targets: RefCell::default() }
+    }
+
+    /// The object.
+    pub fn object(&self) -> &'a Object {
+        self.object
+    }
+
+    /// The map in the kernel; `None` for one that this loader does not make.
+    pub fn map(&self, id: MapId) -> Option<&Map> {
+        self.maps.get(id.index())?.as_ref()
+    }
+
+    /// The map in the kernel, by the object's name for it.
+    pub fn map_by_name(&self, name: &str) -> Option<&Map> {
+        let at = self.object.maps.iter().position(|m| m.name == name)?;
+        self.maps.get(at)?.as_ref()
+    }
+
+    /// What was odd and did not prevent loading.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// The final slots of a linked program: CO-RE applied, descriptors and kernel ids filled in. Also gives the
+    /// CO-RE relocations that have no answer.
+    ///
+    /// # Errors
+    /// If a relocation has no answer that could be written.
+    pub fn slots(&self, linked: &LinkedProgram) -> Result<(Vec<u64>, Vec<Poisoned>), ProgramError> {
+        let mut insns = linked.insns.clone();
+        let poisoned = self.apply_core(&mut insns, &linked.core_relos)?;
+        for reloc in &linked.relocs {
+            externs::apply(self.object, &self.maps, &mut insns, reloc)?;
+        }
+        Ok((insns.iter().map(|i| u64::from_ne_bytes(i.to_bytes())).collect(), poisoned))
+    }
+
+    fn apply_core(&self, insns: &mut [Raw], relos: &[CoreRelo]) -> Result<Vec<Poisoned>, ProgramError> {
+        let mut poisoned = Vec::new();
+        let (Some(local), false) = (&self.object.btf, relos.is_empty()) else { return Ok(poisoned) };
+        let kernel = KernelTypes::running()?;
+        for relo in relos {
+            let key = (relo.type_id.0, relo.access.0, relo.kind as u32);
+            let known = self.answers.borrow().get(&key).copied();
+            let answer = match known {
+                Some(a) => a,
+                None => core::resolve(&relo.to_btf(), local, kernel.btf())
+                    .map_err(|source| ProgramError::Core { insn: relo.insn, source })?,
+            };
+            self.answers.borrow_mut().insert(key, answer);
+            if answer.value.is_none() {
+                poisoned.push(Poisoned {
+                    insn: relo.insn,
+                    type_name: local.name(relo.type_id).to_owned(),
+                    access: local.str(relo.access).to_owned(),
+                });
+            }
+            core::patch(insns, relo.insn as usize, &answer)?;
+        }
+        Ok(poisoned)
+    }
+
+    /// Loads a program, or a variant of it, against the maps of this session.
+    ///
+    /// # Errors
+    /// [`ProgramError::Load`] with the verifier's log if the kernel rejects it; the others before it is asked.
+    pub fn load(&self, func: FuncId, linked: &LinkedProgram) -> Result<kernel::Program, ProgramError> {
+        let program = self.program(func)?;
+        let (slots, _) = self.slots(linked)?;
+        self.load_slots(program, &slots, linked)
+    }
+
+    /// Loads slots that are final already, with the name, type and target of program `func`, without line or
+    /// function information.
+    ///
+    /// # Errors
+    /// As for [`Session::load`].
+    pub fn load_raw(&self, func: FuncId, slots: &[u64]) -> Result<kernel::Program, ProgramError> {
+        self.load_slots(self.program(func)?, slots, &LinkedProgram::default())
+    }
+
+    fn load_slots(
+        &self,
+        program: &ObjectProgram,
+        slots: &[u64],
+        linked: &LinkedProgram,
+    ) -> Result<kernel::Program, ProgramError> {
+        let (func_info, line_info) = records(linked);
+        let (program_type, expected_attach) = self.type_of(program);
+        let spec = ProgramSpec {
+            name: &program.name,
+            program_type,
+            expected_attach,
+            insns: slots,
+            license: &self.object.license,
+            flags: program.kind.load_flags(),
+            btf: self.btf.as_ref().map(AsFd::as_fd),
+            func_info: RecordInfo { record_size: 8, bytes: &func_info },
+            line_info: RecordInfo { record_size: 16, bytes: &line_info },
+            attach_btf_id: self.target(program)?.map_or(0, |t| t.0),
+            kernel_version: self.object.kernel_version.unwrap_or(0),
+            ..ProgramSpec::default()
+        };
+        Ok(kernel::Program::load(&spec)?)
+    }
+
+    fn program(&self, func: FuncId) -> Result<&'a ObjectProgram, ProgramError> {
+        self.object.programs.iter().find(|p| p.func == func).ok_or_else(|| {
+            let name = self.object.functions.get(func.index()).map_or("?", |f| f.name.as_str());
+            ProgramError::Prepare(Error::NoSuch { what: "entry program", name: name.to_owned() })
+        })
+    }
+
+    /// Type and attach type: as the section says, unless the caller of the loader said otherwise.
+    fn type_of(&self, program: &ObjectProgram) -> (ProgramType, AttachType) {
+        self.types.get(&program.func).copied().unwrap_or_else(|| {
+            let SectionKind { program_type, attach_type, .. } = &program.kind;
+            (ProgramType(program_type.0), AttachType(attach_type.map_or(0, |a| a.0)))
+        })
+    }
+
+    fn target(&self, program: &ObjectProgram) -> Result<Option<TypeId>, ProgramError> {
+        if self.types.contains_key(&program.func) {
+            return Ok(None);
+        }
+        if let Some(known) = self.targets.borrow().get(&program.func) {
+            return Ok(*known);
+        }
+        let found = attach::target(&program.kind, &program.section)?;
+        self.targets.borrow_mut().insert(program.func, found);
+        Ok(found)
+    }
+
+    /// Puts programs into the program arrays that the object initialises with them.
+    ///
+    /// # Errors
+    /// If the kernel refuses one. Programs that are not among `loaded` are left out.
+    pub fn fill_program_arrays(&self, loaded: &[(FuncId, kernel::Program)]) -> Result<(), Error> {
+        for (map, made) in self.object.maps.iter().zip(&self.maps) {
+            let Some(made) = made else { continue };
+            for (slot, value) in &map.initial {
+                let InitialValue::Program(func) = value else { continue };
+                if let Some((_, program)) = loaded.iter().find(|(f, _)| f == func) {
+                    made.update_fd(&slot.to_ne_bytes(), program.as_fd())?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `struct bpf_func_info` and `struct bpf_line_info`, end to end.
+fn records(linked: &LinkedProgram) -> (Vec<u8>, Vec<u8>) {
+    let words = |out: &mut Vec<u8>, words: &[u32]| words.iter().for_each(|w| out.extend(w.to_ne_bytes()));
+    let mut func_info = Vec::with_capacity(8 * linked.func_info.len());
+    for (insn, type_id) in &linked.func_info {
+        words(&mut func_info, &[*insn, type_id.0]);
+    }
+    let mut line_info = Vec::with_capacity(16 * linked.line_info.len());
+    for l in &linked.line_info {
+        // The kernel keeps 22 bits of the line and 10 of the column.
+        let place = l.line << 10 | l.column.min(1023);
+        words(&mut line_info, &[l.insn, l.file.0, l.text.0, place]);
+    }
+    (func_info, line_info)
+}
