@@ -15,6 +15,7 @@ mod effects;
 mod fold;
 mod fuel;
 mod manager;
+mod memory;
 mod pipeline;
 mod rewrite;
 mod scalar;

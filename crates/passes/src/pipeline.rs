@@ -9,11 +9,11 @@ use rustc_hash::FxHashMap;
 
 use crate::effects::Summaries;
 use crate::manager::{Ctx, FuncPass, ModuleInfo, ModulePass, Pass, PassError, Session};
-use crate::{control, scalar};
+use crate::{control, memory, scalar};
 
 /// Every pass.
 pub fn registry() -> impl Iterator<Item = Pass> {
-    [scalar::PASSES, control::PASSES].into_iter().flatten().copied()
+    [scalar::PASSES, control::PASSES, memory::PASSES].into_iter().flatten().copied()
 }
 
 /// The pass of this name.

@@ -1,0 +1,130 @@
+//! Addresses as a root and a constant displacement.
+
+use cranelift_entity::SecondaryMap;
+use millstream_ir::{AluOp, Function, Inst, Map, Op, Size, Slot, Value, ValueDef, Width};
+
+/// What an address is counted from.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Root {
+    /// A stack object.
+    Slot(Slot),
+    /// The single value of a map of global data.
+    Global(Map),
+    /// A value that is no sum with a constant.
+    Value(Value),
+}
+
+/// A root and a displacement in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Addr {
+    /// The root.
+    pub(crate) root: Root,
+    /// Bytes from the root.
+    pub(crate) offset: i64,
+}
+
+impl Addr {
+    /// The address `delta` bytes further on.
+    pub(crate) fn plus(self, delta: i64) -> Addr {
+        Addr { offset: self.offset.wrapping_add(delta), ..self }
+    }
+
+    /// The slot, if the root is one.
+    pub(crate) fn slot(self) -> Option<Slot> {
+        match self.root {
+            Root::Slot(slot) => Some(slot),
+            _ => None,
+        }
+    }
+}
+
+/// Resolved addresses of all values of a function.
+pub(crate) struct Addresses {
+    known: SecondaryMap<Value, Option<Addr>>,
+}
+
+impl Addresses {
+    /// Resolves every result of the function.
+    pub(crate) fn new(func: &Function) -> Addresses {
+        let mut this = Addresses { known: SecondaryMap::with_capacity(func.defs.len()) };
+        for (_, inst) in func.insts_in_order() {
+            if let Some(value) = func.result(inst) {
+                this.resolve(func, value);
+            }
+        }
+        this
+    }
+
+    /// The address that a value is. A value that is no sum is its own root.
+    pub(crate) fn of(&self, value: Value) -> Addr {
+        self.known[value].unwrap_or(Addr { root: Root::Value(value), offset: 0 })
+    }
+
+    /// The address that a load, store or atomic accesses.
+    pub(crate) fn accessed(&self, func: &Function, inst: Inst) -> Option<(Addr, Size)> {
+        let (offset, size) = mem_operand(&func.insts[inst].op)?;
+        Some((self.of(func.insts[inst].args[0]).plus(i64::from(offset)), size))
+    }
+
+    fn resolve(&mut self, func: &Function, value: Value) {
+        let mut chain = Vec::new();
+        let mut at = value;
+        let mut addr = loop {
+            if let Some(known) = self.known[at] {
+                break known;
+            }
+            match step(func, at) {
+                Step::Base(root, offset) => break Addr { root, offset },
+                Step::Sum(base, delta) => {
+                    chain.push((at, delta));
+                    at = base;
+                }
+            }
+        };
+        self.known[at] = Some(addr);
+        for (value, delta) in chain.into_iter().rev() {
+            addr = addr.plus(delta);
+            self.known[value] = Some(addr);
+        }
+    }
+}
+
+/// Displacement and size of a memory operation through its first argument.
+pub(crate) fn mem_operand(op: &Op) -> Option<(i32, Size)> {
+    match *op {
+        Op::Load { offset, size, .. }
+        | Op::Store { offset, size, .. }
+        | Op::Atomic { offset, size, .. }
+        | Op::AtomicFetch { offset, size, .. }
+        | Op::CmpXchg { offset, size, .. }
+        | Op::LoadAcquire { offset, size }
+        | Op::StoreRelease { offset, size } => Some((offset, size)),
+        _ => None,
+    }
+}
+
+enum Step {
+    Base(Root, i64),
+    Sum(Value, i64),
+}
+
+fn step(func: &Function, value: Value) -> Step {
+    let ValueDef::Inst(inst) = func.defs[value] else { return Step::Base(Root::Value(value), 0) };
+    let data = &func.insts[inst];
+    match data.op {
+        Op::StackAddr { slot, offset } => Step::Base(Root::Slot(slot), i64::from(offset)),
+        Op::MapValueAddr { map, offset } => Step::Base(Root::Global(map), i64::from(offset)),
+        Op::Alu { op: AluOp::Add, width: Width::W64 } => {
+            match (func.as_const(data.args[0]), func.as_const(data.args[1])) {
+                (_, Some(c)) => Step::Sum(data.args[0], c),
+                (Some(c), _) => Step::Sum(data.args[1], c),
+                _ => Step::Base(Root::Value(value), 0),
+            }
+        }
+        Op::Alu { op: AluOp::Sub, width: Width::W64 } => match func.as_const(data.args[1]) {
+            Some(c) => Step::Sum(data.args[0], c.wrapping_neg()),
+            None => Step::Base(Root::Value(value), 0),
+        },
+        _ => Step::Base(Root::Value(value), 0),
+    }
+}

@@ -1,0 +1,17 @@
+//! Passes over memory: the stack as values, redundant and dead accesses, wider accesses, keys of maps.
+//!
+//! Architecture Invariant: loads and stores marked volatile or subject to CO-RE stay as they are; the context is
+//! accessed at the sizes of the input; no access reaches a byte that the input did not access on the same path.
+
+mod address;
+mod bounds;
+mod footprint;
+mod promote;
+mod split;
+mod ssa;
+mod types;
+
+use crate::manager::Pass;
+
+/// The passes of this module.
+pub(crate) const PASSES: &[Pass] = &[Pass::Module(&split::SplitStack), Pass::Func(&promote::Mem2Reg)];
