@@ -1,1 +1,8 @@
-//! Lifting BPF bytecode to the IR and lowering it back.
+//! BPF as a front end and a back end: [`lift`] bytecode to the IR, [`lower`] it back.
+//!
+//! Architecture Invariant: whatever the kernel's verifier must be able to see after a rewrite is the business of
+//! this crate and of nothing above it. No I/O here; nothing here calls the kernel.
+
+mod ctx;
+pub mod lift;
+pub mod lower;

@@ -7,14 +7,16 @@
 //! Invariant: nothing here does I/O or talks to the kernel.
 
 pub mod firewall;
+pub mod nat;
 mod object;
 pub mod packet;
 mod prefix;
 pub mod rng;
 pub mod router;
+pub mod switch;
 mod table;
 pub mod traffic;
 
-pub use object::{BALANCER, FIREWALL, Program, ROUTER};
+pub use object::{BALANCER, FIREWALL, NAT, Program, ROUTER, SWITCH};
 pub use prefix::{Prefix, PrefixError};
 pub use table::MapEntry;

@@ -3,8 +3,10 @@
 /// A compiled data plane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Program {
-    /// Its name on the command line; also the name of its program (C function) in the object.
+    /// Its name on the command line.
     pub name: &'static str,
+    /// The name of its program (a C function) in the object.
+    pub function: &'static str,
     /// The ELF object, at an address that suits any ELF reader.
     pub object: &'static [u8],
 }
@@ -14,10 +16,11 @@ pub struct Program {
 struct Aligned<T: ?Sized>(T);
 
 macro_rules! program {
-    ($(#[$doc:meta])* $constant:ident = $name:literal) => {
+    ($(#[$doc:meta])* $constant:ident = $name:literal, $function:literal) => {
         $(#[$doc])*
         pub const $constant: Program = Program {
             name: $name,
+            function: $function,
             object: {
                 static OBJECT: &Aligned<[u8]> =
                     &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/", $name, ".bpf.o")));
@@ -29,15 +32,25 @@ macro_rules! program {
 
 program! {
     /// IPv4 router after RFC 1812: longest prefix match, next hops, counters per port.
-    ROUTER = "router"
+    ROUTER = "router", "router"
+}
+
+program! {
+    /// Ethernet switch after IEEE 802.1Q: VLANs, learning, spanning-tree states.
+    SWITCH = "switch", "switch_frame"
+}
+
+program! {
+    /// Source NAT with port translation, both directions.
+    NAT = "nat", "nat"
 }
 
 program! {
     /// Packet filter: thousands of ordered 5-tuple rules, first match, by aggregated bit vectors.
-    FIREWALL = "firewall"
+    FIREWALL = "firewall", "firewall"
 }
 
 program! {
     /// Transport-layer load balancer: consistent hashing, connection table, encapsulation.
-    BALANCER = "balancer"
+    BALANCER = "balancer", "balancer"
 }

@@ -1,0 +1,47 @@
+//! Contexts of program types: which fields hold packet pointers.
+
+use millstream_ir::Prov;
+use millstream_isa::Size;
+
+/// `enum bpf_prog_type`: the types whose context has packet pointers.
+mod prog_type {
+    pub(super) const SOCKET_FILTER: u32 = 1;
+    pub(super) const SCHED_CLS: u32 = 3;
+    pub(super) const SCHED_ACT: u32 = 4;
+    pub(super) const XDP: u32 = 6;
+    pub(super) const CGROUP_SKB: u32 = 8;
+    pub(super) const LWT_IN: u32 = 10;
+    pub(super) const LWT_OUT: u32 = 11;
+    pub(super) const LWT_XMIT: u32 = 12;
+    pub(super) const SK_SKB: u32 = 14;
+    pub(super) const SK_MSG: u32 = 16;
+    pub(super) const LWT_SEG6LOCAL: u32 = 19;
+    pub(super) const SK_REUSEPORT: u32 = 21;
+    pub(super) const FLOW_DISSECTOR: u32 = 22;
+}
+
+/// The provenance of the packet pointer that a context field holds, if it holds one. `prog_type` is
+/// `enum bpf_prog_type`. Source: `include/uapi/linux/bpf.h`, `struct xdp_md`, `__sk_buff`, `sk_msg_md`,
+/// `sk_reuseport_md`.
+pub(crate) fn field(prog_type: u32, offset: i32, size: Size) -> Option<Prov> {
+    use prog_type::*;
+    match (prog_type, offset, size) {
+        (XDP, 0, Size::W) => Some(Prov::Packet),
+        (XDP, 4, Size::W) => Some(Prov::PacketEnd),
+        (XDP, 8, Size::W) => Some(Prov::PacketMeta),
+        (
+            SOCKET_FILTER | SCHED_CLS | SCHED_ACT | CGROUP_SKB | LWT_IN | LWT_OUT | LWT_XMIT | SK_SKB
+            | LWT_SEG6LOCAL | FLOW_DISSECTOR,
+            at,
+            Size::W,
+        ) => match at {
+            76 => Some(Prov::Packet),
+            80 => Some(Prov::PacketEnd),
+            140 => Some(Prov::PacketMeta),
+            _ => None,
+        },
+        (SK_MSG | SK_REUSEPORT, 0, Size::Dw) => Some(Prov::Packet),
+        (SK_MSG | SK_REUSEPORT, 8, Size::Dw) => Some(Prov::PacketEnd),
+        _ => None,
+    }
+}

@@ -1,0 +1,549 @@
+//! Instruction selection: IR to machine instructions.
+//!
+//! Blocks are visited in postorder and each from its end, so that every use of a value is seen before its definition:
+//! a constant that all users took as an immediate, or an address that all folded, is never made.
+//!
+//! Verifier contract kept here (numbers are sections of the contract page):
+//! - context accesses are base + displacement, never a modified base (6);
+//! - only constants, `r10 + k` and `ld_imm64` are made anew at their uses; loads and pointer sums never (1, 5);
+//! - comparisons keep their width, and pointers are compared with the immediate 0, never with a register that holds
+//!   it (2, 3);
+//! - immediate shifts are below the width, and no immediate divisor is 0 (10).
+
+use cranelift_entity::packed_option::PackedOption;
+use cranelift_entity::{EntityRef, SecondaryMap};
+use millstream_ir::{
+    AluOp, Block, BlockCall, Cfg, Cond, Core, Function, Inst, MemFlags, Op, Prov, Size, Slot, Type, Value, Width,
+};
+use regalloc2::{Block as MBlockId, Operand, PRegSet, RegClass, VReg};
+
+use super::mir::*;
+use super::{LowerError, Strategy};
+use crate::lift::Sym;
+
+/// Selects instructions for a function without critical edges.
+pub(super) fn select(func: &Function, cfg: &Cfg, strategy: Strategy) -> Result<MFunc, LowerError> {
+    let order: Vec<Block> = func.layout.iter().copied().filter(|&b| cfg.is_reachable(b)).collect();
+    let mut select = Select {
+        func,
+        strategy,
+        uses: func.use_counts(),
+        vregs: SecondaryMap::new(),
+        out: MFunc::default(),
+        pending: Vec::new(),
+        loc: u32::MAX,
+    };
+    let mut lowered: SecondaryMap<Block, Option<Selected>> = SecondaryMap::new();
+    for &block in cfg.rpo.iter().rev() {
+        lowered[block] = Some(select.block(block)?);
+    }
+    let mut index: SecondaryMap<Block, PackedOption<Position>> = SecondaryMap::new();
+    for (i, &block) in order.iter().enumerate() {
+        index[block] = Position::new(i).into();
+    }
+    let at = |block: Block| index[block].expand().map(|p| MBlockId::new(p.index()));
+    let mut out = select.out;
+    for &block in &order {
+        let Some(chosen) = lowered[block].take() else { continue };
+        let start = out.insts.len() as u32;
+        for (op, operands, clobbers, loc) in chosen.insts.into_iter().rev() {
+            let first = out.operands.len() as u32;
+            out.operands.extend(operands);
+            let operands = first..out.operands.len() as u32;
+            out.insts.push(MInst { op, operands, clobbers, loc });
+        }
+        let insts = start..out.insts.len() as u32;
+        let succs: Vec<MBlockId> = func.targets(block).iter().filter_map(|t| at(t.block)).collect();
+        let preds: Vec<MBlockId> = cfg.preds[block].iter().filter_map(|&p| at(p)).collect();
+        out.blocks.push(MBlock { insts, params: chosen.params, succs, preds, args: chosen.args });
+    }
+    Ok(out)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Position(u32);
+cranelift_entity::entity_impl!(Position);
+
+type Pending = (MOp, Vec<Operand>, PRegSet, u32);
+
+#[derive(Clone)]
+struct Selected {
+    /// Last first.
+    insts: Vec<Pending>,
+    params: Vec<VReg>,
+    args: Vec<Vec<VReg>>,
+}
+
+struct Select<'f> {
+    func: &'f Function,
+    strategy: Strategy,
+    uses: SecondaryMap<Value, u32>,
+    vregs: SecondaryMap<Value, Option<VReg>>,
+    out: MFunc,
+    pending: Vec<Pending>,
+    loc: u32,
+}
+
+impl Select<'_> {
+    fn fresh(&mut self) -> VReg {
+        self.out.vregs += 1;
+        VReg::new(self.out.vregs - 1, RegClass::Int)
+    }
+
+    /// The register of a value that some instruction needs in one.
+    fn vreg(&mut self, value: Value) -> VReg {
+        let value = self.through_copies(value);
+        if let Some(v) = self.vregs[value] {
+            return v;
+        }
+        let v = self.fresh();
+        self.vregs[value] = Some(v);
+        v
+    }
+
+    /// Looks through zero-extensions of what is narrow already.
+    fn through_copies(&self, value: Value) -> Value {
+        let mut value = value;
+        while let Some(inst) = self.func.def_inst(value) {
+            let data = &self.func.insts[inst];
+            let narrow = |v: Value| self.func.types[v].int_bits().is_some_and(|b| b <= 32);
+            match data.op {
+                Op::Zext {} if narrow(data.args[0]) => value = data.args[0],
+                _ => break,
+            }
+        }
+        value
+    }
+
+    fn push(&mut self, op: MOp, operands: Vec<Operand>) {
+        self.pending.push((op, operands, PRegSet::empty(), self.loc));
+    }
+
+    fn constant(&self, value: Value) -> Option<i64> {
+        self.func.as_const(self.through_copies(value))
+    }
+
+    /// A stack address, sums with constants followed.
+    fn frame(&self, value: Value) -> Option<(Slot, i32)> {
+        let data = &self.func.insts[self.func.def_inst(value)?];
+        match data.op {
+            Op::StackAddr { slot, offset } => Some((slot, offset)),
+            Op::Alu { op: AluOp::Add, width: Width::W64 } => {
+                let (slot, offset) = self.frame(data.args[0])?;
+                let c = i32::try_from(self.func.as_const(data.args[1])?).ok()?;
+                Some((slot, offset.checked_add(c)?))
+            }
+            _ => None,
+        }
+    }
+
+    /// Instructions that compute `value` into a register of their own, for what is cheaper made anew than kept.
+    /// They come before the instruction pushed last, so the caller pushes that one first: blocks are built
+    /// backwards.
+    fn remake(&self, value: Value) -> Option<MOp> {
+        if let Some((slot, offset)) = self.frame(value) {
+            return Some(MOp::Lea { slot, offset });
+        }
+        let value = self.through_copies(value);
+        let inst = self.func.def_inst(value)?;
+        let single = self.uses[value] == 1;
+        match self.func.insts[inst].op {
+            Op::Const { value } => Some(MOp::Imm { value }),
+            Op::MapAddr { map } => Some(MOp::Sym { sym: Sym::Map(map) }),
+            Op::MapValueAddr { map, offset } if single => Some(MOp::Sym { sym: Sym::MapValue(map, offset) }),
+            Op::FuncAddr { func } if single => Some(MOp::Sym { sym: Sym::Func(func) }),
+            Op::ExternAddr { ext } if single => Some(MOp::Sym { sym: Sym::Extern(ext) }),
+            Op::CoreConst { core, local, wide } if single => Some(MOp::CoreImm { core, local, wide }),
+            _ => None,
+        }
+    }
+
+    fn is_undef(&self, value: Value) -> bool {
+        matches!(self.func.def_op(value), Some(Op::Undef {}))
+    }
+
+    fn block(&mut self, block: Block) -> Result<Selected, LowerError> {
+        self.pending = Vec::new();
+        let func = self.func;
+        let mut args = Vec::new();
+        let targets = func.targets(block);
+        let mut edge = Vec::new();
+        for target in targets {
+            args.push(self.edge_args(target, targets.len() == 1, &mut edge));
+        }
+        for &inst in func.blocks[block].insts.iter().rev() {
+            self.loc = func.insts[inst].loc;
+            self.inst(inst)?;
+            if func.insts[inst].op.is_terminator() {
+                for (op, v) in std::mem::take(&mut edge) {
+                    self.push(op, vec![defined(v)]);
+                }
+            }
+        }
+        let params: Vec<VReg> = if block == func.entry() {
+            self.arguments(block);
+            Vec::new()
+        } else {
+            func.blocks[block].params.iter().map(|&p| self.vreg(p)).collect()
+        };
+        Ok(Selected { insts: std::mem::take(&mut self.pending), params, args })
+    }
+
+    fn arguments(&mut self, entry: Block) {
+        let params: Vec<(usize, VReg)> = self.func.blocks[entry]
+            .params
+            .iter()
+            .enumerate()
+            .filter_map(|(i, &p)| self.vregs[p].map(|v| (i, v)))
+            .collect();
+        let operands = params.iter().map(|&(i, v)| defined_in(v, i + 1)).collect();
+        self.push(MOp::Args, operands);
+    }
+
+    fn edge_args(&mut self, target: &BlockCall, alone: bool, edge: &mut Vec<(MOp, VReg)>) -> Vec<VReg> {
+        let mut args = Vec::with_capacity(target.args.len());
+        for &arg in &target.args {
+            let bare_frame = matches!(self.func.def_op(arg), Some(Op::StackAddr { .. }));
+            let wanted = alone && (self.strategy.constants_on_edges || bare_frame);
+            let anew = if wanted { self.remake(arg) } else { None };
+            args.push(match anew {
+                Some(op) => {
+                    let v = self.fresh();
+                    edge.push((op, v));
+                    v
+                }
+                None => self.vreg(arg),
+            });
+        }
+        args
+    }
+
+    fn inst(&mut self, inst: Inst) -> Result<(), LowerError> {
+        let data = &self.func.insts[inst];
+        let result = data.result.expand();
+        if let Some(v) = result {
+            let aliased = self.through_copies(v) != v;
+            let unused = self.vregs[v].is_none() && data.op.effects().is_removable();
+            if aliased || unused {
+                return Ok(());
+            }
+        }
+        let arg = |i: usize| data.args[i];
+        match data.op {
+            Op::Const { value } => self.define(result, MOp::Imm { value }),
+            Op::Undef {} => self.define(result, MOp::Undef),
+            Op::CoreConst { core, local, wide } => self.define(result, MOp::CoreImm { core, local, wide }),
+            Op::MapAddr { map } => self.define(result, MOp::Sym { sym: Sym::Map(map) }),
+            Op::MapValueAddr { map, offset } => self.define(result, MOp::Sym { sym: Sym::MapValue(map, offset) }),
+            Op::FuncAddr { func } => self.define(result, MOp::Sym { sym: Sym::Func(func) }),
+            Op::ExternAddr { ext } => self.define(result, MOp::Sym { sym: Sym::Extern(ext) }),
+            Op::StackAddr { slot, offset } => self.define(result, MOp::Lea { slot, offset }),
+            Op::Alu { op, width } => self.alu(op, width, result, arg(0), arg(1)),
+            Op::Neg { width } => self.unary_in_place(MOp::Neg { width }, result, arg(0)),
+            Op::Swap { kind, bits } => self.unary_in_place(MOp::Swap { kind, bits }, result, arg(0)),
+            Op::Zext {} => self.unary(MOp::Zext, result, arg(0)),
+            Op::Sext { bits, width } => self.unary(MOp::Sext { bits, width }, result, arg(0)),
+            Op::AddrSpaceCast { spaces } => self.unary(MOp::Cast { spaces }, result, arg(0)),
+            Op::Helper { id } => self.call(Target::Helper(id), result, &data.args),
+            Op::Kfunc { ext } => self.call(Target::Sym(Sym::Extern(ext)), result, &data.args),
+            Op::Call { func } => self.call(Target::Sym(Sym::Func(func)), result, &data.args),
+            Op::CallIndirect {} => self.call(Target::Indirect, result, &data.args),
+            Op::LegacyLoad { size, offset } => self.legacy(size, offset, result, &data.args),
+            Op::Jump {} => self.push(MOp::Jump, vec![]),
+            Op::MayGoto {} => self.push(MOp::MayGoto, vec![]),
+            Op::Unreachable {} => self.push(MOp::Unreachable, vec![]),
+            Op::Branch { cond, width } => self.branch(cond, width, arg(0), arg(1)),
+            Op::Return {} => self.ret(data.args.first().copied()),
+            _ => return self.memory(inst),
+        }
+        Ok(())
+    }
+
+    fn define(&mut self, result: Option<Value>, op: MOp) {
+        if let Some(v) = result {
+            let v = self.vreg(v);
+            self.push(op, vec![defined(v)]);
+        }
+    }
+
+    /// A register for an operand: the value's own, or one made for this use.
+    fn operand(&mut self, value: Value, before: &mut Vec<(MOp, VReg)>) -> VReg {
+        let resolved = self.through_copies(value);
+        let anew = match self.func.def_op(resolved) {
+            Some(Op::Const { .. }) if self.uses[resolved] == 1 => self.remake(resolved),
+            _ => self.frame(resolved).map(|(slot, offset)| MOp::Lea { slot, offset }),
+        };
+        match anew {
+            Some(op) => {
+                let v = self.fresh();
+                before.push((op, v));
+                v
+            }
+            None => self.vreg(value),
+        }
+    }
+
+    fn finish(&mut self, op: MOp, operands: Vec<Operand>, before: Vec<(MOp, VReg)>) {
+        self.push(op, operands);
+        for (op, v) in before {
+            self.push(op, vec![defined(v)]);
+        }
+    }
+
+    fn unary(&mut self, op: MOp, result: Option<Value>, a: Value) {
+        let Some(result) = result else { return };
+        let dst = self.vreg(result);
+        let src = self.vreg(a);
+        self.push(op, vec![used(src), defined(dst)]);
+    }
+
+    fn unary_in_place(&mut self, op: MOp, result: Option<Value>, a: Value) {
+        let Some(result) = result else { return };
+        let dst = self.vreg(result);
+        let mut before = Vec::new();
+        let src = self.operand(a, &mut before);
+        self.finish(op, vec![used(src), redefined(dst, 0)], before);
+    }
+
+    fn alu(&mut self, op: AluOp, width: Width, result: Option<Value>, a: Value, b: Value) {
+        let Some(result) = result else { return };
+        if let Some((slot, offset)) = self.frame(result) {
+            return self.define(Some(result), MOp::Lea { slot, offset });
+        }
+        let dst = self.vreg(result);
+        let (mut a, mut b) = (a, b);
+        if op.commutes() && self.better_swapped(a, b) {
+            std::mem::swap(&mut a, &mut b);
+        }
+        let mut before = Vec::new();
+        let core = self.single_core(b);
+        let imm = match core {
+            Some((_, local)) => Some(local),
+            None => self.constant(b).and_then(|c| alu_imm(op, width, c)),
+        };
+        let src = self.operand(a, &mut before);
+        let mut operands = vec![used(src)];
+        if imm.is_none() {
+            operands.push(used(self.operand(b, &mut before)));
+        }
+        operands.push(redefined(dst, 0));
+        self.finish(MOp::Alu { op, width, imm, core: core.map(|c| c.0) }, operands, before);
+    }
+
+    /// Whether the second operand should be the one that is overwritten.
+    fn better_swapped(&self, a: Value, b: Value) -> bool {
+        match (self.constant(a), self.constant(b)) {
+            (Some(_), None) => true,
+            (None, Some(_)) => false,
+            _ => self.uses[a] > 1 && self.uses[b] == 1 && self.single_core(b).is_none(),
+        }
+    }
+
+    /// A CO-RE constant that only this instruction uses, and that fits it.
+    fn single_core(&self, value: Value) -> Option<(Core, i32)> {
+        match self.func.def_op(value)? {
+            Op::CoreConst { core, local, wide: false } if self.uses[value] == 1 => {
+                Some((*core, i32::try_from(*local).ok()?))
+            }
+            _ => None,
+        }
+    }
+
+    fn branch(&mut self, cond: Cond, width: Width, a: Value, b: Value) {
+        let (mut cond, mut a, mut b) = (cond, a, b);
+        if self.constant(a).is_some() && self.constant(b).is_none() {
+            std::mem::swap(&mut a, &mut b);
+            cond = cond.swapped();
+        }
+        let imm = self.constant(b).and_then(|c| match width {
+            Width::W64 => i32::try_from(c).ok(),
+            Width::W32 => Some(c as i32),
+        });
+        let mut before = Vec::new();
+        let mut operands = vec![used(self.operand(a, &mut before))];
+        if imm.is_none() {
+            operands.push(used(self.operand(b, &mut before)));
+        }
+        self.finish(MOp::Branch { cond, width, imm }, operands, before);
+    }
+
+    fn ret(&mut self, value: Option<Value>) {
+        let mut before = Vec::new();
+        let operands = match value {
+            Some(v) if !self.is_undef(v) => vec![used_in(self.operand(v, &mut before), 0)],
+            _ => vec![],
+        };
+        self.finish(MOp::Return, operands, before);
+    }
+
+    fn call(&mut self, target: Target, result: Option<Value>, args: &[Value]) {
+        let mut operands = Vec::new();
+        let mut before = Vec::new();
+        let mut args = args;
+        if target == Target::Indirect {
+            operands.push(used(self.vreg(args[0])));
+            args = &args[1..];
+        }
+        for (i, &arg) in args.iter().enumerate() {
+            if self.is_undef(arg) {
+                continue;
+            }
+            let v = match self.remake(arg) {
+                Some(op) => {
+                    let v = self.fresh();
+                    before.push((op, v));
+                    v
+                }
+                None => self.vreg(arg),
+            };
+            operands.push(used_in(v, i + 1));
+        }
+        // Made in the order of the arguments: what is pushed last comes first.
+        before.reverse();
+        let mut clobbers = call_clobbers();
+        match result.and_then(|r| self.vregs[r]) {
+            Some(v) => operands.push(defined_in(v, 0)),
+            None => clobbers.add(preg(0)),
+        }
+        self.pending.push((MOp::Call { target }, operands, clobbers, self.loc));
+        for (op, v) in before {
+            self.push(op, vec![defined(v)]);
+        }
+    }
+
+    fn legacy(&mut self, size: Size, offset: i32, result: Option<Value>, args: &[Value]) {
+        let mut operands = vec![used_in(self.vreg(args[0]), 6)];
+        if let Some(&index) = args.get(1) {
+            operands.push(used(self.vreg(index)));
+        }
+        let mut clobbers = call_clobbers();
+        match result.and_then(|r| self.vregs[r]) {
+            Some(v) => operands.push(defined_in(v, 0)),
+            None => clobbers.add(preg(0)),
+        }
+        let op = MOp::Legacy { size, offset, indexed: args.len() > 1 };
+        self.pending.push((op, operands, clobbers, self.loc));
+    }
+
+    /// Base and displacement of an access: stack objects are addressed from the frame pointer, and a constant sum
+    /// that only this access uses, or that hides the context, is taken apart.
+    fn address(&mut self, base: Value, offset: i32, operands: &mut Vec<Operand>) -> (Base, i32) {
+        if let Some((slot, at)) = self.frame(base) {
+            return (Base::Frame(slot, at), offset);
+        }
+        let (mut base, mut offset) = (base, offset);
+        while let Some(inst) = self.func.def_inst(base) {
+            let data = &self.func.insts[inst];
+            let is_sum = data.op == Op::Alu { op: AluOp::Add, width: Width::W64 };
+            let wanted = self.uses[base] == 1 || self.func.types[base] == Type::Ptr(Prov::Ctx);
+            let Some(sum) = is_sum
+                .then(|| self.func.as_const(data.args[1]))
+                .flatten()
+                .and_then(|c| i16::try_from(i64::from(offset) + c).ok())
+                .filter(|_| wanted)
+            else {
+                break;
+            };
+            (base, offset) = (data.args[0], i32::from(sum));
+        }
+        operands.push(used(self.vreg(base)));
+        (Base::Reg, offset)
+    }
+
+    fn memory(&mut self, inst: Inst) -> Result<(), LowerError> {
+        let data = &self.func.insts[inst];
+        let result = data.result.expand();
+        let base = data.args[0];
+        let mut operands = Vec::new();
+        let mut before = Vec::new();
+        match data.op {
+            Op::Load { size, sext, offset, flags } => {
+                let (base, offset) = self.flagged_address(base, offset, flags, &mut operands);
+                operands.push(defined(self.result_vreg(result)));
+                self.push(MOp::Load { size, sext, base, offset, core: flags.core }, operands);
+            }
+            Op::Store { size, offset, flags } => {
+                let imm = self.constant(data.args[1]).and_then(|c| store_imm(size, c));
+                let (base, offset) = self.flagged_address(base, offset, flags, &mut operands);
+                if imm.is_none() {
+                    operands.push(used(self.operand(data.args[1], &mut before)));
+                }
+                self.finish(MOp::Store { size, base, offset, imm, core: flags.core }, operands, before);
+            }
+            Op::Atomic { op, size, offset } => {
+                let (base, offset) = self.address(base, offset, &mut operands);
+                operands.push(used(self.operand(data.args[1], &mut before)));
+                self.finish(MOp::Atomic { op, size, base, offset }, operands, before);
+            }
+            Op::AtomicFetch { op, size, offset } => {
+                let (base, offset) = self.address(base, offset, &mut operands);
+                operands.push(used(self.operand(data.args[1], &mut before)));
+                let reuse = operands.len() - 1;
+                operands.push(redefined(self.result_vreg(result), reuse));
+                self.finish(MOp::AtomicFetch { op, size, base, offset }, operands, before);
+            }
+            Op::CmpXchg { size, offset } => {
+                let (base, offset) = self.address(base, offset, &mut operands);
+                operands.push(used(self.operand(data.args[2], &mut before)));
+                operands.push(used_in(self.operand(data.args[1], &mut before), 0));
+                operands.push(defined_in(self.result_vreg(result), 0));
+                self.finish(MOp::CmpXchg { size, base, offset }, operands, before);
+            }
+            Op::LoadAcquire { size, offset } => {
+                let (base, offset) = self.address(base, offset, &mut operands);
+                operands.push(defined(self.result_vreg(result)));
+                self.push(MOp::LoadAcquire { size, base, offset }, operands);
+            }
+            Op::StoreRelease { size, offset } => {
+                let (base, offset) = self.address(base, offset, &mut operands);
+                operands.push(used(self.operand(data.args[1], &mut before)));
+                self.finish(MOp::StoreRelease { size, base, offset }, operands, before);
+            }
+            _ => return Err(LowerError::NotBpf { op: data.op.mnemonic(), function: self.func.name.clone() }),
+        }
+        Ok(())
+    }
+
+    /// A relocated displacement stays as it is.
+    fn flagged_address(
+        &mut self,
+        base: Value,
+        offset: i32,
+        flags: MemFlags,
+        operands: &mut Vec<Operand>,
+    ) -> (Base, i32) {
+        if flags.core.is_none() {
+            return self.address(base, offset, operands);
+        }
+        operands.push(used(self.vreg(base)));
+        (Base::Reg, offset)
+    }
+
+    fn result_vreg(&mut self, result: Option<Value>) -> VReg {
+        match result {
+            Some(v) => self.vreg(v),
+            None => self.fresh(),
+        }
+    }
+}
+
+/// The constant as an immediate operand, if the operation takes it.
+fn alu_imm(op: AluOp, width: Width, c: i64) -> Option<i32> {
+    let imm = match width {
+        Width::W64 => i32::try_from(c).ok()?,
+        Width::W32 => c as i32,
+    };
+    match op {
+        AluOp::Lsh | AluOp::Rsh | AluOp::Arsh => Some((c as u64 & u64::from(width.bits() - 1)) as i32),
+        AluOp::Div | AluOp::Mod | AluOp::SDiv | AluOp::SMod if imm == 0 => None,
+        _ => Some(imm),
+    }
+}
+
+/// The constant as an immediate to store, if there is a form for it.
+fn store_imm(size: Size, c: i64) -> Option<i32> {
+    match size {
+        Size::Dw => i32::try_from(c).ok(),
+        _ => Some(c as i32),
+    }
+}
