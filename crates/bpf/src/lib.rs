@@ -6,3 +6,4 @@
 mod ctx;
 pub mod lift;
 pub mod lower;
+pub mod module;

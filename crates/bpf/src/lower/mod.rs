@@ -83,6 +83,16 @@ impl Lowered {
     pub fn slots(&self) -> usize {
         self.insns.iter().map(|i| i.slots()).sum()
     }
+
+    /// Whether the instruction at a slot is a call.
+    pub fn is_call(&self, slot: u32) -> bool {
+        let mut at = 0;
+        self.insns.iter().find_map(|i| {
+            let here = at == slot as usize;
+            at += i.slots();
+            here.then_some(matches!(i, Insn::Call(_)))
+        }) == Some(true)
+    }
 }
 
 /// Lowers a function, trying every strategy.
