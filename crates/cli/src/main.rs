@@ -1,2 +1,39 @@
 //! The `millstream` command.
-fn main() {}
+//!
+//! Each subcommand is a module with an `Args` (its flags, each with its help) and a `run` that gives the exit code
+//! or a report. JSON goes to standard output and has a `schema` number; everything else that is not the result
+//! goes to standard error.
+
+mod doctor;
+mod exit;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Optimizing compiler and runtime for software data planes
+#[derive(Debug, Parser)]
+#[command(name = "millstream", version, max_term_width = 100, after_help = exit::HELP)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Say what this machine permits, and what to do about the rest
+    Doctor(doctor::Args),
+}
+
+fn main() -> ExitCode {
+    let filter = tracing_subscriber::EnvFilter::try_from_env("MILLSTREAM_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time().init();
+    let result = match Cli::parse().command {
+        Command::Doctor(args) => doctor::run(args),
+    };
+    result.unwrap_or_else(|report| {
+        eprintln!("{report:?}");
+        exit::Exit::Input.into()
+    })
+}

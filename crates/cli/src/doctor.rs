@@ -1,0 +1,299 @@
+//! `millstream doctor`: what this machine permits, found out by trying, and what to do about the rest.
+
+use std::fmt::Write as _;
+use std::process::{Command, ExitCode};
+
+use millstream_btf::KindTag;
+use millstream_kernel::probe::{self, Outcome};
+use millstream_kernel::{AttachType, ProgramType, possible_cpus};
+use millstream_loader::KernelTypes;
+use serde::Serialize;
+
+use crate::exit::Exit;
+
+/// Flags of `millstream doctor`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// How a check came out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Status {
+    /// As it should be.
+    Ok,
+    /// Something works less well, or by another way, without it.
+    Limited,
+    /// Something does not work without it.
+    Missing,
+    /// Neither good nor bad.
+    Info,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct Check {
+    name: &'static str,
+    status: Status,
+    found: String,
+    /// What needs it.
+    needed_for: &'static str,
+    /// What to do, if it is not as it should be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    advice: Option<String>,
+}
+
+impl Check {
+    fn info(name: &'static str, found: impl Into<String>, needed_for: &'static str) -> Self {
+        Check { name, status: Status::Info, found: found.into(), needed_for, advice: None }
+    }
+
+    /// `status` and `advice` count if it does not work.
+    fn probed(
+        name: &'static str,
+        outcome: Outcome,
+        status: Status,
+        needed_for: &'static str,
+        advice: &str,
+    ) -> Self {
+        match outcome {
+            Outcome::Yes => {
+                Check { name, status: Status::Ok, found: "works".to_owned(), needed_for, advice: None }
+            }
+            Outcome::No(found) => Check { name, status, found, needed_for, advice: Some(advice.to_owned()) },
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Report {
+    schema: u32,
+    ready: bool,
+    checks: Vec<Check>,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: Args) -> Result<ExitCode, miette::Report> {
+    let mut checks = machine();
+    checks.extend(permissions());
+    checks.extend(settings());
+    checks.extend(hooks());
+    checks.extend(tools());
+    let ready = checks.iter().all(|c| c.status != Status::Missing);
+    let report = Report { schema: 1, ready, checks };
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&report).map_err(|e| miette::miette!("{e}"))?);
+    } else {
+        print!("{}", text(&report));
+    }
+    Ok(if ready { Exit::Done } else { Exit::NotPermitted }.into())
+}
+
+fn text(report: &Report) -> String {
+    let mut out = String::new();
+    let width = report.checks.iter().map(|c| c.name.len()).max().unwrap_or(0);
+    for c in &report.checks {
+        let mark = match c.status {
+            Status::Ok => "ok     ",
+            Status::Limited => "limited",
+            Status::Missing => "MISSING",
+            Status::Info => "-      ",
+        };
+        let _ = writeln!(out, "{mark}  {:width$}  {}", c.name, c.found);
+        if let Some(advice) = &c.advice {
+            let _ = writeln!(out, "{:9}{:width$}  needed for {}; {advice}", "", "", c.needed_for);
+        }
+    }
+    out.push_str(match report.ready {
+        true => "\nThis machine can do all that Millstream needs.\n",
+        false => "\nSome of what Millstream needs is missing; each line above says what to do.\n",
+    });
+    out
+}
+
+fn read(path: &str) -> Option<String> {
+    Some(std::fs::read_to_string(path).ok()?.trim().to_owned())
+}
+
+fn machine() -> Vec<Check> {
+    let release = read("/proc/sys/kernel/osrelease").unwrap_or_else(|| "unknown".to_owned());
+    let cpus = possible_cpus().map_or_else(|e| e.to_string(), |n| n.to_string());
+    let mut out = vec![
+        Check::info("kernel", release, "everything"),
+        Check::info("possible CPUs", cpus, "the size of per-CPU values"),
+    ];
+    let arch = std::env::consts::ARCH;
+    let known = arch == "x86_64";
+    out.push(Check {
+        name: "architecture",
+        status: if known { Status::Ok } else { Status::Limited },
+        found: arch.to_owned(),
+        needed_for: "the costs that the optimizer reckons with",
+        advice: (!known).then(|| "results are right, but tuned for x86-64".to_owned()),
+    });
+    out
+}
+
+/// Capabilities by number, as `/proc/self/status` has them.
+const CAPABILITIES: [(&str, u32); 4] =
+    [("CAP_NET_ADMIN", 12), ("CAP_SYS_ADMIN", 21), ("CAP_PERFMON", 38), ("CAP_BPF", 39)];
+
+fn permissions() -> Vec<Check> {
+    vec![
+        capabilities(),
+        Check::probed(
+            "BPF",
+            probe::bpf(),
+            Status::Missing,
+            "verify, run, lab",
+            "run as root, outside of containers that filter bpf(2)",
+        ),
+        Check::probed(
+            "objects by id",
+            probe::enumeration(),
+            Status::Missing,
+            "adopting attached programs, finding writers of maps",
+            "needs CAP_SYS_ADMIN",
+        ),
+        Check::probed(
+            "kernel BTF",
+            probe::kernel_btf(),
+            Status::Missing,
+            "CO-RE, kernel functions, the guard",
+            "use a kernel built with CONFIG_DEBUG_INFO_BTF",
+        ),
+    ]
+}
+
+fn capabilities() -> Check {
+    let status = read("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|l| l.strip_prefix("CapEff:"));
+    let held = line.and_then(|l| u64::from_str_radix(l.trim(), 16).ok()).unwrap_or(0);
+    let lacking: Vec<&str> =
+        CAPABILITIES.iter().filter(|(_, bit)| held >> bit & 1 == 0).map(|(name, _)| *name).collect();
+    let fine = lacking.is_empty();
+    Check {
+        name: "capabilities",
+        status: if fine { Status::Ok } else { Status::Missing },
+        found: if fine { "all held".to_owned() } else { format!("lacking {}", lacking.join(", ")) },
+        needed_for: "verify, run, lab",
+        advice: (!fine).then(|| "run as root".to_owned()),
+    }
+}
+
+/// A number of /proc/sys that should be `want`.
+fn sysctl(name: &'static str, want: i64, status: Status, needed_for: &'static str) -> Check {
+    let file = name.replace('.', "/");
+    let (found, fine) = match probe::sysctl(&file) {
+        Ok(n) => (n.to_string(), n == want),
+        // Without the file the kernel has the feature compiled in (or has none of that name): not wrong.
+        Err(e) => (e.to_string(), true),
+    };
+    Check {
+        name,
+        status: if fine { Status::Ok } else { status },
+        found,
+        needed_for,
+        advice: (!fine).then(|| format!("sysctl {name}={want}")),
+    }
+}
+
+fn settings() -> Vec<Check> {
+    let lockdown = probe::lockdown();
+    let mounted = probe::bpf_filesystems().unwrap_or_default();
+    let mut out = vec![
+        sysctl("net.core.bpf_jit_enable", 1, Status::Missing, "speed: without the JIT nothing is fast"),
+        sysctl("net.core.bpf_jit_harden", 0, Status::Limited, "speed: hardening blinds every constant"),
+        sysctl("kernel.bpf_stats_enabled", 0, Status::Limited, "speed: statistics cost 45 ns a packet"),
+    ];
+    out.push(Check {
+        name: "lockdown",
+        status: if lockdown == "confidentiality" { Status::Missing } else { Status::Ok },
+        needed_for: "tracing programs, which guard specialised code",
+        advice: (lockdown == "confidentiality").then(|| "boot with lockdown=integrity or none".to_owned()),
+        found: lockdown,
+    });
+    out.push(Check {
+        name: "BPF file system",
+        status: if mounted.is_empty() { Status::Limited } else { Status::Ok },
+        found: if mounted.is_empty() { "not mounted".to_owned() } else { mounted.join(", ") },
+        needed_for: "pinned maps, links that outlive the process",
+        advice: mounted.is_empty().then(|| "mount -t bpf bpf /sys/fs/bpf".to_owned()),
+    });
+    let limits = read("/proc/self/limits").unwrap_or_default();
+    let memlock = limits.lines().find_map(|l| l.strip_prefix("Max locked memory"));
+    let memlock = memlock.and_then(|l| l.split_whitespace().next()).unwrap_or("unknown");
+    out.push(Check::info("locked memory", memlock, "kernels before 5.11 only, which charge maps to it"));
+    out
+}
+
+/// A tracing program on a target of the kernel's BTF.
+fn traced(kind: ProgramType, attach: AttachType, tag: KindTag, target: &str) -> Outcome {
+    match KernelTypes::running() {
+        Err(e) => Outcome::No(e.to_string()),
+        Ok(types) => match types.btf().find(tag, target) {
+            Some(id) => probe::tracing(kind, attach, id.0),
+            None => Outcome::No(format!("this kernel's BTF has no {target}")),
+        },
+    }
+}
+
+fn hooks() -> Vec<Check> {
+    let tp_btf =
+        traced(ProgramType::TRACING, AttachType::TRACE_RAW_TP, KindTag::Typedef, "btf_trace_sys_enter");
+    let fentry = traced(ProgramType::TRACING, AttachType::TRACE_FENTRY, KindTag::Func, "__sys_bpf");
+    let lsm = traced(ProgramType::LSM, AttachType::LSM_MAC, KindTag::Func, "bpf_lsm_bpf");
+    let guarded = fentry.is_yes() || lsm.is_yes() || tp_btf.is_yes();
+    let other = "tp_btf/sys_enter is used in its place, at some tens of ns a system call";
+    let without = if guarded { Status::Limited } else { Status::Missing };
+    vec![
+        Check::probed(
+            "native XDP on veth",
+            probe::native_xdp_on_veth(),
+            Status::Missing,
+            "lab, demo",
+            "use a kernel with CONFIG_VETH, and namespaces permitted",
+        ),
+        Check::probed(
+            "live frames",
+            probe::live_frames(),
+            Status::Missing,
+            "lab, demo",
+            "use Linux 5.18 or later",
+        ),
+        Check::probed("TC links", probe::tcx(), Status::Limited, "TC programs", "use Linux 6.6 or later"),
+        Check::probed(
+            "tp_btf/sys_enter",
+            tp_btf,
+            if fentry.is_yes() { Status::Limited } else { Status::Missing },
+            "the guard of specialised code",
+            "use a kernel with BTF and CONFIG_FTRACE_SYSCALLS",
+        ),
+        Check::probed("fentry", fentry, without, "the cheapest guard of specialised code", other),
+        Check::probed("BPF LSM", lsm, without, "a guard that can refuse", other),
+        Check::probed(
+            "hardware counters",
+            probe::hardware_counters(),
+            Status::Limited,
+            "counting instructions and misses",
+            "executed instructions are counted in the interpreter in their place",
+        ),
+    ]
+}
+
+fn tools() -> Vec<Check> {
+    let version = |program: &str| {
+        let out = Command::new(program).arg("--version").output().ok()?;
+        Some(String::from_utf8_lossy(&out.stdout).lines().next().unwrap_or_default().to_owned())
+    };
+    let clang = ["clang-19", "clang"].into_iter().find_map(version);
+    vec![Check {
+        name: "clang",
+        status: if clang.is_some() { Status::Ok } else { Status::Limited },
+        needed_for: "building the data planes under programs/; never at run time",
+        advice: clang.is_none().then(|| "install clang-19".to_owned()),
+        found: clang.unwrap_or_else(|| "not found".to_owned()),
+    }]
+}
