@@ -25,16 +25,24 @@
 //! # What is written
 //!
 //! [`Object::write`] keeps every section but these: sections of instructions and their relocations are rebuilt,
-//! `.BTF.ext` is made anew, and DWARF (`.debug_*`, `.eh_frame`) is dropped, for its addresses would be wrong. `.BTF`
-//! stays as it is, byte for byte.
+//! `.BTF.ext` is made anew, and what would be wrong is dropped: DWARF (`.debug_*`, `.eh_frame`), labels among the
+//! symbols, and LLVM's table of address-significant symbols. `.BTF` stays as it is, byte for byte.
 //!
 //! Architecture Invariant: this crate describes; it neither opens files nor calls the kernel. Input is hostile until
 //! read: memory is bounded by a small multiple of the input's size.
 
+mod edit;
+mod elf;
+mod error;
+mod image;
 mod kinds;
+mod link;
 mod model;
+mod read;
 mod section;
+mod write;
 
+pub use error::{ElfPart, ObjectError};
 pub use kinds::{AttachType, MapType, ProgramType};
 pub use model::*;
 pub use section::SectionKind;

@@ -57,6 +57,7 @@ pub struct Object {
     pub btf: Option<Btf>,
     /// What was found odd while reading, in words, and did not prevent it.
     pub notes: Vec<String>,
+    pub(crate) image: crate::image::Image,
 }
 
 /// An entry program: a function that a loader loads by itself.

@@ -31,7 +31,7 @@ impl SectionKind {
     pub fn load_flags(&self) -> u32 {
         const SLEEPABLE: u32 = 1 << 4;
         const XDP_HAS_FRAGS: u32 = 1 << 5;
-        u32::from(self.sleepable) * SLEEPABLE | u32::from(self.frags) * XDP_HAS_FRAGS
+        (u32::from(self.sleepable) * SLEEPABLE) | (u32::from(self.frags) * XDP_HAS_FRAGS)
     }
 
     /// Reads a section's name.

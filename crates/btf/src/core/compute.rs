@@ -42,11 +42,11 @@ pub(super) fn compute(
 
 /// Zero extension keeps the value of pointers and unsigned integers whatever the size of the load.
 fn may_adjust(local: &Btf, a: TypeId, target: &Btf, b: TypeId) -> Result<bool, BtfError> {
-    Ok(match (local.ty(a)?.kind, target.ty(b)?.kind) {
-        (Kind::Ptr(_), Kind::Ptr(_)) => true,
-        (Kind::Int(Int { signed: false, .. }), Kind::Int(Int { signed: false, .. })) => true,
-        _ => false,
-    })
+    Ok(matches!(
+        (local.ty(a)?.kind, target.ty(b)?.kind),
+        (Kind::Ptr(_), Kind::Ptr(_))
+            | (Kind::Int(Int { signed: false, .. }), Kind::Int(Int { signed: false, .. }))
+    ))
 }
 
 fn side(kind: CoreKind, at: Option<(&Btf, &Path)>) -> Result<Side, CoreError> {

@@ -1,0 +1,101 @@
+//! Replacing and removing functions.
+
+use crate::error::ObjectError;
+use crate::model::{FuncId, InitialValue, NewFunction, Object, RelocKind};
+use crate::read::relocs::{CALL, LD_IMM64, PSEUDO_CALL, PSEUDO_FUNC, normalise, pseudo};
+
+impl Object {
+    /// Gives a function other contents. Its name, linkage, section and type stay.
+    ///
+    /// Fails, and changes nothing, if the new contents refer to what does not exist, are not in order, or have a call
+    /// inside the object without a relocation.
+    pub fn replace_function(&mut self, id: FuncId, new: NewFunction) -> Result<(), ObjectError> {
+        self.check(id, &new)?;
+        let NewFunction { mut insns, relocs, line_info, core_relos } = new;
+        for r in &relocs {
+            let (src, offset) = pseudo(self, r.kind, insns[r.insn as usize].code);
+            normalise(&mut insns, r.insn as usize, src, offset);
+        }
+        let f = &mut self.functions[id.index()];
+        (f.insns, f.relocs, f.line_info, f.core_relos) = (insns, relocs, line_info, core_relos);
+        Ok(())
+    }
+
+    /// Removes a function. It keeps its index, loses its contents, and will not be written. Fails if another function
+    /// or a map refers to it.
+    pub fn remove_function(&mut self, id: FuncId) -> Result<(), ObjectError> {
+        let refers =
+            |kind: &RelocKind| matches!(kind, RelocKind::Call(f) | RelocKind::FuncAddr(f) if *f == id);
+        let others = self.functions.iter().enumerate().filter(|(n, _)| *n != id.index());
+        let user = others.map(|(_, f)| f).find(|f| f.relocs.iter().any(|r| refers(&r.kind)));
+        let map = self.maps.iter().find(|m| m.initial.iter().any(|(_, v)| *v == InitialValue::Program(id)));
+        let user = user.map(|f| &f.name).or(map.map(|m| &m.name));
+        if let Some(user) = user {
+            let what = format!("it cannot be removed: {user} refers to it");
+            return Err(ObjectError::BadFunction {
+                function: self.functions[id.index()].name.clone(),
+                insn: 0,
+                what,
+            });
+        }
+        let f = &mut self.functions[id.index()];
+        f.removed = true;
+        f.insns.clear();
+        f.relocs.clear();
+        f.line_info.clear();
+        f.core_relos.clear();
+        self.programs.retain(|p| p.func != id);
+        Ok(())
+    }
+
+    fn check(&self, id: FuncId, new: &NewFunction) -> Result<(), ObjectError> {
+        let bad = |insn: u32, what: &str| {
+            let function = self.functions[id.index()].name.clone();
+            Err(ObjectError::BadFunction { function, insn, what: what.to_owned() })
+        };
+        let end = new.insns.len() as u32;
+        if new.insns.is_empty() {
+            return bad(0, "it has no instructions");
+        }
+        for r in &new.relocs {
+            let code = new.insns.get(r.insn as usize).map(|i| i.code);
+            let (fits, exists) = match r.kind {
+                RelocKind::Map(m) => (code == Some(LD_IMM64), m.index() < self.maps.len()),
+                RelocKind::MapValue { map, .. } => (code == Some(LD_IMM64), map.index() < self.maps.len()),
+                RelocKind::Call(f) => (code == Some(CALL), self.is_present(f)),
+                RelocKind::FuncAddr(f) => (code == Some(LD_IMM64), self.is_present(f)),
+                RelocKind::Extern(e) => {
+                    (matches!(code, Some(LD_IMM64 | CALL)), e.index() < self.externs.len())
+                }
+            };
+            if !fits || code == Some(LD_IMM64) && r.insn + 1 >= end {
+                return bad(r.insn, "the relocation does not fit the instruction");
+            }
+            if !exists {
+                return bad(r.insn, "the relocation refers to what does not exist");
+            }
+        }
+        let order = |at: Vec<u32>| at.windows(2).all(|w| w[0] < w[1]) && at.last().is_none_or(|l| *l < end);
+        let relocs: Vec<u32> = new.relocs.iter().map(|r| r.insn).collect();
+        for (insn, i) in new.insns.iter().enumerate() {
+            let local = i.code == CALL && i.src == PSEUDO_CALL || i.code == LD_IMM64 && i.src == PSEUDO_FUNC;
+            if local && relocs.binary_search(&(insn as u32)).is_err() {
+                return bad(insn as u32, "it refers to a function without a relocation");
+            }
+        }
+        if !order(relocs) {
+            return bad(0, "its relocations are not in order of instruction");
+        }
+        if !order(new.line_info.iter().map(|l| l.insn).collect()) {
+            return bad(0, "its source lines are not in order of instruction");
+        }
+        if !order(new.core_relos.iter().map(|c| c.insn).collect()) {
+            return bad(0, "its CO-RE relocations are not in order of instruction");
+        }
+        Ok(())
+    }
+
+    fn is_present(&self, id: FuncId) -> bool {
+        self.functions.get(id.index()).is_some_and(|f| !f.removed)
+    }
+}

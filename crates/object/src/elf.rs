@@ -1,0 +1,495 @@
+//! ELF64 little-endian relocatable files: the whole of one, in memory, to be read, changed and written.
+//!
+//! The file's own string tables are kept, so names need no rewriting; sections and symbols keep their numbers until
+//! they are written, when those marked as deleted drop out and every reference is renumbered. (The `object` crate's
+//! builder is not used: it refuses sections that it cannot interpret, such as LLVM's table of address-significant
+//! symbols, and this crate has to accept what libbpf accepts.)
+//!
+//! Invariant: the sections' data together are no longer than the file, so that copies of them are bounded.
+
+use crate::error::{ElfPart, ObjectError};
+
+pub(crate) const SHT_PROGBITS: u32 = 1;
+pub(crate) const SHT_SYMTAB: u32 = 2;
+pub(crate) const SHT_STRTAB: u32 = 3;
+pub(crate) const SHT_RELA: u32 = 4;
+pub(crate) const SHT_NOBITS: u32 = 8;
+pub(crate) const SHT_REL: u32 = 9;
+pub(crate) const SHT_GROUP: u32 = 17;
+pub(crate) const SHF_EXECINSTR: u64 = 4;
+const SHF_INFO_LINK: u64 = 0x40;
+
+pub(crate) const STT_NOTYPE: u8 = 0;
+pub(crate) const STT_FUNC: u8 = 2;
+pub(crate) const STT_SECTION: u8 = 3;
+pub(crate) const STB_LOCAL: u8 = 0;
+pub(crate) const STB_GLOBAL: u8 = 1;
+pub(crate) const STB_WEAK: u8 = 2;
+const SHN_LORESERVE: u16 = 0xff00;
+const SHN_XINDEX: u16 = 0xffff;
+
+const EM_NONE: u16 = 0;
+const EM_BPF: u16 = 247;
+
+const HEADER: usize = 64;
+const SECTION_HEADER: usize = 64;
+const SYMBOL: usize = 24;
+const REL: usize = 16;
+const RELA: usize = 24;
+
+/// A section.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Section {
+    pub(crate) name: String,
+    name_offset: u32,
+    pub(crate) kind: u32,
+    pub(crate) flags: u64,
+    addr: u64,
+    /// Size in bytes: of the data, or of a section without data (`.bss`).
+    pub(crate) size: u64,
+    pub(crate) link: u32,
+    pub(crate) info: u32,
+    pub(crate) align: u64,
+    entry_size: u64,
+    pub(crate) data: Vec<u8>,
+    pub(crate) deleted: bool,
+}
+
+impl Section {
+    /// Whether it holds instructions.
+    pub(crate) fn is_code(&self) -> bool {
+        self.kind == SHT_PROGBITS && self.flags & SHF_EXECINSTR != 0
+    }
+
+    pub(crate) fn is_relocations(&self) -> bool {
+        matches!(self.kind, SHT_REL | SHT_RELA)
+    }
+
+    pub(crate) fn set_data(&mut self, data: Vec<u8>) {
+        self.size = data.len() as u64;
+        self.data = data;
+    }
+}
+
+/// A symbol.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Symbol {
+    pub(crate) name: String,
+    name_offset: u32,
+    info: u8,
+    other: u8,
+    /// Section number, or a reserved value: see [`Symbol::section`].
+    shndx: u16,
+    pub(crate) value: u64,
+    pub(crate) size: u64,
+    pub(crate) deleted: bool,
+}
+
+impl Symbol {
+    pub(crate) fn kind(&self) -> u8 {
+        self.info & 0xf
+    }
+
+    pub(crate) fn binding(&self) -> u8 {
+        self.info >> 4
+    }
+
+    /// Whether its visibility is hidden or internal: static, as far as the kernel is concerned.
+    pub(crate) fn is_hidden(&self) -> bool {
+        matches!(self.other & 3, 1 | 2)
+    }
+
+    /// The section it is defined in.
+    pub(crate) fn section(&self) -> Option<usize> {
+        (self.shndx != 0 && self.shndx < SHN_LORESERVE).then_some(usize::from(self.shndx))
+    }
+
+    pub(crate) fn is_undefined(&self) -> bool {
+        self.shndx == 0
+    }
+}
+
+/// A relocation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Relocation {
+    pub(crate) offset: u64,
+    pub(crate) symbol: usize,
+    pub(crate) kind: u32,
+    pub(crate) addend: i64,
+}
+
+/// A file.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Elf {
+    header: Vec<u8>,
+    names: usize,
+    pub(crate) sections: Vec<Section>,
+    pub(crate) symbols: Vec<Symbol>,
+    symbol_table: usize,
+}
+
+/// Bytes with a place for messages; reads outside are errors.
+#[derive(Clone, Copy)]
+struct Bytes<'a> {
+    data: &'a [u8],
+    part: ElfPart,
+}
+
+impl<'a> Bytes<'a> {
+    fn array<const N: usize>(&self, at: usize) -> Result<[u8; N], ObjectError> {
+        let bytes = at.checked_add(N).and_then(|end| self.data.get(at..end));
+        let bytes = bytes.and_then(|b| b.try_into().ok());
+        bytes.ok_or(ObjectError::Truncated { part: self.part, at, need: N, have: self.data.len() })
+    }
+    fn u16(&self, at: usize) -> Result<u16, ObjectError> {
+        self.array(at).map(u16::from_le_bytes)
+    }
+    fn u32(&self, at: usize) -> Result<u32, ObjectError> {
+        self.array(at).map(u32::from_le_bytes)
+    }
+    fn u64(&self, at: usize) -> Result<u64, ObjectError> {
+        self.array(at).map(u64::from_le_bytes)
+    }
+}
+
+/// The string at `offset` of a string table; bytes that are not UTF-8 are replaced.
+fn string(table: &[u8], offset: u32) -> String {
+    let rest = table.get(offset as usize..).unwrap_or_default();
+    let text = rest.split(|b| *b == 0).next().unwrap_or_default();
+    String::from_utf8_lossy(text).into_owned()
+}
+
+impl Elf {
+    pub(crate) fn parse(file: &[u8]) -> Result<Elf, ObjectError> {
+        let head = Bytes { data: file, part: ElfPart::Header };
+        check_header(&head)?;
+        let mut elf = Elf { header: file[..HEADER].to_vec(), ..Elf::default() };
+        let (table, entry, count) = (head.u64(40)?, head.u16(58)?, head.u16(60)?);
+        elf.names = usize::from(head.u16(62)?);
+        if usize::from(entry) != SECTION_HEADER || count == 0 {
+            return Err(ObjectError::BadElf("it has no table of sections of the right shape"));
+        }
+        let mut total = 0u64;
+        for n in 0..usize::from(count) {
+            let section = read_section(file, table, n)?;
+            total = total.saturating_add(section.data.len() as u64);
+            if total > file.len() as u64 {
+                return Err(ObjectError::BadElf("its sections overlap"));
+            }
+            elf.sections.push(section);
+        }
+        elf.name_sections()?;
+        elf.read_symbols()?;
+        Ok(elf)
+    }
+
+    /// Name lookups are bounded by the file's size each; a hostile file may share one long name among all sections.
+    fn name_sections(&mut self) -> Result<(), ObjectError> {
+        let table = self.sections.get(self.names).map(|s| s.data.clone()).unwrap_or_default();
+        let mut budget = NAMES_LIMIT;
+        for s in &mut self.sections {
+            s.name = limited(string(&table, s.name_offset), &mut budget)?;
+        }
+        Ok(())
+    }
+
+    fn read_symbols(&mut self) -> Result<(), ObjectError> {
+        let Some(table) = self.sections.iter().position(|s| s.kind == SHT_SYMTAB) else { return Ok(()) };
+        if self.sections.iter().filter(|s| s.kind == SHT_SYMTAB).count() > 1 {
+            return Err(ObjectError::BadElf("it has several symbol tables"));
+        }
+        let section = &self.sections[table];
+        let strings = self.sections.get(section.link as usize).filter(|s| s.kind == SHT_STRTAB);
+        let strings = strings.ok_or(ObjectError::BadElf("its symbol table has no string table"))?;
+        let mut budget = NAMES_LIMIT;
+        let mut symbols = Vec::with_capacity(section.data.len() / SYMBOL);
+        for n in 0..section.data.len() / SYMBOL {
+            let mut symbol = read_symbol(&section.data, n)?;
+            if symbol.shndx == SHN_XINDEX
+                || usize::from(symbol.shndx) >= self.sections.len() && symbol.shndx < SHN_LORESERVE
+            {
+                return Err(ObjectError::BadSymbol {
+                    symbol: n,
+                    what: "is in a section that does not exist",
+                });
+            }
+            symbol.name = limited(string(&strings.data, symbol.name_offset), &mut budget)?;
+            if symbol.kind() == STT_SECTION && symbol.name.is_empty() {
+                symbol.name = symbol.section().map(|s| self.sections[s].name.clone()).unwrap_or_default();
+            }
+            symbols.push(symbol);
+        }
+        self.symbols = symbols;
+        self.symbol_table = table;
+        Ok(())
+    }
+
+    /// The number of the first section of this name.
+    pub(crate) fn find(&self, name: &str) -> Option<usize> {
+        self.sections.iter().position(|s| s.name == name && s.kind != 0)
+    }
+
+    /// The relocations in a section of relocations.
+    pub(crate) fn relocations(&self, section: usize) -> Result<Vec<Relocation>, ObjectError> {
+        let s = &self.sections[section];
+        let (size, part) = if s.kind == SHT_RELA { (RELA, true) } else { (REL, false) };
+        let bytes = Bytes { data: &s.data, part: ElfPart::Section(section) };
+        if !s.data.len().is_multiple_of(size) {
+            return Err(ObjectError::BadSection {
+                section: s.name.clone(),
+                what: "is not a whole number of relocations".into(),
+            });
+        }
+        (0..s.data.len() / size)
+            .map(|n| {
+                let at = n * size;
+                let info = bytes.u64(at + 8)?;
+                let symbol = (info >> 32) as usize;
+                if symbol >= self.symbols.len() {
+                    return Err(ObjectError::BadSymbol {
+                        symbol,
+                        what: "is used by a relocation and does not exist",
+                    });
+                }
+                let addend = if part { bytes.u64(at + 16)? as i64 } else { 0 };
+                Ok(Relocation { offset: bytes.u64(at)?, symbol, kind: info as u32, addend })
+            })
+            .collect()
+    }
+
+    /// Sets a section's relocations, in the form without addends.
+    pub(crate) fn set_relocations(&mut self, section: usize, relocs: &[Relocation]) {
+        let mut data = Vec::with_capacity(relocs.len() * REL);
+        for r in relocs {
+            data.extend(r.offset.to_le_bytes());
+            data.extend(((r.symbol as u64) << 32 | u64::from(r.kind)).to_le_bytes());
+        }
+        let s = &mut self.sections[section];
+        s.kind = SHT_REL;
+        s.entry_size = REL as u64;
+        s.set_data(data);
+    }
+
+    /// Adds an empty section of relocations for section `target`.
+    pub(crate) fn add_relocation_section(&mut self, target: usize) -> Result<usize, ObjectError> {
+        let name = format!(".rel{}", self.sections[target].name);
+        let table = self.sections.get_mut(self.names).filter(|s| s.kind == SHT_STRTAB);
+        let table = table.ok_or(ObjectError::Unwritable("it has no table of section names".into()))?;
+        let name_offset = u32::try_from(table.data.len()).unwrap_or(u32::MAX);
+        let mut names = std::mem::take(&mut table.data);
+        names.extend(name.as_bytes());
+        names.push(0);
+        table.set_data(names);
+        self.sections.push(Section {
+            name,
+            name_offset,
+            kind: SHT_REL,
+            flags: SHF_INFO_LINK,
+            link: self.symbol_table as u32,
+            info: target as u32,
+            align: 8,
+            ..Section::default()
+        });
+        Ok(self.sections.len() - 1)
+    }
+
+    /// The symbol that stands for a section; made if there is none. Numbers of symbols stay valid: a new one is put
+    /// last here, and among the local ones when written.
+    pub(crate) fn section_symbol(&mut self, section: usize) -> usize {
+        let found = |s: &Symbol| s.kind() == STT_SECTION && s.section() == Some(section) && !s.deleted;
+        if let Some(n) = self.symbols.iter().position(found) {
+            return n;
+        }
+        self.symbols.push(Symbol {
+            name: self.sections[section].name.clone(),
+            info: STB_LOCAL << 4 | STT_SECTION,
+            shndx: section as u16,
+            ..Symbol::default()
+        });
+        self.symbols.len() - 1
+    }
+
+    /// The file. Relocations of sections and symbols that are deleted must have been deleted too.
+    pub(crate) fn write(&self) -> Result<Vec<u8>, ObjectError> {
+        let mut out = Writer::new(self);
+        let mut sections = self.sections.clone();
+        out.write_symbols(&mut sections);
+        out.renumber_relocations(&mut sections)?;
+        out.finish(&sections)
+    }
+}
+
+/// Bytes of names in one table. The longest real tables, of objects with many templates, are below 1 MiB.
+const NAMES_LIMIT: usize = 64 << 20;
+
+fn limited(name: String, budget: &mut usize) -> Result<String, ObjectError> {
+    *budget = budget.checked_sub(name.len()).ok_or(ObjectError::BadElf("its names are too long"))?;
+    Ok(name)
+}
+
+fn check_header(head: &Bytes<'_>) -> Result<(), ObjectError> {
+    let ident: [u8; 16] = head.array(0)?;
+    head.array::<HEADER>(0)?;
+    if ident[..4] != *b"\x7fELF" {
+        return Err(ObjectError::NotElf);
+    }
+    if ident[4] != 2 {
+        return Err(ObjectError::BadElf("it is a 32-bit file"));
+    }
+    if ident[5] != 1 {
+        return Err(ObjectError::BadElf("it is a big-endian file"));
+    }
+    match head.u16(18)? {
+        // Compilers of before 2016 had no number for BPF.
+        EM_BPF | EM_NONE => Ok(()),
+        machine => Err(ObjectError::NotBpf(machine)),
+    }
+}
+
+fn read_section(file: &[u8], table: u64, n: usize) -> Result<Section, ObjectError> {
+    let bytes = Bytes { data: file, part: ElfPart::SectionTable };
+    let outside = ObjectError::BadElf("its table of sections lies outside the file");
+    let at = usize::try_from(table).ok().and_then(|t| t.checked_add(n * SECTION_HEADER)).ok_or(outside)?;
+    let mut s = Section {
+        name_offset: bytes.u32(at)?,
+        kind: bytes.u32(at + 4)?,
+        flags: bytes.u64(at + 8)?,
+        addr: bytes.u64(at + 16)?,
+        size: bytes.u64(at + 32)?,
+        link: bytes.u32(at + 40)?,
+        info: bytes.u32(at + 44)?,
+        align: bytes.u64(at + 48)?,
+        entry_size: bytes.u64(at + 56)?,
+        ..Section::default()
+    };
+    if s.kind != SHT_NOBITS && s.kind != 0 {
+        let offset = bytes.u64(at + 24)?;
+        let range = usize::try_from(offset).ok().zip(usize::try_from(s.size).ok());
+        let data = range.and_then(|(o, len)| file.get(o..o.checked_add(len)?));
+        let data = data.ok_or(ObjectError::SectionOutside { section: n, offset, size: s.size })?;
+        s.data = data.to_vec();
+    }
+    Ok(s)
+}
+
+fn read_symbol(table: &[u8], n: usize) -> Result<Symbol, ObjectError> {
+    let bytes = Bytes { data: table, part: ElfPart::Symbols };
+    let at = n * SYMBOL;
+    let [info, other] = bytes.array(at + 4)?;
+    Ok(Symbol {
+        name: String::new(),
+        name_offset: bytes.u32(at)?,
+        info,
+        other,
+        shndx: bytes.u16(at + 6)?,
+        value: bytes.u64(at + 8)?,
+        size: bytes.u64(at + 16)?,
+        deleted: false,
+    })
+}
+
+/// Renumbers and lays out.
+struct Writer<'a> {
+    elf: &'a Elf,
+    /// New number of each section that stays.
+    section_numbers: Vec<Option<u16>>,
+    /// New number of each symbol that stays.
+    symbol_numbers: Vec<Option<u32>>,
+}
+
+impl<'a> Writer<'a> {
+    fn new(elf: &'a Elf) -> Writer<'a> {
+        let mut next = 0u16;
+        let section_numbers = elf.sections.iter().map(|s| {
+            (!s.deleted).then(|| {
+                next += 1;
+                next - 1
+            })
+        });
+        Writer {
+            elf,
+            section_numbers: section_numbers.collect(),
+            symbol_numbers: vec![None; elf.symbols.len()],
+        }
+    }
+
+    /// Local symbols come first, as the format demands; otherwise order is kept.
+    fn write_symbols(&mut self, sections: &mut [Section]) {
+        if self.elf.symbols.is_empty() {
+            return;
+        }
+        let stays = |s: &Symbol| !s.deleted && s.section().is_none_or(|n| self.section_numbers[n].is_some());
+        let local = |s: &Symbol| s.binding() == STB_LOCAL;
+        let all = self.elf.symbols.iter().enumerate().filter(|(_, s)| stays(s));
+        let (locals, others): (Vec<_>, Vec<_>) = all.partition(|(_, s)| local(s));
+        let mut data = Vec::new();
+        for (new, (old, s)) in locals.iter().chain(&others).enumerate() {
+            self.symbol_numbers[*old] = Some(new as u32);
+            let shndx = s.section().and_then(|n| self.section_numbers[n]).unwrap_or(s.shndx);
+            data.extend(s.name_offset.to_le_bytes());
+            data.extend([s.info, s.other]);
+            data.extend(shndx.to_le_bytes());
+            data.extend(s.value.to_le_bytes());
+            data.extend(s.size.to_le_bytes());
+        }
+        let table = &mut sections[self.elf.symbol_table];
+        table.set_data(data);
+        table.info = locals.len() as u32;
+    }
+
+    fn renumber_relocations(&self, sections: &mut [Section]) -> Result<(), ObjectError> {
+        for s in sections.iter_mut().filter(|s| s.is_relocations() && !s.deleted) {
+            let size = if s.kind == SHT_RELA { RELA } else { REL };
+            for r in s.data.chunks_exact_mut(size) {
+                let old = u32::from_le_bytes([r[12], r[13], r[14], r[15]]);
+                let new = self.symbol_numbers.get(old as usize).copied().flatten();
+                let gone =
+                    || ObjectError::Unwritable(format!("{} refers to a symbol that was removed", s.name));
+                r[12..16].copy_from_slice(&new.ok_or_else(gone)?.to_le_bytes());
+            }
+        }
+        Ok(())
+    }
+
+    fn renumber(&self, section: u32) -> u32 {
+        self.section_numbers.get(section as usize).copied().flatten().map_or(0, u32::from)
+    }
+
+    fn finish(&self, sections: &[Section]) -> Result<Vec<u8>, ObjectError> {
+        let mut out = self.elf.header.clone();
+        let mut headers = Vec::new();
+        for s in sections.iter().filter(|s| !s.deleted) {
+            let align = s.align.clamp(1, 4096) as usize;
+            while !out.len().is_multiple_of(align) {
+                out.push(0);
+            }
+            let info_is_section = s.is_relocations() || s.flags & SHF_INFO_LINK != 0;
+            let info = if info_is_section { self.renumber(s.info) } else { s.info };
+            let offset = if s.kind == 0 { 0 } else { out.len() as u64 };
+            headers.extend(s.name_offset.to_le_bytes());
+            headers.extend(s.kind.to_le_bytes());
+            for field in [s.flags, s.addr, offset, s.size] {
+                headers.extend(field.to_le_bytes());
+            }
+            headers.extend(self.renumber(s.link).to_le_bytes());
+            headers.extend(info.to_le_bytes());
+            headers.extend(s.align.to_le_bytes());
+            headers.extend(s.entry_size.to_le_bytes());
+            out.extend(&s.data);
+        }
+        while !out.len().is_multiple_of(8) {
+            out.push(0);
+        }
+        let count = (headers.len() / SECTION_HEADER) as u16;
+        let names = self.section_numbers.get(self.elf.names).copied().flatten().unwrap_or(0);
+        let table = out.len() as u64;
+        out.extend(headers);
+        // No program headers: those of an object file are none, or describe what was.
+        out[32..40].fill(0);
+        out[54..58].fill(0);
+        out[40..48].copy_from_slice(&table.to_le_bytes());
+        out[60..62].copy_from_slice(&count.to_le_bytes());
+        out[62..64].copy_from_slice(&names.to_le_bytes());
+        Ok(out)
+    }
+}

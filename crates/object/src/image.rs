@@ -1,0 +1,37 @@
+//! What an object remembers of its file, to be written back.
+
+use crate::elf::Elf;
+use crate::model::{ExternId, FuncId, MapId, RelocKind};
+use millstream_btf::StrOff;
+use rustc_hash::FxHashMap;
+
+/// The file and where in it the described things are.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Image {
+    pub(crate) elf: Elf,
+    /// Section number of each function.
+    pub(crate) function_sections: Vec<usize>,
+    /// Symbol of each extern.
+    pub(crate) extern_symbols: Vec<Option<usize>>,
+    /// Section number of each map and its offset in it; settings have no section.
+    pub(crate) map_places: Vec<Option<(usize, u64)>>,
+    /// How the file expressed each thing that its instructions refer to.
+    pub(crate) forms: FxHashMap<RelocKind, Form>,
+    /// Where the BTF has the names of the sections that `.BTF.ext` has records of.
+    pub(crate) ext_names: FxHashMap<String, StrOff>,
+    /// The start of each function in its section as read, by section and slot.
+    pub(crate) function_places: FxHashMap<(usize, u64), FuncId>,
+    /// The extern of each undefined symbol.
+    pub(crate) externs_by_symbol: FxHashMap<usize, ExternId>,
+    /// The map at a place in a section.
+    pub(crate) maps_by_place: FxHashMap<(usize, u64), MapId>,
+    /// The map that a section of global data is.
+    pub(crate) data_maps: FxHashMap<usize, MapId>,
+}
+
+/// A reference as the file has it: a symbol, and what the instruction adds to it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Form {
+    pub(crate) symbol: usize,
+    pub(crate) immediate: i32,
+}

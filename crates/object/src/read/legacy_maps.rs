@@ -1,0 +1,156 @@
+//! Maps of the years before BTF: structures of numbers in a section `maps`.
+//!
+//! Loaders agreed on the first four numbers (type, sizes, entries) and mostly on a fifth (flags). What follows
+//! depends on whose header was used, which only the structure's size tells:
+//!
+//! | bytes | who | after the flags |
+//! |---|---|---|
+//! | 16, 20 | libbpf | |
+//! | 24 | kernel's samples of 2017 | numa node |
+//! | 28 | kernel's samples and self tests | number of the inner map in the section, numa node |
+//! | 32, 36 | iproute2 (`bpf_elf_map`) | id, pinning, id of the inner map, place in the outer map |
+//! | 280 and more | gobpf | pinning, name space |
+
+use crate::elf::STT_SECTION;
+use crate::error::ObjectError;
+use crate::kinds::MapType;
+use crate::model::{InitialValue, Map, MapId, MapOrigin, MapSpec, Object, Pinning};
+
+/// iproute2's "no place in an outer map".
+const NOWHERE: u32 = u32::MAX;
+
+/// A definition, and what it says of other maps.
+#[derive(Default)]
+struct Definition {
+    spec: MapSpec,
+    iproute2: bool,
+    /// Number of the inner map in the section.
+    inner_index: Option<u32>,
+    /// iproute2's number for this map, and for its inner map or tail calls.
+    id: u32,
+    inner_id: u32,
+    /// Its place in the outer map.
+    inner_place: u32,
+}
+
+impl Object {
+    pub(crate) fn read_legacy_maps(&mut self) -> Result<(), ObjectError> {
+        let is_legacy = |name: &str| name == "maps" || name.starts_with("maps/");
+        for n in 0..self.elf().sections.len() {
+            let s = &self.elf().sections[n];
+            if is_legacy(&s.name) && !s.is_relocations() && !s.data.is_empty() {
+                self.read_legacy_section(n)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn read_legacy_section(&mut self, n: usize) -> Result<(), ObjectError> {
+        let section = self.elf().sections[n].clone();
+        let mut symbols: Vec<(u64, u64, String)> = Vec::new();
+        for s in self.elf().symbols.iter().filter(|s| s.section() == Some(n) && s.kind() != STT_SECTION) {
+            // Two names for one map: the first will do.
+            if !symbols.iter().any(|(at, ..)| *at == s.value) {
+                symbols.push((s.value, s.size, s.name.clone()));
+            }
+        }
+        symbols.sort();
+        let ends: Vec<u64> = symbols.iter().skip(1).map(|s| s.0).chain([section.size]).collect();
+        let mut definitions = Vec::new();
+        for ((at, size, name), end) in symbols.into_iter().zip(ends) {
+            let room = end.saturating_sub(at);
+            let size = if size == 0 || size > room { room } else { size };
+            let bad =
+                |what: String| ObjectError::BadMap { map: name.clone(), section: section.name.clone(), what };
+            let range = usize::try_from(at).ok().zip(usize::try_from(size).ok());
+            let bytes = range.and_then(|(a, len)| section.data.get(a..a.checked_add(len)?));
+            let bytes = bytes.ok_or_else(|| bad("its definition lies outside the section".into()))?;
+            let definition = definition(bytes).map_err(bad)?;
+            let map = Map {
+                name: name.clone(),
+                section: section.name.clone(),
+                origin: if definition.iproute2 { MapOrigin::Iproute2 } else { MapOrigin::Legacy },
+                spec: definition.spec.clone(),
+                inner: None,
+                initial: Vec::new(),
+                data: None,
+                variables: Vec::new(),
+            };
+            definitions.push((MapId(self.maps.len() as u32), definition));
+            self.push_map(map, n, at);
+        }
+        self.connect(&definitions);
+        Ok(())
+    }
+
+    /// Gives maps of maps their inner maps.
+    fn connect(&mut self, definitions: &[(MapId, Definition)]) {
+        for (id, d) in definitions {
+            if !d.spec.map_type.is_map_of_maps() {
+                continue;
+            }
+            let by_index = d.inner_index.and_then(|i| definitions.get(i as usize));
+            let by_id = || {
+                let same = |(other, o): &&(MapId, Definition)| other != id && o.id == d.inner_id;
+                definitions.iter().filter(|_| d.iproute2 && d.inner_id != 0).find(same)
+            };
+            let Some((_, inner)) = by_index.or_else(by_id) else { continue };
+            self.maps[id.index()].inner = Some(inner.spec.clone());
+            let placed = definitions.iter().filter(|(other, o)| {
+                d.iproute2 && other != id && o.id == d.inner_id && o.inner_place != NOWHERE
+            });
+            let initial = placed.map(|(other, o)| (o.inner_place, InitialValue::Map(*other))).collect();
+            self.maps[id.index()].initial = initial;
+        }
+    }
+}
+
+fn definition(bytes: &[u8]) -> Result<Definition, String> {
+    let words: Vec<u32> =
+        bytes.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+    let word = |n: usize| words.get(n).copied().unwrap_or(0);
+    if words.len() < 4 {
+        return Err(format!("its definition has {} bytes, the least there is has 16", bytes.len()));
+    }
+    let mut d = Definition {
+        spec: MapSpec {
+            map_type: MapType(word(0)),
+            key_size: word(1),
+            value_size: word(2),
+            max_entries: word(3),
+            flags: word(4),
+            ..MapSpec::default()
+        },
+        inner_place: NOWHERE,
+        ..Definition::default()
+    };
+    const NUMA_NODE: u32 = 1 << 2;
+    let node = |n: usize| (word(4) & NUMA_NODE != 0).then(|| word(n));
+    match bytes.len() {
+        24 => d.spec.numa_node = node(5),
+        28 => {
+            d.inner_index = Some(word(5));
+            d.spec.numa_node = node(6);
+        }
+        32..280 => {
+            d.iproute2 = true;
+            d.id = word(5);
+            d.spec.pinning = match word(6) {
+                0 => Pinning::None,
+                1 => Pinning::ObjectNs,
+                2 => Pinning::GlobalNs,
+                n => Pinning::Other(n),
+            };
+            d.inner_id = word(7);
+            d.inner_place = if bytes.len() >= 36 { word(8) } else { NOWHERE };
+        }
+        280.. => {
+            d.spec.pinning = match word(5) {
+                0 => Pinning::None,
+                n => Pinning::Other(n),
+            }
+        }
+        _ => {}
+    }
+    Ok(d)
+}

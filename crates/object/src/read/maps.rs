@@ -1,0 +1,316 @@
+//! Maps: those that BTF describes, global data, `struct_ops`, and what maps hold from the start.
+
+use crate::elf::{STT_SECTION, Section};
+use crate::error::ObjectError;
+use crate::kinds::MapType;
+use crate::model::{FuncId, InitialValue, Map, MapId, MapOrigin, MapSpec, Object, Pinning, Variable};
+use crate::read::MAX_NAME;
+use millstream_btf::{Btf, Kind, KindTag, Member, TypeId};
+
+/// `BPF_F_RDONLY_PROG`.
+const READ_ONLY_TO_PROGRAMS: u32 = 1 << 7;
+/// `BPF_F_MMAPABLE`.
+const MMAPABLE: u32 = 1 << 10;
+const MAPS: &str = ".maps";
+const POINTER: u64 = 8;
+
+/// A map's description, and where in its variable the initial values are.
+pub(crate) struct Described {
+    spec: MapSpec,
+    inner: Option<MapSpec>,
+    values: Option<u64>,
+}
+
+impl Object {
+    pub(crate) fn read_maps(&mut self) -> Result<(), ObjectError> {
+        self.read_legacy_maps()?;
+        self.read_btf_maps()?;
+        self.read_global_data()?;
+        self.read_struct_ops()
+    }
+
+    pub(crate) fn push_map(&mut self, map: Map, section: usize, offset: u64) {
+        let id = MapId(self.maps.len() as u32);
+        if map.origin.is_global() {
+            self.image.data_maps.insert(section, id);
+        } else if map.origin != MapOrigin::StructOps {
+            self.image.maps_by_place.insert((section, offset), id);
+        }
+        self.maps.push(map);
+        self.image.map_places.push(Some((section, offset)));
+    }
+
+    fn read_btf_maps(&mut self) -> Result<(), ObjectError> {
+        let Some(section) = self.elf().find(MAPS).filter(|n| self.elf().sections[*n].size > 0) else {
+            return Ok(());
+        };
+        let btf = self.btf.clone().ok_or(ObjectError::NeedsBtf(MAPS))?;
+        let id = btf.find(KindTag::Datasec, MAPS).ok_or(ObjectError::NeedsBtf(MAPS))?;
+        let places: Vec<(u64, String)> =
+            self.symbols_in(section).into_iter().map(|(at, _, name)| (at, name.to_owned())).collect();
+        let Ok(Kind::Datasec(sec)) = btf.ty(id).map(|t| t.kind) else { return Ok(()) };
+        for var in sec.vars {
+            let name = btf.name(var.ty).to_owned();
+            let bad = |what: String| ObjectError::BadMap { map: name.clone(), section: MAPS.into(), what };
+            let place = places.iter().find(|(_, symbol)| *symbol == name);
+            let (offset, _) = place.ok_or_else(|| bad("it has no symbol".into()))?;
+            let Ok(Kind::Var { ty, .. }) = btf.ty(var.ty).map(|t| t.kind) else {
+                return Err(bad("its type is not that of a variable".into()));
+            };
+            let Described { spec, inner, values: _ } = describe(&btf, ty, true).map_err(bad)?;
+            let map = Map {
+                name: name.clone(),
+                section: MAPS.to_owned(),
+                origin: MapOrigin::Btf,
+                spec,
+                inner,
+                initial: Vec::new(),
+                data: None,
+                variables: Vec::new(),
+            };
+            self.push_map(map, section, *offset);
+        }
+        Ok(())
+    }
+
+    fn read_global_data(&mut self) -> Result<(), ObjectError> {
+        for n in 0..self.elf().sections.len() {
+            let s = &self.elf().sections[n];
+            let Some(origin) = data_origin(s) else { continue };
+            let bad = |what: &str| ObjectError::BadSection { section: s.name.clone(), what: what.into() };
+            let value_size =
+                u32::try_from(s.size).map_err(|_| bad("holds more than 4 GiB of global data"))?;
+            let read_only = origin == MapOrigin::Rodata;
+            let map = Map {
+                name: self.data_map_name(&s.name),
+                section: s.name.clone(),
+                origin,
+                spec: MapSpec {
+                    map_type: MapType::ARRAY,
+                    key_size: 4,
+                    value_size,
+                    max_entries: 1,
+                    flags: if read_only { READ_ONLY_TO_PROGRAMS | MMAPABLE } else { MMAPABLE },
+                    value_type: self.btf.as_ref().and_then(|b| b.find(KindTag::Datasec, &s.name)),
+                    ..MapSpec::default()
+                },
+                inner: None,
+                initial: Vec::new(),
+                data: (origin != MapOrigin::Bss).then(|| s.data.clone()),
+                variables: self.variables(n),
+            };
+            self.push_map(map, n, 0);
+        }
+        Ok(())
+    }
+
+    fn variables(&self, section: usize) -> Vec<Variable> {
+        let fits = |n: u64| u32::try_from(n).ok();
+        let variable = |(at, size, name): (u64, u64, &str)| {
+            Some(Variable { name: name.to_owned(), offset: fits(at)?, size: fits(size)? })
+        };
+        self.symbols_in(section).into_iter().filter_map(variable).collect()
+    }
+
+    /// The name libbpf gives: the object's name, cut so that the section's fits, and the section's; of a section with
+    /// two dots, the section's alone. What the kernel does not allow in names becomes `_`.
+    pub(crate) fn data_map_name(&self, section: &str) -> String {
+        let suffix_len = section.len().clamp(7, MAX_NAME);
+        let custom = section.get(1..).is_some_and(|s| s.contains('.'));
+        let prefix_len = if custom { 0 } else { self.name.len().min(MAX_NAME - suffix_len) };
+        let name = self.name.bytes().take(prefix_len).chain(section.bytes().take(suffix_len));
+        let allowed =
+            |b: u8| if b.is_ascii_alphanumeric() || b"_.".contains(&b) { char::from(b) } else { '_' };
+        name.map(allowed).collect()
+    }
+
+    fn read_struct_ops(&mut self) -> Result<(), ObjectError> {
+        for n in 0..self.elf().sections.len() {
+            let s = &self.elf().sections[n];
+            if !s.name.starts_with(".struct_ops") && !s.name.starts_with("?.struct_ops") || s.is_relocations()
+            {
+                continue;
+            }
+            let (section, data) = (s.name.clone(), s.data.clone());
+            let btf = self.btf.clone().ok_or(ObjectError::NeedsBtf(".struct_ops"))?;
+            let variables: Vec<(u64, u64, String)> =
+                self.symbols_in(n).into_iter().map(|(a, b, c)| (a, b, c.to_owned())).collect();
+            for (at, size, name) in variables {
+                let var = btf.find(KindTag::Var, &name).and_then(|v| btf.ty(v).ok());
+                let value_type = match var.map(|v| v.kind) {
+                    Some(Kind::Var { ty, .. }) => Some(ty),
+                    _ => None,
+                };
+                let range = usize::try_from(at).ok().zip(usize::try_from(size).ok());
+                let value = range.and_then(|(a, len)| data.get(a..a.checked_add(len)?));
+                let map = Map {
+                    name,
+                    section: section.clone(),
+                    origin: MapOrigin::StructOps,
+                    spec: MapSpec {
+                        map_type: MapType::STRUCT_OPS,
+                        key_size: 4,
+                        value_size: u32::try_from(size).unwrap_or(u32::MAX),
+                        max_entries: 1,
+                        value_type,
+                        ..MapSpec::default()
+                    },
+                    inner: None,
+                    initial: Vec::new(),
+                    data: value.map(<[u8]>::to_vec),
+                    variables: Vec::new(),
+                };
+                self.push_map(map, n, at);
+            }
+        }
+        Ok(())
+    }
+
+    /// What relocations put into the variables of maps: inner maps, programs of a program array, and functions of
+    /// `struct_ops`, where the "slot" is the offset of the member in bytes.
+    pub(crate) fn read_initial_values(&mut self) -> Result<(), ObjectError> {
+        for n in 0..self.elf().sections.len() {
+            let s = &self.elf().sections[n];
+            let target = s.info as usize;
+            let holds_maps = |m: &Option<(usize, u64)>| m.is_some_and(|(section, _)| section == target);
+            if !s.is_relocations() || !self.image.map_places.iter().any(holds_maps) {
+                continue;
+            }
+            for r in self.elf().relocations(n)? {
+                if let Some((map, slot)) = self.initial_slot(target, r.offset)
+                    && let Some(value) = self.initial_value(r.symbol)
+                {
+                    self.maps[map].initial.push((slot, value));
+                }
+            }
+        }
+        for m in &mut self.maps {
+            m.initial.sort_by_key(|(slot, _)| *slot);
+        }
+        Ok(())
+    }
+
+    /// The map and slot that an offset in a section of maps is.
+    fn initial_slot(&self, section: usize, offset: u64) -> Option<(usize, u32)> {
+        let places = self.image.map_places.iter().enumerate();
+        let before =
+            places.filter_map(|(n, p)| p.filter(|p| p.0 == section && p.1 <= offset).map(|p| (p.1, n)));
+        let (start, map) = before.max()?;
+        let inside = offset - start;
+        match self.maps[map].origin {
+            MapOrigin::StructOps => Some((map, u32::try_from(inside).ok()?)),
+            MapOrigin::Btf => {
+                let btf = self.btf.as_ref()?;
+                let id = btf.find(KindTag::Var, &self.maps[map].name)?;
+                let Kind::Var { ty, .. } = btf.ty(id).ok()?.kind else { return None };
+                let values = describe(btf, ty, true).ok()?.values?;
+                Some((map, u32::try_from(inside.checked_sub(values)? / POINTER).ok()?))
+            }
+            _ => None,
+        }
+    }
+
+    fn initial_value(&self, symbol: usize) -> Option<InitialValue> {
+        let s = &self.elf().symbols[symbol];
+        if s.kind() == STT_SECTION {
+            return None;
+        }
+        if let Some(id) = self.image.maps_by_place.get(&(s.section()?, s.value)) {
+            return Some(InitialValue::Map(*id));
+        }
+        let id: FuncId = self.function_at(s.section()?, s.value / 8)?;
+        Some(InitialValue::Program(id))
+    }
+}
+
+/// What global data a section holds, if any.
+fn data_origin(s: &Section) -> Option<MapOrigin> {
+    let is =
+        |base: &str| s.name.strip_prefix(base).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+    let origin = match () {
+        () if is(".data") => MapOrigin::Data,
+        () if is(".rodata") => MapOrigin::Rodata,
+        () if is(".bss") => MapOrigin::Bss,
+        () => return None,
+    };
+    (s.size > 0 && !s.is_relocations()).then_some(origin)
+}
+
+/// Reads the structure that describes a map. Numbers are the lengths of arrays that members point to.
+fn describe(btf: &Btf, ty: TypeId, outer: bool) -> Result<Described, String> {
+    let def = btf.composite(ty).map_err(|e| e.to_string())?;
+    let mut d = Described { spec: MapSpec::default(), inner: None, values: None };
+    let mut sizes = (None, None);
+    for m in &def.members {
+        let name = btf.str(m.name);
+        let number = || member_number(btf, m).ok_or_else(|| format!("{name} is not a number"));
+        let small = || number().and_then(|n| u32::try_from(n).map_err(|_| format!("{name} is too large")));
+        match name {
+            "type" => d.spec.map_type = MapType(small()?),
+            "max_entries" => d.spec.max_entries = small()?,
+            "map_flags" => d.spec.flags = small()?,
+            "numa_node" => d.spec.numa_node = Some(small()?),
+            "map_extra" => d.spec.map_extra = number()?,
+            "key_size" => sizes.0 = Some(small()?),
+            "value_size" => sizes.1 = Some(small()?),
+            "pinning" => {
+                d.spec.pinning = match small()? {
+                    0 => Pinning::None,
+                    1 => Pinning::ByName,
+                    n => Pinning::Other(n),
+                }
+            }
+            "key" => (d.spec.key_type, d.spec.key_size) = pointed(btf, m)?,
+            "value" => (d.spec.value_type, d.spec.value_size) = pointed(btf, m)?,
+            "values" if outer => {
+                d.values = Some(u64::from(m.bit_offset / 8));
+                d.inner = inner(btf, m)?;
+            }
+            _ => return Err(format!("has a member {name}, which maps do not have")),
+        }
+    }
+    if d.values.is_some() {
+        d.spec.value_size = 4;
+    }
+    d.spec.key_size = sizes.0.unwrap_or(d.spec.key_size);
+    d.spec.value_size = sizes.1.unwrap_or(d.spec.value_size);
+    Ok(d)
+}
+
+/// `int (*name)[N]` states N; so does an enumerator of the member's type, for what does not fit an array's length.
+fn member_number(btf: &Btf, m: &Member) -> Option<u64> {
+    let ty = match btf.resolved(m.ty).ok()?.kind {
+        Kind::Ptr(to) => to,
+        _ => m.ty,
+    };
+    match btf.resolved(ty).ok()?.kind {
+        Kind::Array(a) => match btf.resolved(a.element).ok()?.kind {
+            Kind::Enum(e) => e.values.first().map(|v| v.value),
+            _ => Some(u64::from(a.len)),
+        },
+        Kind::Enum(e) => e.values.first().map(|v| v.value),
+        _ => None,
+    }
+}
+
+/// The type that a member points to, and its size.
+fn pointed(btf: &Btf, m: &Member) -> Result<(Option<TypeId>, u32), String> {
+    let name = btf.str(m.name);
+    let Ok(Kind::Ptr(to)) = btf.resolved(m.ty).map(|t| t.kind) else {
+        return Err(format!("its {name} is not a pointer"));
+    };
+    let size = btf.size_of(to).map_err(|e| format!("its {name}: {e}"))?;
+    let size = u32::try_from(size).map_err(|_| format!("its {name} is too large"))?;
+    Ok((Some(to), size))
+}
+
+/// What inner maps are created as: `values` is an array of pointers, to structures that describe maps or to functions.
+fn inner(btf: &Btf, m: &Member) -> Result<Option<MapSpec>, String> {
+    let shape = || "its values are not an array of pointers".to_owned();
+    let Ok(Kind::Array(a)) = btf.resolved(m.ty).map(|t| t.kind) else { return Err(shape()) };
+    let Ok(Kind::Ptr(to)) = btf.resolved(a.element).map(|t| t.kind) else { return Err(shape()) };
+    match btf.resolved(to).map(|t| t.kind) {
+        Ok(Kind::Struct(_)) => Ok(Some(describe(btf, to, false)?.spec)),
+        _ => Ok(None),
+    }
+}

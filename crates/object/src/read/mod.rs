@@ -1,0 +1,121 @@
+//! Reading an object: ELF, then BTF, then maps, externs, functions, and what instructions refer to.
+
+mod externs;
+mod functions;
+mod legacy_maps;
+mod maps;
+pub(crate) mod relocs;
+
+use crate::elf::{Elf, STT_SECTION};
+use crate::error::ObjectError;
+use crate::image::Image;
+use crate::model::{Object, Program};
+use crate::section::SectionKind;
+use millstream_btf::{Btf, BtfExt};
+
+/// A name is cut so that it and a NUL fit `BPF_OBJ_NAME_LEN`.
+pub(crate) const MAX_NAME: usize = 15;
+
+impl Object {
+    /// Reads an object file. `file_name` is the file's name, with or without folders; global data is named after it.
+    pub fn parse(file_name: &str, data: &[u8]) -> Result<Object, ObjectError> {
+        let elf = Elf::parse(data)?;
+        let btf = read_btf(&elf)?;
+        let ext = read_ext(&elf, btf.as_ref())?;
+        let mut object = Object {
+            name: object_name(file_name),
+            license: text(&elf, "license"),
+            kernel_version: kernel_version(&elf),
+            functions: Vec::new(),
+            programs: Vec::new(),
+            maps: Vec::new(),
+            externs: Vec::new(),
+            btf,
+            notes: Vec::new(),
+            image: Image { elf, ..Image::default() },
+        };
+        object.read_maps()?;
+        object.read_externs()?;
+        object.read_functions()?;
+        object.read_relocations()?;
+        object.find_programs();
+        if let Some(ext) = ext {
+            object.distribute(&ext)?;
+        }
+        object.read_initial_values()?;
+        Ok(object)
+    }
+
+    /// Functions of `.text` and static ones are subprograms; a lone function of `.text` is a program all the same, as
+    /// in libbpf.
+    fn find_programs(&mut self) {
+        let lone = self.functions.len() == 1;
+        for (n, f) in self.functions.iter_mut().enumerate() {
+            f.subprogram = !lone && f.subprogram;
+            if !f.subprogram {
+                self.programs.push(Program {
+                    func: crate::FuncId(n as u32),
+                    name: f.name.clone(),
+                    section: f.section.clone(),
+                    kind: SectionKind::parse(&f.section),
+                });
+            }
+        }
+    }
+
+    pub(crate) fn elf(&self) -> &Elf {
+        &self.image.elf
+    }
+
+    /// Offset and name of each named symbol defined in a section, by offset.
+    pub(crate) fn symbols_in(&self, section: usize) -> Vec<(u64, u64, &str)> {
+        let inside = self.elf().symbols.iter().filter(|s| s.section() == Some(section));
+        let named = inside.filter(|s| s.kind() != STT_SECTION && !s.name.is_empty());
+        let mut found: Vec<_> = named.map(|s| (s.value, s.size, s.name.as_str())).collect();
+        found.sort_unstable();
+        found
+    }
+}
+
+/// The file's name without folders, up to its first dot, at most 15 characters.
+fn object_name(file_name: &str) -> String {
+    let base = file_name.rsplit('/').next().unwrap_or_default();
+    let stem = base.split('.').next().unwrap_or_default();
+    let end = stem.char_indices().map(|(i, c)| i + c.len_utf8()).take_while(|e| *e <= MAX_NAME).last();
+    stem[..end.unwrap_or(0)].to_owned()
+}
+
+fn text(elf: &Elf, section: &str) -> String {
+    let data = elf.find(section).map(|n| elf.sections[n].data.as_slice()).unwrap_or_default();
+    let text = data.split(|b| *b == 0).next().unwrap_or_default();
+    String::from_utf8_lossy(text).into_owned()
+}
+
+fn kernel_version(elf: &Elf) -> Option<u32> {
+    let data = &elf.sections[elf.find("version")?].data;
+    Some(u32::from_le_bytes(data.get(..4)?.try_into().ok()?))
+}
+
+fn read_btf(elf: &Elf) -> Result<Option<Btf>, ObjectError> {
+    let Some(n) = elf.find(".BTF") else { return Ok(None) };
+    let btf = Btf::parse(&elf.sections[n].data);
+    btf.map(Some).map_err(|error| ObjectError::Btf { section: ".BTF", error })
+}
+
+fn read_ext(elf: &Elf, btf: Option<&Btf>) -> Result<Option<BtfExt>, ObjectError> {
+    let Some((n, btf)) = elf.find(".BTF.ext").zip(btf) else { return Ok(None) };
+    let ext = BtfExt::parse(&elf.sections[n].data, btf);
+    ext.map(Some).map_err(|error| ObjectError::Btf { section: ".BTF.ext", error })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::object_name;
+
+    #[test]
+    fn objects_are_named_after_their_file() {
+        assert_eq!(object_name("a/b/router.bpf.o"), "router");
+        assert_eq!(object_name("a_name_that_is_too_long.o"), "a_name_that_is_");
+        assert_eq!(object_name(""), "");
+    }
+}

@@ -1,0 +1,199 @@
+//! What instructions refer to: from ELF relocations, and from calls that the assembler resolved.
+
+use crate::elf::{Relocation, STT_SECTION, Symbol};
+use crate::error::ObjectError;
+use crate::image::Form;
+use crate::model::{ExternKind, FuncId, Object, Reloc, RelocKind};
+use millstream_isa::Raw;
+use rustc_hash::FxHashSet;
+
+pub(crate) const LD_IMM64: u8 = 0x18;
+pub(crate) const CALL: u8 = 0x85;
+pub(crate) const PSEUDO_MAP_FD: u8 = 1;
+pub(crate) const PSEUDO_MAP_VALUE: u8 = 2;
+pub(crate) const PSEUDO_BTF_ID: u8 = 3;
+pub(crate) const PSEUDO_FUNC: u8 = 4;
+pub(crate) const PSEUDO_CALL: u8 = 1;
+pub(crate) const PSEUDO_KFUNC_CALL: u8 = 2;
+
+/// `R_BPF_64_64`: the 64-bit constant of `ld_imm64`.
+pub(crate) const R_64_64: u32 = 1;
+/// `R_BPF_64_32`: the immediate of a call.
+pub(crate) const R_64_32: u32 = 10;
+
+impl Object {
+    pub(crate) fn read_relocations(&mut self) -> Result<(), ObjectError> {
+        let count = self.elf().sections.len();
+        for n in 0..count {
+            let s = &self.elf().sections[n];
+            let target = s.info as usize;
+            if s.is_relocations() && self.elf().sections.get(target).is_some_and(|t| t.is_code()) {
+                for r in self.elf().relocations(n)? {
+                    self.read_relocation(target, &r)?;
+                }
+            }
+        }
+        self.read_resolved_references()?;
+        for f in &mut self.functions {
+            f.relocs.sort_by_key(|r| r.insn);
+            if let Some(w) = f.relocs.windows(2).find(|w| w[0].insn == w[1].insn) {
+                let what = "it has two relocations".to_owned();
+                return Err(ObjectError::BadFunction { function: f.name.clone(), insn: w[0].insn, what });
+            }
+        }
+        Ok(())
+    }
+
+    fn bad_relocation(&self, section: usize, offset: u64, what: impl Into<String>) -> ObjectError {
+        let section = self.elf().sections[section].name.clone();
+        ObjectError::BadRelocation { section, offset, what: what.into() }
+    }
+
+    fn read_relocation(&mut self, section: usize, r: &Relocation) -> Result<(), ObjectError> {
+        let bad = |what: String| self.bad_relocation(section, r.offset, what);
+        if !r.offset.is_multiple_of(8) {
+            return Err(bad("no instruction starts there".into()));
+        }
+        let Some(id) = self.function_around(section, r.offset / 8) else {
+            return Ok(()); // in instructions that belong to no function
+        };
+        let f = &self.functions[id.index()];
+        let at = (r.offset / 8) as u32 - f.start;
+        let insn = f.insns[at as usize];
+        let symbol = &self.elf().symbols[r.symbol];
+        let addend = i64::from(insn.imm).wrapping_add(r.addend);
+        let kind = match insn.code {
+            _ if f.relocs.iter().rev().take(2).any(|old| old.insn == at) => {
+                Err("it has another already".into())
+            }
+            LD_IMM64 if at as usize + 1 == f.insns.len() => Err("the function ends inside ld_imm64".into()),
+            CALL if symbol.is_undefined() => Ok(self.extern_of(r.symbol)),
+            LD_IMM64 if symbol.is_undefined() => Ok(self.extern_of(r.symbol)),
+            CALL if insn.src == PSEUDO_CALL => self.callee(symbol, addend),
+            LD_IMM64 => self.address(symbol, addend),
+            code => Err(format!("the instruction there, of opcode {code:#04x}, refers to nothing")),
+        };
+        let kind = kind.map_err(bad)?;
+        let kind = match kind {
+            Referent::Known(kind) => kind,
+            Referent::NewExtern => self.add_unknown_extern(r.symbol),
+        };
+        self.image.forms.entry(kind).or_insert(Form { symbol: r.symbol, immediate: insn.imm });
+        self.put(id, at, kind);
+        Ok(())
+    }
+
+    fn extern_of(&self, symbol: usize) -> Referent {
+        match self.image.externs_by_symbol.get(&symbol) {
+            Some(id) => Referent::Known(RelocKind::Extern(*id)),
+            None => Referent::NewExtern,
+        }
+    }
+
+    fn callee(&self, symbol: &Symbol, addend: i64) -> Result<Referent, String> {
+        let section = symbol.section().ok_or("the symbol called is in no section")?;
+        let slot = (symbol.value as i64 / 8).wrapping_add(addend).wrapping_add(1);
+        let slot = u64::try_from(slot).map_err(|_| "the call leads out of the section")?;
+        let found = self.function_at(section, slot).or_else(|| self.function_at(section, symbol.value / 8));
+        let name = &symbol.name;
+        let func = found.ok_or_else(|| format!("no function starts where the call leads ({name})"))?;
+        Ok(Referent::Known(RelocKind::Call(func)))
+    }
+
+    /// What `ld_imm64` of a symbol is the address of.
+    fn address(&self, symbol: &Symbol, addend: i64) -> Result<Referent, String> {
+        let name = &symbol.name;
+        let section = symbol.section().ok_or_else(|| format!("{name} is in no section"))?;
+        let place = (symbol.value as i64).wrapping_add(addend);
+        if self.elf().sections[section].is_code() {
+            let func = u64::try_from(place).ok().and_then(|p| self.function_at(section, p / 8));
+            let func = func.ok_or_else(|| format!("no function starts at {name}{addend:+#x}"))?;
+            return Ok(Referent::Known(RelocKind::FuncAddr(func)));
+        }
+        if let Some(&map) = self.image.data_maps.get(&section) {
+            let size = self.maps[map.index()].spec.value_size;
+            let offset = u32::try_from(place).ok().filter(|o| *o <= size);
+            let offset = offset.ok_or_else(|| format!("{name}{addend:+#x} lies outside its section"))?;
+            return Ok(Referent::Known(RelocKind::MapValue { map, offset }));
+        }
+        let at = |place: u64| self.image.maps_by_place.get(&(section, place)).copied();
+        // libbpf ignores what the instruction adds to a map's own symbol.
+        let named = || if symbol.kind() == STT_SECTION { None } else { at(symbol.value) };
+        let map = u64::try_from(place).ok().and_then(at).or_else(named);
+        let map = map.ok_or_else(|| {
+            let section = &self.elf().sections[section].name;
+            format!("{name} in section {section} is neither a map nor global data")
+        })?;
+        Ok(Referent::Known(RelocKind::Map(map)))
+    }
+
+    /// Calls and function addresses of the same section that need no relocation.
+    fn read_resolved_references(&mut self) -> Result<(), ObjectError> {
+        for n in 0..self.functions.len() {
+            let section = self.image.function_sections[n];
+            let f = &self.functions[n];
+            let known: FxHashSet<u32> = f.relocs.iter().map(|r| r.insn).collect();
+            let mut found = Vec::new();
+            for (at, insn) in f.insns.iter().enumerate() {
+                let at = at as u32;
+                let call = insn.code == CALL && insn.src == PSEUDO_CALL;
+                let address = insn.code == LD_IMM64 && insn.src == PSEUDO_FUNC;
+                if !call && !address || known.contains(&at) {
+                    continue;
+                }
+                let slot = i64::from(f.start) + i64::from(at) + 1 + i64::from(insn.imm);
+                let target = u64::try_from(slot).ok().and_then(|s| self.function_at(section, s));
+                let offset = u64::from(f.start + at) * 8;
+                let nowhere =
+                    || self.bad_relocation(section, offset, "no function starts where the call leads");
+                let target = target.ok_or_else(nowhere)?;
+                found.push((at, if call { RelocKind::Call(target) } else { RelocKind::FuncAddr(target) }));
+            }
+            for (at, kind) in found {
+                self.put(FuncId(n as u32), at, kind);
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a relocation, and normalises its instruction.
+    fn put(&mut self, id: FuncId, at: u32, kind: RelocKind) {
+        let code = self.functions[id.index()].insns[at as usize].code;
+        let (src, offset) = pseudo(self, kind, code);
+        let f = &mut self.functions[id.index()];
+        f.relocs.push(Reloc { insn: at, kind });
+        normalise(&mut f.insns, at as usize, src, offset);
+    }
+}
+
+enum Referent {
+    Known(RelocKind),
+    NewExtern,
+}
+
+/// The pseudo source register of an instruction that refers to `kind`, and the high half of its constant.
+pub(crate) fn pseudo(object: &Object, kind: RelocKind, code: u8) -> (u8, u32) {
+    match kind {
+        RelocKind::Extern(_) if code == CALL => (PSEUDO_KFUNC_CALL, 0),
+        RelocKind::Map(_) => (PSEUDO_MAP_FD, 0),
+        RelocKind::MapValue { offset, .. } => (PSEUDO_MAP_VALUE, offset),
+        RelocKind::Call(_) => (PSEUDO_CALL, 0),
+        RelocKind::FuncAddr(_) => (PSEUDO_FUNC, 0),
+        RelocKind::Extern(e) => match object.externs.get(e.index()).map(|e| e.kind) {
+            Some(ExternKind::Ksym { type_id: Some(_) }) => (PSEUDO_BTF_ID, 0),
+            Some(ExternKind::Kconfig { offset, .. }) => (PSEUDO_MAP_VALUE, offset),
+            _ => (0, 0),
+        },
+    }
+}
+
+/// Puts the pseudo register in place and clears the rest.
+pub(crate) fn normalise(insns: &mut [Raw], at: usize, src: u8, offset: u32) {
+    let insn = &mut insns[at];
+    (insn.src, insn.imm) = (src, 0);
+    if insn.code == LD_IMM64
+        && let Some(next) = insns.get_mut(at + 1)
+    {
+        next.imm = offset as i32;
+    }
+}

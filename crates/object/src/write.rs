@@ -1,0 +1,301 @@
+//! Writing an object back: the file as it was, with other instructions.
+//!
+//! Functions keep their order within their section and close up. How a reference is expressed is what the file did
+//! for the same reference, wherever it did; otherwise the form that every loader takes: named symbols for what is
+//! global, the section's symbol and an offset for what is static, no relocation for static functions of the same
+//! section.
+
+use crate::elf::{Elf, Relocation, SHT_GROUP, STT_SECTION};
+use crate::error::ObjectError;
+use crate::image::Form;
+use crate::model::{FuncId, Function, Linkage, MapId, Object, RelocKind};
+use crate::read::relocs::{CALL, LD_IMM64, PSEUDO_CALL, R_64_32, R_64_64};
+use millstream_btf::{BtfExt, CoreRelo, FuncInfo, LineInfo, SectionRecords, StrOff};
+use millstream_isa::Raw;
+
+/// LLVM's table of address-significant symbols, by their numbers, which change.
+const SHT_LLVM_ADDRSIG: u32 = 0x6fff_4c03;
+const SLOT: u32 = 8;
+
+impl Object {
+    /// The object file: as it was read, with the functions as they are now. What else changes is listed at the top of
+    /// this crate.
+    pub fn write(&self) -> Result<Vec<u8>, ObjectError> {
+        let mut out = Output { object: self, elf: self.image.elf.clone(), starts: self.new_starts() };
+        out.delete_stale();
+        out.move_symbols();
+        out.move_addresses_in_data()?;
+        for section in self.code_sections() {
+            out.write_code(section)?;
+        }
+        out.write_ext()?;
+        out.elf.write()
+    }
+
+    /// Sections that have functions.
+    fn code_sections(&self) -> Vec<usize> {
+        let mut sections = self.image.function_sections.clone();
+        sections.dedup();
+        sections
+    }
+
+    /// Where each function will start in its section, in slots.
+    fn new_starts(&self) -> Vec<u32> {
+        let mut at = (usize::MAX, 0);
+        let place = |(section, f): (&usize, &Function)| {
+            if at.0 != *section {
+                at = (*section, 0);
+            }
+            let start = at.1;
+            at.1 += f.insns.len() as u32;
+            start
+        };
+        self.image.function_sections.iter().zip(&self.functions).map(place).collect()
+    }
+}
+
+struct Output<'a> {
+    object: &'a Object,
+    elf: Elf,
+    starts: Vec<u32>,
+}
+
+impl Output<'_> {
+    /// Marks sections as deleted that state places of instructions or numbers of symbols, and their relocations.
+    fn delete_stale(&mut self) {
+        let ext = self.elf.find(".BTF.ext");
+        for n in 0..self.elf.sections.len() {
+            let s = &self.elf.sections[n];
+            let dwarf =
+                s.name.starts_with(".debug_") || s.name.starts_with(".zdebug_") || s.name == ".eh_frame";
+            let stale = dwarf || matches!(s.kind, SHT_LLVM_ADDRSIG | SHT_GROUP);
+            self.elf.sections[n].deleted |= stale;
+        }
+        for n in 0..self.elf.sections.len() {
+            let s = &self.elf.sections[n];
+            let target = s.info as usize;
+            let gone = self.elf.sections.get(target).is_some_and(|t| t.deleted) || Some(target) == ext;
+            if s.is_relocations() && gone {
+                self.elf.sections[n].deleted = true;
+            }
+        }
+    }
+
+    /// Function symbols move with their functions. Other symbols in instructions (labels) go.
+    fn move_symbols(&mut self) {
+        for n in 0..self.elf.symbols.len() {
+            let s = &self.elf.symbols[n];
+            let Some(section) = s.section().filter(|s| self.elf.sections[*s].is_code()) else { continue };
+            if s.kind() == STT_SECTION || self.elf.sections[section].data.is_empty() {
+                continue;
+            }
+            let function = self.object.function_at(section, s.value / u64::from(SLOT));
+            let present = function.filter(|f| !self.object.functions[f.index()].removed);
+            let had_size = s.size > 0;
+            let s = &mut self.elf.symbols[n];
+            match present {
+                Some(id) => {
+                    s.value = u64::from(self.starts[id.index()]) * u64::from(SLOT);
+                    let size = self.object.functions[id.index()].insns.len() as u64 * u64::from(SLOT);
+                    s.size = if had_size { size } else { 0 };
+                }
+                None => s.deleted = true,
+            }
+        }
+    }
+
+    /// Data may hold addresses of static functions: offsets into their section.
+    fn move_addresses_in_data(&mut self) -> Result<(), ObjectError> {
+        for n in 0..self.elf.sections.len() {
+            let s = &self.elf.sections[n];
+            let target = s.info as usize;
+            let Some(t) = self.elf.sections.get(target) else { continue };
+            if !s.is_relocations() || s.deleted || t.is_code() || t.name.starts_with(".BTF") {
+                continue;
+            }
+            for r in self.elf.relocations(n)? {
+                let symbol = &self.elf.symbols[r.symbol];
+                let Some(code) = symbol.section().filter(|c| self.elf.sections[*c].is_code()) else {
+                    continue;
+                };
+                let at = usize::try_from(r.offset).unwrap_or(usize::MAX);
+                let field = at.checked_add(8).and_then(|end| self.elf.sections[target].data.get_mut(at..end));
+                let Some(field) = field.filter(|_| symbol.kind() == STT_SECTION) else { continue };
+                let old = u64::from_le_bytes(field.try_into().unwrap_or_default());
+                if let Some(id) = self.object.function_at(code, old / u64::from(SLOT)) {
+                    let new = u64::from(self.starts[id.index()]) * u64::from(SLOT);
+                    field.copy_from_slice(&new.to_le_bytes());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn write_code(&mut self, section: usize) -> Result<(), ObjectError> {
+        let mut data = Vec::new();
+        let mut relocs = Vec::new();
+        for n in 0..self.object.functions.len() {
+            let f = &self.object.functions[n];
+            if self.object.image.function_sections[n] != section || f.removed {
+                continue;
+            }
+            let mut insns = f.insns.clone();
+            for r in &f.relocs {
+                let at = self.starts[n] + r.insn;
+                let insn = &mut insns[r.insn as usize];
+                let is_call = insn.code == CALL;
+                let (symbol, immediate) = self.reference(section, at, r.kind, is_call)?;
+                insn.imm = immediate;
+                insn.src = if is_call { PSEUDO_CALL } else { 0 };
+                if insn.code == LD_IMM64 {
+                    insns[r.insn as usize + 1].imm = 0;
+                }
+                if let Some(symbol) = symbol {
+                    let kind = if is_call { R_64_32 } else { R_64_64 };
+                    relocs.push(Relocation { offset: u64::from(at * SLOT), symbol, kind, addend: 0 });
+                }
+            }
+            data.extend(insns.into_iter().flat_map(Raw::to_bytes));
+        }
+        self.elf.sections[section].set_data(data);
+        self.write_relocations(section, &relocs)
+    }
+
+    fn write_relocations(&mut self, section: usize, relocs: &[Relocation]) -> Result<(), ObjectError> {
+        let sections = &mut self.elf.sections;
+        let mine = |s: &crate::elf::Section| s.is_relocations() && s.info as usize == section && !s.deleted;
+        let mut found = (0..sections.len()).filter(|n| mine(&sections[*n])).collect::<Vec<_>>().into_iter();
+        let target = match found.next() {
+            Some(n) => n,
+            None if relocs.is_empty() => return Ok(()),
+            None => self.elf.add_relocation_section(section)?,
+        };
+        for n in found {
+            self.elf.sections[n].deleted = true;
+        }
+        self.elf.set_relocations(target, relocs);
+        self.elf.sections[target].deleted = relocs.is_empty();
+        Ok(())
+    }
+
+    /// The symbol, if one is needed, and the immediate that express a reference from slot `at` of a section.
+    fn reference(
+        &mut self,
+        section: usize,
+        at: u32,
+        kind: RelocKind,
+        is_call: bool,
+    ) -> Result<(Option<usize>, i32), ObjectError> {
+        let form = self.object.image.forms.get(&kind).copied();
+        match kind {
+            RelocKind::Call(f) => Ok(self.call(section, at, f, form)),
+            RelocKind::FuncAddr(f) => {
+                let start = self.starts[f.index()];
+                match self.named(f, form) {
+                    Some(symbol) => Ok((Some(symbol), 0)),
+                    None => {
+                        let home = self.object.image.function_sections[f.index()];
+                        Ok((Some(self.elf.section_symbol(home)), (start * SLOT) as i32))
+                    }
+                }
+            }
+            RelocKind::Extern(e) => {
+                let symbol = self.object.image.extern_symbols[e.index()];
+                Ok((symbol, if is_call { -1 } else { 0 }))
+            }
+            RelocKind::Map(map) => self.place(map, 0, form),
+            RelocKind::MapValue { map, offset } => self.place(map, offset, form),
+        }
+    }
+
+    fn call(&mut self, section: usize, at: u32, f: FuncId, form: Option<Form>) -> (Option<usize>, i32) {
+        let home = self.object.image.function_sections[f.index()];
+        let start = self.starts[f.index()];
+        let named = self.named(f, form);
+        if home == section && (named.is_none() || form.is_none()) {
+            return (None, start as i32 - at as i32 - 1);
+        }
+        match named {
+            Some(symbol) => (Some(symbol), -1),
+            None => (Some(self.elf.section_symbol(home)), start as i32 - 1),
+        }
+    }
+
+    /// The symbol that names a function to others.
+    fn named(&self, f: FuncId, form: Option<Form>) -> Option<usize> {
+        let used = form.map(|f| f.symbol).filter(|s| self.elf.symbols[*s].kind() != STT_SECTION);
+        let function = &self.object.functions[f.index()];
+        let by_name = || {
+            let home = self.object.image.function_sections[f.index()];
+            let is = |n: &usize| {
+                let s = &self.elf.symbols[*n];
+                s.section() == Some(home) && s.kind() != STT_SECTION && s.name == function.name
+            };
+            (0..self.elf.symbols.len()).find(is)
+        };
+        used.or_else(|| if function.linkage == Linkage::Static { None } else { by_name() })
+    }
+
+    fn place(
+        &mut self,
+        map: MapId,
+        offset: u32,
+        form: Option<Form>,
+    ) -> Result<(Option<usize>, i32), ObjectError> {
+        if let Some(Form { symbol, immediate }) = form {
+            return Ok((Some(symbol), immediate));
+        }
+        let name = &self.object.maps[map.index()].name;
+        let no_place = || ObjectError::Unwritable(format!("map {name} has no place in the file to refer to"));
+        let (section, start) = self.object.image.map_places[map.index()].ok_or_else(no_place)?;
+        let value = start + u64::from(offset);
+        let exact = |n: &usize| {
+            let s = &self.elf.symbols[*n];
+            s.section() == Some(section) && s.kind() != STT_SECTION && s.value == value && !s.deleted
+        };
+        if let Some(symbol) = (0..self.elf.symbols.len()).find(exact) {
+            return Ok((Some(symbol), 0));
+        }
+        Ok((Some(self.elf.section_symbol(section)), value as i32))
+    }
+
+    /// Makes `.BTF.ext` anew from what the functions have.
+    fn write_ext(&mut self) -> Result<(), ObjectError> {
+        let Some(n) = self.elf.find(".BTF.ext") else { return Ok(()) };
+        let mut ext = BtfExt::default();
+        for section in self.object.code_sections() {
+            let name = &self.elf.sections[section].name;
+            let Some(name) = self.object.image.ext_names.get(name).copied() else { continue };
+            self.section_records(section, name, &mut ext);
+        }
+        let data = ext.write().map_err(|error| ObjectError::Btf { section: ".BTF.ext", error })?;
+        self.elf.sections[n].set_data(data);
+        Ok(())
+    }
+
+    fn section_records(&self, section: usize, name: StrOff, ext: &mut BtfExt) {
+        let (mut functions, mut lines, mut relos) = (Vec::new(), Vec::new(), Vec::new());
+        let all = self.object.functions.iter().zip(&self.object.image.function_sections).zip(&self.starts);
+        for ((f, _), start) in all.filter(|((f, home), _)| **home == section && !f.removed) {
+            let offset = |insn: u32| (start + insn) * SLOT;
+            functions.extend(f.type_id.map(|type_id| FuncInfo { insn_off: offset(0), type_id }));
+            lines.extend(f.line_info.iter().map(|l| LineInfo {
+                insn_off: offset(l.insn),
+                file: l.file,
+                text: l.text,
+                line: l.line,
+                column: l.column,
+            }));
+            relos.extend(f.core_relos.iter().map(|c| CoreRelo { insn_off: offset(c.insn), ..c.to_btf() }));
+        }
+        add(&mut ext.func_info, name, functions);
+        add(&mut ext.line_info, name, lines);
+        add(&mut ext.core_relos, name, relos);
+    }
+}
+
+fn add<T>(lists: &mut Vec<SectionRecords<T>>, section: StrOff, records: Vec<T>) {
+    if !records.is_empty() {
+        lists.push(SectionRecords { section, records });
+    }
+}
