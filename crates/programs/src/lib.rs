@@ -6,6 +6,7 @@
 //!
 //! Invariant: nothing here does I/O or talks to the kernel.
 
+pub mod balancer;
 pub mod firewall;
 pub mod nat;
 mod object;

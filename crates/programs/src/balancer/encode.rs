@@ -1,0 +1,146 @@
+//! From a configuration to map entries.
+
+use std::net::IpAddr;
+
+use super::*;
+use crate::MapEntry;
+
+impl Config {
+    /// Everything to write into the maps, in an order that never shows a ring before its reals, nor a service before
+    /// its ring.
+    pub fn entries(&self) -> Result<Vec<MapEntry>, Error> {
+        self.check()?;
+        let mut entries = vec![MapEntry::new(SETTINGS, 0u32.to_ne_bytes(), self.settings())];
+        for (index, real) in (1u32..).zip(&self.reals) {
+            entries.push(MapEntry::new(REALS, index.to_ne_bytes(), real.encode()));
+        }
+        for server in &self.quic_servers {
+            let key = [u32::from(server.config), server.id].map(u32::to_ne_bytes).concat();
+            entries.push(MapEntry::new(QUIC_SERVERS, key, (server.real + 1).to_ne_bytes()));
+        }
+        for (id, service) in (0u32..).zip(&self.services) {
+            entries.extend(ring_entries(id, &ring(&self.reals, &service.reals)));
+            let address = address_words(service.address);
+            entries.push(MapEntry::new(VIP_ADDRESSES, address, 1u32.to_ne_bytes()));
+            entries.push(service.entry(id));
+        }
+        Ok(entries)
+    }
+
+    /// `struct settings`.
+    fn settings(&self) -> Vec<u8> {
+        let mut value = self.gateway.to_vec();
+        value.extend(self.gue_port.to_be_bytes());
+        value.extend(self.source4.octets());
+        value.extend(self.source4_hash_mask.to_be_bytes());
+        value.extend(self.source6.octets());
+        value.extend(self.udp_idle_ns.to_ne_bytes());
+        let fragments = u32::from(self.fragments_to_stack);
+        for word in [self.max_length, fragments, self.new_flow_limit, self.icmp_limit] {
+            value.extend(word.to_ne_bytes());
+        }
+        value.extend(self.quic_id_length);
+        value
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        for (what, count, limit) in [
+            ("services", self.services.len(), MAX_SERVICES),
+            ("reals", self.reals.len(), MAX_REALS),
+            ("QUIC servers", self.quic_servers.len(), MAX_QUIC_SERVERS),
+        ] {
+            if count > limit {
+                return Err(Error::TooMany { what, count, limit });
+            }
+        }
+        let count = self.reals.len();
+        let exists = |what: String, real: u32| {
+            if (real as usize) < count { Ok(()) } else { Err(Error::NoSuchReal { what, real, count }) }
+        };
+        for service in &self.services {
+            for &(real, _) in &service.reals {
+                exists(format!("service {} port {}", service.address, service.port), real)?;
+            }
+        }
+        for server in &self.quic_servers {
+            exists(format!("QUIC server {}", server.id), server.real)?;
+            let octets = self.quic_id_length.get(usize::from(server.config)).copied().unwrap_or(0);
+            if octets == 0 || octets > 4 || u64::from(server.id) >> (8 * octets) != 0 {
+                return Err(Error::QuicId { config: server.config, id: server.id, octets });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The entries of one row of [`RINGS`].
+pub fn ring_entries(id: u32, ring: &[u32]) -> impl Iterator<Item = MapEntry> + '_ {
+    (id * RING_SIZE..)
+        .zip(ring)
+        .map(|(slot, real)| MapEntry::new(RINGS, slot.to_ne_bytes(), real.to_ne_bytes()))
+}
+
+/// `struct address`.
+fn address_words(address: IpAddr) -> Vec<u8> {
+    let mut words = match address {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets().to_vec(),
+    };
+    words.resize(16, 0);
+    words
+}
+
+impl Real {
+    /// As it stands in the map: `struct real`.
+    pub fn encode(&self) -> Vec<u8> {
+        let flag = |bit: u32, set: bool| if set { bit } else { 0 };
+        let flags = flag(1, self.up) | flag(2, self.address.is_ipv6()) | flag(4, self.gue);
+        let mut value = address_words(self.address);
+        value.extend(flags.to_ne_bytes());
+        value
+    }
+}
+
+impl Service {
+    /// As it stands in [`VIPS4`] or [`VIPS6`], with the number of its ring.
+    pub fn entry(&self, id: u32) -> MapEntry {
+        let flag = |bit: u32, set: bool| if set { bit } else { 0 };
+        let flags = flag(1, self.client_affinity) | flag(2, self.stateless) | flag(4, self.quic);
+        let (map, mut key) = match self.address {
+            IpAddr::V4(address) => (VIPS4, address.octets().to_vec()),
+            IpAddr::V6(address) => (VIPS6, address.octets().to_vec()),
+        };
+        key.extend(self.port.to_be_bytes());
+        key.extend([self.protocol, 0]);
+        MapEntry::new(map, key, [id, flags].map(u32::to_ne_bytes).concat())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Mix, generate};
+    use super::*;
+
+    #[test]
+    fn ten_services_of_a_hundred_reals_fill_ten_rings() {
+        let entries = generate(Mix::Web, 10, 100, 1).entries().unwrap();
+        let of = |map| entries.iter().filter(|e| e.map == map).count();
+        assert_eq!((of(RINGS), of(REALS), of(VIPS4), of(VIPS6)), (655_370, 1000, 10, 0));
+        assert!(entries.iter().filter(|e| e.map == RINGS).all(|e| e.value != [0; 4]));
+        assert_eq!(entries[0].value.len(), 64, "struct settings");
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let mut config = generate(Mix::Mixed, 4, 5, 1);
+        assert!(config.entries().is_ok());
+        config.services[1].reals.push((99, 1));
+        assert!(matches!(config.entries(), Err(Error::NoSuchReal { real: 99, count: 20, .. })));
+        config.services[1].reals.pop();
+        config.quic_servers.push(QuicServer { config: QUIC_CONFIG, id: 1 << 16, real: 0 });
+        assert!(matches!(config.entries(), Err(Error::QuicId { octets: 2, .. })));
+        config.quic_servers.clear();
+        config.services = vec![config.services[0].clone(); 65];
+        assert!(matches!(config.entries(), Err(Error::TooMany { what: "services", .. })));
+    }
+}
