@@ -5,6 +5,7 @@
 //! goes to standard error.
 
 mod doctor;
+mod exec;
 mod exit;
 
 use std::process::ExitCode;
@@ -23,6 +24,8 @@ struct Cli {
 enum Command {
     /// Say what this machine permits, and what to do about the rest
     Doctor(doctor::Args),
+    /// Run a raw program in the interpreter: hexadecimal in, r0 out
+    Exec(exec::Args),
 }
 
 fn main() -> ExitCode {
@@ -31,6 +34,7 @@ fn main() -> ExitCode {
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time().init();
     let result = match Cli::parse().command {
         Command::Doctor(args) => doctor::run(args),
+        Command::Exec(args) => exec::run(&args),
     };
     result.unwrap_or_else(|report| {
         eprintln!("{report:?}");

@@ -1,1 +1,26 @@
-//! Interpreters for bytecode and IR over packets, maps and helpers.
+//! Interpreters for packet programs over memory, packets, maps and helpers.
+//!
+//! A [`Machine`] is what a program runs on: packet, context, stack frames, [`Maps`] and an [`Env`] (time,
+//! randomness, events). Helpers are methods of the machine, so that every interpreter shares them. [`bytecode`] runs
+//! programs of BPF instructions; its ALU, comparisons and atomics are
+//! [`millstream_isa::semantics`] at plain integers.
+//!
+//! Everything is deterministic: addresses, time, randomness and CPU number are part of the machine's state.
+//!
+//! Architecture Invariant: no interpreter touches the kernel. Memory of the host is never addressed: every address
+//! is looked up in the machine, and an access outside of its object is a [`Fault`].
+
+pub mod bytecode;
+mod env;
+mod error;
+mod helpers;
+mod machine;
+pub mod maps;
+mod packet;
+
+pub use env::{Env, Event, Hooks, NoHooks, Redirect};
+pub use error::{Error, Fault};
+pub use helpers::{Caller, Outcome};
+pub use machine::{Machine, Place, STACK_SIZE};
+pub use maps::{MapId, MapKind, MapSpec, Maps};
+pub use packet::{Context, Packet};

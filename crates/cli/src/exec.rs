@@ -1,0 +1,77 @@
+//! `millstream exec`: runs a raw program in the interpreter.
+//!
+//! The calling convention is that of the plugins of the public bpf_conformance runner: instructions in hexadecimal on
+//! standard input, memory in hexadecimal as the first argument, `r0` in hexadecimal on standard output.
+
+use std::io::{self, Read, Write};
+use std::process::ExitCode;
+
+use miette::{Context as _, IntoDiagnostic, Result, miette};
+use millstream_interp::bytecode::{Interpreter, Program};
+use millstream_interp::{Context, Machine};
+use millstream_isa::Raw;
+
+/// Reads instructions as hexadecimal bytes from standard input and prints r0 in hexadecimal.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Args {
+    /// Memory as hexadecimal bytes: r1 is its address, r2 its length
+    memory: Option<String>,
+    /// Stop with an error after this many instructions
+    #[arg(long, value_name = "N", default_value_t = 100_000_000)]
+    fuel: u64,
+    /// Print the number of executed instructions to standard error
+    #[arg(long)]
+    count: bool,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    let mut text = String::new();
+    io::stdin()
+        .read_to_string(&mut text)
+        .into_diagnostic()
+        .wrap_err("cannot read the program from standard input")?;
+    let code = bytes(&text).wrap_err("the program on standard input")?;
+    let memory = bytes(args.memory.as_deref().unwrap_or_default()).wrap_err("the memory argument")?;
+    let slots = Raw::slice_from_bytes(&code)
+        .ok_or_else(|| miette!(help = "an instruction is 8 bytes", "the program has {} bytes", code.len()))?;
+    let program = Program::new(&slots).into_diagnostic().wrap_err("the program on standard input")?;
+
+    let mut machine = Machine::new(Context::Raw);
+    machine.fuel = args.fuel;
+    let length = memory.len() as u64;
+    let address = if memory.is_empty() { 0 } else { machine.add_memory(memory) };
+    let result = Interpreter::new(&[program]).run(&mut machine, 0, [address, length, 0, 0, 0]);
+    if args.count {
+        eprintln!("{} instructions executed", machine.executed);
+    }
+    let r0 = result.into_diagnostic()?;
+    writeln!(io::stdout(), "{r0:x}").into_diagnostic()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Bytes of a text of hexadecimal digits, with white space anywhere between bytes.
+fn bytes(text: &str) -> Result<Vec<u8>> {
+    let digits: Vec<u8> = text.bytes().filter(|b| !b.is_ascii_whitespace()).collect();
+    let (pairs, rest) = digits.as_chunks::<2>();
+    if !rest.is_empty() {
+        return Err(miette!("an odd number of hexadecimal digits"));
+    }
+    let digit = |d: u8| {
+        char::from(d).to_digit(16).ok_or_else(|| miette!("`{}` is no hexadecimal digit", char::from(d)))
+    };
+    pairs.iter().map(|[high, low]| Ok((digit(*high)? << 4 | digit(*low)?) as u8)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::bytes;
+
+    #[test]
+    fn hexadecimal_with_spaces_or_without() {
+        assert_eq!(bytes("b7 00 0a\nFF").unwrap(), [0xb7, 0, 10, 0xff]);
+        assert_eq!(bytes("b7000aff").unwrap(), [0xb7, 0, 10, 0xff]);
+        assert_eq!(bytes("abc").unwrap_err().to_string(), "an odd number of hexadecimal digits");
+        assert_eq!(bytes("0x").unwrap_err().to_string(), "`x` is no hexadecimal digit");
+    }
+}

@@ -1,0 +1,160 @@
+//! What surrounds a program: time, randomness, CPU, and a record of what it did to the world.
+
+use crate::{Fault, MapId};
+
+/// Something that a program did and that outlives it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// `bpf_ringbuf_output`, or a record reserved and submitted.
+    Ringbuf {
+        /// The ring buffer.
+        map: MapId,
+        /// The record.
+        data: Vec<u8>,
+    },
+    /// `bpf_perf_event_output`: the data, followed by as much of the packet as was asked for.
+    Perf {
+        /// The event array.
+        map: MapId,
+        /// The low half of the flags: an index, or all ones for the current CPU.
+        index: u32,
+        /// The sample.
+        data: Vec<u8>,
+    },
+    /// `bpf_trace_printk` and `bpf_trace_vprintk`: the format string.
+    Trace(String),
+    /// `bpf_clone_redirect`: a copy of the packet at that moment.
+    Clone {
+        /// Interface.
+        ifindex: u32,
+        /// The packet.
+        data: Vec<u8>,
+    },
+    /// A timer was started.
+    Timer {
+        /// Address of the timer in its map value.
+        timer: u64,
+        /// Nanoseconds.
+        nsecs: u64,
+    },
+}
+
+/// Where the packet goes if the verdict is to redirect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Redirect {
+    /// `bpf_redirect`.
+    Interface {
+        /// Interface.
+        ifindex: u32,
+        /// Flags.
+        flags: u64,
+    },
+    /// `bpf_redirect_map`.
+    Map {
+        /// Device, CPU or socket map.
+        map: MapId,
+        /// Key.
+        key: u64,
+        /// Flags.
+        flags: u64,
+    },
+    /// `bpf_redirect_peer`.
+    Peer {
+        /// Interface.
+        ifindex: u32,
+    },
+    /// `bpf_redirect_neigh`.
+    Neighbour {
+        /// Interface.
+        ifindex: u32,
+    },
+}
+
+/// Answers that a test may supply in place of the defaults.
+pub trait Hooks {
+    /// `bpf_fib_lookup`: fills `params` (`struct bpf_fib_lookup`) and gives the result. By default there is no route.
+    fn fib_lookup(&mut self, params: &mut [u8], flags: u64) -> i64 {
+        let _ = (params, flags);
+        4 // BPF_FIB_LKUP_RET_NOT_FWDED
+    }
+
+    /// A helper that the machine does not model; `None` to fail the run.
+    fn helper(&mut self, id: i32, args: [u64; 5]) -> Option<Result<u64, Fault>> {
+        let _ = (id, args);
+        None
+    }
+
+    /// A kernel function; `None` to fail the run.
+    fn kfunc(&mut self, btf_id: i32, args: [u64; 5]) -> Option<Result<u64, Fault>> {
+        let _ = (btf_id, args);
+        None
+    }
+}
+
+/// The defaults.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoHooks;
+
+impl Hooks for NoHooks {}
+
+/// The surroundings. Public fields may be set before a run and read after it.
+pub struct Env {
+    /// The CPU that the program runs on; below [`Env::cpus`].
+    pub cpu: u32,
+    /// Number of CPUs: copies in per-CPU maps made from now on.
+    pub cpus: u32,
+    /// `bpf_ktime_get_ns` and its kin; each call adds [`Env::tick`].
+    pub time: u64,
+    /// What one look at the clock adds to it.
+    pub tick: u64,
+    /// State of the random generator (xorshift; never 0).
+    pub seed: u64,
+    /// `bpf_get_current_pid_tgid`.
+    pub pid_tgid: u64,
+    /// `bpf_get_current_uid_gid`.
+    pub uid_gid: u64,
+    /// `bpf_get_current_comm`.
+    pub comm: [u8; 16],
+    /// What the program did, in order.
+    pub events: Vec<Event>,
+    /// The latest redirect.
+    pub redirect: Option<Redirect>,
+    /// Supplied answers.
+    pub hooks: Box<dyn Hooks>,
+}
+
+impl Default for Env {
+    fn default() -> Env {
+        Env {
+            cpu: 0,
+            cpus: 1,
+            time: 1_000_000_000,
+            tick: 1,
+            seed: 0x9e37_79b9_7f4a_7c15,
+            pid_tgid: 0,
+            uid_gid: 0,
+            comm: *b"millstream\0\0\0\0\0\0",
+            events: Vec::new(),
+            redirect: None,
+            hooks: Box::new(NoHooks),
+        }
+    }
+}
+
+impl Env {
+    /// The time, moving the clock on.
+    pub(crate) fn now(&mut self) -> u64 {
+        self.time = self.time.wrapping_add(self.tick);
+        self.time
+    }
+
+    /// The next random number.
+    pub(crate) fn random(&mut self) -> u32 {
+        let mut x = self.seed.max(1);
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        self.seed = x;
+        (x >> 32) as u32
+    }
+}

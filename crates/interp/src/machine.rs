@@ -1,0 +1,313 @@
+//! The machine: all memory that a program can address.
+//!
+//! An address carries its object in the upper 20 bits and a biased offset in the lower 44, so that arithmetic on it
+//! works as on a pointer and an access can be checked against the object it was made for. Packets are object 0:
+//! their addresses fit in the 32-bit fields of the context structures, as programs expect.
+
+use crate::maps::Maps;
+use crate::packet::{Context, Packet};
+use crate::{Env, Fault, MapId};
+
+/// Bytes of a stack frame.
+pub const STACK_SIZE: usize = 512;
+/// Nested frames, as in the kernel.
+pub(crate) const MAX_FRAMES: usize = 8;
+
+const OFFSET_BITS: u32 = 44;
+/// Offset 0 of every object, so that no object is at address 0.
+const BIAS: u64 = 0x1_0000;
+const PACKET: u64 = 0;
+const CONTEXT: u64 = 1;
+const STACKS: u64 = 2;
+const FUNCTIONS: u64 = 0x80;
+const MAP_OBJECTS: u64 = 0x1_0000;
+const MAP_VALUES: u64 = 0x2_0000;
+const EXTRAS: u64 = 0x8_0000;
+/// Maps that the address layout has room for.
+pub(crate) const MAX_MAPS: usize = 0x1_0000;
+/// Extra objects that the address layout has room for.
+const MAX_EXTRAS: usize = 0x7_0000;
+
+const fn address(object: u64, offset: u64) -> u64 {
+    (object << OFFSET_BITS) + BIAS + offset
+}
+
+/// What an address points into.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// The packet's buffer.
+    Packet(u64),
+    /// The context.
+    Context(u64),
+    /// A stack frame, outermost first; offset 0 is its lowest byte.
+    Stack(usize, u64),
+    /// A function of a program, by slot.
+    Function(u64),
+    /// A map itself; nothing there can be read.
+    Map(MapId),
+    /// The values of a map; see [`Maps`] for the offset.
+    Value(MapId, u64),
+    /// Another object.
+    Extra(usize, u64),
+}
+
+impl Place {
+    /// Decodes an address; `None` if it is below every offset of its object.
+    pub fn of(addr: u64) -> Option<Place> {
+        let object = addr >> OFFSET_BITS;
+        let offset = (addr & ((1 << OFFSET_BITS) - 1)).checked_sub(BIAS)?;
+        Some(match object {
+            PACKET => Place::Packet(offset),
+            CONTEXT => Place::Context(offset),
+            STACKS..FUNCTIONS => Place::Stack((object - STACKS) as usize, offset),
+            FUNCTIONS..MAP_OBJECTS => Place::Function(offset),
+            MAP_OBJECTS..MAP_VALUES => Place::Map(MapId((object - MAP_OBJECTS) as u32)),
+            MAP_VALUES..EXTRAS => Place::Value(MapId((object - MAP_VALUES) as u32), offset),
+            _ => Place::Extra((object - EXTRAS) as usize, offset),
+        })
+    }
+}
+
+/// An object that is none of the standard ones: raw memory, a ring buffer record, a callback's key.
+#[derive(Clone, Debug)]
+pub(crate) struct Extra {
+    pub(crate) bytes: Vec<u8>,
+    /// The ring buffer that the record belongs to.
+    pub(crate) ringbuf: Option<MapId>,
+    pub(crate) live: bool,
+}
+
+/// Everything that a program runs on.
+pub struct Machine {
+    /// The packet.
+    pub packet: Packet,
+    context: Vec<u8>,
+    kind: Context,
+    stacks: Vec<[u8; STACK_SIZE]>,
+    extras: Vec<Extra>,
+    /// The maps.
+    pub maps: Maps,
+    /// Time, randomness, events.
+    pub env: Env,
+    /// Instructions executed since the machine was made, or since this was last set.
+    pub executed: u64,
+    /// Instructions that one run may execute.
+    pub fuel: u64,
+    pub(crate) tail_calls: u32,
+}
+
+impl Default for Machine {
+    fn default() -> Machine {
+        Machine::new(Context::Raw)
+    }
+}
+
+impl Machine {
+    /// A machine without maps, with an empty packet and a zeroed context of this kind.
+    pub fn new(kind: Context) -> Machine {
+        let mut machine = Machine {
+            packet: Packet::new(&[]),
+            context: vec![0; kind.size()],
+            kind,
+            stacks: vec![[0; STACK_SIZE]; MAX_FRAMES],
+            extras: Vec::new(),
+            maps: Maps::default(),
+            env: Env::default(),
+            executed: 0,
+            fuel: 100_000_000,
+            tail_calls: 0,
+        };
+        machine.sync_context();
+        machine
+    }
+
+    /// Sets the packet and clears what an earlier run left: events, redirect, extra objects.
+    pub fn reset(&mut self, packet: &[u8]) {
+        self.packet.set(packet);
+        self.extras.clear();
+        self.env.events.clear();
+        self.env.redirect = None;
+        self.tail_calls = 0;
+        self.maps.quiesce();
+        self.sync_context();
+    }
+
+    /// The kind of the context.
+    pub fn context_kind(&self) -> Context {
+        self.kind
+    }
+
+    /// The context's bytes.
+    pub fn context(&self) -> &[u8] {
+        &self.context
+    }
+
+    /// The context's bytes, to be set before a run. Packet pointers in it are set by the machine.
+    pub fn context_mut(&mut self) -> &mut Vec<u8> {
+        &mut self.context
+    }
+
+    /// A 32-bit field of the context; 0 outside of it.
+    pub(crate) fn context_field(&self, offset: usize) -> u32 {
+        let bytes = self.context.get(offset..).and_then(|rest| rest.first_chunk());
+        bytes.map_or(0, |bytes| u32::from_le_bytes(*bytes))
+    }
+
+    /// Sets a 32-bit field of the context, if it has one there.
+    pub fn set_context_field(&mut self, offset: usize, value: u32) {
+        if let Some(field) = self.context.get_mut(offset..).and_then(|rest| rest.first_chunk_mut()) {
+            *field = value.to_le_bytes();
+        }
+    }
+
+    /// Address of the context.
+    pub fn context_address(&self) -> u64 {
+        address(CONTEXT, 0)
+    }
+
+    /// Address of the packet's first byte.
+    pub fn packet_address(&self) -> u64 {
+        address(PACKET, self.packet.bounds().1 as u64)
+    }
+
+    /// Puts the packet's place into the context.
+    pub fn sync_context(&mut self) {
+        let Some(fields) = self.kind.packet_fields() else { return };
+        let (meta, data, end) = self.packet.bounds();
+        for (field, offset) in fields.into_iter().zip([data, end, meta]) {
+            self.set_context_field(field, address(PACKET, offset as u64) as u32);
+        }
+        if self.kind == Context::Skb {
+            self.set_context_field(0, (end - data) as u32);
+        }
+    }
+
+    /// Address just above stack frame `depth`: the frame pointer.
+    pub(crate) fn frame_pointer(depth: usize) -> u64 {
+        address(STACKS + depth as u64, STACK_SIZE as u64)
+    }
+
+    /// Zeroes a frame before use.
+    pub(crate) fn clear_frame(&mut self, depth: usize) {
+        if let Some(frame) = self.stacks.get_mut(depth) {
+            frame.fill(0);
+        }
+    }
+
+    /// Address of the function that starts at a slot of program `program`.
+    pub fn function_address(program: usize, slot: usize) -> u64 {
+        address(FUNCTIONS, (program as u64) << 32 | slot as u64)
+    }
+
+    /// Program and slot of a function's address.
+    pub fn function_at(addr: u64) -> Option<(usize, usize)> {
+        match Place::of(addr)? {
+            Place::Function(offset) => Some(((offset >> 32) as usize, offset as u32 as usize)),
+            _ => None,
+        }
+    }
+
+    /// The address that stands for a map.
+    pub fn map_address(map: MapId) -> u64 {
+        address(MAP_OBJECTS + u64::from(map.0), 0)
+    }
+
+    /// The map that an address stands for.
+    pub fn map_at(addr: u64) -> Option<MapId> {
+        match Place::of(addr)? {
+            Place::Map(map) => Some(map),
+            _ => None,
+        }
+    }
+
+    /// Address of a byte of the first value of a map: what `ld_imm64` of a map value loads.
+    pub fn value_address_of(map: MapId, offset: u32) -> u64 {
+        Machine::value_address(map, u64::from(offset))
+    }
+
+    /// Address of an offset among the values of a map.
+    pub(crate) fn value_address(map: MapId, offset: u64) -> u64 {
+        address(MAP_VALUES + u64::from(map.0), offset)
+    }
+
+    /// Adds an object of its own and gives its address; 0 if there is no room for more.
+    pub fn add_memory(&mut self, bytes: Vec<u8>) -> u64 {
+        self.add_extra(Extra { bytes, ringbuf: None, live: true })
+    }
+
+    pub(crate) fn add_extra(&mut self, extra: Extra) -> u64 {
+        if self.extras.len() >= MAX_EXTRAS {
+            return 0;
+        }
+        self.extras.push(extra);
+        address(EXTRAS + self.extras.len() as u64 - 1, 0)
+    }
+
+    /// The extra object that starts at an address.
+    pub(crate) fn extra_at(&mut self, addr: u64) -> Option<&mut Extra> {
+        match Place::of(addr)? {
+            Place::Extra(at, 0) => self.extras.get_mut(at).filter(|extra| extra.live),
+            _ => None,
+        }
+    }
+
+    /// The `len` bytes at an address.
+    ///
+    /// # Errors
+    /// [`Fault::Access`] where they are not all within one object.
+    pub fn bytes(&mut self, addr: u64, len: u64, write: bool) -> Result<&mut [u8], Fault> {
+        let fault = |why| Fault::Access { addr, size: len, write, why };
+        let place =
+            Place::of(addr).ok_or_else(|| fault(if addr < BIAS { "null" } else { "before its object" }))?;
+        let size = usize::try_from(len).map_err(|_| fault("too long"))?;
+        match place {
+            Place::Packet(off) => {
+                self.packet.at(off as usize, size).ok_or_else(|| fault("outside of the packet"))
+            }
+            Place::Context(off) => {
+                part(&mut self.context, off, size).ok_or_else(|| fault("outside of the context"))
+            }
+            Place::Stack(depth, off) => {
+                let frame = self.stacks.get_mut(depth).ok_or_else(|| fault("no such frame"))?;
+                part(frame, off, size).ok_or_else(|| fault("outside of the stack frame"))
+            }
+            Place::Value(map, off) => {
+                self.maps.value_at(map, off, size, write).ok_or_else(|| fault("outside of the map value"))
+            }
+            Place::Extra(at, off) => {
+                let extra = self.extras.get_mut(at).filter(|extra| extra.live);
+                let extra = extra.ok_or_else(|| fault("no such object"))?;
+                part(&mut extra.bytes, off, size).ok_or_else(|| fault("outside of its object"))
+            }
+            Place::Function(_) => Err(fault("a function")),
+            Place::Map(_) => Err(fault("a map")),
+        }
+    }
+
+    /// Reads 1, 2, 4 or 8 bytes, zero-extended.
+    ///
+    /// # Errors
+    /// [`Fault::Access`].
+    pub fn read(&mut self, addr: u64, size: millstream_isa::Size) -> Result<u64, Fault> {
+        let bytes = self.bytes(addr, u64::from(size.bytes()), false)?;
+        let mut word = [0; 8];
+        word[..bytes.len()].copy_from_slice(bytes);
+        Ok(u64::from_le_bytes(word))
+    }
+
+    /// Writes the low 1, 2, 4 or 8 bytes of a value.
+    ///
+    /// # Errors
+    /// [`Fault::Access`].
+    pub fn write(&mut self, addr: u64, size: millstream_isa::Size, value: u64) -> Result<(), Fault> {
+        let bytes = self.bytes(addr, u64::from(size.bytes()), true)?;
+        let len = bytes.len();
+        bytes.copy_from_slice(&value.to_le_bytes()[..len]);
+        Ok(())
+    }
+}
+
+fn part(bytes: &mut [u8], offset: u64, len: usize) -> Option<&mut [u8]> {
+    let start = usize::try_from(offset).ok()?;
+    bytes.get_mut(start..start.checked_add(len)?)
+}

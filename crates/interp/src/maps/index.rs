@@ -1,0 +1,279 @@
+//! From keys to slots, per family of map types.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::{MapKind, MapSpec};
+use crate::helpers::{EINVAL, ENOENT, EOPNOTSUPP};
+
+#[derive(Clone, Debug)]
+pub(super) enum Index {
+    /// Slot and key are the same number. `present` where entries may be absent.
+    Array { len: u32, present: Option<Vec<bool>> },
+    /// Any key.
+    Hash(Hash),
+    /// Prefixes.
+    Lpm(Lpm),
+    /// No keys: queue or stack.
+    Queue { items: VecDeque<Vec<u8>>, lifo: bool },
+    /// No keys: a set of values.
+    Bloom(FxHashSet<Vec<u8>>),
+    /// No contents at all: event rings.
+    Ring,
+}
+
+/// The number that an array's key is.
+pub(super) fn array_index(key: &[u8]) -> Option<u32> {
+    key.first_chunk().map(|key| u32::from_le_bytes(*key))
+}
+
+impl Index {
+    pub(super) fn new(spec: &MapSpec) -> Index {
+        let len = spec.max_entries;
+        match spec.kind {
+            MapKind::Array | MapKind::PercpuArray => Index::Array { len, present: None },
+            MapKind::ProgArray
+            | MapKind::ArrayOfMaps
+            | MapKind::Devmap
+            | MapKind::Cpumap
+            | MapKind::Xskmap => Index::Array { len, present: Some(vec![false; len as usize]) },
+            MapKind::Hash | MapKind::PercpuHash | MapKind::HashOfMaps | MapKind::DevmapHash => {
+                Index::Hash(Hash::default())
+            }
+            MapKind::LruHash | MapKind::LruPercpuHash => {
+                Index::Hash(Hash { lru: Some(Lru::default()), ..Hash::default() })
+            }
+            MapKind::LpmTrie => Index::Lpm(Lpm::new(spec.key_size)),
+            MapKind::Queue => Index::Queue { items: VecDeque::new(), lifo: false },
+            MapKind::Stack => Index::Queue { items: VecDeque::new(), lifo: true },
+            MapKind::BloomFilter => Index::Bloom(FxHashSet::default()),
+            MapKind::PerfEventArray | MapKind::Ringbuf => Index::Ring,
+        }
+    }
+
+    /// The slot of a key. `touch` where a program looks: it makes an entry of an LRU map recent, and matches a prefix;
+    /// a control program names the prefix itself.
+    pub(super) fn find(&mut self, key: &[u8], touch: bool) -> Option<u32> {
+        match self {
+            Index::Array { len, present } => {
+                let at = array_index(key).filter(|at| at < len)?;
+                let here = present.as_ref().is_none_or(|p| p.get(at as usize) == Some(&true));
+                here.then_some(at)
+            }
+            Index::Hash(hash) => hash.find(key, touch),
+            Index::Lpm(lpm) if touch => lpm.longest(key),
+            Index::Lpm(lpm) => lpm.exact(key),
+            _ => None,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Index::Hash(hash) => hash.slots.len(),
+            Index::Lpm(lpm) => lpm.slots.len(),
+            _ => 0,
+        }
+    }
+
+    pub(super) fn put(&mut self, key: &[u8], slot: u32) {
+        match self {
+            Index::Hash(hash) => hash.put(key, slot),
+            Index::Lpm(lpm) => lpm.put(key, slot),
+            _ => {}
+        }
+    }
+
+    /// Points an existing key to another slot.
+    pub(super) fn redirect(&mut self, key: &[u8], slot: u32) {
+        match self {
+            Index::Hash(hash) => {
+                if let Some(entry) = hash.slots.get_mut(key) {
+                    entry.slot = slot;
+                }
+            }
+            Index::Lpm(lpm) => {
+                if let Some(entry) = lpm.slots.get_mut(&lpm.canonical(key)) {
+                    *entry = slot;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Makes an entry recent.
+    pub(super) fn touch(&mut self, key: &[u8]) {
+        if let Index::Hash(hash) = self {
+            hash.find(key, true);
+        }
+    }
+
+    /// Removes a key and gives its slot, or the kernel's error.
+    pub(super) fn remove(&mut self, key: &[u8]) -> Result<u32, i64> {
+        match self {
+            Index::Array { present: Some(present), .. } => {
+                let at = array_index(key).ok_or(EINVAL)?;
+                let flag = present.get_mut(at as usize).ok_or(EINVAL)?;
+                if std::mem::take(flag) { Ok(at) } else { Err(ENOENT) }
+            }
+            Index::Array { present: None, .. } => Err(EINVAL),
+            Index::Hash(hash) => hash.remove(key).ok_or(ENOENT),
+            Index::Lpm(lpm) => lpm.remove(key),
+            _ => Err(EOPNOTSUPP),
+        }
+    }
+
+    /// All keys: arrays by number, others by slot, the order in which they were put.
+    pub(super) fn keys(&self) -> Vec<Vec<u8>> {
+        match self {
+            Index::Array { len, present } => (0..*len)
+                .filter(|at| present.as_ref().is_none_or(|p| p.get(*at as usize) == Some(&true)))
+                .map(|at| at.to_le_bytes().to_vec())
+                .collect(),
+            Index::Hash(hash) => by_slot(hash.slots.iter().map(|(key, entry)| (entry.slot, key))),
+            Index::Lpm(lpm) => by_slot(lpm.slots.iter().map(|(key, slot)| (*slot, key))),
+            _ => Vec::new(),
+        }
+    }
+}
+
+fn by_slot<'a>(keys: impl Iterator<Item = (u32, &'a Box<[u8]>)>) -> Vec<Vec<u8>> {
+    let mut keys: Vec<_> = keys.collect();
+    keys.sort();
+    keys.into_iter().map(|(_, key)| key.to_vec()).collect()
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry {
+    slot: u32,
+    /// When it was last used, by the LRU's clock.
+    used: u64,
+}
+
+/// A hash table, perhaps one that evicts.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Hash {
+    slots: FxHashMap<Box<[u8]>, Entry>,
+    lru: Option<Lru>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Lru {
+    clock: u64,
+    /// Keys by time of last use.
+    order: BTreeMap<u64, Box<[u8]>>,
+}
+
+impl Hash {
+    fn find(&mut self, key: &[u8], touch: bool) -> Option<u32> {
+        let entry = self.slots.get_mut(key)?;
+        if let (Some(lru), true) = (&mut self.lru, touch) {
+            lru.clock += 1;
+            if let Some(key) = lru.order.remove(&entry.used) {
+                lru.order.insert(lru.clock, key);
+            }
+            entry.used = lru.clock;
+        }
+        Some(entry.slot)
+    }
+
+    fn put(&mut self, key: &[u8], slot: u32) {
+        let mut used = 0;
+        if let Some(lru) = &mut self.lru {
+            lru.clock += 1;
+            used = lru.clock;
+            lru.order.insert(used, key.into());
+        }
+        self.slots.insert(key.into(), Entry { slot, used });
+    }
+
+    fn remove(&mut self, key: &[u8]) -> Option<u32> {
+        let entry = self.slots.remove(key)?;
+        if let Some(lru) = &mut self.lru {
+            lru.order.remove(&entry.used);
+        }
+        Some(entry.slot)
+    }
+
+    /// Removes the least recently used entry and gives its slot; `None` if the map does not evict.
+    pub(super) fn evict(&mut self) -> Option<u32> {
+        let (_, key) = self.lru.as_mut()?.order.pop_first()?;
+        self.slots.remove(&key).map(|entry| entry.slot)
+    }
+}
+
+/// Prefixes: keys are a 32-bit length in bits and the data.
+#[derive(Clone, Debug)]
+pub(super) struct Lpm {
+    bits: u32,
+    /// Canonical keys: bits beyond the prefix are zero.
+    slots: FxHashMap<Box<[u8]>, u32>,
+    /// How many prefixes there are of each length.
+    lengths: BTreeMap<u32, u32>,
+}
+
+impl Lpm {
+    fn new(key_size: u32) -> Lpm {
+        Lpm { bits: key_size.saturating_sub(4) * 8, slots: FxHashMap::default(), lengths: BTreeMap::new() }
+    }
+
+    fn length(key: &[u8]) -> u32 {
+        array_index(key).unwrap_or(u32::MAX)
+    }
+
+    /// Whether the prefix length is possible.
+    pub(super) fn accepts(&self, key: &[u8]) -> bool {
+        Lpm::length(key) <= self.bits
+    }
+
+    /// The key cut to `bits` bits of prefix.
+    fn cut(key: &[u8], bits: u32) -> Box<[u8]> {
+        let mut out = key.to_vec();
+        for (i, byte) in out.iter_mut().enumerate().skip(4) {
+            let before = (i as u32 - 4) * 8;
+            let keep = bits.saturating_sub(before).min(8);
+            *byte &= !(0xffu32 >> keep) as u8;
+        }
+        if let Some(length) = out.first_chunk_mut() {
+            *length = bits.to_le_bytes();
+        }
+        out.into()
+    }
+
+    fn canonical(&self, key: &[u8]) -> Box<[u8]> {
+        Lpm::cut(key, Lpm::length(key))
+    }
+
+    fn exact(&self, key: &[u8]) -> Option<u32> {
+        self.slots.get(&self.canonical(key)).copied()
+    }
+
+    fn longest(&self, key: &[u8]) -> Option<u32> {
+        let most = Lpm::length(key);
+        if most > self.bits {
+            return None;
+        }
+        let lengths = self.lengths.range(..=most).rev();
+        lengths.map(|(bits, _)| self.slots.get(&Lpm::cut(key, *bits))).find_map(|slot| slot.copied())
+    }
+
+    fn put(&mut self, key: &[u8], slot: u32) {
+        self.slots.insert(self.canonical(key), slot);
+        *self.lengths.entry(Lpm::length(key)).or_default() += 1;
+    }
+
+    fn remove(&mut self, key: &[u8]) -> Result<u32, i64> {
+        if !self.accepts(key) {
+            return Err(EINVAL);
+        }
+        let slot = self.slots.remove(&self.canonical(key)).ok_or(ENOENT)?;
+        let length = Lpm::length(key);
+        if let Some(count) = self.lengths.get_mut(&length) {
+            *count -= 1;
+            if *count == 0 {
+                self.lengths.remove(&length);
+            }
+        }
+        Ok(slot)
+    }
+}
