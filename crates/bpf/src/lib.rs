@@ -7,3 +7,4 @@ mod ctx;
 pub mod lift;
 pub mod lower;
 pub mod module;
+pub mod raw;
