@@ -4,14 +4,23 @@
 //! accessed at the sizes of the input; no access reaches a byte that the input did not access on the same path.
 
 mod address;
+mod alias;
 mod bounds;
+mod dse;
 mod footprint;
+mod forward;
 mod promote;
 mod split;
 mod ssa;
 mod types;
+mod versions;
 
 use crate::manager::Pass;
 
 /// The passes of this module.
-pub(crate) const PASSES: &[Pass] = &[Pass::Module(&split::SplitStack), Pass::Func(&promote::Mem2Reg)];
+pub(crate) const PASSES: &[Pass] = &[
+    Pass::Module(&split::SplitStack),
+    Pass::Func(&promote::Mem2Reg),
+    Pass::Func(&forward::Forward),
+    Pass::Func(&dse::Dse),
+];

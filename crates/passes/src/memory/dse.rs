@@ -1,0 +1,253 @@
+//! `dse`: removes stores to the stack that nothing reads, and stores to the packet that are overwritten unread.
+//!
+//! Bytes of private stack objects are tracked backwards, one bit each: a byte is live if some path reads it before
+//! it is overwritten or the function ends. A helper reads the bytes that its row says, no others.
+
+use cranelift_entity::SecondaryMap;
+use millstream_ir::{Block, Cfg, Function, Inst, Op, Slot, Value};
+use millstream_isa::helpers::Helper;
+
+use super::alias::{Access, Classes, Pointee};
+use super::footprint::helper_span;
+use crate::manager::{Ctx, FuncPass};
+
+const NAME: &str = "dse";
+
+/// The pass.
+pub(crate) struct Dse;
+
+impl FuncPass for Dse {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn describe(&self) -> &'static str {
+        "removes stores that nothing reads"
+    }
+
+    fn run(&self, func: &mut Function, cx: &mut Ctx<'_>) -> bool {
+        let classes = Classes::new(func, &cx.info);
+        let stack = dead_stack_stores(func, &classes, cx);
+        let packet = overwritten_packet_stores(func, &classes, cx);
+        stack | packet
+    }
+}
+
+/// One bit a byte.
+#[derive(Clone, PartialEq, Eq, Default)]
+struct Bits(Vec<u64>);
+
+impl Bits {
+    fn empty(bytes: usize) -> Bits {
+        Bits(vec![0; bytes.div_ceil(64)])
+    }
+
+    fn set(&mut self, range: std::ops::Range<usize>) {
+        range.for_each(|i| self.0[i / 64] |= 1 << (i % 64));
+    }
+
+    fn clear(&mut self, range: std::ops::Range<usize>) {
+        range.for_each(|i| self.0[i / 64] &= !(1 << (i % 64)));
+    }
+
+    fn any(&self, range: std::ops::Range<usize>) -> bool {
+        range.into_iter().any(|i| self.0[i / 64] >> (i % 64) & 1 != 0)
+    }
+
+    /// Adds all of `other`; `true` if that was news.
+    fn unite(&mut self, other: &Bits) -> bool {
+        let mut changed = false;
+        for (mine, theirs) in self.0.iter_mut().zip(&other.0) {
+            changed |= *mine | theirs != *mine;
+            *mine |= theirs;
+        }
+        changed
+    }
+}
+
+/// Effect of an instruction on the liveness of stack bytes, looking backwards.
+#[derive(Clone)]
+enum Step {
+    Write(std::ops::Range<usize>),
+    Read(std::ops::Range<usize>),
+}
+
+struct Frame<'a> {
+    classes: &'a Classes,
+    // First bit of each private object.
+    base: SecondaryMap<Slot, Option<usize>>,
+    bytes: usize,
+}
+
+impl<'a> Frame<'a> {
+    fn new(func: &Function, classes: &'a Classes) -> Frame<'a> {
+        let mut frame = Frame { classes, base: SecondaryMap::new(), bytes: 0 };
+        for slot in func.slots.keys().filter(|&s| func.slots[s].size > 0 && !classes.is_escaped(s)) {
+            frame.base[slot] = Some(frame.bytes);
+            frame.bytes += func.slots[slot].size as usize;
+        }
+        frame
+    }
+
+    /// Bits of `[lo, hi)` of an object, as far as they lie within it.
+    fn range(&self, func: &Function, slot: Slot, lo: i64, hi: i64) -> std::ops::Range<usize> {
+        let Some(base) = self.base[slot] else { return 0..0 };
+        let size = i64::from(func.slots[slot].size);
+        let (lo, hi) = (lo.clamp(0, size) as usize, hi.clamp(0, size) as usize);
+        base + lo..base + hi.max(lo)
+    }
+
+    fn access_range(&self, func: &Function, access: &Access) -> Option<std::ops::Range<usize>> {
+        let slot = access.addr.slot()?;
+        let end = access.addr.offset.saturating_add(i64::from(access.size.bytes()));
+        Some(self.range(func, slot, access.addr.offset, end))
+    }
+
+    /// Everything that an address may point to.
+    fn read_all(&self, func: &Function, value: Value, out: &mut Vec<Step>) {
+        match self.classes.pointee(value) {
+            Pointee::Elsewhere => {}
+            Pointee::One(slot) => out.push(Step::Read(self.range(func, slot, 0, i64::MAX))),
+            Pointee::Any => out.push(Step::Read(0..self.bytes)),
+        }
+    }
+
+    /// What an instruction reads and writes, last first.
+    fn steps(&self, func: &Function, inst: Inst, cx: &Ctx<'_>, out: &mut Vec<Step>) {
+        let data = &func.insts[inst];
+        match data.op {
+            Op::Store { .. } => {
+                let access = self.classes.plain_access(func, inst);
+                out.extend(access.and_then(|a| self.access_range(func, &a)).map(Step::Write));
+            }
+            Op::Load { .. }
+            | Op::Atomic { .. }
+            | Op::AtomicFetch { .. }
+            | Op::CmpXchg { .. }
+            | Op::LoadAcquire { .. } => {
+                let access = self.classes.access(func, inst);
+                match access.and_then(|a| self.access_range(func, &a)) {
+                    Some(range) => out.push(Step::Read(range)),
+                    None => self.read_all(func, data.args[0], out),
+                }
+            }
+            Op::Helper { id } => self.helper_reads(func, inst, id, cx, out),
+            _ => {}
+        }
+    }
+
+    fn helper_reads(&self, func: &Function, inst: Inst, id: i32, cx: &Ctx<'_>, out: &mut Vec<Step>) {
+        let row = Helper::get(id).map_or(&[][..], |h| h.args);
+        for (index, &arg) in func.insts[inst].args.iter().enumerate() {
+            let kind = row.get(index);
+            // What is only written is neither read nor surely overwritten.
+            if kind.is_some_and(|k| k.writes_memory() && !k.reads_memory()) {
+                continue;
+            }
+            let addr = self.classes.addresses.of(arg);
+            match addr.slot() {
+                Some(slot) => {
+                    let span = helper_span(cx.info.maps, func, inst, id, index);
+                    let (lo, hi) = (addr.offset.saturating_add(span.lo), addr.offset.saturating_add(span.hi));
+                    out.push(Step::Read(self.range(func, slot, lo, hi)));
+                }
+                None => self.read_all(func, arg, out),
+            }
+        }
+    }
+}
+
+fn dead_stack_stores(func: &mut Function, classes: &Classes, cx: &mut Ctx<'_>) -> bool {
+    let frame = Frame::new(func, classes);
+    if frame.bytes == 0 {
+        return false;
+    }
+    let cfg = Cfg::new(func);
+    let live_out = liveness(func, &cfg, &frame, cx);
+    let mut changed = false;
+    let mut steps = Vec::new();
+    for &block in &cfg.rpo {
+        let mut live = live_out[block].clone();
+        let mut kept = Vec::with_capacity(func.blocks[block].insts.len());
+        for &inst in func.blocks[block].insts.iter().rev() {
+            steps.clear();
+            frame.steps(func, inst, cx, &mut steps);
+            let dead =
+                matches!(&steps[..], [Step::Write(range)] if !range.is_empty() && !live.any(range.clone()));
+            if dead && cx.fuel(NAME) {
+                changed = true;
+                continue;
+            }
+            apply(&mut live, &steps);
+            kept.push(inst);
+        }
+        kept.reverse();
+        func.blocks[block].insts = kept;
+    }
+    changed
+}
+
+fn apply(live: &mut Bits, steps: &[Step]) {
+    for step in steps {
+        match step {
+            Step::Write(range) => live.clear(range.clone()),
+            Step::Read(range) => live.set(range.clone()),
+        }
+    }
+}
+
+fn liveness(func: &Function, cfg: &Cfg, frame: &Frame<'_>, cx: &Ctx<'_>) -> SecondaryMap<Block, Bits> {
+    let mut steps: SecondaryMap<Block, Vec<Step>> = SecondaryMap::new();
+    for &block in &cfg.rpo {
+        for &inst in func.blocks[block].insts.iter().rev() {
+            frame.steps(func, inst, cx, &mut steps[block]);
+        }
+    }
+    let empty = Bits::empty(frame.bytes);
+    let mut live_in: SecondaryMap<Block, Bits> = SecondaryMap::with_default(empty.clone());
+    let mut live_out: SecondaryMap<Block, Bits> = SecondaryMap::with_default(empty);
+    let mut changed = true;
+    while changed {
+        changed = false;
+        for &block in cfg.rpo.iter().rev() {
+            let mut live = live_out[block].clone();
+            for target in func.targets(block) {
+                live.unite(&live_in[target.block]);
+            }
+            live_out[block] = live.clone();
+            apply(&mut live, &steps[block]);
+            changed |= live_in[block].unite(&live);
+        }
+    }
+    live_out
+}
+
+/// Removes packet stores that a later store in the same block overwrites, with no read and no call in between.
+fn overwritten_packet_stores(func: &mut Function, classes: &Classes, cx: &mut Ctx<'_>) -> bool {
+    let mut changed = false;
+    for i in 0..func.layout.len() {
+        let block = func.layout[i];
+        let mut later: Vec<Access> = Vec::new();
+        let mut kept = Vec::with_capacity(func.blocks[block].insts.len());
+        for &inst in func.blocks[block].insts.iter().rev() {
+            let access = classes.plain_access(func, inst);
+            match (&func.insts[inst].op, access) {
+                (Op::Store { .. }, Some(access)) if access.class == Classes::PACKET => {
+                    if later.iter().any(|l| l.covers(&access)) && cx.fuel(NAME) {
+                        changed = true;
+                        continue;
+                    }
+                    later.push(access);
+                }
+                (Op::Store { .. }, _) => {}
+                (Op::Load { .. }, Some(a)) if a.class != Classes::PACKET && a.class != Classes::OTHER => {}
+                (op, _) if op.effects().is_pure() => {}
+                _ => later.clear(),
+            }
+            kept.push(inst);
+        }
+        kept.reverse();
+        func.blocks[block].insts = kept;
+    }
+    changed
+}

@@ -1,0 +1,251 @@
+//! `forward`: loads of what was just stored or loaded become that value; stores of what is there already go.
+//!
+//! A value is reused only where no call lies between: across one, keeping it alive costs a saved register or a
+//! spill, no less than the load. Constants are reused everywhere. The context's fields are never forwarded from a
+//! store, since a field may keep less than was stored.
+
+use cranelift_entity::SecondaryMap;
+use millstream_ir::{AluOp, Block, Cfg, DomTree, Function, Inst, Op, Size, Type, Value, Width};
+use rustc_hash::FxHashMap;
+
+use super::address::Root;
+use super::alias::{Access, Classes};
+use super::versions::{Available, Version, Versions};
+use crate::manager::{Ctx, FuncPass};
+use crate::rewrite::{Subst, fits};
+
+const NAME: &str = "forward";
+
+/// The pass.
+pub(crate) struct Forward;
+
+impl FuncPass for Forward {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn describe(&self) -> &'static str {
+        "replaces loads by values that were stored or loaded before, and drops stores of what is there"
+    }
+
+    fn run(&self, func: &mut Function, cx: &mut Ctx<'_>) -> bool {
+        let cfg = Cfg::new(func);
+        let dom = DomTree::new(func, &cfg);
+        let classes = Classes::new(func, &cx.info);
+        let versions = Versions::new(func, &cfg, &dom, &classes, &cx.info);
+        let mut state = State {
+            classes,
+            versions,
+            dom,
+            stores: SecondaryMap::with_capacity(func.insts.len()),
+            calls_at: SecondaryMap::with_capacity(func.insts.len()),
+            known: FxHashMap::default(),
+            subst: Subst::default(),
+            changed: false,
+        };
+        for &block in &cfg.rpo {
+            state.block(func, block, cx);
+        }
+        state.subst.apply(func);
+        state.changed
+    }
+}
+
+/// Bytes at a version of their class, with the version of calls: what is known of them.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Key {
+    root: Root,
+    offset: i64,
+    size: Size,
+    sext: bool,
+    version: Version,
+    calls: Version,
+}
+
+struct State {
+    classes: Classes,
+    versions: Versions,
+    dom: DomTree,
+    stores: SecondaryMap<Inst, Option<Access>>,
+    // The version of calls at each store.
+    calls_at: SecondaryMap<Inst, Version>,
+    known: FxHashMap<Key, Available>,
+    subst: Subst,
+    changed: bool,
+}
+
+impl State {
+    fn block(&mut self, func: &mut Function, block: Block, cx: &mut Ctx<'_>) {
+        let mut now = self.versions.enter(block, &self.dom, &self.classes);
+        let insts = std::mem::take(&mut func.blocks[block].insts);
+        for inst in insts {
+            let access = self.classes.plain_access(func, inst).map(|a| self.current(a));
+            let keep = match (&func.insts[inst].op, access) {
+                (Op::Load { .. }, Some(access)) => !self.load(func, block, inst, access, &now, cx),
+                (Op::Store { .. }, Some(access)) => !self.is_idle_store(func, block, inst, access, &now, cx),
+                _ => true,
+            };
+            if !keep {
+                self.changed = true;
+                continue;
+            }
+            func.blocks[block].insts.push(inst);
+            let set = self.classes.changed(func, inst, &cx.info);
+            let plain_store = matches!(func.insts[inst].op, Op::Store { .. });
+            if plain_store {
+                // A store that must stay as it is may have another displacement in the end.
+                self.stores[inst] = access;
+                self.calls_at[inst] = now[Classes::CALLS as usize];
+            }
+            self.versions.step(&mut now, set, inst, plain_store);
+        }
+        self.versions.leave(block, now);
+    }
+
+    /// The access with its root replaced by what has been forwarded for it.
+    fn current(&self, access: Access) -> Access {
+        match access.addr.root {
+            Root::Value(root) => {
+                let now = self.classes.addresses.of(self.subst.resolve(root));
+                Access { addr: now.plus(access.addr.offset), ..access }
+            }
+            _ => access,
+        }
+    }
+
+    fn key(&self, access: Access, sext: bool, now: &[Version]) -> Key {
+        let found = self.versions.find(&access, now[access.class as usize], &self.stores);
+        let (root, offset, size) = (access.addr.root, access.addr.offset, access.size);
+        let calls = now[Classes::CALLS as usize];
+        Key { root, offset, size, sext, version: found.version, calls }
+    }
+
+    /// Whether the load has been replaced.
+    fn load(
+        &mut self,
+        func: &mut Function,
+        block: Block,
+        inst: Inst,
+        access: Access,
+        now: &[Version],
+        cx: &mut Ctx<'_>,
+    ) -> bool {
+        let Op::Load { sext, .. } = func.insts[inst].op else { return false };
+        let Some(result) = func.result(inst) else { return false };
+        let key = self.key(access, sext, now);
+        let old = func.types[result];
+        if let Some(known) = self.known.get(&key).copied()
+            && self.dom.dominates(known.block, block)
+            && fits(func.types[known.value], old)
+            && cx.fuel(NAME)
+        {
+            self.subst.insert(result, known.value);
+            return true;
+        }
+        if let Some(value) = self.stored_value(func, block, inst, access, now, cx) {
+            self.subst.insert(result, value);
+            self.known.insert(key, Available { value, block });
+            return true;
+        }
+        self.known.insert(key, Available { value: result, block });
+        false
+    }
+
+    /// The value that the store before a load wrote there, cut to what the load reads.
+    fn stored_value(
+        &self,
+        func: &mut Function,
+        block: Block,
+        inst: Inst,
+        access: Access,
+        now: &[Version],
+        cx: &mut Ctx<'_>,
+    ) -> Option<Value> {
+        if access.class == Classes::CTX {
+            return None;
+        }
+        let found = self.versions.find(&access, now[access.class as usize], &self.stores);
+        let store = found.store?;
+        let written = self.stores[store]?;
+        let Op::Load { sext, size, .. } = func.insts[inst].op else { return None };
+        let value = self.subst.resolve(func.insts[store].args[1]);
+        let shift = access.addr.offset - written.addr.offset;
+        let old = func.types[func.result(inst)?];
+        if written.size != size && !cx.target().little_endian {
+            return None;
+        }
+        if let Some(c) = func.as_const(value) {
+            let part = load_of((c as u64) >> (8 * shift), size, sext);
+            return cx
+                .fuel(NAME)
+                .then(|| insert(func, block, inst, Op::Const { value: part }, &[], Type::I64));
+        }
+        if shift != 0 || self.calls_at[store] != now[Classes::CALLS as usize] {
+            return None;
+        }
+        let (op, ty) = match (size, sext) {
+            (Size::Dw, _) => return (fits(func.types[value], old) && cx.fuel(NAME)).then_some(value),
+            (_, true) => (Op::Sext { bits: size.bits() as u8, width: Width::W64 }, Type::I64),
+            _ if func.types[value].int_bits().is_some_and(|b| b <= size.bits()) => {
+                return cx.fuel(NAME).then_some(value);
+            }
+            (Size::W, _) => (Op::Zext {}, Type::I32),
+            _ => (Op::Alu { op: AluOp::And, width: Width::W32 }, Type::int(size.bits())),
+        };
+        if !fits(ty, old) || !cx.fuel(NAME) {
+            return None;
+        }
+        let mut args = vec![value];
+        if let Op::Alu { .. } = op {
+            let mask = (1i64 << size.bits()) - 1;
+            args.push(insert(func, block, inst, Op::Const { value: mask }, &[], Type::I64));
+        }
+        Some(insert(func, block, inst, op, &args, ty))
+    }
+
+    /// Whether a store writes what is there already.
+    fn is_idle_store(
+        &mut self,
+        func: &Function,
+        block: Block,
+        inst: Inst,
+        access: Access,
+        now: &[Version],
+        cx: &mut Ctx<'_>,
+    ) -> bool {
+        // Values of maps are left alone: another CPU may have written in between.
+        if access.class != Classes::PACKET && !matches!(access.addr.root, Root::Slot(_)) {
+            return false;
+        }
+        let value = self.subst.resolve(func.insts[inst].args[1]);
+        let found = self.versions.find(&access, now[access.class as usize], &self.stores);
+        let same_store = found.store.is_some_and(|s| {
+            self.stores[s].is_some_and(|w| w.addr == access.addr && w.size == access.size)
+                && same(func, self.subst.resolve(func.insts[s].args[1]), value)
+        });
+        let same_load = || {
+            let key = self.key(access, false, now);
+            self.known.get(&key).is_some_and(|k| k.value == value && self.dom.dominates(k.block, block))
+        };
+        (same_store || same_load()) && cx.fuel(NAME)
+    }
+}
+
+fn same(func: &Function, a: Value, b: Value) -> bool {
+    a == b || (func.as_const(a).is_some() && func.as_const(a) == func.as_const(b))
+}
+
+/// What a load of the low bytes of `bits` gives.
+fn load_of(bits: u64, size: Size, sext: bool) -> i64 {
+    let unused = 64 - size.bits();
+    let top = bits << unused;
+    if sext { (top as i64) >> unused } else { (top >> unused) as i64 }
+}
+
+/// Appends an instruction to the block under reconstruction, with the source line of `near`.
+fn insert(func: &mut Function, block: Block, near: Inst, op: Op, args: &[Value], ty: Type) -> Value {
+    let inst = func.make_inst(op, args.iter().copied(), [], ty);
+    func.insts[inst].loc = func.insts[near].loc;
+    func.blocks[block].insts.push(inst);
+    func.insts[inst].result.expand().expect("the operation has a result")
+}

@@ -1,0 +1,148 @@
+//! Memory SSA: versions of each alias class.
+//!
+//! Every store or call that may change a class makes a new version of it, and so does a join of differing versions.
+//! A version's definition dominates every place where it is current.
+
+use cranelift_entity::SecondaryMap;
+use millstream_ir::{Block, Cfg, DomTree, Function, Inst, Value};
+
+use super::alias::{Access, Class, ClassSet, Classes};
+use super::ssa::frontiers;
+use crate::manager::ModuleInfo;
+
+/// Number of a version.
+pub(crate) type Version = u32;
+
+/// What made a version.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Origin {
+    /// The state on entry to the function.
+    Entry,
+    /// A join.
+    Join,
+    /// A plain store; the second is the version before.
+    Store(Inst, Version),
+    /// Anything else.
+    Clobber,
+}
+
+/// Versions of all classes.
+pub(crate) struct Versions {
+    origins: Vec<Origin>,
+    /// Versions at the end of each block, by class.
+    out: SecondaryMap<Block, Vec<Version>>,
+    joins: SecondaryMap<Block, ClassSet>,
+}
+
+/// Where the search for the origin of some bytes ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Found {
+    /// The version that first may have changed them.
+    pub(crate) version: Version,
+    /// The store that wrote all of them, if it was one.
+    pub(crate) store: Option<Inst>,
+}
+
+const STEPS: u32 = 48;
+
+impl Versions {
+    /// Places the joins. Versions themselves are made by [`Versions::enter`] and [`Versions::step`].
+    pub(crate) fn new(
+        func: &Function,
+        cfg: &Cfg,
+        dom: &DomTree,
+        classes: &Classes,
+        info: &ModuleInfo<'_>,
+    ) -> Versions {
+        let mut changed: SecondaryMap<Block, ClassSet> = SecondaryMap::new();
+        for &block in &cfg.rpo {
+            for &inst in &func.blocks[block].insts {
+                changed[block] |= classes.changed(func, inst, info);
+            }
+        }
+        let frontiers = frontiers(cfg, dom);
+        let mut joins: SecondaryMap<Block, ClassSet> = SecondaryMap::new();
+        let mut work: Vec<Block> = cfg.rpo.iter().copied().filter(|&b| changed[b] != 0).collect();
+        while let Some(block) = work.pop() {
+            let set = changed[block] | joins[block];
+            for &join in &frontiers[block] {
+                if joins[join] | set != joins[join] {
+                    joins[join] |= set;
+                    work.push(join);
+                }
+            }
+        }
+        Versions { origins: vec![Origin::Entry], out: SecondaryMap::new(), joins }
+    }
+
+    /// Versions at the start of a block. Blocks are entered in reverse postorder.
+    pub(crate) fn enter(&mut self, block: Block, dom: &DomTree, classes: &Classes) -> Vec<Version> {
+        let mut now = match dom.idom(block) {
+            Some(up) => self.out[up].clone(),
+            None => vec![0; classes.count()],
+        };
+        for class in classes_in(self.joins[block]) {
+            now[class as usize] = self.make(Origin::Join);
+        }
+        now
+    }
+
+    /// Advances over an instruction that changes `set`.
+    pub(crate) fn step(&mut self, now: &mut [Version], set: ClassSet, inst: Inst, plain_store: bool) {
+        for class in classes_in(set) {
+            let before = now[class as usize];
+            let origin = if plain_store { Origin::Store(inst, before) } else { Origin::Clobber };
+            now[class as usize] = self.make(origin);
+        }
+    }
+
+    /// Records the versions at the end of a block.
+    pub(crate) fn leave(&mut self, block: Block, now: Vec<Version>) {
+        self.out[block] = now;
+    }
+
+    fn make(&mut self, origin: Origin) -> Version {
+        self.origins.push(origin);
+        (self.origins.len() - 1) as Version
+    }
+
+    /// Follows the bytes of an access back to the version that may have changed them.
+    pub(crate) fn find(
+        &self,
+        access: &Access,
+        from: Version,
+        store_access: &SecondaryMap<Inst, Option<Access>>,
+    ) -> Found {
+        let mut version = from;
+        for _ in 0..STEPS {
+            let Origin::Store(inst, before) = self.origins[version as usize] else { break };
+            let Some(stored) = store_access[inst] else { break };
+            match stored.overlaps(access) {
+                Some(false) => version = before,
+                Some(true) if stored.covers(access) => return Found { version, store: Some(inst) },
+                _ => break,
+            }
+        }
+        Found { version, store: None }
+    }
+}
+
+fn classes_in(set: ClassSet) -> impl Iterator<Item = Class> {
+    let mut rest = set;
+    std::iter::from_fn(move || {
+        (rest != 0).then(|| {
+            let class = rest.trailing_zeros();
+            rest &= rest - 1;
+            class
+        })
+    })
+}
+
+/// A value that memory is known to hold.
+#[derive(Clone, Copy)]
+pub(crate) struct Available {
+    /// The value.
+    pub(crate) value: Value,
+    /// Where it was loaded.
+    pub(crate) block: Block,
+}
