@@ -1,5 +1,7 @@
 //! What surrounds a program: time, randomness, CPU, and a record of what it did to the world.
 
+use std::collections::{BTreeMap, VecDeque};
+
 use crate::{Fault, MapId};
 
 /// Something that a program did and that outlives it.
@@ -27,6 +29,13 @@ pub enum Event {
     Clone {
         /// Interface.
         ifindex: u32,
+        /// The packet.
+        data: Vec<u8>,
+    },
+    /// The IR's `emit`: the packet left by a port.
+    Emit {
+        /// The port.
+        port: u64,
         /// The packet.
         data: Vec<u8>,
     },
@@ -119,6 +128,8 @@ pub struct Env {
     pub events: Vec<Event>,
     /// The latest redirect.
     pub redirect: Option<Redirect>,
+    /// Packets that the IR's `hold` keeps, by queue, oldest first.
+    pub queues: BTreeMap<u64, VecDeque<Vec<u8>>>,
     /// Supplied answers.
     pub hooks: Box<dyn Hooks>,
 }
@@ -136,6 +147,7 @@ impl Default for Env {
             comm: *b"millstream\0\0\0\0\0\0",
             events: Vec::new(),
             redirect: None,
+            queues: BTreeMap::new(),
             hooks: Box::new(NoHooks),
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! A [`Machine`] is what a program runs on: packet, context, stack frames, [`Maps`] and an [`Env`] (time,
 //! randomness, events). Helpers are methods of the machine, so that every interpreter shares them. [`bytecode`] runs
-//! programs of BPF instructions; its ALU, comparisons and atomics are
+//! programs of BPF instructions, [`ir`] functions of the IR; ALU, comparisons and atomics are
 //! [`millstream_isa::semantics`] at plain integers.
 //!
 //! Everything is deterministic: addresses, time, randomness and CPU number are part of the machine's state.
@@ -14,6 +14,7 @@ pub mod bytecode;
 mod env;
 mod error;
 mod helpers;
+pub mod ir;
 mod machine;
 pub mod maps;
 mod packet;
