@@ -7,6 +7,7 @@
 mod doctor;
 mod exec;
 mod exit;
+mod verify;
 
 use std::process::ExitCode;
 
@@ -26,6 +27,8 @@ enum Command {
     Doctor(doctor::Args),
     /// Run a raw program in the interpreter: hexadecimal in, r0 out
     Exec(exec::Args),
+    /// Ask the kernel to load every program of an object, and say what it answers
+    Verify(verify::Args),
 }
 
 fn main() -> ExitCode {
@@ -35,6 +38,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Doctor(args) => doctor::run(args),
         Command::Exec(args) => exec::run(&args),
+        Command::Verify(args) => verify::run(args),
     };
     result.unwrap_or_else(|report| {
         eprintln!("{report:?}");

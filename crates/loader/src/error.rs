@@ -60,9 +60,17 @@ pub enum Error {
         /// What is wrong.
         reason: String,
     },
-    /// The object cannot be linked.
-    #[error("linking: {0}")]
-    Link(String),
+    /// The object's functions cannot be linked.
+    #[error(transparent)]
+    Link(#[from] millstream_object::ObjectError),
+    /// One of the object's programs was not loaded.
+    #[error("program {name:?}: {source}")]
+    Program {
+        /// Its name.
+        name: String,
+        /// Why.
+        source: Box<ProgramError>,
+    },
 }
 
 /// Why a program of an object was not loaded.

@@ -5,7 +5,7 @@
 //! ([`Session::load`]). A session loads any number of variants of a program against the same maps; what is
 //! costly (kernel types, BTF, CO-RE answers) is done once.
 //!
-//! `Loader::load` does all of it for every program that the object wants loaded.
+//! [`Loader::load`] does all of it for every program that the object wants loaded.
 //!
 //! What libbpf does, this crate does: the rules for global data, settings (`.kconfig`), kernel symbols and attach
 //! targets are libbpf's. Not supported, and reported as such: `struct_ops`, program extensions (`freplace`),
@@ -19,11 +19,13 @@ mod error;
 mod externs;
 mod kconfig;
 mod kernel_types;
+mod loaded;
 mod loader;
 mod maps;
 mod session;
 
 pub use error::{Error, ProgramError};
 pub use kernel_types::KernelTypes;
+pub use loaded::Loaded;
 pub use loader::Loader;
 pub use session::{Poisoned, Session};

@@ -120,7 +120,7 @@ impl<'a> Loader<'a> {
         self
     }
 
-    /// The programs that `Loader::load` loads.
+    /// The programs that [`Loader::load`] loads.
     pub fn chosen(&self) -> Vec<FuncId> {
         let wanted = |func: FuncId, autoload: bool| match &self.only {
             Some(only) => only.contains(&func),

@@ -1,0 +1,301 @@
+//! `millstream verify`: asks the kernel to load every program of an object, and says what it answered.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use miette::{IntoDiagnostic, WrapErr, miette};
+use millstream_kernel::{AttachType, LoadError, Program, ProgramType, Rejection, errno_name};
+use millstream_loader::{Error, Loader, Poisoned, ProgramError, Session};
+use millstream_object::{FuncId, LinkedProgram, Object};
+use serde::Serialize;
+
+use crate::exit::Exit;
+
+/// Flags of `millstream verify`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The object file
+    object: PathBuf,
+    /// Load this program only; may be repeated
+    #[arg(long, value_name = "NAME")]
+    prog: Vec<String>,
+    /// Load the programs as this type, whatever their sections say
+    #[arg(long = "type", value_name = "TYPE")]
+    program_type: Option<Kind>,
+    /// Lines of the verifier's log to show of each rejection
+    #[arg(long, value_name = "N", default_value_t = 12)]
+    log_lines: usize,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// The types of programs whose sections are named freely, as other loaders take them.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Kind {
+    /// XDP
+    Xdp,
+    /// TC classifier
+    Tc,
+    /// Socket filter
+    Socket,
+}
+
+impl Kind {
+    fn types(self) -> (ProgramType, AttachType) {
+        match self {
+            Kind::Xdp => (ProgramType::XDP, AttachType::XDP),
+            Kind::Tc => (ProgramType::SCHED_CLS, AttachType::NONE),
+            Kind::Socket => (ProgramType::SOCKET_FILTER, AttachType::NONE),
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Verdict {
+    /// Loaded.
+    Accepted,
+    /// The verifier said no.
+    Rejected,
+    /// The kernel said no before or beside verification.
+    Refused,
+    /// It never got to the kernel.
+    Unprepared,
+}
+
+#[derive(Debug, Serialize)]
+struct Row {
+    name: String,
+    section: String,
+    verdict: Verdict,
+    /// Slots with all its subprograms.
+    slots: usize,
+    /// Instructions that the verifier walked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    verified_insns: Option<u32>,
+    /// Bytes of machine code.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    jited_bytes: Option<u32>,
+    /// Why it was not accepted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    errno: Option<String>,
+    /// Where verification stopped.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    place: Option<Place>,
+    /// The telling part of the verifier's log.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    log: Vec<String>,
+    /// CO-RE relocations that this kernel has no answer for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    unanswered: Vec<String>,
+}
+
+/// A slot, and what it was compiled from.
+#[derive(Debug, Serialize)]
+struct Place {
+    slot: usize,
+    function: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    line: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    text: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    schema: u32,
+    object: String,
+    accepted: usize,
+    /// Rejected, refused or not prepared.
+    failed: usize,
+    notes: Vec<String>,
+    programs: Vec<Row>,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: Args) -> Result<ExitCode, miette::Report> {
+    let path = args.object.display().to_string();
+    let bytes = std::fs::read(&args.object).into_diagnostic().wrap_err_with(|| format!("reading {path}"))?;
+    let name = args.object.file_name().unwrap_or_default().to_string_lossy();
+    let object = Object::parse(&name, &bytes).map_err(|e| miette!("{path}: {e}"))?;
+    let loader = loader(&object, &args)?;
+    let chosen = loader.chosen();
+    let session = match loader.prepare() {
+        Ok(session) => session,
+        Err(e) => return Ok(unprepared(&path, &e).into()),
+    };
+    let rows: Vec<Row> = chosen.iter().map(|f| verify(&session, *f, args.log_lines)).collect();
+    let accepted = rows.iter().filter(|r| r.verdict == Verdict::Accepted).count();
+    let notes = object.notes.iter().chain(session.notes()).cloned().collect();
+    let failed = rows.len() - accepted;
+    let report = Report { schema: 1, object: path, accepted, failed, notes, programs: rows };
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&report).into_diagnostic()?);
+    } else {
+        print!("{}", text(&report));
+    }
+    Ok(exit(&report).into())
+}
+
+fn loader<'a>(object: &'a Object, args: &Args) -> Result<Loader<'a>, miette::Report> {
+    let mut loader = Loader::new(object);
+    for name in &args.prog {
+        loader = loader.only(name).into_diagnostic()?;
+    }
+    if let Some(kind) = args.program_type {
+        let (program_type, attach) = kind.types();
+        for func in loader.chosen() {
+            let name = &object.functions[func.index()].name;
+            loader = loader.program_type(name, program_type, attach).into_diagnostic()?;
+        }
+    }
+    Ok(loader)
+}
+
+/// The object's maps could not be made: no program can be asked about.
+fn unprepared(path: &str, error: &Error) -> Exit {
+    eprintln!("{path}: {error}");
+    let Error::Kernel(kernel) = error else { return Exit::Negative };
+    if let Some(hint) = kernel.hint() {
+        eprintln!("  {hint}");
+    }
+    if kernel.errno() == Some(libc::EPERM) { Exit::NotPermitted } else { Exit::Negative }
+}
+
+fn exit(report: &Report) -> Exit {
+    let forbidden = errno_name(libc::EPERM);
+    let refused = |r: &Row| r.verdict == Verdict::Refused && r.errno.as_ref() == Some(&forbidden);
+    if report.failed == 0 {
+        Exit::Done
+    } else if report.programs.iter().filter(|r| r.verdict != Verdict::Accepted).all(refused) {
+        Exit::NotPermitted
+    } else {
+        Exit::Negative
+    }
+}
+
+fn verify(session: &Session<'_>, func: FuncId, log_lines: usize) -> Row {
+    let object = session.object();
+    let section = object.programs.iter().find(|p| p.func == func).map(|p| p.section.clone());
+    let mut row = Row {
+        name: object.functions[func.index()].name.clone(),
+        section: section.unwrap_or_default(),
+        verdict: Verdict::Unprepared,
+        slots: 0,
+        verified_insns: None,
+        jited_bytes: None,
+        reason: None,
+        errno: None,
+        place: None,
+        log: Vec::new(),
+        unanswered: Vec::new(),
+    };
+    let linked = match object.link(func) {
+        Ok(linked) => linked,
+        Err(e) => {
+            row.reason = Some(e.to_string());
+            return row;
+        }
+    };
+    row.slots = linked.insns.len();
+    match session.load(func, &linked) {
+        Ok(program) => accepted(&mut row, &program),
+        Err(e) => failed(&mut row, session, &linked, &e, log_lines),
+    }
+    row
+}
+
+fn accepted(row: &mut Row, program: &Program) {
+    row.verdict = Verdict::Accepted;
+    if let Ok(info) = program.info() {
+        row.verified_insns = Some(info.verified_insns);
+        row.jited_bytes = Some(info.jited_len);
+    }
+}
+
+fn failed(row: &mut Row, session: &Session<'_>, linked: &LinkedProgram, e: &ProgramError, log_lines: usize) {
+    row.reason = Some(e.to_string());
+    match e {
+        ProgramError::Load(LoadError::Rejected(r)) => {
+            row.verdict = Verdict::Rejected;
+            row.reason = Some(r.reason().to_owned());
+            row.errno = Some(errno_name(r.errno.0));
+            row.verified_insns = r.stats.map(|s| s.processed);
+            row.place = place(session.object(), linked, r);
+            row.log = r.telling(log_lines).into_iter().map(str::to_owned).collect();
+            if let Ok((_, poisoned)) = session.slots(linked) {
+                row.unanswered = poisoned.iter().map(unanswered).collect();
+            }
+        }
+        ProgramError::Load(LoadError::Refused(e)) => {
+            row.verdict = Verdict::Refused;
+            row.errno = e.errno().map(errno_name);
+        }
+        _ => {}
+    }
+}
+
+fn unanswered(p: &Poisoned) -> String {
+    format!("slot {}: {} (path {})", p.insn, p.type_name, p.access)
+}
+
+/// The function and source line of the slot at which verification stopped.
+fn place(object: &Object, linked: &LinkedProgram, rejection: &Rejection) -> Option<Place> {
+    let slot = rejection.slot()?;
+    let before = |start: &u32| *start as usize <= slot;
+    let function = linked.functions.iter().take_while(|(s, _)| before(s)).last()?.1;
+    let line = linked.line_info.iter().take_while(|l| before(&l.insn)).last();
+    let string = |s| object.btf.as_ref().map(|b| b.str(s).trim().to_owned());
+    Some(Place {
+        slot,
+        function: object.functions[function.index()].name.clone(),
+        file: line.and_then(|l| string(l.file)),
+        line: line.map(|l| l.line),
+        text: line.and_then(|l| string(l.text)),
+    })
+}
+
+fn text(report: &Report) -> String {
+    let mut out = String::new();
+    for note in &report.notes {
+        let _ = writeln!(out, "note: {note}");
+    }
+    let width = report.programs.iter().map(|r| r.name.len()).max().unwrap_or(0);
+    for r in &report.programs {
+        let verdict = format!("{:?}", r.verdict).to_lowercase();
+        let _ = write!(out, "{verdict:10}  {:width$}  {:6} slots", r.name, r.slots);
+        if let (Some(verified), Some(bytes)) = (r.verified_insns, r.jited_bytes) {
+            let _ = write!(out, "  {verified:7} verified  {bytes:6} B jited");
+        }
+        let _ = writeln!(out, "  {}", r.section);
+        explain(&mut out, r);
+    }
+    let _ = writeln!(out, "{} accepted, {} not", report.accepted, report.failed);
+    out
+}
+
+fn explain(out: &mut String, r: &Row) {
+    if let Some(reason) = &r.reason {
+        let errno = r.errno.as_ref().map(|e| format!("{e}: ")).unwrap_or_default();
+        let _ = writeln!(out, "  {errno}{reason}");
+    }
+    if let Some(p) = &r.place {
+        let _ = write!(out, "  at slot {} of {}", p.slot, p.function);
+        if let (Some(file), Some(line)) = (&p.file, p.line) {
+            let _ = write!(out, ", {file}:{line}: {}", p.text.as_deref().unwrap_or_default());
+        }
+        out.push('\n');
+    }
+    for line in &r.log {
+        let _ = writeln!(out, "  | {line}");
+    }
+    for u in &r.unanswered {
+        let _ = writeln!(out, "  CO-RE without an answer in this kernel: {u}");
+    }
+}

@@ -1,0 +1,49 @@
+//! The way from an object to all its programs in the kernel.
+
+use millstream_kernel as kernel;
+use millstream_object::FuncId;
+
+use crate::error::Error;
+use crate::loader::Loader;
+use crate::session::Session;
+
+/// An object in the kernel. Its programs are not attached.
+#[derive(Debug)]
+pub struct Loaded<'a> {
+    /// Maps and types, for loading variants.
+    pub session: Session<'a>,
+    /// The programs, in the order of the object.
+    pub programs: Vec<(FuncId, kernel::Program)>,
+}
+
+impl Loaded<'_> {
+    /// The program of this name.
+    pub fn program(&self, name: &str) -> Option<&kernel::Program> {
+        let object = self.session.object();
+        let func = object.programs.iter().find(|p| p.name == name)?.func;
+        self.programs.iter().find(|(f, _)| *f == func).map(|(_, p)| p)
+    }
+}
+
+impl<'a> Loader<'a> {
+    /// Makes the maps, and loads the chosen programs.
+    ///
+    /// # Errors
+    /// The first that goes wrong: [`Error::Program`] if it is a program.
+    pub fn load(self) -> Result<Loaded<'a>, Error> {
+        let chosen = self.chosen();
+        let object = self.object;
+        let session = self.prepare()?;
+        let mut programs = Vec::with_capacity(chosen.len());
+        for func in chosen {
+            let linked = object.link(func)?;
+            let program = session.load(func, &linked).map_err(|e| Error::Program {
+                name: object.functions[func.index()].name.clone(),
+                source: Box::new(e),
+            })?;
+            programs.push((func, program));
+        }
+        session.fill_program_arrays(&programs)?;
+        Ok(Loaded { session, programs })
+    }
+}
