@@ -19,6 +19,7 @@ mod memory;
 mod pipeline;
 mod rewrite;
 mod scalar;
+mod simplify;
 mod target;
 
 pub use effects::{Summaries, call_effects};

@@ -9,11 +9,11 @@ use rustc_hash::FxHashMap;
 
 use crate::effects::Summaries;
 use crate::manager::{Ctx, FuncPass, ModuleInfo, ModulePass, Pass, PassError, Session};
-use crate::{control, memory, scalar};
+use crate::{control, memory, scalar, simplify};
 
 /// Every pass.
 pub fn registry() -> impl Iterator<Item = Pass> {
-    [scalar::PASSES, control::PASSES, memory::PASSES].into_iter().flatten().copied()
+    [scalar::PASSES, simplify::PASSES, control::PASSES, memory::PASSES].into_iter().flatten().copied()
 }
 
 /// The pass of this name.
@@ -23,7 +23,10 @@ pub fn find(name: &str) -> Option<Pass> {
 
 /// The default order. A pass that would see a function unchanged since its last fruitless run is skipped, so that
 /// repetition costs nothing where there is nothing to do.
-const DEFAULT: &[&str] = &["simplify-cfg", "params", "gvn", "dce"];
+const DEFAULT: &[&str] = &[
+    "simplify-cfg", "split-stack", "mem2reg", "params", "simplify", "gvn", "forward", "dse", "simplify", "simplify-cfg",
+    "params", "gvn", "divide", "simplify", "dce",
+];
 
 /// An ordered list of passes.
 #[derive(Clone, Debug)]

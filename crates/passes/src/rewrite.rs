@@ -73,6 +73,23 @@ pub(crate) const fn swapped(cond: Cond) -> Cond {
     }
 }
 
+/// The opposite condition; `jset` has none.
+pub(crate) const fn negated(cond: Cond) -> Option<Cond> {
+    Some(match cond {
+        Cond::Eq => Cond::Ne,
+        Cond::Ne => Cond::Eq,
+        Cond::Set => return None,
+        Cond::Gt => Cond::Le,
+        Cond::Ge => Cond::Lt,
+        Cond::Lt => Cond::Ge,
+        Cond::Le => Cond::Gt,
+        Cond::Sgt => Cond::Sle,
+        Cond::Sge => Cond::Slt,
+        Cond::Slt => Cond::Sge,
+        Cond::Sle => Cond::Sgt,
+    })
+}
+
 /// How many edges lead to each reachable block.
 pub(crate) fn edge_counts(func: &Function) -> SecondaryMap<Block, u32> {
     let mut counts: SecondaryMap<Block, u32> = SecondaryMap::new();
