@@ -24,8 +24,21 @@ pub fn find(name: &str) -> Option<Pass> {
 /// The default order. A pass that would see a function unchanged since its last fruitless run is skipped, so that
 /// repetition costs nothing where there is nothing to do.
 const DEFAULT: &[&str] = &[
-    "simplify-cfg", "split-stack", "mem2reg", "params", "simplify", "gvn", "forward", "dse", "simplify", "simplify-cfg",
-    "params", "gvn", "divide", "simplify", "dce",
+    "simplify-cfg",
+    "split-stack",
+    "mem2reg",
+    "params",
+    "simplify",
+    "gvn",
+    "forward",
+    "dse",
+    "simplify",
+    "simplify-cfg",
+    "params",
+    "gvn",
+    "divide",
+    "simplify",
+    "dce",
 ];
 
 /// An ordered list of passes.
