@@ -9,6 +9,7 @@
 //!
 //! Architecture Invariant: this crate does no I/O and knows no kernel, no ELF and no IR.
 
+pub mod absint;
 pub mod asm;
 mod codes;
 mod decode;

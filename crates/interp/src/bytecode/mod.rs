@@ -333,8 +333,14 @@ impl Run<'_> {
             },
             Callee::Kfunc { btf_id, .. } => machine.kfunc(btf_id, args)?,
             Callee::Register(reg) => {
-                let function = frame.get(reg);
-                self.call(machine, function, args)?
+                let target = frame.get(reg);
+                // A number that is no address is a helper's, as RFC 9669's predecessors had it.
+                if let Some(id) =
+                    i32::try_from(target).ok().filter(|_| Machine::function_at(target).is_none())
+                {
+                    return self.call_insn(machine, frame, Callee::Helper(id));
+                }
+                self.call(machine, target, args)?
             }
             Callee::Local(off) => {
                 let target = self.slot as i64 + 1 + i64::from(off);

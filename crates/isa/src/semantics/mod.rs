@@ -3,7 +3,7 @@
 //! A [`Domain`] supplies bit vectors with a handful of primitive operations, as SMT-LIB's theory of bit vectors has
 //! them; the functions here say what BPF makes of these: masked shift counts, division by zero, zero extension of
 //! 32-bit results, sign extension, byte order. [`Concrete`] gives the interpreter and constant folding,
-//! an abstract instance gives known bits and ranges, terms give a prover.
+//! [`Abstract`](crate::absint::Abstract) gives known bits and ranges, terms give a prover.
 //!
 //! Registers are 64-bit values. The target is little-endian, as all machines that we generate code for.
 //!
