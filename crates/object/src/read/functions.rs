@@ -6,8 +6,10 @@
 use crate::elf::{STB_GLOBAL, STB_LOCAL, STB_WEAK, STT_FUNC, STT_NOTYPE};
 use crate::error::ObjectError;
 use crate::model::{CoreRelo, FuncId, Function, LineInfo, Linkage, Object};
+use crate::read::relocs::{CALL, PSEUDO_CALL};
 use millstream_btf::{BtfExt, SectionRecords};
 use millstream_isa::Raw;
+use rustc_hash::FxHashSet;
 use std::collections::BTreeMap;
 
 const SLOT: u64 = 8;
@@ -72,7 +74,7 @@ impl Object {
             let start = Start { linkage: Linkage::Global, ..unnamed() };
             starts.insert(0, start);
         }
-        for at in call_targets(insns) {
+        for at in self.call_targets(n, insns)? {
             starts.entry(at).or_insert_with(unnamed);
         }
         Ok(starts)
@@ -112,6 +114,21 @@ impl Object {
             self.image.function_sections.push(section);
         }
         Ok(())
+    }
+
+    /// Slots that calls in the section lead to, of the calls that have no relocation.
+    fn call_targets(&self, section: usize, insns: &[Raw]) -> Result<Vec<u32>, ObjectError> {
+        let mut relocated = FxHashSet::default();
+        for (n, s) in self.elf().sections.iter().enumerate() {
+            if s.is_relocations() && s.info as usize == section {
+                relocated.extend(self.elf().relocations(n)?.iter().map(|r| r.offset / SLOT));
+            }
+        }
+        let calls = insns.iter().enumerate().filter(|(_, i)| i.code == CALL && i.src == PSEUDO_CALL);
+        let resolved = calls.filter(|(at, _)| !relocated.contains(&(*at as u64)));
+        let targets = resolved.map(|(at, i)| at as i64 + 1 + i64::from(i.imm));
+        let inside = |t: i64| u32::try_from(t).ok().filter(|t| (*t as usize) < insns.len());
+        Ok(targets.filter_map(inside).collect())
     }
 
     /// The function that began at a slot of a section when the file was read.
@@ -202,16 +219,4 @@ impl Object {
         }
         Ok(())
     }
-}
-
-/// Slots that calls in the section lead to, when those calls are resolved. Calls with a relocation hold something
-/// else, usually -1: the slot itself, which cannot be called and is left out.
-fn call_targets(insns: &[Raw]) -> Vec<u32> {
-    let mut targets = Vec::new();
-    for (at, i) in insns.iter().enumerate() {
-        if i.code == super::relocs::CALL && i.src == super::relocs::PSEUDO_CALL && i.imm != -1 {
-            targets.extend(u32::try_from(at as i64 + 1 + i64::from(i.imm)).ok());
-        }
-    }
-    targets
 }
