@@ -2,6 +2,8 @@
 
 use millstream_passes::Target;
 
+use crate::runs::{Entry, Run, parse_entry, parse_run};
+
 /// What a file asks for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Test {
@@ -11,6 +13,8 @@ pub enum Test {
     Verify,
     /// Run passes by name.
     Passes(Vec<String>),
+    /// Only do the runs.
+    Run,
 }
 
 /// A line that the output must or must not contain.
@@ -35,6 +39,10 @@ pub struct Case {
     pub checks: Vec<Check>,
     /// The whole output.
     pub expect: Option<String>,
+    /// Contents of maps before each run.
+    pub entries: Vec<Entry>,
+    /// Calls of functions.
+    pub runs: Vec<Run>,
 }
 
 /// A directive that cannot be understood, or a missing one.
@@ -57,8 +65,7 @@ impl Case {
     /// The first directive that is wrong; or that none says what to test.
     pub fn parse(text: &str) -> Result<Case, CaseError> {
         let mut test = None;
-        let mut case =
-            Case { test: Test::Parse, target: Target::bpf(4), fuel: None, checks: Vec::new(), expect: None };
+        let mut case = Case::empty();
         for (index, line) in text.lines().enumerate() {
             let error = |message: String| CaseError { line: index + 1, message };
             let Some(comment) = line.strip_prefix(';') else { continue };
@@ -66,21 +73,46 @@ impl Case {
                 case.expect = Some(expected(text, index + 1));
                 break;
             }
-            let (word, rest) = split_word(comment.trim());
-            match word {
-                "test" => match test.replace(parse_test(rest).map_err(error)?) {
+            match split_word(comment.trim()) {
+                ("test", rest) => match test.replace(parse_test(rest).map_err(error)?) {
                     None => {}
                     Some(_) => return Err(error("a second `test`: one file, one test".into())),
                 },
-                "target" => case.target = parse_target(rest).map_err(error)?,
-                "fuel" => case.fuel = Some(rest.parse().map_err(|_| error("expected a number".into()))?),
-                "check:" => case.checks.push(Check::Has(rest.to_string())),
-                "not:" => case.checks.push(Check::Not(rest.to_string())),
-                _ => {}
+                (word, rest) => case.setting(word, rest, index + 1).map_err(error)?,
             }
         }
-        let missing = CaseError { line: 1, message: "no `; test ...` directive".into() };
-        Ok(Case { test: test.ok_or(missing)?, ..case })
+        let error = |message: &str| CaseError { line: 1, message: message.into() };
+        case.test = test.ok_or_else(|| error("no `; test ...` directive"))?;
+        if case.test == Test::Run && case.runs.is_empty() {
+            return Err(error("`test run` without a `run:`"));
+        }
+        Ok(case)
+    }
+
+    fn empty() -> Case {
+        Case {
+            test: Test::Parse,
+            target: Target::bpf(4),
+            fuel: None,
+            checks: Vec::new(),
+            expect: None,
+            entries: Vec::new(),
+            runs: Vec::new(),
+        }
+    }
+
+    /// Takes a directive other than `test`; other words are comments.
+    fn setting(&mut self, word: &str, rest: &str, line: usize) -> Result<(), String> {
+        match word {
+            "target" => self.target = parse_target(rest)?,
+            "fuel" => self.fuel = Some(rest.parse().map_err(|_| "expected a number")?),
+            "check:" => self.checks.push(Check::Has(rest.to_string())),
+            "not:" => self.checks.push(Check::Not(rest.to_string())),
+            "map:" => self.entries.push(parse_entry(rest)?),
+            "run:" => self.runs.push(parse_run(rest, line)?),
+            _ => {}
+        }
+        Ok(())
     }
 
     /// Whether blessing may write the expected output: not where the author chose single checks.
@@ -120,9 +152,10 @@ fn parse_test(text: &str) -> Result<Test, String> {
     match text {
         "parse" => Ok(Test::Parse),
         "verify" => Ok(Test::Verify),
+        "run" => Ok(Test::Run),
         _ => match arguments(text, "passes") {
             Some(names) => Ok(Test::Passes(names.split(',').map(|n| n.trim().to_string()).collect())),
-            None => Err(format!("expected parse, verify or passes(...), found `{text}`")),
+            None => Err(format!("expected parse, verify, run or passes(...), found `{text}`")),
         },
     }
 }

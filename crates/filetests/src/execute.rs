@@ -7,19 +7,26 @@ use millstream_passes::{Fuel, Pipeline, Session};
 
 use crate::Failure;
 use crate::case::{Case, Test};
+use crate::engine::run_all;
 
 /// Runs the test and gives its output.
 pub(crate) fn run(case: &Case, text: &str) -> Result<String, Failure> {
     let mut module = parse_module(text)?;
     round_trip(&module)?;
+    if !case.runs.is_empty() {
+        valid(&module, "as it stands")?;
+        run_all(&module, &case.entries, &case.runs, "as it stands")?;
+    }
     match &case.test {
         Test::Parse => Ok(module.to_string()),
         Test::Verify => Ok(errors(&module)),
+        Test::Run => Ok(String::new()),
         Test::Passes(names) => {
             valid(&module, "before the passes")?;
             run_passes(case, names, &mut module)?;
             valid(&module, "after the passes")?;
             round_trip(&module)?;
+            run_all(&module, &case.entries, &case.runs, "after the passes")?;
             Ok(module.to_string())
         }
     }

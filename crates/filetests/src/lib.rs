@@ -6,11 +6,20 @@
 //! | `; test parse` | read and print; the output is the module |
 //! | `; test verify` | run the IR verifier; the output is its errors, one a line, and none is expected unless stated |
 //! | `; test passes(a, b)` | verify, run these passes in order, verify; the output is the module |
+//! | `; test run` | only the runs |
+//! | `; run: fn0(1, mem="00ff") == 0x2a, mem="01ff"` | call a function and hold result and state against this |
+//! | `; map: map0["01000000"]="2a"` | contents of a map before each run |
 //! | `; target bpf(3)`, `; target native` | the target of the passes; `bpf(4)` unless stated |
 //! | `; fuel 2` | the passes may make this many rewrites |
 //! | `; check: text` | a line of the output contains the text, after the line that the check before it found |
 //! | `; not: text` | no line of the output contains the text |
 //! | `; expect:` | the comment lines that follow are the whole output |
+//!
+//! Runs go with any test. They are done on the module as it stands and, where passes run, again after them; each by
+//! the IR's interpreter and, if all operations have a form in BPF, by the bytecode's on the lowered module. An
+//! argument is a number, `mem="HEX"` (the address of these bytes) or `packet="HEX"` (the address of the context of
+//! this packet); the result is a number or `fault`. After it, separated by commas: `mem="HEX"` for the memory
+//! arguments in order, `packet="HEX"`, `mapN["HEX"]="HEX"`, `mapN["HEX"]=none`.
 //!
 //! Directives are read from the whole file, in any order; `expect` is last. A `parse` or `passes` test needs an
 //! expectation. [`Options::bless`] writes it: it replaces what follows `; expect:`, or adds it to a file that has
@@ -18,11 +27,14 @@
 
 mod case;
 mod compare;
+mod engine;
 mod execute;
+mod runs;
 
 use std::path::{Path, PathBuf};
 
 pub use case::{Case, CaseError, Test};
+pub use runs::{After, Arg, Entry, Run};
 
 /// How tests are run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -57,6 +69,14 @@ pub enum Failure {
     /// The text does not read back to what it was printed from.
     #[error("printing what was printed and read gives another text")]
     RoundTrip,
+    /// A run gave something else than it should.
+    #[error("run of line {line}, {message}")]
+    Run {
+        /// Line of the directive.
+        line: usize,
+        /// At which moment, on which engine, what happened.
+        message: String,
+    },
     /// The output is not what was expected.
     #[error("{0}")]
     Mismatch(String),

@@ -291,7 +291,7 @@ impl<'a> Run<'a> {
             Op::Undef {} => UNDEFINED,
             Op::MapAddr { map } => Machine::map_address(self.interpreter.linked_map(*map)?),
             Op::MapValueAddr { map, offset } => {
-                self.lookup(machine, *map, &[0; 4])?.wrapping_add(u64::from(*offset))
+                Machine::value_address_of(self.interpreter.linked_map(*map)?, *offset)
             }
             Op::FuncAddr { func } => Machine::function_address(0, func.index()),
             Op::ExternAddr { ext } => self.symbol(*ext)? as u64,
