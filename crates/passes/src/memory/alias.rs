@@ -258,6 +258,19 @@ impl Classes {
         Some(Access { addr, size, class: self.of_pointer(func, func.insts[inst].args[0]) })
     }
 
+    /// Whether two accesses may share a byte.
+    pub(crate) fn may_alias(&self, a: &Access, b: &Access) -> bool {
+        if let Some(overlap) = a.overlaps(b) {
+            return overlap;
+        }
+        let reach = |x: &Access| match x.addr.root {
+            Root::Value(root) if x.class == Self::OTHER => self.written_with(x.class, root),
+            _ if x.class == Self::OTHER => self.shared(),
+            _ => 1 << x.class,
+        };
+        reach(a) & reach(b) != 0
+    }
+
     /// Classes that a write of this one may change; `value` is the address.
     fn written_with(&self, class: Class, value: Value) -> ClassSet {
         let all = self.everything();

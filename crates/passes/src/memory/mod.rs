@@ -9,11 +9,14 @@ mod bounds;
 mod dse;
 mod footprint;
 mod forward;
+mod merge_loads;
+mod merge_stores;
 mod promote;
 mod split;
 mod ssa;
 mod types;
 mod versions;
+mod wide;
 
 use crate::manager::Pass;
 
@@ -23,4 +26,6 @@ pub(crate) const PASSES: &[Pass] = &[
     Pass::Func(&promote::Mem2Reg),
     Pass::Func(&forward::Forward),
     Pass::Func(&dse::Dse),
+    Pass::Func(&merge_loads::MergeLoads),
+    Pass::Func(&merge_stores::MergeStores),
 ];

@@ -1,0 +1,356 @@
+//! `merge-stores`: adjacent narrow stores become one wide store.
+//!
+//! Three kinds of stored values are understood: constants, the parts of one word (in either byte order), and adjacent
+//! narrow loads, which become one wide load (a copy).
+//!
+//! Invariant: the wide store stands where the last narrow one stood, in the same block, writes exactly their bytes,
+//! and nothing between the first and the last may read or write those. A constant key of a map keeps its own store,
+//! since the verifier reads the key's value from it.
+
+use cranelift_entity::SecondaryMap;
+use millstream_ir::{AluOp, Block, Function, Inst, Op, Size, Slot, SwapKind, Type, Value, Width};
+use millstream_isa::helpers::{ArgKind, Helper};
+
+use super::address::Root;
+use super::alias::{Access, Classes};
+use super::footprint::helper_span;
+use super::wide::{is_aligned, is_plain_memory, may_touch, may_write};
+use crate::manager::{Ctx, FuncPass};
+
+const NAME: &str = "merge-stores";
+/// How far apart, in instructions, stores may stand.
+const WINDOW: usize = 96;
+
+/// The pass.
+pub(crate) struct MergeStores;
+
+impl FuncPass for MergeStores {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn describe(&self) -> &'static str {
+        "merges adjacent narrow stores, and the loads that feed them, into wide ones"
+    }
+
+    fn run(&self, func: &mut Function, cx: &mut Ctx<'_>) -> bool {
+        if !cx.target().little_endian {
+            return false;
+        }
+        let classes = Classes::new(func, &cx.info);
+        let mut pass = Pass { keys: keys(func, &classes, cx), uses: func.use_counts(), classes };
+        let mut changed = false;
+        for i in 0..func.layout.len() {
+            let block = func.layout[i];
+            while pass.block(func, block, cx) {
+                changed = true;
+            }
+        }
+        changed
+    }
+}
+
+/// Byte ranges of stack objects that helpers read as keys.
+fn keys(func: &Function, classes: &Classes, cx: &Ctx<'_>) -> SecondaryMap<Slot, Vec<(i64, i64)>> {
+    let mut keys: SecondaryMap<Slot, Vec<(i64, i64)>> = SecondaryMap::new();
+    for (_, inst) in func.insts_in_order() {
+        let Op::Helper { id } = func.insts[inst].op else { continue };
+        let row = Helper::get(id).map_or(&[][..], |h| h.args);
+        for (index, (&arg, kind)) in func.insts[inst].args.iter().zip(row).enumerate() {
+            let addr = classes.addresses.of(arg);
+            if let (ArgKind::MapKey, Some(slot)) = (kind, addr.slot()) {
+                let span = helper_span(cx.info.maps, func, inst, id, index);
+                keys[slot].push((addr.offset, addr.offset.saturating_add(span.hi)));
+            }
+        }
+    }
+    keys
+}
+
+/// A store in a block.
+#[derive(Clone, Copy)]
+struct Part {
+    /// Position in the block.
+    at: usize,
+    inst: Inst,
+    access: Access,
+    value: Value,
+}
+
+/// What the merged store writes.
+enum Merged {
+    Constant(i64),
+    Word { value: Value, reversed: bool },
+    Copy { loads: Vec<(usize, Inst)>, lowest: Inst },
+}
+
+struct Pass {
+    classes: Classes,
+    keys: SecondaryMap<Slot, Vec<(i64, i64)>>,
+    uses: SecondaryMap<Value, u32>,
+}
+
+impl Pass {
+    /// Merges one group of stores of the block; `false` when there is none left.
+    fn block(&mut self, func: &mut Function, block: Block, cx: &mut Ctx<'_>) -> bool {
+        let parts = self.parts(func, block, cx);
+        let mut start = 0;
+        while start < parts.len() {
+            let root = parts[start].access.addr.root;
+            let mut end = start;
+            while end < parts.len() && parts[end].access.addr.root == root {
+                end += 1;
+            }
+            if self.merge_one(func, block, &parts[start..end], cx) {
+                return true;
+            }
+            start = end;
+        }
+        false
+    }
+
+    /// Narrow stores of plain memory, by root, offset and position.
+    fn parts(&self, func: &Function, block: Block, cx: &Ctx<'_>) -> Vec<Part> {
+        let mut parts = Vec::new();
+        for (at, &inst) in func.blocks[block].insts.iter().enumerate() {
+            let data = &func.insts[inst];
+            if !matches!(data.op, Op::Store { .. }) {
+                continue;
+            }
+            let Some(access) = self.classes.plain_access(func, inst) else { continue };
+            if access.size != Size::Dw && is_plain_memory(func, &self.classes, data.args[0], cx) {
+                parts.push(Part { at, inst, access, value: data.args[1] });
+            }
+        }
+        let key = |p: &Part| {
+            let (kind, number) = match p.access.addr.root {
+                Root::Slot(s) => (0, s.as_u32()),
+                Root::Global(m) => (1, m.as_u32()),
+                Root::Value(v) => (2, v.as_u32()),
+            };
+            (kind, number, p.access.addr.offset, p.at)
+        };
+        parts.sort_by_key(key);
+        parts
+    }
+
+    fn merge_one(&mut self, func: &mut Function, block: Block, parts: &[Part], cx: &mut Ctx<'_>) -> bool {
+        for first in 0..parts.len() {
+            for size in [Size::Dw, Size::W, Size::H] {
+                let Some(group) = tile(&parts[first..], size) else { continue };
+                let access = Access { size, ..group[0].access };
+                if !self.is_allowed(func, &access, cx) || !self.is_undisturbed(func, block, &group, &access) {
+                    continue;
+                }
+                let Some(merged) = self.merged(func, block, &group, &access, cx) else { continue };
+                if cx.fuel(NAME) {
+                    self.apply(func, block, &group, &access, merged);
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
+    fn is_allowed(&self, func: &Function, access: &Access, cx: &Ctx<'_>) -> bool {
+        let (lo, hi) = (access.addr.offset, access.addr.offset + i64::from(access.size.bytes()));
+        let parts_a_key = access.addr.slot().is_some_and(|slot| {
+            self.keys[slot].iter().any(|&(from, to)| lo < to && from < hi && !(from <= lo && hi <= to))
+        });
+        !parts_a_key && is_aligned(func, access, access.size.bytes(), cx)
+    }
+
+    fn is_undisturbed(&self, func: &Function, block: Block, group: &[Part], access: &Access) -> bool {
+        let (first, last) = range(group.iter().map(|p| p.at));
+        last - first <= WINDOW
+            && func.blocks[block].insts[first..last]
+                .iter()
+                .all(|&i| group.iter().any(|p| p.inst == i) || !may_touch(func, &self.classes, i, access))
+    }
+
+    fn merged(
+        &self,
+        func: &Function,
+        block: Block,
+        group: &[Part],
+        access: &Access,
+        cx: &Ctx<'_>,
+    ) -> Option<Merged> {
+        constant(func, group, access)
+            .or_else(|| word(func, group, access))
+            .or_else(|| self.copy(func, block, group, access, cx))
+    }
+
+    /// Recognises a copy: each store's value is a load of the same size, at the same distance.
+    fn copy(
+        &self,
+        func: &Function,
+        block: Block,
+        group: &[Part],
+        access: &Access,
+        cx: &Ctx<'_>,
+    ) -> Option<Merged> {
+        let lowest = func.def_inst(group[0].value)?;
+        let from = self.classes.plain_access(func, lowest)?;
+        let mut loads = Vec::new();
+        for part in group {
+            let load = func.def_inst(part.value)?;
+            let Op::Load { sext: false, size, .. } = func.insts[load].op else { return None };
+            let source = self.classes.plain_access(func, load)?;
+            let distance = part.access.addr.offset - access.addr.offset;
+            let same = source.addr == from.addr.plus(distance) && size == part.access.size;
+            // A load that is needed besides stays, and nothing is gained.
+            (same && self.uses[part.value] == 1).then_some(())?;
+            let at = func.blocks[block].insts.iter().position(|&i| i == load)?;
+            loads.push((at, load));
+        }
+        let source = Access { size: access.size, ..from };
+        let plain = is_plain_memory(func, &self.classes, func.insts[lowest].args[0], cx);
+        let (first, last) = range(loads.iter().map(|l| l.0));
+        let quiet = last - first <= WINDOW
+            && func.blocks[block].insts[first..last]
+                .iter()
+                .all(|&i| !may_write(func, &self.classes, i, &source));
+        (plain && quiet && is_aligned(func, &source, source.size.bytes(), cx))
+            .then_some(Merged::Copy { loads, lowest })
+    }
+
+    fn apply(&mut self, func: &mut Function, block: Block, group: &[Part], access: &Access, merged: Merged) {
+        let lowest = func.insts[group[0].inst].clone();
+        let Op::Store { offset, flags, .. } = lowest.op else { return };
+        let (_, last) = range(group.iter().map(|p| p.at));
+        let mut loads = Vec::new();
+        // The wide load goes before the place of the store and moves it.
+        let mut place = last + 1;
+        let mut stored = None;
+        if let Merged::Copy { loads: narrow, lowest } = &merged {
+            let value = self.wide_load(func, block, narrow, *lowest, access.size);
+            loads.extend(narrow.iter().map(|l| l.1));
+            stored = Some(value);
+            place += 1;
+        }
+        let mut at = func.at(block, place);
+        at.loc = lowest.loc;
+        let value = match (merged, stored) {
+            (_, Some(value)) | (Merged::Word { value, reversed: false }, _) => value,
+            (Merged::Word { value, .. }, _) => {
+                let bits = access.size.bits();
+                at.value(Op::Swap { kind: SwapKind::ToBe, bits: bits as u8 }, [value], Type::int(bits))
+            }
+            (Merged::Constant(value), _) => at.iconst(value),
+            (Merged::Copy { .. }, None) => return,
+        };
+        at.effect(Op::Store { size: access.size, offset, flags }, [lowest.args[0], value], []);
+        let gone = |inst: &Inst| group.iter().any(|p| p.inst == *inst) || loads.contains(inst);
+        func.blocks[block].insts.retain(|i| !gone(i));
+    }
+
+    fn wide_load(
+        &mut self,
+        func: &mut Function,
+        block: Block,
+        narrow: &[(usize, Inst)],
+        lowest: Inst,
+        size: Size,
+    ) -> Value {
+        let (_, last) = range(narrow.iter().map(|l| l.0));
+        let data = func.insts[lowest].clone();
+        let Op::Load { offset, flags, .. } = data.op else { unreachable!("a copy is made of loads") };
+        let mut at = func.at(block, last + 1);
+        at.loc = data.loc;
+        let ty = if size == Size::Dw { Type::Any } else { Type::int(size.bits()) };
+        let value = at.value(Op::Load { size, sext: false, offset, flags }, [data.args[0]], ty);
+        self.uses[value] = 1;
+        value
+    }
+}
+
+fn range(positions: impl Iterator<Item = usize> + Clone) -> (usize, usize) {
+    (positions.clone().min().unwrap_or(0), positions.max().unwrap_or(0))
+}
+
+/// The stores, from the first of `parts` on, that together write `size` bytes, each byte once.
+fn tile(parts: &[Part], size: Size) -> Option<Vec<Part>> {
+    let start = parts[0].access.addr.offset;
+    let end = start + i64::from(size.bytes());
+    let mut group: Vec<Part> = Vec::new();
+    let mut next = start;
+    for part in parts {
+        let offset = part.access.addr.offset;
+        if offset >= end {
+            break;
+        }
+        if offset != next {
+            return None;
+        }
+        next += i64::from(part.access.size.bytes());
+        group.push(*part);
+    }
+    (next == end && group.len() > 1).then_some(group)
+}
+
+fn constant(func: &Function, group: &[Part], access: &Access) -> Option<Merged> {
+    let mut bits = 0u64;
+    for part in group {
+        let value = func.as_const(part.value)? as u64;
+        let shift = 8 * (part.access.addr.offset - access.addr.offset);
+        bits |= (value & (u64::MAX >> (64 - part.access.size.bits()))) << shift;
+    }
+    // A store of an immediate sign-extends 32 bits; a wider constant would need two slots.
+    let value = match access.size {
+        Size::Dw => bits as i64,
+        size => ((bits << (64 - size.bits())) as i64) >> (64 - size.bits()),
+    };
+    (value == i64::from(value as i32)).then_some(Merged::Constant(value))
+}
+
+/// Recognises the parts of one word: in memory order, or reversed where all parts are bytes.
+fn word(func: &Function, group: &[Part], access: &Access) -> Option<Merged> {
+    let whole = access.size.bits();
+    let bits = |p: &Part| p.access.size.bits();
+    let distance = |p: &Part| 8 * (p.access.addr.offset - access.addr.offset) as u32;
+    let (lowest, highest) = (group.first()?, group.last()?);
+    let base = source(func, lowest.value, bits(lowest));
+    if group.iter().all(|p| is_part(func, p.value, base, distance(p), bits(p), whole)) {
+        return Some(Merged::Word { value: base, reversed: false });
+    }
+    let base = source(func, highest.value, bits(highest));
+    let bytes = group.iter().all(|p| p.access.size == Size::B);
+    let reversed =
+        bytes && group.iter().all(|p| is_part(func, p.value, base, whole - 8 - distance(p), 8, whole));
+    reversed.then_some(Merged::Word { value: base, reversed: true })
+}
+
+/// The value without masks that keep its low `bits`.
+fn source(func: &Function, value: Value, bits: u32) -> Value {
+    let Some(inst) = func.def_inst(value) else { return value };
+    let data = &func.insts[inst];
+    let keeps = match data.op {
+        Op::Alu { op: AluOp::And, .. } => {
+            let low = u64::MAX >> (64 - bits);
+            bits <= 32 && func.as_const(data.args[1]).is_some_and(|m| m as u64 & low == low)
+        }
+        Op::Zext {} => bits <= 32,
+        _ => false,
+    };
+    if keeps { data.args[0] } else { value }
+}
+
+/// Whether the low `bits` of `value` are those of `base` from bit `shift` on.
+fn is_part(func: &Function, value: Value, base: Value, shift: u32, bits: u32, whole: u32) -> bool {
+    let value = source(func, value, bits);
+    if shift == 0 {
+        return value == base;
+    }
+    let Some(inst) = func.def_inst(value) else { return false };
+    let data = &func.insts[inst];
+    match data.op {
+        Op::Alu { op: AluOp::Rsh | AluOp::Arsh, width } => {
+            let wide = width == Width::W64 || whole <= 32;
+            let from = data.args[0];
+            let same = from == base || source(func, from, whole) == base;
+            wide && same && func.as_const(data.args[1]) == Some(i64::from(shift))
+        }
+        _ => false,
+    }
+}

@@ -1,0 +1,56 @@
+//! What merging of accesses needs to know: where accesses may be wider, and what lies between two places.
+
+use millstream_ir::{Function, Inst, MapDecl, Op, Prov, Type, Value};
+
+use super::address::Root;
+use super::alias::{Access, Classes};
+use crate::manager::Ctx;
+
+/// Map types whose values are plain memory. Socket maps and the like hand out kernel objects.
+const PLAIN_VALUES: [u32; 13] = [1, 2, 5, 6, 9, 10, 11, 19, 21, 24, 28, 29, 32];
+
+/// Whether memory at this address may be accessed at any size; the context and kernel objects may not.
+pub(crate) fn is_plain_memory(func: &Function, classes: &Classes, base: Value, cx: &Ctx<'_>) -> bool {
+    let plain = |decl: Option<&MapDecl>| decl.is_some_and(|m| PLAIN_VALUES.contains(&m.kind));
+    match (classes.addresses.of(base).root, func.types[base]) {
+        (Root::Slot(_) | Root::Global(_), _) => true,
+        (_, Type::Ptr(Prov::Packet | Prov::PacketMeta | Prov::Mem)) => true,
+        (_, Type::Ptr(Prov::MapValue(map) | Prov::MapValueOrNull(map))) => plain(cx.info.maps.get(map)),
+        _ => false,
+    }
+}
+
+/// Whether an access of `bytes` at this place may be made: the stack demands alignment.
+pub(crate) fn is_aligned(func: &Function, access: &Access, bytes: u32, cx: &Ctx<'_>) -> bool {
+    match access.addr.root {
+        Root::Slot(slot) => {
+            let data = &func.slots[slot];
+            let fixed = data.fixed.is_none_or(|f| i64::from(f).rem_euclid(i64::from(bytes)) == 0);
+            data.align >= bytes && fixed && access.addr.offset.rem_euclid(i64::from(bytes)) == 0
+        }
+        _ => !cx.target().strict_alignment,
+    }
+}
+
+/// Whether an instruction may write a byte of the access.
+pub(crate) fn may_write(func: &Function, classes: &Classes, inst: Inst, access: &Access) -> bool {
+    let op = &func.insts[inst].op;
+    match op {
+        Op::Load { .. } => false,
+        _ if op.effects().is_removable() => false,
+        Op::Store { .. } => classes.access(func, inst).is_none_or(|a| classes.may_alias(&a, access)),
+        _ => true,
+    }
+}
+
+/// Whether an instruction may read or write a byte of the access.
+pub(crate) fn may_touch(func: &Function, classes: &Classes, inst: Inst, access: &Access) -> bool {
+    let op = &func.insts[inst].op;
+    match op {
+        _ if op.effects().is_pure() => false,
+        Op::Load { .. } | Op::Store { .. } => {
+            classes.access(func, inst).is_none_or(|a| classes.may_alias(&a, access))
+        }
+        _ => true,
+    }
+}
