@@ -88,8 +88,8 @@ static __always_inline int has_quotable_ports(__u8 protocol)
 	return protocol == PROTO_TCP || protocol == PROTO_UDP;
 }
 
-/* The packet quoted after the ICMP header at `transport`. */
-static __noinline int quoted4(struct xdp_md *ctx, __u32 transport, struct quoted *q)
+/* The packet quoted after the ICMP header at `transport`, which has `room` octets with what follows. */
+static __noinline int quoted4(struct xdp_md *ctx, __u32 transport, __s32 room, struct quoted *q)
 {
 	const void *data = (const void *)(long)ctx->data;
 	const void *end = (const void *)(long)ctx->data_end;
@@ -97,8 +97,9 @@ static __noinline int quoted4(struct xdp_md *ctx, __u32 transport, struct quoted
 
 	if ((const void *)(ip + 1) > end || ip->ihl >> 4 != 4 || (ip->ihl & 15) < 5)
 		return because(REASON_MALFORMED, XDP_DROP);
-	const struct ports *ports = (const void *)ip + (ip->ihl & 15) * 4;
-	if ((const void *)(ports + 1) > end)
+	__s32 header = (ip->ihl & 15) * 4;
+	const struct ports *ports = (const void *)ip + header;
+	if ((const void *)(ports + 1) > end || room < (__s32)(sizeof(struct icmp) + sizeof(*ports)) + header)
 		return because(REASON_MALFORMED, XDP_DROP);
 	if (!has_quotable_ports(ip->protocol) || ip->fragment & bpf_htons(IPV4_OFFSET_MASK))
 		return because(REASON_OTHER_PROTOCOL, XDP_PASS);
@@ -109,14 +110,14 @@ static __noinline int quoted4(struct xdp_md *ctx, __u32 transport, struct quoted
 	return UNDECIDED;
 }
 
-static __noinline int quoted6(struct xdp_md *ctx, __u32 transport, struct quoted *q)
+static __noinline int quoted6(struct xdp_md *ctx, __u32 transport, __s32 room, struct quoted *q)
 {
 	const void *data = (const void *)(long)ctx->data;
 	const void *end = (const void *)(long)ctx->data_end;
 	const struct ipv6 *ip = data + (transport & TRANSPORT_MASK) + sizeof(struct icmp);
 	const struct ports *ports = (const void *)(ip + 1);
 
-	if ((const void *)(ports + 1) > end)
+	if ((const void *)(ports + 1) > end || room < (__s32)(sizeof(struct icmp) + sizeof(*ip) + sizeof(*ports)))
 		return because(REASON_MALFORMED, XDP_DROP);
 	if (!has_quotable_ports(ip->next))
 		return because(REASON_OTHER_PROTOCOL, XDP_PASS);
@@ -143,7 +144,7 @@ static __always_inline int handle_icmp(struct xdp_md *ctx, struct packet *p, con
 	const struct icmp *icmp = data + (p->transport & TRANSPORT_MASK);
 	struct quoted q = {};
 
-	if ((const void *)(icmp + 1) > end)
+	if ((const void *)(icmp + 1) > end || room(p) < (__s32)sizeof(*icmp))
 		return because(REASON_MALFORMED, XDP_DROP);
 	if (icmp->type == (p->ipv6 ? ICMPV6_ECHO : ICMP_ECHO) && icmp->code == 0 &&
 	    bpf_map_lookup_elem(&vip_addresses, &p->vip))
@@ -151,7 +152,8 @@ static __always_inline int handle_icmp(struct xdp_md *ctx, struct packet *p, con
 	if (!is_error(p, icmp->type))
 		return because(REASON_OTHER_PROTOCOL, XDP_PASS);
 
-	int verdict = p->ipv6 ? quoted6(ctx, p->transport, &q) : quoted4(ctx, p->transport, &q);
+	int verdict = p->ipv6 ? quoted6(ctx, p->transport, room(p), &q) :
+				  quoted4(ctx, p->transport, room(p), &q);
 	if (verdict != UNDECIDED)
 		return verdict;
 	if (!same_address(&p->vip, q.from.word))

@@ -194,20 +194,27 @@ static __always_inline int parse_ipv6(struct xdp_md *ctx, struct packet *p, cons
 	return UNDECIDED;
 }
 
+/*
+ * Octets of the IP packet (not of the frame, which may be padded) from the transport header on. Negative if extension
+ * headers promise too much.
+ */
+static __always_inline __s32 room(const struct packet *p)
+{
+	return (__s32)(p->length + sizeof(struct eth)) - p->transport;
+}
+
 /* Ports and flags, if the protocol is TCP or UDP. */
 static __always_inline int parse_transport(struct packet *p, const void *data, const void *end)
 {
 	const struct tcp *tcp = data + (p->transport & TRANSPORT_MASK);
 	const struct udp *udp = (const void *)tcp;
-	/* Of the IP packet, not of the frame, which may be padded. Negative if extension headers promise too much. */
-	__s32 room = (__s32)(p->length + sizeof(struct eth)) - p->transport;
 
 	if (p->protocol == PROTO_TCP) {
-		if ((const void *)(tcp + 1) > end || room < (__s32)sizeof(*tcp))
+		if ((const void *)(tcp + 1) > end || room(p) < (__s32)sizeof(*tcp))
 			return because(REASON_MALFORMED, XDP_DROP);
 		p->tcp_flags = tcp->flags;
 	} else if (p->protocol == PROTO_UDP) {
-		if ((const void *)(udp + 1) > end || room < (__s32)sizeof(*udp))
+		if ((const void *)(udp + 1) > end || room(p) < (__s32)sizeof(*udp))
 			return because(REASON_MALFORMED, XDP_DROP);
 	} else {
 		return because(REASON_OTHER_PROTOCOL, XDP_PASS);

@@ -50,14 +50,15 @@ static __always_inline __u32 quic_real(const struct packet *p, const void *data,
 {
 	const struct quic_short *header = data + (p->transport & TRANSPORT_MASK) + sizeof(struct udp);
 	const struct connection_id *id = &header->id;
+	__s32 payload = room(p) - (__s32)sizeof(struct udp);
 
-	if ((const void *)(header + 1) > end)
+	if ((const void *)(header + 1) > end || payload < (__s32)sizeof(*header))
 		return 0;
 	if (header->flags & QUIC_LONG_HEADER) {
 		const struct quic_long *header_long = (const void *)header;
 
-		if ((const void *)(header_long + 1) > end || is_first_flight(header_long) ||
-		    header_long->id_length < sizeof(*id))
+		if ((const void *)(header_long + 1) > end || payload < (__s32)sizeof(*header_long) ||
+		    is_first_flight(header_long) || header_long->id_length < sizeof(*id))
 			return 0;
 		id = &header_long->id;
 	} else if (!(header->flags & QUIC_FIXED_BIT)) {

@@ -20,7 +20,7 @@
 /* Classes of one address field: the zero class, and one for each distinct prefix. */
 #define FW_MAX_ADDRESS_CLASSES (FW_MAX_RULES + 1)
 /* Classes of one port field. */
-#define FW_MAX_PORT_CLASSES 2048
+#define FW_MAX_PORT_CLASSES 4096
 /* The class of packets that have no ports; its set holds the rules that admit every port. */
 #define FW_CLASS_NO_PORTS 0
 /* The entry of `rules` and `counters` for packets that no rule matches. */

@@ -47,7 +47,7 @@ pub const EGRESS: &str = "egress";
 /// How many rules the object's maps hold.
 pub const MAX_RULES: usize = 8192;
 /// How many classes of one port field they hold, that of packets without ports among them.
-pub const MAX_PORT_CLASSES: usize = 2048;
+pub const MAX_PORT_CLASSES: usize = 4096;
 /// The index in [`RULES`] and [`COUNTERS`] for packets that no rule matches.
 pub const DEFAULT_RULE: u32 = MAX_RULES as u32;
 /// How many pairs of ports [`EGRESS`] holds.

@@ -1,0 +1,169 @@
+//! The firewall in the kernel against its model: verdicts, and counters of rules.
+
+mod support;
+
+use std::collections::HashMap;
+
+use millstream_programs::FIREWALL;
+use millstream_programs::firewall::{
+    Action, Config, DEFAULT_RULE, Flavour, Forward, Fragments, Model, Stats, Verdict, flows, generate,
+};
+use millstream_programs::packet::{Frame, Transport};
+use millstream_programs::rng::Rng;
+use millstream_programs::traffic::Locality;
+use support::{DROP, PASS, Plane, REDIRECT, TX};
+
+fn code(verdict: Verdict) -> u32 {
+    match verdict {
+        Verdict::Drop => DROP,
+        Verdict::Pass => PASS,
+        Verdict::Transmit => TX,
+        Verdict::Redirect => REDIRECT,
+    }
+}
+
+/// Runs all frames, and compares each verdict, and in the end the counters of all rules.
+fn compare(config: &Config, frames: &[Vec<u8>]) {
+    let Some(object) = support::object(&FIREWALL) else { return };
+    let plane = Plane::load(&object, &config.entries().unwrap());
+    let model = Model::new(config);
+    let mut expected: HashMap<u32, [u64; 2]> = HashMap::new();
+    let mut actions: HashMap<Option<Action>, u64> = HashMap::new();
+    for frame in frames {
+        let outcome = model.process(frame);
+        let (verdict, after) = plane.run(frame);
+        assert_eq!(verdict, code(outcome.verdict), "{outcome:?} for {frame:02x?}");
+        assert_eq!(&after, frame, "a filter changes nothing");
+        if let Some(rule) = outcome.rule {
+            let [packets, bytes] = expected.entry(rule).or_default();
+            *packets += 1;
+            *bytes += frame.len() as u64;
+        }
+        *actions.entry(outcome.action).or_default() += 1;
+    }
+    for rule in (0..config.rules.len() as u32).chain([DEFAULT_RULE]) {
+        let expected = expected.get(&rule).copied().unwrap_or_default();
+        assert_eq!(plane.sums("counters", rule), expected, "counters of rule {rule}");
+    }
+    let words: Vec<u8> = plane.sums("stats", 0).iter().flat_map(|word| word.to_ne_bytes()).collect();
+    let stats = Stats::decode(&words).unwrap();
+    let count = |action| actions.get(&action).copied().unwrap_or(0);
+    assert_eq!(stats.received, frames.len() as u64);
+    assert_eq!(stats.accepted, count(Some(Action::Accept)));
+    assert_eq!(stats.dropped, count(Some(Action::Drop)));
+    assert_eq!(stats.rejected, count(Some(Action::Reject)));
+}
+
+/// Traffic of the rules, and the same with one thing wrong or unusual in each frame.
+fn frames(config: &Config, count: usize, seed: u64) -> Vec<Vec<u8>> {
+    let mut rng = Rng::new(seed);
+    let mut frames = flows(config, count, Locality::NONE, seed, |_| true).packets;
+    let strange: Vec<Vec<u8>> = frames.iter().map(|frame| disturb(frame.clone(), &mut rng)).collect();
+    frames.extend(strange);
+    frames
+}
+
+fn disturb(mut frame: Vec<u8>, rng: &mut Rng) -> Vec<u8> {
+    match rng.below(7) {
+        0 => frame.truncate(14 + rng.below(30) as usize),
+        1 => tag(&mut frame, &[0x8100]),
+        2 => tag(&mut frame, &[0x88a8, 0x8100]),
+        3 => tag(&mut frame, &[0x8100, 0x8100, 0x8100]),
+        4 => {
+            let fragment = [0x2000, 0x2001, 0x0001, 0x00b9, 0x4000, 0x20ff][rng.below(6) as usize] as u16;
+            frame[20..22].copy_from_slice(&fragment.to_be_bytes());
+        }
+        5 => frame[14] = 0x40 | rng.below(16) as u8,
+        _ => {
+            let at = 12 + rng.below(26) as usize;
+            frame[at] = rng.next_u32() as u8;
+        }
+    }
+    frame
+}
+
+fn tag(frame: &mut Vec<u8>, ether_types: &[u16]) {
+    for ether_type in ether_types.iter().rev() {
+        let [high, low] = ether_type.to_be_bytes();
+        frame.splice(12..12, [high, low, 0, 7]);
+    }
+}
+
+#[test]
+fn access_lists_and_firewalls_of_all_sizes_filter_as_the_rules_say() {
+    for (flavour, count, packets) in [
+        (Flavour::AccessList, 450, 20_000),
+        (Flavour::Firewall, 450, 20_000),
+        (Flavour::AccessList, 4500, 5_000),
+        (Flavour::Firewall, 4500, 5_000),
+        (Flavour::Firewall, 8192, 2_000),
+    ] {
+        let config = generate(flavour, count, 1);
+        compare(&config, &frames(&config, packets, 2));
+    }
+}
+
+#[test]
+fn every_policy_does_what_it_says() {
+    let mut config = generate(Flavour::Firewall, 64, 5);
+    for forward in [Forward::Stack, Forward::Hairpin, Forward::Ports(vec![(1, 1)])] {
+        for fragments in [Fragments::Drop, Fragments::Accept, Fragments::Classify] {
+            for policy in [Action::Drop, Action::Accept, Action::Reject] {
+                (config.forward, config.fragments) = (forward.clone(), fragments);
+                (config.default, config.non_ipv4) = (policy, policy);
+                compare(&config, &frames(&config, 300, 6));
+            }
+        }
+    }
+}
+
+#[test]
+fn without_rules_the_default_counts() {
+    let config = Config { default: Action::Accept, ..Config::default() };
+    compare(&config, &[Frame::default().to_bytes()]);
+}
+
+#[test]
+fn corner_cases() {
+    let mut config = Config { default: Action::Reject, fragments: Fragments::Classify, ..Config::default() };
+    config
+        .read_rules(
+            "accept tcp 10.0.0.0/8 0-0 192.0.2.1/32 65535\n\
+             drop udp 0.0.0.0/0 any 0.0.0.0/0 1-65535\n\
+             accept 132 0.0.0.0/0 any 0.0.0.0/0 any\n\
+             accept icmp 10.1.0.0/16 any 0.0.0.0/0 any\n\
+             drop any 10.1.2.3/32 any 0.0.0.0/0 any\n",
+        )
+        .unwrap();
+    let tcp = Frame {
+        src: [10, 1, 2, 3].into(),
+        dst: [192, 0, 2, 1].into(),
+        transport: Transport::Tcp { src: 0, dst: 65535, flags: 2 },
+        ..Frame::default()
+    };
+    let raw = |protocol, bytes: &[u8]| Transport::Raw { protocol, bytes: bytes.to_vec() };
+    let udp = |src, dst| Transport::Udp { src, dst };
+    let with = |transport| Frame { transport, ..tcp.clone() }.to_bytes();
+    let mut arp = tcp.to_bytes();
+    arp[12..14].copy_from_slice(&[8, 6]);
+    let mut ipv6 = tcp.to_bytes();
+    ipv6[12..14].copy_from_slice(&[0x86, 0xdd]);
+    compare(
+        &config,
+        &[
+            tcp.to_bytes(),
+            Frame { options: vec![1; 40], length: 120, ..tcp.clone() }.to_bytes(),
+            Frame { fragment: 0x2000, ..tcp.clone() }.to_bytes(),
+            Frame { fragment: 0x0010, ..tcp.clone() }.to_bytes(),
+            with(udp(1, 0)),
+            with(udp(1, 1)),
+            with(Transport::Echo { reply: true, id: 0 }),
+            with(raw(132, &[0, 1, 0, 2])),
+            with(raw(132, &[0, 1, 0])),
+            with(raw(6, &[])),
+            with(raw(47, &[0; 8])),
+            arp,
+            ipv6,
+        ],
+    );
+}
