@@ -1,0 +1,183 @@
+//! Reading, writing and asking.
+
+use millstream_btf::{
+    Array, Btf, BtfBuilder, BtfError, Composite, Datasec, Enum, Enumerator, FuncLinkage, FuncProto, Kind,
+    KindTag, Member, Param, SectionVar, TypeId, VarLinkage, essential_name,
+};
+use proptest::prelude::*;
+
+fn member(b: &mut BtfBuilder, name: &str, ty: TypeId, bit_offset: u32, bit_size: u8) -> Member {
+    Member { name: b.string(name), ty, bit_offset, bit_size }
+}
+
+/// One type of each kind, and references between them.
+fn everything() -> BtfBuilder {
+    let mut b = BtfBuilder::new();
+    let int = b.int("int", 4, true);
+    let byte = b.int("u8", 1, false);
+    let double = b.add("double", Kind::Float { size: 8 });
+    let bytes = b.add("", Kind::Array(Array { element: byte, index: int, len: 6 }));
+    let inner_members = vec![member(&mut b, "deep", int, 0, 0), member(&mut b, "addr", bytes, 32, 0)];
+    let inner = b.add("", Kind::Struct(Composite { size: 12, bit_fields: false, members: inner_members }));
+    let forward = b.add("later", Kind::Fwd { union: true });
+    let pointer = b.add("", Kind::Ptr(forward));
+    let constant = b.add("", Kind::Const(pointer));
+    let name = b.add("handle_t", Kind::Typedef(constant));
+    let volatile = b.add("", Kind::Volatile(int));
+    let restrict = b.add("", Kind::Restrict(pointer));
+    let tag = b.add("user", Kind::TypeTag { ty: volatile, attribute: false });
+    let members = vec![
+        member(&mut b, "first", name, 0, 0),
+        member(&mut b, "", inner, 64, 0),
+        member(&mut b, "low", int, 160, 3),
+        member(&mut b, "high", int, 163, 29),
+    ];
+    let outer = b.add("outer", Kind::Struct(Composite { size: 24, bit_fields: true, members }));
+    b.add("both", Kind::Union(Composite { size: 24, bit_fields: false, members: vec![] }));
+    let values = [("MINUS", -1i64 as u64), ("ONE", 1)];
+    for wide in [false, true] {
+        let values = values.iter().map(|(n, v)| Enumerator { name: b.string(n), value: *v }).collect();
+        b.add(
+            if wide { "wide" } else { "narrow" },
+            Kind::Enum(Enum { size: if wide { 8 } else { 4 }, signed: true, wide, values }),
+        );
+    }
+    let params =
+        vec![Param { name: b.string("o"), ty: outer }, Param { name: b.string(""), ty: TypeId::VOID }];
+    let proto = b.add("", Kind::FuncProto(FuncProto { ret: tag, params }));
+    let func = b.add("f", Kind::Func { proto, linkage: FuncLinkage::Global });
+    b.add("note", Kind::DeclTag { ty: func, component: 0, attribute: false });
+    let var = b.add("v", Kind::Var { ty: double, linkage: VarLinkage::Static });
+    b.add(
+        ".data",
+        Kind::Datasec(Datasec { size: 8, vars: vec![SectionVar { ty: var, offset: 0, size: 8 }] }),
+    );
+    b.add("", Kind::Ptr(restrict));
+    b
+}
+
+fn built() -> Btf {
+    Btf::from_vec(everything().write().expect("can be written")).expect("can be read")
+}
+
+#[test]
+fn every_kind_is_written_as_it_is_read() {
+    let btf = built();
+    let again = BtfBuilder::from_btf(&btf).expect("decodes").write().expect("can be written");
+    assert_eq!(again, btf.bytes());
+    let tags: std::collections::BTreeSet<u8> =
+        btf.ids().map(|id| btf.tag(id).expect("a kind") as u8).collect();
+    assert_eq!(tags.len(), 19, "every kind is there");
+}
+
+#[test]
+fn sizes_fields_and_names() {
+    let btf = built();
+    let outer = btf.find(KindTag::Struct, "outer").expect("outer");
+    assert_eq!((btf.size_of(outer), btf.align_of(outer)), (Ok(24), Ok(8)));
+    let addr = btf.field(outer, "addr").expect("a structure").expect("found inside the anonymous one");
+    assert_eq!((addr.bit_offset, btf.size_of(addr.ty)), (96, Ok(6)));
+    let high = btf.field(outer, "high").expect("a structure").expect("there");
+    assert_eq!((high.bit_offset, high.bit_size), (163, 29));
+    assert_eq!(btf.field(outer, "nothing"), Ok(None));
+    let first = btf.field(outer, "first").expect("a structure").expect("there");
+    assert_eq!(btf.c_declaration(first.ty, "x"), "handle_t x");
+    assert_eq!(btf.c_name(btf.resolve(first.ty).expect("a pointer")), "union later *");
+    assert_eq!(btf.c_declaration(addr.ty, "mac"), "u8 mac[6]");
+    let f = btf.find(KindTag::Func, "f").expect("f");
+    assert_eq!(btf.c_name(f), "volatile int f(struct outer o, ...)");
+    assert_eq!(btf.prototype(f).expect("a function").params.len(), 2);
+    let narrow = btf.ty(btf.find(KindTag::Enum, "narrow").expect("narrow")).expect("decodes").kind;
+    assert!(matches!(narrow, Kind::Enum(e) if e.values[0].value == u64::MAX));
+    assert_eq!(btf.size_of(f), Err(BtfError::NoSize(f.0)));
+}
+
+#[test]
+fn flavours_end_a_name() {
+    assert_eq!(essential_name("task_struct___old"), "task_struct");
+    assert_eq!(essential_name("a___b___c"), "a___b");
+    for whole in ["a", "a___", "___a", "a__b", "", "a____b"] {
+        assert_eq!(essential_name(whole), whole);
+    }
+}
+
+#[test]
+fn cycles_are_errors() {
+    let mut b = BtfBuilder::new();
+    let me = b.next_id();
+    b.add("t", Kind::Typedef(me));
+    let own = b.next_id();
+    b.add("", Kind::Array(Array { element: own, index: own, len: 2 }));
+    let s = b.next_id();
+    let m = Member { name: b.string(""), ty: s, bit_offset: 0, bit_size: 0 };
+    b.add("s", Kind::Struct(Composite { size: 8, bit_fields: false, members: vec![m, m] }));
+    let btf = Btf::from_vec(b.write().expect("can be written")).expect("can be read");
+    assert_eq!(btf.resolve(me), Err(BtfError::TooDeep(me.0)));
+    assert_eq!(btf.size_of(own), Err(BtfError::TooDeep(own.0)));
+    assert_eq!(btf.align_of(s), Err(BtfError::TooDeep(s.0)));
+    assert_eq!(btf.field(s, "x"), Err(BtfError::TooDeep(s.0)));
+    for id in btf.ids() {
+        assert!(btf.c_name(id).len() < 4096);
+    }
+}
+
+#[test]
+fn errors_say_where() {
+    let good = everything().write().expect("can be written");
+    let error = |change: &dyn Fn(&mut Vec<u8>)| {
+        let mut data = good.clone();
+        change(&mut data);
+        Btf::from_vec(data).expect_err("damaged").to_string()
+    };
+    assert!(error(&|d| d.truncate(10)).contains("the header at offset 0x0 needs 24 bytes, 10 are left"));
+    assert!(error(&|d| d[..2].reverse()).contains("big-endian"));
+    assert!(error(&|d| d[24 + 7] = 0x1e).contains("type [1] at offset 0x0 has unknown kind 30"));
+    assert!(
+        error(&|d| d[24] = 0xff).is_empty() || error(&|d| d[26] = 0xff).contains("type [1] at offset 0x0")
+    );
+}
+
+/// Every query on every type: none may panic or hang.
+fn exercise(data: &[u8]) {
+    let Ok(btf) = Btf::parse(data) else { return };
+    for id in btf.ids() {
+        let _ = (btf.ty(id), btf.size_of(id), btf.align_of(id), btf.c_name(id), btf.field(id, "deep"));
+        let _ = btf.find_all(btf.name(id)).count();
+    }
+    if let Ok(b) = BtfBuilder::from_btf(&btf) {
+        let _ = b.write();
+    }
+}
+
+proptest! {
+    #[test]
+    fn damaged_types_never_panic(
+        flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..10),
+        cut in prop::option::of(any::<prop::sample::Index>()),
+    ) {
+        let mut data = everything().write().expect("can be written");
+        for (at, value) in flips {
+            *at.get_mut(&mut data) = value;
+        }
+        let len = cut.map_or(data.len(), |c| c.index(data.len()));
+        exercise(&data[..len]);
+    }
+}
+
+#[test]
+fn a_kernels_types() {
+    let Ok(data) = std::fs::read("/sys/kernel/btf/vmlinux") else {
+        return eprintln!("skipped: this kernel has no /sys/kernel/btf/vmlinux");
+    };
+    let start = std::time::Instant::now();
+    let btf = Btf::from_vec(data).expect("the kernel's own");
+    let read = start.elapsed();
+    let task = btf.find(KindTag::Struct, "task_struct").expect("every kernel has it");
+    let found = start.elapsed();
+    eprintln!("{} types read in {read:?}, first name found after {found:?}", btf.len());
+    assert!(btf.size_of(task).expect("a size") > 1000);
+    let pid = btf.field(task, "pid").expect("a structure").expect("a field");
+    assert_eq!(btf.c_declaration(pid.ty, "pid"), "pid_t pid");
+    let again = BtfBuilder::from_btf(&btf).expect("decodes").write().expect("can be written");
+    assert!(again == btf.bytes(), "written as it was read");
+}

@@ -1,0 +1,88 @@
+//! Damaged objects: an error or an object that can be linked and written, never a panic.
+
+mod common;
+
+use common::{ALL, compile};
+use millstream_object::{Object, ObjectError};
+use proptest::prelude::*;
+use std::sync::OnceLock;
+
+fn fixtures() -> &'static [Vec<u8>] {
+    static DATA: OnceLock<Vec<Vec<u8>>> = OnceLock::new();
+    DATA.get_or_init(|| ALL.iter().filter_map(|name| Some(compile(name, &[])?.1)).collect())
+}
+
+/// Reads, and if that works, does everything else.
+fn exercise(data: &[u8]) {
+    let Ok(object) = Object::parse("hostile.o", data) else { return };
+    let insns: usize = object.functions.iter().map(|f| f.insns.len()).sum();
+    assert!(insns * 8 <= data.len(), "instructions are bounded by the file");
+    for p in &object.programs {
+        let _ = object.link(p.func);
+    }
+    if let Ok(written) = object.write() {
+        let _ = Object::parse("hostile.o", &written);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn flipped_bytes(which in any::<prop::sample::Index>(),
+                     flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..12)) {
+        if fixtures().is_empty() { return Ok(()); }
+        let mut data = which.get(fixtures()).clone();
+        for (at, value) in flips {
+            *at.get_mut(&mut data) = value;
+        }
+        exercise(&data);
+    }
+
+    #[test]
+    fn interesting_words_anywhere(which in any::<prop::sample::Index>(), at in any::<prop::sample::Index>(),
+                                  word in prop::sample::select(vec![0u32, 1, 0x7fff_ffff, 0xffff_ffff, 0x8000_0000, 0xffff])) {
+        if fixtures().is_empty() { return Ok(()); }
+        let mut data = which.get(fixtures()).clone();
+        let at = at.index(data.len() / 4) * 4;
+        data[at..at + 4].copy_from_slice(&word.to_le_bytes());
+        exercise(&data);
+    }
+
+    #[test]
+    fn cut_short(which in any::<prop::sample::Index>(), at in any::<prop::sample::Index>()) {
+        if fixtures().is_empty() { return Ok(()); }
+        let data = which.get(fixtures());
+        exercise(&data[..at.index(data.len())]);
+    }
+}
+
+#[test]
+fn what_is_no_object_is_said_to_be_none() {
+    assert_eq!(
+        Object::parse("x", b"").expect_err("empty").to_string(),
+        "the header: 16 bytes at offset 0x0 are needed, it has 0"
+    );
+    assert_eq!(Object::parse("x", &[0; 64]).expect_err("zeros"), ObjectError::NotElf);
+    let Some(data) = fixtures().first() else { return };
+    let mut data = data.clone();
+    data[18] = 62;
+    assert_eq!(Object::parse("x", &data).expect_err("for a PC"), ObjectError::NotBpf(62));
+    data[5] = 2;
+    assert!(Object::parse("x", &data).expect_err("big-endian").to_string().contains("big-endian"));
+}
+
+#[test]
+fn sections_that_share_bytes_are_refused() {
+    let Some(data) = fixtures().first() else { return };
+    let mut data = data.clone();
+    let table = u64::from_le_bytes(data[40..48].try_into().expect("8 bytes")) as usize;
+    let count = usize::from(u16::from_le_bytes([data[60], data[61]]));
+    let (len, zero) = ((data.len() as u64).to_le_bytes(), 0u64.to_le_bytes());
+    for n in 1..count {
+        let header = table + 64 * n;
+        data[header + 24..header + 32].copy_from_slice(&zero);
+        data[header + 32..header + 40].copy_from_slice(&len);
+    }
+    assert_eq!(Object::parse("x", &data).expect_err("overlap"), ObjectError::BadElf("its sections overlap"));
+}
