@@ -1,0 +1,5 @@
+//! The data planes in the kernel.
+
+mod layout;
+mod rig;
+mod router;
