@@ -1,13 +1,11 @@
 //! The router in the kernel against RFC 791, 1071 and 1812: packets in, packets and verdicts out.
 
-
-
+use crate::rig::{INGRESS, Rig, Verdict};
 use millstream_programs::ROUTER;
 use millstream_programs::packet::{Frame, Transport, checksum};
 use millstream_programs::rng::Rng;
 use millstream_programs::router::{Config, Model, NextHop, Outcome, Reason, Route, flows, generate};
 use millstream_programs::traffic::Locality;
-use crate::rig::{INGRESS, Rig, Verdict};
 use std::net::Ipv4Addr;
 
 const DST_MAC: [u8; 6] = [2, 0, 0, 0, 9, 1];
