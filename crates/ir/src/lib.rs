@@ -21,6 +21,7 @@ mod module;
 mod op;
 pub mod text;
 mod types;
+pub mod usage;
 pub mod verify;
 
 pub use cfg::{Cfg, DomTree, Loops};
