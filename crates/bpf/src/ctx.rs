@@ -23,7 +23,7 @@ mod prog_type {
 /// The provenance of the packet pointer that a context field holds, if it holds one. `prog_type` is
 /// `enum bpf_prog_type`. Source: `include/uapi/linux/bpf.h`, `struct xdp_md`, `__sk_buff`, `sk_msg_md`,
 /// `sk_reuseport_md`.
-pub(crate) fn field(prog_type: u32, offset: i32, size: Size) -> Option<Prov> {
+pub fn field(prog_type: u32, offset: i32, size: Size) -> Option<Prov> {
     use prog_type::*;
     match (prog_type, offset, size) {
         (XDP, 0, Size::W) => Some(Prov::Packet),
@@ -43,5 +43,15 @@ pub(crate) fn field(prog_type: u32, offset: i32, size: Size) -> Option<Prov> {
         (SK_MSG | SK_REUSEPORT, 0, Size::Dw) => Some(Prov::Packet),
         (SK_MSG | SK_REUSEPORT, 8, Size::Dw) => Some(Prov::PacketEnd),
         _ => None,
+    }
+}
+
+/// Whether a load at this place gives a packet pointer if its base is the context of a program of this type; of any
+/// type where that is not known.
+pub(crate) fn may_be_pointer(prog_type: Option<u32>, offset: i32, size: Size) -> bool {
+    let kinds = [prog_type::XDP, prog_type::SCHED_CLS, prog_type::SK_MSG];
+    match prog_type {
+        Some(own) => field(own, offset, size).is_some(),
+        None => kinds.iter().any(|&kind| field(kind, offset, size).is_some()),
     }
 }

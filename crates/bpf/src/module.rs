@@ -127,7 +127,16 @@ fn source(object: &Object, f: &obj::Function, address_taken: bool, lifted: &mut 
         ir::Linkage::Global => f.type_id.and_then(|id| prototype_args(object, id)),
         _ => None,
     };
-    Source { name: f.name.clone(), linkage, insns: f.insns.clone(), syms, cores, lines, declared_args, address_taken }
+    Source {
+        name: f.name.clone(),
+        linkage,
+        insns: f.insns.clone(),
+        syms,
+        cores,
+        lines,
+        declared_args,
+        address_taken,
+    }
 }
 
 fn symbol(kind: RelocKind) -> Sym {
@@ -158,7 +167,9 @@ fn prototype_args(object: &Object, id: millstream_btf::TypeId) -> Option<u8> {
 /// Arguments of a kernel function, by its declaration in the object.
 fn extern_args(object: &Object, index: usize) -> u8 {
     match object.externs.get(index).map(|e| e.kind) {
-        Some(obj::ExternKind::Kfunc { type_id }) => prototype_args(object, type_id).unwrap_or(Signature::UNKNOWN),
+        Some(obj::ExternKind::Kfunc { type_id }) => {
+            prototype_args(object, type_id).unwrap_or(Signature::UNKNOWN)
+        }
         _ => Signature::UNKNOWN,
     }
 }
@@ -170,9 +181,10 @@ pub fn new_function(lifted: &Lifted, code: &Lowered) -> NewFunction {
         let index = lifted.module.cores[core].index as usize;
         obj::CoreRelo { insn, ..lifted.cores[index] }
     });
-    let line_info = code.lines.iter().filter_map(|&(insn, rec)| {
-        lifted.lines.get(rec as usize).map(|l| obj::LineInfo { insn, ..*l })
-    });
+    let line_info = code
+        .lines
+        .iter()
+        .filter_map(|&(insn, rec)| lifted.lines.get(rec as usize).map(|l| obj::LineInfo { insn, ..*l }));
     NewFunction {
         insns: encode_all(&code.insns),
         relocs: relocs.collect(),

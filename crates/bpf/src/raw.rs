@@ -39,7 +39,8 @@ pub fn lift_raw(insns: &[Raw], prog_type: u32) -> Result<Module, LiftError> {
     for (&start, &f) in &starts {
         let end = bounds[f.index() + 1];
         let inside = calls.iter().filter(|c| (start..end).contains(&c.0));
-        let syms: FxHashMap<u32, Sym> = inside.map(|c| ((c.0 - start) as u32, Sym::Func(starts[&c.1]))).collect();
+        let syms: FxHashMap<u32, Sym> =
+            inside.map(|c| ((c.0 - start) as u32, Sym::Func(starts[&c.1]))).collect();
         let linkage = if start == 0 { Linkage::Program { prog_type } } else { Linkage::Static };
         sources.push(Source {
             name: if start == 0 { "main".into() } else { format!("function_{start}") },

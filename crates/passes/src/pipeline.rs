@@ -32,6 +32,8 @@ const DEFAULT: &[&str] = &[
     "gvn",
     "forward",
     "dse",
+    "merge-loads",
+    "merge-stores",
     "simplify",
     "simplify-cfg",
     "params",

@@ -1,7 +1,7 @@
 //! SSA construction.
 
-use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::SecondaryMap;
+use cranelift_entity::packed_option::PackedOption;
 use millstream_ir::{
     Block, BlockCall, Cond, Core, Function, Linkage, MemFlags, Module, Op, Prov, Slot, SlotData, Type, Value,
 };
@@ -93,7 +93,8 @@ impl Builder<'_> {
             regs[n as usize + 1] = Some(self.func.add_param(entry, ty));
         }
         self.block = entry;
-        let fp = self.value(Op::StackAddr { slot: self.frame, offset: FRAME as i32 }, [], Type::Ptr(Prov::Stack));
+        let fp =
+            self.value(Op::StackAddr { slot: self.frame, offset: FRAME as i32 }, [], Type::Ptr(Prov::Stack));
         self.fp = fp.into();
         self.undef = self.value(Op::Undef {}, [], Type::Any).into();
         self.regs = regs;
@@ -371,9 +372,7 @@ impl Builder<'_> {
             }
             (Some(Sym::Func(func)), ..) => (Op::FuncAddr { func }, Type::Ptr(Prov::Func)),
             (Some(Sym::Extern(ext)), ..) => (Op::ExternAddr { ext }, Type::Any),
-            (None, Some(core), _) => {
-                (Op::CoreConst { core, local: imm as i64, wide: true }, Type::I64)
-            }
+            (None, Some(core), _) => (Op::CoreConst { core, local: imm as i64, wide: true }, Type::I64),
             (None, None, Pseudo::None) => (Op::Const { value: imm as i64 }, Type::I64),
             (None, None, _) => return Err(self.error(l, format!("{pseudo:?} without a relocation"))),
         };
@@ -428,17 +427,22 @@ impl Builder<'_> {
     }
 
     fn load_type(&self, base: Value, size: Size, sext: bool, off: i16) -> Type {
-        let plain = if sext { Type::I64 } else { Type::int(size.bits()) };
-        let Linkage::Program { prog_type } = self.source.linkage else {
-            return if size == Size::Dw { Type::Any } else { plain };
+        let plain = match (sext, size) {
+            (false, Size::Dw) => Type::Any,
+            (true, _) => Type::I64,
+            _ => Type::int(size.bits()),
         };
-        match self.func.types[base] {
-            Type::Ptr(Prov::Ctx) => match ctx::field(prog_type, off.into(), size) {
-                Some(prov) => Type::Ptr(prov),
-                None if size == Size::Dw => Type::Any,
-                None => plain,
-            },
-            _ if size == Size::Dw => Type::Any,
+        let own = match self.source.linkage {
+            Linkage::Program { prog_type } => Some(prog_type),
+            _ => None,
+        };
+        match (self.func.types[base], own) {
+            (Type::Ptr(Prov::Ctx), Some(prog_type)) => {
+                ctx::field(prog_type, off.into(), size).map_or(plain, Type::Ptr)
+            }
+            // The base may be the context, handed over by a caller or filled from the stack: what looks like a word
+            // of 32 bits is then a pointer.
+            (Type::Any | Type::Ptr(Prov::Ctx), _) if ctx::may_be_pointer(own, off.into(), size) => Type::Any,
             _ => plain,
         }
     }

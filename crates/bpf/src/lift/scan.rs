@@ -276,7 +276,6 @@ pub(super) fn call_args(
     }
 }
 
-
 impl Scan {
     /// The highest argument register that is live on entry, as a number of arguments.
     pub(super) fn highest_arg(&self) -> u8 {

@@ -259,7 +259,14 @@ impl Sink<'_> {
             MOp::Jump => return Some(Term::Jump(succs[0])),
             MOp::Branch { cond, width, imm } => {
                 let src = imm.map_or_else(|| Src::Reg(regs[1]), Src::Imm);
-                return Some(Term::Branch { cond, width, dst: regs[0], src, taken: succs[0], fall: succs[1] });
+                return Some(Term::Branch {
+                    cond,
+                    width,
+                    dst: regs[0],
+                    src,
+                    taken: succs[0],
+                    fall: succs[1],
+                });
             }
             MOp::MayGoto => return Some(Term::MayGoto { taken: succs[0], fall: succs[1] }),
             MOp::Return => return Some(Term::Return),
@@ -364,7 +371,9 @@ fn reads_and_writes(insn: Insn) -> (u16, u16, u16) {
         Insn::Load { dst, src, .. } | Insn::LoadAcquire { dst, src, .. } => (bit(src), bit(dst), 0),
         Insn::Store { dst, src, .. } => (bit(dst) | op(src), 0, 0),
         Insn::StoreRelease { dst, src, .. } => (bit(dst) | bit(src), 0, 0),
-        Insn::Atomic { fetch, dst, src, .. } => (bit(dst) | bit(src), if fetch { bit(src) | 1 } else { 0 }, 0),
+        Insn::Atomic { fetch, dst, src, .. } => {
+            (bit(dst) | bit(src), if fetch { bit(src) | 1 } else { 0 }, 0)
+        }
         Insn::Call(_) | Insn::LegacyLoad { .. } => (0, 1, 0b11_1110),
         Insn::Jump { .. } | Insn::Branch { .. } | Insn::MayGoto { .. } | Insn::Exit => (0, 0, 0),
     }

@@ -13,7 +13,8 @@
 use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{EntityRef, SecondaryMap};
 use millstream_ir::{
-    AluOp, Block, BlockCall, Cfg, Cond, Core, Function, Inst, MemFlags, Op, Prov, Size, Slot, Type, Value, Width,
+    AluOp, Block, BlockCall, Cfg, Cond, Core, Function, Inst, MemFlags, Op, Prov, Size, Slot, Type, Value,
+    Width,
 };
 use regalloc2::{Block as MBlockId, Operand, PRegSet, RegClass, VReg};
 
@@ -234,7 +235,9 @@ impl Select<'_> {
             Op::Undef {} => self.define(result, MOp::Undef),
             Op::CoreConst { core, local, wide } => self.define(result, MOp::CoreImm { core, local, wide }),
             Op::MapAddr { map } => self.define(result, MOp::Sym { sym: Sym::Map(map) }),
-            Op::MapValueAddr { map, offset } => self.define(result, MOp::Sym { sym: Sym::MapValue(map, offset) }),
+            Op::MapValueAddr { map, offset } => {
+                self.define(result, MOp::Sym { sym: Sym::MapValue(map, offset) })
+            }
             Op::FuncAddr { func } => self.define(result, MOp::Sym { sym: Sym::Func(func) }),
             Op::ExternAddr { ext } => self.define(result, MOp::Sym { sym: Sym::Extern(ext) }),
             Op::StackAddr { slot, offset } => self.define(result, MOp::Lea { slot, offset }),

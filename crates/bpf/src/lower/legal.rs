@@ -58,7 +58,12 @@ fn branch_instead(func: &mut Function, b: usize, at: usize, inst: Inst) {
         }
         _ => {
             let zero = cursor.iconst(0);
-            (Op::Branch { cond: Cond::Ne, width: Width::W64 }, [data.args[0], zero], data.args[1], data.args[2])
+            (
+                Op::Branch { cond: Cond::Ne, width: Width::W64 },
+                [data.args[0], zero],
+                data.args[1],
+                data.args[2],
+            )
         }
     };
     cursor.effect(op, args, [BlockCall::with(join, [yes]), BlockCall::with(join, [no])]);

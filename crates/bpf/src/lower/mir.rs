@@ -37,46 +37,116 @@ pub(crate) enum MOp {
     /// def; emits nothing, or a zero where somebody reads it.
     Undef,
     /// use a, [use b], def = a
-    Alu { op: AluOp, width: Width, imm: Option<i32>, core: Option<Core> },
+    Alu {
+        op: AluOp,
+        width: Width,
+        imm: Option<i32>,
+        core: Option<Core>,
+    },
     /// use a, def = a
-    Neg { width: Width },
+    Neg {
+        width: Width,
+    },
     /// use a, def = a
-    Swap { kind: SwapKind, bits: u8 },
+    Swap {
+        kind: SwapKind,
+        bits: u8,
+    },
     /// use, def
     Zext,
     /// use, def
-    Sext { bits: u8, width: Width },
+    Sext {
+        bits: u8,
+        width: Width,
+    },
     /// use, def
-    Cast { spaces: i32 },
+    Cast {
+        spaces: i32,
+    },
     /// def
-    Imm { value: i64 },
+    Imm {
+        value: i64,
+    },
     /// def
-    Sym { sym: Sym },
+    Sym {
+        sym: Sym,
+    },
     /// def
-    CoreImm { core: Core, local: i64, wide: bool },
+    CoreImm {
+        core: Core,
+        local: i64,
+        wide: bool,
+    },
     /// def
-    Lea { slot: Slot, offset: i32 },
+    Lea {
+        slot: Slot,
+        offset: i32,
+    },
     /// [use base], def
-    Load { size: Size, sext: bool, base: Base, offset: i32, core: Option<Core> },
+    Load {
+        size: Size,
+        sext: bool,
+        base: Base,
+        offset: i32,
+        core: Option<Core>,
+    },
     /// [use base], [use value]
-    Store { size: Size, base: Base, offset: i32, imm: Option<i32>, core: Option<Core> },
+    Store {
+        size: Size,
+        base: Base,
+        offset: i32,
+        imm: Option<i32>,
+        core: Option<Core>,
+    },
     /// [use base], use value
-    Atomic { op: AtomicOp, size: Size, base: Base, offset: i32 },
+    Atomic {
+        op: AtomicOp,
+        size: Size,
+        base: Base,
+        offset: i32,
+    },
     /// [use base], use value, def = value
-    AtomicFetch { op: AtomicOp, size: Size, base: Base, offset: i32 },
+    AtomicFetch {
+        op: AtomicOp,
+        size: Size,
+        base: Base,
+        offset: i32,
+    },
     /// [use base], use value, use expected in r0, def in r0
-    CmpXchg { size: Size, base: Base, offset: i32 },
+    CmpXchg {
+        size: Size,
+        base: Base,
+        offset: i32,
+    },
     /// [use base], def
-    LoadAcquire { size: Size, base: Base, offset: i32 },
+    LoadAcquire {
+        size: Size,
+        base: Base,
+        offset: i32,
+    },
     /// [use base], use value
-    StoreRelease { size: Size, base: Base, offset: i32 },
+    StoreRelease {
+        size: Size,
+        base: Base,
+        offset: i32,
+    },
     /// use ctx in r6, [use index], def in r0
-    Legacy { size: Size, offset: i32, indexed: bool },
+    Legacy {
+        size: Size,
+        offset: i32,
+        indexed: bool,
+    },
     /// [use callee], uses in r1..., [def in r0]
-    Call { target: Target },
+    Call {
+        target: Target,
+    },
     Jump,
     /// use a, [use b]
-    Branch { cond: Cond, width: Width, imm: Option<i32> },
+    Branch {
+        cond: Cond,
+        width: Width,
+        imm: Option<i32>,
+    },
     MayGoto,
     /// [use in r0]
     Return,

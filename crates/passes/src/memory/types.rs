@@ -1,7 +1,8 @@
 //! Types that become known once memory has become values.
 
 use cranelift_entity::SecondaryMap;
-use millstream_ir::{AluOp, Cfg, Function, Inst, Op, Type, Value, Width};
+use millstream_bpf::ctx::field;
+use millstream_ir::{AluOp, Cfg, Function, Inst, Linkage, Op, Prov, Type, Value, Width};
 
 const ROUNDS: u32 = 4;
 
@@ -38,6 +39,11 @@ fn refine_inst(func: &mut Function, inst: Inst) -> bool {
             _ => return false,
         },
         Op::Select {} => ty(1).join(ty(2)),
+        // A context that came out of memory: its packet pointers can be told only now.
+        Op::Load { size, offset, .. } if ty(0) == Type::Ptr(Prov::Ctx) => match func.linkage {
+            Linkage::Program { prog_type } => field(prog_type, offset, size).map_or(Type::Any, Type::Ptr),
+            _ => return false,
+        },
         _ => return false,
     };
     let changed = new != Type::Any;
