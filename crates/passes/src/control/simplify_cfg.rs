@@ -80,15 +80,19 @@ fn forward_empty_blocks(func: &mut Function, cx: &mut Ctx<'_>) -> bool {
     changed
 }
 
-/// Blocks without instructions but a jump elsewhere, whose parameters only that jump uses.
+/// Blocks without instructions but a jump elsewhere, whose parameters only that jump uses. One that several edges
+/// share and that brings values of its own stays: it holds their moves once.
 fn empty_blocks(func: &Function, uses: &SecondaryMap<Value, u32>) -> SecondaryMap<Block, bool> {
     let mut empty = SecondaryMap::new();
+    let edges = edge_counts(func);
     for &block in &func.layout[1..] {
         let data = &func.blocks[block];
         let [only] = data.insts[..] else { continue };
         let jump = &func.insts[only];
-        let own = |p: Value| jump.targets[0].args.iter().filter(|&&a| a == p).count() as u32;
+        let own = |p: Value| jump.targets.iter().flat_map(|t| &t.args).filter(|&&a| a == p).count() as u32;
+        let passes_on = jump.targets.iter().flat_map(|t| &t.args).all(|a| data.params.contains(a));
         empty[block] = matches!(jump.op, Op::Jump {})
+            && (passes_on || edges[block] == 1)
             && jump.targets[0].block != block
             && data.params.iter().all(|&p| uses[p] == own(p));
     }
