@@ -1,0 +1,133 @@
+//! The kernel's word on each program, before and after, and what to do when it is no.
+
+use millstream_loader::{Loader, Session};
+use millstream_object::{FuncId, Object};
+
+use crate::report::{Measure, ProgramReport, Verdict};
+use crate::{OptError, Optimized, Options, Outcome, optimize};
+
+/// Rewrites that are dropped one by one before the original is kept.
+const MOST_DROPPED: usize = 8;
+
+/// An optimized object that the kernel has accepted wherever it accepted the original.
+#[derive(Debug)]
+pub struct Check {
+    /// The result, without the rewrites that led to rejection.
+    pub optimized: Optimized,
+    /// One a program.
+    pub programs: Vec<ProgramReport>,
+}
+
+/// Optimizes an object and has the kernel load every program of it, before and after.
+///
+/// # Errors
+/// [`OptError`]. A rejected program is no error: see [`Verdict`].
+pub fn check(object: &Object, mut options: Options) -> Result<Check, OptError> {
+    let session = Loader::new(object).prepare()?;
+    let mut optimized = optimize(object, &options)?;
+    let mut programs = Vec::new();
+    for p in &object.programs {
+        let mut report = ProgramReport {
+            name: p.name.clone(),
+            section: p.section.clone(),
+            verdict: Verdict::Accepted,
+            before: None,
+            after: None,
+        };
+        match measure(&session, object, p.func) {
+            Ok(m) => report.before = Some(m),
+            Err(why) => {
+                report.verdict = Verdict::NotLoadable(why);
+                programs.push(report);
+                continue;
+            }
+        }
+        let mut blamed = Vec::new();
+        let mut last = None;
+        while let Err(why) = measure(&session, &optimized.object, p.func) {
+            last = Some(why);
+            if blamed.len() >= MOST_DROPPED {
+                break;
+            }
+            let Some(number) = culprit(&session, object, &options, p.func, optimized.rewrites)? else { break };
+            let pass = optimized.fuel.blame(number).map_or("lower", |r| r.pass);
+            blamed.push((pass.to_string(), number));
+            options.skip.insert(number);
+            optimized = optimize(object, &options)?;
+            last = None;
+        }
+        report.verdict = match last {
+            Some(why) => {
+                leave(object, p.func, &mut options);
+                optimized = optimize(object, &options)?;
+                Verdict::Original(why)
+            }
+            None if blamed.is_empty() => Verdict::Accepted,
+            None => Verdict::Bisected(blamed),
+        };
+        programs.push(report);
+    }
+    for (p, report) in object.programs.iter().zip(&mut programs) {
+        if report.before.is_some() {
+            report.after = measure(&session, &optimized.object, p.func).ok();
+        }
+    }
+    Ok(Check { optimized, programs })
+}
+
+fn measure(session: &Session<'_>, object: &Object, func: FuncId) -> Result<Measure, String> {
+    let linked = object.link(func).map_err(|e| e.to_string())?;
+    let program = session.load(func, &linked).map_err(|e| e.to_string())?;
+    let info = program.info().map_err(|e| e.to_string())?;
+    let verified = program.stats().map_or(0, |s| s.processed);
+    Ok(Measure { slots: linked.insns.len(), jited: info.jited_len, verified })
+}
+
+/// The lowest number of rewrites with which the program is rejected, less one: the rewrite that breaks it. `None` if
+/// it is rejected without any: lowering is to blame.
+fn culprit(
+    session: &Session<'_>,
+    object: &Object,
+    options: &Options,
+    func: FuncId,
+    rewrites: u64,
+) -> Result<Option<u64>, OptError> {
+    let accepted = |fuel: u64| -> Result<bool, OptError> {
+        let limited = Options {
+            passes: options.passes.clone(),
+            fuel: Some(fuel),
+            skip: options.skip.clone(),
+            leave: options.leave.clone(),
+            isa: options.isa,
+            keep_longer: true,
+            ..Options::default()
+        };
+        Ok(measure(session, &optimize(object, &limited)?.object, func).is_ok())
+    };
+    if !accepted(0)? {
+        return Ok(None);
+    }
+    let (mut good, mut bad) = (0, rewrites);
+    while good + 1 < bad {
+        let middle = good + (bad - good) / 2;
+        if accepted(middle)? { good = middle } else { bad = middle }
+    }
+    Ok(Some(good))
+}
+
+/// Leaves a program and all it calls as they are.
+fn leave(object: &Object, func: FuncId, options: &mut Options) {
+    let Ok(linked) = object.link(func) else { return };
+    options.leave.extend(linked.functions.iter().map(|(_, f)| f.0));
+}
+
+impl Check {
+    /// Whether every program that the kernel took before was rewritten or left with nothing to do, and none had to
+    /// fall back to the original.
+    pub fn is_clean(&self) -> bool {
+        let fell_back = |p: &ProgramReport| matches!(p.verdict, Verdict::Original(_));
+        let unsupported = |o: &Outcome| matches!(o, Outcome::Unsupported(_) | Outcome::Rejected);
+        !self.programs.iter().any(fell_back)
+            && !self.optimized.functions.iter().any(|f| unsupported(&f.outcome))
+    }
+}

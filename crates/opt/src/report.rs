@@ -1,0 +1,101 @@
+//! What is reported, in the form in which it is printed as JSON.
+
+use millstream_passes::Session;
+use serde::Serialize;
+
+/// What became of a function.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// It has new instructions.
+    Rewritten,
+    /// Lifting and lowering gave the same instructions again.
+    NothingToDo,
+    /// The new instructions would have been more: the original is kept.
+    NoGain {
+        /// Slots it would have had.
+        would_be: usize,
+    },
+    /// Nothing calls it any more.
+    Removed,
+    /// It cannot be lowered: the original is kept.
+    Unsupported(String),
+    /// The kernel rejected the new instructions: the original is kept.
+    Rejected,
+}
+
+/// A function before and after, in slots.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct FunctionReport {
+    /// Name.
+    pub name: String,
+    /// Slots before.
+    pub before: usize,
+    /// Slots after.
+    pub after: usize,
+    /// What was done.
+    pub outcome: Outcome,
+}
+
+/// What a pass did.
+#[derive(Clone, Debug, Serialize)]
+pub struct PassReport {
+    /// Name.
+    pub name: &'static str,
+    /// How often it ran over a function or module.
+    pub runs: u32,
+    /// Rewrites granted.
+    pub rewrites: u64,
+    /// Time, in microseconds.
+    pub micros: u64,
+}
+
+/// What the kernel says of a program.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Measure {
+    /// Slots, subprograms included.
+    pub slots: usize,
+    /// Bytes of machine code.
+    pub jited: u32,
+    /// Instructions that the verifier walked.
+    pub verified: u32,
+}
+
+/// Whether the kernel takes a program.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// Accepted before and after.
+    Accepted,
+    /// The original was not accepted, so that nothing can be said: why.
+    NotLoadable(String),
+    /// Accepted after some rewrites were left out: the passes to blame, with the rewrites' numbers.
+    Bisected(Vec<(String, u64)>),
+    /// No way was found; the original is kept: why.
+    Original(String),
+}
+
+/// A program before and after.
+#[derive(Clone, Debug, Serialize)]
+pub struct ProgramReport {
+    /// Name.
+    pub name: String,
+    /// Section.
+    pub section: String,
+    /// Whether the kernel takes it.
+    pub verdict: Verdict,
+    /// The original.
+    pub before: Option<Measure>,
+    /// The result.
+    pub after: Option<Measure>,
+}
+
+pub(crate) fn passes(session: &Session) -> Vec<PassReport> {
+    let report = |(name, s): (&'static str, millstream_passes::PassStat)| PassReport {
+        name,
+        runs: s.runs,
+        rewrites: s.rewrites,
+        micros: s.time.as_micros() as u64,
+    };
+    session.stats().into_iter().map(report).collect()
+}
