@@ -7,6 +7,7 @@
 mod doctor;
 mod exec;
 mod exit;
+mod opt;
 mod verify;
 
 use std::process::ExitCode;
@@ -27,6 +28,8 @@ enum Command {
     Doctor(doctor::Args),
     /// Run a raw program in the interpreter: hexadecimal in, r0 out
     Exec(exec::Args),
+    /// Optimize an object: the same programs, smaller and faster
+    Opt(opt::Args),
     /// Ask the kernel to load every program of an object, and say what it answers
     Verify(verify::Args),
 }
@@ -38,6 +41,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Doctor(args) => doctor::run(args),
         Command::Exec(args) => exec::run(&args),
+        Command::Opt(args) => opt::run(&args),
         Command::Verify(args) => verify::run(args),
     };
     result.unwrap_or_else(|report| {
