@@ -14,6 +14,7 @@ mod control;
 mod effects;
 mod fold;
 mod fuel;
+mod ipo;
 mod manager;
 mod memory;
 mod pipeline;

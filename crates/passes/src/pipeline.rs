@@ -9,11 +9,14 @@ use rustc_hash::FxHashMap;
 
 use crate::effects::Summaries;
 use crate::manager::{Ctx, FuncPass, ModuleInfo, ModulePass, Pass, PassError, Session};
-use crate::{control, memory, scalar, simplify};
+use crate::{control, ipo, memory, scalar, simplify};
 
 /// Every pass.
 pub fn registry() -> impl Iterator<Item = Pass> {
-    [scalar::PASSES, simplify::PASSES, control::PASSES, memory::PASSES].into_iter().flatten().copied()
+    [scalar::PASSES, simplify::PASSES, control::PASSES, memory::PASSES, ipo::PASSES]
+        .into_iter()
+        .flatten()
+        .copied()
 }
 
 /// The pass of this name.

@@ -18,6 +18,8 @@ mod types;
 mod versions;
 mod wide;
 
+pub(crate) use types::refine_types;
+
 use crate::manager::Pass;
 
 /// The passes of this module.

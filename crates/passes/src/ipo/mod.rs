@@ -1,0 +1,9 @@
+//! Passes across functions: inlining, removal of functions that nothing refers to.
+
+mod dead;
+mod inline;
+
+use crate::manager::Pass;
+
+/// The passes of this module.
+pub(crate) const PASSES: &[Pass] = &[Pass::Module(&inline::Inline), Pass::Module(&dead::DeadFunctions)];
