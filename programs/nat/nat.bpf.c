@@ -302,12 +302,11 @@ static __always_inline void touch(struct connection *connection, __u8 tcp_flags)
 
 	if (now - connection->seen > SEEN_GRANULARITY)
 		connection->seen = now;
-	if (unlikely((tcp | tcp_flags) != tcp)) {
-		/* A port that is used again after the end begins anew. */
-		if ((tcp_flags & TCP_SYN) && (tcp & (TCP_FIN | TCP_RST)))
-			tcp = 0;
+	/* A SYN after the end begins a new connection on the old port. */
+	if (unlikely((tcp_flags & TCP_SYN) && (tcp & (TCP_FIN | TCP_RST))))
+		connection->tcp = tcp_flags;
+	else if (unlikely((tcp | tcp_flags) != tcp))
 		connection->tcp = tcp | tcp_flags;
-	}
 }
 
 /* Rewrites addresses and time to live, and sends the packet on its way. */

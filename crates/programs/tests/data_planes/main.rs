@@ -1,5 +1,7 @@
 //! The data planes in the kernel.
 
 mod layout;
+mod nat;
 mod rig;
 mod router;
+mod switch;
