@@ -224,9 +224,9 @@ impl Elf {
         Ok(())
     }
 
-    /// The number of the first section of this name.
+    /// The number of the first section of this name that holds data, and not a table of the file's own.
     pub(crate) fn find(&self, name: &str) -> Option<usize> {
-        self.sections.iter().position(|s| s.name == name && s.kind != 0)
+        self.sections.iter().position(|s| s.name == name && s.kind == SHT_PROGBITS)
     }
 
     /// The relocations in a section of relocations.

@@ -5,7 +5,7 @@
 //! global, the section's symbol and an offset for what is static, no relocation for static functions of the same
 //! section.
 
-use crate::elf::{Elf, Relocation, SHT_GROUP, STT_SECTION};
+use crate::elf::{Elf, Relocation, SHT_GROUP, SHT_STRTAB, SHT_SYMTAB, STT_SECTION};
 use crate::error::ObjectError;
 use crate::image::Form;
 use crate::model::{FuncId, Function, Linkage, MapId, Object, RelocKind};
@@ -68,7 +68,8 @@ impl Output<'_> {
             let s = &self.elf.sections[n];
             let dwarf =
                 s.name.starts_with(".debug_") || s.name.starts_with(".zdebug_") || s.name == ".eh_frame";
-            let stale = dwarf || matches!(s.kind, SHT_LLVM_ADDRSIG | SHT_GROUP);
+            let own_table = matches!(s.kind, SHT_SYMTAB | SHT_STRTAB);
+            let stale = !own_table && dwarf || matches!(s.kind, SHT_LLVM_ADDRSIG | SHT_GROUP);
             self.elf.sections[n].deleted |= stale;
         }
         for n in 0..self.elf.sections.len() {

@@ -86,3 +86,15 @@ fn sections_that_share_bytes_are_refused() {
     }
     assert_eq!(Object::parse("x", &data).expect_err("overlap"), ObjectError::BadElf("its sections overlap"));
 }
+
+/// Found by fuzzing: the symbol table was dropped as if it were DWARF.
+#[test]
+fn a_symbol_table_with_the_name_of_dwarf_is_written_all_the_same() {
+    let Some(data) = fixtures().first() else { return };
+    let mut data = data.clone();
+    let name = data.windows(8).position(|w| w == b".symtab\0").expect("its name");
+    data[name..name + 7].copy_from_slice(b".debug_");
+    let object = Object::parse("x", &data).expect("can be read");
+    let again = Object::parse("x", &object.write().expect("can be written")).expect("can be read again");
+    assert_eq!(object.functions, again.functions);
+}
