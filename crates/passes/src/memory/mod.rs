@@ -9,6 +9,8 @@ mod bounds;
 mod dse;
 mod footprint;
 mod forward;
+mod keys;
+mod lower_keys;
 mod merge_loads;
 mod merge_stores;
 mod promote;
@@ -30,4 +32,6 @@ pub(crate) const PASSES: &[Pass] = &[
     Pass::Func(&dse::Dse),
     Pass::Func(&merge_loads::MergeLoads),
     Pass::Func(&merge_stores::MergeStores),
+    Pass::Func(&keys::PromoteKeys),
+    Pass::Func(&lower_keys::LowerKeys),
 ];
