@@ -68,8 +68,9 @@ impl Output<'_> {
             let s = &self.elf.sections[n];
             let dwarf =
                 s.name.starts_with(".debug_") || s.name.starts_with(".zdebug_") || s.name == ".eh_frame";
-            let own_table = matches!(s.kind, SHT_SYMTAB | SHT_STRTAB);
-            let stale = !own_table && dwarf || matches!(s.kind, SHT_LLVM_ADDRSIG | SHT_GROUP);
+            // Names are only names: what is read otherwise stays.
+            let in_use = s.is_code() || matches!(s.kind, SHT_SYMTAB | SHT_STRTAB);
+            let stale = dwarf && !in_use || matches!(s.kind, SHT_LLVM_ADDRSIG | SHT_GROUP);
             self.elf.sections[n].deleted |= stale;
         }
         for n in 0..self.elf.sections.len() {
