@@ -1,8 +1,10 @@
 //! Passes over values: constants, redundancy, dead code.
 
 mod dce;
+mod facts;
 mod gvn;
 mod params;
+mod sccp;
 
 pub(crate) use dce::remove_unreachable;
 
@@ -10,4 +12,4 @@ use crate::manager::Pass;
 
 /// The passes of this module.
 pub(crate) const PASSES: &[Pass] =
-    &[Pass::Func(&dce::Dce), Pass::Func(&gvn::Gvn), Pass::Func(&params::Params)];
+    &[Pass::Func(&dce::Dce), Pass::Func(&gvn::Gvn), Pass::Func(&params::Params), Pass::Func(&sccp::Sccp)];
