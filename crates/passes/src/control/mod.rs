@@ -1,8 +1,10 @@
 //! Passes over the control-flow graph.
 
+mod checks;
 mod simplify_cfg;
 
 use crate::manager::Pass;
 
 /// The passes of this module.
-pub(crate) const PASSES: &[Pass] = &[Pass::Func(&simplify_cfg::SimplifyCfg)];
+pub(crate) const PASSES: &[Pass] =
+    &[Pass::Func(&checks::PacketChecks), Pass::Func(&simplify_cfg::SimplifyCfg)];
