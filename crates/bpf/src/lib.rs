@@ -4,6 +4,7 @@
 //! this crate and of nothing above it. No I/O here; nothing here calls the kernel.
 
 pub mod ctx;
+pub mod jit;
 pub mod lift;
 pub mod lower;
 pub mod module;

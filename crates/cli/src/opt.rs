@@ -73,7 +73,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     };
     if let Some(path) = &args.output {
         let bytes = optimized.object.write().into_diagnostic()?;
-        std::fs::write(path, bytes).into_diagnostic().wrap_err_with(|| format!("writing {}", path.display()))?;
+        std::fs::write(path, bytes)
+            .into_diagnostic()
+            .wrap_err_with(|| format!("writing {}", path.display()))?;
     }
     let report = Report {
         schema: 1,
@@ -94,7 +96,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 /// Reads an object file; the error says what and where.
 fn read(path: &Path) -> Result<Object> {
     let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-    let data = std::fs::read(path).into_diagnostic().wrap_err_with(|| format!("reading {}", path.display()))?;
+    let data =
+        std::fs::read(path).into_diagnostic().wrap_err_with(|| format!("reading {}", path.display()))?;
     Object::parse(&name, &data).into_diagnostic().wrap_err_with(|| path.display().to_string())
 }
 

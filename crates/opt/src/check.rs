@@ -49,7 +49,9 @@ pub fn check(object: &Object, mut options: Options) -> Result<Check, OptError> {
             if blamed.len() >= MOST_DROPPED {
                 break;
             }
-            let Some(number) = culprit(&session, object, &options, p.func, optimized.rewrites)? else { break };
+            let Some(number) = culprit(&session, object, &options, p.func, optimized.rewrites)? else {
+                break;
+            };
             let pass = optimized.fuel.blame(number).map_or("lower", |r| r.pass);
             blamed.push((pass.to_string(), number));
             options.skip.insert(number);

@@ -118,7 +118,12 @@ fn dump_hook(wanted: String) -> millstream_passes::DumpHook {
     })
 }
 
-fn replace(out: &mut Object, lifted: &Lifted, id: FuncId, options: &Options) -> Result<FunctionReport, OptError> {
+fn replace(
+    out: &mut Object,
+    lifted: &Lifted,
+    id: FuncId,
+    options: &Options,
+) -> Result<FunctionReport, OptError> {
     let original = &out.functions[id.index()];
     let before = original.insns.len();
     let report = |after, outcome| FunctionReport { name: original.name.clone(), before, after, outcome };
@@ -159,7 +164,9 @@ fn needed_version(insn: Insn) -> u8 {
     match insn {
         Insn::MovSx { .. } | Insn::Load { sext: true, .. } | Insn::Jump { long: true, .. } => 4,
         Insn::Swap { kind: SwapKind::Swap, .. } | Insn::MayGoto { .. } => 4,
-        Insn::Alu { op: AluOp::SDiv | AluOp::SMod, .. } | Insn::LoadAcquire { .. } | Insn::StoreRelease { .. } => 4,
+        Insn::Alu { op: AluOp::SDiv | AluOp::SMod, .. }
+        | Insn::LoadAcquire { .. }
+        | Insn::StoreRelease { .. } => 4,
         Insn::Branch { width: Width::W32, .. } | Insn::Atomic { fetch: true, .. } => 3,
         Insn::Atomic { size: Size::W, .. } => 3,
         Insn::Branch { cond: Cond::Lt | Cond::Le | Cond::Slt | Cond::Sle, .. } => 2,

@@ -5,42 +5,11 @@ use millstream_ir::{Cond, Core, Function, Slot, Width};
 use millstream_isa::{AluOp, AtomicOp, Callee, Insn, LegacyMode, Operand, Pseudo, Reg, Size};
 use regalloc2::{Allocation, Block, Edit, Function as _, InstOrEdit, Output};
 
+use super::code::{Code, Emitted, Src, Term, successors};
 use super::mir::*;
+use super::tidy;
 use super::{LowerError, Lowered};
 use crate::lift::Sym;
-
-/// An instruction with its relocation and source line.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Emitted {
-    insn: Insn,
-    sym: Option<Sym>,
-    core: Option<Core>,
-    loc: u32,
-    /// Stands for an undefined value: dropped, or made a zero.
-    undef: bool,
-}
-
-/// How a block ends; targets are block indices.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Term {
-    Return,
-    Jump(usize),
-    Branch { cond: Cond, width: Width, dst: Reg, src: Src, taken: usize, fall: usize },
-    MayGoto { taken: usize, fall: usize },
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Src {
-    Reg(Reg),
-    Imm(i32),
-}
-
-#[derive(Clone, Debug)]
-struct Code {
-    body: Vec<Emitted>,
-    term: Term,
-    loc: u32,
-}
 
 pub(super) fn emit(func: &Function, mir: &MFunc, out: &Output) -> Result<Lowered, LowerError> {
     let frame = Frame::new(func, mir, out.num_spillslots);
@@ -52,6 +21,13 @@ pub(super) fn emit(func: &Function, mir: &MFunc, out: &Output) -> Result<Lowered
         blocks.push(translate(mir, out, &frame, b));
     }
     settle_undef(&mut blocks);
+    thread_empty(&mut blocks);
+    merge_equal(&mut blocks);
+    let cost = |blocks: &[Code]| {
+        let code = assemble(func, blocks, &layout(blocks));
+        code.map_or(usize::MAX, |c| c.cost())
+    };
+    tidy::tidy(&mut blocks, &cost);
     thread_empty(&mut blocks);
     merge_equal(&mut blocks);
     let order = layout(&blocks);
@@ -127,7 +103,7 @@ fn translate(mir: &MFunc, out: &Output, frame: &Frame, b: usize) -> Code {
         match step {
             InstOrEdit::Edit(Edit::Move { from, to }) => {
                 if let Some(insn) = move_insn(frame, *from, *to) {
-                    code.body.push(Emitted { insn, sym: None, core: None, loc, undef: false });
+                    code.body.push(Emitted { insn, sym: None, core: None, loc, args: 0, undef: false });
                 }
             }
             InstOrEdit::Inst(inst) => {
@@ -169,7 +145,7 @@ impl Sink<'_> {
     }
 
     fn put_with(&mut self, insn: Insn, sym: Option<Sym>, core: Option<Core>) {
-        self.body.push(Emitted { insn, sym, core, loc: self.loc, undef: false });
+        self.body.push(Emitted { insn, sym, core, loc: self.loc, args: 0, undef: false });
     }
 
     /// Base register and displacement; takes the base from the front of `regs` if it is in one.
@@ -191,7 +167,7 @@ impl Sink<'_> {
             MOp::Args => {}
             MOp::Undef => {
                 let insn = Insn::Mov { width: Width::W64, dst: regs[0], src: Operand::Imm(0) };
-                self.body.push(Emitted { insn, sym: None, core: None, loc: self.loc, undef: true });
+                self.body.push(Emitted { insn, sym: None, core: None, loc: self.loc, args: 0, undef: true });
             }
             MOp::Alu { op, width, imm, core } => {
                 let src = imm.map_or_else(|| Operand::Reg(regs[1]), Operand::Imm);
@@ -253,7 +229,9 @@ impl Sink<'_> {
             }
             MOp::Legacy { size, offset, indexed } => {
                 let mode = if indexed { LegacyMode::Ind(regs[1]) } else { LegacyMode::Abs };
-                self.put(Insn::LegacyLoad { size, mode, imm: offset });
+                let args = regs[..1 + usize::from(indexed)].iter().fold(0, |set, r| set | 1 << r.index());
+                let insn = Insn::LegacyLoad { size, mode, imm: offset };
+                self.body.push(Emitted { insn, sym: None, core: None, loc: self.loc, args, undef: false });
             }
             MOp::Call { target } => self.call(target, regs),
             MOp::Jump => return Some(Term::Jump(succs[0])),
@@ -285,7 +263,10 @@ impl Sink<'_> {
             Target::Sym(sym) => (Callee::Local(-1), Some(sym)),
             Target::Indirect => (Callee::Register(regs[0]), None),
         };
-        self.put_with(Insn::Call(callee), sym, None);
+        let args = regs.iter().filter(|r| **r != Reg::R0 || target == Target::Indirect);
+        let args = args.fold(0, |set, r| set | 1 << r.index());
+        let insn = Insn::Call(callee);
+        self.body.push(Emitted { insn, sym, core: None, loc: self.loc, args, undef: false });
     }
 }
 
@@ -298,15 +279,6 @@ fn imm_insn(dst: Reg, value: i64) -> Insn {
     } else {
         Insn::LoadImm64 { dst, pseudo: Pseudo::None, imm: value as u64, off: 0 }
     }
-}
-
-fn successors(term: Term) -> impl Iterator<Item = usize> {
-    let (a, b) = match term {
-        Term::Return => (None, None),
-        Term::Jump(t) => (Some(t), None),
-        Term::Branch { taken, fall, .. } | Term::MayGoto { taken, fall } => (Some(taken), Some(fall)),
-    };
-    a.into_iter().chain(b)
 }
 
 /// The kernel rejects a read of a register that no path has written, even where the value does not matter. Undefined

@@ -29,6 +29,7 @@ pub(super) fn select(func: &Function, cfg: &Cfg, strategy: Strategy) -> Result<M
         func,
         strategy,
         uses: func.use_counts(),
+        stored: store_counts(func),
         vregs: SecondaryMap::new(),
         out: MFunc::default(),
         pending: Vec::new(),
@@ -79,6 +80,8 @@ struct Select<'f> {
     func: &'f Function,
     strategy: Strategy,
     uses: SecondaryMap<Value, u32>,
+    /// How often each value is stored.
+    stored: SecondaryMap<Value, u32>,
     vregs: SecondaryMap<Value, Option<VReg>>,
     out: MFunc,
     pending: Vec<Pending>,
@@ -391,7 +394,8 @@ impl Select<'_> {
             if self.is_undef(arg) {
                 continue;
             }
-            let v = match self.remake(arg) {
+            let keep = self.strategy.kept_addresses && self.uses[arg] > 2 && self.frame(arg).is_some();
+            let v = match self.remake(arg).filter(|_| !keep) {
                 Some(op) => {
                     let v = self.fresh();
                     before.push((op, v));
@@ -466,7 +470,9 @@ impl Select<'_> {
                 self.push(MOp::Load { size, sext, base, offset, core: flags.core }, operands);
             }
             Op::Store { size, offset, flags } => {
-                let imm = self.constant(data.args[1]).and_then(|c| store_imm(size, c));
+                let often =
+                    self.stored[self.through_copies(data.args[1])] > 1 && !self.strategy.immediate_stores;
+                let imm = self.constant(data.args[1]).filter(|_| !often).and_then(|c| store_imm(size, c));
                 let (base, offset) = self.flagged_address(base, offset, flags, &mut operands);
                 if imm.is_none() {
                     operands.push(used(self.operand(data.args[1], &mut before)));
@@ -528,6 +534,17 @@ impl Select<'_> {
             None => self.fresh(),
         }
     }
+}
+
+fn store_counts(func: &Function) -> SecondaryMap<Value, u32> {
+    let mut counts = SecondaryMap::new();
+    for (_, inst) in func.insts_in_order() {
+        let data = &func.insts[inst];
+        if let Op::Store { .. } = data.op {
+            counts[data.args[1]] += 1;
+        }
+    }
+    counts
 }
 
 /// The constant as an immediate operand, if the operation takes it.

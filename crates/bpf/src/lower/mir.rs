@@ -192,12 +192,14 @@ pub(crate) fn call_clobbers() -> PRegSet {
     (1..=5).fold(PRegSet::empty(), |set, n| set.with(preg(n)))
 }
 
-/// The registers that may be allocated. Those that survive calls come second: using one costs a push and a pop.
-pub(crate) fn machine_env() -> MachineEnv {
+/// The registers that may be allocated. Those that survive calls come second, unless any is as good: using one costs
+/// a push and a pop.
+pub(crate) fn machine_env(any: bool) -> MachineEnv {
     let set = |range: std::ops::RangeInclusive<usize>| range.fold(PRegSet::empty(), |s, n| s.with(preg(n)));
+    let (first, second) = if any { (set(0..=9), PRegSet::empty()) } else { (set(0..=5), set(6..=9)) };
     MachineEnv {
-        preferred_regs_by_class: [set(0..=5), PRegSet::empty(), PRegSet::empty()],
-        non_preferred_regs_by_class: [set(6..=9), PRegSet::empty(), PRegSet::empty()],
+        preferred_regs_by_class: [first, PRegSet::empty(), PRegSet::empty()],
+        non_preferred_regs_by_class: [second, PRegSet::empty(), PRegSet::empty()],
         scratch_by_class: [None, None, None],
         fixed_stack_slots: Vec::new(),
     }

@@ -4,15 +4,18 @@
 //! out and emit. How constants reach block parameters is a matter of taste of the register allocator, so a function
 //! is lowered by each [`Strategy`] and the shortest result is taken.
 
+mod code;
 mod emit;
 mod isel;
 mod legal;
 mod mir;
+mod tidy;
 
 use millstream_ir::{Cfg, Core, Function};
 use millstream_isa::Insn;
 use regalloc2::{Algorithm, RegallocOptions};
 
+use crate::jit::jited_bytes;
 use crate::lift::Sym;
 
 /// Why a function cannot be lowered.
@@ -55,13 +58,21 @@ pub enum LowerError {
 pub struct Strategy {
     /// Constants that are arguments of block parameters are made on the edge, instead of where they were.
     pub constants_on_edges: bool,
+    /// Constants are stored as immediates even where the same one is stored several times.
+    pub immediate_stores: bool,
+    /// A stack address that several calls take is kept in a register, instead of being made for each.
+    pub kept_addresses: bool,
+    /// Registers that survive calls are as good as others.
+    pub any_register: bool,
 }
 
-impl Strategy {
-    /// All of them.
-    pub const ALL: [Strategy; 2] =
-        [Strategy { constants_on_edges: false }, Strategy { constants_on_edges: true }];
-}
+/// The choices, each to be tried with and without.
+const CHOICES: [fn(&mut Strategy) -> &mut bool; 4] = [
+    |s| &mut s.constants_on_edges,
+    |s| &mut s.immediate_stores,
+    |s| &mut s.kept_addresses,
+    |s| &mut s.any_register,
+];
 
 /// The bytecode of one function with its symbols. Positions are slots.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -84,6 +95,12 @@ impl Lowered {
         self.insns.iter().map(|i| i.slots()).sum()
     }
 
+    /// What there is to pay: bytes of machine code, and slots. A slot saved is worth a few bytes, for programs are
+    /// compared by both.
+    pub fn cost(&self) -> usize {
+        jited_bytes(&self.insns) as usize + 4 * self.slots()
+    }
+
     /// Whether the instruction at a slot is a call.
     pub fn is_call(&self, slot: u32) -> bool {
         let mut at = 0;
@@ -95,25 +112,26 @@ impl Lowered {
     }
 }
 
-/// Lowers a function, trying every strategy.
+/// Lowers a function, trying the choices of [`Strategy`] one by one and keeping what helps.
 ///
 /// # Errors
 /// [`LowerError`], if no strategy succeeds.
 pub fn lower(func: &Function) -> Result<Lowered, LowerError> {
-    let mut best: Option<Lowered> = None;
-    let mut failure = None;
-    for strategy in Strategy::ALL {
-        match lower_with(func, strategy) {
-            Ok(code) if best.as_ref().is_none_or(|b| code.slots() < b.slots()) => best = Some(code),
-            Ok(_) => {}
-            Err(e) => failure = Some(e),
+    let mut strategy = Strategy::default();
+    let mut best = lower_with(func, strategy);
+    for choice in CHOICES {
+        let mut other = strategy;
+        *choice(&mut other) ^= true;
+        match (lower_with(func, other), &best) {
+            (Ok(code), Ok(b)) if code.cost() >= b.cost() => {}
+            (Ok(code), _) => {
+                best = Ok(code);
+                strategy = other;
+            }
+            (Err(_), _) => {}
         }
     }
-    match (best, failure) {
-        (Some(code), _) => Ok(code),
-        (None, Some(e)) => Err(e),
-        (None, None) => Ok(Lowered::default()),
-    }
+    best
 }
 
 /// Lowers a function in one given way.
@@ -131,7 +149,7 @@ pub fn lower_with(func: &Function, strategy: Strategy) -> Result<Lowered, LowerE
         validate_ssa: cfg!(debug_assertions),
         algorithm: Algorithm::Ion,
     };
-    let out = regalloc2::run(&mir, &mir::machine_env(), &options)
+    let out = regalloc2::run(&mir, &mir::machine_env(strategy.any_register), &options)
         .map_err(|e| LowerError::Registers { function: func.name.clone(), why: format!("{e:?}") })?;
     emit::emit(&func, &mir, &out)
 }

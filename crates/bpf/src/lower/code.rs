@@ -1,0 +1,51 @@
+//! Blocks of bytecode between register allocation and layout.
+
+use millstream_ir::{Cond, Core, Width};
+use millstream_isa::{Insn, Reg};
+
+use crate::lift::Sym;
+
+/// An instruction with its relocation and source line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Emitted {
+    pub(super) insn: Insn,
+    pub(super) sym: Option<Sym>,
+    pub(super) core: Option<Core>,
+    pub(super) loc: u32,
+    /// Registers that a call reads.
+    pub(super) args: u16,
+    /// Stands for an undefined value: dropped, or made a zero.
+    pub(super) undef: bool,
+}
+
+/// How a block ends; targets are block indices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Term {
+    Return,
+    Jump(usize),
+    Branch { cond: Cond, width: Width, dst: Reg, src: Src, taken: usize, fall: usize },
+    MayGoto { taken: usize, fall: usize },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Src {
+    Reg(Reg),
+    Imm(i32),
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Code {
+    pub(super) body: Vec<Emitted>,
+    pub(super) term: Term,
+    pub(super) loc: u32,
+}
+
+/// The blocks that control may go to next.
+pub(super) fn successors(term: Term) -> impl Iterator<Item = usize> {
+    let (a, b) = match term {
+        Term::Return => (None, None),
+        Term::Jump(t) => (Some(t), None),
+        Term::Branch { taken, fall, .. } | Term::MayGoto { taken, fall } => (Some(taken), Some(fall)),
+    };
+    a.into_iter().chain(b)
+}

@@ -1,0 +1,212 @@
+//! Small repairs after register allocation, on blocks of bytecode that are not laid out yet: moves that do nothing,
+//! constants that are there already, and constants on the far side of a branch that are better made before it.
+
+use millstream_isa::{Insn, Operand, Reg, Width};
+
+use super::code::{Code, Emitted, Src, Term, successors};
+
+type RegSet = u16;
+
+/// Blocks whose constants are tried before the branch, per function.
+const MOST_TRIED: usize = 300;
+
+/// Runs all repairs. `cost` tells what a list of blocks costs.
+pub(super) fn tidy(blocks: &mut Vec<Code>, cost: &dyn Fn(&[Code]) -> usize) {
+    drop_redundant_constants(blocks);
+    drop_dead_moves(blocks);
+    hoist_constants(blocks, cost);
+}
+
+fn bit(r: Reg) -> RegSet {
+    if r == Reg::R10 { 0 } else { 1 << r.index() }
+}
+
+/// Registers that an instruction reads, and those that it writes or leaves undefined.
+fn effect(e: &Emitted) -> (RegSet, RegSet) {
+    let op = |o: Operand| if let Operand::Reg(r) = o { bit(r) } else { 0 };
+    match e.insn {
+        Insn::Alu { dst, src, .. } => (bit(dst) | op(src), bit(dst)),
+        Insn::Mov { dst, src, .. } => (op(src), bit(dst)),
+        Insn::MovSx { dst, src, .. } | Insn::AddrSpaceCast { dst, src, .. } => (bit(src), bit(dst)),
+        Insn::Neg { dst, .. } | Insn::Swap { dst, .. } => (bit(dst), bit(dst)),
+        Insn::LoadImm64 { dst, .. } => (0, bit(dst)),
+        Insn::Load { dst, src, .. } | Insn::LoadAcquire { dst, src, .. } => (bit(src), bit(dst)),
+        Insn::Store { dst, src, .. } => (bit(dst) | op(src), 0),
+        Insn::StoreRelease { dst, src, .. } => (bit(dst) | bit(src), 0),
+        // r0 is in both for compare-and-exchange; to say so of the others too is only cautious.
+        Insn::Atomic { fetch, dst, src, .. } => {
+            let written = if fetch { bit(src) | 1 } else { 0 };
+            (bit(dst) | bit(src) | if fetch { 1 } else { 0 }, written)
+        }
+        Insn::Call(_) | Insn::LegacyLoad { .. } => (e.args, 0b11_1111),
+        Insn::Jump { .. } | Insn::Branch { .. } | Insn::MayGoto { .. } | Insn::Exit => (0, 0),
+    }
+}
+
+fn term_reads(term: Term) -> RegSet {
+    match term {
+        Term::Return => 1,
+        Term::Branch { dst, src, .. } => bit(dst) | if let Src::Reg(r) = src { bit(r) } else { 0 },
+        Term::Jump(_) | Term::MayGoto { .. } => 0,
+    }
+}
+
+/// Registers live on entry of each block.
+fn live_in(blocks: &[Code]) -> Vec<RegSet> {
+    let mut live = vec![0; blocks.len()];
+    loop {
+        let mut changed = false;
+        for b in (0..blocks.len()).rev() {
+            let mut now = live_out(blocks, &live, b);
+            for e in blocks[b].body.iter().rev() {
+                let (reads, writes) = effect(e);
+                now = now & !writes | reads;
+            }
+            changed |= live[b] != now;
+            live[b] = now;
+        }
+        if !changed {
+            return live;
+        }
+    }
+}
+
+fn live_out(blocks: &[Code], live: &[RegSet], b: usize) -> RegSet {
+    successors(blocks[b].term).fold(term_reads(blocks[b].term), |acc, s| acc | live[s])
+}
+
+/// Moves whose result nobody reads.
+fn drop_dead_moves(blocks: &mut [Code]) {
+    let live = live_in(blocks);
+    for b in 0..blocks.len() {
+        let mut now = live_out(blocks, &live, b);
+        let mut keep = vec![true; blocks[b].body.len()];
+        for (i, e) in blocks[b].body.iter().enumerate().rev() {
+            let (reads, writes) = effect(e);
+            let is_move = matches!(e.insn, Insn::Mov { .. }) && e.core.is_none();
+            if is_move && writes & now == 0 {
+                keep[i] = false;
+                continue;
+            }
+            now = now & !writes | reads;
+        }
+        let mut it = keep.iter();
+        blocks[b].body.retain(|_| *it.next().unwrap_or(&true));
+    }
+}
+
+/// The register and the value of a move of a constant.
+fn constant(e: &Emitted) -> Option<(Reg, i64)> {
+    match e.insn {
+        Insn::Mov { width, dst, src: Operand::Imm(imm) } if e.core.is_none() => {
+            Some((dst, if width == Width::W64 { i64::from(imm) } else { i64::from(imm as u32) }))
+        }
+        _ => None,
+    }
+}
+
+type Known = [Option<i64>; 10];
+
+fn step(known: &mut Known, e: &Emitted) {
+    match constant(e) {
+        Some((dst, value)) => known[dst.index()] = Some(value),
+        None => {
+            let (_, writes) = effect(e);
+            for (r, slot) in known.iter_mut().enumerate() {
+                if writes & (1 << r) != 0 {
+                    *slot = None;
+                }
+            }
+        }
+    }
+}
+
+/// Constants that every register holds on entry of each block; `None` for blocks not reached.
+fn known_in(blocks: &[Code]) -> Vec<Option<Known>> {
+    let mut known: Vec<Option<Known>> = vec![None; blocks.len()];
+    known[0] = Some([None; 10]);
+    let mut work = vec![0];
+    while let Some(b) = work.pop() {
+        let Some(mut now) = known[b] else { continue };
+        blocks[b].body.iter().for_each(|e| step(&mut now, e));
+        for s in successors(blocks[b].term) {
+            let met = match known[s] {
+                None => now,
+                Some(old) => std::array::from_fn(|r| old[r].filter(|v| now[r] == Some(*v))),
+            };
+            if known[s] != Some(met) {
+                known[s] = Some(met);
+                work.push(s);
+            }
+        }
+    }
+    known
+}
+
+fn drop_redundant_constants(blocks: &mut [Code]) {
+    let known = known_in(blocks);
+    for (b, block) in blocks.iter_mut().enumerate() {
+        let Some(mut now) = known[b] else { continue };
+        block.body.retain(|e| {
+            let there = constant(e).is_some_and(|(dst, value)| now[dst.index()] == Some(value));
+            step(&mut now, e);
+            !there
+        });
+    }
+}
+
+/// A block of nothing but constants, reached by branches only, costs its own jump. Where a register is free on the
+/// other side of a branch too, the constant may be made before it, once for several branches in a row.
+fn hoist_constants(blocks: &mut Vec<Code>, cost: &dyn Fn(&[Code]) -> usize) {
+    let mut now = cost(blocks);
+    for e in (1..blocks.len()).take(MOST_TRIED) {
+        let Term::Jump(to) = blocks[e].term else { continue };
+        let constants = blocks[e].body.iter().all(|i| constant(i).is_some());
+        if blocks[e].body.is_empty() || blocks[e].body.len() > 2 || !constants || to == e {
+            continue;
+        }
+        let mut other = blocks.clone();
+        if hoist(&mut other, e, to) {
+            drop_redundant_constants(&mut other);
+            let then = cost(&other);
+            if then < now {
+                now = then;
+                *blocks = other;
+            }
+        }
+    }
+}
+
+/// Moves the constants of block `e`, which jumps to `to`, before every branch to it, if that is allowed for all.
+fn hoist(blocks: &mut [Code], e: usize, to: usize) -> bool {
+    let live = live_in(blocks);
+    let body = blocks[e].body.clone();
+    let written: RegSet = body.iter().filter_map(constant).fold(0, |acc, (r, _)| acc | bit(r));
+    let mut preds = Vec::new();
+    for (b, block) in blocks.iter().enumerate() {
+        let hit = |t: usize| t == e;
+        match block.term {
+            Term::Branch { taken, fall, .. } if hit(taken) || hit(fall) => {
+                let other = if hit(taken) { fall } else { taken };
+                if other == e || (live[other] | term_reads(block.term)) & written != 0 {
+                    return false;
+                }
+                preds.push(b);
+            }
+            Term::Jump(t) if hit(t) => return false,
+            Term::MayGoto { taken, fall } if hit(taken) || hit(fall) => return false,
+            _ => {}
+        }
+    }
+    for &p in &preds {
+        blocks[p].body.extend(body.iter().cloned());
+        if let Term::Branch { taken, fall, .. } = &mut blocks[p].term {
+            for t in [taken, fall] {
+                if *t == e {
+                    *t = to;
+                }
+            }
+        }
+    }
+    !preds.is_empty()
+}
