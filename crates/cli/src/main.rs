@@ -7,6 +7,7 @@
 mod doctor;
 mod exec;
 mod exit;
+mod inspect;
 mod opt;
 mod verify;
 
@@ -30,6 +31,8 @@ enum Command {
     Exec(exec::Args),
     /// Optimize an object: the same programs, smaller and faster
     Opt(opt::Args),
+    /// Show instructions, IR, control-flow graphs and maps of an object
+    Inspect(inspect::Args),
     /// Ask the kernel to load every program of an object, and say what it answers
     Verify(verify::Args),
 }
@@ -42,6 +45,7 @@ fn main() -> ExitCode {
         Command::Doctor(args) => doctor::run(args),
         Command::Exec(args) => exec::run(&args),
         Command::Opt(args) => opt::run(&args),
+        Command::Inspect(args) => inspect::run(&args),
         Command::Verify(args) => verify::run(args),
     };
     result.unwrap_or_else(|report| {

@@ -1,0 +1,72 @@
+//! Instructions of an object with the names of what they refer to, and their source lines.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use millstream_isa::disasm::{Symbols, disasm};
+use millstream_isa::{Callee, Insn, Pseudo, decode_all};
+use millstream_object::{Function, Object, RelocKind};
+
+struct Names<'a> {
+    object: &'a Object,
+    relocs: BTreeMap<usize, RelocKind>,
+}
+
+impl Names<'_> {
+    fn name(&self, slot: usize) -> Option<String> {
+        Some(match *self.relocs.get(&slot)? {
+            RelocKind::Map(map) => format!("map[{}]", self.object.maps.get(map.index())?.name),
+            RelocKind::MapValue { map, offset } => {
+                let map = self.object.maps.get(map.index())?;
+                let variable =
+                    map.variables.iter().find(|v| v.offset <= offset && offset < v.offset + v.size);
+                match variable {
+                    Some(v) if v.offset == offset => format!("&{}", v.name),
+                    Some(v) => format!("&{}+{}", v.name, offset - v.offset),
+                    None => format!("&{}+{offset}", map.name),
+                }
+            }
+            RelocKind::Call(func) | RelocKind::FuncAddr(func) => {
+                self.object.functions.get(func.index())?.name.clone()
+            }
+            RelocKind::Extern(ext) => self.object.externs.get(ext.index())?.name.clone(),
+        })
+    }
+}
+
+impl Symbols for Names<'_> {
+    fn constant(&self, at: usize, _: Pseudo, _: u64) -> Option<String> {
+        self.name(at)
+    }
+}
+
+/// The instructions of a function, each source line before its first instruction.
+pub(super) fn text(object: &Object, function: &Function) -> String {
+    let relocs = function.relocs.iter().map(|r| (r.insn as usize, r.kind)).collect();
+    let names = Names { object, relocs };
+    let lines: BTreeMap<usize, (u32, &str)> = match &object.btf {
+        Some(btf) => {
+            function.line_info.iter().map(|l| (l.insn as usize, (l.line, btf.str(l.text)))).collect()
+        }
+        None => BTreeMap::new(),
+    };
+    let insns = match decode_all(&function.insns) {
+        Ok(insns) => insns,
+        Err(error) => return format!("; {error}\n"),
+    };
+    let mut out = String::new();
+    for (at, insn) in &insns {
+        if let Some((line, text)) = lines.get(at) {
+            let _ = writeln!(out, "; {line}: {}", text.trim());
+        }
+        let callee = match insn {
+            Insn::Call(Callee::Local(_) | Callee::Kfunc { .. } | Callee::Helper(_)) => names.name(*at),
+            _ => None,
+        };
+        let _ = match callee {
+            Some(callee) => writeln!(out, "{at:5}: call {callee}"),
+            None => writeln!(out, "{at:5}: {}", disasm(insn, *at, &names)),
+        };
+    }
+    out
+}

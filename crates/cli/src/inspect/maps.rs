@@ -1,0 +1,214 @@
+//! Maps, and what each program does to them.
+
+use std::fmt::Write as _;
+
+use millstream_bpf::module as lifted;
+use millstream_btf::{Btf, TypeId};
+use millstream_ir::Module;
+use millstream_ir::usage::{Access, MapUse, Range, Usage};
+use millstream_object::{Map, MapId, Object};
+use serde::Serialize;
+
+/// A map, as JSON shows it.
+#[derive(Debug, Serialize)]
+pub(super) struct Row {
+    name: String,
+    kind: String,
+    key_size: u32,
+    value_size: u32,
+    max_entries: u32,
+    flags: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value_type: Option<String>,
+    /// By all programs of the object together.
+    access: &'static str,
+    /// Bytes of values that programs write, if not all.
+    written: Vec<Field>,
+    programs: Vec<Use>,
+}
+
+/// Some bytes of a value with the names of the members that they belong to.
+#[derive(Debug, Serialize)]
+struct Field {
+    start: u32,
+    end: u32,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    names: Vec<String>,
+}
+
+/// What one program does to a map.
+#[derive(Debug, Serialize)]
+struct Use {
+    program: String,
+    access: &'static str,
+    lookups: usize,
+    updates: usize,
+    deletes: usize,
+    other: usize,
+    read: Vec<Field>,
+    written: Vec<Field>,
+    atomic_writes: usize,
+    helper_writes: usize,
+}
+
+/// All maps of the object.
+pub(super) fn rows(object: &Object, module: &Module) -> Vec<Row> {
+    let usage = Usage::new(module);
+    (0..object.maps.len() as u32).map(|i| row(object, module, &usage, MapId(i))).collect()
+}
+
+fn row(object: &Object, module: &Module, usage: &Usage, id: MapId) -> Row {
+    let map = &object.maps[id.index()];
+    let spec = &map.spec;
+    let ir = lifted::map(id);
+    let decl = &module.maps[ir];
+    let fields = |ranges: &[Range]| ranges.iter().map(|&r| field(object.btf.as_ref(), map, r)).collect();
+    let programs = object.programs.iter().filter_map(|program| {
+        let uses = usage.of_program(lifted::func(program.func), ir);
+        (!uses.is_empty()).then(|| Use {
+            program: program.name.clone(),
+            access: access_name(&uses.access(decl)),
+            lookups: uses.lookups.len(),
+            updates: uses.updates.len(),
+            deletes: uses.deletes.len(),
+            other: uses.others.len(),
+            read: fields(&uses.bytes_read()),
+            written: fields(&bytes_written(&uses)),
+            atomic_writes: uses.writes.iter().filter(|w| w.atomic).count(),
+            helper_writes: uses.writes.iter().filter(|w| w.escapes).count(),
+        })
+    });
+    let all = usage.of_module(ir).access(decl);
+    let written = match &all {
+        Access::FieldsWritten(ranges) => fields(ranges),
+        _ => Vec::new(),
+    };
+    let btf = object.btf.as_ref();
+    Row {
+        name: map.name.clone(),
+        kind: spec.map_type.name().unwrap_or_else(|| format!("type {}", spec.map_type.0)),
+        key_size: spec.key_size,
+        value_size: spec.value_size,
+        max_entries: spec.max_entries,
+        flags: spec.flags,
+        value_type: btf.zip(spec.value_type).map(|(btf, ty)| btf.c_name(ty)),
+        access: access_name(&all),
+        written,
+        programs: programs.collect(),
+    }
+}
+
+fn bytes_written(uses: &MapUse) -> Vec<Range> {
+    let writes = MapUse { reads: uses.writes.clone(), ..MapUse::default() };
+    writes.bytes_read()
+}
+
+fn access_name(access: &Access) -> &'static str {
+    match access {
+        Access::Unused => "unused",
+        Access::ReadOnly => "read-only",
+        Access::FieldsWritten(_) => "field-wise read-only",
+        Access::Written => "written",
+    }
+}
+
+/// Names of what lies in a range: members of the value's type, or global variables.
+fn field(btf: Option<&Btf>, map: &Map, range: Range) -> Field {
+    let overlaps = |start: u32, size: u32| start < range.end && range.start < start.saturating_add(size);
+    let variables = map.variables.iter().filter(|v| overlaps(v.offset, v.size)).map(|v| v.name.clone());
+    let mut names: Vec<String> = variables.collect();
+    if let (Some(btf), Some(ty), true) = (btf, map.spec.value_type, names.is_empty()) {
+        members(btf, ty, 0, range, "", 0, &mut names);
+    }
+    Field { start: range.start, end: range.end, names }
+}
+
+const MAX_NAMES: usize = 12;
+const MAX_DEPTH: usize = 6;
+
+/// Collects the innermost members that overlap a range; `at` is where the type starts in the value.
+fn members(
+    btf: &Btf,
+    ty: TypeId,
+    at: u64,
+    range: Range,
+    prefix: &str,
+    depth: usize,
+    names: &mut Vec<String>,
+) {
+    let Ok(composite) = btf.composite(ty) else { return };
+    for member in composite.members {
+        let start = at + u64::from(member.bit_offset / 8);
+        let size = btf.size_of(member.ty).unwrap_or(0).max(1);
+        if start >= u64::from(range.end) || start + size <= u64::from(range.start) {
+            continue;
+        }
+        let name = btf.str(member.name);
+        let path = match (prefix, name) {
+            ("", _) => name.to_string(),
+            (_, "") => prefix.to_string(),
+            _ => format!("{prefix}.{name}"),
+        };
+        let whole =
+            start >= u64::from(range.start) && start + size <= u64::from(range.end) && !name.is_empty();
+        if names.len() >= MAX_NAMES {
+            return;
+        }
+        let before = names.len();
+        if !whole && depth < MAX_DEPTH {
+            members(btf, member.ty, start, range, &path, depth + 1, names);
+        }
+        if names.len() == before {
+            names.push(path);
+        }
+    }
+}
+
+/// The maps for people.
+pub(super) fn text(rows: &[Row]) -> String {
+    let mut out = String::new();
+    for row in rows {
+        let _ = writeln!(
+            out,
+            "map {} ({}, key {}, value {}, {} entries): {}",
+            row.name, row.kind, row.key_size, row.value_size, row.max_entries, row.access
+        );
+        if let Some(ty) = &row.value_type {
+            let _ = writeln!(out, "  value: {ty}");
+        }
+        for uses in &row.programs {
+            let _ = writeln!(out, "  {}: {}{}", uses.program, uses.access, counts(uses));
+            line(&mut out, "reads", &uses.read);
+            line(&mut out, "writes", &uses.written);
+        }
+    }
+    out
+}
+
+fn counts(uses: &Use) -> String {
+    let mut out = String::new();
+    let all = [
+        (uses.lookups, "lookups"),
+        (uses.updates, "updates"),
+        (uses.deletes, "deletes"),
+        (uses.other, "other uses"),
+        (uses.atomic_writes, "atomic writes"),
+        (uses.helper_writes, "writes by helpers"),
+    ];
+    for (count, what) in all.into_iter().filter(|(count, _)| *count > 0) {
+        let _ = write!(out, ", {count} {what}");
+    }
+    out
+}
+
+fn line(out: &mut String, what: &str, fields: &[Field]) {
+    if fields.is_empty() {
+        return;
+    }
+    let show = |f: &Field| match f.names.is_empty() {
+        true => format!("{}..{}", f.start, f.end),
+        false => format!("{} ({}..{})", f.names.join(" "), f.start, f.end),
+    };
+    let fields: Vec<String> = fields.iter().map(show).collect();
+    let _ = writeln!(out, "    {what} {}", fields.join(", "));
+}

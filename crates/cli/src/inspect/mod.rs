@@ -1,0 +1,197 @@
+//! `millstream inspect`: disassembly, IR, control-flow graph and maps of an object.
+
+mod cfg;
+mod disasm;
+mod layout;
+mod maps;
+mod svg;
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use miette::{IntoDiagnostic, Result, WrapErr, miette};
+use millstream_bpf::module::{self, Lifted, lift_object};
+use millstream_ir::Func;
+use millstream_ir::text::{PrintOptions, print_function};
+use millstream_object::{FuncId, Object};
+use millstream_passes::{Pipeline, Session, Target};
+use serde::Serialize;
+
+/// Flags of `millstream inspect`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The object file
+    object: PathBuf,
+    /// Show this program or subprogram only; may be repeated
+    #[arg(long, value_name = "NAME")]
+    prog: Vec<String>,
+    /// Show instructions in the kernel's notation
+    #[arg(long)]
+    disasm: bool,
+    /// Show the IR
+    #[arg(long)]
+    ir: bool,
+    /// Show control-flow graphs
+    #[arg(long, value_name = "FORM", num_args = 0..=1, default_missing_value = "text")]
+    cfg: Option<Form>,
+    /// Show maps and what each program does to them
+    #[arg(long)]
+    maps: bool,
+    /// Show IR, graphs and maps as they are after the passes of `millstream opt`
+    #[arg(long)]
+    optimized: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// How a graph is shown.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+enum Form {
+    /// Blocks with predecessors and successors
+    Text,
+    /// For Graphviz
+    Dot,
+    /// A picture
+    Svg,
+}
+
+/// A function of the object, as JSON shows it.
+#[derive(Debug, Serialize)]
+struct Row {
+    name: String,
+    section: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    program_type: Option<String>,
+    slots: usize,
+    blocks: usize,
+    ir_instructions: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    disasm: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ir: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cfg: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    schema: u32,
+    object: String,
+    license: String,
+    functions: Vec<Row>,
+    maps: Vec<maps::Row>,
+    notes: Vec<String>,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    let name = args.object.display().to_string();
+    let data =
+        std::fs::read(&args.object).into_diagnostic().wrap_err_with(|| format!("cannot read {name}"))?;
+    let object = Object::parse(&name, &data).into_diagnostic().wrap_err_with(|| format!("in {name}"))?;
+    let mut lifted = lift_object(&object).into_diagnostic().wrap_err_with(|| format!("in {name}"))?;
+    if args.optimized {
+        let mut session = Session::new(Target::bpf(4));
+        Pipeline::default_o2().run(&mut lifted.module, &mut session).into_diagnostic()?;
+    }
+    let chosen = choose(args, &object)?;
+    if args.cfg == Some(Form::Svg) && chosen.len() > 1 && !args.json {
+        let names: Vec<&str> = chosen.iter().map(|f| object.functions[f.index()].name.as_str()).collect();
+        return Err(miette!(
+            help = format!("choose one with --prog: {}", names.join(", ")),
+            "a picture shows one function, {name} has {}",
+            chosen.len()
+        ));
+    }
+    let functions: Vec<Row> = chosen.iter().map(|&f| row(args, &object, &lifted, f)).collect();
+    let report = Report {
+        schema: 1,
+        object: name,
+        license: object.license.clone(),
+        functions,
+        maps: maps::rows(&object, &lifted.module),
+        notes: object.notes.clone(),
+    };
+    let text = match args.json {
+        true => serde_json::to_string_pretty(&report).into_diagnostic()? + "\n",
+        false => text(args, &report),
+    };
+    std::io::stdout().write_all(text.as_bytes()).into_diagnostic()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The functions that `--prog` names, or all.
+fn choose(args: &Args, object: &Object) -> Result<Vec<FuncId>> {
+    let all = || (0..object.functions.len() as u32).map(FuncId);
+    if args.prog.is_empty() {
+        return Ok(all().collect());
+    }
+    let mut chosen = Vec::new();
+    for name in &args.prog {
+        let found = all().find(|f| object.functions[f.index()].name == *name);
+        chosen.push(found.ok_or_else(|| {
+            let names: Vec<&str> = object.functions.iter().map(|f| f.name.as_str()).collect();
+            miette!(help = format!("there are: {}", names.join(", ")), "there is no function `{name}`")
+        })?);
+    }
+    Ok(chosen)
+}
+
+fn row(args: &Args, object: &Object, lifted: &Lifted, id: FuncId) -> Row {
+    let function = &object.functions[id.index()];
+    let program = object.programs.iter().find(|p| p.func == id);
+    let ir_id: Func = module::func(id);
+    let ir = &lifted.module.funcs[ir_id];
+    Row {
+        name: function.name.clone(),
+        section: function.section.clone(),
+        program_type: program.map(|p| type_name(p.kind.program_type)),
+        slots: function.insns.len(),
+        blocks: ir.layout.len(),
+        ir_instructions: ir.insts_in_order().count(),
+        disasm: args.disasm.then(|| disasm::text(object, function)),
+        ir: args.ir.then(|| print_function(ir_id, ir, PrintOptions::default())),
+        cfg: args.cfg.filter(|_| !ir.layout.is_empty()).map(|form| match form {
+            Form::Text => cfg::text(ir),
+            Form::Dot => cfg::dot(ir),
+            Form::Svg => svg::draw(ir),
+        }),
+    }
+}
+
+fn type_name(program_type: millstream_object::ProgramType) -> String {
+    program_type.name().unwrap_or_else(|| format!("type {}", program_type.0))
+}
+
+/// Everything that was asked for; an overview if nothing was.
+fn text(args: &Args, report: &Report) -> String {
+    let mut out = String::new();
+    let bare = args.cfg.is_some_and(|form| form != Form::Text);
+    let overview = !(args.disasm || args.ir || args.cfg.is_some() || args.maps);
+    for row in report.functions.iter().filter(|_| overview || args.disasm || args.ir || args.cfg.is_some()) {
+        if !bare {
+            let kind = row.program_type.as_deref().unwrap_or("subprogram");
+            let _ = writeln!(
+                out,
+                "{} ({kind}, section {}): {} slots, {} blocks, {} IR instructions",
+                row.name, row.section, row.slots, row.blocks, row.ir_instructions
+            );
+        }
+        for part in [&row.disasm, &row.ir, &row.cfg].into_iter().flatten() {
+            out.push_str(part);
+            out.push('\n');
+        }
+    }
+    if overview || args.maps {
+        out.push_str(&maps::text(&report.maps));
+    }
+    if overview {
+        report.notes.iter().for_each(|note| {
+            let _ = writeln!(out, "note: {note}");
+        });
+    }
+    out
+}
