@@ -1,1 +1,17 @@
 //! A laboratory without a NIC: namespaces, live-frame traffic, measurement.
+//!
+//! [`Rig`] is a veth pair in a network namespace of its own, with a generator in the kernel: real frames, drawn
+//! from a table of templates in an order that was drawn beforehand, on the interface of the program under test.
+//! [`leftovers`] finds and removes what a killed laboratory left behind.
+//!
+//! Architecture Invariant: bpf(2) is left to `millstream-kernel`. `unsafe` is allowed in the module `os` only:
+//! clocks, CPU affinity, signals and the mount of a namespace's name.
+
+mod code;
+mod error;
+pub mod leftovers;
+pub mod os;
+pub mod rig;
+
+pub use error::{Error, Result};
+pub use rig::{Counts, Rig, RigConfig, Sent, Traffic};

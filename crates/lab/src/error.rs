@@ -1,0 +1,73 @@
+//! What can go wrong in the laboratory.
+
+use millstream_isa::asm::AsmError;
+use millstream_kernel::LoadError;
+
+/// Result of the laboratory's functions.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why the laboratory could not do what it was asked to.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The kernel refused something.
+    #[error(transparent)]
+    Kernel(#[from] millstream_kernel::Error),
+    /// A program of the laboratory's own was refused.
+    #[error("loading the laboratory's program {name:?}: {source}")]
+    Load {
+        /// Which one.
+        name: &'static str,
+        /// What the kernel said.
+        source: LoadError,
+    },
+    /// A program of the laboratory's own does not assemble.
+    #[error("assembling the laboratory's program {name:?}: {source}")]
+    Assemble {
+        /// Which one.
+        name: &'static str,
+        /// Where.
+        source: AsmError,
+    },
+    /// The object under test cannot be prepared or loaded.
+    #[error(transparent)]
+    Loader(#[from] millstream_loader::Error),
+    /// A program of the object under test cannot be loaded.
+    #[error("program {name:?}: {source}")]
+    Program {
+        /// Its name.
+        name: String,
+        /// Why.
+        source: Box<millstream_loader::ProgramError>,
+    },
+    /// An object file cannot be read.
+    #[error(transparent)]
+    Object(#[from] millstream_object::ObjectError),
+    /// A file could not be read or written.
+    #[error("{doing}: {source}")]
+    Io {
+        /// What was being done.
+        doing: String,
+        /// What went wrong.
+        source: std::io::Error,
+    },
+    /// What was asked for cannot be done.
+    #[error("{0}")]
+    Unusable(String),
+}
+
+impl Error {
+    pub(crate) fn io(doing: impl Into<String>, source: std::io::Error) -> Self {
+        Error::Io { doing: doing.into(), source }
+    }
+
+    /// Whether this is for want of privilege.
+    pub fn is_permission(&self) -> bool {
+        match self {
+            Error::Kernel(e) => e.errno() == Some(libc::EPERM),
+            Error::Load { source: LoadError::Refused(e), .. } => e.errno() == Some(libc::EPERM),
+            Error::Loader(millstream_loader::Error::Kernel(e)) => e.errno() == Some(libc::EPERM),
+            Error::Io { source, .. } => source.kind() == std::io::ErrorKind::PermissionDenied,
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Clocks, CPU affinity, interruption and names of namespaces: what the standard library lacks.
+#![allow(unsafe_code)]
+
+use std::ffi::CString;
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Nanoseconds of `CLOCK_MONOTONIC_RAW`: no adjustment by NTP bends the length of a run.
+pub fn now_ns() -> u64 {
+    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes one timespec, which is live and exclusive; the clock exists on every Linux that has BPF.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_RAW, &mut t) };
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}
+
+/// Ties the calling thread to one CPU.
+///
+/// # Errors
+/// `EINVAL` if the CPU is not there or not allowed.
+pub fn pin_to_cpu(cpu: usize) -> io::Result<()> {
+    // SAFETY: a cpu_set_t is an array of words, for which zero is a value.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    if cpu >= 8 * size_of::<libc::cpu_set_t>() {
+        return Err(io::Error::from_raw_os_error(libc::EINVAL));
+    }
+    // SAFETY: `cpu` is inside the set by the check above.
+    unsafe { libc::CPU_SET(cpu, &mut set) };
+    // SAFETY: reads one set of the size said; 0 is the calling thread.
+    check(unsafe { libc::sched_setaffinity(0, size_of_val(&set), &set) })
+}
+
+/// The CPUs that the calling thread may run on.
+pub fn allowed_cpus() -> Vec<usize> {
+    // SAFETY: as in `pin_to_cpu`.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: writes one set of the size said.
+    if unsafe { libc::sched_getaffinity(0, size_of_val(&set), &mut set) } < 0 {
+        return Vec::new();
+    }
+    // SAFETY: every index is inside the set.
+    (0..8 * size_of_val(&set)).filter(|&c| unsafe { libc::CPU_ISSET(c, &set) }).collect()
+}
+
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn interrupt(_signal: libc::c_int) {
+    INTERRUPTED.store(true, Ordering::Relaxed);
+}
+
+/// From now on, SIGINT and SIGTERM end the program in order: [`interrupted`] becomes true, and whoever is at work
+/// stops and cleans up. A second SIGINT kills.
+pub fn catch_interrupts() {
+    for signal in [libc::SIGINT, libc::SIGTERM] {
+        // SAFETY: an all-zero sigaction is valid; the handler only stores to an atomic, which is allowed in a
+        // signal handler. SA_RESETHAND gives the second signal its usual effect.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = interrupt as extern "C" fn(libc::c_int) as usize;
+            action.sa_flags = libc::SA_RESETHAND;
+            libc::sigaction(signal, &action, std::ptr::null_mut());
+        }
+    }
+}
+
+/// Whether the user asked to stop.
+pub fn interrupted() -> bool {
+    INTERRUPTED.load(Ordering::Relaxed)
+}
+
+/// Gives the namespace `from` (a file of /proc) a name, by mounting it over the empty file `onto`.
+pub(crate) fn bind_mount(from: &Path, onto: &Path) -> io::Result<()> {
+    let (from, onto) = (c_path(from)?, c_path(onto)?);
+    // SAFETY: two live strings that end in zero; a bind mount reads nothing else.
+    check(unsafe {
+        libc::mount(from.as_ptr(), onto.as_ptr(), std::ptr::null(), libc::MS_BIND, std::ptr::null())
+    })
+}
+
+/// Takes a mount away.
+pub(crate) fn unmount(path: &Path) -> io::Result<()> {
+    let path = c_path(path)?;
+    // SAFETY: a live string that ends in zero.
+    check(unsafe { libc::umount2(path.as_ptr(), libc::MNT_DETACH) })
+}
+
+fn c_path(path: &Path) -> io::Result<CString> {
+    use std::os::unix::ffi::OsStrExt;
+    CString::new(path.as_os_str().as_bytes()).map_err(io::Error::other)
+}
+
+fn check(result: libc::c_int) -> io::Result<()> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}

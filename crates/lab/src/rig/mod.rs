@@ -1,0 +1,424 @@
+//! The rig: a veth pair in a namespace of its own, with traffic from the kernel.
+//!
+//! The generator is run by `BPF_PROG_TEST_RUN` with live frames and redirects each frame to [`GENERATOR_PORT`];
+//! it arrives at [`TEST_PORT`], where the program under test runs natively. What that transmits comes back to
+//! the generator's end, where a program counts and drops it (without a program of its own a veth device takes no
+//! frame). The generator stays attached to the loopback, because a test run of a program that is attached nowhere
+//! waits for two updates of the XDP dispatcher.
+//!
+//! Everything runs on the CPU of the sending thread: the receiver works in the softirq of the generator's call.
+//! So nothing is lost, and the time of a send is the sum of generator, devices and program under test.
+//!
+//! Loss is exact: the generator counts the frames it makes, the device of the program under test those it receives.
+//!
+//! Invariant: a rig leaves nothing behind when dropped, and only the name of its namespace when killed, which the
+//! next rig removes ([`crate::leftovers`]).
+
+mod generator;
+mod ports;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use millstream_kernel::{Link, Namespace, Program, TestOutput, TestRun, XdpMode, create_veth, set_up};
+
+pub use generator::{MAX_FRAME, MIN_FRAME, Traffic};
+pub use ports::{GENERATOR_PORT, TEST_PORT};
+
+use crate::error::{Error, Result};
+use crate::leftovers::{self, Name};
+use crate::os;
+use generator::Generator;
+use ports::{DeviceCounts, Sink, device_counts};
+
+const LOOPBACK: u32 = 1;
+/// Frames a call of the generator loop: some milliseconds, within which it notices that it is to stop.
+const CHUNK: u32 = 16_384;
+/// How long frames that are under way are waited for.
+const DRAIN: Duration = Duration::from_millis(200);
+
+/// How a rig is to be.
+#[derive(Clone, Debug)]
+pub struct RigConfig {
+    /// The CPU that sends and receives; the last one allowed if not said.
+    pub cpu: Option<usize>,
+    /// Frames a batch, 1 to 256. Latency is the place in the batch.
+    pub batch: u32,
+    /// Put the time into each frame's metadata, for latencies. Costs about 45 ns a frame.
+    pub stamps: bool,
+}
+
+impl Default for RigConfig {
+    fn default() -> Self {
+        RigConfig { cpu: None, batch: 64, stamps: false }
+    }
+}
+
+/// What was sent, and how long it took.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Sent {
+    /// Frames.
+    pub packets: u64,
+    /// Nanoseconds by `CLOCK_MONOTONIC_RAW`.
+    pub ns: u64,
+}
+
+impl Sent {
+    /// Nanoseconds a frame.
+    pub fn ns_per_packet(&self) -> f64 {
+        self.ns as f64 / self.packets.max(1) as f64
+    }
+}
+
+/// Where the frames went, since the rig was made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counts {
+    /// Made by the generator.
+    pub sent: u64,
+    /// Given to the program under test.
+    pub received: u64,
+    /// Transmitted by the program under test and counted at the other end.
+    pub returned: u64,
+    /// Bytes of these.
+    pub returned_bytes: u64,
+    /// Transmitted by the program under test and lost for want of room at the other end.
+    pub lost_returning: u64,
+}
+
+impl Counts {
+    /// Frames lost on the way to the program under test or back. What the program drops is not lost.
+    pub fn lost(&self) -> u64 {
+        self.sent - self.received.min(self.sent) + self.lost_returning
+    }
+}
+
+impl std::ops::Sub for Counts {
+    type Output = Counts;
+
+    fn sub(self, before: Counts) -> Counts {
+        Counts {
+            sent: self.sent - before.sent,
+            received: self.received - before.received,
+            returned: self.returned - before.returned,
+            returned_bytes: self.returned_bytes - before.returned_bytes,
+            lost_returning: self.lost_returning - before.lost_returning,
+        }
+    }
+}
+
+/// A veth pair with a generator at one end and the program under test at the other.
+#[derive(Debug)]
+pub struct Rig {
+    config: RigConfig,
+    cpu: usize,
+    // Fields are dropped in this order: first what is attached, then the name, last the namespace.
+    test_link: Mutex<Option<Link>>,
+    _sink_link: Link,
+    sink: Sink,
+    traffic: Mutex<Option<Loaded>>,
+    /// Frames made by generators that were replaced.
+    retired: AtomicU64,
+    generator_port: u32,
+    test_port: u32,
+    name: Name,
+    namespace: Namespace,
+}
+
+#[derive(Debug)]
+struct Loaded {
+    generator: Arc<Generator>,
+    link: Link,
+}
+
+impl Rig {
+    /// Makes a rig. Removes what a killed one left behind.
+    ///
+    /// # Errors
+    /// `EPERM` without the capabilities (`millstream doctor` says which), or what the kernel refuses.
+    pub fn new(config: RigConfig) -> Result<Self> {
+        for path in leftovers::clean()? {
+            tracing::info!("removed what a killed laboratory left: {}", path.display());
+        }
+        if !(1..=256).contains(&config.batch) {
+            return Err(Error::Unusable(format!(
+                "batches of {} frames; 1 to 256 are possible",
+                config.batch
+            )));
+        }
+        let cpu = match config.cpu.or_else(|| os::allowed_cpus().last().copied()) {
+            Some(cpu) => cpu,
+            None => return Err(Error::Unusable("no CPU may be used".into())),
+        };
+        let namespace = Namespace::new()?;
+        let sink = Sink::new()?;
+        let (name, generator_port, test_port, sink_link) = namespace.enter(|| {
+            let name = Name::new()?;
+            silence();
+            // One queue each: one ring, hence packets in order.
+            let (a, b) = create_veth(GENERATOR_PORT, TEST_PORT, 1)?;
+            let link = Link::attach_xdp(&sink.program, a, XdpMode::Native)?;
+            set_up(a)?;
+            set_up(b)?;
+            Ok::<_, Error>((name, a, b, link))
+        })??;
+        Ok(Rig {
+            config,
+            cpu,
+            test_link: Mutex::new(None),
+            _sink_link: sink_link,
+            sink,
+            traffic: Mutex::new(None),
+            retired: AtomicU64::new(0),
+            generator_port,
+            test_port,
+            name,
+            namespace,
+        })
+    }
+
+    /// The interface of the program under test, by index in the rig's namespace. Its name is [`TEST_PORT`].
+    pub fn test_port(&self) -> u32 {
+        self.test_port
+    }
+
+    /// The generator's interface, by index in the rig's namespace.
+    pub fn generator_port(&self) -> u32 {
+        self.generator_port
+    }
+
+    /// The namespace, for whoever attaches by himself.
+    pub fn namespace(&self) -> &Namespace {
+        &self.namespace
+    }
+
+    /// The name of the namespace, as `ip netns exec` takes it.
+    pub fn name(&self) -> String {
+        self.name.path().file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
+    /// The CPU that sends.
+    pub fn cpu(&self) -> usize {
+        self.cpu
+    }
+
+    /// Attaches the program under test, natively, in the place of the one before.
+    ///
+    /// # Errors
+    /// What the kernel refuses, such as a program that is not XDP.
+    pub fn attach(&self, program: &Program) -> Result<()> {
+        let mut held = lock(&self.test_link);
+        match &*held {
+            Some(link) => link.replace_any(program)?,
+            None => {
+                let port = self.test_port;
+                *held = Some(self.namespace.enter(|| Link::attach_xdp(program, port, XdpMode::Native))??);
+            }
+        }
+        Ok(())
+    }
+
+    /// Detaches the program under test.
+    pub fn detach(&self) {
+        *lock(&self.test_link) = None;
+    }
+
+    /// Loads frames and their order. Senders that are at work go on with these after their present call.
+    ///
+    /// # Errors
+    /// Frames that cannot be sent, or what the kernel refuses.
+    pub fn load_traffic(&self, traffic: &Traffic<'_>) -> Result<()> {
+        let generator = Arc::new(Generator::new(traffic, self.generator_port, self.config.stamps)?);
+        let mut held = lock(&self.traffic);
+        match &mut *held {
+            Some(loaded) => {
+                loaded.link.replace_any(&generator.program)?;
+                let old = std::mem::replace(&mut loaded.generator, generator);
+                self.retired.fetch_add(old.generated(), Ordering::Relaxed);
+            }
+            None => {
+                let program = &generator.program;
+                let link =
+                    self.namespace.enter(|| Link::attach_xdp(program, LOOPBACK, XdpMode::Generic))??;
+                *held = Some(Loaded { generator, link });
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the frames another order, of the same length, from the next frame on, also while they are being sent.
+    ///
+    /// # Errors
+    /// If no traffic is loaded, or the sequence does not fit it.
+    pub fn reorder(&self, sequence: &[u32]) -> Result<()> {
+        self.generator()?.reorder(sequence)
+    }
+
+    /// Starts the sequence again from its first frame.
+    ///
+    /// # Errors
+    /// If no traffic is loaded.
+    pub fn rewind(&self) -> Result<()> {
+        self.generator()?.rewind();
+        Ok(())
+    }
+
+    /// Sends `n` frames.
+    ///
+    /// # Errors
+    /// If no traffic is loaded, or what the kernel refuses.
+    pub fn send(&self, n: u32) -> Result<Sent> {
+        self.enter(|sender| sender.send(n))?
+    }
+
+    /// Sends until `stop`, `rate` frames a second if said, otherwise as many as go. For a thread of its own.
+    ///
+    /// # Errors
+    /// As for [`Rig::send`].
+    pub fn generator_loop(&self, stop: &AtomicBool, rate: Option<f64>) -> Result<Sent> {
+        self.enter(|sender| match rate {
+            None => sender.send_until(stop),
+            Some(rate) => sender.send_paced(stop, rate),
+        })?
+    }
+
+    /// Runs `f` in a thread in the rig's namespace, tied to its CPU, with the means to send.
+    ///
+    /// # Errors
+    /// If the thread cannot be brought there.
+    pub fn enter<R: Send>(&self, f: impl FnOnce(&mut Sender<'_>) -> R + Send) -> Result<R> {
+        self.namespace.enter(|| {
+            os::pin_to_cpu(self.cpu).map_err(|e| Error::io(format!("moving to CPU {}", self.cpu), e))?;
+            Ok(f(&mut Sender { rig: self, output: TestOutput::default() }))
+        })?
+    }
+
+    /// Where the frames went so far. Waits a little for those that are under way; call it when no one sends.
+    ///
+    /// # Errors
+    /// If the devices' counters cannot be read.
+    pub fn counts(&self) -> Result<Counts> {
+        self.namespace.enter(|| {
+            let end = os::now_ns() + DRAIN.as_nanos() as u64;
+            loop {
+                let counts = self.counts_now()?;
+                let (to, from) = self.dropped()?;
+                let under_way = counts.sent > counts.received + to.rx_dropped + from.tx_dropped;
+                if !under_way || os::now_ns() > end {
+                    // One more look, for frames on their way back.
+                    return self.counts_now();
+                }
+                std::thread::sleep(Duration::from_micros(200));
+            }
+        })?
+    }
+
+    fn dropped(&self) -> Result<(DeviceCounts, DeviceCounts)> {
+        Ok((device_counts(TEST_PORT)?, device_counts(GENERATOR_PORT)?))
+    }
+
+    /// The counters as they stand; for a thread in the namespace.
+    fn counts_now(&self) -> Result<Counts> {
+        let device = device_counts(TEST_PORT)?;
+        let (returned, returned_bytes) = self.sink.counts();
+        let current = lock(&self.traffic).as_ref().map_or(0, |l| l.generator.generated());
+        Ok(Counts {
+            sent: self.retired.load(Ordering::Relaxed) + current,
+            received: device.rx_packets,
+            returned,
+            returned_bytes,
+            lost_returning: device.tx_dropped,
+        })
+    }
+
+    fn generator(&self) -> Result<Arc<Generator>> {
+        let held = lock(&self.traffic);
+        let loaded = held.as_ref().ok_or_else(|| Error::Unusable("no traffic is loaded".into()))?;
+        Ok(Arc::clone(&loaded.generator))
+    }
+}
+
+/// Sends from a thread in the rig's namespace.
+#[derive(Debug)]
+pub struct Sender<'a> {
+    rig: &'a Rig,
+    output: TestOutput,
+}
+
+impl Sender<'_> {
+    /// Sends `n` frames; fewer if a signal cuts it short.
+    ///
+    /// # Errors
+    /// If no traffic is loaded, or what the kernel refuses.
+    pub fn send(&mut self, n: u32) -> Result<Sent> {
+        let generator = self.rig.generator()?;
+        let run = TestRun {
+            data: &generator.base,
+            repeat: n,
+            live_frames: true,
+            batch: self.rig.config.batch,
+            ..TestRun::default()
+        };
+        let before = generator.generated();
+        let start = os::now_ns();
+        let result = generator.program.test_run_into(&run, &mut self.output);
+        let ns = os::now_ns() - start;
+        match result {
+            Err(e) if e.errno() != Some(libc::EINTR) => Err(e.into()),
+            _ => Ok(Sent { packets: generator.generated() - before, ns }),
+        }
+    }
+
+    /// Where the frames went so far, without waiting.
+    ///
+    /// # Errors
+    /// If the devices' counters cannot be read.
+    pub fn counts(&self) -> Result<Counts> {
+        self.rig.counts_now()
+    }
+
+    fn send_until(&mut self, stop: &AtomicBool) -> Result<Sent> {
+        let mut total = Sent::default();
+        while !stop.load(Ordering::Relaxed) {
+            add(&mut total, self.send(CHUNK)?);
+        }
+        Ok(total)
+    }
+
+    /// Bursts at even intervals: as many frames as are due, at least one batch.
+    fn send_paced(&mut self, stop: &AtomicBool, rate: f64) -> Result<Sent> {
+        if !(rate.is_finite() && rate > 0.0) {
+            return Err(Error::Unusable(format!("a rate of {rate} frames a second")));
+        }
+        let (mut total, start) = (Sent::default(), os::now_ns());
+        while !stop.load(Ordering::Relaxed) {
+            let due = (os::now_ns() - start) as f64 * rate / 1e9 - total.packets as f64;
+            let batch = f64::from(self.rig.config.batch);
+            if due < batch {
+                let wait = ((batch - due) / rate * 1e9) as u64;
+                std::thread::sleep(Duration::from_nanos(wait.min(10_000_000)));
+                continue;
+            }
+            add(&mut total, self.send(due.min(f64::from(CHUNK)) as u32)?);
+        }
+        total.ns = os::now_ns() - start;
+        Ok(total)
+    }
+}
+
+fn add(total: &mut Sent, more: Sent) {
+    total.packets += more.packets;
+    total.ns += more.ns;
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Keeps the stack from sending packets of its own (router solicitations, group reports), which would be
+/// counted. A kernel without IPv6 has nothing to say and no such files.
+fn silence() {
+    for scope in ["all", "default"] {
+        let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{scope}/disable_ipv6"), "1");
+    }
+}

@@ -1,0 +1,180 @@
+//! The rig on the real kernel.
+
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use millstream_kernel::{Program, ProgramSpec, ProgramType, testing};
+use millstream_lab::{Rig, RigConfig, Traffic, leftovers};
+
+/// One rig at a time: on a small machine two of them in parallel only wait for one another.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn alone() -> std::sync::MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// An XDP program that does nothing but say `verdict`.
+fn verdict(verdict: i32) -> Program {
+    let slot = |code: u8, imm: i32| u64::from(code) | (imm as u32 as u64) << 32;
+    let insns = [slot(0xb7, verdict), slot(0x95, 0)];
+    Program::load(&ProgramSpec {
+        name: "verdict",
+        program_type: ProgramType::XDP,
+        insns: &insns,
+        license: "GPL",
+        ..ProgramSpec::default()
+    })
+    .unwrap()
+}
+
+fn frames(lengths: &[usize]) -> Vec<Vec<u8>> {
+    lengths.iter().map(|&n| (0..n).map(|i| i as u8).collect()).collect()
+}
+
+#[test]
+fn a_hundred_thousand_frames_and_none_lost() {
+    let _alone = alone();
+    if !testing::require() {
+        return;
+    }
+    let rig = Rig::new(RigConfig::default()).unwrap();
+    let (frames, sequence) = (frames(&[64; 10]), [0, 3, 9, 1]);
+    rig.load_traffic(&Traffic { frames: &frames, sequence: &sequence }).unwrap();
+
+    rig.attach(&verdict(3)).unwrap();
+    let sent = rig.send(100_000).unwrap();
+    assert_eq!(sent.packets, 100_000);
+    let counts = rig.counts().unwrap();
+    assert_eq!(
+        (counts.sent, counts.received, counts.returned, counts.lost()),
+        (100_000, 100_000, 100_000, 0)
+    );
+    assert_eq!(counts.returned_bytes, 6_400_000);
+
+    rig.attach(&verdict(1)).unwrap();
+    rig.send(1_000).unwrap();
+    let dropping = rig.counts().unwrap() - counts;
+    assert_eq!((dropping.received, dropping.returned, dropping.lost()), (1_000, 0, 0));
+
+    rig.detach();
+    rig.send(1_000).unwrap();
+    let without = rig.counts().unwrap();
+    assert_eq!(
+        without.lost(),
+        1_000,
+        "an interface without a program takes no frame, and that shows as loss"
+    );
+    println!("{:.1} ns a frame", sent.ns_per_packet());
+}
+
+#[test]
+fn frames_of_several_lengths_keep_theirs() {
+    let _alone = alone();
+    if !testing::require() {
+        return;
+    }
+    let rig = Rig::new(RigConfig::default()).unwrap();
+    let lengths = [60, 61, 1514, 67, 14, 128];
+    let sequence: Vec<u32> = (0..lengths.len() as u32).collect();
+    let frames = frames(&lengths);
+    rig.load_traffic(&Traffic { frames: &frames, sequence: &sequence }).unwrap();
+    rig.attach(&verdict(3)).unwrap();
+    rig.send(6 * 500).unwrap();
+    let counts = rig.counts().unwrap();
+    assert_eq!((counts.returned, counts.lost()), (3_000, 0));
+    assert_eq!(counts.returned_bytes, 500 * lengths.iter().sum::<usize>() as u64);
+}
+
+#[test]
+fn a_loop_sends_at_a_rate_until_told() {
+    let _alone = alone();
+    if !testing::require() {
+        return;
+    }
+    let rig = Rig::new(RigConfig::default()).unwrap();
+    let frames = frames(&[64]);
+    rig.load_traffic(&Traffic { frames: &frames, sequence: &[0] }).unwrap();
+    rig.attach(&verdict(3)).unwrap();
+    let stop = AtomicBool::new(false);
+    let sent = std::thread::scope(|scope| {
+        let sender = scope.spawn(|| rig.generator_loop(&stop, Some(100_000.0)));
+        std::thread::sleep(Duration::from_millis(300));
+        stop.store(true, Ordering::Relaxed);
+        sender.join().unwrap().unwrap()
+    });
+    let rate = sent.packets as f64 / sent.ns as f64 * 1e9;
+    assert!((70_000.0..105_000.0).contains(&rate), "{rate} frames a second");
+    let counts = rig.counts().unwrap();
+    assert_eq!((counts.sent, counts.lost()), (sent.packets, 0));
+}
+
+#[test]
+fn traffic_that_cannot_be_sent_is_refused() {
+    let _alone = alone();
+    if !testing::require() {
+        return;
+    }
+    let rig = Rig::new(RigConfig::default()).unwrap();
+    assert!(rig.send(1).is_err(), "nothing loaded");
+    for (frames, sequence) in [
+        (frames(&[64]), vec![1]),
+        (frames(&[64]), vec![]),
+        (frames(&[]), vec![]),
+        (frames(&[13]), vec![0]),
+        (frames(&[9000]), vec![0]),
+    ] {
+        assert!(rig.load_traffic(&Traffic { frames: &frames, sequence: &sequence }).is_err());
+    }
+    rig.load_traffic(&Traffic { frames: &frames(&[64; 3]), sequence: &[0, 1] }).unwrap();
+    assert!(rig.reorder(&[0]).is_err());
+    assert!(rig.reorder(&[0, 3]).is_err());
+    rig.reorder(&[2, 2]).unwrap();
+}
+
+/// Not a test by itself: the process that the next one kills.
+#[test]
+fn holds_a_rig_if_asked() {
+    if std::env::var_os("MILLSTREAM_LAB_HOLD").is_none() {
+        return;
+    }
+    let rig = Rig::new(RigConfig::default()).unwrap();
+    println!("holding {}", rig.name());
+    std::thread::sleep(Duration::from_secs(60));
+}
+
+#[test]
+fn what_a_killed_rig_leaves_is_removed_by_the_next() {
+    let _alone = alone();
+    if !testing::require() {
+        return;
+    }
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "holds_a_rig_if_asked", "--nocapture"])
+        .env("MILLSTREAM_LAB_HOLD", "1")
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let name = wait_for_name(&mut child);
+    let path = std::path::Path::new("/run/netns").join(&name);
+    assert!(path.exists());
+    assert!(!leftovers::find().unwrap().contains(&path), "its process lives");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(leftovers::find().unwrap().contains(&path));
+
+    let rig = Rig::new(RigConfig::default()).unwrap();
+    assert!(!path.exists(), "the next rig removes it");
+    let own = std::path::Path::new("/run/netns").join(rig.name());
+    assert!(own.exists());
+    drop(rig);
+    assert!(!own.exists(), "and leaves nothing itself");
+}
+
+fn wait_for_name(child: &mut std::process::Child) -> String {
+    use std::io::{BufRead, BufReader};
+    let output = BufReader::new(child.stdout.take().unwrap());
+    let line = output.lines().map_while(Result::ok).find(|l| l.contains("holding ")).unwrap();
+    line.split("holding ").nth(1).unwrap().trim().to_owned()
+}
