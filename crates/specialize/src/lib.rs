@@ -1,1 +1,3 @@
 //! Run-time specialization of loaded programs.
+
+pub mod transform;

@@ -1,0 +1,76 @@
+//! Variants of programs, as transforms of the IR: instrumented ones and specialised ones.
+//!
+//! A module is lifted, then [`prepare`]d: functions inlined, keys of lookups made values. The lookups of a prepared
+//! function are its [`sites`], which have the same numbers each time. A variant is made of a clone of the prepared
+//! module: `instrument` writes down which keys are looked up, `specialize` puts what is known of the maps into
+//! the code. [`finish`] then cleans up and gives lookups their form for lowering.
+//!
+//! Architecture Invariant: nothing here calls the kernel. What maps hold comes through [`Contents`], and holds as
+//! long as the [`Guard`] does.
+
+mod plan;
+mod site;
+
+use millstream_ir::Module;
+use millstream_passes::{PassError, Pipeline, Session};
+
+pub use plan::{
+    Budget, Contents, Entry, Fallback, FieldConstant, Guard, Lookup, Plan, Report, SitePlan, SiteReport,
+    Unknown,
+};
+pub use site::{Key, Site, SiteId, sites};
+
+/// Before the sites of a function are known.
+const PREPARE: &[&str] = &[
+    "inline",
+    "simplify-cfg",
+    "split-stack",
+    "mem2reg",
+    "params",
+    "simplify",
+    "gvn",
+    "forward",
+    "promote-keys",
+    "dse",
+    "simplify-cfg",
+    "params",
+    "dce",
+];
+
+/// After a variant is made, before the keys of what lookups remain go to the stack.
+const CLEAN: &[&str] = &[
+    "simplify-cfg",
+    "params",
+    "simplify",
+    "gvn",
+    "forward",
+    "dse",
+    "merge-loads",
+    "merge-stores",
+    "simplify",
+    "simplify-cfg",
+    "params",
+    "gvn",
+    "divide",
+    "simplify",
+    "dce",
+    "lower-keys",
+    "simplify-cfg",
+    "dce",
+];
+
+/// Brings a lifted module into the form that has sites.
+///
+/// # Errors
+/// If a pass has made the IR invalid (checked in debug builds only).
+pub fn prepare(module: &mut Module, session: &mut Session) -> Result<(), PassError> {
+    Pipeline::of(PREPARE.iter().copied())?.run(module, session).map(drop)
+}
+
+/// Cleans up after a transform and leaves nothing that cannot be lowered.
+///
+/// # Errors
+/// As for [`prepare`].
+pub fn finish(module: &mut Module, session: &mut Session) -> Result<(), PassError> {
+    Pipeline::of(CLEAN.iter().copied())?.run(module, session).map(drop)
+}

@@ -1,0 +1,155 @@
+//! What is asked of a transform: sites, plans, the contents of maps.
+
+use std::ops::Range;
+
+use millstream_ir::Map;
+
+use super::site::SiteId;
+
+/// What maps hold, as long as the guard does not change.
+///
+/// Maps are the module's. Keys and values are bytes as bpf(2) has them.
+pub trait Contents {
+    /// The value of a key. `None`: nothing is known, or it may change under the guard. `Some(None)`: there is no
+    /// entry, and none comes without the guard changing. For a longest-prefix map the key is that of a lookup.
+    fn lookup(&self, map: Map, key: &[u8]) -> Option<Option<Vec<u8>>>;
+
+    /// Whether these bytes of each value of the map change only together with the guard.
+    fn constant(&self, map: Map, bytes: Range<u32>) -> bool;
+}
+
+/// Nothing is known of any map.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Unknown;
+
+impl Contents for Unknown {
+    fn lookup(&self, _: Map, _: &[u8]) -> Option<Option<Vec<u8>>> {
+        None
+    }
+
+    fn constant(&self, _: Map, _: Range<u32>) -> bool {
+        false
+    }
+}
+
+/// An entry of a map: what a lookup of the key gives.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Entry {
+    /// The key. In [`Lookup::Whole`] of a longest-prefix map, the prefix as it stands in the map; elsewhere the key
+    /// of a lookup.
+    pub key: Vec<u8>,
+    /// The value; `None` where a lookup of the key finds nothing (not for a prefix).
+    pub value: Option<Vec<u8>>,
+    /// How often it is looked up, in any unit.
+    pub heat: u64,
+}
+
+/// What becomes of one lookup.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Lookup {
+    /// The map has these entries and no others: the lookup becomes code.
+    Whole(Vec<Entry>),
+    /// These keys are tried, hottest first, before the real lookup.
+    Hot(Vec<Entry>),
+    /// The map is empty.
+    Empty,
+}
+
+/// A field that is equal in all entries of a map.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FieldConstant {
+    /// The map.
+    pub map: Map,
+    /// Offset of the field in values.
+    pub offset: u32,
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+}
+
+/// What becomes of one site.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SitePlan {
+    /// The site.
+    pub site: SiteId,
+    /// What becomes of its lookup.
+    pub lookup: Lookup,
+}
+
+/// The word whose change makes a variant stale.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Guard {
+    /// An array map of one entry.
+    pub map: Map,
+    /// Offset of the 64-bit version in its value.
+    pub offset: u32,
+    /// The version for which the plan holds.
+    pub version: u64,
+}
+
+/// Where packets go when the guard has changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fallback {
+    /// To a copy of the original inside the variant.
+    InPlace,
+    /// By tail call through a program array; if that fails, to a copy of the original inside the variant.
+    TailCall {
+        /// The program array.
+        map: Map,
+        /// The index of the original.
+        index: u32,
+    },
+}
+
+/// How much code specialization may make.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Budget {
+    /// IR instructions in copies of what follows a lookup, in all.
+    pub code: usize,
+    /// IR instructions of comparisons, for one site.
+    pub tests: usize,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Budget { code: 12_000, tests: 24_000 }
+    }
+}
+
+/// A variant to be made.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Plan {
+    /// Checked before everything else; without one the variant must be withdrawn before its plan ceases to hold.
+    pub guard: Option<Guard>,
+    /// What is done when the guard has changed.
+    pub fallback: Fallback,
+    /// The sites to specialise; others keep their lookups, unless their keys turn out constant.
+    pub sites: Vec<SitePlan>,
+    /// Fields that are equal in all entries.
+    pub fields: Vec<FieldConstant>,
+    /// Limits.
+    pub budget: Budget,
+}
+
+/// What was done at a site.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SiteReport {
+    /// Entries that are compared with.
+    pub entries: u32,
+    /// Copies of what follows the lookup, each for one value.
+    pub copies: u32,
+    /// Entries whose values meet in one shared copy.
+    pub merged: u32,
+    /// Entries left to the real lookup for want of room.
+    pub dropped: u32,
+}
+
+/// What was done.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Report {
+    /// By site, those specialised only.
+    pub sites: Vec<(SiteId, SiteReport)>,
+    /// Lookups whose key turned out constant and whose result is known.
+    pub folded_lookups: u32,
+    /// Loads of values of maps that became constants.
+    pub folded_loads: u32,
+}
