@@ -281,7 +281,7 @@ impl Walk<'_, '_> {
         let data = &func.insts[inst];
         let first = *data.args.first()?;
         let x = self.facts.known(first);
-        let least_ones = |width: Width| width == Width::W64 || x.fits_u32();
+        let fits = |width: Width| width == Width::W64 || x.fits_u32();
         let constant = data.args.get(1).and_then(|&v| self.facts.known(v).as_constant());
         let top = x.unsigned().1;
         let same = match (&data.op, constant) {
@@ -289,9 +289,10 @@ impl Walk<'_, '_> {
             (Op::Sext { bits, .. }, _) => top < 1 << (bits - 1),
             (Op::Alu { op: AluOp::And, width }, Some(mask)) => {
                 let possible = x.bits().value() | x.bits().mask();
-                least_ones(*width) && possible & !mask == 0
+                fits(*width) && possible & !mask == 0
             }
-            (Op::Alu { op: AluOp::Mod, width }, Some(n)) => least_ones(*width) && top < n,
+            (Op::Alu { op: AluOp::Mod, width: Width::W32 }, Some(n)) => top < n & 0xffff_ffff,
+            (Op::Alu { op: AluOp::Mod, width: Width::W64 }, Some(n)) => top < n,
             _ => false,
         };
         same.then_some(first)
@@ -316,9 +317,13 @@ impl Walk<'_, '_> {
     }
 }
 
-/// States what is known of an integer in its type. Truth values are left to comparisons.
+/// States what is known of an integer in its type. Truth values are left to comparisons; a choice stays as wide as
+/// what it chooses from.
 fn narrow_type(func: &mut Function, value: Value, fact: &Scalar) {
     let Some(bits) = func.types[value].int_bits() else { return };
+    if matches!(func.def_op(value), Some(Op::Select {})) {
+        return;
+    }
     let needed = (64 - fact.unsigned().1.leading_zeros()).max(8);
     if needed < bits {
         func.types[value] = Type::int(needed);
