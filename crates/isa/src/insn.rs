@@ -467,3 +467,42 @@ impl Cond {
         }
     }
 }
+
+impl Insn {
+    /// Gives every register that the instruction names another name. Registers that it uses without naming them, as a
+    /// call does, stay.
+    pub fn rename(&mut self, name: impl Fn(Reg) -> Reg) {
+        let operand = |o: &mut Operand| {
+            if let Operand::Reg(r) = o {
+                *r = name(*r);
+            }
+        };
+        match self {
+            Insn::Alu { dst, src, .. }
+            | Insn::Mov { dst, src, .. }
+            | Insn::Store { dst, src, .. }
+            | Insn::Branch { dst, src, .. } => {
+                *dst = name(*dst);
+                operand(src);
+            }
+            Insn::MovSx { dst, src, .. }
+            | Insn::AddrSpaceCast { dst, src, .. }
+            | Insn::Load { dst, src, .. }
+            | Insn::Atomic { dst, src, .. }
+            | Insn::LoadAcquire { dst, src, .. }
+            | Insn::StoreRelease { dst, src, .. } => {
+                *dst = name(*dst);
+                *src = name(*src);
+            }
+            Insn::Neg { dst, .. } | Insn::Swap { dst, .. } | Insn::LoadImm64 { dst, .. } => *dst = name(*dst),
+            Insn::LegacyLoad { mode: LegacyMode::Ind(r), .. } | Insn::Call(Callee::Register(r)) => {
+                *r = name(*r)
+            }
+            Insn::LegacyLoad { mode: LegacyMode::Abs, .. }
+            | Insn::Call(_)
+            | Insn::Jump { .. }
+            | Insn::MayGoto { .. }
+            | Insn::Exit => {}
+        }
+    }
+}

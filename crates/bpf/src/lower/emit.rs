@@ -45,7 +45,7 @@ struct Frame {
 
 impl Frame {
     fn new(func: &Function, mir: &MFunc, spills: usize) -> Frame {
-        let mut used: SecondaryMap<Slot, bool> = SecondaryMap::new();
+        let mut uses: SecondaryMap<Slot, u32> = SecondaryMap::new();
         for inst in &mir.insts {
             let base = match inst.op {
                 MOp::Load { base, .. }
@@ -59,13 +59,13 @@ impl Frame {
                 _ => continue,
             };
             if let Base::Frame(slot, _) = base {
-                used[slot] = true;
+                uses[slot] += 1;
             }
         }
         let mut slots = SecondaryMap::new();
         let mut low = 0;
         for (slot, data) in &func.slots {
-            if let (true, Some(at)) = (used[slot], data.fixed) {
+            if let (true, Some(at)) = (uses[slot] > 0, data.fixed) {
                 slots[slot] = at;
                 low = low.min(at);
             }
@@ -73,12 +73,15 @@ impl Frame {
         low = low.div_euclid(8) * 8;
         low -= 8 * spills as i32;
         let spill_base = low;
-        for (slot, data) in &func.slots {
-            if used[slot] && data.fixed.is_none() {
-                let align = data.align.max(8) as i32;
-                low = (low - data.size as i32).div_euclid(align) * align;
-                slots[slot] = low;
-            }
+        // Near the frame pointer displacements take one byte: small and busy objects first.
+        let mut free: Vec<Slot> =
+            func.slots.keys().filter(|&s| uses[s] > 0 && func.slots[s].fixed.is_none()).collect();
+        free.sort_by_key(|&s| (func.slots[s].size.max(8) / uses[s], s));
+        for slot in free {
+            let data = &func.slots[slot];
+            let align = data.align.max(8) as i32;
+            low = (low - data.size as i32).div_euclid(align) * align;
+            slots[slot] = low;
         }
         Frame { slots, spills: spill_base, size: -low as u32 }
     }
@@ -175,6 +178,11 @@ impl Sink<'_> {
             }
             MOp::Neg { width } => self.put(Insn::Neg { width, dst: regs[0] }),
             MOp::Swap { kind, bits } => self.put(Insn::Swap { kind, bits, dst: regs[0] }),
+            MOp::Copy => {
+                if regs[0] != regs[1] {
+                    self.put(Insn::Mov { width: Width::W64, dst: regs[1], src: Operand::Reg(regs[0]) });
+                }
+            }
             MOp::Zext => {
                 self.put(Insn::Mov { width: Width::W32, dst: regs[1], src: Operand::Reg(regs[0]) });
             }

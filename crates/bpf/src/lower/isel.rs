@@ -18,6 +18,7 @@ use millstream_ir::{
 };
 use regalloc2::{Block as MBlockId, Operand, PRegSet, RegClass, VReg};
 
+use super::live::{Crossing, is_call};
 use super::mir::*;
 use super::{LowerError, Strategy};
 use crate::lift::Sym;
@@ -30,6 +31,8 @@ pub(super) fn select(func: &Function, cfg: &Cfg, strategy: Strategy) -> Result<M
         strategy,
         uses: func.use_counts(),
         stored: store_counts(func),
+        crossing: Crossing::new(func, cfg),
+        local: Vec::new(),
         vregs: SecondaryMap::new(),
         out: MFunc::default(),
         pending: Vec::new(),
@@ -76,12 +79,22 @@ struct Selected {
     args: Vec<Vec<VReg>>,
 }
 
+/// An instruction that prepares an operand.
+struct Before {
+    op: MOp,
+    from: Option<VReg>,
+    to: VReg,
+}
+
 struct Select<'f> {
     func: &'f Function,
     strategy: Strategy,
     uses: SecondaryMap<Value, u32>,
     /// How often each value is stored.
     stored: SecondaryMap<Value, u32>,
+    crossing: Crossing,
+    /// Constants in registers between here and the next call or the end of the block.
+    local: Vec<(i64, VReg)>,
     vregs: SecondaryMap<Value, Option<VReg>>,
     out: MFunc,
     pending: Vec<Pending>,
@@ -97,12 +110,31 @@ impl Select<'_> {
     /// The register of a value that some instruction needs in one.
     fn vreg(&mut self, value: Value) -> VReg {
         let value = self.through_copies(value);
+        if let (Some(c), false) = (self.func.as_const(value), self.strategy.far_constants) {
+            return self.local_constant(c);
+        }
         if let Some(v) = self.vregs[value] {
             return v;
         }
         let v = self.fresh();
         self.vregs[value] = Some(v);
         v
+    }
+
+    fn local_constant(&mut self, c: i64) -> VReg {
+        if let Some(&(_, v)) = self.local.iter().find(|l| l.0 == c) {
+            return v;
+        }
+        let v = self.fresh();
+        self.local.push((c, v));
+        v
+    }
+
+    /// Makes the constants that are wanted from here on.
+    fn flush_constants(&mut self) {
+        for (value, v) in std::mem::take(&mut self.local) {
+            self.push(MOp::Imm { value }, vec![defined(v)]);
+        }
     }
 
     /// Looks through zero-extensions of what is narrow already.
@@ -177,6 +209,9 @@ impl Select<'_> {
         }
         for &inst in func.blocks[block].insts.iter().rev() {
             self.loc = func.insts[inst].loc;
+            if is_call(&func.insts[inst].op) {
+                self.flush_constants();
+            }
             self.inst(inst)?;
             if func.insts[inst].op.is_terminator() {
                 for (op, v) in std::mem::take(&mut edge) {
@@ -184,6 +219,7 @@ impl Select<'_> {
                 }
             }
         }
+        self.flush_constants();
         let params: Vec<VReg> = if block == func.entry() {
             self.arguments(block);
             Vec::new()
@@ -194,21 +230,42 @@ impl Select<'_> {
     }
 
     fn arguments(&mut self, entry: Block) {
-        let params: Vec<(usize, VReg)> = self.func.blocks[entry]
-            .params
-            .iter()
-            .enumerate()
-            .filter_map(|(i, &p)| self.vregs[p].map(|v| (i, v)))
-            .collect();
-        let operands = params.iter().map(|&(i, v)| defined_in(v, i + 1)).collect();
+        let mut operands = Vec::new();
+        for (i, &p) in self.func.blocks[entry].params.iter().enumerate() {
+            let Some(v) = self.vregs[p] else { continue };
+            operands.push(defined_in(self.copied_out(p, v), i + 1));
+        }
         self.push(MOp::Args, operands);
+    }
+
+    /// Where a fixed register delivers a value: a register of its own and a copy, if the value outlives calls.
+    fn copied_out(&mut self, value: Value, v: VReg) -> VReg {
+        if self.strategy.bound_arguments || !self.crossing.contains(value) {
+            return v;
+        }
+        let delivered = self.fresh();
+        self.push(MOp::Copy, vec![used(delivered), defined(v)]);
+        delivered
+    }
+
+    /// What a fixed register takes: a copy, if the value outlives calls.
+    fn copied_in(&mut self, value: Value, before: &mut Vec<Before>) -> VReg {
+        let value = self.through_copies(value);
+        let v = self.vreg(value);
+        if self.strategy.bound_arguments || !self.crossing.contains(value) {
+            return v;
+        }
+        let taken = self.fresh();
+        before.push(Before { op: MOp::Copy, from: Some(v), to: taken });
+        taken
     }
 
     fn edge_args(&mut self, target: &BlockCall, alone: bool, edge: &mut Vec<(MOp, VReg)>) -> Vec<VReg> {
         let mut args = Vec::with_capacity(target.args.len());
         for &arg in &target.args {
             let bare_frame = matches!(self.func.def_op(arg), Some(Op::StackAddr { .. }));
-            let wanted = alone && (self.strategy.constants_on_edges || bare_frame);
+            let constant = self.constant(arg).is_some() && !self.strategy.far_constants;
+            let wanted = alone && (constant || bare_frame);
             let anew = if wanted { self.remake(arg) } else { None };
             args.push(match anew {
                 Some(op) => {
@@ -273,7 +330,7 @@ impl Select<'_> {
     }
 
     /// A register for an operand: the value's own, or one made for this use.
-    fn operand(&mut self, value: Value, before: &mut Vec<(MOp, VReg)>) -> VReg {
+    fn operand(&mut self, value: Value, before: &mut Vec<Before>) -> VReg {
         let resolved = self.through_copies(value);
         let anew = match self.func.def_op(resolved) {
             Some(Op::Const { .. }) if self.uses[resolved] == 1 => self.remake(resolved),
@@ -282,17 +339,22 @@ impl Select<'_> {
         match anew {
             Some(op) => {
                 let v = self.fresh();
-                before.push((op, v));
+                before.push(Before { op, from: None, to: v });
                 v
             }
             None => self.vreg(value),
         }
     }
 
-    fn finish(&mut self, op: MOp, operands: Vec<Operand>, before: Vec<(MOp, VReg)>) {
+    fn finish(&mut self, op: MOp, operands: Vec<Operand>, before: Vec<Before>) {
         self.push(op, operands);
-        for (op, v) in before {
-            self.push(op, vec![defined(v)]);
+        self.push_before(before);
+    }
+
+    fn push_before(&mut self, before: Vec<Before>) {
+        for Before { op, from, to } in before {
+            let operands = from.map(used).into_iter().chain([defined(to)]).collect();
+            self.push(op, operands);
         }
     }
 
@@ -376,10 +438,22 @@ impl Select<'_> {
     fn ret(&mut self, value: Option<Value>) {
         let mut before = Vec::new();
         let operands = match value {
-            Some(v) if !self.is_undef(v) => vec![used_in(self.operand(v, &mut before), 0)],
+            Some(v) if !self.is_undef(v) => vec![used_in(self.fixed_operand(v, &mut before), 0)],
             _ => vec![],
         };
         self.finish(MOp::Return, operands, before);
+    }
+
+    /// A register for an operand that must be in a given one: made anew if that is cheap.
+    fn fixed_operand(&mut self, value: Value, before: &mut Vec<Before>) -> VReg {
+        match self.remake(value) {
+            Some(op) => {
+                let v = self.fresh();
+                before.push(Before { op, from: None, to: v });
+                v
+            }
+            None => self.copied_in(value, before),
+        }
     }
 
     fn call(&mut self, target: Target, result: Option<Value>, args: &[Value]) {
@@ -395,27 +469,19 @@ impl Select<'_> {
                 continue;
             }
             let keep = self.strategy.kept_addresses && self.uses[arg] > 2 && self.frame(arg).is_some();
-            let v = match self.remake(arg).filter(|_| !keep) {
-                Some(op) => {
-                    let v = self.fresh();
-                    before.push((op, v));
-                    v
-                }
-                None => self.vreg(arg),
-            };
+            let v =
+                if keep { self.copied_in(arg, &mut before) } else { self.fixed_operand(arg, &mut before) };
             operands.push(used_in(v, i + 1));
         }
         // Made in the order of the arguments: what is pushed last comes first.
         before.reverse();
         let mut clobbers = call_clobbers();
-        match result.and_then(|r| self.vregs[r]) {
-            Some(v) => operands.push(defined_in(v, 0)),
+        match result.and_then(|r| self.vregs[r].map(|v| (r, v))) {
+            Some((r, v)) => operands.push(defined_in(self.copied_out(r, v), 0)),
             None => clobbers.add(preg(0)),
         }
         self.pending.push((MOp::Call { target }, operands, clobbers, self.loc));
-        for (op, v) in before {
-            self.push(op, vec![defined(v)]);
-        }
+        self.push_before(before);
     }
 
     fn legacy(&mut self, size: Size, offset: i32, result: Option<Value>, args: &[Value]) {

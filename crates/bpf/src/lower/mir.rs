@@ -53,6 +53,8 @@ pub(crate) enum MOp {
         bits: u8,
     },
     /// use, def
+    Copy,
+    /// use, def
     Zext,
     /// use, def
     Sext {
@@ -192,11 +194,12 @@ pub(crate) fn call_clobbers() -> PRegSet {
     (1..=5).fold(PRegSet::empty(), |set, n| set.with(preg(n)))
 }
 
-/// The registers that may be allocated. Those that survive calls come second, unless any is as good: using one costs
-/// a push and a pop.
-pub(crate) fn machine_env(any: bool) -> MachineEnv {
+/// The registers that may be allocated. Those that survive calls come second: using one costs a push and a pop. So
+/// does `r0`, which calls and returns want, unless it is `free`.
+pub(crate) fn machine_env(free_r0: bool) -> MachineEnv {
     let set = |range: std::ops::RangeInclusive<usize>| range.fold(PRegSet::empty(), |s, n| s.with(preg(n)));
-    let (first, second) = if any { (set(0..=9), PRegSet::empty()) } else { (set(0..=5), set(6..=9)) };
+    let (first, second) =
+        if free_r0 { (set(0..=5), set(6..=9)) } else { (set(1..=5), set(6..=9).with(preg(0))) };
     MachineEnv {
         preferred_regs_by_class: [first, PRegSet::empty(), PRegSet::empty()],
         non_preferred_regs_by_class: [second, PRegSet::empty(), PRegSet::empty()],

@@ -8,6 +8,7 @@ mod code;
 mod emit;
 mod isel;
 mod legal;
+mod live;
 mod mir;
 mod tidy;
 
@@ -56,22 +57,25 @@ pub enum LowerError {
 /// A choice that changes the code but not its meaning.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Strategy {
-    /// Constants that are arguments of block parameters are made on the edge, instead of where they were.
-    pub constants_on_edges: bool,
+    /// Constants stay where they were made, over calls and blocks, instead of being made anew near their uses.
+    pub far_constants: bool,
     /// Constants are stored as immediates even where the same one is stored several times.
     pub immediate_stores: bool,
     /// A stack address that several calls take is kept in a register, instead of being made for each.
     pub kept_addresses: bool,
-    /// Registers that survive calls are as good as others.
-    pub any_register: bool,
+    /// `r0` is as good as other registers, and not only for results.
+    pub free_r0: bool,
+    /// Values that live across calls are bound to argument registers without a copy.
+    pub bound_arguments: bool,
 }
 
 /// The choices, each to be tried with and without.
-const CHOICES: [fn(&mut Strategy) -> &mut bool; 4] = [
-    |s| &mut s.constants_on_edges,
+const CHOICES: [fn(&mut Strategy) -> &mut bool; 5] = [
+    |s| &mut s.far_constants,
     |s| &mut s.immediate_stores,
     |s| &mut s.kept_addresses,
-    |s| &mut s.any_register,
+    |s| &mut s.free_r0,
+    |s| &mut s.bound_arguments,
 ];
 
 /// The bytecode of one function with its symbols. Positions are slots.
@@ -149,7 +153,7 @@ pub fn lower_with(func: &Function, strategy: Strategy) -> Result<Lowered, LowerE
         validate_ssa: cfg!(debug_assertions),
         algorithm: Algorithm::Ion,
     };
-    let out = regalloc2::run(&mir, &mir::machine_env(strategy.any_register), &options)
+    let out = regalloc2::run(&mir, &mir::machine_env(strategy.free_r0), &options)
         .map_err(|e| LowerError::Registers { function: func.name.clone(), why: format!("{e:?}") })?;
     emit::emit(&func, &mir, &out)
 }

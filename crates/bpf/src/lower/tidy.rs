@@ -15,6 +15,57 @@ pub(super) fn tidy(blocks: &mut Vec<Code>, cost: &dyn Fn(&[Code]) -> usize) {
     drop_redundant_constants(blocks);
     drop_dead_moves(blocks);
     hoist_constants(blocks, cost);
+    rename_saved(blocks);
+}
+
+/// Of the registers that survive calls, `r6` is the cheapest to save and needs no prefix in 32-bit operations: the one
+/// that gains most from it takes its name, and the others theirs in order.
+fn rename_saved(blocks: &mut [Code]) {
+    let mut gain = [0u32; 11];
+    let mut legacy = false;
+    for e in blocks.iter().flat_map(|b| &b.body) {
+        legacy |= matches!(e.insn, Insn::LegacyLoad { .. });
+        let short = matches!(
+            e.insn,
+            Insn::Alu { width: Width::W32, .. } | Insn::Mov { .. } | Insn::Load { .. } | Insn::Store { .. }
+        );
+        for r in 6..=9 {
+            if effect_of(e) & (1 << r) != 0 {
+                gain[r] += if short { 3 } else { 1 };
+            }
+        }
+    }
+    for b in blocks.iter() {
+        for r in 6..=9 {
+            if term_reads(b.term) & (1 << r) != 0 {
+                gain[r] += 2;
+            }
+        }
+    }
+    if legacy {
+        return;
+    }
+    let mut order = [6usize, 7, 8, 9];
+    order.sort_by_key(|&r| std::cmp::Reverse(gain[r]));
+    let mut names: [Reg; 11] = std::array::from_fn(|n| Reg::new(n as u8).unwrap_or(Reg::R10));
+    for (i, &r) in order.iter().enumerate() {
+        names[r] = Reg::new(6 + i as u8).unwrap_or(Reg::R10);
+    }
+    for b in blocks {
+        b.body.iter_mut().for_each(|e| e.insn.rename(|r| names[r.index()]));
+        if let Term::Branch { dst, src, .. } = &mut b.term {
+            *dst = names[dst.index()];
+            if let Src::Reg(r) = src {
+                *r = names[r.index()];
+            }
+        }
+    }
+}
+
+/// Registers that an instruction mentions.
+fn effect_of(e: &Emitted) -> RegSet {
+    let (reads, writes) = effect(e);
+    reads | writes
 }
 
 fn bit(r: Reg) -> RegSet {
