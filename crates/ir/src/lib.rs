@@ -19,6 +19,7 @@ mod entities;
 mod func;
 mod module;
 mod op;
+pub mod random;
 pub mod text;
 mod types;
 pub mod usage;

@@ -233,10 +233,7 @@ impl Grid {
 
     fn down(&self, edge: usize, edges: &[(usize, usize)]) -> Vec<(f64, f64)> {
         let (from, to) = edges[edge];
-        let forward = |e: &(usize, usize)| !is_back(*e);
-        let out = edges.iter().filter(|e| e.0 == from && forward(e)).count();
-        let out_nth = edges[..edge].iter().filter(|e| e.0 == from && forward(e)).count();
-        let start = (self.port(from, out_nth, out), self.rects[from].y + self.rects[from].h);
+        let start = (self.exit(edge, edges), self.rects[from].y + self.rects[from].h);
         let end = (self.entry(edge, edges), self.rects[to].y);
         let mut points = vec![start];
         for &p in &self.paths[edge] {
@@ -246,6 +243,19 @@ impl Grid {
         }
         points.push(end);
         points
+    }
+
+    /// Edges leave a node in the order in which they go from left to right.
+    fn exit(&self, edge: usize, edges: &[(usize, usize)]) -> f64 {
+        let from = edges[edge].0;
+        let goal = |i: usize| {
+            let first = self.paths[i].first().copied().unwrap_or(edges[i].1);
+            (self.rects[first].middle(), i)
+        };
+        let outgoing: Vec<usize> =
+            (0..edges.len()).filter(|&i| edges[i].0 == from && !is_back(edges[i])).collect();
+        let before = outgoing.iter().filter(|&&i| goal(i) < goal(edge)).count();
+        self.port(from, before, outgoing.len())
     }
 
     /// Edges enter a node in the order in which they come from left to right.
