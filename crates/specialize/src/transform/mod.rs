@@ -2,18 +2,22 @@
 //!
 //! A module is lifted, then [`prepare`]d: functions inlined, keys of lookups made values. The lookups of a prepared
 //! function are its [`sites`], which have the same numbers each time. A variant is made of a clone of the prepared
-//! module: `instrument` writes down which keys are looked up, `specialize` puts what is known of the maps into
+//! module: [`instrument`] writes down which keys are looked up, `specialize` puts what is known of the maps into
 //! the code. [`finish`] then cleans up and gives lookups their form for lowering.
 //!
 //! Architecture Invariant: nothing here calls the kernel. What maps hold comes through [`Contents`], and holds as
 //! long as the [`Guard`] does.
 
+mod error;
+mod instrument;
 mod plan;
 mod site;
 
 use millstream_ir::Module;
 use millstream_passes::{PassError, Pipeline, Session};
 
+pub use error::TransformError;
+pub use instrument::{Sketch, instrument};
 pub use plan::{
     Budget, Contents, Entry, Fallback, FieldConstant, Guard, Lookup, Plan, Report, SitePlan, SiteReport,
     Unknown,
