@@ -9,7 +9,7 @@
 //! and, where known, what to do about it ([`Error::hint`]).
 //!
 //! Architecture Invariant: no other crate issues bpf(2), rtnetlink or mmap of a map. `unsafe` code is therefore
-//! allowed in the modules `sys`, `mapping`, `netlink` and `netns` of this crate, each block with its reason, and
+//! allowed in the modules `sys`, `mapping`, `ringbuf`, `netlink` and `netns` of this crate, each block with its reason, and
 //! denied in the others.
 //!
 //! Sources: `include/uapi/linux/bpf.h`, `kernel/bpf/syscall.c`, `net/bpf/test_run.c` and `net/core/dev.c` of
@@ -29,6 +29,7 @@ mod netlink;
 mod netns;
 pub mod probe;
 mod program;
+mod ringbuf;
 mod sys;
 pub mod testing;
 mod testrun;
@@ -49,6 +50,7 @@ pub use map_batch::Entries;
 pub use mapping::Mapping;
 pub use netns::Namespace;
 pub use program::Program;
+pub use ringbuf::RingBuffer;
 pub use testrun::{TestOutput, TestRun};
 pub use types::{AttachType, LinkType, MapType, ProgramType, map_flags, prog_flags};
 pub use xdp::{XdpHolder, XdpHook, XdpState, query_xdp, replace_xdp_netlink};

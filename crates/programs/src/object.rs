@@ -54,3 +54,9 @@ program! {
     /// Transport-layer load balancer: consistent hashing, connection table, encapsulation.
     BALANCER = "balancer", "balancer"
 }
+
+program! {
+    /// No data plane: sees map writes before the kernel applies them, for `millstream run`. Has a second program,
+    /// `guard_exit`.
+    GUARD = "guard", "guard_enter"
+}

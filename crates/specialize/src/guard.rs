@@ -1,0 +1,338 @@
+//! The guard: every control-plane write to a watched map revokes specialised code before the kernel applies it.
+//!
+//! Its programs (`programs/guard/guard.bpf.c`) run at entry to and return from every system call. Their state is one
+//! memory-mapped value. Specialised code reads its [`TOKEN`]: where that is not its own generation, the original code
+//! runs. A write replaces the token by a number that never comes again.
+//!
+//! # What closes which race
+//!
+//! *Snapshot.* A [`Snapshot`] is begun by reading the token and then finding no writer inside ([`Guard::begin`]); it
+//! approves a generation by exchanging that very token ([`Snapshot::approve`]). Writers count themselves in before
+//! they replace the token, and out when they return. So whoever replaced it before it was read has either returned
+//! (its write is in the tables) or is seen inside; whoever replaces it later makes the exchange fail, or undoes it.
+//!
+//! *Writers that were inside when the guard was attached* revoke when they return: before their caller goes on.
+//!
+//! *Unresolved calls* (attribute not readable, descriptor free, a SYSCALL program run, a map of maps changed) count
+//! for all maps. If another thread exchanges the descriptor between the hook and the kernel's look-up, the return
+//! finds another map than the entry and revokes. Not seen: a descriptor or attribute that is exchanged and put back
+//! within one call, which takes a process that wants to deceive and has the right to write the map anyway.
+//!
+//! *Death of the daemon.* The links are pinned before the first variant runs ([`Guard::pin`]), so the guard goes on
+//! revoking: what was specialised runs until the first write, then the original code, for ever.
+//!
+//! Invariant: a generation is approved only by the snapshot that it was made from, or that was found equal to it.
+
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use millstream_kernel::{Link, Map, Mapping, RingBuffer, UpdateMode};
+use millstream_loader::{Loader, ProgramError};
+use millstream_object::Object;
+use millstream_programs::GUARD;
+
+/// Offset of the token in the guard's value.
+pub const TOKEN: u32 = 0;
+/// Offset of the time of the newest generation's first packet, which the generation itself writes.
+pub const FIRST_PACKET: u32 = 8;
+/// Maps that can be watched.
+pub const MAPS: u32 = 64;
+const VERSION: usize = 16;
+const STRAYS: usize = 24;
+const LATE: usize = 32;
+const UNSENT: usize = 40;
+const DAEMON: usize = 48;
+const DAEMON_START: usize = 56;
+const FIRST_MAP: usize = 64;
+const REVOKED: u64 = 1 << 62;
+
+/// Why the guard is not there, or no longer.
+#[derive(Debug, thiserror::Error)]
+pub enum GuardError {
+    /// The kernel refused something.
+    #[error("guard: {0}")]
+    Kernel(#[from] millstream_kernel::Error),
+    /// The guard's object was not accepted.
+    #[error("guard: {0}")]
+    Load(#[from] millstream_loader::Error),
+    /// One of its programs was not accepted.
+    #[error("guard: {0}")]
+    Program(#[from] ProgramError),
+    /// The object is not what this build was made for.
+    #[error("guard: the object lacks {0}")]
+    Lacks(&'static str),
+    /// There are more maps than the guard can watch.
+    #[error("guard: it can watch {} maps", MAPS - 1)]
+    TooMany,
+    /// A file of /proc was not as it should be.
+    #[error("guard: reading {path}: {source}")]
+    Read {
+        /// The file.
+        path: &'static str,
+        /// What went wrong.
+        source: std::io::Error,
+    },
+}
+
+/// What happened to a watched map, told before the kernel does it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Event {
+    /// Nanoseconds of the monotonic clock.
+    pub time: u64,
+    /// The version after it.
+    pub version: u64,
+    /// What it is.
+    pub kind: EventKind,
+}
+
+/// Kinds of events.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum EventKind {
+    /// A write to the map of this index.
+    Write(u32),
+    /// A call that may write any map.
+    Any,
+    /// Somebody new may be able to write: look at the holders again.
+    Foreign,
+}
+
+impl Event {
+    fn parse(bytes: &[u8]) -> Option<Event> {
+        let word = |at: usize| Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
+        let half = |at: usize| Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
+        let kind = match half(20)? {
+            0 => EventKind::Write(half(16)?),
+            1 => EventKind::Any,
+            _ => EventKind::Foreign,
+        };
+        Some(Event { time: word(0)?, version: word(8)?, kind })
+    }
+}
+
+/// Counts of what was noticed late: each was bumped, after the write and before its caller went on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize)]
+pub struct Noticed {
+    /// Calls that were inside when the guard was attached.
+    pub strays: u64,
+    /// Calls whose target changed between entry and return.
+    pub late: u64,
+    /// Events that did not fit the ring.
+    pub unsent: u64,
+}
+
+/// The guard in the kernel. Dropped, it is detached, unless its links are pinned.
+#[derive(Debug)]
+pub struct Guard {
+    state: Map,
+    memory: Mapping,
+    watched: Map,
+    watched_count: u32,
+    events: RingBuffer,
+    programs: Vec<u32>,
+    enter: Link,
+    exit: Link,
+}
+
+impl Guard {
+    /// Loads the guard and attaches it. It watches nothing yet.
+    ///
+    /// # Errors
+    /// What the kernel refuses: BPF or tracing not permitted, no BTF.
+    pub fn attach() -> Result<Guard, GuardError> {
+        let object = Object::parse(GUARD.name, GUARD.object).map_err(millstream_loader::Error::from)?;
+        let loaded = Loader::new(&object).load()?;
+        let map = |name: &'static str| {
+            let found = loaded.session.map_by_name(name).ok_or(GuardError::Lacks(name))?;
+            Ok::<_, GuardError>(found.try_clone()?)
+        };
+        let program = |name: &'static str| loaded.program(name).ok_or(GuardError::Lacks(name));
+        let state = map("guard")?;
+        let memory = state.mmap(true)?;
+        memory.atomic_u64(TOKEN as usize).store(REVOKED, Ordering::SeqCst);
+        say_who_we_are(&memory)?;
+        let (enter, exit) = (program("guard_enter")?, program("guard_exit")?);
+        // The exit side first: who is counted in must be counted out.
+        let exit_link = Link::attach_tracing(exit)?;
+        let enter_link = Link::attach_tracing(enter)?;
+        Ok(Guard {
+            memory,
+            watched: map("watched")?,
+            watched_count: 0,
+            events: map("events")?.ring_buffer()?,
+            programs: vec![enter.id()?, exit.id()?],
+            state,
+            enter: enter_link,
+            exit: exit_link,
+        })
+    }
+
+    /// The map whose value specialised code reads.
+    pub fn state(&self) -> &Map {
+        &self.state
+    }
+
+    /// Ids of the guard's own programs.
+    pub fn programs(&self) -> &[u32] {
+        &self.programs
+    }
+
+    /// Watches a map from now on; gives its index.
+    ///
+    /// # Errors
+    /// If there are too many, or the kernel refuses.
+    pub fn watch(&mut self, map: &Map) -> Result<u32, GuardError> {
+        let index = self.watched_count + 1;
+        if index >= MAPS {
+            return Err(GuardError::TooMany);
+        }
+        self.watched.update(&map.id().to_ne_bytes(), &index.to_ne_bytes(), UpdateMode::Any)?;
+        self.watched_count = index;
+        // Whoever entered before this wrote unwatched: no snapshot of before may be approved after.
+        self.revoke();
+        Ok(index)
+    }
+
+    /// Waits for the first of: an event, the end of the time.
+    ///
+    /// # Errors
+    /// What the kernel refuses.
+    pub fn wait(&self, timeout: Duration) -> Result<bool, GuardError> {
+        Ok(self.events.wait(timeout)?)
+    }
+
+    /// The events since the last call.
+    pub fn events(&mut self) -> Vec<Event> {
+        let mut events = Vec::new();
+        self.events.drain(|bytes| events.extend(Event::parse(bytes)));
+        events
+    }
+
+    /// How often the token was replaced by writers, so far.
+    pub fn version(&self) -> u64 {
+        self.memory.atomic_u64(VERSION).load(Ordering::SeqCst)
+    }
+
+    /// Stops all specialised code at once.
+    pub fn revoke(&self) {
+        let version = self.memory.atomic_u64(VERSION).fetch_add(1, Ordering::SeqCst) + 1;
+        self.token().store(version | REVOKED, Ordering::SeqCst);
+    }
+
+    /// The generation that may run now.
+    pub fn approved(&self) -> Option<u32> {
+        u32::try_from(self.token().load(Ordering::SeqCst)).ok()
+    }
+
+    /// What was noticed late.
+    pub fn noticed(&self) -> Noticed {
+        let get = |at| self.memory.atomic_u64(at).load(Ordering::Relaxed);
+        Noticed { strays: get(STRAYS), late: get(LATE), unsent: get(UNSENT) }
+    }
+
+    /// Waits until no writer is inside, and begins a snapshot; `None` if one stays inside for longer than `patience`.
+    pub fn begin(&self, patience: Duration) -> Option<Snapshot<'_>> {
+        let start = Instant::now();
+        let mut tries = 0u32;
+        loop {
+            let token = self.token().load(Ordering::SeqCst);
+            if (0..=self.watched_count).all(|map| self.quiet(map)) {
+                return Some(Snapshot { guard: self, token });
+            }
+            if start.elapsed() > patience {
+                return None;
+            }
+            // A single write takes microseconds, a batch or the load of a program milliseconds.
+            if tries > 20 {
+                std::thread::sleep(Duration::from_micros(50));
+            } else {
+                std::thread::yield_now();
+            }
+            tries += 1;
+        }
+    }
+
+    fn quiet(&self, map: u32) -> bool {
+        let at = FIRST_MAP + 16 * map as usize;
+        // In this order: if the older reading of the finished ones equals the newer one of the started ones, then
+        // nobody was inside at the time of the first.
+        let finished = self.memory.atomic_u64(at + 8).load(Ordering::SeqCst);
+        let started = self.memory.atomic_u64(at).load(Ordering::SeqCst);
+        finished == started
+    }
+
+    /// When the newest generation's first packet came, by the monotonic clock.
+    pub fn first_packet(&self) -> Option<u64> {
+        let time = self.memory.atomic_u64(FIRST_PACKET as usize).load(Ordering::SeqCst);
+        (time != 0).then_some(time)
+    }
+
+    /// Forgets the first packet, before a new generation comes.
+    pub fn clear_first_packet(&self) {
+        self.memory.atomic_u64(FIRST_PACKET as usize).store(0, Ordering::SeqCst);
+    }
+
+    /// Calls counted in and out of a watched map (0: of any map), for diagnosis and tests.
+    pub fn writes(&self, map: u32) -> (u64, u64) {
+        let at = FIRST_MAP + 16 * (map % MAPS) as usize;
+        let get = |at| self.memory.atomic_u64(at).load(Ordering::SeqCst);
+        (get(at), get(at + 8))
+    }
+
+    /// Pins the guard's links below `directory`, so that it outlives this process.
+    ///
+    /// # Errors
+    /// What the kernel refuses.
+    pub fn pin(&self, directory: &Path) -> Result<(), GuardError> {
+        self.exit.pin(&directory.join("guard_exit"))?;
+        self.enter.pin(&directory.join("guard_enter"))?;
+        Ok(())
+    }
+
+    fn token(&self) -> &AtomicU64 {
+        self.memory.atomic_u64(TOKEN as usize)
+    }
+}
+
+/// A look at the watched maps while nobody wrote them.
+#[derive(Debug)]
+pub struct Snapshot<'g> {
+    guard: &'g Guard,
+    token: u64,
+}
+
+impl Snapshot<'_> {
+    /// Whether nothing has changed since the look began: what was read is the state of now.
+    pub fn holds(&self) -> bool {
+        // A writer that came after the beginning has replaced the token before it wrote.
+        self.guard.token().load(Ordering::SeqCst) == self.token
+    }
+
+    /// Lets a generation run that was made from what was read, until the next write; whatever was approved before
+    /// stops. Fails, and changes nothing, if the look no longer holds.
+    pub fn approve(self, generation: u32) -> bool {
+        let (token, new) = (self.token, u64::from(generation));
+        self.guard.token().compare_exchange(token, new, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    }
+}
+
+/// Tells the hook which loads of programs are our own: by process and the time it started, since numbers come back.
+fn say_who_we_are(memory: &Mapping) -> Result<(), GuardError> {
+    const STAT: &str = "/proc/self/stat";
+    let read = |source| GuardError::Read { path: STAT, source };
+    let text = std::fs::read_to_string(STAT).map_err(read)?;
+    // The name may hold anything, so count from its closing bracket: field 22 is the start time in ticks of 10 ms.
+    let after_name = text.rsplit_once(')').map_or("", |(_, rest)| rest);
+    let start = after_name.split_whitespace().nth(19).and_then(|f| f.parse().ok());
+    let start: u64 = start.ok_or_else(|| read(std::io::Error::other("no start time")))?;
+    memory.atomic_u64(DAEMON_START).store(start, Ordering::SeqCst);
+    memory.atomic_u64(DAEMON).store(u64::from(std::process::id()), Ordering::SeqCst);
+    Ok(())
+}
+
+impl AsFd for Guard {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.state.as_fd()
+    }
+}

@@ -1,0 +1,93 @@
+//! Who may write a map: the programs that hold it, the maps that hold it, whether user space can map it.
+//!
+//! A program that is not ours may write whatever map it holds; nothing is known of its code. So is a map of maps that
+//! holds a watched map: any program and process may reach it there. The guard says when somebody new may have come.
+
+use std::collections::BTreeSet;
+
+use millstream_kernel::{Map, MapType, Program, map_flags, map_ids, program_ids};
+
+/// Why a map may not be specialised on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Unsafe {
+    /// User space can map its values into memory and write them without a system call.
+    Mappable,
+    /// Its kind of map holds descriptors, evicts by itself, or has no values to look up.
+    Kind(MapType),
+    /// Another program holds it.
+    Program {
+        /// Its id.
+        id: u32,
+        /// Its name.
+        name: String,
+    },
+    /// A map of maps holds it.
+    Outer(u32),
+}
+
+impl std::fmt::Display for Unsafe {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Unsafe::Mappable => f.write_str("user space can map it into memory"),
+            Unsafe::Kind(kind) => write!(f, "it is of type {kind}"),
+            Unsafe::Program { id, name } => write!(f, "program {name:?} (id {id}) holds it too"),
+            Unsafe::Outer(id) => write!(f, "map {id} of maps holds it"),
+        }
+    }
+}
+
+/// Whether the map itself forbids it, whoever holds it.
+pub fn by_kind(map: &Map) -> Option<Unsafe> {
+    let info = map.info();
+    if info.flags & map_flags::MMAPABLE != 0 {
+        return Some(Unsafe::Mappable);
+    }
+    // Least-recently-used maps evict without a word, and a look-up that is skipped makes its element look unused.
+    let kinds = [MapType::HASH, MapType::ARRAY, MapType::LPM_TRIE];
+    (!kinds.contains(&info.map_type)).then_some(Unsafe::Kind(info.map_type))
+}
+
+/// Everybody in the kernel who holds maps, as of one look.
+#[derive(Clone, Debug, Default)]
+pub struct Holders {
+    /// Programs: id, name and maps.
+    programs: Vec<(u32, String, Vec<u32>)>,
+    /// Maps of maps: id, and the maps inside.
+    outer: Vec<(u32, Vec<u32>)>,
+}
+
+impl Holders {
+    /// Asks the kernel.
+    ///
+    /// # Errors
+    /// What the kernel refuses. What vanishes meanwhile holds nothing any more.
+    pub fn look() -> Result<Holders, millstream_kernel::Error> {
+        let mut found = Holders::default();
+        for id in program_ids()? {
+            if let Ok(info) = Program::from_id(id).and_then(|p| p.info())
+                && !info.map_ids.is_empty()
+            {
+                found.programs.push((id, info.name, info.map_ids));
+            }
+        }
+        for id in map_ids()? {
+            let Ok(map) = Map::from_id(id) else { continue };
+            if map.info().map_type.is_map_of_maps() {
+                // Values read as the ids of the inner maps.
+                let inner = map.entries()?;
+                let inner = inner.iter().filter_map(|(_, v)| Some(u32::from_ne_bytes(v.try_into().ok()?)));
+                found.outer.push((id, inner.collect()));
+            }
+        }
+        Ok(found)
+    }
+
+    /// The first reason why `map` may be written by others than the programs in `ours`.
+    pub fn foreign(&self, map: u32, ours: &BTreeSet<u32>) -> Option<Unsafe> {
+        let stranger = self.programs.iter().find(|(id, _, maps)| !ours.contains(id) && maps.contains(&map));
+        if let Some((id, name, _)) = stranger {
+            return Some(Unsafe::Program { id: *id, name: name.clone() });
+        }
+        self.outer.iter().find(|(_, inner)| inner.contains(&map)).map(|(id, _)| Unsafe::Outer(*id))
+    }
+}

@@ -1,0 +1,209 @@
+//! Every way to write a map from user space bumps the version, before the write is seen.
+#![allow(unsafe_code)]
+
+use std::os::fd::{AsFd, AsRawFd};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use millstream_kernel::{Map, MapSpec, MapType, Program, ProgramSpec, ProgramType, UpdateMode, testing};
+use millstream_specialize::guard::{EventKind, Guard};
+
+pub(crate) fn hash(entries: u32) -> Map {
+    let spec = MapSpec {
+        name: "watched",
+        map_type: MapType::HASH,
+        key_size: 4,
+        value_size: 8,
+        max_entries: entries,
+        ..MapSpec::default()
+    };
+    Map::create(&spec).unwrap()
+}
+
+pub(crate) fn guard(maps: &[&Map]) -> Option<Guard> {
+    if !testing::require() {
+        return None;
+    }
+    let mut guard = Guard::attach().unwrap();
+    for map in maps {
+        guard.watch(map).unwrap();
+    }
+    Some(guard)
+}
+
+fn put(map: &Map, key: u32, value: u64) {
+    map.update(&key.to_ne_bytes(), &value.to_ne_bytes(), UpdateMode::Any).unwrap();
+}
+
+/// What `write` does is counted in and out on map 1, told as an event, and bumps the version.
+#[track_caller]
+fn seen(guard: &mut Guard, write: impl FnOnce()) {
+    guard.events();
+    let (version, (started, finished)) = (guard.version(), guard.writes(1));
+    write();
+    assert!(guard.version() > version, "no bump");
+    assert!(guard.writes(1).0 > started && guard.writes(1).1 > finished, "not counted");
+    assert_eq!(guard.writes(1).0, guard.writes(1).1, "somebody is still inside");
+    assert!(guard.wait(Duration::from_secs(1)).unwrap(), "nobody was woken");
+    let events = guard.events();
+    let event = events.iter().find(|e| e.kind == EventKind::Write(1)).expect("an event of map 1");
+    assert!(event.version > version && event.version <= guard.version());
+}
+
+#[test]
+fn every_command_that_writes_is_seen() {
+    let map = if testing::require() { hash(100) } else { return };
+    let Some(mut guard) = guard(&[&map]) else { return };
+    seen(&mut guard, || put(&map, 1, 1));
+    seen(&mut guard, || assert!(map.delete(&1u32.to_ne_bytes()).unwrap()));
+    seen(&mut guard, || map.update_batch(&[0; 8], &[0; 16]).unwrap());
+    seen(&mut guard, || assert!(map.lookup_and_delete(&0u32.to_ne_bytes()).unwrap().is_some()));
+    let other = Map::from_id(map.id()).unwrap();
+    seen(&mut guard, || put(&other, 2, 2));
+}
+
+#[test]
+fn other_processes_are_seen_also_through_pins() {
+    let map = if testing::require() { hash(100) } else { return };
+    let Some(mut guard) = guard(&[&map]) else { return };
+    let pin = format!("/sys/fs/bpf/millstream_guard_test_{}", std::process::id());
+    map.pin(pin.as_ref()).unwrap();
+    let tool = |name: &str, what: &str| {
+        let args = ["map", "update", name, what, "key", "1", "0", "0", "0", "value"];
+        let done = Command::new("bpftool").args(args).args(["7"; 8]).output();
+        done.is_ok_and(|o| o.status.success())
+    };
+    seen(&mut guard, || assert!(tool("id", &map.id().to_string()), "bpftool by id"));
+    seen(&mut guard, || assert!(tool("pinned", &pin), "bpftool by pin"));
+    std::fs::remove_file(&pin).unwrap();
+}
+
+#[test]
+fn reads_and_other_maps_leave_it_alone() {
+    let (map, other) = if testing::require() { (hash(100), hash(100)) } else { return };
+    let Some(mut guard) = guard(&[&map]) else { return };
+    guard.events();
+    let counts = guard.writes(1);
+    put(&other, 1, 1);
+    assert!(map.lookup(&1u32.to_ne_bytes()).unwrap().is_none());
+    assert_eq!(map.entries().unwrap().len(), 0);
+    assert!(other.delete(&1u32.to_ne_bytes()).unwrap());
+    assert_eq!(guard.writes(1), counts);
+    assert!(!guard.events().iter().any(|e| e.kind == EventKind::Write(1)));
+}
+
+/// bpf(2) by the 32-bit entry, with everything that it points to below 4 GiB.
+fn update_by_int80(map: &Map, key: u32, value: u64) -> i32 {
+    // SAFETY: a fresh private page in the low 2 GiB.
+    let page = unsafe {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_32BIT;
+        libc::mmap(std::ptr::null_mut(), 4096, protection, flags, -1, 0)
+    };
+    assert_ne!(page, libc::MAP_FAILED);
+    let address = page as u64;
+    let attr = [map.as_fd().as_raw_fd() as u64, address + 64, address + 72, 0];
+    // SAFETY: inside the page just made.
+    unsafe {
+        page.cast::<[u64; 4]>().write(attr);
+        page.cast::<u32>().add(16).write(key);
+        page.cast::<u64>().add(9).write(value);
+    }
+    let result: i32;
+    // SAFETY: the system call reads the page and nothing else; `rbx` is put back, for the compiler reserves it.
+    unsafe {
+        std::arch::asm!(
+            "push rbx", "mov ebx, 2", "int 0x80", "pop rbx",
+            inout("eax") 357 => result, in("ecx") address as u32, in("edx") 32,
+            out("r8") _, out("r9") _, out("r10") _, out("r11") _,
+        );
+        libc::munmap(page, 4096);
+    }
+    result
+}
+
+#[test]
+fn the_32_bit_system_call_is_seen() {
+    let map = if testing::require() { hash(100) } else { return };
+    let Some(mut guard) = guard(&[&map]) else { return };
+    if update_by_int80(&map, 1, 1) == -libc::ENOSYS {
+        eprintln!("skipped: this kernel has no 32-bit system calls");
+        return;
+    }
+    seen(&mut guard, || assert_eq!(update_by_int80(&map, 1, 77), 0));
+    assert_eq!(map.lookup(&1u32.to_ne_bytes()).unwrap(), Some(77u64.to_ne_bytes().to_vec()));
+}
+
+#[test]
+fn what_cannot_be_resolved_counts_for_all() {
+    let map = if testing::require() { hash(100) } else { return };
+    let Some(mut guard) = guard(&[&map]) else { return };
+    guard.events();
+    let (version, any) = (guard.version(), guard.writes(0));
+    // SAFETY: the kernel refuses an attribute that it cannot read.
+    let r = unsafe { libc::syscall(libc::SYS_bpf, 2, 8usize, 32) };
+    assert_eq!(r, -1);
+    let attr = [99_999u64, 0, 0, 0];
+    // SAFETY: an attribute that names a descriptor that is not open.
+    assert_eq!(unsafe { libc::syscall(libc::SYS_bpf, 2, attr.as_ptr(), 32) }, -1);
+    assert!(guard.version() >= version + 2);
+    assert!(guard.writes(0).0 >= any.0 + 2);
+    assert!(guard.events().iter().filter(|e| e.kind == EventKind::Any).count() >= 2);
+}
+
+#[test]
+fn programs_that_others_load_are_told_and_ours_are_not() {
+    let map = if testing::require() { hash(100) } else { return };
+    let Some(mut guard) = guard(&[&map]) else { return };
+    guard.events();
+    let spec = ProgramSpec {
+        name: "ours",
+        program_type: ProgramType::XDP,
+        insns: &[0x0000_0002_0000_00b7, 0x95],
+        license: "GPL",
+        ..ProgramSpec::default()
+    };
+    Program::load(&spec).unwrap();
+    let told = |guard: &mut Guard| guard.events().iter().any(|e| e.kind == EventKind::Foreign);
+    // Tests beside this one are threads of this process, so what is told here comes from elsewhere.
+    assert!(Command::new("bpftool").args(["prog", "list"]).output().is_ok());
+    guard.events();
+    let object = std::env::temp_dir().join(format!("millstream_guard_{}.o", std::process::id()));
+    std::fs::write(&object, millstream_programs::ROUTER.object).unwrap();
+    let pin = format!("/sys/fs/bpf/millstream_guard_prog_{}", std::process::id());
+    let version = guard.version();
+    let load =
+        Command::new("bpftool").args(["prog", "load"]).args([object.as_os_str(), pin.as_ref()]).output();
+    assert!(load.is_ok_and(|o| o.status.success()));
+    std::fs::remove_file(&pin).unwrap();
+    std::fs::remove_file(&object).unwrap();
+    assert!(guard.version() > version);
+    assert!(told(&mut guard));
+}
+
+/// Who sees the n-th value sees the n-th bump: never the other way round.
+#[test]
+fn the_bump_comes_before_the_write() {
+    let map = if testing::require() { hash(100) } else { return };
+    let Some(guard) = guard(&[&map]) else { return };
+    put(&map, 1, 0);
+    let (base, done) = (guard.version(), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for n in 1..=20_000 {
+                put(&map, 1, n);
+            }
+            done.store(true, Ordering::SeqCst);
+        });
+        let mut value = [0; 8];
+        let mut seen = 0;
+        while !done.load(Ordering::SeqCst) {
+            map.lookup_into(&1u32.to_ne_bytes(), &mut value).unwrap();
+            let (n, version) = (u64::from_ne_bytes(value), guard.version());
+            assert!(version >= base + n, "value {n} at version {}", version - base);
+            seen += 1;
+        }
+        assert!(seen > 100, "looked only {seen} times");
+    });
+}

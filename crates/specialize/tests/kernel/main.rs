@@ -1,0 +1,4 @@
+//! Tests against the running kernel.
+
+mod guard;
+mod races;

@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: (GPL-2.0 OR BSD-2-Clause)
+/*
+ * Sees every bpf(2) call that may write a map before the kernel applies it, and says so in memory that specialised
+ * programs look at.
+ *
+ * On entry: which map will be written? The attribute is read from the caller's memory, the descriptor is looked up in
+ * the caller's table. A watched map's count of writes started goes up, then specialised code is revoked; what
+ * cannot be resolved counts for all maps. On return: the count of writes finished. What the return finds to be another map than the
+ * entry did, or whose entry was not seen (it was inside when we were attached), revokes before the caller
+ * goes on, so that no packet that arrives after the call's return meets an old value.
+ */
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+#include "guard.h"
+
+#define NR_BPF 321
+#define NR_BPF_IA32 357
+#define NR_X32 0x40000000
+
+/* Of the kernel's structures, what is used; CO-RE finds it. */
+struct pt_regs___kernel {
+	unsigned long bx, cx, dx, si, di, orig_ax;
+} __attribute__((preserve_access_index));
+
+struct file {
+	void *private_data;
+} __attribute__((preserve_access_index));
+
+struct fdtable {
+	unsigned int max_fds;
+	struct file **fd;
+} __attribute__((preserve_access_index));
+
+struct files_struct {
+	struct fdtable *fdt;
+} __attribute__((preserve_access_index));
+
+struct task_struct {
+	struct files_struct *files;
+	struct task_struct *group_leader;
+	__u64 start_boottime;
+} __attribute__((preserve_access_index));
+
+struct bpf_map {
+	enum bpf_map_type map_type;
+	__u32 id;
+} __attribute__((preserve_access_index));
+
+struct bpf_prog {
+	enum bpf_prog_type type;
+} __attribute__((preserve_access_index));
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct guard_state);
+} guard SEC(".maps");
+
+/* Id of a watched map: its index in `maps`. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, GUARD_MAPS);
+	__type(key, __u32);
+	__type(value, __u32);
+} watched SEC(".maps");
+
+/* Threads that are inside such a call: what it was found to write. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__type(key, __u64);
+	__type(value, __u32);
+} inside SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 65536);
+} events SEC(".maps");
+
+/* What a call writes: the index of a watched map, or one of these. */
+#define NOTHING 0xffffffff /* not a call that writes */
+#define UNWATCHED 0xfffffffe
+#define ANY 0xfffffffd
+#define FOREIGN 0xfffffffc
+
+struct call {
+	__u32 command;
+	__u64 attr;
+};
+
+/* Not inlined into each other's branches by hand: the verifier walks every path, so keep them few. */
+static __always_inline int arguments(struct pt_regs___kernel *regs, long nr, struct call *call)
+{
+	nr &= ~(long)NR_X32;
+	if (nr == NR_BPF) {
+		call->command = regs->di;
+		call->attr = regs->si;
+		return 1;
+	}
+	if (nr == NR_BPF_IA32) {
+		call->command = regs->bx;
+		call->attr = (__u32)regs->cx;
+		return 1;
+	}
+	return 0;
+}
+
+/* What the descriptor's file is about; 0 if the descriptor is free or cannot be resolved. */
+static __always_inline void *object_of(__u32 fd)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct fdtable *table;
+	struct file **files, *file;
+
+	table = BPF_CORE_READ(task, files, fdt);
+	if (!table || fd >= BPF_CORE_READ(table, max_fds))
+		return 0;
+	files = BPF_CORE_READ(table, fd);
+	if (bpf_probe_read_kernel(&file, sizeof(file), files + fd) || !file)
+		return 0;
+	return BPF_CORE_READ(file, private_data);
+}
+
+/* The map that a descriptor names. A file of another kind gives a number that means nothing; the kernel refuses it. */
+static __always_inline __u32 map_of(__u32 fd)
+{
+	struct bpf_map *map = object_of(fd);
+	__u32 id, type, *index;
+
+	if (!map || bpf_core_read(&id, sizeof(id), &map->id) || bpf_core_read(&type, sizeof(type), &map->map_type))
+		return ANY;
+	/* A map of maps hands out its inner maps to whoever holds it. */
+	if (type == BPF_MAP_TYPE_ARRAY_OF_MAPS || type == BPF_MAP_TYPE_HASH_OF_MAPS)
+		return FOREIGN;
+	index = bpf_map_lookup_elem(&watched, &id);
+	return index ? *index : UNWATCHED;
+}
+
+static __always_inline int is_daemon(struct guard_state *state)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+
+	return state->daemon_tgid == bpf_get_current_pid_tgid() >> 32 &&
+	       state->daemon_start == BPF_CORE_READ(task, group_leader, start_boottime) / 10000000;
+}
+
+/* Where the descriptor is in the attribute, for the commands that matter. */
+static __always_inline int place_of_fd(__u32 command)
+{
+	switch (command) {
+	case BPF_MAP_UPDATE_ELEM:
+	case BPF_MAP_DELETE_ELEM:
+	case BPF_MAP_LOOKUP_AND_DELETE_ELEM:
+	case BPF_PROG_TEST_RUN:
+	case BPF_LINK_CREATE:
+		return 0;
+	case BPF_MAP_LOOKUP_AND_DELETE_BATCH:
+	case BPF_MAP_UPDATE_BATCH:
+	case BPF_MAP_DELETE_BATCH:
+		return __builtin_offsetof(union bpf_attr, batch.map_fd);
+	default:
+		return -1;
+	}
+}
+
+static __always_inline __u32 target(struct guard_state *state, const struct call *call)
+{
+	__u32 fd, type;
+	int place;
+
+	if (call->command == BPF_PROG_LOAD)
+		return is_daemon(state) ? NOTHING : FOREIGN;
+	place = place_of_fd(call->command);
+	if (place < 0)
+		return NOTHING;
+	if (bpf_probe_read_user(&fd, sizeof(fd), (void *)(call->attr + place)))
+		return ANY;
+	if (call->command == BPF_LINK_CREATE) {
+		/* Iterators may write the values of the map that they walk. */
+		place = __builtin_offsetof(union bpf_attr, link_create.attach_type);
+		if (bpf_probe_read_user(&type, sizeof(type), (void *)(call->attr + place)))
+			return FOREIGN;
+		return type == BPF_TRACE_ITER ? FOREIGN : NOTHING;
+	}
+	if (call->command == BPF_PROG_TEST_RUN) {
+		struct bpf_prog *prog = object_of(fd);
+
+		/* A program of type SYSCALL may call bpf(2) in the kernel. */
+		if (!prog || bpf_core_read(&type, sizeof(type), &prog->type))
+			return ANY;
+		return type == BPF_PROG_TYPE_SYSCALL ? ANY : NOTHING;
+	}
+	return map_of(fd);
+}
+
+static __always_inline struct guard_writes *writes_of(struct guard_state *state, __u32 what)
+{
+	__u32 at = what < GUARD_MAPS ? what : GUARD_ANY_MAP;
+
+	/* Keeps clang from choosing between pointers, whose offsets the verifier would not know. */
+	barrier_var(at);
+	return &state->maps[at & (GUARD_MAPS - 1)];
+}
+
+static __always_inline void wake(struct guard_state *state, __u32 what, __u64 version)
+{
+	struct guard_event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
+
+	if (!event) {
+		__sync_fetch_and_add(&state->unsent, 1);
+		return;
+	}
+	event->time = bpf_ktime_get_ns();
+	event->version = version;
+	event->map = what;
+	event->kind = what < GUARD_MAPS ? GUARD_WRITE : what == FOREIGN ? GUARD_FOREIGN : GUARD_ANY;
+	bpf_ringbuf_submit(event, 0);
+}
+
+static __always_inline void bump(struct guard_state *state, __u32 what)
+{
+	__u64 version = __sync_fetch_and_add(&state->version, 1) + 1;
+
+	__sync_lock_test_and_set(&state->token, version | GUARD_REVOKED);
+	wake(state, what, version);
+}
+
+SEC("tp_btf/sys_enter")
+int guard_enter(__u64 *ctx)
+{
+	struct pt_regs___kernel *regs = (void *)ctx[0];
+	__u64 thread = bpf_get_current_pid_tgid();
+	__u32 zero = 0, what;
+	struct guard_state *state;
+	struct call call;
+
+	if (!arguments(regs, ctx[1], &call))
+		return 0;
+	state = bpf_map_lookup_elem(&guard, &zero);
+	if (!state)
+		return 0;
+	what = target(state, &call);
+	if (what == NOTHING)
+		return 0;
+	/* Full: the return takes it for a stray and bumps. */
+	if (bpf_map_update_elem(&inside, &thread, &what, BPF_ANY))
+		what = what == UNWATCHED ? ANY : what;
+	else if (what != UNWATCHED)
+		__sync_fetch_and_add(&writes_of(state, what)->started, 1);
+	if (what != UNWATCHED)
+		bump(state, what);
+	return 0;
+}
+
+SEC("tp_btf/sys_exit")
+int guard_exit(__u64 *ctx)
+{
+	struct pt_regs___kernel *regs = (void *)ctx[0];
+	__u64 thread = bpf_get_current_pid_tgid();
+	__u32 zero = 0, *entered, before, now;
+	struct guard_state *state;
+	struct call call;
+
+	if (!arguments(regs, regs->orig_ax, &call))
+		return 0;
+	state = bpf_map_lookup_elem(&guard, &zero);
+	if (!state)
+		return 0;
+	now = target(state, &call);
+	entered = bpf_map_lookup_elem(&inside, &thread);
+	if (!entered) {
+		if (now != NOTHING && now != UNWATCHED) {
+			__sync_fetch_and_add(&state->strays, 1);
+			bump(state, now);
+		}
+		return 0;
+	}
+	before = *entered;
+	bpf_map_delete_elem(&inside, &thread);
+	if (now < GUARD_MAPS && now != before && before != ANY && before != FOREIGN) {
+		__sync_fetch_and_add(&state->late, 1);
+		bump(state, now);
+	}
+	if (before != UNWATCHED)
+		__sync_fetch_and_add(&writes_of(state, before)->finished, 1);
+	return 0;
+}
+
+char _license[] SEC("license") = "Dual BSD/GPL";

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: (GPL-2.0 OR BSD-2-Clause) */
+/*
+ * What the guard, the variants that trust it and the daemon share: one value of a memory-mapped array. Offsets are
+ * repeated in `millstream_specialize::guard`, whose tests hold them against this header's BTF.
+ */
+#ifndef MILLSTREAM_GUARD_H
+#define MILLSTREAM_GUARD_H
+
+#include <linux/types.h>
+
+#define GUARD_MAPS 64
+/* The first of them counts calls that may have written any map; watched maps have the others. */
+#define GUARD_ANY_MAP 0
+
+#define GUARD_REVOKED (1ull << 62)
+
+/* Writes that have begun (before the kernel applies them) and that have returned. Equal: nobody is writing. */
+struct guard_writes {
+	__u64 started;
+	__u64 finished;
+};
+
+struct guard_state {
+	/*
+	 * The generation of specialised code that may run, as the daemon set it, or GUARD_REVOKED with a number that
+	 * never comes again. Set to the latter before each write to a watched map, and after those noticed late.
+	 */
+	__u64 token;
+	/* When the first packet came through the newest generation, by the monotonic clock; 0 before. */
+	__u64 first_packet;
+	/* Bumps. */
+	__u64 version;
+	/* Calls that were already inside bpf(2) when the guard was attached, seen when they returned. */
+	__u64 strays;
+	/* Calls whose target had changed between entry and return. */
+	__u64 late;
+	/* Writes whose event did not fit the ring. */
+	__u64 unsent;
+	/* The daemon: its loads of programs are its own affair. Start time in hundredths of a second since boot. */
+	__u64 daemon_tgid;
+	__u64 daemon_start;
+	struct guard_writes maps[GUARD_MAPS];
+};
+
+enum guard_kind {
+	/* A write to one watched map. */
+	GUARD_WRITE = 0,
+	/* A call whose target could not be resolved, or that may write through others. */
+	GUARD_ANY = 1,
+	/* A call after which somebody new may write watched maps: look who holds them. */
+	GUARD_FOREIGN = 2,
+};
+
+/* What wakes the daemon. */
+struct guard_event {
+	/* When, by the monotonic clock: before the kernel applied the write. */
+	__u64 time;
+	__u64 version;
+	/* Index of the map in `maps`, for GUARD_WRITE. */
+	__u32 map;
+	__u32 kind;
+};
+
+#endif
