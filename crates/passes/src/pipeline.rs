@@ -41,6 +41,7 @@ const DEFAULT: &[&str] = &[
     "packet-checks",
     "sccp",
     "simplify",
+    "jump-threading",
     "simplify-cfg",
     "params",
     "gvn",

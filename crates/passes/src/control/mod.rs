@@ -2,9 +2,13 @@
 
 mod checks;
 mod simplify_cfg;
+mod thread;
 
 use crate::manager::Pass;
 
 /// The passes of this module.
-pub(crate) const PASSES: &[Pass] =
-    &[Pass::Func(&checks::PacketChecks), Pass::Func(&simplify_cfg::SimplifyCfg)];
+pub(crate) const PASSES: &[Pass] = &[
+    Pass::Func(&checks::PacketChecks),
+    Pass::Func(&simplify_cfg::SimplifyCfg),
+    Pass::Func(&thread::JumpThreading),
+];

@@ -15,7 +15,7 @@ mod merge_loads;
 mod merge_stores;
 mod promote;
 mod split;
-mod ssa;
+pub(crate) mod ssa;
 mod types;
 mod versions;
 mod wide;

@@ -5,7 +5,7 @@ use millstream_isa::absint::{Abstract, Scalar, refine};
 use millstream_isa::semantics;
 
 /// Facts about the result of an instruction, given those about its operands.
-pub(super) fn transfer(func: &Function, inst: Inst, fact: impl Fn(Value) -> Scalar) -> Scalar {
+pub(crate) fn transfer(func: &Function, inst: Inst, fact: impl Fn(Value) -> Scalar) -> Scalar {
     let data = &func.insts[inst];
     let arg = |i: usize| fact(data.args[i]);
     // The verifier tracks no numbers for pointers, nor for what may be one.
@@ -30,7 +30,7 @@ pub(super) fn transfer(func: &Function, inst: Inst, fact: impl Fn(Value) -> Scal
 }
 
 /// What a type says.
-pub(super) fn of_type(ty: Type) -> Scalar {
+pub(crate) fn of_type(ty: Type) -> Scalar {
     match ty.int_bits() {
         Some(bits) if bits < 64 => Scalar::of_width(bits),
         _ => Scalar::UNKNOWN,
@@ -38,14 +38,14 @@ pub(super) fn of_type(ty: Type) -> Scalar {
 }
 
 /// What a branch decides, if the facts do.
-pub(super) fn decide(func: &Function, term: Inst, fact: impl Fn(Value) -> Scalar) -> Option<bool> {
+pub(crate) fn decide(func: &Function, term: Inst, fact: impl Fn(Value) -> Scalar) -> Option<bool> {
     let data = &func.insts[term];
     let Op::Branch { cond, width } = data.op else { return None };
     semantics::cond(&mut Abstract, cond, width, &fact(data.args[0]), &fact(data.args[1]))
 }
 
 /// What the facts about the operands of a branch become on one of its sides.
-pub(super) enum Side {
+pub(crate) enum Side {
     /// That side is never taken.
     Never,
     /// It teaches nothing.
@@ -55,7 +55,7 @@ pub(super) enum Side {
 }
 
 /// What one side of a terminator teaches.
-pub(super) fn on_side(func: &Function, term: Inst, side: usize, fact: impl Fn(Value) -> Scalar) -> Side {
+pub(crate) fn on_side(func: &Function, term: Inst, side: usize, fact: impl Fn(Value) -> Scalar) -> Side {
     let data = &func.insts[term];
     let Op::Branch { cond, width } = data.op else { return Side::Same };
     let (a, b) = (data.args[0], data.args[1]);

@@ -1,7 +1,7 @@
 //! Passes over values: constants, redundancy, dead code.
 
 mod dce;
-mod facts;
+pub(crate) mod facts;
 mod gvn;
 mod params;
 mod sccp;
