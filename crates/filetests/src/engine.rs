@@ -14,7 +14,7 @@ use crate::runs::{After, Arg, Entry, Run};
 
 /// Something that runs a module.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Engine {
+pub(crate) enum Engine {
     /// The IR as it stands.
     Ir,
     /// What it is lowered to.
@@ -53,13 +53,7 @@ fn run_one(engine: Engine, module: &Module, entries: &[Entry], run: &Run) -> Res
         set_entry(&interpreter, &mut machine, entry)?;
     }
     let (args, mems) = arguments(&mut machine, &run.args);
-    let result = match engine {
-        Engine::Ir => interpreter.run(&mut machine, func, &args).map_err(|e| e.to_string()),
-        Engine::Lowered => match run_lowered(module, &interpreter, &mut machine, func, &args)? {
-            Some(result) => result,
-            None => return Ok(()),
-        },
-    };
+    let Some(result) = call(engine, module, &interpreter, &mut machine, func, &args)? else { return Ok(()) };
     match (result, run.result) {
         (Ok(found), Some(expected)) if found == expected => {}
         (Ok(found), Some(expected)) => return Err(format!("expected {expected:#x}, found {found:#x}")),
@@ -68,6 +62,21 @@ fn run_one(engine: Engine, module: &Module, entries: &[Entry], run: &Run) -> Res
         (Err(fault), Some(_)) => return Err(fault),
     }
     check_after(&interpreter, &mut machine, &mems, &run.after)
+}
+
+/// Calls a function: its result, or the fault; `None` if the engine cannot run the module.
+pub(crate) fn call(
+    engine: Engine,
+    module: &Module,
+    interpreter: &Interpreter<'_>,
+    machine: &mut Machine,
+    func: Func,
+    args: &[u64],
+) -> Result<Option<Result<u64, String>>, String> {
+    match engine {
+        Engine::Ir => Ok(Some(interpreter.run(machine, func, args).map_err(|e| e.to_string()))),
+        Engine::Lowered => run_lowered(module, interpreter, machine, func, args),
+    }
 }
 
 /// Numbers for the arguments, and where the memory arguments are.

@@ -27,6 +27,7 @@
 
 mod case;
 mod compare;
+mod differential;
 mod engine;
 mod execute;
 mod runs;
@@ -34,6 +35,7 @@ mod runs;
 use std::path::{Path, PathBuf};
 
 pub use case::{Case, CaseError, Test};
+pub use differential::check_random;
 pub use runs::{After, Arg, Entry, Run};
 
 /// How tests are run.

@@ -13,7 +13,7 @@ use cranelift_entity::EntityRef;
 use crate::entities::*;
 use crate::func::{BlockCall, Function, Linkage, SlotData};
 use crate::module::{MapDecl, Module};
-use crate::op::{MemFlags, Op, Piece};
+use crate::op::{MemFlags, Op};
 use crate::types::{Prov, Type};
 use crate::{AluOp, AtomicOp, Cond, Size, SwapKind, Width};
 
@@ -28,6 +28,8 @@ const SLOT: u32 = 16;
 /// Nesting of branches and loops.
 const MAX_DEPTH: usize = 4;
 const MAP_ARRAY: u32 = 2;
+/// `bpf_map_lookup_elem`.
+const LOOKUP: i32 = 1;
 
 const ALU_OPS: [AluOp; 13] = [
     AluOp::Add,
@@ -87,6 +89,8 @@ struct Generator<'a> {
     block: Block,
     memory: Value,
     slot: Slot,
+    /// Where keys of look-ups are put.
+    key: Slot,
     /// Integers that dominate the place where code is being added.
     ints: Vec<Value>,
 }
@@ -98,7 +102,8 @@ impl<'a> Generator<'a> {
         let ints = vec![func.add_param(block, Type::I64), func.add_param(block, Type::I64)];
         let memory = func.add_param(block, Type::Any);
         let slot = func.slots.push(SlotData { size: SLOT, align: 8, fixed: None });
-        Generator { choices: choices.iter(), func, block, memory, slot, ints }
+        let key = func.slots.push(SlotData { size: 4, align: 4, fixed: None });
+        Generator { choices: choices.iter(), func, block, memory, slot, key, ints }
     }
 
     fn function(mut self) -> Function {
@@ -298,9 +303,12 @@ impl<'a> Generator<'a> {
     fn map_value(&mut self, depth: usize) {
         let key = self.int();
         let map = Map::new(0);
-        let layout = [Piece { offset: 0, size: Size::W }].into_iter().collect();
-        let found =
-            self.value(Op::MapLookup { map, key: layout }, &[key], Type::Ptr(Prov::MapValueOrNull(map)));
+        let flags = MemFlags::default();
+        let place = self.value(Op::StackAddr { slot: self.key, offset: 0 }, &[], Type::Ptr(Prov::Stack));
+        self.effect(Op::Store { size: Size::W, offset: 0, flags }, &[place, key]);
+        let object = self.value(Op::MapAddr { map }, &[], Type::Ptr(Prov::Map(map)));
+        let ty = Type::Ptr(Prov::MapValueOrNull(map));
+        let found = self.value(Op::Helper { id: LOOKUP }, &[object, place], ty);
         let zero = self.constant(0);
         let (there, join) = (self.func.add_block(), self.func.add_block());
         let op = Op::Branch { cond: Cond::Ne, width: Width::W64 };

@@ -1,0 +1,62 @@
+//! Random functions, run as they stand, lowered, optimised, and optimised and lowered: all must agree.
+
+use millstream_interp::Machine;
+use millstream_interp::ir::Interpreter;
+use millstream_ir::random::{ENTRIES, MEMORY, VALUE};
+use millstream_ir::verify::verify_module;
+use millstream_ir::{Func, Map, Module, random};
+use millstream_passes::{Pipeline, Session, Target};
+
+use crate::engine::{Engine, call};
+
+/// What a run leaves behind.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Outcome {
+    result: Result<u64, String>,
+    memory: Vec<u8>,
+    entries: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+/// Makes a function of `choices`, runs it on `args` in every way, and says which way gave something else.
+///
+/// # Errors
+/// A description of the disagreement, with the function.
+pub fn check_random(choices: &[u8], args: [u64; 2], target: &Target) -> Result<(), String> {
+    let module = random::module(choices);
+    let expected = outcome(&module, Engine::Ir, args)?;
+    expected.result.as_ref().map_err(|fault| format!("{fault}\n{module}"))?;
+    let mut optimized = module.clone();
+    let mut session = Session::new(target.clone());
+    Pipeline::default_o2().run(&mut optimized, &mut session).map_err(|e| format!("{e}\n{module}"))?;
+    let errors = verify_module(&optimized);
+    if !errors.is_empty() {
+        return Err(format!("the passes leave invalid IR: {errors:?}\n{module}\n{optimized}"));
+    }
+    for (name, module, engine) in [
+        ("lowered", &module, Engine::Lowered),
+        ("optimised", &optimized, Engine::Ir),
+        ("optimised and lowered", &optimized, Engine::Lowered),
+    ] {
+        let found = outcome(module, engine, args)?;
+        if found != expected {
+            return Err(format!("{name}, on {args:?}: expected {expected:?}, found {found:?}\n{module}"));
+        }
+    }
+    Ok(())
+}
+
+fn outcome(module: &Module, engine: Engine, [a, b]: [u64; 2]) -> Result<Outcome, String> {
+    let mut machine = Machine::default();
+    let interpreter = Interpreter::new(module, &mut machine);
+    let map = interpreter.map(Map::from_u32(0)).ok_or("no map")?;
+    for i in 0..ENTRIES {
+        let value: Vec<u8> = (0..VALUE).map(|k| (i * 31 + k * 7) as u8).collect();
+        machine.maps.set(map, &i.to_le_bytes(), &value, 0).map_err(|errno| format!("error {errno}"))?;
+    }
+    machine.reset(&[]);
+    let address = machine.add_memory((0..MEMORY as u8).collect());
+    let result = call(engine, module, &interpreter, &mut machine, Func::from_u32(0), &[a, b, address])?;
+    let memory = machine.bytes(address, u64::from(MEMORY), false).map_err(|e| e.to_string())?.to_vec();
+    let result = result.ok_or("the function has no form in BPF")?;
+    Ok(Outcome { result, memory, entries: machine.maps.entries(map) })
+}
