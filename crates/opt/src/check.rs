@@ -25,6 +25,7 @@ pub struct Check {
 pub fn check(object: &Object, mut options: Options) -> Result<Check, OptError> {
     let session = Loader::new(object).prepare()?;
     let mut optimized = optimize(object, &options)?;
+    options.inline = Some(optimized.inline);
     let mut programs = Vec::new();
     for p in &object.programs {
         let mut report = ProgramReport {
@@ -101,6 +102,7 @@ fn culprit(
             skip: options.skip.clone(),
             leave: options.leave.clone(),
             isa: options.isa,
+            inline: options.inline,
             keep_longer: true,
             ..Options::default()
         };

@@ -8,18 +8,17 @@
 //! Architecture Invariant: nothing is written to the object that is not either the original or accepted wherever the
 //! original was, once [`check`] has passed.
 
+mod attempt;
 mod check;
 mod report;
 
 use std::collections::BTreeSet;
 
-use cranelift_entity::EntityRef;
 use millstream_bpf::lift::LiftError;
-use millstream_bpf::lower::{self, Lowered};
-use millstream_bpf::module::{Lifted, lift_object, new_function};
+use millstream_bpf::module::lift_object;
 use millstream_isa::{Insn, Size, SwapKind, Width, decode_all};
-use millstream_object::{FuncId, Object, ObjectError};
-use millstream_passes::{Fuel, PassError, Pipeline, Session, Target};
+use millstream_object::{Object, ObjectError};
+use millstream_passes::{Fuel, PassError};
 
 pub use check::{Check, check};
 pub use report::{FunctionReport, Measure, Outcome, PassReport, ProgramReport, Verdict};
@@ -50,6 +49,8 @@ pub struct Options {
     pub isa: u8,
     /// At most this many rewrites.
     pub fuel: Option<u64>,
+    /// Whether to inline; tried both ways if not said.
+    pub inline: Option<bool>,
     /// Runs the IR verifier around every pass.
     pub verify_ir: bool,
     /// Takes the lowered form of a function even where it is longer than the original.
@@ -73,84 +74,48 @@ pub struct Optimized {
     pub passes: Vec<PassReport>,
     /// Rewrites that passes asked for.
     pub rewrites: u64,
+    /// Whether functions were inlined.
+    pub inline: bool,
     /// Which pass asked for rewrite N, for blame.
     pub fuel: Fuel,
 }
 
 /// Optimizes an object, without asking the kernel.
 ///
+/// The default pipeline is tried without and with inlining, and the shorter object is taken. A function that it leaves
+/// longer than it was is lowered again after fewer passes, and the shortest form is taken.
+///
 /// # Errors
 /// [`OptError`]; the input is unchanged then.
 pub fn optimize(object: &Object, options: &Options) -> Result<Optimized, OptError> {
-    let mut lifted = lift_object(object)?;
-    let isa = if options.isa == 0 { isa_version(object) } else { options.isa };
-    let mut session = Session::new(Target::bpf(isa));
-    session.verify = options.verify_ir;
-    session.fuel = options.fuel.map_or_else(Fuel::unlimited, Fuel::limited);
-    for &number in &options.skip {
-        session.fuel = session.fuel.skip(number);
-    }
-    session.dump_after = options.dump_after.clone().map(dump_hook);
-    let pipeline = match options.passes.as_slice() {
-        [] => Pipeline::default_o2(),
-        names => Pipeline::of(names.iter().map(String::as_str))?,
-    };
-    pipeline.run(&mut lifted.module, &mut session)?;
-    let mut out = object.clone();
-    let mut functions = Vec::with_capacity(object.functions.len());
-    for i in 0..object.functions.len() {
-        functions.push(replace(&mut out, &lifted, FuncId(i as u32), options)?);
-    }
-    Ok(Optimized {
-        object: out,
-        functions,
-        passes: report::passes(&session),
-        rewrites: session.fuel.asked(),
-        fuel: session.fuel,
-    })
-}
-
-fn dump_hook(wanted: String) -> millstream_passes::DumpHook {
-    Box::new(move |pass, func| {
-        if wanted == "all" || wanted == pass {
-            eprintln!("; after {pass}\n{func}");
+    let lifted = lift_object(object)?;
+    let calls = lifted.module.funcs.values().any(|f| f.linkage == millstream_ir::Linkage::Static);
+    let inline = match options.inline {
+        Some(inline) => inline,
+        None if !calls || !options.passes.is_empty() => false,
+        None => {
+            let without = attempt::attempt(object, &lifted, options, false)?;
+            return match attempt::attempt(object, &lifted, options, true)? {
+                with if with.is_whole() && with.slots() <= without.slots() => Ok(with),
+                _ => Ok(without),
+            };
         }
-    })
+    };
+    attempt::attempt(object, &lifted, options, inline)
 }
 
-fn replace(
-    out: &mut Object,
-    lifted: &Lifted,
-    id: FuncId,
-    options: &Options,
-) -> Result<FunctionReport, OptError> {
-    let original = &out.functions[id.index()];
-    let before = original.insns.len();
-    let report = |after, outcome| FunctionReport { name: original.name.clone(), before, after, outcome };
-    let func = &lifted.module.funcs[millstream_ir::Func::new(id.index())];
-    if func.layout.is_empty() {
-        let report = report(0, Outcome::Removed);
-        out.remove_function(id)?;
-        return Ok(report);
+impl Optimized {
+    /// Slots of all functions together.
+    fn slots(&self) -> usize {
+        self.functions.iter().map(|f| f.after).sum()
     }
-    if options.leave.contains(&id.0) {
-        return Ok(report(before, Outcome::Rejected));
+
+    /// Whether no function was kept as it was while functions that it calls were removed.
+    fn is_whole(&self) -> bool {
+        let kept = |o: &Outcome| !matches!(o, Outcome::Rewritten | Outcome::Removed | Outcome::NothingToDo);
+        let removed = self.functions.iter().any(|f| f.outcome == Outcome::Removed);
+        !(removed && self.functions.iter().any(|f| kept(&f.outcome)))
     }
-    let code: Lowered = match lower::lower(func) {
-        Ok(code) => code,
-        Err(e) => return Ok(report(before, Outcome::Unsupported(e.to_string()))),
-    };
-    let after = code.slots();
-    let new = new_function(lifted, &code);
-    if new.insns == original.insns {
-        return Ok(report(before, Outcome::NothingToDo));
-    }
-    if after > before && !options.keep_longer {
-        return Ok(report(before, Outcome::NoGain { would_be: after }));
-    }
-    let report = report(after, Outcome::Rewritten);
-    out.replace_function(id, new)?;
-    Ok(report)
 }
 
 /// The lowest instruction set version that has all instructions of the object: what its loader's kernels know.

@@ -33,6 +33,7 @@ pub(super) fn select(func: &Function, cfg: &Cfg, strategy: Strategy) -> Result<M
         stored: store_counts(func),
         crossing: Crossing::new(func, cfg),
         local: Vec::new(),
+        addresses: Vec::new(),
         vregs: SecondaryMap::new(),
         out: MFunc::default(),
         pending: Vec::new(),
@@ -95,6 +96,8 @@ struct Select<'f> {
     crossing: Crossing,
     /// Constants in registers between here and the next call or the end of the block.
     local: Vec<(i64, VReg)>,
+    /// Stack addresses that calls of this block take: how often, and the register if one is kept.
+    addresses: Vec<((Slot, i32), u32, Option<VReg>)>,
     vregs: SecondaryMap<Value, Option<VReg>>,
     out: MFunc,
     pending: Vec<Pending>,
@@ -128,6 +131,34 @@ impl Select<'_> {
         let v = self.fresh();
         self.local.push((c, v));
         v
+    }
+
+    /// The register that holds a stack address through the block, if calls take it so often that it pays.
+    fn kept_address(&mut self, value: Value) -> Option<VReg> {
+        let address = self.frame(value).filter(|_| self.strategy.kept_addresses)?;
+        let at = self.addresses.iter().position(|a| a.0 == address && a.1 > 2)?;
+        let v = match self.addresses[at].2 {
+            Some(v) => v,
+            None => self.fresh(),
+        };
+        self.addresses[at].2 = Some(v);
+        Some(v)
+    }
+
+    /// Counts the stack addresses that calls of a block take.
+    fn count_addresses(&mut self, block: Block) {
+        self.addresses.clear();
+        let func = self.func;
+        for &inst in func.blocks[block].insts.iter().filter(|&&i| is_call(&func.insts[i].op)) {
+            let taken: Vec<(Slot, i32)> =
+                func.insts[inst].args.iter().filter_map(|&a| self.frame(a)).collect();
+            for address in taken {
+                match self.addresses.iter_mut().find(|a| a.0 == address) {
+                    Some(found) => found.1 += 1,
+                    None => self.addresses.push((address, 1, None)),
+                }
+            }
+        }
     }
 
     /// Makes the constants that are wanted from here on.
@@ -200,6 +231,7 @@ impl Select<'_> {
 
     fn block(&mut self, block: Block) -> Result<Selected, LowerError> {
         self.pending = Vec::new();
+        self.count_addresses(block);
         let func = self.func;
         let mut args = Vec::new();
         let targets = func.targets(block);
@@ -220,6 +252,11 @@ impl Select<'_> {
             }
         }
         self.flush_constants();
+        for ((slot, offset), _, v) in std::mem::take(&mut self.addresses) {
+            if let Some(v) = v {
+                self.push(MOp::Lea { slot, offset }, vec![defined(v)]);
+            }
+        }
         let params: Vec<VReg> = if block == func.entry() {
             self.arguments(block);
             Vec::new()
@@ -468,9 +505,14 @@ impl Select<'_> {
             if self.is_undef(arg) {
                 continue;
             }
-            let keep = self.strategy.kept_addresses && self.uses[arg] > 2 && self.frame(arg).is_some();
-            let v =
-                if keep { self.copied_in(arg, &mut before) } else { self.fixed_operand(arg, &mut before) };
+            let v = match self.kept_address(arg) {
+                Some(kept) => {
+                    let taken = self.fresh();
+                    before.push(Before { op: MOp::Copy, from: Some(kept), to: taken });
+                    taken
+                }
+                None => self.fixed_operand(arg, &mut before),
+            };
             operands.push(used_in(v, i + 1));
         }
         // Made in the order of the arguments: what is pushed last comes first.
@@ -536,8 +578,9 @@ impl Select<'_> {
                 self.push(MOp::Load { size, sext, base, offset, core: flags.core }, operands);
             }
             Op::Store { size, offset, flags } => {
-                let often =
-                    self.stored[self.through_copies(data.args[1])] > 1 && !self.strategy.immediate_stores;
+                let value = self.through_copies(data.args[1]);
+                let at_hand = self.strategy.far_constants && self.vregs[value].is_some();
+                let often = (self.stored[value] > 1 || at_hand) && !self.strategy.immediate_stores;
                 let imm = self.constant(data.args[1]).filter(|_| !often).and_then(|c| store_imm(size, c));
                 let (base, offset) = self.flagged_address(base, offset, flags, &mut operands);
                 if imm.is_none() {

@@ -14,8 +14,53 @@ const MOST_TRIED: usize = 300;
 pub(super) fn tidy(blocks: &mut Vec<Code>, cost: &dyn Fn(&[Code]) -> usize) {
     drop_redundant_constants(blocks);
     drop_dead_moves(blocks);
+    merge_tails(blocks);
     hoist_constants(blocks, cost);
     rename_saved(blocks);
+}
+
+/// Instructions at the end of blocks that go on to the same place become one block. Accesses to memory other than the
+/// own stack are left alone, as are calls: the verifier forbids that one instruction sees different kinds of pointers.
+fn merge_tails(blocks: &mut Vec<Code>) {
+    let mergeable = |e: &Emitted| match e.insn {
+        Insn::Load { src, .. } => src == Reg::R10,
+        Insn::Store { dst, .. } => dst == Reg::R10,
+        Insn::Atomic { .. } | Insn::LoadAcquire { .. } | Insn::StoreRelease { .. } => false,
+        Insn::Call(_) | Insn::LegacyLoad { .. } => false,
+        _ => true,
+    };
+    let common = |a: &Code, b: &Code| {
+        let pairs = a.body.iter().rev().zip(b.body.iter().rev());
+        pairs
+            .take_while(|(x, y)| x.insn == y.insn && x.sym == y.sym && x.core == y.core && mergeable(x))
+            .count()
+    };
+    for a in 1..blocks.len() {
+        if matches!(blocks[a].term, Term::Branch { .. } | Term::MayGoto { .. }) || blocks[a].body.is_empty() {
+            continue;
+        }
+        let best = (0..blocks.len())
+            .filter(|&b| b != a && blocks[b].term == blocks[a].term)
+            .map(|b| (common(&blocks[a], &blocks[b]), b))
+            .max_by_key(|&(n, b)| (n, std::cmp::Reverse(b)));
+        // With one instruction in common the jump costs what is saved, unless a whole block goes.
+        let Some((n, b)) = best.filter(|&(n, _)| n > 1 || (n == 1 && blocks[a].body.len() == 1)) else {
+            continue;
+        };
+        let keep = blocks[b].body.len() - n;
+        let shared = if keep == 0 {
+            b
+        } else {
+            let tail =
+                Code { body: blocks[b].body.split_off(keep), term: blocks[b].term, loc: blocks[b].loc };
+            blocks.push(tail);
+            blocks[b].term = Term::Jump(blocks.len() - 1);
+            blocks.len() - 1
+        };
+        let rest = blocks[a].body.len() - n;
+        blocks[a].body.truncate(rest);
+        blocks[a].term = Term::Jump(shared);
+    }
 }
 
 /// Of the registers that survive calls, `r6` is the cheapest to save and needs no prefix in 32-bit operations: the one

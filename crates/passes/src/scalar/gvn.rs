@@ -28,7 +28,12 @@ impl FuncPass for Gvn {
     fn run(&self, func: &mut Function, cx: &mut Ctx<'_>) -> bool {
         let cfg = Cfg::new(func);
         let dom = DomTree::new(func, &cfg);
-        let mut numbering = Numbering { seen: FxHashMap::default(), subst: Subst::default(), dom: &dom };
+        let mut numbering = Numbering {
+            constants: FxHashMap::default(),
+            seen: FxHashMap::default(),
+            subst: Subst::default(),
+            dom: &dom,
+        };
         let mut work = vec![func.entry()];
         while let Some(block) = work.pop() {
             numbering.block(func, block, cx);
@@ -46,6 +51,9 @@ struct Key {
 }
 
 struct Numbering<'a> {
+    // One value stands for all constants of the same number in keys. The constants themselves stay apart: each is
+    // made where its user wants it, and a merged one would occupy a register from the first to the last use.
+    constants: FxHashMap<i64, Value>,
     // In preorder of the dominator tree one entry a key is enough: it dominates, or its subtree is done.
     seen: FxHashMap<Key, (Value, Block)>,
     subst: Subst,
@@ -73,10 +81,18 @@ impl Numbering<'_> {
         }
     }
 
-    fn key(&self, func: &Function, inst: Inst) -> Key {
+    fn operand(&mut self, func: &Function, value: Value) -> Value {
+        let value = self.subst.resolve(value);
+        match func.as_const(value) {
+            Some(c) => *self.constants.entry(c).or_insert(value),
+            None => value,
+        }
+    }
+
+    fn key(&mut self, func: &Function, inst: Inst) -> Key {
         let data = &func.insts[inst];
         let mut op = data.op.clone();
-        let mut args: SmallVec<[Value; 3]> = data.args.iter().map(|&v| self.subst.resolve(v)).collect();
+        let mut args: SmallVec<[Value; 3]> = data.args.iter().map(|&v| self.operand(func, v)).collect();
         match &mut op {
             Op::Alu { op: AluOp::Add | AluOp::Mul | AluOp::And | AluOp::Or | AluOp::Xor, .. } => {
                 args.sort_unstable()
@@ -95,7 +111,7 @@ impl Numbering<'_> {
 fn is_repeatable(func: &Function, inst: Inst) -> bool {
     let data = &func.insts[inst];
     match data.op {
-        Op::Undef {} => false,
+        Op::Undef {} | Op::Const { .. } => false,
         Op::Alu { .. } => !data.args.iter().any(|&v| func.types[v] == Type::Ptr(Prov::Ctx)),
         // Pure helpers: facts about the CPU or task that cannot change while the program runs.
         Op::Helper { id } => Helper::get(id).is_some_and(|h| {

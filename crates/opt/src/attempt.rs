@@ -1,0 +1,153 @@
+//! One way through the compiler: a pipeline, then the best form of each function.
+
+use cranelift_entity::EntityRef;
+use millstream_bpf::lower::{self, Lowered};
+use millstream_bpf::module::{Lifted, new_function};
+use millstream_object::{FuncId, Object};
+use millstream_passes::{DumpHook, Fuel, Pipeline, Session, Target};
+
+use crate::report;
+use crate::{FunctionReport, OptError, Optimized, Options, Outcome, isa_version};
+
+/// Passes that only ever make code shorter.
+const SHORTENING: &[&str] =
+    &["simplify-cfg", "split-stack", "mem2reg", "params", "gvn", "dce", "simplify-cfg"];
+
+/// Passes that move functions into their callers and remove them.
+const INLINING: &[&str] = &["inline", "dead-functions"];
+
+/// Optimizes an object in one way.
+pub(crate) fn attempt(
+    object: &Object,
+    lifted: &Lifted,
+    options: &Options,
+    inline: bool,
+) -> Result<Optimized, OptError> {
+    let isa = if options.isa == 0 { isa_version(object) } else { options.isa };
+    let mut session = Session::new(Target::bpf(isa));
+    session.verify = options.verify_ir;
+    session.fuel = options.fuel.map_or_else(Fuel::unlimited, Fuel::limited);
+    for &number in &options.skip {
+        session.fuel = session.fuel.skip(number);
+    }
+    session.dump_after = options.dump_after.clone().map(dump_hook);
+    let mut first = lifted.clone();
+    if inline {
+        Pipeline::of(INLINING.iter().copied())?.run(&mut first.module, &mut session)?;
+    }
+    let pipeline = match options.passes.as_slice() {
+        [] => Pipeline::default_o2(),
+        names => Pipeline::of(names.iter().map(String::as_str))?,
+    };
+    pipeline.run(&mut first.module, &mut session)?;
+    let mut forms = Forms { object, lifted, isa, inline, first, less: Vec::new() };
+    let mut out = object.clone();
+    let mut functions = Vec::with_capacity(object.functions.len());
+    for i in 0..object.functions.len() {
+        functions.push(forms.replace(&mut out, FuncId(i as u32), options)?);
+    }
+    Ok(Optimized {
+        object: out,
+        functions,
+        passes: report::passes(&session),
+        rewrites: session.fuel.asked(),
+        inline,
+        fuel: session.fuel,
+    })
+}
+
+fn dump_hook(wanted: String) -> DumpHook {
+    Box::new(move |pass, func| {
+        if wanted == "all" || wanted == pass {
+            eprintln!("; after {pass}\n{func}");
+        }
+    })
+}
+
+/// The object's module after more and less optimization.
+struct Forms<'a> {
+    object: &'a Object,
+    /// As lifted.
+    lifted: &'a Lifted,
+    isa: u8,
+    inline: bool,
+    /// After the whole pipeline.
+    first: Lifted,
+    /// After parts of it, made when wanted, the most first.
+    less: Vec<Lifted>,
+}
+
+impl Forms<'_> {
+    fn replace(
+        &mut self,
+        out: &mut Object,
+        id: FuncId,
+        options: &Options,
+    ) -> Result<FunctionReport, OptError> {
+        let original = &self.object.functions[id.index()];
+        let before = original.insns.len();
+        let report = |after, outcome| FunctionReport { name: original.name.clone(), before, after, outcome };
+        let func = millstream_ir::Func::new(id.index());
+        if self.first.module.funcs[func].layout.is_empty() {
+            out.remove_function(id)?;
+            return Ok(report(0, Outcome::Removed));
+        }
+        if options.leave.contains(&id.0) {
+            return Ok(report(before, Outcome::Rejected));
+        }
+        let (code, form) = match self.best(func, before, options)? {
+            Ok(best) => best,
+            Err(why) => return Ok(report(before, Outcome::Unsupported(why))),
+        };
+        let after = code.slots();
+        let from = form.checked_sub(1).map_or(&self.first, |n| &self.less[n]);
+        let new = new_function(from, &code);
+        if new.insns == original.insns {
+            return Ok(report(before, Outcome::NothingToDo));
+        }
+        if after > before && !options.keep_longer && !self.inline {
+            return Ok(report(before, Outcome::NoGain { would_be: after }));
+        }
+        out.replace_function(id, new)?;
+        Ok(report(after, Outcome::Rewritten))
+    }
+
+    /// The best code of a function, with the form that it comes from: 0 for the whole pipeline.
+    fn best(
+        &mut self,
+        func: millstream_ir::Func,
+        before: usize,
+        options: &Options,
+    ) -> Result<Result<(Lowered, usize), String>, OptError> {
+        let mut best =
+            lower::lower(&self.first.module.funcs[func]).map(|code| (code, 0)).map_err(|e| e.to_string());
+        let long = best.as_ref().map_or(true, |(code, _)| code.slots() > before);
+        if !long || !options.passes.is_empty() || options.fuel.is_some() {
+            return Ok(best);
+        }
+        self.make_less()?;
+        for (n, form) in self.less.iter().enumerate() {
+            match (lower::lower(&form.module.funcs[func]), &best) {
+                (Ok(code), Ok((b, _))) if code.slots() >= b.slots() => {}
+                (Ok(code), _) => best = Ok((code, n + 1)),
+                (Err(_), _) => {}
+            }
+        }
+        Ok(best)
+    }
+
+    /// The forms that went through less. What is inlined in the first is inlined in them too, for its functions go.
+    fn make_less(&mut self) -> Result<(), OptError> {
+        if !self.less.is_empty() {
+            return Ok(());
+        }
+        for passes in [SHORTENING, &[]] {
+            let ipo = if self.inline { INLINING } else { &[] };
+            let names = ipo.iter().chain(passes).copied();
+            let mut lifted = self.lifted.clone();
+            Pipeline::of(names)?.run(&mut lifted.module, &mut Session::new(Target::bpf(self.isa)))?;
+            self.less.push(lifted);
+        }
+        Ok(())
+    }
+}
