@@ -1,7 +1,7 @@
 //! One way through the compiler: a pipeline, then the best form of each function.
 
 use cranelift_entity::EntityRef;
-use millstream_bpf::lower::{self, Lowered};
+use millstream_bpf::lower::{self, Limits, Lowered};
 use millstream_bpf::module::{Lifted, new_function};
 use millstream_object::{FuncId, Object};
 use millstream_passes::{DumpHook, Fuel, Pipeline, Session, Target};
@@ -46,6 +46,10 @@ pub(crate) fn attempt(
     for i in 0..object.functions.len() {
         functions.push(forms.replace(&mut out, FuncId(i as u32), options)?);
     }
+    // Callers have let go of them by now.
+    for (i, _) in functions.iter().enumerate().filter(|(_, f)| f.outcome == Outcome::Removed) {
+        out.remove_function(FuncId(i as u32))?;
+    }
     Ok(Optimized {
         object: out,
         functions,
@@ -89,13 +93,13 @@ impl Forms<'_> {
         let report = |after, outcome| FunctionReport { name: original.name.clone(), before, after, outcome };
         let func = millstream_ir::Func::new(id.index());
         if self.first.module.funcs[func].layout.is_empty() {
-            out.remove_function(id)?;
             return Ok(report(0, Outcome::Removed));
         }
         if options.leave.contains(&id.0) {
             return Ok(report(before, Outcome::Rejected));
         }
-        let (code, form) = match self.best(func, before, options)? {
+        let limits = Limits::of(&original.insns);
+        let (code, form) = match self.best(func, limits, options)? {
             Ok(best) => best,
             Err(why) => return Ok(report(before, Outcome::Unsupported(why))),
         };
@@ -116,19 +120,19 @@ impl Forms<'_> {
     fn best(
         &mut self,
         func: millstream_ir::Func,
-        before: usize,
+        limits: Limits,
         options: &Options,
     ) -> Result<Result<(Lowered, usize), String>, OptError> {
-        let mut best =
-            lower::lower(&self.first.module.funcs[func]).map(|code| (code, 0)).map_err(|e| e.to_string());
-        let long = best.as_ref().map_or(true, |(code, _)| code.slots() > before);
-        if !long || !options.passes.is_empty() || options.fuel.is_some() {
+        let lowered = |f: &Lifted| lower::lower_within(&f.module.funcs[func], limits);
+        let mut best = lowered(&self.first).map(|code| (code, 0)).map_err(|e| e.to_string());
+        let good = best.as_ref().is_ok_and(|(code, _)| limits.hold(code));
+        if good || !options.passes.is_empty() || options.fuel.is_some() {
             return Ok(best);
         }
         self.make_less()?;
         for (n, form) in self.less.iter().enumerate() {
-            match (lower::lower(&form.module.funcs[func]), &best) {
-                (Ok(code), Ok((b, _))) if code.slots() >= b.slots() => {}
+            match (lower::lower_within(&form.module.funcs[func], limits), &best) {
+                (Ok(code), Ok((b, _))) if limits.cost(&code) >= limits.cost(b) => {}
                 (Ok(code), _) => best = Ok((code, n + 1)),
                 (Err(_), _) => {}
             }

@@ -582,7 +582,8 @@ fn trim_frame(func: &mut Function, frame: Slot) {
     let size = (-lowest).clamp(0, i64::from(FRAME)) as i32;
     let size = (size + 7) & !7;
     let delta = FRAME as i32 - size;
-    func.slots[frame] = SlotData { size: size as u32, align: 8, fixed: Some(-size) };
+    let fixed = (size > 0).then_some(-size);
+    func.slots[frame] = SlotData { size: size as u32, align: 8, fixed };
     for inst in func.insts.values_mut() {
         if let Op::StackAddr { slot, offset } = &mut inst.op
             && *slot == frame

@@ -581,6 +581,7 @@ impl Select<'_> {
                 let value = self.through_copies(data.args[1]);
                 let at_hand = self.strategy.far_constants && self.vregs[value].is_some();
                 let often = (self.stored[value] > 1 || at_hand) && !self.strategy.immediate_stores;
+                let often = often || self.strategy.register_stores;
                 let imm = self.constant(data.args[1]).filter(|_| !often).and_then(|c| store_imm(size, c));
                 let (base, offset) = self.flagged_address(base, offset, flags, &mut operands);
                 if imm.is_none() {

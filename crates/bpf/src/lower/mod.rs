@@ -13,7 +13,7 @@ mod mir;
 mod tidy;
 
 use millstream_ir::{Cfg, Core, Function};
-use millstream_isa::Insn;
+use millstream_isa::{Insn, Raw, decode_all};
 use regalloc2::{Algorithm, RegallocOptions};
 
 use crate::jit::jited_bytes;
@@ -61,6 +61,8 @@ pub struct Strategy {
     pub far_constants: bool,
     /// Constants are stored as immediates even where the same one is stored several times.
     pub immediate_stores: bool,
+    /// Constants are never stored as immediates: the machine's form of that is long.
+    pub register_stores: bool,
     /// A stack address that several calls take is kept in a register, instead of being made for each.
     pub kept_addresses: bool,
     /// `r0` is as good as other registers, and not only for results.
@@ -70,9 +72,10 @@ pub struct Strategy {
 }
 
 /// The choices, each to be tried with and without.
-const CHOICES: [fn(&mut Strategy) -> &mut bool; 5] = [
+const CHOICES: [fn(&mut Strategy) -> &mut bool; 6] = [
     |s| &mut s.far_constants,
     |s| &mut s.immediate_stores,
+    |s| &mut s.register_stores,
     |s| &mut s.kept_addresses,
     |s| &mut s.free_r0,
     |s| &mut s.bound_arguments,
@@ -116,18 +119,64 @@ impl Lowered {
     }
 }
 
+/// Lengths that the result should not exceed: those of the original.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// Slots.
+    pub slots: usize,
+    /// Bytes of machine code, as [`jited_bytes`] estimates them.
+    pub jited: u32,
+}
+
+impl Limits {
+    /// No limits.
+    pub const NONE: Limits = Limits { slots: usize::MAX, jited: u32::MAX };
+
+    /// The lengths of given code; no limits if it cannot be decoded.
+    pub fn of(insns: &[Raw]) -> Limits {
+        match decode_all(insns) {
+            Ok(decoded) => {
+                let decoded: Vec<Insn> = decoded.into_iter().map(|(_, i)| i).collect();
+                Limits { slots: insns.len(), jited: jited_bytes(&decoded) }
+            }
+            Err(_) => Limits::NONE,
+        }
+    }
+
+    /// Whether code keeps to the limits.
+    pub fn hold(&self, code: &Lowered) -> bool {
+        code.slots() <= self.slots && jited_bytes(&code.insns) <= self.jited
+    }
+
+    /// What code costs: its length, and more for each slot and byte beyond the limits.
+    pub fn cost(&self, code: &Lowered) -> usize {
+        let jited = jited_bytes(&code.insns);
+        let beyond =
+            code.slots().saturating_sub(self.slots) * 40 + jited.saturating_sub(self.jited) as usize * 8;
+        code.cost() + beyond
+    }
+}
+
 /// Lowers a function, trying the choices of [`Strategy`] one by one and keeping what helps.
 ///
 /// # Errors
 /// [`LowerError`], if no strategy succeeds.
 pub fn lower(func: &Function) -> Result<Lowered, LowerError> {
+    lower_within(func, Limits::NONE)
+}
+
+/// Lowers a function as [`lower`] does, and tries to keep within limits.
+///
+/// # Errors
+/// [`LowerError`], if no strategy succeeds.
+pub fn lower_within(func: &Function, limits: Limits) -> Result<Lowered, LowerError> {
     let mut strategy = Strategy::default();
     let mut best = lower_with(func, strategy);
     for choice in CHOICES {
         let mut other = strategy;
         *choice(&mut other) ^= true;
         match (lower_with(func, other), &best) {
-            (Ok(code), Ok(b)) if code.cost() >= b.cost() => {}
+            (Ok(code), Ok(b)) if limits.cost(&code) >= limits.cost(b) => {}
             (Ok(code), _) => {
                 best = Ok(code);
                 strategy = other;
