@@ -47,6 +47,8 @@ const DEFAULT: &[&str] = &[
     "gvn",
     "divide",
     "simplify",
+    "merge-blocks",
+    "simplify-cfg",
     "dce",
 ];
 

@@ -1,6 +1,7 @@
 //! Passes over the control-flow graph.
 
 mod checks;
+mod merge;
 mod simplify_cfg;
 mod thread;
 
@@ -11,4 +12,5 @@ pub(crate) const PASSES: &[Pass] = &[
     Pass::Func(&checks::PacketChecks),
     Pass::Func(&simplify_cfg::SimplifyCfg),
     Pass::Func(&thread::JumpThreading),
+    Pass::Func(&merge::MergeBlocks),
 ];
