@@ -11,11 +11,11 @@ use crate::lift::{LiftError, Signature, Source, Sym, lift_functions};
 use crate::lower::{LowerError, Lowered, lower};
 
 /// Splits a program at the functions that it calls or takes the address of, and lifts it. The first function is the
-/// program, of type `prog_type` (`enum bpf_prog_type`).
+/// program, of type `prog_type` (`enum bpf_prog_type`); without one, it takes what arguments it reads.
 ///
 /// # Errors
 /// [`LiftError`] for bytecode that no verifier would accept.
-pub fn lift_raw(insns: &[Raw], prog_type: u32) -> Result<Module, LiftError> {
+pub fn lift_raw(insns: &[Raw], prog_type: Option<u32>) -> Result<Module, LiftError> {
     let error = |slot: usize, what: String| LiftError { function: "main".into(), slot, what };
     let decoded = decode_all(insns).map_err(|e| error(0, e.to_string()))?;
     let mut starts: BTreeMap<usize, Func> = BTreeMap::from([(0, Func::new(0))]);
@@ -41,7 +41,10 @@ pub fn lift_raw(insns: &[Raw], prog_type: u32) -> Result<Module, LiftError> {
         let inside = calls.iter().filter(|c| (start..end).contains(&c.0));
         let syms: FxHashMap<u32, Sym> =
             inside.map(|c| ((c.0 - start) as u32, Sym::Func(starts[&c.1]))).collect();
-        let linkage = if start == 0 { Linkage::Program { prog_type } } else { Linkage::Static };
+        let linkage = match prog_type {
+            Some(prog_type) if start == 0 => Linkage::Program { prog_type },
+            _ => Linkage::Static,
+        };
         sources.push(Source {
             name: if start == 0 { "main".into() } else { format!("function_{start}") },
             linkage,
@@ -50,7 +53,7 @@ pub fn lift_raw(insns: &[Raw], prog_type: u32) -> Result<Module, LiftError> {
             cores: FxHashMap::default(),
             lines: BTreeMap::new(),
             declared_args: None,
-            address_taken: calls.iter().any(|c| c.2 && c.1 == start),
+            address_taken: start == 0 || calls.iter().any(|c| c.2 && c.1 == start),
         });
     }
     let mut module = Module::default();

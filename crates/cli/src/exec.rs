@@ -7,9 +7,11 @@ use std::io::{self, Read, Write};
 use std::process::ExitCode;
 
 use miette::{Context as _, IntoDiagnostic, Result, miette};
+use millstream_bpf::raw::{lift_raw, lower_raw};
 use millstream_interp::bytecode::{Interpreter, Program};
 use millstream_interp::{Context, Machine};
 use millstream_isa::Raw;
+use millstream_passes::{Pipeline, Session, Target};
 
 /// Reads instructions as hexadecimal bytes from standard input and prints r0 in hexadecimal.
 #[derive(clap::Args, Debug)]
@@ -19,6 +21,12 @@ pub(crate) struct Args {
     /// Stop with an error after this many instructions
     #[arg(long, value_name = "N", default_value_t = 100_000_000)]
     fuel: u64,
+    /// Lift the program to the IR and lower it back before running it
+    #[arg(long)]
+    roundtrip: bool,
+    /// Also run the default passes in between; implies --roundtrip
+    #[arg(long)]
+    optimize: bool,
     /// Print the number of executed instructions to standard error
     #[arg(long)]
     count: bool,
@@ -35,6 +43,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let memory = bytes(args.memory.as_deref().unwrap_or_default()).wrap_err("the memory argument")?;
     let slots = Raw::slice_from_bytes(&code)
         .ok_or_else(|| miette!(help = "an instruction is 8 bytes", "the program has {} bytes", code.len()))?;
+    let slots = if args.roundtrip || args.optimize { roundtrip(&slots, args.optimize)? } else { slots };
     let program = Program::new(&slots).into_diagnostic().wrap_err("the program on standard input")?;
 
     let mut machine = Machine::new(Context::Raw);
@@ -48,6 +57,16 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let r0 = result.into_diagnostic()?;
     writeln!(io::stdout(), "{r0:x}").into_diagnostic()?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The program after lifting and lowering, with or without the passes.
+fn roundtrip(slots: &[Raw], optimize: bool) -> Result<Vec<Raw>> {
+    let mut module = lift_raw(slots, None).into_diagnostic()?;
+    if optimize {
+        let mut session = Session::new(Target::bpf(4));
+        Pipeline::default_o2().run(&mut module, &mut session).into_diagnostic()?;
+    }
+    lower_raw(&module).into_diagnostic()
 }
 
 /// Bytes of a text of hexadecimal digits, with white space anywhere between bytes.
