@@ -4,17 +4,25 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use millstream_isa::asm::assemble;
 use millstream_isa::encode_all;
-use millstream_kernel::{Map, MapSpec, MapType, Mapping, Program, ProgramSpec, ProgramType, map_flags};
+use millstream_kernel::{
+    AttachType, Map, MapSpec, MapType, Mapping, Program, ProgramSpec, ProgramType, map_flags,
+};
 
 use crate::error::{Error, Result};
 
 /// Assembles and loads an XDP program.
-pub(crate) fn xdp(name: &'static str, text: &str, flags: u32) -> Result<Program> {
+pub(crate) fn xdp(name: &'static str, text: &str) -> Result<Program> {
+    xdp_as(name, text, AttachType::XDP, 0)
+}
+
+/// Assembles and loads an XDP program with this attach type and these flags.
+pub(crate) fn xdp_as(name: &'static str, text: &str, attach: AttachType, flags: u32) -> Result<Program> {
     let insns = assemble(text).map_err(|source| Error::Assemble { name, source })?;
     let slots: Vec<u64> = encode_all(&insns).iter().map(|raw| u64::from_ne_bytes(raw.to_bytes())).collect();
     let spec = ProgramSpec {
         name,
         program_type: ProgramType::XDP,
+        expected_attach: attach,
         insns: &slots,
         license: "GPL",
         flags,
@@ -56,5 +64,20 @@ pub(crate) fn copy(to: &str, from: &str, from_off: usize, via: &str, len: usize)
         text += &format!("*(u{bits} *)({to} +{at}) = {via}\n");
         at += width;
     }
+    text
+}
+
+/// Text that copies a frame that ends at `r3` in words, then in bytes: between `r2`, which points into it, and `r8`.
+/// Copies at most `longest` bytes (to seven more). Uses r4 and r5.
+pub(crate) fn copy_frame(to: &str, from: &str, longest: usize) -> String {
+    let piece = |bytes: usize, otherwise: &str| {
+        let check = format!("r4 = r2\nr4 += {bytes}\nif r4 > r3 goto {otherwise}\n");
+        check + &copy(to, from, 0, "r5", bytes) + &format!("r2 += {bytes}\nr8 += {bytes}\n")
+    };
+    let mut text = piece(8, "rest").repeat(longest / 8);
+    // What is longer than there is room for is cut here.
+    text += &format!("{}rest:\n", if longest.is_multiple_of(8) { "goto whole\n" } else { "" });
+    text += &piece(1, "whole").repeat(7);
+    text += "whole:\n";
     text
 }

@@ -2,16 +2,23 @@
 //!
 //! [`Rig`] is a veth pair in a network namespace of its own, with a generator in the kernel: real frames, drawn
 //! from a table of templates in an order that was drawn beforehand, on the interface of the program under test.
+//! [`measure`] times programs against one another, by test runs or on the rig, and [`stats`] judges the times.
 //! [`leftovers`] finds and removes what a killed laboratory left behind.
 //!
 //! Architecture Invariant: bpf(2) is left to `millstream-kernel`. `unsafe` is allowed in the module `os` only:
 //! clocks, CPU affinity, signals and the mount of a namespace's name.
 
 mod code;
+pub mod compare;
 mod error;
 pub mod leftovers;
+pub mod measure;
 pub mod os;
 pub mod rig;
+pub mod stats;
+pub mod subject;
+pub mod verify;
+pub mod workload;
 
 pub use error::{Error, Result};
-pub use rig::{Counts, Rig, RigConfig, Sent, Traffic};
+pub use rig::{Captured, Counts, Latencies, Rig, RigConfig, Sent, Traffic};

@@ -8,9 +8,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Nanoseconds of `CLOCK_MONOTONIC_RAW`: no adjustment by NTP bends the length of a run.
 pub fn now_ns() -> u64 {
+    clock(libc::CLOCK_MONOTONIC_RAW)
+}
+
+/// Nanoseconds of `CLOCK_MONOTONIC`, which is what `bpf_ktime_get_ns` reads.
+pub fn monotonic_ns() -> u64 {
+    clock(libc::CLOCK_MONOTONIC)
+}
+
+fn clock(id: libc::clockid_t) -> u64 {
     let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: writes one timespec, which is live and exclusive; the clock exists on every Linux that has BPF.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_RAW, &mut t) };
+    // SAFETY: writes one timespec, which is live and exclusive; the clocks exist on every Linux that has BPF.
+    unsafe { libc::clock_gettime(id, &mut t) };
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
 

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use millstream_kernel::{Map, Mapping, Program};
 use millstream_programs::traffic::Flows;
 
-use crate::code::{copy, shared, value, xdp};
+use crate::code::{copy, copy_frame, shared, value, xdp};
 use crate::error::{Error, Result};
 
 /// Longest frame that a live-frame test run takes, with room for its own bookkeeping in the page.
@@ -102,7 +102,7 @@ impl Generator {
         write_sequence(&sequence, traffic.sequence);
         let text = text(&layout, traffic, [&state_map, &sequence_map, &template_map], to, stamps);
         Ok(Generator {
-            program: xdp("ms_generate", &text, 0)?,
+            program: xdp("ms_generate", &text)?,
             state,
             sequence,
             sequence_len: traffic.sequence.len(),
@@ -166,7 +166,8 @@ fn text(layout: &Layout, traffic: &Traffic<'_>, maps: [&Map; 3], to: u32, stamps
         if stamps {
             text += &stamp();
         }
-        text += &copy_to_the_end(layout.longest);
+        text += "r2 = *(u32 *)(r6 +0)\nr3 = *(u32 *)(r6 +4)\n";
+        text += &copy_frame("r2", "r8", layout.longest);
     }
     text += &format!("r1 = {to}\nr2 = 0\ncall redirect\nexit\nfail:\nr0 = 1\nexit\n");
     text
@@ -189,18 +190,4 @@ fn stamp() -> String {
     *(u64 *)(r2 +0) = r9
     "
     .into()
-}
-
-/// Copies words, then bytes, until the frame ends.
-fn copy_to_the_end(longest: usize) -> String {
-    let piece = |bytes: usize, otherwise: &str| {
-        let check = format!("r4 = r2\nr4 += {bytes}\nif r4 > r3 goto {otherwise}\n");
-        check + &copy("r2", "r8", 0, "r5", bytes) + &format!("r2 += {bytes}\nr8 += {bytes}\n")
-    };
-    let mut text = String::from("r2 = *(u32 *)(r6 +0)\nr3 = *(u32 *)(r6 +4)\n");
-    text += &piece(8, "rest").repeat(longest / 8);
-    text += "rest:\n";
-    text += &piece(1, "whole").repeat(7);
-    text += "whole:\n";
-    text
 }

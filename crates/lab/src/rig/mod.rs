@@ -3,7 +3,7 @@
 //! The generator is run by `BPF_PROG_TEST_RUN` with live frames and redirects each frame to [`GENERATOR_PORT`];
 //! it arrives at [`TEST_PORT`], where the program under test runs natively. What that transmits comes back to
 //! the generator's end, where a program counts and drops it (without a program of its own a veth device takes no
-//! frame). The generator stays attached to the loopback, because a test run of a program that is attached nowhere
+//! frame). A second pair takes what a program redirects to [`SECOND_PORT`], to the same end. The generator stays attached to the loopback, because a test run of a program that is attached nowhere
 //! waits for two updates of the XDP dispatcher.
 //!
 //! Everything runs on the CPU of the sending thread: the receiver works in the softirq of the generator's call.
@@ -14,6 +14,7 @@
 //! Invariant: a rig leaves nothing behind when dropped, and only the name of its namespace when killed, which the
 //! next rig removes ([`crate::leftovers`]).
 
+mod capture;
 mod generator;
 mod ports;
 
@@ -23,14 +24,16 @@ use std::time::Duration;
 
 use millstream_kernel::{Link, Namespace, Program, TestOutput, TestRun, XdpMode, create_veth, set_up};
 
+pub use capture::Latencies;
 pub use generator::{MAX_FRAME, MIN_FRAME, Traffic};
-pub use ports::{GENERATOR_PORT, TEST_PORT};
+pub use ports::{GENERATOR_PORT, SECOND_PORT, TEST_PORT};
 
 use crate::error::{Error, Result};
 use crate::leftovers::{self, Name};
 use crate::os;
+use capture::{Capture, Stopwatch};
 use generator::Generator;
-use ports::{DeviceCounts, Sink, device_counts};
+use ports::{SECOND_PEER, Sink, device_counts};
 
 const LOOPBACK: u32 = 1;
 /// Frames a call of the generator loop: some milliseconds, within which it notices that it is to stop.
@@ -107,6 +110,15 @@ impl std::ops::Sub for Counts {
     }
 }
 
+/// What [`Rig::capture`] saw.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Captured {
+    /// Frames sent.
+    pub sent: usize,
+    /// What came back, in order where one port sent it.
+    pub frames: Vec<Vec<u8>>,
+}
+
 /// A veth pair with a generator at one end and the program under test at the other.
 #[derive(Debug)]
 pub struct Rig {
@@ -114,13 +126,14 @@ pub struct Rig {
     cpu: usize,
     // Fields are dropped in this order: first what is attached, then the name, last the namespace.
     test_link: Mutex<Option<Link>>,
-    _sink_link: Link,
+    sink_links: [Link; 2],
     sink: Sink,
     traffic: Mutex<Option<Loaded>>,
     /// Frames made by generators that were replaced.
     retired: AtomicU64,
     generator_port: u32,
     test_port: u32,
+    second_port: u32,
     name: Name,
     namespace: Namespace,
 }
@@ -152,26 +165,31 @@ impl Rig {
         };
         let namespace = Namespace::new()?;
         let sink = Sink::new()?;
-        let (name, generator_port, test_port, sink_link) = namespace.enter(|| {
+        let (name, ports, sink_links) = namespace.enter(|| {
             let name = Name::new()?;
             silence();
             // One queue each: one ring, hence packets in order.
             let (a, b) = create_veth(GENERATOR_PORT, TEST_PORT, 1)?;
-            let link = Link::attach_xdp(&sink.program, a, XdpMode::Native)?;
-            set_up(a)?;
-            set_up(b)?;
-            Ok::<_, Error>((name, a, b, link))
+            let (c, d) = create_veth(SECOND_PORT, SECOND_PEER, 1)?;
+            let link = |port| Link::attach_xdp(&sink.program, port, XdpMode::Native);
+            let links = [link(a)?, link(d)?];
+            for port in [a, b, c, d] {
+                set_up(port)?;
+            }
+            Ok::<_, Error>((name, [a, b, c], links))
         })??;
+        let [generator_port, test_port, second_port] = ports;
         Ok(Rig {
             config,
             cpu,
             test_link: Mutex::new(None),
-            _sink_link: sink_link,
+            sink_links,
             sink,
             traffic: Mutex::new(None),
             retired: AtomicU64::new(0),
             generator_port,
             test_port,
+            second_port,
             name,
             namespace,
         })
@@ -180,6 +198,11 @@ impl Rig {
     /// The interface of the program under test, by index in the rig's namespace. Its name is [`TEST_PORT`].
     pub fn test_port(&self) -> u32 {
         self.test_port
+    }
+
+    /// The interface [`SECOND_PORT`], by index in the rig's namespace.
+    pub fn second_port(&self) -> u32 {
+        self.second_port
     }
 
     /// The generator's interface, by index in the rig's namespace.
@@ -293,6 +316,43 @@ impl Rig {
         })?
     }
 
+    /// Sends `n` frames from the sequence's beginning, and gives what comes back, of each frame at most `longest` bytes.
+    ///
+    /// # Errors
+    /// As for [`Rig::send`].
+    pub fn capture(&self, n: u32, longest: usize) -> Result<Captured> {
+        let capture = Capture::new(&self.sink, n as usize, longest)?;
+        self.rewind()?;
+        let sent = self.instead_of_the_sink(&capture.program, || self.send(n))?.packets as usize;
+        Ok(Captured { sent, frames: capture.frames() })
+    }
+
+    /// Sends `n` frames and says how long those were under way that came back. For a rig with
+    /// [`RigConfig::stamps`]; the program under test must leave metadata alone.
+    ///
+    /// # Errors
+    /// As for [`Rig::send`].
+    pub fn latencies(&self, n: u32) -> Result<Latencies> {
+        if !self.config.stamps {
+            return Err(Error::Unusable("a rig without stamps has no latencies".into()));
+        }
+        let watch = Stopwatch::new(&self.sink)?;
+        self.instead_of_the_sink(&watch.program, || self.send(n))?;
+        Ok(watch.latencies())
+    }
+
+    /// Puts a program into the sink's place for as long as `f` takes, and until all frames came back.
+    fn instead_of_the_sink<R>(&self, program: &Program, f: impl FnOnce() -> Result<R>) -> Result<R> {
+        for link in &self.sink_links {
+            link.replace_any(program)?;
+        }
+        let result = f().and_then(|r| self.counts().map(|_| r));
+        for link in &self.sink_links {
+            link.replace_any(&self.sink.program)?;
+        }
+        result
+    }
+
     /// Where the frames went so far. Waits a little for those that are under way; call it when no one sends.
     ///
     /// # Errors
@@ -302,8 +362,8 @@ impl Rig {
             let end = os::now_ns() + DRAIN.as_nanos() as u64;
             loop {
                 let counts = self.counts_now()?;
-                let (to, from) = self.dropped()?;
-                let under_way = counts.sent > counts.received + to.rx_dropped + from.tx_dropped;
+                let dropped = device_counts(TEST_PORT)?.rx_dropped;
+                let under_way = counts.sent > counts.received + dropped;
                 if !under_way || os::now_ns() > end {
                     // One more look, for frames on their way back.
                     return self.counts_now();
@@ -311,10 +371,6 @@ impl Rig {
                 std::thread::sleep(Duration::from_micros(200));
             }
         })?
-    }
-
-    fn dropped(&self) -> Result<(DeviceCounts, DeviceCounts)> {
-        Ok((device_counts(TEST_PORT)?, device_counts(GENERATOR_PORT)?))
     }
 
     /// The counters as they stand; for a thread in the namespace.
@@ -327,7 +383,7 @@ impl Rig {
             received: device.rx_packets,
             returned,
             returned_bytes,
-            lost_returning: device.tx_dropped,
+            lost_returning: device.tx_dropped + device_counts(SECOND_PORT)?.tx_dropped,
         })
     }
 

@@ -4,7 +4,7 @@
 use std::fs;
 use std::sync::atomic::Ordering;
 
-use millstream_kernel::{Mapping, Program};
+use millstream_kernel::{Map, Mapping, Program};
 
 use crate::code::{shared, value, xdp};
 use crate::error::{Error, Result};
@@ -13,33 +13,29 @@ use crate::error::{Error, Result};
 pub const GENERATOR_PORT: &str = "mslab-a";
 /// The interface of the program under test.
 pub const TEST_PORT: &str = "mslab-b";
+/// Another interface, for programs that send out of a second port. What goes there is counted as returned.
+pub const SECOND_PORT: &str = "mslab-c";
+/// Where that arrives.
+pub(crate) const SECOND_PEER: &str = "mslab-d";
 
-/// Counts and drops what comes back. One receive queue, hence one writer: plain additions are exact.
+/// Counts and drops what comes back. All of it arrives on one CPU, hence one writer: plain additions are exact.
 #[derive(Debug)]
 pub(crate) struct Sink {
     pub(crate) program: Program,
+    map: Map,
     counts: Mapping,
 }
 
 impl Sink {
     pub(crate) fn new() -> Result<Self> {
         let (map, counts) = shared("ms_sink", 16)?;
-        let text = format!(
-            "r2 = {}
-            r3 = *(u64 *)(r2 +0)
-            r3 += 1
-            *(u64 *)(r2 +0) = r3
-            r4 = *(u32 *)(r1 +4)
-            r5 = *(u32 *)(r1 +0)
-            r4 -= r5
-            r3 = *(u64 *)(r2 +8)
-            r3 += r4
-            *(u64 *)(r2 +8) = r3
-            r0 = 1
-            exit",
-            value(&map, 0)
-        );
-        Ok(Sink { program: xdp("ms_sink", &text, 0)?, counts })
+        let program = xdp("ms_sink", &format!("{}r0 = 1\nexit", counting(&map, "r1")))?;
+        Ok(Sink { program, map, counts })
+    }
+
+    /// Text that counts the frame of the context in this register as the sink does. Uses r2 to r5.
+    pub(crate) fn counting(&self, context: &str) -> String {
+        counting(&self.map, context)
     }
 
     /// Packets and bytes so far.
@@ -47,6 +43,22 @@ impl Sink {
         let at = |offset| self.counts.atomic_u64(offset).load(Ordering::Relaxed);
         (at(0), at(8))
     }
+}
+
+fn counting(map: &Map, context: &str) -> String {
+    format!(
+        "r2 = {}
+        r3 = *(u64 *)(r2 +0)
+        r3 += 1
+        *(u64 *)(r2 +0) = r3
+        r4 = *(u32 *)({context} +4)
+        r5 = *(u32 *)({context} +0)
+        r4 -= r5
+        r3 = *(u64 *)(r2 +8)
+        r3 += r4
+        *(u64 *)(r2 +8) = r3\n",
+        value(map, 0)
+    )
 }
 
 /// What a device counted since it was made.

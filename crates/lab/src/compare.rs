@@ -1,0 +1,230 @@
+//! Comparing programs: which is faster on these packets, by how much, and how sure that is.
+
+use serde::Serialize;
+
+use millstream_kernel::Program;
+use millstream_programs::rng::Rng;
+
+use crate::error::{Error, Result};
+use crate::measure::{Harness, LiveHarness, Measured, Plan, Side, TestRunHarness, check_packets, measure};
+use crate::rig::Rig;
+use crate::stats::{Ratio, judge};
+use crate::subject::Subject;
+
+/// How the programs are run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// By `BPF_PROG_TEST_RUN`, packets put back.
+    TestRun,
+    /// By live frames on the rig.
+    Live,
+}
+
+/// One program of a comparison.
+#[derive(Clone, Debug, Serialize)]
+pub struct SideReport {
+    /// Its name.
+    pub name: String,
+    /// Median time, nanoseconds a packet, harness included.
+    pub ns: f64,
+    /// Without the empty program's time; for orientation, since execution overlaps.
+    pub net_ns: f64,
+    /// Bytes of machine code.
+    pub jited_bytes: u32,
+    /// BPF instructions executed a packet, by our interpreter.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub executed_instructions: Option<f64>,
+    /// Against the first program.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub against_first: Option<Ratio>,
+    /// Packets that it answers otherwise than the first does, of those compared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub answers_differ: Option<usize>,
+}
+
+/// A comparison, with all that is needed to judge it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// How the programs were run.
+    pub mode: Mode,
+    /// How long and how finely.
+    pub plan: Plan,
+    /// The programs; the first is what the others are compared with.
+    pub sides: Vec<SideReport>,
+    /// Median time of an empty program of the same verdict: the harness.
+    pub empty_ns: f64,
+    /// The verdict that the empty program gives.
+    pub empty_verdict: u32,
+    /// Complete generations.
+    pub generations: usize,
+    /// Generations that had to be dropped.
+    pub dropped: usize,
+    /// Timed runs.
+    pub runs: usize,
+    /// The share of runs that took 15 % longer than their copy's floor.
+    pub disturbed: f64,
+    /// Packets, of how many kinds.
+    pub packets: usize,
+}
+
+impl Report {
+    /// What speaks against relying on this run.
+    pub fn doubts(&self) -> Vec<String> {
+        let mut doubts = Vec::new();
+        if self.disturbed > 0.6 {
+            doubts.push(format!(
+                "{:.0} % of the runs were disturbed: measure again later",
+                100.0 * self.disturbed
+            ));
+        }
+        if self.dropped > 0 {
+            doubts.push(format!("{} generations were dropped: measure again alone", self.dropped));
+        }
+        doubts
+    }
+}
+
+/// What is known of a side before it is timed.
+struct Before {
+    jited_bytes: u32,
+    executed: Option<f64>,
+    verdicts: Vec<u32>,
+    packets: Vec<Vec<u8>>,
+}
+
+/// Compares by test runs on these packets in turn, in the maps' present state.
+///
+/// # Errors
+/// If a program cannot be repeated on the packets, or something else is running XDP programs.
+pub fn by_test_runs(subjects: &[Subject<'_>], packets: &[Vec<u8>], cpu: usize, plan: Plan) -> Result<Report> {
+    const LOOPBACK: u32 = 1;
+    let mut before = Vec::new();
+    let mut writes = false;
+    for subject in subjects {
+        let program = subject.load()?;
+        let answers = check_packets(&subject.name, &program, packets)?;
+        writes |= answers.writes;
+        before.push(Before {
+            jited_bytes: program.info()?.jited_len,
+            executed: subject.count(packets, LOOPBACK)?,
+            verdicts: answers.verdicts,
+            packets: answers.packets,
+        });
+    }
+    let verdict = common(before.first().map_or(&[], |b| &b.verdicts));
+    let mut harness = TestRunHarness::new(alike(subjects)?, packets, writes, cpu)?;
+    let empty = Empty { attributes: alike(subjects)?, verdict };
+    finish(Mode::TestRun, &mut harness, subjects, before, empty, packets.len(), plan)
+}
+
+/// Compares on a rig that has its traffic. `sample` are packets of it, for counts of instructions.
+///
+/// # Errors
+/// If a frame is lost, or something else is running XDP programs.
+pub fn on_the_rig(
+    subjects: &[Subject<'_>],
+    rig: &Rig,
+    sample: &[Vec<u8>],
+    verdict: u32,
+    plan: Plan,
+) -> Result<Report> {
+    let mut before = Vec::new();
+    for subject in subjects {
+        before.push(Before {
+            jited_bytes: subject.load()?.info()?.jited_len,
+            executed: subject.count(sample, rig.test_port())?,
+            verdicts: Vec::new(),
+            packets: Vec::new(),
+        });
+    }
+    let mut harness = LiveHarness::new(rig, alike(subjects)?)?;
+    let empty = Empty { attributes: alike(subjects)?, verdict };
+    finish(Mode::Live, &mut harness, subjects, before, empty, sample.len(), plan)
+}
+
+/// The program beside the others that does nothing.
+struct Empty {
+    attributes: crate::measure::Alike,
+    verdict: u32,
+}
+
+impl Empty {
+    fn load(&self) -> Result<Program> {
+        crate::measure::empty(self.verdict, self.attributes)
+    }
+}
+
+fn finish(
+    mode: Mode,
+    harness: &mut dyn Harness,
+    subjects: &[Subject<'_>],
+    before: Vec<Before>,
+    empty: Empty,
+    packets: usize,
+    plan: Plan,
+) -> Result<Report> {
+    let mut sides: Vec<Side<'_>> = subjects.iter().map(|s| Side::new(&s.name, || s.load())).collect();
+    sides.push(Side::new("empty", || empty.load()));
+    let measured = measure(harness, &mut sides, &plan)?;
+    let names = subjects.iter().map(|s| s.name.clone()).collect();
+    Ok(report(mode, plan, &measured, names, &before, empty.verdict, packets))
+}
+
+fn report(
+    mode: Mode,
+    plan: Plan,
+    measured: &Measured,
+    names: Vec<String>,
+    before: &[Before],
+    empty_verdict: u32,
+    packets: usize,
+) -> Report {
+    let mut rng = Rng::new(plan.seed ^ 1);
+    let empty_ns = measured.median(names.len());
+    let sides = names.into_iter().zip(before).enumerate().map(|(i, (name, b))| {
+        let differ = || {
+            let first = &before[0];
+            let pairs = b.verdicts.iter().zip(&b.packets).zip(first.verdicts.iter().zip(&first.packets));
+            pairs.filter(|(ours, theirs)| ours != theirs).count()
+        };
+        SideReport {
+            name,
+            ns: measured.median(i),
+            net_ns: measured.median(i) - empty_ns,
+            jited_bytes: b.jited_bytes,
+            executed_instructions: b.executed,
+            against_first: (i > 0).then(|| judge(&measured.pairs(0, i), &mut rng)),
+            answers_differ: (i > 0 && mode == Mode::TestRun).then(differ),
+        }
+    });
+    Report {
+        mode,
+        plan,
+        sides: sides.collect(),
+        empty_ns,
+        empty_verdict,
+        generations: measured.generations.len(),
+        dropped: measured.dropped,
+        runs: measured.runs,
+        disturbed: measured.disturbed_share(),
+        packets,
+    }
+}
+
+fn alike(subjects: &[Subject<'_>]) -> Result<crate::measure::Alike> {
+    let Some(first) = subjects.first() else { return Err(Error::Unusable("nothing to measure".into())) };
+    match subjects.iter().find(|s| s.alike() != first.alike()) {
+        None => Ok(first.alike()),
+        Some(other) => Err(Error::Unusable(format!(
+            "{} and {} differ in attach type or in taking frames of several buffers",
+            first.name, other.name
+        ))),
+    }
+}
+
+/// The most frequent verdict.
+pub fn common(verdicts: &[u32]) -> u32 {
+    let count = |v: u32| verdicts.iter().filter(|x| **x == v).count();
+    verdicts.iter().copied().max_by_key(|v| count(*v)).unwrap_or(1)
+}

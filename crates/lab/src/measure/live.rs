@@ -1,0 +1,78 @@
+//! Timing on the live rig: real frames of many flows, the devices' cost included.
+//!
+//! The trampoline is the program at the rig's test port. Here misses and mispredictions are in play that a test run
+//! of one packet never sees; in turn, differences below a nanosecond are lost in the devices' noise.
+
+use millstream_kernel::{Map, Program};
+
+use super::trampoline::{Alike, Table};
+use super::{Harness, Timer, Work};
+use crate::error::{Error, Result};
+use crate::rig::{Rig, Sender};
+
+/// Frames of a timed run.
+const WINDOW: u32 = 20_000;
+
+/// Live frames on a rig that has its traffic.
+#[derive(Debug)]
+pub struct LiveHarness<'a> {
+    rig: &'a Rig,
+    table: Table,
+    trampoline: Option<Program>,
+}
+
+impl<'a> LiveHarness<'a> {
+    /// A harness for programs that were loaded alike. The rig's test port is taken.
+    ///
+    /// # Errors
+    /// What the kernel refuses.
+    pub fn new(rig: &'a Rig, alike: Alike) -> Result<Self> {
+        Ok(LiveHarness { rig, table: Table::new(alike)?, trampoline: None })
+    }
+}
+
+impl Harness for LiveHarness<'_> {
+    fn renew(&mut self) -> Result<()> {
+        let program = self.table.trampoline(None)?;
+        self.rig.attach(&program)?;
+        self.trampoline = Some(program);
+        Ok(())
+    }
+
+    fn table(&self) -> &Map {
+        &self.table.programs
+    }
+
+    fn time(&self, work: Work<'_>) -> Result<()> {
+        let before = self.rig.counts()?;
+        self.rig.enter(|sender| work(&mut Windows { sender, table: &self.table }))??;
+        // With a frame lost, runs of different sides would not have done the same work.
+        match (self.rig.counts()? - before).lost() {
+            0 => Ok(()),
+            lost => Err(Error::Unusable(format!("{lost} frames were lost on one CPU, where none may be"))),
+        }
+    }
+}
+
+struct Windows<'a, 'b> {
+    sender: &'a mut Sender<'b>,
+    table: &'a Table,
+}
+
+impl Timer for Windows<'_, '_> {
+    fn select(&mut self, slot: usize) {
+        self.table.select(slot);
+    }
+
+    fn run(&mut self, packets: u32) -> Result<f64> {
+        Ok(self.sender.send(packets)?.ns_per_packet())
+    }
+
+    fn calibrate(&mut self) -> Result<u32> {
+        Ok(WINDOW)
+    }
+
+    fn warm(&self) -> u32 {
+        0
+    }
+}

@@ -1,0 +1,248 @@
+//! Measuring by short runs of many copies, at random, so that what disturbs one disturbs all.
+//!
+//! Where the machine code of a program lands moves a program of 20 ns by 1 ns, and a neighbour on the same physical
+//! core doubles its time for a while. So each generation loads several copies of every side and of an empty
+//! program, in random order, and times them in random order by short runs; the time of a copy is a low percentile
+//! of its runs, that of a side the mean over its copies. Only ratios inside a generation count.
+//!
+//! All copies are entered by a tail call from one trampoline ([`Harness`]), which alone is attached. What is measured
+//! includes it; the empty program tells how much it is.
+
+mod live;
+mod test_run;
+mod trampoline;
+
+use std::os::fd::AsFd;
+
+use millstream_kernel::{Map, Program};
+use millstream_programs::rng::Rng;
+use serde::Serialize;
+
+pub use live::LiveHarness;
+pub use test_run::{Answers, TestRunHarness, check_packets};
+pub use trampoline::{Alike, MAX_COPIES, RESTORED, empty};
+
+use crate::error::{Error, Result};
+use crate::os;
+
+/// Runs a copy needs in a generation; with fewer the generation is dropped.
+const LEAST_RUNS: usize = 5;
+/// A run is disturbed if it takes this much longer than its copy's floor.
+const DISTURBED: f64 = 1.15;
+
+/// One of the programs that are measured beside one another.
+pub struct Side<'a> {
+    /// Its name in reports.
+    pub name: String,
+    /// Loads one more copy of it.
+    pub load: Box<dyn FnMut() -> Result<Program> + 'a>,
+}
+
+impl<'a> Side<'a> {
+    /// A side.
+    pub fn new(name: impl Into<String>, load: impl FnMut() -> Result<Program> + 'a) -> Self {
+        Side { name: name.into(), load: Box::new(load) }
+    }
+}
+
+/// How long and how finely to measure. Fixed before the run.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct Plan {
+    /// Length of all, in seconds.
+    pub seconds: f64,
+    /// Copies of each side.
+    pub copies: usize,
+    /// Length of a generation's timed part, in seconds.
+    pub generation: f64,
+    /// Which quantile of its runs is a copy's time.
+    pub quantile: f64,
+    /// Seed of all random choices.
+    pub seed: u64,
+}
+
+impl Plan {
+    /// For test runs: 8 copies, generations of 0.3 s, 5th percentile.
+    pub fn test_run(seconds: f64) -> Self {
+        Plan { seconds, copies: 8, generation: 0.3, quantile: 0.05, seed: seed() }
+    }
+
+    /// For the live rig, whose runs are longer and so fewer: 4 copies, generations of 0.5 s, 10th percentile.
+    pub fn live(seconds: f64) -> Self {
+        Plan { seconds, copies: 4, generation: 0.5, quantile: 0.1, seed: seed() }
+    }
+}
+
+/// A seed from the clock; it is printed, so that a run can be repeated.
+fn seed() -> u64 {
+    os::now_ns() ^ u64::from(std::process::id()) << 32
+}
+
+/// What was measured.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Measured {
+    /// Per generation, the time of each side in the order given, in nanoseconds a packet.
+    pub generations: Vec<Vec<f64>>,
+    /// Generations in which a copy had too few runs.
+    pub dropped: usize,
+    /// Timed runs.
+    pub runs: usize,
+    /// Those that took 15 % longer than their copy's floor.
+    pub disturbed: usize,
+}
+
+impl Measured {
+    /// Median over generations of a side's time.
+    pub fn median(&self, side: usize) -> f64 {
+        crate::stats::quantile(&mut self.column(side), 0.5)
+    }
+
+    /// A side's time in each generation.
+    pub fn column(&self, side: usize) -> Vec<f64> {
+        self.generations.iter().map(|g| g[side]).collect()
+    }
+
+    /// Pairs of times of two sides.
+    pub fn pairs(&self, a: usize, b: usize) -> Vec<(f64, f64)> {
+        self.generations.iter().map(|g| (g[a], g[b])).collect()
+    }
+
+    /// The share of disturbed runs.
+    pub fn disturbed_share(&self) -> f64 {
+        self.disturbed as f64 / self.runs.max(1) as f64
+    }
+}
+
+/// Times one copy after the other, in the right namespace and on the right CPU.
+pub trait Timer {
+    /// Makes the trampoline call this copy.
+    fn select(&mut self, slot: usize);
+    /// Runs it on this many packets and gives nanoseconds a packet.
+    ///
+    /// # Errors
+    /// What the kernel refuses.
+    fn run(&mut self, packets: u32) -> Result<f64>;
+    /// How many packets make a timed run of the copy that is selected.
+    ///
+    /// # Errors
+    /// If the copy is not reached.
+    fn calibrate(&mut self) -> Result<u32>;
+    /// Packets before each timed run, so that the copy's code and branches are warm.
+    fn warm(&self) -> u32;
+}
+
+/// What is done in a place of a [`Harness`].
+pub type Work<'w> = &'w mut (dyn FnMut(&mut dyn Timer) -> Result<()> + Send);
+
+/// A trampoline in place, and how to be where it can be timed.
+pub trait Harness {
+    /// Begins a generation: a trampoline newly loaded.
+    ///
+    /// # Errors
+    /// What the kernel refuses.
+    fn renew(&mut self) -> Result<()>;
+    /// The program array from which the trampoline calls.
+    fn table(&self) -> &Map;
+    /// Does some work with the timer.
+    ///
+    /// # Errors
+    /// What the work gives.
+    fn time(&self, work: Work<'_>) -> Result<()>;
+}
+
+/// Measures the sides against one another.
+///
+/// # Errors
+/// If a side cannot be loaded or called, or no generation is complete.
+pub fn measure(harness: &mut dyn Harness, sides: &mut [Side<'_>], plan: &Plan) -> Result<Measured> {
+    if sides.len() * plan.copies > MAX_COPIES || plan.copies == 0 {
+        let (n, copies) = (sides.len(), plan.copies);
+        return Err(Error::Unusable(format!(
+            "{copies} copies of {n} programs; {MAX_COPIES} in all are possible"
+        )));
+    }
+    let mut rng = Rng::new(plan.seed);
+    let mut out = Measured::default();
+    let end = os::now_ns() + (plan.seconds * 1e9) as u64;
+    while os::now_ns() < end && !os::interrupted() {
+        generation(harness, sides, plan, &mut rng, &mut out)?;
+    }
+    if out.generations.is_empty() {
+        return Err(Error::Unusable(format!(
+            "none of {} generations is complete: is another process attaching or running XDP programs?",
+            out.dropped
+        )));
+    }
+    Ok(out)
+}
+
+fn generation(
+    harness: &mut dyn Harness,
+    sides: &mut [Side<'_>],
+    plan: &Plan,
+    rng: &mut Rng,
+    out: &mut Measured,
+) -> Result<()> {
+    harness.renew()?;
+    let n = sides.len();
+    let held = load_copies(harness.table(), sides, plan.copies, rng)?;
+    let mut times = vec![Vec::new(); n * plan.copies];
+    let length = (plan.generation * 1e9) as u64;
+    harness.time(&mut |timer| {
+        let mut packets = Vec::with_capacity(n);
+        for side in 0..n {
+            timer.select(side);
+            packets.push(timer.calibrate()?);
+        }
+        let stop = os::now_ns() + length;
+        while os::now_ns() < stop {
+            let copy = rng.below(times.len() as u64) as usize;
+            timer.select(copy);
+            if timer.warm() > 0 {
+                timer.run(timer.warm())?;
+            }
+            times[copy].push(timer.run(packets[copy % n])?);
+        }
+        Ok(())
+    })?;
+    for slot in 0..held.len() as u32 {
+        harness.table().delete(&slot.to_ne_bytes())?;
+    }
+    drop(held);
+    account(&mut times, n, plan, out);
+    Ok(())
+}
+
+/// Loads the copies in random order: where code lands then favours no side. Copy `c` of side `s` is in slot `c * n + s`.
+fn load_copies(table: &Map, sides: &mut [Side<'_>], copies: usize, rng: &mut Rng) -> Result<Vec<Program>> {
+    let n = sides.len();
+    let mut order: Vec<usize> = (0..n * copies).collect();
+    for i in (1..order.len()).rev() {
+        order.swap(i, rng.below(i as u64 + 1) as usize);
+    }
+    let mut held = Vec::with_capacity(order.len());
+    for slot in order {
+        let side = &mut sides[slot % n];
+        let program = (side.load)()?;
+        table.update_fd(&(slot as u32).to_ne_bytes(), program.as_fd()).map_err(|e| {
+            Error::Unusable(format!("{} cannot be tail-called beside the others: {e}", side.name))
+        })?;
+        held.push(program);
+    }
+    Ok(held)
+}
+
+fn account(times: &mut [Vec<f64>], sides: usize, plan: &Plan, out: &mut Measured) {
+    let mut means = vec![0.0; sides];
+    let least = times.iter().map(Vec::len).min().unwrap_or(0);
+    for (copy, runs) in times.iter_mut().enumerate() {
+        let floor = crate::stats::quantile(runs, plan.quantile);
+        means[copy % sides] += floor / plan.copies as f64;
+        out.runs += runs.len();
+        out.disturbed += runs.iter().filter(|t| **t > DISTURBED * floor).count();
+    }
+    if least < LEAST_RUNS {
+        out.dropped += 1;
+    } else {
+        out.generations.push(means);
+    }
+}

@@ -1,0 +1,141 @@
+//! The trampoline: a program that calls one of many copies, and before that may put the packet's bytes back.
+
+use std::os::fd::AsFd;
+use std::os::fd::AsRawFd;
+use std::sync::atomic::Ordering;
+
+use millstream_kernel::{AttachType, Map, MapSpec, MapType, Mapping, Program};
+
+use crate::code::{shared, value, xdp_as};
+use crate::error::Result;
+
+/// Copies that a trampoline can call.
+pub const MAX_COPIES: usize = 256;
+/// What the trampoline returns if the call does not reach the copy.
+pub(super) const FELL_THROUGH: u32 = 99;
+/// Bytes of a packet that can be put back between runs.
+pub const RESTORED: usize = 96;
+
+const SLOT: usize = 0;
+const POSITION: usize = 8;
+
+/// What the copies are, so that they can be called: a program array takes programs that were loaded alike.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Alike {
+    /// The attach type that was stated at load.
+    pub attach: AttachType,
+    /// The flags at load.
+    pub flags: u32,
+}
+
+/// Packets from which the trampoline writes the bytes back, one after the other.
+#[derive(Debug)]
+pub(crate) struct Restore {
+    map: Map,
+    _memory: Mapping,
+    packets: usize,
+    len: usize,
+}
+
+impl Restore {
+    /// Puts back the first bytes, an even number and at most [`RESTORED`], of packets of one length.
+    pub(crate) fn new(packets: &[Vec<u8>]) -> Result<Self> {
+        let shortest = packets.iter().map(Vec::len).min().unwrap_or(0);
+        let len = shortest.min(RESTORED) & !1;
+        let stride = len.next_multiple_of(8);
+        let (map, memory) = shared("ms_restore", stride * packets.len())?;
+        for (i, packet) in packets.iter().enumerate() {
+            memory.write(i * stride, &packet[..len]);
+        }
+        Ok(Restore { map, _memory: memory, packets: packets.len(), len })
+    }
+
+    fn text(&self, state: &Map) -> String {
+        let stride = self.len.next_multiple_of(8);
+        let mut text = format!("r5 = {}\n", value(&self.map, 0));
+        if self.packets > 1 {
+            text += &format!(
+                "r7 = {}
+                r8 = *(u64 *)(r7 +{POSITION})
+                if r8 < {} goto inside
+                r8 = 0
+                inside:
+                r2 = r8
+                r2 += 1
+                *(u64 *)(r7 +{POSITION}) = r2
+                r8 *= {stride}
+                r5 += r8\n",
+                value(state, 0),
+                self.packets
+            );
+        }
+        text += "r2 = *(u32 *)(r6 +0)\nr3 = *(u32 *)(r6 +4)\n";
+        text += &format!("r4 = r2\nr4 += {}\nif r4 > r3 goto call\n", self.len);
+        let mut at = 0;
+        while at < self.len {
+            // Stores as wide as the fields of Ethernet and IPv4, so that a load of a field takes its bytes from one
+            // store that is still under way, not from two.
+            let width = if matches!(at, 4 | 10 | 12) || self.len - at < 4 { 2 } else { 4 };
+            let bits = 8 * width;
+            text += &format!("r1 = *(u{bits} *)(r5 +{at})\n*(u{bits} *)(r2 +{at}) = r1\n");
+            at += width;
+        }
+        text + "call:\n"
+    }
+}
+
+/// The table of copies and the number of the one that is called.
+#[derive(Debug)]
+pub(crate) struct Table {
+    pub(crate) programs: Map,
+    state: Map,
+    memory: Mapping,
+    alike: Alike,
+}
+
+impl Table {
+    pub(crate) fn new(alike: Alike) -> Result<Self> {
+        let programs = Map::create(&MapSpec {
+            name: "ms_copies",
+            map_type: MapType::PROG_ARRAY,
+            key_size: 4,
+            value_size: 4,
+            max_entries: MAX_COPIES as u32,
+            ..MapSpec::default()
+        })?;
+        let (state, memory) = shared("ms_slot", 16)?;
+        Ok(Table { programs, state, memory, alike })
+    }
+
+    /// Makes the trampoline call this copy from now on.
+    pub(crate) fn select(&self, slot: usize) {
+        self.memory.atomic_u32(SLOT).store(slot as u32, Ordering::Relaxed);
+    }
+
+    /// Loads a trampoline.
+    pub(crate) fn trampoline(&self, restore: Option<&Restore>) -> Result<Program> {
+        let restore = restore.map_or(String::new(), |r| r.text(&self.state));
+        let text = format!(
+            "r6 = r1
+            {restore}
+            r4 = {}
+            r3 = *(u32 *)(r4 +0)
+            r1 = r6
+            r2 = map[fd:{}]
+            call tail_call
+            r0 = {FELL_THROUGH}
+            exit",
+            value(&self.state, SLOT),
+            self.programs.as_fd().as_raw_fd()
+        );
+        xdp_as("ms_trampoline", &text, self.alike.attach, self.alike.flags)
+    }
+}
+
+/// Loads a program that does nothing but give a verdict, and can be called beside others that are alike.
+///
+/// # Errors
+/// What the kernel refuses.
+pub fn empty(verdict: u32, alike: Alike) -> Result<Program> {
+    xdp_as("ms_empty", &format!("r0 = {verdict}\nexit"), alike.attach, alike.flags)
+}

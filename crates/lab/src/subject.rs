@@ -1,0 +1,214 @@
+//! A program under test: an object, one XDP program of it, its maps in the kernel.
+
+use std::os::fd::{AsFd, AsRawFd};
+
+use millstream_isa::{Pseudo, Raw};
+use millstream_kernel::{self as kernel, AttachType, Map, Program, ProgramType, UpdateMode};
+use millstream_loader::{Loader, Session};
+use millstream_object::{FuncId, LinkedProgram, MapId, Object};
+use millstream_programs::MapEntry;
+
+use crate::error::{Error, Result};
+use crate::measure::Alike;
+
+/// Bytes of a map that are still copied for counting instructions.
+const MOST_BYTES: u64 = 256 << 20;
+
+/// A program with its maps, of which any number of copies can be loaded.
+#[derive(Debug)]
+pub struct Subject<'a> {
+    /// Its name in reports.
+    pub name: String,
+    session: Session<'a>,
+    func: FuncId,
+    linked: LinkedProgram,
+    alike: Alike,
+}
+
+impl<'a> Subject<'a> {
+    /// Prepares program `program` of an object, or its only XDP program. Maps that `shared` has under the same name
+    /// and with the same layout are used in place of its own, global data excepted: both then see the same tables.
+    ///
+    /// # Errors
+    /// If there is no such program, or its maps cannot be made.
+    pub fn prepare(
+        name: impl Into<String>,
+        object: &'a Object,
+        program: Option<&str>,
+        shared: Option<&Subject<'_>>,
+    ) -> Result<Self> {
+        let chosen = choose(object, program)?;
+        let kind = &chosen.kind;
+        let unnamed = kind.program_type != millstream_object::ProgramType::XDP;
+        let attach = match kind.attach_type {
+            Some(a) if !unnamed => AttachType(a.0),
+            _ => AttachType::XDP,
+        };
+        let alike = Alike { attach, flags: kind.load_flags() };
+        let mut loader = Loader::new(object).only(&chosen.name)?;
+        if unnamed {
+            loader = loader.program_type(&chosen.name, ProgramType::XDP, attach)?;
+        }
+        for (at, map) in object.maps.iter().enumerate() {
+            if let Some(map) = shared.map(|s| s.like(object, at)).transpose()?.flatten() {
+                loader = loader.reuse_map(&object.maps[at].name, map)?;
+            } else if let Some(s) = shared
+                && !map.origin.is_global()
+                && s.session.map_by_name(&map.name).is_some()
+            {
+                tracing::warn!("map {:?} differs between the two objects and is not shared", map.name);
+            }
+        }
+        let session = loader.prepare()?;
+        let linked = object.link(chosen.func)?;
+        Ok(Subject { name: name.into(), session, func: chosen.func, linked, alike })
+    }
+
+    /// Our map in the place of map `at` of another object, if it can take it.
+    fn like(&self, other: &Object, at: usize) -> Result<Option<Map>> {
+        let theirs = &other.maps[at];
+        let ours = self.session.object().maps.iter().find(|m| m.name == theirs.name);
+        let (Some(ours), Some(map)) = (ours, self.session.map_by_name(&theirs.name)) else { return Ok(None) };
+        let (a, b) = (&ours.spec, &theirs.spec);
+        let same = (a.map_type, a.key_size, a.value_size, a.max_entries, a.flags)
+            == (b.map_type, b.key_size, b.value_size, b.max_entries, b.flags);
+        if !same || theirs.origin.is_global() {
+            return Ok(None);
+        }
+        Ok(Some(map.try_clone()?))
+    }
+
+    /// How its copies are loaded.
+    pub fn alike(&self) -> Alike {
+        self.alike
+    }
+
+    /// Its maps and types.
+    pub fn session(&self) -> &Session<'a> {
+        &self.session
+    }
+
+    /// The function that is the program.
+    pub fn func(&self) -> FuncId {
+        self.func
+    }
+
+    /// Loads one more copy.
+    ///
+    /// # Errors
+    /// If the kernel does not accept it.
+    pub fn load(&self) -> Result<Program> {
+        self.session
+            .load(self.func, &self.linked)
+            .map_err(|e| Error::Program { name: self.name.clone(), source: Box::new(e) })
+    }
+
+    /// Writes entries into the maps. Entries that name an interface need a `namespace` that has it.
+    ///
+    /// # Errors
+    /// If the object lacks a map, or the kernel refuses an entry.
+    pub fn apply(&self, entries: &[MapEntry], namespace: &kernel::Namespace) -> Result<()> {
+        let mut maps: Vec<(&str, Map)> = Vec::new();
+        for entry in entries {
+            if maps.iter().any(|(name, _)| *name == entry.map) {
+                continue;
+            }
+            let map = self.session.map_by_name(entry.map).ok_or_else(|| {
+                Error::Unusable(format!("{} has no map {:?} for these tables", self.name, entry.map))
+            })?;
+            maps.push((entry.map, map.try_clone()?));
+        }
+        namespace.enter(|| {
+            for entry in entries {
+                let map = maps.iter().find(|(name, _)| *name == entry.map);
+                if let Some((_, map)) = map {
+                    map.update_all_cpus(&entry.key, &entry.value, UpdateMode::Any)?;
+                }
+            }
+            Ok(())
+        })?
+    }
+
+    /// Instructions that our interpreter executes on each packet, with the maps as they are now: deterministic, and
+    /// of BPF, not of the machine. `None` if the program needs what the interpreter does not model.
+    ///
+    /// # Errors
+    /// If the maps cannot be read.
+    pub fn count(&self, packets: &[Vec<u8>], ingress: u32) -> Result<Option<f64>> {
+        let Some((mut machine, program)) = self.machine()? else { return Ok(None) };
+        let programs = [program];
+        let interpreter = millstream_interp::bytecode::Interpreter::new(&programs);
+        for packet in packets {
+            machine.reset(packet);
+            // `ingress_ifindex` of `struct xdp_md`.
+            machine.set_context_field(12, ingress);
+            if interpreter.run_context(&mut machine, 0).is_err() {
+                return Ok(None);
+            }
+        }
+        Ok(Some(machine.executed as f64 / packets.len().max(1) as f64))
+    }
+
+    fn machine(&self) -> Result<Option<(millstream_interp::Machine, millstream_interp::bytecode::Program)>> {
+        use millstream_interp::{Context, Machine, MapKind, MapSpec, bytecode};
+        let mut machine = Machine::new(Context::Xdp);
+        let mut by_fd = Vec::new();
+        for at in 0..self.session.object().maps.len() {
+            let Some(map) = self.session.map(MapId(at as u32)) else { continue };
+            let info = map.info();
+            let Some(kind) = MapKind::from_number(info.map_type.0) else { return Ok(None) };
+            let bytes = u64::from(info.max_entries) * u64::from(info.key_size + info.value_size);
+            if kind.is_map_of_maps() || (matches!(kind, MapKind::Array) && bytes > MOST_BYTES) {
+                return Ok(None);
+            }
+            let (key_size, value_size) = (info.key_size, info.value_size);
+            let spec =
+                MapSpec { kind, key_size, value_size, max_entries: info.max_entries, flags: info.flags };
+            let cpus = kernel::possible_cpus()? as u32;
+            let Ok(id) = machine.maps.add(spec, cpus) else { return Ok(None) };
+            by_fd.push((map.as_fd().as_raw_fd() as u32, id));
+            if info.map_type.holds_descriptors() || matches!(kind, MapKind::Ringbuf) || info.key_size == 0 {
+                continue;
+            }
+            for (key, value) in map.entries()?.iter() {
+                if machine.maps.set(id, key, value, 0).is_err() {
+                    return Ok(None);
+                }
+            }
+        }
+        let slots = match self.session.slots(&self.linked) {
+            Ok((slots, _)) => slots,
+            Err(e) => return Err(Error::Program { name: self.name.clone(), source: Box::new(e) }),
+        };
+        let raw: Vec<Raw> = slots.iter().map(|s| Raw::from_bytes(s.to_ne_bytes())).collect();
+        let Ok(mut program) = bytecode::Program::new(&raw) else { return Ok(None) };
+        program.link(|_, pseudo, imm| {
+            let (_, id) = by_fd.iter().find(|(fd, _)| *fd == imm as u32)?;
+            match pseudo {
+                Pseudo::MapFd => Some(Machine::map_address(*id)),
+                Pseudo::MapValue => Some(Machine::value_address_of(*id, (imm >> 32) as u32)),
+                _ => None,
+            }
+        });
+        Ok(Some((machine, program)))
+    }
+}
+
+/// The program of this name, or the only one that is XDP or does not say what it is.
+fn choose<'o>(object: &'o Object, name: Option<&str>) -> Result<&'o millstream_object::Program> {
+    use millstream_object::ProgramType as Type;
+    let fits = |p: &&millstream_object::Program| match name {
+        Some(name) => p.name == name,
+        None => matches!(p.kind.program_type, Type::XDP | Type::UNSPEC),
+    };
+    let mut found = object.programs.iter().filter(fits);
+    let names = || object.programs.iter().map(|p| p.name.as_str()).collect::<Vec<_>>().join(", ");
+    match (found.next(), found.next(), name) {
+        (Some(program), None, _) => Ok(program),
+        (Some(_), Some(_), _) => {
+            Err(Error::Unusable(format!("several XDP programs, choose one: {}", names())))
+        }
+        (None, _, Some(name)) => Err(Error::Unusable(format!("no program {name:?}; there are: {}", names()))),
+        (None, _, None) => Err(Error::Unusable(format!("no XDP program; there are: {}", names()))),
+    }
+}

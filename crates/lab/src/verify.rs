@@ -1,0 +1,111 @@
+//! Whether what came out of the rig is what should have come out.
+//!
+//! What should come out is what the program answers to the same frames one by one (`BPF_PROG_TEST_RUN`, coming in at
+//! the same interface). Frames that it transmits or redirects must come back, each as often as it was sent; all
+//! others must not. The order is not compared: programs with two ports have two queues.
+
+use std::collections::HashMap;
+
+use millstream_kernel::{Program, TestRun};
+use serde::Serialize;
+
+use crate::error::{Error, Result};
+use crate::rig::{Rig, Traffic};
+
+/// `XDP_TX`.
+const TX: u32 = 3;
+/// `XDP_REDIRECT`.
+const REDIRECT: u32 = 4;
+
+/// A verdict, and the frame as the program left it.
+pub type Answer = (u32, Vec<u8>);
+
+/// What came out, held against what should have.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Verification {
+    /// Frames sent.
+    pub sent: usize,
+    /// Frames that should have come back.
+    pub expected: usize,
+    /// Frames that came back.
+    pub returned: usize,
+    /// Of the expected, those that did not come back, or not as they should be.
+    pub missing: usize,
+    /// Of those that came back, those that should not have.
+    pub unexpected: usize,
+}
+
+impl Verification {
+    /// Whether all is as it should be.
+    pub fn is_good(&self) -> bool {
+        self.missing == 0 && self.unexpected == 0
+    }
+}
+
+/// What a program answers to each frame coming in at the rig's test port. Attaches it there: only an interface with a
+/// program has a receive queue to come in by.
+///
+/// # Errors
+/// What the kernel refuses.
+pub fn answers(rig: &Rig, program: &Program, frames: &[Vec<u8>]) -> Result<Vec<Answer>> {
+    rig.attach(program)?;
+    let port = rig.test_port();
+    rig.namespace().enter(|| frames.iter().map(|frame| answer(program, frame, port)).collect())?
+}
+
+fn answer(program: &Program, frame: &[u8], port: u32) -> Result<Answer> {
+    // `struct xdp_md`: data, data_end, data_meta, ingress_ifindex, rx_queue_index, egress_ifindex.
+    let words = [0, frame.len() as u32, 0, port, 0, 0];
+    let context: Vec<u8> = words.iter().flat_map(|w| w.to_ne_bytes()).collect();
+    let run = TestRun { context: &context, ..TestRun::packet(frame) };
+    let out = program.test_run(&run)?;
+    Ok((out.retval, out.data))
+}
+
+/// Sends the first `count` frames of the traffic's sequence through the program that is attached, and compares.
+///
+/// # Errors
+/// What the kernel refuses, or a signal that cut the sending short.
+pub fn verify(rig: &Rig, traffic: &Traffic<'_>, answers: &[Answer], count: usize) -> Result<Verification> {
+    let sent: Vec<usize> = traffic.sequence.iter().cycle().take(count).map(|&i| i as usize).collect();
+    let due: Vec<&[u8]> = sent
+        .iter()
+        .map(|&i| &answers[i])
+        .filter(|(verdict, _)| matches!(*verdict, TX | REDIRECT))
+        .map(|(_, frame)| frame.as_slice())
+        .collect();
+    let longest = answers.iter().map(|(_, f)| f.len()).max().unwrap_or(0);
+    let came = rig.capture(count as u32, longest + 64)?;
+    if came.sent != count {
+        return Err(Error::Unusable("the sending was interrupted".into()));
+    }
+    let (missing, unexpected) = difference(&due, &came.frames);
+    Ok(Verification { sent: count, expected: due.len(), returned: came.frames.len(), missing, unexpected })
+}
+
+/// How many of each are not in the other, with multiplicity.
+fn difference(expected: &[&[u8]], got: &[Vec<u8>]) -> (usize, usize) {
+    let mut balance: HashMap<&[u8], i64> = HashMap::new();
+    for frame in expected {
+        *balance.entry(frame).or_default() += 1;
+    }
+    for frame in got {
+        *balance.entry(frame).or_default() -= 1;
+    }
+    let sum = |sign: i64| balance.values().map(|n| (n * sign).max(0) as usize).sum();
+    (sum(1), sum(-1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::difference;
+
+    #[test]
+    fn frames_are_compared_with_their_multiplicity() {
+        let (a, b): (&[u8], &[u8]) = (&[1], &[2]);
+        assert_eq!(difference(&[a, a, b], &[vec![2], vec![1], vec![1]]), (0, 0));
+        assert_eq!(difference(&[a, a], &[vec![1]]), (1, 0));
+        assert_eq!(difference(&[a], &[vec![2]]), (1, 1));
+        assert_eq!(difference(&[], &[vec![2], vec![2]]), (0, 2));
+    }
+}

@@ -1,0 +1,169 @@
+//! Tables and traffic for a program under test: our own generators', a pcap's, or a plain datagram.
+
+use millstream_programs::packet::Frame;
+use millstream_programs::traffic::{Flows, Locality};
+use millstream_programs::{self as programs, MapEntry, balancer, firewall, nat, router, switch};
+
+use crate::error::{Error, Result};
+
+/// Of all that is random here; printed with every result.
+const SEED: u64 = 42;
+/// VLANs of a generated switch.
+const VLANS: [u16; 4] = [10, 20, 30, 40];
+
+/// What a program is run with.
+#[derive(Clone, Debug)]
+pub struct Workload {
+    /// For its maps.
+    pub entries: Vec<MapEntry>,
+    /// Its packets.
+    pub flows: Flows,
+    /// In words, with seeds and hashes.
+    pub description: String,
+}
+
+/// Generated tables, as `builtin:NAME[:SIZE]`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Builtin {
+    /// Whose tables.
+    pub program: programs::Program,
+    /// Routes, stations, rules, connections or reals.
+    pub size: usize,
+}
+
+impl std::str::FromStr for Builtin {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let known = [
+            (programs::ROUTER, 2_592),
+            (programs::SWITCH, 1_024),
+            (programs::FIREWALL, 1_000),
+            (programs::NAT, 10_000),
+            (programs::BALANCER, 100),
+        ];
+        let unusable = || {
+            let names: Vec<&str> = known.iter().map(|(p, _)| p.name).collect();
+            Error::Unusable(format!(
+                "{text:?} is not builtin:NAME[:SIZE] with a NAME of {}",
+                names.join(", ")
+            ))
+        };
+        let mut parts = text.strip_prefix("builtin:").ok_or_else(unusable)?.split(':');
+        let name = parts.next().ok_or_else(unusable)?;
+        let (program, usual) = known.into_iter().find(|(p, _)| p.name == name).ok_or_else(unusable)?;
+        let size = match parts.next() {
+            None => usual,
+            Some(size) => size.parse().map_err(|_| unusable())?,
+        };
+        match parts.next() {
+            None => Ok(Builtin { program, size }),
+            Some(_) => Err(unusable()),
+        }
+    }
+}
+
+impl Builtin {
+    /// The tables for two ports, and `flows` flows that come in at the first. Where the program can send
+    /// out of the port that a packet came in by, all that it forwards goes there.
+    ///
+    /// # Errors
+    /// A size that the program's maps cannot hold.
+    pub fn workload(&self, ports: [u32; 2], flows: usize, locality: Locality) -> Result<Workload> {
+        let bad = |e: &dyn std::fmt::Display| Error::Unusable(format!("{}: {e}", self.program.name));
+        let size = self.size;
+        let (entries, flows) = match self.program.name {
+            "router" => {
+                let config = router::generate(size, &ports[..1], 8, SEED);
+                let flows = router::flows(&config, flows, locality, SEED + 1);
+                (config.entries().map_err(|e| bad(&e))?, flows)
+            }
+            "switch" => {
+                let config = switch::generate(size, &ports, &VLANS, switch::Layout::Trunk, SEED);
+                let flows = switch::flows(&config, ports[0], flows, locality, SEED + 1);
+                (config.entries().map_err(|e| bad(&e))?, flows)
+            }
+            "firewall" => {
+                let mut config = firewall::generate(firewall::Flavour::AccessList, size, SEED);
+                config.forward = firewall::Forward::Hairpin;
+                let flows = firewall::flows(&config, flows, locality, SEED + 1, |_| true);
+                (config.entries().map_err(|e| bad(&e))?, flows)
+            }
+            "nat" => {
+                let config = nat::generate(ports[0], ports[1], 16, SEED);
+                let traffic = nat::traffic(&config, size, nat::Mix::default(), locality, SEED + 1);
+                let mut entries = config.entries().map_err(|e| bad(&e))?;
+                entries.extend(traffic.entries(crate::os::monotonic_ns()));
+                (entries, traffic.outbound)
+            }
+            _ => {
+                let config = balancer::generate(balancer::Mix::Web, 1, size, SEED);
+                let flows = balancer::flows(&config, flows, locality, SEED + 1);
+                (config.entries().map_err(|e| bad(&e))?, flows)
+            }
+        };
+        if flows.packets.is_empty() {
+            return Err(bad(&"tables of this size forward nothing"));
+        }
+        let description = format!(
+            "{}:{size}, {} map entries, {} flows, hash {:016x}, seed {SEED}",
+            self.program.name,
+            entries.len(),
+            flows.packets.len(),
+            flows.hash()
+        );
+        Ok(Workload { entries, flows, description })
+    }
+}
+
+/// Packets as they are, each as often as any other; without any, one UDP datagram of 64 bytes.
+pub fn plain(packets: Vec<Vec<u8>>, from: &str) -> Workload {
+    let (packets, from) = match packets.is_empty() {
+        true => (vec![Frame::default().to_bytes()], "one UDP datagram"),
+        false => (packets, from),
+    };
+    let flows = Flows::new(packets, Locality::NONE, SEED);
+    let description = format!("{from}, {} frames, hash {:016x}", flows.packets.len(), flows.hash());
+    Workload { entries: Vec::new(), flows, description }
+}
+
+/// A locality by its name: `high`, `low`, `none` or `zipf:EXPONENT`.
+///
+/// # Errors
+/// Any other text.
+pub fn locality(text: &str) -> Result<Locality> {
+    let zipf = |exponent: &str| exponent.parse().ok().filter(|e: &f64| e.is_finite() && *e >= 0.0);
+    match (text, text.strip_prefix("zipf:").map(zipf)) {
+        ("high", _) => Ok(Locality::HIGH),
+        ("low", _) => Ok(Locality::LOW),
+        ("none", _) => Ok(Locality::NONE),
+        (_, Some(Some(exponent))) => Ok(Locality::Zipf { exponent }),
+        _ => Err(Error::Unusable(format!("{text:?} is not high, low, none or zipf:EXPONENT"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_tables_and_localities() {
+        let router: Builtin = "builtin:router:100".parse().unwrap();
+        assert_eq!((router.program.name, router.size), ("router", 100));
+        assert_eq!("builtin:nat".parse::<Builtin>().unwrap().size, 10_000);
+        for bad in ["router", "builtin:", "builtin:x", "builtin:router:x", "builtin:router:1:2"] {
+            assert!(bad.parse::<Builtin>().is_err(), "{bad}");
+        }
+        assert_eq!(locality("zipf:1.5").unwrap(), Locality::Zipf { exponent: 1.5 });
+        assert!(["zipf:", "zipf:nan", "zipf:-1", "middle"].iter().all(|t| locality(t).is_err()));
+    }
+
+    #[test]
+    fn all_builtin_tables_have_flows_on_the_first_port() {
+        for name in ["router:50", "switch:50", "firewall:50", "nat:50", "balancer:5"] {
+            let builtin: Builtin = format!("builtin:{name}").parse().unwrap();
+            let load = builtin.workload([5, 7], 20, Locality::NONE).unwrap();
+            assert!(!load.flows.packets.is_empty() && !load.entries.is_empty(), "{name}");
+        }
+    }
+}
