@@ -1,0 +1,387 @@
+//! Copies parts of a function while evaluating what is known in them.
+//!
+//! The copy goes block by block in reverse postorder, so that each block is reached from all its forward edges before
+//! it is copied: a block without any is dead in this copy, a parameter that all edges agree on is known. A part that
+//! is copied once more (a region) is what one place dominates; its edges to other blocks lead into the copy around it.
+//!
+//! Invariant: the copy computes what the source would, as long as [`Contents`] speaks the truth. Source values are
+//! never re-computed in an order that the source did not have: what the kernel's verifier learnt stays with the
+//! value it was learnt of.
+
+use cranelift_entity::{EntityRef, PrimaryMap};
+use millstream_ir::{
+    Block, BlockCall, Cfg, Cond, DomTree, Function, Inst, Map, MemFlags, Module, Op, Piece, Size, Type,
+    Value, ValueDef, Width,
+};
+use millstream_isa::semantics::eval;
+use rustc_hash::{FxHashMap, FxHashSet};
+use smallvec::SmallVec;
+
+use super::error::TransformError;
+use super::eval::{Abs, Address, Bytes, Field, Fields, Known, KnownId, MergeId, arithmetic, read};
+use super::plan::{Contents, Plan, Report, SitePlan};
+use super::site::lookup;
+
+pub(super) const ARRAY: u32 = 2;
+/// Steps into regions within regions; beyond it lookups stay as they are.
+const DEPTH: usize = 8;
+
+/// What is known of each value of the source.
+pub(super) type Env = Vec<Abs>;
+
+/// One copy of a part of the source.
+pub(super) struct Region {
+    root: Block,
+    /// Whether the root itself is copied whole and not only its end.
+    whole: bool,
+    /// Blocks copied so far or led to, with what their edges bring.
+    blocks: FxHashMap<Block, (Block, Vec<Vec<Abs>>)>,
+}
+
+/// Several values with one copy.
+pub(super) struct Merge {
+    pub(super) head: Block,
+}
+
+/// The state of copying.
+pub(super) struct Copier<'a> {
+    pub(super) src: &'a Function,
+    pub(super) module: &'a Module,
+    pub(super) cfg: Cfg,
+    pub(super) dom: DomTree,
+    pub(super) plan: &'a Plan,
+    pub(super) contents: &'a dyn Contents,
+    /// Plans by lookup instruction of the source.
+    pub(super) sites: FxHashMap<Inst, &'a SitePlan>,
+    pub(super) out: Function,
+    pub(super) known: PrimaryMap<KnownId, Known>,
+    pub(super) merges: PrimaryMap<MergeId, Merge>,
+    pub(super) fields: Fields,
+    pub(super) regions: Vec<Region>,
+    /// Lookups that must be made, since the address of what they find is needed.
+    pub(super) addressed: &'a FxHashSet<Inst>,
+    /// Lookups found to be so.
+    pub(super) missing: Vec<Inst>,
+    /// Off while the original is copied as it is.
+    pub(super) active: bool,
+    pub(super) report: Report,
+    /// Instructions of the copy up to which lookups are split.
+    pub(super) limit: usize,
+    pub(super) loc: u32,
+}
+
+/// A place in the copy.
+#[derive(Clone, Copy)]
+pub(super) struct At {
+    /// The source block.
+    pub(super) block: Block,
+    /// Position of the next instruction in it.
+    pub(super) next: usize,
+    /// The block of the copy.
+    pub(super) out: Block,
+}
+
+/// What becomes of the rest of a block.
+pub(super) enum Flow {
+    /// Goes on in this block of the copy.
+    On(Block),
+    /// Cannot be reached, or has been copied.
+    Done,
+}
+
+impl<'a> Copier<'a> {
+    pub(super) fn check_reducible(cfg: &Cfg, dom: &DomTree) -> Result<(), TransformError> {
+        for &block in &cfg.rpo {
+            let back = |p: &&Block| cfg.rpo_index[**p] >= cfg.rpo_index[block];
+            if cfg.preds[block].iter().filter(back).any(|&p| !dom.dominates(block, p)) {
+                return Err(TransformError::Irreducible);
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies what `at` dominates, from there on.
+    pub(super) fn region(&mut self, at: At, mut env: Env) {
+        let whole = at.next == 0;
+        self.regions.push(Region { root: at.block, whole, blocks: FxHashMap::default() });
+        self.block(at, &mut env);
+        let first = self.cfg.rpo_index[at.block] as usize + 1;
+        for i in first..self.cfg.rpo.len() {
+            let block = self.cfg.rpo[i];
+            if !self.dom.dominates(at.block, block) {
+                continue;
+            }
+            let Some(region) = self.regions.last() else { break };
+            let Some((out, incoming)) = region.blocks.get(&block) else { continue };
+            let out = *out;
+            let agreed = if self.is_header(block) { None } else { Some(agreement(incoming)) };
+            for (n, &param) in self.src.blocks[block].params.iter().enumerate() {
+                let held = Abs::Val(self.out.blocks[out].params[n]);
+                env[param.index()] =
+                    agreed.as_ref().and_then(|a| a.get(n).copied().flatten()).unwrap_or(held);
+            }
+            self.block(At { block, next: 0, out }, &mut env);
+        }
+        self.regions.pop();
+    }
+
+    fn is_header(&self, block: Block) -> bool {
+        self.cfg.preds[block].iter().any(|&p| self.cfg.rpo_index[p] >= self.cfg.rpo_index[block])
+    }
+
+    /// A new block of the copy, in layout order.
+    pub(super) fn new_block(&mut self) -> Block {
+        self.out.add_block()
+    }
+
+    fn block(&mut self, at: At, env: &mut Env) {
+        let At { block, next, mut out } = at;
+        // Blocks are laid out in the order in which they are filled.
+        if let Some(p) = self.out.layout.iter().rposition(|&b| b == out) {
+            self.out.layout.remove(p);
+        }
+        self.out.layout.push(out);
+        for i in next..self.src.blocks[block].insts.len() {
+            let inst = self.src.blocks[block].insts[i];
+            self.loc = self.src.insts[inst].loc;
+            match self.inst(inst, At { block, next: i, out }, env) {
+                Flow::On(block) => out = block,
+                Flow::Done => return,
+            }
+        }
+    }
+
+    /// Copies one instruction.
+    fn inst(&mut self, inst: Inst, at: At, env: &mut Env) -> Flow {
+        if self.active
+            && let Some((map, key)) = lookup(self.src, inst)
+        {
+            return self.lookup(inst, map, &key, at, env);
+        }
+        let data = &self.src.insts[inst];
+        let args: SmallVec<[Abs; 4]> = data.args.iter().map(|v| env[v.index()]).collect();
+        if data.op.is_terminator() {
+            self.terminator(inst, &args, at.out, env);
+            return Flow::Done;
+        }
+        let known = match &data.op {
+            Op::Load { size, sext, offset, flags } if self.active && *flags == MemFlags::default() => {
+                self.load(args[0], *offset, *size, *sext)
+            }
+            Op::MapValueAddr { map, offset } if self.active => self.global(inst, *map, *offset),
+            op => arithmetic(op, &args),
+        };
+        let result = data.result.expand();
+        match (known, result) {
+            (Some(abs), Some(result)) => env[result.index()] = abs,
+            _ => {
+                let value = self.residual(inst, &args, at.out);
+                if let (Some(result), Some(value)) = (result, value) {
+                    env[result.index()] = Abs::Val(value);
+                }
+            }
+        }
+        Flow::On(at.out)
+    }
+
+    /// Emits the instruction itself.
+    pub(super) fn residual(&mut self, inst: Inst, args: &[Abs], out: Block) -> Option<Value> {
+        let args: SmallVec<[Value; 4]> = args.iter().map(|&a| self.materialize(a, out)).collect();
+        let data = &self.src.insts[inst];
+        let ty = data.result.expand().map_or(Type::Any, |v| self.src.types[v]);
+        let new = self.emit(out, data.op.clone(), &args, &[], ty);
+        self.out.result(new)
+    }
+
+    fn terminator(&mut self, inst: Inst, args: &[Abs], out: Block, env: &Env) {
+        let data = &self.src.insts[inst];
+        let decided = match data.op {
+            Op::Branch { cond, width } if self.active => self.decide(cond, width, args),
+            _ => None,
+        };
+        if let Some(taken) = decided {
+            let target = self.edge(&data.targets[usize::from(!taken)], out, env);
+            self.emit(out, Op::Jump {}, &[], &[target], Type::Any);
+            return;
+        }
+        let args: SmallVec<[Value; 4]> = args.iter().map(|&a| self.materialize(a, out)).collect();
+        let targets: SmallVec<[BlockCall; 2]> = data.targets.iter().map(|t| self.edge(t, out, env)).collect();
+        self.emit(out, data.op.clone(), &args, &targets, Type::Any);
+    }
+
+    /// Whether a branch is taken, if that is known.
+    fn decide(&self, cond: Cond, width: Width, args: &[Abs]) -> Option<bool> {
+        match args {
+            &[Abs::Const(a), Abs::Const(b)] => Some(eval::cond(cond, width, a as u64, b as u64)),
+            &[Abs::Ptr(p, _), Abs::Const(0)] | &[Abs::Const(0), Abs::Ptr(p, _)] if width == Width::W64 => {
+                match (cond, &self.known[p].bytes) {
+                    (_, Bytes::Unknown) => None,
+                    (Cond::Eq, _) => Some(false),
+                    (Cond::Ne, _) => Some(true),
+                    _ => None,
+                }
+            }
+            _ => None,
+        }
+    }
+
+    /// An edge of the copy: to the innermost region that has the block.
+    fn edge(&mut self, target: &BlockCall, out: Block, env: &Env) -> BlockCall {
+        let abs: Vec<Abs> = target.args.iter().map(|v| env[v.index()]).collect();
+        let args: SmallVec<[Value; 4]> = abs.iter().map(|&a| self.materialize(a, out)).collect();
+        let has =
+            |r: &Region| self.dom.dominates(r.root, target.block) && (r.root != target.block || r.whole);
+        // The outermost region is the whole function, so there is always one.
+        let index = self.regions.iter().rposition(has).unwrap_or(0);
+        if !self.regions[index].blocks.contains_key(&target.block) {
+            let block = self.out.add_block();
+            for &p in &self.src.blocks[target.block].params {
+                self.out.add_param(block, self.src.types[p]);
+            }
+            self.regions[index].blocks.insert(target.block, (block, Vec::new()));
+        }
+        let Some((block, incoming)) = self.regions[index].blocks.get_mut(&target.block) else {
+            return BlockCall::new(out);
+        };
+        incoming.push(abs);
+        BlockCall { block: *block, args }
+    }
+
+    /// What a load gives, if that is known.
+    pub(super) fn load(&mut self, base: Abs, offset: i32, size: Size, sext: bool) -> Option<Abs> {
+        let Abs::Ptr(id, at) = base else { return None };
+        let offset = u32::try_from(at.checked_add(i64::from(offset))?).ok()?;
+        let end = offset.checked_add(size.bytes())?;
+        let map = self.known[id].map;
+        let field = |f: &&super::plan::FieldConstant| {
+            f.map == map && f.offset <= offset && end <= f.offset + f.bytes.len() as u32
+        };
+        if let Some(f) = self.plan.fields.iter().find(field) {
+            return Some(Abs::Const(read(&f.bytes, offset - f.offset, size, sext)?));
+        }
+        if !self.contents.constant(map, offset..end) {
+            return None;
+        }
+        let value = match &self.known[id].bytes {
+            Bytes::Unknown => return None,
+            Bytes::One(bytes) => Abs::Const(read(bytes, offset, size, sext)?),
+            Bytes::Merged(merge, all) => {
+                let merge = *merge;
+                let values: Option<Vec<i64>> = all.iter().map(|b| read(b, offset, size, sext)).collect();
+                let values = values?;
+                match values.first() {
+                    Some(&first) if values.iter().all(|&v| v == first) => Abs::Const(first),
+                    _ => Abs::Val(self.field(merge, Field { known: id, offset, size, sext })),
+                }
+            }
+        };
+        self.report.folded_loads += 1;
+        Some(value)
+    }
+
+    /// The parameter that holds a field of merged values.
+    fn field(&mut self, merge: MergeId, field: Field) -> Value {
+        if let Some(&v) = self.fields.by_field.get(&field) {
+            return v;
+        }
+        let ty = if field.sext { Type::I64 } else { Type::int(field.size.bits()) };
+        let value = self.out.add_param(self.merges[merge].head, ty);
+        self.fields.by_field.insert(field, value);
+        self.fields.of_value.insert(value, field);
+        value
+    }
+
+    /// Global data whose contents are known.
+    fn global(&mut self, inst: Inst, map: Map, offset: u32) -> Option<Abs> {
+        let bytes = self.contents.lookup(map, &[0; 4])??;
+        let known = Known { map, origin: inst, bytes: Bytes::One(bytes), address: Address::Direct };
+        Some(Abs::Ptr(self.known.push(known), i64::from(offset)))
+    }
+
+    /// A value of the copy for what is known.
+    pub(super) fn materialize(&mut self, abs: Abs, out: Block) -> Value {
+        match abs {
+            Abs::Val(v) => v,
+            Abs::Const(value) => self.value(out, Op::Const { value }, &[], Type::I64),
+            Abs::Ptr(id, at) => self.address(id, at, out),
+            Abs::None => self.value(out, Op::Undef {}, &[], Type::Any),
+        }
+    }
+
+    fn address(&mut self, id: KnownId, at: i64, out: Block) -> Value {
+        use millstream_ir::Prov;
+        let Known { map, origin, address, .. } = self.known[id];
+        let ty = Type::Ptr(Prov::MapValue(map));
+        match (address, u32::try_from(at)) {
+            (Address::Direct, Ok(offset)) if offset < self.module.maps[map].value_size => {
+                self.value(out, Op::MapValueAddr { map, offset }, &[], ty)
+            }
+            (Address::None, _) => {
+                self.missing.push(origin);
+                self.value(out, Op::Undef {}, &[], Type::Any)
+            }
+            (address, _) => {
+                let base = match address {
+                    Address::Held(v) => v,
+                    _ => self.value(out, Op::MapValueAddr { map, offset: 0 }, &[], ty),
+                };
+                if at == 0 {
+                    return base;
+                }
+                let by = self.value(out, Op::Const { value: at }, &[], Type::I64);
+                self.value(out, Op::Alu { op: millstream_ir::AluOp::Add, width: Width::W64 }, &[base, by], ty)
+            }
+        }
+    }
+
+    pub(super) fn value(&mut self, out: Block, op: Op, args: &[Value], ty: Type) -> Value {
+        let inst = self.emit(out, op, args, &[], ty);
+        match self.out.result(inst) {
+            Some(v) => v,
+            None => self.out.defs.push(ValueDef::Inst(inst)),
+        }
+    }
+
+    pub(super) fn emit(
+        &mut self,
+        out: Block,
+        op: Op,
+        args: &[Value],
+        targets: &[BlockCall],
+        ty: Type,
+    ) -> Inst {
+        let inst = self.out.make_inst(op, args.iter().copied(), targets.iter().cloned(), ty);
+        self.out.insts[inst].loc = self.loc;
+        self.out.blocks[out].insts.push(inst);
+        inst
+    }
+}
+
+/// For each parameter, what all edges bring alike.
+fn agreement(incoming: &[Vec<Abs>]) -> Vec<Option<Abs>> {
+    let Some((first, rest)) = incoming.split_first() else { return Vec::new() };
+    let same = |n: usize, abs: Abs| rest.iter().all(|other| other.get(n) == Some(&abs));
+    first.iter().enumerate().map(|(n, &abs)| same(n, abs).then_some(abs)).collect()
+}
+
+/// The pieces of a key in memory, the widest first.
+pub(super) fn pieces_of(size: u32) -> SmallVec<[Piece; 2]> {
+    let mut pieces = SmallVec::new();
+    let mut at = 0;
+    while at < size {
+        let piece = Size::ALL.into_iter().rev().find(|s| s.bytes() <= size - at).unwrap_or(Size::B);
+        pieces.push(Piece { offset: at as u16, size: piece });
+        at += piece.bytes();
+    }
+    pieces
+}
+
+/// Whether a lookup finds the one value of its map wherever it finds anything.
+pub(super) fn is_single(module: &Module, map: Map) -> bool {
+    module.maps[map].kind == ARRAY && module.maps[map].max_entries == 1
+}
+
+/// Whether regions are nested so deep that no further one is begun.
+pub(super) fn too_deep(regions: &[Region]) -> bool {
+    regions.len() > DEPTH
+}

@@ -1,0 +1,127 @@
+//! What is known of a value while code is copied, and what an operation makes of it.
+
+use millstream_ir::{AluOp, Inst, Map, Op, Size, Value, Width};
+use millstream_isa::semantics::eval;
+use rustc_hash::FxHashMap;
+
+use cranelift_entity::entity_impl;
+
+/// A value of the source, as known at one place of the copy.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Abs {
+    /// Not defined on any path here.
+    None,
+    /// Held by this value of the copy.
+    Val(Value),
+    /// A constant; 0 for a null pointer.
+    Const(i64),
+    /// So many bytes into what a lookup found.
+    Ptr(KnownId, i64),
+}
+
+/// A value of a map that a lookup found.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct KnownId(u32);
+entity_impl!(KnownId, "known");
+
+/// A group of keys whose values share a copy.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct MergeId(u32);
+entity_impl!(MergeId, "merge");
+
+/// Where the address of a value is to be had.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Address {
+    /// Not without another lookup: asking for it makes the site one that keeps its lookup.
+    None,
+    /// In this value of the copy.
+    Held(Value),
+    /// By its map, which has one entry.
+    Direct,
+}
+
+/// What the bytes of a value are.
+#[derive(Clone, Debug)]
+pub(super) enum Bytes {
+    /// Not known; the pointer may be null.
+    Unknown,
+    /// These.
+    One(Vec<u8>),
+    /// One of several, by the way that led here.
+    Merged(MergeId, Vec<Vec<u8>>),
+}
+
+/// A value of a map that a lookup found.
+#[derive(Clone, Debug)]
+pub(super) struct Known {
+    pub(super) map: Map,
+    /// The lookup in the source; for global data, the instruction that names it.
+    pub(super) origin: Inst,
+    pub(super) bytes: Bytes,
+    pub(super) address: Address,
+}
+
+/// A field of merged values that is a parameter of their common copy.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Field {
+    pub(super) known: KnownId,
+    pub(super) offset: u32,
+    pub(super) size: Size,
+    pub(super) sext: bool,
+}
+
+/// The parameters of merged copies.
+#[derive(Default)]
+pub(super) struct Fields {
+    pub(super) by_field: FxHashMap<Field, Value>,
+    pub(super) of_value: FxHashMap<Value, Field>,
+}
+
+/// What a load of `size` bytes at `offset` of `bytes` gives.
+pub(super) fn read(bytes: &[u8], offset: u32, size: Size, sext: bool) -> Option<i64> {
+    let start = offset as usize;
+    let part = bytes.get(start..start.checked_add(size.bytes() as usize)?)?;
+    let mut word = [0; 8];
+    word[..part.len()].copy_from_slice(part);
+    let value = u64::from_le_bytes(word);
+    Some(if sext { eval::movsx(Width::W64, size.bits(), value) as i64 } else { value as i64 })
+}
+
+/// The result of arithmetic on what is known; `None` if it must be computed.
+pub(super) fn arithmetic(op: &Op, args: &[Abs]) -> Option<Abs> {
+    if let Op::Alu { op: alu @ (AluOp::Add | AluOp::Sub), width: Width::W64 } = op
+        && let Some(sum) = moved(*alu, args)
+    {
+        return Some(sum);
+    }
+    if let (Op::Select {}, &[Abs::Const(truth), yes, no]) = (op, args) {
+        return Some(if truth != 0 { yes } else { no });
+    }
+    let constants: Option<Vec<u64>> =
+        args.iter().map(|a| if let Abs::Const(c) = a { Some(*c as u64) } else { None }).collect();
+    Some(Abs::Const(constant(op, &constants?)? as i64))
+}
+
+/// A pointer plus or minus a constant.
+fn moved(op: AluOp, args: &[Abs]) -> Option<Abs> {
+    match (op, args) {
+        (AluOp::Add, &[Abs::Ptr(p, at), Abs::Const(by)] | &[Abs::Const(by), Abs::Ptr(p, at)]) => {
+            Some(Abs::Ptr(p, at.checked_add(by)?))
+        }
+        (AluOp::Sub, &[Abs::Ptr(p, at), Abs::Const(by)]) => Some(Abs::Ptr(p, at.checked_sub(by)?)),
+        _ => None,
+    }
+}
+
+fn constant(op: &Op, args: &[u64]) -> Option<u64> {
+    Some(match (op, args) {
+        (Op::Const { value }, _) => *value as u64,
+        (Op::Alu { op, width }, &[a, b]) => eval::alu(*op, *width, a, b),
+        (Op::Neg { width }, &[a]) => eval::neg(*width, a),
+        (Op::Zext {}, &[a]) => eval::mov(Width::W32, a),
+        (Op::Sext { bits, width }, &[a]) => eval::movsx(*width, u32::from(*bits), a),
+        (Op::Swap { kind, bits }, &[a]) => eval::swap(*kind, u32::from(*bits), a),
+        (Op::Cmp { cond, width }, &[a, b]) => u64::from(eval::cond(*cond, *width, a, b)),
+        _ => return None,
+    })
+}

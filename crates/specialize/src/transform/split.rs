@@ -1,0 +1,604 @@
+//! Lookups: what is found without looking, and code for each of the values that a lookup may find.
+
+use millstream_ir::{
+    Block, BlockCall, Cond, Inst, Layout, Map, Op, Piece, Prov, Size, SwapKind, Type, Value, Width,
+};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+use cranelift_entity::EntityRef;
+
+use super::copy::{At, Copier, Env, Flow, Merge, is_single, pieces_of, too_deep};
+use super::decide::{Interval, Row, Word};
+use super::eval::{Abs, Address, Bytes, Field, Known, MergeId, read};
+use super::lpm;
+use super::plan::{Entry, Lookup, SitePlan, SiteReport};
+use super::site::LookupKey;
+
+const LPM_TRIE: u32 = 11;
+/// Copies of what follows one lookup.
+const COPIES: usize = 64;
+
+/// A key as the source gives it, and as far as it is known.
+pub(super) struct KeyAbs {
+    given: Given,
+    known: KeyKnown,
+}
+
+enum Given {
+    Values(Layout, SmallVec<[Abs; 4]>),
+    Pointer(Abs),
+}
+
+enum KeyKnown {
+    No,
+    Constant(Vec<u8>),
+    /// By the way that led to merged values.
+    Merged(MergeId, Vec<Vec<u8>>),
+}
+
+/// Keys with one value.
+struct Group<'p> {
+    value: Option<&'p [u8]>,
+    entries: Vec<&'p Entry>,
+    heat: u64,
+}
+
+impl Copier<'_> {
+    /// Copies a lookup, or what is known instead.
+    pub(super) fn lookup(
+        &mut self,
+        inst: Inst,
+        map: Map,
+        key: &LookupKey<'_>,
+        at: At,
+        env: &mut Env,
+    ) -> Flow {
+        let key = self.key(inst, map, key, env);
+        match (&key.known, &key.given) {
+            (KeyKnown::Constant(bytes), _) => {
+                if let Some(found) = self.contents.lookup(map, bytes) {
+                    self.report.folded_lookups += 1;
+                    return self.found(inst, map, found, &key, at, env);
+                }
+            }
+            (KeyKnown::Merged(merge, keys), _) => {
+                if let Some(flow) = self.found_merged(inst, map, *merge, keys, at, env) {
+                    return flow;
+                }
+            }
+            (KeyKnown::No, Given::Values(..)) => {
+                let site = self.sites.get(&inst).copied().filter(|_| !too_deep(&self.regions));
+                if let Some(site) = site
+                    && let Some(flow) = self.split(inst, map, site, &key, at, env)
+                {
+                    return flow;
+                }
+            }
+            (KeyKnown::No, Given::Pointer(_)) => {}
+        }
+        let result = self.residual_lookup(inst, map, &key, at.out);
+        let abs = if self.plan.fields.iter().any(|f| f.map == map) {
+            let address = Address::Held(result);
+            Abs::Ptr(self.known.push(Known { map, origin: inst, bytes: Bytes::Unknown, address }), 0)
+        } else {
+            Abs::Val(result)
+        };
+        self.define(inst, abs, env);
+        Flow::On(at.out)
+    }
+
+    fn define(&self, inst: Inst, abs: Abs, env: &mut Env) {
+        if let Some(result) = self.src.result(inst) {
+            env[result.index()] = abs;
+        }
+    }
+
+    fn key(&self, inst: Inst, map: Map, key: &LookupKey<'_>, env: &Env) -> KeyAbs {
+        let size = self.module.maps[map].key_size;
+        match key {
+            LookupKey::Values(layout) => {
+                let args: SmallVec<[Abs; 4]> =
+                    self.src.insts[inst].args.iter().map(|v| env[v.index()]).collect();
+                let known = self.assembled(layout, &args, size).unwrap_or(KeyKnown::No);
+                KeyAbs { given: Given::Values((*layout).clone(), args), known }
+            }
+            LookupKey::Pointer(p) => {
+                let abs = env[p.index()];
+                KeyAbs {
+                    given: Given::Pointer(abs),
+                    known: self.pointed_at(abs, size).unwrap_or(KeyKnown::No),
+                }
+            }
+        }
+    }
+
+    /// A key of which all pieces are constant, or follow from the way to merged values.
+    fn assembled(&self, layout: &Layout, args: &[Abs], size: u32) -> Option<KeyKnown> {
+        if layout.iter().map(|p| p.size.bytes()).sum::<u32>() != size {
+            return None;
+        }
+        let field = |abs: &Abs| match abs {
+            Abs::Val(v) => self.fields.of_value.get(v).copied(),
+            _ => None,
+        };
+        let merged = args.iter().find_map(field).and_then(|f| match &self.known[f.known].bytes {
+            Bytes::Merged(merge, all) => Some((*merge, all.len())),
+            _ => None,
+        });
+        let (merge, count) = merged.map_or((None, 1), |(m, n)| (Some(m), n));
+        let mut keys = Vec::with_capacity(count);
+        for n in 0..count {
+            let mut bytes = vec![0; size as usize];
+            for (piece, abs) in layout.iter().zip(args) {
+                let value = match abs {
+                    Abs::Const(c) => *c,
+                    other => self.field_of(field(other)?, n)?,
+                };
+                let start = usize::from(piece.offset);
+                let len = piece.size.bytes() as usize;
+                bytes[start..start + len].copy_from_slice(&value.to_le_bytes()[..len]);
+            }
+            keys.push(bytes);
+        }
+        match merge {
+            Some(merge) => Some(KeyKnown::Merged(merge, keys)),
+            None => keys.pop().map(KeyKnown::Constant),
+        }
+    }
+
+    /// A field of the n-th of merged values.
+    fn field_of(&self, field: Field, n: usize) -> Option<i64> {
+        match &self.known[field.known].bytes {
+            Bytes::Merged(_, all) => read(all.get(n)?, field.offset, field.size, field.sext),
+            Bytes::One(bytes) => read(bytes, field.offset, field.size, field.sext),
+            Bytes::Unknown => None,
+        }
+    }
+
+    /// A key in the value of a map that is known.
+    fn pointed_at(&self, abs: Abs, size: u32) -> Option<KeyKnown> {
+        let Abs::Ptr(id, at) = abs else { return None };
+        let start = u32::try_from(at).ok()?;
+        let range = start..start.checked_add(size)?;
+        let known = &self.known[id];
+        if !self.contents.constant(known.map, range.clone()) {
+            return None;
+        }
+        let part = |bytes: &Vec<u8>| bytes.get(range.start as usize..range.end as usize).map(<[u8]>::to_vec);
+        match &known.bytes {
+            Bytes::Unknown => None,
+            Bytes::One(bytes) => Some(KeyKnown::Constant(part(bytes)?)),
+            Bytes::Merged(merge, all) => {
+                Some(KeyKnown::Merged(*merge, all.iter().map(part).collect::<Option<_>>()?))
+            }
+        }
+    }
+
+    /// The result of a lookup is known.
+    fn found(
+        &mut self,
+        inst: Inst,
+        map: Map,
+        found: Option<Vec<u8>>,
+        key: &KeyAbs,
+        at: At,
+        env: &mut Env,
+    ) -> Flow {
+        let Some(bytes) = found else {
+            self.define(inst, Abs::Const(0), env);
+            return Flow::On(at.out);
+        };
+        let (address, out) = self.address_of(inst, map, key, at, env);
+        let known = self.known.push(Known { map, origin: inst, bytes: Bytes::One(bytes), address });
+        self.define(inst, Abs::Ptr(known, 0), env);
+        Flow::On(out)
+    }
+
+    /// Where the address of a value that is known to be there comes from; the block in which to go on.
+    ///
+    /// A lookup for the address alone may still find nothing, if the map is changed just then: that way is copied too.
+    fn address_of(&mut self, inst: Inst, map: Map, key: &KeyAbs, at: At, env: &Env) -> (Address, Block) {
+        if is_single(self.module, map) {
+            return (Address::Direct, at.out);
+        }
+        if !self.addressed.contains(&inst) {
+            return (Address::None, at.out);
+        }
+        let value = self.residual_lookup(inst, map, key, at.out);
+        let (absent, on) = (self.new_block(), self.new_block());
+        let zero = self.value(at.out, Op::Const { value: 0 }, &[], Type::I64);
+        let op = Op::Branch { cond: Cond::Eq, width: Width::W64 };
+        let targets = [BlockCall::new(absent), BlockCall::new(on)];
+        self.emit(at.out, op, &[value, zero], &targets, Type::Any);
+        let mut without = env.clone();
+        self.define(inst, Abs::Const(0), &mut without);
+        self.region(At { next: at.next + 1, out: absent, ..at }, without);
+        (Address::Held(value), on)
+    }
+
+    fn found_merged(
+        &mut self,
+        inst: Inst,
+        map: Map,
+        merge: MergeId,
+        keys: &[Vec<u8>],
+        at: At,
+        env: &mut Env,
+    ) -> Option<Flow> {
+        let found: Option<Vec<Option<Vec<u8>>>> = keys.iter().map(|k| self.contents.lookup(map, k)).collect();
+        let found = found?;
+        if found.iter().all(Option::is_none) {
+            self.define(inst, Abs::Const(0), env);
+            return Some(Flow::On(at.out));
+        }
+        let values: Vec<Vec<u8>> = found.into_iter().collect::<Option<_>>()?;
+        if self.addressed.contains(&inst) && !is_single(self.module, map) {
+            return None;
+        }
+        let address = if is_single(self.module, map) { Address::Direct } else { Address::None };
+        let known =
+            self.known.push(Known { map, origin: inst, bytes: Bytes::Merged(merge, values), address });
+        self.define(inst, Abs::Ptr(known, 0), env);
+        self.report.folded_lookups += 1;
+        Some(Flow::On(at.out))
+    }
+
+    /// The lookup itself.
+    fn residual_lookup(&mut self, inst: Inst, map: Map, key: &KeyAbs, out: Block) -> Value {
+        let result = self.src.result(inst);
+        let ty = result.map_or(Type::Ptr(Prov::MapValueOrNull(map)), |v| self.src.types[v]);
+        let size = self.module.maps[map].key_size;
+        let (layout, args) = match (&key.known, &key.given) {
+            (KeyKnown::Constant(bytes), _) => constant_pieces(bytes),
+            (_, Given::Values(layout, args)) => (layout.clone(), args.clone()),
+            (_, Given::Pointer(abs)) => match self.loaded_pieces(*abs, size) {
+                Some(parts) => parts,
+                None => return self.pointer_lookup(map, *abs, ty, out),
+            },
+        };
+        let args: SmallVec<[Value; 4]> = args.iter().map(|&a| self.materialize(a, out)).collect();
+        self.value(out, Op::MapLookup { map, key: layout }, &args, ty)
+    }
+
+    /// A key in a value that is known, but not where: as the fields that it consists of.
+    fn loaded_pieces(&mut self, abs: Abs, size: u32) -> Option<(Layout, SmallVec<[Abs; 4]>)> {
+        let pieces = pieces_of(size);
+        let args: Option<SmallVec<[Abs; 4]>> =
+            pieces.iter().map(|p| self.load(abs, i32::from(p.offset), p.size, false)).collect();
+        Some((pieces, args?))
+    }
+
+    /// A lookup by helper, the key in memory.
+    fn pointer_lookup(&mut self, map: Map, key: Abs, ty: Type, out: Block) -> Value {
+        let address = self.value(out, Op::MapAddr { map }, &[], Type::Ptr(Prov::Map(map)));
+        let key = self.materialize(key, out);
+        self.value(out, Op::Helper { id: super::site::LOOKUP }, &[address, key], ty)
+    }
+
+    /// Code for the entries that the plan names. `None` if the plan does not suit the site: nothing is emitted then.
+    fn split(
+        &mut self,
+        inst: Inst,
+        map: Map,
+        site: &SitePlan,
+        key: &KeyAbs,
+        at: At,
+        env: &mut Env,
+    ) -> Option<Flow> {
+        let Given::Values(layout, args) = &key.given else { return None };
+        let whole = match &site.lookup {
+            Lookup::Empty => {
+                self.define(inst, Abs::Const(0), env);
+                return Some(Flow::On(at.out));
+            }
+            Lookup::Whole(_) => true,
+            Lookup::Hot(_) => false,
+        };
+        let (Lookup::Whole(entries) | Lookup::Hot(entries)) = &site.lookup else { return None };
+        let decl = &self.module.maps[map];
+        let matcher = Matcher::new(decl, layout, args, whole, entries, self.plan.budget.tests)?;
+        let mut report = SiteReport { entries: matcher.entries.len() as u32, ..SiteReport::default() };
+        let groups = groups(&matcher.entries);
+        let leaves = self.leaves(inst, map, key, &groups, at, env, &mut report);
+        let default = self.new_block();
+        self.comparisons(&matcher, &groups, &leaves, at.out, default);
+        self.note(site, report);
+        // What no leaf has: absent for certain, or to be looked up.
+        let abs = match whole && report.dropped == 0 {
+            true => Abs::Const(0),
+            false => Abs::Val(self.residual_lookup(inst, map, key, default)),
+        };
+        self.define(inst, abs, env);
+        Some(Flow::On(default))
+    }
+
+    fn note(&mut self, site: &SitePlan, new: SiteReport) {
+        match self.report.sites.iter_mut().find(|(id, _)| *id == site.site) {
+            Some((_, sum)) => {
+                sum.entries = sum.entries.max(new.entries);
+                sum.copies += new.copies;
+                sum.merged += new.merged;
+                sum.dropped += new.dropped;
+            }
+            None => self.report.sites.push((site.site, new)),
+        }
+    }
+
+    /// Where each group leads: a copy of what follows for each of the hottest, one for the rest. `None` for groups
+    /// that are left to the real lookup.
+    #[allow(clippy::too_many_arguments)] // one lookup's circumstances
+    fn leaves(
+        &mut self,
+        inst: Inst,
+        map: Map,
+        key: &KeyAbs,
+        groups: &[Group<'_>],
+        at: At,
+        env: &Env,
+        report: &mut SiteReport,
+    ) -> Vec<Option<Block>> {
+        let mut leaves = vec![None; groups.len()];
+        let mut heat: u64 = groups.iter().map(|g| g.heat + 1).sum();
+        let limit = self.limit;
+        let mut rest = Vec::new();
+        for (n, group) in groups.iter().enumerate() {
+            let made = self.out.insts.len();
+            if n >= COPIES || made >= limit {
+                rest.push(n);
+                continue;
+            }
+            // Nested copies may use the share of this group.
+            let share = (limit - made) as u128 * u128::from(group.heat + 1) / u128::from(heat.max(1));
+            heat -= (group.heat + 1).min(heat);
+            self.limit = made + (share as usize).max((limit - made) / (2 * (groups.len() - n)));
+            leaves[n] = Some(self.leaf(inst, map, key, group, at, env));
+            self.limit = limit;
+            report.copies += 1;
+        }
+        let mergeable = |n: &usize| groups[*n].value.is_some();
+        let keeps_lookup = self.addressed.contains(&inst) && !is_single(self.module, map);
+        let (merged, dropped): (Vec<usize>, Vec<usize>) =
+            rest.into_iter().partition(|n| mergeable(n) && !keeps_lookup);
+        report.merged = merged.iter().map(|&n| groups[n].entries.len() as u32).sum();
+        report.dropped = dropped.iter().map(|&n| groups[n].entries.len() as u32).sum();
+        if !merged.is_empty() {
+            self.merge(inst, map, groups, &merged, at, env, &mut leaves);
+        }
+        leaves
+    }
+
+    /// A copy of what follows for one value.
+    fn leaf(&mut self, inst: Inst, map: Map, key: &KeyAbs, group: &Group<'_>, at: At, env: &Env) -> Block {
+        let start = self.new_block();
+        let at = At { out: start, ..at };
+        let mut env = env.clone();
+        let Some(value) = group.value else {
+            self.define(inst, Abs::Const(0), &mut env);
+            self.region(At { next: at.next + 1, ..at }, env);
+            return start;
+        };
+        let (address, out) = self.address_of(inst, map, key, at, &env);
+        let known = Known { map, origin: inst, bytes: Bytes::One(value.to_vec()), address };
+        let known = self.known.push(known);
+        self.define(inst, Abs::Ptr(known, 0), &mut env);
+        self.region(At { next: at.next + 1, out, ..at }, env);
+        start
+    }
+
+    /// One copy of what follows for several values, whose fields are its parameters.
+    #[allow(clippy::too_many_arguments)] // one lookup's circumstances
+    fn merge(
+        &mut self,
+        inst: Inst,
+        map: Map,
+        groups: &[Group<'_>],
+        merged: &[usize],
+        at: At,
+        env: &Env,
+        leaves: &mut [Option<Block>],
+    ) {
+        let head = self.new_block();
+        let merge = self.merges.push(Merge { head });
+        let values = merged.iter().map(|&n| groups[n].value.unwrap_or_default().to_vec()).collect();
+        let address = if is_single(self.module, map) { Address::Direct } else { Address::None };
+        let known = Known { map, origin: inst, bytes: Bytes::Merged(merge, values), address };
+        let known = self.known.push(known);
+        let mut env = env.clone();
+        self.define(inst, Abs::Ptr(known, 0), &mut env);
+        // No room is left: lookups inside stay as they are unless their keys are known.
+        let limit = std::mem::replace(&mut self.limit, 0);
+        self.region(At { next: at.next + 1, out: head, ..at }, env);
+        self.limit = limit;
+        let fields: Vec<Option<Field>> =
+            self.out.blocks[head].params.iter().map(|p| self.fields.of_value.get(p).copied()).collect();
+        for (n, &group) in merged.iter().enumerate() {
+            let leaf = self.new_block();
+            let args: Vec<Value> = fields
+                .iter()
+                .map(|f| {
+                    let value = f.and_then(|f| self.field_of(f, n)).unwrap_or(0);
+                    self.value(leaf, Op::Const { value }, &[], Type::I64)
+                })
+                .collect();
+            self.emit(leaf, Op::Jump {}, &[], &[BlockCall::with(head, args)], Type::Any);
+            leaves[group] = Some(leaf);
+        }
+    }
+
+    /// Comparisons that lead each entry to its leaf.
+    fn comparisons(
+        &mut self,
+        matcher: &Matcher<'_>,
+        groups: &[Group<'_>],
+        leaves: &[Option<Block>],
+        out: Block,
+        default: Block,
+    ) {
+        let target = |entry: &Entry| {
+            let group = groups.iter().position(|g| g.value == entry.value.as_deref());
+            group.and_then(|n| leaves[n])
+        };
+        let words = self.words(&matcher.words, out);
+        if let How::Prefixes = matcher.how {
+            let prefixes = matcher.entries.iter().map(|e| (*e, target(e).unwrap_or(default)));
+            let intervals = lpm::intervals(prefixes, default);
+            let (word, size) = words[0];
+            let op = Op::Swap { kind: SwapKind::ToBe, bits: size.bits() as u8 };
+            let word = self.value(out, op, &[word], Type::int(size.bits()));
+            return self.intervals((word, size), &intervals, out);
+        }
+        let rows = matcher.entries.iter().filter_map(|e| {
+            let key = matcher
+                .pieces
+                .iter()
+                .map(|p| read(&e.key, u32::from(p.offset), p.size, false).unwrap_or(0) as u64);
+            Some(Row { key: key.collect(), heat: e.heat, target: target(e)? })
+        });
+        let mut rows: Vec<Row> = rows.collect();
+        if let How::Indices = matcher.how {
+            rows.sort_by_key(|r| r.key[0]);
+            let intervals = indices(&rows, default);
+            return self.intervals(words[0], &intervals, out);
+        }
+        let mut seen = rustc_hash::FxHashSet::default();
+        rows.retain(|r| seen.insert(r.key.clone()));
+        self.exact(&words, rows, out, default);
+    }
+}
+
+/// Runs of indices with one target each, and what is between them.
+fn indices(rows: &[Row], default: Block) -> Vec<Interval> {
+    let mut all: Vec<Interval> = Vec::new();
+    let mut push = |start: u64, heat: u64, target: Block| match all.last_mut() {
+        Some(last) if last.target == target => last.heat += heat,
+        _ => all.push(Interval { start, heat, target }),
+    };
+    let mut next = 0;
+    for row in rows {
+        if row.key[0] > next {
+            push(next, 0, default);
+        }
+        push(row.key[0], row.heat, row.target);
+        next = row.key[0] + 1;
+    }
+    push(next, 0, default);
+    all
+}
+
+/// How keys are told apart.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum How {
+    /// Key by key.
+    Exact,
+    /// By runs of consecutive keys: an array's.
+    Indices,
+    /// By the intervals that longest prefixes make.
+    Prefixes,
+}
+
+/// What is compared with what.
+struct Matcher<'p> {
+    how: How,
+    /// Pieces of the key that are not constant here.
+    pieces: SmallVec<[Piece; 4]>,
+    words: SmallVec<[Word; 4]>,
+    /// Entries that the constant pieces do not rule out.
+    entries: Vec<&'p Entry>,
+}
+
+impl<'p> Matcher<'p> {
+    fn new(
+        decl: &millstream_ir::MapDecl,
+        layout: &Layout,
+        args: &[Abs],
+        whole: bool,
+        entries: &'p [Entry],
+        most: usize,
+    ) -> Option<Self> {
+        if layout.iter().map(|p| p.size.bytes()).sum::<u32>() != decl.key_size {
+            return None;
+        }
+        let mut matcher =
+            Matcher { how: How::Exact, pieces: SmallVec::new(), words: SmallVec::new(), entries: Vec::new() };
+        let mut constants: SmallVec<[(Piece, u64); 4]> = SmallVec::new();
+        for (piece, abs) in layout.iter().zip(args) {
+            match abs {
+                Abs::Const(c) => constants.push((*piece, *c as u64 & (u64::MAX >> (64 - piece.size.bits())))),
+                Abs::Val(v) => {
+                    matcher.pieces.push(*piece);
+                    matcher.words.push((*v, piece.size));
+                }
+                _ => return None,
+            }
+        }
+        if whole && decl.kind == LPM_TRIE {
+            return matcher.prefixes(decl.key_size, &constants, entries, most);
+        }
+        let possible = |e: &&Entry| {
+            let part = |p: &Piece| read(&e.key, u32::from(p.offset), p.size, false).map(|v| v as u64);
+            constants.iter().all(|(p, c)| part(p) == Some(*c))
+        };
+        matcher.entries = entries.iter().filter(possible).collect();
+        if matcher.entries.len() > most {
+            if whole {
+                return None;
+            }
+            matcher.entries.sort_by(|a, b| b.heat.cmp(&a.heat));
+            matcher.entries.truncate(most);
+        }
+        if whole
+            && matcher.words.len() == 1
+            && matcher.words[0].1 == Size::W
+            && decl.kind == super::copy::ARRAY
+        {
+            matcher.how = How::Indices;
+        }
+        Some(matcher)
+    }
+
+    /// A longest-prefix map with a key of one word, looked up with all its bits.
+    fn prefixes(
+        mut self,
+        key_size: u32,
+        constants: &[(Piece, u64)],
+        entries: &'p [Entry],
+        most: usize,
+    ) -> Option<Self> {
+        let data_bits = u64::from(key_size.checked_sub(4)?) * 8;
+        let [(length, bits)] = constants else { return None };
+        let full = length.offset == 0 && length.size == Size::W && *bits == data_bits;
+        let one_word = self.words.len() == 1 && matches!(self.words[0].1, Size::W | Size::Dw);
+        if !full || !one_word || 2 * entries.len() > most {
+            return None;
+        }
+        self.how = How::Prefixes;
+        self.entries = entries.iter().collect();
+        Some(self)
+    }
+}
+
+/// Entries by value, the hottest group first.
+fn groups<'p>(entries: &[&'p Entry]) -> Vec<Group<'p>> {
+    let mut groups: Vec<Group<'p>> = Vec::new();
+    let mut index: FxHashMap<Option<&'p [u8]>, usize> = FxHashMap::default();
+    for &entry in entries {
+        let value = entry.value.as_deref();
+        let at = *index.entry(value).or_insert_with(|| {
+            groups.push(Group { value, entries: Vec::new(), heat: 0 });
+            groups.len() - 1
+        });
+        groups[at].entries.push(entry);
+        groups[at].heat = groups[at].heat.saturating_add(entry.heat);
+    }
+    groups.sort_by_key(|g| std::cmp::Reverse(g.heat));
+    groups
+}
+
+/// A constant key as pieces.
+fn constant_pieces(bytes: &[u8]) -> (Layout, SmallVec<[Abs; 4]>) {
+    let pieces = pieces_of(bytes.len() as u32);
+    let part = |p: &Piece| read(bytes, u32::from(p.offset), p.size, false).unwrap_or(0);
+    let args = pieces.iter().map(|p| Abs::Const(part(p))).collect();
+    (pieces, args)
+}

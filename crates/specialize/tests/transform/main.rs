@@ -1,0 +1,4 @@
+//! Variants of our data planes in the kernel: the same packets, verdicts and counters as the originals.
+
+mod rig;
+mod router;

@@ -1,0 +1,265 @@
+//! A data plane in the kernel with the maps that variants need, and the way from a plan to a loaded variant.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use millstream_bpf::lower::lower;
+use millstream_bpf::module::{Lifted, func as func_of, lift_object, map as map_of, new_function};
+use millstream_ir::{Func, Map, MapDecl};
+use millstream_kernel::{Program, TestRun, UpdateMode, testing};
+use millstream_loader::{Loader, Session};
+use millstream_object::{MapOrigin, MapSpec, MapType, Object};
+use millstream_passes::Target;
+use millstream_programs::MapEntry;
+use millstream_specialize::transform::{
+    Contents, Entry, Guard, Lookup, Plan, Report, Site, SiteId, Sketch, finish, instrument, prepare, sites,
+    specialize,
+};
+
+/// Ports of test runs come in at the loopback, and devmaps must name an interface that is there.
+pub(crate) const INGRESS: u32 = 1;
+const PROG_ARRAY: u32 = 3;
+const PERCPU_ARRAY: u32 = 6;
+const SKETCH_SLOTS: u32 = 256;
+
+/// A loaded data plane.
+pub(crate) struct Rig {
+    pub(crate) object: &'static Object,
+    pub(crate) session: Session<'static>,
+    pub(crate) original: Program,
+    pub(crate) prepared: Lifted,
+    pub(crate) func: Func,
+    /// Maps whose contents no variant may be built on.
+    pub(crate) changing: Vec<&'static str>,
+}
+
+fn runtime_map(name: &str, spec: MapSpec) -> millstream_object::Map {
+    millstream_object::Map {
+        name: name.to_owned(),
+        section: ".maps".to_owned(),
+        origin: MapOrigin::Btf,
+        spec,
+        inner: None,
+        initial: Vec::new(),
+        data: None,
+        variables: Vec::new(),
+    }
+}
+
+fn spec(kind: u32, value_size: u32, max_entries: u32) -> MapSpec {
+    MapSpec { map_type: MapType(kind), key_size: 4, value_size, max_entries, ..MapSpec::default() }
+}
+
+impl Rig {
+    /// Loads the program and writes the entries; `None`, with the reason printed, where BPF is not permitted.
+    pub(crate) fn new(
+        data_plane: &millstream_programs::Program,
+        entries: &[MapEntry],
+        changing: &[&'static str],
+    ) -> Option<Self> {
+        if !testing::require() {
+            return None;
+        }
+        let mut object = Object::parse(data_plane.name, data_plane.object).expect("our own object");
+        object.maps.push(runtime_map("ms_guard", spec(2, 8, 1)));
+        object.maps.push(runtime_map("ms_sketch", spec(PERCPU_ARRAY, 64, 4 * SKETCH_SLOTS)));
+        object.maps.push(runtime_map("ms_original", spec(PROG_ARRAY, 4, 1)));
+        let object: &'static Object = Box::leak(Box::new(object));
+        let session = Loader::new(object).prepare().expect("maps");
+        let id = object.programs.iter().find(|p| p.name == data_plane.function).expect("its program").func;
+        let original = session.load(id, &object.link(id).expect("it links")).expect("accepted");
+        let mut prepared = lift_object(object).expect("it lifts");
+        prepare(&mut prepared.module, &mut passes()).expect("valid IR");
+        let rig = Rig { object, session, original, prepared, func: func_of(id), changing: changing.to_vec() };
+        rig.apply(entries);
+        Some(rig)
+    }
+
+    /// Writes entries, those of one map at once.
+    fn apply(&self, entries: &[MapEntry]) {
+        let mut by_map: HashMap<&str, (Vec<u8>, Vec<u8>)> = HashMap::new();
+        for entry in entries {
+            let (keys, values) = by_map.entry(entry.map).or_default();
+            keys.extend(&entry.key);
+            let start = values.len();
+            values.extend(&entry.value);
+            if entry.map == "tx_ports" {
+                values[start..start + 4].copy_from_slice(&INGRESS.to_ne_bytes());
+            }
+        }
+        for (name, (keys, values)) in by_map {
+            self.map(name).update_batch(&keys, &values).unwrap_or_else(|e| panic!("{name}: {e}"));
+        }
+    }
+
+    /// The map of this name.
+    pub(crate) fn map(&self, name: &str) -> &millstream_kernel::Map {
+        self.session.map_by_name(name).unwrap_or_else(|| panic!("no map {name}"))
+    }
+
+    /// The module's number of a map.
+    pub(crate) fn map_id(&self, name: &str) -> Map {
+        let at = self.object.maps.iter().position(|m| m.name == name);
+        map_of(millstream_object::MapId(at.unwrap_or_else(|| panic!("no map {name}")) as u32))
+    }
+
+    /// The lookups of a map that can be compared, in order.
+    pub(crate) fn sites_of(&self, map: &str) -> Vec<Site> {
+        let map = self.map_id(map);
+        let mut all = sites(&self.prepared.module, self.func);
+        all.retain(|s| s.map == map && s.is_comparable());
+        all
+    }
+
+    pub(crate) fn guard(&self, version: u64) -> Guard {
+        Guard { map: self.map_id("ms_guard"), offset: 0, version }
+    }
+
+    pub(crate) fn set_guard(&self, version: u64) {
+        self.map("ms_guard").update(&[0; 4], &version.to_ne_bytes(), UpdateMode::Any).expect("the guard");
+    }
+
+    /// The variant of a plan, loaded.
+    pub(crate) fn variant(&self, plan: &Plan) -> (Program, Report) {
+        let mut lifted = self.prepared.clone();
+        let report = specialize(&mut lifted.module, self.func, plan, self).expect("it specialises");
+        (self.load(lifted), report)
+    }
+
+    /// The variant that records keys, loaded.
+    pub(crate) fn instrumented(&self, wanted: &[SiteId]) -> Program {
+        let mut lifted = self.prepared.clone();
+        let sketch = Sketch { map: self.map_id("ms_sketch"), slots: SKETCH_SLOTS };
+        instrument(&mut lifted.module, self.func, wanted, &sketch).expect("it instruments");
+        self.load(lifted)
+    }
+
+    /// Slots of the n-th recorded site: key, count of the vote and total, summed over CPUs where keys agree.
+    pub(crate) fn recorded(&self, number: u32, key_size: usize) -> Vec<(Vec<u8>, u64, u64)> {
+        let mut found = Vec::new();
+        for slot in number * SKETCH_SLOTS..(number + 1) * SKETCH_SLOTS {
+            let all = self.map("ms_sketch").lookup(&slot.to_ne_bytes()).expect("readable").expect("there");
+            for cpu in all.chunks(64) {
+                let word =
+                    |at: u32| u64::from_ne_bytes(cpu[at as usize..at as usize + 8].try_into().unwrap());
+                let key = cpu[Sketch::KEY as usize..Sketch::KEY as usize + key_size].to_vec();
+                if word(Sketch::TOTAL) > 0 {
+                    found.push((key, word(Sketch::COUNT), word(Sketch::TOTAL)));
+                }
+            }
+        }
+        found
+    }
+
+    pub(crate) fn load(&self, mut lifted: Lifted) -> Program {
+        finish(&mut lifted.module, &mut passes()).expect("valid IR");
+        if std::env::var_os("MILLSTREAM_TEST_DUMP").is_some() {
+            eprintln!("{}", lifted.module.funcs[self.func]);
+        }
+        let mut object = self.object.clone();
+        for (id, body) in &lifted.module.funcs {
+            let id = millstream_object::FuncId(id.as_u32());
+            if !body.layout.is_empty() {
+                let code = lower(body).expect("it lowers");
+                object.replace_function(id, new_function(&lifted, &code)).expect("it fits");
+            }
+        }
+        let id = millstream_object::FuncId(self.func.as_u32());
+        let linked = object.link(id).expect("it links");
+        self.session.load(id, &linked).unwrap_or_else(|e| panic!("rejected: {e:?}"))
+    }
+
+    /// Everything in a map of per-CPU values, or any other.
+    pub(crate) fn snapshot(&self, map: &str) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let entries = self.map(map).entries().expect("readable");
+        let mut all: Vec<(Vec<u8>, Vec<u8>)> =
+            entries.iter().map(|(k, v)| (k.to_vec(), v.to_vec())).collect();
+        all.sort();
+        all
+    }
+
+    /// Entries of a map with no heat.
+    pub(crate) fn entries(&self, map: &str) -> Vec<Entry> {
+        let all = self.snapshot(map).into_iter();
+        all.map(|(key, value)| Entry { key, value: Some(value), heat: 0 }).collect()
+    }
+}
+
+fn passes() -> millstream_passes::Session {
+    millstream_passes::Session::new(Target::bpf(3))
+}
+
+impl Contents for Rig {
+    fn lookup(&self, map: Map, key: &[u8]) -> Option<Option<Vec<u8>>> {
+        let decl: &MapDecl = &self.prepared.module.maps[map];
+        if decl.kind == PERCPU_ARRAY
+            || self.changing.contains(&decl.name.as_str())
+            || decl.name.starts_with("ms_")
+        {
+            return None;
+        }
+        self.map(&decl.name).lookup(key).ok()
+    }
+
+    fn constant(&self, map: Map, _: Range<u32>) -> bool {
+        let decl = &self.prepared.module.maps[map];
+        decl.kind != PERCPU_ARRAY && !self.changing.contains(&decl.name.as_str())
+    }
+}
+
+/// Verdict and frame after a program.
+pub(crate) fn run(program: &Program, frame: &[u8]) -> (u32, Vec<u8>) {
+    let out = program.test_run(&TestRun::packet(frame)).expect("a test run");
+    (out.retval, out.data)
+}
+
+/// How many packets a comparison takes: `MILLSTREAM_TEST_PACKETS`, or 10,000.
+pub(crate) fn packets() -> usize {
+    std::env::var("MILLSTREAM_TEST_PACKETS").ok().and_then(|n| n.parse().ok()).unwrap_or(10_000)
+}
+
+/// Runs both programs on all frames and compares verdicts and frames; then the growth of the counters.
+pub(crate) fn compare(rig: &Rig, variant: &Program, frames: &[Vec<u8>], counters: &[&str]) {
+    let grown = |program: &Program| -> (Vec<(u32, Vec<u8>)>, Vec<Vec<u64>>) {
+        let before: Vec<Vec<u64>> = counters.iter().map(|m| words(rig, m)).collect();
+        let results = frames.iter().map(|f| run(program, f)).collect();
+        let after = counters.iter().map(|m| words(rig, m));
+        let growth =
+            after.zip(&before).map(|(a, b)| a.iter().zip(b).map(|(a, b)| a.wrapping_sub(*b)).collect());
+        (results, growth.collect())
+    };
+    let (expected, expected_growth) = grown(&rig.original);
+    let (found, growth) = grown(variant);
+    for ((frame, expected), found) in frames.iter().zip(&expected).zip(&found) {
+        assert_eq!(found, expected, "for {frame:02x?}");
+    }
+    assert_eq!(growth, expected_growth, "counters");
+}
+
+/// The 64-bit words of all values of a map, summed over CPUs.
+fn words(rig: &Rig, map: &str) -> Vec<u64> {
+    let stride = rig.map(map).info().value_size.next_multiple_of(8) as usize / 8;
+    let mut all = Vec::new();
+    for (_, value) in rig.snapshot(map) {
+        let words: Vec<u64> =
+            value.chunks_exact(8).map(|c| u64::from_ne_bytes(c.try_into().unwrap())).collect();
+        for n in 0..stride.min(words.len()) {
+            all.push(words.iter().skip(n).step_by(stride).fold(0u64, |sum, w| sum.wrapping_add(*w)));
+        }
+    }
+    all
+}
+
+/// The keys that a site sees for these flows, by weight, with what the map says of them.
+pub(crate) fn hot(rig: &Rig, site: &Site, seen: &HashMap<Vec<u8>, u64>, most: usize) -> Lookup {
+    let mut entries: Vec<Entry> = seen
+        .iter()
+        .map(|(key, heat)| {
+            let name = &rig.prepared.module.maps[site.map].name;
+            Entry { key: key.clone(), value: rig.map(name).lookup(key).expect("readable"), heat: *heat }
+        })
+        .collect();
+    entries.sort_by(|a, b| b.heat.cmp(&a.heat).then_with(|| a.key.cmp(&b.key)));
+    entries.truncate(most);
+    Lookup::Hot(entries)
+}

@@ -1,0 +1,157 @@
+//! The router, specialised on its routes and next hops.
+
+use std::collections::HashMap;
+
+use millstream_programs::ROUTER;
+use millstream_programs::packet::checksum;
+use millstream_programs::rng::Rng;
+use millstream_programs::router::{Config, NextHop, flows, generate};
+use millstream_programs::traffic::{Flows, Locality};
+use millstream_specialize::transform::{Budget, Fallback, Lookup, Plan, SitePlan};
+
+use crate::rig::{INGRESS, Rig, compare, hot, packets, run};
+
+const COUNTERS: &[&str] = &["counters", "reasons"];
+
+fn config() -> Config {
+    let mut config = generate(2592, &[INGRESS, 2], 8, 1);
+    for (kind, hop) in [(NextHop::Stack, 3), (NextHop::Drop, 5)] {
+        config.next_hops[hop] = kind;
+    }
+    config
+}
+
+fn rig(config: &Config) -> Option<Rig> {
+    Rig::new(&ROUTER, &config.entries().unwrap(), &[])
+}
+
+/// Keys of the route lookup by weight.
+fn heat(flows: &Flows) -> HashMap<Vec<u8>, u64> {
+    let mut seen = HashMap::new();
+    for (packet, weight) in flows.packets.iter().zip(&flows.weights) {
+        let mut key = 32u32.to_ne_bytes().to_vec();
+        key.extend(&packet[30..34]);
+        *seen.entry(key).or_insert(0) += weight;
+    }
+    seen
+}
+
+fn plan(rig: &Rig, lookup: Lookup) -> Plan {
+    let site = rig.sites_of("routes")[0].id;
+    Plan {
+        guard: Some(rig.guard(7)),
+        fallback: Fallback::InPlace,
+        sites: vec![SitePlan { site, lookup }],
+        fields: Vec::new(),
+        budget: Budget::default(),
+    }
+}
+
+/// Frames of the flows, some of them broken, some with a good checksum.
+fn frames(flows: &Flows, count: usize, seed: u64) -> Vec<Vec<u8>> {
+    let mut rng = Rng::new(seed);
+    let mut frames = Vec::with_capacity(count);
+    for at in flows.sequence(seed, count) {
+        let mut frame = flows.packets[at as usize].clone();
+        for _ in 0..rng.below(3) {
+            frame[rng.below(34) as usize] = rng.next_u32() as u8;
+        }
+        if rng.below(4) != 0 && frame[14] & 15 >= 5 {
+            frame[24..26].fill(0);
+            let header = (14 + 4 * usize::from(frame[14] & 15)).min(frame.len());
+            let sum = checksum(&frame[14..header], 0);
+            frame[24..26].copy_from_slice(&sum.to_be_bytes());
+        }
+        frames.push(frame);
+    }
+    frames
+}
+
+#[test]
+fn hot_routes_behave_as_the_original_whatever_the_guard_says() {
+    let config = config();
+    let Some(rig) = rig(&config) else { return };
+    let flows = flows(&config, 10_000, Locality::HIGH, 2);
+    let frames = frames(&flows, packets(), 3);
+    let site = rig.sites_of("routes").remove(0);
+    for most in [1, 16, 64] {
+        let (variant, report) = rig.variant(&plan(&rig, hot(&rig, &site, &heat(&flows), most)));
+        assert_eq!(report.sites[0].1.entries, most as u32);
+        assert!(report.folded_lookups > 0, "the next hops follow from the routes: {report:?}");
+        for version in [7, 8] {
+            rig.set_guard(version);
+            compare(&rig, &variant, &frames, COUNTERS);
+        }
+    }
+}
+
+#[test]
+fn the_whole_table_as_code_behaves_as_the_original() {
+    let config = config();
+    let Some(rig) = rig(&config) else { return };
+    let flows = flows(&config, 10_000, Locality::NONE, 2);
+    let frames = frames(&flows, packets(), 5);
+    rig.set_guard(7);
+    let mut plan = plan(&rig, Lookup::Whole(rig.entries("routes")));
+    let (variant, report) = rig.variant(&plan);
+    assert_eq!(report.sites[0].1.dropped, 0, "{report:?}");
+    compare(&rig, &variant, &frames, COUNTERS);
+    // Without room for copies the values meet in one.
+    plan.budget.code = 0;
+    let (variant, report) = rig.variant(&plan);
+    assert!(report.sites[0].1.merged > 2000, "{report:?}");
+    compare(&rig, &variant, &frames, COUNTERS);
+}
+
+#[test]
+fn a_stale_variant_follows_the_tables_that_are_there_now() {
+    let config = config();
+    let Some(rig) = rig(&config) else { return };
+    let flows = flows(&config, 1000, Locality::HIGH, 2);
+    let site = rig.sites_of("routes").remove(0);
+    rig.set_guard(7);
+    let mut plan = plan(&rig, hot(&rig, &site, &heat(&flows), 64));
+    let (variant, _) = rig.variant(&plan);
+    plan.fallback = Fallback::TailCall { map: rig.map_id("ms_original"), index: 0 };
+    let (calling, _) = rig.variant(&plan);
+    // All routes lead elsewhere now, which the variants cannot know before the guard says so.
+    rig.set_guard(8);
+    for route in &config.routes {
+        let key = millstream_programs::router::route_key(route.prefix);
+        let value = ((route.next_hop + 1) % config.next_hops.len() as u32).to_ne_bytes();
+        rig.map("routes").update(&key, &value, millstream_kernel::UpdateMode::Any).unwrap();
+    }
+    compare(&rig, &variant, &flows.packets, COUNTERS);
+    compare(&rig, &calling, &flows.packets, COUNTERS);
+    rig.map("ms_original").update_fd(&[0; 4], std::os::fd::AsFd::as_fd(&rig.original)).unwrap();
+    compare(&rig, &calling, &flows.packets, COUNTERS);
+    rig.set_guard(7);
+    let differs = |f: &Vec<u8>| run(&variant, f) != run(&rig.original, f);
+    assert!(flows.packets.iter().any(differs), "the variant was built on the old table");
+}
+
+#[test]
+fn the_instrumented_variant_counts_true_keys_and_changes_nothing() {
+    let config = config();
+    let Some(rig) = rig(&config) else { return };
+    let flows = flows(&config, 1000, Locality::HIGH, 2);
+    let site = rig.sites_of("routes").remove(0);
+    let variant = rig.instrumented(&[site.id]);
+    let frames: Vec<Vec<u8>> =
+        flows.sequence(9, 5000).iter().map(|&at| flows.packets[at as usize].clone()).collect();
+    compare(&rig, &variant, &frames, COUNTERS);
+    let mut truth: HashMap<Vec<u8>, u64> = HashMap::new();
+    for frame in &frames {
+        let mut key = 32u32.to_ne_bytes().to_vec();
+        key.extend(&frame[30..34]);
+        *truth.entry(key).or_insert(0) += 1;
+    }
+    let recorded = rig.recorded(0, 8);
+    assert_eq!(recorded.iter().map(|r| r.2).sum::<u64>(), frames.len() as u64);
+    for (key, count, total) in &recorded {
+        let real = truth.get(key).copied().unwrap_or(0);
+        assert!(real > 0 && *count <= real && *count <= *total, "{key:?}: {count} of {real}");
+    }
+    let hottest = truth.iter().max_by_key(|(_, n)| **n).expect("some").0;
+    assert!(recorded.iter().any(|r| r.0 == *hottest), "the hottest key is among the recorded");
+}
