@@ -126,7 +126,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, miette::Report> {
     let object = Object::parse(&name, &bytes).map_err(|e| miette!("{path}: {e}"))?;
     let loader = loader(&object, &args)?;
     let chosen = loader.chosen();
-    let session = match loader.prepare() {
+    let session = match loader.guess_types().and_then(Loader::prepare) {
         Ok(session) => session,
         Err(e) => return Ok(unprepared(&path, &e).into()),
     };

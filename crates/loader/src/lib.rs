@@ -15,8 +15,10 @@
 
 mod attach;
 mod btf_fixup;
+mod completion;
 mod error;
 mod externs;
+mod guess;
 mod kconfig;
 mod kernel_types;
 mod loaded;

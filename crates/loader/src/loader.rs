@@ -16,14 +16,21 @@ use crate::session::Session;
 pub struct Loader<'a> {
     pub(crate) object: &'a Object,
     overrides: Overrides,
-    types: FxHashMap<FuncId, (ProgramType, AttachType)>,
+    pub(crate) types: FxHashMap<FuncId, (ProgramType, AttachType)>,
+    pub(crate) notes: Vec<String>,
     only: Option<Vec<FuncId>>,
 }
 
 impl<'a> Loader<'a> {
     /// A loader without options: every map made anew, every program that the object wants loaded.
     pub fn new(object: &'a Object) -> Self {
-        Loader { object, overrides: Overrides::default(), types: FxHashMap::default(), only: None }
+        Loader {
+            object,
+            overrides: Overrides::default(),
+            types: FxHashMap::default(),
+            notes: Vec::new(),
+            only: None,
+        }
     }
 
     /// Uses `map` in the place of the object's map `name`. Its contents stay as they are. Open it by id
@@ -45,6 +52,13 @@ impl<'a> Loader<'a> {
         let id = self.map(name)?;
         self.overrides.max_entries.insert(id, entries);
         Ok(self)
+    }
+
+    /// Gives this many entries to every map to which the object gives none, because its own loader sets the number
+    /// at run time. Without this, arrays and CPU maps get one a CPU and other maps 1,024.
+    pub fn default_entries(mut self, entries: u32) -> Self {
+        self.overrides.default_entries = Some(entries);
+        self
     }
 
     /// Gives global data (`.rodata`, `.data`, `.bss`) other initial contents.
@@ -132,11 +146,12 @@ impl<'a> Loader<'a> {
     /// Makes the maps and loads the types.
     ///
     /// # Errors
-    /// If a map cannot be made or filled. BTF that the kernel refuses is no error but a note.
+    /// If a map cannot be made or filled. BTF that the kernel refuses is no error but a note, and so is what the
+    /// object leaves to its loader.
     pub fn prepare(self) -> Result<Session<'a>, Error> {
-        let mut notes = Vec::new();
+        let mut notes = self.notes.clone();
         let btf = self.load_btf(&mut notes)?;
-        let maps = maps::create_all(self.object, btf.as_ref(), self.overrides)?;
+        let maps = maps::create_all(self.object, btf.as_ref(), self.overrides, &mut notes)?;
         Ok(Session::new(self.object, maps, btf, notes, self.types))
     }
 

@@ -3,10 +3,11 @@
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 
-use millstream_kernel::{self as kernel, Map, UpdateMode, possible_cpus};
+use millstream_kernel::{self as kernel, Map, UpdateMode};
 use millstream_object::{self as object, InitialValue, MapId, MapOrigin, MapSpec, MapType, Object, Pinning};
 use rustc_hash::FxHashMap;
 
+use crate::completion::{self, Completion};
 use crate::error::Error;
 use crate::kconfig;
 
@@ -19,6 +20,8 @@ pub(crate) struct Overrides {
     pub(crate) data: FxHashMap<MapId, Vec<u8>>,
     /// Numbers of entries.
     pub(crate) max_entries: FxHashMap<MapId, u32>,
+    /// The number of entries of maps to which the object gives none.
+    pub(crate) default_entries: Option<u32>,
     /// Where maps that ask for it are pinned, and looked for first.
     pub(crate) pin_root: Option<PathBuf>,
 }
@@ -28,6 +31,7 @@ pub(crate) fn create_all(
     object: &Object,
     btf: Option<&kernel::Btf>,
     mut overrides: Overrides,
+    notes: &mut Vec<String>,
 ) -> Result<Vec<Option<Map>>, Error> {
     let mut out = Vec::with_capacity(object.maps.len());
     for (i, map) in object.maps.iter().enumerate() {
@@ -36,12 +40,17 @@ pub(crate) fn create_all(
             out.push(None);
             continue;
         }
-        let made = match overrides.reuse.remove(&id) {
+        let given = overrides.reuse.remove(&id);
+        let wanted = Wanted::new(id, map, &overrides)?;
+        let made = match given {
             Some(given) => {
-                same_layout(&map.name, &map.spec, &given)?;
+                same_layout(&map.name, &wanted.spec, &given)?;
                 given
             }
-            None => open_or_create(object, id, map, btf, &overrides)?,
+            None => {
+                notes.extend(wanted.notes.iter().map(|n| format!("map {:?}: {n}", map.name)));
+                open_or_create(object, id, &wanted, btf, &overrides)?
+            }
         };
         out.push(Some(made));
     }
@@ -49,13 +58,41 @@ pub(crate) fn create_all(
     Ok(out)
 }
 
+/// A map of the object with all that is left to the loader decided.
+struct Wanted<'a> {
+    map: &'a object::Map,
+    spec: MapSpec,
+    inner: Option<MapSpec>,
+    notes: Vec<String>,
+}
+
+impl<'a> Wanted<'a> {
+    fn new(id: MapId, map: &'a object::Map, overrides: &Overrides) -> Result<Self, Error> {
+        let mut asked = map.spec.clone();
+        if let Some(&entries) = overrides.max_entries.get(&id) {
+            asked.max_entries = entries;
+        }
+        let Completion { spec, mut notes } = completion::complete(&asked, overrides.default_entries)?;
+        let inner = match &map.inner {
+            Some(template) => {
+                let c = completion::complete(template, overrides.default_entries)?;
+                notes.extend(c.notes.into_iter().map(|n| format!("inner maps: {n}")));
+                Some(c.spec)
+            }
+            None => None,
+        };
+        Ok(Wanted { map, spec, inner, notes })
+    }
+}
+
 fn open_or_create(
     object: &Object,
     id: MapId,
-    map: &object::Map,
+    wanted: &Wanted<'_>,
     btf: Option<&kernel::Btf>,
     overrides: &Overrides,
 ) -> Result<Map, Error> {
+    let map = wanted.map;
     let pin = match (&overrides.pin_root, map.spec.pinning) {
         (_, Pinning::None) | (None, _) => None,
         (Some(root), _) => Some(root.join(&map.name)),
@@ -64,11 +101,14 @@ fn open_or_create(
         && path.exists()
     {
         let found = Map::from_pin(path)?;
-        same_layout(&map.name, &map.spec, &found)?;
+        same_layout(&map.name, &wanted.spec, &found)?;
         return Ok(found);
     }
-    let entries = overrides.max_entries.get(&id).copied().unwrap_or(map.spec.max_entries);
-    let made = create(map, entries, btf)?;
+    let inner = match &wanted.inner {
+        Some(spec) => Some(create_one("", spec, None, btf)?),
+        None => None,
+    };
+    let made = create_one(&map.name, &wanted.spec, inner.as_ref(), btf)?;
     if map.origin.is_global() {
         fill(object, id, map, &made, overrides)?;
     }
@@ -78,18 +118,9 @@ fn open_or_create(
     Ok(made)
 }
 
-fn create(map: &object::Map, max_entries: u32, btf: Option<&kernel::Btf>) -> Result<Map, Error> {
-    let inner = match &map.inner {
-        Some(spec) => Some(create_one("", spec, spec.max_entries, None, btf)?),
-        None => None,
-    };
-    create_one(&map.name, &map.spec, max_entries, inner.as_ref(), btf)
-}
-
 fn create_one(
     name: &str,
     spec: &MapSpec,
-    max_entries: u32,
     inner: Option<&Map>,
     btf: Option<&kernel::Btf>,
 ) -> Result<Map, Error> {
@@ -102,7 +133,7 @@ fn create_one(
         map_type: kernel::MapType(spec.map_type.0),
         key_size: spec.key_size,
         value_size: spec.value_size,
-        max_entries: entries(spec.map_type, max_entries)?,
+        max_entries: spec.max_entries,
         flags: spec.flags,
         inner,
         numa_node: spec.numa_node,
@@ -137,19 +168,6 @@ fn takes_btf(map_type: MapType) -> bool {
             | MapType::STACK
             | MapType::ARENA
     )
-}
-
-/// The number of entries to ask for: perf event arrays without one get one a CPU, ring buffers a power of two of
-/// whole pages.
-fn entries(map_type: MapType, n: u32) -> Result<u32, Error> {
-    const PAGE: u32 = 4096;
-    Ok(match map_type {
-        MapType::PERF_EVENT_ARRAY if n == 0 => possible_cpus()? as u32,
-        MapType::RINGBUF | MapType::USER_RINGBUF if n != 0 => {
-            n.checked_next_power_of_two().unwrap_or(n).max(PAGE)
-        }
-        _ => n,
-    })
 }
 
 /// Gives global data its contents; constants and settings are then frozen.

@@ -23,7 +23,7 @@ pub struct Check {
 /// # Errors
 /// [`OptError`]. A rejected program is no error: see [`Verdict`].
 pub fn check(object: &Object, mut options: Options) -> Result<Check, OptError> {
-    let session = Loader::new(object).prepare()?;
+    let session = Loader::new(object).guess_types()?.prepare()?;
     let mut optimized = optimize(object, &options)?;
     options.inline = Some(optimized.inline);
     let mut programs = Vec::new();
