@@ -27,9 +27,9 @@ pub(super) fn build(
     let entry = func.add_block();
     let mut blocks = vec![PackedOption::default(); scan.runs.len()];
     let entered_again = scan.rpo.iter().any(|&r| scan.runs[r].succs.contains(&0));
-    for run in 0..scan.runs.len() {
+    for (run, block) in blocks.iter_mut().enumerate() {
         if scan.runs[run].reachable {
-            blocks[run] = if run == 0 && !entered_again { entry } else { func.add_block() }.into();
+            *block = if run == 0 && !entered_again { entry } else { func.add_block() }.into();
         }
     }
     let frame = func.slots.push(SlotData { size: FRAME, align: 8, fixed: Some(-(FRAME as i32)) });

@@ -74,16 +74,16 @@ fn rename_saved(blocks: &mut [Code]) {
             e.insn,
             Insn::Alu { width: Width::W32, .. } | Insn::Mov { .. } | Insn::Load { .. } | Insn::Store { .. }
         );
-        for r in 6..=9 {
+        for (r, gain) in gain.iter_mut().enumerate().skip(6).take(4) {
             if effect_of(e) & (1 << r) != 0 {
-                gain[r] += if short { 3 } else { 1 };
+                *gain += if short { 3 } else { 1 };
             }
         }
     }
     for b in blocks.iter() {
-        for r in 6..=9 {
+        for (r, gain) in gain.iter_mut().enumerate().skip(6).take(4) {
             if term_reads(b.term) & (1 << r) != 0 {
-                gain[r] += 2;
+                *gain += 2;
             }
         }
     }

@@ -1,0 +1,42 @@
+# `make demo` and `make test` are the two commands; both install what is missing. The rest is for those who work here.
+
+CARGO ?= cargo
+PREFIX ?= /usr/local
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+
+.PHONY: help
+help: ## Say what can be made
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+
+.PHONY: demo
+demo: ## Run the main job on a built-in default: a router made faster on live traffic (needs root)
+	@scripts/demo
+
+.PHONY: test
+test: ## Check format, lints, documentation and dependencies, and run all tests
+	@scripts/test
+
+.PHONY: build
+build: ## Build the release binary
+	$(CARGO) build --release --locked -p millstream
+
+.PHONY: bless
+bless: ## Write what the file tests give now as what they expect (read it before you commit it)
+	MILLSTREAM_BLESS=1 $(CARGO) test --locked -p millstream-filetests
+
+.PHONY: advisories
+advisories: ## Look for known vulnerabilities in the dependencies (needs the network)
+	@scripts/deny advisories
+
+.PHONY: install
+install: build ## Install the binary, its manual pages and shell completions under PREFIX
+	install -D $(TARGET)/release/millstream $(DESTDIR)$(PREFIX)/bin/millstream
+	install -d $(DESTDIR)$(PREFIX)/share/man/man1
+	$(TARGET)/release/millstream man $(DESTDIR)$(PREFIX)/share/man/man1
+	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/zsh/site-functions
+	$(TARGET)/release/millstream completions bash >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/millstream
+	$(TARGET)/release/millstream completions zsh >$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_millstream
+
+.PHONY: clean
+clean: ## Remove what was built
+	$(CARGO) clean

@@ -1,0 +1,70 @@
+# Installs what building and testing need and this machine lacks. Sourced by the other scripts, from the repository's
+# root: it may set PATH and RUSTUP_TOOLCHAIN. Tried on Debian 12; elsewhere it only says what is missing.
+
+say() { printf '==> %s\n' "$*" >&2; }
+die() { printf 'error: %s\n' "$*" >&2; exit 2; }
+
+# Debian's packages. clang compiles the data planes and the fixtures, llvm has the readelf that judges what we write;
+# the rest is what the crate libbpf-sys needs to build libbpf.
+packages() {
+    missing=""
+    need() { # PACKAGE TEST...
+        package=$1
+        shift
+        "$@" >/dev/null 2>&1 || missing="$missing $package"
+    }
+    need "${MILLSTREAM_CLANG_PACKAGE:-clang-19}" command -v "${MILLSTREAM_CLANG:-clang-19}"
+    need llvm-19 command -v llvm-readelf-19
+    need gcc command -v cc
+    need make command -v make
+    need pkg-config command -v pkg-config
+    need libc6-dev test -e /usr/include/stdio.h
+    need linux-libc-dev test -e /usr/include/linux/bpf.h
+    need libelf-dev test -e /usr/include/libelf.h
+    need zlib1g-dev test -e /usr/include/zlib.h
+    [ -z "$missing" ] && return
+
+    command -v apt-get >/dev/null 2>&1 || die "these are missing, under their Debian names:$missing"
+    as_root=""
+    if [ "$(id -u)" != 0 ]; then
+        command -v sudo >/dev/null 2>&1 || die "not root, and no sudo to install:$missing"
+        as_root="sudo"
+    fi
+    say "installing$missing"
+    $as_root apt-get update -q >&2
+    # shellcheck disable=SC2086 # a list of words
+    $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $missing >&2 ||
+        die "apt-get could not install:$missing"
+}
+
+# The release in rust-toolchain.toml. A toolchain of the same release under another name (`stable`) will do, so that
+# nothing is downloaded twice.
+toolchain() {
+    wanted=$(sed -n 's/^channel *= *"\(.*\)"/\1/p' rust-toolchain.toml)
+    [ -d "$HOME/.cargo/bin" ] && PATH="$PATH:$HOME/.cargo/bin"
+    export PATH
+    if ! command -v cargo >/dev/null 2>&1 && apt-cache show rustup >/dev/null 2>&1; then
+        say "installing rustup"
+        apt-get install -q -y rustup >&2 || true
+    fi
+    if command -v rustup >/dev/null 2>&1; then
+        rustup toolchain list | grep -q "^$wanted-" && return
+        for name in $(rustup toolchain list | sed 's/ .*//'); do
+            if rustc "+$name" --version 2>/dev/null | grep -q "^rustc $wanted " &&
+                cargo "+$name" clippy --version >/dev/null 2>&1; then
+                export RUSTUP_TOOLCHAIN="$name"
+                return
+            fi
+        done
+        say "rustup will fetch Rust $wanted"
+        return
+    fi
+    command -v cargo >/dev/null 2>&1 ||
+        die "no cargo: Debian 12's is too old, so install Rust $wanted with rustup (https://rustup.rs) and try again"
+    have=$(cargo --version | cut -d' ' -f2)
+    [ "$(printf '%s\n%s\n' "$wanted" "$have" | sort -V | head -n1)" = "$wanted" ] ||
+        die "cargo is of Rust $have, and $wanted or later is needed: install it with rustup (https://rustup.rs)"
+}
+
+packages
+toolchain
