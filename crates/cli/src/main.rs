@@ -4,10 +4,12 @@
 //! or a report. JSON goes to standard output and has a `schema` number; everything else that is not the result
 //! goes to standard error.
 
+mod completions;
 mod doctor;
 mod exec;
 mod exit;
 mod inspect;
+mod man;
 mod opt;
 mod verify;
 
@@ -35,6 +37,10 @@ enum Command {
     Inspect(inspect::Args),
     /// Ask the kernel to load every program of an object, and say what it answers
     Verify(verify::Args),
+    /// Print a completion script for a shell
+    Completions(completions::Args),
+    /// Print or write the manual pages
+    Man(man::Args),
 }
 
 fn main() -> ExitCode {
@@ -47,6 +53,8 @@ fn main() -> ExitCode {
         Command::Opt(args) => opt::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Verify(args) => verify::run(args),
+        Command::Completions(args) => completions::run(&args),
+        Command::Man(args) => man::run(&args),
     };
     result.unwrap_or_else(|report| {
         eprintln!("{report:?}");

@@ -133,7 +133,7 @@ impl Copier<'_> {
         let (low_block, high_block) = (self.new_block(), self.new_block());
         self.test(Cond::Ge, words[word], pivot, from, high_block, low_block);
         for (mut rows, block) in [(rows, low_block), (high, high_block)] {
-            rows.sort_by(|a, b| b.heat.cmp(&a.heat));
+            rows.sort_by_key(|r| std::cmp::Reverse(r.heat));
             self.tree(words, rows, block, default);
         }
     }

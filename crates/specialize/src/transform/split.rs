@@ -544,7 +544,7 @@ impl<'p> Matcher<'p> {
             if whole {
                 return None;
             }
-            matcher.entries.sort_by(|a, b| b.heat.cmp(&a.heat));
+            matcher.entries.sort_by_key(|e| std::cmp::Reverse(e.heat));
             matcher.entries.truncate(most);
         }
         if whole

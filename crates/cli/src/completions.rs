@@ -1,0 +1,24 @@
+//! `millstream completions`: completion scripts, made from the definition of the command line.
+
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+use clap::CommandFactory as _;
+use clap_complete::Shell;
+
+use crate::exit::Exit;
+
+/// Flags of `millstream completions`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The shell to complete for
+    shell: Shell,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut crate::Cli::command(), "millstream", &mut script);
+    io::stdout().write_all(&script).map_err(|e| miette::miette!("standard output: {e}"))?;
+    Ok(Exit::Done.into())
+}
