@@ -264,6 +264,8 @@ impl<'a> Copier<'a> {
         }
         let value = match &self.known[id].bytes {
             Bytes::Unknown => return None,
+            Bytes::Held(value) if offset == 0 && size == Size::W => Abs::Val(*value),
+            Bytes::Held(_) => return None,
             Bytes::One(bytes) => Abs::Const(read(bytes, offset, size, sext)?),
             Bytes::Merged(merge, all) => {
                 let merge = *merge;

@@ -45,6 +45,8 @@ pub(super) enum Address {
 pub(super) enum Bytes {
     /// Not known; the pointer may be null.
     Unknown,
+    /// A 4-byte number, held by this value of the copy.
+    Held(Value),
     /// These.
     One(Vec<u8>),
     /// One of several, by the way that led here.

@@ -39,7 +39,7 @@ pub(super) fn intervals<'p>(
             .find_map(|(length, prefixes)| prefixes.get(&(start & mask(length as u32, width))).copied());
         let (target, heat) = longest.unwrap_or((default, 0));
         match found.last_mut() {
-            Some(last) if last.target == target => last.heat = last.heat.max(heat),
+            Some(last) if last.target == target => last.heat = last.heat.saturating_add(heat),
             _ => found.push(Interval { start, heat, target }),
         }
     }

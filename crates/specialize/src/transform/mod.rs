@@ -18,6 +18,7 @@ mod plan;
 mod site;
 mod specialize;
 mod split;
+mod twin;
 
 use millstream_ir::Module;
 use millstream_passes::{PassError, Pipeline, Session};
@@ -30,6 +31,7 @@ pub use plan::{
 };
 pub use site::{Key, Site, SiteId, sites};
 pub use specialize::specialize;
+pub use twin::Twin;
 
 /// Before the sites of a function are known.
 const PREPARE: &[&str] = &[

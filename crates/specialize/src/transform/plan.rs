@@ -47,10 +47,19 @@ pub struct Entry {
 /// What becomes of one lookup.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Lookup {
-    /// The map has these entries and no others: the lookup becomes code.
+    /// The map has these entries and no others: the lookup becomes code. For a longest-prefix map, keys that are
+    /// looked up often may be named too, as prefixes of full length with the values that they have by others: they
+    /// cost nothing, and their heat says where the search should be short.
     Whole(Vec<Entry>),
     /// These keys are tried, hottest first, before the real lookup.
     Hot(Vec<Entry>),
+    /// The map, of longest prefixes, has this twin; the keys are tried before it, hottest first.
+    Twin {
+        /// An array of one entry, whose value is a [`Twin`](super::Twin) of the map under the guard.
+        map: Map,
+        /// What is tried before; may be empty.
+        hot: Vec<Entry>,
+    },
     /// The map is empty.
     Empty,
 }

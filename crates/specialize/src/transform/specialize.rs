@@ -12,6 +12,7 @@ use super::error::TransformError;
 use super::eval::{Abs, Fields};
 use super::plan::{Contents, Fallback, Guard, Lookup, Plan, Report, SitePlan, Unknown};
 use super::site::sites;
+use super::twin::Twin;
 
 const TAIL_CALL: i32 = 12;
 const ARRAY: u32 = 2;
@@ -87,7 +88,14 @@ fn check<'p>(
     for site in &plan.sites {
         let found = all.iter().find(|s| s.id == site.site).ok_or(TransformError::NoSuchSite(site.site))?;
         let decl = &module.maps[found.map];
-        if let Lookup::Hot(entries) | Lookup::Whole(entries) = &site.lookup {
+        if let Lookup::Twin { map, .. } = site.lookup
+            && module.maps.get(map).and_then(Twin::room).is_none()
+        {
+            return Err(TransformError::UnfitMap { map, what: "it has no room for a twin" });
+        }
+        if let Lookup::Hot(entries) | Lookup::Whole(entries) | Lookup::Twin { hot: entries, .. } =
+            &site.lookup
+        {
             if !found.is_comparable() {
                 return Err(TransformError::NotComparable(site.site));
             }

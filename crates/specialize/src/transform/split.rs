@@ -14,6 +14,7 @@ use super::eval::{Abs, Address, Bytes, Field, Known, MergeId, read};
 use super::lpm;
 use super::plan::{Entry, Lookup, SitePlan, SiteReport};
 use super::site::LookupKey;
+use super::twin::Twin;
 
 const LPM_TRIE: u32 = 11;
 /// Copies of what follows one lookup.
@@ -152,7 +153,7 @@ impl Copier<'_> {
         match &self.known[field.known].bytes {
             Bytes::Merged(_, all) => read(all.get(n)?, field.offset, field.size, field.sext),
             Bytes::One(bytes) => read(bytes, field.offset, field.size, field.sext),
-            Bytes::Unknown => None,
+            Bytes::Unknown | Bytes::Held(_) => None,
         }
     }
 
@@ -167,7 +168,7 @@ impl Copier<'_> {
         }
         let part = |bytes: &Vec<u8>| bytes.get(range.start as usize..range.end as usize).map(<[u8]>::to_vec);
         match &known.bytes {
-            Bytes::Unknown => None,
+            Bytes::Unknown | Bytes::Held(_) => None,
             Bytes::One(bytes) => Some(KeyKnown::Constant(part(bytes)?)),
             Bytes::Merged(merge, all) => {
                 Some(KeyKnown::Merged(*merge, all.iter().map(part).collect::<Option<_>>()?))
@@ -293,10 +294,20 @@ impl Copier<'_> {
                 return Some(Flow::On(at.out));
             }
             Lookup::Whole(_) => true,
-            Lookup::Hot(_) => false,
+            Lookup::Hot(_) | Lookup::Twin { .. } => false,
         };
-        let (Lookup::Whole(entries) | Lookup::Hot(entries)) = &site.lookup else { return None };
         let decl = &self.module.maps[map];
+        let (entries, twin) = match &site.lookup {
+            Lookup::Whole(entries) | Lookup::Hot(entries) => (entries, None),
+            Lookup::Twin { map: twin, hot } => {
+                let room = Twin::room(&self.module.maps[*twin])?;
+                if self.addressed.contains(&inst) {
+                    return None;
+                }
+                (hot, Some((*twin, room, full_length_word(decl, layout, args)?)))
+            }
+            Lookup::Empty => return None,
+        };
         let matcher = Matcher::new(decl, layout, args, whole, entries, self.plan.budget.tests)?;
         let mut report = SiteReport { entries: matcher.entries.len() as u32, ..SiteReport::default() };
         let groups = groups(&matcher.entries);
@@ -304,6 +315,15 @@ impl Copier<'_> {
         let default = self.new_block();
         self.comparisons(&matcher, &groups, &leaves, at.out, default);
         self.note(site, report);
+        if let Some((twin, room, word)) = twin {
+            return Some(Flow::On(self.in_twin(
+                inst,
+                map,
+                (twin, room, word),
+                At { out: default, ..at },
+                env,
+            )));
+        }
         // What no leaf has: absent for certain, or to be looked up.
         let abs = match whole && report.dropped == 0 {
             true => Abs::Const(0),
@@ -311,6 +331,27 @@ impl Copier<'_> {
         };
         self.define(inst, abs, env);
         Some(Flow::On(default))
+    }
+
+    /// A lookup in a twin; the block in which to go on where it finds something.
+    fn in_twin(
+        &mut self,
+        inst: Inst,
+        map: Map,
+        (twin, room, word): (Map, u32, Value),
+        at: At,
+        env: &mut Env,
+    ) -> Block {
+        let (found, absent) = (self.new_block(), self.new_block());
+        let value = self.out.add_param(found, Type::I32);
+        self.twin(twin, room, word, at.out, found, absent);
+        let mut without = env.clone();
+        self.define(inst, Abs::Const(0), &mut without);
+        self.region(At { next: at.next + 1, out: absent, ..at }, without);
+        let known = Known { map, origin: inst, bytes: Bytes::Held(value), address: Address::None };
+        let known = self.known.push(known);
+        self.define(inst, Abs::Ptr(known, 0), env);
+        found
     }
 
     fn note(&mut self, site: &SitePlan, new: SiteReport) {
@@ -464,6 +505,19 @@ impl Copier<'_> {
         let mut seen = rustc_hash::FxHashSet::default();
         rows.retain(|r| seen.insert(r.key.clone()));
         self.exact(&words, rows, out, default);
+    }
+}
+
+/// The one word of the key of a longest-prefix map, where the lookup is for all its bits.
+fn full_length_word(decl: &millstream_ir::MapDecl, layout: &Layout, args: &[Abs]) -> Option<Value> {
+    let word = Piece { offset: 4, size: Size::W };
+    match (&layout[..], args) {
+        ([length, data], &[Abs::Const(32), Abs::Val(v)])
+            if decl.kind == LPM_TRIE && length.size == Size::W && *data == word =>
+        {
+            Some(v)
+        }
+        _ => None,
     }
 }
 

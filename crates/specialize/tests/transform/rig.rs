@@ -12,8 +12,8 @@ use millstream_object::{MapOrigin, MapSpec, MapType, Object};
 use millstream_passes::Target;
 use millstream_programs::MapEntry;
 use millstream_specialize::transform::{
-    Contents, Entry, Guard, Lookup, Plan, Report, Site, SiteId, Sketch, finish, instrument, prepare, sites,
-    specialize,
+    Contents, Entry, Guard, Lookup, Plan, Report, Site, SiteId, Sketch, Twin, finish, instrument, prepare,
+    sites, specialize,
 };
 
 /// Ports of test runs come in at the loopback, and devmaps must name an interface that is there.
@@ -63,6 +63,7 @@ impl Rig {
         let mut object = Object::parse(data_plane.name, data_plane.object).expect("our own object");
         object.maps.push(runtime_map("ms_guard", spec(2, 8, 1)));
         object.maps.push(runtime_map("ms_sketch", spec(PERCPU_ARRAY, 64, 4 * SKETCH_SLOTS)));
+        object.maps.push(runtime_map("ms_twin", spec(2, Twin::value_size(4096), 1)));
         object.maps.push(runtime_map("ms_original", spec(PROG_ARRAY, 4, 1)));
         let object: &'static Object = Box::leak(Box::new(object));
         let session = Loader::new(object).prepare().expect("maps");
@@ -117,6 +118,14 @@ impl Rig {
 
     pub(crate) fn set_guard(&self, version: u64) {
         self.map("ms_guard").update(&[0; 4], &version.to_ne_bytes(), UpdateMode::Any).expect("the guard");
+    }
+
+    /// Writes the twin of a map.
+    pub(crate) fn fill_twin(&self, map: &str) {
+        let twin = Twin::of(&self.entries(map)).expect("it has a twin");
+        let decl = &self.prepared.module.maps[self.map_id("ms_twin")];
+        let bytes = twin.for_map(decl).expect("it fits");
+        self.map("ms_twin").update(&[0; 4], &bytes, UpdateMode::Any).expect("written");
     }
 
     /// The variant of a plan, loaded.

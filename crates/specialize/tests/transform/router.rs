@@ -104,6 +104,25 @@ fn the_whole_table_as_code_behaves_as_the_original() {
 }
 
 #[test]
+fn a_twin_behaves_as_the_original_with_and_without_hot_keys() {
+    let config = config();
+    let Some(rig) = rig(&config) else { return };
+    let flows = flows(&config, 10_000, Locality::LOW, 2);
+    let frames = frames(&flows, packets(), 7);
+    let site = rig.sites_of("routes").remove(0);
+    rig.fill_twin("routes");
+    let map = rig.map_id("ms_twin");
+    for most in [0, 8] {
+        let Lookup::Hot(hot) = hot(&rig, &site, &heat(&flows), most) else { unreachable!() };
+        let (variant, _) = rig.variant(&plan(&rig, Lookup::Twin { map, hot }));
+        for version in [7, 8] {
+            rig.set_guard(version);
+            compare(&rig, &variant, &frames, COUNTERS);
+        }
+    }
+}
+
+#[test]
 fn a_stale_variant_follows_the_tables_that_are_there_now() {
     let config = config();
     let Some(rig) = rig(&config) else { return };
