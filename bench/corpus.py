@@ -1,0 +1,109 @@
+#!/usr/bin/env python3
+"""Optimizes every object below a directory, asks the kernel about each program, and sums up.
+
+    bench/corpus.py DIRECTORY [--millstream PATH] [--old GLOB] [--output FILE]
+
+For each program of at least 20 slots that the kernel accepts unmodified: slots, bytes of machine code and verified
+instructions after over before. Objects whose path matches --old count as made by compilers before clang 16. Needs root.
+Standard output is the summary as JSON; --output also keeps a row for each program.
+"""
+
+import argparse
+import datetime
+import fnmatch
+import json
+import os
+import pathlib
+import platform
+import statistics
+import subprocess
+import sys
+import time
+
+SMALLEST = 20  # slots: below, one slot is several per cent
+
+
+def optimize(program, path, stats=True):
+    """The report of `millstream opt` on one object, or the first line of what it complained of."""
+    command = [program, "opt", str(path), "--json"] + (["--stats"] if stats else [])
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    except subprocess.TimeoutExpired:
+        return None, "timeout"
+    try:
+        return json.loads(done.stdout), None
+    except ValueError:
+        lines = [line for line in done.stderr.splitlines() if line.strip()]
+        return None, lines[0].strip() if lines else f"exit code {done.returncode}"
+
+
+def key(outcome):
+    """A variant's name, whether it carries data or not."""
+    return outcome if isinstance(outcome, str) else next(iter(outcome))
+
+
+def ratios(rows, field):
+    values = sorted(r["after"][field] / r["before"][field] for r in rows if r["before"][field])
+    if not values:
+        return None
+    return {
+        "programs": len(values),
+        "median": round(statistics.median(values), 4),
+        "mean": round(statistics.fmean(values), 4),
+        "worst": round(values[-1], 4),
+        "best": round(values[0], 4),
+    }
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("directory", type=pathlib.Path)
+    parser.add_argument("--millstream", default="target/release/millstream")
+    parser.add_argument("--old", action="append", default=[], help="paths of objects made by clang before 16")
+    parser.add_argument("--output", type=pathlib.Path)
+    args = parser.parse_args()
+
+    rows, failures, outcomes, verdicts, not_loadable = [], {}, {}, {}, 0
+    files = sorted(args.directory.rglob("*.o"))
+    started = time.time()
+    for n, path in enumerate(files):
+        if sys.stderr.isatty():
+            print(f"\r{n + 1}/{len(files)}", end="", file=sys.stderr)
+        name = str(path.relative_to(args.directory))
+        report, problem = optimize(args.millstream, path)
+        if report is None:
+            failures[name] = problem
+            continue
+        for f in report["functions"]:
+            outcomes[key(f["outcome"])] = outcomes.get(key(f["outcome"]), 0) + 1
+        for p in report["programs"]:
+            verdict = key(p["verdict"])
+            if verdict == "not_loadable":
+                not_loadable += 1
+                continue
+            verdicts[verdict] = verdicts.get(verdict, 0) + 1
+            if p["after"] and p["before"]["slots"] >= SMALLEST:
+                old = any(fnmatch.fnmatch(name, g) for g in args.old)
+                rows.append({"object": name, "program": p["name"], "old": old, **{k: p[k] for k in ("before", "after")}})
+    groups = {"all": rows, "modern": [r for r in rows if not r["old"]], "old": [r for r in rows if r["old"]]}
+    summary = {
+        "schema": 1,
+        "when": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "kernel": platform.release(),
+        "command": "bench/corpus.py DIRECTORY " + " ".join(f"--old {g}" for g in args.old),
+        "seconds": round(time.time() - started, 1),
+        "objects": len(files),
+        "objects_failed": failures,
+        "programs_not_loadable_before": not_loadable,
+        "programs": verdicts,
+        "functions": outcomes,
+        "ratios": {g: {f: ratios(r, f) for f in ("slots", "jited", "verified")} for g, r in groups.items()},
+    }
+    print(json.dumps(summary, indent=1))
+    if args.output:
+        os.makedirs(args.output.parent, exist_ok=True)
+        args.output.write_text(json.dumps({**summary, "rows": rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
