@@ -10,10 +10,13 @@
 
 mod code;
 pub mod compare;
+pub mod curve;
+pub mod environment;
 mod error;
 pub mod leftovers;
 pub mod measure;
 pub mod os;
+pub mod pcap;
 pub mod rig;
 pub mod stats;
 pub mod subject;

@@ -28,6 +28,10 @@ fn clock(id: libc::clockid_t) -> u64 {
 /// # Errors
 /// `EINVAL` if the CPU is not there or not allowed.
 pub fn pin_to_cpu(cpu: usize) -> io::Result<()> {
+    affinity(0, cpu)
+}
+
+fn affinity(thread: libc::pid_t, cpu: usize) -> io::Result<()> {
     // SAFETY: a cpu_set_t is an array of words, for which zero is a value.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
     if cpu >= 8 * size_of::<libc::cpu_set_t>() {
@@ -35,13 +39,13 @@ pub fn pin_to_cpu(cpu: usize) -> io::Result<()> {
     }
     // SAFETY: `cpu` is inside the set by the check above.
     unsafe { libc::CPU_SET(cpu, &mut set) };
-    // SAFETY: reads one set of the size said; 0 is the calling thread.
-    check(unsafe { libc::sched_setaffinity(0, size_of_val(&set), &set) })
+    // SAFETY: reads one set of the size said; thread 0 is the calling one.
+    check(unsafe { libc::sched_setaffinity(thread, size_of_val(&set), &set) })
 }
 
 /// The CPUs that the calling thread may run on.
 pub fn allowed_cpus() -> Vec<usize> {
-    // SAFETY: as in `pin_to_cpu`.
+    // SAFETY: as in `affinity`.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
     // SAFETY: writes one set of the size said.
     if unsafe { libc::sched_getaffinity(0, size_of_val(&set), &mut set) } < 0 {
@@ -75,6 +79,29 @@ pub fn catch_interrupts() {
 /// Whether the user asked to stop.
 pub fn interrupted() -> bool {
     INTERRUPTED.load(Ordering::Relaxed)
+}
+
+/// Ties another thread to one CPU.
+pub(crate) fn pin_thread(pid: u32, cpu: usize) -> io::Result<()> {
+    affinity(pid as libc::pid_t, cpu)
+}
+
+/// Runs `f` where /sys shows the network namespace of the calling thread. The thread gets a mount namespace of its
+/// own for that, so it should be one that ends soon.
+pub(crate) fn with_sysfs<R>(f: impl FnOnce() -> io::Result<R>) -> io::Result<R> {
+    // SAFETY: changes the mount namespace (and with it the sharing of the working directory) of this thread only.
+    check(unsafe { libc::unshare(libc::CLONE_NEWNS) })?;
+    let flags = libc::MS_REC | libc::MS_PRIVATE;
+    // SAFETY: live strings that end in zero; null stands for "none", which the kernel allows here. Mounts made
+    // private first stay in the namespace that goes with the thread.
+    check(unsafe {
+        libc::mount(std::ptr::null(), c"/".as_ptr(), std::ptr::null(), flags, std::ptr::null())
+    })?;
+    // SAFETY: as above.
+    check(unsafe {
+        libc::mount(c"sysfs".as_ptr(), c"/sys".as_ptr(), c"sysfs".as_ptr(), 0, std::ptr::null())
+    })?;
+    f()
 }
 
 /// Gives the namespace `from` (a file of /proc) a name, by mounting it over the empty file `onto`.

@@ -133,6 +133,30 @@ fn traffic_that_cannot_be_sent_is_refused() {
     rig.reorder(&[2, 2]).unwrap();
 }
 
+#[test]
+fn load_on_another_cpu_is_accounted_for_to_the_frame() {
+    let _alone = alone();
+    if !testing::require() || std::thread::available_parallelism().map_or(1, usize::from) < 2 {
+        return;
+    }
+    let rig = |stamps| {
+        let rig = Rig::new(RigConfig { stamps, ..RigConfig::default() }).unwrap();
+        rig.load_traffic(&Traffic { frames: &frames(&[64]), sequence: &[0] }).unwrap();
+        rig.attach(&verdict(3)).unwrap();
+        rig
+    };
+    let (plain, stamped) = (rig(false), rig(true));
+    let curve = millstream_lab::curve::curve(&plain, &stamped, 2, 0.1).unwrap();
+    println!("{curve:#?}");
+    assert_ne!(curve.sender_cpu, curve.receiver_cpu);
+    assert!(curve.capacity_mpps > 0.0 && curve.points.len() == 2);
+    for point in &curve.points {
+        assert!(point.latency.frames > 0);
+        let accounted = point.received_mpps + point.loss * point.offered_mpps;
+        assert!((accounted / point.offered_mpps - 1.0).abs() < 1e-6, "{point:?}");
+    }
+}
+
 /// Not a test by itself: the process that the next one kills.
 #[test]
 fn holds_a_rig_if_asked() {

@@ -16,6 +16,7 @@
 
 mod capture;
 mod generator;
+mod napi;
 mod ports;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -38,6 +39,10 @@ use ports::{SECOND_PEER, Sink, device_counts};
 const LOOPBACK: u32 = 1;
 /// Frames a call of the generator loop: some milliseconds, within which it notices that it is to stop.
 const CHUNK: u32 = 16_384;
+/// Frames in one burst of a paced sender: half of what a veth's ring holds.
+const MAX_BURST: f64 = 128.0;
+/// Shorter waits are spun away: the timer would be late by as much.
+const SLEEP: Duration = Duration::from_micros(200);
 /// How long frames that are under way are waited for.
 const DRAIN: Duration = Duration::from_millis(200);
 
@@ -220,6 +225,32 @@ impl Rig {
         self.name.path().file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
+    /// Frames a batch.
+    pub fn batch(&self) -> u32 {
+        self.config.batch
+    }
+
+    /// From now on, the test port polls in a kernel thread on another CPU than the sender's, and gives that CPU. Then
+    /// frames can be lost. Needs a program at the test port; detaching it ends this.
+    ///
+    /// # Errors
+    /// If there is no other CPU or no program, or what the kernel refuses.
+    pub fn receive_elsewhere(&self) -> Result<usize> {
+        let other = os::allowed_cpus().into_iter().find(|c| *c != self.cpu);
+        let other =
+            other.ok_or_else(|| Error::Unusable("receiving on another CPU needs a second one".into()))?;
+        let before = napi::threads()?;
+        self.namespace.enter(|| napi::set_threaded(TEST_PORT))??;
+        let new: Vec<u32> = napi::threads()?.into_iter().filter(|pid| !before.contains(pid)).collect();
+        if new.is_empty() {
+            return Err(Error::Unusable("no polling thread came up: is a program attached?".into()));
+        }
+        for pid in new {
+            os::pin_thread(pid, other).map_err(|e| Error::io(format!("moving thread {pid}"), e))?;
+        }
+        Ok(other)
+    }
+
     /// The CPU that sends.
     pub fn cpu(&self) -> usize {
         self.cpu
@@ -333,11 +364,19 @@ impl Rig {
     /// # Errors
     /// As for [`Rig::send`].
     pub fn latencies(&self, n: u32) -> Result<Latencies> {
+        self.latencies_while(|| self.send(n).map(drop))
+    }
+
+    /// As [`Rig::latencies`], of what is sent while `f` runs.
+    ///
+    /// # Errors
+    /// What `f` gives, and as for [`Rig::send`].
+    pub fn latencies_while(&self, f: impl FnOnce() -> Result<()>) -> Result<Latencies> {
         if !self.config.stamps {
             return Err(Error::Unusable("a rig without stamps has no latencies".into()));
         }
         let watch = Stopwatch::new(&self.sink)?;
-        self.instead_of_the_sink(&watch.program, || self.send(n))?;
+        self.instead_of_the_sink(&watch.program, f)?;
         Ok(watch.latencies())
     }
 
@@ -441,21 +480,25 @@ impl Sender<'_> {
         Ok(total)
     }
 
-    /// Bursts at even intervals: as many frames as are due, at least one batch.
+    /// A batch as soon as one is due. Behind its time, it sends on without a pause, so that bursts stay small
+    /// where the sender keeps up.
     fn send_paced(&mut self, stop: &AtomicBool, rate: f64) -> Result<Sent> {
         if !(rate.is_finite() && rate > 0.0) {
             return Err(Error::Unusable(format!("a rate of {rate} frames a second")));
         }
         let (mut total, start) = (Sent::default(), os::now_ns());
+        let batch = f64::from(self.rig.config.batch);
         while !stop.load(Ordering::Relaxed) {
             let due = (os::now_ns() - start) as f64 * rate / 1e9 - total.packets as f64;
-            let batch = f64::from(self.rig.config.batch);
-            if due < batch {
-                let wait = ((batch - due) / rate * 1e9) as u64;
-                std::thread::sleep(Duration::from_nanos(wait.min(10_000_000)));
+            if due >= batch {
+                add(&mut total, self.send(due.min(MAX_BURST.max(batch)) as u32)?);
                 continue;
             }
-            add(&mut total, self.send(due.min(f64::from(CHUNK)) as u32)?);
+            let wait = Duration::from_nanos(((batch - due) / rate * 1e9) as u64);
+            if wait > SLEEP {
+                std::thread::sleep((wait - SLEEP / 2).min(Duration::from_millis(10)));
+            }
+            std::hint::spin_loop();
         }
         total.ns = os::now_ns() - start;
         Ok(total)

@@ -1,0 +1,95 @@
+//! On what a figure was taken. A figure without this is none.
+
+use std::fs;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::Serialize;
+
+use crate::error::{Error, Result};
+
+/// The machine, the time and the command.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Environment {
+    /// Seconds since 1970, UTC.
+    pub unix_time: u64,
+    /// The same, as a date and time of day in UTC.
+    pub when: String,
+    /// The command line.
+    pub command: String,
+    /// The kernel's release.
+    pub kernel: String,
+    /// The processor's name.
+    pub cpu: String,
+    /// Processors online.
+    pub cpus: usize,
+    /// The version of this program.
+    pub version: String,
+}
+
+impl Environment {
+    /// As it is now.
+    pub fn now() -> Self {
+        let unix_time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
+        let read = |path| fs::read_to_string(path).unwrap_or_default();
+        let info = read("/proc/cpuinfo");
+        let field = |key: &str| {
+            let line = info.lines().find(|l| l.starts_with(key))?;
+            Some(line.split_once(':')?.1.trim().to_owned())
+        };
+        let mut arguments = std::env::args();
+        let program = arguments.next().unwrap_or_default();
+        let name = program.rsplit('/').next().unwrap_or_default().to_owned();
+        Environment {
+            unix_time,
+            when: utc(unix_time),
+            command: std::iter::once(name).chain(arguments).collect::<Vec<_>>().join(" "),
+            kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
+            cpu: field("model name").unwrap_or_else(|| "unknown".into()),
+            cpus: std::thread::available_parallelism().map_or(1, usize::from),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+        }
+    }
+}
+
+/// Refuses to measure while the kernel counts the run time of each program, which costs 44 ns a packet.
+///
+/// # Errors
+/// If it does.
+pub fn fit_for_timing() -> Result<()> {
+    const PATH: &str = "/proc/sys/kernel/bpf_stats_enabled";
+    match fs::read_to_string(PATH) {
+        Ok(text) if text.trim() != "0" => {
+            Err(Error::Unusable(format!("{PATH} is {}: every packet pays for it; set it to 0", text.trim())))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// `YYYY-MM-DDThh:mm:ssZ`, by the civil calendar (Hinnant, "chrono-Compatible Low-Level Date Algorithms").
+fn utc(seconds: u64) -> String {
+    let (days, rest) = (seconds / 86_400, seconds % 86_400);
+    let z = days + 719_468;
+    let (era, day_of_era) = (z / 146_097, z % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted + 2) / 5 + 1;
+    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    let (h, m, s) = (rest / 3600, rest / 60 % 60, rest % 60);
+    format!("{year:04}-{month:02}-{day:02}T{h:02}:{m:02}:{s:02}Z")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Environment, utc};
+
+    #[test]
+    fn dates_of_known_seconds() {
+        assert_eq!(utc(0), "1970-01-01T00:00:00Z");
+        assert_eq!(utc(951_782_399), "2000-02-28T23:59:59Z");
+        assert_eq!(utc(951_782_400), "2000-02-29T00:00:00Z");
+        assert_eq!(utc(1_767_225_599), "2025-12-31T23:59:59Z");
+        assert!(Environment::now().kernel.contains('.'));
+    }
+}

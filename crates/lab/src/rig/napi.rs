@@ -1,0 +1,25 @@
+//! Polling of an interface in a kernel thread.
+
+use std::fs;
+
+use crate::error::{Error, Result};
+use crate::os;
+use crate::rig::TEST_PORT;
+
+/// Makes a device of the calling thread's network namespace poll in threads.
+pub(crate) fn set_threaded(device: &str) -> Result<()> {
+    let path = format!("/sys/class/net/{device}/threaded");
+    os::with_sysfs(|| fs::write(&path, "1")).map_err(|e| Error::io(format!("writing {path}"), e))
+}
+
+/// The threads that poll test ports, of all rigs.
+pub(crate) fn threads() -> Result<Vec<u32>> {
+    let prefix = format!("napi/{TEST_PORT}-");
+    let entries = fs::read_dir("/proc").map_err(|e| Error::io("reading /proc", e))?;
+    let polls = |pid: &u32| {
+        // A thread may end between the listing and the look.
+        fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.starts_with(&prefix))
+    };
+    let pids = entries.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok());
+    Ok(pids.filter(polls).collect())
+}
