@@ -9,6 +9,7 @@ mod doctor;
 mod exec;
 mod exit;
 mod inspect;
+mod lab;
 mod man;
 mod opt;
 mod verify;
@@ -35,6 +36,8 @@ enum Command {
     Opt(opt::Args),
     /// Show instructions, IR, control-flow graphs and maps of an object
     Inspect(inspect::Args),
+    /// Run and compare programs without a NIC: traffic from the kernel, times that can be relied on
+    Lab(lab::Args),
     /// Ask the kernel to load every program of an object, and say what it answers
     Verify(verify::Args),
     /// Print a completion script for a shell
@@ -52,6 +55,7 @@ fn main() -> ExitCode {
         Command::Exec(args) => exec::run(&args),
         Command::Opt(args) => opt::run(&args),
         Command::Inspect(args) => inspect::run(&args),
+        Command::Lab(args) => lab::run(&args),
         Command::Verify(args) => verify::run(args),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),

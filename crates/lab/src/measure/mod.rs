@@ -27,6 +27,8 @@ use crate::os;
 
 /// Runs a copy needs in a generation; with fewer the generation is dropped.
 const LEAST_RUNS: usize = 5;
+/// A generation takes at most so many times its length to get them.
+const PATIENCE: u64 = 4;
 /// A run is disturbed if it takes this much longer than its copy's floor.
 const DISTURBED: f64 = 1.15;
 
@@ -193,8 +195,14 @@ fn generation(
             timer.select(side);
             packets.push(timer.calibrate()?);
         }
-        let stop = os::now_ns() + length;
-        while os::now_ns() < stop {
+        let start = os::now_ns();
+        loop {
+            // Slow programs have longer runs; they get the time for enough of them.
+            let elapsed = os::now_ns() - start;
+            let enough = times.iter().all(|t: &Vec<f64>| t.len() >= LEAST_RUNS);
+            if elapsed >= length && (enough || elapsed >= PATIENCE * length) {
+                break;
+            }
             let copy = rng.below(times.len() as u64) as usize;
             timer.select(copy);
             if timer.warm() > 0 {

@@ -142,6 +142,9 @@ pub struct Latencies {
 }
 
 impl Latencies {
+    /// What a percentile is said to be that took longer than the histogram reaches, in nanoseconds.
+    pub const LONGEST: u64 = (BUCKETS as u64) << BUCKET_SHIFT;
+
     fn of(buckets: &[u64]) -> Self {
         let frames = buckets.iter().sum();
         let at = |share: f64| {

@@ -25,6 +25,8 @@ use std::time::Duration;
 
 use millstream_kernel::{Link, Namespace, Program, TestOutput, TestRun, XdpMode, create_veth, set_up};
 
+use serde::Serialize;
+
 pub use capture::Latencies;
 pub use generator::{MAX_FRAME, MIN_FRAME, Traffic};
 pub use ports::{GENERATOR_PORT, SECOND_PORT, TEST_PORT};
@@ -80,7 +82,7 @@ impl Sent {
 }
 
 /// Where the frames went, since the rig was made.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Counts {
     /// Made by the generator.
     pub sent: u64,

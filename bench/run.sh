@@ -1,0 +1,29 @@
+#!/bin/sh
+# Takes the measurements that bench/README.md lists. Run as root, alone: bench/run.sh [SECONDS]
+set -eu
+cd "$(dirname "$0")/.."
+seconds=${1:-30}
+cargo build --release --quiet -p millstream
+millstream=${CARGO_TARGET_DIR:-target}/release/millstream
+results=bench/results
+mkdir -p "$results"
+
+# $1: file; the rest: arguments. A negative answer (exit code 1) is an answer, and is kept.
+take() {
+	file=$results/$1.json
+	shift
+	code=0
+	"$millstream" lab "$@" --seconds "$seconds" --json >"$file.new" || code=$?
+	if [ "$code" -gt 1 ]; then
+		rm -f "$file.new"
+		exit "$code"
+	fi
+	mv "$file.new" "$file"
+	echo "$file"
+}
+
+take aa-test-run compare builtin:router builtin:router
+take aa-live compare builtin:router builtin:router --live
+for name in router switch firewall nat balancer; do
+	take "run-$name" run "builtin:$name"
+done

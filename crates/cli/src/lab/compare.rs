@@ -1,0 +1,156 @@
+//! `millstream lab compare`.
+
+use std::process::ExitCode;
+
+use miette::{IntoDiagnostic, miette};
+use millstream_kernel::Namespace;
+use millstream_lab::compare::{Report, by_test_runs, common, on_the_rig};
+use millstream_lab::environment::{Environment, fit_for_timing};
+use millstream_lab::measure::Plan;
+use millstream_lab::stats::Verdict;
+use millstream_lab::subject::Subject;
+use millstream_lab::verify::answers;
+use millstream_lab::workload::Workload;
+use millstream_lab::{Error, Rig, RigConfig, Traffic, os};
+use millstream_object::Object;
+use serde::Serialize;
+
+use super::{Feed, open, refused, text};
+use crate::exit::Exit;
+
+/// Packets of the traffic on which instructions are counted and verdicts asked for.
+pub(super) const SAMPLE: usize = 256;
+
+/// Flags of `millstream lab compare`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Objects, as FILE.o, FILE.o:PROGRAM or builtin:NAME; the others are compared with the first
+    #[arg(required = true, num_args = 2.., value_name = "OBJECT")]
+    objects: Vec<String>,
+    #[command(flatten)]
+    feed: Feed,
+    /// Run live frames through devices instead of test runs: many flows, cold branches, less resolution
+    #[arg(long)]
+    live: bool,
+    /// Packets that take turns in a test run, drawn as the traffic is; one is the finest comparison
+    #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "live")]
+    packets: usize,
+    /// Length of the measurement; fixed before, whatever comes out
+    #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
+    seconds: f64,
+    /// Copies of each program a generation; 8 by default, 4 on live frames
+    #[arg(long, value_name = "N")]
+    copies: Option<usize>,
+    /// CPU to measure on; the last one by default
+    #[arg(long, value_name = "CPU")]
+    cpu: Option<usize>,
+    /// Give each object maps of its own, even where the first has the same
+    #[arg(long)]
+    own_maps: bool,
+    /// Seed of the random choices
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Document<'a> {
+    schema: u32,
+    environment: Environment,
+    workload: &'a str,
+    shared_maps: bool,
+    report: &'a Report,
+    doubts: Vec<String>,
+}
+
+/// Runs the command.
+pub(super) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
+    if !(args.seconds.is_finite() && args.seconds > 0.0) || args.packets == 0 || args.copies == Some(0) {
+        return Err(miette!("seconds, packets and copies must be more than zero"));
+    }
+    let opened: Vec<_> = args.objects.iter().map(|spec| open(spec)).collect::<Result<_, _>>()?;
+    let outcome = if args.live { live(args, &opened)? } else { test_runs(args, &opened)? };
+    let (workload, report) = match outcome {
+        Ok(outcome) => outcome,
+        Err(e) => return refused(e),
+    };
+    let document = Document {
+        schema: 1,
+        environment: Environment::now(),
+        workload: &workload,
+        shared_maps: !args.own_maps,
+        report: &report,
+        doubts: report.doubts(),
+    };
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&document).into_diagnostic()?);
+    } else {
+        print!("{}", text::comparison(&document.environment, &workload, &report));
+    }
+    let slower = |side: &millstream_lab::compare::SideReport| {
+        side.against_first.is_some_and(|r| r.verdict == Verdict::Slower)
+    };
+    Ok(if report.sides.iter().any(slower) { Exit::Negative } else { Exit::Done }.into())
+}
+
+type Outcome = Result<Result<(String, Report), Error>, miette::Report>;
+type Opened = (Object, Option<String>);
+
+fn test_runs(args: &Args, opened: &[Opened]) -> Outcome {
+    const LOOPBACK: u32 = 1;
+    let (load, order) = args.feed.workload(&args.objects[0], [LOOPBACK; 2])?;
+    let packets: Vec<_> =
+        order.iter().take(args.packets).map(|&i| load.flows.packets[i as usize].clone()).collect();
+    let measure = || {
+        fit_for_timing()?;
+        let subjects = subjects(args, opened, &load, &Namespace::current()?)?;
+        let cpu = args.cpu.or_else(|| os::allowed_cpus().last().copied()).unwrap_or(0);
+        by_test_runs(&subjects, &packets, cpu, plan(args, Plan::test_run(args.seconds)))
+    };
+    Ok(measure().map(|report| (load.description.clone(), report)))
+}
+
+fn live(args: &Args, opened: &[Opened]) -> Outcome {
+    let rig = match Rig::new(RigConfig { cpu: args.cpu, ..RigConfig::default() }) {
+        Ok(rig) => rig,
+        Err(e) => return Ok(Err(e)),
+    };
+    let (load, order) = args.feed.workload(&args.objects[0], [rig.test_port(), rig.second_port()])?;
+    let measure = || {
+        fit_for_timing()?;
+        let subjects = subjects(args, opened, &load, rig.namespace())?;
+        rig.load_traffic(&Traffic::new(&load.flows, &order))?;
+        let sample = sample(&load, &order);
+        let verdicts: Vec<u32> =
+            answers(&rig, &subjects[0].load()?, &sample)?.into_iter().map(|(v, _)| v).collect();
+        on_the_rig(&subjects, &rig, &sample, common(&verdicts), plan(args, Plan::live(args.seconds)))
+    };
+    Ok(measure().map(|report| (load.description.clone(), report)))
+}
+
+/// The first packets of the traffic.
+pub(super) fn sample(load: &Workload, order: &[u32]) -> Vec<Vec<u8>> {
+    order.iter().take(SAMPLE).map(|&i| load.flows.packets[i as usize].clone()).collect()
+}
+
+fn subjects<'o>(
+    args: &Args,
+    opened: &'o [Opened],
+    load: &Workload,
+    namespace: &Namespace,
+) -> Result<Vec<Subject<'o>>, Error> {
+    let mut out: Vec<Subject<'o>> = Vec::new();
+    for (spec, (object, program)) in args.objects.iter().zip(opened) {
+        let shared = if args.own_maps { None } else { out.first() };
+        let subject = Subject::prepare(spec, object, program.as_deref(), shared)?;
+        subject.apply(&load.entries, namespace)?;
+        out.push(subject);
+    }
+    Ok(out)
+}
+
+fn plan(args: &Args, usual: Plan) -> Plan {
+    Plan { copies: args.copies.unwrap_or(usual.copies), seed: args.seed.unwrap_or(usual.seed), ..usual }
+}

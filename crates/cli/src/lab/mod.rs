@@ -1,0 +1,148 @@
+//! `millstream lab`: runs and compares XDP programs without a NIC.
+//!
+//! Objects are files (`FILE.o` or `FILE.o:PROGRAM`) or our own data planes (`builtin:NAME`). All figures are taken by
+//! `millstream_lab`; this module chooses the workload and prints.
+
+mod compare;
+mod run;
+mod text;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Subcommand;
+use miette::{IntoDiagnostic, WrapErr, miette};
+use millstream_lab::workload::{Builtin, Workload, locality, plain};
+use millstream_lab::{Error, leftovers, os, pcap};
+use millstream_object::Object;
+
+use crate::exit::Exit;
+
+/// Frames of a capture file that are replayed, at most.
+const MOST_FRAMES: usize = 1 << 20;
+
+/// Flags of `millstream lab`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run a program on live frames: speed, loss, latency, behaviour under load, and whether the output is right
+    Run(run::Args),
+    /// Compare programs: which is faster, by how much, and how sure that is
+    Compare(compare::Args),
+    /// Remove what killed laboratories left behind
+    Clean,
+}
+
+/// What programs are fed with.
+#[derive(Debug, clap::Args)]
+struct Feed {
+    /// Fill the maps with generated tables, and draw the packets from them: `builtin:NAME[:SIZE]` with a NAME of router,
+    /// switch, firewall, nat, balancer. For our own data planes this is the default
+    #[arg(long, value_name = "TABLES")]
+    tables: Option<String>,
+    /// Flows to draw from the tables
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    flows: usize,
+    /// How packets fall on flows: `high`, `low`, `none` (ClassBench's Pareto rule) or `zipf:EXPONENT`
+    #[arg(long, value_name = "RULE", default_value = "high")]
+    locality: String,
+    /// Replay this capture (classic pcap, plain or gzip)
+    #[arg(long, value_name = "FILE", conflicts_with = "tables")]
+    pcap: Option<PathBuf>,
+    /// Send this frame: a file with its bytes
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["tables", "pcap"])]
+    packet: Option<PathBuf>,
+}
+
+impl Feed {
+    /// The workload for a program with these two ports, and the order of its frames.
+    fn workload(&self, object: &str, ports: [u32; 2]) -> Result<(Workload, Vec<u32>), miette::Report> {
+        const DRAWS: usize = 1 << 16;
+        const SEED: u64 = 44;
+        let own = object.split(':').take(2).collect::<Vec<_>>().join(":");
+        let own = object.starts_with("builtin:").then_some(own);
+        if let Some(path) = &self.packet {
+            let frame = std::fs::read(path).into_diagnostic().wrap_err_with(|| path.display().to_string())?;
+            return Ok((plain(vec![frame], "one frame from a file"), vec![0]));
+        }
+        if let Some(path) = &self.pcap {
+            let capture = pcap::read(path, MOST_FRAMES).into_diagnostic()?;
+            if capture.left_out > 0 {
+                eprintln!("{}: {} frames cannot be sent and are left out", path.display(), capture.left_out);
+            }
+            let order = (0..capture.frames.len() as u32).collect();
+            return Ok((plain(capture.frames, "a capture in its order"), order));
+        }
+        let Some(tables) = self.tables.clone().or(own) else {
+            return Ok((plain(Vec::new(), ""), vec![0]));
+        };
+        let rule = locality(&self.locality).into_diagnostic()?;
+        let builtin: Builtin = tables.parse().into_diagnostic()?;
+        let mut load = builtin.workload(ports, self.flows, rule).into_diagnostic()?;
+        load.description += &format!(", locality {}, order seed {SEED}", self.locality);
+        let order = load.flows.sequence(SEED, DRAWS);
+        Ok((load, order))
+    }
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
+    os::catch_interrupts();
+    match &args.command {
+        Command::Run(args) => run::run(args),
+        Command::Compare(args) => compare::run(args),
+        Command::Clean => clean(),
+    }
+}
+
+fn clean() -> Result<ExitCode, miette::Report> {
+    let removed = match leftovers::clean() {
+        Ok(removed) => removed,
+        Err(e) => return refused(e),
+    };
+    for path in &removed {
+        println!("removed {}", path.display());
+    }
+    println!("{} left behind and removed", removed.len());
+    Ok(Exit::Done.into())
+}
+
+/// An object file, or one of our own; and the program that was asked for behind the colon.
+fn open(spec: &str) -> Result<(Object, Option<String>), miette::Report> {
+    if let Some(name) = spec.strip_prefix("builtin:") {
+        let builtin: Builtin = spec.parse().into_diagnostic()?;
+        let program = builtin.program;
+        let object = Object::parse(name, program.object).map_err(|e| miette!("{spec}: {e}"))?;
+        return Ok((object, Some(program.function.to_owned())));
+    }
+    let (path, program) = match spec.rsplit_once(':') {
+        Some((path, program)) if !program.contains('/') => (path, Some(program.to_owned())),
+        _ => (spec, None),
+    };
+    let bytes = std::fs::read(path).into_diagnostic().wrap_err_with(|| format!("reading {path}"))?;
+    let name = path.rsplit('/').next().unwrap_or(path);
+    let object = Object::parse(name, &bytes).map_err(|e| miette!("{path}: {e}"))?;
+    Ok((object, program))
+}
+
+/// The exit code for what the laboratory could not do.
+fn refused(e: Error) -> Result<ExitCode, miette::Report> {
+    if e.is_permission() {
+        eprintln!("{e}\n  `millstream doctor` says what this machine permits and what to do about the rest");
+        return Ok(Exit::NotPermitted.into());
+    }
+    Err(e).into_diagnostic()
+}
+
+/// The most frequent verdict, by name as well.
+fn verdict_name(verdict: u32) -> &'static str {
+    ["XDP_ABORTED", "XDP_DROP", "XDP_PASS", "XDP_TX", "XDP_REDIRECT"]
+        .get(verdict as usize)
+        .copied()
+        .unwrap_or("no XDP verdict")
+}

@@ -1,0 +1,184 @@
+//! `millstream lab run`.
+
+use std::process::ExitCode;
+
+use miette::{IntoDiagnostic, miette};
+use millstream_lab::compare::{Report, common, on_the_rig};
+use millstream_lab::curve::{Curve, curve};
+use millstream_lab::environment::{Environment, fit_for_timing};
+use millstream_lab::measure::Plan;
+use millstream_lab::subject::Subject;
+use millstream_lab::verify::{Verification, answers, verify};
+use millstream_lab::workload::Workload;
+use millstream_lab::{Counts, Error, Latencies, Rig, RigConfig, Traffic, os};
+use millstream_object::Object;
+use serde::Serialize;
+
+use super::compare::sample;
+use super::{Feed, open, refused, text, verdict_name};
+use crate::exit::Exit;
+
+/// Frames whose output is compared with what it should be.
+const VERIFIED: usize = 8_192;
+/// Frames whose latency is taken, a batch size.
+const TIMED: u32 = 400_000;
+
+/// Flags of `millstream lab run`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Object: FILE.o, FILE.o:PROGRAM or builtin:NAME
+    object: String,
+    /// The program to run, if the object has several
+    #[arg(long, value_name = "NAME")]
+    prog: Option<String>,
+    #[command(flatten)]
+    feed: Feed,
+    /// Length of the throughput measurement
+    #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
+    seconds: f64,
+    /// Loads of the curve of loss and latency; 0 for none. Needs a second CPU
+    #[arg(long, value_name = "N", default_value_t = 6)]
+    points: usize,
+    /// Length of each load of the curve
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.5)]
+    point_seconds: f64,
+    /// CPU to send and receive on; the last one by default
+    #[arg(long, value_name = "CPU")]
+    cpu: Option<usize>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Latencies with the batch that they were taken at: they measure the place in it.
+#[derive(Clone, Copy, Serialize)]
+pub(super) struct Batch {
+    pub(super) batch: u32,
+    pub(super) latency: Latencies,
+}
+
+/// All that a run found.
+#[derive(Serialize)]
+pub(super) struct Document {
+    pub(super) schema: u32,
+    pub(super) environment: Environment,
+    pub(super) object: String,
+    pub(super) workload: String,
+    /// The most frequent verdict, that of the empty program.
+    pub(super) verdict: &'static str,
+    pub(super) verification: Verification,
+    /// Whole path, one CPU, in millions of packets a second.
+    pub(super) mpps: f64,
+    pub(super) throughput: Report,
+    /// Of the throughput run.
+    pub(super) counts: Counts,
+    pub(super) lost: u64,
+    pub(super) latencies: Vec<Batch>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) curve: Option<Curve>,
+    pub(super) doubts: Vec<String>,
+}
+
+/// A rig with the program under test and its traffic.
+struct Bench<'o> {
+    subject: Subject<'o>,
+    rig: Rig,
+    load: Workload,
+    order: Vec<u32>,
+}
+
+/// Runs the command.
+pub(super) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
+    let positive = |s: f64| s.is_finite() && s > 0.0;
+    if !positive(args.seconds) || !positive(args.point_seconds) {
+        return Err(miette!("lengths must be more than zero"));
+    }
+    let (object, program) = open(&args.object)?;
+    let program = args.prog.clone().or(program);
+    let bench = |config: RigConfig| bench(args, &object, program.as_deref(), config);
+    let main = match bench(RigConfig { cpu: args.cpu, ..RigConfig::default() })? {
+        Ok(main) => main,
+        Err(e) => return refused(e),
+    };
+    let stamped = |batch| bench(RigConfig { cpu: args.cpu, batch, stamps: true });
+    let stamped = match (stamped(64)?, stamped(8)?) {
+        (Ok(a), Ok(b)) => [a, b],
+        (Err(e), _) | (_, Err(e)) => return refused(e),
+    };
+    let document = match work(args, &main, &stamped) {
+        Ok(document) => document,
+        Err(e) => return refused(e),
+    };
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&document).into_diagnostic()?);
+    } else {
+        print!("{}", text::run(&document));
+    }
+    let good = document.verification.is_good() && document.lost == 0;
+    Ok(if good { Exit::Done } else { Exit::Negative }.into())
+}
+
+fn bench<'o>(
+    args: &Args,
+    object: &'o Object,
+    program: Option<&str>,
+    config: RigConfig,
+) -> Result<Result<Bench<'o>, Error>, miette::Report> {
+    let rig = match Rig::new(config) {
+        Ok(rig) => rig,
+        Err(e) => return Ok(Err(e)),
+    };
+    let (load, order) = args.feed.workload(&args.object, [rig.test_port(), rig.second_port()])?;
+    let prepare = || {
+        let subject = Subject::prepare(&args.object, object, program, None)?;
+        subject.apply(&load.entries, rig.namespace())?;
+        rig.load_traffic(&Traffic::new(&load.flows, &order))?;
+        Ok(subject)
+    };
+    let subject = prepare();
+    Ok(subject.map(|subject| Bench { subject, rig, load, order }))
+}
+
+fn work(args: &Args, main: &Bench<'_>, stamped: &[Bench<'_>; 2]) -> Result<Document, Error> {
+    fit_for_timing()?;
+    let program = main.subject.load()?;
+    let expected = answers(&main.rig, &program, &main.load.flows.packets)?;
+    let traffic = Traffic::new(&main.load.flows, &main.order);
+    let verification = verify(&main.rig, &traffic, &expected, VERIFIED)?;
+
+    let verdicts: Vec<u32> = main.order.iter().take(VERIFIED).map(|&i| expected[i as usize].0).collect();
+    let verdict = common(&verdicts);
+    let before = main.rig.counts()?;
+    let sample = sample(&main.load, &main.order);
+    let subjects = std::slice::from_ref(&main.subject);
+    let throughput = on_the_rig(subjects, &main.rig, &sample, verdict, Plan::live(args.seconds))?;
+    let counts = main.rig.counts()? - before;
+
+    let mut latencies = Vec::new();
+    for bench in stamped {
+        bench.rig.attach(&bench.subject.load()?)?;
+        let latency = bench.rig.latencies(TIMED)?;
+        latencies.push(Batch { batch: bench.rig.batch(), latency });
+    }
+    let curve = if args.points > 0 && os::allowed_cpus().len() > 1 && !os::interrupted() {
+        main.rig.attach(&program)?;
+        Some(curve(&main.rig, &stamped[0].rig, args.points, args.point_seconds)?)
+    } else {
+        None
+    };
+    Ok(Document {
+        schema: 1,
+        environment: Environment::now(),
+        object: args.object.clone(),
+        workload: main.load.description.clone(),
+        verdict: verdict_name(verdict),
+        verification,
+        mpps: 1e3 / throughput.sides[0].ns,
+        doubts: throughput.doubts(),
+        throughput,
+        counts,
+        lost: counts.lost(),
+        latencies,
+        curve,
+    })
+}

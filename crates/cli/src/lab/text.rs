@@ -1,0 +1,147 @@
+//! The laboratory's findings as text.
+
+use std::fmt::Write as _;
+
+use millstream_lab::Latencies;
+use millstream_lab::compare::{Mode, Report, SideReport};
+use millstream_lab::curve::Curve;
+use millstream_lab::environment::Environment;
+use millstream_lab::stats::{Ratio, Verdict};
+
+use super::run::Document;
+use super::verdict_name;
+
+/// A comparison.
+pub(super) fn comparison(environment: &Environment, workload: &str, report: &Report) -> String {
+    let mut out = head(environment, workload);
+    times(&mut out, report);
+    for side in &report.sides[1..] {
+        if let Some(ratio) = &side.against_first {
+            verdict(&mut out, side, ratio, report.sides.len() > 2);
+        }
+    }
+    tail(&mut out, report);
+    out
+}
+
+/// A run.
+pub(super) fn run(d: &Document) -> String {
+    let mut out = head(&d.environment, &d.workload);
+    let v = &d.verification;
+    let good = if v.is_good() { "as expected" } else { "NOT as expected" };
+    let _ = writeln!(
+        out,
+        "output      {good}: {} sent, {} returned of {} expected, {} missing, {} unexpected",
+        v.sent, v.returned, v.expected, v.missing, v.unexpected
+    );
+    let _ = writeln!(
+        out,
+        "throughput  {:.2} Mpps whole path on one CPU; {} sent, {} lost",
+        d.mpps, d.counts.sent, d.lost
+    );
+    times(&mut out, &d.throughput);
+    tail(&mut out, &d.throughput);
+    for l in &d.latencies {
+        let _ = writeln!(out, "latency     batch {:3}: {}", l.batch, latency(&l.latency));
+    }
+    if let Some(curve) = &d.curve {
+        load(&mut out, curve);
+    }
+    out
+}
+
+fn head(e: &Environment, workload: &str) -> String {
+    format!("{}  kernel {}  {} x {}\ntraffic     {workload}\n", e.when, e.kernel, e.cpus, e.cpu)
+}
+
+fn times(out: &mut String, report: &Report) {
+    let width = report.sides.iter().map(|s| s.name.len()).max().unwrap_or(0).max(5);
+    for side in &report.sides {
+        let _ = write!(
+            out,
+            "{:width$}  {:8.2} ns  {:8.2} net  {:6} B jited",
+            side.name, side.ns, side.net_ns, side.jited_bytes
+        );
+        if let Some(n) = side.executed_instructions {
+            let _ = write!(out, "  {n:7.1} BPF instructions");
+        }
+        out.push('\n');
+    }
+    let (name, verdict) = ("empty", verdict_name(report.empty_verdict));
+    let _ = writeln!(out, "{name:width$}  {:8.2} ns  harness, in all of them ({verdict})", report.empty_ns);
+}
+
+fn verdict(out: &mut String, side: &SideReport, r: &Ratio, several: bool) {
+    let name = if several { format!("{}: ", side.name) } else { String::new() };
+    let words = match r.verdict {
+        Verdict::Faster => format!("faster by {:.2} ns", -r.difference_ns),
+        Verdict::Slower => format!("SLOWER by {:.2} ns", r.difference_ns),
+        Verdict::NoDifferenceMeasurable => {
+            format!("no difference measurable (limit {:.2} ns)", r.limit_ns)
+        }
+        Verdict::TooFewGenerations => "too few generations: run longer".to_owned(),
+    };
+    let [low, high] = r.interval;
+    let _ = writeln!(out, "verdict     {name}{words}; ratio {:.4}, 99 % {low:.4} to {high:.4}", r.ratio);
+    if let Some(differ @ 1..) = side.answers_differ {
+        let _ = writeln!(out, "            {name}WARNING: answers {differ} packets otherwise than the first");
+    }
+}
+
+fn tail(out: &mut String, report: &Report) {
+    let how = match report.mode {
+        Mode::TestRun => format!("test runs on {} packets in turn", report.packets),
+        Mode::Live => "live frames".to_owned(),
+    };
+    let _ = writeln!(
+        out,
+        "measured    by {how}: {:.0} s, {} generations of {} copies, {} dropped, {} runs, {:.0} % disturbed, seed {}",
+        report.plan.seconds,
+        report.generations,
+        report.plan.copies,
+        report.dropped,
+        report.runs,
+        100.0 * report.disturbed,
+        report.plan.seed
+    );
+    for doubt in report.doubts() {
+        let _ = writeln!(out, "doubt       {doubt}");
+    }
+}
+
+fn latency(l: &Latencies) -> String {
+    if l.frames == 0 {
+        return "no frame came back".to_owned();
+    }
+    let us = |ns: u64| match ns {
+        Latencies::LONGEST.. => "over 1048".to_owned(),
+        _ => format!("{:.1}", ns as f64 / 1e3),
+    };
+    format!(
+        "p50 {}, p90 {}, p99 {}, p99.9 {}, p99.99 {} us of {} frames",
+        us(l.p50),
+        us(l.p90),
+        us(l.p99),
+        us(l.p999),
+        us(l.p9999),
+        l.frames
+    )
+}
+
+fn load(out: &mut String, curve: &Curve) {
+    let _ = writeln!(
+        out,
+        "under load  sender CPU {}, receiver CPU {}, bursts of {}: capacity {:.2} Mpps, loss-free up to {:.2} Mpps",
+        curve.sender_cpu, curve.receiver_cpu, curve.batch, curve.capacity_mpps, curve.loss_free_mpps
+    );
+    for p in &curve.points {
+        let _ = writeln!(
+            out,
+            "  offered {:6.3} Mpps  received {:6.3}  loss {:7.3} %  {}",
+            p.offered_mpps,
+            p.received_mpps,
+            100.0 * p.loss,
+            latency(&p.latency)
+        );
+    }
+}
