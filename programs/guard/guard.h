@@ -9,6 +9,7 @@
 #include <linux/types.h>
 
 #define GUARD_MAPS 64
+#define GUARD_RECENT 4
 /* The first of them counts calls that may have written any map; watched maps have the others. */
 #define GUARD_ANY_MAP 0
 
@@ -26,8 +27,8 @@ struct guard_state {
 	 * never comes again. Set to the latter before each write to a watched map, and after those noticed late.
 	 */
 	__u64 token;
-	/* When the first packet came through the newest generation, by the monotonic clock; 0 before. */
-	__u64 first_packet;
+	/* When its first packet came, by the monotonic clock, or 0: generation n has element n % GUARD_RECENT. */
+	__u64 first_packet[GUARD_RECENT];
 	/* Bumps. */
 	__u64 version;
 	/* Calls that were already inside bpf(2) when the guard was attached, seen when they returned. */
@@ -39,6 +40,7 @@ struct guard_state {
 	/* The daemon: its loads of programs are its own affair. Start time in hundredths of a second since boot. */
 	__u64 daemon_tgid;
 	__u64 daemon_start;
+	__u64 reserved[5];
 	struct guard_writes maps[GUARD_MAPS];
 };
 

@@ -12,6 +12,7 @@ mod inspect;
 mod lab;
 mod man;
 mod opt;
+mod run;
 mod verify;
 
 use std::process::ExitCode;
@@ -38,6 +39,8 @@ enum Command {
     Inspect(inspect::Args),
     /// Run and compare programs without a NIC: traffic from the kernel, times that can be relied on
     Lab(lab::Args),
+    /// Run a program on an interface, and keep it fast while it runs
+    Run(run::Args),
     /// Ask the kernel to load every program of an object, and say what it answers
     Verify(verify::Args),
     /// Print a completion script for a shell
@@ -56,6 +59,7 @@ fn main() -> ExitCode {
         Command::Opt(args) => opt::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Lab(args) => lab::run(&args),
+        Command::Run(args) => run::run(&args),
         Command::Verify(args) => verify::run(args),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),

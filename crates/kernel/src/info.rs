@@ -105,6 +105,11 @@ pub enum LinkDetail {
         /// BTF id of the target.
         target_btf_id: u32,
     },
+    /// An iterator.
+    Iter {
+        /// The map whose elements it walks; 0 if it walks something else.
+        map_id: u32,
+    },
     /// Any other.
     Other,
 }
@@ -236,6 +241,8 @@ pub(crate) fn link_info(fd: BorrowedFd<'_>) -> Result<LinkInfo> {
         LinkType::XDP => LinkDetail::Xdp { ifindex: words[0] },
         LinkType::TCX => LinkDetail::Tcx { ifindex: words[0], attach: AttachType(words[1]) },
         LinkType::TRACING => LinkDetail::Tracing { attach: AttachType(words[0]), target_btf_id: words[2] },
+        // A pointer to a name and its length come first.
+        LinkType::ITER => LinkDetail::Iter { map_id: words[3] },
         _ => LinkDetail::Other,
     };
     Ok(LinkInfo { id: raw.id, link_type, program_id: raw.prog_id, detail })

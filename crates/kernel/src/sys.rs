@@ -178,10 +178,10 @@ pub(crate) fn name_from(raw: &[std::os::raw::c_char]) -> String {
 }
 
 /// The first words of the type-specific part of a link's description.
-pub(crate) fn link_detail(info: &uapi::bpf_link_info) -> [u32; 3] {
-    // SAFETY: the union is larger than three words, was zeroed before the kernel wrote it, and holds integers
+pub(crate) fn link_detail(info: &uapi::bpf_link_info) -> [u32; 4] {
+    // SAFETY: the union is larger than four words, was zeroed before the kernel wrote it, and holds integers
     // only; `read_unaligned` asks for no alignment.
-    unsafe { std::ptr::from_ref(&info.__bindgen_anon_1).cast::<[u32; 3]>().read_unaligned() }
+    unsafe { std::ptr::from_ref(&info.__bindgen_anon_1).cast::<[u32; 4]>().read_unaligned() }
 }
 
 /// Opens the counter of this thread's processor cycles, which shows whether there is a performance unit.

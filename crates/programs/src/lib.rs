@@ -18,6 +18,6 @@ pub mod switch;
 mod table;
 pub mod traffic;
 
-pub use object::{BALANCER, FIREWALL, GUARD, NAT, Program, ROUTER, SWITCH};
+pub use object::{BALANCER, FIREWALL, GUARD, NAT, Program, ROUTER, STALE, SWITCH};
 pub use prefix::{Prefix, PrefixError};
 pub use table::MapEntry;

@@ -60,3 +60,8 @@ program! {
     /// `guard_exit`.
     GUARD = "guard", "guard_enter"
 }
+
+program! {
+    /// No data plane: counts stale packets behind a router, for `millstream demo` and tests.
+    STALE = "stale", "count_stale"
+}

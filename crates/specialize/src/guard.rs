@@ -7,7 +7,7 @@
 //! # What closes which race
 //!
 //! *Snapshot.* A [`Snapshot`] is begun by reading the token and then finding no writer inside ([`Guard::begin`]); it
-//! approves a generation by exchanging that very token ([`Snapshot::approve`]). Writers count themselves in before
+//! approves a generation by exchanging that very token ([`Guard::approve`]). Writers count themselves in before
 //! they replace the token, and out when they return. So whoever replaced it before it was read has either returned
 //! (its write is in the tables) or is seen inside; whoever replaces it later makes the exchange fail, or undoes it.
 //!
@@ -35,18 +35,26 @@ use millstream_programs::GUARD;
 
 /// Offset of the token in the guard's value.
 pub const TOKEN: u32 = 0;
-/// Offset of the time of the newest generation's first packet, which the generation itself writes.
-pub const FIRST_PACKET: u32 = 8;
 /// Maps that can be watched.
 pub const MAPS: u32 = 64;
-const VERSION: usize = 16;
-const STRAYS: usize = 24;
-const LATE: usize = 32;
-const UNSENT: usize = 40;
-const DAEMON: usize = 48;
-const DAEMON_START: usize = 56;
-const FIRST_MAP: usize = 64;
+const FIRST_PACKET: u32 = 8;
+const RECENT: u32 = 4;
+const VERSION: usize = 40;
+const STRAYS: usize = 48;
+const LATE: usize = 56;
+const UNSENT: usize = 64;
+const DAEMON: usize = 72;
+const DAEMON_START: usize = 80;
+const FIRST_MAP: usize = 128;
 const REVOKED: u64 = 1 << 62;
+
+/// Offset of the time of a generation's first packet, which the generation itself writes.
+pub const fn first_packet(generation: u32) -> u32 {
+    FIRST_PACKET + 8 * (generation % RECENT)
+}
+
+/// Bytes of the state.
+pub const STATE_SIZE: u32 = FIRST_MAP as u32 + 16 * MAPS;
 
 /// Why the guard is not there, or no longer.
 #[derive(Debug, thiserror::Error)]
@@ -232,13 +240,13 @@ impl Guard {
     }
 
     /// Waits until no writer is inside, and begins a snapshot; `None` if one stays inside for longer than `patience`.
-    pub fn begin(&self, patience: Duration) -> Option<Snapshot<'_>> {
+    pub fn begin(&self, patience: Duration) -> Option<Snapshot> {
         let start = Instant::now();
         let mut tries = 0u32;
         loop {
             let token = self.token().load(Ordering::SeqCst);
             if (0..=self.watched_count).all(|map| self.quiet(map)) {
-                return Some(Snapshot { guard: self, token });
+                return Some(Snapshot { token });
             }
             if start.elapsed() > patience {
                 return None;
@@ -253,6 +261,19 @@ impl Guard {
         }
     }
 
+    /// Whether nothing has changed since the look began: what was read is the state of now.
+    pub fn holds(&self, snapshot: &Snapshot) -> bool {
+        // A writer that came after the beginning has replaced the token before it wrote.
+        self.token().load(Ordering::SeqCst) == snapshot.token
+    }
+
+    /// Lets a generation run that was made from what was read, until the next write; whatever was approved before
+    /// stops. Fails, and changes nothing, if the look no longer holds.
+    pub fn approve(&self, snapshot: Snapshot, generation: u32) -> bool {
+        let (token, new) = (snapshot.token, u64::from(generation));
+        self.token().compare_exchange(token, new, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    }
+
     fn quiet(&self, map: u32) -> bool {
         let at = FIRST_MAP + 16 * map as usize;
         // In this order: if the older reading of the finished ones equals the newer one of the started ones, then
@@ -262,15 +283,15 @@ impl Guard {
         finished == started
     }
 
-    /// When the newest generation's first packet came, by the monotonic clock.
-    pub fn first_packet(&self) -> Option<u64> {
-        let time = self.memory.atomic_u64(FIRST_PACKET as usize).load(Ordering::SeqCst);
+    /// When a generation's first packet came, by the monotonic clock.
+    pub fn first_packet(&self, generation: u32) -> Option<u64> {
+        let time = self.memory.atomic_u64(first_packet(generation) as usize).load(Ordering::SeqCst);
         (time != 0).then_some(time)
     }
 
-    /// Forgets the first packet, before a new generation comes.
-    pub fn clear_first_packet(&self) {
-        self.memory.atomic_u64(FIRST_PACKET as usize).store(0, Ordering::SeqCst);
+    /// Forgets what an earlier generation left in the place of this one.
+    pub fn clear_first_packet(&self, generation: u32) {
+        self.memory.atomic_u64(first_packet(generation) as usize).store(0, Ordering::SeqCst);
     }
 
     /// Calls counted in and out of a watched map (0: of any map), for diagnosis and tests.
@@ -297,24 +318,8 @@ impl Guard {
 
 /// A look at the watched maps while nobody wrote them.
 #[derive(Debug)]
-pub struct Snapshot<'g> {
-    guard: &'g Guard,
+pub struct Snapshot {
     token: u64,
-}
-
-impl Snapshot<'_> {
-    /// Whether nothing has changed since the look began: what was read is the state of now.
-    pub fn holds(&self) -> bool {
-        // A writer that came after the beginning has replaced the token before it wrote.
-        self.guard.token().load(Ordering::SeqCst) == self.token
-    }
-
-    /// Lets a generation run that was made from what was read, until the next write; whatever was approved before
-    /// stops. Fails, and changes nothing, if the look no longer holds.
-    pub fn approve(self, generation: u32) -> bool {
-        let (token, new) = (self.token, u64::from(generation));
-        self.guard.token().compare_exchange(token, new, Ordering::SeqCst, Ordering::SeqCst).is_ok()
-    }
 }
 
 /// Tells the hook which loads of programs are our own: by process and the time it started, since numbers come back.

@@ -1,11 +1,11 @@
-//! Who may write a map: the programs that hold it, the maps that hold it, whether user space can map it.
+//! Who may write a map: the programs that hold it, the maps that hold it, iterators, whether user space can map it.
 //!
 //! A program that is not ours may write whatever map it holds; nothing is known of its code. So is a map of maps that
 //! holds a watched map: any program and process may reach it there. The guard says when somebody new may have come.
 
 use std::collections::BTreeSet;
 
-use millstream_kernel::{Map, MapType, Program, map_flags, map_ids, program_ids};
+use millstream_kernel::{Link, LinkDetail, Map, MapType, Program, link_ids, map_flags, map_ids, program_ids};
 
 /// Why a map may not be specialised on.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -23,6 +23,8 @@ pub enum Unsafe {
     },
     /// A map of maps holds it.
     Outer(u32),
+    /// An iterator walks it, and may write what it walks.
+    Iterator(u32),
 }
 
 impl std::fmt::Display for Unsafe {
@@ -31,6 +33,7 @@ impl std::fmt::Display for Unsafe {
             Unsafe::Mappable => f.write_str("user space can map it into memory"),
             Unsafe::Kind(kind) => write!(f, "it is of type {kind}"),
             Unsafe::Program { id, name } => write!(f, "program {name:?} (id {id}) holds it too"),
+            Unsafe::Iterator(id) => write!(f, "link {id} walks it"),
             Unsafe::Outer(id) => write!(f, "map {id} of maps holds it"),
         }
     }
@@ -54,6 +57,8 @@ pub struct Holders {
     programs: Vec<(u32, String, Vec<u32>)>,
     /// Maps of maps: id, and the maps inside.
     outer: Vec<(u32, Vec<u32>)>,
+    /// Iterators: link and map.
+    iterators: Vec<(u32, u32)>,
 }
 
 impl Holders {
@@ -79,6 +84,12 @@ impl Holders {
                 found.outer.push((id, inner.collect()));
             }
         }
+        for id in link_ids()? {
+            let Ok(info) = Link::from_id(id).and_then(|l| l.info()) else { continue };
+            if let LinkDetail::Iter { map_id: map @ 1.. } = info.detail {
+                found.iterators.push((id, map));
+            }
+        }
         Ok(found)
     }
 
@@ -88,6 +99,9 @@ impl Holders {
         if let Some((id, name, _)) = stranger {
             return Some(Unsafe::Program { id: *id, name: name.clone() });
         }
-        self.outer.iter().find(|(_, inner)| inner.contains(&map)).map(|(id, _)| Unsafe::Outer(*id))
+        let walker =
+            self.iterators.iter().find(|(_, walked)| *walked == map).map(|(id, _)| Unsafe::Iterator(*id));
+        let outer = self.outer.iter().find(|(_, inner)| inner.contains(&map));
+        walker.or_else(|| outer.map(|(id, _)| Unsafe::Outer(*id)))
     }
 }

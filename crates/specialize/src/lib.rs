@@ -1,8 +1,24 @@
 //! Run-time specialization of loaded programs.
 //!
-//! [`transform`] makes variants of programs, as transforms of the IR. [`guard`] sees control-plane writes before the
-//! kernel applies them; [`holders`] knows who else may write a map.
+//! [`transform`] makes variants of programs, as transforms of the IR; [`variant`] brings them from an object to
+//! loadable form. [`guard`] sees control-plane writes before the kernel applies them; [`holders`] knows who else may
+//! write a map; [`contents`] reads what maps hold. [`profile`] says which keys are hot, [`policy`] what to do about
+//! it, [`live`] does it, on an interface, while traffic runs.
 
+mod clock;
+pub mod contents;
 pub mod guard;
 pub mod holders;
+pub mod live;
+pub mod pins;
+pub mod policy;
+pub mod profile;
+pub mod report;
+pub mod stats;
 pub mod transform;
+pub mod variant;
+
+pub use clock::monotonic_ns;
+pub use live::{Leave, Live, LiveError, Settings};
+pub use report::Report;
+pub use variant::Compiler;

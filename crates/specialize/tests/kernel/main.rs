@@ -1,4 +1,5 @@
 //! Tests against the running kernel.
 
 mod guard;
+mod live;
 mod races;

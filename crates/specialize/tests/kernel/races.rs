@@ -51,8 +51,8 @@ fn no_snapshot_begins_while_a_writer_is_inside() {
     let inside = while_inside(&map, || refused = guard.begin(Duration::from_millis(1)).is_none());
     assert!(inside, "the batch was too short for this test");
     assert!(refused, "a snapshot began with a writer inside");
-    assert!(!before.holds(), "a snapshot of before the write still holds");
-    assert!(guard.begin(Duration::from_secs(5)).is_some_and(|s| s.holds()));
+    assert!(!guard.holds(&before), "a snapshot of before the write still holds");
+    assert!(guard.begin(Duration::from_secs(5)).is_some_and(|s| guard.holds(&s)));
 }
 
 #[test]
@@ -61,10 +61,11 @@ fn a_write_between_reading_and_approval_voids_the_approval() {
     let Some(guard) = guard(&[&map]) else { return };
     let snapshot = guard.begin(Duration::from_secs(5)).expect("nobody is inside");
     map.update_batch(&[0; 4], &[0; 8]).unwrap();
-    assert!(!snapshot.holds());
-    assert!(!snapshot.approve(3));
+    assert!(!guard.holds(&snapshot));
+    assert!(!guard.approve(snapshot, 3));
     assert_eq!(guard.approved(), None);
-    assert!(guard.begin(Duration::from_secs(5)).expect("nobody is inside").approve(3));
+    let snapshot = guard.begin(Duration::from_secs(5)).expect("nobody is inside");
+    assert!(guard.approve(snapshot, 3));
     assert_eq!(guard.approved(), Some(3));
     map.update_batch(&[0; 4], &[0; 8]).unwrap();
     assert_eq!(guard.approved(), None);

@@ -1,0 +1,218 @@
+//! `millstream run`: a program on an interface, profiled and specialised while it runs.
+
+use std::io::{IsTerminal, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use miette::{IntoDiagnostic, WrapErr, miette};
+use millstream_kernel::{XdpMode, interface_index};
+use millstream_lab::os;
+use millstream_object::Object;
+use millstream_specialize::report::{GuardState, Report};
+use millstream_specialize::{Compiler, Leave, Live, LiveError, Settings};
+
+use crate::exit::Exit;
+
+/// Flags of `millstream run`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The object file
+    object: PathBuf,
+    /// The interface
+    #[arg(long, value_name = "IFACE")]
+    dev: String,
+    /// The program, where the object has several
+    #[arg(long, value_name = "NAME")]
+    prog: Option<String>,
+    /// Where in the receive path it runs
+    #[arg(long, value_name = "MODE", default_value = "any")]
+    mode: Mode,
+    /// Leave the interface as it was before, at the end (the default)
+    #[arg(long)]
+    restore: bool,
+    /// Leave the original program on the interface, at the end
+    #[arg(long, conflicts_with = "restore")]
+    keep: bool,
+    /// Pin maps and links in this directory of a BPF file system; the default is one for the interface
+    #[arg(long, value_name = "DIR")]
+    pin: Option<PathBuf>,
+    /// Milliseconds from one look at the traffic to the next
+    #[arg(long, value_name = "MS", default_value_t = 2000)]
+    interval: u64,
+    /// Print JSON lines
+    #[arg(long)]
+    json: bool,
+}
+
+/// Where in the receive path an XDP program runs.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Mode {
+    /// In the driver if it can, else in the stack
+    Any,
+    /// In the driver
+    Native,
+    /// In the stack
+    Generic,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
+    let path = args.object.display().to_string();
+    let bytes = std::fs::read(&args.object).into_diagnostic().wrap_err_with(|| format!("reading {path}"))?;
+    let name = args.object.file_name().unwrap_or_default().to_string_lossy();
+    let object = Object::parse(&name, &bytes).map_err(|e| miette!("{path}: {e}"))?;
+    let compiler = Compiler::new(&object, args.prog.as_deref()).map_err(|e| miette!("{path}: {e}"))?;
+    let ifindex = interface_index(&args.dev).into_diagnostic()?;
+    match session(args, &compiler, ifindex) {
+        Ok(()) => Ok(Exit::Done.into()),
+        Err(error) => Ok(failed(&args.dev, &error).into()),
+    }
+}
+
+fn session(args: &Args, compiler: &Compiler, ifindex: u32) -> Result<(), LiveError> {
+    let mut settings = Settings::new(args.pin.clone().unwrap_or_else(|| default_pins(&args.dev)));
+    settings.interval = Duration::from_millis(args.interval.max(10));
+    settings.mode = match args.mode {
+        Mode::Any => XdpMode::Any,
+        Mode::Native => XdpMode::Native,
+        Mode::Generic => XdpMode::Generic,
+    };
+    static STOP: AtomicBool = AtomicBool::new(false);
+    os::catch_interrupts();
+    let mut printer = Printer { json: args.json, live: std::io::stderr().is_terminal(), open: false };
+    let mut live = Live::load(compiler, settings)?;
+    printer.print(&live.attach(ifindex)?);
+    let mut tell = |report: &Report| {
+        printer.print(report);
+        if os::interrupted() {
+            STOP.store(true, std::sync::atomic::Ordering::Relaxed);
+        }
+    };
+    live.run(&STOP, &mut tell)?;
+    let report = live.finish(if args.keep { Leave::Original } else { Leave::Restored })?;
+    printer.print(&report);
+    Ok(())
+}
+
+/// One directory for each interface of each network namespace.
+fn default_pins(dev: &str) -> PathBuf {
+    let namespace = std::fs::metadata("/proc/thread-self/ns/net").map_or(0, |m| m.ino());
+    PathBuf::from(format!("/sys/fs/bpf/millstream/{}_{namespace}", dev.replace('.', "_")))
+}
+
+fn failed(dev: &str, error: &LiveError) -> Exit {
+    eprintln!("{dev}: {error}");
+    let kernel = match error {
+        LiveError::Kernel(e) | LiveError::Load(millstream_loader::Error::Kernel(e)) => Some(e),
+        _ => None,
+    };
+    match kernel.and_then(|e| e.errno()) {
+        Some(libc::EBUSY) => {
+            eprintln!("  another program is on this interface; nothing was changed");
+            eprintln!("  `ip link show dev {dev}` names it, `ip link set dev {dev} xdp off` removes it");
+        }
+        Some(libc::EPERM) => {
+            eprintln!("  `millstream doctor` says what is missing");
+            return Exit::NotPermitted;
+        }
+        _ => {
+            if let Some(hint) = kernel.and_then(|e| e.hint()) {
+                eprintln!("  {hint}");
+            }
+        }
+    }
+    Exit::Negative
+}
+
+/// Prints reports: JSON lines, or text with a status line that stays in place on a terminal.
+struct Printer {
+    json: bool,
+    live: bool,
+    /// The status line is not ended yet.
+    open: bool,
+}
+
+impl Printer {
+    fn print(&mut self, report: &Report) {
+        if self.json {
+            println!("{}", report.json());
+            return;
+        }
+        let text = text(report);
+        let status = matches!(report, Report::Status { .. });
+        let mut out = std::io::stderr().lock();
+        // A terminal that is gone is no reason to stop.
+        let _ = match (self.live, status) {
+            (true, true) => write!(out, "\r{text}\x1b[K"),
+            (true, false) if self.open => writeln!(out, "\r\x1b[K{text}"),
+            _ => writeln!(out, "{text}"),
+        };
+        let _ = out.flush();
+        self.open = status;
+    }
+}
+
+/// A report in words.
+pub(crate) fn text(report: &Report) -> String {
+    let ns = |n: &Option<f64>| n.map_or("?".to_owned(), |n| format!("{n:.1}"));
+    match report {
+        Report::Attached { program, ifindex, watched, refused } => {
+            let mut text =
+                format!("{program} on interface {ifindex}; may specialise on: {}", watched.join(", "));
+            for (map, why) in refused {
+                text += &format!("\n  not on {map}: {why}");
+            }
+            text
+        }
+        Report::Specialised {
+            generation,
+            reason,
+            latency_us,
+            compile_us,
+            load_us,
+            swap_us,
+            entries,
+            slots,
+            ns: n,
+            ..
+        } => {
+            let reason = format!("{reason:?}").to_lowercase();
+            let latency = latency_us
+                .map_or(String::new(), |l| format!(", first packet {:.1} ms after the write", ms(l)));
+            format!(
+                "generation {generation} ({reason}): {entries} entries in code, {slots} slots, {} ns a packet; \
+                 compiled {:.1} ms, loaded {:.1} ms, swapped {:.1} ms{latency}",
+                ns(n),
+                ms(*compile_us),
+                ms(*load_us),
+                ms(*swap_us)
+            )
+        }
+        Report::Confirmed { generation, latency_us, .. } => {
+            format!("generation {generation} holds after a write ({latency_us} us)")
+        }
+        Report::Withdrawn { generation, reason } => format!("generation {generation} withdrawn: {reason}"),
+        Report::Dropped { reason } => format!("no new generation: {reason}"),
+        Report::Status { pps, before_ns, now_ns, generation, guard, writes } => {
+            let guard = match guard {
+                GuardState::Valid => "valid",
+                GuardState::Revoked => "revoked",
+                GuardState::Off => "off",
+            };
+            format!(
+                "{:8.3} Mpps   {} -> {} ns a packet   generation {generation}   guard {guard}   {writes} writes seen",
+                pps / 1e6,
+                ns(before_ns),
+                ns(now_ns)
+            )
+        }
+        Report::Stopped { left } => format!("stopped; on the interface is left: {left}"),
+    }
+}
+
+fn ms(us: u64) -> f64 {
+    us as f64 / 1000.0
+}

@@ -1,0 +1,120 @@
+//! What maps hold, read through bpf(2) during a snapshot, and remembered: what a variant was made of.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use millstream_ir::Map;
+use millstream_ir::usage::Access;
+use millstream_kernel::Map as KernelMap;
+use rustc_hash::FxHashMap;
+
+use crate::transform::Contents;
+
+/// A map that may be specialised on.
+#[derive(Debug)]
+pub struct Source {
+    /// The map.
+    pub map: KernelMap,
+    /// How far it is read-only to programs.
+    pub access: Access,
+}
+
+/// Keys and values of a whole map.
+type Table = BTreeMap<Vec<u8>, Vec<u8>>;
+/// What lookups gave, by map and key.
+type Lookups = BTreeMap<(Map, Vec<u8>), Option<Vec<u8>>>;
+
+/// The maps, and everything that was read of them.
+#[derive(Debug)]
+pub struct Observed<'m> {
+    sources: &'m FxHashMap<Map, Source>,
+    lookups: RefCell<Lookups>,
+    tables: RefCell<BTreeMap<Map, Table>>,
+}
+
+impl<'m> Observed<'m> {
+    /// Nothing was read yet.
+    pub fn new(sources: &'m FxHashMap<Map, Source>) -> Self {
+        Observed { sources, lookups: RefCell::default(), tables: RefCell::default() }
+    }
+
+    /// All entries of a map; `None` if it cannot be read.
+    pub fn table(&self, map: Map) -> Option<Table> {
+        if let Some(known) = self.tables.borrow().get(&map) {
+            return Some(known.clone());
+        }
+        let table = read_table(self.sources.get(&map)?)?;
+        self.tables.borrow_mut().insert(map, table.clone());
+        Some(table)
+    }
+
+    /// Gives up the maps, and keeps what was read.
+    pub fn into_record(self) -> Record {
+        Record { lookups: self.lookups.into_inner(), tables: self.tables.into_inner() }
+    }
+}
+
+impl Contents for Observed<'_> {
+    fn lookup(&self, map: Map, key: &[u8]) -> Option<Option<Vec<u8>>> {
+        let at = (map, key.to_vec());
+        if let Some(known) = self.lookups.borrow().get(&at) {
+            return Some(known.clone());
+        }
+        let value = read_value(self.sources.get(&map)?, key)?;
+        self.lookups.borrow_mut().insert(at, value.clone());
+        Some(value)
+    }
+
+    fn constant(&self, map: Map, bytes: Range<u32>) -> bool {
+        self.sources.get(&map).is_some_and(|s| constant(&s.access, bytes))
+    }
+}
+
+fn constant(access: &Access, bytes: Range<u32>) -> bool {
+    match access {
+        Access::ReadOnly | Access::Unused => true,
+        Access::FieldsWritten(written) => {
+            written.iter().all(|w| w.end <= bytes.start || bytes.end <= w.start)
+        }
+        Access::Written => false,
+    }
+}
+
+/// A value, with zeros where programs write.
+fn masked(source: &Source, mut value: Vec<u8>) -> Vec<u8> {
+    if let Access::FieldsWritten(written) = &source.access {
+        for w in written {
+            let end = (w.end as usize).min(value.len());
+            value[(w.start as usize).min(end)..end].fill(0);
+        }
+    }
+    value
+}
+
+fn read_value(source: &Source, key: &[u8]) -> Option<Option<Vec<u8>>> {
+    Some(source.map.lookup(key).ok()?.map(|v| masked(source, v)))
+}
+
+fn read_table(source: &Source) -> Option<Table> {
+    let entries = source.map.entries().ok()?;
+    Some(entries.iter().map(|(k, v)| (k.to_vec(), masked(source, v.to_vec()))).collect())
+}
+
+/// What was read for a variant. It holds as long as reading it again gives the same.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Record {
+    lookups: Lookups,
+    tables: BTreeMap<Map, Table>,
+}
+
+impl Record {
+    /// Whether the maps still hold what was read.
+    pub fn holds(&self, sources: &FxHashMap<Map, Source>) -> bool {
+        let get = |map: &Map| sources.get(map);
+        self.lookups
+            .iter()
+            .all(|((map, key), value)| get(map).and_then(|s| read_value(s, key)).as_ref() == Some(value))
+            && self.tables.iter().all(|(map, t)| get(map).and_then(read_table).as_ref() == Some(t))
+    }
+}

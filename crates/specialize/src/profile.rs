@@ -1,0 +1,78 @@
+//! Which keys are looked up, as the instrumented variant wrote them down.
+
+use std::collections::HashMap;
+
+use millstream_kernel::{Error, Map, possible_cpus};
+
+use crate::transform::{Site, SiteId, Sketch};
+
+/// The keys of one lookup, hottest first.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SiteProfile {
+    /// The lookup.
+    pub site: SiteId,
+    /// Lookups counted.
+    pub total: u64,
+    /// Keys, with at least so many lookups each.
+    pub keys: Vec<(Vec<u8>, u64)>,
+}
+
+impl SiteProfile {
+    /// How many of the lookups were for these keys, from 0 to 1.
+    pub fn share<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) -> f64 {
+        let heat: HashMap<&[u8], u64> = self.keys.iter().map(|(k, n)| (k.as_slice(), *n)).collect();
+        let counted: u64 = self.keys.iter().map(|(_, n)| n).sum();
+        let hit: u64 = keys.filter_map(|k| heat.get(k)).sum();
+        hit as f64 / counted.max(1) as f64
+    }
+}
+
+/// Empties the sketch.
+///
+/// # Errors
+/// What the kernel refuses.
+pub fn clear(sketch: &Map) -> Result<(), Error> {
+    let entries = sketch.info().max_entries;
+    let keys: Vec<u8> = (0..entries).flat_map(u32::to_ne_bytes).collect();
+    sketch.update_batch(&keys, &vec![0; sketch.value_len()? * entries as usize])
+}
+
+/// Reads the sketch: of each of `sites`, in the order in which they were instrumented, `slots` slots.
+///
+/// # Errors
+/// What the kernel refuses.
+pub fn read(sketch: &Map, sites: &[&Site], slots: u32) -> Result<Vec<SiteProfile>, Error> {
+    let cpus = possible_cpus()?;
+    let stride = sketch.value_len()? / cpus;
+    let mut found: Vec<(u64, HashMap<Vec<u8>, u64>)> = vec![(0, HashMap::new()); sites.len()];
+    let entries = sketch.entries()?;
+    for (key, value) in entries.iter() {
+        let Ok(index) = <[u8; 4]>::try_from(key).map(u32::from_ne_bytes) else { continue };
+        let Some((site, (total, keys))) = sites
+            .get((index / slots) as usize)
+            .and_then(|s| Some((s, found.get_mut((index / slots) as usize)?)))
+        else {
+            continue;
+        };
+        for slot in value.chunks_exact(stride) {
+            *total += word(slot, Sketch::TOTAL);
+            let count = word(slot, Sketch::COUNT);
+            let end = (Sketch::KEY + site.key_size) as usize;
+            if let (1.., Some(key)) = (count, slot.get(Sketch::KEY as usize..end)) {
+                *keys.entry(key.to_vec()).or_default() += count;
+            }
+        }
+    }
+    Ok(sites.iter().zip(found).map(|(site, (total, keys))| profile(site.id, total, keys)).collect())
+}
+
+fn profile(site: SiteId, total: u64, keys: HashMap<Vec<u8>, u64>) -> SiteProfile {
+    let mut keys: Vec<_> = keys.into_iter().collect();
+    keys.sort_unstable_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+    SiteProfile { site, total, keys }
+}
+
+fn word(slot: &[u8], at: u32) -> u64 {
+    let bytes = slot.get(at as usize..at as usize + 8).and_then(|b| b.try_into().ok());
+    bytes.map_or(0, u64::from_ne_bytes)
+}

@@ -1,0 +1,132 @@
+//! What a live session tells: one JSON line each, or text.
+
+use serde::Serialize;
+
+/// The version of the JSON lines.
+pub const SCHEMA: u32 = 1;
+
+/// Something that happened, or how things stand. Times are nanoseconds of the monotonic clock, durations
+/// microseconds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Report {
+    /// The object is loaded and attached.
+    Attached {
+        /// The program.
+        program: String,
+        /// The interface's index.
+        ifindex: u32,
+        /// Maps that may be specialised on.
+        watched: Vec<String>,
+        /// Maps that may not, and why.
+        refused: Vec<(String, String)>,
+    },
+    /// A new generation runs.
+    Specialised {
+        /// Its number.
+        generation: u32,
+        /// Why it was made.
+        reason: Reason,
+        /// When the write was begun that it answers.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        write_ns: Option<u64>,
+        /// From that write to the first packet through this generation.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        latency_us: Option<u64>,
+        /// Reading the maps and making the code.
+        compile_us: u64,
+        /// Loading: verification and compilation by the kernel.
+        load_us: u64,
+        /// The swap, until no packet was left in the program before.
+        swap_us: u64,
+        /// Entries that are compared with in code.
+        entries: u32,
+        /// Slots of the program.
+        slots: usize,
+        /// Nanoseconds a packet.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        ns: Option<f64>,
+    },
+    /// A write changed nothing that the running generation was made of: it goes on.
+    Confirmed {
+        /// Its number.
+        generation: u32,
+        /// When the write was begun.
+        write_ns: u64,
+        /// From the write to the approval.
+        latency_us: u64,
+    },
+    /// The running generation was taken back; the original runs.
+    Withdrawn {
+        /// Its number.
+        generation: u32,
+        /// Why.
+        reason: String,
+    },
+    /// A variant was not made, or not taken.
+    Dropped {
+        /// Why.
+        reason: String,
+    },
+    /// How things stand.
+    Status {
+        /// Packets a second at the interface.
+        pps: f64,
+        /// Nanoseconds a packet of the original.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        before_ns: Option<f64>,
+        /// Nanoseconds a packet of what runs.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        now_ns: Option<f64>,
+        /// The generation that runs; 0: the original.
+        generation: u32,
+        /// Whether the guard lets it run.
+        guard: GuardState,
+        /// Writes that the guard has seen.
+        writes: u64,
+    },
+    /// The end.
+    Stopped {
+        /// What is attached now.
+        left: String,
+    },
+}
+
+/// Why a generation was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reason {
+    /// The first look at the traffic.
+    Start,
+    /// The traffic's hot keys have changed.
+    Traffic,
+    /// The control plane has changed what the code was made of.
+    Write,
+    /// No write came for a while: whole tables are worth their time.
+    Quiet,
+}
+
+/// Whether specialised code may run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GuardState {
+    /// It runs.
+    Valid,
+    /// A write was seen; the original runs.
+    Revoked,
+    /// There is no specialised code.
+    Off,
+}
+
+impl Report {
+    /// One JSON line with the schema's number.
+    pub fn json(&self) -> String {
+        #[derive(Serialize)]
+        struct Line<'r> {
+            schema: u32,
+            #[serde(flatten)]
+            report: &'r Report,
+        }
+        serde_json::to_string(&Line { schema: SCHEMA, report: self }).unwrap_or_default()
+    }
+}
