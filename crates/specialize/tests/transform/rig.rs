@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use millstream_bpf::lower::lower;
 use millstream_bpf::module::{Lifted, func as func_of, lift_object, map as map_of, new_function};
+use millstream_ir::usage::{Access, Usage};
 use millstream_ir::{Func, Map, MapDecl};
 use millstream_kernel::{Program, TestRun, UpdateMode, testing};
 use millstream_loader::{Loader, Session};
@@ -12,15 +13,19 @@ use millstream_object::{MapOrigin, MapSpec, MapType, Object};
 use millstream_passes::Target;
 use millstream_programs::MapEntry;
 use millstream_specialize::transform::{
-    Contents, Entry, Guard, Lookup, Plan, Report, Site, SiteId, Sketch, Twin, finish, instrument, prepare,
-    sites, specialize,
+    Contents, Entry, Guard, Lookup, Plan, Report, Site, SiteId, SitePlan, Sketch, Twin, finish, instrument,
+    prepare, sites, specialize,
 };
 
 /// Ports of test runs come in at the loopback, and devmaps must name an interface that is there.
 pub(crate) const INGRESS: u32 = 1;
 const PROG_ARRAY: u32 = 3;
 const PERCPU_ARRAY: u32 = 6;
+const HASH: u32 = 1;
+const ARRAY: u32 = 2;
+const LPM_TRIE: u32 = 11;
 const SKETCH_SLOTS: u32 = 256;
+const SITES: u32 = 16;
 
 /// A loaded data plane.
 pub(crate) struct Rig {
@@ -29,8 +34,7 @@ pub(crate) struct Rig {
     pub(crate) original: Program,
     pub(crate) prepared: Lifted,
     pub(crate) func: Func,
-    /// Maps whose contents no variant may be built on.
-    pub(crate) changing: Vec<&'static str>,
+    usage: Usage,
 }
 
 fn runtime_map(name: &str, spec: MapSpec) -> millstream_object::Map {
@@ -52,17 +56,13 @@ fn spec(kind: u32, value_size: u32, max_entries: u32) -> MapSpec {
 
 impl Rig {
     /// Loads the program and writes the entries; `None`, with the reason printed, where BPF is not permitted.
-    pub(crate) fn new(
-        data_plane: &millstream_programs::Program,
-        entries: &[MapEntry],
-        changing: &[&'static str],
-    ) -> Option<Self> {
+    pub(crate) fn new(data_plane: &millstream_programs::Program, entries: &[MapEntry]) -> Option<Self> {
         if !testing::require() {
             return None;
         }
         let mut object = Object::parse(data_plane.name, data_plane.object).expect("our own object");
         object.maps.push(runtime_map("ms_guard", spec(2, 8, 1)));
-        object.maps.push(runtime_map("ms_sketch", spec(PERCPU_ARRAY, 64, 4 * SKETCH_SLOTS)));
+        object.maps.push(runtime_map("ms_sketch", spec(PERCPU_ARRAY, 64, SITES * SKETCH_SLOTS)));
         object.maps.push(runtime_map("ms_twin", spec(2, Twin::value_size(4096), 1)));
         object.maps.push(runtime_map("ms_original", spec(PROG_ARRAY, 4, 1)));
         let object: &'static Object = Box::leak(Box::new(object));
@@ -71,7 +71,8 @@ impl Rig {
         let original = session.load(id, &object.link(id).expect("it links")).expect("accepted");
         let mut prepared = lift_object(object).expect("it lifts");
         prepare(&mut prepared.module, &mut passes()).expect("valid IR");
-        let rig = Rig { object, session, original, prepared, func: func_of(id), changing: changing.to_vec() };
+        let usage = Usage::new(&prepared.module);
+        let rig = Rig { object, session, original, prepared, func: func_of(id), usage };
         rig.apply(entries);
         Some(rig)
     }
@@ -198,21 +199,48 @@ fn passes() -> millstream_passes::Session {
     millstream_passes::Session::new(Target::bpf(3))
 }
 
+impl Rig {
+    /// Whether only user space writes the map, which it does not do here while a variant is on.
+    fn is_read_only(&self, map: Map) -> bool {
+        let decl: &MapDecl = &self.prepared.module.maps[map];
+        let known = matches!(decl.kind, HASH | ARRAY | LPM_TRIE) && !decl.name.starts_with("ms_");
+        known && self.usage.of_module(map).access(decl) == Access::ReadOnly
+    }
+
+    /// The lookups of read-only maps that can be compared.
+    pub(crate) fn read_only_sites(&self) -> Vec<Site> {
+        let mut all = sites(&self.prepared.module, self.func);
+        all.retain(|s| s.is_comparable() && s.key_size <= 48 && self.is_read_only(s.map));
+        all.truncate(SITES as usize);
+        all
+    }
+
+    /// The hottest keys that an instrumented variant recorded for each of these sites.
+    pub(crate) fn profiled(&self, wanted: &[Site], frames: &[Vec<u8>], most: usize) -> Vec<SitePlan> {
+        let program = self.instrumented(&wanted.iter().map(|s| s.id).collect::<Vec<_>>());
+        frames.iter().for_each(|f| drop(run(&program, f)));
+        let plan = |(n, site): (usize, &Site)| {
+            let mut seen: HashMap<Vec<u8>, u64> = HashMap::new();
+            for (key, count, _) in self.recorded(n as u32, site.key_size as usize) {
+                *seen.entry(key).or_insert(0) += count;
+            }
+            SitePlan { site: site.id, lookup: hot(self, site, &seen, most) }
+        };
+        wanted.iter().enumerate().map(plan).collect()
+    }
+}
+
 impl Contents for Rig {
     fn lookup(&self, map: Map, key: &[u8]) -> Option<Option<Vec<u8>>> {
-        let decl: &MapDecl = &self.prepared.module.maps[map];
-        if decl.kind == PERCPU_ARRAY
-            || self.changing.contains(&decl.name.as_str())
-            || decl.name.starts_with("ms_")
-        {
+        let name = &self.prepared.module.maps[map].name;
+        if !self.is_read_only(map) {
             return None;
         }
-        self.map(&decl.name).lookup(key).ok()
+        self.map(name).lookup(key).ok()
     }
 
     fn constant(&self, map: Map, _: Range<u32>) -> bool {
-        let decl = &self.prepared.module.maps[map];
-        decl.kind != PERCPU_ARRAY && !self.changing.contains(&decl.name.as_str())
+        self.is_read_only(map)
     }
 }
 
@@ -229,7 +257,17 @@ pub(crate) fn packets() -> usize {
 
 /// Runs both programs on all frames and compares verdicts and frames; then the growth of the counters.
 pub(crate) fn compare(rig: &Rig, variant: &Program, frames: &[Vec<u8>], counters: &[&str]) {
-    let grown = |program: &Program| -> (Vec<(u32, Vec<u8>)>, Vec<Vec<u64>>) {
+    compare_apart((rig, &rig.original), (rig, variant), frames, counters);
+}
+
+/// The same, each program with maps of its own.
+pub(crate) fn compare_apart(
+    original: (&Rig, &Program),
+    variant: (&Rig, &Program),
+    frames: &[Vec<u8>],
+    counters: &[&str],
+) {
+    let grown = |(rig, program): (&Rig, &Program)| -> (Vec<(u32, Vec<u8>)>, Vec<Vec<u64>>) {
         let before: Vec<Vec<u64>> = counters.iter().map(|m| words(rig, m)).collect();
         let results = frames.iter().map(|f| run(program, f)).collect();
         let after = counters.iter().map(|m| words(rig, m));
@@ -237,7 +275,7 @@ pub(crate) fn compare(rig: &Rig, variant: &Program, frames: &[Vec<u8>], counters
             after.zip(&before).map(|(a, b)| a.iter().zip(b).map(|(a, b)| a.wrapping_sub(*b)).collect());
         (results, growth.collect())
     };
-    let (expected, expected_growth) = grown(&rig.original);
+    let (expected, expected_growth) = grown(original);
     let (found, growth) = grown(variant);
     for ((frame, expected), found) in frames.iter().zip(&expected).zip(&found) {
         assert_eq!(found, expected, "for {frame:02x?}");

@@ -22,7 +22,7 @@ fn config() -> Config {
 }
 
 fn rig(config: &Config) -> Option<Rig> {
-    Rig::new(&ROUTER, &config.entries().unwrap(), &[])
+    Rig::new(&ROUTER, &config.entries().unwrap())
 }
 
 /// Keys of the route lookup by weight.

@@ -1,0 +1,54 @@
+//! The switch: every lookup of a read-only map specialised on the keys that traffic brings.
+
+use millstream_programs::rng::Rng;
+use millstream_programs::traffic::{Flows, Locality};
+use millstream_programs::{MapEntry, Program, SWITCH, switch};
+use millstream_specialize::transform::{Budget, Fallback, Lookup, Plan};
+
+use crate::rig::{INGRESS, Rig, compare_apart, packets};
+
+/// Traffic, some of it broken.
+fn frames(flows: &Flows, count: usize, seed: u64) -> Vec<Vec<u8>> {
+    let mut rng = Rng::new(seed);
+    let frame = |at: u32| {
+        let mut frame = flows.packets[at as usize].clone();
+        if rng.below(3) == 0 {
+            let at = 12 + rng.below(frame.len() as u64 - 12) as usize;
+            frame[at] = rng.next_u32() as u8;
+        }
+        frame
+    };
+    flows.sequence(seed, count).into_iter().map(frame).collect()
+}
+
+/// Original and variant, each with tables of its own, since programs may change them.
+fn check(program: &Program, entries: &[MapEntry], flows: &Flows, most: usize, counters: &[&str]) {
+    let Some(original) = Rig::new(program, entries) else { return };
+    let Some(rig) = Rig::new(program, entries) else { return };
+    let Some(probe) = Rig::new(program, entries) else { return };
+    let frames = frames(flows, packets(), 4);
+    let wanted = probe.read_only_sites();
+    let sites = probe.profiled(&wanted, &frames[..frames.len() / 2], most);
+    let named = |l: &Lookup| if let Lookup::Hot(e) = l { e.len() } else { 0 };
+    assert!(sites.iter().any(|s| named(&s.lookup) > 0), "traffic brings keys to {wanted:?}");
+    let plan = Plan {
+        guard: Some(rig.guard(7)),
+        fallback: Fallback::InPlace,
+        sites,
+        fields: Vec::new(),
+        budget: Budget::default(),
+    };
+    let (variant, report) = rig.variant(&plan);
+    assert!(!report.sites.is_empty(), "{report:?}");
+    for version in [7, 8] {
+        rig.set_guard(version);
+        compare_apart((&original, &original.original), (&rig, &variant), &frames, counters);
+    }
+}
+
+#[test]
+fn the_switch_behaves_as_the_original() {
+    let config = switch::generate(200, &[INGRESS, 2], &[10, 20], switch::Layout::Trunk, 1);
+    let flows = switch::flows(&config, INGRESS, 2000, Locality::HIGH, 2);
+    check(&SWITCH, &config.entries().unwrap(), &flows, 8, &[]);
+}
