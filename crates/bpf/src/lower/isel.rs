@@ -417,7 +417,7 @@ impl Select<'_> {
         }
         let dst = self.vreg(result);
         let (mut a, mut b) = (a, b);
-        if op.commutes() && self.better_swapped(a, b) {
+        if op.commutes() && self.better_swapped(result, a, b) {
             std::mem::swap(&mut a, &mut b);
         }
         let mut before = Vec::new();
@@ -436,12 +436,18 @@ impl Select<'_> {
     }
 
     /// Whether the second operand should be the one that is overwritten.
-    fn better_swapped(&self, a: Value, b: Value) -> bool {
+    fn better_swapped(&self, result: Value, a: Value, b: Value) -> bool {
         match (self.constant(a), self.constant(b)) {
-            (Some(_), None) => true,
-            (None, Some(_)) => false,
-            _ => self.uses[a] > 1 && self.uses[b] == 1 && self.single_core(b).is_none(),
+            (Some(_), None) => return true,
+            (None, Some(_)) => return false,
+            _ => {}
         }
+        if self.single_core(b).is_some() || self.uses[b] > 1 {
+            return false;
+        }
+        // Of two that end here, the one whose register serves the result as well: it outlives calls, or it does not.
+        let crosses = |v: Value| self.crossing.contains(self.through_copies(v));
+        self.uses[a] > 1 || (crosses(a) != crosses(result) && crosses(b) == crosses(result))
     }
 
     /// A CO-RE constant that only this instruction uses, and that fits it.

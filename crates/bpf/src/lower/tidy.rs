@@ -13,6 +13,7 @@ const MOST_TRIED: usize = 300;
 /// Runs all repairs. `cost` tells what a list of blocks costs.
 pub(super) fn tidy(blocks: &mut Vec<Code>, cost: &dyn Fn(&[Code]) -> usize) {
     drop_redundant_constants(blocks);
+    drop_redundant_copies(blocks);
     drop_dead_moves(blocks);
     merge_tails(blocks);
     hoist_constants(blocks, cost);
@@ -247,6 +248,30 @@ fn drop_redundant_constants(blocks: &mut [Code]) {
             let there = constant(e).is_some_and(|(dst, value)| now[dst.index()] == Some(value));
             step(&mut now, e);
             !there
+        });
+    }
+}
+
+/// Copies between registers that hold the same already, within a block.
+fn drop_redundant_copies(blocks: &mut [Code]) {
+    for block in blocks {
+        // Equal numbers, equal contents.
+        let mut contents: [u32; 11] = std::array::from_fn(|r| r as u32);
+        let mut next = contents.len() as u32;
+        block.body.retain(|e| {
+            if let Insn::Mov { width: Width::W64, dst, src: Operand::Reg(src) } = e.insn {
+                let there = contents[dst.index()] == contents[src.index()];
+                contents[dst.index()] = contents[src.index()];
+                return !there;
+            }
+            let (_, writes) = effect(e);
+            for (r, content) in contents.iter_mut().enumerate() {
+                if writes & (1 << r) != 0 {
+                    *content = next;
+                    next += 1;
+                }
+            }
+            true
         });
     }
 }
