@@ -1,4 +1,4 @@
-//! Whole objects: an [`Object`] lifted to a [`Module`], and lowered functions given back to it.
+//! Whole objects: an [`Object`] lifted to a [`Module`](ir::Module), and lowered functions given back to it.
 
 use std::collections::BTreeMap;
 

@@ -1,12 +1,12 @@
 //! The optimizer driver: an object in, a better object out.
 //!
 //! [`optimize`] lifts all functions, runs the pipeline, lowers each function and puts it back where that made it no
-//! longer. It needs no kernel. [`check`] asks the kernel: it loads every program before and after, and where a
+//! longer. It needs no kernel. [`check()`] asks the kernel: it loads every program before and after, and where a
 //! result is rejected finds the rewrite to blame by bisection over fuel, drops that rewrite and tries again; the
 //! original is kept if all else fails.
 //!
 //! Architecture Invariant: nothing is written to the object that is not either the original or accepted wherever the
-//! original was, once [`check`] has passed.
+//! original was, once [`check()`] has passed.
 
 mod attempt;
 mod check;

@@ -1,7 +1,7 @@
 //! CO-RE: what a relocation's constant is on another kernel, and putting it into an instruction.
 //!
 //! [`resolve`] finds the program's type (`local`) among the kernel's (`target`) by name, a flavour (`___x`) apart,
-//! follows the same path of field names, and computes what the relocation asks. [`patch`] writes the result into
+//! follows the same path of field names, and computes what the relocation asks. [`patch()`] writes the result into
 //! the instruction. The rules are libbpf's (its `relo_core.h` and the comments there), so that a program relocated
 //! here is the program that libbpf would load:
 //!

@@ -1,6 +1,6 @@
 //! The helper functions of Linux 6.18: names, argument kinds, results and effects.
 //!
-//! One row a helper in [`table`]; a helper's id is its row. What a row does not say is assumed at its worst by
+//! One row a helper in `table`; a helper's id is its row. What a row does not say is assumed at its worst by
 //! whoever asks: an id above the table has no [`Helper`], and callers treat it as opaque.
 //!
 //! Source: the `bpf_func_proto` definitions of `kernel/bpf/helpers.c`, `kernel/trace/bpf_trace.c` and
