@@ -223,6 +223,9 @@ impl Run<'_> {
                 return Err(Fault::Fuel(machine.fuel));
             }
             machine.executed += 1;
+            if let Some(visited) = machine.visited.get_mut(self.slot) {
+                *visited = true;
+            }
             match self.step(machine, &mut frame, insn)? {
                 Next::Fall => self.slot += insn.slots(),
                 Next::Jump(off) => {

@@ -1,0 +1,156 @@
+//! The five data planes behave as before, after lifting and lowering alone and after all passes: the kernel runs
+//! original and results on the same frames, with maps of their own that hold the same, and verdicts, frames and all
+//! contents of maps must be equal.
+//!
+//! `MILLSTREAM_PACKETS` says how many frames each data plane gets (20,000 if it does not). Not seen: which of several
+//! existing ports a frame is redirected to, for a test run only says that it is; the counters per port tell.
+
+mod coverage;
+mod frames;
+mod planes;
+mod variant;
+
+use millstream_kernel::{TestOutput, testing};
+use millstream_programs::rng::Rng;
+use millstream_programs::{BALANCER, FIREWALL, NAT, Program, ROUTER, SWITCH};
+
+use coverage::Coverage;
+use frames::Seen;
+use planes::State;
+use variant::{Clock, Objects, Variant};
+
+/// Frames in a run of the usual length; the interpreter runs as many, for coverage.
+const COVERED: usize = 20_000;
+/// States of the maps in a run.
+const MOST_STATES: usize = 40;
+/// The least share of blocks that they must reach.
+const REACHED: f64 = 0.9;
+
+fn packets() -> usize {
+    let given = std::env::var("MILLSTREAM_PACKETS").ok();
+    given.map_or(COVERED, |n| n.parse().expect("MILLSTREAM_PACKETS is a number"))
+}
+
+/// Runs frames on all variants, over several states of the maps.
+fn check(program: &Program, per_state: usize, state: fn(&mut Rng) -> State) {
+    if !testing::require() {
+        return;
+    }
+    // Counters and limits are per CPU: all runs must be on one.
+    let cpus = millstream_lab::os::allowed_cpus();
+    millstream_lab::os::pin_to_cpu(cpus[0]).expect("pinned");
+    let objects = Objects::new(program);
+    let mut coverage = Coverage::new(&objects.named[0].1, objects.function);
+    let mut rng = Rng::new(0x5eed);
+    let (total, mut done) = (packets(), 0);
+    // Long runs have longer states: to fill the maps anew takes its time, too.
+    let per_state = per_state.max(total / MOST_STATES);
+    while done < total {
+        let count = per_state.min(total - done);
+        epoch(&objects, state(&mut rng), count, &mut rng, (done < COVERED).then_some(&mut coverage));
+        done += count;
+    }
+    let (reached, all, missed) = coverage.reached();
+    println!("{}: {done} frames, {reached} of {all} blocks reached; not: {missed:?}", program.name);
+    let share = reached as f64 / all as f64;
+    assert!(total != COVERED || share >= REACHED, "{}: only {share:.3} of the blocks reached", program.name);
+}
+
+/// One state of the maps, and what happens from there.
+fn epoch(objects: &Objects, state: State, count: usize, rng: &mut Rng, coverage: Option<&mut Coverage<'_>>) {
+    let clock = Clock::new();
+    let variants: Vec<Variant<'_>> = objects
+        .named
+        .iter()
+        .map(|(name, object)| Variant::load(name, object, objects.function, &clock))
+        .collect();
+    let mut coverage = coverage.map(|c| (c.machine(&state.entries), c));
+    variants.iter().for_each(|v| v.apply(&state.entries));
+    let mut now = 1_000_000_000_000;
+    let mut seen = Seen::default();
+    let mut outputs: [TestOutput; 3] = Default::default();
+    for _ in 0..count {
+        if rng.below(16) == 0 {
+            now +=
+                [1_000, 1_000_000, 1_000_000_000, 100_000_000_000, 8_000_000_000_000][rng.below(5) as usize];
+            clock.set(now);
+            coverage.iter_mut().for_each(|(machine, c)| c.set_clock(machine, now));
+        }
+        if rng.below(64) == 0 && !state.writes.is_empty() {
+            let write = &state.writes[rng.below(state.writes.len() as u64) as usize];
+            variants.iter().for_each(|v| v.apply(write));
+            coverage.iter_mut().for_each(|(machine, c)| c.apply(machine, write));
+        }
+        let base = match state.frames.as_slice() {
+            [] => planes::stranger(rng),
+            frames if rng.below(50) > 0 => frames[rng.below(frames.len() as u64) as usize].clone(),
+            _ => planes::stranger(rng),
+        };
+        let frame = frames::disturbed(&base, &seen, rng);
+        run(&variants, &frame, &mut outputs);
+        if let Some((machine, coverage)) = &mut coverage {
+            let (verdict, after) = coverage.run(machine, &frame);
+            let [original, ..] = &outputs;
+            assert!(
+                (verdict, &after) == (original.retval, &original.data),
+                "the interpreter says {verdict} and {after:02x?}, the kernel {original:02x?} for {frame:02x?}"
+            );
+        }
+        // XDP_TX and XDP_REDIRECT.
+        if outputs[0].retval >= 3 {
+            seen.sent.clone_from(&outputs[0].data);
+        }
+        seen.last = frame;
+    }
+    for variant in &variants[1..] {
+        let difference = variants[0].difference(variant);
+        assert_eq!(difference, None, "{}", variant.name);
+    }
+    if let Some((machine, coverage)) = coverage {
+        coverage.collect(machine);
+    }
+}
+
+/// Runs one frame on each and compares what comes out.
+fn run(variants: &[Variant<'_>], frame: &[u8], outputs: &mut [TestOutput; 3]) {
+    for (variant, out) in variants.iter().zip(outputs.iter_mut()) {
+        variant.run(frame, out);
+    }
+    let [original, others @ ..] = &*outputs;
+    for (variant, other) in variants[1..].iter().zip(others) {
+        assert!(
+            (original.retval, &original.data) == (other.retval, &other.data),
+            "{}: {other:02x?}, original: {original:02x?}, for {frame:02x?}",
+            variant.name
+        );
+    }
+}
+
+#[test]
+fn router() {
+    check(&ROUTER, 4_000, planes::router);
+}
+
+#[test]
+fn switch() {
+    check(&SWITCH, 2_000, |rng| {
+        let mut state = planes::switch(rng);
+        state.entries.push(planes::own_station([2, 0, 0, 0, 0, 0x77], 10));
+        state
+    });
+}
+
+#[test]
+fn nat() {
+    check(&NAT, 2_000, planes::nat);
+}
+
+#[test]
+fn firewall() {
+    check(&FIREWALL, 1_000, planes::firewall);
+}
+
+#[test]
+fn balancer() {
+    check(&BALANCER, 2_500, planes::balancer);
+}
