@@ -8,7 +8,7 @@ use millstream_isa::{Callee, Insn, Pseudo, Raw, decode_all, encode_all};
 use rustc_hash::FxHashMap;
 
 use crate::lift::{LiftError, Signature, Source, Sym, lift_functions};
-use crate::lower::{LowerError, Lowered, lower};
+use crate::lower::{LowerError, Lowered, lower_func};
 
 /// Splits a program at the functions that it calls or takes the address of, and lifts it. The first function is the
 /// program, of type `prog_type` (`enum bpf_prog_type`); without one, it takes what arguments it reads.
@@ -69,8 +69,8 @@ pub fn lower_raw(module: &Module) -> Result<Vec<Raw>, LowerError> {
     let mut codes: Vec<Lowered> = Vec::new();
     let mut starts: PrimaryMap<Func, usize> = PrimaryMap::new();
     let mut at = 0;
-    for f in module.funcs.values() {
-        let code = lower(f)?;
+    for f in module.funcs.keys() {
+        let code = lower_func(module, f)?;
         starts.push(at);
         at += code.slots();
         codes.push(code);

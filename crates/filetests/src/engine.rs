@@ -1,7 +1,7 @@
 //! Running a case: on the IR's interpreter, and lowered on the bytecode's.
 
 use millstream_bpf::lift::Sym;
-use millstream_bpf::lower::{LowerError, Lowered, lower};
+use millstream_bpf::lower::{LowerError, Lowered, lower_func};
 use millstream_interp::bytecode::{Interpreter as Bytecode, Program};
 use millstream_interp::ir::Interpreter;
 use millstream_interp::{Context, Machine};
@@ -168,8 +168,8 @@ fn run_lowered(
 /// The code of every function that has a body; inner `Err` if an operation has no form in BPF.
 fn lower_all(module: &Module) -> Result<Result<Vec<(Func, Lowered)>, LowerError>, String> {
     let mut code = Vec::new();
-    for (id, func) in module.funcs.iter().filter(|(_, f)| !f.layout.is_empty()) {
-        match lower(func) {
+    for (id, _) in module.funcs.iter().filter(|(_, f)| !f.layout.is_empty()) {
+        match lower_func(module, id) {
             Ok(lowered) => code.push((id, lowered)),
             Err(e @ LowerError::NotBpf { .. }) => return Ok(Err(e)),
             Err(e) => return Err(e.to_string()),

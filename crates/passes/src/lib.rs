@@ -21,6 +21,7 @@ mod pipeline;
 mod rewrite;
 mod scalar;
 mod simplify;
+mod tables;
 mod target;
 
 pub use effects::{Summaries, call_effects};

@@ -9,11 +9,11 @@ use rustc_hash::FxHashMap;
 
 use crate::effects::Summaries;
 use crate::manager::{Ctx, FuncPass, ModuleInfo, ModulePass, Pass, PassError, Session};
-use crate::{control, ipo, memory, scalar, simplify};
+use crate::{control, ipo, memory, scalar, simplify, tables};
 
 /// Every pass.
 pub fn registry() -> impl Iterator<Item = Pass> {
-    [scalar::PASSES, simplify::PASSES, control::PASSES, memory::PASSES, ipo::PASSES]
+    [tables::PASSES, scalar::PASSES, simplify::PASSES, control::PASSES, memory::PASSES, ipo::PASSES]
         .into_iter()
         .flatten()
         .copied()
@@ -27,6 +27,7 @@ pub fn find(name: &str) -> Option<Pass> {
 /// The default order. A pass that would see a function unchanged since its last fruitless run is skipped, so that
 /// repetition costs nothing where there is nothing to do.
 const DEFAULT: &[&str] = &[
+    "lower-tables",
     "simplify-cfg",
     "split-stack",
     "mem2reg",

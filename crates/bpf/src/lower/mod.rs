@@ -1,6 +1,6 @@
 //! Lowering: SSA to bytecode.
 //!
-//! legalize → split critical edges → select instructions ([`isel`](self)) → allocate registers (`regalloc2`) → lay
+//! expand match tables → legalize → split critical edges → select instructions ([`isel`](self)) → allocate registers (`regalloc2`) → lay
 //! out and emit. How constants reach block parameters is a matter of taste of the register allocator, so a function
 //! is lowered by each [`Strategy`] and the shortest result is taken.
 
@@ -10,14 +10,17 @@ mod isel;
 mod legal;
 mod live;
 mod mir;
+mod tables;
 mod tidy;
 
-use millstream_ir::{Cfg, Core, Function};
+use millstream_ir::{Cfg, Core, Func, Function, Module};
 use millstream_isa::{Insn, Raw, decode_all};
 use regalloc2::{Algorithm, RegallocOptions};
 
 use crate::jit::jited_bytes;
 use crate::lift::Sym;
+
+pub use tables::expand_tables;
 
 /// Why a function cannot be lowered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -163,6 +166,18 @@ impl Limits {
 /// [`LowerError`], if no strategy succeeds.
 pub fn lower(func: &Function) -> Result<Lowered, LowerError> {
     lower_within(func, Limits::NONE)
+}
+
+/// Lowers a function of a module as [`lower`] does, its matches of the module's tables expanded to comparisons.
+///
+/// # Errors
+/// [`LowerError`], if no strategy succeeds.
+pub fn lower_func(module: &Module, func: Func) -> Result<Lowered, LowerError> {
+    let func = &module.funcs[func];
+    match tables::expanded(module, func) {
+        Some(expanded) => lower(&expanded),
+        None => lower(func),
+    }
 }
 
 /// Lowers a function as [`lower`] does, and tries to keep within limits.
