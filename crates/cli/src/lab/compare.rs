@@ -15,7 +15,7 @@ use millstream_lab::{Error, Rig, RigConfig, Traffic, os};
 use millstream_object::Object;
 use serde::Serialize;
 
-use super::{Feed, open, refused, text};
+use super::{Feed, open, refused, short, text};
 use crate::exit::Exit;
 
 /// Packets of the traffic on which instructions are counted and verdicts asked for.
@@ -144,7 +144,7 @@ fn subjects<'o>(
     let mut out: Vec<Subject<'o>> = Vec::new();
     for (spec, (object, program)) in args.objects.iter().zip(opened) {
         let shared = if args.own_maps { None } else { out.first() };
-        let subject = Subject::prepare(spec, object, program.as_deref(), shared)?;
+        let subject = Subject::prepare(short(spec), object, program.as_deref(), shared)?;
         subject.apply(&load.entries, namespace)?;
         out.push(subject);
     }

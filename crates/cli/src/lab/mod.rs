@@ -130,6 +130,12 @@ fn open(spec: &str) -> Result<(Object, Option<String>), miette::Report> {
     Ok((object, program))
 }
 
+/// What an object is called in a table: its file's name.
+fn short(spec: &str) -> &str {
+    let name = spec.rsplit('/').next().unwrap_or(spec);
+    name.trim_end_matches(".o").trim_end_matches(".bpf")
+}
+
 /// The exit code for what the laboratory could not do.
 fn refused(e: Error) -> Result<ExitCode, miette::Report> {
     if e.is_permission() {
@@ -139,10 +145,25 @@ fn refused(e: Error) -> Result<ExitCode, miette::Report> {
     Err(e).into_diagnostic()
 }
 
-/// The most frequent verdict, by name as well.
+/// An XDP verdict by its name.
 fn verdict_name(verdict: u32) -> &'static str {
     ["XDP_ABORTED", "XDP_DROP", "XDP_PASS", "XDP_TX", "XDP_REDIRECT"]
         .get(verdict as usize)
         .copied()
         .unwrap_or("no XDP verdict")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{open, short};
+
+    #[test]
+    fn objects_are_named_by_file_and_program() {
+        assert_eq!(short("/a/b/router.bpf.o"), "router");
+        assert_eq!(short("x.o:main"), "x.o:main");
+        let (object, program) = open("builtin:router:10").unwrap();
+        assert_eq!((object.programs.len(), program.as_deref()), (1, Some("router")));
+        assert!(open("builtin:none").is_err());
+        assert!(open("/does/not/exist.o:x").unwrap_err().to_string().contains("/does/not/exist.o"));
+    }
 }

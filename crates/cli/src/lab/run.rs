@@ -15,7 +15,7 @@ use millstream_object::Object;
 use serde::Serialize;
 
 use super::compare::sample;
-use super::{Feed, open, refused, text, verdict_name};
+use super::{Feed, open, refused, short, text, verdict_name};
 use crate::exit::Exit;
 
 /// Frames whose output is compared with what it should be.
@@ -130,7 +130,7 @@ fn bench<'o>(
     };
     let (load, order) = args.feed.workload(&args.object, [rig.test_port(), rig.second_port()])?;
     let prepare = || {
-        let subject = Subject::prepare(&args.object, object, program, None)?;
+        let subject = Subject::prepare(short(&args.object), object, program, None)?;
         subject.apply(&load.entries, rig.namespace())?;
         rig.load_traffic(&Traffic::new(&load.flows, &order))?;
         Ok(subject)
