@@ -14,6 +14,7 @@ mod lower_keys;
 mod merge_loads;
 mod merge_stores;
 mod promote;
+mod spills;
 mod split;
 pub(crate) mod ssa;
 mod types;
@@ -26,6 +27,7 @@ use crate::manager::Pass;
 
 /// The passes of this module.
 pub(crate) const PASSES: &[Pass] = &[
+    Pass::Module(&spills::PromoteSpills),
     Pass::Module(&split::SplitStack),
     Pass::Func(&promote::Mem2Reg),
     Pass::Func(&forward::Forward),

@@ -66,24 +66,40 @@ impl Access {
 
 /// A range of bytes that becomes a variable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Piece {
-    slot: Slot,
-    lo: i64,
-    size: Size,
+pub(super) struct Piece {
+    pub(super) slot: Slot,
+    pub(super) lo: i64,
+    pub(super) size: Size,
 }
 
 impl Piece {
-    fn hi(&self) -> i64 {
+    pub(super) fn hi(&self) -> i64 {
         self.lo + i64::from(self.size.bytes())
     }
 }
 
-struct Pieces {
+pub(super) struct Pieces {
     list: Vec<Piece>,
     accesses: FxHashMap<Inst, Access>,
 }
 
 impl Pieces {
+    /// These pieces, each of which plain accesses with known addresses access as a whole or not at all.
+    pub(super) fn of(func: &Function, list: Vec<Piece>) -> Pieces {
+        let addresses = Addresses::new(func);
+        let mut accesses = FxHashMap::default();
+        for (_, inst) in func.insts_in_order() {
+            if let Some((addr, size)) = addresses.accessed(func, inst)
+                && let Some(slot) = addr.slot()
+                && list.contains(&Piece { slot, lo: addr.offset, size })
+            {
+                let is_store = matches!(func.insts[inst].op, Op::Store { .. });
+                accesses.insert(inst, Access { slot, lo: addr.offset, size, constant: None, is_store });
+            }
+        }
+        Pieces { list, accesses }
+    }
+
     fn find(func: &Function, little_endian: bool) -> Pieces {
         let addresses = Addresses::new(func);
         let accesses = accesses(func, &addresses);
@@ -180,7 +196,7 @@ fn agreed(group: &[&Access], hi: i64, little_endian: bool) -> Option<Piece> {
     group.iter().all(fits).then_some(Piece { slot: whole.slot, lo: whole.lo, size: whole.size })
 }
 
-struct Promotion {
+pub(super) struct Promotion {
     pieces: Vec<Piece>,
     by_slot: SecondaryMap<Slot, Vec<u32>>,
     accesses: FxHashMap<Inst, Access>,
@@ -188,7 +204,7 @@ struct Promotion {
 }
 
 impl Promotion {
-    fn new(func: &Function, pieces: Pieces) -> Promotion {
+    pub(super) fn new(func: &Function, pieces: Pieces) -> Promotion {
         let mut by_slot: SecondaryMap<Slot, Vec<u32>> = SecondaryMap::with_capacity(func.slots.len());
         for (i, piece) in pieces.list.iter().enumerate() {
             by_slot[piece.slot].push(i as u32);
@@ -205,7 +221,7 @@ impl Promotion {
         })
     }
 
-    fn run(mut self, func: &mut Function, cfg: &Cfg, dom: &DomTree) {
+    pub(super) fn run(mut self, func: &mut Function, cfg: &Cfg, dom: &DomTree) {
         let variables = self.variables(func, cfg);
         let joins = ssa::place(func, cfg, dom, &variables);
         let mut out: SecondaryMap<Block, Vec<Option<Value>>> = SecondaryMap::new();

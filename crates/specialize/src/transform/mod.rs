@@ -37,6 +37,7 @@ pub use twin::Twin;
 const PREPARE: &[&str] = &[
     "inline",
     "simplify-cfg",
+    "promote-spills",
     "split-stack",
     "mem2reg",
     "params",

@@ -1,8 +1,8 @@
-//! The switch: every lookup of a read-only map specialised on the keys that traffic brings.
+//! Firewall, balancer and switch: every lookup of a read-only map specialised on the keys that traffic brings.
 
 use millstream_programs::rng::Rng;
 use millstream_programs::traffic::{Flows, Locality};
-use millstream_programs::{MapEntry, Program, SWITCH, switch};
+use millstream_programs::{BALANCER, FIREWALL, MapEntry, Program, SWITCH, balancer, firewall, switch};
 use millstream_specialize::transform::{Budget, Fallback, Lookup, Plan};
 
 use crate::rig::{INGRESS, Rig, compare_apart, packets};
@@ -44,6 +44,22 @@ fn check(program: &Program, entries: &[MapEntry], flows: &Flows, most: usize, co
         rig.set_guard(version);
         compare_apart((&original, &original.original), (&rig, &variant), &frames, counters);
     }
+}
+
+#[test]
+fn the_firewall_behaves_as_the_original() {
+    let mut config = firewall::generate(firewall::Flavour::AccessList, 450, 1);
+    config.forward = firewall::Forward::Hairpin;
+    let flows = firewall::flows(&config, 2000, Locality::HIGH, 2, |_| true);
+    check(&FIREWALL, &config.entries().unwrap(), &flows, 8, &["counters", "stats"]);
+}
+
+#[test]
+fn the_balancer_behaves_as_the_original() {
+    let config =
+        balancer::Config { icmp_limit: u32::MAX, ..balancer::generate(balancer::Mix::Mixed, 8, 20, 3) };
+    let flows = balancer::flows(&config, 2000, Locality::HIGH, 2);
+    check(&BALANCER, &config.entries().unwrap(), &flows, 8, &["real_counters"]);
 }
 
 #[test]
