@@ -4,8 +4,8 @@
 say() { printf '==> %s\n' "$*" >&2; }
 die() { printf 'error: %s\n' "$*" >&2; exit 2; }
 
-# Debian's packages. clang compiles the data planes and the fixtures, llvm has the readelf that judges what we write;
-# the rest is what the crate libbpf-sys needs to build libbpf.
+# Debian's packages. clang compiles the data planes and the fixtures, for which libbpf-dev has headers; llvm's readelf and
+# bpftool judge what we write; the rest is what the crate libbpf-sys needs to build libbpf.
 packages() {
     missing=""
     need() { # PACKAGE TEST...
@@ -13,13 +13,15 @@ packages() {
         shift
         "$@" >/dev/null 2>&1 || missing="$missing $package"
     }
-    need "${MILLSTREAM_CLANG_PACKAGE:-clang-19}" command -v "${MILLSTREAM_CLANG:-clang-19}"
+    need clang-19 command -v "${MILLSTREAM_CLANG:-clang-19}"
     need llvm-19 command -v llvm-readelf-19
     need gcc command -v cc
     need make command -v make
     need pkg-config command -v pkg-config
     need libc6-dev test -e /usr/include/stdio.h
     need linux-libc-dev test -e /usr/include/linux/bpf.h
+    need bpftool command -v bpftool
+    need libbpf-dev test -e /usr/include/bpf/bpf_helpers.h
     need libelf-dev test -e /usr/include/libelf.h
     need zlib1g-dev test -e /usr/include/zlib.h
     [ -z "$missing" ] && return
