@@ -9,6 +9,10 @@ use crate::{OptError, Optimized, Options, Outcome, optimize};
 /// Rewrites that are dropped one by one before the original is kept.
 const MOST_DROPPED: usize = 8;
 
+/// How many times as many instructions the verifier may walk: a result near its limit would be one kernel release away
+/// from rejection.
+const MOST_VERIFIED: u32 = 2;
+
 /// An optimized object that the kernel has accepted wherever it accepted the original.
 #[derive(Debug)]
 pub struct Check {
@@ -58,6 +62,15 @@ pub fn check(object: &Object, mut options: Options) -> Result<Check, OptError> {
             options.skip.insert(number);
             optimized = optimize(object, &options)?;
             last = None;
+        }
+        if last.is_none()
+            && let (Some(before), Ok(after)) = (report.before, measure(&session, &optimized.object, p.func))
+            && after.verified > MOST_VERIFIED * before.verified
+        {
+            last = Some(format!(
+                "the verifier walks {} instructions instead of {}",
+                after.verified, before.verified
+            ));
         }
         report.verdict = match last {
             Some(why) => {
