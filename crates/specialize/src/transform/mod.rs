@@ -14,6 +14,7 @@ mod error;
 mod eval;
 mod instrument;
 mod lpm;
+mod matcher;
 mod plan;
 mod site;
 mod specialize;

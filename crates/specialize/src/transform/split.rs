@@ -1,7 +1,7 @@
 //! Lookups: what is found without looking, and code for each of the values that a lookup may find.
 
 use millstream_ir::{
-    Block, BlockCall, Cond, Inst, Layout, Map, Op, Piece, Prov, Size, SwapKind, Type, Value, Width,
+    Block, BlockCall, Cond, Inst, Layout, Map, Op, Piece, Prov, SwapKind, Type, Value, Width,
 };
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -9,14 +9,14 @@ use smallvec::SmallVec;
 use cranelift_entity::EntityRef;
 
 use super::copy::{At, Copier, Env, Flow, Merge, is_single, pieces_of, too_deep};
-use super::decide::{Interval, Row, Word};
+use super::decide::Row;
 use super::eval::{Abs, Address, Bytes, Field, Known, MergeId, read};
 use super::lpm;
+use super::matcher::{Group, How, Matcher, full_length_word, groups, indices};
 use super::plan::{Entry, Lookup, SitePlan, SiteReport};
 use super::site::LookupKey;
 use super::twin::Twin;
 
-const LPM_TRIE: u32 = 11;
 /// Copies of what follows one lookup.
 const COPIES: usize = 64;
 
@@ -36,13 +36,6 @@ enum KeyKnown {
     Constant(Vec<u8>),
     /// By the way that led to merged values.
     Merged(MergeId, Vec<Vec<u8>>),
-}
-
-/// Keys with one value.
-struct Group<'p> {
-    value: Option<&'p [u8]>,
-    entries: Vec<&'p Entry>,
-    heat: u64,
 }
 
 impl Copier<'_> {
@@ -476,10 +469,9 @@ impl Copier<'_> {
         out: Block,
         default: Block,
     ) {
-        let target = |entry: &Entry| {
-            let group = groups.iter().position(|g| g.value == entry.value.as_deref());
-            group.and_then(|n| leaves[n])
-        };
+        let by_value: FxHashMap<Option<&[u8]>, Option<Block>> =
+            groups.iter().zip(leaves).map(|(g, leaf)| (g.value, *leaf)).collect();
+        let target = |entry: &Entry| by_value.get(&entry.value.as_deref()).copied().flatten();
         let words = self.words(&matcher.words, out);
         if let How::Prefixes = matcher.how {
             let prefixes = matcher.entries.iter().map(|e| (*e, target(e).unwrap_or(default)));
@@ -506,147 +498,6 @@ impl Copier<'_> {
         rows.retain(|r| seen.insert(r.key.clone()));
         self.exact(&words, rows, out, default);
     }
-}
-
-/// The one word of the key of a longest-prefix map, where the lookup is for all its bits.
-fn full_length_word(decl: &millstream_ir::MapDecl, layout: &Layout, args: &[Abs]) -> Option<Value> {
-    let word = Piece { offset: 4, size: Size::W };
-    match (&layout[..], args) {
-        ([length, data], &[Abs::Const(32), Abs::Val(v)])
-            if decl.kind == LPM_TRIE && length.size == Size::W && *data == word =>
-        {
-            Some(v)
-        }
-        _ => None,
-    }
-}
-
-/// Runs of indices with one target each, and what is between them.
-fn indices(rows: &[Row], default: Block) -> Vec<Interval> {
-    let mut all: Vec<Interval> = Vec::new();
-    let mut push = |start: u64, heat: u64, target: Block| match all.last_mut() {
-        Some(last) if last.target == target => last.heat += heat,
-        _ => all.push(Interval { start, heat, target }),
-    };
-    let mut next = 0;
-    for row in rows {
-        if row.key[0] > next {
-            push(next, 0, default);
-        }
-        push(row.key[0], row.heat, row.target);
-        next = row.key[0] + 1;
-    }
-    push(next, 0, default);
-    all
-}
-
-/// How keys are told apart.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum How {
-    /// Key by key.
-    Exact,
-    /// By runs of consecutive keys: an array's.
-    Indices,
-    /// By the intervals that longest prefixes make.
-    Prefixes,
-}
-
-/// What is compared with what.
-struct Matcher<'p> {
-    how: How,
-    /// Pieces of the key that are not constant here.
-    pieces: SmallVec<[Piece; 4]>,
-    words: SmallVec<[Word; 4]>,
-    /// Entries that the constant pieces do not rule out.
-    entries: Vec<&'p Entry>,
-}
-
-impl<'p> Matcher<'p> {
-    fn new(
-        decl: &millstream_ir::MapDecl,
-        layout: &Layout,
-        args: &[Abs],
-        whole: bool,
-        entries: &'p [Entry],
-        most: usize,
-    ) -> Option<Self> {
-        if layout.iter().map(|p| p.size.bytes()).sum::<u32>() != decl.key_size {
-            return None;
-        }
-        let mut matcher =
-            Matcher { how: How::Exact, pieces: SmallVec::new(), words: SmallVec::new(), entries: Vec::new() };
-        let mut constants: SmallVec<[(Piece, u64); 4]> = SmallVec::new();
-        for (piece, abs) in layout.iter().zip(args) {
-            match abs {
-                Abs::Const(c) => constants.push((*piece, *c as u64 & (u64::MAX >> (64 - piece.size.bits())))),
-                Abs::Val(v) => {
-                    matcher.pieces.push(*piece);
-                    matcher.words.push((*v, piece.size));
-                }
-                _ => return None,
-            }
-        }
-        if whole && decl.kind == LPM_TRIE {
-            return matcher.prefixes(decl.key_size, &constants, entries, most);
-        }
-        let possible = |e: &&Entry| {
-            let part = |p: &Piece| read(&e.key, u32::from(p.offset), p.size, false).map(|v| v as u64);
-            constants.iter().all(|(p, c)| part(p) == Some(*c))
-        };
-        matcher.entries = entries.iter().filter(possible).collect();
-        if matcher.entries.len() > most {
-            if whole {
-                return None;
-            }
-            matcher.entries.sort_by_key(|e| std::cmp::Reverse(e.heat));
-            matcher.entries.truncate(most);
-        }
-        if whole
-            && matcher.words.len() == 1
-            && matcher.words[0].1 == Size::W
-            && decl.kind == super::copy::ARRAY
-        {
-            matcher.how = How::Indices;
-        }
-        Some(matcher)
-    }
-
-    /// A longest-prefix map with a key of one word, looked up with all its bits.
-    fn prefixes(
-        mut self,
-        key_size: u32,
-        constants: &[(Piece, u64)],
-        entries: &'p [Entry],
-        most: usize,
-    ) -> Option<Self> {
-        let data_bits = u64::from(key_size.checked_sub(4)?) * 8;
-        let [(length, bits)] = constants else { return None };
-        let full = length.offset == 0 && length.size == Size::W && *bits == data_bits;
-        let one_word = self.words.len() == 1 && matches!(self.words[0].1, Size::W | Size::Dw);
-        if !full || !one_word || 2 * entries.len() > most {
-            return None;
-        }
-        self.how = How::Prefixes;
-        self.entries = entries.iter().collect();
-        Some(self)
-    }
-}
-
-/// Entries by value, the hottest group first.
-fn groups<'p>(entries: &[&'p Entry]) -> Vec<Group<'p>> {
-    let mut groups: Vec<Group<'p>> = Vec::new();
-    let mut index: FxHashMap<Option<&'p [u8]>, usize> = FxHashMap::default();
-    for &entry in entries {
-        let value = entry.value.as_deref();
-        let at = *index.entry(value).or_insert_with(|| {
-            groups.push(Group { value, entries: Vec::new(), heat: 0 });
-            groups.len() - 1
-        });
-        groups[at].entries.push(entry);
-        groups[at].heat = groups[at].heat.saturating_add(entry.heat);
-    }
-    groups.sort_by_key(|g| std::cmp::Reverse(g.heat));
-    groups
 }
 
 /// A constant key as pieces.

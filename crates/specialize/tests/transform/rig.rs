@@ -245,7 +245,10 @@ impl Contents for Rig {
 }
 
 /// Verdict and frame after a program.
-pub(crate) fn run(program: &Program, frame: &[u8]) -> (u32, Vec<u8>) {
+type Answer = (u32, Vec<u8>);
+
+/// Runs a program on a frame.
+pub(crate) fn run(program: &Program, frame: &[u8]) -> Answer {
     let out = program.test_run(&TestRun::packet(frame)).expect("a test run");
     (out.retval, out.data)
 }
@@ -260,9 +263,6 @@ pub(crate) fn compare(rig: &Rig, variant: &Program, frames: &[Vec<u8>], counters
     compare_apart((rig, &rig.original), (rig, variant), frames, counters);
 }
 
-/// What each frame came to, and by how much the words of each counter grew.
-type Outcome = (Vec<(u32, Vec<u8>)>, Vec<Vec<u64>>);
-
 /// The same, each program with maps of its own.
 pub(crate) fn compare_apart(
     original: (&Rig, &Program),
@@ -270,7 +270,7 @@ pub(crate) fn compare_apart(
     frames: &[Vec<u8>],
     counters: &[&str],
 ) {
-    let grown = |(rig, program): (&Rig, &Program)| -> Outcome {
+    let grown = |(rig, program): (&Rig, &Program)| -> (Vec<Answer>, Vec<Vec<u64>>) {
         let before: Vec<Vec<u64>> = counters.iter().map(|m| words(rig, m)).collect();
         let results = frames.iter().map(|f| run(program, f)).collect();
         let after = counters.iter().map(|m| words(rig, m));
