@@ -47,8 +47,14 @@ struct bpf_map {
 	__u32 id;
 } __attribute__((preserve_access_index));
 
+struct bpf_prog_aux {
+	__u32 used_map_cnt;
+	struct bpf_map **used_maps;
+} __attribute__((preserve_access_index));
+
 struct bpf_prog {
 	enum bpf_prog_type type;
+	struct bpf_prog_aux *aux;
 } __attribute__((preserve_access_index));
 
 struct {
@@ -124,10 +130,9 @@ static __always_inline void *object_of(__u32 fd)
 	return BPF_CORE_READ(file, private_data);
 }
 
-/* The map that a descriptor names. A file of another kind gives a number that means nothing; the kernel refuses it. */
-static __always_inline __u32 map_of(__u32 fd)
+/* What a write to this map is a write to. */
+static __always_inline __u32 kind_of(struct bpf_map *map)
 {
-	struct bpf_map *map = object_of(fd);
 	__u32 id, type, *index;
 
 	if (!map || bpf_core_read(&id, sizeof(id), &map->id) || bpf_core_read(&type, sizeof(type), &map->map_type))
@@ -137,6 +142,30 @@ static __always_inline __u32 map_of(__u32 fd)
 		return FOREIGN;
 	index = bpf_map_lookup_elem(&watched, &id);
 	return index ? *index : UNWATCHED;
+}
+
+/* The map that a descriptor names. A file of another kind gives a number that means nothing; the kernel refuses it. */
+static __always_inline __u32 map_of(__u32 fd)
+{
+	return kind_of(object_of(fd));
+}
+
+/* Whether a program that has just been loaded, and runs nowhere yet, can reach a watched map. */
+static __always_inline int reaches_watched(__u32 fd)
+{
+	struct bpf_prog *prog = object_of(fd);
+	struct bpf_map **maps, *map;
+	__u32 count;
+
+	if (!prog)
+		return 1;
+	count = BPF_CORE_READ(prog, aux, used_map_cnt);
+	maps = BPF_CORE_READ(prog, aux, used_maps);
+	for (__u32 i = 0; i < 64 && i < count; i++) {
+		if (bpf_probe_read_kernel(&map, sizeof(map), maps + i) || kind_of(map) != UNWATCHED)
+			return 1;
+	}
+	return 0;
 }
 
 static __always_inline int is_daemon(struct guard_state *state)
@@ -166,13 +195,11 @@ static __always_inline int place_of_fd(__u32 command)
 	}
 }
 
-static __always_inline __u32 target(struct guard_state *state, const struct call *call)
+static __always_inline __u32 target(const struct call *call)
 {
 	__u32 fd, type;
 	int place;
 
-	if (call->command == BPF_PROG_LOAD)
-		return is_daemon(state) ? NOTHING : FOREIGN;
 	place = place_of_fd(call->command);
 	if (place < 0)
 		return NOTHING;
@@ -242,7 +269,7 @@ int guard_enter(__u64 *ctx)
 	state = bpf_map_lookup_elem(&guard, &zero);
 	if (!state)
 		return 0;
-	what = target(state, &call);
+	what = target(&call);
 	if (what == NOTHING)
 		return 0;
 	/* Full: the return takes it for a stray and bumps. */
@@ -269,7 +296,12 @@ int guard_exit(__u64 *ctx)
 	state = bpf_map_lookup_elem(&guard, &zero);
 	if (!state)
 		return 0;
-	now = target(state, &call);
+	if (call.command == BPF_PROG_LOAD) {
+		if ((int)ctx[1] >= 0 && !is_daemon(state) && reaches_watched(ctx[1]))
+			bump(state, FOREIGN);
+		return 0;
+	}
+	now = target(&call);
 	entered = bpf_map_lookup_elem(&inside, &thread);
 	if (!entered) {
 		if (now != NOTHING && now != UNWATCHED) {

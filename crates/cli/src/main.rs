@@ -5,6 +5,7 @@
 //! goes to standard error.
 
 mod completions;
+mod demo;
 mod doctor;
 mod exec;
 mod exit;
@@ -39,6 +40,8 @@ enum Command {
     Inspect(inspect::Args),
     /// Run and compare programs without a NIC: traffic from the kernel, times that can be relied on
     Lab(lab::Args),
+    /// Show the main job: a router made faster on live traffic, without a NIC
+    Demo(demo::Args),
     /// Run a program on an interface, and keep it fast while it runs
     Run(run::Args),
     /// Ask the kernel to load every program of an object, and say what it answers
@@ -59,6 +62,7 @@ fn main() -> ExitCode {
         Command::Opt(args) => opt::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Lab(args) => lab::run(&args),
+        Command::Demo(args) => demo::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Verify(args) => verify::run(args),
         Command::Completions(args) => completions::run(&args),

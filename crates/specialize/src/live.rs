@@ -39,6 +39,8 @@ pub struct Settings {
     pub pins: PathBuf,
     /// Native, generic, or what the driver has.
     pub mode: XdpMode,
+    /// How long the original runs before the first look at the traffic.
+    pub first: Duration,
     /// How long the instrumented variant runs.
     pub burst: Duration,
     /// From one burst to the next.
@@ -55,6 +57,7 @@ impl Settings {
         Settings {
             pins: pins.into(),
             mode: XdpMode::Any,
+            first: Duration::ZERO,
             burst: Duration::from_millis(4),
             interval: Duration::from_secs(2),
             status: Duration::from_secs(1),
@@ -272,7 +275,7 @@ impl<'c> Live<'c> {
     /// If somebody else takes the hook, or the kernel no longer answers. What is attached then stays.
     pub fn run(&mut self, stop: &AtomicBool, tell: &mut dyn FnMut(&Report)) -> Result<(), LiveError> {
         let now = Instant::now();
-        let (mut next_profile, mut next_status) = (now, now + self.settings.status);
+        let (mut next_profile, mut next_status) = (now + self.settings.first, now + self.settings.status);
         let mut packets = Packets::start(self.ifindex);
         if self.settings.measure {
             self.before_ns = self.clock.measure(&self.original, Duration::from_millis(10));

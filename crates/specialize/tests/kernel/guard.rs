@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use millstream_kernel::{Map, MapSpec, MapType, Program, ProgramSpec, ProgramType, UpdateMode, testing};
+use millstream_kernel::{Map, MapSpec, MapType, UpdateMode, map_flags, testing};
 use millstream_specialize::guard::{EventKind, Guard};
 
 pub(crate) fn hash(entries: u32) -> Map {
@@ -153,31 +153,38 @@ fn what_cannot_be_resolved_counts_for_all() {
 }
 
 #[test]
-fn programs_that_others_load_are_told_and_ours_are_not() {
+fn programs_of_others_that_reach_a_watched_map_are_told() {
     let map = if testing::require() { hash(100) } else { return };
     let Some(mut guard) = guard(&[&map]) else { return };
-    guard.events();
-    let spec = ProgramSpec {
-        name: "ours",
-        program_type: ProgramType::XDP,
-        insns: &[0x0000_0002_0000_00b7, 0x95],
-        license: "GPL",
-        ..ProgramSpec::default()
-    };
-    Program::load(&spec).unwrap();
     let told = |guard: &mut Guard| guard.events().iter().any(|e| e.kind == EventKind::Foreign);
-    // Tests beside this one are threads of this process, so what is told here comes from elsewhere.
-    assert!(Command::new("bpftool").args(["prog", "list"]).output().is_ok());
-    guard.events();
+    let pin = format!("/sys/fs/bpf/millstream_guard_map_{}", std::process::id());
+    let program = format!("/sys/fs/bpf/millstream_guard_prog_{}", std::process::id());
     let object = std::env::temp_dir().join(format!("millstream_guard_{}.o", std::process::id()));
-    std::fs::write(&object, millstream_programs::ROUTER.object).unwrap();
-    let pin = format!("/sys/fs/bpf/millstream_guard_prog_{}", std::process::id());
+    std::fs::write(&object, millstream_programs::STALE.object).unwrap();
+    let stale = MapSpec {
+        name: "stale",
+        map_type: MapType::ARRAY,
+        key_size: 4,
+        value_size: 72,
+        max_entries: 1,
+        flags: map_flags::MMAPABLE,
+        ..MapSpec::default()
+    };
+    let stale = Map::create(&stale).unwrap();
+    guard.watch(&stale).unwrap();
+    stale.pin(pin.as_ref()).unwrap();
     let version = guard.version();
-    let load =
-        Command::new("bpftool").args(["prog", "load"]).args([object.as_os_str(), pin.as_ref()]).output();
-    assert!(load.is_ok_and(|o| o.status.success()));
-    std::fs::remove_file(&pin).unwrap();
+    let load = Command::new("bpftool")
+        .args(["prog", "load"])
+        .args([object.as_os_str(), program.as_ref()])
+        .args(["map", "name", "stale", "pinned", &pin])
+        .output();
+    let loaded = load.is_ok_and(|o| o.status.success());
+    for path in [pin.as_str(), &program] {
+        let _ = std::fs::remove_file(path);
+    }
     std::fs::remove_file(&object).unwrap();
+    assert!(loaded, "bpftool did not load it");
     assert!(guard.version() > version);
     assert!(told(&mut guard));
 }
