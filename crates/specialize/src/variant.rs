@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use cranelift_entity::EntityRef;
 use millstream_bpf::lift::LiftError;
-use millstream_bpf::lower::{self, LowerError};
+use millstream_bpf::lower::{self, LowerError, Strategy};
 use millstream_bpf::module::{self, Lifted, lift_object, new_function};
 use millstream_ir as ir;
 use millstream_object::{self as obj, FuncId, LinkedProgram, MapId, MapOrigin, Object, ObjectError};
@@ -183,7 +183,8 @@ impl Compiler {
         let func = module::func(self.program);
         let report = transform(&mut lifted.module)?;
         transform::finish(&mut lifted.module, &mut Session::new(Target::bpf(self.isa)))?;
-        let code = lower::lower(&lifted.module.funcs[func])?;
+        // One strategy: trying them all takes several times as long, and the original runs meanwhile.
+        let code = lower::lower_with(&lifted.module.funcs[func], Strategy::default())?;
         // The other functions stay as they are in the object.
         let mut object = self.object.clone();
         object.replace_function(self.program, new_function(&lifted, &code))?;
