@@ -51,6 +51,10 @@ pub struct Settings {
     pub measure: bool,
 }
 
+/// Packets that a burst must have seen for its hot keys to mean anything. A burst of some milliseconds sees no more on
+/// a link of some ten thousand packets a second.
+const FEWEST_PACKETS: u64 = 100;
+
 impl Settings {
     /// The defaults, with this directory for pins.
     pub fn new(pins: impl Into<PathBuf>) -> Self {
@@ -402,7 +406,7 @@ impl<'c> Live<'c> {
     fn look_at_traffic(&mut self, tell: &mut dyn FnMut(&Report)) -> Result<(), LiveError> {
         let Some(profiles) = self.profile(tell)? else { return Ok(()) };
         let packets: u64 = profiles.iter().map(|p| p.total).sum();
-        if packets < 1000 {
+        if packets < FEWEST_PACKETS {
             return Ok(());
         }
         let reason = match &self.active {

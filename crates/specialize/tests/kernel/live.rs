@@ -69,7 +69,7 @@ fn routed(name: &str, routes: usize, beside: impl FnOnce(&Beside<'_>) + Send) ->
                 std::thread::scope(|scope| {
                     let done = &stop;
                     let (rig, config, told) = (&rig, &config, &told);
-                    scope.spawn(move || rig.generator_loop(done, Some(500_000.0)));
+                    scope.spawn(move || rig.generator_loop(done, None));
                     scope.spawn(move || {
                         // Also after a panic, so that the test ends.
                         let _end = End(done);
