@@ -56,9 +56,13 @@ pub(crate) struct Section {
 }
 
 impl Section {
-    /// Whether it holds instructions.
+    /// Whether it holds instructions. As for libbpf, what has a meaning by its name has no other, whatever its flags.
     pub(crate) fn is_code(&self) -> bool {
-        self.kind == SHT_PROGBITS && self.flags & SHF_EXECINSTR != 0
+        const NAMED: [&str; 6] = ["license", "version", "maps", ".maps", ".BTF", ".BTF.ext"];
+        self.kind == SHT_PROGBITS
+            && self.flags & SHF_EXECINSTR != 0
+            && !NAMED.contains(&self.name.as_str())
+            && !self.name.starts_with("maps/")
     }
 
     pub(crate) fn is_relocations(&self) -> bool {

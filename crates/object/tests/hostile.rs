@@ -98,3 +98,41 @@ fn a_symbol_table_with_the_name_of_dwarf_is_written_all_the_same() {
     let again = Object::parse("x", &object.write().expect("can be written")).expect("can be read again");
     assert_eq!(object.functions, again.functions);
 }
+
+/// The place of a section's header.
+fn header(data: &[u8], name: &str) -> usize {
+    let word = |at: usize| u32::from_le_bytes(data[at..at + 4].try_into().expect("4 bytes")) as usize;
+    let (table, names) = (word(40), usize::from(u16::from_le_bytes([data[62], data[63]])));
+    let strings = word(table + 64 * names + 24);
+    let wanted: Vec<u8> = name.bytes().chain([0]).collect();
+    let count = usize::from(u16::from_le_bytes([data[60], data[61]]));
+    let found = (0..count).map(|n| table + 64 * n).find(|h| data[strings + word(*h)..].starts_with(&wanted));
+    found.unwrap_or_else(|| panic!("no section {name}"))
+}
+
+/// Found by fuzzing: instructions were dropped as if they were DWARF.
+#[test]
+fn instructions_in_a_section_with_the_name_of_dwarf_stay() {
+    let Some((_, mut data)) = compile("iproute2", &["-g0"]) else { return };
+    let name = data.windows(11).rposition(|w| w == b"classifier\0").expect("its name");
+    data[name..name + 10].copy_from_slice(b".debug_abc");
+    let object = Object::parse("x", &data).expect("can be read");
+    assert!(object.programs.iter().any(|p| p.section == ".debug_abc"), "{:?}", object.programs);
+    let again = Object::parse("x", &object.write().expect("can be written")).expect("can be read again");
+    assert_eq!((object.functions, object.programs), (again.functions, again.programs));
+}
+
+/// Found by fuzzing: `.BTF.ext` was taken for instructions too, and then written anew as what it is.
+#[test]
+fn a_section_with_a_meaning_of_its_own_is_no_code_whatever_its_flags() {
+    for name in [".BTF", ".BTF.ext", ".maps", "license"] {
+        let Some((_, mut data)) = compile("maps", &["-DWITHOUT_PINS"]) else { return };
+        let plain = Object::parse("x", &data).expect("can be read");
+        let flags = header(&data, name) + 8;
+        data[flags] |= 4;
+        let object = Object::parse("x", &data).expect("can be read");
+        assert_eq!(object.functions, plain.functions, "{name}");
+        let again = Object::parse("x", &object.write().expect("can be written")).expect("can be read again");
+        assert_eq!((object.functions, object.maps), (again.functions, again.maps), "{name}");
+    }
+}
