@@ -11,7 +11,9 @@ pub(crate) enum Exit {
     Negative = 1,
     /// The input or the command line cannot be used.
     Input = 2,
-    /// This machine does not permit it (`millstream doctor` says what and why).
+    /// It was done, and there is no answer: a measurement too short or too disturbed to tell.
+    Unknown = 3,
+    /// This machine does not permit or support it (`millstream doctor` says what and why).
     NotPermitted = 4,
 }
 
@@ -23,4 +25,5 @@ impl From<Exit> for ExitCode {
 
 /// For the end of the help.
 pub(crate) const HELP: &str = "Exit codes: 0 done; 1 done, and the answer is no (rejected, failed, lost); \
-    2 unusable input or command line; 4 this machine does not permit it.";
+    2 unusable input or command line; 3 no answer (too short or too disturbed to tell); 4 this machine does not permit \
+    or support it.";

@@ -13,6 +13,7 @@ mod inspect;
 mod lab;
 mod man;
 mod opt;
+mod progress;
 mod run;
 mod verify;
 

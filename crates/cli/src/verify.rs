@@ -11,6 +11,7 @@ use millstream_object::{FuncId, LinkedProgram, Object};
 use serde::Serialize;
 
 use crate::exit::Exit;
+use crate::progress::Progress;
 
 /// Flags of `millstream verify`.
 #[derive(Debug, clap::Args)]
@@ -130,7 +131,10 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, miette::Report> {
         Ok(session) => session,
         Err(e) => return Ok(unprepared(&path, &e).into()),
     };
-    let rows: Vec<Row> = chosen.iter().map(|f| verify(&session, *f, args.log_lines)).collect();
+    let mut bar = Progress::counted("programs", chosen.len());
+    let verified = chosen.iter().map(|f| verify(&session, *f, args.log_lines)).inspect(|_| bar.step());
+    let rows: Vec<Row> = verified.collect();
+    drop(bar);
     let accepted = rows.iter().filter(|r| r.verdict == Verdict::Accepted).count();
     let notes = object.notes.iter().chain(session.notes()).cloned().collect();
     let failed = rows.len() - accepted;

@@ -93,8 +93,8 @@ pub struct Machine {
     pub executed: u64,
     /// Instructions that one run may execute.
     pub fuel: u64,
-    /// Slots of BPF programs that have been executed, by number: those that this has room for are marked.
-    pub visited: Vec<bool>,
+    /// How often slots of BPF programs have been executed, by number: those that this has room for are counted.
+    pub visits: Vec<u64>,
     pub(crate) tail_calls: u32,
 }
 
@@ -117,7 +117,7 @@ impl Machine {
             env: Env::default(),
             executed: 0,
             fuel: 100_000_000,
-            visited: Vec::new(),
+            visits: Vec::new(),
             tail_calls: 0,
         };
         machine.sync_context();

@@ -219,6 +219,28 @@ pub(crate) fn jited_functions(fd: BorrowedFd<'_>) -> Result<Vec<(u64, u32)>> {
     Ok(addresses.into_iter().zip(lengths).collect())
 }
 
+/// Records of `struct bpf_line_info`, of which the kernel may know a longer form.
+const LINE_INFO: usize = 16;
+
+pub(crate) fn jited_lines(fd: BorrowedFd<'_>) -> Result<Vec<(u32, u64)>> {
+    let first = program_raw(fd)?;
+    let count = first.nr_line_info.min(first.nr_jited_line_info) as usize;
+    let mut records = vec![0u8; LINE_INFO * count];
+    let mut addresses = vec![0u64; count];
+    let mut raw = uapi::bpf_prog_info::zeroed();
+    (raw.nr_line_info, raw.line_info_rec_size) = (count as u32, LINE_INFO as u32);
+    (raw.nr_jited_line_info, raw.jited_line_info_rec_size) = (count as u32, size_of::<u64>() as u32);
+    raw.line_info = addr_mut(&mut records);
+    raw.jited_line_info = addr_mut(&mut addresses);
+    get(fd, &mut raw, "program")?;
+    // The kernel zeroes the address if it does not show where the code is.
+    if raw.jited_line_info == 0 {
+        return Ok(Vec::new());
+    }
+    let lines = records.chunks_exact(LINE_INFO).filter_map(|r| r.last_chunk::<4>());
+    Ok(lines.map(|place| u32::from_ne_bytes(*place) >> 10).zip(addresses).collect())
+}
+
 pub(crate) fn translated(fd: BorrowedFd<'_>) -> Result<Vec<u64>> {
     let mut insns = vec![0u64; program_raw(fd)?.xlated_prog_len as usize / 8];
     let mut raw = uapi::bpf_prog_info::zeroed();

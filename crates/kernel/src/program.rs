@@ -109,6 +109,15 @@ impl Program {
         info::jited_functions(self.fd.as_fd())
     }
 
+    /// For each record of line information that outlived the kernel's rewrites, in the order of the code: its line, and
+    /// the kernel address of the machine code that begins there. Empty without permission to see it.
+    ///
+    /// # Errors
+    /// If the kernel does not answer.
+    pub fn jited_lines(&self) -> Result<Vec<(u32, u64)>> {
+        info::jited_lines(self.fd.as_fd())
+    }
+
     /// The instructions after the kernel's own rewrites, which cannot be loaded again.
     ///
     /// # Errors

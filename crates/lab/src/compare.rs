@@ -6,10 +6,11 @@ use millstream_kernel::Program;
 use millstream_programs::rng::Rng;
 
 use crate::error::{Error, Result};
+use crate::image::Executed;
 use crate::measure::{Harness, LiveHarness, Measured, Plan, Side, TestRunHarness, check_packets, measure};
 use crate::rig::Rig;
 use crate::stats::{Ratio, judge};
-use crate::subject::Subject;
+use crate::subject::{Counted, Subject};
 
 /// How the programs are run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -32,9 +33,15 @@ pub struct SideReport {
     pub net_ns: f64,
     /// Bytes of machine code.
     pub jited_bytes: u32,
+    /// Instructions of the machine code, executed or not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub jited_instructions: Option<usize>,
     /// BPF instructions executed a packet, by our interpreter.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub executed_instructions: Option<f64>,
+    /// Instructions of the machine code executed a packet, without those of helpers ([`crate::image`]).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub executed_jited: Option<Executed>,
     /// Against the first program.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub against_first: Option<Ratio>,
@@ -88,7 +95,7 @@ impl Report {
 /// What is known of a side before it is timed.
 struct Before {
     jited_bytes: u32,
-    executed: Option<f64>,
+    counted: Counted,
     verdicts: Vec<u32>,
     packets: Vec<Vec<u8>>,
 }
@@ -107,7 +114,7 @@ pub fn by_test_runs(subjects: &[Subject<'_>], packets: &[Vec<u8>], cpu: usize, p
         writes |= answers.writes;
         before.push(Before {
             jited_bytes: program.info()?.jited_len,
-            executed: subject.count(packets, LOOPBACK)?,
+            counted: subject.count(packets, LOOPBACK)?,
             verdicts: answers.verdicts,
             packets: answers.packets,
         });
@@ -133,7 +140,7 @@ pub fn on_the_rig(
     for subject in subjects {
         before.push(Before {
             jited_bytes: subject.load()?.info()?.jited_len,
-            executed: subject.count(sample, rig.test_port())?,
+            counted: subject.count(sample, rig.test_port())?,
             verdicts: Vec::new(),
             packets: Vec::new(),
         });
@@ -193,7 +200,9 @@ fn report(
             ns: measured.median(i),
             net_ns: measured.median(i) - empty_ns,
             jited_bytes: b.jited_bytes,
-            executed_instructions: b.executed,
+            jited_instructions: b.counted.image_instructions,
+            executed_instructions: b.counted.executed,
+            executed_jited: b.counted.image_executed,
             against_first: (i > 0).then(|| judge(&measured.pairs(0, i), &mut rng)),
             answers_differ: (i > 0 && mode == Mode::TestRun).then(differ),
         }

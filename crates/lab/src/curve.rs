@@ -16,6 +16,8 @@ use crate::rig::{Latencies, Rig, Sent};
 
 /// Steps of the search for the highest rate without loss: to 1/256 of the capacity.
 const STEPS: usize = 8;
+/// Runs at most before the first point: of the capacity, and of the search.
+pub const MOST_SEARCH_RUNS: usize = 1 + STEPS;
 
 /// What became of one offered load.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]

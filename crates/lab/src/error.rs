@@ -60,14 +60,26 @@ impl Error {
         Error::Io { doing: doing.into(), source }
     }
 
-    /// Whether this is for want of privilege.
-    pub fn is_permission(&self) -> bool {
-        match self {
-            Error::Kernel(e) => e.errno() == Some(libc::EPERM),
-            Error::Load { source: LoadError::Refused(e), .. } => e.errno() == Some(libc::EPERM),
-            Error::Loader(millstream_loader::Error::Kernel(e)) => e.errno() == Some(libc::EPERM),
-            Error::Io { source, .. } => source.kind() == std::io::ErrorKind::PermissionDenied,
-            _ => false,
-        }
+    /// Whether it is this machine that does not permit it, for want of privilege, or does not support it.
+    pub fn is_the_machines(&self) -> bool {
+        /// `ENOTSUPP`, which the kernel gives and the C library does not name.
+        const NOT_SUPPORTED: i32 = 524;
+        let errno = match self {
+            Error::Kernel(e) | Error::Loader(millstream_loader::Error::Kernel(e)) => e.errno(),
+            Error::Load { source: LoadError::Refused(e), .. } => e.errno(),
+            Error::Io { source, .. } => source.raw_os_error(),
+            _ => None,
+        };
+        matches!(
+            errno,
+            Some(
+                libc::EPERM
+                    | libc::EACCES
+                    | libc::EOPNOTSUPP
+                    | libc::ENOSYS
+                    | libc::EAFNOSUPPORT
+                    | NOT_SUPPORTED
+            )
+        )
     }
 }

@@ -13,6 +13,7 @@ pub mod compare;
 pub mod curve;
 pub mod environment;
 mod error;
+pub mod image;
 pub mod leftovers;
 pub mod measure;
 pub mod os;

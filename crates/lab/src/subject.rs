@@ -2,13 +2,15 @@
 
 use std::os::fd::{AsFd, AsRawFd};
 
-use millstream_isa::{Pseudo, Raw};
+use millstream_btf::StrOff;
+use millstream_isa::{Pseudo, Raw, decode_all};
 use millstream_kernel::{self as kernel, AttachType, Map, Program, ProgramType, UpdateMode};
 use millstream_loader::{Loader, Session};
-use millstream_object::{FuncId, LinkedProgram, MapId, Object};
+use millstream_object::{FuncId, LineInfo, LinkedProgram, MapId, Object};
 use millstream_programs::MapEntry;
 
 use crate::error::{Error, Result};
+use crate::image::{Executed, Image};
 use crate::measure::Alike;
 
 /// Bytes of a map that are still copied for counting instructions.
@@ -25,6 +27,17 @@ pub struct Subject<'a> {
     alike: Alike,
 }
 
+/// Instructions a packet, and in the program's machine code; what cannot be counted is not there.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Counted {
+    /// BPF instructions executed.
+    pub executed: Option<f64>,
+    /// Machine instructions executed in the image.
+    pub image_executed: Option<Executed>,
+    /// Machine instructions that the image has.
+    pub image_instructions: Option<usize>,
+}
+
 impl<'a> Subject<'a> {
     /// Prepares program `program` of an object, or its only XDP program. Maps that `shared` has under the same name
     /// and with the same layout are used in place of its own, global data excepted: both then see the same tables.
@@ -36,6 +49,20 @@ impl<'a> Subject<'a> {
         object: &'a Object,
         program: Option<&str>,
         shared: Option<&Subject<'_>>,
+    ) -> Result<Self> {
+        Self::prepare_with(name, object, program, shared, Ok)
+    }
+
+    /// As [`Subject::prepare`], with the loader as `adapt` leaves it: sizes of maps, constants.
+    ///
+    /// # Errors
+    /// As for [`Subject::prepare`], and what `adapt` gives.
+    pub fn prepare_with(
+        name: impl Into<String>,
+        object: &'a Object,
+        program: Option<&str>,
+        shared: Option<&Subject<'_>>,
+        adapt: impl FnOnce(Loader<'a>) -> Result<Loader<'a>>,
     ) -> Result<Self> {
         let chosen = choose(object, program)?;
         let kind = &chosen.kind;
@@ -59,7 +86,7 @@ impl<'a> Subject<'a> {
                 tracing::warn!("map {:?} differs between the two objects and is not shared", map.name);
             }
         }
-        let session = loader.prepare()?;
+        let session = adapt(loader)?.prepare()?;
         let linked = object.link(chosen.func)?;
         Ok(Subject { name: name.into(), session, func: chosen.func, linked, alike })
     }
@@ -129,13 +156,18 @@ impl<'a> Subject<'a> {
         })?
     }
 
-    /// Instructions that our interpreter executes on each packet, with the maps as they are now: deterministic, and
-    /// of BPF, not of the machine. `None` if the program needs what the interpreter does not model.
+    /// Instructions executed on each packet, with the maps as they are now: of BPF by our interpreter, and of the image
+    /// that the JIT makes of the program. Deterministic. `None` if the program needs what the interpreter does not model.
     ///
     /// # Errors
-    /// If the maps cannot be read.
-    pub fn count(&self, packets: &[Vec<u8>], ingress: u32) -> Result<Option<f64>> {
-        let Some((mut machine, program)) = self.machine()? else { return Ok(None) };
+    /// If the maps cannot be read, or the kernel refuses what it accepted before.
+    pub fn count(&self, packets: &[Vec<u8>], ingress: u32) -> Result<Counted> {
+        let slots = self.slots()?;
+        let image = self.image(&slots)?;
+        let mut counted =
+            Counted { image_instructions: image.as_ref().map(Image::len), ..Counted::default() };
+        let Some((mut machine, program)) = self.machine(&slots)? else { return Ok(counted) };
+        machine.visits = vec![0; slots.len()];
         let programs = [program];
         let interpreter = millstream_interp::bytecode::Interpreter::new(&programs);
         for packet in packets {
@@ -143,13 +175,43 @@ impl<'a> Subject<'a> {
             // `ingress_ifindex` of `struct xdp_md`.
             machine.set_context_field(12, ingress);
             if interpreter.run_context(&mut machine, 0).is_err() {
-                return Ok(None);
+                return Ok(counted);
             }
         }
-        Ok(Some(machine.executed as f64 / packets.len().max(1) as f64))
+        counted.executed = Some(machine.executed as f64 / packets.len().max(1) as f64);
+        counted.image_executed = image.map(|i| i.executed(&machine.visits, packets.len()));
+        Ok(counted)
     }
 
-    fn machine(&self) -> Result<Option<(millstream_interp::Machine, millstream_interp::bytecode::Program)>> {
+    /// The final instructions.
+    fn slots(&self) -> Result<Vec<u64>> {
+        let slots = self.session.slots(&self.linked);
+        slots
+            .map(|(slots, _)| slots)
+            .map_err(|e| Error::Program { name: self.name.clone(), source: Box::new(e) })
+    }
+
+    /// The machine code of a copy, divided by instructions. `None` for objects without types, which can have no line
+    /// information.
+    fn image(&self, slots: &[u64]) -> Result<Option<Image>> {
+        if self.session.object().btf.is_none() {
+            return Ok(None);
+        }
+        let raw: Vec<Raw> = slots.iter().map(|s| Raw::from_bytes(s.to_ne_bytes())).collect();
+        let Ok(insns) = decode_all(&raw) else { return Ok(None) };
+        let (file, text) = (StrOff(0), StrOff(0));
+        let line = |slot: usize| LineInfo { insn: slot as u32, file, text, line: slot as u32, column: 0 };
+        let line_info = insns.iter().map(|(slot, _)| line(*slot)).collect();
+        let marked = LinkedProgram { line_info, ..self.linked.clone() };
+        let program = self.session.load(self.func, &marked);
+        let program = program.map_err(|e| Error::Program { name: self.name.clone(), source: Box::new(e) })?;
+        Image::read(&program, slots)
+    }
+
+    fn machine(
+        &self,
+        slots: &[u64],
+    ) -> Result<Option<(millstream_interp::Machine, millstream_interp::bytecode::Program)>> {
         use millstream_interp::{Context, Machine, MapKind, MapSpec, bytecode};
         let mut machine = Machine::new(Context::Xdp);
         let mut by_fd = Vec::new();
@@ -176,10 +238,6 @@ impl<'a> Subject<'a> {
                 }
             }
         }
-        let slots = match self.session.slots(&self.linked) {
-            Ok((slots, _)) => slots,
-            Err(e) => return Err(Error::Program { name: self.name.clone(), source: Box::new(e) }),
-        };
         let raw: Vec<Raw> = slots.iter().map(|s| Raw::from_bytes(s.to_ne_bytes())).collect();
         let Ok(mut program) = bytecode::Program::new(&raw) else { return Ok(None) };
         program.link(|_, pseudo, imm| {

@@ -1,6 +1,7 @@
 //! `millstream lab compare`.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use miette::{IntoDiagnostic, miette};
 use millstream_kernel::Namespace;
@@ -15,8 +16,9 @@ use millstream_lab::{Error, Rig, RigConfig, Traffic, os};
 use millstream_object::Object;
 use serde::Serialize;
 
-use super::{Feed, open, refused, short, text};
+use super::{Feed, interrupted, open, refused, short, text};
 use crate::exit::Exit;
+use crate::progress::Progress;
 
 /// Packets of the traffic on which instructions are counted and verdicts asked for.
 pub(super) const SAMPLE: usize = 256;
@@ -76,6 +78,9 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
         Ok(outcome) => outcome,
         Err(e) => return refused(e),
     };
+    if os::interrupted() {
+        return Ok(interrupted().into());
+    }
     let document = Document {
         schema: 1,
         environment: Environment::now(),
@@ -89,10 +94,19 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
     } else {
         print!("{}", text::comparison(&document.environment, &workload, &report));
     }
-    let slower = |side: &millstream_lab::compare::SideReport| {
-        side.against_first.is_some_and(|r| r.verdict == Verdict::Slower)
-    };
-    Ok(if report.sides.iter().any(slower) { Exit::Negative } else { Exit::Done }.into())
+    Ok(answer(&report).into())
+}
+
+/// What the comparison says, as an exit code.
+fn answer(report: &Report) -> Exit {
+    let any = |verdict| report.sides.iter().any(|s| s.against_first.is_some_and(|r| r.verdict == verdict));
+    if !report.doubts().is_empty() || any(Verdict::TooFewGenerations) {
+        Exit::Unknown
+    } else if any(Verdict::Slower) {
+        Exit::Negative
+    } else {
+        Exit::Done
+    }
 }
 
 type Outcome = Result<Result<(String, Report), Error>, miette::Report>;
@@ -107,6 +121,7 @@ fn test_runs(args: &Args, opened: &[Opened]) -> Outcome {
         fit_for_timing()?;
         let subjects = subjects(args, opened, &load, &Namespace::current()?)?;
         let cpu = args.cpu.or_else(|| os::allowed_cpus().last().copied()).unwrap_or(0);
+        let _bar = Progress::timed("measuring", Duration::from_secs_f64(args.seconds));
         by_test_runs(&subjects, &packets, cpu, plan(args, Plan::test_run(args.seconds)))
     };
     Ok(measure().map(|report| (load.description.clone(), report)))
@@ -125,6 +140,7 @@ fn live(args: &Args, opened: &[Opened]) -> Outcome {
         let sample = sample(&load, &order);
         let verdicts: Vec<u32> =
             answers(&rig, &subjects[0].load()?, &sample)?.into_iter().map(|(v, _)| v).collect();
+        let _bar = Progress::timed("measuring", Duration::from_secs_f64(args.seconds));
         on_the_rig(&subjects, &rig, &sample, common(&verdicts), plan(args, Plan::live(args.seconds)))
     };
     Ok(measure().map(|report| (load.description.clone(), report)))

@@ -51,42 +51,59 @@ struct Feed {
     /// How packets fall on flows: `high`, `low`, `none` (ClassBench's Pareto rule) or `zipf:EXPONENT`
     #[arg(long, value_name = "RULE", default_value = "high")]
     locality: String,
-    /// Replay this capture (classic pcap, plain or gzip)
-    #[arg(long, value_name = "FILE", conflicts_with = "tables")]
+    /// Replay this capture (classic pcap, plain or gzip) in place of packets drawn from the tables
+    #[arg(long, value_name = "FILE")]
     pcap: Option<PathBuf>,
-    /// Send this frame: a file with its bytes
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["tables", "pcap"])]
+    /// Send this frame, a file with its bytes, in place of packets drawn from the tables
+    #[arg(long, value_name = "FILE", conflicts_with = "pcap")]
     packet: Option<PathBuf>,
 }
+
+/// Frames that were not generated, and what they are.
+type Recorded = (Vec<Vec<u8>>, &'static str);
 
 impl Feed {
     /// The workload for a program with these two ports, and the order of its frames.
     fn workload(&self, object: &str, ports: [u32; 2]) -> Result<(Workload, Vec<u32>), miette::Report> {
         const DRAWS: usize = 1 << 16;
         const SEED: u64 = 44;
-        let own = object.split(':').take(2).collect::<Vec<_>>().join(":");
-        let own = object.starts_with("builtin:").then_some(own);
-        if let Some(path) = &self.packet {
-            let frame = std::fs::read(path).into_diagnostic().wrap_err_with(|| path.display().to_string())?;
-            return Ok((plain(vec![frame], "one frame from a file"), vec![0]));
-        }
-        if let Some(path) = &self.pcap {
-            let capture = pcap::read(path, MOST_FRAMES).into_diagnostic()?;
-            if capture.left_out > 0 {
-                eprintln!("{}: {} frames cannot be sent and are left out", path.display(), capture.left_out);
-            }
-            let order = (0..capture.frames.len() as u32).collect();
-            return Ok((plain(capture.frames, "a capture in its order"), order));
-        }
-        let Some(tables) = self.tables.clone().or(own) else {
-            return Ok((plain(Vec::new(), ""), vec![0]));
-        };
+        let own = object.starts_with("builtin:").then(|| object.to_owned());
+        let tables: Option<Builtin> =
+            self.tables.clone().or(own).map(|t| t.parse()).transpose().into_diagnostic()?;
         let rule = locality(&self.locality).into_diagnostic()?;
-        let builtin: Builtin = tables.parse().into_diagnostic()?;
-        let mut load = builtin.workload(ports, self.flows, rule).into_diagnostic()?;
+        let mut load = match &tables {
+            Some(tables) => tables.workload(ports, self.flows, rule).into_diagnostic()?,
+            None => plain(Vec::new(), ""),
+        };
+        if let Some((frames, from)) = self.recorded()? {
+            let order = (0..frames.len() as u32).collect();
+            let recorded = plain(frames, from);
+            load.flows = recorded.flows;
+            let tables =
+                if tables.is_some() { format!("; tables of {}", load.description) } else { String::new() };
+            load.description = recorded.description + &tables;
+            return Ok((load, order));
+        }
+        if tables.is_none() {
+            return Ok((load, vec![0]));
+        }
         load.description += &format!(", locality {}, order seed {SEED}", self.locality);
         let order = load.flows.sequence(SEED, DRAWS);
         Ok((load, order))
+    }
+
+    /// Frames from a file, and what they are.
+    fn recorded(&self) -> Result<Option<Recorded>, miette::Report> {
+        if let Some(path) = &self.packet {
+            let frame = std::fs::read(path).into_diagnostic().wrap_err_with(|| path.display().to_string())?;
+            return Ok(Some((vec![frame], "one frame from a file")));
+        }
+        let Some(path) = &self.pcap else { return Ok(None) };
+        let capture = pcap::read(path, MOST_FRAMES).into_diagnostic()?;
+        if capture.left_out > 0 {
+            eprintln!("{}: {} frames cannot be sent and are left out", path.display(), capture.left_out);
+        }
+        Ok(Some((capture.frames, "a capture in its order")))
     }
 }
 
@@ -138,11 +155,20 @@ fn short(spec: &str) -> &str {
 
 /// The exit code for what the laboratory could not do.
 fn refused(e: Error) -> Result<ExitCode, miette::Report> {
-    if e.is_permission() {
+    if os::interrupted() {
+        return Ok(interrupted().into());
+    }
+    if e.is_the_machines() {
         eprintln!("{e}\n  `millstream doctor` says what this machine permits and what to do about the rest");
         return Ok(Exit::NotPermitted.into());
     }
     Err(e).into_diagnostic()
+}
+
+/// The exit code for what the user cut short, after everything was put in order.
+fn interrupted() -> Exit {
+    eprintln!("interrupted: no answer");
+    Exit::Unknown
 }
 
 /// An XDP verdict by its name.

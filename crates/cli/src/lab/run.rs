@@ -1,10 +1,11 @@
 //! `millstream lab run`.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use miette::{IntoDiagnostic, miette};
 use millstream_lab::compare::{Report, common, on_the_rig};
-use millstream_lab::curve::{Curve, curve};
+use millstream_lab::curve::{Curve, MOST_SEARCH_RUNS, curve};
 use millstream_lab::environment::{Environment, fit_for_timing};
 use millstream_lab::measure::Plan;
 use millstream_lab::subject::Subject;
@@ -15,8 +16,9 @@ use millstream_object::Object;
 use serde::Serialize;
 
 use super::compare::sample;
-use super::{Feed, open, refused, short, text, verdict_name};
+use super::{Feed, interrupted, open, refused, short, text, verdict_name};
 use crate::exit::Exit;
+use crate::progress::Progress;
 
 /// Frames whose output is compared with what it should be.
 const VERIFIED: usize = 8_192;
@@ -109,13 +111,21 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
         Ok(document) => document,
         Err(e) => return refused(e),
     };
+    if os::interrupted() {
+        return Ok(interrupted().into());
+    }
     if args.json {
         println!("{}", serde_json::to_string_pretty(&document).into_diagnostic()?);
     } else {
         print!("{}", text::run(&document));
     }
     let good = document.verification.is_good() && document.lost == 0;
-    Ok(if good { Exit::Done } else { Exit::Negative }.into())
+    let exit = match (good, document.doubts.is_empty()) {
+        (false, _) => Exit::Negative,
+        (true, false) => Exit::Unknown,
+        (true, true) => Exit::Done,
+    };
+    Ok(exit.into())
 }
 
 fn bench<'o>(
@@ -151,8 +161,10 @@ fn work(args: &Args, main: &Bench<'_>, stamped: &[Bench<'_>; 2]) -> Result<Docum
     let before = main.rig.counts()?;
     let sample = sample(&main.load, &main.order);
     let subjects = std::slice::from_ref(&main.subject);
+    let bar = Progress::timed("throughput", Duration::from_secs_f64(args.seconds));
     let throughput = on_the_rig(subjects, &main.rig, &sample, verdict, Plan::live(args.seconds))?;
     let counts = main.rig.counts()? - before;
+    drop(bar);
 
     let mut latencies = Vec::new();
     for bench in stamped {
@@ -162,6 +174,11 @@ fn work(args: &Args, main: &Bench<'_>, stamped: &[Bench<'_>; 2]) -> Result<Docum
     }
     let curve = if args.points > 0 && os::allowed_cpus().len() > 1 && !os::interrupted() {
         main.rig.attach(&program)?;
+        let runs = MOST_SEARCH_RUNS + 2 * args.points;
+        let _bar = Progress::timed(
+            "behaviour under load",
+            Duration::from_secs_f64(runs as f64 * args.point_seconds),
+        );
         Some(curve(&main.rig, &stamped[0].rig, args.points, args.point_seconds)?)
     } else {
         None

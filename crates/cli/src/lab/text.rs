@@ -63,7 +63,16 @@ fn times(out: &mut String, report: &Report) {
             side.name, side.ns, side.net_ns, side.jited_bytes
         );
         if let Some(n) = side.executed_instructions {
-            let _ = write!(out, "  {n:7.1} BPF instructions");
+            let _ = write!(out, "  {n:7.1} BPF");
+        }
+        if let Some(n) = side.executed_jited {
+            let _ = match n.most - n.least < 0.05 {
+                true => write!(out, "  {:7.1} x86", n.least),
+                false => write!(out, "  {:.1} to {:.1} x86", n.least, n.most),
+            };
+        }
+        if side.executed_instructions.is_some() {
+            out.push_str(" instructions");
         }
         out.push('\n');
     }

@@ -223,8 +223,8 @@ impl Run<'_> {
                 return Err(Fault::Fuel(machine.fuel));
             }
             machine.executed += 1;
-            if let Some(visited) = machine.visited.get_mut(self.slot) {
-                *visited = true;
+            if let Some(visits) = machine.visits.get_mut(self.slot) {
+                *visits += 1;
             }
             match self.step(machine, &mut frame, insn)? {
                 Next::Fall => self.slot += insn.slots(),

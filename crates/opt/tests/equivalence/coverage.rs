@@ -10,13 +10,13 @@ use millstream_programs::MapEntry;
 
 use crate::variant::{walked, with_clock};
 
-/// A program for the interpreter, and which of its slots have been executed.
+/// A program for the interpreter, and how often its slots have been executed.
 pub(crate) struct Coverage<'a> {
     object: &'a Object,
     program: Program,
     /// The first slot of every block that can be reached: the entry leads to it, and the kernel's verifier came by.
     blocks: BTreeSet<usize>,
-    visited: Vec<bool>,
+    visits: Vec<u64>,
     lines: Vec<LineInfo>,
     clock: MapId,
 }
@@ -46,17 +46,17 @@ impl<'a> Coverage<'a> {
                 _ => None,
             }
         });
-        let visited = vec![false; linked.insns.len()];
+        let visits = vec![0; linked.insns.len()];
         let possible = walked(object, function);
         let blocks = blocks(&insns).into_iter().filter(|slot| possible.contains(slot)).collect();
-        Coverage { object, program, blocks, visited, lines: linked.line_info, clock }
+        Coverage { object, program, blocks, visits, lines: linked.line_info, clock }
     }
 
-    /// A machine with the object's maps, these entries in them, that marks what it executes.
+    /// A machine with the object's maps, these entries in them, that counts what it executes.
     pub(crate) fn machine(&mut self, entries: &[MapEntry]) -> Machine {
         let mut machine = Machine::new(Context::Xdp);
         machine.env.cpus = 1;
-        machine.visited = std::mem::take(&mut self.visited);
+        machine.visits = std::mem::take(&mut self.visits);
         for map in &self.object.maps {
             let s = &map.spec;
             let kind = MapKind::from_number(s.map_type.0).expect("a kind that is modelled");
@@ -100,14 +100,14 @@ impl<'a> Coverage<'a> {
         (verdict as u32, machine.packet.bytes().to_vec())
     }
 
-    /// Takes the marks back from a machine that is done.
+    /// Takes the counts back from a machine that is done.
     pub(crate) fn collect(&mut self, machine: Machine) {
-        self.visited = machine.visited;
+        self.visits = machine.visits;
     }
 
     /// Blocks reached and blocks there are; where in the source those begin that were not reached.
     pub(crate) fn reached(&self) -> (usize, usize, Vec<String>) {
-        let missed: Vec<usize> = self.blocks.iter().copied().filter(|&slot| !self.visited[slot]).collect();
+        let missed: Vec<usize> = self.blocks.iter().copied().filter(|&slot| self.visits[slot] == 0).collect();
         let places = missed.iter().map(|&slot| self.place(slot)).collect();
         (self.blocks.len() - missed.len(), self.blocks.len(), places)
     }

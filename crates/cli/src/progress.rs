@@ -1,0 +1,86 @@
+//! How far something is that takes its time: a bar on standard error, nothing where that is no terminal.
+
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// What takes less has no bar.
+const SHORT: Duration = Duration::from_secs(2);
+/// Between two looks at the clock. Seldom, since measurements run meanwhile.
+const TICK: Duration = Duration::from_millis(500);
+
+/// A bar that goes when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    bar: ProgressBar,
+    clock: Option<(Sender<()>, JoinHandle<()>)>,
+}
+
+impl Progress {
+    /// A bar for something that takes about so long.
+    pub(crate) fn timed(what: &'static str, length: Duration) -> Progress {
+        let bar = bar(what, length.as_secs().max(1), "s");
+        if length < SHORT || bar.is_hidden() {
+            return Progress { bar: ProgressBar::hidden(), clock: None };
+        }
+        let (stop, stopped) = mpsc::channel();
+        let shown = bar.clone();
+        let start = Instant::now();
+        let clock = std::thread::spawn(move || {
+            while stopped.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
+                shown.set_position(start.elapsed().as_secs().min(length.as_secs()));
+            }
+        });
+        Progress { bar, clock: Some((stop, clock)) }
+    }
+
+    /// A bar for so many things to do; it appears once they have taken two seconds.
+    pub(crate) fn counted(what: &'static str, things: usize) -> Counted {
+        Counted { progress: None, what, things, done: 0, start: Instant::now() }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Some((stop, clock)) = self.clock.take() {
+            drop(stop);
+            // It ends at the message, at once; a clock that panicked has nothing more to show.
+            let _ = clock.join();
+        }
+        self.bar.finish_and_clear();
+    }
+}
+
+/// A bar that counts.
+#[derive(Debug)]
+pub(crate) struct Counted {
+    progress: Option<Progress>,
+    what: &'static str,
+    things: usize,
+    done: usize,
+    start: Instant,
+}
+
+impl Counted {
+    /// One more is done.
+    pub(crate) fn step(&mut self) {
+        self.done += 1;
+        if self.progress.is_none() && self.start.elapsed() > SHORT {
+            self.progress = Some(Progress { bar: bar(self.what, self.things as u64, ""), clock: None });
+        }
+        if let Some(progress) = &self.progress {
+            progress.bar.set_position(self.done as u64);
+        }
+    }
+}
+
+/// Without colours, so that there is nothing for `NO_COLOR` to take away.
+fn bar(what: &'static str, length: u64, unit: &str) -> ProgressBar {
+    let bar = ProgressBar::new(length).with_message(what);
+    match ProgressStyle::with_template(&format!("{{msg:24}} [{{bar:40}}] {{pos}}/{{len}} {unit}")) {
+        Ok(style) => bar.with_style(style.progress_chars("=> ")),
+        Err(_) => bar,
+    }
+}

@@ -1,0 +1,263 @@
+//! Tables of the same content for both: in our layout by our control tools, in the peer's by what its maps are.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use millstream_kernel::{MapSpec, MapType};
+use millstream_programs::firewall::{self, Action, PortRange, Rule};
+use millstream_programs::nat;
+use millstream_programs::traffic::{Flows, Locality};
+use millstream_programs::{BALANCER, FIREWALL, MapEntry, NAT, Prefix, Program, ROUTER, SWITCH};
+use millstream_programs::{balancer, router, switch};
+
+type Error = Box<dyn std::error::Error>;
+
+const FLOWS: usize = 10_000;
+const LOCALITY: Locality = Locality::HIGH;
+const SEED: u64 = 42;
+
+/// A public program, and how it is fed.
+pub(crate) struct Peer {
+    /// Our program of its kind.
+    pub(crate) plane: Program,
+    pub(crate) name: &'static str,
+    /// Tables for the port that packets come in by, and another.
+    pub(crate) workload: fn([u32; 2]) -> Result<Workload, Error>,
+    /// Maps whose size the peer leaves to its loader.
+    pub(crate) sizes: &'static [(&'static str, u32)],
+    /// A map of maps, and what its elements are.
+    pub(crate) inner: Option<(&'static str, MapSpec<'static>)>,
+}
+
+/// The same tables twice, and the traffic.
+pub(crate) struct Workload {
+    pub(crate) ours: Vec<MapEntry>,
+    pub(crate) theirs: Vec<MapEntry>,
+    pub(crate) flows: Flows,
+    pub(crate) description: String,
+}
+
+const LRU: u32 = 1 << 18;
+
+pub(crate) static PEERS: [Peer; 5] = [
+    Peer { plane: ROUTER, name: "xdp_router_ipv4", workload: router, sizes: &[], inner: None },
+    Peer { plane: SWITCH, name: "pcn-bridge", workload: switch, sizes: &[], inner: None },
+    Peer { plane: FIREWALL, name: "xdp_acl", workload: firewall, sizes: &[], inner: None },
+    Peer { plane: NAT, name: "pcn-nat", workload: nat, sizes: &[], inner: None },
+    Peer {
+        plane: BALANCER,
+        name: "katran",
+        workload: balancer,
+        sizes: &[("fallback_cache", LRU)],
+        inner: Some((
+            "lru_mapping",
+            MapSpec {
+                name: "lru",
+                map_type: MapType::LRU_HASH,
+                key_size: 40,
+                value_size: 16,
+                max_entries: LRU,
+                flags: 0,
+                inner: None,
+                numa_node: None,
+                extra: 0,
+                btf: None,
+            },
+        )),
+    },
+];
+
+fn word(value: u32) -> Vec<u8> {
+    value.to_ne_bytes().to_vec()
+}
+
+fn concat(parts: &[&[u8]]) -> Vec<u8> {
+    parts.concat()
+}
+
+/// Out of the other port, for both redirect by a devmap. The peer's routes hold a gateway, whose address a second table
+/// turns into a MAC.
+fn router(ports: [u32; 2]) -> Result<Workload, Error> {
+    const ROUTES: usize = 2_592;
+    let config = router::generate(ROUTES, &ports[1..], 8, SEED);
+    let flows = router::flows(&config, FLOWS, LOCALITY, SEED + 1);
+    let mut theirs = vec![MapEntry::new("tx_port", word(ports[1]), word(ports[1]))];
+    let gateway = |hop: u32| [10, 0, 0, hop as u8 + 1];
+    for (i, hop) in (0u32..).zip(&config.next_hops) {
+        let router::NextHop::Forward { dst_mac, .. } = hop else { continue };
+        theirs.push(MapEntry::new("arp_table", gateway(i), concat(&[dst_mac, &[0; 2]])));
+    }
+    for route in &config.routes {
+        let router::NextHop::Forward { src_mac, port, .. } = config.next_hops[route.next_hop as usize] else {
+            return Err("a route to nowhere".into());
+        };
+        let (prefix, metric) = (route.prefix.address().octets(), word(1));
+        let value = concat(&[
+            &prefix,
+            &[0; 4],
+            &src_mac,
+            &[0; 2],
+            &word(port),
+            &metric,
+            &gateway(route.next_hop),
+            &[0; 4],
+        ]);
+        theirs.push(MapEntry::new("lpm_map", router::route_key(route.prefix), value));
+    }
+    Ok(Workload { ours: config.entries()?, theirs, flows, description: format!("{ROUTES} routes") })
+}
+
+/// Trunks of two VLANs. The peer has a table of which VLANs a port takes, and in what spanning-tree state.
+fn switch(ports: [u32; 2]) -> Result<Workload, Error> {
+    const STATIONS: usize = 1_024;
+    const VLANS: [u16; 2] = [10, 20];
+    const FORWARDING: u16 = 8;
+    let config = switch::generate(STATIONS, &ports, &VLANS, switch::Layout::Trunk, SEED);
+    let flows = switch::flows(&config, ports[0], FLOWS, LOCALITY, SEED + 1);
+    let mut theirs = Vec::new();
+    for port in ports {
+        theirs.push(MapEntry::new("tx", word(port), word(port)));
+        theirs.push(MapEntry::new("ports", word(port), [1, 0, 0, 0, 0, 0]));
+        for vlan in VLANS {
+            let key = concat(&[&word(port), &vlan.to_ne_bytes()]);
+            theirs.push(MapEntry::new("port_vlan", key, [vlan, FORWARDING].map(u16::to_ne_bytes).concat()));
+        }
+    }
+    for station in &config.stations {
+        let switch::Place::Port(port) = station.place else { continue };
+        let key = concat(&[&station.vlan.to_ne_bytes(), &station.mac, &[0; 2]]);
+        theirs.push(MapEntry::new("fwdtable", key, [0, port, 1].map(u32::to_ne_bytes).concat()));
+    }
+    Ok(Workload {
+        ours: config.entries()?,
+        theirs,
+        flows,
+        description: format!("{STATIONS} stations, 2 VLANs"),
+    })
+}
+
+/// Packets go out where they came in, for the peer knows no other way. ICMP is left out, which it keeps apart.
+fn nat(ports: [u32; 2]) -> Result<Workload, Error> {
+    const CONNECTIONS: usize = 10_000;
+    const SOURCE: u8 = 1;
+    let mut config = nat::generate(ports[0], ports[1], 16, SEED);
+    config.externals.iter_mut().for_each(|e| e.port = ports[0]);
+    let traffic = nat::traffic(&config, CONNECTIONS, nat::Mix { tcp: 70, udp: 30 }, LOCALITY, SEED + 1);
+    let mut ours = config.entries()?;
+    ours.extend(traffic.entries(millstream_lab::os::monotonic_ns()));
+    let mut theirs = Vec::new();
+    for mapping in &traffic.mappings {
+        let [(out, to), (back, from)] = mapping.directions(0);
+        for (map, flow, c) in [("egress_session_table", out, to), ("ingress_session_table", back, from)] {
+            let value = concat(&[&c.address.octets(), &c.port.to_be_bytes(), &[SOURCE]]);
+            theirs.push(MapEntry::new(map, &flow.encode()[..13], value));
+        }
+    }
+    let description = format!("{CONNECTIONS} connections, outbound");
+    Ok(Workload { ours, theirs, flows: traffic.outbound, description })
+}
+
+/// The peer has one bit for each rule in each entry of each field's table, and a table of rules by word and bit.
+fn firewall(_: [u32; 2]) -> Result<Workload, Error> {
+    const RULES: usize = 1_000;
+    let mut config = firewall::generate(firewall::Flavour::AccessList, RULES, SEED);
+    config.forward = firewall::Forward::Hairpin;
+    let flows = firewall::flows(&config, FLOWS, LOCALITY, SEED + 1, |_| true);
+    let any: Prefix = "0.0.0.0/0".parse()?;
+    let mut rules = config.rules.clone();
+    let (src_ports, dst_ports) = (PortRange::ANY, PortRange::ANY);
+    rules.push(Rule { src: any, dst: any, src_ports, dst_ports, protocol: None, action: config.default });
+
+    let mut theirs = Vec::new();
+    addresses(&mut theirs, "src_v4", &rules, |r| r.src);
+    addresses(&mut theirs, "dst_v4", &rules, |r| r.dst);
+    transport_ports(&mut theirs, "sport_v4", &rules, |r| r.src_ports);
+    transport_ports(&mut theirs, "dport_v4", &rules, |r| r.dst_ports);
+    for protocol in [1u8, 6, 17] {
+        let set = bits(&rules, |r| r.protocol.is_none_or(|p| p == protocol));
+        theirs.push(MapEntry::new("proto_v4", word(protocol.into()), set));
+    }
+    for (i, rule) in (0u64..).zip(&rules) {
+        // The verdict for XDP; rejecting is the stack's.
+        let action: u64 = match rule.action {
+            Action::Accept => 3,
+            Action::Drop => 1,
+            Action::Reject => 2,
+        };
+        let key = [1 << (i % 64), i / 64].map(u64::to_ne_bytes).concat();
+        theirs.push(MapEntry::new("rule_action_v4", key, [action, 0].map(u64::to_ne_bytes).concat()));
+    }
+    Ok(Workload {
+        ours: config.entries()?,
+        theirs,
+        flows,
+        description: format!("{RULES} rules, access list"),
+    })
+}
+
+/// A bit for each rule, as many as the peer's longest list.
+fn bits(rules: &[Rule], applies: impl Fn(&Rule) -> bool) -> Vec<u8> {
+    const WORDS: usize = 160;
+    let mut words = vec![0u64; WORDS];
+    for (i, _) in rules.iter().enumerate().filter(|(_, r)| applies(r)) {
+        words[i / 64] |= 1 << (i % 64);
+    }
+    words.iter().flat_map(|w| w.to_ne_bytes()).collect()
+}
+
+fn addresses(out: &mut Vec<MapEntry>, map: &'static str, rules: &[Rule], field: fn(&Rule) -> Prefix) {
+    let distinct: BTreeSet<Prefix> = rules.iter().map(field).collect();
+    for prefix in distinct {
+        let key = concat(&[&word(prefix.length().into()), &prefix.address().octets()]);
+        let covers = |r: &Rule| field(r).length() <= prefix.length() && field(r).contains(prefix.address());
+        out.push(MapEntry::new(map, key, bits(rules, covers)));
+    }
+}
+
+fn transport_ports(
+    out: &mut Vec<MapEntry>,
+    map: &'static str,
+    rules: &[Rule],
+    field: fn(&Rule) -> PortRange,
+) {
+    let bounds = rules.iter().flat_map(|r| [u32::from(field(r).first), u32::from(field(r).last) + 1]);
+    let starts: BTreeSet<u32> = bounds.collect();
+    let mut set = Vec::new();
+    for port in 0..=u16::MAX {
+        if port == 0 || starts.contains(&port.into()) {
+            set = bits(rules, |r| field(r).contains(port));
+        }
+        out.push(MapEntry::new(map, port.to_be_bytes(), set.clone()));
+    }
+}
+
+/// The peer's rings lie in one array, one behind the other.
+fn balancer(_: [u32; 2]) -> Result<Workload, Error> {
+    const SERVICES: usize = 10;
+    const REALS: usize = 100;
+    let config = balancer::generate(balancer::Mix::Web, SERVICES, REALS, SEED);
+    let flows = balancer::flows(&config, FLOWS, LOCALITY, SEED + 1);
+    let address = |a: IpAddr| {
+        let mut octets = match a {
+            IpAddr::V4(a) => a.octets().to_vec(),
+            IpAddr::V6(a) => a.octets().to_vec(),
+        };
+        octets.resize(16, 0);
+        octets
+    };
+    let mut theirs = vec![MapEntry::new("ctl_array", word(0), concat(&[&config.gateway, &[0; 2]]))];
+    for (i, real) in (1u32..).zip(&config.reals) {
+        let flags = [u8::from(real.address.is_ipv6()), 0, 0, 0];
+        theirs.push(MapEntry::new("reals", word(i), concat(&[&address(real.address), &flags])));
+    }
+    for (id, service) in (0u32..).zip(&config.services) {
+        let key = concat(&[&address(service.address), &service.port.to_be_bytes(), &[service.protocol, 0]]);
+        theirs.push(MapEntry::new("vip_map", key, [0, id].map(u32::to_ne_bytes).concat()));
+        let ring = balancer::ring(&config.reals, &service.reals);
+        for (place, real) in (id * balancer::RING_SIZE..).zip(ring) {
+            theirs.push(MapEntry::new("ch_rings", word(place), word(real)));
+        }
+    }
+    let description = format!("{SERVICES} services, {REALS} reals");
+    Ok(Workload { ours: config.entries()?, theirs, flows, description })
+}
