@@ -1,11 +1,12 @@
-//! Random functions, run as they stand, lowered, optimised, and optimised and lowered: all must agree.
+//! Random functions, run as they stand, lowered, optimised, and optimised and lowered: all must agree. And after any
+//! passes, with any fuel: where the meaning changes, the rewrite that changed it is found.
 
 use millstream_interp::Machine;
 use millstream_interp::ir::Interpreter;
 use millstream_ir::random::{ENTRIES, MEMORY, VALUE};
 use millstream_ir::verify::verify_module;
 use millstream_ir::{Func, Map, Module, random};
-use millstream_passes::{Pipeline, Session, Target};
+use millstream_passes::{Fuel, Pipeline, Session, Target};
 
 use crate::engine::{Engine, call};
 
@@ -27,11 +28,8 @@ pub fn check_random(choices: &[u8], args: [u64; 2], target: &Target) -> Result<(
     expected.result.as_ref().map_err(|fault| format!("{fault}\n{module}"))?;
     let mut optimized = module.clone();
     let mut session = Session::new(target.clone());
+    session.verify = true;
     Pipeline::default_o2().run(&mut optimized, &mut session).map_err(|e| format!("{e}\n{module}"))?;
-    let errors = verify_module(&optimized);
-    if !errors.is_empty() {
-        return Err(format!("the passes leave invalid IR: {errors:?}\n{module}\n{optimized}"));
-    }
     for (name, module, engine) in [
         ("lowered", &module, Engine::Lowered),
         ("optimised", &optimized, Engine::Ir),
@@ -43,6 +41,58 @@ pub fn check_random(choices: &[u8], args: [u64; 2], target: &Target) -> Result<(
         }
     }
     Ok(())
+}
+
+/// Makes a function of `choices` and runs it on `args` before and after passes that are given some fuel.
+///
+/// # Errors
+/// The rewrite that changes what the function does, with the function before and after it.
+pub fn check_passes(
+    choices: &[u8],
+    args: [u64; 2],
+    names: &[&str],
+    fuel: &Fuel,
+    target: &Target,
+) -> Result<(), String> {
+    let module = random::module(choices);
+    let errors = verify_module(&module);
+    if !errors.is_empty() {
+        return Err(format!("the function is invalid: {errors:?}\n{module}"));
+    }
+    let (after, changed, spent) = passed(&module, names, fuel.clone(), target)?;
+    if !changed {
+        return Ok(());
+    }
+    let expected = outcome(&module, Engine::Ir, args)?;
+    let same = |module: &Module| Ok::<_, String>(outcome(module, Engine::Ir, args)? == expected);
+    if same(&after)? {
+        return Ok(());
+    }
+    let mut before = module.clone();
+    for limit in 0..=spent.asked() {
+        let (after, _, spent) = passed(&module, names, Fuel::limited(limit), target)?;
+        if !same(&after)? {
+            let blame = spent.blame(limit.saturating_sub(1));
+            return Err(format!("{blame:?} is wrong on {args:?}\n{before}\n{after}"));
+        }
+        before = after;
+    }
+    Err(format!("with rewrites left out, {names:?} change what it does on {args:?}\n{module}\n{after}"))
+}
+
+fn passed(
+    module: &Module,
+    names: &[&str],
+    fuel: Fuel,
+    target: &Target,
+) -> Result<(Module, bool, Fuel), String> {
+    let mut module = module.clone();
+    let mut session = Session::new(target.clone());
+    session.verify = true;
+    session.fuel = fuel;
+    let pipeline = Pipeline::of(names.iter().copied()).map_err(|e| e.to_string())?;
+    let changed = pipeline.run(&mut module, &mut session).map_err(|e| format!("{e}\n{module}"))?;
+    Ok((module, changed, session.fuel))
 }
 
 fn outcome(module: &Module, engine: Engine, [a, b]: [u64; 2]) -> Result<Outcome, String> {

@@ -35,7 +35,7 @@ mod runs;
 use std::path::{Path, PathBuf};
 
 pub use case::{Case, CaseError, Test};
-pub use differential::check_random;
+pub use differential::{check_passes, check_random};
 pub use runs::{After, Arg, Entry, Run};
 
 /// How tests are run.
