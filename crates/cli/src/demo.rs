@@ -4,6 +4,7 @@
 //! at which they were made, and a program at the far end counts those that were made after an update had returned to
 //! its caller and still have the next hop of before: stale packets, of which there may be none.
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -17,6 +18,7 @@ use millstream_object::Object;
 use millstream_programs::router::{self, Config, Model, NextHop, Route};
 use millstream_programs::traffic::{Flows, Locality};
 use millstream_programs::{ROUTER, STALE};
+use millstream_specialize::pins::remove_abandoned;
 use millstream_specialize::report::{Reason, Report};
 use millstream_specialize::{Compiler, Leave, Live, Settings, monotonic_ns};
 
@@ -61,7 +63,7 @@ struct Staleness {
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
     os::catch_interrupts();
-    remove_leftovers();
+    remove_abandoned(Path::new(PINS), "demo_");
     let act = Duration::from_secs(args.seconds.max(3));
     println!("A router with {ROUTES} routes, {FLOWS} flows of high locality, on a veth pair.\n");
     println!(
@@ -148,7 +150,7 @@ fn session(
             stop.store(true, Ordering::Relaxed);
         }
     };
-    let mut settings = Settings::new(format!("{PINS}{}", std::process::id()));
+    let mut settings = Settings::new(format!("{PINS}/demo_{}", std::process::id()));
     settings.first = Duration::from_secs(2);
     let result = rig.namespace().enter(|| {
         let mut live = Live::load(&compiler, settings).into_diagnostic()?;
@@ -259,18 +261,7 @@ fn hop_address(hop: &NextHop) -> u64 {
     u64::from_ne_bytes(bytes)
 }
 
-const PINS: &str = "/sys/fs/bpf/millstream/demo_";
-
-/// Removes the pins of demos that were killed: those whose process is gone.
-fn remove_leftovers() {
-    for entry in std::fs::read_dir("/sys/fs/bpf/millstream").into_iter().flatten().flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        let Some(pid) = name.strip_prefix("demo_") else { continue };
-        if !std::path::Path::new("/proc").join(pid).exists() {
-            millstream_specialize::pins::Pins::new(entry.path()).remove();
-        }
-    }
-}
+const PINS: &str = "/sys/fs/bpf/millstream";
 
 /// Prints the table; says whether the figures are as they must be.
 fn conclude(first: &Act, second: &Act, staleness: &Staleness, act: Duration) -> Exit {

@@ -1,14 +1,15 @@
 //! `millstream run`: a program on an interface, profiled and specialised while it runs.
 
+mod advice;
+
 use std::io::{IsTerminal, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use miette::{IntoDiagnostic, WrapErr, miette};
-use millstream_kernel::{XdpMode, interface_index};
+use millstream_kernel::{XdpMode, interface, interface_index};
 use millstream_lab::os;
 use millstream_object::Object;
 use millstream_specialize::report::{GuardState, Report};
@@ -27,9 +28,15 @@ pub(crate) struct Args {
     /// The program, where the object has several
     #[arg(long, value_name = "NAME")]
     prog: Option<String>,
-    /// Where in the receive path it runs
+    /// Where in the receive path an XDP program runs
     #[arg(long, value_name = "MODE", default_value = "any")]
     mode: Mode,
+    /// Take the place of the XDP program that is there, with its maps, and give it back at the end
+    #[arg(long)]
+    adopt: bool,
+    /// Attach a TC program to the way out instead of the way in
+    #[arg(long)]
+    egress: bool,
     /// Leave the interface as it was before, at the end (the default)
     #[arg(long)]
     restore: bool,
@@ -64,67 +71,48 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
     let bytes = std::fs::read(&args.object).into_diagnostic().wrap_err_with(|| format!("reading {path}"))?;
     let name = args.object.file_name().unwrap_or_default().to_string_lossy();
     let object = Object::parse(&name, &bytes).map_err(|e| miette!("{path}: {e}"))?;
-    let compiler = Compiler::new(&object, args.prog.as_deref()).map_err(|e| miette!("{path}: {e}"))?;
-    let ifindex = interface_index(&args.dev).into_diagnostic()?;
+    let compiler = Compiler::new(&object, args.prog.as_deref()).map_err(|e| {
+        miette!(help = "name one with --prog; `millstream inspect` shows them", "{path}: {e}")
+    })?;
+    let ifindex = interface_index(&args.dev)
+        .map_err(|e| miette!(help = e.hint().unwrap_or("`ip link` lists the interfaces"), "{e}"))?;
+    os::catch_interrupts();
     match session(args, &compiler, ifindex) {
         Ok(()) => Ok(Exit::Done.into()),
-        Err(error) => Ok(failed(&args.dev, &error).into()),
+        Err(error) => Ok(advice::explain(&args.dev, &pins(args), &error).into()),
     }
 }
 
 fn session(args: &Args, compiler: &Compiler, ifindex: u32) -> Result<(), LiveError> {
-    let mut settings = Settings::new(args.pin.clone().unwrap_or_else(|| default_pins(&args.dev)));
+    let mut settings = Settings::new(pins(args));
     settings.interval = Duration::from_millis(args.interval.max(10));
     settings.mode = match args.mode {
         Mode::Any => XdpMode::Any,
         Mode::Native => XdpMode::Native,
         Mode::Generic => XdpMode::Generic,
     };
-    static STOP: AtomicBool = AtomicBool::new(false);
-    os::catch_interrupts();
+    settings.egress = args.egress;
+    settings.adopt = args.adopt.then_some(ifindex);
     let mut printer = Printer { json: args.json, live: std::io::stderr().is_terminal(), open: false };
     let mut live = Live::load(compiler, settings)?;
     printer.print(&live.attach(ifindex)?);
-    let mut tell = |report: &Report| {
-        printer.print(report);
-        if os::interrupted() {
-            STOP.store(true, std::sync::atomic::Ordering::Relaxed);
-        }
-    };
-    live.run(&STOP, &mut tell)?;
+    if interface(ifindex).is_ok_and(|i| !i.up) {
+        eprintln!("{0} is down: no packet will come; `ip link set dev {0} up`", args.dev);
+    }
+    live.run(os::interruption(), &mut |report| printer.print(report))?;
     let report = live.finish(if args.keep { Leave::Original } else { Leave::Restored })?;
     printer.print(&report);
     Ok(())
+}
+
+fn pins(args: &Args) -> PathBuf {
+    args.pin.clone().unwrap_or_else(|| default_pins(&args.dev))
 }
 
 /// One directory for each interface of each network namespace.
 fn default_pins(dev: &str) -> PathBuf {
     let namespace = std::fs::metadata("/proc/thread-self/ns/net").map_or(0, |m| m.ino());
     PathBuf::from(format!("/sys/fs/bpf/millstream/{}_{namespace}", dev.replace('.', "_")))
-}
-
-fn failed(dev: &str, error: &LiveError) -> Exit {
-    eprintln!("{dev}: {error}");
-    let kernel = match error {
-        LiveError::Kernel(e) | LiveError::Load(millstream_loader::Error::Kernel(e)) => Some(e),
-        _ => None,
-    };
-    match kernel.and_then(|e| e.errno()) {
-        Some(libc::EBUSY) => {
-            eprintln!("  another program is on this interface; nothing was changed");
-            eprintln!("  `ip link show dev {dev}` names it, `ip link set dev {dev} xdp off` removes it");
-        }
-        Some(libc::EPERM) => {
-            eprintln!("  `millstream doctor` says what is missing");
-            return Exit::NotPermitted;
-        }
-        _ => {
-            if let Some(hint) = kernel.and_then(|e| e.hint()) {
-                eprintln!("  {hint}");
-            }
-        }
-    }
-    Exit::Negative
 }
 
 /// Prints reports: JSON lines, or text with a status line that stays in place on a terminal.
@@ -159,9 +147,11 @@ impl Printer {
 pub(crate) fn text(report: &Report) -> String {
     let ns = |n: &Option<f64>| n.map_or("?".to_owned(), |n| format!("{n:.1}"));
     match report {
-        Report::Attached { program, ifindex, watched, refused } => {
-            let mut text =
-                format!("{program} on interface {ifindex}; may specialise on: {}", watched.join(", "));
+        Report::Attached { program, ifindex, mode, took_over, watched, refused } => {
+            let mode = mode.as_ref().map_or(String::new(), |m| format!(" ({m} XDP)"));
+            let how = if *took_over { ", in the place of an earlier session" } else { "" };
+            let on = if watched.is_empty() { "no map".to_owned() } else { watched.join(", ") };
+            let mut text = format!("{program} on interface {ifindex}{mode}{how}; may specialise on: {on}");
             for (map, why) in refused {
                 text += &format!("\n  not on {map}: {why}");
             }

@@ -49,7 +49,7 @@ pub use map::{Map, MapSpec, UpdateMode};
 pub use map_batch::Entries;
 pub use mapping::Mapping;
 pub use netns::Namespace;
-pub use program::Program;
+pub use program::{Program, run_time_statistics};
 pub use ringbuf::RingBuffer;
 pub use testrun::{TestOutput, TestRun};
 pub use types::{AttachType, LinkType, MapType, ProgramType, map_flags, prog_flags};

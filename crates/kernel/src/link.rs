@@ -26,6 +26,17 @@ pub enum XdpMode {
     Hardware,
 }
 
+impl std::fmt::Display for XdpMode {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            XdpMode::Any => "any",
+            XdpMode::Native => "native",
+            XdpMode::Generic => "generic",
+            XdpMode::Hardware => "hardware",
+        })
+    }
+}
+
 impl XdpMode {
     pub(crate) fn flags(self) -> u32 {
         match self {

@@ -161,6 +161,16 @@ pub fn bpf_filesystems() -> Result<Vec<String>> {
         .collect())
 }
 
+/// Whether a path is on a BPF file system, so that something can be pinned there.
+///
+/// # Errors
+/// If there is no such path, or it may not be seen.
+pub fn on_bpf_filesystem(path: &Path) -> Result<bool> {
+    /// `BPF_FS_MAGIC` of `include/uapi/linux/magic.h`.
+    const MAGIC: i64 = 0xcafe_4a11;
+    Ok(sys::file_system(path)? == MAGIC)
+}
+
 /// A number from /proc/sys, such as `net/core/bpf_jit_enable`.
 ///
 /// # Errors

@@ -18,7 +18,7 @@ pub(crate) use libbpf_sys::{
     bpf_attr__bindgen_ty_9 as GetInfo, bpf_attr__bindgen_ty_11 as RawTracepoint,
     bpf_attr__bindgen_ty_12 as BtfLoad, bpf_attr__bindgen_ty_14 as LinkCreate,
     bpf_attr__bindgen_ty_15 as LinkUpdate, bpf_attr__bindgen_ty_16 as LinkDetach,
-    bpf_attr__bindgen_ty_19 as BindMap,
+    bpf_attr__bindgen_ty_17 as EnableStats, bpf_attr__bindgen_ty_19 as BindMap,
 };
 
 /// Marks the structures that consist of integers (and unions of them) only, so that all-zero bytes are a value
@@ -54,6 +54,7 @@ plain!(
     LinkUpdate,
     LinkDetach,
     BindMap,
+    EnableStats,
     uapi::bpf_map_info,
     uapi::bpf_prog_info,
     uapi::bpf_link_info,
@@ -102,6 +103,7 @@ commands!(
     LINK_CREATE = BPF_LINK_CREATE,
     LINK_UPDATE = BPF_LINK_UPDATE,
     LINK_DETACH = BPF_LINK_DETACH,
+    ENABLE_STATS = BPF_ENABLE_STATS,
 );
 
 /// Calls bpf(2); the error is the bare errno.
@@ -182,6 +184,21 @@ pub(crate) fn link_detail(info: &uapi::bpf_link_info) -> [u32; 4] {
     // SAFETY: the union is larger than four words, was zeroed before the kernel wrote it, and holds integers
     // only; `read_unaligned` asks for no alignment.
     unsafe { std::ptr::from_ref(&info.__bindgen_anon_1).cast::<[u32; 4]>().read_unaligned() }
+}
+
+/// The kind of file system that a path is on (`statfs`).
+pub(crate) fn file_system(path: &std::path::Path) -> Result<i64> {
+    use std::os::unix::ffi::OsStrExt;
+    let doing = format!("looking at the file system of {}", path.display());
+    let text = CString::new(path.as_os_str().as_bytes())
+        .map_err(|_| Error::argument(&doing, "the path contains a zero byte"))?;
+    // SAFETY: a structure of integers, for which zero is a value.
+    let mut found: libc::statfs = unsafe { std::mem::zeroed() };
+    // SAFETY: a live string that ends in zero, and room for the answer.
+    if unsafe { libc::statfs(text.as_ptr(), &mut found) } < 0 {
+        return Err(Error::call("statfs", doing, last_errno()));
+    }
+    Ok(found.f_type)
 }
 
 /// Opens the counter of this thread's processor cycles, which shows whether there is a performance unit.

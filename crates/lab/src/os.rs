@@ -90,6 +90,11 @@ pub fn interrupted() -> bool {
     INTERRUPTED.load(Ordering::Relaxed)
 }
 
+/// What [`interrupted`] reads, for loops that take a flag.
+pub fn interruption() -> &'static AtomicBool {
+    &INTERRUPTED
+}
+
 /// Ties another thread to one CPU.
 pub(crate) fn pin_thread(pid: u32, cpu: usize) -> io::Result<()> {
     affinity(pid as libc::pid_t, cpu)

@@ -1,6 +1,7 @@
 //! Who may write a map: the programs that hold it, the maps that hold it, iterators, whether user space can map it.
 //!
-//! A program that is not ours may write whatever map it holds; nothing is known of its code. So is a map of maps that
+//! A program that is not ours may write whatever map it holds; nothing is known of its code, unless it is the very code
+//! of one of ours with the same maps: that of an adopted program, or of an earlier session. So is a map of maps that
 //! holds a watched map: any program and process may reach it there. The guard says when somebody new may have come.
 
 use std::collections::BTreeSet;
@@ -50,11 +51,60 @@ pub fn by_kind(map: &Map) -> Option<Unsafe> {
     (!kinds.contains(&info.map_type)).then_some(Unsafe::Kind(info.map_type))
 }
 
+/// The programs whose code is known.
+#[derive(Clone, Debug, Default)]
+pub struct Ours {
+    ids: BTreeSet<u32>,
+    /// Hash of the code, and the maps in their order, of each of the object's programs.
+    originals: Vec<([u8; 8], Vec<u32>)>,
+}
+
+impl Ours {
+    /// Those with these ids.
+    pub fn new(ids: &[u32]) -> Ours {
+        Ours { ids: ids.iter().copied().collect(), originals: Vec::new() }
+    }
+
+    /// One more.
+    ///
+    /// # Errors
+    /// If the kernel does not answer.
+    pub fn insert(&mut self, program: &Program) -> Result<(), millstream_kernel::Error> {
+        self.ids.insert(program.id()?);
+        Ok(())
+    }
+
+    /// One of the object's own programs, whoever loads it.
+    ///
+    /// # Errors
+    /// If the kernel does not answer.
+    pub fn insert_original(&mut self, program: &Program) -> Result<(), millstream_kernel::Error> {
+        let info = program.info()?;
+        self.ids.insert(info.id);
+        self.originals.push((info.tag, info.map_ids));
+        Ok(())
+    }
+
+    /// Loaders tie the maps of constants to programs that do not use them, after those that they use.
+    fn includes(&self, program: &Holder) -> bool {
+        let same = |(tag, maps): &([u8; 8], Vec<u32>)| *tag == program.tag && program.maps.starts_with(maps);
+        self.ids.contains(&program.id) || self.originals.iter().any(same)
+    }
+}
+
+/// A program that holds maps.
+#[derive(Clone, Debug)]
+struct Holder {
+    id: u32,
+    name: String,
+    tag: [u8; 8],
+    maps: Vec<u32>,
+}
+
 /// Everybody in the kernel who holds maps, as of one look.
 #[derive(Clone, Debug, Default)]
 pub struct Holders {
-    /// Programs: id, name and maps.
-    programs: Vec<(u32, String, Vec<u32>)>,
+    programs: Vec<Holder>,
     /// Maps of maps: id, and the maps inside.
     outer: Vec<(u32, Vec<u32>)>,
     /// Iterators: link and map.
@@ -72,7 +122,7 @@ impl Holders {
             if let Ok(info) = Program::from_id(id).and_then(|p| p.info())
                 && !info.map_ids.is_empty()
             {
-                found.programs.push((id, info.name, info.map_ids));
+                found.programs.push(Holder { id, name: info.name, tag: info.tag, maps: info.map_ids });
             }
         }
         for id in map_ids()? {
@@ -94,9 +144,9 @@ impl Holders {
     }
 
     /// The first reason why `map` may be written by others than the programs in `ours`.
-    pub fn foreign(&self, map: u32, ours: &BTreeSet<u32>) -> Option<Unsafe> {
-        let stranger = self.programs.iter().find(|(id, _, maps)| !ours.contains(id) && maps.contains(&map));
-        if let Some((id, name, _)) = stranger {
+    pub fn foreign(&self, map: u32, ours: &Ours) -> Option<Unsafe> {
+        let stranger = self.programs.iter().find(|p| p.maps.contains(&map) && !ours.includes(p));
+        if let Some(Holder { id, name, .. }) = stranger {
             return Some(Unsafe::Program { id: *id, name: name.clone() });
         }
         let walker =

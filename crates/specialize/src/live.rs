@@ -5,8 +5,8 @@
 //! a variant that equals it as long as the guard lets it; a variant that cannot be made, is rejected, or is not faster
 //! is dropped, and what runs goes on running.
 //!
-//! Invariant: a variant is put onto the hook only after a snapshot has approved it, by compare and swap with the
-//! program that we put there before. If somebody else has taken the hook, nothing is changed any more.
+//! Invariant: a variant is put onto the hook only after a snapshot has approved it. How the hook is held, and what is
+//! there when a session is killed, is the business of [`crate::place`].
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -15,16 +15,18 @@ use std::time::{Duration, Instant};
 
 use millstream_ir::Map as IrMap;
 use millstream_ir::usage::Access;
-use millstream_kernel::{Link, Map, Program, XdpMode};
+use millstream_kernel::{Map, Program, ProgramType, XdpMode};
 use millstream_loader::{Loader, ProgramError, Session};
-use millstream_object::{FuncId, MapOrigin};
+use millstream_object::FuncId;
 use rustc_hash::FxHashMap;
 
 use crate::clock::monotonic_ns;
 use crate::contents::{Observed, Record, Source};
 use crate::guard::{Event, EventKind, Guard, GuardError, Snapshot};
-use crate::holders::{self, Holders};
-use crate::pins::{PinError, Pins};
+use crate::holders::{self, Holders, Ours};
+use crate::lent::Lent;
+use crate::pins::{Claim, PinError, Pins};
+use crate::place::{Place, Target, Tenant};
 use crate::policy::{self, Keys, Tier};
 use crate::profile::{self, SiteProfile};
 use crate::report::{GuardState, Reason, Report};
@@ -39,6 +41,10 @@ pub struct Settings {
     pub pins: PathBuf,
     /// Native, generic, or what the driver has.
     pub mode: XdpMode,
+    /// Of a TC program: attach it to the way out instead of the way in.
+    pub egress: bool,
+    /// Take the place of the program on this interface, with its maps, and give it back at the end.
+    pub adopt: Option<u32>,
     /// How long the original runs before the first look at the traffic.
     pub first: Duration,
     /// How long the instrumented variant runs.
@@ -61,6 +67,8 @@ impl Settings {
         Settings {
             pins: pins.into(),
             mode: XdpMode::Any,
+            egress: false,
+            adopt: None,
             first: Duration::ZERO,
             burst: Duration::from_millis(4),
             interval: Duration::from_secs(2),
@@ -73,7 +81,7 @@ impl Settings {
 /// What is left on the interface at the end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Leave {
-    /// Nothing, as before.
+    /// What was there before: nothing, or the program that was adopted.
     Restored,
     /// The original program, pinned.
     Original,
@@ -100,6 +108,15 @@ pub enum LiveError {
     /// It is not attached.
     #[error("the program is not attached")]
     NotAttached,
+    /// It is attached to something else than an interface.
+    #[error("program {0:?} is of type {1}; XDP and TC programs are attached to interfaces")]
+    Kind(String, ProgramType),
+    /// A setting is not one for such a program.
+    #[error("{0}")]
+    Setting(&'static str),
+    /// There is no program to be adopted.
+    #[error("no program is on interface {0} that could be adopted")]
+    NothingToAdopt(u32),
     /// Its original was not among what was loaded.
     #[error("the loader left the program out")]
     LeftOut,
@@ -142,11 +159,12 @@ pub struct Live<'c> {
     sources: FxHashMap<IrMap, Source>,
     watched: Vec<String>,
     refused: Vec<(String, String)>,
-    ours: BTreeSet<u32>,
+    ours: Ours,
     ifindex: u32,
-    link: Option<Link>,
-    /// What is on the hook now.
-    current: Program,
+    /// Names of the maps that outlive the session.
+    kept: BTreeSet<String>,
+    place: Option<Place>,
+    _claim: Claim,
     active: Option<Active>,
     generation: u32,
     clock: Clock,
@@ -164,23 +182,23 @@ impl<'c> Live<'c> {
     /// # Errors
     /// [`LiveError`].
     pub fn load(compiler: &'c Compiler, settings: Settings) -> Result<Live<'c>, LiveError> {
-        let pins = Pins::new(&settings.pins);
         let mut guard = Guard::attach()?;
-        let object = compiler.object();
-        let mut loader = Loader::new(object).reuse_map(compiler.guard_name(), guard.state().try_clone()?)?;
-        for map in object.maps.iter().filter(|m| outlives(m.origin)) {
-            if let Some(found) = pins.map(&map.name) {
-                loader = loader.reuse_map(&map.name, found)?;
-            }
+        let pins = Pins::new(&settings.pins);
+        let claim = pins.claim()?;
+        let lent = Lent::find(compiler, &pins, settings.adopt)?;
+        let mut loader = Loader::new(compiler.object());
+        for (name, map) in &lent.maps {
+            loader = loader.reuse_map(name, map.try_clone()?)?;
         }
-        let loaded = loader.load()?;
+        let loaded = loader.reuse_map(compiler.guard_name(), guard.state().try_clone()?)?.load()?;
         let (mut programs, session) = (loaded.programs, loaded.session);
         let at = programs.iter().position(|(f, _)| *f == compiler.program()).ok_or(LiveError::LeftOut)?;
-        let mut ours: BTreeSet<u32> = guard.programs().iter().copied().collect();
+        let mut ours = Ours::new(guard.programs());
         for (_, program) in &programs {
-            ours.insert(program.id()?);
+            ours.insert_original(program)?;
         }
         let original = programs.remove(at).1;
+        check(&original, &settings)?;
         let (sources, refused) = sources(compiler, &session);
         let mut watched = Vec::new();
         for source in sources.values() {
@@ -193,7 +211,6 @@ impl<'c> Live<'c> {
             pins,
             session,
             _others: programs,
-            current: original.try_clone()?,
             original,
             instrumented: None,
             guard,
@@ -202,7 +219,9 @@ impl<'c> Live<'c> {
             refused,
             ours,
             ifindex: 0,
-            link: None,
+            kept: lent.keep,
+            place: None,
+            _claim: claim,
             active: None,
             generation: 0,
             clock: if settings.measure { Clock::calibrate() } else { Clock::default() },
@@ -231,46 +250,49 @@ impl<'c> Live<'c> {
 
     /// What is on the hook now.
     pub fn current(&self) -> &Program {
-        &self.current
+        self.place.as_ref().map_or(&self.original, Place::current)
     }
 
-    /// Puts the unchanged program onto an interface of this thread's namespace, or takes over the attachment of an
-    /// earlier session that was killed.
+    /// Puts the unchanged program onto an interface of this thread's namespace, into the place of an earlier session
+    /// that was killed, or into that of the program that is to be adopted.
     ///
     /// # Errors
     /// `EBUSY` if somebody else's program is there; nothing is changed then.
     pub fn attach(&mut self, ifindex: u32) -> Result<Report, LiveError> {
-        self.pins.make()?;
-        let link = match self.pins.link() {
-            Some(link) => {
-                link.replace_any(&self.original)?;
-                link
-            }
-            None => {
-                let link = Link::attach_xdp(&self.original, ifindex, self.settings.mode)?;
-                self.pins.pin_link(&link)?;
-                link
-            }
+        let target = Target {
+            ifindex,
+            mode: self.settings.mode,
+            egress: self.settings.egress,
+            adopt: self.settings.adopt == Some(ifindex),
         };
-        // The one before guards nothing any more: its variant has just been replaced.
-        self.pins.remove_guard();
-        self.guard.pin(self.pins.directory())?;
-        for (id, map) in self.compiler.object().maps.iter().enumerate() {
-            if let Some(made) =
-                self.session.map(millstream_object::MapId(id as u32)).filter(|_| outlives(map.origin))
-            {
-                self.pins.pin_map(&map.name, made)?;
-            }
-        }
-        self.link = Some(link);
+        let named = self.kept.iter().filter_map(|n| Some((n.as_str(), self.session.map_by_name(n)?)));
+        let tenant = Tenant { original: &self.original, guard: &self.guard, maps: named.collect() };
+        let place = Place::take(&self.pins, &tenant, &target)?;
+        let (mode, took_over) = (place.mode(), place.took_over());
+        self.place = Some(place);
         self.ifindex = ifindex;
-        self.review(&mut |_| {})?;
+        self.first_review()?;
         Ok(Report::Attached {
             program: self.original.name().to_owned(),
             ifindex,
+            mode: mode.map(|m| m.to_string()),
+            took_over,
             watched: self.watched.clone(),
             refused: self.refused.clone(),
         })
+    }
+
+    /// Looks who may write the maps. A process that was killed a moment ago may still be letting go of its programs.
+    fn first_review(&mut self) -> Result<(), LiveError> {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let holders = Holders::look()?;
+            let held = self.sources.values().any(|s| holders.foreign(s.map.id(), &self.ours).is_some());
+            if !held || Instant::now() > end {
+                return self.review(&mut |_| {});
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     /// Keeps the program fast until `stop`.
@@ -396,10 +418,7 @@ impl<'c> Live<'c> {
 
     /// Puts a program onto the hook in the place of the present one.
     fn swap(&mut self, new: Program) -> Result<(), LiveError> {
-        let link = self.link.as_ref().ok_or(LiveError::NotAttached)?;
-        link.replace(&new, &self.current)?;
-        self.current = new;
-        Ok(())
+        self.place.as_mut().ok_or(LiveError::NotAttached)?.swap(new)
     }
 
     /// Profiles, and specialises anew if the traffic is no longer what the code was made for.
@@ -426,7 +445,7 @@ impl<'c> Live<'c> {
         let (program, chosen) = (program.try_clone()?, sites.clone());
         let Some(sketch) = self.session.map(self.compiler.sketch()) else { return Ok(None) };
         profile::clear(sketch)?;
-        let back = self.current.try_clone()?;
+        let back = self.current().try_clone()?;
         let start = Instant::now();
         self.swap(program)?;
         // The swap has waited for a grace period already.
@@ -453,7 +472,7 @@ impl<'c> Live<'c> {
         let loaded = made.and_then(|v| self.session.load(id, &v.linked).map_err(|e| explain(&e)));
         match loaded {
             Ok(program) => {
-                self.ours.insert(program.id()?);
+                self.ours.insert(&program)?;
                 Ok(Some((program, sites)))
             }
             Err(reason) => {
@@ -528,7 +547,7 @@ impl<'c> Live<'c> {
         }
         let start = Instant::now();
         let program = self.session.load(self.compiler.program(), &variant.linked).map_err(|e| explain(&e))?;
-        self.ours.insert(program.id().map_err(|e| e.to_string())?);
+        self.ours.insert(&program).map_err(|e| e.to_string())?;
         Ok(Some(Candidate {
             program,
             tier,
@@ -558,7 +577,7 @@ impl<'c> Live<'c> {
         self.active = Some(Active { generation, record, keys, profiles, tier });
         self.thorough_at = (tier == Tier::Quick).then(|| Instant::now() + QUIET);
         if self.settings.measure && reason != Reason::Write {
-            self.now_ns = self.clock.measure(&self.current, Duration::from_millis(5));
+            self.now_ns = self.clock.measure(self.current(), Duration::from_millis(5));
         }
         let first = self.guard.first_packet(generation);
         tell(&Report::Specialised {
@@ -590,20 +609,36 @@ impl<'c> Live<'c> {
     /// # Errors
     /// If the original cannot be put back; what is attached and guards it then stays.
     pub fn finish(mut self, leave: Leave) -> Result<Report, LiveError> {
-        let left = match (leave, &self.link) {
-            (Leave::Original, Some(_)) => {
-                let original = self.original.try_clone()?;
-                self.guard.revoke();
-                self.swap(original)?;
-                self.pins.remove_guard();
-                format!("the original program, pinned in {}", self.pins.directory().display())
-            }
-            _ => {
-                self.pins.remove();
-                "nothing".to_owned()
-            }
-        };
-        Ok(Report::Stopped { left })
+        let left = self.end(leave)?;
+        Ok(Report::Stopped { left: left.unwrap_or_else(|| "what was there".to_owned()) })
+    }
+
+    fn end(&mut self, leave: Leave) -> Result<Option<String>, LiveError> {
+        self.guard.revoke();
+        self.place.take().map(|place| place.leave(&self.original, leave)).transpose()
+    }
+}
+
+/// A session that ends by an error leaves its original, so that packets go on being handled.
+impl Drop for Live<'_> {
+    fn drop(&mut self) {
+        if let Err(error) = self.end(Leave::Original) {
+            tracing::warn!("putting the original back: {error}");
+        }
+    }
+}
+
+/// Whether the program is of a kind that is attached to an interface, and the settings are such a program's.
+fn check(program: &Program, settings: &Settings) -> Result<(), LiveError> {
+    match program.info()?.program_type {
+        ProgramType::XDP if settings.egress => {
+            Err(LiveError::Setting("an XDP program has no way out to be attached to"))
+        }
+        ProgramType::SCHED_CLS if settings.adopt.is_some() => {
+            Err(LiveError::Setting("a TC program runs beside those that are there, and takes no place"))
+        }
+        ProgramType::XDP | ProgramType::SCHED_CLS => Ok(()),
+        other => Err(LiveError::Kind(program.name().to_owned(), other)),
     }
 }
 
@@ -613,14 +648,6 @@ const PATIENCE: Duration = Duration::from_millis(200);
 const QUIET: Duration = Duration::from_millis(500);
 /// How often a generation is made anew because the maps have changed meanwhile.
 const ATTEMPTS: u32 = 3;
-
-/// Constants come with every load of the object; everything else is state.
-fn outlives(origin: MapOrigin) -> bool {
-    matches!(
-        origin,
-        MapOrigin::Btf | MapOrigin::Legacy | MapOrigin::Iproute2 | MapOrigin::Data | MapOrigin::Bss
-    )
-}
 
 /// The maps that lookups of the program may be specialised on, and why others may not.
 fn sources(compiler: &Compiler, session: &Session<'_>) -> (FxHashMap<IrMap, Source>, Vec<(String, String)>) {

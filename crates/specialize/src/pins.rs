@@ -1,16 +1,22 @@
 //! What outlives this process: links and maps pinned in a directory of a BPF file system.
 //!
-//! `link` is the program's attachment, `guard_enter` and `guard_exit` the guard's, `maps/NAME` the object's maps. If a
-//! session is killed, packets go on through `link`, and the guard goes on revoking. The next session with the same
-//! directory takes over the link and the maps, and only then removes the old guard.
+//! `link` is the program's attachment, `guard_enter` and `guard_exit` the guard's, `maps/NAME` the object's maps,
+//! `before` the program whose place was taken and is to be given back. If a session is killed, packets go on, and the
+//! guard goes on revoking. The next session with the same directory takes over what it finds: [`crate::place`].
+//!
+//! Invariant: one session at a time has a directory ([`Claim`]). The claim is a lock of the kernel's, so that it ends
+//! with its process however that ends.
 
+use std::fs::{File, TryLockError};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use millstream_kernel::{Error, Link, Map};
+use millstream_kernel::{Error, Link, Map, Program, probe};
 
 const LINK: &str = "link";
 const GUARD: [&str; 2] = ["guard_enter", "guard_exit"];
+const BEFORE: &str = "before";
 const MAPS: &str = "maps";
 
 /// A directory of pins.
@@ -22,7 +28,7 @@ pub struct Pins {
 /// Why the directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum PinError {
-    /// It cannot be made, or removed.
+    /// It cannot be made, or opened.
     #[error("{path}: {source}")]
     Directory {
         /// The directory.
@@ -30,9 +36,42 @@ pub enum PinError {
         /// Why.
         source: io::Error,
     },
+    /// Nothing can be pinned there.
+    #[error("{path} is not on a BPF file system, so nothing can be pinned there")]
+    NotBpf {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// Another session has it.
+    #[error("{path}: another session is at work there")]
+    Busy {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// What an earlier session left there is of another interface.
+    #[error("{path} is pinned for interface {ifindex}")]
+    Elsewhere {
+        /// The pin.
+        path: PathBuf,
+        /// The other interface's index.
+        ifindex: u32,
+    },
     /// Something cannot be pinned or opened there.
     #[error(transparent)]
     Kernel(#[from] Error),
+}
+
+/// A directory of pins, ours until this is dropped. A directory in which nothing is left then goes with it.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    pins: Pins,
+    _lock: File,
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.pins.remove_directories();
+    }
 }
 
 impl Pins {
@@ -46,18 +85,40 @@ impl Pins {
         &self.directory
     }
 
-    /// Makes the directory.
+    /// Makes the directory, and takes it for this session.
     ///
     /// # Errors
-    /// If it cannot be made, such as for want of a BPF file system.
-    pub fn make(&self) -> Result<(), PinError> {
-        let path = self.directory.join(MAPS);
-        std::fs::create_dir_all(&path).map_err(|source| PinError::Directory { path, source })
+    /// If it is not on a BPF file system, cannot be made, or another session has it.
+    pub(crate) fn claim(&self) -> Result<Claim, PinError> {
+        let failed = |source| PinError::Directory { path: self.directory.clone(), source };
+        let existing = self.directory.ancestors().find(|a| a.exists()).unwrap_or(Path::new("/"));
+        if !probe::on_bpf_filesystem(existing)? {
+            return Err(PinError::NotBpf { path: self.directory.clone() });
+        }
+        loop {
+            std::fs::create_dir_all(self.directory.join(MAPS)).map_err(failed)?;
+            let lock = File::open(&self.directory).map_err(failed)?;
+            match lock.try_lock() {
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => return Err(PinError::Busy { path: self.directory.clone() }),
+                Err(TryLockError::Error(source)) => return Err(failed(source)),
+            }
+            // The session before may have removed the directory between our opening and our locking it.
+            let ours = lock.metadata().map_err(failed)?.ino();
+            if std::fs::metadata(&self.directory).is_ok_and(|there| there.ino() == ours) {
+                return Ok(Claim { pins: self.clone(), _lock: lock });
+            }
+        }
     }
 
     /// The attachment that an earlier session left.
     pub fn link(&self) -> Option<Link> {
-        Link::from_pin(&self.directory.join(LINK)).ok()
+        Link::from_pin(&self.link_path()).ok()
+    }
+
+    /// Where the attachment is pinned.
+    pub(crate) fn link_path(&self) -> PathBuf {
+        self.directory.join(LINK)
     }
 
     /// Pins the attachment.
@@ -65,45 +126,107 @@ impl Pins {
     /// # Errors
     /// What the kernel refuses.
     pub fn pin_link(&self, link: &Link) -> Result<(), PinError> {
-        Ok(link.pin(&self.directory.join(LINK))?)
+        Ok(link.pin(&self.link_path())?)
+    }
+
+    /// Unpins the attachment, which detaches it unless somebody holds it.
+    pub(crate) fn remove_link(&self) {
+        remove(&self.link_path());
+    }
+
+    /// The program whose place an earlier session took.
+    pub(crate) fn before(&self) -> Option<Program> {
+        Program::from_pin(&self.directory.join(BEFORE)).ok()
+    }
+
+    /// Keeps the program whose place is taken.
+    pub(crate) fn pin_before(&self, program: &Program) -> Result<(), PinError> {
+        self.remove_before();
+        Ok(program.pin(&self.directory.join(BEFORE))?)
+    }
+
+    /// Forgets the program whose place was taken.
+    pub(crate) fn remove_before(&self) {
+        remove(&self.directory.join(BEFORE));
     }
 
     /// A map that an earlier session left.
-    pub fn map(&self, name: &str) -> Option<Map> {
-        Map::from_pin(&self.map_path(name)).ok()
+    ///
+    /// # Errors
+    /// If something is there that is no map, or may not be opened.
+    pub fn map(&self, name: &str) -> Result<Option<Map>, PinError> {
+        let path = self.map_path(name);
+        if path.exists() { Ok(Some(Map::from_pin(&path)?)) } else { Ok(None) }
     }
 
-    /// Pins a map, unless it is there already.
+    /// All maps that an earlier session left.
+    pub(crate) fn maps(&self) -> Vec<Map> {
+        let entries = std::fs::read_dir(self.directory.join(MAPS)).into_iter().flatten().flatten();
+        entries.filter_map(|e| Map::from_pin(&e.path()).ok()).collect()
+    }
+
+    /// Pins a map, unless it is there already; whether it is there for the first time.
     ///
     /// # Errors
     /// What the kernel refuses.
-    pub fn pin_map(&self, name: &str, map: &Map) -> Result<(), PinError> {
+    pub fn pin_map(&self, name: &str, map: &Map) -> Result<bool, PinError> {
         let path = self.map_path(name);
-        if path.exists() { Ok(()) } else { Ok(map.pin(&path)?) }
+        if path.exists() {
+            return Ok(false);
+        }
+        map.pin(&path)?;
+        Ok(true)
+    }
+
+    /// Unpins a map.
+    pub(crate) fn remove_map(&self, name: &str) {
+        remove(&self.map_path(name));
     }
 
     /// A BPF file system takes no full stop in names.
-    fn map_path(&self, name: &str) -> PathBuf {
+    pub(crate) fn map_path(&self, name: &str) -> PathBuf {
         self.directory.join(MAPS).join(name.replace('.', "_"))
     }
 
     /// Unpins the guard of an earlier session, which detaches it.
     pub fn remove_guard(&self) {
         for name in GUARD {
-            // Most often there is none.
-            let _ = std::fs::remove_file(self.directory.join(name));
+            remove(&self.directory.join(name));
         }
     }
 
-    /// Unpins everything.
+    /// Unpins everything: what is attached before what guards it.
     pub fn remove(&self) {
-        // Remove what is attached before what guards it.
-        let _ = std::fs::remove_file(self.directory.join(LINK));
+        self.remove_link();
+        self.remove_before();
         self.remove_guard();
         for entry in std::fs::read_dir(self.directory.join(MAPS)).into_iter().flatten().flatten() {
-            let _ = std::fs::remove_file(entry.path());
+            remove(&entry.path());
         }
+        self.remove_directories();
+    }
+
+    /// Removes the directories if nothing is in them.
+    fn remove_directories(&self) {
         let _ = std::fs::remove_dir(self.directory.join(MAPS));
         let _ = std::fs::remove_dir(&self.directory);
     }
+}
+
+/// Removes the pins of sessions that were killed, below `parent`: the directories called `prefix` and the number of a
+/// process that is gone. For sessions in interfaces of their own, which nobody comes back to.
+pub fn remove_abandoned(parent: &Path, prefix: &str) {
+    for entry in std::fs::read_dir(parent).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if let Some(process) = name.strip_prefix(prefix)
+            && !Path::new("/proc").join(process).exists()
+        {
+            Pins::new(entry.path()).remove();
+        }
+    }
+}
+
+/// Unpins what is at `path`. Most often nothing is, and of what cannot be removed nothing more is known here.
+fn remove(path: &Path) {
+    let _ = std::fs::remove_file(path);
 }

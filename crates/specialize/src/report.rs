@@ -16,6 +16,11 @@ pub enum Report {
         program: String,
         /// The interface's index.
         ifindex: u32,
+        /// Of an XDP program: where in the receive path it runs.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        mode: Option<String>,
+        /// Whether an earlier session's place was taken over.
+        took_over: bool,
         /// Maps that may be specialised on.
         watched: Vec<String>,
         /// Maps that may not, and why.

@@ -1,35 +1,14 @@
 //! Nanoseconds a packet of a program that is at work, by the kernel's own clock around it.
 //!
-//! The kernel measures programs only while `kernel.bpf_stats_enabled` is on, at some 45 ns a packet, so it is on for
-//! milliseconds only. What it reports holds the reading of its clock; the same of an empty program is deducted.
+//! The kernel measures programs only while somebody asks it to, at some 45 ns a packet, so it is asked for
+//! milliseconds only, and by a descriptor, which ends with the process. What it reports holds the reading of its clock; the same of an empty program is deducted.
 
 use std::time::Duration;
 
-use millstream_kernel::{Program, ProgramSpec, ProgramType, TestRun};
+use millstream_kernel::{Program, ProgramSpec, ProgramType, TestRun, run_time_statistics};
 
-const SWITCH: &str = "/proc/sys/kernel/bpf_stats_enabled";
 /// Fewer packets say nothing.
 const ENOUGH: u64 = 200;
-
-/// The switch, on while this lives; put back as it was found.
-struct On {
-    before: String,
-}
-
-impl On {
-    fn new() -> std::io::Result<On> {
-        let before = std::fs::read_to_string(SWITCH)?;
-        std::fs::write(SWITCH, "1")?;
-        Ok(On { before })
-    }
-}
-
-impl Drop for On {
-    fn drop(&mut self) {
-        // Nothing can be done about a failure; the kernel goes on, slower.
-        let _ = std::fs::write(SWITCH, &self.before);
-    }
-}
 
 /// Measures programs.
 #[derive(Clone, Copy, Debug, Default)]
@@ -50,7 +29,7 @@ impl Clock {
                 ..ProgramSpec::default()
             };
             let program = Program::load(&spec).ok()?;
-            let _on = On::new().ok()?;
+            let _on = run_time_statistics().ok()?;
             let run = TestRun { repeat: 1000, data_room: 64, ..TestRun::packet(&[0; 64]) };
             let one = || {
                 let before = program.info().ok()?;
@@ -69,7 +48,7 @@ impl Clock {
     /// Nanoseconds a packet of an attached program, without the clock: the least of some short windows within `time`.
     /// `None` if hardly a packet came.
     pub fn measure(&self, program: &Program, time: Duration) -> Option<f64> {
-        let _on = On::new().ok()?;
+        let _on = run_time_statistics().ok()?;
         let window = Duration::from_millis(1).min(time);
         let windows = (time.as_micros() / window.as_micros().max(1)).max(1);
         let mut best: Option<f64> = None;

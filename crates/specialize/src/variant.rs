@@ -111,6 +111,11 @@ impl Compiler {
         &self.object.maps[self.guard.index()].name
     }
 
+    /// Whether a map is one of the two that were added: they belong to one session only.
+    pub fn is_own(&self, map: MapId) -> bool {
+        map == self.guard || map == self.sketch
+    }
+
     /// The map of the profile.
     pub fn sketch(&self) -> MapId {
         self.sketch

@@ -1,5 +1,6 @@
 //! A router on the laboratory's rig, specialised while packets flow.
 
+use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -10,6 +11,7 @@ use millstream_object::Object;
 use millstream_programs::ROUTER;
 use millstream_programs::router::{self, Config};
 use millstream_programs::traffic::Locality;
+use millstream_specialize::pins::remove_abandoned;
 use millstream_specialize::report::GuardState;
 use millstream_specialize::{Compiler, Leave, Live, Report, Settings};
 
@@ -51,7 +53,9 @@ fn routed(name: &str, routes: usize, beside: impl FnOnce(&Beside<'_>) + Send) ->
     rig.load_traffic(&Traffic::new(&flows, &sequence)).expect("traffic");
     let object = Object::parse(ROUTER.name, ROUTER.object).expect("our own object");
     let compiler = Compiler::new(&object, None).expect("prepared");
-    let mut settings = Settings::new(format!("/sys/fs/bpf/millstream/test_{name}_{}", std::process::id()));
+    let pins = Path::new("/sys/fs/bpf/millstream");
+    remove_abandoned(pins, &format!("test_{name}_"));
+    let mut settings = Settings::new(pins.join(format!("test_{name}_{}", std::process::id())));
     settings.interval = Duration::from_millis(200);
     // The kernel's clock around programs is one switch for the whole machine; other tests use it too.
     settings.measure = false;

@@ -1,0 +1,113 @@
+//! What `millstream run` says when it cannot go on: what went wrong, and what to do about it.
+
+use std::path::Path;
+
+use millstream_kernel::{Error as KernelError, LoadError};
+use millstream_loader::{Error as LoaderError, ProgramError};
+use millstream_specialize::LiveError;
+use millstream_specialize::guard::GuardError;
+use millstream_specialize::pins::PinError;
+
+use crate::exit::Exit;
+
+const DOCTOR: &str = "`millstream doctor` says what this machine permits";
+const UNCHANGED: &str = "nothing was changed";
+
+/// Says what went wrong and what to do about it.
+pub(super) fn explain(dev: &str, pins: &Path, error: &LiveError) -> Exit {
+    eprintln!("{dev}: {error}");
+    let (advice, exit) = match error {
+        LiveError::Pin(e) => of_pins(dev, e),
+        LiveError::Load(LoaderError::Layout { .. }) => {
+            let found = format!("it is pinned in {}, or held by a program that is adopted", pins.display());
+            (
+                vec![found, format!("give --pin another directory, or remove that one; {UNCHANGED}")],
+                Exit::Input,
+            )
+        }
+        LiveError::Kind(..) | LiveError::Setting(_) | LiveError::NothingToAdopt(_) => {
+            (vec![UNCHANGED.to_owned()], Exit::Input)
+        }
+        LiveError::Guard(GuardError::Load(LoaderError::Read { .. } | LoaderError::Btf { .. })) => {
+            (vec!["the guard needs the kernel's BTF".into(), DOCTOR.into()], Exit::NotPermitted)
+        }
+        _ => of_kernel(dev, error),
+    };
+    for line in advice {
+        eprintln!("  {line}");
+    }
+    exit
+}
+
+type Advice = (Vec<String>, Exit);
+
+fn of_pins(dev: &str, error: &PinError) -> Advice {
+    match error {
+        PinError::NotBpf { .. } => (
+            vec!["mount -t bpf bpf /sys/fs/bpf; or give --pin a directory of such a file system".into()],
+            Exit::NotPermitted,
+        ),
+        PinError::Busy { .. } => {
+            (vec![format!("stop it first, or give --pin another directory; {UNCHANGED}")], Exit::Negative)
+        }
+        PinError::Elsewhere { .. } => {
+            (vec![format!("give --pin another directory; {UNCHANGED}")], Exit::Input)
+        }
+        PinError::Directory { source, .. } => by_number(dev, source.raw_os_error(), None),
+        PinError::Kernel(e) => by_number(dev, e.errno(), Some(e)),
+    }
+}
+
+fn of_kernel(dev: &str, error: &LiveError) -> Advice {
+    match kernel(error) {
+        // A link says so by the number that elsewhere means a want of privilege.
+        Some(e @ KernelError::Call { call: "bpf(LINK_UPDATE)", .. }) if e.errno() == Some(libc::EPERM) => {
+            (vec!["somebody has replaced the program meanwhile; theirs stays".into()], Exit::Negative)
+        }
+        Some(e) => by_number(dev, e.errno(), Some(e)),
+        None => (Vec::new(), Exit::Negative),
+    }
+}
+
+fn by_number(dev: &str, errno: Option<i32>, error: Option<&KernelError>) -> Advice {
+    let hint = || error.and_then(|e| e.hint()).map(str::to_owned).into_iter().collect();
+    match errno {
+        Some(libc::EBUSY | libc::EEXIST) => (
+            vec![
+                format!("another program is on this interface; {UNCHANGED}"),
+                format!(
+                    "--adopt takes its place, and gives it back at the end; `ip link show dev {dev}` names it"
+                ),
+            ],
+            Exit::Negative,
+        ),
+        Some(libc::EPERM | libc::EACCES) => (vec!["run as root".into(), DOCTOR.into()], Exit::NotPermitted),
+        Some(libc::EOPNOTSUPP) => (hint(), Exit::NotPermitted),
+        _ => (hint(), Exit::Negative),
+    }
+}
+
+/// The kernel's refusal, if that is what it is.
+fn kernel(error: &LiveError) -> Option<&KernelError> {
+    match error {
+        LiveError::Kernel(e) | LiveError::Guard(GuardError::Kernel(e)) => Some(e),
+        LiveError::Load(e) | LiveError::Guard(GuardError::Load(e)) => of_loader(e),
+        LiveError::Program(e) | LiveError::Guard(GuardError::Program(e)) => of_program(e),
+        _ => None,
+    }
+}
+
+fn of_loader(error: &LoaderError) -> Option<&KernelError> {
+    match error {
+        LoaderError::Kernel(e) => Some(e),
+        LoaderError::Program { source, .. } => of_program(source),
+        _ => None,
+    }
+}
+
+fn of_program(error: &ProgramError) -> Option<&KernelError> {
+    match error {
+        ProgramError::Load(LoadError::Refused(e)) | ProgramError::Prepare(LoaderError::Kernel(e)) => Some(e),
+        _ => None,
+    }
+}
