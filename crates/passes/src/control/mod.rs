@@ -1,6 +1,8 @@
 //! Passes over the control-flow graph.
 
 mod checks;
+mod convert;
+mod hoist;
 mod merge;
 mod simplify_cfg;
 mod thread;
@@ -13,4 +15,6 @@ pub(crate) const PASSES: &[Pass] = &[
     Pass::Func(&simplify_cfg::SimplifyCfg),
     Pass::Func(&thread::JumpThreading),
     Pass::Func(&merge::MergeBlocks),
+    Pass::Func(&convert::IfConvert),
+    Pass::Func(&hoist::Hoist),
 ];

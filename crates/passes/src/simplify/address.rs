@@ -46,7 +46,7 @@ impl Simplifier<'_, '_> {
             return true;
         }
         let Some((inner, a)) = self.sum(base) else { return false };
-        let Some(total) = a.checked_add(b).filter(|t| t.abs() < 1 << 28) else { return false };
+        let Some(total) = a.checked_add(b).filter(|t| t.unsigned_abs() < 1 << 28) else { return false };
         if !is_plain_pointer(self.func.types[inner]) || !self.cx.fuel(NAME) {
             return false;
         }
