@@ -136,3 +136,27 @@ fn a_section_with_a_meaning_of_its_own_is_no_code_whatever_its_flags() {
         assert_eq!((object.functions, object.maps), (again.functions, again.maps), "{name}");
     }
 }
+
+/// Found by fuzzing: what precedes the first function is dropped when written, and the function, static, was a program
+/// thereafter.
+#[test]
+fn a_first_function_that_does_not_begin_its_section_is_what_it_will_be_once_written() {
+    let Some((_, mut data)) = compile("iproute2", &["-g0"]) else { return };
+    // The symbol of `entry`: local, one slot further on, one slot shorter.
+    let plain = Object::parse("x", &data).expect("can be read");
+    let function = plain.functions.iter().find(|f| f.name == "entry").expect("a program");
+    let size = function.insns.len() as u64 * 8;
+    let table = header(&data, ".symtab");
+    let word = |at: usize| u64::from_le_bytes(data[at..at + 8].try_into().expect("8 bytes")) as usize;
+    let (start, len) = (word(table + 24), word(table + 32));
+    let symbols = (start..start + len).step_by(24);
+    let symbol =
+        symbols.filter(|at| word(at + 16) as u64 == size && data[at + 4] == 0x12).last().expect("it");
+    data[symbol + 4] = 2;
+    data[symbol + 8..symbol + 16].copy_from_slice(&8u64.to_le_bytes());
+    data[symbol + 16..symbol + 24].copy_from_slice(&(size - 8).to_le_bytes());
+    let object = Object::parse("x", &data).expect("can be read");
+    assert!(object.notes.iter().any(|n| n.contains("belong to no function")), "{:?}", object.notes);
+    let again = Object::parse("x", &object.write().expect("can be written")).expect("can be read again");
+    assert_eq!(object.programs, again.programs);
+}

@@ -89,7 +89,7 @@ impl Object {
         let name = self.elf().sections[section].name.clone();
         let ends = starts.keys().skip(1).copied().chain([insns.len() as u32]);
         let mut covered = 0;
-        for ((&at, start), end) in starts.iter().zip(ends) {
+        for (n, ((&at, start), end)) in starts.iter().zip(ends).enumerate() {
             if at > covered {
                 self.notes.push(format!("{name}: instructions {covered} to {at} belong to no function"));
             }
@@ -101,7 +101,7 @@ impl Object {
                 section: name.clone(),
                 start: at,
                 linkage: start.linkage,
-                subprogram: name == ".text" || start.linkage == Linkage::Static && at > 0,
+                subprogram: name == ".text" || start.linkage == Linkage::Static && n > 0,
                 insns: body,
                 relocs: Vec::new(),
                 type_id: None,
