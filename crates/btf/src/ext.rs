@@ -265,12 +265,11 @@ impl BtfExt {
         Ok(())
     }
 
-    /// The section's bytes: with CO-RE relocations in the header if there are any, as clang does.
+    /// The section's bytes. The header has CO-RE relocations even if there are none, as clang does: cilium/ebpf reads
+    /// that part of it whatever its length says.
     pub fn write(&self) -> Result<Vec<u8>, BtfError> {
-        let mut parts = vec![write_part(&self.func_info)?, write_part(&self.line_info)?];
-        if !self.core_relos.is_empty() {
-            parts.push(write_part(&self.core_relos)?);
-        }
+        let parts =
+            [write_part(&self.func_info)?, write_part(&self.line_info)?, write_part(&self.core_relos)?];
         let header_len = 8 + 8 * parts.len();
         let mut out = vec![0x9f, 0xeb, 1, 0];
         out.extend((header_len as u32).to_le_bytes());

@@ -44,7 +44,11 @@ pub fn read(path: &Path, most: usize) -> Result<Capture> {
     parse(&bytes, most).map_err(|what| Error::Unusable(format!("{}: {what}", path.display())))
 }
 
-fn parse(bytes: &[u8], most: usize) -> std::result::Result<Capture, String> {
+/// Reads an unpacked file that is in memory, at most `most` frames of it.
+///
+/// # Errors
+/// In words, if it is no such capture.
+pub fn parse(bytes: &[u8], most: usize) -> std::result::Result<Capture, String> {
     let magic = bytes.first_chunk::<4>().ok_or("too short for a capture file")?;
     let number: fn([u8; 4]) -> u32 = match u32::from_le_bytes(*magic) {
         0xa1b2_c3d4 | 0xa1b2_3c4d => u32::from_le_bytes,

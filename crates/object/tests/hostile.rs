@@ -149,9 +149,8 @@ fn a_first_function_that_does_not_begin_its_section_is_what_it_will_be_once_writ
     let table = header(&data, ".symtab");
     let word = |at: usize| u64::from_le_bytes(data[at..at + 8].try_into().expect("8 bytes")) as usize;
     let (start, len) = (word(table + 24), word(table + 32));
-    let symbols = (start..start + len).step_by(24);
-    let symbol =
-        symbols.filter(|at| word(at + 16) as u64 == size && data[at + 4] == 0x12).last().expect("it");
+    let mut symbols = (start..start + len).step_by(24);
+    let symbol = symbols.rfind(|at| word(at + 16) as u64 == size && data[at + 4] == 0x12).expect("it");
     data[symbol + 4] = 2;
     data[symbol + 8..symbol + 16].copy_from_slice(&8u64.to_le_bytes());
     data[symbol + 16..symbol + 24].copy_from_slice(&(size - 8).to_le_bytes());

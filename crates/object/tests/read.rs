@@ -191,3 +191,12 @@ fn externs_of_every_kind() {
     assert_eq!(map(&o, "externs.kconfig").spec.value_size, 13);
     assert!(find("CONFIG_NO_SUCH_THING").weak && !find("LINUX_KERNEL_VERSION").weak);
 }
+
+#[test]
+fn maps_in_sections_of_their_own_are_numbered_through() {
+    let Some(o) = read("sections", &["-g0"]) else { return };
+    let outer = map(&o, "outer");
+    assert_eq!((outer.origin, outer.section.as_str()), (MapOrigin::Legacy, "maps/outer"));
+    let inner = outer.inner.as_ref().expect("what inner maps are");
+    assert_eq!((inner.map_type, inner.value_size, inner.max_entries), (MapType::HASH, 8, 32));
+}

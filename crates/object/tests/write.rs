@@ -36,6 +36,22 @@ fn what_is_written_reads_the_same() {
     }
 }
 
+/// cilium/ebpf reads where CO-RE relocations are whether or not there are any.
+#[test]
+fn the_header_of_ext_has_all_three_parts() {
+    for name in ["calls", "core"] {
+        let Some(o) = read(name, &[]) else { return };
+        let written = o.write().expect("can be written");
+        let ext = written.windows(8).position(|w| w == [0x9f, 0xeb, 1, 0, 32, 0, 0, 0]).expect("its header");
+        let word =
+            |n: usize| u32::from_le_bytes(written[ext + 8 + 4 * n..][..4].try_into().expect("4 bytes"));
+        assert_eq!((word(0), word(2), word(4)), (0, word(1), word(2) + word(3)), "{name}: one after another");
+        let relocations = o.functions.iter().map(|f| f.core_relos.len() as u32).sum::<u32>();
+        let expected = if relocations == 0 { 0 } else { 4 + 8 + 16 * relocations };
+        assert_eq!(word(5), expected, "{name}");
+    }
+}
+
 /// Every function gets an instruction in front: everything moves.
 fn shifted(o: &Object) -> Object {
     let mut new = o.clone();

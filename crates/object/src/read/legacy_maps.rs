@@ -1,4 +1,4 @@
-//! Maps of the years before BTF: structures of numbers in a section `maps`.
+//! Maps of the years before BTF: structures of numbers in a section `maps`, or each in one of its own (`maps/name`).
 //!
 //! Loaders agreed on the first four numbers (type, sizes, entries) and mostly on a fifth (flags). What follows
 //! depends on whose header was used, which only the structure's size tells:
@@ -7,7 +7,7 @@
 //! |---|---|---|
 //! | 16, 20 | libbpf | |
 //! | 24 | kernel's samples of 2017 | numa node |
-//! | 28 | kernel's samples and self tests | number of the inner map in the section, numa node |
+//! | 28 | kernel's samples and self tests | number of the inner map among all, numa node |
 //! | 32, 36 | iproute2 (`bpf_elf_map`) | id, pinning, id of the inner map, place in the outer map |
 //! | 280 and more | gobpf | pinning, name space |
 
@@ -24,7 +24,7 @@ const NOWHERE: u32 = u32::MAX;
 struct Definition {
     spec: MapSpec,
     iproute2: bool,
-    /// Number of the inner map in the section.
+    /// Number of the inner map, counted through all sections.
     inner_index: Option<u32>,
     /// iproute2's number for this map, and for its inner map or tail calls.
     id: u32,
@@ -36,16 +36,22 @@ struct Definition {
 impl Object {
     pub(crate) fn read_legacy_maps(&mut self) -> Result<(), ObjectError> {
         let is_legacy = |name: &str| name == "maps" || name.starts_with("maps/");
+        let mut definitions = Vec::new();
         for n in 0..self.elf().sections.len() {
             let s = &self.elf().sections[n];
             if is_legacy(&s.name) && !s.is_relocations() && !s.data.is_empty() {
-                self.read_legacy_section(n)?;
+                self.read_legacy_section(n, &mut definitions)?;
             }
         }
+        self.connect(&definitions);
         Ok(())
     }
 
-    fn read_legacy_section(&mut self, n: usize) -> Result<(), ObjectError> {
+    fn read_legacy_section(
+        &mut self,
+        n: usize,
+        definitions: &mut Vec<(MapId, Definition)>,
+    ) -> Result<(), ObjectError> {
         let section = self.elf().sections[n].clone();
         let mut symbols: Vec<(u64, u64, String)> = Vec::new();
         for s in self.elf().symbols.iter().filter(|s| s.section() == Some(n) && s.kind() != STT_SECTION) {
@@ -56,7 +62,6 @@ impl Object {
         }
         symbols.sort();
         let ends: Vec<u64> = symbols.iter().skip(1).map(|s| s.0).chain([section.size]).collect();
-        let mut definitions = Vec::new();
         for ((at, size, name), end) in symbols.into_iter().zip(ends) {
             let room = end.saturating_sub(at);
             let size = if size == 0 || size > room { room } else { size };
@@ -79,7 +84,6 @@ impl Object {
             definitions.push((MapId(self.maps.len() as u32), definition));
             self.push_map(map, n, at);
         }
-        self.connect(&definitions);
         Ok(())
     }
 

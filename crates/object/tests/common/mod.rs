@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The fixtures that libbpf loads, and those of other loaders.
 #[allow(dead_code)] // not every test uses all
-pub(crate) const LIBBPF: [&str; 4] = ["maps", "calls", "core", "externs"];
+pub(crate) const LIBBPF: [&str; 6] = ["maps", "calls", "core", "externs", "kernel", "sizes"];
 #[allow(dead_code)]
-pub(crate) const ALL: [&str; 6] = ["maps", "calls", "core", "externs", "legacy", "iproute2"];
+pub(crate) const ALL: [&str; 9] =
+    ["maps", "calls", "core", "externs", "kernel", "sizes", "legacy", "iproute2", "sections"];
 
 /// Compiles a fixture; [`None`], with the reason printed, where there is no clang and this is not CI.
 pub(crate) fn compile(name: &str, flags: &[&str]) -> Option<(PathBuf, Vec<u8>)> {
@@ -18,7 +19,7 @@ pub(crate) fn compile(name: &str, flags: &[&str]) -> Option<(PathBuf, Vec<u8>)> 
     let folder = folder.join(format!("{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed)));
     std::fs::create_dir_all(&folder).expect("a folder for fixtures");
     let (source, out) = (
-        Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/fixtures/{name}.bpf.c")),
+        Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../object/tests/fixtures/{name}.bpf.c")),
         folder.join(format!("{name}.bpf.o")),
     );
     let clang = std::env::var("MILLSTREAM_CLANG").unwrap_or_else(|_| "clang-19".to_owned());
