@@ -19,7 +19,7 @@ pub enum Error {
         name: String,
     },
     /// A map that is to be used in the place of an object's has another layout.
-    #[error("map {name:?} cannot be used in place of the object's: {difference}")]
+    #[error("map {name} cannot be used in place of the object's: {difference}")]
     Layout {
         /// The object's name for it.
         name: String,

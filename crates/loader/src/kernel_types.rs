@@ -43,7 +43,12 @@ impl KernelTypes {
         let name = path.to_string_lossy().into_owned();
         let bytes = std::fs::read(path).map_err(|source| Error::Read { path: name.clone(), source })?;
         let btf = Btf::from_vec(bytes).map_err(|source| Error::Btf { what: name, source })?;
-        Ok(KernelTypes { btf: Arc::new(btf) })
+        Ok(KernelTypes::new(btf))
+    }
+
+    /// These types, as a kernel's.
+    pub fn new(btf: Btf) -> Self {
+        KernelTypes { btf: Arc::new(btf) }
     }
 
     /// The types.

@@ -8,6 +8,7 @@ use rustc_hash::FxHashMap;
 
 use crate::btf_fixup;
 use crate::error::Error;
+use crate::kernel_types::KernelTypes;
 use crate::maps::{self, Overrides};
 use crate::session::Session;
 
@@ -19,6 +20,7 @@ pub struct Loader<'a> {
     pub(crate) types: FxHashMap<FuncId, (ProgramType, AttachType)>,
     pub(crate) notes: Vec<String>,
     only: Option<Vec<FuncId>>,
+    core_types: Option<KernelTypes>,
 }
 
 impl<'a> Loader<'a> {
@@ -30,6 +32,7 @@ impl<'a> Loader<'a> {
             types: FxHashMap::default(),
             notes: Vec::new(),
             only: None,
+            core_types: None,
         }
     }
 
@@ -134,6 +137,13 @@ impl<'a> Loader<'a> {
         self
     }
 
+    /// Answers CO-RE relocations by these types in place of the running kernel's (libbpf's `btf_custom_path`): for a
+    /// kernel without BTF of its own, or to see what another kernel will be given ([`Session::slots`]).
+    pub fn core_types(mut self, types: KernelTypes) -> Self {
+        self.core_types = Some(types);
+        self
+    }
+
     /// The programs that [`Loader::load`] loads.
     pub fn chosen(&self) -> Vec<FuncId> {
         let wanted = |func: FuncId, autoload: bool| match &self.only {
@@ -152,7 +162,7 @@ impl<'a> Loader<'a> {
         let mut notes = self.notes.clone();
         let btf = self.load_btf(&mut notes)?;
         let maps = maps::create_all(self.object, btf.as_ref(), self.overrides, &mut notes)?;
-        Ok(Session::new(self.object, maps, btf, notes, self.types))
+        Ok(Session::new(self.object, maps, btf, notes, self.types, self.core_types))
     }
 
     fn load_btf(&self, notes: &mut Vec<String>) -> Result<Option<kernel::Btf>, Error> {

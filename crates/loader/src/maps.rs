@@ -11,6 +11,9 @@ use crate::completion::{self, Completion};
 use crate::error::Error;
 use crate::kconfig;
 
+/// `BPF_F_RDONLY_PROG`.
+const READ_ONLY_TO_PROGRAMS: u32 = 1 << 7;
+
 /// What the caller wants otherwise than the object says.
 #[derive(Debug, Default)]
 pub(crate) struct Overrides {
@@ -101,7 +104,9 @@ fn open_or_create(
         && path.exists()
     {
         let found = Map::from_pin(path)?;
-        same_layout(&map.name, &wanted.spec, &found)?;
+        let pinned = format!("{} (pinned at {})", map.name, path.display());
+        same_layout(&pinned, &wanted.spec, &found)?;
+        same_capacity(&pinned, &wanted.spec, &found)?;
         return Ok(found);
     }
     let inner = match &wanted.inner {
@@ -212,14 +217,38 @@ fn put_inner_maps(object: &Object, made: &[Option<Map>]) -> Result<(), Error> {
 /// Refuses a map whose layout programs of this object would misread.
 fn same_layout(name: &str, want: &MapSpec, found: &Map) -> Result<(), Error> {
     let info = found.info();
+    if want.map_type.0 != info.map_type.0 {
+        let there = MapType(info.map_type.0);
+        let difference = format!("its type is {there} there, {} in the object", want.map_type);
+        return Err(Error::Layout { name: name.to_owned(), difference });
+    }
+    equal(
+        name,
+        &[("key size", want.key_size, info.key_size), ("value size", want.value_size, info.value_size)],
+    )
+}
+
+/// Refuses a pinned map that was made otherwise than the object says, as libbpf does: whoever made it had another
+/// version of the object.
+fn same_capacity(name: &str, want: &MapSpec, found: &Map) -> Result<(), Error> {
+    let info = found.info();
+    // The kernel makes device maps read-only to programs, whatever was asked for.
+    let implied = match want.map_type {
+        MapType::DEVMAP | MapType::DEVMAP_HASH => READ_ONLY_TO_PROGRAMS,
+        _ => 0,
+    };
     let pairs = [
-        ("type", want.map_type.0, info.map_type.0),
-        ("key size", want.key_size, info.key_size),
-        ("value size", want.value_size, info.value_size),
+        ("number of entries", want.max_entries, info.max_entries),
+        ("flags", want.flags | implied, info.flags | implied),
     ];
+    equal(name, &pairs)
+}
+
+/// Refuses what differs: what it is, what the object says, what is there.
+fn equal(name: &str, pairs: &[(&str, u32, u32)]) -> Result<(), Error> {
     for (what, object, there) in pairs {
         if object != there {
-            let difference = format!("{what} is {there} there, {object} in the object");
+            let difference = format!("its {what} is {there} there, {object} in the object");
             return Err(Error::Layout { name: name.to_owned(), difference });
         }
     }

@@ -36,6 +36,8 @@ pub struct Session<'a> {
     btf: Option<kernel::Btf>,
     notes: Vec<String>,
     types: FxHashMap<FuncId, (ProgramType, AttachType)>,
+    /// What answers CO-RE, if not the running kernel.
+    core_types: Option<KernelTypes>,
     /// Answers of CO-RE are the same for every variant.
     answers: RefCell<FxHashMap<(u32, u32, u32), Resolved>>,
     targets: RefCell<FxHashMap<FuncId, Option<TypeId>>>,
@@ -48,8 +50,10 @@ impl<'a> Session<'a> {
         btf: Option<kernel::Btf>,
         notes: Vec<String>,
         types: FxHashMap<FuncId, (ProgramType, AttachType)>,
+        core_types: Option<KernelTypes>,
     ) -> Self {
-        Session { object, maps, btf, notes, types, answers: RefCell::default(), targets: RefCell::default() }
+        let (answers, targets) = (RefCell::default(), RefCell::default());
+        Session { object, maps, btf, notes, types, core_types, answers, targets }
     }
 
     /// The object.
@@ -90,7 +94,10 @@ impl<'a> Session<'a> {
     fn apply_core(&self, insns: &mut [Raw], relos: &[CoreRelo]) -> Result<Vec<Poisoned>, ProgramError> {
         let mut poisoned = Vec::new();
         let (Some(local), false) = (&self.object.btf, relos.is_empty()) else { return Ok(poisoned) };
-        let kernel = KernelTypes::running()?;
+        let kernel = match &self.core_types {
+            Some(types) => types.clone(),
+            None => KernelTypes::running()?,
+        };
         for relo in relos {
             let key = (relo.type_id.0, relo.access.0, relo.kind as u32);
             let known = self.answers.borrow().get(&key).copied();
