@@ -5,6 +5,7 @@
 //! goes to standard error.
 
 mod completions;
+mod control;
 mod demo;
 mod doctor;
 mod exec;
@@ -45,6 +46,8 @@ enum Command {
     Demo(demo::Args),
     /// Run a program on an interface, and keep it fast while it runs
     Run(run::Args),
+    /// Put one of our data planes on interfaces, change its tables, look after it
+    Control(control::Args),
     /// Ask the kernel to load every program of an object, and say what it answers
     Verify(verify::Args),
     /// Print a completion script for a shell
@@ -65,6 +68,7 @@ fn main() -> ExitCode {
         Command::Lab(args) => lab::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Run(args) => run::run(&args),
+        Command::Control(args) => control::run(&args),
         Command::Verify(args) => verify::run(args),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),

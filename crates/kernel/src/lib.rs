@@ -9,7 +9,7 @@
 //! and, where known, what to do about it ([`Error::hint`]).
 //!
 //! Architecture Invariant: no other crate issues bpf(2), rtnetlink or mmap of a map. `unsafe` code is therefore
-//! allowed in the modules `sys`, `mapping`, `ringbuf`, `netlink` and `netns` of this crate, each block with its reason, and
+//! allowed in the modules `sys`, `mapping`, `ringbuf`, `netlink`, `netns` and `packet` of this crate, each block with its reason, and
 //! denied in the others.
 //!
 //! Sources: `include/uapi/linux/bpf.h`, `kernel/bpf/syscall.c`, `net/bpf/test_run.c` and `net/core/dev.c` of
@@ -27,6 +27,7 @@ mod map_batch;
 mod mapping;
 mod netlink;
 mod netns;
+mod packet;
 pub mod probe;
 mod program;
 mod ringbuf;
@@ -49,6 +50,7 @@ pub use map::{Map, MapSpec, UpdateMode};
 pub use map_batch::Entries;
 pub use mapping::Mapping;
 pub use netns::Namespace;
+pub use packet::PacketSocket;
 pub use program::{Program, run_time_statistics};
 pub use ringbuf::RingBuffer;
 pub use testrun::{TestOutput, TestRun};

@@ -51,6 +51,15 @@ struct Arguments {
     seconds: f64,
 }
 
+impl Arguments {
+    /// As it is recorded: where the object lies does not matter.
+    fn command(&self) -> String {
+        let file = self.object.rsplit('/').next().unwrap_or_default();
+        let program = self.program.as_ref().map_or(String::new(), |p| format!(" --prog {p}"));
+        format!("peers {} {file}{program} --seconds {}", self.peer.plane.name, self.seconds)
+    }
+}
+
 fn arguments() -> Result<Arguments, Error> {
     const USAGE: &str = "usage: peers PLANE OBJECT [--prog NAME] [--seconds N]";
     let (mut plain, mut program, mut seconds) = (Vec::new(), None, 60.0);
@@ -105,7 +114,7 @@ fn compare(arguments: &Arguments) -> Result<Document, Error> {
     let flows = load.flows.packets.len();
     Ok(Document {
         schema: 1,
-        environment: Environment::now(),
+        environment: Environment { command: arguments.command(), ..Environment::now() },
         plane: peer.plane.name,
         peer: peer.name,
         workload: format!(

@@ -204,6 +204,28 @@ pub enum Reason {
     IcmpError,
 }
 
+impl Reason {
+    /// All of them, in the order of their keys.
+    pub const ALL: [Self; 16] = [
+        Self::Malformed,
+        Self::Fragment,
+        Self::NoReal,
+        Self::NoRoom,
+        Self::TooBig,
+        Self::NotIp,
+        Self::OtherProtocol,
+        Self::NoVip,
+        Self::Echo,
+        Self::TooBigAnswered,
+        Self::Syn,
+        Self::TableMiss,
+        Self::NotRemembered,
+        Self::QuicRouted,
+        Self::QuicUnknownServer,
+        Self::IcmpError,
+    ];
+}
+
 /// Hash of the client's end of a connection, as the data plane computes it: part of the contract, since rings and
 /// outer source addresses follow from it, and all balancers of a group must agree.
 pub fn hash_client(client: IpAddr, port: u16) -> u32 {

@@ -103,6 +103,14 @@ impl Default for Timeouts {
     }
 }
 
+impl Timeouts {
+    /// From the value of [`SETTINGS`]; `None` if it is too short.
+    pub fn decode(value: &[u8]) -> Option<Self> {
+        let word = |i: usize| Some(u64::from_ne_bytes(value.get(8 * i..8 * i + 8)?.try_into().ok()?));
+        Some(Self { tcp_established: word(0)?, tcp_transitory: word(1)?, udp: word(2)?, icmp: word(3)? })
+    }
+}
+
 /// Everything that the NAT is told.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Config {
@@ -260,6 +268,30 @@ pub enum Event {
     IcmpError,
 }
 
+impl Event {
+    /// All of them, in the order of their keys.
+    pub const ALL: [Self; 18] = [
+        Self::BadHeader,
+        Self::BadLength,
+        Self::BadChecksum,
+        Self::Martian,
+        Self::OrphanFragment,
+        Self::NoFreePort,
+        Self::TableFull,
+        Self::NoPort,
+        Self::NotIpv4,
+        Self::NotUnicast,
+        Self::Options,
+        Self::Ttl,
+        Self::Protocol,
+        Self::NoRule,
+        Self::NoConnection,
+        Self::Created,
+        Self::Reclaimed,
+        Self::IcmpError,
+    ];
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -301,6 +333,7 @@ mod tests {
                 (PORTS, 4, 4),
             ]
         );
+        assert_eq!(Timeouts::decode(&entries[0].value), Some(Timeouts::default()));
         assert_eq!(entries[3].value[..4], [203, 0, 113, 1]);
         assert_eq!(entries[3].value[8..12], 4u32.to_ne_bytes());
         assert_eq!(

@@ -137,6 +137,26 @@ impl Port {
         }
     }
 
+    /// Reads an entry of [`PORTS`]; `None` for an interface that is no port, or if a length is wrong.
+    pub fn decode(key: &[u8], value: &[u8]) -> Option<Self> {
+        let word = |at: usize| Some(u16::from_ne_bytes(value.get(at..at + 2)?.try_into().ok()?));
+        let state = match word(0)? {
+            1 => State::Blocking,
+            2 => State::Learning,
+            3 => State::Forwarding,
+            _ => return None,
+        };
+        let pvid = Some(word(4)?).filter(|&vlan| vlan != 0);
+        let members = value.get(8..8 + 512)?.chunks_exact(8).filter_map(|w| w.try_into().ok());
+        let members: Vec<u64> = members.map(u64::from_ne_bytes).collect();
+        let vlans = (1..4095u16).filter(|vlan| members[usize::from(*vlan) / 64] >> (vlan % 64) & 1 == 1);
+        let mode = match word(2)? {
+            0 => Mode::Access(pvid?),
+            _ => Mode::Trunk { native: pvid, vlans: vlans.collect() },
+        };
+        Some(Self { port: u32::from_ne_bytes(key.try_into().ok()?), state, mode })
+    }
+
     /// As it stands in the map: `struct switch_port`.
     pub fn encode(&self) -> Vec<u8> {
         let mode = u16::from(matches!(self.mode, Mode::Trunk { .. }));
@@ -230,6 +250,17 @@ impl Config {
         }
     }
 
+    /// Destination and VLAN of a frame that the data plane gave to the stack; `None` if it is not to be flooded whoever it
+    /// is for: not admitted, or for this machine's control plane alone.
+    pub fn destination(&self, ingress: u32, frame: &[u8]) -> Option<(Mac, u16)> {
+        let from = self.ports.iter().find(|p| p.port == ingress && p.state == State::Forwarding)?;
+        let to: Mac = frame.get(..6)?.try_into().ok()?;
+        // 01-80-C2-00-00-00 to -0F, which no bridge forwards (IEEE 802.1Q, table 8-1).
+        let is_link_local = to[..5] == [0x01, 0x80, 0xc2, 0, 0] && to[5] < 16;
+        let vlan = admitted_vlan(from, frame)?;
+        (!is_link_local).then_some((to, vlan))
+    }
+
     /// What the control plane sends for a frame that the data plane gave it to flood: the port and the frame as it is
     /// on that link. Empty where the frame was not admitted.
     pub fn flood(&self, ingress: u32, frame: &[u8]) -> Vec<(u32, Vec<u8>)> {
@@ -308,6 +339,26 @@ pub enum Event {
     Moved,
 }
 
+impl Event {
+    /// All of them, in the order of their keys.
+    pub const ALL: [Self; 14] = [
+        Self::Runt,
+        Self::Blocked,
+        Self::NotAdmitted,
+        Self::BadSource,
+        Self::StaticMoved,
+        Self::SamePort,
+        Self::EgressFiltered,
+        Self::NoPort,
+        Self::LinkLocal,
+        Self::FloodGroup,
+        Self::FloodUnknown,
+        Self::Local,
+        Self::Learned,
+        Self::Moved,
+    ];
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -324,6 +375,11 @@ mod tests {
         assert_eq!(value[..8], [3u16, 1, 2, 0].map(u16::to_ne_bytes).concat());
         let word = |i: usize| u64::from_ne_bytes(value[8 + 8 * i..16 + 8 * i].try_into().unwrap());
         assert_eq!((word(0), word(1), word(63)), (4, 1, 1 << 62));
+        let trunk = port(3, Mode::Trunk { native: Some(2), vlans: vec![2, 64, 4094] });
+        assert_eq!(Port::decode(&3u32.to_ne_bytes(), &value), Some(trunk));
+        let access = Port { state: State::Blocking, ..port(4, Mode::Access(7)) };
+        assert_eq!(Port::decode(&4u32.to_ne_bytes(), &access.encode()), Some(access));
+        assert_eq!(Port::decode(&5u32.to_ne_bytes(), &[0; 520]), None, "no port");
         let station =
             Station { mac: [2, 0, 0, 0, 0, 9], vlan: 5, place: Place::Port(3), is_static: true, seen: 77 };
         let entry = station.entry();
@@ -350,6 +406,14 @@ mod tests {
         assert_eq!(config.flood(5, &tagged), [(1, plain.clone()), (2, plain.clone()), (4, plain.clone())]);
         assert_eq!(config.flood(1, &tagged), [], "an access port takes no tags");
         assert_eq!(config.flood(5, &plain), [], "a trunk without a native VLAN takes nothing else");
+        let to: Mac = plain[..6].try_into().unwrap();
+        assert_eq!(
+            (config.destination(1, &plain), config.destination(5, &tagged)),
+            (Some((to, 10)), Some((to, 10)))
+        );
+        assert_eq!((config.destination(6, &plain), config.destination(1, &tagged)), (None, None));
+        let bpdu = [&[0x01, 0x80, 0xc2, 0, 0, 0][..], &plain[6..]].concat();
+        assert_eq!(config.destination(1, &bpdu), None, "spanning tree is for this machine alone");
     }
 
     #[test]

@@ -1,0 +1,505 @@
+//! What an operator writes (docs/control.md), and the map entries that it means here.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use miette::{IntoDiagnostic, Result, WrapErr, miette};
+use millstream_kernel::{interface, interface_index};
+use millstream_programs::packet::Mac;
+use millstream_programs::{MapEntry, Prefix, balancer, firewall, nat, router, switch};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use super::Plane;
+
+/// A configuration as the maps hold it.
+#[derive(Debug)]
+pub(super) struct Tables {
+    /// The interfaces on which the program runs.
+    pub(super) devices: Vec<String>,
+    /// What stands in the maps.
+    pub(super) entries: Vec<MapEntry>,
+}
+
+/// Reads a configuration of a data plane. Interfaces are looked up in this network namespace.
+pub(super) fn read(plane: Plane, text: &str) -> Result<Tables> {
+    match plane {
+        Plane::Router => parse::<Router>(text)?.tables(),
+        Plane::Switch => parse::<Switch>(text)?.tables(),
+        Plane::Firewall => parse::<Firewall>(text)?.tables(),
+        Plane::Nat => parse::<Nat>(text)?.tables(),
+        Plane::Balancer => parse::<Balancer>(text)?.tables(),
+    }
+}
+
+fn parse<T: DeserializeOwned>(text: &str) -> Result<T> {
+    serde_json::from_str(text).into_diagnostic()
+}
+
+fn device(name: &str) -> Result<u32> {
+    interface_index(name).into_diagnostic()
+}
+
+/// The interface's own address.
+fn address_of(ifindex: u32) -> Result<Mac> {
+    let interface = interface(ifindex).into_diagnostic()?;
+    let address = interface.address.as_slice().try_into();
+    address.map_err(|_| miette!("{} has no Ethernet address; say one with \"from\"", interface.name))
+}
+
+/// A link-layer address as text: six pairs of hexadecimal digits with colons.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(try_from = "String")]
+struct MacText(Mac);
+
+impl TryFrom<String> for MacText {
+    type Error = String;
+
+    fn try_from(text: String) -> std::result::Result<Self, String> {
+        let octets: Option<Vec<u8>> = text
+            .split(':')
+            .map(|pair| u8::from_str_radix(pair, 16).ok().filter(|_| pair.len() == 2))
+            .collect();
+        let mac = octets.and_then(|o| Mac::try_from(o).ok());
+        mac.map(MacText).ok_or_else(|| format!("{text:?} is not an address such as 02:00:00:00:00:01"))
+    }
+}
+
+fn prefix(text: &str) -> Result<Prefix> {
+    text.parse().into_diagnostic()
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Router {
+    ports: Vec<String>,
+    next_hops: BTreeMap<String, Hop>,
+    routes: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Hop {
+    Named(Fate),
+    Forward(Forward),
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Fate {
+    Stack,
+    Drop,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Forward {
+    via: MacText,
+    dev: String,
+    from: Option<MacText>,
+    mtu: Option<u16>,
+}
+
+impl Forward {
+    fn next_hop(&self) -> Result<router::NextHop> {
+        let port = device(&self.dev)?;
+        let src_mac = self.from.map_or_else(|| address_of(port), |mac| Ok(mac.0))?;
+        Ok(router::NextHop::Forward { dst_mac: self.via.0, src_mac, port, mtu: self.mtu.unwrap_or(1500) })
+    }
+}
+
+impl Router {
+    fn tables(self) -> Result<Tables> {
+        let mut config = router::Config::default();
+        let mut names = Vec::new();
+        for (name, hop) in &self.next_hops {
+            names.push(name.as_str());
+            config.next_hops.push(match hop {
+                Hop::Named(Fate::Stack) => router::NextHop::Stack,
+                Hop::Named(Fate::Drop) => router::NextHop::Drop,
+                Hop::Forward(forward) => forward.next_hop().wrap_err_with(|| format!("next hop {name:?}"))?,
+            });
+        }
+        for (to, hop) in &self.routes {
+            let at = names.iter().position(|n| n == hop);
+            let at =
+                at.ok_or_else(|| miette!("the route to {to} names next hop {hop:?}, which is not there"))?;
+            config.routes.push(router::Route { prefix: prefix(to)?, next_hop: at as u32 });
+        }
+        Ok(Tables { devices: self.ports, entries: config.entries().into_diagnostic()? })
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Switch {
+    ports: BTreeMap<String, SwitchPort>,
+    #[serde(default)]
+    stations: Vec<Station>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SwitchPort {
+    access: Option<u16>,
+    trunk: Option<Vec<u16>>,
+    native: Option<u16>,
+    #[serde(default)]
+    state: PortState,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum PortState {
+    Blocking,
+    Learning,
+    #[default]
+    Forwarding,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Station {
+    mac: MacText,
+    vlan: u16,
+    /// None: this machine.
+    dev: Option<String>,
+}
+
+impl SwitchPort {
+    fn port(&self, name: &str) -> Result<switch::Port> {
+        let mode = match (self.access, &self.trunk, self.native) {
+            (Some(vlan), None, None) => switch::Mode::Access(vlan),
+            (None, Some(vlans), native) => {
+                let mut vlans = vlans.clone();
+                vlans.extend(native.filter(|n| !vlans.contains(n)));
+                switch::Mode::Trunk { native, vlans }
+            }
+            _ => {
+                return Err(miette!(
+                    "port {name:?} needs either \"access\", or \"trunk\" and perhaps \"native\""
+                ));
+            }
+        };
+        let state = match self.state {
+            PortState::Blocking => switch::State::Blocking,
+            PortState::Learning => switch::State::Learning,
+            PortState::Forwarding => switch::State::Forwarding,
+        };
+        Ok(switch::Port { port: device(name)?, state, mode })
+    }
+}
+
+impl Switch {
+    fn tables(self) -> Result<Tables> {
+        let mut config = switch::Config::default();
+        for (name, port) in &self.ports {
+            config.ports.push(port.port(name)?);
+        }
+        for station in &self.stations {
+            let place = match &station.dev {
+                Some(dev) => switch::Place::Port(device(dev)?),
+                None => switch::Place::Local,
+            };
+            let Station { mac, vlan, .. } = station;
+            config.stations.push(switch::Station {
+                mac: mac.0,
+                vlan: *vlan,
+                place,
+                is_static: true,
+                seen: 0,
+            });
+        }
+        Ok(Tables { devices: self.ports.into_keys().collect(), entries: config.entries().into_diagnostic()? })
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Action {
+    #[default]
+    Drop,
+    Accept,
+    Reject,
+}
+
+impl From<Action> for firewall::Action {
+    fn from(action: Action) -> Self {
+        match action {
+            Action::Drop => firewall::Action::Drop,
+            Action::Accept => firewall::Action::Accept,
+            Action::Reject => firewall::Action::Reject,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Fragments {
+    #[default]
+    Drop,
+    Accept,
+    Classify,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Firewall {
+    ports: Vec<String>,
+    rules: Vec<String>,
+    #[serde(default)]
+    default: Action,
+    /// Pairs of ports: what comes in at the first goes out of the second. None: up the stack.
+    forward: Option<BTreeMap<String, String>>,
+    #[serde(default)]
+    fragments: Fragments,
+    #[serde(default)]
+    non_ipv4: Action,
+}
+
+impl Firewall {
+    fn tables(self) -> Result<Tables> {
+        let mut config = firewall::Config { default: self.default.into(), ..firewall::Config::default() };
+        config.non_ipv4 = self.non_ipv4.into();
+        config.fragments = match self.fragments {
+            Fragments::Drop => firewall::Fragments::Drop,
+            Fragments::Accept => firewall::Fragments::Accept,
+            Fragments::Classify => firewall::Fragments::Classify,
+        };
+        if let Some(pairs) = &self.forward {
+            let pairs = pairs.iter().map(|(from, to)| Ok((device(from)?, device(to)?)));
+            config.forward = firewall::Forward::Ports(pairs.collect::<Result<_>>()?);
+        }
+        config.read_rules(&self.rules.join("\n")).into_diagnostic().wrap_err("rules, counted from 1")?;
+        Ok(Tables { devices: self.ports, entries: config.entries().into_diagnostic()? })
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Nat {
+    inside: Vec<String>,
+    outside: Vec<String>,
+    externals: Vec<External>,
+    rules: BTreeMap<String, Run>,
+    #[serde(default)]
+    exempt: Vec<String>,
+    #[serde(default)]
+    timeouts: Timeouts,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct External {
+    address: Ipv4Addr,
+    ports: Option<[u16; 2]>,
+    via: MacText,
+    dev: String,
+    from: Option<MacText>,
+}
+
+/// Some of the external addresses, one after the other.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Run {
+    first: u32,
+    count: u32,
+}
+
+/// In seconds.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Timeouts {
+    tcp_established: Option<u32>,
+    tcp_transitory: Option<u32>,
+    udp: Option<u32>,
+    icmp: Option<u32>,
+}
+
+impl Nat {
+    fn tables(self) -> Result<Tables> {
+        let mut config = nat::Config { secret: secret()?, ..nat::Config::default() };
+        for (names, side) in [(&self.inside, nat::Side::Inside), (&self.outside, nat::Side::Outside)] {
+            for name in names {
+                config.ports.push((device(name)?, side));
+            }
+        }
+        for e in &self.externals {
+            let port = device(&e.dev)?;
+            let [port_min, port_max] = e.ports.unwrap_or([1024, 65535]);
+            let src_mac = e.from.map_or_else(|| address_of(port), |mac| Ok(mac.0))?;
+            let (address, dst_mac) = (e.address, e.via.0);
+            config.externals.push(nat::External { address, port_min, port_max, port, dst_mac, src_mac });
+        }
+        for (sources, run) in &self.rules {
+            config.rules.push(nat::Rule { sources: prefix(sources)?, first: run.first, count: run.count });
+        }
+        config.exempt = self.exempt.iter().map(|text| prefix(text)).collect::<Result<_>>()?;
+        let limit = |given: Option<u32>, usual: u64| given.map_or(usual, |s| u64::from(s) * 1_000_000_000);
+        let (t, usual) = (&self.timeouts, nat::Timeouts::default());
+        config.timeouts = nat::Timeouts {
+            tcp_established: limit(t.tcp_established, usual.tcp_established),
+            tcp_transitory: limit(t.tcp_transitory, usual.tcp_transitory),
+            udp: limit(t.udp, usual.udp),
+            icmp: limit(t.icmp, usual.icmp),
+        };
+        let devices = self.inside.into_iter().chain(self.outside).collect();
+        Ok(Tables { devices, entries: config.entries().into_diagnostic()? })
+    }
+}
+
+/// From the system's entropy: the choice of ports shall be unpredictable (RFC 6056).
+fn secret() -> Result<u64> {
+    use std::io::Read as _;
+    let mut bytes = [0; 8];
+    let mut source = std::fs::File::open("/dev/urandom").into_diagnostic().wrap_err("/dev/urandom")?;
+    source.read_exact(&mut bytes).into_diagnostic().wrap_err("/dev/urandom")?;
+    Ok(u64::from_ne_bytes(bytes))
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Balancer {
+    ports: Vec<String>,
+    gateway: MacText,
+    reals: Vec<Real>,
+    services: Vec<Service>,
+    #[serde(default)]
+    quic_servers: Vec<QuicServer>,
+    /// Octets of a server's id for each configuration.
+    #[serde(default)]
+    quic_id_length: [u8; 8],
+    gue_port: Option<u16>,
+    source4: Option<Ipv4Addr>,
+    source6: Option<Ipv6Addr>,
+    max_length: Option<u32>,
+    udp_idle: Option<u32>,
+    #[serde(default)]
+    fragments_to_stack: bool,
+    new_flow_limit: Option<u32>,
+    icmp_limit: Option<u32>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Real {
+    address: IpAddr,
+    #[serde(default)]
+    gue: bool,
+    #[serde(default = "yes")]
+    up: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Protocol {
+    Tcp,
+    Udp,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Service {
+    address: IpAddr,
+    #[serde(default)]
+    port: u16,
+    protocol: Protocol,
+    #[serde(default)]
+    client_affinity: bool,
+    #[serde(default)]
+    stateless: bool,
+    #[serde(default)]
+    quic: bool,
+    /// Places in the list of reals, each with its weight.
+    reals: Vec<(u32, u32)>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct QuicServer {
+    config: u8,
+    id: u32,
+    real: u32,
+}
+
+impl Balancer {
+    fn tables(self) -> Result<Tables> {
+        let usual = balancer::Config::default();
+        let service = |s: &Service| balancer::Service {
+            address: s.address,
+            port: s.port,
+            protocol: match s.protocol {
+                Protocol::Tcp => 6,
+                Protocol::Udp => 17,
+            },
+            client_affinity: s.client_affinity,
+            stateless: s.stateless,
+            quic: s.quic,
+            reals: s.reals.clone(),
+        };
+        let real = |r: &Real| balancer::Real { address: r.address, gue: r.gue, up: r.up };
+        let quic = |q: &QuicServer| balancer::QuicServer { config: q.config, id: q.id, real: q.real };
+        let config = balancer::Config {
+            services: self.services.iter().map(service).collect(),
+            reals: self.reals.iter().map(real).collect(),
+            quic_servers: self.quic_servers.iter().map(quic).collect(),
+            quic_id_length: self.quic_id_length,
+            gateway: self.gateway.0,
+            gue_port: self.gue_port.unwrap_or(usual.gue_port),
+            source4: self.source4.unwrap_or(usual.source4),
+            source6: self.source6.unwrap_or(usual.source6),
+            max_length: self.max_length.unwrap_or(usual.max_length),
+            udp_idle_ns: self.udp_idle.map_or(usual.udp_idle_ns, |s| u64::from(s) * 1_000_000_000),
+            fragments_to_stack: self.fragments_to_stack,
+            new_flow_limit: self.new_flow_limit.unwrap_or(usual.new_flow_limit),
+            icmp_limit: self.icmp_limit.unwrap_or(usual.icmp_limit),
+            ..usual
+        };
+        Ok(Tables { devices: self.ports, entries: config.entries().into_diagnostic()? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_as_text() {
+        assert_eq!(MacText::try_from("02:00:00:00:00:0a".to_owned()).unwrap().0, [2, 0, 0, 0, 0, 10]);
+        for bad in ["", "02:00:00:00:00", "02:00:00:00:00:0g", "2:0:0:0:0:1", "02:00:00:00:00:00:00"] {
+            assert!(MacText::try_from(bad.to_owned()).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn errors_name_what_is_wrong() {
+        let error = |plane, text: &str| format!("{:?}", read(plane, text).unwrap_err());
+        let hop = r#"{"ports": [], "next_hops": {}, "routes": {"10.0.0.0/8": "gone"}}"#;
+        assert!(error(Plane::Router, hop).contains("gone"));
+        let typo = r#"{"ports": [], "next_hops": {}, "routes": {}, "rout": {}}"#;
+        assert!(error(Plane::Router, typo).contains("rout"));
+        let both = r#"{"ports": {"lo": {"access": 1, "trunk": [2]}}}"#;
+        assert!(error(Plane::Switch, both).contains("access"));
+        let rule = r#"{"ports": [], "rules": ["accept tcp 10.0.0.0/8 any 0.0.0.0/0 80", "allow"]}"#;
+        assert!(error(Plane::Firewall, rule).contains("line 2"));
+        let missing = r#"{"ports": ["no-such-interface"], "next_hops":
+            {"a": {"via": "02:00:00:00:00:01", "dev": "no-such-interface"}}, "routes": {}}"#;
+        assert!(error(Plane::Router, missing).contains("no-such-interface"));
+    }
+
+    #[test]
+    fn a_router_and_its_entries() {
+        let text = r#"{"ports": ["lo"], "next_hops": {"here": "stack", "hole": "drop",
+            "out": {"via": "02:00:00:00:00:01", "dev": "lo", "from": "02:00:00:00:00:02"}},
+            "routes": {"10.0.0.0/8": "out", "192.0.2.0/24": "hole"}}"#;
+        let tables = read(Plane::Router, text).unwrap();
+        assert_eq!(tables.devices, ["lo"]);
+        let maps: Vec<&str> = tables.entries.iter().map(|e| e.map).collect();
+        assert_eq!(maps, ["tx_ports", "next_hops", "next_hops", "next_hops", "routes", "routes"]);
+        assert_eq!(tables.entries[4].value, 2u32.to_ne_bytes(), "next hops are in the order of their names");
+    }
+}

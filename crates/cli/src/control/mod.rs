@@ -1,0 +1,175 @@
+//! `millstream control`: our data planes as an operator has them, put on interfaces, changed, watched and taken off.
+//!
+//! What runs is pinned in a directory of a BPF file system: `maps/NAME`, and `link_IFACE` for each interface. It runs on
+//! when this command ends. `millstream run --pin DIR` pins maps alike, so that `set`, `show` and `tend` work on what that
+//! runs, too.
+
+mod config;
+mod place;
+mod show;
+mod tend;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use miette::{IntoDiagnostic, WrapErr, miette};
+use millstream_programs::{BALANCER, FIREWALL, NAT, Program, ROUTER, SWITCH};
+
+use crate::exit::Exit;
+
+/// Flags of `millstream control`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Which data plane
+    plane: Plane,
+    #[command(subcommand)]
+    command: Command,
+    /// Where it is pinned; /sys/fs/bpf/millstream/PLANE if not said
+    #[arg(long, value_name = "DIR", global = true)]
+    pin: Option<PathBuf>,
+}
+
+/// A data plane of ours.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub(super) enum Plane {
+    /// IPv4 router
+    Router,
+    /// Ethernet switch with VLANs
+    Switch,
+    /// Packet filter of 5-tuple rules
+    Firewall,
+    /// Source NAT
+    Nat,
+    /// Layer 4 load balancer
+    Balancer,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Fill the tables from a configuration and attach the program to the interfaces that it names
+    Up(Up),
+    /// Change the tables to those of a configuration, under traffic; what the data plane learned stays
+    Set(Configuration),
+    /// Print what is in the tables and what was counted
+    Show(Output),
+    /// Do what the data plane leaves to user space, until interrupted: flood and age (switch), forget idle connections
+    /// (nat)
+    Tend(Tend),
+    /// Take the program off its interfaces and remove the tables
+    Down,
+    /// Write the program as an object file, for `millstream run` and other loaders
+    Object(ObjectFile),
+}
+
+#[derive(Debug, clap::Args)]
+struct Configuration {
+    /// The configuration, in JSON (docs/control.md); `-` for standard input
+    #[arg(value_name = "CONFIG")]
+    config: PathBuf,
+}
+
+#[derive(Debug, clap::Args)]
+struct Up {
+    #[command(flatten)]
+    configuration: Configuration,
+    /// Where in the receive path it runs
+    #[arg(long, value_name = "MODE", default_value = "any")]
+    mode: Mode,
+}
+
+/// Where in the receive path an XDP program runs.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub(super) enum Mode {
+    /// In the driver if it can, else in the stack
+    Any,
+    /// In the driver
+    Native,
+    /// In the stack
+    Generic,
+}
+
+#[derive(Debug, clap::Args)]
+struct Output {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+struct Tend {
+    /// One round, then end
+    #[arg(long)]
+    once: bool,
+    /// Seconds after which a learned station that sent nothing is forgotten (switch)
+    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
+    age: u64,
+}
+
+#[derive(Debug, clap::Args)]
+struct ObjectFile {
+    /// The file to write
+    #[arg(value_name = "FILE")]
+    output: PathBuf,
+}
+
+impl Plane {
+    pub(super) fn program(self) -> Program {
+        match self {
+            Plane::Router => ROUTER,
+            Plane::Switch => SWITCH,
+            Plane::Firewall => FIREWALL,
+            Plane::Nat => NAT,
+            Plane::Balancer => BALANCER,
+        }
+    }
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
+    let plane = args.plane;
+    let usual = || Path::new("/sys/fs/bpf/millstream").join(plane.program().name);
+    let place = place::Place::new(args.pin.clone().unwrap_or_else(usual));
+    let done = match &args.command {
+        Command::Up(up) => tables(plane, &up.configuration).map(|t| place.up(plane, &t, up.mode)),
+        Command::Set(configuration) => tables(plane, configuration).map(|t| place.set(plane, &t)),
+        Command::Show(output) => Ok(show::show(plane, &place, output.json)),
+        Command::Tend(tend) => Ok(tend::tend(plane, &place, tend.age, tend.once)),
+        Command::Down => Ok(place.down()),
+        Command::Object(file) => return object(plane, &file.output),
+    }?;
+    match done {
+        Ok(()) => Ok(Exit::Done.into()),
+        Err(e) => Ok(failed(&e).into()),
+    }
+}
+
+fn tables(plane: Plane, configuration: &Configuration) -> Result<config::Tables, miette::Report> {
+    let path = &configuration.config;
+    let text = match path.as_os_str() == "-" {
+        true => std::io::read_to_string(std::io::stdin()),
+        false => std::fs::read_to_string(path),
+    };
+    let named = || path.display().to_string();
+    let text = text.into_diagnostic().wrap_err_with(named)?;
+    config::read(plane, &text).wrap_err_with(named)
+}
+
+fn object(plane: Plane, path: &Path) -> Result<ExitCode, miette::Report> {
+    let written = std::fs::write(path, plane.program().object);
+    written.map_err(|e| miette!("{}: {e}", path.display()))?;
+    Ok(Exit::Done.into())
+}
+
+fn failed(error: &place::Error) -> Exit {
+    eprintln!("{error}");
+    if let Some(hint) = error.hint() {
+        eprintln!("  {hint}");
+    }
+    match error.is_permission() {
+        true => {
+            eprintln!("  `millstream doctor` says what this machine permits and what to do about the rest");
+            Exit::NotPermitted
+        }
+        false => Exit::Input,
+    }
+}

@@ -1,0 +1,348 @@
+//! What runs, by its pins: putting it up, changing it, taking it down.
+//!
+//! Tables are changed in an order in which a packet never meets an entry that names something that is not there: what is
+//! named is written first, what is no longer named is removed last. A router's next hops go to the half of their table that
+//! is not in use, so that routes change from old ones to new ones one at a time. A firewall's rules are loaded anew and
+//! swapped in as a whole, by one link update per interface.
+
+use std::collections::HashSet;
+use std::io;
+use std::path::PathBuf;
+
+use millstream_kernel::{self as kernel, Link, Map, MapType, Program, UpdateMode, XdpMode, interface_index};
+use millstream_loader::{Loader, Session};
+use millstream_object::Object;
+use millstream_programs::{MapEntry, balancer, nat, router, switch};
+
+use super::config::Tables;
+use super::{Mode, Plane};
+
+const MAPS: &str = "maps";
+const LINK: &str = "link_";
+/// Next hops of one configuration: half of the table.
+const HALF: u32 = router::MAX_NEXT_HOPS as u32 / 2;
+
+/// Why something could not be done.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Error {
+    /// A pin or a directory of pins.
+    #[error("{path}: {source}")]
+    Path { path: PathBuf, source: io::Error },
+    #[error(transparent)]
+    Kernel(#[from] kernel::Error),
+    #[error(transparent)]
+    Loader(#[from] millstream_loader::Error),
+    #[error(transparent)]
+    Program(#[from] millstream_loader::ProgramError),
+    #[error(transparent)]
+    Object(#[from] millstream_object::ObjectError),
+    /// An interface, and what the kernel says.
+    #[error("{name}: {source}")]
+    Interface { name: String, source: kernel::Error },
+    #[error("{0}")]
+    Unusable(String),
+}
+
+impl Error {
+    fn errno(&self) -> Option<i32> {
+        match self {
+            Error::Kernel(e) | Error::Interface { source: e, .. } => e.errno(),
+            Error::Loader(millstream_loader::Error::Kernel(e)) => e.errno(),
+            Error::Path { source, .. } => source.raw_os_error(),
+            _ => None,
+        }
+    }
+
+    pub(super) fn is_permission(&self) -> bool {
+        matches!(self.errno(), Some(libc::EPERM | libc::EACCES))
+    }
+
+    pub(super) fn hint(&self) -> Option<String> {
+        match self {
+            Error::Interface { name, source } if source.errno() == Some(libc::EBUSY) => {
+                Some(format!("another program is on {name}, and stays; `ip link show dev {name}` names it"))
+            }
+            Error::Kernel(e) => e.hint().map(|h| h.to_string()),
+            _ => None,
+        }
+    }
+}
+
+type Result<T> = std::result::Result<T, Error>;
+
+/// A directory of pins.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    directory: PathBuf,
+}
+
+impl Place {
+    pub(super) fn new(directory: PathBuf) -> Self {
+        Place { directory }
+    }
+
+    /// A map of what runs.
+    pub(super) fn map(&self, name: &str) -> Result<Map> {
+        let path = self.directory.join(MAPS).join(name);
+        if !path.exists() {
+            return Err(Error::Unusable(format!("{}: nothing of the kind is up", path.display())));
+        }
+        Ok(Map::from_pin(&path)?)
+    }
+
+    fn link_path(&self, device: &str) -> PathBuf {
+        // A BPF file system takes no full stop in names.
+        self.directory.join(format!("{LINK}{}", device.replace('.', "_")))
+    }
+
+    /// The pinned links, each with its path.
+    fn links(&self) -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(&self.directory).into_iter().flatten().flatten();
+        let is_link = |p: &PathBuf| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with(LINK));
+        entries.map(|e| e.path()).filter(is_link).collect()
+    }
+
+    /// Loads, fills, attaches and pins. If anything fails, all is as before.
+    pub(super) fn up(&self, plane: Plane, tables: &Tables, mode: Mode) -> Result<()> {
+        if self.directory.exists() {
+            let directory = self.directory.display();
+            return Err(Error::Unusable(format!(
+                "{directory} exists: something is up; `set` changes it, `down` ends it"
+            )));
+        }
+        if tables.devices.is_empty() {
+            return Err(Error::Unusable("the configuration names no interface to run on".into()));
+        }
+        let object = Object::parse(plane.program().name, plane.program().object)?;
+        let (session, program) = load(plane, &object, tables)?;
+        let mut attached = Vec::new();
+        for name in &tables.devices {
+            attached.push((name, attach(&program, name, mode)?));
+        }
+        // From here on there is something to remove.
+        let pinned = self.pin(&object, &session, &attached);
+        if pinned.is_err() {
+            self.remove();
+        }
+        pinned
+    }
+
+    fn pin(&self, object: &Object, session: &Session<'_>, links: &[(&String, Link)]) -> Result<()> {
+        let maps = self.directory.join(MAPS);
+        std::fs::create_dir_all(&maps).map_err(|source| Error::Path { path: maps.clone(), source })?;
+        for map in &object.maps {
+            if let (false, Some(made)) = (map.origin.is_global(), session.map_by_name(&map.name)) {
+                made.pin(&maps.join(&map.name))?;
+            }
+        }
+        for (device, link) in links {
+            link.pin(&self.link_path(device))?;
+        }
+        Ok(())
+    }
+
+    /// Detaches and unpins.
+    pub(super) fn down(&self) -> Result<()> {
+        if !self.directory.exists() {
+            return Err(Error::Unusable(format!("{}: nothing is up", self.directory.display())));
+        }
+        self.remove();
+        match self.directory.exists() {
+            false => Ok(()),
+            true => Err(Error::Unusable(format!("{} holds something else, too", self.directory.display()))),
+        }
+    }
+
+    fn remove(&self) {
+        for path in self.links() {
+            // What cannot be removed shows in that the directory stays.
+            let _ = std::fs::remove_file(path);
+        }
+        let maps = self.directory.join(MAPS);
+        for entry in std::fs::read_dir(&maps).into_iter().flatten().flatten() {
+            let _ = std::fs::remove_file(entry.path());
+        }
+        let _ = std::fs::remove_dir(&maps);
+        let _ = std::fs::remove_dir(&self.directory);
+    }
+
+    /// Changes the tables. Interfaces stay as they are.
+    pub(super) fn set(&self, plane: Plane, tables: &Tables) -> Result<()> {
+        match plane {
+            Plane::Firewall => self.swap(plane, tables),
+            Plane::Router => self.sync(plane, &rebased(&tables.entries, self.free_half()?)?),
+            _ => self.sync(plane, &tables.entries),
+        }
+    }
+
+    /// Where new next hops go: the half that no route names.
+    fn free_half(&self) -> Result<u32> {
+        let routes = self.map(router::ROUTES)?.entries()?;
+        let upper = |v: &[u8]| v.first_chunk().is_some_and(|c| u32::from_ne_bytes(*c) >= HALF);
+        let used = routes.iter().next().is_some_and(|(_, hop)| upper(hop));
+        Ok(if used { 0 } else { HALF })
+    }
+
+    fn sync(&self, plane: Plane, entries: &[MapEntry]) -> Result<()> {
+        let mut by_map: Vec<(&str, Map, HashSet<&[u8]>)> = Vec::new();
+        for name in configured(plane) {
+            by_map.push((name, self.map(name)?, HashSet::new()));
+        }
+        for entry in entries {
+            let found = by_map.iter_mut().find(|(name, ..)| *name == entry.map);
+            let (_, map, keys) = found.ok_or_else(|| Error::Unusable(format!("no table {}", entry.map)))?;
+            map.update_all_cpus(&entry.key, &entry.value, UpdateMode::Any)?;
+            keys.insert(&entry.key);
+        }
+        // What names comes before what is named in `configured`, and so goes first.
+        for (name, map, keys) in &by_map {
+            forget(name, map, keys)?;
+        }
+        Ok(())
+    }
+
+    /// Loads anew with these tables and puts the new program in the old one's place.
+    fn swap(&self, plane: Plane, tables: &Tables) -> Result<()> {
+        let object = Object::parse(plane.program().name, plane.program().object)?;
+        let links: Vec<Link> =
+            self.links().iter().map(|p| Link::from_pin(p)).collect::<std::result::Result<_, _>>()?;
+        if links.is_empty() {
+            return Err(Error::Unusable(format!("{}: nothing is up", self.directory.display())));
+        }
+        let (session, program) = load(plane, &object, tables)?;
+        for link in &links {
+            link.replace_any(&program)?;
+        }
+        let maps = self.directory.join(MAPS);
+        for map in object.maps.iter().filter(|m| !m.origin.is_global()) {
+            let Some(made) = session.map_by_name(&map.name) else { continue };
+            let path = maps.join(&map.name);
+            if path.exists() {
+                std::fs::remove_file(&path).map_err(|source| Error::Path { path: path.clone(), source })?;
+            }
+            made.pin(&path)?;
+        }
+        Ok(())
+    }
+}
+
+fn load<'o>(plane: Plane, object: &'o Object, tables: &Tables) -> Result<(Session<'o>, Program)> {
+    let function = plane.program().function;
+    let session = Loader::new(object).only(function)?.prepare()?;
+    fill(&session, &tables.entries)?;
+    let found = object.programs.iter().find(|p| p.name == function);
+    let found = found.ok_or_else(|| Error::Unusable(format!("no program {function}")))?;
+    let program = session.load(found.func, &object.link(found.func)?)?;
+    Ok((session, program))
+}
+
+fn fill(session: &Session<'_>, entries: &[MapEntry]) -> Result<()> {
+    let mut last: Option<(&str, &Map)> = None;
+    for entry in entries {
+        let map = match last {
+            Some((name, map)) if name == entry.map => map,
+            _ => {
+                let map = session.map_by_name(entry.map);
+                map.ok_or_else(|| Error::Unusable(format!("no table {}", entry.map)))?
+            }
+        };
+        map.update_all_cpus(&entry.key, &entry.value, UpdateMode::Any)?;
+        last = Some((entry.map, map));
+    }
+    Ok(())
+}
+
+fn attach(program: &Program, name: &str, mode: Mode) -> Result<Link> {
+    let mode = match mode {
+        Mode::Any => XdpMode::Any,
+        Mode::Native => XdpMode::Native,
+        Mode::Generic => XdpMode::Generic,
+    };
+    let attach = || Link::attach_xdp(program, interface_index(name)?, mode);
+    attach().map_err(|source| Error::Interface { name: name.to_owned(), source })
+}
+
+/// The tables that a configuration is about; those that name entries of others before those. The rest is what the data
+/// plane learned and counted.
+fn configured(plane: Plane) -> &'static [&'static str] {
+    match plane {
+        Plane::Router => &[router::ROUTES, router::NEXT_HOPS, router::TX_PORTS],
+        Plane::Switch => &[switch::PORTS, switch::STATIONS, switch::TX_PORTS],
+        Plane::Nat => &[nat::PORTS, nat::RULES, nat::EXEMPT, nat::EXTERNALS, nat::SETTINGS, nat::TX_PORTS],
+        Plane::Balancer => &[
+            balancer::VIPS4,
+            balancer::VIPS6,
+            balancer::VIP_ADDRESSES,
+            balancer::QUIC_SERVERS,
+            balancer::RINGS,
+            balancer::REALS,
+            balancer::SETTINGS,
+        ],
+        // Its tables are replaced as a whole.
+        Plane::Firewall => &[],
+    }
+}
+
+/// Removes what is in a map and not among `keys`; elements of arrays, which are always there, become zero.
+fn forget(name: &str, map: &Map, keys: &HashSet<&[u8]>) -> Result<()> {
+    let is_array = matches!(map.info().map_type, MapType::ARRAY | MapType::PERCPU_ARRAY);
+    let zeros = vec![0; map.info().value_size as usize];
+    for (key, value) in map.entries()?.iter() {
+        let learned =
+            name == switch::STATIONS && switch::Station::decode(key, value).is_some_and(|s| !s.is_static);
+        if keys.contains(key) || learned {
+            continue;
+        }
+        if !is_array {
+            map.delete(key)?;
+        } else if value.iter().any(|b| *b != 0) {
+            map.update_all_cpus(key, &zeros, UpdateMode::Any)?;
+        }
+    }
+    Ok(())
+}
+
+/// A router's entries with its next hops from `base` on.
+fn rebased(entries: &[MapEntry], base: u32) -> Result<Vec<MapEntry>> {
+    let moved = |bytes: &[u8]| {
+        let index = bytes.first_chunk().map_or(0, |c| u32::from_ne_bytes(*c));
+        match index < HALF {
+            true => Ok((base + index).to_ne_bytes().to_vec()),
+            false => {
+                Err(Error::Unusable(format!("more than {HALF} next hops cannot be changed under traffic")))
+            }
+        }
+    };
+    let entry = |e: &MapEntry| {
+        Ok(match e.map {
+            router::NEXT_HOPS => MapEntry { key: moved(&e.key)?, ..e.clone() },
+            router::ROUTES => MapEntry { value: moved(&e.value)?, ..e.clone() },
+            _ => e.clone(),
+        })
+    };
+    entries.iter().map(entry).collect()
+}
+
+/// An interface's name, for tables; its index if it has none here.
+pub(super) fn device_name(index: u32) -> String {
+    kernel::interface(index).map_or_else(|_| index.to_string(), |i| i.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn next_hops_move_with_their_routes() {
+        let word = u32::to_ne_bytes;
+        let entries = [
+            MapEntry::new(router::NEXT_HOPS, word(1), [1, 2]),
+            MapEntry::new(router::ROUTES, [9], word(1)),
+            MapEntry::new(router::TX_PORTS, word(1), [7]),
+        ];
+        let moved = rebased(&entries, HALF).unwrap();
+        assert_eq!((&moved[0].key[..], &moved[1].value[..]), (&word(HALF + 1)[..], &word(HALF + 1)[..]));
+        assert_eq!(moved[2], entries[2]);
+        assert!(rebased(&[MapEntry::new(router::ROUTES, [9], word(HALF))], 0).is_err());
+    }
+}

@@ -1,0 +1,121 @@
+//! What data planes leave to user space: the switch's flooding and ageing, the end of the NAT's idle connections.
+
+use std::collections::{BTreeSet, HashMap};
+use std::time::{Duration, Instant};
+
+use millstream_kernel::PacketSocket;
+use millstream_lab::os;
+use millstream_programs::{nat, switch};
+
+use super::Plane;
+use super::place::{Error, Place};
+
+/// Between two walks through a table.
+const ROUND: Duration = Duration::from_secs(5);
+/// How long frames are waited for, and how soon an interruption is noticed.
+const WAIT: Duration = Duration::from_millis(200);
+/// Frames taken from one port before the others have their turn.
+const TURN: usize = 64;
+
+/// Works until interrupted, or one round.
+pub(super) fn tend(plane: Plane, place: &Place, age: u64, once: bool) -> Result<(), Error> {
+    os::catch_interrupts();
+    match plane {
+        Plane::Switch => tend_switch(place, Duration::from_secs(age), once),
+        Plane::Nat => tend_nat(place, once),
+        _ => Err(Error::Unusable(format!("the {} needs no tending", plane.program().name))),
+    }
+}
+
+fn tend_nat(place: &Place, once: bool) -> Result<(), Error> {
+    let (connections, settings) = (place.map(nat::CONNECTIONS)?, place.map(nat::SETTINGS)?);
+    loop {
+        let timeouts = settings.lookup(&0u32.to_ne_bytes())?.and_then(|v| nat::Timeouts::decode(&v));
+        let timeouts = timeouts.ok_or_else(|| Error::Unusable("the NAT has no time limits".into()))?;
+        let table: HashMap<nat::Flow, nat::Connection> = connections
+            .entries()?
+            .iter()
+            .filter_map(|(k, v)| Some((nat::Flow::decode(k)?, nat::Connection::decode(v)?)))
+            .collect();
+        for flow in nat::idle(&table, &timeouts, os::monotonic_ns()) {
+            connections.delete(&flow.encode())?;
+        }
+        if once || pause(ROUND) {
+            return Ok(());
+        }
+    }
+}
+
+/// Waits so long; true if the user wants an end.
+fn pause(length: Duration) -> bool {
+    let end = Instant::now() + length;
+    while !os::interrupted() && Instant::now() < end {
+        std::thread::sleep(WAIT.min(length));
+    }
+    os::interrupted()
+}
+
+fn tend_switch(place: &Place, age: Duration, once: bool) -> Result<(), Error> {
+    let (ports, stations) = (place.map(switch::PORTS)?, place.map(switch::STATIONS)?);
+    let mut sockets: Vec<PacketSocket> = Vec::new();
+    let mut config = switch::Config::default();
+    let mut next_round = Instant::now();
+    loop {
+        if Instant::now() >= next_round {
+            next_round = Instant::now() + ROUND;
+            config.ports = ports.entries()?.iter().filter_map(|(k, v)| switch::Port::decode(k, v)).collect();
+            listen(&mut sockets, &config)?;
+            let now = os::monotonic_ns();
+            for (key, value) in stations.entries()?.iter() {
+                if switch::Station::decode(key, value).is_some_and(|s| s.is_aged(now, age.as_nanos() as u64))
+                {
+                    stations.delete(key)?;
+                }
+            }
+        }
+        let is_known = |mac, vlan| Ok(stations.lookup(&switch::station_key(mac, vlan))?.is_some());
+        flood(&sockets, &config, &is_known)?;
+        if once || os::interrupted() {
+            return Ok(());
+        }
+        PacketSocket::wait(&sockets, WAIT)?;
+    }
+}
+
+/// A socket at each port, and at nothing else.
+fn listen(sockets: &mut Vec<PacketSocket>, config: &switch::Config) -> Result<(), Error> {
+    let wanted: BTreeSet<u32> = config.ports.iter().map(|p| p.port).collect();
+    sockets.retain(|s| wanted.contains(&s.ifindex()));
+    for port in wanted {
+        if !sockets.iter().any(|s| s.ifindex() == port) {
+            sockets.push(PacketSocket::open(port)?);
+        }
+    }
+    Ok(())
+}
+
+/// Sends on what the data plane passed up for that.
+fn flood(
+    sockets: &[PacketSocket],
+    config: &switch::Config,
+    is_known: &dyn Fn([u8; 6], u16) -> Result<bool, Error>,
+) -> Result<(), Error> {
+    for socket in sockets {
+        for _ in 0..TURN {
+            let Some(frame) = socket.receive()? else { break };
+            let Some((to, vlan)) = config.destination(socket.ifindex(), &frame) else { continue };
+            // What is known and came up all the same is this machine's own, or was learned meanwhile.
+            if to[0] & 1 == 0 && is_known(to, vlan)? {
+                continue;
+            }
+            for (port, copy) in config.flood(socket.ifindex(), &frame) {
+                let Some(out) = sockets.iter().find(|s| s.ifindex() == port) else { continue };
+                // A port that is down or whose queue is full loses the frame, as a switch's port does.
+                if let Err(e) = out.send(&copy) {
+                    tracing::debug!("{e}");
+                }
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,180 @@
+//! Packet sockets: frames of an interface, as they come to the stack and go out of it.
+//!
+//! For control planes: what an XDP program passes on is received here, and what it cannot send (a frame to several
+//! ports) is sent here. The kernel takes a VLAN tag out of a frame before a socket sees it; it is put back.
+//!
+//! Sources: packet(7) and `include/uapi/linux/if_packet.h` of Linux 6.18.
+#![allow(unsafe_code)]
+
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+use crate::sys::last_errno;
+
+/// `PACKET_IGNORE_OUTGOING`.
+const IGNORE_OUTGOING: libc::c_int = 23;
+/// `TP_STATUS_VLAN_VALID`.
+const VLAN_VALID: u32 = 1 << 4;
+/// `TP_STATUS_VLAN_TPID_VALID`.
+const TPID_VALID: u32 = 1 << 6;
+const ETHERTYPE_VLAN: u16 = 0x8100;
+/// Both addresses, behind which a tag stands.
+const ADDRESSES: usize = 12;
+/// The longest frame that is received; longer ones are cut by nobody, for no link has such.
+const LONGEST: usize = 1 << 16;
+
+/// A raw socket on one interface.
+#[derive(Debug)]
+pub struct PacketSocket {
+    fd: OwnedFd,
+    ifindex: u32,
+}
+
+impl PacketSocket {
+    /// Opens a socket for all frames that come in at an interface of the calling thread's namespace, whoever they are
+    /// for.
+    ///
+    /// # Errors
+    /// `EPERM` without CAP_NET_RAW, `ENODEV` without the interface.
+    pub fn open(ifindex: u32) -> Result<Self> {
+        let protocol = (libc::ETH_P_ALL as u16).to_be();
+        let kind = libc::SOCK_RAW | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+        // SAFETY: passes numbers only. Protocol 0 at first, so that nothing comes in before the socket is bound.
+        let fd = unsafe { libc::socket(libc::AF_PACKET, kind, 0) };
+        if fd < 0 {
+            return Err(Error::call("socket(AF_PACKET)", doing("opening", ifindex), last_errno()));
+        }
+        // SAFETY: the descriptor was just made and belongs to nobody else.
+        let socket = PacketSocket { fd: unsafe { OwnedFd::from_raw_fd(fd) }, ifindex };
+        socket.set(IGNORE_OUTGOING, &1i32)?;
+        socket.set(libc::PACKET_AUXDATA, &1i32)?;
+        let everyone = libc::packet_mreq {
+            mr_ifindex: ifindex as i32,
+            mr_type: libc::PACKET_MR_PROMISC as u16,
+            mr_alen: 0,
+            mr_address: [0; 8],
+        };
+        socket.set(libc::PACKET_ADD_MEMBERSHIP, &everyone)?;
+        // SAFETY: an all-zero sockaddr_ll is a value.
+        let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+        address.sll_family = libc::AF_PACKET as u16;
+        address.sll_protocol = protocol;
+        address.sll_ifindex = ifindex as i32;
+        // SAFETY: reads one address of the size said.
+        let bound = unsafe {
+            libc::bind(fd, std::ptr::from_ref(&address).cast(), size_of_val(&address) as libc::socklen_t)
+        };
+        if bound < 0 {
+            return Err(Error::call("bind(AF_PACKET)", doing("listening at", ifindex), last_errno()));
+        }
+        Ok(socket)
+    }
+
+    /// `T` is what packet(7) has for the option.
+    fn set<T>(&self, option: libc::c_int, value: &T) -> Result<()> {
+        let len = size_of::<T>() as libc::socklen_t;
+        let value = std::ptr::from_ref(value).cast();
+        // SAFETY: reads one value of the size said.
+        let set = unsafe { libc::setsockopt(self.fd.as_raw_fd(), libc::SOL_PACKET, option, value, len) };
+        match set {
+            0 => Ok(()),
+            _ => Err(Error::call(
+                "setsockopt(SOL_PACKET)",
+                doing("preparing a socket at", self.ifindex),
+                last_errno(),
+            )),
+        }
+    }
+
+    /// The interface.
+    pub fn ifindex(&self) -> u32 {
+        self.ifindex
+    }
+
+    /// The next frame that has come in, with its VLAN tag; `None` if there is none now.
+    ///
+    /// # Errors
+    /// What the kernel says of the interface, such as `ENETDOWN`.
+    pub fn receive(&self) -> Result<Option<Vec<u8>>> {
+        let mut frame = vec![0u8; LONGEST];
+        let mut control = [0u64; 8];
+        let mut part = libc::iovec { iov_base: frame.as_mut_ptr().cast(), iov_len: frame.len() };
+        // SAFETY: an all-zero msghdr is a value.
+        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+        message.msg_iov = &mut part;
+        message.msg_iovlen = 1;
+        message.msg_control = control.as_mut_ptr().cast();
+        message.msg_controllen = size_of_val(&control);
+        // SAFETY: frame and control buffer are live, exclusive and as long as said.
+        let len = unsafe { libc::recvmsg(self.fd.as_raw_fd(), &mut message, 0) };
+        if len < 0 {
+            return match last_errno() {
+                libc::EAGAIN | libc::EINTR => Ok(None),
+                errno => Err(Error::call("recvmsg", doing("receiving at", self.ifindex), errno)),
+            };
+        }
+        frame.truncate(len as usize);
+        if let Some(tag) = tag(&message) {
+            frame.splice(ADDRESSES.min(len as usize)..ADDRESSES.min(len as usize), tag);
+        }
+        Ok(Some(frame))
+    }
+
+    /// Sends a frame out of the interface.
+    ///
+    /// # Errors
+    /// What the kernel says, such as `ENETDOWN`, `EMSGSIZE` or, with a full queue, `ENOBUFS`.
+    pub fn send(&self, frame: &[u8]) -> Result<()> {
+        // SAFETY: reads the frame, which is live.
+        let sent = unsafe { libc::send(self.fd.as_raw_fd(), frame.as_ptr().cast(), frame.len(), 0) };
+        match sent {
+            0.. => Ok(()),
+            _ => Err(Error::call("send", doing("sending at", self.ifindex), last_errno())),
+        }
+    }
+
+    /// Waits until one of these has a frame, or so long, or a signal comes.
+    ///
+    /// # Errors
+    /// What poll(2) refuses.
+    pub fn wait(sockets: &[PacketSocket], at_most: Duration) -> Result<()> {
+        let poll = |s: &PacketSocket| libc::pollfd { fd: s.fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        let mut polled: Vec<libc::pollfd> = sockets.iter().map(poll).collect();
+        let timeout = i32::try_from(at_most.as_millis()).unwrap_or(i32::MAX);
+        // SAFETY: writes to as many elements as said.
+        let ready = unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, timeout) };
+        match ready {
+            0.. => Ok(()),
+            _ if last_errno() == libc::EINTR => Ok(()),
+            _ => Err(Error::call("poll", "waiting for frames".to_owned(), last_errno())),
+        }
+    }
+}
+
+fn doing(verb: &str, ifindex: u32) -> String {
+    format!("{verb} interface {ifindex}")
+}
+
+/// The tag that the kernel took out of the frame, as it stood there.
+fn tag(message: &libc::msghdr) -> Option<[u8; 4]> {
+    // SAFETY: the kernel has filled the control buffer and its length, and it is still live.
+    let header = unsafe { libc::CMSG_FIRSTHDR(message).as_ref() }?;
+    let room = size_of::<libc::tpacket_auxdata>();
+    // SAFETY: computes a length.
+    let needed = unsafe { libc::CMSG_LEN(room as u32) } as usize;
+    if (header.cmsg_level, header.cmsg_type) != (libc::SOL_PACKET, libc::PACKET_AUXDATA)
+        || header.cmsg_len < needed
+    {
+        return None;
+    }
+    // SAFETY: the message is as long as checked above, and any bytes are a value.
+    let auxiliary = unsafe { libc::CMSG_DATA(header).cast::<libc::tpacket_auxdata>().read_unaligned() };
+    if auxiliary.tp_status & VLAN_VALID == 0 {
+        return None;
+    }
+    let kind = if auxiliary.tp_status & TPID_VALID != 0 { auxiliary.tp_vlan_tpid } else { ETHERTYPE_VLAN };
+    let [a, b] = kind.to_be_bytes();
+    let [c, d] = auxiliary.tp_vlan_tci.to_be_bytes();
+    Some([a, b, c, d])
+}
