@@ -11,16 +11,15 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use miette::{IntoDiagnostic, miette};
-use millstream_kernel::{Link, Map, Mapping, Program, UpdateMode, XdpHolder, query_xdp};
-use millstream_lab::{Rig, RigConfig, Traffic, os};
-use millstream_loader::Loader;
+use millstream_kernel::{Map, UpdateMode};
+use millstream_lab::{FarEnd, Rig, RigConfig, Staleness, Traffic, os};
 use millstream_object::Object;
+use millstream_programs::ROUTER;
 use millstream_programs::router::{self, Config, Model, NextHop, Route};
 use millstream_programs::traffic::{Flows, Locality};
-use millstream_programs::{ROUTER, STALE};
 use millstream_specialize::pins::remove_abandoned;
-use millstream_specialize::report::{Reason, Report};
-use millstream_specialize::{Compiler, Leave, Live, Settings, monotonic_ns};
+use millstream_specialize::report::{Reason, Report, time_away};
+use millstream_specialize::{Compiler, Leave, Live, Settings};
 
 use crate::exit::Exit;
 
@@ -51,15 +50,6 @@ struct Act {
     lost: u64,
 }
 
-/// What the far end counted in the last act.
-#[derive(Default)]
-struct Staleness {
-    updates: u64,
-    stale: u64,
-    fresh: u64,
-    unstamped: u64,
-}
-
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
     os::catch_interrupts();
@@ -72,8 +62,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
     );
     let first = traffic_acts(args, act)?;
     println!("\n2. {} route updates a second, under load; frames carry the time.", args.updates);
-    let (second, staleness) = update_act(args, act)?;
-    Ok(conclude(&first, &second, &staleness, act).into())
+    let (second, updates, staleness) = update_act(args, act)?;
+    Ok(conclude(&first, &second, updates, &staleness, act).into())
 }
 
 fn config_of(port: u32) -> (Config, Flows) {
@@ -98,12 +88,12 @@ fn traffic_acts(args: &Args, act: Duration) -> Result<Act, miette::Report> {
     })
 }
 
-fn update_act(args: &Args, act: Duration) -> Result<(Act, Staleness), miette::Report> {
+fn update_act(args: &Args, act: Duration) -> Result<(Act, u64, Staleness), miette::Report> {
     let rig = Rig::new(RigConfig { stamps: true, ..RigConfig::default() }).into_diagnostic()?;
     let (config, flows) = config_of(rig.test_port());
     let sequence = flows.sequence(1, SEQUENCE);
     rig.load_traffic(&Traffic::new(&flows, &sequence)).into_diagnostic()?;
-    let far = FarEnd::new(&rig)?;
+    let far = FarEnd::new(&rig).into_diagnostic()?;
     let hottest = flows.weights.iter().enumerate().max_by_key(|(_, w)| **w).map_or(0, |(i, _)| i);
     let frame = &flows.packets[hottest];
     let prefix = Model::new(&config).route_of(frame);
@@ -116,16 +106,15 @@ fn update_act(args: &Args, act: Duration) -> Result<(Act, Staleness), miette::Re
         let pause = Duration::from_nanos(1_000_000_000 / args.updates.max(1));
         while Instant::now() < end && !stop.load(Ordering::Relaxed) {
             let n = updates.fetch_add(1, Ordering::Relaxed) as usize;
-            let of = |n: usize| (route.next_hop as usize + n) % usize::from(NEXT_HOPS);
-            if let Err(e) = far.update(routes, &config, route, frame, of(n), of(n + 1)) {
+            let new = (route.next_hop as usize + n + 1) % usize::from(NEXT_HOPS);
+            if let Err(e) = update(&far, routes, &config, route, frame, new) {
                 eprintln!("{e}");
                 return;
             }
             sleep(pause, stop);
         }
     })?;
-    let staleness = far.counted(updates.into_inner());
-    Ok((told, staleness))
+    Ok((told, updates.into_inner(), far.counted()))
 }
 
 /// The router on the rig with Millstream beside it, while `script` runs.
@@ -190,81 +179,27 @@ fn sleep(time: Duration, stop: &AtomicBool) {
     }
 }
 
-/// Counts stale packets where frames come back.
-struct FarEnd {
-    state: Mapping,
-    _program: Program,
-}
-
-/// Offsets in `struct stale_state` of `programs/guard/stale.bpf.c`.
-mod at {
-    pub(super) const DESTINATION: usize = 0;
-    pub(super) const OLD_HOP: usize = 8;
-    pub(super) const NEW_HOP: usize = 16;
-    pub(super) const RETURNED: usize = 24;
-    pub(super) const STALE: usize = 32;
-    pub(super) const FRESH: usize = 40;
-    pub(super) const UNSTAMPED: usize = 64;
-}
-
-impl FarEnd {
-    /// Puts the counting program in the place of the rig's own.
-    fn new(rig: &Rig) -> Result<FarEnd, miette::Report> {
-        let object = Object::parse(STALE.name, STALE.object).into_diagnostic()?;
-        let mut loaded = Loader::new(&object).load().into_diagnostic()?;
-        let map = loaded.session.map_by_name("stale").ok_or_else(|| miette!("no counters"))?;
-        let state = map.mmap(true).into_diagnostic()?;
-        state.atomic_u64(at::RETURNED).store(u64::MAX, Ordering::SeqCst);
-        let (_, program) = loaded.programs.pop().ok_or_else(|| miette!("no program"))?;
-        let port = rig.generator_port();
-        let held = rig.namespace().enter(|| query_xdp(port)).into_diagnostic()?.into_diagnostic()?;
-        let Some(XdpHolder::Link(id)) = held.map(|h| h.holder) else {
-            return Err(miette!("the rig's far end has no link"));
-        };
-        Link::from_id(id).into_diagnostic()?.replace_any(&program).into_diagnostic()?;
-        Ok(FarEnd { state, _program: program })
-    }
-
-    /// Gives the route of `frame` another next hop, and counts from the moment at which the update returns.
-    fn update(
-        &self,
-        routes: &Map,
-        config: &Config,
-        route: Route,
-        frame: &[u8],
-        old: usize,
-        new: usize,
-    ) -> Result<(), millstream_kernel::Error> {
-        let set = |at, value| self.state.atomic_u64(at).store(value, Ordering::SeqCst);
-        set(at::RETURNED, u64::MAX);
-        let address = frame.get(30..34).and_then(|a| a.try_into().ok()).map_or(0, u32::from_ne_bytes);
-        set(at::DESTINATION, address.into());
-        set(at::OLD_HOP, hop_address(&config.next_hops[old]));
-        set(at::NEW_HOP, hop_address(&config.next_hops[new]));
-        let key = router::route_key(route.prefix);
-        routes.update(&key, &(new as u32).to_ne_bytes(), UpdateMode::Any)?;
-        set(at::RETURNED, monotonic_ns());
-        Ok(())
-    }
-
-    fn counted(&self, updates: u64) -> Staleness {
-        let get = |at| self.state.atomic_u64(at).load(Ordering::SeqCst);
-        Staleness { updates, stale: get(at::STALE), fresh: get(at::FRESH), unstamped: get(at::UNSTAMPED) }
-    }
-}
-
-/// A next hop's link-layer address in the low 48 bits.
-fn hop_address(hop: &NextHop) -> u64 {
-    let NextHop::Forward { dst_mac, .. } = hop else { return 0 };
-    let mut bytes = [0; 8];
-    bytes[..6].copy_from_slice(dst_mac);
-    u64::from_ne_bytes(bytes)
+/// Gives the route of `frame` another next hop; frames are judged from the moment at which the update returns.
+fn update(
+    far: &FarEnd,
+    routes: &Map,
+    config: &Config,
+    route: Route,
+    frame: &[u8],
+    new: usize,
+) -> Result<(), millstream_kernel::Error> {
+    let destination = frame.get(30..34).and_then(|a| a.try_into().ok()).unwrap_or_default();
+    let NextHop::Forward { dst_mac, .. } = config.next_hops[new] else { return Ok(()) };
+    far.expect(destination, dst_mac);
+    routes.update(&router::route_key(route.prefix), &(new as u32).to_ne_bytes(), UpdateMode::Any)?;
+    far.returned();
+    Ok(())
 }
 
 const PINS: &str = "/sys/fs/bpf/millstream";
 
 /// Prints the table; says whether the figures are as they must be.
-fn conclude(first: &Act, second: &Act, staleness: &Staleness, act: Duration) -> Exit {
+fn conclude(first: &Act, second: &Act, updates: u64, staleness: &Staleness, act: Duration) -> Exit {
     let pps = |of: &dyn Fn(u32) -> bool| {
         let rates = first.told.iter().filter_map(|r| match r {
             Report::Status { pps, generation, .. } if of(*generation) => Some(*pps),
@@ -300,7 +235,7 @@ fn conclude(first: &Act, second: &Act, staleness: &Staleness, act: Duration) -> 
     let away = time_away(&second.told);
     println!(
         "\n{} updates, {} answered by new code; from the write to its first packet {:.1} ms at the median",
-        staleness.updates,
+        updates,
         latencies.len(),
         median(latencies.clone())
     );
@@ -318,27 +253,6 @@ fn conclude(first: &Act, second: &Act, staleness: &Staleness, act: Duration) -> 
         println!("the far end has counted nothing: no claim can be made about stale packets");
     }
     if staleness.stale == 0 && lost == 0 && counted && after > before { Exit::Done } else { Exit::Negative }
-}
-
-/// How long the original ran because of writes: from each to the approval of code that knows it, overlaps once.
-fn time_away(told: &[Report]) -> Duration {
-    let mut spans: Vec<(u64, u64)> = told
-        .iter()
-        .filter_map(|r| match r {
-            Report::Specialised { write_ns: Some(from), latency_us: Some(l), .. } => {
-                Some((*from, from + l * 1000))
-            }
-            Report::Confirmed { write_ns: from, latency_us: l, .. } => Some((*from, from + l * 1000)),
-            _ => None,
-        })
-        .collect();
-    spans.sort_unstable();
-    let (mut total, mut reached) = (0, 0);
-    for (from, to) in spans {
-        total += to.saturating_sub(from.max(reached));
-        reached = reached.max(to);
-    }
-    Duration::from_nanos(total)
 }
 
 fn median(mut values: Vec<f64>) -> f64 {

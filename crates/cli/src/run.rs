@@ -186,7 +186,7 @@ pub(crate) fn text(report: &Report) -> String {
         }
         Report::Withdrawn { generation, reason } => format!("generation {generation} withdrawn: {reason}"),
         Report::Dropped { reason } => format!("no new generation: {reason}"),
-        Report::Status { pps, before_ns, now_ns, generation, guard, writes } => {
+        Report::Status { pps, before_ns, now_ns, generation, guard, writes, .. } => {
             let guard = match guard {
                 GuardState::Valid => "valid",
                 GuardState::Revoked => "revoked",

@@ -13,6 +13,7 @@ pub mod compare;
 pub mod curve;
 pub mod environment;
 mod error;
+mod far_end;
 pub mod image;
 pub mod leftovers;
 pub mod measure;
@@ -25,4 +26,5 @@ pub mod verify;
 pub mod workload;
 
 pub use error::{Error, Result};
+pub use far_end::{FarEnd, Staleness};
 pub use rig::{Captured, Counts, Latencies, Rig, RigConfig, Sent, Traffic};

@@ -47,7 +47,7 @@ pub struct Settings {
     pub adopt: Option<u32>,
     /// How long the original runs before the first look at the traffic.
     pub first: Duration,
-    /// How long the instrumented variant runs.
+    /// How long the instrumented variant runs, where that is long enough to see packets.
     pub burst: Duration,
     /// From one burst to the next.
     pub interval: Duration,
@@ -57,9 +57,10 @@ pub struct Settings {
     pub measure: bool,
 }
 
-/// Packets that a burst must have seen for its hot keys to mean anything. A burst of some milliseconds sees no more on
-/// a link of some ten thousand packets a second.
+/// Packets that a burst must have seen for its hot keys to mean anything.
 const FEWEST_PACKETS: u64 = 100;
+/// A burst that saw fewer is followed by one twice as long, up to this.
+const LONGEST_BURST: Duration = Duration::from_millis(250);
 
 impl Settings {
     /// The defaults, with this directory for pins.
@@ -341,6 +342,7 @@ impl<'c> Live<'c> {
                 Some(_) => GuardState::Revoked,
             },
             writes: self.guard.version(),
+            swaps: self.place.as_ref().map_or(0, Place::swaps),
         }
     }
 
@@ -426,6 +428,7 @@ impl<'c> Live<'c> {
         let Some(profiles) = self.profile(tell)? else { return Ok(()) };
         let packets: u64 = profiles.iter().map(|p| p.total).sum();
         if packets < FEWEST_PACKETS {
+            self.settings.burst = (self.settings.burst * 2).min(LONGEST_BURST);
             return Ok(());
         }
         let reason = match &self.active {

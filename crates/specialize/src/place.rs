@@ -55,6 +55,7 @@ pub(crate) struct Place {
     current: Program,
     mode: Option<XdpMode>,
     took_over: bool,
+    swaps: u64,
 }
 
 impl Place {
@@ -83,7 +84,14 @@ impl Place {
         };
         let title = title.inspect_err(|_| pinned.undo(pins))?;
         let mode = xdp_mode(tenant.original, target);
-        Ok(Place { pins: pins.clone(), title, current: tenant.original.try_clone()?, mode, took_over })
+        Ok(Place {
+            pins: pins.clone(),
+            title,
+            current: tenant.original.try_clone()?,
+            mode,
+            took_over,
+            swaps: 0,
+        })
     }
 
     /// What is on the hook now.
@@ -105,7 +113,13 @@ impl Place {
     pub(crate) fn swap(&mut self, new: Program) -> Result<(), LiveError> {
         self.title.replace_by(&new, Some(&self.current))?;
         self.current = new;
+        self.swaps += 1;
         Ok(())
+    }
+
+    /// How often [`Place::swap`] was done.
+    pub(crate) fn swaps(&self) -> u64 {
+        self.swaps
     }
 
     /// Gives the place up; says what is left there.

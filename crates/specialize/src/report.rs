@@ -1,5 +1,7 @@
 //! What a live session tells: one JSON line each, or text.
 
+use std::time::Duration;
+
 use serde::Serialize;
 
 /// The version of the JSON lines.
@@ -89,6 +91,8 @@ pub enum Report {
         guard: GuardState,
         /// Writes that the guard has seen.
         writes: u64,
+        /// How often a program took another's place on the hook.
+        swaps: u64,
     },
     /// The end.
     Stopped {
@@ -134,4 +138,25 @@ impl Report {
         }
         serde_json::to_string(&Line { schema: SCHEMA, report: self }).unwrap_or_default()
     }
+}
+
+/// How long the original ran because of writes: from each to the approval of code that knows it, overlaps once.
+pub fn time_away(told: &[Report]) -> Duration {
+    let mut spans: Vec<(u64, u64)> = told
+        .iter()
+        .filter_map(|r| match r {
+            Report::Specialised { write_ns: Some(from), latency_us: Some(l), .. } => {
+                Some((*from, from + l * 1000))
+            }
+            Report::Confirmed { write_ns: from, latency_us: l, .. } => Some((*from, from + l * 1000)),
+            _ => None,
+        })
+        .collect();
+    spans.sort_unstable();
+    let (mut total, mut reached) = (0, 0);
+    for (from, to) in spans {
+        total += to.saturating_sub(from.max(reached));
+        reached = reached.max(to);
+    }
+    Duration::from_nanos(total)
 }

@@ -28,7 +28,7 @@ pub(super) fn explain(dev: &str, pins: &Path, error: &LiveError) -> Exit {
         LiveError::Kind(..) | LiveError::Setting(_) | LiveError::NothingToAdopt(_) => {
             (vec![UNCHANGED.to_owned()], Exit::Input)
         }
-        LiveError::Guard(GuardError::Load(LoaderError::Read { .. } | LoaderError::Btf { .. })) => {
+        LiveError::Guard(GuardError::Load(e)) if lacks_types(e) => {
             (vec!["the guard needs the kernel's BTF".into(), DOCTOR.into()], Exit::NotPermitted)
         }
         _ => of_kernel(dev, error),
@@ -37,6 +37,17 @@ pub(super) fn explain(dev: &str, pins: &Path, error: &LiveError) -> Exit {
         eprintln!("  {line}");
     }
     exit
+}
+
+/// Whether the kernel's types could not be read.
+fn lacks_types(error: &LoaderError) -> bool {
+    match error {
+        LoaderError::Read { .. } | LoaderError::Btf { .. } => true,
+        LoaderError::Program { source, .. } => {
+            matches!(&**source, ProgramError::Prepare(e) if lacks_types(e))
+        }
+        _ => false,
+    }
 }
 
 type Advice = (Vec<String>, Exit);

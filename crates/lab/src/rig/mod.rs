@@ -382,6 +382,14 @@ impl Rig {
         Ok(watch.latencies())
     }
 
+    /// Puts a program into the sink's place for good: frames are no longer counted as returned.
+    pub(crate) fn put_at_far_end(&self, program: &Program) -> Result<()> {
+        for link in &self.sink_links {
+            link.replace_any(program)?;
+        }
+        Ok(())
+    }
+
     /// Puts a program into the sink's place for as long as `f` takes, and until all frames came back.
     fn instead_of_the_sink<R>(&self, program: &Program, f: impl FnOnce() -> Result<R>) -> Result<R> {
         for link in &self.sink_links {

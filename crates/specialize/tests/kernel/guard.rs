@@ -93,8 +93,9 @@ fn reads_and_other_maps_leave_it_alone() {
     assert!(!guard.events().iter().any(|e| e.kind == EventKind::Write(1)));
 }
 
-/// bpf(2) by the 32-bit entry, with everything that it points to below 4 GiB.
-fn update_by_int80(map: &Map, key: u32, value: u64) -> i32 {
+/// `BPF_MAP_UPDATE_ELEM` by the 32-bit entry, with everything that it points to below 4 GiB.
+pub(crate) fn update_by_int80(map: &Map, key: &[u8], value: &[u8]) -> i32 {
+    assert!(key.len() <= 64 && value.len() <= 64);
     // SAFETY: a fresh private page in the low 2 GiB.
     let page = unsafe {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
@@ -103,12 +104,12 @@ fn update_by_int80(map: &Map, key: u32, value: u64) -> i32 {
     };
     assert_ne!(page, libc::MAP_FAILED);
     let address = page as u64;
-    let attr = [map.as_fd().as_raw_fd() as u64, address + 64, address + 72, 0];
-    // SAFETY: inside the page just made.
+    let attr = [map.as_fd().as_raw_fd() as u64, address + 64, address + 128, 0];
+    // SAFETY: inside the page just made, which nobody else knows.
     unsafe {
         page.cast::<[u64; 4]>().write(attr);
-        page.cast::<u32>().add(16).write(key);
-        page.cast::<u64>().add(9).write(value);
+        std::ptr::copy_nonoverlapping(key.as_ptr(), page.cast::<u8>().add(64), key.len());
+        std::ptr::copy_nonoverlapping(value.as_ptr(), page.cast::<u8>().add(128), value.len());
     }
     let result: i32;
     // SAFETY: the system call reads the page and nothing else; `rbx` is put back, for the compiler reserves it.
@@ -127,11 +128,12 @@ fn update_by_int80(map: &Map, key: u32, value: u64) -> i32 {
 fn the_32_bit_system_call_is_seen() {
     let map = if testing::require() { hash(100) } else { return };
     let Some(mut guard) = guard(&[&map]) else { return };
-    if update_by_int80(&map, 1, 1) == -libc::ENOSYS {
+    let update = |value: u64| update_by_int80(&map, &1u32.to_ne_bytes(), &value.to_ne_bytes());
+    if update(1) == -libc::ENOSYS {
         eprintln!("skipped: this kernel has no 32-bit system calls");
         return;
     }
-    seen(&mut guard, || assert_eq!(update_by_int80(&map, 1, 77), 0));
+    seen(&mut guard, || assert_eq!(update(77), 0));
     assert_eq!(map.lookup(&1u32.to_ne_bytes()).unwrap(), Some(77u64.to_ne_bytes().to_vec()));
 }
 

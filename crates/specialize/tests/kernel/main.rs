@@ -1,5 +1,7 @@
 //! Tests against the running kernel.
 
+mod bars;
 mod guard;
 mod live;
 mod races;
+mod routed;

@@ -1,0 +1,195 @@
+//! Killed at any moment: packets go on being forwarded by a correct program, and the next session takes over.
+//!
+//! A router has traffic, and one of its routes is changed all the time. Sessions are started and killed at random
+//! moments. The far end counts frames that were made after a change and still have the next hop of before. CI kills a
+//! few times; `MILLSTREAM_KILLS` says how often, `MILLSTREAM_RESULTS` where to keep the figures.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use millstream_kernel::{Map, UpdateMode, query_xdp, testing};
+use millstream_lab::rig::TEST_PORT;
+use millstream_lab::{FarEnd, Rig, RigConfig, Traffic};
+use millstream_programs::router::{self, Config, Model, NextHop};
+use millstream_programs::traffic::{Flows, Locality};
+
+use crate::session::{Place, Session};
+
+const HOPS: usize = 16;
+
+/// Uniform numbers; the seed is printed, so that a run can be had again.
+struct Dice(u64);
+
+impl Dice {
+    fn new() -> Dice {
+        let seed = std::env::var("MILLSTREAM_SEED").ok().and_then(|s| s.parse().ok());
+        let seed = seed.unwrap_or_else(|| u64::from(std::process::id()));
+        eprintln!("MILLSTREAM_SEED={seed}");
+        Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    fn below(&mut self, most: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % most
+    }
+}
+
+/// A pinned map of the session's.
+fn pinned(place: &Place, name: &str) -> Map {
+    Map::from_pin(&place.pins.join("maps").join(name)).unwrap()
+}
+
+fn fill(place: &Place, config: &Config) {
+    for entry in config.entries().unwrap() {
+        pinned(place, entry.map).update(&entry.key, &entry.value, UpdateMode::Any).unwrap();
+    }
+}
+
+/// Gives the hottest flow's route one next hop after the other, until `stop`.
+fn change(
+    routes: &Map,
+    config: &Config,
+    flows: &Flows,
+    far: &FarEnd,
+    stop: &AtomicBool,
+    changes: &AtomicU64,
+) {
+    let hottest = flows.weights.iter().enumerate().max_by_key(|(_, w)| **w).unwrap().0;
+    let frame = &flows.packets[hottest];
+    let key = router::route_key(Model::new(config).route_of(frame).unwrap());
+    let destination: [u8; 4] = frame[30..34].try_into().unwrap();
+    for n in 1.. {
+        if stop.load(Ordering::Relaxed) {
+            return;
+        }
+        let hop = n % HOPS;
+        let NextHop::Forward { dst_mac, .. } = config.next_hops[hop] else { panic!("a next hop") };
+        far.expect(destination, dst_mac);
+        routes.update(&key, &(hop as u32).to_ne_bytes(), UpdateMode::Any).unwrap();
+        far.returned();
+        changes.fetch_add(1, Ordering::Relaxed);
+        // Sometimes long enough for a generation to settle, and be killed.
+        std::thread::sleep(Duration::from_millis(if n % 16 == 0 { 150 } else { 15 }));
+    }
+}
+
+/// Frames that come back between now and a moment later, and changes that are judged.
+fn goes_on(far: &FarEnd, n: u64) {
+    let (before, end) = (far.counted(), Instant::now() + Duration::from_secs(5));
+    loop {
+        std::thread::sleep(Duration::from_millis(20));
+        let now = far.counted();
+        if now.all > before.all && now.fresh > before.fresh {
+            return;
+        }
+        assert!(Instant::now() < end, "nothing is forwarded after kill {n}: {before:?}, {now:?}");
+    }
+}
+
+/// Lets a session come as far as it may, and kills it.
+fn kill_somewhere(mut session: Session, dice: &mut Dice) {
+    match dice.below(3) {
+        // While it starts and takes over.
+        0 => std::thread::sleep(Duration::from_millis(dice.below(600))),
+        // While it looks at the traffic for the first time.
+        1 => {
+            session.wait_for("attached");
+            std::thread::sleep(Duration::from_millis(dice.below(80)));
+        }
+        // While it answers changes.
+        _ => {
+            session.wait_for("specialised");
+            std::thread::sleep(Duration::from_millis(dice.below(300)));
+        }
+    }
+    session.kill();
+}
+
+#[test]
+fn a_session_killed_at_any_moment_leaves_a_correct_program() {
+    if !testing::require() {
+        return;
+    }
+    let kills = std::env::var("MILLSTREAM_KILLS").ok().and_then(|k| k.parse().ok()).unwrap_or(8);
+    let place = Place::new("kill");
+    let rig = Rig::new(RigConfig { stamps: true, ..RigConfig::default() }).unwrap();
+    let far = FarEnd::new(&rig).unwrap();
+    let config = router::generate(200, &[rig.test_port()], HOPS as u8, 1);
+    let flows = router::flows(&config, 1_000, Locality::HIGH, 1);
+    let sequence = flows.sequence(1, 1 << 14);
+    rig.load_traffic(&Traffic::new(&flows, &sequence)).unwrap();
+    let start = || Session::start(rig.namespace(), place.run(TEST_PORT).args(["--interval", "100"]));
+    let mut session = start();
+    session.wait_for("attached");
+    fill(&place, &config);
+    let routes = pinned(&place, router::ROUTES);
+    let (stop, changes, mut dice) = (AtomicBool::new(false), AtomicU64::new(0), Dice::new());
+    let session = std::thread::scope(|scope| {
+        scope.spawn(|| rig.generator_loop(&stop, Some(100_000.0)).unwrap());
+        scope.spawn(|| change(&routes, &config, &flows, &far, &stop, &changes));
+        let _end = End(&stop);
+        for n in 0..kills {
+            kill_somewhere(session, &mut dice);
+            goes_on(&far, n);
+            session = start();
+        }
+        session.wait_for("specialised");
+        goes_on(&far, kills);
+        session
+    });
+    let (counted, counts) = (far.counted(), rig.counts().unwrap());
+    report(kills, changes.into_inner(), &counted, counts.sent, counts.lost());
+    assert_eq!((counted.stale, counted.unstamped), (0, 0), "{counted:?}");
+    assert_eq!(counts.lost(), 0, "{counts:?}");
+    assert_eq!(counted.all, counts.sent, "frames that were not forwarded: {counts:?}");
+    let (code, last) = session.interrupt();
+    assert_eq!(code, Some(0), "{last}");
+    let hook = rig.namespace().enter(|| query_xdp(rig.test_port())).unwrap().unwrap();
+    assert_eq!((hook, place.pinned().len(), place.pins.exists()), (None, 0, false), "left over");
+}
+
+fn report(kills: u64, changes: u64, far: &millstream_lab::Staleness, sent: u64, lost: u64) {
+    let figures =
+        serde_json::json!({ "kills": kills, "updates": changes, "sent": sent, "lost": lost, "far_end": far });
+    let text = serde_json::to_string_pretty(&figures).unwrap();
+    eprintln!("kills.json: {text}");
+    if let Ok(directory) = std::env::var("MILLSTREAM_RESULTS") {
+        std::fs::write(Path::new(&directory).join("kills.json"), text + "\n").unwrap();
+    }
+}
+
+struct End<'s>(&'s AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn a_first_session_killed_while_it_attaches_leaves_nothing_half_done() {
+    if !testing::require() {
+        return;
+    }
+    let place = Place::new("first");
+    let rig = Rig::new(RigConfig::default()).unwrap();
+    let hook = || rig.namespace().enter(|| query_xdp(rig.test_port())).unwrap().unwrap();
+    let mut dice = Dice::new();
+    for _ in 0..6 {
+        let session = Session::start(rig.namespace(), &mut place.run(TEST_PORT));
+        std::thread::sleep(Duration::from_millis(dice.below(500)));
+        session.kill();
+        let pinned = place.pinned();
+        // What is on the hook is held by the pin, and the other way round.
+        assert_eq!(hook().is_some(), pinned.contains(&"link".to_owned()), "{pinned:?}");
+        // Whatever was left, the next one starts, and leaves nothing.
+        let mut next = Session::start(rig.namespace(), &mut place.run(TEST_PORT));
+        next.wait_for("attached");
+        assert!(hook().is_some());
+        assert_eq!(next.interrupt().0, Some(0));
+        assert_eq!((hook(), place.pins.exists()), (None, false));
+    }
+}

@@ -1,0 +1,203 @@
+//! Bad luck: each message says what is wrong and what to do, each exit code is the one that is documented, and nothing
+//! is detached or changed.
+
+use std::process::{Command, Output};
+
+use millstream_kernel::{
+    Link, Map, MapSpec, MapType, Namespace, Program, XdpMode, create_veth, probe, query_xdp,
+    replace_xdp_netlink, set_up, testing,
+};
+use millstream_programs::{GUARD, ROUTER};
+
+use crate::session::{Place, Session, ended};
+
+const DEV: &str = "run0";
+
+/// A namespace with a veth pair, of which one end is [`DEV`]; its index.
+fn namespace() -> (Namespace, u32) {
+    let namespace = Namespace::new().unwrap();
+    let index = namespace
+        .enter(|| {
+            let (a, b) = create_veth(DEV, "run1", 1).unwrap();
+            set_up(a).unwrap();
+            set_up(b).unwrap();
+            a
+        })
+        .unwrap();
+    (namespace, index)
+}
+
+fn on_hook(namespace: &Namespace, index: u32) -> Option<u32> {
+    namespace.enter(|| query_xdp(index).unwrap()).unwrap().map(|s| s.program_id)
+}
+
+/// It says all of this, and ends with this code.
+#[track_caller]
+fn says(output: &Output, code: i32, words: &[&str]) {
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{text}");
+    // The renderer breaks lines.
+    let flat = text.split_whitespace().filter(|w| *w != "│").collect::<Vec<_>>().join(" ");
+    for word in words {
+        assert!(flat.contains(word), "{word:?} is not in {text}");
+    }
+}
+
+#[test]
+fn what_cannot_be_used_is_refused_before_anything_is_touched() {
+    if !testing::require() {
+        return;
+    }
+    let (namespace, index) = namespace();
+    let place = Place::new("input");
+    says(&ended(&namespace, &mut place.run("nosuchdev")), 2, &["no such interface", "ip link"]);
+    says(&ended(&namespace, place.run(DEV).args(["--prog", "other"])), 2, &["\"other\"", "router", "--prog"]);
+    says(&ended(&namespace, place.run(DEV).arg("--egress")), 2, &["XDP program", "nothing was changed"]);
+    says(&ended(&namespace, place.run(DEV).arg("--adopt")), 2, &["no program", "adopted"]);
+    let guard = place.files.join("guard.o");
+    std::fs::write(&guard, GUARD.object).unwrap();
+    let several = ended(&namespace, &mut place.run_object(&guard, DEV));
+    says(&several, 2, &["several programs", "guard_enter", "guard_exit"]);
+    let tracing = ended(&namespace, place.run_object(&guard, DEV).args(["--prog", "guard_enter"]));
+    says(&tracing, 2, &["guard_enter", "tracing", "XDP and TC"]);
+    assert_eq!((on_hook(&namespace, index), place.pins.exists()), (None, false));
+}
+
+#[test]
+fn a_program_of_somebody_else_stays() {
+    if !testing::require() {
+        return;
+    }
+    let (namespace, index) = namespace();
+    let place = Place::new("other");
+    let theirs = probe::constant_xdp(2).unwrap();
+    let link = namespace.enter(|| Link::attach_xdp(&theirs, index, XdpMode::Native).unwrap()).unwrap();
+    says(&ended(&namespace, &mut place.run(DEV)), 1, &["another program", "--adopt", "nothing was changed"]);
+    assert_eq!(on_hook(&namespace, index), Some(theirs.id().unwrap()));
+    assert!(!place.pins.exists());
+    drop(link);
+}
+
+#[test]
+fn an_adopted_program_is_given_back_also_after_a_kill() {
+    if !testing::require() {
+        return;
+    }
+    let (namespace, index) = namespace();
+    let place = Place::new("adopt");
+    let theirs = probe::constant_xdp(2).unwrap();
+    let id = theirs.id().unwrap();
+    let put = |new: Option<&Program>, old: Option<&Program>| {
+        namespace.enter(|| replace_xdp_netlink(index, new, old, XdpMode::Native).unwrap()).unwrap();
+    };
+    put(Some(&theirs), None);
+    for killed in [false, true] {
+        let mut session = Session::start(&namespace, place.run(DEV).arg("--adopt"));
+        session.wait_for("attached");
+        assert_ne!(on_hook(&namespace, index), Some(id));
+        if killed {
+            session.kill();
+            assert_ne!(on_hook(&namespace, index), Some(id));
+            session = Session::start(&namespace, &mut place.run(DEV));
+            let line = session.wait_for("attached");
+            assert!(line.contains("\"took_over\":true"), "{line}");
+        }
+        let (code, last) = session.interrupt();
+        assert_eq!(code, Some(0), "{last}");
+        assert_eq!((on_hook(&namespace, index), place.pins.exists()), (Some(id), false));
+    }
+    put(None, Some(&theirs));
+}
+
+#[test]
+fn two_sessions_do_not_meet_and_the_original_is_kept_if_asked_for() {
+    if !testing::require() {
+        return;
+    }
+    let (namespace, index) = namespace();
+    let place = Place::new("two");
+    let mut first = Session::start(&namespace, place.run(DEV).arg("--keep"));
+    first.wait_for("attached");
+    let id = on_hook(&namespace, index);
+    says(&ended(&namespace, &mut place.run(DEV)), 1, &["another session", "--pin", "nothing was changed"]);
+    assert_eq!(on_hook(&namespace, index), id);
+    assert_eq!(first.interrupt().0, Some(0));
+    assert_eq!((on_hook(&namespace, index), place.pinned()), (id, vec!["link".into(), "maps".into()]));
+    let mut next = Session::start(&namespace, &mut place.run(DEV));
+    assert!(next.wait_for("attached").contains("\"took_over\":true"));
+    assert_eq!(next.interrupt().0, Some(0));
+    assert_eq!((on_hook(&namespace, index), place.pins.exists()), (None, false));
+}
+
+#[test]
+fn a_map_of_another_layout_stays_as_it_is() {
+    if !testing::require() {
+        return;
+    }
+    let (namespace, index) = namespace();
+    let place = Place::new("layout");
+    let spec = MapSpec {
+        name: "routes",
+        map_type: MapType::HASH,
+        key_size: 4,
+        value_size: 4,
+        max_entries: 8,
+        ..MapSpec::default()
+    };
+    let other = Map::create(&spec).unwrap();
+    let pin = place.pins.join("maps/routes");
+    std::fs::create_dir_all(pin.parent().unwrap()).unwrap();
+    other.pin(&pin).unwrap();
+    says(&ended(&namespace, &mut place.run(DEV)), 2, &["\"routes\"", "--pin", "nothing was changed"]);
+    assert_eq!(Map::from_pin(&pin).unwrap().id(), other.id());
+    assert_eq!((on_hook(&namespace, index), place.pinned()), (None, vec!["maps".into()]));
+}
+
+#[test]
+fn a_pin_outside_of_a_bpf_file_system_is_refused() {
+    if !testing::require() {
+        return;
+    }
+    let (namespace, _) = namespace();
+    let mut place = Place::new("where");
+    place.pins = place.files.join("pins");
+    says(&ended(&namespace, &mut place.run(DEV)), 4, &["BPF file system", "mount -t bpf"]);
+    assert!(!place.pins.exists());
+}
+
+#[test]
+fn without_native_xdp_it_says_so_or_runs_in_the_stack() {
+    if !testing::require() {
+        return;
+    }
+    let namespace = Namespace::new().unwrap();
+    let place = Place::new("generic");
+    says(&ended(&namespace, place.run("lo").args(["--mode", "native"])), 4, &["no native XDP", "generic"]);
+    assert!(!place.pins.exists());
+    let mut session = Session::start(&namespace, &mut place.run("lo"));
+    assert!(session.wait_for("attached").contains("\"mode\":\"generic\""));
+    assert_eq!(session.interrupt().0, Some(0));
+}
+
+#[test]
+fn without_privileges_or_types_of_the_kernel_it_says_what_is_missing() {
+    if !testing::require() {
+        return;
+    }
+    let (namespace, index) = namespace();
+    let place = Place::new("root");
+    std::fs::write(place.files.join("r.o"), ROUTER.object).unwrap();
+    let line = format!(
+        "{} run {} --dev {DEV} --pin {}",
+        env!("CARGO_BIN_EXE_millstream"),
+        place.files.join("r.o").display(),
+        place.pins.display()
+    );
+    let caps = ["--bounding-set=-all", "--inh-caps=-all", "sh", "-c", &line];
+    let refused = ended(&namespace, Command::new("setpriv").args(caps));
+    says(&refused, 4, &["EPERM", "root", "millstream doctor"]);
+    let hide = format!("mount -t tmpfs none /sys/kernel/btf && {line}");
+    let without = ended(&namespace, Command::new("unshare").args(["--mount", "sh", "-c", &hide]));
+    says(&without, 4, &["BTF", "/sys/kernel/btf/vmlinux", "millstream doctor"]);
+    assert_eq!((on_hook(&namespace, index), place.pins.exists()), (None, false));
+}

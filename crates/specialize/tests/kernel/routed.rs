@@ -1,0 +1,159 @@
+//! A router on the laboratory's rig, specialised while packets flow, and what a test does beside it.
+
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use millstream_kernel::{Map, Mapping, UpdateMode};
+use millstream_lab::{Counts, Rig, RigConfig, Traffic};
+use millstream_object::Object;
+use millstream_programs::ROUTER;
+use millstream_programs::router::{self, Config};
+use millstream_programs::traffic::{Flows, Locality};
+use millstream_specialize::guard::TOKEN;
+use millstream_specialize::pins::remove_abandoned;
+use millstream_specialize::{Compiler, Leave, Live, Report, Settings};
+
+/// Next hops of the router.
+pub(crate) const HOPS: u32 = 16;
+
+/// How it is to be.
+pub(crate) struct Wanted {
+    /// For the pins.
+    pub(crate) name: &'static str,
+    pub(crate) routes: usize,
+    pub(crate) flows: usize,
+    /// From one look at the traffic to the next.
+    pub(crate) interval: Duration,
+    /// Frames carry the time.
+    pub(crate) stamps: bool,
+}
+
+/// What a test does beside a router that is being specialised.
+pub(crate) struct Beside<'t> {
+    pub(crate) rig: &'t Rig,
+    pub(crate) config: &'t Config,
+    pub(crate) flows: &'t Flows,
+    pub(crate) routes: Map,
+    pub(crate) next_hops: Map,
+    token: Mapping,
+    told: &'t Mutex<Vec<Report>>,
+}
+
+impl Beside<'_> {
+    /// Waits until something was told.
+    pub(crate) fn until(&self, what: &str, wanted: impl Fn(&Report) -> bool) {
+        let start = Instant::now();
+        while !self.told.lock().expect("no panic").iter().any(&wanted) {
+            assert!(start.elapsed() < Duration::from_secs(120), "not told of {what}: {:?}", self.told);
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// What was told so far.
+    pub(crate) fn told(&self) -> Vec<Report> {
+        self.told.lock().expect("no panic").clone()
+    }
+
+    pub(crate) fn set_route(&self, route: usize, next_hop: u32) {
+        let key = router::route_key(self.config.routes[route].prefix);
+        self.routes.update(&key, &next_hop.to_ne_bytes(), UpdateMode::Any).expect("a route");
+    }
+
+    /// Whether specialised code may run now.
+    pub(crate) fn approved(&self) -> bool {
+        u32::try_from(self.token.atomic_u64(TOKEN as usize).load(Ordering::Relaxed)).is_ok()
+    }
+}
+
+/// What happened.
+pub(crate) struct Ran<R> {
+    pub(crate) told: Vec<Report>,
+    pub(crate) counts: Counts,
+    pub(crate) result: R,
+}
+
+/// Runs a router with traffic of high locality, with `beside` beside it; it ends when that ends. `ready` prepares
+/// the rig.
+pub(crate) fn routed<P: Sync, R: Send>(
+    wanted: &Wanted,
+    ready: impl FnOnce(&Rig) -> P,
+    beside: impl FnOnce(&Beside<'_>, &P) -> R + Send,
+) -> Ran<R> {
+    let rig = Rig::new(RigConfig { stamps: wanted.stamps, ..RigConfig::default() }).expect("a rig");
+    let prepared = ready(&rig);
+    let port = rig.test_port();
+    let config = router::generate(wanted.routes, &[port], HOPS as u8, 1);
+    let flows = router::flows(&config, wanted.flows, Locality::HIGH, 1);
+    let sequence = flows.sequence(1, 1 << 14);
+    rig.load_traffic(&Traffic::new(&flows, &sequence)).expect("traffic");
+    let object = Object::parse(ROUTER.name, ROUTER.object).expect("our own object");
+    let compiler = Compiler::new(&object, None).expect("prepared");
+    let told = Mutex::new(Vec::new());
+    let mut result = None;
+    rig.namespace()
+        .enter(|| {
+            let mut live = Live::load(&compiler, settings(wanted)).expect("loaded");
+            for entry in config.entries().expect("entries") {
+                let map = live.map(entry.map).expect(entry.map);
+                map.update(&entry.key, &entry.value, UpdateMode::Any).expect(entry.map);
+            }
+            let map = |name| live.map(name).expect(name).try_clone().expect("a descriptor");
+            let beside_it = Beside {
+                rig: &rig,
+                config: &config,
+                flows: &flows,
+                routes: map(router::ROUTES),
+                next_hops: map(router::NEXT_HOPS),
+                token: live.guard().state().mmap(true).expect("the guard's state"),
+                told: &told,
+            };
+            live.attach(port).expect("attached");
+            let stop = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                let (stop, rig, prepared, told) = (&stop, &rig, &prepared, &told);
+                scope.spawn(move || rig.generator_loop(stop, None));
+                let script = scope.spawn(move || {
+                    // Also after a panic, so that the test ends.
+                    let _end = End(stop);
+                    beside(&beside_it, prepared)
+                });
+                live.run(stop, &mut |r| told.lock().expect("no panic").push(r.clone())).expect("runs");
+                result = Some(script.join());
+            });
+            let last = live.finish(Leave::Restored).expect("finished");
+            assert!(matches!(last, Report::Stopped { .. }));
+        })
+        .expect("in the namespace");
+    let counts = rig.counts().expect("counts");
+    let result = result.expect("it ran").unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    Ran { told: told.into_inner().expect("no panic"), counts, result }
+}
+
+fn settings(wanted: &Wanted) -> Settings {
+    let (pins, prefix) = (Path::new("/sys/fs/bpf/millstream"), format!("test_{}_", wanted.name));
+    remove_abandoned(pins, &prefix);
+    let mut settings = Settings::new(pins.join(format!("{prefix}{}", std::process::id())));
+    settings.interval = wanted.interval;
+    settings.status = Duration::from_millis(200);
+    // Other tests would be disturbed by the kernel's clock around programs.
+    settings.measure = false;
+    settings
+}
+
+struct End<'s>(&'s AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+/// The generation that a report tells of.
+pub(crate) fn generation(report: &Report) -> Option<u32> {
+    match report {
+        Report::Specialised { generation, .. } => Some(*generation),
+        _ => None,
+    }
+}
