@@ -148,7 +148,7 @@ fn a_map_of_another_layout_stays_as_it_is() {
     let pin = place.pins.join("maps/routes");
     std::fs::create_dir_all(pin.parent().unwrap()).unwrap();
     other.pin(&pin).unwrap();
-    says(&ended(&namespace, &mut place.run(DEV)), 2, &["\"routes\"", "--pin", "nothing was changed"]);
+    says(&ended(&namespace, &mut place.run(DEV)), 2, &["map routes", "--pin", "nothing was changed"]);
     assert_eq!(Map::from_pin(&pin).unwrap().id(), other.id());
     assert_eq!((on_hook(&namespace, index), place.pinned()), (None, vec!["maps".into()]));
 }
