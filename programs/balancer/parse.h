@@ -4,6 +4,7 @@
 #define MILLSTREAM_BALANCER_PARSE_H
 
 #include "maps.h"
+#include "transport.h"
 
 #define ETHERTYPE_IPV6 0x86dd
 #define PROTO_IPIP 4
@@ -19,17 +20,10 @@
 /* Extensions have at most 2,048 octets each, so that the transport header starts below this. */
 #define TRANSPORT_MASK 0x3fff
 
-#define ICMP_UNREACHABLE 3
-#define ICMP_ECHO 8
-#define ICMP_TIME_EXCEEDED 11
-#define ICMP_PARAMETER 12
 /* ICMPv6 errors are the types below 128; these four are defined. */
 #define ICMPV6_UNREACHABLE 1
 #define ICMPV6_PARAMETER 4
 #define ICMPV6_ECHO 128
-
-#define TCP_SYN 0x02
-#define TCP_RST 0x04
 
 /* What is not a verdict: go on. */
 #define UNDECIDED -1
@@ -48,35 +42,6 @@ struct ipv6_extension {
 	__u8 next;
 	/* In units of eight octets, the first not counted. */
 	__u8 length;
-};
-
-struct ports {
-	__be16 src;
-	__be16 dst;
-};
-
-struct udp {
-	struct ports ports;
-	__be16 length;
-	__sum16 checksum;
-};
-
-struct tcp {
-	struct ports ports;
-	__be32 sequence;
-	__be32 acknowledgement;
-	__u8 offset;
-	__u8 flags;
-	__be16 window;
-	__sum16 checksum;
-	__be16 urgent;
-};
-
-struct icmp {
-	__u8 type;
-	__u8 code;
-	__sum16 checksum;
-	__be32 rest;
 };
 
 /* A packet of a connection between a client and a VIP. An ICMP error belongs to the connection that it quotes. */
@@ -118,18 +83,15 @@ static __always_inline int parse_ipv4(struct packet *p, const void *data, const 
 				      const struct settings *set)
 {
 	const struct ipv4 *ip = data + sizeof(struct eth);
+	__u32 header = ipv4_header(ip, end);
 
-	if ((const void *)(ip + 1) > end || ip->ihl >> 4 != 4 || (ip->ihl & 15) < 5)
-		return because(REASON_MALFORMED, XDP_DROP);
-	__u32 header = (ip->ihl & 15) * 4;
-	__u32 length = bpf_ntohs(ip->length);
-	if (length < header || (const void *)ip + length > end)
+	if (!header)
 		return because(REASON_MALFORMED, XDP_DROP);
 	if (ip->fragment & bpf_htons(IPV4_MORE_FRAGMENTS | IPV4_OFFSET_MASK))
 		return fragment(set);
 	p->client.word[0] = ip->src;
 	p->vip.word[0] = ip->dst;
-	p->length = length;
+	p->length = bpf_ntohs(ip->length);
 	p->protocol = ip->protocol;
 	p->tos = ip->tos;
 	p->transport = sizeof(struct eth) + header;

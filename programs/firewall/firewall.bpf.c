@@ -5,24 +5,13 @@
  * See firewall.h for the classifier. Frames may carry up to two VLAN tags. Malformed packets are dropped before they
  * are classified, for what a later host would make of them is not known.
  */
-#include "packet.h"
+#include "transport.h"
 #include "firewall.h"
 
 #define VLAN_TAGS 2
-#define ETHERTYPE_SERVICE_VLAN 0x88a8
 #define PROTO_DCCP 33
 #define PROTO_SCTP 132
 #define PROTO_UDPLITE 136
-
-struct vlan_tag {
-	__be16 control;
-	__be16 encapsulated;
-};
-
-struct ports {
-	__be16 source;
-	__be16 destination;
-};
 
 /* What the rules are matched against. Ports are classes already, as a packet without ports has one, too. */
 struct packet {
@@ -193,9 +182,9 @@ static __always_inline enum parsed parse_ports(struct packet *p, const void *l4,
 
 	if ((const void *)(ports + 1) > end)
 		return PARSED_MALFORMED;
-	key = bpf_ntohs(ports->source);
+	key = bpf_ntohs(ports->src);
 	sport = bpf_map_lookup_elem(&sport_classes, &key);
-	key = bpf_ntohs(ports->destination);
+	key = bpf_ntohs(ports->dst);
 	dport = bpf_map_lookup_elem(&dport_classes, &key);
 	if (!sport || !dport)
 		return PARSED_MALFORMED;
@@ -207,14 +196,11 @@ static __always_inline enum parsed parse_ports(struct packet *p, const void *l4,
 static __always_inline enum parsed parse_ipv4(struct packet *p, const struct ipv4 *ip, const void *end,
 					      const struct fw_settings *set, struct fw_stats *st)
 {
-	__u32 header, total, fragment;
+	__u32 header = ipv4_header(ip, end), total, fragment;
 
-	if ((const void *)(ip + 1) > end || ip->ihl >> 4 != 4 || (ip->ihl & 15) < 5)
+	if (!header)
 		return PARSED_MALFORMED;
-	header = (ip->ihl & 15) * 4;
 	total = bpf_ntohs(ip->length);
-	if (total < header || (const void *)ip + total > end)
-		return PARSED_MALFORMED;
 
 	p->source = ip->src;
 	p->destination = ip->dst;
@@ -260,7 +246,7 @@ static __always_inline enum parsed parse(struct packet *p, const void *data, con
 			break;
 		if ((const void *)(tag + 1) > end)
 			return PARSED_MALFORMED;
-		type = tag->encapsulated;
+		type = tag->type;
 		next = tag + 1;
 	}
 	if (type == bpf_htons(ETHERTYPE_IPV4))

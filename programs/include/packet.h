@@ -15,6 +15,7 @@
 #define ETHERTYPE_IPV4 0x0800
 #define ETHERTYPE_ARP 0x0806
 #define ETHERTYPE_VLAN 0x8100
+#define ETHERTYPE_SERVICE_VLAN 0x88a8
 
 #define PROTO_ICMP 1
 #define PROTO_TCP 6
@@ -29,6 +30,14 @@ struct eth {
 	__u8 src[6];
 	__be16 type;
 };
+
+/* IEEE 802.1Q: stands between the addresses and the type of what follows. */
+struct vlan_tag {
+	__be16 tci;
+	__be16 type;
+};
+
+#define VLAN_ID 0x0fff
 
 /* IPv4 without options, RFC 791. `ihl` is version and header length. */
 struct ipv4 {
@@ -47,6 +56,19 @@ struct ipv4 {
 #define IPV4_NO_OPTIONS 0x45
 #define IPV4_MORE_FRAGMENTS 0x2000
 #define IPV4_OFFSET_MASK 0x1fff
+
+/*
+ * Octets of the header, with its options; 0 for one that is malformed, or a packet that its frame does not hold.
+ */
+static __always_inline __u32 ipv4_header(const struct ipv4 *ip, const void *end)
+{
+	if ((const void *)(ip + 1) > end || ip->ihl >> 4 != 4 || (ip->ihl & 15) < 5)
+		return 0;
+	__u32 header = (ip->ihl & 15) * 4;
+	__u32 length = bpf_ntohs(ip->length);
+
+	return length < header || (const void *)ip + length > end ? 0 : header;
+}
 
 /* Both addresses of a frame in two moves. */
 static __always_inline void copy_macs(void *to, const void *from)

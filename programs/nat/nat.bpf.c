@@ -10,7 +10,7 @@
  * The connection table is a plain hash map: a lookup writes nothing, and no connection is lost to another one's
  * coming. Idle connections are removed by the control tool, or here where a port is wanted again.
  */
-#include "packet.h"
+#include "transport.h"
 #include "nat.h"
 
 /* How many ports are tried for a new connection. */
@@ -18,44 +18,6 @@
 
 /* What one hop less adds to the sum of an IP header. */
 #define ONE_HOP ((__u16)~bpf_htons(0x0100))
-
-#define ICMP_ECHO_REPLY 0
-#define ICMP_UNREACHABLE 3
-#define ICMP_ECHO 8
-#define ICMP_TIME_EXCEEDED 11
-#define ICMP_PARAMETER 12
-
-#define TCP_FIN 0x01
-#define TCP_SYN 0x02
-#define TCP_RST 0x04
-#define TCP_ACK 0x10
-
-struct tcp {
-	__be16 src_port;
-	__be16 dst_port;
-	__be32 seq;
-	__be32 ack;
-	__u8 offset;
-	__u8 flags;
-	__be16 window;
-	__sum16 checksum;
-	__be16 urgent;
-};
-
-struct udp {
-	__be16 src_port;
-	__be16 dst_port;
-	__be16 length;
-	__sum16 checksum;
-};
-
-struct icmp {
-	__u8 type;
-	__u8 code;
-	__sum16 checksum;
-	__be16 id;
-	__be16 seq;
-};
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -357,8 +319,8 @@ static __always_inline int quoted_flow(struct ipv4 *quoted, void *end, struct fl
 	flow->protocol = quoted->protocol;
 	flow->direction = direction;
 	if (quoted->protocol == PROTO_TCP || quoted->protocol == PROTO_UDP) {
-		flow->src_port = ((struct udp *)transport)->dst_port;
-		flow->dst_port = ((struct udp *)transport)->src_port;
+		flow->src_port = ((struct udp *)transport)->ports.dst;
+		flow->dst_port = ((struct udp *)transport)->ports.src;
 		return 0;
 	}
 	if (quoted->protocol != PROTO_ICMP)
@@ -392,7 +354,7 @@ static __always_inline int translate_error(struct xdp_md *ctx, const int directi
 
 	/* The error comes from anywhere on the path, but goes to the connection's end. */
 	__be32 *ours = direction == NAT_OUTBOUND ? &quoted->dst : &quoted->src;
-	__be16 *our_port = direction == NAT_OUTBOUND ? &transport->dst_port : &transport->src_port;
+	__be16 *our_port = direction == NAT_OUTBOUND ? &transport->ports.dst : &transport->ports.src;
 	__sum16 *sum = &transport->checksum;
 	if (quoted->protocol == PROTO_ICMP) {
 		our_port = &((struct icmp *)transport)->id;
@@ -473,7 +435,7 @@ static __always_inline int translate(struct xdp_md *ctx, struct ipv4 *ip, void *
 	struct tcp *tcp = (void *)udp;
 	struct icmp *icmp = (void *)udp;
 	struct flow flow = { .src = ip->src, .dst = ip->dst, .protocol = ip->protocol, .direction = direction };
-	__be16 *our_port = direction == NAT_OUTBOUND ? &udp->src_port : &udp->dst_port;
+	__be16 *our_port = direction == NAT_OUTBOUND ? &udp->ports.src : &udp->ports.dst;
 	__sum16 *sum;
 	__u8 tcp_flags = 0;
 
@@ -504,8 +466,8 @@ static __always_inline int translate(struct xdp_md *ctx, struct ipv4 *ip, void *
 		return because(EVENT_PROTOCOL, XDP_PASS);
 	}
 	if (ip->protocol != PROTO_ICMP) {
-		flow.src_port = udp->src_port;
-		flow.dst_port = udp->dst_port;
+		flow.src_port = udp->ports.src;
+		flow.dst_port = udp->ports.dst;
 	} else if (direction == NAT_OUTBOUND) {
 		flow.src_port = icmp->id;
 	} else {

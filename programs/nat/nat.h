@@ -8,6 +8,7 @@
 #define MILLSTREAM_NAT_H
 
 #include <linux/types.h>
+#include "counters.h"
 
 #define NAT_PORTS 4096
 #define NAT_RULES 4096
@@ -100,13 +101,7 @@ struct nat_settings {
 	__u64 secret;
 };
 
-/* `counters`: one per port and CPU. */
-struct port_counters {
-	__u64 rx_packets;
-	__u64 rx_bytes;
-	__u64 tx_packets;
-	__u64 tx_bytes;
-};
+/* `counters`: struct port_counters, one per port and CPU. */
 
 /* `events`: one count each per CPU. */
 enum event {

@@ -8,6 +8,7 @@
 #define MILLSTREAM_ROUTER_H
 
 #include <linux/types.h>
+#include "counters.h"
 
 #define ROUTER_PORTS 4096
 #define ROUTER_ROUTES (1 << 20)
@@ -39,13 +40,7 @@ struct next_hop {
 	__u32 pad;
 };
 
-/* `counters`: one per port and CPU. */
-struct port_counters {
-	__u64 rx_packets;
-	__u64 rx_bytes;
-	__u64 tx_packets;
-	__u64 tx_bytes;
-};
+/* `counters`: struct port_counters, one per port and CPU. */
 
 /* `reasons`: why a packet was not forwarded, one count per CPU. The first few say "dropped", the rest "to the stack". */
 enum reason {

@@ -10,13 +10,6 @@
 #include "packet.h"
 #include "switch.h"
 
-struct tag {
-	__be16 tci;
-	__be16 type;
-};
-
-#define VLAN_ID 0x0fff
-
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, SWITCH_PORTS);
@@ -125,10 +118,10 @@ static __always_inline int learn(const __u8 *mac, __u32 vlan, __u32 in)
 /* Puts a tag between the addresses and what follows them. */
 static __always_inline int push_tag(struct xdp_md *ctx, __u32 vlan)
 {
-	if (bpf_xdp_adjust_head(ctx, -(int)sizeof(struct tag)))
+	if (bpf_xdp_adjust_head(ctx, -(int)sizeof(struct vlan_tag)))
 		return -1;
 	__u8 *data = (void *)(long)ctx->data;
-	if (data + sizeof(struct eth) + sizeof(struct tag) > (__u8 *)(long)ctx->data_end)
+	if (data + sizeof(struct eth) + sizeof(struct vlan_tag) > (__u8 *)(long)ctx->data_end)
 		return -1;
 	__u64 first = *(__u64 *)(data + 4);
 	__u32 rest = *(__u32 *)(data + 12);
@@ -144,13 +137,13 @@ static __always_inline int pop_tag(struct xdp_md *ctx)
 {
 	__u8 *data = (void *)(long)ctx->data;
 
-	if (data + sizeof(struct eth) + sizeof(struct tag) > (__u8 *)(long)ctx->data_end)
+	if (data + sizeof(struct eth) + sizeof(struct vlan_tag) > (__u8 *)(long)ctx->data_end)
 		return -1;
 	__u64 first = *(__u64 *)data;
 	__u32 rest = *(__u32 *)(data + 8);
 	*(__u64 *)(data + 4) = first;
 	*(__u32 *)(data + 12) = rest;
-	return bpf_xdp_adjust_head(ctx, sizeof(struct tag));
+	return bpf_xdp_adjust_head(ctx, sizeof(struct vlan_tag));
 }
 
 SEC("xdp")
@@ -178,7 +171,7 @@ int switch_frame(struct xdp_md *ctx)
 		return because(EVENT_BLOCKED, XDP_DROP);
 
 	/* Which VLAN? A tag with VLAN 0 carries a priority only (802.1Q, 9.6). */
-	struct tag *tag = NULL;
+	struct vlan_tag *tag = NULL;
 	__u32 tagged_as = 0, vlan = port->pvid;
 	if (eth->type == bpf_htons(ETHERTYPE_VLAN)) {
 		tag = (void *)(eth + 1);

@@ -7,6 +7,7 @@
 #define MILLSTREAM_SWITCH_H
 
 #include <linux/types.h>
+#include "counters.h"
 
 #define SWITCH_PORTS 4096
 #define SWITCH_STATIONS 4096
@@ -60,13 +61,7 @@ struct station {
 /* A frame of a known station refreshes `seen` no more often than this, to spare the cache line. */
 #define SEEN_GRANULARITY 1000000000ULL
 
-/* `counters`: one per port and CPU. */
-struct port_counters {
-	__u64 rx_packets;
-	__u64 rx_bytes;
-	__u64 tx_packets;
-	__u64 tx_bytes;
-};
+/* `counters`: struct port_counters, one per port and CPU. */
 
 /* `vlan_counters`: one per VLAN and CPU; what was admitted. */
 struct vlan_counters {
