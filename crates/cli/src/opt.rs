@@ -3,27 +3,35 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use miette::{Context as _, IntoDiagnostic, Result};
+use miette::{Context as _, IntoDiagnostic, Result, miette};
 use millstream_object::Object;
-use millstream_opt::{Check, FunctionReport, Measure, Optimized, Options, Outcome, ProgramReport, Verdict};
+use millstream_opt::{
+    Check, FunctionReport, Measure, Optimized, Options, Outcome, PassReport, ProgramReport, Verdict,
+};
+use millstream_passes::registry;
 use serde::Serialize;
 
 use crate::exit::Exit;
+use crate::progress::Progress;
 
 /// Reads an object file, runs the passes over its programs and writes the same object with new instructions.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// The object file to read
-    input: PathBuf,
+    #[arg(required_unless_present = "list_passes")]
+    input: Option<PathBuf>,
     /// Where to write the result; without it, only the report is made
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Ask the kernel: load every program before and after, drop what it rejects, report sizes
+    /// Ask the kernel: load every program before and after, drop what it rejects, report sizes and passes
     #[arg(long)]
     stats: bool,
     /// Run this pass instead of the default pipeline; repeat for several, in order
     #[arg(long = "pass", value_name = "NAME")]
     passes: Vec<String>,
+    /// Say which passes there are, and do nothing else
+    #[arg(long)]
+    list_passes: bool,
     /// Print the IR after each run of this pass (`all`: after every pass) to standard error
     #[arg(long, value_name = "PASS")]
     dump_after: Option<String>,
@@ -47,35 +55,29 @@ struct Report<'a> {
     object: String,
     functions: &'a [FunctionReport],
     programs: &'a [ProgramReport],
-    passes: &'a [millstream_opt::PassReport],
+    passes: &'a [PassReport],
     rewrites: u64,
 }
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    let object = read(&args.input)?;
-    let options = Options {
-        passes: args.passes.clone(),
-        isa: args.isa,
-        fuel: args.fuel,
-        keep_longer: args.keep_longer,
-        dump_after: args.dump_after.clone(),
-        ..Options::default()
+    let Some(input) = args.input.as_ref().filter(|_| !args.list_passes) else {
+        return list_passes(args.json);
     };
-    let (optimized, programs, clean) = if args.stats {
-        let checked = millstream_opt::check(&object, options).into_diagnostic()?;
-        let clean = checked.is_clean();
-        let Check { optimized, programs } = checked;
-        (optimized, programs, clean)
-    } else {
-        let optimized = millstream_opt::optimize(&object, &options).into_diagnostic()?;
-        (optimized, Vec::new(), true)
-    };
+    let known = |name: &str| registry().any(|pass| pass.name() == name);
+    let dumped = args.dump_after.iter().filter(|name| *name != "all");
+    if let Some(name) = args.passes.iter().chain(dumped).find(|name| !known(name)) {
+        let names: Vec<&str> = registry().map(|pass| pass.name()).collect();
+        return Err(miette!(help = format!("there are: {}", names.join(", ")), "there is no pass `{name}`"));
+    }
+    let object = read(input)?;
+    let (optimized, programs, clean) =
+        optimize(args, &object).map_err(|e| e.wrap_err(format!("in {}", input.display())))?;
     if let Some(path) = &args.output {
         let bytes = optimized.object.write().into_diagnostic()?;
         std::fs::write(path, bytes)
             .into_diagnostic()
-            .wrap_err_with(|| format!("writing {}", path.display()))?;
+            .wrap_err_with(|| format!("cannot write {}", path.display()))?;
     }
     let report = Report {
         schema: 1,
@@ -88,37 +90,121 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     if args.json {
         println!("{}", serde_json::to_string(&report).into_diagnostic()?);
     } else {
-        print(&optimized, &programs);
+        print!("{}", text(&optimized, &programs, args.stats));
     }
     Ok(if clean { ExitCode::SUCCESS } else { Exit::Negative.into() })
+}
+
+/// The result, what the kernel says of it, and whether nothing fell back.
+fn optimize(args: &Args, object: &Object) -> Result<(Optimized, Vec<ProgramReport>, bool)> {
+    let options = Options {
+        passes: args.passes.clone(),
+        isa: args.isa,
+        fuel: args.fuel,
+        keep_longer: args.keep_longer,
+        dump_after: args.dump_after.clone(),
+        ..Options::default()
+    };
+    if !args.stats {
+        return Ok((millstream_opt::optimize(object, &options).into_diagnostic()?, Vec::new(), true));
+    }
+    let mut bar = Progress::counted("programs", object.programs.len());
+    let checked = millstream_opt::check_each(object, options, || bar.step()).into_diagnostic()?;
+    let clean = checked.is_clean();
+    let Check { optimized, programs } = checked;
+    Ok((optimized, programs, clean))
 }
 
 /// Reads an object file; the error says what and where.
 fn read(path: &Path) -> Result<Object> {
     let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
     let data =
-        std::fs::read(path).into_diagnostic().wrap_err_with(|| format!("reading {}", path.display()))?;
-    Object::parse(&name, &data).into_diagnostic().wrap_err_with(|| path.display().to_string())
+        std::fs::read(path).into_diagnostic().wrap_err_with(|| format!("cannot read {}", path.display()))?;
+    Object::parse(&name, &data).into_diagnostic().wrap_err_with(|| format!("in {}", path.display()))
 }
 
-fn print(optimized: &Optimized, programs: &[ProgramReport]) {
-    println!("{:32} {:>7} {:>7}  outcome", "function", "before", "after");
+#[derive(Serialize)]
+struct PassRow {
+    name: &'static str,
+    does: &'static str,
+}
+
+fn list_passes(json: bool) -> Result<ExitCode> {
+    let mut passes: Vec<PassRow> =
+        registry().map(|pass| PassRow { name: pass.name(), does: pass.describe() }).collect();
+    passes.sort_unstable_by_key(|pass| pass.name);
+    if json {
+        let report = serde_json::json!({ "schema": 1, "passes": passes });
+        println!("{report}");
+    } else {
+        passes.iter().for_each(|pass| println!("{:16} {}", pass.name, pass.does));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Lines of cells; all columns but the first and the last stand to the right.
+#[derive(Default)]
+struct Table(Vec<Vec<String>>);
+
+impl Table {
+    fn row(&mut self, cells: impl IntoIterator<Item = impl ToString>) {
+        self.0.push(cells.into_iter().map(|cell| cell.to_string()).collect());
+    }
+}
+
+impl std::fmt::Display for Table {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let columns = self.0.iter().map(Vec::len).max().unwrap_or(0);
+        let width = |c: usize| self.0.iter().filter_map(|row| row.get(c)).map(|t| t.chars().count()).max();
+        let widths: Vec<usize> = (0..columns).filter_map(width).collect();
+        for row in &self.0 {
+            let cell = |(c, text): (usize, &String)| match c {
+                0 => format!("{text:w$}", w = widths[c]),
+                _ if c + 1 == columns => text.clone(),
+                _ => format!("{text:>w$}", w = widths[c]),
+            };
+            let line: Vec<String> = row.iter().enumerate().map(cell).collect();
+            writeln!(f, "{}", line.join("  ").trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+fn text(optimized: &Optimized, programs: &[ProgramReport], stats: bool) -> String {
+    let mut functions = Table::default();
+    functions.row(["function", "slots before", "after", "outcome"]);
     for f in &optimized.functions {
-        println!("{:32} {:>7} {:>7}  {}", f.name, f.before, f.after, outcome(&f.outcome));
+        functions.row([&f.name, &f.before.to_string(), &f.after.to_string(), &outcome(&f.outcome)]);
     }
-    if !programs.is_empty() {
-        println!();
-        println!("{:32} {:>15} {:>15} {:>17}  kernel", "program", "slots", "jited bytes", "verified");
+    if !stats {
+        return functions.to_string();
     }
+    let parts = [functions, program_table(programs), pass_table(&optimized.passes)];
+    parts.map(|table| table.to_string()).join("\n")
+}
+
+fn program_table(programs: &[ProgramReport]) -> Table {
+    let mut table = Table::default();
+    table.row(["program", "slots", "jited bytes", "verified instructions", "kernel"]);
     for p in programs {
         let pair = |get: fn(&Measure) -> usize| {
             let text = |m: Option<Measure>| m.as_ref().map_or("-".to_string(), |m| get(m).to_string());
             format!("{} -> {}", text(p.before), text(p.after))
         };
-        let (slots, jited) = (pair(|m| m.slots), pair(|m| m.jited as usize));
-        let verified = pair(|m| m.verified as usize);
-        println!("{:32} {slots:>15} {jited:>15} {verified:>17}  {}", p.name, verdict(&p.verdict));
+        let (jited, verified) = (pair(|m| m.jited as usize), pair(|m| m.verified as usize));
+        table.row([&p.name, &pair(|m| m.slots), &jited, &verified, &verdict(&p.verdict)]);
     }
+    table
+}
+
+fn pass_table(passes: &[PassReport]) -> Table {
+    let mut table = Table::default();
+    table.row(["pass", "runs", "rewrites", "ms", ""]);
+    for p in passes {
+        let ms = format!("{:.2}", p.micros as f64 / 1000.0);
+        table.row([p.name, &p.runs.to_string(), &p.rewrites.to_string(), &ms, ""]);
+    }
+    table
 }
 
 fn outcome(outcome: &Outcome) -> String {
@@ -140,6 +226,7 @@ fn verdict(verdict: &Verdict) -> String {
             let names: Vec<String> = blamed.iter().map(|(pass, n)| format!("{pass}#{n}")).collect();
             format!("accepted without {}", names.join(", "))
         }
+        Verdict::Plain(why) => format!("accepted after fewer passes: {}", first_line(why)),
         Verdict::Original(why) => format!("original kept: {}", first_line(why)),
     }
 }

@@ -99,7 +99,11 @@ impl Forms<'_> {
             return Ok(report(before, Outcome::Rejected));
         }
         let limits = Limits::of(&original.insns);
-        let (code, form) = match self.best(func, limits, options)? {
+        let best = match options.plain.contains(&id.0) {
+            true => self.plain(func, limits)?,
+            false => self.best(func, limits, options)?,
+        };
+        let (code, form) = match best {
             Ok(best) => best,
             Err(why) => return Ok(report(before, Outcome::Unsupported(why))),
         };
@@ -138,6 +142,17 @@ impl Forms<'_> {
             }
         }
         Ok(best)
+    }
+
+    /// The code of a function after only the passes that shorten.
+    fn plain(
+        &mut self,
+        func: millstream_ir::Func,
+        limits: Limits,
+    ) -> Result<Result<(Lowered, usize), String>, OptError> {
+        self.make_less()?;
+        let lowered = lower::lower_within(&self.less[0].module.funcs[func], limits);
+        Ok(lowered.map(|code| (code, 1)).map_err(|e| e.to_string()))
     }
 
     /// The forms that went through less. What is inlined in the first is inlined in them too, for its functions go.

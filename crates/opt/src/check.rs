@@ -26,7 +26,19 @@ pub struct Check {
 ///
 /// # Errors
 /// [`OptError`]. A rejected program is no error: see [`Verdict`].
-pub fn check(object: &Object, mut options: Options) -> Result<Check, OptError> {
+pub fn check(object: &Object, options: Options) -> Result<Check, OptError> {
+    check_each(object, options, || {})
+}
+
+/// The same, with a call after each program that the kernel has judged.
+///
+/// # Errors
+/// As [`check`].
+pub fn check_each(
+    object: &Object,
+    mut options: Options,
+    mut judged: impl FnMut(),
+) -> Result<Check, OptError> {
     let session = Loader::new(object).guess_types()?.prepare()?;
     let mut optimized = optimize(object, &options)?;
     options.inline = Some(optimized.inline);
@@ -44,6 +56,7 @@ pub fn check(object: &Object, mut options: Options) -> Result<Check, OptError> {
             Err(why) => {
                 report.verdict = Verdict::NotLoadable(why);
                 programs.push(report);
+                judged();
                 continue;
             }
         }
@@ -63,25 +76,31 @@ pub fn check(object: &Object, mut options: Options) -> Result<Check, OptError> {
             optimized = optimize(object, &options)?;
             last = None;
         }
+        let longer = |optimized: &Optimized| walks_longer(&session, optimized, p.func, report.before);
+        let mut plain = None;
         if last.is_none()
-            && let (Some(before), Ok(after)) = (report.before, measure(&session, &optimized.object, p.func))
-            && after.verified > MOST_VERIFIED * before.verified
+            && let Some(why) = longer(&optimized)
         {
-            last = Some(format!(
-                "the verifier walks {} instructions instead of {}",
-                after.verified, before.verified
-            ));
+            options.plain.extend(functions(object, p.func));
+            optimized = optimize(object, &options)?;
+            last = match measure(&session, &optimized.object, p.func) {
+                Ok(_) => longer(&optimized),
+                Err(why) => Some(why),
+            };
+            plain = Some(why);
         }
-        report.verdict = match last {
-            Some(why) => {
-                leave(object, p.func, &mut options);
+        report.verdict = match (last, plain) {
+            (Some(why), _) => {
+                options.leave.extend(functions(object, p.func));
                 optimized = optimize(object, &options)?;
                 Verdict::Original(why)
             }
-            None if blamed.is_empty() => Verdict::Accepted,
-            None => Verdict::Bisected(blamed),
+            (None, Some(why)) => Verdict::Plain(why),
+            (None, None) if blamed.is_empty() => Verdict::Accepted,
+            (None, None) => Verdict::Bisected(blamed),
         };
         programs.push(report);
+        judged();
     }
     for (p, report) in object.programs.iter().zip(&mut programs) {
         if report.before.is_some() {
@@ -114,6 +133,7 @@ fn culprit(
             fuel: Some(fuel),
             skip: options.skip.clone(),
             leave: options.leave.clone(),
+            plain: options.plain.clone(),
             isa: options.isa,
             inline: options.inline,
             keep_longer: true,
@@ -132,10 +152,22 @@ fn culprit(
     Ok(Some(good))
 }
 
-/// Leaves a program and all it calls as they are.
-fn leave(object: &Object, func: FuncId, options: &mut Options) {
-    let Ok(linked) = object.link(func) else { return };
-    options.leave.extend(linked.functions.iter().map(|(_, f)| f.0));
+/// Says so if the verifier walks too many instructions more than before.
+fn walks_longer(
+    session: &Session<'_>,
+    optimized: &Optimized,
+    func: FuncId,
+    before: Option<Measure>,
+) -> Option<String> {
+    let (before, after) = (before?, measure(session, &optimized.object, func).ok()?);
+    let longer = after.verified > MOST_VERIFIED.saturating_mul(before.verified);
+    longer
+        .then(|| format!("the verifier walks {} instructions instead of {}", after.verified, before.verified))
+}
+
+/// A program and all it calls.
+fn functions(object: &Object, func: FuncId) -> Vec<u32> {
+    object.link(func).map_or_else(|_| Vec::new(), |l| l.functions.iter().map(|(_, f)| f.0).collect())
 }
 
 impl Check {

@@ -20,7 +20,7 @@ use millstream_isa::{Insn, Size, SwapKind, Width, decode_all};
 use millstream_object::{Object, ObjectError};
 use millstream_passes::{Fuel, PassError};
 
-pub use check::{Check, check};
+pub use check::{Check, check, check_each};
 pub use report::{FunctionReport, Measure, Outcome, PassReport, ProgramReport, Verdict};
 
 /// Why an object cannot be optimized at all. What concerns one function only is in its report instead.
@@ -59,6 +59,9 @@ pub struct Options {
     pub skip: BTreeSet<u64>,
     /// Functions to leave as they are.
     pub leave: BTreeSet<u32>,
+    /// Functions that go only through the passes that shorten code: what the verifier learns on their paths stays
+    /// nearest to what it learnt before.
+    pub plain: BTreeSet<u32>,
     /// Prints the IR of a function after each pass of this name (`all` for every pass).
     pub dump_after: Option<String>,
 }

@@ -71,6 +71,8 @@ pub enum Verdict {
     NotLoadable(String),
     /// Accepted after some rewrites were left out: the passes to blame, with the rewrites' numbers.
     Bisected(Vec<(String, u64)>),
+    /// Accepted after the passes that shorten only: why the others were left out.
+    Plain(String),
     /// No way was found; the original is kept: why.
     Original(String),
 }

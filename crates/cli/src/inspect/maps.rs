@@ -1,11 +1,13 @@
 //! Maps, and what each program does to them.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use millstream_bpf::module as lifted;
 use millstream_btf::{Btf, TypeId};
-use millstream_ir::Module;
-use millstream_ir::usage::{Access, MapUse, Range, Usage};
+use millstream_ir::usage::{Access, MapUse, Range, Site, Usage};
+use millstream_ir::{Module, Op};
+use millstream_isa::helpers::Helper;
 use millstream_object::{Map, MapId, Object};
 use serde::Serialize;
 
@@ -45,6 +47,9 @@ struct Use {
     updates: usize,
     deletes: usize,
     other: usize,
+    /// Helpers of the other uses.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    other_helpers: BTreeSet<String>,
     read: Vec<Field>,
     written: Vec<Field>,
     atomic_writes: usize,
@@ -72,6 +77,7 @@ fn row(object: &Object, module: &Module, usage: &Usage, id: MapId) -> Row {
             updates: uses.updates.len(),
             deletes: uses.deletes.len(),
             other: uses.others.len(),
+            other_helpers: uses.others.iter().filter_map(|site| helper(module, *site)).collect(),
             read: fields(&uses.bytes_read()),
             written: fields(&bytes_written(&uses)),
             atomic_writes: uses.writes.iter().filter(|w| w.atomic).count(),
@@ -95,6 +101,14 @@ fn row(object: &Object, module: &Module, usage: &Usage, id: MapId) -> Row {
         access: access_name(&all),
         written,
         programs: programs.collect(),
+    }
+}
+
+/// The name of the helper that is called at a place.
+fn helper(module: &Module, site: Site) -> Option<String> {
+    match module.funcs[site.func].insts[site.inst].op {
+        Op::Helper { id } => Some(Helper::get(id).map_or(format!("helper {id}"), |h| h.name.to_string())),
+        _ => None,
     }
 }
 
@@ -188,15 +202,19 @@ pub(super) fn text(rows: &[Row]) -> String {
 fn counts(uses: &Use) -> String {
     let mut out = String::new();
     let all = [
-        (uses.lookups, "lookups"),
-        (uses.updates, "updates"),
-        (uses.deletes, "deletes"),
-        (uses.other, "other uses"),
-        (uses.atomic_writes, "atomic writes"),
-        (uses.helper_writes, "writes by helpers"),
+        (uses.lookups, "lookup", "lookups"),
+        (uses.updates, "update", "updates"),
+        (uses.deletes, "delete", "deletes"),
+        (uses.other, "other use", "other uses"),
+        (uses.atomic_writes, "atomic write", "atomic writes"),
+        (uses.helper_writes, "write by a helper", "writes by helpers"),
     ];
-    for (count, what) in all.into_iter().filter(|(count, _)| *count > 0) {
-        let _ = write!(out, ", {count} {what}");
+    for (count, one, more) in all.into_iter().filter(|(count, ..)| *count > 0) {
+        let _ = write!(out, ", {count} {}", if count == 1 { one } else { more });
+        if one == "other use" && !uses.other_helpers.is_empty() {
+            let names: Vec<&str> = uses.other_helpers.iter().map(String::as_str).collect();
+            let _ = write!(out, " ({})", names.join(", "));
+        }
     }
     out
 }

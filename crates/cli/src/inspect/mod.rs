@@ -13,11 +13,14 @@ use std::process::ExitCode;
 
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use millstream_bpf::module::{self, Lifted, lift_object};
-use millstream_ir::Func;
 use millstream_ir::text::{PrintOptions, print_function};
+use millstream_ir::{Func, Module};
 use millstream_object::{FuncId, Object};
 use millstream_passes::{Pipeline, Session, Target};
 use serde::Serialize;
+
+/// Passes that make values of what is on the stack, and leave calls as they are.
+const PROMOTION: &[&str] = &["split-stack", "promote-spills", "mem2reg", "params"];
 
 /// Flags of `millstream inspect`.
 #[derive(Debug, clap::Args)]
@@ -106,13 +109,14 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             chosen.len()
         ));
     }
+    let maps = maps::rows(&object, &promoted(&lifted)?);
     let functions: Vec<Row> = chosen.iter().map(|&f| row(args, &object, &lifted, f)).collect();
     let report = Report {
         schema: 1,
         object: name,
         license: object.license.clone(),
         functions,
-        maps: maps::rows(&object, &lifted.module),
+        maps,
         notes: object.notes.clone(),
     };
     let text = match args.json {
@@ -121,6 +125,14 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     };
     std::io::stdout().write_all(text.as_bytes()).into_diagnostic()?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The module with pointers that were spilled to the stack as values: who reads which map through them is seen then.
+fn promoted(lifted: &Lifted) -> Result<Module> {
+    let mut module = lifted.module.clone();
+    let pipeline = Pipeline::of(PROMOTION.iter().copied()).into_diagnostic()?;
+    pipeline.run(&mut module, &mut Session::new(Target::bpf(4))).into_diagnostic()?;
+    Ok(module)
 }
 
 /// The functions that `--prog` names, or all.

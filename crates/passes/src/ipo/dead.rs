@@ -18,7 +18,7 @@ impl ModulePass for DeadFunctions {
     }
 
     fn describe(&self) -> &'static str {
-        "removes static functions that nothing refers to"
+        "remove static functions that nothing refers to"
     }
 
     fn run(&self, module: &mut Module, session: &mut Session) -> bool {

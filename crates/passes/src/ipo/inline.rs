@@ -36,7 +36,7 @@ impl ModulePass for Inline {
     }
 
     fn describe(&self) -> &'static str {
-        "replaces calls of small or single-caller static functions by their bodies"
+        "replace calls of small or single-caller static functions by their bodies"
     }
 
     fn run(&self, module: &mut Module, session: &mut Session) -> bool {

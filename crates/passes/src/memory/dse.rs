@@ -22,7 +22,7 @@ impl FuncPass for Dse {
     }
 
     fn describe(&self) -> &'static str {
-        "removes stores that nothing reads"
+        "remove stores that nothing reads"
     }
 
     fn run(&self, func: &mut Function, cx: &mut Ctx<'_>) -> bool {

@@ -25,7 +25,7 @@ impl FuncPass for Forward {
     }
 
     fn describe(&self) -> &'static str {
-        "replaces loads by values that were stored or loaded before, and drops stores of what is there"
+        "replace loads by values that were stored or loaded before, and drop stores of what is there"
     }
 
     fn run(&self, func: &mut Function, cx: &mut Ctx<'_>) -> bool {

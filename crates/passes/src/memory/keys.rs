@@ -30,7 +30,7 @@ impl FuncPass for PromoteKeys {
     }
 
     fn describe(&self) -> &'static str {
-        "gives map operations their keys as values where these were built on the stack"
+        "give map operations their keys as values where these were built on the stack"
     }
 
     fn run(&self, func: &mut Function, cx: &mut Ctx<'_>) -> bool {

@@ -25,7 +25,7 @@ impl FuncPass for LowerKeys {
     }
 
     fn describe(&self) -> &'static str {
-        "puts the keys of map operations on the stack and calls the helpers"
+        "put the keys of map operations on the stack and call the helpers"
     }
 
     fn required(&self) -> bool {

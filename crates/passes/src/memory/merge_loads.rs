@@ -23,7 +23,7 @@ impl FuncPass for MergeLoads {
     }
 
     fn describe(&self) -> &'static str {
-        "turns words assembled from narrow loads into wide loads"
+        "turn words assembled from narrow loads into wide loads"
     }
 
     fn run(&self, func: &mut Function, cx: &mut Ctx<'_>) -> bool {

@@ -30,7 +30,7 @@ impl FuncPass for MergeStores {
     }
 
     fn describe(&self) -> &'static str {
-        "merges adjacent narrow stores, and the loads that feed them, into wide ones"
+        "merge adjacent narrow stores, and the loads that feed them, into wide ones"
     }
 
     fn run(&self, func: &mut Function, cx: &mut Ctx<'_>) -> bool {

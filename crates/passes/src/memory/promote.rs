@@ -27,7 +27,7 @@ impl FuncPass for Mem2Reg {
     }
 
     fn describe(&self) -> &'static str {
-        "promotes stack memory that only loads and stores access to values"
+        "promote stack memory that only loads and stores access to values"
     }
 
     fn run(&self, func: &mut Function, cx: &mut Ctx<'_>) -> bool {

@@ -24,7 +24,7 @@ impl ModulePass for PromoteSpills {
     }
 
     fn describe(&self) -> &'static str {
-        "promotes spilled addresses of the stack to values"
+        "promote spilled addresses of the stack to values"
     }
 
     fn run(&self, module: &mut Module, session: &mut Session) -> bool {

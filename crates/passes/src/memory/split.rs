@@ -26,7 +26,7 @@ impl ModulePass for SplitStack {
     }
 
     fn describe(&self) -> &'static str {
-        "partitions the stack frame into independent objects"
+        "partition the stack frame into independent objects"
     }
 
     fn run(&self, module: &mut Module, session: &mut Session) -> bool {

@@ -1,0 +1,126 @@
+//! `millstream opt` and `millstream inspect` as a user has them: the binary, its output, its exit codes.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use millstream_object::Object;
+use serde_json::Value;
+
+/// A file that goes with this.
+struct File(PathBuf);
+
+impl File {
+    fn path(&self) -> &str {
+        self.0.to_str().unwrap()
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        // It may never have been written.
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn file(name: &str) -> File {
+    File(Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{}-{name}", std::process::id())))
+}
+
+/// The router's object as a file.
+fn router(name: &str) -> File {
+    let file = file(name);
+    std::fs::write(&file.0, millstream_programs::ROUTER.object).unwrap();
+    file
+}
+
+fn millstream(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_millstream")).args(arguments).env("NO_COLOR", "1").output().unwrap()
+}
+
+fn done(arguments: &[&str]) -> String {
+    let output = millstream(arguments);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(!text.contains('\u{1b}'), "no colours: {text}");
+    text
+}
+
+/// What a command complains of when its input cannot be used.
+fn refused(arguments: &[&str]) -> String {
+    let output = millstream(arguments);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(output.stdout.is_empty());
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[test]
+fn opt_writes_an_object_that_its_report_describes() {
+    let (input, output) = (router("written.o"), file("written-out.o"));
+    let report = done(&["opt", input.path(), "-o", output.path(), "--json"]);
+    let report: Value = serde_json::from_str(&report).unwrap();
+    assert_eq!(report["schema"], 1);
+    let written = Object::parse("router.o", &std::fs::read(output.path()).unwrap()).unwrap();
+    let slots = |name: &str| written.functions.iter().find(|f| f.name == name).map_or(0, |f| f.insns.len());
+    for function in report["functions"].as_array().unwrap() {
+        let after = function["after"].as_u64().unwrap();
+        assert_eq!(after, slots(function["name"].as_str().unwrap()) as u64, "{function}");
+        assert!(after <= function["before"].as_u64().unwrap(), "{function}");
+    }
+}
+
+#[test]
+fn opt_names_the_passes_that_there_are() {
+    let passes = done(&["opt", "--list-passes", "--json"]);
+    let passes: Value = serde_json::from_str(&passes).unwrap();
+    for pass in passes["passes"].as_array().unwrap() {
+        let name = pass["name"].as_str().unwrap();
+        assert!(done(&["opt", "--list-passes"]).lines().any(|line| line.starts_with(name)), "{name}");
+    }
+    let input = router("passes.o");
+    for flag in ["--pass", "--dump-after"] {
+        let error = refused(&["opt", input.path(), flag, "no-such-pass"]);
+        assert!(error.contains("no-such-pass") && error.contains("jump-threading"), "{error}");
+    }
+}
+
+#[test]
+fn opt_runs_single_passes_and_dumps_the_ir_after_them() {
+    let input = router("dump.o");
+    let output = millstream(&["opt", input.path(), "--pass", "gvn", "--pass", "dce", "--dump-after", "dce"]);
+    let dumped = String::from_utf8(output.stderr).unwrap();
+    assert!(dumped.starts_with("; after dce\n"), "{dumped}");
+    assert!(!dumped.contains("; after gvn"), "{dumped}");
+    assert!(dumped.contains("block0("), "{dumped}");
+}
+
+#[test]
+fn inspect_shows_what_programs_do_to_maps() {
+    let input = router("maps.o");
+    let report: Value = serde_json::from_str(&done(&["inspect", input.path(), "--maps", "--json"])).unwrap();
+    let access = |name: &str| {
+        let maps = report["maps"].as_array().unwrap();
+        maps.iter().find(|m| m["name"] == name).map(|m| m["access"].as_str().unwrap().to_string())
+    };
+    assert_eq!(access(millstream_programs::router::ROUTES).as_deref(), Some("read-only"));
+    assert_eq!(access(millstream_programs::router::NEXT_HOPS).as_deref(), Some("read-only"));
+    assert_eq!(access(millstream_programs::router::COUNTERS).as_deref(), Some("written"));
+    let text = done(&["inspect", input.path(), "--maps"]);
+    assert!(text.contains("1 lookup\n") && !text.contains(" 1 lookups"), "{text}");
+}
+
+#[test]
+fn inspect_shows_instructions_ir_and_graphs() {
+    let input = router("shown.o");
+    let text = done(&["inspect", input.path(), "--disasm", "--ir", "--cfg"]);
+    assert!(
+        text.contains("call bpf_map_lookup_elem#1") && text.contains("block0(") && text.contains("exit"),
+        "{text}"
+    );
+    assert!(done(&["inspect", input.path(), "--cfg", "dot"]).starts_with("digraph"));
+    let object = Object::parse("router.o", millstream_programs::ROUTER.object).unwrap();
+    let name = &object.programs[0].name;
+    let picture = done(&["inspect", input.path(), "--prog", name, "--cfg", "svg"]);
+    assert!(picture.starts_with("<svg ") && picture.trim_end().ends_with("</svg>"), "{picture}");
+    let error = refused(&["inspect", input.path(), "--prog", "nobody"]);
+    assert!(error.contains("nobody") && error.contains(name.as_str()), "{error}");
+}
