@@ -6,7 +6,7 @@
 //! is dropped, and what runs goes on running.
 //!
 //! Invariant: a variant is put onto the hook only after a snapshot has approved it. How the hook is held, and what is
-//! there when a session is killed, is the business of [`crate::place`].
+//! there when a session is killed, is the business of `place`.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;

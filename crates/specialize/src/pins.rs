@@ -2,9 +2,9 @@
 //!
 //! `link` is the program's attachment, `guard_enter` and `guard_exit` the guard's, `maps/NAME` the object's maps,
 //! `before` the program whose place was taken and is to be given back. If a session is killed, packets go on, and the
-//! guard goes on revoking. The next session with the same directory takes over what it finds: [`crate::place`].
+//! guard goes on revoking. The next session with the same directory takes over what it finds: `place`.
 //!
-//! Invariant: one session at a time has a directory ([`Claim`]). The claim is a lock of the kernel's, so that it ends
+//! Invariant: one session at a time has a directory (`Claim`). The claim is a lock of the kernel's, so that it ends
 //! with its process however that ends.
 
 use std::fs::{File, TryLockError};
