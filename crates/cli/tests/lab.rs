@@ -156,6 +156,33 @@ fn a_capture_is_replayed_against_tables() {
 }
 
 #[test]
+fn what_comes_out_is_held_against_what_is_expected() {
+    let Some(_alone) = alone() else { return };
+    let file = |name: &str, frames: &[&[u8]]| {
+        let path = std::env::temp_dir().join(format!("millstream-test-{}-{name}.pcap", std::process::id()));
+        std::fs::write(&path, capture(frames)).unwrap();
+        path
+    };
+    // Stations that the switch does not know: it learns, and passes everything up.
+    let sent = file("sent", &[&[2; 60], &[4; 60]]);
+    let (nothing, something) = (file("nothing", &[]), file("something", &[&[2; 60]]));
+    let held = |expected: &Path| {
+        let files = ["--pcap", sent.to_str().unwrap(), "--expect", expected.to_str().unwrap()];
+        let output =
+            run(&[&["run", "builtin:switch:50", "--seconds", "1.5", "--points", "0", "--json"], &files[..]]
+                .concat());
+        (exit(&output), json(&output)["verification"].clone())
+    };
+    let (good, _) = held(&nothing);
+    assert!(good == 0 || good == 3, "{good}");
+    let (bad, verification) = held(&something);
+    assert_eq!((bad, &verification["missing"], &verification["sent"]), (1, &1.into(), &2.into()));
+    for path in [sent, nothing, something] {
+        std::fs::remove_file(path).unwrap();
+    }
+}
+
+#[test]
 fn unusable_input_is_refused_with_its_name() {
     for arguments in [
         &["compare", "/does/not/exist.o", "builtin:router"][..],

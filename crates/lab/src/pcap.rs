@@ -32,8 +32,20 @@ pub struct Capture {
 /// Reads a file, at most `most` frames of it.
 ///
 /// # Errors
-/// If it cannot be read or is no such capture.
+/// If it cannot be read, is no such capture, or has no frame that could be sent.
 pub fn read(path: &Path, most: usize) -> Result<Capture> {
+    let capture = read_any(path, most)?;
+    match capture.frames.is_empty() {
+        true => Err(Error::Unusable(format!("{}: no frame that could be sent", path.display()))),
+        false => Ok(capture),
+    }
+}
+
+/// As [`read`], of a file that may have no frames.
+///
+/// # Errors
+/// If it cannot be read or is no such capture.
+pub fn read_any(path: &Path, most: usize) -> Result<Capture> {
     let fail = |e| Error::io(format!("reading {}", path.display()), e);
     let mut bytes = std::fs::read(path).map_err(fail)?;
     if bytes.starts_with(&[0x1f, 0x8b]) {
@@ -82,9 +94,6 @@ pub fn parse(bytes: &[u8], most: usize) -> std::result::Result<Capture, String> 
         }
         at = end;
     }
-    if out.frames.is_empty() {
-        return Err("no frame that could be sent".into());
-    }
     Ok(out)
 }
 
@@ -131,7 +140,7 @@ mod tests {
         let ends = [24, 24 + 76, whole.len()];
         for cut in 0..whole.len() {
             let result = parse(&whole[..cut], 10);
-            assert_eq!(result.is_ok(), ends[1..].contains(&cut), "{cut}: {result:?}");
+            assert_eq!(result.is_ok(), ends.contains(&cut), "{cut}: {result:?}");
         }
         let mut huge = whole.clone();
         huge[32..36].copy_from_slice(&u32::MAX.to_le_bytes());

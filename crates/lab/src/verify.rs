@@ -1,7 +1,7 @@
 //! Whether what came out of the rig is what should have come out.
 //!
-//! What should come out is what the program answers to the same frames one by one (`BPF_PROG_TEST_RUN`, coming in at
-//! the same interface). Frames that it transmits or redirects must come back, each as often as it was sent; all
+//! What should come out is what somebody says, or what the program answers to the same frames one by one
+//! (`BPF_PROG_TEST_RUN`, coming in at the same interface). Frames that it transmits or redirects must come back, each as often as it was sent; all
 //! others must not. The order is not compared: programs with two ports have two queues.
 
 use std::collections::HashMap;
@@ -62,24 +62,33 @@ fn answer(program: &Program, frame: &[u8], port: u32) -> Result<Answer> {
     Ok((out.retval, out.data))
 }
 
-/// Sends the first `count` frames of the traffic's sequence through the program that is attached, and compares.
+/// Sends the first `count` frames of the traffic's sequence through the program that is attached, and compares with what
+/// it answers to them.
 ///
 /// # Errors
 /// What the kernel refuses, or a signal that cut the sending short.
 pub fn verify(rig: &Rig, traffic: &Traffic<'_>, answers: &[Answer], count: usize) -> Result<Verification> {
-    let sent: Vec<usize> = traffic.sequence.iter().cycle().take(count).map(|&i| i as usize).collect();
+    let sent = traffic.sequence.iter().cycle().take(count);
     let due: Vec<&[u8]> = sent
-        .iter()
-        .map(|&i| &answers[i])
+        .map(|&i| &answers[i as usize])
         .filter(|(verdict, _)| matches!(*verdict, TX | REDIRECT))
         .map(|(_, frame)| frame.as_slice())
         .collect();
-    let longest = answers.iter().map(|(_, f)| f.len()).max().unwrap_or(0);
+    verify_against(rig, &due, count)
+}
+
+/// Sends the first `count` frames of the traffic's sequence through the program that is attached, and compares with
+/// what somebody says must come back.
+///
+/// # Errors
+/// As for [`verify`].
+pub fn verify_against(rig: &Rig, due: &[&[u8]], count: usize) -> Result<Verification> {
+    let longest = due.iter().map(|f| f.len()).max().unwrap_or(0);
     let came = rig.capture(count as u32, longest + 64)?;
     if came.sent != count {
         return Err(Error::Unusable("the sending was interrupted".into()));
     }
-    let (missing, unexpected) = difference(&due, &came.frames);
+    let (missing, unexpected) = difference(due, &came.frames);
     Ok(Verification { sent: count, expected: due.len(), returned: came.frames.len(), missing, unexpected })
 }
 

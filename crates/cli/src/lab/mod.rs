@@ -52,10 +52,10 @@ struct Feed {
     #[arg(long, value_name = "RULE", default_value = "high")]
     locality: String,
     /// Replay this capture (classic pcap, plain or gzip) in place of packets drawn from the tables
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", group = "recorded")]
     pcap: Option<PathBuf>,
     /// Send this frame, a file with its bytes, in place of packets drawn from the tables
-    #[arg(long, value_name = "FILE", conflicts_with = "pcap")]
+    #[arg(long, value_name = "FILE", group = "recorded")]
     packet: Option<PathBuf>,
 }
 

@@ -1,5 +1,6 @@
 //! `millstream lab run`.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -9,14 +10,14 @@ use millstream_lab::curve::{Curve, MOST_SEARCH_RUNS, curve};
 use millstream_lab::environment::{Environment, fit_for_timing};
 use millstream_lab::measure::Plan;
 use millstream_lab::subject::Subject;
-use millstream_lab::verify::{Verification, answers, verify};
+use millstream_lab::verify::{Verification, answers, verify, verify_against};
 use millstream_lab::workload::Workload;
-use millstream_lab::{Counts, Error, Latencies, Rig, RigConfig, Traffic, os};
+use millstream_lab::{Counts, Error, Latencies, Rig, RigConfig, Traffic, os, pcap};
 use millstream_object::Object;
 use serde::Serialize;
 
 use super::compare::sample;
-use super::{Feed, interrupted, open, refused, short, text, verdict_name};
+use super::{Feed, MOST_FRAMES, interrupted, open, refused, short, text, verdict_name};
 use crate::exit::Exit;
 use crate::progress::Progress;
 
@@ -35,6 +36,10 @@ pub(super) struct Args {
     prog: Option<String>,
     #[command(flatten)]
     feed: Feed,
+    /// Frames that must come back, in a capture, each as often as it is there; without it, those that the program answers
+    /// when asked about each frame by itself. Sends the frames of `--pcap` or `--packet` once each
+    #[arg(long, value_name = "FILE", requires = "recorded")]
+    expect: Option<PathBuf>,
     /// Length of the throughput measurement
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
     seconds: f64,
@@ -154,7 +159,14 @@ fn work(args: &Args, main: &Bench<'_>, stamped: &[Bench<'_>; 2]) -> Result<Docum
     let program = main.subject.load()?;
     let expected = answers(&main.rig, &program, &main.load.flows.packets)?;
     let traffic = Traffic::new(&main.load.flows, &main.order);
-    let verification = verify(&main.rig, &traffic, &expected, VERIFIED)?;
+    let verification = match &args.expect {
+        None => verify(&main.rig, &traffic, &expected, VERIFIED)?,
+        Some(path) => {
+            let due = pcap::read_any(path, MOST_FRAMES)?;
+            let due: Vec<&[u8]> = due.frames.iter().map(Vec::as_slice).collect();
+            verify_against(&main.rig, &due, main.order.len())?
+        }
+    };
 
     let verdicts: Vec<u32> = main.order.iter().take(VERIFIED).map(|&i| expected[i as usize].0).collect();
     let verdict = common(&verdicts);
