@@ -1,7 +1,7 @@
 //! What objects ask of a loader, through the kernel: each object loads as it is and as it is written back, runs, and
 //! what it saw is looked at.
 
-#[path = "../../object/tests/common/mod.rs"]
+#[path = "../../object/tests/objects/common.rs"]
 mod common;
 
 use std::path::PathBuf;

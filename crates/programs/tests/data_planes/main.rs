@@ -1,5 +1,7 @@
 //! The data planes in the kernel.
 
+mod balancer;
+mod firewall;
 mod layout;
 mod nat;
 mod rig;

@@ -3,7 +3,9 @@
 //! A test run's packets come in at interface 1, the loopback. A devmap entry must name an interface that exists, so
 //! all of them lead there: a test run tells that a packet was redirected, and by the counters where to.
 
-use millstream_kernel::{Program, TestRun, UpdateMode, testing};
+use std::collections::HashMap;
+
+use millstream_kernel::{Program, TestRun, testing};
 use millstream_loader::{Loader, Session};
 use millstream_object::Object;
 use millstream_programs::MapEntry;
@@ -44,16 +46,20 @@ impl Rig {
         Some(rig)
     }
 
-    /// Writes entries into the maps.
+    /// Writes entries into the maps, those of one map at once.
     pub(crate) fn apply(&self, entries: &[MapEntry]) {
+        let mut by_map: HashMap<&str, (Vec<u8>, Vec<u8>)> = HashMap::new();
         for entry in entries {
+            let (keys, values) = by_map.entry(entry.map).or_default();
             let mut value = entry.value.clone();
             if entry.map == "tx_ports" {
                 value[..4].copy_from_slice(&INGRESS.to_ne_bytes());
             }
-            self.map(entry.map)
-                .update(&entry.key, &value, UpdateMode::Any)
-                .unwrap_or_else(|e| panic!("{entry:?}: {e}"));
+            keys.extend(&entry.key);
+            values.extend(value);
+        }
+        for (name, (keys, values)) in by_map {
+            self.map(name).update_batch(&keys, &values).unwrap_or_else(|e| panic!("{name}: {e}"));
         }
     }
 
@@ -76,13 +82,18 @@ impl Rig {
         (verdict, out.data)
     }
 
-    /// The sum over CPUs of a 64-bit word of a per-CPU map's value.
-    pub(crate) fn sum(&self, map: &str, key: u32, word: usize) -> u64 {
+    /// The sums over CPUs of the 64-bit words of an array's element.
+    pub(crate) fn sums(&self, map: &str, key: u32) -> Vec<u64> {
         let map = self.map(map);
         let all = map.lookup(&key.to_ne_bytes()).expect("a look-up").expect("an array's element");
-        let stride = (map.info().value_size as usize).next_multiple_of(8);
-        all.chunks(stride)
-            .map(|cpu| u64::from_ne_bytes(cpu[8 * word..8 * word + 8].try_into().unwrap()))
-            .sum()
+        let words: Vec<u64> =
+            all.chunks(8).map(|c| u64::from_ne_bytes(c.try_into().expect("eight"))).collect();
+        let per_cpu = (map.info().value_size as usize).div_ceil(8);
+        (0..per_cpu).map(|n| words.iter().skip(n).step_by(per_cpu).sum()).collect()
+    }
+
+    /// One of [`Rig::sums`].
+    pub(crate) fn sum(&self, map: &str, key: u32, word: usize) -> u64 {
+        self.sums(map, key)[word]
     }
 }

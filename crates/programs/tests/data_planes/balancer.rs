@@ -1,11 +1,11 @@
 //! The balancer in the kernel against its model: verdicts, frames, the connection table.
 
-mod support;
-
 use std::net::IpAddr;
 use std::thread::sleep;
 use std::time::Duration;
 
+use crate::rig::{Rig, Verdict};
+use millstream_kernel::UpdateMode;
 use millstream_programs::BALANCER;
 use millstream_programs::balancer::{
     Config, Mix, Model, Outcome, Real, Reason, Service, flows, generate, ring_entries,
@@ -13,26 +13,20 @@ use millstream_programs::balancer::{
 use millstream_programs::packet::{FiveTuple, Frame, TCP, Transport, UDP};
 use millstream_programs::rng::Rng;
 use millstream_programs::traffic::Locality;
-use support::{DROP, PASS, Plane, TX};
 
 /// Runs all frames in their order, and compares each verdict and the frame that leaves.
 fn compare(config: &Config, frames: &[Vec<u8>]) {
-    let Some(object) = support::object(&BALANCER) else { return };
-    let plane = Plane::load(&object, &config.entries().unwrap());
+    let Some(rig) = Rig::new(&BALANCER, &config.entries().unwrap()) else { return };
     let mut model = Model::new(config);
     let mut forwarded = vec![[0u64; 2]; config.reals.len()];
     for frame in frames {
         let outcome = model.process(frame, 0);
         let expected = match &outcome {
-            Outcome::Forward { frame, .. } | Outcome::Answer(frame) => (TX, frame.clone()),
-            Outcome::Stack => (PASS, frame.clone()),
-            Outcome::Drop => (DROP, frame.clone()),
+            Outcome::Forward { frame, .. } | Outcome::Answer(frame) => (Verdict::Tx, frame.clone()),
+            Outcome::Stack => (Verdict::Pass, frame.clone()),
+            Outcome::Drop => (Verdict::Drop, frame.clone()),
         };
-        assert!(
-            plane.run(frame) == expected,
-            "{:02x?}, not {outcome:02x?}, for {frame:02x?}",
-            plane.run(frame)
-        );
+        assert!(rig.run(frame) == expected, "{:02x?}, not {outcome:02x?}, for {frame:02x?}", rig.run(frame));
         if let Outcome::Forward { real, .. } = outcome {
             let at = if frame[12] == 8 { 16 } else { 18 };
             let length = u64::from(u16::from_be_bytes([frame[at], frame[at + 1]]));
@@ -41,7 +35,7 @@ fn compare(config: &Config, frames: &[Vec<u8>]) {
         }
     }
     for (real, expected) in (1u32..).zip(forwarded) {
-        assert_eq!(plane.sums("real_counters", real), expected, "counters of real {real}");
+        assert_eq!(rig.sums("real_counters", real), expected, "counters of real {real}");
     }
 }
 
@@ -161,7 +155,7 @@ fn services_of_every_kind_under_every_disturbance() {
     compare(&Config { icmp_limit: 0, max_length: 1400, ..config.clone() }, &frames(&config, 500, 6));
 }
 
-/// A service with two reals, and a plane whose ring points to the first alone.
+/// A service with two reals, and a data plane whose ring points to the first alone.
 fn two_reals(protocol: u8) -> (Config, Vec<u8>) {
     let real = |last| Real { address: IpAddr::from([10, 1, 0, last]), gue: false, up: true };
     let service = Service {
@@ -185,72 +179,69 @@ fn two_reals(protocol: u8) -> (Config, Vec<u8>) {
 }
 
 /// The last octet of the outer destination address.
-fn real_of(plane: &Plane<'_>, frame: &[u8]) -> u8 {
-    let (verdict, out) = plane.run(frame);
-    assert_eq!(verdict, TX);
+fn real_of(rig: &Rig, frame: &[u8]) -> u8 {
+    let (verdict, out) = rig.run(frame);
+    assert_eq!(verdict, Verdict::Tx);
     out[33]
 }
 
-fn point_ring_to(plane: &Plane<'_>, real: u32) {
-    plane.apply(&ring_entries(0, &[real; 65_537]).collect::<Vec<_>>());
+fn point_ring_to(rig: &Rig, real: u32) {
+    rig.apply(&ring_entries(0, &[real; 65_537]).collect::<Vec<_>>());
 }
 
 #[test]
 fn connections_stay_where_they_are_when_the_ring_changes_and_new_ones_follow_it() {
-    let Some(object) = support::object(&BALANCER) else { return };
     let (config, ack) = two_reals(TCP);
-    let plane = Plane::load(&object, &config.entries().unwrap());
-    assert_eq!(real_of(&plane, &ack), 1);
-    point_ring_to(&plane, 2);
-    assert_eq!(real_of(&plane, &ack), 1, "known");
+    let Some(rig) = Rig::new(&BALANCER, &config.entries().unwrap()) else { return };
+    assert_eq!(real_of(&rig, &ack), 1);
+    point_ring_to(&rig, 2);
+    assert_eq!(real_of(&rig, &ack), 1, "known");
     let mut syn = ack.clone();
     syn[47] = 2;
-    assert_eq!(real_of(&plane, &syn), 2, "a SYN starts a connection");
-    assert_eq!(real_of(&plane, &ack), 2, "which is remembered in the old one's place");
-    plane.set("reals", 2, &Real { up: false, ..config.reals[1] }.encode());
-    point_ring_to(&plane, 1);
-    assert_eq!(real_of(&plane, &ack), 1, "the real that it was sent to is down");
-    assert_eq!(plane.sums("reasons", Reason::Syn as u32), [1]);
-    assert_eq!(plane.sums("reasons", Reason::TableMiss as u32), [2]);
-    assert_eq!(plane.sums("vip_counters", 0), [5, 5 * 50]);
+    assert_eq!(real_of(&rig, &syn), 2, "a SYN starts a connection");
+    assert_eq!(real_of(&rig, &ack), 2, "which is remembered in the old one's place");
+    let down = Real { up: false, ..config.reals[1] }.encode();
+    rig.map("reals").update(&2u32.to_ne_bytes(), &down, UpdateMode::Any).unwrap();
+    point_ring_to(&rig, 1);
+    assert_eq!(real_of(&rig, &ack), 1, "the real that it was sent to is down");
+    assert_eq!(rig.sums("reasons", Reason::Syn as u32), [1]);
+    assert_eq!(rig.sums("reasons", Reason::TableMiss as u32), [2]);
+    assert_eq!(rig.sums("vip_counters", 0), [5, 5 * 50]);
 }
 
 #[test]
 fn a_reset_is_forwarded_but_not_remembered() {
-    let Some(object) = support::object(&BALANCER) else { return };
     let (config, ack) = two_reals(TCP);
-    let plane = Plane::load(&object, &config.entries().unwrap());
+    let Some(rig) = Rig::new(&BALANCER, &config.entries().unwrap()) else { return };
     let mut reset = ack;
     reset[47] = 4;
-    assert_eq!(real_of(&plane, &reset), 1);
-    point_ring_to(&plane, 2);
-    assert_eq!(real_of(&plane, &reset), 2);
+    assert_eq!(real_of(&rig, &reset), 1);
+    point_ring_to(&rig, 2);
+    assert_eq!(real_of(&rig, &reset), 2);
 }
 
 #[test]
 fn silent_udp_connections_are_forgotten() {
-    let Some(object) = support::object(&BALANCER) else { return };
     let (mut config, datagram) = two_reals(UDP);
     config.udp_idle_ns = 500_000_000;
-    let plane = Plane::load(&object, &config.entries().unwrap());
-    assert_eq!(real_of(&plane, &datagram), 1);
+    let Some(rig) = Rig::new(&BALANCER, &config.entries().unwrap()) else { return };
+    assert_eq!(real_of(&rig, &datagram), 1);
     sleep(Duration::from_millis(700));
-    point_ring_to(&plane, 2);
-    assert_eq!(real_of(&plane, &datagram), 2);
+    point_ring_to(&rig, 2);
+    assert_eq!(real_of(&rig, &datagram), 2);
 }
 
 #[test]
 fn a_flood_of_new_connections_is_balanced_but_not_remembered() {
-    let Some(object) = support::object(&BALANCER) else { return };
     let (mut config, _) = two_reals(TCP);
     config.new_flow_limit = 10;
-    let plane = Plane::load(&object, &config.entries().unwrap());
+    let Some(rig) = Rig::new(&BALANCER, &config.entries().unwrap()) else { return };
     for port in 1..=1000 {
         let transport = Transport::Tcp { src: port, dst: 80, flags: 2 };
         let frame = Frame { dst: [198, 18, 0, 1].into(), transport, ..Frame::default() }.to_bytes();
-        assert_eq!(real_of(&plane, &frame), 1);
+        assert_eq!(real_of(&rig, &frame), 1);
     }
-    let forgotten = plane.sums("reasons", Reason::NotRemembered as u32)[0];
+    let forgotten = rig.sums("reasons", Reason::NotRemembered as u32)[0];
     // Ten per second and CPU; the thousand take less than some seconds.
     assert!((800..=990).contains(&forgotten), "{forgotten} of 1,000 not remembered");
 }

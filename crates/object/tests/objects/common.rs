@@ -5,13 +5,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The fixtures that libbpf loads, and those of other loaders.
-#[allow(dead_code)] // not every test uses all
-pub(crate) const LIBBPF: [&str; 6] = ["maps", "calls", "core", "externs", "kernel", "sizes"];
-#[allow(dead_code)]
-pub(crate) const ALL: [&str; 9] =
-    ["maps", "calls", "core", "externs", "kernel", "sizes", "legacy", "iproute2", "sections"];
-
 /// Compiles a fixture; [`None`], with the reason printed, where there is no clang and this is not CI.
 pub(crate) fn compile(name: &str, flags: &[&str]) -> Option<(PathBuf, Vec<u8>)> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
@@ -47,7 +40,6 @@ pub(crate) fn compile(name: &str, flags: &[&str]) -> Option<(PathBuf, Vec<u8>)> 
 }
 
 /// Compiles and reads a fixture.
-#[allow(dead_code)]
 pub(crate) fn read(name: &str, flags: &[&str]) -> Option<Object> {
     let (path, data) = compile(name, flags)?;
     Some(Object::parse(&path.to_string_lossy(), &data).expect("a fixture can be read"))

@@ -1,8 +1,7 @@
 //! Damaged objects: an error or an object that can be linked and written, never a panic.
 
-mod common;
-
-use common::{ALL, compile};
+use crate::ALL;
+use crate::common::compile;
 use millstream_object::{Object, ObjectError};
 use proptest::prelude::*;
 use std::sync::OnceLock;

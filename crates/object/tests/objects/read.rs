@@ -1,8 +1,6 @@
 //! What is read from objects that clang makes.
 
-mod common;
-
-use common::read;
+use crate::common::read;
 use millstream_object::{
     AttachType, ExternKind, FuncId, InitialValue, Linkage, Map, MapOrigin, MapType, Object, Pinning,
     ProgramType, RelocKind,

@@ -1,51 +1,48 @@
 //! The firewall in the kernel against its model: verdicts, and counters of rules.
 
-mod support;
-
 use std::collections::HashMap;
 
+use crate::rig::{Rig, Verdict};
 use millstream_programs::FIREWALL;
 use millstream_programs::firewall::{
-    Action, Config, DEFAULT_RULE, Flavour, Forward, Fragments, Model, Stats, Verdict, flows, generate,
+    self, Action, Config, DEFAULT_RULE, Flavour, Forward, Fragments, Model, Stats, flows, generate,
 };
 use millstream_programs::packet::{Frame, Transport};
 use millstream_programs::rng::Rng;
 use millstream_programs::traffic::Locality;
-use support::{DROP, PASS, Plane, REDIRECT, TX};
 
-fn code(verdict: Verdict) -> u32 {
+fn expected(verdict: firewall::Verdict) -> Verdict {
     match verdict {
-        Verdict::Drop => DROP,
-        Verdict::Pass => PASS,
-        Verdict::Transmit => TX,
-        Verdict::Redirect => REDIRECT,
+        firewall::Verdict::Drop => Verdict::Drop,
+        firewall::Verdict::Pass => Verdict::Pass,
+        firewall::Verdict::Transmit => Verdict::Tx,
+        firewall::Verdict::Redirect => Verdict::Redirect,
     }
 }
 
 /// Runs all frames, and compares each verdict, and in the end the counters of all rules.
 fn compare(config: &Config, frames: &[Vec<u8>]) {
-    let Some(object) = support::object(&FIREWALL) else { return };
-    let plane = Plane::load(&object, &config.entries().unwrap());
+    let Some(rig) = Rig::new(&FIREWALL, &config.entries().unwrap()) else { return };
     let model = Model::new(config);
-    let mut expected: HashMap<u32, [u64; 2]> = HashMap::new();
+    let mut counted: HashMap<u32, [u64; 2]> = HashMap::new();
     let mut actions: HashMap<Option<Action>, u64> = HashMap::new();
     for frame in frames {
         let outcome = model.process(frame);
-        let (verdict, after) = plane.run(frame);
-        assert_eq!(verdict, code(outcome.verdict), "{outcome:?} for {frame:02x?}");
+        let (verdict, after) = rig.run(frame);
+        assert_eq!(verdict, expected(outcome.verdict), "{outcome:?} for {frame:02x?}");
         assert_eq!(&after, frame, "a filter changes nothing");
         if let Some(rule) = outcome.rule {
-            let [packets, bytes] = expected.entry(rule).or_default();
+            let [packets, bytes] = counted.entry(rule).or_default();
             *packets += 1;
             *bytes += frame.len() as u64;
         }
         *actions.entry(outcome.action).or_default() += 1;
     }
     for rule in (0..config.rules.len() as u32).chain([DEFAULT_RULE]) {
-        let expected = expected.get(&rule).copied().unwrap_or_default();
-        assert_eq!(plane.sums("counters", rule), expected, "counters of rule {rule}");
+        let counted = counted.get(&rule).copied().unwrap_or_default();
+        assert_eq!(rig.sums("counters", rule), counted, "counters of rule {rule}");
     }
-    let words: Vec<u8> = plane.sums("stats", 0).iter().flat_map(|word| word.to_ne_bytes()).collect();
+    let words: Vec<u8> = rig.sums("stats", 0).iter().flat_map(|word| word.to_ne_bytes()).collect();
     let stats = Stats::decode(&words).unwrap();
     let count = |action| actions.get(&action).copied().unwrap_or(0);
     assert_eq!(stats.received, frames.len() as u64);

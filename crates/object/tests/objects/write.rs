@@ -1,8 +1,7 @@
 //! Objects written back.
 
-mod common;
-
-use common::{ALL, LIBBPF, compile, read};
+use crate::common::{compile, read};
+use crate::{ALL, LIBBPF};
 use millstream_isa::Raw;
 use millstream_object::{FuncId, LineInfo, NewFunction, Object, Reloc, RelocKind};
 use std::path::Path;
