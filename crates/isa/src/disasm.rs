@@ -239,14 +239,7 @@ impl fmt::Display for Text<'_> {
             }
             Insn::Neg { width, dst } => write!(f, "{0} = -{0}", Sized(width, dst)),
             Insn::Swap { kind, bits, dst } => write!(f, "{dst} = {}{bits} {dst}", kind.name()),
-            Insn::LoadImm64 { dst, pseudo, imm, off } => {
-                write!(f, "{dst} = ")?;
-                match self.symbols.constant(self.at, pseudo, imm) {
-                    Some(name) => f.write_str(&name)?,
-                    None => constant(f, pseudo, imm)?,
-                }
-                if off == 0 { Ok(()) } else { write!(f, " off:{off}") }
-            }
+            Insn::LoadImm64 { dst, pseudo, imm, off } => self.load_imm64(f, dst, pseudo, imm, off),
             Insn::Load { size, sext, dst, src, off } => {
                 write!(f, "{dst} = *{}", Memory { size, signed: sext, base: src, off })
             }
@@ -263,22 +256,19 @@ impl fmt::Display for Text<'_> {
             Insn::StoreRelease { size, dst, src, off } => {
                 write!(f, "store_release({}, {src})", memory(size, dst, off))
             }
-            Insn::LegacyLoad { size, mode: LegacyMode::Abs, imm } => {
-                write!(f, "r0 = *({} *)skb[{imm}]", size.name())
-            }
-            Insn::LegacyLoad { size, mode: LegacyMode::Ind(reg), imm } => {
-                write!(f, "r0 = *({} *)skb[{reg} + {imm}]", size.name())
+            Insn::LegacyLoad { size, mode, imm } => {
+                write!(f, "r0 = *({} *)skb[", size.name())?;
+                match mode {
+                    LegacyMode::Abs => write!(f, "{imm}]"),
+                    LegacyMode::Ind(reg) => write!(f, "{reg} + {imm}]"),
+                }
             }
             Insn::Jump { off, long } => {
                 f.write_str(if long { "gotol " } else { "goto " })?;
                 self.target(f, i64::from(off))
             }
             Insn::Branch { width, cond, dst, src, off } => {
-                write!(f, "if {} {} ", Sized(width, dst), cond.symbol())?;
-                match src {
-                    Operand::Reg(reg) => write!(f, "{}", Sized(width, reg))?,
-                    Operand::Imm(imm) => write!(f, "{imm:#x}")?,
-                }
+                compare(f, width, cond, dst, src)?;
                 f.write_str(" goto ")?;
                 self.target(f, i64::from(off))
             }
@@ -293,6 +283,22 @@ impl fmt::Display for Text<'_> {
 }
 
 impl Text<'_> {
+    fn load_imm64(
+        &self,
+        f: &mut fmt::Formatter<'_>,
+        dst: Reg,
+        pseudo: Pseudo,
+        imm: u64,
+        off: i16,
+    ) -> fmt::Result {
+        write!(f, "{dst} = ")?;
+        match self.symbols.constant(self.at, pseudo, imm) {
+            Some(name) => f.write_str(&name)?,
+            None => constant(f, pseudo, imm)?,
+        }
+        if off == 0 { Ok(()) } else { write!(f, " off:{off}") }
+    }
+
     /// A jump target: its label, or the distance.
     fn target(&self, f: &mut fmt::Formatter<'_>, off: i64) -> fmt::Result {
         let slot = self.at as i64 + self.insn.slots() as i64 + off;
@@ -339,6 +345,14 @@ fn operand(f: &mut fmt::Formatter<'_>, width: Width, src: Operand) -> fmt::Resul
     match src {
         Operand::Reg(reg) => write!(f, "{}", Sized(width, reg)),
         Operand::Imm(imm) => write!(f, "{imm}"),
+    }
+}
+
+fn compare(f: &mut fmt::Formatter<'_>, width: Width, cond: Cond, dst: Reg, src: Operand) -> fmt::Result {
+    write!(f, "if {} {} ", Sized(width, dst), cond.symbol())?;
+    match src {
+        Operand::Reg(reg) => write!(f, "{}", Sized(width, reg)),
+        Operand::Imm(imm) => write!(f, "{imm:#x}"),
     }
 }
 

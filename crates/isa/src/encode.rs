@@ -40,14 +40,7 @@ impl Insn {
                 raw(CLASS_ALU64 | 0xb0 | SRC_X, dst, src.number(), 1, imm)
             }
             Insn::Neg { width, dst } => raw(class(width) | 0x80, dst, 0, 0, 0),
-            Insn::Swap { kind, bits, dst } => {
-                let code = match kind {
-                    SwapKind::ToLe => CLASS_ALU | 0xd0,
-                    SwapKind::ToBe => CLASS_ALU | 0xd0 | SRC_X,
-                    SwapKind::Swap => CLASS_ALU64 | 0xd0,
-                };
-                raw(code, dst, 0, 0, i32::from(bits))
-            }
+            Insn::Swap { kind, bits, dst } => raw(swap_code(kind), dst, 0, 0, i32::from(bits)),
             Insn::LoadImm64 { dst, pseudo, imm, off } => {
                 out.push(raw(CLASS_LD | MODE_IMM | Size::Dw.code(), dst, pseudo.code(), off, imm as i32));
                 raw(0, r0, 0, 0, (imm >> 32) as i32)
@@ -78,15 +71,27 @@ impl Insn {
                 with_operand(class | cond.code(), dst, src, off)
             }
             Insn::MayGoto { off } => raw(0xe5, r0, 0, off, 0),
-            Insn::Call(callee) => match callee {
-                Callee::Helper(id) => raw(0x85, r0, 0, 0, id),
-                Callee::Local(rel) => raw(0x85, r0, 1, 0, rel),
-                Callee::Kfunc { btf_id, fd_idx } => raw(0x85, r0, 2, fd_idx, btf_id),
-                Callee::Register(reg) => raw(0x8d, reg, 0, 0, 0),
-            },
+            Insn::Call(callee) => call(callee),
             Insn::Exit => raw(0x95, r0, 0, 0, 0),
         };
         out.push(slot);
+    }
+}
+
+const fn swap_code(kind: SwapKind) -> u8 {
+    match kind {
+        SwapKind::ToLe => CLASS_ALU | 0xd0,
+        SwapKind::ToBe => CLASS_ALU | 0xd0 | SRC_X,
+        SwapKind::Swap => CLASS_ALU64 | 0xd0,
+    }
+}
+
+fn call(callee: Callee) -> Raw {
+    match callee {
+        Callee::Helper(id) => raw(0x85, Reg::R0, 0, 0, id),
+        Callee::Local(rel) => raw(0x85, Reg::R0, 1, 0, rel),
+        Callee::Kfunc { btf_id, fd_idx } => raw(0x85, Reg::R0, 2, fd_idx, btf_id),
+        Callee::Register(reg) => raw(0x8d, reg, 0, 0, 0),
     }
 }
 

@@ -40,68 +40,20 @@ pub fn check_each(
     mut judged: impl FnMut(),
 ) -> Result<Check, OptError> {
     let session = Loader::new(object).guess_types()?.prepare()?;
-    let mut optimized = optimize(object, &options)?;
+    let optimized = optimize(object, &options)?;
     options.inline = Some(optimized.inline);
+    let mut checker = Checker { object, session, options, optimized };
     let mut programs = Vec::new();
     for p in &object.programs {
-        let mut report = ProgramReport {
-            name: p.name.clone(),
-            section: p.section.clone(),
-            verdict: Verdict::Accepted,
-            before: None,
-            after: None,
+        let (verdict, before) = match measure(&checker.session, object, p.func) {
+            Ok(before) => (checker.judge(p.func, before)?, Some(before)),
+            Err(why) => (Verdict::NotLoadable(why), None),
         };
-        match measure(&session, object, p.func) {
-            Ok(m) => report.before = Some(m),
-            Err(why) => {
-                report.verdict = Verdict::NotLoadable(why);
-                programs.push(report);
-                judged();
-                continue;
-            }
-        }
-        let mut blamed = Vec::new();
-        let mut last = None;
-        while let Err(why) = measure(&session, &optimized.object, p.func) {
-            last = Some(why);
-            if blamed.len() >= MOST_DROPPED {
-                break;
-            }
-            let Some(number) = culprit(&session, object, &options, p.func, optimized.rewrites)? else {
-                break;
-            };
-            let pass = optimized.fuel.blame(number).map_or("lower", |r| r.pass);
-            blamed.push((pass.to_string(), number));
-            options.skip.insert(number);
-            optimized = optimize(object, &options)?;
-            last = None;
-        }
-        let longer = |optimized: &Optimized| walks_longer(&session, optimized, p.func, report.before);
-        let mut plain = None;
-        if last.is_none()
-            && let Some(why) = longer(&optimized)
-        {
-            options.plain.extend(functions(object, p.func));
-            optimized = optimize(object, &options)?;
-            last = match measure(&session, &optimized.object, p.func) {
-                Ok(_) => longer(&optimized),
-                Err(why) => Some(why),
-            };
-            plain = Some(why);
-        }
-        report.verdict = match (last, plain) {
-            (Some(why), _) => {
-                options.leave.extend(functions(object, p.func));
-                optimized = optimize(object, &options)?;
-                Verdict::Original(why)
-            }
-            (None, Some(why)) => Verdict::Plain(why),
-            (None, None) if blamed.is_empty() => Verdict::Accepted,
-            (None, None) => Verdict::Bisected(blamed),
-        };
-        programs.push(report);
+        let (name, section) = (p.name.clone(), p.section.clone());
+        programs.push(ProgramReport { name, section, verdict, before, after: None });
         judged();
     }
+    let Checker { session, optimized, .. } = checker;
     for (p, report) in object.programs.iter().zip(&mut programs) {
         if report.before.is_some() {
             report.after = measure(&session, &optimized.object, p.func).ok();
@@ -110,59 +62,106 @@ pub fn check_each(
     Ok(Check { optimized, programs })
 }
 
+/// An object before and after, and what was learnt so far of how to make the second.
+struct Checker<'a> {
+    object: &'a Object,
+    session: Session<'a>,
+    options: Options,
+    optimized: Optimized,
+}
+
+impl Checker<'_> {
+    /// Makes a program that was accepted before, with these figures, be accepted after.
+    fn judge(&mut self, func: FuncId, before: Measure) -> Result<Verdict, OptError> {
+        let mut blamed = Vec::new();
+        if let Some(why) = self.drop_culprits(func, &mut blamed)? {
+            return self.keep_original(func, why);
+        }
+        let Some(why) = self.walks_longer(func, before) else {
+            return Ok(if blamed.is_empty() { Verdict::Accepted } else { Verdict::Bisected(blamed) });
+        };
+        self.options.plain.extend(functions(self.object, func));
+        self.optimized = optimize(self.object, &self.options)?;
+        let wrong = match measure(&self.session, &self.optimized.object, func) {
+            Ok(_) => self.walks_longer(func, before),
+            Err(why) => Some(why),
+        };
+        match wrong {
+            Some(why) => self.keep_original(func, why),
+            None => Ok(Verdict::Plain(why)),
+        }
+    }
+
+    /// Drops the rewrites that make the kernel reject the program, one after the other; why it is still rejected, if
+    /// it is.
+    fn drop_culprits(
+        &mut self,
+        func: FuncId,
+        blamed: &mut Vec<(String, u64)>,
+    ) -> Result<Option<String>, OptError> {
+        while let Err(why) = measure(&self.session, &self.optimized.object, func) {
+            if blamed.len() >= MOST_DROPPED {
+                return Ok(Some(why));
+            }
+            let Some(number) = self.culprit(func)? else { return Ok(Some(why)) };
+            let pass = self.optimized.fuel.blame(number).map_or("lower", |r| r.pass);
+            blamed.push((pass.to_string(), number));
+            self.options.skip.insert(number);
+            self.optimized = optimize(self.object, &self.options)?;
+        }
+        Ok(None)
+    }
+
+    fn keep_original(&mut self, func: FuncId, why: String) -> Result<Verdict, OptError> {
+        self.options.leave.extend(functions(self.object, func));
+        self.optimized = optimize(self.object, &self.options)?;
+        Ok(Verdict::Original(why))
+    }
+
+    /// The lowest number of rewrites with which the program is rejected, less one: the rewrite that breaks it. `None`
+    /// if it is rejected without any: lowering is to blame.
+    fn culprit(&self, func: FuncId) -> Result<Option<u64>, OptError> {
+        let accepted = |fuel: u64| -> Result<bool, OptError> {
+            let limited = Options {
+                passes: self.options.passes.clone(),
+                fuel: Some(fuel),
+                skip: self.options.skip.clone(),
+                leave: self.options.leave.clone(),
+                plain: self.options.plain.clone(),
+                isa: self.options.isa,
+                inline: self.options.inline,
+                keep_longer: true,
+                ..Options::default()
+            };
+            Ok(measure(&self.session, &optimize(self.object, &limited)?.object, func).is_ok())
+        };
+        if !accepted(0)? {
+            return Ok(None);
+        }
+        let (mut good, mut bad) = (0, self.optimized.rewrites);
+        while good + 1 < bad {
+            let middle = good + (bad - good) / 2;
+            if accepted(middle)? { good = middle } else { bad = middle }
+        }
+        Ok(Some(good))
+    }
+
+    /// Says so if the verifier walks too many instructions more than before.
+    fn walks_longer(&self, func: FuncId, before: Measure) -> Option<String> {
+        let after = measure(&self.session, &self.optimized.object, func).ok()?;
+        let longer = after.verified > MOST_VERIFIED.saturating_mul(before.verified);
+        let said =
+            || format!("the verifier walks {} instructions instead of {}", after.verified, before.verified);
+        longer.then(said)
+    }
+}
+
 fn measure(session: &Session<'_>, object: &Object, func: FuncId) -> Result<Measure, String> {
     let linked = object.link(func).map_err(|e| e.to_string())?;
     let program = session.load(func, &linked).map_err(|e| e.to_string())?;
     let info = program.info().map_err(|e| e.to_string())?;
     let verified = program.stats().map_or(0, |s| s.processed);
     Ok(Measure { slots: linked.insns.len(), jited: info.jited_len, verified })
-}
-
-/// The lowest number of rewrites with which the program is rejected, less one: the rewrite that breaks it. `None` if
-/// it is rejected without any: lowering is to blame.
-fn culprit(
-    session: &Session<'_>,
-    object: &Object,
-    options: &Options,
-    func: FuncId,
-    rewrites: u64,
-) -> Result<Option<u64>, OptError> {
-    let accepted = |fuel: u64| -> Result<bool, OptError> {
-        let limited = Options {
-            passes: options.passes.clone(),
-            fuel: Some(fuel),
-            skip: options.skip.clone(),
-            leave: options.leave.clone(),
-            plain: options.plain.clone(),
-            isa: options.isa,
-            inline: options.inline,
-            keep_longer: true,
-            ..Options::default()
-        };
-        Ok(measure(session, &optimize(object, &limited)?.object, func).is_ok())
-    };
-    if !accepted(0)? {
-        return Ok(None);
-    }
-    let (mut good, mut bad) = (0, rewrites);
-    while good + 1 < bad {
-        let middle = good + (bad - good) / 2;
-        if accepted(middle)? { good = middle } else { bad = middle }
-    }
-    Ok(Some(good))
-}
-
-/// Says so if the verifier walks too many instructions more than before.
-fn walks_longer(
-    session: &Session<'_>,
-    optimized: &Optimized,
-    func: FuncId,
-    before: Option<Measure>,
-) -> Option<String> {
-    let (before, after) = (before?, measure(session, &optimized.object, func).ok()?);
-    let longer = after.verified > MOST_VERIFIED.saturating_mul(before.verified);
-    longer
-        .then(|| format!("the verifier walks {} instructions instead of {}", after.verified, before.verified))
 }
 
 /// A program and all it calls.
