@@ -1,15 +1,20 @@
 //! The size of the machine code that the kernel's x86-64 JIT makes of bytecode: an estimate that ranks alternatives.
 //!
 //! Counted for each instruction as the JIT of 6.18 emits it, short and long jumps included. What the verifier patches
-//! in before (context accesses, inlined lookups) is the same for alternatives of one program and left out.
+//! in before (context accesses, checks of kernel pointers) is the same for alternatives of one program and left out,
+//! but for lookups and tail calls, which are long enough to put jumps out of reach.
 //!
 //! Source: `arch/x86/net/bpf_jit_comp.c`.
 
-use millstream_isa::{AluOp, Cond, Insn, Operand, Reg, Size, SwapKind, Width};
+use millstream_isa::{AluOp, Callee, Cond, Insn, Operand, Reg, Size, SwapKind, Width};
 
-/// Bytes of machine code for a function, about.
-pub fn jited_bytes(insns: &[Insn]) -> u32 {
-    let sizes: Vec<u32> = insns.iter().map(|&i| body(i)).collect();
+/// `bpf_map_lookup_elem`: the verifier puts the lookup in an array in its place, or a call with a test of the result.
+const LOOKUP: i32 = 1;
+/// `bpf_tail_call`.
+const TAIL_CALL: i32 = 12;
+
+/// Bytes of machine code for a function, about. `symbols` are the slots with a relocation, ascending.
+pub fn jited_bytes(insns: &[Insn], symbols: &[u32]) -> u32 {
     let mut slot = Vec::with_capacity(insns.len() + 1);
     let mut at = 0i64;
     for i in insns {
@@ -18,63 +23,98 @@ pub fn jited_bytes(insns: &[Insn]) -> u32 {
     }
     slot.push(at);
     let index = |s: i64| slot.partition_point(|&x| x < s).min(insns.len());
-    let targets: Vec<Option<usize>> =
-        insns.iter().zip(&slot).map(|(&i, &s)| jump(i).map(|off| index(s + 1 + off))).collect();
     let first_exit = insns.iter().position(|i| matches!(i, Insn::Exit));
-    // Start with long jumps and shorten until nothing changes, as the JIT does.
-    let mut long = vec![true; insns.len()];
-    let mut start = vec![0i64; insns.len() + 1];
+    let pieces = insns.iter().zip(&slot).enumerate().map(|(n, (&insn, &s))| match insn {
+        Insn::Exit if first_exit == Some(n) => Piece::plain(EXIT),
+        Insn::Exit => Piece { bytes: 0, jump: Some(Jump { to: first_exit.unwrap_or(n), plain: true }) },
+        _ => {
+            let plain = matches!(insn, Insn::Jump { .. });
+            let to = |off| Jump { to: index(s + 1 + off), plain };
+            let symbol = symbols.binary_search(&(s as u32)).is_ok();
+            Piece { bytes: if symbol { relocated(insn) } else { body(insn) }, jump: jump(insn).map(to) }
+        }
+    });
+    let pieces: Vec<Piece> = pieces.collect();
+    relaxed(&pieces) + frame(insns.iter().fold(0, |set, &i| set | mentioned(i)))
+}
+
+/// Bytes of the first `exit`, the registers' restoration apart; each further one jumps to it.
+pub(crate) const EXIT: u32 = 6;
+
+/// Machine code of fixed length, and the jump that ends it.
+#[derive(Clone, Copy)]
+pub(crate) struct Piece {
+    pub(crate) bytes: u32,
+    pub(crate) jump: Option<Jump>,
+}
+
+/// A jump to the start of a piece.
+#[derive(Clone, Copy)]
+pub(crate) struct Jump {
+    pub(crate) to: usize,
+    /// Unconditional.
+    pub(crate) plain: bool,
+}
+
+impl Piece {
+    pub(crate) fn plain(bytes: u32) -> Piece {
+        Piece { bytes, jump: None }
+    }
+}
+
+/// The length of pieces one after the other. Jumps start long and are shortened until nothing changes, as the JIT does.
+pub(crate) fn relaxed(pieces: &[Piece]) -> u32 {
+    let mut long = vec![true; pieces.len()];
+    let mut start = vec![0i32; pieces.len() + 1];
     for _ in 0..6 {
-        for i in 0..insns.len() {
-            start[i + 1] =
-                start[i] + i64::from(sizes[i]) + i64::from(branch(insns[i], i, first_exit, long[i]));
+        for (i, p) in pieces.iter().enumerate() {
+            let jump = p.jump.map_or(0, |j| match (j.plain, long[i]) {
+                (true, _) if j.to == i + 1 => 0,
+                (_, false) => 2,
+                (true, true) => 5,
+                (false, true) => 6,
+            });
+            start[i + 1] = start[i] + p.bytes as i32 + jump;
         }
         let mut changed = false;
-        for i in 0..insns.len() {
-            let to = match insns[i] {
-                Insn::Exit if first_exit != Some(i) => first_exit,
-                _ => targets[i],
-            };
-            let near = to.is_some_and(|t| i8::try_from(start[t] - start[i + 1]).is_ok());
-            changed |= long[i] && near;
-            long[i] &= !near;
+        for (i, p) in pieces.iter().enumerate() {
+            // The JIT leaves room up to 127, so that its passes converge.
+            let near = |j: Jump| (-128..=123).contains(&(start[j.to] - start[i + 1]));
+            if long[i] && p.jump.is_some_and(near) {
+                long[i] = false;
+                changed = true;
+            }
         }
         if !changed {
             break;
         }
     }
-    start[insns.len()] as u32 + frame(insns)
+    start[pieces.len()] as u32
 }
 
-/// Pushes and pops of the callee-saved registers in use, and the stack pointer's adjustment.
-fn frame(insns: &[Insn]) -> u32 {
-    let mut used = [false; 11];
-    for &i in insns {
-        for r in mentioned(i) {
-            used[r.index()] = true;
-        }
-    }
-    let saved = u32::from(used[6]) * 2 + (7..10).map(|r| u32::from(used[r]) * 4).sum::<u32>();
-    saved + if used[10] { 7 } else { 0 }
+/// Pushes and pops of the callee-saved registers in a set of mentioned ones, and the stack pointer's adjustment.
+pub(crate) fn frame(mentioned: u16) -> u32 {
+    let used = |r: u32| u32::from(mentioned & 1 << r != 0);
+    used(6) * 2 + (7..10).map(|r| used(r) * 4).sum::<u32>() + used(10) * 7
 }
 
-fn mentioned(insn: Insn) -> impl Iterator<Item = Reg> {
-    let op = |o: Operand| if let Operand::Reg(r) = o { Some(r) } else { None };
-    let (a, b) = match insn {
-        Insn::Alu { dst, src, .. } | Insn::Mov { dst, src, .. } | Insn::Store { dst, src, .. } => {
-            (Some(dst), op(src))
-        }
-        Insn::Branch { dst, src, .. } => (Some(dst), op(src)),
+/// The registers that an instruction names, as bits.
+pub(crate) fn mentioned(insn: Insn) -> u16 {
+    let op = |o: Operand| if let Operand::Reg(r) = o { 1 << r.index() } else { 0 };
+    match insn {
+        Insn::Alu { dst, src, .. }
+        | Insn::Mov { dst, src, .. }
+        | Insn::Store { dst, src, .. }
+        | Insn::Branch { dst, src, .. } => 1 << dst.index() | op(src),
         Insn::MovSx { dst, src, .. }
         | Insn::AddrSpaceCast { dst, src, .. }
         | Insn::Load { dst, src, .. }
         | Insn::Atomic { dst, src, .. }
         | Insn::LoadAcquire { dst, src, .. }
-        | Insn::StoreRelease { dst, src, .. } => (Some(dst), Some(src)),
-        Insn::Neg { dst, .. } | Insn::Swap { dst, .. } | Insn::LoadImm64 { dst, .. } => (Some(dst), None),
-        _ => (None, None),
-    };
-    a.into_iter().chain(b)
+        | Insn::StoreRelease { dst, src, .. } => 1 << dst.index() | 1 << src.index(),
+        Insn::Neg { dst, .. } | Insn::Swap { dst, .. } | Insn::LoadImm64 { dst, .. } => 1 << dst.index(),
+        _ => 0,
+    }
 }
 
 fn jump(insn: Insn) -> Option<i64> {
@@ -82,36 +122,6 @@ fn jump(insn: Insn) -> Option<i64> {
         Insn::Jump { off, .. } => Some(i64::from(off)),
         Insn::Branch { off, .. } | Insn::MayGoto { off } => Some(i64::from(off)),
         _ => None,
-    }
-}
-
-/// Bytes of the jump at the end of an instruction.
-fn branch(insn: Insn, at: usize, first_exit: Option<usize>, long: bool) -> u32 {
-    match insn {
-        Insn::Branch { .. } | Insn::MayGoto { .. } => {
-            if long {
-                6
-            } else {
-                2
-            }
-        }
-        Insn::Jump { off: 0, .. } => 0,
-        Insn::Jump { .. } => {
-            if long {
-                5
-            } else {
-                2
-            }
-        }
-        Insn::Exit if first_exit == Some(at) => 6,
-        Insn::Exit => {
-            if long {
-                5
-            } else {
-                2
-            }
-        }
-        _ => 0,
     }
 }
 
@@ -133,7 +143,13 @@ fn disp(off: i16) -> u32 {
     if i8::try_from(off).is_ok() { 2 } else { 5 }
 }
 
-fn body(insn: Insn) -> u32 {
+/// Bytes of an instruction whose constant is a symbol, not known yet but an address of the kernel.
+pub(crate) fn relocated(insn: Insn) -> u32 {
+    if let Insn::LoadImm64 { .. } = insn { 10 } else { body(insn) }
+}
+
+/// Bytes of an instruction, the jump that ends it apart.
+pub(crate) fn body(insn: Insn) -> u32 {
     match insn {
         Insn::Alu { width, op, dst, src } => alu(width, op, dst, src),
         Insn::Mov { width: Width::W64, src: Operand::Reg(_), .. } => 3,
@@ -196,6 +212,8 @@ fn body(insn: Insn) -> u32 {
         Insn::LegacyLoad { .. } => 40,
         Insn::Branch { width, cond, dst, src, .. } => compare(width, cond, dst, src),
         Insn::MayGoto { .. } => 20,
+        Insn::Call(Callee::Helper(LOOKUP)) => 24,
+        Insn::Call(Callee::Helper(TAIL_CALL)) => 55,
         Insn::Call(_) => 5,
         Insn::Jump { .. } | Insn::Exit => 0,
     }

@@ -226,7 +226,7 @@ fn verdict(verdict: &Verdict) -> String {
             let names: Vec<String> = blamed.iter().map(|(pass, n)| format!("{pass}#{n}")).collect();
             format!("accepted without {}", names.join(", "))
         }
-        Verdict::Plain(why) => format!("accepted after fewer passes: {}", first_line(why)),
+        Verdict::Remade(why) => format!("accepted, made otherwise: {}", first_line(why)),
         Verdict::Original(why) => format!("original kept: {}", first_line(why)),
     }
 }

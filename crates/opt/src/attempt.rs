@@ -1,13 +1,13 @@
 //! One way through the compiler: a pipeline, then the best form of each function.
 
 use cranelift_entity::EntityRef;
-use millstream_bpf::lower::{self, Limits, Lowered};
+use millstream_bpf::lower::{self, Limits, Lowered, Order};
 use millstream_bpf::module::{Lifted, new_function};
 use millstream_object::{FuncId, Object};
 use millstream_passes::{DumpHook, Fuel, Pipeline, Session, Target};
 
 use crate::report;
-use crate::{FunctionReport, OptError, Optimized, Options, Outcome, isa_version};
+use crate::{FunctionReport, OptError, Optimized, Options, Outcome, Way, isa_version};
 
 /// Passes that only ever make code shorter.
 const SHORTENING: &[&str] =
@@ -98,12 +98,8 @@ impl Forms<'_> {
         if options.leave.contains(&id.0) {
             return Ok(report(before, Outcome::Rejected));
         }
-        let limits = Limits::of(&original.insns);
-        let best = match options.plain.contains(&id.0) {
-            true => self.plain(func, limits)?,
-            false => self.best(func, limits, options)?,
-        };
-        let (code, form) = match best {
+        let limits = Limits::of(original);
+        let (code, form) = match self.best(func, limits, options)? {
             Ok(best) => best,
             Err(why) => return Ok(report(before, Outcome::Unsupported(why))),
         };
@@ -127,16 +123,19 @@ impl Forms<'_> {
         limits: Limits,
         options: &Options,
     ) -> Result<Result<(Lowered, usize), String>, OptError> {
-        let lowered = |f: &Lifted| lower::lower_within(&f.module.funcs[func], limits);
+        if let Some(&way) = options.ways.get(&func.as_u32()) {
+            return self.in_one_way(func, limits, way);
+        }
+        let lowered = |f: &Lifted| lower::lower_within(&f.module.funcs[func], limits, Order::Best);
         let mut best = lowered(&self.first).map(|code| (code, 0)).map_err(|e| e.to_string());
-        let good = best.as_ref().is_ok_and(|(code, _)| limits.hold(code));
+        let good = best.as_ref().is_ok_and(|(code, _)| limits.hold(code.length()));
         if good || !options.passes.is_empty() || options.fuel.is_some() {
             return Ok(best);
         }
         self.make_less()?;
         for (n, form) in self.less.iter().enumerate() {
-            match (lower::lower_within(&form.module.funcs[func], limits), &best) {
-                (Ok(code), Ok((b, _))) if limits.cost(&code) >= limits.cost(b) => {}
+            match (lowered(form), &best) {
+                (Ok(code), Ok((b, _))) if limits.cost(code.length()) >= limits.cost(b.length()) => {}
                 (Ok(code), _) => best = Ok((code, n + 1)),
                 (Err(_), _) => {}
             }
@@ -144,15 +143,19 @@ impl Forms<'_> {
         Ok(best)
     }
 
-    /// The code of a function after only the passes that shorten.
-    fn plain(
+    /// The code of a function made in a given way.
+    fn in_one_way(
         &mut self,
         func: millstream_ir::Func,
         limits: Limits,
+        way: Way,
     ) -> Result<Result<(Lowered, usize), String>, OptError> {
-        self.make_less()?;
-        let lowered = lower::lower_within(&self.less[0].module.funcs[func], limits);
-        Ok(lowered.map(|code| (code, 1)).map_err(|e| e.to_string()))
+        if way.form > 0 {
+            self.make_less()?;
+        }
+        let form = way.form.checked_sub(1).map_or(&self.first, |n| &self.less[n]);
+        let code = lower::lower_within(&form.module.funcs[func], limits, way.order);
+        Ok(code.map(|code| (code, way.form)).map_err(|e| e.to_string()))
     }
 
     /// The forms that went through less. What is inlined in the first is inlined in them too, for its functions go.

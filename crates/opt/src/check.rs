@@ -1,17 +1,32 @@
 //! The kernel's word on each program, before and after, and what to do when it is no.
 
+use millstream_bpf::lower::Order;
 use millstream_loader::{Loader, Session};
-use millstream_object::{FuncId, Object};
+use millstream_object::{FuncId, Object, Program};
 
 use crate::report::{Measure, ProgramReport, Verdict};
-use crate::{OptError, Optimized, Options, Outcome, optimize};
+use crate::{OptError, Optimized, Options, Outcome, Way, optimize};
 
 /// Rewrites that are dropped one by one before the original is kept.
 const MOST_DROPPED: usize = 8;
 
 /// How many times as many instructions the verifier may walk: a result near its limit would be one kernel release away
 /// from rejection.
-const MOST_VERIFIED: u32 = 2;
+const MOST_VERIFIED: u64 = 2;
+
+/// How much machine code a program may have, in thousandths of the original's.
+const MOST_JITED: u64 = 1_020;
+
+/// What is tried with a program that the kernel measures as too long. It removes code that it finds dead, so that the
+/// shortest bytecode need not give the shortest machine code. All of it is tried without inlining, too.
+const OTHER_WAYS: [Way; 6] = [
+    Way { form: 0, order: Order::Given },
+    Way { form: 0, order: Order::Chained },
+    Way { form: 1, order: Order::Best },
+    Way { form: 1, order: Order::Given },
+    Way { form: 2, order: Order::Best },
+    Way { form: 2, order: Order::Given },
+];
 
 /// An optimized object that the kernel has accepted wherever it accepted the original.
 #[derive(Debug)]
@@ -42,117 +57,179 @@ pub fn check_each(
     let session = Loader::new(object).guess_types()?.prepare()?;
     let optimized = optimize(object, &options)?;
     options.inline = Some(optimized.inline);
-    let mut checker = Checker { object, session, options, optimized };
+    let mut checker = Checker { session: &session, object, options, optimized };
     let mut programs = Vec::new();
     for p in &object.programs {
-        let (verdict, before) = match measure(&checker.session, object, p.func) {
-            Ok(before) => (checker.judge(p.func, before)?, Some(before)),
-            Err(why) => (Verdict::NotLoadable(why), None),
-        };
-        let (name, section) = (p.name.clone(), p.section.clone());
-        programs.push(ProgramReport { name, section, verdict, before, after: None });
+        programs.push(checker.program(p)?);
         judged();
     }
-    let Checker { session, optimized, .. } = checker;
-    for (p, report) in object.programs.iter().zip(&mut programs) {
-        if report.before.is_some() {
-            report.after = measure(&session, &optimized.object, p.func).ok();
-        }
-    }
-    Ok(Check { optimized, programs })
+    checker.settle(&mut programs)?;
+    Ok(Check { optimized: checker.optimized, programs })
 }
 
-/// An object before and after, and what was learnt so far of how to make the second.
+/// An object on its way to a form that the kernel takes.
 struct Checker<'a> {
+    session: &'a Session<'a>,
     object: &'a Object,
-    session: Session<'a>,
     options: Options,
     optimized: Optimized,
 }
 
 impl Checker<'_> {
-    /// Makes a program that was accepted before, with these figures, be accepted after.
-    fn judge(&mut self, func: FuncId, before: Measure) -> Result<Verdict, OptError> {
+    fn program(&mut self, p: &Program) -> Result<ProgramReport, OptError> {
+        let mut report = ProgramReport {
+            name: p.name.clone(),
+            section: p.section.clone(),
+            verdict: Verdict::Accepted,
+            before: None,
+            after: None,
+        };
+        let before = match measure(self.session, self.object, p.func) {
+            Ok(m) => m,
+            Err(why) => {
+                report.verdict = Verdict::NotLoadable(why);
+                return Ok(report);
+            }
+        };
+        report.before = Some(before);
         let mut blamed = Vec::new();
-        if let Some(why) = self.drop_culprits(func, &mut blamed)? {
-            return self.keep_original(func, why);
-        }
-        let Some(why) = self.walks_longer(func, before) else {
-            return Ok(if blamed.is_empty() { Verdict::Accepted } else { Verdict::Bisected(blamed) });
+        let accepted = match self.accepted(p.func, &mut blamed)? {
+            Ok(after) => self.shortened(p.func, before, after)?,
+            Err(why) => Err(why),
         };
-        self.options.plain.extend(functions(self.object, func));
-        self.optimized = optimize(self.object, &self.options)?;
-        let wrong = match measure(&self.session, &self.optimized.object, func) {
-            Ok(_) => self.walks_longer(func, before),
-            Err(why) => Some(why),
+        report.verdict = match accepted {
+            Err(why) => {
+                self.leave(p.func)?;
+                Verdict::Original(why)
+            }
+            Ok(Some(why)) if blamed.is_empty() => Verdict::Remade(why),
+            Ok(None) if blamed.is_empty() => Verdict::Accepted,
+            Ok(_) => Verdict::Bisected(blamed),
         };
-        match wrong {
-            Some(why) => self.keep_original(func, why),
-            None => Ok(Verdict::Plain(why)),
-        }
+        Ok(report)
     }
 
-    /// Drops the rewrites that make the kernel reject the program, one after the other; why it is still rejected, if
-    /// it is.
-    fn drop_culprits(
+    /// Drops rewrites until the kernel accepts a program; what the kernel said, if it does not come to that.
+    fn accepted(
         &mut self,
         func: FuncId,
         blamed: &mut Vec<(String, u64)>,
-    ) -> Result<Option<String>, OptError> {
-        while let Err(why) = measure(&self.session, &self.optimized.object, func) {
+    ) -> Result<Result<Measure, String>, OptError> {
+        loop {
+            let why = match measure(self.session, &self.optimized.object, func) {
+                Ok(after) => return Ok(Ok(after)),
+                Err(why) => why,
+            };
             if blamed.len() >= MOST_DROPPED {
-                return Ok(Some(why));
+                return Ok(Err(why));
             }
-            let Some(number) = self.culprit(func)? else { return Ok(Some(why)) };
+            let rewrites = self.optimized.rewrites;
+            let Some(number) = culprit(self.session, self.object, &self.options, func, rewrites)? else {
+                return Ok(Err(why));
+            };
             let pass = self.optimized.fuel.blame(number).map_or("lower", |r| r.pass);
             blamed.push((pass.to_string(), number));
             self.options.skip.insert(number);
             self.optimized = optimize(self.object, &self.options)?;
         }
-        Ok(None)
     }
 
-    fn keep_original(&mut self, func: FuncId, why: String) -> Result<Verdict, OptError> {
+    /// Tries other ways to make a program whose lengths are not within bounds, and keeps the best: says what was too
+    /// long, if there was a better one. An error, in words, if the verifier has too much to do in all of them.
+    fn shortened(
+        &mut self,
+        func: FuncId,
+        before: Measure,
+        first: Measure,
+    ) -> Result<Result<Option<String>, String>, OptError> {
+        let mut best = (excess(before, first), first, None);
+        let functions = match best.0 {
+            0 => return Ok(Ok(None)),
+            _ => functions(self.object, func),
+        };
+        let inlined = self.options.inline == Some(true);
+        let usual = OTHER_WAYS.map(|way| (inlined, way));
+        let apart = [Way::default()].into_iter().chain(OTHER_WAYS).map(|way| (false, way));
+        for (inline, way) in usual.into_iter().chain(apart.filter(|_| inlined)) {
+            let mut options = self.options.clone();
+            options.inline = Some(inline);
+            options.ways.extend(functions.iter().map(|&f| (f, way)));
+            let optimized = optimize(self.object, &options)?;
+            let Ok(after) = measure(self.session, &optimized.object, func) else { continue };
+            let kept = |f: &u32| matches!(optimized.functions[*f as usize].outcome, Outcome::NoGain { .. });
+            // The original is no longer than itself: that is for the end.
+            let excess = excess(before, after) + u64::from(functions.iter().any(kept));
+            if excess < best.0 {
+                best = (excess, after, Some((options, optimized)));
+            }
+            if excess == 0 {
+                break;
+            }
+        }
+        let (_, after, better) = best;
+        let remade = better.is_some().then(|| too_long(before, first));
+        if let Some((options, optimized)) = better {
+            (self.options, self.optimized) = (options, optimized);
+        }
+        let many = u64::from(after.verified) > MOST_VERIFIED * u64::from(before.verified);
+        Ok(if many { Err(too_long(before, after)) } else { Ok(remade) })
+    }
+
+    /// Leaves a program and all it calls as they are.
+    fn leave(&mut self, func: FuncId) -> Result<(), OptError> {
         self.options.leave.extend(functions(self.object, func));
         self.optimized = optimize(self.object, &self.options)?;
-        Ok(Verdict::Original(why))
+        Ok(())
     }
 
-    /// The lowest number of rewrites with which the program is rejected, less one: the rewrite that breaks it. `None`
-    /// if it is rejected without any: lowering is to blame.
-    fn culprit(&self, func: FuncId) -> Result<Option<u64>, OptError> {
-        let accepted = |fuel: u64| -> Result<bool, OptError> {
-            let limited = Options {
-                passes: self.options.passes.clone(),
-                fuel: Some(fuel),
-                skip: self.options.skip.clone(),
-                leave: self.options.leave.clone(),
-                plain: self.options.plain.clone(),
-                isa: self.options.isa,
-                inline: self.options.inline,
-                keep_longer: true,
-                ..Options::default()
-            };
-            Ok(measure(&self.session, &optimize(self.object, &limited)?.object, func).is_ok())
-        };
-        if !accepted(0)? {
-            return Ok(None);
+    /// Measures all programs as they are in the end. What was done for one may have changed functions of another: one
+    /// that is not accepted any more is left as it was, and all are measured again.
+    fn settle(&mut self, programs: &mut [ProgramReport]) -> Result<(), OptError> {
+        'again: loop {
+            for (p, report) in self.object.programs.iter().zip(programs.iter_mut()) {
+                if report.before.is_none() {
+                    continue;
+                }
+                match measure(self.session, &self.optimized.object, p.func) {
+                    Ok(after) => report.after = Some(after),
+                    Err(_) if matches!(report.verdict, Verdict::Original(_)) => report.after = None,
+                    Err(why) => {
+                        report.verdict = Verdict::Original(why);
+                        self.leave(p.func)?;
+                        continue 'again;
+                    }
+                }
+            }
+            return Ok(());
         }
-        let (mut good, mut bad) = (0, self.optimized.rewrites);
-        while good + 1 < bad {
-            let middle = good + (bad - good) / 2;
-            if accepted(middle)? { good = middle } else { bad = middle }
-        }
-        Ok(Some(good))
     }
+}
 
-    /// Says so if the verifier walks too many instructions more than before.
-    fn walks_longer(&self, func: FuncId, before: Measure) -> Option<String> {
-        let after = measure(&self.session, &self.optimized.object, func).ok()?;
-        let longer = after.verified > MOST_VERIFIED.saturating_mul(before.verified);
-        let said =
-            || format!("the verifier walks {} instructions instead of {}", after.verified, before.verified);
-        longer.then(said)
+/// A program and all it calls.
+fn functions(object: &Object, func: FuncId) -> Vec<u32> {
+    object.link(func).map_or_else(|_| Vec::new(), |l| l.functions.iter().map(|(_, f)| f.0).collect())
+}
+
+/// By how much a program exceeds its bounds, in thousandths.
+fn excess(before: Measure, after: Measure) -> u64 {
+    let ratio = |after: u64, before: u64| (1000 * after).div_ceil(before.max(1));
+    let jited = ratio(after.jited.into(), before.jited.into());
+    let verified = ratio(after.verified.into(), before.verified.into());
+    let slots = ratio(after.slots as u64, before.slots as u64);
+    jited.saturating_sub(MOST_JITED)
+        + verified.saturating_sub(MOST_VERIFIED * 1000)
+        + 10 * slots.saturating_sub(1000)
+}
+
+/// What exceeds its bounds, in words.
+fn too_long(before: Measure, after: Measure) -> String {
+    let beyond = |after: u64, before: u64, most: u64| 1000 * after > most * before;
+    if beyond(after.verified.into(), before.verified.into(), MOST_VERIFIED * 1000) {
+        format!("the verifier walks {} instructions instead of {}", after.verified, before.verified)
+    } else if beyond(after.slots as u64, before.slots as u64, 1000) {
+        format!("{} slots instead of {}", after.slots, before.slots)
+    } else {
+        format!("{} bytes of machine code instead of {}", after.jited, before.jited)
     }
 }
 
@@ -164,9 +241,38 @@ fn measure(session: &Session<'_>, object: &Object, func: FuncId) -> Result<Measu
     Ok(Measure { slots: linked.insns.len(), jited: info.jited_len, verified })
 }
 
-/// A program and all it calls.
-fn functions(object: &Object, func: FuncId) -> Vec<u32> {
-    object.link(func).map_or_else(|_| Vec::new(), |l| l.functions.iter().map(|(_, f)| f.0).collect())
+/// The lowest number of rewrites with which the program is rejected, less one: the rewrite that breaks it. `None` if
+/// it is rejected without any: lowering is to blame.
+fn culprit(
+    session: &Session<'_>,
+    object: &Object,
+    options: &Options,
+    func: FuncId,
+    rewrites: u64,
+) -> Result<Option<u64>, OptError> {
+    let accepted = |fuel: u64| -> Result<bool, OptError> {
+        let limited = Options {
+            passes: options.passes.clone(),
+            fuel: Some(fuel),
+            skip: options.skip.clone(),
+            leave: options.leave.clone(),
+            isa: options.isa,
+            inline: options.inline,
+            ways: options.ways.clone(),
+            keep_longer: true,
+            ..Options::default()
+        };
+        Ok(measure(session, &optimize(object, &limited)?.object, func).is_ok())
+    };
+    if !accepted(0)? {
+        return Ok(None);
+    }
+    let (mut good, mut bad) = (0, rewrites);
+    while good + 1 < bad {
+        let middle = good + (bad - good) / 2;
+        if accepted(middle)? { good = middle } else { bad = middle }
+    }
+    Ok(Some(good))
 }
 
 impl Check {

@@ -12,9 +12,10 @@ mod attempt;
 mod check;
 mod report;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use millstream_bpf::lift::LiftError;
+use millstream_bpf::lower::Order;
 use millstream_bpf::module::lift_object;
 use millstream_isa::{Insn, Size, SwapKind, Width, decode_all};
 use millstream_object::{Object, ObjectError};
@@ -41,7 +42,7 @@ pub enum OptError {
 }
 
 /// What to do.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Options {
     /// The passes by name; the default pipeline if empty.
     pub passes: Vec<String>,
@@ -59,11 +60,19 @@ pub struct Options {
     pub skip: BTreeSet<u64>,
     /// Functions to leave as they are.
     pub leave: BTreeSet<u32>,
-    /// Functions that go only through the passes that shorten code: what the verifier learns on their paths stays
-    /// nearest to what it learnt before.
-    pub plain: BTreeSet<u32>,
+    /// Functions that are made in a given way instead of the shortest.
+    pub ways: BTreeMap<u32, Way>,
     /// Prints the IR of a function after each pass of this name (`all` for every pass).
     pub dump_after: Option<String>,
+}
+
+/// A way to make a function.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Way {
+    /// How much it goes through: 0 for the whole pipeline, 1 for passes that only shorten, 2 for none.
+    pub form: usize,
+    /// How its blocks are laid out.
+    pub order: Order,
 }
 
 /// An optimized object, with what was done to it.

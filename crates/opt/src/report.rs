@@ -71,8 +71,8 @@ pub enum Verdict {
     NotLoadable(String),
     /// Accepted after some rewrites were left out: the passes to blame, with the rewrites' numbers.
     Bisected(Vec<(String, u64)>),
-    /// Accepted after the passes that shorten only: why the others were left out.
-    Plain(String),
+    /// Accepted, made in another way than the one of the shortest bytecode: what was too long in that.
+    Remade(String),
     /// No way was found; the original is kept: why.
     Original(String),
 }

@@ -1,7 +1,8 @@
-//! Functions that are to be kept plain get the passes that shorten, and no others.
+//! Functions that are to go through less get the passes that shorten, and no others.
 
+use millstream_bpf::lower::Order;
 use millstream_object::Object;
-use millstream_opt::{Options, optimize};
+use millstream_opt::{Options, Way, optimize};
 use millstream_programs::BALANCER;
 
 #[test]
@@ -14,8 +15,9 @@ fn plain_functions_go_through_the_shortening_passes_only() {
         keep_longer: true,
         ..Options::default()
     };
-    let all = (0..object.functions.len() as u32).collect();
-    let plain = Options { plain: all, inline: Some(false), keep_longer: true, ..Options::default() };
+    let way = Way { form: 1, order: Order::Best };
+    let all = (0..object.functions.len() as u32).map(|f| (f, way)).collect();
+    let plain = Options { ways: all, inline: Some(false), keep_longer: true, ..Options::default() };
     let (shortened, plain) = (optimize(&object, &shortened).unwrap(), optimize(&object, &plain).unwrap());
     let full = optimize(&object, &Options { inline: Some(false), ..Options::default() }).unwrap();
     let code = |o: &Object| o.functions.iter().map(|f| f.insns.clone()).collect::<Vec<_>>();

@@ -3,6 +3,7 @@
 use millstream_ir::{Cond, Core, Width};
 use millstream_isa::{Insn, Reg};
 
+use crate::jit;
 use crate::lift::Sym;
 
 /// An instruction with its relocation and source line.
@@ -16,6 +17,13 @@ pub(super) struct Emitted {
     pub(super) args: u16,
     /// Stands for an undefined value: dropped, or made a zero.
     pub(super) undef: bool,
+}
+
+impl Emitted {
+    /// Bytes of machine code.
+    pub(super) fn bytes(&self) -> u32 {
+        if self.sym.is_some() { jit::relocated(self.insn) } else { jit::body(self.insn) }
+    }
 }
 
 /// How a block ends; targets are block indices.

@@ -1,95 +1,23 @@
-//! Emission: allocated machine instructions to bytecode, with stack frame, block layout and jumps.
+//! Emission: allocated machine instructions to blocks of bytecode.
 
-use cranelift_entity::SecondaryMap;
-use millstream_ir::{Cond, Core, Function, Slot, Width};
+use millstream_ir::{Core, Function, Width};
 use millstream_isa::{AluOp, AtomicOp, Callee, Insn, LegacyMode, Operand, Pseudo, Reg, Size};
 use regalloc2::{Allocation, Block, Edit, Function as _, InstOrEdit, Output};
 
-use super::code::{Code, Emitted, Src, Term, successors};
+use super::LowerError;
+use super::code::{Code, Emitted, Src, Term};
+use super::frame::Frame;
 use super::mir::*;
-use super::tidy;
-use super::{LowerError, Lowered};
 use crate::lift::Sym;
 
-pub(super) fn emit(func: &Function, mir: &MFunc, out: &Output) -> Result<Lowered, LowerError> {
-    let frame = Frame::new(func, mir, out.num_spillslots);
+/// The blocks of a function, and the bytes of stack that they use.
+pub(super) fn emit(func: &Function, mir: &MFunc, out: &Output) -> Result<(Vec<Code>, u32), LowerError> {
+    let frame = Frame::new(func, mir, out);
     if frame.size > 512 {
         return Err(LowerError::Stack { function: func.name.clone(), bytes: frame.size });
     }
-    let mut blocks = Vec::with_capacity(mir.blocks.len());
-    for b in 0..mir.blocks.len() {
-        blocks.push(translate(mir, out, &frame, b));
-    }
-    settle_undef(&mut blocks);
-    thread_empty(&mut blocks);
-    merge_equal(&mut blocks);
-    let cost = |blocks: &[Code]| {
-        let code = assemble(func, blocks, &layout(blocks));
-        code.map_or(usize::MAX, |c| c.cost())
-    };
-    tidy::tidy(&mut blocks, &cost);
-    thread_empty(&mut blocks);
-    merge_equal(&mut blocks);
-    let order = layout(&blocks);
-    let mut lowered = assemble(func, &blocks, &order)?;
-    lowered.stack = frame.size;
-    Ok(lowered)
-}
-
-/// Where stack objects and spills lie, as offsets from the frame pointer.
-struct Frame {
-    slots: SecondaryMap<Slot, i32>,
-    spills: i32,
-    size: u32,
-}
-
-impl Frame {
-    fn new(func: &Function, mir: &MFunc, spills: usize) -> Frame {
-        let mut uses: SecondaryMap<Slot, u32> = SecondaryMap::new();
-        for inst in &mir.insts {
-            let base = match inst.op {
-                MOp::Load { base, .. }
-                | MOp::Store { base, .. }
-                | MOp::Atomic { base, .. }
-                | MOp::AtomicFetch { base, .. }
-                | MOp::CmpXchg { base, .. }
-                | MOp::LoadAcquire { base, .. }
-                | MOp::StoreRelease { base, .. } => base,
-                MOp::Lea { slot, .. } => Base::Frame(slot, 0),
-                _ => continue,
-            };
-            if let Base::Frame(slot, _) = base {
-                uses[slot] += 1;
-            }
-        }
-        let mut slots = SecondaryMap::new();
-        let mut low = 0;
-        for (slot, data) in &func.slots {
-            if let (true, Some(at)) = (uses[slot] > 0, data.fixed) {
-                slots[slot] = at;
-                low = low.min(at);
-            }
-        }
-        low = low.div_euclid(8) * 8;
-        low -= 8 * spills as i32;
-        let spill_base = low;
-        // Near the frame pointer displacements take one byte: small and busy objects first.
-        let mut free: Vec<Slot> =
-            func.slots.keys().filter(|&s| uses[s] > 0 && func.slots[s].fixed.is_none()).collect();
-        free.sort_by_key(|&s| (func.slots[s].size.max(8) / uses[s], s));
-        for slot in free {
-            let data = &func.slots[slot];
-            let align = data.align.max(8) as i32;
-            low = (low - data.size as i32).div_euclid(align) * align;
-            slots[slot] = low;
-        }
-        Frame { slots, spills: spill_base, size: -low as u32 }
-    }
-
-    fn spill(&self, alloc: Allocation) -> Option<i16> {
-        let slot = alloc.as_stack()?;
-        Some((self.spills + 8 * slot.index() as i32) as i16)
-    }
+    let blocks = (0..mir.blocks.len()).map(|b| translate(mir, out, &frame, b)).collect();
+    Ok((blocks, frame.size))
 }
 
 fn reg(alloc: Allocation) -> Reg {
@@ -165,7 +93,6 @@ impl Sink<'_> {
 
     /// Emits an instruction, or says how the block ends.
     fn inst(&mut self, op: &MOp, regs: &[Reg], succs: &[usize]) -> Option<Term> {
-        let mut regs = regs;
         match *op {
             MOp::Args => {}
             MOp::Undef => {
@@ -209,6 +136,34 @@ impl Sink<'_> {
                     self.put(Insn::Alu { width: Width::W64, op: AluOp::Add, dst, src: Operand::Imm(imm) });
                 }
             }
+            MOp::Call { target } => self.call(target, regs),
+            MOp::Jump => return Some(Term::Jump(succs[0])),
+            MOp::Branch { cond, width, imm } => {
+                let src = imm.map_or_else(|| Src::Reg(regs[1]), Src::Imm);
+                return Some(Term::Branch {
+                    cond,
+                    width,
+                    dst: regs[0],
+                    src,
+                    taken: succs[0],
+                    fall: succs[1],
+                });
+            }
+            MOp::MayGoto => return Some(Term::MayGoto { taken: succs[0], fall: succs[1] }),
+            MOp::Return => return Some(Term::Return),
+            MOp::Unreachable => {
+                self.put(imm_insn(Reg::R0, 0));
+                return Some(Term::Return);
+            }
+            _ => self.memory(op, regs),
+        }
+        None
+    }
+
+    /// Emits an access to memory.
+    fn memory(&mut self, op: &MOp, regs: &[Reg]) {
+        let mut regs = regs;
+        match *op {
             MOp::Load { size, sext, base, offset, core } => {
                 let (src, off) = self.address(base, offset, &mut regs);
                 self.put_with(Insn::Load { size, sext, dst: regs[0], src, off }, None, core);
@@ -241,27 +196,8 @@ impl Sink<'_> {
                 let insn = Insn::LegacyLoad { size, mode, imm: offset };
                 self.body.push(Emitted { insn, sym: None, core: None, loc: self.loc, args, undef: false });
             }
-            MOp::Call { target } => self.call(target, regs),
-            MOp::Jump => return Some(Term::Jump(succs[0])),
-            MOp::Branch { cond, width, imm } => {
-                let src = imm.map_or_else(|| Src::Reg(regs[1]), Src::Imm);
-                return Some(Term::Branch {
-                    cond,
-                    width,
-                    dst: regs[0],
-                    src,
-                    taken: succs[0],
-                    fall: succs[1],
-                });
-            }
-            MOp::MayGoto => return Some(Term::MayGoto { taken: succs[0], fall: succs[1] }),
-            MOp::Return => return Some(Term::Return),
-            MOp::Unreachable => {
-                self.put(imm_insn(Reg::R0, 0));
-                return Some(Term::Return);
-            }
+            _ => unreachable!("no access to memory: {op:?}"),
         }
-        None
     }
 
     fn call(&mut self, target: Target, regs: &[Reg]) {
@@ -286,305 +222,5 @@ fn imm_insn(dst: Reg, value: i64) -> Insn {
         Insn::Mov { width: Width::W32, dst, src: Operand::Imm(imm as i32) }
     } else {
         Insn::LoadImm64 { dst, pseudo: Pseudo::None, imm: value as u64, off: 0 }
-    }
-}
-
-/// The kernel rejects a read of a register that no path has written, even where the value does not matter. Undefined
-/// values whose register is read become zeros, the others vanish.
-fn settle_undef(blocks: &mut [Code]) {
-    if !blocks.iter().any(|b| b.body.iter().any(|e| e.undef)) {
-        return;
-    }
-    let read = reads_uninitialised(blocks);
-    for block in blocks {
-        if read {
-            block.body.iter_mut().for_each(|e| e.undef = false);
-        } else {
-            block.body.retain(|e| !e.undef);
-        }
-    }
-}
-
-fn reads_uninitialised(blocks: &[Code]) -> bool {
-    let mut init = vec![u16::MAX; blocks.len()];
-    init[0] = 0b11_1110;
-    let mut work = vec![0];
-    let mut seen = vec![false; blocks.len()];
-    while let Some(b) = work.pop() {
-        seen[b] = true;
-        let mut have = init[b];
-        for e in blocks[b].body.iter().filter(|e| !e.undef) {
-            let (uses, defs, gone) = reads_and_writes(e.insn);
-            if uses & !have != 0 {
-                return true;
-            }
-            have = have & !gone | defs;
-        }
-        if let Term::Branch { dst, src, .. } = blocks[b].term {
-            let other = if let Src::Reg(r) = src { 1 << r.index() } else { 0 };
-            if (1 << dst.index() | other) & !(have | 1 << 10) != 0 {
-                return true;
-            }
-        }
-        for s in successors(blocks[b].term) {
-            let met = init[s] & have;
-            if met != init[s] || !seen[s] {
-                init[s] = met;
-                work.push(s);
-            }
-        }
-    }
-    false
-}
-
-/// Registers that an instruction reads (the frame pointer apart), writes, and leaves undefined. A call's arguments are
-/// not counted as read: they were put there for it.
-fn reads_and_writes(insn: Insn) -> (u16, u16, u16) {
-    let bit = |r: Reg| if r == Reg::R10 { 0 } else { 1u16 << r.index() };
-    let op = |o: Operand| if let Operand::Reg(r) = o { bit(r) } else { 0 };
-    match insn {
-        Insn::Alu { dst, src, .. } => (bit(dst) | op(src), bit(dst), 0),
-        Insn::Mov { dst, src, .. } => (op(src), bit(dst), 0),
-        Insn::MovSx { dst, src, .. } | Insn::AddrSpaceCast { dst, src, .. } => (bit(src), bit(dst), 0),
-        Insn::Neg { dst, .. } | Insn::Swap { dst, .. } => (bit(dst), bit(dst), 0),
-        Insn::LoadImm64 { dst, .. } => (0, bit(dst), 0),
-        Insn::Load { dst, src, .. } | Insn::LoadAcquire { dst, src, .. } => (bit(src), bit(dst), 0),
-        Insn::Store { dst, src, .. } => (bit(dst) | op(src), 0, 0),
-        Insn::StoreRelease { dst, src, .. } => (bit(dst) | bit(src), 0, 0),
-        Insn::Atomic { fetch, dst, src, .. } => {
-            (bit(dst) | bit(src), if fetch { bit(src) | 1 } else { 0 }, 0)
-        }
-        Insn::Call(_) | Insn::LegacyLoad { .. } => (0, 1, 0b11_1110),
-        Insn::Jump { .. } | Insn::Branch { .. } | Insn::MayGoto { .. } | Insn::Exit => (0, 0, 0),
-    }
-}
-
-/// Jumps to a block that only jumps on go to its target.
-fn thread_empty(blocks: &mut [Code]) {
-    let resolve = |blocks: &[Code], start: usize| {
-        let mut b = start;
-        for _ in 0..blocks.len() {
-            match blocks[b] {
-                Code { ref body, term: Term::Jump(next), .. } if body.is_empty() && next != b => b = next,
-                _ => break,
-            }
-        }
-        b
-    };
-    for b in 0..blocks.len() {
-        let mut term = blocks[b].term;
-        match &mut term {
-            Term::Return => {}
-            Term::Jump(t) => *t = resolve(blocks, *t),
-            Term::Branch { taken, fall, .. } | Term::MayGoto { taken, fall } => {
-                *taken = resolve(blocks, *taken);
-                *fall = resolve(blocks, *fall);
-            }
-        }
-        if let Term::Branch { taken, fall, .. } = term
-            && taken == fall
-        {
-            term = Term::Jump(taken);
-        }
-        blocks[b].term = term;
-    }
-}
-
-/// Blocks that are equal but for their place become one. Source lines may differ: the first one's are kept.
-fn merge_equal(blocks: &mut [Code]) {
-    let same = |a: &Code, b: &Code| {
-        let insn = |e: &Emitted| (e.insn, e.sym, e.core);
-        a.term == b.term
-            && a.body.len() == b.body.len()
-            && a.body.iter().zip(&b.body).all(|(x, y)| insn(x) == insn(y) && !touches_memory(x.insn))
-    };
-    for b in 1..blocks.len() {
-        if blocks[b].body.is_empty() && !matches!(blocks[b].term, Term::Return) {
-            continue;
-        }
-        if let Some(first) = (1..b).find(|&a| same(&blocks[a], &blocks[b])) {
-            blocks[b] = Code { body: Vec::new(), term: Term::Jump(first), loc: blocks[b].loc };
-        }
-    }
-    thread_empty(blocks);
-}
-
-/// Loads, stores and calls may see other kinds of pointers on other paths, which the verifier forbids.
-fn touches_memory(insn: Insn) -> bool {
-    matches!(
-        insn,
-        Insn::Load { .. }
-            | Insn::Store { .. }
-            | Insn::Atomic { .. }
-            | Insn::LoadAcquire { .. }
-            | Insn::StoreRelease { .. }
-            | Insn::Call(_)
-            | Insn::LegacyLoad { .. }
-    )
-}
-
-/// An order of the reachable blocks in which as few jumps as possible are needed: each block is followed by the one
-/// it falls or jumps to, if that is still free and nobody else must fall into it.
-fn layout(blocks: &[Code]) -> Vec<usize> {
-    let mut reachable = vec![false; blocks.len()];
-    let mut work = vec![0];
-    reachable[0] = true;
-    let mut fallers = vec![0u32; blocks.len()];
-    while let Some(b) = work.pop() {
-        if let Term::Branch { fall, .. } | Term::MayGoto { fall, .. } = blocks[b].term {
-            fallers[fall] += 1;
-        }
-        for s in successors(blocks[b].term) {
-            if !std::mem::replace(&mut reachable[s], true) {
-                work.push(s);
-            }
-        }
-    }
-    let mut order = Vec::with_capacity(blocks.len());
-    let mut placed = vec![false; blocks.len()];
-    for start in 0..blocks.len() {
-        let mut b = start;
-        while reachable[b] && !placed[b] {
-            placed[b] = true;
-            order.push(b);
-            b = match blocks[b].term {
-                Term::Return => break,
-                Term::Jump(t) if fallers[t] > 0 => break,
-                Term::Jump(t) => t,
-                Term::Branch { fall, .. } | Term::MayGoto { fall, .. } => {
-                    fallers[fall] -= 1;
-                    fall
-                }
-            };
-        }
-    }
-    order
-}
-
-/// What ends a block in its place: instructions with the block they jump to.
-#[derive(Clone, Copy, Debug)]
-enum Ending {
-    Exit,
-    Goto(usize),
-    If { cond: Cond, width: Width, dst: Reg, src: Src, to: usize },
-    May(usize),
-}
-
-fn endings(term: Term, next: Option<usize>, far: bool) -> Vec<Ending> {
-    match term {
-        Term::Return => vec![Ending::Exit],
-        Term::Jump(t) if Some(t) == next => vec![],
-        Term::Jump(t) => vec![Ending::Goto(t)],
-        Term::MayGoto { taken, fall } => {
-            let mut out = vec![Ending::May(taken)];
-            out.extend((Some(fall) != next).then_some(Ending::Goto(fall)));
-            out
-        }
-        Term::Branch { cond, width, dst, src, taken, fall } => {
-            let branch = |cond, to| Ending::If { cond, width, dst, src, to };
-            match (cond.negated(), far) {
-                // Over a long jump: the near side is the one that is skipped to.
-                (_, true) => vec![branch(cond, taken), Ending::Goto(fall), Ending::Goto(taken)],
-                (Some(not), false) if Some(taken) == next => vec![branch(not, fall)],
-                _ if Some(fall) == next => vec![branch(cond, taken)],
-                _ => vec![branch(cond, taken), Ending::Goto(fall)],
-            }
-        }
-    }
-}
-
-fn ending_slots(term: Term, next: Option<usize>, far: bool) -> i64 {
-    endings(term, next, far).len() as i64
-}
-
-fn assemble(func: &Function, blocks: &[Code], order: &[usize]) -> Result<Lowered, LowerError> {
-    let body_slots: Vec<i64> =
-        blocks.iter().map(|b| b.body.iter().map(|e| e.insn.slots() as i64).sum()).collect();
-    let mut far = vec![false; blocks.len()];
-    let mut start = vec![0i64; blocks.len()];
-    loop {
-        let mut at = 0;
-        for (i, &b) in order.iter().enumerate() {
-            start[b] = at;
-            at += body_slots[b] + ending_slots(blocks[b].term, order.get(i + 1).copied(), far[b]);
-        }
-        let mut changed = false;
-        for (i, &b) in order.iter().enumerate() {
-            let Term::Branch { taken, fall, .. } = blocks[b].term else { continue };
-            let from = start[b] + body_slots[b] + 1;
-            let next = order.get(i + 1).copied();
-            let reach = |t: usize| i16::try_from(start[t] - from).is_ok();
-            let near = if Some(taken) == next { reach(fall) } else { reach(taken) };
-            if !far[b] && !near {
-                far[b] = true;
-                changed = true;
-            }
-        }
-        if !changed {
-            break;
-        }
-    }
-    let mut out = Lowered::default();
-    let mut at = 0u32;
-    let mut line = Lines { first: blocks.iter().find_map(first_loc), last: u32::MAX };
-    for (i, &b) in order.iter().enumerate() {
-        for e in &blocks[b].body {
-            line.note(&mut out, at, e.loc);
-            out.syms.extend(e.sym.map(|s| (at, s)));
-            out.cores.extend(e.core.map(|c| (at, c)));
-            out.insns.push(e.insn);
-            at += e.insn.slots() as u32;
-        }
-        let ends = endings(blocks[b].term, order.get(i + 1).copied(), far[b]);
-        for (n, end) in ends.iter().enumerate() {
-            line.note(&mut out, at, blocks[b].loc);
-            let off = |t: usize| start[t] - i64::from(at) - 1;
-            let skip = far[b] && n == 0;
-            out.insns.push(jump(*end, &off, skip, func)?);
-            at += 1;
-        }
-    }
-    Ok(out)
-}
-
-fn jump(end: Ending, off: &dyn Fn(usize) -> i64, skip: bool, func: &Function) -> Result<Insn, LowerError> {
-    let too_far = || LowerError::TooFar { function: func.name.clone() };
-    let short = |to: usize| i16::try_from(off(to)).map_err(|_| too_far());
-    Ok(match end {
-        Ending::Exit => Insn::Exit,
-        Ending::Goto(t) => {
-            let off = i32::try_from(off(t)).map_err(|_| too_far())?;
-            Insn::Jump { off, long: i16::try_from(off).is_err() }
-        }
-        Ending::May(t) => Insn::MayGoto { off: short(t)? },
-        Ending::If { cond, width, dst, src, to } => {
-            let src = match src {
-                Src::Reg(r) => Operand::Reg(r),
-                Src::Imm(i) => Operand::Imm(i),
-            };
-            let off = if skip { 1 } else { short(to)? };
-            Insn::Branch { width, cond, dst, src, off }
-        }
-    })
-}
-
-fn first_loc(code: &Code) -> Option<u32> {
-    code.body.iter().map(|e| e.loc).chain([code.loc]).find(|&l| l != u32::MAX)
-}
-
-/// Source lines: a record wherever the line changes, and at the first instruction.
-struct Lines {
-    first: Option<u32>,
-    last: u32,
-}
-
-impl Lines {
-    fn note(&mut self, out: &mut Lowered, at: u32, loc: u32) {
-        let loc = if loc == u32::MAX { self.first.take().unwrap_or(self.last) } else { loc };
-        self.first = None;
-        if loc != self.last {
-            out.lines.push((at, loc));
-            self.last = loc;
-        }
     }
 }

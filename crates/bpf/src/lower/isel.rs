@@ -24,14 +24,19 @@ use super::{LowerError, Strategy};
 use crate::lift::Sym;
 
 /// Selects instructions for a function without critical edges.
-pub(super) fn select(func: &Function, cfg: &Cfg, strategy: Strategy) -> Result<MFunc, LowerError> {
+pub(super) fn select(
+    func: &Function,
+    cfg: &Cfg,
+    crossing: &Crossing,
+    strategy: Strategy,
+) -> Result<MFunc, LowerError> {
     let order: Vec<Block> = func.layout.iter().copied().filter(|&b| cfg.is_reachable(b)).collect();
     let mut select = Select {
         func,
         strategy,
         uses: func.use_counts(),
         stored: store_counts(func),
-        crossing: Crossing::new(func, cfg),
+        crossing,
         local: Vec::new(),
         addresses: Vec::new(),
         vregs: SecondaryMap::new(),
@@ -93,7 +98,7 @@ struct Select<'f> {
     uses: SecondaryMap<Value, u32>,
     /// How often each value is stored.
     stored: SecondaryMap<Value, u32>,
-    crossing: Crossing,
+    crossing: &'f Crossing,
     /// Constants in registers between here and the next call or the end of the block.
     local: Vec<(i64, VReg)>,
     /// Stack addresses that calls of this block take: how often, and the register if one is kept.
@@ -145,13 +150,18 @@ impl Select<'_> {
         Some(v)
     }
 
-    /// Counts the stack addresses that calls of a block take.
+    /// Counts the stack addresses that calls of a block take, and accesses whose displacement is relocated.
     fn count_addresses(&mut self, block: Block) {
         self.addresses.clear();
         let func = self.func;
-        for &inst in func.blocks[block].insts.iter().filter(|&&i| is_call(&func.insts[i].op)) {
-            let taken: Vec<(Slot, i32)> =
-                func.insts[inst].args.iter().filter_map(|&a| self.frame(a)).collect();
+        for &inst in &func.blocks[block].insts {
+            let data = &func.insts[inst];
+            let takers = match data.op {
+                Op::Load { flags, .. } | Op::Store { flags, .. } if flags.core.is_some() => &data.args[..1],
+                ref op if is_call(op) => &data.args[..],
+                _ => continue,
+            };
+            let taken: Vec<(Slot, i32)> = takers.iter().filter_map(|&a| self.frame(a)).collect();
             for address in taken {
                 match self.addresses.iter_mut().find(|a| a.0 == address) {
                     Some(found) => found.1 += 1,
@@ -579,9 +589,9 @@ impl Select<'_> {
         let mut before = Vec::new();
         match data.op {
             Op::Load { size, sext, offset, flags } => {
-                let (base, offset) = self.flagged_address(base, offset, flags, &mut operands);
+                let (base, offset) = self.flagged_address(base, offset, flags, &mut operands, &mut before);
                 operands.push(defined(self.result_vreg(result)));
-                self.push(MOp::Load { size, sext, base, offset, core: flags.core }, operands);
+                self.finish(MOp::Load { size, sext, base, offset, core: flags.core }, operands, before);
             }
             Op::Store { size, offset, flags } => {
                 let value = self.through_copies(data.args[1]);
@@ -589,7 +599,7 @@ impl Select<'_> {
                 let often = (self.stored[value] > 1 || at_hand) && !self.strategy.immediate_stores;
                 let often = often || self.strategy.register_stores;
                 let imm = self.constant(data.args[1]).filter(|_| !often).and_then(|c| store_imm(size, c));
-                let (base, offset) = self.flagged_address(base, offset, flags, &mut operands);
+                let (base, offset) = self.flagged_address(base, offset, flags, &mut operands, &mut before);
                 if imm.is_none() {
                     operands.push(used(self.operand(data.args[1], &mut before)));
                 }
@@ -636,11 +646,16 @@ impl Select<'_> {
         offset: i32,
         flags: MemFlags,
         operands: &mut Vec<Operand>,
+        before: &mut Vec<Before>,
     ) -> (Base, i32) {
         if flags.core.is_none() {
             return self.address(base, offset, operands);
         }
-        operands.push(used(self.vreg(base)));
+        let base = match self.kept_address(base) {
+            Some(kept) => kept,
+            None => self.operand(base, before),
+        };
+        operands.push(used(base));
         (Base::Reg, offset)
     }
 

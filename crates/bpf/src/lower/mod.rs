@@ -1,24 +1,32 @@
 //! Lowering: SSA to bytecode.
 //!
-//! expand match tables → legalize → split critical edges → select instructions ([`isel`](self)) → allocate registers (`regalloc2`) → lay
-//! out and emit. How constants reach block parameters is a matter of taste of the register allocator, so a function
-//! is lowered by each [`Strategy`] and the shortest result is taken.
+//! expand match tables → legalize → split critical edges → select instructions (`isel`) → allocate registers
+//! (`regalloc2`) → emit blocks (`emit`, `frame`) → repair them (`shape`, `tidy`) → order them (`layout`) → assemble. How
+//! constants reach block parameters is a matter of taste of the register allocator, so a function is lowered by each
+//! [`Strategy`] and the shortest result is taken.
 
+mod assemble;
 mod code;
+mod copies;
 mod emit;
+mod frame;
 mod isel;
+mod layout;
 mod legal;
 mod live;
 mod mir;
+mod recolor;
+mod shape;
 mod tables;
 mod tidy;
 
 use millstream_ir::{Cfg, Core, Func, Function, Module};
-use millstream_isa::{Insn, Raw, decode_all};
+use millstream_isa::{Insn, decode_all};
 use regalloc2::{Algorithm, RegallocOptions};
 
 use crate::jit::jited_bytes;
 use crate::lift::Sym;
+use live::Crossing;
 
 pub use tables::expand_tables;
 
@@ -74,6 +82,19 @@ pub struct Strategy {
     pub bound_arguments: bool,
 }
 
+/// In which order blocks are laid out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Order {
+    /// The shortest that is found.
+    #[default]
+    Best,
+    /// As they came. Where the verifier goes on to remove code that it finds dead, this may end up shorter.
+    Given,
+    /// Each followed by the one it falls or jumps to. The verifier looks at what falls through first, so that the order
+    /// decides how many states it sees.
+    Chained,
+}
+
 /// The choices, each to be tried with and without.
 const CHOICES: [fn(&mut Strategy) -> &mut bool; 6] = [
     |s| &mut s.far_constants,
@@ -105,10 +126,10 @@ impl Lowered {
         self.insns.iter().map(|i| i.slots()).sum()
     }
 
-    /// What there is to pay: bytes of machine code, and slots. A slot saved is worth a few bytes, for programs are
-    /// compared by both.
-    pub fn cost(&self) -> usize {
-        jited_bytes(&self.insns) as usize + 4 * self.slots()
+    /// Length in both measures.
+    pub fn length(&self) -> Length {
+        let symbols: Vec<u32> = self.syms.iter().map(|s| s.0).collect();
+        Length { slots: self.slots(), jited: jited_bytes(&self.insns, &symbols) }
     }
 
     /// Whether the instruction at a slot is a call.
@@ -122,41 +143,45 @@ impl Lowered {
     }
 }
 
-/// Lengths that the result should not exceed: those of the original.
+/// How long code is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Limits {
+pub struct Length {
     /// Slots.
     pub slots: usize,
     /// Bytes of machine code, as [`jited_bytes`] estimates them.
     pub jited: u32,
 }
 
-impl Limits {
-    /// No limits.
-    pub const NONE: Limits = Limits { slots: usize::MAX, jited: u32::MAX };
+/// Lengths that the result should not exceed: those of the original.
+pub type Limits = Length;
 
-    /// The lengths of given code; no limits if it cannot be decoded.
-    pub fn of(insns: &[Raw]) -> Limits {
-        match decode_all(insns) {
+impl Length {
+    /// No limits.
+    pub const NONE: Limits = Length { slots: usize::MAX, jited: u32::MAX };
+
+    /// The lengths of a function as it is; no limits if it cannot be decoded.
+    pub fn of(func: &millstream_object::Function) -> Limits {
+        match decode_all(&func.insns) {
             Ok(decoded) => {
                 let decoded: Vec<Insn> = decoded.into_iter().map(|(_, i)| i).collect();
-                Limits { slots: insns.len(), jited: jited_bytes(&decoded) }
+                let symbols: Vec<u32> = func.relocs.iter().map(|r| r.insn).collect();
+                Length { slots: func.insns.len(), jited: jited_bytes(&decoded, &symbols) }
             }
-            Err(_) => Limits::NONE,
+            Err(_) => Length::NONE,
         }
     }
 
-    /// Whether code keeps to the limits.
-    pub fn hold(&self, code: &Lowered) -> bool {
-        code.slots() <= self.slots && jited_bytes(&code.insns) <= self.jited
+    /// Whether code of some length keeps to these limits.
+    pub fn hold(&self, length: Length) -> bool {
+        length.slots <= self.slots && length.jited <= self.jited
     }
 
-    /// What code costs: its length, and more for each slot and byte beyond the limits.
-    pub fn cost(&self, code: &Lowered) -> usize {
-        let jited = jited_bytes(&code.insns);
-        let beyond =
-            code.slots().saturating_sub(self.slots) * 40 + jited.saturating_sub(self.jited) as usize * 8;
-        code.cost() + beyond
+    /// What code of some length costs: bytes of machine code, and slots, and more for each beyond these limits. A slot
+    /// saved is worth a few bytes, for programs are compared by both.
+    pub fn cost(&self, length: Length) -> usize {
+        let (slots, jited) = (length.slots, length.jited);
+        let beyond = slots.saturating_sub(self.slots) * 40 + jited.saturating_sub(self.jited) as usize * 8;
+        jited as usize + 4 * slots + beyond
     }
 }
 
@@ -165,7 +190,7 @@ impl Limits {
 /// # Errors
 /// [`LowerError`], if no strategy succeeds.
 pub fn lower(func: &Function) -> Result<Lowered, LowerError> {
-    lower_within(func, Limits::NONE)
+    lower_within(func, Length::NONE, Order::Best)
 }
 
 /// Lowers a function of a module as [`lower`] does, its matches of the module's tables expanded to comparisons.
@@ -184,19 +209,20 @@ pub fn lower_func(module: &Module, func: Func) -> Result<Lowered, LowerError> {
 ///
 /// # Errors
 /// [`LowerError`], if no strategy succeeds.
-pub fn lower_within(func: &Function, limits: Limits) -> Result<Lowered, LowerError> {
+pub fn lower_within(func: &Function, limits: Limits, order: Order) -> Result<Lowered, LowerError> {
+    let prepared = Prepared::new(func);
     let mut strategy = Strategy::default();
-    let mut best = lower_with(func, strategy);
+    let mut best = prepared.shaped(strategy, limits);
     // One choice may pay only after another: where the limits are not kept, all are tried once more.
     for round in 0..2 {
-        if round > 0 && best.as_ref().is_ok_and(|b| limits.hold(b)) {
+        if round > 0 && best.as_ref().is_ok_and(|b| limits.hold(b.length)) {
             break;
         }
         for choice in CHOICES {
             let mut other = strategy;
             *choice(&mut other) ^= true;
-            match (lower_with(func, other), &best) {
-                (Ok(code), Ok(b)) if limits.cost(&code) >= limits.cost(b) => {}
+            match (prepared.shaped(other, limits), &best) {
+                (Ok(code), Ok(b)) if limits.cost(code.length) >= limits.cost(b.length) => {}
                 (Ok(code), _) => {
                     best = Ok(code);
                     strategy = other;
@@ -205,7 +231,7 @@ pub fn lower_within(func: &Function, limits: Limits) -> Result<Lowered, LowerErr
             }
         }
     }
-    best
+    best?.assembled(func, limits, order)
 }
 
 /// Lowers a function in one given way.
@@ -213,17 +239,71 @@ pub fn lower_within(func: &Function, limits: Limits) -> Result<Lowered, LowerErr
 /// # Errors
 /// [`LowerError`].
 pub fn lower_with(func: &Function, strategy: Strategy) -> Result<Lowered, LowerError> {
-    let mut func = func.clone();
-    legal::legalize(&mut func);
-    legal::split_critical_edges(&mut func);
-    let cfg = Cfg::new(&func);
-    let mir = isel::select(&func, &cfg, strategy)?;
-    let options = RegallocOptions {
-        verbose_log: false,
-        validate_ssa: cfg!(debug_assertions),
-        algorithm: Algorithm::Ion,
-    };
-    let out = regalloc2::run(&mir, &mir::machine_env(strategy.free_r0), &options)
-        .map_err(|e| LowerError::Registers { function: func.name.clone(), why: format!("{e:?}") })?;
-    emit::emit(&func, &mir, &out)
+    Prepared::new(func).shaped(strategy, Length::NONE)?.assembled(func, Length::NONE, Order::Best)
+}
+
+/// A function fit for instruction selection.
+struct Prepared {
+    func: Function,
+    cfg: Cfg,
+    crossing: Crossing,
+}
+
+impl Prepared {
+    fn new(func: &Function) -> Prepared {
+        let mut func = func.clone();
+        legal::legalize(&mut func);
+        legal::split_critical_edges(&mut func);
+        let cfg = Cfg::new(&func);
+        let crossing = Crossing::new(&func, &cfg);
+        Prepared { func, cfg, crossing }
+    }
+
+    /// All but the order of the blocks.
+    fn shaped(&self, strategy: Strategy, limits: Limits) -> Result<Shaped, LowerError> {
+        let func = &self.func;
+        let mir = isel::select(func, &self.cfg, &self.crossing, strategy)?;
+        let options = RegallocOptions {
+            verbose_log: false,
+            validate_ssa: cfg!(debug_assertions),
+            algorithm: Algorithm::Ion,
+        };
+        let out = regalloc2::run(&mir, &mir::machine_env(strategy.free_r0), &options)
+            .map_err(|e| LowerError::Registers { function: func.name.clone(), why: format!("{e:?}") })?;
+        let (mut blocks, stack) = emit::emit(func, &mir, &out)?;
+        shape::settle_undef(&mut blocks);
+        shape::thread_empty(&mut blocks);
+        shape::merge_equal(&mut blocks);
+        tidy::tidy(&mut blocks, limits);
+        shape::thread_empty(&mut blocks);
+        shape::merge_equal(&mut blocks);
+        let length = layout::quick_length(&blocks);
+        Ok(Shaped { blocks, stack, length })
+    }
+}
+
+/// A function's blocks of bytecode.
+struct Shaped {
+    blocks: Vec<code::Code>,
+    stack: u32,
+    /// In an order that is quickly found.
+    length: Length,
+}
+
+impl Shaped {
+    fn assembled(self, func: &Function, limits: Limits, order: Order) -> Result<Lowered, LowerError> {
+        let mut blocks = self.blocks;
+        let order = match order {
+            Order::Best => layout::best(&blocks, limits),
+            Order::Given => layout::given(&blocks),
+            Order::Chained => layout::chained(&blocks),
+        };
+        let length = |blocks: &[code::Code]| layout::Meter::new(blocks).length(&order);
+        if length(&blocks).jited > limits.jited {
+            copies::share_zeros(&mut blocks, &|blocks| limits.cost(length(blocks)));
+        }
+        let code = assemble::assemble(func, &blocks, &order)?;
+        debug_assert!(code.slots() > i16::MAX as usize || code.length() == length(&blocks));
+        Ok(Lowered { stack: self.stack, ..code })
+    }
 }

@@ -1,23 +1,63 @@
 //! Small repairs after register allocation, on blocks of bytecode that are not laid out yet: moves that do nothing,
 //! constants that are there already, and constants on the far side of a branch that are better made before it.
 
-use millstream_isa::{Insn, Operand, Reg, Width};
+use millstream_isa::{AtomicOp, Insn, Operand, Reg, Width};
 
 use super::code::{Code, Emitted, Src, Term, successors};
+use super::layout::quick_length;
+use super::recolor::recolor;
+use super::{Limits, copies};
 
 type RegSet = u16;
 
 /// Blocks whose constants are tried before the branch, per function.
 const MOST_TRIED: usize = 300;
 
-/// Runs all repairs. `cost` tells what a list of blocks costs.
-pub(super) fn tidy(blocks: &mut Vec<Code>, cost: &dyn Fn(&[Code]) -> usize) {
+/// Runs all repairs, to keep within limits.
+pub(super) fn tidy(blocks: &mut Vec<Code>, limits: Limits) {
+    let cost = &|blocks: &[Code]| limits.cost(quick_length(blocks));
+    join_chains(blocks);
     drop_redundant_constants(blocks);
     drop_redundant_copies(blocks);
     drop_dead_moves(blocks);
+    copies::share_addresses(blocks);
+    hoist_constants(blocks, cost);
+    let mut other = blocks.clone();
+    copies::forward(&mut other);
+    drop_dead_moves(&mut other);
+    copies::sink(&mut other);
+    recolor(&mut other);
+    recolor(blocks);
+    if cost(&other) <= cost(blocks) {
+        *blocks = other;
+    }
+    drop_redundant_copies(blocks);
     merge_tails(blocks);
     hoist_constants(blocks, cost);
     rename_saved(blocks);
+}
+
+/// A block that only one other jumps to, and which nothing else reaches, becomes its continuation.
+fn join_chains(blocks: &mut [Code]) {
+    let mut preds = vec![0u32; blocks.len()];
+    preds[0] = 1;
+    for block in blocks.iter() {
+        successors(block.term).for_each(|s| preds[s] += 1);
+    }
+    for b in 0..blocks.len() {
+        while let Term::Jump(next) = blocks[b].term
+            && preds[next] == 1
+            && next != b
+            && next != 0
+        {
+            let rest = std::mem::take(&mut blocks[next].body);
+            blocks[b].body.extend(rest);
+            blocks[b].term = blocks[next].term;
+            blocks[b].loc = blocks[next].loc;
+            // Unreachable from here on.
+            blocks[next].term = Term::Jump(next);
+        }
+    }
 }
 
 /// Instructions at the end of blocks that go on to the same place become one block. Accesses to memory other than the
@@ -114,12 +154,12 @@ fn effect_of(e: &Emitted) -> RegSet {
     reads | writes
 }
 
-fn bit(r: Reg) -> RegSet {
+pub(super) fn bit(r: Reg) -> RegSet {
     if r == Reg::R10 { 0 } else { 1 << r.index() }
 }
 
 /// Registers that an instruction reads, and those that it writes or leaves undefined.
-fn effect(e: &Emitted) -> (RegSet, RegSet) {
+pub(super) fn effect(e: &Emitted) -> (RegSet, RegSet) {
     let op = |o: Operand| if let Operand::Reg(r) = o { bit(r) } else { 0 };
     match e.insn {
         Insn::Alu { dst, src, .. } => (bit(dst) | op(src), bit(dst)),
@@ -130,17 +170,14 @@ fn effect(e: &Emitted) -> (RegSet, RegSet) {
         Insn::Load { dst, src, .. } | Insn::LoadAcquire { dst, src, .. } => (bit(src), bit(dst)),
         Insn::Store { dst, src, .. } => (bit(dst) | op(src), 0),
         Insn::StoreRelease { dst, src, .. } => (bit(dst) | bit(src), 0),
-        // r0 is in both for compare-and-exchange; to say so of the others too is only cautious.
-        Insn::Atomic { fetch, dst, src, .. } => {
-            let written = if fetch { bit(src) | 1 } else { 0 };
-            (bit(dst) | bit(src) | if fetch { 1 } else { 0 }, written)
-        }
+        Insn::Atomic { op: AtomicOp::CmpXchg, dst, src, .. } => (bit(dst) | bit(src) | 1, 1),
+        Insn::Atomic { fetch, dst, src, .. } => (bit(dst) | bit(src), if fetch { bit(src) } else { 0 }),
         Insn::Call(_) | Insn::LegacyLoad { .. } => (e.args, 0b11_1111),
         Insn::Jump { .. } | Insn::Branch { .. } | Insn::MayGoto { .. } | Insn::Exit => (0, 0),
     }
 }
 
-fn term_reads(term: Term) -> RegSet {
+pub(super) fn term_reads(term: Term) -> RegSet {
     match term {
         Term::Return => 1,
         Term::Branch { dst, src, .. } => bit(dst) | if let Src::Reg(r) = src { bit(r) } else { 0 },
@@ -149,7 +186,7 @@ fn term_reads(term: Term) -> RegSet {
 }
 
 /// Registers live on entry of each block.
-fn live_in(blocks: &[Code]) -> Vec<RegSet> {
+pub(super) fn live_in(blocks: &[Code]) -> Vec<RegSet> {
     let mut live = vec![0; blocks.len()];
     loop {
         let mut changed = false;
@@ -168,12 +205,12 @@ fn live_in(blocks: &[Code]) -> Vec<RegSet> {
     }
 }
 
-fn live_out(blocks: &[Code], live: &[RegSet], b: usize) -> RegSet {
+pub(super) fn live_out(blocks: &[Code], live: &[RegSet], b: usize) -> RegSet {
     successors(blocks[b].term).fold(term_reads(blocks[b].term), |acc, s| acc | live[s])
 }
 
 /// Moves whose result nobody reads.
-fn drop_dead_moves(blocks: &mut [Code]) {
+pub(super) fn drop_dead_moves(blocks: &mut [Code]) {
     let live = live_in(blocks);
     for b in 0..blocks.len() {
         let mut now = live_out(blocks, &live, b);
@@ -279,47 +316,93 @@ fn drop_redundant_copies(blocks: &mut [Code]) {
 /// A block of nothing but constants, reached by branches only, costs its own jump. Where a register is free on the
 /// other side of a branch too, the constant may be made before it, once for several branches in a row.
 fn hoist_constants(blocks: &mut Vec<Code>, cost: &dyn Fn(&[Code]) -> usize) {
-    let mut now = cost(blocks);
+    let mut now = None;
+    let mut live = live_in(blocks);
     for e in (1..blocks.len()).take(MOST_TRIED) {
         let Term::Jump(to) = blocks[e].term else { continue };
         let constants = blocks[e].body.iter().all(|i| constant(i).is_some());
         if blocks[e].body.is_empty() || blocks[e].body.len() > 2 || !constants || to == e {
             continue;
         }
+        let Some(before) = branches_to(blocks, &live, e) else { continue };
         let mut other = blocks.clone();
-        if hoist(&mut other, e, to) {
-            drop_redundant_constants(&mut other);
-            let then = cost(&other);
-            if then < now {
-                now = then;
-                *blocks = other;
-            }
+        if !before.iter().all(|&p| free_operands(&mut other, &live, p, e)) {
+            continue;
+        }
+        hoist(&mut other, &before, e, to);
+        drop_redundant_constants(&mut other);
+        let then = cost(&other);
+        if then < *now.get_or_insert_with(|| cost(blocks)) {
+            now = Some(then);
+            *blocks = other;
+            live = live_in(blocks);
         }
     }
 }
 
-/// Moves the constants of block `e`, which jumps to `to`, before every branch to it, if that is allowed for all.
-fn hoist(blocks: &mut [Code], e: usize, to: usize) -> bool {
-    let live = live_in(blocks);
-    let body = blocks[e].body.clone();
-    let written: RegSet = body.iter().filter_map(constant).fold(0, |acc, (r, _)| acc | bit(r));
+/// The blocks that branch to `e`, if its constants may be made before all of them.
+fn branches_to(blocks: &[Code], live: &[RegSet], e: usize) -> Option<Vec<usize>> {
+    let written: RegSet = blocks[e].body.iter().filter_map(constant).fold(0, |acc, (r, _)| acc | bit(r));
     let mut preds = Vec::new();
     for (b, block) in blocks.iter().enumerate() {
         let hit = |t: usize| t == e;
         match block.term {
             Term::Branch { taken, fall, .. } if hit(taken) || hit(fall) => {
                 let other = if hit(taken) { fall } else { taken };
-                if other == e || (live[other] | term_reads(block.term)) & written != 0 {
-                    return false;
+                if other == e || live[other] & written != 0 {
+                    return None;
                 }
                 preds.push(b);
             }
-            Term::Jump(t) if hit(t) => return false,
-            Term::MayGoto { taken, fall } if hit(taken) || hit(fall) => return false,
+            Term::Jump(t) if hit(t) => return None,
+            Term::MayGoto { taken, fall } if hit(taken) || hit(fall) => return None,
             _ => {}
         }
     }
-    for &p in &preds {
+    (!preds.is_empty()).then_some(preds)
+}
+
+/// Sees to it that the branch at the end of a block does not read what the constants of block `e` write: what it reads
+/// may be made in another register, if it is made in the block and for the branch alone.
+fn free_operands(blocks: &mut [Code], live: &[RegSet], block: usize, e: usize) -> bool {
+    let written: RegSet = blocks[e].body.iter().filter_map(constant).fold(0, |acc, (r, _)| acc | bit(r));
+    let taken = term_reads(blocks[block].term) & written;
+    if taken == 0 {
+        return true;
+    }
+    let out = successors(blocks[block].term).fold(0, |acc, s| acc | live[s]);
+    let Term::Branch { dst, src, .. } = blocks[block].term else { return false };
+    if taken != bit(dst) || src == Src::Reg(dst) || out & bit(dst) != 0 {
+        return false;
+    }
+    let mut used = out | written | term_reads(blocks[block].term);
+    for i in (0..blocks[block].body.len()).rev() {
+        let (reads, writes) = effect(&blocks[block].body[i]);
+        if writes & bit(dst) == 0 {
+            if reads & bit(dst) != 0 {
+                return false;
+            }
+            used |= reads | writes;
+            continue;
+        }
+        let Some(spare) = (0..5u8).find(|r| used & 1 << r == 0).and_then(Reg::new) else { return false };
+        let (Insn::Load { dst: made, .. } | Insn::Mov { dst: made, .. }) = &mut blocks[block].body[i].insn
+        else {
+            return false;
+        };
+        *made = spare;
+        if let Term::Branch { dst, .. } = &mut blocks[block].term {
+            *dst = spare;
+        }
+        return true;
+    }
+    false
+}
+
+/// Moves the constants of block `e`, which jumps to `to`, before the branches to it.
+fn hoist(blocks: &mut [Code], before: &[usize], e: usize, to: usize) {
+    let body = blocks[e].body.clone();
+    for &p in before {
         blocks[p].body.extend(body.iter().cloned());
         if let Term::Branch { taken, fall, .. } = &mut blocks[p].term {
             for t in [taken, fall] {
@@ -329,5 +412,4 @@ fn hoist(blocks: &mut [Code], e: usize, to: usize) -> bool {
             }
         }
     }
-    !preds.is_empty()
 }
