@@ -40,7 +40,9 @@ struct guard_state {
 	/* The daemon: its loads of programs are its own affair. Start time in hundredths of a second since boot. */
 	__u64 daemon_tgid;
 	__u64 daemon_start;
-	__u64 reserved[5];
+	/* Packets that specialised code turned away to the original, where it counts them. */
+	__u64 missed;
+	__u64 reserved[4];
 	struct guard_writes maps[GUARD_MAPS];
 };
 

@@ -184,6 +184,15 @@ pub(crate) fn text(report: &Report) -> String {
         Report::Confirmed { generation, latency_us, .. } => {
             format!("generation {generation} holds after a write ({latency_us} us)")
         }
+        Report::Refreshed { generation, latency_us, read_us, write_us, bytes, .. } => {
+            let latency = latency_us
+                .map_or(String::new(), |l| format!(", first packet {:.1} ms after the write", ms(l)));
+            format!(
+                "generation {generation} follows a write: read {:.1} ms, {bytes} B of twins in {:.1} ms{latency}",
+                ms(*read_us),
+                ms(*write_us)
+            )
+        }
         Report::Withdrawn { generation, reason } => format!("generation {generation} withdrawn: {reason}"),
         Report::Dropped { reason } => format!("no new generation: {reason}"),
         Report::Status { pps, before_ns, now_ns, generation, guard, writes, .. } => {

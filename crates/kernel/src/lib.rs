@@ -9,7 +9,7 @@
 //! and, where known, what to do about it ([`Error::hint`]).
 //!
 //! Architecture Invariant: no other crate issues bpf(2), rtnetlink or mmap of a map. `unsafe` code is therefore
-//! allowed in the modules `sys`, `mapping`, `ringbuf`, `netlink`, `netns` and `packet` of this crate, each block with its reason, and
+//! allowed in the modules `sys`, `grace`, `mapping`, `ringbuf`, `netlink`, `netns` and `packet` of this crate, each block with its reason, and
 //! denied in the others.
 //!
 //! Sources: `include/uapi/linux/bpf.h`, `kernel/bpf/syscall.c`, `net/bpf/test_run.c` and `net/core/dev.c` of
@@ -18,6 +18,7 @@
 mod btf;
 mod cpus;
 mod error;
+mod grace;
 mod iface;
 mod info;
 mod link;
@@ -40,6 +41,7 @@ mod xdp;
 pub use btf::Btf;
 pub use cpus::possible_cpus;
 pub use error::{Error, Result, errno_name};
+pub use grace::grace_period;
 pub use iface::{Interface, create_veth, delete_interface, interface, interface_index, set_up};
 pub use info::{
     BtfInfo, LinkDetail, LinkInfo, MapInfo, ProgramInfo, btf_ids, link_ids, map_ids, program_ids,

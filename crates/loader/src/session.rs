@@ -72,6 +72,14 @@ impl<'a> Session<'a> {
         self.maps.get(at)?.as_ref()
     }
 
+    /// Puts another map in the place of the one that the object describes, for programs that are loaded from now on.
+    /// What was loaded before goes on with its own. No map of that number: nothing happens.
+    pub fn replace_map(&mut self, id: MapId, map: Map) {
+        if let Some(place) = self.maps.get_mut(id.index()) {
+            *place = Some(map);
+        }
+    }
+
     /// What was odd and did not prevent loading.
     pub fn notes(&self) -> &[String] {
         &self.notes

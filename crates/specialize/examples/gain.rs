@@ -25,6 +25,8 @@ use millstream_specialize::transform::{
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
 const SLOTS: u32 = 1024;
+/// Room in the twin.
+const GROUPS: u32 = 4096;
 const LPM_TRIE: u32 = 11;
 const ARRAY: u32 = 2;
 const HASH: u32 = 1;
@@ -40,7 +42,7 @@ fn main() -> Outcome<()> {
     let mut object = Object::parse(builtin.program.name, builtin.program.object)?;
     for (name, kind, value_size, max_entries) in [
         ("ms_guard", ARRAY, 8, 1),
-        ("ms_twin", ARRAY, Twin::value_size(4096), 1),
+        ("ms_twin", ARRAY, Twin::size(GROUPS), 1),
         ("ms_sketch", 6, 64, 16 * SLOTS),
     ] {
         object.maps.push(runtime_map(name, kind, value_size, max_entries));
@@ -58,7 +60,14 @@ fn main() -> Outcome<()> {
     let plans = oracle.profile(&rig, &object, func, &wanted, &mode)?;
     let map_at = |name: &str| object.maps.iter().position(|m| m.name == name).unwrap_or(0) as u32;
     let plan = Plan {
-        guard: Some(Guard { map: Map::from_u32(map_at("ms_guard")), offset: 0, version: 0 }),
+        guard: Some(Guard {
+            map: Map::from_u32(map_at("ms_guard")),
+            offset: 0,
+            version: 0,
+            sides: 1,
+            first_packet: None,
+            missed: None,
+        }),
         fallback: Fallback::InPlace,
         sites: plans,
         fields: Vec::new(),
@@ -201,14 +210,13 @@ impl Oracle<'_> {
     /// The twin of the site's map, filled; the plain lookup behind the hot keys if it has none.
     fn twin(&self, site: &Site, hot: Vec<Entry>) -> Outcome<Lookup> {
         let entries = self.kernel_map(site.map).ok_or("no map")?.entries()?;
-        let entry =
-            |(key, value): (&[u8], &[u8])| Entry { key: key.to_vec(), value: Some(value.to_vec()), heat: 0 };
-        let all: Vec<Entry> = entries.iter().map(entry).collect();
         let maps = &self.prepared.module.maps;
         let map = maps.iter().find(|(_, d)| d.name == "ms_twin").ok_or("no map for a twin")?.0;
-        let Some(bytes) = Twin::of(&all).and_then(|t| t.for_map(&maps[map])) else {
+        let Some(twin) = Twin::of(entries.iter()).filter(|t| t.groups() <= GROUPS) else {
             return Ok(Lookup::Hot(hot));
         };
+        let mut bytes = twin.bytes();
+        bytes.resize(Twin::size(GROUPS) as usize, 0);
         let there = self.subject.session().map_by_name("ms_twin").ok_or("no map for a twin")?;
         there.update(&[0; 4], &bytes, millstream_kernel::UpdateMode::Any)?;
         Ok(Lookup::Twin { map, hot })

@@ -21,7 +21,9 @@ pub struct Source {
 }
 
 /// Keys and values of a whole map.
-type Table = BTreeMap<Vec<u8>, Vec<u8>>;
+pub type Table = BTreeMap<Vec<u8>, Vec<u8>>;
+/// Whole maps.
+pub type Tables = BTreeMap<Map, Table>;
 /// What lookups gave, by map and key.
 type Lookups = BTreeMap<(Map, Vec<u8>), Option<Vec<u8>>>;
 
@@ -30,28 +32,47 @@ type Lookups = BTreeMap<(Map, Vec<u8>), Option<Vec<u8>>>;
 pub struct Observed<'m> {
     sources: &'m FxHashMap<Map, Source>,
     lookups: RefCell<Lookups>,
-    tables: RefCell<BTreeMap<Map, Table>>,
+    tables: RefCell<Tables>,
+    twinned: RefCell<Tables>,
 }
 
 impl<'m> Observed<'m> {
     /// Nothing was read yet.
     pub fn new(sources: &'m FxHashMap<Map, Source>) -> Self {
-        Observed { sources, lookups: RefCell::default(), tables: RefCell::default() }
+        Observed {
+            sources,
+            lookups: RefCell::default(),
+            tables: RefCell::default(),
+            twinned: RefCell::default(),
+        }
     }
 
-    /// All entries of a map; `None` if it cannot be read.
+    /// All entries of a map, for code; `None` if it cannot be read.
     pub fn table(&self, map: Map) -> Option<Table> {
-        if let Some(known) = self.tables.borrow().get(&map) {
+        self.remembered(&self.tables, map)
+    }
+
+    /// All entries of a map, for its twin; `None` if it cannot be read.
+    pub fn twinned(&self, map: Map) -> Option<Table> {
+        self.remembered(&self.twinned, map)
+    }
+
+    fn remembered(&self, tables: &RefCell<Tables>, map: Map) -> Option<Table> {
+        if let Some(known) = tables.borrow().get(&map) {
             return Some(known.clone());
         }
         let table = read_table(self.sources.get(&map)?)?;
-        self.tables.borrow_mut().insert(map, table.clone());
+        tables.borrow_mut().insert(map, table.clone());
         Some(table)
     }
 
     /// Gives up the maps, and keeps what was read.
     pub fn into_record(self) -> Record {
-        Record { lookups: self.lookups.into_inner(), tables: self.tables.into_inner() }
+        Record {
+            lookups: self.lookups.into_inner(),
+            tables: self.tables.into_inner(),
+            twinned: self.twinned.into_inner(),
+        }
     }
 }
 
@@ -105,16 +126,40 @@ fn read_table(source: &Source) -> Option<Table> {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Record {
     lookups: Lookups,
-    tables: BTreeMap<Map, Table>,
+    tables: Tables,
+    twinned: Tables,
+}
+
+/// What became of what was read for a variant.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Present {
+    /// It holds.
+    Same,
+    /// What the code was made of holds; the maps with twins have these entries now.
+    Twinned(Tables),
+    /// It does not hold, or cannot be read.
+    Other,
 }
 
 impl Record {
-    /// Whether the maps still hold what was read.
-    pub fn holds(&self, sources: &FxHashMap<Map, Source>) -> bool {
+    /// Reads everything again.
+    pub fn present(&self, sources: &FxHashMap<Map, Source>) -> Present {
         let get = |map: &Map| sources.get(map);
-        self.lookups
+        let in_code = self
+            .lookups
             .iter()
             .all(|((map, key), value)| get(map).and_then(|s| read_value(s, key)).as_ref() == Some(value))
-            && self.tables.iter().all(|(map, t)| get(map).and_then(read_table).as_ref() == Some(t))
+            && self.tables.iter().all(|(map, t)| get(map).and_then(read_table).as_ref() == Some(t));
+        let twinned = self.twinned.keys().map(|map| Some((*map, get(map).and_then(read_table)?)));
+        match twinned.collect::<Option<Tables>>() {
+            Some(now) if in_code && now == self.twinned => Present::Same,
+            Some(now) if in_code => Present::Twinned(now),
+            _ => Present::Other,
+        }
+    }
+
+    /// The twins have been given these entries.
+    pub fn set_twinned(&mut self, now: Tables) {
+        self.twinned = now;
     }
 }

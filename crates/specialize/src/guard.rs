@@ -45,6 +45,8 @@ const LATE: usize = 56;
 const UNSENT: usize = 64;
 const DAEMON: usize = 72;
 const DAEMON_START: usize = 80;
+/// Offset of the count of packets that found another generation approved than their own, where variants count them.
+pub const MISSED: u32 = 88;
 const FIRST_MAP: usize = 128;
 const REVOKED: u64 = 1 << 62;
 
@@ -292,6 +294,11 @@ impl Guard {
     /// Forgets what an earlier generation left in the place of this one.
     pub fn clear_first_packet(&self, generation: u32) {
         self.memory.atomic_u64(first_packet(generation) as usize).store(0, Ordering::SeqCst);
+    }
+
+    /// Packets that variants turned away to the original code, of those that count them.
+    pub fn missed(&self) -> u64 {
+        self.memory.atomic_u64(MISSED as usize).load(Ordering::Relaxed)
     }
 
     /// Calls counted in and out of a watched map (0: of any map), for diagnosis and tests.

@@ -3,7 +3,7 @@
 //! [`transform`] makes variants of programs, as transforms of the IR; [`variant`] brings them from an object to
 //! loadable form. [`guard`] sees control-plane writes before the kernel applies them; [`holders`] knows who else may
 //! write a map; [`contents`] reads what maps hold. [`profile`] says which keys are hot, [`policy`] what to do about
-//! it, [`live`] does it, on an interface, while traffic runs.
+//! it, [`live`] does it, on an interface, while traffic runs; [`twins`] keep up with tables without other code.
 
 mod clock;
 pub mod contents;
@@ -18,6 +18,7 @@ pub mod profile;
 pub mod report;
 pub mod stats;
 pub mod transform;
+pub mod twins;
 pub mod variant;
 
 pub use clock::monotonic_ns;

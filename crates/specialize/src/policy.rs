@@ -1,16 +1,23 @@
 //! What to specialise: from profiles and tables to plans.
+//!
+//! A longest-prefix map gets a twin, whatever the traffic: it is faster than hot keys in front of the trie or of the
+//! twin itself (a mispredicted comparison costs more than the twin's loads), and the code does not depend on what the map
+//! holds. Tiny maps become code as a whole. Of others, hot keys do at first, and all that they hold when there is time.
 
-use std::collections::BTreeMap;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap, btree_map};
 
+use millstream_bpf::module;
 use millstream_ir::usage::Access;
-use millstream_ir::{Map, MapDecl};
+use millstream_ir::{Layout, Map, Size};
 use millstream_kernel::MapType;
 use rustc_hash::FxHashMap;
 
-use crate::contents::{Observed, Source};
+use crate::contents::{Observed, Source, Table};
 use crate::profile::SiteProfile;
-use crate::transform::{Budget, Contents, Entry, Fallback, Guard, Lookup, Plan, Site, SiteId, SitePlan};
+use crate::transform::{
+    Budget, Contents, Entry, Fallback, Guard, Key, Lookup, Plan, Site, SiteId, SitePlan, Twin,
+};
+use crate::variant::Compiler;
 
 /// Maps of at most so many entries become code as a whole, if time allows.
 const WHOLE: usize = 4096;
@@ -29,39 +36,73 @@ pub fn eligible(site: &Site, sources: &FxHashMap<Map, Source>) -> bool {
     site.is_comparable() && sources.get(&site.map).is_some_and(useful)
 }
 
-/// The keys that a plan puts into code, by site; `None` where all entries are.
-pub type Keys = BTreeMap<SiteId, Option<Vec<Vec<u8>>>>;
+/// What a plan does about a lookup.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Put {
+    /// These keys are in code.
+    Hot(Vec<Vec<u8>>),
+    /// All entries are in code.
+    Whole,
+    /// A twin answers it, whatever the keys.
+    Twin,
+}
+
+/// What a plan does, by site.
+pub type Keys = BTreeMap<SiteId, Put>;
 
 /// How much time there is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Tier {
-    /// Packets wait in the original code: hot keys only, within milliseconds.
+    /// Packets wait in the original code: twins and hot keys only, within milliseconds.
     Quick,
     /// Whole tables.
     Thorough,
 }
 
-/// A plan for these profiles, and what it puts into code. Sites of which nothing is known are left alone.
-pub fn plan(
-    sites: &[Site],
-    profiles: &[SiteProfile],
-    declaration: impl Fn(Map) -> MapDecl,
-    observed: &Observed<'_>,
-    guard: Guard,
-    tier: Tier,
-) -> (Plan, Keys) {
+/// A plan, and what it needs.
+#[derive(Debug)]
+pub struct Planned {
+    /// The plan.
+    pub plan: Plan,
+    /// What it puts into code.
+    pub keys: Keys,
+    /// The twins of maps, which must be where the plan says before it is carried out.
+    pub twins: BTreeMap<Map, Twin>,
+    /// Whether more time would not change it.
+    pub complete: bool,
+}
+
+/// What plans are made of.
+#[derive(Clone, Copy, Debug)]
+pub struct Known<'k> {
+    /// The program.
+    pub compiler: &'k Compiler,
+    /// Its traffic.
+    pub profiles: &'k [SiteProfile],
+    /// Its maps.
+    pub observed: &'k Observed<'k>,
+    /// Sites whose lookups turned out to be of a form that twins cannot answer.
+    pub unfit: &'k BTreeSet<SiteId>,
+}
+
+/// A plan for what is known. Sites of which nothing is known are left alone.
+pub fn plan(known: &Known<'_>, mut guard: Guard, tier: Tier) -> Planned {
     let mut plans = Vec::new();
-    let mut keys = Keys::new();
-    for profile in profiles {
-        let Some(site) = sites.iter().find(|s| s.id == profile.site) else { continue };
-        let decl = declaration(site.map);
-        let Some(lookup) = lookup(site, profile, &decl, observed, tier) else { continue };
+    let (mut keys, mut twins, mut complete) = (Keys::new(), BTreeMap::new(), true);
+    for profile in known.profiles {
+        let Some(site) = known.compiler.sites().iter().find(|s| s.id == profile.site) else { continue };
+        let Some(lookup) = known.lookup(site, profile, tier, &mut twins) else { continue };
         let put = match &lookup {
-            Lookup::Hot(entries) => Some(entries.iter().map(|e| e.key.clone()).collect()),
-            Lookup::Whole(_) | Lookup::Empty | Lookup::Twin { .. } => None,
+            Lookup::Hot(entries) => Put::Hot(entries.iter().map(|e| e.key.clone()).collect()),
+            Lookup::Whole(_) | Lookup::Empty => Put::Whole,
+            Lookup::Twin { .. } => Put::Twin,
         };
+        complete &= !matches!(put, Put::Hot(_));
         keys.insert(site.id, put);
         plans.push(SitePlan { site: site.id, lookup });
+    }
+    if twins.is_empty() {
+        guard.sides = 1;
     }
     let plan = Plan {
         guard: Some(guard),
@@ -70,42 +111,78 @@ pub fn plan(
         fields: Vec::new(),
         budget: Budget::default(),
     };
-    (plan, keys)
+    Planned { plan, keys, twins, complete: complete || tier == Tier::Thorough }
 }
 
-fn lookup(
-    site: &Site,
-    profile: &SiteProfile,
-    decl: &MapDecl,
-    observed: &Observed<'_>,
-    tier: Tier,
-) -> Option<Lookup> {
-    let kind = MapType(decl.kind);
-    let limit = if kind == MapType::ARRAY { WHOLE_ARRAY } else { u32::MAX };
-    let in_time = tier == Tier::Thorough || decl.max_entries <= TINY;
-    if in_time
-        && decl.max_entries <= limit
-        && let Some(table) = observed.table(site.map).filter(|t| t.len() <= WHOLE)
-    {
-        if table.is_empty() {
-            return Some(Lookup::Empty);
+impl Known<'_> {
+    fn lookup(
+        &self,
+        site: &Site,
+        profile: &SiteProfile,
+        tier: Tier,
+        twins: &mut BTreeMap<Map, Twin>,
+    ) -> Option<Lookup> {
+        let decl = self.compiler.declaration(site.map);
+        let kind = MapType(decl.kind);
+        if decl.max_entries > TINY
+            && let Some(lookup) = self.twin(site, twins)
+        {
+            return Some(lookup);
         }
-        let heat = if kind == MapType::LPM_TRIE { prefix_heat(&table, profile) } else { exact_heat(profile) };
-        let entries = table.into_iter().map(|(key, value)| {
-            let heat = heat.get(&key).copied().unwrap_or(0);
-            Entry { key, value: Some(value), heat }
-        });
-        return Some(Lookup::Whole(entries.collect()));
-    }
-    let counted: u64 = profile.keys.iter().map(|(_, n)| n).sum();
-    let hot = profile.keys.iter().take(HOT).filter(|(_, n)| *n as f64 >= HOT_SHARE * counted as f64);
-    let entries: Vec<Entry> = hot
-        .filter_map(|(key, heat)| {
-            let value = observed.lookup(site.map, key)?;
+        let limit = if kind == MapType::ARRAY { WHOLE_ARRAY } else { u32::MAX };
+        let in_time = tier == Tier::Thorough || decl.max_entries <= TINY;
+        if in_time
+            && decl.max_entries <= limit
+            && let Some(table) = self.observed.table(site.map).filter(|t| t.len() <= WHOLE)
+        {
+            return Some(whole(table, kind, profile));
+        }
+        let counted: u64 = profile.keys.iter().map(|(_, n)| n).sum();
+        let hot = profile.keys.iter().take(HOT).filter(|(_, n)| *n as f64 >= HOT_SHARE * counted as f64);
+        let entry = |(key, heat): &(Vec<u8>, u64)| {
+            let value = self.observed.lookup(site.map, key)?;
             Some(Entry { key: key.clone(), value, heat: *heat })
-        })
-        .collect();
-    (!entries.is_empty()).then_some(Lookup::Hot(entries))
+        };
+        let entries: Vec<Entry> = hot.filter_map(entry).collect();
+        (!entries.is_empty()).then_some(Lookup::Hot(entries))
+    }
+
+    /// The twin of the site's map, if it has one.
+    fn twin(&self, site: &Site, twins: &mut BTreeMap<Map, Twin>) -> Option<Lookup> {
+        let place = self.compiler.twin(site.map).filter(|_| twinnable(self.compiler, site, self.unfit))?;
+        if !self.observed.constant(site.map, 0..4) {
+            return None;
+        }
+        if let btree_map::Entry::Vacant(vacant) = twins.entry(site.map) {
+            let table = self.observed.twinned(site.map)?;
+            vacant.insert(twin_of(&table)?);
+        }
+        Some(Lookup::Twin { map: module::map(place), hot: Vec::new() })
+    }
+}
+
+/// Whether the lookup may be answered by a twin, as far as that can be seen before one is made.
+pub fn twinnable(compiler: &Compiler, site: &Site, unfit: &BTreeSet<SiteId>) -> bool {
+    let whole_words = |l: &Layout| matches!(l[..], [a, b] if a.size == Size::W && b.size == Size::W);
+    let fits = matches!(&site.key, Key::Values(layout) if whole_words(layout));
+    fits && compiler.twin(site.map).is_some() && !unfit.contains(&site.id)
+}
+
+/// The twin of a table, if it has one.
+pub fn twin_of(table: &Table) -> Option<Twin> {
+    Twin::of(table.iter().map(|(k, v)| (k.as_slice(), v.as_slice())))
+}
+
+fn whole(table: Table, kind: MapType, profile: &SiteProfile) -> Lookup {
+    if table.is_empty() {
+        return Lookup::Empty;
+    }
+    let heat = if kind == MapType::LPM_TRIE { prefix_heat(&table, profile) } else { exact_heat(profile) };
+    let entries = table.into_iter().map(|(key, value)| {
+        let heat = heat.get(&key).copied().unwrap_or(0);
+        Entry { key, value: Some(value), heat }
+    });
+    Lookup::Whole(entries.collect())
 }
 
 fn exact_heat(profile: &SiteProfile) -> HashMap<Vec<u8>, u64> {
@@ -113,7 +190,7 @@ fn exact_heat(profile: &SiteProfile) -> HashMap<Vec<u8>, u64> {
 }
 
 /// How often each prefix of a table is the longest match.
-fn prefix_heat(table: &BTreeMap<Vec<u8>, Vec<u8>>, profile: &SiteProfile) -> HashMap<Vec<u8>, u64> {
+fn prefix_heat(table: &Table, profile: &SiteProfile) -> HashMap<Vec<u8>, u64> {
     let mut heat = HashMap::new();
     for (key, n) in &profile.keys {
         let Some((length, data)) = key.split_first_chunk::<4>() else { continue };

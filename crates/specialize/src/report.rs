@@ -1,7 +1,5 @@
 //! What a live session tells: one JSON line each, or text.
 
-use std::time::Duration;
-
 use serde::Serialize;
 
 /// The version of the JSON lines.
@@ -63,6 +61,23 @@ pub enum Report {
         /// From the write to the approval.
         latency_us: u64,
     },
+    /// A write changed maps that the running generation has twins of: these were brought up to date, its code goes on.
+    Refreshed {
+        /// Its number.
+        generation: u32,
+        /// When the write was begun that it answers.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        write_ns: Option<u64>,
+        /// From that write to the first packet that finds what was written.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        latency_us: Option<u64>,
+        /// Reading the maps.
+        read_us: u64,
+        /// Making and writing the twins.
+        write_us: u64,
+        /// Bytes written.
+        bytes: u64,
+    },
     /// The running generation was taken back; the original runs.
     Withdrawn {
         /// Its number.
@@ -79,6 +94,11 @@ pub enum Report {
     Status {
         /// Packets a second at the interface.
         pps: f64,
+        /// Packets at the interface since the program was attached.
+        packets: u64,
+        /// Of these, those that specialised code took, where they are counted.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        specialised: Option<u64>,
         /// Nanoseconds a packet of the original.
         #[serde(skip_serializing_if = "Option::is_none")]
         before_ns: Option<f64>,
@@ -138,25 +158,4 @@ impl Report {
         }
         serde_json::to_string(&Line { schema: SCHEMA, report: self }).unwrap_or_default()
     }
-}
-
-/// How long the original ran because of writes: from each to the approval of code that knows it, overlaps once.
-pub fn time_away(told: &[Report]) -> Duration {
-    let mut spans: Vec<(u64, u64)> = told
-        .iter()
-        .filter_map(|r| match r {
-            Report::Specialised { write_ns: Some(from), latency_us: Some(l), .. } => {
-                Some((*from, from + l * 1000))
-            }
-            Report::Confirmed { write_ns: from, latency_us: l, .. } => Some((*from, from + l * 1000)),
-            _ => None,
-        })
-        .collect();
-    spans.sort_unstable();
-    let (mut total, mut reached) = (0, 0);
-    for (from, to) in spans {
-        total += to.saturating_sub(from.max(reached));
-        reached = reached.max(to);
-    }
-    Duration::from_nanos(total)
 }

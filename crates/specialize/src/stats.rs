@@ -1,14 +1,19 @@
 //! Nanoseconds a packet of a program that is at work, by the kernel's own clock around it.
 //!
 //! The kernel measures programs only while somebody asks it to, at some 45 ns a packet, so it is asked for
-//! milliseconds only, and by a descriptor, which ends with the process. What it reports holds the reading of its clock; the same of an empty program is deducted.
+//! milliseconds only, and by a descriptor, which ends with the process. What it reports holds the reading of its clock;
+//! the same of an empty program is deducted.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use millstream_kernel::{Program, ProgramSpec, ProgramType, TestRun, run_time_statistics};
 
 /// Fewer packets say nothing.
-const ENOUGH: u64 = 200;
+const ENOUGH: u64 = 64;
+/// The shortest window.
+const WINDOW: Duration = Duration::from_millis(1);
+/// How many times the usual time is waited for packets that are rare.
+const LONGEST: u32 = 20;
 
 /// Measures programs.
 #[derive(Clone, Copy, Debug, Default)]
@@ -45,24 +50,26 @@ impl Clock {
         Clock { overhead: measure().unwrap_or(0.0) }
     }
 
-    /// Nanoseconds a packet of an attached program, without the clock: the least of some short windows within `time`.
-    /// `None` if hardly a packet came.
+    /// Nanoseconds a packet of an attached program, without the clock: the least of some short windows within `time`, or
+    /// of fewer and longer ones where packets are rare. `None` if hardly one came.
     pub fn measure(&self, program: &Program, time: Duration) -> Option<f64> {
         let _on = run_time_statistics().ok()?;
-        let window = Duration::from_millis(1).min(time);
-        let windows = (time.as_micros() / window.as_micros().max(1)).max(1);
+        let start = Instant::now();
         let mut best: Option<f64> = None;
         let mut before = program.info().ok()?;
-        for _ in 0..windows {
-            std::thread::sleep(window);
+        loop {
+            std::thread::sleep(WINDOW.min(time));
             let after = program.info().ok()?;
             let packets = after.run_count - before.run_count;
             if packets >= ENOUGH {
                 let ns = (after.run_time_ns - before.run_time_ns) as f64 / packets as f64;
                 best = Some(best.map_or(ns, |b| b.min(ns)));
+                before = after;
             }
-            before = after;
+            let elapsed = start.elapsed();
+            if elapsed >= time * LONGEST || (elapsed >= time && best.is_some()) {
+                return best.map(|ns| (ns - self.overhead).max(0.0));
+            }
         }
-        best.map(|ns| (ns - self.overhead).max(0.0))
     }
 }

@@ -1,6 +1,6 @@
 //! From an object to loadable variants of one of its programs.
 //!
-//! The object is given two maps more, the guard's state and the profile's sketch, then lifted and prepared once. Each
+//! The object is given more maps, the guard's state, the profile's sketch and the twins, then lifted and prepared once. Each
 //! variant is a clone of that module, transformed, cleaned up, lowered and put into a clone of the object. Everything
 //! else of the object stays as clang made it.
 
@@ -13,16 +13,20 @@ use millstream_bpf::module::{self, Lifted, lift_object, new_function};
 use millstream_ir as ir;
 use millstream_object::{self as obj, FuncId, LinkedProgram, MapId, MapOrigin, Object, ObjectError};
 use millstream_passes::{PassError, Session, Target};
+use rustc_hash::FxHashMap;
 
 use crate::guard;
-use crate::transform::{self, Contents, Plan, Report, Site, SiteId, Sketch, TransformError};
+use crate::transform::{self, Contents, Plan, Report, Site, SiteId, Sketch, TransformError, Twin};
 
 /// Slots of the sketch for each site.
 const SLOTS: u32 = 512;
-/// `bpf_ktime_get_ns`.
-const KTIME: i32 = 5;
 const GUARD_NAME: &str = "ms.guard";
 const SKETCH_NAME: &str = "ms.sketch";
+const TWIN_NAME: &str = "ms.twin";
+/// Sides of each twin: the one that packets read, and the one that is written meanwhile.
+pub const SIDES: u32 = 2;
+/// What twins stand in for: tries with keys of a length and 4 bytes, and values of 4 bytes.
+const TWINNED: (obj::MapType, u32, u32) = (obj::MapType::LPM_TRIE, 8, 4);
 
 /// Why a variant cannot be made.
 #[derive(Debug, thiserror::Error)]
@@ -68,7 +72,20 @@ pub struct Compiler {
     sites: Vec<Site>,
     guard: MapId,
     sketch: MapId,
+    /// Maps that can have twins, and the maps in whose place these are put.
+    twins: Vec<(ir::Map, MapId)>,
     isa: u8,
+}
+
+/// What a variant is made for.
+#[derive(Clone, Copy)]
+pub struct Wanted<'w> {
+    /// What it does.
+    pub plan: &'w Plan,
+    /// What maps hold.
+    pub contents: &'w dyn Contents,
+    /// For how many groups there is room in the twin of each map.
+    pub rooms: &'w FxHashMap<ir::Map, u32>,
 }
 
 impl Compiler {
@@ -82,6 +99,7 @@ impl Compiler {
         let isa = millstream_opt::isa_version(&object).max(3);
         let guard = add_map(&mut object, GUARD_NAME, obj::MapType::ARRAY, guard::STATE_SIZE, 1, MMAPABLE);
         let sketch = add_map(&mut object, SKETCH_NAME, obj::MapType::PERCPU_ARRAY, 8, 1, 0);
+        let twins = add_twins(&mut object);
         let mut prepared = lift_object(&object)?;
         let usage = ir::usage::Usage::new(&prepared.module);
         let mut session = Session::new(Target::bpf(isa));
@@ -93,10 +111,10 @@ impl Compiler {
         (spec.value_size, spec.max_entries) = (size, entries);
         let decl = &mut prepared.module.maps[module::map(sketch)];
         (decl.value_size, decl.max_entries) = (size, entries);
-        Ok(Compiler { object, program, prepared, usage, sites, guard, sketch, isa })
+        Ok(Compiler { object, program, prepared, usage, sites, guard, sketch, twins, isa })
     }
 
-    /// The object with the two maps more.
+    /// The object with the maps more.
     pub fn object(&self) -> &Object {
         &self.object
     }
@@ -111,14 +129,19 @@ impl Compiler {
         &self.object.maps[self.guard.index()].name
     }
 
-    /// Whether a map is one of the two that were added: they belong to one session only.
+    /// Whether a map is one of those that were added: they belong to one session only.
     pub fn is_own(&self, map: MapId) -> bool {
-        map == self.guard || map == self.sketch
+        map == self.guard || map == self.sketch || self.twins.iter().any(|(_, twin)| *twin == map)
     }
 
     /// The map of the profile.
     pub fn sketch(&self) -> MapId {
         self.sketch
+    }
+
+    /// The map in whose place the twin of a map is put, if it can have one.
+    pub fn twin(&self, map: ir::Map) -> Option<MapId> {
+        self.twins.iter().find(|(of, _)| *of == map).map(|(_, twin)| *twin)
     }
 
     /// Slots of the profile for each site that is asked for.
@@ -151,31 +174,31 @@ impl Compiler {
         self.variant(|m| transform::instrument(m, func, sites, &sketch).map(|()| Report::default()))
     }
 
-    /// A variant in which a plan is carried out, that says when its first packet comes.
+    /// A variant in which a plan is carried out.
     ///
     /// # Errors
     /// [`VariantError`].
-    pub fn specialised(
-        &self,
-        generation: u32,
-        plan: &Plan,
-        contents: &dyn Contents,
-    ) -> Result<Variant, VariantError> {
+    pub fn specialised(&self, wanted: &Wanted<'_>) -> Result<Variant, VariantError> {
         let func = module::func(self.program);
-        let guard = module::map(self.guard);
         self.variant(|m| {
-            let report = transform::specialize(m, func, plan, contents)?;
-            stamp_first_packet(&mut m.funcs[func], guard, crate::guard::first_packet(generation));
-            Ok(report)
+            for (&of, &groups) in wanted.rooms {
+                if let Some(twin) = self.twin(of) {
+                    m.maps[module::map(twin)].value_size = SIDES * Twin::size(groups);
+                }
+            }
+            transform::specialize(m, func, wanted.plan, wanted.contents)
         })
     }
 
-    /// The guard of a generation, for a plan.
-    pub fn guard(&self, generation: u32) -> transform::Guard {
+    /// The guard of a generation, for a plan; with `count`, packets that it turns away are counted.
+    pub fn guard(&self, generation: u32, count: bool) -> transform::Guard {
         transform::Guard {
             map: module::map(self.guard),
             offset: guard::TOKEN,
-            version: u64::from(generation),
+            version: token(generation, 0).into(),
+            sides: SIDES,
+            first_packet: Some(guard::first_packet(generation)),
+            missed: count.then_some(guard::MISSED),
         }
     }
 
@@ -235,30 +258,21 @@ fn add_map(
     MapId(object.maps.len() as u32 - 1)
 }
 
-/// Writes the time to a place of the guard's state if there is none: a load and a branch that is never taken again.
-fn stamp_first_packet(func: &mut ir::Function, guard: ir::Map, offset: u32) {
-    use ir::{Block, BlockCall, Cond, MemFlags, Op, Prov, Size, Type, Width};
-    let entry = func.entry();
-    let body = std::mem::take(&mut func.blocks[entry].insts);
-    let rest: Block = func.add_block();
-    func.blocks[rest].insts = body;
-    let stamp = func.add_block();
-    // The layout decides what falls through: entry, rest, ..., stamp.
-    func.layout.retain(|&b| b != rest);
-    func.layout.insert(1, rest);
-    let place = Op::MapValueAddr { map: guard, offset };
-    let flags = MemFlags { core: None, volatile: true };
-    let mut at = func.at_end(entry);
-    let address = at.value(place, [], Type::Ptr(Prov::MapValue(guard)));
-    let load = Op::Load { size: Size::Dw, sext: false, offset: 0, flags };
-    let time = at.value(load, [address], Type::I64);
-    let zero = at.iconst(0);
-    let branch = Op::Branch { cond: Cond::Eq, width: Width::W64 };
-    at.effect(branch, [time, zero], [BlockCall::new(stamp), BlockCall::new(rest)]);
-    let mut at = func.at_end(stamp);
-    let now = at.value(Op::Helper { id: KTIME }, [], Type::I64);
-    at.effect(Op::Store { size: Size::Dw, offset: 0, flags }, [address, now], []);
-    at.effect(Op::Jump {}, [], [BlockCall::new(rest)]);
+/// A map for the twin of each that can have one. It is made when its size is known; until then it is no more than a
+/// number.
+fn add_twins(object: &mut Object) -> Vec<(ir::Map, MapId)> {
+    let twinned = |m: &obj::Map| (m.spec.map_type, m.spec.key_size, m.spec.value_size) == TWINNED;
+    let wanted: Vec<u32> = (0..).zip(&object.maps).filter(|(_, m)| twinned(m)).map(|(n, _)| n).collect();
+    let mut add = |n: u32| {
+        let name = format!("{TWIN_NAME}{n}");
+        (module::map(MapId(n)), add_map(object, &name, obj::MapType::ARRAY, 8, 1, MMAPABLE))
+    };
+    wanted.into_iter().map(&mut add).collect()
+}
+
+/// What the guard says while packets may run a generation's code and read this side of its twins.
+pub const fn token(generation: u32, side: u32) -> u32 {
+    generation * SIDES + side
 }
 
 /// The object's number of a map of the module.

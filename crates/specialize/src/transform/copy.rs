@@ -67,6 +67,8 @@ pub(super) struct Copier<'a> {
     pub(super) report: Report,
     /// Instructions of the copy up to which lookups are split.
     pub(super) limit: usize,
+    /// Which side of the twins the packet reads, if there are several.
+    pub(super) side: Option<Value>,
     pub(super) loc: u32,
 }
 

@@ -55,7 +55,7 @@ pub enum Lookup {
     Hot(Vec<Entry>),
     /// The map, of longest prefixes, has this twin; the keys are tried before it, hottest first.
     Twin {
-        /// An array of one entry, whose value is a [`Twin`](super::Twin) of the map under the guard.
+        /// An array of one entry, whose value holds a [`Twin`](super::Twin) of the map for each of the guard's sides.
         map: Map,
         /// What is tried before; may be empty.
         hot: Vec<Entry>,
@@ -91,8 +91,14 @@ pub struct Guard {
     pub map: Map,
     /// Offset of the 64-bit version in its value.
     pub offset: u32,
-    /// The version for which the plan holds.
+    /// The first version for which the plan holds.
     pub version: u64,
+    /// So many versions from there on, a power of two: each has a side of the twins.
+    pub sides: u32,
+    /// Offset of a 64-bit word in its value that gets the time of the first packet that finds it 0 and the guard right.
+    pub first_packet: Option<u32>,
+    /// Offset of a 64-bit word in its value that counts the packets that find the guard changed.
+    pub missed: Option<u32>,
 }
 
 /// Where packets go when the guard has changed.

@@ -2,8 +2,8 @@
 
 use cranelift_entity::{EntityRef, PrimaryMap};
 use millstream_ir::{
-    Block, BlockCall, Cfg, Cond, DomTree, Func, Function, Inst, MemFlags, Module, Op, Prov, Size, Type,
-    Value, Width,
+    AluOp, AtomicOp, Block, BlockCall, Cfg, Cond, DomTree, Func, Function, Inst, MemFlags, Module, Op, Prov,
+    Size, Type, Value, Width,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -15,6 +15,8 @@ use super::site::sites;
 use super::twin::Twin;
 
 const TAIL_CALL: i32 = 12;
+/// `bpf_ktime_get_ns`.
+const KTIME: i32 = 5;
 const ARRAY: u32 = 2;
 
 /// Replaces a prepared function by its variant for a plan.
@@ -53,6 +55,7 @@ pub fn specialize(
             active: true,
             report: Report::default(),
             limit: plan.budget.code,
+            side: None,
             loc: u32::MAX,
         };
         copier.variant();
@@ -73,23 +76,16 @@ fn check<'p>(
     plan: &'p Plan,
 ) -> Result<FxHashMap<Inst, &'p SitePlan>, TransformError> {
     if let Some(guard) = &plan.guard {
-        let unfit = |what| Err(TransformError::UnfitMap { map: guard.map, what });
-        match module.maps.get(guard.map) {
-            Some(d) if d.kind != ARRAY || d.max_entries != 1 => return unfit("it is no array of one entry"),
-            Some(d) if guard.offset % 8 != 0 || guard.offset.saturating_add(8) > d.value_size => {
-                return unfit("the version does not lie in its value");
-            }
-            Some(_) => {}
-            None => return unfit("it does not exist"),
-        }
+        check_guard(module, guard)?;
     }
+    let sides = plan.guard.map_or(1, |g| g.sides);
     let all = sites(module, func);
     let mut by_inst = FxHashMap::default();
     for site in &plan.sites {
         let found = all.iter().find(|s| s.id == site.site).ok_or(TransformError::NoSuchSite(site.site))?;
         let decl = &module.maps[found.map];
         if let Lookup::Twin { map, .. } = site.lookup
-            && module.maps.get(map).and_then(Twin::room).is_none()
+            && module.maps.get(map).and_then(|d| Twin::room(d, sides)).is_none()
         {
             return Err(TransformError::UnfitMap { map, what: "it has no room for a twin" });
         }
@@ -111,6 +107,22 @@ fn check<'p>(
         by_inst.insert(found.inst, site);
     }
     Ok(by_inst)
+}
+
+fn check_guard(module: &Module, guard: &Guard) -> Result<(), TransformError> {
+    let unfit = |what| Err(TransformError::UnfitMap { map: guard.map, what });
+    let Some(decl) = module.maps.get(guard.map) else { return unfit("it does not exist") };
+    if decl.kind != ARRAY || decl.max_entries != 1 {
+        return unfit("it is no array of one entry");
+    }
+    let mut words = [Some(guard.offset), guard.first_packet, guard.missed].into_iter().flatten();
+    if words.any(|at| at % 8 != 0 || at.saturating_add(8) > decl.value_size) {
+        return unfit("the version does not lie in its value");
+    }
+    if !guard.sides.is_power_of_two() {
+        return unfit("its sides are not a power of two");
+    }
+    Ok(())
 }
 
 /// The function without its code.
@@ -139,23 +151,69 @@ impl Copier<'_> {
         };
         let (fast, stale) = (self.out.add_block(), self.out.add_block());
         self.guard(guard, entry, fast, stale);
+        let (fast, stamp) = self.stamped(guard, fast);
         self.region(At { block: root, next: 0, out: fast }, env.clone());
+        self.count_missed(guard, stale);
         let stale = self.tail_call(stale);
         self.active = false;
         self.contents = &Unknown;
         self.region(At { block: root, next: 0, out: stale }, env);
+        // The layout decides what falls through: what is hardly ever done goes last.
+        if let Some(stamp) = stamp {
+            self.out.layout.retain(|&b| b != stamp);
+            self.out.layout.push(stamp);
+        }
     }
 
     fn guard(&mut self, guard: &Guard, entry: Block, fast: Block, stale: Block) {
-        let Guard { map, offset, version } = *guard;
-        let ty = Type::Ptr(Prov::MapValue(map));
-        let address = self.value(entry, Op::MapValueAddr { map, offset }, &[], ty);
-        let load = Op::Load { size: Size::Dw, sext: false, offset: 0, flags: volatile() };
-        let now = self.value(entry, load, &[address], Type::I64);
-        let expected = self.value(entry, Op::Const { value: version as i64 }, &[], Type::I64);
-        let op = Op::Branch { cond: Cond::Ne, width: Width::W64 };
+        let address = self.guard_word(guard, guard.offset, entry);
+        let now = self.value(entry, volatile_load(), &[address], Type::I64);
+        let version = self.constant(guard.version as i64, entry);
         let targets = [BlockCall::new(stale), BlockCall::new(fast)];
-        self.emit(entry, op, &[now, expected], &targets, Type::Any);
+        let branch = |cond| Op::Branch { cond, width: Width::W64 };
+        if guard.sides == 1 {
+            self.emit(entry, branch(Cond::Ne), &[now, version], &targets, Type::Any);
+            return;
+        }
+        let sub = Op::Alu { op: AluOp::Sub, width: Width::W64 };
+        let side = self.value(entry, sub, &[now, version], Type::I64);
+        let sides = self.constant(guard.sides.into(), entry);
+        self.emit(entry, branch(Cond::Ge), &[side, sides], &targets, Type::Any);
+        self.side = Some(side);
+    }
+
+    /// Writes down the time where none is yet: a load and a branch. The block to go on in, and the one that writes.
+    fn stamped(&mut self, guard: &Guard, fast: Block) -> (Block, Option<Block>) {
+        let Some(offset) = guard.first_packet else { return (fast, None) };
+        let (stamp, on) = (self.out.add_block(), self.out.add_block());
+        let address = self.guard_word(guard, offset, fast);
+        let time = self.value(fast, volatile_load(), &[address], Type::I64);
+        let zero = self.constant(0, fast);
+        let branch = Op::Branch { cond: Cond::Eq, width: Width::W64 };
+        let targets = [BlockCall::new(stamp), BlockCall::new(on)];
+        self.emit(fast, branch, &[time, zero], &targets, Type::Any);
+        let now = self.value(stamp, Op::Helper { id: KTIME }, &[], Type::I64);
+        let store = Op::Store { size: Size::Dw, offset: 0, flags: volatile() };
+        self.emit(stamp, store, &[address, now], &[], Type::Any);
+        self.emit(stamp, Op::Jump {}, &[], &[BlockCall::new(on)], Type::Any);
+        (on, Some(stamp))
+    }
+
+    fn count_missed(&mut self, guard: &Guard, stale: Block) {
+        let Some(offset) = guard.missed else { return };
+        let address = self.guard_word(guard, offset, stale);
+        let one = self.constant(1, stale);
+        let add = Op::Atomic { op: AtomicOp::Add, size: Size::Dw, offset: 0 };
+        self.emit(stale, add, &[address, one], &[], Type::Any);
+    }
+
+    fn guard_word(&mut self, guard: &Guard, offset: u32, out: Block) -> Value {
+        let map = guard.map;
+        self.value(out, Op::MapValueAddr { map, offset }, &[], Type::Ptr(Prov::MapValue(map)))
+    }
+
+    fn constant(&mut self, value: i64, out: Block) -> Value {
+        self.value(out, Op::Const { value }, &[], Type::I64)
     }
 
     /// Leaves for the original, if that is how; the block in which to go on where that fails.
@@ -170,7 +228,11 @@ impl Copier<'_> {
     }
 }
 
-/// The guard's word changes under the program.
+fn volatile_load() -> Op {
+    Op::Load { size: Size::Dw, sext: false, offset: 0, flags: volatile() }
+}
+
+/// The guard's words change under the program.
 fn volatile() -> MemFlags {
     MemFlags { core: None, volatile: true }
 }

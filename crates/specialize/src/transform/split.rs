@@ -15,7 +15,7 @@ use super::lpm;
 use super::matcher::{Group, How, Matcher, full_length_word, groups, indices};
 use super::plan::{Entry, Lookup, SitePlan, SiteReport};
 use super::site::LookupKey;
-use super::twin::Twin;
+use super::twin::{InMap, Twin};
 
 /// Copies of what follows one lookup.
 const COPIES: usize = 64;
@@ -293,11 +293,12 @@ impl Copier<'_> {
         let (entries, twin) = match &site.lookup {
             Lookup::Whole(entries) | Lookup::Hot(entries) => (entries, None),
             Lookup::Twin { map: twin, hot } => {
-                let room = Twin::room(&self.module.maps[*twin])?;
+                let sides = self.plan.guard.map_or(1, |g| g.sides);
+                let groups = Twin::room(&self.module.maps[*twin], sides)?;
                 if self.addressed.contains(&inst) {
                     return None;
                 }
-                (hot, Some((*twin, room, full_length_word(decl, layout, args)?)))
+                (hot, Some(InMap { map: *twin, groups, word: full_length_word(decl, layout, args)? }))
             }
             Lookup::Empty => return None,
         };
@@ -308,14 +309,8 @@ impl Copier<'_> {
         let default = self.new_block();
         self.comparisons(&matcher, &groups, &leaves, at.out, default);
         self.note(site, report);
-        if let Some((twin, room, word)) = twin {
-            return Some(Flow::On(self.in_twin(
-                inst,
-                map,
-                (twin, room, word),
-                At { out: default, ..at },
-                env,
-            )));
+        if let Some(twin) = twin {
+            return Some(Flow::On(self.in_twin(inst, map, twin, At { out: default, ..at }, env)));
         }
         // What no leaf has: absent for certain, or to be looked up.
         let abs = match whole && report.dropped == 0 {
@@ -327,17 +322,10 @@ impl Copier<'_> {
     }
 
     /// A lookup in a twin; the block in which to go on where it finds something.
-    fn in_twin(
-        &mut self,
-        inst: Inst,
-        map: Map,
-        (twin, room, word): (Map, u32, Value),
-        at: At,
-        env: &mut Env,
-    ) -> Block {
+    fn in_twin(&mut self, inst: Inst, map: Map, twin: InMap, at: At, env: &mut Env) -> Block {
         let (found, absent) = (self.new_block(), self.new_block());
         let value = self.out.add_param(found, Type::I32);
-        self.twin(twin, room, word, at.out, found, absent);
+        self.twin(twin, at.out, found, absent);
         let mut without = env.clone();
         self.define(inst, Abs::Const(0), &mut without);
         self.region(At { next: at.next + 1, out: absent, ..at }, without);

@@ -1,16 +1,20 @@
 //! A twin of a longest-prefix map of 4-byte keys and small values: a multibit trie of 16, 8 and 8 bits in one array.
 //!
-//! The twin is the value of an array map of one entry, so that programs address it directly. It holds 16-bit cells:
-//! 65,536 by the first two bytes of the key, then groups of 256 by the third or fourth byte. A cell is a value, says
-//! that there is none, or names a group. A lookup is one to three loads, whatever the number of prefixes (compare
+//! The twin lies in the value of an array map of one entry, so that programs address it directly. It holds 16-bit
+//! cells: 65,536 by the first two bytes of the key, then groups of 256 by the third or fourth byte. A cell is a value,
+//! says that there is none, or names a group. A lookup is one to three loads, whatever the number of prefixes (compare
 //! Gupta, Lin and McKeown, "Routing Lookups in Hardware at Memory Access Speeds", INFOCOM 1998).
 //!
-//! Invariant: a twin is written before the variant that reads it is installed, and never changed while one runs.
+//! There may be several twins in the value, its sides: the version that a packet finds in the guard says which one it
+//! reads. So a variant follows its map without other code: the side that no packet reads is written, then the guard is
+//! given that side's version.
+//!
+//! Invariant: a side is written only while its version is not in the guard, and no packet is under way that found it
+//! there.
 
 use millstream_ir::{AluOp, Block, BlockCall, Cond, MapDecl, Op, Prov, Size, Type, Value, Width};
 
 use super::copy::Copier;
-use super::plan::Entry;
 
 /// Cells of the first level, indexed by the first two bytes as a little-endian number.
 const FIRST: usize = 1 << 16;
@@ -25,23 +29,25 @@ const IS_GROUP: u16 = 0x8000;
 /// The cell of keys without a prefix.
 const ABSENT: u16 = 0x7fff;
 
-/// A twin's contents, and how large its map must be.
+/// What a twin holds.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Twin {
-    /// The value of the map's one entry, exactly as long as values of the map must be.
-    pub bytes: Vec<u8>,
+    cells: Vec<u16>,
 }
 
 impl Twin {
-    /// The twin of these prefixes. `None` if keys are not of 4 bytes, values not of 4 bytes and small, or the groups
-    /// too many.
-    pub fn of(entries: &[Entry]) -> Option<Twin> {
-        let mut prefixes = Vec::with_capacity(entries.len());
-        for entry in entries {
-            let (length, address) = entry.key.split_at_checked(4)?;
+    /// More groups no twin has.
+    pub const MOST_GROUPS: u32 = IS_GROUP as u32;
+
+    /// The twin of these prefixes, given as keys and values of their map. `None` if keys are not of 4 bytes, values
+    /// not of 4 bytes and small, or the groups too many.
+    pub fn of<'e>(entries: impl IntoIterator<Item = (&'e [u8], &'e [u8])>) -> Option<Twin> {
+        let mut prefixes = Vec::new();
+        for (key, value) in entries {
+            let (length, address) = key.split_at_checked(4)?;
             let length = u32::from_ne_bytes(length.try_into().ok()?);
             let address = u32::from_be_bytes(address.try_into().ok()?);
-            let value = u32::from_ne_bytes(entry.value.as_deref()?.try_into().ok()?);
+            let value = u32::from_ne_bytes(value.try_into().ok()?);
             if length > 32 || value >= u32::from(ABSENT) {
                 return None;
             }
@@ -52,33 +58,43 @@ impl Twin {
         for (length, address, value) in prefixes {
             cells.insert(length, address, value)?;
         }
-        let room = (cells.groups as usize).next_power_of_two();
-        cells.cells.resize(FIRST + room * GROUP, ABSENT);
-        Some(Twin { bytes: cells.cells.iter().flat_map(|c| c.to_le_bytes()).collect() })
+        Some(Twin { cells: cells.cells })
     }
 
-    /// Bytes of a map's value that has room for so many groups, a power of two.
-    pub const fn value_size(groups: u32) -> u32 {
+    /// Groups in it.
+    pub fn groups(&self) -> u32 {
+        ((self.cells.len() - FIRST) / GROUP) as u32
+    }
+
+    /// Bytes of a twin that has room for so many groups, a power of two.
+    pub const fn size(groups: u32) -> u32 {
         FIRST_BYTES + groups * GROUP_BYTES
     }
 
-    /// The contents for a map with larger values; `None` if its values are smaller or of no twin's size.
-    pub fn for_map(mut self, decl: &MapDecl) -> Option<Vec<u8>> {
-        Twin::room(decl)?;
-        let size = decl.value_size as usize;
-        if size < self.bytes.len() {
-            return None;
-        }
-        self.bytes.resize(size, 0);
-        Some(self.bytes)
+    /// The whole of it, as it lies in memory.
+    pub fn bytes(&self) -> Vec<u8> {
+        self.cells.iter().flat_map(|c| c.to_ne_bytes()).collect()
     }
 
-    /// Groups for which values of the map have room, if it can hold a twin at all.
-    pub(super) fn room(decl: &MapDecl) -> Option<u32> {
-        let groups = decl.value_size.checked_sub(FIRST_BYTES)? / GROUP_BYTES;
+    /// What must be written, and where, to make it of `before`, of which nothing is known if it is `None`.
+    pub fn changes(&self, before: Option<&Twin>, mut write: impl FnMut(usize, &[u8])) {
+        let old = before.map_or(&[][..], |t| &t.cells);
+        for (n, new) in self.cells.chunks(GROUP).enumerate() {
+            let at = n * GROUP;
+            if old.get(at..at + new.len()) != Some(new) {
+                let bytes: Vec<u8> = new.iter().flat_map(|c| c.to_ne_bytes()).collect();
+                write(2 * at, &bytes);
+            }
+        }
+    }
+
+    /// Groups for which each of so many sides of the map's value has room, if it can hold twins at all.
+    pub(super) fn room(decl: &MapDecl, sides: u32) -> Option<u32> {
+        let side = decl.value_size.checked_div(sides)?;
+        let groups = side.checked_sub(FIRST_BYTES)? / GROUP_BYTES;
         let fits = decl.kind == super::copy::ARRAY && decl.max_entries == 1;
-        let exact = FIRST_BYTES + groups * GROUP_BYTES == decl.value_size;
-        (fits && exact && groups.is_power_of_two() && groups <= u32::from(IS_GROUP)).then_some(groups)
+        let exact = Twin::size(groups).checked_mul(sides) == Some(decl.value_size);
+        (fits && exact && groups.is_power_of_two() && groups <= Twin::MOST_GROUPS).then_some(groups)
     }
 }
 
@@ -132,23 +148,27 @@ impl Cells {
     }
 }
 
+/// A twin as the code sees it.
+#[derive(Clone, Copy)]
+pub(super) struct InMap {
+    pub(super) map: millstream_ir::Map,
+    /// Groups for which there is room.
+    pub(super) groups: u32,
+    /// The whole address.
+    pub(super) word: Value,
+}
+
 impl Copier<'_> {
     /// Looks the word up in a twin; goes on in `found` with the value as its parameter, or in `absent`. Ends the block.
-    pub(super) fn twin(
-        &mut self,
-        map: millstream_ir::Map,
-        groups: u32,
-        word: Value,
-        from: Block,
-        found: Block,
-        absent: Block,
-    ) {
+    pub(super) fn twin(&mut self, twin: InMap, from: Block, found: Block, absent: Block) {
+        let InMap { map, groups, word } = twin;
+        let side = self.side_of_twin(groups, from);
         let cell = self.new_block();
         let last = self.out.add_param(cell, Type::I16);
         let first = self.masked(word, 0xffff, from);
         let first = self.alu(AluOp::Lsh, first, 1, from);
         let mut at = from;
-        let mut value = self.cell(map, 0, first, at);
+        let mut value = self.cell(map, 0, [Some(first), side], at);
         for shift in [15, 23] {
             let group = self.new_block();
             let marked = i64::from(IS_GROUP);
@@ -159,7 +179,7 @@ impl Copier<'_> {
             let byte = self.alu(AluOp::Rsh, word, shift, group);
             let byte = self.masked(byte, 0x1fe, group);
             let offset = self.value(group, alu(AluOp::Add), &[start, byte], Type::I64);
-            value = self.cell(map, FIRST_BYTES, offset, group);
+            value = self.cell(map, FIRST_BYTES, [Some(offset), side], group);
             at = group;
         }
         self.emit(at, Op::Jump {}, &[], &[BlockCall::with(cell, [value])], Type::Any);
@@ -167,10 +187,22 @@ impl Copier<'_> {
         self.branch(Cond::Eq, last, i64::from(ABSENT), targets, cell);
     }
 
-    fn cell(&mut self, map: millstream_ir::Map, offset: u32, by: Value, out: Block) -> Value {
+    /// Where the side begins that the packet reads; `None` if there is but one.
+    fn side_of_twin(&mut self, groups: u32, out: Block) -> Option<Value> {
+        let side = self.side?;
+        let sides = self.plan.guard.map_or(1, |g| g.sides);
+        // The guard's comparison has bounded it already; the verifier may have forgotten since.
+        let side = self.masked(side, i64::from(sides) - 1, out);
+        let size = self.value(out, Op::Const { value: Twin::size(groups).into() }, &[], Type::I64);
+        Some(self.value(out, alu(AluOp::Mul), &[side, size], Type::I64))
+    }
+
+    fn cell(&mut self, map: millstream_ir::Map, offset: u32, by: [Option<Value>; 2], out: Block) -> Value {
         let ty = Type::Ptr(Prov::MapValue(map));
-        let base = self.value(out, Op::MapValueAddr { map, offset }, &[], ty);
-        let address = self.value(out, alu(AluOp::Add), &[base, by], ty);
+        let mut address = self.value(out, Op::MapValueAddr { map, offset }, &[], ty);
+        for by in by.into_iter().flatten() {
+            address = self.value(out, alu(AluOp::Add), &[address, by], ty);
+        }
         let load = Op::Load { size: Size::H, sext: false, offset: 0, flags: Default::default() };
         self.value(out, load, &[address], Type::I16)
     }
@@ -199,7 +231,7 @@ const fn alu(op: AluOp) -> Op {
 /// What a twin says of an address: for tests, the lookup that variants do in code.
 #[cfg(test)]
 fn lookup(twin: &Twin, address: u32) -> Option<u16> {
-    let cell = |n: usize| u16::from_le_bytes([twin.bytes[2 * n], twin.bytes[2 * n + 1]]);
+    let cell = |n: usize| twin.cells[n];
     let [a, b, c, d] = address.to_be_bytes().map(usize::from);
     let mut value = cell(a | b << 8);
     for byte in [c, d] {
@@ -215,9 +247,14 @@ mod tests {
     use super::*;
     use rustc_hash::FxHashMap;
 
+    type Entry = (Vec<u8>, Vec<u8>);
+
     fn entry(length: u32, address: [u8; 4], value: u32) -> Entry {
-        let key = [&length.to_ne_bytes()[..], &address].concat();
-        Entry { key, value: Some(value.to_ne_bytes().to_vec()), heat: 0 }
+        ([&length.to_ne_bytes()[..], &address].concat(), value.to_ne_bytes().to_vec())
+    }
+
+    fn twin_of(table: &[Entry]) -> Option<Twin> {
+        Twin::of(table.iter().map(|(k, v)| (k.as_slice(), v.as_slice())))
     }
 
     #[test]
@@ -231,7 +268,7 @@ mod tests {
             entry(20, [10, 1, 16, 0], 6),
             entry(1, [128, 0, 0, 0], 7),
         ];
-        let twin = Twin::of(&table).unwrap();
+        let twin = twin_of(&table).unwrap();
         let expect: [([u8; 4], Option<u16>); 10] = [
             ([9, 255, 255, 255], None),
             ([10, 0, 0, 0], Some(1)),
@@ -263,7 +300,7 @@ mod tests {
             by_prefix.insert((length, random() & 0x0303_0303 & mask(length)), random() % 1000);
         }
         let table: Vec<Entry> = by_prefix.iter().map(|((l, a), v)| entry(*l, a.to_be_bytes(), *v)).collect();
-        let twin = Twin::of(&table).unwrap();
+        let twin = twin_of(&table).unwrap();
         for _ in 0..20_000 {
             let address = random() & 0x0303_0303;
             let longest = (1..=32u32).rev().find_map(|l| by_prefix.get(&(l, address & mask(l))));
@@ -272,7 +309,31 @@ mod tests {
     }
 
     #[test]
+    fn changes_turn_one_twin_into_another() {
+        let mut table =
+            vec![entry(8, [10, 0, 0, 0], 1), entry(24, [10, 1, 2, 0], 3), entry(25, [10, 1, 2, 0], 4)];
+        let before = twin_of(&table).unwrap();
+        table[1] = entry(24, [10, 1, 2, 0], 5);
+        table.push(entry(0, [0; 4], 6));
+        let after = twin_of(&table).unwrap();
+        let mut memory = before.bytes();
+        let mut written = 0;
+        after.changes(Some(&before), |at, bytes| {
+            memory[at..at + bytes.len()].copy_from_slice(bytes);
+            written += bytes.len();
+        });
+        assert_eq!(memory, after.bytes());
+        table.pop();
+        let mut less = 0;
+        twin_of(&table).unwrap().changes(Some(&before), |_, bytes| less += bytes.len());
+        assert!(
+            less > 0 && less <= 3 * 2 * GROUP && less < written,
+            "{less} bytes for one route, {written} for all"
+        );
+    }
+
+    #[test]
     fn values_that_do_not_fit_a_cell_have_no_twin() {
-        assert_eq!(Twin::of(&[entry(8, [10, 0, 0, 0], 0x7fff)]), None);
+        assert_eq!(twin_of(&[entry(8, [10, 0, 0, 0], 0x7fff)]), None);
     }
 }

@@ -2,41 +2,132 @@
 
 use std::time::Duration;
 
-use millstream_kernel::testing;
+use millstream_kernel::{UpdateMode, testing};
+use millstream_programs::Prefix;
+use millstream_programs::router;
 use millstream_specialize::Report;
-use millstream_specialize::report::GuardState;
+use millstream_specialize::report::{GuardState, Reason};
 
-use crate::routed::{HOPS, Wanted, generation, routed};
+use crate::routed::{Beside, HOPS, Wanted, generation, latest, routed};
+
+/// Runs such a router; gives what was told. No packet may be lost.
+fn told(wanted: &Wanted, beside: impl FnOnce(&Beside<'_>) + Send) -> Vec<Report> {
+    let ran = routed(wanted, |_| (), |it, ()| beside(it));
+    assert_eq!(ran.counts.lost(), 0, "packets were lost");
+    ran.told
+}
 
 #[test]
 fn a_router_is_specialised_and_follows_its_table() {
     if !testing::require() {
         return;
     }
-    let wanted = Wanted {
-        name: "follows",
-        routes: 200,
-        flows: 1_000,
-        interval: Duration::from_millis(200),
-        stamps: false,
-    };
-    let ran = routed(
-        &wanted,
-        |_| (),
-        |beside, ()| {
-            beside.until("a generation", |r| generation(r).is_some());
-            beside.until("a valid guard", |r| matches!(r, Report::Status { guard: GuardState::Valid, .. }));
-            // Every route takes another next hop: some of them are in code.
-            for route in 0..beside.config.routes.len() {
-                beside.set_route(route, (beside.config.routes[route].next_hop + 1) % HOPS);
-            }
-            beside.until("an answer to the writes", |r| {
-                matches!(r, Report::Specialised { write_ns: Some(_), .. } | Report::Confirmed { .. })
-            });
-            assert!(beside.rig.counts().expect("counts").received > 0);
-        },
-    );
-    assert_eq!(ran.counts.lost(), 0, "packets were lost");
-    let generations: Vec<u32> = ran.told.iter().filter_map(generation).collect();
+    let told = told(&Wanted::new("follows", 200), |beside| {
+        beside.until("a generation", |r| generation(r).is_some());
+        beside.until("a valid guard", |r| matches!(r, Report::Status { guard: GuardState::Valid, .. }));
+        let routes = beside.config.routes.len();
+        // Every route takes another next hop; some go, and come back as other prefixes would.
+        for route in 0..routes {
+            beside.set_route(route, (beside.config.routes[route].next_hop + 1) % HOPS);
+        }
+        for route in (0..routes).step_by(3) {
+            beside.remove_route(route);
+        }
+        beside.settled();
+        beside.set_route(0, 3);
+        beside.settled();
+        assert!(beside.rig.counts().expect("counts").received > 0);
+    });
+    let generations: Vec<u32> = told.iter().filter_map(generation).collect();
     assert!(generations.is_sorted_by(|a, b| a < b), "{generations:?}");
+    assert!(
+        told.iter().any(|r| matches!(r, Report::Refreshed { latency_us: Some(1..), .. })),
+        "the twin follows, and packets find it: {told:?}"
+    );
+    let Some(Report::Status { packets, specialised: Some(fast), .. }) = latest(&told) else {
+        panic!("a status: {told:?}")
+    };
+    assert!(0 < *fast && fast < packets, "{fast} of {packets}: the original's are not counted");
+}
+
+#[test]
+fn a_table_that_outgrows_its_twin_gets_other_code() {
+    if !testing::require() {
+        return;
+    }
+    let told = told(&Wanted::new("outgrows", 10), |beside| {
+        beside.until("a generation", |r| generation(r).is_some());
+        // Each of these needs a group of its own.
+        for n in 0..100u8 {
+            let prefix = Prefix::new([60, n, 1, 0].into(), 24);
+            beside
+                .routes
+                .update(&router::route_key(prefix), &[1, 0, 0, 0], UpdateMode::Any)
+                .expect("a route");
+        }
+        beside.until("other code", |r| {
+            matches!(r, Report::Specialised { write_ns: Some(_), reason: Reason::Write, .. })
+        });
+        beside.settled();
+    });
+    assert!(told.iter().filter_map(generation).count() >= 2, "{told:?}");
+}
+
+#[test]
+fn rare_packets_are_waited_for() {
+    if !testing::require() {
+        return;
+    }
+    for (name, rate) in [("rare", 1_000.0), ("paced", 500_000.0)] {
+        let wanted = Wanted { rate: Some(rate), ..Wanted::new(name, 50) };
+        told(&wanted, |beside| beside.until("a generation", |r| generation(r).is_some()));
+    }
+}
+
+#[test]
+fn without_packets_nothing_is_touched() {
+    if !testing::require() {
+        return;
+    }
+    // One frame an hour: none is due while the test lasts.
+    let wanted = Wanted { rate: Some(1.0 / 3600.0), ..Wanted::new("idle", 50) };
+    let told = told(&wanted, |beside| {
+        beside.until("a status", |r| matches!(r, Report::Status { .. }));
+        std::thread::sleep(Duration::from_secs(1));
+    });
+    let quiet = |r: &Report| matches!(r, Report::Status { generation: 0, packets: 0, .. });
+    assert!(told.iter().all(quiet), "{told:?}");
+}
+
+#[test]
+fn what_does_not_pay_is_taken_back() {
+    if !testing::require() {
+        return;
+    }
+    let wanted = Wanted { forwarded: 1, measure: true, ..Wanted::new("pays", 50) };
+    let told = told(&wanted, |beside| {
+        beside.until("the judgement", |r| matches!(r, Report::Withdrawn { .. }));
+        beside.until("the original", |r| matches!(r, Report::Status { guard: GuardState::Off, .. }));
+    });
+    let made = told.iter().position(|r| generation(r).is_some());
+    let taken = told.iter().position(|r| matches!(r, Report::Withdrawn { .. }));
+    assert!(made.is_some() && made < taken, "{told:?}");
+}
+
+#[test]
+fn what_pays_stays() {
+    if !testing::require() {
+        return;
+    }
+    let wanted = Wanted { measure: true, ..Wanted::new("stays", 2_000) };
+    let told = told(&wanted, |beside| {
+        beside.until("a generation", |r| generation(r).is_some());
+        // Some more looks at the traffic, at each of which it is judged again.
+        std::thread::sleep(Duration::from_secs(2));
+    });
+    assert!(!told.iter().any(|r| matches!(r, Report::Withdrawn { .. })), "{told:?}");
+    let Some(Report::Status { before_ns: Some(before), now_ns: Some(now), .. }) = latest(&told) else {
+        panic!("measured: {told:?}")
+    };
+    assert!(now < before, "{now} ns, before {before}");
 }

@@ -1,11 +1,11 @@
 //! A router on the laboratory's rig, specialised while packets flow, and what a test does beside it.
 
 use std::path::Path;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use millstream_kernel::{Map, Mapping, UpdateMode};
+use millstream_kernel::{Map, Mapping, Program, TestRun, UpdateMode};
 use millstream_lab::{Counts, Rig, RigConfig, Traffic};
 use millstream_object::Object;
 use millstream_programs::ROUTER;
@@ -13,6 +13,7 @@ use millstream_programs::router::{self, Config};
 use millstream_programs::traffic::{Flows, Locality};
 use millstream_specialize::guard::TOKEN;
 use millstream_specialize::pins::remove_abandoned;
+use millstream_specialize::report::GuardState;
 use millstream_specialize::{Compiler, Leave, Live, Report, Settings};
 
 /// Next hops of the router.
@@ -28,6 +29,60 @@ pub(crate) struct Wanted {
     pub(crate) interval: Duration,
     /// Frames carry the time.
     pub(crate) stamps: bool,
+    /// Frames a second; as many as go if not said.
+    pub(crate) rate: Option<f64>,
+    /// Of a hundred frames, so many that the router forwards; the others are no IPv4.
+    pub(crate) forwarded: usize,
+    /// Whether longest-prefix maps get twins.
+    pub(crate) twins: bool,
+    /// Whether what is not faster is taken back.
+    pub(crate) measure: bool,
+}
+
+impl Wanted {
+    /// All frames are forwarded, as many as go; what is made stays.
+    pub(crate) fn new(name: &'static str, routes: usize) -> Self {
+        Wanted {
+            name,
+            routes,
+            flows: 1_000,
+            interval: Duration::from_millis(200),
+            stamps: false,
+            rate: None,
+            forwarded: 100,
+            twins: true,
+            // Other tests would be disturbed by the kernel's clock around programs.
+            measure: false,
+        }
+    }
+
+    /// Flows of high locality, and their order.
+    fn traffic(&self, config: &Config) -> (Flows, Vec<u32>) {
+        let mut flows = router::flows(config, self.flows, Locality::HIGH, 1);
+        let mut sequence = flows.sequence(1, 1 << 14);
+        let mut other = flows.packets[0].clone();
+        other[12..14].copy_from_slice(&[0x88, 0xcc]);
+        flows.packets.push(other);
+        flows.weights.push(0);
+        for (n, frame) in sequence.iter_mut().enumerate() {
+            if n % 100 >= self.forwarded {
+                *frame = flows.packets.len() as u32 - 1;
+            }
+        }
+        (flows, sequence)
+    }
+
+    fn settings(&self) -> Settings {
+        let (pins, prefix) = (Path::new("/sys/fs/bpf/millstream"), format!("test_{}_", self.name));
+        remove_abandoned(pins, &prefix);
+        let mut settings = Settings::new(pins.join(format!("{prefix}{}", std::process::id())));
+        settings.interval = self.interval;
+        settings.status = Duration::from_millis(200);
+        settings.twins = self.twins;
+        settings.measure = self.measure;
+        settings.count = true;
+        settings
+    }
 }
 
 /// What a test does beside a router that is being specialised.
@@ -51,6 +106,18 @@ impl Beside<'_> {
         }
     }
 
+    /// Waits until every write that was seen is answered.
+    pub(crate) fn settled(&self) {
+        let start = Instant::now();
+        std::thread::sleep(Duration::from_millis(100));
+        let before = self.told().len();
+        let valid = |r: &Report| matches!(r, Report::Status { guard: GuardState::Valid, .. });
+        while !self.told()[before..].iter().any(valid) {
+            assert!(start.elapsed() < Duration::from_secs(60), "no valid guard again: {:?}", self.told);
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     /// What was told so far.
     pub(crate) fn told(&self) -> Vec<Report> {
         self.told.lock().expect("no panic").clone()
@@ -59,6 +126,11 @@ impl Beside<'_> {
     pub(crate) fn set_route(&self, route: usize, next_hop: u32) {
         let key = router::route_key(self.config.routes[route].prefix);
         self.routes.update(&key, &next_hop.to_ne_bytes(), UpdateMode::Any).expect("a route");
+    }
+
+    pub(crate) fn remove_route(&self, route: usize) {
+        let key = router::route_key(self.config.routes[route].prefix);
+        self.routes.delete(&key).expect("a route");
     }
 
     /// Whether specialised code may run now.
@@ -76,17 +148,20 @@ pub(crate) struct Ran<R> {
 
 /// Runs a router with traffic of high locality, with `beside` beside it; it ends when that ends. `ready` prepares
 /// the rig.
+/// At the end, what is at work answers as the original does.
 pub(crate) fn routed<P: Sync, R: Send>(
     wanted: &Wanted,
     ready: impl FnOnce(&Rig) -> P,
     beside: impl FnOnce(&Beside<'_>, &P) -> R + Send,
 ) -> Ran<R> {
+    // Rigs send on the same CPU: two at once would be measured with each other's work.
+    static ALONE: Mutex<()> = Mutex::new(());
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let rig = Rig::new(RigConfig { stamps: wanted.stamps, ..RigConfig::default() }).expect("a rig");
     let prepared = ready(&rig);
     let port = rig.test_port();
     let config = router::generate(wanted.routes, &[port], HOPS as u8, 1);
-    let flows = router::flows(&config, wanted.flows, Locality::HIGH, 1);
-    let sequence = flows.sequence(1, 1 << 14);
+    let (flows, sequence) = wanted.traffic(&config);
     rig.load_traffic(&Traffic::new(&flows, &sequence)).expect("traffic");
     let object = Object::parse(ROUTER.name, ROUTER.object).expect("our own object");
     let compiler = Compiler::new(&object, None).expect("prepared");
@@ -94,7 +169,7 @@ pub(crate) fn routed<P: Sync, R: Send>(
     let mut result = None;
     rig.namespace()
         .enter(|| {
-            let mut live = Live::load(&compiler, settings(wanted)).expect("loaded");
+            let mut live = Live::load(&compiler, wanted.settings()).expect("loaded");
             for entry in config.entries().expect("entries") {
                 let map = live.map(entry.map).expect(entry.map);
                 map.update(&entry.key, &entry.value, UpdateMode::Any).expect(entry.map);
@@ -113,7 +188,7 @@ pub(crate) fn routed<P: Sync, R: Send>(
             let stop = AtomicBool::new(false);
             std::thread::scope(|scope| {
                 let (stop, rig, prepared, told) = (&stop, &rig, &prepared, &told);
-                scope.spawn(move || rig.generator_loop(stop, None));
+                scope.spawn(move || rig.generator_loop(stop, wanted.rate));
                 let script = scope.spawn(move || {
                     // Also after a panic, so that the test ends.
                     let _end = End(stop);
@@ -122,6 +197,7 @@ pub(crate) fn routed<P: Sync, R: Send>(
                 live.run(stop, &mut |r| told.lock().expect("no panic").push(r.clone())).expect("runs");
                 result = Some(script.join());
             });
+            same_answers(&live, &flows);
             let last = live.finish(Leave::Restored).expect("finished");
             assert!(matches!(last, Report::Stopped { .. }));
         })
@@ -131,15 +207,17 @@ pub(crate) fn routed<P: Sync, R: Send>(
     Ran { told: told.into_inner().expect("no panic"), counts, result }
 }
 
-fn settings(wanted: &Wanted) -> Settings {
-    let (pins, prefix) = (Path::new("/sys/fs/bpf/millstream"), format!("test_{}_", wanted.name));
-    remove_abandoned(pins, &prefix);
-    let mut settings = Settings::new(pins.join(format!("{prefix}{}", std::process::id())));
-    settings.interval = wanted.interval;
-    settings.status = Duration::from_millis(200);
-    // Other tests would be disturbed by the kernel's clock around programs.
-    settings.measure = false;
-    settings
+/// What the guard lets run answers each flow's frame as the original does.
+fn same_answers(live: &Live<'_>, flows: &Flows) {
+    let Some(variant) = live.copy_of_variant().expect("it loads once more") else { return };
+    let original = live.copy_of_original().expect("it loads once more");
+    for frame in &flows.packets {
+        let answer = |program: &Program| {
+            let out = program.test_run(&TestRun::packet(frame)).expect("a test run");
+            (out.retval, out.data)
+        };
+        assert_eq!(answer(&variant), answer(&original), "for {frame:02x?}");
+    }
 }
 
 struct End<'s>(&'s AtomicBool);
@@ -156,4 +234,9 @@ pub(crate) fn generation(report: &Report) -> Option<u32> {
         Report::Specialised { generation, .. } => Some(*generation),
         _ => None,
     }
+}
+
+/// How things stood at last.
+pub(crate) fn latest(told: &[Report]) -> Option<&Report> {
+    told.iter().rev().find(|r| matches!(r, Report::Status { .. }))
 }

@@ -3,3 +3,4 @@
 mod others;
 mod rig;
 mod router;
+mod twin;

@@ -26,6 +26,9 @@ const ARRAY: u32 = 2;
 const LPM_TRIE: u32 = 11;
 const SKETCH_SLOTS: u32 = 256;
 const SITES: u32 = 16;
+/// Room in each side of the twin.
+const GROUPS: u32 = 4096;
+const SIDES: u32 = 2;
 
 /// A loaded data plane.
 pub(crate) struct Rig {
@@ -63,7 +66,7 @@ impl Rig {
         let mut object = Object::parse(data_plane.name, data_plane.object).expect("our own object");
         object.maps.push(runtime_map("ms_guard", spec(2, 8, 1)));
         object.maps.push(runtime_map("ms_sketch", spec(PERCPU_ARRAY, 64, SITES * SKETCH_SLOTS)));
-        object.maps.push(runtime_map("ms_twin", spec(2, Twin::value_size(4096), 1)));
+        object.maps.push(runtime_map("ms_twin", spec(2, SIDES * Twin::size(GROUPS), 1)));
         object.maps.push(runtime_map("ms_original", spec(PROG_ARRAY, 4, 1)));
         let object: &'static Object = Box::leak(Box::new(object));
         let session = Loader::new(object).prepare().expect("maps");
@@ -114,19 +117,29 @@ impl Rig {
     }
 
     pub(crate) fn guard(&self, version: u64) -> Guard {
-        Guard { map: self.map_id("ms_guard"), offset: 0, version }
+        let map = self.map_id("ms_guard");
+        Guard { map, offset: 0, version, sides: 1, first_packet: None, missed: None }
+    }
+
+    /// A guard of two versions, for the sides of the twin.
+    pub(crate) fn sided_guard(&self, version: u64) -> Guard {
+        Guard { sides: SIDES, ..self.guard(version) }
     }
 
     pub(crate) fn set_guard(&self, version: u64) {
         self.map("ms_guard").update(&[0; 4], &version.to_ne_bytes(), UpdateMode::Any).expect("the guard");
     }
 
-    /// Writes the twin of a map.
-    pub(crate) fn fill_twin(&self, map: &str) {
-        let twin = Twin::of(&self.entries(map)).expect("it has a twin");
-        let decl = &self.prepared.module.maps[self.map_id("ms_twin")];
-        let bytes = twin.for_map(decl).expect("it fits");
-        self.map("ms_twin").update(&[0; 4], &bytes, UpdateMode::Any).expect("written");
+    /// Writes one side of the twin of a map.
+    pub(crate) fn fill_twin(&self, map: &str, side: u32) {
+        let entries = self.snapshot(map);
+        let twin =
+            Twin::of(entries.iter().map(|(k, v)| (k.as_slice(), v.as_slice()))).expect("it has a twin");
+        let place = self.map("ms_twin");
+        let mut bytes = place.lookup(&[0; 4]).expect("readable").expect("an array");
+        let start = (side * Twin::size(GROUPS)) as usize;
+        twin.changes(None, |at, part| bytes[start + at..start + at + part.len()].copy_from_slice(part));
+        place.update(&[0; 4], &bytes, UpdateMode::Any).expect("written");
     }
 
     /// The variant of a plan, loaded.

@@ -110,12 +110,15 @@ fn a_twin_behaves_as_the_original_with_and_without_hot_keys() {
     let flows = flows(&config, 10_000, Locality::LOW, 2);
     let frames = frames(&flows, packets(), 7);
     let site = rig.sites_of("routes").remove(0);
-    rig.fill_twin("routes");
+    for side in [0, 1] {
+        rig.fill_twin("routes", side);
+    }
     let map = rig.map_id("ms_twin");
     for most in [0, 8] {
         let Lookup::Hot(hot) = hot(&rig, &site, &heat(&flows), most) else { unreachable!() };
-        let (variant, _) = rig.variant(&plan(&rig, Lookup::Twin { map, hot }));
-        for version in [7, 8] {
+        let plan = Plan { guard: Some(rig.sided_guard(7)), ..plan(&rig, Lookup::Twin { map, hot }) };
+        let (variant, _) = rig.variant(&plan);
+        for version in [7, 8, 9] {
             rig.set_guard(version);
             compare(&rig, &variant, &frames, COUNTERS);
         }

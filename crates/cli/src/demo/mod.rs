@@ -1,0 +1,341 @@
+//! `millstream demo`: the router with 2,592 routes on a private veth pair, made faster while packets flow.
+//!
+//! Traffic of high locality, then other hot flows; after each, original and variant are measured against one another by
+//! the laboratory's protocol, on that traffic. Then route updates under load, few and many. There frames carry the time
+//! at which they were made, and a program at the far end counts those that were made after an update had returned to
+//! its caller and do not have its next hop: stale packets, of which there may be none.
+//!
+//! The exit code tells whether packets were handled rightly (none stale, none lost). A bar of speed that is missed is
+//! said in the table: it depends on what else the machine does.
+
+mod figures;
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use miette::{IntoDiagnostic, miette};
+use millstream_kernel::{AttachType, Map, UpdateMode};
+use millstream_lab::environment::fit_for_timing;
+use millstream_lab::measure::{Alike, LiveHarness, Plan, Side, empty, measure};
+use millstream_lab::{Error as LabError, FarEnd, Rig, RigConfig, Traffic, os};
+use millstream_object::Object;
+use millstream_programs::ROUTER;
+use millstream_programs::router::{self, Config, Model, NextHop, Route};
+use millstream_programs::traffic::{Flows, Locality};
+use millstream_specialize::pins::remove_abandoned;
+use millstream_specialize::report::Report;
+use millstream_specialize::{Compiler, Leave, Live, LiveError, Settings};
+
+use crate::exit::Exit;
+use figures::{Figures, Speed, Updates};
+
+const ROUTES: usize = 2592;
+const NEXT_HOPS: u8 = 16;
+const FLOWS: usize = 10_000;
+const SEQUENCE: usize = 1 << 17;
+const PINS: &str = "/sys/fs/bpf/millstream";
+/// How long the original runs before anything is done.
+const FIRST: Duration = Duration::from_secs(2);
+/// From one to the next where updates are many.
+const HASTE: Duration = Duration::from_micros(850);
+const XDP_TX: u32 = 3;
+
+/// Flags of `millstream demo`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Seconds of each of the three acts
+    #[arg(long, value_name = "S", default_value_t = 10)]
+    seconds: u64,
+    /// Seconds of each of the two measurements
+    #[arg(long, value_name = "S", default_value_t = 10)]
+    measure: u64,
+    /// Route updates a second in the last act
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    updates: u64,
+    /// Route updates after that, some thousand a second
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    many: u64,
+    /// Print the session's reports, and at the end all figures, as JSON lines
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
+    os::catch_interrupts();
+    remove_abandoned(Path::new(PINS), "demo_");
+    let say = |text: &str| {
+        if !args.json {
+            println!("{text}");
+        }
+    };
+    say(&format!("A router with {ROUTES} routes, {FLOWS} flows of high locality, on a veth pair.\n"));
+    say("1. The original for two seconds, then Millstream.");
+    let mut figures = Figures::new(args.updates);
+    speed_act(args, &say, &mut figures)?;
+    say(&format!("\n3. {} route updates a second, under load; frames carry the time.", args.updates));
+    update_act(args, &say, &mut figures)?;
+    if args.json {
+        println!("{}", figures.json());
+    } else {
+        print!("\n{}", figures.text());
+    }
+    Ok(if figures.right() { Exit::Done } else { Exit::Negative }.into())
+}
+
+/// The first two acts: traffic, and other traffic.
+fn speed_act(args: &Args, say: &(dyn Fn(&str) + Sync), figures: &mut Figures) -> Result<(), miette::Report> {
+    let rig = Rig::new(RigConfig::default()).into_diagnostic()?;
+    let (config, flows) = tables(rig.test_port());
+    let sequence = flows.sequence(1, SEQUENCE);
+    rig.load_traffic(&Traffic::new(&flows, &sequence)).into_diagnostic()?;
+    let other = flows.reweighted(Locality::HIGH, 77).sequence(2, SEQUENCE);
+    let act = Duration::from_secs(args.seconds.max(3));
+    figures.workload(&flows, &config);
+    let stage = Stage::new(args, &rig);
+    let speeds = stage.play(&config, FIRST, |live| {
+        stage.run(live, |stop| sleep(FIRST + act, stop))?;
+        say("   measuring original and variant on this traffic");
+        let before = stage.speed(live)?;
+        say("2. Other flows become hot.");
+        stage.run(live, |stop| {
+            sleep(Duration::from_secs(1), stop)?;
+            rig.reorder(&other)?;
+            sleep(act, stop)
+        })?;
+        say("   measuring original and variant on this traffic");
+        Ok((before, stage.speed(live)?))
+    })?;
+    (figures.before, figures.after) = speeds;
+    figures.live_rates(&stage.told());
+    figures.add_counts(rig.counts().into_diagnostic()?);
+    Ok(())
+}
+
+/// The last act: updates.
+fn update_act(args: &Args, say: &(dyn Fn(&str) + Sync), figures: &mut Figures) -> Result<(), miette::Report> {
+    let rig = Rig::new(RigConfig { stamps: true, ..RigConfig::default() }).into_diagnostic()?;
+    let (config, flows) = tables(rig.test_port());
+    let sequence = flows.sequence(1, SEQUENCE);
+    rig.load_traffic(&Traffic::new(&flows, &sequence)).into_diagnostic()?;
+    let writer = Writer::new(FarEnd::new(&rig).into_diagnostic()?, &config, &flows)?;
+    let act = Duration::from_secs(args.seconds.max(3));
+    let stage = Stage::new(args, &rig);
+    stage.play(&config, Duration::from_millis(300), |live| {
+        let routes = live.map(router::ROUTES).ok_or_else(|| miette!("no routes"))?;
+        let routes = routes.try_clone().into_diagnostic()?;
+        stage.run(live, |stop| sleep(Duration::from_secs(3), stop))?;
+        let (told, packets) = (stage.told().len(), live.packets());
+        let pause = Duration::from_nanos(1_000_000_000 / args.updates.max(1));
+        let most = act.as_secs() * args.updates;
+        stage.run(live, |stop| writer.write(&routes, most, pause, stop))?;
+        let (all, specialised) = live.packets();
+        figures.few = Updates {
+            updates: writer.updates(),
+            packets: all - packets.0,
+            specialised: specialised.saturating_sub(packets.1),
+        };
+        figures.latencies(&stage.told()[told..]);
+        say(&format!("4. {} route updates as fast as they go, under load.", args.many));
+        stage.quiet.store(true, Ordering::Relaxed);
+        stage.run(live, |stop| writer.write(&routes, args.many, HASTE, stop))
+    })?;
+    figures.many = writer.updates() - figures.few.updates;
+    figures.far_end = writer.far.counted();
+    figures.add_counts(rig.counts().into_diagnostic()?);
+    Ok(())
+}
+
+fn tables(port: u32) -> (Config, Flows) {
+    let config = router::generate(ROUTES, &[port], NEXT_HOPS, 1);
+    let flows = router::flows(&config, FLOWS, Locality::HIGH, 1);
+    (config, flows)
+}
+
+/// Gives the route of the hottest flow one next hop after the other.
+struct Writer<'w> {
+    far: FarEnd,
+    config: &'w Config,
+    frame: &'w [u8],
+    route: Route,
+    updates: AtomicU64,
+}
+
+impl<'w> Writer<'w> {
+    fn new(far: FarEnd, config: &'w Config, flows: &'w Flows) -> Result<Self, miette::Report> {
+        let hottest = flows.weights.iter().enumerate().max_by_key(|(_, w)| **w).map_or(0, |(i, _)| i);
+        let frame = &flows.packets[hottest];
+        let prefix = Model::new(config).route_of(frame);
+        let route = config.routes.iter().find(|r| Some(r.prefix) == prefix);
+        let route = *route.ok_or_else(|| miette!("the hottest flow has no route"))?;
+        Ok(Writer { far, config, frame, route, updates: AtomicU64::new(0) })
+    }
+
+    fn updates(&self) -> u64 {
+        self.updates.load(Ordering::Relaxed)
+    }
+
+    /// So many updates, with a pause after each.
+    fn write(&self, routes: &Map, count: u64, pause: Duration, stop: &AtomicBool) -> Result<(), LabError> {
+        for _ in 0..count {
+            if stop.load(Ordering::Relaxed) {
+                break;
+            }
+            let n = self.updates.fetch_add(1, Ordering::Relaxed) as usize;
+            self.update(routes, (self.route.next_hop as usize + n + 1) % usize::from(NEXT_HOPS))?;
+            sleep(pause, stop)?;
+        }
+        Ok(())
+    }
+
+    /// Gives the route another next hop; frames are judged from the moment at which the update returns.
+    fn update(&self, routes: &Map, hop: usize) -> Result<(), LabError> {
+        let destination = self.frame.get(30..34).and_then(|a| a.try_into().ok()).unwrap_or_default();
+        let NextHop::Forward { dst_mac, .. } = self.config.next_hops[hop] else { return Ok(()) };
+        self.far.expect(destination, dst_mac);
+        let key = router::route_key(self.route.prefix);
+        routes.update(&key, &(hop as u32).to_ne_bytes(), UpdateMode::Any)?;
+        self.far.returned();
+        Ok(())
+    }
+}
+
+/// The router on the rig, with Millstream beside it.
+struct Stage<'s> {
+    rig: &'s Rig,
+    json: bool,
+    measure: Duration,
+    told: Mutex<Vec<Report>>,
+    /// Say no more what is answered to writes.
+    quiet: AtomicBool,
+}
+
+impl<'s> Stage<'s> {
+    fn new(args: &Args, rig: &'s Rig) -> Self {
+        Stage {
+            rig,
+            json: args.json,
+            measure: Duration::from_secs(args.measure.max(2)),
+            told: Mutex::default(),
+            quiet: AtomicBool::new(false),
+        }
+    }
+
+    /// What was told so far.
+    fn told(&self) -> Vec<Report> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Puts the router with its tables onto the rig, for as long as `acts` take.
+    fn play<R: Send>(
+        &self,
+        config: &Config,
+        first: Duration,
+        acts: impl FnOnce(&mut Live<'_>) -> Result<R, miette::Report> + Send,
+    ) -> Result<R, miette::Report> {
+        let object = Object::parse(ROUTER.name, ROUTER.object).into_diagnostic()?;
+        let compiler = Compiler::new(&object, None).into_diagnostic()?;
+        let entries = config.entries().into_diagnostic()?;
+        let mut settings = Settings::new(format!("{PINS}/demo_{}", std::process::id()));
+        (settings.first, settings.count) = (first, true);
+        let result = self.rig.namespace().enter(|| {
+            let mut live = Live::load(&compiler, settings).into_diagnostic()?;
+            for entry in &entries {
+                let map =
+                    live.map(entry.map).ok_or_else(|| miette!("the router has no map {}", entry.map))?;
+                map.update(&entry.key, &entry.value, UpdateMode::Any).into_diagnostic()?;
+            }
+            self.tell(&live.attach(self.rig.test_port()).into_diagnostic()?);
+            let result = acts(&mut live);
+            live.finish(Leave::Restored).into_diagnostic()?;
+            result
+        });
+        result.into_diagnostic()?
+    }
+
+    /// Runs Millstream and the sender while `script` does.
+    fn run(
+        &self,
+        live: &mut Live<'_>,
+        script: impl FnOnce(&AtomicBool) -> Result<(), LabError> + Send,
+    ) -> Result<(), miette::Report> {
+        let stop = &AtomicBool::new(false);
+        let (ran, sent, scripted) = std::thread::scope(|scope| {
+            let sender = scope.spawn(|| self.rig.generator_loop(stop, None));
+            let script = scope.spawn(|| {
+                let result = script(stop);
+                stop.store(true, Ordering::Relaxed);
+                result
+            });
+            let ran = live.run(stop, &mut |r| {
+                self.tell(r);
+                if os::interrupted() {
+                    stop.store(true, Ordering::Relaxed);
+                }
+            });
+            stop.store(true, Ordering::Relaxed);
+            (ran, sender.join(), script.join())
+        });
+        ran.into_diagnostic()?;
+        sent.map_err(|_| miette!("the sender panicked"))?.into_diagnostic()?;
+        scripted.map_err(|_| miette!("the script panicked"))?.into_diagnostic()?;
+        if os::interrupted() { Err(miette!("interrupted")) } else { Ok(()) }
+    }
+
+    fn tell(&self, report: &Report) {
+        let answer = matches!(
+            report,
+            Report::Refreshed { .. }
+                | Report::Confirmed { .. }
+                | Report::Specialised { write_ns: Some(_), .. }
+        );
+        if !(answer && self.quiet.load(Ordering::Relaxed)) {
+            match self.json {
+                true => println!("{}", report.json()),
+                false => println!("   {}", super::run::text(report)),
+            }
+        }
+        self.told.lock().unwrap_or_else(PoisonError::into_inner).push(report.clone());
+    }
+
+    /// Original and variant against one another on the traffic of now, by the protocol: copies of both and of an empty
+    /// program, in random order. `None` if no variant is at work.
+    fn speed(&self, live: &mut Live<'_>) -> Result<Option<Speed>, miette::Report> {
+        if live.copy_of_variant().into_diagnostic()?.is_none() {
+            return Ok(None);
+        }
+        fit_for_timing().into_diagnostic()?;
+        live.detach().into_diagnostic()?;
+        let measured = self.measured(live).into_diagnostic();
+        self.rig.detach();
+        live.attach(self.rig.test_port()).into_diagnostic()?;
+        measured.map(Some)
+    }
+
+    fn measured(&self, live: &Live<'_>) -> Result<Speed, LabError> {
+        let unusable = |e: LiveError| LabError::Unusable(e.to_string());
+        let gone = || LabError::Unusable("the variant was taken back".into());
+        let alike = Alike { attach: AttachType::XDP, flags: 0 };
+        let mut harness = LiveHarness::new(self.rig, alike)?;
+        let plan = Plan::live(self.measure.as_secs_f64());
+        let mut sides = [
+            Side::new("original", || live.copy_of_original().map_err(unusable)),
+            Side::new("specialised", || live.copy_of_variant().map_err(unusable)?.ok_or_else(gone)),
+            Side::new("empty", || empty(XDP_TX, alike)),
+        ];
+        Ok(Speed::new(&measure(&mut harness, &mut sides, &plan)?, &plan))
+    }
+}
+
+/// Sleeps in pieces, so that an interruption ends it.
+#[allow(clippy::unnecessary_wraps)] // scripts end with it
+fn sleep(time: Duration, stop: &AtomicBool) -> Result<(), LabError> {
+    let end = Instant::now() + time;
+    while Instant::now() < end && !stop.load(Ordering::Relaxed) {
+        std::thread::sleep(Duration::from_millis(50).min(end.saturating_duration_since(Instant::now())));
+    }
+    Ok(())
+}

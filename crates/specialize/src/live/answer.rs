@@ -1,0 +1,173 @@
+//! Answers to control-plane writes, to new holders of maps, and to their absence.
+
+use std::time::Instant;
+
+use super::{ATTEMPTS, Live, LiveError, PATIENCE, QUIET, micros};
+use crate::clock::monotonic_ns;
+use crate::contents::{Present, Tables};
+use crate::guard::{Event, EventKind, Snapshot};
+use crate::holders::Holders;
+use crate::policy::Tier;
+use crate::report::{Reason, Report};
+use crate::twins::Unwritten;
+use crate::variant::token;
+
+/// How often the first packet is looked for before it is left out of the report.
+const LOOKS: u32 = 200;
+
+impl Live<'_> {
+    /// Answers what the guard has seen since the last time.
+    pub(super) fn answer(&mut self, tell: &mut dyn FnMut(&Report)) -> Result<(), LiveError> {
+        let events: Vec<Event> = self.guard.events();
+        if events.is_empty() {
+            return Ok(());
+        }
+        if events.iter().any(|e| e.kind == EventKind::Foreign) {
+            self.review(tell)?;
+        }
+        let first = events.iter().map(|e| e.time).min();
+        if self.thorough_at.is_some() {
+            self.thorough_at = Some(Instant::now() + QUIET);
+        }
+        let Some(active) = &self.active else { return Ok(()) };
+        if self.guard.approved() == Some(active.token()) || self.follow(first, tell)? {
+            return Ok(());
+        }
+        let Some(active) = &self.active else { return Ok(()) };
+        let profiles = active.profiles.clone();
+        self.respecialise(profiles, Tier::Quick, Reason::Write, first, tell)
+    }
+
+    /// Lets the running generation go on, its twins brought up to date. `false` if that needs other code.
+    pub(super) fn follow(
+        &mut self,
+        write: Option<u64>,
+        tell: &mut dyn FnMut(&Report),
+    ) -> Result<bool, LiveError> {
+        for _ in 0..ATTEMPTS {
+            let start = Instant::now();
+            let Some(snapshot) = self.guard.begin(PATIENCE) else { return Ok(false) };
+            let Some(active) = &self.active else { return Ok(false) };
+            let present = active.record.present(&self.sources);
+            let done = match present {
+                Present::Other => return Ok(false),
+                Present::Same => self.confirm(snapshot, write, tell),
+                Present::Twinned(tables) => match self.refresh(snapshot, tables, start, write, tell) {
+                    Ok(done) => done,
+                    Err(reason) => {
+                        tracing::debug!("other code is needed: {reason}");
+                        return Ok(false);
+                    }
+                },
+            };
+            if done {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Most writes change nothing that the code was made of.
+    fn confirm(&mut self, snapshot: Snapshot, write: Option<u64>, tell: &mut dyn FnMut(&Report)) -> bool {
+        let Some(active) = &self.active else { return false };
+        let generation = active.generation;
+        if !self.guard.approve(snapshot, active.token()) {
+            return false;
+        }
+        if let Some(write_ns) = write {
+            let latency_us = monotonic_ns().saturating_sub(write_ns) / 1000;
+            tell(&Report::Confirmed { generation, write_ns, latency_us });
+        }
+        true
+    }
+
+    /// Gives the generation twins of what the maps hold now. `Ok(false)` if a write came meanwhile.
+    fn refresh(
+        &mut self,
+        snapshot: Snapshot,
+        tables: Tables,
+        start: Instant,
+        write: Option<u64>,
+        tell: &mut dyn FnMut(&Report),
+    ) -> Result<bool, Unwritten> {
+        let Some(active) = &mut self.active else { return Ok(false) };
+        let read = start.elapsed();
+        let (side, bytes) = active.twins.write(&tables)?;
+        let made = start.elapsed() - read;
+        let generation = active.generation;
+        self.guard.clear_first_packet(generation);
+        if !self.guard.approve(snapshot, token(generation, side)) {
+            return Ok(false);
+        }
+        let approved = monotonic_ns();
+        active.twins.turn();
+        active.record.set_twinned(tables);
+        let first = (0..LOOKS).find_map(|n| {
+            if n > 0 {
+                std::thread::sleep(std::time::Duration::from_micros(10));
+            }
+            self.guard.first_packet(generation)
+        });
+        tell(&Report::Refreshed {
+            generation,
+            write_ns: write,
+            // A packet that was under way may have been earlier than the approval: it does not count.
+            latency_us: write.zip(first).map(|(w, f)| f.max(approved).saturating_sub(w) / 1000),
+            read_us: micros(read),
+            write_us: micros(made),
+            bytes: bytes as u64,
+        });
+        // Now, while nobody waits for it.
+        if !self.guard.wait(std::time::Duration::ZERO).unwrap_or(true)
+            && let Some(active) = &mut self.active
+        {
+            active.twins.settle()?;
+        }
+        Ok(true)
+    }
+
+    /// Puts whole tables into code, now that there is time.
+    pub(super) fn be_thorough(&mut self, tell: &mut dyn FnMut(&Report)) -> Result<(), LiveError> {
+        let Some(active) = self.active.as_ref().filter(|a| a.tier == Tier::Quick) else { return Ok(()) };
+        let profiles = active.profiles.clone();
+        self.respecialise(profiles, Tier::Thorough, Reason::Quiet, None, tell)
+    }
+
+    /// Looks again who may write the maps, and gives up those that others may write.
+    pub(super) fn review(&mut self, tell: &mut dyn FnMut(&Report)) -> Result<(), LiveError> {
+        let holders = Holders::look()?;
+        let mut lost = Vec::new();
+        self.sources.retain(|_, source| match holders.foreign(source.map.id(), &self.ours) {
+            Some(why) => {
+                lost.push((source.map.info().name.clone(), why.to_string()));
+                false
+            }
+            None => true,
+        });
+        if lost.is_empty() {
+            return Ok(());
+        }
+        self.watched.retain(|name| !lost.iter().any(|(l, _)| l == name));
+        self.instrumented = None;
+        let reason =
+            lost.iter().map(|(name, why)| format!("map {name:?}: {why}")).collect::<Vec<_>>().join("; ");
+        self.refused.extend(lost);
+        self.withdraw(reason, tell)
+    }
+
+    /// Puts the original back.
+    pub(super) fn withdraw(
+        &mut self,
+        reason: String,
+        tell: &mut dyn FnMut(&Report),
+    ) -> Result<(), LiveError> {
+        let Some(active) = self.active.take() else { return Ok(()) };
+        self.guard.revoke();
+        let original = self.original.try_clone()?;
+        self.swap(original, false)?;
+        self.now_ns = None;
+        self.thorough_at = None;
+        tell(&Report::Withdrawn { generation: active.generation, reason });
+        Ok(())
+    }
+}

@@ -1,0 +1,238 @@
+//! Variants: made, approved, put onto the hook, judged.
+
+use std::time::{Duration, Instant};
+
+use millstream_kernel::Program;
+use millstream_object::LinkedProgram;
+use rustc_hash::FxHashMap;
+
+use super::{ATTEMPTS, Active, Live, LiveError, MEASURE, PATIENCE, QUIET, explain, micros};
+use crate::contents::{Observed, Present, Record};
+use crate::guard::Snapshot;
+use crate::policy::{self, Keys, Known, Planned, Tier};
+use crate::profile::SiteProfile;
+use crate::report::{Reason, Report};
+use crate::transform::Lookup;
+use crate::twins::Twins;
+use crate::variant::{Variant, Wanted, token};
+
+/// A variant that could be put onto the hook.
+struct Candidate {
+    program: Program,
+    linked: LinkedProgram,
+    record: Record,
+    twins: Twins,
+    keys: Keys,
+    compile: Duration,
+    load: Duration,
+    entries: u32,
+    tier: Tier,
+}
+
+/// Why a generation is made.
+#[derive(Clone, Copy)]
+struct Cause {
+    reason: Reason,
+    /// The write that it answers.
+    write: Option<u64>,
+}
+
+/// Nanoseconds, and the part of the original's time, by which a variant must be faster to be kept: less cannot be told
+/// from nothing by the kernel's clock.
+const LEAST_GAIN: (f64, f64) = (2.0, 0.03);
+
+/// How often a variant that seems to be no faster is looked at before it is taken back.
+const LOOKS: u32 = 4;
+
+/// Whether a program that takes `now` is worth having where the original takes `before`.
+fn worth(before: f64, now: f64) -> bool {
+    before - now >= LEAST_GAIN.0.max(LEAST_GAIN.1 * before)
+}
+
+impl Live<'_> {
+    /// Makes a generation for this traffic and the maps as they are, and puts it onto the hook.
+    pub(super) fn respecialise(
+        &mut self,
+        profiles: Vec<SiteProfile>,
+        tier: Tier,
+        reason: Reason,
+        write: Option<u64>,
+        tell: &mut dyn FnMut(&Report),
+    ) -> Result<(), LiveError> {
+        for _ in 0..ATTEMPTS {
+            let generation = self.generation + 1;
+            let Some(snapshot) = self.guard.begin(PATIENCE) else {
+                tell(&Report::Dropped { reason: "a writer stays inside bpf(2)".into() });
+                return Ok(());
+            };
+            let candidate = match self.candidate(generation, &profiles, tier, &snapshot) {
+                Ok(Some(candidate)) => candidate,
+                // The next quiet moment will do.
+                Ok(None) if tier == Tier::Thorough => {
+                    self.thorough_at = Some(Instant::now() + QUIET);
+                    return Ok(());
+                }
+                Ok(None) => {
+                    tell(&Report::Dropped { reason: "nothing to specialise on".into() });
+                    self.fruitless += 1;
+                    return Ok(());
+                }
+                Err(reason) => {
+                    tell(&Report::Dropped { reason });
+                    self.fruitless += 1;
+                    return Ok(());
+                }
+            };
+            self.guard.clear_first_packet(generation);
+            // Writes that came meanwhile may have changed other things.
+            let approved = self.guard.approve(snapshot, token(generation, 0))
+                || self.guard.begin(PATIENCE).is_some_and(|again| {
+                    candidate.record.present(&self.sources) == Present::Same
+                        && self.guard.approve(again, token(generation, 0))
+                });
+            if approved {
+                return self.install(generation, candidate, profiles, Cause { reason, write }, tell);
+            }
+        }
+        tell(&Report::Dropped { reason: "the maps change faster than code can be made".into() });
+        Ok(())
+    }
+
+    /// A variant, not yet approved. `None` if there is nothing to specialise, or, when there is no hurry, a write came while the
+    /// code was made.
+    fn candidate(
+        &mut self,
+        generation: u32,
+        profiles: &[SiteProfile],
+        tier: Tier,
+        snapshot: &Snapshot,
+    ) -> Result<Option<Candidate>, String> {
+        let start = Instant::now();
+        let observed = Observed::new(&self.sources);
+        let guard = self.compiler.guard(generation, self.settings.count);
+        let (planned, variant, twins) = loop {
+            let known = Known { compiler: self.compiler, profiles, observed: &observed, unfit: &self.unfit };
+            let mut planned = policy::plan(&known, guard, tier);
+            if planned.plan.sites.is_empty() {
+                return Ok(None);
+            }
+            let twins = Twins::new(std::mem::take(&mut planned.twins)).map_err(|e| e.to_string())?;
+            let rooms: FxHashMap<_, _> = twins.rooms().collect();
+            let wanted = Wanted { plan: &planned.plan, contents: &observed, rooms: &rooms };
+            let variant = self.compiler.specialised(&wanted).map_err(|e| e.to_string())?;
+            let unfit = unanswered(&planned, &variant);
+            if unfit.is_empty() {
+                break (planned, variant, twins);
+            }
+            self.unfit.extend(unfit);
+        };
+        let record = observed.into_record();
+        let compile = start.elapsed();
+        if tier == Tier::Thorough && !self.guard.holds(snapshot) {
+            return Ok(None);
+        }
+        let start = Instant::now();
+        for (of, map) in twins.maps() {
+            if let Some(place) = self.compiler.twin(of) {
+                self.session.replace_map(place, map.try_clone().map_err(|e| e.to_string())?);
+            }
+        }
+        let program = self.session.load(self.compiler.program(), &variant.linked).map_err(|e| explain(&e))?;
+        self.ours.insert(&program).map_err(|e| e.to_string())?;
+        Ok(Some(Candidate {
+            program,
+            tier: if planned.complete { Tier::Thorough } else { tier },
+            record,
+            twins,
+            keys: planned.keys,
+            compile,
+            load: start.elapsed(),
+            entries: variant.report.sites.iter().map(|(_, s)| s.entries).sum(),
+            linked: variant.linked,
+        }))
+    }
+
+    fn install(
+        &mut self,
+        generation: u32,
+        candidate: Candidate,
+        profiles: Vec<SiteProfile>,
+        cause: Cause,
+        tell: &mut dyn FnMut(&Report),
+    ) -> Result<(), LiveError> {
+        let Candidate { program, linked, record, twins, keys, compile, load, entries, tier } = candidate;
+        // A write is answered as fast as can be; what it leads to is judged at the next look at the traffic.
+        let judged = self.settings.measure && cause.reason != Reason::Write;
+        if judged {
+            // What is on the hook is the original, or turns every packet away to it: the guard has another token now.
+            self.before_ns = self.clock.measure(self.current(), MEASURE);
+        }
+        let start = Instant::now();
+        self.swap(program.try_clone()?, true)?;
+        let swap = start.elapsed();
+        self.generation = generation;
+        let slots = linked.insns.len();
+        self.active = Some(Active { generation, program, linked, record, twins, keys, profiles, tier });
+        self.thorough_at = (tier == Tier::Quick).then(|| Instant::now() + QUIET);
+        if judged {
+            self.now_ns = self.clock.measure(self.current(), MEASURE);
+        }
+        let first = self.guard.first_packet(generation);
+        tell(&Report::Specialised {
+            generation,
+            reason: cause.reason,
+            write_ns: cause.write,
+            latency_us: cause.write.zip(first).map(|(w, f)| f.saturating_sub(w) / 1000),
+            compile_us: micros(compile),
+            load_us: micros(load),
+            swap_us: micros(swap),
+            entries,
+            slots,
+            ns: self.now_ns,
+        });
+        if judged { self.judge(tell) } else { Ok(()) }
+    }
+
+    /// Takes back what is not measurably faster than the original. A single look may have been disturbed, so the least of
+    /// several counts before that is done.
+    pub(super) fn judge(&mut self, tell: &mut dyn FnMut(&Report)) -> Result<(), LiveError> {
+        for _ in 0..LOOKS {
+            let (Some(before), Some(now)) = (self.before_ns, self.now_ns) else { break };
+            if worth(before, now) {
+                self.fruitless = 0;
+                return Ok(());
+            }
+            // A write came between: the next look at the traffic will tell.
+            let Some((original, variant)) = self.weigh(tell)? else { return Ok(()) };
+            (self.before_ns, self.now_ns) = (Some(before.min(original)), Some(now.min(variant)));
+        }
+        let why = match (self.before_ns, self.now_ns) {
+            (Some(before), Some(now)) => {
+                format!("{now:.1} ns a packet, where the original takes {before:.1}")
+            }
+            _ => "too few packets to tell whether it is faster".to_owned(),
+        };
+        self.fruitless += 1;
+        self.withdraw(why, tell)
+    }
+}
+
+/// Sites that were to be answered by a twin and were not: their keys or the use of their values are of another form.
+fn unanswered(planned: &Planned, variant: &Variant) -> Vec<crate::transform::SiteId> {
+    let twinned = planned.plan.sites.iter().filter(|s| matches!(s.lookup, Lookup::Twin { .. }));
+    let answered = |site| variant.report.sites.iter().any(|(id, _)| *id == site);
+    twinned.map(|s| s.site).filter(|site| !answered(*site)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::worth;
+
+    #[test]
+    fn gains_must_be_more_than_noise() {
+        assert!(worth(118.0, 30.0) && worth(20.0, 17.9));
+        assert!(!worth(20.0, 18.5), "less than the clock tells");
+        assert!(!worth(200.0, 195.0), "less than three in a hundred");
+        assert!(!worth(50.0, 60.0));
+    }
+}

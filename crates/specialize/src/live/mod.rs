@@ -1,0 +1,515 @@
+//! A program on an interface, kept fast while it runs.
+//!
+//! [`Live::load`] loads the object and the guard, [`Live::attach`] puts the unchanged program onto the interface,
+//! [`Live::run`] profiles, specialises and swaps until it is told to stop. What runs at any moment is the original or
+//! a variant that equals it as long as the guard lets it; a variant that cannot be made, is rejected, or is not faster
+//! is dropped, and what runs goes on running. The parts: `answer` follows writes, `traffic` looks at packets, `make`
+//! brings variants onto the hook and judges them.
+//!
+//! Invariant: a variant is put onto the hook only after a snapshot has approved it. How the hook is held, and what is
+//! there when a session is killed, is the business of `place`.
+
+mod answer;
+mod make;
+mod received;
+mod traffic;
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use millstream_ir::Map as IrMap;
+use millstream_ir::usage::Access;
+use millstream_kernel::{Map, Program, ProgramType, XdpMode};
+use millstream_loader::{Loader, ProgramError, Session};
+use millstream_object::{FuncId, LinkedProgram};
+use rustc_hash::FxHashMap;
+
+use crate::contents::{Record, Source};
+use crate::guard::{Guard, GuardError};
+use crate::holders::{self, Holders, Ours};
+use crate::lent::Lent;
+use crate::pins::{Claim, PinError, Pins};
+use crate::place::{Place, Target, Tenant};
+use crate::policy::{Keys, Tier};
+use crate::profile::SiteProfile;
+use crate::report::{GuardState, Report};
+use crate::stats::Clock;
+use crate::transform::SiteId;
+use crate::twins::Twins;
+use crate::variant::{Compiler, object_map, token};
+use received::Received;
+
+/// How a session is to be.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where links and maps are pinned.
+    pub pins: PathBuf,
+    /// Native, generic, or what the driver has.
+    pub mode: XdpMode,
+    /// Of a TC program: attach it to the way out instead of the way in.
+    pub egress: bool,
+    /// Take the place of the program on this interface, with its maps, and give it back at the end.
+    pub adopt: Option<u32>,
+    /// How long the original runs before the first look at the traffic.
+    pub first: Duration,
+    /// How long the instrumented variant runs, if enough packets come.
+    pub burst: Duration,
+    /// How long it waits for enough packets at most.
+    pub patience: Duration,
+    /// From one burst to the next.
+    pub interval: Duration,
+    /// From one status report to the next.
+    pub status: Duration,
+    /// Measure what is installed, and take it back if it is not faster.
+    pub measure: bool,
+    /// Give longest-prefix maps twins. Otherwise only their hot entries are put into code.
+    pub twins: bool,
+    /// Count the packets that take the original code, where a variant is on the hook (an atomic addition for each).
+    pub count: bool,
+}
+
+impl Settings {
+    /// The defaults, with this directory for pins.
+    pub fn new(pins: impl Into<PathBuf>) -> Self {
+        Settings {
+            pins: pins.into(),
+            mode: XdpMode::Any,
+            egress: false,
+            adopt: None,
+            first: Duration::ZERO,
+            burst: Duration::from_millis(4),
+            patience: Duration::from_secs(1),
+            interval: Duration::from_secs(2),
+            status: Duration::from_secs(1),
+            measure: true,
+            twins: true,
+            count: false,
+        }
+    }
+}
+
+/// What is left on the interface at the end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Leave {
+    /// What was there before: nothing, or the program that was adopted.
+    Restored,
+    /// The original program, pinned.
+    Original,
+}
+
+/// Why a session cannot start, or must end.
+#[derive(Debug, thiserror::Error)]
+pub enum LiveError {
+    /// The guard.
+    #[error(transparent)]
+    Guard(#[from] GuardError),
+    /// The object.
+    #[error(transparent)]
+    Load(#[from] millstream_loader::Error),
+    /// The program in its original form.
+    #[error(transparent)]
+    Program(#[from] ProgramError),
+    /// The kernel, or who else holds the hook.
+    #[error(transparent)]
+    Kernel(#[from] millstream_kernel::Error),
+    /// The pins.
+    #[error(transparent)]
+    Pin(#[from] PinError),
+    /// It is not attached.
+    #[error("the program is not attached")]
+    NotAttached,
+    /// It is attached to something else than an interface.
+    #[error("program {0:?} is of type {1}; XDP and TC programs are attached to interfaces")]
+    Kind(String, ProgramType),
+    /// A setting is not one for such a program.
+    #[error("{0}")]
+    Setting(&'static str),
+    /// There is no program to be adopted.
+    #[error("no program is on interface {0} that could be adopted")]
+    NothingToAdopt(u32),
+    /// Its original was not among what was loaded.
+    #[error("the loader left the program out")]
+    LeftOut,
+}
+
+/// A variant on the hook.
+#[derive(Debug)]
+struct Active {
+    generation: u32,
+    program: Program,
+    linked: LinkedProgram,
+    record: Record,
+    twins: Twins,
+    keys: Keys,
+    profiles: Vec<SiteProfile>,
+    tier: Tier,
+}
+
+impl Active {
+    /// What the guard says while it may run.
+    fn token(&self) -> u32 {
+        token(self.generation, self.twins.side())
+    }
+}
+
+/// A session.
+#[derive(Debug)]
+pub struct Live<'c> {
+    compiler: &'c Compiler,
+    settings: Settings,
+    pins: Pins,
+    session: Session<'c>,
+    /// The other programs of the object, which tail calls reach.
+    _others: Vec<(FuncId, Program)>,
+    original: Program,
+    instrumented: Option<(Program, Vec<SiteId>)>,
+    guard: Guard,
+    sources: FxHashMap<IrMap, Source>,
+    watched: Vec<String>,
+    refused: Vec<(String, String)>,
+    ours: Ours,
+    ifindex: u32,
+    /// Names of the maps that outlive the session.
+    kept: BTreeSet<String>,
+    place: Option<Place>,
+    _claim: Option<Claim>,
+    active: Option<Active>,
+    generation: u32,
+    clock: Clock,
+    before_ns: Option<f64>,
+    now_ns: Option<f64>,
+    received: Received,
+    /// Packets that variants had turned away when the program was attached.
+    missed_before: u64,
+    /// Packets received when the traffic was last looked at.
+    looked_at: u64,
+    /// When there will have been no write for long enough to put whole tables into code.
+    thorough_at: Option<Instant>,
+    /// Looks at the traffic that led to nothing, one after the other.
+    fruitless: u32,
+    /// Sites that get no twins: their lookups turned out to be of a form that these cannot answer, or none are wanted.
+    unfit: BTreeSet<SiteId>,
+}
+
+impl<'c> Live<'c> {
+    /// Loads object and guard. Maps that an earlier session left in the directory are taken over with their contents.
+    ///
+    /// # Errors
+    /// [`LiveError`].
+    pub fn load(compiler: &'c Compiler, settings: Settings) -> Result<Live<'c>, LiveError> {
+        let mut guard = Guard::attach()?;
+        let pins = Pins::new(&settings.pins);
+        let claim = pins.claim()?;
+        let lent = Lent::find(compiler, &pins, settings.adopt)?;
+        let mut loader = Loader::new(compiler.object());
+        for (name, map) in &lent.maps {
+            loader = loader.reuse_map(name, map.try_clone()?)?;
+        }
+        let loaded = loader.reuse_map(compiler.guard_name(), guard.state().try_clone()?)?.load()?;
+        let (mut programs, session) = (loaded.programs, loaded.session);
+        let at = programs.iter().position(|(f, _)| *f == compiler.program()).ok_or(LiveError::LeftOut)?;
+        let mut ours = Ours::new(guard.programs());
+        for (_, program) in &programs {
+            ours.insert_original(program)?;
+        }
+        let original = programs.remove(at).1;
+        check(&original, &settings)?;
+        let (sources, refused) = sources(compiler, &session);
+        let mut watched = Vec::new();
+        for source in sources.values() {
+            guard.watch(&source.map)?;
+            watched.push(source.map.info().name.clone());
+        }
+        watched.sort_unstable();
+        Ok(Live {
+            compiler,
+            pins,
+            session,
+            _others: programs,
+            original,
+            instrumented: None,
+            guard,
+            sources,
+            watched,
+            refused,
+            ours,
+            ifindex: 0,
+            kept: lent.keep,
+            place: None,
+            _claim: Some(claim),
+            active: None,
+            generation: 0,
+            clock: if settings.measure { Clock::calibrate() } else { Clock::default() },
+            before_ns: None,
+            now_ns: None,
+            received: Received::default(),
+            missed_before: 0,
+            looked_at: 0,
+            thorough_at: None,
+            fruitless: 0,
+            unfit: if settings.twins { BTreeSet::new() } else { all_sites(compiler) },
+            settings,
+        })
+    }
+
+    /// A map of the object, by its name.
+    pub fn map(&self, name: &str) -> Option<&Map> {
+        self.session.map_by_name(name)
+    }
+
+    /// The guard.
+    pub fn guard(&self) -> &Guard {
+        &self.guard
+    }
+
+    /// Packets received since the program was attached, and of these, those that specialised code took (which needs
+    /// [`Settings::count`]).
+    pub fn packets(&self) -> (u64, u64) {
+        let all = self.received.since_start();
+        let missed = self.guard.missed() - self.missed_before;
+        (all, all.saturating_sub(self.received.elsewhere() + missed))
+    }
+
+    /// The program as clang made it.
+    pub fn original(&self) -> &Program {
+        &self.original
+    }
+
+    /// What is on the hook now.
+    pub fn current(&self) -> &Program {
+        self.place.as_ref().map_or(&self.original, Place::current)
+    }
+
+    /// One more copy of the program as clang made it, for measurements.
+    ///
+    /// # Errors
+    /// What the kernel refuses.
+    pub fn copy_of_original(&self) -> Result<Program, LiveError> {
+        let function = self.compiler.program();
+        let linked = self.compiler.object().link(function).map_err(millstream_loader::Error::from)?;
+        Ok(self.session.load(function, &linked)?)
+    }
+
+    /// One more copy of the variant that is at work, for measurements; `None` if there is none, or the guard does not let
+    /// it run.
+    ///
+    /// # Errors
+    /// What the kernel refuses.
+    pub fn copy_of_variant(&self) -> Result<Option<Program>, LiveError> {
+        match self.active.as_ref().filter(|a| self.guard.approved() == Some(a.token())) {
+            Some(active) => Ok(Some(self.session.load(self.compiler.program(), &active.linked)?)),
+            None => Ok(None),
+        }
+    }
+
+    /// Puts the unchanged program onto an interface of this thread's namespace, into the place of an earlier session
+    /// that was killed, or into that of the program that is to be adopted.
+    ///
+    /// # Errors
+    /// `EBUSY` if somebody else's program is there; nothing is changed then.
+    pub fn attach(&mut self, ifindex: u32) -> Result<Report, LiveError> {
+        let target = Target {
+            ifindex,
+            mode: self.settings.mode,
+            egress: self.settings.egress,
+            adopt: self.settings.adopt == Some(ifindex),
+        };
+        let named = self.kept.iter().filter_map(|n| Some((n.as_str(), self.session.map_by_name(n)?)));
+        let tenant = Tenant { original: &self.original, guard: &self.guard, maps: named.collect() };
+        let place = Place::take(&self.pins, &tenant, &target)?;
+        let (mode, took_over) = (place.mode(), place.took_over());
+        self.place = Some(place);
+        self.ifindex = ifindex;
+        self.received = Received::at(ifindex);
+        self.looked_at = self.received.count();
+        self.missed_before = self.guard.missed();
+        self.first_review()?;
+        if let Some(active) = &self.active {
+            let program = active.program.try_clone()?;
+            self.swap(program, true)?;
+        }
+        Ok(Report::Attached {
+            program: self.original.name().to_owned(),
+            ifindex,
+            mode: mode.map(|m| m.to_string()),
+            took_over,
+            watched: self.watched.clone(),
+            refused: self.refused.clone(),
+        })
+    }
+
+    /// Looks who may write the maps. A process that was killed a moment ago may still be letting go of its programs.
+    fn first_review(&mut self) -> Result<(), LiveError> {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let holders = Holders::look()?;
+            let held = self.sources.values().any(|s| holders.foreign(s.map.id(), &self.ours).is_some());
+            if !held || Instant::now() > end {
+                return self.review(&mut |_| {});
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Takes the program off the interface, for now: what is specialised comes back with the next
+    /// [`attach`](Live::attach).
+    ///
+    /// # Errors
+    /// If what was there before cannot be put back.
+    pub fn detach(&mut self) -> Result<(), LiveError> {
+        if let Some(place) = self.place.take() {
+            place.leave(&self.original, Leave::Restored)?;
+            // The directory went with the pins. Giving up the claim removes it as well, so the new one comes after.
+            self._claim = None;
+            self._claim = Some(self.pins.claim()?);
+        }
+        Ok(())
+    }
+
+    /// Keeps the program fast until `stop`. May be called again.
+    ///
+    /// # Errors
+    /// If somebody else takes the hook, or the kernel no longer answers. What is attached then stays.
+    pub fn run(&mut self, stop: &AtomicBool, tell: &mut dyn FnMut(&Report)) -> Result<(), LiveError> {
+        let now = Instant::now();
+        let (mut next_look, mut next_status) = (now + self.settings.first, now + self.settings.status);
+        if self.settings.measure && self.active.is_none() {
+            self.before_ns = self.clock.measure(&self.original, MEASURE);
+        }
+        self.received.rate();
+        while !stop.load(Ordering::Relaxed) {
+            let until = self.thorough_at.unwrap_or(next_look).min(next_look).min(next_status);
+            let wait = until.saturating_duration_since(Instant::now()).min(Duration::from_millis(50));
+            self.guard.wait(wait)?;
+            self.answer(tell)?;
+            if self.thorough_at.is_some_and(|at| Instant::now() >= at) {
+                self.thorough_at = None;
+                self.be_thorough(tell)?;
+            }
+            if Instant::now() >= next_look {
+                self.look_at_traffic(stop, tell)?;
+                next_look = Instant::now() + self.settings.interval * (1 << self.fruitless.min(5));
+            }
+            if Instant::now() >= next_status {
+                tell(&self.status());
+                next_status = Instant::now() + self.settings.status;
+            }
+        }
+        Ok(())
+    }
+
+    /// How things stand.
+    fn status(&mut self) -> Report {
+        let pps = self.received.rate();
+        let (packets, specialised) = self.packets();
+        let valid = |a: &Active| self.guard.approved() == Some(a.token());
+        Report::Status {
+            pps,
+            packets,
+            specialised: self.settings.count.then_some(specialised),
+            before_ns: self.before_ns,
+            now_ns: self.now_ns.or(self.before_ns),
+            generation: self.active.as_ref().map_or(0, |a| a.generation),
+            guard: match &self.active {
+                None => GuardState::Off,
+                Some(a) if valid(a) => GuardState::Valid,
+                Some(_) => GuardState::Revoked,
+            },
+            writes: self.guard.version(),
+            swaps: self.place.as_ref().map_or(0, Place::swaps),
+        }
+    }
+
+    /// Puts a program onto the hook in the place of the present one.
+    fn swap(&mut self, new: Program, specialised: bool) -> Result<(), LiveError> {
+        self.place.as_mut().ok_or(LiveError::NotAttached)?.swap(new)?;
+        self.received.turn(specialised);
+        Ok(())
+    }
+
+    /// Ends the session. Nothing of it is left but what `leave` says.
+    ///
+    /// # Errors
+    /// If the original cannot be put back; what is attached and guards it then stays.
+    pub fn finish(mut self, leave: Leave) -> Result<Report, LiveError> {
+        let left = self.end(leave)?;
+        Ok(Report::Stopped { left: left.unwrap_or_else(|| "what was there".to_owned()) })
+    }
+
+    fn end(&mut self, leave: Leave) -> Result<Option<String>, LiveError> {
+        self.guard.revoke();
+        self.place.take().map(|place| place.leave(&self.original, leave)).transpose()
+    }
+}
+
+/// A session that ends by an error leaves its original, so that packets go on being handled.
+impl Drop for Live<'_> {
+    fn drop(&mut self) {
+        if let Err(error) = self.end(Leave::Original) {
+            tracing::warn!("putting the original back: {error}");
+        }
+    }
+}
+
+/// Whether the program is of a kind that is attached to an interface, and the settings are such a program's.
+fn check(program: &Program, settings: &Settings) -> Result<(), LiveError> {
+    match program.info()?.program_type {
+        ProgramType::XDP if settings.egress => {
+            Err(LiveError::Setting("an XDP program has no way out to be attached to"))
+        }
+        ProgramType::SCHED_CLS if settings.adopt.is_some() => {
+            Err(LiveError::Setting("a TC program runs beside those that are there, and takes no place"))
+        }
+        ProgramType::XDP | ProgramType::SCHED_CLS => Ok(()),
+        other => Err(LiveError::Kind(program.name().to_owned(), other)),
+    }
+}
+
+/// How long a writer inside bpf(2) is waited for.
+const PATIENCE: Duration = Duration::from_millis(200);
+/// Without a write for so long, whole tables are put into code.
+const QUIET: Duration = Duration::from_millis(500);
+/// How often a generation is made anew because the maps have changed meanwhile.
+const ATTEMPTS: u32 = 3;
+/// How long a program is measured, if enough packets come.
+const MEASURE: Duration = Duration::from_millis(5);
+
+/// The maps that lookups of the program may be specialised on, and why others may not.
+fn sources(compiler: &Compiler, session: &Session<'_>) -> (FxHashMap<IrMap, Source>, Vec<(String, String)>) {
+    let mut sources = FxHashMap::default();
+    let mut refused = Vec::new();
+    let maps: BTreeSet<IrMap> = compiler.sites().iter().map(|s| s.map).collect();
+    for map in maps {
+        let name = compiler.declaration(map).name.clone();
+        let access = compiler.access(map);
+        let made = session.map(object_map(map)).and_then(|m| m.try_clone().ok());
+        let why = match &made {
+            None => Some("it is not made by the loader".to_owned()),
+            _ if access == Access::Written => Some("programs write it".to_owned()),
+            Some(m) => holders::by_kind(m).map(|w| w.to_string()),
+        };
+        match (why, made) {
+            (None, Some(made)) => drop(sources.insert(map, Source { map: made, access })),
+            (why, _) => refused.push((name, why.unwrap_or_default())),
+        }
+    }
+    (sources, refused)
+}
+
+fn all_sites(compiler: &Compiler) -> BTreeSet<SiteId> {
+    compiler.sites().iter().map(|s| s.id).collect()
+}
+
+/// A rejection, with the verifier's last word.
+fn explain(error: &ProgramError) -> String {
+    match error.rejection() {
+        Some(r) => format!("{} ({})", r.reason(), r.telling(3).join(" | ")),
+        None => error.to_string(),
+    }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,175 @@
+//! Looks at the traffic: which keys are hot, and whether what runs is still the faster.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use millstream_kernel::Program;
+
+use super::{Active, Live, LiveError, MEASURE, explain};
+use crate::policy::{self, Put, Tier};
+use crate::profile::{self, SiteProfile};
+use crate::report::{Reason, Report};
+use crate::transform::{Site, SiteId};
+
+/// Lookups that a burst must have seen for its hot keys to mean anything.
+const FEWEST_LOOKUPS: u64 = 100;
+/// From one look at what a burst has seen to the next.
+const STEP: Duration = Duration::from_millis(10);
+/// How many of the hottest keys are compared where a whole map is in code.
+const HOT_SET: usize = 16;
+
+impl Live<'_> {
+    /// Judges what runs, profiles where hot keys matter, and specialises anew if the traffic is no longer what the code was
+    /// made for. Without packets, nothing is touched.
+    pub(super) fn look_at_traffic(
+        &mut self,
+        stop: &AtomicBool,
+        tell: &mut dyn FnMut(&Report),
+    ) -> Result<(), LiveError> {
+        let count = self.received.count();
+        if self.received.known() && count == std::mem::replace(&mut self.looked_at, count) {
+            return Ok(());
+        }
+        self.judge_again(tell)?;
+        if self.active.is_some() && !self.traffic_matters() {
+            return Ok(());
+        }
+        let Some(profiles) = self.profile(stop, tell)? else { return Ok(()) };
+        self.looked_at = self.received.count();
+        let lookups: u64 = profiles.iter().map(|p| p.total).sum();
+        if lookups < FEWEST_LOOKUPS {
+            self.fruitless += 1;
+            return Ok(());
+        }
+        let reason = match &self.active {
+            None => Reason::Start,
+            Some(active) if changed(active, &profiles) => Reason::Traffic,
+            Some(_) => return Ok(()),
+        };
+        self.respecialise(profiles, Tier::Quick, reason, None, tell)
+    }
+
+    /// Takes the variant back if it has stopped being faster than the original. One that was turned off meanwhile, by a
+    /// write whose event was lost or by measurements, is turned on again.
+    fn judge_again(&mut self, tell: &mut dyn FnMut(&Report)) -> Result<(), LiveError> {
+        if self.settings.measure
+            && self.variant_runs()
+            && let Some((before, now)) = self.weigh(tell)?
+        {
+            (self.before_ns, self.now_ns) = (Some(before), Some(now));
+            self.judge(tell)?;
+        }
+        let Some(active) = &self.active else { return Ok(()) };
+        let profiles = active.profiles.clone();
+        if self.variant_runs() || self.follow(None, tell)? {
+            return Ok(());
+        }
+        self.respecialise(profiles, Tier::Quick, Reason::Write, None, tell)
+    }
+
+    fn variant_runs(&self) -> bool {
+        self.active.as_ref().is_some_and(|a| self.guard.approved() == Some(a.token()))
+    }
+
+    /// Nanoseconds a packet of the original and of the variant on the traffic of now. The guard turns packets away from the
+    /// variant for a moment, so that they take the original in it. `None` if they cannot be told, or a write came between.
+    pub(super) fn weigh(&mut self, tell: &mut dyn FnMut(&Report)) -> Result<Option<(f64, f64)>, LiveError> {
+        let now = self.clock.measure(self.current(), MEASURE);
+        if !self.variant_runs() {
+            return Ok(None);
+        }
+        self.guard.revoke();
+        let before = self.clock.measure(self.current(), MEASURE);
+        let runs_again = self.follow(None, tell)?;
+        Ok(before.zip(now).filter(|_| runs_again))
+    }
+
+    /// Whether some lookups are specialised on hot keys, or could be.
+    fn traffic_matters(&self) -> bool {
+        let eligible = |s: &&Site| policy::eligible(s, &self.sources);
+        let twinned = |s: &Site| policy::twinnable(self.compiler, s, &self.unfit);
+        self.compiler.sites().iter().filter(eligible).any(|s| !twinned(s))
+    }
+
+    /// Runs the instrumented variant until it has seen enough, or for as long as there is patience.
+    fn profile(
+        &mut self,
+        stop: &AtomicBool,
+        tell: &mut dyn FnMut(&Report),
+    ) -> Result<Option<Vec<SiteProfile>>, LiveError> {
+        if self.instrumented.is_none() {
+            self.instrumented = self.instrument(tell)?;
+        }
+        let Some((program, sites)) = &self.instrumented else { return Ok(None) };
+        let (program, chosen) = (program.try_clone()?, sites.clone());
+        let Some(sketch) = self.session.map(self.compiler.sketch()) else { return Ok(None) };
+        profile::clear(sketch)?;
+        let (back, specialised) = (self.current().try_clone()?, self.active.is_some());
+        let start = Instant::now();
+        self.swap(program, false)?;
+        // The swap has waited for a grace period already.
+        std::thread::sleep(self.settings.burst.saturating_sub(start.elapsed()));
+        let seen = self.gather(&chosen, start, stop);
+        self.swap(back, specialised)?;
+        seen.map(Some)
+    }
+
+    fn gather(
+        &self,
+        chosen: &[SiteId],
+        start: Instant,
+        stop: &AtomicBool,
+    ) -> Result<Vec<SiteProfile>, LiveError> {
+        let find = |id: &SiteId| self.compiler.sites().iter().find(|s| s.id == *id);
+        let sites: Vec<&Site> = chosen.iter().filter_map(find).collect();
+        let Some(sketch) = self.session.map(self.compiler.sketch()) else { return Ok(Vec::new()) };
+        loop {
+            let profiles = profile::read(sketch, &sites, self.compiler.slots())?;
+            let enough = profiles.iter().map(|p| p.total).sum::<u64>() >= FEWEST_LOOKUPS;
+            if enough || start.elapsed() >= self.settings.patience || stop.load(Ordering::Relaxed) {
+                return Ok(profiles);
+            }
+            std::thread::sleep(STEP);
+        }
+    }
+
+    /// The instrumented variant, if there is anything to write down.
+    fn instrument(
+        &mut self,
+        tell: &mut dyn FnMut(&Report),
+    ) -> Result<Option<(Program, Vec<SiteId>)>, LiveError> {
+        let wanted = self.compiler.sites().iter().filter(|s| policy::eligible(s, &self.sources));
+        let sites: Vec<SiteId> = wanted.map(|s| s.id).collect();
+        if sites.is_empty() {
+            return Ok(None);
+        }
+        let made = self.compiler.instrumented(&sites).map_err(|e| e.to_string());
+        let id = self.compiler.program();
+        let loaded = made.and_then(|v| self.session.load(id, &v.linked).map_err(|e| explain(&e)));
+        match loaded {
+            Ok(program) => {
+                self.ours.insert(&program)?;
+                Ok(Some((program, sites)))
+            }
+            Err(reason) => {
+                tell(&Report::Dropped { reason: format!("instrumented variant: {reason}") });
+                Ok(None)
+            }
+        }
+    }
+}
+
+/// Whether the keys in code have much less of the traffic than other keys would.
+fn changed(active: &Active, profiles: &[SiteProfile]) -> bool {
+    profiles.iter().any(|now| {
+        let size = match active.keys.get(&now.site) {
+            Some(Put::Twin) => return false,
+            Some(Put::Hot(keys)) => keys.len(),
+            Some(Put::Whole) | None => HOT_SET,
+        };
+        let Some(then) = active.profiles.iter().find(|p| p.site == now.site) else { return true };
+        let held = now.share(then.keys.iter().take(size).map(|(k, _)| k.as_slice()));
+        let best = now.share(now.keys.iter().take(size).map(|(k, _)| k.as_slice()));
+        held < 0.8 * best
+    })
+}
