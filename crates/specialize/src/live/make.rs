@@ -197,14 +197,20 @@ impl Live<'_> {
     /// several counts before that is done.
     pub(super) fn judge(&mut self, tell: &mut dyn FnMut(&Report)) -> Result<(), LiveError> {
         for _ in 0..LOOKS {
-            let (Some(before), Some(now)) = (self.before_ns, self.now_ns) else { break };
-            if worth(before, now) {
+            if let (Some(before), Some(now)) = (self.before_ns, self.now_ns)
+                && worth(before, now)
+            {
                 self.fruitless = 0;
                 return Ok(());
             }
-            // A write came between: the next look at the traffic will tell.
-            let Some((original, variant)) = self.weigh(tell)? else { return Ok(()) };
-            (self.before_ns, self.now_ns) = (Some(before.min(original)), Some(now.min(variant)));
+            if let Some((original, variant)) = self.weigh(tell)? {
+                let least = |a: Option<f64>, b: f64| Some(a.map_or(b, |a| a.min(b)));
+                (self.before_ns, self.now_ns) =
+                    (least(self.before_ns, original), least(self.now_ns, variant));
+            } else if !self.variant_runs() {
+                // A write came between: the next look at the traffic will tell.
+                return Ok(());
+            }
         }
         let why = match (self.before_ns, self.now_ns) {
             (Some(before), Some(now)) => {

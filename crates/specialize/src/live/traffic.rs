@@ -67,7 +67,7 @@ impl Live<'_> {
         self.respecialise(profiles, Tier::Quick, Reason::Write, None, tell)
     }
 
-    fn variant_runs(&self) -> bool {
+    pub(super) fn variant_runs(&self) -> bool {
         self.active.as_ref().is_some_and(|a| self.guard.approved() == Some(a.token()))
     }
 
