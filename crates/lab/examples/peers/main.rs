@@ -1,13 +1,15 @@
 //! One of our data planes beside a public program of its kind, on the same live frames with the same tables, each in the
 //! layout of its own maps.
 //!
-//! `peers PLANE OBJECT [--prog NAME] [--seconds N]` measures by the protocol of docs/measuring.md, 10,000 flows of high
-//! locality, and prints JSON. `bench/README.md` says which programs these are and where they are published; `tables.rs`
-//! knows their maps. None of their code is part of this repository.
+//! `peers COMPARISON OBJECT [--prog NAME] [--seconds N]` measures by the protocol of docs/measuring.md, 10,000 flows of high
+//! locality, and prints JSON. Exit code 1 says that our time is above [`BAR`] of the peer's, 3 that the machine was too
+//! busy to tell. `bench/README.md` says which programs these are and where they are published; `tables.rs` knows their
+//! maps. None of their code is part of this repository.
 
 mod tables;
 
-use std::process::ExitCode;
+use std::io::Write;
+use std::process::{Command, ExitCode, Stdio};
 
 use millstream_kernel::Map;
 use millstream_lab::compare::{Report, common, on_the_rig};
@@ -29,6 +31,9 @@ const SEED: u64 = 44;
 /// Packets of the traffic on which instructions are counted.
 const SAMPLE: usize = 256;
 
+/// What our time may be of the peer's, the harness deducted.
+const BAR: f64 = 1.10;
+
 #[derive(Serialize)]
 struct Document {
     schema: u32,
@@ -36,12 +41,24 @@ struct Document {
     plane: &'static str,
     peer: &'static str,
     workload: String,
-    /// Flows of which both give the same verdict and a frame of the same length, of all.
-    agreed: [usize; 2],
-    /// Our time by the peer's, without the harness.
+    answers: Answers,
+    /// Our time by the peer's, without the harness, and what it may be at most.
     net_ratio: f64,
+    /// The same from both ends of the interval of the ratio with the harness in it.
+    net_interval: [f64; 2],
+    bar: f64,
     report: Report,
     doubts: Vec<String>,
+}
+
+/// What both answer to each flow.
+#[derive(Clone, Copy, Serialize)]
+struct Answers {
+    flows: usize,
+    /// Of those: the same verdict, and a frame of the same length.
+    alike: usize,
+    /// Of those: the same in every byte, too.
+    identical: usize,
 }
 
 struct Arguments {
@@ -56,12 +73,12 @@ impl Arguments {
     fn command(&self) -> String {
         let file = self.object.rsplit('/').next().unwrap_or_default();
         let program = self.program.as_ref().map_or(String::new(), |p| format!(" --prog {p}"));
-        format!("peers {} {file}{program} --seconds {}", self.peer.plane.name, self.seconds)
+        format!("peers {} {file}{program} --seconds {}", self.peer.id, self.seconds)
     }
 }
 
 fn arguments() -> Result<Arguments, Error> {
-    const USAGE: &str = "usage: peers PLANE OBJECT [--prog NAME] [--seconds N]";
+    const USAGE: &str = "usage: peers COMPARISON OBJECT [--prog NAME] [--seconds N]";
     let (mut plain, mut program, mut seconds) = (Vec::new(), None, 60.0);
     let mut given = std::env::args().skip(1);
     while let Some(argument) = given.next() {
@@ -71,8 +88,8 @@ fn arguments() -> Result<Arguments, Error> {
             _ => plain.push(argument),
         }
     }
-    let [plane, object] = plain.try_into().map_err(|_| USAGE)?;
-    let peer = tables::PEERS.iter().find(|p| p.plane.name == plane).ok_or("no such plane")?;
+    let [id, object] = plain.try_into().map_err(|_| USAGE)?;
+    let peer = tables::PEERS.iter().find(|p| p.id == id).ok_or("no such comparison")?;
     Ok(Arguments { peer, object, program, seconds })
 }
 
@@ -80,7 +97,11 @@ fn main() -> ExitCode {
     match arguments().and_then(|a| compare(&a)) {
         Ok(document) => {
             println!("{}", serde_json::to_string_pretty(&document).unwrap_or_default());
-            ExitCode::SUCCESS
+            ExitCode::from(match (document.doubts.is_empty(), document.net_ratio <= BAR) {
+                (false, _) => 3,
+                (true, false) => 1,
+                (true, true) => 0,
+            })
         }
         Err(e) => {
             eprintln!("{e}");
@@ -104,26 +125,30 @@ fn compare(arguments: &Arguments) -> Result<Document, Error> {
     ours.apply(&load.ours, rig.namespace())?;
     theirs.apply(&load.theirs, rig.namespace())?;
     let _inner = inner_maps(peer, &theirs)?;
+    rig.namespace().enter(|| fill_kernel(&load.kernel))??;
 
     let order = load.flows.sequence(SEED, DRAWS);
     rig.load_traffic(&Traffic::new(&load.flows, &order))?;
-    let (agreed, verdict) = agreed(&rig, &ours, &theirs, &load)?;
+    let (answers, verdict) = compare_answers(&rig, &ours, &theirs, &load)?;
     let sample: Vec<_> = order.iter().take(SAMPLE).map(|&i| load.flows.packets[i as usize].clone()).collect();
     let subjects = [theirs, ours];
     let report = on_the_rig(&subjects, &rig, &sample, verdict, Plan::live(arguments.seconds))?;
-    let flows = load.flows.packets.len();
+    let (net_ratio, net_interval) = net(&report)?;
     Ok(Document {
         schema: 1,
         environment: Environment { command: arguments.command(), ..Environment::now() },
         plane: peer.plane.name,
         peer: peer.name,
         workload: format!(
-            "{}, {flows} flows, hash {:016x}, order seed {SEED}",
+            "{}, {} flows, hash {:016x}, order seed {SEED}",
             load.description,
+            answers.flows,
             load.flows.hash()
         ),
-        agreed: [agreed, flows],
-        net_ratio: report.sides[1].net_ns / report.sides[0].net_ns,
+        answers,
+        net_ratio,
+        net_interval,
+        bar: BAR,
         doubts: report.doubts(),
         report,
     })
@@ -142,22 +167,50 @@ fn inner_maps(peer: &Peer, theirs: &Subject<'_>) -> Result<Vec<Map>, Error> {
     Ok(inner)
 }
 
-/// How many flows both answer alike, and the verdict; refused unless nearly all are.
-fn agreed(
+/// Gives the kernel of this namespace its tables.
+fn fill_kernel(lines: &[String]) -> std::io::Result<()> {
+    if lines.is_empty() {
+        return Ok(());
+    }
+    std::fs::write("/proc/sys/net/ipv4/conf/all/forwarding", "1")?;
+    let mut ip = Command::new("ip").args(["-batch", "-"]).stdin(Stdio::piped()).spawn()?;
+    if let Some(mut to) = ip.stdin.take() {
+        to.write_all((lines.join("\n") + "\n").as_bytes())?;
+    }
+    match ip.wait()?.success() {
+        true => Ok(()),
+        false => Err(std::io::Error::other("`ip -batch` failed")),
+    }
+}
+
+/// Our time by the peer's without the harness, which is in the ratio that was measured and in both ends of its interval.
+fn net(report: &Report) -> Result<(f64, [f64; 2]), Error> {
+    let (peer, harness) = (report.sides[0].ns, report.empty_ns);
+    let ratio = report.sides[1].against_first.ok_or("no ratio")?;
+    let net = |with_harness: f64| (with_harness * peer - harness) / (peer - harness);
+    Ok((net(ratio.ratio), ratio.interval.map(net)))
+}
+
+/// What both answer to each flow, and our verdict; refused unless nearly all are alike.
+fn compare_answers(
     rig: &Rig,
     ours: &Subject<'_>,
     theirs: &Subject<'_>,
     load: &Workload,
-) -> Result<(usize, u32), Error> {
+) -> Result<(Answers, u32), Error> {
     let a = answers(rig, &ours.load()?, &load.flows.packets)?;
     let b = answers(rig, &theirs.load()?, &load.flows.packets)?;
     let alike = a.iter().zip(&b).filter(|(a, b)| a.0 == b.0 && a.1.len() == b.1.len()).count();
-    let verdicts: Vec<u32> = a.iter().map(|(v, _)| *v).collect();
+    let identical = a.iter().zip(&b).filter(|(a, b)| a == b).count();
+    let verdict = |of: &[(u32, Vec<u8>)]| common(&of.iter().map(|(v, _)| *v).collect::<Vec<_>>());
     if alike * 100 < a.len() * 99 {
-        let (ours, theirs) = (common(&verdicts), common(&b.iter().map(|(v, _)| *v).collect::<Vec<_>>()));
-        return Err(
-            format!("only {alike} of {} flows are answered alike: {ours} against {theirs}", a.len()).into()
-        );
+        let of = a.len();
+        return Err(format!(
+            "only {alike} of {of} flows are answered alike: {} against {}",
+            verdict(&a),
+            verdict(&b)
+        )
+        .into());
     }
-    Ok((alike, common(&verdicts)))
+    Ok((Answers { flows: a.len(), alike, identical }, verdict(&a)))
 }

@@ -1,9 +1,10 @@
 //! Tables of the same content for both: in our layout by our control tools, in the peer's by what its maps are.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use millstream_kernel::{MapSpec, MapType};
+use millstream_lab::rig::SECOND_PORT;
 use millstream_programs::firewall::{self, Action, PortRange, Rule};
 use millstream_programs::nat;
 use millstream_programs::traffic::{Flows, Locality};
@@ -18,6 +19,8 @@ const SEED: u64 = 42;
 
 /// A public program, and how it is fed.
 pub(crate) struct Peer {
+    /// What the comparison is called.
+    pub(crate) id: &'static str,
     /// Our program of its kind.
     pub(crate) plane: Program,
     pub(crate) name: &'static str,
@@ -33,18 +36,32 @@ pub(crate) struct Peer {
 pub(crate) struct Workload {
     pub(crate) ours: Vec<MapEntry>,
     pub(crate) theirs: Vec<MapEntry>,
+    /// Tables of the kernel that the peer asks: lines for `ip -batch`.
+    pub(crate) kernel: Vec<String>,
     pub(crate) flows: Flows,
     pub(crate) description: String,
 }
 
 const LRU: u32 = 1 << 18;
 
-pub(crate) static PEERS: [Peer; 5] = [
-    Peer { plane: ROUTER, name: "xdp_router_ipv4", workload: router, sizes: &[], inner: None },
-    Peer { plane: SWITCH, name: "pcn-bridge", workload: switch, sizes: &[], inner: None },
-    Peer { plane: FIREWALL, name: "xdp_acl", workload: firewall, sizes: &[], inner: None },
-    Peer { plane: NAT, name: "pcn-nat", workload: nat, sizes: &[], inner: None },
+/// With no more than tables in its maps, or the kernel's.
+const fn plain(
+    id: &'static str,
+    plane: Program,
+    name: &'static str,
+    workload: fn([u32; 2]) -> Result<Workload, Error>,
+) -> Peer {
+    Peer { id, plane, name, workload, sizes: &[], inner: None }
+}
+
+pub(crate) static PEERS: [Peer; 6] = [
+    plain("router", ROUTER, "xdp_router_ipv4", router),
+    plain("router-fib", ROUTER, "xdp_fwd_fib_full", router_by_kernel),
+    plain("switch", SWITCH, "pcn-bridge", switch),
+    plain("firewall", FIREWALL, "xdp_acl", firewall),
+    plain("nat", NAT, "pcn-nat", nat),
     Peer {
+        id: "balancer",
         plane: BALANCER,
         name: "katran",
         workload: balancer,
@@ -75,14 +92,44 @@ fn concat(parts: &[&[u8]]) -> Vec<u8> {
     parts.concat()
 }
 
+const ROUTES: usize = 2_592;
+
+/// The address of a next hop, for those who have their routes by gateways.
+fn gateway(hop: u32) -> [u8; 4] {
+    [10, 0, 0, hop as u8 + 1]
+}
+
+/// The peer asks the kernel's routes and neighbours, which are then what our maps hold.
+fn router_by_kernel(ports: [u32; 2]) -> Result<Workload, Error> {
+    let config = router::generate(ROUTES, &ports[1..], 8, SEED);
+    let flows = router::flows(&config, FLOWS, LOCALITY, SEED + 1);
+    let address = |hop| Ipv4Addr::from(gateway(hop));
+    // Without any local address the kernel has no table of them, and takes no gateway for a neighbour.
+    let mut kernel = vec!["address add 127.0.0.1/8 dev lo".to_owned()];
+    let link = |mac: [u8; 6]| mac.map(|byte| format!("{byte:02x}")).join(":");
+    for (i, hop) in (0u32..).zip(&config.next_hops) {
+        let router::NextHop::Forward { dst_mac, src_mac, .. } = *hop else { continue };
+        if i == 0 {
+            kernel.push(format!("link set dev {SECOND_PORT} address {}", link(src_mac)));
+        }
+        let (neighbour, mac) = (address(i), link(dst_mac));
+        kernel.push(format!("neigh replace {neighbour} lladdr {mac} dev {SECOND_PORT} nud permanent"));
+    }
+    for route in &config.routes {
+        let (prefix, via) = (route.prefix, address(route.next_hop));
+        kernel.push(format!("route add {prefix} via {via} dev {SECOND_PORT} onlink"));
+    }
+    let theirs = vec![MapEntry::new("xdp_tx_ports", word(ports[1]), word(ports[1]))];
+    let description = format!("{ROUTES} routes, the peer's in the kernel");
+    Ok(Workload { ours: config.entries()?, theirs, kernel, flows, description })
+}
+
 /// Out of the other port, for both redirect by a devmap. The peer's routes hold a gateway, whose address a second table
 /// turns into a MAC.
 fn router(ports: [u32; 2]) -> Result<Workload, Error> {
-    const ROUTES: usize = 2_592;
     let config = router::generate(ROUTES, &ports[1..], 8, SEED);
     let flows = router::flows(&config, FLOWS, LOCALITY, SEED + 1);
     let mut theirs = vec![MapEntry::new("tx_port", word(ports[1]), word(ports[1]))];
-    let gateway = |hop: u32| [10, 0, 0, hop as u8 + 1];
     for (i, hop) in (0u32..).zip(&config.next_hops) {
         let router::NextHop::Forward { dst_mac, .. } = hop else { continue };
         theirs.push(MapEntry::new("arp_table", gateway(i), concat(&[dst_mac, &[0; 2]])));
@@ -104,7 +151,8 @@ fn router(ports: [u32; 2]) -> Result<Workload, Error> {
         ]);
         theirs.push(MapEntry::new("lpm_map", router::route_key(route.prefix), value));
     }
-    Ok(Workload { ours: config.entries()?, theirs, flows, description: format!("{ROUTES} routes") })
+    let description = format!("{ROUTES} routes");
+    Ok(Workload { ours: config.entries()?, theirs, kernel: Vec::new(), flows, description })
 }
 
 /// Trunks of two VLANs. The peer has a table of which VLANs a port takes, and in what spanning-tree state.
@@ -131,6 +179,7 @@ fn switch(ports: [u32; 2]) -> Result<Workload, Error> {
     Ok(Workload {
         ours: config.entries()?,
         theirs,
+        kernel: Vec::new(),
         flows,
         description: format!("{STATIONS} stations, 2 VLANs"),
     })
@@ -154,7 +203,7 @@ fn nat(ports: [u32; 2]) -> Result<Workload, Error> {
         }
     }
     let description = format!("{CONNECTIONS} connections, outbound");
-    Ok(Workload { ours, theirs, flows: traffic.outbound, description })
+    Ok(Workload { ours, theirs, kernel: Vec::new(), flows: traffic.outbound, description })
 }
 
 /// The peer has one bit for each rule in each entry of each field's table, and a table of rules by word and bit.
@@ -190,6 +239,7 @@ fn firewall(_: [u32; 2]) -> Result<Workload, Error> {
     Ok(Workload {
         ours: config.entries()?,
         theirs,
+        kernel: Vec::new(),
         flows,
         description: format!("{RULES} rules, access list"),
     })
@@ -259,5 +309,5 @@ fn balancer(_: [u32; 2]) -> Result<Workload, Error> {
         }
     }
     let description = format!("{SERVICES} services, {REALS} reals");
-    Ok(Workload { ours: config.entries()?, theirs, flows, description })
+    Ok(Workload { ours: config.entries()?, theirs, kernel: Vec::new(), flows, description })
 }
