@@ -3,6 +3,7 @@
 //! [`Rig`] is a veth pair in a network namespace of its own, with a generator in the kernel: real frames, drawn
 //! from a table of templates in an order that was drawn beforehand, on the interface of the program under test.
 //! [`measure`] times programs against one another, by test runs or on the rig, and [`stats`] judges the times.
+//! [`equal`] holds two objects against each other on random packets and tables.
 //! [`leftovers`] finds and removes what a killed laboratory left behind.
 //!
 //! Architecture Invariant: bpf(2) is left to `millstream-kernel`. `unsafe` is allowed in the module `os` only:
@@ -12,10 +13,12 @@ mod code;
 pub mod compare;
 pub mod curve;
 pub mod environment;
+pub mod equal;
 mod error;
 mod far_end;
 pub mod image;
 pub mod leftovers;
+mod machine;
 pub mod measure;
 pub mod os;
 pub mod pcap;

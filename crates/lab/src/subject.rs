@@ -1,20 +1,17 @@
 //! A program under test: an object, one XDP program of it, its maps in the kernel.
 
-use std::os::fd::{AsFd, AsRawFd};
-
 use millstream_btf::StrOff;
-use millstream_isa::{Pseudo, Raw, decode_all};
+use millstream_interp::Context;
+use millstream_isa::{Raw, decode_all};
 use millstream_kernel::{self as kernel, AttachType, Map, Program, ProgramType, UpdateMode};
 use millstream_loader::{Loader, Session};
-use millstream_object::{FuncId, LineInfo, LinkedProgram, MapId, Object};
+use millstream_object::{FuncId, LineInfo, LinkedProgram, Object};
 use millstream_programs::MapEntry;
 
 use crate::error::{Error, Result};
 use crate::image::{Executed, Image};
+use crate::machine::{Modelled, model};
 use crate::measure::Alike;
-
-/// Bytes of a map that are still copied for counting instructions.
-const MOST_BYTES: u64 = 256 << 20;
 
 /// A program with its maps, of which any number of copies can be loaded.
 #[derive(Debug)]
@@ -166,9 +163,11 @@ impl<'a> Subject<'a> {
         let image = self.image(&slots)?;
         let mut counted =
             Counted { image_instructions: image.as_ref().map(Image::len), ..Counted::default() };
-        let Some((mut machine, program)) = self.machine(&slots)? else { return Ok(counted) };
+        let copies = std::slice::from_ref(&slots);
+        let Some(Modelled { mut machine, programs, .. }) = model(&self.session, copies, Context::Xdp)? else {
+            return Ok(counted);
+        };
         machine.visits = vec![0; slots.len()];
-        let programs = [program];
         let interpreter = millstream_interp::bytecode::Interpreter::new(&programs);
         for packet in packets {
             machine.reset(packet);
@@ -206,49 +205,6 @@ impl<'a> Subject<'a> {
         let program = self.session.load(self.func, &marked);
         let program = program.map_err(|e| Error::Program { name: self.name.clone(), source: Box::new(e) })?;
         Image::read(&program, slots)
-    }
-
-    fn machine(
-        &self,
-        slots: &[u64],
-    ) -> Result<Option<(millstream_interp::Machine, millstream_interp::bytecode::Program)>> {
-        use millstream_interp::{Context, Machine, MapKind, MapSpec, bytecode};
-        let mut machine = Machine::new(Context::Xdp);
-        let mut by_fd = Vec::new();
-        for at in 0..self.session.object().maps.len() {
-            let Some(map) = self.session.map(MapId(at as u32)) else { continue };
-            let info = map.info();
-            let Some(kind) = MapKind::from_number(info.map_type.0) else { return Ok(None) };
-            let bytes = u64::from(info.max_entries) * u64::from(info.key_size + info.value_size);
-            if kind.is_map_of_maps() || (matches!(kind, MapKind::Array) && bytes > MOST_BYTES) {
-                return Ok(None);
-            }
-            let (key_size, value_size) = (info.key_size, info.value_size);
-            let spec =
-                MapSpec { kind, key_size, value_size, max_entries: info.max_entries, flags: info.flags };
-            let cpus = kernel::possible_cpus()? as u32;
-            let Ok(id) = machine.maps.add(spec, cpus) else { return Ok(None) };
-            by_fd.push((map.as_fd().as_raw_fd() as u32, id));
-            if info.map_type.holds_descriptors() || matches!(kind, MapKind::Ringbuf) || info.key_size == 0 {
-                continue;
-            }
-            for (key, value) in map.entries()?.iter() {
-                if machine.maps.set(id, key, value, 0).is_err() {
-                    return Ok(None);
-                }
-            }
-        }
-        let raw: Vec<Raw> = slots.iter().map(|s| Raw::from_bytes(s.to_ne_bytes())).collect();
-        let Ok(mut program) = bytecode::Program::new(&raw) else { return Ok(None) };
-        program.link(|_, pseudo, imm| {
-            let (_, id) = by_fd.iter().find(|(fd, _)| *fd == imm as u32)?;
-            match pseudo {
-                Pseudo::MapFd => Some(Machine::map_address(*id)),
-                Pseudo::MapValue => Some(Machine::value_address_of(*id, (imm >> 32) as u32)),
-                _ => None,
-            }
-        });
-        Ok(Some((machine, program)))
     }
 }
 

@@ -4,6 +4,7 @@
 //! `millstream_lab`; this module chooses the workload and prints.
 
 mod compare;
+mod equal;
 mod run;
 mod text;
 
@@ -34,6 +35,8 @@ enum Command {
     Run(run::Args),
     /// Compare programs: which is faster, by how much, and how sure that is
     Compare(compare::Args),
+    /// Hold two objects against each other on random packets and tables, with the kernel as the judge
+    Equal(equal::Args),
     /// Remove what killed laboratories left behind
     Clean,
 }
@@ -113,6 +116,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
     match &args.command {
         Command::Run(args) => run::run(args),
         Command::Compare(args) => compare::run(args),
+        Command::Equal(args) => equal::run(args),
         Command::Clean => clean(),
     }
 }

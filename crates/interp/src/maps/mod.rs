@@ -148,6 +148,8 @@ struct State {
 #[derive(Clone, Debug, Default)]
 pub struct Maps {
     maps: Vec<State>,
+    /// Keys that programs looked up and did not find, in order, while this is there.
+    pub missed: Option<Vec<(MapId, Vec<u8>)>>,
 }
 
 impl Maps {
@@ -206,8 +208,13 @@ impl Maps {
 
     /// `bpf_map_lookup_elem`: the offset of the value for addresses, on this CPU.
     pub(crate) fn lookup(&mut self, map: MapId, key: &[u8], cpu: u32) -> Option<u64> {
-        let state = self.state(map)?;
-        let slot = state.index.find(key, true)?;
+        let state = self.maps.get_mut(map.0 as usize)?;
+        let Some(slot) = state.index.find(key, true) else {
+            if let Some(missed) = &mut self.missed {
+                missed.push((map, key.to_vec()));
+            }
+            return None;
+        };
         state.values.offset(slot, cpu)
     }
 

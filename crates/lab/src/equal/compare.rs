@@ -1,0 +1,209 @@
+//! What can be seen of a program, and where two differ.
+
+use millstream_kernel::TestOutput;
+use serde::Serialize;
+
+use super::replica::Contents;
+
+/// Something that the two do differently; the first's first. Bytes are in hexadecimal.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[serde(tag = "observable", rename_all = "kebab-case")]
+pub enum Observable {
+    /// The second is not accepted, and the first is.
+    Rejected {
+        /// What the kernel says.
+        message: String,
+    },
+    /// One of them cannot be run on the packet.
+    Run {
+        /// Whether the first can.
+        first: bool,
+    },
+    /// The return value.
+    ReturnValue {
+        /// Of the first.
+        first: u32,
+        /// Of the second.
+        second: u32,
+    },
+    /// The packet as it comes out.
+    Packet(Bytes),
+    /// The context as it comes out.
+    Context(Bytes),
+    /// What a map holds.
+    Map {
+        /// Its name.
+        map: String,
+        /// The key.
+        key: String,
+        /// Of the first, if it has the key.
+        first: Option<String>,
+        /// Of the second, if it has the key.
+        second: Option<String>,
+    },
+}
+
+/// Bytes that differ.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Bytes {
+    /// The first byte that does.
+    pub offset: usize,
+    /// All bytes of the first.
+    pub first: String,
+    /// All bytes of the second.
+    pub second: String,
+}
+
+/// Two runs of the first, and one of the second.
+pub(super) struct Side<T> {
+    pub(super) a: T,
+    pub(super) again: T,
+    pub(super) b: T,
+}
+
+/// What a comparison says.
+pub(super) enum Compared {
+    Same,
+    /// The first is not the same twice, in this.
+    Varies(String),
+    Different(Observable),
+}
+
+impl Observable {
+    /// Where, in words, without the values.
+    pub(super) fn place(&self) -> String {
+        match self {
+            Observable::Rejected { .. } => "acceptance".to_owned(),
+            Observable::Run { .. } => "whether it can be run".to_owned(),
+            Observable::ReturnValue { .. } => "return value".to_owned(),
+            Observable::Packet(_) => "packet".to_owned(),
+            Observable::Context(_) => "context".to_owned(),
+            Observable::Map { map, .. } => format!("map {map}"),
+        }
+    }
+
+    /// Whether another difference is in the same place.
+    pub(super) fn same_place(&self, other: &Observable) -> bool {
+        match (self, other) {
+            (Observable::Packet(a), Observable::Packet(b))
+            | (Observable::Context(a), Observable::Context(b)) => a.offset == b.offset,
+            (Observable::Map { map, key, .. }, Observable::Map { map: other, key: at, .. }) => {
+                map == other && key == at
+            }
+            _ => self.place() == other.place(),
+        }
+    }
+}
+
+pub(super) fn outputs(side: Side<Option<&TestOutput>>) -> Compared {
+    let (Some(a), Some(again), Some(b)) = (side.a, side.again, side.b) else {
+        let [a, again, b] = [side.a, side.again, side.b].map(|o| o.is_some());
+        return match (a == again, a == b) {
+            (false, _) => Compared::Varies("whether it can be run".to_owned()),
+            (_, true) => Compared::Same,
+            _ => Compared::Different(Observable::Run { first: a }),
+        };
+    };
+    if a.retval != again.retval {
+        return Compared::Varies("return value".to_owned());
+    }
+    if a.retval != b.retval {
+        return Compared::Different(Observable::ReturnValue { first: a.retval, second: b.retval });
+    }
+    match bytes(Side { a: &a.data, again: &again.data, b: &b.data }) {
+        Some(Ok(found)) => return Compared::Different(Observable::Packet(found)),
+        Some(Err(())) => return Compared::Varies("packet".to_owned()),
+        None => {}
+    }
+    match bytes(Side { a: &a.context, again: &again.context, b: &b.context }) {
+        Some(Ok(found)) => Compared::Different(Observable::Context(found)),
+        Some(Err(())) => Compared::Varies("context".to_owned()),
+        None => Compared::Same,
+    }
+}
+
+/// Bytes that the first has twice alike and the second otherwise; `Err` if only the first varies.
+fn bytes(side: Side<&[u8]>) -> Option<Result<Bytes, ()>> {
+    let found = |offset| Some(Ok(Bytes { offset, first: hex(side.a), second: hex(side.b) }));
+    if side.a.len() != side.again.len() {
+        return Some(Err(()));
+    }
+    if side.a.len() != side.b.len() {
+        return found(side.a.len().min(side.b.len()));
+    }
+    if side.a == side.again && side.a == side.b {
+        return None;
+    }
+    let stable = |i: &usize| side.a[*i] == side.again[*i] && side.a[*i] != side.b[*i];
+    match (0..side.a.len()).find(stable) {
+        Some(offset) => found(offset),
+        None => Some(Err(())),
+    }
+}
+
+pub(super) fn maps(name: &str, side: Side<&Contents>) -> Compared {
+    if side.a == side.again && side.a == side.b {
+        return Compared::Same;
+    }
+    let varies = || Compared::Varies(format!("map {name}"));
+    if !side.a.iter().map(|(k, _)| k).eq(side.again.iter().map(|(k, _)| k)) {
+        return varies();
+    }
+    let different = |key: &[u8], first: Option<&Vec<u8>>, second: Option<&Vec<u8>>| {
+        let (first, second) = (first.map(|v| hex(v)), second.map(|v| hex(v)));
+        Compared::Different(Observable::Map { map: name.to_owned(), key: hex(key), first, second })
+    };
+    let get = |all: &Contents, key: &[u8]| all.binary_search_by(|(k, _)| k.as_slice().cmp(key)).ok();
+    for (key, value) in side.b {
+        if get(side.a, key).is_none() {
+            return different(key, None, Some(value));
+        }
+    }
+    let mut unstable = false;
+    for ((key, a), (_, again)) in side.a.iter().zip(side.again) {
+        let Some(at) = get(side.b, key) else { return different(key, Some(a), None) };
+        let b = &side.b[at].1;
+        match bytes(Side { a, again, b }) {
+            Some(Ok(_)) => return different(key, Some(a), Some(b)),
+            Some(Err(())) => unstable = true,
+            None => {}
+        }
+    }
+    if unstable { varies() } else { Compared::Same }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(key: u8, value: &[u8]) -> (Vec<u8>, Vec<u8>) {
+        (vec![key], value.to_vec())
+    }
+
+    #[test]
+    fn only_what_the_first_does_alike_twice_is_held_against_the_second() {
+        let side = |a: &'static [u8], again: &'static [u8], b: &'static [u8]| bytes(Side { a, again, b });
+        assert!(side(&[1, 2], &[1, 2], &[1, 2]).is_none());
+        assert_eq!(side(&[1, 2], &[1, 2], &[1, 3]).unwrap().unwrap().offset, 1);
+        assert!(side(&[1, 2], &[1, 9], &[1, 3]).unwrap().is_err());
+        assert_eq!(side(&[1, 2], &[1, 9], &[4, 3]).unwrap().unwrap().offset, 0);
+        assert_eq!(side(&[1, 2], &[1, 2], &[1]).unwrap().unwrap().offset, 1);
+    }
+
+    #[test]
+    fn keys_that_only_one_has_are_differences() {
+        let (a, b) = (vec![entry(1, &[5]), entry(2, &[6])], vec![entry(1, &[5])]);
+        let found = |a: &Contents, b: &Contents| maps("m", Side { a, again: a, b });
+        assert!(matches!(found(&a, &a), Compared::Same));
+        for (x, y) in [(&a, &b), (&b, &a)] {
+            let Compared::Different(Observable::Map { key, .. }) = found(x, y) else { panic!() };
+            assert_eq!(key, "02");
+        }
+        let varying = maps("m", Side { a: &a, again: &b, b: &b });
+        assert!(matches!(varying, Compared::Varies(_)));
+    }
+}
