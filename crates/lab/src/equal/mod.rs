@@ -4,7 +4,7 @@
 //! second's once. Where the first differs from itself (time, random numbers), nothing can be said and nothing is;
 //! where it agrees with itself and the second does not, and does not when all is done anew, the second is
 //! different. Compared are return value, packet, context, and what the maps hold in the end. Each round has new
-//! tables, filled at random and where the program looks ([`tables`]).
+//! tables, filled at random and where the program looks (module `tables`).
 
 mod compare;
 mod frames;
