@@ -9,9 +9,11 @@ pub(crate) mod relocs;
 use crate::elf::{Elf, STT_SECTION};
 use crate::error::ObjectError;
 use crate::image::Image;
-use crate::model::{Object, Program};
+use crate::kinds::ProgramType;
+use crate::model::{Object, Program, RelocKind};
 use crate::section::SectionKind;
 use millstream_btf::{Btf, BtfExt};
+use std::collections::BTreeSet;
 
 /// A name is cut so that it and a NUL fit `BPF_OBJ_NAME_LEN`.
 pub(crate) const MAX_NAME: usize = 15;
@@ -47,11 +49,20 @@ impl Object {
     }
 
     /// Functions of `.text` and static ones are subprograms; a lone function of `.text` is a program all the same, as
-    /// in libbpf.
+    /// in libbpf. What another function calls, in a section that names no type of programs, is a subprogram, too, as
+    /// in cilium/ebpf; libbpf refuses such objects.
     fn find_programs(&mut self) {
         let lone = self.functions.len() == 1;
+        let relocs = self.functions.iter().flat_map(|f| &f.relocs);
+        let called: BTreeSet<usize> = relocs
+            .filter_map(|r| match r.kind {
+                RelocKind::Call(callee) => Some(callee.index()),
+                _ => None,
+            })
+            .collect();
         for (n, f) in self.functions.iter_mut().enumerate() {
-            f.subprogram = !lone && f.subprogram;
+            let typed = SectionKind::parse(&f.section).program_type != ProgramType::UNSPEC;
+            f.subprogram = !lone && (f.subprogram || !typed && called.contains(&n));
             if !f.subprogram {
                 self.programs.push(Program {
                     func: crate::FuncId(n as u32),

@@ -198,3 +198,12 @@ fn maps_in_sections_of_their_own_are_numbered_through() {
     let inner = outer.inner.as_ref().expect("what inner maps are");
     assert_eq!((inner.map_type, inner.value_size, inner.max_entries), (MapType::HASH, 8, 32));
 }
+
+#[test]
+fn what_is_called_in_a_section_that_names_no_type_is_a_subprogram() {
+    let Some(o) = read("sections", &["-g0"]) else { return };
+    let either = &o.functions[function(&o, "either").index()];
+    assert_eq!((either.section.as_str(), either.subprogram), ("elsewhere", true));
+    let programs: Vec<&str> = o.programs.iter().map(|p| p.name.as_str()).collect();
+    assert_eq!(programs, ["entry"]);
+}
