@@ -155,7 +155,7 @@ fn permissions() -> Vec<Check> {
             probe::enumeration(),
             Status::Missing,
             "adopting attached programs, finding writers of maps",
-            "needs CAP_SYS_ADMIN",
+            "run as root, or with CAP_SYS_ADMIN",
         ),
         Check::probed(
             "kernel BTF",
@@ -189,7 +189,7 @@ fn sysctl(name: &'static str, want: i64, status: Status, needed_for: &'static st
     let (found, fine) = match probe::sysctl(&file) {
         Ok(n) => (n.to_string(), n == want),
         // Without the file the kernel has the feature compiled in (or has none of that name): not wrong.
-        Err(e) => (e.to_string(), true),
+        Err(e) => return Check::info(name, e.to_string(), needed_for),
     };
     Check {
         name,

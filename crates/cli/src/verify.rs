@@ -1,13 +1,13 @@
 //! `millstream verify`: asks the kernel to load every program of an object, and says what it answered.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use miette::{IntoDiagnostic, WrapErr, miette};
+use miette::IntoDiagnostic;
 use millstream_kernel::{AttachType, LoadError, Program, ProgramType, Rejection, errno_name};
 use millstream_loader::{Error, Loader, Poisoned, ProgramError, Session};
-use millstream_object::{FuncId, LinkedProgram, Object};
+use millstream_object::{ExternKind, FuncId, LinkedProgram, Object, ObjectError, RelocKind};
 use serde::Serialize;
 
 use crate::exit::Exit;
@@ -16,8 +16,9 @@ use crate::progress::Progress;
 /// Flags of `millstream verify`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The object file
-    object: PathBuf,
+    /// The object files
+    #[arg(required = true, value_name = "OBJECT")]
+    objects: Vec<PathBuf>,
     /// Load this program only; may be repeated
     #[arg(long, value_name = "NAME")]
     prog: Vec<String>,
@@ -64,6 +65,8 @@ enum Verdict {
     Refused,
     /// It never got to the kernel.
     Unprepared,
+    /// It never got to the kernel, for want of support here.
+    Unsupported,
 }
 
 #[derive(Debug, Serialize)]
@@ -90,7 +93,7 @@ struct Row {
     /// The telling part of the verifier's log.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     log: Vec<String>,
-    /// CO-RE relocations that this kernel has no answer for.
+    /// CO-RE relocations that this kernel has no answer for, and the function of the kernel that is called in vain.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     unanswered: Vec<String>,
 }
@@ -119,62 +122,146 @@ struct Report {
     programs: Vec<Row>,
 }
 
+/// The reports of several objects.
+#[derive(Debug, Serialize)]
+struct Reports {
+    schema: u32,
+    accepted: usize,
+    failed: usize,
+    objects: Vec<Report>,
+    /// Objects of which no program could be asked about, and why.
+    errors: Vec<Unusable>,
+}
+
+/// An object of which no program could be asked about.
+#[derive(Debug, Serialize)]
+struct Unusable {
+    object: String,
+    reason: String,
+    /// What to do about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<&'static str>,
+    #[serde(skip)]
+    exit: Exit,
+}
+
 /// Runs the command.
 pub(crate) fn run(args: Args) -> Result<ExitCode, miette::Report> {
-    let path = args.object.display().to_string();
-    let bytes = std::fs::read(&args.object).into_diagnostic().wrap_err_with(|| format!("reading {path}"))?;
-    let name = args.object.file_name().unwrap_or_default().to_string_lossy();
-    let object = Object::parse(&name, &bytes).map_err(|e| miette!("{path}: {e}"))?;
-    let loader = loader(&object, &args)?;
-    let chosen = loader.chosen();
-    let session = match loader.guess_types().and_then(Loader::prepare) {
-        Ok(session) => session,
-        Err(e) => return Ok(unprepared(&path, &e).into()),
-    };
-    let mut bar = Progress::counted("programs", chosen.len());
-    let verified = chosen.iter().map(|f| verify(&session, *f, args.log_lines)).inspect(|_| bar.step());
-    let rows: Vec<Row> = verified.collect();
+    let many = args.objects.len() > 1;
+    let mut all = Reports { schema: 1, accepted: 0, failed: 0, objects: Vec::new(), errors: Vec::new() };
+    let mut bar = many.then(|| Progress::counted("objects", args.objects.len()));
+    for path in &args.objects {
+        match object(path, &args, many) {
+            Ok(report) => {
+                all.accepted += report.accepted;
+                all.failed += report.failed;
+                all.objects.push(report);
+            }
+            Err(unusable) => all.errors.push(unusable),
+        }
+        if let Some(bar) = &mut bar {
+            bar.step();
+        }
+    }
     drop(bar);
+    print(&all, many, args.json)?;
+    let exits = all.objects.iter().map(exit).chain(all.errors.iter().map(|e| e.exit));
+    Ok(worst(exits).into())
+}
+
+/// Of several objects: what the user has to change comes first, then what the kernel said.
+fn worst(exits: impl Iterator<Item = Exit>) -> Exit {
+    const ORDER: [Exit; 5] = [Exit::Done, Exit::Unknown, Exit::NotPermitted, Exit::Negative, Exit::Input];
+    exits.max_by_key(|e| ORDER.iter().position(|o| o == e)).unwrap_or(Exit::Done)
+}
+
+fn print(all: &Reports, many: bool, json: bool) -> Result<(), miette::Report> {
+    let one = all.objects.first().filter(|_| !many);
+    match one {
+        Some(report) if json => println!("{}", serde_json::to_string_pretty(report).into_diagnostic()?),
+        _ if json && many => println!("{}", serde_json::to_string_pretty(all).into_diagnostic()?),
+        _ => {}
+    }
+    if !json {
+        for report in &all.objects {
+            if many {
+                println!("{}:", report.object);
+            }
+            print!("{}", text(report));
+        }
+        if many {
+            let (objects, errors) = (all.objects.len(), all.errors.len());
+            println!("{objects} objects: {} accepted, {} not; {errors} unusable", all.accepted, all.failed);
+        }
+    }
+    for e in &all.errors {
+        eprintln!("{}: {}", e.object, e.reason);
+        if let Some(hint) = e.hint {
+            eprintln!("  {hint}");
+        }
+    }
+    Ok(())
+}
+
+/// Reads an object, and asks about each of its programs.
+fn object(path: &Path, args: &Args, many: bool) -> Result<Report, Unusable> {
+    let shown = path.display().to_string();
+    let unusable = |reason: String| Unusable { object: shown.clone(), reason, hint: None, exit: Exit::Input };
+    let bytes = std::fs::read(path).map_err(|e| unusable(format!("cannot be read: {e}")))?;
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let object = Object::parse(&name, &bytes).map_err(|e| match e {
+        ObjectError::Unsupported(_) => Unusable { exit: Exit::NotPermitted, ..unusable(e.to_string()) },
+        e => unusable(e.to_string()),
+    })?;
+    let loader = loader(&object, args).map_err(|e| unusable(e.to_string()))?;
+    let chosen = loader.chosen();
+    let session = loader.guess_types().and_then(Loader::prepare).map_err(|e| unprepared(&shown, &e))?;
+    let mut bar = (!many).then(|| Progress::counted("programs", chosen.len()));
+    let step = |_: &Row| {
+        if let Some(bar) = &mut bar {
+            bar.step();
+        }
+    };
+    let rows: Vec<Row> = chosen.iter().map(|f| verify(&session, *f, args.log_lines)).inspect(step).collect();
     let accepted = rows.iter().filter(|r| r.verdict == Verdict::Accepted).count();
     let notes = object.notes.iter().chain(session.notes()).cloned().collect();
     let failed = rows.len() - accepted;
-    let report = Report { schema: 1, object: path, accepted, failed, notes, programs: rows };
-    if args.json {
-        println!("{}", serde_json::to_string_pretty(&report).into_diagnostic()?);
-    } else {
-        print!("{}", text(&report));
-    }
-    Ok(exit(&report).into())
+    Ok(Report { schema: 1, object: shown, accepted, failed, notes, programs: rows })
 }
 
-fn loader<'a>(object: &'a Object, args: &Args) -> Result<Loader<'a>, miette::Report> {
+fn loader<'a>(object: &'a Object, args: &Args) -> Result<Loader<'a>, Error> {
     let mut loader = Loader::new(object);
     for name in &args.prog {
-        loader = loader.only(name).into_diagnostic()?;
+        loader = loader.only(name)?;
     }
     if let Some(kind) = args.program_type {
         let (program_type, attach) = kind.types();
         for func in loader.chosen() {
             let name = &object.functions[func.index()].name;
-            loader = loader.program_type(name, program_type, attach).into_diagnostic()?;
+            loader = loader.program_type(name, program_type, attach)?;
         }
     }
     Ok(loader)
 }
 
 /// The object's maps could not be made: no program can be asked about.
-fn unprepared(path: &str, error: &Error) -> Exit {
-    eprintln!("{path}: {error}");
-    let Error::Kernel(kernel) = error else { return Exit::Negative };
-    if let Some(hint) = kernel.hint() {
-        eprintln!("  {hint}");
+fn unprepared(path: &str, error: &Error) -> Unusable {
+    let kernel = if let Error::Kernel(kernel) = error { Some(kernel) } else { None };
+    let forbidden = kernel.is_some_and(|e| e.errno() == Some(libc::EPERM));
+    Unusable {
+        object: path.to_owned(),
+        reason: error.to_string(),
+        hint: kernel.and_then(|e| e.hint()),
+        exit: if forbidden { Exit::NotPermitted } else { Exit::Negative },
     }
-    if kernel.errno() == Some(libc::EPERM) { Exit::NotPermitted } else { Exit::Negative }
 }
 
 fn exit(report: &Report) -> Exit {
     let forbidden = errno_name(libc::EPERM);
-    let refused = |r: &Row| r.verdict == Verdict::Refused && r.errno.as_ref() == Some(&forbidden);
+    let refused = |r: &Row| match r.verdict {
+        Verdict::Refused => r.errno.as_ref() == Some(&forbidden),
+        verdict => verdict == Verdict::Unsupported,
+    };
     if report.failed == 0 {
         Exit::Done
     } else if report.programs.iter().filter(|r| r.verdict != Verdict::Accepted).all(refused) {
@@ -236,17 +323,31 @@ fn failed(row: &mut Row, session: &Session<'_>, linked: &LinkedProgram, e: &Prog
             if let Ok((_, poisoned)) = session.slots(linked) {
                 row.unanswered = poisoned.iter().map(unanswered).collect();
             }
+            row.unanswered.extend(missing_function(session.object(), linked, r));
         }
         ProgramError::Load(LoadError::Refused(e)) => {
             row.verdict = Verdict::Refused;
             row.errno = e.errno().map(errno_name);
         }
+        ProgramError::Unsupported(_) => row.verdict = Verdict::Unsupported,
+        ProgramError::Missing { what: "kernel function", .. } => row.verdict = Verdict::Unsupported,
         _ => {}
     }
 }
 
 fn unanswered(p: &Poisoned) -> String {
     format!("slot {}: {} (path {})", p.insn, p.type_name, p.access)
+}
+
+/// The weak kernel function that the program calls where verification stopped, if this kernel lacks it.
+fn missing_function(object: &Object, linked: &LinkedProgram, rejection: &Rejection) -> Option<String> {
+    let slot = rejection.slot()?;
+    let reloc = linked.relocs.iter().find(|r| r.insn as usize == slot)?;
+    let RelocKind::Extern(id) = reloc.kind else { return None };
+    let external = object.externs.get(id.index())?;
+    let function = matches!(external.kind, ExternKind::Kfunc { .. });
+    (function && rejection.reason().contains("unknown"))
+        .then(|| format!("slot {slot}: kernel function {}", external.name))
 }
 
 /// The function and source line of the slot at which verification stopped.
@@ -273,7 +374,7 @@ fn text(report: &Report) -> String {
     let width = report.programs.iter().map(|r| r.name.len()).max().unwrap_or(0);
     for r in &report.programs {
         let verdict = format!("{:?}", r.verdict).to_lowercase();
-        let _ = write!(out, "{verdict:10}  {:width$}  {:6} slots", r.name, r.slots);
+        let _ = write!(out, "{verdict:11}  {:width$}  {:6} slots", r.name, r.slots);
         if let (Some(verified), Some(bytes)) = (r.verified_insns, r.jited_bytes) {
             let _ = write!(out, "  {verified:7} verified  {bytes:6} B jited");
         }
@@ -300,6 +401,6 @@ fn explain(out: &mut String, r: &Row) {
         let _ = writeln!(out, "  | {line}");
     }
     for u in &r.unanswered {
-        let _ = writeln!(out, "  CO-RE without an answer in this kernel: {u}");
+        let _ = writeln!(out, "  not in this kernel: {u}");
     }
 }

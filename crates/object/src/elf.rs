@@ -332,16 +332,16 @@ fn limited(name: String, budget: &mut usize) -> Result<String, ObjectError> {
 }
 
 fn check_header(head: &Bytes<'_>) -> Result<(), ObjectError> {
-    let ident: [u8; 16] = head.array(0)?;
-    head.array::<HEADER>(0)?;
-    if ident[..4] != *b"\x7fELF" {
+    if !head.data.starts_with(b"\x7fELF") {
         return Err(ObjectError::NotElf);
     }
+    head.array::<HEADER>(0)?;
+    let ident: [u8; 16] = head.array(0)?;
     if ident[4] != 2 {
         return Err(ObjectError::BadElf("it is a 32-bit file"));
     }
     if ident[5] != 1 {
-        return Err(ObjectError::BadElf("it is a big-endian file"));
+        return Err(ObjectError::Unsupported("a big-endian object; compile it for bpfel"));
     }
     match head.u16(18)? {
         // Compilers of before 2016 had no number for BPF.

@@ -37,6 +37,9 @@ pub enum ObjectError {
     /// It is for another machine.
     #[error("an ELF file for machine {0}, not for BPF (247)")]
     NotBpf(u16),
+    /// It is of a kind that this crate knows and does not read.
+    #[error("not supported: {0}")]
+    Unsupported(&'static str),
     /// It ends inside something.
     #[error("{part}: {need} bytes at offset {at:#x} are needed, it has {have}")]
     Truncated {

@@ -109,6 +109,9 @@ fn kernel_version(elf: &Elf) -> Option<u32> {
 
 fn read_btf(elf: &Elf) -> Result<Option<Btf>, ObjectError> {
     let Some(n) = elf.find(".BTF") else { return Ok(None) };
+    if elf.find(".BTF.base").is_some() {
+        return Err(ObjectError::Unsupported("split BTF (section .BTF.base), as kernel modules have it"));
+    }
     let btf = Btf::parse(&elf.sections[n].data);
     btf.map(Some).map_err(|error| ObjectError::Btf { section: ".BTF", error })
 }

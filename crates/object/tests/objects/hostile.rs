@@ -58,9 +58,11 @@ proptest! {
 
 #[test]
 fn what_is_no_object_is_said_to_be_none() {
+    assert_eq!(Object::parse("x", b"").expect_err("empty"), ObjectError::NotElf);
+    assert_eq!(Object::parse("x", b"some text").expect_err("a text"), ObjectError::NotElf);
     assert_eq!(
-        Object::parse("x", b"").expect_err("empty").to_string(),
-        "the header: 16 bytes at offset 0x0 are needed, it has 0"
+        Object::parse("x", b"\x7fELF\x02\x01").expect_err("cut").to_string(),
+        "the header: 64 bytes at offset 0x0 are needed, it has 6"
     );
     assert_eq!(Object::parse("x", &[0; 64]).expect_err("zeros"), ObjectError::NotElf);
     let Some(data) = fixtures().first() else { return };

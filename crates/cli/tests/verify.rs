@@ -1,0 +1,151 @@
+//! `millstream verify` as a user has it: exit codes, JSON, and what is said of files that are no objects.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use millstream_kernel::testing;
+use millstream_programs::{FIREWALL, ROUTER};
+use serde_json::Value;
+
+/// A folder of files that goes when dropped.
+struct Files(PathBuf);
+
+impl Files {
+    fn new(name: &str) -> Files {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        Files(folder)
+    }
+
+    fn put(&self, name: &str, contents: &[u8]) -> PathBuf {
+        let path = self.0.join(name);
+        std::fs::write(&path, contents).unwrap();
+        path
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn verify(arguments: &[&Path]) -> (i32, String, String) {
+    let Output { status, stdout, stderr } =
+        Command::new(env!("CARGO_BIN_EXE_millstream")).arg("verify").args(arguments).output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    (status.code().unwrap(), text(stdout), text(stderr))
+}
+
+#[test]
+fn what_is_no_object_is_refused_with_a_reason() {
+    let files = Files::new("verify-no-object");
+    let object = ROUTER.object;
+    let mut foreign = object.to_vec();
+    foreign[18] = 62;
+    for (path, reason) in [
+        (files.put("empty.o", b""), "not an ELF file"),
+        (files.put("text.o", b"hello"), "not an ELF file"),
+        (files.put("foreign.o", &foreign), "an ELF file for machine 62, not for BPF (247)"),
+        (files.put("cut.o", &object[..object.len() / 2]), "bytes at offset"),
+        (files.0.clone(), "cannot be read"),
+        (files.0.join("missing.o"), "No such file"),
+    ] {
+        let (exit, out, errors) = verify(&[&path]);
+        assert_eq!((exit, out.as_str()), (2, ""), "{}", path.display());
+        assert!(errors.starts_with(&*path.to_string_lossy()) && errors.contains(reason), "{errors}");
+    }
+    let mut big = object.to_vec();
+    big[5] = 2;
+    let (exit, _, errors) = verify(&[&files.put("big.o", &big)]);
+    assert_eq!(exit, 4, "{errors}");
+    assert!(errors.contains("not supported: a big-endian object"), "{errors}");
+}
+
+#[test]
+fn several_objects_are_answered_for_together() {
+    if !testing::require() {
+        return;
+    }
+    let files = Files::new("verify-several");
+    let (router, firewall) = (files.put("router.o", ROUTER.object), files.put("firewall.o", FIREWALL.object));
+    let (exit, out, errors) = verify(&[&router]);
+    assert_eq!((exit, errors.as_str()), (0, ""), "{out}");
+    assert!(out.contains("accepted") && out.ends_with(" accepted, 0 not\n"), "{out}");
+
+    let text = files.put("text.o", b"hello");
+    let (exit, out, errors) = verify(&[Path::new("--json"), &router, &text, &firewall]);
+    assert_eq!(exit, 2, "one could not be read");
+    assert!(errors.contains("not an ELF file"), "{errors}");
+    let report: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((&report["schema"], &report["failed"]), (&1.into(), &0.into()), "{report:#}");
+    assert_eq!(report["errors"][0]["object"], text.to_string_lossy().as_ref());
+    let programs: Vec<&Value> = report["objects"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .flat_map(|o| o["programs"].as_array().unwrap())
+        .collect();
+    assert!(programs.len() >= 2, "{report:#}");
+    for p in programs {
+        assert_eq!(p["verdict"], "accepted");
+        assert!(p["verified_insns"].as_u64().unwrap() > 0 && p["jited_bytes"].as_u64().unwrap() > 0, "{p:#}");
+    }
+}
+
+/// A bounds check of the router, made into one that never fails: the packet is then read without one.
+#[test]
+fn a_rejection_says_where_and_why() {
+    if !testing::require() {
+        return;
+    }
+    let mut object = millstream_object::Object::parse("router.o", ROUTER.object).unwrap();
+    let func = object.programs[0].func;
+    let f = &object.functions[func.index()];
+    let mut insns = f.insns.clone();
+    // `if rX > rY goto` in 64 bits: the first is the check of the Ethernet header.
+    let check = insns.iter().position(|i| i.code == 0x2d).expect("a check");
+    insns[check].off = 0;
+    let contents = millstream_object::NewFunction {
+        insns,
+        relocs: f.relocs.clone(),
+        line_info: f.line_info.clone(),
+        core_relos: f.core_relos.clone(),
+    };
+    object.replace_function(func, contents).unwrap();
+    let files = Files::new("verify-rejected");
+    let path = files.put("router.o", &object.write().unwrap());
+    let (exit, out, _) = verify(&[&path]);
+    assert_eq!(exit, 1, "{out}");
+    assert!(out.contains("rejected") && out.contains("invalid access to packet"), "{out}");
+    assert!(out.contains("router.bpf.c:"), "the source line: {out}");
+    let (_, out, _) = verify(&[Path::new("--json"), &path]);
+    let report: Value = serde_json::from_str(&out).unwrap();
+    let row = &report["programs"][0];
+    assert_eq!((&row["verdict"], &row["errno"]), (&"rejected".into(), &"EACCES".into()), "{row:#}");
+    assert!(
+        row["place"]["line"].as_u64().unwrap() > 0 && row["log"].as_array().unwrap().len() > 2,
+        "{row:#}"
+    );
+}
+
+/// Without root the answer is what to do about it. (The tests themselves run as root.)
+#[test]
+fn without_permission_the_answer_is_what_to_do() {
+    if !testing::require() {
+        return;
+    }
+    let files = Files::new("verify-nobody");
+    let path = files.put("router.o", ROUTER.object);
+    let command = ["--bounding-set=-all", "--inh-caps=-all", "--"];
+    let out = Command::new("setpriv")
+        .args(command)
+        .arg(env!("CARGO_BIN_EXE_millstream"))
+        .arg("verify")
+        .arg(&path)
+        .output();
+    let Ok(out) = out else { return eprintln!("skipped: no setpriv") };
+    let errors = String::from_utf8_lossy(&out.stderr);
+    assert_eq!(out.status.code(), Some(4), "{errors}");
+    assert!(errors.contains("run as root") && errors.contains("millstream doctor"), "{errors}");
+}

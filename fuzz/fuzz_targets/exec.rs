@@ -1,0 +1,29 @@
+//! What `millstream exec` does with bytes that somebody else wrote: run them, lift and lower them, and run that.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use millstream_bpf::raw::{lift_raw, lower_raw};
+use millstream_interp::bytecode::{Interpreter, Program};
+use millstream_interp::{Context, Machine};
+use millstream_isa::Raw;
+
+/// Instructions that a run may execute.
+const FUEL: u64 = 20_000;
+
+fn run(slots: &[Raw]) {
+    let Ok(program) = Program::new(slots) else { return };
+    let mut machine = Machine::new(Context::Raw);
+    machine.fuel = FUEL;
+    let address = machine.add_memory(vec![0x5a; 64]);
+    let _ = Interpreter::new(&[program]).run(&mut machine, 0, [address, 64, 0, 0, 0]);
+}
+
+fuzz_target!(|data: &[u8]| {
+    let Some(slots) = Raw::slice_from_bytes(&data[..data.len() & !7]) else { return };
+    run(&slots);
+    let Ok(module) = lift_raw(&slots, None) else { return };
+    if let Ok(lowered) = lower_raw(&module) {
+        run(&lowered);
+    }
+});
