@@ -23,7 +23,17 @@ impl From<Exit> for ExitCode {
     }
 }
 
+/// What each code says, for the help and the manual pages.
+pub(crate) const CODES: [(Exit, &str); 5] = [
+    (Exit::Done, "done"),
+    (Exit::Negative, "done, and the answer is no (rejected, failed, lost)"),
+    (Exit::Input, "unusable input or command line"),
+    (Exit::Unknown, "no answer (too short or too disturbed to tell)"),
+    (Exit::NotPermitted, "this machine does not permit or support it; millstream doctor says what and why"),
+];
+
 /// For the end of the help.
-pub(crate) const HELP: &str = "Exit codes: 0 done; 1 done, and the answer is no (rejected, failed, lost); \
-    2 unusable input or command line; 3 no answer (too short or too disturbed to tell); 4 this machine does not permit \
-    or support it.";
+pub(crate) fn help() -> String {
+    let codes: Vec<String> = CODES.iter().map(|(exit, text)| format!("  {}  {text}", *exit as u8)).collect();
+    format!("Exit codes:\n{}", codes.join("\n"))
+}

@@ -24,7 +24,7 @@ use clap::{Parser, Subcommand};
 
 /// Optimizing compiler and runtime for software data planes
 #[derive(Debug, Parser)]
-#[command(name = "millstream", version, max_term_width = 100, after_help = exit::HELP)]
+#[command(name = "millstream", version, max_term_width = 100, after_help = exit::help())]
 struct Cli {
     #[command(subcommand)]
     command: Command,

@@ -147,11 +147,13 @@ impl Printer {
 pub(crate) fn text(report: &Report) -> String {
     let ns = |n: &Option<f64>| n.map_or("?".to_owned(), |n| format!("{n:.1}"));
     match report {
-        Report::Attached { program, ifindex, mode, took_over, watched, refused } => {
+        Report::Attached { program, interface, mode, took_over, watched, refused, .. } => {
             let mode = mode.as_ref().map_or(String::new(), |m| format!(" ({m} XDP)"));
             let how = if *took_over { ", in the place of an earlier session" } else { "" };
-            let on = if watched.is_empty() { "no map".to_owned() } else { watched.join(", ") };
-            let mut text = format!("{program} on interface {ifindex}{mode}{how}; may specialise on: {on}");
+            let mut text = format!("{program} on {interface}{mode}{how}");
+            if !watched.is_empty() {
+                text += &format!("; may specialise on: {}", watched.join(", "));
+            }
             for (map, why) in refused {
                 text += &format!("\n  not on {map}: {why}");
             }

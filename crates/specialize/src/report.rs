@@ -16,6 +16,8 @@ pub enum Report {
         program: String,
         /// The interface's index.
         ifindex: u32,
+        /// The interface's name.
+        interface: String,
         /// Of an XDP program: where in the receive path it runs.
         #[serde(skip_serializing_if = "Option::is_none")]
         mode: Option<String>,

@@ -55,7 +55,11 @@ type Advice = (Vec<String>, Exit);
 fn of_pins(dev: &str, error: &PinError) -> Advice {
     match error {
         PinError::NotBpf { .. } => (
-            vec!["mount -t bpf bpf /sys/fs/bpf; or give --pin a directory of such a file system".into()],
+            vec![
+                "mount -t bpf bpf /sys/fs/bpf; or give --pin a directory of such a file system".into(),
+                "`ip netns exec` hides the one that is mounted; `nsenter --net=/run/netns/NAME` does not"
+                    .into(),
+            ],
             Exit::NotPermitted,
         ),
         PinError::Busy { .. } => {

@@ -333,6 +333,7 @@ impl<'c> Live<'c> {
         Ok(Report::Attached {
             program: self.original.name().to_owned(),
             ifindex,
+            interface: millstream_kernel::interface(ifindex)?.name,
             mode: mode.map(|m| m.to_string()),
             took_over,
             watched: self.watched.clone(),
