@@ -36,6 +36,28 @@ impl Progress {
         Progress { bar, clock: Some((stop, clock)) }
     }
 
+    /// Something that takes nobody knows how long; it is named once that was two seconds.
+    pub(crate) fn open(what: &'static str) -> Progress {
+        let bar = ProgressBar::new_spinner().with_message(what);
+        let bar = match ProgressStyle::with_template("{msg:24} {elapsed}") {
+            Ok(style) => bar.with_style(style),
+            Err(_) => bar,
+        };
+        if bar.is_hidden() {
+            return Progress { bar, clock: None };
+        }
+        let (stop, stopped) = mpsc::channel();
+        let shown = bar.clone();
+        let clock = std::thread::spawn(move || {
+            let mut wait = SHORT;
+            while stopped.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) {
+                shown.tick();
+                wait = TICK;
+            }
+        });
+        Progress { bar, clock: Some((stop, clock)) }
+    }
+
     /// A bar for so many things to do; it appears once they have taken two seconds.
     pub(crate) fn counted(what: &'static str, things: usize) -> Counted {
         Counted { progress: None, what, things, done: 0, start: Instant::now() }

@@ -189,6 +189,8 @@ fn unusable_input_is_refused_with_its_name() {
         &["run", "builtin:teapot"],
         &["run", "builtin:router", "--locality", "middling"],
         &["run", "builtin:router", "--seconds", "0"],
+        &["run", "builtin:router", "--flows", "0"],
+        &["run", "builtin:router", "--cpu", "100000"],
     ] {
         let output = run(arguments);
         assert_eq!(exit(&output), 2, "{arguments:?}");

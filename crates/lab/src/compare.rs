@@ -11,6 +11,7 @@ use crate::measure::{Harness, LiveHarness, Measured, Plan, Side, TestRunHarness,
 use crate::rig::Rig;
 use crate::stats::{Ratio, judge};
 use crate::subject::{Counted, Subject};
+use crate::verify::answers;
 
 /// How the programs are run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -138,12 +139,10 @@ pub fn on_the_rig(
 ) -> Result<Report> {
     let mut before = Vec::new();
     for subject in subjects {
-        before.push(Before {
-            jited_bytes: subject.load()?.info()?.jited_len,
-            counted: subject.count(sample, rig.test_port())?,
-            verdicts: Vec::new(),
-            packets: Vec::new(),
-        });
+        let program = subject.load()?;
+        let counted = subject.count(sample, rig.test_port())?;
+        let (verdicts, packets) = answers(rig, &program, sample)?.into_iter().unzip();
+        before.push(Before { jited_bytes: program.info()?.jited_len, counted, verdicts, packets });
     }
     let mut harness = LiveHarness::new(rig, alike(subjects)?)?;
     let empty = Empty { attributes: alike(subjects)?, verdict };
@@ -204,7 +203,7 @@ fn report(
             executed_instructions: b.counted.executed,
             executed_jited: b.counted.image_executed,
             against_first: (i > 0).then(|| judge(&measured.pairs(0, i), &mut rng)),
-            answers_differ: (i > 0 && mode == Mode::TestRun).then(differ),
+            answers_differ: (i > 0).then(differ),
         }
     });
     Report {

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::error::Result;
 use crate::os;
-use crate::rig::{Latencies, Rig, Sent};
+use crate::rig::{Elsewhere, Latencies, Rig, Sent};
 
 /// Steps of the search for the highest rate without loss: to 1/256 of the capacity.
 const STEPS: usize = 8;
@@ -41,6 +41,8 @@ pub struct Curve {
     pub sender_cpu: usize,
     /// CPU of the receiver.
     pub receiver_cpu: usize,
+    /// The share of the time in which the receiver had frames, and other work of the machine ran in its place.
+    pub receiver_waited: f64,
     /// Frames a burst.
     pub batch: u32,
     /// What the program under test gets at most, whatever is lost, in millions of frames a second.
@@ -51,20 +53,35 @@ pub struct Curve {
     pub points: Vec<Point>,
 }
 
+impl Curve {
+    /// What speaks against relying on it.
+    pub fn doubt(&self) -> Option<String> {
+        const DISTURBED: f64 = 0.05;
+        (self.receiver_waited > DISTURBED).then(|| {
+            format!(
+                "under load, the receiver waited for other work in {:.0} % of the time: measure again alone",
+                100.0 * self.receiver_waited
+            )
+        })
+    }
+}
+
 /// Draws the curve with `points` loads up to 1.2 times the capacity, `seconds` each. Both rigs have the
 /// same program and traffic; `stamped` has stamps.
 ///
 /// # Errors
 /// If there is no second CPU, or what the kernel refuses.
 pub fn curve(plain: &Rig, stamped: &Rig, points: usize, seconds: f64) -> Result<Curve> {
-    let receiver_cpu = plain.receive_elsewhere()?;
-    stamped.receive_elsewhere()?;
+    let receivers = [plain.receive_elsewhere()?, stamped.receive_elsewhere()?];
+    let waited = || receivers.iter().map(Elsewhere::waited).sum::<u64>();
+    let (start, waited_before) = (os::now_ns(), waited());
     let offer = |rig: &Rig, rate| offered(rig, rate, seconds);
     let (sent, received, _) = offer(plain, None)?;
     let capacity = received as f64 / sent.ns as f64 * 1e9;
     let mut out = Curve {
         sender_cpu: plain.cpu(),
-        receiver_cpu,
+        receiver_cpu: receivers[0].cpu,
+        receiver_waited: 0.0,
         batch: plain.batch(),
         capacity_mpps: capacity / 1e6,
         loss_free_mpps: loss_free(plain, capacity, seconds)? / 1e6,
@@ -86,6 +103,7 @@ pub fn curve(plain: &Rig, stamped: &Rig, points: usize, seconds: f64) -> Result<
             latency,
         });
     }
+    out.receiver_waited = (waited() - waited_before) as f64 / (os::now_ns() - start) as f64;
     Ok(out)
 }
 

@@ -13,7 +13,7 @@ pub enum Error {
     #[error(transparent)]
     Kernel(#[from] millstream_kernel::Error),
     /// A program of the laboratory's own was refused.
-    #[error("loading the laboratory's program {name:?}: {source}")]
+    #[error("loading the laboratory's program {name:?}")]
     Load {
         /// Which one.
         name: &'static str,
@@ -21,7 +21,7 @@ pub enum Error {
         source: LoadError,
     },
     /// A program of the laboratory's own does not assemble.
-    #[error("assembling the laboratory's program {name:?}: {source}")]
+    #[error("assembling the laboratory's program {name:?}")]
     Assemble {
         /// Which one.
         name: &'static str,
@@ -32,7 +32,7 @@ pub enum Error {
     #[error(transparent)]
     Loader(#[from] millstream_loader::Error),
     /// A program of the object under test cannot be loaded.
-    #[error("program {name:?}: {source}")]
+    #[error("program {name:?}")]
     Program {
         /// Its name.
         name: String,
@@ -43,12 +43,12 @@ pub enum Error {
     #[error(transparent)]
     Object(#[from] millstream_object::ObjectError),
     /// A file could not be read or written.
-    #[error("{doing}: {source}")]
+    #[error("{doing}: {cause}")]
     Io {
         /// What was being done.
         doing: String,
-        /// What went wrong.
-        source: std::io::Error,
+        /// What went wrong; part of the message, hence no source of its own.
+        cause: std::io::Error,
     },
     /// What was asked for cannot be done.
     #[error("{0}")]
@@ -57,7 +57,7 @@ pub enum Error {
 
 impl Error {
     pub(crate) fn io(doing: impl Into<String>, source: std::io::Error) -> Self {
-        Error::Io { doing: doing.into(), source }
+        Error::Io { doing: doing.into(), cause: source }
     }
 
     /// Whether it is this machine that does not permit it, for want of privilege, or does not support it.
@@ -67,7 +67,7 @@ impl Error {
         let errno = match self {
             Error::Kernel(e) | Error::Loader(millstream_loader::Error::Kernel(e)) => e.errno(),
             Error::Load { source: LoadError::Refused(e), .. } => e.errno(),
-            Error::Io { source, .. } => source.raw_os_error(),
+            Error::Io { cause, .. } => cause.raw_os_error(),
             _ => None,
         };
         matches!(

@@ -6,6 +6,8 @@ use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::error::{Error, Result};
+
 /// Nanoseconds of `CLOCK_MONOTONIC_RAW`: no adjustment by NTP bends the length of a run.
 pub fn now_ns() -> u64 {
     clock(libc::CLOCK_MONOTONIC_RAW)
@@ -43,11 +45,14 @@ fn affinity(thread: libc::pid_t, cpu: usize) -> io::Result<()> {
     check(unsafe { libc::sched_setaffinity(thread, size_of_val(&set), &set) })
 }
 
-/// Puts the calling thread before all others of its class (nice -20), so that what else this machine does seldom
+/// The calling thread, for [`hurry`].
+pub(crate) const THIS_THREAD: u32 = 0;
+
+/// Puts a thread before all others of its class (nice -20), so that what else this machine does seldom
 /// falls into a timed run. Without the privilege it stays where it is.
-pub(crate) fn hurry() {
+pub(crate) fn hurry(thread: u32) {
     // SAFETY: no memory is passed; on Linux, "process" 0 is the calling thread.
-    if unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -20) } < 0 {
+    if unsafe { libc::setpriority(libc::PRIO_PROCESS, thread, -20) } < 0 {
         tracing::debug!("timing at usual priority: {}", io::Error::last_os_error());
     }
 }
@@ -62,6 +67,18 @@ pub fn allowed_cpus() -> Vec<usize> {
     }
     // SAFETY: every index is inside the set.
     (0..8 * size_of_val(&set)).filter(|&c| unsafe { libc::CPU_ISSET(c, &set) }).collect()
+}
+
+/// Refuses a CPU that the calling thread may not run on.
+///
+/// # Errors
+/// If it is none of [`allowed_cpus`].
+pub(crate) fn allowed(cpu: usize) -> Result<()> {
+    let cpus = allowed_cpus();
+    match cpus.contains(&cpu) {
+        true => Ok(()),
+        false => Err(Error::Unusable(format!("CPU {cpu} may not be used; there are: {cpus:?}"))),
+    }
 }
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);

@@ -12,6 +12,10 @@ use crate::error::{Error, Result};
 use crate::image::{Executed, Image};
 use crate::machine::{Modelled, model};
 use crate::measure::Alike;
+use crate::os;
+
+/// Entries that are written by one system call.
+const BATCH: usize = 1024;
 
 /// A program with its maps, of which any number of copies can be loaded.
 #[derive(Debug)]
@@ -143,10 +147,13 @@ impl<'a> Subject<'a> {
             maps.push((entry.map, map.try_clone()?));
         }
         namespace.enter(|| {
-            for entry in entries {
-                let map = maps.iter().find(|(name, _)| *name == entry.map);
+            for some in entries.chunk_by(|a, b| a.map == b.map).flat_map(|run| run.chunks(BATCH)) {
+                let map = maps.iter().find(|(name, _)| *name == some[0].map);
                 if let Some((_, map)) = map {
-                    map.update_all_cpus(&entry.key, &entry.value, UpdateMode::Any)?;
+                    write(map, some)?;
+                }
+                if os::interrupted() {
+                    return Err(Error::Unusable("filling the tables was interrupted".into()));
                 }
             }
             Ok(())
@@ -225,4 +232,17 @@ fn choose<'o>(object: &'o Object, name: Option<&str>) -> Result<&'o millstream_o
         (None, _, Some(name)) => Err(Error::Unusable(format!("no program {name:?}; there are: {}", names()))),
         (None, _, None) => Err(Error::Unusable(format!("no XDP program; there are: {}", names()))),
     }
+}
+
+/// Writes entries that are all of this map.
+fn write(map: &Map, entries: &[MapEntry]) -> Result<()> {
+    let (key_len, value_len) = (map.info().key_size as usize, map.info().value_size as usize);
+    let fits = |e: &MapEntry| e.key.len() == key_len && e.value.len() == value_len;
+    if map.info().map_type.is_percpu() || !entries.iter().all(fits) {
+        let one = |e: &MapEntry| map.update_all_cpus(&e.key, &e.value, UpdateMode::Any);
+        return Ok(entries.iter().try_for_each(one)?);
+    }
+    let keys: Vec<u8> = entries.iter().flat_map(|e| e.key.iter().copied()).collect();
+    let values: Vec<u8> = entries.iter().flat_map(|e| e.value.iter().copied()).collect();
+    Ok(map.update_batch(&keys, &values)?)
 }

@@ -72,7 +72,9 @@ impl Builtin {
     pub fn workload(&self, ports: [u32; 2], flows: usize, locality: Locality) -> Result<Workload> {
         let bad = |e: &dyn std::fmt::Display| Error::Unusable(format!("{}: {e}", self.program.name));
         let size = self.size;
-        let (entries, flows) = match self.program.name {
+        // Not part of the table's name: connections, since they hold the time.
+        let mut more = Vec::new();
+        let (mut entries, flows) = match self.program.name {
             "router" => {
                 let config = router::generate(size, &ports[..1], 8, SEED);
                 let flows = router::flows(&config, flows, locality, SEED + 1);
@@ -92,9 +94,8 @@ impl Builtin {
             "nat" => {
                 let config = nat::generate(ports[0], ports[1], 16, SEED);
                 let traffic = nat::traffic(&config, size, nat::Mix::default(), locality, SEED + 1);
-                let mut entries = config.entries().map_err(|e| bad(&e))?;
-                entries.extend(traffic.entries(crate::os::monotonic_ns()));
-                (entries, traffic.outbound)
+                more = traffic.entries(crate::os::monotonic_ns());
+                (config.entries().map_err(|e| bad(&e))?, traffic.outbound)
             }
             _ => {
                 let config = balancer::generate(balancer::Mix::Web, 1, size, SEED);
@@ -105,9 +106,10 @@ impl Builtin {
         if flows.packets.is_empty() {
             return Err(bad(&"tables of this size forward nothing"));
         }
+        let (name, tables) = (self.program.name, programs::table::hash(&entries));
+        entries.extend(more);
         let description = format!(
-            "{}:{size}, {} map entries, {} flows, hash {:016x}, seed {SEED}",
-            self.program.name,
+            "{name}:{size}, seed {SEED}, {} map entries, hash {tables:016x}, {} flows, hash {:016x}",
             entries.len(),
             flows.packets.len(),
             flows.hash()

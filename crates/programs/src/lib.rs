@@ -15,7 +15,7 @@ mod prefix;
 pub mod rng;
 pub mod router;
 pub mod switch;
-mod table;
+pub mod table;
 pub mod traffic;
 
 pub use object::{BALANCER, FIREWALL, GUARD, NAT, Program, ROUTER, STALE, SWITCH};

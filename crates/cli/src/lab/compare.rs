@@ -16,7 +16,7 @@ use millstream_lab::{Error, Rig, RigConfig, Traffic, os};
 use millstream_object::Object;
 use serde::Serialize;
 
-use super::{Feed, interrupted, open, refused, short, text};
+use super::{Feed, interrupted, is_length, open, refused, short, text};
 use crate::exit::Exit;
 use crate::progress::Progress;
 
@@ -69,8 +69,10 @@ struct Document<'a> {
 
 /// Runs the command.
 pub(super) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
-    if !(args.seconds.is_finite() && args.seconds > 0.0) || args.packets == 0 || args.copies == Some(0) {
-        return Err(miette!("seconds, packets and copies must be more than zero"));
+    if !is_length(args.seconds) || args.packets == 0 || args.copies == Some(0) {
+        return Err(miette!(
+            "seconds, packets and copies must be more than zero, and seconds no more than a day"
+        ));
     }
     let opened: Vec<_> = args.objects.iter().map(|spec| open(spec)).collect::<Result<_, _>>()?;
     let outcome = if args.live { live(args, &opened)? } else { test_runs(args, &opened)? };
@@ -157,6 +159,7 @@ fn subjects<'o>(
     load: &Workload,
     namespace: &Namespace,
 ) -> Result<Vec<Subject<'o>>, Error> {
+    let _bar = Progress::open("filling tables");
     let mut out: Vec<Subject<'o>> = Vec::new();
     for (spec, (object, program)) in args.objects.iter().zip(opened) {
         let shared = if args.own_maps { None } else { out.first() };

@@ -49,8 +49,8 @@ struct Feed {
     #[arg(long, value_name = "TABLES")]
     tables: Option<String>,
     /// Flows to draw from the tables
-    #[arg(long, value_name = "N", default_value_t = 10_000)]
-    flows: usize,
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=MOST_FRAMES as i64))]
+    flows: u32,
     /// How packets fall on flows: `high`, `low`, `none` (ClassBench's Pareto rule) or `zipf:EXPONENT`
     #[arg(long, value_name = "RULE", default_value = "high")]
     locality: String,
@@ -75,7 +75,7 @@ impl Feed {
             self.tables.clone().or(own).map(|t| t.parse()).transpose().into_diagnostic()?;
         let rule = locality(&self.locality).into_diagnostic()?;
         let mut load = match &tables {
-            Some(tables) => tables.workload(ports, self.flows, rule).into_diagnostic()?,
+            Some(tables) => tables.workload(ports, self.flows as usize, rule).into_diagnostic()?,
             None => plain(Vec::new(), ""),
         };
         if let Some((frames, from)) = self.recorded()? {
@@ -151,6 +151,11 @@ fn open(spec: &str) -> Result<(Object, Option<String>), miette::Report> {
     Ok((object, program))
 }
 
+/// Whether a measurement can take so many seconds.
+fn is_length(seconds: f64) -> bool {
+    seconds > 0.0 && seconds <= 86_400.0
+}
+
 /// What an object is called in a table: its file's name.
 fn short(spec: &str) -> &str {
     let name = spec.rsplit('/').next().unwrap_or(spec);
@@ -163,10 +168,20 @@ fn refused(e: Error) -> Result<ExitCode, miette::Report> {
         return Ok(interrupted().into());
     }
     if e.is_the_machines() {
-        eprintln!("{e}\n  `millstream doctor` says what this machine permits and what to do about the rest");
+        eprintln!(
+            "{}\n  `millstream doctor` says what this machine permits and what to do about the rest",
+            chain(&e)
+        );
         return Ok(Exit::NotPermitted.into());
     }
     Err(e).into_diagnostic()
+}
+
+/// An error with all that caused it, on one line.
+fn chain(e: &Error) -> String {
+    let first: &dyn std::error::Error = e;
+    let all = std::iter::successors(Some(first), |e| e.source());
+    all.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 /// The exit code for what the user cut short, after everything was put in order.

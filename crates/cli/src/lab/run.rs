@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::rc::Rc;
 use std::time::Duration;
 
 use miette::{IntoDiagnostic, miette};
@@ -17,7 +18,7 @@ use millstream_object::Object;
 use serde::Serialize;
 
 use super::compare::sample;
-use super::{Feed, MOST_FRAMES, interrupted, open, refused, short, text, verdict_name};
+use super::{Feed, MOST_FRAMES, interrupted, is_length, open, refused, short, text, verdict_name};
 use crate::exit::Exit;
 use crate::progress::Progress;
 
@@ -44,14 +45,17 @@ pub(super) struct Args {
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
     seconds: f64,
     /// Loads of the curve of loss and latency; 0 for none. Needs a second CPU
-    #[arg(long, value_name = "N", default_value_t = 6)]
-    points: usize,
+    #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u16).range(..=1000))]
+    points: u16,
     /// Length of each load of the curve
     #[arg(long, value_name = "SECONDS", default_value_t = 0.5)]
     point_seconds: f64,
     /// CPU to send and receive on; the last one by default
     #[arg(long, value_name = "CPU")]
     cpu: Option<usize>,
+    /// Seed of the random choices of the throughput measurement
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -90,28 +94,37 @@ pub(super) struct Document {
 struct Bench<'o> {
     subject: Subject<'o>,
     rig: Rig,
-    load: Workload,
+    load: Rc<Load>,
+}
+
+/// What a rig is fed with.
+struct Load {
+    /// The interfaces that the tables name.
+    ports: [u32; 2],
+    workload: Workload,
     order: Vec<u32>,
 }
 
 /// Runs the command.
 pub(super) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
-    let positive = |s: f64| s.is_finite() && s > 0.0;
-    if !positive(args.seconds) || !positive(args.point_seconds) {
-        return Err(miette!("lengths must be more than zero"));
+    if !is_length(args.seconds) || !is_length(args.point_seconds) {
+        return Err(miette!("lengths must be more than zero and no more than a day"));
     }
     let (object, program) = open(&args.object)?;
     let program = args.prog.clone().or(program);
-    let bench = |config: RigConfig| bench(args, &object, program.as_deref(), config);
-    let main = match bench(RigConfig { cpu: args.cpu, ..RigConfig::default() })? {
+    let bar = Progress::open("filling tables");
+    let bench = |config, like| bench(args, &object, program.as_deref(), config, like);
+    let main = match bench(RigConfig { cpu: args.cpu, urgent: true, ..RigConfig::default() }, None)? {
         Ok(main) => main,
         Err(e) => return refused(e),
     };
-    let stamped = |batch| bench(RigConfig { cpu: args.cpu, batch, stamps: true });
+    let stamped =
+        |batch| bench(RigConfig { cpu: args.cpu, batch, stamps: true, urgent: true }, Some(&main.load));
     let stamped = match (stamped(64)?, stamped(8)?) {
         (Ok(a), Ok(b)) => [a, b],
         (Err(e), _) | (_, Err(e)) => return refused(e),
     };
+    drop(bar);
     let document = match work(args, &main, &stamped) {
         Ok(document) => document,
         Err(e) => return refused(e),
@@ -138,43 +151,54 @@ fn bench<'o>(
     object: &'o Object,
     program: Option<&str>,
     config: RigConfig,
+    like: Option<&Rc<Load>>,
 ) -> Result<Result<Bench<'o>, Error>, miette::Report> {
     let rig = match Rig::new(config) {
         Ok(rig) => rig,
         Err(e) => return Ok(Err(e)),
     };
-    let (load, order) = args.feed.workload(&args.object, [rig.test_port(), rig.second_port()])?;
+    let ports = [rig.test_port(), rig.second_port()];
+    let load = match like {
+        Some(load) if load.ports == ports => Rc::clone(load),
+        _ => {
+            let (workload, order) = args.feed.workload(&args.object, ports)?;
+            Rc::new(Load { ports, workload, order })
+        }
+    };
     let prepare = || {
         let subject = Subject::prepare(short(&args.object), object, program, None)?;
-        subject.apply(&load.entries, rig.namespace())?;
-        rig.load_traffic(&Traffic::new(&load.flows, &order))?;
+        subject.apply(&load.workload.entries, rig.namespace())?;
+        rig.load_traffic(&Traffic::new(&load.workload.flows, &load.order))?;
         Ok(subject)
     };
     let subject = prepare();
-    Ok(subject.map(|subject| Bench { subject, rig, load, order }))
+    Ok(subject.map(|subject| Bench { subject, rig, load }))
 }
 
 fn work(args: &Args, main: &Bench<'_>, stamped: &[Bench<'_>; 2]) -> Result<Document, Error> {
     fit_for_timing()?;
+    let Load { workload, order, .. } = &*main.load;
     let program = main.subject.load()?;
-    let expected = answers(&main.rig, &program, &main.load.flows.packets)?;
-    let traffic = Traffic::new(&main.load.flows, &main.order);
+    let expected = answers(&main.rig, &program, &workload.flows.packets)?;
+    let traffic = Traffic::new(&workload.flows, order);
     let verification = match &args.expect {
         None => verify(&main.rig, &traffic, &expected, VERIFIED)?,
         Some(path) => {
             let due = pcap::read_any(path, MOST_FRAMES)?;
             let due: Vec<&[u8]> = due.frames.iter().map(Vec::as_slice).collect();
-            verify_against(&main.rig, &due, main.order.len())?
+            verify_against(&main.rig, &due, order.len())?
         }
     };
 
-    let verdicts: Vec<u32> = main.order.iter().take(VERIFIED).map(|&i| expected[i as usize].0).collect();
+    let verdicts: Vec<u32> = order.iter().take(VERIFIED).map(|&i| expected[i as usize].0).collect();
     let verdict = common(&verdicts);
     let before = main.rig.counts()?;
-    let sample = sample(&main.load, &main.order);
+    let sample = sample(workload, order);
     let subjects = std::slice::from_ref(&main.subject);
+    let usual = Plan::live(args.seconds);
+    let plan = Plan { seed: args.seed.unwrap_or(usual.seed), ..usual };
     let bar = Progress::timed("throughput", Duration::from_secs_f64(args.seconds));
-    let throughput = on_the_rig(subjects, &main.rig, &sample, verdict, Plan::live(args.seconds))?;
+    let throughput = on_the_rig(subjects, &main.rig, &sample, verdict, plan)?;
     let counts = main.rig.counts()? - before;
     drop(bar);
 
@@ -186,12 +210,12 @@ fn work(args: &Args, main: &Bench<'_>, stamped: &[Bench<'_>; 2]) -> Result<Docum
     }
     let curve = if args.points > 0 && os::allowed_cpus().len() > 1 && !os::interrupted() {
         main.rig.attach(&program)?;
-        let runs = MOST_SEARCH_RUNS + 2 * args.points;
+        let runs = MOST_SEARCH_RUNS + 2 * usize::from(args.points);
         let _bar = Progress::timed(
             "behaviour under load",
             Duration::from_secs_f64(runs as f64 * args.point_seconds),
         );
-        Some(curve(&main.rig, &stamped[0].rig, args.points, args.point_seconds)?)
+        Some(curve(&main.rig, &stamped[0].rig, args.points.into(), args.point_seconds)?)
     } else {
         None
     };
@@ -199,11 +223,11 @@ fn work(args: &Args, main: &Bench<'_>, stamped: &[Bench<'_>; 2]) -> Result<Docum
         schema: 1,
         environment: Environment::now(),
         object: args.object.clone(),
-        workload: main.load.description.clone(),
+        workload: workload.description.clone(),
         verdict: verdict_name(verdict),
         verification,
         mpps: 1e3 / throughput.sides[0].ns,
-        doubts: throughput.doubts(),
+        doubts: throughput.doubts().into_iter().chain(curve.as_ref().and_then(Curve::doubt)).collect(),
         throughput,
         counts,
         lost: counts.lost(),

@@ -21,6 +21,7 @@ pub(super) fn comparison(environment: &Environment, workload: &str, report: &Rep
         }
     }
     tail(&mut out, report);
+    doubts(&mut out, &report.doubts());
     out
 }
 
@@ -47,6 +48,7 @@ pub(super) fn run(d: &Document) -> String {
     if let Some(curve) = &d.curve {
         load(&mut out, curve);
     }
+    doubts(&mut out, &d.doubts);
     out
 }
 
@@ -113,7 +115,10 @@ fn tail(out: &mut String, report: &Report) {
         100.0 * report.disturbed,
         report.plan.seed
     );
-    for doubt in report.doubts() {
+}
+
+fn doubts(out: &mut String, doubts: &[String]) {
+    for doubt in doubts {
         let _ = writeln!(out, "doubt       {doubt}");
     }
 }

@@ -82,7 +82,7 @@ impl Harness for TestRunHarness {
         };
         self.namespace.enter(|| {
             os::pin_to_cpu(self.cpu).map_err(|e| Error::io(format!("moving to CPU {}", self.cpu), e))?;
-            os::hurry();
+            os::hurry(os::THIS_THREAD);
             let output = TestOutput::default();
             work(&mut Runs { program, table: &self.table, packet: &self.packet, output })
         })?

@@ -29,6 +29,7 @@ use serde::Serialize;
 
 pub use capture::Latencies;
 pub use generator::{MAX_FRAME, MIN_FRAME, Traffic};
+pub use napi::Elsewhere;
 pub use ports::{GENERATOR_PORT, SECOND_PORT, TEST_PORT};
 
 use crate::error::{Error, Result};
@@ -57,11 +58,13 @@ pub struct RigConfig {
     pub batch: u32,
     /// Put the time into each frame's metadata, for latencies. Costs about 45 ns a frame.
     pub stamps: bool,
+    /// Send before all other work of the machine (nice -20), and receive so where a thread does.
+    pub urgent: bool,
 }
 
 impl Default for RigConfig {
     fn default() -> Self {
-        RigConfig { cpu: None, batch: 64, stamps: false }
+        RigConfig { cpu: None, batch: 64, stamps: false, urgent: false }
     }
 }
 
@@ -170,6 +173,7 @@ impl Rig {
             Some(cpu) => cpu,
             None => return Err(Error::Unusable("no CPU may be used".into())),
         };
+        os::allowed(cpu)?;
         let namespace = Namespace::new()?;
         let sink = Sink::new()?;
         let (name, ports, sink_links) = namespace.enter(|| {
@@ -237,20 +241,26 @@ impl Rig {
     ///
     /// # Errors
     /// If there is no other CPU or no program, or what the kernel refuses.
-    pub fn receive_elsewhere(&self) -> Result<usize> {
+    pub fn receive_elsewhere(&self) -> Result<Elsewhere> {
         let other = os::allowed_cpus().into_iter().find(|c| *c != self.cpu);
         let other =
             other.ok_or_else(|| Error::Unusable("receiving on another CPU needs a second one".into()))?;
         let before = napi::threads()?;
         self.namespace.enter(|| napi::set_threaded(TEST_PORT))??;
         let new: Vec<u32> = napi::threads()?.into_iter().filter(|pid| !before.contains(pid)).collect();
-        if new.is_empty() {
-            return Err(Error::Unusable("no polling thread came up: is a program attached?".into()));
-        }
-        for pid in new {
+        for &pid in &new {
             os::pin_thread(pid, other).map_err(|e| Error::io(format!("moving thread {pid}"), e))?;
+            if self.config.urgent {
+                os::hurry(pid);
+            }
         }
-        Ok(other)
+        match new[..] {
+            [thread] => Ok(Elsewhere { cpu: other, thread }),
+            _ => Err(Error::Unusable(format!(
+                "{} polling threads came up, not one: is a program attached?",
+                new.len()
+            ))),
+        }
     }
 
     /// The CPU that sends.
@@ -345,6 +355,9 @@ impl Rig {
     pub fn enter<R: Send>(&self, f: impl FnOnce(&mut Sender<'_>) -> R + Send) -> Result<R> {
         self.namespace.enter(|| {
             os::pin_to_cpu(self.cpu).map_err(|e| Error::io(format!("moving to CPU {}", self.cpu), e))?;
+            if self.config.urgent {
+                os::hurry(os::THIS_THREAD);
+            }
             Ok(f(&mut Sender { rig: self, output: TestOutput::default() }))
         })?
     }

@@ -6,6 +6,24 @@ use crate::error::{Error, Result};
 use crate::os;
 use crate::rig::TEST_PORT;
 
+/// A thread that polls, on a CPU of its own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Elsewhere {
+    /// The CPU.
+    pub cpu: usize,
+    /// The thread.
+    pub thread: u32,
+}
+
+impl Elsewhere {
+    /// Nanoseconds that the thread was ready to run since it began, and other work of the machine ran instead. 0 where the
+    /// kernel does not say.
+    pub fn waited(&self) -> u64 {
+        let stat = fs::read_to_string(format!("/proc/{}/schedstat", self.thread)).unwrap_or_default();
+        stat.split_whitespace().nth(1).and_then(|ns| ns.parse().ok()).unwrap_or(0)
+    }
+}
+
 /// Makes a device of the calling thread's network namespace poll in threads.
 pub(crate) fn set_threaded(device: &str) -> Result<()> {
     let path = format!("/sys/class/net/{device}/threaded");
