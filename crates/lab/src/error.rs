@@ -60,6 +60,13 @@ impl Error {
         Error::Io { doing: doing.into(), cause: source }
     }
 
+    /// With all that caused it.
+    pub fn in_full(&self) -> String {
+        let first: &dyn std::error::Error = self;
+        let all = std::iter::successors(Some(first), |e| e.source());
+        all.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+    }
+
     /// Whether it is this machine that does not permit it, for want of privilege, or does not support it.
     pub fn is_the_machines(&self) -> bool {
         /// `ENOTSUPP`, which the kernel gives and the C library does not name.

@@ -170,18 +170,11 @@ fn refused(e: Error) -> Result<ExitCode, miette::Report> {
     if e.is_the_machines() {
         eprintln!(
             "{}\n  `millstream doctor` says what this machine permits and what to do about the rest",
-            chain(&e)
+            e.in_full()
         );
         return Ok(Exit::NotPermitted.into());
     }
     Err(e).into_diagnostic()
-}
-
-/// An error with all that caused it, on one line.
-fn chain(e: &Error) -> String {
-    let first: &dyn std::error::Error = e;
-    let all = std::iter::successors(Some(first), |e| e.source());
-    all.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 /// The exit code for what the user cut short, after everything was put in order.

@@ -190,7 +190,7 @@ impl<'a> Pair<'a> {
         }
         let first = match self.load(0, "the first") {
             Ok(first) => first,
-            Err(e @ (Error::Program { .. } | Error::Loader(_))) => return Ok(Drawn::Nothing(e.to_string())),
+            Err(e @ (Error::Program { .. } | Error::Loader(_))) => return Ok(Drawn::Nothing(e.in_full())),
             Err(e) => return Err(e),
         };
         let found = first.program_type()?;
@@ -248,7 +248,7 @@ impl<'a> Pair<'a> {
             match self.load(1, "the second") {
                 Ok(replica) => replica,
                 Err(e @ Error::Program { .. }) => {
-                    return Ok(Some((0, Observable::Rejected { message: e.to_string() })));
+                    return Ok(Some((0, Observable::Rejected { message: e.in_full() })));
                 }
                 Err(e) => return Err(e),
             }
