@@ -1,36 +1,132 @@
 #!/bin/sh
-# Takes the measurements that bench/README.md lists. Run as root, alone: bench/run.sh [SECONDS]
+# Takes the measurements that bench/README.md lists, each into a file of bench/results, and says which bars are met. Run as
+# root, alone: bench/run.sh [WHAT...], where WHAT is one of the names below; all of them if none is given.
+#
+# What needs files that are not part of this repository is left out, with a word, unless told where they are:
+#   CORPUS=DIRECTORY                  public objects (bench/README.md)              corpus, loaders, compiler
+#   OLD="GLOB GLOB..."                those made by compilers before clang 16       corpus
+#   PEERS_DIRECTORY=DIRECTORY         public programs like ours                     peers
+#   CONFORMANCE="RUNNER TESTS"        the public bpf_conformance suite              conformance
+# SECONDS_EACH=N is the length of each measurement in time (30).
 set -eu
 cd "$(dirname "$0")/.."
-seconds=${1:-30}
+seconds=${SECONDS_EACH:-30}
+results=$PWD/bench/results
+mkdir -p "$results"
 cargo build --release --quiet -p millstream
 millstream=${CARGO_TARGET_DIR:-target}/release/millstream
-results=bench/results
-mkdir -p "$results"
+failed=0
 
-# $1: file; the rest: arguments. A negative answer (exit code 1) is an answer; a doubtful one (3) says so itself.
+# $1: file, without its ending; the rest: a command that writes it to standard output. A negative answer (exit code 1) is an
+# answer; a doubtful one (3) says so itself.
 take() {
 	file=$results/$1.json
 	shift
 	code=0
-	"$millstream" lab "$@" --seconds "$seconds" --json >"$file.new" || code=$?
+	"$@" >"$file.new" || code=$?
 	if [ "$code" -gt 1 ] && [ "$code" -ne 3 ]; then
 		rm -f "$file.new"
-		exit "$code"
+		echo "$file: exit code $code" >&2
+		failed=1
+		return 0
 	fi
 	mv "$file.new" "$file"
 	echo "$file"
 }
 
-take aa-test-run compare builtin:router builtin:router
-take aa-live compare builtin:router builtin:router --live
-for name in router switch firewall nat balancer; do
-	take "run-$name" run "builtin:$name"
-done
+# A script of this directory that keeps its results itself.
+script() {
+	file=$results/$1.json
+	shift
+	"$@" --millstream "$millstream" --output "$file" >/dev/null || failed=1
+	echo "$file"
+}
 
-# The last line has the figures; a packet that is stale or lost makes it fail.
-file=$results/demo.json
-"$millstream" demo --json --measure "$seconds" >"$file.new"
-tail -n 1 "$file.new" >"$file"
-rm -f "$file.new"
-echo "$file"
+# Tests that keep figures where they are told to; a failed one has failed its bar.
+tests() {
+	MILLSTREAM_RESULTS=$results cargo test --release --quiet "$@" >&2 || failed=1
+}
+
+conformance() {
+	[ -n "${CONFORMANCE:-}" ] || { echo "conformance: CONFORMANCE names no runner" >&2; return 0; }
+	# shellcheck disable=SC2086 # two words
+	script conformance bench/conformance.py $CONFORMANCE
+}
+
+equivalence() {
+	MILLSTREAM_PACKETS=${MILLSTREAM_PACKETS:-1000000} tests -p millstream-opt --test equivalence
+}
+
+corpus() {
+	[ -n "${CORPUS:-}" ] || { echo "corpus: CORPUS names no directory" >&2; return 0; }
+	old=
+	set -f
+	for glob in ${OLD:-}; do
+		old="$old --old $glob"
+	done
+	# shellcheck disable=SC2086 # a list of words
+	script corpus bench/corpus.py "$CORPUS" $old
+	set +f
+}
+
+loaders() {
+	[ -n "${CORPUS:-}" ] || { echo "loaders: CORPUS names no directory" >&2; return 0; }
+	script loaders bench/loaders.py "$CORPUS"
+}
+
+compiler() {
+	[ -n "${CORPUS:-}" ] || { echo "compiler: CORPUS names no directory" >&2; return 0; }
+	script compiler bench/compiler.py "$CORPUS"
+}
+
+lab() {
+	take aa-test-run "$millstream" lab compare builtin:router builtin:router --seconds "$seconds" --json
+	take aa-live "$millstream" lab compare builtin:router builtin:router --live --seconds "$seconds" --json
+	for name in router switch firewall nat balancer; do
+		take "run-$name" "$millstream" lab run "builtin:$name" --seconds "$seconds" --json
+	done
+}
+
+peers() {
+	[ -n "${PEERS_DIRECTORY:-}" ] || { echo "peers: PEERS_DIRECTORY names no directory" >&2; return 0; }
+	bench/peers.sh "$PEERS_DIRECTORY" "$seconds" || [ $? -ne 2 ] || failed=1
+}
+
+# The last line has all figures.
+conclusion() {
+	code=0
+	lines=$("$millstream" demo --json) || code=$?
+	printf '%s\n' "$lines" | tail -n 1
+	return "$code"
+}
+
+demo() {
+	take demo conclusion
+}
+
+updates() {
+	MILLSTREAM_UPDATES=${MILLSTREAM_UPDATES:-10000} tests -p millstream-specialize --test kernel no_packet_is_stale
+}
+
+swaps() {
+	MILLSTREAM_SWAPS=${MILLSTREAM_SWAPS:-1000} tests -p millstream-specialize --test kernel no_packet_is_lost
+}
+
+kills() {
+	MILLSTREAM_KILLS=${MILLSTREAM_KILLS:-100} tests -p millstream --test run kill
+}
+
+all="conformance equivalence corpus loaders compiler lab peers demo updates swaps kills"
+# shellcheck disable=SC2086 # a list of words
+[ $# -gt 0 ] || set -- $all
+for what in "$@"; do
+	case " $all " in
+	*" $what "*) "$what" ;;
+	*)
+		echo "usage: bench/run.sh [WHAT...], of: $all" >&2
+		exit 2
+		;;
+	esac
+done
+bench/bars.py "$results" || failed=1
+exit "$failed"

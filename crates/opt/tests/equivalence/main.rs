@@ -2,7 +2,8 @@
 //! original and results on the same frames, with maps of their own that hold the same, and verdicts, frames and all
 //! contents of maps must be equal.
 //!
-//! `MILLSTREAM_PACKETS` says how many frames each data plane gets (20,000 if it does not). Not seen: which of several
+//! `MILLSTREAM_PACKETS` says how many frames each data plane gets (20,000 if it does not), `MILLSTREAM_RESULTS` a directory
+//! for the figures. Not seen: which of several
 //! existing ports a frame is redirected to, for a test run only says that it is; the counters per port tell.
 
 mod coverage;
@@ -31,6 +32,21 @@ fn packets() -> usize {
     given.map_or(COVERED, |n| n.parse().expect("MILLSTREAM_PACKETS is a number"))
 }
 
+/// Keeps the figures of a run without a difference, where that is asked for.
+fn keep(program: &Program, packets: usize, [reached, blocks]: [usize; 2]) {
+    let Ok(directory) = std::env::var("MILLSTREAM_RESULTS") else { return };
+    let figures = serde_json::json!({
+        "schema": 1,
+        "program": program.name,
+        "packets": packets,
+        "blocks_reached": reached,
+        "blocks": blocks,
+        "differences": 0,
+    });
+    let path = std::path::Path::new(&directory).join(format!("equivalence-{}.json", program.name));
+    std::fs::write(path, format!("{figures:#}\n")).expect("the results' directory");
+}
+
 /// Runs frames on all variants, over several states of the maps.
 fn check(program: &Program, per_state: usize, state: fn(&mut Rng) -> State) {
     if !testing::require() {
@@ -55,6 +71,7 @@ fn check(program: &Program, per_state: usize, state: fn(&mut Rng) -> State) {
     let (reached, all, missed) = coverage.reached();
     println!("{}: {done} frames, {reached} of {all} blocks reached; not: {missed:?}", program.name);
     let share = reached as f64 / all as f64;
+    keep(program, done, [reached, all]);
     assert!(total < COVERED || share >= REACHED, "{}: only {share:.3} of the blocks reached", program.name);
 }
 

@@ -1,0 +1,149 @@
+#!/usr/bin/env python3
+"""What the project says of itself, held against the recorded figures.
+
+    bench/bars.py [DIRECTORY]
+
+Reads the files that bench/run.sh writes (bench/results unless said) and prints one line for each bar: its name, the figure,
+the bar, and whether it is met. A figure that is not there is said to be missing. Exit code 1 if a bar is not met.
+"""
+
+import json
+import pathlib
+import sys
+
+
+class Results:
+    """Files by name, without their ending."""
+
+    def __init__(self, directory):
+        self.directory = directory
+
+    def __getitem__(self, name):
+        return json.loads(pathlib.Path(self.directory, f"{name}.json").read_text())
+
+
+def conformance(r):
+    results = r["conformance"]["results"]
+    return [
+        (f"conformance, {way}", results[way]["passed"], ">= 300 of 313", results[way]["passed"] >= 300)
+        for way in ("interpreter", "roundtrip")
+    ]
+
+
+def equivalence(r):
+    for name in ("router", "switch", "firewall", "nat", "balancer"):
+        e = r[f"equivalence-{name}"]
+        share = e["blocks_reached"] / e["blocks"]
+        yield (
+            f"round trip and opt, {name}",
+            f"{e['packets']} packets, {share:.1%} of the blocks, {e['differences']} differences",
+            ">= 1000000, >= 90 %, 0",
+            e["packets"] >= 1_000_000 and share >= 0.9 and e["differences"] == 0,
+        )
+
+
+def corpus(r):
+    c = r["corpus"]
+    for group, slots, jited in (("modern", 0.97, 0.98), ("old", 0.94, 0.96)):
+        g = c["ratios"][group]
+        if not g["slots"]:
+            continue
+        for field, median, worst in (("slots", slots, 1.0), ("jited", jited, 1.02), ("verified", 1.0, 2.0)):
+            f = g[field]
+            yield (
+                f"corpus, {group}, {field}",
+                f"median {f['median']:.3f}, worst {f['worst']:.3f} of {f['programs']}",
+                f"<= {median:.2f}, <= {worst:.2f}",
+                f["median"] <= median and f["worst"] <= worst,
+            )
+    kept = {k: n for k, n in c["programs"].items() if k != "accepted"}
+    yield ("corpus, fallbacks", json.dumps(kept), "none", not kept)
+
+
+def loaders(r):
+    for name, counts in r["loaders"]["loaders"].items():
+        yield (f"loads by {name} as before", f"{counts['before']}, lost {len(counts['lost'])}", "lost 0", not counts["lost"])
+
+
+def compiler(r):
+    c = r["compiler"]
+    small, large = c["of_80_to_120_slots"], c["of_2000_to_5000_slots"]
+    if small:
+        yield ("opt, about 100 slots", f"median {small['median_ms']:.1f} ms", "<= 20 ms", small["median_ms"] <= 20)
+    if large:
+        yield ("opt, 2,000 to 5,000 slots", f"worst {large['worst_ms']:.0f} ms", "<= 500 ms", large["worst_ms"] <= 500)
+
+
+def alike(r):
+    for name in ("aa-test-run", "aa-live"):
+        ratio = r[name]["report"]["sides"][1]["against_first"]
+        said = ratio["verdict"]
+        yield (f"a program against itself, {name[3:]}", said, "no difference", said == "no_difference_measurable")
+
+
+def runs(r):
+    for name in ("router", "switch", "firewall", "nat", "balancer"):
+        run = r[f"run-{name}"]
+        v = run["verification"]
+        yield (
+            f"{name} on live frames",
+            f"{run['mpps']:.2f} Mpps, lost {run['lost']}, missing {v['missing']}, unexpected {v['unexpected']}",
+            "0, 0, 0",
+            run["lost"] == v["missing"] == v["unexpected"] == 0,
+        )
+
+
+def peers(r):
+    for name in ("router", "router-fib", "switch", "firewall", "nat", "balancer"):
+        p = r[f"peer-{name}"]
+        yield (f"{p['plane']} by {p['peer']}", f"{p['net_ratio']:.2f}", f"<= {p['bar']:.2f}", p["net_ratio"] <= p["bar"])
+
+
+def demo(r):
+    d = r["demo"]
+    speed, few, far = d["before"], d["few"], d["far_end"]
+    time, plain = speed["program_time"]["ratio"], 1 / speed["plain"]["ratio"]
+    latency = sorted(d["latencies_ms"])[len(d["latencies_ms"]) // 2]
+    share = few["specialised"] / max(few["packets"], 1)
+    yield ("specialised router, program time", f"{time:.3f}", "<= 0.333", time <= 1 / 3)
+    yield ("specialised router, packets a second", f"{plain:.2f} x", ">= 1.40 x", plain >= 1.4)
+    yield ("from a write to new code", f"{latency:.1f} ms", "<= 20 ms", latency <= 20)
+    yield ("in specialised code at 10 updates/s", f"{share:.1%}", ">= 90 %", share >= 0.9)
+    yield ("stale after updates", f"{far['stale']} after {few['updates'] + d['many']}", "0 after 10000", not far["stale"])
+
+
+def updates(r):
+    for name, u in zip(("dense", "dense, without twins", "sparse"), r["updates"]):
+        yield (
+            f"stale, {name}",
+            f"{u['far_end']['stale']} after {u['updates']} updates, {u['lost']} lost",
+            "0, 0",
+            u["far_end"]["stale"] == 0 and u["lost"] == 0,
+        )
+
+
+def swaps(r):
+    s = r["swaps"]
+    yield ("lost in swaps", f"{s['lost']} in {s['swaps']} swaps", "0 in 1000", s["lost"] == 0 and s["swaps"] >= 1000)
+
+
+def kills(r):
+    k = r["kills"]
+    yield ("lost and stale in kills", f"{k['lost']}, {k['far_end']['stale']} in {k['kills']}", "0, 0", k["lost"] == k["far_end"]["stale"] == 0)
+
+
+def main():
+    directory = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "bench/results")
+    results, missed = Results(directory), 0
+    for group in (conformance, equivalence, corpus, loaders, compiler, alike, runs, peers, demo, updates, swaps, kills):
+        try:
+            for what, figure, bar, met in group(results):
+                missed += not met
+                print(f"{'met' if met else 'NOT MET':8} {what:38} {str(figure):62} bar {bar}")
+        except FileNotFoundError as e:
+            print(f"{'missing':8} {group.__name__:38} {pathlib.Path(e.filename).name}")
+    sys.exit(1 if missed else 0)
+
+
+if __name__ == "__main__":
+    main()
