@@ -6,7 +6,7 @@
 //!
 //! Source: `arch/x86/net/bpf_jit_comp.c`.
 
-use millstream_isa::{AluOp, Callee, Cond, Insn, Operand, Reg, Size, SwapKind, Width};
+use millstream_isa::{AluOp, AtomicOp, Callee, Cond, Insn, Operand, Reg, Size, SwapKind, Width};
 
 /// `bpf_map_lookup_elem`: the verifier puts the lookup in an array in its place, or a call with a test of the result.
 const LOOKUP: i32 = 1;
@@ -152,42 +152,13 @@ pub(crate) fn relocated(insn: Insn) -> u32 {
 pub(crate) fn body(insn: Insn) -> u32 {
     match insn {
         Insn::Alu { width, op, dst, src } => alu(width, op, dst, src),
-        Insn::Mov { width: Width::W64, src: Operand::Reg(_), .. } => 3,
-        Insn::Mov { dst, src: Operand::Reg(src), .. } => 2 + any_ext(dst, src),
-        Insn::Mov { dst, src: Operand::Imm(0), .. } => 2 + ext(dst),
-        Insn::Mov { width, dst, src: Operand::Imm(imm) } => {
-            if width == Width::W64 && imm < 0 {
-                7
-            } else {
-                5 + ext(dst)
-            }
-        }
-        Insn::MovSx { width: Width::W64, bits, .. } => {
-            if bits == 32 {
-                3
-            } else {
-                4
-            }
-        }
+        Insn::Mov { width, dst, src } => mov(width, dst, src),
+        Insn::MovSx { width: Width::W64, bits, .. } => 3 + u32::from(bits != 32),
         Insn::MovSx { dst, src, .. } => 3 + any_ext(dst, src),
         Insn::AddrSpaceCast { .. } => 10,
-        Insn::Neg { width, dst } => {
-            if width == Width::W64 {
-                3
-            } else {
-                2 + ext(dst)
-            }
-        }
-        Insn::Swap { kind: SwapKind::ToLe, bits, dst } => match bits {
-            16 => 4 + ext(dst),
-            32 => 2 + ext(dst),
-            _ => 0,
-        },
-        Insn::Swap { bits, dst, .. } => match bits {
-            16 => 7 + 2 * ext(dst),
-            32 => 2 + ext(dst),
-            _ => 3,
-        },
+        Insn::Neg { width: Width::W64, .. } => 3,
+        Insn::Neg { dst, .. } => 2 + ext(dst),
+        Insn::Swap { kind, bits, dst } => swap(kind, bits, dst),
         Insn::LoadImm64 { dst, pseudo: millstream_isa::Pseudo::None, imm, .. } => match imm {
             0 => 2 + ext(dst),
             _ if u32::try_from(imm).is_ok() => 5 + ext(dst),
@@ -195,18 +166,13 @@ pub(crate) fn body(insn: Insn) -> u32 {
             _ => 10,
         },
         Insn::LoadImm64 { .. } => 10,
-        Insn::Load { size, sext, dst, src, off } => {
-            disp(off)
-                + match (size, sext) {
-                    (Size::B | Size::H, _) => 3,
-                    (Size::W, false) => 1 + any_ext(dst, src),
-                    _ => 2,
-                }
-        }
+        Insn::Load { size: Size::B | Size::H, off, .. } => disp(off) + 3,
+        Insn::Load { size: Size::W, sext: false, dst, src, off } => disp(off) + 1 + any_ext(dst, src),
+        Insn::Load { off, .. } => disp(off) + 2,
         Insn::Store { size, dst, off, src } => disp(off) + store(size, dst, src),
-        Insn::Atomic { fetch, size, dst, src, off, .. } => {
+        Insn::Atomic { op, fetch, size, dst, src, off } => {
             let wide = if size == Size::Dw { 1 } else { any_ext(dst, src) };
-            disp(off) + 2 + wide + u32::from(fetch)
+            disp(off) + 2 + wide + u32::from(fetch && op != AtomicOp::Xchg)
         }
         Insn::LoadAcquire { .. } | Insn::StoreRelease { .. } => 5,
         Insn::LegacyLoad { .. } => 40,
@@ -216,6 +182,26 @@ pub(crate) fn body(insn: Insn) -> u32 {
         Insn::Call(Callee::Helper(TAIL_CALL)) => 55,
         Insn::Call(_) => 5,
         Insn::Jump { .. } | Insn::Exit => 0,
+    }
+}
+
+fn mov(width: Width, dst: Reg, src: Operand) -> u32 {
+    match (width, src) {
+        (Width::W64, Operand::Reg(_)) => 3,
+        (Width::W32, Operand::Reg(src)) => 2 + any_ext(dst, src),
+        (_, Operand::Imm(0)) => 2 + ext(dst),
+        (Width::W64, Operand::Imm(..0)) => 7,
+        (_, Operand::Imm(_)) => 5 + ext(dst),
+    }
+}
+
+fn swap(kind: SwapKind, bits: u8, dst: Reg) -> u32 {
+    match (kind, bits) {
+        (SwapKind::ToLe, 16) => 3 + ext(dst),
+        (SwapKind::ToLe, 64) => 0,
+        (_, 16) => 7 + 2 * ext(dst),
+        (_, 32) => 2 + ext(dst),
+        _ => 3,
     }
 }
 

@@ -250,33 +250,21 @@ impl Builder<'_> {
                 self.set(dst, v);
             }
             Insn::Mov { width: Width::W32, dst, src: Operand::Reg(src) } => {
-                let v = self.get(src);
-                let v = self.value(Op::Zext {}, [v], Type::I32);
-                self.set(dst, v);
+                self.unary(Op::Zext {}, dst, src, Type::I32);
             }
             Insn::Mov { width, dst, src } => {
                 let v = self.operand(l, src, width);
                 self.set(dst, v);
             }
             Insn::MovSx { width, bits, dst, src } => {
-                let v = self.get(src);
-                let v = self.value(Op::Sext { bits, width }, [v], Type::int(width.bits()));
-                self.set(dst, v);
+                self.unary(Op::Sext { bits, width }, dst, src, Type::int(width.bits()));
             }
             Insn::AddrSpaceCast { dst, src, imm } => {
-                let v = self.get(src);
-                let v = self.value(Op::AddrSpaceCast { spaces: imm }, [v], Type::Any);
-                self.set(dst, v);
+                self.unary(Op::AddrSpaceCast { spaces: imm }, dst, src, Type::Any);
             }
-            Insn::Neg { width, dst } => {
-                let v = self.get(dst);
-                let v = self.value(Op::Neg { width }, [v], Type::int(width.bits()));
-                self.set(dst, v);
-            }
+            Insn::Neg { width, dst } => self.unary(Op::Neg { width }, dst, dst, Type::int(width.bits())),
             Insn::Swap { kind, bits, dst } => {
-                let v = self.get(dst);
-                let v = self.value(Op::Swap { kind, bits }, [v], Type::int(u32::from(bits)));
-                self.set(dst, v);
+                self.unary(Op::Swap { kind, bits }, dst, dst, Type::int(u32::from(bits)));
             }
             Insn::LoadImm64 { dst, pseudo, imm, .. } => self.load_imm64(l, dst, pseudo, imm)?,
             Insn::Call(callee) => self.call(l, callee)?,
@@ -296,6 +284,12 @@ impl Builder<'_> {
             _ => self.memory(l),
         }
         Ok(())
+    }
+
+    fn unary(&mut self, op: Op, dst: Reg, src: Reg, ty: Type) {
+        let v = self.get(src);
+        let v = self.value(op, [v], ty);
+        self.set(dst, v);
     }
 
     fn branch(&mut self, l: &Located, run: usize, width: Width, cond: Cond, dst: Reg, src: Operand) {

@@ -55,63 +55,14 @@ pub(super) struct Scan {
 
 impl Scan {
     pub(super) fn new(source: &Source) -> Result<Scan, LiftError> {
-        let error = |slot: usize, what: String| LiftError { function: source.name.clone(), slot, what };
-        let decoded = decode_all(&source.insns).map_err(|e| error(0, e.to_string()))?;
+        let decoded = decode_all(&source.insns).map_err(|e| error(source, 0, e.to_string()))?;
         let insns: Vec<Located> =
             decoded.into_iter().map(|(slot, insn)| Located { slot: slot as u32, insn }).collect();
         if insns.is_empty() {
-            return Err(error(0, "the function has no instruction".into()));
+            return Err(error(source, 0, "the function has no instruction".into()));
         }
-        let mut index_of = FxHashMap::default();
-        for (i, l) in insns.iter().enumerate() {
-            index_of.insert(i64::from(l.slot), i);
-        }
-        let target = |l: &Located, off: i64| {
-            let slot = i64::from(l.slot) + 1 + off;
-            let what = || format!("jump to slot {slot}, where no instruction starts");
-            index_of.get(&slot).copied().ok_or_else(|| error(l.slot as usize, what()))
-        };
-        let mut leader = vec![false; insns.len() + 1];
-        leader[0] = true;
-        let mut jumps = vec![None; insns.len()];
-        for (i, l) in insns.iter().enumerate() {
-            if let Some(off) = jump_offset(l.insn) {
-                let t = target(l, off)?;
-                jumps[i] = Some(t);
-                leader[t] = true;
-                leader[i + 1] = true;
-            } else if l.insn == Insn::Exit {
-                leader[i + 1] = true;
-            }
-        }
-        let starts: Vec<usize> = (0..insns.len()).filter(|&i| leader[i]).collect();
-        let mut run_of = vec![0; insns.len()];
-        let mut runs = Vec::with_capacity(starts.len());
-        for (r, &start) in starts.iter().enumerate() {
-            let end = starts.get(r + 1).copied().unwrap_or(insns.len());
-            run_of[start..end].fill(r);
-            runs.push(Run {
-                insns: start..end,
-                succs: Vec::new(),
-                live_in: 0,
-                live_out: 0,
-                init_in: 0,
-                reachable: false,
-            });
-        }
-        for run in &mut runs {
-            let last = run.insns.end - 1;
-            let falls_to = || {
-                let end = || error(insns[last].slot as usize, "control runs off the end".into());
-                if last + 1 < insns.len() { Ok(run_of[last + 1]) } else { Err(end()) }
-            };
-            run.succs = match (insns[last].insn, jumps[last]) {
-                (Insn::Exit, _) => vec![],
-                (Insn::Jump { .. }, Some(t)) => vec![run_of[t]],
-                (_, Some(t)) => vec![run_of[t], falls_to()?],
-                (_, None) => vec![falls_to()?],
-            };
-        }
+        let jumps = jumps(source, &insns)?;
+        let runs = runs(source, &insns, &jumps)?;
         let mut scan = Scan { insns, runs, rpo: Vec::new(), returns: false };
         scan.order();
         Ok(scan)
@@ -191,6 +142,55 @@ impl Scan {
             }
         }
     }
+}
+
+fn error(source: &Source, slot: u32, what: String) -> LiftError {
+    LiftError { function: source.name.clone(), slot: slot as usize, what }
+}
+
+/// Where each instruction jumps, if it does.
+fn jumps(source: &Source, insns: &[Located]) -> Result<Vec<Option<usize>>, LiftError> {
+    let index_of: FxHashMap<i64, usize> =
+        insns.iter().enumerate().map(|(i, l)| (i64::from(l.slot), i)).collect();
+    let target = |l: &Located, off: i64| {
+        let slot = i64::from(l.slot) + 1 + off;
+        let what = || format!("jump to slot {slot}, where no instruction starts");
+        index_of.get(&slot).copied().ok_or_else(|| error(source, l.slot, what()))
+    };
+    insns.iter().map(|l| jump_offset(l.insn).map(|off| target(l, off)).transpose()).collect()
+}
+
+/// Runs of instructions without a jump from or to their inside, with their successors.
+fn runs(source: &Source, insns: &[Located], jumps: &[Option<usize>]) -> Result<Vec<Run>, LiftError> {
+    let mut leader = vec![false; insns.len() + 1];
+    leader[0] = true;
+    for (i, l) in insns.iter().enumerate() {
+        leader[i + 1] |= jumps[i].is_some() || l.insn == Insn::Exit;
+        if let Some(t) = jumps[i] {
+            leader[t] = true;
+        }
+    }
+    let starts: Vec<usize> = (0..insns.len()).filter(|&i| leader[i]).collect();
+    let mut run_of = vec![0; insns.len()];
+    let mut runs = Vec::with_capacity(starts.len());
+    for (r, &start) in starts.iter().enumerate() {
+        let end = starts.get(r + 1).copied().unwrap_or(insns.len());
+        run_of[start..end].fill(r);
+        let (insns, succs) = (start..end, Vec::new());
+        runs.push(Run { insns, succs, live_in: 0, live_out: 0, init_in: 0, reachable: false });
+    }
+    for run in &mut runs {
+        let last = run.insns.end - 1;
+        let end = || error(source, insns[last].slot, "control runs off the end".into());
+        let falls_to = || run_of.get(last + 1).copied().ok_or_else(end);
+        run.succs = match (insns[last].insn, jumps[last]) {
+            (Insn::Exit, _) => vec![],
+            (Insn::Jump { .. }, Some(t)) => vec![run_of[t]],
+            (_, Some(t)) => vec![run_of[t], falls_to()?],
+            (_, None) => vec![falls_to()?],
+        };
+    }
+    Ok(runs)
 }
 
 fn jump_offset(insn: Insn) -> Option<i64> {

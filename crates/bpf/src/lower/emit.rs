@@ -43,7 +43,8 @@ fn translate(mir: &MFunc, out: &Output, frame: &Frame, b: usize) -> Code {
                 let regs: Vec<Reg> = out.inst_allocs(inst).iter().map(|&a| reg(a)).collect();
                 let succs: Vec<usize> = block.succs.iter().map(|s| s.index()).collect();
                 let mut sink = Sink { body: &mut code.body, frame, loc };
-                if let Some(term) = sink.inst(&data.op, &regs, &succs) {
+                sink.inst(&data.op, &regs);
+                if let Some(term) = end(&data.op, &regs, &succs) {
                     code.term = term;
                     code.loc = loc;
                 }
@@ -91,14 +92,10 @@ impl Sink<'_> {
         }
     }
 
-    /// Emits an instruction, or says how the block ends.
-    fn inst(&mut self, op: &MOp, regs: &[Reg], succs: &[usize]) -> Option<Term> {
+    fn inst(&mut self, op: &MOp, regs: &[Reg]) {
         match *op {
-            MOp::Args => {}
-            MOp::Undef => {
-                let insn = Insn::Mov { width: Width::W64, dst: regs[0], src: Operand::Imm(0) };
-                self.body.push(Emitted { insn, sym: None, core: None, loc: self.loc, args: 0, undef: true });
-            }
+            MOp::Args | MOp::Jump | MOp::Branch { .. } | MOp::MayGoto | MOp::Return => {}
+            MOp::Unreachable => self.put(imm_insn(Reg::R0, 0)),
             MOp::Alu { op, width, imm, core } => {
                 let src = imm.map_or_else(|| Operand::Reg(regs[1]), Operand::Imm);
                 self.put_with(Insn::Alu { width, op, dst: regs[0], src }, None, core);
@@ -115,49 +112,43 @@ impl Sink<'_> {
             }
             MOp::Sext { bits, width } => self.put(Insn::MovSx { width, bits, dst: regs[1], src: regs[0] }),
             MOp::Cast { spaces } => self.put(Insn::AddrSpaceCast { dst: regs[1], src: regs[0], imm: spaces }),
-            MOp::Imm { value } => self.put(imm_insn(regs[0], value)),
+            MOp::Call { target } => self.call(target, regs),
+            MOp::Undef | MOp::Imm { .. } | MOp::Sym { .. } | MOp::CoreImm { .. } | MOp::Lea { .. } => {
+                self.constant(op, regs[0]);
+            }
+            _ => self.memory(op, regs),
+        }
+    }
+
+    /// Emits what is the same wherever it is made.
+    fn constant(&mut self, op: &MOp, dst: Reg) {
+        match *op {
+            MOp::Undef => {
+                let insn = Insn::Mov { width: Width::W64, dst, src: Operand::Imm(0) };
+                self.body.push(Emitted { insn, sym: None, core: None, loc: self.loc, args: 0, undef: true });
+            }
+            MOp::Imm { value } => self.put(imm_insn(dst, value)),
             MOp::Sym { sym } => {
-                let insn = Insn::LoadImm64 { dst: regs[0], pseudo: Pseudo::None, imm: 0, off: 0 };
+                let insn = Insn::LoadImm64 { dst, pseudo: Pseudo::None, imm: 0, off: 0 };
                 self.put_with(insn, Some(sym), None);
             }
             MOp::CoreImm { core, local, wide } => {
                 let insn = if wide {
-                    Insn::LoadImm64 { dst: regs[0], pseudo: Pseudo::None, imm: local as u64, off: 0 }
+                    Insn::LoadImm64 { dst, pseudo: Pseudo::None, imm: local as u64, off: 0 }
                 } else {
-                    Insn::Mov { width: Width::W64, dst: regs[0], src: Operand::Imm(local as i32) }
+                    Insn::Mov { width: Width::W64, dst, src: Operand::Imm(local as i32) }
                 };
                 self.put_with(insn, None, Some(core));
             }
             MOp::Lea { slot, offset } => {
                 let imm = self.frame.slots[slot] + offset;
-                let dst = regs[0];
                 self.put(Insn::Mov { width: Width::W64, dst, src: Operand::Reg(Reg::R10) });
                 if imm != 0 {
                     self.put(Insn::Alu { width: Width::W64, op: AluOp::Add, dst, src: Operand::Imm(imm) });
                 }
             }
-            MOp::Call { target } => self.call(target, regs),
-            MOp::Jump => return Some(Term::Jump(succs[0])),
-            MOp::Branch { cond, width, imm } => {
-                let src = imm.map_or_else(|| Src::Reg(regs[1]), Src::Imm);
-                return Some(Term::Branch {
-                    cond,
-                    width,
-                    dst: regs[0],
-                    src,
-                    taken: succs[0],
-                    fall: succs[1],
-                });
-            }
-            MOp::MayGoto => return Some(Term::MayGoto { taken: succs[0], fall: succs[1] }),
-            MOp::Return => return Some(Term::Return),
-            MOp::Unreachable => {
-                self.put(imm_insn(Reg::R0, 0));
-                return Some(Term::Return);
-            }
-            _ => self.memory(op, regs),
+            _ => unreachable!("no constant: {op:?}"),
         }
-        None
     }
 
     /// Emits an access to memory.
@@ -212,6 +203,20 @@ impl Sink<'_> {
         let insn = Insn::Call(callee);
         self.body.push(Emitted { insn, sym, core: None, loc: self.loc, args, undef: false });
     }
+}
+
+/// How a block ends with an instruction, if it does.
+fn end(op: &MOp, regs: &[Reg], succs: &[usize]) -> Option<Term> {
+    Some(match *op {
+        MOp::Jump => Term::Jump(succs[0]),
+        MOp::Branch { cond, width, imm } => {
+            let src = imm.map_or_else(|| Src::Reg(regs[1]), Src::Imm);
+            Term::Branch { cond, width, dst: regs[0], src, taken: succs[0], fall: succs[1] }
+        }
+        MOp::MayGoto => Term::MayGoto { taken: succs[0], fall: succs[1] },
+        MOp::Return | MOp::Unreachable => Term::Return,
+        _ => return None,
+    })
 }
 
 /// The shortest instruction that sets a register to a constant.

@@ -10,12 +10,11 @@
 //!   it (2, 3);
 //! - immediate shifts are below the width, and no immediate divisor is 0 (10).
 
+mod memory;
+
 use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{EntityRef, SecondaryMap};
-use millstream_ir::{
-    AluOp, Block, BlockCall, Cfg, Cond, Core, Function, Inst, MemFlags, Op, Prov, Size, Slot, Type, Value,
-    Width,
-};
+use millstream_ir::{AluOp, Block, BlockCall, Cfg, Cond, Core, Function, Inst, Op, Size, Slot, Value, Width};
 use regalloc2::{Block as MBlockId, Operand, PRegSet, RegClass, VReg};
 
 use super::live::{Crossing, is_call};
@@ -35,7 +34,7 @@ pub(super) fn select(
         func,
         strategy,
         uses: func.use_counts(),
-        stored: store_counts(func),
+        stored: memory::store_counts(func),
         crossing,
         local: Vec::new(),
         addresses: Vec::new(),
@@ -556,126 +555,12 @@ impl Select<'_> {
         self.pending.push((op, operands, clobbers, self.loc));
     }
 
-    /// Base and displacement of an access: stack objects are addressed from the frame pointer, and a constant sum
-    /// that only this access uses, or that hides the context, is taken apart.
-    fn address(&mut self, base: Value, offset: i32, operands: &mut Vec<Operand>) -> (Base, i32) {
-        if let Some((slot, at)) = self.frame(base) {
-            return (Base::Frame(slot, at), offset);
-        }
-        let (mut base, mut offset) = (base, offset);
-        while let Some(inst) = self.func.def_inst(base) {
-            let data = &self.func.insts[inst];
-            let is_sum = data.op == Op::Alu { op: AluOp::Add, width: Width::W64 };
-            let wanted = self.uses[base] == 1 || self.func.types[base] == Type::Ptr(Prov::Ctx);
-            let Some(sum) = is_sum
-                .then(|| self.func.as_const(data.args[1]))
-                .flatten()
-                .and_then(|c| i16::try_from(i64::from(offset) + c).ok())
-                .filter(|_| wanted)
-            else {
-                break;
-            };
-            (base, offset) = (data.args[0], i32::from(sum));
-        }
-        operands.push(used(self.vreg(base)));
-        (Base::Reg, offset)
-    }
-
-    fn memory(&mut self, inst: Inst) -> Result<(), LowerError> {
-        let data = &self.func.insts[inst];
-        let result = data.result.expand();
-        let base = data.args[0];
-        let mut operands = Vec::new();
-        let mut before = Vec::new();
-        match data.op {
-            Op::Load { size, sext, offset, flags } => {
-                let (base, offset) = self.flagged_address(base, offset, flags, &mut operands, &mut before);
-                operands.push(defined(self.result_vreg(result)));
-                self.finish(MOp::Load { size, sext, base, offset, core: flags.core }, operands, before);
-            }
-            Op::Store { size, offset, flags } => {
-                let value = self.through_copies(data.args[1]);
-                let at_hand = self.strategy.far_constants && self.vregs[value].is_some();
-                let often = (self.stored[value] > 1 || at_hand) && !self.strategy.immediate_stores;
-                let often = often || self.strategy.register_stores;
-                let imm = self.constant(data.args[1]).filter(|_| !often).and_then(|c| store_imm(size, c));
-                let (base, offset) = self.flagged_address(base, offset, flags, &mut operands, &mut before);
-                if imm.is_none() {
-                    operands.push(used(self.operand(data.args[1], &mut before)));
-                }
-                self.finish(MOp::Store { size, base, offset, imm, core: flags.core }, operands, before);
-            }
-            Op::Atomic { op, size, offset } => {
-                let (base, offset) = self.address(base, offset, &mut operands);
-                operands.push(used(self.operand(data.args[1], &mut before)));
-                self.finish(MOp::Atomic { op, size, base, offset }, operands, before);
-            }
-            Op::AtomicFetch { op, size, offset } => {
-                let (base, offset) = self.address(base, offset, &mut operands);
-                operands.push(used(self.operand(data.args[1], &mut before)));
-                let reuse = operands.len() - 1;
-                operands.push(redefined(self.result_vreg(result), reuse));
-                self.finish(MOp::AtomicFetch { op, size, base, offset }, operands, before);
-            }
-            Op::CmpXchg { size, offset } => {
-                let (base, offset) = self.address(base, offset, &mut operands);
-                operands.push(used(self.operand(data.args[2], &mut before)));
-                operands.push(used_in(self.operand(data.args[1], &mut before), 0));
-                operands.push(defined_in(self.result_vreg(result), 0));
-                self.finish(MOp::CmpXchg { size, base, offset }, operands, before);
-            }
-            Op::LoadAcquire { size, offset } => {
-                let (base, offset) = self.address(base, offset, &mut operands);
-                operands.push(defined(self.result_vreg(result)));
-                self.push(MOp::LoadAcquire { size, base, offset }, operands);
-            }
-            Op::StoreRelease { size, offset } => {
-                let (base, offset) = self.address(base, offset, &mut operands);
-                operands.push(used(self.operand(data.args[1], &mut before)));
-                self.finish(MOp::StoreRelease { size, base, offset }, operands, before);
-            }
-            _ => return Err(LowerError::NotBpf { op: data.op.mnemonic(), function: self.func.name.clone() }),
-        }
-        Ok(())
-    }
-
-    /// A relocated displacement stays as it is.
-    fn flagged_address(
-        &mut self,
-        base: Value,
-        offset: i32,
-        flags: MemFlags,
-        operands: &mut Vec<Operand>,
-        before: &mut Vec<Before>,
-    ) -> (Base, i32) {
-        if flags.core.is_none() {
-            return self.address(base, offset, operands);
-        }
-        let base = match self.kept_address(base) {
-            Some(kept) => kept,
-            None => self.operand(base, before),
-        };
-        operands.push(used(base));
-        (Base::Reg, offset)
-    }
-
     fn result_vreg(&mut self, result: Option<Value>) -> VReg {
         match result {
             Some(v) => self.vreg(v),
             None => self.fresh(),
         }
     }
-}
-
-fn store_counts(func: &Function) -> SecondaryMap<Value, u32> {
-    let mut counts = SecondaryMap::new();
-    for (_, inst) in func.insts_in_order() {
-        let data = &func.insts[inst];
-        if let Op::Store { .. } = data.op {
-            counts[data.args[1]] += 1;
-        }
-    }
-    counts
 }
 
 /// The constant as an immediate operand, if the operation takes it.
@@ -688,13 +573,5 @@ fn alu_imm(op: AluOp, width: Width, c: i64) -> Option<i32> {
         AluOp::Lsh | AluOp::Rsh | AluOp::Arsh => Some((c as u64 & u64::from(width.bits() - 1)) as i32),
         AluOp::Div | AluOp::Mod | AluOp::SDiv | AluOp::SMod if imm == 0 => None,
         _ => Some(imm),
-    }
-}
-
-/// The constant as an immediate to store, if there is a form for it.
-fn store_imm(size: Size, c: i64) -> Option<i32> {
-    match size {
-        Size::Dw => i32::try_from(c).ok(),
-        _ => Some(c as i32),
     }
 }
