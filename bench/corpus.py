@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Optimizes every object below a directory, asks the kernel about each program, and sums up.
 
-    bench/corpus.py DIRECTORY [--millstream PATH] [--old GLOB] [--output FILE]
+    bench/corpus.py DIRECTORY [--millstream PATH] [--old GLOB] [--output FILE] [--rows FILE]
 
 For each program of at least 20 slots that the kernel accepts unmodified: slots, bytes of machine code and verified
 instructions after over before. Objects whose path matches --old count as made by compilers before clang 16. Needs root.
-Standard output is the summary as JSON; --output also keeps a row for each program.
+The summary, as JSON, goes to standard output and to --output; it names the programs next to a bar, those that were remade or
+left as they were, and why. --rows keeps a row for each program.
 """
 
 import argparse
@@ -21,10 +22,12 @@ import sys
 import time
 
 SMALLEST = 20  # slots: below, one slot is several per cent
+SHOWN = 5
+FIELDS = ("slots", "jited", "verified")
 
 
 def optimize(program, path, stats=True):
-    """The report of `millstream opt` on one object, or the first line of what it complained of."""
+    """The report of `millstream opt` on one object, or what it complained of in the end."""
     command = [program, "opt", str(path), "--json"] + (["--stats"] if stats else [])
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=600)
@@ -33,8 +36,8 @@ def optimize(program, path, stats=True):
     try:
         return json.loads(done.stdout), None
     except ValueError:
-        lines = [line for line in done.stderr.splitlines() if line.strip()]
-        return None, lines[0].strip() if lines else f"exit code {done.returncode}"
+        causes = [line.split("─▶", 1)[1].strip() for line in done.stderr.splitlines() if "─▶" in line]
+        return None, causes[0] if causes else f"exit code {done.returncode}"
 
 
 def key(outcome):
@@ -55,15 +58,27 @@ def ratios(rows, field):
     }
 
 
+def short(row):
+    """A row in one line: program, then after over before."""
+    figures = [f"{field} {row['after'][field]}/{row['before'][field]}" for field in FIELDS if row["after"]]
+    return ", ".join([f"{row['object']}: {row['program']}", *figures])
+
+
+def worst(rows, field):
+    longest = sorted((r for r in rows if r["before"][field]), key=lambda r: -r["after"][field] / r["before"][field])
+    return [short(r) for r in longest[:SHOWN]]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("directory", type=pathlib.Path)
     parser.add_argument("--millstream", default="target/release/millstream")
     parser.add_argument("--old", action="append", default=[], help="paths of objects made by clang before 16")
     parser.add_argument("--output", type=pathlib.Path)
+    parser.add_argument("--rows", type=pathlib.Path)
     args = parser.parse_args()
 
-    rows, failures, outcomes, verdicts, not_loadable = [], {}, {}, {}, 0
+    rows, failures, outcomes, verdicts, not_loadable, reasons = [], {}, {}, {}, 0, {}
     files = sorted(args.directory.rglob("*.o"))
     started = time.time()
     for n, path in enumerate(files):
@@ -76,12 +91,16 @@ def main():
             continue
         for f in report["functions"]:
             outcomes[key(f["outcome"])] = outcomes.get(key(f["outcome"]), 0) + 1
+            if key(f["outcome"]) not in ("rewritten", "removed", "nothing_to_do"):
+                reasons[f"{name}: {f['name']}"] = f["outcome"]
         for p in report["programs"]:
             verdict = key(p["verdict"])
             if verdict == "not_loadable":
                 not_loadable += 1
                 continue
             verdicts[verdict] = verdicts.get(verdict, 0) + 1
+            if verdict != "accepted":
+                reasons[short({"object": name, "program": p["name"], **p})] = p["verdict"]
             if p["after"] and p["before"]["slots"] >= SMALLEST:
                 old = any(fnmatch.fnmatch(name, g) for g in args.old)
                 rows.append({"object": name, "program": p["name"], "old": old, **{k: p[k] for k in ("before", "after")}})
@@ -97,12 +116,15 @@ def main():
         "programs_not_loadable_before": not_loadable,
         "programs": verdicts,
         "functions": outcomes,
-        "ratios": {g: {f: ratios(r, f) for f in ("slots", "jited", "verified")} for g, r in groups.items()},
+        "not_simply_accepted": reasons,
+        "ratios": {g: {f: ratios(r, f) for f in FIELDS} for g, r in groups.items()},
+        "worst": {f: worst(rows, f) for f in FIELDS},
     }
     print(json.dumps(summary, indent=1))
-    if args.output:
-        os.makedirs(args.output.parent, exist_ok=True)
-        args.output.write_text(json.dumps({**summary, "rows": rows}, indent=1) + "\n")
+    for path, what in ((args.output, summary), (args.rows, rows)):
+        if path:
+            os.makedirs(path.parent, exist_ok=True)
+            path.write_text(json.dumps(what, indent=1) + "\n")
 
 
 if __name__ == "__main__":
