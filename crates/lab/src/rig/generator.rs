@@ -3,6 +3,9 @@
 //! Frames are recycled without being rewritten, so every byte of a frame is written each time. The order is a
 //! sequence of template numbers, drawn beforehand, so that drawing costs nothing at run time. Code is made for the
 //! templates at hand: if all have one length, the copy is straight.
+//!
+//! A second program does the same at a rate: it waits, inside the kernel's call, before the first frame of each burst. A
+//! call for each burst could not: beginning and ending it takes longer than most bursts.
 
 use std::sync::atomic::Ordering;
 
@@ -20,6 +23,11 @@ pub const MIN_FRAME: usize = 14;
 /// Offsets in the state that the generator shares with us.
 const GENERATED: usize = 0;
 const POSITION: usize = 8;
+/// Of the paced program: frames that are left of the burst, when the next is due, and how long one takes.
+const LEFT: usize = 16;
+const DUE: usize = 24;
+const GAP: usize = 32;
+const STATE: usize = 40;
 
 /// What is sent: frames, and which of them in what order.
 #[derive(Clone, Copy, Debug)]
@@ -75,6 +83,8 @@ impl Layout {
 #[derive(Debug)]
 pub(crate) struct Generator {
     pub(crate) program: Program,
+    /// The same at a rate, in bursts; not there where the kernel knows no loops of unknown length (before 6.9).
+    pub(crate) paced: Option<Program>,
     state: Mapping,
     sequence: Mapping,
     sequence_len: usize,
@@ -84,11 +94,12 @@ pub(crate) struct Generator {
 }
 
 impl Generator {
-    /// A generator that redirects to interface `to`. With `stamps`, each frame carries the time in its metadata.
-    pub(crate) fn new(traffic: &Traffic<'_>, to: u32, stamps: bool) -> Result<Self> {
+    /// A generator that redirects to interface `to`. With `stamps`, each frame carries the time in its metadata. With
+    /// `burst`, there is a paced one, too, that sends so many frames at once.
+    pub(crate) fn new(traffic: &Traffic<'_>, to: u32, stamps: bool, burst: Option<u32>) -> Result<Self> {
         traffic.check()?;
         let layout = Layout::of(traffic.frames);
-        let (state_map, state) = shared("ms_gen_state", 16)?;
+        let (state_map, state) = shared("ms_gen_state", STATE)?;
         let (template_map, templates) = shared("ms_gen_frames", layout.stride * traffic.frames.len())?;
         for (i, frame) in traffic.frames.iter().enumerate() {
             let mut at = i * layout.stride;
@@ -100,9 +111,15 @@ impl Generator {
         }
         let (sequence_map, sequence) = shared("ms_gen_sequence", 4 * traffic.sequence.len())?;
         write_sequence(&sequence, traffic.sequence);
-        let text = text(&layout, traffic, [&state_map, &sequence_map, &template_map], to, stamps);
+        let maps = [&state_map, &sequence_map, &template_map];
+        let text = |wait: &str| text(&layout, traffic, maps, to, stamps, wait);
+        let paced = burst.and_then(|burst| {
+            let paced = xdp("ms_generate", &text(&pace(burst)));
+            paced.inspect_err(|e| tracing::debug!("no paced generator: {}", e.in_full())).ok()
+        });
         Ok(Generator {
-            program: xdp("ms_generate", &text)?,
+            program: xdp("ms_generate", &text(""))?,
+            paced,
             state,
             sequence,
             sequence_len: traffic.sequence.len(),
@@ -114,6 +131,14 @@ impl Generator {
     /// Frames made so far.
     pub(crate) fn generated(&self) -> u64 {
         self.state.atomic_u64(GENERATED).load(Ordering::Relaxed)
+    }
+
+    /// How long a burst of the paced program takes from now on, in ns. It begins with the next frame.
+    pub(crate) fn set_gap(&self, ns: u64) {
+        let set = |offset, value| self.state.atomic_u64(offset).store(value, Ordering::Relaxed);
+        set(GAP, ns);
+        set(LEFT, 0);
+        set(DUE, 0);
     }
 
     /// Starts the sequence again.
@@ -141,10 +166,17 @@ fn write_sequence(memory: &Mapping, sequence: &[u32]) {
     }
 }
 
-fn text(layout: &Layout, traffic: &Traffic<'_>, maps: [&Map; 3], to: u32, stamps: bool) -> String {
+fn text(
+    layout: &Layout,
+    traffic: &Traffic<'_>,
+    maps: [&Map; 3],
+    to: u32,
+    stamps: bool,
+    wait: &str,
+) -> String {
     let [state, sequence, templates] = maps;
     let mut text = String::from("r6 = r1\n");
-    text += &format!("r7 = {}\n", value(state, 0));
+    text += &format!("r7 = {}\n{wait}", value(state, 0));
     // The position is ours alone; the comparison is the wrap-around and the verifier's bound in one.
     text += &format!("r8 = *(u64 *)(r7 +{POSITION})\n");
     text += &format!("if r8 < {} goto inside\nr8 = 0\ninside:\n", traffic.sequence.len());
@@ -171,6 +203,35 @@ fn text(layout: &Layout, traffic: &Traffic<'_>, maps: [&Map; 3], to: u32, stamps
     }
     text += &format!("r1 = {to}\nr2 = 0\ncall redirect\nexit\nfail:\nr0 = 1\nexit\n");
     text
+}
+
+/// Waits before the first frame of a burst until it is due. What is late by more than a burst is not made up for, since
+/// that would be a longer burst.
+fn pace(burst: u32) -> String {
+    format!(
+        "r1 = *(u64 *)(r7 +{LEFT})
+        if r1 != 0 goto burst
+        wait:
+        call ktime_get_ns
+        r1 = *(u64 *)(r7 +{DUE})
+        if r0 >= r1 goto due
+        may_goto due
+        goto wait
+        due:
+        r2 = *(u64 *)(r7 +{GAP})
+        r3 = r0
+        r3 -= r1
+        if r3 <= r2 goto punctual
+        r1 = r0
+        punctual:
+        r1 += r2
+        *(u64 *)(r7 +{DUE}) = r1
+        r1 = {burst}
+        burst:
+        r1 -= 1
+        *(u64 *)(r7 +{LEFT}) = r1
+        "
+    )
 }
 
 /// The time, in the eight bytes before the frame: metadata goes with a frame from device to device, and no program

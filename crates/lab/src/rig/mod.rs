@@ -44,6 +44,8 @@ const LOOPBACK: u32 = 1;
 const CHUNK: u32 = 16_384;
 /// Frames in one burst of a paced sender: half of what a veth's ring holds.
 const MAX_BURST: f64 = 128.0;
+/// About how long a call of the paced generator takes, in seconds: much longer than beginning and ending it.
+const CALL: f64 = 0.05;
 /// Shorter waits are spun away: the timer would be late by as much.
 const SLEEP: Duration = Duration::from_micros(200);
 /// How long frames that are under way are waited for.
@@ -58,7 +60,8 @@ pub struct RigConfig {
     pub batch: u32,
     /// Put the time into each frame's metadata, for latencies. Costs about 45 ns a frame.
     pub stamps: bool,
-    /// Send before all other work of the machine (nice -20), and receive so where a thread does.
+    /// Send before all other work of the machine (nice -20), and receive so where a thread does; keep to a rate by waiting in
+    /// the kernel, not by the clock of a process.
     pub urgent: bool,
 }
 
@@ -294,7 +297,12 @@ impl Rig {
     /// # Errors
     /// Frames that cannot be sent, or what the kernel refuses.
     pub fn load_traffic(&self, traffic: &Traffic<'_>) -> Result<()> {
-        let generator = Arc::new(Generator::new(traffic, self.generator_port, self.config.stamps)?);
+        let generator = Arc::new(Generator::new(
+            traffic,
+            self.generator_port,
+            self.config.stamps,
+            self.config.urgent.then_some(self.config.batch),
+        )?);
         let mut held = lock(&self.traffic);
         match &mut *held {
             Some(loaded) => {
@@ -310,6 +318,14 @@ impl Rig {
             }
         }
         Ok(())
+    }
+
+    /// Attaches another generator where generators are attached.
+    fn put_on_loopback(&self, program: &Program) -> Result<()> {
+        match &*lock(&self.traffic) {
+            Some(loaded) => Ok(loaded.link.replace_any(program)?),
+            None => Ok(()),
+        }
     }
 
     /// Gives the frames another order, of the same length, from the next frame on, also while they are being sent.
@@ -470,6 +486,10 @@ impl Sender<'_> {
     /// If no traffic is loaded, or what the kernel refuses.
     pub fn send(&mut self, n: u32) -> Result<Sent> {
         let generator = self.rig.generator()?;
+        self.send_by(&generator, &generator.program, n)
+    }
+
+    fn send_by(&mut self, generator: &Generator, program: &Program, n: u32) -> Result<Sent> {
         let run = TestRun {
             data: &generator.base,
             repeat: n,
@@ -479,7 +499,7 @@ impl Sender<'_> {
         };
         let before = generator.generated();
         let start = os::now_ns();
-        let result = generator.program.test_run_into(&run, &mut self.output);
+        let result = program.test_run_into(&run, &mut self.output);
         let ns = os::now_ns() - start;
         match result {
             Err(e) if e.errno() != Some(libc::EINTR) => Err(e.into()),
@@ -503,12 +523,33 @@ impl Sender<'_> {
         Ok(total)
     }
 
-    /// A batch as soon as one is due. Behind its time, it sends on without a pause, so that bursts stay small
-    /// where the sender keeps up.
+    /// At a rate: by the paced generator, or in calls that are made when they are due.
     fn send_paced(&mut self, stop: &AtomicBool, rate: f64) -> Result<Sent> {
         if !(rate.is_finite() && rate > 0.0) {
             return Err(Error::Unusable(format!("a rate of {rate} frames a second")));
         }
+        let generator = self.rig.generator()?;
+        let Some(paced) = &generator.paced else { return self.send_by_clock(stop, rate) };
+        let batch = self.rig.config.batch;
+        // Some calls a second, so that `stop` is noticed; each of whole bursts.
+        let bursts = (CALL * rate / f64::from(batch)).clamp(1.0, f64::from(CHUNK / batch)) as u32;
+        generator.set_gap((f64::from(batch) / rate * 1e9) as u64);
+        self.rig.put_on_loopback(paced)?;
+        let (mut total, start) = (Sent::default(), os::now_ns());
+        let sent = (|| {
+            while !stop.load(Ordering::Relaxed) {
+                add(&mut total, self.send_by(&generator, paced, bursts * batch)?);
+            }
+            Ok(())
+        })();
+        total.ns = os::now_ns() - start;
+        self.rig.put_on_loopback(&generator.program)?;
+        sent.map(|()| total)
+    }
+
+    /// A batch as soon as one is due. Behind its time, it sends on without a pause, so that bursts stay small
+    /// where the sender keeps up.
+    fn send_by_clock(&mut self, stop: &AtomicBool, rate: f64) -> Result<Sent> {
         let (mut total, start) = (Sent::default(), os::now_ns());
         let batch = f64::from(self.rig.config.batch);
         while !stop.load(Ordering::Relaxed) {
