@@ -42,7 +42,9 @@ struct Cause {
 const LEAST_GAIN: (f64, f64) = (2.0, 0.03);
 
 /// How often a variant that seems to be no faster is looked at before it is taken back.
-const LOOKS: u32 = 4;
+const LOOKS: u32 = 6;
+/// For how many looks at the traffic, one after the other, a variant may stay of which nothing can be told.
+const UNJUDGED: u32 = 5;
 
 /// Whether a program that takes `now` is worth having where the original takes `before`.
 fn worth(before: f64, now: f64) -> bool {
@@ -200,7 +202,7 @@ impl Live<'_> {
             if let (Some(before), Some(now)) = (self.before_ns, self.now_ns)
                 && worth(before, now)
             {
-                self.fruitless = 0;
+                (self.fruitless, self.unjudged) = (0, 0);
                 return Ok(());
             }
             if let Some((original, variant)) = self.weigh(tell)? {
@@ -216,8 +218,13 @@ impl Live<'_> {
             (Some(before), Some(now)) => {
                 format!("{now:.1} ns a packet, where the original takes {before:.1}")
             }
+            _ if self.unjudged < UNJUDGED => {
+                self.unjudged += 1;
+                return Ok(());
+            }
             _ => "too few packets to tell whether it is faster".to_owned(),
         };
+        self.unjudged = 0;
         self.fruitless += 1;
         self.withdraw(why, tell)
     }

@@ -189,6 +189,8 @@ pub struct Live<'c> {
     thorough_at: Option<Instant>,
     /// Looks at the traffic that led to nothing, one after the other.
     fruitless: u32,
+    /// Looks at which too few packets came to judge the variant.
+    unjudged: u32,
     /// Sites that get no twins: their lookups turned out to be of a form that these cannot answer, or none are wanted.
     unfit: BTreeSet<SiteId>,
 }
@@ -249,6 +251,7 @@ impl<'c> Live<'c> {
             looked_at: 0,
             thorough_at: None,
             fruitless: 0,
+            unjudged: 0,
             unfit: if settings.twins { BTreeSet::new() } else { all_sites(compiler) },
             settings,
         })

@@ -52,12 +52,11 @@ impl Live<'_> {
     /// Takes the variant back if it has stopped being faster than the original. One that was turned off meanwhile, by a
     /// write whose event was lost or by measurements, is turned on again.
     fn judge_again(&mut self, tell: &mut dyn FnMut(&Report)) -> Result<(), LiveError> {
-        if self.settings.measure
-            && self.variant_runs()
-            && let Some((before, now)) = self.weigh(tell)?
-        {
-            (self.before_ns, self.now_ns) = (Some(before), Some(now));
-            self.judge(tell)?;
+        if self.settings.measure && self.variant_runs() {
+            (self.before_ns, self.now_ns) = self.weigh(tell)?.unzip();
+            if self.variant_runs() {
+                self.judge(tell)?;
+            }
         }
         let Some(active) = &self.active else { return Ok(()) };
         let profiles = active.profiles.clone();

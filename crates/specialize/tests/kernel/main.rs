@@ -5,3 +5,4 @@ mod guard;
 mod live;
 mod races;
 mod routed;
+mod twins;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use millstream_kernel::{Map, Mapping, Program, TestRun, UpdateMode};
+use millstream_kernel::{Map, Mapping, Program, TestRun, UpdateMode, query_xdp};
 use millstream_lab::{Counts, Rig, RigConfig, Traffic};
 use millstream_object::Object;
 use millstream_programs::ROUTER;
@@ -123,6 +123,14 @@ impl Beside<'_> {
         self.told.lock().expect("no panic").clone()
     }
 
+    /// The program on the interface now.
+    pub(crate) fn on_hook(&self) -> Program {
+        let port = self.rig.test_port();
+        let held = self.rig.namespace().enter(|| query_xdp(port)).expect("the namespace");
+        let held = held.expect("an answer").expect("a program is there");
+        Program::from_id(held.program_id).expect("a descriptor")
+    }
+
     pub(crate) fn set_route(&self, route: usize, next_hop: u32) {
         let key = router::route_key(self.config.routes[route].prefix);
         self.routes.update(&key, &next_hop.to_ne_bytes(), UpdateMode::Any).expect("a route");
@@ -131,6 +139,14 @@ impl Beside<'_> {
     pub(crate) fn remove_route(&self, route: usize) {
         let key = router::route_key(self.config.routes[route].prefix);
         self.routes.delete(&key).expect("a route");
+    }
+
+    /// Waits until specialised code may run, for so long at most.
+    pub(crate) fn until_approved(&self, most: Duration) {
+        let start = Instant::now();
+        while !self.approved() && start.elapsed() < most {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Whether specialised code may run now.
@@ -146,14 +162,33 @@ pub(crate) struct Ran<R> {
     pub(crate) result: R,
 }
 
-/// Runs a router with traffic of high locality, with `beside` beside it; it ends when that ends. `ready` prepares
-/// the rig.
-/// At the end, what is at work answers as the original does.
-pub(crate) fn routed<P: Sync, R: Send>(
+/// A router on a rig.
+pub(crate) struct Routed<'r> {
+    pub(crate) rig: &'r Rig,
+    pub(crate) config: &'r Config,
+    pub(crate) flows: &'r Flows,
+    pub(crate) rate: Option<f64>,
+}
+
+impl Routed<'_> {
+    /// Sends, and keeps the router fast, until `stop`.
+    pub(crate) fn run(&self, live: &mut Live<'_>, stop: &AtomicBool, mut tell: impl FnMut(&Report)) {
+        std::thread::scope(|scope| {
+            scope.spawn(|| self.rig.generator_loop(stop, self.rate));
+            // Also after a panic, so that the test ends.
+            let _end = End(stop);
+            live.run(stop, &mut tell).expect("runs");
+        });
+    }
+}
+
+/// Puts a router with its tables onto a rig with its traffic, in the rig's namespace, for as long as `act` takes. At
+/// the end, what is at work answers as the original does.
+pub(crate) fn attached<P: Sync, R: Send>(
     wanted: &Wanted,
     ready: impl FnOnce(&Rig) -> P,
-    beside: impl FnOnce(&Beside<'_>, &P) -> R + Send,
-) -> Ran<R> {
+    act: impl FnOnce(&Routed<'_>, &mut Live<'_>, &P) -> R + Send,
+) -> (R, Counts) {
     // Rigs send on the same CPU: two at once would be measured with each other's work.
     static ALONE: Mutex<()> = Mutex::new(());
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -165,45 +200,54 @@ pub(crate) fn routed<P: Sync, R: Send>(
     rig.load_traffic(&Traffic::new(&flows, &sequence)).expect("traffic");
     let object = Object::parse(ROUTER.name, ROUTER.object).expect("our own object");
     let compiler = Compiler::new(&object, None).expect("prepared");
-    let told = Mutex::new(Vec::new());
-    let mut result = None;
-    rig.namespace()
+    let result = rig
+        .namespace()
         .enter(|| {
             let mut live = Live::load(&compiler, wanted.settings()).expect("loaded");
             for entry in config.entries().expect("entries") {
                 let map = live.map(entry.map).expect(entry.map);
                 map.update(&entry.key, &entry.value, UpdateMode::Any).expect(entry.map);
             }
-            let map = |name| live.map(name).expect(name).try_clone().expect("a descriptor");
-            let beside_it = Beside {
-                rig: &rig,
-                config: &config,
-                flows: &flows,
-                routes: map(router::ROUTES),
-                next_hops: map(router::NEXT_HOPS),
-                token: live.guard().state().mmap(true).expect("the guard's state"),
-                told: &told,
-            };
             live.attach(port).expect("attached");
-            let stop = AtomicBool::new(false);
-            std::thread::scope(|scope| {
-                let (stop, rig, prepared, told) = (&stop, &rig, &prepared, &told);
-                scope.spawn(move || rig.generator_loop(stop, wanted.rate));
-                let script = scope.spawn(move || {
-                    // Also after a panic, so that the test ends.
-                    let _end = End(stop);
-                    beside(&beside_it, prepared)
-                });
-                live.run(stop, &mut |r| told.lock().expect("no panic").push(r.clone())).expect("runs");
-                result = Some(script.join());
-            });
+            let it = Routed { rig: &rig, config: &config, flows: &flows, rate: wanted.rate };
+            let result = act(&it, &mut live, &prepared);
             same_answers(&live, &flows);
             let last = live.finish(Leave::Restored).expect("finished");
             assert!(matches!(last, Report::Stopped { .. }));
+            result
         })
         .expect("in the namespace");
-    let counts = rig.counts().expect("counts");
-    let result = result.expect("it ran").unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    (result, rig.counts().expect("counts"))
+}
+
+/// Runs such a router with `beside` beside it; it ends when that ends. `ready` prepares the rig.
+pub(crate) fn routed<P: Sync, R: Send>(
+    wanted: &Wanted,
+    ready: impl FnOnce(&Rig) -> P,
+    beside: impl FnOnce(&Beside<'_>, &P) -> R + Send,
+) -> Ran<R> {
+    let told = Mutex::new(Vec::new());
+    let (result, counts) = attached(wanted, ready, |it, live, prepared| {
+        let map = |name| live.map(name).expect(name).try_clone().expect("a descriptor");
+        let beside_it = Beside {
+            rig: it.rig,
+            config: it.config,
+            flows: it.flows,
+            routes: map(router::ROUTES),
+            next_hops: map(router::NEXT_HOPS),
+            token: live.guard().state().mmap(true).expect("the guard's state"),
+            told: &told,
+        };
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let script = scope.spawn(|| {
+                let _end = End(&stop);
+                beside(&beside_it, prepared)
+            });
+            it.run(live, &stop, |r| told.lock().expect("no panic").push(r.clone()));
+            script.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    });
     Ran { told: told.into_inner().expect("no panic"), counts, result }
 }
 
