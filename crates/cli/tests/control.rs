@@ -83,6 +83,14 @@ impl Bench {
         self.configure(&["up", "--mode", "generic"], config);
     }
 
+    /// The entries that `list` prints.
+    fn list(&self) -> Value {
+        let output = self.good(&["list", "--json"]);
+        let mut document: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(document["schema"], 1);
+        document["entries"].take()
+    }
+
     fn show(&self) -> Value {
         let report: Value = serde_json::from_slice(&self.good(&["show", "--json"]).stdout).unwrap();
         assert_eq!((&report["schema"], &report["plane"]), (&1.into(), &self.plane.into()));
@@ -168,6 +176,17 @@ fn a_router_is_put_up_changed_and_taken_down() {
     assert_eq!(report["ports"][0]["tx_packets"], 2, "{report:#}");
     assert_eq!(report["counts"]["blackhole"], 1, "{report:#}");
     assert!(String::from_utf8_lossy(&bench.good(&["show"]).stdout).contains("blackhole"));
+    let routes = bench.list();
+    assert_eq!(
+        (&routes[0]["route"], &routes[0]["via"]),
+        (&"10.0.0.0/8".into(), &"drop".into()),
+        "{routes:#}"
+    );
+    assert_eq!(
+        (&routes[1]["route"], &routes[1]["via"], &routes[1]["dev"]),
+        (&"198.18.0.0/15".into(), &text(mac(8)).into(), &"in0".into()),
+        "{routes:#}"
+    );
 
     bench.good(&["down"]);
     assert!(!bench.pins.exists());
@@ -220,6 +239,10 @@ fn a_switch_floods_learns_and_forgets() {
         (&2.into(), &1.into()),
         "{report:#}"
     );
+    let stations = bench.list();
+    let station = |n: usize| json!([stations[n]["mac"], stations[n]["vlan"], stations[n]["dev"]]);
+    assert_eq!(station(0), json!([text(mac(1)), 10, "in0"]), "{stations:#}");
+    assert_eq!(station(1), json!([text(mac(2)), 10, "in3"]), "{stations:#}");
     drop(tender);
     bench.good(&["tend", "--once", "--age", "3600"]);
     assert_eq!(bench.show()["tables"]["stations"], 2);
@@ -243,6 +266,11 @@ fn a_firewalls_rules_are_swapped_as_a_whole() {
     bench.configure(&["set"], &config("accept"));
     bench.send(0, &frame);
     assert_eq!(bench.receive(0, PATIENCE), Some(frame));
+    assert_eq!(
+        bench.list(),
+        json!([{"rule": 0, "action": "accept", "packets": 1, "bytes": 64}]),
+        "only what matched"
+    );
     let report = bench.show();
     assert_eq!(
         (&report["counts"]["accepted"], &report["counts"]["dropped"]),
@@ -274,6 +302,10 @@ fn a_nat_translates_and_forgets_what_is_idle() {
     let returned = bench.receive(0, PATIENCE).expect("translated back");
     assert_eq!((&returned[30..34], &returned[36..38]), (&[10, 0, 0, 1][..], &1024u16.to_be_bytes()[..]));
     assert_eq!(bench.show()["tables"]["connections"], 2);
+    let translated = bench.list();
+    let end = |name: &str| translated[0][name].as_str().unwrap_or_default().to_owned();
+    assert_eq!((end("protocol"), end("inside")), ("udp".into(), "10.0.0.1:1024".into()), "{translated:#}");
+    assert_eq!(end("external"), "203.0.113.1:5000");
     std::thread::sleep(Duration::from_millis(50));
     bench.good(&["tend", "--once"]);
     assert_eq!(bench.show()["tables"]["connections"], 0);

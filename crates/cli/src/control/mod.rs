@@ -5,6 +5,7 @@
 //! runs, too.
 
 mod config;
+mod list;
 mod place;
 mod show;
 mod tend;
@@ -52,6 +53,8 @@ enum Command {
     Set(Configuration),
     /// Print what is in the tables and what was counted
     Show(Output),
+    /// Print the entries: routes (router), stations (switch), connections (nat, balancer), rules that matched (firewall)
+    List(Output),
     /// Do what the data plane leaves to user space, until interrupted: flood and age (switch), forget idle connections
     /// (nat)
     Tend(Tend),
@@ -133,6 +136,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
         Command::Up(up) => tables(plane, &up.configuration).map(|t| place.up(plane, &t, up.mode)),
         Command::Set(configuration) => tables(plane, configuration).map(|t| place.set(plane, &t)),
         Command::Show(output) => Ok(show::show(plane, &place, output.json)),
+        Command::List(output) => Ok(list::list(plane, &place, output.json)),
         Command::Tend(tend) => Ok(tend::tend(plane, &place, tend.age, tend.once)),
         Command::Down => Ok(place.down()),
         Command::Object(file) => return object(plane, &file.output),

@@ -163,7 +163,7 @@ fn count(map: &Map) -> Result<usize, Error> {
 }
 
 /// The elements of a per-CPU map of counts, summed over CPUs, that are not all zero.
-fn sums(map: &Map) -> Result<Vec<(u32, Vec<u64>)>, Error> {
+pub(super) fn sums(map: &Map) -> Result<Vec<(u32, Vec<u64>)>, Error> {
     let words = map.info().value_size as usize / 8;
     let mut out = Vec::new();
     for (key, value) in map.entries()?.iter() {

@@ -99,6 +99,42 @@ impl Real {
         value.extend(flags.to_ne_bytes());
         value
     }
+
+    /// Reads a value of [`REALS`]; `None` if it is none.
+    pub fn decode(value: &[u8]) -> Option<Self> {
+        let flags = u32::from_ne_bytes(value.get(16..20)?.try_into().ok()?);
+        let address = match flags & 2 {
+            0 => IpAddr::from(<[u8; 4]>::try_from(value.get(..4)?).ok()?),
+            _ => IpAddr::from(<[u8; 16]>::try_from(value.get(..16)?).ok()?),
+        };
+        Some(Self { address, gue: flags & 4 != 0, up: flags & 1 != 0 })
+    }
+}
+
+impl Connection {
+    /// Reads an entry of [`FLOWS4`] or [`FLOWS6`]; `None` if it is none.
+    pub fn decode(key: &[u8], value: &[u8]) -> Option<Self> {
+        let width = match key.len() {
+            16 => 4,
+            40 => 16,
+            _ => return None,
+        };
+        let address = |at: usize| -> Option<IpAddr> {
+            let bytes = key.get(at..at + width)?;
+            match width {
+                4 => Some(<[u8; 4]>::try_from(bytes).ok()?.into()),
+                _ => Some(<[u8; 16]>::try_from(bytes).ok()?.into()),
+            }
+        };
+        let port = |at: usize| Some(u16::from_be_bytes(key.get(at..at + 2)?.try_into().ok()?));
+        let ports = 2 * width;
+        Some(Self {
+            client: (address(0)?, port(ports)?),
+            service: (address(width)?, port(ports + 2)?),
+            protocol: *key.get(ports + 4)?,
+            real: u32::from_ne_bytes(value.get(8..12)?.try_into().ok()?),
+        })
+    }
 }
 
 impl Service {
@@ -128,6 +164,24 @@ mod tests {
         assert_eq!((of(RINGS), of(REALS), of(VIPS4), of(VIPS6)), (655_370, 1000, 10, 0));
         assert!(entries.iter().filter(|e| e.map == RINGS).all(|e| e.value != [0; 4]));
         assert_eq!(entries[0].value.len(), 64, "struct settings");
+    }
+
+    #[test]
+    fn connections_and_reals_are_read_as_the_header_lays_them_out() {
+        let mut key = vec![10, 0, 0, 1, 192, 0, 2, 1];
+        key.extend([0x12, 0x34, 0x01, 0xbb, 6, 0, 0, 0]);
+        let value = [0u64.to_ne_bytes(), 7u64.to_le_bytes()].concat();
+        let expected = Connection {
+            client: ([10, 0, 0, 1].into(), 0x1234),
+            service: ([192, 0, 2, 1].into(), 443),
+            protocol: 6,
+            real: u32::from_ne_bytes(value[8..12].try_into().unwrap()),
+        };
+        assert_eq!(Connection::decode(&key, &value), Some(expected));
+        assert_eq!(Connection::decode(&key[1..], &value), None);
+        for real in generate(Mix::Mixed, 4, 5, 1).reals {
+            assert_eq!(Real::decode(&real.encode()), Some(real));
+        }
     }
 
     #[test]

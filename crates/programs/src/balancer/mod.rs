@@ -62,6 +62,19 @@ pub struct Real {
     pub up: bool,
 }
 
+/// A connection that the data plane remembers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Connection {
+    /// The client's address and port; port 0 stands for all of them, where the service keeps a client to one real.
+    pub client: (IpAddr, u16),
+    /// The service's; port 0 as in the service.
+    pub service: (IpAddr, u16),
+    /// Its protocol.
+    pub protocol: u8,
+    /// Place of the real in [`REALS`]: one more than its place in [`Config::reals`].
+    pub real: u32,
+}
+
 /// A virtual service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Service {

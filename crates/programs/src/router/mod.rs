@@ -119,12 +119,37 @@ impl NextHop {
         }
         value
     }
+
+    /// Reads a value of [`NEXT_HOPS`]; `None` if it is none.
+    pub fn decode(value: &[u8]) -> Option<Self> {
+        let half = |at: usize| Some(u16::from_ne_bytes(value.get(at..at + 2)?.try_into().ok()?));
+        Some(match half(12)? {
+            0 => Self::Stack,
+            1 => Self::Forward {
+                dst_mac: value.get(..6)?.try_into().ok()?,
+                src_mac: value.get(6..12)?.try_into().ok()?,
+                port: u32::from_ne_bytes(value.get(16..20)?.try_into().ok()?),
+                mtu: half(14)?,
+            },
+            2 => Self::Drop,
+            _ => return None,
+        })
+    }
 }
 
 impl Route {
     /// As it stands in the map: `struct route_key` and the next hop's index.
     pub fn entry(&self) -> MapEntry {
         MapEntry::new(ROUTES, route_key(self.prefix), self.next_hop.to_ne_bytes())
+    }
+
+    /// Reads an entry of [`ROUTES`]; `None` if it is none.
+    pub fn decode(key: &[u8], value: &[u8]) -> Option<Self> {
+        let word = |bytes: &[u8]| <[u8; 4]>::try_from(bytes.get(..4)?).ok();
+        let length = u32::from_ne_bytes(word(key)?);
+        let address = word(key.get(4..)?)?;
+        let length = u8::try_from(length).ok().filter(|l| *l <= 32)?;
+        Some(Self { prefix: Prefix::new(address.into(), length), next_hop: u32::from_ne_bytes(word(value)?) })
     }
 }
 
@@ -347,6 +372,20 @@ mod tests {
         let hops: Vec<u32> = config.routes.iter().map(|r| r.next_hop).collect();
         assert_eq!(hops, [0, 1, 0, 2, 3, 1]);
         assert_eq!(config.ports(), [7, 8]);
+    }
+
+    #[test]
+    fn what_was_written_is_read_back() {
+        let config = generate(50, &[3, 9], 2, 1);
+        for hop in config.next_hops.iter().chain(&[NextHop::Stack, NextHop::Drop]) {
+            assert_eq!(NextHop::decode(&hop.encode()), Some(*hop));
+        }
+        for route in &config.routes {
+            let entry = route.entry();
+            assert_eq!(Route::decode(&entry.key, &entry.value), Some(*route));
+        }
+        assert_eq!(Route::decode(&[33, 0, 0, 0, 1, 2, 3, 4], &[0; 4]), None, "no such length");
+        assert_eq!(NextHop::decode(&[3; 24]), None);
     }
 
     #[test]
