@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """How long `millstream opt` takes, the whole process, for every object below a directory.
 
-    bench/compiler.py DIRECTORY [--millstream PATH] [--output FILE]
+    bench/compiler.py DIRECTORY [--millstream PATH] [--output FILE] [--rows FILE]
 
-Each object is optimized five times, without `--stats`; its time is the median. The summary has the objects of about 100
-slots, the largest, and all; --output also keeps a row for each object.
+Each object is optimized five times, without `--stats`; its time is the median. The summary, which goes to
+standard output and to --output, has the objects of about 100 slots, the larger ones, and the largest; --rows keeps a row for each object.
 """
 
 import argparse
@@ -50,6 +50,7 @@ def main():
     parser.add_argument("directory", type=pathlib.Path)
     parser.add_argument("--millstream", default="target/release/millstream")
     parser.add_argument("--output", type=pathlib.Path)
+    parser.add_argument("--rows", type=pathlib.Path)
     args = parser.parse_args()
 
     files, rows = sorted(args.directory.rglob("*.o")), []
@@ -73,9 +74,10 @@ def main():
         "largest": rows[-5:],
     }
     print(json.dumps(summary, indent=1))
-    if args.output:
-        os.makedirs(args.output.parent, exist_ok=True)
-        args.output.write_text(json.dumps({**summary, "rows": rows}, indent=1) + "\n")
+    for path, what in ((args.output, summary), (args.rows, rows)):
+        if path:
+            os.makedirs(path.parent, exist_ok=True)
+            path.write_text(json.dumps(what, indent=1) + "\n")
 
 
 if __name__ == "__main__":
