@@ -106,14 +106,24 @@ pub fn optimize(object: &Object, options: &Options) -> Result<Optimized, OptErro
         Some(inline) => inline,
         None if !calls || !options.passes.is_empty() => false,
         None => {
-            let without = attempt::attempt(object, &lifted, options, false)?;
-            return match attempt::attempt(object, &lifted, options, true)? {
-                with if with.is_whole() && with.slots() <= without.slots() => Ok(with),
-                _ => Ok(without),
-            };
+            let one = |inline| attempt::attempt(object, &lifted, options, inline);
+            // Dumps come in order.
+            let [without, with] =
+                if options.dump_after.is_some() { [false, true].map(one) } else { both(one) };
+            let (without, with) = (without?, with?);
+            return Ok(if with.is_whole() && with.slots() <= without.slots() { with } else { without });
         }
     };
     attempt::attempt(object, &lifted, options, inline)
+}
+
+/// Does it without and with, each in a thread of its own: neither needs the other, and both take about as long.
+fn both<T: Send>(work: impl Fn(bool) -> T + Sync) -> [T; 2] {
+    std::thread::scope(|scope| {
+        let with = scope.spawn(|| work(true));
+        let without = work(false);
+        [without, with.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))]
+    })
 }
 
 impl Optimized {
