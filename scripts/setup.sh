@@ -5,7 +5,7 @@ say() { printf '==> %s\n' "$*" >&2; }
 die() { printf 'error: %s\n' "$*" >&2; exit 2; }
 
 # Debian's packages. clang compiles the data planes and the fixtures, for which libbpf-dev has headers; llvm's readelf and
-# bpftool judge what we write; the rest is what the crate libbpf-sys needs to build libbpf.
+# bpftool judge what we write; z3 is the prover's solver; the rest is what the crate libbpf-sys needs to build libbpf.
 packages() {
     missing=""
     need() { # PACKAGE TEST...
@@ -21,6 +21,7 @@ packages() {
     need libc6-dev test -e /usr/include/stdio.h
     need linux-libc-dev test -e /usr/include/linux/bpf.h
     need bpftool command -v bpftool
+    need z3 command -v "${MILLSTREAM_SOLVER:-z3}"
     need libbpf-dev test -e /usr/include/bpf/bpf_helpers.h
     need libelf-dev test -e /usr/include/libelf.h
     need zlib1g-dev test -e /usr/include/zlib.h

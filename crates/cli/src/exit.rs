@@ -11,7 +11,7 @@ pub(crate) enum Exit {
     Negative = 1,
     /// The input or the command line cannot be used.
     Input = 2,
-    /// It was done, and there is no answer: a measurement too short or too disturbed to tell.
+    /// It was done, and there is no answer: a measurement too short or too disturbed to tell, a proof not found.
     Unknown = 3,
     /// This machine does not permit or support it (`millstream doctor` says what and why).
     NotPermitted = 4,
@@ -28,7 +28,7 @@ pub(crate) const CODES: [(Exit, &str); 5] = [
     (Exit::Done, "done"),
     (Exit::Negative, "done, and the answer is no (rejected, failed, lost)"),
     (Exit::Input, "unusable input or command line"),
-    (Exit::Unknown, "no answer (too short or too disturbed to tell)"),
+    (Exit::Unknown, "no answer (too short or too disturbed to tell, not proven)"),
     (Exit::NotPermitted, "this machine does not permit or support it; millstream doctor says what and why"),
 ];
 

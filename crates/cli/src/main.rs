@@ -15,6 +15,7 @@ mod lab;
 mod man;
 mod opt;
 mod progress;
+mod prove;
 mod run;
 mod verify;
 
@@ -44,6 +45,8 @@ enum Command {
     Lab(lab::Args),
     /// Show the main job: a router made faster on live traffic, without a NIC
     Demo(demo::Args),
+    /// Prove that the programs of two objects do the same, or find where they differ
+    Prove(prove::Args),
     /// Run a program on an interface, and keep it fast while it runs
     Run(run::Args),
     /// Put one of our data planes on interfaces, change its tables, look after it
@@ -67,6 +70,7 @@ fn main() -> ExitCode {
         Command::Inspect(args) => inspect::run(&args),
         Command::Lab(args) => lab::run(&args),
         Command::Demo(args) => demo::run(&args),
+        Command::Prove(args) => prove::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Control(args) => control::run(&args),
         Command::Verify(args) => verify::run(args),

@@ -6,13 +6,15 @@ use std::process::ExitCode;
 use miette::{Context as _, IntoDiagnostic, Result, miette};
 use millstream_object::Object;
 use millstream_opt::{
-    Check, FunctionReport, Measure, Optimized, Options, Outcome, PassReport, ProgramReport, Verdict,
+    Check, FunctionReport, Measure, Optimized, Options, Outcome, PassReport, ProgramReport, ProofReport,
+    Proven, Verdict,
 };
 use millstream_passes::registry;
 use serde::Serialize;
 
 use crate::exit::Exit;
 use crate::progress::Progress;
+use crate::prove::Solving;
 
 /// Reads an object file, runs the passes over its programs and writes the same object with new instructions.
 #[derive(clap::Args, Debug)]
@@ -44,6 +46,11 @@ pub(crate) struct Args {
     /// Keep functions that became longer, too
     #[arg(long)]
     keep_longer: bool,
+    /// Prove that each program does what it did; if one does not, nothing is changed and the result is kept aside
+    #[arg(long)]
+    prove: bool,
+    #[command(flatten)]
+    solving: Solving,
     /// Print the report as JSON
     #[arg(long)]
     json: bool,
@@ -57,6 +64,8 @@ struct Report<'a> {
     programs: &'a [ProgramReport],
     passes: &'a [PassReport],
     rewrites: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    proofs: Option<&'a [ProofReport]>,
 }
 
 /// Runs the command.
@@ -71,13 +80,21 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         return Err(miette!(help = format!("there are: {}", names.join(", ")), "there is no pass `{name}`"));
     }
     let object = read(input)?;
-    let (optimized, programs, clean) =
+    let (mut optimized, programs, clean) =
         optimize(args, &object).map_err(|e| e.wrap_err(format!("in {}", input.display())))?;
+    let proofs = if args.prove { Some(validate(args, &object, &optimized)?) } else { None };
+    let refuted = proofs.iter().flatten().any(|p| matches!(p.verdict, Proven::Refuted { .. }));
+    if refuted {
+        let aside = aside(args.output.as_deref().unwrap_or(input));
+        write(&aside, &optimized.object)?;
+        eprintln!(
+            "refuted: this is a bug of ours; the result is in {}, the original is kept",
+            aside.display()
+        );
+        optimized.object = object.clone();
+    }
     if let Some(path) = &args.output {
-        let bytes = optimized.object.write().into_diagnostic()?;
-        std::fs::write(path, bytes)
-            .into_diagnostic()
-            .wrap_err_with(|| format!("cannot write {}", path.display()))?;
+        write(path, &optimized.object)?;
     }
     let report = Report {
         schema: 1,
@@ -86,25 +103,52 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         programs: &programs,
         passes: &optimized.passes,
         rewrites: optimized.rewrites,
+        proofs: proofs.as_deref(),
     };
     if args.json {
         println!("{}", serde_json::to_string(&report).into_diagnostic()?);
     } else {
         print!("{}", text(&optimized, &programs, args.stats));
+        if let Some(proofs) = &proofs {
+            print!("\n{}", proof_table(proofs));
+        }
     }
-    Ok(if clean { ExitCode::SUCCESS } else { Exit::Negative.into() })
+    Ok(if clean && !refuted { ExitCode::SUCCESS } else { Exit::Negative.into() })
 }
 
-/// The result, what the kernel says of it, and whether nothing fell back.
-fn optimize(args: &Args, object: &Object) -> Result<(Optimized, Vec<ProgramReport>, bool)> {
-    let options = Options {
+fn write(path: &Path, object: &Object) -> Result<()> {
+    let bytes = object.write().into_diagnostic()?;
+    std::fs::write(path, bytes).into_diagnostic().wrap_err_with(|| format!("cannot write {}", path.display()))
+}
+
+/// Where a refuted result is kept: beside the output.
+fn aside(path: &Path) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".refuted");
+    path.with_file_name(name)
+}
+
+fn options(args: &Args) -> Options {
+    Options {
         passes: args.passes.clone(),
         isa: args.isa,
         fuel: args.fuel,
         keep_longer: args.keep_longer,
         dump_after: args.dump_after.clone(),
         ..Options::default()
-    };
+    }
+}
+
+fn validate(args: &Args, object: &Object, optimized: &Optimized) -> Result<Vec<ProofReport>> {
+    let solver = args.solving.solver();
+    let without_dumps = Options { dump_after: None, ..options(args) };
+    let limits = args.solving.limits();
+    millstream_opt::validate(object, optimized, &without_dumps, solver.as_ref(), &limits).into_diagnostic()
+}
+
+/// The result, what the kernel says of it, and whether nothing fell back.
+fn optimize(args: &Args, object: &Object) -> Result<(Optimized, Vec<ProgramReport>, bool)> {
+    let options = options(args);
     if !args.stats {
         return Ok((millstream_opt::optimize(object, &options).into_diagnostic()?, Vec::new(), true));
     }
@@ -205,6 +249,28 @@ fn pass_table(passes: &[PassReport]) -> Table {
         table.row([p.name, &p.runs.to_string(), &p.rewrites.to_string(), &ms, ""]);
     }
     table
+}
+
+fn proof_table(proofs: &[ProofReport]) -> String {
+    let mut table = Table::default();
+    table.row(["program", "ms", "proof"]);
+    let mut unknown = 0;
+    for p in proofs {
+        let text = match &p.verdict {
+            Proven::Unchanged => "unchanged".into(),
+            Proven::Equivalent => "equivalent".into(),
+            Proven::Unknown(why) => {
+                unknown += 1;
+                format!("not known: {why}")
+            }
+            Proven::Refuted { counterexample, blame } => {
+                let pass = blame.as_ref().map_or("lowering".to_owned(), |(pass, n)| format!("{pass}#{n}"));
+                format!("REFUTED, {pass} is to blame: {counterexample}")
+            }
+        };
+        table.row([&p.name, &format!("{:.1}", p.milliseconds), &text]);
+    }
+    format!("{table}{} programs, {unknown} not known\n", proofs.len())
 }
 
 fn outcome(outcome: &Outcome) -> String {

@@ -251,17 +251,7 @@ fn culprit(
     rewrites: u64,
 ) -> Result<Option<u64>, OptError> {
     let accepted = |fuel: u64| -> Result<bool, OptError> {
-        let limited = Options {
-            passes: options.passes.clone(),
-            fuel: Some(fuel),
-            skip: options.skip.clone(),
-            leave: options.leave.clone(),
-            isa: options.isa,
-            inline: options.inline,
-            ways: options.ways.clone(),
-            keep_longer: true,
-            ..Options::default()
-        };
+        let limited = Options { keep_longer: true, ..options.limited(fuel, options.inline) };
         Ok(measure(session, &optimize(object, &limited)?.object, func).is_ok())
     };
     if !accepted(0)? {

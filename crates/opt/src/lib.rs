@@ -10,6 +10,7 @@
 
 mod attempt;
 mod check;
+mod prove;
 mod report;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,6 +23,7 @@ use millstream_object::{Object, ObjectError};
 use millstream_passes::{Fuel, PassError};
 
 pub use check::{Check, check, check_each};
+pub use prove::{ProofReport, Proven, validate};
 pub use report::{FunctionReport, Measure, Outcome, PassReport, ProgramReport, Verdict};
 
 /// Why an object cannot be optimized at all. What concerns one function only is in its report instead.
@@ -73,6 +75,23 @@ pub struct Way {
     pub form: usize,
     /// How its blocks are laid out.
     pub order: Order,
+}
+
+impl Options {
+    /// The same with at most this many rewrites, and inlining as it was decided before.
+    fn limited(&self, fuel: u64, inline: impl Into<Option<bool>>) -> Options {
+        Options {
+            passes: self.passes.clone(),
+            fuel: Some(fuel),
+            skip: self.skip.clone(),
+            leave: self.leave.clone(),
+            ways: self.ways.clone(),
+            isa: self.isa,
+            inline: inline.into(),
+            keep_longer: self.keep_longer,
+            ..Options::default()
+        }
+    }
 }
 
 /// An optimized object, with what was done to it.

@@ -1,0 +1,87 @@
+//! Translation validation of what the passes make of our data planes and of the fixtures.
+
+use std::time::Duration;
+
+use millstream_object::Object;
+use millstream_opt::{Options, ProofReport, Proven, optimize, validate};
+use millstream_programs as programs;
+use millstream_prove::{Limits, Solver};
+
+#[path = "../../object/tests/common/mod.rs"]
+mod common;
+
+/// Few terms: what takes more is decided in a long run, not here.
+fn limits() -> Limits {
+    Limits { time: Duration::from_secs(20), terms: 300_000, ..Limits::default() }
+}
+
+/// The solver, if it is there: without one only equal terms are proven.
+fn solver() -> Option<Solver> {
+    let solver = Solver::new("z3");
+    match solver.version() {
+        Ok(_) => Some(solver),
+        Err(e) => {
+            assert!(std::env::var("CI").is_err(), "{e}");
+            eprintln!("skipped: the part that needs a solver: {e}");
+            None
+        }
+    }
+}
+
+fn proven(object: &Object) -> Vec<ProofReport> {
+    let options = Options::default();
+    let optimized = optimize(object, &options).expect("optimized");
+    let reports = validate(object, &optimized, &options, solver().as_ref(), &limits()).expect("validated");
+    for r in &reports {
+        println!("{}: {:?}, {:.0} ms", r.name, r.verdict, r.milliseconds);
+        assert!(!matches!(r.verdict, Proven::Refuted { .. }), "{}: {:?}", r.name, r.verdict);
+    }
+    reports
+}
+
+fn plane(program: &programs::Program) -> Object {
+    Object::parse(program.name, program.object).expect("a data plane")
+}
+
+#[test]
+fn router_and_switch_are_proven() {
+    for program in [programs::ROUTER, programs::SWITCH] {
+        for r in proven(&plane(&program)) {
+            assert!(matches!(r.verdict, Proven::Equivalent), "{}: {:?}", r.name, r.verdict);
+        }
+    }
+}
+
+#[test]
+fn larger_planes_are_not_refuted() {
+    for program in [programs::NAT, programs::FIREWALL, programs::BALANCER] {
+        proven(&plane(&program));
+    }
+}
+
+#[test]
+fn fixtures_are_proven() {
+    let (mut all, mut unknown) = (0, 0);
+    for name in common::LIBBPF {
+        let Some(object) = common::read(name, &[]) else { return };
+        let reports = proven(&object);
+        all += reports.len();
+        unknown += reports.iter().filter(|r| matches!(r.verdict, Proven::Unknown(_))).count();
+    }
+    println!("{all} programs, {unknown} not known");
+    assert!(4 * unknown < all, "{unknown} of {all} are not known");
+}
+
+#[test]
+fn a_wrong_result_is_refuted() {
+    let object = plane(&programs::ROUTER);
+    let options = Options::default();
+    let mut optimized = optimize(&object, &options).expect("optimized");
+    let at = object.programs[0].func.0 as usize;
+    // The verdict of some way out is another.
+    let insns = &mut optimized.object.functions[at].insns;
+    let mov = insns.iter_mut().find(|i| i.code == 0xb7 && i.dst == 0 || i.code == 0xb4 && i.dst == 0);
+    mov.expect("a way out with a constant verdict").imm ^= 1;
+    let reports = validate(&object, &optimized, &options, solver().as_ref(), &limits()).expect("validated");
+    assert!(matches!(&reports[0].verdict, Proven::Refuted { .. }), "{:?}", reports[0].verdict);
+}

@@ -1,0 +1,672 @@
+//! Calls of helpers and kernel functions.
+//!
+//! What a helper does is not known, but what it may depend on and what it may change is, from its row in
+//! `isa::helpers`. A call is an *event*: a function without a meaning of its own, of the chain of events before it, its
+//! arguments and the memory that it reads. What it returns and what it leaves in memory are functions of the event.
+//! Two programs that make the same calls with the same arguments in the same order so get the same answers, whatever
+//! these are.
+
+use millstream_isa::helpers::{ArgKind, Effects, Helper, RetKind};
+use millstream_isa::semantics::Pred;
+use millstream_isa::{AluOp, Width};
+
+use crate::Unknown;
+use crate::exec::{Exec, offset_by};
+use crate::state::{Chain, State};
+use crate::term::{ENTRY, FOUND, MATCH, Sort, T};
+use crate::value::{Kind, Region, Space, V};
+
+/// Largest memory argument that is taken byte by byte.
+const MOST_BYTES: u64 = 1 << 14;
+
+/// Memory that a call leaves changed.
+enum Out {
+    /// These bytes at this address.
+    Bytes(V, u64),
+    /// As many of these as the size says.
+    Upto(V, u64, T),
+    /// Anything in this space.
+    Space(Space),
+}
+
+/// A call being put together.
+#[derive(Default)]
+struct Call {
+    /// All that it depends on.
+    inputs: Vec<T>,
+    outs: Vec<Out>,
+    /// The map it is about.
+    map: Option<Handle>,
+    /// What is called.
+    name: String,
+}
+
+/// A map, or an inner map.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Handle {
+    Map(u32),
+    Inner(u32, T),
+}
+
+impl Handle {
+    fn space(self) -> Space {
+        match self {
+            Handle::Map(map) => Space::Map(map),
+            Handle::Inner(map, _) => Space::Inner(map),
+        }
+    }
+}
+
+/// Map types whose entries are always there and do not change: arrays.
+fn is_array(number: u32) -> bool {
+    matches!(number, 2 | 6)
+}
+
+/// Map types that have one entry a key: a trie finds one entry by many.
+fn is_hash(number: u32) -> bool {
+    matches!(number, 1 | 5 | 9 | 10)
+}
+
+/// Maps of maps.
+fn is_outer(number: u32) -> bool {
+    matches!(number, 12 | 13)
+}
+
+impl Exec<'_> {
+    /// Runs a helper.
+    pub(crate) fn helper(&mut self, state: &mut State, id: i32) -> Result<(), Unknown> {
+        let helper = Helper::get(id).ok_or_else(|| Unknown::new(format!("helper {id} is unknown")))?;
+        if helper.effects.intersects(Effects::CALLBACK) {
+            return Err(Unknown::new(format!("bpf_{} calls back", helper.name)));
+        }
+        if let Some(at) = helper.args.iter().position(|k| *k == ArgKind::ConstMap)
+            && let Some(condition) = self.which_map(state, at + 1)
+        {
+            return self.either(state, id, condition);
+        }
+        let mut call = Call { name: format!("bpf_{}", helper.name), ..Call::default() };
+        self.arguments(state, helper.args, &mut call)?;
+        if id == 1 {
+            return self.lookup(state, &call);
+        }
+        if helper.effects.intersects(Effects::TAIL_CALL) {
+            return self.tail_call(state, &call);
+        }
+        let event = self.event(state, helper.effects, &call)?;
+        self.changes(state, helper.effects, &call, event)?;
+        let value = self.result(helper.ret, &call, event);
+        self.returned(state, value);
+        Ok(())
+    }
+
+    /// What decides which of several maps a register holds, if it is several.
+    fn which_map(&mut self, state: &State, reg: usize) -> Option<T> {
+        let v = self.w.values.on_path(&mut self.w.terms, state.path, state.regs[reg]);
+        match self.w.values.kind(v) {
+            Kind::Choice(c, a, b) => match (self.handle(a), self.handle(b)) {
+                (Ok(x), Ok(y)) if x == y => None,
+                (Err(_), _) if self.is_null(a) => None,
+                (_, Err(_)) if self.is_null(b) => None,
+                _ => Some(c),
+            },
+            _ => None,
+        }
+    }
+
+    /// Runs a helper once where a condition holds and once where it does not.
+    fn either(&mut self, state: &mut State, id: i32, condition: T) -> Result<(), Unknown> {
+        let opposite = self.w.terms.not(condition);
+        let mut joined: Option<State> = None;
+        for c in [condition, opposite] {
+            let mut part = state.clone();
+            if !part.assume(&mut self.w.terms, c) {
+                continue;
+            }
+            self.helper(&mut part, id)?;
+            joined = Some(match joined {
+                None => part,
+                Some(before) => before.join(&mut self.w.terms, &mut self.w.values, part),
+            });
+        }
+        *state = joined.ok_or_else(|| Unknown::new("a call on no path"))?;
+        Ok(())
+    }
+
+    /// Runs a kernel function. All that is known of it is what it is given: it may change what others see, and whatever
+    /// it reaches through the context.
+    pub(crate) fn kfunc(&mut self, state: &mut State, name: &str) -> Result<(), Unknown> {
+        let mut call = Call { name: name.to_owned(), ..Call::default() };
+        let mut effects = Effects::EXTERNAL;
+        let count = self.p.parameters.get(name).copied().unwrap_or(5);
+        for r in 1..=count {
+            let v = self.w.values.on_path(&mut self.w.terms, state.path, state.regs[r]);
+            match self.w.values.kind(v) {
+                Kind::Undefined => break, // never read
+                Kind::Number(t) => call.inputs.push(t),
+                Kind::Pointer(Region::In(Space::Context, _), _) => {
+                    effects = effects.or(Effects::MOVES_PACKET).or(Effects::WRITES_PACKET);
+                }
+                _ => {
+                    return Err(Unknown::new(format!(
+                        "{name} is given memory, and what it does is not known"
+                    )));
+                }
+            }
+        }
+        let event = self.event(state, effects, &call)?;
+        self.changes(state, effects, &call, event)?;
+        let value = self.result(RetKind::Int, &call, event);
+        self.returned(state, value);
+        Ok(())
+    }
+
+    fn arguments(&mut self, state: &mut State, kinds: &[ArgKind], call: &mut Call) -> Result<(), Unknown> {
+        for (at, kind) in kinds.iter().enumerate() {
+            let v = self.w.values.on_path(&mut self.w.terms, state.path, state.regs[at + 1]);
+            self.argument(state, *kind, v, at, call)?;
+        }
+        Ok(())
+    }
+
+    fn argument(
+        &mut self,
+        state: &mut State,
+        kind: ArgKind,
+        v: V,
+        at: usize,
+        call: &mut Call,
+    ) -> Result<(), Unknown> {
+        match kind {
+            ArgKind::Ctx | ArgKind::CtxOrNull | ArgKind::CtxOrSock => {}
+            ArgKind::ConstMap => {
+                let handle = self.handle(v)?;
+                if let Handle::Map(map) = handle {
+                    let number = self.w.terms.constant(32, u64::from(map));
+                    call.inputs.push(number);
+                } else if let Handle::Inner(_, t) = handle {
+                    call.inputs.push(t);
+                }
+                call.map = Some(handle);
+            }
+            ArgKind::MapKey => {
+                let (key, _) = self.sizes(call)?;
+                self.input_bytes(state, v, u64::from(key), call)?;
+            }
+            ArgKind::MapValue | ArgKind::MapValueOrNull => {
+                let (_, value) = self.sizes(call)?;
+                self.input_bytes_or_null(state, v, u64::from(value), call)?;
+            }
+            ArgKind::MapValueOut => {
+                let (_, value) = self.sizes(call)?;
+                call.outs.push(Out::Bytes(v, u64::from(value)));
+            }
+            ArgKind::Mem { read, write, .. } => {
+                let size = self.w.values.on_path(&mut self.w.terms, state.path, state.regs[at + 2]);
+                let size = self.w.values.numeric(&mut self.w.terms, size);
+                let size =
+                    size.ok_or_else(|| Unknown::new(format!("{} is given an undefined size", call.name)))?;
+                self.memory_argument(state, v, size, (read, write), call)?;
+            }
+            ArgKind::Fixed { bytes, read, write } => {
+                if read {
+                    self.input_bytes_or_null(state, v, u64::from(bytes), call)?;
+                }
+                if write {
+                    call.outs.push(Out::Bytes(v, u64::from(bytes)));
+                }
+            }
+            ArgKind::Dynptr | ArgKind::DynptrOut => {
+                return Err(Unknown::new(format!("{} takes a dynptr, which is not modelled", call.name)));
+            }
+            // Beyond what the format asks for: may hold nothing.
+            ArgKind::Optional if self.w.values.kind(v) == Kind::Undefined => {}
+            ArgKind::Func | ArgKind::StackOrNull => {
+                return Err(Unknown::new(format!("{} calls back", call.name)));
+            }
+            ArgKind::RingbufRecord | ArgKind::SpinLock | ArgKind::Timer | ArgKind::KptrSlot => {
+                self.object_argument(state, v, call)?;
+            }
+            ArgKind::ConstStr => {
+                let Kind::Pointer(Region::In(space, object), offset) = self.w.values.kind(v) else {
+                    return Err(Unknown::new(format!(
+                        "{} is given a string that is not in a map",
+                        call.name
+                    )));
+                };
+                let memory = state.memory(&mut self.w.terms, space);
+                call.inputs.extend([memory, object, offset]);
+            }
+            _ => self.plain_argument(state, v, call)?,
+        }
+        Ok(())
+    }
+
+    /// A number; or a pointer taken as one, which the call may read through.
+    fn plain_argument(&mut self, state: &mut State, v: V, call: &mut Call) -> Result<(), Unknown> {
+        let t = self.w.values.numeric(&mut self.w.terms, v);
+        let t = t.ok_or_else(|| Unknown::new(format!("{} is given what is not defined", call.name)))?;
+        let mut memories = Vec::new();
+        if !self.reachable(v, &mut memories) {
+            return Err(Unknown::new(format!("{} is given a pointer as a number", call.name)));
+        }
+        memories.sort_unstable();
+        memories.dedup();
+        call.inputs.push(t);
+        for space in memories {
+            let memory = state.memory(&mut self.w.terms, space);
+            call.inputs.push(memory);
+        }
+        Ok(())
+    }
+
+    /// Collects what a value may point into; `false` if that cannot be said.
+    fn reachable(&mut self, v: V, memories: &mut Vec<Space>) -> bool {
+        match self.w.values.kind(v) {
+            Kind::Pointer(Region::In(space, _), _) => {
+                memories.push(space);
+                true
+            }
+            Kind::Choice(_, a, b) => self.reachable(a, memories) && self.reachable(b, memories),
+            Kind::Number(t) => !self.w.terms.has_address(t),
+            Kind::Pointer(..) | Kind::Undefined => false,
+        }
+    }
+
+    /// Something inside a map value or a record, that the call may change.
+    fn object_argument(&mut self, state: &mut State, v: V, call: &mut Call) -> Result<(), Unknown> {
+        let v = self.w.values.on_path(&mut self.w.terms, state.path, v);
+        let v = match self.w.values.kind(v) {
+            Kind::Choice(_, a, b) if matches!(self.w.values.kind(b), Kind::Number(_)) => a,
+            Kind::Choice(_, a, b) if matches!(self.w.values.kind(a), Kind::Number(_)) => b,
+            _ => v,
+        };
+        let Kind::Pointer(Region::In(space, object), offset) = self.w.values.kind(v) else {
+            return Err(Unknown::new(format!("{} is given an object that cannot be followed", call.name)));
+        };
+        let memory = state.memory(&mut self.w.terms, space);
+        call.inputs.extend([memory, object, offset]);
+        call.outs.push(Out::Space(space));
+        Ok(())
+    }
+
+    fn memory_argument(
+        &mut self,
+        state: &mut State,
+        v: V,
+        size: T,
+        (read, write): (bool, bool),
+        call: &mut Call,
+    ) -> Result<(), Unknown> {
+        if let Some(bytes) = self.w.terms.value(size) {
+            if read {
+                self.input_bytes_or_null(state, v, bytes, call)?;
+            }
+            if write {
+                call.outs.push(Out::Bytes(v, bytes));
+            }
+            return Ok(());
+        }
+        // As much as the size says: the whole memory is what it depends on.
+        match self.w.values.kind(v) {
+            Kind::Pointer(Region::In(space, object), offset) => {
+                let memory = state.memory(&mut self.w.terms, space);
+                call.inputs.extend([memory, object, offset]);
+                if write {
+                    call.outs.push(Out::Space(space));
+                }
+                Ok(())
+            }
+            Kind::Pointer(Region::Stack(frame), offset) => {
+                self.stack_argument(state, (frame, offset), size, (read, write), call)
+            }
+            _ => Err(Unknown::new(format!("{} is given memory of a size that varies", call.name))),
+        }
+    }
+
+    /// Stack memory of a size that varies: as many bytes as have been put there are read, and all up to the frame's end
+    /// may be written.
+    fn stack_argument(
+        &mut self,
+        state: &mut State,
+        (frame, offset): (u8, T),
+        size: T,
+        (read, write): (bool, bool),
+        call: &mut Call,
+    ) -> Result<(), Unknown> {
+        let Some(start) = self.w.terms.value(offset).map(|o| o as i64).filter(|o| *o < 0) else {
+            return Err(Unknown::new(format!(
+                "{} is given stack memory at an offset that varies",
+                call.name
+            )));
+        };
+        let count = start.unsigned_abs();
+        call.inputs.push(size);
+        let zero = self.w.terms.constant(8, 0);
+        for i in (0..count)
+            .take_while(|i| read && state.frames[usize::from(frame)].contains_key(&(start + *i as i64)))
+        {
+            let at = self.w.values.pointer(Region::Stack(frame), offset_by(&mut self.w.terms, offset, i));
+            let byte = self.read(state, at, 1)?[0];
+            let within = self.within(i, size);
+            let t = self.w.terms.ite(within, byte, zero);
+            call.inputs.push(t);
+        }
+        if write {
+            let at = self.w.values.pointer(Region::Stack(frame), offset);
+            call.outs.push(Out::Upto(at, count, size));
+        }
+        Ok(())
+    }
+
+    /// Whether a byte is one of the first `size`.
+    fn within(&mut self, i: u64, size: T) -> T {
+        let i = self.w.terms.constant(64, i);
+        self.w.terms.compare_terms(Pred::Ult, i, size)
+    }
+
+    fn input_bytes(&mut self, state: &State, v: V, count: u64, call: &mut Call) -> Result<(), Unknown> {
+        if count > MOST_BYTES {
+            return Err(Unknown::new(format!("{} is given {count} bytes", call.name)));
+        }
+        let bytes = self.read(state, v, count)?;
+        for chunk in bytes.chunks(8) {
+            let t = self.assemble(chunk);
+            call.inputs.push(t);
+        }
+        Ok(())
+    }
+
+    fn input_bytes_or_null(
+        &mut self,
+        state: &State,
+        v: V,
+        count: u64,
+        call: &mut Call,
+    ) -> Result<(), Unknown> {
+        if let Kind::Number(t) = self.w.values.kind(v)
+            && self.w.terms.value(t) == Some(0)
+        {
+            call.inputs.push(t);
+            return Ok(());
+        }
+        self.input_bytes(state, v, count, call)
+    }
+
+    fn handle(&mut self, v: V) -> Result<Handle, Unknown> {
+        match self.w.values.kind(v) {
+            Kind::Pointer(Region::Map(map), _) => Ok(Handle::Map(map)),
+            Kind::Pointer(Region::InnerMap(map, t), _) => Ok(Handle::Inner(map, t)),
+            Kind::Choice(_, a, b) => match (self.handle(a), self.handle(b)) {
+                (Ok(x), Ok(y)) if x == y => Ok(x),
+                (Ok(x), Err(_)) | (Err(_), Ok(x)) => Ok(x),
+                _ => Err(Unknown::new("a call takes one of several maps")),
+            },
+            _ => Err(Unknown::new("a call takes a map that cannot be followed")),
+        }
+    }
+
+    /// Type, key size, value size, entries of a map.
+    fn shape(&self, handle: Handle) -> Result<(u32, u32, u32, u32), Unknown> {
+        match handle {
+            Handle::Map(map) => {
+                let m = &self.w.maps[map as usize];
+                Ok((m.number, m.key_size, m.value_size, m.max_entries))
+            }
+            Handle::Inner(map, _) => {
+                self.w.maps[map as usize].inner.ok_or_else(|| Unknown::new("an inner map of unknown shape"))
+            }
+        }
+    }
+
+    fn sizes(&self, call: &Call) -> Result<(u32, u32), Unknown> {
+        let handle = call.map.ok_or_else(|| Unknown::new(format!("{} takes a key of no map", call.name)))?;
+        let (_, key, value, _) = self.shape(handle)?;
+        Ok((key, value))
+    }
+
+    /// `bpf_map_lookup_elem`: the entry is a function of the key and of what has happened to the map's entries.
+    fn lookup(&mut self, state: &mut State, call: &Call) -> Result<(), Unknown> {
+        let handle = call.map.ok_or_else(|| Unknown::new("a lookup without a map"))?;
+        let (number, key_size, _, entries) = self.shape(handle)?;
+        let space = handle.space();
+        // Without the map's number or handle, which comes first.
+        let key = &call.inputs[1..];
+        let zero = self.w.terms.constant(64, 0);
+        let (found, object) = if let (Handle::Map(map), true, 4) = (handle, is_array(number), key_size) {
+            let limit = match entries {
+                // To be set by the loader.
+                0 => self.w.terms.var(&format!("entries of map {map}"), Sort::Bits(32)),
+                n => self.w.terms.constant(32, u64::from(n)),
+            };
+            let found = self.w.terms.compare_terms(millstream_isa::semantics::Pred::Ult, key[0], limit);
+            (found, self.w.terms.zero_extend_to(key[0], 64))
+        } else {
+            let mut inputs = vec![state.chain(&mut self.w.terms, Chain::Entries(space))];
+            if let Handle::Inner(_, t) = handle {
+                inputs.push(t);
+            }
+            inputs.extend(key);
+            let found = self.w.terms.app_of_choices(&format!("{FOUND}{space:?}"), &inputs, Sort::Bool);
+            let name = if is_array(number) || is_hash(number) { ENTRY } else { MATCH };
+            (found, self.w.terms.app_of_choices(&format!("{name}{space:?}"), &inputs, Sort::Bits(64)))
+        };
+        let there = match handle {
+            // Two slots may hold one map.
+            Handle::Map(map) if is_outer(number) => {
+                let mut inputs = vec![state.chain(&mut self.w.terms, Chain::Entries(space))];
+                inputs.extend(key);
+                let inner = self.w.terms.app(&format!("inner map of {space:?}"), &inputs, Sort::Bits(64));
+                self.w.values.pointer(Region::InnerMap(map, inner), zero)
+            }
+            _ => self.w.values.pointer(Region::In(space, object), zero),
+        };
+        let null = self.w.values.number(zero);
+        let value = self.w.values.choice(&mut self.w.terms, found, there, null);
+        self.returned(state, value);
+        Ok(())
+    }
+
+    /// A tail call ends the program where it succeeds.
+    fn tail_call(&mut self, state: &mut State, call: &Call) -> Result<(), Unknown> {
+        let event = self.event(state, Effects::EXTERNAL.or(Effects::READS_PACKET), call)?;
+        let taken = self.w.terms.app("tail call succeeds", &[event], Sort::Bool);
+        let mut gone = state.clone();
+        if gone.assume(&mut self.w.terms, taken) {
+            let t = self.w.terms.app("result of tail call", &[event], Sort::Bits(64));
+            gone.regs[0] = self.w.values.number(t);
+            gone.chains.insert(Chain::Effects, event);
+            self.end(gone);
+        }
+        let failed = self.w.terms.not(taken);
+        state.assume(&mut self.w.terms, failed);
+        let undefined = self.w.values.undefined();
+        self.returned(state, undefined);
+        Ok(())
+    }
+
+    /// The call as a term: what it is, what came before it, and all that it reads.
+    fn event(&mut self, state: &mut State, effects: Effects, call: &Call) -> Result<T, Unknown> {
+        let mut inputs = call.inputs.clone();
+        let chain = chain(effects);
+        if let Some(chain) = chain {
+            inputs.push(state.chain(&mut self.w.terms, chain));
+        }
+        if chain == Some(Chain::Volatile) {
+            // What it looks at others may change, and so may calls.
+            inputs.push(state.chain(&mut self.w.terms, Chain::Effects));
+        }
+        if effects.intersects(Effects::READS_MAP.or(Effects::WRITES_MAP)) {
+            for space in self.spaces(call) {
+                inputs.push(state.memory(&mut self.w.terms, space));
+                inputs.push(state.chain(&mut self.w.terms, Chain::Entries(space)));
+            }
+        }
+        if effects.intersects(Effects::READS_PACKET.or(Effects::WRITES_PACKET)) {
+            for space in [Space::Packet, Space::Context] {
+                inputs.push(state.memory(&mut self.w.terms, space));
+            }
+            inputs.extend([state.length, state.metadata]);
+        }
+        for t in &mut inputs {
+            *t = self.w.terms.under(*t, state.path);
+        }
+        // The shape of the inputs is part of the name: one function, one signature.
+        let sorts: String = inputs.iter().map(|t| signature(self.w.terms.sort(*t))).collect();
+        Ok(self.w.terms.app(&format!("{} {sorts}", call.name), &inputs, Sort::Token))
+    }
+
+    /// The maps that a call may read and write.
+    fn spaces(&self, call: &Call) -> Vec<Space> {
+        match call.map {
+            Some(handle) => vec![handle.space()],
+            None => (0..self.w.maps.len() as u32).flat_map(|m| [Space::Map(m), Space::Inner(m)]).collect(),
+        }
+    }
+
+    /// What the call leaves behind.
+    fn changes(&mut self, state: &mut State, effects: Effects, call: &Call, event: T) -> Result<(), Unknown> {
+        if let Some(chain) = chain(effects) {
+            state.chains.insert(chain, event);
+        }
+        if effects.intersects(Effects::WRITES_MAP) {
+            for space in self.spaces(call) {
+                self.forget(state, space, event);
+                state.chains.insert(Chain::Entries(space), event);
+            }
+        }
+        if effects.intersects(Effects::EXTERNAL.or(Effects::WRITES_PACKET).or(Effects::MOVES_PACKET)) {
+            self.forget(state, Space::Kernel, event);
+        }
+        if effects.intersects(Effects::WRITES_PACKET.or(Effects::MOVES_PACKET)) {
+            self.forget(state, Space::Packet, event);
+            self.forget(state, Space::Context, event);
+            if effects.intersects(Effects::MOVES_PACKET) {
+                let short = self.w.terms.app("packet length after", &[event], Sort::Bits(16));
+                state.length = self.w.terms.zero_extend_to(short, 64);
+                let short = self.w.terms.app("metadata length after", &[event], Sort::Bits(8));
+                state.metadata = self.w.terms.zero_extend_to(short, 64);
+            }
+        }
+        for (n, out) in call.outs.iter().enumerate() {
+            match *out {
+                Out::Space(space) => self.forget(state, space, event),
+                Out::Bytes(at, count) => self.write_out(state, at, (count, None), n, event)?,
+                Out::Upto(at, count, size) => self.write_out(state, at, (count, Some(size)), n, event)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// The memory of a space is another one now, which depends on what it was.
+    fn forget(&mut self, state: &mut State, space: Space, event: T) {
+        let before = state.memory(&mut self.w.terms, space);
+        let after = self.w.terms.app(&format!("memory {space:?} after"), &[event, before], Sort::Memory);
+        state.memory.insert(space, after);
+    }
+
+    fn write_out(
+        &mut self,
+        state: &mut State,
+        at: V,
+        (count, size): (u64, Option<T>),
+        n: usize,
+        event: T,
+    ) -> Result<(), Unknown> {
+        if let Kind::Number(t) = self.w.values.kind(at)
+            && self.w.terms.value(t) == Some(0)
+        {
+            return Ok(());
+        }
+        if count > MOST_BYTES {
+            return Err(Unknown::new(format!("a helper writes {count} bytes")));
+        }
+        // Some of the bytes may stay as they were when the helper fails: they are a function of that too.
+        let written = self.w.terms.app(&format!("output {n} written"), &[event], Sort::Bool);
+        for i in 0..count {
+            let new = self.w.terms.app(&format!("output {n} byte {i}"), &[event], Sort::Bits(8));
+            let by = self.w.terms.constant(64, i);
+            let by = self.w.values.number(by);
+            let place = self.w.values.alu(&mut self.w.terms, AluOp::Add, Width::W64, at, by);
+            let here = match size {
+                None => written,
+                Some(size) => {
+                    let within = self.within(i, size);
+                    self.w.terms.and(&[written, within])
+                }
+            };
+            let byte = if self.is_defined(state, place) {
+                let old = self.read(state, place, 1)?[0];
+                self.w.terms.ite(here, new, old)
+            } else {
+                new
+            };
+            self.write(state, place, &[byte], None)?;
+        }
+        Ok(())
+    }
+
+    /// Whether a byte has been put there; of other memory than the stack, always.
+    fn is_defined(&self, state: &State, at: V) -> bool {
+        match self.w.values.kind(at) {
+            Kind::Pointer(Region::Stack(frame), offset) => {
+                let offset = self.w.terms.value(offset).map(|o| o as i64);
+                offset.is_some_and(|o| state.frames[usize::from(frame)].contains_key(&o))
+            }
+            _ => true,
+        }
+    }
+
+    fn result(&mut self, ret: RetKind, call: &Call, event: T) -> V {
+        let zero = self.w.terms.constant(64, 0);
+        let t = self.w.terms.app("result", &[event], Sort::Bits(64));
+        match ret {
+            RetKind::Void => self.w.values.undefined(),
+            RetKind::MapValueOrNull | RetKind::MapValue => {
+                let Some(handle) = call.map else { return self.w.values.number(t) };
+                let there = self.w.values.pointer(Region::In(handle.space(), t), zero);
+                if ret == RetKind::MapValue {
+                    return there;
+                }
+                self.or_null(there, event)
+            }
+            RetKind::MemOrNull => {
+                let there = self.w.values.pointer(Region::In(Space::Allocated, t), zero);
+                self.or_null(there, event)
+            }
+            _ => self.w.values.number(t),
+        }
+    }
+
+    fn or_null(&mut self, there: V, event: T) -> V {
+        let zero = self.w.terms.constant(64, 0);
+        let null = self.w.values.number(zero);
+        let found = self.w.terms.app("result is there", &[event], Sort::Bool);
+        self.w.values.choice(&mut self.w.terms, found, there, null)
+    }
+
+    fn returned(&mut self, state: &mut State, value: V) {
+        let undefined = self.w.values.undefined();
+        state.regs[1..6].fill(undefined);
+        state.regs[0] = value;
+    }
+}
+
+/// The chain of events that a call of these effects stands in; none if it depends on its inputs alone.
+fn chain(effects: Effects) -> Option<Chain> {
+    if effects.intersects(Effects::OBSERVABLE) {
+        Some(Chain::Effects)
+    } else if effects.intersects(Effects::VOLATILE) {
+        Some(Chain::Volatile)
+    } else {
+        None
+    }
+}
+
+fn signature(sort: Sort) -> String {
+    match sort {
+        Sort::Bool => "b".to_owned(),
+        Sort::Bits(n) => format!("{n}."),
+        Sort::Memory => "m".to_owned(),
+        Sort::Token => "t".to_owned(),
+    }
+}

@@ -1,0 +1,211 @@
+//! Looks for a packet and map contents on which two programs differ, without a solver.
+//!
+//! Packets are frames of the usual kinds, disturbed, with constants of the programs put into them. Maps start empty;
+//! keys that a program looks for in vain are put in, with values of all sorts, and it runs again: so it gets further
+//! than its first lookup.
+
+use std::time::Instant;
+
+use millstream_isa::{Insn, Operand};
+
+use crate::program::Program;
+use crate::replay::{Difference, Entry, Scene, Stage};
+
+/// Rounds of filling in keys.
+const ROUNDS: usize = 5;
+/// Longest packet.
+const LONGEST: usize = 300;
+
+/// A small generator of random numbers (xorshift64*).
+#[derive(Clone, Debug)]
+pub(crate) struct Rng(u64);
+
+impl Rng {
+    pub(crate) fn new(seed: u64) -> Rng {
+        Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    pub(crate) fn below(&mut self, n: usize) -> usize {
+        (self.next() >> 33) as usize % n.max(1)
+    }
+}
+
+/// A source of scenes for two programs.
+pub(crate) struct Explorer<'a> {
+    stage: &'a Stage<'a>,
+    constants: Vec<u64>,
+    /// Offsets that the programs read packets and values at.
+    offsets: Vec<usize>,
+    rng: Rng,
+}
+
+impl<'a> Explorer<'a> {
+    pub(crate) fn new(stage: &'a Stage<'a>, programs: [&Program; 2], seed: u64) -> Explorer<'a> {
+        let (mut constants, mut offsets) = (vec![0, 1, u64::MAX], vec![0, 12, 14, 23]);
+        for insn in programs.iter().flat_map(|p| p.insns.iter().flatten()) {
+            match *insn {
+                Insn::Branch { src: Operand::Imm(imm), .. } => {
+                    constants.extend([-1, 0, 1].map(|d| (imm as i64).wrapping_add(d) as u64));
+                    // As it stands in a packet, if it was compared as the network has it.
+                    constants.push(u64::from((imm as u32).swap_bytes()));
+                    constants.push(u64::from((imm as u16).swap_bytes()));
+                }
+                Insn::Alu { src: Operand::Imm(imm), .. } => constants.push(imm as i64 as u64),
+                Insn::Load { off, .. } => offsets.extend(usize::try_from(off).ok()),
+                _ => {}
+            }
+        }
+        constants.sort_unstable();
+        constants.dedup();
+        offsets.sort_unstable();
+        offsets.dedup();
+        Explorer { stage, constants, offsets, rng: Rng::new(seed) }
+    }
+
+    /// Tries scenes until one shows a difference.
+    pub(crate) fn search(&mut self, tries: usize, deadline: Instant) -> Option<(Scene, Difference)> {
+        for _ in 0..tries {
+            if Instant::now() >= deadline {
+                return None;
+            }
+            let scene = self.scene();
+            let found = self.fill(scene);
+            if found.is_some() {
+                return found;
+            }
+        }
+        None
+    }
+
+    /// Runs a scene, then again with entries for keys that were missed.
+    pub(crate) fn fill(&mut self, mut scene: Scene) -> Option<(Scene, Difference)> {
+        for _ in 0..ROUNDS {
+            let mut missed = Vec::new();
+            if let Some(difference) = self.stage.compare(&scene, &mut missed) {
+                return Some((scene, difference));
+            }
+            missed.sort();
+            missed.dedup();
+            let before = scene.entries.len();
+            for (map, key) in missed {
+                if self.rng.below(4) != 0 {
+                    let value = self.value(map);
+                    scene.entries.push((map, (key, value)));
+                }
+            }
+            if scene.entries.len() == before {
+                return None;
+            }
+        }
+        None
+    }
+
+    fn scene(&mut self) -> Scene {
+        let mut scene = Scene {
+            packet: self.packet(),
+            time: self.rng.next() >> [4, 20, 30][self.rng.below(3)],
+            seed: self.rng.next(),
+            ..Scene::default()
+        };
+        for _ in 0..self.rng.below(8) {
+            let (at, byte) = (self.rng.below(64), self.rng.next() as u8);
+            scene.context.push((at, byte));
+        }
+        for (number, map) in self.stage.maps.iter().enumerate() {
+            let entries = map.max_entries.clamp(1, 8) as usize;
+            // Arrays have entries that are never missed; what programs and maps are in some is not made up.
+            let held = !matches!(map.number, 1 | 2 | 5 | 6 | 9 | 10 | 14 | 16 | 25);
+            let kept = map.data.is_some() && self.rng.below(2) == 0;
+            if held || kept || map.key_size != 4 || map.value_size == 0 {
+                continue;
+            }
+            for _ in 0..self.rng.below(entries + 1) {
+                let key = (self.rng.below(entries) as u32).to_le_bytes().to_vec();
+                let entry: Entry = (key, self.value(number));
+                scene.entries.push((number, entry));
+            }
+        }
+        scene
+    }
+
+    fn constant(&mut self) -> u64 {
+        self.constants[self.rng.below(self.constants.len())]
+    }
+
+    /// Writes a constant or a random number at a place that programs look at.
+    fn disturb(&mut self, bytes: &mut [u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        let number = if self.rng.below(3) == 0 { self.rng.next() } else { self.constant() };
+        let base = [0, 14, 34, 54][self.rng.below(4)];
+        let at = match self.rng.below(3) {
+            0 => self.rng.below(bytes.len()),
+            1 => base + self.offsets[self.rng.below(self.offsets.len())],
+            _ => self.offsets[self.rng.below(self.offsets.len())],
+        };
+        let n = [1, 2, 4, 8][self.rng.below(4)];
+        let swap = self.rng.below(2) == 0;
+        let all = number.to_le_bytes();
+        for i in 0..n {
+            let byte = if swap { all[n - 1 - i] } else { all[i] };
+            if let Some(place) = bytes.get_mut(at + i) {
+                *place = byte;
+            }
+        }
+    }
+
+    fn packet(&mut self) -> Vec<u8> {
+        let mut bytes = vec![0u8; LONGEST];
+        for b in &mut bytes {
+            *b = self.rng.next() as u8;
+        }
+        let start = FRAMES[self.rng.below(FRAMES.len())];
+        if self.rng.below(8) != 0 {
+            bytes[12..12 + start.len()].copy_from_slice(start);
+        }
+        for _ in 0..self.rng.below(5) {
+            self.disturb(&mut bytes);
+        }
+        let length = match self.rng.below(4) {
+            0 => 14 + self.rng.below(80),
+            1 => 60,
+            _ => 60 + self.rng.below(LONGEST - 60),
+        };
+        bytes.truncate(length);
+        bytes
+    }
+
+    fn value(&mut self, map: usize) -> Vec<u8> {
+        let mut bytes = vec![0u8; self.stage.maps[map].value_size as usize];
+        match self.rng.below(4) {
+            0 => {}
+            1 => bytes.fill_with(|| self.rng.next() as u8),
+            _ => {
+                for _ in 0..=self.rng.below(4) {
+                    self.disturb(&mut bytes);
+                }
+            }
+        }
+        bytes
+    }
+}
+
+/// What follows the addresses of usual frames: IPv4 with TCP, UDP and ICMP, IPv6 with the same, a VLAN tag, ARP.
+const FRAMES: [&[u8]; 8] = [
+    &[0x08, 0, 0x45, 0, 0, 60, 0, 0, 0x40, 0, 64, 6],
+    &[0x08, 0, 0x45, 0, 0, 60, 0, 0, 0, 0, 64, 17],
+    &[0x08, 0, 0x45, 0, 0, 60, 0, 0, 0, 0, 64, 1],
+    &[0x86, 0xdd, 0x60, 0, 0, 0, 0, 40, 6, 64],
+    &[0x86, 0xdd, 0x60, 0, 0, 0, 0, 40, 17, 64],
+    &[0x86, 0xdd, 0x60, 0, 0, 0, 0, 40, 58, 255],
+    &[0x81, 0, 0, 7, 0x08, 0, 0x45, 0, 0, 60, 0, 0, 0, 0, 64, 17],
+    &[0x08, 0x06, 0, 1, 0x08, 0, 6, 4, 0, 1],
+];

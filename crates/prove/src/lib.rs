@@ -1,0 +1,75 @@
+//! Proves that two BPF programs do the same.
+//!
+//! Both are run on terms ([`mod@exec`]): registers, stack, packet, context and map values are functions of what neither
+//! program decides, namely the packet, the context, what the maps hold, what helpers answer. Each of the two ends in one
+//! state, the join over all its paths. They are equivalent if these states agree in all that can be observed: the
+//! result, the packet and its bounds, the context, the values of all maps, and the order of calls that others can see,
+//! with their arguments. Mostly the two are the same term; what is not is given to a solver.
+//!
+//! What is assumed of both: that the kernel's verifier accepts them, so that every access is within its object and none
+//! goes through null. That nobody else writes a map or the packet while the program runs. That a lookup changes nothing
+//! (that it refreshes an entry of an LRU map is not seen).
+//!
+//! What is not modelled ends in [`Verdict::Unknown`], with the reason; never in a proof.
+//!
+//! Architecture Invariant: what an instruction means is `isa::semantics`, at terms; there is no second description.
+
+mod call;
+mod check;
+mod counterexample;
+mod exec;
+mod explain;
+mod explore;
+mod model;
+mod program;
+mod replay;
+mod solver;
+mod state;
+mod sweep;
+mod term;
+mod value;
+
+use std::time::Duration;
+
+pub use check::{Proof, Verdict, differ, prove};
+pub use counterexample::Counterexample;
+pub use replay::Entry;
+pub use solver::{Solver, SolverError};
+
+/// Why a proof could not be made.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Unknown(String);
+
+impl Unknown {
+    pub(crate) fn new(why: impl Into<String>) -> Unknown {
+        Unknown(why.into())
+    }
+}
+
+/// How much may be spent on a pair of programs.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Time of a proof, the search for a counterexample apart.
+    pub time: Duration,
+    /// Memory of the solver, in MiB.
+    pub memory: u64,
+    /// Instructions on all paths of one program, loops unrolled.
+    pub instructions: u64,
+    /// Distinct terms.
+    pub terms: usize,
+    /// Made-up packets that two programs are run on if no proof is found.
+    pub tries: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            time: Duration::from_secs(20),
+            memory: 2048,
+            instructions: 200_000,
+            terms: 600_000,
+            tries: 200,
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! What a solver's counterexample means: from values of terms to a packet, a context and entries of maps.
+
+use rustc_hash::FxHashMap;
+
+use crate::program::MapInfo;
+use crate::replay::Scene;
+use crate::solver::Model;
+use crate::state::initial_memory;
+use crate::term::{ENTRY, FOUND, MATCH, Node, Sort, T, Terms};
+use crate::value::Space;
+
+/// Largest packet that is put together.
+const LONGEST: u64 = 9000;
+
+/// The terms whose values say what the scene is.
+pub(crate) fn wanted(terms: &Terms, cone: &[T]) -> Vec<T> {
+    let mut out = Vec::new();
+    for t in cone {
+        if !matches!(terms.sort(*t), Sort::Bool | Sort::Bits(_)) {
+            continue;
+        }
+        match terms.node(*t) {
+            Node::App(_, args) => {
+                out.push(*t);
+                out.extend(args.iter().filter(|a| matches!(terms.sort(**a), Sort::Bits(_))));
+            }
+            Node::Select(_, o, f) => out.extend([*t, *o, *f]),
+            _ => {}
+        }
+    }
+    out.sort_unstable();
+    out.dedup();
+    out
+}
+
+/// The scene that a model describes, as far as it says anything: the rest is zero.
+pub(crate) fn scene(terms: &mut Terms, cone: &[T], model: &Model, maps: &[MapInfo]) -> Scene {
+    let roots = roots(terms, maps);
+    let value = |t: T, terms: &Terms| terms.value(t).or_else(|| model.get(&t).copied());
+    let mut scene = Scene { time: 1 << 30, seed: 1, ..Scene::default() };
+    // Bytes of memories before the program runs, by object and offset.
+    let mut bytes: FxHashMap<(Space, u64), Vec<(u64, u8)>> = FxHashMap::default();
+    let mut found: Vec<(Space, Vec<u8>, Box<[T]>)> = Vec::new();
+    let mut entries: FxHashMap<(Space, Box<[T]>), u64> = FxHashMap::default();
+    for t in cone {
+        let Some(v) = value(*t, terms) else { continue };
+        match terms.node(*t) {
+            Node::Select(m, o, f) => {
+                let (Some(space), Some(o), Some(f)) = (roots.get(m), value(*o, terms), value(*f, terms))
+                else {
+                    continue;
+                };
+                bytes.entry((*space, o)).or_default().push((f, v as u8));
+            }
+            Node::App(f, args) => {
+                let name = terms.name(*f);
+                if name == "packet length" {
+                    scene.packet.resize(v.min(LONGEST) as usize, 0);
+                } else if let Some(space) = name.strip_prefix(FOUND).and_then(|n| named(n, maps)) {
+                    if v == 1 {
+                        found.push((space, key(terms, args, &value), args.clone()));
+                    }
+                } else if let Some(space) =
+                    name.strip_prefix(ENTRY).or(name.strip_prefix(MATCH)).and_then(|n| named(n, maps))
+                {
+                    entries.insert((space, args.clone()), v);
+                }
+            }
+            _ => {}
+        }
+    }
+    for ((space, object), list) in &bytes {
+        match space {
+            Space::Packet => {
+                for (at, byte) in list {
+                    if let Some(place) = scene.packet.get_mut(*at as usize) {
+                        *place = *byte;
+                    }
+                }
+            }
+            Space::Context => scene.context.extend(list.iter().map(|(at, byte)| (*at as usize, *byte))),
+            // Arrays and global data: the object is the index.
+            Space::Map(m) if matches!(maps[*m as usize].number, 2 | 6) => {
+                let map = &maps[*m as usize];
+                let start = map.data.clone().filter(|_| *object == 0);
+                scene
+                    .entries
+                    .push((*m as usize, ((*object as u32).to_le_bytes().to_vec(), laid(start, map, list))));
+            }
+            _ => {}
+        }
+    }
+    for (space, key, args) in found {
+        let Space::Map(m) = space else { continue };
+        let object = entries.get(&(space, args)).copied().unwrap_or(0);
+        let list = bytes.get(&(space, object)).cloned().unwrap_or_default();
+        scene.entries.push((m as usize, (key, laid(None, &maps[m as usize], &list))));
+    }
+    scene.context.sort_unstable();
+    scene.entries.sort();
+    scene
+}
+
+/// The memories that are there before a program runs.
+fn roots(terms: &mut Terms, maps: &[MapInfo]) -> FxHashMap<T, Space> {
+    let spaces = [Space::Packet, Space::Context].into_iter().chain((0..maps.len() as u32).map(Space::Map));
+    spaces.map(|s| (initial_memory(terms, s), s)).collect()
+}
+
+fn named(name: &str, maps: &[MapInfo]) -> Option<Space> {
+    (0..maps.len() as u32).map(Space::Map).find(|s| format!("{s:?}") == name)
+}
+
+/// The bytes of a key, of which a lookup has the state of the entries first, and then eight bytes in each argument.
+fn key(terms: &Terms, args: &[T], value: &impl Fn(T, &Terms) -> Option<u64>) -> Vec<u8> {
+    let parts = args.iter().skip(1);
+    parts
+        .flat_map(|a| {
+            let n = terms.bits(*a) as usize / 8;
+            value(*a, terms).unwrap_or(0).to_le_bytes().into_iter().take(n)
+        })
+        .collect()
+}
+
+fn laid(start: Option<Vec<u8>>, map: &MapInfo, list: &[(u64, u8)]) -> Vec<u8> {
+    let mut out = start.unwrap_or_else(|| vec![0; map.value_size as usize]);
+    for (at, byte) in list {
+        if let Some(place) = out.get_mut(*at as usize) {
+            *place = *byte;
+        }
+    }
+    out
+}

@@ -1,0 +1,222 @@
+//! Runs the two programs of a proof in the interpreter, on the same packet and the same maps.
+//!
+//! Nothing is said to differ that was not seen to differ here. A run that faults says nothing: a program that does so
+//! is not one that the kernel accepts, or does what the interpreter does not model.
+
+use millstream_interp::bytecode::{Interpreter, Program as Code};
+use millstream_interp::{Context as Kind, Event, Machine, MapId, MapKind, MapSpec, Redirect};
+use millstream_isa::{Insn, Pseudo};
+
+use crate::program::{Context, MapInfo, Program, Target};
+
+/// Instructions that one run may take.
+const FUEL: u64 = 1 << 20;
+/// Bytes of arrays, all together, above which nothing is run.
+const MOST_BYTES: u64 = 16 << 20;
+/// Verdicts for which it matters where the packet was redirected to: `XDP_REDIRECT`, `TC_ACT_REDIRECT`.
+const REDIRECTS: [u32; 2] = [4, 7];
+/// Bytes of a context of which nothing is known.
+const RAW_CONTEXT: usize = 512;
+
+/// An entry of a map: key and value.
+pub type Entry = (Vec<u8>, Vec<u8>);
+
+/// All that a run depends on and no program decides.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Scene {
+    /// The packet.
+    pub(crate) packet: Vec<u8>,
+    /// Bytes of the context that are not zero, by offset.
+    pub(crate) context: Vec<(usize, u8)>,
+    /// Entries of maps, by number of the map in the proof.
+    pub(crate) entries: Vec<(usize, Entry)>,
+    /// The clock.
+    pub(crate) time: u64,
+    /// The state of the random generator.
+    pub(crate) seed: u64,
+}
+
+/// What a run leaves.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Outcome {
+    result: u32,
+    packet: Vec<u8>,
+    metadata: Vec<u8>,
+    context: Vec<u8>,
+    events: Vec<Event>,
+    redirect: Option<Redirect>,
+    maps: Vec<Vec<Entry>>,
+}
+
+/// Where the first of two runs differs from the second.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Difference {
+    pub(crate) observable: String,
+    pub(crate) first: String,
+    pub(crate) second: String,
+}
+
+/// Both programs, made ready for the interpreter.
+pub(crate) struct Stage<'a> {
+    pub(crate) maps: &'a [MapInfo],
+    specs: Vec<MapSpec>,
+    programs: [Code; 2],
+    kind: Kind,
+}
+
+impl<'a> Stage<'a> {
+    /// # Errors
+    /// What of the programs the interpreter does not model.
+    pub(crate) fn new(maps: &'a [MapInfo], programs: [&Program; 2]) -> Result<Stage<'a>, String> {
+        let specs: Vec<MapSpec> = maps.iter().map(spec).collect();
+        let bytes: u64 = specs.iter().filter(|s| dense(s)).map(size).sum();
+        if bytes > MOST_BYTES {
+            return Err(format!("the maps take {bytes} bytes"));
+        }
+        let kind = match programs[0].context {
+            Context::Xdp => Kind::Xdp,
+            Context::Skb => Kind::Skb,
+            Context::Other => Kind::Raw,
+        };
+        let [a, b] = programs;
+        Ok(Stage { maps, specs, programs: [code(a)?, code(b)?], kind })
+    }
+
+    /// Runs the first program or the second; [`None`] if it faults. Adds the keys that were looked for in vain.
+    pub(crate) fn run(
+        &self,
+        which: usize,
+        scene: &Scene,
+        missed: &mut Vec<(usize, Vec<u8>)>,
+    ) -> Option<Outcome> {
+        let mut m = Machine::new(self.kind);
+        m.fuel = FUEL;
+        (m.env.time, m.env.seed) = (scene.time, scene.seed);
+        for (spec, info) in self.specs.iter().zip(self.maps) {
+            let id = m.maps.add(*spec, 1).ok()?;
+            if let Some(data) = &info.data {
+                m.maps.set(id, &[0; 4], data, 0).ok()?;
+            }
+        }
+        for (map, (key, value)) in &scene.entries {
+            // What does not fit in is not there.
+            let _ = m.maps.set(MapId(*map as u32), key, value, 0);
+        }
+        if self.kind == Kind::Raw {
+            m.context_mut().resize(RAW_CONTEXT, 0);
+        }
+        for (at, byte) in &scene.context {
+            if let Some(place) = m.context_mut().get_mut(*at) {
+                *place = *byte;
+            }
+        }
+        m.reset(&scene.packet);
+        m.maps.missed = Some(Vec::new());
+        let result = Interpreter::new(&self.programs).run_context(&mut m, which).ok()? as u32;
+        missed.extend(m.maps.missed.take()?.into_iter().map(|(map, key)| (map.0 as usize, key)));
+        let redirect = if REDIRECTS.contains(&result) { m.env.redirect } else { None };
+        let maps = (0..self.maps.len()).map(|i| m.maps.entries(MapId(i as u32))).collect();
+        Some(Outcome {
+            result,
+            packet: m.packet.bytes().to_vec(),
+            metadata: m.packet.metadata().to_vec(),
+            context: m.context().to_vec(),
+            events: std::mem::take(&mut m.env.events),
+            redirect,
+            maps,
+        })
+    }
+
+    /// Runs both; gives where they differ, if neither faults and they do.
+    pub(crate) fn compare(&self, scene: &Scene, missed: &mut Vec<(usize, Vec<u8>)>) -> Option<Difference> {
+        let a = self.run(0, scene, missed)?;
+        let b = self.run(1, scene, missed)?;
+        self.difference(&a, &b)
+    }
+
+    fn difference(&self, a: &Outcome, b: &Outcome) -> Option<Difference> {
+        let at = |observable: &str, first: String, second: String| {
+            Some(Difference { observable: observable.to_owned(), first, second })
+        };
+        if a.result != b.result {
+            return at("result", a.result.to_string(), b.result.to_string());
+        }
+        if a.packet.len() != b.packet.len() {
+            return at("packet length", a.packet.len().to_string(), b.packet.len().to_string());
+        }
+        for (name, x, y) in [
+            ("packet", &a.packet, &b.packet),
+            ("metadata", &a.metadata, &b.metadata),
+            ("context", &a.context, &b.context),
+        ] {
+            if x != y {
+                let n = x.iter().zip(y).take_while(|(x, y)| x == y).count();
+                let byte = |v: &[u8]| v.get(n).map_or("nothing".to_owned(), |b| format!("{b:#04x}"));
+                return at(&format!("{name}, byte {n}"), byte(x), byte(y));
+            }
+        }
+        if a.redirect != b.redirect {
+            return at("redirection", format!("{:?}", a.redirect), format!("{:?}", b.redirect));
+        }
+        if a.events != b.events {
+            return at("events", format!("{:?}", a.events), format!("{:?}", b.events));
+        }
+        let maps = a.maps.iter().zip(&b.maps).zip(self.maps);
+        let ((x, y), map) = maps.into_iter().find(|((x, y), _)| x != y)?;
+        let here = x.iter().find(|e| !y.contains(e));
+        let there = y.iter().find(|e| !x.contains(e));
+        at(&format!("map {:?}", map.name), shown(here), shown(there))
+    }
+}
+
+fn shown(entry: Option<&Entry>) -> String {
+    entry.map_or("no such entry".to_owned(), |(k, v)| format!("{} -> {}", hex(k), hex(v)))
+}
+
+/// Bytes as hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+fn spec(map: &MapInfo) -> MapSpec {
+    // One without entries for those that are not modelled: what takes them faults.
+    let kind = MapKind::from_number(map.number).unwrap_or(MapKind::PerfEventArray);
+    // A loader gives a size to those that have none.
+    let max_entries = if map.max_entries == 0 { 64 } else { map.max_entries };
+    // Scenes may set what programs may not write.
+    let flags = map.flags & !RDONLY_PROG;
+    MapSpec { kind, key_size: map.key_size, value_size: map.value_size, max_entries, flags }
+}
+
+/// `BPF_F_RDONLY_PROG`
+const RDONLY_PROG: u32 = 1 << 7;
+
+fn dense(spec: &MapSpec) -> bool {
+    use MapKind::{Array, ArrayOfMaps, Cpumap, Devmap, PercpuArray, ProgArray, Xskmap};
+    matches!(spec.kind, Array | PercpuArray | ProgArray | Devmap | Cpumap | Xskmap | ArrayOfMaps)
+}
+
+fn size(spec: &MapSpec) -> u64 {
+    u64::from(spec.max_entries) * u64::from(spec.key_size + spec.value_size)
+}
+
+/// The program with its constants put in.
+fn code(p: &Program) -> Result<Code, String> {
+    let mut insns: Vec<Insn> = Vec::new();
+    for (slot, insn) in p.insns.iter().enumerate() {
+        let Some(insn) = insn else { continue };
+        let mut insn = *insn;
+        match (&mut insn, p.targets.get(&slot)) {
+            (Insn::LoadImm64 { pseudo, imm, .. }, Some(Target::Map(m))) => {
+                (*pseudo, *imm) = (Pseudo::None, Machine::map_address(MapId(*m)));
+            }
+            (Insn::LoadImm64 { pseudo, imm, .. }, Some(Target::Value(m, offset))) => {
+                (*pseudo, *imm) = (Pseudo::None, Machine::value_address_of(MapId(*m), *offset));
+            }
+            (_, Some(Target::Extern(name))) => return Err(format!("{name} is the kernel's")),
+            _ => {}
+        }
+        insns.push(insn);
+    }
+    Ok(Code::from_insns(&insns))
+}

@@ -1,0 +1,161 @@
+//! The state of a program on the way, and what becomes of two states where paths meet.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use crate::term::{Sort, T, Terms};
+use crate::value::{Space, V, Values};
+
+/// A byte of the stack.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Cell {
+    /// A byte of a number.
+    Byte(T),
+    /// Byte N of a value that is 8 bytes long.
+    Part(V, u8),
+}
+
+/// A frame: bytes by offset from its upper end.
+pub(crate) type Frame = BTreeMap<i64, Cell>;
+
+/// Chains of events, each by what it may depend on.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) enum Chain {
+    /// What others can see, in order.
+    Effects,
+    /// Time, randomness and the like.
+    Volatile,
+    /// Atomic operations on memory that others see.
+    Atomics,
+    /// What changes which entries a map has.
+    Entries(Space),
+}
+
+/// A state.
+#[derive(Clone, Debug)]
+pub(crate) struct State {
+    /// What is assumed here.
+    pub(crate) path: T,
+    pub(crate) regs: [V; 11],
+    pub(crate) frames: Vec<Rc<Frame>>,
+    pub(crate) memory: BTreeMap<Space, T>,
+    pub(crate) chains: BTreeMap<Chain, T>,
+    /// Bytes from `data` to `data_end`, and from `data_meta` to `data`.
+    pub(crate) length: T,
+    pub(crate) metadata: T,
+}
+
+/// The memory of a space before anything happens.
+pub(crate) fn initial_memory(terms: &mut Terms, space: Space) -> T {
+    terms.var(&format!("memory {space:?}"), Sort::Memory)
+}
+
+impl State {
+    pub(crate) fn memory(&self, terms: &mut Terms, space: Space) -> T {
+        self.memory.get(&space).copied().unwrap_or_else(|| initial_memory(terms, space))
+    }
+
+    pub(crate) fn chain(&self, terms: &mut Terms, chain: Chain) -> T {
+        self.chains.get(&chain).copied().unwrap_or_else(|| terms.var("start", Sort::Token))
+    }
+
+    /// Adds an assumption; `false` if it contradicts what is assumed.
+    pub(crate) fn assume(&mut self, terms: &mut Terms, condition: T) -> bool {
+        self.path = terms.and(&[self.path, condition]);
+        terms.known(self.path) != Some(false)
+    }
+
+    /// Joins a state of another path that arrives at the same place: the paths exclude each other.
+    pub(crate) fn join(self, terms: &mut Terms, values: &mut Values, other: State) -> State {
+        let either = terms.or(&[self.path, other.path]);
+        let c = terms.under(self.path, either);
+        let mut out = State { path: either, ..self };
+        for (a, b) in out.regs.iter_mut().zip(other.regs) {
+            *a = values.choice(terms, c, *a, b);
+        }
+        for (a, b) in out.frames.iter_mut().zip(&other.frames) {
+            if !Rc::ptr_eq(a, b) {
+                *a = Rc::new(join_frames(terms, values, c, a, b));
+            }
+        }
+        join_terms(terms, c, &mut out.memory, &other.memory, initial_memory);
+        join_terms(terms, c, &mut out.chains, &other.chains, |terms, _| terms.var("start", Sort::Token));
+        out.length = terms.ite(c, out.length, other.length);
+        out.metadata = terms.ite(c, out.metadata, other.metadata);
+        out
+    }
+}
+
+fn join_terms<K: Ord + Copy>(
+    terms: &mut Terms,
+    c: T,
+    ours: &mut BTreeMap<K, T>,
+    theirs: &BTreeMap<K, T>,
+    initial: fn(&mut Terms, K) -> T,
+) {
+    let keys: Vec<K> = ours.keys().chain(theirs.keys()).copied().collect();
+    for key in keys {
+        let a = ours.get(&key).copied().unwrap_or_else(|| initial(terms, key));
+        let b = theirs.get(&key).copied().unwrap_or_else(|| initial(terms, key));
+        let joined = terms.ite(c, a, b);
+        ours.insert(key, joined);
+    }
+}
+
+fn join_frames(terms: &mut Terms, values: &mut Values, c: T, a: &Frame, b: &Frame) -> Frame {
+    let mut out = Frame::new();
+    // A pointer on one path and a number on the other stay a value.
+    for at in a.iter().chain(b).filter(|(_, cell)| matches!(cell, Cell::Part(_, 0))).map(|(at, _)| *at) {
+        if let (Some(v), Some(w)) = (whole(terms, values, a, at), whole(terms, values, b, at)) {
+            let v = values.choice(terms, c, v, w);
+            out.extend((0..8u8).map(|i| (at + i64::from(i), Cell::Part(v, i))));
+        }
+    }
+    // What was never put there on one path nobody may look at there.
+    for (at, cell) in
+        a.iter().filter(|(at, _)| !b.contains_key(at)).chain(b.iter().filter(|(at, _)| !a.contains_key(at)))
+    {
+        out.entry(*at).or_insert(*cell);
+    }
+    for (at, x) in a {
+        if out.contains_key(at) {
+            continue;
+        }
+        let Some(y) = b.get(at) else { continue };
+        let cell = match (*x, *y) {
+            (x, y) if x == y => x,
+            (Cell::Part(v, i), Cell::Part(w, j)) if i == j => Cell::Part(values.choice(terms, c, v, w), i),
+            (x, y) => {
+                let (Some(x), Some(y)) = (byte(terms, values, x), byte(terms, values, y)) else { continue };
+                Cell::Byte(terms.ite(c, x, y))
+            }
+        };
+        out.insert(*at, cell);
+    }
+    out
+}
+
+/// The 8 bytes at an offset as one value, if they are there.
+fn whole(terms: &mut Terms, values: &mut Values, frame: &Frame, at: i64) -> Option<V> {
+    if let Some(Cell::Part(v, 0)) = frame.get(&at)
+        && (1..8u8).all(|i| frame.get(&(at + i64::from(i))) == Some(&Cell::Part(*v, i)))
+    {
+        return Some(*v);
+    }
+    let cells: Option<Vec<Cell>> = (0..8).rev().map(|i| frame.get(&(at + i)).copied()).collect();
+    let bytes: Option<Vec<T>> = cells?.into_iter().map(|c| byte(terms, values, c)).collect();
+    let t = terms.concat(&bytes?);
+    Some(values.number(t))
+}
+
+/// A cell as a byte.
+pub(crate) fn byte(terms: &mut Terms, values: &mut Values, cell: Cell) -> Option<T> {
+    match cell {
+        Cell::Byte(t) => Some(t),
+        Cell::Part(v, i) => {
+            let t = values.numeric(terms, v)?;
+            let lo = u32::from(i) * 8;
+            Some(terms.extract(t, lo + 7, lo))
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Finds terms that are equal though they are built differently, from the leaves up.
+//!
+//! Every term is evaluated under some hundred assignments. Those that agree in all are suspected to be equal, and the
+//! solver is asked, in order of their making, with what is already known to be equal merged: so that each question
+//! is a small one, and terms above merged ones mostly become the same by themselves (equivalence checkers of circuits
+//! call it sweeping).
+
+use std::hash::{Hash, Hasher};
+use std::time::{Duration, Instant};
+
+use rustc_hash::{FxHashMap, FxHasher};
+
+use crate::solver::{Answer, Session};
+use crate::term::{Node, Sort, T, Terms, mask};
+
+/// Assignments.
+const ROUNDS: usize = 192;
+/// Terms of one signature that a new one is compared with.
+const MOST_CANDIDATES: usize = 4;
+
+/// Equal terms, so far.
+pub(crate) struct Sweep<'a> {
+    terms: &'a mut Terms,
+    session: &'a mut Session,
+    /// What each term has become.
+    image: FxHashMap<T, T>,
+    values: FxHashMap<T, Box<[u64]>>,
+    classes: FxHashMap<(u64, Sort), Vec<T>>,
+    /// Constants of the programs: what tests are likely to ask for.
+    constants: Vec<u64>,
+    deadline: Instant,
+    each: Duration,
+    pub(crate) merged: usize,
+    pub(crate) asked: usize,
+}
+
+impl<'a> Sweep<'a> {
+    pub(crate) fn new(
+        terms: &'a mut Terms,
+        session: &'a mut Session,
+        time: Duration,
+        each: Duration,
+    ) -> Sweep<'a> {
+        Sweep {
+            terms,
+            session,
+            image: FxHashMap::default(),
+            values: FxHashMap::default(),
+            classes: FxHashMap::default(),
+            constants: Vec::new(),
+            deadline: Instant::now() + time,
+            each,
+            merged: 0,
+            asked: 0,
+        }
+    }
+
+    /// The claims with equal terms merged.
+    pub(crate) fn run(&mut self, claims: &[T]) -> Vec<T> {
+        let cone = cone(self.terms, claims);
+        self.harvest(&cone);
+        for t in cone {
+            let rebuilt = self.rebuild(t);
+            let image = self.place(rebuilt);
+            self.image.insert(t, image);
+        }
+        claims.iter().map(|c| self.image[c]).collect()
+    }
+
+    fn harvest(&mut self, cone: &[T]) {
+        for t in cone {
+            if let Node::Const(v) = self.terms.node(*t) {
+                self.constants.push(*v);
+            }
+        }
+        self.constants.sort_unstable();
+        self.constants.dedup();
+        if self.constants.is_empty() {
+            self.constants.push(0);
+        }
+    }
+
+    fn rebuild(&mut self, t: T) -> T {
+        let image = &self.image;
+        self.terms.rebuild(t, |part| image.get(&part).copied().unwrap_or(part))
+    }
+
+    /// The term that stands for `t`: an equal one that is there already, or itself.
+    fn place(&mut self, t: T) -> T {
+        if let Some(known) = self.image.get(&t) {
+            return *known;
+        }
+        // Rebuilding may make terms that are not part of the claims.
+        for part in cone(self.terms, &[t]) {
+            self.evaluate(part);
+        }
+        let sort = self.terms.sort(t);
+        if !matches!(sort, Sort::Bool | Sort::Bits(_))
+            || self.terms.value(t).is_some()
+            || self.terms.known(t).is_some()
+        {
+            return t;
+        }
+        let signature = (hash(&self.values[&t]), sort);
+        let candidates = self.classes.get(&signature).cloned().unwrap_or_default();
+        if candidates.contains(&t) {
+            return t;
+        }
+        if let Some(constant) = self.constant(t, sort)
+            && self.proven_equal(t, constant)
+        {
+            return constant;
+        }
+        for c in candidates.iter().take(MOST_CANDIDATES) {
+            if self.proven_equal(t, *c) {
+                return *c;
+            }
+        }
+        self.classes.entry(signature).or_default().push(t);
+        t
+    }
+
+    /// The constant that a term seems to be.
+    fn constant(&mut self, t: T, sort: Sort) -> Option<T> {
+        let values = &self.values[&t];
+        let first = values[0];
+        if values.iter().any(|v| *v != first) {
+            return None;
+        }
+        Some(match sort {
+            Sort::Bool => self.terms.truth(first != 0),
+            _ => {
+                let bits = self.terms.bits(t);
+                self.terms.constant(bits, first)
+            }
+        })
+    }
+
+    fn proven_equal(&mut self, a: T, b: T) -> bool {
+        let claim = self.terms.equal(a, b);
+        if let Some(known) = self.terms.known(claim) {
+            self.merged += usize::from(known);
+            return known;
+        }
+        if Instant::now() >= self.deadline {
+            return false;
+        }
+        self.asked += 1;
+        let valid = matches!(self.session.valid(self.terms, claim, &[], self.each), Ok(Answer::Valid));
+        self.merged += usize::from(valid);
+        valid
+    }
+
+    fn evaluate(&mut self, t: T) {
+        if self.values.contains_key(&t) {
+            return;
+        }
+        let mut out = vec![0u64; ROUNDS].into_boxed_slice();
+        for (round, slot) in out.iter_mut().enumerate() {
+            let v = |x: T| self.values[&x][round];
+            *slot = self.terms.combine(t, v).unwrap_or_else(|| self.invented(t, round));
+        }
+        self.values.insert(t, out);
+    }
+
+    /// The value of what has no meaning of its own: the same for the same parts.
+    fn invented(&self, t: T, round: usize) -> u64 {
+        let mut h = FxHasher::default();
+        if let Node::App(f, _) = self.terms.node(t) {
+            f.hash(&mut h);
+        }
+        for part in self.terms.parts_of(t) {
+            self.values[&part][round].hash(&mut h);
+        }
+        self.answer(h.finish(), self.terms.sort(t), round)
+    }
+
+    /// What a function without a meaning gives, the same for the same arguments in one round: often a constant of the
+    /// programs, so that their tests come out both ways.
+    fn answer(&self, seed: u64, sort: Sort, round: usize) -> u64 {
+        let mut h = FxHasher::default();
+        (seed, round).hash(&mut h);
+        let mut r = h.finish();
+        r ^= r >> 29;
+        r = r.wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        r ^= r >> 32;
+        match sort {
+            // In some rounds most questions are answered one way.
+            Sort::Bool => match round % 3 {
+                0 => r & 1,
+                1 => u64::from(!r.is_multiple_of(8)),
+                _ => u64::from(r.is_multiple_of(8)),
+            },
+            Sort::Bits(n) => {
+                let value = match r % 4 {
+                    0 => r >> 8,
+                    1 => (r >> 8) % 64,
+                    _ => {
+                        // A byte of a constant where bytes are asked for.
+                        let k = self.constants[(r >> 8) as usize % self.constants.len()];
+                        if n == 8 { k >> (8 * (r >> 60 & 3)) } else { k }
+                    }
+                };
+                value & mask(u32::from(n))
+            }
+            Sort::Memory | Sort::Token => r,
+        }
+    }
+}
+
+fn hash(values: &[u64]) -> u64 {
+    let mut h = FxHasher::default();
+    values.hash(&mut h);
+    h.finish()
+}
+
+/// All terms that claims are made of, each after its parts.
+pub(crate) fn cone(terms: &Terms, claims: &[T]) -> Vec<T> {
+    let mut out = Vec::new();
+    let mut seen = rustc_hash::FxHashSet::default();
+    let mut todo: Vec<T> = claims.to_vec();
+    while let Some(t) = todo.pop() {
+        if seen.insert(t) {
+            out.push(t);
+            todo.extend(terms.parts_of(t));
+        }
+    }
+    out.sort_unstable();
+    out
+}

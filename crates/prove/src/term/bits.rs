@@ -1,0 +1,344 @@
+//! Operations that move bits or combine them one by one, as concatenations of slices.
+
+use super::choice::Lift;
+use super::{Node, Sort, T, Terms, mask, signed};
+use millstream_isa::semantics::{Concrete, Domain, Prim};
+
+/// Above this many slices a bitwise operation stays whole.
+const MOST_SLICES: usize = 17;
+
+impl Terms {
+    /// Bit vectors side by side, the most significant first. At most 64 bits.
+    pub(crate) fn concat(&mut self, parts: &[T]) -> T {
+        if parts.iter().any(|p| matches!(self.node(*p), Node::Ite(..)))
+            && let Some(lifted) = self.concat_choices(parts)
+        {
+            return lifted;
+        }
+        let mut out: Vec<T> = Vec::with_capacity(parts.len());
+        for p in parts {
+            let inner: Vec<T> = match self.node(*p) {
+                Node::Concat(inner) => inner.to_vec(),
+                _ => vec![*p],
+            };
+            for piece in inner {
+                match out.last().and_then(|last| self.join(*last, piece)) {
+                    Some(joined) => *out.last_mut().expect("there is a last") = joined,
+                    None => out.push(piece),
+                }
+            }
+        }
+        if let [one] = out[..] {
+            return one;
+        }
+        let bits = out.iter().map(|p| self.bits(*p)).sum();
+        self.vector(bits, Node::Concat(out.into()))
+    }
+
+    /// A concatenation of which some parts are choices, two by two.
+    fn concat_choices(&mut self, parts: &[T]) -> Option<T> {
+        let (last, rest) = parts.split_last()?;
+        let mut out = *last;
+        for p in rest.iter().rev() {
+            out = match self.lift(Lift::Concat, *p, out) {
+                Some(lifted) => lifted,
+                None if matches!(self.node(*p), Node::Ite(..)) || matches!(self.node(out), Node::Ite(..)) => {
+                    return None;
+                }
+                None => self.concat(&[*p, out]),
+            };
+        }
+        Some(out)
+    }
+
+    /// Two neighbours as one, if they are constants or slices that touch.
+    fn join(&mut self, high: T, low: T) -> Option<T> {
+        let (n, m) = (self.bits(high), self.bits(low));
+        if let (Some(h), Some(l)) = (self.value(high), self.value(low)) {
+            return Some(self.constant(n + m, h << m | l));
+        }
+        if let Node::Extract(t, hi, lo) = *self.node(high) {
+            let (hi, lo) = (u32::from(hi), u32::from(lo));
+            // The low bits of a sum are another sum: ask what they would be.
+            if lo >= m && self.extract(t, lo - 1, lo - m) == low {
+                return Some(self.extract(t, hi, lo - m));
+            }
+        }
+        None
+    }
+
+    /// Bits `lo` to `hi`, both included.
+    pub(crate) fn extract(&mut self, t: T, hi: u32, lo: u32) -> T {
+        let (bits, width) = (self.bits(t), hi - lo + 1);
+        if width == bits {
+            return t;
+        }
+        match self.node(t).clone() {
+            Node::Const(v) => self.constant(width, v >> lo),
+            Node::Extract(inner, _, base) => {
+                let base = u32::from(base);
+                self.extract(inner, hi + base, lo + base)
+            }
+            Node::Concat(parts) => self.extract_concat(&parts, bits, hi, lo),
+            Node::Sum(terms, k) if lo == 0 => {
+                let terms = terms.iter().map(|(t, c)| (self.extract(*t, hi, 0), *c)).collect::<Vec<_>>();
+                // A slice of a term may be a constant or a sum itself.
+                let mut sum = self.constant(width, k);
+                for (t, c) in terms {
+                    sum = self.sum(width, sum, t, c);
+                }
+                sum
+            }
+            Node::Prim(op @ (Prim::And | Prim::Or | Prim::Xor), a, b) => {
+                let (a, b) = (self.extract(a, hi, lo), self.extract(b, hi, lo));
+                self.bitwise(op, width, a, b)
+            }
+            Node::Prim(Prim::Mul, a, b) if lo == 0 => {
+                let (a, b) = (self.extract(a, hi, 0), self.extract(b, hi, 0));
+                self.mul(width, a, b)
+            }
+            Node::SignExtend(inner) if hi < self.bits(inner) => self.extract(inner, hi, lo),
+            Node::SignExtend(inner) if lo == 0 => self.sign_extend_to(inner, width),
+            _ => match self.lift(Lift::Extract(hi as u8, lo as u8), t, t) {
+                Some(lifted) => lifted,
+                None => self.vector(width, Node::Extract(t, hi as u8, lo as u8)),
+            },
+        }
+    }
+
+    fn extract_concat(&mut self, parts: &[T], bits: u32, hi: u32, lo: u32) -> T {
+        let mut out = Vec::new();
+        let mut top = bits;
+        for p in parts {
+            let n = self.bits(*p);
+            let base = top - n;
+            if base <= hi && lo < top {
+                let to = hi.min(top - 1) - base;
+                let from = lo.max(base) - base;
+                out.push(self.extract(*p, to, from));
+            }
+            top = base;
+        }
+        self.concat(&out)
+    }
+
+    /// Zero extension.
+    pub(crate) fn zero_extend_to(&mut self, t: T, bits: u32) -> T {
+        let n = self.bits(t);
+        if n == bits {
+            return t;
+        }
+        let zeros = self.constant(bits - n, 0);
+        self.concat(&[zeros, t])
+    }
+
+    /// Sign extension.
+    pub(crate) fn sign_extend_to(&mut self, t: T, bits: u32) -> T {
+        let n = self.bits(t);
+        if n == bits {
+            return t;
+        }
+        if let Some(v) = self.value(t) {
+            return self.constant(bits, signed(n, v) as u64);
+        }
+        if self.leading_zeros(t) > 0 {
+            return self.zero_extend_to(t, bits);
+        }
+        if let Node::SignExtend(inner) = *self.node(t) {
+            return self.sign_extend_to(inner, bits);
+        }
+        match self.lift(Lift::SignExtend(bits as u8), t, t) {
+            Some(lifted) => lifted,
+            None => self.vector(bits, Node::SignExtend(t)),
+        }
+    }
+
+    /// Bits that are known to be zero at the top.
+    pub(crate) fn leading_zeros(&self, t: T) -> u32 {
+        let bits = self.bits(t);
+        match self.node(t) {
+            Node::Const(v) => bits - (64 - v.leading_zeros()),
+            Node::Concat(parts) => match self.value(parts[0]) {
+                Some(0) => self.bits(parts[0]),
+                Some(_) => self.leading_zeros(parts[0]),
+                None => 0,
+            },
+            _ => 0,
+        }
+    }
+
+    pub(super) fn shl_const(&mut self, bits: u32, t: T, by: u32) -> T {
+        if by == 0 {
+            return t;
+        }
+        let zeros = self.constant(by, 0);
+        let kept = self.extract(t, bits - 1 - by, 0);
+        self.concat(&[kept, zeros])
+    }
+
+    fn shift_const(&mut self, op: Prim, bits: u32, t: T, by: u32) -> T {
+        if by == 0 {
+            return t;
+        }
+        match op {
+            Prim::Shl => self.shl_const(bits, t, by),
+            Prim::LShr => {
+                let kept = self.extract(t, bits - 1, by);
+                self.zero_extend_to(kept, bits)
+            }
+            _ => {
+                let kept = self.extract(t, bits - 1, by);
+                self.sign_extend_to(kept, bits)
+            }
+        }
+    }
+
+    /// Where a term's slices begin, from the top: offsets of cuts, and for constants where runs of equal bits end.
+    fn cuts(&self, t: T, out: &mut Vec<u32>) {
+        let bits = self.bits(t);
+        match self.node(t) {
+            Node::Const(v) => out.extend((1..bits).filter(|i| v >> i & 1 != v >> (i - 1) & 1)),
+            Node::Concat(parts) => {
+                let mut top = bits;
+                for p in parts {
+                    let base = top - self.bits(*p);
+                    if let Node::Const(v) = self.node(*p) {
+                        let n = self.bits(*p);
+                        out.extend((1..n).filter(|i| v >> i & 1 != v >> (i - 1) & 1).map(|i| i + base));
+                    }
+                    if base > 0 {
+                        out.push(base);
+                    }
+                    top = base;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// And, or, exclusive or: slice by slice where that decides something.
+    pub(super) fn bitwise(&mut self, op: Prim, bits: u32, a: T, b: T) -> T {
+        let (a, b) = if a <= b { (a, b) } else { (b, a) };
+        if let Some(t) = self.bitwise_known(op, bits, a, b) {
+            return t;
+        }
+        let mut cuts = vec![0];
+        self.cuts(a, &mut cuts);
+        self.cuts(b, &mut cuts);
+        cuts.sort_unstable();
+        cuts.dedup();
+        if cuts.len() == 1 || cuts.len() > MOST_SLICES {
+            return self.vector(bits, Node::Prim(op, a, b));
+        }
+        cuts.push(bits);
+        let mut decided = false;
+        let mut out = Vec::with_capacity(cuts.len());
+        for pair in cuts.windows(2).rev() {
+            let (lo, hi) = (pair[0], pair[1] - 1);
+            let (x, y) = (self.extract(a, hi, lo), self.extract(b, hi, lo));
+            out.push(match self.bitwise_known(op, hi - lo + 1, x, y) {
+                Some(t) => {
+                    decided = true;
+                    t
+                }
+                None => {
+                    let (x, y) = if x <= y { (x, y) } else { (y, x) };
+                    self.vector(hi - lo + 1, Node::Prim(op, x, y))
+                }
+            });
+        }
+        if decided { self.concat(&out) } else { self.vector(bits, Node::Prim(op, a, b)) }
+    }
+
+    fn bitwise_known(&mut self, op: Prim, bits: u32, a: T, b: T) -> Option<T> {
+        if a == b {
+            return Some(if op == Prim::Xor { self.constant(bits, 0) } else { a });
+        }
+        let (x, y) = (self.value(a), self.value(b));
+        if let (Some(x), Some(y)) = (x, y) {
+            let value = Concrete.prim(op, bits, &x, &y);
+            return Some(self.constant(bits, value));
+        }
+        let (k, other) = match (x, y) {
+            (Some(k), _) => (k, b),
+            (_, Some(k)) => (k, a),
+            _ => return None,
+        };
+        match (op, k) {
+            (Prim::And, 0) => Some(self.constant(bits, 0)),
+            (Prim::Or | Prim::Xor, 0) => Some(other),
+            (Prim::And, k) if k == mask(bits) => Some(other),
+            (Prim::Or, k) if k == mask(bits) => Some(self.constant(bits, k)),
+            _ => None,
+        }
+    }
+}
+
+/// The semantics of instructions, at terms.
+impl Domain for Terms {
+    type V = T;
+    type B = T;
+
+    fn constant(&mut self, bits: u32, value: u64) -> T {
+        Terms::constant(self, bits, value)
+    }
+
+    fn prim(&mut self, op: Prim, bits: u32, a: &T, b: &T) -> T {
+        let (a, b) = (*a, *b);
+        if let (Some(x), Some(y)) = (self.value(a), self.value(b)) {
+            let value = Concrete.prim(op, bits, &x, &y);
+            return Terms::constant(self, bits, value);
+        }
+        if let Some(lifted) = self.lift(Lift::Prim(op), a, b) {
+            return lifted;
+        }
+        match op {
+            Prim::Add => self.sum(bits, a, b, 1),
+            Prim::Sub => self.sum(bits, a, b, u64::MAX),
+            Prim::Mul => self.mul(bits, a, b),
+            Prim::And | Prim::Or | Prim::Xor => self.bitwise(op, bits, a, b),
+            Prim::Shl | Prim::LShr | Prim::AShr => match self.value(b) {
+                Some(by) if by < u64::from(bits) => self.shift_const(op, bits, a, by as u32),
+                _ => self.vector(bits, Node::Prim(op, a, b)),
+            },
+            Prim::UDiv | Prim::URem => match self.value(b) {
+                Some(k) if k.is_power_of_two() => {
+                    let by = k.trailing_zeros();
+                    if op == Prim::UDiv {
+                        self.shift_const(Prim::LShr, bits, a, by)
+                    } else {
+                        let low = Terms::constant(self, bits, k - 1);
+                        self.bitwise(Prim::And, bits, a, low)
+                    }
+                }
+                _ => self.vector(bits, Node::Prim(op, a, b)),
+            },
+            Prim::SDiv | Prim::SRem => self.vector(bits, Node::Prim(op, a, b)),
+        }
+    }
+
+    fn compare(&mut self, pred: millstream_isa::semantics::Pred, _bits: u32, a: &T, b: &T) -> T {
+        self.compare_terms(pred, *a, *b)
+    }
+
+    fn not(&mut self, a: &T) -> T {
+        Terms::not(self, *a)
+    }
+
+    fn select(&mut self, _bits: u32, c: &T, then: &T, other: &T) -> T {
+        self.ite(*c, *then, *other)
+    }
+
+    fn truncate(&mut self, _from: u32, to: u32, a: &T) -> T {
+        debug_assert!(matches!(self.sort(*a), Sort::Bits(_)));
+        self.extract(*a, to - 1, 0)
+    }
+
+    fn zero_extend(&mut self, _from: u32, to: u32, a: &T) -> T {
+        self.zero_extend_to(*a, to)
+    }
+
+    fn sign_extend(&mut self, _from: u32, to: u32, a: &T) -> T {
+        self.sign_extend_to(*a, to)
+    }
+}

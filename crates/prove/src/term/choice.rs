@@ -1,0 +1,247 @@
+//! Truth values and choices: decision diagrams over atoms.
+//!
+//! An atom is a truth value that is not made of others: a comparison, an answer. What depends on atoms tests them in the
+//! order of their making, each at most once on a way, and nothing in vain: so equal functions of the same atoms are
+//! one term, however the paths of two programs were cut. Truth values end in `true` and `false`; vectors, memories and
+//! tokens end in terms that are no choices.
+
+use std::rc::Rc;
+
+use millstream_isa::semantics::{Pred, Prim};
+
+use super::{Node, Sort, T, Terms};
+
+/// Choices between more terms than this are not carried through operations.
+const MOST_LEAVES: usize = 16;
+
+/// An operation that is carried into choices.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Lift {
+    Prim(Prim),
+    Compare(Pred),
+    Concat,
+    Extract(u8, u8),
+    SignExtend(u8),
+}
+
+impl Terms {
+    /// The atom that a term depends on first.
+    fn top(&self, t: T) -> Option<T> {
+        match self.node(t) {
+            Node::Ite(x, ..) => Some(*x),
+            Node::Truth(_) => None,
+            _ => (self.sort(t) == Sort::Bool).then_some(t),
+        }
+    }
+
+    /// What a term is where an atom holds, and where it does not; the atom is not after its first.
+    fn cofactors(&mut self, t: T, x: T) -> (T, T) {
+        match *self.node(t) {
+            Node::Ite(y, a, b) if y == x => (a, b),
+            _ if t == x => (self.truth(true), self.truth(false)),
+            _ => (t, t),
+        }
+    }
+
+    /// `a` where `c` holds, else `b`.
+    pub(crate) fn ite(&mut self, c: T, a: T, b: T) -> T {
+        match self.known(c) {
+            Some(true) => return a,
+            Some(false) => return b,
+            None if a == b => return a,
+            None => {}
+        }
+        if self.known(a) == Some(true) && self.known(b) == Some(false) {
+            return c;
+        }
+        if let Some(t) = self.chosen.get(&(c, a, b)) {
+            return *t;
+        }
+        if self.is_full() {
+            return a;
+        }
+        let tops = [self.top(c), self.top(a), self.top(b)];
+        let x = tops.into_iter().flatten().min().expect("a condition that is not known has an atom");
+        let ((c1, c0), (a1, a0), (b1, b0)) =
+            (self.cofactors(c, x), self.cofactors(a, x), self.cofactors(b, x));
+        let high = self.ite(c1, a1, b1);
+        let low = self.ite(c0, a0, b0);
+        let t = self.decide(x, high, low);
+        self.chosen.insert((c, a, b), t);
+        t
+    }
+
+    /// One where an atom holds, the other where not; both test later atoms only.
+    fn decide(&mut self, x: T, high: T, low: T) -> T {
+        if high == low {
+            return high;
+        }
+        let sort = self.sort(high);
+        if sort == Sort::Bool && self.known(high) == Some(true) && self.known(low) == Some(false) {
+            return x;
+        }
+        if sort == Sort::Memory
+            && let Some(merged) = self.decide_memory(x, high, low)
+        {
+            return merged;
+        }
+        self.make(Node::Ite(x, high, low), sort)
+    }
+
+    /// The opposite.
+    pub(crate) fn not(&mut self, t: T) -> T {
+        let (yes, no) = (self.truth(true), self.truth(false));
+        self.ite(t, no, yes)
+    }
+
+    /// All of these.
+    pub(crate) fn and(&mut self, parts: &[T]) -> T {
+        let no = self.truth(false);
+        let mut all = self.truth(true);
+        for p in parts {
+            all = self.ite(all, *p, no);
+        }
+        all
+    }
+
+    /// Any of these.
+    pub(crate) fn or(&mut self, parts: &[T]) -> T {
+        let yes = self.truth(true);
+        let mut any = self.truth(false);
+        for p in parts {
+            any = self.ite(any, yes, *p);
+        }
+        any
+    }
+
+    /// A term that is the same wherever `care` holds, and elsewhere whatever makes it simple. Depends on nothing but
+    /// what the term is where `care` holds, and on `care`.
+    ///
+    /// Source: the generalised cofactor of O. Coudert and J. C. Madre.
+    pub(crate) fn under(&mut self, t: T, care: T) -> T {
+        if self.known(care).is_some() {
+            return t;
+        }
+        let Some(y) = self.top(t) else { return t };
+        if let Some(known) = self.restricted.get(&(t, care)) {
+            return *known;
+        }
+        if self.is_full() {
+            return t;
+        }
+        let x = self.top(care).map_or(y, |z| z.min(y));
+        let ((t1, t0), (c1, c0)) = (self.cofactors(t, x), self.cofactors(care, x));
+        let out = match (self.known(c1), self.known(c0)) {
+            (Some(false), _) => self.under(t0, c0),
+            (_, Some(false)) => self.under(t1, c1),
+            _ => {
+                let (high, low) = (self.under(t1, c1), self.under(t0, c0));
+                self.decide(x, high, low)
+            }
+        };
+        self.restricted.insert((t, care), out);
+        out
+    }
+
+    /// What a term may be, if that is few.
+    fn leaves(&mut self, t: T) -> Option<Rc<[T]>> {
+        let Node::Ite(_, a, b) = *self.node(t) else { return Some([t].into()) };
+        if let Some(known) = self.leaves.get(&t) {
+            return known.clone();
+        }
+        let out = match (self.leaves(a), self.leaves(b)) {
+            (Some(a), Some(b)) => {
+                let mut all: Vec<T> = a.iter().chain(b.iter()).copied().collect();
+                all.sort_unstable();
+                all.dedup();
+                (all.len() <= MOST_LEAVES).then(|| all.into())
+            }
+            _ => None,
+        };
+        self.leaves.insert(t, out.clone());
+        out
+    }
+
+    /// Two terms of which one is a choice between few, where an atom holds and where it does not.
+    pub(super) fn split(&mut self, a: T, b: T) -> Option<(T, [(T, T); 2])> {
+        if self.is_full() || !self.is_choice(a) && !self.is_choice(b) {
+            return None;
+        }
+        if self.leaves(a)?.len() * self.leaves(b)?.len() > MOST_LEAVES {
+            return None;
+        }
+        let tops = [a, b].map(|t| match self.node(t) {
+            Node::Ite(x, ..) => Some(*x),
+            _ => None,
+        });
+        let x = tops.into_iter().flatten().min()?;
+        let ((a1, a0), (b1, b0)) = (self.cofactors(a, x), self.cofactors(b, x));
+        Some((x, [(a1, b1), (a0, b0)]))
+    }
+
+    /// A function without a meaning of arguments that may be choices between few: a choice between its applications.
+    pub(crate) fn app_of_choices(&mut self, name: &str, args: &[T], sort: Sort) -> T {
+        let mut ways = 1;
+        for a in args {
+            ways *= self.leaves(*a).map_or(MOST_LEAVES + 1, |l| l.len());
+            if ways > MOST_LEAVES {
+                return self.app(name, args, sort);
+            }
+        }
+        self.app_split(name, args, sort)
+    }
+
+    fn app_split(&mut self, name: &str, args: &[T], sort: Sort) -> T {
+        let top = |t: &T| match self.node(*t) {
+            Node::Ite(x, ..) => Some(*x),
+            _ => None,
+        };
+        let Some(x) = args.iter().filter_map(top).min() else { return self.app(name, args, sort) };
+        let parts: Vec<(T, T)> = args.iter().map(|a| self.cofactors(*a, x)).collect();
+        let (high, low): (Vec<T>, Vec<T>) = parts.into_iter().unzip();
+        let (high, low) = (self.app_split(name, &high, sort), self.app_split(name, &low, sort));
+        self.ite(x, high, low)
+    }
+
+    fn is_choice(&self, t: T) -> bool {
+        matches!(self.node(t), Node::Ite(..))
+    }
+
+    /// Carries an operation of one or two vectors into the choices that they are; [`None`] if they are none, or
+    /// between too many.
+    pub(super) fn lift(&mut self, op: Lift, a: T, b: T) -> Option<T> {
+        if self.is_full() || !self.is_choice(a) && !self.is_choice(b) {
+            return None;
+        }
+        if let Some(t) = self.lifted.get(&(op, a, b)) {
+            return Some(*t);
+        }
+        let (x, y) = (self.leaves(a)?, self.leaves(b)?);
+        if x.len() * y.len() > MOST_LEAVES {
+            return None;
+        }
+        let tops = [a, b].map(|t| match self.node(t) {
+            Node::Ite(x, ..) => Some(*x),
+            _ => None,
+        });
+        let x = tops.into_iter().flatten().min()?;
+        let ((a1, a0), (b1, b0)) = (self.cofactors(a, x), self.cofactors(b, x));
+        let high = self.apply(op, a1, b1);
+        let low = self.apply(op, a0, b0);
+        // The operation may have made atoms that come before this one.
+        let out = self.ite(x, high, low);
+        self.lifted.insert((op, a, b), out);
+        Some(out)
+    }
+
+    fn apply(&mut self, op: Lift, a: T, b: T) -> T {
+        let bits = self.bits(a);
+        match op {
+            Lift::Prim(op) => millstream_isa::semantics::Domain::prim(self, op, bits, &a, &b),
+            Lift::Compare(p) => self.compare_terms(p, a, b),
+            Lift::Concat => self.concat(&[a, b]),
+            Lift::Extract(hi, lo) => self.extract(a, u32::from(hi), u32::from(lo)),
+            Lift::SignExtend(bits) => self.sign_extend_to(a, u32::from(bits)),
+        }
+    }
+}

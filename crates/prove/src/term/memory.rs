@@ -1,0 +1,165 @@
+//! Memories: bytes by object and offset.
+
+use super::{Node, Sort, T, Terms};
+
+impl Terms {
+    /// Whether two places are the same: [`None`] if that depends.
+    fn same_place(&mut self, a: (T, T), b: (T, T)) -> Option<bool> {
+        let objects = self.same_object(a.0, b.0);
+        let offsets = self.distance(a.1, b.1).map(|d| d == 0);
+        match (objects, offsets) {
+            (Some(false), _) | (_, Some(false)) => Some(false),
+            (Some(true), Some(true)) => Some(true),
+            _ => None,
+        }
+    }
+
+    fn same_object(&mut self, a: T, b: T) -> Option<bool> {
+        let same = self.equal(a, b);
+        self.known(same)
+    }
+
+    /// The byte of a memory at an object and offset.
+    pub(crate) fn select(&mut self, memory: T, object: T, offset: T) -> T {
+        let key = (memory, object, offset);
+        if let Some(t) = self.selected.get(&key) {
+            return *t;
+        }
+        if self.is_full() {
+            return self.make(Node::Select(memory, object, offset), Sort::Bits(8));
+        }
+        if let Some(lifted) = self.select_choices(memory, object, offset) {
+            self.selected.insert(key, lifted);
+            return lifted;
+        }
+        // Down the chain of stores that are elsewhere, without recursion.
+        let mut at = memory;
+        let found = loop {
+            match *self.node(at) {
+                Node::Store(below, o, f, byte) => match self.same_place((o, f), (object, offset)) {
+                    Some(true) => break byte,
+                    Some(false) => at = below,
+                    None => {
+                        let here = self.place_equal((o, f), (object, offset));
+                        let deeper = self.select(below, object, offset);
+                        break self.ite(here, byte, deeper);
+                    }
+                },
+                Node::Ite(c, a, b) => {
+                    let (a, b) = (self.select(a, object, offset), self.select(b, object, offset));
+                    break self.ite(c, a, b);
+                }
+                _ => break self.make(Node::Select(at, object, offset), Sort::Bits(8)),
+            }
+        };
+        self.selected.insert(key, found);
+        found
+    }
+
+    /// A byte at one of a few places.
+    fn select_choices(&mut self, memory: T, object: T, offset: T) -> Option<T> {
+        let (x, [(o1, f1), (o0, f0)]) = self.split(object, offset)?;
+        let (high, low) = (self.select(memory, o1, f1), self.select(memory, o0, f0));
+        Some(self.ite(x, high, low))
+    }
+
+    fn place_equal(&mut self, a: (T, T), b: (T, T)) -> T {
+        let objects = self.equal(a.0, b.0);
+        let offsets = self.equal(a.1, b.1);
+        self.and(&[objects, offsets])
+    }
+
+    /// A memory with one byte replaced. Stores at places that are certainly apart stand in one order.
+    pub(crate) fn store(&mut self, memory: T, object: T, offset: T, byte: T) -> T {
+        if let Node::Store(below, o, f, value) = *self.node(memory)
+            && !self.is_full()
+        {
+            match self.same_place((o, f), (object, offset)) {
+                Some(true) => return self.store(below, object, offset, byte),
+                Some(false) if (o, f) > (object, offset) => {
+                    let inner = self.store(below, object, offset, byte);
+                    return self.make(Node::Store(inner, o, f, value), Sort::Memory);
+                }
+                _ => {}
+            }
+        }
+        // What is there already changes nothing.
+        if self.select(memory, object, offset) == byte {
+            return memory;
+        }
+        self.make(Node::Store(memory, object, offset, byte), Sort::Memory)
+    }
+
+    /// Of two memories that differ by a few stores on top of one, one with the bytes chosen.
+    pub(super) fn decide_memory(&mut self, x: T, a: T, b: T) -> Option<T> {
+        if self.is_full() {
+            return None;
+        }
+        let base = self.common_base(a, b)?;
+        let mut places = self.places_above(a, base);
+        places.extend(self.places_above(b, base));
+        places.sort_unstable();
+        places.dedup();
+        // With places that may coincide the order of stores counts: leave those.
+        for (i, p) in places.iter().enumerate() {
+            for q in &places[i + 1..] {
+                if self.same_place(*p, *q) != Some(false) {
+                    return None;
+                }
+            }
+        }
+        let mut out = base;
+        for (o, f) in places {
+            let (high, low) = (self.select(a, o, f), self.select(b, o, f));
+            let byte = self.ite(x, high, low);
+            out = self.store(out, o, f, byte);
+        }
+        Some(out)
+    }
+
+    /// The memory both are made from by stores alone.
+    fn common_base(&self, a: T, b: T) -> Option<T> {
+        let (x, y) = (self.base(a), self.base(b));
+        (x == y).then_some(x)
+    }
+
+    fn base(&self, mut t: T) -> T {
+        while let Node::Store(below, ..) = self.node(t) {
+            t = *below;
+        }
+        t
+    }
+
+    fn places_above(&self, mut t: T, base: T) -> Vec<(T, T)> {
+        let mut out = Vec::new();
+        while t != base {
+            let Node::Store(below, o, f, _) = *self.node(t) else { break };
+            out.push((o, f));
+            t = below;
+        }
+        out
+    }
+
+    /// All places that stores on the way to the roots of a memory write, and these roots.
+    pub(crate) fn written(&self, t: T) -> (Vec<(T, T)>, Vec<T>) {
+        let (mut places, mut roots, mut seen) = (Vec::new(), Vec::new(), Vec::new());
+        let mut todo = vec![t];
+        while let Some(t) = todo.pop() {
+            if seen.contains(&t) {
+                continue;
+            }
+            seen.push(t);
+            match *self.node(t) {
+                Node::Store(below, o, f, _) => {
+                    places.push((o, f));
+                    todo.push(below);
+                }
+                Node::Ite(_, a, b) => todo.extend([a, b]),
+                _ => roots.push(t),
+            }
+        }
+        places.sort_unstable();
+        places.dedup();
+        (places, roots)
+    }
+}

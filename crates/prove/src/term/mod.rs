@@ -1,0 +1,306 @@
+//! Terms: bit vectors, truth values, memories and tokens, each distinct one stored once.
+//!
+//! A term is built by the constructors of [`Terms`] only, and these bring it into a normal form: sums are lists of
+//! coefficients, everything that merely moves bits is a concatenation of slices, comparisons of concatenations are
+//! comparisons of their pieces, and whatever depends on truth values is a decision diagram over atoms. Two programs that compute the same by other instructions mostly end in the same
+//! term, and then no solver is asked.
+//!
+//! Architecture Invariant: a constructor gives a term that is equal to what was asked for under every assignment. What
+//! is true on some path only is the business of the executor. The one exception is [`Terms::is_full`].
+
+mod bits;
+mod choice;
+mod compare;
+mod eval;
+mod memory;
+mod sum;
+
+pub(crate) use compare::{ADDRESS, ENTRY, FOUND, MATCH};
+
+use millstream_isa::semantics::{Pred, Prim};
+use rustc_hash::FxHashMap;
+use std::rc::Rc;
+
+use choice::Lift;
+
+/// A term: an index into [`Terms`]. Equal indices, equal terms.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) struct T(u32);
+
+impl T {
+    /// The index.
+    pub(crate) fn index(self) -> u32 {
+        self.0
+    }
+
+    /// The term of an index that [`T::index`] gave.
+    pub(crate) fn at(index: u32) -> T {
+        T(index)
+    }
+}
+
+/// The kind of a term.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Sort {
+    /// A truth value.
+    Bool,
+    /// A bit vector of 1 to 64 bits.
+    Bits(u8),
+    /// Bytes, by object and offset, both 64 bits.
+    Memory,
+    /// What has happened so far; only equality counts.
+    Token,
+}
+
+/// A function or constant without a meaning of its own.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) struct Symbol(u32);
+
+impl Symbol {
+    /// The index.
+    pub(crate) fn index(self) -> u32 {
+        self.0
+    }
+}
+
+/// What a term is made of.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Node {
+    /// `true` or `false`.
+    Truth(bool),
+    /// A bit vector; the bits above its width are zero.
+    Const(u64),
+    /// A symbol applied to arguments; a constant without a meaning if there are none.
+    App(Symbol, Box<[T]>),
+    /// A primitive operation that none of the others express.
+    Prim(Prim, T, T),
+    /// A sum of terms with coefficients, and a constant, modulo 2^width.
+    Sum(Box<[(T, u64)]>, u64),
+    /// Bit vectors side by side, the most significant first.
+    Concat(Box<[T]>),
+    /// The bits from the second number up to the first, both included.
+    Extract(T, u8, u8),
+    /// Sign extension.
+    SignExtend(T),
+    /// A comparison.
+    Compare(Pred, T, T),
+    /// The second where the first, an atom, holds, else the third. Atoms stand in order of index from the root down.
+    Ite(T, T, T),
+    /// The byte of a memory at an object and an offset.
+    Select(T, T, T),
+    /// A memory with one byte replaced: memory, object, offset, byte.
+    Store(T, T, T, T),
+}
+
+/// All terms of one proof.
+#[derive(Debug, Default)]
+pub(crate) struct Terms {
+    nodes: Vec<(Node, Sort)>,
+    index: FxHashMap<(Node, Sort), T>,
+    symbols: Vec<String>,
+    by_name: FxHashMap<String, Symbol>,
+    /// Bytes already looked for, by memory, object, offset.
+    selected: FxHashMap<(T, T, T), T>,
+    /// Choices already made.
+    chosen: FxHashMap<(T, T, T), T>,
+    /// Terms already looked at under an assumption.
+    restricted: FxHashMap<(T, T), T>,
+    /// What each choice is between, if that is little.
+    leaves: FxHashMap<T, Option<Rc<[T]>>>,
+    /// Whether a term depends on the address of something.
+    addresses: FxHashMap<T, bool>,
+    /// Most terms.
+    limit: usize,
+    /// Operations already carried into choices.
+    lifted: FxHashMap<(Lift, T, T), T>,
+}
+
+impl Terms {
+    /// No terms yet, and at most `limit` of them, or little more.
+    pub(crate) fn new(limit: usize) -> Terms {
+        Terms { limit, ..Terms::default() }
+    }
+
+    /// Whether there are too many terms. From then on constructors give anything, so that those that would make many
+    /// more come to an end: whoever looks at a term afterwards asks here first.
+    pub(crate) fn is_full(&self) -> bool {
+        self.nodes.len() > self.limit
+    }
+
+    /// Number of distinct terms.
+    pub(crate) fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// What a term is made of.
+    pub(crate) fn node(&self, t: T) -> &Node {
+        &self.nodes[t.0 as usize].0
+    }
+
+    /// The kind of a term.
+    pub(crate) fn sort(&self, t: T) -> Sort {
+        self.nodes[t.0 as usize].1
+    }
+
+    /// The name of a symbol.
+    pub(crate) fn name(&self, s: Symbol) -> &str {
+        &self.symbols[s.0 as usize]
+    }
+
+    /// The symbol of this name.
+    pub(crate) fn symbol(&mut self, name: &str) -> Symbol {
+        if let Some(s) = self.by_name.get(name) {
+            return *s;
+        }
+        let s = Symbol(self.symbols.len() as u32);
+        self.symbols.push(name.to_owned());
+        self.by_name.insert(name.to_owned(), s);
+        s
+    }
+
+    /// Width of a bit vector; 0 of anything else.
+    pub(crate) fn bits(&self, t: T) -> u32 {
+        match self.sort(t) {
+            Sort::Bits(n) => u32::from(n),
+            _ => 0,
+        }
+    }
+
+    fn make(&mut self, node: Node, sort: Sort) -> T {
+        let key = (node, sort);
+        if let Some(t) = self.index.get(&key) {
+            return *t;
+        }
+        let t = T(self.nodes.len() as u32);
+        self.nodes.push(key.clone());
+        self.index.insert(key, t);
+        t
+    }
+
+    fn vector(&mut self, bits: u32, node: Node) -> T {
+        self.make(node, Sort::Bits(bits as u8))
+    }
+
+    /// A symbol applied to arguments.
+    pub(crate) fn app(&mut self, name: &str, args: &[T], sort: Sort) -> T {
+        let symbol = self.symbol(name);
+        self.make(Node::App(symbol, args.into()), sort)
+    }
+
+    /// A constant without a meaning.
+    pub(crate) fn var(&mut self, name: &str, sort: Sort) -> T {
+        self.app(name, &[], sort)
+    }
+
+    /// A bit vector; bits above the width are ignored.
+    pub(crate) fn constant(&mut self, bits: u32, value: u64) -> T {
+        self.vector(bits, Node::Const(value & mask(bits)))
+    }
+
+    /// The value of a constant.
+    pub(crate) fn value(&self, t: T) -> Option<u64> {
+        match self.node(t) {
+            Node::Const(v) => Some(*v),
+            _ => None,
+        }
+    }
+
+    /// `true` or `false`.
+    pub(crate) fn truth(&mut self, b: bool) -> T {
+        self.make(Node::Truth(b), Sort::Bool)
+    }
+
+    /// The terms that a term is made of directly.
+    pub(crate) fn parts_of(&self, t: T) -> Vec<T> {
+        match self.node(t) {
+            Node::Truth(_) | Node::Const(_) => Vec::new(),
+            Node::App(_, args) | Node::Concat(args) => args.to_vec(),
+            Node::Prim(_, a, b) | Node::Compare(_, a, b) => vec![*a, *b],
+            Node::Sum(list, _) => list.iter().map(|(t, _)| *t).collect(),
+            Node::Extract(a, ..) | Node::SignExtend(a) => vec![*a],
+            Node::Ite(a, b, c) | Node::Select(a, b, c) => vec![*a, *b, *c],
+            Node::Store(a, b, c, d) => vec![*a, *b, *c, *d],
+        }
+    }
+
+    /// Whether a number depends on the address of an object: then it may point there.
+    pub(crate) fn has_address(&mut self, t: T) -> bool {
+        let mut stack = vec![(t, false)];
+        while let Some((t, done)) = stack.pop() {
+            if self.addresses.contains_key(&t) {
+                continue;
+            }
+            let (here, parts) = match self.node(t) {
+                // What a call gives does not depend on where its arguments lie.
+                Node::App(f, _) => (self.name(*f).starts_with(ADDRESS), Vec::new()),
+                _ => (false, self.parts_of(t)),
+            };
+            if done {
+                let below = parts.iter().any(|p| self.addresses.get(p) == Some(&true));
+                self.addresses.insert(t, here || below);
+            } else {
+                stack.push((t, true));
+                stack.extend(parts.into_iter().map(|p| (p, false)));
+            }
+        }
+        self.addresses[&t]
+    }
+
+    /// Whether a truth value is known.
+    pub(crate) fn known(&self, t: T) -> Option<bool> {
+        match self.node(t) {
+            Node::Truth(b) => Some(*b),
+            _ => None,
+        }
+    }
+}
+
+impl Terms {
+    /// The same term over other parts, in normal form.
+    pub(crate) fn rebuild(&mut self, t: T, image: impl Fn(T) -> T) -> T {
+        let (node, sort) = self.nodes[t.0 as usize].clone();
+        let bits = self.bits(t);
+        match node {
+            Node::Truth(_) | Node::Const(_) => t,
+            Node::App(f, args) => {
+                let args: Box<[T]> = args.iter().map(|a| image(*a)).collect();
+                self.make(Node::App(f, args), sort)
+            }
+            Node::Prim(op, a, b) => {
+                let (a, b) = (image(a), image(b));
+                millstream_isa::semantics::Domain::prim(self, op, bits, &a, &b)
+            }
+            Node::Sum(list, k) => {
+                let mut sum = self.constant(bits, k);
+                for (t, c) in &list {
+                    sum = self.sum(bits, sum, image(*t), *c);
+                }
+                sum
+            }
+            Node::Concat(list) => {
+                let list: Vec<T> = list.iter().map(|p| image(*p)).collect();
+                self.concat(&list)
+            }
+            Node::Extract(a, hi, lo) => self.extract(image(a), u32::from(hi), u32::from(lo)),
+            Node::SignExtend(a) => self.sign_extend_to(image(a), bits),
+            Node::Compare(Pred::Eq, a, b) => self.equal(image(a), image(b)),
+            Node::Compare(p, a, b) => self.compare_terms(p, image(a), image(b)),
+            Node::Ite(c, a, b) => self.ite(image(c), image(a), image(b)),
+            Node::Select(m, o, f) => self.select(image(m), image(o), image(f)),
+            Node::Store(m, o, f, b) => self.store(image(m), image(o), image(f), image(b)),
+        }
+    }
+}
+
+/// The low `bits` bits set.
+pub(crate) const fn mask(bits: u32) -> u64 {
+    u64::MAX >> (64 - bits)
+}
+
+/// The value of a vector of `bits` bits in two's complement.
+pub(crate) const fn signed(bits: u32, a: u64) -> i64 {
+    (a << (64 - bits)) as i64 >> (64 - bits)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,78 @@
+//! Sums: addition, subtraction, multiplication by constants.
+
+use super::{Node, T, Terms, mask};
+
+/// A sum being put together: terms with coefficients, and a constant.
+type Parts = (Vec<(T, u64)>, u64);
+
+impl Terms {
+    fn parts(&self, t: T) -> Parts {
+        match self.node(t) {
+            Node::Const(k) => (Vec::new(), *k),
+            Node::Sum(terms, k) => (terms.to_vec(), *k),
+            _ => (vec![(t, 1)], 0),
+        }
+    }
+
+    /// The sum of `a` and `factor` times `b`.
+    pub(super) fn sum(&mut self, bits: u32, a: T, b: T, factor: u64) -> T {
+        let (mut terms, mut k) = self.parts(a);
+        let (more, l) = self.parts(b);
+        terms.extend(more.into_iter().map(|(t, c)| (t, c.wrapping_mul(factor))));
+        k = k.wrapping_add(l.wrapping_mul(factor));
+        self.collect(bits, terms, k)
+    }
+
+    /// A sum from its parts, in any order.
+    pub(super) fn collect(&mut self, bits: u32, mut terms: Vec<(T, u64)>, k: u64) -> T {
+        terms.sort_unstable_by_key(|(t, _)| *t);
+        let mut out: Vec<(T, u64)> = Vec::with_capacity(terms.len());
+        for (t, c) in terms {
+            match out.last_mut() {
+                Some((last, sum)) if *last == t => *sum = sum.wrapping_add(c),
+                _ => out.push((t, c)),
+            }
+        }
+        for (_, c) in &mut out {
+            *c &= mask(bits);
+        }
+        out.retain(|(_, c)| *c != 0);
+        let k = k & mask(bits);
+        match out[..] {
+            [] => self.constant(bits, k),
+            [(t, 1)] if k == 0 => t,
+            // Powers of two move bits only.
+            [(t, c)] if k == 0 && c.is_power_of_two() => self.shl_const(bits, t, c.trailing_zeros()),
+            _ => self.vector(bits, Node::Sum(out.into(), k)),
+        }
+    }
+
+    /// The product.
+    pub(super) fn mul(&mut self, bits: u32, a: T, b: T) -> T {
+        let (a, b) = if self.value(a).is_some() { (b, a) } else { (a, b) };
+        if let Some(c) = self.value(b) {
+            let (terms, k) = self.parts(a);
+            let terms = terms.into_iter().map(|(t, d)| (t, d.wrapping_mul(c))).collect();
+            return self.collect(bits, terms, k.wrapping_mul(c));
+        }
+        let (a, b) = if a <= b { (a, b) } else { (b, a) };
+        self.vector(bits, Node::Prim(millstream_isa::semantics::Prim::Mul, a, b))
+    }
+
+    /// The difference of two vectors, if it is the same under every assignment.
+    pub(crate) fn distance(&mut self, a: T, b: T) -> Option<u64> {
+        if a == b {
+            return Some(0);
+        }
+        let bits = self.bits(a);
+        let (mut terms, mut k) = self.parts(a);
+        let (more, l) = self.parts(b);
+        if terms.len() != more.len() {
+            return None;
+        }
+        terms.extend(more.into_iter().map(|(t, c)| (t, c.wrapping_neg())));
+        k = k.wrapping_sub(l);
+        let difference = self.collect(bits, terms, k);
+        self.value(difference)
+    }
+}
