@@ -4,10 +4,10 @@
 //! `MILLSTREAM_MUTANTS=N` makes N of each program; `MILLSTREAM_MUTANT_OBJECTS=FILE,FILE` takes programs from these
 //! objects in place of ours.
 
+#[path = "../../../object/tests/objects/common.rs"]
+mod common;
 mod mutate;
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 use millstream_object::{FuncId, Object};
@@ -72,35 +72,9 @@ fn count(default: usize) -> usize {
     setting("MILLSTREAM_MUTANTS").and_then(|n| n.parse().ok()).unwrap_or(default)
 }
 
-/// Compiles a fixture; [`None`], with the reason printed, where there is no clang and this is not CI.
-fn fixture(name: &str) -> Option<Object> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/fixtures/{name}.bpf.c"));
-    let out = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}.bpf.o", std::process::id()));
-    let clang = std::env::var("MILLSTREAM_CLANG").unwrap_or_else(|_| "clang-19".to_owned());
-    let machine = format!("-I/usr/include/{}-linux-gnu", std::env::consts::ARCH);
-    let made = Command::new(&clang)
-        .args(["-O2", "-g", "-target", "bpf", "-mcpu=v3", "-Wall", &machine, "-c"])
-        .arg(&source)
-        .arg("-o")
-        .arg(&out)
-        .output();
-    match made {
-        Ok(o) if o.status.success() => {
-            let data = std::fs::read(&out).expect("what clang wrote");
-            Some(Object::parse(name, &data).expect("a fixture can be read"))
-        }
-        Ok(o) => panic!("{name}: {}", String::from_utf8_lossy(&o.stderr)),
-        Err(e) => {
-            assert!(std::env::var("CI").is_err(), "{clang}: {e}");
-            eprintln!("skipped: {clang} cannot be run: {e}");
-            None
-        }
-    }
-}
-
 #[test]
 fn mutants_of_a_small_program() {
-    let Some(object) = fixture("gate") else { return };
+    let Some(object) = common::read("gate", &[]) else { return };
     let tally = try_mutants(&object, object.programs[0].func, count(120), 1);
     println!("{tally:?}");
     // Most changes of a program matter, and of these most show.
