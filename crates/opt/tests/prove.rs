@@ -83,7 +83,7 @@ fn a_wrong_result_is_refuted() {
     let at = object.programs[0].func.0 as usize;
     // The verdict of some way out is another.
     let insns = &mut optimized.object.functions[at].insns;
-    let mov = insns.iter_mut().find(|i| i.code == 0xb7 && i.dst == 0 || i.code == 0xb4 && i.dst == 0);
+    let mov = insns.iter_mut().find(|i| matches!(i.code, 0xb4 | 0xb7) && i.dst == 0);
     mov.expect("a way out with a constant verdict").imm ^= 1;
     let reports = validate(&object, &optimized, &options, solver().as_ref(), &limits()).expect("validated");
     assert!(matches!(&reports[0].verdict, Proven::Refuted { .. }), "{:?}", reports[0].verdict);

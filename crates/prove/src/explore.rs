@@ -180,6 +180,9 @@ impl<'a> Explorer<'a> {
             _ => 60 + self.rng.below(LONGEST - 60),
         };
         bytes.truncate(length);
+        if self.rng.below(4) != 0 {
+            mend(&mut bytes);
+        }
         bytes
     }
 
@@ -196,6 +199,20 @@ impl<'a> Explorer<'a> {
         }
         bytes
     }
+}
+
+/// Makes the checksum of an IPv4 header right.
+fn mend(frame: &mut [u8]) {
+    let at = if frame.get(12) == Some(&0x81) { 18 } else { 14 };
+    if frame.get(at - 2..at) != Some(&[8, 0]) {
+        return;
+    }
+    let Some(header) = frame.get_mut(at..at + 20) else { return };
+    header[10..12].fill(0);
+    let sum = header.chunks(2).map(|w| u32::from(u16::from_be_bytes([w[0], w[1]]))).sum::<u32>();
+    let folded = (sum & 0xffff) + (sum >> 16);
+    let folded = (folded & 0xffff) + (folded >> 16);
+    header[10..12].copy_from_slice(&(!(folded as u16)).to_be_bytes());
 }
 
 /// What follows the addresses of usual frames: IPv4 with TCP, UDP and ICMP, IPv6 with the same, a VLAN tag, ARP.
