@@ -15,7 +15,7 @@ const FIXTURES: [&str; 7] = ["maps", "calls", "core", "externs", "kernel", "size
 
 /// Few terms: what takes more is decided in a long run, not here.
 fn limits() -> Limits {
-    Limits { time: Duration::from_secs(20), terms: 300_000, ..Limits::default() }
+    Limits { time: Duration::from_secs(20), terms: 600_000, ..Limits::default() }
 }
 
 /// The solver, if it is there: without one only equal terms are proven.

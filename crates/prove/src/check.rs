@@ -219,7 +219,7 @@ fn goals(w: &mut World, a: &State, b: &State) -> Result<Vec<(String, T)>, Unknow
     out.push(("metadata length".to_owned(), terms.equal(a.metadata, b.metadata)));
     for (name, chain) in [("calls", Chain::Effects), ("atomic operations", Chain::Atomics)] {
         let (x, y) = (a.chain(terms, chain), b.chain(terms, chain));
-        out.push((name.to_owned(), terms.equal(x, y)));
+        out.push((name.to_owned(), terms.congruent(x, y)));
     }
     let mut spaces: Vec<Space> = a.memory.keys().chain(b.memory.keys()).copied().collect();
     spaces.sort_unstable();
@@ -235,31 +235,7 @@ fn goals(w: &mut World, a: &State, b: &State) -> Result<Vec<(String, T)>, Unknow
         };
         let terms = &mut w.terms;
         let (x, y) = (a.memory(terms, space), b.memory(terms, space));
-        out.push((name, same_memory(terms, x, y)));
+        out.push((name, terms.congruent(x, y)));
     }
     Ok(out)
-}
-
-/// Two memories that come from one are equal if all bytes written in either are.
-fn same_memory(terms: &mut Terms, a: T, b: T) -> T {
-    if a == b {
-        return terms.truth(true);
-    }
-    let (mut places, mut roots) = terms.written(a);
-    let (more, others) = terms.written(b);
-    places.extend(more);
-    roots.extend(others);
-    places.sort_unstable();
-    places.dedup();
-    roots.sort_unstable();
-    roots.dedup();
-    if roots.len() != 1 {
-        return terms.equal(a, b);
-    }
-    let mut all = Vec::with_capacity(places.len());
-    for (object, offset) in places {
-        let (x, y) = (terms.select(a, object, offset), terms.select(b, object, offset));
-        all.push(terms.equal(x, y));
-    }
-    terms.and(&all)
 }

@@ -1,6 +1,6 @@
 //! Proves that two BPF programs do the same.
 //!
-//! Both are run on terms ([`mod@exec`]): registers, stack, packet, context and map values are functions of what neither
+//! Both are run on terms: registers, stack, packet, context and map values are functions of what neither
 //! program decides, namely the packet, the context, what the maps hold, what helpers answer. Each of the two ends in one
 //! state, the join over all its paths. They are equivalent if these states agree in all that can be observed: the
 //! result, the packet and its bounds, the context, the values of all maps, and the order of calls that others can see,

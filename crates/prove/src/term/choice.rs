@@ -35,7 +35,7 @@ impl Terms {
     }
 
     /// What a term is where an atom holds, and where it does not; the atom is not after its first.
-    fn cofactors(&mut self, t: T, x: T) -> (T, T) {
+    pub(super) fn cofactors(&mut self, t: T, x: T) -> (T, T) {
         match *self.node(t) {
             Node::Ite(y, a, b) if y == x => (a, b),
             _ if t == x => (self.truth(true), self.truth(false)),

@@ -123,14 +123,14 @@ impl Terms {
         (x == y).then_some(x)
     }
 
-    fn base(&self, mut t: T) -> T {
+    pub(super) fn base(&self, mut t: T) -> T {
         while let Node::Store(below, ..) = self.node(t) {
             t = *below;
         }
         t
     }
 
-    fn places_above(&self, mut t: T, base: T) -> Vec<(T, T)> {
+    pub(super) fn places_above(&self, mut t: T, base: T) -> Vec<(T, T)> {
         let mut out = Vec::new();
         while t != base {
             let Node::Store(below, o, f, _) = *self.node(t) else { break };
@@ -138,28 +138,5 @@ impl Terms {
             t = below;
         }
         out
-    }
-
-    /// All places that stores on the way to the roots of a memory write, and these roots.
-    pub(crate) fn written(&self, t: T) -> (Vec<(T, T)>, Vec<T>) {
-        let (mut places, mut roots, mut seen) = (Vec::new(), Vec::new(), Vec::new());
-        let mut todo = vec![t];
-        while let Some(t) = todo.pop() {
-            if seen.contains(&t) {
-                continue;
-            }
-            seen.push(t);
-            match *self.node(t) {
-                Node::Store(below, o, f, _) => {
-                    places.push((o, f));
-                    todo.push(below);
-                }
-                Node::Ite(_, a, b) => todo.extend([a, b]),
-                _ => roots.push(t),
-            }
-        }
-        places.sort_unstable();
-        places.dedup();
-        (places, roots)
     }
 }

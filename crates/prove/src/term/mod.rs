@@ -11,6 +11,7 @@
 mod bits;
 mod choice;
 mod compare;
+mod congruence;
 mod eval;
 mod memory;
 mod sum;

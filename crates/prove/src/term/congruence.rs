@@ -1,0 +1,76 @@
+//! When memories and chains of calls are equal: a condition on vectors and truth values that is enough for it.
+//!
+//! Choices are compared alternative by alternative, calls argument by argument, memories byte by byte above what both
+//! are made from. What has no such reason to be equal gives the plain equation, which nothing proves.
+
+use rustc_hash::FxHashMap;
+
+use super::{Node, Sort, T, Terms};
+
+impl Terms {
+    /// Where this holds `a` and `b` are equal.
+    pub(crate) fn congruent(&mut self, a: T, b: T) -> T {
+        self.congruent_with(a, b, &mut FxHashMap::default())
+    }
+
+    fn congruent_with(&mut self, a: T, b: T, known: &mut FxHashMap<(T, T), T>) -> T {
+        if a == b {
+            return self.truth(true);
+        }
+        if !matches!(self.sort(a), Sort::Memory | Sort::Token) || self.is_full() {
+            return self.equal(a, b);
+        }
+        if let Some(t) = known.get(&(a, b)) {
+            return *t;
+        }
+        let out = self.congruent_now(a, b, known);
+        known.insert((a, b), out);
+        out
+    }
+
+    fn congruent_now(&mut self, a: T, b: T, known: &mut FxHashMap<(T, T), T>) -> T {
+        let atom = |t: T, terms: &Terms| match terms.node(t) {
+            Node::Ite(x, ..) => Some(*x),
+            _ => None,
+        };
+        if let Some(x) = [atom(a, self), atom(b, self)].into_iter().flatten().min() {
+            let ((a1, a0), (b1, b0)) = (self.cofactors(a, x), self.cofactors(b, x));
+            let (high, low) = (self.congruent_with(a1, b1, known), self.congruent_with(a0, b0, known));
+            return self.ite(x, high, low);
+        }
+        if self.sort(a) == Sort::Memory && (self.is_store(a) || self.is_store(b)) {
+            return self.congruent_stores(a, b, known);
+        }
+        match (self.node(a).clone(), self.node(b).clone()) {
+            (Node::App(f, x), Node::App(g, y)) if f == g && self.alike(&x, &y) => {
+                let all: Vec<T> = x.iter().zip(&y).map(|(x, y)| self.congruent_with(*x, *y, known)).collect();
+                self.and(&all)
+            }
+            _ => self.equal(a, b),
+        }
+    }
+
+    /// Memories above which there are stores: equal if what is below is, and every byte stored in either.
+    fn congruent_stores(&mut self, a: T, b: T, known: &mut FxHashMap<(T, T), T>) -> T {
+        let (x, y) = (self.base(a), self.base(b));
+        let mut places = self.places_above(a, x);
+        places.extend(self.places_above(b, y));
+        places.sort_unstable();
+        places.dedup();
+        let mut all = self.congruent_with(x, y, known);
+        for (object, offset) in places {
+            let (p, q) = (self.select(a, object, offset), self.select(b, object, offset));
+            let same = self.equal(p, q);
+            all = self.and(&[all, same]);
+        }
+        all
+    }
+
+    fn is_store(&self, t: T) -> bool {
+        matches!(self.node(t), Node::Store(..))
+    }
+
+    fn alike(&self, a: &[T], b: &[T]) -> bool {
+        a.len() == b.len() && a.iter().zip(b).all(|(a, b)| self.sort(*a) == self.sort(*b))
+    }
+}
