@@ -162,21 +162,10 @@ impl Terms {
         out
     }
 
-    /// Two terms of which one is a choice between few, where an atom holds and where it does not.
-    pub(super) fn split(&mut self, a: T, b: T) -> Option<(T, [(T, T); 2])> {
-        if self.is_full() || !self.is_choice(a) && !self.is_choice(b) {
-            return None;
-        }
-        if self.leaves(a)?.len() * self.leaves(b)?.len() > MOST_LEAVES {
-            return None;
-        }
-        let tops = [a, b].map(|t| match self.node(t) {
-            Node::Ite(x, ..) => Some(*x),
-            _ => None,
-        });
-        let x = tops.into_iter().flatten().min()?;
-        let ((a1, a0), (b1, b0)) = (self.cofactors(a, x), self.cofactors(b, x));
-        Some((x, [(a1, b1), (a0, b0)]))
+    /// The atom that a choice between few tests first, and what it is where that holds and where not.
+    pub(super) fn split(&mut self, t: T) -> Option<(T, T, T)> {
+        let Node::Ite(x, high, low) = *self.node(t) else { return None };
+        (!self.is_full() && self.leaves(t).is_some()).then_some((x, high, low))
     }
 
     /// A function without a meaning of arguments that may be choices between few: a choice between its applications.

@@ -56,10 +56,10 @@ impl Terms {
         found
     }
 
-    /// A byte at one of a few places.
+    /// A byte of one of a few objects.
     fn select_choices(&mut self, memory: T, object: T, offset: T) -> Option<T> {
-        let (x, [(o1, f1), (o0, f0)]) = self.split(object, offset)?;
-        let (high, low) = (self.select(memory, o1, f1), self.select(memory, o0, f0));
+        let (x, high, low) = self.split(object)?;
+        let (high, low) = (self.select(memory, high, offset), self.select(memory, low, offset));
         Some(self.ite(x, high, low))
     }
 
