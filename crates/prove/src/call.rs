@@ -446,9 +446,9 @@ impl Exec<'_> {
                 inputs.push(t);
             }
             inputs.extend(key);
-            let found = self.w.terms.app_of_choices(&format!("{FOUND}{space:?}"), &inputs, Sort::Bool);
+            let found = self.w.terms.app(&format!("{FOUND}{space:?}"), &inputs, Sort::Bool);
             let name = if is_array(number) || is_hash(number) { ENTRY } else { MATCH };
-            (found, self.w.terms.app_of_choices(&format!("{name}{space:?}"), &inputs, Sort::Bits(64)))
+            (found, self.w.terms.app(&format!("{name}{space:?}"), &inputs, Sort::Bits(64)))
         };
         let there = match handle {
             // Two slots may hold one map.

@@ -168,30 +168,6 @@ impl Terms {
         (!self.is_full() && self.leaves(t).is_some()).then_some((x, high, low))
     }
 
-    /// A function without a meaning of arguments that may be choices between few: a choice between its applications.
-    pub(crate) fn app_of_choices(&mut self, name: &str, args: &[T], sort: Sort) -> T {
-        let mut ways = 1;
-        for a in args {
-            ways *= self.leaves(*a).map_or(MOST_LEAVES + 1, |l| l.len());
-            if ways > MOST_LEAVES {
-                return self.app(name, args, sort);
-            }
-        }
-        self.app_split(name, args, sort)
-    }
-
-    fn app_split(&mut self, name: &str, args: &[T], sort: Sort) -> T {
-        let top = |t: &T| match self.node(*t) {
-            Node::Ite(x, ..) => Some(*x),
-            _ => None,
-        };
-        let Some(x) = args.iter().filter_map(top).min() else { return self.app(name, args, sort) };
-        let parts: Vec<(T, T)> = args.iter().map(|a| self.cofactors(*a, x)).collect();
-        let (high, low): (Vec<T>, Vec<T>) = parts.into_iter().unzip();
-        let (high, low) = (self.app_split(name, &high, sort), self.app_split(name, &low, sort));
-        self.ite(x, high, low)
-    }
-
     fn is_choice(&self, t: T) -> bool {
         matches!(self.node(t), Node::Ite(..))
     }
