@@ -111,17 +111,11 @@ fn join_frames(terms: &mut Terms, values: &mut Values, c: T, a: &Frame, b: &Fram
             out.extend((0..8u8).map(|i| (at + i64::from(i), Cell::Part(v, i))));
         }
     }
-    // What was never put there on one path nobody may look at there.
-    for (at, cell) in
-        a.iter().filter(|(at, _)| !b.contains_key(at)).chain(b.iter().filter(|(at, _)| !a.contains_key(at)))
-    {
-        out.entry(*at).or_insert(*cell);
-    }
     for (at, x) in a {
         if out.contains_key(at) {
             continue;
         }
-        let Some(y) = b.get(at) else { continue };
+        let Some(y) = b.get(at) else { continue }; // undefined on one path: nobody may look
         let cell = match (*x, *y) {
             (x, y) if x == y => x,
             (Cell::Part(v, i), Cell::Part(w, j)) if i == j => Cell::Part(values.choice(terms, c, v, w), i),

@@ -97,9 +97,6 @@ impl Values {
             None => {}
         }
         match (self.kind(a), self.kind(b)) {
-            // Nobody may look where nothing was put there.
-            (Kind::Undefined, _) => b,
-            (_, Kind::Undefined) => a,
             (Kind::Number(x), Kind::Number(y)) => {
                 let t = terms.ite(c, x, y);
                 self.number(t)

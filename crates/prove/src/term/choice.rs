@@ -162,12 +162,6 @@ impl Terms {
         out
     }
 
-    /// The atom that a choice between few tests first, and what it is where that holds and where not.
-    pub(super) fn split(&mut self, t: T) -> Option<(T, T, T)> {
-        let Node::Ite(x, high, low) = *self.node(t) else { return None };
-        (!self.is_full() && self.leaves(t).is_some()).then_some((x, high, low))
-    }
-
     fn is_choice(&self, t: T) -> bool {
         matches!(self.node(t), Node::Ite(..))
     }

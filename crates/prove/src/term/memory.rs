@@ -28,10 +28,6 @@ impl Terms {
         if self.is_full() {
             return self.make(Node::Select(memory, object, offset), Sort::Bits(8));
         }
-        if let Some(lifted) = self.select_choices(memory, object, offset) {
-            self.selected.insert(key, lifted);
-            return lifted;
-        }
         // Down the chain of stores that are elsewhere, without recursion.
         let mut at = memory;
         let found = loop {
@@ -54,13 +50,6 @@ impl Terms {
         };
         self.selected.insert(key, found);
         found
-    }
-
-    /// A byte of one of a few objects.
-    fn select_choices(&mut self, memory: T, object: T, offset: T) -> Option<T> {
-        let (x, high, low) = self.split(object)?;
-        let (high, low) = (self.select(memory, high, offset), self.select(memory, low, offset));
-        Some(self.ite(x, high, low))
     }
 
     fn place_equal(&mut self, a: (T, T), b: (T, T)) -> T {
