@@ -185,6 +185,12 @@ fn work(args: &Args, main: &Bench<'_>, stamped: &[Bench<'_>; 2]) -> Result<Docum
         None => verify(&main.rig, &traffic, &expected, VERIFIED)?,
         Some(path) => {
             let due = pcap::read_any(path, MOST_FRAMES)?;
+            if due.left_out > 0 {
+                let (path, n) = (path.display(), due.left_out);
+                return Err(Error::Unusable(format!(
+                    "{path}: {n} frames are of no length that could come back"
+                )));
+            }
             let due: Vec<&[u8]> = due.frames.iter().map(Vec::as_slice).collect();
             verify_against(&main.rig, &due, order.len())?
         }
