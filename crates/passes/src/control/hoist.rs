@@ -1,10 +1,10 @@
-//! Hoisting of common address arithmetic: a sum that both sides of a branch compute is computed before it, once.
+//! Hoisting of common address arithmetic: an address that both sides of a branch compute is computed before it, once.
 //!
-//! Only a constant added to a pointer moves, and addresses of maps' values: the verifier knows as much of them before
-//! the branch as behind it. A variable part stays behind the check that bounds it, a pointer that may be null behind the
+//! A constant added to a pointer moves, and the address of a map or of global data: the verifier knows as much of them
+//! before the branch as behind it. The latter moves only where neither side calls before: it would have to be saved. A variable part stays behind the check that bounds it, a pointer that may be null behind the
 //! test, and addresses in the context next to their access.
 
-use millstream_ir::{AluOp, Block, Cfg, Function, Inst, Op, Prov, Type, Value, Width};
+use millstream_ir::{AluOp, Block, Cfg, Function, Inst, Map, Op, Prov, Type, Value, Width};
 use smallvec::SmallVec;
 
 use crate::manager::{Ctx, FuncPass};
@@ -30,15 +30,14 @@ impl FuncPass for Hoist {
         // From the ends up: what was hoisted may go on.
         for &block in cfg.rpo.iter().rev() {
             let Some([first, second]) = sides(func, &cfg, block) else { continue };
-            for inst in func.blocks[first].insts.clone() {
-                let Some(sum) = address(func, inst) else { continue };
-                let twin = func.blocks[second].insts.iter().copied().find(|&i| address(func, i) == Some(sum));
-                let Some(twin) = twin else { continue };
+            for (inst, address) in addresses(func, first) {
+                let mut others = addresses(func, second).into_iter();
+                let Some((twin, _)) = others.find(|&(_, other)| other == address) else { continue };
                 let (Some(value), Some(other)) = (func.result(inst), func.result(twin)) else { continue };
                 if func.types[value] == func.types[other] && cx.fuel(NAME) {
                     func.blocks[first].insts.retain(|&i| i != inst);
                     func.blocks[second].insts.retain(|&i| i != twin);
-                    place(func, block, inst, sum);
+                    place(func, block, inst, address);
                     subst.insert(other, value);
                 }
             }
@@ -55,22 +54,52 @@ fn sides(func: &Function, cfg: &Cfg, block: Block) -> Option<[Block; 2]> {
     (first != second && own(first) && own(second)).then_some([first, second])
 }
 
-/// A base and a constant.
-fn address(func: &Function, inst: Inst) -> Option<(Value, i64)> {
-    let data = &func.insts[inst];
-    let Op::Alu { op: AluOp::Add, width: Width::W64 } = data.op else { return None };
-    let (base, constant) = (data.args[0], func.as_const(data.args[1])?);
+/// What the same instruction on both sides computes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Address {
+    /// A base and a constant.
+    Sum(Value, i64),
+    /// A map.
+    Map(Map),
+    /// A byte of global data.
+    Global(Map, u32),
+}
+
+/// The addresses that a block computes and that may be computed before it.
+fn addresses(func: &Function, block: Block) -> Vec<(Inst, Address)> {
+    let mut called = false;
+    let mut found = Vec::new();
+    for &inst in &func.blocks[block].insts {
+        let data = &func.insts[inst];
+        called |= data.op.effects().calls;
+        let address = match data.op {
+            Op::Alu { op: AluOp::Add, width: Width::W64 } => sum(func, inst),
+            Op::MapAddr { map } if !called => Some(Address::Map(map)),
+            Op::MapValueAddr { map, offset } if !called => Some(Address::Global(map, offset)),
+            _ => None,
+        };
+        found.extend(address.map(|address| (inst, address)));
+    }
+    found
+}
+
+fn sum(func: &Function, inst: Inst) -> Option<Address> {
+    let args = &func.insts[inst].args;
+    let (base, constant) = (args[0], func.as_const(args[1])?);
     let movable = matches!(
         func.types[base],
         Type::Ptr(Prov::Packet | Prov::PacketMeta | Prov::Stack | Prov::MapValue(_))
     );
-    movable.then_some((base, constant))
+    movable.then_some(Address::Sum(base, constant))
 }
 
-/// Puts the sum before the end of a block, with a constant of its own.
-fn place(func: &mut Function, block: Block, inst: Inst, (base, constant): (Value, i64)) {
-    let at = func.blocks[block].insts.len() - 1;
-    let constant = func.at(block, at).iconst(constant);
-    func.insts[inst].args = SmallVec::from_slice(&[base, constant]);
-    func.blocks[block].insts.insert(at + 1, inst);
+/// Puts the address before the end of a block, with a constant of its own.
+fn place(func: &mut Function, block: Block, inst: Inst, address: Address) {
+    let mut at = func.blocks[block].insts.len() - 1;
+    if let Address::Sum(base, constant) = address {
+        let constant = func.at(block, at).iconst(constant);
+        func.insts[inst].args = SmallVec::from_slice(&[base, constant]);
+        at += 1;
+    }
+    func.blocks[block].insts.insert(at, inst);
 }
