@@ -41,8 +41,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N")]
     fuel: Option<u64>,
     /// Instruction set version that may be used, 1 to 4; by default that of the object
-    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
-    isa: u8,
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=4))]
+    isa: Option<u8>,
     /// Keep functions that became longer, too
     #[arg(long)]
     keep_longer: bool,
@@ -131,7 +131,7 @@ fn aside(path: &Path) -> PathBuf {
 fn options(args: &Args) -> Options {
     Options {
         passes: args.passes.clone(),
-        isa: args.isa,
+        isa: args.isa.unwrap_or_default(),
         fuel: args.fuel,
         keep_longer: args.keep_longer,
         dump_after: args.dump_after.clone(),
@@ -215,6 +215,9 @@ impl std::fmt::Display for Table {
 }
 
 fn text(optimized: &Optimized, programs: &[ProgramReport], stats: bool) -> String {
+    if optimized.functions.is_empty() {
+        return "there are no programs in it\n".into();
+    }
     let mut functions = Table::default();
     functions.row(["function", "slots before", "after", "outcome"]);
     for f in &optimized.functions {

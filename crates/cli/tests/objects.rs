@@ -124,3 +124,24 @@ fn inspect_shows_instructions_ir_and_graphs() {
     let error = refused(&["inspect", input.path(), "--prog", "nobody"]);
     assert!(error.contains("nobody") && error.contains(name.as_str()), "{error}");
 }
+
+#[test]
+fn an_object_without_programs_is_said_to_have_none() {
+    let input = file("data.o");
+    let source = file("data.c");
+    std::fs::write(&source.0, "int x = 1;").unwrap();
+    let clang = std::env::var("MILLSTREAM_CLANG").unwrap_or_else(|_| "clang-19".to_owned());
+    let arguments = ["-g", "-target", "bpf", "-c", source.path(), "-o", input.path()];
+    assert!(Command::new(clang).args(arguments).status().unwrap().success());
+    assert_eq!(done(&["opt", input.path()]), "there are no programs in it\n");
+    let overview = done(&["inspect", input.path()]);
+    assert!(overview.contains("there are no programs in it\n"), "{overview}");
+    assert!(overview.contains("1 entry"), "{overview}");
+}
+
+#[test]
+fn instruction_set_versions_are_those_that_exist() {
+    let input = router("isa.o");
+    assert!(refused(&["opt", input.path(), "--isa", "5"]).contains("1..=4"));
+    assert!(done(&["opt", input.path(), "--isa", "4"]).contains("slots before"));
+}

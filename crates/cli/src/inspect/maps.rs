@@ -184,8 +184,13 @@ pub(super) fn text(rows: &[Row]) -> String {
     for row in rows {
         let _ = writeln!(
             out,
-            "map {} ({}, key {}, value {}, {} entries): {}",
-            row.name, row.kind, row.key_size, row.value_size, row.max_entries, row.access
+            "map {} ({}, key {}, value {}, {}): {}",
+            row.name,
+            row.kind,
+            row.key_size,
+            row.value_size,
+            super::counted(row.max_entries.into(), "entry", "entries"),
+            row.access
         );
         if let Some(ty) = &row.value_type {
             let _ = writeln!(out, "  value: {ty}");

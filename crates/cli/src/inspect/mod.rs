@@ -178,6 +178,11 @@ fn type_name(program_type: millstream_object::ProgramType) -> String {
     program_type.name().unwrap_or_else(|| format!("type {}", program_type.0))
 }
 
+/// A number with its noun.
+fn counted(count: u64, one: &str, more: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { more })
+}
+
 /// Everything that was asked for; an overview if nothing was.
 fn text(args: &Args, report: &Report) -> String {
     let mut out = String::new();
@@ -188,8 +193,12 @@ fn text(args: &Args, report: &Report) -> String {
             let kind = row.program_type.as_deref().unwrap_or("subprogram");
             let _ = writeln!(
                 out,
-                "{} ({kind}, section {}): {} slots, {} blocks, {} IR instructions",
-                row.name, row.section, row.slots, row.blocks, row.ir_instructions
+                "{} ({kind}, section {}): {}, {}, {}",
+                row.name,
+                row.section,
+                counted(row.slots as u64, "slot", "slots"),
+                counted(row.blocks as u64, "block", "blocks"),
+                counted(row.ir_instructions as u64, "IR instruction", "IR instructions")
             );
         }
         for part in [&row.disasm, &row.ir, &row.cfg].into_iter().flatten() {
@@ -199,6 +208,9 @@ fn text(args: &Args, report: &Report) -> String {
     }
     if overview || args.maps {
         out.push_str(&maps::text(&report.maps));
+    }
+    if overview && report.functions.is_empty() {
+        out.push_str("there are no programs in it\n");
     }
     if overview {
         report.notes.iter().for_each(|note| {

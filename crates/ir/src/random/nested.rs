@@ -48,10 +48,7 @@ impl Generator<'_> {
             self.func.at_end(self.block).effect(Op::Jump {}, [], [BlockCall::with(join, [value])]);
             self.ints.truncate(known);
         }
-        self.block = join;
-        let param = self.func.add_param(join, Type::I64);
-        self.ints.push(param);
-        self.order_last(join);
+        self.join(join);
     }
 
     /// A loop of a few rounds that carries one value.
@@ -73,11 +70,8 @@ impl Generator<'_> {
         let op = Op::Branch { cond: Cond::Lt, width: Width::W64 };
         let targets = [BlockCall::with(head, [count, next]), BlockCall::with(exit, [next])];
         self.func.at_end(self.block).effect(op, [count, limit], targets);
-        self.block = exit;
         self.ints.truncate(known);
-        let param = self.func.add_param(exit, Type::I64);
-        self.ints.push(param);
-        self.order_last(exit);
+        self.join(exit);
     }
 
     /// A look-up, the test for null, and accesses to the value.
@@ -108,14 +102,14 @@ impl Generator<'_> {
         let value = self.int();
         self.func.at_end(self.block).effect(Op::Jump {}, [], [BlockCall::with(join, [value])]);
         self.ints.truncate(known);
-        self.block = join;
-        let param = self.func.add_param(join, Type::I64);
-        self.ints.push(param);
-        self.order_last(join);
+        self.join(join);
     }
 
-    /// Puts a block after those that were made within its region.
-    fn order_last(&mut self, block: Block) {
+    /// Goes on in a block that is given one value, and puts it after those that were made within its region.
+    fn join(&mut self, block: Block) {
+        self.block = block;
+        let param = self.func.add_param(block, Type::I64);
+        self.ints.push(param);
         self.func.layout.retain(|&b| b != block);
         self.func.layout.push(block);
     }

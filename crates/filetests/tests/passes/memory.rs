@@ -12,21 +12,7 @@ use millstream_ir::verify::verify_module;
 use millstream_ir::{Func, Map, Module};
 use millstream_passes::{Pipeline, Session, Target};
 
-/// SplitMix64.
-struct Rng(u64);
-
-impl Rng {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, n: usize) -> usize {
-        (self.next() % n as u64) as usize
-    }
-}
+use crate::rng::Rng;
 
 const SIZES: [(&str, i64, &str); 4] = [("b", 1, "i8"), ("h", 2, "i16"), ("w", 4, "i32"), ("dw", 8, "any")];
 /// Bytes of the frame that programs use.

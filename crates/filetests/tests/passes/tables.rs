@@ -11,21 +11,9 @@ use millstream_ir::{
     Block, FieldDecl, FieldMatch, Func, Function, Linkage, MatchKind, Module, Op, Table, TableDecl, Type,
 };
 
-/// SplitMix64.
-struct Rng(u64);
+use crate::rng::Rng;
 
 impl Rng {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, n: usize) -> usize {
-        (self.next() % n as u64) as usize
-    }
-
     /// A word that meets others often: few values, or any.
     fn word(&mut self) -> u64 {
         match self.below(6) {

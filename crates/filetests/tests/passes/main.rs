@@ -1,0 +1,5 @@
+//! Passes over memory and tables on random programs.
+
+mod memory;
+mod rng;
+mod tables;
