@@ -1,8 +1,11 @@
 //! One way through the compiler: a pipeline, then the best form of each function.
 
+use std::collections::BTreeSet;
+
 use cranelift_entity::EntityRef;
-use millstream_bpf::lower::{self, Limits, Lowered, Order};
+use millstream_bpf::lower::{self, Limits, LowerError, Lowered, Order};
 use millstream_bpf::module::{Lifted, new_function};
+use millstream_ir::Func;
 use millstream_object::{FuncId, Object};
 use millstream_passes::{DumpHook, Fuel, Pipeline, Session, Target};
 
@@ -31,16 +34,21 @@ pub(crate) fn attempt(
         session.fuel = session.fuel.skip(number);
     }
     session.dump_after = options.dump_after.clone().map(dump_hook);
-    let mut first = lifted.clone();
+    let mut start = lifted.clone();
     if inline {
-        Pipeline::of(INLINING.iter().copied())?.run(&mut first.module, &mut session)?;
+        Pipeline::of(INLINING.iter().copied())?.run(&mut start.module, &mut session)?;
     }
     let pipeline = match options.passes.as_slice() {
         [] => Pipeline::default_o2(),
         names => Pipeline::of(names.iter().map(String::as_str))?,
     };
+    let mut first = start.clone();
     pipeline.run(&mut first.module, &mut session)?;
-    let mut forms = Forms { object, lifted, isa, inline, first, less: Vec::new() };
+    let promoted = match options.passes.is_empty() {
+        true => promoted(start, &pipeline, &mut session)?,
+        false => None,
+    };
+    let mut forms = Forms { object, lifted, isa, inline, first, promoted, less: Vec::new() };
     let mut out = object.clone();
     let mut functions = Vec::with_capacity(object.functions.len());
     for i in 0..object.functions.len() {
@@ -60,6 +68,27 @@ pub(crate) fn attempt(
     })
 }
 
+/// A module after promotion of spilled addresses and then the pipeline, with the functions that have such.
+fn promoted(
+    mut form: Lifted,
+    pipeline: &Pipeline,
+    session: &mut Session,
+) -> Result<Option<(Lifted, BTreeSet<Func>)>, OptError> {
+    Pipeline::of(["simplify-cfg"])?.run(&mut form.module, session)?;
+    let sizes = |form: &Lifted| -> Vec<(Func, usize)> {
+        form.module.funcs.iter().map(|(id, f)| (id, f.insts_in_order().count())).collect()
+    };
+    let before = sizes(&form);
+    if !Pipeline::of(["promote-spills"])?.run(&mut form.module, session)? {
+        return Ok(None);
+    }
+    // What was spilled is no longer stored.
+    let changed = before.into_iter().zip(sizes(&form)).filter(|(was, is)| was != is).map(|((id, _), _)| id);
+    let changed = changed.collect();
+    pipeline.run(&mut form.module, session)?;
+    Ok(Some((form, changed)))
+}
+
 fn dump_hook(wanted: String) -> DumpHook {
     Box::new(move |pass, func| {
         if wanted == "all" || wanted == pass {
@@ -77,11 +106,29 @@ struct Forms<'a> {
     inline: bool,
     /// After the whole pipeline.
     first: Lifted,
+    /// After promotion of spilled addresses and the whole pipeline, where there are such: it does not pay everywhere.
+    promoted: Option<(Lifted, BTreeSet<Func>)>,
     /// After parts of it, made when wanted, the most first.
     less: Vec<Lifted>,
 }
 
+/// Which module code comes from.
+#[derive(Clone, Copy)]
+enum Form {
+    First,
+    Promoted,
+    Less(usize),
+}
+
 impl Forms<'_> {
+    fn lifted(&self, form: Form) -> &Lifted {
+        match (form, &self.promoted) {
+            (Form::Less(n), _) => &self.less[n],
+            (Form::Promoted, Some((promoted, _))) => promoted,
+            _ => &self.first,
+        }
+    }
+
     fn replace(
         &mut self,
         out: &mut Object,
@@ -91,7 +138,7 @@ impl Forms<'_> {
         let original = &self.object.functions[id.index()];
         let before = original.insns.len();
         let report = |after, outcome| FunctionReport { name: original.name.clone(), before, after, outcome };
-        let func = millstream_ir::Func::new(id.index());
+        let func = Func::new(id.index());
         if self.first.module.funcs[func].layout.is_empty() {
             return Ok(report(0, Outcome::Removed));
         }
@@ -104,8 +151,7 @@ impl Forms<'_> {
             Err(why) => return Ok(report(before, Outcome::Unsupported(why))),
         };
         let after = code.slots();
-        let from = form.checked_sub(1).map_or(&self.first, |n| &self.less[n]);
-        let new = new_function(from, &code);
+        let new = new_function(self.lifted(form), &code);
         if new.insns == original.insns {
             return Ok(report(before, Outcome::NothingToDo));
         }
@@ -116,29 +162,28 @@ impl Forms<'_> {
         Ok(report(after, Outcome::Rewritten))
     }
 
-    /// The best code of a function, with the form that it comes from: 0 for the whole pipeline.
+    /// The best code of a function, with the form that it comes from.
     fn best(
         &mut self,
-        func: millstream_ir::Func,
+        func: Func,
         limits: Limits,
         options: &Options,
-    ) -> Result<Result<(Lowered, usize), String>, OptError> {
+    ) -> Result<Result<(Lowered, Form), String>, OptError> {
         if let Some(&way) = options.ways.get(&func.as_u32()) {
             return self.in_one_way(func, limits, way);
         }
         let lowered = |f: &Lifted| lower::lower_within(&f.module.funcs[func], limits, Order::Best);
-        let mut best = lowered(&self.first).map(|code| (code, 0)).map_err(|e| e.to_string());
+        let mut best = lowered(&self.first).map(|code| (code, Form::First)).map_err(|e| e.to_string());
+        if let Some((form, _)) = self.promoted.as_ref().filter(|(_, changed)| changed.contains(&func)) {
+            best = better(best, lowered(form), Form::Promoted, limits);
+        }
         let good = best.as_ref().is_ok_and(|(code, _)| limits.hold(code.length()));
         if good || !options.passes.is_empty() || options.fuel.is_some() {
             return Ok(best);
         }
         self.make_less()?;
         for (n, form) in self.less.iter().enumerate() {
-            match (lowered(form), &best) {
-                (Ok(code), Ok((b, _))) if limits.cost(code.length()) >= limits.cost(b.length()) => {}
-                (Ok(code), _) => best = Ok((code, n + 1)),
-                (Err(_), _) => {}
-            }
+            best = better(best, lowered(form), Form::Less(n), limits);
         }
         Ok(best)
     }
@@ -146,16 +191,16 @@ impl Forms<'_> {
     /// The code of a function made in a given way.
     fn in_one_way(
         &mut self,
-        func: millstream_ir::Func,
+        func: Func,
         limits: Limits,
         way: Way,
-    ) -> Result<Result<(Lowered, usize), String>, OptError> {
+    ) -> Result<Result<(Lowered, Form), String>, OptError> {
         if way.form > 0 {
             self.make_less()?;
         }
-        let form = way.form.checked_sub(1).map_or(&self.first, |n| &self.less[n]);
-        let code = lower::lower_within(&form.module.funcs[func], limits, way.order);
-        Ok(code.map(|code| (code, way.form)).map_err(|e| e.to_string()))
+        let form = way.form.checked_sub(1).map_or(Form::First, Form::Less);
+        let code = lower::lower_within(&self.lifted(form).module.funcs[func], limits, way.order);
+        Ok(code.map(|code| (code, form)).map_err(|e| e.to_string()))
     }
 
     /// The forms that went through less. What is inlined in the first is inlined in them too, for its functions go.
@@ -171,5 +216,19 @@ impl Forms<'_> {
             self.less.push(lifted);
         }
         Ok(())
+    }
+}
+
+/// The cheaper one of the best so far and another.
+fn better(
+    best: Result<(Lowered, Form), String>,
+    other: Result<Lowered, LowerError>,
+    form: Form,
+    limits: Limits,
+) -> Result<(Lowered, Form), String> {
+    match (other, &best) {
+        (Ok(code), Ok((b, _))) if limits.cost(code.length()) >= limits.cost(b.length()) => best,
+        (Ok(code), _) => Ok((code, form)),
+        (Err(_), _) => best,
     }
 }

@@ -113,8 +113,8 @@ pub struct Optimized {
 
 /// Optimizes an object, without asking the kernel.
 ///
-/// The default pipeline is tried without and with inlining, and the shorter object is taken. A function that it leaves
-/// longer than it was is lowered again after fewer passes, and the shortest form is taken.
+/// The default pipeline is tried without and with inlining, and the shorter object is taken. A function that spills
+/// addresses of its stack is made without and with their promotion. One that the pipeline leaves longer than it was is lowered again after fewer passes, and the shortest form is taken.
 ///
 /// # Errors
 /// [`OptError`]; the input is unchanged then.
