@@ -10,7 +10,7 @@ use millstream_bpf::lower::lower;
 use millstream_bpf::module::{Lifted, func as func_of, lift_object, new_function};
 use millstream_ir::usage::{Access, Usage};
 use millstream_ir::{Func, Map};
-use millstream_lab::compare::on_the_rig;
+use millstream_lab::compare::{Report as Compared, on_the_rig};
 use millstream_lab::measure::Plan as Measure;
 use millstream_lab::subject::Subject;
 use millstream_lab::workload::{Builtin, locality};
@@ -85,6 +85,11 @@ fn main() -> Outcome<()> {
         sequence[..256].iter().map(|&n| load.flows.packets[n as usize].clone()).collect();
     let plan = Measure { generation: 3.0, ..Measure::live(seconds) };
     let report = on_the_rig(&[original, specialised], &rig, &sample, 3, plan)?;
+    tell(&report);
+    Ok(())
+}
+
+fn tell(report: &Compared) {
     for side in &report.sides {
         println!(
             "{}: {:.1} ns, net {:.1} ns, {} jited bytes, {:?} instructions",
@@ -98,7 +103,6 @@ fn main() -> Outcome<()> {
         report.sides[1].against_first
     );
     println!("{} generations, disturbed {:.2}; {:?}", report.generations, report.disturbed, report.doubts());
-    Ok(())
 }
 
 fn passes() -> millstream_passes::Session {
