@@ -6,7 +6,8 @@
 The loaders are libbpf (every program that it can load alone), `bpftool prog loadall` (whole objects), and
 `ip link set dev DEVICE xdpgeneric object FILE program NAME` (each XDP program, on a veth pair made for it). Needs
 root. Standard output is the summary as JSON: how many load before and after, and which of those that did before do not
-after ("lost"). Nothing stays loaded. --output also keeps the summary in a file.
+after ("lost"). Each attempt has a BPF file system of its own, so that no pinned map stays or is found by the next.
+--output also keeps the summary in a file.
 """
 
 import argparse
@@ -24,7 +25,8 @@ import time
 
 XDP = 6  # BPF_PROG_TYPE_XDP
 DEVICE = f"mlsload{os.getpid() % 100000}"
-PINS = f"/sys/fs/bpf/millstream-loaders-{os.getpid()}"
+PINS = "/sys/fs/bpf/all"
+ALONE = ["unshare", "--mount", "sh", "-c", 'mount -t bpf bpf /sys/fs/bpf && exec "$@"', "sh"]
 
 
 def libbpf():
@@ -83,18 +85,17 @@ def run(*command, timeout=300):
 
 
 def by_libbpf(path):
-    done = run(sys.executable, __file__, "--child", str(path))
+    done = run(*ALONE, sys.executable, __file__, "--child", str(path))
     return json.loads(done.stdout) if done.returncode == 0 else {}
 
 
 def by_bpftool(path):
-    done = run("bpftool", "prog", "loadall", str(path), PINS)
-    run("rm", "-rf", PINS)
+    done = run(*ALONE, "bpftool", "prog", "loadall", str(path), PINS)
     return done.returncode == 0
 
 
 def by_ip(path, name):
-    done = run("ip", "link", "set", "dev", DEVICE, "xdpgeneric", "object", str(path), "program", name)
+    done = run(*ALONE, "ip", "link", "set", "dev", DEVICE, "xdpgeneric", "object", str(path), "program", name)
     run("ip", "link", "set", "dev", DEVICE, "xdpgeneric", "off")
     return done.returncode == 0
 

@@ -63,6 +63,10 @@ impl Check {
                 Check { name, status: Status::Ok, found: "works".to_owned(), needed_for, advice: None }
             }
             Outcome::No(found) => Check { name, status, found, needed_for, advice: Some(advice.to_owned()) },
+            Outcome::Forbidden(found) => {
+                let advice = if lacking().is_empty() { advice } else { "run as root, to be able to tell" };
+                Check { name, status, found, needed_for, advice: Some(advice.to_owned()) }
+            }
         }
     }
 }
@@ -167,12 +171,16 @@ fn permissions() -> Vec<Check> {
     ]
 }
 
-fn capabilities() -> Check {
+/// Those of the capabilities that this process does not have.
+fn lacking() -> Vec<&'static str> {
     let status = read("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|l| l.strip_prefix("CapEff:"));
     let held = line.and_then(|l| u64::from_str_radix(l.trim(), 16).ok()).unwrap_or(0);
-    let lacking: Vec<&str> =
-        CAPABILITIES.iter().filter(|(_, bit)| held >> bit & 1 == 0).map(|(name, _)| *name).collect();
+    CAPABILITIES.iter().filter(|(_, bit)| held >> bit & 1 == 0).map(|(name, _)| *name).collect()
+}
+
+fn capabilities() -> Check {
+    let lacking = lacking();
     let fine = lacking.is_empty();
     Check {
         name: "capabilities",

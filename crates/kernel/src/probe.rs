@@ -23,6 +23,8 @@ pub enum Outcome {
     Yes,
     /// It does not, for this reason.
     No(String),
+    /// The kernel refuses it to this process (`EPERM`, `EACCES`), so what it can do stays unknown.
+    Forbidden(String),
 }
 
 impl Outcome {
@@ -31,9 +33,12 @@ impl Outcome {
         *self == Outcome::Yes
     }
 
-    fn of<T, E: std::fmt::Display>(result: std::result::Result<T, E>) -> Self {
+    fn of<T>(result: Result<T>) -> Self {
         match result {
             Ok(_) => Outcome::Yes,
+            Err(e) if matches!(e.errno(), Some(libc::EPERM | libc::EACCES)) => {
+                Outcome::Forbidden(e.to_string())
+            }
             Err(e) => Outcome::No(e.to_string()),
         }
     }
@@ -74,10 +79,7 @@ pub fn bpf() -> Outcome {
         max_entries: 1,
         ..MapSpec::default()
     };
-    match Map::create(&map) {
-        Ok(_) => Outcome::of(constant_xdp(2)),
-        Err(e) => Outcome::No(e.to_string()),
-    }
+    Outcome::of(Map::create(&map).and_then(|_| constant_xdp(2).map_err(refused)))
 }
 
 /// Whether objects can be enumerated and opened by id, which adoption and the search for map writers need.
@@ -140,9 +142,8 @@ pub fn hardware_counters() -> Outcome {
 
 /// Whether the kernel carries its own BTF.
 pub fn kernel_btf() -> Outcome {
-    Outcome::of(
-        std::fs::metadata("/sys/kernel/btf/vmlinux").map_err(|e| format!("/sys/kernel/btf/vmlinux: {e}")),
-    )
+    let path = "/sys/kernel/btf/vmlinux";
+    Outcome::of(std::fs::metadata(path).map_err(|source| Error::Read { path: path.to_owned(), source }))
 }
 
 /// The mount points of BPF file systems.

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use millstream_kernel::{self as kernel, AttachType, Map, ProgramType};
-use millstream_object::{FuncId, MapId, MapOrigin, Object};
+use millstream_object::{FuncId, InitialValue, MapId, MapOrigin, Object};
 use rustc_hash::FxHashMap;
 
 use crate::btf_fixup;
@@ -128,6 +128,17 @@ impl<'a> Loader<'a> {
         let func = self.func(name)?;
         self.only.get_or_insert_default().push(func);
         Ok(self)
+    }
+
+    /// Also loads the programs that the object puts into its program arrays, where [`Loader::only`] chose others.
+    pub fn with_program_arrays(mut self) -> Self {
+        if let Some(only) = &mut self.only {
+            only.extend(self.object.maps.iter().flat_map(|m| &m.initial).filter_map(|(_, v)| match v {
+                InitialValue::Program(func) => Some(*func),
+                InitialValue::Map(_) => None,
+            }));
+        }
+        self
     }
 
     /// Pins the maps that ask for it below this directory of a BPF file system, and uses those that are pinned

@@ -128,6 +128,11 @@ fn maps_hold_their_first_contents() {
         assert_eq!((entries("odd"), entries("untyped")), (8192, 64), "ring buffers in powers of two");
         let asked = Loader::new(object).only("asked").expect("exists").load().expect("loads");
         assert_eq!(asked.programs.len(), 1);
+        let entry = || Loader::new(object).only("entry").expect("exists");
+        let (alone, verdict) = run(entry(), "entry", true);
+        assert_eq!((alone.programs.len(), verdict), (1, 0), "the array is empty");
+        let (both, verdict) = run(entry().with_program_arrays(), "entry", true);
+        assert_eq!((both.programs.len(), verdict), (2, 7), "and the one that it calls");
         let other = Loader::new(object).set_variable("limit", &2u32.to_le_bytes()).expect("a constant");
         assert_eq!(run(other, "entry", true).1, 2);
     }

@@ -41,7 +41,7 @@ impl Lent {
 
 /// The maps of the program that is on an interface.
 fn present_maps(ifindex: u32) -> Result<Vec<Map>, LiveError> {
-    let present = query_xdp(ifindex)?.ok_or(LiveError::NothingToAdopt(ifindex))?;
+    let present = query_xdp(ifindex)?.ok_or(LiveError::NothingToAdopt)?;
     let ids = Program::from_id(present.program_id)?.info()?.map_ids;
     Ok(ids.into_iter().map(Map::from_id).collect::<Result<_, _>>()?)
 }

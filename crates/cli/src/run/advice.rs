@@ -25,7 +25,7 @@ pub(super) fn explain(dev: &str, pins: &Path, error: &LiveError) -> Exit {
                 Exit::Input,
             )
         }
-        LiveError::Kind(..) | LiveError::Setting(_) | LiveError::NothingToAdopt(_) => {
+        LiveError::Kind(..) | LiveError::Setting(_) | LiveError::NothingToAdopt => {
             (vec![UNCHANGED.to_owned()], Exit::Input)
         }
         LiveError::Guard(GuardError::Load(e)) if lacks_types(e) => {
@@ -80,7 +80,20 @@ fn of_kernel(dev: &str, error: &LiveError) -> Advice {
             (vec!["somebody has replaced the program meanwhile; theirs stays".into()], Exit::Negative)
         }
         Some(e) => by_number(dev, e.errno(), Some(e)),
+        None if rejected(error) => {
+            (vec![format!("`millstream verify` shows where and why; {UNCHANGED}")], Exit::Negative)
+        }
         None => (Vec::new(), Exit::Negative),
+    }
+}
+
+/// Whether the kernel's verifier said no.
+fn rejected(error: &LiveError) -> bool {
+    let said = |e: &ProgramError| matches!(e, ProgramError::Load(LoadError::Rejected(_)));
+    match error {
+        LiveError::Program(e) => said(e),
+        LiveError::Load(LoaderError::Program { source, .. }) => said(source),
+        _ => false,
     }
 }
 

@@ -127,8 +127,8 @@ pub enum LiveError {
     #[error("{0}")]
     Setting(&'static str),
     /// There is no program to be adopted.
-    #[error("no program is on interface {0} that could be adopted")]
-    NothingToAdopt(u32),
+    #[error("no program is on the interface that could be adopted")]
+    NothingToAdopt,
     /// Its original was not among what was loaded.
     #[error("the loader left the program out")]
     LeftOut,
@@ -209,7 +209,10 @@ impl<'c> Live<'c> {
         for (name, map) in &lent.maps {
             loader = loader.reuse_map(name, map.try_clone()?)?;
         }
-        let loaded = loader.reuse_map(compiler.guard_name(), guard.state().try_clone()?)?.load()?;
+        // The object's other programs may be for other kernels; those that can be called come along.
+        let name = &compiler.object().functions[compiler.program().index()].name;
+        let loader = loader.reuse_map(compiler.guard_name(), guard.state().try_clone()?)?;
+        let loaded = loader.only(name)?.with_program_arrays().load()?;
         let (mut programs, session) = (loaded.programs, loaded.session);
         let at = programs.iter().position(|(f, _)| *f == compiler.program()).ok_or(LiveError::LeftOut)?;
         let mut ours = Ours::new(guard.programs());
