@@ -59,11 +59,23 @@ enum Command {
     Man(man::Args),
 }
 
+impl Command {
+    /// Whether it leaves nothing behind when it is ended at any moment.
+    fn only_prints(&self) -> bool {
+        use Command::{Completions, Doctor, Inspect, Man, Verify};
+        matches!(self, Doctor(_) | Inspect(_) | Verify(_) | Completions(_) | Man(_))
+    }
+}
+
 fn main() -> ExitCode {
     let filter = tracing_subscriber::EnvFilter::try_from_env("MILLSTREAM_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time().init();
-    let result = match Cli::parse().command {
+    let command = Cli::parse().command;
+    if command.only_prints() {
+        millstream_lab::os::end_with_the_reader();
+    }
+    let result = match command {
         Command::Doctor(args) => doctor::run(args),
         Command::Exec(args) => exec::run(&args),
         Command::Opt(args) => opt::run(&args),

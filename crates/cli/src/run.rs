@@ -126,7 +126,8 @@ struct Printer {
 impl Printer {
     fn print(&mut self, report: &Report) {
         if self.json {
-            println!("{}", report.json());
+            // A reader that is gone is no reason to stop.
+            let _ = writeln!(std::io::stdout(), "{}", report.json());
             return;
         }
         let text = text(report);

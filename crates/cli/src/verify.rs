@@ -93,6 +93,9 @@ struct Row {
     /// The telling part of the verifier's log.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     log: Vec<String>,
+    /// What to do about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<&'static str>,
     /// CO-RE relocations that this kernel has no answer for, and the function of the kernel that is called in vain.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     unanswered: Vec<String>,
@@ -285,6 +288,7 @@ fn verify(session: &Session<'_>, func: FuncId, log_lines: usize) -> Row {
         errno: None,
         place: None,
         log: Vec::new(),
+        hint: None,
         unanswered: Vec::new(),
     };
     let linked = match object.link(func) {
@@ -328,6 +332,13 @@ fn failed(row: &mut Row, session: &Session<'_>, linked: &LinkedProgram, e: &Prog
         ProgramError::Load(LoadError::Refused(e)) => {
             row.verdict = Verdict::Refused;
             row.errno = e.errno().map(errno_name);
+            row.hint = e.hint();
+        }
+        ProgramError::Prepare(Error::Read { path, .. }) if path.starts_with("/sys/kernel/btf") => {
+            row.verdict = Verdict::Unsupported;
+            row.hint = Some(
+                "it needs the types of a kernel built with CONFIG_DEBUG_INFO_BTF; `millstream doctor` says what this machine permits",
+            );
         }
         ProgramError::Unsupported(_) => row.verdict = Verdict::Unsupported,
         ProgramError::Missing { what: "kernel function", .. } => row.verdict = Verdict::Unsupported,
@@ -389,6 +400,9 @@ fn explain(out: &mut String, r: &Row) {
     if let Some(reason) = &r.reason {
         let errno = r.errno.as_ref().map(|e| format!("{e}: ")).unwrap_or_default();
         let _ = writeln!(out, "  {errno}{reason}");
+    }
+    if let Some(hint) = r.hint {
+        let _ = writeln!(out, "  {hint}");
     }
     if let Some(p) = &r.place {
         let _ = write!(out, "  at slot {} of {}", p.slot, p.function);

@@ -1,10 +1,11 @@
 //! `millstream verify` as a user has it: exit codes, JSON, and what is said of files that are no objects.
 
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use millstream_kernel::testing;
-use millstream_programs::{FIREWALL, ROUTER};
+use millstream_programs::{FIREWALL, GUARD, ROUTER};
 use serde_json::Value;
 
 /// A folder of files that goes when dropped.
@@ -148,4 +149,33 @@ fn without_permission_the_answer_is_what_to_do() {
     let errors = String::from_utf8_lossy(&out.stderr);
     assert_eq!(out.status.code(), Some(4), "{errors}");
     assert!(errors.contains("run as root") && errors.contains("millstream doctor"), "{errors}");
+}
+
+/// A program with CO-RE relocations, on a kernel without BTF: that is the machine's fault, and not the program's.
+#[test]
+fn without_types_of_the_kernel_the_answer_is_that_they_are_missing() {
+    if !testing::require() {
+        return;
+    }
+    let files = Files::new("verify-no-btf");
+    let path = files.put("guard.o", GUARD.object);
+    let hidden = format!(
+        "mount -t tmpfs none /sys/kernel/btf && exec {} verify {}",
+        env!("CARGO_BIN_EXE_millstream"),
+        path.display()
+    );
+    let out = Command::new("unshare").args(["--mount", "sh", "-c", &hidden]).output().unwrap();
+    let text = String::from_utf8_lossy(&out.stdout);
+    assert_eq!(out.status.code(), Some(4), "{text}");
+    for said in ["unsupported", "/sys/kernel/btf/vmlinux", "CONFIG_DEBUG_INFO_BTF", "millstream doctor"] {
+        assert!(text.contains(said), "{said}: {text}");
+    }
+}
+
+#[test]
+fn a_command_ends_in_silence_when_nobody_reads_on() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let out = Command::new(env!("CARGO_BIN_EXE_millstream")).arg("man").stdout(writer).output().unwrap();
+    assert_eq!((out.status.signal(), out.stderr.as_slice()), (Some(libc::SIGPIPE), &b""[..]));
 }

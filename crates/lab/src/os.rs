@@ -102,6 +102,13 @@ pub fn catch_interrupts() {
     }
 }
 
+/// Ends this process, as is usual for filters, when it writes to a pipe that nobody reads any more (`| head`). For
+/// commands that have nothing to put in order at their end.
+pub fn end_with_the_reader() {
+    // SAFETY: the default action of a signal, installed before any thread is started.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+}
+
 /// Whether the user asked to stop.
 pub fn interrupted() -> bool {
     INTERRUPTED.load(Ordering::Relaxed)
