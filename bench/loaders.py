@@ -77,7 +77,7 @@ def child(path):
     print(json.dumps(each))
 
 
-def run(*command, timeout=300):
+def run(*command, timeout=1200):
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=timeout)
     except subprocess.TimeoutExpired:
@@ -146,7 +146,7 @@ def main():
                     print(f"\r{n + 1}/{len(files)}", end="", file=sys.stderr)
                 name = str(path.relative_to(args.directory))
                 out = pathlib.Path(folder, path.name)  # loaders name global data after the file
-                done = run(args.millstream, "opt", str(path), "-o", str(out), timeout=600)
+                done = run(args.millstream, "opt", str(path), "-o", str(out))
                 if not out.exists():
                     failed[name] = next((line.strip() for line in done.stderr.splitlines() if line.strip()), "?")
                     continue
