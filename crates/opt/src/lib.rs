@@ -80,17 +80,7 @@ pub struct Way {
 impl Options {
     /// The same with at most this many rewrites, and inlining as it was decided before.
     fn limited(&self, fuel: u64, inline: impl Into<Option<bool>>) -> Options {
-        Options {
-            passes: self.passes.clone(),
-            fuel: Some(fuel),
-            skip: self.skip.clone(),
-            leave: self.leave.clone(),
-            ways: self.ways.clone(),
-            isa: self.isa,
-            inline: inline.into(),
-            keep_longer: self.keep_longer,
-            ..Options::default()
-        }
+        Options { fuel: Some(fuel), inline: inline.into(), verify_ir: false, dump_after: None, ..self.clone() }
     }
 }
 

@@ -7,20 +7,17 @@
 //! these are.
 
 use millstream_isa::helpers::{ArgKind, Effects, Helper, RetKind};
-use millstream_isa::semantics::Pred;
 use millstream_isa::{AluOp, Width};
 
 use crate::Unknown;
-use crate::exec::{Exec, offset_by};
+use crate::args::MOST_BYTES;
+use crate::exec::Exec;
 use crate::state::{Chain, State};
 use crate::term::{ENTRY, FOUND, MATCH, Sort, T};
 use crate::value::{Kind, Region, Space, V};
 
-/// Largest memory argument that is taken byte by byte.
-const MOST_BYTES: u64 = 1 << 14;
-
 /// Memory that a call leaves changed.
-enum Out {
+pub(crate) enum Out {
     /// These bytes at this address.
     Bytes(V, u64),
     /// As many of these as the size says.
@@ -31,19 +28,19 @@ enum Out {
 
 /// A call being put together.
 #[derive(Default)]
-struct Call {
+pub(crate) struct Call {
     /// All that it depends on.
-    inputs: Vec<T>,
-    outs: Vec<Out>,
+    pub(crate) inputs: Vec<T>,
+    pub(crate) outs: Vec<Out>,
     /// The map it is about.
-    map: Option<Handle>,
+    pub(crate) map: Option<Handle>,
     /// What is called.
-    name: String,
+    pub(crate) name: String,
 }
 
 /// A map, or an inner map.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Handle {
+pub(crate) enum Handle {
     Map(u32),
     Inner(u32, T),
 }
@@ -160,239 +157,7 @@ impl Exec<'_> {
         Ok(())
     }
 
-    fn arguments(&mut self, state: &mut State, kinds: &[ArgKind], call: &mut Call) -> Result<(), Unknown> {
-        for (at, kind) in kinds.iter().enumerate() {
-            let v = self.w.values.on_path(&mut self.w.terms, state.path, state.regs[at + 1]);
-            self.argument(state, *kind, v, at, call)?;
-        }
-        Ok(())
-    }
-
-    fn argument(
-        &mut self,
-        state: &mut State,
-        kind: ArgKind,
-        v: V,
-        at: usize,
-        call: &mut Call,
-    ) -> Result<(), Unknown> {
-        match kind {
-            ArgKind::Ctx | ArgKind::CtxOrNull | ArgKind::CtxOrSock => {}
-            ArgKind::ConstMap => {
-                let handle = self.handle(v)?;
-                if let Handle::Map(map) = handle {
-                    let number = self.w.terms.constant(32, u64::from(map));
-                    call.inputs.push(number);
-                } else if let Handle::Inner(_, t) = handle {
-                    call.inputs.push(t);
-                }
-                call.map = Some(handle);
-            }
-            ArgKind::MapKey => {
-                let (key, _) = self.sizes(call)?;
-                self.input_bytes(state, v, u64::from(key), call)?;
-            }
-            ArgKind::MapValue | ArgKind::MapValueOrNull => {
-                let (_, value) = self.sizes(call)?;
-                self.input_bytes_or_null(state, v, u64::from(value), call)?;
-            }
-            ArgKind::MapValueOut => {
-                let (_, value) = self.sizes(call)?;
-                call.outs.push(Out::Bytes(v, u64::from(value)));
-            }
-            ArgKind::Mem { read, write, .. } => {
-                let size = self.w.values.on_path(&mut self.w.terms, state.path, state.regs[at + 2]);
-                let size = self.w.values.numeric(&mut self.w.terms, size);
-                let size =
-                    size.ok_or_else(|| Unknown::new(format!("{} is given an undefined size", call.name)))?;
-                self.memory_argument(state, v, size, (read, write), call)?;
-            }
-            ArgKind::Fixed { bytes, read, write } => {
-                if read {
-                    self.input_bytes_or_null(state, v, u64::from(bytes), call)?;
-                }
-                if write {
-                    call.outs.push(Out::Bytes(v, u64::from(bytes)));
-                }
-            }
-            ArgKind::Dynptr | ArgKind::DynptrOut => {
-                return Err(Unknown::new(format!("{} takes a dynptr, which is not modelled", call.name)));
-            }
-            // Beyond what the format asks for: may hold nothing.
-            ArgKind::Optional if self.w.values.kind(v) == Kind::Undefined => {}
-            ArgKind::Func | ArgKind::StackOrNull => {
-                return Err(Unknown::new(format!("{} calls back", call.name)));
-            }
-            ArgKind::RingbufRecord | ArgKind::SpinLock | ArgKind::Timer | ArgKind::KptrSlot => {
-                self.object_argument(state, v, call)?;
-            }
-            ArgKind::ConstStr => {
-                let Kind::Pointer(Region::In(space, object), offset) = self.w.values.kind(v) else {
-                    return Err(Unknown::new(format!(
-                        "{} is given a string that is not in a map",
-                        call.name
-                    )));
-                };
-                let memory = state.memory(&mut self.w.terms, space);
-                call.inputs.extend([memory, object, offset]);
-            }
-            _ => self.plain_argument(state, v, call)?,
-        }
-        Ok(())
-    }
-
-    /// A number; or a pointer taken as one, which the call may read through.
-    fn plain_argument(&mut self, state: &mut State, v: V, call: &mut Call) -> Result<(), Unknown> {
-        let t = self.w.values.numeric(&mut self.w.terms, v);
-        let t = t.ok_or_else(|| Unknown::new(format!("{} is given what is not defined", call.name)))?;
-        let mut memories = Vec::new();
-        if !self.reachable(v, &mut memories) {
-            return Err(Unknown::new(format!("{} is given a pointer as a number", call.name)));
-        }
-        memories.sort_unstable();
-        memories.dedup();
-        call.inputs.push(t);
-        for space in memories {
-            let memory = state.memory(&mut self.w.terms, space);
-            call.inputs.push(memory);
-        }
-        Ok(())
-    }
-
-    /// Collects what a value may point into; `false` if that cannot be said.
-    fn reachable(&mut self, v: V, memories: &mut Vec<Space>) -> bool {
-        match self.w.values.kind(v) {
-            Kind::Pointer(Region::In(space, _), _) => {
-                memories.push(space);
-                true
-            }
-            Kind::Choice(_, a, b) => self.reachable(a, memories) && self.reachable(b, memories),
-            Kind::Number(t) => !self.w.terms.has_address(t),
-            Kind::Pointer(..) | Kind::Undefined => false,
-        }
-    }
-
-    /// Something inside a map value or a record, that the call may change.
-    fn object_argument(&mut self, state: &mut State, v: V, call: &mut Call) -> Result<(), Unknown> {
-        let v = self.w.values.on_path(&mut self.w.terms, state.path, v);
-        let v = match self.w.values.kind(v) {
-            Kind::Choice(_, a, b) if matches!(self.w.values.kind(b), Kind::Number(_)) => a,
-            Kind::Choice(_, a, b) if matches!(self.w.values.kind(a), Kind::Number(_)) => b,
-            _ => v,
-        };
-        let Kind::Pointer(Region::In(space, object), offset) = self.w.values.kind(v) else {
-            return Err(Unknown::new(format!("{} is given an object that cannot be followed", call.name)));
-        };
-        let memory = state.memory(&mut self.w.terms, space);
-        call.inputs.extend([memory, object, offset]);
-        call.outs.push(Out::Space(space));
-        Ok(())
-    }
-
-    fn memory_argument(
-        &mut self,
-        state: &mut State,
-        v: V,
-        size: T,
-        (read, write): (bool, bool),
-        call: &mut Call,
-    ) -> Result<(), Unknown> {
-        if let Some(bytes) = self.w.terms.value(size) {
-            if read {
-                self.input_bytes_or_null(state, v, bytes, call)?;
-            }
-            if write {
-                call.outs.push(Out::Bytes(v, bytes));
-            }
-            return Ok(());
-        }
-        // As much as the size says: the whole memory is what it depends on.
-        match self.w.values.kind(v) {
-            Kind::Pointer(Region::In(space, object), offset) => {
-                let memory = state.memory(&mut self.w.terms, space);
-                call.inputs.extend([memory, object, offset]);
-                if write {
-                    call.outs.push(Out::Space(space));
-                }
-                Ok(())
-            }
-            Kind::Pointer(Region::Stack(frame), offset) => {
-                self.stack_argument(state, (frame, offset), size, (read, write), call)
-            }
-            _ => Err(Unknown::new(format!("{} is given memory of a size that varies", call.name))),
-        }
-    }
-
-    /// Stack memory of a size that varies: as many bytes as have been put there are read, and all up to the frame's end
-    /// may be written.
-    fn stack_argument(
-        &mut self,
-        state: &mut State,
-        (frame, offset): (u8, T),
-        size: T,
-        (read, write): (bool, bool),
-        call: &mut Call,
-    ) -> Result<(), Unknown> {
-        let Some(start) = self.w.terms.value(offset).map(|o| o as i64).filter(|o| *o < 0) else {
-            return Err(Unknown::new(format!(
-                "{} is given stack memory at an offset that varies",
-                call.name
-            )));
-        };
-        let count = start.unsigned_abs();
-        call.inputs.push(size);
-        let zero = self.w.terms.constant(8, 0);
-        for i in (0..count)
-            .take_while(|i| read && state.frames[usize::from(frame)].contains_key(&(start + *i as i64)))
-        {
-            let at = self.w.values.pointer(Region::Stack(frame), offset_by(&mut self.w.terms, offset, i));
-            let byte = self.read(state, at, 1)?[0];
-            let within = self.within(i, size);
-            let t = self.w.terms.ite(within, byte, zero);
-            call.inputs.push(t);
-        }
-        if write {
-            let at = self.w.values.pointer(Region::Stack(frame), offset);
-            call.outs.push(Out::Upto(at, count, size));
-        }
-        Ok(())
-    }
-
-    /// Whether a byte is one of the first `size`.
-    fn within(&mut self, i: u64, size: T) -> T {
-        let i = self.w.terms.constant(64, i);
-        self.w.terms.compare_terms(Pred::Ult, i, size)
-    }
-
-    fn input_bytes(&mut self, state: &State, v: V, count: u64, call: &mut Call) -> Result<(), Unknown> {
-        if count > MOST_BYTES {
-            return Err(Unknown::new(format!("{} is given {count} bytes", call.name)));
-        }
-        let bytes = self.read(state, v, count)?;
-        for chunk in bytes.chunks(8) {
-            let t = self.assemble(chunk);
-            call.inputs.push(t);
-        }
-        Ok(())
-    }
-
-    fn input_bytes_or_null(
-        &mut self,
-        state: &State,
-        v: V,
-        count: u64,
-        call: &mut Call,
-    ) -> Result<(), Unknown> {
-        if let Kind::Number(t) = self.w.values.kind(v)
-            && self.w.terms.value(t) == Some(0)
-        {
-            call.inputs.push(t);
-            return Ok(());
-        }
-        self.input_bytes(state, v, count, call)
-    }
-
-    fn handle(&mut self, v: V) -> Result<Handle, Unknown> {
+    pub(crate) fn handle(&mut self, v: V) -> Result<Handle, Unknown> {
         match self.w.values.kind(v) {
             Kind::Pointer(Region::Map(map), _) => Ok(Handle::Map(map)),
             Kind::Pointer(Region::InnerMap(map, t), _) => Ok(Handle::Inner(map, t)),
@@ -418,7 +183,7 @@ impl Exec<'_> {
         }
     }
 
-    fn sizes(&self, call: &Call) -> Result<(u32, u32), Unknown> {
+    pub(crate) fn sizes(&self, call: &Call) -> Result<(u32, u32), Unknown> {
         let handle = call.map.ok_or_else(|| Unknown::new(format!("{} takes a key of no map", call.name)))?;
         let (_, key, value, _) = self.shape(handle)?;
         Ok((key, value))

@@ -14,6 +14,8 @@
 //!
 //! Architecture Invariant: what an instruction means is `isa::semantics`, at terms; there is no second description.
 
+mod access;
+mod args;
 mod call;
 mod check;
 mod counterexample;

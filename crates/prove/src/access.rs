@@ -1,0 +1,401 @@
+//! Accesses to memory: of packet, context, map values and the kernel as terms, of the stack byte by byte.
+
+use std::rc::Rc;
+
+use millstream_isa::semantics;
+use millstream_isa::{AluOp, AtomicOp, Reg, Size, Width};
+
+use crate::Unknown;
+use crate::exec::Exec;
+use crate::program::Context;
+use crate::state::{Cell, Chain, Frame, State, byte};
+use crate::term::{Sort, T, Terms};
+use crate::value::{Kind, Region, Space, V};
+
+/// Bytes of a frame.
+const STACK_SIZE: i64 = 512;
+
+impl Exec<'_> {
+    /// The address of an access: base and displacement.
+    fn address(&mut self, slot: usize, state: &State, base: Reg, off: i16) -> V {
+        let v = self.get(state, base);
+        let mut displacement = self.w.terms.constant(64, i64::from(off) as u64);
+        if let Some(name) = self.p.core.get(&slot)
+            && !self.is_context(v)
+        {
+            let low = self.w.terms.var(name, Sort::Bits(16));
+            displacement = self.w.terms.zero_extend_to(low, 64);
+        }
+        let displacement = self.w.values.number(displacement);
+        self.w.values.alu(&mut self.w.terms, AluOp::Add, Width::W64, v, displacement)
+    }
+
+    fn is_context(&self, v: V) -> bool {
+        matches!(self.w.values.kind(v), Kind::Pointer(Region::In(Space::Context, _), _))
+    }
+
+    pub(crate) fn load(
+        &mut self,
+        slot: usize,
+        state: &State,
+        src: Reg,
+        off: i16,
+        size: Size,
+        sext: bool,
+    ) -> Result<V, Unknown> {
+        let at = self.address(slot, state, src, off);
+        if !sext && let Some(v) = self.special(state, at, size) {
+            return Ok(v);
+        }
+        if size == Size::Dw
+            && let Some(v) = self.whole(state, at)
+        {
+            return Ok(v);
+        }
+        let bytes = self.read(state, at, u64::from(size.bytes()))?;
+        let t = self.assemble(&bytes);
+        let t = semantics::loaded(&mut self.w.terms, size, sext, &t);
+        Ok(self.w.values.number(t))
+    }
+
+    /// Bytes in memory order as one vector.
+    pub(crate) fn assemble(&mut self, bytes: &[T]) -> T {
+        let reversed: Vec<T> = bytes.iter().rev().copied().collect();
+        self.w.terms.concat(&reversed)
+    }
+
+    /// Fields of the context that are pointers.
+    fn special(&mut self, state: &State, at: V, size: Size) -> Option<V> {
+        let Kind::Pointer(Region::In(Space::Context, _), offset) = self.w.values.kind(at) else {
+            return None;
+        };
+        let offset = self.w.terms.value(offset)?;
+        let (data, end, meta) = match self.p.context {
+            Context::Xdp => (0, 4, 8),
+            Context::Skb => (76, 80, 140),
+            Context::Other => return None,
+        };
+        if size != Size::W {
+            return None;
+        }
+        let zero = self.w.terms.constant(64, 0);
+        let place = match offset {
+            o if o == data => zero,
+            o if o == end => state.length,
+            o if o == meta => semantics::neg(&mut self.w.terms, Width::W64, &state.metadata),
+            _ => return None,
+        };
+        Some(self.w.values.pointer(Region::In(Space::Packet, zero), place))
+    }
+
+    /// A value of 8 bytes that was put on the stack as a whole.
+    fn whole(&mut self, state: &State, at: V) -> Option<V> {
+        let Kind::Pointer(Region::Stack(frame), offset) = self.w.values.kind(at) else { return None };
+        let offset = self.w.terms.value(offset)? as i64;
+        let frame = &state.frames[usize::from(frame)];
+        let Some(Cell::Part(v, 0)) = frame.get(&offset) else { return None };
+        (1..8u8).all(|i| frame.get(&(offset + i64::from(i))) == Some(&Cell::Part(*v, i))).then_some(*v)
+    }
+
+    /// The bytes at an address, in memory order.
+    pub(crate) fn read(&mut self, state: &State, at: V, count: u64) -> Result<Vec<T>, Unknown> {
+        match self.w.values.kind(at) {
+            Kind::Undefined => Err(Unknown::new("reads through what is not defined")),
+            Kind::Number(address) => {
+                if self.w.terms.has_address(address) {
+                    return Err(Unknown::new("reads through a pointer that was taken apart"));
+                }
+                self.read_space(state, Space::Kernel, None, address, count)
+            }
+            Kind::Pointer(Region::In(space, object), offset) => {
+                self.read_space(state, space, Some(object), offset, count)
+            }
+            Kind::Pointer(Region::Stack(frame), offset) => self.read_stack(state, frame, offset, count),
+            Kind::Pointer(region, _) => Err(Unknown::new(format!("reads from {region:?}"))),
+            Kind::Choice(c, a, b) => {
+                // Accepted programs do not read through null: that alternative is not there.
+                match (self.is_null(a), self.is_null(b)) {
+                    (true, _) => self.read(state, b, count),
+                    (_, true) => self.read(state, a, count),
+                    _ => {
+                        let (a, b) = (self.read(state, a, count)?, self.read(state, b, count)?);
+                        Ok(a.into_iter().zip(b).map(|(a, b)| self.w.terms.ite(c, a, b)).collect())
+                    }
+                }
+            }
+        }
+    }
+
+    /// A number that no access can go through: small.
+    pub(crate) fn is_null(&self, v: V) -> bool {
+        match self.w.values.kind(v) {
+            Kind::Number(t) => self.w.terms.value(t).is_some_and(|n| n < 1 << 16),
+            Kind::Undefined => true,
+            _ => false,
+        }
+    }
+
+    fn read_space(
+        &mut self,
+        state: &State,
+        space: Space,
+        object: Option<T>,
+        offset: T,
+        count: u64,
+    ) -> Result<Vec<T>, Unknown> {
+        let terms = &mut self.w.terms;
+        let memory = state.memory(terms, space);
+        let object = object.unwrap_or_else(|| terms.constant(64, 0));
+        Ok((0..count)
+            .map(|i| {
+                let at = offset_by(terms, offset, i);
+                terms.select(memory, object, at)
+            })
+            .collect())
+    }
+
+    fn read_stack(&mut self, state: &State, frame: u8, offset: T, count: u64) -> Result<Vec<T>, Unknown> {
+        let frame = state.frames[usize::from(frame)].clone();
+        let mut out = Vec::with_capacity(count as usize);
+        for i in 0..count {
+            let at = offset_by(&mut self.w.terms, offset, i);
+            out.push(match self.w.terms.value(at) {
+                Some(at) => self.stack_byte(&frame, at as i64),
+                None => self.stack_byte_somewhere(&frame, at)?,
+            });
+        }
+        Ok(out)
+    }
+
+    fn stack_byte(&mut self, frame: &Frame, at: i64) -> T {
+        let cell = frame.get(&at).copied();
+        match cell.and_then(|c| byte(&mut self.w.terms, &mut self.w.values, c)) {
+            Some(t) => t,
+            None => self.anything(Sort::Bits(8)),
+        }
+    }
+
+    /// A byte of the stack at an offset that varies: one of those that have been put there.
+    fn stack_byte_somewhere(&mut self, frame: &Frame, at: T) -> Result<T, Unknown> {
+        let mut out = None;
+        for (place, cell) in frame {
+            let Some(here) = byte(&mut self.w.terms, &mut self.w.values, *cell) else { continue };
+            let k = self.w.terms.constant(64, *place as u64);
+            let same = self.w.terms.equal(at, k);
+            if self.w.terms.known(same) == Some(false) {
+                continue;
+            }
+            out = Some(out.map_or(here, |other| self.w.terms.ite(same, here, other)));
+        }
+        out.ok_or_else(|| Unknown::new("reads the stack where nothing was put"))
+    }
+
+    /// A value of which nothing is known, and which is nobody else's.
+    pub(crate) fn anything(&mut self, sort: Sort) -> T {
+        self.fresh += 1;
+        self.w.terms.var(&format!("{} undefined {}", self.side, self.fresh), sort)
+    }
+
+    pub(crate) fn store_insn(
+        &mut self,
+        slot: usize,
+        state: &mut State,
+        dst: Reg,
+        off: i16,
+        size: Size,
+        v: V,
+    ) -> Result<(), Unknown> {
+        let at = self.address(slot, state, dst, off);
+        if size == Size::Dw
+            && let Kind::Pointer(Region::Stack(frame), offset) = self.w.values.kind(at)
+            && !matches!(self.w.values.kind(v), Kind::Number(_))
+            && let Some(offset) = self.w.terms.value(offset)
+        {
+            let frame = Rc::make_mut(&mut state.frames[usize::from(frame)]);
+            for i in 0..8u8 {
+                frame.insert(offset as i64 + i64::from(i), Cell::Part(v, i));
+            }
+            return Ok(());
+        }
+        let bytes = match self.w.values.numeric(&mut self.w.terms, v) {
+            Some(t) => (0..size.bytes()).map(|i| self.w.terms.extract(t, i * 8 + 7, i * 8)).collect(),
+            None => (0..size.bytes()).map(|_| self.anything(Sort::Bits(8))).collect::<Vec<_>>(),
+        };
+        self.write(state, at, &bytes, None)
+    }
+
+    /// Writes bytes, where `only` holds if it is given.
+    pub(crate) fn write(
+        &mut self,
+        state: &mut State,
+        at: V,
+        bytes: &[T],
+        only: Option<T>,
+    ) -> Result<(), Unknown> {
+        match self.w.values.kind(at) {
+            Kind::Pointer(Region::In(space, object), offset) => {
+                let terms = &mut self.w.terms;
+                let mut memory = state.memory(terms, space);
+                for (i, b) in bytes.iter().enumerate() {
+                    let at = offset_by(terms, offset, i as u64);
+                    let value = match only {
+                        None => *b,
+                        Some(c) => {
+                            let old = terms.select(memory, object, at);
+                            terms.ite(c, *b, old)
+                        }
+                    };
+                    memory = terms.store(memory, object, at, value);
+                }
+                state.memory.insert(space, memory);
+                Ok(())
+            }
+            Kind::Pointer(Region::Stack(frame), offset) => {
+                self.write_stack(state, frame, offset, bytes, only)
+            }
+            Kind::Choice(c, a, b) => match (self.is_null(a), self.is_null(b)) {
+                (true, _) => self.write(state, b, bytes, only),
+                (_, true) => self.write(state, a, bytes, only),
+                _ => {
+                    let opposite = self.w.terms.not(c);
+                    let (here, there) = match only {
+                        None => (c, opposite),
+                        Some(d) => (self.w.terms.and(&[c, d]), self.w.terms.and(&[opposite, d])),
+                    };
+                    self.write(state, a, bytes, Some(here))?;
+                    self.write(state, b, bytes, Some(there))
+                }
+            },
+            other => Err(Unknown::new(format!("writes through {}", describe(other)))),
+        }
+    }
+
+    fn write_stack(
+        &mut self,
+        state: &mut State,
+        frame: u8,
+        offset: T,
+        bytes: &[T],
+        only: Option<T>,
+    ) -> Result<(), Unknown> {
+        for (i, b) in bytes.iter().enumerate() {
+            let at = offset_by(&mut self.w.terms, offset, i as u64);
+            let places = match self.w.terms.value(at) {
+                Some(at) => vec![(at as i64, only)],
+                None => self.places(at, only),
+            };
+            for (at, only) in places {
+                let value = match only {
+                    None => *b,
+                    Some(c) => {
+                        let old = state.frames[usize::from(frame)].clone();
+                        let old = self.stack_byte(&old, at);
+                        self.w.terms.ite(c, *b, old)
+                    }
+                };
+                Rc::make_mut(&mut state.frames[usize::from(frame)]).insert(at, Cell::Byte(value));
+            }
+        }
+        Ok(())
+    }
+
+    /// All places in a frame that an offset may be, each with what holds if it is that one.
+    fn places(&mut self, at: T, only: Option<T>) -> Vec<(i64, Option<T>)> {
+        let mut out = Vec::new();
+        for place in -STACK_SIZE..0 {
+            let k = self.w.terms.constant(64, place as u64);
+            let mut here = self.w.terms.equal(at, k);
+            if let Some(c) = only {
+                here = self.w.terms.and(&[here, c]);
+            }
+            if self.w.terms.known(here) != Some(false) {
+                out.push((place, Some(here)));
+            }
+        }
+        out
+    }
+
+    pub(crate) fn atomic(
+        &mut self,
+        slot: usize,
+        state: &mut State,
+        op: AtomicOp,
+        fetch: bool,
+        size: Size,
+        (dst, src, off): (Reg, Reg, i16),
+    ) -> Result<(), Unknown> {
+        let at = self.address(slot, state, dst, off);
+        let bytes = self.read(state, at, u64::from(size.bytes()))?;
+        let old = self.assemble(&bytes);
+        let (v, r0) = (self.get(state, src), self.get(state, Reg::R0));
+        let Some(v) = self.w.values.numeric(&mut self.w.terms, v) else {
+            return Err(Unknown::new("an atomic operation with an undefined operand"));
+        };
+        let expected = match op {
+            AtomicOp::CmpXchg => self.w.values.numeric(&mut self.w.terms, r0),
+            _ => Some(v),
+        };
+        let expected = expected.ok_or_else(|| Unknown::new("an exchange with an undefined operand"))?;
+        let before = state.chain(&mut self.w.terms, Chain::Atomics);
+        let event = self.atomic_event(at, before, &format!("{op:?} {size:?}"), &[v, expected]);
+        state.chains.insert(Chain::Atomics, event);
+        let result = semantics::atomic(&mut self.w.terms, op, size, &old, &v, &expected);
+        let new: Vec<T> =
+            (0..size.bytes()).map(|i| self.w.terms.extract(result.memory, i * 8 + 7, i * 8)).collect();
+        self.write(state, at, &new, None)?;
+        if fetch {
+            let fetched = self.w.values.number(result.fetched);
+            self.set(state, if op == AtomicOp::CmpXchg { Reg::R0 } else { src }, fetched);
+        }
+        Ok(())
+    }
+
+    /// The chain of atomic operations after one more. Others see them in order, unless the memory is the program's own:
+    /// its stack, or its CPU's copy of a value.
+    fn atomic_event(&mut self, at: V, before: T, name: &str, operands: &[T]) -> T {
+        match self.w.values.kind(at) {
+            Kind::Choice(c, a, b) => {
+                let (a, b) = (
+                    self.atomic_event(a, before, name, operands),
+                    self.atomic_event(b, before, name, operands),
+                );
+                self.w.terms.ite(c, a, b)
+            }
+            Kind::Pointer(Region::In(space, object), offset) if self.is_shared(space) => {
+                let mut inputs = vec![before, object, offset];
+                inputs.extend(operands);
+                self.w.terms.app(&format!("atomic {name} {space:?}"), &inputs, Sort::Token)
+            }
+            _ => before,
+        }
+    }
+
+    /// Whether programs on other CPUs reach this memory.
+    fn is_shared(&self, space: Space) -> bool {
+        match space {
+            Space::Map(map) => !is_percpu(self.w.maps[map as usize].number),
+            Space::Inner(map) => !self.w.maps[map as usize].inner.is_some_and(|i| is_percpu(i.0)),
+            _ => true,
+        }
+    }
+}
+
+/// Map types with a copy of each value for each CPU.
+fn is_percpu(number: u32) -> bool {
+    matches!(number, 5 | 6 | 10)
+}
+
+fn describe(kind: Kind) -> String {
+    match kind {
+        Kind::Undefined => "what is not defined".to_owned(),
+        Kind::Number(_) => "a number".to_owned(),
+        Kind::Pointer(region, _) => format!("a pointer to {region:?}"),
+        Kind::Choice(..) => "one of several".to_owned(),
+    }
+}
+
+/// An offset that many bytes further.
+pub(crate) fn offset_by(terms: &mut Terms, offset: T, by: u64) -> T {
+    let by = terms.constant(64, by);
+    semantics::alu(terms, AluOp::Add, Width::W64, &offset, &by)
+}

@@ -1,0 +1,254 @@
+//! Arguments of calls: what a call depends on through each, and what it leaves behind there.
+
+use millstream_isa::helpers::ArgKind;
+use millstream_isa::semantics::Pred;
+
+use crate::Unknown;
+use crate::access::offset_by;
+use crate::call::{Call, Handle, Out};
+use crate::exec::Exec;
+use crate::state::State;
+use crate::term::T;
+use crate::value::{Kind, Region, Space, V};
+
+/// Largest memory argument that is taken byte by byte.
+pub(crate) const MOST_BYTES: u64 = 1 << 14;
+
+impl Exec<'_> {
+    pub(crate) fn arguments(
+        &mut self,
+        state: &mut State,
+        kinds: &[ArgKind],
+        call: &mut Call,
+    ) -> Result<(), Unknown> {
+        for (at, kind) in kinds.iter().enumerate() {
+            let v = self.w.values.on_path(&mut self.w.terms, state.path, state.regs[at + 1]);
+            self.argument(state, *kind, v, at, call)?;
+        }
+        Ok(())
+    }
+
+    fn argument(
+        &mut self,
+        state: &mut State,
+        kind: ArgKind,
+        v: V,
+        at: usize,
+        call: &mut Call,
+    ) -> Result<(), Unknown> {
+        match kind {
+            ArgKind::Ctx | ArgKind::CtxOrNull | ArgKind::CtxOrSock => {}
+            ArgKind::ConstMap => {
+                let handle = self.handle(v)?;
+                if let Handle::Map(map) = handle {
+                    let number = self.w.terms.constant(32, u64::from(map));
+                    call.inputs.push(number);
+                } else if let Handle::Inner(_, t) = handle {
+                    call.inputs.push(t);
+                }
+                call.map = Some(handle);
+            }
+            ArgKind::MapKey => {
+                let (key, _) = self.sizes(call)?;
+                self.input_bytes(state, v, u64::from(key), call)?;
+            }
+            ArgKind::MapValue | ArgKind::MapValueOrNull => {
+                let (_, value) = self.sizes(call)?;
+                self.input_bytes_or_null(state, v, u64::from(value), call)?;
+            }
+            ArgKind::MapValueOut => {
+                let (_, value) = self.sizes(call)?;
+                call.outs.push(Out::Bytes(v, u64::from(value)));
+            }
+            ArgKind::Mem { read, write, .. } => {
+                let size = self.w.values.on_path(&mut self.w.terms, state.path, state.regs[at + 2]);
+                let size = self.w.values.numeric(&mut self.w.terms, size);
+                let size =
+                    size.ok_or_else(|| Unknown::new(format!("{} is given an undefined size", call.name)))?;
+                self.memory_argument(state, v, size, (read, write), call)?;
+            }
+            ArgKind::Fixed { bytes, read, write } => {
+                if read {
+                    self.input_bytes_or_null(state, v, u64::from(bytes), call)?;
+                }
+                if write {
+                    call.outs.push(Out::Bytes(v, u64::from(bytes)));
+                }
+            }
+            ArgKind::Dynptr | ArgKind::DynptrOut => {
+                return Err(Unknown::new(format!("{} takes a dynptr, which is not modelled", call.name)));
+            }
+            // Beyond what the format asks for: may hold nothing.
+            ArgKind::Optional if self.w.values.kind(v) == Kind::Undefined => {}
+            ArgKind::Func | ArgKind::StackOrNull => {
+                return Err(Unknown::new(format!("{} calls back", call.name)));
+            }
+            ArgKind::RingbufRecord | ArgKind::SpinLock | ArgKind::Timer | ArgKind::KptrSlot => {
+                self.object_argument(state, v, call)?;
+            }
+            ArgKind::ConstStr => {
+                let Kind::Pointer(Region::In(space, object), offset) = self.w.values.kind(v) else {
+                    return Err(Unknown::new(format!(
+                        "{} is given a string that is not in a map",
+                        call.name
+                    )));
+                };
+                let memory = state.memory(&mut self.w.terms, space);
+                call.inputs.extend([memory, object, offset]);
+            }
+            _ => self.plain_argument(state, v, call)?,
+        }
+        Ok(())
+    }
+
+    /// A number; or a pointer taken as one, which the call may read through.
+    fn plain_argument(&mut self, state: &mut State, v: V, call: &mut Call) -> Result<(), Unknown> {
+        let t = self.w.values.numeric(&mut self.w.terms, v);
+        let t = t.ok_or_else(|| Unknown::new(format!("{} is given what is not defined", call.name)))?;
+        let mut memories = Vec::new();
+        if !self.reachable(v, &mut memories) {
+            return Err(Unknown::new(format!("{} is given a pointer as a number", call.name)));
+        }
+        memories.sort_unstable();
+        memories.dedup();
+        call.inputs.push(t);
+        for space in memories {
+            let memory = state.memory(&mut self.w.terms, space);
+            call.inputs.push(memory);
+        }
+        Ok(())
+    }
+
+    /// Collects what a value may point into; `false` if that cannot be said.
+    fn reachable(&mut self, v: V, memories: &mut Vec<Space>) -> bool {
+        match self.w.values.kind(v) {
+            Kind::Pointer(Region::In(space, _), _) => {
+                memories.push(space);
+                true
+            }
+            Kind::Choice(_, a, b) => self.reachable(a, memories) && self.reachable(b, memories),
+            Kind::Number(t) => !self.w.terms.has_address(t),
+            Kind::Pointer(..) | Kind::Undefined => false,
+        }
+    }
+
+    /// Something inside a map value or a record, that the call may change.
+    fn object_argument(&mut self, state: &mut State, v: V, call: &mut Call) -> Result<(), Unknown> {
+        let v = self.w.values.on_path(&mut self.w.terms, state.path, v);
+        let v = match self.w.values.kind(v) {
+            Kind::Choice(_, a, b) if matches!(self.w.values.kind(b), Kind::Number(_)) => a,
+            Kind::Choice(_, a, b) if matches!(self.w.values.kind(a), Kind::Number(_)) => b,
+            _ => v,
+        };
+        let Kind::Pointer(Region::In(space, object), offset) = self.w.values.kind(v) else {
+            return Err(Unknown::new(format!("{} is given an object that cannot be followed", call.name)));
+        };
+        let memory = state.memory(&mut self.w.terms, space);
+        call.inputs.extend([memory, object, offset]);
+        call.outs.push(Out::Space(space));
+        Ok(())
+    }
+
+    fn memory_argument(
+        &mut self,
+        state: &mut State,
+        v: V,
+        size: T,
+        (read, write): (bool, bool),
+        call: &mut Call,
+    ) -> Result<(), Unknown> {
+        if let Some(bytes) = self.w.terms.value(size) {
+            if read {
+                self.input_bytes_or_null(state, v, bytes, call)?;
+            }
+            if write {
+                call.outs.push(Out::Bytes(v, bytes));
+            }
+            return Ok(());
+        }
+        // As much as the size says: the whole memory is what it depends on.
+        match self.w.values.kind(v) {
+            Kind::Pointer(Region::In(space, object), offset) => {
+                let memory = state.memory(&mut self.w.terms, space);
+                call.inputs.extend([memory, object, offset]);
+                if write {
+                    call.outs.push(Out::Space(space));
+                }
+                Ok(())
+            }
+            Kind::Pointer(Region::Stack(frame), offset) => {
+                self.stack_argument(state, (frame, offset), size, (read, write), call)
+            }
+            _ => Err(Unknown::new(format!("{} is given memory of a size that varies", call.name))),
+        }
+    }
+
+    /// Stack memory of a size that varies: as many bytes as have been put there are read, and all up to the frame's end
+    /// may be written.
+    fn stack_argument(
+        &mut self,
+        state: &mut State,
+        (frame, offset): (u8, T),
+        size: T,
+        (read, write): (bool, bool),
+        call: &mut Call,
+    ) -> Result<(), Unknown> {
+        let Some(start) = self.w.terms.value(offset).map(|o| o as i64).filter(|o| *o < 0) else {
+            return Err(Unknown::new(format!(
+                "{} is given stack memory at an offset that varies",
+                call.name
+            )));
+        };
+        let count = start.unsigned_abs();
+        call.inputs.push(size);
+        let zero = self.w.terms.constant(8, 0);
+        for i in (0..count)
+            .take_while(|i| read && state.frames[usize::from(frame)].contains_key(&(start + *i as i64)))
+        {
+            let at = self.w.values.pointer(Region::Stack(frame), offset_by(&mut self.w.terms, offset, i));
+            let byte = self.read(state, at, 1)?[0];
+            let within = self.within(i, size);
+            let t = self.w.terms.ite(within, byte, zero);
+            call.inputs.push(t);
+        }
+        if write {
+            let at = self.w.values.pointer(Region::Stack(frame), offset);
+            call.outs.push(Out::Upto(at, count, size));
+        }
+        Ok(())
+    }
+
+    /// Whether a byte is one of the first `size`.
+    pub(crate) fn within(&mut self, i: u64, size: T) -> T {
+        let i = self.w.terms.constant(64, i);
+        self.w.terms.compare_terms(Pred::Ult, i, size)
+    }
+
+    fn input_bytes(&mut self, state: &State, v: V, count: u64, call: &mut Call) -> Result<(), Unknown> {
+        if count > MOST_BYTES {
+            return Err(Unknown::new(format!("{} is given {count} bytes", call.name)));
+        }
+        let bytes = self.read(state, v, count)?;
+        for chunk in bytes.chunks(8) {
+            let t = self.assemble(chunk);
+            call.inputs.push(t);
+        }
+        Ok(())
+    }
+
+    fn input_bytes_or_null(
+        &mut self,
+        state: &State,
+        v: V,
+        count: u64,
+        call: &mut Call,
+    ) -> Result<(), Unknown> {
+        if let Kind::Number(t) = self.w.values.kind(v)
+            && self.w.terms.value(t) == Some(0)
+        {
+            call.inputs.push(t);
+            return Ok(());
+        }
+        self.input_bytes(state, v, count, call)
+    }
+}
