@@ -80,7 +80,13 @@ pub struct Way {
 impl Options {
     /// The same with at most this many rewrites, and inlining as it was decided before.
     fn limited(&self, fuel: u64, inline: impl Into<Option<bool>>) -> Options {
-        Options { fuel: Some(fuel), inline: inline.into(), verify_ir: false, dump_after: None, ..self.clone() }
+        Options {
+            fuel: Some(fuel),
+            inline: inline.into(),
+            verify_ir: false,
+            dump_after: None,
+            ..self.clone()
+        }
     }
 }
 
