@@ -1,6 +1,6 @@
 //! The five data planes behave as before, after lifting and lowering alone and after all passes: the kernel runs
 //! original and results on the same frames, with maps of their own that hold the same, and verdicts, frames and all
-//! contents of maps must be equal.
+//! contents of maps must be equal. So must those of native code in userspace.
 //!
 //! `MILLSTREAM_PACKETS` says how many frames each data plane gets (20,000 if it does not), `MILLSTREAM_RESULTS` a directory
 //! for the figures. Not seen: which of several
@@ -8,6 +8,7 @@
 
 mod coverage;
 mod frames;
+mod native;
 mod planes;
 mod variant;
 
@@ -17,6 +18,7 @@ use millstream_programs::{BALANCER, FIREWALL, NAT, Program, ROUTER, SWITCH};
 
 use coverage::Coverage;
 use frames::Seen;
+use native::Native;
 use planes::State;
 use variant::{Clock, Objects, Variant};
 
@@ -92,6 +94,9 @@ fn epoch(
         .collect();
     let mut machine = coverage.machine(&state.entries);
     variants.iter().for_each(|v| v.apply(&state.entries));
+    let original = &objects.named[0].1;
+    let mut native = Native::load(original, objects.function, millstream_lab::os::allowed_cpus()[0]);
+    native.apply(&state.entries);
     let mut now = 1_000_000_000_000;
     let mut seen = Seen::default();
     let mut outputs: [TestOutput; 3] = Default::default();
@@ -101,11 +106,13 @@ fn epoch(
                 [1_000, 1_000_000, 1_000_000_000, 100_000_000_000, 8_000_000_000_000][rng.below(5) as usize];
             clock.set(now);
             coverage.set_clock(&mut machine, now);
+            native.set_clock(now);
         }
         if rng.below(64) == 0 && !state.writes.is_empty() {
             let write = &state.writes[rng.below(state.writes.len() as u64) as usize];
             variants.iter().for_each(|v| v.apply(write));
             coverage.apply(&mut machine, write);
+            native.apply(write);
         }
         let base = match state.frames.as_slice() {
             [] => planes::stranger(rng),
@@ -122,6 +129,12 @@ fn epoch(
                 "the interpreter says {verdict} and {after:02x?}, the kernel {original:02x?} for {frame:02x?}"
             );
         }
+        let (verdict, after) = native.run(&frame);
+        let [original, ..] = &outputs;
+        assert!(
+            (verdict, &after) == (original.retval, &original.data),
+            "native code says {verdict} and {after:02x?}, the kernel {original:02x?} for {frame:02x?}"
+        );
         // XDP_TX and XDP_REDIRECT.
         if outputs[0].retval >= 3 {
             seen.sent.clone_from(&outputs[0].data);
@@ -132,6 +145,7 @@ fn epoch(
         let difference = variants[0].difference(variant);
         assert_eq!(difference, None, "{}", variant.name);
     }
+    assert_eq!(native.difference(&variants[0]), None, "native code");
     coverage.collect(machine);
 }
 

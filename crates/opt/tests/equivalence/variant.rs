@@ -138,6 +138,12 @@ impl<'a> Variant<'a> {
         self.program.test_run_into(&TestRun::packet(frame), out).expect("a test run");
     }
 
+    /// All entries of a map, if it can be read.
+    pub(crate) fn entries(&self, name: &str) -> Option<Vec<(Vec<u8>, Vec<u8>)>> {
+        let entries = self.session.map_by_name(name)?.entries().ok()?;
+        Some(entries.iter().map(|(k, v)| (k.to_vec(), v.to_vec())).collect())
+    }
+
     /// The first map whose contents differ from the other's, with an entry that does.
     pub(crate) fn difference(&self, other: &Self) -> Option<String> {
         let maps = &self.session.object().maps;

@@ -1,0 +1,199 @@
+//! Calls and operations on maps.
+
+use std::fmt::Write;
+
+use cranelift_entity::EntityRef;
+use millstream_ir::{Func, InstData, Layout, Map, Op, Prov, Type, Value};
+use millstream_isa::semantics;
+
+use super::func::Emitter;
+use super::{EmitError, MapInfo};
+use crate::runtime::{helpers, worker};
+
+const LOOKUP: i32 = 1;
+const UPDATE: i32 = 2;
+const DELETE: i32 = 3;
+const TAIL_CALL: i32 = 12;
+const REDIRECT_MAP: i32 = 51;
+const COARSE_CLOCK: i32 = 160;
+
+impl Emitter<'_> {
+    pub(super) fn map(&self, map: Map) -> Result<MapInfo, EmitError> {
+        let decl = &self.unit.module.maps[map];
+        self.unit.maps[map].ok_or_else(|| EmitError::Map {
+            func: self.func.name.clone(),
+            map: decl.name.clone(),
+            kind: decl.kind,
+        })
+    }
+
+    /// A key or value of its pieces, in memory; bytes that no piece covers are zero.
+    fn pieces(&mut self, layout: &Layout, values: &[Value], size: u32) -> String {
+        let at = self.allocate(size);
+        self.code.line(&format!("store [{size} x i8] zeroinitializer, ptr {at}, align 8"));
+        for (piece, &value) in layout.iter().zip(values) {
+            let value = self.int(value);
+            let value = semantics::stored(&mut self.code, piece.size, &value);
+            let place = self.code.value(&format!("getelementptr i8, ptr {at}, i64 {}", piece.offset));
+            self.code.line(&format!("store i{} {value}, ptr {place}, align 1", piece.size.bits()));
+        }
+        at
+    }
+
+    pub(super) fn map_op(&mut self, data: &InstData) -> Result<(), EmitError> {
+        let result = data.result.expand();
+        match &data.op {
+            Op::MapLookup { map, key } => {
+                let info = self.map(*map)?;
+                let key = self.pieces(key, &data.args, info.key_size);
+                self.lookup(*map, &key, result);
+            }
+            Op::MapDelete { map, key } => {
+                let info = self.map(*map)?;
+                let key = self.pieces(key, &data.args, info.key_size);
+                self.runtime("ms_map_delete", &[info.address.to_string()], &[&key], &[], result);
+            }
+            Op::MapUpdate { map, key, value } => {
+                let info = self.map(*map)?;
+                let (keys, rest) = data.args.split_at(key.len());
+                let key = self.pieces(key, keys, info.key_size);
+                let value = self.pieces(value, rest, info.value_size);
+                let flags = self.int(data.args[data.args.len() - 1]);
+                self.runtime("ms_map_update", &[info.address.to_string()], &[&key, &value], &[flags], result);
+            }
+            op => return Err(self.cannot(op, "it is no operation on maps")),
+        }
+        Ok(())
+    }
+
+    fn lookup(&mut self, map: Map, key: &str, result: Option<Value>) {
+        let value = self.code.value(&format!("call ptr @lookup{}(ptr %w, ptr {key})", map.index()));
+        self.define_ptr(result, &value);
+    }
+
+    /// Calls a function of the runtime with integers, pointers and integers.
+    fn runtime(
+        &mut self,
+        symbol: &str,
+        before: &[String],
+        pointers: &[&str],
+        after: &[String],
+        result: Option<Value>,
+    ) {
+        let mut args = before.to_vec();
+        for pointer in pointers {
+            args.push(self.code.value(&format!("ptrtoint ptr {pointer} to i64")));
+        }
+        args.extend_from_slice(after);
+        args.resize(5, "0".to_owned());
+        let args: String = args.iter().map(|a| format!(", i64 {a}")).collect();
+        let value = self.code.value(&format!("call i64 @{symbol}(ptr %w{args})"));
+        self.define_int(result, &value);
+    }
+
+    /// The map whose address a value is, where that is known.
+    fn known_map(&self, value: Option<&Value>) -> Option<Map> {
+        match self.func.def_op(*value?)? {
+            Op::MapAddr { map } => Some(*map),
+            _ => None,
+        }
+    }
+
+    pub(super) fn helper(&mut self, id: i32, data: &InstData) -> Result<(), EmitError> {
+        let result = data.result.expand();
+        let known = self.known_map(data.args.first());
+        let symbol = helpers::TABLE.iter().find(|(n, ..)| *n == id).map(|(_, symbol, _)| *symbol);
+        let Some(symbol) = symbol else {
+            return Err(EmitError::Helper { func: self.func.name.clone(), id });
+        };
+        match (id, known, data.args.as_slice()) {
+            (TAIL_CALL, ..) => self.tail_call(data),
+            (LOOKUP, Some(map), &[_, key, ..]) => {
+                self.map(map)?;
+                let key = self.ptr(key);
+                self.lookup(map, &key, result);
+            }
+            (REDIRECT_MAP, Some(map), &[_, key, flags, ..]) if self.map(map)?.targets.is_some() => {
+                let (key, flags) = (self.int(key), self.int(flags));
+                let call = format!("call i64 @redirect{}(ptr %w, i64 {key}, i64 {flags})", map.index());
+                let value = self.code.value(&call);
+                self.define_int(result, &value);
+            }
+            (COARSE_CLOCK, ..) => {
+                let at = self.code.value(&format!("getelementptr i8, ptr %w, i64 {}", worker::COARSE));
+                let value = self.code.value(&format!("load i64, ptr {at}, align 8"));
+                self.define_int(result, &value);
+            }
+            // The runtime gets copies, so that the program's own key and value need not be in memory.
+            (UPDATE | DELETE, Some(map), &[_, key, ref rest @ ..]) => {
+                let info = self.map(map)?;
+                let key = self.copy(key, info.key_size);
+                match (id, rest) {
+                    (UPDATE, &[value, flags, ..]) => {
+                        let (value, flags) = (self.copy(value, info.value_size), self.int(flags));
+                        let address = [info.address.to_string()];
+                        self.runtime(symbol, &address, &[&key, &value], &[flags], result);
+                    }
+                    _ => self.runtime(symbol, &[info.address.to_string()], &[&key], &[], result),
+                }
+            }
+            _ => {
+                let args: Vec<String> = data.args.iter().take(5).map(|&v| self.int(v)).collect();
+                self.runtime(symbol, &args, &[], &[], result);
+            }
+        }
+        Ok(())
+    }
+
+    /// A copy of what a pointer points to, if that is on the stack.
+    fn copy(&mut self, value: Value, size: u32) -> String {
+        let from = self.ptr(value);
+        if self.func.types[value] != Type::Ptr(Prov::Stack) {
+            return from;
+        }
+        let to = self.allocate(size);
+        self.code
+            .line(&format!("call void @llvm.memcpy.p0.p0.i64(ptr {to}, ptr {from}, i64 {size}, i1 false)"));
+        to
+    }
+
+    /// Goes to the program in a map, in place of this one; goes on here where there is none.
+    fn tail_call(&mut self, data: &InstData) {
+        let args: Vec<String> = data.args.iter().take(3).map(|&v| self.int(v)).collect();
+        let args: String = args.iter().map(|a| format!(", i64 {a}")).collect();
+        let to = self.code.value(&format!("call i64 @ms_tail_call(ptr %w{args}, i64 0, i64 0)"));
+        let none = self.code.value(&format!("icmp eq i64 {to}, 0"));
+        let (go, stay) = (self.code.fresh_label("go"), self.code.fresh_label("stay"));
+        self.code.line(&format!("br i1 {none}, label %{stay}, label %{go}"));
+        self.code.begin(&go);
+        let callee = self.code.value(&format!("inttoptr i64 {to} to ptr"));
+        let context = self.ptr(data.args[0]);
+        let value = self.code.value(&format!("tail call i64 {callee}(ptr %w, ptr {context})"));
+        self.code.line(&format!("ret i64 {value}"));
+        self.code.begin(&stay);
+        self.define_int(data.result.expand(), "0");
+    }
+
+    pub(super) fn call(&mut self, callee: Func, data: &InstData) {
+        let func = &self.unit.module.funcs[callee];
+        let params = func.layout.first().map_or(&[][..], |&entry| &func.blocks[entry].params);
+        let mut args = String::new();
+        for (&arg, &param) in data.args.iter().zip(params) {
+            let _ = match func.types[param].prov().is_some() {
+                true => write!(args, ", ptr {}", self.ptr(arg)),
+                false => write!(args, ", i64 {}", self.int(arg)),
+            };
+        }
+        let value = self.code.value(&format!("call i64 @fn{}(ptr %w{args})", callee.index()));
+        self.define_int(data.result.expand(), &value);
+    }
+
+    pub(super) fn call_indirect(&mut self, data: &InstData) {
+        let callee = self.ptr(data.args[0]);
+        let mut args: Vec<String> = data.args[1..].iter().map(|&v| self.int(v)).collect();
+        args.resize(5, "0".to_owned());
+        let args: String = args.iter().map(|a| format!(", i64 {a}")).collect();
+        let value = self.code.value(&format!("call i64 {callee}(ptr %w{args})"));
+        self.define_int(data.result.expand(), &value);
+    }
+}

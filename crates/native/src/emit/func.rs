@@ -1,0 +1,463 @@
+//! One function: blocks, values and operations.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use cranelift_entity::EntityRef;
+use millstream_ir::{
+    AluOp, AtomicOp, Block, Cfg, Func, Function, Inst, InstData, Op, Prov, Type, Value, Verdict, Width,
+};
+use millstream_isa::Size;
+use millstream_isa::semantics;
+
+use super::code::Code;
+use super::{EmitError, Unit};
+
+/// Kinds of memory that do not overlap.
+pub(super) const METADATA: &str = "!0 = !{!\"millstream\"}
+!1 = !{!\"packet\", !0, i64 0}
+!2 = !{!\"context\", !0, i64 0}
+!3 = !{!\"map value\", !0, i64 0}
+!4 = !{!1, !1, i64 0}
+!5 = !{!2, !2, i64 0}
+!6 = !{!3, !3, i64 0}
+";
+
+/// Turns that a `may_goto` allows.
+const MAY_GOTO_BUDGET: u64 = 1 << 23;
+
+/// Where a block's arguments come from: the label behind which the edge leaves, and the operands.
+type Edge = (String, Vec<String>);
+
+/// A function that is being written.
+pub(super) struct Emitter<'a> {
+    pub(super) unit: &'a Unit<'a>,
+    pub(super) func: &'a Function,
+    id: Func,
+    pub(super) code: Code,
+    /// Allocations, which belong at the function's beginning.
+    entry: String,
+    allocations: u32,
+    edges: BTreeMap<Block, Vec<Edge>>,
+}
+
+/// Writes a function and, if its address is taken, the form that the runtime calls.
+pub(super) fn emit(unit: &Unit<'_>, id: Func) -> Result<String, EmitError> {
+    let func = &unit.module.funcs[id];
+    let mut emitter = Emitter {
+        unit,
+        func,
+        id,
+        code: Code::default(),
+        entry: String::new(),
+        allocations: 0,
+        edges: BTreeMap::new(),
+    };
+    if func.layout.is_empty() {
+        return Err(emitter.cannot(&Op::Call { func: id }, "its body is not in this object"));
+    }
+    emitter.function()
+}
+
+fn label(block: Block) -> String {
+    format!("b{}", block.index())
+}
+
+fn name(value: Value) -> String {
+    format!("%v{}", value.index())
+}
+
+impl Emitter<'_> {
+    pub(super) fn cannot(&self, op: &Op, why: &'static str) -> EmitError {
+        EmitError::Op { func: self.func.name.clone(), op: op.mnemonic().to_owned(), why }
+    }
+
+    fn is_ptr(&self, value: Value) -> bool {
+        self.func.types[value].prov().is_some()
+    }
+
+    fn type_of(&self, value: Value) -> &'static str {
+        if self.is_ptr(value) { "ptr" } else { "i64" }
+    }
+
+    fn function(&mut self) -> Result<String, EmitError> {
+        let params = self.func.blocks[self.func.entry()].params.clone();
+        for (at, slot) in self.func.slots.values().enumerate() {
+            let (size, align) = (slot.size.max(1), slot.align.max(1));
+            let _ = writeln!(self.entry, "  %s{at} = alloca [{size} x i8], align {align}");
+        }
+        let order = Cfg::new(self.func).rpo;
+        let mut bodies = Vec::new();
+        for &block in &order {
+            self.code.text.clear();
+            self.code.label = label(block);
+            for &inst in &self.func.blocks[block].insts {
+                self.inst(inst)?;
+            }
+            bodies.push(std::mem::take(&mut self.code.text));
+        }
+        let list: String = params.iter().map(|&p| format!(", {} {}", self.type_of(p), name(p))).collect();
+        let mut out = format!("define internal i64 @fn{}(ptr %w{list}) nounwind {{\n", self.id.index());
+        out.push_str(&self.entry);
+        let _ = writeln!(out, "  br label %{}", label(self.func.entry()));
+        for (block, body) in order.iter().zip(bodies) {
+            let _ = writeln!(out, "{}:", label(*block));
+            out.push_str(&self.phis(*block)?);
+            out.push_str(&body);
+        }
+        out.push_str("}\n");
+        out.push_str(&self.callback(&params));
+        Ok(out)
+    }
+
+    /// The block's parameters, as what arrives by each edge.
+    fn phis(&self, block: Block) -> Result<String, EmitError> {
+        let mut out = String::new();
+        let edges = self.edges.get(&block).map_or(&[][..], Vec::as_slice);
+        if block == self.func.entry() {
+            return match edges.is_empty() {
+                true => Ok(out),
+                false => Err(self.cannot(&Op::Jump {}, "it goes back to the function's beginning")),
+            };
+        }
+        for (i, &param) in self.func.blocks[block].params.iter().enumerate() {
+            let from: Vec<String> =
+                edges.iter().map(|(label, args)| format!("[ {}, %{label} ]", args[i])).collect();
+            let _ = writeln!(out, "  {} = phi {} {}", name(param), self.type_of(param), from.join(", "));
+        }
+        Ok(out)
+    }
+
+    /// The form with five argument registers.
+    fn callback(&self, params: &[Value]) -> String {
+        let taken = self.unit.module.funcs.values().any(|f| {
+            f.insts_in_order()
+                .any(|(_, inst)| matches!(f.insts[inst].op, Op::FuncAddr { func } if func == self.id))
+        });
+        if !taken || params.len() > 5 {
+            return String::new();
+        }
+        let id = self.id.index();
+        let mut out =
+            format!("define internal i64 @cb{id}(ptr %w, i64 %a0, i64 %a1, i64 %a2, i64 %a3, i64 %a4) {{\n");
+        let mut passed = String::new();
+        for (i, &param) in params.iter().enumerate() {
+            match self.is_ptr(param) {
+                true => {
+                    let _ = writeln!(out, "  %p{i} = inttoptr i64 %a{i} to ptr");
+                    let _ = write!(passed, ", ptr %p{i}");
+                }
+                false => {
+                    let _ = write!(passed, ", i64 %a{i}");
+                }
+            }
+        }
+        let _ = write!(out, "  %r = call i64 @fn{id}(ptr %w{passed})\n  ret i64 %r\n}}\n");
+        out
+    }
+
+    /// The value as a 64-bit integer.
+    pub(super) fn int(&mut self, value: Value) -> String {
+        if let Some(constant) = self.func.as_const(value) {
+            return constant.to_string();
+        }
+        match self.is_ptr(value) {
+            true => self.code.value(&format!("ptrtoint ptr {} to i64", name(value))),
+            false => name(value),
+        }
+    }
+
+    /// The value as a pointer.
+    pub(super) fn ptr(&mut self, value: Value) -> String {
+        if self.is_ptr(value) {
+            return name(value);
+        }
+        let int = self.int(value);
+        self.code.value(&format!("inttoptr i64 {int} to ptr"))
+    }
+
+    /// The value in the form that another value's type has.
+    fn like(&mut self, value: Value, other: Value) -> String {
+        if self.is_ptr(other) { self.ptr(value) } else { self.int(value) }
+    }
+
+    /// Defines a result from an integer operand.
+    pub(super) fn define_int(&mut self, result: Option<Value>, operand: &str) {
+        let Some(result) = result else { return };
+        let text = match self.is_ptr(result) {
+            true => format!("inttoptr i64 {operand} to ptr"),
+            false => format!("add i64 {operand}, 0"),
+        };
+        self.code.named(&name(result), &text);
+    }
+
+    /// Defines a result from a pointer operand.
+    pub(super) fn define_ptr(&mut self, result: Option<Value>, operand: &str) {
+        let Some(result) = result else { return };
+        let text = match self.is_ptr(result) {
+            true => format!("getelementptr i8, ptr {operand}, i64 0"),
+            false => format!("ptrtoint ptr {operand} to i64"),
+        };
+        self.code.named(&name(result), &text);
+    }
+
+    fn inst(&mut self, inst: Inst) -> Result<(), EmitError> {
+        let data = &self.func.insts[inst];
+        if data.op.is_terminator() {
+            return self.terminator(inst);
+        }
+        let result = data.result.expand();
+        match &data.op {
+            Op::Const { value } | Op::CoreConst { local: value, .. } => {
+                self.define_int(result, &value.to_string());
+            }
+            Op::Undef {} => self.define_int(result, "0"),
+            Op::MapAddr { map } => {
+                let address = self.map(*map)?.address.to_string();
+                self.define_int(result, &address);
+            }
+            Op::MapValueAddr { map, offset } => {
+                let first = self.map(*map)?.first_value;
+                let first = first.ok_or_else(|| self.cannot(&data.op, "the map has no values in memory"))?;
+                self.define_int(result, &(first + u64::from(*offset)).to_string());
+            }
+            Op::FuncAddr { func } => {
+                let callee = format!("@cb{}", func.index());
+                self.define_ptr(result, &callee);
+            }
+            Op::StackAddr { slot, offset } => {
+                let text = format!("getelementptr i8, ptr %s{}, i64 {offset}", slot.index());
+                let at = self.code.value(&text);
+                self.define_ptr(result, &at);
+            }
+            Op::Verdict { verdict } => self.define_int(result, &verdict_number(*verdict).to_string()),
+            Op::Alu { op, width } => self.alu(*op, *width, data),
+            Op::Select {} => self.select(data),
+            Op::MapLookup { .. } | Op::MapUpdate { .. } | Op::MapDelete { .. } => self.map_op(data)?,
+            Op::Helper { id } => self.helper(*id, data)?,
+            Op::Call { func } => self.call(*func, data),
+            Op::CallIndirect {} => self.call_indirect(data),
+            _ if self.unary(data) => {}
+            _ => self.memory(data)?,
+        }
+        Ok(())
+    }
+
+    /// Operations on integers with one or two operands; `false` for all others.
+    fn unary(&mut self, data: &InstData) -> bool {
+        let operands: Vec<String> = match data.op {
+            Op::Neg { .. } | Op::Zext {} | Op::Sext { .. } | Op::Swap { .. } | Op::Cmp { .. } => {
+                data.args.iter().map(|&v| self.int(v)).collect()
+            }
+            _ => return false,
+        };
+        let d = &mut self.code;
+        let a = &operands[0];
+        let value = match &data.op {
+            Op::Neg { width } => semantics::neg(d, *width, a),
+            Op::Zext {} => semantics::mov(d, Width::W32, a),
+            Op::Sext { bits, width } => semantics::movsx(d, *width, u32::from(*bits), a),
+            Op::Swap { kind, bits } => semantics::swap(d, *kind, u32::from(*bits), a),
+            Op::Cmp { cond, width } => {
+                let truth = semantics::cond(d, *cond, *width, a, &operands[1]);
+                d.value(&format!("zext i1 {truth} to i64"))
+            }
+            _ => return false,
+        };
+        self.define_int(data.result.expand(), &value);
+        true
+    }
+
+    fn alu(&mut self, op: AluOp, width: Width, data: &InstData) {
+        let result = data.result.expand();
+        let (a, b) = (data.args[0], data.args[1]);
+        let adds = op == AluOp::Add && width == Width::W64 && result.is_some_and(|r| self.is_ptr(r));
+        // Address arithmetic as such, so that LLVM knows what is pointed into.
+        if adds && (self.is_ptr(a) != self.is_ptr(b)) {
+            let (base, offset) = if self.is_ptr(a) { (a, b) } else { (b, a) };
+            let (base, offset) = (self.ptr(base), self.int(offset));
+            let at = self.code.value(&format!("getelementptr i8, ptr {base}, i64 {offset}"));
+            return self.define_ptr(result, &at);
+        }
+        let (a, b) = (self.int(a), self.int(b));
+        let value = semantics::alu(&mut self.code, op, width, &a, &b);
+        self.define_int(result, &value);
+    }
+
+    fn select(&mut self, data: &InstData) {
+        let Some(result) = data.result.expand() else { return };
+        let truth = self.int(data.args[0]);
+        let (yes, no) = (self.like(data.args[1], result), self.like(data.args[2], result));
+        let truth = self.code.value(&format!("icmp ne i64 {truth}, 0"));
+        let ty = self.type_of(result);
+        self.code.named(&name(result), &format!("select i1 {truth}, {ty} {yes}, {ty} {no}"));
+    }
+
+    /// The address of an access, and the kind of memory that it touches.
+    fn place(&mut self, data: &InstData, offset: i32) -> (String, &'static str) {
+        let base = self.ptr(data.args[0]);
+        let at = self.code.value(&format!("getelementptr i8, ptr {base}, i64 {offset}"));
+        let kind = match self.func.types[data.args[0]] {
+            Type::Ptr(Prov::Packet | Prov::PacketMeta | Prov::PacketEnd) => ", !tbaa !4",
+            Type::Ptr(Prov::Ctx) => ", !tbaa !5",
+            Type::Ptr(Prov::MapValue(_) | Prov::MapValueOrNull(_)) => ", !tbaa !6",
+            _ => "",
+        };
+        (at, kind)
+    }
+
+    /// Accesses to memory.
+    fn memory(&mut self, data: &InstData) -> Result<(), EmitError> {
+        let base = data.args.first().map(|&v| self.func.types[v]);
+        match (base, &data.op) {
+            (Some(Type::Ptr(Prov::Btf)), Op::Load { .. }) => {
+                return Err(self.cannot(&data.op, "it reads a kernel object"));
+            }
+            (Some(Type::Ptr(Prov::Ctx)), Op::Load { size, offset, .. })
+                if !matches!((size, offset), (Size::W, 0 | 4 | 8 | 12 | 16 | 20)) =>
+            {
+                return Err(self.cannot(&data.op, "no such field of the context"));
+            }
+            (Some(Type::Ptr(Prov::Ctx)), Op::Store { .. }) => {
+                return Err(self.cannot(&data.op, "the context is not to be written"));
+            }
+            _ => {}
+        }
+        let result = data.result.expand();
+        match &data.op {
+            Op::Load { size, sext, offset, .. } => {
+                let value = self.load(data, *size, *offset);
+                let value = semantics::loaded(&mut self.code, *size, *sext, &value);
+                self.define_int(result, &value);
+            }
+            Op::LoadAcquire { size, offset } => {
+                let value = self.load(data, *size, *offset);
+                let value = semantics::loaded(&mut self.code, *size, false, &value);
+                self.define_int(result, &value);
+            }
+            Op::Store { size, offset, .. } | Op::StoreRelease { size, offset } => {
+                let value = self.int(data.args[1]);
+                let value = semantics::stored(&mut self.code, *size, &value);
+                self.store(data, *size, *offset, &value);
+            }
+            Op::Atomic { op, size, offset } | Op::AtomicFetch { op, size, offset } => {
+                let operand = self.int(data.args[1]);
+                self.atomic(data, *op, *size, *offset, &operand, "0");
+            }
+            Op::CmpXchg { size, offset } => {
+                let (expected, new) = (self.int(data.args[1]), self.int(data.args[2]));
+                self.atomic(data, AtomicOp::CmpXchg, *size, *offset, &new, &expected);
+            }
+            op => return Err(self.cannot(op, "it is not for packet programs of this kind")),
+        }
+        Ok(())
+    }
+
+    fn load(&mut self, data: &InstData, size: Size, offset: i32) -> String {
+        let (at, kind) = self.place(data, offset);
+        let value = self.code.value(&format!("load i{}, ptr {at}, align 1{kind}", size.bits()));
+        // Memory of the stack that nobody wrote is any value in BPF; LLVM's is one that must not decide a branch.
+        match kind.is_empty() {
+            true => self.code.value(&format!("freeze i{} {value}", size.bits())),
+            false => value,
+        }
+    }
+
+    fn store(&mut self, data: &InstData, size: Size, offset: i32, value: &str) {
+        let (at, kind) = self.place(data, offset);
+        self.code.line(&format!("store i{} {value}, ptr {at}, align 1{kind}", size.bits()));
+    }
+
+    fn atomic(
+        &mut self,
+        data: &InstData,
+        op: AtomicOp,
+        size: Size,
+        offset: i32,
+        operand: &str,
+        expected: &str,
+    ) {
+        let old = self.load(data, size, offset);
+        let (operand, expected) = (operand.to_owned(), expected.to_owned());
+        let done = semantics::atomic(&mut self.code, op, size, &old, &operand, &expected);
+        self.store(data, size, offset, &done.memory);
+        self.define_int(data.result.expand(), &done.fetched);
+    }
+
+    /// Room for `size` bytes in the function's frame.
+    pub(super) fn allocate(&mut self, size: u32) -> String {
+        self.allocations += 1;
+        let at = format!("%m{}", self.allocations);
+        let _ = writeln!(self.entry, "  {at} = alloca [{} x i8], align 8", size.max(1));
+        at
+    }
+
+    fn terminator(&mut self, inst: Inst) -> Result<(), EmitError> {
+        let data = &self.func.insts[inst];
+        match &data.op {
+            Op::Jump {} => {
+                let to = self.edge(inst, 0);
+                self.code.line(&format!("br label %{to}"));
+            }
+            Op::Branch { cond, width } => {
+                let (a, b) = (self.int(data.args[0]), self.int(data.args[1]));
+                let truth = semantics::cond(&mut self.code, *cond, *width, &a, &b);
+                self.branch(inst, &truth);
+            }
+            Op::MayGoto {} => {
+                let budget = self.allocate(8);
+                let _ = writeln!(self.entry, "  store i64 {MAY_GOTO_BUDGET}, ptr {budget}, align 8");
+                let left = self.code.value(&format!("load i64, ptr {budget}, align 8"));
+                let left = self.code.value(&format!("sub i64 {left}, 1"));
+                self.code.line(&format!("store i64 {left}, ptr {budget}, align 8"));
+                // Below zero it stays spent.
+                let spent = self.code.value(&format!("icmp sle i64 {left}, 0"));
+                self.branch(inst, &spent);
+            }
+            Op::Return {} => {
+                let value = data.args.first().map_or_else(|| "0".to_owned(), |&v| self.int(v));
+                self.code.line(&format!("ret i64 {value}"));
+            }
+            // Never reached by a verified program. If it is, its packet is dropped.
+            _ => self.code.line("ret i64 0"),
+        }
+        Ok(())
+    }
+
+    /// A branch on a truth value. Two edges to one block must differ in their label.
+    fn branch(&mut self, inst: Inst, truth: &str) {
+        let targets = &self.func.insts[inst].targets;
+        let twice = targets[0].block == targets[1].block;
+        let yes = self.edge(inst, 0);
+        let no = match twice {
+            true => self.code.fresh_label("e"),
+            false => self.edge(inst, 1),
+        };
+        self.code.line(&format!("br i1 {truth}, label %{yes}, label %{no}"));
+        if twice {
+            self.code.begin(&no);
+            let to = self.edge(inst, 1);
+            self.code.line(&format!("br label %{to}"));
+        }
+    }
+
+    /// Records what an edge carries, and gives the label that it goes to.
+    fn edge(&mut self, inst: Inst, which: usize) -> String {
+        let target = &self.func.insts[inst].targets[which];
+        let params = self.func.blocks[target.block].params.clone();
+        let args = target.args.iter().zip(&params).map(|(&arg, &param)| self.like(arg, param)).collect();
+        self.edges.entry(target.block).or_default().push((self.code.label.clone(), args));
+        label(target.block)
+    }
+}
+
+/// The number that a verdict is: of `enum xdp_action`.
+fn verdict_number(verdict: Verdict) -> u32 {
+    match verdict {
+        Verdict::Aborted => 0,
+        Verdict::Drop => 1,
+        Verdict::Pass => 2,
+        Verdict::Tx => 3,
+        Verdict::Redirect => 4,
+    }
+}

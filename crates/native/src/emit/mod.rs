@@ -1,0 +1,204 @@
+//! From the IR to LLVM's: text of a whole module, one for all functions that a program can reach.
+//!
+//! The module's entry is `ms_batch(worker, packets, count)`, which runs the program on each packet of a batch and stores
+//! its verdict. Programs are `i64 (worker, packet)`; other functions take what the IR says, and those whose address is
+//! taken have a second form with the five argument registers, which the runtime calls back.
+//!
+//! Values of pointer type are LLVM pointers, all others 64-bit integers. Accesses to packets, contexts and map values are told
+//! apart by metadata (type-based alias analysis), as the IR's provenance does: a packet is no map value.
+//!
+//! Code is made for one engine: addresses of maps and of their storage are constants in it, and atomic operations
+//! are plain ones, since one worker owns the maps.
+
+mod calls;
+mod code;
+mod func;
+mod hash;
+mod lpm;
+mod maps;
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+use cranelift_entity::{EntityRef, SecondaryMap};
+use millstream_ir::{Func, Linkage, Map, Module, Op};
+use millstream_isa::helpers::Helper;
+
+use crate::runtime::helpers;
+use crate::runtime::maps::{Inline, Targets};
+use crate::runtime::{packet, worker};
+
+/// What this back end cannot do, and where.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EmitError {
+    /// An operation without a form here.
+    #[error("function {func:?}: {op} has no native form: {why}")]
+    Op {
+        /// The function.
+        func: String,
+        /// The operation's mnemonic.
+        op: String,
+        /// Why not.
+        why: &'static str,
+    },
+    /// A helper that makes no sense outside of the kernel, or is not there yet.
+    #[error("function {func:?} calls {}, which native code does not offer", helper_name(*.id))]
+    Helper {
+        /// The function.
+        func: String,
+        /// The helper.
+        id: i32,
+    },
+    /// A map of a type that is not there.
+    #[error("function {func:?} uses map {map:?} of type {kind}, which native code does not offer")]
+    Map {
+        /// The function.
+        func: String,
+        /// The map's name.
+        map: String,
+        /// `enum bpf_map_type`.
+        kind: u32,
+    },
+}
+
+fn helper_name(id: i32) -> String {
+    Helper::get(id).map_or_else(|| format!("helper {id}"), |h| format!("bpf_{}", h.name))
+}
+
+/// What code needs to know of a map.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MapInfo {
+    /// Of the runtime's map.
+    pub(crate) address: u64,
+    /// Of global data.
+    pub(crate) first_value: Option<u64>,
+    pub(crate) inline: Option<Inline>,
+    pub(crate) targets: Option<Targets>,
+    pub(crate) only_reads: bool,
+    pub(crate) key_size: u32,
+    pub(crate) value_size: u32,
+}
+
+/// What is compiled.
+pub(crate) struct Unit<'a> {
+    pub(crate) module: &'a Module,
+    pub(crate) maps: &'a SecondaryMap<Map, Option<MapInfo>>,
+    /// The program that batches run.
+    pub(crate) entry: Func,
+    /// Programs that tail calls can reach.
+    pub(crate) others: &'a [Func],
+    /// How many packets ahead the headers are fetched; 0 for not at all.
+    pub(crate) prefetch: u32,
+}
+
+/// Name of the function that runs a batch.
+pub(crate) const BATCH: &str = "ms_batch";
+
+/// Name of a program in native code.
+pub(crate) fn program_symbol(func: Func) -> String {
+    format!("ms_program{}", func.index())
+}
+
+/// Writes the module.
+///
+/// # Errors
+/// [`EmitError`] for what this back end does not offer.
+pub(crate) fn emit(unit: &Unit<'_>) -> Result<String, EmitError> {
+    let funcs = reachable(unit);
+    let mut out = String::new();
+    out.push_str("declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)\n");
+    out.push_str("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)\n");
+    out.push_str("declare i16 @llvm.bswap.i16(i16)\n");
+    for (_, symbol, _) in helpers::TABLE {
+        let _ = writeln!(out, "declare i64 @{symbol}(ptr, i64, i64, i64, i64, i64) nounwind");
+    }
+    for (map, info) in unit.module.maps.keys().filter_map(|m| Some((m, unit.maps[m].as_ref()?))) {
+        out.push_str(&maps::lookup(map.index(), info));
+        if let Some(targets) = &info.targets {
+            out.push_str(&maps::redirect(map.index(), targets));
+        }
+    }
+    for &f in &funcs {
+        out.push_str(&func::emit(unit, f)?);
+    }
+    for &f in std::iter::once(&unit.entry).chain(unit.others) {
+        let _ = write!(
+            out,
+            "define i64 @{}(ptr %w, ptr %p) {{\n  %r = call i64 @fn{}(ptr %w, ptr %p)\n  ret i64 %r\n}}\n",
+            program_symbol(f),
+            f.index()
+        );
+    }
+    out.push_str(&batch(unit));
+    out.push_str(func::METADATA);
+    Ok(out)
+}
+
+/// Functions that the programs can reach, in order of number.
+fn reachable(unit: &Unit<'_>) -> BTreeSet<Func> {
+    let mut found = BTreeSet::new();
+    let mut open: Vec<Func> = unit.others.iter().copied().chain([unit.entry]).collect();
+    while let Some(f) = open.pop() {
+        let Some(func) = unit.module.funcs.get(f).filter(|_| found.insert(f)) else { continue };
+        open.extend(func.insts_in_order().filter_map(|(_, inst)| match func.insts[inst].op {
+            Op::Call { func } | Op::FuncAddr { func } => Some(func),
+            _ => None,
+        }));
+    }
+    found
+}
+
+/// The loop over a batch.
+fn batch(unit: &Unit<'_>) -> String {
+    let size = size_of::<packet::Packet>();
+    let (current, tails, verdict) = (worker::CURRENT, worker::TAIL_CALLS, packet::VERDICT);
+    let entry = unit.entry.index();
+    let prefetch = match unit.prefetch {
+        0 => String::new(),
+        distance => format!(
+            "  %ahead = add i64 %i, {distance}
+  %more = icmp ult i64 %ahead, %count
+  br i1 %more, label %fetch, label %run
+fetch:
+  %fo = mul i64 %ahead, {size}
+  %fp = getelementptr i8, ptr %packets, i64 %fo
+  %fd = load i32, ptr %fp, align 64
+  %fz = zext i32 %fd to i64
+  %fa = inttoptr i64 %fz to ptr
+  call void @llvm.prefetch.p0(ptr %fa, i32 0, i32 3, i32 1)
+  br label %run
+run:
+"
+        ),
+    };
+    let back = if unit.prefetch == 0 { "next" } else { "run" };
+    format!(
+        "define void @{BATCH}(ptr %w, ptr %packets, i64 %count) {{
+  %current = getelementptr i8, ptr %w, i64 {current}
+  %tails = getelementptr i8, ptr %w, i64 {tails}
+  %none = icmp eq i64 %count, 0
+  br i1 %none, label %done, label %next
+next:
+  %i = phi i64 [ 0, %0 ], [ %i1, %{back} ]
+{prefetch}  %o = mul i64 %i, {size}
+  %p = getelementptr i8, ptr %packets, i64 %o
+  store ptr %p, ptr %current, align 8
+  store i32 0, ptr %tails, align 4
+  %r = call i64 @fn{entry}(ptr %w, ptr %p)
+  %v = trunc i64 %r to i32
+  %vp = getelementptr i8, ptr %p, i64 {verdict}
+  store i32 %v, ptr %vp, align 4
+  %i1 = add nuw i64 %i, 1
+  %end = icmp eq i64 %i1, %count
+  br i1 %end, label %done, label %next
+done:
+  ret void
+}}
+"
+    )
+}
+
+/// Whether a function is one that the kernel would call.
+pub(crate) fn is_program(module: &Module, func: Func) -> bool {
+    module.funcs.get(func).is_some_and(|f| matches!(f.linkage, Linkage::Program { .. }))
+}

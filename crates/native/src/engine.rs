@@ -1,0 +1,306 @@
+//! An XDP object as native code in this process: maps, code, a worker.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use cranelift_entity::{EntityRef, SecondaryMap};
+use millstream_bpf::lift::LiftError;
+use millstream_bpf::module::{func, lift_object};
+use millstream_interp::{MapKind, MapSpec};
+use millstream_ir::{Func, Linkage, MapDecl, Module, Op};
+use millstream_object::{InitialValue, Object};
+use millstream_passes::{PassError, Pipeline, Session, Target};
+
+use crate::emit::{BATCH, EmitError, MapInfo, Unit, emit, is_program, program_symbol};
+use crate::llvm::{self, Compiler};
+use crate::program::Program;
+use crate::runtime::helpers;
+use crate::runtime::maps::Map;
+use crate::runtime::packet::Batch;
+use crate::runtime::worker::{Clock, Event, Worker};
+
+/// `BPF_PROG_TYPE_XDP`.
+const XDP: u32 = 6;
+
+/// Why an object cannot be run natively.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No such program, or several and none named.
+    #[error("{0}")]
+    Choose(String),
+    /// Bytecode that no verifier would accept.
+    #[error(transparent)]
+    Lift(#[from] LiftError),
+    /// A pass failed.
+    #[error(transparent)]
+    Pass(#[from] PassError),
+    /// No native form.
+    #[error(transparent)]
+    Emit(#[from] EmitError),
+    /// LLVM is missing or refuses.
+    #[error(transparent)]
+    Llvm(#[from] llvm::Error),
+    /// No memory for a map.
+    #[error("map {map:?}: {source}")]
+    Memory {
+        /// The map.
+        map: String,
+        /// The system's words.
+        source: io::Error,
+    },
+    /// A map's initial contents cannot be put in.
+    #[error("map {map:?}: entry {key} cannot be set: error {errno}")]
+    Initial {
+        /// The map.
+        map: String,
+        /// Its key.
+        key: u32,
+        /// The kernel's error number.
+        errno: i64,
+    },
+}
+
+/// How code is made.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Passes on the IR before LLVM sees it.
+    pub passes: bool,
+    /// LLVM's passes, as `opt -passes=` takes them.
+    pub llvm_passes: String,
+    /// How many packets ahead of the one at hand the headers are fetched; 0 for not at all.
+    pub prefetch: u32,
+    /// Keeps the text of LLVM's IR, before and after its passes.
+    pub keep_text: bool,
+    /// Of hash functions and `bpf_get_prandom_u32`.
+    pub seed: u64,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { passes: true, llvm_passes: "default<O2>".into(), prefetch: 4, keep_text: false, seed: 1 }
+    }
+}
+
+/// What making the code took.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Timings {
+    /// Bytecode to IR.
+    pub lift: Duration,
+    /// Passes on the IR.
+    pub passes: Duration,
+    /// IR to LLVM's IR.
+    pub emit: Duration,
+    /// LLVM, to machine code. The library's loading is not in it.
+    pub llvm: Duration,
+    /// Into place.
+    pub link: Duration,
+    /// Bytes of the object file with the machine code.
+    pub bytes: usize,
+}
+
+/// Text of LLVM's IR.
+#[derive(Clone, Debug, Default)]
+pub struct Texts {
+    /// As it was given to LLVM.
+    pub before: String,
+    /// As its passes left it.
+    pub after: String,
+}
+
+/// A program with its maps, ready to run.
+pub struct Engine {
+    program: Program,
+    maps: Vec<Option<Box<Map>>>,
+    worker: Box<Worker>,
+    /// What making it took.
+    pub timings: Timings,
+    /// If asked for.
+    pub texts: Option<Texts>,
+}
+
+impl Engine {
+    /// Compiles an XDP program of an object, by name or the only one, with the programs that tail calls can reach.
+    ///
+    /// # Errors
+    /// [`Error`] by what is missing or has no native form.
+    pub fn of_object(object: &Object, program: Option<&str>, options: &Options) -> Result<Engine, Error> {
+        let start = Instant::now();
+        let entry = choose(object, program)?;
+        let lifted = lift_object(object)?;
+        let lift = start.elapsed();
+        let mut engine = Engine::of_module(lifted.module, entry, options)?;
+        engine.timings.lift = lift;
+        engine.fill(object)?;
+        Ok(engine)
+    }
+
+    /// Compiles a function of a module that takes a context and returns a verdict.
+    ///
+    /// # Errors
+    /// As for [`Engine::of_object`].
+    pub fn of_module(mut module: Module, entry: Func, options: &Options) -> Result<Engine, Error> {
+        let mut timings = Timings::default();
+        let start = Instant::now();
+        if options.passes {
+            Pipeline::default_o2().run(&mut module, &mut Session::new(Target::native()))?;
+        }
+        timings.passes = start.elapsed();
+
+        let mut maps = Vec::new();
+        let mut known = SecondaryMap::new();
+        for (at, decl) in &module.maps {
+            let map = make(decl, options.seed.wrapping_mul(at.index() as u64 + 1))?;
+            let mut map = map.map(Box::new);
+            known[at] = map.as_deref_mut().map(info);
+            maps.push(map);
+        }
+
+        let start = Instant::now();
+        let others = reached_by_tail_calls(&module, entry);
+        let prefetch = options.prefetch;
+        let text = emit(&Unit { module: &module, maps: &known, entry, others: &others, prefetch })?;
+        timings.emit = start.elapsed();
+
+        let symbols: Vec<(&str, usize)> =
+            helpers::TABLE.iter().map(|(_, symbol, f)| (*symbol, *f as usize)).collect();
+        let compiler = Compiler::new(&symbols)?;
+        let start = Instant::now();
+        let object = compiler.compile(&text, &options.llvm_passes, options.keep_text)?;
+        timings.llvm = start.elapsed();
+        timings.bytes = object.bytes.len();
+        let texts = object.text.clone().map(|after| Texts { before: text, after });
+
+        let start = Instant::now();
+        let names: Vec<String> = others.iter().map(|&f| program_symbol(f)).collect();
+        let program = Program::link(&compiler, &object, BATCH, &names)?;
+        timings.link = start.elapsed();
+        let worker = Box::new(Worker::new(0, options.seed));
+        Ok(Engine { program, maps, worker, timings, texts })
+    }
+
+    /// Puts in what the object says that maps hold at first.
+    fn fill(&mut self, object: &Object) -> Result<(), Error> {
+        let programs = reached_order(object);
+        for (at, map) in object.maps.iter().enumerate() {
+            if let Some(data) = &map.data {
+                self.put(at, 0, data)?;
+            }
+            for (key, value) in &map.initial {
+                let address = match value {
+                    InitialValue::Map(inner) => {
+                        self.maps.get(inner.index()).and_then(Option::as_deref).map(|m| &raw const *m as u64)
+                    }
+                    InitialValue::Program(id) => programs
+                        .iter()
+                        .position(|f| *f == func(*id))
+                        .and_then(|at| self.program.programs.get(at).copied()),
+                };
+                if let Some(address) = address {
+                    self.put(at, *key, &address.to_ne_bytes())?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, at: usize, key: u32, value: &[u8]) -> Result<(), Error> {
+        let Some(map) = self.maps.get_mut(at).and_then(Option::as_deref_mut) else { return Ok(()) };
+        match map.update(&key.to_ne_bytes(), value, 0, None) {
+            0 => Ok(()),
+            errno => Err(Error::Initial { map: map.name().to_owned(), key, errno }),
+        }
+    }
+
+    /// The map of this name.
+    pub fn map(&mut self, name: &str) -> Option<&mut Map> {
+        self.maps.iter_mut().flatten().map(|map| &mut **map).find(|map| map.name() == name)
+    }
+
+    /// All maps.
+    pub fn maps(&mut self) -> impl Iterator<Item = &mut Map> {
+        self.maps.iter_mut().flatten().map(|map| &mut **map)
+    }
+
+    /// What programs read as the time.
+    pub fn set_clock(&mut self, clock: Clock) {
+        self.worker.clock = clock;
+    }
+
+    /// Runs the program on every packet of the batch; verdicts and packets are in the batch then.
+    pub fn run(&mut self, batch: &mut Batch) {
+        helpers::tick(&mut self.worker);
+        self.program.run(&mut self.worker, batch.packets_mut());
+        self.maps.iter_mut().flatten().for_each(|map| map.quiesce());
+        self.worker.records.clear();
+    }
+
+    /// What programs have put into rings since the last time.
+    pub fn take_events(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.worker.events)
+    }
+}
+
+/// The program of this name, or the only one of type XDP.
+fn choose(object: &Object, name: Option<&str>) -> Result<Func, Error> {
+    let all = || object.programs.iter();
+    let xdp: Vec<_> = all().filter(|p| p.kind.program_type.0 == XDP).collect();
+    let names = || xdp.iter().map(|p| p.name.as_str()).collect::<Vec<_>>().join(", ");
+    let chosen = match name {
+        Some(name) => xdp.iter().find(|p| p.name == name),
+        None if xdp.len() == 1 => xdp.first(),
+        None => None,
+    };
+    match (chosen, name) {
+        (Some(program), _) => Ok(func(program.func)),
+        _ if xdp.is_empty() => Err(Error::Choose(format!("{:?} has no XDP program", object.name))),
+        (None, Some(name)) => Err(Error::Choose(format!("no XDP program {name:?}; there are: {}", names()))),
+        (None, None) => Err(Error::Choose(format!("several XDP programs, choose one: {}", names()))),
+    }
+}
+
+/// XDP programs of an object, in the order of their functions.
+fn reached_order(object: &Object) -> Vec<Func> {
+    let mut all: Vec<Func> =
+        object.programs.iter().filter(|p| p.kind.program_type.0 == XDP).map(|p| func(p.func)).collect();
+    all.sort_unstable();
+    all
+}
+
+/// The programs that a map of programs may hold: all of the module's XDP programs, if there is such a map.
+fn reached_by_tail_calls(module: &Module, _entry: Func) -> Vec<Func> {
+    const TAIL_CALL: i32 = 12;
+    let calls = module.funcs.values().any(|f| {
+        f.insts_in_order().any(|(_, inst)| matches!(f.insts[inst].op, Op::Helper { id: TAIL_CALL }))
+    });
+    if !calls {
+        return Vec::new();
+    }
+    let xdp = Linkage::Program { prog_type: XDP };
+    module.funcs.keys().filter(|&f| is_program(module, f) && module.funcs[f].linkage == xdp).collect()
+}
+
+/// An empty map; `None` for a type that is not there.
+fn make(decl: &MapDecl, seed: u64) -> Result<Option<Map>, Error> {
+    let Some(kind) = MapKind::from_number(decl.kind) else { return Ok(None) };
+    let spec = MapSpec {
+        kind,
+        key_size: decl.key_size,
+        value_size: decl.value_size,
+        max_entries: decl.max_entries,
+        flags: decl.flags,
+    };
+    let map = Map::new(&decl.name, spec, 1, seed);
+    map.map(Some).map_err(|source| Error::Memory { map: decl.name.clone(), source })
+}
+
+fn info(map: &mut Map) -> MapInfo {
+    MapInfo {
+        inline: map.inline(),
+        targets: map.targets(),
+        first_value: map.first_value(),
+        only_reads: map.lookup_only_reads(),
+        key_size: map.spec().key_size,
+        value_size: map.value_size() as u32,
+        address: &raw mut *map as u64,
+    }
+}

@@ -1,0 +1,395 @@
+//! The helper functions, as native code calls them.
+//!
+//! Each takes the worker and the five argument registers, and gives the result register. What the kernel's verifier
+//! proves of a program's calls is trusted here, as the kernel's own helpers trust it: that a map argument is a map's
+//! address, that a key, a value, a buffer of a stated length is that long, that a callback is a function of the program.
+//!
+//! Invariants: `worker` is the address of the one [`Worker`] of this thread, whose `current` is the packet that the program
+//! runs on; map addresses are those of the engine's boxed [`Map`]s. While a helper runs, the code that called it waits, and
+//! nobody else holds a reference to the worker, the maps or the packet; a helper that calls back into the program holds
+//! none of them meanwhile.
+#![allow(unsafe_code)]
+
+use std::mem::size_of;
+use std::slice::{from_raw_parts, from_raw_parts_mut};
+
+use millstream_interp::MapKind;
+
+use super::csum;
+use super::maps::{E2BIG, EINVAL, ENOENT, Map, is_of_addresses};
+use super::packet::Packet;
+use super::worker::{Clock, Event, Worker};
+
+/// A helper in native code.
+pub(crate) type Native = extern "C" fn(*mut Worker, u64, u64, u64, u64, u64) -> u64;
+
+const XDP_REDIRECT: u64 = 4;
+const MAX_TAIL_CALLS: u32 = 33;
+const MAX_LOOPS: u64 = 8 << 20;
+const EFAULT: i64 = -(libc::EFAULT as i64);
+
+/// What there is: number, symbol, function.
+pub(crate) const TABLE: &[(i32, &str, Native)] = &[
+    (1, "ms_map_lookup", map_lookup),
+    (2, "ms_map_update", map_update),
+    (3, "ms_map_delete", map_delete),
+    (5, "ms_ktime", ktime),
+    (6, "ms_trace", trace),
+    (7, "ms_random", random),
+    (8, "ms_cpu", cpu),
+    (12, "ms_tail_call", tail_call),
+    (23, "ms_redirect", redirect),
+    (25, "ms_perf_output", perf_output),
+    (28, "ms_csum_diff", csum_diff),
+    (42, "ms_numa_node", zero),
+    (44, "ms_adjust_head", adjust_head),
+    (51, "ms_redirect_map", redirect_map),
+    (54, "ms_adjust_meta", adjust_meta),
+    (65, "ms_adjust_tail", adjust_tail),
+    (87, "ms_map_push", map_push),
+    (88, "ms_map_pop", map_pop),
+    (89, "ms_map_peek", map_peek),
+    // One worker owns the maps: a lock is always free.
+    (93, "ms_spin_lock", zero),
+    (94, "ms_spin_unlock", zero),
+    (118, "ms_jiffies", jiffies),
+    (125, "ms_ktime_boot", ktime_boot),
+    (130, "ms_ringbuf_output", ringbuf_output),
+    (131, "ms_ringbuf_reserve", ringbuf_reserve),
+    (132, "ms_ringbuf_submit", ringbuf_submit),
+    (133, "ms_ringbuf_discard", ringbuf_discard),
+    (160, "ms_ktime_coarse", ktime_coarse),
+    (164, "ms_for_each", for_each),
+    (181, "ms_loop", bpf_loop),
+    (188, "ms_packet_length", packet_length),
+    (189, "ms_load_bytes", load_bytes),
+    (190, "ms_store_bytes", store_bytes),
+    (208, "ms_ktime_tai", ktime_tai),
+];
+
+/// The worker behind the first argument.
+fn worker<'a>(worker: *mut Worker) -> &'a mut Worker {
+    // SAFETY: see the module's invariants.
+    unsafe { &mut *worker }
+}
+
+/// The map behind an argument.
+fn map<'a>(address: u64) -> &'a mut Map {
+    // SAFETY: see the module's invariants.
+    unsafe { &mut *(address as *mut Map) }
+}
+
+/// The packet at hand.
+fn packet<'a>(w: *mut Worker) -> &'a mut Packet {
+    // SAFETY: see the module's invariants.
+    unsafe { &mut *worker(w).current }
+}
+
+/// Memory behind an argument, to be read.
+fn bytes<'a>(address: u64, len: usize) -> &'a [u8] {
+    if len == 0 {
+        return &[];
+    }
+    // SAFETY: see the module's invariants.
+    unsafe { from_raw_parts(address as *const u8, len) }
+}
+
+/// Memory behind an argument, to be written.
+fn bytes_mut<'a>(address: u64, len: usize) -> &'a mut [u8] {
+    if len == 0 {
+        return &mut [];
+    }
+    // SAFETY: see the module's invariants.
+    unsafe { from_raw_parts_mut(address as *mut u8, len) }
+}
+
+/// Calls a function of the program.
+fn call(w: *mut Worker, callback: u64, args: [u64; 5]) -> u64 {
+    // SAFETY: the verifier has seen that it is a function of the program, and native code gives addresses of
+    // functions of this type.
+    let callback = unsafe { std::mem::transmute::<usize, Native>(callback as usize) };
+    let [a, b, c, d, e] = args;
+    callback(w, a, b, c, d, e)
+}
+
+fn errno(error: i64) -> u64 {
+    error as u64
+}
+
+extern "C" fn map_lookup(w: *mut Worker, m: u64, key: u64, _: u64, _: u64, _: u64) -> u64 {
+    let (map, number) = (map(m), worker(w).number);
+    let key = bytes(key, map.spec().key_size as usize);
+    let Some(address) = map.lookup(key, number) else { return 0 };
+    if !is_of_addresses(map.spec().kind) {
+        return address;
+    }
+    // The value is an inner map's address.
+    let value = bytes(address, size_of::<u64>());
+    value.first_chunk().map_or(0, |value| u64::from_ne_bytes(*value))
+}
+
+extern "C" fn map_update(w: *mut Worker, m: u64, key: u64, value: u64, flags: u64, _: u64) -> u64 {
+    let (map, number) = (map(m), worker(w).number);
+    let key = bytes(key, map.spec().key_size as usize);
+    let value = bytes(value, map.value_size());
+    errno(map.update(key, value, flags, Some(number)))
+}
+
+extern "C" fn map_delete(_: *mut Worker, m: u64, key: u64, _: u64, _: u64, _: u64) -> u64 {
+    let map = map(m);
+    errno(map.delete(bytes(key, map.spec().key_size as usize)))
+}
+
+extern "C" fn map_push(_: *mut Worker, m: u64, value: u64, flags: u64, _: u64, _: u64) -> u64 {
+    let map = map(m);
+    errno(map.push(bytes(value, map.value_size()), flags))
+}
+
+extern "C" fn map_pop(_: *mut Worker, m: u64, out: u64, _: u64, _: u64, _: u64) -> u64 {
+    let map = map(m);
+    errno(map.pop(bytes_mut(out, map.value_size()), true))
+}
+
+extern "C" fn map_peek(_: *mut Worker, m: u64, out: u64, _: u64, _: u64, _: u64) -> u64 {
+    let map = map(m);
+    errno(map.pop(bytes_mut(out, map.value_size()), false))
+}
+
+extern "C" fn for_each(w: *mut Worker, m: u64, callback: u64, context: u64, flags: u64, _: u64) -> u64 {
+    if flags != 0 {
+        return errno(EINVAL);
+    }
+    let number = worker(w).number;
+    let mut done = 0;
+    for mut key in map(m).keys() {
+        let Some(value) = map(m).lookup(&key, number) else { continue };
+        done += 1;
+        if call(w, callback, [m, key.as_mut_ptr() as u64, value, context, 0]) != 0 {
+            break;
+        }
+    }
+    done
+}
+
+extern "C" fn bpf_loop(w: *mut Worker, count: u64, callback: u64, context: u64, flags: u64, _: u64) -> u64 {
+    let count = u64::from(count as u32);
+    if flags != 0 {
+        return errno(EINVAL);
+    }
+    if count > MAX_LOOPS {
+        return errno(E2BIG);
+    }
+    for i in 0..count {
+        if call(w, callback, [i, context, 0, 0, 0]) != 0 {
+            return i + 1;
+        }
+    }
+    count
+}
+
+/// The function to go on with, or 0 where the program goes on itself.
+extern "C" fn tail_call(w: *mut Worker, _: u64, m: u64, index: u64, _: u64, _: u64) -> u64 {
+    let (worker, map) = (worker(w), map(m));
+    if worker.tail_calls >= MAX_TAIL_CALLS || map.spec().kind != MapKind::ProgArray {
+        return 0;
+    }
+    let Some(address) = map.lookup(&(index as u32).to_ne_bytes(), 0) else { return 0 };
+    worker.tail_calls += 1;
+    bytes(address, size_of::<u64>()).first_chunk().map_or(0, |value| u64::from_ne_bytes(*value))
+}
+
+extern "C" fn zero(_: *mut Worker, _: u64, _: u64, _: u64, _: u64, _: u64) -> u64 {
+    0
+}
+
+fn now(worker: &Worker, id: libc::clockid_t) -> u64 {
+    if let Clock::Fixed(now) = worker.clock {
+        return now;
+    }
+    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes one timespec, which is live and exclusive.
+    unsafe { libc::clock_gettime(id, &mut t) };
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}
+
+/// Looks at the coarse clock.
+pub(crate) fn tick(worker: &mut Worker) {
+    worker.coarse = now(worker, libc::CLOCK_MONOTONIC_COARSE);
+}
+
+extern "C" fn ktime(w: *mut Worker, _: u64, _: u64, _: u64, _: u64, _: u64) -> u64 {
+    now(worker(w), libc::CLOCK_MONOTONIC)
+}
+
+extern "C" fn ktime_boot(w: *mut Worker, _: u64, _: u64, _: u64, _: u64, _: u64) -> u64 {
+    now(worker(w), libc::CLOCK_BOOTTIME)
+}
+
+extern "C" fn ktime_coarse(w: *mut Worker, _: u64, _: u64, _: u64, _: u64, _: u64) -> u64 {
+    worker(w).coarse
+}
+
+extern "C" fn ktime_tai(w: *mut Worker, _: u64, _: u64, _: u64, _: u64, _: u64) -> u64 {
+    now(worker(w), libc::CLOCK_TAI)
+}
+
+/// At 250 Hz.
+extern "C" fn jiffies(w: *mut Worker, _: u64, _: u64, _: u64, _: u64, _: u64) -> u64 {
+    worker(w).coarse / 4_000_000
+}
+
+extern "C" fn random(w: *mut Worker, _: u64, _: u64, _: u64, _: u64, _: u64) -> u64 {
+    u64::from(worker(w).random())
+}
+
+extern "C" fn cpu(w: *mut Worker, _: u64, _: u64, _: u64, _: u64, _: u64) -> u64 {
+    u64::from(worker(w).number)
+}
+
+extern "C" fn trace(w: *mut Worker, format: u64, len: u64, _: u64, _: u64, _: u64) -> u64 {
+    let text = bytes(format, len as u32 as usize).split(|b| *b == 0).next().unwrap_or_default();
+    worker(w).events.push(Event::Trace(String::from_utf8_lossy(text).into_owned()));
+    text.len() as u64
+}
+
+extern "C" fn redirect(w: *mut Worker, ifindex: u64, flags: u64, _: u64, _: u64, _: u64) -> u64 {
+    if flags != 0 {
+        return 0;
+    }
+    packet(w).target = ifindex as u32;
+    XDP_REDIRECT
+}
+
+/// Redirect, or the low bits of the flags where there is no target. To all targets at once is not done here: the
+/// program is refused it as it is refused unknown flags.
+extern "C" fn redirect_map(w: *mut Worker, m: u64, key: u64, flags: u64, _: u64, _: u64) -> u64 {
+    if flags & !3 != 0 {
+        return 0;
+    }
+    let map = map(m);
+    let Some(value) = map.lookup(&(key as u32).to_ne_bytes(), 0) else { return flags & 3 };
+    let target = bytes(value, map.value_size()).first_chunk();
+    packet(w).target = target.map_or(0, |target| u32::from_ne_bytes(*target));
+    XDP_REDIRECT
+}
+
+extern "C" fn csum_diff(_: *mut Worker, from: u64, from_len: u64, to: u64, to_len: u64, seed: u64) -> u64 {
+    let (from_len, to_len) = (from_len as u32 as usize, to_len as u32 as usize);
+    if (from_len | to_len) & 3 != 0 {
+        return errno(EINVAL);
+    }
+    u64::from(csum::diff(bytes(from, from_len), bytes(to, to_len), seed as u32))
+}
+
+extern "C" fn adjust_head(w: *mut Worker, _: u64, delta: u64, _: u64, _: u64, _: u64) -> u64 {
+    let packet = packet(w);
+    let Some(data) = packet.head_moved(delta as i32) else { return errno(EINVAL) };
+    let (meta, old, _) = packet.bounds();
+    let len = (old - meta) as usize;
+    let moved = bytes(meta.into(), len).to_vec();
+    let meta = data - len as u32;
+    bytes_mut(meta.into(), len).copy_from_slice(&moved);
+    packet.set_head(meta, data);
+    0
+}
+
+extern "C" fn adjust_tail(w: *mut Worker, _: u64, delta: u64, _: u64, _: u64, _: u64) -> u64 {
+    let packet = packet(w);
+    let Some(end) = packet.tail_moved(delta as i32) else { return errno(EINVAL) };
+    let (_, _, old) = packet.bounds();
+    bytes_mut(old.into(), end.saturating_sub(old) as usize).fill(0);
+    packet.set_end(end);
+    0
+}
+
+extern "C" fn adjust_meta(w: *mut Worker, _: u64, delta: u64, _: u64, _: u64, _: u64) -> u64 {
+    packet(w).adjust_meta(delta as i32).map_or_else(errno, |()| 0)
+}
+
+extern "C" fn packet_length(w: *mut Worker, _: u64, _: u64, _: u64, _: u64, _: u64) -> u64 {
+    let (_, data, end) = packet(w).bounds();
+    u64::from(end - data)
+}
+
+/// Address of a part of the packet, if all of it is there.
+fn packet_part(w: *mut Worker, offset: u64, len: u64) -> Option<u64> {
+    let (_, data, end) = packet(w).bounds();
+    let (offset, len) = (u64::from(offset as u32), u64::from(len as u32));
+    (offset + len <= u64::from(end - data)).then_some(u64::from(data) + offset)
+}
+
+extern "C" fn load_bytes(w: *mut Worker, _: u64, offset: u64, to: u64, len: u64, _: u64) -> u64 {
+    let Some(part) = packet_part(w, offset, len) else { return errno(EINVAL) };
+    let len = len as u32 as usize;
+    bytes_mut(to, len).copy_from_slice(bytes(part, len));
+    0
+}
+
+extern "C" fn store_bytes(w: *mut Worker, _: u64, offset: u64, from: u64, len: u64, _: u64) -> u64 {
+    let Some(part) = packet_part(w, offset, len) else { return errno(EINVAL) };
+    let len = len as u32 as usize;
+    bytes_mut(part, len).copy_from_slice(bytes(from, len));
+    0
+}
+
+fn record(w: *mut Worker, map: &Map, data: Vec<u8>) {
+    worker(w).events.push(Event::Record { map: map.name().to_owned(), data });
+}
+
+/// With the part of the packet that the flags ask for.
+extern "C" fn perf_output(w: *mut Worker, _: u64, m: u64, flags: u64, data: u64, len: u64) -> u64 {
+    if flags & !0x000f_ffff_ffff_ffff != 0 {
+        return errno(EINVAL);
+    }
+    let (map, extra) = (map(m), flags >> 32);
+    let index = flags as u32;
+    if index != u32::MAX && index >= map.spec().max_entries {
+        return errno(E2BIG);
+    }
+    let Some(part) = packet_part(w, 0, extra) else { return errno(EFAULT) };
+    let mut data = bytes(data, len as usize).to_vec();
+    data.extend_from_slice(bytes(part, extra as usize));
+    record(w, map, data);
+    0
+}
+
+extern "C" fn ringbuf_output(w: *mut Worker, m: u64, data: u64, len: u64, _: u64, _: u64) -> u64 {
+    let map = map(m);
+    if !map.reserve(len) {
+        return errno(-i64::from(libc::EAGAIN));
+    }
+    record(w, map, bytes(data, len as usize).to_vec());
+    0
+}
+
+extern "C" fn ringbuf_reserve(w: *mut Worker, m: u64, len: u64, flags: u64, _: u64, _: u64) -> u64 {
+    if flags != 0 || !map(m).reserve(len) {
+        return 0;
+    }
+    // Words, so that the record is aligned as the kernel's are.
+    let mut record = vec![0u8; len as usize].into_boxed_slice();
+    let address = record.as_mut_ptr() as u64;
+    worker(w).records.push((m as *mut Map, record));
+    address
+}
+
+/// Takes a reserved record back.
+fn reserved(w: *mut Worker, address: u64) -> Option<(*mut Map, Box<[u8]>)> {
+    let records = &mut worker(w).records;
+    let at = records.iter().position(|(_, record)| record.as_ptr() as u64 == address)?;
+    Some(records.swap_remove(at))
+}
+
+extern "C" fn ringbuf_submit(w: *mut Worker, address: u64, _: u64, _: u64, _: u64, _: u64) -> u64 {
+    if let Some((m, data)) = reserved(w, address) {
+        record(w, map(m as u64), data.into_vec());
+    }
+    0
+}
+
+extern "C" fn ringbuf_discard(w: *mut Worker, address: u64, _: u64, _: u64, _: u64, _: u64) -> u64 {
+    if reserved(w, address).is_none() {
+        return errno(ENOENT);
+    }
+    0
+}

@@ -1,0 +1,11 @@
+//! What native code runs on: packets, maps, helpers.
+
+mod csum;
+pub(crate) mod hash;
+pub(crate) mod helpers;
+pub(crate) mod lpm;
+pub(crate) mod maps;
+pub(crate) mod packet;
+mod region;
+mod values;
+pub(crate) mod worker;

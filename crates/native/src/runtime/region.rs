@@ -1,0 +1,105 @@
+//! Memory at addresses that stay: what native code reads and writes by pointer.
+//!
+//! A region is zero at first, and takes real memory only where it is touched, so that a map may be declared far larger than
+//! it is filled.
+//!
+//! Invariants: the mapping lives as long as the region and never moves. Rust looks into it by bounds-checked slices
+//! only, and never while native code runs: every such look is made by somebody who has the one `&mut` to the whole
+//! runtime, or inside a helper, while the code that called it waits.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::ptr::null_mut;
+
+/// Zeroed memory that does not move.
+#[derive(Debug)]
+pub(crate) struct Region {
+    base: *mut u8,
+    len: usize,
+}
+
+impl Region {
+    /// A region anywhere.
+    ///
+    /// # Errors
+    /// If the system has no room.
+    pub(crate) fn new(len: usize) -> io::Result<Region> {
+        Region::map(len, 0)
+    }
+
+    /// A region below 2 GiB: its addresses fit in the 32-bit fields of `struct xdp_md`.
+    ///
+    /// # Errors
+    /// If there is no room so low, or on a processor where that cannot be asked for.
+    pub(crate) fn low(len: usize) -> io::Result<Region> {
+        if cfg!(not(target_arch = "x86_64")) {
+            return Err(io::Error::new(io::ErrorKind::Unsupported, "no low memory on this processor"));
+        }
+        #[cfg(target_arch = "x86_64")]
+        const LOW: libc::c_int = libc::MAP_32BIT;
+        #[cfg(not(target_arch = "x86_64"))]
+        const LOW: libc::c_int = 0;
+        Region::map(len, LOW)
+    }
+
+    fn map(len: usize, flags: libc::c_int) -> io::Result<Region> {
+        let len = len.max(1);
+        let flags = flags | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: a new anonymous mapping touches no memory that exists.
+        let base = unsafe { libc::mmap(null_mut(), len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Region { base: base.cast(), len })
+    }
+
+    /// Where it begins.
+    pub(crate) fn address(&self) -> u64 {
+        self.base as u64
+    }
+
+    /// The bytes.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        // SAFETY: the mapping is that long and readable; nothing writes meanwhile, by the module's invariant.
+        unsafe { std::slice::from_raw_parts(self.base, self.len) }
+    }
+
+    /// The bytes, to be written.
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `bytes`, and writable; nothing else looks meanwhile, by the module's invariant.
+        unsafe { std::slice::from_raw_parts_mut(self.base, self.len) }
+    }
+
+    /// The 64-bit word number `at`.
+    pub(crate) fn word(&self, at: usize) -> u64 {
+        let bytes = &self.bytes()[8 * at..8 * at + 8];
+        u64::from_ne_bytes(bytes.try_into().unwrap_or_default())
+    }
+
+    /// Sets the 64-bit word number `at`.
+    pub(crate) fn set_word(&mut self, at: usize, value: u64) {
+        self.bytes_mut()[8 * at..8 * at + 8].copy_from_slice(&value.to_ne_bytes());
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping, of that length; nobody has a slice of it any more.
+        unsafe { libc::munmap(self.base.cast(), self.len) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn regions_are_zero_stay_and_may_lie_low() {
+        let mut r = Region::new(10 << 30).expect("untouched memory costs nothing");
+        assert_eq!((r.word(1 << 20), r.bytes().len()), (0, 10 << 30));
+        r.set_word(5, 7);
+        assert_eq!((r.word(5), r.bytes()[40]), (7, 7));
+        let low = Region::low(1 << 20).unwrap();
+        assert!(low.address() + low.len as u64 <= 1 << 31);
+    }
+}

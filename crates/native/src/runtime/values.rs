@@ -1,0 +1,150 @@
+//! Storage of map values: slots of equal size at addresses that stay.
+//!
+//! A slot is a header (of hash tables: mark and key), then a copy of the value for each worker in per-CPU maps. Replacing
+//! the value of a hash or trie entry takes another slot, as in the kernel: whoever holds the old address keeps the old bytes
+//! until [`Values::quiesce`], which the engine calls between batches.
+
+use std::collections::VecDeque;
+use std::io;
+
+use super::region::Region;
+
+/// Slots beyond the declared capacity, for values that were removed or replaced since the last batch. Where there
+/// were more, the oldest is used again at once, as the kernel's preallocated tables always do.
+const SPARE: u32 = 256;
+
+/// The slots of a map.
+#[derive(Debug)]
+pub(crate) struct Values {
+    region: Region,
+    header: usize,
+    value_size: usize,
+    copies: usize,
+    stride: usize,
+    slots: u32,
+    fresh: u32,
+    free: Vec<u32>,
+    retired: VecDeque<u32>,
+}
+
+impl Values {
+    /// `max_entries` slots, and some to spare if values are replaced by others (`spare`).
+    pub(crate) fn new(
+        header: usize,
+        value_size: u32,
+        copies: u32,
+        max_entries: u32,
+        spare: bool,
+    ) -> io::Result<Values> {
+        let (value_size, copies) = (value_size as usize, copies.max(1) as usize);
+        let stride = header.next_multiple_of(8) + copies * value_size.next_multiple_of(8).max(8);
+        let slots = if spare { max_entries.saturating_add(SPARE) } else { max_entries };
+        let len = stride.checked_mul(slots as usize);
+        let len = len.ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
+        Ok(Values {
+            region: Region::new(len)?,
+            header: header.next_multiple_of(8),
+            value_size,
+            copies,
+            stride,
+            slots,
+            fresh: 0,
+            free: Vec::new(),
+            retired: VecDeque::new(),
+        })
+    }
+
+    /// Address of slot 0.
+    pub(crate) fn base(&self) -> u64 {
+        self.region.address()
+    }
+
+    /// Distance of slots.
+    pub(crate) fn stride(&self) -> usize {
+        self.stride
+    }
+
+    /// Where the values begin in a slot.
+    pub(crate) fn header(&self) -> usize {
+        self.header
+    }
+
+    /// Address of a slot's value, of this worker's copy.
+    pub(crate) fn address(&self, slot: u32, worker: u32) -> u64 {
+        self.region.address() + self.at(slot, worker) as u64
+    }
+
+    fn at(&self, slot: u32, worker: u32) -> usize {
+        let copy = if self.copies == 1 { 0 } else { worker as usize };
+        slot as usize * self.stride + self.header + copy * self.value_size.next_multiple_of(8).max(8)
+    }
+
+    /// A slot that no entry uses; `None` if all are in use.
+    pub(crate) fn take(&mut self) -> Option<u32> {
+        if let Some(slot) = self.free.pop() {
+            return Some(slot);
+        }
+        if self.fresh < self.slots {
+            self.fresh += 1;
+            return Some(self.fresh - 1);
+        }
+        self.retired.pop_front()
+    }
+
+    /// All slots that were ever used are below this.
+    pub(crate) fn used(&self) -> u32 {
+        self.fresh
+    }
+
+    /// Gives a slot back once no address of it is held.
+    pub(crate) fn retire(&mut self, slot: u32) {
+        self.retired.push_back(slot);
+    }
+
+    /// Gives a slot back at once.
+    pub(crate) fn retire_now(&mut self, slot: u32) {
+        self.free.push(slot);
+    }
+
+    /// No address of a value is held any more.
+    pub(crate) fn quiesce(&mut self) {
+        self.free.extend(self.retired.drain(..));
+    }
+
+    /// The header of a slot.
+    pub(crate) fn head(&self, slot: u32) -> &[u8] {
+        let start = slot as usize * self.stride;
+        &self.region.bytes()[start..start + self.header]
+    }
+
+    /// The header of a slot, to be written.
+    pub(crate) fn head_mut(&mut self, slot: u32) -> &mut [u8] {
+        let start = slot as usize * self.stride;
+        let header = self.header;
+        &mut self.region.bytes_mut()[start..start + header]
+    }
+
+    /// Zeroes all copies of a slot's value.
+    pub(crate) fn clear(&mut self, slot: u32) {
+        let start = slot as usize * self.stride;
+        let range = start + self.header..start + self.stride;
+        self.region.bytes_mut()[range].fill(0);
+    }
+
+    /// Sets one copy of the value, or all.
+    pub(crate) fn set(&mut self, slot: u32, value: &[u8], worker: Option<u32>) {
+        let len = value.len().min(self.value_size);
+        for copy in 0..self.copies as u32 {
+            if self.copies == 1 || worker.is_none_or(|w| w == copy) {
+                let at = self.at(slot, copy);
+                self.region.bytes_mut()[at..at + len].copy_from_slice(&value[..len]);
+            }
+        }
+    }
+
+    /// One copy of the value.
+    pub(crate) fn get(&self, slot: u32, worker: u32) -> &[u8] {
+        let at = self.at(slot, worker);
+        &self.region.bytes()[at..at + self.value_size]
+    }
+}

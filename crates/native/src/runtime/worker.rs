@@ -1,0 +1,79 @@
+//! What native code gets beside the packet: the worker that runs it.
+
+use super::maps::Map;
+use super::packet::Packet;
+
+/// Something that a program did and that outlives the packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A record of a ring buffer or perf event array.
+    Record {
+        /// Name of the map.
+        map: String,
+        /// The record.
+        data: Vec<u8>,
+    },
+    /// `bpf_trace_printk`: the format.
+    Trace(String),
+}
+
+/// The clocks that programs read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Clock {
+    /// The system's.
+    #[default]
+    System,
+    /// Always this many nanoseconds: until it is set again.
+    Fixed(u64),
+}
+
+/// A worker. Native code knows its first fields by offset.
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct Worker {
+    /// The packet at hand.
+    pub(crate) current: *mut Packet,
+    /// Tail calls made for it.
+    pub(crate) tail_calls: u32,
+    /// Its number: the CPU that programs see.
+    pub(crate) number: u32,
+    /// The coarse clock, which is looked at once a batch: the kernel's moves once a tick, every 4 ms or so.
+    pub(crate) coarse: u64,
+    pub(crate) clock: Clock,
+    pub(crate) seed: u64,
+    pub(crate) events: Vec<Event>,
+    /// Records reserved in ring buffers and not yet submitted.
+    pub(crate) records: Vec<(*mut Map, Box<[u8]>)>,
+}
+
+/// Offset of [`Worker::current`].
+pub(crate) const CURRENT: usize = std::mem::offset_of!(Worker, current);
+/// Offset of [`Worker::coarse`].
+pub(crate) const COARSE: usize = std::mem::offset_of!(Worker, coarse);
+/// Offset of [`Worker::tail_calls`].
+pub(crate) const TAIL_CALLS: usize = std::mem::offset_of!(Worker, tail_calls);
+
+impl Worker {
+    pub(crate) fn new(number: u32, seed: u64) -> Worker {
+        Worker {
+            current: std::ptr::null_mut(),
+            tail_calls: 0,
+            number,
+            coarse: 0,
+            clock: Clock::default(),
+            seed: seed.max(1),
+            events: Vec::new(),
+            records: Vec::new(),
+        }
+    }
+
+    /// The next random number (xorshift).
+    pub(crate) fn random(&mut self) -> u32 {
+        let mut x = self.seed;
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        self.seed = x;
+        (x >> 32) as u32
+    }
+}

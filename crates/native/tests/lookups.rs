@@ -1,0 +1,225 @@
+//! Look-ups as code find what the tables hold, for all kinds of maps and sizes of keys, while entries come and go; and
+//! the tables hold what the interpreter's maps do.
+
+use millstream_interp::{MapId, MapKind, MapSpec, Maps};
+use millstream_ir::{
+    Block, BlockCall, Cond, Func, Function, Linkage, MapDecl, MemFlags, Module, Op, Prov, Size, Type, Width,
+};
+use millstream_native::{Batch, Engine, Options};
+use millstream_programs::rng::Rng;
+
+/// `BPF_PROG_TYPE_XDP`.
+const XDP: u32 = 6;
+const LOOKUP: i32 = 1;
+const VALUE: usize = 8;
+/// Where the value that was found goes in the packet; the key is at its beginning.
+const FOUND: i32 = 64;
+const ENTRIES: u32 = 64;
+const STEPS: usize = 1_500;
+
+/// A program that looks up the key that the packet begins with: verdict 2 and the value behind it, or 1.
+fn program(kind: MapKind, key_size: u32) -> (Module, Func) {
+    let mut module = Module::default();
+    let map = module.maps.push(MapDecl {
+        name: "table".into(),
+        kind: kind as u32,
+        key_size,
+        value_size: VALUE as u32,
+        max_entries: ENTRIES,
+        flags: 0,
+        global: None,
+        inner: None,
+    });
+    let mut func = Function::new("look", Linkage::Program { prog_type: XDP });
+    let [entry, found, absent] = [(); 3].map(|()| func.add_block());
+    let ctx = func.add_param(entry, Type::Ptr(Prov::Ctx));
+    let flags = MemFlags::default();
+    let load = |size| Op::Load { size, sext: false, offset: 0, flags };
+    let mut at = func.at_end(entry);
+    let packet = at.value(load(Size::W), [ctx], Type::Ptr(Prov::Packet));
+    let table = at.value(Op::MapAddr { map }, [], Type::Ptr(Prov::Map(map)));
+    let value = at.value(Op::Helper { id: LOOKUP }, [table, packet], Type::Ptr(Prov::MapValueOrNull(map)));
+    let null = at.iconst(0);
+    let branch = Op::Branch { cond: Cond::Ne, width: Width::W64 };
+    at.effect(branch, [value, null], [BlockCall::new(found), BlockCall::new(absent)]);
+    let mut at = func.at_end(found);
+    let word = at.value(load(Size::Dw), [value], Type::Any);
+    at.effect(Op::Store { size: Size::Dw, offset: FOUND, flags }, [packet, word], []);
+    answer(&mut func, found, 2);
+    answer(&mut func, absent, 1);
+    let func = module.funcs.push(func);
+    (module, func)
+}
+
+fn answer(func: &mut Function, block: Block, verdict: i64) {
+    let mut at = func.at_end(block);
+    let verdict = at.iconst(verdict);
+    at.effect(Op::Return {}, [verdict], []);
+}
+
+/// A table in native code and in the interpreter.
+struct Pair {
+    engine: Engine,
+    batch: Batch,
+    maps: Maps,
+    id: MapId,
+    key_size: usize,
+}
+
+impl Pair {
+    fn new(kind: MapKind, key_size: u32) -> Pair {
+        let (module, func) = program(kind, key_size);
+        let engine = Engine::of_module(module, func, &Options::default()).expect("compiled");
+        let mut maps = Maps::default();
+        let spec = MapSpec { kind, key_size, value_size: VALUE as u32, max_entries: ENTRIES, flags: 0 };
+        let id = maps.add(spec, 1).expect("room");
+        Pair { engine, batch: Batch::new(4).expect("memory"), maps, id, key_size: key_size as usize }
+    }
+
+    fn table(&mut self) -> &mut millstream_native::Map {
+        self.engine.map("table").expect("there")
+    }
+
+    fn update(&mut self, key: &[u8], value: &[u8], flags: u64) {
+        let expected = self.maps.set(self.id, key, value, flags).err().unwrap_or(0);
+        assert_eq!(self.table().update(key, value, flags, Some(0)), expected, "update {key:02x?} {flags}");
+    }
+
+    fn delete(&mut self, key: &[u8]) {
+        let expected = self.maps.delete(self.id, key);
+        assert_eq!(self.table().delete(key), expected, "delete {key:02x?}");
+    }
+
+    /// Looks keys up in native code, all in one batch.
+    fn look(&mut self, keys: &[Vec<u8>]) {
+        self.batch.clear();
+        for key in keys {
+            let mut frame = key.clone();
+            frame.resize(FOUND as usize + VALUE, 0);
+            assert!(self.batch.push(&frame, 1));
+        }
+        self.engine.run(&mut self.batch);
+        for (at, key) in keys.iter().enumerate() {
+            let found =
+                (self.batch.verdict(at) == 2).then(|| self.batch.bytes(at)[FOUND as usize..].to_vec());
+            assert_eq!(found, self.longest(key), "look-up of {key:02x?}");
+        }
+    }
+
+    /// What the interpreter's map has for a key as a program looks.
+    fn longest(&mut self, key: &[u8]) -> Option<Vec<u8>> {
+        if self.maps.spec(self.id).expect("there").kind != MapKind::LpmTrie {
+            return self.maps.get(self.id, key);
+        }
+        let most = u32::from_le_bytes(key[..4].try_into().expect("four"));
+        (0..=most).rev().find_map(|bits| {
+            let mut shorter = key.to_vec();
+            shorter[..4].copy_from_slice(&bits.to_le_bytes());
+            self.maps.get(self.id, &shorter)
+        })
+    }
+
+    fn same_entries(&mut self) {
+        let expected = self.maps.entries(self.id);
+        let table = self.table();
+        let mut keys = table.keys();
+        keys.sort_unstable();
+        let entries: Vec<_> =
+            keys.into_iter().map(|k| (k.clone(), table.get(&k).expect("its own key"))).collect();
+        assert_eq!(table.len(), entries.len());
+        assert_eq!(entries, expected);
+    }
+}
+
+/// A key of which there are few, so that they are met again.
+fn key(kind: MapKind, size: usize, rng: &mut Rng) -> Vec<u8> {
+    match kind {
+        MapKind::Array | MapKind::PercpuArray => (rng.below(80) as u32).to_le_bytes().to_vec(),
+        MapKind::LpmTrie => {
+            let bits = 8 * (size - 4) as u64;
+            let mut key = vec![0; size];
+            for byte in &mut key[4..] {
+                *byte = [0, 0x80, 0xc0, 0xff][rng.below(4) as usize];
+            }
+            let length = if rng.below(2) == 0 { bits } else { rng.below(bits + 1) };
+            key[..4].copy_from_slice(&(length as u32).to_le_bytes());
+            key
+        }
+        _ => {
+            let mut key = vec![0; size];
+            let at = rng.below(size as u64) as usize;
+            key[at] = rng.below(8) as u8;
+            key
+        }
+    }
+}
+
+fn check(kind: MapKind, key_size: u32, most: usize) {
+    let mut pair = Pair::new(kind, key_size);
+    let mut rng = Rng::new(u64::from(key_size));
+    for step in 0..STEPS {
+        let new = key(kind, pair.key_size, &mut rng);
+        let room = pair.maps.keys(pair.id).len() < most || pair.maps.get(pair.id, &new).is_some();
+        match rng.below(5) {
+            0..3 if room => pair.update(&new, &rng.next_u64().to_le_bytes(), rng.below(4)),
+            3 => pair.delete(&new),
+            _ => {
+                let keys: Vec<_> = (0..4).map(|_| key(kind, pair.key_size, &mut rng)).collect();
+                pair.look(&keys);
+            }
+        }
+        if step % 50 == 0 {
+            pair.same_entries();
+        }
+    }
+    pair.same_entries();
+}
+
+#[test]
+fn hash_tables_with_keys_of_all_sizes() {
+    for size in [1, 2, 3, 4, 6, 8, 11, 12, 16, 20, 37] {
+        check(MapKind::Hash, size, usize::MAX);
+    }
+    check(MapKind::PercpuHash, 12, usize::MAX);
+}
+
+#[test]
+fn lru_tables_with_room() {
+    for size in [4, 16] {
+        check(MapKind::LruHash, size, ENTRIES as usize);
+    }
+}
+
+#[test]
+fn tries_of_short_and_long_addresses() {
+    for size in [5, 6, 7, 8, 12, 20] {
+        check(MapKind::LpmTrie, size, usize::MAX);
+    }
+}
+
+#[test]
+fn arrays() {
+    check(MapKind::Array, 4, usize::MAX);
+    check(MapKind::PercpuArray, 4, usize::MAX);
+}
+
+#[test]
+fn full_lru_tables_keep_what_is_used() {
+    let mut pair = Pair::new(MapKind::LruHash, 4);
+    let word = |n: u32| n.to_le_bytes();
+    let hot = 7;
+    for n in 0..10 * ENTRIES {
+        let table = pair.table();
+        assert_eq!(table.update(&word(n), &u64::from(n).to_le_bytes(), 0, None), 0);
+        assert_eq!(table.len(), (n + 1).min(ENTRIES) as usize);
+        assert_eq!(table.get(&word(n)), Some(u64::from(n).to_le_bytes().to_vec()), "the newest is there");
+        if n >= hot {
+            pair.batch.clear();
+            let mut frame = word(hot).to_vec();
+            frame.resize(FOUND as usize + VALUE, 0);
+            assert!(pair.batch.push(&frame, 1));
+            pair.engine.run(&mut pair.batch);
+            assert_eq!(pair.batch.verdict(0), 2, "{hot} was used before {n} came");
+        }
+    }
+}

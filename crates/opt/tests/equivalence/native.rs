@@ -1,0 +1,73 @@
+//! The program as native code in userspace, with maps of its own.
+
+use millstream_native::{Batch, Clock, Engine, Options};
+use millstream_object::Object;
+use millstream_programs::MapEntry;
+
+use crate::variant::{INGRESS, Variant};
+
+/// `BPF_MAP_TYPE_DEVMAP`, `BPF_MAP_TYPE_DEVMAP_HASH`: in the kernel their values carry a program's id as well.
+const DEVMAPS: [u32; 2] = [14, 25];
+
+pub(crate) struct Native {
+    engine: Engine,
+    batch: Batch,
+    cpu: usize,
+}
+
+impl Native {
+    /// `cpu` is where the kernel's programs run: their copies of per-CPU values are compared.
+    pub(crate) fn load(object: &Object, function: &str, cpu: usize) -> Self {
+        let mut engine = Engine::of_object(object, Some(function), &Options::default()).expect("compiled");
+        engine.set_clock(Clock::Fixed(0));
+        Native { engine, batch: Batch::new(1).expect("memory"), cpu }
+    }
+
+    pub(crate) fn apply(&mut self, entries: &[MapEntry]) {
+        for entry in entries {
+            let map = self.engine.map(entry.map).expect("the object's map");
+            let mut value = entry.value.clone();
+            if DEVMAPS.contains(&(map.spec().kind as u32)) {
+                value[..4].copy_from_slice(&INGRESS.to_ne_bytes());
+            }
+            assert_eq!(map.update(&entry.key, &value, 0, None), 0, "{}", entry.map);
+        }
+    }
+
+    pub(crate) fn set_clock(&mut self, now: u64) {
+        self.engine.set_clock(Clock::Fixed(now));
+    }
+
+    /// The verdict, and the frame as the program left it.
+    pub(crate) fn run(&mut self, frame: &[u8]) -> (u32, Vec<u8>) {
+        self.batch.clear();
+        assert!(self.batch.push(frame, INGRESS), "{} bytes", frame.len());
+        self.engine.run(&mut self.batch);
+        (self.batch.verdict(0), self.batch.bytes(0).to_vec())
+    }
+
+    /// The first map whose contents differ from the kernel's, with an entry that does.
+    pub(crate) fn difference(&mut self, kernel: &Variant<'_>) -> Option<String> {
+        let cpu = self.cpu;
+        self.engine.maps().find_map(|map| {
+            let spec = map.spec();
+            if DEVMAPS.contains(&(spec.kind as u32)) || spec.key_size == 0 {
+                return None;
+            }
+            let mut ours: Vec<_> =
+                map.keys().into_iter().filter_map(|key| map.get(&key).map(|value| (key, value))).collect();
+            let mut theirs = kernel.entries(map.name())?;
+            if spec.kind.is_percpu() {
+                let size = spec.value_size as usize;
+                let start = cpu * size.next_multiple_of(8);
+                theirs.iter_mut().for_each(|(_, value)| *value = value[start..start + size].to_vec());
+            }
+            ours.sort_unstable();
+            theirs.sort_unstable();
+            let at = ours.iter().zip(&theirs).find(|(a, b)| a != b);
+            (ours != theirs).then(|| {
+                format!("map {:?}: {} and {} entries; {at:02x?}", map.name(), ours.len(), theirs.len())
+            })
+        })
+    }
+}
