@@ -6,7 +6,7 @@ use std::io::{IsTerminal, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use miette::{IntoDiagnostic, WrapErr, miette};
 use millstream_kernel::{XdpMode, interface, interface_index};
@@ -93,7 +93,8 @@ fn session(args: &Args, compiler: &Compiler, ifindex: u32) -> Result<(), LiveErr
     };
     settings.egress = args.egress;
     settings.adopt = args.adopt.then_some(ifindex);
-    let mut printer = Printer { json: args.json, live: std::io::stderr().is_terminal(), open: false };
+    let live = std::io::stderr().is_terminal();
+    let mut printer = Printer { json: args.json, live, open: false, story: Story::new() };
     let mut live = Live::load(compiler, settings)?;
     printer.print(&live.attach(ifindex)?);
     if interface(ifindex).is_ok_and(|i| !i.up) {
@@ -121,6 +122,32 @@ struct Printer {
     live: bool,
     /// The status line is not ended yet.
     open: bool,
+    story: Story,
+}
+
+/// Reports in words, each with the seconds since the start. What was said last is not said again.
+#[derive(Debug)]
+pub(crate) struct Story {
+    start: Instant,
+    dropped: Option<String>,
+}
+
+impl Story {
+    /// One that starts now.
+    pub(crate) fn new() -> Story {
+        Story { start: Instant::now(), dropped: None }
+    }
+
+    /// The report's line; `None` if it only repeats that a generation could not be made, and why.
+    pub(crate) fn line(&mut self, report: &Report) -> Option<String> {
+        match report {
+            Report::Dropped { reason } if self.dropped.as_ref() == Some(reason) => return None,
+            Report::Dropped { reason } => self.dropped = Some(reason.clone()),
+            Report::Status { .. } => {}
+            _ => self.dropped = None,
+        }
+        Some(format!("{:7.3} s  {}", self.start.elapsed().as_secs_f64(), text(report)))
+    }
 }
 
 impl Printer {
@@ -130,7 +157,7 @@ impl Printer {
             let _ = writeln!(std::io::stdout(), "{}", report.json());
             return;
         }
-        let text = text(report);
+        let Some(text) = self.story.line(report) else { return };
         let status = matches!(report, Report::Status { .. });
         let mut out = std::io::stderr().lock();
         // A terminal that is gone is no reason to stop.
@@ -145,7 +172,7 @@ impl Printer {
 }
 
 /// A report in words.
-pub(crate) fn text(report: &Report) -> String {
+fn text(report: &Report) -> String {
     let ns = |n: &Option<f64>| n.map_or("?".to_owned(), |n| format!("{n:.1}"));
     match report {
         Report::Attached { program, interface, mode, took_over, watched, refused, .. } => {
@@ -175,8 +202,10 @@ pub(crate) fn text(report: &Report) -> String {
             let reason = format!("{reason:?}").to_lowercase();
             let latency = latency_us
                 .map_or(String::new(), |l| format!(", first packet {:.1} ms after the write", ms(l)));
+            // None where tables are read as twins.
+            let entries = if *entries > 0 { format!("{entries} entries in code, ") } else { String::new() };
             format!(
-                "generation {generation} ({reason}): {entries} entries in code, {slots} slots, {} ns a packet; \
+                "generation {generation} ({reason}): {entries}{slots} slots, {} ns a packet; \
                  compiled {:.1} ms, loaded {:.1} ms, swapped {:.1} ms{latency}",
                 ns(n),
                 ms(*compile_us),
@@ -217,4 +246,20 @@ pub(crate) fn text(report: &Report) -> String {
 
 fn ms(us: u64) -> f64 {
     us as f64 / 1000.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_repeats_is_said_once() {
+        let mut story = Story::new();
+        let dropped = |reason: &str| Report::Dropped { reason: reason.to_owned() };
+        assert!(story.line(&dropped("a")).is_some_and(|l| l.ends_with("no new generation: a")));
+        assert_eq!(story.line(&dropped("a")), None);
+        assert!(story.line(&dropped("b")).is_some() && story.line(&dropped("a")).is_some());
+        let withdrawn = Report::Withdrawn { generation: 1, reason: String::new() };
+        assert!(story.line(&withdrawn).is_some() && story.line(&dropped("a")).is_some());
+    }
 }

@@ -10,6 +10,7 @@ use millstream_kernel::{Program, TestRun};
 use serde::Serialize;
 
 use crate::error::{Error, Result};
+use crate::measure::uncut;
 use crate::rig::{Rig, Traffic};
 
 /// `XDP_TX`.
@@ -58,7 +59,7 @@ fn answer(program: &Program, frame: &[u8], port: u32) -> Result<Answer> {
     let words = [0, frame.len() as u32, 0, port, 0, 0];
     let context: Vec<u8> = words.iter().flat_map(|w| w.to_ne_bytes()).collect();
     let run = TestRun { context: &context, ..TestRun::packet(frame) };
-    let out = program.test_run(&run)?;
+    let out = uncut(|| program.test_run(&run))?;
     Ok((out.retval, out.data))
 }
 

@@ -13,7 +13,7 @@ mod figures;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use miette::{IntoDiagnostic, miette};
@@ -30,6 +30,7 @@ use millstream_specialize::report::Report;
 use millstream_specialize::{Compiler, Leave, Live, LiveError, Settings};
 
 use crate::exit::Exit;
+use crate::run::Story;
 use figures::{Figures, Speed, Updates};
 
 const ROUTES: usize = 2592;
@@ -209,6 +210,7 @@ struct Stage<'s> {
     json: bool,
     measure: Duration,
     told: Mutex<Vec<Report>>,
+    story: Mutex<Story>,
     /// Say no more what is answered to writes.
     quiet: AtomicBool,
 }
@@ -220,8 +222,13 @@ impl<'s> Stage<'s> {
             json: args.json,
             measure: Duration::from_secs(args.measure.max(2)),
             told: Mutex::default(),
+            story: Mutex::new(Story::new()),
             quiet: AtomicBool::new(false),
         }
+    }
+
+    fn story(&self) -> MutexGuard<'_, Story> {
+        self.story.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What was told so far.
@@ -295,7 +302,11 @@ impl<'s> Stage<'s> {
         if !(answer && self.quiet.load(Ordering::Relaxed)) {
             match self.json {
                 true => println!("{}", report.json()),
-                false => println!("   {}", super::run::text(report)),
+                false => {
+                    if let Some(line) = self.story().line(report) {
+                        println!("{line}");
+                    }
+                }
             }
         }
         self.told.lock().unwrap_or_else(PoisonError::into_inner).push(report.clone());

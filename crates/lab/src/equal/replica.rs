@@ -8,6 +8,7 @@ use millstream_object::{self as object, FuncId, InitialValue, LinkedProgram, Map
 
 use super::tables::{self, Entry};
 use crate::error::{Error, Result};
+use crate::measure::uncut;
 
 /// Hashes and tries get room for so many entries at most, for speed.
 const MOST_ENTRIES: u32 = 4096;
@@ -106,7 +107,7 @@ impl<'a> Replica<'a> {
     /// Runs it on a packet.
     pub(super) fn run(&self, packet: &[u8], context: &[u8], out: &mut TestOutput) -> Result<()> {
         let run = TestRun { context, ..TestRun::packet(packet) };
-        Ok(self.program.test_run_into(&run, out)?)
+        uncut(|| self.program.test_run_into(&run, out))
     }
 
     /// What a map holds; `None` for maps whose contents are no data, and constants.

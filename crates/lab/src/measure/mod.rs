@@ -19,6 +19,7 @@ use millstream_programs::rng::Rng;
 use serde::Serialize;
 
 pub use live::LiveHarness;
+pub(crate) use test_run::uncut;
 pub use test_run::{Answers, TestRunHarness, check_packets};
 pub use trampoline::{Alike, MAX_COPIES, RESTORED, empty};
 

@@ -108,9 +108,11 @@ impl Timer for Runs<'_> {
             data_room: self.packet.len() + 256,
             ..TestRun::default()
         };
-        let start = os::now_ns();
-        self.program.test_run_into(&run, &mut self.output)?;
-        Ok((os::now_ns() - start) as f64 / f64::from(packets))
+        uncut(|| {
+            let start = os::now_ns();
+            self.program.test_run_into(&run, &mut self.output)?;
+            Ok((os::now_ns() - start) as f64 / f64::from(packets))
+        })
     }
 
     fn calibrate(&mut self) -> Result<u32> {
@@ -126,6 +128,16 @@ impl Timer for Runs<'_> {
 
     fn warm(&self) -> u32 {
         WARM
+    }
+}
+
+/// Does a run again that a signal cut short (a stop, a resize of the terminal), unless the user wants to end.
+pub(crate) fn uncut<T>(mut run: impl FnMut() -> millstream_kernel::Result<T>) -> Result<T> {
+    loop {
+        match run() {
+            Err(e) if e.errno() == Some(libc::EINTR) && !os::interrupted() => {}
+            result => return Ok(result?),
+        }
     }
 }
 
@@ -147,7 +159,7 @@ pub struct Answers {
 pub fn check_packets(name: &str, program: &Program, packets: &[Vec<u8>]) -> Result<Answers> {
     let mut answers = Answers { verdicts: Vec::new(), packets: Vec::new(), writes: false };
     for packet in packets {
-        let out = program.test_run(&TestRun::packet(packet))?;
+        let out = uncut(|| program.test_run(&TestRun::packet(packet)))?;
         let restored = packet.len().min(RESTORED) & !1;
         if out.data.len() != packet.len() {
             return Err(Error::Unusable(format!(
