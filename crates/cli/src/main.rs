@@ -13,6 +13,7 @@ mod exit;
 mod inspect;
 mod lab;
 mod man;
+mod native;
 mod opt;
 mod progress;
 mod prove;
@@ -51,6 +52,10 @@ enum Command {
     Run(run::Args),
     /// Put one of our data planes on interfaces, change its tables, look after it
     Control(control::Args),
+    /// Run an XDP program in userspace, as native code: packets from memory or a capture file
+    ///
+    /// The code checks no access: have the kernel's verifier look at the program first (`millstream verify`).
+    Native(native::Args),
     /// Ask the kernel to load every program of an object, and say what it answers
     Verify(verify::Args),
     /// Print a completion script for a shell
@@ -85,6 +90,7 @@ fn main() -> ExitCode {
         Command::Prove(args) => prove::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Control(args) => control::run(&args),
+        Command::Native(args) => native::run(&args),
         Command::Verify(args) => verify::run(args),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),

@@ -1,6 +1,6 @@
 //! Reads classic capture files (`.pcap`, plain or gzip) of Ethernet frames.
 //!
-//! Both byte orders, times in microseconds or nanoseconds (they are not used: the rig sends at its own pace). Frames
+//! Both byte orders, times in microseconds or nanoseconds (the rig does not use them: it sends at its own pace). Frames
 //! that were cut when captured are padded with zeros to their length on the wire, as far as the rig can send them.
 //!
 //! Source: draft-ietf-opsawg-pcap, "PCAP Capture File Format".
@@ -25,6 +25,8 @@ const MOST_BYTES: u64 = 1 << 30;
 pub struct Capture {
     /// In the order of the file.
     pub frames: Vec<Vec<u8>>,
+    /// When each was captured, in nanoseconds.
+    pub times: Vec<u64>,
     /// Shorter than an Ethernet header or longer than a page takes.
     pub left_out: usize,
 }
@@ -68,6 +70,7 @@ pub fn parse(bytes: &[u8], most: usize) -> std::result::Result<Capture, String> 
         0x0a0d_0d0a => return Err("a pcapng file; convert it with `editcap -F pcap`".into()),
         _ => return Err("no capture file".into()),
     };
+    let nanoseconds = [*b"\x4d\x3c\xb2\xa1", *b"\xa1\xb2\x3c\x4d"].contains(magic);
     let word = |at: usize| {
         let bytes: Option<[u8; 4]> = bytes.get(at..at.checked_add(4)?)?.try_into().ok();
         bytes.map(number)
@@ -89,7 +92,12 @@ pub fn parse(bytes: &[u8], most: usize) -> std::result::Result<Capture, String> 
             frame.resize(on_the_wire, 0);
         }
         match (MIN_FRAME..=MAX_FRAME).contains(&frame.len()) {
-            true => out.frames.push(frame),
+            true => {
+                let time = |at| word(at).map_or(0, u64::from);
+                let fraction = time(at + 4) * if nanoseconds { 1 } else { 1_000 };
+                out.times.push(time(at) * 1_000_000_000 + fraction);
+                out.frames.push(frame);
+            }
             false => out.left_out += 1,
         }
         at = end;
@@ -122,6 +130,8 @@ mod tests {
             let big = parse(&file(u32::to_be_bytes, magic, &[(60, 60), (64, 100)]), 10).unwrap();
             assert_eq!(little, big);
             assert_eq!(little.frames.iter().map(Vec::len).collect::<Vec<_>>(), [60, 100]);
+            let fraction = if magic == 0xa1b2_c3d4 { 8_000 } else { 8 };
+            assert_eq!(little.times, [7_000_000_000 + fraction; 2]);
             assert_eq!(little.frames[1][63..66], [63, 0, 0], "padded with zeros");
         }
     }

@@ -43,7 +43,7 @@ enum Command {
 
 /// What programs are fed with.
 #[derive(Debug, clap::Args)]
-struct Feed {
+pub(crate) struct Feed {
     /// Fill the maps with generated tables, and draw the packets from them: `builtin:NAME[:SIZE]` with a NAME of router,
     /// switch, firewall, nat, balancer. For our own data planes this is the default
     #[arg(long, value_name = "TABLES")]
@@ -67,7 +67,11 @@ type Recorded = (Vec<Vec<u8>>, &'static str);
 
 impl Feed {
     /// The workload for a program with these two ports, and the order of its frames.
-    fn workload(&self, object: &str, ports: [u32; 2]) -> Result<(Workload, Vec<u32>), miette::Report> {
+    pub(crate) fn workload(
+        &self,
+        object: &str,
+        ports: [u32; 2],
+    ) -> Result<(Workload, Vec<u32>), miette::Report> {
         const DRAWS: usize = 1 << 16;
         const SEED: u64 = 44;
         let own = object.starts_with("builtin:").then(|| object.to_owned());
@@ -134,7 +138,7 @@ fn clean() -> Result<ExitCode, miette::Report> {
 }
 
 /// An object file, or one of our own; and the program that was asked for behind the colon.
-fn open(spec: &str) -> Result<(Object, Option<String>), miette::Report> {
+pub(crate) fn open(spec: &str) -> Result<(Object, Option<String>), miette::Report> {
     if let Some(name) = spec.strip_prefix("builtin:") {
         let builtin: Builtin = spec.parse().into_diagnostic()?;
         let program = builtin.program;

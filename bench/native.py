@@ -1,0 +1,76 @@
+#!/usr/bin/env python3
+"""Our data planes as native code in userspace beside the kernel's JIT: time of the program, on the same tables and packets.
+
+    bench/native.py [--millstream PATH] [--rounds N] [--seconds S] [--output FILE]
+
+The kernel's time is that of `millstream lab run`, on live frames with the harness deducted; ours that of whole batches in the
+program, 10th percentile of windows. Both are taken in turn, and the ratio is the median over rounds. Needs root.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import pathlib
+import platform
+import statistics
+import subprocess
+import sys
+
+PLANES = ["router", "switch", "firewall", "nat", "balancer"]
+
+
+def document(command):
+    done = subprocess.run(command, capture_output=True, text=True)
+    if not done.stdout:
+        sys.exit(f"{' '.join(command)}: {done.stderr}")
+    return json.loads(done.stdout)
+
+
+def measure(args, plane):
+    rounds = []
+    for _ in range(args.rounds):
+        native = document([args.millstream, "native", f"builtin:{plane}", "--packets", str(args.packets), "--json"])
+        kernel = document([args.millstream, "lab", "run", f"builtin:{plane}", "--seconds", str(args.seconds), "--points", "0", "--json"])
+        rounds.append((native["ns_per_packet_p10"], kernel["throughput"]["sides"][0]["net_ns"], native, kernel["doubts"]))
+    sent = rounds[-1][2]["sent"] / rounds[-1][2]["received"]
+    return {
+        "plane": plane,
+        "packets": rounds[-1][2]["packets"],
+        "native_ns": round(statistics.median(r[0] for r in rounds), 2),
+        "kernel_ns": round(statistics.median(r[1] for r in rounds), 2),
+        "ratio": round(statistics.median(r[0] / r[1] for r in rounds), 3),
+        "ratios": [round(r[0] / r[1], 3) for r in rounds],
+        "sent": round(sent, 4),
+        "compile_ms": {k: round(v, 1) for k, v in rounds[-1][2]["compiled"].items() if k.endswith("_ms")},
+        "doubts": sorted({d for r in rounds for d in r[3]}),
+    }
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--millstream", default="target/release/millstream")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=5)
+    parser.add_argument("--packets", type=int, default=5_000_000)
+    parser.add_argument("--plane", action="append", choices=PLANES)
+    parser.add_argument("--output", type=pathlib.Path)
+    args = parser.parse_args()
+    rows = [measure(args, plane) for plane in args.plane or PLANES]
+    found = {
+        "schema": 1,
+        "environment": {
+            "at": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+            "kernel": platform.release(),
+            "cpus": os.cpu_count(),
+        },
+        "planes": rows,
+    }
+    text = json.dumps(found, indent=1)
+    print(text)
+    if args.output:
+        args.output.write_text(text + "\n")
+
+
+if __name__ == "__main__":
+    main()

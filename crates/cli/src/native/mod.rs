@@ -1,0 +1,285 @@
+//! `millstream native`: an XDP program in userspace.
+//!
+//! The code, its maps and the account of packets are `millstream_native`'s; this module chooses packets and tables, and
+//! prints. docs/native.md.
+
+mod tables;
+
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use miette::{IntoDiagnostic, Result, WrapErr, miette};
+use millstream_lab::pcap;
+use millstream_native::io::pcap::Writer;
+use millstream_native::io::{Nowhere, Plan, Ran, Reason, Replay, run as run_packets};
+use millstream_native::{Engine, Error, Options, Timings};
+use serde::Serialize;
+
+use crate::exit::Exit;
+use crate::lab::{Feed, open};
+
+/// Packets of a run from memory, unless said otherwise.
+const USUAL_PACKETS: u64 = 10_000_000;
+/// Frames of a capture file, at most.
+const MOST_FRAMES: usize = 1 << 24;
+
+/// Flags of `millstream native`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Object: FILE.o, FILE.o:PROGRAM or builtin:NAME
+    object: String,
+    /// The program to run, if the object has several
+    #[arg(long, value_name = "NAME")]
+    prog: Option<String>,
+    /// Where packets come from and go to: `mem` (replayed from memory, over and over; what is sent is counted), or
+    /// `pcap:IN[,OUT]` (a capture file once; what is sent is written to OUT)
+    #[arg(long, value_name = "SPEC", default_value = "mem")]
+    io: String,
+    /// Fill map NAME from FILE, as `bpftool -j map dump` writes it; may be given several times
+    #[arg(long = "map", value_name = "NAME=FILE")]
+    maps: Vec<String>,
+    #[command(flatten)]
+    feed: Feed,
+    /// Packets to run; 10,000,000 from memory, the file's from a file
+    #[arg(long, value_name = "N")]
+    packets: Option<u64>,
+    /// Packets that the program gets at once
+    #[arg(long, value_name = "B", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    batch: u32,
+    /// Fetch the headers of the packet this many places ahead; 0 for not at all
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    prefetch: u32,
+    /// Number of the interface that packets come in by
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    ifindex: u32,
+    /// Write LLVM's IR, as it was optimized, to this file
+    #[arg(long, value_name = "FILE")]
+    llvm_ir: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What packets were dropped for.
+#[derive(Serialize)]
+struct Dropped {
+    reason: &'static str,
+    packets: u64,
+}
+
+/// A map at the end.
+#[derive(Serialize)]
+struct MapState {
+    name: String,
+    entries: usize,
+}
+
+/// Milliseconds, a stage.
+#[derive(Serialize)]
+struct Compiled {
+    lift_ms: f64,
+    passes_ms: f64,
+    emit_ms: f64,
+    llvm_ms: f64,
+    link_ms: f64,
+    object_bytes: usize,
+}
+
+/// All that a run found.
+#[derive(Serialize)]
+struct Document {
+    schema: u32,
+    object: String,
+    packets: String,
+    received: u64,
+    sent: u64,
+    transmitted: u64,
+    redirected: u64,
+    dropped: Vec<Dropped>,
+    events: u64,
+    /// In the program, batches in full: mean, and the 10th percentile of windows.
+    ns_per_packet: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ns_per_packet_p10: Option<f64>,
+    /// Copying in and out included.
+    mpps: f64,
+    compiled: Compiled,
+    maps: Vec<MapState>,
+}
+
+/// What goes in, what for, and where it goes.
+struct Packets {
+    frames: Vec<Vec<u8>>,
+    order: Vec<u32>,
+    times: Vec<u64>,
+    count: u64,
+    /// Left out of a capture file because no buffer takes them.
+    unfit: u64,
+    description: String,
+    out: Option<PathBuf>,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    let (object, program) = open(&args.object)?;
+    let program = args.prog.clone().or(program);
+    let options = Options {
+        prefetch: args.prefetch,
+        keep_text: args.llvm_ir.is_some(),
+        seed: seed(),
+        ..Options::default()
+    };
+    let mut engine = match Engine::of_object(&object, program.as_deref(), &options) {
+        Ok(engine) => engine,
+        Err(e @ Error::Llvm(millstream_native::llvm::Error::Library(_))) => {
+            eprintln!("{e}");
+            return Ok(Exit::NotPermitted.into());
+        }
+        Err(e) => return Err(e).into_diagnostic().wrap_err_with(|| args.object.clone()),
+    };
+    if let (Some(path), Some(texts)) = (&args.llvm_ir, &engine.texts) {
+        std::fs::write(path, &texts.after).into_diagnostic().wrap_err_with(|| path.display().to_string())?;
+    }
+    let packets = packets(args, &mut engine)?;
+    for spec in &args.maps {
+        tables::load(&mut engine, spec)?;
+    }
+    let ran = feed(args, &mut engine, &packets)?;
+    let document = document(args, &mut engine, &packets, &ran);
+    match args.json {
+        true => println!("{}", serde_json::to_string_pretty(&document).into_diagnostic()?),
+        false => print!("{}", text(&document)),
+    }
+    Ok(Exit::Done.into())
+}
+
+/// Anything that no sender of packets can guess.
+fn seed() -> u64 {
+    use std::hash::{BuildHasher as _, RandomState};
+    RandomState::new().hash_one(0)
+}
+
+/// The packets, with the tables that go with them put in.
+fn packets(args: &Args, engine: &mut Engine) -> Result<Packets> {
+    if let Some(files) = args.io.strip_prefix("pcap:") {
+        let (from, to) = match files.split_once(',') {
+            Some((from, to)) => (from, Some(PathBuf::from(to))),
+            None => (files, None),
+        };
+        let (load, _) = args.feed.workload(&args.object, [args.ifindex, args.ifindex + 1])?;
+        tables::apply(engine, &load.entries)?;
+        let capture = pcap::read(Path::new(from), MOST_FRAMES).into_diagnostic()?;
+        let all = capture.frames.len() as u64;
+        return Ok(Packets {
+            order: (0..all as u32).collect(),
+            frames: capture.frames,
+            times: capture.times,
+            count: args.packets.unwrap_or(all),
+            unfit: capture.left_out as u64,
+            description: format!("{from}, {all} frames"),
+            out: to,
+        });
+    }
+    if args.io != "mem" {
+        return Err(miette!("--io {:?} is neither mem nor pcap:IN[,OUT]", args.io));
+    }
+    let (load, order) = args.feed.workload(&args.object, [args.ifindex, args.ifindex + 1])?;
+    tables::apply(engine, &load.entries)?;
+    Ok(Packets {
+        frames: load.flows.packets,
+        order,
+        times: Vec::new(),
+        count: args.packets.unwrap_or(USUAL_PACKETS),
+        unfit: 0,
+        description: load.description,
+        out: None,
+    })
+}
+
+fn feed(args: &Args, engine: &mut Engine, packets: &Packets) -> Result<Ran> {
+    let source = Replay { frames: &packets.frames, order: &packets.order, count: packets.count };
+    let plan = Plan { batch: args.batch as usize, ingress: args.ifindex };
+    let Some(path) = &packets.out else {
+        return run_packets(engine, &source, &mut Nowhere, plan).into_diagnostic();
+    };
+    let at = || path.display().to_string();
+    let file = File::create(path).into_diagnostic().wrap_err_with(at)?;
+    let mut writer = Writer::new(BufWriter::new(file), &packets.times).into_diagnostic().wrap_err_with(at)?;
+    let ran = run_packets(engine, &source, &mut writer, plan).into_diagnostic().wrap_err_with(at)?;
+    writer.finish().into_diagnostic().wrap_err_with(at)?;
+    Ok(ran)
+}
+
+fn document(args: &Args, engine: &mut Engine, packets: &Packets, ran: &Ran) -> Document {
+    let account = &ran.account;
+    let seen = account.received - account.dropped[Reason::Size as usize];
+    let per = |d: Duration, n: u64| if n == 0 { 0.0 } else { d.as_nanos() as f64 / n as f64 };
+    let unfit = |reason| if reason == Reason::Size { packets.unfit } else { 0 };
+    Document {
+        schema: 1,
+        object: args.object.clone(),
+        packets: packets.description.clone(),
+        received: account.received + packets.unfit,
+        sent: account.sent(),
+        transmitted: account.transmitted,
+        redirected: account.redirected,
+        dropped: Reason::ALL
+            .iter()
+            .map(|&r| Dropped { reason: r.name(), packets: account.dropped[r as usize] + unfit(r) })
+            .collect(),
+        events: ran.events,
+        ns_per_packet: per(ran.busy, seen),
+        ns_per_packet_p10: ran.percentile(0.1),
+        mpps: 1e3 * account.received as f64 / ran.total.as_nanos().max(1) as f64,
+        compiled: compiled(&engine.timings),
+        maps: engine.maps().map(|m| MapState { name: m.name().to_owned(), entries: m.len() }).collect(),
+    }
+}
+
+fn compiled(timings: &Timings) -> Compiled {
+    let ms = |d: Duration| d.as_secs_f64() * 1e3;
+    Compiled {
+        lift_ms: ms(timings.lift),
+        passes_ms: ms(timings.passes),
+        emit_ms: ms(timings.emit),
+        llvm_ms: ms(timings.llvm),
+        link_ms: ms(timings.link),
+        object_bytes: timings.bytes,
+    }
+}
+
+fn text(d: &Document) -> String {
+    let mut out = String::new();
+    let c = &d.compiled;
+    let front = c.lift_ms + c.passes_ms + c.emit_ms;
+    // Writing to a string does not fail.
+    let _ = writeln!(out, "{} on {}", d.object, d.packets);
+    let _ = writeln!(
+        out,
+        "compiled in {:.1} ms: {front:.1} to LLVM's IR, {:.1} in LLVM, {:.1} linking",
+        front + c.llvm_ms + c.link_ms,
+        c.llvm_ms,
+        c.link_ms
+    );
+    let _ = writeln!(out, "received {:>12}", d.received);
+    let _ =
+        writeln!(out, "sent     {:>12}   transmitted {}, redirected {}", d.sent, d.transmitted, d.redirected);
+    let dropped: u64 = d.dropped.iter().map(|r| r.packets).sum();
+    let why: Vec<String> =
+        d.dropped.iter().filter(|r| r.packets > 0).map(|r| format!("{} {}", r.reason, r.packets)).collect();
+    let _ = writeln!(out, "dropped  {dropped:>12}   {}", why.join(", "));
+    let low = d.ns_per_packet_p10.map_or(String::new(), |ns| format!(", {ns:.2} at the 10th percentile"));
+    let _ = writeln!(
+        out,
+        "{:.2} ns a packet in the program{low}; {:.2} Mpps with copying in and out",
+        d.ns_per_packet, d.mpps
+    );
+    if d.events > 0 {
+        let _ = writeln!(out, "{} records in rings and traces", d.events);
+    }
+    out
+}

@@ -1,0 +1,105 @@
+//! What maps hold at first: generated tables, and files as `bpftool -j map dump` writes them.
+
+use std::fs;
+
+use miette::{IntoDiagnostic, Result, WrapErr, miette};
+use millstream_native::Engine;
+use millstream_programs::MapEntry;
+use serde::Deserialize;
+
+/// An entry of a dump: bytes as text (`0x0a`).
+#[derive(Debug, Deserialize)]
+struct Entry {
+    key: Vec<String>,
+    value: Option<Vec<String>>,
+    /// Of per-CPU maps: the first CPU's goes to the worker.
+    values: Option<Vec<CpuValue>>,
+}
+
+#[derive(Debug, Deserialize)]
+struct CpuValue {
+    value: Vec<String>,
+}
+
+/// Puts generated entries in.
+pub(super) fn apply(engine: &mut Engine, entries: &[MapEntry]) -> Result<()> {
+    for entry in entries {
+        set(engine, entry.map, &entry.key, &entry.value)?;
+    }
+    Ok(())
+}
+
+/// Puts a file's entries in, as `NAME=FILE` says.
+pub(super) fn load(engine: &mut Engine, spec: &str) -> Result<()> {
+    let (name, path) = spec.split_once('=').ok_or_else(|| miette!("--map {spec:?} is not NAME=FILE"))?;
+    let at = || path.to_owned();
+    let text = fs::read_to_string(path).into_diagnostic().wrap_err_with(at)?;
+    for (key, value) in entries(&text).wrap_err_with(at)? {
+        set(engine, name, &key, &value).wrap_err_with(at)?;
+    }
+    Ok(())
+}
+
+fn entries(text: &str) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    let entries: Vec<Entry> = serde_json::from_str(text).into_diagnostic()?;
+    entries
+        .into_iter()
+        .map(|entry| {
+            let first = || entry.values.and_then(|values| Some(values.into_iter().next()?.value));
+            let value = entry.value.or_else(first);
+            let value = value.ok_or_else(|| miette!("an entry has neither value nor values"))?;
+            Ok((bytes(&entry.key)?, bytes(&value)?))
+        })
+        .collect()
+}
+
+fn bytes(text: &[String]) -> Result<Vec<u8>> {
+    let byte = |t: &String| {
+        let digits = t.strip_prefix("0x").and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        digits.ok_or_else(|| miette!("{t:?} is no byte like 0x0a"))
+    };
+    text.iter().map(byte).collect()
+}
+
+fn set(engine: &mut Engine, name: &str, key: &[u8], value: &[u8]) -> Result<()> {
+    let map = engine.map(name).ok_or_else(|| miette!("the object has no map {name:?}"))?;
+    let spec = map.spec();
+    if map.holds_addresses() {
+        return Err(miette!("map {name:?} holds maps or programs: only the object can fill it"));
+    }
+    if (key.len(), value.len()) != (spec.key_size as usize, spec.value_size as usize) {
+        let (k, v) = (spec.key_size, spec.value_size);
+        return Err(miette!(
+            "map {name:?} has keys of {k} and values of {v} bytes, not of {} and {}",
+            key.len(),
+            value.len()
+        ));
+    }
+    match map.update(key, value, 0, None) {
+        0 => Ok(()),
+        errno => {
+            let why = std::io::Error::from_raw_os_error(-errno as i32);
+            Err(miette!("map {name:?} refuses the entry {key:02x?}: {why}"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::entries;
+
+    #[test]
+    fn dumps_of_plain_and_per_cpu_maps_are_read() {
+        let text = r#"[{"key":["0x01","0x00"],"value":["0xff"]},
+            {"key":["0x02","0x00"],"values":[{"cpu":0,"value":["0x07"]},{"cpu":1,"value":["0x08"]}]}]"#;
+        assert_eq!(entries(text).unwrap(), [(vec![1, 0], vec![255]), (vec![2, 0], vec![7])]);
+        for bad in [
+            r#"[{"key":["1"],"value":[]}]"#,
+            r#"[{"key":["0x01"]}]"#,
+            "{}",
+            r#"[{"key":["0x100"],"value":[]}]"#,
+        ] {
+            assert!(entries(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! `millstream native` as a user has it: files in and out, tables, the account, exit codes.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+struct Files(PathBuf);
+
+impl Files {
+    fn new(name: &str) -> Files {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        Files(folder)
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.join(name).to_string_lossy().into_owned()
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn native(arguments: &[&str]) -> (i32, String, String) {
+    let Output { status, stdout, stderr } =
+        Command::new(env!("CARGO_BIN_EXE_millstream")).arg("native").args(arguments).output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    (status.code().unwrap(), text(stdout), text(stderr))
+}
+
+fn number(document: &Value, name: &str) -> u64 {
+    document[name].as_u64().unwrap_or_else(|| panic!("{name} in {document}"))
+}
+
+fn dropped(document: &Value) -> u64 {
+    document["dropped"].as_array().unwrap().iter().map(|d| number(d, "packets")).sum()
+}
+
+/// A capture of frames of these lengths, filled with one byte, that no program of ours takes for IP.
+fn capture(lengths: &[usize]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for word in [0xa1b2_c3d4u32, 0x0004_0002, 0, 0, 65_535, 1] {
+        out.extend(word.to_le_bytes());
+    }
+    for (at, &len) in lengths.iter().enumerate() {
+        for word in [at as u32, 5, len as u32, len as u32] {
+            out.extend(word.to_le_bytes());
+        }
+        out.extend(std::iter::repeat_n(0x77u8, len));
+    }
+    out
+}
+
+#[test]
+fn every_packet_from_memory_is_accounted_for() {
+    for plane in ["router", "balancer"] {
+        let (exit, out, errors) = native(&[&format!("builtin:{plane}"), "--packets", "20000", "--json"]);
+        assert_eq!((exit, errors.as_str()), (0, ""));
+        let document: Value = serde_json::from_str(&out).unwrap();
+        assert_eq!(number(&document, "received"), 20_000);
+        assert_eq!(number(&document, "sent") + dropped(&document), 20_000);
+        assert!(number(&document, "sent") > 19_000, "{document}");
+        assert!(document["ns_per_packet"].as_f64().unwrap() > 0.0);
+    }
+    let (exit, out, _) = native(&["builtin:router", "--packets", "100"]);
+    assert!(exit == 0 && out.contains("received          100"), "{out}");
+}
+
+#[test]
+fn captures_go_in_and_out() {
+    let files = Files::new("native-captures");
+    let (input, output) = (files.path("in.pcap"), files.path("out.pcap"));
+    std::fs::write(&input, capture(&[60, 9, 64])).unwrap();
+    let io = format!("pcap:{input},{output}");
+    let (exit, out, errors) = native(&["builtin:router:100", "--io", &io, "--json"]);
+    assert_eq!((exit, errors.as_str()), (0, ""));
+    let document: Value = serde_json::from_str(&out).unwrap();
+    // Frames of 0x77 are no IPv4: for the stack. One is too short for any program.
+    assert_eq!((number(&document, "received"), number(&document, "sent"), dropped(&document)), (3, 0, 3));
+    assert_eq!(std::fs::read(&output).unwrap().len(), 24);
+
+    let (exit, _, errors) = native(&["builtin:router:100", "--io", "pcap:/does/not/exist"]);
+    assert!(exit == 2 && errors.contains("/does/not/exist"), "{errors}");
+    let (exit, _, errors) = native(&["builtin:router:100", "--io", "wire"]);
+    assert!(exit == 2 && errors.contains("pcap:IN"), "{errors}");
+}
+
+#[test]
+fn maps_are_filled_from_files() {
+    let files = Files::new("native-maps");
+    let (good, short) = (files.path("good.json"), files.path("short.json"));
+    let word = |n: u8| format!(r#"["0x{n:02x}","0x00","0x00","0x00"]"#);
+    let key = r#"["0x08","0x00","0x00","0x00","0x0a","0x00","0x00","0x00"]"#;
+    std::fs::write(&good, format!(r#"[{{"key":{key},"value":{}}}]"#, word(0))).unwrap();
+    std::fs::write(&short, format!(r#"[{{"key":{},"value":{}}}]"#, word(1), word(1))).unwrap();
+    let run = |map: String| native(&["builtin:router:100", "--packets", "10", "--json", "--map", &map]);
+    let (exit, out, errors) = run(format!("routes={good}"));
+    assert_eq!((exit, errors.as_str()), (0, ""));
+    let document: Value = serde_json::from_str(&out).unwrap();
+    let routes = document["maps"].as_array().unwrap().iter().find(|m| m["name"] == "routes").unwrap();
+    assert_eq!(number(routes, "entries"), 101);
+    for (map, reason) in [
+        (format!("routes={short}"), "keys of 8"),
+        (format!("nothing={good}"), "no map"),
+        (good.clone(), "NAME=FILE"),
+        ("routes=/does/not/exist".to_owned(), "/does/not/exist"),
+    ] {
+        let (exit, _, errors) = run(map);
+        assert!(exit == 2 && errors.contains(reason), "{reason}: {errors}");
+    }
+}
