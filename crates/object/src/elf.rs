@@ -9,6 +9,7 @@
 
 use crate::error::{ElfPart, ObjectError};
 
+const SHT_NULL: u32 = 0;
 pub(crate) const SHT_PROGBITS: u32 = 1;
 pub(crate) const SHT_SYMTAB: u32 = 2;
 pub(crate) const SHT_STRTAB: u32 = 3;
@@ -182,9 +183,22 @@ impl Elf {
             }
             elf.sections.push(section);
         }
+        elf.check_table()?;
         elf.name_sections()?;
         elf.read_symbols()?;
         Ok(elf)
+    }
+
+    /// What every table of sections begins with, and where their names are: writing numbers sections anew and rests on it.
+    fn check_table(&self) -> Result<(), ObjectError> {
+        if self.sections.first().is_none_or(|s| s.kind != SHT_NULL) {
+            return Err(ObjectError::BadElf("its first section is not the empty one"));
+        }
+        let names = self.sections.get(self.names);
+        if names.is_none_or(|s| !matches!(s.kind, SHT_STRTAB | SHT_NULL)) {
+            return Err(ObjectError::BadElf("the names of its sections are in no table of strings"));
+        }
+        Ok(())
     }
 
     /// Name lookups are bounded by the file's size each; a hostile file may share one long name among all sections.

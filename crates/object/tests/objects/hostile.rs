@@ -89,6 +89,21 @@ fn sections_that_share_bytes_are_refused() {
 }
 
 /// Found by fuzzing: the symbol table was dropped as if it were DWARF.
+/// Found by fuzzing: written, such an object had no section at all.
+#[test]
+fn a_table_of_sections_begins_with_the_empty_one_and_has_names() {
+    let Some(good) = fixtures().first() else { return };
+    let table = u64::from_le_bytes(good[40..48].try_into().unwrap()) as usize;
+    let mut data = good.clone();
+    data[table + 4..table + 8].copy_from_slice(&0x6fff_4c03u32.to_le_bytes());
+    let first = ObjectError::BadElf("its first section is not the empty one");
+    assert_eq!(Object::parse("x", &data).expect_err("first"), first);
+    let mut data = good.clone();
+    data[62..64].copy_from_slice(&0x4000u16.to_le_bytes());
+    let names = ObjectError::BadElf("the names of its sections are in no table of strings");
+    assert_eq!(Object::parse("x", &data).expect_err("names"), names);
+}
+
 #[test]
 fn a_symbol_table_with_the_name_of_dwarf_is_written_all_the_same() {
     let Some(data) = fixtures().first() else { return };
