@@ -4,7 +4,7 @@
     bench/bars.py [DIRECTORY]
 
 Reads the files that bench/run.sh writes (bench/results unless said) and prints one line for each bar: its name, the figure,
-the bar, and whether it is met. A figure that is not there is said to be missing. Exit code 1 if a bar is not met.
+the bar, and whether it is met. A figure that is not there is said to be missing. Exit code 1 if a bar is not met, or a figure is missing.
 """
 
 import json
@@ -71,7 +71,8 @@ def compiler(r):
     c = r["compiler"]
     small, large = c["of_80_to_120_slots"], c["of_2000_to_5000_slots"]
     if small:
-        yield ("opt, about 100 slots", f"median {small['median_ms']:.1f} ms", "<= 20 ms", small["median_ms"] <= 20)
+        figure = f"median {small['median_ms']:.1f} ms, worst {small['worst_ms']:.1f} ms"
+        yield ("opt, about 100 slots", figure, "<= 20 ms", small["worst_ms"] <= 20)
     if large:
         yield ("opt, 2,000 to 5,000 slots", f"worst {large['worst_ms']:.0f} ms", "<= 500 ms", large["worst_ms"] <= 500)
 
@@ -148,6 +149,7 @@ def main():
                 missed += not met
                 print(f"{'met' if met else 'NOT MET':8} {what:38} {str(figure):62} bar {bar}")
         except FileNotFoundError as e:
+            missed += 1
             print(f"{'missing':8} {group.__name__:38} {pathlib.Path(e.filename).name}")
     sys.exit(1 if missed else 0)
 

@@ -8,16 +8,14 @@ standard output and to --output, has the objects of about 100 slots, the larger 
 """
 
 import argparse
-import datetime
 import json
-import os
 import pathlib
-import platform
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
+
+import record
 
 RUNS = 5
 
@@ -53,31 +51,25 @@ def main():
     parser.add_argument("--rows", type=pathlib.Path)
     args = parser.parse_args()
 
-    files, rows = sorted(args.directory.rglob("*.o")), []
+    rows, not_optimized = [], 0
     with tempfile.TemporaryDirectory() as folder:
-        for n, path in enumerate(files):
-            if sys.stderr.isatty():
-                print(f"\r{n + 1}/{len(files)}", end="", file=sys.stderr)
-            found = row(args.millstream, path, str(path.relative_to(args.directory)), str(pathlib.Path(folder, "out.o")))
+        for name, path in record.objects(args.directory):
+            found = row(args.millstream, path, name, str(pathlib.Path(folder, "out.o")))
             rows += [found] if found else []
+            not_optimized += not found
     rows.sort(key=lambda r: r["slots"])
     summary = {
-        "schema": 1,
-        "when": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "kernel": platform.release(),
-        "command": "bench/compiler.py DIRECTORY",
+        **record.head("bench/compiler.py DIRECTORY"),
         "runs": RUNS,
         "objects": len(rows),
-        "not_optimized": len(files) - len(rows),
+        "not_optimized": not_optimized,
         "of_80_to_120_slots": group([r for r in rows if 80 <= r["slots"] <= 120]),
         "of_2000_to_5000_slots": group([r for r in rows if 2000 <= r["slots"] <= 5000]),
         "largest": rows[-5:],
     }
-    print(json.dumps(summary, indent=1))
-    for path, what in ((args.output, summary), (args.rows, rows)):
-        if path:
-            os.makedirs(path.parent, exist_ok=True)
-            path.write_text(json.dumps(what, indent=1) + "\n")
+    record.keep(summary, args.output)
+    if args.rows:
+        record.write(args.rows, rows)
 
 
 if __name__ == "__main__":

@@ -9,15 +9,13 @@ passes in between (`--optimize`). Standard output is the summary as JSON.
 """
 
 import argparse
-import datetime
-import json
-import os
 import pathlib
-import platform
 import re
 import subprocess
 import sys
 import tempfile
+
+import record
 
 WAYS = {"interpreter": "", "roundtrip": "--roundtrip", "optimize": "--optimize"}
 GROUPS = ["callx", "packet"]  # those that the runner leaves out unless asked
@@ -51,16 +49,10 @@ def main():
             for name, flags in WAYS.items()
         }
     summary = {
-        "schema": 1,
-        "when": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "kernel": platform.release(),
-        "command": "bench/conformance.py RUNNER TESTS",
+        **record.head("bench/conformance.py RUNNER TESTS"),
         "results": results,
     }
-    print(json.dumps(summary, indent=1))
-    if args.output:
-        os.makedirs(args.output.parent, exist_ok=True)
-        args.output.write_text(json.dumps(summary, indent=1) + "\n")
+    record.keep(summary, args.output)
 
 
 if __name__ == "__main__":

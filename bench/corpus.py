@@ -10,16 +10,14 @@ left as they were, and why. --rows keeps a row for each program.
 """
 
 import argparse
-import datetime
 import fnmatch
 import json
-import os
 import pathlib
-import platform
 import statistics
 import subprocess
-import sys
 import time
+
+import record
 
 SMALLEST = 20  # slots: below, one slot is several per cent
 SHOWN = 5
@@ -36,8 +34,7 @@ def optimize(program, path, stats=True):
     try:
         return json.loads(done.stdout), None
     except ValueError:
-        causes = [line.split("─▶", 1)[1].strip() for line in done.stderr.splitlines() if "─▶" in line]
-        return None, causes[0] if causes else f"exit code {done.returncode}"
+        return None, record.complaint(done)
 
 
 def key(outcome):
@@ -79,12 +76,9 @@ def main():
     args = parser.parse_args()
 
     rows, failures, outcomes, verdicts, not_loadable, reasons = [], {}, {}, {}, 0, {}
-    files = sorted(args.directory.rglob("*.o"))
-    started = time.time()
-    for n, path in enumerate(files):
-        if sys.stderr.isatty():
-            print(f"\r{n + 1}/{len(files)}", end="", file=sys.stderr)
-        name = str(path.relative_to(args.directory))
+    objects, started = 0, time.time()
+    for name, path in record.objects(args.directory):
+        objects += 1
         report, problem = optimize(args.millstream, path)
         if report is None:
             failures[name] = problem
@@ -106,12 +100,9 @@ def main():
                 rows.append({"object": name, "program": p["name"], "old": old, **{k: p[k] for k in ("before", "after")}})
     groups = {"all": rows, "modern": [r for r in rows if not r["old"]], "old": [r for r in rows if r["old"]]}
     summary = {
-        "schema": 1,
-        "when": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "kernel": platform.release(),
-        "command": "bench/corpus.py DIRECTORY " + " ".join(f"--old {g}" for g in args.old),
+        **record.head("bench/corpus.py DIRECTORY " + " ".join(f"--old {g}" for g in args.old)),
         "seconds": round(time.time() - started, 1),
-        "objects": len(files),
+        "objects": objects,
         "objects_failed": failures,
         "programs_not_loadable_before": not_loadable,
         "programs": verdicts,
@@ -120,11 +111,9 @@ def main():
         "ratios": {g: {f: ratios(r, f) for f in FIELDS} for g, r in groups.items()},
         "worst": {f: worst(rows, f) for f in FIELDS},
     }
-    print(json.dumps(summary, indent=1))
-    for path, what in ((args.output, summary), (args.rows, rows)):
-        if path:
-            os.makedirs(path.parent, exist_ok=True)
-            path.write_text(json.dumps(what, indent=1) + "\n")
+    record.keep(summary, args.output)
+    if args.rows:
+        record.write(args.rows, rows)
 
 
 if __name__ == "__main__":

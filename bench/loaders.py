@@ -12,16 +12,16 @@ after ("lost"). Each attempt has a BPF file system of its own, so that no pinned
 
 import argparse
 import ctypes
-import datetime
 import json
 import os
 import pathlib
-import platform
 import re
 import subprocess
 import sys
 import tempfile
 import time
+
+import record
 
 XDP = 6  # BPF_PROG_TYPE_XDP
 DEVICE = f"mlsload{os.getpid() % 100000}"
@@ -136,19 +136,16 @@ def main():
     parser.add_argument("--output", type=pathlib.Path)
     args = parser.parse_args()
 
-    counts, failed, programs, started = {}, {}, 0, time.time()
-    files = sorted(args.directory.rglob("*.o"))
+    counts, failed, programs, objects, started = {}, {}, 0, 0, time.time()
     run("ip", "link", "add", DEVICE, "type", "veth", "peer", "name", DEVICE + "p")
     try:
         with tempfile.TemporaryDirectory() as folder:
-            for n, path in enumerate(files):
-                if sys.stderr.isatty():
-                    print(f"\r{n + 1}/{len(files)}", end="", file=sys.stderr)
-                name = str(path.relative_to(args.directory))
+            for name, path in record.objects(args.directory):
+                objects += 1
                 out = pathlib.Path(folder, path.name)  # loaders name global data after the file
                 done = run(args.millstream, "opt", str(path), "-o", str(out))
                 if not out.exists():
-                    failed[name] = next((line.strip() for line in done.stderr.splitlines() if line.strip()), "?")
+                    failed[name] = record.complaint(done)
                     continue
                 found, before = everything(path)
                 programs += found
@@ -157,21 +154,15 @@ def main():
     finally:
         run("ip", "link", "del", DEVICE)
     summary = {
-        "schema": 1,
-        "when": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "kernel": platform.release(),
-        "command": "bench/loaders.py DIRECTORY",
+        **record.head("bench/loaders.py DIRECTORY"),
         "versions": versions(),
         "seconds": round(time.time() - started, 1),
-        "objects": len(files),
+        "objects": objects,
         "objects_not_written": failed,
         "programs_that_libbpf_finds": programs,
         "loaders": counts,
     }
-    print(json.dumps(summary, indent=1))
-    if args.output:
-        os.makedirs(args.output.parent, exist_ok=True)
-        args.output.write_text(json.dumps(summary, indent=1) + "\n")
+    record.keep(summary, args.output)
 
 
 if __name__ == "__main__":

@@ -8,14 +8,14 @@ program, 10th percentile of windows. Both are taken in turn, and the ratio is th
 """
 
 import argparse
-import datetime
 import json
 import os
 import pathlib
-import platform
 import statistics
 import subprocess
 import sys
+
+import record
 
 PLANES = ["router", "switch", "firewall", "nat", "balancer"]
 
@@ -58,18 +58,11 @@ def main():
     args = parser.parse_args()
     rows = [measure(args, plane) for plane in args.plane or PLANES]
     found = {
-        "schema": 1,
-        "environment": {
-            "at": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-            "kernel": platform.release(),
-            "cpus": os.cpu_count(),
-        },
+        **record.head("bench/native.py"),
+        "cpus": os.cpu_count(),
         "planes": rows,
     }
-    text = json.dumps(found, indent=1)
-    print(text)
-    if args.output:
-        args.output.write_text(text + "\n")
+    record.keep(found, args.output)
 
 
 if __name__ == "__main__":
