@@ -19,6 +19,7 @@ mod progress;
 mod prove;
 mod run;
 mod verify;
+mod xdp;
 
 use std::process::ExitCode;
 

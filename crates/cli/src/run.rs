@@ -9,13 +9,14 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use miette::{IntoDiagnostic, WrapErr, miette};
-use millstream_kernel::{XdpMode, interface, interface_index};
+use millstream_kernel::{interface, interface_index};
 use millstream_lab::os;
 use millstream_object::Object;
 use millstream_specialize::report::{GuardState, Report};
 use millstream_specialize::{Compiler, Leave, Live, LiveError, Settings};
 
 use crate::exit::Exit;
+use crate::xdp::Mode;
 
 /// Flags of `millstream run`.
 #[derive(Debug, clap::Args)]
@@ -54,17 +55,6 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// Where in the receive path an XDP program runs.
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum Mode {
-    /// In the driver if it can, else in the stack
-    Any,
-    /// In the driver
-    Native,
-    /// In the stack
-    Generic,
-}
-
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
     let path = args.object.display().to_string();
@@ -86,11 +76,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
 fn session(args: &Args, compiler: &Compiler, ifindex: u32) -> Result<(), LiveError> {
     let mut settings = Settings::new(pins(args));
     settings.interval = Duration::from_millis(args.interval.max(10));
-    settings.mode = match args.mode {
-        Mode::Any => XdpMode::Any,
-        Mode::Native => XdpMode::Native,
-        Mode::Generic => XdpMode::Generic,
-    };
+    settings.mode = args.mode.into();
     settings.egress = args.egress;
     settings.adopt = args.adopt.then_some(ifindex);
     let live = std::io::stderr().is_terminal();

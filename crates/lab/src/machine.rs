@@ -16,18 +16,17 @@ const MOST_BYTES: u64 = 256 << 20;
 /// A machine, and what of the object is in it.
 pub(crate) struct Modelled {
     pub(crate) machine: Machine,
-    /// The programs, in the order given.
-    pub(crate) programs: Vec<bytecode::Program>,
+    pub(crate) program: bytecode::Program,
     /// The object's maps, in its order.
     pub(crate) maps: Vec<Option<MapId>>,
 }
 
-/// The machine, with the contents that the maps have now; programs are given by their final slots. `None` if a map is of
+/// The machine, with the contents that the maps have now; the program is given by its final slots. `None` if a map is of
 /// a kind that the interpreter does not model, or too large.
 ///
 /// # Errors
 /// If the maps cannot be read.
-pub(crate) fn model(session: &Session<'_>, programs: &[Vec<u64>], kind: Context) -> Result<Option<Modelled>> {
+pub(crate) fn model(session: &Session<'_>, slots: &[u64], kind: Context) -> Result<Option<Modelled>> {
     let mut machine = Machine::new(kind);
     let (mut by_fd, mut maps) = (Vec::new(), Vec::new());
     for at in 0..session.object().maps.len() {
@@ -56,19 +55,15 @@ pub(crate) fn model(session: &Session<'_>, programs: &[Vec<u64>], kind: Context)
             }
         }
     }
-    let mut linked = Vec::new();
-    for slots in programs {
-        let raw: Vec<Raw> = slots.iter().map(|s| Raw::from_bytes(s.to_ne_bytes())).collect();
-        let Ok(mut program) = bytecode::Program::new(&raw) else { return Ok(None) };
-        program.link(|_, pseudo, imm| {
-            let (_, id) = by_fd.iter().find(|(fd, _)| *fd == imm as u32)?;
-            match pseudo {
-                Pseudo::MapFd => Some(Machine::map_address(*id)),
-                Pseudo::MapValue => Some(Machine::value_address_of(*id, (imm >> 32) as u32)),
-                _ => None,
-            }
-        });
-        linked.push(program);
-    }
-    Ok(Some(Modelled { machine, programs: linked, maps }))
+    let raw: Vec<Raw> = slots.iter().map(|s| Raw::from_bytes(s.to_ne_bytes())).collect();
+    let Ok(mut program) = bytecode::Program::new(&raw) else { return Ok(None) };
+    program.link(|_, pseudo, imm| {
+        let (_, id) = by_fd.iter().find(|(fd, _)| *fd == imm as u32)?;
+        match pseudo {
+            Pseudo::MapFd => Some(Machine::map_address(*id)),
+            Pseudo::MapValue => Some(Machine::value_address_of(*id, (imm >> 32) as u32)),
+            _ => None,
+        }
+    });
+    Ok(Some(Modelled { machine, program, maps }))
 }

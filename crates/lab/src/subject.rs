@@ -170,12 +170,11 @@ impl<'a> Subject<'a> {
         let image = self.image(&slots)?;
         let mut counted =
             Counted { image_instructions: image.as_ref().map(Image::len), ..Counted::default() };
-        let copies = std::slice::from_ref(&slots);
-        let Some(Modelled { mut machine, programs, .. }) = model(&self.session, copies, Context::Xdp)? else {
+        let Some(Modelled { mut machine, program, .. }) = model(&self.session, &slots, Context::Xdp)? else {
             return Ok(counted);
         };
         machine.visits = vec![0; slots.len()];
-        let interpreter = millstream_interp::bytecode::Interpreter::new(&programs);
+        let interpreter = millstream_interp::bytecode::Interpreter::new(std::slice::from_ref(&program));
         for packet in packets {
             machine.reset(packet);
             // `ingress_ifindex` of `struct xdp_md`.

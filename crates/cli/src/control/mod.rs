@@ -17,6 +17,7 @@ use miette::{IntoDiagnostic, WrapErr, miette};
 use millstream_programs::{BALANCER, FIREWALL, NAT, Program, ROUTER, SWITCH};
 
 use crate::exit::Exit;
+use crate::xdp::Mode;
 
 /// Flags of `millstream control`.
 #[derive(Debug, clap::Args)]
@@ -78,17 +79,6 @@ struct Up {
     /// Where in the receive path it runs
     #[arg(long, value_name = "MODE", default_value = "any")]
     mode: Mode,
-}
-
-/// Where in the receive path an XDP program runs.
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-pub(super) enum Mode {
-    /// In the driver if it can, else in the stack
-    Any,
-    /// In the driver
-    Native,
-    /// In the stack
-    Generic,
 }
 
 #[derive(Debug, clap::Args)]

@@ -9,13 +9,14 @@ use std::collections::HashSet;
 use std::io;
 use std::path::PathBuf;
 
-use millstream_kernel::{self as kernel, Link, Map, MapType, Program, UpdateMode, XdpMode, interface_index};
+use millstream_kernel::{self as kernel, Link, Map, MapType, Program, UpdateMode, interface_index};
 use millstream_loader::{Loader, Session};
 use millstream_object::Object;
 use millstream_programs::{MapEntry, balancer, nat, router, switch};
 
+use super::Plane;
 use super::config::Tables;
-use super::{Mode, Plane};
+use crate::xdp::Mode;
 
 const MAPS: &str = "maps";
 const LINK: &str = "link_";
@@ -253,12 +254,7 @@ fn fill(session: &Session<'_>, entries: &[MapEntry]) -> Result<()> {
 }
 
 fn attach(program: &Program, name: &str, mode: Mode) -> Result<Link> {
-    let mode = match mode {
-        Mode::Any => XdpMode::Any,
-        Mode::Native => XdpMode::Native,
-        Mode::Generic => XdpMode::Generic,
-    };
-    let attach = || Link::attach_xdp(program, interface_index(name)?, mode);
+    let attach = || Link::attach_xdp(program, interface_index(name)?, mode.into());
     attach().map_err(|source| Error::Interface { name: name.to_owned(), source })
 }
 

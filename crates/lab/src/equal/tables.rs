@@ -76,13 +76,12 @@ pub(super) fn learn(
 ) -> Result<Vec<u64>> {
     let mut visits = vec![0; slots.len()];
     for _ in 0..GOES {
-        let program = [slots.to_vec()];
-        let Some(Modelled { mut machine, programs, maps }) = model(session, &program, kind)? else {
+        let Some(Modelled { mut machine, program, maps }) = model(session, slots, kind)? else {
             return Ok(Vec::new());
         };
         machine.visits = std::mem::take(&mut visits);
         machine.maps.missed = Some(Vec::new());
-        let interpreter = Interpreter::new(&programs);
+        let interpreter = Interpreter::new(std::slice::from_ref(&program));
         for packet in packets {
             machine.fuel = FUEL;
             machine.reset(packet);
