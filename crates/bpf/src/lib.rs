@@ -3,6 +3,7 @@
 //! Architecture Invariant: whatever the kernel's verifier must be able to see after a rewrite is the business of
 //! this crate and of nothing above it. No I/O here; nothing here calls the kernel.
 
+pub mod cost;
 pub mod ctx;
 pub mod jit;
 pub mod lift;

@@ -1,0 +1,144 @@
+//! What code costs, and which of two costs is the better one.
+
+use std::cmp::{Ordering, Reverse};
+use std::fmt;
+use std::str::FromStr;
+
+/// What code is made for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Goal {
+    /// Fewest slots, at whatever price in cycles.
+    Size,
+    /// Shorter, but never slower by prediction.
+    #[default]
+    Balanced,
+    /// Fewest predicted cycles, at whatever price in slots.
+    Latency,
+}
+
+impl Goal {
+    /// All goals.
+    pub const ALL: [Goal; 3] = [Goal::Size, Goal::Balanced, Goal::Latency];
+
+    /// The name on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Goal::Size => "size",
+            Goal::Balanced => "balanced",
+            Goal::Latency => "latency",
+        }
+    }
+
+    /// Whether `new` may take the place of `old`, and is worth it.
+    ///
+    /// `size`: fewer slots; with as many, fewer cycles; then fewer bytes. `latency`: fewer cycles; then fewer bytes;
+    /// then fewer slots. Under `balanced` it is no total order, since cycles are traded for length in neither
+    /// direction: `new` must be no worse in cycles and in [`Cost::length`], and better in one of the two.
+    pub fn improves(self, new: Cost, old: Cost) -> bool {
+        match self {
+            Goal::Balanced => {
+                let (cycles, length) = (new.cycles.cmp(&old.cycles), new.length().cmp(&old.length()));
+                cycles.is_le() && length.is_le() && (cycles.is_lt() || length.is_lt())
+            }
+            _ => self.rank(new, old) < self.rank(old, old),
+        }
+    }
+
+    /// Which of two candidates to prefer in place of an original of cost `base`: less is better. A total preorder.
+    ///
+    /// Under `balanced`, what is slower than the original comes after all that is not, then what is longer in slots
+    /// or bytes after what is not; among the rest the shorter by [`Cost::length`], then the faster.
+    pub fn compare(self, a: Cost, b: Cost, base: Cost) -> Ordering {
+        self.rank(a, base).cmp(&self.rank(b, base))
+    }
+
+    fn rank(self, cost: Cost, base: Cost) -> [u64; 5] {
+        let Cost { slots, jited, cycles } = cost;
+        let (slots, jited) = (u64::from(slots), u64::from(jited));
+        match self {
+            Goal::Size => [slots, cycles, jited, 0, 0],
+            Goal::Latency => [cycles, jited, slots, 0, 0],
+            Goal::Balanced => {
+                let slower = cycles.saturating_sub(base.cycles);
+                let longer =
+                    slots.saturating_sub(base.slots.into()) + jited.saturating_sub(base.jited.into());
+                [slower, longer, cost.length(), cycles, slots]
+            }
+        }
+    }
+
+    /// One number for searches that walk through worse candidates, in about bytes; less is better. What counts second
+    /// counts a thousandth of it, so that in the end [`Goal::improves`] has to be asked.
+    pub fn energy(self, cost: Cost) -> f64 {
+        let Cost { slots, jited, cycles } = cost;
+        let (slots, jited, cycles) = (f64::from(slots), f64::from(jited), cycles as f64 / 1000.0);
+        match self {
+            Goal::Size => 8.0 * slots + cycles / 1024.0 + jited / 1_048_576.0,
+            Goal::Balanced => cost.length() as f64 + 8.0 * cycles,
+            Goal::Latency => 8.0 * cycles + jited / 1024.0 + slots / 1_048_576.0,
+        }
+    }
+}
+
+impl fmt::Display for Goal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// No goal has this name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no goal `{0}`: there are size, balanced and latency")]
+pub struct UnknownGoal(pub String);
+
+impl FromStr for Goal {
+    type Err = UnknownGoal;
+
+    fn from_str(name: &str) -> Result<Goal, UnknownGoal> {
+        Goal::ALL.into_iter().find(|g| g.name() == name).ok_or_else(|| UnknownGoal(name.into()))
+    }
+}
+
+/// What a function costs.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Cost {
+    /// Slots of eight bytes; `ld_imm64` is two.
+    pub slots: u32,
+    /// Bytes of x86-64 code that the kernel's JIT makes of it, as [`jited_bytes`](crate::jit::jited_bytes) counts.
+    pub jited: u32,
+    /// Predicted thousandths of a cycle for one run, blocks weighted by how often they run.
+    pub cycles: u64,
+}
+
+impl Cost {
+    /// Bytes and slots as one length: a slot saved is worth four bytes, for programs are compared by both.
+    pub fn length(self) -> u64 {
+        u64::from(self.jited) + 4 * u64::from(self.slots)
+    }
+
+    /// Both together.
+    pub fn plus(self, other: Cost) -> Cost {
+        Cost {
+            slots: self.slots + other.slots,
+            jited: self.jited + other.jited,
+            cycles: self.cycles + other.cycles,
+        }
+    }
+
+    /// The best of some candidates in place of an original of cost `base`; the first of equals.
+    pub fn best<T>(
+        goal: Goal,
+        base: Cost,
+        candidates: impl IntoIterator<Item = (Cost, T)>,
+    ) -> Option<(Cost, T)> {
+        let candidates = candidates.into_iter().enumerate();
+        candidates.max_by_key(|(n, (c, _))| (Reverse(goal.rank(*c, base)), Reverse(*n))).map(|(_, c)| c)
+    }
+}
+
+impl fmt::Display for Cost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (whole, tenths) = (self.cycles / 1000, self.cycles % 1000 / 100);
+        write!(f, "{} slots, {} bytes, {whole}.{tenths} cycles", self.slots, self.jited)
+    }
+}

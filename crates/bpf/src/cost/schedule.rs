@@ -1,0 +1,193 @@
+//! A small out-of-order machine: instructions are issued in order, so many at a time, each starts when its operands and
+//! its unit are there, and they retire in order.
+//!
+//! Every time is the greatest of earlier ones plus a constant, so that more work never ends earlier.
+
+use millstream_isa::{AluOp, AtomicOp, Callee, Insn, Operand, Reg, Size, SwapKind, Width};
+
+use super::table::{Kind, Table, Unit};
+
+/// Operations issued in a cycle.
+const WIDTH: u32 = 6;
+/// Part of the time that counts where results are waited for; the rest counts where work is issued. In sixteenths.
+const WAITED: u32 = 12;
+const UNITS: usize = 6;
+
+/// What was begun, and when it will be done, in thousandths of a cycle.
+#[derive(Clone)]
+pub(super) struct Machine {
+    ready: [u32; 11],
+    /// When the eight-byte words of the stack below the frame pointer were written, and by stores of which bytes.
+    stack: [Written; 64],
+    busy: [u32; UNITS],
+    issued: u32,
+    retired: u32,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Written {
+    at: u32,
+    /// The bytes of the last store.
+    bytes: u8,
+}
+
+impl Default for Machine {
+    fn default() -> Machine {
+        let stack = [Written::default(); 64];
+        Machine { ready: [0; 11], stack, busy: [0; UNITS], issued: 0, retired: 0 }
+    }
+}
+
+/// What an instruction does to the stack, if its address is relative to the frame pointer.
+#[derive(Clone, Copy)]
+pub(super) struct Memory {
+    word: u8,
+    bytes: u8,
+}
+
+impl Memory {
+    pub(super) fn of(insn: Insn) -> Option<Memory> {
+        let (size, base, off) = match insn {
+            Insn::Load { size, src, off, .. } => (size, src, off),
+            Insn::Store { size, dst, off, .. } => (size, dst, off),
+            _ => return None,
+        };
+        let at = i32::from(off) + 512;
+        let inside = base == Reg::R10 && (0..512).contains(&at);
+        let bytes = match size {
+            Size::Dw => 0xff,
+            _ => ((1u32 << size.bytes()) - 1) << (at % 8),
+        };
+        inside.then_some(Memory { word: (at / 8) as u8, bytes: bytes as u8 })
+    }
+}
+
+impl Machine {
+    /// Time so far.
+    pub(super) fn elapsed(&self) -> u32 {
+        (self.retired * WAITED + self.issued.min(self.retired) * (16 - WAITED)) / 16
+    }
+
+    /// One instruction more.
+    pub(super) fn run(&mut self, table: &Table, insn: Insn, memory: Option<Memory>) {
+        let Some(kind) = kind(insn) else { return };
+        let (reads, writes) = operands(insn);
+        let mut inputs = 0;
+        for r in bits(reads) {
+            inputs = inputs.max(self.ready[r]);
+        }
+        let mut kind = kind;
+        if let (Insn::Load { .. }, Some(m)) = (insn, memory) {
+            let w = self.stack[usize::from(m.word)];
+            if w.bytes & m.bytes != 0 {
+                kind = if w.bytes & m.bytes == m.bytes { Kind::Forward } else { Kind::Stall };
+                inputs = inputs.max(w.at);
+            }
+        }
+        let t = table.timing(kind);
+        self.issued += t.uops * 1000 / WIDTH;
+        if t.unit == Unit::All {
+            return self.alone(t.latency, writes, inputs);
+        }
+        let busy = &mut self.busy[t.unit as usize];
+        let start = self.issued.max(inputs).max(*busy);
+        *busy = self.issued.max(*busy) + t.each;
+        let done = start + t.latency;
+        for r in bits(writes) {
+            self.ready[r] = done;
+        }
+        if let (Insn::Store { .. }, Some(m)) = (insn, memory) {
+            self.stack[usize::from(m.word)] = Written { at: done, bytes: m.bytes };
+        }
+        self.retired = self.retired.max(done);
+    }
+
+    /// What waits for everything before and holds up everything after.
+    fn alone(&mut self, latency: u32, writes: u16, inputs: u32) {
+        let done = self.issued.max(inputs).max(self.retired) + latency;
+        self.issued = self.issued.max(done);
+        self.retired = done;
+        for r in bits(writes) {
+            self.ready[r] = done;
+        }
+    }
+}
+
+fn bits(set: u16) -> impl Iterator<Item = usize> {
+    let mut rest = set;
+    std::iter::from_fn(move || {
+        let r = rest.trailing_zeros() as usize;
+        rest &= rest.wrapping_sub(1);
+        (r < 11).then_some(r)
+    })
+}
+
+/// What the machine makes of an instruction; nothing of some.
+pub(super) fn kind(insn: Insn) -> Option<Kind> {
+    Some(match insn {
+        Insn::Alu { width, op, src, .. } => match (op, src) {
+            (AluOp::Mul, _) => Kind::Mul,
+            (AluOp::Div | AluOp::SDiv | AluOp::Mod | AluOp::SMod, _) => match width {
+                Width::W32 => Kind::Div32,
+                Width::W64 => Kind::Div64,
+            },
+            (AluOp::Lsh | AluOp::Rsh | AluOp::Arsh, Operand::Imm(_)) => Kind::Shift,
+            (AluOp::Lsh | AluOp::Rsh | AluOp::Arsh, Operand::Reg(_)) => Kind::ShiftBy,
+            _ => Kind::Alu,
+        },
+        Insn::Mov { src: Operand::Reg(_), .. } => Kind::Move,
+        Insn::Mov { .. } | Insn::LoadImm64 { .. } => Kind::Constant,
+        Insn::MovSx { .. } | Insn::AddrSpaceCast { .. } | Insn::Neg { .. } => Kind::Alu,
+        Insn::Swap { kind: SwapKind::ToLe, bits, .. } => match bits {
+            64 => return None,
+            32 => Kind::Move,
+            _ => Kind::Alu,
+        },
+        Insn::Swap { bits, .. } => match bits {
+            16 => Kind::Swap16,
+            32 => Kind::Alu,
+            _ => Kind::Swap64,
+        },
+        Insn::Load { .. } | Insn::LoadAcquire { .. } => Kind::Load,
+        Insn::Store { .. } | Insn::StoreRelease { .. } => Kind::Store,
+        Insn::Atomic { op: AtomicOp::Xchg | AtomicOp::CmpXchg, .. } => Kind::Fetch,
+        Insn::Atomic { fetch, .. } => {
+            if fetch {
+                Kind::Fetch
+            } else {
+                Kind::Atomic
+            }
+        }
+        Insn::LegacyLoad { .. } | Insn::MayGoto { .. } => Kind::Call,
+        Insn::Branch { .. } => Kind::Branch,
+        Insn::Jump { off: 0, .. } => return None,
+        Insn::Jump { .. } => Kind::Jump,
+        Insn::Call(Callee::Helper(1)) => Kind::Lookup,
+        Insn::Call(Callee::Helper(12)) => Kind::Tail,
+        Insn::Call(Callee::Local(_)) => Kind::Local,
+        Insn::Call(_) => Kind::Call,
+        Insn::Exit => return None,
+    })
+}
+
+/// The registers that an instruction reads and writes, as bits.
+fn operands(insn: Insn) -> (u16, u16) {
+    let bit = |r: Reg| 1u16 << r.index();
+    let op = |o: Operand| if let Operand::Reg(r) = o { bit(r) } else { 0 };
+    match insn {
+        Insn::Alu { dst, src, .. } => (bit(dst) | op(src), bit(dst)),
+        Insn::Mov { dst, src, .. } => (op(src), bit(dst)),
+        Insn::MovSx { dst, src, .. } | Insn::AddrSpaceCast { dst, src, .. } => (bit(src), bit(dst)),
+        Insn::Neg { dst, .. } | Insn::Swap { dst, .. } => (bit(dst), bit(dst)),
+        Insn::LoadImm64 { dst, .. } => (0, bit(dst)),
+        Insn::Load { dst, src, .. } | Insn::LoadAcquire { dst, src, .. } => (bit(src), bit(dst)),
+        Insn::Store { dst, src, .. } => (bit(dst) | op(src), 0),
+        Insn::StoreRelease { dst, src, .. } => (bit(dst) | bit(src), 0),
+        Insn::Atomic { op: AtomicOp::CmpXchg, dst, src, .. } => (bit(dst) | bit(src) | 1, 1),
+        Insn::Atomic { fetch, dst, src, .. } => (bit(dst) | bit(src), if fetch { bit(src) } else { 0 }),
+        Insn::Branch { dst, src, .. } => (bit(dst) | op(src), 0),
+        Insn::LegacyLoad { .. } => (1 << 6, 0x3f),
+        Insn::Call(_) => (0, 0x3f),
+        Insn::Jump { .. } | Insn::MayGoto { .. } | Insn::Exit => (0, 0),
+    }
+}

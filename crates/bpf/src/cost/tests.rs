@@ -1,0 +1,99 @@
+//! What holds whatever the table says.
+
+use millstream_isa::Insn;
+use millstream_isa::asm::assemble;
+
+use super::{Cost, Goal, Weights, cost, window_cycles};
+
+fn code(text: &str) -> Vec<Insn> {
+    assemble(text).unwrap()
+}
+
+fn of(slots: u32, jited: u32, cycles: u64) -> Cost {
+    Cost { slots, jited, cycles }
+}
+
+#[test]
+fn balanced_trades_cycles_for_slots_in_neither_direction() {
+    let old = of(100, 400, 50_000);
+    assert!(!Goal::Balanced.improves(of(90, 360, 50_001), old), "shorter, but slower");
+    assert!(!Goal::Balanced.improves(of(101, 404, 49_000), old), "faster, but longer");
+    assert!(Goal::Balanced.improves(of(99, 400, 50_000), old));
+    assert!(Goal::Balanced.improves(of(100, 400, 49_999), old));
+    assert!(!Goal::Balanced.improves(old, old));
+    assert!(Goal::Size.improves(of(99, 900, 90_000), old));
+    assert!(Goal::Latency.improves(of(200, 900, 49_999), old));
+    let slower = of(90, 360, 50_001);
+    let longer = of(101, 404, 49_000);
+    assert!(Goal::Balanced.compare(longer, slower, old).is_lt());
+    assert!(Goal::Balanced.compare(old, longer, old).is_lt());
+    assert_eq!(
+        Cost::best(Goal::Balanced, old, [(slower, 0), (old, 1), (longer, 2), (old, 3)]),
+        Some((old, 1))
+    );
+}
+
+#[test]
+fn names_of_goals_are_read_back() {
+    for goal in Goal::ALL {
+        assert_eq!(goal.to_string().parse(), Ok(goal));
+    }
+    assert!("speed".parse::<Goal>().is_err());
+}
+
+#[test]
+fn a_chain_takes_longer_than_the_same_work_side_by_side() {
+    let chain = window_cycles(&code("r1 *= r2\n r1 *= r2\n r1 *= r2\n r1 *= r2"));
+    let apart = window_cycles(&code("r1 *= r5\n r2 *= r5\n r3 *= r5\n r4 *= r5"));
+    assert!(chain > apart + apart / 2, "{chain} against {apart}");
+}
+
+#[test]
+fn a_load_of_pieces_waits_longer_than_one_of_a_whole() {
+    let pieces =
+        window_cycles(&code("*(u32 *)(r10 -8) = r1\n *(u32 *)(r10 -4) = r1\n r2 = *(u64 *)(r10 -8)"));
+    let whole =
+        window_cycles(&code("*(u64 *)(r10 -8) = r1\n *(u32 *)(r10 -12) = r1\n r2 = *(u64 *)(r10 -8)"));
+    assert!(pieces > whole, "{pieces} against {whole}");
+}
+
+#[test]
+fn one_more_instruction_with_an_unused_result_never_costs_less() {
+    let base = code(
+        "r2 = *(u32 *)(r1 +0)\n r3 = *(u32 *)(r1 +4)\n r4 = r2\n r4 += 14\n if r4 > r3 goto out\n r5 = *(u16 *)(r2 +12)\n \
+         r5 *= r5\n r5 <<= 3\n *(u64 *)(r10 -8) = r5\n r0 = *(u64 *)(r10 -8)\n exit\n out:\n r0 = 1\n exit",
+    );
+    let before = window_cycles(&base);
+    for at in 0..=base.len() {
+        for more in ["r9 = 5", "r9 += 1", "r9 = *(u64 *)(r1 +8)", "*(u64 *)(r10 -64) = r1", "r9 /= 3"] {
+            let mut longer = base.clone();
+            longer.splice(at..at, code(more));
+            assert!(window_cycles(&longer) >= before, "`{more}` before instruction {at}");
+        }
+    }
+}
+
+#[test]
+fn what_runs_more_often_costs_more() {
+    let insns = code("if r1 == 0 goto cold\n r0 = 0\n exit\n cold:\n r0 = 5\n r0 /= r1\n r0 /= r1\n exit");
+    let counts = |cold| Weights::Counts { blocks: vec![100, 100 - cold, cold], runs: 100 };
+    let at = |cold| cost(&insns, &[], &counts(cold)).cycles;
+    assert!(at(1) < at(50) && at(50) < at(100));
+    let guess = cost(&insns, &[], &Weights::Static).cycles;
+    assert!(at(1) < guess && guess < at(100));
+}
+
+#[test]
+fn loops_are_taken_to_go_round_some_times_and_nested_ones_more_often() {
+    let one = cost(
+        &code("r1 = 9\n again:\n r0 *= r0\n r1 += -1\n if r1 != 0 goto again\n exit"),
+        &[],
+        &Weights::Static,
+    );
+    let straight = cost(&code("r1 = 9\n r0 *= r0\n r1 += -1\n exit"), &[], &Weights::Static);
+    assert!(one.cycles > 3 * straight.cycles, "{one} against {straight}");
+    let two = code(
+        "r1 = 9\n outer:\n r2 = 9\n inner:\n r0 *= r0\n r2 += -1\n if r2 != 0 goto inner\n r1 += -1\n if r1 != 0 goto outer\n exit",
+    );
+    assert!(cost(&two, &[], &Weights::Static).cycles > 3 * one.cycles);
+}
