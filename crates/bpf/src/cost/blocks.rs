@@ -10,6 +10,8 @@ pub(super) struct Blocks {
     succs: Vec<[Option<usize>; 2]>,
     preds: Vec<Vec<usize>>,
     order: Vec<usize>,
+    /// Each block's place in the order.
+    position: Vec<usize>,
 }
 
 impl Blocks {
@@ -48,7 +50,11 @@ impl Blocks {
             }
         }
         let order = reverse_postorder(&succs);
-        Blocks { starts, succs, preds, order }
+        let mut position = vec![0; count];
+        for (n, &b) in order.iter().enumerate() {
+            position[b] = n;
+        }
+        Blocks { starts, succs, preds, order, position }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -67,6 +73,16 @@ impl Blocks {
 
     pub(super) fn preds(&self, b: usize) -> &[usize] {
         &self.preds[b]
+    }
+
+    /// Whether the way from one block to another goes back in the order: as loops do, and nothing else.
+    pub(super) fn goes_back(&self, from: usize, to: usize) -> bool {
+        self.position[to] <= self.position[from]
+    }
+
+    pub(super) fn has_loops(&self) -> bool {
+        let back = |b: usize| self.succs[b].iter().flatten().any(|&s| self.goes_back(b, s));
+        self.order.iter().any(|&b| back(b))
     }
 
     /// Reachable blocks in reverse postorder.

@@ -17,7 +17,7 @@ use millstream_isa::Insn;
 
 use crate::jit::jited_bytes;
 use blocks::Blocks;
-use schedule::{Machine, Memory};
+use schedule::Machine;
 
 pub use goal::{Cost, Goal, UnknownGoal};
 pub use table::{Kind, Table, Timing, Unit};
@@ -41,30 +41,43 @@ pub fn cost_by(table: &Table, insns: &[Insn], symbols: &[u32], weights: &Weights
 pub fn cycles(table: &Table, insns: &[Insn], weights: &Weights) -> u64 {
     let blocks = Blocks::new(insns);
     let counts = weights.of(insns, &blocks);
+    let frame = u64::from(table.timing(Kind::Frame).latency);
+    let total: u64 =
+        each(table, insns, &blocks, &counts).zip(&counts).map(|(t, c)| t.saturating_mul(*c)).sum();
+    frame + total / 1024
+}
+
+/// Thousandths of a cycle that each block takes for one run of it.
+///
+/// A block goes on where the one that most often runs before it ended, so that latencies overlap as they do. Loops are
+/// walked a second time, to begin where they end.
+fn each(table: &Table, insns: &[Insn], blocks: &Blocks, counts: &[u64]) -> impl Iterator<Item = u64> {
     let mut after: Vec<Option<Machine>> = vec![None; blocks.len()];
-    let mut total = table.timing(Kind::Frame).latency as u64 * 1024;
-    // Each block goes on where the one that most often runs before it ended, so that latencies overlap as they do.
-    for &b in blocks.order() {
-        let before = blocks.preds(b).iter().filter(|&&p| after[p].is_some()).max_by_key(|&&p| counts[p]);
-        let mut machine = before.and_then(|&p| after[p].clone()).unwrap_or_default();
-        let start = machine.elapsed();
-        let (from, to) = blocks.range(b);
-        for insn in &insns[from..to] {
-            machine.run(table, *insn, Memory::of(*insn));
+    let mut times = vec![0; blocks.len()];
+    for _ in 0..if blocks.has_loops() { 2 } else { 1 } {
+        for &b in blocks.order() {
+            let before = blocks.preds(b).iter().filter(|&&p| after[p].is_some()).max_by_key(|&&p| counts[p]);
+            let mut machine = before.and_then(|&p| after[p].clone()).unwrap_or_default();
+            machine.rebase();
+            let start = machine.elapsed();
+            let (from, to) = blocks.range(b);
+            for &insn in &insns[from..to] {
+                machine.run(table, insn);
+            }
+            times[b] = machine.elapsed() - start;
+            after[b] = Some(machine);
         }
-        total += u64::from(machine.elapsed() - start) * counts[b];
-        after[b] = Some(machine);
     }
-    total / 1024
+    times.into_iter()
 }
 
 /// Predicted thousandths of a cycle for straight-line code by itself, its inputs ready at the start.
 pub fn window_cycles(insns: &[Insn]) -> u64 {
     let mut machine = Machine::default();
     for insn in insns {
-        machine.run(Table::built_in(), *insn, Memory::of(*insn));
+        machine.run(Table::built_in(), *insn);
     }
-    u64::from(machine.elapsed())
+    machine.elapsed()
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use super::table::{Kind, Table, Unit};
 /// Operations issued in a cycle.
 const WIDTH: u32 = 6;
 /// Part of the time that counts where results are waited for; the rest counts where work is issued. In sixteenths.
-const WAITED: u32 = 12;
+const WAITED: u64 = 12;
 const UNITS: usize = 6;
 
 /// What was begun, and when it will be done, in thousandths of a cycle.
@@ -40,13 +40,13 @@ impl Default for Machine {
 
 /// What an instruction does to the stack, if its address is relative to the frame pointer.
 #[derive(Clone, Copy)]
-pub(super) struct Memory {
+struct Memory {
     word: u8,
     bytes: u8,
 }
 
 impl Memory {
-    pub(super) fn of(insn: Insn) -> Option<Memory> {
+    fn of(insn: Insn) -> Option<Memory> {
         let (size, base, off) = match insn {
             Insn::Load { size, src, off, .. } => (size, src, off),
             Insn::Store { size, dst, off, .. } => (size, dst, off),
@@ -64,19 +64,31 @@ impl Memory {
 
 impl Machine {
     /// Time so far.
-    pub(super) fn elapsed(&self) -> u32 {
-        (self.retired * WAITED + self.issued.min(self.retired) * (16 - WAITED)) / 16
+    pub(super) fn elapsed(&self) -> u64 {
+        let (waited, issued) = (u64::from(self.retired), u64::from(self.issued.min(self.retired)));
+        (waited * WAITED + issued * (16 - WAITED)) / 16
+    }
+
+    /// Makes now the beginning of time, so that times stay small. What was over before is over at the beginning.
+    pub(super) fn rebase(&mut self) {
+        let now = self.issued;
+        let written = self.stack.iter_mut().map(|w| &mut w.at);
+        for time in self.ready.iter_mut().chain(&mut self.busy).chain(written) {
+            *time = time.saturating_sub(now);
+        }
+        self.issued = 0;
+        self.retired = self.retired.saturating_sub(now);
     }
 
     /// One instruction more.
-    pub(super) fn run(&mut self, table: &Table, insn: Insn, memory: Option<Memory>) {
-        let Some(kind) = kind(insn) else { return };
+    pub(super) fn run(&mut self, table: &Table, insn: Insn) {
+        let Some(mut kind) = kind(insn) else { return };
+        let memory = Memory::of(insn);
         let (reads, writes) = operands(insn);
         let mut inputs = 0;
         for r in bits(reads) {
             inputs = inputs.max(self.ready[r]);
         }
-        let mut kind = kind;
         if let (Insn::Load { .. }, Some(m)) = (insn, memory) {
             let w = self.stack[usize::from(m.word)];
             if w.bytes & m.bytes != 0 {
@@ -85,14 +97,14 @@ impl Machine {
             }
         }
         let t = table.timing(kind);
-        self.issued += t.uops * 1000 / WIDTH;
+        self.issued = self.issued.saturating_add(t.uops * 1000 / WIDTH);
         if t.unit == Unit::All {
             return self.alone(t.latency, writes, inputs);
         }
         let busy = &mut self.busy[t.unit as usize];
         let start = self.issued.max(inputs).max(*busy);
-        *busy = self.issued.max(*busy) + t.each;
-        let done = start + t.latency;
+        *busy = self.issued.max(*busy).saturating_add(t.each);
+        let done = start.saturating_add(t.latency);
         for r in bits(writes) {
             self.ready[r] = done;
         }
@@ -104,7 +116,7 @@ impl Machine {
 
     /// What waits for everything before and holds up everything after.
     fn alone(&mut self, latency: u32, writes: u16, inputs: u32) {
-        let done = self.issued.max(inputs).max(self.retired) + latency;
+        let done = self.issued.max(inputs).max(self.retired).saturating_add(latency);
         self.issued = self.issued.max(done);
         self.retired = done;
         for r in bits(writes) {
@@ -123,7 +135,7 @@ fn bits(set: u16) -> impl Iterator<Item = usize> {
 }
 
 /// What the machine makes of an instruction; nothing of some.
-pub(super) fn kind(insn: Insn) -> Option<Kind> {
+fn kind(insn: Insn) -> Option<Kind> {
     Some(match insn {
         Insn::Alu { width, op, src, .. } => match (op, src) {
             (AluOp::Mul, _) => Kind::Mul,

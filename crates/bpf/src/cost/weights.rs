@@ -54,11 +54,7 @@ impl Weights {
 }
 
 fn guessed(insns: &[Insn], blocks: &Blocks) -> Vec<u64> {
-    let mut position = vec![0; blocks.len()];
-    for (n, &b) in blocks.order().iter().enumerate() {
-        position[b] = n;
-    }
-    let taken: Vec<f64> = (0..blocks.len()).map(|b| probability(insns, blocks, &position, b)).collect();
+    let taken: Vec<f64> = (0..blocks.len()).map(|b| probability(insns, blocks, b)).collect();
     let mut times = vec![0f64; blocks.len()];
     for _ in 0..ROUNDS {
         let mut changed = false;
@@ -84,7 +80,7 @@ fn guessed(insns: &[Insn], blocks: &Blocks) -> Vec<u64> {
 }
 
 /// How probable it is that the jump at the end of a block is taken.
-fn probability(insns: &[Insn], blocks: &Blocks, position: &[usize], b: usize) -> f64 {
+fn probability(insns: &[Insn], blocks: &Blocks, b: usize) -> f64 {
     let (to, falls) = match blocks.succs(b) {
         [Some(to), Some(falls)] => (to, falls),
         [Some(_), None] => return 1.0,
@@ -93,7 +89,7 @@ fn probability(insns: &[Insn], blocks: &Blocks, position: &[usize], b: usize) ->
     let (start, end) = blocks.range(b);
     let Insn::Branch { width, cond, dst, src, .. } = insns[end - 1] else { return 0.02 };
     // Loops go round, whatever else may be said.
-    match (position[to] <= position[b], position[falls] <= position[b]) {
+    match (blocks.goes_back(b, to), blocks.goes_back(b, falls)) {
         (true, false) => return GOES_ON,
         (false, true) => return 1.0 - GOES_ON,
         _ => {}
