@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use miette::{Context as _, IntoDiagnostic, Result, miette};
 use millstream_object::Object;
 use millstream_opt::{
-    Check, FunctionReport, Measure, Optimized, Options, Outcome, PassReport, ProgramReport, ProofReport,
-    Proven, Verdict,
+    Check, FunctionReport, Goal, Measure, Optimized, Options, Outcome, PassReport, ProgramReport,
+    ProofReport, Proven, Verdict,
 };
 use millstream_passes::registry;
 use serde::Serialize;
@@ -43,6 +43,9 @@ pub(crate) struct Args {
     /// Instruction set version that may be used, 1 to 4; by default that of the object
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=4))]
     isa: Option<u8>,
+    /// What counts: few slots (`size`), time (`latency`), or short code that costs no time (`balanced`)
+    #[arg(long, value_name = "GOAL", default_value_t)]
+    goal: Goal,
     /// Keep functions that became longer, too
     #[arg(long)]
     keep_longer: bool,
@@ -133,6 +136,7 @@ fn options(args: &Args) -> Options {
         passes: args.passes.clone(),
         isa: args.isa.unwrap_or_default(),
         fuel: args.fuel,
+        goal: args.goal,
         keep_longer: args.keep_longer,
         dump_after: args.dump_after.clone(),
         ..Options::default()

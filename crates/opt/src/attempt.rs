@@ -145,7 +145,7 @@ impl Forms<'_> {
         if options.leave.contains(&id.0) {
             return Ok(report(before, Outcome::Rejected));
         }
-        let limits = Limits::of(original);
+        let limits = Limits::of(original, options.goal);
         let (code, form) = match self.best(func, limits, options)? {
             Ok(best) => best,
             Err(why) => return Ok(report(before, Outcome::Unsupported(why))),

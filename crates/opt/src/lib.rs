@@ -22,6 +22,8 @@ use millstream_isa::{Insn, Size, SwapKind, Width, decode_all};
 use millstream_object::{Object, ObjectError};
 use millstream_passes::{Fuel, PassError};
 
+pub use millstream_bpf::cost::Goal;
+
 pub use check::{Check, check, check_each};
 pub use prove::{ProofReport, Proven, validate};
 pub use report::{FunctionReport, Measure, Outcome, PassReport, ProgramReport, Verdict};
@@ -50,6 +52,8 @@ pub struct Options {
     pub passes: Vec<String>,
     /// Instruction set version that may be used, 1 to 4; that of the object if 0.
     pub isa: u8,
+    /// What code is made for.
+    pub goal: Goal,
     /// At most this many rewrites.
     pub fuel: Option<u64>,
     /// Whether to inline; tried both ways if not said.

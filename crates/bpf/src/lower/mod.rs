@@ -24,6 +24,7 @@ use millstream_ir::{Cfg, Core, Func, Function, Module};
 use millstream_isa::{Insn, decode_all};
 use regalloc2::{Algorithm, RegallocOptions};
 
+use crate::cost::Goal;
 use crate::jit::jited_bytes;
 use crate::lift::Sym;
 use live::Crossing;
@@ -152,36 +153,55 @@ pub struct Length {
     pub jited: u32,
 }
 
-/// Lengths that the result should not exceed: those of the original.
-pub type Limits = Length;
+/// What the code is made for, and the lengths that it should not exceed: those of the original.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// Slots and bytes that the original has.
+    pub length: Length,
+    /// What counts.
+    pub goal: Goal,
+}
 
-impl Length {
+impl Limits {
     /// No limits.
-    pub const NONE: Limits = Length { slots: usize::MAX, jited: u32::MAX };
+    pub const fn none(goal: Goal) -> Limits {
+        Limits { length: Length { slots: usize::MAX, jited: u32::MAX }, goal }
+    }
 
     /// The lengths of a function as it is; no limits if it cannot be decoded.
-    pub fn of(func: &millstream_object::Function) -> Limits {
+    pub fn of(func: &millstream_object::Function, goal: Goal) -> Limits {
         match decode_all(&func.insns) {
             Ok(decoded) => {
                 let decoded: Vec<Insn> = decoded.into_iter().map(|(_, i)| i).collect();
                 let symbols: Vec<u32> = func.relocs.iter().map(|r| r.insn).collect();
-                Length { slots: func.insns.len(), jited: jited_bytes(&decoded, &symbols) }
+                let length = Length { slots: func.insns.len(), jited: jited_bytes(&decoded, &symbols) };
+                Limits { length, goal }
             }
-            Err(_) => Length::NONE,
+            Err(_) => Limits::none(goal),
         }
     }
 
     /// Whether code of some length keeps to these limits.
     pub fn hold(&self, length: Length) -> bool {
-        length.slots <= self.slots && length.jited <= self.jited
+        length.slots <= self.length.slots && length.jited <= self.length.jited
     }
 
-    /// What code of some length costs: bytes of machine code, and slots, and more for each beyond these limits. A slot
-    /// saved is worth a few bytes, for programs are compared by both.
+    /// What code of some length costs: bytes of machine code, and slots in as many bytes as one is worth for the goal,
+    /// and more for each beyond these limits.
     pub fn cost(&self, length: Length) -> usize {
         let (slots, jited) = (length.slots, length.jited);
-        let beyond = slots.saturating_sub(self.slots) * 40 + jited.saturating_sub(self.jited) as usize * 8;
-        jited as usize + 4 * slots + beyond
+        let more_slots = slots.saturating_sub(self.length.slots);
+        let more_jited = jited.saturating_sub(self.length.jited) as usize;
+        jited as usize + self.slot() as usize * slots + more_slots * 40 + more_jited * 8
+    }
+
+    /// A slot, in bytes of machine code. Programs are compared by both.
+    fn slot(&self) -> u32 {
+        match self.goal {
+            Goal::Size => 64,
+            Goal::Balanced => 8,
+            Goal::Latency => 4,
+        }
     }
 }
 
@@ -190,7 +210,7 @@ impl Length {
 /// # Errors
 /// [`LowerError`], if no strategy succeeds.
 pub fn lower(func: &Function) -> Result<Lowered, LowerError> {
-    lower_within(func, Length::NONE, Order::Best)
+    lower_within(func, Limits::none(Goal::Balanced), Order::Best)
 }
 
 /// Lowers a function of a module as [`lower`] does, its matches of the module's tables expanded to comparisons.
@@ -239,7 +259,8 @@ pub fn lower_within(func: &Function, limits: Limits, order: Order) -> Result<Low
 /// # Errors
 /// [`LowerError`].
 pub fn lower_with(func: &Function, strategy: Strategy) -> Result<Lowered, LowerError> {
-    Prepared::new(func).shaped(strategy, Length::NONE)?.assembled(func, Length::NONE, Order::Best)
+    let limits = Limits::none(Goal::Balanced);
+    Prepared::new(func).shaped(strategy, limits)?.assembled(func, limits, Order::Best)
 }
 
 /// A function fit for instruction selection.
@@ -299,7 +320,7 @@ impl Shaped {
             Order::Chained => layout::chained(&blocks),
         };
         let length = |blocks: &[code::Code]| layout::Meter::new(blocks).length(&order);
-        if length(&blocks).jited > limits.jited {
+        if length(&blocks).jited > limits.length.jited {
             copies::share_zeros(&mut blocks, &|blocks| limits.cost(length(blocks)));
         }
         let code = assemble::assemble(func, &blocks, &order)?;
