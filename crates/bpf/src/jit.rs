@@ -9,9 +9,9 @@
 use millstream_isa::{AluOp, AtomicOp, Callee, Cond, Insn, Operand, Reg, Size, SwapKind, Width};
 
 /// `bpf_map_lookup_elem`: the verifier puts the lookup in an array in its place, or a call with a test of the result.
-const LOOKUP: i32 = 1;
+pub(crate) const LOOKUP: i32 = 1;
 /// `bpf_tail_call`.
-const TAIL_CALL: i32 = 12;
+pub(crate) const TAIL_CALL: i32 = 12;
 
 /// Bytes of machine code for a function, about. `symbols` are the slots with a relocation, ascending.
 pub fn jited_bytes(insns: &[Insn], symbols: &[u32]) -> u32 {

@@ -14,68 +14,110 @@ mod table;
 mod weights;
 
 use millstream_isa::Insn;
+use millstream_object::MapType;
 
-use crate::jit::jited_bytes;
+use crate::jit::{jited_bytes, mentioned};
 use blocks::Blocks;
 use schedule::Machine;
 
 pub use goal::{Cost, Goal, UnknownGoal};
-pub use table::{Kind, Table, Timing, Unit};
+pub use table::{Kind, Table, TableError, Timing, Unit};
 pub use weights::Weights;
 
-/// The cost of a function by the built-in table. `symbols` are the slots with a relocation, ascending.
-pub fn cost(insns: &[Insn], symbols: &[u32], weights: &Weights) -> Cost {
-    cost_by(Table::built_in(), insns, symbols, weights)
+/// A function whose cost is asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Code<'a> {
+    /// Its instructions.
+    pub insns: &'a [Insn],
+    /// The slots with a relocation, ascending.
+    pub symbols: &'a [u32],
+    /// The slots that load maps, ascending, with the types of the maps; those that are not known may be left out.
+    pub maps: &'a [(u32, MapType)],
 }
 
-/// The cost of a function by a given table.
-pub fn cost_by(table: &Table, insns: &[Insn], symbols: &[u32], weights: &Weights) -> Cost {
-    Cost {
-        slots: insns.iter().map(|i| i.slots() as u32).sum(),
-        jited: jited_bytes(insns, symbols),
-        cycles: cycles(table, insns, weights),
-    }
-}
-
-/// Predicted thousandths of a cycle for one run of a function.
-pub fn cycles(table: &Table, insns: &[Insn], weights: &Weights) -> u64 {
-    let blocks = Blocks::new(insns);
-    let counts = weights.of(insns, &blocks);
-    let frame = u64::from(table.timing(Kind::Frame).latency);
-    let total: u64 =
-        each(table, insns, &blocks, &counts).zip(&counts).map(|(t, c)| t.saturating_mul(*c)).sum();
-    frame + total / 1024
-}
-
-/// Thousandths of a cycle that each block takes for one run of it.
-///
-/// A block goes on where the one that most often runs before it ended, so that latencies overlap as they do. Loops are
-/// walked a second time, to begin where they end.
-fn each(table: &Table, insns: &[Insn], blocks: &Blocks, counts: &[u64]) -> impl Iterator<Item = u64> {
-    let mut after: Vec<Option<Machine>> = vec![None; blocks.len()];
-    let mut times = vec![0; blocks.len()];
-    for _ in 0..if blocks.has_loops() { 2 } else { 1 } {
-        for &b in blocks.order() {
-            let before = blocks.preds(b).iter().filter(|&&p| after[p].is_some()).max_by_key(|&&p| counts[p]);
-            let mut machine = before.and_then(|&p| after[p].clone()).unwrap_or_default();
-            machine.rebase();
-            let start = machine.elapsed();
-            let (from, to) = blocks.range(b);
-            for &insn in &insns[from..to] {
-                machine.run(table, insn);
-            }
-            times[b] = machine.elapsed() - start;
-            after[b] = Some(machine);
+impl Code<'_> {
+    /// Its cost by a table.
+    pub fn cost(&self, table: &Table, weights: &Weights) -> Cost {
+        Cost {
+            slots: self.insns.iter().map(|i| i.slots() as u32).sum(),
+            jited: jited_bytes(self.insns, self.symbols),
+            cycles: self.cycles(table, weights),
         }
     }
-    times.into_iter()
+
+    /// Predicted thousandths of a cycle for one run.
+    pub fn cycles(&self, table: &Table, weights: &Weights) -> u64 {
+        let blocks = Blocks::new(self.insns);
+        let counts = weights.of(self.insns, &blocks);
+        let saved = self.insns.iter().fold(0, |set, &i| set | mentioned(i)) & SAVED;
+        let frame = u64::from(table.timing(Kind::Frame).latency)
+            + u64::from(table.timing(Kind::Saved).latency) * u64::from(saved.count_ones());
+        let times = self.each(table, &blocks, &counts);
+        let total: u64 = times.iter().zip(&counts).map(|(t, c)| t.saturating_mul(*c)).sum();
+        frame + total / 1024
+    }
+
+    /// Thousandths of a cycle that each block takes for one run of it.
+    ///
+    /// A block goes on where the one that most often runs before it ended, so that latencies overlap as they do. Loops
+    /// are walked a second time, to begin where they end.
+    fn each(&self, table: &Table, blocks: &Blocks, counts: &[u64]) -> Vec<u64> {
+        let mut after: Vec<Option<Machine>> = vec![None; blocks.len()];
+        let mut times = vec![0; blocks.len()];
+        let slots = if self.maps.is_empty() { Vec::new() } else { slots(self.insns) };
+        for _ in 0..if blocks.has_loops() { 2 } else { 1 } {
+            for &b in blocks.order() {
+                let known = blocks.preds(b).iter().filter(|&&p| after[p].is_some());
+                let before = known.max_by_key(|&&p| counts[p]).copied();
+                let mut machine = before.and_then(|p| after[p].clone()).unwrap_or_default();
+                machine.rebase();
+                let start = machine.elapsed();
+                if before.is_some_and(|p| blocks.succs(p)[0] == Some(b) && p + 1 != b) {
+                    machine.jumps(table);
+                }
+                let (from, to) = blocks.range(b);
+                for n in from..to {
+                    machine.run(table, self.insns[n]);
+                    if let (Some(slot), Insn::LoadImm64 { dst, .. }) = (slots.get(n), self.insns[n])
+                        && let Ok(at) = self.maps.binary_search_by_key(slot, |m| m.0)
+                    {
+                        machine.holds_map(dst, self.maps[at].1);
+                    }
+                }
+                times[b] = machine.elapsed() - start;
+                after[b] = Some(machine);
+            }
+        }
+        times
+    }
+}
+
+/// r6 to r9, which the machine's function pushes and pops.
+const SAVED: u16 = 0b11_1100_0000;
+
+/// The slot of each instruction.
+fn slots(insns: &[Insn]) -> Vec<u32> {
+    let mut at = 0;
+    let slot = |i: &Insn| {
+        let here = at;
+        at += i.slots() as u32;
+        here
+    };
+    insns.iter().map(slot).collect()
+}
+
+/// The cost of a function by the [current table](Table::current), of whose maps nothing is known. `symbols` are the slots
+/// with a relocation, ascending.
+pub fn cost(insns: &[Insn], symbols: &[u32], weights: &Weights) -> Cost {
+    Code { insns, symbols, maps: &[] }.cost(Table::current(), weights)
 }
 
 /// Predicted thousandths of a cycle for straight-line code by itself, its inputs ready at the start.
 pub fn window_cycles(insns: &[Insn]) -> u64 {
+    let table = Table::current();
     let mut machine = Machine::default();
     for insn in insns {
-        machine.run(Table::built_in(), *insn);
+        machine.run(table, *insn);
     }
     machine.elapsed()
 }

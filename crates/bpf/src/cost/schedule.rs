@@ -4,8 +4,10 @@
 //! Every time is the greatest of earlier ones plus a constant, so that more work never ends earlier.
 
 use millstream_isa::{AluOp, AtomicOp, Callee, Insn, Operand, Reg, Size, SwapKind, Width};
+use millstream_object::MapType;
 
-use super::table::{Kind, Table, Unit};
+use super::table::{Kind, Table, Timing, Unit};
+use crate::jit::{LOOKUP, TAIL_CALL};
 
 /// Operations issued in a cycle.
 const WIDTH: u32 = 6;
@@ -17,6 +19,8 @@ const UNITS: usize = 6;
 #[derive(Clone)]
 pub(super) struct Machine {
     ready: [u32; 11],
+    /// The maps that registers hold, one more than their type's number; 0 for none that is known.
+    maps: [u8; 11],
     /// When the eight-byte words of the stack below the frame pointer were written, and by stores of which bytes.
     stack: [Written; 64],
     busy: [u32; UNITS],
@@ -34,7 +38,7 @@ struct Written {
 impl Default for Machine {
     fn default() -> Machine {
         let stack = [Written::default(); 64];
-        Machine { ready: [0; 11], stack, busy: [0; UNITS], issued: 0, retired: 0 }
+        Machine { ready: [0; 11], maps: [0; 11], stack, busy: [0; UNITS], issued: 0, retired: 0 }
     }
 }
 
@@ -80,15 +84,27 @@ impl Machine {
         self.retired = self.retired.saturating_sub(now);
     }
 
+    /// The register holds a map of this type.
+    pub(super) fn holds_map(&mut self, reg: Reg, map_type: MapType) {
+        self.maps[reg.index()] = u8::try_from(map_type.0 + 1).unwrap_or(0);
+    }
+
+    /// A branch that is taken, or a jump.
+    pub(super) fn jumps(&mut self, table: &Table) {
+        let t = table.timing(Kind::Jump);
+        self.issued = self.issued.saturating_add(t.each);
+        self.retired = self.retired.max(self.issued);
+    }
+
     /// One instruction more.
     pub(super) fn run(&mut self, table: &Table, insn: Insn) {
         let Some(mut kind) = kind(insn) else { return };
-        let memory = Memory::of(insn);
         let (reads, writes) = operands(insn);
         let mut inputs = 0;
         for r in bits(reads) {
             inputs = inputs.max(self.ready[r]);
         }
+        let memory = Memory::of(insn);
         if let (Insn::Load { .. }, Some(m)) = (insn, memory) {
             let w = self.stack[usize::from(m.word)];
             if w.bytes & m.bytes != 0 {
@@ -98,29 +114,64 @@ impl Machine {
         }
         let t = table.timing(kind);
         self.issued = self.issued.saturating_add(t.uops * 1000 / WIDTH);
-        if t.unit == Unit::All {
-            return self.alone(t.latency, writes, inputs);
+        match t.unit {
+            Unit::All => self.alone(self.call(table, insn, t), inputs, writes),
+            unit => self.beside(unit, t, inputs, writes),
         }
-        let busy = &mut self.busy[t.unit as usize];
-        let start = self.issued.max(inputs).max(*busy);
-        *busy = self.issued.max(*busy).saturating_add(t.each);
+        if let (Insn::Store { .. }, Some(m)) = (insn, memory) {
+            let at = self.issued.max(inputs).saturating_add(t.latency);
+            self.stack[usize::from(m.word)] = Written { at, bytes: m.bytes };
+        }
+        self.keep_maps(insn, writes);
+    }
+
+    /// What runs beside others.
+    fn beside(&mut self, unit: Unit, t: Timing, inputs: u32, writes: u16) {
+        let (load, store) = (Unit::Load as usize, Unit::Store as usize);
+        let memory = unit == Unit::Memory;
+        let busy = if memory { self.busy[load].max(self.busy[store]) } else { self.busy[unit as usize] };
+        let start = self.issued.max(inputs).max(busy);
+        let free = self.issued.max(busy).saturating_add(t.each);
+        if memory {
+            (self.busy[load], self.busy[store]) = (free, free);
+        } else {
+            self.busy[unit as usize] = free;
+        }
         let done = start.saturating_add(t.latency);
         for r in bits(writes) {
             self.ready[r] = done;
-        }
-        if let (Insn::Store { .. }, Some(m)) = (insn, memory) {
-            self.stack[usize::from(m.word)] = Written { at: done, bytes: m.bytes };
         }
         self.retired = self.retired.max(done);
     }
 
     /// What waits for everything before and holds up everything after.
-    fn alone(&mut self, latency: u32, writes: u16, inputs: u32) {
+    fn alone(&mut self, latency: u32, inputs: u32, writes: u16) {
         let done = self.issued.max(inputs).max(self.retired).saturating_add(latency);
-        self.issued = self.issued.max(done);
+        self.issued = done;
         self.retired = done;
         for r in bits(writes) {
             self.ready[r] = done;
+        }
+    }
+
+    /// How long a call takes.
+    fn call(&self, table: &Table, insn: Insn, otherwise: Timing) -> u32 {
+        match insn {
+            Insn::Call(Callee::Helper(LOOKUP)) => {
+                table.lookup(self.maps[1].checked_sub(1).map(|t| MapType(t.into())))
+            }
+            Insn::Call(Callee::Helper(id)) if id != TAIL_CALL => table.helper(id),
+            _ => otherwise.latency,
+        }
+    }
+
+    fn keep_maps(&mut self, insn: Insn, writes: u16) {
+        let copied = match insn {
+            Insn::Mov { src: Operand::Reg(src), .. } => self.maps[src.index()],
+            _ => 0,
+        };
+        for r in bits(writes) {
+            self.maps[r] = copied;
         }
     }
 }
@@ -157,28 +208,23 @@ fn kind(insn: Insn) -> Option<Kind> {
         },
         Insn::Swap { bits, .. } => match bits {
             16 => Kind::Swap16,
-            32 => Kind::Alu,
+            32 => Kind::Swap32,
             _ => Kind::Swap64,
         },
         Insn::Load { .. } | Insn::LoadAcquire { .. } => Kind::Load,
         Insn::Store { .. } | Insn::StoreRelease { .. } => Kind::Store,
-        Insn::Atomic { op: AtomicOp::Xchg | AtomicOp::CmpXchg, .. } => Kind::Fetch,
-        Insn::Atomic { fetch, .. } => {
-            if fetch {
-                Kind::Fetch
-            } else {
-                Kind::Atomic
-            }
-        }
+        Insn::Atomic { op, fetch, .. } => match (op, fetch) {
+            (AtomicOp::Xchg | AtomicOp::CmpXchg, _) | (AtomicOp::Add, true) => Kind::Fetch,
+            (_, true) => Kind::FetchLoop,
+            (_, false) => Kind::Atomic,
+        },
         Insn::LegacyLoad { .. } | Insn::MayGoto { .. } => Kind::Call,
         Insn::Branch { .. } => Kind::Branch,
-        Insn::Jump { off: 0, .. } => return None,
-        Insn::Jump { .. } => Kind::Jump,
-        Insn::Call(Callee::Helper(1)) => Kind::Lookup,
-        Insn::Call(Callee::Helper(12)) => Kind::Tail,
-        Insn::Call(Callee::Local(_)) => Kind::Local,
+        Insn::Call(Callee::Helper(LOOKUP)) => Kind::Lookup,
+        Insn::Call(Callee::Helper(TAIL_CALL)) => Kind::Tail,
+        // The frame of the function that is called is counted there.
+        Insn::Call(Callee::Local(_)) | Insn::Jump { .. } | Insn::Exit => return None,
         Insn::Call(_) => Kind::Call,
-        Insn::Exit => return None,
     })
 }
 

@@ -1,13 +1,21 @@
-//! How long machine instructions take.
+//! How long machine instructions and calls take: a table that is measured, and read from text.
+//!
+//! A line has a name, the latency and the time from one to the next independent one, in cycles, and how much they
+//! scattered; `-` is what was not or cannot be measured, and stays as it was assumed. Calls have one time. The table of the
+//! machine that this was made on is built in; `millstream lab calibrate` writes that of another.
 
-use std::sync::LazyLock;
+use std::collections::BTreeMap;
+use std::sync::{LazyLock, OnceLock};
+
+use millstream_isa::helpers::Helper;
+use millstream_object::MapType;
 
 /// Parts of the machine that instructions wait for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unit {
     /// Adders and the like.
     Alu,
-    /// Shifters and branches.
+    /// Shifters, which are branch units, too.
     Shift,
     /// The multiplier.
     Mul,
@@ -17,6 +25,8 @@ pub enum Unit {
     Load,
     /// Ports for stores.
     Store,
+    /// All of memory: loads and stores wait for it, and it for them.
+    Memory,
     /// Everything: what follows waits.
     All,
 }
@@ -40,7 +50,8 @@ macro_rules! kinds {
                 }
             }
 
-            const fn built_in(self) -> Timing {
+            /// As it is where nothing was measured.
+            const fn assumed(self) -> Timing {
                 match self {
                     $(Kind::$kind => Timing { unit: Unit::$unit, uops: $uops, latency: $latency, each: $each },)*
                 }
@@ -50,7 +61,7 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// Addition, logic, sign extension, swap of 32 bits.
+    /// Addition, logic, sign extension.
     Alu "alu" Alu 1 1000 200;
     /// Shift by a constant.
     Shift "shift" Shift 1 1000 500;
@@ -58,44 +69,48 @@ kinds! {
     ShiftBy "shift-by" Shift 1 1000 500;
     /// Multiplication.
     Mul "mul" Mul 1 3000 1000;
-    /// Division or remainder, 32 bits.
+    /// Division or remainder, 32 bits, with what saves the registers that it needs.
     Div32 "div32" Div 10 16000 7000;
     /// Division or remainder, 64 bits.
     Div64 "div64" Div 10 16000 7000;
-    /// A copy of a register: renamed.
-    Move "move" Alu 1 0 0;
+    /// A copy of a register.
+    Move "move" Alu 1 0 167;
     /// A constant.
     Constant "constant" Alu 1 1000 200;
     /// Swap of 16 bits: a rotation and an extension.
     Swap16 "swap16" Shift 2 2000 500;
+    /// Swap of 32 bits.
+    Swap32 "swap32" Shift 1 1000 500;
     /// Swap of 64 bits.
     Swap64 "swap64" Shift 2 2000 500;
-    /// Load.
+    /// A load.
     Load "load" Load 1 5000 333;
-    /// Store.
-    Store "store" Store 2 1000 500;
+    /// A store; its latency is that until the value can be loaded, less that of the load.
+    Store "store" Store 1 0 500;
     /// A load of what was just stored, all of it by one store.
     Forward "forward" Load 1 5000 333;
-    /// A load of what was just stored, in pieces.
+    /// A load of what was just stored in pieces, or wider than it was stored.
     Stall "stall" Load 1 14000 333;
-    /// Atomic operation without a result.
-    Atomic "atomic" All 4 18000 18000;
-    /// Atomic operation with a result.
-    Fetch "fetch" All 8 20000 20000;
-    /// Comparison and branch.
+    /// An atomic operation without a result.
+    Atomic "atomic" Memory 4 18000 18000;
+    /// An atomic addition or exchange with a result.
+    Fetch "fetch" Memory 4 18000 18000;
+    /// An atomic and, or, exclusive or with a result: a loop.
+    FetchLoop "fetch-loop" Memory 10 25000 25000;
+    /// A comparison and a branch that is not taken.
     Branch "branch" Shift 1 1000 500;
-    /// Jump.
-    Jump "jump" Shift 1 1000 1000;
-    /// Entry and exit.
-    Frame "frame" All 8 10000 0;
-    /// A call of a helper or kernel function of which nothing else is known.
-    Call "call" All 20 20000 20000;
-    /// A call of a function of the same program.
-    Local "local" All 10 5000 5000;
+    /// A jump, or what a branch that is taken costs beside the comparison.
+    Jump "jump" Shift 1 0 1000;
+    /// A call of an empty function of the program: the frame and the return. Each function has this once.
+    Frame "frame" All 8 8000 8000;
+    /// A callee-saved register that a function uses: one push and one pop.
+    Saved "saved" All 2 1000 1000;
     /// A tail call.
     Tail "tail" All 20 20000 20000;
-    /// A lookup in a map of which nothing else is known.
-    Lookup "lookup" All 40 30000 30000;
+    /// A helper or kernel function of which nothing is known.
+    Call "call" All 20 20000 20000;
+    /// A lookup in a map of unknown type.
+    Lookup "lookup" All 20 20000 20000;
 }
 
 /// How long one kind takes. Times are in thousandths of a cycle.
@@ -111,22 +126,121 @@ pub struct Timing {
     pub each: u32,
 }
 
-/// How long each kind takes on a machine.
+/// How long each kind takes on a machine, and each helper and lookup that was measured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
     timings: Vec<Timing>,
+    helpers: BTreeMap<i32, u32>,
+    lookups: BTreeMap<u32, u32>,
 }
 
+/// Why a text is no table.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {what}")]
+pub struct TableError {
+    /// The line, from 1.
+    pub line: usize,
+    /// What is wrong with it.
+    pub what: String,
+}
+
+/// Calls that take longer are no measurement.
+const LONGEST: f64 = 1e6;
+
+static INSTALLED: OnceLock<Table> = OnceLock::new();
+
 impl Table {
-    /// The table of the machine that this was calibrated on.
+    /// Reads a table; what it does not say is as in the built-in one.
+    ///
+    /// # Errors
+    /// [`TableError`] at the first line that is neither a comment nor a known name with its times.
+    pub fn parse(text: &str) -> Result<Table, TableError> {
+        let mut table = Table::built_in().clone();
+        table.read(text)?;
+        Ok(table)
+    }
+
+    /// The table of the machine that this was made on.
     pub fn built_in() -> &'static Table {
-        static TABLE: LazyLock<Table> =
-            LazyLock::new(|| Table { timings: Kind::ALL.iter().map(|k| k.built_in()).collect() });
+        static TABLE: LazyLock<Table> = LazyLock::new(|| {
+            let mut table = Table {
+                timings: Kind::ALL.iter().map(|k| k.assumed()).collect(),
+                helpers: BTreeMap::new(),
+                lookups: BTreeMap::new(),
+            };
+            // A test reads it; a line that were wrong would leave what is assumed.
+            let _ = table.read(include_str!("built-in.costs"));
+            table
+        });
         &TABLE
+    }
+
+    /// The table by which this process predicts: the built-in one, unless another was installed.
+    pub fn current() -> &'static Table {
+        INSTALLED.get().unwrap_or_else(|| Table::built_in())
+    }
+
+    /// Predicts by another table from now on; only the first is taken, and only before the first prediction it is sure to
+    /// hold for all of them. Whether it was taken.
+    pub fn install(table: Table) -> bool {
+        INSTALLED.set(table).is_ok()
     }
 
     /// How long a kind takes.
     pub fn timing(&self, kind: Kind) -> Timing {
         self.timings[kind as usize]
     }
+
+    /// Thousandths of a cycle for a call of a helper, lookups apart.
+    pub fn helper(&self, id: i32) -> u32 {
+        self.helpers.get(&id).copied().unwrap_or(self.timing(Kind::Call).latency)
+    }
+
+    /// Thousandths of a cycle for a lookup that finds, in a map of this type.
+    pub fn lookup(&self, map_type: Option<MapType>) -> u32 {
+        let known = map_type.and_then(|t| self.lookups.get(&t.0).copied());
+        known.unwrap_or(self.timing(Kind::Lookup).latency)
+    }
+
+    fn read(&mut self, text: &str) -> Result<(), TableError> {
+        for (n, line) in text.lines().enumerate() {
+            let line = line.split('#').next().unwrap_or_default();
+            let mut words = line.split_whitespace();
+            let Some(name) = words.next() else { continue };
+            let mut time = || match words.next() {
+                None | Some("-") => Ok(None),
+                Some(word) => match word.parse::<f64>() {
+                    Ok(cycles) if (0.0..=LONGEST).contains(&cycles) => {
+                        Ok(Some((cycles * 1000.0).round() as u32))
+                    }
+                    _ => Err(format!("`{word}` is no number of cycles")),
+                },
+            };
+            let times = time().and_then(|latency| Ok((latency, time()?)));
+            let set = times.and_then(|(latency, each)| self.set(name, latency, each));
+            set.map_err(|what| TableError { line: n + 1, what })?;
+        }
+        Ok(())
+    }
+
+    fn set(&mut self, name: &str, latency: Option<u32>, each: Option<u32>) -> Result<(), String> {
+        if let Some(helper) = name.strip_prefix("helper/") {
+            let (id, _) = Helper::by_name(helper).ok_or_else(|| format!("no helper `{helper}`"))?;
+            self.helpers.extend(latency.map(|t| (id, t)));
+        } else if let Some(map_type) = name.strip_prefix("lookup/") {
+            let id = map_type_by_name(map_type).ok_or_else(|| format!("no map type `{map_type}`"))?;
+            self.lookups.extend(latency.map(|t| (id, t)));
+        } else {
+            let kind =
+                Kind::ALL.iter().find(|k| k.name() == name).ok_or_else(|| format!("no kind `{name}`"))?;
+            let timing = &mut self.timings[*kind as usize];
+            timing.latency = latency.unwrap_or(timing.latency);
+            timing.each = each.unwrap_or(timing.each);
+        }
+        Ok(())
+    }
+}
+
+fn map_type_by_name(name: &str) -> Option<u32> {
+    (0..64).find(|n| MapType(*n).name().is_some_and(|known| known.eq_ignore_ascii_case(name)))
 }
