@@ -5,7 +5,7 @@ say() { printf '==> %s\n' "$*" >&2; }
 die() { printf 'error: %s\n' "$*" >&2; exit 2; }
 
 # Debian's packages. clang compiles the data planes and the fixtures, for which libbpf-dev has headers; llvm's readelf and
-# bpftool judge what we write; z3 is the prover's solver; the rest is what the crate libbpf-sys needs to build libbpf.
+# bpftool judge what we write; z3 and cvc5 are the prover's solvers, redis-server shares their answers; the rest is what the crate libbpf-sys needs to build libbpf.
 packages() {
     missing=""
     need() { # PACKAGE TEST...
@@ -21,7 +21,9 @@ packages() {
     need libc6-dev test -e /usr/include/stdio.h
     need linux-libc-dev test -e /usr/include/linux/bpf.h
     need bpftool command -v bpftool
-    need z3 command -v "${MILLSTREAM_SOLVER:-z3}"
+    need z3 command -v z3
+    need cvc5 command -v cvc5
+    need redis-server command -v redis-server
     need libbpf-dev test -e /usr/include/bpf/bpf_helpers.h
     need libelf-dev test -e /usr/include/libelf.h
     need zlib1g-dev test -e /usr/include/zlib.h

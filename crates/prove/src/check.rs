@@ -7,7 +7,7 @@ use millstream_object::{FuncId, Object};
 use crate::counterexample::{Counterexample, Search};
 use crate::exec::{Exec, World};
 use crate::program::{Context, Maps, Program};
-use crate::solver::{Answer, Model, Solver};
+use crate::solver::{Answer, Answers, Model, Session, Solver};
 use crate::state::{Chain, State};
 use crate::sweep::{Sweep, cone};
 use crate::term::{T, Terms};
@@ -41,6 +41,8 @@ pub struct Proof {
     pub merged: usize,
     /// Distinct terms.
     pub terms: usize,
+    /// Who answered.
+    pub answers: Answers,
     /// All the time it took.
     pub time: Duration,
 }
@@ -48,8 +50,15 @@ pub struct Proof {
 /// Proves that a program of one object does the same as a program of another.
 pub fn prove(a: (&Object, FuncId), b: (&Object, FuncId), solver: Option<&Solver>, limits: &Limits) -> Proof {
     let start = Instant::now();
-    let mut proof =
-        Proof { verdict: Verdict::Equivalent, same: 0, asked: 0, merged: 0, terms: 0, time: Duration::ZERO };
+    let mut proof = Proof {
+        verdict: Verdict::Equivalent,
+        same: 0,
+        asked: 0,
+        merged: 0,
+        terms: 0,
+        answers: Answers::default(),
+        time: Duration::ZERO,
+    };
     proof.verdict = match pair(a, b) {
         Ok((maps, programs)) => decide(maps, &programs, solver, limits, &mut proof),
         Err(why) => Verdict::Unknown { reason: why.to_string() },
@@ -177,9 +186,22 @@ fn ask(
 ) -> Result<Option<Refuted>, Unknown> {
     let solver = solver.ok_or_else(|| Unknown::new(format!("{}: no solver at hand", open[0].0)))?;
     let mut session = solver.start(limits).map_err(|e| Unknown::new(e.to_string()))?;
+    let found = put(world, &mut session, open, deadline, proof);
+    proof.answers = session.answers();
+    found
+}
+
+/// Puts each of them, after what is equal was merged.
+fn put(
+    world: &mut World,
+    session: &mut Session,
+    open: Vec<(String, T)>,
+    deadline: Instant,
+    proof: &mut Proof,
+) -> Result<Option<Refuted>, Unknown> {
     let left = |deadline: Instant| deadline.saturating_duration_since(Instant::now());
     let claims: Vec<T> = open.iter().map(|(_, c)| *c).collect();
-    let mut sweep = Sweep::new(&mut world.terms, &mut session, left(deadline) / 2, left(deadline) / 20);
+    let mut sweep = Sweep::new(&mut world.terms, session, left(deadline) / 2, left(deadline) / 20);
     let claims = sweep.run(&claims);
     (proof.asked, proof.merged) = (sweep.asked, sweep.merged);
     full(&world.terms)?;

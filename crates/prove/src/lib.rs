@@ -16,6 +16,7 @@
 
 mod access;
 mod args;
+mod cache;
 mod call;
 mod check;
 mod counterexample;
@@ -33,10 +34,11 @@ mod value;
 
 use std::time::Duration;
 
+pub use cache::{Cache, CacheStats, Entry as CacheEntry, Key as CacheKey, RedisError, Said};
 pub use check::{Proof, Verdict, differ, prove};
 pub use counterexample::Counterexample;
 pub use replay::Entry;
-pub use solver::{Solver, SolverError};
+pub use solver::{Answers, Part, Solver, SolverError};
 
 /// Why a proof could not be made.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]

@@ -1,0 +1,170 @@
+//! One solver: how it is started, what it says it is, and whether it answers as a solver does.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use super::SolverError;
+use super::process::{Process, spawn};
+
+/// How long a solver may take to say its version, or to answer what every solver can.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Whose flags a solver takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Dialect {
+    /// Those of z3.
+    Z3,
+    /// Those of cvc5.
+    Cvc5,
+}
+
+/// A solver that can be started.
+#[derive(Clone, Debug)]
+pub(super) struct Backend {
+    pub(super) program: PathBuf,
+    pub(super) dialect: Dialect,
+    /// What it is, once it was started and has answered as it should.
+    identity: Arc<OnceLock<String>>,
+}
+
+impl Backend {
+    /// The program at this path, or of this name on the path. One whose name begins with `cvc` is given cvc5's flags, any
+    /// other z3's.
+    pub(super) fn new(program: PathBuf) -> Backend {
+        let name = program.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+        let dialect = if name.starts_with("cvc") { Dialect::Cvc5 } else { Dialect::Z3 };
+        Backend { program, dialect, identity: Arc::default() }
+    }
+
+    /// Its short name.
+    pub(super) fn name(&self) -> String {
+        self.program.file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned())
+    }
+
+    /// What it is, if it has been asked.
+    pub(super) fn identity(&self) -> Option<&str> {
+        self.identity.get().map(String::as_str)
+    }
+
+    /// The file that would be started.
+    pub(super) fn file(&self) -> Option<PathBuf> {
+        let executable = |p: &Path| {
+            use std::os::unix::fs::PermissionsExt as _;
+            p.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
+        };
+        if self.program.components().count() > 1 {
+            return executable(&self.program).then(|| self.program.clone());
+        }
+        let path = std::env::var_os("PATH")?;
+        std::env::split_paths(&path).map(|d| d.join(&self.program)).find(|p| executable(p))
+    }
+
+    pub(super) fn error(&self, source: std::io::Error) -> SolverError {
+        SolverError::Process { program: self.program.clone(), source }
+    }
+
+    /// What sets the time of a question, if that can be said to one that runs.
+    pub(super) fn limit(&self, time: Duration) -> String {
+        match self.dialect {
+            Dialect::Z3 => format!("(set-option :timeout {})\n", time.as_millis().max(1)),
+            Dialect::Cvc5 => String::new(),
+        }
+    }
+
+    /// What `--version` says, all of it.
+    pub(super) fn version(&self) -> Result<String, SolverError> {
+        let mut child =
+            spawn(&self.program, &["--version".into()], Stdio::null(), None).map_err(|e| self.error(e))?;
+        let deadline = Instant::now() + PATIENCE;
+        let mut said = String::new();
+        // It may say much, but not for long.
+        while let Some(line) = child.line(deadline) {
+            said.push_str(&line);
+            said.push('\n');
+            if said.len() > 1 << 12 {
+                break;
+            }
+        }
+        Ok(said.trim().to_owned())
+    }
+
+    /// Starts it, for questions; the first time also finds out what it is.
+    ///
+    /// # Errors
+    /// If it cannot be started, or does not answer as a solver does.
+    pub(super) fn start(&self, memory: u64, time: Duration) -> Result<Process, SolverError> {
+        let (flags, prelude): (Vec<String>, &str) = match self.dialect {
+            Dialect::Z3 => (vec!["-in".into(), format!("-memory:{memory}")], ""),
+            Dialect::Cvc5 => (
+                vec![
+                    "--lang=smt2".into(),
+                    "--incremental".into(),
+                    "--produce-models".into(),
+                    // Should this process not be there any more to end it.
+                    format!("--tlimit-per={}", time.as_millis().max(1000)),
+                ],
+                "(set-logic QF_UFBV)\n",
+            ),
+        };
+        let mut process =
+            spawn(&self.program, &flags, Stdio::piped(), Some(memory)).map_err(|e| self.error(e))?;
+        process.send("(set-option :print-success false)\n");
+        process.send(prelude);
+        if self.identity.get().is_none() {
+            let identity = self.examine(&mut process)?;
+            // Two sessions may find it out at once.
+            let _ = self.identity.set(identity);
+        }
+        process.send(super::smt::PRELUDE);
+        Ok(process)
+    }
+
+    /// Asks a solver what it is, and two questions of which the answers are known.
+    fn examine(&self, process: &mut Process) -> Result<String, SolverError> {
+        process.send(EXAMINATION);
+        let deadline = Instant::now() + PATIENCE;
+        let mut said = String::new();
+        while !said.trim_end().trim_end_matches('"').ends_with("end") {
+            let Some(line) = process.line(deadline) else {
+                let shown: String = said.chars().take(200).collect();
+                return Err(SolverError::Strange(format!("{shown}, {}", process.ending())));
+            };
+            said.push_str(line.trim());
+            said.push('\n');
+            if said.len() > 1 << 12 {
+                return Err(SolverError::Strange(said.chars().take(200).collect()));
+            }
+        }
+        let quoted = |key: &str| Some(said.split_once(key)?.1.split('"').nth(1)?.to_owned());
+        let (Some(name), Some(version)) = (quoted(":name"), quoted(":version")) else {
+            return Err(SolverError::Strange(said));
+        };
+        let answers: Vec<&str> = said.lines().filter(|l| matches!(*l, "sat" | "unsat")).collect();
+        let value = said.contains("#x05") || said.contains("#b00000101");
+        if answers != ["sat", "unsat"] || !value {
+            return Err(SolverError::Wrong { name, answers: answers.join(", ") });
+        }
+        let told = self.version()?;
+        if !told.contains(&version) {
+            let told = told.lines().next().unwrap_or_default().to_owned();
+            return Err(SolverError::Version { told, version });
+        }
+        Ok(format!("{} {version}", name.to_lowercase()))
+    }
+}
+
+/// Three times what is fifteen, modulo 256? And is it anything but five?
+const EXAMINATION: &str = "(get-info :name)
+(get-info :version)
+(push 1)
+(declare-fun x () (_ BitVec 8))
+(assert (= (bvmul x #x03) #x0f))
+(check-sat)
+(get-value (x))
+(assert (not (= x #x05)))
+(check-sat)
+(pop 1)
+(echo \"end\")
+";

@@ -1,0 +1,116 @@
+//! The canonical form of a question: what it is apart from names.
+//!
+//! Terms in the order in which they are first needed, each by what it is made of, and these by their places in that
+//! order; functions by the order of their first use. Two questions of one form are the same up to names, to which no solver
+//! attaches a meaning. The form names everything that the solver is told, so that equal forms have equal answers.
+
+use rustc_hash::{FxHashMap, FxHashSet};
+use sha2::{Digest as _, Sha256};
+
+use super::smt;
+use crate::cache::Key;
+use crate::term::{Node, Sort, Symbol, T, Terms};
+
+/// Most terms of a question that is worth a look: it takes as long as some thousand terms take a solver to read.
+const MOST: usize = 100_000;
+
+/// A question's form, and its terms in order.
+pub(super) struct Canonical {
+    pub(super) key: Key,
+    pub(super) order: Vec<T>,
+}
+
+/// The form of the question whether a claim always holds, and which values these terms have where it does not.
+pub(super) fn canonical(terms: &Terms, claim: T, wanted: &[T]) -> Option<Canonical> {
+    let mut form =
+        Form { terms, order: Vec::new(), places: FxHashMap::default(), symbols: FxHashMap::default() };
+    let mut seen = FxHashSet::default();
+    let mut hash = Sha256::new();
+    hash.update(smt::TRANSLATION);
+    hash.update(smt::PRELUDE);
+    let mut bytes = Vec::with_capacity(1 << 12);
+    for t in [claim].iter().chain(wanted) {
+        form.visit(*t, &mut seen, &mut bytes);
+        if form.order.len() > MOST {
+            return None;
+        }
+        hash.update(&bytes);
+        bytes.clear();
+    }
+    bytes.push(b'?');
+    for t in [claim].iter().chain(wanted) {
+        form.part(*t, &mut bytes);
+    }
+    hash.update(&bytes);
+    Some(Canonical { key: Key(hash.finalize().into()), order: form.order })
+}
+
+struct Form<'a> {
+    terms: &'a Terms,
+    order: Vec<T>,
+    places: FxHashMap<T, u32>,
+    symbols: FxHashMap<(Symbol, Sort), u32>,
+}
+
+impl Form<'_> {
+    fn visit(&mut self, root: T, seen: &mut FxHashSet<T>, out: &mut Vec<u8>) {
+        let mut stack = vec![(root, false)];
+        while let Some((t, done)) = stack.pop() {
+            if done {
+                self.places.insert(t, self.order.len() as u32);
+                self.order.push(t);
+                self.write(t, out);
+            } else if self.order.len() <= MOST && seen.insert(t) {
+                stack.push((t, true));
+                stack.extend(self.terms.parts_of(t).into_iter().rev().map(|p| (p, false)));
+            }
+        }
+    }
+
+    fn part(&self, t: T, out: &mut Vec<u8>) {
+        // A part without a place is beyond the limit, and then nothing comes of it.
+        out.extend(self.places.get(&t).copied().unwrap_or(u32::MAX).to_le_bytes());
+    }
+
+    fn write(&mut self, t: T, out: &mut Vec<u8>) {
+        let terms = self.terms;
+        let sort = terms.sort(t);
+        out.push(match sort {
+            Sort::Bool => 0,
+            Sort::Bits(n) => n,
+            Sort::Memory => 254,
+            Sort::Token => 255,
+        });
+        // Each kind has a word and a number of its own, so that no two terms are written alike.
+        let (kind, number) = match terms.node(t) {
+            Node::Truth(b) => ("truth", u64::from(*b)),
+            Node::Const(v) => ("constant", *v),
+            Node::App(f, _) => {
+                let next = self.symbols.len() as u32;
+                ("function", u64::from(*self.symbols.entry((*f, sort)).or_insert(next)))
+            }
+            Node::Prim(op, ..) => (smt::prim(*op), 0),
+            Node::Sum(_, k) => ("sum", *k),
+            Node::Concat(_) => ("concat", 0),
+            Node::Extract(_, hi, lo) => ("extract", u64::from(*hi) << 8 | u64::from(*lo)),
+            Node::SignExtend(_) => ("extend", 0),
+            Node::Compare(p, ..) => (smt::predicate(*p), 0),
+            Node::Ite(..) => ("choice", 0),
+            Node::Select(..) => ("select", 0),
+            Node::Store(..) => ("store", 0),
+        };
+        out.push(kind.len() as u8);
+        out.extend(kind.as_bytes());
+        out.extend(number.to_le_bytes());
+        let parts = terms.parts_of(t);
+        out.extend((parts.len() as u32).to_le_bytes());
+        for p in parts {
+            self.part(p, out);
+        }
+        if let Node::Sum(list, _) = terms.node(t) {
+            for (_, c) in list {
+                out.extend(c.to_le_bytes());
+            }
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! Solvers: child processes that are asked in SMT-LIB, side by side, and killed when their time is up.
+//!
+//! A question goes to the first solver; if it has not answered within a head start, the next is asked as well, and so on. The
+//! first answer counts and the others are ended. So small questions, which are most, cost one process, and those that
+//! one solver finds hard may be easy for another. What was answered is remembered ([`Cache`]).
+//!
+//! Invariants: an answer is taken only from a program that has answered two questions of known answers as it should and is
+//! of the version that it says. Two that contradict each other give [`Answer::Unknown`], and the question is kept in a
+//! file. What goes wrong in a solver never is an answer.
+
+mod backend;
+mod canonical;
+mod process;
+mod session;
+mod smt;
+#[cfg(test)]
+mod tests;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rustc_hash::FxHashMap;
+
+use crate::cache::Cache;
+use crate::term::T;
+use backend::Backend;
+pub(crate) use session::Session;
+
+/// How long the first solver has a question for itself.
+const HEAD_START: Duration = Duration::from_millis(150);
+/// The solvers that are looked for if none is named, the one that mostly is the faster first.
+const KNOWN: [&str; 2] = ["z3", "cvc5"];
+
+/// Why a solver did not answer.
+#[derive(Debug, thiserror::Error)]
+pub enum SolverError {
+    /// It could not be started.
+    #[error("the solver {program:?}: {source}")]
+    Process {
+        /// What was started.
+        program: PathBuf,
+        /// What went wrong.
+        source: std::io::Error,
+    },
+    /// It said something else.
+    #[error("the solver said {0:?}")]
+    Strange(String),
+    /// It is wrong in what everybody knows.
+    #[error(
+        "{name} is no solver to rely on: to two easy questions it said {answers:?}, and not \"sat, unsat\""
+    )]
+    Wrong {
+        /// What it calls itself.
+        name: String,
+        /// What it answered.
+        answers: String,
+    },
+    /// It says that it is of one version, and then of another.
+    #[error("the solver says that it is {told:?}, and when asked again that it is {version}")]
+    Version {
+        /// What it says first.
+        told: String,
+        /// The version when asked again.
+        version: String,
+    },
+    /// The question is too large to ask.
+    #[error("the question is too large")]
+    TooLarge,
+    /// None of those that there are can be used any more.
+    #[error("{0}")]
+    NoneLeft(String),
+}
+
+/// What is said of a claim.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Answer {
+    /// It always holds.
+    Valid,
+    /// It can fail, for example where terms have these values.
+    Refuted(Model),
+    /// Not known, and why.
+    Unknown(String),
+}
+
+/// Values of terms.
+pub(crate) type Model = FxHashMap<T, u64>;
+
+/// Who is asked: programs that speak SMT-LIB 2 on standard input, the one that is asked first at the head, and what they have
+/// answered before.
+#[derive(Clone, Debug)]
+pub struct Solver {
+    backends: Vec<Backend>,
+    cache: Cache,
+    head_start: Duration,
+    agree: bool,
+    keep: PathBuf,
+}
+
+impl Solver {
+    /// The solver at this path, or of this name on the path: z3 or cvc5, or one that takes the flags of either (cvc5's if its
+    /// name begins with `cvc`).
+    pub fn new(program: impl Into<PathBuf>) -> Solver {
+        Solver::of([program.into()])
+    }
+
+    /// Several, asked side by side.
+    pub fn of(programs: impl IntoIterator<Item = PathBuf>) -> Solver {
+        Solver {
+            backends: programs.into_iter().map(Backend::new).collect(),
+            cache: Cache::in_memory(),
+            head_start: HEAD_START,
+            agree: false,
+            keep: std::env::temp_dir(),
+        }
+    }
+
+    /// All that are known and on the path: z3, cvc5. [`None`] if there are none.
+    pub fn found() -> Option<Solver> {
+        let mut solver = Solver::of(KNOWN.map(PathBuf::from));
+        solver.backends.retain(|b| b.file().is_some());
+        (!solver.backends.is_empty()).then_some(solver)
+    }
+
+    /// Those that cannot be started, for there is no such file: they are left out.
+    pub fn drop_missing(&mut self) -> Vec<PathBuf> {
+        let missing = |b: &&Backend| b.file().is_none();
+        let gone: Vec<PathBuf> = self.backends.iter().filter(missing).map(|b| b.program.clone()).collect();
+        self.backends.retain(|b| !gone.contains(&b.program));
+        gone
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.backends.is_empty()
+    }
+
+    /// With what was answered before. Clones of a solver share it.
+    #[must_use]
+    pub fn with_cache(self, cache: Cache) -> Solver {
+        Solver { cache, ..self }
+    }
+
+    /// What was answered before.
+    pub fn cache(&self) -> &Cache {
+        &self.cache
+    }
+
+    /// Asks all of them every question and waits for all, so that one which is wrong is contradicted by another.
+    #[must_use]
+    pub fn agreeing(self, agree: bool) -> Solver {
+        Solver { agree, ..self }
+    }
+
+    /// How long each has a question for itself before the next is asked.
+    #[must_use]
+    pub fn with_head_start(self, head_start: Duration) -> Solver {
+        Solver { head_start, ..self }
+    }
+
+    /// Where questions are kept to which two solvers gave contrary answers.
+    #[must_use]
+    pub fn keeping_in(self, keep: impl Into<PathBuf>) -> Solver {
+        Solver { keep: keep.into(), ..self }
+    }
+
+    /// What they say their versions are, in the order in which they are asked.
+    ///
+    /// # Errors
+    /// If one cannot be started.
+    pub fn version(&self) -> Result<String, SolverError> {
+        let versions: Result<Vec<String>, SolverError> = self.backends.iter().map(Backend::version).collect();
+        let first = |v: &String| v.lines().next().unwrap_or_default().to_owned();
+        Ok(versions?.iter().map(first).collect::<Vec<_>>().join(", "))
+    }
+
+    /// A session, which starts them when they are asked.
+    pub(crate) fn start(&self, limits: &crate::Limits) -> Result<Session, SolverError> {
+        Ok(Session::new(self, limits))
+    }
+}
+
+/// What was asked in a proof, and who answered.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Answers {
+    /// Questions.
+    pub asked: usize,
+    /// Answers that were known from before, by the solver that gave them.
+    pub cached: Vec<(String, usize)>,
+    /// Each solver's part.
+    pub solvers: Vec<Part>,
+}
+
+/// What one solver did.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Part {
+    /// Name and version, if it was ever started.
+    pub name: String,
+    /// Questions that it was given.
+    pub asked: usize,
+    /// Its answers that counted: that a claim holds.
+    pub valid: usize,
+    /// That it can fail.
+    pub refuted: usize,
+    /// Questions that it gave up, or had no time left for.
+    pub gave_up: usize,
+    /// Questions in which another was faster.
+    pub slower: usize,
+    /// The time that it was asked for.
+    pub time: Duration,
+    /// What went wrong with it last.
+    pub trouble: Option<String>,
+}
+
+impl Answers {
+    /// Adds those of another proof.
+    pub fn add(&mut self, other: &Answers) {
+        self.asked += other.asked;
+        for (who, count) in &other.cached {
+            match self.cached.iter_mut().find(|(w, _)| w == who) {
+                Some((_, n)) => *n += count,
+                None => self.cached.push((who.clone(), *count)),
+            }
+        }
+        for part in &other.solvers {
+            let Some(p) = self.solvers.iter_mut().find(|p| p.name == part.name) else {
+                self.solvers.push(part.clone());
+                continue;
+            };
+            p.asked += part.asked;
+            p.valid += part.valid;
+            p.refuted += part.refuted;
+            p.gave_up += part.gave_up;
+            p.slower += part.slower;
+            p.time += part.time;
+            if part.trouble.is_some() {
+                p.trouble.clone_from(&part.trouble);
+            }
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! A child process with limits, whose lines are read in time or not at all.
+//!
+//! Invariants: it is killed when dropped; what it prints is held in bounded memory, whatever it prints; nobody waits for it to
+//! read what it is told.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel, sync_channel};
+use std::time::Instant;
+
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
+
+/// Longest line that is read, in bytes: all the values of a large model.
+const LONGEST_LINE: u64 = 16 << 20;
+/// Lines that wait to be read.
+const WAITING: usize = 16;
+/// What a solver may map beyond the memory that it counts itself, in MiB: code, stacks, what its allocator holds.
+const OVERHEAD: u64 = 512;
+
+/// A running child.
+#[derive(Debug)]
+pub(super) struct Process {
+    child: Child,
+    input: Option<Sender<String>>,
+    lines: Receiver<String>,
+}
+
+/// Starts a program with so much memory, in MiB.
+pub(super) fn spawn(
+    program: &Path,
+    flags: &[String],
+    input: Stdio,
+    memory: Option<u64>,
+) -> std::io::Result<Process> {
+    let mut child = Command::new(program)
+        .args(flags)
+        .stdin(input)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()?;
+    if let Some(memory) = memory
+        && let Ok(pid) = i32::try_from(child.id())
+    {
+        let bytes = memory.saturating_add(OVERHEAD).saturating_mul(1 << 20);
+        let limit = Rlimit { current: Some(bytes), maximum: Some(bytes) };
+        // Where it may not be set the solver's own limit is what there is.
+        let _ = prlimit(Pid::from_raw(pid), Resource::As, limit);
+    }
+    let input = child.stdin.take().map(|mut stdin| {
+        let (tell, told) = channel::<String>();
+        std::thread::spawn(move || {
+            // It ends when the child or its owner is gone.
+            while let Ok(text) = told.recv()
+                && stdin.write_all(text.as_bytes()).and_then(|()| stdin.flush()).is_ok()
+            {}
+        });
+        tell
+    });
+    let output = child.stdout.take().ok_or_else(|| std::io::Error::other("it has no output"))?;
+    let (tell, lines) = sync_channel(WAITING);
+    std::thread::spawn(move || {
+        let mut output = BufReader::new(output);
+        loop {
+            let mut line = Vec::new();
+            match output.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line) {
+                Ok(0) | Err(_) => break,
+                Ok(_) => {}
+            }
+            if tell.send(String::from_utf8_lossy(&line).into_owned()).is_err() {
+                break;
+            }
+        }
+    });
+    Ok(Process { child, input, lines })
+}
+
+/// What came of waiting.
+#[derive(Debug)]
+pub(super) enum Heard {
+    /// A line.
+    Line(String),
+    /// Nothing yet.
+    Nothing,
+    /// It has ended, or closed its output.
+    End,
+}
+
+impl Process {
+    /// Tells it something. One that has ended is not told: its end is seen where its answer is read.
+    pub(super) fn send(&mut self, text: impl Into<String>) {
+        if let Some(input) = &self.input {
+            let _ = input.send(text.into());
+        }
+    }
+
+    /// Its next line, if it comes in time.
+    pub(super) fn line(&mut self, deadline: Instant) -> Option<String> {
+        self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok()
+    }
+
+    /// Its next line, if it comes in time, or that none will.
+    pub(super) fn wait(&mut self, deadline: Instant) -> Heard {
+        match self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            Ok(line) => Heard::Line(line),
+            Err(RecvTimeoutError::Timeout) => Heard::Nothing,
+            Err(RecvTimeoutError::Disconnected) => Heard::End,
+        }
+    }
+
+    /// Its next line, if it is there.
+    pub(super) fn poll(&mut self) -> Heard {
+        match self.lines.try_recv() {
+            Ok(line) => Heard::Line(line),
+            Err(TryRecvError::Empty) => Heard::Nothing,
+            Err(TryRecvError::Disconnected) => Heard::End,
+        }
+    }
+
+    /// How it ended, for people.
+    pub(super) fn ending(&mut self) -> String {
+        use std::os::unix::process::ExitStatusExt as _;
+        // Its output is closed before it is gone.
+        for _ in 0..50 {
+            match self.child.try_wait() {
+                Ok(Some(status)) => {
+                    return match (status.code(), status.signal()) {
+                        (Some(code), _) => format!("it ended with code {code}"),
+                        (_, Some(signal)) => format!("it was ended by signal {signal}"),
+                        _ => "it ended".to_owned(),
+                    };
+                }
+                _ => std::thread::sleep(std::time::Duration::from_millis(2)),
+            }
+        }
+        "and then nothing".to_owned()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may be gone already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,408 @@
+//! Questions to several solvers at once.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use super::canonical::{Canonical, canonical};
+use super::process::{Heard, Process};
+use super::smt::{self, Defined};
+use super::{Answer, Answers, Backend, Model, Part, Solver, SolverError};
+use crate::Limits;
+use crate::cache::{Cache, Entry, Said};
+use crate::term::{T, Terms};
+
+/// Longest question, in bytes of SMT-LIB.
+const LONGEST: usize = 64 << 20;
+/// How much longer than its limit a solver that keeps its own may take to answer before it is killed.
+const GRACE: Duration = Duration::from_millis(500);
+/// How long it may take to say values.
+const MODEL_TIME: Duration = Duration::from_secs(2);
+/// How often several solvers are looked at.
+const TICK: Duration = Duration::from_micros(500);
+/// Failures after which a solver is asked no more.
+const MOST_FAILURES: usize = 3;
+
+/// A question.
+struct Question<'a> {
+    terms: &'a Terms,
+    claim: T,
+    wanted: &'a [T],
+    time: Duration,
+}
+
+/// One solver in a session.
+#[derive(Debug)]
+struct Lane {
+    backend: Backend,
+    process: Option<Process>,
+    defined: Defined,
+    failures: usize,
+    part: Part,
+    /// When it was given what it has not answered.
+    since: Option<Instant>,
+}
+
+/// What one solver says.
+enum Word {
+    Valid,
+    Refuted(Model),
+    GaveUp(String),
+    Failed(SolverError),
+}
+
+/// Solvers that run and remember what they were told.
+#[derive(Debug)]
+pub(crate) struct Session {
+    lanes: Vec<Lane>,
+    pub(super) cache: Cache,
+    memory: u64,
+    /// The most that a question may take.
+    longest: Duration,
+    head_start: Duration,
+    agree: bool,
+    keep: PathBuf,
+    asked: usize,
+    cached: BTreeMap<String, usize>,
+}
+
+impl Session {
+    pub(super) fn new(solver: &Solver, limits: &Limits) -> Session {
+        let lane = |b: &Backend| Lane {
+            backend: b.clone(),
+            process: None,
+            defined: Defined::default(),
+            failures: 0,
+            part: Part { name: b.name(), ..Part::default() },
+            since: None,
+        };
+        Session {
+            lanes: solver.backends.iter().map(lane).collect(),
+            cache: solver.cache.clone(),
+            memory: limits.memory,
+            longest: limits.time,
+            head_start: solver.head_start,
+            agree: solver.agree,
+            keep: solver.keep.clone(),
+            asked: 0,
+            cached: BTreeMap::new(),
+        }
+    }
+
+    /// What was asked so far, and who answered.
+    pub(crate) fn answers(&self) -> Answers {
+        Answers {
+            asked: self.asked,
+            cached: self.cached.iter().map(|(who, n)| (who.clone(), *n)).collect(),
+            solvers: self.lanes.iter().filter(|l| l.part.asked > 0).map(|l| l.part.clone()).collect(),
+        }
+    }
+
+    /// Whether a claim always holds. If not, asks for the values of `wanted` where it fails.
+    pub(crate) fn valid(
+        &mut self,
+        terms: &Terms,
+        claim: T,
+        wanted: &[T],
+        time: Duration,
+    ) -> Result<Answer, SolverError> {
+        self.asked += 1;
+        let form = canonical(terms, claim, wanted);
+        if let Some(form) = &form
+            && let Some(entry) = self.cache.get(&form.key)
+            && let Some(answer) = remembered(&entry, form)
+        {
+            *self.cached.entry(entry.solver).or_default() += 1;
+            return Ok(answer);
+        }
+        let start = Instant::now();
+        let (answer, by) = self.race(&Question { terms, claim, wanted, time })?;
+        if let (Some(form), Some(by)) = (form, by) {
+            let solver = self.lanes[by].part.name.clone();
+            if let Some(said) = worth_remembering(&answer, &form) {
+                self.cache.put(form.key, Entry { said, solver, time: start.elapsed() });
+            }
+        }
+        Ok(answer)
+    }
+
+    /// Asks one after the other until one answers; gives the answer and whose it is.
+    fn race(&mut self, q: &Question<'_>) -> Result<(Answer, Option<usize>), SolverError> {
+        let start = Instant::now();
+        let mut waiting: Vec<usize> =
+            (0..self.lanes.len()).filter(|l| self.lanes[*l].usable()).rev().collect();
+        let mut said: Vec<(usize, Word)> = Vec::new();
+        let mut next_start = start;
+        loop {
+            let pending = self.pending();
+            if Instant::now() >= start + q.time {
+                waiting.clear();
+            }
+            if decided(&said, pending.is_empty() && waiting.is_empty(), self.agree) {
+                break;
+            }
+            if self.agree || pending.is_empty() || Instant::now() >= next_start {
+                next_start = Instant::now() + self.head_start;
+                if let Some(lane) = waiting.pop() {
+                    if let Err(e) = self.lanes[lane].ask(q, self.memory, self.longest) {
+                        said.push((lane, Word::Failed(e)));
+                    }
+                    continue;
+                }
+            }
+            let deadline = start + q.time;
+            let now = Instant::now();
+            if now >= deadline + GRACE {
+                break;
+            }
+            let until = match (pending.as_slice(), waiting.is_empty()) {
+                ([_], true) => deadline + GRACE,
+                ([_], false) => next_start.min(deadline + GRACE),
+                _ => now + TICK,
+            };
+            for lane in pending {
+                let word = self.lanes[lane].hear(q, until);
+                said.extend(word.map(|w| (lane, w)));
+            }
+        }
+        self.conclude(q, said)
+    }
+
+    fn pending(&self) -> Vec<usize> {
+        (0..self.lanes.len()).filter(|l| self.lanes[*l].since.is_some()).collect()
+    }
+
+    /// Ends those that have not answered, and gives the answer.
+    fn conclude(
+        &mut self,
+        q: &Question<'_>,
+        mut said: Vec<(usize, Word)>,
+    ) -> Result<(Answer, Option<usize>), SolverError> {
+        // What has just been said by others may contradict.
+        for lane in self.pending() {
+            let word = self.lanes[lane].hear(q, Instant::now());
+            said.extend(word.map(|w| (lane, w)));
+        }
+        let first = said.iter().position(|(_, w)| matches!(w, Word::Valid | Word::Refuted(_)));
+        for lane in self.pending() {
+            self.lanes[lane].cancel(first.is_some());
+        }
+        let contrary =
+            |a: &Word| matches!(a, Word::Valid) != matches!(said[first.unwrap_or(0)].1, Word::Valid);
+        let definite = |w: &Word| matches!(w, Word::Valid | Word::Refuted(_));
+        if let Some(at) = first
+            && let Some((other, _)) = said.iter().find(|(_, w)| definite(w) && contrary(w))
+        {
+            let why = self.contradiction(q, said[at].0, *other, matches!(said[at].1, Word::Valid));
+            return Ok((Answer::Unknown(why), None));
+        }
+        if let Some(at) = first {
+            let (lane, word) = said.swap_remove(at);
+            let part = &mut self.lanes[lane].part;
+            return Ok(match word {
+                Word::Refuted(model) => {
+                    part.refuted += 1;
+                    (Answer::Refuted(model), Some(lane))
+                }
+                _ => {
+                    part.valid += 1;
+                    (Answer::Valid, Some(lane))
+                }
+            });
+        }
+        self.nothing(said)
+    }
+
+    /// What there is to say if nobody has answered.
+    fn nothing(&self, said: Vec<(usize, Word)>) -> Result<(Answer, Option<usize>), SolverError> {
+        let (mut reasons, mut failed) = (Vec::new(), None);
+        for (lane, word) in said {
+            match word {
+                Word::GaveUp(why) => reasons.push(format!("{}: {why}", self.lanes[lane].part.name)),
+                Word::Failed(e) => failed = failed.or(Some(e)),
+                Word::Valid | Word::Refuted(_) => {}
+            }
+        }
+        let running = self.lanes.iter().filter(|l| l.usable()).count();
+        match failed {
+            _ if !reasons.is_empty() => Ok((Answer::Unknown(reasons.join("; ")), None)),
+            Some(e) => Err(e),
+            None if running > 0 => Ok((Answer::Unknown("the solver ran out of time".into()), None)),
+            None => {
+                let troubles = self.lanes.iter().filter_map(|l| l.part.trouble.clone());
+                let why = troubles.collect::<Vec<_>>().join("; ");
+                Err(SolverError::NoneLeft(if why.is_empty() { "no solver at hand".into() } else { why }))
+            }
+        }
+    }
+
+    /// Keeps a question to which there are two answers.
+    fn contradiction(&self, q: &Question<'_>, a: usize, b: usize, a_holds: bool) -> String {
+        let (holds, fails) = if a_holds { (a, b) } else { (b, a) };
+        let (holds, fails) = (&self.lanes[holds].part.name, &self.lanes[fails].part.name);
+        let said = format!("{holds} says that it holds, {fails} that it does not");
+        let mut text = format!("; {said}\n(set-logic QF_UFBV)\n{}", smt::PRELUDE);
+        smt::define(q.terms, q.claim, &mut Defined::default(), &mut text);
+        let _ = writeln!(text, "(assert (not {}))\n(check-sat)", smt::name(q.claim));
+        let key = canonical(q.terms, q.claim, &[]).map_or_else(|| "large".to_owned(), |c| c.key.to_string());
+        let file = self.keep.join(format!("millstream-contradiction-{:.16}.smt2", key));
+        let kept = std::fs::create_dir_all(&self.keep).and_then(|()| std::fs::write(&file, text));
+        match kept {
+            Ok(()) => format!("{said}; the question is kept in {}", file.display()),
+            Err(e) => format!("{said}; the question could not be kept in {}: {e}", file.display()),
+        }
+    }
+}
+
+/// Whether there is no need to wait.
+fn decided(said: &[(usize, Word)], all: bool, agree: bool) -> bool {
+    all || !agree && said.iter().any(|(_, w)| matches!(w, Word::Valid | Word::Refuted(_)))
+}
+
+/// What a remembered answer says of this question.
+fn remembered(entry: &Entry, form: &Canonical) -> Option<Answer> {
+    Some(match &entry.said {
+        Said::Valid => Answer::Valid,
+        Said::Refuted(values) => {
+            let value = |(at, v): &(u32, u64)| Some((*form.order.get(*at as usize)?, *v));
+            Answer::Refuted(values.iter().map(value).collect::<Option<Model>>()?)
+        }
+    })
+}
+
+fn worth_remembering(answer: &Answer, form: &Canonical) -> Option<Said> {
+    match answer {
+        Answer::Valid => Some(Said::Valid),
+        Answer::Refuted(model) => {
+            let value = |(at, t): (usize, &T)| Some((at as u32, *model.get(t)?));
+            Some(Said::Refuted(form.order.iter().enumerate().filter_map(value).collect()))
+        }
+        Answer::Unknown(_) => None,
+    }
+}
+
+impl Lane {
+    fn usable(&self) -> bool {
+        self.failures < MOST_FAILURES
+    }
+
+    /// Puts a question to it.
+    fn ask(&mut self, q: &Question<'_>, memory: u64, longest: Duration) -> Result<(), SolverError> {
+        if self.process.is_none() {
+            self.defined = Defined::default();
+            match self.backend.start(memory, longest.max(q.time)) {
+                Ok(process) => self.process = Some(process),
+                Err(e) => {
+                    // It will be no better the next time.
+                    self.failures = MOST_FAILURES;
+                    self.part.asked += 1;
+                    self.part.trouble = Some(e.to_string());
+                    return Err(e);
+                }
+            }
+            if let Some(identity) = self.backend.identity() {
+                identity.clone_into(&mut self.part.name);
+            }
+        }
+        let mut script = String::new();
+        for t in q.wanted.iter().chain([&q.claim]) {
+            smt::define(q.terms, *t, &mut self.defined, &mut script);
+        }
+        if script.len() > LONGEST {
+            self.process = None;
+            return Err(SolverError::TooLarge);
+        }
+        script.push_str("(push 1)\n");
+        script.push_str(&self.backend.limit(q.time));
+        let _ = writeln!(script, "(assert (not {}))\n(check-sat)", smt::name(q.claim));
+        if let Some(process) = &mut self.process {
+            process.send(script);
+        }
+        self.part.asked += 1;
+        self.since = Some(Instant::now());
+        Ok(())
+    }
+
+    /// What it says, if it says something by then.
+    fn hear(&mut self, q: &Question<'_>, until: Instant) -> Option<Word> {
+        let process = self.process.as_mut()?;
+        let heard = if until <= Instant::now() { process.poll() } else { process.wait(until) };
+        let word = match heard {
+            Heard::Nothing => return None,
+            Heard::End => Word::Failed(SolverError::Strange(format!("nothing: {}", process.ending()))),
+            Heard::Line(line) => match line.trim() {
+                "unsat" => Word::Valid,
+                "sat" => self.model(q.wanted),
+                "unknown" | "timeout" | "(:reason-unknown timeout)" => Word::GaveUp("ran out of time".into()),
+                strange => Word::Failed(SolverError::Strange(strange.chars().take(200).collect())),
+            },
+        };
+        self.stop();
+        match &word {
+            Word::Failed(e) => {
+                self.process = None;
+                self.failures += 1;
+                self.part.trouble = Some(e.to_string());
+            }
+            Word::GaveUp(_) => {
+                self.part.gave_up += 1;
+                self.pop();
+            }
+            Word::Valid | Word::Refuted(_) => self.pop(),
+        }
+        Some(word)
+    }
+
+    fn stop(&mut self) {
+        if let Some(since) = self.since.take() {
+            self.part.time += since.elapsed();
+        }
+    }
+
+    fn pop(&mut self) {
+        if let Some(process) = &mut self.process {
+            process.send("(pop 1)\n");
+        }
+    }
+
+    /// Ends it in the middle of its work.
+    fn cancel(&mut self, beaten: bool) {
+        self.stop();
+        self.process = None;
+        if beaten {
+            self.part.slower += 1;
+        } else {
+            self.part.gave_up += 1;
+        }
+    }
+
+    /// Values of terms under the assignment found last.
+    fn model(&mut self, wanted: &[T]) -> Word {
+        let Some(process) = self.process.as_mut().filter(|_| !wanted.is_empty()) else {
+            return Word::Refuted(Model::default());
+        };
+        let names: Vec<String> = wanted.iter().map(|t| smt::name(*t)).collect();
+        process.send(format!("(get-value ({}))\n(echo \"end\")\n", names.join(" ")));
+        let deadline = Instant::now() + MODEL_TIME;
+        let mut text = String::new();
+        loop {
+            match process.line(deadline) {
+                Some(l) if l.trim().trim_matches('"') == "end" => break,
+                Some(l) if text.len() <= LONGEST => text.push_str(&l),
+                _ => {
+                    return Word::Failed(SolverError::Strange(format!(
+                        "sat, but no values; {}",
+                        process.ending()
+                    )));
+                }
+            }
+        }
+        let model = smt::values(&text);
+        if wanted.iter().all(|t| model.contains_key(t)) {
+            Word::Refuted(model)
+        } else {
+            Word::Failed(SolverError::Strange(text.chars().take(200).collect()))
+        }
+    }
+}
