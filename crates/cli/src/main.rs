@@ -10,6 +10,7 @@ mod demo;
 mod doctor;
 mod exec;
 mod exit;
+mod input;
 mod inspect;
 mod lab;
 mod man;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use miette::{Context as _, IntoDiagnostic, Result, miette};
+use miette::{IntoDiagnostic, Result, miette};
 use millstream_object::Object;
 use millstream_opt::{
     Check, FunctionReport, Goal, Measure, Optimized, Options, Outcome, PassReport, ProgramReport,
@@ -13,16 +13,17 @@ use millstream_passes::registry;
 use serde::Serialize;
 
 use crate::exit::Exit;
+use crate::input::{self, Section};
 use crate::progress::Progress;
 use crate::prove::Solving;
 
 /// Reads an object file, runs the passes over its programs and writes the same object with new instructions.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// The object file to read
+    /// The object file to read, or a raw program (`X.insns`)
     #[arg(required_unless_present = "list_passes")]
     input: Option<PathBuf>,
-    /// Where to write the result; without it, only the report is made
+    /// Where to write the result, as a raw program if the name ends so; without it, only the report is made
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Ask the kernel: load every program before and after, drop what it rejects, report sizes and passes
@@ -54,6 +55,8 @@ pub(crate) struct Args {
     prove: bool,
     #[command(flatten)]
     solving: Solving,
+    #[command(flatten)]
+    section: Section,
     /// Print the report as JSON
     #[arg(long)]
     json: bool,
@@ -82,14 +85,14 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         let names: Vec<&str> = registry().map(|pass| pass.name()).collect();
         return Err(miette!(help = format!("there are: {}", names.join(", ")), "there is no pass `{name}`"));
     }
-    let object = read(input)?;
+    let object = args.section.read(input)?;
     let (mut optimized, programs, clean) =
         optimize(args, &object).map_err(|e| e.wrap_err(format!("in {}", input.display())))?;
     let proofs = if args.prove { Some(validate(args, &object, &optimized)?) } else { None };
     let refuted = proofs.iter().flatten().any(|p| matches!(p.verdict, Proven::Refuted { .. }));
     if refuted {
         let aside = aside(args.output.as_deref().unwrap_or(input));
-        write(&aside, &optimized.object)?;
+        input::write(&aside, &optimized.object)?;
         eprintln!(
             "refuted: this is a bug of ours; the result is in {}, the original is kept",
             aside.display()
@@ -97,7 +100,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         optimized.object = object.clone();
     }
     if let Some(path) = &args.output {
-        write(path, &optimized.object)?;
+        input::write(path, &optimized.object)?;
     }
     let report = Report {
         schema: 1,
@@ -119,15 +122,14 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     Ok(if clean && !refuted { ExitCode::SUCCESS } else { Exit::Negative.into() })
 }
 
-fn write(path: &Path, object: &Object) -> Result<()> {
-    let bytes = object.write().into_diagnostic()?;
-    std::fs::write(path, bytes).into_diagnostic().wrap_err_with(|| format!("cannot write {}", path.display()))
-}
-
-/// Where a refuted result is kept: beside the output.
+/// Where a refuted result is kept: beside the output, in the same form.
 fn aside(path: &Path) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".refuted");
+    if let Some(ending) = path.extension().filter(|e| *e == "insns") {
+        name.push(".");
+        name.push(ending);
+    }
     path.with_file_name(name)
 }
 
@@ -161,14 +163,6 @@ fn optimize(args: &Args, object: &Object) -> Result<(Optimized, Vec<ProgramRepor
     let clean = checked.is_clean();
     let Check { optimized, programs } = checked;
     Ok((optimized, programs, clean))
-}
-
-/// Reads an object file; the error says what and where.
-fn read(path: &Path) -> Result<Object> {
-    let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-    let data =
-        std::fs::read(path).into_diagnostic().wrap_err_with(|| format!("cannot read {}", path.display()))?;
-    Object::parse(&name, &data).into_diagnostic().wrap_err_with(|| format!("in {}", path.display()))
 }
 
 #[derive(Serialize)]

@@ -1,29 +1,32 @@
 //! `millstream prove`: whether the programs of two objects do the same.
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use miette::{IntoDiagnostic, WrapErr, miette};
+use miette::{IntoDiagnostic, miette};
 use millstream_object::{FuncId, Object};
 use millstream_prove::{Limits, Proof, Solver, Verdict, prove};
 use serde::Serialize;
 
 use crate::exit::Exit;
+use crate::input::{self, Section};
 
 /// Flags of `millstream prove`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// An object file
+    /// An object file, or a raw program (`X.insns`)
     a: PathBuf,
-    /// Another, with programs of the same names
+    /// Another, with programs of the same names; they do not matter where both have one
     b: PathBuf,
     /// Look at this program only; may be repeated
     #[arg(long, value_name = "NAME")]
     prog: Vec<String>,
     #[command(flatten)]
     solving: Solving,
+    #[command(flatten)]
+    section: Section,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -97,7 +100,8 @@ const ASSUMPTIONS: &[&str] = &[
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
-    let (a, b) = (read(&args.a)?, read(&args.b)?);
+    let (a, mut b) = (args.section.read(&args.a)?, args.section.read(&args.b)?);
+    input::call_alike(&a, &mut b);
     let solver = args.solving.solver();
     let limits = args.solving.limits();
     let mut programs = Vec::new();
@@ -127,13 +131,6 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
         Exit::Done
     }
     .into())
-}
-
-fn read(path: &Path) -> Result<Object, miette::Report> {
-    let shown = path.display();
-    let bytes = std::fs::read(path).into_diagnostic().wrap_err_with(|| format!("reading {shown}"))?;
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    Object::parse(&name, &bytes).map_err(|e| miette!("{shown}: {e}"))
 }
 
 /// The programs that both have, by name.

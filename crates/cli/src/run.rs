@@ -8,14 +8,14 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use miette::{IntoDiagnostic, WrapErr, miette};
+use miette::miette;
 use millstream_kernel::{interface, interface_index};
 use millstream_lab::os;
-use millstream_object::Object;
 use millstream_specialize::report::{GuardState, Report};
 use millstream_specialize::{Compiler, Leave, Live, LiveError, Settings};
 
 use crate::exit::Exit;
+use crate::input;
 use crate::xdp::Mode;
 
 /// Flags of `millstream run`.
@@ -58,9 +58,7 @@ pub(crate) struct Args {
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
     let path = args.object.display().to_string();
-    let bytes = std::fs::read(&args.object).into_diagnostic().wrap_err_with(|| format!("reading {path}"))?;
-    let name = args.object.file_name().unwrap_or_default().to_string_lossy();
-    let object = Object::parse(&name, &bytes).map_err(|e| miette!("{path}: {e}"))?;
+    let object = input::read(&args.object)?;
     let compiler = Compiler::new(&object, args.prog.as_deref()).map_err(|e| {
         miette!(help = "name one with --prog; `millstream inspect` shows them", "{path}: {e}")
     })?;

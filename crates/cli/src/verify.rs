@@ -11,12 +11,13 @@ use millstream_object::{ExternKind, FuncId, LinkedProgram, Object, ObjectError, 
 use serde::Serialize;
 
 use crate::exit::Exit;
+use crate::input::{ReadError, Section};
 use crate::progress::Progress;
 
 /// Flags of `millstream verify`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The object files
+    /// The object files, or raw programs (`X.insns`)
     #[arg(required = true, value_name = "OBJECT")]
     objects: Vec<PathBuf>,
     /// Load this program only; may be repeated
@@ -25,6 +26,8 @@ pub(crate) struct Args {
     /// Load the programs as this type, whatever their sections say
     #[arg(long = "type", value_name = "TYPE")]
     program_type: Option<Kind>,
+    #[command(flatten)]
+    section: Section,
     /// Lines of the verifier's log to show of each rejection
     #[arg(long, value_name = "N", default_value_t = 12)]
     log_lines: usize,
@@ -210,11 +213,12 @@ fn print(all: &Reports, many: bool, json: bool) -> Result<(), miette::Report> {
 fn object(path: &Path, args: &Args, many: bool) -> Result<Report, Unusable> {
     let shown = path.display().to_string();
     let unusable = |reason: String| Unusable { object: shown.clone(), reason, hint: None, exit: Exit::Input };
-    let bytes = std::fs::read(path).map_err(|e| unusable(format!("cannot be read: {e}")))?;
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let object = Object::parse(&name, &bytes).map_err(|e| match e {
-        ObjectError::Unsupported(_) => Unusable { exit: Exit::NotPermitted, ..unusable(e.to_string()) },
-        e => unusable(e.to_string()),
+    let object = args.section.read(path).map_err(|e| match e {
+        ReadError::Io { source, .. } => unusable(format!("cannot be read: {source}")),
+        ReadError::Object { source: e @ ObjectError::Unsupported(_), .. } => {
+            Unusable { exit: Exit::NotPermitted, ..unusable(e.to_string()) }
+        }
+        ReadError::Object { source, .. } => unusable(source.to_string()),
     })?;
     let loader = loader(&object, args).map_err(|e| unusable(e.to_string()))?;
     let chosen = loader.chosen();

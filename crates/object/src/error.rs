@@ -101,6 +101,16 @@ pub enum ObjectError {
         /// What is wrong.
         what: String,
     },
+    /// A text file that belongs to a raw program is wrong.
+    #[error("{file} file, line {line}: {what}")]
+    BadText {
+        /// Its ending: `.maps` or `.desc`.
+        file: &'static str,
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong.
+        what: String,
+    },
     /// Types are needed and the object has none.
     #[error("section {0} is described by BTF, and the object has none")]
     NeedsBtf(&'static str),

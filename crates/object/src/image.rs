@@ -2,6 +2,7 @@
 
 use crate::elf::Elf;
 use crate::model::{ExternId, FuncId, MapId, RelocKind};
+use crate::raw_form::Origin;
 use millstream_btf::StrOff;
 use rustc_hash::FxHashMap;
 
@@ -27,6 +28,8 @@ pub(crate) struct Image {
     pub(crate) maps_by_place: FxHashMap<(usize, u64), MapId>,
     /// The map that a section of global data is.
     pub(crate) data_maps: FxHashMap<usize, MapId>,
+    /// What its raw files said, if it was read from such.
+    pub(crate) raw: Option<Box<Origin>>,
 }
 
 /// A reference as the file has it: a symbol, and what the instruction adds to it.

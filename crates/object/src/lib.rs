@@ -1,9 +1,10 @@
-//! Libbpf-style ELF objects: reading, linking and writing back.
+//! Libbpf-style ELF objects, and K2's raw programs: reading, linking and writing back.
 //!
 //! [`Object::parse`] reads an ELF64 little-endian BPF object, new or of years ago, into plain descriptions:
 //! functions with symbolic relocations, programs, maps, externs. [`Object::link`] gives one program as the kernel
 //! wants it: its function and all it calls in one vector. [`Object::replace_function`] and [`Object::write`] give
-//! the same object with other instructions.
+//! the same object with other instructions. [`Object::parse_raw`] and [`Object::write_raw`] do so for programs in the raw
+//! form of K2, which are files of instructions and text beside them.
 //!
 //! # What an instruction with a relocation holds
 //!
@@ -38,6 +39,7 @@ mod image;
 mod kinds;
 mod link;
 mod model;
+mod raw_form;
 mod read;
 mod section;
 mod write;
@@ -45,4 +47,5 @@ mod write;
 pub use error::{ElfPart, ObjectError};
 pub use kinds::{AttachType, MapType, ProgramType};
 pub use model::*;
+pub use raw_form::{RawFiles, RawInput};
 pub use section::SectionKind;

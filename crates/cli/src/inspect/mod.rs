@@ -19,13 +19,15 @@ use millstream_object::{FuncId, Object};
 use millstream_passes::{Pipeline, Session, Target};
 use serde::Serialize;
 
+use crate::input::Section;
+
 /// Passes that make values of what is on the stack, and leave calls as they are.
 const PROMOTION: &[&str] = &["split-stack", "promote-spills", "mem2reg", "params"];
 
 /// Flags of `millstream inspect`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The object file
+    /// The object file, or a raw program (`X.insns`)
     object: PathBuf,
     /// Show this program or subprogram only; may be repeated
     #[arg(long, value_name = "NAME")]
@@ -45,6 +47,8 @@ pub(crate) struct Args {
     /// Show IR, graphs and maps as they are after the passes of `millstream opt`
     #[arg(long)]
     optimized: bool,
+    #[command(flatten)]
+    section: Section,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -92,9 +96,7 @@ struct Report {
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let name = args.object.display().to_string();
-    let data =
-        std::fs::read(&args.object).into_diagnostic().wrap_err_with(|| format!("cannot read {name}"))?;
-    let object = Object::parse(&name, &data).into_diagnostic().wrap_err_with(|| format!("in {name}"))?;
+    let object = args.section.read(&args.object)?;
     let mut lifted = lift_object(&object).into_diagnostic().wrap_err_with(|| format!("in {name}"))?;
     if args.optimized {
         let mut session = Session::new(Target::bpf(4));

@@ -11,12 +11,13 @@ use serde::Serialize;
 
 use super::{interrupted, open, refused, short};
 use crate::exit::Exit;
+use crate::input;
 use crate::progress::Progress;
 
 /// Flags of `millstream lab equal`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The object that is right, as FILE.o, FILE.o:PROGRAM or builtin:NAME
+    /// The object that is right, as FILE.o, FILE.o:PROGRAM, FILE.insns or builtin:NAME
     first: String,
     /// The object that should do the same; the programs of both with the same names are run
     second: String,
@@ -41,7 +42,8 @@ struct Document<'a> {
 
 /// Runs the command.
 pub(super) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
-    let ((first, chosen), (second, _)) = (open(&args.first)?, open(&args.second)?);
+    let ((first, chosen), (mut second, _)) = (open(&args.first)?, open(&args.second)?);
+    input::call_alike(&first, &mut second);
     let names = common(&first, &second, chosen.as_deref())?;
     let plan = Plan { packets: args.packets.max(1), seed: args.seed };
     let mut progress = Progress::counted("programs", names.len());

@@ -1,6 +1,6 @@
 //! `millstream lab`: runs and compares XDP programs without a NIC.
 //!
-//! Objects are files (`FILE.o` or `FILE.o:PROGRAM`) or our own data planes (`builtin:NAME`). All figures are taken by
+//! Objects are files (`FILE.o` or `FILE.o:PROGRAM`, `FILE.insns`) or our own data planes (`builtin:NAME`). All figures are taken by
 //! `millstream_lab`; this module chooses the workload and prints.
 
 mod compare;
@@ -8,7 +8,7 @@ mod equal;
 mod run;
 mod text;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Subcommand;
@@ -18,6 +18,7 @@ use millstream_lab::{Error, leftovers, os, pcap};
 use millstream_object::Object;
 
 use crate::exit::Exit;
+use crate::input;
 
 /// Frames of a capture file that are replayed, at most.
 const MOST_FRAMES: usize = 1 << 20;
@@ -149,10 +150,7 @@ pub(crate) fn open(spec: &str) -> Result<(Object, Option<String>), miette::Repor
         Some((path, program)) if !program.contains('/') => (path, Some(program.to_owned())),
         _ => (spec, None),
     };
-    let bytes = std::fs::read(path).into_diagnostic().wrap_err_with(|| format!("reading {path}"))?;
-    let name = path.rsplit('/').next().unwrap_or(path);
-    let object = Object::parse(name, &bytes).map_err(|e| miette!("{path}: {e}"))?;
-    Ok((object, program))
+    Ok((input::read(Path::new(path))?, program))
 }
 
 /// Whether a measurement can take so many seconds.

@@ -1,0 +1,111 @@
+//! Object files for every command: one reader and one writer, of ELF objects and of raw programs (`X.insns` with `X.maps` and
+//! `X.desc` beside it). The ending of the name says which.
+
+use std::ffi::OsStr;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use miette::Diagnostic;
+use millstream_object::{Object, ObjectError, RawInput};
+
+/// The flag of commands that read raw programs.
+#[derive(Debug, Default, clap::Args)]
+pub(crate) struct Section {
+    /// The section of a raw program (`X.insns`), which says its type, as in an object: `xdp`, `tc`, `cgroup/recvmsg4`; by
+    /// default the end of the file's name says it, then `X.desc`
+    #[arg(long, value_name = "NAME")]
+    section: Option<String>,
+}
+
+impl Section {
+    /// Reads an object or a raw program.
+    pub(crate) fn read(&self, path: &Path) -> Result<Object, ReadError> {
+        read_as(path, self.section.as_deref())
+    }
+}
+
+/// Why a file could not be read or written. The message names it.
+#[derive(Debug, thiserror::Error, Diagnostic)]
+pub(crate) enum ReadError {
+    /// The system says no.
+    #[error("cannot {verb} {}", path.display())]
+    Io {
+        /// Read or write.
+        verb: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What it said.
+        source: std::io::Error,
+    },
+    /// It is no object, or cannot be one.
+    #[error("in {}", path.display())]
+    Object {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        source: ObjectError,
+    },
+}
+
+/// Reads an object, or a raw program whose section its name or description says.
+pub(crate) fn read(path: &Path) -> Result<Object, ReadError> {
+    read_as(path, None)
+}
+
+fn read_as(path: &Path, section: Option<&str>) -> Result<Object, ReadError> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let wrong = |source| ReadError::Object { path: path.to_owned(), source };
+    let data = bytes(path)?;
+    if !is_raw(path) {
+        return Object::parse(&name, &data).map_err(wrong);
+    }
+    let beside = |ending| match bytes(&path.with_extension(ending)) {
+        Ok(data) => Ok(Some(data)),
+        Err(ReadError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(e),
+    };
+    let (maps, desc) = (beside("maps")?, beside("desc")?);
+    let files = RawInput { insns: &data, maps: maps.as_deref(), desc: desc.as_deref() };
+    Object::parse_raw(&name, files, section).map_err(wrong)
+}
+
+/// Writes an object, in the form that the ending says; of a raw program all its files.
+pub(crate) fn write(path: &Path, object: &Object) -> Result<(), ReadError> {
+    let wrong = |source| ReadError::Object { path: path.to_owned(), source };
+    if !is_raw(path) {
+        return put(path, &object.write().map_err(wrong)?);
+    }
+    let files = object.write_raw().map_err(wrong)?;
+    put(path, &files.insns)?;
+    for (ending, data) in [("maps", files.maps), ("desc", files.desc)] {
+        if let Some(data) = data {
+            put(&path.with_extension(ending), &data)?;
+        }
+    }
+    Ok(())
+}
+
+/// The programs of two objects that go together have one name: a raw program has its file's, which says nothing, so that
+/// where both have a single program the second's is called as the first's.
+pub(crate) fn call_alike(first: &Object, second: &mut Object) {
+    if let ([a], [b]) = (first.programs.as_slice(), second.programs.as_mut_slice()) {
+        second.functions[b.func.index()].name.clone_from(&a.name);
+        b.name.clone_from(&a.name);
+    }
+}
+
+fn is_raw(path: &Path) -> bool {
+    path.extension() == Some(OsStr::new("insns"))
+}
+
+fn bytes(path: &Path) -> Result<Vec<u8>, ReadError> {
+    std::fs::read(path).map_err(|source| ReadError::Io { verb: "read", path: path.to_owned(), source })
+}
+
+fn put(path: &Path, data: &[u8]) -> Result<(), ReadError> {
+    std::fs::write(path, data).map_err(|source| ReadError::Io {
+        verb: "write",
+        path: path.to_owned(),
+        source,
+    })
+}

@@ -1,0 +1,122 @@
+//! Writing a program in the raw form: one that was raw with its own text, another with text made for it.
+
+use super::{Origin, RawMap, defaults};
+use crate::error::ObjectError;
+use crate::kinds::ProgramType;
+use crate::model::{LinkedProgram, Map, Object, RelocKind};
+use crate::read::relocs::LD_IMM64;
+use std::fmt::Write as _;
+
+/// The files of a raw program, as they are to be written.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RawFiles {
+    /// Contents of `X.insns`.
+    pub insns: Vec<u8>,
+    /// Contents of `X.maps`.
+    pub maps: Option<Vec<u8>>,
+    /// Contents of `X.desc`.
+    pub desc: Option<Vec<u8>>,
+}
+
+impl Object {
+    /// The object's program in the raw form.
+    ///
+    /// # Errors
+    /// [`ObjectError::Unwritable`] if it has several programs, or one that refers to what the raw form cannot say: global
+    /// variables, kernel functions, maps that are made with flags of their own.
+    pub fn write_raw(&self) -> Result<RawFiles, ObjectError> {
+        let [program] = self.programs.as_slice() else {
+            let what = format!("the raw form holds one program, and it has {}", self.programs.len());
+            return Err(ObjectError::Unwritable(what));
+        };
+        let linked = self.link(program.func)?;
+        let Some(Origin { maps, desc, fds }) = self.image.raw.as_deref() else {
+            let (maps, fds) = self.raw_maps(&linked)?;
+            let insns = instructions(linked, |map| fds.get(map).copied().flatten())?;
+            let desc = description(program.kind.program_type).into_bytes();
+            return Ok(RawFiles { insns, maps: Some(text(&maps)?.into_bytes()), desc: Some(desc) });
+        };
+        let insns = instructions(linked, |map| fds.get(map).copied())?;
+        Ok(RawFiles { insns, maps: maps.clone(), desc: desc.clone() })
+    }
+
+    /// The maps that can be said, and the number of each map if it is one of them. What the program uses must be.
+    fn raw_maps(&self, linked: &LinkedProgram) -> Result<(Vec<RawMap>, Vec<Option<i32>>), ObjectError> {
+        let (mut raw, mut fds) = (Vec::new(), vec![None; self.maps.len()]);
+        let mut from = Vec::new();
+        for (n, map) in self.maps.iter().enumerate().filter(|(_, m)| !m.origin.is_global()) {
+            fds[n] = Some(raw.len() as i32);
+            from.push(n);
+            raw.push(RawMap {
+                name: map.name.clone(),
+                map_type: map.spec.map_type.0,
+                key_size: map.spec.key_size,
+                value_size: map.spec.value_size,
+                max_entries: map.spec.max_entries,
+                fd: raw.len() as i32,
+            });
+        }
+        for r in &linked.relocs {
+            let RelocKind::Map(used) = r.kind else { continue };
+            let map = &self.maps[used.index()];
+            let said = from.iter().position(|n| *n == used.index()).is_some_and(|at| {
+                let inner = defaults::inner(&raw, at).map(|i| &self.maps[from[i]]);
+                is_default(map, inner)
+            });
+            if !said {
+                let what = format!("the raw form cannot say how map {} is made", map.name);
+                return Err(ObjectError::Unwritable(what));
+            }
+        }
+        Ok((raw, fds))
+    }
+}
+
+/// Whether reading its line gives the same map again.
+fn is_default(map: &Map, inner: Option<&Map>) -> bool {
+    let sizes = |s: &crate::model::MapSpec| (s.map_type, s.key_size, s.value_size, s.max_entries, s.flags);
+    let same_inner = match (&map.inner, inner) {
+        (None, _) => true,
+        (Some(spec), Some(inner)) => sizes(spec) == sizes(&inner.spec),
+        (Some(_), None) => false,
+    };
+    map.spec.flags == defaults::flags(map.spec.map_type.0) && map.spec.map_extra == 0 && same_inner
+}
+
+fn instructions(linked: LinkedProgram, fd: impl Fn(usize) -> Option<i32>) -> Result<Vec<u8>, ObjectError> {
+    let LinkedProgram { mut insns, relocs, .. } = linked;
+    for r in &relocs {
+        let number = if let RelocKind::Map(map) = r.kind { fd(map.index()) } else { None };
+        let Some((number, insn)) = number.zip(insns.get_mut(r.insn as usize).filter(|i| i.code == LD_IMM64))
+        else {
+            let what = format!("the raw form cannot say what instruction {} refers to", r.insn);
+            return Err(ObjectError::Unwritable(what));
+        };
+        insn.imm = number;
+    }
+    Ok(insns.into_iter().flat_map(|i| i.to_bytes()).collect())
+}
+
+fn text(maps: &[RawMap]) -> Result<String, ObjectError> {
+    let mut out = String::new();
+    for m in maps {
+        if m.name.contains(['{', '\n', '\r']) || m.name.trim() != m.name || m.name.is_empty() {
+            return Err(ObjectError::Unwritable(format!("the raw form has no map named {:?}", m.name)));
+        }
+        let _ = writeln!(
+            out,
+            "{} {{ type = {}, key_size = {}, value_size = {}, max_entries = {}, fd = {} }}",
+            m.name, m.map_type, m.key_size, m.value_size, m.max_entries, m.fd
+        );
+    }
+    Ok(out)
+}
+
+fn description(program_type: ProgramType) -> String {
+    let input = match program_type {
+        ProgramType::XDP => 2,
+        ProgramType::SCHED_CLS | ProgramType::SCHED_ACT => 3,
+        _ => 1,
+    };
+    format!("{{ pgm_input_type = {input}, }}\n")
+}
