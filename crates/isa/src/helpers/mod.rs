@@ -282,6 +282,26 @@ impl Helper {
         self.args.iter().any(|arg| arg.writes_memory())
     }
 
+    /// Writes every byte of the memory that it only writes, also when it fails: with what it read, or with zeros.
+    ///
+    /// Helpers that copy strings leave what is behind the string as it was, and `xdp_load_bytes` everything when it
+    /// fails.
+    pub fn fills_memory(&self) -> bool {
+        const FILLING: [&str; 10] = [
+            "probe_read",
+            "probe_read_user",
+            "probe_read_kernel",
+            "get_current_comm",
+            "skb_load_bytes",
+            "skb_load_bytes_relative",
+            "perf_event_read_value",
+            "perf_prog_read_value",
+            "copy_from_user",
+            "copy_from_user_task",
+        ];
+        FILLING.contains(&self.name)
+    }
+
     /// A call may go if neither its result nor the memory it writes is used.
     ///
     /// A lookup in an LRU map refreshes the entry's recency all the same: ask the map's type first.
@@ -319,6 +339,15 @@ mod tests {
                 let size = matches!(next, Some(ArgKind::Size | ArgKind::SizeOrZero));
                 assert_eq!(sized, size, "{id} {} argument {}", helper.name, i + 1);
             }
+        }
+    }
+
+    #[test]
+    fn what_fills_memory_has_memory_that_it_only_writes() {
+        let filling: Vec<&Helper> = Helper::all().map(|(_, h)| h).filter(|h| h.fills_memory()).collect();
+        assert_eq!(filling.len(), 10);
+        for helper in filling {
+            assert!(helper.args.iter().any(|a| a.writes_memory() && !a.reads_memory()), "{}", helper.name);
         }
     }
 

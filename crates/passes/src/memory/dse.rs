@@ -1,12 +1,14 @@
 //! `dse`: removes stores to the stack that nothing reads, and stores to the packet that are overwritten unread.
 //!
 //! Bytes of private stack objects are tracked backwards, one bit each: a byte is live if some path reads it before
-//! it is overwritten or the function ends. A helper reads the bytes that its row says, no others.
+//! it is overwritten or the function ends. A helper reads the bytes that its row says, no others, and overwrites those
+//! that it is known to fill in any case.
 
 use cranelift_entity::SecondaryMap;
 use millstream_ir::{Block, Cfg, Function, Inst, Op, Slot, Value};
 use millstream_isa::helpers::Helper;
 
+use super::address::Addr;
 use super::alias::{Access, Classes, Pointee};
 use super::footprint::helper_span;
 use crate::manager::{Ctx, FuncPass};
@@ -131,27 +133,45 @@ impl<'a> Frame<'a> {
                     None => self.read_all(func, data.args[0], out),
                 }
             }
-            Op::Helper { id } => self.helper_reads(func, inst, id, cx, out),
+            Op::Helper { id } => self.helper_accesses(func, inst, id, cx, out),
             _ => {}
         }
     }
 
-    fn helper_reads(&self, func: &Function, inst: Inst, id: i32, cx: &Ctx<'_>, out: &mut Vec<Step>) {
+    /// The bytes of an object that a helper surely overwrites through an argument that it only writes.
+    fn filled(
+        &self,
+        func: &Function,
+        inst: Inst,
+        id: i32,
+        index: usize,
+        addr: Addr,
+        cx: &Ctx<'_>,
+    ) -> Option<std::ops::Range<usize>> {
+        let slot = addr.slot().filter(|_| Helper::get(id).is_some_and(Helper::fills_memory))?;
+        // Without a constant size nothing is sure.
+        func.as_const(*func.insts[inst].args.get(index + 1)?)?;
+        let span = helper_span(cx.info.maps, func, inst, id, index);
+        Some(self.range(func, slot, addr.offset.saturating_add(span.lo), addr.offset.saturating_add(span.hi)))
+    }
+
+    fn helper_accesses(&self, func: &Function, inst: Inst, id: i32, cx: &Ctx<'_>, out: &mut Vec<Step>) {
         let row = Helper::get(id).map_or(&[][..], |h| h.args);
-        for (index, &arg) in func.insts[inst].args.iter().enumerate() {
-            let kind = row.get(index);
-            // What is only written is neither read nor surely overwritten.
-            if kind.is_some_and(|k| k.writes_memory() && !k.reads_memory()) {
-                continue;
-            }
-            let addr = self.classes.addresses.of(arg);
+        let only_writes =
+            |index: usize| row.get(index).is_some_and(|k| k.writes_memory() && !k.reads_memory());
+        let args = || func.insts[inst].args.iter().map(|&a| self.classes.addresses.of(a)).enumerate();
+        // It reads before it writes.
+        for (index, addr) in args().filter(|&(i, _)| only_writes(i)) {
+            out.extend(self.filled(func, inst, id, index, addr, cx).map(Step::Write));
+        }
+        for (index, addr) in args().filter(|&(i, _)| !only_writes(i)) {
             match addr.slot() {
                 Some(slot) => {
                     let span = helper_span(cx.info.maps, func, inst, id, index);
                     let (lo, hi) = (addr.offset.saturating_add(span.lo), addr.offset.saturating_add(span.hi));
                     out.push(Step::Read(self.range(func, slot, lo, hi)));
                 }
-                None => self.read_all(func, arg, out),
+                None => self.read_all(func, func.insts[inst].args[index], out),
             }
         }
     }
@@ -172,8 +192,10 @@ fn dead_stack_stores(func: &mut Function, classes: &Classes, cx: &mut Ctx<'_>) -
         for &inst in func.blocks[block].insts.iter().rev() {
             steps.clear();
             frame.steps(func, inst, cx, &mut steps);
-            let dead =
-                matches!(&steps[..], [Step::Write(range)] if !range.is_empty() && !live.any(range.clone()));
+            let stores = matches!(func.insts[inst].op, Op::Store { .. });
+            let unread =
+                |step: &Step| matches!(step, Step::Write(r) if !r.is_empty() && !live.any(r.clone()));
+            let dead = stores && matches!(&steps[..], [step] if unread(step));
             if dead && cx.fuel(NAME) {
                 changed = true;
                 continue;
