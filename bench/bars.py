@@ -140,10 +140,31 @@ def kills(r):
     yield ("lost and stale in kills", f"{k['lost']}, {k['far_end']['stale']} in {k['kills']}", "0, 0", k["lost"] == k["far_end"]["stale"] == 0)
 
 
+def k2_rules(r):
+    k = r["k2-o2"]
+    yield ("K2's 19, rules only, mean reduction", f"{k['mean_reduction']:.2%}", ">= 8 %", k["mean_reduction"] >= 0.08)
+    t = k["milliseconds"]
+    yield ("K2's 19, rules only, time", f"median {t['median']} ms, worst {t['worst']} ms", "<= 50 ms", t["worst"] <= 50)
+
+
+def k2_super(r):
+    k = r["k2-super"]
+    all_of = f"{k['at_most_k2']} of 19 at most K2's, {k['accepted']} accepted, {k['proven']} proven"
+    yield ("K2's 19, each", all_of, "19, 19, 19", k["at_most_k2"] == k["accepted"] == k["proven"] == 19)
+    yield ("K2's 19, counts as the paper's", k["counted_as_the_paper"], "19", k["counted_as_the_paper"] == 19)
+    yield ("K2's 19, mean reduction", f"{k['mean_reduction']:.2%}", ">= 18 %", k["mean_reduction"] >= 0.18)
+    yield ("K2's 19, time for all", f"{k['seconds']} s", "<= 900 s", k["seconds"] <= 900)
+    without = k["seconds_without_balancer"]
+    yield ("K2's 19, time without the balancer", f"{without} s", "<= 180 s", without <= 180)
+    j, c = k["jited"], k["cycles"]
+    yield ("K2's 19, jited bytes", f"mean {j['mean']:.3f}, worst {j['worst']:.3f}", "<= 0.88, <= 1.00", j["mean"] <= 0.88 and j["worst"] <= 1)
+    yield ("K2's 19, predicted cycles", f"mean {c['mean']:.3f}, worst {c['worst']:.3f}", "worst <= 1.00", c["worst"] <= 1)
+
+
 def main():
     directory = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "bench/results")
     results, missed = Results(directory), 0
-    for group in (conformance, equivalence, corpus, loaders, compiler, alike, runs, peers, demo, updates, swaps, kills):
+    for group in (conformance, equivalence, corpus, loaders, compiler, alike, runs, peers, demo, updates, swaps, kills, k2_rules, k2_super):
         try:
             for what, figure, bar, met in group(results):
                 missed += not met

@@ -6,6 +6,7 @@
 #   CORPUS=DIRECTORY                  public objects (bench/README.md)              corpus, loaders, compiler
 #   OLD="GLOB GLOB..."                those made by compilers before clang 16       corpus
 #   PEERS_DIRECTORY=DIRECTORY         public programs like ours                     peers
+#   K2=DIRECTORY                      K2's inputs (bench/k2.py)                        k2
 #   CONFORMANCE="RUNNER TESTS"        the public bpf_conformance suite              conformance
 # SECONDS_EACH=N is the length of each measurement in time (30).
 set -eu
@@ -74,6 +75,12 @@ loaders() {
 	script loaders bench/loaders.py "$CORPUS"
 }
 
+k2() {
+	[ -n "${K2:-}" ] || { echo "k2: K2 names no directory" >&2; return 0; }
+	script k2-o2 bench/k2.py "$K2" --level O2
+	script k2-super bench/k2.py "$K2" --level super
+}
+
 compiler() {
 	[ -n "${CORPUS:-}" ] || { echo "compiler: CORPUS names no directory" >&2; return 0; }
 	script compiler bench/compiler.py "$CORPUS"
@@ -116,7 +123,7 @@ kills() {
 	MILLSTREAM_KILLS=${MILLSTREAM_KILLS:-100} tests -p millstream --test run kill
 }
 
-all="conformance equivalence corpus loaders compiler lab peers demo updates swaps kills"
+all="conformance equivalence corpus loaders compiler k2 lab peers demo updates swaps kills"
 # shellcheck disable=SC2086 # a list of words
 [ $# -gt 0 ] || set -- $all
 for what in "$@"; do
