@@ -161,10 +161,18 @@ def k2_super(r):
     yield ("K2's 19, predicted cycles", f"mean {c['mean']:.3f}, worst {c['worst']:.3f}", "worst <= 1.00", c["worst"] <= 1)
 
 
+def modern(r):
+    for level in ("O2", "super"):
+        m = r[f"modern-{level.lower()}"]
+        reduction, kept = m["slots"]["mean_reduction"], m["verdicts"].get("original", 0)
+        figure = f"{reduction:.2%} of {m['programs']}, {kept} originals kept"
+        yield (f"clang >= 16, {level}, mean reduction", figure, ">= 8 %", reduction >= 0.08)
+
+
 def main():
     directory = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "bench/results")
     results, missed = Results(directory), 0
-    for group in (conformance, equivalence, corpus, loaders, compiler, alike, runs, peers, demo, updates, swaps, kills, k2_rules, k2_super):
+    for group in (conformance, equivalence, corpus, loaders, compiler, alike, runs, peers, demo, updates, swaps, kills, k2_rules, k2_super, modern):
         try:
             for what, figure, bar, met in group(results):
                 missed += not met

@@ -3,12 +3,12 @@
 # root, alone: bench/run.sh [WHAT...], where WHAT is one of the names below; all of them if none is given.
 #
 # What needs files that are not part of this repository is left out, with a word, unless told where they are:
-#   CORPUS=DIRECTORY                  public objects (bench/README.md)              corpus, loaders, compiler
+#   CORPUS=DIRECTORY                  public objects (bench/README.md)              corpus, loaders, compiler, modern
 #   OLD="GLOB GLOB..."                those made by compilers before clang 16       corpus
 #   PEERS_DIRECTORY=DIRECTORY         public programs like ours                     peers
 #   K2=DIRECTORY                      K2's inputs (bench/k2.py)                        k2
 #   CONFORMANCE="RUNNER TESTS"        the public bpf_conformance suite              conformance
-# SECONDS_EACH=N is the length of each measurement in time (30).
+# SAMPLE=N is how many objects -O super is tried on in `modern` (20). SECONDS_EACH=N is the length of each measurement in time (30).
 set -eu
 cd "$(dirname "$0")/.."
 seconds=${SECONDS_EACH:-30}
@@ -81,6 +81,12 @@ k2() {
 	script k2-super bench/k2.py "$K2" --level super
 }
 
+modern() {
+	[ -n "${CORPUS:-}" ] || { echo "modern: CORPUS names no directory" >&2; return 0; }
+	script modern-o2 bench/modern.py "$CORPUS" --level O2
+	script modern-super bench/modern.py "$CORPUS" --level super --budget 60s --sample "${SAMPLE:-20}"
+}
+
 compiler() {
 	[ -n "${CORPUS:-}" ] || { echo "compiler: CORPUS names no directory" >&2; return 0; }
 	script compiler bench/compiler.py "$CORPUS"
@@ -123,7 +129,7 @@ kills() {
 	MILLSTREAM_KILLS=${MILLSTREAM_KILLS:-100} tests -p millstream --test run kill
 }
 
-all="conformance equivalence corpus loaders compiler k2 lab peers demo updates swaps kills"
+all="conformance equivalence corpus loaders compiler k2 modern lab peers demo updates swaps kills"
 # shellcheck disable=SC2086 # a list of words
 [ $# -gt 0 ] || set -- $all
 for what in "$@"; do

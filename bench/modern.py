@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+"""How much shorter programs become that a compiler of today has made, and whether the kernel takes them.
+
+    bench/modern.py DIRECTORY [--level O2|super] [--goal GOAL] [--budget TIME] [--sample N] [--seed N] [--millstream PATH]
+                    [--output FILE] [--rows FILE]
+
+Takes the objects below DIRECTORY that clang of at least version 16 has made, by what they say themselves; --sample takes so many of
+them, by chance. Counted is each program of at least 20 slots that the kernel accepts unmodified. --budget is for each program.
+Needs root. The summary, as JSON, goes to standard output and to --output; --rows keeps a row for each program.
+"""
+
+import argparse
+import json
+import pathlib
+import random
+import re
+import statistics
+import subprocess
+import sys
+import time
+
+import corpus
+import record
+
+OLDEST = 16  # clang
+
+
+def producer(path):
+    """The major version of the clang that made an object, or none."""
+    found = re.search(rb"clang version (\d+)\.", path.read_bytes())
+    return int(found[1]) if found else None
+
+
+def chosen(args):
+    """The objects, and how many there are of each version of the compiler."""
+    objects, versions = [], {}
+    for name, path in record.objects(args.directory):
+        version = producer(path)
+        versions[str(version)] = versions.get(str(version), 0) + 1
+        if version and version >= OLDEST:
+            objects.append((name, path))
+    if args.sample and args.sample < len(objects):
+        objects = sorted(random.Random(args.seed).sample(objects, args.sample))
+    return objects, dict(sorted(versions.items()))
+
+
+def optimize(args, path):
+    """The report on one object, or a complaint; and how long it took."""
+    command = [args.millstream, "opt", str(path), "--json", "--stats"]
+    command += ["--goal", args.goal] if args.goal else []
+    if args.level == "super":
+        command += ["-O", "super"] + (["--budget", args.budget] if args.budget else [])
+    started = time.monotonic()
+    done = subprocess.run(command, capture_output=True, text=True)
+    seconds = time.monotonic() - started
+    try:
+        return json.loads(done.stdout), None, seconds
+    except ValueError:
+        return None, record.complaint(done), seconds
+
+
+def figures(rows, field):
+    """Ratios after over before, and the mean reduction, of programs of which both are known."""
+    found = corpus.ratios([r for r in rows if r["before"].get(field)], field)
+    return {**found, "mean_reduction": round(1 - found["mean"], 4)} if found else None
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("directory", type=pathlib.Path)
+    parser.add_argument("--level", choices=("O2", "super"), default="O2")
+    parser.add_argument("--goal")
+    parser.add_argument("--budget", help="of -O super, for each program")
+    parser.add_argument("--sample", type=int, help="objects to take; all unless said")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--millstream", default="target/release/millstream")
+    parser.add_argument("--output", type=pathlib.Path)
+    parser.add_argument("--rows", type=pathlib.Path)
+    args = parser.parse_args()
+
+    objects, versions = chosen(args)
+    rows, failures, verdicts, seconds = [], {}, {}, []
+    for n, (name, path) in enumerate(objects):
+        if sys.stderr.isatty():
+            print(f"\r{n + 1}/{len(objects)} {name:60}", end="", file=sys.stderr)
+        report, problem, took = optimize(args, path)
+        seconds.append(took)
+        if report is None:
+            failures[name] = problem
+            continue
+        for p in report["programs"]:
+            verdict = corpus.key(p["verdict"])
+            verdicts[verdict] = verdicts.get(verdict, 0) + 1
+            if p["before"] and p["after"] and p["before"]["slots"] >= corpus.SMALLEST:
+                rows.append({"object": name, "program": p["name"], "verdict": verdict, **{k: p[k] for k in ("before", "after")}})
+    flags = "".join(f" --{key} {value}" for key in ("goal", "budget", "sample") if (value := getattr(args, key)))
+    summary = {
+        **record.head(f"bench/modern.py DIRECTORY --level {args.level}{flags}" + (f" --seed {args.seed}" if args.sample else "")),
+        "producers": versions,
+        "objects": len(objects),
+        "objects_failed": failures,
+        "programs": len(rows),
+        "verdicts": verdicts,
+        "slots": figures(rows, "slots"),
+        "jited": figures(rows, "jited"),
+        "cycles": figures(rows, "cycles"),
+        "seconds": round(sum(seconds), 1),
+        "seconds_an_object": {"median": round(statistics.median(seconds), 2), "worst": round(max(seconds), 2)} if seconds else None,
+    }
+    record.keep(summary, args.output)
+    if args.rows:
+        record.write(args.rows, rows)
+
+
+if __name__ == "__main__":
+    main()
