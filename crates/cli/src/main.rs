@@ -18,6 +18,7 @@ mod native;
 mod opt;
 mod progress;
 mod prove;
+mod rules;
 mod run;
 mod verify;
 mod xdp;
@@ -50,6 +51,8 @@ enum Command {
     Demo(demo::Args),
     /// Prove that the programs of two objects do the same, or find where they differ
     Prove(prove::Args),
+    /// Prove the rewrite rules anew, those written by hand and those of a store
+    Rules(rules::Args),
     /// Run a program on an interface, and keep it fast while it runs
     Run(run::Args),
     /// Put one of our data planes on interfaces, change its tables, look after it
@@ -90,6 +93,7 @@ fn main() -> ExitCode {
         Command::Lab(args) => lab::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Prove(args) => prove::run(&args),
+        Command::Rules(args) => rules::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Control(args) => control::run(&args),
         Command::Native(args) => native::run(&args),

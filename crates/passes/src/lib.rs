@@ -29,3 +29,10 @@ pub use fuel::{Fuel, Rewrite};
 pub use manager::{Ctx, DumpHook, FuncPass, ModuleInfo, ModulePass, Pass, PassError, PassStat, Session};
 pub use pipeline::{Pipeline, find, registry};
 pub use target::{Costs, Target};
+
+/// The rule language: what a rule is, how it is read and printed, and sets of rules.
+pub mod rules {
+    pub use crate::simplify::{
+        Build, CondPat, Expr, Func, Head, NAMES, Pattern, Rule, RuleSet, Test, WidthPat, parse, parse_rule,
+    };
+}

@@ -1,6 +1,7 @@
 //! What a pass is and what it is given.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use cranelift_entity::PrimaryMap;
@@ -12,6 +13,7 @@ use rustc_hash::FxHashMap;
 
 use crate::effects::{Summaries, call_effects};
 use crate::fuel::Fuel;
+use crate::simplify::RuleSet;
 use crate::target::Target;
 
 /// A pass over one function.
@@ -162,6 +164,9 @@ pub struct Session {
     pub dump_after: Option<DumpHook>,
     /// Runs the IR verifier after each pass; on in debug builds.
     pub verify: bool,
+    /// The rules of the pass `simplify`.
+    pub rules: Arc<RuleSet>,
+    pub(crate) fired: FxHashMap<usize, u64>,
     pub(crate) stats: FxHashMap<&'static str, PassStat>,
 }
 
@@ -174,6 +179,8 @@ impl Session {
             disabled: BTreeSet::new(),
             dump_after: None,
             verify: cfg!(debug_assertions),
+            rules: RuleSet::shipped(),
+            fired: FxHashMap::default(),
             stats: FxHashMap::default(),
         }
     }
@@ -183,6 +190,16 @@ impl Session {
         let yes = self.fuel.ask(pass);
         self.stats.entry(pass).or_default().rewrites += u64::from(yes);
         yes
+    }
+
+    /// Records that a rule was applied.
+    pub(crate) fn count(&mut self, rule: usize) {
+        *self.fired.entry(rule).or_default() += 1;
+    }
+
+    /// How often each rule was applied, by its position in the set.
+    pub fn fired(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
+        self.fired.iter().map(|(&rule, &times)| (rule, times))
     }
 
     /// Runs, rewrites and time by pass, by name.

@@ -1,5 +1,7 @@
 //! What passes must know of where the code will run.
 
+use millstream_ir::{AluOp, Op};
+
 /// Relative costs of operations, a register-to-register operation being 1 unit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Costs {
@@ -56,6 +58,21 @@ impl Target {
     /// Cost of having `value` at hand as an operand: 0 where it is an immediate.
     pub const fn const_cost(&self, value: i64) -> u32 {
         if value == value as i32 as i64 { 0 } else { self.costs.wide_const }
+    }
+
+    /// Cost of an operation whose operands are at hand. A comparison as a value takes a branch and moves.
+    pub fn op_cost(&self, op: &Op) -> u32 {
+        match op {
+            Op::Alu { op: AluOp::Mul, .. } => self.costs.mul,
+            Op::Alu { op: AluOp::Div | AluOp::SDiv | AluOp::Mod | AluOp::SMod, .. } => self.costs.div,
+            Op::Cmp { .. } => self.costs.cmp,
+            Op::Branch { .. } => self.costs.branch,
+            Op::Select {} => self.costs.branch + 1,
+            // Up and down again.
+            Op::Sext { .. } if !self.has_v4() => 2,
+            Op::Const { value } => self.const_cost(*value),
+            _ => 1,
+        }
     }
 
     /// Whether sign extension in registers (`movsx`) and unconditional byte swap exist.

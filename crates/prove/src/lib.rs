@@ -25,6 +25,7 @@ mod explain;
 mod explore;
 mod model;
 mod program;
+mod query;
 mod replay;
 mod solver;
 mod state;
@@ -37,6 +38,7 @@ use std::time::Duration;
 pub use cache::{Cache, CacheStats, Entry as CacheEntry, Key as CacheKey, RedisError, Said};
 pub use check::{Proof, Verdict, differ, prove};
 pub use counterexample::Counterexample;
+pub use query::{Decision, Query, Truth, Word};
 pub use replay::Entry;
 pub use solver::{Answers, Part, Solver, SolverError};
 

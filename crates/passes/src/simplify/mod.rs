@@ -5,10 +5,16 @@
 
 mod address;
 mod divide;
+mod facts;
+mod func;
+mod index;
 mod matcher;
+mod parse;
 mod rule;
+mod set;
+mod worth;
 
-use std::sync::LazyLock;
+use std::sync::Arc;
 
 use cranelift_entity::SecondaryMap;
 use millstream_ir::{AluOp, Block, Cfg, Function, Inst, Op, Prov, Type, Value, Width};
@@ -17,8 +23,13 @@ use smallvec::SmallVec;
 use crate::fold::eval_op;
 use crate::manager::{Ctx, FuncPass, Pass};
 use crate::rewrite::{Subst, fits, make_jump, negated, swapped};
+use facts::Facts;
 use matcher::{Bindings, View};
-use rule::{Build, CondPat, Head, Pattern, Rule};
+
+pub use func::Func;
+pub use parse::{parse, parse_rule};
+pub use rule::{Build, CondPat, Expr, Head, NAMES, Pattern, Rule, Test, WidthPat};
+pub use set::RuleSet;
 
 const NAME: &str = "simplify";
 
@@ -43,70 +54,23 @@ impl FuncPass for Simplify {
     fn run(&self, func: &mut Function, cx: &mut Ctx<'_>) -> bool {
         let uses = func.use_counts();
         let order = Cfg::new(func).rpo;
-        let mut state =
-            Simplifier { func, cx, subst: Subst::default(), uses, out: Vec::new(), changed: false };
+        let rules = Arc::clone(&cx.session.rules);
+        let mut state = Simplifier {
+            func,
+            cx,
+            rules: &rules,
+            subst: Subst::default(),
+            uses,
+            facts: Facts::default(),
+            out: Vec::new(),
+            changed: false,
+        };
         for block in order {
             state.block(block);
         }
         let Simplifier { func, subst, changed, .. } = state;
         subst.apply(func) | changed
     }
-}
-
-/// The rules, by the operation at their root.
-static RULES: LazyLock<Vec<Vec<Rule>>> = LazyLock::new(|| {
-    let mut by_root = vec![Vec::new(); ROOTS];
-    for rule in all_rules() {
-        let Pattern::Node { head, .. } = &rule.pattern else { continue };
-        for root in roots_of(*head) {
-            by_root[root].push(rule.clone());
-        }
-    }
-    by_root
-});
-
-/// Every rule in the order of the files. The files are compiled in and a test reads them, so errors cannot occur.
-fn all_rules() -> Vec<Rule> {
-    const FILES: [(&str, &str); 5] = [
-        ("arith.rules", include_str!("rules/arith.rules")),
-        ("bits.rules", include_str!("rules/bits.rules")),
-        ("shift.rules", include_str!("rules/shift.rules")),
-        ("bytes.rules", include_str!("rules/bytes.rules")),
-        ("compare.rules", include_str!("rules/compare.rules")),
-    ];
-    FILES
-        .iter()
-        .flat_map(|(name, text)| rule::parse(name, text).expect("the rule files are well formed"))
-        .collect()
-}
-
-const ROOTS: usize = 29;
-
-fn roots_of(head: Head) -> std::ops::Range<usize> {
-    let at = match head {
-        Head::Alu(op, _) => op as usize,
-        Head::Neg(_) => 13,
-        Head::Zext => 14,
-        Head::Sext(..) => 15,
-        Head::Swap(..) => 16,
-        Head::Select => 17,
-        Head::Cmp(CondPat::Fixed(cond), _) => 18 + cond as usize,
-        Head::Cmp(CondPat::Bound, _) => return 18..ROOTS,
-    };
-    at..at + 1
-}
-
-fn root_of(op: &Op) -> Option<usize> {
-    Some(match op {
-        Op::Alu { op, .. } => *op as usize,
-        Op::Neg { .. } => 13,
-        Op::Zext {} => 14,
-        Op::Sext { .. } => 15,
-        Op::Swap { .. } => 16,
-        Op::Select {} => 17,
-        Op::Cmp { cond, .. } | Op::Branch { cond, .. } => 18 + *cond as usize,
-        _ => return None,
-    })
 }
 
 /// What became of an instruction in one step.
@@ -120,8 +84,10 @@ enum Step {
 struct Simplifier<'a, 'm> {
     func: &'a mut Function,
     cx: &'a mut Ctx<'m>,
+    rules: &'a RuleSet,
     subst: Subst,
     uses: SecondaryMap<Value, u32>,
+    facts: Facts,
     // The instructions of the block at hand, as far as they are final.
     out: Vec<Inst>,
     changed: bool,
@@ -161,21 +127,31 @@ impl Simplifier<'_, '_> {
         if self.fold(inst) || self.normalize(inst) || self.fold_address(inst) {
             return Step::Again;
         }
-        let Some(root) = root_of(&self.func.insts[inst].op) else { return Step::Done };
-        for rule in &RULES[root] {
-            let view = View {
-                func: self.func,
-                subst: &self.subst,
-                uses: &self.uses,
-                target: &self.cx.session.target,
-            };
-            let Some(env) = view.apply(rule, inst) else { continue };
-            match self.rewrite(inst, &rule.build, &env) {
+        for entry in self.rules.index.candidates(self.func, &self.subst, inst) {
+            let rule = &self.rules.rules()[usize::from(entry.rule)];
+            let Some(env) = self.view().apply(rule, entry, inst) else { continue };
+            if rule.learnt && !self.worthwhile(inst, rule, &env) {
+                continue;
+            }
+            match self.rewrite(inst, &rule.build, &env, entry.opposite) {
                 Step::Done => {}
-                step => return step,
+                step => {
+                    self.cx.session.count(usize::from(entry.rule));
+                    return step;
+                }
             }
         }
         Step::Done
+    }
+
+    fn view(&mut self) -> View<'_> {
+        View {
+            func: self.func,
+            subst: &self.subst,
+            uses: &self.uses,
+            target: &self.cx.session.target,
+            facts: &mut self.facts,
+        }
     }
 
     /// Folds an operation on constants.
@@ -229,8 +205,11 @@ impl Simplifier<'_, '_> {
         }
     }
 
-    fn rewrite(&mut self, inst: Inst, build: &Build, env: &Bindings) -> Step {
+    fn rewrite(&mut self, inst: Inst, build: &Build, env: &Bindings, opposite: bool) -> Step {
         match build {
+            // The opposite of a value that happens to be a truth value is no operation.
+            Build::Value(_) if opposite => Step::Done,
+            Build::Const(expr) if opposite => self.decide(inst, env.eval(expr) == 0),
             Build::Value(i) => self.rewrite_to_value(inst, env.values[*i]),
             Build::Const(expr) => {
                 if self.func.result(inst).is_none() || !self.cx.fuel(NAME) {
@@ -240,10 +219,10 @@ impl Simplifier<'_, '_> {
                 self.become_const(inst, value);
                 Step::Again
             }
-            Build::Truth(truth) => self.decide(inst, *truth),
-            Build::Node(head, args) => self.rewrite_to_node(inst, *head, args, env, false),
+            Build::Truth(truth) => self.decide(inst, *truth != opposite),
+            Build::Node(head, args) => self.rewrite_to_node(inst, *head, args, env, opposite),
             Build::Not(inner) => match &**inner {
-                Build::Node(head, args) => self.rewrite_to_node(inst, *head, args, env, true),
+                Build::Node(head, args) => self.rewrite_to_node(inst, *head, args, env, !opposite),
                 _ => Step::Done,
             },
         }
@@ -290,6 +269,7 @@ impl Simplifier<'_, '_> {
         }
         if let Some(result) = self.func.result(inst) {
             self.func.types[result] = narrower(self.func.types[result], inferred);
+            self.facts.forget(result);
         }
         Step::Again
     }

@@ -1,4 +1,4 @@
-//! The rule language: terms over IR operations, read from the files under `rules/`.
+//! The rule language: terms over IR operations, read from text.
 //!
 //! One rule a line, `;` starts a comment:
 //!
@@ -9,47 +9,78 @@
 //! On the left `x` binds a value, `#k` a constant, a number stands for itself, `!` in front of a term demands that
 //! it has no other use; `.64` and `.32` are widths, `.w` and `.v` bind one, `?c` binds a condition. On the right
 //! `{...}` is a constant computed at compile time, `(not ...)` the opposite condition, `true` and `false` known ones.
-//! After `if` stand tests of constants, types and the target.
+//! In a computed constant `w` and `v` are the numbers of bits of the widths bound. After `if` stand tests of constants,
+//! of what is known of values, and of the target.
+//!
+//! A rule whose root is a comparison also stands for what follows from it: the same with the operands of the root
+//! exchanged, and the opposite comparison with the opposite result.
+
+use std::fmt;
 
 use millstream_ir::{AluOp, Attr, Cond, SwapKind, Width};
 
+use super::func::Func;
+
+/// Most values, and most constants, that a rule binds.
+pub const NAMES: usize = 4;
+
 /// A width that is given or bound.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum WidthPat {
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum WidthPat {
+    /// This one.
     Fixed(Width),
+    /// The first or second that is bound.
     Var(usize),
 }
 
 /// A condition that is given or bound.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum CondPat {
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum CondPat {
+    /// This one.
     Fixed(Cond),
+    /// Any, the same wherever it stands.
     Bound,
 }
 
 /// The operation at a node.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Head {
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Head {
+    /// Two-operand arithmetic.
     Alu(AluOp, WidthPat),
+    /// Negation.
     Neg(WidthPat),
+    /// The low half, zero-extended.
     Zext,
+    /// Sign extension of so many low bits.
     Sext(u8, WidthPat),
+    /// A change of byte order of so many low bits.
     Swap(SwapKind, u8),
+    /// A comparison.
     Cmp(CondPat, WidthPat),
+    /// The second operand where the first is true, else the third.
     Select,
 }
 
 impl Head {
     /// The width at which constants among its operands are read.
-    pub(crate) fn width(self) -> WidthPat {
+    pub fn width(self) -> WidthPat {
         match self {
             Head::Alu(_, w) | Head::Neg(w) | Head::Cmp(_, w) => w,
             _ => WidthPat::Fixed(Width::W64),
         }
     }
 
+    /// How many operands it has.
+    pub fn arity(self) -> usize {
+        match self {
+            Head::Alu(..) | Head::Cmp(..) => 2,
+            Head::Neg(_) | Head::Zext | Head::Sext(..) | Head::Swap(..) => 1,
+            Head::Select => 3,
+        }
+    }
+
     /// Whether its two operands may be exchanged.
-    pub(crate) fn commutes(self) -> bool {
+    pub fn commutes(self) -> bool {
         match self {
             Head::Alu(op, _) => {
                 matches!(op, AluOp::Add | AluOp::Mul | AluOp::And | AluOp::Or | AluOp::Xor)
@@ -58,42 +89,83 @@ impl Head {
             _ => false,
         }
     }
+
+    /// The widths that it names.
+    pub(super) fn widths(self) -> Option<WidthPat> {
+        match self {
+            Head::Alu(_, w) | Head::Neg(w) | Head::Cmp(_, w) | Head::Sext(_, w) => Some(w),
+            _ => None,
+        }
+    }
 }
 
 /// What a rule looks for.
-#[derive(Clone, PartialEq, Debug)]
-pub(crate) enum Pattern {
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Pattern {
+    /// The value of this number.
     Value(usize),
+    /// The constant of this number.
     Const(usize),
+    /// This constant.
     Number(i64),
-    Node { head: Head, once: bool, args: Vec<Pattern> },
+    /// An operation.
+    Node {
+        /// Which.
+        head: Head,
+        /// Whether nobody else may use it.
+        once: bool,
+        /// Its operands.
+        args: Vec<Pattern>,
+    },
 }
 
 /// A constant computed from bound ones.
-#[derive(Clone, PartialEq, Debug)]
-pub(crate) enum Expr {
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Expr {
+    /// The constant of this number.
     Const(usize),
+    /// This constant.
     Number(i64),
+    /// The number of bits of the width of this number.
+    Bits(usize),
+    /// A function of others.
     Apply(Func, Vec<Expr>),
 }
 
 /// What a rule puts in place.
-#[derive(Clone, PartialEq, Debug)]
-pub(crate) enum Build {
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Build {
+    /// The value of this number.
     Value(usize),
+    /// A constant.
     Const(Expr),
+    /// An operation.
     Node(Head, Vec<Build>),
+    /// The opposite of a comparison.
     Not(Box<Build>),
+    /// A known truth value.
     Truth(bool),
 }
 
 /// What must hold besides.
-#[derive(Clone, PartialEq, Debug)]
-pub(crate) enum Test {
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Test {
     /// The value's type is an integer of at most so many bits.
     Bits(usize, Expr),
     /// The value's type is an integer.
     Int(usize),
+    /// These bits of the integer are known to be zero.
+    Zeros(usize, Expr),
+    /// These bits of the integer are known to be one.
+    Ones(usize, Expr),
+    /// The integer is known to be at most this, unsigned.
+    AtMost(usize, Expr),
+    /// The integer is known to be at least this, unsigned.
+    AtLeast(usize, Expr),
+    /// Two integers are known to have no bit in common.
+    Disjoint(usize, usize),
+    /// The sum of two integers is known not to wrap at 64 bits.
+    NoWrap(usize, usize),
     /// The expression is not zero.
     Holds(Expr),
     /// The target has `movsx` and unconditional byte swap.
@@ -102,311 +174,137 @@ pub(crate) enum Test {
     Jmp32,
 }
 
-macro_rules! functions {
-    ($($variant:ident $name:literal |$($arg:ident),*| $value:expr;)*) => {
-        /// A function of 64-bit words.
-        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-        pub(crate) enum Func { $($variant),* }
-
-        impl Func {
-            fn parse(name: &str) -> Option<(Func, usize)> {
-                match name { $($name => Some((Func::$variant, [$(stringify!($arg)),*].len())),)* _ => None }
-            }
-
-            /// Applies it to as many arguments as it takes.
-            pub(crate) fn apply(self, args: &[u64]) -> u64 {
-                match (self, args) {
-                    $((Func::$variant, &[$($arg),*]) => $value,)*
-                    _ => unreachable!("the parser counts arguments"),
-                }
-            }
-        }
-    };
+/// One rewrite. Names of values and constants are `x`, `y`, `z`, `u` and `a`, `b`, `c`, `d` when it is printed.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Rule {
+    /// Where it comes from, for messages.
+    pub name: String,
+    /// What it looks for: a [`Pattern::Node`].
+    pub pattern: Pattern,
+    /// What it puts in its place.
+    pub build: Build,
+    /// When.
+    pub tests: Vec<Test>,
+    /// Whether it is one of a store, and so applied only where what goes costs more than what comes, and the verifier
+    /// knows as much of the new value as it did of the old one.
+    pub learnt: bool,
 }
 
-functions! {
-    Add "add" |a, b| a.wrapping_add(b);
-    Sub "sub" |a, b| a.wrapping_sub(b);
-    And "and" |a, b| a & b;
-    Or "or" |a, b| a | b;
-    Xor "xor" |a, b| a ^ b;
-    Not "not" |a| !a;
-    Neg "neg" |a| a.wrapping_neg();
-    Shl "shl" |a, b| a.checked_shl(b as u32).unwrap_or(0);
-    Shr "shr" |a, b| a.checked_shr(b as u32).unwrap_or(0);
-    Log2 "log2" |a| u64::from(a.checked_ilog2().unwrap_or(0));
-    // The low `n` bits set.
-    Low "low" |n| if n >= 64 { u64::MAX } else { (1 << n) - 1 };
-    Swap16 "swap16" |a| u64::from((a as u16).swap_bytes());
-    Swap32 "swap32" |a| u64::from((a as u32).swap_bytes());
-    Pow2 "pow2" |a| u64::from(a.is_power_of_two());
-    Eq "eq" |a, b| u64::from(a == b);
-    Ne "ne" |a, b| u64::from(a != b);
-    Lt "lt" |a, b| u64::from(a < b);
-    Le "le" |a, b| u64::from(a <= b);
-    Gt "gt" |a, b| u64::from(a > b);
-    Ge "ge" |a, b| u64::from(a >= b);
-    // Fits the signed 32-bit immediate of an instruction.
-    Imm "imm" |a| u64::from(a as i64 == i64::from(a as i32));
-}
+/// Names of values when a rule is printed.
+const VALUES: [&str; NAMES] = ["x", "y", "z", "u"];
+/// Names of constants when a rule is printed.
+const CONSTS: [&str; NAMES] = ["a", "b", "c", "d"];
 
-/// One rewrite.
-#[derive(Clone, Debug)]
-pub(crate) struct Rule {
-    /// Where it stands, for the messages of tests.
-    #[cfg(test)]
-    pub(crate) name: String,
-    pub(crate) pattern: Pattern,
-    pub(crate) build: Build,
-    pub(crate) tests: Vec<Test>,
-}
-
-/// Reads a rule file.
-///
-/// # Errors
-/// A sentence with file and line. The files are part of this crate and a test reads them all.
-pub(crate) fn parse(file: &str, text: &str) -> Result<Vec<Rule>, String> {
-    let mut rules = Vec::new();
-    for (number, line) in text.lines().enumerate() {
-        let line = line.split(';').next().unwrap_or_default().trim();
-        if !line.is_empty() {
-            let name = format!("{file}:{}", number + 1);
-            let rule = parse_rule(line).map_err(|message| format!("{name}: {message}"))?;
-            rules.push(Rule {
-                #[cfg(test)]
-                name,
-                ..rule
-            });
-        }
-    }
-    Ok(rules)
-}
-
-fn parse_rule(line: &str) -> Result<Rule, String> {
-    let mut parser = Parser { tokens: tokens(line), at: 0, values: Vec::new(), consts: Vec::new() };
-    let pattern = parser.pattern()?;
-    parser.expect("=>")?;
-    let build = parser.build()?;
-    let mut tests = Vec::new();
-    if parser.eat("if") {
-        while parser.at < parser.tokens.len() {
-            tests.push(parser.test()?);
-        }
-    }
-    if parser.at != parser.tokens.len() {
-        return Err(format!("`{}` after the rule", parser.tokens[parser.at]));
-    }
-    Ok(Rule {
-        #[cfg(test)]
-        name: String::new(),
-        pattern,
-        build,
-        tests,
-    })
-}
-
-fn tokens(line: &str) -> Vec<String> {
-    let spaced: String = line
-        .chars()
-        .flat_map(|c| match c {
-            '(' | ')' | '{' | '}' | '!' => vec![' ', c, ' '],
-            other => vec![other],
-        })
-        .collect();
-    spaced.split_whitespace().map(str::to_string).collect()
-}
-
-struct Parser {
-    tokens: Vec<String>,
-    at: usize,
-    values: Vec<String>,
-    consts: Vec<String>,
-}
-
-impl Parser {
-    fn next(&mut self) -> Result<String, String> {
-        let token = self.tokens.get(self.at).cloned().ok_or("the rule ends early")?;
-        self.at += 1;
-        Ok(token)
-    }
-
-    fn eat(&mut self, token: &str) -> bool {
-        let found = self.tokens.get(self.at).is_some_and(|t| t == token);
-        self.at += usize::from(found);
-        found
-    }
-
-    fn expect(&mut self, token: &str) -> Result<(), String> {
-        if self.eat(token) { Ok(()) } else { Err(format!("expected `{token}` at token {}", self.at + 1)) }
-    }
-
-    fn pattern(&mut self) -> Result<Pattern, String> {
-        let once = self.eat("!");
-        if self.eat("(") {
-            let head = parse_head(&self.next()?)?;
-            let mut args = Vec::new();
-            while !self.eat(")") {
-                args.push(self.pattern()?);
-            }
-            return Ok(Pattern::Node { head, once, args });
-        }
-        let token = self.next()?;
-        if let Some(number) = parse_number(&token) {
-            return Ok(Pattern::Number(number));
-        }
-        Ok(match token.strip_prefix('#') {
-            Some(name) => Pattern::Const(index_of(&mut self.consts, name)),
-            None => Pattern::Value(index_of(&mut self.values, &token)),
+impl fmt::Display for WidthPat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            WidthPat::Fixed(Width::W64) => "64",
+            WidthPat::Fixed(Width::W32) => "32",
+            WidthPat::Var(0) => "w",
+            WidthPat::Var(_) => "v",
         })
     }
+}
 
-    fn build(&mut self) -> Result<Build, String> {
-        if self.eat("(") {
-            let word = self.next()?;
-            if word == "not" {
-                let inner = self.build()?;
-                self.expect(")")?;
-                return Ok(Build::Not(Box::new(inner)));
-            }
-            let head = parse_head(&word)?;
-            let mut args = Vec::new();
-            while !self.eat(")") {
-                args.push(self.build()?);
-            }
-            return Ok(Build::Node(head, args));
+impl fmt::Display for Head {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Head::Alu(op, w) => write!(f, "{}.{w}", op.print()),
+            Head::Neg(w) => write!(f, "neg.{w}"),
+            Head::Zext => f.write_str("zext"),
+            Head::Sext(bits, w) => write!(f, "sext{bits}.{w}"),
+            Head::Swap(SwapKind::ToBe, bits) => write!(f, "be{bits}"),
+            Head::Swap(SwapKind::ToLe, bits) => write!(f, "le{bits}"),
+            Head::Swap(SwapKind::Swap, bits) => write!(f, "bswap{bits}"),
+            Head::Cmp(CondPat::Fixed(cond), w) => write!(f, "{}.{w}", cond.print()),
+            Head::Cmp(CondPat::Bound, w) => write!(f, "?c.{w}"),
+            Head::Select => f.write_str("select"),
         }
-        if self.eat("{") {
-            let expr = self.expr("}")?;
-            return Ok(Build::Const(expr));
-        }
-        let token = self.next()?;
-        match token.as_str() {
-            "true" => return Ok(Build::Truth(true)),
-            "false" => return Ok(Build::Truth(false)),
-            _ => {}
-        }
-        if let Some(number) = parse_number(&token) {
-            return Ok(Build::Const(Expr::Number(number)));
-        }
-        Ok(Build::Value(self.value(&token)?))
-    }
-
-    fn value(&self, name: &str) -> Result<usize, String> {
-        self.values.iter().position(|v| v == name).ok_or_else(|| format!("`{name}` is not bound"))
-    }
-
-    /// A function application up to `close`, or a single constant.
-    fn expr(&mut self, close: &str) -> Result<Expr, String> {
-        let word = self.next()?;
-        let Some((func, count)) = Func::parse(&word) else {
-            let atom = self.atom(&word)?;
-            self.expect(close)?;
-            return Ok(atom);
-        };
-        let mut args = Vec::new();
-        while !self.eat(close) {
-            args.push(self.operand()?);
-        }
-        if args.len() != count {
-            return Err(format!("`{word}` takes {count} arguments"));
-        }
-        Ok(Expr::Apply(func, args))
-    }
-
-    fn operand(&mut self) -> Result<Expr, String> {
-        if self.eat("(") {
-            return self.expr(")");
-        }
-        let word = self.next()?;
-        self.atom(&word)
-    }
-
-    fn atom(&self, word: &str) -> Result<Expr, String> {
-        if let Some(number) = parse_number(word) {
-            return Ok(Expr::Number(number));
-        }
-        let at = self.consts.iter().position(|c| c == word);
-        at.map(Expr::Const).ok_or_else(|| format!("`{word}` is no bound constant"))
-    }
-
-    fn test(&mut self) -> Result<Test, String> {
-        self.expect("(")?;
-        let word = self.tokens.get(self.at).cloned().unwrap_or_default();
-        let test = match word.as_str() {
-            "bits" => {
-                self.at += 1;
-                let name = self.next()?;
-                Test::Bits(self.value(&name)?, self.operand()?)
-            }
-            "int" => {
-                self.at += 1;
-                let name = self.next()?;
-                Test::Int(self.value(&name)?)
-            }
-            "v4" => {
-                self.at += 1;
-                Test::V4
-            }
-            "jmp32" => {
-                self.at += 1;
-                Test::Jmp32
-            }
-            _ => return Ok(Test::Holds(self.expr(")")?)),
-        };
-        self.expect(")")?;
-        Ok(test)
     }
 }
 
-fn index_of(names: &mut Vec<String>, name: &str) -> usize {
-    names.iter().position(|n| n == name).unwrap_or_else(|| {
-        names.push(name.to_string());
-        names.len() - 1
-    })
+/// A number as rules have it: hexadecimal where that is more telling.
+fn number(f: &mut fmt::Formatter<'_>, n: i64) -> fmt::Result {
+    if (-64..=255).contains(&n) { write!(f, "{n}") } else { write!(f, "{n:#x}") }
 }
 
-fn parse_number(token: &str) -> Option<i64> {
-    match token.strip_prefix("0x") {
-        Some(hex) => u64::from_str_radix(hex, 16).ok().map(|n| n as i64),
-        None => token.parse().ok(),
-    }
-}
-
-fn parse_head(token: &str) -> Result<Head, String> {
-    let (name, width) = match token.split_once('.') {
-        Some((name, width)) => (name, Some(parse_width(width)?)),
-        None => (token, None),
-    };
-    let wide = || width.ok_or_else(|| format!("`{token}` lacks a width"));
-    if name == "?c" {
-        return Ok(Head::Cmp(CondPat::Bound, wide()?));
-    }
-    for (prefix, kind) in [("be", SwapKind::ToBe), ("le", SwapKind::ToLe), ("bswap", SwapKind::Swap)] {
-        if let Some(Ok(bits)) = name.strip_prefix(prefix).map(str::parse) {
-            return Ok(Head::Swap(kind, bits));
+impl fmt::Display for Expr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Expr::Const(i) => f.write_str(CONSTS[*i]),
+            Expr::Number(n) => number(f, *n),
+            Expr::Bits(i) => f.write_str(if *i == 0 { "w" } else { "v" }),
+            Expr::Apply(func, args) => {
+                write!(f, "({}", func.name())?;
+                args.iter().try_for_each(|a| write!(f, " {a}"))?;
+                f.write_str(")")
+            }
         }
     }
-    if let Some(bits) = name.strip_prefix("sext") {
-        return Ok(Head::Sext(bits.parse().map_err(|_| format!("`{token}` lacks its bits"))?, wide()?));
-    }
-    match name {
-        "zext" => Ok(Head::Zext),
-        "select" => Ok(Head::Select),
-        "neg" => Ok(Head::Neg(wide()?)),
-        _ => match (AluOp::parse(name), Cond::parse(name)) {
-            (Ok(op), _) => Ok(Head::Alu(op, wide()?)),
-            (_, Ok(cond)) => Ok(Head::Cmp(CondPat::Fixed(cond), wide()?)),
-            _ => Err(format!("`{token}` is no operation")),
-        },
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Pattern::Value(i) => f.write_str(VALUES[*i]),
+            Pattern::Const(i) => write!(f, "#{}", CONSTS[*i]),
+            Pattern::Number(n) => number(f, *n),
+            Pattern::Node { head, once, args } => {
+                write!(f, "{}({head}", if *once { "!" } else { "" })?;
+                args.iter().try_for_each(|a| write!(f, " {a}"))?;
+                f.write_str(")")
+            }
+        }
     }
 }
 
-fn parse_width(token: &str) -> Result<WidthPat, String> {
-    Ok(match token {
-        "64" => WidthPat::Fixed(Width::W64),
-        "32" => WidthPat::Fixed(Width::W32),
-        "w" => WidthPat::Var(0),
-        "v" => WidthPat::Var(1),
-        _ => return Err(format!("`{token}` is no width")),
-    })
+impl fmt::Display for Build {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Build::Value(i) => f.write_str(VALUES[*i]),
+            Build::Const(Expr::Number(n)) => number(f, *n),
+            Build::Const(Expr::Apply(func, args)) => {
+                write!(f, "{{{}", func.name())?;
+                args.iter().try_for_each(|a| write!(f, " {a}"))?;
+                f.write_str("}")
+            }
+            Build::Const(atom) => write!(f, "{{{atom}}}"),
+            Build::Node(head, args) => {
+                write!(f, "({head}")?;
+                args.iter().try_for_each(|a| write!(f, " {a}"))?;
+                f.write_str(")")
+            }
+            Build::Not(inner) => write!(f, "(not {inner})"),
+            Build::Truth(truth) => write!(f, "{truth}"),
+        }
+    }
+}
+
+impl fmt::Display for Test {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Test::Bits(x, e) => write!(f, "(bits {} {e})", VALUES[*x]),
+            Test::Int(x) => write!(f, "(int {})", VALUES[*x]),
+            Test::Zeros(x, e) => write!(f, "(zeros {} {e})", VALUES[*x]),
+            Test::Ones(x, e) => write!(f, "(ones {} {e})", VALUES[*x]),
+            Test::AtMost(x, e) => write!(f, "(atmost {} {e})", VALUES[*x]),
+            Test::AtLeast(x, e) => write!(f, "(atleast {} {e})", VALUES[*x]),
+            Test::Disjoint(x, y) => write!(f, "(disjoint {} {})", VALUES[*x], VALUES[*y]),
+            Test::NoWrap(x, y) => write!(f, "(nowrap {} {})", VALUES[*x], VALUES[*y]),
+            Test::Holds(e @ Expr::Apply(..)) => write!(f, "{e}"),
+            Test::Holds(atom) => write!(f, "({atom})"),
+            Test::V4 => f.write_str("(v4)"),
+            Test::Jmp32 => f.write_str("(jmp32)"),
+        }
+    }
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} => {}", self.pattern, self.build)?;
+        for (i, test) in self.tests.iter().enumerate() {
+            write!(f, "{} {test}", if i == 0 { "   if" } else { "" })?;
+        }
+        Ok(())
+    }
 }

@@ -4,14 +4,14 @@ use millstream_ir::random::Random;
 use millstream_ir::{AluOp, Cond, Op, Width};
 
 use super::matcher::{Bindings, at_width};
-use super::rule::{Build, Head, Pattern, Rule, Test, WidthPat};
-use super::{all_rules, op_of};
+use super::rule::{Build, Head, NAMES, Pattern, Rule, Test, WidthPat};
+use super::{RuleSet, op_of};
 use crate::fold::eval_op;
 use crate::rewrite::negated;
 
 struct Sample {
     env: Bindings,
-    words: [u64; 4],
+    words: [u64; NAMES],
 }
 
 fn sample(rule: &Rule, random: &mut Random) -> Sample {
@@ -22,7 +22,7 @@ fn sample(rule: &Rule, random: &mut Random) -> Sample {
         *slot = Some(random.corner());
     }
     bind_consts(&rule.pattern, WidthPat::Fixed(Width::W64), &mut env);
-    let mut words = [0; 4].map(|_| random.corner());
+    let mut words = [0; NAMES].map(|_| random.corner());
     // Values that a rule compares by identity are drawn equal; types bound the rest.
     for test in &rule.tests {
         if let Test::Bits(i, bits) = test {
@@ -91,7 +91,7 @@ fn normalize_truths(pattern: &Pattern, s: &mut Sample) {
 fn both_sides_of_every_rule_compute_the_same() {
     let mut random = Random::new(1);
     let mut wrong = Vec::new();
-    for rule in all_rules() {
+    for rule in RuleSet::written() {
         let mut tried = 0;
         for _ in 0..60_000 {
             let mut s = sample(&rule, &mut random);
@@ -152,7 +152,7 @@ fn built(build: &Build, env: &Bindings) -> u32 {
 fn no_rule_makes_code_dearer() {
     let env = Bindings::default();
     let mut dearer = Vec::new();
-    for rule in all_rules() {
+    for rule in RuleSet::written() {
         let (before, after) = (freed(&rule.pattern, &env, true), built(&rule.build, &env));
         if after > before {
             dearer.push(format!("{}: {after} units for {before}", rule.name));

@@ -22,7 +22,7 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 
 use crate::cache::Cache;
-use crate::term::T;
+use crate::term::{T, Terms};
 use backend::Backend;
 pub(crate) use session::Session;
 
@@ -177,6 +177,14 @@ impl Solver {
     pub(crate) fn start(&self, limits: &crate::Limits) -> Result<Session, SolverError> {
         Ok(Session::new(self, limits))
     }
+}
+
+/// The question whether a claim about words can fail, as a script of its own: `unsat` if it always holds.
+pub(crate) fn question(terms: &Terms, claim: T) -> String {
+    let mut out = String::from("(set-logic QF_BV)\n");
+    smt::define(terms, claim, &mut smt::Defined::default(), &mut out);
+    out.push_str(&format!("(assert (not {}))\n(check-sat)\n", smt::name(claim)));
+    out
 }
 
 /// What was asked in a proof, and who answered.

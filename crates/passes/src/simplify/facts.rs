@@ -1,0 +1,92 @@
+//! What is known of values: ranges and known bits, from their types and from the operations that they come from.
+//!
+//! Facts are of the kernel's domain ([`millstream_isa::absint`]) and come from the definition alone, not from branches: so
+//! the verifier knows them too, of the same value. A rewrite gives a value another definition but never another
+//! meaning, so that what was found stays true.
+
+use cranelift_entity::SecondaryMap;
+use millstream_ir::{Function, Op, Value, Width};
+use millstream_isa::absint::{Abstract, Scalar};
+use millstream_isa::semantics::{self, Domain};
+use smallvec::SmallVec;
+
+use crate::rewrite::Subst;
+
+/// How far definitions are followed.
+const DEPTH: u32 = 6;
+
+/// Facts found so far.
+#[derive(Default)]
+pub(crate) struct Facts {
+    known: SecondaryMap<Value, Option<Scalar>>,
+}
+
+impl Facts {
+    /// What is known of an integer; nothing is known of what may be a pointer.
+    pub(crate) fn of(&mut self, func: &Function, subst: &Subst, value: Value) -> Scalar {
+        self.follow(func, subst, value, DEPTH)
+    }
+
+    /// Looks anew at a value that has been given another definition.
+    pub(crate) fn forget(&mut self, value: Value) {
+        self.known[value] = None;
+    }
+
+    fn follow(&mut self, func: &Function, subst: &Subst, value: Value, depth: u32) -> Scalar {
+        let value = subst.resolve(value);
+        if let Some(known) = self.known[value] {
+            return known;
+        }
+        let Some(bits) = func.types[value].int_bits() else { return Scalar::UNKNOWN };
+        let typed = Scalar::of_width(bits);
+        let Some(inst) = func.def_inst(value).filter(|_| depth > 0) else { return typed };
+        let data = &func.insts[inst];
+        if !matches!(
+            data.op,
+            Op::Const { .. }
+                | Op::Alu { .. }
+                | Op::Neg { .. }
+                | Op::Zext {}
+                | Op::Sext { .. }
+                | Op::Swap { .. }
+                | Op::Select {}
+        ) {
+            return typed;
+        }
+        let args: SmallVec<[Scalar; 3]> =
+            data.args.iter().map(|&arg| self.follow(func, subst, arg, depth - 1)).collect();
+        let known = evaluate(&data.op, &args).and_then(|s| s.intersect(&typed)).unwrap_or(typed);
+        if depth == DEPTH {
+            self.known[value] = Some(known);
+        }
+        known
+    }
+}
+
+/// What is known of the result of an operation, from what is known of its operands.
+pub(crate) fn evaluate(op: &Op, args: &[Scalar]) -> Option<Scalar> {
+    let d = &mut Abstract;
+    Some(match (op, args) {
+        (Op::Const { value }, _) => Scalar::constant(*value as u64),
+        (Op::Alu { op, width }, [a, b]) => semantics::alu(d, *op, *width, a, b),
+        (Op::Neg { width }, [a]) => semantics::neg(d, *width, a),
+        (Op::Zext {}, [a]) => semantics::mov(d, Width::W32, a),
+        (Op::Sext { bits, width }, [a]) => semantics::movsx(d, *width, u32::from(*bits), a),
+        (Op::Swap { kind, bits }, [a]) => semantics::swap(d, *kind, u32::from(*bits), a),
+        (Op::Cmp { cond, width }, [a, b]) => {
+            let holds = semantics::cond(d, *cond, *width, a, b);
+            let (one, zero) = (Scalar::constant(1), Scalar::constant(0));
+            d.select(64, &holds, &one, &zero)
+        }
+        (Op::Select {}, [_, a, b]) => a.join(b),
+        _ => return None,
+    })
+}
+
+/// Whether whoever knows `new` of a value knows all that `old` says.
+pub(crate) fn as_telling(new: &Scalar, old: &Scalar) -> bool {
+    let ((a, b), (c, d)) = (new.unsigned(), old.unsigned());
+    let ((e, f), (g, h)) = (new.signed(), old.signed());
+    let (new, old) = (new.bits(), old.bits());
+    c <= a && b <= d && g <= e && f <= h && new.mask() & !old.mask() == 0
+}

@@ -1,0 +1,183 @@
+//! Which rules can apply at an instruction: sets of rules by the operation at the root and those that define its first
+//! two operands.
+//!
+//! For each operation at the root there is one list of entries, in the order of the rules, and for each kind of operand
+//! the set of the entries that accept it there, as a bit vector. The intersection of two of them is what the matcher is
+//! asked to try: a handful of rules, however many there are.
+
+use millstream_ir::{Cond, Function, Inst, Op, Value};
+
+use super::rule::{CondPat, Head, Pattern, Rule};
+use crate::rewrite::{Subst, negated, swapped};
+
+/// Kinds of operands: operations by name, constants, and everything else.
+const NEG: usize = 13;
+const ZEXT: usize = 14;
+const SEXT: usize = 15;
+const SWAP: usize = 18;
+const SELECT: usize = 21;
+const CMP: usize = 22;
+const CONST: usize = 33;
+const OTHER: usize = 34;
+const KINDS: usize = 35;
+
+/// The kind of an operation; those below [`CONST`] can be at the root of a rule.
+fn kind(op: &Op) -> usize {
+    match op {
+        Op::Alu { op, .. } => *op as usize,
+        Op::Neg { .. } => NEG,
+        Op::Zext {} => ZEXT,
+        Op::Sext { bits, .. } => SEXT + by_bytes(*bits, 1),
+        Op::Swap { bits, .. } => SWAP + by_bytes(*bits, 2),
+        Op::Select {} => SELECT,
+        Op::Cmp { cond, .. } | Op::Branch { cond, .. } => CMP + *cond as usize,
+        Op::Const { .. } => CONST,
+        _ => OTHER,
+    }
+}
+
+/// 0, 1, 2 for so many bytes at least, twice, four times as many.
+fn by_bytes(bits: u8, least: u8) -> usize {
+    ((bits / 8 / least).max(1).ilog2() as usize).min(2)
+}
+
+/// The kinds of an operation in a rule.
+fn heads(head: Head) -> std::ops::Range<usize> {
+    let at = match head {
+        Head::Alu(op, _) => op as usize,
+        Head::Neg(_) => NEG,
+        Head::Zext => ZEXT,
+        Head::Sext(bits, _) => SEXT + by_bytes(bits, 1),
+        Head::Swap(_, bits) => SWAP + by_bytes(bits, 2),
+        Head::Select => SELECT,
+        Head::Cmp(CondPat::Fixed(cond), _) => CMP + cond as usize,
+        Head::Cmp(CondPat::Bound, _) => return CMP..CONST,
+    };
+    at..at + 1
+}
+
+/// The kinds of values that a pattern can match.
+fn kinds(pattern: Option<&Pattern>) -> std::ops::Range<usize> {
+    match pattern {
+        Some(Pattern::Value(_)) | None => 0..KINDS,
+        Some(Pattern::Const(_) | Pattern::Number(_)) => CONST..OTHER,
+        Some(Pattern::Node { head, .. }) => heads(*head),
+    }
+}
+
+/// A rule, and how its root is read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Entry {
+    /// The rule, by position.
+    pub(crate) rule: u16,
+    /// With the operands of the root exchanged.
+    pub(crate) exchanged: bool,
+    /// The root is the opposite comparison, and so is the result.
+    pub(crate) opposite: bool,
+}
+
+/// The entries of one operation at the root.
+#[derive(Clone, Debug, Default)]
+struct Bucket {
+    entries: Vec<Entry>,
+    /// By position of the operand and its kind, the entries that accept it.
+    accept: [Vec<Vec<u64>>; 2],
+}
+
+/// Rules, by what they look for.
+#[derive(Clone, Debug)]
+pub(crate) struct Index {
+    buckets: Vec<Bucket>,
+}
+
+impl Index {
+    /// The index of these rules.
+    pub(crate) fn new(rules: &[Rule]) -> Index {
+        let mut buckets = vec![Bucket::default(); CONST];
+        for (at, rule) in rules.iter().enumerate() {
+            let Pattern::Node { head, args, .. } = &rule.pattern else { continue };
+            for (root, exchanged, opposite) in readings(*head, args) {
+                buckets[root].add(Entry { rule: at as u16, exchanged, opposite }, args);
+            }
+        }
+        Index { buckets }
+    }
+
+    /// The entries that can apply at an instruction, in order.
+    pub(crate) fn candidates<'i>(
+        &'i self,
+        func: &Function,
+        subst: &Subst,
+        inst: Inst,
+    ) -> impl Iterator<Item = Entry> + use<'i> {
+        let data = &func.insts[inst];
+        let root = kind(&data.op);
+        let kind_of = |value: Option<&Value>| {
+            let def = value.and_then(|&v| func.def_op(subst.resolve(v)));
+            def.map_or(OTHER, kind)
+        };
+        let kinds = [kind_of(data.args.first()), kind_of(data.args.get(1))];
+        let bucket = if root < CONST { self.buckets.get(root) } else { None };
+        bucket.into_iter().flat_map(move |bucket| bucket.both(kinds))
+    }
+}
+
+impl Bucket {
+    fn add(&mut self, entry: Entry, args: &[Pattern]) {
+        let at = self.entries.len();
+        self.entries.push(entry);
+        let order = if entry.exchanged { [1, 0] } else { [0, 1] };
+        for (position, sets) in self.accept.iter_mut().enumerate() {
+            sets.resize_with(KINDS, Vec::new);
+            for set in sets.iter_mut() {
+                set.resize(at / 64 + 1, 0);
+            }
+            for kind in kinds(args.get(order[position])) {
+                sets[kind][at / 64] |= 1 << (at % 64);
+            }
+        }
+    }
+
+    fn both(&self, kinds: [usize; 2]) -> impl Iterator<Item = Entry> + '_ {
+        let [a, b] = [0, 1].map(|i| self.accept[i].get(kinds[i]).map_or(&[][..], Vec::as_slice));
+        a.iter().zip(b).enumerate().flat_map(move |(word, (a, b))| {
+            let mut left = a & b;
+            std::iter::from_fn(move || {
+                let bit = (left != 0).then(|| left.trailing_zeros() as usize)?;
+                left &= left - 1;
+                Some(self.entries[word * 64 + bit])
+            })
+        })
+    }
+}
+
+/// The ways to read a root: its kind, with operands exchanged or not, as itself or its opposite.
+fn readings(head: Head, args: &[Pattern]) -> Vec<(usize, bool, bool)> {
+    let plain = |head: Head| heads(head).map(|root| (root, false, false));
+    let Head::Cmp(CondPat::Fixed(cond), _) = head else {
+        let mut out: Vec<_> = plain(head).collect();
+        if head.commutes() && differ(args) {
+            out.extend(heads(head).map(|root| (root, true, false)));
+        }
+        return out;
+    };
+    let at = |cond: Cond| CMP + cond as usize;
+    let mut out = vec![(at(cond), false, false)];
+    if differ(args) || swapped(cond) != cond {
+        out.push((at(swapped(cond)), true, false));
+    }
+    let opposites: Vec<_> = out
+        .iter()
+        .filter_map(|&(root, exchanged, _)| {
+            let cond = Cond::ALL.iter().copied().find(|c| at(*c) == root)?;
+            Some((at(negated(cond)?), exchanged, true))
+        })
+        .collect();
+    out.extend(opposites);
+    out
+}
+
+/// Whether exchanged operands can make a difference.
+fn differ(args: &[Pattern]) -> bool {
+    !matches!(args, [Pattern::Value(_), Pattern::Value(_)])
+}

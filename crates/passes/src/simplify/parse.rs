@@ -1,0 +1,324 @@
+//! Reads rules, and refuses what cannot be applied: names that nothing binds, operations with too few operands.
+
+use millstream_ir::{AluOp, Attr, Cond, SwapKind, Width};
+
+use super::func::Func;
+use super::rule::{Build, CondPat, Expr, Head, NAMES, Pattern, Rule, Test, WidthPat};
+
+/// Deepest nesting.
+const DEEPEST: usize = 12;
+
+/// Reads a rule file.
+///
+/// # Errors
+/// A sentence with file and line.
+pub fn parse(file: &str, text: &str) -> Result<Vec<Rule>, String> {
+    let mut rules = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        let line = line.split(';').next().unwrap_or_default().trim();
+        if !line.is_empty() {
+            let name = format!("{file}:{}", number + 1);
+            let rule = parse_rule(line).map_err(|message| format!("{name}: {message}"))?;
+            rules.push(Rule { name, ..rule });
+        }
+    }
+    Ok(rules)
+}
+
+/// Reads one rule, without a name.
+///
+/// # Errors
+/// A sentence.
+pub fn parse_rule(line: &str) -> Result<Rule, String> {
+    let mut parser = Parser { tokens: tokens(line), ..Parser::default() };
+    let pattern = parser.pattern()?;
+    let Pattern::Node { .. } = pattern else { return Err("the left side is no operation".into()) };
+    parser.expect("=>")?;
+    let build = parser.build()?;
+    let mut tests = Vec::new();
+    if parser.eat("if") {
+        while parser.at < parser.tokens.len() {
+            tests.push(parser.test()?);
+        }
+    }
+    if let Some(token) = parser.tokens.get(parser.at) {
+        return Err(format!("`{token}` after the rule"));
+    }
+    Ok(Rule { name: String::new(), pattern, build, tests, learnt: false })
+}
+
+fn tokens(line: &str) -> Vec<&str> {
+    let mut out = Vec::new();
+    let mut rest = line;
+    while let Some(at) = rest.find(|c: char| c.is_whitespace() || "(){}!".contains(c)) {
+        if at > 0 {
+            out.push(&rest[..at]);
+        }
+        // All of these are one byte long but spaces, which are skipped whole.
+        let len = rest[at..].chars().next().map_or(1, char::len_utf8);
+        let mark = &rest[at..at + len];
+        if !mark.trim().is_empty() {
+            out.push(mark);
+        }
+        rest = &rest[at + len..];
+    }
+    if !rest.is_empty() {
+        out.push(rest);
+    }
+    out
+}
+
+#[derive(Default)]
+struct Parser<'t> {
+    tokens: Vec<&'t str>,
+    at: usize,
+    depth: usize,
+    values: Vec<&'t str>,
+    consts: Vec<&'t str>,
+    widths: [bool; 2],
+    cond: bool,
+}
+
+impl<'t> Parser<'t> {
+    fn next(&mut self) -> Result<&'t str, String> {
+        let token = self.tokens.get(self.at).copied().ok_or("the rule ends early")?;
+        self.at += 1;
+        Ok(token)
+    }
+
+    fn eat(&mut self, token: &str) -> bool {
+        let found = self.tokens.get(self.at).is_some_and(|t| *t == token);
+        self.at += usize::from(found);
+        found
+    }
+
+    fn expect(&mut self, token: &str) -> Result<(), String> {
+        if self.eat(token) { Ok(()) } else { Err(format!("expected `{token}` at token {}", self.at + 1)) }
+    }
+
+    fn deeper<R>(&mut self, read: impl FnOnce(&mut Self) -> Result<R, String>) -> Result<R, String> {
+        self.depth += 1;
+        if self.depth > DEEPEST {
+            return Err(format!("nested deeper than {DEEPEST}"));
+        }
+        let out = read(self)?;
+        self.depth -= 1;
+        Ok(out)
+    }
+
+    fn pattern(&mut self) -> Result<Pattern, String> {
+        let once = self.eat("!");
+        if self.eat("(") {
+            let word = self.next()?;
+            let head = parse_head(word)?;
+            self.bind(head);
+            let mut args = Vec::new();
+            while !self.eat(")") {
+                args.push(self.deeper(Self::pattern)?);
+            }
+            counted(word, head.arity(), args.len())?;
+            return Ok(Pattern::Node { head, once, args });
+        }
+        let token = self.next()?;
+        if let Some(number) = parse_number(token) {
+            return Ok(Pattern::Number(number));
+        }
+        Ok(match token.strip_prefix('#') {
+            Some(name) => Pattern::Const(index_of(&mut self.consts, name)?),
+            None => Pattern::Value(index_of(&mut self.values, token)?),
+        })
+    }
+
+    fn bind(&mut self, head: Head) {
+        if let Some(WidthPat::Var(i)) = head.widths() {
+            self.widths[i] = true;
+        }
+        self.cond |= matches!(head, Head::Cmp(CondPat::Bound, _));
+    }
+
+    fn is_bound(&self, head: Head) -> bool {
+        let width = !matches!(head.widths(), Some(WidthPat::Var(i)) if !self.widths[i]);
+        width && (self.cond || !matches!(head, Head::Cmp(CondPat::Bound, _)))
+    }
+
+    fn build(&mut self) -> Result<Build, String> {
+        if self.eat("(") {
+            return self.deeper(Self::build_node);
+        }
+        if self.eat("{") {
+            return Ok(Build::Const(self.expr("}")?));
+        }
+        let token = self.next()?;
+        match token {
+            "true" => return Ok(Build::Truth(true)),
+            "false" => return Ok(Build::Truth(false)),
+            _ => {}
+        }
+        if let Some(number) = parse_number(token) {
+            return Ok(Build::Const(Expr::Number(number)));
+        }
+        Ok(Build::Value(self.value(token)?))
+    }
+
+    fn build_node(&mut self) -> Result<Build, String> {
+        let word = self.next()?;
+        if word == "not" {
+            let inner = self.build()?;
+            self.expect(")")?;
+            if !matches!(inner, Build::Node(Head::Cmp(..), _)) {
+                return Err("`not` is of comparisons".into());
+            }
+            return Ok(Build::Not(Box::new(inner)));
+        }
+        let head = parse_head(word)?;
+        if !self.is_bound(head) {
+            return Err(format!("`{word}` names a width or condition that is not bound"));
+        }
+        let mut args = Vec::new();
+        while !self.eat(")") {
+            let arg = self.build()?;
+            if matches!(arg, Build::Not(_)) {
+                return Err("`not` stands at the root only".into());
+            }
+            args.push(arg);
+        }
+        counted(word, head.arity(), args.len())?;
+        Ok(Build::Node(head, args))
+    }
+
+    fn value(&self, name: &str) -> Result<usize, String> {
+        self.values.iter().position(|v| *v == name).ok_or_else(|| format!("`{name}` is not bound"))
+    }
+
+    fn next_value(&mut self) -> Result<usize, String> {
+        let name = self.next()?;
+        self.value(name)
+    }
+
+    /// A function application up to `close`, or a single constant.
+    fn expr(&mut self, close: &str) -> Result<Expr, String> {
+        let word = self.next()?;
+        let Some(func) = Func::parse(word) else {
+            let atom = self.atom(word)?;
+            self.expect(close)?;
+            return Ok(atom);
+        };
+        let mut args = Vec::new();
+        while !self.eat(close) {
+            args.push(self.operand()?);
+        }
+        counted(word, func.arity(), args.len())?;
+        Ok(Expr::Apply(func, args))
+    }
+
+    fn operand(&mut self) -> Result<Expr, String> {
+        if self.eat("(") {
+            return self.deeper(|parser| parser.expr(")"));
+        }
+        let word = self.next()?;
+        self.atom(word)
+    }
+
+    fn atom(&self, word: &str) -> Result<Expr, String> {
+        if let Some(number) = parse_number(word) {
+            return Ok(Expr::Number(number));
+        }
+        if let Some(at) = self.consts.iter().position(|c| *c == word) {
+            return Ok(Expr::Const(at));
+        }
+        match word {
+            "w" if self.widths[0] => Ok(Expr::Bits(0)),
+            "v" if self.widths[1] => Ok(Expr::Bits(1)),
+            _ => Err(format!("`{word}` is no bound constant")),
+        }
+    }
+
+    fn test(&mut self) -> Result<Test, String> {
+        self.expect("(")?;
+        let word = self.tokens.get(self.at).copied().unwrap_or_default();
+        self.at += 1;
+        let test = match word {
+            "bits" => Test::Bits(self.next_value()?, self.operand()?),
+            "int" => Test::Int(self.next_value()?),
+            "zeros" => Test::Zeros(self.next_value()?, self.operand()?),
+            "ones" => Test::Ones(self.next_value()?, self.operand()?),
+            "atmost" => Test::AtMost(self.next_value()?, self.operand()?),
+            "atleast" => Test::AtLeast(self.next_value()?, self.operand()?),
+            "disjoint" => Test::Disjoint(self.next_value()?, self.next_value()?),
+            "nowrap" => Test::NoWrap(self.next_value()?, self.next_value()?),
+            "v4" => Test::V4,
+            "jmp32" => Test::Jmp32,
+            _ => {
+                self.at -= 1;
+                return Ok(Test::Holds(self.expr(")")?));
+            }
+        };
+        self.expect(")")?;
+        Ok(test)
+    }
+}
+
+fn counted(word: &str, expected: usize, found: usize) -> Result<(), String> {
+    if expected == found { Ok(()) } else { Err(format!("`{word}` takes {expected} operands")) }
+}
+
+fn index_of<'t>(names: &mut Vec<&'t str>, name: &'t str) -> Result<usize, String> {
+    if let Some(at) = names.iter().position(|n| *n == name) {
+        return Ok(at);
+    }
+    if names.len() == NAMES {
+        return Err(format!("more than {NAMES} values or constants"));
+    }
+    names.push(name);
+    Ok(names.len() - 1)
+}
+
+fn parse_number(token: &str) -> Option<i64> {
+    match token.strip_prefix("0x") {
+        Some(hex) => u64::from_str_radix(hex, 16).ok().map(|n| n as i64),
+        None => token.parse().ok(),
+    }
+}
+
+fn parse_head(token: &str) -> Result<Head, String> {
+    let (name, width) = match token.split_once('.') {
+        Some((name, width)) => (name, Some(parse_width(width)?)),
+        None => (token, None),
+    };
+    let wide = || width.ok_or_else(|| format!("`{token}` lacks a width"));
+    let bits = |digits: &str| digits.parse().map_err(|_| format!("`{token}` lacks its bits"));
+    if name == "?c" {
+        return Ok(Head::Cmp(CondPat::Bound, wide()?));
+    }
+    for (prefix, kind) in [("be", SwapKind::ToBe), ("le", SwapKind::ToLe), ("bswap", SwapKind::Swap)] {
+        if let Some(Ok(bits @ (16 | 32 | 64))) = name.strip_prefix(prefix).map(str::parse) {
+            return Ok(Head::Swap(kind, bits));
+        }
+    }
+    if let Some(digits) = name.strip_prefix("sext") {
+        return match bits(digits)? {
+            bits @ (8 | 16 | 32) => Ok(Head::Sext(bits, wide()?)),
+            _ => Err(format!("`{token}` extends no such width")),
+        };
+    }
+    match name {
+        "zext" => Ok(Head::Zext),
+        "select" => Ok(Head::Select),
+        "neg" => Ok(Head::Neg(wide()?)),
+        _ => match (AluOp::parse(name), Cond::parse(name)) {
+            (Ok(op), _) => Ok(Head::Alu(op, wide()?)),
+            (_, Ok(cond)) => Ok(Head::Cmp(CondPat::Fixed(cond), wide()?)),
+            _ => Err(format!("`{token}` is no operation")),
+        },
+    }
+}
+
+fn parse_width(token: &str) -> Result<WidthPat, String> {
+    Ok(match token {
+        "64" => WidthPat::Fixed(Width::W64),
+        "32" => WidthPat::Fixed(Width::W32),
+        "w" => WidthPat::Var(0),
+        "v" => WidthPat::Var(1),
+        _ => return Err(format!("`{token}` is no width")),
+    })
+}

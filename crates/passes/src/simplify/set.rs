@@ -1,0 +1,48 @@
+//! Sets of rules: those written by hand, those of a store, and the index over both.
+
+use std::sync::{Arc, LazyLock};
+
+use super::index::Index;
+use super::parse::parse;
+use super::rule::Rule;
+
+/// Rules with their index, in the order in which they are tried.
+#[derive(Clone, Debug)]
+pub struct RuleSet {
+    rules: Vec<Rule>,
+    pub(super) index: Index,
+}
+
+/// The rules written by hand. The files are compiled in and a test reads them, so errors cannot occur.
+const FILES: [(&str, &str); 5] = [
+    ("arith.rules", include_str!("rules/arith.rules")),
+    ("bits.rules", include_str!("rules/bits.rules")),
+    ("shift.rules", include_str!("rules/shift.rules")),
+    ("bytes.rules", include_str!("rules/bytes.rules")),
+    ("compare.rules", include_str!("rules/compare.rules")),
+];
+
+impl RuleSet {
+    /// The set of these rules. Those beyond 65,536 are left out.
+    pub fn new(mut rules: Vec<Rule>) -> RuleSet {
+        rules.truncate(1 << 16);
+        RuleSet { index: Index::new(&rules), rules }
+    }
+
+    /// The rules written by hand.
+    pub fn written() -> Vec<Rule> {
+        let read = |(name, text): &(&str, &str)| parse(name, text).expect("the rule files are well formed");
+        FILES.iter().flat_map(read).collect()
+    }
+
+    /// The rules that are applied unless said otherwise.
+    pub fn shipped() -> Arc<RuleSet> {
+        static SHIPPED: LazyLock<Arc<RuleSet>> = LazyLock::new(|| Arc::new(RuleSet::new(RuleSet::written())));
+        Arc::clone(&SHIPPED)
+    }
+
+    /// The rules in order.
+    pub fn rules(&self) -> &[Rule] {
+        &self.rules
+    }
+}

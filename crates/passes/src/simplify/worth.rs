@@ -1,0 +1,75 @@
+//! Whether a rule of a store is worth applying where it matches.
+//!
+//! What goes must cost more than what comes, other users counted. And with [`Target::keep_verifier_facts`] the verifier must
+//! know as much of the new value as it did of the old one, for it may be an offset into memory further down.
+//!
+//! [`Target::keep_verifier_facts`]: crate::Target::keep_verifier_facts
+
+use millstream_ir::{Inst, Op, Type, Value};
+use millstream_isa::absint::Scalar;
+use smallvec::SmallVec;
+
+use super::facts::{as_telling, evaluate};
+use super::matcher::Bindings;
+use super::rule::{Build, Head, Rule};
+use super::{Simplifier, narrower, op_of};
+
+impl Simplifier<'_, '_> {
+    /// Whether the rule makes the function cheaper here, and hides nothing from the verifier.
+    pub(super) fn worthwhile(&mut self, inst: Inst, rule: &Rule, env: &Bindings) -> bool {
+        let result = self.func.result(inst);
+        if self.built(&rule.build, env, result.is_none()) >= env.freed {
+            return false;
+        }
+        let Some(result) = result.filter(|_| self.cx.target().keep_verifier_facts) else { return true };
+        let old = self.facts.of(self.func, &self.subst, result);
+        let new = self.known(&rule.build, env);
+        if let (Build::Value(i), true) = (&rule.build, as_telling(&new, &old)) {
+            self.narrow(env.values[*i], &new);
+        }
+        as_telling(&new, &old)
+    }
+
+    /// Cost of what the rule makes.
+    fn built(&self, build: &Build, env: &Bindings, branch: bool) -> u32 {
+        match build {
+            Build::Node(Head::Cmp(..), args) if branch => {
+                self.cx.target().costs.branch + self.all_built(args, env)
+            }
+            Build::Node(head, args) => {
+                self.cx.target().op_cost(&op_of(*head, env)) + self.all_built(args, env)
+            }
+            Build::Not(inner) => self.built(inner, env, branch),
+            Build::Value(_) | Build::Const(_) | Build::Truth(_) => 0,
+        }
+    }
+
+    fn all_built(&self, args: &[Build], env: &Bindings) -> u32 {
+        args.iter().map(|arg| self.built(arg, env, false)).sum()
+    }
+
+    /// What is known of what the rule makes.
+    fn known(&mut self, build: &Build, env: &Bindings) -> Scalar {
+        match build {
+            Build::Value(i) => match env.values[*i] {
+                Some(value) => self.facts.of(self.func, &self.subst, value),
+                None => Scalar::UNKNOWN,
+            },
+            Build::Const(expr) => Scalar::constant(env.eval(expr)),
+            Build::Truth(_) | Build::Not(_) => Scalar::range(0, 1),
+            Build::Node(head, args) => {
+                let args: SmallVec<[Scalar; 3]> = args.iter().map(|arg| self.known(arg, env)).collect();
+                evaluate(&op_of(*head, env), &args).unwrap_or(Scalar::UNKNOWN)
+            }
+        }
+    }
+
+    /// Writes what is known of a value into its type, so that it can stand where a narrow one stood.
+    fn narrow(&mut self, value: Option<Value>, known: &Scalar) {
+        let Some(value) = value else { return };
+        if matches!(self.func.def_op(value), Some(Op::Alu { .. })) {
+            let bits = known.unsigned().1.checked_ilog2().map_or(1, |n| n + 1);
+            self.func.types[value] = narrower(self.func.types[value], Type::int(bits));
+        }
+    }
+}
