@@ -9,6 +9,7 @@
 //! Architecture Invariant: bpf(2) is left to `millstream-kernel`. `unsafe` is allowed in the module `os` only:
 //! clocks, CPU affinity, signals and the mount of a namespace's name.
 
+pub mod calibrate;
 mod code;
 pub mod compare;
 pub mod curve;

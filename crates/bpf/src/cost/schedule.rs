@@ -13,6 +13,8 @@ use crate::jit::{LOOKUP, TAIL_CALL};
 const WIDTH: u32 = 6;
 /// Part of the time that counts where results are waited for; the rest counts where work is issued. In sixteenths.
 const WAITED: u64 = 12;
+/// From the arguments to the result of a call that the kernel puts in line, at least: a load and some arithmetic.
+const INLINED: u32 = 6000;
 const UNITS: usize = 6;
 
 /// What was begun, and when it will be done, in thousandths of a cycle.
@@ -113,10 +115,11 @@ impl Machine {
             }
         }
         let t = table.timing(kind);
-        self.issued = self.issued.saturating_add(t.uops * 1000 / WIDTH);
-        match t.unit {
-            Unit::All => self.alone(self.call(table, insn, t), inputs, writes),
-            unit => self.beside(unit, t, inputs, writes),
+        if t.unit == Unit::All {
+            self.calls(self.call(table, insn, t), inputs, writes);
+        } else {
+            self.issued = self.issued.saturating_add(t.uops * 1000 / WIDTH);
+            self.beside(t, inputs, writes);
         }
         if let (Insn::Store { .. }, Some(m)) = (insn, memory) {
             let at = self.issued.max(inputs).saturating_add(t.latency);
@@ -126,8 +129,9 @@ impl Machine {
     }
 
     /// What runs beside others.
-    fn beside(&mut self, unit: Unit, t: Timing, inputs: u32, writes: u16) {
+    fn beside(&mut self, t: Timing, inputs: u32, writes: u16) {
         let (load, store) = (Unit::Load as usize, Unit::Store as usize);
+        let unit = t.unit;
         let memory = unit == Unit::Memory;
         let busy = if memory { self.busy[load].max(self.busy[store]) } else { self.busy[unit as usize] };
         let start = self.issued.max(inputs).max(busy);
@@ -144,11 +148,12 @@ impl Machine {
         self.retired = self.retired.max(done);
     }
 
-    /// What waits for everything before and holds up everything after.
-    fn alone(&mut self, latency: u32, inputs: u32, writes: u16) {
-        let done = self.issued.max(inputs).max(self.retired).saturating_add(latency);
-        self.issued = done;
-        self.retired = done;
+    /// A call: nothing is known of what it does, but how long the next thing waits behind it. What was begun before goes
+    /// on meanwhile.
+    fn calls(&mut self, length: u32, inputs: u32, writes: u16) {
+        let done = self.issued.max(inputs).saturating_add(length.max(INLINED));
+        self.issued = self.issued.saturating_add(length);
+        self.retired = self.retired.max(done);
         for r in bits(writes) {
             self.ready[r] = done;
         }

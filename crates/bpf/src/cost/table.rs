@@ -27,7 +27,7 @@ pub enum Unit {
     Store,
     /// All of memory: loads and stores wait for it, and it for them.
     Memory,
-    /// Everything: what follows waits.
+    /// None: it is a call, which takes its place in the order of instructions.
     All,
 }
 

@@ -3,6 +3,7 @@
 //! Objects are files (`FILE.o` or `FILE.o:PROGRAM`, `FILE.insns`) or our own data planes (`builtin:NAME`). All figures are taken by
 //! `millstream_lab`; this module chooses the workload and prints.
 
+mod calibrate;
 mod compare;
 mod equal;
 mod run;
@@ -38,6 +39,8 @@ enum Command {
     Compare(compare::Args),
     /// Hold two objects against each other on random packets and tables, with the kernel as the judge
     Equal(equal::Args),
+    /// Measure how long this machine takes for each kind of instruction and call: the table that predictions rest on
+    Calibrate(calibrate::Args),
     /// Remove what killed laboratories left behind
     Clean,
 }
@@ -122,6 +125,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
         Command::Run(args) => run::run(args),
         Command::Compare(args) => compare::run(args),
         Command::Equal(args) => equal::run(args),
+        Command::Calibrate(args) => calibrate::run(args),
         Command::Clean => clean(),
     }
 }

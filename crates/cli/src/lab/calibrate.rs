@@ -1,0 +1,53 @@
+//! `millstream lab calibrate`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use miette::{IntoDiagnostic, WrapErr, miette};
+use millstream_lab::calibrate::calibrate;
+use millstream_lab::os;
+
+use super::{interrupted, is_length, refused};
+use crate::exit::Exit;
+use crate::progress::Progress;
+
+/// Flags of `millstream lab calibrate`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Write the table here; to standard output if not said
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Length of the measurement; fixed before, whatever comes out
+    #[arg(long, value_name = "SECONDS", default_value_t = 60.0)]
+    seconds: f64,
+    /// CPU to measure on; the last one by default
+    #[arg(long, value_name = "CPU")]
+    cpu: Option<usize>,
+}
+
+/// Runs the command.
+pub(super) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
+    if !is_length(args.seconds) {
+        return Err(miette!("seconds must be more than zero, and no more than a day"));
+    }
+    let cpu = args.cpu.or_else(|| os::allowed_cpus().last().copied()).unwrap_or(0);
+    let calibration = {
+        let _bar = Progress::timed("measuring", Duration::from_secs_f64(args.seconds));
+        calibrate(args.seconds, cpu)
+    };
+    let calibration = match calibration {
+        Ok(calibration) => calibration,
+        Err(e) => return refused(e),
+    };
+    if os::interrupted() {
+        return Ok(interrupted().into());
+    }
+    match &args.output {
+        Some(path) => std::fs::write(path, calibration.text())
+            .into_diagnostic()
+            .wrap_err_with(|| path.display().to_string())?,
+        None => print!("{}", calibration.text()),
+    }
+    Ok(Exit::Done.into())
+}
