@@ -31,6 +31,7 @@ const DEFAULT: &[&str] = &[
     "simplify-cfg",
     "split-stack",
     "mem2reg",
+    "types",
     "params",
     "sccp",
     "simplify",

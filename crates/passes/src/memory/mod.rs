@@ -30,6 +30,7 @@ pub(crate) const PASSES: &[Pass] = &[
     Pass::Module(&spills::PromoteSpills),
     Pass::Module(&split::SplitStack),
     Pass::Func(&promote::Mem2Reg),
+    Pass::Func(&types::Types),
     Pass::Func(&forward::Forward),
     Pass::Func(&dse::Dse),
     Pass::Func(&merge_loads::MergeLoads),

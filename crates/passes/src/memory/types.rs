@@ -1,81 +1,173 @@
-//! Types that become known once memory has become values.
+//! Types that follow from what values are made of: those of sums, choices and block parameters of which nothing was
+//! known when they were made.
+//!
+//! The least types that agree with all definitions, found from below: a value that comes around a loop counts for what
+//! it was before the loop as long as nothing speaks against it.
 
 use cranelift_entity::SecondaryMap;
 use millstream_bpf::ctx::field;
-use millstream_ir::{AluOp, Cfg, Function, Inst, Linkage, Op, Prov, Type, Value, Width};
+use millstream_ir::{AluOp, Block, Cfg, Function, Inst, Linkage, Op, Prov, Size, Type, Value, Width};
 
-const ROUNDS: u32 = 4;
+use crate::manager::{Ctx, FuncPass};
 
-/// Retypes sums and block parameters of which nothing was known, by what they are made of.
+const NAME: &str = "types";
+
+/// The pass.
+pub(crate) struct Types;
+
+impl FuncPass for Types {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn describe(&self) -> &'static str {
+        "find the types of values from what they are made of"
+    }
+
+    fn run(&self, func: &mut Function, cx: &mut Ctx<'_>) -> bool {
+        let cfg = Cfg::new(func);
+        let found = infer(func, &cfg);
+        if found.is_empty() || !cx.fuel(NAME) {
+            return false;
+        }
+        retype(func, found);
+        true
+    }
+}
+
+/// Retypes what is [`Type::Any`] and can be told to be something better.
 pub(crate) fn refine_types(func: &mut Function, cfg: &Cfg) {
-    for _ in 0..ROUNDS {
-        let mut changed = false;
+    let found = infer(func, cfg);
+    retype(func, found);
+}
+
+fn retype(func: &mut Function, found: Vec<(Value, Type)>) {
+    for (value, ty) in found {
+        func.types[value] = ty;
+    }
+}
+
+/// Better types for values that are [`Type::Any`].
+fn infer(func: &Function, cfg: &Cfg) -> Vec<(Value, Type)> {
+    let mut state = Inference { func, known: SecondaryMap::with_capacity(func.defs.len()), open: Vec::new() };
+    state.start(cfg);
+    if state.open.is_empty() {
+        return Vec::new();
+    }
+    while cfg.rpo.iter().fold(false, |changed, &block| state.block(block) | changed) {}
+    let better = |&value: &Value| state.known[value].filter(|&ty| ty != Type::Any).map(|ty| (value, ty));
+    state.open.iter().filter_map(better).collect()
+}
+
+struct Inference<'a> {
+    func: &'a Function,
+    // `None`: no definition has been seen yet.
+    known: SecondaryMap<Value, Option<Type>>,
+    // Values whose type is to be found.
+    open: Vec<Value>,
+}
+
+impl Inference<'_> {
+    fn start(&mut self, cfg: &Cfg) {
         for &block in &cfg.rpo {
-            for i in 0..func.blocks[block].insts.len() {
-                changed |= refine_inst(func, func.blocks[block].insts[i]);
+            for &param in &self.func.blocks[block].params {
+                self.declare(param, block != self.func.entry());
+            }
+            for &inst in &self.func.blocks[block].insts {
+                if let Some(result) = self.func.result(inst) {
+                    self.declare(result, self.follows(inst));
+                }
             }
         }
-        changed |= refine_params(func, cfg);
-        if !changed {
-            return;
+    }
+
+    fn declare(&mut self, value: Value, follows: bool) {
+        if follows && self.func.types[value] == Type::Any {
+            self.open.push(value);
+        } else {
+            self.known[value] = Some(self.func.types[value]);
         }
     }
-}
 
-fn refine_inst(func: &mut Function, inst: Inst) -> bool {
-    let data = &func.insts[inst];
-    let Some(result) = data.result.expand().filter(|&r| func.types[r] == Type::Any) else { return false };
-    let ty = |i: usize| func.types[data.args[i]];
-    let new = match data.op {
-        Op::Alu { op: AluOp::Add, width: Width::W64 } => match (ty(0), ty(1)) {
-            (pointer @ Type::Ptr(_), offset) | (offset, pointer @ Type::Ptr(_)) if offset.is_int() => pointer,
-            (a, b) if a.is_int() && b.is_int() => Type::I64,
-            _ => return false,
-        },
-        Op::Alu { op: AluOp::Sub, width: Width::W64 } => match (ty(0), ty(1)) {
-            (pointer @ Type::Ptr(_), offset) if offset.is_int() => pointer,
-            (Type::Ptr(_), Type::Ptr(_)) => Type::I64,
-            (a, b) if a.is_int() && b.is_int() => Type::I64,
-            _ => return false,
-        },
-        Op::Select {} => ty(1).join(ty(2)),
-        // A context that came out of memory: its packet pointers can be told only now.
-        Op::Load { size, offset, .. } if ty(0) == Type::Ptr(Prov::Ctx) => match func.linkage {
-            Linkage::Program { prog_type } => field(prog_type, offset, size).map_or(Type::Any, Type::Ptr),
-            _ => return false,
-        },
-        _ => return false,
-    };
-    let changed = new != Type::Any;
-    if changed {
-        func.types[result] = new;
+    /// Whether the type of the result follows from those of the operands.
+    fn follows(&self, inst: Inst) -> bool {
+        match self.func.insts[inst].op {
+            Op::Alu { op: AluOp::Add | AluOp::Sub, width: Width::W64 } | Op::Select {} => true,
+            Op::Load { flags, .. } => flags.core.is_none(),
+            _ => false,
+        }
     }
-    changed
-}
 
-/// Types parameters that are [`Type::Any`] by the join of their arguments, where all of those are known.
-fn refine_params(func: &mut Function, cfg: &Cfg) -> bool {
-    let mut joined: SecondaryMap<Value, Option<Type>> = SecondaryMap::new();
-    for &block in &cfg.rpo {
+    fn block(&mut self, block: Block) -> bool {
+        let func = self.func;
+        let mut changed = false;
+        for &inst in &func.blocks[block].insts {
+            let open = func.result(inst).filter(|&r| func.types[r] == Type::Any && self.follows(inst));
+            if let (Some(result), Some(new)) = (open, self.result(inst)) {
+                changed |= self.join(result, new);
+            }
+        }
         for target in func.targets(block) {
             for (&arg, &param) in target.args.iter().zip(&func.blocks[target.block].params) {
-                if arg == param || matches!(func.def_op(arg), Some(Op::Undef {})) {
+                if matches!(func.def_op(arg), Some(Op::Undef {})) {
                     continue;
                 }
-                let ty = func.types[arg];
-                joined[param] = Some(joined[param].map_or(ty, |t| t.join(ty)));
+                if let (Type::Any, Some(new)) = (func.types[param], self.known[arg]) {
+                    changed |= self.join(param, new);
+                }
             }
         }
+        changed
     }
-    let mut changed = false;
-    for &block in cfg.rpo.iter().skip(1) {
-        for i in 0..func.blocks[block].params.len() {
-            let param = func.blocks[block].params[i];
-            if let (Type::Any, Some(new)) = (func.types[param], joined[param]) {
-                changed |= new != Type::Any;
-                func.types[param] = new;
-            }
+
+    fn join(&mut self, value: Value, new: Type) -> bool {
+        let joined = self.known[value].map_or(new, |old| old.join(new));
+        let changed = self.known[value] != Some(joined);
+        self.known[value] = Some(joined);
+        changed
+    }
+
+    /// The type of a result, as far as those of the operands are known.
+    fn result(&self, inst: Inst) -> Option<Type> {
+        let data = &self.func.insts[inst];
+        let ty = |i: usize| self.known[data.args[i]];
+        Some(match data.op {
+            Op::Alu { op: AluOp::Add, width: Width::W64 } => match (ty(0)?, ty(1)?) {
+                (pointer @ Type::Ptr(_), offset) | (offset, pointer @ Type::Ptr(_)) if offset.is_int() => {
+                    pointer
+                }
+                (a, b) if a.is_int() && b.is_int() => Type::I64,
+                _ => Type::Any,
+            },
+            Op::Alu { op: AluOp::Sub, width: Width::W64 } => match (ty(0)?, ty(1)?) {
+                (pointer @ Type::Ptr(_), offset) if offset.is_int() => pointer,
+                (Type::Ptr(_), Type::Ptr(_)) => Type::I64,
+                (a, b) if a.is_int() && b.is_int() => Type::I64,
+                _ => Type::Any,
+            },
+            Op::Select {} => match (ty(1), ty(2)) {
+                (Some(a), Some(b)) => a.join(b),
+                (a, b) => a.or(b)?,
+            },
+            Op::Load { size, sext, offset, .. } => self.loaded(ty(0)?, size, sext, offset),
+            _ => Type::Any,
+        })
+    }
+
+    /// What a load gives. In packets there are only numbers; of what lies elsewhere, narrow loads give numbers, other
+    /// than from the context.
+    fn loaded(&self, base: Type, size: Size, sext: bool, offset: i32) -> Type {
+        let number = if sext { Type::I64 } else { Type::int(size.bits()) };
+        match (base, &self.func.linkage) {
+            // A context that came out of memory: its packet pointers can be told only now.
+            (Type::Ptr(Prov::Ctx), Linkage::Program { prog_type }) => match field(*prog_type, offset, size) {
+                Some(prov) => Type::Ptr(prov),
+                None if size == Size::Dw => Type::Any,
+                None => number,
+            },
+            (Type::Ptr(Prov::Packet | Prov::PacketMeta), _) => number,
+            (Type::Ptr(Prov::MapValue(_)), _) if size != Size::Dw => number,
+            _ => Type::Any,
         }
     }
-    changed
 }

@@ -1,9 +1,10 @@
 //! Sparse conditional propagation of constants, known bits and ranges.
 //!
 //! First the classical algorithm (Wegman and Zadeck, "Constant Propagation with Conditional Branches", TOPLAS 1991)
-//! over the verifier's domain gives each value its facts, wherever it is used. Then a walk down the dominator tree
-//! adds what branches taught on the way, and rewrites: decided branches, constant results, masks and extensions that
-//! change nothing.
+//! over the verifier's domain gives each value its facts, wherever it is used. Then a walk in reverse postorder adds
+//! what branches taught on the way, and rewrites: decided branches, constant results, masks and extensions that
+//! change nothing. What was learnt in a block holds in all that it dominates, and what every edge into a block
+//! teaches holds there too: the verifier comes by each of the paths.
 //!
 //! The domain is the verifier's, and so is what a branch teaches: only about the very values it compares. A check
 //! therefore goes only where the verifier knows its outcome, on the same value, from checks that stay.
@@ -11,6 +12,7 @@
 use cranelift_entity::SecondaryMap;
 use millstream_ir::{AluOp, Block, BlockCall, Cfg, DomTree, Function, Inst, Op, Type, Value, Width};
 use millstream_isa::absint::Scalar;
+use smallvec::SmallVec;
 
 use super::dce::remove_unreachable;
 use super::facts::{Side, decide, of_type, on_side, transfer};
@@ -35,9 +37,19 @@ impl FuncPass for Sccp {
     }
 
     fn run(&self, func: &mut Function, cx: &mut Ctx<'_>) -> bool {
-        let facts = Propagation::run(func);
-        let mut walk = Walk { facts, cx, subst: Subst::default(), undo: Vec::new(), changed: false };
-        walk.function(func);
+        let cfg = Cfg::new(func);
+        let mut walk = Walk {
+            facts: Propagation::run(func),
+            dom: DomTree::new(func, &cfg),
+            learned: SecondaryMap::new(),
+            lessons: SecondaryMap::new(),
+            never: SecondaryMap::new(),
+            here: func.entry(),
+            cx,
+            subst: Subst::default(),
+            changed: false,
+        };
+        walk.function(func, &cfg);
         let Walk { subst, changed, .. } = walk;
         let changed = subst.apply(func) | changed;
         changed && {
@@ -172,80 +184,158 @@ impl Propagation {
     }
 }
 
-/// The walk down the dominator tree.
+/// Up to how many dominators above an edge lessons are looked for, to be joined with those of the other edges.
+const CHAIN: usize = 32;
+
+/// The walk over the blocks.
 struct Walk<'a, 'm> {
     facts: Propagation,
+    dom: DomTree,
+    // What is known of a value from a block on, the blocks in reverse postorder.
+    learned: SecondaryMap<Value, Vec<(Block, Scalar)>>,
+    // The values of which something was learnt at a block.
+    lessons: SecondaryMap<Block, Vec<Value>>,
+    // Blocks to which no edge is taken.
+    never: SecondaryMap<Block, bool>,
+    here: Block,
     cx: &'a mut Ctx<'m>,
     subst: Subst,
-    // Facts to be restored when a subtree is left.
-    undo: Vec<(Value, Option<Scalar>)>,
     changed: bool,
 }
 
-enum Visit {
-    Enter(Block),
-    Leave(usize),
+/// An edge that may be taken.
+struct Edge {
+    from: Block,
+    args: SmallVec<[Value; 4]>,
+    taught: Option<[(Value, Scalar); 2]>,
 }
 
 impl Walk<'_, '_> {
-    fn function(&mut self, func: &mut Function) {
-        let cfg = Cfg::new(func);
-        let dom = DomTree::new(func, &cfg);
-        let mut work = vec![Visit::Enter(func.entry())];
-        while let Some(visit) = work.pop() {
-            match visit {
-                Visit::Leave(mark) => {
-                    for (value, fact) in self.undo.drain(mark..).rev() {
-                        self.facts.fact[value] = fact;
-                    }
-                }
-                Visit::Enter(block) => {
-                    work.push(Visit::Leave(self.undo.len()));
-                    if self.facts.reached[block] && self.enter(func, &cfg, block) {
-                        self.block(func, block);
-                        work.extend(dom.children(block).iter().rev().map(|&b| Visit::Enter(b)));
-                    }
-                }
+    fn function(&mut self, func: &mut Function, cfg: &Cfg) {
+        for &block in &cfg.rpo {
+            self.here = block;
+            if self.facts.reached[block] && self.enter(func, cfg, block) {
+                self.block(func, block);
+            } else {
+                self.never[block] = true;
             }
         }
     }
 
-    fn set(&mut self, value: Value, fact: Scalar) {
-        let old = self.facts.fact[value];
-        if old != Some(fact) {
-            self.undo.push((value, old));
-            self.facts.fact[value] = Some(fact);
+    /// What is known of a value in a block.
+    fn known_at(&self, value: Value, block: Block) -> Scalar {
+        let lessons = self.learned[value].iter().rev();
+        let last = lessons.into_iter().find(|(at, _)| self.dom.dominates(*at, block));
+        last.map_or_else(|| self.facts.known(value), |l| l.1)
+    }
+
+    fn known(&self, value: Value) -> Scalar {
+        self.known_at(value, self.here)
+    }
+
+    fn learn(&mut self, value: Value, fact: Scalar) {
+        if fact != self.known(value) {
+            self.learned[value].push((self.here, fact));
+            self.lessons[self.here].push(value);
         }
     }
 
-    /// Learns from the branch that leads here; `false` if it never does.
+    /// Learns from the edges that lead here; `false` if none ever does.
     fn enter(&mut self, func: &Function, cfg: &Cfg, block: Block) -> bool {
-        let [pred] = cfg.preds[block][..] else { return true };
-        let Some(term) = func.terminator(pred) else { return true };
-        let Some(side) = func.insts[term].targets.iter().position(|t| t.block == block) else { return true };
-        match on_side(func, term, side, |v| self.facts.known(v)) {
-            Side::Never => return false,
-            Side::Same => {}
-            Side::Known(facts) => {
-                for (value, fact) in facts {
-                    self.set(value, fact);
+        let earlier = |p: &Block| cfg.rpo_index[*p] < cfg.rpo_index[block];
+        if block == func.entry() {
+            return true;
+        }
+        let edges = self.edges(func, cfg, block);
+        match &edges[..] {
+            [] => return false,
+            // What comes around a loop is not known yet.
+            _ if !cfg.preds[block].iter().all(earlier) => return true,
+            [edge] => {
+                for (value, fact) in edge.taught.into_iter().flatten() {
+                    self.learn(value, fact);
                 }
+            }
+            [first, ..] => {
+                for value in self.lessons_above(first, block) {
+                    if let Some(fact) = self.joined(&edges, |_| value) {
+                        self.learn(value, fact);
+                    }
+                }
+            }
+        }
+        for (i, &param) in func.blocks[block].params.iter().enumerate() {
+            if let Some(fact) = self.joined(&edges, |e| e.args[i]) {
+                let old = self.facts.known(param);
+                self.facts.fact[param] = Some(old.intersect(&fact).unwrap_or(old));
             }
         }
         true
     }
 
+    /// The edges from earlier blocks that may be taken.
+    fn edges(&self, func: &Function, cfg: &Cfg, block: Block) -> Vec<Edge> {
+        let mut froms: SmallVec<[Block; 4]> = SmallVec::new();
+        for &p in &cfg.preds[block] {
+            if !froms.contains(&p) && cfg.rpo_index[p] < cfg.rpo_index[block] && !self.never[p] {
+                froms.push(p);
+            }
+        }
+        let mut edges = Vec::new();
+        for from in froms {
+            let Some(term) = func.terminator(from) else { continue };
+            let data = &func.insts[term];
+            for (side, target) in data.targets.iter().enumerate().filter(|(_, t)| t.block == block) {
+                // A branch that was decided is a jump by now.
+                if matches!(data.op, Op::Branch { .. }) && !self.facts.taken[from][side] {
+                    continue;
+                }
+                let taught = match on_side(func, term, side, |v| self.known_at(v, from)) {
+                    Side::Never => continue,
+                    Side::Same => None,
+                    Side::Known(facts) => Some(facts),
+                };
+                edges.push(Edge { from, args: SmallVec::from_slice(&target.args), taught });
+            }
+        }
+        edges
+    }
+
+    /// Values of which something was learnt on the way to an edge, below the dominator of where it leads.
+    fn lessons_above(&self, edge: &Edge, to: Block) -> Vec<Value> {
+        let mut values: Vec<Value> = edge.taught.into_iter().flatten().map(|t| t.0).collect();
+        let mut at = Some(edge.from);
+        for _ in 0..CHAIN {
+            let Some(block) = at.filter(|&b| !self.dom.dominates(b, to)) else { break };
+            values.extend_from_slice(&self.lessons[block]);
+            at = self.dom.idom(block);
+        }
+        values.sort_unstable();
+        values.dedup();
+        values
+    }
+
+    /// What all edges say of the value that comes along each.
+    fn joined(&self, edges: &[Edge], value: impl Fn(&Edge) -> Value) -> Option<Scalar> {
+        let on = |edge: &Edge| {
+            let value = value(edge);
+            let taught = edge.taught.into_iter().flatten().find(|t| t.0 == value);
+            taught.map_or_else(|| self.known_at(value, edge.from), |t| t.1)
+        };
+        edges.iter().map(on).reduce(|a, b| a.join(&b))
+    }
+
     fn block(&mut self, func: &mut Function, block: Block) {
         for i in 0..func.blocks[block].params.len() {
             let param = func.blocks[block].params[i];
-            narrow_type(func, param, &self.facts.known(param));
+            narrow_type(func, param, &self.known(param));
         }
         for i in 0..func.blocks[block].insts.len() {
             let inst = func.blocks[block].insts[i];
             if let Some(result) = func.result(inst) {
-                let here = transfer(func, inst, |v| self.facts.known(v));
-                let fact = here.intersect(&self.facts.known(result)).unwrap_or(here);
-                self.set(result, fact);
+                let here = transfer(func, inst, |v| self.known(v));
+                let fact = here.intersect(&self.known(result)).unwrap_or(here);
+                self.facts.fact[result] = Some(fact);
                 narrow_type(func, result, &fact);
                 self.rewrite(func, inst, result, &fact);
             } else if func.insts[inst].op.is_terminator() {
@@ -280,9 +370,9 @@ impl Walk<'_, '_> {
     fn unchanged(&self, func: &Function, inst: Inst) -> Option<Value> {
         let data = &func.insts[inst];
         let first = *data.args.first()?;
-        let x = self.facts.known(first);
+        let x = self.known(first);
         let fits = |width: Width| width == Width::W64 || x.fits_u32();
-        let constant = data.args.get(1).and_then(|&v| self.facts.known(v).as_constant());
+        let constant = data.args.get(1).and_then(|&v| self.known(v).as_constant());
         let top = x.unsigned().1;
         let same = match (&data.op, constant) {
             (Op::Zext {}, _) => x.fits_u32(),
@@ -299,7 +389,7 @@ impl Walk<'_, '_> {
     }
 
     fn branch(&mut self, func: &mut Function, block: Block, term: Inst) {
-        let known = |v: Value| self.facts.known(v);
+        let known = |v: Value| self.known(v);
         let side = match (decide(func, term, known), self.facts.taken[block]) {
             _ if func.insts[term].targets.len() != 2 || !matches!(func.insts[term].op, Op::Branch { .. }) => {
                 return;
