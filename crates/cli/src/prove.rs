@@ -1,13 +1,17 @@
 //! `millstream prove`: whether the programs of two objects do the same.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use miette::{IntoDiagnostic, miette};
+use millstream_lab::equal::{Bytes, Observable, Replayed, Scene, replay};
 use millstream_object::{FuncId, Object};
-use millstream_prove::{Limits, Proof, Solver, Verdict, prove};
+use millstream_prove::{
+    Answers, Cache, CacheStats, Counterexample, Entry, Limits, Proof, RedisError, Solver, Verdict, prove,
+};
 use serde::Serialize;
 
 use crate::exit::Exit;
@@ -38,24 +42,66 @@ pub(crate) struct Solving {
     /// Seconds that the proof of one program may take
     #[arg(long, value_name = "SECONDS", default_value_t = 20)]
     proof_time: u64,
-    /// Memory that the solver may take, in MiB
+    /// Memory that a solver may take, in MiB
     #[arg(long, value_name = "MIB", default_value_t = 2048)]
     solver_memory: u64,
-    /// The solver: z3, or one that takes its flags
-    #[arg(long, value_name = "PROGRAM", default_value = "z3", env = "MILLSTREAM_SOLVER")]
-    solver: PathBuf,
+    /// The solvers, asked side by side, the first one first: z3, cvc5, or programs that take the flags of one of them; by
+    /// default those of the two that are there
+    #[arg(long, value_name = "PROGRAM", value_delimiter = ',', env = "MILLSTREAM_SOLVER")]
+    solver: Vec<PathBuf>,
+    /// Ask every solver every question, and believe none that another contradicts
+    #[arg(long)]
+    agree: bool,
+    /// Where the answers of solvers are kept; `off`: nowhere. By default the user's cache directory
+    #[arg(long, value_name = "DIRECTORY", env = "MILLSTREAM_CACHE")]
+    cache: Option<PathBuf>,
+    /// Share the answers of solvers over this Redis server, `redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]`
+    #[arg(long, value_name = "URL", env = "MILLSTREAM_REDIS", value_parser = redis, hide_env_values = true)]
+    redis: Option<String>,
+}
+
+/// An address that can be used.
+fn redis(url: &str) -> Result<String, RedisError> {
+    Cache::in_memory().on_redis(url).map(|_| url.to_owned())
 }
 
 impl Solving {
-    /// The solver; none, with a warning, if it cannot be started: much is proven without.
+    /// Those who are asked; none, with a warning, if none is there: much is proven without.
     pub(crate) fn solver(&self) -> Option<Solver> {
-        let solver = Solver::new(&self.solver);
-        match solver.version() {
-            Ok(_) => Some(solver),
-            Err(e) => {
-                tracing::warn!("{e}; only what needs no solver is proven");
-                None
+        let mut solver = match self.solver.as_slice() {
+            [] => Solver::found().unwrap_or_else(|| Solver::of([])),
+            named => Solver::of(named.iter().cloned()),
+        };
+        for missing in solver.drop_missing() {
+            tracing::warn!("there is no solver {}", missing.display());
+        }
+        if solver.is_empty() {
+            tracing::warn!("no solver (z3 or cvc5) is there; only what needs none is proven");
+            return None;
+        }
+        let directory = Cache::default_directory().unwrap_or_else(std::env::temp_dir);
+        Some(solver.agreeing(self.agree).keeping_in(directory).with_cache(self.cache()))
+    }
+
+    fn cache(&self) -> Cache {
+        let directory = match &self.cache {
+            Some(off) if off.as_os_str() == "off" => None,
+            Some(directory) => Some(directory.clone()),
+            None => Cache::default_directory(),
+        };
+        let kept = directory.map(|d| Cache::in_directory(&d).map_err(|e| (d, e)));
+        let cache = match kept {
+            None => Cache::in_memory(),
+            Some(Ok(cache)) => cache,
+            Some(Err((directory, e))) => {
+                tracing::warn!("answers of solvers are not kept in {}: {e}", directory.display());
+                Cache::in_memory()
             }
+        };
+        match &self.redis {
+            // It was read before.
+            Some(url) => cache.clone().on_redis(url).unwrap_or(cache),
+            None => cache,
         }
     }
 
@@ -78,6 +124,74 @@ struct Row {
     asked: usize,
     terms: usize,
     milliseconds: f64,
+    /// What the kernel shows of a difference.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kernel: Option<Replayed>,
+    solvers: Solvers,
+}
+
+/// Who answered.
+#[derive(Debug, Default, Serialize)]
+struct Solvers {
+    asked: usize,
+    /// Answers that were known, by the solver that gave them.
+    cached: BTreeMap<String, usize>,
+    parts: Vec<Part>,
+}
+
+/// What one solver did.
+#[derive(Debug, Serialize)]
+struct Part {
+    solver: String,
+    asked: usize,
+    valid: usize,
+    refuted: usize,
+    gave_up: usize,
+    /// Another answered first.
+    slower: usize,
+    milliseconds: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trouble: Option<String>,
+}
+
+impl From<&Answers> for Solvers {
+    fn from(answers: &Answers) -> Solvers {
+        let part = |p: &millstream_prove::Part| Part {
+            solver: p.name.clone(),
+            asked: p.asked,
+            valid: p.valid,
+            refuted: p.refuted,
+            gave_up: p.gave_up,
+            slower: p.slower,
+            milliseconds: p.time.as_secs_f64() * 1e3,
+            trouble: p.trouble.clone(),
+        };
+        Solvers {
+            asked: answers.asked,
+            cached: answers.cached.iter().cloned().collect(),
+            parts: answers.solvers.iter().map(part).collect(),
+        }
+    }
+}
+
+/// Where the cache found answers.
+#[derive(Debug, Serialize)]
+struct Hits {
+    asked: u64,
+    memory: u64,
+    file: u64,
+    redis: u64,
+    damaged: u64,
+    /// Of all that was asked.
+    rate: f64,
+}
+
+impl From<CacheStats> for Hits {
+    fn from(s: CacheStats) -> Hits {
+        let found = s.memory + s.file + s.redis;
+        let rate = found as f64 / s.asked.max(1) as f64;
+        Hits { asked: s.asked, memory: s.memory, file: s.file, redis: s.redis, damaged: s.damaged, rate }
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -88,6 +202,8 @@ struct Report {
     /// What the proofs rest on.
     assumptions: &'static [&'static str],
     programs: Vec<Row>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cache: Option<Hits>,
 }
 
 const ASSUMPTIONS: &[&str] = &[
@@ -106,7 +222,12 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
     let limits = args.solving.limits();
     let mut programs = Vec::new();
     for (name, f, g) in pairs(&a, &b, &args.prog)? {
-        programs.push(row(name, &prove((&a, f), (&b, g), solver.as_ref(), &limits)));
+        let proof = prove((&a, f), (&b, g), solver.as_ref(), &limits);
+        let kernel = match &proof.verdict {
+            Verdict::Differs(found) => Some(replayed(&a, &b, &name, found)),
+            _ => None,
+        };
+        programs.push(row(name, &proof, kernel));
     }
     let report = Report {
         schema: 1,
@@ -114,6 +235,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
         b: args.b.display().to_string(),
         assumptions: ASSUMPTIONS,
         programs,
+        cache: solver.as_ref().map(|s| s.cache().stats().into()),
     };
     if args.json {
         println!("{}", serde_json::to_string_pretty(&report).into_diagnostic()?);
@@ -150,14 +272,35 @@ fn pairs(a: &Object, b: &Object, only: &[String]) -> Result<Vec<(String, FuncId,
     Ok(out)
 }
 
-fn row(name: String, proof: &Proof) -> Row {
+/// What the kernel shows of a difference that the interpreter has shown.
+fn replayed(a: &Object, b: &Object, name: &str, found: &Counterexample) -> Replayed {
+    let entry = |(map, (key, value)): &(String, Entry)| (map.clone(), key.clone(), value.clone());
+    let scene = Scene {
+        packet: found.packet.clone(),
+        context: found.context.clone(),
+        entries: found.entries.iter().map(entry).collect(),
+    };
+    replay(a, b, name, &scene).unwrap_or_else(|e| Replayed::NotTried { reason: e.in_full() })
+}
+
+fn row(name: String, proof: &Proof, kernel: Option<Replayed>) -> Row {
     let (verdict, reason) = match &proof.verdict {
         Verdict::Equivalent => ("equivalent", None),
         Verdict::Differs(found) => ("differs", Some(found.to_string())),
         Verdict::Unknown { reason } => ("unknown", Some(reason.clone())),
     };
     let milliseconds = proof.time.as_secs_f64() * 1e3;
-    Row { name, verdict, reason, same: proof.same, asked: proof.asked, terms: proof.terms, milliseconds }
+    Row {
+        name,
+        verdict,
+        reason,
+        same: proof.same,
+        asked: proof.asked,
+        terms: proof.terms,
+        milliseconds,
+        kernel,
+        solvers: (&proof.answers).into(),
+    }
 }
 
 fn text(report: &Report) -> String {
@@ -166,6 +309,63 @@ fn text(report: &Report) -> String {
     for r in &report.programs {
         let _ = write!(out, "{:10}  {:width$}  {:8.1} ms", r.verdict, r.name, r.milliseconds);
         let _ = writeln!(out, "  {}", r.reason.as_deref().unwrap_or_default());
+        if let Some(kernel) = &r.kernel {
+            let _ = writeln!(out, "  kernel: {}", in_words(kernel));
+        }
+        let told = who(&r.solvers);
+        if !told.is_empty() {
+            let _ = writeln!(out, "  solvers: {told}");
+        }
     }
     out
+}
+
+/// What the kernel shows.
+fn in_words(kernel: &Replayed) -> String {
+    let bytes = |what: &str, b: &Bytes| {
+        format!("different, {what} from byte {}: {} and {}", b.offset, b.first, b.second)
+    };
+    match kernel {
+        Replayed::NotTried { reason } => format!("not tried: {reason}"),
+        Replayed::Same { unset } if unset.is_empty() => "no difference in a test run".to_owned(),
+        Replayed::Same { unset } => {
+            format!("no difference in a test run, which cannot set bytes {unset:?} of the context")
+        }
+        Replayed::Different(observable) => match observable {
+            Observable::Rejected { message } => format!("it accepts only the first: {message}"),
+            Observable::Run { first } => {
+                format!("it runs only the {} on this packet", if *first { "first" } else { "second" })
+            }
+            Observable::ReturnValue { first, second } => {
+                format!("different, return value {first} and {second}")
+            }
+            Observable::Packet(b) => bytes("packet", b),
+            Observable::Context(b) => bytes("context", b),
+            Observable::Map { map, key, first, second } => {
+                let shown = |v: &Option<String>| v.clone().unwrap_or_else(|| "nothing".to_owned());
+                format!("different, map {map:?} at {key}: {} and {}", shown(first), shown(second))
+            }
+        },
+    }
+}
+
+/// Who answered, and what went wrong.
+fn who(solvers: &Solvers) -> String {
+    let mut words = Vec::new();
+    for (solver, count) in &solvers.cached {
+        words.push(format!("{count} answers of {solver} known from before"));
+    }
+    for p in &solvers.parts {
+        let mut text = format!("{} {} valid, {} refuted", p.solver, p.valid, p.refuted);
+        for (count, what) in [(p.gave_up, "given up"), (p.slower, "overtaken")] {
+            if count > 0 {
+                let _ = write!(text, ", {count} {what}");
+            }
+        }
+        if let Some(trouble) = &p.trouble {
+            let _ = write!(text, " ({trouble})");
+        }
+        words.push(text);
+    }
+    words.join("; ")
 }

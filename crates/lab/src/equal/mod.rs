@@ -9,6 +9,7 @@
 mod compare;
 mod frames;
 mod replica;
+mod scene;
 mod tables;
 
 use std::collections::BTreeSet;
@@ -20,7 +21,8 @@ use millstream_object::{self as object, Object};
 use millstream_programs::rng::Rng;
 use serde::Serialize;
 
-pub use compare::Observable;
+pub use compare::{Bytes, Observable};
+pub use scene::{Replayed, Scene, replay};
 
 use crate::error::{Error, Result};
 use compare::{Compared, Side};
