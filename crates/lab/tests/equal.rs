@@ -3,7 +3,7 @@
 
 use millstream_isa::{AluOp, Insn, Operand, Reg, decode_all};
 use millstream_kernel::testing;
-use millstream_lab::equal::{Observable, Outcome, Plan, equal};
+use millstream_lab::equal::{Observable, Outcome, Plan, Replayed, Scene, equal, replay};
 use millstream_lab::os;
 use millstream_object::Object;
 use millstream_programs::{NAT, Program, ROUTER};
@@ -89,4 +89,29 @@ fn a_missing_program_is_an_error() {
     }
     let router = object(&ROUTER);
     assert!(equal(&router, &object(&NAT), ROUTER.function, &PLAN).is_err());
+}
+
+#[test]
+fn a_scene_shows_in_the_kernel_what_it_shows() {
+    if !ready() {
+        return;
+    }
+    let router = object(&ROUTER);
+    let run = |other: &Object, packet: usize| {
+        let scene = Scene { packet: vec![0; packet], context: vec![(12, 1)], entries: Vec::new() };
+        replay(&router, other, ROUTER.function, &scene).expect("it runs")
+    };
+    assert_eq!(run(&router, 64), Replayed::Same { unset: vec![12] });
+    assert!(matches!(run(&router, 10), Replayed::NotTried { .. }));
+    // Every result that is a constant is another one.
+    let mut mutant = router.clone();
+    for function in &mut mutant.functions {
+        for (slot, insn) in decode_all(&function.insns).expect("it decodes") {
+            if matches!(insn, Insn::Mov { dst: Reg::R0, src: Operand::Imm(_), .. }) {
+                function.insns[slot].imm ^= 1;
+            }
+        }
+    }
+    let found = run(&mutant, 64);
+    assert!(matches!(found, Replayed::Different(Observable::ReturnValue { .. })), "{found:?}");
 }

@@ -63,6 +63,9 @@ pub fn prove(a: (&Object, FuncId), b: (&Object, FuncId), solver: Option<&Solver>
         Ok((maps, programs)) => decide(maps, &programs, solver, limits, &mut proof),
         Err(why) => Verdict::Unknown { reason: why.to_string() },
     };
+    if let Verdict::Differs(found) = &mut proof.verdict {
+        found.locate([a, b]);
+    }
     proof.time = start.elapsed();
     proof
 }

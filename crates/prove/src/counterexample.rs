@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use millstream_object::{FuncId, Object};
 
 use crate::explore::Explorer;
+use crate::place::{self, Place};
 use crate::program::{MapInfo, Program};
 use crate::replay::{Difference, Entry, Scene, Stage, hex};
 
@@ -28,9 +29,31 @@ pub struct Counterexample {
     pub time: u64,
     /// The state of the random generator.
     pub seed: u64,
+    /// Who found it.
+    pub origin: Origin,
+    /// Where the first program made what differs, if that is known, and where the second.
+    pub places: [Option<Place>; 2],
+    /// Their slots.
+    slots: [Option<usize>; 2],
+}
+
+/// Who found a counterexample.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Origin {
+    /// It was made up.
+    MadeUp,
+    /// A solver.
+    Solver,
 }
 
 impl Counterexample {
+    /// Names the source lines of the two programs.
+    pub(crate) fn locate(&mut self, programs: [(&Object, FuncId); 2]) {
+        for (n, (object, func)) in programs.into_iter().enumerate() {
+            self.places[n] = self.slots[n].map(|slot| place::with_line(object, func, slot));
+        }
+    }
+
     /// Whether it shows that these two programs differ.
     pub fn shows(&self, a: (&Object, FuncId), b: (&Object, FuncId)) -> bool {
         let Ok((maps, programs)) = crate::check::pair(a, b) else { return false };
@@ -67,10 +90,14 @@ impl Search {
         maps: &[MapInfo],
         programs: [&Program; 2],
     ) -> Result<Option<Counterexample>, String> {
-        self.from(Scene::default(), maps, programs)
+        let stage = Stage::new(maps, programs)?;
+        let mut explorer = Explorer::new(&stage, programs, self.seed);
+        let found = explorer.fill(Scene::default());
+        let found = found.or_else(|| explorer.search(self.tries, Instant::now() + self.time));
+        Ok(found.map(|(scene, difference)| shown(&stage, Origin::MadeUp, scene, difference)))
     }
 
-    /// On a scene first, and then on others.
+    /// On a scene of the solver's first, and then on others.
     ///
     /// # Errors
     /// Why the programs cannot be run at all.
@@ -83,13 +110,52 @@ impl Search {
         let deadline = Instant::now() + self.time;
         let stage = Stage::new(maps, programs)?;
         let mut explorer = Explorer::new(&stage, programs, self.seed);
-        let found = explorer.fill(scene).or_else(|| explorer.search(self.tries, deadline));
-        Ok(found.map(|(scene, difference)| shown(scene, difference, maps)))
+        if let Some((scene, difference)) = explorer.fill(scene) {
+            return Ok(Some(shown(&stage, Origin::Solver, scene, difference)));
+        }
+        let found = explorer.search(self.tries, deadline);
+        Ok(found.map(|(scene, difference)| shown(&stage, Origin::MadeUp, scene, difference)))
     }
 }
 
-fn shown(scene: Scene, difference: Difference, maps: &[MapInfo]) -> Counterexample {
-    let name = |(map, entry): (usize, Entry)| (maps[map].name.clone(), entry);
+/// Lengths of packets that are tried, when one is made shorter.
+const LENGTHS: [usize; 9] = [14, 34, 42, 54, 60, 64, 128, 256, 1500];
+
+/// The scene without what does not matter: the same observable still differs.
+fn smaller(stage: &Stage<'_>, mut scene: Scene, mut difference: Difference) -> (Scene, Difference) {
+    let mut attempt = |scene: &mut Scene, change: &dyn Fn(&mut Scene)| {
+        let mut candidate = scene.clone();
+        change(&mut candidate);
+        match stage.compare(&candidate, &mut Vec::new()) {
+            Some(found) if found.place == difference.place => {
+                (*scene, difference) = (candidate, found);
+                true
+            }
+            _ => false,
+        }
+    };
+    for length in LENGTHS {
+        if length < scene.packet.len() && attempt(&mut scene, &|s| s.packet.truncate(length)) {
+            break;
+        }
+    }
+    for at in (0..scene.entries.len()).rev() {
+        attempt(&mut scene, &|s| {
+            s.entries.remove(at);
+        });
+    }
+    for at in (0..scene.context.len()).rev() {
+        attempt(&mut scene, &|s| {
+            s.context.remove(at);
+        });
+    }
+    (scene, difference)
+}
+
+fn shown(stage: &Stage<'_>, origin: Origin, scene: Scene, difference: Difference) -> Counterexample {
+    let (scene, difference) = smaller(stage, scene, difference);
+    let slots = [0, 1].map(|which| place::slot(stage, which, &scene, &difference.place));
+    let name = |(map, entry): (usize, Entry)| (stage.maps[map].name.clone(), entry);
     Counterexample {
         observable: difference.observable,
         first: difference.first,
@@ -99,13 +165,24 @@ fn shown(scene: Scene, difference: Difference, maps: &[MapInfo]) -> Counterexamp
         entries: scene.entries.into_iter().map(name).collect(),
         time: scene.time,
         seed: scene.seed,
+        origin,
+        places: [None, None],
+        slots,
     }
 }
 
 impl fmt::Display for Counterexample {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}: {} and {}", self.observable, self.first, self.second)?;
-        writeln!(f, "  packet ({} bytes): {}", self.packet.len(), hex(&self.packet))?;
+        for (place, which) in self.places.iter().zip(["first", "second"]) {
+            if let Some(place) = place {
+                writeln!(f, "  in the {which} by {place}")?;
+            }
+        }
+        let zeros = self.packet.iter().rev().take_while(|b| **b == 0).count();
+        let shown = self.packet.len() - if zeros > 16 { zeros } else { 0 };
+        let rest = if zeros > 16 { " and zeros" } else { "" };
+        writeln!(f, "  packet ({} bytes): {}{rest}", self.packet.len(), hex(&self.packet[..shown]))?;
         if !self.context.is_empty() {
             let bytes: Vec<String> = self.context.iter().map(|(at, b)| format!("{at}: {b:#04x}")).collect();
             writeln!(f, "  context: {}", bytes.join(", "))?;

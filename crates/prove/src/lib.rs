@@ -24,6 +24,7 @@ mod exec;
 mod explain;
 mod explore;
 mod model;
+mod place;
 mod program;
 mod query;
 mod replay;
@@ -37,7 +38,8 @@ use std::time::Duration;
 
 pub use cache::{Cache, CacheStats, Entry as CacheEntry, Key as CacheKey, RedisError, Said};
 pub use check::{Proof, Verdict, differ, prove};
-pub use counterexample::Counterexample;
+pub use counterexample::{Counterexample, Origin};
+pub use place::{Line, Place};
 pub use query::{Decision, Query, Truth, Word};
 pub use replay::Entry;
 pub use solver::{Answers, Part, Solver, SolverError};

@@ -4,7 +4,7 @@
 //! is not one that the kernel accepts, or does what the interpreter does not model.
 
 use millstream_interp::bytecode::{Interpreter, Program as Code};
-use millstream_interp::{Context as Kind, Event, Machine, MapId, MapKind, MapSpec, Redirect};
+use millstream_interp::{Context as Kind, Event, Fault, Machine, MapId, MapKind, MapSpec, Redirect};
 use millstream_isa::{Insn, Pseudo};
 
 use crate::program::{Context, MapInfo, Program, Target};
@@ -36,6 +36,45 @@ pub(crate) struct Scene {
     pub(crate) seed: u64,
 }
 
+/// Something of an outcome that can differ.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Observable {
+    Result,
+    Length,
+    Packet(usize),
+    Metadata(usize),
+    Context(usize),
+    Redirect,
+    Events,
+    Map(usize),
+}
+
+impl Observable {
+    /// Whether it is the same in both.
+    pub(crate) fn same(&self, a: &Outcome, b: &Outcome) -> bool {
+        match *self {
+            Observable::Result => a.result == b.result,
+            Observable::Length => a.packet.len() == b.packet.len(),
+            Observable::Packet(n) => a.packet.get(n) == b.packet.get(n),
+            Observable::Metadata(n) => a.metadata.get(n) == b.metadata.get(n),
+            Observable::Context(n) => a.context.get(n) == b.context.get(n),
+            Observable::Redirect => a.redirect == b.redirect,
+            Observable::Events => a.events == b.events,
+            Observable::Map(n) => a.maps.get(n) == b.maps.get(n),
+        }
+    }
+}
+
+/// A run that was stopped after some instructions, or ended before.
+pub(crate) struct Stopped {
+    /// What it has left so far.
+    pub(crate) outcome: Outcome,
+    /// Instructions that it took.
+    pub(crate) executed: u64,
+    /// The instruction that would have been next.
+    pub(crate) slot: Option<usize>,
+}
+
 /// What a run leaves.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Outcome {
@@ -51,6 +90,7 @@ pub(crate) struct Outcome {
 /// Where the first of two runs differs from the second.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Difference {
+    pub(crate) place: Observable,
     pub(crate) observable: String,
     pub(crate) first: String,
     pub(crate) second: String,
@@ -61,13 +101,14 @@ pub(crate) struct Stage<'a> {
     pub(crate) maps: &'a [MapInfo],
     specs: Vec<MapSpec>,
     programs: [Code; 2],
+    insns: [&'a [Option<Insn>]; 2],
     kind: Kind,
 }
 
 impl<'a> Stage<'a> {
     /// # Errors
     /// What of the programs the interpreter does not model.
-    pub(crate) fn new(maps: &'a [MapInfo], programs: [&Program; 2]) -> Result<Stage<'a>, String> {
+    pub(crate) fn new(maps: &'a [MapInfo], programs: [&'a Program; 2]) -> Result<Stage<'a>, String> {
         let specs: Vec<MapSpec> = maps.iter().map(spec).collect();
         let bytes: u64 = specs.iter().filter(|s| dense(s)).map(size).sum();
         if bytes > MOST_BYTES {
@@ -79,7 +120,7 @@ impl<'a> Stage<'a> {
             Context::Other => Kind::Raw,
         };
         let [a, b] = programs;
-        Ok(Stage { maps, specs, programs: [code(a)?, code(b)?], kind })
+        Ok(Stage { maps, specs, programs: [code(a)?, code(b)?], insns: [&a.insns, &b.insns], kind })
     }
 
     /// Runs the first program or the second; [`None`] if it faults. Adds the keys that were looked for in vain.
@@ -89,6 +130,34 @@ impl<'a> Stage<'a> {
         scene: &Scene,
         missed: &mut Vec<(usize, Vec<u8>)>,
     ) -> Option<Outcome> {
+        let mut m = self.machine(scene)?;
+        m.maps.missed = Some(Vec::new());
+        let result = Interpreter::new(&self.programs).run_context(&mut m, which).ok()? as u32;
+        missed.extend(m.maps.missed.take()?.into_iter().map(|(map, key)| (map.0 as usize, key)));
+        Some(self.outcome(m, result))
+    }
+
+    /// Runs the first program or the second for so many instructions, or until it ends; [`None`] if it faults.
+    pub(crate) fn stop(&self, which: usize, scene: &Scene, instructions: u64) -> Option<Stopped> {
+        let mut m = self.machine(scene)?;
+        m.fuel = instructions.min(FUEL);
+        let ended = Interpreter::new(&self.programs).run_context(&mut m, which);
+        let (result, slot) = match ended {
+            Ok(result) => (result as u32, None),
+            Err(e) if matches!(e.fault, Fault::Fuel(_)) => (0, Some(e.slot)),
+            Err(_) => return None,
+        };
+        let executed = m.executed;
+        Some(Stopped { outcome: self.outcome(m, result), executed, slot })
+    }
+
+    /// The instruction at a slot.
+    pub(crate) fn insn(&self, which: usize, slot: usize) -> Option<Insn> {
+        self.insns[which].get(slot).copied().flatten()
+    }
+
+    /// A machine with all that a scene has.
+    fn machine(&self, scene: &Scene) -> Option<Machine> {
         let mut m = Machine::new(self.kind);
         m.fuel = FUEL;
         (m.env.time, m.env.seed) = (scene.time, scene.seed);
@@ -111,12 +180,13 @@ impl<'a> Stage<'a> {
             }
         }
         m.reset(&scene.packet);
-        m.maps.missed = Some(Vec::new());
-        let result = Interpreter::new(&self.programs).run_context(&mut m, which).ok()? as u32;
-        missed.extend(m.maps.missed.take()?.into_iter().map(|(map, key)| (map.0 as usize, key)));
+        Some(m)
+    }
+
+    fn outcome(&self, mut m: Machine, result: u32) -> Outcome {
         let redirect = if REDIRECTS.contains(&result) { m.env.redirect } else { None };
         let maps = (0..self.maps.len()).map(|i| m.maps.entries(MapId(i as u32))).collect();
-        Some(Outcome {
+        Outcome {
             result,
             packet: m.packet.bytes().to_vec(),
             metadata: m.packet.metadata().to_vec(),
@@ -124,7 +194,7 @@ impl<'a> Stage<'a> {
             events: std::mem::take(&mut m.env.events),
             redirect,
             maps,
-        })
+        }
     }
 
     /// Runs both; gives where they differ, if neither faults and they do.
@@ -135,37 +205,49 @@ impl<'a> Stage<'a> {
     }
 
     fn difference(&self, a: &Outcome, b: &Outcome) -> Option<Difference> {
-        let at = |observable: &str, first: String, second: String| {
-            Some(Difference { observable: observable.to_owned(), first, second })
+        let at = |place: Observable, observable: &str, first: String, second: String| {
+            Some(Difference { place, observable: observable.to_owned(), first, second })
         };
         if a.result != b.result {
-            return at("result", a.result.to_string(), b.result.to_string());
+            return at(Observable::Result, "result", a.result.to_string(), b.result.to_string());
         }
         if a.packet.len() != b.packet.len() {
-            return at("packet length", a.packet.len().to_string(), b.packet.len().to_string());
+            return at(
+                Observable::Length,
+                "packet length",
+                a.packet.len().to_string(),
+                b.packet.len().to_string(),
+            );
         }
-        for (name, x, y) in [
+        let place: [fn(usize) -> Observable; 3] =
+            [Observable::Packet, Observable::Metadata, Observable::Context];
+        for (place, (name, x, y)) in place.into_iter().zip([
             ("packet", &a.packet, &b.packet),
             ("metadata", &a.metadata, &b.metadata),
             ("context", &a.context, &b.context),
-        ] {
+        ]) {
             if x != y {
                 let n = x.iter().zip(y).take_while(|(x, y)| x == y).count();
                 let byte = |v: &[u8]| v.get(n).map_or("nothing".to_owned(), |b| format!("{b:#04x}"));
-                return at(&format!("{name}, byte {n}"), byte(x), byte(y));
+                return at(place(n), &format!("{name}, byte {n}"), byte(x), byte(y));
             }
         }
         if a.redirect != b.redirect {
-            return at("redirection", format!("{:?}", a.redirect), format!("{:?}", b.redirect));
+            return at(
+                Observable::Redirect,
+                "redirection",
+                format!("{:?}", a.redirect),
+                format!("{:?}", b.redirect),
+            );
         }
         if a.events != b.events {
-            return at("events", format!("{:?}", a.events), format!("{:?}", b.events));
+            return at(Observable::Events, "events", format!("{:?}", a.events), format!("{:?}", b.events));
         }
-        let maps = a.maps.iter().zip(&b.maps).zip(self.maps);
-        let ((x, y), map) = maps.into_iter().find(|((x, y), _)| x != y)?;
+        let n = a.maps.iter().zip(&b.maps).position(|(x, y)| x != y)?;
+        let (x, y, map) = (&a.maps[n], &b.maps[n], &self.maps[n]);
         let here = x.iter().find(|e| !y.contains(e));
         let there = y.iter().find(|e| !x.contains(e));
-        at(&format!("map {:?}", map.name), shown(here), shown(there))
+        at(Observable::Map(n), &format!("map {:?}", map.name), shown(here), shown(there))
     }
 }
 

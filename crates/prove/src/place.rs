@@ -1,0 +1,115 @@
+//! Where in a program a difference was made: the last instruction that changed what was seen to differ.
+//!
+//! A run is stopped after each number of instructions, from its end backward, until what differs is not yet as it is in
+//! the end. The instruction in between is the one.
+
+use std::time::{Duration, Instant};
+
+use millstream_isa::{Callee, Insn, Operand, Reg};
+use millstream_object::{FuncId, Object};
+
+use crate::replay::{Observable, Scene, Stage};
+
+/// Most steps that are looked back.
+const MOST: u64 = 1 << 14;
+/// Most time for that.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// An instruction, and the source line that it comes from.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// The program's slot, its functions one after the other.
+    pub slot: usize,
+    /// The line, if the object says it.
+    pub line: Option<Line>,
+}
+
+/// A source line.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Line {
+    /// The file.
+    pub file: String,
+    /// Number of the line, from 1.
+    pub number: u32,
+    /// Its text.
+    pub text: String,
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "instruction {}", self.slot)?;
+        match &self.line {
+            Some(l) => write!(f, ", {}:{}: {}", l.file, l.number, l.text.trim()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The slot that made an observable of one run what it is in the end: the one that wrote it, or, of a result that is a
+/// constant, the last branch, which chose it.
+pub(crate) fn slot(stage: &Stage<'_>, which: usize, scene: &Scene, observable: &Observable) -> Option<usize> {
+    let deadline = Instant::now() + PATIENCE;
+    let end = stage.stop(which, scene, u64::MAX)?;
+    let last = end.executed;
+    let mut after = end;
+    // The result is what r0 was set to, so that the way back goes to whoever set it.
+    let (mut constant, mut branch) = (None, None);
+    for executed in (last.saturating_sub(MOST)..last).rev() {
+        if Instant::now() >= deadline {
+            return constant;
+        }
+        let before = stage.stop(which, scene, executed)?;
+        let slot = before.slot?;
+        if *observable == Observable::Result {
+            match stage.insn(which, slot) {
+                Some(Insn::Branch { .. }) if constant.is_some() => return Some(slot),
+                Some(Insn::Branch { .. }) => branch = branch.or(Some(slot)),
+                Some(insn) if constant.is_none() && sets_result(&insn) => {
+                    if !matches!(insn, Insn::Mov { src: Operand::Imm(_), .. }) {
+                        return Some(slot);
+                    }
+                    if branch.is_some() {
+                        return branch;
+                    }
+                    constant = Some(slot);
+                }
+                _ => {}
+            }
+        } else if !observable.same(&before.outcome, &after.outcome) {
+            return Some(slot);
+        }
+        after = before;
+    }
+    constant
+}
+
+/// Whether an instruction leaves something in `r0`.
+fn sets_result(insn: &Insn) -> bool {
+    match *insn {
+        Insn::Alu { dst, .. }
+        | Insn::Mov { dst, .. }
+        | Insn::MovSx { dst, .. }
+        | Insn::Neg { dst, .. }
+        | Insn::Swap { dst, .. }
+        | Insn::LoadImm64 { dst, .. }
+        | Insn::Load { dst, .. }
+        | Insn::LoadAcquire { dst, .. } => dst == Reg::R0,
+        // A function of the program returns what it set itself.
+        Insn::Call(callee) => !matches!(callee, Callee::Local(_)),
+        _ => false,
+    }
+}
+
+/// The slot with its source line.
+pub(crate) fn with_line(object: &Object, func: FuncId, slot: usize) -> Place {
+    Place { slot, line: line(object, func, slot) }
+}
+
+fn line(object: &Object, func: FuncId, slot: usize) -> Option<Line> {
+    let linked = object.link(func).ok()?;
+    let btf = object.btf.as_ref()?;
+    let at = linked.line_info.partition_point(|l| l.insn as usize <= slot).checked_sub(1)?;
+    let info = linked.line_info.get(at)?;
+    let text = |s| btf.str(s).to_owned();
+    Some(Line { file: text(info.file), number: info.line, text: text(info.text) })
+}

@@ -1,0 +1,78 @@
+//! What is said of two programs that one packet in four thousand million tells apart: a small scene, found by a solver, that
+//! shows the difference again, and the source lines that made it.
+
+#[path = "../../object/tests/objects/common.rs"]
+mod common;
+
+use std::time::Duration;
+
+use millstream_object::Object;
+use millstream_prove::{Counterexample, Limits, Origin, Solver, Verdict, prove};
+
+/// How the two programs of a name differ.
+fn difference(a: &Object, b: &Object, name: &str) -> Option<Counterexample> {
+    let Some(solver) = Solver::found() else {
+        assert!(std::env::var("CI").is_err(), "no solver");
+        eprintln!("skipped: no solver");
+        return None;
+    };
+    let find = |o: &Object| o.programs.iter().find(|p| p.name == name).expect("the program").func;
+    let (f, g) = (find(a), find(b));
+    let limits = Limits { time: Duration::from_secs(60), ..Limits::default() };
+    let proof = prove((a, f), (b, g), Some(&solver), &limits);
+    let Verdict::Differs(found) = proof.verdict else { panic!("{name}: {:?}", proof.verdict) };
+    assert_eq!(found.origin, Origin::Solver, "{name}");
+    assert!(proof.answers.asked > 0 && !proof.answers.solvers.is_empty(), "{:?}", proof.answers);
+    assert!(found.shows((a, f), (b, g)), "{name}: {found}");
+    assert!(!found.shows((a, f), (a, f)) && !found.shows((b, g), (b, g)), "{name}");
+    // Nothing is left in it that does not matter.
+    assert_eq!((found.packet.len(), found.context.len()), (34, 0), "{name}: {found}");
+    let key = u32::from_le_bytes(found.packet[26..30].try_into().expect("four bytes"));
+    assert_eq!(key.wrapping_mul(0x9e37_79b1), 0x1234_5677, "{name}");
+    Some(*found)
+}
+
+/// The text of the lines that the two differences were made by.
+fn lines(found: &Counterexample) -> [String; 2] {
+    found
+        .places
+        .clone()
+        .map(|p| p.and_then(|p| p.line).map_or_else(String::new, |l| l.text.trim().to_owned()))
+}
+
+fn both() -> Option<(Object, Object)> {
+    Some((common::read("twins", &[])?, common::read("twins", &["-DTWIN"])?))
+}
+
+#[test]
+fn a_map_value_is_traced_to_its_store() {
+    let Some((a, b)) = both() else { return };
+    let Some(found) = difference(&a, &b, "counted") else { return };
+    assert_eq!(found.observable, "map \"seen\"");
+    assert_eq!(found.entries.len(), 1);
+    for line in lines(&found) {
+        assert!(line.starts_with("*value +="), "{line:?}");
+    }
+    let shown = found.to_string();
+    assert!(shown.contains("twins.bpf.c:") && shown.contains("in the second by instruction"), "{shown}");
+}
+
+#[test]
+fn a_result_is_traced_to_what_chose_it() {
+    let Some((a, b)) = both() else { return };
+    let Some(found) = difference(&a, &b, "answered") else { return };
+    assert_eq!(
+        (found.observable.as_str(), found.first.as_str(), found.second.as_str()),
+        ("result", "0", "3")
+    );
+    assert!(lines(&found)[0].contains("ODD"), "{:?}", lines(&found));
+}
+
+#[test]
+fn a_byte_of_the_packet_is_traced_to_its_store_and_not_to_later_ones() {
+    let Some((a, b)) = both() else { return };
+    let Some(found) = difference(&a, &b, "written") else { return };
+    assert_eq!(found.observable, "packet, byte 33");
+    // The second does not change the byte, which is zero already.
+    assert!(lines(&found)[0].starts_with("data[33]"), "{:?}", lines(&found));
+}
