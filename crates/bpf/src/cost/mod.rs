@@ -9,6 +9,7 @@
 
 mod blocks;
 mod goal;
+mod program;
 mod schedule;
 mod table;
 mod weights;
@@ -21,6 +22,7 @@ use blocks::Blocks;
 use schedule::Machine;
 
 pub use goal::{Cost, Goal, UnknownGoal};
+pub use program::{FunctionCost, Visits, Whole};
 pub use table::{Kind, Table, TableError, Timing, Unit};
 pub use weights::Weights;
 

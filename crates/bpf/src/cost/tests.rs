@@ -3,7 +3,9 @@
 use millstream_isa::Insn;
 use millstream_isa::asm::assemble;
 
-use super::{Cost, Goal, Weights, cost, window_cycles};
+use millstream_object::MapType;
+
+use super::{Code, Cost, Goal, Kind, Table, Visits, Weights, Whole, cost, window_cycles};
 
 fn code(text: &str) -> Vec<Insn> {
     assemble(text).unwrap()
@@ -96,4 +98,49 @@ fn loops_are_taken_to_go_round_some_times_and_nested_ones_more_often() {
         "r1 = 9\n outer:\n r2 = 9\n inner:\n r0 *= r0\n r2 += -1\n if r2 != 0 goto inner\n r1 += -1\n if r1 != 0 goto outer\n exit",
     );
     assert!(cost(&two, &[], &Weights::Static).cycles > 3 * one.cycles);
+}
+
+#[test]
+fn functions_count_as_often_as_they_are_called() {
+    let sub = "r0 = *(u64 *)(r1 +0)\n r0 *= r0\n exit\n";
+    let main = |calls: &str| format!("r6 = r1\n{calls} r0 = 0\n exit\n twice:\n {sub}");
+    let whole = |text: &str| {
+        let raw = millstream_isa::encode_all(&assemble(text).unwrap());
+        Whole::new(&raw, Vec::new(), Vec::new()).unwrap()
+    };
+    let table = Table::built_in();
+    let once = whole(&main("r1 = r6\n call twice\n"));
+    let twice = whole(&main("r1 = r6\n call twice\n r1 = r6\n call twice\n"));
+    let runs = |w: &Whole| w.functions(table, None).iter().map(|f| f.runs).collect::<Vec<_>>();
+    assert_eq!((runs(&once), runs(&twice)), (vec![1024, 1024], vec![1024, 2048]));
+    let of = |w: &Whole| w.cost(table, None).cycles;
+    let frame = u64::from(table.timing(Kind::Frame).latency);
+    assert!(of(&twice) > of(&once) + frame);
+    let counted = |n| {
+        let slots = [8, 8, 8, 8, 8, n, n, n];
+        once.cost(table, Some(Visits { slots: &slots, runs: 8 })).cycles
+    };
+    assert!(counted(8) == of(&once) && counted(4) < counted(8));
+}
+
+#[test]
+fn lookups_cost_what_their_map_costs() {
+    let text = "r2 = r10\n r2 += -8\n r1 = map[fd:7]\n call map_lookup_elem\n exit";
+    let insns = code(text);
+    let of = |map_type| {
+        let maps = [(2, map_type)];
+        Code { insns: &insns, symbols: &[2], maps: &maps }.cycles(Table::built_in(), &Weights::Static)
+    };
+    assert!(of(MapType::HASH) > of(MapType::ARRAY) + 10_000);
+}
+
+#[test]
+fn a_table_says_where_it_is_wrong_and_the_built_in_one_is_not() {
+    let at = |text| Table::parse(text).map_err(|e| e.line);
+    assert_eq!(at(include_str!("built-in.costs")).as_ref(), Ok(Table::built_in()));
+    assert_eq!(at("# only a remark\n\nalu 1.0 0.2 # scatter\nspeed 5"), Err(4));
+    assert_eq!(at("mul many"), Err(1));
+    assert_eq!(at("mul -1"), Err(1));
+    assert_eq!(at("helper/no_such_helper 7"), Err(1));
+    assert_eq!(at("mul 7 -").unwrap().timing(Kind::Mul).latency, 7000);
 }

@@ -41,6 +41,12 @@ const ROUNDS: usize = 400;
 const SETTLED: f64 = 1e-4;
 
 impl Weights {
+    /// Counts of one function, of which each instruction was counted.
+    pub fn counted(insns: &[Insn], visits: impl Fn(usize) -> u64, runs: u64) -> Weights {
+        let blocks = Blocks::new(insns);
+        Weights::Counts { blocks: (0..blocks.len()).map(|b| visits(blocks.range(b).0)).collect(), runs }
+    }
+
     /// How often each block runs for one run of the function, in 1/1024.
     pub(super) fn of(&self, insns: &[Insn], blocks: &Blocks) -> Vec<u64> {
         match self {

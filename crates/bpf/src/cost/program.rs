@@ -1,0 +1,202 @@
+//! The cost of a whole program: its function, and those that it calls as often as it calls them.
+
+use std::collections::BTreeMap;
+
+use millstream_isa::{Callee, DecodeError, Insn, Pseudo, Raw, decode_all};
+use millstream_object::{LinkedProgram, MapType, Object, RelocKind};
+
+use super::{BlockCost, Code, Cost, Table, Weights, slots};
+use crate::jit::jited_bytes;
+
+/// How often each instruction ran, in so many runs of the program.
+#[derive(Clone, Copy, Debug)]
+pub struct Visits<'a> {
+    /// One a slot.
+    pub slots: &'a [u64],
+    /// Runs of the program.
+    pub runs: u64,
+}
+
+/// A program of one vector of instructions, its calls resolved.
+#[derive(Clone, Debug)]
+pub struct Whole {
+    insns: Vec<Insn>,
+    /// The slot of each.
+    slots: Vec<u32>,
+    symbols: Vec<u32>,
+    maps: Vec<(u32, MapType)>,
+    /// Where the functions begin, as indices, the program's own first; and the end.
+    starts: Vec<usize>,
+    /// Which functions each calls, by number, and at which instruction.
+    calls: Vec<Vec<(usize, usize)>>,
+}
+
+/// What a function of a program contributes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FunctionCost {
+    /// Slot of its first instruction.
+    pub slot: u32,
+    /// How often it runs for one run of the program, in 1/1024.
+    pub runs: u64,
+    /// Thousandths of a cycle for entry and return, each time.
+    pub frame: u64,
+    /// Its blocks; their instructions are counted from the beginning of the program, and so is how often they run.
+    pub blocks: Vec<BlockCost>,
+}
+
+/// A function runs no more often than this for one run of the program, in 1/1024.
+const MOST: u64 = 1 << 30;
+
+impl Whole {
+    /// A linked program of an object.
+    ///
+    /// # Errors
+    /// [`DecodeError`], if it is no valid bytecode.
+    pub fn of_linked(object: &Object, linked: &LinkedProgram) -> Result<Whole, DecodeError> {
+        let map = |reloc: &millstream_object::Reloc| match reloc.kind {
+            RelocKind::Map(id) => Some((reloc.insn, object.maps[id.index()].spec.map_type)),
+            _ => None,
+        };
+        let maps = linked.relocs.iter().filter_map(map).collect();
+        Whole::new(&linked.insns, linked.relocs.iter().map(|r| r.insn).collect(), maps)
+    }
+
+    /// A program by its slots, with those that have a relocation, and of those the maps with their types.
+    ///
+    /// # Errors
+    /// [`DecodeError`], if it is no valid bytecode.
+    pub fn new(
+        raw: &[Raw],
+        mut symbols: Vec<u32>,
+        mut maps: Vec<(u32, MapType)>,
+    ) -> Result<Whole, DecodeError> {
+        let insns: Vec<Insn> = decode_all(raw)?.into_iter().map(|(_, i)| i).collect();
+        let slots = slots(&insns);
+        symbols.sort_unstable();
+        maps.sort_unstable();
+        let mut called = Vec::new();
+        for (n, (insn, slot)) in insns.iter().zip(&slots).enumerate() {
+            let off = match *insn {
+                Insn::Call(Callee::Local(off)) => off,
+                Insn::LoadImm64 { pseudo: Pseudo::Func, imm, .. } => imm as u32 as i32,
+                _ => continue,
+            };
+            let target = u32::try_from(i64::from(*slot) + 1 + i64::from(off));
+            if let Some(to) = target.ok().and_then(|t| slots.binary_search(&t).ok()) {
+                called.push((n, to));
+            }
+        }
+        let mut starts: Vec<usize> = [0].into_iter().chain(called.iter().map(|c| c.1)).collect();
+        starts.sort_unstable();
+        starts.dedup();
+        let function = |n: usize| starts.partition_point(|&s| s <= n) - 1;
+        let mut calls = vec![Vec::new(); starts.len()];
+        for (at, to) in called {
+            calls[function(at)].push((function(to), at));
+        }
+        starts.push(insns.len());
+        Ok(Whole { insns, slots, symbols, maps, starts, calls })
+    }
+
+    /// The cost of the program, by guessed frequencies or by counts.
+    pub fn cost(&self, table: &Table, visits: Option<Visits<'_>>) -> Cost {
+        let functions = self.functions(table, visits);
+        let one = |f: &FunctionCost| {
+            let blocks: u64 = f.blocks.iter().map(|b| b.cycles.saturating_mul(b.count)).sum();
+            (f.frame.saturating_mul(f.runs) + blocks) / 1024
+        };
+        let jited = |f: usize| {
+            let (from, to) = (self.starts[f], self.starts[f + 1]);
+            jited_bytes(&self.insns[from..to], &self.symbols_of(f))
+        };
+        Cost {
+            slots: self.insns.iter().map(|i| i.slots() as u32).sum(),
+            jited: (0..functions.len()).map(jited).sum(),
+            cycles: functions.iter().map(one).sum(),
+        }
+    }
+
+    /// What its functions contribute.
+    pub fn functions(&self, table: &Table, visits: Option<Visits<'_>>) -> Vec<FunctionCost> {
+        let mut costs: Vec<FunctionCost> =
+            (0..self.starts.len() - 1).map(|f| self.alone(table, visits, f)).collect();
+        if visits.is_none() {
+            self.spread(&mut costs);
+        }
+        costs
+    }
+
+    /// A function for one run of it, or, if visits are known, of the program.
+    fn alone(&self, table: &Table, visits: Option<Visits<'_>>, f: usize) -> FunctionCost {
+        let (from, to) = (self.starts[f], self.starts[f + 1]);
+        let insns = &self.insns[from..to];
+        let first = self.slots.get(from).copied().unwrap_or(0);
+        let inside = self.maps.iter().filter(|m| m.0 >= first);
+        let maps: Vec<_> = inside.map(|&(slot, map_type)| (slot - first, map_type)).collect();
+        let symbols = self.symbols_of(f);
+        let code = Code { insns, symbols: &symbols, maps: &maps };
+        let visited =
+            |n: usize| visits.and_then(|v| v.slots.get(*self.slots.get(n)? as usize)).copied().unwrap_or(0);
+        let weights = match visits {
+            None => Weights::guessed(insns),
+            Some(v) => Weights::counted(insns, |n| visited(from + n), v.runs),
+        };
+        let runs = visits.map_or(1024, |v| visited(from).saturating_mul(1024) / v.runs.max(1));
+        let mut blocks = code.blocks(table, &weights);
+        for b in &mut blocks {
+            (b.start, b.end) = (b.start + from, b.end + from);
+        }
+        FunctionCost { slot: first, runs, frame: code.frame(table), blocks }
+    }
+
+    /// Weighs functions by how often they are called: callers first, for there is no recursion.
+    fn spread(&self, costs: &mut [FunctionCost]) {
+        let mut runs = vec![0u64; costs.len()];
+        runs[0] = 1024;
+        for f in self.callers_first() {
+            for b in &mut costs[f].blocks {
+                b.count = (b.count.saturating_mul(runs[f]) / 1024).min(MOST);
+            }
+            costs[f].runs = runs[f];
+            for &(callee, at) in &self.calls[f] {
+                let block = costs[f].blocks.iter().find(|b| (b.start..b.end).contains(&at));
+                runs[callee] = (runs[callee] + block.map_or(0, |b| b.count)).min(MOST);
+            }
+        }
+    }
+
+    fn callers_first(&self) -> Vec<usize> {
+        // One more than the number of calls on the longest way to it; a cycle, which no kernel takes, ends the search.
+        let mut depth: BTreeMap<usize, usize> = BTreeMap::from([(0, 0)]);
+        for _ in 0..self.calls.len() {
+            let mut changed = false;
+            for (f, calls) in self.calls.iter().enumerate() {
+                let Some(&at) = depth.get(&f) else { continue };
+                for &(callee, _) in calls {
+                    let deeper = depth.get(&callee).is_none_or(|&d| d <= at);
+                    if deeper && at < self.calls.len() {
+                        depth.insert(callee, at + 1);
+                        changed = true;
+                    }
+                }
+            }
+            if !changed {
+                break;
+            }
+        }
+        let mut order: Vec<usize> = depth.keys().copied().collect();
+        order.sort_by_key(|f| depth[f]);
+        order
+    }
+
+    fn symbols_of(&self, f: usize) -> Vec<u32> {
+        let slot = |n: usize| self.slots.get(n).copied().unwrap_or(u32::MAX);
+        let (first, end) = (slot(self.starts[f]), slot(self.starts[f + 1]));
+        self.symbols.iter().filter(|s| (first..end).contains(s)).map(|s| s - first).collect()
+    }
+
+    /// The slots of the instructions from one index to another.
+    pub fn slots_of(&self, start: usize, end: usize) -> &[u32] {
+        self.slots.get(start..end).unwrap_or_default()
+    }
+}
