@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use miette::{IntoDiagnostic, Result, miette};
 use millstream_object::Object;
 use millstream_opt::{
-    Check, FunctionReport, Goal, Measure, Optimized, Options, Outcome, PassReport, ProgramReport,
+    Check, FunctionReport, Goal, Host, Measure, Optimized, Options, Outcome, PassReport, ProgramReport,
     ProofReport, Proven, Verdict,
 };
 use millstream_passes::registry;
@@ -41,7 +41,10 @@ pub(crate) struct Args {
     /// Stop after this many rewrites
     #[arg(long, value_name = "N")]
     fuel: Option<u64>,
-    /// Instruction set version that may be used, 1 to 4; by default that of the object
+    /// For which kernels: all that take the original (`any`), or this machine's, with maps as large as the object says (`here`)
+    #[arg(long = "for", value_enum, value_name = "KERNELS", default_value_t)]
+    kernels: Kernels,
+    /// Instruction set version that may be used, 1 to 4; by default that of the object, with `--for here` that of the kernel
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=4))]
     isa: Option<u8>,
     /// What counts: few slots (`size`), time (`latency`), or short code that costs no time (`balanced`)
@@ -60,6 +63,14 @@ pub(crate) struct Args {
     /// Print the report as JSON
     #[arg(long)]
     json: bool,
+}
+
+/// Which kernels the result is for.
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Kernels {
+    #[default]
+    Any,
+    Here,
 }
 
 #[derive(Serialize)]
@@ -137,6 +148,7 @@ fn options(args: &Args) -> Options {
     Options {
         passes: args.passes.clone(),
         isa: args.isa.unwrap_or_default(),
+        host: (args.kernels == Kernels::Here).then(Host::probe),
         fuel: args.fuel,
         goal: args.goal,
         keep_longer: args.keep_longer,

@@ -3,6 +3,7 @@
 //! Each probe works on throw-away objects, in a network namespace of its own where one is needed, and leaves
 //! nothing behind.
 
+use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 
 use crate::error::{Error, Result};
@@ -80,6 +81,70 @@ pub fn bpf() -> Outcome {
         ..MapSpec::default()
     };
     Outcome::of(Map::create(&map).and_then(|_| constant_xdp(2).map_err(refused)))
+}
+
+/// Whether the instructions of version 4 are known: sign extension in moves and loads, byte swaps, signed division, long
+/// jumps (Linux 6.6 and later).
+pub fn instruction_set_v4() -> Outcome {
+    let insns = [
+        [0xb7, 0, 0, 0, 7, 0, 0, 0],
+        // r0 = (s8)r0; r0 = bswap16 r0; r0 s/= 3; gotol +0
+        [0xbf, 0, 8, 0, 0, 0, 0, 0],
+        [0xd7, 0, 0, 0, 16, 0, 0, 0],
+        [0x37, 0, 1, 0, 3, 0, 0, 0],
+        [0x06, 0, 0, 0, 0, 0, 0, 0],
+        // *(u64 *)(r10 - 8) = r0; r0 = *(s8 *)(r10 - 8)
+        [0x7b, 0x0a, 0xf8, 0xff, 0, 0, 0, 0],
+        [0x91, 0xa0, 0xf8, 0xff, 0, 0, 0, 0],
+        [0xb7, 0, 0, 0, 2, 0, 0, 0],
+        [0x95, 0, 0, 0, 0, 0, 0, 0],
+    ];
+    loads(&insns)
+}
+
+/// Whether the verifier knows that a lookup of a constant index below the size of an array finds an entry, so that its result
+/// need not be tested (Linux 6.14 and later).
+pub fn elided_null_checks() -> Outcome {
+    let map = MapSpec {
+        name: "probe",
+        map_type: MapType::ARRAY,
+        key_size: 4,
+        value_size: 8,
+        max_entries: 2,
+        ..MapSpec::default()
+    };
+    let map = match Map::create(&map) {
+        Ok(map) => map,
+        Err(e) => return Outcome::of(Err::<(), _>(e)),
+    };
+    let fd = map.as_fd().as_raw_fd().to_ne_bytes();
+    let insns = [
+        // *(u32 *)(r10 - 8) = 1; r1 = map ll; r2 = r10 - 8
+        [0x62, 0x0a, 0xf8, 0xff, 1, 0, 0, 0],
+        [0x18, 0x11, 0, 0, fd[0], fd[1], fd[2], fd[3]],
+        [0; 8],
+        [0xbf, 0xa2, 0, 0, 0, 0, 0, 0],
+        [0x07, 2, 0, 0, 0xf8, 0xff, 0xff, 0xff],
+        // call bpf_map_lookup_elem; r0 = *(u64 *)(r0 + 0)
+        [0x85, 0, 0, 0, 1, 0, 0, 0],
+        [0x79, 0, 0, 0, 0, 0, 0, 0],
+        [0xb7, 0, 0, 0, 2, 0, 0, 0],
+        [0x95, 0, 0, 0, 0, 0, 0, 0],
+    ];
+    loads(&insns)
+}
+
+/// Whether an XDP program of these instructions, in little-endian order, is accepted.
+fn loads(insns: &[[u8; 8]]) -> Outcome {
+    let insns: Vec<u64> = insns.iter().map(|&slot| u64::from_le_bytes(slot)).collect();
+    let program = Program::load(&ProgramSpec {
+        name: "probe",
+        program_type: ProgramType::XDP,
+        insns: &insns,
+        license: "GPL",
+        ..ProgramSpec::default()
+    });
+    Outcome::of(program.map_err(refused))
 }
 
 /// Whether objects can be enumerated and opened by id, which adoption and the search for map writers need.

@@ -10,7 +10,7 @@ use millstream_object::{FuncId, Object};
 use millstream_passes::{DumpHook, Fuel, Pipeline, Session, Target};
 
 use crate::report;
-use crate::{FunctionReport, OptError, Optimized, Options, Outcome, Way, isa_version};
+use crate::{FunctionReport, OptError, Optimized, Options, Outcome, Way};
 
 /// Passes that only ever make code shorter.
 const SHORTENING: &[&str] =
@@ -26,8 +26,8 @@ pub(crate) fn attempt(
     options: &Options,
     inline: bool,
 ) -> Result<Optimized, OptError> {
-    let isa = if options.isa == 0 { isa_version(object) } else { options.isa };
-    let mut session = Session::new(Target::bpf(isa));
+    let target = options.target(object);
+    let mut session = Session::new(target.clone());
     session.verify = options.verify_ir;
     session.fuel = options.fuel.map_or_else(Fuel::unlimited, Fuel::limited);
     for &number in &options.skip {
@@ -48,7 +48,7 @@ pub(crate) fn attempt(
         true => promoted(start, &pipeline, &mut session)?,
         false => None,
     };
-    let mut forms = Forms { object, lifted, isa, inline, first, promoted, less: Vec::new() };
+    let mut forms = Forms { object, lifted, target, inline, first, promoted, less: Vec::new() };
     let mut out = object.clone();
     let mut functions = Vec::with_capacity(object.functions.len());
     for i in 0..object.functions.len() {
@@ -102,7 +102,7 @@ struct Forms<'a> {
     object: &'a Object,
     /// As lifted.
     lifted: &'a Lifted,
-    isa: u8,
+    target: Target,
     inline: bool,
     /// After the whole pipeline.
     first: Lifted,
@@ -212,7 +212,7 @@ impl Forms<'_> {
             let ipo = if self.inline { INLINING } else { &[] };
             let names = ipo.iter().chain(passes).copied();
             let mut lifted = self.lifted.clone();
-            Pipeline::of(names)?.run(&mut lifted.module, &mut Session::new(Target::bpf(self.isa)))?;
+            Pipeline::of(names)?.run(&mut lifted.module, &mut Session::new(self.target.clone()))?;
             self.less.push(lifted);
         }
         Ok(())

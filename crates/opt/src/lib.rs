@@ -6,10 +6,11 @@
 //! original is kept if all else fails.
 //!
 //! Architecture Invariant: nothing is written to the object that is not either the original or accepted wherever the
-//! original was, once [`check()`] has passed.
+//! original was, once [`check()`] has passed; for a [`Host`], accepted by that kernel.
 
 mod attempt;
 mod check;
+mod host;
 mod prove;
 mod report;
 
@@ -20,11 +21,12 @@ use millstream_bpf::lower::Order;
 use millstream_bpf::module::lift_object;
 use millstream_isa::{Insn, Size, SwapKind, Width, decode_all};
 use millstream_object::{Object, ObjectError};
-use millstream_passes::{Fuel, PassError};
+use millstream_passes::{Fuel, PassError, Target};
 
 pub use millstream_bpf::cost::Goal;
 
 pub use check::{Check, check, check_each};
+pub use host::Host;
 pub use prove::{ProofReport, Proven, validate};
 pub use report::{FunctionReport, Measure, Outcome, PassReport, ProgramReport, Verdict};
 
@@ -50,8 +52,11 @@ pub enum OptError {
 pub struct Options {
     /// The passes by name; the default pipeline if empty.
     pub passes: Vec<String>,
-    /// Instruction set version that may be used, 1 to 4; that of the object if 0.
+    /// Instruction set version that may be used, 1 to 4; that of the object, or of the host if there is one, if 0.
     pub isa: u8,
+    /// The kernel that the programs are for, with maps of the sizes that the object says. Without one, they are for all
+    /// kernels that take the original, and for loaders that change sizes.
+    pub host: Option<Host>,
     /// What code is made for.
     pub goal: Goal,
     /// At most this many rewrites.
@@ -82,6 +87,16 @@ pub struct Way {
 }
 
 impl Options {
+    /// What the code of an object is made for.
+    fn target(&self, object: &Object) -> Target {
+        let isa = if self.isa == 0 { isa_version(object) } else { self.isa };
+        match self.host {
+            Some(host) if self.isa == 0 => host.target(isa),
+            Some(host) => Target { isa, ..host.target(isa) },
+            None => Target::bpf(isa),
+        }
+    }
+
     /// The same with at most this many rewrites, and inlining as it was decided before.
     fn limited(&self, fuel: u64, inline: impl Into<Option<bool>>) -> Options {
         Options {

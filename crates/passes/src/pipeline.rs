@@ -37,6 +37,7 @@ const DEFAULT: &[&str] = &[
     "simplify",
     "gvn",
     "forward",
+    "array-lookups",
     "dse",
     "merge-loads",
     "merge-stores",

@@ -28,6 +28,11 @@ pub struct Target {
     pub little_endian: bool,
     /// BPF instruction set version, 1 to 4: which operations may be introduced.
     pub isa: u8,
+    /// Maps have as many entries as the object says: the code is loaded where it is made, or no loader changes them.
+    pub map_sizes_hold: bool,
+    /// The verifier finds out that a lookup of a constant index below the size of an array finds an entry (Linux 6.14 and
+    /// later, `can_elide_value_nullness` of `kernel/bpf/verifier.c`), so that its result need not be tested.
+    pub elides_null_checks: bool,
     /// Costs.
     pub costs: Costs,
 }
@@ -40,6 +45,8 @@ impl Target {
             strict_alignment: false,
             little_endian: true,
             isa,
+            map_sizes_hold: false,
+            elides_null_checks: false,
             costs: Costs { mul: 3, div: 25, wide_const: 2, branch: 2, cmp: 4 },
         }
     }
@@ -51,6 +58,8 @@ impl Target {
             strict_alignment: false,
             little_endian: true,
             isa: 4,
+            map_sizes_hold: false,
+            elides_null_checks: true,
             costs: Costs { mul: 3, div: 25, wide_const: 1, branch: 2, cmp: 1 },
         }
     }

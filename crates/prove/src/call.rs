@@ -198,8 +198,10 @@ impl Exec<'_> {
         let key = &call.inputs[1..];
         let zero = self.w.terms.constant(64, 0);
         let (found, object) = if let (Handle::Map(map), true, 4) = (handle, is_array(number), key_size) {
+            let first = self.w.terms.constant(32, 0) == key[0];
             let limit = match entries {
-                // To be set by the loader.
+                // To be set by the loader, but no array is empty.
+                0 if first => self.w.terms.constant(32, 1),
                 0 => self.w.terms.var(&format!("entries of map {map}"), Sort::Bits(32)),
                 n => self.w.terms.constant(32, u64::from(n)),
             };

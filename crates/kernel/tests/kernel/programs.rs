@@ -222,6 +222,8 @@ fn probes_leave_nothing_behind() {
     assert!(probe::native_xdp_on_veth().is_yes());
     assert!(probe::tcx().is_yes());
     assert!(probe::enumeration().is_yes());
+    let features = [probe::instruction_set_v4(), probe::elided_null_checks()];
+    assert!(!features.iter().any(|f| matches!(f, probe::Outcome::Forbidden(_))), "{features:?}");
     assert!(interface(u32::MAX >> 1).is_err());
     let ours = program_ids().unwrap().into_iter().filter_map(|id| Program::from_id(id).ok());
     assert_eq!(ours.filter(|p| p.name() == "probe").count(), 0);

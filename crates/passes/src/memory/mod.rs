@@ -13,6 +13,7 @@ mod keys;
 mod lower_keys;
 mod merge_loads;
 mod merge_stores;
+mod nullness;
 mod promote;
 mod spills;
 mod split;
@@ -32,6 +33,7 @@ pub(crate) const PASSES: &[Pass] = &[
     Pass::Func(&promote::Mem2Reg),
     Pass::Func(&types::Types),
     Pass::Func(&forward::Forward),
+    Pass::Func(&nullness::ArrayLookups),
     Pass::Func(&dse::Dse),
     Pass::Func(&merge_loads::MergeLoads),
     Pass::Func(&merge_stores::MergeStores),

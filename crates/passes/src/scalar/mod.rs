@@ -7,6 +7,7 @@ mod params;
 mod sccp;
 
 pub(crate) use dce::remove_unreachable;
+pub(crate) use sccp::propagated_facts;
 
 use crate::manager::Pass;
 

@@ -59,6 +59,11 @@ impl FuncPass for Sccp {
     }
 }
 
+/// What is known of each value wherever it is used; `None` if no path defines it.
+pub(crate) fn propagated_facts(func: &Function) -> SecondaryMap<Value, Option<Scalar>> {
+    Propagation::run(func).fact
+}
+
 /// The facts of the sparse algorithm.
 struct Propagation {
     // `None`: no path that defines it has been found yet.

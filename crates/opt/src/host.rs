@@ -1,0 +1,29 @@
+//! What the kernel of this machine has beyond what an object's own instructions say of the kernels it was made for.
+
+use millstream_kernel::probe;
+use millstream_passes::Target;
+
+/// Features of a kernel that programs are made for. Each was found out by loading a program that needs it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Host {
+    /// The instructions of version 4.
+    pub isa_v4: bool,
+    /// The verifier knows that constant indices below the size of an array are found.
+    pub elides_null_checks: bool,
+}
+
+impl Host {
+    /// Asks the kernel of this machine. What it does not let this process find out counts as absent.
+    pub fn probe() -> Host {
+        Host {
+            isa_v4: probe::instruction_set_v4().is_yes(),
+            elides_null_checks: probe::elided_null_checks().is_yes(),
+        }
+    }
+
+    /// The target of objects that need instruction set `isa`, and that are loaded as they are.
+    pub(crate) fn target(self, isa: u8) -> Target {
+        let isa = if self.isa_v4 { 4 } else { isa };
+        Target { map_sizes_hold: true, elides_null_checks: self.elides_null_checks, ..Target::bpf(isa) }
+    }
+}

@@ -1,0 +1,302 @@
+//! `array-lookups`: what a program does when a lookup finds nothing is never done where the lookup is in an array and the
+//! index is below its size.
+//!
+//! An array has at least one entry, so that index 0 is always found; other indices count only where maps have the sizes
+//! that the object says ([`Target::map_sizes_hold`](crate::Target)). The verifier wants the result tested all the same. So the
+//! test stays, and what is behind its null side becomes the shortest way that the verifier knows to be good: one that the
+//! function took from there anyway, to a place that both sides reach. Where the verifier finds out for itself that a constant
+//! index is in bounds ([`Target::elides_null_checks`](crate::Target)), the test goes as well.
+//!
+//! Invariant: an edge is only ever moved to a block whose dominators also dominate the test, and constants that it passes are
+//! ones that the function passed to that place before.
+
+use cranelift_entity::SecondaryMap;
+use millstream_ir::{Block, BlockCall, Cfg, Cond, DomTree, Function, Inst, Op, Size, Value, ValueDef, Width};
+use rustc_hash::FxHashMap;
+
+use super::alias::{Access, Classes};
+use super::versions::Versions;
+use crate::manager::{Ctx, FuncPass};
+use crate::rewrite::make_jump;
+use crate::scalar::{propagated_facts, remove_unreachable};
+
+const NAME: &str = "array-lookups";
+const LOOKUP: i32 = 1;
+/// `BPF_MAP_TYPE_ARRAY` and `BPF_MAP_TYPE_PERCPU_ARRAY`.
+const ARRAYS: [u32; 2] = [2, 6];
+
+/// How far parameters are followed to the constants that they are made of.
+const DEPTH: u32 = 4;
+
+/// The pass.
+pub(crate) struct ArrayLookups;
+
+impl FuncPass for ArrayLookups {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn describe(&self) -> &'static str {
+        "drop what is done where an array has no entry but always has one"
+    }
+
+    fn run(&self, func: &mut Function, cx: &mut Ctx<'_>) -> bool {
+        let cfg = Cfg::new(func);
+        let dom = DomTree::new(func, &cfg);
+        let found = find(func, &cfg, &dom, cx);
+        if found.is_empty() {
+            return false;
+        }
+        let mut changed = false;
+        for &block in &cfg.rpo {
+            let Some(test) = Test::of(func, block) else { continue };
+            let Some(&evident) = found.get(&test.value) else { continue };
+            if evident {
+                if cx.fuel(NAME) {
+                    let target = func.insts[test.term].targets[1 - test.null].clone();
+                    make_jump(func, test.term, target);
+                    changed = true;
+                }
+            } else if let Some(landing) = Landing::find(func, &cfg, &dom, block, &test)
+                && cx.fuel(NAME)
+            {
+                landing.apply(func, block, &test);
+                changed = true;
+            }
+        }
+        if changed {
+            remove_unreachable(func);
+        }
+        changed
+    }
+}
+
+/// Results of lookups that always find something, and whether the verifier knows.
+fn find(func: &Function, cfg: &Cfg, dom: &DomTree, cx: &Ctx<'_>) -> FxHashMap<Value, bool> {
+    let mut found = FxHashMap::default();
+    if !func.insts_in_order().any(|(_, i)| entries(func, i, cx).is_some()) {
+        return found;
+    }
+    let facts = propagated_facts(func);
+    let classes = Classes::new(func, &cx.info);
+    let mut versions = Versions::new(func, cfg, dom, &classes, &cx.info);
+    let mut stores: SecondaryMap<Inst, Option<Access>> = SecondaryMap::with_capacity(func.insts.len());
+    for &block in &cfg.rpo {
+        let mut now = versions.enter(block, dom, &classes);
+        for &inst in &func.blocks[block].insts {
+            if let Some((result, entries)) = entries(func, inst, cx) {
+                let key = func.insts[inst].args[1];
+                let access = Access {
+                    addr: classes.addresses.of(key),
+                    size: Size::W,
+                    class: classes.of_pointer(func, key),
+                };
+                let store = versions.find(&access, now[access.class as usize], &stores).store;
+                let whole = store.filter(|&s| stores[s] == Some(access));
+                let index = whole.map(|s| func.insts[s].args[1]);
+                if let Some(index) = index.filter(|&i| facts[i].is_some_and(|f| f.unsigned().1 < entries)) {
+                    let evident = cx.target().elides_null_checks && is_constant(func, cfg, index, DEPTH);
+                    found.insert(result, evident);
+                }
+            }
+            let plain = matches!(func.insts[inst].op, Op::Store { .. });
+            if plain {
+                stores[inst] = classes.plain_access(func, inst);
+            }
+            versions.step(&mut now, classes.changed(func, inst, &cx.info), inst, plain);
+        }
+        versions.leave(block, now);
+    }
+    found
+}
+
+/// The result of a lookup in an array, and how many entries that is known to have.
+fn entries(func: &Function, inst: Inst, cx: &Ctx<'_>) -> Option<(Value, u64)> {
+    let data = &func.insts[inst];
+    let Op::Helper { id: LOOKUP } = data.op else { return None };
+    let Some(Op::MapAddr { map }) = func.def_op(*data.args.first()?) else { return None };
+    let decl = cx.info.maps.get(*map)?;
+    let array = ARRAYS.contains(&decl.kind) && decl.key_size == 4;
+    let entries = if cx.target().map_sizes_hold { u64::from(decl.max_entries.max(1)) } else { 1 };
+    array.then_some((data.result.expand()?, entries))
+}
+
+/// Whether a value is a constant on every path, to one who follows each.
+fn is_constant(func: &Function, cfg: &Cfg, value: Value, depth: u32) -> bool {
+    match func.defs[value] {
+        ValueDef::Inst(inst) => matches!(func.insts[inst].op, Op::Const { .. }),
+        ValueDef::Param(block, n) if depth > 0 && block != func.entry() => {
+            let edges = cfg.preds[block].iter().flat_map(|&p| func.targets(p));
+            let mut args = edges.filter(|t| t.block == block).filter_map(|t| t.args.get(usize::from(n)));
+            args.all(|&a| is_constant(func, cfg, a, depth - 1))
+        }
+        ValueDef::Param(..) => false,
+    }
+}
+
+/// A branch on whether a value is null.
+struct Test {
+    term: Inst,
+    value: Value,
+    /// Which side is taken if it is.
+    null: usize,
+}
+
+impl Test {
+    fn of(func: &Function, block: Block) -> Option<Test> {
+        let term = func.terminator(block)?;
+        let data = &func.insts[term];
+        let null = match data.op {
+            Op::Branch { cond: Cond::Eq, width: Width::W64 } => 0,
+            Op::Branch { cond: Cond::Ne, width: Width::W64 } => 1,
+            _ => return None,
+        };
+        let zero = func.as_const(data.args[1]) == Some(0);
+        (zero && data.targets[0] != data.targets[1]).then_some(Test { term, value: data.args[0], null })
+    }
+}
+
+/// Where the null side of a test may go instead.
+enum Landing {
+    /// To a block that both sides reach, with these arguments.
+    Join(Block, Vec<Passed>),
+    /// Out, with this constant.
+    Return(i64),
+}
+
+/// An argument for a block.
+#[derive(Clone, Copy)]
+enum Passed {
+    Value(Value),
+    Constant(i64),
+}
+
+impl Landing {
+    fn find(func: &Function, cfg: &Cfg, dom: &DomTree, block: Block, test: &Test) -> Option<Landing> {
+        let [null, there] = [test.null, 1 - test.null].map(|side| func.insts[test.term].targets[side].block);
+        let (behind_null, behind) = (reachable(func, null), reachable(func, there));
+        let joins = cfg.rpo.iter().copied().filter(|&j| {
+            let after = cfg.rpo_index[j] > cfg.rpo_index[block];
+            let both = behind_null[j] && behind[j];
+            after && both && dom.idom(j).is_some_and(|up| dom.dominates(up, block))
+        });
+        for join in joins {
+            let view = View { func, cfg, dom, block, null, join };
+            let args: Option<Vec<Passed>> =
+                (0..func.blocks[join].params.len()).map(|n| view.argument(n)).collect();
+            if let Some(args) = args {
+                return (!is_there(func, test, join, &args)).then_some(Landing::Join(join, args));
+            }
+        }
+        let ends = |within: &SecondaryMap<Block, bool>| -> Vec<Option<i64>> {
+            let blocks = cfg.rpo.iter().filter(|&&b| within[b]);
+            blocks.filter_map(|&b| func.terminator(b)).filter_map(|t| returned(func, t)).collect()
+        };
+        let (without, with) = (ends(&behind_null), ends(&behind));
+        let constant = with.iter().chain(&without).copied().flatten().next()?;
+        let insts = &func.blocks[null].insts;
+        let short = insts.len() <= 2 && insts.last().and_then(|&t| returned(func, t)) == Some(Some(constant));
+        (!short && without.iter().all(Option::is_some)).then_some(Landing::Return(constant))
+    }
+
+    fn apply(self, func: &mut Function, block: Block, test: &Test) {
+        let loc = func.insts[test.term].loc;
+        let target = match self {
+            Landing::Join(join, args) => {
+                let before = func.blocks[block].insts.len() - 1;
+                let mut cursor = func.at(block, before);
+                cursor.loc = loc;
+                let args = args.into_iter().map(|arg| match arg {
+                    Passed::Value(value) => value,
+                    Passed::Constant(c) => cursor.iconst(c),
+                });
+                BlockCall::with(join, args.collect::<Vec<_>>())
+            }
+            Landing::Return(constant) => {
+                let end = func.add_block();
+                let mut cursor = func.at_end(end);
+                cursor.loc = loc;
+                let value = cursor.iconst(constant);
+                cursor.effect(Op::Return {}, [value], []);
+                BlockCall::new(end)
+            }
+        };
+        func.insts[test.term].targets[test.null] = target;
+    }
+}
+
+/// Whether the null side goes there already.
+fn is_there(func: &Function, test: &Test, join: Block, args: &[Passed]) -> bool {
+    let now = &func.insts[test.term].targets[test.null];
+    let same = |(arg, &value): (&Passed, &Value)| match *arg {
+        Passed::Value(v) => v == value,
+        Passed::Constant(c) => func.as_const(value) == Some(c),
+    };
+    now.block == join && args.iter().zip(&now.args).all(same)
+}
+
+/// What a return gives, if the terminator is one: a constant or something else.
+fn returned(func: &Function, term: Inst) -> Option<Option<i64>> {
+    match func.insts[term].op {
+        Op::Return {} => Some(func.insts[term].args.first().and_then(|&v| func.as_const(v))),
+        _ => None,
+    }
+}
+
+/// A test at the end of a block, its null side, and a join of both sides.
+struct View<'a> {
+    func: &'a Function,
+    cfg: &'a Cfg,
+    dom: &'a DomTree,
+    block: Block,
+    null: Block,
+    join: Block,
+}
+
+impl View<'_> {
+    /// What the null side may pass for a parameter of the join: for a number, a constant that the other side passes; else
+    /// what the null side has passed, if that is known at the test.
+    fn argument(&self, n: usize) -> Option<Passed> {
+        let (mut own, mut other) = (None, None);
+        let mut number = true;
+        for &pred in &self.cfg.preds[self.join] {
+            for target in self.func.targets(pred).iter().filter(|t| t.block == self.join) {
+                let arg = target.args[n];
+                number &= self.func.types[arg].is_int();
+                let constant = self.func.as_const(arg).map(Passed::Constant);
+                let mine =
+                    pred == self.block && self.null == self.join || self.dom.dominates(self.null, pred);
+                if mine {
+                    let known = self.is_known(arg).then_some(Passed::Value(arg));
+                    own = own.or(constant).or(known);
+                } else {
+                    other = other.or(constant);
+                }
+            }
+        }
+        other.filter(|_| number).or(own)
+    }
+
+    /// Whether a value is defined wherever the test is made.
+    fn is_known(&self, value: Value) -> bool {
+        let home = match self.func.defs[value] {
+            ValueDef::Param(home, _) => Some(home),
+            ValueDef::Inst(inst) => {
+                self.cfg.rpo.iter().copied().find(|&b| self.func.blocks[b].insts.contains(&inst))
+            }
+        };
+        home.is_some_and(|home| self.dom.dominates(home, self.block))
+    }
+}
+
+/// The blocks that control may reach from one, itself among them.
+fn reachable(func: &Function, from: Block) -> SecondaryMap<Block, bool> {
+    let mut seen: SecondaryMap<Block, bool> = SecondaryMap::new();
+    let mut work = vec![from];
+    while let Some(block) = work.pop() {
+        if !std::mem::replace(&mut seen[block], true) {
+            work.extend(func.targets(block).iter().map(|t| t.block));
+        }
+    }
+    seen
+}
