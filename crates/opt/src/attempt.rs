@@ -10,6 +10,7 @@ use millstream_object::{FuncId, Object};
 use millstream_passes::{DumpHook, Fuel, Pipeline, Session, Target};
 
 use crate::report;
+use crate::trace::Recorder;
 use crate::{FunctionReport, OptError, Optimized, Options, Outcome, Way};
 
 /// Passes that only ever make code shorter.
@@ -33,8 +34,14 @@ pub(crate) fn attempt(
     for &number in &options.skip {
         session.fuel = session.fuel.skip(number);
     }
-    session.dump_after = options.dump_after.clone().map(dump_hook);
+    let recorder = options.record.then(Recorder::default);
+    session.dump_after = match &recorder {
+        Some(recorder) => Some(recorder.hook()),
+        None => options.dump_after.clone().map(dump_hook),
+    };
     let mut start = lifted.clone();
+    let begin = |form: &Lifted| recorder.iter().for_each(|r| r.begin(&form.module));
+    begin(&start);
     if inline {
         Pipeline::of(INLINING.iter().copied())?.run(&mut start.module, &mut session)?;
     }
@@ -45,7 +52,10 @@ pub(crate) fn attempt(
     let mut first = start.clone();
     pipeline.run(&mut first.module, &mut session)?;
     let promoted = match options.passes.is_empty() {
-        true => promoted(start, &pipeline, &mut session)?,
+        true => {
+            begin(&start);
+            promoted(start, &pipeline, &mut session)?
+        }
         false => None,
     };
     let mut forms = Forms { object, lifted, target, inline, first, promoted, less: Vec::new() };
@@ -58,12 +68,14 @@ pub(crate) fn attempt(
     for (i, _) in functions.iter().enumerate().filter(|(_, f)| f.outcome == Outcome::Removed) {
         out.remove_function(FuncId(i as u32))?;
     }
+    session.dump_after = None;
     Ok(Optimized {
         object: out,
         functions,
         passes: report::passes(&session),
         rewrites: session.fuel.asked(),
         inline,
+        touched: recorder.map(|r| r.finish(&lifted.lines)).unwrap_or_default(),
         fuel: session.fuel,
     })
 }

@@ -13,6 +13,7 @@ mod check;
 mod host;
 mod prove;
 mod report;
+mod trace;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +21,7 @@ use millstream_bpf::lift::LiftError;
 use millstream_bpf::lower::Order;
 use millstream_bpf::module::lift_object;
 use millstream_isa::{Insn, Size, SwapKind, Width, decode_all};
-use millstream_object::{Object, ObjectError};
+use millstream_object::{LineInfo, Object, ObjectError};
 use millstream_passes::{Fuel, PassError, Target};
 
 pub use millstream_bpf::cost::Goal;
@@ -29,6 +30,7 @@ pub use check::{Check, check, check_each};
 pub use host::Host;
 pub use prove::{ProofReport, Proven, validate};
 pub use report::{FunctionReport, Measure, Outcome, PassReport, ProgramReport, Verdict};
+pub use trace::{Origin, Traced, trace};
 
 /// Why an object cannot be optimized at all. What concerns one function only is in its report instead.
 #[derive(Debug, thiserror::Error)]
@@ -75,6 +77,8 @@ pub struct Options {
     pub ways: BTreeMap<u32, Way>,
     /// Prints the IR of a function after each pass of this name (`all` for every pass).
     pub dump_after: Option<String>,
+    /// Keeps which passes touched which source lines, in place of dumps.
+    pub record: bool,
 }
 
 /// A way to make a function.
@@ -122,6 +126,8 @@ pub struct Optimized {
     pub rewrites: u64,
     /// Whether functions were inlined.
     pub inline: bool,
+    /// The passes that touched each source line, if [`Options::record`] was set.
+    pub touched: Vec<(LineInfo, BTreeSet<&'static str>)>,
     /// Which pass asked for rewrite N, for blame.
     pub fuel: Fuel,
 }

@@ -1,0 +1,183 @@
+//! Where the instructions of a result come from, and which passes had to do with what.
+//!
+//! Every instruction of the original is given a source line of its own: its function and slot. The compiler carries source
+//! lines through all it does, so the result says of each instruction what it was made of, also after inlining. Meanwhile a
+//! recorder compares each function before and after each pass, and notes the lines of what was added, removed or
+//! changed.
+//!
+//! Invariant: the result is that of [`optimize`](crate::optimize) alone. Where lines of its own make the compiler decide otherwise,
+//! there are no origins.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use millstream_btf::StrOff;
+use millstream_ir::{Function, Inst, Module, Op};
+use millstream_object::{LineInfo, Object};
+use millstream_passes::DumpHook;
+
+use crate::{OptError, Optimized, Options, optimize};
+
+/// An instruction of the original.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Origin {
+    /// Its function, by its number in the object.
+    pub func: u32,
+    /// Its slot in the function.
+    pub slot: u32,
+}
+
+/// A result with its origins.
+#[derive(Debug)]
+pub struct Traced {
+    /// The result.
+    pub optimized: Optimized,
+    /// For each function, what each slot of it was made of, as far as known; nothing if that cannot be told.
+    pub origins: Option<Vec<Vec<Option<Origin>>>>,
+    /// The passes that added, removed or changed something on behalf of an instruction of the original.
+    pub touched: BTreeMap<Origin, BTreeSet<&'static str>>,
+}
+
+/// Optimizes, and says what came of what.
+///
+/// # Errors
+/// As [`optimize`].
+pub fn trace(object: &Object, options: &Options) -> Result<Traced, OptError> {
+    let optimized = optimize(object, options)?;
+    let marked = optimize(&marked(object), &Options { record: true, ..options.clone() })?;
+    let code =
+        |o: &Object| o.functions.iter().map(|f| (f.insns.clone(), f.relocs.clone())).collect::<Vec<_>>();
+    if code(&marked.object) != code(&optimized.object) {
+        return Ok(Traced { optimized, origins: None, touched: BTreeMap::new() });
+    }
+    let origins = marked.object.functions.iter().map(|f| origins(&f.line_info, f.insns.len())).collect();
+    let mut touched = BTreeMap::<Origin, BTreeSet<&'static str>>::new();
+    for (line, passes) in marked.touched {
+        touched.entry(origin(&line)).or_default().extend(passes);
+    }
+    Ok(Traced { optimized, origins: Some(origins), touched })
+}
+
+/// The object with a source line for each instruction, which holds its function and slot.
+fn marked(object: &Object) -> Object {
+    let mut object = object.clone();
+    for (func, f) in object.functions.iter_mut().enumerate() {
+        let (file, text) = (StrOff(0), StrOff(0));
+        let line = |insn: u32| LineInfo { insn, file, text, line: insn + 1, column: func as u32 + 1 };
+        f.line_info = (0..f.insns.len() as u32).map(line).collect();
+    }
+    object
+}
+
+fn origin(line: &LineInfo) -> Origin {
+    Origin { func: line.column.saturating_sub(1), slot: line.line.saturating_sub(1) }
+}
+
+fn origins(lines: &[LineInfo], slots: usize) -> Vec<Option<Origin>> {
+    let mut lines = lines.iter().peekable();
+    let mut last = None;
+    let of = |slot: usize| {
+        while let Some(line) = lines.next_if(|l| l.insn as usize <= slot) {
+            last = Some(origin(line));
+        }
+        last
+    };
+    (0..slots).map(of).collect()
+}
+
+/// Notes the lines that passes touch. The functions are told apart by name.
+#[derive(Clone, Default)]
+pub(crate) struct Recorder(Rc<RefCell<Record>>);
+
+#[derive(Default)]
+struct Record {
+    /// Functions as they were last seen; [`None`] for names that several have.
+    last: BTreeMap<String, Option<Function>>,
+    /// Passes by line number.
+    touched: BTreeMap<u32, BTreeSet<&'static str>>,
+}
+
+impl Recorder {
+    /// Tells what the next passes start from.
+    pub(crate) fn begin(&self, module: &Module) {
+        let last = &mut self.0.borrow_mut().last;
+        last.clear();
+        for f in module.funcs.values() {
+            let entry = last.entry(f.name.clone());
+            entry.and_modify(|f| *f = None).or_insert_with(|| Some(f.clone()));
+        }
+    }
+
+    /// To be called after each pass.
+    pub(crate) fn hook(&self) -> DumpHook {
+        let record = Rc::clone(&self.0);
+        Box::new(move |pass, now| {
+            let Record { last, touched } = &mut *record.borrow_mut();
+            let Some(Some(before)) = last.get_mut(&now.name) else { return };
+            for loc in differences(before, now) {
+                touched.entry(loc).or_default().insert(pass);
+            }
+            before.clone_from(now);
+        })
+    }
+
+    /// What was noted, with the lines themselves.
+    pub(crate) fn finish(self, lines: &[LineInfo]) -> Vec<(LineInfo, BTreeSet<&'static str>)> {
+        let touched = std::mem::take(&mut self.0.borrow_mut().touched);
+        touched.into_iter().filter_map(|(loc, passes)| Some((*lines.get(loc as usize)?, passes))).collect()
+    }
+}
+
+/// Lines of instructions that only one of two versions of a function has, or that do something else. Constants do not count:
+/// they come and go with what uses them.
+fn differences(before: &Function, now: &Function) -> BTreeSet<u32> {
+    let present = |f: &Function| -> BTreeSet<Inst> { f.insts_in_order().map(|(_, i)| i).collect() };
+    let (was, is) = (present(before), present(now));
+    let constant = |f: &Function, i: Inst| matches!(f.insts[i].op, Op::Const { .. });
+    let gone = was.difference(&is).filter(|i| !constant(before, **i)).map(|i| before.insts[*i].loc);
+    let new = is.difference(&was).filter(|i| !constant(now, **i)).map(|i| now.insts[*i].loc);
+    let changed = was.intersection(&is).filter(|i| {
+        let (a, b) = (&before.insts[**i], &now.insts[**i]);
+        let consts = |f: &Function| f.insts[**i].args.iter().map(|v| f.as_const(*v)).collect::<Vec<_>>();
+        a.op != b.op || a.targets.len() != b.targets.len() || consts(before) != consts(now)
+    });
+    gone.chain(new).chain(changed.map(|i| now.insts[*i].loc)).filter(|loc| *loc != u32::MAX).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use millstream_isa::asm::assemble;
+    use millstream_isa::{Raw, encode_all};
+    use millstream_object::RawInput;
+
+    fn program(source: &str) -> Object {
+        let insns: Vec<u8> =
+            encode_all(&assemble(source).unwrap()).into_iter().flat_map(Raw::to_bytes).collect();
+        let files = RawInput { insns: &insns, ..RawInput::default() };
+        Object::parse_raw("x_xdp.insns", files, None).unwrap()
+    }
+
+    #[test]
+    fn an_instruction_is_of_the_one_that_it_was_made_of() {
+        let object = program("r6 = r1\nr2 = *(u32 *)(r6 + 12)\nr2 += 0\nr0 = r2\nr0 &= 3\nexit");
+        let traced = trace(&object, &Options::default()).unwrap();
+        let slots: Vec<_> = traced.origins.unwrap()[0].iter().map(|o| o.unwrap().slot).collect();
+        assert_eq!(slots, [1, 4, 5]);
+        let addition = Origin { func: 0, slot: 2 };
+        assert_eq!(traced.touched[&addition], BTreeSet::from(["simplify"]));
+        let untouched = Origin { func: 0, slot: 4 };
+        assert!(!traced.touched.contains_key(&untouched), "{:?}", traced.touched);
+    }
+
+    #[test]
+    fn our_own_programs_can_be_traced() {
+        let object = Object::parse("router.o", millstream_programs::ROUTER.object).unwrap();
+        let traced = trace(&object, &Options::default()).unwrap();
+        let origins = traced.origins.expect("its lines do not matter to the compiler");
+        let known = origins.iter().flatten().filter(|o| o.is_some()).count();
+        assert_eq!(known, traced.optimized.object.functions.iter().map(|f| f.insns.len()).sum::<usize>());
+        assert!(!traced.touched.is_empty());
+    }
+}
