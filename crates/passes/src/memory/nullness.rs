@@ -95,7 +95,10 @@ fn find(func: &Function, cfg: &Cfg, dom: &DomTree, cx: &Ctx<'_>) -> FxHashMap<Va
                 let whole = store.filter(|&s| stores[s] == Some(access));
                 let index = whole.map(|s| func.insts[s].args[1]);
                 if let Some(index) = index.filter(|&i| facts[i].is_some_and(|f| f.unsigned().1 < entries)) {
-                    let evident = cx.target().elides_null_checks && is_constant(func, cfg, index, DEPTH);
+                    let whole = is_aligned(func, &access);
+                    let seen = |c: i64| whole || c == 0;
+                    let evident =
+                        cx.target().elides_null_checks && is_constant(func, cfg, index, DEPTH, &seen);
                     found.insert(result, evident);
                 }
             }
@@ -121,14 +124,23 @@ fn entries(func: &Function, inst: Inst, cx: &Ctx<'_>) -> Option<(Value, u64)> {
     array.then_some((data.result.expand()?, entries))
 }
 
-/// Whether a value is a constant on every path, to one who follows each.
-fn is_constant(func: &Function, cfg: &Cfg, value: Value, depth: u32) -> bool {
+/// Whether an access is to the start of eight bytes of the stack, so that the verifier keeps a number that is stored there.
+fn is_aligned(func: &Function, access: &Access) -> bool {
+    access.addr.slot().is_some_and(|slot| {
+        // Objects without a fixed place are aligned to eight bytes.
+        let base = func.slots[slot].fixed.unwrap_or(0);
+        (i64::from(base) + access.addr.offset) % 8 == 0
+    })
+}
+
+/// Whether a value is, on every path, a constant that the verifier sees if it follows that path.
+fn is_constant(func: &Function, cfg: &Cfg, value: Value, depth: u32, seen: &dyn Fn(i64) -> bool) -> bool {
     match func.defs[value] {
-        ValueDef::Inst(inst) => matches!(func.insts[inst].op, Op::Const { .. }),
+        ValueDef::Inst(inst) => matches!(func.insts[inst].op, Op::Const { value } if seen(value)),
         ValueDef::Param(block, n) if depth > 0 && block != func.entry() => {
             let edges = cfg.preds[block].iter().flat_map(|&p| func.targets(p));
             let mut args = edges.filter(|t| t.block == block).filter_map(|t| t.args.get(usize::from(n)));
-            args.all(|&a| is_constant(func, cfg, a, depth - 1))
+            args.all(|&a| is_constant(func, cfg, a, depth - 1, seen))
         }
         ValueDef::Param(..) => false,
     }
