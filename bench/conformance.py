@@ -4,8 +4,8 @@
     bench/conformance.py RUNNER TESTS [--millstream PATH] [--output FILE]
 
 RUNNER is `bpf_conformance_runner` of github.com/Alan-Jowett/bpf_conformance, TESTS its directory of tests. All of its
-instruction groups are tried, three times: programs as they are, through the IR and back (`--roundtrip`), and with all
-passes in between (`--optimize`). Standard output is the summary as JSON.
+instruction groups are tried, four times: programs as they are, through the IR and back (`--roundtrip`), with all
+passes in between (`--optimize`), and as terms of the prover that are evaluated (`--terms`). Standard output is the summary as JSON.
 """
 
 import argparse
@@ -17,7 +17,7 @@ import tempfile
 
 import record
 
-WAYS = {"interpreter": "", "roundtrip": "--roundtrip", "optimize": "--optimize"}
+WAYS = {"interpreter": "", "roundtrip": "--roundtrip", "optimize": "--optimize", "terms": "--terms"}
 GROUPS = ["callx", "packet"]  # those that the runner leaves out unless asked
 
 

@@ -5,13 +5,15 @@
 
 use std::io::{self, Read, Write};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use miette::{Context as _, IntoDiagnostic, Result, miette};
 use millstream_bpf::raw::{lift_raw, lower_raw};
 use millstream_interp::bytecode::{Interpreter, Program};
 use millstream_interp::{Context, Machine};
-use millstream_isa::Raw;
+use millstream_isa::{Raw, decode_all};
 use millstream_passes::{Pipeline, Session, Target};
+use millstream_prove::{Evaluator, Limits};
 
 /// Reads instructions as hexadecimal bytes from standard input and prints r0 in hexadecimal.
 #[derive(clap::Args, Debug)]
@@ -27,6 +29,9 @@ pub(crate) struct Args {
     /// Also run the default passes in between; implies --roundtrip
     #[arg(long)]
     optimize: bool,
+    /// Do not run it: evaluate what it computes as terms of the prover
+    #[arg(long, conflicts_with = "count")]
+    terms: bool,
     /// Print the number of executed instructions to standard error
     #[arg(long)]
     count: bool,
@@ -44,6 +49,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let slots = Raw::slice_from_bytes(&code)
         .ok_or_else(|| miette!(help = "an instruction is 8 bytes", "the program has {} bytes", code.len()))?;
     let slots = if args.roundtrip || args.optimize { roundtrip(&slots, args.optimize)? } else { slots };
+    if args.terms {
+        writeln!(io::stdout(), "{:x}", evaluated(&slots, &memory)?).into_diagnostic()?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let program = Program::new(&slots).into_diagnostic().wrap_err("the program on standard input")?;
 
     let mut machine = Machine::new(Context::Raw);
@@ -57,6 +66,19 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let r0 = result.into_diagnostic()?;
     writeln!(io::stdout(), "{r0:x}").into_diagnostic()?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// What the prover's term for `r0` is at these bytes. Where what the program does with bytes that could be any is not
+/// decided within the limits, as in loops over them, the term is made over these bytes.
+fn evaluated(slots: &[Raw], memory: &[u8]) -> Result<u64> {
+    let insns: Vec<_> = decode_all(slots).into_diagnostic()?.into_iter().map(|(_, insn)| insn).collect();
+    let limits = Limits { time: Duration::from_secs(5), instructions: 20_000, ..Limits::default() };
+    let open = Evaluator::on_memory(&insns, memory.len(), None, &limits).and_then(|e| e.run(&[memory]));
+    let values = open.or_else(|_| {
+        let limits = Limits { time: Duration::from_secs(60), instructions: 10_000_000, ..limits };
+        Evaluator::on_memory(&insns, memory.len(), Some(memory), &limits)?.run(&[memory])
+    });
+    values.into_diagnostic()?.first().map(|v| v.result).ok_or_else(|| miette!("nothing came of it"))
 }
 
 /// The program after lifting and lowering, with or without the passes.

@@ -67,6 +67,18 @@ impl<'a> Exec<'a> {
         deadline: Instant,
         side: char,
     ) -> Result<State, Unknown> {
+        Exec::run_from(w, p, limits, deadline, side, |_, _| ())
+    }
+
+    /// The state after `p` has run, from that one changed by `begin`.
+    pub(crate) fn run_from(
+        w: &'a mut World,
+        p: &'a Program,
+        limits: &'a Limits,
+        deadline: Instant,
+        side: char,
+        begin: impl FnOnce(&mut World, &mut State),
+    ) -> Result<State, Unknown> {
         let mut exec = Exec {
             w,
             p,
@@ -78,7 +90,8 @@ impl<'a> Exec<'a> {
             fresh: 0,
             side,
         };
-        let start = exec.start();
+        let mut start = exec.start();
+        begin(exec.w, &mut start);
         if let Some(state) = exec.function(0, start)? {
             exec.end(state);
         }

@@ -1,0 +1,195 @@
+//! A program as terms, evaluated at given bytes: what the prover takes instructions to mean, as numbers that others can be
+//! held against.
+
+use std::time::Instant;
+
+use millstream_isa::Insn;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::exec::{Exec, World};
+use crate::program::{Context, Program};
+use crate::state::{State, initial_memory};
+use crate::sweep::cone;
+use crate::term::{Node, T, Terms};
+use crate::value::{Region, Space, Values};
+use crate::{Limits, Unknown};
+
+/// What a program leaves.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Evaluated {
+    /// `r0`.
+    pub result: u64,
+    /// The bytes it was given, as it left them.
+    pub bytes: Vec<u8>,
+}
+
+/// A program without maps, as terms over the bytes that it is given.
+#[derive(Debug)]
+pub struct Evaluator {
+    terms: Terms,
+    /// All that the outcome is made of, each after its parts.
+    order: Vec<T>,
+    /// Where each of these is in that order, by index.
+    place: Vec<u32>,
+    result: T,
+    bytes: Vec<T>,
+    /// The memory that the bytes are before the program runs.
+    input: T,
+}
+
+impl Evaluator {
+    /// An XDP program on packets of `length` bytes.
+    ///
+    /// # Errors
+    /// What of the program is not modelled.
+    pub fn on_packets(insns: &[Insn], length: usize, limits: &Limits) -> Result<Evaluator, Unknown> {
+        Evaluator::new(insns, Context::Xdp, Space::Packet, length, limits, |_, _| ())
+    }
+
+    /// A program that has the address of `length` bytes in `r1` and their number in `r2`; null if there are none. If they are
+    /// `known`, the terms are over these.
+    ///
+    /// # Errors
+    /// What of the program is not modelled.
+    pub fn on_memory(
+        insns: &[Insn],
+        length: usize,
+        known: Option<&[u8]>,
+        limits: &Limits,
+    ) -> Result<Evaluator, Unknown> {
+        let begin = |w: &mut World, s: &mut State| {
+            let zero = w.terms.constant(64, 0);
+            let count = w.terms.constant(64, length as u64);
+            for r in [3, 4, 5] {
+                s.regs[r] = w.values.number(zero);
+            }
+            s.regs[2] = w.values.number(count);
+            s.regs[1] = match length {
+                0 => w.values.number(zero),
+                _ => w.values.pointer(Region::In(Space::Context, zero), zero),
+            };
+            let mut memory = initial_memory(&mut w.terms, Space::Context);
+            for (at, byte) in known.unwrap_or_default().iter().enumerate() {
+                let (at, byte) = (w.terms.constant(64, at as u64), w.terms.constant(8, u64::from(*byte)));
+                memory = w.terms.store(memory, zero, at, byte);
+            }
+            s.memory.insert(Space::Context, memory);
+        };
+        Evaluator::new(insns, Context::Other, Space::Context, length, limits, begin)
+    }
+
+    fn new(
+        insns: &[Insn],
+        context: Context,
+        space: Space,
+        length: usize,
+        limits: &Limits,
+        begin: impl FnOnce(&mut World, &mut State),
+    ) -> Result<Evaluator, Unknown> {
+        let mut slots = Vec::new();
+        for insn in insns {
+            slots.push(Some(*insn));
+            slots.resize(slots.len() + insn.slots() - 1, None);
+        }
+        let program = Program {
+            insns: slots,
+            targets: FxHashMap::default(),
+            core: FxHashMap::default(),
+            context,
+            parameters: FxHashMap::default(),
+        };
+        let mut w = World { terms: Terms::new(limits.terms), values: Values::default(), maps: Vec::new() };
+        let deadline = Instant::now() + limits.time;
+        let end = Exec::run_from(&mut w, &program, limits, deadline, 'A', begin)?;
+        let result = w.values.numeric(&mut w.terms, end.regs[0]);
+        let result = result.ok_or_else(|| Unknown::new("a result that is not defined"))?;
+        let memory = end.memory(&mut w.terms, space);
+        let zero = w.terms.constant(64, 0);
+        let mut bytes = Vec::with_capacity(length);
+        for at in 0..length {
+            let at = w.terms.constant(64, at as u64);
+            bytes.push(w.terms.select(memory, zero, at));
+        }
+        let input = initial_memory(&mut w.terms, space);
+        let roots: Vec<T> = bytes.iter().copied().chain([result]).collect();
+        let order = cone(&w.terms, &roots);
+        let mut place = vec![0; w.terms.len()];
+        for (at, t) in order.iter().enumerate() {
+            place[t.index() as usize] = at as u32;
+        }
+        Ok(Evaluator { terms: w.terms, order, place, result, bytes, input })
+    }
+
+    /// What it leaves for each of these inputs, all of the length that it was made for.
+    ///
+    /// # Errors
+    /// If something that it leaves depends on more than these bytes.
+    pub fn run(&self, inputs: &[&[u8]]) -> Result<Vec<Evaluated>, Unknown> {
+        let lanes = inputs.len();
+        let mut values = vec![0u64; self.order.len() * lanes];
+        let mut open: FxHashSet<T> = FxHashSet::default();
+        for (at, t) in self.order.iter().enumerate() {
+            for (lane, input) in inputs.iter().enumerate() {
+                let v = |x: T| values[self.at(x) * lanes + lane];
+                let value = match self.terms.combine(*t, v) {
+                    Some(value) => value,
+                    None => self.given(*t, &v, input).unwrap_or_else(|| {
+                        open.insert(*t);
+                        0
+                    }),
+                };
+                values[at * lanes + lane] = value;
+            }
+        }
+        if let Some(t) = open.iter().min() {
+            let what = crate::explain::shown(&self.terms, *t, 2);
+            return Err(Unknown::new(format!("it depends on {what}, which is not given")));
+        }
+        let value = |t: &T, lane: usize| values[self.at(*t) * lanes + lane];
+        Ok((0..lanes)
+            .map(|lane| Evaluated {
+                result: value(&self.result, lane),
+                bytes: self.bytes.iter().map(|t| value(t, lane) as u8).collect(),
+            })
+            .collect())
+    }
+
+    fn at(&self, t: T) -> usize {
+        self.place[t.index() as usize] as usize
+    }
+
+    /// The value of what has no meaning of its own.
+    fn given(&self, t: T, v: &impl Fn(T) -> u64, input: &[u8]) -> Option<u64> {
+        match self.terms.node(t) {
+            Node::App(f, _) if self.terms.name(*f) == "packet length" => Some(input.len() as u64),
+            Node::App(f, _) if self.terms.name(*f) == "metadata length" => Some(0),
+            // Which one it is counts, not its value.
+            Node::App(..) if t == self.input => Some(0),
+            Node::Store(..) => Some(0),
+            Node::Select(m, o, f) => self.byte(*m, v(*o), v(*f), v, input),
+            _ => None,
+        }
+    }
+
+    /// The byte of a memory.
+    fn byte(&self, memory: T, object: u64, at: u64, v: &impl Fn(T) -> u64, input: &[u8]) -> Option<u64> {
+        let mut memory = memory;
+        loop {
+            memory = match self.terms.node(memory) {
+                Node::Store(_, o, f, b) if (v(*o), v(*f)) == (object, at) => return Some(v(*b)),
+                Node::Store(m, ..) => *m,
+                Node::Ite(c, a, b) => {
+                    if v(*c) != 0 {
+                        *a
+                    } else {
+                        *b
+                    }
+                }
+                _ if memory == self.input && object == 0 => {
+                    return input.get(usize::try_from(at).ok()?).map(|b| u64::from(*b));
+                }
+                _ => return None,
+            };
+        }
+    }
+}
