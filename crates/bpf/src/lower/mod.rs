@@ -106,6 +106,17 @@ const CHOICES: [fn(&mut Strategy) -> &mut bool; 6] = [
     |s| &mut s.bound_arguments,
 ];
 
+/// A function of this many instructions takes milliseconds to lower.
+const LARGE: usize = 500;
+
+impl Strategy {
+    /// The same with one choice made the other way.
+    fn with(mut self, choice: usize) -> Strategy {
+        *CHOICES[choice](&mut self) ^= true;
+        self
+    }
+}
+
 /// The bytecode of one function with its symbols. Positions are slots.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lowered {
@@ -231,27 +242,57 @@ pub fn lower_func(module: &Module, func: Func) -> Result<Lowered, LowerError> {
 /// [`LowerError`], if no strategy succeeds.
 pub fn lower_within(func: &Function, limits: Limits, order: Order) -> Result<Lowered, LowerError> {
     let prepared = Prepared::new(func);
-    let mut strategy = Strategy::default();
-    let mut best = prepared.shaped(strategy, limits);
+    let strategy = Strategy::default();
+    let (code, ahead) = prepared.tried(strategy, Some(strategy.with(0)), limits);
+    let mut best = Best { code, strategy };
+    let mut at = 0;
+    if let Some(ahead) = ahead {
+        best.take(strategy.with(0), ahead, limits);
+        at = 1;
+    }
+    best.choose(&prepared, at, limits);
     // One choice may pay only after another: where the limits are not kept, all are tried once more.
-    for round in 0..2 {
-        if round > 0 && best.as_ref().is_ok_and(|b| limits.hold(b.length)) {
-            break;
-        }
-        for choice in CHOICES {
-            let mut other = strategy;
-            *choice(&mut other) ^= true;
-            match (prepared.shaped(other, limits), &best) {
-                (Ok(code), Ok(b)) if limits.cost(code.length) >= limits.cost(b.length) => {}
-                (Ok(code), _) => {
-                    best = Ok(code);
-                    strategy = other;
-                }
-                (Err(_), _) => {}
+    if !best.code.as_ref().is_ok_and(|b| limits.hold(b.length)) {
+        best.choose(&prepared, 0, limits);
+    }
+    best.code?.assembled(func, limits, order)
+}
+
+/// The best that was found.
+struct Best {
+    code: Result<Shaped, LowerError>,
+    strategy: Strategy,
+}
+
+impl Best {
+    /// Tries the choices from `at` on one by one, each on top of those that have helped.
+    fn choose(&mut self, prepared: &Prepared, mut at: usize, limits: Limits) {
+        while at < CHOICES.len() {
+            let next = (at + 1 < CHOICES.len()).then(|| self.strategy.with(at + 1));
+            let first = self.strategy.with(at);
+            let (code, ahead) = prepared.tried(first, next, limits);
+            at += 1;
+            // What was tried ahead counts only where it is what would have been tried next.
+            let helped = self.take(first, code, limits);
+            if let (false, Some(ahead), Some(next)) = (helped, ahead, next) {
+                self.take(next, ahead, limits);
+                at += 1;
             }
         }
     }
-    best?.assembled(func, limits, order)
+
+    /// Takes other code if it is better; says whether it was.
+    fn take(&mut self, strategy: Strategy, code: Result<Shaped, LowerError>, limits: Limits) -> bool {
+        let better = match (&code, &self.code) {
+            (Ok(code), Ok(best)) => limits.cost(code.length) < limits.cost(best.length),
+            (Ok(_), Err(_)) => true,
+            (Err(_), _) => false,
+        };
+        if better {
+            *self = Best { code, strategy };
+        }
+        better
+    }
 }
 
 /// Lowers a function in one given way.
@@ -278,6 +319,24 @@ impl Prepared {
         let cfg = Cfg::new(&func);
         let crossing = Crossing::new(&func, &cfg);
         Prepared { func, cfg, crossing }
+    }
+
+    /// Lowers by one strategy and, where that takes long enough for a thread of its own, by the one that is likely
+    /// to be tried next.
+    fn tried(
+        &self,
+        strategy: Strategy,
+        next: Option<Strategy>,
+        limits: Limits,
+    ) -> (Result<Shaped, LowerError>, Option<Result<Shaped, LowerError>>) {
+        let Some(next) = next.filter(|_| self.func.insts.len() >= LARGE) else {
+            return (self.shaped(strategy, limits), None);
+        };
+        std::thread::scope(|scope| {
+            let ahead = scope.spawn(|| self.shaped(next, limits));
+            let code = self.shaped(strategy, limits);
+            (code, Some(ahead.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))))
+        })
     }
 
     /// All but the order of the blocks.

@@ -1,7 +1,9 @@
 //! Small repairs after register allocation, on blocks of bytecode that are not laid out yet: moves that do nothing,
 //! constants that are there already, and constants on the far side of a branch that are better made before it.
 
-use millstream_isa::{AtomicOp, Insn, Operand, Reg, Width};
+use millstream_ir::Cond;
+use millstream_isa::helpers::{Helper, RetKind};
+use millstream_isa::{AluOp, AtomicOp, Callee, Insn, Operand, Reg, Size, Width};
 
 use super::code::{Code, Emitted, Src, Term, successors};
 use super::layout::quick_length;
@@ -187,15 +189,22 @@ pub(super) fn term_reads(term: Term) -> RegSet {
 
 /// Registers live on entry of each block.
 pub(super) fn live_in(blocks: &[Code]) -> Vec<RegSet> {
+    // What a block reads of what it was given, and what it writes.
+    let sums: Vec<(RegSet, RegSet)> = blocks
+        .iter()
+        .map(|block| {
+            block.body.iter().rev().fold((0, 0), |(before, written), e| {
+                let (reads, writes) = effect(e);
+                (before & !writes | reads, written | writes)
+            })
+        })
+        .collect();
     let mut live = vec![0; blocks.len()];
     loop {
         let mut changed = false;
         for b in (0..blocks.len()).rev() {
-            let mut now = live_out(blocks, &live, b);
-            for e in blocks[b].body.iter().rev() {
-                let (reads, writes) = effect(e);
-                now = now & !writes | reads;
-            }
+            let (reads, writes) = sums[b];
+            let now = live_out(blocks, &live, b) & !writes | reads;
             changed |= live[b] != now;
             live[b] = now;
         }
@@ -264,6 +273,10 @@ fn known_in(blocks: &[Code]) -> Vec<Option<Known>> {
         let Some(mut now) = known[b] else { continue };
         blocks[b].body.iter().for_each(|e| step(&mut now, e));
         for s in successors(blocks[b].term) {
+            let mut now = now;
+            if let Some((r, value)) = taught(&blocks[b], s) {
+                now[r.index()] = Some(value);
+            }
             let met = match known[s] {
                 None => now,
                 Some(old) => std::array::from_fn(|r| old[r].filter(|v| now[r] == Some(*v))),
@@ -275,6 +288,29 @@ fn known_in(blocks: &[Code]) -> Vec<Option<Known>> {
         }
     }
     known
+}
+
+/// What the branch at the end of a block says of a register on the way to another: that it is a constant. The register
+/// must be written in the block by what gives a number, or null: the verifier knows such a value to be that constant.
+fn taught(block: &Code, to: usize) -> Option<(Reg, i64)> {
+    let Term::Branch { cond, width: Width::W64, dst, src: Src::Imm(imm), taken, fall } = block.term else {
+        return None;
+    };
+    let equal = match cond {
+        Cond::Eq => taken,
+        Cond::Ne => fall,
+        _ => return None,
+    };
+    let last = block.body.iter().rev().find(|e| effect(e).1 & bit(dst) != 0)?;
+    let plain = match last.insn {
+        Insn::Call(Callee::Helper(id)) => {
+            Helper::get(id).is_some_and(|h| h.ret == RetKind::Int || h.ret.nullable())
+        }
+        Insn::Load { size, .. } => size != Size::Dw,
+        Insn::Alu { op, width, .. } => width == Width::W32 || !matches!(op, AluOp::Add | AluOp::Sub),
+        _ => false,
+    };
+    (plain && taken != fall && equal == to && last.core.is_none()).then_some((dst, i64::from(imm)))
 }
 
 fn drop_redundant_constants(blocks: &mut [Code]) {
@@ -411,5 +447,45 @@ fn hoist(blocks: &mut [Code], before: &[usize], e: usize, to: usize) {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn emitted(insn: Insn) -> Emitted {
+        Emitted { insn, sym: None, core: None, loc: 0, args: 0, undef: false }
+    }
+
+    fn set(value: i32) -> Emitted {
+        emitted(Insn::Mov { width: Width::W64, dst: Reg::R0, src: Operand::Imm(value) })
+    }
+
+    /// What is left of `r0 = 0` where `r0` was found to be 0 after an instruction.
+    fn left(insn: Insn, width: Width) -> usize {
+        let (taken, fall) = (1, 2);
+        let term = Term::Branch { cond: Cond::Eq, width, dst: Reg::R0, src: Src::Imm(0), taken, fall };
+        let block = |body, term| Code { body, term, loc: 0 };
+        let mut blocks = vec![
+            block(vec![emitted(insn)], term),
+            block(vec![set(0)], Term::Return),
+            block(vec![set(1)], Term::Return),
+        ];
+        drop_redundant_constants(&mut blocks);
+        assert_eq!(blocks[2].body.len(), 1);
+        blocks[1].body.len()
+    }
+
+    #[test]
+    fn a_register_that_a_branch_found_to_be_zero_is_not_set_to_it() {
+        let load = |size| Insn::Load { size, sext: false, dst: Reg::R0, src: Reg::R6, off: 0 };
+        let lookup = Insn::Call(Callee::Helper(1));
+        assert_eq!(left(lookup, Width::W64), 0);
+        assert_eq!(left(load(Size::W), Width::W64), 0);
+        // The upper half is not known, and 64 bits from memory or from a kernel function may be a pointer.
+        assert_eq!(left(lookup, Width::W32), 1);
+        assert_eq!(left(load(Size::Dw), Width::W64), 1);
+        assert_eq!(left(Insn::Call(Callee::Kfunc { btf_id: 1, fd_idx: 0 }), Width::W64), 1);
     }
 }
