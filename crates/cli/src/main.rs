@@ -20,6 +20,7 @@ mod progress;
 mod prove;
 mod rules;
 mod run;
+mod superopt;
 mod verify;
 mod xdp;
 

@@ -16,6 +16,7 @@ use crate::exit::Exit;
 use crate::input::{self, Section};
 use crate::progress::Progress;
 use crate::prove::Solving;
+use crate::superopt::{self, Level, Searching};
 
 /// Reads an object file, runs the passes over its programs and writes the same object with new instructions.
 #[derive(clap::Args, Debug)]
@@ -57,6 +58,8 @@ pub(crate) struct Args {
     #[arg(long)]
     prove: bool,
     #[command(flatten)]
+    searching: Searching,
+    #[command(flatten)]
     solving: Solving,
     #[command(flatten)]
     section: Section,
@@ -97,6 +100,14 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         return Err(miette!(help = format!("there are: {}", names.join(", ")), "there is no pass `{name}`"));
     }
     let object = args.section.read(input)?;
+    if args.searching.level == Level::Super {
+        let (object, code) = superopt::run(&object, options(args), &args.searching, &args.solving, args.json)
+            .map_err(|e| e.wrap_err(format!("in {}", input.display())))?;
+        if let Some(path) = &args.output {
+            input::write(path, &object)?;
+        }
+        return Ok(code);
+    }
     let (mut optimized, programs, clean) =
         optimize(args, &object).map_err(|e| e.wrap_err(format!("in {}", input.display())))?;
     let proofs = if args.prove { Some(validate(args, &object, &optimized)?) } else { None };

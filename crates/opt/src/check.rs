@@ -206,7 +206,7 @@ impl Checker<'_> {
 }
 
 /// A program and all it calls.
-fn functions(object: &Object, func: FuncId) -> Vec<u32> {
+pub(crate) fn functions(object: &Object, func: FuncId) -> Vec<u32> {
     object.link(func).map_or_else(|_| Vec::new(), |l| l.functions.iter().map(|(_, f)| f.0).collect())
 }
 
@@ -233,7 +233,7 @@ fn too_long(before: Measure, after: Measure) -> String {
     }
 }
 
-fn measure(session: &Session<'_>, object: &Object, func: FuncId) -> Result<Measure, String> {
+pub(crate) fn measure(session: &Session<'_>, object: &Object, func: FuncId) -> Result<Measure, String> {
     let linked = object.link(func).map_err(|e| e.to_string())?;
     let program = session.load(func, &linked).map_err(|e| e.to_string())?;
     let info = program.info().map_err(|e| e.to_string())?;

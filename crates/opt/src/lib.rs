@@ -13,6 +13,7 @@ mod check;
 mod host;
 mod prove;
 mod report;
+mod superopt;
 mod trace;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,8 +29,10 @@ pub use millstream_bpf::cost::Goal;
 
 pub use check::{Check, check, check_each};
 pub use host::Host;
+pub use millstream_search::{Engine, Found, Tally};
 pub use prove::{ProofReport, Proven, validate};
 pub use report::{FunctionReport, Measure, Outcome, PassReport, ProgramReport, Verdict};
+pub use superopt::{Certainty, Costs, Kernel, SuperOptions, SuperReport, Superoptimized, superoptimize};
 pub use trace::{Origin, Traced, trace};
 
 /// Why an object cannot be optimized at all. What concerns one function only is in its report instead.

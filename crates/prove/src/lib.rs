@@ -34,6 +34,7 @@ mod state;
 mod sweep;
 mod term;
 mod value;
+pub mod window;
 
 use std::time::Duration;
 

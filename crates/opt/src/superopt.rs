@@ -1,0 +1,385 @@
+//! `-O super`: the best static form by the goal, then a search over its bytecode, proven as a whole.
+//!
+//! Each program is made in the ways that the static compiler has, for the instruction set that the kernel at hand takes;
+//! the best form that is proven to do what the original does is where the search begins, at worst the original
+//! itself. The search replaces windows, each proven; after each round the kernel is asked, and what it refuses is
+//! taken back. In the end original and result are proven equivalent as a whole, or, where that cannot be decided, by
+//! composition: the static form was proven, and so was every window.
+//!
+//! Invariant: what is returned was proven in one of these ways and, where the kernel can be asked, accepted by it.
+
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use millstream_bpf::cost::{self, Cost, Weights};
+use millstream_isa::decode_all;
+use millstream_loader::{Loader, Session};
+use millstream_object::{FuncId, NewFunction, Object};
+use millstream_prove::{Limits, Solver, Verdict as Proof, prove};
+use millstream_search::{Budget, Found, Search, Tally};
+use serde::Serialize;
+
+use crate::check::{functions, measure};
+use crate::{Host, Measure, OptError, Optimized, Options, check, isa_version, optimize};
+
+/// How to superoptimize.
+#[derive(Clone, Default)]
+pub struct SuperOptions {
+    /// What the static compiler is told; its goal is that of the search.
+    pub options: Options,
+    /// Time of the search of one program.
+    pub budget: Duration,
+    /// Rounds of the search, at most; as many as there is time for if not said.
+    pub rounds: Option<usize>,
+    /// Threads.
+    pub jobs: usize,
+    /// Where randomness begins.
+    pub seed: u64,
+    /// Who decides what is not equal by form.
+    pub solver: Option<Solver>,
+    /// Limits of the proof of a whole program.
+    pub limits: Limits,
+    /// Set from elsewhere when it is enough: the best proven so far is returned.
+    pub stop: Option<&'static AtomicBool>,
+}
+
+/// How it is known that a program does what it did.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Certainty {
+    /// It has the instructions that it had.
+    Unchanged,
+    /// Original and result were proven equivalent as a whole.
+    Whole,
+    /// The static form was proven as a whole, and each window that was replaced in it; for the result as a whole it is
+    /// not known, for this reason.
+    Composed(String),
+    /// No static form could be proven, for this reason; each window that was replaced in the original was.
+    Windows(String),
+    /// No static form could be proven, for this reason, and no window was replaced: the original is kept.
+    Original(String),
+    /// The proof of the result was refuted, which is a bug of ours: the static form is kept.
+    Refuted(String),
+}
+
+/// What the kernel says of the result.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kernel {
+    /// It takes it.
+    Accepted,
+    /// It does not take the original either: why.
+    NotLoadable(String),
+    /// It cannot be asked: why.
+    NotAsked(String),
+}
+
+/// The cost of a program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Costs {
+    /// Slots, subprograms included.
+    pub slots: u32,
+    /// Bytes of machine code: as the kernel says, or estimated if it was not asked.
+    pub jited: u32,
+    /// Predicted cycles of one run, in thousandths.
+    pub cycles: u64,
+}
+
+/// What became of a program.
+#[derive(Clone, Debug, Serialize)]
+pub struct SuperReport {
+    /// Name.
+    pub name: String,
+    /// Section.
+    pub section: String,
+    /// The original.
+    pub before: Costs,
+    /// The static form that the search began with.
+    pub fixed: Costs,
+    /// The result.
+    pub after: Costs,
+    /// What the kernel says.
+    pub kernel: Kernel,
+    /// How it is known to be right.
+    pub proof: Certainty,
+    /// Seconds that all of it took.
+    pub seconds: f64,
+    /// Seconds of these in the search.
+    pub search_seconds: f64,
+    /// The replacements, in order, over all functions of the program that were searched with it.
+    pub found: Vec<Found>,
+    /// What the search did.
+    pub search: Tally,
+}
+
+/// An object after superoptimization.
+#[derive(Debug)]
+pub struct Superoptimized {
+    /// The object.
+    pub object: Object,
+    /// The static form that it began with.
+    pub fixed: Optimized,
+    /// One a program.
+    pub programs: Vec<SuperReport>,
+}
+
+/// Superoptimizes all programs of an object.
+///
+/// # Errors
+/// [`OptError`] if the static compiler fails.
+pub fn superoptimize(object: &Object, options: &SuperOptions) -> Result<Superoptimized, OptError> {
+    let kernel = Loader::new(object).guess_types().and_then(|loader| loader.prepare());
+    let kernel = kernel.map_err(|e| e.to_string());
+    let mut left: Vec<(u32, String)> = Vec::new();
+    let (fixed, proofs) = loop {
+        let mut tried = options.options.clone();
+        tried.leave.extend(left.iter().map(|l| l.0));
+        let fixed = best_form(object, &tried, kernel.is_ok())?;
+        let proofs = prove_all(object, &fixed.object, options);
+        let open: Vec<(FuncId, String)> =
+            proofs.iter().zip(&object.programs).filter_map(|(p, q)| Some((q.func, p.why()?))).collect();
+        let before = left.len();
+        for (func, why) in open {
+            for f in functions(object, func) {
+                if !left.iter().any(|l| l.0 == f) {
+                    left.push((f, why.clone()));
+                }
+            }
+        }
+        if left.len() == before {
+            break (fixed, proofs);
+        }
+    };
+    let mut run = Super {
+        original: object,
+        options,
+        session: kernel.as_ref(),
+        now: fixed.object.clone(),
+        fixed: &fixed.object,
+        search: Search::new(search_options(object, kernel.is_ok(), options)),
+        searched: Vec::new(),
+    };
+    let mut programs = Vec::new();
+    for (n, proof) in proofs.into_iter().enumerate() {
+        let why = left.iter().find(|l| l.0 == object.programs[n].func.0).map(|l| l.1.clone());
+        programs.push(run.program(n, proof, why));
+    }
+    let object = run.now;
+    Ok(Superoptimized { object, fixed, programs })
+}
+
+fn search_options(object: &Object, kernel: bool, s: &SuperOptions) -> millstream_search::Options {
+    let isa = match s.options.isa {
+        0 if kernel && s.options.host.unwrap_or_else(Host::probe).isa_v4 => 4,
+        0 => isa_version(object),
+        isa => isa,
+    };
+    millstream_search::Options {
+        goal: s.options.goal,
+        isa,
+        jobs: s.jobs,
+        seed: s.seed,
+        solver: s.solver.clone(),
+    }
+}
+
+/// The best of the static forms: one that any kernel takes that took the original, and one for the kernel at hand.
+fn best_form(object: &Object, options: &Options, kernel: bool) -> Result<Optimized, OptError> {
+    let make = |host: Option<Host>| -> Result<(Cost, Optimized), OptError> {
+        let options = Options { host, ..options.clone() };
+        let made = if kernel { check(object, options)?.optimized } else { optimize(object, &options)? };
+        Ok((total(&made.object), made))
+    };
+    let first = make(None)?;
+    if !kernel {
+        return Ok(first.1);
+    }
+    let second = make(Some(options.host.unwrap_or_else(Host::probe)))?;
+    let better = options.goal.compare(second.0, first.0, total(object)).is_lt();
+    Ok(if better { second.1 } else { first.1 })
+}
+
+/// The cost of all programs of an object.
+fn total(object: &Object) -> Cost {
+    object.programs.iter().fold(Cost::default(), |sum, p| sum.plus(cost_of(object, p.func)))
+}
+
+/// The cost of a program with all it calls.
+fn cost_of(object: &Object, func: FuncId) -> Cost {
+    let Ok(linked) = object.link(func) else { return Cost::default() };
+    let insns: Vec<_> = decode_all(&linked.insns).unwrap_or_default().into_iter().map(|(_, i)| i).collect();
+    let symbols: Vec<u32> = linked.relocs.iter().map(|r| r.insn).collect();
+    cost::cost(&insns, &symbols, &Weights::Static)
+}
+
+/// What the prover says of a static form.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Static {
+    Unchanged,
+    Equivalent,
+    Open(String),
+}
+
+impl Static {
+    /// Why the form may not be used.
+    fn why(&self) -> Option<String> {
+        if let Static::Open(why) = self { Some(why.clone()) } else { None }
+    }
+}
+
+fn prove_all(object: &Object, fixed: &Object, options: &SuperOptions) -> Vec<Static> {
+    object.programs.iter().map(|p| prove_one((object, p.func), (fixed, p.func), options)).collect()
+}
+
+fn prove_one(a: (&Object, FuncId), b: (&Object, FuncId), options: &SuperOptions) -> Static {
+    let slots = |(o, f): (&Object, FuncId)| o.link(f).ok().map(|l| (l.insns, l.relocs));
+    if slots(a) == slots(b) {
+        return Static::Unchanged;
+    }
+    match prove(a, b, options.solver.as_ref(), &options.limits).verdict {
+        Proof::Equivalent => Static::Equivalent,
+        Proof::Unknown { reason } => Static::Open(reason),
+        Proof::Differs(found) => Static::Open(format!("refuted: {found}")),
+    }
+}
+
+/// An object on its way.
+struct Super<'a> {
+    original: &'a Object,
+    fixed: &'a Object,
+    now: Object,
+    options: &'a SuperOptions,
+    session: Result<&'a Session<'a>, &'a String>,
+    search: Search,
+    /// Functions that the search has been over.
+    searched: Vec<u32>,
+}
+
+impl Super<'_> {
+    /// Searches one program, and proves and measures what comes of it.
+    fn program(&mut self, n: usize, fixed: Static, left: Option<String>) -> SuperReport {
+        let start = Instant::now();
+        let p = &self.original.programs[n];
+        let before = self.measured(self.original, p.func);
+        let kernel = match (&self.session, &before) {
+            (Err(why), _) => Kernel::NotAsked((*why).clone()),
+            (Ok(_), Err(why)) => Kernel::NotLoadable(why.clone()),
+            (Ok(_), Ok(_)) => Kernel::Accepted,
+        };
+        let mut report = SuperReport {
+            name: p.name.clone(),
+            section: p.section.clone(),
+            before: self.costs(self.original, p.func, before.ok()),
+            fixed: self.costs(self.fixed, p.func, self.measured(self.fixed, p.func).ok()),
+            after: Costs::default(),
+            kernel,
+            proof: Certainty::Unchanged,
+            seconds: 0.0,
+            search_seconds: 0.0,
+            found: Vec::new(),
+            search: Tally::default(),
+        };
+        if !matches!(report.kernel, Kernel::NotLoadable(_)) {
+            self.search(p.func, &mut report);
+        }
+        report.search_seconds = start.elapsed().as_secs_f64();
+        report.proof = self.certainty(p.func, fixed, left, report.found.is_empty());
+        report.after = self.costs(&self.now, p.func, self.measured(&self.now, p.func).ok());
+        report.seconds = start.elapsed().as_secs_f64();
+        report
+    }
+
+    /// Searches the functions of a program that were not yet.
+    fn search(&mut self, func: FuncId, report: &mut SuperReport) {
+        let mut todo = functions(&self.now, func);
+        let size = |f: &u32| self.now.functions[*f as usize].insns.len();
+        let all: usize = todo.iter().map(size).sum();
+        todo.retain(|f| !self.searched.contains(f));
+        for f in todo {
+            let share = size_of(&self.now, f) as f64 / all.max(1) as f64;
+            let mut budget = Budget::of(self.options.budget.mul_f64(share));
+            budget.stop = self.options.stop;
+            budget.rounds = self.options.rounds.unwrap_or(budget.rounds);
+            self.searched.push(f);
+            let object = self.now.clone();
+            let users: Vec<FuncId> = object
+                .programs
+                .iter()
+                .map(|p| p.func)
+                .filter(|p| functions(&object, *p).contains(&f))
+                .filter(|p| self.measured(&object, *p).is_ok())
+                .collect();
+            let session = self.session;
+            let mut accepts = |new: &NewFunction| accepted(session, &object, FuncId(f), new, &users);
+            let improved = self.search.improve(&object, FuncId(f), &budget, &mut accepts);
+            let Some(improved) = improved.filter(|i| !i.found.is_empty()) else { continue };
+            if self.now.replace_function(FuncId(f), improved.function).is_ok() {
+                report.found.extend(improved.found);
+            }
+            report.search.add(&improved.tally);
+        }
+    }
+
+    /// How it is known that the result is right; what is refuted is put back.
+    fn certainty(&mut self, func: FuncId, fixed: Static, left: Option<String>, same: bool) -> Certainty {
+        if same {
+            return match (fixed, left) {
+                (Static::Unchanged, None) => Certainty::Unchanged,
+                (_, Some(why)) => Certainty::Original(why),
+                _ => Certainty::Whole,
+            };
+        }
+        match (prove_one((self.original, func), (&self.now, func), self.options), left) {
+            (Static::Open(why), _) if why.starts_with("refuted") => {
+                for f in functions(&self.now, func) {
+                    let old = &self.fixed.functions[f as usize];
+                    let old = NewFunction {
+                        insns: old.insns.clone(),
+                        relocs: old.relocs.clone(),
+                        line_info: old.line_info.clone(),
+                        core_relos: old.core_relos.clone(),
+                    };
+                    if let Err(e) = self.now.replace_function(FuncId(f), old) {
+                        tracing::error!("a function cannot be put back: {e}");
+                    }
+                }
+                Certainty::Refuted(why)
+            }
+            (Static::Open(_), Some(why)) => Certainty::Windows(why),
+            (Static::Open(why), None) => Certainty::Composed(why),
+            _ => Certainty::Whole,
+        }
+    }
+
+    fn measured(&self, object: &Object, func: FuncId) -> Result<Measure, String> {
+        self.session.map_err(Clone::clone).and_then(|s| measure(s, object, func))
+    }
+
+    fn costs(&self, object: &Object, func: FuncId, measure: Option<Measure>) -> Costs {
+        let cost = cost_of(object, func);
+        let jited = measure.map_or(cost.jited, |m| m.jited);
+        Costs { slots: cost.slots, jited, cycles: cost.cycles }
+    }
+}
+
+fn size_of(object: &Object, f: u32) -> usize {
+    object.functions[f as usize].insns.len()
+}
+
+/// Whether the kernel takes all programs that use a function with its new contents.
+fn accepted(
+    session: Result<&Session<'_>, &String>,
+    object: &Object,
+    func: FuncId,
+    new: &NewFunction,
+    users: &[FuncId],
+) -> bool {
+    let mut object = object.clone();
+    if object.replace_function(func, new.clone()).is_err() {
+        return false;
+    }
+    let Ok(session) = session else { return true };
+    users
+        .iter()
+        .all(|p| measure(session, &object, *p).inspect_err(|why| tracing::debug!("refused: {why}")).is_ok())
+}

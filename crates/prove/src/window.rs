@@ -1,0 +1,596 @@
+//! Equivalence of two windows: straight-line sequences of instructions, with branches out of them, in a known place.
+//!
+//! What is known where a window begins (registers, bytes of the stack) is given, and so is what is looked at after it
+//! and at each of its exits. Values are numbers, addresses too; each register that is an address also says which
+//! *space* it points into, and places in two spaces are never the same. The stack is kept byte by byte, other spaces are
+//! memories.
+//!
+//! Two windows are equal if, whatever they begin with, they leave by the same exit and agree in all that is looked at
+//! there. That is asked stronger than need be: each exit must be taken under the same condition whether or not an
+//! earlier one was taken, so that no paths have to be told apart.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use millstream_isa::absint::Scalar;
+use millstream_isa::semantics::{self, Domain, Pred, Prim};
+use millstream_isa::{AluOp, Insn, Operand, Reg, Size, Width};
+
+use crate::solver::{Answer as Said, Session};
+use crate::sweep::cone;
+use crate::term::{Node, Sort, T, Terms, mask};
+use crate::{Limits, Solver, SolverError};
+
+/// Distinct terms before all is begun anew.
+const MOST_TERMS: usize = 200_000;
+
+/// What an address points into.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Space {
+    /// The frame; addresses are counted from its upper end.
+    Stack,
+    /// Something else, by number: two numbers, two things that never overlap.
+    Other(u32),
+}
+
+/// What is known of a register where a window begins.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Known {
+    /// It must not be read.
+    Nothing,
+    /// It holds a number of this set. Registers of one name hold the same number.
+    Number(Scalar, u32),
+    /// It holds an address: of the space, so many bytes from a base. Registers with one base count from one place.
+    Address(Space, u32, i64),
+    /// It holds what may be an address, but must not be used as one. Registers of one name hold the same.
+    Value(u32),
+}
+
+/// What is known where a window begins.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// The registers.
+    pub regs: [Known; 11],
+    /// Bytes of the stack that are constants.
+    pub bytes: BTreeMap<i16, u8>,
+    /// Values of 8 bytes on the stack that are addresses.
+    pub spills: BTreeMap<i16, Known>,
+}
+
+/// What is looked at in the end, or at an exit.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Live {
+    /// The bits of each register.
+    pub regs: [u64; 11],
+    /// Bytes of the stack, by their offset from its upper end. All other memory is always looked at.
+    pub stack: Vec<i16>,
+}
+
+/// A part of a window.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Step {
+    /// An instruction that computes, loads or stores.
+    Do(Insn),
+    /// A conditional branch out of the window, by the number of the exit.
+    Exit(u32, Insn),
+    /// An instruction that gives its register something of which nothing is known but that it is the same in both
+    /// windows, by number: a symbol.
+    Opaque(u32, Insn),
+}
+
+/// Where two windows stand.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// What is known where they begin.
+    pub entry: Entry,
+    /// What is looked at, at each exit.
+    pub exits: Vec<Live>,
+    /// What is looked at after them.
+    pub end: Live,
+}
+
+/// Values at the beginning under which two windows differ.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Valuation {
+    /// Registers, where the solver said something.
+    pub regs: [Option<u64>; 11],
+    /// Bytes of the stack.
+    pub stack: BTreeMap<i16, u8>,
+    /// Bytes of other spaces, by address.
+    pub memory: Vec<(u32, u64, u8)>,
+}
+
+/// Whether two windows are equal.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Judgement {
+    /// They are.
+    Equal,
+    /// They are not, for example here.
+    Differs(Box<Valuation>),
+    /// Not known, and why.
+    Unknown(String),
+}
+
+/// Decides windows: terms that are kept from one to the next, and a solver that is started when it is first needed.
+#[derive(Debug)]
+pub struct Windows {
+    terms: Terms,
+    solver: Option<Solver>,
+    session: Option<Session>,
+    time: Duration,
+    memory: u64,
+    /// Windows that came out as the same terms.
+    pub by_form: u64,
+    /// Windows that the solver was asked about.
+    pub asked: u64,
+}
+
+impl Windows {
+    /// Without a solver only what comes out as the same terms is decided. `time` is for one question.
+    pub fn new(solver: Option<Solver>, time: Duration) -> Windows {
+        Windows {
+            terms: Terms::new(MOST_TERMS),
+            solver,
+            session: None,
+            time,
+            memory: 512,
+            by_form: 0,
+            asked: 0,
+        }
+    }
+
+    /// Whether `a` and `b` are equal at `place`.
+    pub fn judge(&mut self, place: &Place, a: &[Step], b: &[Step]) -> Judgement {
+        if self.terms.len() > MOST_TERMS / 2 {
+            self.terms = Terms::new(MOST_TERMS);
+            self.session = None;
+        }
+        let claim = match self.claim(place, a, b) {
+            Ok(claim) => claim,
+            Err(why) => return Judgement::Unknown(why.into()),
+        };
+        if self.terms.is_full() {
+            return Judgement::Unknown("more terms than the limit".into());
+        }
+        match self.terms.known(claim) {
+            Some(true) => {
+                self.by_form += 1;
+                Judgement::Equal
+            }
+            _ => self.ask(place, claim).unwrap_or_else(|e| Judgement::Unknown(e.to_string())),
+        }
+    }
+
+    fn claim(&mut self, place: &Place, a: &[Step], b: &[Step]) -> Result<T, &'static str> {
+        let one = Run::new(&mut self.terms, place).over(a)?;
+        let two = Run::new(&mut self.terms, place).over(b)?;
+        if one.len() != two.len() {
+            return Err("other exits");
+        }
+        let terms = &mut self.terms;
+        let mut parts = Vec::new();
+        for (i, (x, y)) in one.iter().zip(&two).enumerate() {
+            let live = place.exits.get(i).filter(|_| i + 1 < one.len()).unwrap_or(&place.end);
+            same(terms, live, x, y, &mut parts)?;
+        }
+        let equal = terms.and(&parts);
+        if terms.known(equal) == Some(true) {
+            return Ok(equal);
+        }
+        let mut parts = vec![equal];
+        for known in &place.entry.regs {
+            let outside = ranges(terms, known);
+            parts.push(outside);
+        }
+        Ok(terms.or(&parts))
+    }
+
+    fn ask(&mut self, place: &Place, claim: T) -> Result<Judgement, SolverError> {
+        let Some(solver) = &self.solver else { return Ok(Judgement::Unknown("no solver at hand".into())) };
+        self.asked += 1;
+        if self.session.is_none() {
+            let limits = Limits { memory: self.memory, ..Limits::default() };
+            self.session = Some(solver.start(&limits)?);
+        }
+        let Some(session) = &mut self.session else { return Ok(Judgement::Unknown("no solver".into())) };
+        let wanted = wanted(&self.terms, claim);
+        match session.valid(&self.terms, claim, &wanted, self.time)? {
+            Said::Valid => Ok(Judgement::Equal),
+            Said::Unknown(why) => Ok(Judgement::Unknown(why)),
+            Said::Refuted(model) => {
+                let value = |t: T| model.get(&t).copied();
+                Ok(Judgement::Differs(Box::new(valuation(&self.terms, place, &wanted, value))))
+            }
+        }
+    }
+}
+
+/// That a register is outside of what is known of it beyond its bits.
+fn ranges(terms: &mut Terms, known: &Known) -> T {
+    let Known::Number(s, name) = known else { return terms.truth(false) };
+    let t = number(terms, s, *name);
+    let mut parts = Vec::new();
+    let (min, max) = s.unsigned();
+    if min > s.bits().value() {
+        let k = terms.constant(64, min);
+        parts.push(terms.compare_terms(Pred::Ult, t, k));
+    }
+    if max < s.bits().max() {
+        let k = terms.constant(64, max);
+        parts.push(terms.compare_terms(Pred::Ult, k, t));
+    }
+    let (min, max) = s.signed();
+    if min > i64::MIN {
+        let k = terms.constant(64, min as u64);
+        parts.push(terms.compare_terms(Pred::Slt, t, k));
+    }
+    if max < i64::MAX {
+        let k = terms.constant(64, max as u64);
+        parts.push(terms.compare_terms(Pred::Slt, k, t));
+    }
+    terms.or(&parts)
+}
+
+/// The terms whose values say where two windows differ.
+fn wanted(terms: &Terms, claim: T) -> Vec<T> {
+    let mut out = Vec::new();
+    for t in cone(terms, &[claim]) {
+        match terms.node(t) {
+            Node::App(..) if matches!(terms.sort(t), Sort::Bits(_)) => out.push(t),
+            Node::Select(_, _, f) => out.extend([t, *f]),
+            _ => {}
+        }
+    }
+    out.sort_unstable();
+    out.dedup();
+    out
+}
+
+fn valuation(terms: &Terms, place: &Place, wanted: &[T], value: impl Fn(T) -> Option<u64>) -> Valuation {
+    let mut out = Valuation::default();
+    let mut named: BTreeMap<&str, u64> = BTreeMap::new();
+    for &t in wanted {
+        let Some(v) = value(t) else { continue };
+        match terms.node(t) {
+            Node::App(f, _) => {
+                let name = terms.name(*f);
+                if let Some(at) = name.strip_prefix("stack ").and_then(|n| n.parse().ok()) {
+                    out.stack.insert(at, v as u8);
+                } else {
+                    named.insert(name, v);
+                }
+            }
+            Node::Select(m, _, f) => {
+                if let (Node::App(s, _), Some(at)) = (terms.node(*m), value(*f).or(terms.value(*f)))
+                    && let Some(space) = terms.name(*s).strip_prefix("space ").and_then(|n| n.parse().ok())
+                {
+                    out.memory.push((space, at, v as u8));
+                }
+            }
+            _ => {}
+        }
+    }
+    for (slot, known) in out.regs.iter_mut().zip(&place.entry.regs) {
+        *slot = match known {
+            Known::Nothing => None,
+            Known::Number(s, n) => {
+                named.get(format!("number {n}").as_str()).map(|v| v & s.bits().mask() | s.bits().value())
+            }
+            Known::Value(n) => named.get(format!("value {n}").as_str()).copied(),
+            Known::Address(Space::Stack, _, _) => None,
+            Known::Address(_, n, d) => {
+                named.get(format!("base {n}").as_str()).map(|v| v.wrapping_add(*d as u64))
+            }
+        };
+    }
+    out
+}
+
+/// A number of which some bits are known.
+fn number(terms: &mut Terms, s: &Scalar, name: u32) -> T {
+    let var = terms.var(&format!("number {name}"), Sort::Bits(64));
+    let unknown = terms.constant(64, s.bits().mask());
+    let set = terms.constant(64, s.bits().value());
+    let kept = terms.prim(Prim::And, 64, &var, &unknown);
+    terms.prim(Prim::Or, 64, &kept, &set)
+}
+
+/// A register: its value, and the space that it points into.
+#[derive(Clone, Copy, Debug)]
+struct Value {
+    t: T,
+    space: Option<Space>,
+}
+
+/// What is seen at an exit, or in the end.
+struct Seen {
+    taken: T,
+    regs: [Option<Value>; 11],
+    stack: BTreeMap<i16, T>,
+    memory: BTreeMap<u32, T>,
+}
+
+/// What must be equal of two windows at one exit.
+fn same(terms: &mut Terms, live: &Live, x: &Seen, y: &Seen, parts: &mut Vec<T>) -> Result<(), &'static str> {
+    parts.push(terms.equal(x.taken, y.taken));
+    for (n, &bits) in live.regs.iter().enumerate().filter(|(_, bits)| **bits != 0) {
+        let (Some(a), Some(b)) = (x.regs[n], y.regs[n]) else { return Err("a register is not defined") };
+        if a.space != b.space {
+            return Err("a register points elsewhere");
+        }
+        let seen = terms.constant(64, bits);
+        let (a, b) = (terms.prim(Prim::And, 64, &a.t, &seen), terms.prim(Prim::And, 64, &b.t, &seen));
+        parts.push(terms.equal(a, b));
+    }
+    for at in &live.stack {
+        let (a, b) = (byte_of(terms, &x.stack, *at), byte_of(terms, &y.stack, *at));
+        parts.push(terms.equal(a, b));
+    }
+    let spaces: Vec<u32> = x.memory.keys().chain(y.memory.keys()).copied().collect();
+    for space in spaces {
+        let (a, b) = (memory_of(terms, &x.memory, space), memory_of(terms, &y.memory, space));
+        parts.push(terms.congruent(a, b));
+    }
+    Ok(())
+}
+
+fn byte_of(terms: &mut Terms, stack: &BTreeMap<i16, T>, at: i16) -> T {
+    stack.get(&at).copied().unwrap_or_else(|| terms.var(&format!("stack {at}"), Sort::Bits(8)))
+}
+
+fn memory_of(terms: &mut Terms, memory: &BTreeMap<u32, T>, space: u32) -> T {
+    memory.get(&space).copied().unwrap_or_else(|| terms.var(&format!("space {space}"), Sort::Memory))
+}
+
+/// One window on terms.
+struct Run<'a> {
+    terms: &'a mut Terms,
+    regs: [Option<Value>; 11],
+    stack: BTreeMap<i16, T>,
+    spills: BTreeMap<i16, Value>,
+    memory: BTreeMap<u32, T>,
+}
+
+impl<'a> Run<'a> {
+    fn new(terms: &'a mut Terms, place: &Place) -> Run<'a> {
+        let mut run = Run {
+            terms,
+            regs: [None; 11],
+            stack: BTreeMap::new(),
+            spills: BTreeMap::new(),
+            memory: BTreeMap::new(),
+        };
+        for (n, known) in place.entry.regs.iter().enumerate() {
+            run.regs[n] = run.first(known);
+        }
+        for (&at, &byte) in &place.entry.bytes {
+            let t = run.terms.constant(8, u64::from(byte));
+            run.stack.insert(at, t);
+        }
+        for (&at, known) in &place.entry.spills {
+            if let Some(v) = run.first(known) {
+                run.put(at, v.t, 8);
+                run.spills.insert(at, v);
+            }
+        }
+        run
+    }
+
+    fn first(&mut self, known: &Known) -> Option<Value> {
+        Some(match known {
+            Known::Nothing => return None,
+            Known::Number(s, name) => Value { t: number(self.terms, s, *name), space: None },
+            Known::Value(name) => {
+                Value { t: self.terms.var(&format!("value {name}"), Sort::Bits(64)), space: None }
+            }
+            Known::Address(space, base, offset) => {
+                let base = match space {
+                    Space::Stack => self.frame(),
+                    Space::Other(_) => self.terms.var(&format!("base {base}"), Sort::Bits(64)),
+                };
+                let by = self.terms.constant(64, *offset as u64);
+                Value { t: self.terms.prim(Prim::Add, 64, &base, &by), space: Some(*space) }
+            }
+        })
+    }
+
+    fn frame(&mut self) -> T {
+        self.terms.var("frame", Sort::Bits(64))
+    }
+
+    fn over(mut self, steps: &[Step]) -> Result<Vec<Seen>, &'static str> {
+        let mut seen = Vec::new();
+        for step in steps {
+            match *step {
+                Step::Do(insn) => self.step(insn)?,
+                Step::Opaque(n, Insn::LoadImm64 { dst, .. }) => {
+                    let t = self.terms.var(&format!("symbol {n}"), Sort::Bits(64));
+                    self.set(dst, Value { t, space: None })?;
+                }
+                Step::Exit(n, Insn::Branch { width, cond, dst, src, .. }) => {
+                    if n as usize != seen.len() {
+                        return Err("exits in another order");
+                    }
+                    let (a, b) = (self.get(dst)?.t, self.operand(src)?.t);
+                    let taken = semantics::cond(self.terms, cond, width, &a, &b);
+                    seen.push(self.seen(taken));
+                }
+                _ => return Err("an instruction that ends a window"),
+            }
+        }
+        let taken = self.terms.truth(true);
+        seen.push(self.seen(taken));
+        Ok(seen)
+    }
+
+    fn seen(&self, taken: T) -> Seen {
+        Seen { taken, regs: self.regs, stack: self.stack.clone(), memory: self.memory.clone() }
+    }
+
+    fn get(&self, r: Reg) -> Result<Value, &'static str> {
+        self.regs[r.index()].ok_or("reads a register that is not defined")
+    }
+
+    fn set(&mut self, r: Reg, v: Value) -> Result<(), &'static str> {
+        if r == Reg::R10 {
+            return Err("writes the frame pointer");
+        }
+        self.regs[r.index()] = Some(v);
+        Ok(())
+    }
+
+    fn operand(&mut self, o: Operand) -> Result<Value, &'static str> {
+        match o {
+            Operand::Reg(r) => self.get(r),
+            Operand::Imm(i) => Ok(Value { t: semantics::immediate(self.terms, i), space: None }),
+        }
+    }
+
+    fn step(&mut self, insn: Insn) -> Result<(), &'static str> {
+        let plain = |t| Value { t, space: None };
+        match insn {
+            Insn::Alu { width, op, dst, src } => {
+                let (a, b) = (self.get(dst)?, self.operand(src)?);
+                let t = semantics::alu(self.terms, op, width, &a.t, &b.t);
+                let space = match (op, width) {
+                    (AluOp::Add, Width::W64) if b.space.is_none() => a.space,
+                    (AluOp::Add, Width::W64) if a.space.is_none() => b.space,
+                    (AluOp::Sub, Width::W64) if b.space.is_none() => a.space,
+                    _ => None,
+                };
+                self.set(dst, Value { t, space })
+            }
+            Insn::Mov { width: Width::W64, dst, src } => {
+                let v = self.operand(src)?;
+                self.set(dst, v)
+            }
+            Insn::Mov { width, dst, src } => {
+                let v = self.operand(src)?;
+                let t = semantics::mov(self.terms, width, &v.t);
+                self.set(dst, plain(t))
+            }
+            Insn::MovSx { width, bits, dst, src } => {
+                let v = self.get(src)?;
+                let t = semantics::movsx(self.terms, width, u32::from(bits), &v.t);
+                self.set(dst, plain(t))
+            }
+            Insn::Neg { width, dst } => {
+                let v = self.get(dst)?;
+                let t = semantics::neg(self.terms, width, &v.t);
+                self.set(dst, plain(t))
+            }
+            Insn::Swap { kind, bits, dst } => {
+                let v = self.get(dst)?;
+                let t = semantics::swap(self.terms, kind, u32::from(bits), &v.t);
+                self.set(dst, plain(t))
+            }
+            Insn::LoadImm64 { dst, pseudo: millstream_isa::Pseudo::None, imm, .. } => {
+                let t = self.terms.constant(64, imm);
+                self.set(dst, plain(t))
+            }
+            Insn::Load { size, sext, dst, src, off } => {
+                let v = self.load(size, sext, src, off)?;
+                self.set(dst, v)
+            }
+            Insn::Store { size, dst, off, src } => {
+                let v = self.operand(src)?;
+                self.store(size, dst, off, v)
+            }
+            Insn::Atomic { op, fetch: false, size, dst, src, off } => {
+                let old = self.load(size, false, dst, off)?;
+                let old = self.terms.truncate(64, size.bits(), &old.t);
+                let v = self.get(src)?;
+                let new = semantics::atomic(self.terms, op, size, &old, &v.t, &v.t).memory;
+                let t = self.terms.zero_extend_to(new, 64);
+                self.store(size, dst, off, plain(t))
+            }
+            _ => Err("an instruction that ends a window"),
+        }
+    }
+
+    /// The address of an access: its space, and for the stack the offset.
+    fn address(&mut self, base: Reg, off: i16) -> Result<(Space, T, i16), &'static str> {
+        let v = self.get(base)?;
+        let space = v.space.ok_or("an access through what is no known address")?;
+        let by = self.terms.constant(64, i64::from(off) as u64);
+        let at = self.terms.prim(Prim::Add, 64, &v.t, &by);
+        if space != Space::Stack {
+            return Ok((space, at, 0));
+        }
+        let frame = self.frame();
+        let offset = self.terms.distance(at, frame).ok_or("an access to the stack at no known offset")?;
+        let offset = i16::try_from(offset as i64).map_err(|_| "an access outside of the stack")?;
+        if !(-512..0).contains(&offset) {
+            return Err("an access outside of the stack");
+        }
+        Ok((space, at, offset))
+    }
+
+    fn load(&mut self, size: Size, sext: bool, src: Reg, off: i16) -> Result<Value, &'static str> {
+        let (space, at, offset) = self.address(src, off)?;
+        let n = size.bytes() as i16;
+        let mut bytes = Vec::with_capacity(8);
+        match space {
+            Space::Stack => {
+                if size == Size::Dw
+                    && let Some(v) = self.spills.get(&offset)
+                {
+                    return Ok(*v);
+                }
+                for i in (0..n).rev() {
+                    bytes.push(byte_of(self.terms, &self.stack, offset + i));
+                }
+            }
+            Space::Other(s) => {
+                let memory = memory_of(self.terms, &self.memory, s);
+                let object = self.terms.constant(64, 0);
+                for i in (0..n).rev() {
+                    let place = self.further(at, i);
+                    bytes.push(self.terms.select(memory, object, place));
+                }
+            }
+        }
+        let t = self.terms.concat(&bytes);
+        Ok(Value { t: semantics::loaded(self.terms, size, sext, &t), space: None })
+    }
+
+    fn store(&mut self, size: Size, dst: Reg, off: i16, v: Value) -> Result<(), &'static str> {
+        let (space, at, offset) = self.address(dst, off)?;
+        match space {
+            Space::Stack => {
+                self.put(offset, v.t, size.bytes() as i16);
+                if size == Size::Dw && v.space.is_some() {
+                    self.spills.insert(offset, v);
+                }
+            }
+            Space::Other(s) => {
+                let mut memory = memory_of(self.terms, &self.memory, s);
+                let object = self.terms.constant(64, 0);
+                for i in 0..size.bytes() as i16 {
+                    let place = self.further(at, i);
+                    let byte = self.terms.extract(v.t, i as u32 * 8 + 7, i as u32 * 8);
+                    memory = self.terms.store(memory, object, place, byte);
+                }
+                self.memory.insert(s, memory);
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts the low bytes of a value on the stack.
+    fn put(&mut self, at: i16, t: T, count: i16) {
+        self.spills.retain(|&s, _| s + 8 <= at || at + count <= s);
+        for i in 0..count {
+            let byte = self.terms.extract(t, i as u32 * 8 + 7, i as u32 * 8);
+            self.stack.insert(at + i, byte);
+        }
+    }
+
+    fn further(&mut self, at: T, by: i16) -> T {
+        let by = self.terms.constant(64, i64::from(by) as u64 & mask(64));
+        self.terms.prim(Prim::Add, 64, &at, &by)
+    }
+}
+
+#[cfg(test)]
+mod tests;

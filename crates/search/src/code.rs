@@ -1,0 +1,169 @@
+//! A function as blocks of instructions whose jumps name blocks, so that lines can come and go.
+
+use millstream_isa::{Insn, decode_all, encode_all};
+use millstream_object::{CoreRelo, Function, LineInfo, NewFunction, Reloc, RelocKind};
+
+/// An instruction with what belongs to it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Line {
+    pub(crate) insn: Insn,
+    /// The block that a jump or branch goes to.
+    pub(crate) target: Option<usize>,
+    pub(crate) reloc: Option<RelocKind>,
+    pub(crate) core: Option<CoreRelo>,
+    pub(crate) source: Option<LineInfo>,
+}
+
+impl Line {
+    /// A new instruction that nothing belongs to.
+    pub(crate) fn new(insn: Insn) -> Line {
+        Line { insn, target: None, reloc: None, core: None, source: None }
+    }
+}
+
+/// Instructions that are entered at the first only.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Block {
+    pub(crate) lines: Vec<Line>,
+    /// Blocks that may follow.
+    pub(crate) next: Vec<usize>,
+    /// Blocks that may come before.
+    pub(crate) before: Vec<usize>,
+    /// Number of the first line among all lines.
+    pub(crate) first: u32,
+}
+
+impl Block {
+    /// Whether control may run into the block that stands after this one.
+    pub(crate) fn falls_through(&self) -> bool {
+        !matches!(self.lines.last(), Some(Line { insn: Insn::Jump { .. } | Insn::Exit, .. }))
+    }
+}
+
+/// A function.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Code {
+    pub(crate) blocks: Vec<Block>,
+}
+
+impl Code {
+    /// The blocks of a function; [`None`] if it has what is not understood (invalid jumps).
+    pub(crate) fn new(f: &Function) -> Option<Code> {
+        let insns = decode_all(&f.insns).ok()?;
+        let goal = |slot: usize, insn: &Insn| {
+            let off = match insn {
+                Insn::Jump { off, .. } => i64::from(*off),
+                Insn::Branch { off, .. } | Insn::MayGoto { off } => i64::from(*off),
+                _ => return None,
+            };
+            Some(slot as i64 + insn.slots() as i64 + off)
+        };
+        let mut starts = vec![0usize];
+        for (slot, insn) in &insns {
+            let ends = goal(*slot, insn).map(|to| starts.push(to.max(0) as usize)).is_some();
+            if ends || matches!(insn, Insn::Exit) {
+                starts.push(slot + insn.slots());
+            }
+        }
+        starts.sort_unstable();
+        starts.dedup();
+        starts.retain(|&s| s < f.insns.len());
+        let mut blocks: Vec<Block> = Vec::new();
+        for (slot, insn) in &insns {
+            if starts.binary_search(slot).is_ok() {
+                blocks.push(Block::default());
+            }
+            let target = match goal(*slot, insn) {
+                Some(to) => Some(starts.binary_search(&usize::try_from(to).ok()?).ok()?),
+                None => None,
+            };
+            let at = *slot as u32;
+            let line = Line {
+                insn: *insn,
+                target,
+                reloc: f.relocs.iter().find(|r| r.insn == at).map(|r| r.kind),
+                core: f.core_relos.iter().find(|c| c.insn == at).copied(),
+                source: f.line_info.iter().find(|l| l.insn == at).copied(),
+            };
+            blocks.last_mut()?.lines.push(line);
+        }
+        if blocks.len() != starts.len() {
+            return None;
+        }
+        let mut code = Code { blocks };
+        code.link();
+        Some(code)
+    }
+
+    /// Brings what blocks know of each other up to date.
+    pub(crate) fn link(&mut self) {
+        for b in &mut self.blocks {
+            b.next.clear();
+            b.before.clear();
+        }
+        let mut first = 0;
+        for b in &mut self.blocks {
+            b.first = first;
+            first += b.lines.len() as u32;
+        }
+        for n in 0..self.blocks.len() {
+            let mut next: Vec<usize> = self.blocks[n].lines.iter().filter_map(|l| l.target).collect();
+            if self.blocks[n].falls_through() && n + 1 < self.blocks.len() {
+                next.push(n + 1);
+            }
+            next.dedup();
+            for &to in &next {
+                self.blocks[to].before.push(n);
+            }
+            self.blocks[n].next = next;
+        }
+    }
+
+    /// All instructions in order.
+    pub(crate) fn lines(&self) -> impl Iterator<Item = &Line> {
+        self.blocks.iter().flat_map(|b| &b.lines)
+    }
+
+    /// The instructions with their jumps in place, and the slots with a relocation.
+    pub(crate) fn laid_out(&self) -> (Vec<Insn>, Vec<u32>) {
+        let mut start = Vec::with_capacity(self.blocks.len() + 1);
+        let mut at = 0i64;
+        for b in &self.blocks {
+            start.push(at);
+            at += b.lines.iter().map(|l| l.insn.slots() as i64).sum::<i64>();
+        }
+        let (mut insns, mut symbols, mut slot) = (Vec::new(), Vec::new(), 0i64);
+        for line in self.lines() {
+            let mut insn = line.insn;
+            let next = slot + insn.slots() as i64;
+            if line.reloc.is_some() {
+                symbols.push(slot as u32);
+            }
+            if let Some(to) = line.target {
+                let by = start[to] - next;
+                match &mut insn {
+                    Insn::Jump { off, .. } => *off = by as i32,
+                    Insn::Branch { off, .. } | Insn::MayGoto { off } => *off = by as i16,
+                    _ => {}
+                }
+            }
+            insns.push(insn);
+            slot = next;
+        }
+        (insns, symbols)
+    }
+
+    /// The function's new contents.
+    pub(crate) fn function(&self) -> NewFunction {
+        let (insns, _) = self.laid_out();
+        let mut new = NewFunction { insns: encode_all(&insns), ..NewFunction::default() };
+        let mut slot = 0;
+        for line in self.lines() {
+            new.relocs.extend(line.reloc.map(|kind| Reloc { insn: slot, kind }));
+            new.core_relos.extend(line.core.map(|core| CoreRelo { insn: slot, ..core }));
+            new.line_info.extend(line.source.map(|source| LineInfo { insn: slot, ..source }));
+            slot += line.insn.slots() as u32;
+        }
+        new
+    }
+}

@@ -1,0 +1,530 @@
+//! The search over a function: which windows, how hard, and what becomes of the function.
+//!
+//! Rounds of growing effort go over all windows. Windows are worked on in batches, by several threads; what was found is
+//! put in in order, and only if the function as a whole became better by the goal. After each round the caller is asked
+//! whether it takes the function (the kernel is not this crate's business); what it refuses is taken back, the replacement
+//! to blame found by bisection, and not made again.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::{Duration, Instant};
+
+use millstream_bpf::cost::{self, Cost, Goal, Weights};
+use millstream_isa::Insn;
+use millstream_object::{FuncId, NewFunction, Object};
+use millstream_prove::Solver;
+use millstream_prove::window::{Step, Windows};
+use rustc_hash::FxHashSet;
+use serde::Serialize;
+
+use crate::code::{Code, Line};
+use crate::engines::{Effort, Engine, Outcome, Task, effort, work};
+use crate::facts::{self, State, World};
+use crate::liveness::{self, Looked};
+use crate::machine::mix;
+use crate::store::{Entry, Form, Naming, Store};
+use crate::window::{Analysis, Span, Window, chain, cut, insns};
+
+/// Windows that are worked on at a time: what is found in one is not known in the others.
+const BATCH: usize = 24;
+/// Time of one question to the solver.
+const QUESTION: Duration = Duration::from_millis(250);
+/// Rounds over all windows, at most.
+const MOST_ROUNDS: usize = 60;
+
+/// How to search.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What makes code better.
+    pub goal: Goal,
+    /// Instruction set version that may be used, 1 to 4.
+    pub isa: u8,
+    /// Threads.
+    pub jobs: usize,
+    /// Where randomness begins.
+    pub seed: u64,
+    /// For what is not equal by form; without it such replacements are not made.
+    pub solver: Option<Solver>,
+}
+
+/// How long to search.
+#[derive(Clone, Debug)]
+pub struct Budget {
+    /// Not after this.
+    pub until: Instant,
+    /// Rounds of growing effort, at most.
+    pub rounds: usize,
+    /// Set when what there is should be returned.
+    pub stop: Option<&'static AtomicBool>,
+}
+
+impl Budget {
+    /// So long from now.
+    pub fn of(time: Duration) -> Budget {
+        Budget { until: Instant::now() + time, rounds: MOST_ROUNDS, stop: None }
+    }
+
+    fn is_over(&self) -> bool {
+        self.stop.is_some_and(|s| s.load(Ordering::Relaxed)) || Instant::now() >= self.until
+    }
+}
+
+/// A replacement that was made.
+#[derive(Clone, Debug, Serialize)]
+pub struct Found {
+    /// What found it.
+    pub engine: Engine,
+    /// The slot of its first instruction, in the function as it was then.
+    pub slot: u32,
+    /// The instructions before, as assembly.
+    pub before: Vec<String>,
+    /// The instructions after.
+    pub after: Vec<String>,
+    /// Whether the solver had to be asked; else both came out as the same terms.
+    pub solver: bool,
+}
+
+/// What was done in a search.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Tally {
+    /// Windows worked on, by engine.
+    pub windows: BTreeMap<Engine, u64>,
+    /// Candidates run on tests.
+    pub candidates: u64,
+    /// Candidates that passed tests and rules, and went to be proven.
+    pub passed: u64,
+    /// Of these, refuted by the solver.
+    pub refuted: u64,
+    /// Of these, not decided.
+    pub undecided: u64,
+    /// Proven by form.
+    pub by_form: u64,
+    /// Questions to the solver.
+    pub asked: u64,
+    /// Look-ups of windows in the store.
+    pub lookups: u64,
+    /// Of these, known.
+    pub hits: u64,
+    /// Replacements that the caller refused.
+    pub refused: u64,
+    /// Rounds that were finished.
+    pub rounds: u64,
+}
+
+impl Tally {
+    /// Both together.
+    pub fn add(&mut self, other: &Tally) {
+        for (engine, n) in &other.windows {
+            *self.windows.entry(*engine).or_default() += n;
+        }
+        self.candidates += other.candidates;
+        self.passed += other.passed;
+        self.refuted += other.refuted;
+        self.undecided += other.undecided;
+        self.by_form += other.by_form;
+        self.asked += other.asked;
+        self.lookups += other.lookups;
+        self.hits += other.hits;
+        self.refused += other.refused;
+        self.rounds += other.rounds;
+    }
+}
+
+/// A function after the search.
+#[derive(Clone, Debug)]
+pub struct Improved {
+    /// Its contents.
+    pub function: NewFunction,
+    /// The replacements, in order.
+    pub found: Vec<Found>,
+    /// Its cost before.
+    pub before: Cost,
+    /// Its cost after.
+    pub after: Cost,
+    /// What was done.
+    pub tally: Tally,
+}
+
+/// A search, which remembers what it found from one function to the next.
+#[derive(Debug)]
+pub struct Search {
+    options: Options,
+    store: Store,
+}
+
+impl Search {
+    /// A new one.
+    pub fn new(options: Options) -> Search {
+        Search { options, store: Store::default() }
+    }
+
+    /// Searches a function of an object; [`None`] if it cannot be read. `accepts` is asked for each version of the
+    /// function that would be returned.
+    pub fn improve(
+        &mut self,
+        object: &Object,
+        func: FuncId,
+        budget: &Budget,
+        accepts: &mut dyn FnMut(&NewFunction) -> bool,
+    ) -> Option<Improved> {
+        let code = Code::new(object.functions.get(func.index())?)?;
+        self.improve_code(code, World::new(object, func), budget, accepts)
+    }
+
+    /// The same for code by itself.
+    pub(crate) fn improve_code(
+        &mut self,
+        code: Code,
+        world: World,
+        budget: &Budget,
+        accepts: &mut dyn FnMut(&NewFunction) -> bool,
+    ) -> Option<Improved> {
+        let world = Arc::new(world);
+        let cost = cost_of(&code);
+        let (asked, hits) = (self.store.asked, self.store.hits);
+        let hunt = Hunt {
+            options: &self.options,
+            store: &mut self.store,
+            world: &world,
+            history: vec![(code, cost)],
+            found: Vec::new(),
+            forms: Vec::new(),
+            banned: FxHashSet::default(),
+            tally: Tally::default(),
+            accepted: 0,
+            analyzed: None,
+        };
+        let mut hunt = hunt.run(budget, accepts);
+        hunt.tally.lookups = hunt.store.asked - asked;
+        hunt.tally.hits = hunt.store.hits - hits;
+        let (code, after) = hunt.history.last()?;
+        let (function, after) = (code.function(), *after);
+        Some(Improved { function, found: hunt.found, before: cost, after, tally: hunt.tally })
+    }
+}
+
+fn cost_of(code: &Code) -> Cost {
+    let (insns, symbols) = code.laid_out();
+    cost::cost(&insns, &symbols, &Weights::Static)
+}
+
+/// What there is of a function on the way.
+struct Hunt<'a> {
+    options: &'a Options,
+    store: &'a mut Store,
+    world: &'a Arc<World>,
+    /// The function after each replacement, the original first.
+    history: Vec<(Code, Cost)>,
+    found: Vec<Found>,
+    /// The window of each replacement.
+    forms: Vec<Form>,
+    /// Windows that are left alone.
+    banned: FxHashSet<Form>,
+    tally: Tally,
+    /// Replacements that the caller has accepted.
+    accepted: usize,
+    /// What is known of which version.
+    analyzed: Option<((usize, u64), Rc<Analyzed>)>,
+}
+
+/// A version of a function with what is known of it.
+struct Analyzed {
+    code: Code,
+    facts: Vec<Option<State>>,
+    looked: Vec<Vec<Looked>>,
+}
+
+impl Analyzed {
+    fn new(code: Code, world: &World) -> Analyzed {
+        let facts = facts::analyze(&code, world);
+        let looked = liveness::analyze(&code, &facts, world);
+        Analyzed { code, facts, looked }
+    }
+
+    fn analysis<'a>(&'a self, world: &'a Arc<World>) -> Analysis<'a> {
+        Analysis { code: &self.code, world, facts: &self.facts, looked: &self.looked }
+    }
+}
+
+/// A question to the workers, with its number in the batch.
+type Question = (usize, Task);
+
+impl<'a> Hunt<'a> {
+    fn run(mut self, budget: &Budget, accepts: &mut dyn FnMut(&NewFunction) -> bool) -> Hunt<'a> {
+        let (goal, isa, world, options) = (self.options.goal, self.options.isa, self.world, self.options);
+        let (ask, questions) = mpsc::channel::<Question>();
+        let (answer, answers) = mpsc::channel::<(usize, Task, Outcome)>();
+        let questions = Mutex::new(questions);
+        std::thread::scope(|scope| {
+            for _ in 0..options.jobs.max(1) {
+                let (answer, questions) = (answer.clone(), &questions);
+                let (solver, until) = (options.solver.clone(), budget.until);
+                scope.spawn(move || {
+                    let mut prover = Windows::new(solver, QUESTION);
+                    loop {
+                        let next = questions.lock().ok().and_then(|q| q.recv().ok());
+                        let Some((n, task)) = next else { return };
+                        let outcome = work(&task, world, goal, isa, &mut prover, until);
+                        if answer.send((n, task, outcome)).is_err() {
+                            return;
+                        }
+                    }
+                });
+            }
+            self.rounds(budget, accepts, &ask, &answers);
+            drop(ask);
+        });
+        self
+    }
+
+    fn rounds(
+        &mut self,
+        budget: &Budget,
+        accepts: &mut dyn FnMut(&NewFunction) -> bool,
+        ask: &mpsc::Sender<Question>,
+        answers: &mpsc::Receiver<(usize, Task, Outcome)>,
+    ) {
+        let mut prover = Windows::new(None, QUESTION);
+        let mut round = 0;
+        while round < budget.rounds.min(MOST_ROUNDS) && !budget.is_over() {
+            let before = (self.history.len(), self.tally.refused);
+            self.round(effort(round), budget, ask, answers, &mut prover);
+            self.settle(accepts);
+            self.tally.rounds += 1;
+            // What was found may make cheap finds possible, and what was refused may have been more than was wrong.
+            let found = self.history.len() > before.0 || self.tally.refused > before.1;
+            round =
+                if found && round > 0 && round < 6 { 0 } else { round + usize::from(!found || round > 5) };
+        }
+        self.settle(accepts);
+    }
+
+    /// Goes over all windows once.
+    fn round(
+        &mut self,
+        effort: Effort,
+        budget: &Budget,
+        ask: &mpsc::Sender<Question>,
+        answers: &mpsc::Receiver<(usize, Task, Outcome)>,
+        prover: &mut Windows,
+    ) {
+        let mut spans = spans(self.code(), effort).into_iter().peekable();
+        while spans.peek().is_some() && !budget.is_over() {
+            let mut tasks: Vec<(Form, Naming)> = Vec::new();
+            let known = self.known();
+            let analysis = known.analysis(self.world);
+            let mut batch: FxHashSet<Form> = FxHashSet::default();
+            while tasks.len() < BATCH
+                && let Some(span) = spans.next()
+            {
+                let Some(window) = cut(&analysis, span) else { continue };
+                let (form, naming) = Naming::of(&window);
+                if self.banned.contains(&form) || batch.contains(&form) {
+                    continue;
+                }
+                let hint = match self.store.get(&form, effort.level) {
+                    Some(Entry { better: None, .. }) => continue,
+                    Some(Entry { better: Some(steps), .. }) => {
+                        Some(steps.iter().map(|s| naming.rename(*s, false)).collect())
+                    }
+                    None => None,
+                };
+                let seed = mix(
+                    self.options.seed,
+                    tasks.len() as u64 ^ (span.line as u64) << 20 ^ (span.block as u64) << 40,
+                );
+                batch.insert(form.clone());
+                if ask.send((tasks.len(), Task { window, effort, seed, hint })).is_err() {
+                    return;
+                }
+                tasks.push((form, naming));
+            }
+            self.collect(&tasks, answers, effort, budget, prover);
+        }
+    }
+
+    /// Waits for a batch, and puts in what was found.
+    fn collect(
+        &mut self,
+        tasks: &[(Form, Naming)],
+        answers: &mpsc::Receiver<(usize, Task, Outcome)>,
+        effort: Effort,
+        budget: &Budget,
+        prover: &mut Windows,
+    ) {
+        let mut all: Vec<(usize, Task, Outcome)> = answers.iter().take(tasks.len()).collect();
+        all.sort_unstable_by_key(|a| a.0);
+        let version = self.history.len();
+        for (n, task, outcome) in all {
+            let (form, naming) = &tasks[n];
+            self.count(&task, &outcome);
+            let Some((steps, engine)) = outcome.better else {
+                if !budget.is_over() && task.hint.is_none() {
+                    self.store.put(form.clone(), Entry { better: None, effort: effort.level });
+                }
+                if task.hint.is_some() {
+                    self.banned.insert(form.clone());
+                }
+                continue;
+            };
+            let named = steps.iter().map(|s| naming.rename(*s, true)).collect();
+            self.store.put(form.clone(), Entry { better: Some(named), effort: effort.level });
+            let engine = if task.hint.is_some() { Engine::Store } else { engine.unwrap_or(Engine::Chain) };
+            if self.history.len() == version {
+                self.put_in(&task.window, &steps, engine, form, outcome.asked > 0);
+            } else {
+                self.again(&task, steps, engine, form, prover);
+            }
+        }
+    }
+
+    fn count(&mut self, task: &Task, o: &Outcome) {
+        use crate::engines::Work;
+        let engine = match (&task.hint, task.effort.work) {
+            (Some(_), _) => Engine::Store,
+            (_, Work::Shrink) => Engine::Neighbourhood,
+            (_, Work::Short(_)) => Engine::Enumeration,
+            (_, Work::Chains(..)) => Engine::Chain,
+        };
+        *self.tally.windows.entry(engine).or_default() += 1;
+        self.tally.candidates += o.counts.candidates;
+        self.tally.passed += o.counts.passed;
+        self.tally.refuted += o.counts.refuted;
+        self.tally.undecided += o.counts.unknown;
+        self.tally.by_form += o.by_form;
+        self.tally.asked += o.asked;
+    }
+
+    /// Puts in what was found before the function changed, if it still holds.
+    fn again(&mut self, task: &Task, steps: Vec<Step>, engine: Engine, form: &Form, prover: &mut Windows) {
+        let known = self.known();
+        let Some(window) =
+            cut(&known.analysis(self.world), task.window.span).filter(|w| w.steps == task.window.steps)
+        else {
+            return;
+        };
+        let task = Task { window, effort: task.effort, seed: task.seed, hint: Some(steps) };
+        let (goal, isa) = (self.options.goal, self.options.isa);
+        let outcome = work(&task, self.world, goal, isa, prover, Instant::now() + QUESTION);
+        if let Some((steps, _)) = outcome.better {
+            self.put_in(&task.window, &steps, engine, form, false);
+        }
+    }
+
+    /// What is known of the function as it is now.
+    fn known(&mut self) -> Rc<Analyzed> {
+        let version = (self.history.len(), self.tally.refused);
+        match &self.analyzed {
+            Some((v, known)) if *v == version => known.clone(),
+            _ => {
+                let known = Rc::new(Analyzed::new(self.code().clone(), self.world));
+                self.analyzed = Some((version, known.clone()));
+                known
+            }
+        }
+    }
+
+    /// The function as it is now.
+    fn code(&self) -> &Code {
+        &self.history[self.history.len() - 1].0
+    }
+
+    /// Puts a replacement in, if that makes the function better.
+    fn put_in(&mut self, window: &Window, steps: &[Step], engine: Engine, form: &Form, solver: bool) {
+        let now = self.history[self.history.len() - 1].1;
+        let code = replaced(self.code(), window, steps);
+        let cost = cost_of(&code);
+        if !self.options.goal.improves(cost, now) {
+            self.banned.insert(form.clone());
+            return;
+        }
+        let before = self.code().lines().take_while(|l| **l != window.lines[0]);
+        let text = |list: &[Insn]| list.iter().map(ToString::to_string).collect();
+        self.found.push(Found {
+            engine,
+            slot: before.map(|l| l.insn.slots() as u32).sum(),
+            before: text(&window.insns()),
+            after: text(&insns(steps)),
+            solver,
+        });
+        self.history.push((code, cost));
+        self.forms.push(form.clone());
+    }
+
+    /// Asks the caller for what was made since it was asked last, and takes back what it refuses.
+    fn settle(&mut self, accepts: &mut dyn FnMut(&NewFunction) -> bool) {
+        while self.accepted + 1 < self.history.len() {
+            if accepts(&self.code().function()) {
+                self.accepted = self.history.len() - 1;
+                return;
+            }
+            let (mut good, mut bad) = (self.accepted, self.history.len() - 1);
+            while good + 1 < bad {
+                let middle = good + (bad - good) / 2;
+                if accepts(&self.history[middle].0.function()) { good = middle } else { bad = middle }
+            }
+            self.banned.insert(self.forms[bad - 1].clone());
+            self.tally.refused += 1;
+            self.history.truncate(good + 1);
+            self.found.truncate(good);
+            self.forms.truncate(good);
+            self.accepted = good;
+        }
+    }
+}
+
+/// The windows of a round.
+fn spans(code: &Code, effort: Effort) -> Vec<Span> {
+    let mut out = Vec::new();
+    let (least, most) = effort.sizes;
+    for (block, b) in code.blocks.iter().enumerate() {
+        for line in (0..b.lines.len()).step_by(effort.stride) {
+            let here = chain(code, block, line, most).len();
+            if least < most {
+                let sizes = (least..=here.min(most)).rev();
+                out.extend(sizes.map(|count| Span { block, line, count, exact: true }));
+            } else if here > 2 {
+                out.push(Span { block, line, count: here, exact: false });
+            }
+        }
+    }
+    out
+}
+
+/// The function with a window replaced.
+fn replaced(code: &Code, window: &Window, steps: &[Step]) -> Code {
+    let mut out = code.clone();
+    let places = chain(code, window.span.block, window.span.line, window.span.count);
+    let mut exits = window.lines.iter().filter(|l| matches!(l.insn, Insn::Branch { .. }));
+    let own = |step: &Step| window.steps.iter().position(|w| w == step).map(|n| window.lines[n]);
+    let mut blocks: Vec<usize> = places.iter().map(|p| p.0).collect();
+    blocks.dedup();
+    let mut new: Vec<Vec<Line>> = vec![Vec::new(); blocks.len()];
+    let mut at = 0;
+    for step in steps {
+        let line = match step {
+            Step::Do(insn) => Line::new(*insn),
+            Step::Opaque(_, insn) => own(step).unwrap_or(Line::new(*insn)),
+            Step::Exit(_, insn) => Line { insn: *insn, ..exits.next().copied().unwrap_or(window.lines[0]) },
+        };
+        new[at].push(line);
+        if matches!(step, Step::Exit(..)) {
+            at += 1;
+        }
+    }
+    for (n, &b) in blocks.iter().enumerate().rev() {
+        let range: Vec<usize> = places.iter().filter(|p| p.0 == b).map(|p| p.1).collect();
+        let (Some(&from), Some(&to)) = (range.first(), range.last()) else { continue };
+        let mut lines = std::mem::take(&mut new[n]);
+        // The source line of what was there first stays.
+        let source = code.blocks[b].lines[from..=to].iter().find_map(|l| l.source);
+        if let Some(first) = lines.first_mut() {
+            first.source = first.source.or(source);
+        }
+        out.blocks[b].lines.splice(from..=to, lines);
+    }
+    out.link();
+    out
+}

@@ -1,0 +1,149 @@
+//! What is tried on one window, by how much effort may be spent on it.
+
+use std::time::{Duration, Instant};
+
+use millstream_bpf::cost::Goal;
+use millstream_prove::window::{Step, Windows};
+use serde::Serialize;
+
+use crate::chain;
+use crate::enumerate;
+use crate::facts::World;
+use crate::machine::mix;
+use crate::pool::Pool;
+use crate::trial::{Counts, Fate, Trial};
+use crate::window::Window;
+
+/// What found a replacement.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Engine {
+    /// The store: the same window was improved before.
+    Store,
+    /// The neighbourhood of the window.
+    Neighbourhood,
+    /// All short sequences.
+    Enumeration,
+    /// Metropolis-Hastings.
+    Chain,
+}
+
+/// How hard a window is looked at.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Effort {
+    /// A number, for the store: what was not found with one is not looked for with less.
+    pub(crate) level: u8,
+    /// Sizes of windows.
+    pub(crate) sizes: (usize, usize),
+    /// Every so many lines one begins.
+    pub(crate) stride: usize,
+    /// What is tried.
+    pub(crate) work: Work,
+}
+
+/// What is tried on a window.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Work {
+    /// Its neighbourhood.
+    Shrink,
+    /// All sequences of so many instructions.
+    Short(usize),
+    /// So many proposals of each of two chains, a fresh pair each time.
+    Chains(u64, u64),
+}
+
+/// Longest time for one window.
+const LONGEST: Duration = Duration::from_millis(1500);
+
+/// The first levels; after these, chains get longer and longer.
+const LEVELS: [Effort; 7] = [
+    Effort { level: 1, sizes: (2, 5), stride: 1, work: Work::Shrink },
+    Effort { level: 2, sizes: (12, 12), stride: 3, work: Work::Shrink },
+    Effort { level: 3, sizes: (2, 4), stride: 1, work: Work::Short(2) },
+    Effort { level: 4, sizes: (8, 8), stride: 2, work: Work::Chains(10_000, 0) },
+    Effort { level: 5, sizes: (14, 14), stride: 3, work: Work::Chains(20_000, 1) },
+    Effort { level: 6, sizes: (4, 6), stride: 1, work: Work::Short(3) },
+    Effort { level: 7, sizes: (10, 10), stride: 2, work: Work::Chains(60_000, 2) },
+];
+
+/// The effort of a round of the search.
+pub(crate) fn effort(round: usize) -> Effort {
+    LEVELS.get(round).copied().unwrap_or_else(|| {
+        let n = (round - LEVELS.len()) as u64;
+        let size = [6, 12, 16][n as usize % 3];
+        Effort {
+            level: (round + 1).min(200) as u8,
+            sizes: (size, size),
+            stride: 2,
+            work: Work::Chains(100_000 << n.min(6), 3 + n),
+        }
+    })
+}
+
+/// A window to work on.
+pub(crate) struct Task {
+    pub(crate) window: Window,
+    pub(crate) effort: Effort,
+    pub(crate) seed: u64,
+    /// What was better elsewhere.
+    pub(crate) hint: Option<Vec<Step>>,
+}
+
+/// What came of it.
+#[derive(Default)]
+pub(crate) struct Outcome {
+    pub(crate) better: Option<(Vec<Step>, Option<Engine>)>,
+    pub(crate) counts: Counts,
+    pub(crate) by_form: u64,
+    pub(crate) asked: u64,
+}
+
+/// Works on a window.
+pub(crate) fn work(
+    task: &Task,
+    world: &World,
+    goal: Goal,
+    isa: u8,
+    prover: &mut Windows,
+    until: Instant,
+) -> Outcome {
+    let (by_form, asked) = (prover.by_form, prover.asked);
+    let mut out = Outcome::default();
+    if let Some(mut t) = Trial::new(&task.window, world, goal, prover, task.seed) {
+        let engine = attempt(&mut t, task, isa, until.min(Instant::now() + LONGEST));
+        out.counts = t.counts;
+        out.better = t.best.take().map(|(_, steps)| (steps, engine));
+    }
+    (out.by_form, out.asked) = (prover.by_form - by_form, prover.asked - asked);
+    out
+}
+
+fn attempt(t: &mut Trial<'_>, task: &Task, isa: u8, deadline: Instant) -> Option<Engine> {
+    if let Some(hint) = &task.hint {
+        return (t.consider(hint) == Fate::Best).then_some(Engine::Store);
+    }
+    let pool = Pool::new(&task.window, isa);
+    match task.effort.work {
+        Work::Shrink => {
+            enumerate::shrink(t, &pool, deadline);
+            Some(Engine::Neighbourhood)
+        }
+        Work::Short(most) => {
+            // What is no shorter is not worth it.
+            enumerate::short(t, &pool, most.min(task.window.steps.len().saturating_sub(1)), deadline);
+            Some(Engine::Enumeration)
+        }
+        Work::Chains(proposals, turn) => {
+            let all = pool.instructions(&pool.targets);
+            for n in 0..2 {
+                let number = (turn * 2 + n) as usize % chain::SETTINGS.len();
+                let seed = mix(task.seed, turn * 2 + n);
+                chain::run(t, &pool, &all, chain::SETTINGS[number], seed, proposals, deadline);
+            }
+            if t.best.is_some() {
+                enumerate::shrink(t, &pool, deadline);
+            }
+            Some(Engine::Chain)
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! Enumeration: the neighbourhood of a window, and all short sequences.
+//!
+//! [`shrink`] leaves out one or two instructions and changes one other in every way, over and over while that finds
+//! something: windows of any length, exits included. [`short`] builds sequences of up to three instructions from the
+//! left, on all tests at once; two that leave the same behind on all tests count as one, and the last instruction is
+//! looked for backwards, from what is still wrong.
+
+use std::hash::{Hash, Hasher};
+use std::time::Instant;
+
+use millstream_isa::{AluOp, Insn, Operand, Reg, Size, Width};
+use millstream_prove::window::Step;
+use rustc_hash::{FxHashSet, FxHasher};
+
+use crate::machine::Machine;
+use crate::pool::{Pool, free};
+use crate::trial::{Fate, Trial};
+use crate::valid::written;
+
+/// Instructions after which all sequences of three are too many.
+const MOST_FOR_THREE: usize = 420;
+/// Sequences of two that are followed by a third.
+const MOST_PAIRS: usize = 60_000;
+
+/// Leaves out and changes instructions while that makes the window better.
+pub(crate) fn shrink(t: &mut Trial<'_>, pool: &Pool, deadline: Instant) {
+    let mut now = t.window.steps.clone();
+    for _ in 0..8 {
+        if Instant::now() >= deadline || !round(t, pool, &now, deadline) {
+            return;
+        }
+        if let Some((_, best)) = &t.best {
+            now.clone_from(best);
+        }
+    }
+}
+
+/// One round; whether it found something.
+fn round(t: &mut Trial<'_>, pool: &Pool, now: &[Step], deadline: Instant) -> bool {
+    let places: Vec<usize> = (0..now.len()).filter(|&n| free(&now[n]).is_some()).collect();
+    let mut without: Vec<Vec<Step>> = Vec::new();
+    for (n, &i) in places.iter().enumerate() {
+        without.push(left_out(now, &[i]));
+        without.extend(places[n + 1..].iter().map(|&j| left_out(now, &[i, j])));
+    }
+    let found = |t: &mut Trial<'_>, steps: &[Step]| t.consider(steps) == Fate::Best;
+    if without.iter().rev().any(|steps| found(t, steps)) {
+        return true;
+    }
+    let changed = |steps: &[Step], n: usize| -> Vec<Step> { changes(steps[n], pool) };
+    without.push(now.to_vec());
+    for steps in without.iter().rev() {
+        if Instant::now() >= deadline {
+            return false;
+        }
+        for n in 0..steps.len() {
+            let mut candidate = steps.clone();
+            for step in changed(steps, n) {
+                candidate[n] = step;
+                if found(t, &candidate) {
+                    return true;
+                }
+            }
+            if n + 1 < steps.len() && free(&steps[n]).is_some() && free(&steps[n + 1]).is_some() {
+                candidate[n] = steps[n + 1];
+                candidate[n + 1] = steps[n];
+                if found(t, &candidate) {
+                    return true;
+                }
+            }
+        }
+    }
+    false
+}
+
+fn left_out(steps: &[Step], out: &[usize]) -> Vec<Step> {
+    steps.iter().enumerate().filter(|(n, _)| !out.contains(n)).map(|(_, s)| *s).collect()
+}
+
+/// The ways to change one instruction a little: its operands, its width, its operation, its size.
+pub(crate) fn changes(step: Step, pool: &Pool) -> Vec<Step> {
+    let mut out = Vec::new();
+    let sources = || pool.sources.iter().map(|r| Operand::Reg(*r));
+    let any = || sources().chain(pool.constants.iter().map(|k| Operand::Imm(*k)));
+    match step {
+        Step::Exit(n, Insn::Branch { width, cond, dst, src, off }) => {
+            let mut push =
+                |width, dst, src| out.push(Step::Exit(n, Insn::Branch { width, cond, dst, src, off }));
+            pool.sources.iter().for_each(|&r| push(width, r, src));
+            if matches!(src, Operand::Reg(_)) {
+                any().for_each(|o| push(width, dst, o));
+            }
+        }
+        Step::Do(insn) => changed(insn, pool, any, &mut |i| out.push(Step::Do(i))),
+        _ => {}
+    }
+    out.retain(|s| *s != step);
+    out
+}
+
+fn changed<I: Iterator<Item = Operand>>(
+    insn: Insn,
+    pool: &Pool,
+    any: impl Fn() -> I,
+    push: &mut dyn FnMut(Insn),
+) {
+    match insn {
+        Insn::Alu { width, op, dst, src } => {
+            let shift = matches!(op, AluOp::Lsh | AluOp::Rsh | AluOp::Arsh);
+            for w in [Width::W64, Width::W32] {
+                push(Insn::Alu { width: w, op, dst, src });
+                if shift {
+                    let fit = pool.counts.iter().filter(|k| **k < w.bits() as i32);
+                    fit.for_each(|k| push(Insn::Alu { width: w, op, dst, src: Operand::Imm(*k) }));
+                } else {
+                    any().for_each(|src| push(Insn::Alu { width: w, op, dst, src }));
+                }
+            }
+            for &op in &pool.binary {
+                let shift = matches!(op, AluOp::Lsh | AluOp::Rsh | AluOp::Arsh);
+                if !shift || matches!(src, Operand::Imm(k) if (0..width.bits() as i32).contains(&k)) {
+                    push(Insn::Alu { width, op, dst, src });
+                }
+            }
+            pool.targets.iter().for_each(|&dst| push(Insn::Alu { width, op, dst, src }));
+            any().for_each(|src| push(Insn::Mov { width: Width::W64, dst, src }));
+            any().for_each(|src| push(Insn::Mov { width: Width::W32, dst, src }));
+        }
+        Insn::Mov { dst, src, .. } => {
+            for width in [Width::W64, Width::W32] {
+                any().for_each(|src| push(Insn::Mov { width, dst, src }));
+                pool.targets.iter().for_each(|&dst| push(Insn::Mov { width, dst, src }));
+            }
+            let load = |s: &crate::pool::Slot| Insn::Load {
+                size: s.size,
+                sext: false,
+                dst,
+                src: s.base,
+                off: s.off,
+            };
+            pool.loads.iter().map(load).for_each(push);
+        }
+        Insn::Load { size, dst, src, off, .. } => {
+            for s in &pool.loads {
+                push(Insn::Load { size: s.size, sext: false, dst, src: s.base, off: s.off });
+            }
+            if pool.extensions {
+                push(Insn::Load { size, sext: true, dst, src, off });
+            }
+            pool.targets.iter().for_each(|&dst| push(Insn::Load { size, sext: false, dst, src, off }));
+        }
+        Insn::Store { src, .. } => {
+            for s in &pool.stores {
+                push(Insn::Store { size: s.size, dst: s.base, off: s.off, src });
+            }
+            let Insn::Store { size, dst, off, .. } = insn else { return };
+            any().for_each(|src| push(Insn::Store { size, dst, off, src }));
+            if matches!(size, Size::W | Size::Dw) {
+                let here = pool.sums.iter().filter(|s| (s.base, s.off, s.size) == (dst, off, size));
+                here.for_each(|s| pool.sources.iter().for_each(|r| push(pool.sum(*s, *r))));
+            }
+        }
+        Insn::Swap { dst, .. } => {
+            pool.swaps.iter().for_each(|&(kind, bits)| push(Insn::Swap { kind, bits, dst }));
+        }
+        _ => {}
+    }
+}
+
+/// A sequence that was begun, and the machines of all tests after it.
+struct Begun {
+    steps: Vec<Step>,
+    machines: Vec<Machine>,
+    /// The registers that hold what they should not, and whether memory does.
+    wrong: u16,
+    memory: bool,
+}
+
+/// Looks for all sequences of at most `most` instructions, for windows without exits.
+pub(crate) fn short(t: &mut Trial<'_>, pool: &Pool, most: usize, deadline: Instant) {
+    if !t.window.place.exits.is_empty() || t.window.steps.iter().any(|s| free(s).is_none()) {
+        return;
+    }
+    if t.consider(&[]) == Fate::Best {
+        return;
+    }
+    let insns = pool.instructions(&pool.targets);
+    let mut level = vec![begin(t)];
+    let mut seen: FxHashSet<u64> = level.iter().map(print).collect();
+    for depth in 1..=most {
+        let left = most - depth;
+        let mut next = Vec::new();
+        if depth > 2 && insns.len() > MOST_FOR_THREE {
+            return;
+        }
+        for b in &level {
+            if Instant::now() >= deadline {
+                return;
+            }
+            if b.wrong.count_ones() as usize + usize::from(b.memory) > left + 1 {
+                continue;
+            }
+            for &insn in &insns {
+                // The last one has to mend what is wrong.
+                if left == 0 && !mends(insn, b) {
+                    continue;
+                }
+                if let Some(new) = extend(t, b, insn, left) {
+                    let right = new.wrong == 0 && !new.memory;
+                    if right && t.consider(&new.steps) == Fate::Best {
+                        return;
+                    }
+                    if left > 0 && next.len() < MOST_PAIRS && seen.insert(print(&new)) {
+                        next.push(new);
+                    }
+                }
+            }
+        }
+        level = next;
+    }
+}
+
+fn mends(insn: Insn, b: &Begun) -> bool {
+    match written(insn) {
+        Some(r) => b.wrong == 1 << r.index() && !b.memory,
+        None => b.wrong == 0 && b.memory,
+    }
+}
+
+fn begin(t: &Trial<'_>) -> Begun {
+    let machines = t.suite.tests.iter().take(8).map(|(test, _)| {
+        let mut m = Machine::default();
+        m.start(test);
+        m
+    });
+    let mut begun = Begun { steps: Vec::new(), machines: machines.collect(), wrong: 0, memory: false };
+    look(t, &mut begun);
+    begun
+}
+
+/// What is wrong after the steps so far.
+fn look(t: &Trial<'_>, b: &mut Begun) {
+    let live = &t.window.place.end;
+    (b.wrong, b.memory) = (0, false);
+    for (m, (_, want)) in b.machines.iter().zip(&t.suite.tests) {
+        let (regs, memory) = m.wrong(live, &want[want.len() - 1]);
+        b.wrong |= regs;
+        b.memory |= memory;
+    }
+}
+
+fn extend(t: &Trial<'_>, b: &Begun, insn: Insn, left: usize) -> Option<Begun> {
+    // Registers that hold nothing are not read.
+    let undefined = |r: &Reg| {
+        t.window.place.entry.regs[r.index()] == millstream_prove::window::Known::Nothing
+            && !b.steps.iter().any(|s| matches!(s, Step::Do(i) if written(*i) == Some(*r)))
+    };
+    if crate::valid::named(insn).iter().any(undefined) {
+        return None;
+    }
+    let step = Step::Do(insn);
+    let mut new = Begun { steps: Vec::new(), machines: Vec::new(), wrong: 0, memory: false };
+    let live = &t.window.place.end;
+    for (m, (_, want)) in b.machines.iter().zip(&t.suite.tests) {
+        let mut m = m.clone();
+        m.step(&step);
+        let (regs, memory) = m.wrong(live, &want[want.len() - 1]);
+        new.wrong |= regs;
+        new.memory |= memory;
+        if new.wrong.count_ones() as usize + usize::from(new.memory) > left {
+            return None;
+        }
+        new.machines.push(m);
+    }
+    new.steps.clone_from(&b.steps);
+    new.steps.push(step);
+    Some(new)
+}
+
+/// What a sequence leaves behind on all tests.
+fn print(b: &Begun) -> u64 {
+    let mut h = FxHasher::default();
+    for m in &b.machines {
+        m.print(&mut h);
+    }
+    let defined: u16 =
+        b.steps.iter().filter_map(|s| free(s).and_then(written)).fold(0, |d, r| d | 1 << r.index());
+    defined.hash(&mut h);
+    h.finish()
+}

@@ -1,0 +1,214 @@
+//! What is known of registers and stack at each instruction: a forward dataflow over the blocks of a function.
+//!
+//! Numbers are [`Scalar`]s, which the kernel's verifier tracks too, so that what is proven from them it can see as well.
+//! Addresses say into which space they point. Two registers with one `id` hold the same value (numbers) or count from the
+//! same base (addresses); where paths meet, ids that differ are replaced by a new one, so that an id never outlives
+//! a round of a loop.
+
+use std::collections::BTreeMap;
+
+use millstream_isa::Reg;
+use millstream_isa::absint::Scalar;
+use millstream_object::{FuncId, Object, ProgramType};
+use millstream_prove::window::Space;
+
+use crate::code::Code;
+use crate::transfer;
+
+/// The space of the context.
+pub(crate) const CONTEXT: Space = Space::Other(0);
+/// The space of the packet.
+pub(crate) const PACKET: Space = Space::Other(1);
+
+/// The space of the values of a map.
+pub(crate) fn values_of(map: u32) -> Space {
+    Space::Other(2 + map)
+}
+
+/// Bytes of a frame.
+pub(crate) const FRAME: usize = 512;
+/// Visits of a block after which ranges are widened.
+const PATIENCE: usize = 6;
+
+/// What a register holds.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) enum Kind {
+    /// Nothing that may be read.
+    Uninit,
+    /// A number.
+    Number(Scalar),
+    /// An address: so many bytes from the base that the id names, or from the upper end of the frame.
+    Address(Space, i64),
+    /// An address in the frame, it is not known which.
+    Frame,
+    /// The address of a value of a space, or null.
+    Maybe(Space),
+    /// A map.
+    Map(u32),
+    /// Anything that may be read.
+    Other,
+}
+
+/// A register, and the name of its value.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Fact {
+    pub(crate) kind: Kind,
+    pub(crate) id: u32,
+}
+
+/// A byte of the stack.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Cell {
+    /// Never written.
+    Uninit,
+    /// Written.
+    Unknown,
+    /// This byte.
+    Byte(u8),
+}
+
+/// What is known at one place.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct State {
+    pub(crate) regs: [Fact; 11],
+    pub(crate) stack: Vec<Cell>,
+    /// Values of 8 bytes that were stored whole, by offset.
+    pub(crate) spills: BTreeMap<i16, Fact>,
+}
+
+/// What a context's fields are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Context {
+    Xdp,
+    Skb,
+    Other,
+}
+
+/// What the dataflow needs to know beside the function.
+#[derive(Clone, Debug)]
+pub(crate) struct World {
+    pub(crate) context: Context,
+    /// Whether the function is a program, which gets the context and returns 32 bits.
+    pub(crate) program: bool,
+    /// Sizes of keys and values, by map.
+    pub(crate) maps: Vec<(u32, u32)>,
+}
+
+impl World {
+    pub(crate) fn new(object: &Object, func: FuncId) -> World {
+        let program = object.programs.iter().find(|p| p.func == func);
+        let sizes = |m: &millstream_object::Map| (m.spec.key_size, m.spec.value_size);
+        World {
+            context: program.map_or(Context::Other, |p| context(p.kind.program_type)),
+            program: program.is_some(),
+            maps: object.maps.iter().map(sizes).collect(),
+        }
+    }
+}
+
+fn context(kind: ProgramType) -> Context {
+    use ProgramType as P;
+    match kind {
+        P::XDP => Context::Xdp,
+        P::SCHED_CLS | P::SCHED_ACT | P::SOCKET_FILTER | P::CGROUP_SKB | P::SK_SKB => Context::Skb,
+        P::LWT_IN | P::LWT_OUT | P::LWT_XMIT | P::LWT_SEG6LOCAL | P::FLOW_DISSECTOR => Context::Skb,
+        _ => Context::Other,
+    }
+}
+
+impl State {
+    /// At the entry of a function.
+    fn entry(world: &World) -> State {
+        let mut regs = [Fact { kind: Kind::Uninit, id: 0 }; 11];
+        for (n, fact) in regs.iter_mut().enumerate() {
+            fact.id = joined(usize::MAX >> 8, n);
+            fact.kind = match n {
+                1 if world.program => Kind::Address(CONTEXT, 0),
+                1..=5 if !world.program => Kind::Other,
+                10 => Kind::Address(Space::Stack, 0),
+                _ => Kind::Uninit,
+            };
+        }
+        State { regs, stack: vec![Cell::Uninit; FRAME], spills: BTreeMap::new() }
+    }
+
+    pub(crate) fn get(&self, r: Reg) -> Fact {
+        self.regs[r.index()]
+    }
+
+    /// The state of two paths that meet at a block. `widen` makes ranges that move go to their ends.
+    fn join(&mut self, other: &State, block: usize, widen: bool) -> bool {
+        let before = self.clone();
+        for (n, (a, b)) in self.regs.iter_mut().zip(&other.regs).enumerate() {
+            *a = join(*a, *b, joined(block, n), widen);
+        }
+        for (a, b) in self.stack.iter_mut().zip(&other.stack) {
+            *a = match (*a, *b) {
+                (x, y) if x == y => x,
+                (Cell::Uninit, _) | (_, Cell::Uninit) => Cell::Uninit,
+                _ => Cell::Unknown,
+            };
+        }
+        self.spills.retain(|at, _| other.spills.contains_key(at));
+        for (at, a) in &mut self.spills {
+            *a = join(*a, other.spills[at], joined(block, 16 + (-*at as usize) / 8), widen);
+        }
+        *self != before
+    }
+}
+
+/// The id of what paths meet in.
+fn joined(block: usize, place: usize) -> u32 {
+    1 << 31 | (block as u32 & 0xff_ffff) << 7 | place as u32
+}
+
+fn join(a: Fact, b: Fact, id: u32, widen: bool) -> Fact {
+    let id = if a.id == b.id { a.id } else { id };
+    let kind = match (a.kind, b.kind) {
+        (x, y) if x == y && (id == a.id || !matches!(x, Kind::Address(Space::Other(_), _))) => x,
+        (Kind::Uninit, _) | (_, Kind::Uninit) => Kind::Uninit,
+        (Kind::Number(x), Kind::Number(y)) => Kind::Number(if widen { x.widen(&y) } else { x.join(&y) }),
+        (Kind::Address(Space::Stack, _) | Kind::Frame, Kind::Address(Space::Stack, _) | Kind::Frame) => {
+            Kind::Frame
+        }
+        (Kind::Address(s, x), Kind::Address(t, y)) if s == t => {
+            // Two offsets from one base are two places: the new base is neither.
+            let id = if a.id == b.id && x != y { id ^ 1 << 30 } else { id };
+            return Fact { kind: Kind::Address(s, 0), id };
+        }
+        (Kind::Maybe(s), Kind::Maybe(t)) if s == t => Kind::Maybe(s),
+        _ => Kind::Other,
+    };
+    Fact { kind, id }
+}
+
+/// What is known at the beginning of each block; [`None`] where nothing leads.
+pub(crate) fn analyze(code: &Code, world: &World) -> Vec<Option<State>> {
+    let mut at: Vec<Option<State>> = vec![None; code.blocks.len()];
+    let mut visits = vec![0usize; code.blocks.len()];
+    at[0] = Some(State::entry(world));
+    let mut todo = std::collections::BTreeSet::from([0usize]);
+    while let Some(n) = todo.pop_first() {
+        let Some(mut state) = at[n].clone() else { continue };
+        for (i, line) in code.blocks[n].lines.iter().enumerate() {
+            transfer::step(&mut state, line, world, code.blocks[n].first + i as u32);
+        }
+        for &to in &code.blocks[n].next {
+            let Some(out) = transfer::along(&state, code, n, to) else { continue };
+            let changed = match &mut at[to] {
+                None => {
+                    at[to] = Some(out);
+                    true
+                }
+                Some(known) => {
+                    visits[to] += 1;
+                    known.join(&out, to, visits[to] > PATIENCE)
+                }
+            };
+            if changed {
+                todo.insert(to);
+            }
+        }
+    }
+    at
+}

@@ -1,0 +1,300 @@
+use std::time::Duration;
+
+use millstream_interp::bytecode::{Interpreter, Program};
+use millstream_interp::{Context as Kind, Machine as Host};
+use millstream_isa::asm::assemble;
+use millstream_isa::{Insn, decode_all, encode_all};
+use millstream_object::{Function, Linkage, NewFunction};
+
+use crate::code::Code;
+use crate::driver::{Budget, Improved, Options, Search};
+use crate::engines::Engine;
+use crate::facts::{Context, World};
+use crate::machine::Random;
+use millstream_bpf::cost::Goal;
+
+/// Two pointers into a packet of 64 bytes that was checked, then the body.
+const CHECKED: &str = "r2 = *(u32 *)(r1 +4)\nr6 = *(u32 *)(r1 +0)\nr3 = r6\nr3 += 64\nif r3 > r2 goto out\n";
+
+fn code(body: &str) -> Code {
+    let text = format!("{CHECKED}{body}\nexit\nout:\nr0 = 0\nexit\n");
+    let insns = assemble(&text).expect("it assembles");
+    function(&insns)
+}
+
+fn function(insns: &[Insn]) -> Code {
+    let f = Function {
+        name: "f".into(),
+        section: "xdp".into(),
+        start: 0,
+        linkage: Linkage::Global,
+        subprogram: false,
+        insns: encode_all(insns),
+        relocs: Vec::new(),
+        type_id: None,
+        line_info: Vec::new(),
+        core_relos: Vec::new(),
+        removed: false,
+    };
+    Code::new(&f).expect("it has blocks")
+}
+
+fn world() -> World {
+    World { context: Context::Xdp, program: true, maps: vec![(4, 8)] }
+}
+
+fn options(goal: Goal, jobs: usize) -> Options {
+    Options { goal, isa: 3, jobs, seed: 7, solver: None }
+}
+
+fn improve(code: &Code, goal: Goal, rounds: usize) -> Improved {
+    let mut search = Search::new(options(goal, 2));
+    let budget = Budget { rounds, ..Budget::of(Duration::from_secs(120)) };
+    search.improve_code(code.clone(), world(), &budget, &mut |_| true).expect("it can be read")
+}
+
+fn text(f: &NewFunction) -> Vec<String> {
+    decode_all(&f.insns).expect("it decodes").into_iter().map(|(_, i)| i.to_string()).collect()
+}
+
+/// What a body becomes, in as many rounds.
+fn becomes(body: &str, goal: Goal, rounds: usize) -> (Vec<String>, Improved) {
+    let improved = improve(&code(body), goal, rounds);
+    let lines = text(&improved.function);
+    let body = lines[5..lines.len() - 3].to_vec();
+    (body, improved)
+}
+
+#[test]
+fn a_constant_is_stored_without_a_register() {
+    let (body, _) = becomes("r1 = 0\n*(u32 *)(r6 +4) = r1\nr0 = 1", Goal::Size, 1);
+    assert_eq!(body.len(), 2, "{body:?}");
+    assert!(body.iter().any(|l| l.starts_with("*(u32 *)(r6 +4) = 0")), "{body:?}");
+}
+
+#[test]
+fn neighbouring_stores_become_one() {
+    let body = "r4 = *(u16 *)(r6 +30)\n*(u8 *)(r6 +4) = r4\nr4 >>= 8\n*(u8 *)(r6 +5) = r4\nr0 = 1";
+    let (body, _) = becomes(body, Goal::Balanced, 3);
+    assert_eq!(body.len(), 3, "{body:?}");
+}
+
+/// K2, appendix G: `memcpy` of six bytes, one by one.
+#[test]
+fn a_copy_of_six_bytes_takes_two_loads_and_two_stores() {
+    let mut text = String::new();
+    for at in [4, 2, 0] {
+        text += &format!("r1 = *(u16 *)(r6 +{})\n*(u8 *)(r6 +{at}) = r1\n", at + 40);
+        text += &format!("r1 >>= 8\n*(u8 *)(r6 +{}) = r1\n", at + 1);
+    }
+    let (body, _) = becomes(&(text + "r0 = 1"), Goal::Size, 8);
+    assert!(body.len() <= 7, "{body:?}");
+}
+
+/// K2, section 9: what is known of `r3` makes a mask a truncation.
+#[test]
+fn a_mask_that_is_known_goes() {
+    let body = "r2 = *(u64 *)(r6 +0)\nr3 = 0xffe00000\nr0 = r2\nr0 &= r3\nr0 >>= 21";
+    let (body, _) = becomes(body, Goal::Size, 6);
+    assert!(body.len() <= 3, "{body:?}");
+}
+
+#[test]
+fn what_is_known_of_a_register_is_not_computed_again() {
+    let (body, _) = becomes("r0 = *(u16 *)(r6 +0)\nr0 &= 65535\nr1 = r0\nr0 = r1", Goal::Balanced, 2);
+    assert_eq!(body, ["r0 = *(u16 *)(r6 +0)"]);
+}
+
+#[test]
+fn upper_halves_that_nobody_looks_at_do_not_count() {
+    let (body, _) = becomes("r0 = *(u32 *)(r6 +0)\nr0 <<= 32\nr0 >>= 32\nr0 += 3", Goal::Balanced, 2);
+    assert_eq!(body.len(), 2, "{body:?}");
+}
+
+/// A map's value: `r0` is not null where the window begins.
+const VALUE: &str =
+    "*(u32 *)(r10 -4) = 0\nr1 = map[fd:0]\nr2 = r10\nr2 += -4\ncall map_lookup_elem#1\nif r0 == 0 goto out\n";
+
+fn counter() -> Code {
+    let text = format!("{VALUE}r1 = *(u64 *)(r0 +0)\nr1 += 1\n*(u64 *)(r0 +0) = r1\nout:\nr0 = 2\nexit\n");
+    let insns = assemble(&text).expect("it assembles");
+    let mut code = function(&insns);
+    for line in code.blocks.iter_mut().flat_map(|b| &mut b.lines) {
+        if matches!(line.insn, Insn::LoadImm64 { .. }) {
+            line.reloc = Some(millstream_object::RelocKind::Map(millstream_object::MapId(0)));
+        }
+    }
+    code
+}
+
+#[test]
+fn an_atomic_sum_is_for_size_only() {
+    let locked = |goal| {
+        let improved = improve(&counter(), goal, 4);
+        text(&improved.function).iter().any(|l| l.starts_with("lock"))
+    };
+    assert!(locked(Goal::Size));
+    assert!(!locked(Goal::Balanced));
+    assert!(!locked(Goal::Latency));
+}
+
+#[test]
+fn packets_are_not_summed_into_atomically() {
+    let body = "r1 = *(u32 *)(r6 +0)\nr1 += 1\n*(u32 *)(r6 +0) = r1\nr0 = 1";
+    let (body, _) = becomes(body, Goal::Size, 4);
+    assert!(body.iter().all(|l| !l.starts_with("lock")), "{body:?}");
+}
+
+#[test]
+fn no_byte_is_read_that_was_not() {
+    // One load of eight bytes would do, were the ninth byte on the way known to be there.
+    let body = "r1 = *(u8 *)(r6 +0)\nr2 = *(u8 *)(r6 +2)\nr2 <<= 16\nr1 |= r2\nr0 = r1";
+    let (body, _) = becomes(body, Goal::Size, 6);
+    assert!(body.iter().all(|l| !l.contains("u32") && !l.contains("u64")), "{body:?}");
+}
+
+#[test]
+fn the_stack_is_read_and_written_aligned() {
+    let body = "r1 = *(u16 *)(r6 +0)\n*(u16 *)(r10 -6) = r1\nr1 = *(u16 *)(r6 +2)\n*(u16 *)(r10 -4) = r1\n\
+                r0 = *(u16 *)(r10 -6)\nr2 = *(u16 *)(r10 -4)\nr0 += r2";
+    let (body, _) = becomes(body, Goal::Size, 5);
+    for line in body.iter().filter(|l| l.contains("u32")) {
+        assert!(!line.contains("r10 -6"), "{line}");
+    }
+}
+
+#[test]
+fn a_load_stays_behind_its_check() {
+    let improved = improve(&code("r0 = *(u8 *)(r6 +63)"), Goal::Size, 5);
+    let lines = text(&improved.function);
+    let check = lines.iter().position(|l| l.starts_with("if")).expect("the check stays");
+    let load = lines.iter().position(|l| l.contains("+63")).expect("the load stays");
+    assert!(check < load, "{lines:?}");
+}
+
+#[test]
+fn pointers_are_compared_and_moved_in_64_bits() {
+    let improved =
+        improve(&code("r0 = *(u8 *)(r6 +1)\nr3 = r6\nr3 += 8\nr0 = *(u8 *)(r3 +0)"), Goal::Size, 5);
+    for line in text(&improved.function) {
+        assert!(!line.contains("w6") && !line.contains("if w3"), "{line}");
+    }
+}
+
+const MIXED: &str = "r1 = *(u16 *)(r6 +0)\nr2 = *(u16 *)(r6 +6)\n*(u16 *)(r6 +0) = r2\nr2 = *(u16 *)(r6 +8)\n\
+                     r3 = *(u16 *)(r6 +2)\n*(u16 *)(r6 +8) = r3\n*(u16 *)(r6 +2) = r2\nr4 = r1\nr4 &= 255\nr0 = r4\n\
+                     *(u16 *)(r6 +6) = r1\nr0 += 0\nr0 <<= 2\nr0 >>= 1";
+
+#[test]
+fn the_same_seed_gives_the_same_result_with_any_number_of_threads() {
+    let run = |jobs, seed| {
+        let mut search = Search::new(Options { seed, ..options(Goal::Size, jobs) });
+        let budget = Budget { rounds: 6, ..Budget::of(Duration::from_secs(120)) };
+        let improved = search.improve_code(code(MIXED), world(), &budget, &mut |_| true);
+        text(&improved.expect("it can be read").function)
+    };
+    assert_eq!(run(1, 3), run(2, 3));
+    assert_eq!(run(2, 3), run(2, 3));
+}
+
+#[test]
+fn each_engine_finds_something() {
+    let mut engines = std::collections::BTreeSet::new();
+    // The second of two like windows is known.
+    let twice = format!(
+        "{MIXED}\nr1 = *(u16 *)(r6 +20)\nr1 &= 65535\n*(u16 *)(r6 +22) = r1\nr1 = *(u16 *)(r6 +24)\nr1 &= 65535\n*(u16 *)(r6 +26) = r1"
+    );
+    for body in [MIXED, &twice] {
+        let (_, improved) = becomes(body, Goal::Size, 10);
+        engines.extend(improved.found.iter().map(|f| f.engine));
+    }
+    engines.extend(improve(&counter(), Goal::Size, 4).found.iter().map(|f| f.engine));
+    assert!(engines.contains(&Engine::Neighbourhood), "{engines:?}");
+    assert!(engines.contains(&Engine::Enumeration) || engines.contains(&Engine::Chain), "{engines:?}");
+}
+
+#[test]
+fn what_the_caller_refuses_is_taken_back() {
+    let mut search = Search::new(options(Goal::Size, 1));
+    let budget = Budget { rounds: 3, ..Budget::of(Duration::from_secs(60)) };
+    let mut refuses = |f: &NewFunction| text(f).iter().any(|l| l.contains("r1 = 0"));
+    let body = "r1 = 0\n*(u32 *)(r6 +4) = r1\nr0 = *(u16 *)(r6 +8)\nr0 &= 65535";
+    let improved = search.improve_code(code(body), world(), &budget, &mut refuses).expect("it can be read");
+    let lines = text(&improved.function);
+    assert!(lines.iter().any(|l| l.contains("r1 = 0")) && improved.tally.refused > 0, "{lines:?}");
+    assert!(!lines.iter().any(|l| l.contains("65535")), "what is to blame goes, the rest stays: {lines:?}");
+}
+
+#[test]
+fn nothing_is_done_without_time() {
+    let mut search = Search::new(options(Goal::Size, 2));
+    let improved = search
+        .improve_code(code("r0 = 1\nr0 = 1"), world(), &Budget::of(Duration::ZERO), &mut |_| true)
+        .expect("it can be read");
+    assert!(improved.found.is_empty() && improved.before == improved.after);
+}
+
+/// A line of a random body: on numbers, the packet, the stack.
+fn random_line(r: &mut Random) -> String {
+    let reg = |r: &mut Random| ["r0", "r1", "r2", "r4", "r5"][r.below(5)];
+    let half = |r: &mut Random| ["w0", "w1", "w2", "w4", "w5"][r.below(5)];
+    let op = ["+=", "-=", "&=", "|=", "^=", "*="][r.below(6)];
+    let shift = ["<<=", ">>=", "s>>="][r.below(3)];
+    let imm = [0, 1, 2, 7, 8, 255, 65535, -1, 16][r.below(9)];
+    let size = ["u8", "u16", "u32", "u64"][r.below(4)];
+    match r.below(10) {
+        0 => format!("{} = {}", reg(r), reg(r)),
+        1 => format!("{} = {imm}", reg(r)),
+        2 => format!("{} {op} {imm}", reg(r)),
+        3 => format!("{} {op} {}", half(r), half(r)),
+        4 => format!("{} {shift} {}", reg(r), r.below(64)),
+        5 => format!("{} {op} {}", reg(r), reg(r)),
+        6 => format!("{} = *({size} *)(r6 +{})", reg(r), r.below(4) * 2),
+        7 => format!("*({size} *)(r6 +{}) = {}", r.below(4) * 2, reg(r)),
+        8 => format!("*(u32 *)(r10 -{}) = {}", 4 + 4 * r.below(2), reg(r)),
+        _ => format!("{} = *(u32 *)(r10 -{})", reg(r), 4 + 4 * r.below(2)),
+    }
+}
+
+fn run(insns: &[millstream_isa::Raw], packet: &[u8]) -> (u64, Vec<u8>) {
+    let program = Program::new(insns).expect("it decodes");
+    let mut host = Host::new(Kind::Xdp);
+    host.reset(packet);
+    let result = Interpreter::new(&[program]).run_context(&mut host, 0).expect("it runs");
+    let at = host.packet_address();
+    let bytes = host.bytes(at, packet.len() as u64, false).expect("the packet is there").to_vec();
+    (result & 0xffff_ffff, bytes)
+}
+
+/// 100,000 runs of random code before and after, by an interpreter that shares nothing with the search but the
+/// description of instructions.
+#[test]
+fn random_code_does_what_it_did() {
+    let mut r = Random::new(99);
+    let mut changed = 0;
+    for n in 0..50 {
+        let mut body = String::from(
+            "r0 = 1\nr1 = 2\nr2 = *(u64 *)(r6 +8)\nr4 = *(u32 *)(r6 +16)\nr5 = 5\n*(u64 *)(r10 -8) = r5\n",
+        );
+        for _ in 0..12 {
+            body += &random_line(&mut r);
+            body.push('\n');
+        }
+        let before = code(&(body.clone() + "r0 += r4\nr0 ^= r2"));
+        let improved = improve(&before, Goal::ALL[n % 3], 3);
+        changed += usize::from(!improved.found.is_empty());
+        let old = before.function().insns;
+        for _ in 0..2000 {
+            let packet: Vec<u8> = (0..64)
+                .map(|_| if r.below(3) == 0 { r.next() as u8 } else { 0xff * (r.below(2) as u8) })
+                .collect();
+            assert_eq!(
+                run(&old, &packet),
+                run(&improved.function.insns, &packet),
+                "{body}\n{:#?}",
+                improved.found
+            );
+        }
+    }
+    assert!(changed > 40, "only {changed} were changed");
+}

@@ -1,0 +1,339 @@
+//! Whether the kernel's verifier would take a candidate where it took the window: K2's section 6.
+//!
+//! A candidate is walked with what is known at the window's beginning. It may read what is defined; it may touch
+//! bytes outside of the stack only where the window has touched them by then (so that the check before it stands); it may
+//! do with addresses what the window did with them, and add constants; what it knows of numbers in the end must be no
+//! less than what was known.
+
+use std::collections::BTreeSet;
+use std::hash::{Hash, Hasher};
+
+use millstream_isa::{AluOp, Insn, Operand, Reg, Size, Width};
+use millstream_prove::window::{Space, Step};
+use rustc_hash::FxHasher;
+
+use crate::code::Line;
+use crate::facts::{CONTEXT, Cell, FRAME, Fact, Kind, State, World};
+use crate::transfer;
+use crate::window::Window;
+
+/// What a window does that a candidate may do too.
+pub(crate) struct Rules<'a> {
+    window: &'a Window,
+    world: &'a World,
+    /// Its instructions.
+    own: BTreeSet<u64>,
+    /// Bytes touched outside of the stack: space, base, offset, and how many exits were passed; whether written.
+    touched: Vec<(Space, u32, i64, usize, bool)>,
+    /// Accesses to the context: offset, size, and whether written.
+    fields: Vec<(i64, Size, usize, bool)>,
+    /// The states at the exits and in the end.
+    states: Vec<State>,
+}
+
+fn name(insn: &Insn) -> u64 {
+    let mut h = FxHasher::default();
+    insn.hash(&mut h);
+    h.finish()
+}
+
+/// A name for what an instruction makes of its operands: the same for the same, wherever it stands.
+fn made(s: &State, insn: Insn) -> u32 {
+    let mut h = FxHasher::default();
+    let mut plain = insn;
+    plain.rename(|_| Reg::R0);
+    plain.hash(&mut h);
+    for r in named(insn) {
+        s.get(r).id.hash(&mut h);
+    }
+    (h.finish() >> 34) as u32
+}
+
+/// The registers that an instruction reads.
+pub(crate) fn named(insn: Insn) -> Vec<Reg> {
+    let both = |dst: Reg, src: Operand| match src {
+        Operand::Reg(r) => vec![dst, r],
+        Operand::Imm(_) => vec![dst],
+    };
+    match insn {
+        Insn::Alu { dst, src, .. } | Insn::Store { dst, src, .. } | Insn::Branch { dst, src, .. } => {
+            both(dst, src)
+        }
+        Insn::Mov { src: Operand::Reg(r), .. } | Insn::MovSx { src: r, .. } | Insn::Load { src: r, .. } => {
+            vec![r]
+        }
+        Insn::Neg { dst, .. } | Insn::Swap { dst, .. } => vec![dst],
+        Insn::Atomic { dst, src, .. } => vec![dst, src],
+        _ => Vec::new(),
+    }
+}
+
+/// The register that an instruction writes.
+pub(crate) fn written(insn: Insn) -> Option<Reg> {
+    match insn {
+        Insn::Alu { dst, .. }
+        | Insn::Mov { dst, .. }
+        | Insn::MovSx { dst, .. }
+        | Insn::Neg { dst, .. }
+        | Insn::Swap { dst, .. }
+        | Insn::LoadImm64 { dst, .. }
+        | Insn::Load { dst, .. } => Some(dst),
+        _ => None,
+    }
+}
+
+fn is_number(f: Fact) -> bool {
+    matches!(f.kind, Kind::Number(_))
+}
+
+impl<'a> Rules<'a> {
+    pub(crate) fn new(window: &'a Window, world: &'a World) -> Option<Rules<'a>> {
+        let own = window.insns().iter().map(name).collect();
+        let mut rules =
+            Rules { window, world, own, touched: Vec::new(), fields: Vec::new(), states: Vec::new() };
+        let mut s = window.state.clone();
+        let mut passed = 0;
+        for step in &window.steps {
+            if let Step::Do(insn) = *step {
+                rules.record(&s, insn, passed);
+            }
+            rules.advance(&mut s, step, &mut passed)?;
+        }
+        rules.states.push(s);
+        Some(rules)
+    }
+
+    fn record(&mut self, s: &State, insn: Insn, passed: usize) {
+        let (base, off, size, write) = match insn {
+            Insn::Load { size, src, off, .. } => (src, off, size, false),
+            Insn::Store { size, dst, off, .. } | Insn::Atomic { size, dst, off, .. } => {
+                (dst, off, size, true)
+            }
+            _ => return,
+        };
+        let fact = s.get(base);
+        let Kind::Address(space, at) = fact.kind else { return };
+        let at = at + i64::from(off);
+        if space == CONTEXT {
+            self.fields.push((at, size, passed, write));
+        } else if space != Space::Stack {
+            let bytes = at..at + i64::from(size.bytes());
+            self.touched.extend(bytes.map(|b| (space, fact.id, b, passed, write)));
+        }
+    }
+
+    /// The state after a step.
+    fn advance(&mut self, s: &mut State, step: &Step, passed: &mut usize) -> Option<()> {
+        if matches!(step, Step::Exit(..)) {
+            self.states.push(s.clone());
+        }
+        advance(self.window, self.world, s, step, passed)
+    }
+
+    /// Whether a candidate is valid.
+    pub(crate) fn allow(&self, steps: &[Step]) -> bool {
+        self.walk(steps).is_some()
+    }
+
+    fn walk(&self, steps: &[Step]) -> Option<()> {
+        let mut s = self.window.state.clone();
+        let mut passed = 0;
+        for step in steps {
+            match *step {
+                Step::Do(insn) => self.insn(&s, insn, passed)?,
+                Step::Opaque(_, insn) => {
+                    (!matches!(insn, Insn::LoadImm64 { dst: Reg::R10, .. })).then_some(())?
+                }
+                Step::Exit(n, insn) => {
+                    named(insn).iter().all(|r| s.get(*r).kind != Kind::Uninit).then_some(())?;
+                    self.exit(&s, n as usize, insn)?;
+                }
+            }
+            advance(self.window, self.world, &mut s, step, &mut passed)?;
+        }
+        self.knows(&s, self.states.last()?, self.window.place.end.regs)
+    }
+
+    /// Pointers are compared as they were.
+    fn exit(&self, s: &State, n: usize, insn: Insn) -> Option<()> {
+        let own = self.window.steps.iter().find_map(|w| match w {
+            Step::Exit(m, own) if *m as usize == n => Some(*own),
+            _ => None,
+        })?;
+        let state = self.states.get(n)?;
+        let (mine, theirs) = (named(insn), named(own));
+        for (a, b) in mine.iter().zip(&theirs) {
+            let (a, b) = (s.get(*a), state.get(*b));
+            if !is_number(b) && !matches(a, b) || is_number(b) != is_number(a) {
+                return None;
+            }
+        }
+        let (Insn::Branch { cond, width, .. }, Insn::Branch { cond: c, width: w, .. }) = (insn, own) else {
+            return None;
+        };
+        let pointers = theirs.iter().any(|r| !is_number(state.get(*r)));
+        (!pointers || (cond, width) == (c, w)).then_some(())?;
+        self.knows(s, state, self.window.place.exits.get(n)?.regs)
+    }
+
+    /// Whether as much is known of live registers as was.
+    fn knows(&self, s: &State, was: &State, live: [u64; 11]) -> Option<()> {
+        for (n, _) in live.iter().enumerate().filter(|(_, bits)| **bits != 0) {
+            let (mine, theirs) = (s.regs[n], was.regs[n]);
+            let enough = match (mine.kind, theirs.kind) {
+                (Kind::Number(x), Kind::Number(y)) => {
+                    x.join(&y) == y || y.as_constant().is_none() && loose(live[n])
+                }
+                _ => matches(mine, theirs),
+            };
+            enough.then_some(())?;
+        }
+        Some(())
+    }
+
+    fn insn(&self, s: &State, insn: Insn, passed: usize) -> Option<()> {
+        let reads = named(insn);
+        if reads.iter().any(|r| s.get(*r).kind == Kind::Uninit) || written(insn) == Some(Reg::R10) {
+            return None;
+        }
+        let own = self.own.contains(&name(&insn));
+        let ok = match insn {
+            Insn::Alu { width, op, dst, src } => self.arithmetic(s, width, op, dst, src) || own,
+            Insn::Mov { width: Width::W64, .. } | Insn::LoadImm64 { .. } => true,
+            Insn::Mov { .. } | Insn::MovSx { .. } | Insn::Neg { .. } | Insn::Swap { .. } => {
+                own || reads.iter().all(|r| is_number(s.get(*r)))
+            }
+            Insn::Load { size, sext, src, off, .. } => self.load(s, size, sext, src, off, passed),
+            Insn::Store { size, dst, off, src } => self.store(s, size, dst, off, src, own, passed),
+            Insn::Atomic { size, dst, src, off, fetch: false, .. } => {
+                matches!(size, Size::W | Size::Dw)
+                    && is_number(s.get(src))
+                    && !matches!(
+                        s.get(dst).kind,
+                        Kind::Address(CONTEXT | Space::Stack | crate::facts::PACKET, _)
+                    )
+                    && self.store(s, size, dst, off, Operand::Reg(src), own, passed)
+            }
+            _ => false,
+        };
+        ok.then_some(())
+    }
+
+    fn arithmetic(&self, s: &State, width: Width, op: AluOp, dst: Reg, src: Operand) -> bool {
+        let (a, b) = (s.get(dst), transfer::operand(s, src));
+        match (a.kind, b.kind) {
+            (Kind::Number(_), Kind::Number(_)) => true,
+            (Kind::Address(space, _), Kind::Number(k)) => {
+                space != CONTEXT
+                    && width == Width::W64
+                    && matches!(op, AluOp::Add | AluOp::Sub)
+                    && k.as_constant().is_some_and(|k| (k as i64).unsigned_abs() < 1 << 16)
+            }
+            _ => false,
+        }
+    }
+
+    fn load(&self, s: &State, size: Size, sext: bool, src: Reg, off: i16, passed: usize) -> bool {
+        let fact = s.get(src);
+        let Kind::Address(space, at) = fact.kind else { return false };
+        let at = at + i64::from(off);
+        match space {
+            Space::Stack => self.stack_load(s, size, sext, at),
+            CONTEXT => !sext && self.fields.iter().any(|f| f.0 == at && f.1 == size && f.2 <= passed && !f.3),
+            _ => (at..at + i64::from(size.bytes())).all(|b| {
+                self.touched.iter().any(|t| (t.0, t.1, t.2) == (space, fact.id, b) && t.3 <= passed)
+            }),
+        }
+    }
+
+    fn stack_load(&self, s: &State, size: Size, sext: bool, at: i64) -> bool {
+        let n = i64::from(size.bytes());
+        if at % n != 0 || !(-(FRAME as i64)..=-n).contains(&at) {
+            return false;
+        }
+        let first = (at + FRAME as i64) as usize;
+        let written = s.stack[first..first + n as usize].iter().all(|c| *c != Cell::Uninit);
+        let whole = s.spills.iter().all(|(&x, f)| {
+            is_number(*f)
+                || i64::from(x) == at && size == Size::Dw && !sext
+                || i64::from(x) + 8 <= at
+                || at + n <= i64::from(x)
+        });
+        written && whole
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "a store has so many parts")]
+    fn store(
+        &self,
+        s: &State,
+        size: Size,
+        dst: Reg,
+        off: i16,
+        src: Operand,
+        own: bool,
+        passed: usize,
+    ) -> bool {
+        let fact = s.get(dst);
+        let value = transfer::operand(s, src);
+        let Kind::Address(space, at) = fact.kind else { return false };
+        let at = at + i64::from(off);
+        match space {
+            Space::Stack => {
+                let n = i64::from(size.bytes());
+                at % n == 0
+                    && (-(FRAME as i64)..=-n).contains(&at)
+                    && (is_number(value) || size == Size::Dw)
+                    && self.in_reach(at, n)
+            }
+            CONTEXT => {
+                (own || matches!(src, Operand::Reg(_)) && is_number(value))
+                    && self.fields.iter().any(|f| f.0 == at && f.1 == size && f.2 <= passed && f.3)
+            }
+            _ => {
+                (is_number(value) || own)
+                    && (at..at + i64::from(size.bytes())).all(|b| {
+                        self.touched
+                            .iter()
+                            .any(|t| (t.0, t.1, t.2) == (space, fact.id, b) && t.3 <= passed && t.4)
+                    })
+            }
+        }
+    }
+
+    /// Only bytes of the stack that the window itself writes are written.
+    fn in_reach(&self, at: i64, n: i64) -> bool {
+        (at..at + n).all(|b| self.window.writes.contains(&(b as i16)))
+    }
+}
+
+/// Registers of which few bits are looked at are no index or size.
+fn loose(bits: u64) -> bool {
+    bits.count_ones() <= 1
+}
+
+/// Whether one register holds the kind of thing that the other does.
+fn matches(a: Fact, b: Fact) -> bool {
+    match (a.kind, b.kind) {
+        (Kind::Address(s, x), Kind::Address(t, y)) => s == t && x == y && (a.id == b.id || s == Space::Stack),
+        (x, y) => x == y,
+    }
+}
+
+fn advance(window: &Window, world: &World, s: &mut State, step: &Step, passed: &mut usize) -> Option<()> {
+    match *step {
+        Step::Do(insn) => {
+            let id = made(s, insn);
+            transfer::step(s, &Line::new(insn), world, id);
+        }
+        Step::Opaque(n, insn) => {
+            let own = window.steps.iter().position(|w| *w == *step)?;
+            let line = Line { insn, ..window.lines[own] };
+            transfer::step(s, &line, world, 0x3000_0000 + n);
+        }
+        Step::Exit(_, insn) => {
+            *passed += 1;
+            transfer::branch(s, &insn, false)?;
+        }
+    }
+    Some(())
+}

@@ -1,0 +1,306 @@
+//! Windows: where they may be, what is known before and what is looked at after them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use millstream_isa::absint::Scalar;
+use millstream_isa::{Insn, Pseudo, Reg};
+use millstream_prove::window::{Entry, Known, Live, Place, Space, Step};
+
+use crate::code::{Code, Line};
+use crate::facts::{Cell, FRAME, Kind, State, World};
+use crate::liveness::Looked;
+use crate::transfer;
+
+/// What a search needs to know of a function.
+pub(crate) struct Analysis<'a> {
+    pub(crate) code: &'a Code,
+    pub(crate) world: &'a Arc<World>,
+    pub(crate) facts: &'a [Option<State>],
+    pub(crate) looked: &'a [Vec<Looked>],
+}
+
+/// Where a window is: lines of a chain of blocks, each of which only the one before leads to.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Span {
+    pub(crate) block: usize,
+    pub(crate) line: usize,
+    pub(crate) count: usize,
+    /// Whether it is that many lines or none; else it ends where it must.
+    pub(crate) exact: bool,
+}
+
+/// A window.
+#[derive(Clone, Debug)]
+pub(crate) struct Window {
+    pub(crate) span: Span,
+    pub(crate) lines: Vec<Line>,
+    pub(crate) steps: Vec<Step>,
+    pub(crate) place: Place,
+    pub(crate) state: State,
+    /// Bytes of the stack that it writes.
+    pub(crate) writes: BTreeSet<i16>,
+    world: Arc<World>,
+}
+
+/// The lines from a place on, along the chain, with the block of each.
+pub(crate) fn chain(code: &Code, block: usize, line: usize, most: usize) -> Vec<(usize, usize)> {
+    let mut out = Vec::new();
+    let (mut b, mut i) = (block, line);
+    while out.len() < most {
+        if i < code.blocks[b].lines.len() {
+            out.push((b, i));
+            i += 1;
+            continue;
+        }
+        let next = b + 1;
+        let goes_on = next < code.blocks.len()
+            && code.blocks[b].falls_through()
+            && code.blocks[next].before.len() == 1
+            // A branch to what follows it anyway leads there twice.
+            && code.blocks[b].lines.last().is_none_or(|l| l.target != Some(next));
+        if !goes_on {
+            break;
+        }
+        (b, i) = (next, 0);
+    }
+    out
+}
+
+/// Whether a line may be in a window: `s` is the state before it.
+fn admitted(line: &Line, s: &State) -> bool {
+    let address = |r: Reg| matches!(s.get(r).kind, Kind::Address(..));
+    if line.core.is_some() {
+        return false;
+    }
+    match line.insn {
+        Insn::Alu { .. } | Insn::Mov { .. } | Insn::MovSx { .. } | Insn::Neg { .. } | Insn::Swap { .. } => {
+            true
+        }
+        Insn::LoadImm64 { .. } => true,
+        Insn::Load { src, .. } => address(src),
+        Insn::Store { dst, .. } => address(dst),
+        Insn::Branch { .. } => true,
+        _ => false,
+    }
+}
+
+/// The window at a place, if there is one.
+pub(crate) fn cut(f: &Analysis<'_>, span: Span) -> Option<Window> {
+    let mut places = chain(f.code, span.block, span.line, span.count);
+    let first = state_at(f, span.block, span.line)?;
+    let admitted = admitted_lines(f, &places, &first);
+    if span.exact && admitted < span.count {
+        return None;
+    }
+    places.truncate(admitted);
+    let span = Span { count: admitted, exact: true, ..span };
+    let &(last, at) = places.last()?;
+    let (mut lines, mut steps, mut exits) = (Vec::new(), Vec::new(), Vec::new());
+    let mut opaque = 0;
+    for &(b, i) in &places {
+        let line = f.code.blocks[b].lines[i];
+        let step = match line.insn {
+            Insn::Branch { .. } => {
+                exits.push(f.looked[line.target?].first()?.live());
+                Step::Exit(exits.len() as u32 - 1, line.insn)
+            }
+            Insn::LoadImm64 { pseudo, .. } if line.reloc.is_some() || pseudo != Pseudo::None => {
+                opaque += 1;
+                Step::Opaque(opaque - 1, line.insn)
+            }
+            insn => Step::Do(insn),
+        };
+        lines.push(line);
+        steps.push(step);
+    }
+    let mut end = f.looked[last].get(at + 1)?.live();
+    let (touched, writes) = touched(&steps, &first);
+    for live in exits.iter_mut().chain([&mut end]) {
+        live.stack.retain(|at| touched.contains(at));
+        live.regs[10] = 0;
+    }
+    let entry = entry(&first, &touched);
+    let place = Place { entry, exits, end };
+    Some(Window { span, lines, steps, place, state: first, writes, world: f.world.clone() })
+}
+
+/// The state before a line.
+fn state_at(f: &Analysis<'_>, block: usize, line: usize) -> Option<State> {
+    let mut state = f.facts[block].clone()?;
+    let b = &f.code.blocks[block];
+    for (i, l) in b.lines.iter().enumerate().take(line) {
+        transfer::step(&mut state, l, f.world, b.first + i as u32);
+    }
+    Some(state)
+}
+
+/// How many lines from the first on may be in a window; a branch is never the last.
+fn admitted_lines(f: &Analysis<'_>, places: &[(usize, usize)], first: &State) -> usize {
+    let mut state = first.clone();
+    let mut count = 0;
+    for (n, &(b, i)) in places.iter().enumerate() {
+        if i == 0 && n > 0 {
+            let Some(s) = &f.facts[b] else { break };
+            state.clone_from(s);
+        }
+        let line = &f.code.blocks[b].lines[i];
+        if !admitted(line, &state) {
+            break;
+        }
+        transfer::step(&mut state, line, f.world, f.code.blocks[b].first + i as u32);
+        if !matches!(line.insn, Insn::Branch { .. }) {
+            count = n + 1;
+        }
+    }
+    count
+}
+
+/// The bytes of the stack that steps read or write, and those that they write.
+fn touched(steps: &[Step], state: &State) -> (BTreeSet<i16>, BTreeSet<i16>) {
+    let mut regs = state.regs.map(|f| f.kind);
+    let (mut out, mut written) = (BTreeSet::new(), BTreeSet::new());
+    let mut touch = |base: Kind, off: i16, size: u32, write: bool| {
+        if let Kind::Address(Space::Stack, at) = base {
+            let at = at + i64::from(off);
+            let bytes = (at..at + i64::from(size)).filter_map(|x| i16::try_from(x).ok());
+            out.extend(bytes.clone());
+            if write {
+                written.extend(bytes);
+            }
+        }
+    };
+    for step in steps {
+        let Step::Do(insn) = *step else { continue };
+        match insn {
+            Insn::Load { size, dst, src, off, .. } => {
+                touch(regs[src.index()], off, size.bytes(), false);
+                regs[dst.index()] = Kind::Other;
+            }
+            Insn::Store { size, dst, off, .. } => touch(regs[dst.index()], off, size.bytes(), true),
+            Insn::Mov { dst, src, .. } => {
+                regs[dst.index()] = match src {
+                    millstream_isa::Operand::Reg(r) => regs[r.index()],
+                    _ => Kind::Other,
+                };
+            }
+            Insn::Alu { op, dst, src: millstream_isa::Operand::Imm(k), .. } => {
+                regs[dst.index()] = match (regs[dst.index()], op) {
+                    (Kind::Address(s, at), millstream_isa::AluOp::Add) => Kind::Address(s, at + i64::from(k)),
+                    (Kind::Address(s, at), millstream_isa::AluOp::Sub) => Kind::Address(s, at - i64::from(k)),
+                    _ => Kind::Other,
+                };
+            }
+            Insn::Alu { dst, .. } => regs[dst.index()] = Kind::Other,
+            _ => {}
+        }
+    }
+    (out, written)
+}
+
+fn known(kind: Kind, id: u32) -> Known {
+    match kind {
+        Kind::Uninit => Known::Nothing,
+        Kind::Number(s) => Known::Number(s, id),
+        Kind::Address(space, at) => Known::Address(space, id, at),
+        Kind::Frame | Kind::Maybe(_) | Kind::Map(_) | Kind::Other => Known::Value(id),
+    }
+}
+
+/// What is known where a window begins. Ids are numbered anew in order of register, so that the same window elsewhere
+/// looks the same; names of numbers with different ranges (which the kernel may know of one copy only) stay apart.
+fn entry(s: &State, touched: &BTreeSet<i16>) -> Entry {
+    let mut names: BTreeMap<u32, (u32, Option<Scalar>)> = BTreeMap::new();
+    let mut name = |kind: Kind, id: u32| {
+        let range = if let Kind::Number(x) = kind { Some(x) } else { None };
+        let next = names.len() as u32;
+        let known = *names.entry(id).or_insert((next, range));
+        if known.1 == range {
+            known.0
+        } else {
+            // Another name: the two are not known to be equal then.
+            let fresh = names.len() as u32;
+            names.entry(id ^ 0x5555_0000 ^ fresh << 4).or_insert((fresh, range)).0
+        }
+    };
+    let mut regs = [Known::Nothing; 11];
+    for (n, fact) in s.regs.iter().enumerate() {
+        regs[n] = known(fact.kind, name(fact.kind, fact.id));
+    }
+    let byte = |at: i16| match s.stack.get((i32::from(at) + FRAME as i32) as usize) {
+        Some(Cell::Byte(b)) => Some((at, *b)),
+        _ => None,
+    };
+    let bytes = touched.iter().filter_map(|at| byte(*at)).collect();
+    let mut spills = BTreeMap::new();
+    for (&at, fact) in &s.spills {
+        let near = (at..at + 8).all(|b| touched.contains(&b));
+        if near && !matches!(fact.kind, Kind::Number(_)) {
+            spills.insert(at, known(fact.kind, name(fact.kind, fact.id)));
+        }
+    }
+    Entry { regs, bytes, spills }
+}
+
+impl Window {
+    /// All that is looked at, exit by exit, the end last.
+    pub(crate) fn looks(&self) -> impl Iterator<Item = &Live> {
+        self.place.exits.iter().chain([&self.place.end])
+    }
+
+    /// The bits of a register that somebody looks at, wherever.
+    pub(crate) fn live(&self, r: usize) -> u64 {
+        self.looks().fold(0, |all, l| all | l.regs[r])
+    }
+
+    /// The instructions.
+    pub(crate) fn insns(&self) -> Vec<Insn> {
+        insns(&self.steps)
+    }
+}
+
+/// The instructions of steps.
+pub(crate) fn insns(steps: &[Step]) -> Vec<Insn> {
+    steps
+        .iter()
+        .map(|s| match s {
+            Step::Do(i) | Step::Exit(_, i) | Step::Opaque(_, i) => *i,
+        })
+        .collect()
+}
+
+/// Bytes of one space and base that a window touches: space, base, offsets, and whether it writes them.
+pub(crate) type Touched = (Space, u32, BTreeSet<i64>, bool);
+
+impl Window {
+    /// The bytes that the window reads or writes, and those that it writes, by space and base.
+    pub(crate) fn accesses(&self) -> Vec<Touched> {
+        let mut out: BTreeMap<(Space, u32, bool), BTreeSet<i64>> = BTreeMap::new();
+        let mut s = self.state.clone();
+        for (step, line) in self.steps.iter().zip(&self.lines) {
+            let access = match line.insn {
+                Insn::Load { size, src, off, .. } => Some((src, off, size, false)),
+                Insn::Store { size, dst, off, .. } => Some((dst, off, size, true)),
+                _ => None,
+            };
+            if let Some((base, off, size, write)) = access
+                && let Kind::Address(space, at) = s.get(base).kind
+            {
+                let id = if space == Space::Stack { 0 } else { s.get(base).id };
+                let at = at + i64::from(off);
+                let bytes = at..at + i64::from(size.bytes());
+                out.entry((space, id, false)).or_default().extend(bytes.clone());
+                if write {
+                    out.entry((space, id, true)).or_default().extend(bytes);
+                }
+            }
+            match step {
+                Step::Exit(_, insn) => {
+                    let _ = transfer::branch(&mut s, insn, false);
+                }
+                _ => transfer::step(&mut s, line, &self.world, 0x2000_0000),
+            }
+        }
+        out.into_iter().map(|((space, id, write), bytes)| (space, id, bytes, write)).collect()
+    }
+}
