@@ -163,8 +163,9 @@ fn parse_test(text: &str) -> Result<Test, String> {
 fn parse_target(text: &str) -> Result<Target, String> {
     match (text, arguments(text, "bpf").map(str::parse)) {
         ("native", _) => Ok(Target::native()),
+        ("short", _) => Ok(Target { slots_first: true, ..Target::bpf(4) }),
         ("here", _) => Ok(Target { map_sizes_hold: true, elides_null_checks: true, ..Target::bpf(4) }),
         (_, Some(Ok(isa @ 1..=4))) => Ok(Target::bpf(isa)),
-        _ => Err(format!("expected native, here or bpf(1) to bpf(4), found `{text}`")),
+        _ => Err(format!("expected native, here, short or bpf(1) to bpf(4), found `{text}`")),
     }
 }

@@ -9,7 +9,7 @@
 //! | `; test run` | only the runs |
 //! | `; run: fn0(1, mem="00ff") == 0x2a, mem="01ff"` | call a function and hold result and state against this |
 //! | `; map: map0["01000000"]="2a"` | contents of a map before each run |
-//! | `; target bpf(3)`, `; target native`, `; target here` | the target of the passes, `here` being a kernel whose features were probed; `bpf(4)` unless stated |
+//! | `; target bpf(3)`, `; target native`, `; target here` | the target of the passes, `here` a kernel whose features were probed, `short` one for which slots come first; `bpf(4)` unless stated |
 //! | `; fuel 2` | the passes may make this many rewrites |
 //! | `; check: text` | a line of the output contains the text, after the line that the check before it found |
 //! | `; not: text` | no line of the output contains the text |

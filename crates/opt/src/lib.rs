@@ -97,11 +97,12 @@ impl Options {
     /// What the code of an object is made for.
     fn target(&self, object: &Object) -> Target {
         let isa = if self.isa == 0 { isa_version(object) } else { self.isa };
-        match self.host {
+        let target = match self.host {
             Some(host) if self.isa == 0 => host.target(isa),
             Some(host) => Target { isa, ..host.target(isa) },
             None => Target::bpf(isa),
-        }
+        };
+        Target { slots_first: self.goal == Goal::Size, ..target }
     }
 
     /// The same with at most this many rewrites, and inlining as it was decided before.

@@ -54,6 +54,7 @@ const DEFAULT: &[&str] = &[
     "hoist",
     "merge-blocks",
     "simplify-cfg",
+    "atomic-adds",
     "dce",
 ];
 

@@ -33,6 +33,8 @@ pub struct Target {
     /// The verifier finds out that a lookup of a constant index below the size of an array finds an entry (Linux 6.14 and
     /// later, `can_elide_value_nullness` of `kernel/bpf/verifier.c`), so that its result need not be tested.
     pub elides_null_checks: bool,
+    /// A slot counts more than the time that its instruction takes.
+    pub slots_first: bool,
     /// Costs.
     pub costs: Costs,
 }
@@ -47,6 +49,7 @@ impl Target {
             isa,
             map_sizes_hold: false,
             elides_null_checks: false,
+            slots_first: false,
             costs: Costs { mul: 3, div: 25, wide_const: 2, branch: 2, cmp: 4 },
         }
     }
@@ -60,6 +63,7 @@ impl Target {
             isa: 4,
             map_sizes_hold: false,
             elides_null_checks: true,
+            slots_first: false,
             costs: Costs { mul: 3, div: 25, wide_const: 1, branch: 2, cmp: 1 },
         }
     }

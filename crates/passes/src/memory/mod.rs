@@ -5,6 +5,7 @@
 
 mod address;
 mod alias;
+mod atomics;
 mod bounds;
 mod dse;
 mod footprint;
@@ -34,6 +35,7 @@ pub(crate) const PASSES: &[Pass] = &[
     Pass::Func(&types::Types),
     Pass::Func(&forward::Forward),
     Pass::Func(&nullness::ArrayLookups),
+    Pass::Func(&atomics::AtomicAdds),
     Pass::Func(&dse::Dse),
     Pass::Func(&merge_loads::MergeLoads),
     Pass::Func(&merge_stores::MergeStores),
