@@ -25,6 +25,7 @@ pub mod os;
 pub mod pcap;
 pub mod rig;
 pub mod stats;
+pub mod stretch;
 pub mod subject;
 pub mod verify;
 pub mod workload;

@@ -170,8 +170,25 @@ impl<'a> Subject<'a> {
         let image = self.image(&slots)?;
         let mut counted =
             Counted { image_instructions: image.as_ref().map(Image::len), ..Counted::default() };
-        let Some(Modelled { mut machine, program, .. }) = model(&self.session, &slots, Context::Xdp)? else {
-            return Ok(counted);
+        if let Some((executed, visits)) = self.run(&slots, packets, ingress)? {
+            counted.executed = Some(executed as f64 / packets.len().max(1) as f64);
+            counted.image_executed = image.map(|i| i.executed(&visits, packets.len()));
+        }
+        Ok(counted)
+    }
+
+    /// How often each slot is executed on these packets, by our interpreter. `None` as for [`Subject::count`].
+    ///
+    /// # Errors
+    /// If the maps cannot be read.
+    pub fn visits(&self, packets: &[Vec<u8>], ingress: u32) -> Result<Option<Vec<u64>>> {
+        Ok(self.run(&self.slots()?, packets, ingress)?.map(|(_, visits)| visits))
+    }
+
+    /// Instructions executed on all packets together, and how often each slot was.
+    fn run(&self, slots: &[u64], packets: &[Vec<u8>], ingress: u32) -> Result<Option<(u64, Vec<u64>)>> {
+        let Some(Modelled { mut machine, program, .. }) = model(&self.session, slots, Context::Xdp)? else {
+            return Ok(None);
         };
         machine.visits = vec![0; slots.len()];
         let interpreter = millstream_interp::bytecode::Interpreter::new(std::slice::from_ref(&program));
@@ -180,12 +197,10 @@ impl<'a> Subject<'a> {
             // `ingress_ifindex` of `struct xdp_md`.
             machine.set_context_field(12, ingress);
             if interpreter.run_context(&mut machine, 0).is_err() {
-                return Ok(counted);
+                return Ok(None);
             }
         }
-        counted.executed = Some(machine.executed as f64 / packets.len().max(1) as f64);
-        counted.image_executed = image.map(|i| i.executed(&machine.visits, packets.len()));
-        Ok(counted)
+        Ok(Some((machine.executed, machine.visits)))
     }
 
     /// The final instructions.
@@ -204,14 +219,18 @@ impl<'a> Subject<'a> {
         }
         let raw: Vec<Raw> = slots.iter().map(|s| Raw::from_bytes(s.to_ne_bytes())).collect();
         let Ok(insns) = decode_all(&raw) else { return Ok(None) };
-        let (file, text) = (StrOff(0), StrOff(0));
-        let line = |slot: usize| LineInfo { insn: slot as u32, file, text, line: slot as u32, column: 0 };
-        let line_info = insns.iter().map(|(slot, _)| line(*slot)).collect();
-        let marked = LinkedProgram { line_info, ..self.linked.clone() };
+        let marked = marked(&self.linked, insns.iter().map(|(slot, _)| *slot as u32));
         let program = self.session.load(self.func, &marked);
         let program = program.map_err(|e| Error::Program { name: self.name.clone(), source: Box::new(e) })?;
         Image::read(&program, slots)
     }
+}
+
+/// A linked program with one record of line information for each of these slots, the slot as the line.
+pub(crate) fn marked(linked: &LinkedProgram, slots: impl Iterator<Item = u32>) -> LinkedProgram {
+    let (file, text) = (StrOff(0), StrOff(0));
+    let line_info = slots.map(|slot| LineInfo { insn: slot, file, text, line: slot, column: 0 }).collect();
+    LinkedProgram { line_info, ..linked.clone() }
 }
 
 /// The program of this name, or the only one that is XDP or does not say what it is.

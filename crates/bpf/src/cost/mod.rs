@@ -86,7 +86,7 @@ impl Code<'_> {
                 let before = known.max_by_key(|&&p| counts[p]).copied();
                 let mut machine = before.and_then(|p| after[p].clone()).unwrap_or_default();
                 machine.rebase();
-                let start = machine.elapsed();
+                let start = machine.elapsed(table);
                 if before.is_some_and(|p| blocks.succs(p)[0] == Some(b) && p + 1 != b) {
                     machine.jumps(table);
                 }
@@ -99,7 +99,7 @@ impl Code<'_> {
                         machine.holds_map(dst, self.maps[at].1);
                     }
                 }
-                times[b] = machine.elapsed() - start;
+                times[b] = machine.elapsed(table) - start;
                 after[b] = Some(machine);
             }
         }
@@ -153,7 +153,7 @@ pub fn window_cycles(insns: &[Insn]) -> u64 {
     for insn in insns {
         machine.run(table, *insn);
     }
-    machine.elapsed()
+    machine.elapsed(table)
 }
 
 #[cfg(test)]

@@ -195,6 +195,12 @@ impl Whole {
         self.symbols.iter().filter(|s| (first..end).contains(s)).map(|s| s - first).collect()
     }
 
+    /// Calls of helpers and kernel functions among the instructions from one index to another.
+    pub fn calls_of(&self, start: usize, end: usize) -> usize {
+        let is_call = |i: &&Insn| matches!(i, Insn::Call(c) if !matches!(c, Callee::Local(_)));
+        self.insns.get(start..end).unwrap_or_default().iter().filter(is_call).count()
+    }
+
     /// The slots of the instructions from one index to another.
     pub fn slots_of(&self, start: usize, end: usize) -> &[u32] {
         self.slots.get(start..end).unwrap_or_default()

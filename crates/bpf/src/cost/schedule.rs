@@ -9,10 +9,6 @@ use millstream_object::MapType;
 use super::table::{Kind, Table, Timing, Unit};
 use crate::jit::{LOOKUP, TAIL_CALL};
 
-/// Operations issued in a cycle.
-const WIDTH: u32 = 6;
-/// Part of the time that counts where results are waited for; the rest counts where work is issued. In sixteenths.
-const WAITED: u64 = 12;
 /// From the arguments to the result of a call that the kernel puts in line, at least: a load and some arithmetic.
 const INLINED: u32 = 6000;
 const UNITS: usize = 6;
@@ -69,10 +65,12 @@ impl Memory {
 }
 
 impl Machine {
-    /// Time so far.
-    pub(super) fn elapsed(&self) -> u64 {
-        let (waited, issued) = (u64::from(self.retired), u64::from(self.issued.min(self.retired)));
-        (waited * WAITED + issued * (16 - WAITED)) / 16
+    /// Time so far: as much of it as [`Table::waited`] says until results have come, the rest until all was issued and
+    /// every unit could take more. What comes behind overlaps with what is still on its way.
+    pub(super) fn elapsed(&self, table: &Table) -> u64 {
+        let issued = self.busy.iter().fold(self.issued, |a, &b| a.max(b));
+        let part = u64::from(table.waited());
+        (u64::from(self.retired.max(issued)) * part + u64::from(issued) * (1000 - part)) / 1000
     }
 
     /// Makes now the beginning of time, so that times stay small. What was over before is over at the beginning.
@@ -118,7 +116,7 @@ impl Machine {
         if t.unit == Unit::All {
             self.calls(self.call(table, insn, t), inputs, writes);
         } else {
-            self.issued = self.issued.saturating_add(t.uops * 1000 / WIDTH);
+            self.issued = self.issued.saturating_add(t.uops * 1_000_000 / table.width());
             self.beside(t, inputs, writes);
         }
         if let (Insn::Store { .. }, Some(m)) = (insn, memory) {

@@ -1,6 +1,7 @@
 //! How long machine instructions and calls take: a table that is measured, and read from text.
 //!
-//! A line has a name, the latency and the time from one to the next independent one, in cycles, and how much they
+//! `width` is how many operations are issued in a cycle, `waited` the part of the time that counts where results are waited for.
+//! Any other line has a name, the latency and the time from one to the next independent one, in cycles, and how much they
 //! scattered; `-` is what was not or cannot be measured, and stays as it was assumed. Calls have one time. The table of the
 //! machine that this was made on is built in; `millstream lab calibrate` writes that of another.
 
@@ -130,6 +131,10 @@ pub struct Timing {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
     timings: Vec<Timing>,
+    /// Operations that are issued in a cycle, in thousandths.
+    width: u32,
+    /// The part of the time that counts where results are waited for, in thousandths; the rest counts where work is issued.
+    waited: u32,
     helpers: BTreeMap<i32, u32>,
     lookups: BTreeMap<u32, u32>,
 }
@@ -165,6 +170,8 @@ impl Table {
         static TABLE: LazyLock<Table> = LazyLock::new(|| {
             let mut table = Table {
                 timings: Kind::ALL.iter().map(|k| k.assumed()).collect(),
+                width: 6000,
+                waited: 250,
                 helpers: BTreeMap::new(),
                 lookups: BTreeMap::new(),
             };
@@ -184,6 +191,31 @@ impl Table {
     /// hold for all of them. Whether it was taken.
     pub fn install(table: Table) -> bool {
         INSTALLED.set(table).is_ok()
+    }
+
+    /// Operations that are issued in a cycle, in thousandths: never none.
+    pub fn width(&self) -> u32 {
+        self.width.max(1)
+    }
+
+    /// The part of the time, in thousandths, that counts where results are waited for: code is between as fast as its
+    /// results come and as fast as it can be issued, since what comes behind it overlaps with it.
+    pub fn waited(&self) -> u32 {
+        self.waited.min(1000)
+    }
+
+    /// The same machine, on which calls take no time but those that the kernel puts in line: what an analyser sees that
+    /// knows machine code and not the kernel.
+    pub fn without_calls(&self) -> Table {
+        const INLINED: u32 = 5000;
+        let mut table = self.clone();
+        for time in table.helpers.values_mut().chain(table.lookups.values_mut()).filter(|t| **t > INLINED) {
+            *time = 0;
+        }
+        for kind in [Kind::Call, Kind::Lookup, Kind::Tail] {
+            table.timings[kind as usize].latency = 0;
+        }
+        table
     }
 
     /// How long a kind takes.
@@ -224,7 +256,11 @@ impl Table {
     }
 
     fn set(&mut self, name: &str, latency: Option<u32>, each: Option<u32>) -> Result<(), String> {
-        if let Some(helper) = name.strip_prefix("helper/") {
+        if name == "width" {
+            self.width = latency.unwrap_or(self.width);
+        } else if name == "waited" {
+            self.waited = latency.unwrap_or(self.waited);
+        } else if let Some(helper) = name.strip_prefix("helper/") {
             let (id, _) = Helper::by_name(helper).ok_or_else(|| format!("no helper `{helper}`"))?;
             self.helpers.extend(latency.map(|t| (id, t)));
         } else if let Some(map_type) = name.strip_prefix("lookup/") {

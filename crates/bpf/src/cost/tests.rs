@@ -47,7 +47,7 @@ fn names_of_goals_are_read_back() {
 fn a_chain_takes_longer_than_the_same_work_side_by_side() {
     let chain = window_cycles(&code("r1 *= r2\n r1 *= r2\n r1 *= r2\n r1 *= r2"));
     let apart = window_cycles(&code("r1 *= r5\n r2 *= r5\n r3 *= r5\n r4 *= r5"));
-    assert!(chain > apart + apart / 2, "{chain} against {apart}");
+    assert!(chain > apart + apart / 4, "{chain} against {apart}");
 }
 
 #[test]

@@ -201,6 +201,8 @@ impl Maps {
             let key = &KEY[..map.info().key_size as usize];
             match inner {
                 Some(inner) => map.update_fd(key, inner.as_fd())?,
+                // Its elements are devices, of which there are none to send to.
+                None if map_type == MapType::DEVMAP => {}
                 None => map.update_all_cpus(key, &[0; VALUE as usize], UpdateMode::Any)?,
             }
             if map_type == MapType::LPM_TRIE {
@@ -246,7 +248,7 @@ fn map(map_type: MapType, max_entries: u32, inner: Option<&Map>) -> Result<Map> 
         name: "ms_calibrate",
         map_type,
         key_size: if trie { 8 } else { 4 },
-        value_size: if inner.is_some() { 4 } else { VALUE },
+        value_size: if inner.is_some() || map_type == MapType::DEVMAP { 4 } else { VALUE },
         max_entries,
         flags: if trie { map_flags::NO_PREALLOC } else { 0 },
         inner,

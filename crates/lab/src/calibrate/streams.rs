@@ -3,7 +3,7 @@
 //! `{r}` is one register after the other and `{i}` its number, `{n}` counts repetitions from 1, `{k}` is the place of one
 //! after the other of eight words, `{map}` a map. All begin with the same setup: r6 the context, r9 the value of an array,
 //! r8 and the other registers numbers that the verifier does not know, and keys on the stack: at -16 one that is in all
-//! maps, at -24 one that is in none.
+//! maps that have elements, at -24 one that is in none.
 
 use millstream_bpf::cost::Kind;
 use millstream_kernel::MapType;
@@ -68,6 +68,7 @@ impl Stream {
     pub(super) fn map_type(&self) -> Option<MapType> {
         match self.what {
             What::Lookup(map_type) => Some(map_type),
+            What::Helper("redirect_map") => Some(MapType::DEVMAP),
             _ => self.text.contains("{map}").then_some(MapType::HASH),
         }
     }
@@ -178,6 +179,12 @@ pub(super) const STREAMS: &[Stream] = &[
     helper("xdp_load_bytes", "r1 = r6\nr2 = 0\nr3 = r9\nr4 = 16\ncall xdp_load_bytes"),
     helper("xdp_store_bytes", "r1 = r6\nr2 = 0\nr3 = r9\nr4 = 16\ncall xdp_store_bytes"),
     helper("redirect", "r1 = 1\nr2 = 0\ncall redirect"),
+    helper("redirect_map", "r1 = {map}\nr2 = 0\nr3 = 2\ncall redirect_map"),
+    // IPv4, in by the loopback, which forwards nothing: the way to there.
+    helper(
+        "fib_lookup",
+        "*(u8 *)(r9 +0) = 2\n*(u32 *)(r9 +8) = 1\nr1 = r6\nr2 = r9\nr3 = 64\nr4 = 0\ncall fib_lookup",
+    ),
     helper("map_update_elem", "r1 = {map}\nr2 = r10\nr2 += -16\nr3 = r9\nr4 = 0\ncall map_update_elem"),
     helper("map_delete_elem", "r1 = {map}\nr2 = r10\nr2 += -24\ncall map_delete_elem"),
     lookup(MapType::ARRAY),
