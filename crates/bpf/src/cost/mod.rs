@@ -63,7 +63,7 @@ impl Code<'_> {
     /// The basic blocks in the order of the code, with what each contributes.
     pub fn blocks(&self, table: &Table, weights: &Weights) -> Vec<BlockCost> {
         let blocks = Blocks::new(self.insns);
-        let counts = weights.of(self.insns, &blocks);
+        let counts = weights.of(*self, &blocks);
         let times = self.each(table, &blocks, &counts);
         let block = |b: usize| {
             let (start, end) = blocks.range(b);

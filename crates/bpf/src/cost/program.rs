@@ -138,7 +138,7 @@ impl Whole {
         let visited =
             |n: usize| visits.and_then(|v| v.slots.get(*self.slots.get(n)? as usize)).copied().unwrap_or(0);
         let weights = match visits {
-            None => Weights::guessed(insns),
+            None => Weights::guessed(code),
             Some(v) => Weights::counted(insns, |n| visited(from + n), v.runs),
         };
         let runs = visits.map_or(1024, |v| visited(from).saturating_mul(1024) / v.runs.max(1));

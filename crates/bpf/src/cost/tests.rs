@@ -144,3 +144,17 @@ fn a_table_says_where_it_is_wrong_and_the_built_in_one_is_not() {
     assert_eq!(at("helper/no_such_helper 7"), Err(1));
     assert_eq!(at("mul 7 -").unwrap().timing(Kind::Mul).latency, 7000);
 }
+
+#[test]
+fn a_test_of_what_an_array_gives_costs_time() {
+    let lookup = "r1 = map[fd:7]\n call map_lookup_elem\n";
+    let count = "r1 = *(u64 *)(r0 +0)\n r1 += 1\n *(u64 *)(r0 +0) = r1\n";
+    let leave = "r0 = 0\n exit";
+    let tested = code(&format!("{lookup} if r0 == 0 goto +3\n {count} {leave}"));
+    let untested = code(&format!("{lookup} {count} {leave}"));
+    let cycles = |insns: &[Insn]| {
+        let maps = [(0, MapType::ARRAY)];
+        Code { insns, symbols: &[0], maps: &maps }.cycles(Table::built_in(), &Weights::Static)
+    };
+    assert!(cycles(&untested) <= cycles(&tested), "{} against {}", cycles(&untested), cycles(&tested));
+}

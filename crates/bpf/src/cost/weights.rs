@@ -1,8 +1,10 @@
 //! How often blocks run.
 
-use millstream_isa::{Callee, Cond, Insn, Operand, Width};
+use millstream_isa::{Callee, Cond, Insn, Operand, Reg, Width};
+use millstream_object::MapType;
 
 use super::blocks::Blocks;
+use super::{Code, slots};
 
 /// How often the blocks of a function run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,8 +28,8 @@ pub enum Weights {
 
 impl Weights {
     /// The guesses for one function, written down: for searches that change only what is inside of blocks.
-    pub fn guessed(insns: &[Insn]) -> Weights {
-        Weights::Counts { blocks: guessed(insns, &Blocks::new(insns)), runs: 1024 }
+    pub fn guessed(code: Code<'_>) -> Weights {
+        Weights::Counts { blocks: guessed(code, &Blocks::new(code.insns)), runs: 1024 }
     }
 }
 
@@ -48,9 +50,9 @@ impl Weights {
     }
 
     /// How often each block runs for one run of the function, in 1/1024.
-    pub(super) fn of(&self, insns: &[Insn], blocks: &Blocks) -> Vec<u64> {
+    pub(super) fn of(&self, code: Code<'_>, blocks: &Blocks) -> Vec<u64> {
         match self {
-            Weights::Static => guessed(insns, blocks),
+            Weights::Static => guessed(code, blocks),
             Weights::Counts { blocks: counts, runs } => {
                 let count = |b: usize| counts.get(b).copied().unwrap_or(0);
                 (0..blocks.len()).map(|b| count(b).saturating_mul(1024) / (*runs).max(1)).collect()
@@ -59,8 +61,9 @@ impl Weights {
     }
 }
 
-fn guessed(insns: &[Insn], blocks: &Blocks) -> Vec<u64> {
-    let taken: Vec<f64> = (0..blocks.len()).map(|b| probability(insns, blocks, b)).collect();
+fn guessed(code: Code<'_>, blocks: &Blocks) -> Vec<u64> {
+    let found = finds(code);
+    let taken: Vec<f64> = (0..blocks.len()).map(|b| probability(code.insns, blocks, b, &found)).collect();
     let mut times = vec![0f64; blocks.len()];
     for _ in 0..ROUNDS {
         let mut changed = false;
@@ -86,7 +89,7 @@ fn guessed(insns: &[Insn], blocks: &Blocks) -> Vec<u64> {
 }
 
 /// How probable it is that the jump at the end of a block is taken.
-fn probability(insns: &[Insn], blocks: &Blocks, b: usize) -> f64 {
+fn probability(insns: &[Insn], blocks: &Blocks, b: usize, finds: &[usize]) -> f64 {
     let (to, falls) = match blocks.succs(b) {
         [Some(to), Some(falls)] => (to, falls),
         [Some(_), None] => return 1.0,
@@ -113,9 +116,12 @@ fn probability(insns: &[Insn], blocks: &Blocks, b: usize) -> f64 {
         [false, true] => believe(stays),
         _ => {}
     }
-    let pointer = insns[start..end].iter().rev().any(|i| matches!(i, Insn::Call(Callee::Helper(1))))
-        && dst.number() == 0;
+    let lookup = (start..end).rev().find(|&n| matches!(insns[n], Insn::Call(Callee::Helper(LOOKUP))));
+    let pointer = lookup.is_some() && dst == Reg::R0;
+    let certain = pointer && lookup.is_some_and(|n| finds.contains(&n));
     match (cond, src) {
+        (Cond::Eq, Operand::Imm(0)) if certain => return 0.0,
+        (Cond::Ne, Operand::Imm(0)) if certain => return 1.0,
         (Cond::Eq, Operand::Imm(0)) if pointer => believe(0.2),
         (Cond::Ne, Operand::Imm(0)) if pointer => believe(0.8),
         (Cond::Slt, Operand::Imm(0)) | (Cond::Sle, Operand::Imm(0 | -1)) => believe(0.16),
@@ -125,6 +131,30 @@ fn probability(insns: &[Insn], blocks: &Blocks, b: usize) -> f64 {
         _ => {}
     }
     p
+}
+
+/// `bpf_map_lookup_elem`.
+const LOOKUP: i32 = 1;
+
+/// The lookups that find something as far as anybody writes programs: in arrays, whose indices are good. So code costs
+/// the same whether it tests what they give or not.
+fn finds(code: Code<'_>) -> Vec<usize> {
+    if code.maps.is_empty() {
+        return Vec::new();
+    }
+    let mut array = false;
+    let each = code.insns.iter().zip(slots(code.insns)).enumerate();
+    each.filter_map(|(n, (insn, slot))| match *insn {
+        Insn::LoadImm64 { dst: Reg::R1, .. } => {
+            let at = code.maps.binary_search_by_key(&slot, |m| m.0);
+            let kind = at.ok().map(|at| code.maps[at].1);
+            array = matches!(kind, Some(MapType::ARRAY | MapType::PERCPU_ARRAY));
+            None
+        }
+        Insn::Call(callee) => (std::mem::take(&mut array) && callee == Callee::Helper(LOOKUP)).then_some(n),
+        _ => None,
+    })
+    .collect()
 }
 
 /// Whether a block leaves the function at once.
