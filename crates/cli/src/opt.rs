@@ -3,11 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use miette::{IntoDiagnostic, Result, miette};
+use miette::{IntoDiagnostic, Result, WrapErr, miette};
+use millstream_bpf::cost::Table as CycleTable;
 use millstream_object::Object;
 use millstream_opt::{
-    Check, FunctionReport, Goal, Host, Measure, Optimized, Options, Outcome, PassReport, ProgramReport,
-    ProofReport, Proven, Verdict,
+    Check, Costs, FunctionReport, Goal, Host, Measure, Optimized, Options, Outcome, PassReport, ProgramCosts,
+    ProgramReport, ProofReport, Proven, Verdict,
 };
 use millstream_passes::registry;
 use serde::Serialize;
@@ -51,6 +52,9 @@ pub(crate) struct Args {
     /// What counts: few slots (`size`), time (`latency`), or short code that costs no time (`balanced`)
     #[arg(long, value_name = "GOAL", default_value_t)]
     goal: Goal,
+    /// Predict cycles by this table, which `millstream lab calibrate` wrote
+    #[arg(long, value_name = "FILE")]
+    costs: Option<PathBuf>,
     /// Keep functions that became longer, too
     #[arg(long)]
     keep_longer: bool,
@@ -82,6 +86,8 @@ struct Report<'a> {
     object: String,
     functions: &'a [FunctionReport],
     programs: &'a [ProgramReport],
+    /// What each program costs, by prediction alone; bytes of machine code are the kernel's in `programs`.
+    costs: &'a [ProgramCosts],
     passes: &'a [PassReport],
     rewrites: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -98,6 +104,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     if let Some(name) = args.passes.iter().chain(dumped).find(|name| !known(name)) {
         let names: Vec<&str> = registry().map(|pass| pass.name()).collect();
         return Err(miette!(help = format!("there are: {}", names.join(", ")), "there is no pass `{name}`"));
+    }
+    if let Some(path) = &args.costs {
+        install(path)?;
     }
     let object = args.section.read(input)?;
     if args.searching.level == Level::Super {
@@ -124,11 +133,13 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     if let Some(path) = &args.output {
         input::write(path, &optimized.object)?;
     }
+    let costs = millstream_opt::costs(&object, &optimized.object);
     let report = Report {
         schema: 1,
         object: object.name.clone(),
         functions: &optimized.functions,
         programs: &programs,
+        costs: &costs,
         passes: &optimized.passes,
         rewrites: optimized.rewrites,
         proofs: proofs.as_deref(),
@@ -136,12 +147,21 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     if args.json {
         println!("{}", serde_json::to_string(&report).into_diagnostic()?);
     } else {
-        print!("{}", text(&optimized, &programs, args.stats));
+        print!("{}", text(&optimized, &programs, &costs, args.stats));
         if let Some(proofs) = &proofs {
             print!("\n{}", proof_table(proofs));
         }
     }
     Ok(if clean && !refuted { ExitCode::SUCCESS } else { Exit::Negative.into() })
+}
+
+/// Predicts by a table from a file.
+fn install(path: &Path) -> Result<()> {
+    let named = || path.display().to_string();
+    let text = std::fs::read_to_string(path).into_diagnostic().wrap_err_with(named)?;
+    let table = CycleTable::parse(&text).into_diagnostic().wrap_err_with(named)?;
+    CycleTable::install(table);
+    Ok(())
 }
 
 /// Where a refuted result is kept: beside the output, in the same form.
@@ -235,7 +255,7 @@ impl std::fmt::Display for Table {
     }
 }
 
-fn text(optimized: &Optimized, programs: &[ProgramReport], stats: bool) -> String {
+fn text(optimized: &Optimized, programs: &[ProgramReport], costs: &[ProgramCosts], stats: bool) -> String {
     if optimized.functions.is_empty() {
         return "there are no programs in it\n".into();
     }
@@ -245,9 +265,9 @@ fn text(optimized: &Optimized, programs: &[ProgramReport], stats: bool) -> Strin
         functions.row([&f.name, &f.before.to_string(), &f.after.to_string(), &outcome(&f.outcome)]);
     }
     if !stats {
-        return functions.to_string();
+        return format!("{functions}\n{}", cost_table(costs));
     }
-    let parts = [functions, program_table(programs), pass_table(&optimized.passes)];
+    let parts = [functions, program_table(programs), cost_table(costs), pass_table(&optimized.passes)];
     parts.map(|table| table.to_string()).join("\n")
 }
 
@@ -261,6 +281,18 @@ fn program_table(programs: &[ProgramReport]) -> Table {
         };
         let (jited, verified) = (pair(|m| m.jited as usize), pair(|m| m.verified as usize));
         table.row([&p.name, &pair(|m| m.slots), &jited, &verified, &verdict(&p.verdict)]);
+    }
+    table
+}
+
+fn cost_table(costs: &[ProgramCosts]) -> Table {
+    let mut table = Table::default();
+    table.row(["predicted", "slots", "jited bytes", "cycles", ""]);
+    for p in costs {
+        let pair = |get: fn(&Costs) -> String| format!("{} -> {}", get(&p.before), get(&p.after));
+        let (slots, jited) = (pair(|c| c.slots.to_string()), pair(|c| c.jited.to_string()));
+        let cycles = pair(|c| format!("{}.{}", c.cycles / 1000, c.cycles % 1000 / 100));
+        table.row([&p.name, &slots, &jited, &cycles, ""]);
     }
     table
 }

@@ -69,6 +69,25 @@ fn opt_writes_an_object_that_its_report_describes() {
 }
 
 #[test]
+fn opt_says_what_each_program_costs_before_and_after() {
+    let (input, table) = (router("costs.o"), file("slow.costs"));
+    let costs = |arguments: &[&str]| {
+        let report: Value = serde_json::from_str(&done(arguments)).unwrap();
+        report["costs"].as_array().unwrap()[0].clone()
+    };
+    let at = |row: &Value, when: &str, what: &str| row[when][what].as_u64().unwrap();
+    let row = costs(&["opt", input.path(), "--json"]);
+    for what in ["slots", "jited"] {
+        assert!(at(&row, "after", what) <= at(&row, "before", what), "{row}");
+    }
+    std::fs::write(table.path(), "# loads that take long\nload 500 400\n").unwrap();
+    let slow = costs(&["opt", input.path(), "--json", "--costs", table.path()]);
+    assert!(at(&slow, "before", "cycles") > 2 * at(&row, "before", "cycles"), "{slow} against {row}");
+    std::fs::write(table.path(), "\nload fast").unwrap();
+    assert!(refused(&["opt", input.path(), "--costs", table.path()]).contains("line 2"));
+}
+
+#[test]
 fn opt_names_the_passes_that_there_are() {
     let passes = done(&["opt", "--list-passes", "--json"]);
     let passes: Value = serde_json::from_str(&passes).unwrap();

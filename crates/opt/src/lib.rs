@@ -10,6 +10,7 @@
 
 mod attempt;
 mod check;
+mod costs;
 mod host;
 mod prove;
 mod report;
@@ -28,11 +29,12 @@ use millstream_passes::{Fuel, PassError, Target};
 pub use millstream_bpf::cost::Goal;
 
 pub use check::{Check, check, check_each};
+pub use costs::{Costs, ProgramCosts, costs};
 pub use host::Host;
 pub use millstream_search::{Engine, Found, Tally};
 pub use prove::{ProofReport, Proven, validate};
 pub use report::{FunctionReport, Measure, Outcome, PassReport, ProgramReport, Verdict};
-pub use superopt::{Certainty, Costs, Kernel, SuperOptions, SuperReport, Superoptimized, superoptimize};
+pub use superopt::{Certainty, Kernel, SuperOptions, SuperReport, Superoptimized, superoptimize};
 pub use trace::{Origin, Traced, trace};
 
 /// Why an object cannot be optimized at all. What concerns one function only is in its report instead.

@@ -11,8 +11,7 @@
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use millstream_bpf::cost::{self, Cost, Weights};
-use millstream_isa::decode_all;
+use millstream_bpf::cost::Cost;
 use millstream_loader::{Loader, Session};
 use millstream_object::{FuncId, NewFunction, Object};
 use millstream_prove::{Limits, Solver, Verdict as Proof, prove};
@@ -20,6 +19,7 @@ use millstream_search::{Budget, Found, Search, Tally};
 use serde::Serialize;
 
 use crate::check::{functions, measure};
+use crate::costs::{Costs, cost_of};
 use crate::{Host, Measure, OptError, Optimized, Options, check, isa_version, optimize};
 
 /// How to superoptimize.
@@ -72,17 +72,6 @@ pub enum Kernel {
     NotLoadable(String),
     /// It cannot be asked: why.
     NotAsked(String),
-}
-
-/// The cost of a program.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
-pub struct Costs {
-    /// Slots, subprograms included.
-    pub slots: u32,
-    /// Bytes of machine code: as the kernel says, or estimated if it was not asked.
-    pub jited: u32,
-    /// Predicted cycles of one run, in thousandths.
-    pub cycles: u64,
 }
 
 /// What became of a program.
@@ -202,14 +191,6 @@ fn best_form(object: &Object, options: &Options, kernel: bool) -> Result<Optimiz
 /// The cost of all programs of an object.
 fn total(object: &Object) -> Cost {
     object.programs.iter().fold(Cost::default(), |sum, p| sum.plus(cost_of(object, p.func)))
-}
-
-/// The cost of a program with all it calls.
-fn cost_of(object: &Object, func: FuncId) -> Cost {
-    let Ok(linked) = object.link(func) else { return Cost::default() };
-    let insns: Vec<_> = decode_all(&linked.insns).unwrap_or_default().into_iter().map(|(_, i)| i).collect();
-    let symbols: Vec<u32> = linked.relocs.iter().map(|r| r.insn).collect();
-    cost::cost(&insns, &symbols, &Weights::Static)
 }
 
 /// What the prover says of a static form.

@@ -1,0 +1,52 @@
+//! What programs cost before and after: slots, bytes of machine code, predicted cycles.
+
+use millstream_bpf::cost::{Cost, Table, Whole};
+use millstream_object::{FuncId, Object};
+use serde::Serialize;
+
+/// The cost of a program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Costs {
+    /// Slots, subprograms included.
+    pub slots: u32,
+    /// Bytes of machine code: as the kernel says, or estimated if it was not asked.
+    pub jited: u32,
+    /// Predicted cycles of one run, in thousandths.
+    pub cycles: u64,
+}
+
+impl From<Cost> for Costs {
+    fn from(Cost { slots, jited, cycles }: Cost) -> Costs {
+        Costs { slots, jited, cycles }
+    }
+}
+
+/// A program's cost before and after, without asking the kernel.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ProgramCosts {
+    /// Name.
+    pub name: String,
+    /// Section.
+    pub section: String,
+    /// The original.
+    pub before: Costs,
+    /// The result.
+    pub after: Costs,
+}
+
+/// The costs of all programs of an object, and of the same programs of what was made of it.
+pub fn costs(before: &Object, after: &Object) -> Vec<ProgramCosts> {
+    let program = |p: &millstream_object::Program| ProgramCosts {
+        name: p.name.clone(),
+        section: p.section.clone(),
+        before: cost_of(before, p.func).into(),
+        after: cost_of(after, p.func).into(),
+    };
+    before.programs.iter().map(program).collect()
+}
+
+/// The cost of a program with all that it calls; nothing of one that cannot be linked.
+pub(crate) fn cost_of(object: &Object, func: FuncId) -> Cost {
+    let Ok(linked) = object.link(func) else { return Cost::default() };
+    Whole::of_linked(object, &linked).map_or(Cost::default(), |whole| whole.cost(Table::current(), None))
+}
