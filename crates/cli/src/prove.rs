@@ -10,7 +10,8 @@ use miette::{IntoDiagnostic, miette};
 use millstream_lab::equal::{Bytes, Observable, Replayed, Scene, replay};
 use millstream_object::{FuncId, Object};
 use millstream_prove::{
-    Answers, Cache, CacheStats, Counterexample, Entry, Limits, Proof, RedisError, Solver, Verdict, prove,
+    Answers, Cache, CacheStats, Counterexample, Entry, Limits, Proof, RedisError, Solver, Verdict, hold,
+    prove,
 };
 use serde::Serialize;
 
@@ -27,6 +28,9 @@ pub(crate) struct Args {
     /// Look at this program only; may be repeated
     #[arg(long, value_name = "NAME")]
     prog: Vec<String>,
+    /// Only say how long the programs are and which are the same
+    #[arg(long)]
+    dry_run: bool,
     #[command(flatten)]
     solving: Solving,
     #[command(flatten)]
@@ -118,6 +122,10 @@ struct Row {
     /// What can differ, or why it is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
+    /// Slots of the two.
+    slots: [usize; 2],
+    /// Whether they are the same instructions.
+    identical: bool,
     /// Observables that came out as the same term.
     same: usize,
     /// Questions put to the solver.
@@ -222,7 +230,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
     let limits = args.solving.limits();
     let mut programs = Vec::new();
     for (name, f, g) in pairs(&a, &b, &args.prog)? {
-        let proof = prove((&a, f), (&b, g), solver.as_ref(), &limits);
+        let proof = if args.dry_run {
+            hold((&a, f), (&b, g))
+        } else {
+            prove((&a, f), (&b, g), solver.as_ref(), &limits)
+        };
         let kernel = match &proof.verdict {
             Verdict::Differs(found) => Some(replayed(&a, &b, &name, found)),
             _ => None,
@@ -294,6 +306,8 @@ fn row(name: String, proof: &Proof, kernel: Option<Replayed>) -> Row {
         name,
         verdict,
         reason,
+        slots: proof.slots,
+        identical: proof.identical,
         same: proof.same,
         asked: proof.asked,
         terms: proof.terms,

@@ -48,6 +48,9 @@ impl Exec<'_> {
                 }
                 call.map = Some(handle);
             }
+            ArgKind::MapKey | ArgKind::MapValue if call.map.is_some_and(|m| self.is_open(m)) => {
+                self.open_bytes(state, v, call)?;
+            }
             ArgKind::MapKey => {
                 let (key, _) = self.sizes(call)?;
                 self.input_bytes(state, v, u64::from(key), call)?;
@@ -222,6 +225,21 @@ impl Exec<'_> {
     pub(crate) fn within(&mut self, i: u64, size: T) -> T {
         let i = self.w.terms.constant(64, i);
         self.w.terms.compare_terms(Pred::Ult, i, size)
+    }
+
+    /// Stack memory of a size that nobody says: all that has been put there from the pointer on without a gap, which is at
+    /// least what is read.
+    fn open_bytes(&mut self, state: &State, v: V, call: &mut Call) -> Result<(), Unknown> {
+        let Kind::Pointer(Region::Stack(frame), offset) = self.w.values.kind(v) else {
+            return Err(Unknown::new(format!("{} is given memory of a size that nobody says", call.name)));
+        };
+        let start = self.w.terms.value(offset).map(|o| o as i64);
+        let start = start.ok_or_else(|| Unknown::new("stack memory at an offset that varies"))?;
+        let cells = &state.frames[usize::from(frame)];
+        let count = (start..0).take_while(|at| cells.contains_key(at)).count() as u64;
+        let counted = self.w.terms.constant(32, count);
+        call.inputs.push(counted);
+        self.input_bytes(state, v, count, call)
     }
 
     fn input_bytes(&mut self, state: &State, v: V, count: u64, call: &mut Call) -> Result<(), Unknown> {

@@ -170,6 +170,11 @@ impl Exec<'_> {
         }
     }
 
+    /// Whether nothing is said of a map: neither its type nor how long its keys and values are.
+    pub(crate) fn is_open(&self, handle: Handle) -> bool {
+        matches!(handle, Handle::Inner(map, _) if self.w.maps[map as usize].inner.is_none())
+    }
+
     /// Type, key size, value size, entries of a map.
     fn shape(&self, handle: Handle) -> Result<(u32, u32, u32, u32), Unknown> {
         match handle {
@@ -192,7 +197,8 @@ impl Exec<'_> {
     /// `bpf_map_lookup_elem`: the entry is a function of the key and of what has happened to the map's entries.
     fn lookup(&mut self, state: &mut State, call: &Call) -> Result<(), Unknown> {
         let handle = call.map.ok_or_else(|| Unknown::new("a lookup without a map"))?;
-        let (number, key_size, _, entries) = self.shape(handle)?;
+        let (number, key_size, _, entries) =
+            if self.is_open(handle) { (u32::MAX, 0, 0, 0) } else { self.shape(handle)? };
         let space = handle.space();
         // Without the map's number or handle, which comes first.
         let key = &call.inputs[1..];
@@ -235,6 +241,10 @@ impl Exec<'_> {
 
     /// A tail call ends the program where it succeeds.
     fn tail_call(&mut self, state: &mut State, call: &Call) -> Result<(), Unknown> {
+        // There the other program returns to the caller of the function.
+        if !state.saved.is_empty() {
+            return Err(Unknown::new("a tail call in a function that was called is not modelled"));
+        }
         let event = self.event(state, Effects::EXTERNAL.or(Effects::READS_PACKET), call)?;
         let taken = self.w.terms.app("tail call succeeds", &[event], Sort::Bool);
         let mut gone = state.clone();

@@ -5,9 +5,11 @@ use std::time::{Duration, Instant};
 use millstream_object::{FuncId, Object};
 
 use crate::counterexample::{Counterexample, Search};
-use crate::exec::{Exec, World};
-use crate::program::{Context, Maps, Program};
-use crate::solver::{Answer, Answers, Model, Session, Solver};
+use crate::exec::World;
+use crate::program::{Context, MapInfo, Maps, Program};
+use crate::regions::{self, Ends, Stride};
+use crate::replay::Scene;
+use crate::solver::{Answer, Answers, Session, Solver};
 use crate::state::{Chain, State};
 use crate::sweep::{Sweep, cone};
 use crate::term::{T, Terms};
@@ -33,6 +35,10 @@ pub enum Verdict {
 pub struct Proof {
     /// The verdict.
     pub verdict: Verdict,
+    /// Slots of the two, with all that they call.
+    pub slots: [usize; 2],
+    /// Whether they are the same instructions, about the same maps: there is nothing to prove.
+    pub identical: bool,
     /// Observables that are the same term in both.
     pub same: usize,
     /// Questions to the solver.
@@ -50,24 +56,54 @@ pub struct Proof {
 /// Proves that a program of one object does the same as a program of another.
 pub fn prove(a: (&Object, FuncId), b: (&Object, FuncId), solver: Option<&Solver>, limits: &Limits) -> Proof {
     let start = Instant::now();
-    let mut proof = Proof {
-        verdict: Verdict::Equivalent,
-        same: 0,
-        asked: 0,
-        merged: 0,
-        terms: 0,
-        answers: Answers::default(),
-        time: Duration::ZERO,
-    };
-    proof.verdict = match pair(a, b) {
-        Ok((maps, programs)) => decide(maps, &programs, solver, limits, &mut proof),
-        Err(why) => Verdict::Unknown { reason: why.to_string() },
-    };
+    let mut proof = Proof::nothing();
+    match pair(a, b) {
+        Ok((maps, programs)) => {
+            proof.hold(&programs);
+            if !proof.identical {
+                proof.verdict = decide(maps, &programs, solver, limits, &mut proof);
+            }
+        }
+        Err(why) => proof.verdict = Verdict::Unknown { reason: why.to_string() },
+    }
     if let Verdict::Differs(found) = &mut proof.verdict {
         found.locate([a, b]);
     }
     proof.time = start.elapsed();
     proof
+}
+
+/// Says how long two programs are and whether they are the same, and proves nothing: if they are not, that is unknown.
+pub fn hold(a: (&Object, FuncId), b: (&Object, FuncId)) -> Proof {
+    let mut proof = Proof::nothing();
+    let why = pair(a, b).map(|(_, programs)| proof.hold(&programs));
+    if !proof.identical {
+        let reason = why.err().map_or("not asked for".to_owned(), |why| why.to_string());
+        proof.verdict = Verdict::Unknown { reason };
+    }
+    proof
+}
+
+impl Proof {
+    /// Of nothing, so far.
+    fn nothing() -> Proof {
+        Proof {
+            verdict: Verdict::Equivalent,
+            slots: [0; 2],
+            identical: false,
+            same: 0,
+            asked: 0,
+            merged: 0,
+            terms: 0,
+            answers: Answers::default(),
+            time: Duration::ZERO,
+        }
+    }
+
+    fn hold(&mut self, programs: &[Program; 2]) {
+        self.slots = [0, 1].map(|side| programs[side].insns.len());
+        self.identical = programs[0] == programs[1];
+    }
 }
 
 /// Runs two programs on up to `tries` made-up packets and tables, and gives the first on which they differ. Proves
@@ -100,6 +136,37 @@ pub(crate) fn pair(a: (&Object, FuncId), b: (&Object, FuncId)) -> Result<(Maps, 
 /// Runs on made-up packets before the solver is asked: most differences are easily seen.
 const FIRST_TRIES: usize = 48;
 
+/// Why a decision comes to an end early.
+enum Stop {
+    Differs(Box<Counterexample>),
+    Unknown(Unknown),
+    /// The solver sees a difference.
+    Refuted(Box<Refuted>),
+}
+
+impl From<Unknown> for Stop {
+    fn from(why: Unknown) -> Stop {
+        Stop::Unknown(why)
+    }
+}
+
+/// A pair under examination.
+struct Decision<'a> {
+    programs: &'a [Program; 2],
+    solver: Option<&'a Solver>,
+    limits: &'a Limits,
+    deadline: Instant,
+    proof: &'a mut Proof,
+    /// Whether the two were run on made-up packets.
+    tried: bool,
+    /// Ways to cut them that were tried.
+    attempts: u32,
+}
+
+/// How two programs are cut, one way after the other: terms of a region at first, as a part of all that may be made, and
+/// until when, in per cent of the time. Small regions forget more, large ones may become too large.
+const CUTS: [(usize, u32); 4] = [(8, 40), (400, 60), (64, 80), (1, 100)];
+
 fn decide(
     maps: Maps,
     programs: &[Program; 2],
@@ -107,70 +174,124 @@ fn decide(
     limits: &Limits,
     proof: &mut Proof,
 ) -> Verdict {
-    let deadline = Instant::now() + limits.time;
-    let mut world = World { terms: Terms::new(limits.terms), values: Values::default(), maps: maps.0 };
-    let open = compare(&mut world, programs, limits, deadline, proof);
-    explain::log_census(&world.terms);
-    if matches!(&open, Ok(open) if open.is_empty()) {
-        return Verdict::Equivalent;
+    let start = Instant::now();
+    let mut maps = maps.0;
+    let mut decision =
+        Decision { programs, solver, limits, deadline: start, proof, tried: false, attempts: 0 };
+    let mut end = Err(Stop::Unknown(Unknown::new("nothing was tried")));
+    for (part, share) in CUTS {
+        decision.deadline = start + limits.time * share / 100;
+        let mut world = World { terms: Terms::new(limits.terms), values: Values::default(), maps };
+        let (cuts, last) = decision.attempt(&mut world, limits.terms / part);
+        maps = world.maps;
+        // Why the first way did not do says most.
+        end = match (end, last) {
+            (Err(Stop::Unknown(first)), Err(Stop::Unknown(_))) if decision.attempts > 1 => {
+                Err(Stop::Unknown(first))
+            }
+            (_, last) => last,
+        };
+        // Without a cut there is nothing to do otherwise.
+        if cuts == 0 || !matches!(end, Err(Stop::Unknown(_))) {
+            break;
+        }
     }
-    let pair = [&programs[0], &programs[1]];
-    let search = |tries, seed| Search { tries, seed, time: limits.time / 4 };
-    let first = search(limits.tries.min(FIRST_TRIES), 1).made_up(&world.maps, pair);
-    if let Ok(Some(counterexample)) = first {
-        return Verdict::Differs(Box::new(counterexample));
-    }
-    let end = open.and_then(|open| ask(&mut world, solver, open, limits, deadline, proof));
-    let (why, found) = match end {
-        Ok(None) => return Verdict::Equivalent,
-        Ok(Some(refuted)) => {
-            let scene = model::scene(&mut world.terms, &refuted.cone, &refuted.model, &world.maps);
+    let why = match end {
+        Ok(()) => return Verdict::Equivalent,
+        Err(Stop::Differs(found)) => return Verdict::Differs(found),
+        Err(Stop::Refuted(refuted)) => {
             let why =
                 format!("{}: the solver sees a difference that no run of the two has shown", refuted.name);
-            (why, search(limits.tries, 2).from(scene, &world.maps, pair))
+            return decision.look(&maps, refuted.scene, why);
         }
-        Err(why) => (why.to_string(), search(limits.tries, 2).made_up(&world.maps, pair)),
+        Err(Stop::Unknown(why)) => why.to_string(),
     };
-    match found {
-        Ok(Some(counterexample)) => Verdict::Differs(Box::new(counterexample)),
-        Ok(None) => Verdict::Unknown { reason: why },
-        Err(unable) => Verdict::Unknown { reason: format!("{why}; they cannot be run: {unable}") },
+    decision.look(&maps, Scene::default(), why)
+}
+
+impl Decision<'_> {
+    /// Runs both on terms, with so many in a region; gives at how many places they were cut, and what came out.
+    fn attempt(&mut self, world: &mut World, first: usize) -> (usize, Result<(), Stop>) {
+        let stride = Stride { first, most: self.limits.terms };
+        let (programs, limits, deadline) = (self.programs, self.limits, self.deadline);
+        let mut cuts = 0;
+        self.attempts += 1;
+        self.proof.same = 0;
+        let end = regions::run(world, programs, limits, stride, deadline, |world, ends| {
+            cuts = ends.region;
+            self.settle(world, &ends)
+        });
+        self.proof.terms = self.proof.terms.max(world.terms.len());
+        explain::log_census(&world.terms);
+        (cuts, end)
+    }
+
+    /// Holds the ends of a region together.
+    fn settle(&mut self, world: &mut World, ends: &Ends) -> Result<(), Stop> {
+        self.proof.terms = self.proof.terms.max(world.terms.len());
+        let (one, two) = match ends.states {
+            [None, None] => return Ok(()),
+            [Some(one), Some(two)] => (one, two),
+            _ => return Err(Unknown::new("one of the two ends where the other does not").into()),
+        };
+        world.terms.allow(self.limits.terms);
+        let goals = goals(world, one, two)?;
+        full(&world.terms)?;
+        let all = goals.len();
+        let open: Vec<(String, T)> =
+            goals.into_iter().filter(|(_, g)| world.terms.known(*g) != Some(true)).collect();
+        self.proof.same += all - open.len();
+        if open.is_empty() {
+            return Ok(());
+        }
+        for (name, goal) in &open {
+            tracing::debug!("{name}: {}", explain::shown(&world.terms, *goal, 6));
+        }
+        explain::log(&world.terms, one, two);
+        self.first_look(&world.maps)?;
+        match ask(world, self.solver, open, self.limits, self.deadline, self.proof)? {
+            None => Ok(()),
+            // What was forgotten at a cut may be why.
+            Some(refuted) if ends.region > 0 => {
+                Err(Unknown::new(format!("{}: not the same, region by region", refuted.name)).into())
+            }
+            Some(refuted) => Err(Stop::Refuted(Box::new(refuted))),
+        }
+    }
+
+    /// Runs the two on made-up packets: most differences are easily seen.
+    fn first_look(&mut self, maps: &[MapInfo]) -> Result<(), Stop> {
+        if std::mem::replace(&mut self.tried, true) {
+            return Ok(());
+        }
+        let tries = self.limits.tries.min(FIRST_TRIES);
+        let found = self.search(tries, 1).made_up(maps, [&self.programs[0], &self.programs[1]]);
+        match found {
+            Ok(Some(found)) => Err(Stop::Differs(Box::new(found))),
+            _ => Ok(()),
+        }
+    }
+
+    fn search(&self, tries: usize, seed: u64) -> Search {
+        Search { tries, seed, time: self.limits.time / 4 }
+    }
+
+    /// Runs the two on a scene and on made-up ones, after no proof was found, for this reason.
+    fn look(&mut self, maps: &[MapInfo], scene: Scene, why: String) -> Verdict {
+        let programs = [&self.programs[0], &self.programs[1]];
+        match self.search(self.limits.tries, 2).from(scene, maps, programs) {
+            Ok(Some(counterexample)) => Verdict::Differs(Box::new(counterexample)),
+            Ok(None) => Verdict::Unknown { reason: why },
+            Err(unable) => Verdict::Unknown { reason: format!("{why}; they cannot be run: {unable}") },
+        }
     }
 }
 
 /// An observable that the solver can make differ, and how.
 struct Refuted {
     name: String,
-    cone: Vec<T>,
-    model: Model,
-}
-
-/// Runs both on terms; gives the observables that are not the same term, by name.
-fn compare(
-    world: &mut World,
-    [first, second]: &[Program; 2],
-    limits: &Limits,
-    deadline: Instant,
-    proof: &mut Proof,
-) -> Result<Vec<(String, T)>, Unknown> {
-    let one = Exec::run(world, first, limits, deadline, 'A');
-    proof.terms = world.terms.len();
-    let (one, two) = (one?, Exec::run(world, second, limits, deadline, 'B'));
-    proof.terms = world.terms.len();
-    let two = two?;
-    let goals = goals(world, &one, &two)?;
-    full(&world.terms)?;
-    let all = goals.len();
-    let open: Vec<(String, T)> =
-        goals.into_iter().filter(|(_, g)| world.terms.known(*g) != Some(true)).collect();
-    proof.same = all - open.len();
-    for (name, goal) in &open {
-        tracing::debug!("{name}: {}", explain::shown(&world.terms, *goal, 6));
-    }
-    if !open.is_empty() {
-        explain::log(&world.terms, &one, &two);
-    }
-    Ok(open)
+    /// The packet and the tables on which it says so.
+    scene: Scene,
 }
 
 /// What is not worth looking at any more.
@@ -206,9 +327,9 @@ fn put(
     let claims: Vec<T> = open.iter().map(|(_, c)| *c).collect();
     let mut sweep = Sweep::new(&mut world.terms, session, left(deadline) / 2, left(deadline) / 20);
     let claims = sweep.run(&claims);
-    (proof.asked, proof.merged) = (sweep.asked, sweep.merged);
+    proof.asked += sweep.asked;
+    proof.merged += sweep.merged;
     full(&world.terms)?;
-    proof.terms = world.terms.len();
     let mut undecided = None;
     for ((name, before), claim) in open.into_iter().zip(claims) {
         if world.terms.known(claim) == Some(true) {
@@ -221,7 +342,8 @@ fn put(
         match session.valid(&world.terms, claim, &wanted, left(deadline)) {
             Ok(Answer::Valid) => {}
             Ok(Answer::Refuted(model)) => {
-                return Ok(Some(Refuted { name, cone, model }));
+                let scene = model::scene(&mut world.terms, &cone, &model, &world.maps);
+                return Ok(Some(Refuted { name, scene }));
             }
             Ok(Answer::Unknown(why)) => undecided = undecided.or(Some(format!("{name}: {why}"))),
             Err(e) => undecided = undecided.or(Some(format!("{name}: {e}"))),
@@ -230,21 +352,27 @@ fn put(
     undecided.map_or(Ok(None), |why| Err(Unknown::new(why)))
 }
 
-/// What must be equal, by name.
+/// What must be equal, by name: wherever the two have ended, which must be the same.
 fn goals(w: &mut World, a: &State, b: &State) -> Result<Vec<(String, T)>, Unknown> {
-    let mut out = Vec::new();
+    let ends = w.terms.equal(a.path, b.path);
+    let mut out = vec![("where they end".to_owned(), ends)];
     let result = |w: &mut World, s: &State| {
         let t = w.values.numeric(&mut w.terms, s.regs[0]);
         t.map(|t| w.terms.extract(t, 31, 0)).ok_or_else(|| Unknown::new("a result that is not defined"))
     };
     let (x, y) = (result(w, a)?, result(w, b)?);
     let terms = &mut w.terms;
-    out.push(("result".to_owned(), terms.equal(x, y)));
-    out.push(("packet length".to_owned(), terms.equal(a.length, b.length)));
-    out.push(("metadata length".to_owned(), terms.equal(a.metadata, b.metadata)));
+    let mut same = |terms: &mut Terms, name: String, x: T, y: T| {
+        let (x, y) = (terms.under(x, a.path), terms.under(y, a.path));
+        let goal = terms.congruent(x, y);
+        out.push((name, terms.under(goal, a.path)));
+    };
+    same(terms, "result".to_owned(), x, y);
+    same(terms, "packet length".to_owned(), a.length, b.length);
+    same(terms, "metadata length".to_owned(), a.metadata, b.metadata);
     for (name, chain) in [("calls", Chain::Effects), ("atomic operations", Chain::Atomics)] {
         let (x, y) = (a.chain(terms, chain), b.chain(terms, chain));
-        out.push((name.to_owned(), terms.congruent(x, y)));
+        same(terms, name.to_owned(), x, y);
     }
     let mut spaces: Vec<Space> = a.memory.keys().chain(b.memory.keys()).copied().collect();
     spaces.sort_unstable();
@@ -260,7 +388,7 @@ fn goals(w: &mut World, a: &State, b: &State) -> Result<Vec<(String, T)>, Unknow
         };
         let terms = &mut w.terms;
         let (x, y) = (a.memory(terms, space), b.memory(terms, space));
-        out.push((name, terms.congruent(x, y)));
+        same(terms, name, x, y);
     }
     Ok(out)
 }

@@ -1,20 +1,22 @@
 //! Runs a program on terms: all paths at once, joined where they meet.
 //!
-//! Blocks are visited in reverse postorder, so that a block is entered once with the join of all that lead to it. A
-//! jump backward puts a state at a block that comes earlier, which is visited next: loops are unrolled until no state
-//! goes round again.
+//! Blocks are visited in reverse postorder, so that a block is entered once with the join of all that lead to it; those of
+//! a function that is called before what follows the call. A jump backward puts a state at a block that comes earlier, which
+//! is visited next: loops are unrolled until no state goes round again.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Instant;
 
 use millstream_isa::semantics;
-use millstream_isa::{Callee, Cond, Insn, Operand, Pseudo, Reg, Width};
+use millstream_isa::semantics::Prim;
+use millstream_isa::{Callee, Cond, Insn, LegacyMode, Operand, Pseudo, Reg, Size, Width};
 use rustc_hash::FxHashMap;
 
+use crate::flow::{Flow, Place};
 use crate::program::{MapInfo, Program, Target};
-use crate::state::State;
-use crate::term::{Sort, Terms};
+use crate::state::{Cell, Chain, State};
+use crate::term::{Sort, T, Terms};
 use crate::value::{Region, Space, V, Values};
 use crate::{Limits, Unknown};
 
@@ -38,19 +40,27 @@ pub(crate) struct Exec<'a> {
     executed: u64,
     /// States in which the program ended: by leaving, or in another program.
     ended: Option<State>,
-    orders: FxHashMap<usize, Rc<Order>>,
+    flows: FxHashMap<usize, Rc<Flow>>,
     /// Values that nothing is known of, so far.
     pub(crate) fresh: u32,
     /// Whose they are.
     pub(crate) side: char,
 }
 
-/// Where each block of a function stands in reverse postorder, by its first slot.
-type Order = FxHashMap<usize, usize>;
+/// Why a proof ends that makes too many terms.
+pub(crate) const TERMS: &str = "more terms than the limit";
+
+/// States by where they wait: the place in each function, the outermost first.
+pub(crate) type Waiting = BTreeMap<Key, State>;
+
+/// Where a state is: the calls that are under way, and the place in the innermost function.
+pub(crate) type Key = Vec<Place>;
 
 /// What follows an instruction.
 enum Next {
     Fall,
+    /// To the start of this function.
+    Enter(usize),
     /// To each of these, with what holds there.
     Branch(Vec<(usize, State)>),
     Return,
@@ -59,18 +69,19 @@ enum Next {
 }
 
 impl<'a> Exec<'a> {
-    /// The state after `p` has run, from the one that every program starts in.
-    pub(crate) fn run(
+    /// A run of `p` that has not begun.
+    pub(crate) fn new(
         w: &'a mut World,
         p: &'a Program,
         limits: &'a Limits,
         deadline: Instant,
         side: char,
-    ) -> Result<State, Unknown> {
-        Exec::run_from(w, p, limits, deadline, side, |_, _| ())
+        fresh: u32,
+    ) -> Exec<'a> {
+        Exec { w, p, limits, deadline, executed: 0, ended: None, flows: FxHashMap::default(), fresh, side }
     }
 
-    /// The state after `p` has run, from that one changed by `begin`.
+    /// The state after `p` has run whole, from the one that every program starts in changed by `begin`.
     pub(crate) fn run_from(
         w: &'a mut World,
         p: &'a Program,
@@ -79,31 +90,32 @@ impl<'a> Exec<'a> {
         side: char,
         begin: impl FnOnce(&mut World, &mut State),
     ) -> Result<State, Unknown> {
-        let mut exec = Exec {
-            w,
-            p,
-            limits,
-            deadline,
-            executed: 0,
-            ended: None,
-            orders: FxHashMap::default(),
-            fresh: 0,
-            side,
-        };
-        let mut start = exec.start();
-        begin(exec.w, &mut start);
-        if let Some(state) = exec.function(0, start)? {
-            exec.end(state);
+        let mut exec = Exec::new(w, p, limits, deadline, side, 0);
+        let mut waiting = exec.begin()?;
+        if let Some(mut first) = waiting.first_entry() {
+            begin(exec.w, first.get_mut());
         }
+        while exec.advance(&mut waiting)? {}
         if exec.w.terms.is_full() {
-            return Err(Unknown::new("more terms than the limit"));
+            return Err(Unknown::new(TERMS));
         }
         let ended = exec.ended.take().ok_or_else(|| Unknown::new("no path of the program ends"))?;
-        // Where no path leads the two would be compared in nothing.
         match exec.w.terms.known(ended.path) {
             Some(true) => Ok(ended),
             _ => Err(Unknown::new("some paths of the program do not end")),
         }
+    }
+
+    /// The start of the program, in the state that every program starts in.
+    pub(crate) fn begin(&mut self) -> Result<Waiting, Unknown> {
+        let place = self.flow(0)?.start()?;
+        let state = self.start();
+        Ok(Waiting::from([(vec![place], state)]))
+    }
+
+    /// The join of the states in which the program has ended since this was asked last.
+    pub(crate) fn ended(&self) -> Option<&State> {
+        self.ended.as_ref()
     }
 
     fn start(&mut self) -> State {
@@ -122,6 +134,7 @@ impl<'a> Exec<'a> {
             path,
             regs,
             frames: vec![Rc::default()],
+            saved: Vec::new(),
             memory: BTreeMap::new(),
             chains: BTreeMap::new(),
             length,
@@ -132,6 +145,7 @@ impl<'a> Exec<'a> {
     /// A path that is over.
     pub(crate) fn end(&mut self, mut state: State) {
         state.frames.clear();
+        state.saved.clear();
         let undefined = self.w.values.undefined();
         for r in 1..11 {
             state.regs[r] = undefined;
@@ -142,152 +156,166 @@ impl<'a> Exec<'a> {
         });
     }
 
-    /// Runs the function at `entry`; gives the join of the states in which it returns.
-    pub(crate) fn function(&mut self, entry: usize, state: State) -> Result<Option<State>, Unknown> {
-        if state.frames.len() > MAX_FRAMES {
-            return Err(Unknown::new("calls nest too deep"));
-        }
-        let order = self.order(entry)?;
-        let mut waiting: BTreeMap<usize, (usize, State)> = BTreeMap::new();
-        waiting.insert(order[&entry], (entry, state));
-        let mut returned: Option<State> = None;
-        while let Some((_, (slot, state))) = waiting.pop_first() {
-            for (target, state) in self.block(slot, state, &order, &mut returned)? {
-                let at = order[&target];
-                let state = match waiting.remove(&at) {
-                    None => state,
-                    Some((_, before)) => before.join(&mut self.w.terms, &mut self.w.values, state),
-                };
-                waiting.insert(at, (target, state));
+    /// Puts a state where it waits, joined with what waits there already. One from where the program soon ends goes
+    /// there at once.
+    pub(crate) fn arrive(&mut self, waiting: &mut Waiting, key: Key, state: State) -> Result<(), Unknown> {
+        if let [place] = key[..]
+            && self.flow(place.entry)?.is_tail(place.slot)
+        {
+            let mut rest = Waiting::from([(key, state)]);
+            while let Some((key, state)) = rest.pop_first() {
+                for (key, state) in self.block(key, state)? {
+                    self.wait(&mut rest, key, state);
+                }
             }
+            return Ok(());
         }
-        Ok(returned)
+        self.wait(waiting, key, state);
+        Ok(())
     }
 
-    /// Runs from `slot` to the end of its block.
-    fn block(
-        &mut self,
-        mut slot: usize,
-        mut state: State,
-        order: &Order,
-        returned: &mut Option<State>,
-    ) -> Result<Vec<(usize, State)>, Unknown> {
+    fn wait(&mut self, waiting: &mut Waiting, key: Key, state: State) {
+        let state = match waiting.remove(&key) {
+            None => state,
+            Some(before) => before.join(&mut self.w.terms, &mut self.w.values, state),
+        };
+        waiting.insert(key, state);
+    }
+
+    /// Runs the first of the states that wait to the end of its block; `false` if there is none.
+    pub(crate) fn advance(&mut self, waiting: &mut Waiting) -> Result<bool, Unknown> {
+        let Some((key, state)) = waiting.pop_first() else { return Ok(false) };
+        for (key, state) in self.block(key, state)? {
+            self.arrive(waiting, key, state)?;
+        }
+        Ok(true)
+    }
+
+    /// Runs from a place to the end of its block.
+    fn block(&mut self, mut key: Key, mut state: State) -> Result<Vec<(Key, State)>, Unknown> {
+        let Some(place) = key.last().copied() else { return Err(Unknown::new("a place in no function")) };
+        let flow = self.flow(place.entry)?;
+        let mut slot = place.slot;
         loop {
-            let insn = self.insn(slot)?;
-            self.executed += 1;
-            if self.executed > self.limits.instructions {
-                return Err(Unknown::new("more instructions on its paths than the limit"));
-            }
-            if self.w.terms.is_full() {
-                return Err(Unknown::new("more terms than the limit"));
-            }
-            if self.executed.is_multiple_of(64) && Instant::now() >= self.deadline {
-                return Err(Unknown::new("the time was over before all paths were"));
-            }
+            let insn = self.p.insn(slot)?;
+            self.within_limits()?;
             match self.step(slot, insn, &mut state)? {
                 Next::Fall => {
                     slot += insn.slots();
-                    if order.contains_key(&slot) {
-                        return Ok(vec![(slot, state)]);
+                    if flow.order.contains_key(&slot) {
+                        key.pop();
+                        key.push(flow.place(slot, place)?);
+                        return Ok(vec![(key, state)]);
                     }
                 }
-                Next::Branch(targets) => return Ok(targets),
+                Next::Branch(targets) => {
+                    key.pop();
+                    let to = |(slot, state)| {
+                        let mut key = key.clone();
+                        key.push(flow.place(slot, place)?);
+                        Ok((key, state))
+                    };
+                    return targets.into_iter().map(to).collect();
+                }
+                Next::Enter(entry) => {
+                    key.pop();
+                    key.push(Place { slot, ..place });
+                    key.push(self.flow(entry)?.start()?);
+                    return Ok(vec![(key, state)]);
+                }
                 Next::Dead => return Ok(Vec::new()),
                 Next::Return => {
-                    *returned = Some(match returned.take() {
-                        None => state,
-                        Some(before) => before.join(&mut self.w.terms, &mut self.w.values, state),
-                    });
-                    return Ok(Vec::new());
+                    key.pop();
+                    return self.leave(key, state);
                 }
             }
         }
     }
 
-    fn insn(&self, slot: usize) -> Result<Insn, Unknown> {
-        self.p
-            .insns
-            .get(slot)
-            .copied()
-            .flatten()
-            .ok_or_else(|| Unknown::new(format!("no instruction at slot {slot}")))
+    fn within_limits(&mut self) -> Result<(), Unknown> {
+        self.executed += 1;
+        if self.executed > self.limits.instructions {
+            return Err(Unknown::new("more instructions on its paths than the limit"));
+        }
+        if self.w.terms.is_full() {
+            return Err(Unknown::new(TERMS));
+        }
+        if self.executed.is_multiple_of(64) && Instant::now() >= self.deadline {
+            return Err(Unknown::new("the time was over before all paths were"));
+        }
+        Ok(())
     }
 
-    /// Reverse postorder of the blocks of the function at `entry`.
-    fn order(&mut self, entry: usize) -> Result<Rc<Order>, Unknown> {
-        if let Some(order) = self.orders.get(&entry) {
-            return Ok(order.clone());
-        }
-        // All slots that some jump leads to begin a block; so do those after a branch.
-        let mut seen: FxHashMap<usize, bool> = FxHashMap::default();
-        let mut leaders = vec![entry];
-        let mut todo = vec![entry];
-        while let Some(slot) = todo.pop() {
-            if seen.insert(slot, true).is_some() {
-                continue;
-            }
-            let (targets, jumps) = self.targets(slot)?;
-            if jumps {
-                leaders.extend(&targets);
-            }
-            todo.extend(targets);
-        }
-        let leader: std::collections::BTreeSet<usize> = leaders.into_iter().collect();
-        let mut post = Vec::new();
-        let mut visited = std::collections::BTreeSet::from([entry]);
-        let mut stack = vec![(entry, self.leave(entry, &leader)?)];
-        while let Some((block, targets)) = stack.last_mut() {
-            match targets.pop() {
-                Some(t) => {
-                    if visited.insert(t) {
-                        let next = self.leave(t, &leader)?;
-                        stack.push((t, next));
+    /// Returns from a function to the one that called it: `key` is where it did.
+    fn leave(&mut self, mut key: Key, mut state: State) -> Result<Vec<(Key, State)>, Unknown> {
+        let Some(place) = key.pop() else {
+            self.end(state);
+            return Ok(Vec::new());
+        };
+        let undefined = self.w.values.undefined();
+        let saved = state.saved.pop().ok_or_else(|| Unknown::new("a return without a call"))?;
+        state.frames.truncate(state.saved.len() + 1);
+        state.regs[1..6].fill(undefined);
+        state.regs[6..10].copy_from_slice(&saved);
+        let zero = self.w.terms.constant(64, 0);
+        state.regs[10] = self.w.values.pointer(Region::Stack(state.saved.len() as u8), zero);
+        key.push(self.flow(place.entry)?.place(place.slot + 1, place)?);
+        Ok(vec![(key, state)])
+    }
+
+    /// Forgets the registers that nobody reads from a place on.
+    pub(crate) fn forget_dead(&mut self, key: &Key, state: &mut State) {
+        let undefined = self.w.values.undefined();
+        for (depth, place) in key.iter().enumerate() {
+            let Ok(flow) = self.flow(place.entry) else { continue };
+            match state.saved.get_mut(depth) {
+                Some(saved) => {
+                    for (n, v) in saved.iter_mut().enumerate() {
+                        if !flow.is_live(place.slot + 1, n + 6) {
+                            *v = undefined;
+                        }
                     }
                 }
                 None => {
-                    post.push(*block);
-                    stack.pop();
+                    for (n, v) in state.regs.iter_mut().enumerate() {
+                        if !flow.is_live(place.slot, n) {
+                            *v = undefined;
+                        }
+                    }
                 }
             }
         }
-        let order: Order = post.into_iter().rev().enumerate().map(|(at, slot)| (slot, at)).collect();
-        let order = Rc::new(order);
-        self.orders.insert(entry, order.clone());
-        Ok(order)
     }
 
-    /// Where the block at `slot` leads.
-    fn leave(
-        &self,
-        mut slot: usize,
-        leaders: &std::collections::BTreeSet<usize>,
-    ) -> Result<Vec<usize>, Unknown> {
-        loop {
-            let (targets, jumps) = self.targets(slot)?;
-            if jumps || targets.is_empty() {
-                return Ok(targets);
-            }
-            slot = targets[0];
-            if leaders.contains(&slot) {
-                return Ok(vec![slot]);
-            }
+    /// Makes all of a state as simple as it is where its condition holds.
+    pub(crate) fn under_path(&mut self, state: &mut State) {
+        let path = state.path;
+        let World { terms, values, .. } = &mut *self.w;
+        for v in state.regs.iter_mut().chain(state.saved.iter_mut().flatten()) {
+            *v = values.on_path(terms, path, *v);
         }
+        for frame in &mut state.frames {
+            let cell = |c: &Cell, terms: &mut Terms, values: &mut Values| match *c {
+                Cell::Byte(t) => Cell::Byte(terms.under(t, path)),
+                Cell::Part(v, i) => Cell::Part(values.on_path(terms, path, v), i),
+            };
+            *frame = Rc::new(frame.iter().map(|(at, c)| (*at, cell(c, terms, values))).collect());
+        }
+        for t in state.memory.values_mut().chain(state.chains.values_mut()) {
+            *t = terms.under(*t, path);
+        }
+        state.length = terms.under(state.length, path);
+        state.metadata = terms.under(state.metadata, path);
     }
 
-    /// What may follow a slot, and whether it is a jump.
-    fn targets(&self, slot: usize) -> Result<(Vec<usize>, bool), Unknown> {
-        let insn = self.insn(slot)?;
-        let after = slot + insn.slots();
-        let to = |off: i64| {
-            usize::try_from(after as i64 + off)
-                .map_err(|_| Unknown::new(format!("a jump out of the program at {slot}")))
-        };
-        Ok(match insn {
-            Insn::Exit => (Vec::new(), true),
-            Insn::Jump { off, .. } => (vec![to(i64::from(off))?], true),
-            Insn::Branch { off, .. } | Insn::MayGoto { off } => (vec![after, to(i64::from(off))?], true),
-            _ => (vec![after], false),
-        })
+    /// What is known of the function at `entry`.
+    pub(crate) fn flow(&mut self, entry: usize) -> Result<Rc<Flow>, Unknown> {
+        if let Some(flow) = self.flows.get(&entry) {
+            return Ok(flow.clone());
+        }
+        let flow = Rc::new(Flow::new(self.p, entry)?);
+        self.flows.insert(entry, flow.clone());
+        Ok(flow)
     }
 
     fn step(&mut self, slot: usize, insn: Insn, state: &mut State) -> Result<Next, Unknown> {
@@ -348,8 +376,15 @@ impl<'a> Exec<'a> {
                 self.atomic(slot, state, op, fetch, size, (dst, src, off))?;
             }
             Insn::AddrSpaceCast { .. } => return Err(Unknown::new("arenas are not modelled")),
-            Insn::LegacyLoad { .. } => return Err(Unknown::new("legacy packet loads are not modelled")),
-            Insn::MayGoto { .. } => return Err(Unknown::new("may_goto is not modelled")),
+            Insn::LegacyLoad { size, mode, imm } => return self.legacy_load(state, size, mode, imm),
+            Insn::MayGoto { off } => {
+                // When the budget is spent nobody knows: but the n-th time is the same in both.
+                let before = state.chain(&mut self.w.terms, Chain::Budget);
+                let spent = self.w.terms.app("budget is spent", &[before], Sort::Bool);
+                let after = self.w.terms.app("budget after", &[before], Sort::Token);
+                state.chains.insert(Chain::Budget, after);
+                return Ok(self.fork(slot, state, spent, off));
+            }
             Insn::Jump { off, .. } => {
                 let target = (slot + insn.slots()) as i64 + i64::from(off);
                 return Ok(Next::Branch(vec![(target as usize, state.clone())]));
@@ -376,6 +411,11 @@ impl<'a> Exec<'a> {
         let taken = self.w.values.compare(&mut self.w.terms, cond, width, a, b).ok_or_else(|| {
             Unknown::new(format!("the branch at slot {slot} compares what is not modelled"))
         })?;
+        Ok(self.fork(slot, state, taken, off))
+    }
+
+    /// Both ways of a branch, as far as there is a path.
+    fn fork(&mut self, slot: usize, state: &State, taken: T, off: i16) -> Next {
         let target = ((slot + 1) as i64 + i64::from(off)) as usize;
         let mut out = Vec::with_capacity(2);
         let mut yes = state.clone();
@@ -388,20 +428,67 @@ impl<'a> Exec<'a> {
             out.push((slot + 1, no));
         }
         if out.is_empty() {
-            return Ok(Next::Dead);
+            return Next::Dead;
         }
         // Both ways to one place are one state.
         if out.len() == 2 && out[0].0 == out[1].0 {
-            return Ok(Next::Branch(vec![(target, state.clone())]));
+            return Next::Branch(vec![(target, state.clone())]);
         }
-        Ok(Next::Branch(out))
+        Next::Branch(out)
+    }
+
+    /// A load from the packet through the kernel: beyond the packet's end the program ends with 0. What is loaded depends on
+    /// the packet, its length, what of it is linear, and the place, and on nothing else.
+    fn legacy_load(
+        &mut self,
+        state: &mut State,
+        size: Size,
+        mode: LegacyMode,
+        imm: i32,
+    ) -> Result<Next, Unknown> {
+        if !state.saved.is_empty() {
+            return Err(Unknown::new("a packet load in a function that was called is not modelled"));
+        }
+        let mut offset = self.w.terms.constant(32, u64::from(imm as u32));
+        if let LegacyMode::Ind(r) = mode {
+            let v = self.get(state, r);
+            let t = self.w.values.numeric(&mut self.w.terms, v);
+            let t = t.ok_or_else(|| Unknown::new("a packet load at an offset that is not defined"))?;
+            let low = self.w.terms.extract(t, 31, 0);
+            offset = semantics::Domain::prim(&mut self.w.terms, Prim::Add, 32, &offset, &low);
+        }
+        let mut inputs = vec![offset, state.length, state.metadata];
+        for space in [Space::Packet, Space::Context] {
+            inputs.push(state.memory(&mut self.w.terms, space));
+        }
+        for t in &mut inputs {
+            *t = self.w.terms.under(*t, state.path);
+        }
+        let within = self.w.terms.app(&format!("packet load {size:?} within"), &inputs, Sort::Bool);
+        let mut outside = state.clone();
+        let beyond = self.w.terms.not(within);
+        if outside.assume(&mut self.w.terms, beyond) {
+            let zero = self.w.terms.constant(64, 0);
+            outside.regs[0] = self.w.values.number(zero);
+            self.end(outside);
+        }
+        if !state.assume(&mut self.w.terms, within) {
+            return Ok(Next::Dead);
+        }
+        let bits = size.bits();
+        let loaded = self.w.terms.app(&format!("packet load {size:?}"), &inputs, Sort::Bits(bits as u8));
+        let loaded = self.w.terms.zero_extend_to(loaded, 64);
+        let undefined = self.w.values.undefined();
+        state.regs[1..6].fill(undefined);
+        state.regs[0] = self.w.values.number(loaded);
+        Ok(Next::Fall)
     }
 
     fn call(&mut self, slot: usize, state: &mut State, callee: Callee) -> Result<Next, Unknown> {
         match callee {
             Callee::Local(off) => {
                 let target = (slot as i64 + 1 + i64::from(off)) as usize;
-                return self.call_local(target, state);
+                return self.enter(target, state);
             }
             Callee::Helper(id) => {
                 if let Some(Target::Extern(name)) = self.p.targets.get(&slot).cloned() {
@@ -422,26 +509,20 @@ impl<'a> Exec<'a> {
         Ok(Next::Fall)
     }
 
-    fn call_local(&mut self, target: usize, state: &mut State) -> Result<Next, Unknown> {
-        let saved: [V; 4] = [state.regs[6], state.regs[7], state.regs[8], state.regs[9]];
-        let pointer = state.regs[10];
-        let mut inner = state.clone();
-        let depth = inner.frames.len();
-        inner.frames.push(Rc::default());
-        let undefined = self.w.values.undefined();
-        inner.regs[0] = undefined;
-        for r in 6..10 {
-            inner.regs[r] = undefined;
+    /// Makes the state that a function of the program begins in.
+    fn enter(&mut self, target: usize, state: &mut State) -> Result<Next, Unknown> {
+        let depth = state.frames.len();
+        if depth >= MAX_FRAMES {
+            return Err(Unknown::new("calls nest too deep"));
         }
+        state.saved.push([state.regs[6], state.regs[7], state.regs[8], state.regs[9]]);
+        state.frames.push(Rc::default());
+        let undefined = self.w.values.undefined();
+        state.regs[0] = undefined;
+        state.regs[6..10].fill(undefined);
         let zero = self.w.terms.constant(64, 0);
-        inner.regs[10] = self.w.values.pointer(Region::Stack(depth as u8), zero);
-        let Some(mut after) = self.function(target, inner)? else { return Ok(Next::Dead) };
-        after.frames.truncate(depth);
-        after.regs[1..6].fill(undefined);
-        after.regs[6..10].copy_from_slice(&saved);
-        after.regs[10] = pointer;
-        *state = after;
-        Ok(Next::Fall)
+        state.regs[10] = self.w.values.pointer(Region::Stack(depth as u8), zero);
+        Ok(Next::Enter(target))
     }
 
     pub(crate) fn get(&mut self, state: &State, reg: Reg) -> V {

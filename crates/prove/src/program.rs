@@ -40,7 +40,7 @@ pub(crate) enum Target {
 }
 
 /// A program.
-#[derive(Debug)]
+#[derive(PartialEq, Debug)]
 pub(crate) struct Program {
     /// By slot; [`None`] in the second slot of `ld_imm64`.
     pub(crate) insns: Vec<Option<Insn>>,
@@ -70,6 +70,12 @@ impl Maps {
 }
 
 impl Program {
+    /// The instruction at a slot.
+    pub(crate) fn insn(&self, slot: usize) -> Result<Insn, Unknown> {
+        let insn = self.insns.get(slot).copied().flatten();
+        insn.ok_or_else(|| Unknown::new(format!("no instruction at slot {slot}")))
+    }
+
     /// Links a program of an object.
     pub(crate) fn new(
         object: &Object,

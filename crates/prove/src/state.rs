@@ -25,6 +25,8 @@ pub(crate) enum Chain {
     Effects,
     /// Time, randomness and the like.
     Volatile,
+    /// How often a loop's budget was asked for.
+    Budget,
     /// Atomic operations on memory that others see.
     Atomics,
     /// What changes which entries a map has.
@@ -38,6 +40,8 @@ pub(crate) struct State {
     pub(crate) path: T,
     pub(crate) regs: [V; 11],
     pub(crate) frames: Vec<Rc<Frame>>,
+    /// What `r6` to `r9` hold in each of the functions that wait for another to return.
+    pub(crate) saved: Vec<[V; 4]>,
     pub(crate) memory: BTreeMap<Space, T>,
     pub(crate) chains: BTreeMap<Chain, T>,
     /// Bytes from `data` to `data_end`, and from `data_meta` to `data`.
@@ -72,6 +76,9 @@ impl State {
         let mut out = State { path: either, ..self };
         for (a, b) in out.regs.iter_mut().zip(other.regs) {
             *a = values.choice(terms, c, *a, b);
+        }
+        for (a, b) in out.saved.iter_mut().flatten().zip(other.saved.iter().flatten()) {
+            *a = values.choice(terms, c, *a, *b);
         }
         for (a, b) in out.frames.iter_mut().zip(&other.frames) {
             if !Rc::ptr_eq(a, b) {

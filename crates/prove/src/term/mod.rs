@@ -13,6 +13,7 @@ mod choice;
 mod compare;
 mod congruence;
 mod eval;
+mod facts;
 mod memory;
 mod sum;
 
@@ -110,6 +111,8 @@ pub(crate) struct Terms {
     leaves: FxHashMap<T, Option<Rc<[T]>>>,
     /// Whether a term depends on the address of something.
     addresses: FxHashMap<T, bool>,
+    /// Bits that may be set in a term.
+    possible: FxHashMap<T, u64>,
     /// Most terms.
     limit: usize,
     /// Operations already carried into choices.
@@ -126,6 +129,19 @@ impl Terms {
     /// more come to an end: whoever looks at a term afterwards asks here first.
     pub(crate) fn is_full(&self) -> bool {
         self.nodes.len() > self.limit
+    }
+
+    /// Makes room for that many more terms. What was made while there was none is forgotten, for it may be anything.
+    pub(crate) fn allow(&mut self, more: usize) {
+        if self.is_full() {
+            self.selected.clear();
+            self.chosen.clear();
+            self.restricted.clear();
+            self.leaves.clear();
+            self.addresses.clear();
+            self.lifted.clear();
+        }
+        self.limit = self.nodes.len() + more;
     }
 
     /// Number of distinct terms.
@@ -260,9 +276,31 @@ impl Terms {
     /// The same term over other parts, in normal form.
     pub(crate) fn rebuild(&mut self, t: T, image: impl Fn(T) -> T) -> T {
         let (node, sort) = self.nodes[t.0 as usize].clone();
-        let bits = self.bits(t);
         match node {
             Node::Truth(_) | Node::Const(_) => t,
+            node => self.with_parts(node, sort, image),
+        }
+    }
+
+    /// A term of another collection, over parts of this one.
+    pub(crate) fn copy(&mut self, from: &Terms, t: T, image: impl Fn(T) -> T) -> T {
+        let (node, sort) = from.nodes[t.0 as usize].clone();
+        match node {
+            Node::App(f, args) => {
+                let f = self.symbol(from.name(f));
+                self.with_parts(Node::App(f, args), sort, image)
+            }
+            node => self.with_parts(node, sort, image),
+        }
+    }
+
+    fn with_parts(&mut self, node: Node, sort: Sort, image: impl Fn(T) -> T) -> T {
+        let bits = match sort {
+            Sort::Bits(n) => u32::from(n),
+            _ => 0,
+        };
+        match node {
+            Node::Truth(_) | Node::Const(_) => self.make(node, sort),
             Node::App(f, args) => {
                 let args: Box<[T]> = args.iter().map(|a| image(*a)).collect();
                 self.make(Node::App(f, args), sort)

@@ -1,0 +1,291 @@
+//! Cuts two runs at places where they have come to the same: what both compute alike becomes a variable.
+//!
+//! Of the terms that two sets of states are made of, the largest that both have are replaced by new variables, in both
+//! alike. What holds for all values of these holds for the values that the terms take. So a proof of the rest is a
+//! proof of all of it; that a proof is not found may be due to what was forgotten about the variables. Small terms
+//! are kept as they are, and of the conditions under which a state is reached those atoms that always hold there.
+//!
+//! Architecture Invariant: a cut only forgets. Every state of terms before it is an instance of the one after it.
+
+use std::rc::Rc;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::state::{Cell, Frame, State};
+use crate::sweep::cone;
+use crate::term::{ADDRESS, Node, Sort, T, Terms};
+use crate::value::{Kind, Region, V, Values};
+
+/// Terms made of at most this many are kept.
+const SMALL: usize = 10;
+/// Stores above a memory that are kept.
+const MOST_STORES: usize = 96;
+/// Atoms that are kept of a condition.
+const MOST_ATOMS: usize = 40;
+
+/// A cut under way.
+pub(crate) struct Cut<'a> {
+    old: &'a mut Terms,
+    old_values: &'a Values,
+    pub(crate) new: Terms,
+    pub(crate) values: Values,
+    shared: FxHashSet<T>,
+    images: FxHashMap<T, T>,
+    value_images: FxHashMap<V, V>,
+    /// How new variables are called.
+    name: String,
+    count: usize,
+}
+
+impl<'a> Cut<'a> {
+    /// A cut of what both sides have alike; `number` tells it from others.
+    pub(crate) fn new(
+        old: &'a mut Terms,
+        old_values: &'a Values,
+        sides: [&[State]; 2],
+        number: usize,
+        limit: usize,
+    ) -> Cut<'a> {
+        let [ours, theirs] = sides.map(|states| {
+            let roots: Vec<T> = states.iter().flat_map(|s| roots(old_values, s)).collect();
+            cone(old, &roots).into_iter().collect::<FxHashSet<T>>()
+        });
+        let shared = ours.intersection(&theirs).copied().collect();
+        Cut {
+            old,
+            old_values,
+            new: Terms::new(limit),
+            values: Values::default(),
+            shared,
+            images: FxHashMap::default(),
+            value_images: FxHashMap::default(),
+            name: format!("cut {number}"),
+            count: 0,
+        }
+    }
+
+    /// A state after the cut, under the condition `path`.
+    pub(crate) fn state(&mut self, s: &State, path: T) -> State {
+        let regs = s.regs.map(|v| self.value(v));
+        let saved = s.saved.iter().map(|f| f.map(|v| self.value(v))).collect();
+        let frames = s.frames.iter().map(|f| Rc::new(self.frame(f))).collect();
+        State {
+            path,
+            regs,
+            frames,
+            saved,
+            memory: s.memory.iter().map(|(k, t)| (*k, self.image(*t))).collect(),
+            chains: s.chains.iter().map(|(k, t)| (*k, self.image(*t))).collect(),
+            length: self.image(s.length),
+            metadata: self.image(s.metadata),
+        }
+    }
+
+    /// Conditions for those of both sides, which are the same group by group; of one in a group by itself at most what
+    /// always holds under it is kept.
+    pub(crate) fn conditions(&mut self, paths: &[Vec<T>; 2], groups: &[[Vec<usize>; 2]]) -> [Vec<T>; 2] {
+        let mut rest = self.new.truth(true);
+        let mut out = paths.each_ref().map(|list| vec![rest; list.len()]);
+        for (n, group) in groups.iter().enumerate() {
+            let mut here = rest;
+            if n + 1 < groups.len() {
+                let way = self.new.var(&format!("{} way {n}", self.name), Sort::Bool);
+                here = self.new.and(&[rest, way]);
+                let elsewhere = self.new.not(way);
+                rest = self.new.and(&[rest, elsewhere]);
+            }
+            let all: Vec<T> = group[0].iter().map(|n| paths[0][*n]).collect();
+            let union = self.old.or(&all);
+            here = self.literals(here, union);
+            for side in [0, 1] {
+                let mut left = here;
+                for (n, at) in group[side].iter().enumerate() {
+                    out[side][*at] = left;
+                    if n + 1 < group[side].len() {
+                        let part = self.old.under(paths[side][*at], union);
+                        let part = self.image(part);
+                        out[side][*at] = self.new.and(&[left, part]);
+                        let other = self.new.not(part);
+                        left = self.new.and(&[left, other]);
+                    }
+                }
+            }
+        }
+        out
+    }
+
+    /// A condition, and what of another always holds under that one.
+    fn literals(&mut self, mut all: T, condition: T) -> T {
+        let mut kept = 0;
+        for (atom, holds) in self.old.implied(condition) {
+            if self.size(atom, SMALL) > SMALL || kept == MOST_ATOMS {
+                continue;
+            }
+            kept += 1;
+            let atom = self.image(atom);
+            let literal = if holds { atom } else { self.new.not(atom) };
+            all = self.new.and(&[all, literal]);
+        }
+        all
+    }
+
+    fn frame(&mut self, frame: &Frame) -> Frame {
+        let cell = |c: Cell, this: &mut Self| match c {
+            Cell::Byte(t) => Cell::Byte(this.image(t)),
+            Cell::Part(v, i) => Cell::Part(this.value(v), i),
+        };
+        frame.iter().map(|(at, c)| (*at, cell(*c, self))).collect()
+    }
+
+    fn value(&mut self, v: V) -> V {
+        if let Some(image) = self.value_images.get(&v) {
+            return *image;
+        }
+        let out = match self.old_values.kind(v) {
+            Kind::Undefined => self.values.undefined(),
+            Kind::Number(t) => {
+                let t = self.image(t);
+                self.values.number(t)
+            }
+            Kind::Pointer(region, offset) => {
+                let region = match region {
+                    Region::In(space, object) => Region::In(space, self.image(object)),
+                    Region::InnerMap(map, t) => Region::InnerMap(map, self.image(t)),
+                    other => other,
+                };
+                let offset = self.image(offset);
+                self.values.pointer(region, offset)
+            }
+            Kind::Choice(c, a, b) => {
+                let (c, a, b) = (self.image(c), self.value(a), self.value(b));
+                self.values.choice(&mut self.new, c, a, b)
+            }
+        };
+        self.value_images.insert(v, out);
+        out
+    }
+
+    /// What a term becomes.
+    pub(crate) fn image(&mut self, root: T) -> T {
+        let mut stack = vec![(root, false)];
+        while let Some((t, parts_done)) = stack.pop() {
+            if self.images.contains_key(&t) {
+                continue;
+            }
+            if !parts_done && self.is_cut(t) {
+                let image = self.variable(t);
+                self.images.insert(t, image);
+            } else if parts_done {
+                let images = &self.images;
+                let image = self.new.copy(self.old, t, |part| images[&part]);
+                self.images.insert(t, image);
+            } else {
+                stack.push((t, true));
+                stack.extend(self.old.parts_of(t).into_iter().map(|p| (p, false)));
+            }
+        }
+        self.images[&root]
+    }
+
+    /// Whether a term becomes a variable, and not the same over what its parts become.
+    fn is_cut(&self, t: T) -> bool {
+        if !self.shared.contains(&t) {
+            return false;
+        }
+        match self.old.node(t) {
+            Node::Truth(_) | Node::Const(_) => false,
+            Node::App(_, args) => !args.is_empty(),
+            Node::Extract(..) | Node::SignExtend(_) | Node::Concat(_) | Node::Select(..) => false,
+            Node::Compare(..) => false,
+            Node::Sum(list, _) if list.len() <= 2 => false,
+            Node::Store(..) => self.stores(t) > MOST_STORES,
+            Node::Ite(..) | Node::Prim(..) | Node::Sum(..) => self.size(t, SMALL) > SMALL,
+        }
+    }
+
+    fn stores(&self, mut t: T) -> usize {
+        let mut count = 0;
+        while let Node::Store(below, ..) = self.old.node(t) {
+            count += 1;
+            t = *below;
+        }
+        count
+    }
+
+    /// Of how many terms one is made, up to little more than `most`; what becomes a variable counts as one.
+    fn size(&self, t: T, most: usize) -> usize {
+        let mut seen = FxHashSet::default();
+        let mut todo = vec![t];
+        while let Some(t) = todo.pop() {
+            if !seen.insert(t) {
+                continue;
+            }
+            if seen.len() > most {
+                break;
+            }
+            match self.old.node(t) {
+                Node::App(..) | Node::Select(..) => {}
+                _ => todo.extend(self.old.parts_of(t)),
+            }
+        }
+        seen.len()
+    }
+
+    /// A new variable, with as many bits as the term may have.
+    fn variable(&mut self, t: T) -> T {
+        self.count += 1;
+        let address = if self.old.has_address(t) { ADDRESS } else { "" };
+        let name = format!("{address}{}, {}", self.name, self.count);
+        let sort = self.old.sort(t);
+        let Sort::Bits(bits) = sort else { return self.new.var(&name, sort) };
+        let possible = self.old.possible(t);
+        if possible == 0 {
+            return self.new.constant(u32::from(bits), 0);
+        }
+        let (high, low) = (possible.leading_zeros() - (64 - u32::from(bits)), possible.trailing_zeros());
+        let middle = self.new.var(&name, Sort::Bits(bits - (high + low) as u8));
+        let mut parts = Vec::with_capacity(3);
+        if high > 0 {
+            parts.push(self.new.constant(high, 0));
+        }
+        parts.push(middle);
+        if low > 0 {
+            parts.push(self.new.constant(low, 0));
+        }
+        self.new.concat(&parts)
+    }
+}
+
+/// The terms that a state is made of, its condition apart.
+fn roots(values: &Values, s: &State) -> Vec<T> {
+    let mut out = vec![s.length, s.metadata];
+    out.extend(s.memory.values().chain(s.chains.values()));
+    let mut todo: Vec<V> = s.regs.iter().chain(s.saved.iter().flatten()).copied().collect();
+    for cell in s.frames.iter().flat_map(|f| f.values()) {
+        match cell {
+            Cell::Byte(t) => out.push(*t),
+            Cell::Part(v, _) => todo.push(*v),
+        }
+    }
+    let mut seen = FxHashSet::default();
+    while let Some(v) = todo.pop() {
+        if !seen.insert(v) {
+            continue;
+        }
+        match values.kind(v) {
+            Kind::Undefined => {}
+            Kind::Number(t) => out.push(t),
+            Kind::Pointer(region, offset) => {
+                out.push(offset);
+                if let Region::In(_, t) | Region::InnerMap(_, t) = region {
+                    out.push(t);
+                }
+            }
+            Kind::Choice(c, a, b) => {
+                out.push(c);
+                todo.extend([a, b]);
+            }
+        }
+    }
+    out
+}

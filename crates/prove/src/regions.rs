@@ -1,0 +1,263 @@
+//! Holds two programs together region by region.
+//!
+//! Both run until they have made so many terms. At every moment of a run some states wait; where those of one
+//! run wait under the same conditions as those of the other, the two have come to the same, and both runs are cut there
+//! (`cut.rs`). What has ended until then must have ended alike, and from there both go on. A pair that ends within the
+//! first region is compared as a whole.
+//!
+//! Architecture Invariant: composition is complete. Of what a region begins with everything ends in it, or waits at its
+//! end, in both programs under the same conditions.
+
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+use crate::cut::Cut;
+use crate::exec::{Exec, Key, TERMS, Waiting, World};
+use crate::program::Program;
+use crate::state::State;
+use crate::term::{T, Terms};
+use crate::{Limits, Unknown};
+
+/// Moments of a run that are held against those of the other: the last.
+const MOST_MOMENTS: usize = 300;
+/// Conditions that only one of the two has, at a place to cut.
+const MOST_APART: usize = 8;
+/// Pairs of moments that are looked at closely.
+const MOST_TRIED: usize = 50;
+
+/// What both programs have come to at the end of a region.
+pub(crate) struct Ends<'a> {
+    /// The states in which each has ended, joined; none if nothing ended.
+    pub(crate) states: [Option<&'a State>; 2],
+    /// The region's number, from 0.
+    pub(crate) region: usize,
+}
+
+/// How far the two are run at once.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stride {
+    /// Terms of a region, at first and at most.
+    pub(crate) first: usize,
+    pub(crate) most: usize,
+}
+
+/// A moment of a run.
+struct Moment {
+    waiting: Waiting,
+    ended: Option<State>,
+}
+
+/// A part of a run: its moments, and whether nothing waits in the last.
+struct Stretch {
+    moments: Vec<Moment>,
+    complete: bool,
+    fresh: u32,
+}
+
+/// Runs both programs; `settle` is shown the ends of each region.
+pub(crate) fn run<E: From<Unknown>>(
+    world: &mut World,
+    programs: &[Program; 2],
+    limits: &Limits,
+    stride: Stride,
+    deadline: Instant,
+    mut settle: impl FnMut(&mut World, Ends) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut runner = Runner { world, programs, limits, deadline, fresh: [0; 2] };
+    let mut fronts = [runner.begin(0)?, runner.begin(1)?];
+    for region in 0.. {
+        let (stretches, at) = runner.region(&fronts, stride)?;
+        let moments = [0, 1].map(|side| &stretches[side].moments[at[side]]);
+        runner.covers(&fronts, moments)?;
+        let states = moments.map(|m| m.ended.as_ref());
+        settle(runner.world, Ends { states, region })?;
+        if moments.iter().all(|m| m.waiting.is_empty()) {
+            return Ok(());
+        }
+        let waiting = moments.map(|m| &m.waiting);
+        let (states, terms) = (waiting[0].len(), runner.world.terms.len());
+        tracing::debug!("region {region}: {states} states go on, {terms} terms");
+        runner.fresh = [0, 1].map(|side| stretches[side].fresh);
+        fronts = runner.cut(waiting, region);
+    }
+    Ok(())
+}
+
+struct Runner<'a> {
+    world: &'a mut World,
+    programs: &'a [Program; 2],
+    limits: &'a Limits,
+    deadline: Instant,
+    fresh: [u32; 2],
+}
+
+impl Runner<'_> {
+    fn exec(&mut self, side: usize) -> Exec<'_> {
+        let name = ['A', 'B'][side];
+        Exec::new(self.world, &self.programs[side], self.limits, self.deadline, name, self.fresh[side])
+    }
+
+    fn begin(&mut self, side: usize) -> Result<Waiting, Unknown> {
+        self.exec(side).begin()
+    }
+
+    /// Runs both from where they wait; gives the runs and the moment of each at which to cut.
+    fn region(
+        &mut self,
+        fronts: &[Waiting; 2],
+        stride: Stride,
+    ) -> Result<([Stretch; 2], [usize; 2]), Unknown> {
+        let mut room = stride.first;
+        loop {
+            let one = self.stretch(0, &fronts[0], room)?;
+            let two = self.stretch(1, &fronts[1], room)?;
+            let stretches = [one, two];
+            if stretches.iter().all(|s| s.complete) {
+                let at = [0, 1].map(|side| stretches[side].moments.len() - 1);
+                return Ok((stretches, at));
+            }
+            if let Some(at) = self.meeting(&stretches) {
+                return Ok((stretches, at));
+            }
+            if room >= stride.most {
+                return Err(Unknown::new(TERMS));
+            }
+            room = (room * 4).min(stride.most);
+        }
+    }
+
+    /// Runs one program until it has made so many terms, or is over.
+    fn stretch(&mut self, side: usize, front: &Waiting, room: usize) -> Result<Stretch, Unknown> {
+        self.world.terms.allow(room);
+        let mut exec = self.exec(side);
+        let mut waiting = front.clone();
+        let mut moments = vec![Moment { waiting: waiting.clone(), ended: None }];
+        let failed = loop {
+            match exec.advance(&mut waiting) {
+                Ok(true) => {}
+                Ok(false) => break None,
+                Err(why) => break Some(why),
+            }
+            if exec.w.terms.is_full() {
+                break None;
+            }
+            moments.push(Moment { waiting: waiting.clone(), ended: exec.ended().cloned() });
+        };
+        let (fresh, full) = (exec.fresh, exec.w.terms.is_full());
+        match failed {
+            Some(why) if !full => Err(why),
+            _ => Ok(Stretch { complete: !full && waiting.is_empty(), moments, fresh }),
+        }
+    }
+
+    /// Whether what a region begins with is what ends in it or waits, in both.
+    fn covers(&mut self, fronts: &[Waiting; 2], moments: [&Moment; 2]) -> Result<(), Unknown> {
+        self.world.terms.allow(self.limits.terms);
+        for side in [0, 1] {
+            let before: Vec<T> = fronts[side].values().map(|s| s.path).collect();
+            let waiting = moments[side].waiting.values();
+            let after: Vec<T> = waiting.chain(&moments[side].ended).map(|s| s.path).collect();
+            let (before, after) = (self.world.terms.or(&before), self.world.terms.or(&after));
+            if before != after || self.world.terms.is_full() {
+                return Err(Unknown::new("some paths of the program do not end"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The last moments of two runs at which states wait under about the same conditions.
+    fn meeting(&mut self, stretches: &[Stretch; 2]) -> Option<[usize; 2]> {
+        let conditions = |s: &Stretch| -> Vec<(usize, BTreeSet<T>)> {
+            let moments = s.moments.iter().enumerate().skip(1);
+            let moments = moments.skip(s.moments.len().saturating_sub(MOST_MOMENTS));
+            moments.map(|(at, m)| (at, m.waiting.values().map(|s| s.path).collect())).collect()
+        };
+        let (ours, theirs) = (conditions(&stretches[0]), conditions(&stretches[1]));
+        let mut pairs = Vec::new();
+        for (a, x) in &ours {
+            for (b, y) in &theirs {
+                let apart = x.symmetric_difference(y).take(MOST_APART + 1).count();
+                if apart <= MOST_APART {
+                    pairs.push(((a + b) as i64 - 8 * apart as i64, [*a, *b]));
+                }
+            }
+        }
+        pairs.sort_unstable_by(|a, b| b.cmp(a));
+        self.world.terms.allow(self.limits.terms);
+        let meets = |this: &mut Self, at: [usize; 2]| {
+            let [x, y] = [0, 1].map(|side| {
+                let states = stretches[side].moments[at[side]].waiting.values();
+                let paths: Vec<T> = states.map(|s| s.path).collect();
+                this.world.terms.or(&paths)
+            });
+            x == y && !this.world.terms.is_full()
+        };
+        pairs.into_iter().take(MOST_TRIED).map(|(_, at)| at).find(|at| meets(self, *at))
+    }
+
+    /// Cuts both where they wait.
+    fn cut(&mut self, waiting: [&Waiting; 2], number: usize) -> [Waiting; 2] {
+        let clean = [0, 1].map(|side| {
+            let states = waiting[side].iter().map(|(key, state)| self.clean(side, key, state));
+            states.collect::<Vec<State>>()
+        });
+        let paths = clean.each_ref().map(|states| states.iter().map(|s| s.path).collect::<Vec<T>>());
+        let groups = groups(&mut self.world.terms, &paths);
+        let World { terms, values, .. } = &mut *self.world;
+        let mut cut = Cut::new(terms, values, [&clean[0], &clean[1]], number, self.limits.terms);
+        let conditions = cut.conditions(&paths, &groups);
+        let out = [0, 1].map(|side| {
+            let all = waiting[side].keys().zip(&clean[side]).zip(&conditions[side]);
+            all.map(|((key, state), path)| (key.clone(), cut.state(state, *path))).collect::<Waiting>()
+        });
+        let (new, made) = (cut.new, cut.values);
+        (self.world.terms, self.world.values) = (new, made);
+        out
+    }
+
+    /// A state without the registers that are not read any more, and all others as its condition decides them.
+    fn clean(&mut self, side: usize, key: &Key, state: &State) -> State {
+        let mut exec = self.exec(side);
+        let mut state = state.clone();
+        exec.forget_dead(key, &mut state);
+        exec.under_path(&mut state);
+        state
+    }
+}
+
+/// Conditions of both sides that have the same union, by index: those that are the same, those of which one is the union
+/// of others, and all that is left.
+fn groups(terms: &mut Terms, paths: &[Vec<T>; 2]) -> Vec<[Vec<usize>; 2]> {
+    let mut left = paths.each_ref().map(|list| (0..list.len()).collect::<Vec<usize>>());
+    let mut out = Vec::new();
+    for a in left[0].clone() {
+        if let Some(b) = left[1].iter().copied().find(|b| paths[1][*b] == paths[0][a]) {
+            out.push([vec![a], vec![b]]);
+        }
+    }
+    for [a, b] in &out {
+        left[0].retain(|n| *n != a[0]);
+        left[1].retain(|n| *n != b[0]);
+    }
+    for side in [0, 1] {
+        for whole in left[side].clone() {
+            let within = |terms: &mut Terms, n: &usize| {
+                let either = terms.or(&[paths[1 - side][*n], paths[side][whole]]);
+                either == paths[side][whole]
+            };
+            let parts: Vec<usize> = left[1 - side].iter().copied().filter(|n| within(terms, n)).collect();
+            let all: Vec<T> = parts.iter().map(|n| paths[1 - side][*n]).collect();
+            if terms.or(&all) == paths[side][whole] {
+                left[side].retain(|n| *n != whole);
+                left[1 - side].retain(|n| !parts.contains(n));
+                let mut group = [parts.clone(), parts];
+                group[side] = vec![whole];
+                out.push(group);
+            }
+        }
+    }
+    if !left[0].is_empty() {
+        out.push(left);
+    }
+    out
+}

@@ -1,0 +1,108 @@
+//! What is known of terms without a solver: bits that are always zero, and what a condition implies.
+
+use std::collections::BTreeSet;
+
+use millstream_isa::semantics::Prim;
+use rustc_hash::FxHashMap;
+
+use super::{Node, Sort, T, Terms, mask};
+
+/// Literals of a condition above which no more are looked for.
+const MOST_LITERALS: usize = 64;
+
+/// An atom, and whether it holds.
+pub(crate) type Literal = (T, bool);
+
+impl Terms {
+    /// Bits that may be set.
+    pub(crate) fn possible(&mut self, root: T) -> u64 {
+        let mut stack = vec![(root, false)];
+        while let Some((t, parts_done)) = stack.pop() {
+            if self.possible.contains_key(&t) {
+                continue;
+            }
+            if parts_done {
+                let bits = self.possible_now(t);
+                self.possible.insert(t, bits);
+                continue;
+            }
+            stack.push((t, true));
+            if matches!(self.sort(t), Sort::Bits(_))
+                && !matches!(self.node(t), Node::App(..) | Node::Select(..))
+            {
+                stack.extend(self.parts_of(t).into_iter().map(|p| (p, false)));
+            }
+        }
+        self.possible[&root]
+    }
+
+    /// The same, once it is known of the parts.
+    fn possible_now(&self, t: T) -> u64 {
+        let Sort::Bits(bits) = self.sort(t) else { return 0 };
+        let all = mask(u32::from(bits));
+        let of = |t: T| self.possible.get(&t).copied().unwrap_or(u64::MAX);
+        match self.node(t) {
+            Node::Const(k) => *k,
+            Node::Ite(_, a, b) => of(*a) | of(*b),
+            Node::Concat(parts) => parts.iter().fold(0, |sum, p| match self.bits(*p) {
+                64 => of(*p),
+                n => sum << n | of(*p),
+            }),
+            Node::Extract(a, hi, lo) => of(*a) >> lo & mask(u32::from(hi - lo) + 1),
+            Node::Sum(list, k) => {
+                // As long as nothing wraps around the sum is no larger than the sum of the bounds.
+                let bound = list.iter().try_fold(*k, |sum, (t, c)| of(*t).checked_mul(*c)?.checked_add(sum));
+                match bound {
+                    Some(bound) if bound <= all => all_below(bound),
+                    _ => all,
+                }
+            }
+            Node::Prim(Prim::And, a, b) => of(*a) & of(*b),
+            Node::Prim(Prim::Or | Prim::Xor, a, b) => of(*a) | of(*b),
+            _ => all,
+        }
+    }
+
+    /// Atoms that hold, or do not hold, wherever a condition does.
+    pub(crate) fn implied(&self, condition: T) -> BTreeSet<Literal> {
+        self.implied_by(condition, &mut FxHashMap::default()).unwrap_or_default()
+    }
+
+    /// [`None`] of what never holds: that implies everything.
+    fn implied_by(
+        &self,
+        c: T,
+        known: &mut FxHashMap<T, Option<BTreeSet<Literal>>>,
+    ) -> Option<BTreeSet<Literal>> {
+        match self.node(c) {
+            Node::Truth(true) => return Some(BTreeSet::new()),
+            Node::Truth(false) => return None,
+            Node::Ite(..) => {}
+            _ => return Some(BTreeSet::from([(c, true)])),
+        }
+        if let Some(out) = known.get(&c) {
+            return out.clone();
+        }
+        let Node::Ite(x, yes, no) = *self.node(c) else { return None };
+        debug_assert_eq!(self.sort(c), Sort::Bool);
+        let with = |mut set: BTreeSet<Literal>, literal| {
+            if set.len() < MOST_LITERALS {
+                set.insert(literal);
+            }
+            set
+        };
+        let out = match (self.implied_by(yes, known), self.implied_by(no, known)) {
+            (None, None) => None,
+            (Some(set), None) => Some(with(set, (x, true))),
+            (None, Some(set)) => Some(with(set, (x, false))),
+            (Some(a), Some(b)) => Some(a.intersection(&b).copied().collect()),
+        };
+        known.insert(c, out.clone());
+        out
+    }
+}
+
+/// All bits up to the highest one of a number.
+fn all_below(n: u64) -> u64 {
+    if n == 0 { 0 } else { u64::MAX >> n.leading_zeros() }
+}
