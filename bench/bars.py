@@ -140,6 +140,13 @@ def kills(r):
     yield ("lost and stale in kills", f"{k['lost']}, {k['far_end']['stale']} in {k['kills']}", "0, 0", k["lost"] == k["far_end"]["stale"] == 0)
 
 
+def proofs(r):
+    p = r["prove"]
+    decided = p["sample"] - p["verdicts"].get("unknown", 0)
+    figure = f"{decided} of {p['sample']}, refuted {len(p['refuted'])}"
+    yield ("prover, pairs decided", figure, ">= 90 %, 0", decided >= 0.9 * p["sample"] and not p["refuted"])
+
+
 def k2_rules(r):
     k = r["k2-o2"]
     yield ("K2's 19, rules only, mean reduction", f"{k['mean_reduction']:.2%}", ">= 8 %", k["mean_reduction"] >= 0.08)
@@ -172,7 +179,7 @@ def modern(r):
 def main():
     directory = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "bench/results")
     results, missed = Results(directory), 0
-    for group in (conformance, equivalence, corpus, loaders, compiler, alike, runs, peers, demo, updates, swaps, kills, k2_rules, k2_super, modern):
+    for group in (conformance, equivalence, corpus, loaders, compiler, alike, runs, peers, demo, updates, swaps, kills, proofs, k2_rules, k2_super, modern):
         try:
             for what, figure, bar, met in group(results):
                 missed += not met

@@ -3,10 +3,10 @@
 # root, alone: bench/run.sh [WHAT...], where WHAT is one of the names below; all of them if none is given.
 #
 # What needs files that are not part of this repository is left out, with a word, unless told where they are:
-#   CORPUS=DIRECTORY                  public objects (bench/README.md)              corpus, loaders, compiler, modern
+#   CORPUS=DIRECTORY                  public objects (bench/README.md)              corpus, loaders, compiler, modern, prove
 #   OLD="GLOB GLOB..."                those made by compilers before clang 16       corpus
 #   PEERS_DIRECTORY=DIRECTORY         public programs like ours                     peers
-#   K2=DIRECTORY                      K2's inputs (bench/k2.py)                        k2
+#   K2=DIRECTORY                      K2's inputs (bench/k2.py)                        k2, ablation
 #   CONFORMANCE="RUNNER TESTS"        the public bpf_conformance suite              conformance
 # SAMPLE=N is how many objects -O super is tried on in `modern` (20). SECONDS_EACH=N is the length of each measurement in time (30).
 set -eu
@@ -87,6 +87,16 @@ modern() {
 	script modern-super bench/modern.py "$CORPUS" --level super --budget 60s --sample "${SAMPLE:-20}"
 }
 
+prove() {
+	[ -n "${CORPUS:-}" ] || { echo "prove: CORPUS names no directory" >&2; return 0; }
+	script prove bench/prove.py "$CORPUS"
+}
+
+ablation() {
+	[ -n "${K2:-}" ] || { echo "ablation: K2 names no directory" >&2; return 0; }
+	script prove-ablation bench/ablation.py "$K2"
+}
+
 compiler() {
 	[ -n "${CORPUS:-}" ] || { echo "compiler: CORPUS names no directory" >&2; return 0; }
 	script compiler bench/compiler.py "$CORPUS"
@@ -129,7 +139,7 @@ kills() {
 	MILLSTREAM_KILLS=${MILLSTREAM_KILLS:-100} tests -p millstream --test run kill
 }
 
-all="conformance equivalence corpus loaders compiler k2 modern lab peers demo updates swaps kills"
+all="conformance equivalence corpus loaders compiler prove ablation k2 modern lab peers demo updates swaps kills"
 # shellcheck disable=SC2086 # a list of words
 [ $# -gt 0 ] || set -- $all
 for what in "$@"; do

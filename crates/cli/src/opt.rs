@@ -8,7 +8,7 @@ use millstream_bpf::cost::Table as CycleTable;
 use millstream_object::Object;
 use millstream_opt::{
     Check, Costs, FunctionReport, Goal, Host, Measure, Optimized, Options, Outcome, PassReport, ProgramCosts,
-    ProgramReport, ProofReport, Proven, Verdict,
+    ProgramReport, ProofReport, Proven, StepReport, Verdict,
 };
 use millstream_passes::registry;
 use serde::Serialize;
@@ -59,8 +59,9 @@ pub(crate) struct Args {
     #[arg(long)]
     keep_longer: bool,
     /// Prove that each program does what it did; if one does not, nothing is changed and the result is kept aside
-    #[arg(long)]
-    prove: bool,
+    #[arg(long, value_enum, value_name = "WHAT", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "whole")]
+    prove: Option<Prove>,
     #[command(flatten)]
     searching: Searching,
     #[command(flatten)]
@@ -70,6 +71,15 @@ pub(crate) struct Args {
     /// Print the report as JSON
     #[arg(long)]
     json: bool,
+}
+
+/// What is proven.
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+enum Prove {
+    /// Each program, before and after all passes
+    Whole,
+    /// The same, and each pass by itself
+    Passes,
 }
 
 /// Which kernels the result is for.
@@ -92,6 +102,8 @@ struct Report<'a> {
     rewrites: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     proofs: Option<&'a [ProofReport]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    steps: Option<&'a [StepReport]>,
 }
 
 /// Runs the command.
@@ -119,8 +131,13 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     }
     let (mut optimized, programs, clean) =
         optimize(args, &object).map_err(|e| e.wrap_err(format!("in {}", input.display())))?;
-    let proofs = if args.prove { Some(validate(args, &object, &optimized)?) } else { None };
-    let refuted = proofs.iter().flatten().any(|p| matches!(p.verdict, Proven::Refuted { .. }));
+    let proofs = if args.prove.is_some() { Some(validate(args, &object, &optimized)?) } else { None };
+    let steps = match args.prove {
+        Some(Prove::Passes) => Some(validate_passes(args, input, &object, &optimized)?),
+        _ => None,
+    };
+    let refuted = steps.iter().flatten().any(|s| matches!(s.verdict, Proven::Refuted { .. }));
+    let refuted = refuted || proofs.iter().flatten().any(|p| matches!(p.verdict, Proven::Refuted { .. }));
     if refuted {
         let aside = aside(args.output.as_deref().unwrap_or(input));
         input::write(&aside, &optimized.object)?;
@@ -143,6 +160,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         passes: &optimized.passes,
         rewrites: optimized.rewrites,
         proofs: proofs.as_deref(),
+        steps: steps.as_deref(),
     };
     if args.json {
         println!("{}", serde_json::to_string(&report).into_diagnostic()?);
@@ -150,6 +168,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         print!("{}", text(&optimized, &programs, &costs, args.stats));
         if let Some(proofs) = &proofs {
             print!("\n{}", proof_table(proofs));
+        }
+        if let Some(steps) = &steps {
+            print!("\n{}", step_table(steps));
         }
     }
     Ok(if clean && !refuted { ExitCode::SUCCESS } else { Exit::Negative.into() })
@@ -193,6 +214,27 @@ fn validate(args: &Args, object: &Object, optimized: &Optimized) -> Result<Vec<P
     let without_dumps = Options { dump_after: None, ..options(args) };
     let limits = args.solving.limits();
     millstream_opt::validate(object, optimized, &without_dumps, solver.as_ref(), &limits).into_diagnostic()
+}
+
+fn validate_passes(
+    args: &Args,
+    input: &Path,
+    object: &Object,
+    optimized: &Optimized,
+) -> Result<Vec<StepReport>> {
+    let solver = args.solving.solver();
+    let options = Options { dump_after: None, ..options(args) };
+    let limits = args.solving.limits();
+    let aside = aside(args.output.as_deref().unwrap_or(input));
+    let mut problem = None;
+    let differs = |_: &Object, after: &Object| {
+        eprintln!("refuted: what a pass made is in {}", aside.display());
+        problem = input::write(&aside, after).err();
+    };
+    let steps =
+        millstream_opt::validate_passes(object, optimized, &options, solver.as_ref(), &limits, differs)
+            .into_diagnostic()?;
+    problem.map_or(Ok(steps), |e| Err(e.into()))
 }
 
 /// The result, what the kernel says of it, and whether nothing fell back.
@@ -305,6 +347,24 @@ fn pass_table(passes: &[PassReport]) -> Table {
         table.row([p.name, &p.runs.to_string(), &p.rewrites.to_string(), &ms, ""]);
     }
     table
+}
+
+fn step_table(steps: &[StepReport]) -> String {
+    let mut table = Table::default();
+    table.row(["pass", "steps", "proven", "not known", "refuted", "ms", ""]);
+    let mut passes: Vec<&str> = steps.iter().map(|s| s.pass).collect();
+    passes.sort_unstable();
+    passes.dedup();
+    for pass in passes {
+        let of = || steps.iter().filter(|s| s.pass == pass);
+        let count = |is: fn(&Proven) -> bool| of().filter(|s| is(&s.verdict)).count().to_string();
+        let ms: f64 = of().map(|s| s.milliseconds).sum();
+        let proven = count(|v| matches!(v, Proven::Equivalent));
+        let unknown = count(|v| matches!(v, Proven::Unknown(_)));
+        let refuted = count(|v| matches!(v, Proven::Refuted { .. }));
+        table.row([pass, &of().count().to_string(), &proven, &unknown, &refuted, &format!("{ms:.1}"), ""]);
+    }
+    table.to_string()
 }
 
 fn proof_table(proofs: &[ProofReport]) -> String {

@@ -10,8 +10,8 @@ use miette::{IntoDiagnostic, miette};
 use millstream_lab::equal::{Bytes, Observable, Replayed, Scene, replay};
 use millstream_object::{FuncId, Object};
 use millstream_prove::{
-    Answers, Cache, CacheStats, Counterexample, Entry, Limits, Proof, RedisError, Solver, Verdict, hold,
-    prove,
+    Acceleration, Answers, Cache, CacheStats, Counterexample, Entry, Limits, Proof, RedisError, Solver,
+    Verdict, hold, prove,
 };
 use serde::Serialize;
 
@@ -49,6 +49,9 @@ pub(crate) struct Solving {
     /// Memory that a solver may take, in MiB
     #[arg(long, value_name = "MIB", default_value_t = 2048)]
     solver_memory: u64,
+    /// Leave an acceleration out, to see what it is worth; may be repeated
+    #[arg(long, value_name = "NAME", hide = true)]
+    without: Vec<Acceleration>,
     /// The solvers, asked side by side, the first one first: z3, cvc5, or programs that take the flags of one of them; by
     /// default those of the two that are there
     #[arg(long, value_name = "PROGRAM", value_delimiter = ',', env = "MILLSTREAM_SOLVER")]
@@ -111,7 +114,12 @@ impl Solving {
 
     /// How much may be spent on a program.
     pub(crate) fn limits(&self) -> Limits {
-        Limits { time: Duration::from_secs(self.proof_time), memory: self.solver_memory, ..Limits::default() }
+        Limits {
+            time: Duration::from_secs(self.proof_time),
+            memory: self.solver_memory,
+            without: self.without.clone(),
+            ..Limits::default()
+        }
     }
 }
 

@@ -32,7 +32,7 @@ pub use check::{Check, check, check_each};
 pub use costs::{Costs, ProgramCosts, costs};
 pub use host::Host;
 pub use millstream_search::{Engine, Found, Tally};
-pub use prove::{ProofReport, Proven, validate};
+pub use prove::{ProofReport, Proven, StepReport, validate, validate_passes};
 pub use report::{FunctionReport, Measure, Outcome, PassReport, ProgramReport, Verdict};
 pub use superopt::{Certainty, Kernel, SuperOptions, SuperReport, Superoptimized, superoptimize};
 pub use trace::{Origin, Traced, trace};

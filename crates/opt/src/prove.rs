@@ -72,6 +72,75 @@ pub fn validate(
     Ok(reports)
 }
 
+/// What a pass did to a program in one go, and whether it is proven.
+#[derive(Clone, Debug, Serialize)]
+pub struct StepReport {
+    /// The pass; `lower` for what lifting and lowering alone change.
+    pub pass: &'static str,
+    /// Its rewrites: numbers of the first and of the one after the last.
+    pub rewrites: (u64, u64),
+    /// The program.
+    pub program: String,
+    /// The answer.
+    pub verdict: Proven,
+    /// How long it took.
+    pub milliseconds: f64,
+}
+
+/// Proves pass by pass what was done to an object: each run of rewrites by one pass, lowered before and after it. Programs
+/// that a run does not change are not reported. `differs` is shown the object before and after a run that is refuted.
+///
+/// # Errors
+/// [`OptError`] if the passes fail when they run again.
+pub fn validate_passes(
+    object: &Object,
+    optimized: &Optimized,
+    options: &Options,
+    solver: Option<&Solver>,
+    limits: &Limits,
+    mut differs: impl FnMut(&Object, &Object),
+) -> Result<Vec<StepReport>, OptError> {
+    // Whatever a pass makes is looked at, though it may be longer than it was.
+    let keep = Options { keep_longer: true, ..options.clone() };
+    let mut ends: Vec<(&'static str, u64)> = vec![("lower", 0)];
+    for run in optimized.fuel.runs() {
+        if let Some(last) = ends.last_mut() {
+            last.1 = run.number;
+        }
+        ends.push((run.pass, optimized.rewrites));
+    }
+    let (mut reports, mut before, mut first) = (Vec::new(), object.clone(), 0);
+    for (pass, end) in ends {
+        let after = optimize(object, &keep.limited(end, optimized.inline))?.object;
+        let mut refuted = false;
+        for p in &object.programs {
+            if slots(&before, p.func) == slots(&after, p.func) {
+                continue;
+            }
+            let proof = prove((&before, p.func), (&after, p.func), solver, limits);
+            let verdict = match proof.verdict {
+                millstream_prove::Verdict::Equivalent => Proven::Equivalent,
+                millstream_prove::Verdict::Unknown { reason } => Proven::Unknown(reason),
+                millstream_prove::Verdict::Differs(found) => {
+                    refuted = true;
+                    Proven::Refuted {
+                        blame: Some((pass.to_owned(), first)),
+                        counterexample: found.to_string(),
+                    }
+                }
+            };
+            let milliseconds = proof.time.as_secs_f64() * 1e3;
+            let program = p.name.clone();
+            reports.push(StepReport { pass, rewrites: (first, end), program, verdict, milliseconds });
+        }
+        if refuted {
+            differs(&before, &after);
+        }
+        (before, first) = (after, end);
+    }
+    Ok(reports)
+}
+
 /// The first rewrite after which a counterexample shows; [`None`] if it shows without any, or not again.
 fn blame(
     object: &Object,

@@ -65,6 +65,11 @@ impl Fuel {
         self.granted
     }
 
+    /// The first rewrite of each run of rewrites by one pass, in order.
+    pub fn runs(&self) -> &[Rewrite] {
+        &self.runs
+    }
+
     /// Which pass asked for rewrite `number`.
     pub fn blame(&self, number: u64) -> Option<Rewrite> {
         if number >= self.asked {

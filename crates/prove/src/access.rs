@@ -5,12 +5,12 @@ use std::rc::Rc;
 use millstream_isa::semantics;
 use millstream_isa::{AluOp, AtomicOp, Reg, Size, Width};
 
-use crate::Unknown;
 use crate::exec::Exec;
 use crate::program::Context;
 use crate::state::{Cell, Chain, Frame, State, byte};
 use crate::term::{Sort, T, Terms};
 use crate::value::{Kind, Region, Space, V};
+use crate::{Acceleration, Unknown};
 
 /// Bytes of a frame.
 const STACK_SIZE: i64 = 512;
@@ -28,6 +28,29 @@ impl Exec<'_> {
         }
         let displacement = self.w.values.number(displacement);
         self.w.values.alu(&mut self.w.terms, AluOp::Add, Width::W64, v, displacement)
+    }
+
+    /// The memory that a space is part of: itself, unless spaces are not to be told apart.
+    pub(crate) fn memory_of(&self, space: Space) -> Space {
+        let mixed = match space {
+            Space::Map(_) | Space::Inner(_) => {
+                !self.limits.uses(Acceleration::Maps) || !self.limits.uses(Acceleration::Spaces)
+            }
+            Space::Packet | Space::Allocated => !self.limits.uses(Acceleration::Spaces),
+            Space::Context | Space::Kernel | Space::Mixed => false,
+        };
+        if mixed { Space::Mixed } else { space }
+    }
+
+    /// An object of a space.
+    pub(crate) fn place(&mut self, space: Space, object: T) -> Region {
+        match self.memory_of(space) {
+            Space::Mixed => {
+                let object = self.w.terms.app(&format!("object of {space:?}"), &[object], Sort::Bits(64));
+                Region::In(Space::Mixed, object)
+            }
+            own => Region::In(own, object),
+        }
     }
 
     fn is_context(&self, v: V) -> bool {
@@ -85,7 +108,8 @@ impl Exec<'_> {
             o if o == meta => semantics::neg(&mut self.w.terms, Width::W64, &state.metadata),
             _ => return None,
         };
-        Some(self.w.values.pointer(Region::In(Space::Packet, zero), place))
+        let packet = self.place(Space::Packet, zero);
+        Some(self.w.values.pointer(packet, place))
     }
 
     /// A value of 8 bytes that was put on the stack as a whole.

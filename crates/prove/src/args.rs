@@ -12,7 +12,7 @@ use crate::term::T;
 use crate::value::{Kind, Region, Space, V};
 
 /// Largest memory argument that is taken byte by byte.
-pub(crate) const MOST_BYTES: u64 = 1 << 14;
+pub(crate) const MOST_BYTES: u64 = 1 << 12;
 
 impl Exec<'_> {
     pub(crate) fn arguments(
@@ -106,6 +106,12 @@ impl Exec<'_> {
 
     /// A number; or a pointer taken as one, which the call may read through.
     fn plain_argument(&mut self, state: &mut State, v: V, call: &mut Call) -> Result<(), Unknown> {
+        // These read what it points to, and do nothing else with it.
+        if let Kind::Pointer(Region::Stack(_), _) = self.w.values.kind(v)
+            && call.name.starts_with("bpf_probe_read")
+        {
+            return self.open_bytes(state, v, call);
+        }
         let t = self.w.values.numeric(&mut self.w.terms, v);
         let t = t.ok_or_else(|| Unknown::new(format!("{} is given what is not defined", call.name)))?;
         let mut memories = Vec::new();
@@ -135,6 +141,25 @@ impl Exec<'_> {
         }
     }
 
+    /// Memory of which nobody says how much of it is read and written: of the stack all that lies above, of others the whole.
+    pub(crate) fn unknown_argument(
+        &mut self,
+        state: &mut State,
+        v: V,
+        call: &mut Call,
+    ) -> Result<(), Unknown> {
+        match self.w.values.kind(v) {
+            Kind::Pointer(Region::In(..), _) | Kind::Choice(..) => self.object_argument(state, v, call),
+            Kind::Pointer(Region::Stack(_), offset) => {
+                self.open_bytes(state, v, call)?;
+                let start = self.w.terms.value(offset).map_or(0, |o| o as i64);
+                call.outs.push(Out::Some(v, start.min(0).unsigned_abs()));
+                Ok(())
+            }
+            _ => Err(Unknown::new(format!("{} is given what it does something unknown with", call.name))),
+        }
+    }
+
     /// Something inside a map value or a record, that the call may change.
     fn object_argument(&mut self, state: &mut State, v: V, call: &mut Call) -> Result<(), Unknown> {
         let v = self.w.values.on_path(&mut self.w.terms, state.path, v);
@@ -160,7 +185,8 @@ impl Exec<'_> {
         (read, write): (bool, bool),
         call: &mut Call,
     ) -> Result<(), Unknown> {
-        if let Some(bytes) = self.w.terms.value(size) {
+        let stack = matches!(self.w.values.kind(v), Kind::Pointer(Region::Stack(_), _));
+        if let Some(bytes) = self.w.terms.value(size).filter(|bytes| *bytes <= MOST_BYTES || stack) {
             if read {
                 self.input_bytes_or_null(state, v, bytes, call)?;
             }
@@ -173,7 +199,7 @@ impl Exec<'_> {
         match self.w.values.kind(v) {
             Kind::Pointer(Region::In(space, object), offset) => {
                 let memory = state.memory(&mut self.w.terms, space);
-                call.inputs.extend([memory, object, offset]);
+                call.inputs.extend([memory, object, offset, size]);
                 if write {
                     call.outs.push(Out::Space(space));
                 }

@@ -13,7 +13,7 @@ use crate::Unknown;
 use crate::args::MOST_BYTES;
 use crate::exec::Exec;
 use crate::state::{Chain, State};
-use crate::term::{ENTRY, FOUND, MATCH, Sort, T};
+use crate::term::{ADDRESS, ENTRY, FOUND, MATCH, Sort, T};
 use crate::value::{Kind, Region, Space, V};
 
 /// Memory that a call leaves changed.
@@ -22,6 +22,8 @@ pub(crate) enum Out {
     Bytes(V, u64),
     /// As many of these as the size says.
     Upto(V, u64, T),
+    /// Any of these bytes at this address.
+    Some(V, u64),
     /// Anything in this space.
     Space(Space),
 }
@@ -130,10 +132,10 @@ impl Exec<'_> {
     }
 
     /// Runs a kernel function. All that is known of it is what it is given: it may change what others see, and whatever
-    /// it reaches through the context.
+    /// it reaches through the context and the memory that it is given.
     pub(crate) fn kfunc(&mut self, state: &mut State, name: &str) -> Result<(), Unknown> {
         let mut call = Call { name: name.to_owned(), ..Call::default() };
-        let mut effects = Effects::EXTERNAL;
+        let (mut effects, mut given) = (Effects::EXTERNAL, false);
         let count = self.p.parameters.get(name).copied().unwrap_or(5);
         for r in 1..=count {
             let v = self.w.values.on_path(&mut self.w.terms, state.path, state.regs[r]);
@@ -144,15 +146,21 @@ impl Exec<'_> {
                     effects = effects.or(Effects::MOVES_PACKET).or(Effects::WRITES_PACKET);
                 }
                 _ => {
-                    return Err(Unknown::new(format!(
-                        "{name} is given memory, and what it does is not known"
-                    )));
+                    self.unknown_argument(state, v, &mut call)?;
+                    given = true;
                 }
             }
         }
         let event = self.event(state, effects, &call)?;
         self.changes(state, effects, &call, event)?;
-        let value = self.result(RetKind::Int, &call, event);
+        let value = match given {
+            false => self.result(RetKind::Int, &call, event),
+            // It may point into the memory that was given: nobody may read through it.
+            true => {
+                let t = self.w.terms.app(&format!("{ADDRESS}result"), &[event], Sort::Bits(64));
+                self.w.values.number(t)
+            }
+        };
         self.returned(state, value);
         Ok(())
     }
@@ -231,7 +239,10 @@ impl Exec<'_> {
                 let inner = self.w.terms.app(&format!("inner map of {space:?}"), &inputs, Sort::Bits(64));
                 self.w.values.pointer(Region::InnerMap(map, inner), zero)
             }
-            _ => self.w.values.pointer(Region::In(space, object), zero),
+            _ => {
+                let entry = self.place(space, object);
+                self.w.values.pointer(entry, zero)
+            }
         };
         let null = self.w.values.number(zero);
         let value = self.w.values.choice(&mut self.w.terms, found, there, null);
@@ -274,12 +285,13 @@ impl Exec<'_> {
         }
         if effects.intersects(Effects::READS_MAP.or(Effects::WRITES_MAP)) {
             for space in self.spaces(call) {
-                inputs.push(state.memory(&mut self.w.terms, space));
+                let memory = self.memory_of(space);
+                inputs.push(state.memory(&mut self.w.terms, memory));
                 inputs.push(state.chain(&mut self.w.terms, Chain::Entries(space)));
             }
         }
         if effects.intersects(Effects::READS_PACKET.or(Effects::WRITES_PACKET)) {
-            for space in [Space::Packet, Space::Context] {
+            for space in [Space::Packet, Space::Context].map(|s| self.memory_of(s)) {
                 inputs.push(state.memory(&mut self.w.terms, space));
             }
             inputs.extend([state.length, state.metadata]);
@@ -329,6 +341,7 @@ impl Exec<'_> {
                 Out::Space(space) => self.forget(state, space, event),
                 Out::Bytes(at, count) => self.write_out(state, at, (count, None), n, event)?,
                 Out::Upto(at, count, size) => self.write_out(state, at, (count, Some(size)), n, event)?,
+                Out::Some(at, count) => self.write_some(state, at, count, n, event)?,
             }
         }
         Ok(())
@@ -336,6 +349,7 @@ impl Exec<'_> {
 
     /// The memory of a space is another one now, which depends on what it was.
     fn forget(&mut self, state: &mut State, space: Space, event: T) {
+        let space = self.memory_of(space);
         let before = state.memory(&mut self.w.terms, space);
         let after = self.w.terms.app(&format!("memory {space:?} after"), &[event, before], Sort::Memory);
         state.memory.insert(space, after);
@@ -382,6 +396,31 @@ impl Exec<'_> {
         Ok(())
     }
 
+    /// Any of the bytes may be others now, each for itself.
+    fn write_some(
+        &mut self,
+        state: &mut State,
+        at: V,
+        count: u64,
+        n: usize,
+        event: T,
+    ) -> Result<(), Unknown> {
+        for i in 0..count {
+            let new = self.w.terms.app(&format!("output {n} byte {i}"), &[event], Sort::Bits(8));
+            let by = self.w.terms.constant(64, i);
+            let by = self.w.values.number(by);
+            let place = self.w.values.alu(&mut self.w.terms, AluOp::Add, Width::W64, at, by);
+            let mut byte = new;
+            if self.is_defined(state, place) {
+                let written = self.w.terms.app(&format!("output {n} byte {i} written"), &[event], Sort::Bool);
+                let old = self.read(state, place, 1)?[0];
+                byte = self.w.terms.ite(written, new, old);
+            }
+            self.write(state, place, &[byte], None)?;
+        }
+        Ok(())
+    }
+
     /// Whether a byte has been put there; of other memory than the stack, always.
     fn is_defined(&self, state: &State, at: V) -> bool {
         match self.w.values.kind(at) {
@@ -400,14 +439,16 @@ impl Exec<'_> {
             RetKind::Void => self.w.values.undefined(),
             RetKind::MapValueOrNull | RetKind::MapValue => {
                 let Some(handle) = call.map else { return self.w.values.number(t) };
-                let there = self.w.values.pointer(Region::In(handle.space(), t), zero);
+                let entry = self.place(handle.space(), t);
+                let there = self.w.values.pointer(entry, zero);
                 if ret == RetKind::MapValue {
                     return there;
                 }
                 self.or_null(there, event)
             }
             RetKind::MemOrNull => {
-                let there = self.w.values.pointer(Region::In(Space::Allocated, t), zero);
+                let record = self.place(Space::Allocated, t);
+                let there = self.w.values.pointer(record, zero);
                 self.or_null(there, event)
             }
             _ => self.w.values.number(t),

@@ -12,9 +12,9 @@ use crate::replay::Scene;
 use crate::solver::{Answer, Answers, Session, Solver};
 use crate::state::{Chain, State};
 use crate::sweep::{Sweep, cone};
-use crate::term::{T, Terms};
+use crate::term::{Forms, T, Terms};
 use crate::value::{Space, Values};
-use crate::{Limits, Unknown, explain, model};
+use crate::{Acceleration, Cache, Limits, Unknown, explain, model};
 
 /// What came out.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -47,6 +47,8 @@ pub struct Proof {
     pub merged: usize,
     /// Distinct terms.
     pub terms: usize,
+    /// Regions that the two were held together by, one after the other.
+    pub regions: usize,
     /// Who answered.
     pub answers: Answers,
     /// All the time it took.
@@ -95,6 +97,7 @@ impl Proof {
             asked: 0,
             merged: 0,
             terms: 0,
+            regions: 0,
             answers: Answers::default(),
             time: Duration::ZERO,
         }
@@ -180,8 +183,17 @@ fn decide(
         Decision { programs, solver, limits, deadline: start, proof, tried: false, attempts: 0 };
     let mut end = Err(Stop::Unknown(Unknown::new("nothing was tried")));
     for (part, share) in CUTS {
+        if part > 1 && !limits.uses(Acceleration::Regions) {
+            continue;
+        }
         decision.deadline = start + limits.time * share / 100;
-        let mut world = World { terms: Terms::new(limits.terms), values: Values::default(), maps };
+        let forms = Forms {
+            normal: limits.uses(Acceleration::NormalForm),
+            choices: limits.uses(Acceleration::Choices),
+            offsets: limits.uses(Acceleration::Offsets),
+        };
+        let mut world = World { terms: Terms::of(limits.terms, forms), values: Values::default(), maps };
+        world.terms.until(decision.deadline);
         let (cuts, last) = decision.attempt(&mut world, limits.terms / part);
         maps = world.maps;
         // Why the first way did not do says most.
@@ -229,6 +241,7 @@ impl Decision<'_> {
     /// Holds the ends of a region together.
     fn settle(&mut self, world: &mut World, ends: &Ends) -> Result<(), Stop> {
         self.proof.terms = self.proof.terms.max(world.terms.len());
+        self.proof.regions = ends.region + 1;
         let (one, two) = match ends.states {
             [None, None] => return Ok(()),
             [Some(one), Some(two)] => (one, two),
@@ -309,9 +322,12 @@ fn ask(
     proof: &mut Proof,
 ) -> Result<Option<Refuted>, Unknown> {
     let solver = solver.ok_or_else(|| Unknown::new(format!("{}: no solver at hand", open[0].0)))?;
-    let mut session = solver.start(limits).map_err(|e| Unknown::new(e.to_string()))?;
-    let found = put(world, &mut session, open, deadline, proof);
-    proof.answers = session.answers();
+    // One that remembers nothing of other proofs.
+    let fresh = (!limits.uses(Acceleration::Cache)).then(|| solver.clone().with_cache(Cache::in_memory()));
+    let mut session =
+        fresh.as_ref().unwrap_or(solver).start(limits).map_err(|e| Unknown::new(e.to_string()))?;
+    let found = put(world, &mut session, open, limits.uses(Acceleration::Sweep), deadline, proof);
+    proof.answers.add(&session.answers());
     found
 }
 
@@ -320,15 +336,22 @@ fn put(
     world: &mut World,
     session: &mut Session,
     open: Vec<(String, T)>,
+    sweeps: bool,
     deadline: Instant,
     proof: &mut Proof,
 ) -> Result<Option<Refuted>, Unknown> {
     let left = |deadline: Instant| deadline.saturating_duration_since(Instant::now());
     let claims: Vec<T> = open.iter().map(|(_, c)| *c).collect();
-    let mut sweep = Sweep::new(&mut world.terms, session, left(deadline) / 2, left(deadline) / 20);
-    let claims = sweep.run(&claims);
-    proof.asked += sweep.asked;
-    proof.merged += sweep.merged;
+    let claims = if sweeps {
+        let (all, each) = (left(deadline) / 2, left(deadline) / 20);
+        let mut sweep = Sweep::new(&mut world.terms, session, all, each);
+        let claims = sweep.run(&claims);
+        proof.asked += sweep.asked;
+        proof.merged += sweep.merged;
+        claims
+    } else {
+        claims
+    };
     full(&world.terms)?;
     let mut undecided = None;
     for ((name, before), claim) in open.into_iter().zip(claims) {
@@ -379,6 +402,7 @@ fn goals(w: &mut World, a: &State, b: &State) -> Result<Vec<(String, T)>, Unknow
     spaces.dedup();
     for space in spaces {
         let name = match space {
+            Space::Mixed => "memory".to_owned(),
             Space::Packet => "packet".to_owned(),
             Space::Context => "context".to_owned(),
             Space::Map(m) => format!("values of map {:?}", w.maps[m as usize].name),

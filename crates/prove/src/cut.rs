@@ -51,10 +51,11 @@ impl<'a> Cut<'a> {
             cone(old, &roots).into_iter().collect::<FxHashSet<T>>()
         });
         let shared = ours.intersection(&theirs).copied().collect();
+        let forms = old.forms();
         Cut {
             old,
             old_values,
-            new: Terms::new(limit),
+            new: Terms::of(limit, forms),
             values: Values::default(),
             shared,
             images: FxHashMap::default(),

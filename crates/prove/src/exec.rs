@@ -35,7 +35,7 @@ pub(crate) struct World {
 pub(crate) struct Exec<'a> {
     pub(crate) w: &'a mut World,
     pub(crate) p: &'a Program,
-    limits: &'a Limits,
+    pub(crate) limits: &'a Limits,
     deadline: Instant,
     executed: u64,
     /// States in which the program ended: by leaving, or in another program.
@@ -458,7 +458,7 @@ impl<'a> Exec<'a> {
             offset = semantics::Domain::prim(&mut self.w.terms, Prim::Add, 32, &offset, &low);
         }
         let mut inputs = vec![offset, state.length, state.metadata];
-        for space in [Space::Packet, Space::Context] {
+        for space in [Space::Packet, Space::Context].map(|s| self.memory_of(s)) {
             inputs.push(state.memory(&mut self.w.terms, space));
         }
         for t in &mut inputs {
@@ -557,7 +557,8 @@ impl<'a> Exec<'a> {
                 Target::Map(map) => self.w.values.pointer(Region::Map(map), zero),
                 Target::Value(map, offset) => {
                     let offset = self.w.terms.constant(64, u64::from(offset));
-                    self.w.values.pointer(Region::In(Space::Map(map), zero), offset)
+                    let data = self.place(Space::Map(map), zero);
+                    self.w.values.pointer(data, offset)
                 }
                 Target::Extern(name) => {
                     let t = self.w.terms.var(&format!("extern {name}"), Sort::Bits(64));

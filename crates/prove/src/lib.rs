@@ -38,6 +38,7 @@ mod sweep;
 mod term;
 mod value;
 pub mod window;
+mod without;
 
 use std::time::Duration;
 
@@ -49,6 +50,7 @@ pub use place::{Line, Place};
 pub use query::{Decision, Query, Truth, Word};
 pub use replay::Entry;
 pub use solver::{Answers, Part, Solver, SolverError};
+pub use without::Acceleration;
 
 /// Why a proof could not be made.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -74,6 +76,8 @@ pub struct Limits {
     pub terms: usize,
     /// Made-up packets that two programs are run on if no proof is found.
     pub tries: usize,
+    /// What is left out, to see what it is worth.
+    pub without: Vec<Acceleration>,
 }
 
 impl Default for Limits {
@@ -84,6 +88,7 @@ impl Default for Limits {
             instructions: 200_000,
             terms: 600_000,
             tries: 200,
+            without: Vec::new(),
         }
     }
 }

@@ -8,7 +8,7 @@
 //! Architecture Invariant: composition is complete. Of what a region begins with everything ends in it, or waits at its
 //! end, in both programs under the same conditions.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use crate::cut::Cut;
@@ -119,6 +119,7 @@ impl Runner<'_> {
             if let Some(at) = self.meeting(&stretches) {
                 return Ok((stretches, at));
             }
+            self.log_parting(&stretches);
             if room >= stride.most {
                 return Err(Unknown::new(TERMS));
             }
@@ -195,6 +196,24 @@ impl Runner<'_> {
         pairs.into_iter().take(MOST_TRIED).map(|(_, at)| at).find(|at| meets(self, *at))
     }
 
+    /// Writes to the log where the two part: the first conditions of either that the other never has.
+    fn log_parting(&self, stretches: &[Stretch; 2]) {
+        if !tracing::enabled!(tracing::Level::DEBUG) {
+            return;
+        }
+        let conditions = stretches.each_ref().map(|s| {
+            let states = s.moments.iter().flat_map(|m| m.waiting.iter());
+            states.map(|(key, state)| (state.path, key.last().map(|p| p.slot))).collect::<BTreeMap<T, _>>()
+        });
+        for (side, ours) in conditions.iter().enumerate() {
+            let theirs = &conditions[1 - side];
+            for (path, slot) in ours.iter().filter(|(path, _)| !theirs.contains_key(path)).take(2) {
+                let text = crate::explain::shown(&self.world.terms, *path, 7);
+                tracing::debug!("only side {side}, slot {slot:?}: {text:.1500}");
+            }
+        }
+    }
+
     /// Cuts both where they wait.
     fn cut(&mut self, waiting: [&Waiting; 2], number: usize) -> [Waiting; 2] {
         let clean = [0, 1].map(|side| {
@@ -212,6 +231,7 @@ impl Runner<'_> {
         });
         let (new, made) = (cut.new, cut.values);
         (self.world.terms, self.world.values) = (new, made);
+        self.world.terms.until(self.deadline);
         out
     }
 

@@ -24,6 +24,8 @@ pub(crate) enum Space {
     Allocated,
     /// The kernel's own, by address.
     Kernel,
+    /// Several of the others together, if they are not to be told apart.
+    Mixed,
 }
 
 /// What a pointer points into.

@@ -292,6 +292,9 @@ impl Domain for Terms {
         if let Some(lifted) = self.lift(Lift::Prim(op), a, b) {
             return lifted;
         }
+        if !self.forms.normal {
+            return self.vector(bits, Node::Prim(op, a, b));
+        }
         match op {
             Prim::Add => self.sum(bits, a, b, 1),
             Prim::Sub => self.sum(bits, a, b, u64::MAX),

@@ -169,7 +169,7 @@ impl Terms {
     /// Carries an operation of one or two vectors into the choices that they are; [`None`] if they are none, or
     /// between too many.
     pub(super) fn lift(&mut self, op: Lift, a: T, b: T) -> Option<T> {
-        if self.is_full() || !self.is_choice(a) && !self.is_choice(b) {
+        if self.is_full() || !self.forms.choices || !self.is_choice(a) && !self.is_choice(b) {
             return None;
         }
         if let Some(t) = self.lifted.get(&(op, a, b)) {

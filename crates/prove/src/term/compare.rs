@@ -43,6 +43,9 @@ impl Terms {
         if let Some(t) = self.lift(Lift::Compare(pred), a, b) {
             return t;
         }
+        if !self.forms.normal && a != b {
+            return self.make(Node::Compare(pred, a, b), Sort::Bool);
+        }
         match pred {
             Pred::Eq => self.eq(bits, a, b),
             Pred::Ult => self.ult(bits, a, b),

@@ -1,12 +1,17 @@
 //! Memories: bytes by object and offset.
 
+use millstream_isa::semantics::Pred;
+
 use super::{Node, Sort, T, Terms};
 
 impl Terms {
     /// Whether two places are the same: [`None`] if that depends.
     fn same_place(&mut self, a: (T, T), b: (T, T)) -> Option<bool> {
         let objects = self.same_object(a.0, b.0);
-        let offsets = self.distance(a.1, b.1).map(|d| d == 0);
+        let offsets = match self.forms.offsets {
+            true => self.distance(a.1, b.1).map(|d| d == 0),
+            false => (a.1 == b.1).then_some(true),
+        };
         match (objects, offsets) {
             (Some(false), _) | (_, Some(false)) => Some(false),
             (Some(true), Some(true)) => Some(true),
@@ -54,7 +59,10 @@ impl Terms {
 
     fn place_equal(&mut self, a: (T, T), b: (T, T)) -> T {
         let objects = self.equal(a.0, b.0);
-        let offsets = self.equal(a.1, b.1);
+        let offsets = match self.forms.offsets {
+            true => self.equal(a.1, b.1),
+            false => self.make(Node::Compare(Pred::Eq, a.1, b.1), Sort::Bool),
+        };
         self.and(&[objects, offsets])
     }
 

@@ -22,6 +22,7 @@ pub(crate) use compare::{ADDRESS, ENTRY, FOUND, MATCH};
 use millstream_isa::semantics::{Pred, Prim};
 use rustc_hash::FxHashMap;
 use std::rc::Rc;
+use std::time::Instant;
 
 use choice::Lift;
 
@@ -94,6 +95,26 @@ pub(crate) enum Node {
     Store(T, T, T, T),
 }
 
+/// What is done to bring terms into one form.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Forms {
+    /// Operations have a normal form.
+    pub(crate) normal: bool,
+    /// They are carried into choices.
+    pub(crate) choices: bool,
+    /// Places at offsets that differ by a constant are apart.
+    pub(crate) offsets: bool,
+}
+
+impl Default for Forms {
+    fn default() -> Forms {
+        Forms { normal: true, choices: true, offsets: true }
+    }
+}
+
+/// Terms that are made between two looks at the clock.
+const LOOKS: usize = 1 << 10;
+
 /// All terms of one proof.
 #[derive(Debug, Default)]
 pub(crate) struct Terms {
@@ -113,6 +134,10 @@ pub(crate) struct Terms {
     addresses: FxHashMap<T, bool>,
     /// Bits that may be set in a term.
     possible: FxHashMap<T, u64>,
+    /// What is done to bring terms into one form.
+    forms: Forms,
+    /// When to stop making terms.
+    deadline: Option<Instant>,
     /// Most terms.
     limit: usize,
     /// Operations already carried into choices.
@@ -123,6 +148,21 @@ impl Terms {
     /// No terms yet, and at most `limit` of them, or little more.
     pub(crate) fn new(limit: usize) -> Terms {
         Terms { limit, ..Terms::default() }
+    }
+
+    /// The same, brought into form as far as `forms` says.
+    pub(crate) fn of(limit: usize, forms: Forms) -> Terms {
+        Terms { limit, forms, ..Terms::default() }
+    }
+
+    /// Makes no more terms after this, as if there were too many.
+    pub(crate) fn until(&mut self, deadline: Instant) {
+        self.deadline = Some(deadline);
+    }
+
+    /// How terms are brought into form.
+    pub(crate) fn forms(&self) -> Forms {
+        self.forms
     }
 
     /// Whether there are too many terms. From then on constructors give anything, so that those that would make many
@@ -189,6 +229,11 @@ impl Terms {
             return *t;
         }
         let t = T(self.nodes.len() as u32);
+        if self.nodes.len().is_multiple_of(LOOKS)
+            && self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
+        {
+            self.limit = 0;
+        }
         self.nodes.push(key.clone());
         self.index.insert(key, t);
         t

@@ -1,0 +1,83 @@
+#!/usr/bin/env python3
+"""What each acceleration of the prover is worth: K2's 19 programs against what `opt` makes of them, with one left out at a time.
+
+    bench/ablation.py DIRECTORY [--millstream PATH] [--time SECONDS] [--output FILE]
+
+DIRECTORY holds the programs as objects or as K2's raw files (`.insns`). For each acceleration: how many are proven within the limit,
+and the time each takes; those that run out of time count with the limit. The summary, as JSON, goes to standard output and to
+--output.
+"""
+
+import argparse
+import json
+import pathlib
+import statistics
+import subprocess
+import tempfile
+
+import record
+
+# `millstream prove --without`: a list with a name for each of K2's Table 4 that has a counterpart, and ours.
+ACCELERATIONS = {
+    "none": "nothing is left out",
+    "spaces": "K2's I, memory type concretisation: packet, maps and records in one memory",
+    "maps": "K2's II, map type concretisation: the values of all maps in one memory",
+    "offsets": "K2's III, memory offset concretisation",
+    "regions": "K2's IV, modular verification: large programs as a whole",
+    "cache": "K2's V, caching of answers",
+    "normal-form": "terms as they are written",
+    "choices": "operations are not carried into choices",
+    "sweep": "equal terms are not merged before the solver is asked",
+}
+
+
+def prove(args, before, after, without):
+    flags = [] if without == "none" else ["--without", without]
+    command = [args.millstream, "prove", str(before), str(after), "--json", "--proof-time", str(args.time), *flags]
+    done = subprocess.run(command, capture_output=True, text=True)
+    try:
+        (row,) = json.loads(done.stdout)["programs"]
+    except ValueError:
+        return {"verdict": "unknown", "milliseconds": args.time * 1e3, "terms": None, "reason": record.complaint(done)}
+    return {k: row.get(k) for k in ("verdict", "milliseconds", "terms", "reason")}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("directory", type=pathlib.Path)
+    parser.add_argument("--millstream", default="target/release/millstream")
+    parser.add_argument("--time", type=int, default=20, help="seconds for each pair")
+    parser.add_argument("--output", type=pathlib.Path)
+    args = parser.parse_args()
+
+    inputs = sorted(p for p in args.directory.rglob("*") if p.suffix in (".o", ".insns"))
+    rows = {name: {} for name in ACCELERATIONS}
+    with tempfile.TemporaryDirectory() as scratch:
+        for path in inputs:
+            after = pathlib.Path(scratch, path.name)
+            made = subprocess.run([args.millstream, "opt", str(path), "-o", str(after)], capture_output=True)
+            if made.returncode or not after.exists():
+                continue
+            for without in ACCELERATIONS:
+                rows[without][path.stem] = prove(args, path, after, without)
+    full = rows["none"]
+    summary = {
+        **record.head(f"bench/ablation.py DIRECTORY --time {args.time}"),
+        "programs": len(full),
+        "without": {},
+        "each": {name: {w: rows[w][name] for w in rows} for name in full},
+    }
+    for name, what in ACCELERATIONS.items():
+        times = [min(r["milliseconds"], args.time * 1e3) for r in rows[name].values()]
+        slower = [rows[name][p]["milliseconds"] / max(full[p]["milliseconds"], 0.01) for p in full]
+        summary["without"][name] = {
+            "what": what,
+            "proven": sum(r["verdict"] == "equivalent" for r in rows[name].values()),
+            "milliseconds": {"sum": round(sum(times), 1), "median": round(statistics.median(times), 2), "worst": round(max(times), 1)},
+            "slower_by": {"median": round(statistics.median(slower), 2), "worst": round(max(slower), 1)},
+        }
+    record.keep(summary, args.output)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+//! What makes proofs fast, by name, so that it can be left out to see what it is worth. A proof found without is a proof.
+
+use crate::Limits;
+
+/// An acceleration.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Acceleration {
+    /// Packet, maps and records are memories of their own (memory type concretisation in K2's words).
+    Spaces,
+    /// Each map's values are a memory of their own (map type concretisation).
+    Maps,
+    /// Offsets that differ by a constant are known to be apart (offset concretisation).
+    Offsets,
+    /// Large programs are held together region by region (modular verification).
+    Regions,
+    /// What a solver has answered is remembered.
+    Cache,
+    /// Terms have a normal form.
+    NormalForm,
+    /// Operations are carried into choices.
+    Choices,
+    /// Equal terms are merged from the leaves up before a claim is put to the solver.
+    Sweep,
+}
+
+impl Acceleration {
+    /// All of them.
+    pub const ALL: [Acceleration; 8] = [
+        Acceleration::Spaces,
+        Acceleration::Maps,
+        Acceleration::Offsets,
+        Acceleration::Regions,
+        Acceleration::Cache,
+        Acceleration::NormalForm,
+        Acceleration::Choices,
+        Acceleration::Sweep,
+    ];
+
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Acceleration::Spaces => "spaces",
+            Acceleration::Maps => "maps",
+            Acceleration::Offsets => "offsets",
+            Acceleration::Regions => "regions",
+            Acceleration::Cache => "cache",
+            Acceleration::NormalForm => "normal-form",
+            Acceleration::Choices => "choices",
+            Acceleration::Sweep => "sweep",
+        }
+    }
+}
+
+impl std::str::FromStr for Acceleration {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Acceleration, String> {
+        let found = Acceleration::ALL.into_iter().find(|a| a.name() == name);
+        found.ok_or_else(|| {
+            let names: Vec<&str> = Acceleration::ALL.iter().map(|a| a.name()).collect();
+            format!("there are: {}", names.join(", "))
+        })
+    }
+}
+
+impl Limits {
+    /// Whether an acceleration is used.
+    pub(crate) fn uses(&self, what: Acceleration) -> bool {
+        !self.without.contains(&what)
+    }
+}

@@ -1,0 +1,105 @@
+//! Pairs of small programs that must be proven, and pairs that must not: one for each thing that is modelled and not seen in
+//! the data planes, and programs that are too large to be compared as a whole.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use millstream_isa::asm::assemble;
+use millstream_isa::encode_all;
+use millstream_object::{FuncId, Object, ProgramType};
+use millstream_programs as programs;
+use millstream_prove::{Acceleration, Limits, Proof, Verdict, prove};
+
+/// An object with one program, of these instructions.
+fn object(kind: ProgramType, text: &str) -> (Object, FuncId) {
+    let mut object = Object::parse("router", programs::ROUTER.object).expect("a data plane");
+    let func = object.programs[0].func;
+    object.programs[0].kind.program_type = kind;
+    let f = &mut object.functions[func.0 as usize];
+    f.insns = encode_all(&assemble(text).expect("our own text"));
+    f.relocs.clear();
+    f.core_relos.clear();
+    f.line_info.clear();
+    (object, func)
+}
+
+fn proof(kind: ProgramType, a: &str, b: &str, limits: &Limits) -> Proof {
+    let ((a, f), (b, g)) = (object(kind, a), object(kind, b));
+    prove((&a, f), (&b, g), None, limits)
+}
+
+fn equivalent(kind: ProgramType, a: &str, b: &str, limits: &Limits) -> bool {
+    proof(kind, a, b, limits).verdict == Verdict::Equivalent
+}
+
+#[test]
+fn packet_loads_through_the_kernel_end_the_program_beyond_the_packet() {
+    let kind = ProgramType::SOCKET_FILTER;
+    let limits = Limits::default();
+    let twice = "r6 = r1\nr0 = *(u8 *)skb[12]\nr7 = r0\nr0 = *(u8 *)skb[12]\nr0 += r7\nexit";
+    let once = "r6 = r1\nr0 = *(u8 *)skb[12]\nr1 = r0\nr0 += r1\nexit";
+    assert!(equivalent(kind, twice, once, &limits));
+    assert!(!equivalent(kind, twice, &once.replace("12", "13"), &limits));
+    assert!(!equivalent(kind, twice, &once.replace("u8", "u16"), &limits));
+    // The second load may be beyond the end, and then the result is 0.
+    let both = "r6 = r1\nr0 = *(u8 *)skb[12]\nr7 = r0\nr0 = *(u8 *)skb[40]\nr0 = r7\nexit";
+    let first = "r6 = r1\nr0 = *(u8 *)skb[12]\nexit";
+    assert!(!equivalent(kind, both, first, &limits));
+}
+
+#[test]
+fn a_budget_is_spent_at_the_same_round_in_both() {
+    let kind = ProgramType::XDP;
+    let limits = Limits::default();
+    let rounds =
+        |test: &str| format!("r0 = 0\nagain:\nmay_goto out\nr0 += 1\nif r0 {test} goto again\nout:\nexit");
+    assert!(equivalent(kind, &rounds("< 4"), &rounds("!= 4"), &limits));
+    assert!(!equivalent(kind, &rounds("< 4"), &rounds("< 5"), &limits));
+    // Without asking, the last round may be another.
+    let silent = rounds("< 4").replace("may_goto out\n", "");
+    assert!(!equivalent(kind, &rounds("< 4"), &silent, &limits));
+}
+
+/// Tests of `count` bytes of the packet one after the other, each of which changes what is returned. The second form turns
+/// every test around; byte `odd` is counted otherwise.
+fn tests_of_bytes(count: usize, turned: bool, odd: Option<usize>) -> String {
+    let mut out = format!(
+        "r2 = *(u32 *)(r1 + 0)\nr3 = *(u32 *)(r1 + 4)\nr5 = 1\nr4 = r2\nr4 += {count}\nif r4 > r3 goto out\n"
+    );
+    for n in 0..count {
+        let step = if odd == Some(n) { 2 } else { 1 };
+        let _ = writeln!(out, "r4 = *(u8 *)(r2 + {n})");
+        if turned {
+            let _ = writeln!(out, "r6 = r4\nif r6 >= 100 goto high{n}\nr5 += {step}\ngoto on{n}");
+            let _ = writeln!(out, "high{n}:\nr5 *= r6\non{n}:");
+        } else {
+            let _ = writeln!(out, "if r4 < 100 goto low{n}\nr5 *= r4\ngoto on{n}");
+            let _ = writeln!(out, "low{n}:\nr5 += {step}\non{n}:");
+        }
+    }
+    out + "out:\nr0 = r5\nexit"
+}
+
+#[test]
+fn large_programs_are_proven_region_by_region() {
+    let kind = ProgramType::XDP;
+    let limits = Limits { terms: 8_000, time: Duration::from_secs(60), ..Limits::default() };
+    let straight = tests_of_bytes(60, false, None);
+    let proof = proof(kind, &straight, &tests_of_bytes(60, true, None), &limits);
+    assert!(proof.verdict == Verdict::Equivalent && proof.regions > 1, "{proof:?}");
+    for odd in [0, 31, 59] {
+        assert!(!equivalent(kind, &straight, &tests_of_bytes(60, true, Some(odd)), &limits), "byte {odd}");
+    }
+}
+
+#[test]
+fn what_is_left_out_makes_no_false_proof() {
+    let kind = ProgramType::XDP;
+    let (a, same) = (tests_of_bytes(4, false, None), tests_of_bytes(4, true, None));
+    let other = tests_of_bytes(4, true, Some(2));
+    assert!(equivalent(kind, &a, &same, &Limits::default()));
+    for left_out in Acceleration::ALL {
+        let limits = Limits { without: vec![left_out], time: Duration::from_secs(10), ..Limits::default() };
+        assert!(!equivalent(kind, &a, &other, &limits), "without {}", left_out.name());
+    }
+}
