@@ -15,7 +15,8 @@ fn arg() -> impl Strategy<Value = u64> {
 }
 
 fn target() -> impl Strategy<Value = Target> {
-    prop_oneof![(1u8..=4).prop_map(Target::bpf), Just(Target::native())]
+    let small = |isa| Target { slots_first: true, ..Target::bpf(isa) };
+    prop_oneof![(1u8..=4).prop_map(Target::bpf), (1u8..=4).prop_map(small), Just(Target::native())]
 }
 
 proptest! {

@@ -4,17 +4,17 @@
 //! narrow loads, which become one wide load (a copy).
 //!
 //! Invariant: the wide store stands where the last narrow one stood, in the same block, writes exactly their bytes,
-//! and nothing between the first and the last may read or write those. A constant key of a map keeps its own store,
+//! and nothing that a narrow store passes on its way there may read or write its bytes. A constant key of a map keeps its own store,
 //! since the verifier reads the key's value from it.
 
 use cranelift_entity::SecondaryMap;
-use millstream_ir::{AluOp, Block, Function, Inst, Op, Size, Slot, SwapKind, Type, Value, Width};
+use millstream_ir::{AluOp, Block, Function, Inst, Op, Prov, Size, Slot, SwapKind, Type, Value, Width};
 use millstream_isa::helpers::{ArgKind, Helper};
 
 use super::address::Root;
 use super::alias::{Access, Classes};
 use super::footprint::helper_span;
-use super::wide::{is_aligned, is_plain_memory, may_touch, may_write};
+use super::wide::{is_aligned, is_plain_memory, is_scratch, may_touch, may_write};
 use crate::manager::{Ctx, FuncPass};
 
 const NAME: &str = "merge-stores";
@@ -118,7 +118,8 @@ impl Pass {
                 continue;
             }
             let Some(access) = self.classes.plain_access(func, inst) else { continue };
-            if access.size != Size::Dw && is_plain_memory(func, &self.classes, data.args[0], cx) {
+            let plain = is_plain_memory(func, &self.classes, data.args[0], cx) || is_scratch(func, &access);
+            if access.size != Size::Dw && plain {
                 parts.push(Part { at, inst, access, value: data.args[1] });
             }
         }
@@ -139,7 +140,7 @@ impl Pass {
             for size in [Size::Dw, Size::W, Size::H] {
                 let Some(group) = tile(&parts[first..], size) else { continue };
                 let access = Access { size, ..group[0].access };
-                if !self.is_allowed(func, &access, cx) || !self.is_undisturbed(func, block, &group, &access) {
+                if !self.is_allowed(func, &access, cx) || !self.is_undisturbed(func, block, &group) {
                     continue;
                 }
                 let Some(merged) = self.merged(func, block, &group, &access, cx) else { continue };
@@ -153,6 +154,10 @@ impl Pass {
     }
 
     fn is_allowed(&self, func: &Function, access: &Access, cx: &Ctx<'_>) -> bool {
+        let in_context = matches!(access.addr.root, Root::Value(v) if func.types[v] == Type::Ptr(Prov::Ctx));
+        if in_context && !is_scratch(func, access) {
+            return false;
+        }
         let (lo, hi) = (access.addr.offset, access.addr.offset + i64::from(access.size.bytes()));
         let parts_a_key = access.addr.slot().is_some_and(|slot| {
             self.keys[slot].iter().any(|&(from, to)| lo < to && from < hi && !(from <= lo && hi <= to))
@@ -160,12 +165,15 @@ impl Pass {
         !parts_a_key && is_aligned(func, access, access.size.bytes(), cx)
     }
 
-    fn is_undisturbed(&self, func: &Function, block: Block, group: &[Part], access: &Access) -> bool {
+    /// Whether each store may move down to the last one: nothing on its way reads or writes its bytes.
+    fn is_undisturbed(&self, func: &Function, block: Block, group: &[Part]) -> bool {
         let (first, last) = range(group.iter().map(|p| p.at));
-        last - first <= WINDOW
-            && func.blocks[block].insts[first..last]
-                .iter()
-                .all(|&i| group.iter().any(|p| p.inst == i) || !may_touch(func, &self.classes, i, access))
+        let insts = &func.blocks[block].insts;
+        let mine = |inst: Inst| group.iter().any(|p| p.inst == inst);
+        let moves = |part: &Part| {
+            insts[part.at..last].iter().all(|&i| mine(i) || !may_touch(func, &self.classes, i, &part.access))
+        };
+        last - first <= WINDOW && group.iter().all(moves)
     }
 
     fn merged(
@@ -207,10 +215,13 @@ impl Pass {
         let source = Access { size: access.size, ..from };
         let plain = is_plain_memory(func, &self.classes, func.insts[lowest].args[0], cx);
         let (first, last) = range(loads.iter().map(|l| l.0));
-        let quiet = last - first <= WINDOW
-            && func.blocks[block].insts[first..last]
-                .iter()
-                .all(|&i| !may_write(func, &self.classes, i, &source));
+        let insts = &func.blocks[block].insts;
+        // Each load moves down to the last one.
+        let moves = |&(at, load): &(usize, Inst)| {
+            let own = self.classes.plain_access(func, load);
+            own.is_some_and(|own| insts[at..last].iter().all(|&i| !may_write(func, &self.classes, i, &own)))
+        };
+        let quiet = last - first <= WINDOW && loads.iter().all(moves);
         (plain && quiet && is_aligned(func, &source, source.size.bytes(), cx))
             .then_some(Merged::Copy { loads, lowest })
     }

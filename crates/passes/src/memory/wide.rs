@@ -1,6 +1,6 @@
 //! What merging of accesses needs to know: where accesses may be wider, and what lies between two places.
 
-use millstream_ir::{Function, Inst, MapDecl, Op, Prov, Type, Value};
+use millstream_ir::{Function, Inst, Linkage, MapDecl, Op, Prov, Type, Value};
 
 use super::address::Root;
 use super::alias::{Access, Classes};
@@ -18,6 +18,19 @@ pub(crate) fn is_plain_memory(func: &Function, classes: &Classes, base: Value, c
         (_, Type::Ptr(Prov::MapValue(map) | Prov::MapValueOrNull(map))) => plain(cx.info.maps.get(map)),
         _ => false,
     }
+}
+
+/// Whether an access lies in `cb`, the scratch words of `struct __sk_buff`, which may be accessed at any aligned size
+/// (`bpf_skb_is_valid_access` of `net/core/filter.c`, since Linux 4.11).
+pub(crate) fn is_scratch(func: &Function, access: &Access) -> bool {
+    const SOCKET_FILTER: u32 = 1;
+    const SCHED_CLS: u32 = 3;
+    const SCHED_ACT: u32 = 4;
+    const CB: std::ops::RangeInclusive<i64> = 48..=68;
+    let skb = matches!(func.linkage, Linkage::Program { prog_type: SOCKET_FILTER | SCHED_CLS | SCHED_ACT });
+    let (lo, bytes) = (access.addr.offset, i64::from(access.size.bytes()));
+    let ctx = matches!(access.addr.root, Root::Value(v) if func.types[v] == Type::Ptr(Prov::Ctx));
+    skb && ctx && CB.contains(&lo) && CB.contains(&(lo + bytes)) && lo % bytes == 0
 }
 
 /// Whether an access of `bytes` at this place may be made: the stack demands alignment.
