@@ -4,7 +4,9 @@ use millstream_isa::{Callee, Cond, Insn, Operand, Reg, Width};
 use millstream_object::MapType;
 
 use super::blocks::Blocks;
+use super::schedule::operands;
 use super::{Code, slots};
+use crate::jit::LOOKUP;
 
 /// How often the blocks of a function run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -62,8 +64,9 @@ impl Weights {
 }
 
 fn guessed(code: Code<'_>, blocks: &Blocks) -> Vec<u64> {
-    let found = finds(code);
-    let taken: Vec<f64> = (0..blocks.len()).map(|b| probability(code.insns, blocks, b, &found)).collect();
+    let (found, to_do) = (finds(code), to_do(code.insns, blocks));
+    let taken = |b: usize| probability(code.insns, blocks, b, &found, &to_do);
+    let taken: Vec<f64> = (0..blocks.len()).map(taken).collect();
     let mut times = vec![0f64; blocks.len()];
     for _ in 0..ROUNDS {
         let mut changed = false;
@@ -89,7 +92,7 @@ fn guessed(code: Code<'_>, blocks: &Blocks) -> Vec<u64> {
 }
 
 /// How probable it is that the jump at the end of a block is taken.
-fn probability(insns: &[Insn], blocks: &Blocks, b: usize, finds: &[usize]) -> f64 {
+fn probability(insns: &[Insn], blocks: &Blocks, b: usize, finds: &[usize], to_do: &[u32]) -> f64 {
     let (to, falls) = match blocks.succs(b) {
         [Some(to), Some(falls)] => (to, falls),
         [Some(_), None] => return 1.0,
@@ -105,19 +108,22 @@ fn probability(insns: &[Insn], blocks: &Blocks, b: usize, finds: &[usize]) -> f6
     }
     let mut p = 0.5;
     let mut believe = |q: f64| p = p * q / (p * q + (1.0 - p) * (1.0 - q));
-    let ends = [to, falls].map(|s| gives_up(insns, blocks, s));
     let bound = width == Width::W64
         && matches!(src, Operand::Reg(_))
         && matches!(cond, Cond::Gt | Cond::Ge | Cond::Lt | Cond::Le);
-    // Packets are as long as they have to be; and other ways out are taken less often, too.
-    let stays = if bound { 0.95 } else { 0.72 };
-    match ends {
-        [true, false] => believe(1.0 - stays),
-        [false, true] => believe(stays),
-        _ => {}
-    }
+    // Packets are as long as they have to be; and other ways that lead to little are taken less often, too.
+    let stays = |shortfall| match (shortfall, bound) {
+        (0, _) => 0.5,
+        (1, false) => 0.6,
+        (1, true) => 0.8,
+        (_, false) => 0.72,
+        (_, true) => 0.95,
+    };
+    believe(stays(shortfall(to_do[falls], to_do[to])));
+    believe(1.0 - stays(shortfall(to_do[to], to_do[falls])));
     let lookup = (start..end).rev().find(|&n| matches!(insns[n], Insn::Call(Callee::Helper(LOOKUP))));
-    let pointer = lookup.is_some() && dst == Reg::R0;
+    let found = |n: usize| insns[n + 1..end].iter().fold(1u16, |set, insn| copied(set, *insn));
+    let pointer = lookup.is_some_and(|n| found(n) & 1 << dst.index() != 0);
     let certain = pointer && lookup.is_some_and(|n| finds.contains(&n));
     match (cond, src) {
         (Cond::Eq, Operand::Imm(0)) if certain => return 0.0,
@@ -133,8 +139,15 @@ fn probability(insns: &[Insn], blocks: &Blocks, b: usize, finds: &[usize]) -> f6
     p
 }
 
-/// `bpf_map_lookup_elem`.
-const LOOKUP: i32 = 1;
+/// The registers that hold a value after an instruction, given those that held it before.
+fn copied(set: u16, insn: Insn) -> u16 {
+    match insn {
+        Insn::Mov { width: Width::W64, dst, src: Operand::Reg(src) } if set & 1 << src.index() != 0 => {
+            set | 1 << dst.index()
+        }
+        _ => set & !operands(insn).1,
+    }
+}
 
 /// The lookups that find something as far as anybody writes programs: in arrays, whose indices are good. So code costs
 /// the same whether it tests what they give or not.
@@ -157,15 +170,29 @@ fn finds(code: Code<'_>) -> Vec<usize> {
     .collect()
 }
 
-/// Whether a block leaves the function at once.
-fn gives_up(insns: &[Insn], blocks: &Blocks, b: usize) -> bool {
-    let (start, end) = blocks.range(b);
-    let short = end - start <= 3;
-    let ends = |b: usize| matches!(insns[blocks.range(b).1 - 1], Insn::Exit);
-    let on = match blocks.succs(b) {
-        [Some(s), None] | [None, Some(s)] => Some(s),
-        _ => None,
+/// How much there is to do from each block on, at most: branches, calls and stores to memory that others see. What
+/// optimization does to instructions and to the order of blocks changes little of that.
+fn to_do(insns: &[Insn], blocks: &Blocks) -> Vec<u32> {
+    let counts = |i: &&Insn| match i {
+        Insn::Branch { .. } | Insn::Call(_) | Insn::Atomic { .. } | Insn::StoreRelease { .. } => true,
+        Insn::Store { dst, .. } => *dst != Reg::R10,
+        _ => false,
     };
-    let tail = |s: usize| blocks.range(s).1 - blocks.range(s).0 <= 2 && ends(s);
-    short && (ends(b) || on.is_some_and(tail))
+    let mut left = vec![0; blocks.len()];
+    for &b in blocks.order().iter().rev() {
+        let (start, end) = blocks.range(b);
+        let own = insns[start..end].iter().filter(counts).count() as u32;
+        let ahead = blocks.succs(b).into_iter().flatten().filter(|&s| !blocks.goes_back(b, s));
+        left[b] = own + ahead.map(|s| left[s]).max().unwrap_or(0);
+    }
+    left
+}
+
+/// How much one side has less to do than another: not worth a word, half of it, or nearly all of it.
+fn shortfall(less: u32, more: u32) -> u32 {
+    match more.saturating_sub(less) * 100 / more.max(1) {
+        ..40 => 0,
+        40..75 => 1,
+        _ => 2,
+    }
 }
