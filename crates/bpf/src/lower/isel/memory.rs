@@ -43,6 +43,7 @@ impl Select<'_> {
             Op::Load { size, sext, offset, flags } => {
                 let (base, offset) = self.flagged_address(base, offset, flags, &mut operands, &mut before);
                 operands.push(defined(self.result_vreg(result)));
+                let sext = sext || self.signed[inst];
                 self.finish(MOp::Load { size, sext, base, offset, core: flags.core }, operands, before);
             }
             Op::Store { size, offset, flags } => {

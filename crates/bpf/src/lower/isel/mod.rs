@@ -39,6 +39,7 @@ pub(super) fn select(
         local: Vec::new(),
         addresses: Vec::new(),
         vregs: SecondaryMap::new(),
+        signed: SecondaryMap::new(),
         out: MFunc::default(),
         pending: Vec::new(),
         loc: u32::MAX,
@@ -103,6 +104,8 @@ struct Select<'f> {
     /// Stack addresses that calls of this block take: how often, and the register if one is kept.
     addresses: Vec<((Slot, i32), u32, Option<VReg>)>,
     vregs: SecondaryMap<Value, Option<VReg>>,
+    /// Loads that extend the sign in the place of an extension.
+    signed: SecondaryMap<Inst, bool>,
     out: MFunc,
     pending: Vec<Pending>,
     loc: u32,
@@ -351,6 +354,7 @@ impl Select<'_> {
             Op::Neg { width } => self.unary_in_place(MOp::Neg { width }, result, arg(0)),
             Op::Swap { kind, bits } => self.unary_in_place(MOp::Swap { kind, bits }, result, arg(0)),
             Op::Zext {} => self.unary(MOp::Zext, result, arg(0)),
+            Op::Sext { bits, width: Width::W64 } if self.extends_load(arg(0), bits, result) => {}
             Op::Sext { bits, width } => self.unary(MOp::Sext { bits, width }, result, arg(0)),
             Op::AddrSpaceCast { spaces } => self.unary(MOp::Cast { spaces }, result, arg(0)),
             Op::Helper { id } => self.call(Target::Helper(id), result, &data.args),
@@ -409,6 +413,18 @@ impl Select<'_> {
         let dst = self.vreg(result);
         let src = self.vreg(a);
         self.push(op, vec![used(src), defined(dst)]);
+    }
+
+    /// Whether a load that only this extension uses extends the sign itself, into the register of the result.
+    fn extends_load(&mut self, loaded: Value, bits: u8, result: Option<Value>) -> bool {
+        let (Some(result), Some(load)) = (result, self.func.def_inst(loaded)) else { return false };
+        let Op::Load { size, sext: false, .. } = self.func.insts[load].op else { return false };
+        if self.uses[loaded] != 1 || size.bits() != u32::from(bits) || size == Size::Dw {
+            return false;
+        }
+        self.vregs[loaded] = Some(self.vreg(result));
+        self.signed[load] = true;
+        true
     }
 
     fn unary_in_place(&mut self, op: MOp, result: Option<Value>, a: Value) {
