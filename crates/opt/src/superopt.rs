@@ -293,11 +293,11 @@ impl Super<'_> {
             let session = self.session;
             let mut accepts = |new: &NewFunction| accepted(session, &object, FuncId(f), new, &users);
             let improved = self.search.improve(&object, FuncId(f), &budget, &mut accepts);
-            let Some(improved) = improved.filter(|i| !i.found.is_empty()) else { continue };
-            if self.now.replace_function(FuncId(f), improved.function).is_ok() {
+            let Some(improved) = improved else { continue };
+            report.search.add(&improved.tally);
+            if !improved.found.is_empty() && self.now.replace_function(FuncId(f), improved.function).is_ok() {
                 report.found.extend(improved.found);
             }
-            report.search.add(&improved.tally);
         }
     }
 

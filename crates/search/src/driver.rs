@@ -181,7 +181,6 @@ impl Search {
         budget: &Budget,
         accepts: &mut dyn FnMut(&NewFunction) -> bool,
     ) -> Option<Improved> {
-        let world = Arc::new(world);
         let cost = cost_of(&code);
         let (asked, hits) = (self.store.asked, self.store.hits);
         let hunt = Hunt {
@@ -214,7 +213,7 @@ fn cost_of(code: &Code) -> Cost {
 struct Hunt<'a> {
     options: &'a Options,
     store: &'a mut Store,
-    world: &'a Arc<World>,
+    world: &'a World,
     /// The function after each replacement, the original first.
     history: Vec<(Code, Cost)>,
     found: Vec<Found>,
@@ -232,19 +231,21 @@ struct Hunt<'a> {
 /// A version of a function with what is known of it.
 struct Analyzed {
     code: Code,
+    world: Arc<World>,
     facts: Vec<Option<State>>,
     looked: Vec<Vec<Looked>>,
 }
 
 impl Analyzed {
     fn new(code: Code, world: &World) -> Analyzed {
-        let facts = facts::analyze(&code, world);
-        let looked = liveness::analyze(&code, &facts, world);
-        Analyzed { code, facts, looked }
+        let mut world = world.clone();
+        let facts = facts::analyze(&code, &mut world);
+        let looked = liveness::analyze(&code, &facts, &world);
+        Analyzed { code, world: Arc::new(world), facts, looked }
     }
 
-    fn analysis<'a>(&'a self, world: &'a Arc<World>) -> Analysis<'a> {
-        Analysis { code: &self.code, world, facts: &self.facts, looked: &self.looked }
+    fn analysis(&self) -> Analysis<'_> {
+        Analysis { code: &self.code, world: &self.world, facts: &self.facts, looked: &self.looked }
     }
 }
 
@@ -253,7 +254,7 @@ type Question = (usize, Task);
 
 impl<'a> Hunt<'a> {
     fn run(mut self, budget: &Budget, accepts: &mut dyn FnMut(&NewFunction) -> bool) -> Hunt<'a> {
-        let (goal, isa, world, options) = (self.options.goal, self.options.isa, self.world, self.options);
+        let (goal, isa, options) = (self.options.goal, self.options.isa, self.options);
         let (ask, questions) = mpsc::channel::<Question>();
         let (answer, answers) = mpsc::channel::<(usize, Task, Outcome)>();
         let questions = Mutex::new(questions);
@@ -266,7 +267,7 @@ impl<'a> Hunt<'a> {
                     loop {
                         let next = questions.lock().ok().and_then(|q| q.recv().ok());
                         let Some((n, task)) = next else { return };
-                        let outcome = work(&task, world, goal, isa, &mut prover, until);
+                        let outcome = work(&task, goal, isa, &mut prover, until);
                         if answer.send((n, task, outcome)).is_err() {
                             return;
                         }
@@ -314,7 +315,7 @@ impl<'a> Hunt<'a> {
         while spans.peek().is_some() && !budget.is_over() {
             let mut tasks: Vec<(Form, Naming)> = Vec::new();
             let known = self.known();
-            let analysis = known.analysis(self.world);
+            let analysis = known.analysis();
             let mut batch: FxHashSet<Form> = FxHashSet::default();
             while tasks.len() < BATCH
                 && let Some(span) = spans.next()
@@ -400,14 +401,13 @@ impl<'a> Hunt<'a> {
     /// Puts in what was found before the function changed, if it still holds.
     fn again(&mut self, task: &Task, steps: Vec<Step>, engine: Engine, form: &Form, prover: &mut Windows) {
         let known = self.known();
-        let Some(window) =
-            cut(&known.analysis(self.world), task.window.span).filter(|w| w.steps == task.window.steps)
+        let Some(window) = cut(&known.analysis(), task.window.span).filter(|w| w.steps == task.window.steps)
         else {
             return;
         };
         let task = Task { window, effort: task.effort, seed: task.seed, hint: Some(steps) };
         let (goal, isa) = (self.options.goal, self.options.isa);
-        let outcome = work(&task, self.world, goal, isa, prover, Instant::now() + QUESTION);
+        let outcome = work(&task, goal, isa, prover, Instant::now() + QUESTION);
         if let Some((steps, _)) = outcome.better {
             self.put_in(&task.window, &steps, engine, form, false);
         }

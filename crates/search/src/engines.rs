@@ -8,7 +8,6 @@ use serde::Serialize;
 
 use crate::chain;
 use crate::enumerate;
-use crate::facts::World;
 use crate::machine::mix;
 use crate::pool::Pool;
 use crate::trial::{Counts, Fate, Trial};
@@ -99,17 +98,10 @@ pub(crate) struct Outcome {
 }
 
 /// Works on a window.
-pub(crate) fn work(
-    task: &Task,
-    world: &World,
-    goal: Goal,
-    isa: u8,
-    prover: &mut Windows,
-    until: Instant,
-) -> Outcome {
+pub(crate) fn work(task: &Task, goal: Goal, isa: u8, prover: &mut Windows, until: Instant) -> Outcome {
     let (by_form, asked) = (prover.by_form, prover.asked);
     let mut out = Outcome::default();
-    if let Some(mut t) = Trial::new(&task.window, world, goal, prover, task.seed) {
+    if let Some(mut t) = Trial::new(&task.window, goal, prover, task.seed) {
         let engine = attempt(&mut t, task, isa, until.min(Instant::now() + LONGEST));
         out.counts = t.counts;
         out.better = t.best.take().map(|(_, steps)| (steps, engine));

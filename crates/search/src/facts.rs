@@ -5,10 +5,10 @@
 //! same base (addresses); where paths meet, ids that differ are replaced by a new one, so that an id never outlives
 //! a round of a loop.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use millstream_isa::Reg;
 use millstream_isa::absint::Scalar;
+use millstream_isa::{Insn, Reg};
 use millstream_object::{FuncId, Object, ProgramType};
 use millstream_prove::window::Space;
 
@@ -92,6 +92,9 @@ pub(crate) struct World {
     pub(crate) program: bool,
     /// Sizes of keys and values, by map.
     pub(crate) maps: Vec<(u32, u32)>,
+    /// Look-ups whose results are used without a test for null, by the ids of their results: the kernel knows that
+    /// these are not null, for it took the function.
+    pub(crate) found: BTreeSet<u32>,
 }
 
 impl World {
@@ -102,6 +105,7 @@ impl World {
             context: program.map_or(Context::Other, |p| context(p.kind.program_type)),
             program: program.is_some(),
             maps: object.maps.iter().map(sizes).collect(),
+            found: BTreeSet::new(),
         }
     }
 }
@@ -182,8 +186,31 @@ fn join(a: Fact, b: Fact, id: u32, widen: bool) -> Fact {
     Fact { kind, id }
 }
 
-/// What is known at the beginning of each block; [`None`] where nothing leads.
-pub(crate) fn analyze(code: &Code, world: &World) -> Vec<Option<State>> {
+/// What is known at the beginning of each block; [`None`] where nothing leads. Says in `world` which look-ups always
+/// find something.
+pub(crate) fn analyze(code: &Code, world: &mut World) -> Vec<Option<State>> {
+    world.found.clear();
+    loop {
+        let facts = flow(code, world);
+        let known = world.found.len();
+        for (n, block) in code.blocks.iter().enumerate() {
+            let Some(mut state) = facts[n].clone() else { continue };
+            for (i, line) in block.lines.iter().enumerate() {
+                if let Insn::Load { src: base, .. } | Insn::Store { dst: base, .. } = line.insn
+                    && let Fact { kind: Kind::Maybe(_), id } = state.get(base)
+                {
+                    world.found.insert(id);
+                }
+                transfer::step(&mut state, line, world, block.first + i as u32);
+            }
+        }
+        if world.found.len() == known {
+            return facts;
+        }
+    }
+}
+
+fn flow(code: &Code, world: &World) -> Vec<Option<State>> {
     let mut at: Vec<Option<State>> = vec![None; code.blocks.len()];
     let mut visits = vec![0usize; code.blocks.len()];
     at[0] = Some(State::entry(world));

@@ -40,7 +40,7 @@ fn function(insns: &[Insn]) -> Code {
 }
 
 fn world() -> World {
-    World { context: Context::Xdp, program: true, maps: vec![(4, 8)] }
+    World { context: Context::Xdp, program: true, maps: vec![(4, 8)], found: Default::default() }
 }
 
 fn options(goal: Goal, jobs: usize) -> Options {

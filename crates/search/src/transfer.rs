@@ -63,7 +63,7 @@ pub(crate) fn step(s: &mut State, line: &Line, world: &World, id: u32) {
             scratch(s);
             s.regs[0] = number(Scalar::of_width(32));
         }
-        Insn::Call(callee) => call(s, callee, id),
+        Insn::Call(callee) => call(s, callee, world, id),
         Insn::Jump { .. } | Insn::Branch { .. } | Insn::MayGoto { .. } | Insn::Exit => {}
     }
 }
@@ -247,7 +247,7 @@ fn scratch(s: &mut State) {
     }
 }
 
-fn call(s: &mut State, callee: Callee, id: u32) {
+fn call(s: &mut State, callee: Callee, world: &World, id: u32) {
     let map = s.regs[1].kind;
     let helper = if let Callee::Helper(n) = callee { Helper::get(n) } else { None };
     let writes = helper.is_none_or(|h| h.writes_memory() || h.effects.contains(Effects::CALLBACK));
@@ -259,7 +259,10 @@ fn call(s: &mut State, callee: Callee, id: u32) {
         Some(RetKind::Int) => Kind::Number(Scalar::UNKNOWN),
         Some(RetKind::Void) => Kind::Uninit,
         Some(RetKind::MapValueOrNull) => match map {
-            Kind::Map(m) if callee == Callee::Helper(1) => Kind::Maybe(values_of(m)),
+            Kind::Map(m) if callee == Callee::Helper(1) => match world.found.contains(&id) {
+                true => Kind::Address(values_of(m), 0),
+                false => Kind::Maybe(values_of(m)),
+            },
             _ => Kind::Other,
         },
         _ => Kind::Other,

@@ -5,7 +5,6 @@ use millstream_bpf::jit::jited_bytes;
 use millstream_isa::Insn;
 use millstream_prove::window::{Judgement, Step, Windows};
 
-use crate::facts::World;
 use crate::machine::{Machine, Random, Suite, Test};
 use crate::valid::Rules;
 use crate::window::{Window, insns};
@@ -74,12 +73,11 @@ fn insns_slots(step: &Step) -> u32 {
 impl<'a> Trial<'a> {
     pub(crate) fn new(
         window: &'a Window,
-        world: &'a World,
         goal: Goal,
         prover: &'a mut Windows,
         seed: u64,
     ) -> Option<Trial<'a>> {
-        let rules = Rules::new(window, world)?;
+        let rules = Rules::new(window)?;
         // What the rules refuse of the window itself they do not understand.
         if !rules.allow(&window.steps) {
             return None;

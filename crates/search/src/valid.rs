@@ -87,7 +87,8 @@ fn is_number(f: Fact) -> bool {
 }
 
 impl<'a> Rules<'a> {
-    pub(crate) fn new(window: &'a Window, world: &'a World) -> Option<Rules<'a>> {
+    pub(crate) fn new(window: &'a Window) -> Option<Rules<'a>> {
+        let world = &*window.world;
         let own = window.insns().iter().map(name).collect();
         let mut rules =
             Rules { window, world, own, touched: Vec::new(), fields: Vec::new(), states: Vec::new() };

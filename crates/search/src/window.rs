@@ -40,7 +40,7 @@ pub(crate) struct Window {
     pub(crate) state: State,
     /// Bytes of the stack that it writes.
     pub(crate) writes: BTreeSet<i16>,
-    world: Arc<World>,
+    pub(crate) world: Arc<World>,
 }
 
 /// The lines from a place on, along the chain, with the block of each.
