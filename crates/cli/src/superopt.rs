@@ -5,9 +5,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use miette::{IntoDiagnostic, Result};
-use millstream_lab::os;
+use millstream_lab::measure::Plan;
+use millstream_lab::stats::Verdict;
+use millstream_lab::subject::Subject;
+use millstream_lab::{compare, os, workload};
 use millstream_object::Object;
-use millstream_opt::{Certainty, Kernel, Options, SuperOptions, SuperReport, Superoptimized};
+use millstream_opt::{Certainty, Goal, Kernel, Options, SuperOptions, SuperReport, Superoptimized};
 use serde::Serialize;
 
 use crate::exit::Exit;
@@ -30,9 +33,10 @@ pub(crate) struct Searching {
     /// How much is done: `2` for static passes, `super` for a search on top of them
     #[arg(short = 'O', value_name = "LEVEL", default_value = "2")]
     pub(crate) level: Level,
-    /// How long to search each program, as `10s` or `500ms`; 0 for static forms only (with `-O super`)
-    #[arg(long, value_name = "TIME", default_value = "8s", value_parser = duration)]
-    budget: Duration,
+    /// How long to search each program, as `10s` or `500ms`; 0 for static forms only; by default 4 to 60 seconds, by
+    /// its size (with `-O super`)
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    budget: Option<Duration>,
     /// Threads of the search; by default as many as there are processors
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
@@ -65,9 +69,13 @@ struct Report<'a> {
     schema: u32,
     object: String,
     goal: String,
-    budget_seconds: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    budget_seconds: Option<f64>,
     seed: u64,
     interrupted: bool,
+    /// Under `--goal latency`: what was measured, and which form is returned.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    measured: Option<&'a Timed>,
     functions: &'a [millstream_opt::FunctionReport],
     programs: &'a [SuperReport],
 }
@@ -96,24 +104,110 @@ pub(crate) fn run(
     };
     let done = millstream_opt::superoptimize(object, &wanted).into_diagnostic()?;
     let interrupted = os::interrupted();
+    let timed = match goal {
+        Goal::Latency if !interrupted && searching.budget != Some(Duration::ZERO) => {
+            Some(fastest(object, &done))
+        }
+        _ => None,
+    };
     if json {
         let report = Report {
             schema: 1,
             object: object.name.clone(),
             goal: goal.to_string(),
-            budget_seconds: searching.budget.as_secs_f64(),
+            budget_seconds: searching.budget.map(|b| b.as_secs_f64()),
             seed: searching.seed,
             interrupted,
+            measured: timed.as_ref(),
             functions: &done.fixed.functions,
             programs: &done.programs,
         };
         println!("{}", serde_json::to_string(&report).into_diagnostic()?);
     } else {
         print!("{}", text(&done, interrupted));
+        if let Some(timed) = &timed {
+            println!("{timed}");
+        }
     }
     let refuted = done.programs.iter().any(|p| matches!(p.proof, Certainty::Refuted(_)));
     let code = if refuted { Exit::Negative.into() } else { ExitCode::SUCCESS };
-    Ok((done.object, code))
+    let object = match timed.map(|t| t.returned) {
+        Some(Form::Original) => object.clone(),
+        Some(Form::Static) => done.fixed.object,
+        _ => done.object,
+    };
+    Ok((object, code))
+}
+
+/// A form of an object that may be returned: each was proven.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Form {
+    Searched,
+    Static,
+    Original,
+}
+
+/// What was measured of the forms of an object.
+#[derive(Debug, Serialize)]
+struct Timed {
+    returned: Form,
+    /// Why nothing could be measured, so that the prediction decides.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    not_measured: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    report: Option<compare::Report>,
+}
+
+/// Seconds of a measurement.
+const MEASUREMENT: f64 = 9.0;
+
+/// Measures the result of a search, the static form and the original by interleaved test runs, and says which is the
+/// fastest: the result unless another one is measured faster.
+fn fastest(object: &Object, done: &Superoptimized) -> Timed {
+    let forms =
+        [(Form::Searched, &done.object), (Form::Static, &done.fixed.object), (Form::Original, object)];
+    let measure = || -> Result<compare::Report, millstream_lab::Error> {
+        millstream_lab::environment::fit_for_timing()?;
+        let mut subjects: Vec<Subject<'_>> = Vec::new();
+        for (form, object) in forms {
+            let name = format!("{form:?}").to_lowercase();
+            let subject = Subject::prepare(name, object, None, subjects.first())?;
+            subjects.push(subject);
+        }
+        let load = workload::plain(Vec::new(), "");
+        let cpu = os::allowed_cpus().last().copied().unwrap_or(0);
+        compare::by_test_runs(&subjects, &load.flows.packets, cpu, Plan::test_run(MEASUREMENT))
+    };
+    match measure() {
+        Err(e) => Timed { returned: Form::Searched, not_measured: Some(e.to_string()), report: None },
+        Ok(report) => {
+            let faster = report.sides.iter().enumerate().filter(|(_, side)| {
+                report.doubts().is_empty() && side.against_first.is_some_and(|r| r.verdict == Verdict::Faster)
+            });
+            let best = faster.min_by(|a, b| a.1.ns.total_cmp(&b.1.ns)).map_or(0, |(n, _)| n);
+            Timed { returned: forms[best].0, not_measured: None, report: Some(report) }
+        }
+    }
+}
+
+impl std::fmt::Display for Timed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let name = |form: Form| format!("{form:?}").to_lowercase();
+        match (&self.report, &self.not_measured) {
+            (Some(report), _) => {
+                write!(f, "measured on one UDP datagram, tables empty:")?;
+                for side in &report.sides {
+                    write!(f, " {} {:.2} ns,", side.name, side.ns)?;
+                }
+                write!(f, " returned: {}", name(self.returned))
+            }
+            (None, why) => {
+                let why = why.as_deref().unwrap_or_default();
+                write!(f, "not measured ({}): the prediction decides", first_line(why))
+            }
+        }
+    }
 }
 
 fn text(done: &Superoptimized, interrupted: bool) -> String {

@@ -11,7 +11,7 @@
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use millstream_bpf::cost::Cost;
+use millstream_bpf::cost::{Cost, Goal};
 use millstream_loader::{Loader, Session};
 use millstream_object::{FuncId, NewFunction, Object};
 use millstream_prove::{Limits, Solver, Verdict as Proof, prove};
@@ -27,8 +27,8 @@ use crate::{Host, Measure, OptError, Optimized, Options, check, isa_version, opt
 pub struct SuperOptions {
     /// What the static compiler is told; its goal is that of the search.
     pub options: Options,
-    /// Time of the search of one program.
-    pub budget: Duration,
+    /// Time of the search of one program; by its size if not said.
+    pub budget: Option<Duration>,
     /// Rounds of the search, at most; as many as there is time for if not said.
     pub rounds: Option<usize>,
     /// Threads.
@@ -172,20 +172,33 @@ fn search_options(object: &Object, kernel: bool, s: &SuperOptions) -> millstream
     }
 }
 
-/// The best of the static forms: one that any kernel takes that took the original, and one for the kernel at hand.
+/// The best of the static forms: for any kernel that took the original and for the kernel at hand, for the goal and,
+/// where what is made for it is slower than the original, for the others.
 fn best_form(object: &Object, options: &Options, kernel: bool) -> Result<Optimized, OptError> {
-    let make = |host: Option<Host>| -> Result<(Cost, Optimized), OptError> {
-        let options = Options { host, ..options.clone() };
+    let make = |host: Option<Host>, goal: Goal| -> Result<(Cost, Optimized), OptError> {
+        let options = Options { host, goal, ..options.clone() };
         let made = if kernel { check(object, options)?.optimized } else { optimize(object, &options)? };
         Ok((total(&made.object), made))
     };
-    let first = make(None)?;
-    if !kernel {
-        return Ok(first.1);
+    let (goal, base) = (options.goal, total(object));
+    let mut best = make(None, goal)?;
+    let mut better = |form: (Cost, Optimized)| {
+        if goal.compare(form.0, best.0, base).is_lt() {
+            best = form;
+        }
+        best.0
+    };
+    let host = kernel.then(|| options.host.unwrap_or_else(Host::probe));
+    let mut cost = match host {
+        Some(host) => better(make(Some(host), goal)?),
+        None => base,
+    };
+    for other in [Goal::Latency, Goal::Size] {
+        if goal == Goal::Balanced && cost.cycles > base.cycles {
+            cost = better(make(host, other)?);
+        }
     }
-    let second = make(Some(options.host.unwrap_or_else(Host::probe)))?;
-    let better = options.goal.compare(second.0, first.0, total(object)).is_lt();
-    Ok(if better { second.1 } else { first.1 })
+    Ok(best.1)
 }
 
 /// The cost of all programs of an object.
@@ -278,7 +291,8 @@ impl Super<'_> {
         todo.retain(|f| !self.searched.contains(f));
         for f in todo {
             let share = size_of(&self.now, f) as f64 / all.max(1) as f64;
-            let mut budget = Budget::of(self.options.budget.mul_f64(share));
+            let whole = self.options.budget.unwrap_or_else(|| usual_budget(all));
+            let mut budget = Budget::of(whole.mul_f64(share));
             budget.stop = self.options.stop;
             budget.rounds = self.options.rounds.unwrap_or(budget.rounds);
             self.searched.push(f);
@@ -341,6 +355,11 @@ impl Super<'_> {
         let jited = measure.map_or(cost.jited, |m| m.jited);
         Costs { slots: cost.slots, jited, cycles: cost.cycles }
     }
+}
+
+/// What most of what there is to find takes, for a program of so many slots: 4 to 60 seconds.
+fn usual_budget(slots: usize) -> Duration {
+    Duration::from_millis((40 * slots as u64).clamp(4_000, 60_000))
 }
 
 fn size_of(object: &Object, f: u32) -> usize {

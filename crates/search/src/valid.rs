@@ -8,14 +8,17 @@
 use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
 
-use millstream_isa::{AluOp, Insn, Operand, Reg, Size, Width};
+use millstream_isa::{AluOp, AtomicOp, Insn, Operand, Reg, Size, Width};
 use millstream_prove::window::{Space, Step};
 use rustc_hash::FxHasher;
 
 use crate::code::Line;
-use crate::facts::{CONTEXT, Cell, FRAME, Fact, Kind, State, World};
+use crate::facts::{CONTEXT, Cell, Context, FRAME, Fact, Kind, State, World};
 use crate::transfer;
 use crate::window::Window;
+
+/// An atomic operation: space, base, offset, and what is done.
+type Atomic = (Space, u32, i64, AtomicOp, Size);
 
 /// What a window does that a candidate may do too.
 pub(crate) struct Rules<'a> {
@@ -27,6 +30,8 @@ pub(crate) struct Rules<'a> {
     touched: Vec<(Space, u32, i64, usize, bool)>,
     /// Accesses to the context: offset, size, and whether written.
     fields: Vec<(i64, Size, usize, bool)>,
+    /// Atomic operations, which stay: space, base, offset, and the instruction without its registers and displacement.
+    atomics: Vec<Atomic>,
     /// The states at the exits and in the end.
     states: Vec<State>,
 }
@@ -90,8 +95,15 @@ impl<'a> Rules<'a> {
     pub(crate) fn new(window: &'a Window) -> Option<Rules<'a>> {
         let world = &*window.world;
         let own = window.insns().iter().map(name).collect();
-        let mut rules =
-            Rules { window, world, own, touched: Vec::new(), fields: Vec::new(), states: Vec::new() };
+        let mut rules = Rules {
+            window,
+            world,
+            own,
+            touched: Vec::new(),
+            fields: Vec::new(),
+            atomics: Vec::new(),
+            states: Vec::new(),
+        };
         let mut s = window.state.clone();
         let mut passed = 0;
         for step in &window.steps {
@@ -115,7 +127,8 @@ impl<'a> Rules<'a> {
         let fact = s.get(base);
         let Kind::Address(space, at) = fact.kind else { return };
         let at = at + i64::from(off);
-        if space == CONTEXT {
+        self.atomics.extend(atomic(s, insn));
+        if space == CONTEXT && !self.is_scratch(at, size) {
             self.fields.push((at, size, passed, write));
         } else if space != Space::Stack {
             let bytes = at..at + i64::from(size.bytes());
@@ -139,9 +152,15 @@ impl<'a> Rules<'a> {
     fn walk(&self, steps: &[Step]) -> Option<()> {
         let mut s = self.window.state.clone();
         let mut passed = 0;
+        let mut atomics = self.atomics.clone();
         for step in steps {
             match *step {
-                Step::Do(insn) => self.insn(&s, insn, passed)?,
+                Step::Do(insn) => {
+                    self.insn(&s, insn, passed)?;
+                    if let Some(n) = atomic(&s, insn).and_then(|a| atomics.iter().position(|b| *b == a)) {
+                        atomics.remove(n);
+                    }
+                }
                 Step::Opaque(_, insn) => {
                     (!matches!(insn, Insn::LoadImm64 { dst: Reg::R10, .. })).then_some(())?
                 }
@@ -152,7 +171,14 @@ impl<'a> Rules<'a> {
             }
             advance(self.window, self.world, &mut s, step, &mut passed)?;
         }
+        atomics.is_empty().then_some(())?;
         self.knows(&s, self.states.last()?, self.window.place.end.regs)
+    }
+
+    /// Whether a field of the context is memory like any other: `cb` of packets' buffers.
+    fn is_scratch(&self, at: i64, size: Size) -> bool {
+        let n = i64::from(size.bytes());
+        self.world.context == Context::Skb && at >= 48 && at + n <= 68 && at % n == 0
     }
 
     /// Pointers are compared as they were.
@@ -207,7 +233,7 @@ impl<'a> Rules<'a> {
             Insn::Load { size, sext, src, off, .. } => self.load(s, size, sext, src, off, passed),
             Insn::Store { size, dst, off, src } => self.store(s, size, dst, off, src, own, passed),
             Insn::Atomic { size, dst, src, off, fetch: false, .. } => {
-                matches!(size, Size::W | Size::Dw)
+                own || matches!(size, Size::W | Size::Dw)
                     && is_number(s.get(src))
                     && !matches!(
                         s.get(dst).kind,
@@ -240,7 +266,9 @@ impl<'a> Rules<'a> {
         let at = at + i64::from(off);
         match space {
             Space::Stack => self.stack_load(s, size, sext, at),
-            CONTEXT => !sext && self.fields.iter().any(|f| f.0 == at && f.1 == size && f.2 <= passed && !f.3),
+            CONTEXT if !self.is_scratch(at, size) => {
+                !sext && self.fields.iter().any(|f| f.0 == at && f.1 == size && f.2 <= passed && !f.3)
+            }
             _ => (at..at + i64::from(size.bytes())).all(|b| {
                 self.touched.iter().any(|t| (t.0, t.1, t.2) == (space, fact.id, b) && t.3 <= passed)
             }),
@@ -286,12 +314,13 @@ impl<'a> Rules<'a> {
                     && (is_number(value) || size == Size::Dw)
                     && self.in_reach(at, n)
             }
-            CONTEXT => {
+            CONTEXT if !self.is_scratch(at, size) => {
                 (own || matches!(src, Operand::Reg(_)) && is_number(value))
                     && self.fields.iter().any(|f| f.0 == at && f.1 == size && f.2 <= passed && f.3)
             }
             _ => {
                 (is_number(value) || own)
+                    && (space != CONTEXT || matches!(src, Operand::Reg(_)))
                     && (at..at + i64::from(size.bytes())).all(|b| {
                         self.touched
                             .iter()
@@ -305,6 +334,14 @@ impl<'a> Rules<'a> {
     fn in_reach(&self, at: i64, n: i64) -> bool {
         (at..at + n).all(|b| self.window.writes.contains(&(b as i16)))
     }
+}
+
+/// The atomic operation that an instruction is.
+fn atomic(s: &State, insn: Insn) -> Option<Atomic> {
+    let Insn::Atomic { op, size, dst, off, .. } = insn else { return None };
+    let fact = s.get(dst);
+    let Kind::Address(space, at) = fact.kind else { return None };
+    Some((space, fact.id, at + i64::from(off), op, size))
 }
 
 /// Registers of which few bits are looked at are no index or size.

@@ -70,6 +70,7 @@ pub(crate) fn chain(code: &Code, block: usize, line: usize, most: usize) -> Vec<
 /// Whether a line may be in a window: `s` is the state before it.
 fn admitted(line: &Line, s: &State) -> bool {
     let address = |r: Reg| matches!(s.get(r).kind, Kind::Address(..));
+    let on_stack = |r: Reg| matches!(s.get(r).kind, Kind::Address(Space::Stack, _));
     if line.core.is_some() {
         return false;
     }
@@ -80,6 +81,8 @@ fn admitted(line: &Line, s: &State) -> bool {
         Insn::LoadImm64 { .. } => true,
         Insn::Load { src, .. } => address(src),
         Insn::Store { dst, .. } => address(dst),
+        // Atomic operations on the stack are nobody's business but the verifier's.
+        Insn::Atomic { fetch: false, dst, .. } => address(dst) && !on_stack(dst),
         Insn::Branch { .. } => true,
         _ => false,
     }
@@ -280,7 +283,9 @@ impl Window {
         for (step, line) in self.steps.iter().zip(&self.lines) {
             let access = match line.insn {
                 Insn::Load { size, src, off, .. } => Some((src, off, size, false)),
-                Insn::Store { size, dst, off, .. } => Some((dst, off, size, true)),
+                Insn::Store { size, dst, off, .. } | Insn::Atomic { size, dst, off, .. } => {
+                    Some((dst, off, size, true))
+                }
                 _ => None,
             };
             if let Some((base, off, size, write)) = access
