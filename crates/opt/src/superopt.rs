@@ -123,6 +123,10 @@ pub fn superoptimize(object: &Object, options: &SuperOptions) -> Result<Superopt
     let (fixed, proofs) = loop {
         let mut tried = options.options.clone();
         tried.leave.extend(left.iter().map(|l| l.0));
+        if !left.is_empty() {
+            // What is left calls what inlining would take away.
+            tried.inline = Some(false);
+        }
         let fixed = best_form(object, &tried, kernel.is_ok())?;
         let proofs = prove_all(object, &fixed.object, options);
         let open: Vec<(FuncId, String)> =
