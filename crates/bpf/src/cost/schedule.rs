@@ -11,7 +11,7 @@ use crate::jit::{LOOKUP, TAIL_CALL};
 
 /// From the arguments to the result of a call that the kernel puts in line, at least: a load and some arithmetic.
 const INLINED: u32 = 6000;
-const UNITS: usize = 6;
+const UNITS: usize = 7;
 
 /// What was begun, and when it will be done, in thousandths of a cycle.
 #[derive(Clone)]
@@ -89,11 +89,11 @@ impl Machine {
         self.maps[reg.index()] = u8::try_from(map_type.0 + 1).unwrap_or(0);
     }
 
-    /// A branch that is taken, or a jump.
+    /// A branch that is taken, or a jump: what was fetched before is worked on meanwhile.
     pub(super) fn jumps(&mut self, table: &Table) {
         let t = table.timing(Kind::Jump);
-        self.issued = self.issued.saturating_add(t.each);
-        self.retired = self.retired.max(self.issued);
+        let busy = &mut self.busy[t.unit as usize];
+        *busy = self.issued.max(*busy).saturating_add(t.each);
     }
 
     /// One instruction more.

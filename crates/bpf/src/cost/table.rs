@@ -26,6 +26,8 @@ pub enum Unit {
     Load,
     /// Ports for stores.
     Store,
+    /// What fetches instructions from where a jump leads.
+    Fetch,
     /// All of memory: loads and stores wait for it, and it for them.
     Memory,
     /// None: it is a call, which takes its place in the order of instructions.
@@ -100,8 +102,8 @@ kinds! {
     FetchLoop "fetch-loop" Memory 10 25000 25000;
     /// A comparison and a branch that is not taken.
     Branch "branch" Shift 1 1000 500;
-    /// A jump, or what a branch that is taken costs beside the comparison.
-    Jump "jump" Shift 1 0 1000;
+    /// A jump, or what a branch that is taken costs beside the comparison: the next one comes so much later at the soonest.
+    Jump "jump" Fetch 0 0 1000;
     /// A call of an empty function of the program: the frame and the return. Each function has this once.
     Frame "frame" All 8 8000 8000;
     /// A callee-saved register that a function uses: one push and one pop.
