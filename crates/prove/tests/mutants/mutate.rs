@@ -1,7 +1,9 @@
-//! Changes one instruction of a program in a way that usually changes what it does.
+//! Changes a program in one place, in a way that usually changes what it does.
 
-use millstream_isa::{AluOp, Cond, Insn, Operand, Raw, Reg, Size, Width, decode};
-use millstream_object::{FuncId, Object};
+use millstream_isa::{
+    AluOp, AtomicOp, Cond, Insn, Operand, Pseudo, Raw, Reg, Size, SwapKind, Width, decode_all,
+};
+use millstream_object::{FuncId, MapId, Object, RelocKind};
 
 /// A small generator of random numbers (xorshift64*).
 pub(crate) struct Rng(u64);
@@ -19,59 +21,186 @@ impl Rng {
     }
 }
 
-/// The object with one instruction of a program, or of what it calls, changed, and what was done; [`None`] if the
+/// What is done to a program.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Class {
+    /// Another register or immediate is read or written.
+    Operand,
+    /// Another operation, condition or byte order.
+    Opcode,
+    /// Another immediate.
+    Constant,
+    /// Another width of an operation, a load or a store.
+    Width,
+    /// Another displacement.
+    Offset,
+    /// A branch to a neighbour of its target.
+    Target,
+    /// The two ways of a branch change places.
+    Branches,
+    /// An instruction is left out.
+    Dropped,
+    /// A store is left out.
+    DroppedStore,
+    /// Two instructions change places.
+    Order,
+    /// A call is given something else.
+    Argument,
+    /// Another map of the same shape.
+    Map,
+}
+
+/// All of them.
+pub(crate) const CLASSES: [Class; 12] = [
+    Class::Operand,
+    Class::Opcode,
+    Class::Constant,
+    Class::Width,
+    Class::Offset,
+    Class::Target,
+    Class::Branches,
+    Class::Dropped,
+    Class::DroppedStore,
+    Class::Order,
+    Class::Argument,
+    Class::Map,
+];
+
+/// A function of the object, decoded: slots and instructions.
+struct Code<'a> {
+    object: &'a Object,
+    function: usize,
+    insns: Vec<(usize, Insn)>,
+}
+
+/// The object with one change of this class to a program, or to what it calls, and what was done; [`None`] if the
 /// change comes to nothing.
-pub(crate) fn mutant(object: &Object, func: FuncId, rng: &mut Rng) -> Option<(Object, String)> {
+pub(crate) fn mutant(object: &Object, func: FuncId, class: Class, rng: &mut Rng) -> Option<(Object, String)> {
     let functions = object.link(func).ok()?.functions;
-    let at = functions[rng.below(functions.len())].1.0 as usize;
-    let slots = &object.functions[at].insns;
-    let mut insns = Vec::new();
-    let mut slot = 0;
-    while slot < slots.len() {
-        let insn = decode(slots, slot).ok()?;
-        insns.push((slot, insn));
-        slot += insn.slots();
-    }
-    let chosen = rng.below(insns.len());
-    let (slot, insn) = insns[chosen];
-    let mut out = object.clone();
-    let next = insns.get(chosen + 1).filter(|_| rng.below(12) == 0);
-    if let Some((_, next)) = next
-        && next.slots() == insn.slots()
-        && !jumps(insn)
-        && !jumps(*next)
-        && relocated(object, at, slot) == relocated(object, at, slot + insn.slots())
-    {
-        let all = &mut out.functions[at].insns;
-        (0..insn.slots()).for_each(|i| all.swap(slot + i, slot + insn.slots() + i));
-        return changed(object, out, at, format!("{slot}: swapped with the next"));
-    }
-    if rng.below(12) == 0 && !matches!(insn, Insn::Exit) && !relocated(object, at, slot) {
-        for i in 0..insn.slots() {
-            out.functions[at].insns[slot + i] = nothing();
+    let function = functions[rng.below(functions.len())].1.0 as usize;
+    let insns = decode_all(&object.functions[function].insns).ok()?;
+    let code = Code { object, function, insns };
+    match class {
+        Class::Order => code.reordered(rng),
+        Class::Dropped => code.dropped(rng, |i| !matches!(i, Insn::Exit | Insn::Store { .. })),
+        Class::DroppedStore => code.dropped(rng, |i| matches!(i, Insn::Store { .. } | Insn::Atomic { .. })),
+        Class::Argument => code.argument(rng),
+        Class::Map => code.map(rng),
+        _ => {
+            let (slot, insn) = code.any(rng, |_| true)?;
+            let new = match class {
+                Class::Operand => operands(insn, rng),
+                Class::Opcode => opcode(insn, rng),
+                Class::Constant => constant(insn, rng),
+                Class::Width => width(insn, rng),
+                Class::Offset => offset(insn, rng),
+                Class::Target => target(insn, rng),
+                _ => opposite(insn),
+            }?;
+            code.replaced(slot, insn, new)
         }
-        return changed(object, out, at, format!("{slot}: {insn:?} dropped"));
     }
-    let new = altered(insn, rng)?;
-    let mut raw = Vec::new();
-    new.encode(&mut raw);
-    if raw.len() != insn.slots() {
-        return None;
-    }
-    out.functions[at].insns[slot..slot + raw.len()].copy_from_slice(&raw);
-    changed(object, out, at, format!("{slot}: {insn:?} became {new:?}"))
 }
 
-fn changed(object: &Object, out: Object, at: usize, what: String) -> Option<(Object, String)> {
-    let differs = object.functions[at].insns != out.functions[at].insns;
-    let valid = out.functions[at].insns.len() == object.functions[at].insns.len();
-    (differs && valid).then_some((out, format!("{} {what}", object.functions[at].name)))
-}
+impl Code<'_> {
+    fn any(&self, rng: &mut Rng, suits: impl Fn(&Insn) -> bool) -> Option<(usize, Insn)> {
+        let all: Vec<&(usize, Insn)> = self.insns.iter().filter(|(_, i)| suits(i)).collect();
+        (!all.is_empty()).then(|| *all[rng.below(all.len())])
+    }
 
-fn relocated(object: &Object, at: usize, slot: usize) -> bool {
-    let function = &object.functions[at];
-    function.relocs.iter().any(|r| r.insn as usize == slot)
-        || function.core_relos.iter().any(|c| c.insn as usize == slot)
+    fn replaced(&self, slot: usize, insn: Insn, new: Insn) -> Option<(Object, String)> {
+        let mut raw = Vec::new();
+        new.encode(&mut raw);
+        if raw.len() != insn.slots() {
+            return None;
+        }
+        let mut out = self.object.clone();
+        out.functions[self.function].insns[slot..slot + raw.len()].copy_from_slice(&raw);
+        self.changed(out, format!("{slot}: {insn:?} became {new:?}"))
+    }
+
+    fn reordered(&self, rng: &mut Rng) -> Option<(Object, String)> {
+        let at = rng.below(self.insns.len().checked_sub(1)?);
+        let ((slot, one), (_, other)) = (self.insns[at], self.insns[at + 1]);
+        let n = one.slots();
+        let alike = self.relocated(slot) == self.relocated(slot + n);
+        if other.slots() != n || jumps(one) || jumps(other) || !alike || self.relocated(slot) {
+            return None;
+        }
+        let mut out = self.object.clone();
+        (0..n).for_each(|i| out.functions[self.function].insns.swap(slot + i, slot + n + i));
+        self.changed(out, format!("{slot}: {one:?} swapped with the next"))
+    }
+
+    fn dropped(&self, rng: &mut Rng, suits: impl Fn(&Insn) -> bool) -> Option<(Object, String)> {
+        let (slot, insn) = self.any(rng, suits)?;
+        if self.relocated(slot) {
+            return None;
+        }
+        let mut out = self.object.clone();
+        for i in 0..insn.slots() {
+            out.functions[self.function].insns[slot + i] = nothing();
+        }
+        self.changed(out, format!("{slot}: {insn:?} dropped"))
+    }
+
+    /// Changes what was put last into a register that a call reads.
+    fn argument(&self, rng: &mut Rng) -> Option<(Object, String)> {
+        let calls: Vec<usize> =
+            (0..self.insns.len()).filter(|i| matches!(self.insns[*i].1, Insn::Call(_))).collect();
+        let call = *calls.get(rng.below(calls.len()))?;
+        let before = self.insns[..call].iter().rev().take_while(|(_, i)| !jumps(*i));
+        let sets = |i: &Insn| match *i {
+            Insn::Mov { dst, .. } | Insn::Alu { dst, .. } => (1..6).contains(&dst.index()),
+            _ => false,
+        };
+        let setting: Vec<(usize, Insn)> = before
+            .take_while(|(_, i)| !matches!(i, Insn::Call(_)))
+            .filter(|(_, i)| sets(i))
+            .copied()
+            .collect();
+        let (slot, insn) = *setting.get(rng.below(setting.len()))?;
+        let new = match insn {
+            Insn::Mov { width, dst, src } => Insn::Mov { width, dst, src: operand(src, rng) },
+            Insn::Alu { width, op, dst, src } => Insn::Alu { width, op, dst, src: operand(src, rng) },
+            _ => return None,
+        };
+        self.replaced(slot, insn, new)
+    }
+
+    /// Takes another map whose keys and values have the same sizes.
+    fn map(&self, rng: &mut Rng) -> Option<(Object, String)> {
+        let relocs = &self.object.functions[self.function].relocs;
+        let maps: Vec<usize> =
+            (0..relocs.len()).filter(|r| matches!(relocs[*r].kind, RelocKind::Map(_))).collect();
+        let at = *maps.get(rng.below(maps.len()))?;
+        let RelocKind::Map(old) = relocs[at].kind else { return None };
+        let shape = |id: MapId| {
+            let s = &self.object.maps[id.index()].spec;
+            (s.map_type, s.key_size, s.value_size)
+        };
+        let ids = (0..self.object.maps.len() as u32).map(MapId);
+        let others: Vec<MapId> = ids.filter(|id| *id != old && shape(*id) == shape(old)).collect();
+        let new = *others.get(rng.below(others.len()))?;
+        let mut out = self.object.clone();
+        out.functions[self.function].relocs[at].kind = RelocKind::Map(new);
+        let name = |id: MapId| &self.object.maps[id.index()].name;
+        let what = format!("{}: map {:?} became {:?}", relocs[at].insn, name(old), name(new));
+        Some((out, format!("{} {what}", self.object.functions[self.function].name)))
+    }
+
+    fn changed(&self, out: Object, what: String) -> Option<(Object, String)> {
+        let (before, after) = (&self.object.functions[self.function], &out.functions[self.function]);
+        let is = before.insns != after.insns && before.insns.len() == after.insns.len();
+        let what = format!("{} {what}", before.name);
+        is.then_some((out, what))
+    }
+
+    fn relocated(&self, slot: usize) -> bool {
+        let function = &self.object.functions[self.function];
+        function.relocs.iter().any(|r| r.insn as usize == slot)
+            || function.core_relos.iter().any(|c| c.insn as usize == slot)
+    }
 }
 
 /// `goto +0`
@@ -83,46 +212,129 @@ fn jumps(insn: Insn) -> bool {
     matches!(insn, Insn::Jump { .. } | Insn::Branch { .. } | Insn::Exit | Insn::MayGoto { .. })
 }
 
-fn altered(insn: Insn, rng: &mut Rng) -> Option<Insn> {
+fn operands(insn: Insn, rng: &mut Rng) -> Option<Insn> {
+    let first = rng.below(2) == 0;
     Some(match insn {
-        Insn::Alu { width, op, dst, src } => match rng.below(4) {
-            0 => Insn::Alu { width, op: alu(rng), dst, src },
-            1 => Insn::Alu { width, op, dst, src: operand(src, rng) },
-            2 => Insn::Alu { width, op, dst: register(rng), src },
-            _ => Insn::Alu { width: other(width), op, dst, src },
-        },
-        Insn::Mov { width, dst, src } => match rng.below(3) {
-            0 => Insn::Mov { width, dst, src: operand(src, rng) },
-            1 => Insn::Mov { width, dst: register(rng), src },
-            _ => Insn::Mov { width: other(width), dst, src },
-        },
-        Insn::Load { size, sext, dst, src, off } => match rng.below(3) {
-            0 => Insn::Load { size: sized(rng), sext: false, dst, src, off },
-            1 => Insn::Load { size, sext, dst, src, off: moved(off, rng) },
-            _ => Insn::Load { size, sext, dst: register(rng), src, off },
-        },
-        Insn::Store { size, dst, off, src } => match rng.below(3) {
-            0 => Insn::Store { size: sized(rng), dst, off, src },
-            1 => Insn::Store { size, dst, off: moved(off, rng), src },
-            _ => Insn::Store { size, dst, off, src: operand(src, rng) },
-        },
-        Insn::Branch { width, cond, dst, src, off } => match rng.below(4) {
-            0 => Insn::Branch { width, cond: condition(rng), dst, src, off },
-            1 => Insn::Branch { width, cond, dst, src: operand(src, rng), off },
-            2 => Insn::Branch { width, cond, dst, src, off: off.checked_add([-1, 1][rng.below(2)])? },
-            _ => Insn::Branch { width: other(width), cond, dst, src, off },
-        },
-        Insn::Jump { long, off } => Insn::Jump { long, off: off.checked_add([-1, 1][rng.below(2)])? },
-        Insn::Swap { kind, bits, dst } => {
-            let bits = if rng.below(2) == 0 { bits } else { [16, 32, 64][rng.below(3)] };
-            Insn::Swap { kind, bits, dst: if rng.below(2) == 0 { dst } else { register(rng) } }
+        Insn::Alu { width, op, src, .. } if first => Insn::Alu { width, op, dst: register(rng), src },
+        Insn::Alu { width, op, dst, src } => Insn::Alu { width, op, dst, src: operand(src, rng) },
+        Insn::Mov { width, src, .. } if first => Insn::Mov { width, dst: register(rng), src },
+        Insn::Mov { width, dst, src } => Insn::Mov { width, dst, src: operand(src, rng) },
+        Insn::MovSx { width, bits, dst, .. } => Insn::MovSx { width, bits, dst, src: register(rng) },
+        Insn::Neg { width, .. } => Insn::Neg { width, dst: register(rng) },
+        Insn::Swap { kind, bits, .. } => Insn::Swap { kind, bits, dst: register(rng) },
+        Insn::Load { size, sext, src, off, .. } => Insn::Load { size, sext, dst: register(rng), src, off },
+        Insn::Store { size, dst, off, src } => Insn::Store { size, dst, off, src: operand(src, rng) },
+        Insn::Branch { width, cond, dst, src, off } if first => {
+            Insn::Branch { width, cond, dst, src: operand(src, rng), off }
+        }
+        Insn::Branch { width, cond, src, off, .. } => {
+            Insn::Branch { width, cond, dst: register(rng), src, off }
         }
         Insn::Atomic { op, fetch, size, dst, off, .. } => {
-            let off = if rng.below(2) == 0 { moved(off, rng) } else { off };
             Insn::Atomic { op, fetch, size, dst, src: register(rng), off }
         }
         _ => return None,
     })
+}
+
+fn opcode(insn: Insn, rng: &mut Rng) -> Option<Insn> {
+    Some(match insn {
+        Insn::Alu { width, dst, src, .. } => Insn::Alu { width, op: alu(rng), dst, src },
+        Insn::Mov { width, dst, src } => Insn::Alu { width, op: alu(rng), dst, src },
+        Insn::Branch { width, dst, src, off, .. } => {
+            Insn::Branch { width, cond: condition(rng), dst, src, off }
+        }
+        Insn::Swap { bits, dst, .. } => {
+            let kind = [SwapKind::ToBe, SwapKind::ToLe, SwapKind::Swap][rng.below(3)];
+            Insn::Swap { kind, bits, dst }
+        }
+        Insn::Atomic { fetch, size, dst, src, off, .. } => {
+            let op = [AtomicOp::Add, AtomicOp::Or, AtomicOp::And, AtomicOp::Xor][rng.below(4)];
+            Insn::Atomic { op, fetch, size, dst, src, off }
+        }
+        _ => return None,
+    })
+}
+
+fn constant(insn: Insn, rng: &mut Rng) -> Option<Insn> {
+    let imm = |imm: i32, rng: &mut Rng| operand(Operand::Imm(imm), rng);
+    Some(match insn {
+        Insn::Alu { width, op, dst, src: Operand::Imm(i) } => Insn::Alu { width, op, dst, src: imm(i, rng) },
+        Insn::Mov { width, dst, src: Operand::Imm(i) } => Insn::Mov { width, dst, src: imm(i, rng) },
+        Insn::Store { size, dst, off, src: Operand::Imm(i) } => {
+            Insn::Store { size, dst, off, src: imm(i, rng) }
+        }
+        Insn::Branch { width, cond, dst, src: Operand::Imm(i), off } => {
+            Insn::Branch { width, cond, dst, src: imm(i, rng), off }
+        }
+        Insn::LoadImm64 { dst, pseudo: Pseudo::None, imm, off } if imm != 0 => {
+            Insn::LoadImm64 { dst, pseudo: Pseudo::None, imm: imm ^ 1 << rng.below(64), off }
+        }
+        _ => return None,
+    })
+}
+
+fn width(insn: Insn, rng: &mut Rng) -> Option<Insn> {
+    Some(match insn {
+        Insn::Alu { width, op, dst, src } => Insn::Alu { width: other(width), op, dst, src },
+        Insn::Mov { width, dst, src } => Insn::Mov { width: other(width), dst, src },
+        Insn::MovSx { width, dst, src, .. } => Insn::MovSx { width, bits: [8, 16][rng.below(2)], dst, src },
+        Insn::Neg { width, dst } => Insn::Neg { width: other(width), dst },
+        Insn::Branch { width, cond, dst, src, off } => {
+            Insn::Branch { width: other(width), cond, dst, src, off }
+        }
+        Insn::Load { sext: false, dst, src, off, .. } => {
+            Insn::Load { size: sized(rng), sext: false, dst, src, off }
+        }
+        Insn::Store { dst, off, src, .. } => Insn::Store { size: sized(rng), dst, off, src },
+        Insn::Swap { kind, dst, .. } => Insn::Swap { kind, bits: [16, 32, 64][rng.below(3)], dst },
+        Insn::Atomic { op, fetch, size, dst, src, off } => {
+            let size = if size == Size::W { Size::Dw } else { Size::W };
+            Insn::Atomic { op, fetch, size, dst, src, off }
+        }
+        _ => return None,
+    })
+}
+
+fn offset(insn: Insn, rng: &mut Rng) -> Option<Insn> {
+    Some(match insn {
+        Insn::Load { size, sext, dst, src, off } => Insn::Load { size, sext, dst, src, off: moved(off, rng) },
+        Insn::Store { size, dst, off, src } => Insn::Store { size, dst, off: moved(off, rng), src },
+        Insn::Atomic { op, fetch, size, dst, src, off } => {
+            Insn::Atomic { op, fetch, size, dst, src, off: moved(off, rng) }
+        }
+        _ => return None,
+    })
+}
+
+fn target(insn: Insn, rng: &mut Rng) -> Option<Insn> {
+    let by = [-1i16, 1][rng.below(2)];
+    Some(match insn {
+        Insn::Branch { width, cond, dst, src, off } => {
+            Insn::Branch { width, cond, dst, src, off: off.checked_add(by)? }
+        }
+        Insn::Jump { long, off } => Insn::Jump { long, off: off.checked_add(by.into())? },
+        _ => return None,
+    })
+}
+
+fn opposite(insn: Insn) -> Option<Insn> {
+    use Cond::{Eq, Ge, Gt, Le, Lt, Ne, Sge, Sgt, Sle, Slt};
+    let Insn::Branch { width, cond, dst, src, off } = insn else { return None };
+    let cond = match cond {
+        Eq => Ne,
+        Ne => Eq,
+        Gt => Le,
+        Le => Gt,
+        Ge => Lt,
+        Lt => Ge,
+        Sgt => Sle,
+        Sle => Sgt,
+        Sge => Slt,
+        Slt => Sge,
+        Cond::Set => return None,
+    };
+    Some(Insn::Branch { width, cond, dst, src, off })
 }
 
 fn alu(rng: &mut Rng) -> AluOp {
