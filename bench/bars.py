@@ -26,8 +26,22 @@ def conformance(r):
     results = r["conformance"]["results"]
     return [
         (f"conformance, {way}", results[way]["passed"], ">= 300 of 313", results[way]["passed"] >= 300)
-        for way in ("interpreter", "roundtrip")
+        for way in ("interpreter", "roundtrip", "terms")
     ]
+
+
+def semantics(r):
+    s = r["semantics"]
+    figure = f"{s['instructions']} instructions, {s['operand_pairs_each']} pairs each, {s['different']} different"
+    met = s["operand_pairs_each"] >= 1_000_000 and s["different"] == 0
+    return [("terms against the kernel", figure, ">= 1000000 each, 0", met)]
+
+
+def mutants(r):
+    m = r["mutants"]
+    figure = f"{m['mutants']}, {m['refuted']} refuted, {m['wrongly_proven']} wrongly proven"
+    met = m["mutants"] >= 10_000 and m["wrongly_proven"] == m["counterexamples_that_do_not_replay"] == 0
+    return [("mutants", figure, ">= 10000, 0 wrongly proven", met)]
 
 
 def equivalence(r):
@@ -179,7 +193,7 @@ def modern(r):
 def main():
     directory = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "bench/results")
     results, missed = Results(directory), 0
-    for group in (conformance, equivalence, corpus, loaders, compiler, alike, runs, peers, demo, updates, swaps, kills, proofs, k2_rules, k2_super, modern):
+    for group in (conformance, semantics, mutants, equivalence, corpus, loaders, compiler, alike, runs, peers, demo, updates, swaps, kills, proofs, k2_rules, k2_super, modern):
         try:
             for what, figure, bar, met in group(results):
                 missed += not met

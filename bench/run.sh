@@ -7,6 +7,7 @@
 #   OLD="GLOB GLOB..."                those made by compilers before clang 16       corpus
 #   PEERS_DIRECTORY=DIRECTORY         public programs like ours                     peers
 #   K2=DIRECTORY                      K2's inputs (bench/k2.py)                        k2, ablation
+#   MUTANT_OBJECTS=DIRECTORY          public objects, those of bpf-examples, xdp-tools, libbpf-bootstrap, cilium/ebpf and K2     mutants
 #   CONFORMANCE="RUNNER TESTS"        the public bpf_conformance suite              conformance
 # SAMPLE=N is how many objects -O super is tried on in `modern` (20). SECONDS_EACH=N is the length of each measurement in time (30).
 set -eu
@@ -139,7 +140,23 @@ kills() {
 	MILLSTREAM_KILLS=${MILLSTREAM_KILLS:-100} tests -p millstream --test run kill
 }
 
-all="conformance equivalence corpus loaders compiler prove ablation k2 modern lab peers demo updates swaps kills"
+# Each instruction's terms against the kernel.
+semantics() {
+	MILLSTREAM_CASES=${MILLSTREAM_CASES:-1000000} tests -p millstream-prove --test semantics
+}
+
+# Mutants of programs that the kernel accepts and the prover models; MUTANTS of each program, an hour for all of them.
+mutants() {
+	[ -n "${MUTANT_OBJECTS:-}" ] || { echo "mutants: MUTANT_OBJECTS names no directory" >&2; return 0; }
+	cargo build --release --quiet -p millstream-prove --example mutants
+	program=${CARGO_TARGET_DIR:-target}/release/examples/mutants
+	list=$(mktemp)
+	"$program" list "${MUTANTS:-72}" "$MUTANT_OBJECTS"/*.o >"$list"
+	take mutants "$program" judge "$list" 3 60 "$MUTANT_OBJECTS"/*.o
+	rm -f "$list"
+}
+
+all="semantics mutants conformance equivalence corpus loaders compiler prove ablation k2 modern lab peers demo updates swaps kills"
 # shellcheck disable=SC2086 # a list of words
 [ $# -gt 0 ] || set -- $all
 for what in "$@"; do
