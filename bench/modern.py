@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """How much shorter programs become that a compiler of today has made, and whether the kernel takes them.
 
-    bench/modern.py DIRECTORY [--level O2|super] [--goal GOAL] [--budget TIME] [--sample N] [--seed N] [--millstream PATH]
-                    [--output FILE] [--rows FILE]
+    bench/modern.py DIRECTORY [--level O2|super] [--goal GOAL] [--for KERNELS] [--budget TIME] [--sample N]
+                    [--seed N] [--millstream PATH] [--output FILE] [--rows FILE]
 
 Takes the objects below DIRECTORY that clang of at least version 16 has made, by what they say themselves; --sample takes so many of
 them, by chance. Counted is each program of at least 20 slots that the kernel accepts unmodified. --budget is for each program.
@@ -48,6 +48,7 @@ def optimize(args, path):
     """The report on one object, or a complaint; and how long it took."""
     command = [args.millstream, "opt", str(path), "--json", "--stats"]
     command += ["--goal", args.goal] if args.goal else []
+    command += ["--for", args.kernels] if args.kernels else []
     if args.level == "super":
         command += ["-O", "super"] + (["--budget", args.budget] if args.budget else [])
     started = time.monotonic()
@@ -70,6 +71,7 @@ def main():
     parser.add_argument("directory", type=pathlib.Path)
     parser.add_argument("--level", choices=("O2", "super"), default="O2")
     parser.add_argument("--goal")
+    parser.add_argument("--for", dest="kernels", help="as of `opt`: any, here")
     parser.add_argument("--budget", help="of -O super, for each program")
     parser.add_argument("--sample", type=int, help="objects to take; all unless said")
     parser.add_argument("--seed", type=int, default=1)
@@ -88,12 +90,17 @@ def main():
         if report is None:
             failures[name] = problem
             continue
+        predicted = {c["name"]: c for c in report.get("costs", [])}
         for p in report["programs"]:
-            verdict = corpus.key(p["verdict"])
+            verdict = corpus.key(p["verdict"] if "verdict" in p else p["kernel"])
             verdicts[verdict] = verdicts.get(verdict, 0) + 1
-            if p["before"] and p["after"] and p["before"]["slots"] >= corpus.SMALLEST:
-                rows.append({"object": name, "program": p["name"], "verdict": verdict, **{k: p[k] for k in ("before", "after")}})
-    flags = "".join(f" --{key} {value}" for key in ("goal", "budget", "sample") if (value := getattr(args, key)))
+            loadable = verdict != "not_loadable" and p["before"] and p["after"]
+            if loadable and p["before"]["slots"] >= corpus.SMALLEST:
+                costs = predicted.get(p["name"], p)
+                figures_of = {k: {**p[k], "cycles": costs[k].get("cycles")} for k in ("before", "after")}
+                rows.append({"object": name, "program": p["name"], "verdict": verdict, **figures_of})
+    said = (("goal", args.goal), ("for", args.kernels), ("budget", args.budget), ("sample", args.sample))
+    flags = "".join(f" --{key} {value}" for key, value in said if value)
     summary = {
         **record.head(f"bench/modern.py DIRECTORY --level {args.level}{flags}" + (f" --seed {args.seed}" if args.sample else "")),
         "producers": versions,

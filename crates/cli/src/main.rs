@@ -10,6 +10,7 @@ mod demo;
 mod doctor;
 mod exec;
 mod exit;
+mod explain;
 mod input;
 mod inspect;
 mod lab;
@@ -54,6 +55,8 @@ enum Command {
     Prove(prove::Args),
     /// Prove the rewrite rules anew, those written by hand and those of a store
     Rules(rules::Args),
+    /// Show what changed between a program and its optimized form, side by side, with source lines and causes
+    Explain(explain::Args),
     /// Run a program on an interface, and keep it fast while it runs
     Run(run::Args),
     /// Put one of our data planes on interfaces, change its tables, look after it
@@ -95,6 +98,7 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo::run(&args),
         Command::Prove(args) => prove::run(&args),
         Command::Rules(args) => rules::run(&args),
+        Command::Explain(args) => explain::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Control(args) => control::run(&args),
         Command::Native(args) => native::run(&args),

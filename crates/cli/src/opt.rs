@@ -84,7 +84,7 @@ enum Prove {
 
 /// Which kernels the result is for.
 #[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
-enum Kernels {
+pub(crate) enum Kernels {
     #[default]
     Any,
     Here,

@@ -88,21 +88,8 @@ pub(crate) fn run(
     solving: &Solving,
     json: bool,
 ) -> Result<(Object, ExitCode)> {
-    // A second signal ends the process at once.
-    os::catch_interrupts();
-    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let goal = options.goal;
-    let wanted = SuperOptions {
-        options,
-        budget: searching.budget,
-        rounds: searching.rounds,
-        jobs: searching.jobs.unwrap_or(processors),
-        seed: searching.seed,
-        solver: solving.solver(),
-        limits: solving.limits(),
-        stop: Some(os::interruption()),
-    };
-    let done = millstream_opt::superoptimize(object, &wanted).into_diagnostic()?;
+    let done = superoptimize(object, options, searching, solving)?;
     let interrupted = os::interrupted();
     let timed = match goal {
         Goal::Latency if !interrupted && searching.budget != Some(Duration::ZERO) => {
@@ -210,6 +197,29 @@ impl std::fmt::Display for Timed {
     }
 }
 
+/// Superoptimizes; Ctrl-C ends it with the best so far.
+pub(crate) fn superoptimize(
+    object: &Object,
+    options: Options,
+    searching: &Searching,
+    solving: &Solving,
+) -> Result<Superoptimized> {
+    // A second signal ends the process at once.
+    os::catch_interrupts();
+    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let wanted = SuperOptions {
+        options,
+        budget: searching.budget,
+        rounds: searching.rounds,
+        jobs: searching.jobs.unwrap_or(processors),
+        seed: searching.seed,
+        solver: solving.solver(),
+        limits: solving.limits(),
+        stop: Some(os::interruption()),
+    };
+    millstream_opt::superoptimize(object, &wanted).into_diagnostic()
+}
+
 fn text(done: &Superoptimized, interrupted: bool) -> String {
     let mut out = String::new();
     for p in &done.programs {
@@ -259,7 +269,7 @@ fn text(done: &Superoptimized, interrupted: bool) -> String {
     out
 }
 
-fn engine(e: millstream_opt::Engine) -> &'static str {
+pub(crate) fn engine(e: millstream_opt::Engine) -> &'static str {
     use millstream_opt::Engine;
     match e {
         Engine::Store => "the store",
@@ -277,7 +287,7 @@ fn kernel(k: &Kernel) -> String {
     }
 }
 
-fn certainty(c: &Certainty) -> String {
+pub(crate) fn certainty(c: &Certainty) -> String {
     match c {
         Certainty::Unchanged => "unchanged".into(),
         Certainty::Whole => "equivalent, as a whole".into(),

@@ -35,7 +35,7 @@ pub use millstream_search::{Engine, Found, Tally};
 pub use prove::{ProofReport, Proven, StepReport, validate, validate_passes};
 pub use report::{FunctionReport, Measure, Outcome, PassReport, ProgramReport, Verdict};
 pub use superopt::{Certainty, Kernel, SuperOptions, SuperReport, Superoptimized, superoptimize};
-pub use trace::{Origin, Traced, trace};
+pub use trace::{Origin, Traced, mark, trace, unmark};
 
 /// Why an object cannot be optimized at all. What concerns one function only is in its report instead.
 #[derive(Debug, thiserror::Error)]

@@ -45,22 +45,22 @@ pub struct Traced {
 /// As [`optimize`].
 pub fn trace(object: &Object, options: &Options) -> Result<Traced, OptError> {
     let optimized = optimize(object, options)?;
-    let marked = optimize(&marked(object), &Options { record: true, ..options.clone() })?;
+    let mut made = optimize(&mark(object), &Options { record: true, ..options.clone() })?;
     let code =
         |o: &Object| o.functions.iter().map(|f| (f.insns.clone(), f.relocs.clone())).collect::<Vec<_>>();
-    if code(&marked.object) != code(&optimized.object) {
+    if code(&made.object) != code(&optimized.object) {
         return Ok(Traced { optimized, origins: None, touched: BTreeMap::new() });
     }
-    let origins = marked.object.functions.iter().map(|f| origins(&f.line_info, f.insns.len())).collect();
+    let origins = unmark(object, &mut made.object);
     let mut touched = BTreeMap::<Origin, BTreeSet<&'static str>>::new();
-    for (line, passes) in marked.touched {
+    for (line, passes) in made.touched {
         touched.entry(origin(&line)).or_default().extend(passes);
     }
     Ok(Traced { optimized, origins: Some(origins), touched })
 }
 
-/// The object with a source line for each instruction, which holds its function and slot.
-fn marked(object: &Object) -> Object {
+/// The object with a source line for each instruction, which holds its function and slot, in place of its own.
+pub fn mark(object: &Object) -> Object {
     let mut object = object.clone();
     for (func, f) in object.functions.iter_mut().enumerate() {
         let (file, text) = (StrOff(0), StrOff(0));
@@ -68,6 +68,23 @@ fn marked(object: &Object) -> Object {
         f.line_info = (0..f.insns.len() as u32).map(line).collect();
     }
     object
+}
+
+/// What each slot of each function was made of, in an object that was made of a marked one; it gets the lines of the original.
+pub fn unmark(original: &Object, made: &mut Object) -> Vec<Vec<Option<Origin>>> {
+    let mut all = Vec::with_capacity(made.functions.len());
+    for f in &mut made.functions {
+        let origins = origins(&f.line_info, f.insns.len());
+        let line = |(slot, o): (usize, &Option<Origin>)| {
+            let lines = &original.functions.get(o.as_ref()?.func as usize)?.line_info;
+            let before = lines.partition_point(|l| l.insn <= o.as_ref().map_or(0, |o| o.slot));
+            Some(LineInfo { insn: slot as u32, ..*lines.get(before.checked_sub(1)?)? })
+        };
+        f.line_info = origins.iter().enumerate().filter_map(line).collect();
+        f.line_info.dedup_by_key(|l| (l.file, l.text, l.line, l.column));
+        all.push(origins);
+    }
+    all
 }
 
 fn origin(line: &LineInfo) -> Origin {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use millstream_isa::disasm::{Symbols, disasm};
-use millstream_isa::{Callee, Insn, Pseudo, decode_all};
+use millstream_isa::{Callee, DecodeError, Insn, Pseudo, decode_all};
 use millstream_object::{Function, Object, RelocKind};
 
 struct Names<'a> {
@@ -42,15 +42,13 @@ impl Symbols for Names<'_> {
 
 /// The instructions of a function, each source line before its first instruction.
 pub(super) fn text(object: &Object, function: &Function) -> String {
-    let relocs = function.relocs.iter().map(|r| (r.insn as usize, r.kind)).collect();
-    let names = Names { object, relocs };
     let lines: BTreeMap<usize, (u32, &str)> = match &object.btf {
         Some(btf) => {
             function.line_info.iter().map(|l| (l.insn as usize, (l.line, btf.str(l.text)))).collect()
         }
         None => BTreeMap::new(),
     };
-    let insns = match decode_all(&function.insns) {
+    let insns = match instructions(object, function) {
         Ok(insns) => insns,
         Err(error) => return format!("; {error}\n"),
     };
@@ -59,14 +57,24 @@ pub(super) fn text(object: &Object, function: &Function) -> String {
         if let Some((line, text)) = lines.get(at) {
             let _ = writeln!(out, "; {line}: {}", text.trim());
         }
+        let _ = writeln!(out, "{at:5}: {insn}");
+    }
+    out
+}
+
+/// The instructions of a function, each with its slot.
+pub(crate) fn instructions(
+    object: &Object,
+    function: &Function,
+) -> Result<Vec<(usize, String)>, DecodeError> {
+    let relocs = function.relocs.iter().map(|r| (r.insn as usize, r.kind)).collect();
+    let names = Names { object, relocs };
+    let text = |(at, insn): &(usize, Insn)| {
         let callee = match insn {
             Insn::Call(Callee::Local(_) | Callee::Kfunc { .. } | Callee::Helper(_)) => names.name(*at),
             _ => None,
         };
-        let _ = match callee {
-            Some(callee) => writeln!(out, "{at:5}: call {callee}"),
-            None => writeln!(out, "{at:5}: {}", disasm(insn, *at, &names)),
-        };
-    }
-    out
+        (*at, callee.map_or_else(|| disasm(insn, *at, &names), |callee| format!("call {callee}")))
+    };
+    Ok(decode_all(&function.insns)?.iter().map(text).collect())
 }

@@ -1,7 +1,7 @@
 //! `millstream inspect`: disassembly, IR, control-flow graph and maps of an object.
 
 mod cfg;
-mod disasm;
+pub(crate) mod disasm;
 mod layout;
 mod maps;
 mod svg;

@@ -1,0 +1,314 @@
+//! Two forms of a function side by side: rows of instructions, changes, and what caused each.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use millstream_isa::{DecodeError, Raw};
+use millstream_object::{Function, Object, RelocKind};
+use millstream_opt::Origin;
+use millstream_passes::registry;
+use serde::Serialize;
+
+use super::align::align;
+use crate::inspect::disasm;
+
+/// An instruction of one side.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub(super) struct Instruction {
+    pub(super) slot: usize,
+    pub(super) text: String,
+    /// The source line that it is of, among those of the function.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) line: Option<usize>,
+}
+
+/// A source line.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub(super) struct Line {
+    pub(super) file: String,
+    pub(super) number: u32,
+    pub(super) text: String,
+}
+
+/// How the two sides of a row differ.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Kind {
+    /// Not at all, but for how far it jumps.
+    Same,
+    /// In registers only.
+    Registers,
+    /// Otherwise.
+    Changed,
+    /// There is nothing in the second any more.
+    Removed,
+    /// There was nothing in the first.
+    Added,
+    /// It stands elsewhere in the other form.
+    Moved,
+}
+
+impl Kind {
+    pub(super) fn is_change(self) -> bool {
+        !matches!(self, Kind::Same | Kind::Registers)
+    }
+}
+
+/// A row.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub(super) struct Row {
+    pub(super) kind: Kind,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) before: Option<Instruction>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) after: Option<Instruction>,
+}
+
+/// Rows that changed together.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub(super) struct Change {
+    /// Its first row, and the one behind its last.
+    pub(super) rows: (usize, usize),
+    /// Slots before and after.
+    pub(super) slots: (usize, usize),
+    pub(super) causes: Vec<Cause>,
+}
+
+/// Why something changed.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub(super) struct Cause {
+    /// A pass, or `lower` for the choice of instructions and registers.
+    pub(super) name: String,
+    /// What that does.
+    pub(super) does: String,
+}
+
+/// A function in both forms.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub(super) struct Both {
+    pub(super) name: String,
+    /// Slots before and after.
+    pub(super) slots: (usize, usize),
+    pub(super) lines: Vec<Line>,
+    pub(super) rows: Vec<Row>,
+    pub(super) changes: Vec<Change>,
+}
+
+/// What is known of how the second form came about.
+pub(super) struct Known<'a> {
+    /// What each slot of the second was made of.
+    pub(super) origins: &'a [Option<Origin>],
+    /// Passes by instruction of the first object.
+    pub(super) touched: &'a BTreeMap<Origin, BTreeSet<&'static str>>,
+}
+
+/// One form of a function, with what alignment looks at.
+struct Side {
+    insns: Vec<Instruction>,
+    shapes: Vec<Shape>,
+    /// Slots of each instruction.
+    sizes: Vec<usize>,
+}
+
+/// What an instruction does, apart from how far it jumps.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Shape {
+    first: Raw,
+    second: Option<i32>,
+    /// The name of what it refers to.
+    refers: Option<String>,
+}
+
+impl Shape {
+    fn registers_apart(&self) -> Shape {
+        Shape { first: Raw { dst: 0, src: 0, ..self.first }, ..self.clone() }
+    }
+}
+
+/// Aligns a function with its second form. `number` is that of the function in the first object.
+pub(super) fn compare(
+    (a, number): (&Object, u32),
+    (b, g): (&Object, &Function),
+    known: Option<&Known<'_>>,
+) -> Result<Both, DecodeError> {
+    let f = &a.functions[number as usize];
+    let mut lines = Vec::new();
+    let (before, after) = (side(a, f, &mut lines)?, side(b, g, &mut lines)?);
+    let origin = |j: usize| known.and_then(|k| *k.origins.get(after.insns[j].slot)?);
+    let score = |i: usize, j: usize| {
+        let close = similarity(&before.shapes[i], &after.shapes[j]);
+        match origin(j) {
+            Some(o) if o.func == number && o.slot as usize == before.insns[i].slot => 5 + close,
+            Some(_) => 0,
+            None if close == 0 => 0,
+            None => {
+                2 * close
+                    + u32::from(before.insns[i].line.is_some() && before.insns[i].line == after.insns[j].line)
+            }
+        }
+    };
+    let pairs = align(before.insns.len(), after.insns.len(), &score);
+    let mut rows = rows(&before, &after, &pairs);
+    if known.is_some() {
+        mark_moved(&mut rows, &before, &after, &|j| {
+            origin(j).filter(|o| o.func == number).map(|o| o.slot as usize)
+        });
+    }
+    let mut changes = changes(&rows, &before, &after);
+    if let Some(known) = known {
+        for change in &mut changes {
+            change.causes = causes(&rows[change.rows.0..change.rows.1], number, known);
+        }
+    }
+    let slots = (f.insns.len(), g.insns.len());
+    Ok(Both { name: f.name.clone(), slots, lines, rows, changes })
+}
+
+fn side(object: &Object, f: &Function, lines: &mut Vec<Line>) -> Result<Side, DecodeError> {
+    let text = disasm::instructions(object, f)?;
+    let ends = text.iter().skip(1).map(|t| t.0).chain([f.insns.len()]);
+    let sizes: Vec<usize> = text.iter().zip(ends).map(|((at, _), end)| end - at).collect();
+    let shapes = text.iter().map(|(at, _)| shape(object, f, *at)).collect();
+    let of_slot = source_lines(object, f, lines);
+    let line = |at: usize| of_slot.range(..=at).next_back().map(|(_, line)| *line);
+    let insns = text.into_iter().map(|(slot, text)| Instruction { line: line(slot), slot, text }).collect();
+    Ok(Side { insns, shapes, sizes })
+}
+
+/// The lines of a function by the slot that they begin at, added to those of both sides.
+fn source_lines(object: &Object, f: &Function, lines: &mut Vec<Line>) -> BTreeMap<usize, usize> {
+    let Some(btf) = &object.btf else { return BTreeMap::new() };
+    let mut found = BTreeMap::new();
+    for l in &f.line_info {
+        let file = btf.str(l.file).rsplit('/').next().unwrap_or_default().to_owned();
+        let line = Line { file, number: l.line, text: btf.str(l.text).trim().to_owned() };
+        let at = lines.iter().position(|other| *other == line).unwrap_or_else(|| {
+            lines.push(line);
+            lines.len() - 1
+        });
+        found.insert(l.insn as usize, at);
+    }
+    found
+}
+
+fn shape(object: &Object, f: &Function, at: usize) -> Shape {
+    const JUMP: u8 = 5;
+    const JUMP32: u8 = 6;
+    const CALL: u8 = 0x85;
+    const LONG: u8 = 0x06;
+    let mut first = f.insns[at];
+    if matches!(first.code & 7, JUMP | JUMP32) && first.code != CALL {
+        first.off = 0;
+        if first.code == LONG {
+            first.imm = 0;
+        }
+    }
+    let reloc = f.relocs.binary_search_by_key(&(at as u32), |r| r.insn).ok().map(|n| f.relocs[n].kind);
+    if reloc.is_some() {
+        first.imm = 0;
+    }
+    let second = (first.code == 0x18).then(|| f.insns.get(at + 1).map_or(0, |s| s.imm));
+    Shape { first, second, refers: reloc.map(|r| name(object, r)) }
+}
+
+fn name(object: &Object, kind: RelocKind) -> String {
+    match kind {
+        RelocKind::Map(m) => object.maps[m.index()].name.clone(),
+        RelocKind::MapValue { map, offset } => format!("{}+{offset}", object.maps[map.index()].name),
+        RelocKind::Call(f) | RelocKind::FuncAddr(f) => object.functions[f.index()].name.clone(),
+        RelocKind::Extern(e) => object.externs[e.index()].name.clone(),
+    }
+}
+
+/// 0 for nothing in common, 3 for the same.
+fn similarity(a: &Shape, b: &Shape) -> u32 {
+    if a == b {
+        3
+    } else if a.registers_apart() == b.registers_apart() {
+        2
+    } else {
+        u32::from(a.first.code == b.first.code && a.refers == b.refers)
+    }
+}
+
+fn rows(before: &Side, after: &Side, pairs: &[(usize, usize)]) -> Vec<Row> {
+    let mut rows = Vec::new();
+    let (mut i, mut j) = (0, 0);
+    let alone = |kind, before: Option<&Instruction>, after: Option<&Instruction>| Row {
+        kind,
+        before: before.cloned(),
+        after: after.cloned(),
+    };
+    for &(p, q) in pairs.iter().chain([&(before.insns.len(), after.insns.len())]) {
+        rows.extend(before.insns[i..p].iter().map(|insn| alone(Kind::Removed, Some(insn), None)));
+        rows.extend(after.insns[j..q].iter().map(|insn| alone(Kind::Added, None, Some(insn))));
+        if let (Some(a), Some(b)) = (before.insns.get(p), after.insns.get(q)) {
+            let kind = match similarity(&before.shapes[p], &after.shapes[q]) {
+                3 => Kind::Same,
+                2 => Kind::Registers,
+                _ => Kind::Changed,
+            };
+            rows.push(alone(kind, Some(a), Some(b)));
+        }
+        (i, j) = (p + 1, q + 1);
+    }
+    rows
+}
+
+/// What was made of an instruction of the first form that has no counterpart beside it, and is still the same, has moved.
+fn mark_moved(rows: &mut [Row], before: &Side, after: &Side, origin: &dyn Fn(usize) -> Option<usize>) {
+    let position = |side: &Side, slot: usize| side.insns.binary_search_by_key(&slot, |i| i.slot).ok();
+    let alone = |r: &Row| r.before.as_ref().filter(|_| r.kind == Kind::Removed).map(|i| i.slot);
+    let removed: BTreeMap<usize, usize> =
+        rows.iter().enumerate().filter_map(|(n, r)| Some((alone(r)?, n))).collect();
+    for n in 0..rows.len() {
+        let Some(insn) = rows[n].after.as_ref().filter(|_| rows[n].kind == Kind::Added) else { continue };
+        let Some(j) = position(after, insn.slot) else { continue };
+        let from = origin(j).and_then(|slot| Some((*removed.get(&slot)?, position(before, slot)?)));
+        if let Some((row, _)) = from.filter(|(_, i)| similarity(&before.shapes[*i], &after.shapes[j]) >= 2) {
+            rows[row].kind = Kind::Moved;
+            rows[n].kind = Kind::Moved;
+        }
+    }
+}
+
+/// Runs of changed rows. A single row between two of them that did not change belongs to them.
+fn changes(rows: &[Row], before: &Side, after: &Side) -> Vec<Change> {
+    let mut runs: Vec<(usize, usize)> = Vec::new();
+    for (n, _) in rows.iter().enumerate().filter(|(_, r)| r.kind.is_change()) {
+        match runs.last_mut() {
+            Some(run) if n <= run.1 + 1 => run.1 = n + 1,
+            _ => runs.push((n, n + 1)),
+        }
+    }
+    let size = |side: &Side, insn: Option<&Instruction>| {
+        let at = insn.and_then(|i| side.insns.binary_search_by_key(&i.slot, |x| x.slot).ok());
+        at.map_or(0, |at| side.sizes[at])
+    };
+    let change = |(from, to): (usize, usize)| {
+        let rows = &rows[from..to];
+        let slots = (
+            rows.iter().map(|r| size(before, r.before.as_ref())).sum(),
+            rows.iter().map(|r| size(after, r.after.as_ref())).sum(),
+        );
+        Change { rows: (from, to), slots, causes: Vec::new() }
+    };
+    runs.into_iter().map(change).collect()
+}
+
+/// The passes that touched what the rows show, in the order of their names; the choice of instructions if there are none.
+fn causes(rows: &[Row], number: u32, known: &Known<'_>) -> Vec<Cause> {
+    let mut places = BTreeSet::new();
+    for row in rows.iter().filter(|r| r.kind.is_change()) {
+        places.extend(row.before.iter().map(|i| Origin { func: number, slot: i.slot as u32 }));
+        places.extend(row.after.iter().filter_map(|i| *known.origins.get(i.slot)?));
+    }
+    let names: BTreeSet<&str> =
+        places.iter().filter_map(|p| known.touched.get(p)).flatten().copied().collect();
+    let does = |name: &str| registry().find(|p| p.name() == name).map_or("", |p| p.describe());
+    let mut causes: Vec<Cause> =
+        names.into_iter().map(|n| Cause { name: n.to_owned(), does: does(n).to_owned() }).collect();
+    if causes.is_empty() {
+        causes.push(Cause { name: "lower".into(), does: "choose instructions and registers".into() });
+    }
+    causes
+}

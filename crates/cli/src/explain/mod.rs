@@ -1,0 +1,226 @@
+//! `millstream explain`: what changed between two forms of a program, side by side, and why.
+
+mod align;
+mod diff;
+mod html;
+#[cfg(test)]
+mod tests;
+mod text;
+mod windows;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{IsTerminal, Write as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use miette::{IntoDiagnostic, Result, WrapErr, miette};
+use millstream_bpf::cost::Goal;
+use millstream_object::{FuncId, Object};
+use millstream_opt::{Certainty, Host, Options, Origin, SuperReport, Traced, mark, trace, unmark};
+use millstream_prove::{Verdict, prove};
+use serde::Serialize;
+
+use crate::exit::Exit;
+use crate::input::{self, Section};
+use crate::opt::Kernels;
+use crate::prove::Solving;
+use crate::superopt::{self, Level, Searching};
+
+/// Flags of `millstream explain`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// An object file, or a raw program (`X.insns`)
+    a: PathBuf,
+    /// Its other form; without it, what `millstream opt` makes of it, and then each change with the passes behind it
+    b: Option<PathBuf>,
+    /// Show this function only; may be repeated
+    #[arg(long, value_name = "NAME")]
+    prog: Vec<String>,
+    /// What counts where it is optimized: see `millstream opt`
+    #[arg(long, value_name = "GOAL", default_value_t)]
+    goal: Goal,
+    /// For which kernels it is optimized: see `millstream opt`
+    #[arg(long = "for", value_enum, value_name = "KERNELS", default_value_t)]
+    kernels: Kernels,
+    /// Show all instructions, also where nothing changed
+    #[arg(long)]
+    all: bool,
+    /// Write a page that needs nothing else to be seen
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    #[command(flatten)]
+    searching: Searching,
+    #[command(flatten)]
+    solving: Solving,
+    #[command(flatten)]
+    section: Section,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What the prover says of a program.
+#[derive(Clone, Debug, Serialize)]
+struct Proof {
+    program: String,
+    verdict: &'static str,
+    /// Why it is not known, or what differs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+    /// Observables that came out as the same term, and questions that a solver answered.
+    same: usize,
+    asked: usize,
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    schema: u32,
+    a: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    b: Option<String>,
+    /// Whether causes are known: not where the lines of its own that tell them would change what the compiler does.
+    causes_known: bool,
+    proofs: Vec<Proof>,
+    functions: Vec<diff::Both>,
+    /// Functions that only the first has: inlined, or not called any more.
+    gone: Vec<String>,
+    /// Windows that the search replaced, and that cannot be found in the result: what came later replaced them again.
+    windows: Vec<windows::Window>,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    let a = args.section.read(&args.a)?;
+    let made = match &args.b {
+        Some(path) => {
+            let mut b = args.section.read(path)?;
+            input::call_alike(&a, &mut b);
+            Made { object: b, origins: None, touched: BTreeMap::new(), searched: None }
+        }
+        None => make(args, &a)?,
+    };
+    let report = report(args, &a, made)?;
+    if let Some(path) = &args.html {
+        std::fs::write(path, html::page(&report))
+            .into_diagnostic()
+            .wrap_err_with(|| format!("cannot write {}", path.display()))?;
+    }
+    let out = if args.json {
+        serde_json::to_string_pretty(&report).into_diagnostic()? + "\n"
+    } else if args.html.is_some() {
+        text::summary(&report)
+    } else {
+        let colour =
+            std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
+        text::text(&report, &text::Style { colour, all: args.all, ..text::Style::default() })
+    };
+    std::io::stdout().write_all(out.as_bytes()).into_diagnostic()?;
+    let refuted = report.proofs.iter().any(|p| matches!(p.verdict, "differs" | "refuted"));
+    Ok(if refuted { Exit::Negative.into() } else { ExitCode::SUCCESS })
+}
+
+/// The second form, and what is known of how it came about.
+struct Made {
+    object: Object,
+    /// What each slot was made of, and which passes had to do with what.
+    origins: Option<Vec<Vec<Option<Origin>>>>,
+    touched: BTreeMap<Origin, BTreeSet<&'static str>>,
+    /// What the search did, if there was one.
+    searched: Option<Vec<SuperReport>>,
+}
+
+/// Optimizes as `millstream opt` does with the same flags.
+fn make(args: &Args, a: &Object) -> Result<Made> {
+    let host = (args.kernels == Kernels::Here).then(Host::probe);
+    let options = Options { goal: args.goal, host, ..Options::default() };
+    let traced = trace(a, &options).into_diagnostic()?;
+    if args.searching.level == Level::Two {
+        let Traced { optimized, origins, touched } = traced;
+        return Ok(Made { object: optimized.object, origins, touched, searched: None });
+    }
+    let done = superopt::superoptimize(&mark(a), options, &args.searching, &args.solving)?;
+    let mut object = done.object;
+    let origins = Some(unmark(a, &mut object));
+    Ok(Made { object, origins, touched: traced.touched, searched: Some(done.programs) })
+}
+
+fn report(args: &Args, a: &Object, made: Made) -> Result<Report> {
+    let Made { object: b, origins, touched, searched } = made;
+    let (mut functions, mut gone) = (Vec::new(), Vec::new());
+    let wanted = |name: &String| args.prog.is_empty() || args.prog.contains(name);
+    for (n, f) in a.functions.iter().enumerate().filter(|(_, f)| wanted(&f.name)) {
+        let Some(at) = counterpart(a, n, &b, args.b.is_none()) else {
+            gone.push(f.name.clone());
+            continue;
+        };
+        let known = origins.as_ref().map(|origins| diff::Known { origins: &origins[at], touched: &touched });
+        let both = diff::compare((a, n as u32), (&b, &b.functions[at]), known.as_ref());
+        functions.push(both.into_diagnostic().wrap_err_with(|| format!("in function {}", f.name))?);
+    }
+    if functions.is_empty() && gone.is_empty() {
+        let names: Vec<&str> = a.functions.iter().map(|f| f.name.as_str()).collect();
+        return Err(miette!(help = format!("there are: {}", names.join(", ")), "there is no such function"));
+    }
+    let chosen = |p: &&SuperReport| wanted(&p.name);
+    let proofs = match &searched {
+        Some(programs) => programs.iter().filter(chosen).map(Proof::of_search).collect(),
+        None => proofs(args, a, &b),
+    };
+    let found = searched.iter().flatten().filter(chosen).flat_map(|p| &p.found);
+    let windows = windows::place(found, &mut functions);
+    Ok(Report {
+        schema: 1,
+        a: args.a.display().to_string(),
+        b: args.b.as_ref().map(|b| b.display().to_string()),
+        causes_known: origins.is_some(),
+        proofs,
+        functions,
+        gone,
+        windows,
+    })
+}
+
+impl Proof {
+    /// What is known of a program that was searched.
+    fn of_search(p: &SuperReport) -> Proof {
+        let (verdict, reason) = match &p.proof {
+            Certainty::Unchanged => ("unchanged", None),
+            Certainty::Whole => ("equivalent", None),
+            Certainty::Refuted(_) => ("refuted", Some(superopt::certainty(&p.proof))),
+            other => ("composed", Some(superopt::certainty(other))),
+        };
+        Proof { program: p.name.clone(), verdict, reason, same: 0, asked: p.search.asked as usize }
+    }
+}
+
+/// The function of the second object that goes with one of the first: by its number where the second was made of the first,
+/// else by its name.
+fn counterpart(a: &Object, n: usize, b: &Object, same_numbers: bool) -> Option<usize> {
+    let present = |at: &usize| b.functions.get(*at).is_some_and(|f| !f.removed && !f.insns.is_empty());
+    let named = || b.functions.iter().position(|g| g.name == a.functions[n].name);
+    if same_numbers { Some(n) } else { named() }.filter(present)
+}
+
+fn proofs(args: &Args, a: &Object, b: &Object) -> Vec<Proof> {
+    let solver = args.solving.solver();
+    let limits = args.solving.limits();
+    let mut proofs = Vec::new();
+    for p in a.programs.iter().filter(|p| args.prog.is_empty() || args.prog.contains(&p.name)) {
+        let Some(q) = b.programs.iter().find(|q| q.name == p.name) else { continue };
+        let code = |o: &Object, f: FuncId| o.link(f).ok().map(|l| l.insns);
+        let same = code(a, p.func) == code(b, q.func);
+        let mut proof =
+            Proof { program: p.name.clone(), verdict: "unchanged", reason: None, same: 0, asked: 0 };
+        if !same {
+            let found = prove((a, p.func), (b, q.func), solver.as_ref(), &limits);
+            (proof.same, proof.asked) = (found.same, found.asked);
+            (proof.verdict, proof.reason) = match found.verdict {
+                Verdict::Equivalent => ("equivalent", None),
+                Verdict::Differs(c) => ("differs", Some(c.to_string())),
+                Verdict::Unknown { reason } => ("unknown", Some(reason)),
+            };
+        }
+        proofs.push(proof);
+    }
+    proofs
+}

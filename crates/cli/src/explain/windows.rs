@@ -1,0 +1,62 @@
+//! Windows that the search replaced, as causes of the changes that they are seen in.
+//!
+//! The search says what it put where, in the function as it was at that moment; what came later moved it. So a replacement is
+//! looked for by its instructions, among those of the result.
+
+use millstream_opt::Found;
+use serde::Serialize;
+
+use super::diff::{Both, Cause};
+use crate::superopt::engine;
+
+/// A window that was replaced.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Window {
+    pub(super) before: Vec<String>,
+    pub(super) after: Vec<String>,
+    pub(super) cause: Cause,
+}
+
+/// Gives each window to the change that shows its replacement; the others come back.
+pub(super) fn place<'a>(found: impl Iterator<Item = &'a Found>, functions: &mut [Both]) -> Vec<Window> {
+    let mut left = Vec::new();
+    for f in found {
+        let window = Window { before: f.before.clone(), after: f.after.clone(), cause: cause(f) };
+        if !functions.iter_mut().any(|both| seen(&window, both)) {
+            left.push(window);
+        }
+    }
+    left
+}
+
+fn cause(f: &Found) -> Cause {
+    let text = |lines: &[String]| if lines.is_empty() { "nothing".to_owned() } else { lines.join("; ") };
+    let proof = if f.solver { "proven by a solver" } else { "proven: the same terms" };
+    Cause {
+        name: format!("search, {}", engine(f.engine)),
+        does: format!("{} for {}, {proof}", text(&f.after), text(&f.before)),
+    }
+}
+
+/// Whether a change of the function shows the replacement, which then is among its causes.
+fn seen(window: &Window, both: &mut Both) -> bool {
+    if window.after.is_empty() {
+        return false;
+    }
+    let after: Vec<(usize, &str)> = both
+        .rows
+        .iter()
+        .enumerate()
+        .filter_map(|(n, r)| r.after.as_ref().map(|i| (n, i.text.as_str())))
+        .collect();
+    let places = after.windows(window.after.len()).filter(|w| w.iter().map(|i| i.1).eq(window.after.iter()));
+    for rows in places.map(|w| (w[0].0, w[w.len() - 1].0)) {
+        let change = both.changes.iter_mut().find(|c| c.rows.0 <= rows.1 && rows.0 < c.rows.1);
+        if let Some(change) = change {
+            change.causes.retain(|c| c.name != "lower");
+            change.causes.push(window.cause.clone());
+            return true;
+        }
+    }
+    false
+}
