@@ -16,7 +16,7 @@ use crate::term::{T, Terms};
 /// Longest question, in bytes of SMT-LIB.
 const LONGEST: usize = 64 << 20;
 /// How much longer than its limit a solver that keeps its own may take to answer before it is killed.
-const GRACE: Duration = Duration::from_millis(500);
+const GRACE: Duration = Duration::from_millis(1000);
 /// How long it may take to say values.
 const MODEL_TIME: Duration = Duration::from_secs(2);
 /// How often several solvers are looked at.
@@ -129,29 +129,31 @@ impl Session {
 
     /// Asks one after the other until one answers; gives the answer and whose it is.
     fn race(&mut self, q: &Question<'_>) -> Result<(Answer, Option<usize>), SolverError> {
-        let start = Instant::now();
+        let mut deadline = Instant::now() + q.time;
         let mut waiting: Vec<usize> =
             (0..self.lanes.len()).filter(|l| self.lanes[*l].usable()).rev().collect();
         let mut said: Vec<(usize, Word)> = Vec::new();
-        let mut next_start = start;
+        let mut next_start = Instant::now();
         loop {
             let pending = self.pending();
-            if Instant::now() >= start + q.time {
+            if Instant::now() >= deadline {
                 waiting.clear();
             }
             if decided(&said, pending.is_empty() && waiting.is_empty(), self.agree) {
                 break;
             }
             if self.agree || pending.is_empty() || Instant::now() >= next_start {
-                next_start = Instant::now() + self.head_start;
                 if let Some(lane) = waiting.pop() {
+                    let before = Instant::now();
                     if let Err(e) = self.lanes[lane].ask(q, self.memory, self.longest) {
                         said.push((lane, Word::Failed(e)));
                     }
+                    // The time is for the question: not for starting who is asked.
+                    deadline += before.elapsed();
+                    next_start = Instant::now() + self.head_start;
                     continue;
                 }
             }
-            let deadline = start + q.time;
             let now = Instant::now();
             if now >= deadline + GRACE {
                 break;
