@@ -298,3 +298,20 @@ fn random_code_does_what_it_did() {
     }
     assert!(changed > 40, "only {changed} were changed");
 }
+
+#[test]
+fn the_control_block_of_a_socket_buffer_is_cleared_in_wide_stores() {
+    for value in ["r0", "0"] {
+        let mut body = "r6 = r1\nr0 = 0\n".to_owned();
+        for at in [48, 52, 56, 60, 64] {
+            body += &format!("*(u32 *)(r6 +{at}) = {value}\n");
+        }
+        let code = function(&assemble(&(body + "exit")).expect("it assembles"));
+        let mut search = Search::new(options(Goal::Size, 2));
+        let budget = Budget { rounds: 4, ..Budget::of(Duration::from_secs(60)) };
+        let world = World { context: Context::Skb, ..world() };
+        let improved = search.improve_code(code, world, &budget, &mut |_| true).expect("it can be read");
+        let lines = text(&improved.function);
+        assert!(lines.len() <= 6, "{lines:?}");
+    }
+}

@@ -32,6 +32,8 @@ pub(crate) struct Rules<'a> {
     fields: Vec<(i64, Size, usize, bool)>,
     /// Atomic operations, which stay: space, base, offset, and the instruction without its registers and displacement.
     atomics: Vec<Atomic>,
+    /// Whether it stores constants to the context: not every kernel takes that.
+    constants: bool,
     /// The states at the exits and in the end.
     states: Vec<State>,
 }
@@ -102,6 +104,7 @@ impl<'a> Rules<'a> {
             touched: Vec::new(),
             fields: Vec::new(),
             atomics: Vec::new(),
+            constants: false,
             states: Vec::new(),
         };
         let mut s = window.state.clone();
@@ -128,6 +131,7 @@ impl<'a> Rules<'a> {
         let Kind::Address(space, at) = fact.kind else { return };
         let at = at + i64::from(off);
         self.atomics.extend(atomic(s, insn));
+        self.constants |= space == CONTEXT && matches!(insn, Insn::Store { src: Operand::Imm(_), .. });
         if space == CONTEXT && !self.is_scratch(at, size) {
             self.fields.push((at, size, passed, write));
         } else if space != Space::Stack {
@@ -320,7 +324,7 @@ impl<'a> Rules<'a> {
             }
             _ => {
                 (is_number(value) || own)
-                    && (space != CONTEXT || matches!(src, Operand::Reg(_)))
+                    && (space != CONTEXT || self.constants || matches!(src, Operand::Reg(_)))
                     && (at..at + i64::from(size.bytes())).all(|b| {
                         self.touched
                             .iter()
