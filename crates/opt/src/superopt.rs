@@ -1,13 +1,14 @@
 //! `-O super`: the best static form by the goal, then a search over its bytecode, proven as a whole.
 //!
 //! Each program is made in the ways that the static compiler has, for the instruction set that the kernel at hand takes;
-//! the best form that is proven to do what the original does is where the search begins, at worst the original
-//! itself. The search replaces windows, each proven; after each round the kernel is asked, and what it refuses is
+//! the best form that is proven to do what the original does, and to which the goal has no objection, is where the search
+//! begins, at worst the original itself. The search replaces windows, each proven; after each round the kernel is asked, and what it refuses is
 //! taken back. In the end original and result are proven equivalent as a whole, or, where that cannot be decided, by
 //! composition: the static form was proven, and so was every window.
 //!
 //! Invariant: what is returned was proven in one of these ways and, where the kernel can be asked, accepted by it.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
@@ -120,10 +121,11 @@ pub fn superoptimize(object: &Object, options: &SuperOptions) -> Result<Superopt
     let kernel = Loader::new(object).guess_types().and_then(|loader| loader.prepare());
     let kernel = kernel.map_err(|e| e.to_string());
     let mut left: Vec<(u32, String)> = Vec::new();
+    let mut slow: BTreeSet<u32> = BTreeSet::new();
     let (fixed, proofs) = loop {
         let mut tried = options.options.clone();
-        tried.leave.extend(left.iter().map(|l| l.0));
-        if !left.is_empty() {
+        tried.leave.extend(left.iter().map(|l| l.0).chain(slow.iter().copied()));
+        if !tried.leave.is_empty() {
             // What is left calls what inlining would take away.
             tried.inline = Some(false);
         }
@@ -131,7 +133,14 @@ pub fn superoptimize(object: &Object, options: &SuperOptions) -> Result<Superopt
         let proofs = prove_all(object, &fixed.object, options);
         let open: Vec<(FuncId, String)> =
             proofs.iter().zip(&object.programs).filter_map(|(p, q)| Some((q.func, p.why()?))).collect();
-        let before = left.len();
+        let before = left.len() + slow.len();
+        for p in object
+            .programs
+            .iter()
+            .filter(|p| options.options.goal == Goal::Balanced && slower(object, &fixed, p.func))
+        {
+            slow.extend(functions(object, p.func));
+        }
         for (func, why) in open {
             for f in functions(object, func) {
                 if !left.iter().any(|l| l.0 == f) {
@@ -139,7 +148,7 @@ pub fn superoptimize(object: &Object, options: &SuperOptions) -> Result<Superopt
                 }
             }
         }
-        if left.len() == before {
+        if left.len() + slow.len() == before {
             break (fixed, proofs);
         }
     };
@@ -203,6 +212,11 @@ fn best_form(object: &Object, options: &Options, kernel: bool) -> Result<Optimiz
         }
     }
     Ok(best.1)
+}
+
+/// Whether a program became slower by prediction: then the search begins with the original.
+fn slower(object: &Object, fixed: &Optimized, func: FuncId) -> bool {
+    cost_of(&fixed.object, func).cycles > cost_of(object, func).cycles
 }
 
 /// The cost of all programs of an object.

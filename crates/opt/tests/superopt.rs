@@ -29,6 +29,7 @@ fn searched(program: Program, goal: Goal) {
         assert!(report.after.slots <= report.before.slots, "{name}: {report:?}");
         if goal == Goal::Balanced {
             assert!(report.after.cycles <= report.fixed.cycles, "{name}: {report:?}");
+            assert!(report.after.cycles <= report.before.cycles, "{name}: {report:?}");
         }
         let found = differ((&object, p.func), (&done.object, p.func), 300, 5);
         assert!(found.is_none(), "{name}: {}", found.unwrap());
