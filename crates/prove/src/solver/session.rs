@@ -142,17 +142,17 @@ impl Session {
             if decided(&said, pending.is_empty() && waiting.is_empty(), self.agree) {
                 break;
             }
-            if self.agree || pending.is_empty() || Instant::now() >= next_start {
-                if let Some(lane) = waiting.pop() {
-                    let before = Instant::now();
-                    if let Err(e) = self.lanes[lane].ask(q, self.memory, self.longest) {
-                        said.push((lane, Word::Failed(e)));
-                    }
-                    // The time is for the question: not for starting who is asked.
-                    deadline += before.elapsed();
-                    next_start = Instant::now() + self.head_start;
-                    continue;
+            if (self.agree || pending.is_empty() || Instant::now() >= next_start)
+                && let Some(lane) = waiting.pop()
+            {
+                let before = Instant::now();
+                if let Err(e) = self.lanes[lane].ask(q, self.memory, self.longest) {
+                    said.push((lane, Word::Failed(e)));
                 }
+                // The time is for the question: not for starting who is asked.
+                deadline += before.elapsed();
+                next_start = Instant::now() + self.head_start;
+                continue;
             }
             let now = Instant::now();
             if now >= deadline + GRACE {
