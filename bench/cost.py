@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How far predicted cycles can be trusted: against an independent analyser of machine code, and against measured time.
 
-usage: bench/cost.py PREDICT MILLSTREAM DIRECTORY... [--seconds N] [--goal GOAL] [--json FILE]
+usage: bench/cost.py PREDICT MILLSTREAM DIRECTORY... [--seconds N] [--goal GOAL] [--json FILE] [--rows FILE]
 
 PREDICT is the example `predict` of millstream-lab (`cargo build --release -p millstream-lab --example predict`), MILLSTREAM the
 command. Every object below the directories is optimized, and every program of both forms is predicted. llvm-mca (19) gets the machine code
@@ -154,7 +154,10 @@ def predicted(predict, pairs, seconds=None):
         return None, {}, [f"{pairs[0][0]}: {done.stderr.strip()}"]
     document = json.loads(done.stdout)
     found = {(*names[p["object"]], p["program"]): p for p in document["programs"]}
-    left_out = [f"{names[at.rsplit(':', 1)[0]][0]}: {why}" for at, why in document["left_out"]]
+    left_out = []
+    for at, why in document["left_out"]:
+        path = at.rsplit(":", 1)[0]
+        left_out.append(f"{names[path][0]}: {why.replace(path, names[path][0])}")
     return document, found, left_out
 
 
@@ -208,6 +211,19 @@ def measured(args, pairs):
     return about, rows, left_out
 
 
+def changes(rows):
+    """Pairs whose times differ by more than either scatters: how the predicted change goes with the measured one."""
+    by = {}
+    for r in rows:
+        by.setdefault((r["object"], r["program"]), {})[r["optimized"]] = r
+    both = [(p[False], p[True]) for p in by.values() if len(p) == 2]
+    told = [(a, b) for a, b in both if abs(b["ns"] - a["ns"]) > max(a["scatter_ns"], b["scatter_ns"])]
+    moved = [(b["cycles"] - a["cycles"], b["ns"] - a["ns"]) for a, b in told]
+    agree = sum((x < 0) == (y < 0) for x, y in moved if x != 0)
+    return {"pairs": len(both), "differences": correlation(moved), "same_direction": agree,
+            "of": sum(x != 0 for x, _ in moved)}
+
+
 def fitted(pairs):
     """A straight line through points: slope, and the root of the mean square of what is off it."""
     n = len(pairs)
@@ -227,6 +243,7 @@ def main():
     parser.add_argument("--goal")
     parser.add_argument("--cpu", default="sapphirerapids", help="the analyser's model of the processor")
     parser.add_argument("--json", type=pathlib.Path)
+    parser.add_argument("--rows", type=pathlib.Path, help="the figures of each program, here")
     args = parser.parse_args()
     objects = [(f"{d.name}/{name}", path) for d in args.directories for name, path in record.objects(d)]
     with tempfile.TemporaryDirectory() as into:
@@ -259,11 +276,12 @@ def main():
                 known = [r for r in some if r[key] is not None]
                 found["measured"][name][key] = correlation([(r[key], r["ns"]) for r in known])
         found["measured"]["ns_a_cycle_and_error"] = fitted([(r["cycles"], r["ns"]) for r in times])
-        found["measured"]["rows"] = times
+        found["measured"]["pairs_told_apart"] = changes(times)
         print(plot([(r["cycles"], r["ns"]) for r in times], "predicted cycles", "ns"), file=sys.stderr)
     found["left_out"] = sorted(set(left_out))
-    found["rows"] = rows
     record.keep(found, args.json)
+    if args.rows:
+        record.write(args.rows, {"programs": rows, "measured": timed[1] if timed else []})
 
 
 if __name__ == "__main__":

@@ -103,6 +103,14 @@ compiler() {
 	script compiler bench/compiler.py "$CORPUS"
 }
 
+cost() {
+	[ -n "${CORPUS:-}" ] || { echo "cost: CORPUS names no directory" >&2; return 0; }
+	cargo build --release --quiet -p millstream-lab --example predict
+	python3 bench/cost.py "${CARGO_TARGET_DIR:-target}/release/examples/predict" "$millstream" "$CORPUS" \
+		--seconds 120 --json "$results/cost.json" >/dev/null || failed=1
+	echo "$results/cost.json"
+}
+
 lab() {
 	take aa-test-run "$millstream" lab compare builtin:router builtin:router --seconds "$seconds" --json
 	take aa-live "$millstream" lab compare builtin:router builtin:router --live --seconds "$seconds" --json
@@ -156,7 +164,7 @@ mutants() {
 	rm -f "$list"
 }
 
-all="semantics mutants conformance equivalence corpus loaders compiler prove ablation k2 modern lab peers demo updates swaps kills"
+all="semantics mutants conformance equivalence corpus loaders compiler prove ablation k2 modern cost lab peers demo updates swaps kills"
 # shellcheck disable=SC2086 # a list of words
 [ $# -gt 0 ] || set -- $all
 for what in "$@"; do

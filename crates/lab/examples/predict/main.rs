@@ -257,6 +257,9 @@ fn run(document: &mut Document, opened: &[(String, Object, bool)], seconds: f64)
     }
     let Some(alike) = subjects.first().map(|(_, s)| s.alike()) else { return Ok(()) };
     subjects.retain(|(_, s)| s.alike() == alike);
+    for (_, s) in subjects.drain((MAX_COPIES - 1).min(subjects.len())..) {
+        document.left_out.push((s.name, "too many to be measured beside one another".into()));
+    }
     if seconds == 0.0 {
         return Ok(());
     }
