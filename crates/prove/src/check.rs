@@ -168,7 +168,7 @@ struct Decision<'a> {
 
 /// How two programs are cut, one way after the other: terms of a region at first, as a part of all that may be made, and
 /// until when, in per cent of the time. Small regions forget more, large ones may become too large.
-const CUTS: [(usize, u32); 4] = [(8, 40), (400, 60), (64, 80), (1, 100)];
+const CUTS: [(usize, u32); 4] = [(8, 35), (400, 65), (64, 85), (1, 100)];
 
 fn decide(
     maps: Maps,
@@ -195,7 +195,6 @@ fn decide(
         let mut world = World { terms: Terms::of(limits.terms, forms), values: Values::default(), maps };
         world.terms.until(decision.deadline);
         let (cuts, last) = decision.attempt(&mut world, limits.terms / part);
-        maps = world.maps;
         // Why the first way did not do says most.
         end = match (end, last) {
             (Err(Stop::Unknown(first)), Err(Stop::Unknown(_))) if decision.attempts > 1 => {
@@ -203,8 +202,10 @@ fn decide(
             }
             (_, last) => last,
         };
-        // Without a cut there is nothing to do otherwise.
-        if cuts == 0 || !matches!(end, Err(Stop::Unknown(_))) {
+        // Without a cut, or room for one, there is nothing to do otherwise.
+        let large = world.terms.len() > limits.terms / 8;
+        maps = world.maps;
+        if cuts == 0 && !large || !matches!(end, Err(Stop::Unknown(_))) {
             break;
         }
     }

@@ -23,6 +23,9 @@ const MOST_STORES: usize = 96;
 /// Atoms that are kept of a condition.
 const MOST_ATOMS: usize = 40;
 
+/// What names of conditions have that say which way was taken.
+const WAY: &str = " way ";
+
 /// A cut under way.
 pub(crate) struct Cut<'a> {
     old: &'a mut Terms,
@@ -90,7 +93,7 @@ impl<'a> Cut<'a> {
         for (n, group) in groups.iter().enumerate() {
             let mut here = rest;
             if n + 1 < groups.len() {
-                let way = self.new.var(&format!("{} way {n}", self.name), Sort::Bool);
+                let way = self.new.var(&format!("{}{WAY}{n}", self.name), Sort::Bool);
                 here = self.new.and(&[rest, way]);
                 let elsewhere = self.new.not(way);
                 rest = self.new.and(&[rest, elsewhere]);
@@ -119,7 +122,7 @@ impl<'a> Cut<'a> {
     fn literals(&mut self, mut all: T, condition: T) -> T {
         let mut kept = 0;
         for (atom, holds) in self.old.implied(condition) {
-            if self.size(atom, SMALL) > SMALL || kept == MOST_ATOMS {
+            if self.is_way(atom) || self.size(atom, SMALL) > SMALL || kept == MOST_ATOMS {
                 continue;
             }
             kept += 1;
@@ -128,6 +131,11 @@ impl<'a> Cut<'a> {
             all = self.new.and(&[all, literal]);
         }
         all
+    }
+
+    /// Whether an atom says which way was taken at a cut before: that says nothing any more.
+    fn is_way(&self, atom: T) -> bool {
+        matches!(self.old.node(atom), Node::App(f, args) if args.is_empty() && self.old.name(*f).contains(WAY))
     }
 
     fn frame(&mut self, frame: &Frame) -> Frame {

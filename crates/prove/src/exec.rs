@@ -113,7 +113,12 @@ impl<'a> Exec<'a> {
         Ok(Waiting::from([(vec![place], state)]))
     }
 
-    /// The join of the states in which the program has ended since this was asked last.
+    /// States in which the program has ended before.
+    pub(crate) fn has_ended(&mut self, ended: Option<State>) {
+        self.ended = ended;
+    }
+
+    /// The join of the states in which the program has ended.
     pub(crate) fn ended(&self) -> Option<&State> {
         self.ended.as_ref()
     }

@@ -2,7 +2,7 @@
 //!
 //! Both run until they have made so many terms. At every moment of a run some states wait; where those of one
 //! run wait under the same conditions as those of the other, the two have come to the same, and both runs are cut there
-//! (`cut.rs`). What has ended until then must have ended alike, and from there both go on. A pair that ends within the
+//! (`cut.rs`). What has ended until then in both must have ended alike, and from there both go on. A pair that ends within the
 //! first region is compared as a whole.
 //!
 //! Architecture Invariant: composition is complete. Of what a region begins with everything ends in it, or waits at its
@@ -21,10 +21,7 @@ use crate::{Limits, Unknown};
 /// Moments of a run that are held against those of the other: the last.
 const MOST_MOMENTS: usize = 300;
 /// Conditions that only one of the two has, at a place to cut.
-const MOST_APART: usize = 8;
-/// Pairs of moments that are looked at closely.
-const MOST_TRIED: usize = 50;
-
+const MOST_APART: usize = 12;
 /// What both programs have come to at the end of a region.
 pub(crate) struct Ends<'a> {
     /// The states in which each has ended, joined; none if nothing ended.
@@ -42,9 +39,17 @@ pub(crate) struct Stride {
 }
 
 /// A moment of a run.
+#[derive(Clone)]
 struct Moment {
     waiting: Waiting,
     ended: Option<State>,
+}
+
+impl Moment {
+    /// All states of it, those that wait first.
+    fn states(&self) -> impl Iterator<Item = &State> {
+        self.waiting.values().chain(&self.ended)
+    }
 }
 
 /// A part of a run: its moments, and whether nothing waits in the last.
@@ -70,15 +75,19 @@ pub(crate) fn run<E: From<Unknown>>(
         let moments = [0, 1].map(|side| &stretches[side].moments[at[side]]);
         runner.covers(&fronts, moments)?;
         let states = moments.map(|m| m.ended.as_ref());
-        settle(runner.world, Ends { states, region })?;
-        if moments.iter().all(|m| m.waiting.is_empty()) {
+        let last = moments.iter().all(|m| m.waiting.is_empty());
+        // What has ended in one and is about to end in the other is held together when it has ended in both.
+        let settled = last || states[0].map(|s| s.path) == states[1].map(|s| s.path);
+        if settled {
+            settle(runner.world, Ends { states, region })?;
+        }
+        if last {
             return Ok(());
         }
-        let waiting = moments.map(|m| &m.waiting);
-        let (states, terms) = (waiting[0].len(), runner.world.terms.len());
+        let (states, terms) = (moments[0].waiting.len(), runner.world.terms.len());
         tracing::debug!("region {region}: {states} states go on, {terms} terms");
         runner.fresh = [0, 1].map(|side| stretches[side].fresh);
-        fronts = runner.cut(waiting, region);
+        fronts = runner.cut(moments, settled, region)?;
     }
     Ok(())
 }
@@ -97,14 +106,14 @@ impl Runner<'_> {
         Exec::new(self.world, &self.programs[side], self.limits, self.deadline, name, self.fresh[side])
     }
 
-    fn begin(&mut self, side: usize) -> Result<Waiting, Unknown> {
-        self.exec(side).begin()
+    fn begin(&mut self, side: usize) -> Result<Moment, Unknown> {
+        Ok(Moment { waiting: self.exec(side).begin()?, ended: None })
     }
 
     /// Runs both from where they wait; gives the runs and the moment of each at which to cut.
     fn region(
         &mut self,
-        fronts: &[Waiting; 2],
+        fronts: &[Moment; 2],
         stride: Stride,
     ) -> Result<([Stretch; 2], [usize; 2]), Unknown> {
         let mut room = stride.first;
@@ -128,11 +137,12 @@ impl Runner<'_> {
     }
 
     /// Runs one program until it has made so many terms, or is over.
-    fn stretch(&mut self, side: usize, front: &Waiting, room: usize) -> Result<Stretch, Unknown> {
+    fn stretch(&mut self, side: usize, front: &Moment, room: usize) -> Result<Stretch, Unknown> {
         self.world.terms.allow(room);
         let mut exec = self.exec(side);
-        let mut waiting = front.clone();
-        let mut moments = vec![Moment { waiting: waiting.clone(), ended: None }];
+        let Moment { mut waiting, ended } = front.clone();
+        exec.has_ended(ended);
+        let mut moments = vec![front.clone()];
         let failed = loop {
             match exec.advance(&mut waiting) {
                 Ok(true) => {}
@@ -152,12 +162,11 @@ impl Runner<'_> {
     }
 
     /// Whether what a region begins with is what ends in it or waits, in both.
-    fn covers(&mut self, fronts: &[Waiting; 2], moments: [&Moment; 2]) -> Result<(), Unknown> {
+    fn covers(&mut self, fronts: &[Moment; 2], moments: [&Moment; 2]) -> Result<(), Unknown> {
         self.world.terms.allow(self.limits.terms);
         for side in [0, 1] {
-            let before: Vec<T> = fronts[side].values().map(|s| s.path).collect();
-            let waiting = moments[side].waiting.values();
-            let after: Vec<T> = waiting.chain(&moments[side].ended).map(|s| s.path).collect();
+            let before: Vec<T> = fronts[side].states().map(|s| s.path).collect();
+            let after: Vec<T> = moments[side].states().map(|s| s.path).collect();
             let (before, after) = (self.world.terms.or(&before), self.world.terms.or(&after));
             if before != after || self.world.terms.is_full() {
                 return Err(Unknown::new("some paths of the program do not end"));
@@ -171,7 +180,7 @@ impl Runner<'_> {
         let conditions = |s: &Stretch| -> Vec<(usize, BTreeSet<T>)> {
             let moments = s.moments.iter().enumerate().skip(1);
             let moments = moments.skip(s.moments.len().saturating_sub(MOST_MOMENTS));
-            moments.map(|(at, m)| (at, m.waiting.values().map(|s| s.path).collect())).collect()
+            moments.map(|(at, m)| (at, m.states().map(|s| s.path).collect())).collect()
         };
         let (ours, theirs) = (conditions(&stretches[0]), conditions(&stretches[1]));
         let mut pairs = Vec::new();
@@ -183,17 +192,7 @@ impl Runner<'_> {
                 }
             }
         }
-        pairs.sort_unstable_by(|a, b| b.cmp(a));
-        self.world.terms.allow(self.limits.terms);
-        let meets = |this: &mut Self, at: [usize; 2]| {
-            let [x, y] = [0, 1].map(|side| {
-                let states = stretches[side].moments[at[side]].waiting.values();
-                let paths: Vec<T> = states.map(|s| s.path).collect();
-                this.world.terms.or(&paths)
-            });
-            x == y && !this.world.terms.is_full()
-        };
-        pairs.into_iter().take(MOST_TRIED).map(|(_, at)| at).find(|at| meets(self, *at))
+        pairs.into_iter().max().map(|(_, at)| at)
     }
 
     /// Writes to the log where the two part: the first conditions of either that the other never has.
@@ -214,10 +213,12 @@ impl Runner<'_> {
         }
     }
 
-    /// Cuts both where they wait.
-    fn cut(&mut self, waiting: [&Waiting; 2], number: usize) -> [Waiting; 2] {
+    /// Cuts both where they wait; goes on with what has ended unless that is settled.
+    fn cut(&mut self, moments: [&Moment; 2], settled: bool, number: usize) -> Result<[Moment; 2], Unknown> {
         let clean = [0, 1].map(|side| {
-            let states = waiting[side].iter().map(|(key, state)| self.clean(side, key, state));
+            let waiting = moments[side].waiting.iter().map(|(key, state)| (Some(key), state));
+            let ended = moments[side].ended.iter().filter(|_| !settled).map(|state| (None, state));
+            let states = waiting.chain(ended).map(|(key, state)| self.clean(side, key, state));
             states.collect::<Vec<State>>()
         });
         let paths = clean.each_ref().map(|states| states.iter().map(|s| s.path).collect::<Vec<T>>());
@@ -226,20 +227,30 @@ impl Runner<'_> {
         let mut cut = Cut::new(terms, values, [&clean[0], &clean[1]], number, self.limits.terms);
         let conditions = cut.conditions(&paths, &groups);
         let out = [0, 1].map(|side| {
-            let all = waiting[side].keys().zip(&clean[side]).zip(&conditions[side]);
-            all.map(|((key, state), path)| (key.clone(), cut.state(state, *path))).collect::<Waiting>()
+            let images = clean[side].iter().zip(&conditions[side]);
+            let mut images = images.map(|(state, path)| cut.state(state, *path));
+            // Those that wait come first.
+            let keys = moments[side].waiting.keys();
+            let waiting = keys.cloned().zip(images.by_ref()).collect::<Waiting>();
+            Moment { waiting, ended: images.next() }
         });
         let (new, made) = (cut.new, cut.values);
+        // Whatever was made while there was no room for it means nothing.
+        if new.is_full() || self.world.terms.is_full() {
+            return Err(Unknown::new(TERMS));
+        }
         (self.world.terms, self.world.values) = (new, made);
         self.world.terms.until(self.deadline);
-        out
+        Ok(out)
     }
 
     /// A state without the registers that are not read any more, and all others as its condition decides them.
-    fn clean(&mut self, side: usize, key: &Key, state: &State) -> State {
+    fn clean(&mut self, side: usize, key: Option<&Key>, state: &State) -> State {
         let mut exec = self.exec(side);
         let mut state = state.clone();
-        exec.forget_dead(key, &mut state);
+        if let Some(key) = key {
+            exec.forget_dead(key, &mut state);
+        }
         exec.under_path(&mut state);
         state
     }
@@ -276,7 +287,7 @@ fn groups(terms: &mut Terms, paths: &[Vec<T>; 2]) -> Vec<[Vec<usize>; 2]> {
             }
         }
     }
-    if !left[0].is_empty() {
+    if !left[0].is_empty() || !left[1].is_empty() {
         out.push(left);
     }
     out
