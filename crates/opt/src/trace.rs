@@ -5,7 +5,7 @@
 //! recorder compares each function before and after each pass, and notes the lines of what was added, removed or
 //! changed.
 //!
-//! Invariant: the result is that of [`optimize`](crate::optimize) alone. Where lines of its own make the compiler decide otherwise,
+//! Invariant: the result is that of [`optimize`] alone. Where lines of its own make the compiler decide otherwise,
 //! there are no origins.
 
 use std::cell::RefCell;
