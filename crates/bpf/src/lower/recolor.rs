@@ -62,6 +62,8 @@ struct Webs {
     implied: Vec<Vec<(usize, usize, u32)>>,
     /// How many webs have each color.
     population: [u32; 10],
+    /// Webs whose choice may be another than when they were last looked at.
+    stale: Vec<bool>,
 }
 
 type Current = [u32; 10];
@@ -233,6 +235,7 @@ impl Webs {
         self.forbidden = vec![0; self.parent.len()];
         self.neighbours = vec![Vec::new(); self.parent.len()];
         self.places = vec![Vec::new(); self.parent.len()];
+        self.stale = vec![true; self.parent.len()];
         for (b, list) in self.fields.iter_mut().enumerate() {
             for (i, fields) in list.iter_mut().enumerate() {
                 for id in [&mut fields.dst, &mut fields.src] {
@@ -310,6 +313,9 @@ impl Webs {
             if self.fixed[web] || self.parent[web] as usize != web || self.places[web].is_empty() {
                 continue;
             }
+            if !std::mem::take(&mut self.stale[web]) {
+                continue;
+            }
             let mut taken = self.forbidden[web];
             for &n in &self.neighbours[web] {
                 taken |= 1 << self.color[n as usize];
@@ -322,9 +328,30 @@ impl Webs {
             let new = best.map_or(old, |b| b.1);
             self.color[web] = new;
             self.population[usize::from(new)] += 1;
-            changed |= new != old;
+            if new != old {
+                changed = true;
+                self.changed(web, old, new);
+            }
         }
         changed
+    }
+
+    /// Notes whose choice a web's new color bears on: its neighbours', those of webs named beside it, and everybody's
+    /// where a register has one web or none, before or after: one more or less decides whether it is saved.
+    fn changed(&mut self, web: usize, old: u8, new: u8) {
+        if self.population[usize::from(old)] <= 1 || self.population[usize::from(new)] <= 2 {
+            self.stale.fill(true);
+            return;
+        }
+        for &n in &self.neighbours[web] {
+            self.stale[n as usize] = true;
+        }
+        for &(b, i) in &self.places[web] {
+            let fields = self.fields[b as usize][i as usize];
+            for other in [fields.dst, fields.src].into_iter().filter(|&w| w != NONE) {
+                self.stale[other as usize] = true;
+            }
+        }
     }
 
     /// What a web costs in a register: the instructions that name it, the register's saving, and a preference for

@@ -1,6 +1,7 @@
 //! Blocks of bytecode before layout: undefined values settled, empty and equal blocks merged.
 
 use millstream_isa::{Insn, Operand, Reg};
+use rustc_hash::FxHashMap;
 
 use super::code::{Code, Emitted, Src, Term, successors};
 
@@ -113,12 +114,17 @@ pub(super) fn merge_equal(blocks: &mut [Code]) {
             && a.body.len() == b.body.len()
             && a.body.iter().zip(&b.body).all(|(x, y)| insn(x) == insn(y) && !touches_memory(x.insn))
     };
+    let mut alike: FxHashMap<(Term, usize), Vec<usize>> = FxHashMap::default();
     for b in 1..blocks.len() {
         if blocks[b].body.is_empty() && !matches!(blocks[b].term, Term::Return) {
             continue;
         }
-        if let Some(first) = (1..b).find(|&a| same(&blocks[a], &blocks[b])) {
-            blocks[b] = Code { body: Vec::new(), term: Term::Jump(first), loc: blocks[b].loc };
+        let earlier = alike.entry((blocks[b].term, blocks[b].body.len())).or_default();
+        match earlier.iter().find(|&&a| same(&blocks[a], &blocks[b])) {
+            Some(&first) => {
+                blocks[b] = Code { body: Vec::new(), term: Term::Jump(first), loc: blocks[b].loc };
+            }
+            None => earlier.push(b),
         }
     }
     thread_empty(blocks);
