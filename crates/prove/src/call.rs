@@ -36,6 +36,8 @@ pub(crate) struct Call {
     pub(crate) outs: Vec<Out>,
     /// The map it is about.
     pub(crate) map: Option<Handle>,
+    /// Whether it writes all of the memory that it only writes, whatever happens.
+    pub(crate) fills: bool,
     /// What is called.
     pub(crate) name: String,
 }
@@ -83,7 +85,8 @@ impl Exec<'_> {
         {
             return self.either(state, id, condition);
         }
-        let mut call = Call { name: format!("bpf_{}", helper.name), ..Call::default() };
+        let name = format!("bpf_{}", helper.name);
+        let mut call = Call { name, fills: helper.fills_memory(), ..Call::default() };
         self.arguments(state, helper.args, &mut call)?;
         if id == 1 {
             return self.lookup(state, &call);
@@ -339,8 +342,10 @@ impl Exec<'_> {
         for (n, out) in call.outs.iter().enumerate() {
             match *out {
                 Out::Space(space) => self.forget(state, space, event),
-                Out::Bytes(at, count) => self.write_out(state, at, (count, None), n, event)?,
-                Out::Upto(at, count, size) => self.write_out(state, at, (count, Some(size)), n, event)?,
+                Out::Bytes(at, count) => self.write_out(state, at, (count, None, call.fills), n, event)?,
+                Out::Upto(at, count, size) => {
+                    self.write_out(state, at, (count, Some(size), call.fills), n, event)?;
+                }
                 Out::Some(at, count) => self.write_some(state, at, count, n, event)?,
             }
         }
@@ -359,7 +364,7 @@ impl Exec<'_> {
         &mut self,
         state: &mut State,
         at: V,
-        (count, size): (u64, Option<T>),
+        (count, size, fills): (u64, Option<T>, bool),
         n: usize,
         event: T,
     ) -> Result<(), Unknown> {
@@ -372,7 +377,10 @@ impl Exec<'_> {
             return Err(Unknown::new(format!("a helper writes {count} bytes")));
         }
         // Some of the bytes may stay as they were when the helper fails: they are a function of that too.
-        let written = self.w.terms.app(&format!("output {n} written"), &[event], Sort::Bool);
+        let written = match fills {
+            true => self.w.terms.truth(true),
+            false => self.w.terms.app(&format!("output {n} written"), &[event], Sort::Bool),
+        };
         for i in 0..count {
             let new = self.w.terms.app(&format!("output {n} byte {i}"), &[event], Sort::Bits(8));
             let by = self.w.terms.constant(64, i);
