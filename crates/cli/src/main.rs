@@ -14,6 +14,7 @@ mod explain;
 mod input;
 mod inspect;
 mod lab;
+mod learn;
 mod man;
 mod native;
 mod opt;
@@ -53,6 +54,8 @@ enum Command {
     Demo(demo::Args),
     /// Prove that the programs of two objects do the same, or find where they differ
     Prove(prove::Args),
+    /// Look for rewrite rules that are not there yet, and prove them
+    Learn(learn::Args),
     /// Prove the rewrite rules anew, those written by hand and those of a store
     Rules(rules::Args),
     /// Show what changed between a program and its optimized form, side by side, with source lines and causes
@@ -97,6 +100,7 @@ fn main() -> ExitCode {
         Command::Lab(args) => lab::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Prove(args) => prove::run(&args),
+        Command::Learn(args) => learn::run(&args),
         Command::Rules(args) => rules::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Run(args) => run::run(&args),

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use millstream_bpf::cost::Table as CycleTable;
@@ -11,6 +12,7 @@ use millstream_opt::{
     ProgramReport, ProofReport, Proven, StepReport, Verdict,
 };
 use millstream_passes::registry;
+use millstream_passes::rules::RuleSet;
 use serde::Serialize;
 
 use crate::exit::Exit;
@@ -55,6 +57,9 @@ pub(crate) struct Args {
     /// Predict cycles by this table, which `millstream lab calibrate` wrote
     #[arg(long, value_name = "FILE")]
     costs: Option<PathBuf>,
+    /// Apply the rules of this store in place of the one that is shipped; each is proven first, or its proof found again
+    #[arg(long, value_name = "FILE")]
+    rules: Option<PathBuf>,
     /// Keep functions that became longer, too
     #[arg(long)]
     keep_longer: bool,
@@ -81,6 +86,9 @@ enum Prove {
     /// The same, and each pass by itself
     Passes,
 }
+
+/// A team's rules.
+type Rules = Option<Arc<RuleSet>>;
 
 /// Which kernels the result is for.
 #[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -121,19 +129,22 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         install(path)?;
     }
     let object = args.section.read(input)?;
+    let admitted = args.rules.as_deref().map(|file| crate::rules::admitted(file, &args.solving));
+    let rules: Rules = admitted.transpose()?.map(Arc::new);
     if args.searching.level == Level::Super {
-        let (object, code) = superopt::run(&object, options(args), &args.searching, &args.solving, args.json)
-            .map_err(|e| e.wrap_err(format!("in {}", input.display())))?;
+        let (object, code) =
+            superopt::run(&object, options(args, &rules), &args.searching, &args.solving, args.json)
+                .map_err(|e| e.wrap_err(format!("in {}", input.display())))?;
         if let Some(path) = &args.output {
             input::write(path, &object)?;
         }
         return Ok(code);
     }
     let (mut optimized, programs, clean) =
-        optimize(args, &object).map_err(|e| e.wrap_err(format!("in {}", input.display())))?;
-    let proofs = if args.prove.is_some() { Some(validate(args, &object, &optimized)?) } else { None };
+        optimize(args, &rules, &object).map_err(|e| e.wrap_err(format!("in {}", input.display())))?;
+    let proofs = if args.prove.is_some() { Some(validate(args, &rules, &object, &optimized)?) } else { None };
     let steps = match args.prove {
-        Some(Prove::Passes) => Some(validate_passes(args, input, &object, &optimized)?),
+        Some(Prove::Passes) => Some(validate_passes(args, &rules, input, &object, &optimized)?),
         _ => None,
     };
     let refuted = steps.iter().flatten().any(|s| matches!(s.verdict, Proven::Refuted { .. }));
@@ -196,8 +207,9 @@ fn aside(path: &Path) -> PathBuf {
     path.with_file_name(name)
 }
 
-fn options(args: &Args) -> Options {
+fn options(args: &Args, rules: &Rules) -> Options {
     Options {
+        rules: rules.clone(),
         passes: args.passes.clone(),
         isa: args.isa.unwrap_or_default(),
         host: (args.kernels == Kernels::Here).then(Host::probe),
@@ -209,21 +221,22 @@ fn options(args: &Args) -> Options {
     }
 }
 
-fn validate(args: &Args, object: &Object, optimized: &Optimized) -> Result<Vec<ProofReport>> {
+fn validate(args: &Args, rules: &Rules, object: &Object, optimized: &Optimized) -> Result<Vec<ProofReport>> {
     let solver = args.solving.solver();
-    let without_dumps = Options { dump_after: None, ..options(args) };
+    let without_dumps = Options { dump_after: None, ..options(args, rules) };
     let limits = args.solving.limits();
     millstream_opt::validate(object, optimized, &without_dumps, solver.as_ref(), &limits).into_diagnostic()
 }
 
 fn validate_passes(
     args: &Args,
+    rules: &Rules,
     input: &Path,
     object: &Object,
     optimized: &Optimized,
 ) -> Result<Vec<StepReport>> {
     let solver = args.solving.solver();
-    let options = Options { dump_after: None, ..options(args) };
+    let options = Options { dump_after: None, ..options(args, rules) };
     let limits = args.solving.limits();
     let aside = aside(args.output.as_deref().unwrap_or(input));
     let mut problem = None;
@@ -238,8 +251,8 @@ fn validate_passes(
 }
 
 /// The result, what the kernel says of it, and whether nothing fell back.
-fn optimize(args: &Args, object: &Object) -> Result<(Optimized, Vec<ProgramReport>, bool)> {
-    let options = options(args);
+fn optimize(args: &Args, rules: &Rules, object: &Object) -> Result<(Optimized, Vec<ProgramReport>, bool)> {
+    let options = options(args, rules);
     if !args.stats {
         return Ok((millstream_opt::optimize(object, &options).into_diagnostic()?, Vec::new(), true));
     }

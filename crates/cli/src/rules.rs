@@ -1,10 +1,12 @@
-//! `millstream rules`: proves rewrite rules anew.
+//! `millstream rules`: proves rewrite rules anew, counts what they do, keeps them.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use miette::{IntoDiagnostic, WrapErr, miette};
-use millstream_passes::rules::{Rule, RuleSet, parse};
+use millstream_passes::Target;
+use millstream_passes::rules::{Entry, Origin, Rule, RuleSet, Store, parse};
 use millstream_rules::{Checked, Outcome, check_all, questions};
 use serde::Serialize;
 
@@ -22,6 +24,45 @@ pub(crate) struct Args {
 enum Command {
     /// Prove every rule anew: those written by hand and those of the store, or those of a file
     Check(Check),
+    /// Count how often each rule is applied to the objects of a directory
+    Stats(Stats),
+    /// Prove the rules of a file and write them as a store, with those left out that cannot be proven
+    Seal(Seal),
+}
+
+/// Flags of `millstream rules stats`.
+#[derive(Debug, clap::Args)]
+struct Stats {
+    /// Directories of objects, and objects
+    #[arg(required = true)]
+    inputs: Vec<PathBuf>,
+    /// Count for this store instead of the one that is shipped
+    #[arg(long, value_name = "FILE")]
+    rules: Option<PathBuf>,
+    /// Write the counts into the store given with --rules, its rules ordered by them
+    #[arg(long, requires = "rules")]
+    update: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Flags of `millstream rules seal`.
+#[derive(Debug, clap::Args)]
+struct Seal {
+    /// A file of rules, one a line, with or without the header of a store
+    input: PathBuf,
+    /// The store to write
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+    /// Leave out rules that others make superfluous
+    #[arg(long)]
+    reduce: bool,
+    /// Proofs made at the same time
+    #[arg(long, value_name = "N", default_value_t = jobs())]
+    jobs: usize,
+    #[command(flatten)]
+    solving: Solving,
 }
 
 /// Flags of `millstream rules check`.
@@ -43,7 +84,8 @@ struct Check {
     json: bool,
 }
 
-fn jobs() -> usize {
+/// As many as there are processors.
+pub(crate) fn jobs() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
@@ -72,6 +114,8 @@ struct Report {
 pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
     match &args.command {
         Command::Check(args) => check(args),
+        Command::Stats(args) => stats(args),
+        Command::Seal(args) => seal(args),
     }
 }
 
@@ -110,11 +154,169 @@ fn check(args: &Check) -> Result<ExitCode, miette::Report> {
     .into())
 }
 
+/// The rules of a store, or of a file of rules.
 fn read(file: &Path) -> Result<Vec<Rule>, miette::Report> {
+    let (shown, text) = (file.display().to_string(), text_of(file)?);
+    if text.starts_with("; millstream rules") {
+        return Ok(Store::parse(&shown, &text).into_diagnostic()?.rules());
+    }
+    parse(&shown, &text).map_err(|e| miette!("{e}"))
+}
+
+fn text_of(file: &Path) -> Result<String, miette::Report> {
     let shown = file.display();
-    let text =
-        std::fs::read_to_string(file).into_diagnostic().wrap_err_with(|| format!("reading {shown}"))?;
-    parse(&shown.to_string(), &text).map_err(|e| miette!("{e}"))
+    std::fs::read_to_string(file).into_diagnostic().wrap_err_with(|| format!("reading {shown}"))
+}
+
+/// A store, read whole.
+pub(crate) fn store(file: &Path) -> Result<Store, miette::Report> {
+    Store::parse(&file.display().to_string(), &text_of(file)?).into_diagnostic()
+}
+
+/// Writes a store.
+pub(crate) fn write_store(file: &Path, store: &Store) -> Result<(), miette::Report> {
+    let shown = file.display();
+    std::fs::write(file, store.text()).into_diagnostic().wrap_err_with(|| format!("writing {shown}"))
+}
+
+/// A store of these rules, made today.
+pub(crate) fn new_store(entries: Vec<Entry>) -> Store {
+    let seconds =
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_secs());
+    Store { isa: "bpf v4".into(), made: date(seconds / 86_400), entries }
+}
+
+/// The date of a day since 1970-01-01, by Hinnant's algorithm for the proleptic Gregorian calendar.
+fn date(days: u64) -> String {
+    let shifted = days + 719_468;
+    let (era, day) = (shifted / 146_097, shifted % 146_097);
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let of_year = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * of_year + 2) / 153;
+    let of_month = of_year - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    let year = era * 400 + year + u64::from(month <= 2);
+    format!("{year:04}-{month:02}-{of_month:02}")
+}
+
+/// Proves the rules of a team's store; with those that are proven come those written by hand. Those that are not are named.
+pub(crate) fn admitted(file: &Path, solving: &Solving) -> Result<RuleSet, miette::Report> {
+    let store = store(file)?;
+    let solver = solving.solver();
+    let admitted = millstream_rules::admit(store.entries, solver.as_ref(), &solving.limits(), jobs(), || {})
+        .into_diagnostic()?;
+    for (rule, outcome) in &admitted.refused {
+        eprintln!("{}: not applied, {outcome}: {rule}", rule.name);
+    }
+    Ok(millstream_rules::rule_set(&new_store(admitted.entries)))
+}
+
+fn seal(args: &Seal) -> Result<ExitCode, miette::Report> {
+    let (shown, text) = (args.input.display().to_string(), text_of(&args.input)?);
+    let mut entries = if text.starts_with("; millstream rules") {
+        Store::parse_unsealed(&shown, &text).into_diagnostic()?.entries
+    } else {
+        let rules = parse(&shown, &text).map_err(|e| miette!("{e}"))?;
+        rules.into_iter().map(|rule| millstream_rules::found(rule, Origin::Enumerated)).collect()
+    };
+    if args.reduce {
+        entries = millstream_rules::learn::reduce(&RuleSet::written(), entries, |_, _| {});
+    }
+    let solver = args.solving.solver();
+    let admitted =
+        millstream_rules::admit(entries, solver.as_ref(), &args.solving.limits(), args.jobs, || {})
+            .into_diagnostic()?;
+    for (rule, outcome) in &admitted.refused {
+        println!("{}: left out, {outcome}: {rule}", rule.name);
+    }
+    let store = new_store(admitted.entries);
+    write_store(&args.output, &store)?;
+    println!(
+        "{} rules in {}, {} left out",
+        store.entries.len(),
+        args.output.display(),
+        admitted.refused.len()
+    );
+    Ok(if admitted.refused.is_empty() { Exit::Done } else { Exit::Unknown }.into())
+}
+
+#[derive(Debug, Serialize)]
+struct Fired {
+    name: String,
+    rule: String,
+    fires: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Firings {
+    schema: u32,
+    objects: usize,
+    /// Rules that were applied, the most frequent first.
+    rules: Vec<Fired>,
+}
+
+fn stats(args: &Stats) -> Result<ExitCode, miette::Report> {
+    let mut store = args.rules.as_deref().map(store).transpose()?;
+    let set = match &store {
+        Some(store) => Arc::new(millstream_rules::rule_set(store)),
+        None => RuleSet::shipped(),
+    };
+    let (mut counts, mut objects) = (vec![0; set.rules().len()], 0);
+    for path in object_files(&args.inputs)? {
+        // What is no object of BPF programs has nothing to count.
+        let Ok(object) = crate::input::read(&path) else { continue };
+        let target = Target::bpf(millstream_opt::isa_version(&object));
+        if let Some(fired) = millstream_rules::firings(&object, &set, &target) {
+            objects += 1;
+            counts.iter_mut().zip(fired).for_each(|(c, f)| *c += f);
+        }
+    }
+    if let (true, Some(store), Some(file)) = (args.update, &mut store, &args.rules) {
+        let learnt = &counts[counts.len() - store.entries.len()..];
+        store.entries.iter_mut().zip(learnt).for_each(|(e, n)| e.fires = *n);
+        store.entries.sort_by_key(|e| std::cmp::Reverse(e.fires));
+        write_store(file, store)?;
+    }
+    let mut rules: Vec<Fired> = set
+        .rules()
+        .iter()
+        .zip(&counts)
+        .filter(|(_, n)| **n > 0)
+        .map(|(r, n)| Fired { name: r.name.clone(), rule: r.to_string(), fires: *n })
+        .collect();
+    rules.sort_by(|a, b| b.fires.cmp(&a.fires).then_with(|| a.rule.cmp(&b.rule)));
+    if args.json {
+        let report = Firings { schema: 1, objects, rules };
+        println!("{}", serde_json::to_string_pretty(&report).into_diagnostic()?);
+    } else {
+        for r in &rules {
+            println!("{:8}  {}  {}", r.fires, r.name, r.rule);
+        }
+        let total: u64 = rules.iter().map(|r| r.fires).sum();
+        println!("{} of {} rules applied {total} times to {objects} objects", rules.len(), set.rules().len());
+    }
+    Ok(Exit::Done.into())
+}
+
+/// The objects among the inputs and, of directories, all that lie below.
+pub(crate) fn object_files(inputs: &[PathBuf]) -> Result<Vec<PathBuf>, miette::Report> {
+    let mut out = Vec::new();
+    let mut work: Vec<PathBuf> = inputs.to_vec();
+    while let Some(path) = work.pop() {
+        if path.is_dir() {
+            let shown = path.display().to_string();
+            for entry in std::fs::read_dir(&path).into_diagnostic().wrap_err(shown)? {
+                let entry = entry.into_diagnostic()?.path();
+                if entry.is_dir() || entry.extension().is_some_and(|e| e == "o") {
+                    work.push(entry);
+                }
+            }
+        } else {
+            out.push(path);
+        }
+    }
+    out.sort();
+    Ok(out)
 }
 
 fn report(rules: &[Rule], checked: &[Checked]) -> Report {

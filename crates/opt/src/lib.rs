@@ -80,6 +80,8 @@ pub struct Options {
     pub leave: BTreeSet<u32>,
     /// Functions that are made in a given way instead of the shortest.
     pub ways: BTreeMap<u32, Way>,
+    /// The rules of the pass `simplify`; those that are shipped if not said.
+    pub rules: Option<std::sync::Arc<millstream_passes::rules::RuleSet>>,
     /// Prints the IR of a function after each pass of this name (`all` for every pass).
     pub dump_after: Option<String>,
     /// Keeps which passes touched which source lines, in place of dumps.

@@ -67,12 +67,14 @@ const FIRST: Duration = Duration::from_millis(400);
 pub struct Prover {
     query: Query,
     limits: Limits,
+    /// When telling cases apart ends.
+    deadline: Option<Instant>,
 }
 
 impl Prover {
     /// Asks this solver, if there is one.
     pub fn new(solver: Option<&Solver>, limits: &Limits) -> Prover {
-        Prover { query: Query::new(solver, limits), limits: limits.clone() }
+        Prover { query: Query::new(solver, limits), limits: limits.clone(), deadline: None }
     }
 
     /// Proves a rule, at everything that it can be read at.
@@ -99,6 +101,7 @@ impl Prover {
             return Ok(outcome);
         }
         let cases = Cases::of(rule);
+        self.deadline = Some(Instant::now() + 4 * self.limits.time);
         let outcome = match cases.is_empty() {
             true => outcome,
             false => self.by_cases(rule, at, &cases, 0, open)?,
@@ -122,6 +125,9 @@ impl Prover {
         };
         let mut form = true;
         for value in values {
+            if self.deadline.is_some_and(|end| Instant::now() > end) {
+                return Ok(Outcome::Undecided(format!("too many cases at {at}")));
+            }
             given[*i] = Some(*value);
             match self.by_cases(rule, at, cases, next + 1, given)? {
                 Outcome::Proven { form: here } => form &= here,

@@ -8,6 +8,9 @@
 
 mod check;
 mod claim;
+mod keep;
+pub mod learn;
 
 pub use check::{Checked, Outcome, Prover, check_all, questions};
 pub use claim::{Given, Instance, absurd, claim};
+pub use keep::{Admitted, admit, firings, found, rule_set};

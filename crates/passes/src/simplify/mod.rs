@@ -12,6 +12,7 @@ mod matcher;
 mod parse;
 mod rule;
 mod set;
+mod store;
 mod worth;
 
 use std::sync::Arc;
@@ -30,6 +31,7 @@ pub use func::Func;
 pub use parse::{parse, parse_rule};
 pub use rule::{Build, CondPat, Expr, Head, NAMES, Pattern, Rule, Test, WidthPat};
 pub use set::RuleSet;
+pub use store::{Entry, Origin, Store, StoreError};
 
 const NAME: &str = "simplify";
 

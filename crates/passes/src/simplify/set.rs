@@ -5,6 +5,7 @@ use std::sync::{Arc, LazyLock};
 use super::index::Index;
 use super::parse::parse;
 use super::rule::Rule;
+use super::store::Store;
 
 /// Rules with their index, in the order in which they are tried.
 #[derive(Clone, Debug)]
@@ -35,10 +36,19 @@ impl RuleSet {
         FILES.iter().flat_map(read).collect()
     }
 
-    /// The rules that are applied unless said otherwise.
+    /// The rules that are applied unless said otherwise: those written by hand, then the store.
     pub fn shipped() -> Arc<RuleSet> {
-        static SHIPPED: LazyLock<Arc<RuleSet>> = LazyLock::new(|| Arc::new(RuleSet::new(RuleSet::written())));
+        static SHIPPED: LazyLock<Arc<RuleSet>> = LazyLock::new(|| {
+            let learnt = RuleSet::shipped_store().rules();
+            Arc::new(RuleSet::new([RuleSet::written(), learnt].concat()))
+        });
         Arc::clone(&SHIPPED)
+    }
+
+    /// The store that comes with this version. It is compiled in, and a test proves its rules.
+    pub fn shipped_store() -> Store {
+        let store = Store::parse("learned.rules", include_str!("learned.rules"));
+        store.expect("the store is well formed")
     }
 
     /// The rules in order.

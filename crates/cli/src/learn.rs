@@ -1,0 +1,160 @@
+//! `millstream learn`: looks for rewrite rules that are not there yet.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use miette::{IntoDiagnostic, WrapErr, miette};
+use millstream_lab::os;
+use millstream_passes::rules::{Entry, Origin, RuleSet, parse_rule};
+use millstream_rules::learn::{Harvest, Search, Step, reduce, search};
+use millstream_rules::{admit, found};
+
+use crate::exit::Exit;
+use crate::progress::Progress;
+use crate::prove::Solving;
+use crate::rules::{jobs, new_store, object_files, store, write_store};
+
+/// Looks for rules among the arithmetic that the passes leave of programs, and among all small left sides; proves what it finds
+/// and writes what the rules that there are do not do, as a store. What was found so far is kept beside the output: the same
+/// command goes on where it was interrupted.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Objects, and directories of objects, to harvest left sides from
+    inputs: Vec<PathBuf>,
+    /// The store to write
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+    /// A store whose rules are kept, as far as they can be proven and others do not do the same
+    #[arg(long, value_name = "FILE")]
+    with: Option<PathBuf>,
+    /// Seconds to look for
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    budget: u64,
+    /// Left sides looked at at the same time
+    #[arg(long, value_name = "N", default_value_t = jobs())]
+    jobs: usize,
+    /// Decides samples and order: the same seed finds the same rules, as far as the budget reaches
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Most operations of a left side that is enumerated; 0 to look at programs only
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(0..=3))]
+    depth: u8,
+    #[command(flatten)]
+    solving: Solving,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
+    let Some(solver) = args.solving.solver() else {
+        eprintln!("rules are not learnt without a solver that proves them");
+        return Ok(Exit::NotPermitted.into());
+    };
+    let kept = args.with.as_deref().map(store).transpose()?.map_or_else(Vec::new, |s| s.entries);
+    let mut harvest = Harvest::default();
+    for path in object_files(&args.inputs)? {
+        harvest.object(&crate::input::read(&path)?);
+    }
+    os::catch_interrupts();
+    let mut journal = Journal::open(&args.output, &title(args, &harvest))?;
+    let settings = Search {
+        seed: args.seed,
+        jobs: args.jobs,
+        depth: usize::from(args.depth),
+        budget: Duration::from_secs(args.budget),
+        stride: 1,
+        proof: Duration::from_secs(2),
+        done: std::mem::take(&mut journal.done),
+    };
+    let bar = Progress::timed("left sides", settings.budget);
+    let journal = Mutex::new(journal);
+    let tell = |step: &Step<'_>| {
+        if let Ok(mut journal) = journal.lock() {
+            journal.add(step);
+        }
+    };
+    search(&settings, &harvest, &solver, os::interruption(), tell).into_diagnostic()?;
+    drop(bar);
+    let journal = journal.into_inner().map_err(|_| miette!("a thread of the search has failed"))?;
+    if os::interrupted() {
+        eprintln!("interrupted: the same command goes on from {}", journal.path.display());
+    }
+    let found = [kept, journal.entries.clone()].concat();
+    let candidates = found.len();
+    let rest = reduce(&RuleSet::written(), found, |_, _| {});
+    let admitted = admit(rest, Some(&solver), &args.solving.limits(), args.jobs, || {}).into_diagnostic()?;
+    let store = new_store(admitted.entries);
+    write_store(&args.output, &store)?;
+    println!("{} rules of {candidates} found, in {}", store.entries.len(), args.output.display());
+    if !os::interrupted() && journal.groups.is_some_and(|(done, all)| done == all) {
+        // All left sides were looked at: there is nothing to go on with.
+        let _ = std::fs::remove_file(&journal.path);
+    }
+    Ok(Exit::Done.into())
+}
+
+/// What must be the same for a search to be the same.
+fn title(args: &Args, harvest: &Harvest) -> String {
+    format!("; seed {}, depth {}, {} left sides harvested", args.seed, args.depth, harvest.len())
+}
+
+/// What was found so far, on disk.
+struct Journal {
+    path: PathBuf,
+    file: std::fs::File,
+    done: BTreeSet<usize>,
+    entries: Vec<Entry>,
+    groups: Option<(usize, usize)>,
+}
+
+impl Journal {
+    /// Goes on with the journal beside the output if it is of the same search, else begins one.
+    fn open(output: &Path, title: &str) -> Result<Journal, miette::Report> {
+        let mut name = output.as_os_str().to_owned();
+        name.push(".part");
+        let path = PathBuf::from(name);
+        let shown = path.display().to_string();
+        let old = std::fs::read_to_string(&path).unwrap_or_default();
+        let same = old.lines().next() == Some(title);
+        let (mut done, mut entries) = (BTreeSet::new(), Vec::new());
+        // A line that was cut off is looked for again with its group.
+        let mut pending = Vec::new();
+        for line in old.lines().skip(1).filter(|_| same) {
+            if let Some(group) = line.strip_prefix("; group ") {
+                done.extend(group.parse::<usize>());
+                entries.append(&mut pending);
+            } else if let Some((rule, origin)) = line.split_once(';') {
+                let origin =
+                    if origin.trim() == "harvested" { Origin::Harvested } else { Origin::Enumerated };
+                pending.extend(parse_rule(rule).map(|rule| found(rule, origin)));
+            }
+        }
+        let mut file = std::fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(&path)
+            .into_diagnostic()
+            .wrap_err_with(|| format!("writing {shown}"))?;
+        if !same {
+            file.set_len(0).into_diagnostic()?;
+            writeln!(file, "{title}").into_diagnostic()?;
+        }
+        Ok(Journal { path, file, done, entries, groups: None })
+    }
+
+    fn add(&mut self, step: &Step<'_>) {
+        let mut text = String::new();
+        for rule in step.rules {
+            let _ = writeln!(text, "{rule}   ; {}", step.origin);
+            self.entries.push(found(rule.clone(), step.origin));
+        }
+        let _ = writeln!(text, "; group {}", step.group);
+        // Without a journal the search is as good, but cannot be gone on with.
+        let _ = self.file.write_all(text.as_bytes());
+        self.groups = Some((step.done, step.groups));
+    }
+}

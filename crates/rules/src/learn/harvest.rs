@@ -1,0 +1,166 @@
+//! Left sides from programs: what arithmetic is left of them after the passes.
+//!
+//! Every operation is a root, followed down to its operands' definitions to depth 1, 2 and 3 as long as there are at most
+//! four leaves; constants become symbolic, other operands values, of which the type says how many bits they have.
+
+use millstream_bpf::module::lift_object;
+use millstream_ir::{Function, Inst, Module, Op, Type, Value, Width};
+use millstream_object::Object;
+use millstream_passes::rules::{CondPat, Expr, Head, NAMES, Pattern, RuleSet, Test, WidthPat};
+use millstream_passes::{Pipeline, Session};
+use rustc_hash::FxHashMap;
+
+use super::instance::TARGET;
+use super::sample::truths;
+use super::shape::{Group, Shape};
+
+/// Deepest left side.
+const DEPTH: usize = 3;
+/// Most operations of one.
+const OPERATIONS: usize = 4;
+
+/// Left sides, with how often each stands in the programs.
+#[derive(Clone, Debug, Default)]
+pub struct Harvest {
+    counts: FxHashMap<Shape, u64>,
+}
+
+impl Harvest {
+    /// Adds what the default passes leave of an object's programs. What cannot be lifted has none.
+    pub fn object(&mut self, object: &Object) {
+        let Ok(lifted) = lift_object(object) else { return };
+        let mut module = lifted.module;
+        let mut session = Session::new(TARGET);
+        session.verify = false;
+        session.rules = RuleSet::shipped();
+        if Pipeline::default_o2().run(&mut module, &mut session).is_ok() {
+            self.module(&module);
+        }
+    }
+
+    fn module(&mut self, module: &Module) {
+        for func in module.funcs.values() {
+            let insts: Vec<Inst> = func.insts_in_order().map(|(_, inst)| inst).collect();
+            for inst in insts {
+                let mut last = None;
+                for depth in 1..=DEPTH {
+                    let shape = shape(func, inst, depth);
+                    if shape.is_some() && shape != last {
+                        if let Some(shape) = &shape {
+                            *self.counts.entry(shape.clone()).or_default() += 1;
+                        }
+                        last = shape;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Left sides that stand at least so often, the most frequent first, each a group with what is known and without.
+    pub(crate) fn groups(&self, least: u64) -> Vec<Group> {
+        let mut all: Vec<(&Shape, u64)> = self.counts.iter().map(|(s, n)| (s, *n)).collect();
+        all.retain(|(_, n)| *n >= least);
+        all.sort_by_cached_key(|(s, n)| (std::cmp::Reverse(*n), format!("{s:?}")));
+        let plain = |s: &Shape| Shape { tests: Vec::new(), ..s.clone() };
+        all.into_iter()
+            .map(|(s, _)| if s.tests.is_empty() { vec![s.clone()] } else { vec![plain(s), s.clone()] })
+            .collect()
+    }
+
+    /// How many left sides there are.
+    pub fn len(&self) -> usize {
+        self.counts.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.counts.is_empty()
+    }
+}
+
+/// A pattern in the making.
+struct Reader<'f> {
+    func: &'f Function,
+    values: Vec<Value>,
+    consts: Vec<i64>,
+    operations: usize,
+}
+
+fn shape(func: &Function, inst: Inst, depth: usize) -> Option<Shape> {
+    let mut reader = Reader { func, values: Vec::new(), consts: Vec::new(), operations: 0 };
+    let pattern = reader.node(inst, depth)?;
+    // The last name is for the constant that is looked for.
+    if reader.values.is_empty() || reader.consts.len() >= NAMES {
+        return None;
+    }
+    let truths = truths(&pattern);
+    let mut tests = Vec::new();
+    for (i, &value) in reader.values.iter().enumerate() {
+        match func.types[value].int_bits()? {
+            64 => {}
+            bits if !truths[i] => tests.push(Test::Bits(i, Expr::Number(i64::from(bits)))),
+            _ => {}
+        }
+    }
+    Some(Shape { pattern, tests })
+}
+
+impl Reader<'_> {
+    fn node(&mut self, inst: Inst, depth: usize) -> Option<Pattern> {
+        let data = &self.func.insts[inst];
+        let fixed = WidthPat::Fixed;
+        let head = match data.op {
+            Op::Alu { op, width } => Head::Alu(op, fixed(width)),
+            Op::Neg { width } => Head::Neg(fixed(width)),
+            Op::Zext {} => Head::Zext,
+            Op::Sext { bits, width } => Head::Sext(bits, fixed(width)),
+            Op::Swap { kind, bits } => Head::Swap(kind, bits),
+            Op::Cmp { cond, width } | Op::Branch { cond, width } => {
+                Head::Cmp(CondPat::Fixed(cond), fixed(width))
+            }
+            Op::Select {} => Head::Select,
+            _ => return None,
+        };
+        self.operations += 1;
+        if self.operations > OPERATIONS {
+            return None;
+        }
+        let width = match head.width() {
+            WidthPat::Fixed(width) => width,
+            WidthPat::Var(_) => Width::W64,
+        };
+        let args: Option<Vec<Pattern>> =
+            data.args.iter().map(|&arg| self.operand(arg, width, depth - 1)).collect();
+        Some(Pattern::Node { head, once: false, args: args? })
+    }
+
+    fn operand(&mut self, value: Value, width: Width, depth: usize) -> Option<Pattern> {
+        if let Some(c) = self.func.as_const(value) {
+            let c = if width == Width::W32 { i64::from(c as u32) } else { c };
+            let i = position(&mut self.consts, c)?;
+            return Some(Pattern::Const(i));
+        }
+        if let (true, Some(inst)) = (depth > 0, self.func.def_inst(value)) {
+            let saved = (self.values.clone(), self.consts.clone(), self.operations);
+            if let Some(node) = self.node(inst, depth) {
+                return Some(node);
+            }
+            (self.values, self.consts, self.operations) = saved;
+        }
+        if !self.func.types[value].is_int() || matches!(self.func.types[value], Type::Any) {
+            return None;
+        }
+        Some(Pattern::Value(position(&mut self.values, value)?))
+    }
+}
+
+fn position<T: PartialEq>(list: &mut Vec<T>, item: T) -> Option<usize> {
+    if let Some(at) = list.iter().position(|i| *i == item) {
+        return Some(at);
+    }
+    if list.len() == NAMES {
+        return None;
+    }
+    list.push(item);
+    Some(list.len() - 1)
+}

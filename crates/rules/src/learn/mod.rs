@@ -1,0 +1,140 @@
+//! Finds rules: left sides one after the other, for each the cheaper right sides, for each the constants and the weakest
+//! condition that make it right, and a proof.
+//!
+//! Left sides are enumerated ([`shape`]) or harvested from programs. Both sides are compared on samples of constants and
+//! values first; what agrees is proven, and what the solver refutes becomes a sample. The same seed gives the same rules,
+//! however many threads there are; only the budget decides how far it gets.
+
+mod consts;
+mod eval;
+mod harvest;
+mod instance;
+mod reduce;
+mod sample;
+mod shape;
+mod skeleton;
+mod synth;
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use millstream_ir::random::Random;
+use millstream_passes::rules::{Origin, Rule, RuleSet};
+use millstream_prove::{Limits, Solver, SolverError};
+
+use crate::check::Prover;
+pub use harvest::Harvest;
+use instance::Simplifier;
+pub use reduce::{is_superfluous, reduce};
+use shape::Group;
+use synth::Synth;
+
+/// How often a left side must stand in programs to be looked at.
+const LEAST: u64 = 2;
+
+/// How to look for rules.
+#[derive(Clone, Debug)]
+pub struct Search {
+    /// Decides samples, and the order in which left sides are looked at.
+    pub seed: u64,
+    /// Threads.
+    pub jobs: usize,
+    /// Most operations of a left side that is enumerated: 0 for none, 2 or 3.
+    pub depth: usize,
+    /// Groups of left sides are begun for so long.
+    pub budget: Duration,
+    /// Only each so many-th group, for a look at what would come.
+    pub stride: usize,
+    /// Time for one proof.
+    pub proof: Duration,
+    /// Groups that were looked at before, by number.
+    pub done: BTreeSet<usize>,
+}
+
+/// What was found at a group of left sides.
+#[derive(Clone, Debug)]
+pub struct Step<'r> {
+    /// Its number: the same for the same seed, depth, stride and programs.
+    pub group: usize,
+    /// Where its left sides come from.
+    pub origin: Origin,
+    /// Groups looked at so far.
+    pub done: usize,
+    /// Of so many.
+    pub groups: usize,
+    /// Rules, proven; superfluous ones among them.
+    pub rules: &'r [Rule],
+}
+
+/// Looks for rules: at the left sides that were harvested, then at those that are enumerated. `tell` is called with what each
+/// group of left sides gave.
+///
+/// # Errors
+/// If the solver cannot be used.
+pub fn search(
+    search: &Search,
+    harvest: &Harvest,
+    solver: &Solver,
+    stop: &AtomicBool,
+    tell: impl Fn(&Step<'_>) + Sync,
+) -> Result<(), SolverError> {
+    let mut groups: Vec<Group> = match search.depth {
+        0 => Vec::new(),
+        depth => shape::all(depth).into_iter().step_by(search.stride.max(1)).collect(),
+    };
+    shuffle(&mut groups, &mut Random::new(search.seed));
+    let harvested = harvest.groups(LEAST);
+    let first = harvested.len();
+    let groups = [harvested, groups].concat();
+    let written = RuleSet::written();
+    let start = Instant::now();
+    let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(search.done.len()));
+    let work = || -> Result<(), SolverError> {
+        let limits = Limits { time: search.proof, ..Limits::default() };
+        let mut prover = Prover::new(Some(solver), &limits);
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let Some(group) = groups.get(at) else { return Ok(()) };
+            if start.elapsed() > search.budget || stop.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            if search.done.contains(&at) {
+                continue;
+            }
+            let rules = one(group, &written, search.seed ^ (at as u64) << 20, &mut prover)?;
+            let done = done.fetch_add(1, Ordering::Relaxed) + 1;
+            let origin = if at < first { Origin::Harvested } else { Origin::Enumerated };
+            tell(&Step { group: at, origin, done, groups: groups.len(), rules: &rules });
+        }
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..search.jobs.max(1)).map(|_| scope.spawn(work)).collect();
+        threads.into_iter().try_for_each(|t| match t.join() {
+            Ok(result) => result,
+            Err(panic) => std::panic::resume_unwind(panic),
+        })
+    })
+}
+
+/// So that a search that ends early has seen some of everything.
+fn shuffle(groups: &mut [Group], random: &mut Random) {
+    for i in (1..groups.len()).rev() {
+        groups.swap(i, random.below(i as u64 + 1) as usize);
+    }
+}
+
+/// The rules for a group of left sides.
+fn one(group: &Group, written: &[Rule], seed: u64, prover: &mut Prover) -> Result<Vec<Rule>, SolverError> {
+    let mut found: Vec<Rule> = Vec::new();
+    let mut known = Simplifier::new(written.to_vec());
+    for (at, shape) in group.iter().enumerate() {
+        let random = Random::new(seed ^ at as u64);
+        let new = Synth { shape, random, prover }.run(&known)?;
+        if !new.is_empty() {
+            found.extend(new);
+            known = Simplifier::new([written, &found].concat());
+        }
+    }
+    Ok(found)
+}

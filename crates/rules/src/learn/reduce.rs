@@ -1,0 +1,113 @@
+//! Of many right rules those that are worth having: none that the others together already do, each doing something.
+
+use millstream_ir::random::Random;
+use millstream_passes::rules::{Build, Entry, Pattern, Rule, Test};
+
+use super::eval::Env;
+use super::instance::{Simplifier, affordable, build_cost};
+use super::sample::samples;
+use super::shape::Shape;
+use millstream_ir::Width;
+
+/// Instances that a rule is looked at by.
+const INSTANCES: usize = 14;
+
+/// Choices of constants that pass the tests of a rule, and that it can be applied with.
+fn instances(rule: &Rule, seed: u64) -> Vec<Env> {
+    let known = |t: &&Test| !matches!(t, Test::Int(_) | Test::Holds(_) | Test::V4 | Test::Jmp32);
+    let shape =
+        Shape { pattern: rule.pattern.clone(), tests: rule.tests.iter().filter(known).cloned().collect() };
+    let mut random = Random::new(seed);
+    let mut out = Vec::new();
+    for _ in 0..4 {
+        for s in samples(&shape, &mut random) {
+            let passes = rule.tests.iter().all(|t| !matches!(t, Test::Holds(_)) || s.env.test(t));
+            let root = matches!(rule.build, Build::Const(_));
+            if passes && (root || affordable(&rule.build, &s.env, Width::W64)) && !out.contains(&s.env) {
+                out.push(s.env);
+            }
+        }
+        if out.len() >= INSTANCES {
+            break;
+        }
+    }
+    // Spread over all that there are.
+    let step = (out.len() / INSTANCES).max(1);
+    out.into_iter().step_by(step).take(INSTANCES).collect()
+}
+
+/// Whether these rules already make of every instance something as cheap as the rule does.
+fn is_done(rule: &Rule, instances: &[Env], by: &Simplifier) -> bool {
+    let cost = build_cost(&rule.build);
+    instances.iter().all(|env| by.run(&rule.pattern, &rule.tests, env).is_none_or(|now| now.cost <= cost))
+}
+
+/// Whether the last of these rules, which is the one in question, is ever applied and leaves less than there was.
+fn helps(rule: &Rule, instances: &[Env], with: &Simplifier, without: &Simplifier) -> bool {
+    instances.iter().any(|env| {
+        let run = |by: &Simplifier| by.run(&rule.pattern, &rule.tests, env);
+        match (run(with), run(without)) {
+            (Some(with), Some(without)) => with.last > 0 && with.cost < without.cost,
+            _ => false,
+        }
+    })
+}
+
+/// How much there is to a left side.
+fn size(pattern: &Pattern) -> usize {
+    match pattern {
+        Pattern::Node { args, .. } => 1 + args.iter().map(size).sum::<usize>(),
+        _ => 1,
+    }
+}
+
+/// Keeps what the written rules and those kept before do not do. Small left sides and few conditions come first, so
+/// that what is general makes what is special superfluous.
+pub fn reduce(written: &[Rule], mut entries: Vec<Entry>, mut tell: impl FnMut(usize, usize)) -> Vec<Entry> {
+    entries.sort_by_cached_key(|e| {
+        (size(&e.rule.pattern), e.rule.tests.len(), e.rule.to_string().len(), e.rule.to_string())
+    });
+    entries.dedup_by(|a, b| a.rule.to_string() == b.rule.to_string());
+    let mut kept: Vec<Entry> = Vec::new();
+    let mut now = simplifier(written, &kept);
+    let whole = entries.len();
+    for (at, entry) in entries.into_iter().enumerate() {
+        tell(at, whole);
+        let instances = instances(&entry.rule, 7);
+        if instances.is_empty() || is_done(&entry.rule, &instances, &now) {
+            continue;
+        }
+        kept.push(entry);
+        let with = simplifier(written, &kept);
+        if helps(&kept[kept.len() - 1].rule, &instances, &with, &now) {
+            now = with;
+        } else {
+            kept.pop();
+        }
+    }
+    without_superfluous(written, kept)
+}
+
+fn simplifier(written: &[Rule], kept: &[Entry]) -> Simplifier {
+    Simplifier::new(written.iter().cloned().chain(kept.iter().map(|e| e.rule.clone())).collect())
+}
+
+/// What came first may be superfluous by what came later.
+fn without_superfluous(written: &[Rule], mut kept: Vec<Entry>) -> Vec<Entry> {
+    let mut at = 0;
+    while at < kept.len() {
+        let entry = kept.remove(at);
+        let instances = instances(&entry.rule, 11);
+        if !instances.is_empty() && !is_done(&entry.rule, &instances, &simplifier(written, &kept)) {
+            kept.insert(at, entry);
+            at += 1;
+        }
+    }
+    kept
+}
+
+/// Whether other rules do all that a rule does.
+pub fn is_superfluous(rule: &Rule, written: &[Rule], others: &[Rule]) -> bool {
+    let instances = instances(rule, 11);
+    instances.is_empty() || is_done(rule, &instances, &Simplifier::new([written, others].concat()))
+}
