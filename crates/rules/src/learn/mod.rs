@@ -27,7 +27,7 @@ use crate::check::Prover;
 pub use harvest::Harvest;
 use instance::Simplifier;
 pub use reduce::{is_superfluous, reduce};
-use shape::Group;
+use shape::{Group, Shape};
 use synth::Synth;
 
 /// How often a left side must stand in programs to be looked at.
@@ -84,6 +84,8 @@ pub fn search(
         depth => shape::all(depth).into_iter().step_by(search.stride.max(1)).collect(),
     };
     shuffle(&mut groups, &mut Random::new(search.seed));
+    // Those without constants are soon done with.
+    groups.sort_by_key(|group| group.first().map_or(0, Shape::consts));
     let harvested = harvest.groups(LEAST);
     let first = harvested.len();
     let groups = [harvested, groups].concat();

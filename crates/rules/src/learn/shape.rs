@@ -10,6 +10,15 @@ pub(crate) struct Shape {
     pub(crate) tests: Vec<Test>,
 }
 
+impl Shape {
+    /// How many constants it has.
+    pub(crate) fn consts(&self) -> usize {
+        let (mut values, mut consts) = ([false; 4], [false; 4]);
+        names(&self.pattern, &mut values, &mut consts);
+        consts.iter().filter(|c| **c).count()
+    }
+}
+
 /// Left sides that are looked at one after the other, with what was found for the former known to the latter.
 pub(crate) type Group = Vec<Shape>;
 
