@@ -33,6 +33,9 @@ use synth::Synth;
 /// How often a left side must stand in programs to be looked at.
 const LEAST: u64 = 2;
 
+/// Failures of the solver that a thread bears.
+const MOST_FAILURES: usize = 8;
+
 /// How to look for rules.
 #[derive(Clone, Debug)]
 pub struct Search {
@@ -95,6 +98,7 @@ pub fn search(
     let work = || -> Result<(), SolverError> {
         let limits = Limits { time: search.proof, ..Limits::default() };
         let mut prover = Prover::new(Some(solver), &limits);
+        let mut failures = 0;
         loop {
             let at = next.fetch_add(1, Ordering::Relaxed);
             let Some(group) = groups.get(at) else { return Ok(()) };
@@ -104,7 +108,16 @@ pub fn search(
             if search.done.contains(&at) {
                 continue;
             }
-            let rules = one(group, &written, search.seed ^ (at as u64) << 20, &mut prover)?;
+            let rules = match one(group, &written, search.seed ^ (at as u64) << 20, &mut prover) {
+                Ok(rules) => rules,
+                // A solver that dies once is started again; the group is left for the next time.
+                Err(_) if failures < MOST_FAILURES => {
+                    failures += 1;
+                    prover = Prover::new(Some(solver), &limits);
+                    continue;
+                }
+                Err(e) => return Err(e),
+            };
             let done = done.fetch_add(1, Ordering::Relaxed) + 1;
             let origin = if at < first { Origin::Harvested } else { Origin::Enumerated };
             tell(&Step { group: at, origin, done, groups: groups.len(), rules: &rules });
