@@ -5,7 +5,6 @@ use millstream_prove::{Limits, Solver};
 use millstream_rules::learn::is_superfluous;
 use millstream_rules::{Outcome, admit, check_all, found};
 
-
 #[test]
 fn every_rule_of_the_store_is_proven() {
     let rules = RuleSet::shipped_store().rules();
@@ -51,8 +50,11 @@ fn a_rule_that_another_contains_is_superfluous() {
 
 #[test]
 fn what_cannot_be_proven_is_not_admitted() {
-    let entries = ["(add.64 x y) => (or.64 x y)   if (int x) (int y)", "(add.64 x y) => (or.64 x y)   if (disjoint x y)"]
-        .map(|text| found(parse_rule(text).unwrap(), Origin::Enumerated));
+    let entries = [
+        "(add.64 x y) => (or.64 x y)   if (int x) (int y)",
+        "(add.64 x y) => (or.64 x y)   if (disjoint x y)",
+    ]
+    .map(|text| found(parse_rule(text).unwrap(), Origin::Enumerated));
     let solver = Solver::new("z3");
     let admitted = admit(entries.to_vec(), Some(&solver), &Limits::default(), 1, || {}).unwrap();
     assert_eq!(admitted.entries.len(), 1);
