@@ -55,8 +55,25 @@ pub struct Proof {
     pub time: Duration,
 }
 
+/// Bytes of stack: terms are nested as deep as programs are long. What is not touched takes no memory.
+const STACK: usize = 1 << 30;
+
 /// Proves that a program of one object does the same as a program of another.
 pub fn prove(a: (&Object, FuncId), b: (&Object, FuncId), solver: Option<&Solver>, limits: &Limits) -> Proof {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().stack_size(STACK);
+        match thread.spawn_scoped(scope, || proven(a, b, solver, limits)).map(|work| work.join()) {
+            Ok(Ok(proof)) => proof,
+            Ok(Err(panic)) => std::panic::resume_unwind(panic),
+            Err(e) => {
+                let reason = format!("no thread to prove it in: {e}");
+                Proof { verdict: Verdict::Unknown { reason }, ..Proof::nothing() }
+            }
+        }
+    })
+}
+
+fn proven(a: (&Object, FuncId), b: (&Object, FuncId), solver: Option<&Solver>, limits: &Limits) -> Proof {
     let start = Instant::now();
     let mut proof = Proof::nothing();
     match pair(a, b) {
