@@ -43,7 +43,7 @@ pub struct Search {
     pub seed: u64,
     /// Threads.
     pub jobs: usize,
-    /// Most operations of a left side that is enumerated: 0 for none, 2 or 3.
+    /// Most operations of a left side that is enumerated, up to 3.
     pub depth: usize,
     /// Groups of left sides are begun for so long.
     pub budget: Duration,

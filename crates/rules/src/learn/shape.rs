@@ -98,13 +98,15 @@ fn select(t: Sketch, yes: Sketch, no: Sketch) -> Sketch {
     Sketch::Node(Op::Select, vec![t, yes, no])
 }
 
-/// Every left side that is enumerated, by group. `depth` 2 leaves out those of three operations.
+/// Every left side of at most `depth` operations that is enumerated, by group.
 pub(crate) fn all(depth: usize) -> Vec<Group> {
     let mut sketches = Vec::new();
     singles(&mut sketches);
-    pairs(&mut sketches);
-    comparisons(&mut sketches);
-    choices(&mut sketches);
+    if depth > 1 {
+        pairs(&mut sketches);
+        comparisons(&mut sketches);
+        choices(&mut sketches);
+    }
     if depth > 2 {
         twins(&mut sketches);
         chains(&mut sketches);
