@@ -76,7 +76,8 @@ fn a_constant_is_stored_without_a_register() {
 fn neighbouring_stores_become_one() {
     let body = "r4 = *(u16 *)(r6 +30)\n*(u8 *)(r6 +4) = r4\nr4 >>= 8\n*(u8 *)(r6 +5) = r4\nr0 = 1";
     let (body, _) = becomes(body, Goal::Balanced, 3);
-    assert_eq!(body.len(), 3, "{body:?}");
+    // What comes before may become shorter, too, where the search addresses the packet by its end.
+    assert!(body.len() <= 3, "{body:?}");
 }
 
 /// K2, appendix G: `memcpy` of six bytes, one by one.
