@@ -51,3 +51,12 @@ fn what_cannot_be_proven_is_not_admitted() {
     assert!(admitted.entries[0].rule.to_string().contains("disjoint"));
     assert!(matches!(admitted.refused[..], [(_, Outcome::Refuted { .. })]));
 }
+#[test]
+fn the_store_has_at_least_500_rules_and_none_twice() {
+    let rules = RuleSet::shipped_store().rules();
+    assert!(rules.len() >= 500, "{} rules", rules.len());
+    let mut texts: Vec<String> = rules.iter().map(ToString::to_string).collect();
+    texts.sort();
+    texts.dedup();
+    assert_eq!(texts.len(), rules.len());
+}
