@@ -17,7 +17,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 
 import record
 
@@ -53,20 +52,9 @@ def slots(path):
     return len(insns) - sum(i[0] in (0x05, 0x06) and not any(i[2:8]) for i in insns)
 
 
-def run(*command):
-    """A command's report as JSON, or its complaint; and how long it took, in seconds."""
-    started = time.monotonic()
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
-    seconds = time.monotonic() - started
-    try:
-        return json.loads(done.stdout), None, seconds
-    except ValueError:
-        return None, record.complaint(done), seconds
-
-
 def loaded(args, path, section):
     """What the kernel says of a raw program."""
-    report, problem, _ = run(args.millstream, "verify", path, "--section", section, "--json")
+    report, problem, _ = record.run(args.millstream, "verify", path, "--section", section, "--json")
     if report is None or not report["programs"]:
         return {"accepted": False, "why": problem}
     row = report["programs"][0]
@@ -94,20 +82,11 @@ def proof(args, report, before, after):
             return "equivalent", "opt"
         if isinstance(verdict, dict) and "refuted" in verdict:
             return f"refuted: {verdict['refuted']}", "opt"
-    found, problem, _ = run(args.millstream, "prove", before, after, "--proof-time", args.proof_time, "--json")
+    found, problem, _ = record.run(args.millstream, "prove", before, after, "--proof-time", args.proof_time, "--json")
     if found is None:
         return problem, "prove"
     row = found["programs"][0]
     return row["verdict"] if row["verdict"] == "equivalent" else f"{row['verdict']}: {row.get('reason')}", "prove"
-
-
-def commands(args, source, result):
-    """How a program is optimized: the words of the command, and those of the same without the kernel, or none."""
-    base = [args.millstream, "opt", source, "-o", result, "--json"] + (["--goal", args.goal] if args.goal else [])
-    base += ["--for", args.kernels] if args.kernels else []
-    if args.level == "super":
-        return base + ["-O", "super"] + (["--budget", args.budget] if args.budget else []), None
-    return base + ["--stats"], base
 
 
 def listing(args, name, result):
@@ -122,10 +101,11 @@ def program(args, folder, name, path, clang, k2):
     # The name says the section, and so does the result's.
     result = folder / source.name
     row = {"program": name, "clang": clang, "k2": k2, "before": slots(source)}
-    full, plain = commands(args, source, result)
-    if plain:
-        row["milliseconds"] = round(min(run(*plain)[2] for _ in range(3)) * 1e3, 1)
-    report, problem, seconds = run(*full)
+    command = [args.millstream, "opt", source, "-o", result, "--json", *record.opt_flags(args)]
+    if args.level == "O2":
+        alone = [word for word in command if word != "--stats"]
+        row["milliseconds"] = round(min(record.run(*alone)[2] for _ in range(3)) * 1e3, 1)
+    report, problem, seconds = record.run(*command)
     row["seconds"] = round(seconds, 2)
     if report is None or not result.exists():
         return row | {"failed": problem}
@@ -163,7 +143,9 @@ def summary(rows):
         "proven": sum(r["proof"].startswith(("equivalent", "composed")) for r in done),
         "proven_as_a_whole": sum(r["proof"] == "equivalent" for r in done),
         "refuted": [r["program"] for r in done if r["proof"].startswith(("refuted", "differs"))],
-        "mean_reduction": round(statistics.fmean(r["reduction"] for r in done), 4) if done else None,
+        "failed": [r["program"] for r in rows if "after" not in r],
+        # What failed stays as it was.
+        "mean_reduction": round(statistics.fmean(r.get("reduction", 0) for r in rows), 4),
         "seconds": round(sum(r["seconds"] for r in rows), 1),
         "seconds_without_balancer": round(sum(small), 1),
     }
@@ -193,15 +175,9 @@ def table(rows):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("directory", type=pathlib.Path)
-    parser.add_argument("--level", choices=("O2", "super"), default="O2")
-    parser.add_argument("--goal")
-    parser.add_argument("--for", dest="kernels", help="as of `opt`: any, here")
-    parser.add_argument("--budget", help="of -O super, for each program")
+    record.opt_arguments(parser)
     parser.add_argument("--proof-time", default="60", help="seconds that `prove` may take for a program")
     parser.add_argument("--only", action="append", help="a program of the table; may be repeated")
-    parser.add_argument("--millstream", default="target/release/millstream")
-    parser.add_argument("--output", type=pathlib.Path)
     parser.add_argument("--listings", type=pathlib.Path)
     args = parser.parse_args()
 
@@ -209,9 +185,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         rows = [program(args, pathlib.Path(folder), *p) for p in chosen]
     found = summary(rows)
-    said = (("goal", args.goal), ("for", args.kernels), ("budget", args.budget))
-    flags = "".join(f" --{key} {value}" for key, value in said if value)
-    record.keep({**record.head(f"bench/k2.py DIRECTORY --level {args.level}{flags}"), **found, "rows": rows}, args.output)
+    record.keep({**record.head(f"bench/k2.py DIRECTORY {record.opt_words(args)}"), **found, "rows": rows}, args.output)
     print(*table(rows), json.dumps(found), sep="\n", file=sys.stderr)
 
 

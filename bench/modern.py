@@ -10,14 +10,11 @@ Needs root. The summary, as JSON, goes to standard output and to --output; --row
 """
 
 import argparse
-import json
 import pathlib
 import random
 import re
 import statistics
-import subprocess
 import sys
-import time
 
 import corpus
 import record
@@ -44,22 +41,6 @@ def chosen(args):
     return objects, dict(sorted(versions.items()))
 
 
-def optimize(args, path):
-    """The report on one object, or a complaint; and how long it took."""
-    command = [args.millstream, "opt", str(path), "--json", "--stats"]
-    command += ["--goal", args.goal] if args.goal else []
-    command += ["--for", args.kernels] if args.kernels else []
-    if args.level == "super":
-        command += ["-O", "super"] + (["--budget", args.budget] if args.budget else [])
-    started = time.monotonic()
-    done = subprocess.run(command, capture_output=True, text=True)
-    seconds = time.monotonic() - started
-    try:
-        return json.loads(done.stdout), None, seconds
-    except ValueError:
-        return None, record.complaint(done), seconds
-
-
 def figures(rows, field):
     """Ratios after over before, and the mean reduction, of programs of which both are known."""
     found = corpus.ratios([r for r in rows if r["before"].get(field)], field)
@@ -68,24 +49,20 @@ def figures(rows, field):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("directory", type=pathlib.Path)
-    parser.add_argument("--level", choices=("O2", "super"), default="O2")
-    parser.add_argument("--goal")
-    parser.add_argument("--for", dest="kernels", help="as of `opt`: any, here")
-    parser.add_argument("--budget", help="of -O super, for each program")
+    record.opt_arguments(parser)
     parser.add_argument("--sample", type=int, help="objects to take; all unless said")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--millstream", default="target/release/millstream")
-    parser.add_argument("--output", type=pathlib.Path)
     parser.add_argument("--rows", type=pathlib.Path)
     args = parser.parse_args()
 
     objects, versions = chosen(args)
+    flags = record.opt_flags(args)
+    sampled = f" --sample {args.sample} --seed {args.seed}" if args.sample else ""
     rows, failures, verdicts, seconds = [], {}, {}, []
     for n, (name, path) in enumerate(objects):
         if sys.stderr.isatty():
             print(f"\r{n + 1}/{len(objects)} {name:60}", end="", file=sys.stderr)
-        report, problem, took = optimize(args, path)
+        report, problem, took = record.run(args.millstream, "opt", path, "--json", *flags)
         seconds.append(took)
         if report is None:
             failures[name] = problem
@@ -99,10 +76,8 @@ def main():
                 costs = predicted.get(p["name"], p)
                 figures_of = {k: {**p[k], "cycles": costs[k].get("cycles")} for k in ("before", "after")}
                 rows.append({"object": name, "program": p["name"], "verdict": verdict, **figures_of})
-    said = (("goal", args.goal), ("for", args.kernels), ("budget", args.budget), ("sample", args.sample))
-    flags = "".join(f" --{key} {value}" for key, value in said if value)
     summary = {
-        **record.head(f"bench/modern.py DIRECTORY --level {args.level}{flags}" + (f" --seed {args.seed}" if args.sample else "")),
+        **record.head(f"bench/modern.py DIRECTORY {record.opt_words(args)}{sampled}"),
         "producers": versions,
         "objects": len(objects),
         "objects_failed": failures,

@@ -12,7 +12,6 @@ reason. --rows keeps a row for each program.
 import argparse
 import collections
 import hashlib
-import json
 import pathlib
 import subprocess
 import tempfile
@@ -24,12 +23,8 @@ STRATA = 20
 
 def prove(program, before, after, *flags):
     """Rows of `millstream prove`, or none if the two are no pair."""
-    command = [program, "prove", str(before), str(after), "--json", *flags]
-    done = subprocess.run(command, capture_output=True, text=True)
-    try:
-        return json.loads(done.stdout)["programs"]
-    except ValueError:
-        return []
+    report, _, _ = record.run(program, "prove", before, after, "--json", *flags)
+    return report["programs"] if report else []
 
 
 def pairs(args, scratch):

@@ -1,9 +1,12 @@
-"""What the scripts of this directory share: the objects below a directory, what a program complained of, and files of figures."""
+"""What the scripts of this directory share: objects below a directory, commands and their answers, and files of figures."""
 
 import datetime
 import json
+import pathlib
 import platform
+import subprocess
 import sys
+import time
 
 
 def head(command):
@@ -29,6 +32,41 @@ def complaint(done):
     """Why `millstream` did not do it: the first cause, which names no path."""
     causes = [line.split("─▶", 1)[1].strip() for line in done.stderr.splitlines() if "─▶" in line]
     return causes[0] if causes else f"exit code {done.returncode}"
+
+
+def run(*command):
+    """A command's report as JSON, or its complaint; and how long it took, in seconds."""
+    started = time.monotonic()
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
+    seconds = time.monotonic() - started
+    try:
+        return json.loads(done.stdout), None, seconds
+    except ValueError:
+        return None, complaint(done), seconds
+
+
+def opt_arguments(parser):
+    """What scripts that run `millstream opt` are told: how much it does, what for, and where the figures go."""
+    parser.add_argument("directory", type=pathlib.Path)
+    parser.add_argument("--level", choices=("O2", "super"), default="O2")
+    parser.add_argument("--goal")
+    parser.add_argument("--for", dest="kernels", help="as of `opt`: any, here")
+    parser.add_argument("--budget", help="of -O super, for each program")
+    parser.add_argument("--millstream", default="target/release/millstream")
+    parser.add_argument("--output", type=pathlib.Path)
+
+
+def opt_flags(args):
+    """The flags of `millstream opt` for these arguments."""
+    flags = ["-O", "super"] if args.level == "super" else ["--stats"]
+    said = (("--goal", args.goal), ("--for", args.kernels), ("--budget", args.budget if args.level == "super" else None))
+    return flags + [word for flag, value in said if value for word in (flag, value)]
+
+
+def opt_words(args):
+    """These arguments as they were given to a script."""
+    said = (("level", args.level), ("goal", args.goal), ("for", args.kernels), ("budget", args.budget))
+    return " ".join(f"--{key} {value}" for key, value in said if value)
 
 
 def keep(found, *paths):

@@ -6,8 +6,8 @@
 #   CORPUS=DIRECTORY                  public objects (bench/README.md)              corpus, loaders, compiler, modern, prove
 #   OLD="GLOB GLOB..."                those made by compilers before clang 16       corpus
 #   PEERS_DIRECTORY=DIRECTORY         public programs like ours                     peers
-#   K2=DIRECTORY                      K2's inputs (bench/k2.py)                        k2, ablation
-#   MUTANT_OBJECTS=DIRECTORY          public objects, those of bpf-examples, xdp-tools, libbpf-bootstrap, cilium/ebpf and K2     mutants
+#   K2=DIRECTORY                      K2's inputs (bench/k2.py)                       k2, ablation
+#   MUTANT_OBJECTS=DIRECTORY          public objects, in one folder                   mutants
 #   CONFORMANCE="RUNNER TESTS"        the public bpf_conformance suite              conformance
 # SAMPLE=N is how many objects -O super is tried on in `modern` (20). SECONDS_EACH=N is the length of each measurement in time (30).
 set -eu
@@ -80,6 +80,7 @@ k2() {
 	[ -n "${K2:-}" ] || { echo "k2: K2 names no directory" >&2; return 0; }
 	script k2-o2 bench/k2.py "$K2" --level O2
 	script k2-super bench/k2.py "$K2" --level super
+	script k2-super-size bench/k2.py "$K2" --level super --goal size
 }
 
 modern() {
