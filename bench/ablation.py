@@ -3,18 +3,17 @@
 
     bench/ablation.py DIRECTORY [--millstream PATH] [--time SECONDS] [--output FILE]
 
-DIRECTORY holds the programs as objects or as K2's raw files (`.insns`). For each acceleration: how many are proven within the limit,
+DIRECTORY is that of bench/k2.py. For each acceleration: how many are proven within the limit,
 and the time each takes; those that run out of time count with the limit. The summary, as JSON, goes to standard output and to
 --output.
 """
 
 import argparse
-import json
 import pathlib
 import statistics
-import subprocess
 import tempfile
 
+import k2
 import record
 
 # `millstream prove --without`: a list with a name for each of K2's Table 4 that has a counterpart, and ours.
@@ -33,12 +32,11 @@ ACCELERATIONS = {
 
 def prove(args, before, after, without):
     flags = [] if without == "none" else ["--without", without]
-    command = [args.millstream, "prove", str(before), str(after), "--json", "--proof-time", str(args.time), *flags]
-    done = subprocess.run(command, capture_output=True, text=True)
-    try:
-        (row,) = json.loads(done.stdout)["programs"]
-    except ValueError:
-        return {"verdict": "unknown", "milliseconds": args.time * 1e3, "terms": None, "reason": record.complaint(done)}
+    command = [args.millstream, "prove", before, after, "--json", "--proof-time", args.time, *flags]
+    report, problem, _ = record.run(*command)
+    if report is None:
+        return {"verdict": "unknown", "milliseconds": args.time * 1e3, "terms": None, "reason": problem}
+    (row,) = report["programs"]
     return {k: row.get(k) for k in ("verdict", "milliseconds", "terms", "reason")}
 
 
@@ -50,16 +48,14 @@ def main():
     parser.add_argument("--output", type=pathlib.Path)
     args = parser.parse_args()
 
-    inputs = sorted(p for p in args.directory.rglob("*") if p.suffix in (".o", ".insns"))
     rows = {name: {} for name in ACCELERATIONS}
     with tempfile.TemporaryDirectory() as scratch:
-        for path in inputs:
-            after = pathlib.Path(scratch, path.name)
-            made = subprocess.run([args.millstream, "opt", str(path), "-o", str(after)], capture_output=True)
-            if made.returncode or not after.exists():
-                continue
+        for name, path, *_ in k2.PROGRAMS:
+            before = args.directory / f"{path}.insns"
+            after = pathlib.Path(scratch, before.name)
+            record.run(args.millstream, "opt", before, "-o", after, "--json")
             for without in ACCELERATIONS:
-                rows[without][path.stem] = prove(args, path, after, without)
+                rows[without][name] = prove(args, before, after, without)
     full = rows["none"]
     summary = {
         **record.head(f"bench/ablation.py DIRECTORY --time {args.time}"),

@@ -8,11 +8,9 @@ program, 10th percentile of windows. Both are taken in turn, and the ratio is th
 """
 
 import argparse
-import json
 import os
 import pathlib
 import statistics
-import subprocess
 import sys
 
 import record
@@ -20,18 +18,18 @@ import record
 PLANES = ["router", "switch", "firewall", "nat", "balancer"]
 
 
-def document(command):
-    done = subprocess.run(command, capture_output=True, text=True)
-    if not done.stdout:
-        sys.exit(f"{' '.join(command)}: {done.stderr}")
-    return json.loads(done.stdout)
+def document(*command):
+    report, problem, _ = record.run(*command)
+    if report is None:
+        sys.exit(f"{' '.join(map(str, command))}: {problem}")
+    return report
 
 
 def measure(args, plane):
     rounds = []
     for _ in range(args.rounds):
-        native = document([args.millstream, "native", f"builtin:{plane}", "--packets", str(args.packets), "--json"])
-        kernel = document([args.millstream, "lab", "run", f"builtin:{plane}", "--seconds", str(args.seconds), "--points", "0", "--json"])
+        native = document(args.millstream, "native", f"builtin:{plane}", "--packets", args.packets, "--json")
+        kernel = document(args.millstream, "lab", "run", f"builtin:{plane}", "--seconds", args.seconds, "--points", "0", "--json")
         rounds.append((native["ns_per_packet_p10"], kernel["throughput"]["sides"][0]["net_ns"], native, kernel["doubts"]))
     sent = rounds[-1][2]["sent"] / rounds[-1][2]["received"]
     return {

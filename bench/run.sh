@@ -120,6 +120,10 @@ lab() {
 	done
 }
 
+native() {
+	script native bench/native.py
+}
+
 peers() {
 	[ -n "${PEERS_DIRECTORY:-}" ] || { echo "peers: PEERS_DIRECTORY names no directory" >&2; return 0; }
 	bench/peers.sh "$PEERS_DIRECTORY" "$seconds" || [ $? -ne 2 ] || failed=1
@@ -165,7 +169,7 @@ mutants() {
 	rm -f "$list"
 }
 
-all="semantics mutants conformance equivalence corpus loaders compiler prove ablation k2 modern cost lab peers demo updates swaps kills"
+all="semantics mutants conformance equivalence corpus loaders compiler prove ablation k2 modern cost lab native peers demo updates swaps kills"
 # shellcheck disable=SC2086 # a list of words
 [ $# -gt 0 ] || set -- $all
 for what in "$@"; do
