@@ -97,6 +97,7 @@ prove() {
 ablation() {
 	[ -n "${K2:-}" ] || { echo "ablation: K2 names no directory" >&2; return 0; }
 	script prove-ablation bench/ablation.py "$K2"
+	script search-ablation bench/parts.py "$K2"
 }
 
 compiler() {

@@ -46,6 +46,9 @@ pub(crate) struct Searching {
     /// Rounds of the search, at most: with a budget that is not used up, the same rounds give the same result
     #[arg(long, value_name = "N")]
     rounds: Option<usize>,
+    /// Leave a part of the search out, to see what it is worth; may be repeated
+    #[arg(long, value_name = "PART", hide = true)]
+    leave_out: Vec<millstream_opt::Part>,
 }
 
 /// A time with its unit.
@@ -214,6 +217,7 @@ pub(crate) fn superoptimize(
         jobs: searching.jobs.unwrap_or(processors),
         seed: searching.seed,
         solver: solving.solver(),
+        without: searching.leave_out.clone(),
         limits: solving.limits(),
         stop: Some(os::interruption()),
     };

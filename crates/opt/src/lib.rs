@@ -31,7 +31,7 @@ pub use millstream_bpf::cost::Goal;
 pub use check::{Check, check, check_each};
 pub use costs::{Costs, ProgramCosts, costs};
 pub use host::Host;
-pub use millstream_search::{Engine, Found, Tally};
+pub use millstream_search::{Engine, Found, Part, Tally};
 pub use prove::{ProofReport, Proven, StepReport, validate, validate_passes};
 pub use report::{FunctionReport, Measure, Outcome, PassReport, ProgramReport, Verdict};
 pub use superopt::{Certainty, Kernel, SuperOptions, SuperReport, Superoptimized, superoptimize};

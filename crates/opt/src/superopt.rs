@@ -16,7 +16,7 @@ use millstream_bpf::cost::{Cost, Goal};
 use millstream_loader::{Loader, Session};
 use millstream_object::{FuncId, NewFunction, Object};
 use millstream_prove::{Limits, Solver, Verdict as Proof, prove};
-use millstream_search::{Budget, Found, Search, Tally};
+use millstream_search::{Budget, Found, Part, Search, Tally};
 use serde::Serialize;
 
 use crate::check::{functions, measure};
@@ -38,6 +38,8 @@ pub struct SuperOptions {
     pub seed: u64,
     /// Who decides what is not equal by form.
     pub solver: Option<Solver>,
+    /// What is left out, to see what it is worth.
+    pub without: Vec<Part>,
     /// Limits of the proof of a whole program.
     pub limits: Limits,
     /// Set from elsewhere when it is enough: the best proven so far is returned.
@@ -125,6 +127,9 @@ pub fn superoptimize(object: &Object, options: &SuperOptions) -> Result<Superopt
     let (fixed, proofs) = loop {
         let mut tried = options.options.clone();
         tried.leave.extend(left.iter().map(|l| l.0).chain(slow.iter().copied()));
+        if options.without.contains(&Part::Static) {
+            tried.leave.extend(object.programs.iter().flat_map(|p| functions(object, p.func)));
+        }
         if !tried.leave.is_empty() {
             // What is left calls what inlining would take away.
             tried.inline = Some(false);
@@ -182,6 +187,7 @@ fn search_options(object: &Object, kernel: bool, s: &SuperOptions) -> millstream
         jobs: s.jobs,
         seed: s.seed,
         solver: s.solver.clone(),
+        without: s.without.clone(),
     }
 }
 

@@ -7,8 +7,10 @@ use millstream_bpf::cost::{Goal, window_cycles};
 use millstream_isa::{Insn, Operand, Reg, Size};
 use millstream_prove::window::Step;
 
+use crate::driver::Options;
 use crate::enumerate::changes;
 use crate::machine::{Machine, Measure, Random};
+use crate::part::Part;
 use crate::pool::Pool;
 use crate::trial::{Fate, Trial};
 use crate::window::insns;
@@ -63,6 +65,18 @@ pub(crate) const SETTINGS: [Setting; 5] = [
         rules: [0.17, 0.33, 0.15, 0.0, 0.17, 0.18],
     },
 ];
+
+impl Setting {
+    /// Without the rules that are left out.
+    pub(crate) fn without(mut self, options: &Options) -> Setting {
+        for (n, p) in self.rules.iter_mut().enumerate() {
+            if options.leaves_out(Part::Rule(n)) {
+                *p = 0.0;
+            }
+        }
+        self
+    }
+}
 
 /// Of a candidate that passes the tests but is refused or not proven.
 const REFUSED: f64 = 40.0;
@@ -165,7 +179,7 @@ impl Chain<'_, '_, '_> {
             dice < 0.0
         });
         let free = |s: &Option<Step>| matches!(s, None | Some(Step::Do(_)));
-        match rule.unwrap_or(0) {
+        match rule? {
             0 if free(&next[at]) => next[at] = Some(self.any()),
             1 => next[at] = Some(self.operand(next[at]?)?),
             2 if free(&next[at]) => next[at] = None,

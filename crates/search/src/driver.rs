@@ -24,6 +24,7 @@ use crate::engines::{Effort, Engine, Outcome, Task, effort, work};
 use crate::facts::{self, State, World};
 use crate::liveness::{self, Looked};
 use crate::machine::mix;
+use crate::part::Part;
 use crate::store::{Entry, Form, Naming, Store};
 use crate::window::{Analysis, Span, Window, chain, cut, insns};
 
@@ -47,6 +48,15 @@ pub struct Options {
     pub seed: u64,
     /// For what is not equal by form; without it such replacements are not made.
     pub solver: Option<Solver>,
+    /// What is left out, to see what it is worth.
+    pub without: Vec<Part>,
+}
+
+impl Options {
+    /// Whether a part is left out.
+    pub fn leaves_out(&self, part: Part) -> bool {
+        self.without.contains(&part)
+    }
 }
 
 /// How long to search.
@@ -254,7 +264,7 @@ type Question = (usize, Task);
 
 impl<'a> Hunt<'a> {
     fn run(mut self, budget: &Budget, accepts: &mut dyn FnMut(&NewFunction) -> bool) -> Hunt<'a> {
-        let (goal, isa, options) = (self.options.goal, self.options.isa, self.options);
+        let options = self.options;
         let (ask, questions) = mpsc::channel::<Question>();
         let (answer, answers) = mpsc::channel::<(usize, Task, Outcome)>();
         let questions = Mutex::new(questions);
@@ -267,7 +277,7 @@ impl<'a> Hunt<'a> {
                     loop {
                         let next = questions.lock().ok().and_then(|q| q.recv().ok());
                         let Some((n, task)) = next else { return };
-                        let outcome = work(&task, goal, isa, &mut prover, until);
+                        let outcome = work(&task, options, &mut prover, until);
                         if answer.send((n, task, outcome)).is_err() {
                             return;
                         }
@@ -325,7 +335,8 @@ impl<'a> Hunt<'a> {
                 if self.banned.contains(&form) || batch.contains(&form) {
                     continue;
                 }
-                let hint = match self.store.get(&form, effort.level) {
+                let stored = self.store.get(&form, effort.level);
+                let hint = match stored.filter(|_| !self.options.leaves_out(Part::Engine(Engine::Store))) {
                     Some(Entry { better: None, .. }) => continue,
                     Some(Entry { better: Some(steps), .. }) => {
                         Some(steps.iter().map(|s| naming.rename(*s, false)).collect())
@@ -382,13 +393,7 @@ impl<'a> Hunt<'a> {
     }
 
     fn count(&mut self, task: &Task, o: &Outcome) {
-        use crate::engines::Work;
-        let engine = match (&task.hint, task.effort.work) {
-            (Some(_), _) => Engine::Store,
-            (_, Work::Shrink) => Engine::Neighbourhood,
-            (_, Work::Short(_)) => Engine::Enumeration,
-            (_, Work::Chains(..)) => Engine::Chain,
-        };
+        let engine = if task.hint.is_some() { Engine::Store } else { task.effort.work.engine() };
         *self.tally.windows.entry(engine).or_default() += 1;
         self.tally.candidates += o.counts.candidates;
         self.tally.passed += o.counts.passed;
@@ -406,8 +411,7 @@ impl<'a> Hunt<'a> {
             return;
         };
         let task = Task { window, effort: task.effort, seed: task.seed, hint: Some(steps) };
-        let (goal, isa) = (self.options.goal, self.options.isa);
-        let outcome = work(&task, goal, isa, prover, Instant::now() + QUESTION);
+        let outcome = work(&task, self.options, prover, Instant::now() + QUESTION);
         if let Some((steps, _)) = outcome.better {
             self.put_in(&task.window, &steps, engine, form, false);
         }

@@ -2,13 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use millstream_bpf::cost::Goal;
 use millstream_prove::window::{Step, Windows};
 use serde::Serialize;
 
 use crate::chain;
+use crate::driver::Options;
 use crate::enumerate;
 use crate::machine::mix;
+use crate::part::Part;
 use crate::pool::Pool;
 use crate::trial::{Counts, Fate, Trial};
 use crate::window::Window;
@@ -25,6 +26,11 @@ pub enum Engine {
     Enumeration,
     /// Metropolis-Hastings.
     Chain,
+}
+
+impl Engine {
+    /// All of them.
+    pub const ALL: [Engine; 4] = [Engine::Store, Engine::Neighbourhood, Engine::Enumeration, Engine::Chain];
 }
 
 /// How hard a window is looked at.
@@ -49,6 +55,17 @@ pub(crate) enum Work {
     Short(usize),
     /// So many proposals of each of two chains, a fresh pair each time.
     Chains(u64, u64),
+}
+
+impl Work {
+    /// What does it.
+    pub(crate) fn engine(self) -> Engine {
+        match self {
+            Work::Shrink => Engine::Neighbourhood,
+            Work::Short(_) => Engine::Enumeration,
+            Work::Chains(..) => Engine::Chain,
+        }
+    }
 }
 
 /// Longest time for one window.
@@ -98,11 +115,11 @@ pub(crate) struct Outcome {
 }
 
 /// Works on a window.
-pub(crate) fn work(task: &Task, goal: Goal, isa: u8, prover: &mut Windows, until: Instant) -> Outcome {
+pub(crate) fn work(task: &Task, options: &Options, prover: &mut Windows, until: Instant) -> Outcome {
     let (by_form, asked) = (prover.by_form, prover.asked);
     let mut out = Outcome::default();
-    if let Some(mut t) = Trial::new(&task.window, goal, prover, task.seed) {
-        let engine = attempt(&mut t, task, isa, until.min(Instant::now() + LONGEST));
+    if let Some(mut t) = Trial::new(&task.window, options.goal, prover, task.seed) {
+        let engine = attempt(&mut t, task, options, until.min(Instant::now() + LONGEST));
         out.counts = t.counts;
         out.better = t.best.take().map(|(_, steps)| (steps, engine));
     }
@@ -110,32 +127,35 @@ pub(crate) fn work(task: &Task, goal: Goal, isa: u8, prover: &mut Windows, until
     out
 }
 
-fn attempt(t: &mut Trial<'_>, task: &Task, isa: u8, deadline: Instant) -> Option<Engine> {
+fn attempt(t: &mut Trial<'_>, task: &Task, options: &Options, deadline: Instant) -> Option<Engine> {
     if let Some(hint) = &task.hint {
         return (t.consider(hint) == Fate::Best).then_some(Engine::Store);
     }
-    let pool = Pool::new(&task.window, isa);
+    let engine = task.effort.work.engine();
+    if options.leaves_out(Part::Engine(engine)) {
+        return None;
+    }
+    let pool = Pool::new(&task.window, options.isa);
     match task.effort.work {
         Work::Shrink => {
             enumerate::shrink(t, &pool, deadline);
-            Some(Engine::Neighbourhood)
         }
         Work::Short(most) => {
             // What is no shorter is not worth it.
             enumerate::short(t, &pool, most.min(task.window.steps.len().saturating_sub(1)), deadline);
-            Some(Engine::Enumeration)
         }
         Work::Chains(proposals, turn) => {
             let all = pool.instructions(&pool.targets);
             for n in 0..2 {
                 let number = (turn * 2 + n) as usize % chain::SETTINGS.len();
                 let seed = mix(task.seed, turn * 2 + n);
-                chain::run(t, &pool, &all, chain::SETTINGS[number], seed, proposals, deadline);
+                let setting = chain::SETTINGS[number].without(options);
+                chain::run(t, &pool, &all, setting, seed, proposals, deadline);
             }
-            if t.best.is_some() {
+            if t.best.is_some() && !options.leaves_out(Part::Engine(Engine::Neighbourhood)) {
                 enumerate::shrink(t, &pool, deadline);
             }
-            Some(Engine::Chain)
         }
     }
+    Some(engine)
 }

@@ -22,6 +22,7 @@ mod enumerate;
 mod facts;
 mod liveness;
 mod machine;
+mod part;
 mod pool;
 mod store;
 #[cfg(test)]
@@ -34,3 +35,4 @@ mod window;
 pub use driver::{Budget, Found, Improved, Options, Search, Tally};
 pub use engines::Engine;
 pub use millstream_bpf::cost::Goal;
+pub use part::Part;

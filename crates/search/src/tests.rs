@@ -11,6 +11,7 @@ use crate::driver::{Budget, Improved, Options, Search};
 use crate::engines::Engine;
 use crate::facts::{Context, World};
 use crate::machine::Random;
+use crate::part::Part;
 use millstream_bpf::cost::Goal;
 
 /// Two pointers into a packet of 64 bytes that was checked, then the body.
@@ -44,7 +45,7 @@ fn world() -> World {
 }
 
 fn options(goal: Goal, jobs: usize) -> Options {
-    Options { goal, isa: 3, jobs, seed: 7, solver: None }
+    Options { goal, isa: 3, jobs, seed: 7, solver: None, without: Vec::new() }
 }
 
 fn improve(code: &Code, goal: Goal, rounds: usize) -> Improved {
@@ -198,20 +199,44 @@ fn the_same_seed_gives_the_same_result_with_any_number_of_threads() {
     assert_eq!(run(2, 3), run(2, 3));
 }
 
+/// What is found by which engine where some parts are left out.
+fn found_without(without: &[&str], body: &str, rounds: usize) -> Vec<Engine> {
+    let without = without.iter().map(|name| name.parse().expect("a part")).collect();
+    let mut search = Search::new(Options { without, ..options(Goal::Size, 2) });
+    let budget = Budget { rounds, ..Budget::of(Duration::from_secs(120)) };
+    let improved = search.improve_code(code(body), world(), &budget, &mut |_| true).expect("it can be read");
+    improved.found.iter().map(|f| f.engine).collect()
+}
+
 #[test]
-fn each_engine_finds_something() {
-    let mut engines = std::collections::BTreeSet::new();
-    // The second of two like windows is known.
-    let twice = format!(
-        "{MIXED}\nr1 = *(u16 *)(r6 +20)\nr1 &= 65535\n*(u16 *)(r6 +22) = r1\nr1 = *(u16 *)(r6 +24)\nr1 &= 65535\n*(u16 *)(r6 +26) = r1"
-    );
-    for body in [MIXED, &twice] {
-        let (_, improved) = becomes(body, Goal::Size, 10);
-        engines.extend(improved.found.iter().map(|f| f.engine));
+fn each_engine_finds_something_by_itself() {
+    let alone = [
+        (Engine::Neighbourhood, ["store", "enumeration", "chains"]),
+        (Engine::Enumeration, ["store", "neighbourhood", "chains"]),
+        (Engine::Chain, ["store", "neighbourhood", "enumeration"]),
+    ];
+    for (engine, others) in alone {
+        let found = found_without(&others, MIXED, 8);
+        assert!(!found.is_empty() && found.iter().all(|e| *e == engine), "{engine:?}: {found:?}");
     }
-    engines.extend(improve(&counter(), Goal::Size, 4).found.iter().map(|f| f.engine));
-    assert!(engines.contains(&Engine::Neighbourhood), "{engines:?}");
-    assert!(engines.contains(&Engine::Enumeration) || engines.contains(&Engine::Chain), "{engines:?}");
+}
+
+#[test]
+fn what_was_found_is_found_again_in_the_store() {
+    let like = |at: usize| format!("r1 = *(u16 *)(r6 +{at})\nr1 &= 65535\n*(u16 *)(r6 +{}) = r1\n", at + 2);
+    // So far apart that they are not worked on at the same time.
+    let between: String =
+        (0..30).map(|n| format!("r0 = *(u8 *)(r6 +{n})\n*(u8 *)(r6 +{n}) = r0\n")).collect();
+    let body = format!("{}{between}{}r0 = 1", like(80), like(90));
+    assert!(found_without(&["chains"], &body, 2).contains(&Engine::Store));
+    assert!(!found_without(&["chains", "store"], &body, 2).contains(&Engine::Store));
+}
+
+#[test]
+fn a_chain_without_rules_finds_nothing() {
+    let mut without = vec!["store", "neighbourhood", "enumeration"];
+    without.extend(Part::RULES);
+    assert!(found_without(&without, MIXED, 8).is_empty());
 }
 
 #[test]
