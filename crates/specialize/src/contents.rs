@@ -1,15 +1,18 @@
 //! What maps hold, read through bpf(2) during a snapshot, and remembered: what a variant was made of.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use millstream_ir::Map;
 use millstream_ir::usage::Access;
 use millstream_kernel::Map as KernelMap;
+use millstream_loader::Session;
 use rustc_hash::FxHashMap;
 
+use crate::holders;
 use crate::transform::Contents;
+use crate::variant::{Compiler, object_map};
 
 /// A map that may be specialised on.
 #[derive(Debug)]
@@ -18,6 +21,31 @@ pub struct Source {
     pub map: KernelMap,
     /// How far it is read-only to programs.
     pub access: Access,
+}
+
+/// The maps that lookups of the program may be specialised on, and why others may not.
+pub fn sources(
+    compiler: &Compiler,
+    session: &Session<'_>,
+) -> (FxHashMap<Map, Source>, Vec<(String, String)>) {
+    let mut sources = FxHashMap::default();
+    let mut refused = Vec::new();
+    let maps: BTreeSet<Map> = compiler.sites().iter().map(|s| s.map).collect();
+    for map in maps {
+        let name = compiler.declaration(map).name.clone();
+        let access = compiler.access(map);
+        let made = session.map(object_map(map)).and_then(|m| m.try_clone().ok());
+        let why = match &made {
+            None => Some("it is not made by the loader".to_owned()),
+            _ if access == Access::Written => Some("programs write it".to_owned()),
+            Some(m) => holders::by_kind(m).map(|w| w.to_string()),
+        };
+        match (why, made) {
+            (None, Some(made)) => drop(sources.insert(map, Source { map: made, access })),
+            (why, _) => refused.push((name, why.unwrap_or_default())),
+        }
+    }
+    (sources, refused)
 }
 
 /// Keys and values of a whole map.

@@ -18,6 +18,11 @@ pub struct SiteProfile {
 }
 
 impl SiteProfile {
+    /// The part that each key has of the lookups, hottest first; of the least that it may have.
+    pub fn shares(&self) -> impl Iterator<Item = f64> {
+        self.keys.iter().map(|(_, n)| *n as f64 / self.total.max(1) as f64)
+    }
+
     /// How many of the lookups were for these keys, from 0 to 1.
     pub fn share<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) -> f64 {
         let heat: HashMap<&[u8], u64> = self.keys.iter().map(|(k, n)| (k.as_slice(), *n)).collect();

@@ -54,6 +54,8 @@ pub enum VariantError {
 /// A variant that can be loaded.
 #[derive(Debug)]
 pub struct Variant {
+    /// The object with this form of the program.
+    pub object: Object,
     /// The program.
     pub linked: LinkedProgram,
     /// What was done.
@@ -101,9 +103,10 @@ impl Compiler {
         let sketch = add_map(&mut object, SKETCH_NAME, obj::MapType::PERCPU_ARRAY, 8, 1, 0);
         let twins = add_twins(&mut object);
         let mut prepared = lift_object(&object)?;
-        let usage = ir::usage::Usage::new(&prepared.module);
         let mut session = Session::new(Target::bpf(isa));
         transform::prepare(&mut prepared.module, &mut session)?;
+        // Of the prepared module: pointers that the compiler spilled would be taken for one another.
+        let usage = ir::usage::Usage::new(&prepared.module);
         let sites = transform::sites(&prepared.module, module::func(program));
         let widest = sites.iter().map(|s| s.key_size).max().unwrap_or(0);
         let (size, entries) = (Sketch::value_size(widest), SLOTS * (sites.len() as u32).max(1));
@@ -217,7 +220,7 @@ impl Compiler {
         let mut object = self.object.clone();
         object.replace_function(self.program, new_function(&lifted, &code))?;
         let linked = object.link(self.program)?;
-        Ok(Variant { linked, report, time: start.elapsed() })
+        Ok(Variant { object, linked, report, time: start.elapsed() })
     }
 }
 

@@ -20,15 +20,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use millstream_ir::Map as IrMap;
-use millstream_ir::usage::Access;
 use millstream_kernel::{Map, Program, ProgramType, XdpMode};
 use millstream_loader::{Loader, ProgramError, Session};
 use millstream_object::{FuncId, LinkedProgram};
 use rustc_hash::FxHashMap;
 
-use crate::contents::{Record, Source};
+use crate::contents::{Record, Source, sources};
 use crate::guard::{Guard, GuardError};
-use crate::holders::{self, Holders, Ours};
+use crate::holders::{Holders, Ours};
 use crate::lent::Lent;
 use crate::pins::{Claim, PinError, Pins};
 use crate::place::{Place, Target, Tenant};
@@ -38,7 +37,7 @@ use crate::report::{GuardState, Report};
 use crate::stats::Clock;
 use crate::transform::SiteId;
 use crate::twins::Twins;
-use crate::variant::{Compiler, object_map, token};
+use crate::variant::{Compiler, token};
 use received::Received;
 
 /// How a session is to be.
@@ -482,28 +481,6 @@ const QUIET: Duration = Duration::from_millis(500);
 const ATTEMPTS: u32 = 3;
 /// How long a program is measured, if enough packets come.
 const MEASURE: Duration = Duration::from_millis(5);
-
-/// The maps that lookups of the program may be specialised on, and why others may not.
-fn sources(compiler: &Compiler, session: &Session<'_>) -> (FxHashMap<IrMap, Source>, Vec<(String, String)>) {
-    let mut sources = FxHashMap::default();
-    let mut refused = Vec::new();
-    let maps: BTreeSet<IrMap> = compiler.sites().iter().map(|s| s.map).collect();
-    for map in maps {
-        let name = compiler.declaration(map).name.clone();
-        let access = compiler.access(map);
-        let made = session.map(object_map(map)).and_then(|m| m.try_clone().ok());
-        let why = match &made {
-            None => Some("it is not made by the loader".to_owned()),
-            _ if access == Access::Written => Some("programs write it".to_owned()),
-            Some(m) => holders::by_kind(m).map(|w| w.to_string()),
-        };
-        match (why, made) {
-            (None, Some(made)) => drop(sources.insert(map, Source { map: made, access })),
-            (why, _) => refused.push((name, why.unwrap_or_default())),
-        }
-    }
-    (sources, refused)
-}
 
 fn all_sites(compiler: &Compiler) -> BTreeSet<SiteId> {
     compiler.sites().iter().map(|s| s.id).collect()

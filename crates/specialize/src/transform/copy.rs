@@ -117,6 +117,8 @@ impl<'a> Copier<'a> {
             let Some((out, incoming)) = region.blocks.get(&block) else { continue };
             let out = *out;
             let agreed = if self.is_header(block) { None } else { Some(agreement(incoming)) };
+            let needed = self.addresses_needed(incoming, agreed.as_deref());
+            self.missing.extend(needed);
             for (n, &param) in self.src.blocks[block].params.iter().enumerate() {
                 let held = Abs::Val(self.out.blocks[out].params[n]);
                 env[param.index()] =
@@ -125,6 +127,20 @@ impl<'a> Copier<'a> {
             self.block(At { block, next: 0, out }, &mut env);
         }
         self.regions.pop();
+    }
+
+    /// Lookups whose results come by different ways into one parameter, and so must be at hand.
+    fn addresses_needed(&self, incoming: &[Vec<Abs>], agreed: Option<&[Option<Abs>]>) -> Vec<Inst> {
+        let merged = |n: usize| agreed.is_none_or(|a| a.get(n).copied().flatten().is_none());
+        let each = incoming.iter().flat_map(|edge| edge.iter().enumerate());
+        each.filter(|(n, _)| merged(*n)).filter_map(|(_, abs)| self.without_address(*abs)).collect()
+    }
+
+    /// The lookup, if this is what it found and its address is not at hand.
+    fn without_address(&self, abs: Abs) -> Option<Inst> {
+        let Abs::Ptr(id, _) = abs else { return None };
+        let known = &self.known[id];
+        (known.address == Address::None).then_some(known.origin)
     }
 
     fn is_header(&self, block: Block) -> bool {
@@ -230,7 +246,15 @@ impl<'a> Copier<'a> {
     /// An edge of the copy: to the innermost region that has the block.
     fn edge(&mut self, target: &BlockCall, out: Block, env: &Env) -> BlockCall {
         let abs: Vec<Abs> = target.args.iter().map(|v| env[v.index()]).collect();
-        let args: SmallVec<[Value; 4]> = abs.iter().map(|&a| self.materialize(a, out)).collect();
+        let header = self.is_header(target.block);
+        let args = abs.iter().zip(&self.src.blocks[target.block].params);
+        let args: SmallVec<[Value; 4]> = args
+            .map(|(&a, &param)| match self.without_address(a) {
+                // Whether it is needed is seen when all edges are known.
+                Some(_) if !header => self.value(out, Op::Undef {}, &[], self.src.types[param]),
+                _ => self.materialize(a, out),
+            })
+            .collect();
         let has =
             |r: &Region| self.dom.dominates(r.root, target.block) && (r.root != target.block || r.whole);
         // The outermost region is the whole function, so there is always one.

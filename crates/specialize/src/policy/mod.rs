@@ -2,7 +2,10 @@
 //!
 //! A longest-prefix map gets a twin, whatever the traffic: it is faster than hot keys in front of the trie or of the
 //! twin itself (a mispredicted comparison costs more than the twin's loads), and the code does not depend on what the map
-//! holds. Tiny maps become code as a whole. Of others, hot keys do at first, and all that they hold when there is time.
+//! holds. Other maps become code as a whole where that is faster (when there is time, or they are tiny), or their hot keys do, as
+//! many as pay by the figures of `cost.rs`.
+
+mod cost;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, btree_map};
 
@@ -23,12 +26,8 @@ use crate::variant::Compiler;
 const WHOLE: usize = 4096;
 /// Maps that can hold no more than so many always do.
 const TINY: u32 = 64;
-/// Arrays, whose elements all exist and mostly are not used, only if they are tiny.
-const WHOLE_ARRAY: u32 = 16;
 /// Hot keys of a site at most.
 const HOT: usize = 48;
-/// A key is hot if it has at least this share of the lookups.
-const HOT_SHARE: f64 = 0.002;
 
 /// Whether lookups at this site can be specialised at all.
 pub fn eligible(site: &Site, sources: &FxHashMap<Map, Source>) -> bool {
@@ -129,21 +128,24 @@ impl Known<'_> {
         {
             return Some(lookup);
         }
-        let limit = if kind == MapType::ARRAY { WHOLE_ARRAY } else { u32::MAX };
         let in_time = tier == Tier::Thorough || decl.max_entries <= TINY;
+        // An array has as many entries as it has room for; others may have fewer.
+        let may_pay = kind != MapType::ARRAY || cost::whole(decl.max_entries as usize, cost::lookup(kind, 0));
         if in_time
-            && decl.max_entries <= limit
-            && let Some(table) = self.observed.table(site.map).filter(|t| t.len() <= WHOLE)
+            && may_pay
+            && let Some(table) = self.observed.table(site.map)
+            && table.len() <= WHOLE
+            && (table.is_empty() || cost::whole(table.len(), cost::lookup(kind, table.len())))
         {
             return Some(whole(table, kind, profile));
         }
-        let counted: u64 = profile.keys.iter().map(|(_, n)| n).sum();
-        let hot = profile.keys.iter().take(HOT).filter(|(_, n)| *n as f64 >= HOT_SHARE * counted as f64);
+        let shares: Vec<f64> = profile.shares().take(HOT).collect();
+        let most = cost::worthwhile(&shares, cost::lookup(kind, decl.max_entries as usize));
         let entry = |(key, heat): &(Vec<u8>, u64)| {
             let value = self.observed.lookup(site.map, key)?;
             Some(Entry { key: key.clone(), value, heat: *heat })
         };
-        let entries: Vec<Entry> = hot.filter_map(entry).collect();
+        let entries: Vec<Entry> = profile.keys.iter().take(most).filter_map(entry).collect();
         (!entries.is_empty()).then_some(Lookup::Hot(entries))
     }
 

@@ -1,0 +1,76 @@
+//! What lookups take, and what code in front of them takes: enough to choose between them. Nanoseconds of a server of
+//! today; `lab` has the ways to measure them. What is chosen is measured before it stays.
+
+use millstream_kernel::MapType;
+
+/// One word compared with a constant, not equal.
+const COMPARE: f64 = 0.5;
+/// A branch that goes the other way than predicted.
+const MISPREDICTED: f64 = 7.0;
+/// What it is worth that the code behind a lookup knows what was found.
+const KNOWN: f64 = 2.0;
+/// By how much code must be better than the lookup: what is predicted errs.
+const MARGIN: f64 = 1.0;
+
+/// A lookup in a map with so many entries, of keys of the traffic.
+pub(super) fn lookup(kind: MapType, entries: usize) -> f64 {
+    let by_size = |steps: [(usize, f64); 3], last: f64| {
+        steps.into_iter().find(|(most, _)| entries <= *most).map_or(last, |(_, ns)| ns)
+    };
+    match kind {
+        MapType::ARRAY | MapType::PERCPU_ARRAY => 1.5,
+        MapType::LPM_TRIE => by_size([(64, 50.0), (4_096, 100.0), (65_536, 300.0)], 700.0),
+        _ => by_size([(1_024, 18.0), (16_384, 30.0), (131_072, 80.0)], 150.0),
+    }
+}
+
+/// How many of the hottest keys pay if they are compared one by one before what takes `behind`. `shares` are those of
+/// the lookups that each key has, hottest first; what is over are keys of which nothing is known.
+pub(super) fn worthwhile(shares: &[f64], behind: f64) -> usize {
+    let mut best = (0, behind - MARGIN);
+    // So many of the lookups come this far; what those cost that were answered on the way.
+    let (mut left, mut spent) = (1.0f64, 0.0);
+    for (n, share) in shares.iter().enumerate() {
+        let share = share.min(left);
+        let surprised = share.min(left - share);
+        spent += left * COMPARE + surprised * MISPREDICTED - share * KNOWN;
+        left -= share;
+        if spent + left * behind < best.1 {
+            best = (n + 1, spent + left * behind);
+        }
+    }
+    best.0
+}
+
+/// Whether so many entries are better looked for by halves than in the map.
+pub(super) fn whole(entries: usize, behind: f64) -> bool {
+    // Which half it is nobody can foresee.
+    let search = (entries.max(1) as f64).log2() * (COMPARE + MISPREDICTED / 2.0);
+    search - KNOWN < behind
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_keys_as_pay() {
+        let trie = lookup(MapType::LPM_TRIE, 2_592);
+        assert_eq!(worthwhile(&[0.9, 0.05], trie), 2);
+        // Nobody is hot.
+        assert_eq!(worthwhile(&[0.0001; 100], lookup(MapType::HASH, 10_000)), 0);
+        let even = [0.02; 48];
+        assert!(worthwhile(&even, 700.0) == 48 && worthwhile(&even, 18.0) == 0);
+        // The machine code of an array's lookup is as short as a comparison.
+        let array = lookup(MapType::ARRAY, 4_096);
+        assert_eq!(worthwhile(&[0.6, 0.3], array), 0);
+        assert_eq!(worthwhile(&[0.99], array), 1);
+    }
+
+    #[test]
+    fn small_maps_become_code() {
+        assert!(whole(1, lookup(MapType::ARRAY, 1)) && whole(10, lookup(MapType::HASH, 10)));
+        assert!(whole(2_592, lookup(MapType::LPM_TRIE, 2_592)));
+        assert!(!whole(16, lookup(MapType::ARRAY, 16)) && !whole(4_096, lookup(MapType::HASH, 4_096)));
+    }
+}
