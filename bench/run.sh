@@ -121,6 +121,17 @@ lab() {
 	done
 }
 
+# Of -O super, at run time.
+gain() {
+	set --
+	katran=${PEERS_DIRECTORY:-/nonexistent}/katran.o
+	if [ -e "$katran" ]; then
+		cargo build --release --quiet -p millstream-lab --example peers
+		set -- --peers "${CARGO_TARGET_DIR:-target}/release/examples/peers" --katran "$katran"
+	fi
+	script super-gain bench/gain.py "$@"
+}
+
 native() {
 	script native bench/native.py
 }
@@ -170,7 +181,7 @@ mutants() {
 	rm -f "$list"
 }
 
-all="semantics mutants conformance equivalence corpus loaders compiler prove ablation k2 modern cost lab native peers demo updates swaps kills"
+all="semantics mutants conformance equivalence corpus loaders compiler prove ablation k2 modern cost lab gain native peers demo updates swaps kills"
 # shellcheck disable=SC2086 # a list of words
 [ $# -gt 0 ] || set -- $all
 for what in "$@"; do

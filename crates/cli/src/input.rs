@@ -1,11 +1,12 @@
 //! Object files for every command: one reader and one writer, of ELF objects and of raw programs (`X.insns` with `X.maps` and
-//! `X.desc` beside it). The ending of the name says which.
+//! `X.desc` beside it), whichever the ending of the name says, and of our own data planes by `builtin:NAME`.
 
 use std::ffi::OsStr;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use miette::Diagnostic;
+use millstream_lab::workload::Builtin;
 use millstream_object::{Object, ObjectError, RawInput};
 
 /// The flag of commands that read raw programs.
@@ -45,6 +46,9 @@ pub(crate) enum ReadError {
         /// What is wrong.
         source: ObjectError,
     },
+    /// None of our data planes is called so.
+    #[error("{0}")]
+    Builtin(millstream_lab::Error),
 }
 
 /// Reads an object, or a raw program whose section its name or description says.
@@ -53,6 +57,9 @@ pub(crate) fn read(path: &Path) -> Result<Object, ReadError> {
 }
 
 fn read_as(path: &Path, section: Option<&str>) -> Result<Object, ReadError> {
+    if let Some(builtin) = builtin(path)? {
+        return Ok(builtin);
+    }
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let wrong = |source| ReadError::Object { path: path.to_owned(), source };
     let data = bytes(path)?;
@@ -67,6 +74,14 @@ fn read_as(path: &Path, section: Option<&str>) -> Result<Object, ReadError> {
     let (maps, desc) = (beside("maps")?, beside("desc")?);
     let files = RawInput { insns: &data, maps: maps.as_deref(), desc: desc.as_deref() };
     Object::parse_raw(&name, files, section).map_err(wrong)
+}
+
+/// One of our own data planes, if `builtin:NAME` names it.
+fn builtin(path: &Path) -> Result<Option<Object>, ReadError> {
+    let Some(spec) = path.to_str().filter(|p| p.starts_with("builtin:")) else { return Ok(None) };
+    let builtin: Builtin = spec.parse().map_err(ReadError::Builtin)?;
+    let parsed = Object::parse(builtin.program.name, builtin.program.object);
+    parsed.map(Some).map_err(|source| ReadError::Object { path: path.to_owned(), source })
 }
 
 /// Writes an object, in the form that the ending says; of a raw program all its files.

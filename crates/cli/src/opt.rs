@@ -24,7 +24,7 @@ use crate::superopt::{self, Level, Searching};
 /// Reads an object file, runs the passes over its programs and writes the same object with new instructions.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// The object file to read, or a raw program (`X.insns`)
+    /// The object file to read, a raw program (`X.insns`), or one of our data planes (`builtin:NAME`)
     #[arg(required_unless_present = "list_passes")]
     input: Option<PathBuf>,
     /// Where to write the result, as a raw program if the name ends so; without it, only the report is made

@@ -17,7 +17,7 @@ use crate::progress::Progress;
 /// Flags of `millstream verify`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The object files, or raw programs (`X.insns`)
+    /// The object files, raw programs (`X.insns`), or our data planes (`builtin:NAME`)
     #[arg(required = true, value_name = "OBJECT")]
     objects: Vec<PathBuf>,
     /// Load this program only; may be repeated
@@ -219,6 +219,7 @@ fn object(path: &Path, args: &Args, many: bool) -> Result<Report, Unusable> {
             Unusable { exit: Exit::NotPermitted, ..unusable(e.to_string()) }
         }
         ReadError::Object { source, .. } => unusable(source.to_string()),
+        ReadError::Builtin(source) => unusable(source.to_string()),
     })?;
     let loader = loader(&object, args).map_err(|e| unusable(e.to_string()))?;
     let chosen = loader.chosen();

@@ -54,6 +54,17 @@ fn refused(arguments: &[&str]) -> String {
 }
 
 #[test]
+fn our_data_planes_are_objects_by_name() {
+    let output = file("builtin-out.o");
+    done(&["opt", "builtin:router", "-o", output.path()]);
+    let written = Object::parse("out.o", &std::fs::read(output.path()).unwrap()).unwrap();
+    let embedded = Object::parse("router", millstream_programs::ROUTER.object).unwrap();
+    assert_eq!(written.programs.len(), embedded.programs.len());
+    let problem = refused(&["opt", "builtin:ruter"]);
+    assert!(problem.contains("builtin:ruter") && problem.contains("router"), "{problem}");
+}
+
+#[test]
 fn opt_writes_an_object_that_its_report_describes() {
     let (input, output) = (router("written.o"), file("written-out.o"));
     let report = done(&["opt", input.path(), "-o", output.path(), "--json"]);

@@ -27,7 +27,7 @@ const PROMOTION: &[&str] = &["split-stack", "promote-spills", "mem2reg", "params
 /// Flags of `millstream inspect`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The object file, or a raw program (`X.insns`)
+    /// The object file, a raw program (`X.insns`), or one of our data planes (`builtin:NAME`)
     object: PathBuf,
     /// Show this program or subprogram only; may be repeated
     #[arg(long, value_name = "NAME")]

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Subcommand;
-use miette::{IntoDiagnostic, WrapErr, miette};
+use miette::{IntoDiagnostic, WrapErr};
 use millstream_lab::workload::{Builtin, Workload, locality, plain};
 use millstream_lab::{Error, leftovers, os, pcap};
 use millstream_object::Object;
@@ -144,11 +144,9 @@ fn clean() -> Result<ExitCode, miette::Report> {
 
 /// An object file, or one of our own; and the program that was asked for behind the colon.
 pub(crate) fn open(spec: &str) -> Result<(Object, Option<String>), miette::Report> {
-    if let Some(name) = spec.strip_prefix("builtin:") {
+    if spec.starts_with("builtin:") {
         let builtin: Builtin = spec.parse().into_diagnostic()?;
-        let program = builtin.program;
-        let object = Object::parse(name, program.object).map_err(|e| miette!("{spec}: {e}"))?;
-        return Ok((object, Some(program.function.to_owned())));
+        return Ok((input::read(Path::new(spec))?, Some(builtin.program.function.to_owned())));
     }
     let (path, program) = match spec.rsplit_once(':') {
         Some((path, program)) if !program.contains('/') => (path, Some(program.to_owned())),
