@@ -363,6 +363,7 @@ fn in_words(kernel: &Replayed) -> String {
             }
             Observable::Packet(b) => bytes("packet", b),
             Observable::Context(b) => bytes("context", b),
+            Observable::Told(b) => bytes("what it tells", b),
             Observable::Map { map, key, first, second } => {
                 let shown = |v: &Option<String>| v.clone().unwrap_or_else(|| "nothing".to_owned());
                 format!("different, map {map:?} at {key}: {} and {}", shown(first), shown(second))

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use miette::miette;
 use millstream_kernel::{interface, interface_index};
 use millstream_lab::os;
-use millstream_specialize::report::{GuardState, Report};
+use millstream_specialize::report::{GuardState, Outcome, Report};
 use millstream_specialize::{Compiler, Leave, Live, LiveError, Settings};
 
 use crate::exit::Exit;
@@ -209,6 +209,9 @@ fn text(report: &Report) -> String {
                 ms(*write_us)
             )
         }
+        Report::Judged { outcome, packets, ratio, ms, reason, file, .. } => {
+            judged(*outcome, *packets, *ratio, *ms, reason.as_deref(), file.as_deref())
+        }
         Report::Withdrawn { generation, reason } => format!("generation {generation} withdrawn: {reason}"),
         Report::Dropped { reason } => format!("no new generation: {reason}"),
         Report::Status { pps, before_ns, now_ns, generation, guard, writes, .. } => {
@@ -225,6 +228,31 @@ fn text(report: &Report) -> String {
             )
         }
         Report::Stopped { left } => format!("stopped; on the interface is left: {left}"),
+    }
+}
+
+/// What the judge says of a variant, in words.
+fn judged(
+    outcome: Outcome,
+    packets: usize,
+    ratio: Option<(f64, [f64; 2])>,
+    ms: u64,
+    reason: Option<&str>,
+    file: Option<&str>,
+) -> String {
+    let time = ratio.map_or(String::new(), |(ratio, [low, high])| {
+        format!(", {ratio:.3} of the original's time ({low:.3} to {high:.3})")
+    });
+    let replayed = format!("{packets} packets replayed in {ms} ms");
+    let (reason, file) = (reason.unwrap_or("?"), file.map_or(String::new(), |f| format!("; see {f}")));
+    match outcome {
+        Outcome::Faster => format!("judged: {replayed}, no difference{time}"),
+        Outcome::Same => format!("judged: {replayed}, no difference; live traffic will tell what it gains"),
+        Outcome::NotFaster => format!("no new generation: {replayed}, no difference, but not faster{time}"),
+        Outcome::Different => {
+            format!("no new generation: the variant differs in {reason}{file}. Please report this")
+        }
+        Outcome::Unjudged => format!("not judged by replay: {reason}"),
     }
 }
 

@@ -33,6 +33,22 @@ pub fn pin_to_cpu(cpu: usize) -> io::Result<()> {
     affinity(0, cpu)
 }
 
+/// Does something while the calling thread is tied to one CPU; after that it may run where it could before.
+///
+/// # Errors
+/// As for [`pin_to_cpu`]; nothing is done then.
+pub fn on_cpu<R>(cpu: usize, f: impl FnOnce() -> R) -> io::Result<R> {
+    // SAFETY: as in `affinity`.
+    let mut before: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: writes one set of the size said.
+    check(unsafe { libc::sched_getaffinity(0, size_of_val(&before), &mut before) })?;
+    affinity(0, cpu)?;
+    let result = f();
+    // SAFETY: reads one set of the size said.
+    check(unsafe { libc::sched_setaffinity(0, size_of_val(&before), &before) })?;
+    Ok(result)
+}
+
 fn affinity(thread: libc::pid_t, cpu: usize) -> io::Result<()> {
     // SAFETY: a cpu_set_t is an array of words, for which zero is a value.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };

@@ -135,7 +135,7 @@ fn profiled(
     wanted: &[&Site],
 ) -> Outcome<Vec<SiteProfile>> {
     let ids: Vec<SiteId> = wanted.iter().map(|s| s.id).collect();
-    let Variant { object, .. } = compiler.instrumented(&ids)?;
+    let Variant { object, .. } = compiler.instrumented(&ids, false)?;
     let name = &compiler.object().functions[compiler.program().index()].name;
     let subject = Subject::prepare("instrumented", &object, Some(name), Some(original))?;
     rig.attach(&subject.load()?)?;

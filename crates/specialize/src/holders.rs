@@ -74,6 +74,11 @@ impl Ours {
         Ok(())
     }
 
+    /// One more, by its id.
+    pub fn insert_id(&mut self, id: u32) {
+        self.ids.insert(id);
+    }
+
     /// One of the object's own programs, whoever loads it.
     ///
     /// # Errors

@@ -9,6 +9,7 @@ mod clock;
 pub mod contents;
 pub mod guard;
 pub mod holders;
+pub mod judge;
 mod lent;
 pub mod live;
 pub mod pins;

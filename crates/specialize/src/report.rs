@@ -87,6 +87,26 @@ pub enum Report {
         /// Why.
         reason: String,
     },
+    /// A variant of a new shape was held against the original on packets that were just seen, before it was installed.
+    Judged {
+        /// The generation that it would be.
+        generation: u32,
+        /// What came of it.
+        outcome: Outcome,
+        /// Packets that were replayed.
+        packets: usize,
+        /// Its time over the original's, where that was measured, and the 99 % interval.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        ratio: Option<(f64, [f64; 2])>,
+        /// How long it took.
+        ms: u64,
+        /// Why it was not judged, or in what it differs.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+        /// Of one that differs: where all is written down.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        file: Option<String>,
+    },
     /// A variant was not made, or not taken.
     Dropped {
         /// Why.
@@ -121,6 +141,22 @@ pub enum Report {
         /// What is attached now.
         left: String,
     },
+}
+
+/// What the judge says of a variant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// It does the same, and takes less time.
+    Faster,
+    /// It does the same; live traffic will tell whether it takes less time.
+    Same,
+    /// It does the same, and takes no less time.
+    NotFaster,
+    /// It does something else. No variant of its shape is tried again.
+    Different,
+    /// It cannot be replayed; live traffic will tell.
+    Unjudged,
 }
 
 /// Why a generation was made.

@@ -16,12 +16,17 @@ use millstream_passes::{PassError, Session, Target};
 use rustc_hash::FxHashMap;
 
 use crate::guard;
-use crate::transform::{self, Contents, Plan, Report, Site, SiteId, Sketch, TransformError, Twin};
+use crate::transform::{
+    self, Contents, PacketKind, Plan, Report, Samples, Site, SiteId, Sketch, TransformError, Twin,
+};
 
 /// Slots of the sketch for each site.
 const SLOTS: u32 = 512;
 const GUARD_NAME: &str = "ms.guard";
 const SKETCH_NAME: &str = "ms.sketch";
+const SAMPLES_NAME: &str = "ms.samples";
+/// Packets that are kept for the judge, on all CPUs together, and the least a CPU.
+const KEPT: (usize, u32) = (256, 16);
 const TWIN_NAME: &str = "ms.twin";
 /// Sides of each twin: the one that packets read, and the one that is written meanwhile.
 pub const SIDES: u32 = 2;
@@ -69,11 +74,13 @@ pub struct Variant {
 pub struct Compiler {
     object: Object,
     program: FuncId,
+    described: obj::Program,
     prepared: Lifted,
     usage: ir::usage::Usage,
     sites: Vec<Site>,
     guard: MapId,
     sketch: MapId,
+    samples: Samples,
     /// Maps that can have twins, and the maps in whose place these are put.
     twins: Vec<(ir::Map, MapId)>,
     isa: u8,
@@ -97,10 +104,12 @@ impl Compiler {
     /// If there is no such program, or it cannot be lifted.
     pub fn new(object: &Object, program: Option<&str>) -> Result<Compiler, VariantError> {
         let mut object = object.clone();
-        let program = choose(&object, program)?;
+        let described = choose(&object, program)?.clone();
+        let program = described.func;
         let isa = millstream_opt::isa_version(&object).max(3);
         let guard = add_map(&mut object, GUARD_NAME, obj::MapType::ARRAY, guard::STATE_SIZE, 1, MMAPABLE);
         let sketch = add_map(&mut object, SKETCH_NAME, obj::MapType::PERCPU_ARRAY, 8, 1, 0);
+        let samples = add_samples(&mut object);
         let twins = add_twins(&mut object);
         let mut prepared = lift_object(&object)?;
         let mut session = Session::new(Target::bpf(isa));
@@ -114,7 +123,19 @@ impl Compiler {
         (spec.value_size, spec.max_entries) = (size, entries);
         let decl = &mut prepared.module.maps[module::map(sketch)];
         (decl.value_size, decl.max_entries) = (size, entries);
-        Ok(Compiler { object, program, prepared, usage, sites, guard, sketch, twins, isa })
+        Ok(Compiler {
+            object,
+            program,
+            described,
+            prepared,
+            usage,
+            sites,
+            guard,
+            sketch,
+            samples,
+            twins,
+            isa,
+        })
     }
 
     /// The object with the maps more.
@@ -134,12 +155,37 @@ impl Compiler {
 
     /// Whether a map is one of those that were added: they belong to one session only.
     pub fn is_own(&self, map: MapId) -> bool {
-        map == self.guard || map == self.sketch || self.twins.iter().any(|(_, twin)| *twin == map)
+        let twin = self.twins.iter().any(|(_, twin)| *twin == map);
+        map == self.guard || map == self.sketch || map == self.samples() || twin
     }
 
     /// The map of the profile.
     pub fn sketch(&self) -> MapId {
         self.sketch
+    }
+
+    /// The map of the guard's state.
+    pub fn guard_map(&self) -> MapId {
+        self.guard
+    }
+
+    /// The map of the packets that are kept for the judge.
+    pub fn samples(&self) -> MapId {
+        MapId(self.samples.map.index() as u32)
+    }
+
+    /// What the program is given; `None` if it is no packet that could be kept.
+    pub fn packet_kind(&self) -> Option<PacketKind> {
+        match self.described().kind.program_type {
+            obj::ProgramType::XDP => Some(PacketKind::Xdp),
+            obj::ProgramType::SCHED_CLS => Some(PacketKind::Skb),
+            _ => None,
+        }
+    }
+
+    /// The program, as the object describes it.
+    pub fn described(&self) -> &obj::Program {
+        &self.described
     }
 
     /// The map in whose place the twin of a map is put, if it can have one.
@@ -167,14 +213,21 @@ impl Compiler {
         self.usage.of_module(map).access(self.declaration(map))
     }
 
-    /// A variant that writes down the keys of these lookups.
+    /// A variant that writes down the keys of these lookups; with `keep`, it keeps packets for the judge, too.
     ///
     /// # Errors
     /// [`VariantError`].
-    pub fn instrumented(&self, sites: &[SiteId]) -> Result<Variant, VariantError> {
+    pub fn instrumented(&self, sites: &[SiteId], keep: bool) -> Result<Variant, VariantError> {
         let func = module::func(self.program);
         let sketch = Sketch { map: module::map(self.sketch), slots: SLOTS };
-        self.variant(|m| transform::instrument(m, func, sites, &sketch).map(|()| Report::default()))
+        let kind = self.packet_kind().filter(|_| keep);
+        self.variant(|m| {
+            transform::instrument(m, func, sites, &sketch)?;
+            if let Some(kind) = kind {
+                transform::keep_packets(m, func, &Samples { kind, ..self.samples })?;
+            }
+            Ok(Report::default())
+        })
     }
 
     /// A variant in which a plan is carried out.
@@ -226,15 +279,15 @@ impl Compiler {
 
 const MMAPABLE: u32 = 1 << 10;
 
-fn choose(object: &Object, name: Option<&str>) -> Result<FuncId, VariantError> {
+fn choose<'o>(object: &'o Object, name: Option<&str>) -> Result<&'o obj::Program, VariantError> {
     let names = || object.programs.iter().map(|p| p.name.as_str()).collect::<Vec<_>>().join(", ");
     match (name, object.programs.as_slice()) {
         (Some(name), programs) => {
             let found = programs.iter().find(|p| p.name == name);
             let missing = || format!("the object has no program {name:?}; it has: {}", names());
-            found.map(|p| p.func).ok_or_else(|| VariantError::Program(missing()))
+            found.ok_or_else(|| VariantError::Program(missing()))
         }
-        (None, [only]) => Ok(only.func),
+        (None, [only]) => Ok(only),
         (None, []) => Err(VariantError::Program("the object has no program".into())),
         (None, _) => Err(VariantError::Program(format!("the object has several programs: {}", names()))),
     }
@@ -259,6 +312,14 @@ fn add_map(
         variables: Vec::new(),
     });
     MapId(object.maps.len() as u32 - 1)
+}
+
+/// The map of the packets that are kept.
+fn add_samples(object: &mut Object) -> Samples {
+    let cpus = millstream_kernel::possible_cpus().unwrap_or(1).max(1);
+    let slots = ((KEPT.0 / cpus) as u32).max(KEPT.1).next_power_of_two();
+    let map = add_map(object, SAMPLES_NAME, obj::MapType::PERCPU_ARRAY, Samples::VALUE_SIZE, slots, 0);
+    Samples { map: module::map(map), slots, kind: PacketKind::Xdp }
 }
 
 /// A map for the twin of each that can have one. It is made when its size is known; until then it is no more than a

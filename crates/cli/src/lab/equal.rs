@@ -132,6 +132,12 @@ fn in_words(observable: &Observable) -> String {
         Observable::Context(bytes) => {
             format!("context, from byte {}:\n      {}\n      {}", bytes.offset, bytes.first, bytes.second)
         }
+        Observable::Told(bytes) => {
+            format!(
+                "what it tells, from byte {}:\n      {}\n      {}",
+                bytes.offset, bytes.first, bytes.second
+            )
+        }
         Observable::Map { map, key, first, second } => {
             let value = |v: &Option<String>| v.clone().unwrap_or_else(|| "no such key".to_owned());
             format!("map {map}, key {key}:\n      {}\n      {}", value(first), value(second))

@@ -3,7 +3,8 @@
 use millstream_kernel::TestOutput;
 use serde::Serialize;
 
-use super::replica::Contents;
+/// Entries of a map, in order of their keys.
+pub type Contents = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// Something that the two do differently; the first's first. Bytes are in hexadecimal.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -30,6 +31,8 @@ pub enum Observable {
     Packet(Bytes),
     /// The context as it comes out.
     Context(Bytes),
+    /// What it told others: records, events, where packets are to go.
+    Told(Bytes),
     /// What a map holds.
     Map {
         /// Its name.
@@ -55,38 +58,47 @@ pub struct Bytes {
 }
 
 /// Two runs of the first, and one of the second.
-pub(super) struct Side<T> {
-    pub(super) a: T,
-    pub(super) again: T,
-    pub(super) b: T,
+#[derive(Clone, Copy, Debug)]
+pub struct Side<T> {
+    /// The first.
+    pub a: T,
+    /// The first, once more.
+    pub again: T,
+    /// The second.
+    pub b: T,
 }
 
 /// What a comparison says.
-pub(super) enum Compared {
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Compared {
+    /// No difference.
     Same,
     /// The first is not the same twice, in this.
     Varies(String),
+    /// The second is not as the first.
     Different(Observable),
 }
 
 impl Observable {
     /// Where, in words, without the values.
-    pub(super) fn place(&self) -> String {
+    pub fn place(&self) -> String {
         match self {
             Observable::Rejected { .. } => "acceptance".to_owned(),
             Observable::Run { .. } => "whether it can be run".to_owned(),
             Observable::ReturnValue { .. } => "return value".to_owned(),
             Observable::Packet(_) => "packet".to_owned(),
             Observable::Context(_) => "context".to_owned(),
+            Observable::Told(_) => "what it tells".to_owned(),
             Observable::Map { map, .. } => format!("map {map}"),
         }
     }
 
     /// Whether another difference is in the same place.
-    pub(super) fn same_place(&self, other: &Observable) -> bool {
+    pub fn same_place(&self, other: &Observable) -> bool {
         match (self, other) {
             (Observable::Packet(a), Observable::Packet(b))
-            | (Observable::Context(a), Observable::Context(b)) => a.offset == b.offset,
+            | (Observable::Context(a), Observable::Context(b))
+            | (Observable::Told(a), Observable::Told(b)) => a.offset == b.offset,
             (Observable::Map { map, key, .. }, Observable::Map { map: other, key: at, .. }) => {
                 map == other && key == at
             }
@@ -95,7 +107,8 @@ impl Observable {
     }
 }
 
-pub(super) fn outputs(side: Side<Option<&TestOutput>>) -> Compared {
+/// Compares what one packet gave; `None` where it could not be run.
+pub fn outputs(side: Side<Option<&TestOutput>>) -> Compared {
     let (Some(a), Some(again), Some(b)) = (side.a, side.again, side.b) else {
         let [a, again, b] = [side.a, side.again, side.b].map(|o| o.is_some());
         return match (a == again, a == b) {
@@ -141,7 +154,17 @@ fn bytes(side: Side<&[u8]>) -> Option<Result<Bytes, ()>> {
     }
 }
 
-pub(super) fn maps(name: &str, side: Side<&Contents>) -> Compared {
+/// Compares what was told while one packet was handled: records end to end, each with its length before it.
+pub fn told(side: Side<&[u8]>) -> Compared {
+    match bytes(side) {
+        Some(Ok(found)) => Compared::Different(Observable::Told(found)),
+        Some(Err(())) => Compared::Varies("what it tells".to_owned()),
+        None => Compared::Same,
+    }
+}
+
+/// Compares what a map of this name holds in the end.
+pub fn maps(name: &str, side: Side<&Contents>) -> Compared {
     if side.a == side.again && side.a == side.b {
         return Compared::Same;
     }

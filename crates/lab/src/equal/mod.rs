@@ -6,7 +6,7 @@
 //! different. Compared are return value, packet, context, and what the maps hold in the end. Each round has new
 //! tables, filled at random and where the program looks (module `tables`).
 
-mod compare;
+pub mod compare;
 mod frames;
 mod replica;
 mod scene;

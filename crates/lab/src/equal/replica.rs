@@ -6,6 +6,7 @@ use millstream_kernel::{self as kernel, MapType, Program, ProgramType, TestOutpu
 use millstream_loader::{Loader, Session};
 use millstream_object::{self as object, FuncId, InitialValue, LinkedProgram, MapId, Object};
 
+use super::compare::Contents;
 use super::tables::{self, Entry};
 use crate::error::{Error, Result};
 use crate::measure::uncut;
@@ -26,9 +27,6 @@ pub(super) struct Replica<'a> {
     /// Programs that it tail-calls.
     others: Vec<(FuncId, Program)>,
 }
-
-/// Entries of a map, in order of their keys.
-pub(super) type Contents = Vec<(Vec<u8>, Vec<u8>)>;
 
 impl<'a> Replica<'a> {
     /// Loads the program; and the object's other programs of its type, if there is an array to call them through.

@@ -167,8 +167,29 @@ pub fn measure(harness: &mut dyn Harness, sides: &mut [Side<'_>], plan: &Plan) -
     let mut out = Measured::default();
     let end = os::now_ns() + (plan.seconds * 1e9) as u64;
     while os::now_ns() < end && !os::interrupted() {
-        generation(harness, sides, plan, &mut rng, &mut out)?;
+        generation(harness, sides, plan, 1, &mut rng, &mut out)?;
     }
+    complete(out)
+}
+
+/// Measures the sides against one another without loading anything anew: the windows, of a generation's length each, take
+/// the place of generations. Where loading takes long and an answer is wanted soon; what the place of a copy in memory does to
+/// it is the same in all windows, so that only differences above some nanosecond count.
+///
+/// # Errors
+/// As for [`measure`].
+pub fn measure_windows(
+    harness: &mut dyn Harness,
+    sides: &mut [Side<'_>],
+    plan: &Plan,
+    windows: usize,
+) -> Result<Measured> {
+    let mut out = Measured::default();
+    generation(harness, sides, plan, windows, &mut Rng::new(plan.seed), &mut out)?;
+    complete(out)
+}
+
+fn complete(out: Measured) -> Result<Measured> {
     if out.generations.is_empty() {
         return Err(Error::Unusable(format!(
             "none of {} generations is complete: is another process attaching or running XDP programs?",
@@ -178,17 +199,18 @@ pub fn measure(harness: &mut dyn Harness, sides: &mut [Side<'_>], plan: &Plan) -
     Ok(out)
 }
 
+/// Loads copies, times them for so many windows, and takes them away.
 fn generation(
     harness: &mut dyn Harness,
     sides: &mut [Side<'_>],
     plan: &Plan,
+    windows: usize,
     rng: &mut Rng,
     out: &mut Measured,
 ) -> Result<()> {
     harness.renew()?;
     let n = sides.len();
     let held = load_copies(harness.table(), sides, plan.copies, rng)?;
-    let mut times = vec![Vec::new(); n * plan.copies];
     let length = (plan.generation * 1e9) as u64;
     harness.time(&mut |timer| {
         let mut packets = Vec::with_capacity(n);
@@ -196,29 +218,42 @@ fn generation(
             timer.select(side);
             packets.push(timer.calibrate()?);
         }
-        let start = os::now_ns();
-        loop {
-            // Slow programs have longer runs; they get the time for enough of them.
-            let elapsed = os::now_ns() - start;
-            let enough = times.iter().all(|t: &Vec<f64>| t.len() >= LEAST_RUNS);
-            if elapsed >= length && (enough || elapsed >= PATIENCE * length) {
-                break;
-            }
-            let copy = rng.below(times.len() as u64) as usize;
-            timer.select(copy);
-            if timer.warm() > 0 {
-                timer.run(timer.warm())?;
-            }
-            times[copy].push(timer.run(packets[copy % n])?);
+        for _ in 0..windows {
+            let mut times = vec![Vec::new(); n * plan.copies];
+            window(timer, &packets, &mut times, length, rng)?;
+            account(&mut times, n, plan, out);
         }
         Ok(())
     })?;
     for slot in 0..held.len() as u32 {
         harness.table().delete(&slot.to_ne_bytes())?;
     }
-    drop(held);
-    account(&mut times, n, plan, out);
     Ok(())
+}
+
+/// Times copies at random for so long; `packets` a run of each side.
+fn window(
+    timer: &mut dyn Timer,
+    packets: &[u32],
+    times: &mut [Vec<f64>],
+    length: u64,
+    rng: &mut Rng,
+) -> Result<()> {
+    let start = os::now_ns();
+    loop {
+        // Slow programs have longer runs; they get the time for enough of them.
+        let elapsed = os::now_ns() - start;
+        let enough = times.iter().all(|t| t.len() >= LEAST_RUNS);
+        if elapsed >= length && (enough || elapsed >= PATIENCE * length) {
+            return Ok(());
+        }
+        let copy = rng.below(times.len() as u64) as usize;
+        timer.select(copy);
+        if timer.warm() > 0 {
+            timer.run(timer.warm())?;
+        }
+        times[copy].push(timer.run(packets[copy % packets.len()])?);
+    }
 }
 
 /// Loads the copies in random order: where code lands then favours no side. Copy `c` of side `s` is in slot `c * n + s`.

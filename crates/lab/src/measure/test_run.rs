@@ -28,6 +28,8 @@ pub struct TestRunHarness {
     restore: Option<Restore>,
     packet: Vec<u8>,
     cpu: usize,
+    /// Go before all else that the machine does.
+    hurried: bool,
     namespace: Namespace,
 }
 
@@ -57,8 +59,15 @@ impl TestRunHarness {
             restore,
             packet,
             cpu,
+            hurried: true,
             namespace,
         })
+    }
+
+    /// Leaves the thread its priority, for machines that have other work to do.
+    pub fn unhurried(mut self) -> Self {
+        self.hurried = false;
+        self
     }
 }
 
@@ -82,7 +91,9 @@ impl Harness for TestRunHarness {
         };
         self.namespace.enter(|| {
             os::pin_to_cpu(self.cpu).map_err(|e| Error::io(format!("moving to CPU {}", self.cpu), e))?;
-            os::hurry(os::THIS_THREAD);
+            if self.hurried {
+                os::hurry(os::THIS_THREAD);
+            }
             let output = TestOutput::default();
             work(&mut Runs { program, table: &self.table, packet: &self.packet, output })
         })?

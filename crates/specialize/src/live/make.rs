@@ -6,6 +6,7 @@ use millstream_kernel::Program;
 use millstream_object::LinkedProgram;
 use rustc_hash::FxHashMap;
 
+use super::admit::Shape;
 use super::{ATTEMPTS, Active, Live, LiveError, MEASURE, PATIENCE, QUIET, explain, micros};
 use crate::contents::{Observed, Present, Record};
 use crate::guard::Snapshot;
@@ -17,11 +18,12 @@ use crate::twins::Twins;
 use crate::variant::{Variant, Wanted, token};
 
 /// A variant that could be put onto the hook.
-struct Candidate {
+pub(super) struct Candidate {
     program: Program,
-    linked: LinkedProgram,
+    pub(super) linked: LinkedProgram,
+    pub(super) shape: Shape,
     record: Record,
-    twins: Twins,
+    pub(super) twins: Twins,
     keys: Keys,
     compile: Duration,
     load: Duration,
@@ -85,6 +87,10 @@ impl Live<'_> {
                     return Ok(());
                 }
             };
+            if !self.admits(generation, &candidate, tell) {
+                self.fruitless += 1;
+                return Ok(());
+            }
             self.guard.clear_first_packet(generation);
             // Writes that came meanwhile may have changed other things.
             let approved = self.guard.approve(snapshot, token(generation, 0))
@@ -143,6 +149,7 @@ impl Live<'_> {
         self.ours.insert(&program).map_err(|e| e.to_string())?;
         Ok(Some(Candidate {
             program,
+            shape: Shape::new(&planned.plan, &variant.report),
             tier: if planned.complete { Tier::Thorough } else { tier },
             record,
             twins,
@@ -162,7 +169,7 @@ impl Live<'_> {
         cause: Cause,
         tell: &mut dyn FnMut(&Report),
     ) -> Result<(), LiveError> {
-        let Candidate { program, linked, record, twins, keys, compile, load, entries, tier } = candidate;
+        let Candidate { program, linked, record, twins, keys, compile, load, entries, tier, .. } = candidate;
         // A write is answered as fast as can be; what it leads to is judged at the next look at the traffic.
         let judged = self.settings.measure && cause.reason != Reason::Write;
         if judged {

@@ -4,17 +4,18 @@
 //! [`Live::run`] profiles, specialises and swaps until it is told to stop. What runs at any moment is the original or
 //! a variant that equals it as long as the guard lets it; a variant that cannot be made, is rejected, or is not faster
 //! is dropped, and what runs goes on running. The parts: `answer` follows writes, `traffic` looks at packets, `make`
-//! brings variants onto the hook and judges them.
+//! makes variants, `admit` has new shapes of them judged by replay before they come onto the hook.
 //!
 //! Invariant: a variant is put onto the hook only after a snapshot has approved it. How the hook is held, and what is
 //! there when a session is killed, is the business of `place`.
 
+mod admit;
 mod answer;
 mod make;
 mod received;
 mod traffic;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -28,6 +29,7 @@ use rustc_hash::FxHashMap;
 use crate::contents::{Record, Source, sources};
 use crate::guard::{Guard, GuardError};
 use crate::holders::{Holders, Ours};
+use crate::judge::sample::Sample;
 use crate::lent::Lent;
 use crate::pins::{Claim, PinError, Pins};
 use crate::place::{Place, Target, Tenant};
@@ -38,6 +40,7 @@ use crate::stats::Clock;
 use crate::transform::SiteId;
 use crate::twins::Twins;
 use crate::variant::{Compiler, token};
+use admit::{Fate, Shape};
 use received::Received;
 
 /// How a session is to be.
@@ -63,6 +66,8 @@ pub struct Settings {
     pub status: Duration,
     /// Measure what is installed, and take it back if it is not faster.
     pub measure: bool,
+    /// Where a variant that differs from the original is written down, with the packets that show it.
+    pub differences: PathBuf,
     /// Give longest-prefix maps twins. Otherwise only their hot entries are put into code.
     pub twins: bool,
     /// Count the packets that take the original code, where a variant is on the hook (an atomic addition for each).
@@ -83,6 +88,7 @@ impl Settings {
             interval: Duration::from_secs(2),
             status: Duration::from_secs(1),
             measure: true,
+            differences: PathBuf::from("/var/lib/millstream/differences"),
             twins: true,
             count: false,
         }
@@ -161,7 +167,7 @@ pub struct Live<'c> {
     pins: Pins,
     session: Session<'c>,
     /// The other programs of the object, which tail calls reach.
-    _others: Vec<(FuncId, Program)>,
+    others: Vec<(FuncId, Program)>,
     original: Program,
     instrumented: Option<(Program, Vec<SiteId>)>,
     guard: Guard,
@@ -190,6 +196,10 @@ pub struct Live<'c> {
     fruitless: u32,
     /// Looks at which too few packets came to judge the variant.
     unjudged: u32,
+    /// Packets that were seen last.
+    samples: Vec<Sample>,
+    /// What the judge has found of shapes of variants.
+    judged: HashMap<Shape, Fate>,
     /// Sites that get no twins: their lookups turned out to be of a form that these cannot answer, or none are wanted.
     unfit: BTreeSet<SiteId>,
 }
@@ -231,7 +241,7 @@ impl<'c> Live<'c> {
             compiler,
             pins,
             session,
-            _others: programs,
+            others: programs,
             original,
             instrumented: None,
             guard,
@@ -254,6 +264,8 @@ impl<'c> Live<'c> {
             thorough_at: None,
             fruitless: 0,
             unjudged: 0,
+            samples: Vec::new(),
+            judged: HashMap::new(),
             unfit: if settings.twins { BTreeSet::new() } else { all_sites(compiler) },
             settings,
         })

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use millstream_kernel::Program;
 
 use super::{Active, Live, LiveError, MEASURE, explain};
+use crate::judge::sample;
 use crate::policy::{self, Put, Tier};
 use crate::profile::{self, SiteProfile};
 use crate::report::{Reason, Report};
@@ -103,6 +104,9 @@ impl Live<'_> {
         let (program, chosen) = (program.try_clone()?, sites.clone());
         let Some(sketch) = self.session.map(self.compiler.sketch()) else { return Ok(None) };
         profile::clear(sketch)?;
+        if let Some(samples) = self.session.map(self.compiler.samples()) {
+            sample::clear(samples)?;
+        }
         let (back, specialised) = (self.current().try_clone()?, self.active.is_some());
         let start = Instant::now();
         self.swap(program, false)?;
@@ -110,7 +114,22 @@ impl Live<'_> {
         std::thread::sleep(self.settings.burst.saturating_sub(start.elapsed()));
         let seen = self.gather(&chosen, start, stop);
         self.swap(back, specialised)?;
+        self.keep_samples()?;
         seen.map(Some)
+    }
+
+    /// Takes the packets that the instrumented variant has kept, now that it has left the hook. None: those of before stay.
+    fn keep_samples(&mut self) -> Result<(), LiveError> {
+        let (Some(map), Some(kind)) =
+            (self.session.map(self.compiler.samples()), self.compiler.packet_kind())
+        else {
+            return Ok(());
+        };
+        let kept = sample::read(map, kind)?;
+        if !kept.is_empty() {
+            self.samples = kept;
+        }
+        Ok(())
     }
 
     fn gather(
@@ -142,9 +161,16 @@ impl Live<'_> {
         if sites.is_empty() {
             return Ok(None);
         }
-        let made = self.compiler.instrumented(&sites).map_err(|e| e.to_string());
         let id = self.compiler.program();
-        let loaded = made.and_then(|v| self.session.load(id, &v.linked).map_err(|e| explain(&e)));
+        let make = |keep| {
+            let made = self.compiler.instrumented(&sites, keep).map_err(|e| e.to_string());
+            made.and_then(|v| self.session.load(id, &v.linked).map_err(|e| explain(&e)))
+        };
+        // Older kernels have no way to keep packets.
+        let loaded = make(self.settings.measure).or_else(|why| {
+            tracing::debug!("keeping no packets: {why}");
+            make(false)
+        });
         match loaded {
             Ok(program) => {
                 self.ours.insert(&program)?;

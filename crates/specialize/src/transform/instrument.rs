@@ -165,20 +165,20 @@ fn compare(
     }
 }
 
-fn branch(cond: Cond, size: Size) -> Op {
+pub(super) fn branch(cond: Cond, size: Size) -> Op {
     Op::Branch { cond, width: if size == Size::Dw { Width::W64 } else { Width::W32 } }
 }
 
-fn load(at: &mut Cursor<'_>, base: Value, offset: u32, size: Size) -> Value {
+pub(super) fn load(at: &mut Cursor<'_>, base: Value, offset: u32, size: Size) -> Value {
     let op = Op::Load { size, sext: false, offset: offset as i32, flags: MemFlags::default() };
     at.value(op, [base], Type::int(size.bits()))
 }
 
-fn store(at: &mut Cursor<'_>, base: Value, offset: u32, size: Size, value: Value) {
+pub(super) fn store(at: &mut Cursor<'_>, base: Value, offset: u32, size: Size, value: Value) {
     at.effect(Op::Store { size, offset: offset as i32, flags: MemFlags::default() }, [base, value], []);
 }
 
-fn add(at: &mut Cursor<'_>, base: Value, offset: u32, by: i64) {
+pub(super) fn add(at: &mut Cursor<'_>, base: Value, offset: u32, by: i64) {
     let old = load(at, base, offset, Size::Dw);
     let by = at.iconst(by);
     let new = at.value(Op::Alu { op: AluOp::Add, width: Width::W64 }, [old, by], Type::I64);
@@ -190,7 +190,7 @@ fn position(func: &Function, inst: Inst) -> Option<(Block, usize)> {
 }
 
 /// Moves the instructions from `at` on to a new block behind this one, and leaves this one without terminator.
-fn split_block(func: &mut Function, block: Block, at: usize) -> Block {
+pub(super) fn split_block(func: &mut Function, block: Block, at: usize) -> Block {
     let rest = func.add_block();
     let tail = func.blocks[block].insts.split_off(at);
     func.blocks[rest].insts = tail;
@@ -201,7 +201,7 @@ fn split_block(func: &mut Function, block: Block, at: usize) -> Block {
 }
 
 /// A new block in front of another.
-fn insert_block(func: &mut Function, before: Block) -> Block {
+pub(super) fn insert_block(func: &mut Function, before: Block) -> Block {
     let block = func.add_block();
     func.layout.pop();
     let here = func.layout.iter().position(|&b| b == before).unwrap_or(func.layout.len());

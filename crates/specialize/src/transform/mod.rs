@@ -16,6 +16,7 @@ mod instrument;
 mod lpm;
 mod matcher;
 mod plan;
+mod sampler;
 mod site;
 mod specialize;
 mod split;
@@ -30,6 +31,7 @@ pub use plan::{
     Budget, Contents, Entry, Fallback, FieldConstant, Guard, Lookup, Plan, Report, SitePlan, SiteReport,
     Unknown,
 };
+pub use sampler::{PacketKind, Samples, keep_packets};
 pub use site::{Key, Site, SiteId, sites};
 pub use specialize::specialize;
 pub use twin::Twin;

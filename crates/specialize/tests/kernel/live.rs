@@ -6,7 +6,7 @@ use millstream_kernel::{UpdateMode, testing};
 use millstream_programs::Prefix;
 use millstream_programs::router;
 use millstream_specialize::Report;
-use millstream_specialize::report::{GuardState, Reason};
+use millstream_specialize::report::{GuardState, Outcome, Reason};
 
 use crate::routed::{Beside, HOPS, Wanted, generation, latest, routed};
 
@@ -110,10 +110,47 @@ fn a_variant_pays_or_is_taken_back() {
         Report::Status { before_ns: Some(before), now_ns: Some(now), generation: 1.., .. } => now < before,
         _ => false,
     };
-    let judged = |r: &Report| pays(r) || matches!(r, Report::Withdrawn { .. });
+    let refused = |r: &Report| matches!(r, Report::Judged { outcome: Outcome::NotFaster, .. });
+    let judged = |r: &Report| pays(r) || refused(r) || matches!(r, Report::Withdrawn { .. });
     let told = told(&wanted, |beside| beside.until("the judgement", judged));
+    let decided = told.iter().position(judged).expect("waited for");
     let made = told.iter().position(|r| generation(r).is_some());
-    assert!(made.is_some() && made < told.iter().position(judged), "{told:?}");
+    assert!(refused(&told[decided]) || made.is_some_and(|made| made < decided), "{told:?}");
+}
+
+/// Before its first variant comes onto the hook, it was held against the original; one of the same shape is not again.
+#[test]
+fn a_new_shape_is_judged_once() {
+    if !testing::require() {
+        return;
+    }
+    let wanted = Wanted { measure: true, twins: false, ..Wanted::new("judged", 2_000) };
+    let judged = |r: &Report| matches!(r, Report::Judged { .. });
+    let told = told(&wanted, |beside| {
+        beside.until("a judgement", |r| matches!(r, Report::Judged { outcome: Outcome::Faster, .. }));
+        beside.until("a generation", |r| generation(r).is_some());
+        // The hottest route takes another next hop: other constants, and now and then another shape.
+        for n in 1..=10 {
+            for route in 0..beside.config.routes.len() {
+                beside.set_route(route, (beside.config.routes[route].next_hop + n) % HOPS);
+            }
+            beside.settled();
+        }
+    });
+    let first = told.iter().find(|r| judged(r)).expect("waited for");
+    let Report::Judged { packets, ratio: Some((ratio, [low, high])), .. } = first else {
+        panic!("{first:?}")
+    };
+    assert!(*packets >= 512 && low <= ratio && ratio <= high, "{first:?}");
+    let made = told.iter().position(|r| generation(r).is_some());
+    assert!(told.iter().position(judged) < made, "{told:?}");
+    assert!(
+        !told.iter().any(|r| matches!(r, Report::Judged { outcome: Outcome::Different, .. })),
+        "{told:?}"
+    );
+    let count = |wanted: &dyn Fn(&Report) -> bool| told.iter().filter(|r| wanted(r)).count();
+    let (shapes, generations) = (count(&judged), count(&|r| generation(r).is_some()));
+    assert!(shapes < generations, "{shapes} judged, {generations} installed: {told:?}");
 }
 
 #[test]

@@ -2,7 +2,9 @@
 
 mod bars;
 mod guard;
+mod judge;
 mod live;
+mod offline;
 mod races;
 mod routed;
 mod twins;

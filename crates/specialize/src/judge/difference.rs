@@ -1,0 +1,109 @@
+//! A candidate that differs, as a file: all that is needed to see it again.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use millstream_lab::equal::compare::{Contents, Observable};
+use millstream_object::MapId;
+use serde::Serialize;
+
+use super::Case;
+use super::sample::Sample;
+
+/// The version of the files.
+pub const SCHEMA: u32 = 1;
+/// Entries of a map that are written down.
+const ENTRIES: usize = 4096;
+/// Packets that are written down: the last ones.
+const PACKETS: usize = 1024;
+
+/// A candidate that differs from the original. Bytes are in hexadecimal.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Difference {
+    schema: u32,
+    /// The program.
+    program: String,
+    /// What differs, and how, the original's first.
+    pub observable: Observable,
+    /// The packets up to the one that showed it.
+    packets: Vec<Packet>,
+    /// The maps as they were before.
+    maps: Vec<Table>,
+    /// The code of the candidate, a slot each.
+    candidate: Vec<String>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+struct Packet {
+    packet: String,
+    context: String,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+struct Table {
+    name: String,
+    /// How many entries it has; not all need be here.
+    entries: usize,
+    contents: Vec<(String, String)>,
+}
+
+impl Difference {
+    pub(super) fn new<'m>(
+        case: &Case<'_, '_>,
+        observable: Observable,
+        packets: Vec<Sample>,
+        copied: impl Iterator<Item = (MapId, &'m Contents)>,
+    ) -> Difference {
+        let object = case.compiler.object();
+        let name = |id: MapId| object.maps[id.index()].name.clone();
+        let mut maps: Vec<Table> = copied.map(|(id, contents)| table(name(id), contents)).collect();
+        for &map in &case.specialised {
+            let id = crate::variant::object_map(map);
+            let held = case.session.map(id).and_then(|m| m.entries().ok());
+            if let Some(held) = held.filter(|_| !maps.iter().any(|t| t.name == name(id))) {
+                let contents = held.iter().map(|(k, v)| (k.to_vec(), v.to_vec())).collect();
+                maps.push(table(name(id), &contents));
+            }
+        }
+        let skipped = packets.len().saturating_sub(PACKETS);
+        let packet = |s: &Sample| Packet { packet: hex(&s.packet), context: hex(&s.context) };
+        Difference {
+            schema: SCHEMA,
+            program: case.compiler.described().name.clone(),
+            observable,
+            packets: packets[skipped..].iter().map(packet).collect(),
+            maps,
+            candidate: case.candidate.insns.iter().map(|i| hex(&i.to_bytes())).collect(),
+        }
+    }
+
+    /// Writes a file of its own into a directory, which is made; gives its path.
+    ///
+    /// # Errors
+    /// What the file system refuses.
+    pub fn write(&self, directory: &Path) -> io::Result<PathBuf> {
+        std::fs::create_dir_all(directory)?;
+        let text = serde_json::to_string_pretty(self)?;
+        for n in 0u32.. {
+            let path = directory.join(format!("difference-{}-{n}.json", self.program));
+            match std::fs::File::create_new(&path) {
+                Ok(mut file) => {
+                    io::Write::write_all(&mut file, text.as_bytes())?;
+                    return Ok(path);
+                }
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Err(io::ErrorKind::AlreadyExists.into())
+    }
+}
+
+fn table(name: String, contents: &Contents) -> Table {
+    let shown = contents.iter().take(ENTRIES).map(|(k, v)| (hex(k), hex(v))).collect();
+    Table { name, entries: contents.len(), contents: shown }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}

@@ -1,0 +1,282 @@
+//! The judge: is a candidate the same as the original, and faster, on packets that were just seen?
+//!
+//! Packets that the instrumented variant kept are replayed by test runs, on the original twice and the candidate
+//! once, in turn. Each has maps of its own in the place of all that programs write ([`shadow`]), filled from the live
+//! ones at one moment; clocks and random numbers give all sides the same answers, and what would have gone out is
+//! written down ([`aids`]). Where the original does the same twice and the candidate does not, in verdict, packet,
+//! context, what it tells or what its maps hold in the end, and does not again when all is done anew, the candidate
+//! differs. Then both are timed on these packets, interleaved, by the laboratory's harness ([`times`]).
+//!
+//! A test run has all in its caches and predicts every branch: what is claimed here is confirmed on live traffic by
+//! `live::make`, which also watches on.
+//!
+//! Invariant: nothing that others can see changes by being judged. What cannot be judged in that way is not
+//! ([`Unjudged`]), and is left to live traffic.
+
+mod aids;
+pub mod difference;
+pub mod sample;
+mod shadow;
+mod times;
+
+use std::collections::BTreeSet;
+
+use millstream_ir as ir;
+use millstream_kernel::{Map, MapType, TestOutput};
+use millstream_lab::equal::compare::{self, Compared, Observable, Side};
+use millstream_lab::os;
+use millstream_lab::stats::Ratio;
+use millstream_loader::Session;
+use millstream_object::{FuncId, LinkedProgram, MapId};
+use millstream_programs::rng::Rng;
+
+use crate::clock::monotonic_ns;
+use crate::transform::PacketKind;
+use crate::variant::Compiler;
+use difference::Difference;
+use sample::Sample;
+use shadow::{Moment, Shadow};
+
+/// Packets that are replayed, at least: samples go round until it is so many.
+const REPLAYED: usize = 512;
+/// How often a difference must show when all is done anew.
+const CONFIRMATIONS: usize = 2;
+/// From one packet to the next, by the clocks that programs see.
+const STEP_NS: u64 = 1_000;
+
+/// What is judged.
+#[derive(Debug)]
+pub struct Case<'c, 's> {
+    /// What made it.
+    pub compiler: &'c Compiler,
+    /// The live maps.
+    pub session: &'s Session<'c>,
+    /// The object's programs that run now, with their ids.
+    pub programs: &'s [(FuncId, u32)],
+    /// The maps that it may have been specialised on.
+    pub specialised: BTreeSet<ir::Map>,
+    /// Its code.
+    pub candidate: &'s LinkedProgram,
+    /// The maps with its twins, and in whose place they are.
+    pub twins: Vec<(MapId, &'s Map)>,
+    /// What the guard says while it may run.
+    pub token: u32,
+    /// Packets.
+    pub samples: &'s [Sample],
+}
+
+/// Why nothing can be said.
+#[derive(Debug, thiserror::Error)]
+pub enum Unjudged {
+    /// No packets.
+    #[error("no packet was kept")]
+    NoPackets,
+    /// What it does to the world cannot be kept inside.
+    #[error("it calls {0}, which no replay can keep to itself")]
+    Effect(String),
+    /// A map that programs write and that cannot be copied.
+    #[error("map {0:?} of type {1} cannot be copied")]
+    Map(String, MapType),
+    /// A map is too large to be copied.
+    #[error("map {0:?} holds too much to be copied")]
+    Large(String),
+    /// A program array holds programs of others.
+    #[error("program array {0:?} holds programs that are not the object's")]
+    Foreign(String),
+    /// A program could not be prepared for a replay.
+    #[error("{0}")]
+    Program(String),
+    /// The object.
+    #[error(transparent)]
+    Loader(#[from] millstream_loader::Error),
+    /// A program is not accepted in the form that is replayed.
+    #[error("a replay's program: {0}")]
+    Load(#[from] millstream_loader::ProgramError),
+    /// The kernel.
+    #[error(transparent)]
+    Kernel(#[from] millstream_kernel::Error),
+    /// The laboratory.
+    #[error(transparent)]
+    Lab(#[from] millstream_lab::Error),
+    /// No CPU to stay on.
+    #[error("staying on one CPU: {0}")]
+    Cpu(std::io::Error),
+}
+
+/// What was found.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Judgement {
+    /// Packets that were replayed.
+    pub packets: usize,
+    /// What the original does not do alike twice, and was not compared.
+    pub varies: BTreeSet<String>,
+    /// What was found of the two.
+    pub finding: Finding,
+}
+
+/// What was found of the two.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Finding {
+    /// They differ.
+    Different(Box<Difference>),
+    /// They do the same; time of the candidate over the original's, `None` if test runs cannot tell.
+    Same(Option<Ratio>),
+}
+
+/// Judges.
+///
+/// The ids of the programs that are loaded for it are given to `ours`, for they hold maps that others watch.
+///
+/// # Errors
+/// [`Unjudged`].
+pub fn judge(case: &Case<'_, '_>, ours: &mut dyn FnMut(u32)) -> Result<Judgement, Unjudged> {
+    let cpus = os::allowed_cpus();
+    let cpu = cpus.last().copied().unwrap_or(0);
+    os::on_cpu(cpu, || {
+        let mut replay = Replay::new(case, ours)?;
+        if let Some(difference) = replay.difference()? {
+            let finding = Finding::Different(Box::new(difference));
+            return Ok(Judgement { packets: replay.packets, varies: replay.varies, finding });
+        }
+        let time = times::ratio(case, &replay.sides, &replay.samples, cpu);
+        let time = time.inspect_err(|e| tracing::debug!("not timed by test runs: {}", e.in_full())).ok();
+        Ok(Judgement { packets: replay.packets, varies: replay.varies, finding: Finding::Same(time) })
+    })
+    .map_err(Unjudged::Cpu)?
+}
+
+/// Packets going through the original twice and the candidate once.
+struct Replay<'c, 's, 'r> {
+    case: &'r Case<'c, 's>,
+    moment: Moment,
+    original: LinkedProgram,
+    samples: Vec<Sample>,
+    /// The original, the same again, the candidate.
+    sides: [Shadow<'c>; 3],
+    ours: &'r mut dyn FnMut(u32),
+    time: u64,
+    packets: usize,
+    varies: BTreeSet<String>,
+}
+
+/// Where a difference showed.
+struct Seen {
+    /// Packets that went before.
+    after: usize,
+    observable: Observable,
+}
+
+impl<'c, 's, 'r> Replay<'c, 's, 'r> {
+    fn new(case: &'r Case<'c, 's>, ours: &'r mut dyn FnMut(u32)) -> Result<Self, Unjudged> {
+        if case.samples.is_empty() {
+            return Err(Unjudged::NoPackets);
+        }
+        let moment = Moment::take(case)?;
+        let compiler = case.compiler;
+        let original = compiler.object().link(compiler.program()).map_err(millstream_loader::Error::from)?;
+        let sides = sides(case, &moment, &original, ours)?;
+        let (samples, time) = (case.samples.to_vec(), monotonic_ns());
+        let (packets, varies) = (0, BTreeSet::new());
+        Ok(Replay { case, moment, original, samples, sides, ours, time, packets, varies })
+    }
+
+    /// A difference that shows each time.
+    fn difference(&mut self) -> Result<Option<Difference>, Unjudged> {
+        // A context that this thread's namespace does not know (the device went) is left to the kernel.
+        let (first, _) = self.sides[0].run(&self.samples[0], self.time, 0);
+        if first.is_none() {
+            self.samples.iter_mut().for_each(|s| s.context.clear());
+        }
+        let rounds = REPLAYED.div_ceil(self.samples.len()) * self.samples.len();
+        self.renew()?;
+        let Some(seen) = self.play(rounds)? else { return Ok(None) };
+        for _ in 0..CONFIRMATIONS {
+            self.renew()?;
+            match self.play(seen.after + 1)? {
+                Some(again) if again.observable.same_place(&seen.observable) => {}
+                _ => {
+                    self.varies.insert(seen.observable.place());
+                    return Ok(None);
+                }
+            }
+        }
+        let packets = (0..=seen.after).map(|n| self.samples[n % self.samples.len()].clone()).collect();
+        let (case, moment) = (self.case, &self.moment);
+        Ok(Some(Difference::new(case, seen.observable, packets, moment.contents())))
+    }
+
+    fn renew(&mut self) -> Result<(), Unjudged> {
+        self.sides = sides(self.case, &self.moment, &self.original, self.ours)?;
+        self.packets = 0;
+        Ok(())
+    }
+
+    /// Runs so many packets on fresh maps; the first difference.
+    fn play(&mut self, count: usize) -> Result<Option<Seen>, Unjudged> {
+        let mut rng = Rng::new(self.time);
+        for after in 0..count {
+            let sample = &self.samples[after % self.samples.len()];
+            let (time, random) = (self.time + STEP_NS * after as u64, rng.next_u64());
+            let mut gave = [const { None::<(Option<TestOutput>, Vec<u8>)> }; 3];
+            // Who comes first takes turns.
+            for n in 0..3 {
+                let at = (n + after) % 3;
+                gave[at] = Some(self.sides[at].run(sample, time, random));
+            }
+            let [Some(a), Some(again), Some(b)] = &gave else { continue };
+            self.packets += usize::from(a.0.is_some());
+            let outputs = Side { a: a.0.as_ref(), again: again.0.as_ref(), b: b.0.as_ref() };
+            let told = Side { a: a.1.as_slice(), again: &again.1, b: &b.1 };
+            for compared in [compare::outputs(outputs), compare::told(told)] {
+                if let Some(observable) = self.heed(compared) {
+                    return Ok(Some(Seen { after, observable }));
+                }
+            }
+        }
+        let observable = self.maps_differ()?;
+        Ok(observable.map(|observable| Seen { after: count.saturating_sub(1), observable }))
+    }
+
+    fn maps_differ(&mut self) -> Result<Option<Observable>, Unjudged> {
+        let copied: Vec<MapId> = self.moment.contents().map(|(id, _)| id).collect();
+        for id in copied {
+            let [a, again, b] = &self.sides;
+            let (a, again, b) = (a.contents(id)?, again.contents(id)?, b.contents(id)?);
+            let name = &self.case.compiler.object().maps[id.index()].name;
+            let compared = compare::maps(name, Side { a: &a, again: &again, b: &b });
+            if let Some(observable) = self.heed(compared) {
+                return Ok(Some(observable));
+            }
+        }
+        Ok(None)
+    }
+
+    fn heed(&mut self, compared: Compared) -> Option<Observable> {
+        match compared {
+            Compared::Same => None,
+            Compared::Varies(what) => {
+                self.varies.insert(what);
+                None
+            }
+            Compared::Different(observable) => Some(observable),
+        }
+    }
+}
+
+/// The original twice and the candidate, each with maps of its own.
+fn sides<'c>(
+    case: &Case<'c, '_>,
+    moment: &Moment,
+    original: &LinkedProgram,
+    ours: &mut dyn FnMut(u32),
+) -> Result<[Shadow<'c>; 3], Unjudged> {
+    let sides = [
+        Shadow::new(case, moment, original)?,
+        Shadow::new(case, moment, original)?,
+        Shadow::new(case, moment, case.candidate)?,
+    ];
+    for side in &sides {
+        side.ids()?.into_iter().for_each(&mut *ours);
+    }
+    Ok(sides)
+}

@@ -1,0 +1,87 @@
+//! Packets that the instrumented variant kept.
+
+use millstream_kernel::{Error, Map, possible_cpus};
+
+use crate::transform::{PacketKind, Samples};
+
+/// A packet as the program got it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Sample {
+    /// Its bytes.
+    pub packet: Vec<u8>,
+    /// The context, as a test run takes it; empty: as the kernel makes it up.
+    pub context: Vec<u8>,
+}
+
+/// Bytes of `struct __sk_buff` that reach as far as a test run is told anything.
+const SKB: usize = 192;
+/// Bytes of `struct xdp_md`.
+const XDP: usize = 24;
+/// Offset of `data_end` in it.
+const XDP_DATA_END: usize = 4;
+
+/// Empties the slots.
+///
+/// # Errors
+/// What the kernel refuses.
+pub fn clear(samples: &Map) -> Result<(), Error> {
+    let keys: Vec<u8> = (0..samples.info().max_entries).flat_map(u32::to_ne_bytes).collect();
+    samples.update_batch(&keys, &vec![0; samples.value_len()? * samples.info().max_entries as usize])
+}
+
+/// The packets that were kept since the slots were emptied. No program may be writing them.
+///
+/// # Errors
+/// What the kernel refuses.
+pub fn read(samples: &Map, kind: PacketKind) -> Result<Vec<Sample>, Error> {
+    let stride = samples.value_len()? / possible_cpus()?.max(1);
+    let entries = samples.entries()?;
+    Ok(entries.iter().flat_map(|(_, all)| all.chunks_exact(stride)).filter_map(|s| sample(s, kind)).collect())
+}
+
+fn sample(slot: &[u8], kind: PacketKind) -> Option<Sample> {
+    let word = |at: u32| slot.get(at as usize..at as usize + 4);
+    let length = u32::from_ne_bytes(word(Samples::LENGTH)?.try_into().ok()?) as usize;
+    let packet = slot.get(Samples::DATA as usize..)?.get(..length).filter(|p| !p.is_empty())?.to_vec();
+    let mut context = vec![0; if kind == PacketKind::Xdp { XDP } else { SKB }];
+    for (n, &field) in (0..).zip(kind.fields()) {
+        context.get_mut(field as usize..field as usize + 4)?.copy_from_slice(word(Samples::FIELDS + 4 * n)?);
+    }
+    if kind == PacketKind::Xdp {
+        context[XDP_DATA_END..XDP_DATA_END + 4].copy_from_slice(&(length as u32).to_ne_bytes());
+    }
+    Some(Sample { packet, context })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slot(length: u32, fields: &[u32], packet: &[u8]) -> Vec<u8> {
+        let mut slot = vec![0; Samples::VALUE_SIZE as usize];
+        slot[8..12].copy_from_slice(&length.to_ne_bytes());
+        for (n, field) in fields.iter().enumerate() {
+            slot[12 + 4 * n..][..4].copy_from_slice(&field.to_ne_bytes());
+        }
+        slot[48..48 + packet.len()].copy_from_slice(packet);
+        slot
+    }
+
+    #[test]
+    fn packets_come_with_what_their_context_said() {
+        let found = sample(&slot(20, &[7, 3], &[9; 20]), PacketKind::Xdp).expect("a packet");
+        assert_eq!(found.packet, [9; 20]);
+        let words: Vec<u32> =
+            found.context.chunks(4).map(|w| u32::from_ne_bytes(w.try_into().unwrap())).collect();
+        assert_eq!(words, [0, 20, 0, 7, 3, 0]);
+        let found = sample(&slot(14, &[1, 2, 3], &[8; 14]), PacketKind::Skb).expect("a packet");
+        assert_eq!((found.context[8], found.context[32], found.context[48]), (1, 2, 3));
+    }
+
+    #[test]
+    fn empty_slots_and_impossible_lengths_are_no_packets() {
+        assert_eq!(sample(&slot(0, &[], &[]), PacketKind::Xdp), None);
+        assert_eq!(sample(&slot(2001, &[], &[1; 100]), PacketKind::Xdp), None);
+        assert_eq!(sample(&[0; 10], PacketKind::Xdp), None);
+    }
+}

@@ -1,0 +1,181 @@
+//! Which variants may come onto the hook: shapes that the judge has passed, and new ones once it has.
+
+use std::mem::Discriminant;
+use std::time::Instant;
+
+use millstream_lab::stats::{Ratio, Verdict};
+use rustc_hash::FxHashSet;
+
+use super::Live;
+use super::make::Candidate;
+use crate::judge::difference::Difference;
+use crate::judge::{self, Case, Finding, Judgement, Unjudged};
+use crate::report::{Outcome, Report};
+use crate::transform::{self, Lookup, Plan, SiteId};
+use crate::variant::token;
+
+/// Nanoseconds that must be gained in test runs: where the copies lie in memory moves them by half as much.
+const LEAST_NS: f64 = 1.0;
+
+/// What variants have in common that differ in constants only, or in the number of entries by less than a factor of two.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Shape {
+    sites: Vec<(SiteId, Discriminant<Lookup>, u32)>,
+    fields: usize,
+}
+
+impl Shape {
+    pub(super) fn new(plan: &Plan, report: &transform::Report) -> Shape {
+        let entries = |site: SiteId| {
+            let found = report.sites.iter().find(|(id, _)| *id == site);
+            found.map_or(0, |(_, r)| r.entries.next_power_of_two().ilog2())
+        };
+        let sites = plan.sites.iter();
+        Shape {
+            sites: sites.map(|s| (s.site, std::mem::discriminant(&s.lookup), entries(s.site))).collect(),
+            fields: plan.fields.len(),
+        }
+    }
+}
+
+/// What the judge has found of a shape.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Fate {
+    /// It may come.
+    Passed,
+    /// One of it differed: none is tried again.
+    Differs,
+}
+
+impl Live<'_> {
+    /// Whether a variant may be put onto the hook.
+    pub(super) fn admits(
+        &mut self,
+        generation: u32,
+        candidate: &Candidate,
+        tell: &mut dyn FnMut(&Report),
+    ) -> bool {
+        match self.judged.get(&candidate.shape) {
+            _ if !self.settings.measure => return true,
+            Some(Fate::Passed) => return true,
+            Some(Fate::Differs) => {
+                tell(&Report::Dropped {
+                    reason: "a variant of this shape differed from the original".into(),
+                });
+                return false;
+            }
+            None => {}
+        }
+        let start = Instant::now();
+        let mut ids = FxHashSet::default();
+        let judged = self.judged_now(generation, candidate, &mut |id| {
+            ids.insert(id);
+        });
+        ids.into_iter().for_each(|id| self.ours.insert_id(id));
+        let (outcome, fate) = sentence(&judged);
+        let (packets, ratio, reason, file) = match judged {
+            Err(why) => (0, None, Some(why.to_string()), None),
+            Ok(Judgement { packets, finding: Finding::Same(ratio), .. }) => {
+                (packets, ratio.map(|r| (r.ratio, r.interval)), None, None)
+            }
+            Ok(Judgement { packets, finding: Finding::Different(difference), .. }) => {
+                (packets, None, Some(difference.observable.place()), self.write_down(&difference))
+            }
+        };
+        if let Some(fate) = fate {
+            self.judged.insert(candidate.shape.clone(), fate);
+        }
+        let ms = u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
+        tell(&Report::Judged { generation, outcome, packets, ratio, ms, reason, file });
+        !matches!(outcome, Outcome::Different | Outcome::NotFaster)
+    }
+
+    fn judged_now(
+        &self,
+        generation: u32,
+        candidate: &Candidate,
+        ours: &mut dyn FnMut(u32),
+    ) -> Result<Judgement, Unjudged> {
+        let function = self.compiler.program();
+        let all = self.others.iter().map(|(func, program)| (*func, program));
+        let mut programs = Vec::new();
+        for (func, program) in all.chain([(function, &self.original)]) {
+            programs.push((func, program.id()?));
+        }
+        let twins = candidate.twins.maps().filter_map(|(of, map)| Some((self.compiler.twin(of)?, map)));
+        let case = Case {
+            compiler: self.compiler,
+            session: &self.session,
+            programs: &programs,
+            specialised: self.sources.keys().copied().collect(),
+            candidate: &candidate.linked,
+            twins: twins.collect(),
+            token: token(generation, candidate.twins.side()),
+            samples: &self.samples,
+        };
+        judge::judge(&case, ours)
+    }
+
+    fn write_down(&self, difference: &Difference) -> Option<String> {
+        match difference.write(&self.settings.differences) {
+            Ok(path) => Some(path.display().to_string()),
+            Err(e) => {
+                tracing::warn!("writing a difference to {}: {e}", self.settings.differences.display());
+                None
+            }
+        }
+    }
+}
+
+/// What follows from a judgement, for this variant and for its shape.
+fn sentence(judged: &Result<Judgement, Unjudged>) -> (Outcome, Option<Fate>) {
+    match judged {
+        // The next look at the traffic may bring packets.
+        Err(Unjudged::NoPackets) => (Outcome::Unjudged, None),
+        Err(_) => (Outcome::Unjudged, Some(Fate::Passed)),
+        Ok(Judgement { finding: Finding::Different(_), .. }) => (Outcome::Different, Some(Fate::Differs)),
+        Ok(Judgement { finding: Finding::Same(None), .. }) => (Outcome::Same, Some(Fate::Passed)),
+        Ok(Judgement { finding: Finding::Same(Some(ratio)), .. }) if faster(ratio) => {
+            (Outcome::Faster, Some(Fate::Passed))
+        }
+        // On other packets it may be.
+        Ok(_) => (Outcome::NotFaster, None),
+    }
+}
+
+fn faster(ratio: &Ratio) -> bool {
+    ratio.verdict == Verdict::Faster && ratio.difference_ns <= -LEAST_NS
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn same(ratio: Option<(Verdict, f64)>) -> Result<Judgement, Unjudged> {
+        let ratio = ratio.map(|(verdict, difference_ns)| Ratio {
+            ratio: 1.0 + difference_ns / 50.0,
+            interval: [0.0, 2.0],
+            difference_ns,
+            limit_ns: 0.1,
+            verdict,
+        });
+        Ok(Judgement { packets: 1, varies: BTreeSet::new(), finding: Finding::Same(ratio) })
+    }
+
+    #[test]
+    fn only_what_is_faster_by_more_than_placement_passes() {
+        assert_eq!(sentence(&same(Some((Verdict::Faster, -5.0)))).0, Outcome::Faster);
+        assert_eq!(sentence(&same(Some((Verdict::Faster, -0.6)))), (Outcome::NotFaster, None));
+        assert_eq!(sentence(&same(Some((Verdict::Slower, 5.0)))), (Outcome::NotFaster, None));
+        assert_eq!(sentence(&same(None)), (Outcome::Same, Some(Fate::Passed)));
+    }
+
+    #[test]
+    fn what_cannot_be_judged_is_left_to_live_traffic() {
+        assert_eq!(sentence(&Err(Unjudged::NoPackets)), (Outcome::Unjudged, None));
+        let effect = Err(Unjudged::Effect("bpf_clone_redirect".to_owned()));
+        assert_eq!(sentence(&effect), (Outcome::Unjudged, Some(Fate::Passed)));
+    }
+}

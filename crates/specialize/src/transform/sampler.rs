@@ -1,0 +1,180 @@
+//! Whole packets for the judge: the instrumented variant keeps some as they come, with what their context says.
+//!
+//! Each CPU has slots of its own in a per-CPU array. The first packets fill them; of those that follow, one in
+//! [`ONE_IN`] takes the place of another at random, so that a burst leaves packets from all of its length. What a
+//! packet costs that is not kept is a lookup in an array.
+//!
+//! Invariant: behaviour does not change; the map of the samples is the only memory written.
+
+use millstream_ir::{
+    AluOp, Block, BlockCall, Cond, Cursor, Func, Function, Map, Module, Op, Piece, Prov, Size, Type, Value,
+    Width,
+};
+
+use super::error::TransformError;
+use super::instrument::{add, branch, insert_block, load, split_block, store};
+
+/// `bpf_get_prandom_u32`.
+const RANDOM: i32 = 7;
+/// `bpf_skb_load_bytes`, with the arguments of [`XDP_LOAD_BYTES`].
+const SKB_LOAD_BYTES: i32 = 26;
+/// `bpf_xdp_get_buff_len`.
+const XDP_LENGTH: i32 = 188;
+/// `bpf_xdp_load_bytes`: context, offset, destination, length.
+const XDP_LOAD_BYTES: i32 = 189;
+/// Once all slots are full, one packet in so many is kept; a power of two.
+const ONE_IN: i64 = 64;
+/// An Ethernet header: what is shorter cannot be replayed.
+const SHORTEST: i64 = 14;
+
+/// What the program is given.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PacketKind {
+    /// `struct xdp_md`.
+    Xdp,
+    /// `struct __sk_buff`.
+    Skb,
+}
+
+impl PacketKind {
+    /// Offsets of the 32-bit fields of the context that are kept, beside the packet.
+    pub const fn fields(self) -> &'static [u32] {
+        match self {
+            // ingress_ifindex, rx_queue_index
+            PacketKind::Xdp => &[12, 16],
+            // mark, priority, cb
+            PacketKind::Skb => &[8, 32, 48, 52, 56, 60, 64],
+        }
+    }
+}
+
+/// Where packets are kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Samples {
+    /// A per-CPU array of `slots` values of [`Samples::VALUE_SIZE`] bytes.
+    pub map: Map,
+    /// Slots a CPU, a power of two.
+    pub slots: u32,
+    /// What the program is given.
+    pub kind: PacketKind,
+}
+
+impl Samples {
+    /// Of the first slot: offset of the 64-bit number of packets that came by.
+    pub const COUNT: u32 = 0;
+    /// Offset of the 32-bit length; 0: the slot is empty.
+    pub const LENGTH: u32 = 8;
+    /// Offset of the fields of the context, in the order of [`PacketKind::fields`].
+    pub const FIELDS: u32 = 12;
+    /// Offset of the packet.
+    pub const DATA: u32 = 48;
+    /// Longer packets are not kept.
+    pub const LONGEST: u32 = 2000;
+    /// Bytes of a slot.
+    pub const VALUE_SIZE: u32 = Self::DATA + Self::LONGEST;
+}
+
+/// Makes a function keep packets at its entry.
+///
+/// # Errors
+/// If the map is not one for samples, or the function has no context. Nothing has changed then.
+pub fn keep_packets(module: &mut Module, func: Func, samples: &Samples) -> Result<(), TransformError> {
+    let unfit = |what| Err(TransformError::UnfitMap { map: samples.map, what });
+    let Some(decl) = module.maps.get(samples.map) else { return unfit("it does not exist") };
+    if decl.value_size < Samples::VALUE_SIZE || decl.max_entries < samples.slots || decl.key_size != 4 {
+        return unfit("it has no room for packets");
+    }
+    if !samples.slots.is_power_of_two() {
+        return unfit("its slots are not a power of two");
+    }
+    let body = &mut module.funcs[func];
+    let entry = body.entry();
+    let Some(&context) = body.blocks[entry].params.first() else {
+        return unfit("the program has no context to keep packets of");
+    };
+    Keeper { samples, context }.insert(body, entry);
+    Ok(())
+}
+
+struct Keeper<'s> {
+    samples: &'s Samples,
+    context: Value,
+}
+
+impl Keeper<'_> {
+    fn insert(&self, func: &mut Function, entry: Block) {
+        let rest = split_block(func, entry, 0);
+        let [counted, late, lucky, keep] = std::array::from_fn(|_| insert_block(func, rest));
+        let mut at = func.at_end(entry);
+        let zero = at.iconst(0);
+        let first = self.slot(&mut at, zero);
+        unless(&mut at, Cond::Eq, first, zero, rest, counted);
+        let mut at = func.at_end(counted);
+        let count = load(&mut at, first, Samples::COUNT, Size::Dw);
+        add(&mut at, first, Samples::COUNT, 1);
+        let slots = at.iconst(self.samples.slots.into());
+        let targets = [BlockCall { block: keep, args: [count].into_iter().collect() }, BlockCall::new(late)];
+        at.effect(branch(Cond::Lt, Size::Dw), [count, slots], targets);
+        let mut at = func.at_end(late);
+        let random = at.value(Op::Helper { id: RANDOM }, [], Type::I64);
+        let mask = at.iconst(ONE_IN - 1);
+        let drawn = at.value(alu(AluOp::And), [random, mask], Type::I64);
+        let zero = at.iconst(0);
+        unless(&mut at, Cond::Ne, drawn, zero, rest, lucky);
+        let mut at = func.at_end(lucky);
+        let (shift, mask) =
+            (at.iconst(ONE_IN.trailing_zeros().into()), at.iconst(i64::from(self.samples.slots) - 1));
+        let high = at.value(alu(AluOp::Rsh), [random, shift], Type::I64);
+        let slot = at.value(alu(AluOp::And), [high, mask], Type::I64);
+        at.effect(Op::Jump {}, [], [BlockCall { block: keep, args: [slot].into_iter().collect() }]);
+        let slot = func.add_param(keep, Type::I64);
+        self.keep(func, keep, slot, rest);
+    }
+
+    /// Writes the packet into a slot, and goes to `rest`.
+    fn keep(&self, func: &mut Function, keep: Block, slot: Value, rest: Block) {
+        let [sized, long, copy, kept] = std::array::from_fn(|_| insert_block(func, rest));
+        let mut at = func.at_end(keep);
+        let address = self.slot(&mut at, slot);
+        let zero = at.iconst(0);
+        unless(&mut at, Cond::Eq, address, zero, rest, sized);
+        let mut at = func.at_end(sized);
+        let length = match self.samples.kind {
+            PacketKind::Xdp => at.value(Op::Helper { id: XDP_LENGTH }, [self.context], Type::I64),
+            PacketKind::Skb => load(&mut at, self.context, 0, Size::W),
+        };
+        let shortest = at.iconst(SHORTEST);
+        unless(&mut at, Cond::Lt, length, shortest, rest, long);
+        let mut at = func.at_end(long);
+        let longest = at.iconst(Samples::LONGEST.into());
+        unless(&mut at, Cond::Gt, length, longest, rest, copy);
+        let mut at = func.at_end(copy);
+        let (zero, offset) = (at.iconst(0), at.iconst(Samples::DATA.into()));
+        let data = at.value(alu(AluOp::Add), [address, offset], Type::Ptr(Prov::MapValue(self.samples.map)));
+        let id = if self.samples.kind == PacketKind::Xdp { XDP_LOAD_BYTES } else { SKB_LOAD_BYTES };
+        let failed = at.value(Op::Helper { id }, [self.context, zero, data, length], Type::I64);
+        unless(&mut at, Cond::Ne, failed, zero, rest, kept);
+        let mut at = func.at_end(kept);
+        for (n, &field) in (0..).zip(self.samples.kind.fields()) {
+            let value = load(&mut at, self.context, field, Size::W);
+            store(&mut at, address, Samples::FIELDS + 4 * n, Size::W, value);
+        }
+        store(&mut at, address, Samples::LENGTH, Size::W, length);
+        at.effect(Op::Jump {}, [], [BlockCall::new(rest)]);
+    }
+
+    fn slot(&self, at: &mut Cursor<'_>, number: Value) -> Value {
+        let key = [Piece { offset: 0, size: Size::W }].into_iter().collect();
+        let map = self.samples.map;
+        at.value(Op::MapLookup { map, key }, [number], Type::Ptr(Prov::MapValueOrNull(map)))
+    }
+}
+
+const fn alu(op: AluOp) -> Op {
+    Op::Alu { op, width: Width::W64 }
+}
+
+/// Goes to `leave` if the condition holds, else to `stay`.
+fn unless(at: &mut Cursor<'_>, cond: Cond, a: Value, b: Value, leave: Block, stay: Block) {
+    at.effect(branch(cond, Size::Dw), [a, b], [BlockCall::new(leave), BlockCall::new(stay)]);
+}

@@ -1,0 +1,172 @@
+//! The judge: what differs is found and can be seen again from its file, what is the same passes, and nobody else sees
+//! that it was tried.
+
+use millstream_kernel::testing;
+use millstream_lab::stats::Verdict;
+use millstream_programs::traffic::Locality;
+use millstream_programs::{BALANCER, FIREWALL, NAT, ROUTER, SWITCH};
+use millstream_programs::{balancer, firewall, nat, router, switch};
+use millstream_specialize::judge::Finding;
+use millstream_specialize::policy::Tier;
+use millstream_specialize::transform::Lookup;
+
+use crate::offline::{INGRESS, Offline, compiler};
+
+fn routed(routes: usize) -> (router::Config, Vec<Vec<u8>>) {
+    let config = router::generate(routes, &[INGRESS], 16, 1);
+    let flows = router::flows(&config, 500, Locality::HIGH, 1);
+    let frames = flows.sequence(1, 4000).into_iter().map(|at| flows.packets[at as usize].clone()).collect();
+    (config, frames)
+}
+
+#[test]
+fn packets_are_kept_as_they_came() {
+    if !testing::require() {
+        return;
+    }
+    let (config, frames) = routed(50);
+    let compiler = compiler(&ROUTER);
+    let plane = Offline::new(&compiler, &config.entries().expect("entries"));
+    let (profiles, samples) = plane.profile(&frames);
+    assert!(samples.len() >= 16, "{} packets", samples.len());
+    assert!(samples.iter().all(|s| frames.contains(&s.packet)), "as they were before the program");
+    assert!(
+        profiles.iter().any(|p| p.total == frames.len() as u64),
+        "and the keys are written down as before"
+    );
+    let (_, few) = plane.profile(&frames[..5]);
+    let kept: Vec<_> = few.into_iter().map(|s| s.packet).collect();
+    assert_eq!(kept, frames[..5], "the first fill the slots, and none stay of before");
+}
+
+#[test]
+fn a_faster_router_passes() {
+    if !testing::require() {
+        return;
+    }
+    let (config, frames) = routed(2_592);
+    let compiler = compiler(&ROUTER);
+    let plane = Offline::new(&compiler, &config.entries().expect("entries"));
+    let (profiles, samples) = plane.profile(&frames);
+    let made = plane.variant(&profiles, Tier::Quick, |_| ()).expect("a variant");
+    let judged = plane.judge(&made, &samples).expect("judged");
+    assert!(judged.packets >= 512 && judged.varies.is_empty(), "{judged:?}");
+    let Finding::Same(Some(ratio)) = judged.finding else { panic!("{judged:?}") };
+    assert_eq!(ratio.verdict, Verdict::Faster, "{ratio:?}");
+}
+
+#[test]
+fn the_original_is_not_faster_than_itself() {
+    if !testing::require() {
+        return;
+    }
+    let (config, frames) = routed(200);
+    let compiler = compiler(&ROUTER);
+    let plane = Offline::new(&compiler, &config.entries().expect("entries"));
+    let (_, samples) = plane.profile(&frames);
+    let same = || match plane.judge(&plane.unchanged(), &samples).expect("judged").finding {
+        Finding::Same(Some(ratio)) => ratio.difference_ns > -1.0,
+        other => panic!("{other:?}"),
+    };
+    // What else the machine does may look like a gain, now and then.
+    assert!((0..3).any(|_| same()));
+}
+
+#[test]
+fn a_variant_that_lies_is_found_and_written_down() {
+    if !testing::require() {
+        return;
+    }
+    let (config, frames) = routed(200);
+    let compiler = compiler(&ROUTER);
+    let plane = Offline::new(&compiler, &config.entries().expect("entries"));
+    let (profiles, samples) = plane.profile(&frames);
+    let made = plane.variant(&profiles, Tier::Quick, |plan| {
+        let site = plane.compiler.sites().iter().find(|s| compiler.declaration(s.map).name == router::ROUTES);
+        let site = site.expect("its lookup").id;
+        let (key, _) = &profiles.iter().find(|p| p.site == site).expect("a profile").keys[0];
+        let value = Some(u32::MAX.to_ne_bytes().to_vec());
+        let wrong = vec![millstream_specialize::transform::Entry { key: key.clone(), value, heat: 1 }];
+        let planned = plan.sites.iter_mut().find(|s| s.site == site).expect("a plan");
+        planned.lookup = Lookup::Hot(wrong);
+    });
+    let judged = plane.judge(&made.expect("a variant"), &samples).expect("judged");
+    let Finding::Different(difference) = judged.finding else { panic!("not found: {judged:?}") };
+    let directory = std::env::temp_dir().join(format!("millstream-judge-{}", std::process::id()));
+    let paths =
+        [difference.write(&directory).expect("written"), difference.write(&directory).expect("again")];
+    assert_ne!(paths[0], paths[1], "none takes another's place");
+    let text = std::fs::read_to_string(&paths[0]).expect("there");
+    let read: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    std::fs::remove_dir_all(&directory).expect("removed");
+    assert_eq!(read["program"], ROUTER.function);
+    let packets = read["packets"].as_array().expect("packets");
+    let last = packets.last().expect("the packet that shows it")["packet"].as_str().expect("hexadecimal");
+    assert!(frames.iter().any(|f| f.iter().map(|b| format!("{b:02x}")).collect::<String>() == last));
+    assert!(read["maps"].as_array().expect("maps").iter().any(|m| m["name"] == router::ROUTES));
+    assert!(read["candidate"].as_array().is_some_and(|c| c.len() > 20));
+}
+
+/// Its connections change with every packet, it reads clocks, and none of it reaches the maps that others see.
+#[test]
+fn a_program_with_state_is_judged_apart() {
+    if !testing::require() {
+        return;
+    }
+    let config = nat::generate(INGRESS, 2, 1, 1);
+    let traffic = nat::traffic(&config, 200, nat::Mix { tcp: 80, udp: 20 }, Locality::HIGH, 1);
+    let compiler = compiler(&NAT);
+    let plane = Offline::new(&compiler, &config.entries().expect("entries"));
+    let (_, samples) = plane.profile(&traffic.outbound.packets);
+    let held = |name| {
+        let map = plane.session.map_by_name(name).expect(name);
+        let mut all: Vec<(Vec<u8>, Vec<u8>)> =
+            map.entries().expect("readable").iter().map(|(k, v)| (k.to_vec(), v.to_vec())).collect();
+        all.sort_unstable();
+        all
+    };
+    let before = held(nat::CONNECTIONS);
+    let judged = plane.judge(&plane.unchanged(), &samples).expect("judged");
+    assert!(matches!(judged.finding, Finding::Same(_)), "{judged:?}");
+    assert!(judged.varies.is_empty(), "clocks and random numbers answer all alike: {judged:?}");
+    assert_eq!(held(nat::CONNECTIONS), before);
+}
+
+/// Whatever a session would make of the other data planes is found to do the same.
+#[test]
+fn what_is_made_of_our_data_planes_does_the_same() {
+    if !testing::require() {
+        return;
+    }
+    let mut rules = firewall::generate(firewall::Flavour::AccessList, 450, 1);
+    rules.forward = firewall::Forward::Hairpin;
+    let services = balancer::generate(balancer::Mix::Mixed, 8, 20, 3);
+    let stations = switch::generate(200, &[INGRESS, 2], &[10, 20], switch::Layout::Trunk, 1);
+    let cases = [
+        (
+            &FIREWALL,
+            rules.entries().expect("entries"),
+            firewall::flows(&rules, 300, Locality::HIGH, 2, |_| true).packets,
+        ),
+        (
+            &BALANCER,
+            services.entries().expect("entries"),
+            balancer::flows(&services, 300, Locality::HIGH, 2).packets,
+        ),
+        (
+            &SWITCH,
+            stations.entries().expect("entries"),
+            switch::flows(&stations, INGRESS, 300, Locality::HIGH, 2).packets,
+        ),
+    ];
+    for (program, entries, frames) in cases {
+        let compiler = compiler(program);
+        let plane = Offline::new(&compiler, &entries);
+        let (profiles, samples) = plane.profile(&frames);
+        let made = plane.variant(&profiles, Tier::Quick, |_| ()).expect("a variant");
+        assert!(!made.report.sites.is_empty(), "{}", program.name);
+        let judged = plane.judge(&made, &samples).expect(program.name);
+        assert!(matches!(judged.finding, Finding::Same(_)), "{}: {judged:?}", program.name);
+        assert!(judged.varies.is_empty(), "{}: {judged:?}", program.name);
+    }
+}

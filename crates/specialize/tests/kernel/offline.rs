@@ -1,0 +1,155 @@
+//! A data plane with its tables but without an interface: variants are made as a session makes them, and judged.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use millstream_ir::Map as IrMap;
+use millstream_ir::usage::Access;
+use millstream_kernel::{MapType, Program, TestRun, UpdateMode};
+use millstream_loader::{Loader, Session};
+use millstream_object::{FuncId, LinkedProgram, MapId, Object};
+use millstream_programs::{self as programs, MapEntry};
+use millstream_specialize::contents::{Observed, Source};
+use millstream_specialize::holders;
+use millstream_specialize::judge::sample::{self, Sample};
+use millstream_specialize::judge::{self, Case, Judgement, Unjudged};
+use millstream_specialize::policy::{self, Known, Tier};
+use millstream_specialize::profile::{self, SiteProfile};
+use millstream_specialize::transform::{Site, SiteId};
+use millstream_specialize::twins::Twins;
+use millstream_specialize::variant::{Wanted, token};
+use millstream_specialize::{Compiler, transform};
+use rustc_hash::FxHashMap;
+
+/// Ports of test runs come in at the loopback, and devmaps must name an interface that is there.
+pub(crate) const INGRESS: u32 = 1;
+/// The generation of all variants.
+const GENERATION: u32 = 1;
+
+/// What prepares variants of one of our data planes.
+pub(crate) fn compiler(program: &programs::Program) -> Compiler {
+    let object = Object::parse(program.name, program.object).expect("our own object");
+    Compiler::new(&object, Some(program.function)).expect("prepared")
+}
+
+/// A data plane in the kernel.
+pub(crate) struct Offline<'c> {
+    pub(crate) compiler: &'c Compiler,
+    pub(crate) session: Session<'c>,
+    pub(crate) original: Program,
+    pub(crate) sources: FxHashMap<IrMap, Source>,
+}
+
+/// A variant that was made.
+pub(crate) struct Made {
+    pub(crate) linked: LinkedProgram,
+    pub(crate) twins: Twins,
+    pub(crate) report: transform::Report,
+}
+
+impl<'c> Offline<'c> {
+    /// Loads the program and writes the entries.
+    pub(crate) fn new(compiler: &'c Compiler, entries: &[MapEntry]) -> Self {
+        let object = compiler.object();
+        let session = Loader::new(object).prepare().expect("maps");
+        let linked = object.link(compiler.program()).expect("it links");
+        let original = session.load(compiler.program(), &linked).expect("accepted");
+        let mut sources = FxHashMap::default();
+        for map in compiler.sites().iter().map(|s| s.map).collect::<BTreeSet<_>>() {
+            let made = session.map(MapId(map.as_u32())).expect("made").try_clone().expect("a descriptor");
+            let access = compiler.access(map);
+            if access != Access::Written && holders::by_kind(&made).is_none() {
+                sources.insert(map, Source { map: made, access });
+            }
+        }
+        let it = Offline { compiler, session, original, sources };
+        it.write(entries);
+        it
+    }
+
+    /// Writes entries, those of one map at once.
+    pub(crate) fn write(&self, entries: &[MapEntry]) {
+        let mut by_map: BTreeMap<&str, Vec<&MapEntry>> = BTreeMap::new();
+        entries.iter().for_each(|e| by_map.entry(e.map).or_default().push(e));
+        for (name, entries) in by_map {
+            let map = self.session.map_by_name(name).unwrap_or_else(|| panic!("no map {name}"));
+            for entry in entries {
+                let mut value = entry.value.clone();
+                if matches!(map.info().map_type, MapType::DEVMAP | MapType::DEVMAP_HASH) {
+                    value[..4].copy_from_slice(&INGRESS.to_ne_bytes());
+                }
+                map.update_all_cpus(&entry.key, &value, UpdateMode::Any)
+                    .unwrap_or_else(|e| panic!("{name}: {e}"));
+            }
+        }
+    }
+
+    /// Runs an instrumented variant on frames; gives the profile, and the packets that it kept.
+    pub(crate) fn profile(&self, frames: &[Vec<u8>]) -> (Vec<SiteProfile>, Vec<Sample>) {
+        let eligible = |s: &&Site| policy::eligible(s, &self.sources);
+        let sites: Vec<&Site> = self.compiler.sites().iter().filter(eligible).collect();
+        let ids: Vec<SiteId> = sites.iter().map(|s| s.id).collect();
+        let variant = self.compiler.instrumented(&ids, true).expect("made");
+        let program = self.session.load(self.compiler.program(), &variant.linked).expect("accepted");
+        let (sketch, samples) = (self.map(self.compiler.sketch()), self.map(self.compiler.samples()));
+        profile::clear(sketch).expect("cleared");
+        sample::clear(samples).expect("cleared");
+        for frame in frames {
+            program.test_run(&TestRun::packet(frame)).expect("a test run");
+        }
+        let kind = self.compiler.packet_kind().expect("packets");
+        (
+            profile::read(sketch, &sites, self.compiler.slots()).expect("read"),
+            sample::read(samples, kind).expect("read"),
+        )
+    }
+
+    fn map(&self, id: MapId) -> &millstream_kernel::Map {
+        self.session.map(id).expect("made")
+    }
+
+    /// The variant that a session would make; `None` if there is nothing to specialise. `change` may spoil it.
+    pub(crate) fn variant(
+        &self,
+        profiles: &[SiteProfile],
+        tier: Tier,
+        change: impl FnOnce(&mut transform::Plan),
+    ) -> Option<Made> {
+        let observed = Observed::new(&self.sources);
+        let unfit = BTreeSet::new();
+        let known = Known { compiler: self.compiler, profiles, observed: &observed, unfit: &unfit };
+        let mut planned = policy::plan(&known, self.compiler.guard(GENERATION, false), tier);
+        if planned.plan.sites.is_empty() {
+            return None;
+        }
+        change(&mut planned.plan);
+        let twins = Twins::new(std::mem::take(&mut planned.twins)).expect("twins");
+        let rooms: FxHashMap<_, _> = twins.rooms().collect();
+        let wanted = Wanted { plan: &planned.plan, contents: &observed, rooms: &rooms };
+        let variant = self.compiler.specialised(&wanted).expect("made");
+        Some(Made { linked: variant.linked, twins, report: variant.report })
+    }
+
+    /// The original, as if it were a variant.
+    pub(crate) fn unchanged(&self) -> Made {
+        let linked = self.compiler.object().link(self.compiler.program()).expect("it links");
+        let twins = Twins::new(BTreeMap::new()).expect("none");
+        Made { linked, twins, report: transform::Report::default() }
+    }
+
+    /// Holds a variant against the original.
+    pub(crate) fn judge(&self, made: &Made, samples: &[Sample]) -> Result<Judgement, Unjudged> {
+        let programs: [(FuncId, u32); 1] = [(self.compiler.program(), self.original.id().expect("loaded"))];
+        let twins = made.twins.maps().filter_map(|(of, map)| Some((self.compiler.twin(of)?, map)));
+        let case = Case {
+            compiler: self.compiler,
+            session: &self.session,
+            programs: &programs,
+            specialised: self.sources.keys().copied().collect(),
+            candidate: &made.linked,
+            twins: twins.collect(),
+            token: token(GENERATION, made.twins.side()),
+            samples,
+        };
+        judge::judge(&case, &mut |_| ())
+    }
+}
