@@ -125,7 +125,7 @@ impl Code {
     }
 
     /// The instructions with their jumps in place, and the slots with a relocation.
-    pub(crate) fn laid_out(&self) -> (Vec<Insn>, Vec<u32>) {
+    pub(crate) fn laid_out(&self) -> (Vec<Insn>, Vec<(u32, RelocKind)>) {
         let mut start = Vec::with_capacity(self.blocks.len() + 1);
         let mut at = 0i64;
         for b in &self.blocks {
@@ -136,9 +136,7 @@ impl Code {
         for line in self.lines() {
             let mut insn = line.insn;
             let next = slot + insn.slots() as i64;
-            if line.reloc.is_some() {
-                symbols.push(slot as u32);
-            }
+            symbols.extend(line.reloc.map(|kind| (slot as u32, kind)));
             if let Some(to) = line.target {
                 let by = start[to] - next;
                 match &mut insn {

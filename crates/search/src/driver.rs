@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-use millstream_bpf::cost::{self, Cost, Goal, Weights};
+use millstream_bpf::cost::{self, Cost, Goal, Table, Weights};
 use millstream_isa::Insn;
-use millstream_object::{FuncId, NewFunction, Object};
+use millstream_object::{FuncId, NewFunction, Object, RelocKind};
 use millstream_prove::Solver;
 use millstream_prove::window::{Step, Windows};
 use rustc_hash::FxHashSet;
@@ -191,7 +191,7 @@ impl Search {
         budget: &Budget,
         accepts: &mut dyn FnMut(&NewFunction) -> bool,
     ) -> Option<Improved> {
-        let cost = cost_of(&code);
+        let cost = cost_of(&code, &world);
         let (asked, hits) = (self.store.asked, self.store.hits);
         let hunt = Hunt {
             options: &self.options,
@@ -214,9 +214,16 @@ impl Search {
     }
 }
 
-fn cost_of(code: &Code) -> Cost {
-    let (insns, symbols) = code.laid_out();
-    cost::cost(&insns, &symbols, &Weights::Static)
+/// The cost of a function, as it is reported in the end.
+fn cost_of(code: &Code, world: &World) -> Cost {
+    let (insns, relocs) = code.laid_out();
+    let map = |&(slot, kind): &(u32, RelocKind)| match kind {
+        RelocKind::Map(id) => Some((slot, world.maps.get(id.index())?.kind)),
+        _ => None,
+    };
+    let maps: Vec<_> = relocs.iter().filter_map(map).collect();
+    let symbols: Vec<u32> = relocs.iter().map(|r| r.0).collect();
+    cost::Code { insns: &insns, symbols: &symbols, maps: &maps }.cost(Table::current(), &Weights::Static)
 }
 
 /// What there is of a function on the way.
@@ -439,7 +446,7 @@ impl<'a> Hunt<'a> {
     fn put_in(&mut self, window: &Window, steps: &[Step], engine: Engine, form: &Form, solver: bool) {
         let now = self.history[self.history.len() - 1].1;
         let code = replaced(self.code(), window, steps);
-        let cost = cost_of(&code);
+        let cost = cost_of(&code, self.world);
         if !self.options.goal.improves(cost, now) {
             self.banned.insert(form.clone());
             return;

@@ -73,7 +73,7 @@ const LONGEST: Duration = Duration::from_millis(1500);
 
 /// The first levels; after these, chains get longer and longer.
 const LEVELS: [Effort; 7] = [
-    Effort { level: 1, sizes: (2, 5), stride: 1, work: Work::Shrink },
+    Effort { level: 1, sizes: (1, 5), stride: 1, work: Work::Shrink },
     Effort { level: 2, sizes: (12, 12), stride: 3, work: Work::Shrink },
     Effort { level: 3, sizes: (2, 4), stride: 1, work: Work::Short(2) },
     Effort { level: 4, sizes: (8, 8), stride: 2, work: Work::Chains(10_000, 0) },

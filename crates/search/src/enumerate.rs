@@ -8,7 +8,7 @@
 use std::hash::{Hash, Hasher};
 use std::time::Instant;
 
-use millstream_isa::{AluOp, Insn, Operand, Reg, Size, Width};
+use millstream_isa::{AluOp, Cond, Insn, Operand, Reg, Size, Width};
 use millstream_prove::window::Step;
 use rustc_hash::{FxHashSet, FxHasher};
 
@@ -85,10 +85,15 @@ pub(crate) fn changes(step: Step, pool: &Pool) -> Vec<Step> {
     match step {
         Step::Exit(n, Insn::Branch { width, cond, dst, src, off }) => {
             let mut push =
-                |width, dst, src| out.push(Step::Exit(n, Insn::Branch { width, cond, dst, src, off }));
-            pool.sources.iter().for_each(|&r| push(width, r, src));
+                |width, cond, dst, src| out.push(Step::Exit(n, Insn::Branch { width, cond, dst, src, off }));
+            pool.sources.iter().for_each(|&r| push(width, cond, r, src));
             if matches!(src, Operand::Reg(_)) {
-                any().for_each(|o| push(width, dst, o));
+                any().for_each(|o| push(width, cond, dst, o));
+            }
+            // How often registers are equal or in order is guessed by the width in which they are compared: that stays.
+            if let Operand::Imm(k) = src {
+                let widths = [Width::W64, Width::W32].into_iter().filter(|w| *w == width || pool.narrow);
+                widths.for_each(|width| bounds(cond, k, |cond, k| push(width, cond, dst, Operand::Imm(k))));
             }
         }
         Step::Do(insn) => changed(insn, pool, any, &mut |i| out.push(Step::Do(i))),
@@ -96,6 +101,19 @@ pub(crate) fn changes(step: Step, pool: &Pool) -> Vec<Step> {
     }
     out.retain(|s| *s != step);
     out
+}
+
+/// The ways to say what a comparison with a constant says.
+fn bounds(cond: Cond, k: i32, mut push: impl FnMut(Cond, i32)) {
+    push(cond, k);
+    let (other, by) = match cond {
+        Cond::Gt => (Cond::Ge, 1),
+        Cond::Le => (Cond::Lt, 1),
+        Cond::Ge => (Cond::Gt, -1),
+        Cond::Lt => (Cond::Le, -1),
+        _ => return,
+    };
+    push(other, k.wrapping_add(by));
 }
 
 fn changed<I: Iterator<Item = Operand>>(

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use millstream_isa::absint::Scalar;
 use millstream_isa::{Insn, Reg};
-use millstream_object::{FuncId, Object, ProgramType};
+use millstream_object::{FuncId, MapType, Object, ProgramType};
 use millstream_prove::window::Space;
 
 use crate::code::Code;
@@ -84,14 +84,22 @@ pub(crate) enum Context {
     Other,
 }
 
+/// A map: its type, and the sizes of keys and values.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Map {
+    pub(crate) kind: MapType,
+    pub(crate) key: u32,
+    pub(crate) value: u32,
+}
+
 /// What the dataflow needs to know beside the function.
 #[derive(Clone, Debug)]
 pub(crate) struct World {
     pub(crate) context: Context,
     /// Whether the function is a program, which gets the context and returns 32 bits.
     pub(crate) program: bool,
-    /// Sizes of keys and values, by map.
-    pub(crate) maps: Vec<(u32, u32)>,
+    /// The maps.
+    pub(crate) maps: Vec<Map>,
     /// Look-ups whose results are used without a test for null, by the ids of their results: the kernel knows that
     /// these are not null, for it took the function.
     pub(crate) found: BTreeSet<u32>,
@@ -100,11 +108,15 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new(object: &Object, func: FuncId) -> World {
         let program = object.programs.iter().find(|p| p.func == func);
-        let sizes = |m: &millstream_object::Map| (m.spec.key_size, m.spec.value_size);
+        let map = |m: &millstream_object::Map| Map {
+            kind: m.spec.map_type,
+            key: m.spec.key_size,
+            value: m.spec.value_size,
+        };
         World {
             context: program.map_or(Context::Other, |p| context(p.kind.program_type)),
             program: program.is_some(),
-            maps: object.maps.iter().map(sizes).collect(),
+            maps: object.maps.iter().map(map).collect(),
             found: BTreeSet::new(),
         }
     }

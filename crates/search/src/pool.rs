@@ -39,6 +39,8 @@ pub(crate) struct Pool {
     /// Places of which an atomic sum may be made.
     pub(crate) sums: Vec<Slot>,
     pub(crate) extensions: bool,
+    /// Whether halves of registers may be compared.
+    pub(crate) narrow: bool,
 }
 
 fn register(n: usize) -> Option<Reg> {
@@ -71,6 +73,7 @@ impl Pool {
             loads,
             stores,
             extensions: isa >= 4,
+            narrow: isa >= 3,
         }
     }
 

@@ -4,12 +4,12 @@ use millstream_interp::bytecode::{Interpreter, Program};
 use millstream_interp::{Context as Kind, Machine as Host};
 use millstream_isa::asm::assemble;
 use millstream_isa::{Insn, decode_all, encode_all};
-use millstream_object::{Function, Linkage, NewFunction};
+use millstream_object::{Function, Linkage, MapType, NewFunction};
 
 use crate::code::Code;
 use crate::driver::{Budget, Improved, Options, Search};
 use crate::engines::Engine;
-use crate::facts::{Context, World};
+use crate::facts::{Context, Map, World};
 use crate::machine::Random;
 use crate::part::Part;
 use millstream_bpf::cost::Goal;
@@ -41,7 +41,8 @@ fn function(insns: &[Insn]) -> Code {
 }
 
 fn world() -> World {
-    World { context: Context::Xdp, program: true, maps: vec![(4, 8)], found: Default::default() }
+    let map = Map { kind: MapType::HASH, key: 4, value: 8 };
+    World { context: Context::Xdp, program: true, maps: vec![map], found: Default::default() }
 }
 
 fn options(goal: Goal, jobs: usize) -> Options {
@@ -181,6 +182,17 @@ fn pointers_are_compared_and_moved_in_64_bits() {
     for line in text(&improved.function) {
         assert!(!line.contains("w6") && !line.contains("if w3"), "{line}");
     }
+}
+
+#[test]
+fn a_branch_that_ends_a_window_is_made_shorter_but_for_old_kernels() {
+    let body = "r0 = *(u16 *)(r6 +0)\nif r0 == 7 goto out";
+    let (new, _) = becomes(body, Goal::Balanced, 1);
+    assert!(new.iter().any(|l| l.starts_with("if w0 == 0x7")), "{new:?}");
+    let mut search = Search::new(Options { isa: 2, ..options(Goal::Balanced, 1) });
+    let budget = Budget { rounds: 1, ..Budget::of(Duration::from_secs(60)) };
+    let old = search.improve_code(code(body), world(), &budget, &mut |_| true).expect("it can be read");
+    assert!(text(&old.function).iter().all(|l| !l.contains("if w")), "{:?}", text(&old.function));
 }
 
 const MIXED: &str = "r1 = *(u16 *)(r6 +0)\nr2 = *(u16 *)(r6 +6)\n*(u16 *)(r6 +0) = r2\nr2 = *(u16 *)(r6 +8)\n\

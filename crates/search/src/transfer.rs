@@ -335,7 +335,7 @@ pub(crate) fn read_by_call(s: &State, callee: Callee, world: &World) -> Option<V
         return None;
     }
     let sizes = match s.regs[1].kind {
-        Kind::Map(m) => world.maps.get(m as usize).copied(),
+        Kind::Map(m) => world.maps.get(m as usize).map(|m| (m.key, m.value)),
         _ => None,
     };
     let mut out = Vec::new();

@@ -150,7 +150,8 @@ impl<'a> Rules<'a> {
 
     /// Whether a candidate is valid.
     pub(crate) fn allow(&self, steps: &[Step]) -> bool {
-        self.walk(steps).is_some()
+        let behind = self.window.closed() && !matches!(steps.last(), Some(Step::Exit(..)));
+        !behind && self.walk(steps).is_some()
     }
 
     fn walk(&self, steps: &[Step]) -> Option<()> {
@@ -204,7 +205,14 @@ impl<'a> Rules<'a> {
         };
         let pointers = theirs.iter().any(|r| !is_number(state.get(*r)));
         (!pointers || (cond, width) == (c, w)).then_some(())?;
-        self.knows(s, state, self.window.place.exits.get(n)?.regs)
+        let (mut mine, mut theirs) = (s.clone(), state.clone());
+        let taken = (transfer::branch(&mut mine, &insn, true), transfer::branch(&mut theirs, &own, true));
+        match taken {
+            // What cannot be knows everything.
+            (None, _) => Some(()),
+            (Some(()), None) => None,
+            _ => self.knows(&mine, &theirs, self.window.place.exits.get(n)?.regs),
+        }
     }
 
     /// Whether as much is known of live registers as was.

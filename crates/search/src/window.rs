@@ -117,7 +117,12 @@ pub(crate) fn cut(f: &Analysis<'_>, span: Span) -> Option<Window> {
         lines.push(line);
         steps.push(step);
     }
-    let mut end = f.looked[last].get(at + 1)?.live();
+    // Behind a branch that ends it only what is not jumped to comes.
+    let behind = match steps.last() {
+        Some(Step::Exit(..)) => f.looked.get(last + 1)?.first()?,
+        _ => f.looked[last].get(at + 1)?,
+    };
+    let mut end = behind.live();
     let (touched, writes) = touched(&steps, &first);
     for live in exits.iter_mut().chain([&mut end]) {
         live.stack.retain(|at| touched.contains(at));
@@ -138,7 +143,7 @@ fn state_at(f: &Analysis<'_>, block: usize, line: usize) -> Option<State> {
     Some(state)
 }
 
-/// How many lines from the first on may be in a window; a branch is never the last.
+/// How many lines from the first on may be in a window.
 fn admitted_lines(f: &Analysis<'_>, places: &[(usize, usize)], first: &State) -> usize {
     let mut state = first.clone();
     let mut count = 0;
@@ -152,9 +157,7 @@ fn admitted_lines(f: &Analysis<'_>, places: &[(usize, usize)], first: &State) ->
             break;
         }
         transfer::step(&mut state, line, f.world, f.code.blocks[b].first + i as u32);
-        if !matches!(line.insn, Insn::Branch { .. }) {
-            count = n + 1;
-        }
+        count = n + 1;
     }
     count
 }
@@ -254,6 +257,11 @@ impl Window {
     /// The bits of a register that somebody looks at, wherever.
     pub(crate) fn live(&self, r: usize) -> u64 {
         self.looks().fold(0, |all, l| all | l.regs[r])
+    }
+
+    /// Whether it ends with a branch: nothing may come behind that.
+    pub(crate) fn closed(&self) -> bool {
+        matches!(self.steps.last(), Some(Step::Exit(..)))
     }
 
     /// The instructions.

@@ -75,6 +75,22 @@ impl Blocks {
         &self.preds[b]
     }
 
+    /// How often a block is entered from another that leads there, by how often each runs: exactly where what else flows in or
+    /// out is known, else at most.
+    pub(super) fn passes(&self, from: usize, to: usize, counts: &[u64]) -> u64 {
+        let other = |b: usize| self.succs[b].into_iter().flatten().find(|&s| s != to);
+        let only = |b: usize| self.preds[b].iter().all(|&p| p == from);
+        let Some(away) = other(from) else { return counts[from] };
+        if only(to) {
+            return counts[to];
+        }
+        if only(away) {
+            return counts[from].saturating_sub(counts[away]);
+        }
+        let certain = self.preds[to].iter().filter(|&&p| p != from && other(p).is_none());
+        counts[to].saturating_sub(certain.map(|&p| counts[p]).sum()).min(counts[from])
+    }
+
     /// Whether the way from one block to another goes back in the order: as loops do, and nothing else.
     pub(super) fn goes_back(&self, from: usize, to: usize) -> bool {
         self.position[to] <= self.position[from]

@@ -74,7 +74,7 @@ impl Code<'_> {
 
     /// Thousandths of a cycle that each block takes for one run of it.
     ///
-    /// A block goes on where the one that most often runs before it ended, so that latencies overlap as they do. Loops
+    /// A block goes on where the one from which it is most often entered ended, so that latencies overlap as they do. Loops
     /// are walked a second time, to begin where they end.
     fn each(&self, table: &Table, blocks: &Blocks, counts: &[u64]) -> Vec<u64> {
         let mut after: Vec<Option<Machine>> = vec![None; blocks.len()];
@@ -83,7 +83,7 @@ impl Code<'_> {
         for _ in 0..if blocks.has_loops() { 2 } else { 1 } {
             for &b in blocks.order() {
                 let known = blocks.preds(b).iter().filter(|&&p| after[p].is_some());
-                let before = known.max_by_key(|&&p| counts[p]).copied();
+                let before = known.max_by_key(|&&p| blocks.passes(p, b, counts)).copied();
                 let mut machine = before.and_then(|p| after[p].clone()).unwrap_or_default();
                 machine.rebase();
                 let start = machine.elapsed(table);
@@ -138,12 +138,6 @@ fn slots(insns: &[Insn]) -> Vec<u32> {
         here
     };
     insns.iter().map(slot).collect()
-}
-
-/// The cost of a function by the [current table](Table::current), of whose maps nothing is known. `symbols` are the slots
-/// with a relocation, ascending.
-pub fn cost(insns: &[Insn], symbols: &[u32], weights: &Weights) -> Cost {
-    Code { insns, symbols, maps: &[] }.cost(Table::current(), weights)
 }
 
 /// Predicted thousandths of a cycle for straight-line code by itself, its inputs ready at the start.

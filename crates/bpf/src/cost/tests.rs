@@ -5,10 +5,15 @@ use millstream_isa::asm::assemble;
 
 use millstream_object::MapType;
 
-use super::{Code, Cost, Goal, Kind, Table, Visits, Weights, Whole, cost, window_cycles};
+use super::{Code, Cost, Goal, Kind, Table, Visits, Weights, Whole, window_cycles};
 
 fn code(text: &str) -> Vec<Insn> {
     assemble(text).unwrap()
+}
+
+/// The cost of a function of whose maps nothing is known.
+fn cost(insns: &[Insn], symbols: &[u32], weights: &Weights) -> Cost {
+    Code { insns, symbols, maps: &[] }.cost(Table::current(), weights)
 }
 
 fn of(slots: u32, jited: u32, cycles: u64) -> Cost {
@@ -33,6 +38,37 @@ fn balanced_trades_cycles_for_slots_in_neither_direction() {
         Cost::best(Goal::Balanced, old, [(slower, 0), (old, 1), (longer, 2), (old, 3)]),
         Some((old, 1))
     );
+}
+
+#[test]
+fn a_block_goes_on_where_it_is_most_often_entered_from() {
+    // Most fall through to the end, although what jumps there runs more often.
+    let text = |cond: &str| {
+        format!(
+            "{cond} goto end\n r1 = *(u64 *)(r2 +0)\n r1 += 1\n *(u64 *)(r2 +0) = r1\n end:\n r0 = 0\n exit"
+        )
+    };
+    let weights = |falls| Weights::Counts { blocks: vec![100, falls, 100], runs: 100 };
+    let end = |falls| {
+        let insns = code(&text("if r1 == 0"));
+        Code { insns: &insns, symbols: &[], maps: &[] }.blocks(Table::built_in(), &weights(falls))[2].cycles
+    };
+    assert!(end(90) + 1000 < end(10), "{} against {}", end(90), end(10));
+}
+
+#[test]
+fn one_store_more_or_less_changes_little_of_what_is_guessed() {
+    let store = "*(u64 *)(r2 +0) = r1\n";
+    for n in 1..24 {
+        let often = |stores: usize| {
+            let body = store.repeat(stores);
+            let other = store.repeat(12);
+            let insns = code(&format!("if r1 > 7 goto other\n {body} exit\n other:\n {other} exit"));
+            let blocks = Code { insns: &insns, symbols: &[], maps: &[] };
+            blocks.blocks(Table::built_in(), &Weights::Static)[1].count
+        };
+        assert!(often(n).abs_diff(often(n + 1)) < 60, "{n}: {} and {}", often(n), often(n + 1));
+    }
 }
 
 #[test]

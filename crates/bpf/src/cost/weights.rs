@@ -112,13 +112,7 @@ fn probability(insns: &[Insn], blocks: &Blocks, b: usize, finds: &[usize], to_do
         && matches!(src, Operand::Reg(_))
         && matches!(cond, Cond::Gt | Cond::Ge | Cond::Lt | Cond::Le);
     // Packets are as long as they have to be; and other ways that lead to little are taken less often, too.
-    let stays = |shortfall| match (shortfall, bound) {
-        (0, _) => 0.5,
-        (1, false) => 0.6,
-        (1, true) => 0.8,
-        (_, false) => 0.72,
-        (_, true) => 0.95,
-    };
+    let stays = |shortfall| between(shortfall, if bound { [0.5, 0.8, 0.95] } else { [0.5, 0.6, 0.72] });
     believe(stays(shortfall(to_do[falls], to_do[to])));
     believe(1.0 - stays(shortfall(to_do[to], to_do[falls])));
     let lookup = (start..end).rev().find(|&n| matches!(insns[n], Insn::Call(Callee::Helper(LOOKUP))));
@@ -188,11 +182,15 @@ fn to_do(insns: &[Insn], blocks: &Blocks) -> Vec<u32> {
     left
 }
 
-/// How much one side has less to do than another: not worth a word, half of it, or nearly all of it.
-fn shortfall(less: u32, more: u32) -> u32 {
-    match more.saturating_sub(less) * 100 / more.max(1) {
-        ..40 => 0,
-        40..75 => 1,
-        _ => 2,
-    }
+/// How much one side has less to do than another, as a part of what that has.
+fn shortfall(less: u32, more: u32) -> f64 {
+    f64::from(more.saturating_sub(less)) / f64::from(more.max(1))
+}
+
+/// The value at a shortfall not worth a word, of about half, and of nearly all, and what lies between: without steps, so that
+/// one store more or less changes little.
+fn between(shortfall: f64, [none, half, all]: [f64; 3]) -> f64 {
+    const AT: [f64; 3] = [0.2, 0.57, 0.9];
+    let part = |n: usize| ((shortfall - AT[n]) / (AT[n + 1] - AT[n])).clamp(0.0, 1.0);
+    none + part(0) * (half - none) + part(1) * (all - half)
 }
