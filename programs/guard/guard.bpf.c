@@ -73,12 +73,19 @@ struct {
 	__type(value, __u32);
 } watched SEC(".maps");
 
-/* Threads that are inside such a call: what it was found to write. */
+/* What a call was found to write: a map, and the key if it is a write to one element whose key could be read. */
+struct guard_call {
+	__u32 what;
+	__u32 key_size;
+	__u64 key[GUARD_KEY / 8];
+};
+
+/* Threads that are inside such a call. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 16384);
 	__type(key, __u64);
-	__type(value, __u32);
+	__type(value, struct guard_call);
 } inside SEC(".maps");
 
 struct {
@@ -232,7 +239,36 @@ static __always_inline struct guard_writes *writes_of(struct guard_state *state,
 	return &state->maps[at & (GUARD_MAPS - 1)];
 }
 
-static __always_inline void wake(struct guard_state *state, __u32 what, __u64 version)
+/* Fills in the key, if the call writes a single element of a watched map. */
+static __always_inline void read_key(struct guard_state *state, const struct call *call, struct guard_call *to)
+{
+	__u32 what = to->what, size;
+	__u64 key;
+
+	if (what >= GUARD_MAPS)
+		return;
+	if (call->command != BPF_MAP_UPDATE_ELEM && call->command != BPF_MAP_DELETE_ELEM &&
+	    call->command != BPF_MAP_LOOKUP_AND_DELETE_ELEM)
+		return;
+	size = state->key_sizes[what & (GUARD_MAPS - 1)];
+	if (!size || size > GUARD_KEY)
+		return;
+	if (bpf_probe_read_user(&key, sizeof(key), (void *)(call->attr + __builtin_offsetof(union bpf_attr, key))))
+		return;
+	if (!bpf_probe_read_user(to->key, size, (void *)key))
+		to->key_size = size;
+}
+
+static __always_inline int same_key(const struct guard_call *a, const struct guard_call *b)
+{
+	__u64 differ = a->key_size ^ b->key_size;
+
+	for (int i = 0; i < GUARD_KEY / 8; i++)
+		differ |= a->key[i] ^ b->key[i];
+	return !differ;
+}
+
+static __always_inline void wake(struct guard_state *state, __u32 what, __u64 version, const struct guard_call *call)
 {
 	struct guard_event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
 
@@ -244,15 +280,21 @@ static __always_inline void wake(struct guard_state *state, __u32 what, __u64 ve
 	event->version = version;
 	event->map = what;
 	event->kind = what < GUARD_MAPS ? GUARD_WRITE : what == FOREIGN ? GUARD_FOREIGN : GUARD_ANY;
+	event->key_size = call ? call->key_size : 0;
+	event->reserved = 0;
+	if (call)
+		__builtin_memcpy(event->key, call->key, sizeof(event->key));
+	else
+		__builtin_memset(event->key, 0, sizeof(event->key));
 	bpf_ringbuf_submit(event, 0);
 }
 
-static __always_inline void bump(struct guard_state *state, __u32 what)
+static __always_inline void bump(struct guard_state *state, __u32 what, const struct guard_call *call)
 {
 	__u64 version = __sync_fetch_and_add(&state->version, 1) + 1;
 
 	__sync_lock_test_and_set(&state->token, version | GUARD_REVOKED);
-	wake(state, what, version);
+	wake(state, what, version, call);
 }
 
 SEC("tp_btf/sys_enter")
@@ -260,6 +302,7 @@ int guard_enter(__u64 *ctx)
 {
 	struct pt_regs___kernel *regs = (void *)ctx[0];
 	__u64 thread = bpf_get_current_pid_tgid();
+	struct guard_call write = {};
 	__u32 zero = 0, what;
 	struct guard_state *state;
 	struct call call;
@@ -272,13 +315,15 @@ int guard_enter(__u64 *ctx)
 	what = target(&call);
 	if (what == NOTHING)
 		return 0;
+	write.what = what;
+	read_key(state, &call, &write);
 	/* Full: the return takes it for a stray and bumps. */
-	if (bpf_map_update_elem(&inside, &thread, &what, BPF_ANY))
+	if (bpf_map_update_elem(&inside, &thread, &write, BPF_ANY))
 		what = what == UNWATCHED ? ANY : what;
 	else if (what != UNWATCHED)
 		__sync_fetch_and_add(&writes_of(state, what)->started, 1);
 	if (what != UNWATCHED)
-		bump(state, what);
+		bump(state, what, &write);
 	return 0;
 }
 
@@ -287,7 +332,8 @@ int guard_exit(__u64 *ctx)
 {
 	struct pt_regs___kernel *regs = (void *)ctx[0];
 	__u64 thread = bpf_get_current_pid_tgid();
-	__u32 zero = 0, *entered, before, now;
+	struct guard_call *entered, write, again = {};
+	__u32 zero = 0, before, now;
 	struct guard_state *state;
 	struct call call;
 
@@ -298,7 +344,7 @@ int guard_exit(__u64 *ctx)
 		return 0;
 	if (call.command == BPF_PROG_LOAD) {
 		if ((int)ctx[1] >= 0 && !is_daemon(state) && reaches_watched(ctx[1]))
-			bump(state, FOREIGN);
+			bump(state, FOREIGN, 0);
 		return 0;
 	}
 	now = target(&call);
@@ -306,15 +352,24 @@ int guard_exit(__u64 *ctx)
 	if (!entered) {
 		if (now != NOTHING && now != UNWATCHED) {
 			__sync_fetch_and_add(&state->strays, 1);
-			bump(state, now);
+			bump(state, now, 0);
 		}
 		return 0;
 	}
-	before = *entered;
+	write = *entered;
+	before = write.what;
 	bpf_map_delete_elem(&inside, &thread);
 	if (now < GUARD_MAPS && now != before && before != ANY && before != FOREIGN) {
 		__sync_fetch_and_add(&state->late, 1);
-		bump(state, now);
+		bump(state, now, 0);
+	}
+	/* Another thread may have changed the key, before or after the kernel read it. */
+	again.what = before;
+	if (write.key_size)
+		read_key(state, &call, &again);
+	if (!same_key(&write, &again)) {
+		__sync_fetch_and_add(&state->late, 1);
+		bump(state, before, 0);
 	}
 	if (before != UNWATCHED)
 		__sync_fetch_and_add(&writes_of(state, before)->finished, 1);

@@ -14,6 +14,8 @@
 #define GUARD_ANY_MAP 0
 
 #define GUARD_REVOKED (1ull << 62)
+/* Keys up to this size are told. */
+#define GUARD_KEY 32
 
 /* Writes that have begun (before the kernel applies them) and that have returned. Equal: nobody is writing. */
 struct guard_writes {
@@ -44,6 +46,8 @@ struct guard_state {
 	__u64 missed;
 	__u64 reserved[4];
 	struct guard_writes maps[GUARD_MAPS];
+	/* Of each watched map, the bytes of its keys; 0 if they are not to be told. */
+	__u32 key_sizes[GUARD_MAPS];
 };
 
 enum guard_kind {
@@ -63,6 +67,10 @@ struct guard_event {
 	/* Index of the map in `maps`, for GUARD_WRITE. */
 	__u32 map;
 	__u32 kind;
+	/* The key of a write to a single element; 0 bytes if it is not known which elements are written. */
+	__u32 key_size;
+	__u32 reserved;
+	__u8 key[GUARD_KEY];
 };
 
 #endif

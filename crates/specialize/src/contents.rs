@@ -6,12 +6,12 @@ use std::ops::Range;
 
 use millstream_ir::Map;
 use millstream_ir::usage::Access;
-use millstream_kernel::Map as KernelMap;
+use millstream_kernel::{Map as KernelMap, MapType};
 use millstream_loader::Session;
 use rustc_hash::FxHashMap;
 
 use crate::holders;
-use crate::transform::Contents;
+use crate::transform::{Contents, Twin};
 use crate::variant::{Compiler, object_map};
 
 /// A map that may be specialised on.
@@ -21,6 +21,8 @@ pub struct Source {
     pub map: KernelMap,
     /// How far it is read-only to programs.
     pub access: Access,
+    /// By which the guard knows it; 0 before it is watched.
+    pub index: u32,
 }
 
 /// The maps that lookups of the program may be specialised on, and why others may not.
@@ -41,7 +43,7 @@ pub fn sources(
             Some(m) => holders::by_kind(m).map(|w| w.to_string()),
         };
         match (why, made) {
-            (None, Some(made)) => drop(sources.insert(map, Source { map: made, access })),
+            (None, Some(made)) => drop(sources.insert(map, Source { map: made, access, index: 0 })),
             (why, _) => refused.push((name, why.unwrap_or_default())),
         }
     }
@@ -61,7 +63,7 @@ pub struct Observed<'m> {
     sources: &'m FxHashMap<Map, Source>,
     lookups: RefCell<Lookups>,
     tables: RefCell<Tables>,
-    twinned: RefCell<Tables>,
+    twinned: RefCell<BTreeSet<Map>>,
 }
 
 impl<'m> Observed<'m> {
@@ -77,21 +79,19 @@ impl<'m> Observed<'m> {
 
     /// All entries of a map, for code; `None` if it cannot be read.
     pub fn table(&self, map: Map) -> Option<Table> {
-        self.remembered(&self.tables, map)
-    }
-
-    /// All entries of a map, for its twin; `None` if it cannot be read.
-    pub fn twinned(&self, map: Map) -> Option<Table> {
-        self.remembered(&self.twinned, map)
-    }
-
-    fn remembered(&self, tables: &RefCell<Tables>, map: Map) -> Option<Table> {
-        if let Some(known) = tables.borrow().get(&map) {
+        if let Some(known) = self.tables.borrow().get(&map) {
             return Some(known.clone());
         }
         let table = read_table(self.sources.get(&map)?)?;
-        tables.borrow_mut().insert(map, table.clone());
+        self.tables.borrow_mut().insert(map, table.clone());
         Some(table)
+    }
+
+    /// The twin of a map; `None` if it cannot be read, or holds what no twin can.
+    pub fn twin(&self, map: Map) -> Option<Twin> {
+        let twin = read_twin(self.sources.get(&map)?)?;
+        self.twinned.borrow_mut().insert(map);
+        Some(twin)
     }
 
     /// Gives up the maps, and keeps what was read.
@@ -150,44 +150,159 @@ fn read_table(source: &Source) -> Option<Table> {
     Some(entries.iter().map(|(k, v)| (k.to_vec(), masked(source, v.to_vec()))).collect())
 }
 
+fn read_twin(source: &Source) -> Option<Twin> {
+    Twin::of(source.map.entries().ok()?.iter())
+}
+
+/// What a map has for this very key: of a longest-prefix map, for the prefix and not for what is longer or shorter.
+/// `None` if it cannot be read.
+fn read_entry(source: &Source, key: &[u8]) -> Option<Option<Vec<u8>>> {
+    if source.map.info().map_type == MapType::LPM_TRIE {
+        // To what comes after a prefix that is not there, the kernel answers with the first one, which comes after none.
+        let first = source.map.next_key(None).ok()?;
+        if first.is_none() || source.map.next_key(Some(key)).ok()? == first {
+            return Some(None);
+        }
+    }
+    read_value(source, key)
+}
+
+/// What may have changed since it was read.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Dirty {
+    /// Everything.
+    all: bool,
+    /// Keys of maps, or any of their keys.
+    maps: BTreeMap<Map, Option<BTreeSet<Vec<u8>>>>,
+}
+
+/// More keys of a map than this are taken for all of them.
+const KEYS: usize = 256;
+
+impl Dirty {
+    /// Anything may have changed.
+    pub fn everything() -> Dirty {
+        Dirty { all: true, ..Dirty::default() }
+    }
+
+    /// This key of a map may have changed; any key if it is not known which.
+    pub fn note(&mut self, map: Map, key: Option<Vec<u8>>) {
+        let keys = self.maps.entry(map).or_insert_with(|| Some(BTreeSet::new()));
+        match (keys.as_mut(), key) {
+            (Some(known), Some(key)) if known.len() < KEYS => drop(known.insert(key)),
+            _ => *keys = None,
+        }
+    }
+
+    /// What another says may have changed, too.
+    pub fn merge(&mut self, other: Dirty) {
+        self.all |= other.all;
+        for (map, keys) in other.maps {
+            match keys {
+                Some(keys) => keys.into_iter().for_each(|key| self.note(map, Some(key))),
+                None => self.note(map, None),
+            }
+        }
+    }
+
+    /// What may have changed in a map: nothing, some keys, any key.
+    fn of(&self, map: Map) -> Touched<'_> {
+        match self.maps.get(&map) {
+            _ if self.all => Touched::Any,
+            None => Touched::Nothing,
+            Some(None) => Touched::Any,
+            Some(Some(keys)) => Touched::Keys(keys),
+        }
+    }
+}
+
+enum Touched<'d> {
+    Nothing,
+    Keys(&'d BTreeSet<Vec<u8>>),
+    Any,
+}
+
 /// What was read for a variant. It holds as long as reading it again gives the same.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Record {
     lookups: Lookups,
     tables: Tables,
-    twinned: Tables,
+    twinned: BTreeSet<Map>,
 }
 
+/// What a twin must take over.
+#[derive(Debug)]
+pub enum Change {
+    /// These keys have these values now, or none.
+    Keys(Vec<(Vec<u8>, Option<Vec<u8>>)>),
+    /// Everything.
+    Whole(Twin),
+}
+
+/// What twins must take over, by the maps that they are twins of.
+pub type Changes = BTreeMap<Map, Change>;
+
 /// What became of what was read for a variant.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Debug)]
 pub enum Present {
     /// It holds.
     Same,
-    /// What the code was made of holds; the maps with twins have these entries now.
-    Twinned(Tables),
+    /// What the code was made of holds; the maps with twins have changed, or may have.
+    Twinned(Changes),
     /// It does not hold, or cannot be read.
     Other,
 }
 
 impl Record {
-    /// Reads everything again.
-    pub fn present(&self, sources: &FxHashMap<Map, Source>) -> Present {
-        let get = |map: &Map| sources.get(map);
-        let in_code = self
-            .lookups
-            .iter()
-            .all(|((map, key), value)| get(map).and_then(|s| read_value(s, key)).as_ref() == Some(value))
-            && self.tables.iter().all(|(map, t)| get(map).and_then(read_table).as_ref() == Some(t));
-        let twinned = self.twinned.keys().map(|map| Some((*map, get(map).and_then(read_table)?)));
-        match twinned.collect::<Option<Tables>>() {
-            Some(now) if in_code && now == self.twinned => Present::Same,
-            Some(now) if in_code => Present::Twinned(now),
+    /// Reads again what may have changed.
+    pub fn present(&self, sources: &FxHashMap<Map, Source>, dirty: &Dirty) -> Present {
+        match (self.in_code(sources, dirty), self.changes(sources, dirty)) {
+            (Some(true), Some(changes)) if changes.is_empty() => Present::Same,
+            (Some(true), Some(changes)) => Present::Twinned(changes),
             _ => Present::Other,
         }
     }
 
-    /// The twins have been given these entries.
-    pub fn set_twinned(&mut self, now: Tables) {
-        self.twinned = now;
+    /// Whether what is in code is what the maps hold.
+    fn in_code(&self, sources: &FxHashMap<Map, Source>, dirty: &Dirty) -> Option<bool> {
+        for ((map, key), value) in &self.lookups {
+            // A prefix counts for many keys.
+            if !matches!(dirty.of(*map), Touched::Nothing) && read_value(sources.get(map)?, key)? != *value {
+                return Some(false);
+            }
+        }
+        for (map, table) in &self.tables {
+            let source = || sources.get(map);
+            let same = match dirty.of(*map) {
+                Touched::Nothing => true,
+                Touched::Keys(keys) if source()?.map.info().map_type != MapType::LPM_TRIE => {
+                    let now = keys.iter().map(|k| Some(read_entry(source()?, k)?.as_ref() == table.get(k)));
+                    now.collect::<Option<Vec<bool>>>()?.into_iter().all(|same| same)
+                }
+                // A prefix may be written in several ways.
+                Touched::Keys(_) | Touched::Any => read_table(source()?)? == *table,
+            };
+            if !same {
+                return Some(false);
+            }
+        }
+        Some(true)
+    }
+
+    fn changes(&self, sources: &FxHashMap<Map, Source>, dirty: &Dirty) -> Option<Changes> {
+        let mut changes = Changes::new();
+        for map in &self.twinned {
+            let change = match dirty.of(*map) {
+                Touched::Nothing => continue,
+                Touched::Any => Change::Whole(read_twin(sources.get(map)?)?),
+                Touched::Keys(keys) => {
+                    let source = sources.get(map)?;
+                    let now = keys.iter().map(|key| Some((key.clone(), read_entry(source, key)?)));
+                    Change::Keys(now.collect::<Option<_>>()?)
+                }
+            };
+            changes.insert(*map, change);
+        }
+        Some(changes)
     }
 }

@@ -18,6 +18,9 @@
 //! finds another map than the entry and revokes. Not seen: a descriptor or attribute that is exchanged and put back
 //! within one call, which takes a process that wants to deceive and has the right to write the map anyway.
 //!
+//! *Keys.* A write to one element tells which; the return reads the key once more, and if it is another now, any may have
+//! been written. So whoever keeps up with a map reads no more of it than was written.
+//!
 //! *Death of the daemon.* The links are pinned before the first variant runs ([`Guard::pin`]), so the guard goes on
 //! revoking: what was specialised runs until the first write, then the original code, for ever.
 //!
@@ -48,6 +51,9 @@ const DAEMON_START: usize = 80;
 /// Offset of the count of packets that found another generation approved than their own, where variants count them.
 pub const MISSED: u32 = 88;
 const FIRST_MAP: usize = 128;
+const KEY_SIZES: usize = FIRST_MAP + 16 * MAPS as usize;
+/// The largest key that is told.
+const KEY: u32 = 32;
 const REVOKED: u64 = 1 << 62;
 
 /// Offset of the time of a generation's first packet, which the generation itself writes.
@@ -56,7 +62,7 @@ pub const fn first_packet(generation: u32) -> u32 {
 }
 
 /// Bytes of the state.
-pub const STATE_SIZE: u32 = FIRST_MAP as u32 + 16 * MAPS;
+pub const STATE_SIZE: u32 = KEY_SIZES as u32 + 4 * MAPS;
 
 /// Why the guard is not there, or no longer.
 #[derive(Debug, thiserror::Error)]
@@ -87,7 +93,7 @@ pub enum GuardError {
 }
 
 /// What happened to a watched map, told before the kernel does it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Event {
     /// Nanoseconds of the monotonic clock.
     pub time: u64,
@@ -95,6 +101,8 @@ pub struct Event {
     pub version: u64,
     /// What it is.
     pub kind: EventKind,
+    /// Of a write, the only key that it may change; `None` if it may change any.
+    pub key: Option<Vec<u8>>,
 }
 
 /// Kinds of events.
@@ -117,7 +125,11 @@ impl Event {
             1 => EventKind::Any,
             _ => EventKind::Foreign,
         };
-        Some(Event { time: word(0)?, version: word(8)?, kind })
+        let key = match half(24)? as usize {
+            0 => None,
+            size => Some(bytes.get(32..32 + size)?.to_vec()),
+        };
+        Some(Event { time: word(0)?, version: word(8)?, kind, key })
     }
 }
 
@@ -197,6 +209,9 @@ impl Guard {
         if index >= MAPS {
             return Err(GuardError::TooMany);
         }
+        let size = map.info().key_size;
+        let told = if size <= KEY { size } else { 0 };
+        self.memory.atomic_u32(KEY_SIZES + 4 * index as usize).store(told, Ordering::SeqCst);
         self.watched.update(&map.id().to_ne_bytes(), &index.to_ne_bytes(), UpdateMode::Any)?;
         self.watched_count = index;
         // Whoever entered before this wrote unwatched: no snapshot of before may be approved after.

@@ -70,6 +70,9 @@ pub enum Report {
         /// When the write was begun that it answers.
         #[serde(skip_serializing_if = "Option::is_none")]
         write_ns: Option<u64>,
+        /// From that write to the moment from which the twins answer again.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        in_step_us: Option<u64>,
         /// From that write to the first packet that finds what was written.
         #[serde(skip_serializing_if = "Option::is_none")]
         latency_us: Option<u64>,

@@ -1,25 +1,30 @@
 //! Twins of maps in memory that programs read.
 //!
-//! Each generation that has twins gets maps of its own for them. Such a map has room for two sides of the twin. Packets
-//! read the one whose token is in the guard; when the twinned map has changed, the other is written and its token is put
+//! Each generation that has twins gets maps of its own for them. Such a map has room for several sides of the twin. Packets
+//! read the one whose token is in the guard; when the twinned map has changed, another is written and its token is put
 //! there. So a generation follows its maps without new code, and every packet sees one state of them: the token that it
-//! reads at entry decides, once.
+//! reads at entry decides, once. What a change costs depends on the change, not on the map: a side is given the chunks
+//! that differ from what it holds.
 //!
 //! Invariant: a side is written only while its token is not in the guard and, since it was, a grace period has passed. A
 //! packet that found it there is no longer under way then.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 use millstream_ir::Map;
 use millstream_kernel::{Error, Map as KernelMap, MapSpec, MapType, Mapping, grace_period, map_flags};
 
-use crate::contents::Tables;
-use crate::policy::twin_of;
+use crate::contents::{Change, Changes};
 use crate::transform::Twin;
 use crate::variant::SIDES;
 
 /// The least room, in groups.
 const LEAST: u32 = 16;
+/// From one look whether a grace period has ended to the next.
+const LOOK: Duration = Duration::from_micros(200);
 
 /// The twins of a generation.
 #[derive(Debug, Default)]
@@ -27,8 +32,11 @@ pub struct Twins {
     held: BTreeMap<Map, Held>,
     /// The side that packets read.
     side: u32,
-    /// Packets may be under way that read the other side.
-    used: bool,
+    /// How often packets were sent to another side.
+    turns: u64,
+    /// Of each side, the turn that took packets away from it.
+    left: [u64; SIDES as usize],
+    grace: Option<Grace>,
 }
 
 #[derive(Debug)]
@@ -36,29 +44,30 @@ struct Held {
     map: KernelMap,
     memory: Mapping,
     groups: u32,
-    /// What has been written to each side.
-    sides: [Option<Twin>; SIDES as usize],
+    twin: Twin,
+    /// Chunks in which each side is behind the twin.
+    behind: [BTreeSet<u32>; SIDES as usize],
 }
 
-/// Why the other side was not written.
+/// Why another side was not written.
 #[derive(Debug, thiserror::Error)]
 pub enum Unwritten {
     /// A map has outgrown its twin, or holds what no twin can.
     #[error("a map no longer fits its twin")]
     Room,
     /// No grace period can be had.
-    #[error(transparent)]
-    Kernel(#[from] Error),
+    #[error("no grace period")]
+    Grace,
 }
 
 impl Twins {
-    /// Memory for these twins, written to the first side, with room to grow.
+    /// Memory for these twins, written to all sides, with room to grow.
     ///
     /// # Errors
     /// What the kernel refuses, such as memory.
     pub fn new(twins: BTreeMap<Map, Twin>) -> Result<Twins, Error> {
         let held = twins.into_iter().map(|(of, twin)| Ok((of, Held::new(twin)?)));
-        Ok(Twins { held: held.collect::<Result<_, Error>>()?, side: 0, used: false })
+        Ok(Twins { held: held.collect::<Result<_, Error>>()?, ..Twins::default() })
     }
 
     /// The maps with the twins, by what they are twins of.
@@ -76,45 +85,35 @@ impl Twins {
         self.side
     }
 
-    /// Writes the side that packets do not read; gives its number, and how many bytes were written. Waits for a grace period
-    /// if there was none since packets read it.
+    /// Takes changes over into a side that packets do not read; gives its number, and how many bytes were written. Waits
+    /// for a grace period if there was none since packets read it.
     ///
     /// # Errors
-    /// If a table does not fit; the side is then not to be used.
-    pub fn write(&mut self, tables: &Tables) -> Result<(u32, usize), Unwritten> {
-        let new: Option<Vec<(Map, Twin)>> = tables.iter().map(|(of, t)| Some((*of, twin_of(t)?))).collect();
-        let new = new.ok_or(Unwritten::Room)?;
-        let fits = |(of, twin): &(Map, Twin)| self.held.get(of).is_some_and(|h| twin.groups() <= h.groups);
-        if new.len() != self.held.len() || !new.iter().all(fits) {
-            return Err(Unwritten::Room);
+    /// If the maps do not fit their twins any more; these are then of no use.
+    pub fn write(&mut self, changes: Changes) -> Result<(u32, usize), Unwritten> {
+        for (of, change) in changes {
+            self.held.get_mut(&of).ok_or(Unwritten::Room)?.take_over(change).ok_or(Unwritten::Room)?;
         }
-        self.settle()?;
         let side = (self.side + 1) % SIDES;
-        let mut written = 0;
-        for (of, twin) in new {
-            if let Some(held) = self.held.get_mut(&of) {
-                written += held.write(side, twin);
-            }
-        }
-        Ok((side, written))
+        self.settle(side)?;
+        Ok((side, self.held.values_mut().map(|held| held.write(side)).sum()))
     }
 
-    /// The guard has been given the other side's token.
+    /// The guard has been given the token of the side that was written.
     pub fn turn(&mut self) {
+        self.turns += 1;
+        self.left[self.side as usize] = self.turns;
         self.side = (self.side + 1) % SIDES;
-        self.used = true;
+        self.grace.get_or_insert_with(Grace::start).wanted(self.turns);
     }
 
-    /// Waits until no packet is under way that reads the other side.
-    ///
-    /// # Errors
-    /// If no grace period can be had.
-    pub fn settle(&mut self) -> Result<(), Error> {
-        if self.used {
-            grace_period()?;
-            self.used = false;
+    /// Waits until no packet is under way that reads this side.
+    fn settle(&self, side: u32) -> Result<(), Unwritten> {
+        let left = self.left[side as usize];
+        match &self.grace {
+            Some(grace) if left > 0 => grace.wait(left),
+            _ => Ok(()),
         }
-        Ok(())
     }
 }
 
@@ -132,20 +131,86 @@ impl Held {
             ..MapSpec::default()
         })?;
         let memory = map.mmap(true)?;
-        let mut held = Held { map, memory, groups, sides: [const { None }; SIDES as usize] };
-        held.write(0, twin);
+        let mut held = Held { map, memory, groups, twin, behind: Default::default() };
+        held.anew();
+        for side in 0..SIDES {
+            held.write(side);
+        }
         Ok(held)
     }
 
-    fn write(&mut self, side: u32, twin: Twin) -> usize {
+    /// All sides are behind in everything.
+    fn anew(&mut self) {
+        self.behind.fill((0..self.twin.chunks()).collect());
+    }
+
+    fn take_over(&mut self, change: Change) -> Option<()> {
+        match change {
+            Change::Keys(keys) => {
+                for (key, value) in keys {
+                    self.twin.set(&key, value.as_deref())?;
+                }
+                let changed = self.twin.take_changed();
+                self.behind.iter_mut().for_each(|b| b.extend(&changed));
+            }
+            Change::Whole(twin) => {
+                self.twin = twin;
+                self.anew();
+            }
+        }
+        (self.twin.groups() <= self.groups).then_some(())
+    }
+
+    fn write(&mut self, side: u32) -> usize {
         let start = (side * Twin::size(self.groups)) as usize;
-        let slot = &mut self.sides[side as usize];
         let mut written = 0;
-        twin.changes(slot.as_ref(), |at, bytes| {
-            self.memory.write(start + at, bytes);
+        for number in std::mem::take(&mut self.behind[side as usize]) {
+            let (at, bytes) = self.twin.chunk(number);
+            self.memory.write(start + at, &bytes);
             written += bytes.len();
-        });
-        *slot = Some(twin);
+        }
         written
+    }
+}
+
+/// Grace periods, waited for by a thread of its own: they take milliseconds.
+#[derive(Debug)]
+struct Grace {
+    wanted: mpsc::Sender<u64>,
+    /// Up to which turn one has passed; `u64::MAX` if none can be had.
+    passed: Arc<AtomicU64>,
+}
+
+impl Grace {
+    fn start() -> Grace {
+        let (wanted, turns) = mpsc::channel::<u64>();
+        let passed = Arc::new(AtomicU64::new(0));
+        let told = Arc::clone(&passed);
+        std::thread::spawn(move || {
+            while let Ok(first) = turns.recv() {
+                let latest = turns.try_iter().last().unwrap_or(first);
+                let now = if grace_period().is_ok() { latest } else { u64::MAX };
+                told.store(now, Ordering::SeqCst);
+            }
+        });
+        Grace { wanted, passed }
+    }
+
+    /// A turn after which a grace period is wanted.
+    fn wanted(&self, turn: u64) {
+        // Only a thread that has panicked does not receive it; waiting for it is then refused.
+        if self.wanted.send(turn).is_err() {
+            self.passed.store(u64::MAX, Ordering::SeqCst);
+        }
+    }
+
+    fn wait(&self, turn: u64) -> Result<(), Unwritten> {
+        loop {
+            match self.passed.load(Ordering::SeqCst) {
+                u64::MAX => return Err(Unwritten::Grace),
+                passed if passed >= turn => return Ok(()),
+                _ => std::thread::sleep(LOOK),
+            }
+        }
     }
 }

@@ -28,8 +28,8 @@ const SAMPLES_NAME: &str = "ms.samples";
 /// Packets that are kept for the judge, on all CPUs together, and the least a CPU.
 const KEPT: (usize, u32) = (256, 16);
 const TWIN_NAME: &str = "ms.twin";
-/// Sides of each twin: the one that packets read, and the one that is written meanwhile.
-pub const SIDES: u32 = 2;
+/// Sides of each twin: the one that packets read, and those that can be written before a grace period has passed.
+pub const SIDES: u32 = 4;
 /// What twins stand in for: tries with keys of a length and 4 bytes, and values of 4 bytes.
 const TWINNED: (obj::MapType, u32, u32) = (obj::MapType::LPM_TRIE, 8, 4);
 

@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use super::{ATTEMPTS, Live, LiveError, PATIENCE, QUIET, micros};
 use crate::clock::monotonic_ns;
-use crate::contents::{Present, Tables};
-use crate::guard::{Event, EventKind, Snapshot};
+use crate::contents::{Changes, Dirty, Present};
+use crate::guard::{EventKind, Snapshot};
 use crate::holders::Holders;
 use crate::policy::Tier;
 use crate::report::{Reason, Report};
@@ -13,29 +13,49 @@ use crate::twins::Unwritten;
 use crate::variant::token;
 
 /// How often the first packet is looked for before it is left out of the report.
-const LOOKS: u32 = 200;
+const LOOKS: u32 = 10;
 
 impl Live<'_> {
     /// Answers what the guard has seen since the last time.
     pub(super) fn answer(&mut self, tell: &mut dyn FnMut(&Report)) -> Result<(), LiveError> {
-        let events: Vec<Event> = self.guard.events();
-        if events.is_empty() {
-            return Ok(());
-        }
-        if events.iter().any(|e| e.kind == EventKind::Foreign) {
+        self.take_note();
+        let Some(first) = self.seen.first.take() else { return Ok(()) };
+        if std::mem::take(&mut self.seen.foreign) {
             self.review(tell)?;
         }
-        let first = events.iter().map(|e| e.time).min();
         if self.thorough_at.is_some() {
             self.thorough_at = Some(Instant::now() + QUIET);
         }
         let Some(active) = &self.active else { return Ok(()) };
-        if self.guard.approved() == Some(active.token()) || self.follow(first, tell)? {
+        if self.guard.approved() == Some(active.token()) || self.follow(Some(first), tell)? {
             return Ok(());
         }
         let Some(active) = &self.active else { return Ok(()) };
         let profiles = active.profiles.clone();
-        self.respecialise(profiles, Tier::Quick, Reason::Write, first, tell)
+        self.respecialise(profiles, Tier::Quick, Reason::Write, Some(first), tell)
+    }
+
+    /// Takes note of what the guard has seen. After a snapshot has begun, this is all that was written before it.
+    pub(super) fn take_note(&mut self) {
+        for event in self.guard.events() {
+            self.seen.first = Some(self.seen.first.map_or(event.time, |first| first.min(event.time)));
+            let index = match event.kind {
+                EventKind::Write(index) => index,
+                EventKind::Any | EventKind::Foreign => {
+                    self.seen.foreign |= event.kind == EventKind::Foreign;
+                    self.seen.dirty = Dirty::everything();
+                    continue;
+                }
+            };
+            let written = self.sources.iter().find(|(_, s)| s.index == index);
+            if let Some((map, _)) = written {
+                self.seen.dirty.note(*map, event.key);
+            }
+        }
+        let unsent = self.guard.noticed().unsent;
+        if std::mem::replace(&mut self.seen.unsent, unsent) != unsent {
+            self.seen.dirty = Dirty::everything();
+        }
     }
 
     /// Lets the running generation go on, its twins brought up to date. `false` if that needs other code.
@@ -47,21 +67,27 @@ impl Live<'_> {
         for _ in 0..ATTEMPTS {
             let start = Instant::now();
             let Some(snapshot) = self.guard.begin(PATIENCE) else { return Ok(false) };
+            self.take_note();
             let Some(active) = &self.active else { return Ok(false) };
-            let present = active.record.present(&self.sources);
-            let done = match present {
-                Present::Other => return Ok(false),
-                Present::Same => self.confirm(snapshot, write, tell),
-                Present::Twinned(tables) => match self.refresh(snapshot, tables, start, write, tell) {
-                    Ok(done) => done,
+            let dirty = std::mem::take(&mut self.seen.dirty);
+            let done = match active.record.present(&self.sources, &dirty) {
+                Present::Other => None,
+                Present::Same => Some(self.confirm(snapshot, write, tell)),
+                Present::Twinned(changes) => match self.refresh(snapshot, changes, start, write, tell) {
+                    Ok(done) => Some(done),
                     Err(reason) => {
                         tracing::debug!("other code is needed: {reason}");
-                        return Ok(false);
+                        None
                     }
                 },
             };
-            if done {
+            if done == Some(true) {
                 return Ok(true);
+            }
+            // What was seen is not answered yet.
+            self.seen.dirty.merge(dirty);
+            if done.is_none() {
+                return Ok(false);
             }
         }
         Ok(false)
@@ -85,14 +111,14 @@ impl Live<'_> {
     fn refresh(
         &mut self,
         snapshot: Snapshot,
-        tables: Tables,
+        changes: Changes,
         start: Instant,
         write: Option<u64>,
         tell: &mut dyn FnMut(&Report),
     ) -> Result<bool, Unwritten> {
         let Some(active) = &mut self.active else { return Ok(false) };
         let read = start.elapsed();
-        let (side, bytes) = active.twins.write(&tables)?;
+        let (side, bytes) = active.twins.write(changes)?;
         let made = start.elapsed() - read;
         let generation = active.generation;
         self.guard.clear_first_packet(generation);
@@ -101,7 +127,6 @@ impl Live<'_> {
         }
         let approved = monotonic_ns();
         active.twins.turn();
-        active.record.set_twinned(tables);
         let first = (0..LOOKS).find_map(|n| {
             if n > 0 {
                 std::thread::sleep(std::time::Duration::from_micros(10));
@@ -111,18 +136,13 @@ impl Live<'_> {
         tell(&Report::Refreshed {
             generation,
             write_ns: write,
+            in_step_us: write.map(|w| approved.saturating_sub(w) / 1000),
             // A packet that was under way may have been earlier than the approval: it does not count.
             latency_us: write.zip(first).map(|(w, f)| f.max(approved).saturating_sub(w) / 1000),
             read_us: micros(read),
             write_us: micros(made),
             bytes: bytes as u64,
         });
-        // Now, while nobody waits for it.
-        if !self.guard.wait(std::time::Duration::ZERO).unwrap_or(true)
-            && let Some(active) = &mut self.active
-        {
-            active.twins.settle()?;
-        }
         Ok(true)
     }
 

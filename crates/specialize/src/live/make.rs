@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 
 use super::admit::Shape;
 use super::{ATTEMPTS, Active, Live, LiveError, MEASURE, PATIENCE, QUIET, explain, micros};
-use crate::contents::{Observed, Present, Record};
+use crate::contents::{Dirty, Observed, Present, Record};
 use crate::guard::Snapshot;
 use crate::policy::{self, Keys, Known, Planned, Tier};
 use crate::profile::SiteProfile;
@@ -45,6 +45,8 @@ const LEAST_GAIN: (f64, f64) = (2.0, 0.03);
 
 /// How often a variant that seems to be no faster is looked at before it is taken back.
 const LOOKS: u32 = 6;
+/// How often a candidate is brought up to date before it is made anew.
+const CATCHING_UP: u32 = 10;
 /// For how many looks at the traffic, one after the other, a variant may stay of which nothing can be told.
 const UNJUDGED: u32 = 5;
 
@@ -69,21 +71,14 @@ impl Live<'_> {
                 tell(&Report::Dropped { reason: "a writer stays inside bpf(2)".into() });
                 return Ok(());
             };
-            let candidate = match self.candidate(generation, &profiles, tier, &snapshot) {
+            self.take_note();
+            // What is made now is made of the maps as they are now: only what runs already is behind.
+            let unanswered = std::mem::take(&mut self.seen.dirty);
+            let mut candidate = match self.candidate(generation, &profiles, tier, &snapshot) {
                 Ok(Some(candidate)) => candidate,
-                // The next quiet moment will do.
-                Ok(None) if tier == Tier::Thorough => {
-                    self.thorough_at = Some(Instant::now() + QUIET);
-                    return Ok(());
-                }
-                Ok(None) => {
-                    tell(&Report::Dropped { reason: "nothing to specialise on".into() });
-                    self.fruitless += 1;
-                    return Ok(());
-                }
-                Err(reason) => {
-                    tell(&Report::Dropped { reason });
-                    self.fruitless += 1;
+                other => {
+                    self.seen.dirty.merge(unanswered);
+                    self.not_made(other.err(), tier, tell);
                     return Ok(());
                 }
             };
@@ -92,18 +87,55 @@ impl Live<'_> {
                 return Ok(());
             }
             self.guard.clear_first_packet(generation);
-            // Writes that came meanwhile may have changed other things.
-            let approved = self.guard.approve(snapshot, token(generation, 0))
-                || self.guard.begin(PATIENCE).is_some_and(|again| {
-                    candidate.record.present(&self.sources) == Present::Same
-                        && self.guard.approve(again, token(generation, 0))
-                });
-            if approved {
+            if self.approve(snapshot, generation, &mut candidate) {
                 return self.install(generation, candidate, profiles, Cause { reason, write }, tell);
             }
+            self.seen.dirty.merge(unanswered);
         }
         tell(&Report::Dropped { reason: "the maps change faster than code can be made".into() });
         Ok(())
+    }
+
+    /// Tells why there is no candidate: an error, or nothing to be done.
+    fn not_made(&mut self, error: Option<String>, tier: Tier, tell: &mut dyn FnMut(&Report)) {
+        if error.is_none() && tier == Tier::Thorough {
+            // The next quiet moment will do.
+            self.thorough_at = Some(Instant::now() + QUIET);
+            return;
+        }
+        let reason = error.unwrap_or_else(|| "nothing to specialise on".into());
+        tell(&Report::Dropped { reason });
+        self.fruitless += 1;
+    }
+
+    /// Lets a candidate run, if the maps are what it was made of. Writes that came meanwhile may have changed other
+    /// things, or what its twins can take over.
+    fn approve(&mut self, snapshot: Snapshot, generation: u32, candidate: &mut Candidate) -> bool {
+        if self.guard.approve(snapshot, token(generation, 0)) {
+            return true;
+        }
+        for _ in 0..CATCHING_UP {
+            let Some(again) = self.guard.begin(PATIENCE) else { return false };
+            self.take_note();
+            // What is not approved is looked at once more.
+            let dirty = self.seen.dirty.clone();
+            let side = match candidate.record.present(&self.sources, &dirty) {
+                Present::Same => None,
+                Present::Other => return false,
+                Present::Twinned(changes) => match candidate.twins.write(changes) {
+                    Ok((side, _)) => Some(side),
+                    Err(_) => return false,
+                },
+            };
+            if self.guard.approve(again, token(generation, side.unwrap_or(candidate.twins.side()))) {
+                if side.is_some() {
+                    candidate.twins.turn();
+                }
+                self.seen.dirty = Dirty::default();
+                return true;
+            }
+        }
+        false
     }
 
     /// A variant, not yet approved. `None` if there is nothing to specialise, or, when there is no hurry, a write came while the

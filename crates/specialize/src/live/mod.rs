@@ -26,7 +26,7 @@ use millstream_loader::{Loader, ProgramError, Session};
 use millstream_object::{FuncId, LinkedProgram};
 use rustc_hash::FxHashMap;
 
-use crate::contents::{Record, Source, sources};
+use crate::contents::{Dirty, Record, Source, sources};
 use crate::guard::{Guard, GuardError};
 use crate::holders::{Holders, Ours};
 use crate::judge::sample::Sample;
@@ -159,6 +159,19 @@ impl Active {
     }
 }
 
+/// What the guard has seen and nobody has answered yet.
+#[derive(Debug, Default)]
+struct Seen {
+    /// When the first of it was.
+    first: Option<u64>,
+    /// Somebody new may write maps.
+    foreign: bool,
+    /// What may have changed since what runs was found to hold.
+    dirty: Dirty,
+    /// Events that were lost, so far.
+    unsent: u64,
+}
+
 /// A session.
 #[derive(Debug)]
 pub struct Live<'c> {
@@ -175,6 +188,7 @@ pub struct Live<'c> {
     watched: Vec<String>,
     refused: Vec<(String, String)>,
     ours: Ours,
+    seen: Seen,
     ifindex: u32,
     /// Names of the maps that outlive the session.
     kept: BTreeSet<String>,
@@ -230,10 +244,10 @@ impl<'c> Live<'c> {
         }
         let original = programs.remove(at).1;
         check(&original, &settings)?;
-        let (sources, refused) = sources(compiler, &session);
+        let (mut sources, refused) = sources(compiler, &session);
         let mut watched = Vec::new();
-        for source in sources.values() {
-            guard.watch(&source.map)?;
+        for source in sources.values_mut() {
+            source.index = guard.watch(&source.map)?;
             watched.push(source.map.info().name.clone());
         }
         watched.sort_unstable();
@@ -249,6 +263,7 @@ impl<'c> Live<'c> {
             watched,
             refused,
             ours,
+            seen: Seen::default(),
             ifindex: 0,
             kept: lent.keep,
             place: None,

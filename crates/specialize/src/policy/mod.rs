@@ -156,8 +156,7 @@ impl Known<'_> {
             return None;
         }
         if let btree_map::Entry::Vacant(vacant) = twins.entry(site.map) {
-            let table = self.observed.twinned(site.map)?;
-            vacant.insert(twin_of(&table)?);
+            vacant.insert(self.observed.twin(site.map)?);
         }
         Some(Lookup::Twin { map: module::map(place), hot: Vec::new() })
     }
@@ -168,11 +167,6 @@ pub fn twinnable(compiler: &Compiler, site: &Site, unfit: &BTreeSet<SiteId>) -> 
     let whole_words = |l: &Layout| matches!(l[..], [a, b] if a.size == Size::W && b.size == Size::W);
     let fits = matches!(&site.key, Key::Values(layout) if whole_words(layout));
     fits && compiler.twin(site.map).is_some() && !unfit.contains(&site.id)
-}
-
-/// The twin of a table, if it has one.
-pub fn twin_of(table: &Table) -> Option<Twin> {
-    Twin::of(table.iter().map(|(k, v)| (k.as_slice(), v.as_slice())))
 }
 
 fn whole(table: Table, kind: MapType, profile: &SiteProfile) -> Lookup {

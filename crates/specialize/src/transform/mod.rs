@@ -20,6 +20,7 @@ mod sampler;
 mod site;
 mod specialize;
 mod split;
+mod trie;
 mod twin;
 
 use millstream_ir::Module;
@@ -34,7 +35,7 @@ pub use plan::{
 pub use sampler::{PacketKind, Samples, keep_packets};
 pub use site::{Key, Site, SiteId, sites};
 pub use specialize::specialize;
-pub use twin::Twin;
+pub use trie::Twin;
 
 /// Before the sites of a function are known.
 const PREPARE: &[&str] = &[

@@ -12,7 +12,7 @@ use super::error::TransformError;
 use super::eval::{Abs, Fields};
 use super::plan::{Contents, Fallback, Guard, Lookup, Plan, Report, SitePlan, Unknown};
 use super::site::sites;
-use super::twin::Twin;
+use super::trie::Twin;
 
 const TAIL_CALL: i32 = 12;
 /// `bpf_ktime_get_ns`.

@@ -15,7 +15,8 @@ use super::lpm;
 use super::matcher::{Group, How, Matcher, full_length_word, groups, indices};
 use super::plan::{Entry, Lookup, SitePlan, SiteReport};
 use super::site::LookupKey;
-use super::twin::{InMap, Twin};
+use super::trie::Twin;
+use super::twin::InMap;
 
 /// Copies of what follows one lookup.
 const COPIES: usize = 64;

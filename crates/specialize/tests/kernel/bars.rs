@@ -21,12 +21,12 @@ use crate::guard::update_by_int80;
 use crate::routed::{Beside, HOPS, Wanted, generation, latest, routed};
 
 /// A count from the environment, for more than CI does.
-fn asked(name: &str, otherwise: u64) -> u64 {
+pub(crate) fn asked(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(otherwise)
 }
 
 /// Keeps figures, where that is asked for.
-fn keep(name: &str, figures: &impl Serialize) {
+pub(crate) fn keep(name: &str, figures: &impl Serialize) {
     #[derive(Serialize)]
     struct Kept<'f, F> {
         schema: u32,

@@ -3,7 +3,7 @@
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use millstream_kernel::{Map, MapSpec, MapType, UpdateMode, map_flags, testing};
@@ -36,9 +36,9 @@ fn put(map: &Map, key: u32, value: u64) {
     map.update(&key.to_ne_bytes(), &value.to_ne_bytes(), UpdateMode::Any).unwrap();
 }
 
-/// What `write` does is counted in and out on map 1, told as an event, and bumps the version.
+/// What `write` does is counted in and out on map 1, told as an event, and bumps the version. The key that the event names.
 #[track_caller]
-fn seen(guard: &mut Guard, write: impl FnOnce()) {
+fn seen(guard: &mut Guard, write: impl FnOnce()) -> Option<Vec<u8>> {
     guard.events();
     let (version, (started, finished)) = (guard.version(), guard.writes(1));
     write();
@@ -49,18 +49,61 @@ fn seen(guard: &mut Guard, write: impl FnOnce()) {
     let events = guard.events();
     let event = events.iter().find(|e| e.kind == EventKind::Write(1)).expect("an event of map 1");
     assert!(event.version > version && event.version <= guard.version());
+    event.key.clone()
 }
 
 #[test]
 fn every_command_that_writes_is_seen() {
     let map = if testing::require() { hash(100) } else { return };
     let Some(mut guard) = guard(&[&map]) else { return };
-    seen(&mut guard, || put(&map, 1, 1));
-    seen(&mut guard, || assert!(map.delete(&1u32.to_ne_bytes()).unwrap()));
-    seen(&mut guard, || map.update_batch(&[0; 8], &[0; 16]).unwrap());
-    seen(&mut guard, || assert!(map.lookup_and_delete(&0u32.to_ne_bytes()).unwrap().is_some()));
+    let key = |n: u32| Some(n.to_ne_bytes().to_vec());
+    assert_eq!(seen(&mut guard, || put(&map, 1, 1)), key(1));
+    assert_eq!(seen(&mut guard, || assert!(map.delete(&1u32.to_ne_bytes()).unwrap())), key(1));
+    assert_eq!(seen(&mut guard, || map.update_batch(&[0; 8], &[0; 16]).unwrap()), None);
+    let taken = || assert!(map.lookup_and_delete(&0u32.to_ne_bytes()).unwrap().is_some());
+    assert_eq!(seen(&mut guard, taken), key(0));
     let other = Map::from_id(map.id()).unwrap();
-    seen(&mut guard, || put(&other, 2, 2));
+    assert_eq!(seen(&mut guard, || put(&other, 2, 2)), key(2));
+}
+
+/// One thread counts the key up while another writes with it: what was written is told, or that it is not known.
+#[test]
+fn a_key_that_changes_under_the_call_is_not_trusted() {
+    const CALLS: u64 = 100_000;
+    /// So many calls under which the key changed are enough.
+    const ENOUGH: u64 = 200;
+    let map = if testing::require() { hash(2 * CALLS as u32) } else { return };
+    let Some(mut guard) = guard(&[&map]) else { return };
+    let (key, stop) = (AtomicU32::new(0), AtomicBool::new(false));
+    let mut unknown = 0;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                key.fetch_add(1, Ordering::SeqCst);
+            }
+        });
+        for value in 1..=CALLS {
+            if unknown >= ENOUGH {
+                break;
+            }
+            guard.events();
+            let before = key.load(Ordering::SeqCst);
+            let pointers = [std::ptr::from_ref(&key) as u64, std::ptr::from_ref(&value) as u64];
+            let attr = [map.as_fd().as_raw_fd() as u64, pointers[0], pointers[1], 0];
+            // SAFETY: BPF_MAP_UPDATE_ELEM reads 4 bytes of key and 8 of value, which outlive the call.
+            let done = unsafe { libc::syscall(libc::SYS_bpf, 2, attr.as_ptr(), size_of_val(&attr)) };
+            assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+            let after = key.load(Ordering::SeqCst);
+            let holds = |k: &u32| map.lookup(&k.to_ne_bytes()).unwrap() == Some(value.to_ne_bytes().to_vec());
+            let written = (before..=after).find(holds).expect("it is somewhere").to_ne_bytes();
+            let told: Vec<_> = guard.events().into_iter().map(|e| e.key).collect();
+            unknown += u64::from(told.contains(&None));
+            let known = |key: &Option<Vec<u8>>| key.as_ref().is_none_or(|k| *k == written);
+            assert!(told.iter().any(known), "{written:?} was written, {told:?} was told");
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    assert!(unknown >= ENOUGH, "the key changed under {unknown} calls");
 }
 
 #[test]
@@ -74,8 +117,8 @@ fn other_processes_are_seen_also_through_pins() {
         let done = Command::new("bpftool").args(args).args(["7"; 8]).output();
         done.is_ok_and(|o| o.status.success())
     };
-    seen(&mut guard, || assert!(tool("id", &map.id().to_string()), "bpftool by id"));
-    seen(&mut guard, || assert!(tool("pinned", &pin), "bpftool by pin"));
+    let _ = seen(&mut guard, || assert!(tool("id", &map.id().to_string()), "bpftool by id"));
+    let _ = seen(&mut guard, || assert!(tool("pinned", &pin), "bpftool by pin"));
     std::fs::remove_file(&pin).unwrap();
 }
 
@@ -133,7 +176,7 @@ fn the_32_bit_system_call_is_seen() {
         eprintln!("skipped: this kernel has no 32-bit system calls");
         return;
     }
-    seen(&mut guard, || assert_eq!(update(77), 0));
+    let _ = seen(&mut guard, || assert_eq!(update(77), 0));
     assert_eq!(map.lookup(&1u32.to_ne_bytes()).unwrap(), Some(77u64.to_ne_bytes().to_vec()));
 }
 

@@ -6,5 +6,6 @@ mod judge;
 mod live;
 mod offline;
 mod races;
+mod refresh;
 mod routed;
 mod twins;

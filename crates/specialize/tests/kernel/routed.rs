@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use millstream_kernel::{Map, Mapping, Program, TestRun, UpdateMode, query_xdp};
 use millstream_lab::{Counts, Rig, RigConfig, Traffic};
 use millstream_object::Object;
-use millstream_programs::ROUTER;
-use millstream_programs::router::{self, Config};
+use millstream_programs::router::{self, Config, Route};
 use millstream_programs::traffic::{Flows, Locality};
+use millstream_programs::{Prefix, ROUTER};
 use millstream_specialize::guard::TOKEN;
 use millstream_specialize::pins::remove_abandoned;
 use millstream_specialize::report::GuardState;
@@ -24,6 +24,8 @@ pub(crate) struct Wanted {
     /// For the pins.
     pub(crate) name: &'static str,
     pub(crate) routes: usize,
+    /// These instead of generated ones, if there are any.
+    pub(crate) prefixes: Vec<Prefix>,
     pub(crate) flows: usize,
     /// From one look at the traffic to the next.
     pub(crate) interval: Duration,
@@ -45,6 +47,7 @@ impl Wanted {
         Wanted {
             name,
             routes,
+            prefixes: Vec::new(),
             flows: 1_000,
             interval: Duration::from_millis(200),
             stamps: false,
@@ -54,6 +57,15 @@ impl Wanted {
             // Other tests would be disturbed by the kernel's clock around programs.
             measure: false,
         }
+    }
+
+    fn config(&self, port: u32) -> Config {
+        let mut config = router::generate(self.routes, &[port], HOPS as u8, 1);
+        if !self.prefixes.is_empty() {
+            let route = |(prefix, n): (&Prefix, u32)| Route { prefix: *prefix, next_hop: n % HOPS };
+            config.routes = self.prefixes.iter().zip(0..).map(route).collect();
+        }
+        config
     }
 
     /// Flows of high locality, and their order.
@@ -195,7 +207,7 @@ pub(crate) fn attached<P: Sync, R: Send>(
     let rig = Rig::new(RigConfig { stamps: wanted.stamps, ..RigConfig::default() }).expect("a rig");
     let prepared = ready(&rig);
     let port = rig.test_port();
-    let config = router::generate(wanted.routes, &[port], HOPS as u8, 1);
+    let config = wanted.config(port);
     let (flows, sequence) = wanted.traffic(&config);
     rig.load_traffic(&Traffic::new(&flows, &sequence)).expect("traffic");
     let object = Object::parse(ROUTER.name, ROUTER.object).expect("our own object");

@@ -138,7 +138,9 @@ impl Rig {
         let place = self.map("ms_twin");
         let mut bytes = place.lookup(&[0; 4]).expect("readable").expect("an array");
         let start = (side * Twin::size(GROUPS)) as usize;
-        twin.changes(None, |at, part| bytes[start + at..start + at + part.len()].copy_from_slice(part));
+        for (at, part) in (0..twin.chunks()).map(|n| twin.chunk(n)) {
+            bytes[start + at..start + at + part.len()].copy_from_slice(&part);
+        }
         place.update(&[0; 4], &bytes, UpdateMode::Any).expect("written");
     }
 
