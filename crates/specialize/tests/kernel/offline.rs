@@ -58,7 +58,7 @@ impl<'c> Offline<'c> {
             let made = session.map(MapId(map.as_u32())).expect("made").try_clone().expect("a descriptor");
             let access = compiler.access(map);
             if access != Access::Written && holders::by_kind(&made).is_none() {
-                sources.insert(map, Source { map: made, access });
+                sources.insert(map, Source { map: made, access, index: 0 });
             }
         }
         let it = Offline { compiler, session, original, sources };
