@@ -149,6 +149,13 @@ def swaps(r):
     yield ("lost in swaps", f"{s['lost']} in {s['swaps']} swaps", "0 in 1000", s["lost"] == 0 and s["swaps"] >= 1000)
 
 
+def shadow(r):
+    planes = r["shadow"]["figures"]
+    packets, differences = sum(p["packets"] for p in planes), sum(p["differences"] for p in planes)
+    met = packets >= 100_000_000 and differences == 0 and len(planes) == 5
+    yield ("shadow mode, five programs", f"{packets} packets, {differences} differences", ">= 100000000, 0", met)
+
+
 def kills(r):
     k = r["kills"]
     yield ("lost and stale in kills", f"{k['lost']}, {k['far_end']['stale']} in {k['kills']}", "0, 0", k["lost"] == k["far_end"]["stale"] == 0)
@@ -195,7 +202,7 @@ def modern(r):
 def main():
     directory = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "bench/results")
     results, missed = Results(directory), 0
-    for group in (conformance, semantics, mutants, equivalence, corpus, loaders, compiler, alike, runs, peers, demo, updates, swaps, kills, proofs, k2_rules, k2_super, modern):
+    for group in (conformance, semantics, mutants, equivalence, corpus, loaders, compiler, alike, runs, peers, demo, updates, swaps, shadow, kills, proofs, k2_rules, k2_super, modern):
         try:
             for what, figure, bar, met in group(results):
                 missed += not met

@@ -161,6 +161,11 @@ swaps() {
 	MILLSTREAM_SWAPS=${MILLSTREAM_SWAPS:-1000} tests -p millstream-specialize --test kernel no_packet_is_lost
 }
 
+# Original beside specialised, an hour.
+shadow() {
+	MILLSTREAM_SHADOW=${MILLSTREAM_SHADOW:-100000000} tests -p millstream-specialize --test kernel shadow::
+}
+
 kills() {
 	MILLSTREAM_KILLS=${MILLSTREAM_KILLS:-100} tests -p millstream --test run kill
 }
@@ -181,7 +186,7 @@ mutants() {
 	rm -f "$list"
 }
 
-all="semantics mutants conformance equivalence corpus loaders compiler prove ablation k2 modern cost lab gain native peers demo updates swaps kills"
+all="semantics mutants conformance equivalence corpus loaders compiler prove ablation k2 modern cost lab gain native peers demo updates swaps shadow kills"
 # shellcheck disable=SC2086 # a list of words
 [ $# -gt 0 ] || set -- $all
 for what in "$@"; do

@@ -22,8 +22,8 @@ mod times;
 use std::collections::BTreeSet;
 
 use millstream_ir as ir;
-use millstream_kernel::{Map, MapType, TestOutput};
-use millstream_lab::equal::compare::{self, Compared, Observable, Side};
+use millstream_kernel::{Map, MapType};
+use millstream_lab::equal::compare::{self as compared, Compared, Observable, Side};
 use millstream_lab::os;
 use millstream_lab::stats::Ratio;
 use millstream_loader::Session;
@@ -37,7 +37,7 @@ use difference::Difference;
 use sample::Sample;
 use shadow::{Moment, Shadow};
 
-/// Packets that are replayed, at least: samples go round until it is so many.
+/// Packets that are replayed before a variant is installed.
 const REPLAYED: usize = 512;
 /// How often a difference must show when all is done anew.
 const CONFIRMATIONS: usize = 2;
@@ -130,19 +130,42 @@ pub enum Finding {
 /// # Errors
 /// [`Unjudged`].
 pub fn judge(case: &Case<'_, '_>, ours: &mut dyn FnMut(u32)) -> Result<Judgement, Unjudged> {
-    let cpus = os::allowed_cpus();
-    let cpu = cpus.last().copied().unwrap_or(0);
-    os::on_cpu(cpu, || {
-        let mut replay = Replay::new(case, ours)?;
-        if let Some(difference) = replay.difference()? {
-            let finding = Finding::Different(Box::new(difference));
-            return Ok(Judgement { packets: replay.packets, varies: replay.varies, finding });
+    on_one_cpu(|cpu| {
+        let (mut judgement, replay) = replay(case, REPLAYED, ours)?;
+        if let Finding::Same(time) = &mut judgement.finding {
+            let ratio = times::ratio(case, &replay.sides, &replay.samples, cpu);
+            *time = ratio.inspect_err(|e| tracing::debug!("not timed by test runs: {}", e.in_full())).ok();
         }
-        let time = times::ratio(case, &replay.sides, &replay.samples, cpu);
-        let time = time.inspect_err(|e| tracing::debug!("not timed by test runs: {}", e.in_full())).ok();
-        Ok(Judgement { packets: replay.packets, varies: replay.varies, finding: Finding::Same(time) })
+        Ok(judgement)
     })
-    .map_err(Unjudged::Cpu)?
+}
+
+/// Compares only, on so many packets or a few more: samples go round until it is so many.
+///
+/// # Errors
+/// [`Unjudged`].
+pub fn compare(case: &Case<'_, '_>, packets: usize) -> Result<Judgement, Unjudged> {
+    on_one_cpu(|_| Ok(replay(case, packets, &mut |_| ())?.0))
+}
+
+/// Values of each CPU are compared, so all is done on one.
+fn on_one_cpu<R>(f: impl FnOnce(usize) -> Result<R, Unjudged>) -> Result<R, Unjudged> {
+    let cpu = os::allowed_cpus().last().copied().unwrap_or(0);
+    os::on_cpu(cpu, || f(cpu)).map_err(Unjudged::Cpu)?
+}
+
+fn replay<'c, 's, 'r>(
+    case: &'r Case<'c, 's>,
+    packets: usize,
+    ours: &'r mut dyn FnMut(u32),
+) -> Result<(Judgement, Replay<'c, 's, 'r>), Unjudged> {
+    let mut replay = Replay::new(case, ours)?;
+    let finding = match replay.difference(packets)? {
+        Some(difference) => Finding::Different(Box::new(difference)),
+        None => Finding::Same(None),
+    };
+    let varies = std::mem::take(&mut replay.varies);
+    Ok((Judgement { packets: replay.packets, varies, finding }, replay))
 }
 
 /// Packets going through the original twice and the candidate once.
@@ -181,15 +204,17 @@ impl<'c, 's, 'r> Replay<'c, 's, 'r> {
     }
 
     /// A difference that shows each time.
-    fn difference(&mut self) -> Result<Option<Difference>, Unjudged> {
+    fn difference(&mut self, packets: usize) -> Result<Option<Difference>, Unjudged> {
         // A context that this thread's namespace does not know (the device went) is left to the kernel.
-        let (first, _) = self.sides[0].run(&self.samples[0], self.time, 0);
-        if first.is_none() {
-            self.samples.iter_mut().for_each(|s| s.context.clear());
+        if self.samples.iter().any(|s| !s.context.is_empty()) {
+            self.sides[0].run(&self.samples[0], self.time, 0);
+            if self.sides[0].answer().output().is_none() {
+                self.samples.iter_mut().for_each(|s| s.context.clear());
+            }
+            self.renew()?;
         }
-        let rounds = REPLAYED.div_ceil(self.samples.len()) * self.samples.len();
-        self.renew()?;
-        let Some(seen) = self.play(rounds)? else { return Ok(None) };
+        let count = packets.div_ceil(self.samples.len()) * self.samples.len();
+        let Some(seen) = self.play(count)? else { return Ok(None) };
         for _ in 0..CONFIRMATIONS {
             self.renew()?;
             match self.play(seen.after + 1)? {
@@ -217,18 +242,16 @@ impl<'c, 's, 'r> Replay<'c, 's, 'r> {
         for after in 0..count {
             let sample = &self.samples[after % self.samples.len()];
             let (time, random) = (self.time + STEP_NS * after as u64, rng.next_u64());
-            let mut gave = [const { None::<(Option<TestOutput>, Vec<u8>)> }; 3];
             // Who comes first takes turns.
             for n in 0..3 {
-                let at = (n + after) % 3;
-                gave[at] = Some(self.sides[at].run(sample, time, random));
+                self.sides[(n + after) % 3].run(sample, time, random);
             }
-            let [Some(a), Some(again), Some(b)] = &gave else { continue };
-            self.packets += usize::from(a.0.is_some());
-            let outputs = Side { a: a.0.as_ref(), again: again.0.as_ref(), b: b.0.as_ref() };
-            let told = Side { a: a.1.as_slice(), again: &again.1, b: &b.1 };
-            for compared in [compare::outputs(outputs), compare::told(told)] {
-                if let Some(observable) = self.heed(compared) {
+            let [a, again, b] = self.sides.each_ref().map(Shadow::answer);
+            self.packets += usize::from(a.output().is_some());
+            let outputs = Side { a: a.output(), again: again.output(), b: b.output() };
+            let told = Side { a: a.told.as_slice(), again: &again.told, b: &b.told };
+            for found in [compared::outputs(outputs), compared::told(told)] {
+                if let Some(observable) = self.heed(found) {
                     return Ok(Some(Seen { after, observable }));
                 }
             }
@@ -243,8 +266,8 @@ impl<'c, 's, 'r> Replay<'c, 's, 'r> {
             let [a, again, b] = &self.sides;
             let (a, again, b) = (a.contents(id)?, again.contents(id)?, b.contents(id)?);
             let name = &self.case.compiler.object().maps[id.index()].name;
-            let compared = compare::maps(name, Side { a: &a, again: &again, b: &b });
-            if let Some(observable) = self.heed(compared) {
+            let found = compared::maps(name, Side { a: &a, again: &again, b: &b });
+            if let Some(observable) = self.heed(found) {
                 return Ok(Some(observable));
             }
         }

@@ -132,7 +132,24 @@ pub(super) struct Shadow<'c> {
     rings: Vec<RingBuffer>,
     program: Program,
     /// Programs that tail calls reach.
-    _others: Vec<(FuncId, Program)>,
+    others: Vec<(FuncId, Program)>,
+    answer: Answer,
+}
+
+/// What one packet gave.
+#[derive(Debug, Default)]
+pub(super) struct Answer {
+    ran: bool,
+    output: TestOutput,
+    /// What it told: records, each behind its length.
+    pub(super) told: Vec<u8>,
+}
+
+impl Answer {
+    /// What came out; `None` if the program cannot be run on the packet.
+    pub(super) fn output(&self) -> Option<&TestOutput> {
+        self.ran.then_some(&self.output)
+    }
 }
 
 impl<'c> Shadow<'c> {
@@ -168,27 +185,33 @@ impl<'c> Shadow<'c> {
         let ring = |at| session.map(MapId(at as u32)).filter(|m| m.info().map_type == MapType::RINGBUF);
         let rings =
             (0..object.maps.len()).filter_map(ring).map(Map::ring_buffer).collect::<Result<_, _>>()?;
-        Ok(Shadow { aids, rings, program, _others: others, session })
+        Ok(Shadow { aids, rings, program, others, session, answer: Answer::default() })
     }
 
     /// Ids of its programs.
     pub(super) fn ids(&self) -> Result<Vec<u32>, Unjudged> {
-        let all = std::iter::once(&self.program).chain(self._others.iter().map(|(_, p)| p));
+        let all = std::iter::once(&self.program).chain(self.others.iter().map(|(_, p)| p));
         Ok(all.map(Program::id).collect::<Result<_, _>>()?)
     }
 
-    /// Runs it on a packet; gives what came out, `None` if it cannot be run, and what was told.
-    pub(super) fn run(&mut self, sample: &Sample, time: u64, random: u64) -> (Option<TestOutput>, Vec<u8>) {
+    /// Runs it on a packet.
+    pub(super) fn run(&mut self, sample: &Sample, time: u64, random: u64) {
         self.aids.set(time, random);
         let run = TestRun { context: &sample.context, ..TestRun::packet(&sample.packet) };
-        let mut out = self.program.test_run(&run);
+        let answer = &mut self.answer;
+        let mut out = self.program.test_run_into(&run, &mut answer.output);
         while matches!(&out, Err(e) if e.errno() == Some(libc::EINTR)) {
-            out = self.program.test_run(&run);
+            out = self.program.test_run_into(&run, &mut answer.output);
         }
-        let mut told = Vec::new();
-        self.aids.told(&mut told);
-        self.rings.iter_mut().for_each(|ring| records(ring, &mut told));
-        (out.ok(), told)
+        answer.ran = out.is_ok();
+        answer.told.clear();
+        self.aids.told(&mut answer.told);
+        self.rings.iter_mut().for_each(|ring| records(ring, &mut answer.told));
+    }
+
+    /// What the last packet gave.
+    pub(super) fn answer(&self) -> &Answer {
+        &self.answer
     }
 
     /// What one of the copied maps holds.

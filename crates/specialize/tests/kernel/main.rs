@@ -8,4 +8,5 @@ mod offline;
 mod races;
 mod refresh;
 mod routed;
+mod shadow;
 mod twins;

@@ -3,13 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use millstream_ir::Map as IrMap;
-use millstream_ir::usage::Access;
 use millstream_kernel::{MapType, Program, TestRun, UpdateMode};
 use millstream_loader::{Loader, Session};
 use millstream_object::{FuncId, LinkedProgram, MapId, Object};
 use millstream_programs::{self as programs, MapEntry};
-use millstream_specialize::contents::{Observed, Source};
-use millstream_specialize::holders;
+use millstream_specialize::contents::{Observed, Source, sources};
 use millstream_specialize::judge::sample::{self, Sample};
 use millstream_specialize::judge::{self, Case, Judgement, Unjudged};
 use millstream_specialize::policy::{self, Known, Tier};
@@ -53,34 +51,31 @@ impl<'c> Offline<'c> {
         let session = Loader::new(object).prepare().expect("maps");
         let linked = object.link(compiler.program()).expect("it links");
         let original = session.load(compiler.program(), &linked).expect("accepted");
-        let mut sources = FxHashMap::default();
-        for map in compiler.sites().iter().map(|s| s.map).collect::<BTreeSet<_>>() {
-            let made = session.map(MapId(map.as_u32())).expect("made").try_clone().expect("a descriptor");
-            let access = compiler.access(map);
-            if access != Access::Written && holders::by_kind(&made).is_none() {
-                sources.insert(map, Source { map: made, access, index: 0 });
-            }
-        }
+        let (sources, _) = sources(compiler, &session);
         let it = Offline { compiler, session, original, sources };
         it.write(entries);
         it
     }
 
-    /// Writes entries, those of one map at once.
+    /// Writes entries.
     pub(crate) fn write(&self, entries: &[MapEntry]) {
-        let mut by_map: BTreeMap<&str, Vec<&MapEntry>> = BTreeMap::new();
-        entries.iter().for_each(|e| by_map.entry(e.map).or_default().push(e));
-        for (name, entries) in by_map {
-            let map = self.session.map_by_name(name).unwrap_or_else(|| panic!("no map {name}"));
-            for entry in entries {
-                let mut value = entry.value.clone();
-                if matches!(map.info().map_type, MapType::DEVMAP | MapType::DEVMAP_HASH) {
-                    value[..4].copy_from_slice(&INGRESS.to_ne_bytes());
-                }
-                map.update_all_cpus(&entry.key, &value, UpdateMode::Any)
-                    .unwrap_or_else(|e| panic!("{name}: {e}"));
-            }
+        for entry in entries {
+            self.put(entry).unwrap_or_else(|e| panic!("{}: {e}", entry.map));
         }
+    }
+
+    /// Writes what the kernel takes of these entries, which may be none that the map has.
+    pub(crate) fn write_if_taken(&self, entries: &[MapEntry]) {
+        entries.iter().for_each(|e| drop(self.put(e)));
+    }
+
+    fn put(&self, entry: &MapEntry) -> Result<(), millstream_kernel::Error> {
+        let map = self.session.map_by_name(entry.map).unwrap_or_else(|| panic!("no map {}", entry.map));
+        let mut value = entry.value.clone();
+        if matches!(map.info().map_type, MapType::DEVMAP | MapType::DEVMAP_HASH) {
+            value[..4].copy_from_slice(&INGRESS.to_ne_bytes());
+        }
+        map.update_all_cpus(&entry.key, &value, UpdateMode::Any)
     }
 
     /// Runs an instrumented variant on frames; gives the profile, and the packets that it kept.
@@ -138,18 +133,32 @@ impl<'c> Offline<'c> {
 
     /// Holds a variant against the original.
     pub(crate) fn judge(&self, made: &Made, samples: &[Sample]) -> Result<Judgement, Unjudged> {
+        self.case(made, samples, true, |case| judge::judge(case, &mut |_| ()))
+    }
+
+    /// Compares a variant with the original on so many packets; `valid` says whether its guard lets it run.
+    pub(crate) fn compare(
+        &self,
+        made: &Made,
+        samples: &[Sample],
+        valid: bool,
+        packets: usize,
+    ) -> Result<Judgement, Unjudged> {
+        self.case(made, samples, valid, |case| judge::compare(case, packets))
+    }
+
+    fn case<R>(&self, made: &Made, samples: &[Sample], valid: bool, f: impl FnOnce(&Case<'_, '_>) -> R) -> R {
         let programs: [(FuncId, u32); 1] = [(self.compiler.program(), self.original.id().expect("loaded"))];
         let twins = made.twins.maps().filter_map(|(of, map)| Some((self.compiler.twin(of)?, map)));
-        let case = Case {
+        f(&Case {
             compiler: self.compiler,
             session: &self.session,
             programs: &programs,
             specialised: self.sources.keys().copied().collect(),
             candidate: &made.linked,
             twins: twins.collect(),
-            token: token(GENERATION, made.twins.side()),
+            token: if valid { token(GENERATION, made.twins.side()) } else { token(GENERATION + 1, 0) },
             samples,
-        };
-        judge::judge(&case, &mut |_| ())
+        })
     }
 }
