@@ -18,7 +18,7 @@ use rustc_hash::FxHashMap;
 use crate::contents::{Observed, Source, Table};
 use crate::profile::SiteProfile;
 use crate::transform::{
-    Budget, Contents, Entry, Fallback, Guard, Key, Lookup, Plan, Site, SiteId, SitePlan, Twin,
+    Budget, Contents, Entry, Fallback, Guard, Lookup, Plan, Site, SiteId, SitePlan, Twin,
 };
 use crate::variant::Compiler;
 
@@ -165,8 +165,7 @@ impl Known<'_> {
 /// Whether the lookup may be answered by a twin, as far as that can be seen before one is made.
 pub fn twinnable(compiler: &Compiler, site: &Site, unfit: &BTreeSet<SiteId>) -> bool {
     let whole_words = |l: &Layout| matches!(l[..], [a, b] if a.size == Size::W && b.size == Size::W);
-    let fits = matches!(&site.key, Key::Values(layout) if whole_words(layout));
-    fits && compiler.twin(site.map).is_some() && !unfit.contains(&site.id)
+    site.layout().is_some_and(whole_words) && compiler.twin(site.map).is_some() && !unfit.contains(&site.id)
 }
 
 fn whole(table: Table, kind: MapType, profile: &SiteProfile) -> Lookup {

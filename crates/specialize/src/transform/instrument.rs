@@ -55,15 +55,13 @@ pub fn instrument(
     let mut chosen = Vec::with_capacity(wanted.len());
     for &id in wanted {
         let site = all.iter().find(|s| s.id == id).ok_or(TransformError::NoSuchSite(id))?;
-        let Key::Values(layout) = &site.key else { return Err(TransformError::NotComparable(id)) };
-        if !site.is_comparable() {
-            return Err(TransformError::NotComparable(id));
-        }
+        let layout = site.layout().filter(|_| site.is_comparable());
+        let layout = layout.ok_or(TransformError::NotComparable(id))?.clone();
         check_map(module, sketch, site.key_size, wanted.len() as u32)?;
-        chosen.push((site.inst, layout.clone()));
+        chosen.push((site.inst, matches!(site.key, Key::Stack(_)), layout));
     }
-    for (number, (inst, layout)) in chosen.into_iter().enumerate() {
-        record(&mut module.funcs[func], inst, &layout, sketch, number as u32);
+    for (number, (inst, in_memory, layout)) in chosen.into_iter().enumerate() {
+        record(&mut module.funcs[func], inst, in_memory, &layout, sketch, number as u32);
     }
     Ok(())
 }
@@ -81,12 +79,16 @@ fn check_map(module: &Module, sketch: &Sketch, key_size: u32, sites: u32) -> Res
     Ok(())
 }
 
-fn record(func: &mut Function, lookup: Inst, layout: &Layout, sketch: &Sketch, number: u32) {
+fn record(func: &mut Function, lookup: Inst, in_memory: bool, layout: &Layout, sketch: &Sketch, number: u32) {
     let Some((block, at)) = position(func, lookup) else { return };
-    let key = func.insts[lookup].args.clone();
+    let mut key = func.insts[lookup].args.clone();
     let rest = split_block(func, block, at);
     let [slot, same, other, take, lose] = std::array::from_fn(|_| insert_block(func, rest));
     let mut cursor = func.at_end(block);
+    if in_memory {
+        let pointer = key[1];
+        key = layout.iter().map(|p| load(&mut cursor, pointer, u32::from(p.offset), p.size)).collect();
+    }
     let index = slot_index(&mut cursor, &key, layout, sketch, number);
     let pieces: Layout = [Piece { offset: 0, size: Size::W }].into_iter().collect();
     let op = Op::MapLookup { map: sketch.map, key: pieces };

@@ -20,6 +20,7 @@ mod sampler;
 mod site;
 mod specialize;
 mod split;
+mod stack_key;
 mod trie;
 mod twin;
 

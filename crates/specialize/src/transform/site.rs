@@ -1,6 +1,8 @@
 //! Where a prepared function looks up maps.
 
-use millstream_ir::{Func, Function, Inst, Layout, Map, Module, Op, Prov, Type, Value};
+use millstream_ir::{Block, Cfg, Func, Function, Inst, Layout, Map, Module, Op, Prov, Type, Value};
+
+use super::stack_key;
 
 /// `bpf_map_lookup_elem`.
 pub(super) const LOOKUP: i32 = 1;
@@ -15,6 +17,8 @@ pub struct SiteId(pub u32);
 pub enum Key {
     /// As values, one for each piece.
     Values(Layout),
+    /// On the stack, in these pieces.
+    Stack(Layout),
     /// In the value of a map: a chained table.
     MapValue(Map),
     /// In other memory.
@@ -28,6 +32,8 @@ pub struct Site {
     pub id: SiteId,
     /// The instruction.
     pub inst: Inst,
+    /// Its block.
+    pub block: Block,
     /// The map.
     pub map: Map,
     /// Its key.
@@ -37,28 +43,37 @@ pub struct Site {
 }
 
 impl Site {
-    /// Whether the key is known as values without a gap, so that it can be compared and recorded.
+    /// The pieces of a key that is known as values, or can be read back.
+    pub fn layout(&self) -> Option<&Layout> {
+        match &self.key {
+            Key::Values(layout) | Key::Stack(layout) => Some(layout),
+            Key::MapValue(_) | Key::Memory => None,
+        }
+    }
+
+    /// Whether the key is known in pieces without a gap, so that it can be compared and recorded.
     pub fn is_comparable(&self) -> bool {
-        let Key::Values(layout) = &self.key else { return false };
-        layout.iter().map(|p| p.size.bytes()).sum::<u32>() == self.key_size
+        self.layout().is_some_and(|l| l.iter().map(|p| p.size.bytes()).sum::<u32>() == self.key_size)
     }
 }
 
 /// The lookups of a prepared function.
 pub fn sites(module: &Module, func: Func) -> Vec<Site> {
     let body = &module.funcs[func];
+    let cfg = Cfg::new(body);
     let mut found = Vec::new();
-    for (_, inst) in body.insts_in_order() {
+    for (block, inst) in body.insts_in_order() {
         let Some((map, key)) = lookup(body, inst) else { continue };
         let key = match key {
             LookupKey::Values(layout) => Key::Values(layout.clone()),
             LookupKey::Pointer(p) => match body.types[p] {
                 Type::Ptr(Prov::MapValue(m) | Prov::MapValueOrNull(m)) => Key::MapValue(m),
-                _ => Key::Memory,
+                _ => stack_key::on_stack(body, &cfg, block, inst, module.maps[map].key_size)
+                    .map_or(Key::Memory, |pieces| Key::Stack(stack_key::layout(&pieces))),
             },
         };
         let id = SiteId(found.len() as u32);
-        found.push(Site { id, inst, map, key, key_size: module.maps[map].key_size });
+        found.push(Site { id, inst, block, map, key, key_size: module.maps[map].key_size });
     }
     found
 }

@@ -1,7 +1,7 @@
 //! Lookups: what is found without looking, and code for each of the values that a lookup may find.
 
 use millstream_ir::{
-    Block, BlockCall, Cond, Inst, Layout, Map, Op, Piece, Prov, SwapKind, Type, Value, Width,
+    Block, BlockCall, Cond, Inst, Layout, Map, MemFlags, Op, Piece, Prov, SwapKind, Type, Value, Width,
 };
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -15,6 +15,7 @@ use super::lpm;
 use super::matcher::{Group, How, Matcher, full_length_word, groups, indices};
 use super::plan::{Entry, Lookup, SitePlan, SiteReport};
 use super::site::LookupKey;
+use super::stack_key::{self, Stored};
 use super::trie::Twin;
 use super::twin::InMap;
 
@@ -29,6 +30,8 @@ pub(super) struct KeyAbs {
 
 enum Given {
     Values(Layout, SmallVec<[Abs; 4]>),
+    /// Behind a pointer to the stack, and what the pieces are.
+    Stack(Abs, Layout, SmallVec<[Abs; 4]>),
     Pointer(Abs),
 }
 
@@ -49,7 +52,7 @@ impl Copier<'_> {
         at: At,
         env: &mut Env,
     ) -> Flow {
-        let key = self.key(inst, map, key, env);
+        let key = self.key(inst, map, key, at, env);
         match (&key.known, &key.given) {
             (KeyKnown::Constant(bytes), _) => {
                 if let Some(found) = self.contents.lookup(map, bytes) {
@@ -62,7 +65,7 @@ impl Copier<'_> {
                     return flow;
                 }
             }
-            (KeyKnown::No, Given::Values(..)) => {
+            (KeyKnown::No, Given::Values(..) | Given::Stack(..)) => {
                 let site = self.sites.get(&inst).copied().filter(|_| !too_deep(&self.regions));
                 if let Some(site) = site
                     && let Some(flow) = self.split(inst, map, site, &key, at, env)
@@ -89,7 +92,7 @@ impl Copier<'_> {
         }
     }
 
-    fn key(&self, inst: Inst, map: Map, key: &LookupKey<'_>, env: &Env) -> KeyAbs {
+    fn key(&mut self, inst: Inst, map: Map, key: &LookupKey<'_>, at: At, env: &Env) -> KeyAbs {
         let size = self.module.maps[map].key_size;
         match key {
             LookupKey::Values(layout) => {
@@ -100,12 +103,34 @@ impl Copier<'_> {
             }
             LookupKey::Pointer(p) => {
                 let abs = env[p.index()];
+                if self.sites.contains_key(&inst)
+                    && let Abs::Val(pointer) = abs
+                    && let Some(pieces) = stack_key::on_stack(self.src, &self.cfg, at.block, inst, size)
+                {
+                    return self.read_back(pointer, &pieces, size, at.out, env);
+                }
                 KeyAbs {
                     given: Given::Pointer(abs),
                     known: self.pointed_at(abs, size).unwrap_or(KeyKnown::No),
                 }
             }
         }
+    }
+
+    /// A key on the stack, read where its pieces are not known.
+    fn read_back(&mut self, pointer: Value, pieces: &[Stored], size: u32, out: Block, env: &Env) -> KeyAbs {
+        let piece = |Stored { piece, value }: &Stored| match value.map(|v| env[v.index()]) {
+            Some(known @ (Abs::Val(_) | Abs::Const(_))) => known,
+            _ => {
+                let flags = MemFlags::default();
+                let op = Op::Load { size: piece.size, sext: false, offset: i32::from(piece.offset), flags };
+                Abs::Val(self.value(out, op, &[pointer], Type::int(piece.size.bits())))
+            }
+        };
+        let args: SmallVec<[Abs; 4]> = pieces.iter().map(piece).collect();
+        let layout = stack_key::layout(pieces);
+        let known = self.assembled(&layout, &args, size).unwrap_or(KeyKnown::No);
+        KeyAbs { given: Given::Stack(Abs::Val(pointer), layout, args), known }
     }
 
     /// A key of which all pieces are constant, or follow from the way to merged values.
@@ -247,6 +272,7 @@ impl Copier<'_> {
         let (layout, args) = match (&key.known, &key.given) {
             (KeyKnown::Constant(bytes), _) => constant_pieces(bytes),
             (_, Given::Values(layout, args)) => (layout.clone(), args.clone()),
+            (_, Given::Stack(abs, ..)) => return self.pointer_lookup(map, *abs, ty, out),
             (_, Given::Pointer(abs)) => match self.loaded_pieces(*abs, size) {
                 Some(parts) => parts,
                 None => return self.pointer_lookup(map, *abs, ty, out),
@@ -281,7 +307,7 @@ impl Copier<'_> {
         at: At,
         env: &mut Env,
     ) -> Option<Flow> {
-        let Given::Values(layout, args) = &key.given else { return None };
+        let (Given::Values(layout, args) | Given::Stack(_, layout, args)) = &key.given else { return None };
         let whole = match &site.lookup {
             Lookup::Empty => {
                 self.define(inst, Abs::Const(0), env);

@@ -3,7 +3,7 @@
 use millstream_programs::rng::Rng;
 use millstream_programs::traffic::{Flows, Locality};
 use millstream_programs::{BALANCER, FIREWALL, MapEntry, Program, SWITCH, balancer, firewall, switch};
-use millstream_specialize::transform::{Budget, Fallback, Lookup, Plan};
+use millstream_specialize::transform::{Budget, Fallback, Key, Lookup, Plan, SiteId, SitePlan};
 
 use crate::rig::{INGRESS, Rig, compare_apart, packets};
 
@@ -67,4 +67,36 @@ fn the_switch_behaves_as_the_original() {
     let config = switch::generate(200, &[INGRESS, 2], &[10, 20], switch::Layout::Trunk, 1);
     let flows = switch::flows(&config, INGRESS, 2000, Locality::HIGH, 2);
     check(&SWITCH, &config.entries().unwrap(), &flows, 8, &[]);
+}
+
+/// The compiler lets the keys of VIPs and flows share their memory, and hands it to functions, too.
+#[test]
+fn keys_that_share_memory_are_read_back() {
+    let config =
+        balancer::Config { icmp_limit: u32::MAX, ..balancer::generate(balancer::Mix::Mixed, 8, 20, 3) };
+    let entries = config.entries().unwrap();
+    let Some(original) = Rig::new(&BALANCER, &entries) else { return };
+    let Some(rig) = Rig::new(&BALANCER, &entries) else { return };
+    let mut sites = Vec::new();
+    for map in ["vips4", "vips6"] {
+        let found = rig.sites_of(map);
+        assert!(found.iter().any(|s| matches!(s.key, Key::Stack(_))), "{map}: {found:?}");
+        let plan = |site: SiteId| SitePlan { site, lookup: Lookup::Whole(rig.entries(map)) };
+        sites.extend(found.iter().map(|s| plan(s.id)));
+    }
+    let plan = Plan {
+        guard: Some(rig.guard(7)),
+        fallback: Fallback::InPlace,
+        sites,
+        fields: Vec::new(),
+        budget: Budget::default(),
+    };
+    let (variant, report) = rig.variant(&plan);
+    assert!(report.sites.iter().filter(|(_, s)| s.entries > 0).count() >= 2, "{report:?}");
+    let flows = balancer::flows(&config, 2000, Locality::LOW, 2);
+    let frames = frames(&flows, packets(), 4);
+    for version in [7, 8] {
+        rig.set_guard(version);
+        compare_apart((&original, &original.original), (&rig, &variant), &frames, &["real_counters"]);
+    }
 }

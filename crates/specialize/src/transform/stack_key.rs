@@ -1,0 +1,204 @@
+//! Keys that lie on the stack and could not be made values: compilers let several keys share their memory, or hand the
+//! memory to functions too.
+//!
+//! Such a key is read back right before the lookup, in the pieces in which it was written. What was certainly written to
+//! a piece last is known as a value, and need not be read.
+
+use millstream_ir::{
+    AluOp, Block, Cfg, Function, Inst, Layout, Op, Piece, Prov, Size, Slot, Type, Value, Width,
+};
+
+/// Blocks before the lookup in which its key is looked for.
+const BLOCKS: usize = 8;
+
+/// A piece of a key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Stored {
+    pub(super) piece: Piece,
+    /// What it holds, as far as the piece reaches; `None` if it must be read.
+    pub(super) value: Option<Value>,
+}
+
+/// The layout of such pieces.
+pub(super) fn layout(pieces: &[Stored]) -> Layout {
+    pieces.iter().map(|s| s.piece).collect()
+}
+
+/// The key of so many bytes that the instruction finds on the stack behind its second argument, in ascending pieces.
+pub(super) fn on_stack(
+    func: &Function,
+    cfg: &Cfg,
+    block: Block,
+    inst: Inst,
+    size: u32,
+) -> Option<Vec<Stored>> {
+    let (slot, start) = stack_address(func, *func.insts[inst].args.get(1)?)?;
+    let mut scan =
+        Scan { slot, start, covered: vec![false; size as usize], found: Vec::new(), certain: true };
+    let (mut block, mut end) = (block, func.blocks[block].insts.iter().position(|&i| i == inst)?);
+    for _ in 0..BLOCKS {
+        for &before in func.blocks[block].insts[..end].iter().rev() {
+            scan.see(func, before);
+        }
+        let [only] = cfg.preds[block][..] else { break };
+        (block, end) = (only, func.blocks[only].insts.len());
+    }
+    scan.rest(func.slots[slot].align);
+    scan.found.sort_unstable_by_key(|s| s.piece.offset);
+    Some(scan.found)
+}
+
+struct Scan {
+    slot: Slot,
+    /// Where the key begins in its object.
+    start: i64,
+    covered: Vec<bool>,
+    found: Vec<Stored>,
+    /// Nothing so far, going backwards, may have written parts of the key that are not found yet.
+    certain: bool,
+}
+
+impl Scan {
+    fn see(&mut self, func: &Function, inst: Inst) {
+        let data = &func.insts[inst];
+        let Op::Store { size, offset, .. } = data.op else {
+            self.certain &= !data.op.effects().writes;
+            return;
+        };
+        match stack_address(func, data.args[0]) {
+            Some((slot, at)) if slot == self.slot => self.stored(at + i64::from(offset), size, data.args[1]),
+            Some(_) => {}
+            None => {
+                let elsewhere = [Prov::Packet, Prov::PacketMeta, Prov::Ctx];
+                let known = match func.types[data.args[0]] {
+                    Type::Ptr(Prov::MapValue(_)) => true,
+                    Type::Ptr(prov) => elsewhere.contains(&prov),
+                    _ => false,
+                };
+                self.certain &= known;
+            }
+        }
+    }
+
+    fn stored(&mut self, at: i64, size: Size, value: Value) {
+        let bytes = i64::from(size.bytes());
+        let Ok(offset) = u16::try_from(at - self.start) else {
+            // A piece that reaches into the key from below is read.
+            self.certain &= at + bytes <= self.start;
+            return;
+        };
+        let range = usize::from(offset)..usize::from(offset) + size.bytes() as usize;
+        match self.covered.get_mut(range) {
+            Some(covered) if !covered.contains(&true) => {
+                covered.fill(true);
+                let value = self.certain.then_some(value);
+                self.found.push(Stored { piece: Piece { offset, size }, value });
+            }
+            // It reaches beyond the key, or a piece of it was written again: the rest of it is read.
+            _ => self.certain &= usize::from(offset) >= self.covered.len(),
+        }
+    }
+
+    /// What nobody was seen to write is read in pieces that are aligned.
+    fn rest(&mut self, align: u32) {
+        let mut at = 0;
+        while at < self.covered.len() {
+            let fits = |size: &Size| {
+                let bytes = size.bytes() as usize;
+                let free = self.covered.get(at..at + bytes).is_some_and(|c| !c.contains(&true));
+                free && size.bytes() <= align && (self.start + at as i64) % i64::from(size.bytes()) == 0
+            };
+            let size = Size::ALL.into_iter().rev().find(fits);
+            if let Some(size) = size {
+                self.found.push(Stored { piece: Piece { offset: at as u16, size }, value: None });
+                self.covered[at..at + size.bytes() as usize].fill(true);
+            }
+            at += 1;
+        }
+    }
+}
+
+/// The stack object that a pointer points into, and where.
+fn stack_address(func: &Function, mut pointer: Value) -> Option<(Slot, i64)> {
+    let mut by = 0i64;
+    loop {
+        let inst = func.def_inst(pointer)?;
+        let data = &func.insts[inst];
+        match data.op {
+            Op::StackAddr { slot, offset } => return Some((slot, by + i64::from(offset))),
+            Op::Alu { op: AluOp::Add, width: Width::W64 } => {
+                by = by.checked_add(func.as_const(data.args[1])?)?;
+                pointer = data.args[0];
+            }
+            _ => return None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use millstream_ir::text::parse_function;
+
+    /// The pieces of a key of 8 bytes at the start of the object, as offset, bytes, and whether it is known.
+    fn pieces(before: &str) -> Vec<(u16, u32, bool)> {
+        let text = format!(
+            "fn \"f\" static {{
+  ss0 size=16 align=8
+  ss1 size=8 align=8
+block0(v0: any):
+  v1: ptr(stack) = stack_addr.ss0.0
+  v2: ptr(stack) = stack_addr.ss1.0
+  v3: i64 = const.4
+  v4: ptr(stack) = alu.add.w64 v1, v3
+  {}
+  v8: ptr(map0) = map_addr.map0
+  v9: ptr(value?:map0) = helper.1 v8, v1
+  return v9
+}}
+",
+            before.replace("; ", "\n  ")
+        );
+        let func = parse_function(&text).unwrap_or_else(|e| panic!("{e:?}: {text}"));
+        let (block, inst) =
+            func.insts_in_order().find(|(_, i)| matches!(func.insts[*i].op, Op::Helper { id: 1 })).unwrap();
+        let found = on_stack(&func, &Cfg::new(&func), block, inst, 8).unwrap();
+        found.iter().map(|s| (s.piece.offset, s.piece.size.bytes(), s.value.is_some())).collect()
+    }
+
+    #[test]
+    fn pieces_are_those_that_were_written_last() {
+        assert_eq!(pieces("store.dw.0.plain v1, v0"), [(0, 8, true)]);
+        assert_eq!(
+            pieces(
+                "store.dw.0.plain v1, v3; store.w.0.plain v1, v0; store.h.4.plain v1, v0; store.h.2.plain v4, v3"
+            ),
+            [(0, 4, true), (4, 2, true), (6, 2, true)]
+        );
+        assert_eq!(pieces("store.w.0.plain v4, v0"), [(0, 4, false), (4, 4, true)]);
+        // Other objects, and what lies behind the key.
+        assert_eq!(
+            pieces("store.dw.0.plain v1, v0; store.dw.8.plain v1, v0; store.dw.0.plain v2, v0"),
+            [(0, 8, true)]
+        );
+    }
+
+    #[test]
+    fn what_may_have_been_written_unseen_is_read() {
+        // A piece of the older one was written again; the rest of it is read, and what is older still is not believed.
+        assert_eq!(
+            pieces(
+                "store.w.4.plain v1, v0; store.w.0.plain v1, v0; store.dw.0.plain v1, v0; store.w.0.plain v1, v3"
+            ),
+            [(0, 4, true), (4, 4, false)]
+        );
+        // Reaches beyond the key, from within.
+        assert_eq!(
+            pieces("store.w.4.plain v1, v0; store.dw.4.plain v1, v0; store.w.0.plain v1, v3"),
+            [(0, 4, true), (4, 4, false)]
+        );
+        // Through a pointer of which nothing is known, and by a call.
+        assert_eq!(pieces("store.dw.0.plain v1, v3; store.w.0.plain v0, v3"), [(0, 8, false)]);
+        assert_eq!(pieces("store.dw.0.plain v1, v3; v7: any = helper.5"), [(0, 8, false)]);
+    }
+}
