@@ -280,6 +280,19 @@ impl Map {
         sys::call(sys::MAP_FREEZE, &mut attr, || self.doing("freezing")).map(drop)
     }
 
+    /// Whether user space can write it no more. What programs may do is another matter.
+    ///
+    /// # Errors
+    /// If the kernel's description of the descriptor cannot be read.
+    pub fn is_frozen(&self) -> Result<bool> {
+        let path = format!("/proc/self/fdinfo/{}", self.fd.as_raw_fd());
+        let failed = |e: std::io::Error| {
+            Error::call("read(fdinfo)", self.doing("describing"), e.raw_os_error().unwrap_or(libc::EIO))
+        };
+        let text = std::fs::read_to_string(path).map_err(failed)?;
+        Ok(text.lines().any(|line| line.split_whitespace().eq(["frozen:", "1"])))
+    }
+
     fn element(&self, key: &[u8]) -> MapElem {
         let mut attr = MapElem::zeroed();
         attr.map_fd = self.fd.as_raw_fd() as u32;

@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use millstream_ir::Map;
-use millstream_ir::usage::Access;
+use millstream_ir::usage::{self, Access};
 use millstream_kernel::{Map as KernelMap, MapType};
 use millstream_loader::Session;
 use rustc_hash::FxHashMap;
 
-use crate::holders;
+use crate::holders::{self, Holders, Ours, Unsafe};
 use crate::transform::{Contents, Twin};
 use crate::variant::{Compiler, object_map};
 
@@ -21,8 +21,24 @@ pub struct Source {
     pub map: KernelMap,
     /// How far it is read-only to programs.
     pub access: Access,
-    /// By which the guard knows it; 0 before it is watched.
+    /// By which the guard knows it; 0 if it is not watched.
     pub index: u32,
+    /// Nobody can write it, so that it needs no guard.
+    pub is_constant: bool,
+}
+
+impl Source {
+    /// A map that is not watched yet.
+    pub fn new(map: KernelMap, access: Access) -> Source {
+        let is_constant = holders::is_constant(&map);
+        let access = if is_constant { Access::ReadOnly } else { access };
+        Source { map, access, index: 0, is_constant }
+    }
+
+    /// Why others may write it, if they may.
+    pub fn foreign(&self, holders: &Holders, ours: &Ours) -> Option<Unsafe> {
+        if self.is_constant { None } else { holders.foreign(self.map.id(), ours) }
+    }
 }
 
 /// The maps that lookups of the program may be specialised on, and why others may not.
@@ -32,18 +48,19 @@ pub fn sources(
 ) -> (FxHashMap<Map, Source>, Vec<(String, String)>) {
     let mut sources = FxHashMap::default();
     let mut refused = Vec::new();
-    let maps: BTreeSet<Map> = compiler.sites().iter().map(|s| s.map).collect();
-    for map in maps {
+    for map in compiler.maps() {
         let name = compiler.declaration(map).name.clone();
         let access = compiler.access(map);
         let made = session.map(object_map(map)).and_then(|m| m.try_clone().ok());
         let why = match &made {
             None => Some("it is not made by the loader".to_owned()),
-            _ if access == Access::Written => Some("programs write it".to_owned()),
+            Some(m) if access == Access::Written && !holders::is_constant(m) => {
+                Some("programs write it".to_owned())
+            }
             Some(m) => holders::by_kind(m).map(|w| w.to_string()),
         };
         match (why, made) {
-            (None, Some(made)) => drop(sources.insert(map, Source { map: made, access, index: 0 })),
+            (None, Some(made)) => drop(sources.insert(map, Source::new(made, access))),
             (why, _) => refused.push((name, why.unwrap_or_default())),
         }
     }
@@ -54,6 +71,8 @@ pub fn sources(
 pub type Table = BTreeMap<Vec<u8>, Vec<u8>>;
 /// Whole maps.
 pub type Tables = BTreeMap<Map, Table>;
+/// Runs of bytes that all values of a map have alike, by their offset.
+type Equal = BTreeMap<Map, Vec<(u32, Vec<u8>)>>;
 /// What lookups gave, by map and key.
 type Lookups = BTreeMap<(Map, Vec<u8>), Option<Vec<u8>>>;
 
@@ -64,6 +83,7 @@ pub struct Observed<'m> {
     lookups: RefCell<Lookups>,
     tables: RefCell<Tables>,
     twinned: RefCell<BTreeSet<Map>>,
+    equal: RefCell<Equal>,
 }
 
 impl<'m> Observed<'m> {
@@ -74,7 +94,13 @@ impl<'m> Observed<'m> {
             lookups: RefCell::default(),
             tables: RefCell::default(),
             twinned: RefCell::default(),
+            equal: RefCell::default(),
         }
+    }
+
+    /// Whether it may be read at all.
+    pub fn knows(&self, map: Map) -> bool {
+        self.sources.contains_key(&map)
     }
 
     /// All entries of a map, for code; `None` if it cannot be read.
@@ -94,12 +120,35 @@ impl<'m> Observed<'m> {
         Some(twin)
     }
 
+    /// The bytes that all values of a map have alike, among those that programs read and do not write, as runs. `None` if
+    /// it cannot be read, or is empty.
+    pub fn equal(&self, map: Map, read: &[usage::Range]) -> Option<Vec<(u32, Vec<u8>)>> {
+        let source = self.sources.get(&map)?;
+        let entries = source.map.entries().ok()?;
+        let (_, first) = entries.iter().next()?;
+        let known = |at: &usize| {
+            let at = *at as u32;
+            read.iter().any(|r| r.start <= at && at < r.end) && constant(&source.access, at..at + 1)
+        };
+        let mut alike: Vec<usize> = (0..first.len()).filter(known).collect();
+        for (_, value) in entries.iter() {
+            alike.retain(|&at| value.get(at) == first.get(at));
+        }
+        let runs: Vec<(u32, Vec<u8>)> = alike
+            .chunk_by(|a, b| a + 1 == *b)
+            .map(|run| (run[0] as u32, run.iter().map(|&at| first[at]).collect()))
+            .collect();
+        self.equal.borrow_mut().insert(map, runs.clone());
+        Some(runs)
+    }
+
     /// Gives up the maps, and keeps what was read.
     pub fn into_record(self) -> Record {
         Record {
             lookups: self.lookups.into_inner(),
             tables: self.tables.into_inner(),
             twinned: self.twinned.into_inner(),
+            equal: self.equal.into_inner(),
         }
     }
 }
@@ -228,6 +277,7 @@ pub struct Record {
     lookups: Lookups,
     tables: Tables,
     twinned: BTreeSet<Map>,
+    equal: Equal,
 }
 
 /// What a twin must take over.
@@ -281,6 +331,26 @@ impl Record {
                 }
                 // A prefix may be written in several ways.
                 Touched::Keys(_) | Touched::Any => read_table(source()?)? == *table,
+            };
+            if !same {
+                return Some(false);
+            }
+        }
+        self.still_equal(sources, dirty)
+    }
+
+    /// Whether all values still have alike what they had.
+    fn still_equal(&self, sources: &FxHashMap<Map, Source>, dirty: &Dirty) -> Option<bool> {
+        for (map, runs) in &self.equal {
+            let source = || sources.get(map);
+            let has = |value: &[u8]| runs.iter().all(|(at, run)| value[*at as usize..].starts_with(run));
+            let same = match dirty.of(*map) {
+                Touched::Nothing => true,
+                Touched::Keys(keys) => {
+                    let now = keys.iter().map(|key| read_entry(source()?, key));
+                    now.collect::<Option<Vec<_>>>()?.iter().flatten().all(|value| has(value))
+                }
+                Touched::Any => source()?.map.entries().ok()?.iter().all(|(_, value)| has(value)),
             };
             if !same {
                 return Some(false);

@@ -40,10 +40,15 @@ impl std::fmt::Display for Unsafe {
     }
 }
 
+/// Whether nobody can write the map any more, neither user space nor programs: constants, which need no guard.
+pub fn is_constant(map: &Map) -> bool {
+    map.info().flags & map_flags::RDONLY_PROG != 0 && map.is_frozen().unwrap_or(false)
+}
+
 /// Whether the map itself forbids it, whoever holds it.
 pub fn by_kind(map: &Map) -> Option<Unsafe> {
     let info = map.info();
-    if info.flags & map_flags::MMAPABLE != 0 {
+    if info.flags & map_flags::MMAPABLE != 0 && !is_constant(map) {
         return Some(Unsafe::Mappable);
     }
     // Least-recently-used maps evict without a word, and a look-up that is skipped makes its element look unused.

@@ -4,6 +4,7 @@
 //! variant is a clone of that module, transformed, cleaned up, lowered and put into a clone of the object. Everything
 //! else of the object stays as clang made it.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use cranelift_entity::EntityRef;
@@ -201,6 +202,22 @@ impl Compiler {
     /// The lookups of the program.
     pub fn sites(&self) -> &[Site] {
         &self.sites
+    }
+
+    /// The maps that lookups or addresses of the program name, but for our own.
+    pub fn maps(&self) -> BTreeSet<ir::Map> {
+        let func = &self.prepared.module.funcs[module::func(self.program)];
+        let named = func.insts_in_order().filter_map(|(_, inst)| match func.insts[inst].op {
+            ir::Op::MapValueAddr { map, .. } => Some(map),
+            _ => None,
+        });
+        let all = self.sites.iter().map(|s| s.map).chain(named);
+        all.filter(|map| !self.is_own(object_map(*map))).collect()
+    }
+
+    /// The bytes of a map's values that programs of the object read.
+    pub fn bytes_read(&self, map: ir::Map) -> Vec<ir::usage::Range> {
+        self.usage.of_module(map).bytes_read()
     }
 
     /// A map as the module declares it.

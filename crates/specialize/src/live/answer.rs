@@ -157,7 +157,7 @@ impl Live<'_> {
     pub(super) fn review(&mut self, tell: &mut dyn FnMut(&Report)) -> Result<(), LiveError> {
         let holders = Holders::look()?;
         let mut lost = Vec::new();
-        self.sources.retain(|_, source| match holders.foreign(source.map.id(), &self.ours) {
+        self.sources.retain(|_, source| match source.foreign(&holders, &self.ours) {
             Some(why) => {
                 lost.push((source.map.info().name.clone(), why.to_string()));
                 false

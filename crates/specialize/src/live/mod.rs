@@ -246,7 +246,7 @@ impl<'c> Live<'c> {
         check(&original, &settings)?;
         let (mut sources, refused) = sources(compiler, &session);
         let mut watched = Vec::new();
-        for source in sources.values_mut() {
+        for source in sources.values_mut().filter(|s| !s.is_constant) {
             source.index = guard.watch(&source.map)?;
             watched.push(source.map.info().name.clone());
         }
@@ -378,7 +378,7 @@ impl<'c> Live<'c> {
         let end = Instant::now() + PATIENCE;
         loop {
             let holders = Holders::look()?;
-            let held = self.sources.values().any(|s| holders.foreign(s.map.id(), &self.ours).is_some());
+            let held = self.sources.values().any(|s| s.foreign(&holders, &self.ours).is_some());
             if !held || Instant::now() > end {
                 return self.review(&mut |_| {});
             }

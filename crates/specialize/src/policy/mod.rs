@@ -18,7 +18,7 @@ use rustc_hash::FxHashMap;
 use crate::contents::{Observed, Source, Table};
 use crate::profile::SiteProfile;
 use crate::transform::{
-    Budget, Contents, Entry, Fallback, Guard, Lookup, Plan, Site, SiteId, SitePlan, Twin,
+    Budget, Contents, Entry, Fallback, FieldConstant, Guard, Lookup, Plan, Site, SiteId, SitePlan, Twin,
 };
 use crate::variant::Compiler;
 
@@ -26,6 +26,10 @@ use crate::variant::Compiler;
 const WHOLE: usize = 4096;
 /// Maps that can hold no more than so many always do.
 const TINY: u32 = 64;
+/// Bytes of a map that is read for the fields that all its entries have alike, at most.
+const FIELDS: u64 = 16 << 20;
+/// The same, where packets wait.
+const QUICK_FIELDS: u64 = 256 << 10;
 /// Hot keys of a site at most.
 const HOT: usize = 48;
 
@@ -103,11 +107,13 @@ pub fn plan(known: &Known<'_>, mut guard: Guard, tier: Tier) -> Planned {
     if twins.is_empty() {
         guard.sides = 1;
     }
+    let (fields, left) = known.fields(&keys, tier);
+    complete &= !left;
     let plan = Plan {
         guard: Some(guard),
         fallback: Fallback::InPlace,
         sites: plans,
-        fields: Vec::new(),
+        fields,
         budget: Budget::default(),
     };
     Planned { plan, keys, twins, complete: complete || tier == Tier::Thorough }
@@ -147,6 +153,29 @@ impl Known<'_> {
         };
         let entries: Vec<Entry> = profile.keys.iter().take(most).filter_map(entry).collect();
         (!entries.is_empty()).then_some(Lookup::Hot(entries))
+    }
+
+    /// Fields that are equal in all entries of maps that are looked up and do not become code as a whole; and whether there may
+    /// be more, in maps too large for the time that there is.
+    fn fields(&self, keys: &Keys, tier: Tier) -> (Vec<FieldConstant>, bool) {
+        let (mut fields, mut left) = (Vec::new(), false);
+        let whole = |site: &Site| matches!(keys.get(&site.id), Some(Put::Whole | Put::Twin));
+        let sites = self.compiler.sites().iter().filter(|s| self.observed.knows(s.map) && !whole(s));
+        let maps: BTreeSet<Map> = sites.map(|s| s.map).collect();
+        for map in maps {
+            let (decl, read) = (self.compiler.declaration(map), self.compiler.bytes_read(map));
+            let bytes = u64::from(decl.max_entries) * u64::from(decl.key_size + decl.value_size);
+            if read.is_empty() || bytes > FIELDS {
+                continue;
+            }
+            if tier == Tier::Quick && bytes > QUICK_FIELDS {
+                left = true;
+                continue;
+            }
+            let runs = self.observed.equal(map, &read).unwrap_or_default();
+            fields.extend(runs.into_iter().map(|(offset, bytes)| FieldConstant { map, offset, bytes }));
+        }
+        (fields, left)
     }
 
     /// The twin of the site's map, if it has one.

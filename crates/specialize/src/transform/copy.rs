@@ -283,7 +283,9 @@ impl<'a> Copier<'a> {
             f.map == map && f.offset <= offset && end <= f.offset + f.bytes.len() as u32
         };
         if let Some(f) = self.plan.fields.iter().find(field) {
-            return Some(Abs::Const(read(&f.bytes, offset - f.offset, size, sext)?));
+            let value = read(&f.bytes, offset - f.offset, size, sext)?;
+            self.report.folded_loads += 1;
+            return Some(Abs::Const(value));
         }
         if !self.contents.constant(map, offset..end) {
             return None;

@@ -1,6 +1,7 @@
 //! Tests against the running kernel.
 
 mod bars;
+mod contents;
 mod guard;
 mod judge;
 mod live;
