@@ -35,6 +35,7 @@ const DEFAULT: &[&str] = &[
     "params",
     "sccp",
     "simplify",
+    "cursors",
     "gvn",
     "forward",
     "array-lookups",

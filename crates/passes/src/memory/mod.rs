@@ -7,6 +7,7 @@ mod address;
 mod alias;
 mod atomics;
 mod bounds;
+mod cursors;
 mod dse;
 mod footprint;
 mod forward;
@@ -33,6 +34,7 @@ pub(crate) const PASSES: &[Pass] = &[
     Pass::Module(&split::SplitStack),
     Pass::Func(&promote::Mem2Reg),
     Pass::Func(&types::Types),
+    Pass::Func(&cursors::Cursors),
     Pass::Func(&forward::Forward),
     Pass::Func(&nullness::ArrayLookups),
     Pass::Func(&atomics::AtomicAdds),
