@@ -40,3 +40,163 @@ fn a_budget_is_a_time() {
     let ran = millstream(&["opt", "-O", "7", "no.o"]);
     assert_eq!(ran.status.code(), Some(2), "{ran:?}");
 }
+
+/// A raw program, as a file that goes with its folder.
+struct Case {
+    folder: PathBuf,
+}
+
+impl Case {
+    fn new(name: &str, text: &str) -> Case {
+        let folder = file(name);
+        std::fs::create_dir_all(&folder).unwrap();
+        let insns = millstream_isa::asm::assemble(text).unwrap();
+        let bytes: Vec<u8> =
+            millstream_isa::encode_all(&insns).iter().flat_map(|raw| raw.to_bytes()).collect();
+        std::fs::write(folder.join("xdp_case.insns"), bytes).unwrap();
+        Case { folder }
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.folder.join(name).to_str().unwrap().to_owned()
+    }
+
+    /// A script in the folder.
+    fn script(&self, name: &str, text: &str) -> String {
+        use std::os::unix::fs::PermissionsExt as _;
+        let path = self.folder.join(name);
+        std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        path.to_str().unwrap().to_owned()
+    }
+
+    fn command(&self, flags: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_millstream"));
+        command.args(["opt", "-O", "super", &self.path("xdp_case.insns"), "-o", &self.path("out.insns")]);
+        command.args(["--json", "--cache", "off"]).args(flags).env("NO_COLOR", "1");
+        command
+    }
+
+    /// Superoptimizes; what is reported of the program, and what is complained of.
+    fn done(&self, command: &mut Command) -> (Value, String) {
+        let ran = command.output().unwrap();
+        let said = String::from_utf8_lossy(&ran.stderr).into_owned();
+        assert_eq!(ran.status.code(), Some(0), "{said}");
+        let report: Value = serde_json::from_slice(&ran.stdout).unwrap();
+        let slots = std::fs::metadata(self.path("out.insns")).unwrap().len() / 8;
+        assert_eq!(report["programs"][0]["after"]["slots"], slots, "{report}");
+        (report, said)
+    }
+}
+
+impl Drop for Case {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// The lowest bit of a number and of its square are equal: what is left is two.
+const ARITHMETIC: &str = "r2 = *(u32 *)(r1 +4)\nr6 = *(u32 *)(r1 +0)\nr3 = r6\nr3 += 16\nr0 = 1\nif r3 > r2 goto out\n\
+    r0 = *(u16 *)(r6 +0)\nr4 = r0\nr4 *= r0\nr4 &= 1\nr0 &= 1\nr0 ^= r4\nr0 += 2\nout:\nexit\n";
+
+#[test]
+fn without_a_solver_what_needs_none_is_found_and_the_rest_stays() {
+    let case = Case::new("no-solver", ARITHMETIC);
+    let (report, said) = case.done(case.command(&["--budget", "300ms"]).env("PATH", &case.folder));
+    assert!(said.contains("no solver"), "{said}");
+    assert_eq!(report["programs"][0]["search"]["asked"], 0, "{report}");
+}
+
+#[test]
+fn a_solver_that_crashes_or_lies_proves_nothing_and_breaks_nothing() {
+    let case = Case::new("bad-solver", ARITHMETIC);
+    let lies = "case \"$1\" in --version) echo 'Z3 version 9.9.9'; exit;; esac\n\
+                while read -r line; do case \"$line\" in\n\
+                *:name*) echo '(:name \"Z3\")';; *:version*) echo '(:version \"1.0\")';;\n\
+                *check-sat*) echo unsat;; *echo*) echo end;; esac; done";
+    let scripts = [
+        case.script("crashes", "kill -SEGV $$"),
+        case.script("z3-lies", lies),
+        case.script("says-nothing", "exit 0"),
+    ];
+    let (alone, _) = case.done(case.command(&["--rounds", "3"]).env("PATH", &case.folder));
+    for script in scripts {
+        let (report, _) = case.done(&mut case.command(&["--rounds", "3", "--solver", &script]));
+        let after = |report: &Value| report["programs"][0]["after"]["slots"].clone();
+        assert_eq!(after(&report), after(&alone), "{script}: {report}");
+        assert_eq!(report["programs"][0]["proof"], alone["programs"][0]["proof"], "{script}");
+    }
+}
+
+#[test]
+fn a_budget_of_zero_gives_the_static_form() {
+    let case = Case::new("zero", ARITHMETIC);
+    let (report, _) = case.done(&mut case.command(&["--budget", "0"]));
+    let program = &report["programs"][0];
+    assert_eq!(program["found"], Value::Array(Vec::new()), "{program}");
+    assert_eq!(program["after"]["slots"], program["fixed"]["slots"], "{program}");
+}
+
+#[test]
+fn a_program_of_10_000_slots_is_left_no_worse_and_in_time() {
+    let mut text = String::from("r7 = *(u32 *)(r1 +12)\nr0 = 1\n");
+    for n in 0..2500 {
+        text += &format!("r0 += {n}\nr0 ^= r7\nif r0 == {} goto skip{n}\nr0 *= 3\nskip{n}:\n", n * 7 + 1);
+    }
+    let case = Case::new("large", &(text + "exit\n"));
+    let start = std::time::Instant::now();
+    let (report, _) = case.done(&mut case.command(&["--budget", "2s", "--proof-time", "5"]));
+    assert!(start.elapsed().as_secs() < 300, "{:?}", start.elapsed());
+    let slots = |form: &str| report["programs"][0][form]["slots"].as_u64().unwrap();
+    assert!(slots("before") > 10_000 && slots("after") <= slots("before"), "{}", slots("before"));
+}
+
+#[test]
+fn ctrl_c_in_mid_search_writes_the_best_so_far_and_exits_with_0() {
+    let case = Case::new("interrupt", ARITHMETIC);
+    let mut command = case.command(&["--budget", "100s"]);
+    let child =
+        command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::null()).spawn().unwrap();
+    // Long enough for the handler to be there, and to be in the search.
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    let start = std::time::Instant::now();
+    let signal = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(signal.success());
+    let ran = child.wait_with_output().unwrap();
+    assert_eq!(ran.status.code(), Some(0), "{ran:?}");
+    assert!(start.elapsed().as_secs() < 60, "{:?}", start.elapsed());
+    let report: Value = serde_json::from_slice(&ran.stdout).unwrap();
+    assert_eq!(report["interrupted"], true, "{report}");
+    let slots = std::fs::metadata(case.path("out.insns")).unwrap().len() / 8;
+    assert_eq!(report["programs"][0]["after"]["slots"], slots, "{report}");
+}
+
+#[test]
+fn a_damaged_store_is_refused_and_a_sound_one_holds_for_every_solver() {
+    let case = Case::new("stores", ARITHMETIC);
+    let (rules, store) = (case.path("team.rules"), case.path("sealed.rules"));
+    std::fs::write(&rules, "(and.w (add.w x x) 1) => 0\n(xor.w (and.w x y) (or.w x y)) => (xor.w x y)\n")
+        .unwrap();
+    let sealed = millstream(&["rules", "seal", &rules, "-o", &store, "--cache", "off"]);
+    assert_eq!(sealed.status.code(), Some(0), "{sealed:?}");
+    let text = std::fs::read_to_string(&store).unwrap();
+    // One cache for both, as where two machines share it.
+    let cache = case.path("cache");
+    for solver in ["z3", "cvc5", "z3"] {
+        let there = Command::new(solver).arg("--version").output().is_ok();
+        if !there {
+            assert!(std::env::var("CI").is_err(), "no {solver}");
+            eprintln!("skipped: no {solver}");
+            continue;
+        }
+        let flags = ["--rules", &store, "--solver", solver, "--cache", &cache, "--budget", "0"];
+        let mut command = Command::new(env!("CARGO_BIN_EXE_millstream"));
+        command.args(["opt", "-O", "super", &case.path("xdp_case.insns"), "-o", &case.path("out.insns")]);
+        let (_, said) = case.done(command.arg("--json").args(flags).env("NO_COLOR", "1"));
+        assert!(!said.contains("not applied") && !said.contains("not proven"), "{solver}: {said}");
+    }
+    std::fs::write(&store, text.replace("x y)) => (xor", "x y)) => (and")).unwrap();
+    let ran = case.command(&["--rules", &store, "--budget", "0"]).output().unwrap();
+    assert_eq!(ran.status.code(), Some(2), "{ran:?}");
+    assert!(String::from_utf8_lossy(&ran.stderr).contains("checksum"), "{ran:?}");
+}
