@@ -1,8 +1,12 @@
 //! `millstream native` as a user has it: files in and out, tables, the account, exit codes.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
+use millstream_kernel::{Namespace, PacketSocket, create_veth, query_xdp, set_up, testing};
+use millstream_lab::workload::Builtin;
+use millstream_programs::traffic::Locality;
 use serde_json::Value;
 
 struct Files(PathBuf);
@@ -112,4 +116,71 @@ fn maps_are_filled_from_files() {
         let (exit, _, errors) = run(map);
         assert!(exit == 2 && errors.contains(reason), "{reason}: {errors}");
     }
+}
+
+/// Two pairs of interfaces: the router serves one end of each; what is sent into the other ends is forwarded, and counted.
+#[test]
+fn interfaces_are_served() {
+    if !testing::require() {
+        return;
+    }
+    let served = Namespace::new().expect("a namespace").enter(|| {
+        let mut wires = Vec::new();
+        let mut ports = [0; 2];
+        for (n, port) in ports.iter_mut().enumerate() {
+            let (ours, far) = create_veth(&format!("msn{n}"), &format!("msn{n}far"), 1).expect("a pair");
+            for end in [ours, far] {
+                set_up(end).expect("up");
+            }
+            *port = ours;
+            wires.push(PacketSocket::open(far).expect("a socket"));
+        }
+        let router: Builtin = "builtin:router:100".parse().expect("a name");
+        let load = router.workload(ports, 64, Locality::Pareto { alpha: 1.0, beta: 0.0 }).expect("tables");
+        let arguments = ["builtin:router:100", "--io", "xdp:msn0,msn1", "--packets", "400", "--json"];
+        let command = Command::new(env!("CARGO_BIN_EXE_millstream"))
+            .arg("native")
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .spawn();
+        let mut child = command.expect("it starts");
+        let start = Instant::now();
+        // What comes before is kept, and would come back in one go: more than the sockets have room for.
+        while ports.iter().any(|&port| query_xdp(port).expect("asked").is_none()) {
+            assert!(start.elapsed() < Duration::from_secs(60), "it never takes them");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let mut back = 0;
+        let mut read = |wires: &[PacketSocket]| {
+            for wire in wires {
+                while let Some(frame) = wire.receive().expect("it receives") {
+                    back += u64::from(load.flows.packets.iter().any(|f| f[26..] == frame[26..]));
+                }
+            }
+        };
+        while child.try_wait().expect("it is ours").is_none() {
+            assert!(start.elapsed() < Duration::from_secs(60), "it never ends");
+            for frame in load.flows.packets.iter().take(8) {
+                wires[0].send(frame).expect("it sends");
+            }
+            std::thread::sleep(Duration::from_millis(2));
+            read(&wires);
+        }
+        read(&wires);
+        let out = child.wait_with_output().expect("it has ended");
+        assert!(out.status.success());
+        (serde_json::from_slice::<Value>(&out.stdout).expect("JSON"), back)
+    });
+    let (document, back) = served.expect("entered");
+    assert!(number(&document, "received") >= 400 && number(&document, "sent") >= 300, "{document}");
+    assert_eq!(number(&document, "sent") + dropped(&document), number(&document, "received"));
+    assert_eq!(back, number(&document, "sent"), "all that was sent came back");
+}
+
+#[test]
+fn an_interface_that_cannot_be_taken_is_named() {
+    let (exit, out, errors) = native(&["builtin:router", "--io", "xdp:msnothere"]);
+    assert!((exit, out.as_str()) == (2, "") && errors.contains("msnothere"), "{exit} {errors}");
+    let (exit, _, errors) = native(&["builtin:router", "--io", "tape:0"]);
+    assert!(exit == 2 && errors.contains("xdp:INTERFACE"), "{exit} {errors}");
 }

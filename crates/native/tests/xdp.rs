@@ -1,7 +1,7 @@
 //! Our router as native code: verdicts, packets, accounts and files.
 
 use millstream_native::io::pcap::Writer;
-use millstream_native::io::{Nowhere, Plan, Reason, Replay, run};
+use millstream_native::io::{Account, Nowhere, Plan, Reason, Replay, live, run};
 use millstream_native::{Batch, Engine, Error, LONGEST, Options};
 use millstream_object::Object;
 use millstream_programs::ROUTER;
@@ -109,4 +109,79 @@ fn programs_are_chosen_by_name() {
         matches!(&error, Error::Choose(text) if text.contains("nobody") && text.contains("router")),
         "{error}"
     );
+}
+
+/// An interface in memory: what comes, what was sent, and how much it takes before it is flushed.
+struct Wire {
+    index: u32,
+    coming: Vec<Vec<u8>>,
+    sent: Vec<Vec<u8>>,
+    room: usize,
+    taken: usize,
+}
+
+impl live::Wire for Wire {
+    fn index(&self) -> u32 {
+        self.index
+    }
+
+    fn receive(&mut self, most: usize, take: live::Take<'_>) -> std::io::Result<usize> {
+        let now = most.min(self.coming.len());
+        self.coming.drain(..now).for_each(|f| take(&f));
+        Ok(now)
+    }
+
+    fn send(&mut self, packet: &[u8]) -> bool {
+        let room = self.taken < self.room;
+        if room {
+            self.taken += 1;
+            self.sent.push(packet.to_vec());
+        }
+        room
+    }
+
+    fn flush(&mut self) -> std::io::Result<bool> {
+        // A wire of no room stays full.
+        self.taken = if self.room > 1 { 0 } else { self.taken };
+        Ok(true)
+    }
+
+    fn wait(&mut self, _: std::time::Duration) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What the wires 1, with these frames, and 2, with room for so many packets, have in the end.
+fn served(config: &Config, frames: &[Vec<u8>], room: usize) -> (Vec<Wire>, Account) {
+    let wire = |index, coming, room| Wire { index, coming, sent: Vec::new(), room, taken: 0 };
+    let mut wires = vec![wire(1, frames.to_vec(), 1000), wire(2, Vec::new(), room)];
+    let all = frames.len() as u64;
+    let ran = live::serve(&mut router(config), &mut wires, 32, &mut |a| a.received < all, &mut |_| {});
+    let account = ran.expect("wires of ours do not fail").account;
+    assert!(account.adds_up() && account.received == all, "{account:?}");
+    (wires, account)
+}
+
+#[test]
+fn packets_leave_by_the_wire_that_the_program_names() {
+    let config = generate(2592, &[INGRESS, 2], 8, 1);
+    let model = Model::new(&config);
+    let mut frames = flows(&config, 500, Locality::NONE, 2).packets;
+    frames.push(vec![0; 10]);
+    let mut expected = [Vec::new(), Vec::new()];
+    for frame in &frames[..500] {
+        if let Outcome::Forward { port, frame } = model.process(frame) {
+            expected[port as usize - 1].push(frame);
+        }
+    }
+    let (wires, account) = served(&config, &frames, 16);
+    assert!(wires[0].sent == expected[0] && wires[1].sent == expected[1], "in order");
+    assert_eq!(account.transmitted as usize, expected[0].len());
+    assert_eq!(account.redirected as usize, expected[1].len());
+    assert_eq!(account.dropped[Reason::Size as usize], 1);
+    assert!(expected.iter().all(|e| e.len() > 50));
+
+    let (wires, account) = served(&config, &frames, 1);
+    assert_eq!((wires[1].sent.len(), account.redirected), (1, 1));
+    assert_eq!(account.dropped[Reason::NoRoom as usize] as usize, expected[1].len() - 1);
 }

@@ -3,6 +3,7 @@
 //! The code, its maps and the account of packets are `millstream_native`'s; this module chooses packets and tables, and
 //! prints. docs/native.md.
 
+mod live;
 mod tables;
 
 use std::fmt::Write as _;
@@ -19,6 +20,7 @@ use millstream_native::io::{Nowhere, Plan, Ran, Reason, Replay, run as run_packe
 use millstream_native::{Engine, Error, Options, Timings};
 use serde::Serialize;
 
+use self::live::{Ports, Until};
 use crate::exit::Exit;
 use crate::lab::{Feed, open};
 
@@ -35,8 +37,9 @@ pub(crate) struct Args {
     /// The program to run, if the object has several
     #[arg(long, value_name = "NAME")]
     prog: Option<String>,
-    /// Where packets come from and go to: `mem` (replayed from memory, over and over; what is sent is counted), or
-    /// `pcap:IN[,OUT]` (a capture file once; what is sent is written to OUT)
+    /// Where packets come from and go to: `mem` (replayed from memory, over and over; what is sent is counted),
+    /// `pcap:IN[,OUT]` (a capture file once; what is sent is written to OUT), or `xdp:INTERFACE[,INTERFACE...]` (all that
+    /// these receive, through AF_XDP, until --packets, --seconds or Ctrl-C)
     #[arg(long, value_name = "SPEC", default_value = "mem")]
     io: String,
     /// Fill map NAME from FILE, as `bpftool -j map dump` writes it; may be given several times
@@ -44,16 +47,19 @@ pub(crate) struct Args {
     maps: Vec<String>,
     #[command(flatten)]
     feed: Feed,
-    /// Packets to run; 10,000,000 from memory, the file's from a file
+    /// Packets to run; 10,000,000 from memory, the file's from a file, no end from interfaces
     #[arg(long, value_name = "N")]
     packets: Option<u64>,
+    /// How long to serve interfaces
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    seconds: Option<f64>,
     /// Packets that the program gets at once
     #[arg(long, value_name = "B", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=4096))]
     batch: u32,
     /// Fetch the headers of the packet this many places ahead; 0 for not at all
     #[arg(long, value_name = "N", default_value_t = 4)]
     prefetch: u32,
-    /// Number of the interface that packets come in by
+    /// Number of the interface that packets from memory or a file come in by
     #[arg(long, value_name = "N", default_value_t = 1)]
     ifindex: u32,
     /// Write LLVM's IR, as it was optimized, to this file
@@ -64,11 +70,25 @@ pub(crate) struct Args {
     json: bool,
 }
 
+fn seconds(text: &str) -> Result<f64, String> {
+    text.parse()
+        .ok()
+        .filter(|s| *s > 0.0 && *s < 1e7)
+        .ok_or_else(|| format!("`{text}` is no number of seconds"))
+}
+
 /// What packets were dropped for.
 #[derive(Serialize)]
 struct Dropped {
     reason: &'static str,
     packets: u64,
+}
+
+/// Packets that the kernel dropped.
+#[derive(Serialize)]
+struct LostBefore {
+    no_room: u64,
+    unfit: u64,
 }
 
 /// A map at the end.
@@ -100,6 +120,9 @@ struct Document {
     transmitted: u64,
     redirected: u64,
     dropped: Vec<Dropped>,
+    /// What the kernel dropped before it came here, of packets of interfaces.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lost: Option<LostBefore>,
     events: u64,
     /// In the program, batches in full: mean, and the 10th percentile of windows.
     ns_per_packet: f64,
@@ -144,15 +167,40 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     if let (Some(path), Some(texts)) = (&args.llvm_ir, &engine.texts) {
         std::fs::write(path, &texts.after).into_diagnostic().wrap_err_with(|| path.display().to_string())?;
     }
+    if let Some(names) = args.io.strip_prefix("xdp:") {
+        return serve(args, &mut engine, names);
+    }
     let packets = packets(args, &mut engine)?;
     for spec in &args.maps {
         tables::load(&mut engine, spec)?;
     }
     let ran = feed(args, &mut engine, &packets)?;
-    let document = document(args, &mut engine, &packets, &ran);
+    print(args, &document(args, &mut engine, &packets.description, packets.unfit, &ran))
+}
+
+/// Runs packets of interfaces.
+fn serve(args: &Args, engine: &mut Engine, names: &str) -> Result<ExitCode> {
+    let (load, _) = args.feed.workload(&args.object, Ports::pair(names)?)?;
+    tables::apply(engine, &load.entries)?;
+    for spec in &args.maps {
+        tables::load(engine, spec)?;
+    }
+    // Last of all, since packets come from then on.
+    let mut ports = match Ports::open(names) {
+        Ok(ports) => ports,
+        Err(refused) => return refused.exit(),
+    };
+    let until = Until { packets: args.packets, seconds: args.seconds };
+    let (ran, lost) = ports.serve(engine, args.batch as usize, &until)?;
+    let mut document = document(args, engine, &ports.description(), 0, &ran);
+    document.lost = Some(LostBefore { no_room: lost.no_room, unfit: lost.unfit });
+    print(args, &document)
+}
+
+fn print(args: &Args, document: &Document) -> Result<ExitCode> {
     match args.json {
-        true => println!("{}", serde_json::to_string_pretty(&document).into_diagnostic()?),
-        false => print!("{}", text(&document)),
+        true => println!("{}", serde_json::to_string_pretty(document).into_diagnostic()?),
+        false => print!("{}", text(document)),
     }
     Ok(Exit::Done.into())
 }
@@ -185,7 +233,10 @@ fn packets(args: &Args, engine: &mut Engine) -> Result<Packets> {
         });
     }
     if args.io != "mem" {
-        return Err(miette!("--io {:?} is neither mem nor pcap:IN[,OUT]", args.io));
+        return Err(miette!(
+            "--io {:?} is none of mem, pcap:IN[,OUT] and xdp:INTERFACE[,INTERFACE...]",
+            args.io
+        ));
     }
     let (load, order) = args.feed.workload(&args.object, [args.ifindex, args.ifindex + 1])?;
     tables::apply(engine, &load.entries)?;
@@ -214,23 +265,24 @@ fn feed(args: &Args, engine: &mut Engine, packets: &Packets) -> Result<Ran> {
     Ok(ran)
 }
 
-fn document(args: &Args, engine: &mut Engine, packets: &Packets, ran: &Ran) -> Document {
+fn document(args: &Args, engine: &mut Engine, description: &str, unfit: u64, ran: &Ran) -> Document {
     let account = &ran.account;
     let seen = account.received - account.dropped[Reason::Size as usize];
     let per = |d: Duration, n: u64| if n == 0 { 0.0 } else { d.as_nanos() as f64 / n as f64 };
-    let unfit = |reason| if reason == Reason::Size { packets.unfit } else { 0 };
+    let left_out = |reason| if reason == Reason::Size { unfit } else { 0 };
     Document {
         schema: 1,
         object: args.object.clone(),
-        packets: packets.description.clone(),
-        received: account.received + packets.unfit,
+        packets: description.to_owned(),
+        received: account.received + unfit,
         sent: account.sent(),
         transmitted: account.transmitted,
         redirected: account.redirected,
         dropped: Reason::ALL
             .iter()
-            .map(|&r| Dropped { reason: r.name(), packets: account.dropped[r as usize] + unfit(r) })
+            .map(|&r| Dropped { reason: r.name(), packets: account.dropped[r as usize] + left_out(r) })
             .collect(),
+        lost: None,
         events: ran.events,
         ns_per_packet: per(ran.busy, seen),
         ns_per_packet_p10: ran.percentile(0.1),
@@ -272,6 +324,13 @@ fn text(d: &Document) -> String {
     let why: Vec<String> =
         d.dropped.iter().filter(|r| r.packets > 0).map(|r| format!("{} {}", r.reason, r.packets)).collect();
     let _ = writeln!(out, "dropped  {dropped:>12}   {}", why.join(", "));
+    if let Some(lost) = d.lost.as_ref().filter(|l| l.no_room + l.unfit > 0) {
+        let _ = writeln!(
+            out,
+            "lost before they came here: {} for want of room, {} that fit no frame",
+            lost.no_room, lost.unfit
+        );
+    }
     let low = d.ns_per_packet_p10.map_or(String::new(), |ns| format!(", {ns:.2} at the 10th percentile"));
     let _ = writeln!(
         out,

@@ -1,10 +1,12 @@
 //! Where packets come from and go to, and the account of what became of each.
 //!
 //! A source is packets in memory, replayed in an order, once or as often as asked: the working set is that of the frames
-//! and of one batch, however long it runs. What a program sends goes to a [`Sink`].
+//! and of one batch, however long it runs. What a program sends goes to a [`Sink`]. Interfaces are [`live`].
 //!
 //! Invariant: every packet that is received is sent or dropped for one reason: [`Account::adds_up`].
 
+pub mod live;
+mod meter;
 pub mod pcap;
 
 use std::io;
@@ -13,6 +15,7 @@ use std::time::{Duration, Instant};
 use crate::engine::Engine;
 use crate::runtime::packet::Batch;
 use crate::runtime::worker::Event;
+use meter::Meter;
 
 /// Why a packet was not sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,12 +32,21 @@ pub enum Reason {
     NoVerdict,
     /// Too short or too long for a buffer: the program has not seen it.
     Size,
+    /// The interface that it was to leave by takes no more.
+    NoRoom,
 }
 
 impl Reason {
     /// All, in order.
-    pub const ALL: [Reason; 6] =
-        [Reason::Aborted, Reason::Drop, Reason::Pass, Reason::NoTarget, Reason::NoVerdict, Reason::Size];
+    pub const ALL: [Reason; 7] = [
+        Reason::Aborted,
+        Reason::Drop,
+        Reason::Pass,
+        Reason::NoTarget,
+        Reason::NoVerdict,
+        Reason::Size,
+        Reason::NoRoom,
+    ];
 
     /// A word for reports.
     pub const fn name(self) -> &'static str {
@@ -45,6 +57,7 @@ impl Reason {
             Reason::NoTarget => "no_target",
             Reason::NoVerdict => "no_verdict",
             Reason::Size => "size",
+            Reason::NoRoom => "no_room",
         }
     }
 }
@@ -166,7 +179,7 @@ impl Ran {
 pub fn run(engine: &mut Engine, source: &Replay<'_>, sink: &mut dyn Sink, plan: Plan) -> io::Result<Ran> {
     let mut batch = Batch::new(plan.batch)?;
     let mut origins = Vec::with_capacity(plan.batch);
-    let (mut ran, mut window) = (Ran::default(), (Duration::ZERO, 0u64, 0u32));
+    let (mut ran, mut meter) = (Ran::default(), Meter::default());
     let start = Instant::now();
     let mut order = source.order.iter().cycle();
     while ran.account.received < source.count && !source.order.is_empty() {
@@ -181,17 +194,7 @@ pub fn run(engine: &mut Engine, source: &Replay<'_>, sink: &mut dyn Sink, plan: 
             }
             ran.account.received += 1;
         }
-        let before = Instant::now();
-        engine.run(&mut batch);
-        let took = before.elapsed();
-        ran.busy += took;
-        window = (window.0 + took, window.1 + batch.len() as u64, window.2 + 1);
-        if window.2 == WINDOW {
-            if window.1 > 0 {
-                ran.windows.push(window.0.as_nanos() as f64 / window.1 as f64);
-            }
-            window = (Duration::ZERO, 0, 0);
-        }
+        meter.run(engine, &mut batch, &mut ran);
         settle(&batch, &origins, plan, sink, &mut ran.account)?;
         for event in engine.take_events() {
             ran.events += 1;
@@ -200,6 +203,28 @@ pub fn run(engine: &mut Engine, source: &Replay<'_>, sink: &mut dyn Sink, plan: 
     }
     ran.total = start.elapsed();
     Ok(ran)
+}
+
+/// What becomes of a packet, as the program said.
+enum Fate {
+    /// Out of the port on which it came.
+    Back,
+    /// Out of another interface.
+    To(u32),
+    /// Not sent.
+    Dropped(Reason),
+}
+
+fn fate(batch: &Batch, at: usize) -> Fate {
+    Fate::Dropped(match batch.verdict(at) {
+        0 => Reason::Aborted,
+        1 => Reason::Drop,
+        2 => Reason::Pass,
+        3 => return Fate::Back,
+        4 if batch.target(at) != 0 => return Fate::To(batch.target(at)),
+        4 => Reason::NoTarget,
+        _ => Reason::NoVerdict,
+    })
 }
 
 /// Sends or drops each packet of a batch that was run.
@@ -211,24 +236,21 @@ fn settle(
     account: &mut Account,
 ) -> io::Result<()> {
     for (at, &origin) in origins.iter().enumerate() {
-        let reason = match batch.verdict(at) {
-            0 => Reason::Aborted,
-            1 => Reason::Drop,
-            2 => Reason::Pass,
-            3 => {
+        let port = match fate(batch, at) {
+            Fate::Back => {
                 account.transmitted += 1;
-                sink.send(batch.bytes(at), origin, plan.ingress)?;
-                continue;
+                plan.ingress
             }
-            4 if batch.target(at) != 0 => {
+            Fate::To(port) => {
                 account.redirected += 1;
-                sink.send(batch.bytes(at), origin, batch.target(at))?;
+                port
+            }
+            Fate::Dropped(reason) => {
+                account.dropped(reason);
                 continue;
             }
-            4 => Reason::NoTarget,
-            _ => Reason::NoVerdict,
         };
-        account.dropped(reason);
+        sink.send(batch.bytes(at), origin, port)?;
     }
     Ok(())
 }
