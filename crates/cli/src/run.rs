@@ -209,6 +209,11 @@ fn text(report: &Report) -> String {
                 ms(*write_us)
             )
         }
+        Report::Shifted { usual, now, .. } => {
+            format!(
+                "the traffic has shifted: {now:.2} lookups a packet miss the hot keys, where {usual:.2} did"
+            )
+        }
         Report::Judged { outcome, packets, ratio, ms, reason, file, .. } => {
             judged(*outcome, *packets, *ratio, *ms, reason.as_deref(), file.as_deref())
         }

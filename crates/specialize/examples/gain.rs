@@ -20,7 +20,7 @@ use millstream_specialize::Compiler;
 use millstream_specialize::contents::{Observed, sources};
 use millstream_specialize::policy::{self, Known, Put, Tier};
 use millstream_specialize::profile::{self, SiteProfile};
-use millstream_specialize::transform::{Site, SiteId};
+use millstream_specialize::transform::{Keep, Site, SiteId};
 use millstream_specialize::twins::Twins;
 use millstream_specialize::variant::{Variant, Wanted};
 
@@ -135,7 +135,7 @@ fn profiled(
     wanted: &[&Site],
 ) -> Outcome<Vec<SiteProfile>> {
     let ids: Vec<SiteId> = wanted.iter().map(|s| s.id).collect();
-    let Variant { object, .. } = compiler.instrumented(&ids, false)?;
+    let Variant { object, .. } = compiler.instrumented(&ids, Keep::Count)?;
     let name = &compiler.object().functions[compiler.program().index()].name;
     let subject = Subject::prepare("instrumented", &object, Some(name), Some(original))?;
     rig.attach(&subject.load()?)?;

@@ -60,11 +60,10 @@ pub fn read(sketch: &Map, sites: &[&Site], slots: u32) -> Result<Vec<SiteProfile
             continue;
         };
         for slot in value.chunks_exact(stride) {
-            *total += word(slot, Sketch::TOTAL);
-            let count = word(slot, Sketch::COUNT);
-            let end = (Sketch::KEY + site.key_size) as usize;
-            if let (1.., Some(key)) = (count, slot.get(Sketch::KEY as usize..end)) {
-                *keys.entry(key.to_vec()).or_default() += count;
+            let (came, held) = Sketch::read(slot, site.key_size);
+            *total += came;
+            for (key, count) in held {
+                *keys.entry(key).or_default() += count;
             }
         }
     }
@@ -75,9 +74,4 @@ fn profile(site: SiteId, total: u64, keys: HashMap<Vec<u8>, u64>) -> SiteProfile
     let mut keys: Vec<_> = keys.into_iter().collect();
     keys.sort_unstable_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
     SiteProfile { site, total, keys }
-}
-
-fn word(slot: &[u8], at: u32) -> u64 {
-    let bytes = slot.get(at as usize..at as usize + 8).and_then(|b| b.try_into().ok());
-    bytes.map_or(0, u64::from_ne_bytes)
 }

@@ -110,6 +110,15 @@ pub enum Report {
         #[serde(skip_serializing_if = "Option::is_none")]
         file: Option<String>,
     },
+    /// Fewer lookups than before are for the hot keys in code: the traffic has changed, and is looked at again.
+    Shifted {
+        /// The generation that runs.
+        generation: u32,
+        /// Lookups a packet that hot keys did not answer, as it was.
+        usual: f64,
+        /// And as it is now.
+        now: f64,
+    },
     /// A variant was not made, or not taken.
     Dropped {
         /// Why.

@@ -18,13 +18,14 @@ use rustc_hash::FxHashMap;
 
 use crate::guard;
 use crate::transform::{
-    self, Contents, PacketKind, Plan, Report, Samples, Site, SiteId, Sketch, TransformError, Twin,
+    self, Contents, Keep, PacketKind, Plan, Report, Samples, Site, SiteId, Sketch, TransformError, Twin,
 };
 
 /// Slots of the sketch for each site.
-const SLOTS: u32 = 512;
+const SLOTS: u32 = 256;
 const GUARD_NAME: &str = "ms.guard";
 const SKETCH_NAME: &str = "ms.sketch";
+const MISSES_NAME: &str = "ms.misses";
 const SAMPLES_NAME: &str = "ms.samples";
 /// Packets that are kept for the judge, on all CPUs together, and the least a CPU.
 const KEPT: (usize, u32) = (256, 16);
@@ -82,6 +83,7 @@ pub struct Compiler {
     guard: MapId,
     sketch: MapId,
     samples: Samples,
+    misses: MapId,
     /// Maps that can have twins, and the maps in whose place these are put.
     twins: Vec<(ir::Map, MapId)>,
     isa: u8,
@@ -111,6 +113,7 @@ impl Compiler {
         let guard = add_map(&mut object, GUARD_NAME, obj::MapType::ARRAY, guard::STATE_SIZE, 1, MMAPABLE);
         let sketch = add_map(&mut object, SKETCH_NAME, obj::MapType::PERCPU_ARRAY, 8, 1, 0);
         let samples = add_samples(&mut object);
+        let misses = add_map(&mut object, MISSES_NAME, obj::MapType::PERCPU_ARRAY, 8, 1, 0);
         let twins = add_twins(&mut object);
         let mut prepared = lift_object(&object)?;
         let mut session = Session::new(Target::bpf(isa));
@@ -124,6 +127,9 @@ impl Compiler {
         (spec.value_size, spec.max_entries) = (size, entries);
         let decl = &mut prepared.module.maps[module::map(sketch)];
         (decl.value_size, decl.max_entries) = (size, entries);
+        let entries = (sites.len() as u32).max(1);
+        object.maps[misses.index()].spec.max_entries = entries;
+        prepared.module.maps[module::map(misses)].max_entries = entries;
         Ok(Compiler {
             object,
             program,
@@ -134,6 +140,7 @@ impl Compiler {
             guard,
             sketch,
             samples,
+            misses,
             twins,
             isa,
         })
@@ -157,7 +164,7 @@ impl Compiler {
     /// Whether a map is one of those that were added: they belong to one session only.
     pub fn is_own(&self, map: MapId) -> bool {
         let twin = self.twins.iter().any(|(_, twin)| *twin == map);
-        map == self.guard || map == self.sketch || map == self.samples() || twin
+        [self.guard, self.sketch, self.samples(), self.misses].contains(&map) || twin
     }
 
     /// The map of the profile.
@@ -173,6 +180,11 @@ impl Compiler {
     /// The map of the packets that are kept for the judge.
     pub fn samples(&self) -> MapId {
         MapId(self.samples.map.index() as u32)
+    }
+
+    /// The map in which variants count lookups that none of their hot keys answers, by number of the site.
+    pub fn misses(&self) -> MapId {
+        self.misses
     }
 
     /// What the program is given; `None` if it is no packet that could be kept.
@@ -230,19 +242,20 @@ impl Compiler {
         self.usage.of_module(map).access(self.declaration(map))
     }
 
-    /// A variant that writes down the keys of these lookups; with `keep`, it keeps packets for the judge, too.
+    /// A variant that writes down the keys of these lookups, and keeps packets for the judge or counts them.
     ///
     /// # Errors
     /// [`VariantError`].
-    pub fn instrumented(&self, sites: &[SiteId], keep: bool) -> Result<Variant, VariantError> {
+    pub fn instrumented(&self, sites: &[SiteId], keep: Keep) -> Result<Variant, VariantError> {
         let func = module::func(self.program);
         let sketch = Sketch { map: module::map(self.sketch), slots: SLOTS };
-        let kind = self.packet_kind().filter(|_| keep);
+        let (kind, keep) = match self.packet_kind() {
+            Some(kind) => (kind, keep),
+            None => (self.samples.kind, Keep::Count),
+        };
         self.variant(|m| {
             transform::instrument(m, func, sites, &sketch)?;
-            if let Some(kind) = kind {
-                transform::keep_packets(m, func, &Samples { kind, ..self.samples })?;
-            }
+            transform::keep_packets(m, func, &Samples { kind, ..self.samples }, keep)?;
             Ok(Report::default())
         })
     }
@@ -272,6 +285,7 @@ impl Compiler {
             sides: SIDES,
             first_packet: Some(guard::first_packet(generation)),
             missed: count.then_some(guard::MISSED),
+            misses: Some(module::map(self.misses)),
         }
     }
 

@@ -29,6 +29,20 @@ pub fn clear(samples: &Map) -> Result<(), Error> {
     samples.update_batch(&keys, &vec![0; samples.value_len()? * samples.info().max_entries as usize])
 }
 
+/// Packets that came by since the slots were emptied.
+///
+/// # Errors
+/// What the kernel refuses.
+pub fn seen(samples: &Map) -> Result<u64, Error> {
+    let stride = samples.value_len()? / possible_cpus()?.max(1);
+    let first = samples.lookup(&0u32.to_ne_bytes())?.unwrap_or_default();
+    let count = |slot: &[u8]| {
+        let bytes = slot.get(Samples::COUNT as usize..Samples::COUNT as usize + 8)?;
+        Some(u64::from_ne_bytes(bytes.try_into().ok()?))
+    };
+    Ok(first.chunks_exact(stride).filter_map(count).sum())
+}
+
 /// The packets that were kept since the slots were emptied. No program may be writing them.
 ///
 /// # Errors

@@ -8,6 +8,7 @@ use rustc_hash::FxHashSet;
 
 use super::Live;
 use super::make::Candidate;
+use crate::guard::Snapshot;
 use crate::judge::difference::Difference;
 use crate::judge::{self, Case, Finding, Judgement, Unjudged};
 use crate::report::{Outcome, Report};
@@ -47,22 +48,33 @@ pub(super) enum Fate {
     Differs,
 }
 
+/// What becomes of a variant.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Admission {
+    /// It may come onto the hook.
+    Granted,
+    /// It may not.
+    Refused,
+    /// The maps changed while it was judged: nothing was learnt of it.
+    Void,
+}
+
 impl Live<'_> {
-    /// Whether a variant may be put onto the hook.
+    /// Whether a variant, made of the maps as of a snapshot, may be put onto the hook.
     pub(super) fn admits(
         &mut self,
         generation: u32,
         candidate: &Candidate,
+        snapshot: &Snapshot,
         tell: &mut dyn FnMut(&Report),
-    ) -> bool {
+    ) -> Admission {
         match self.judged.get(&candidate.shape) {
-            _ if !self.settings.measure => return true,
-            Some(Fate::Passed) => return true,
+            _ if !self.settings.measure => return Admission::Granted,
+            Some(Fate::Passed) => return Admission::Granted,
             Some(Fate::Differs) => {
-                tell(&Report::Dropped {
-                    reason: "a variant of this shape differed from the original".into(),
-                });
-                return false;
+                let reason = "a variant of this shape differed from the original".to_owned();
+                tell(&Report::Dropped { reason });
+                return Admission::Refused;
             }
             None => {}
         }
@@ -73,6 +85,10 @@ impl Live<'_> {
         });
         ids.into_iter().for_each(|id| self.ours.insert_id(id));
         let (outcome, fate) = sentence(&judged);
+        if outcome == Outcome::Different && !self.guard.holds(snapshot) {
+            // The original read other tables than the variant was made of.
+            return Admission::Void;
+        }
         let (packets, ratio, reason, file) = match judged {
             Err(why) => (0, None, Some(why.to_string()), None),
             Ok(Judgement { packets, finding: Finding::Same(ratio), .. }) => {
@@ -87,7 +103,10 @@ impl Live<'_> {
         }
         let ms = u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
         tell(&Report::Judged { generation, outcome, packets, ratio, ms, reason, file });
-        !matches!(outcome, Outcome::Different | Outcome::NotFaster)
+        match outcome {
+            Outcome::Different | Outcome::NotFaster => Admission::Refused,
+            Outcome::Faster | Outcome::Same | Outcome::Unjudged => Admission::Granted,
+        }
     }
 
     fn judged_now(

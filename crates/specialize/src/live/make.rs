@@ -6,7 +6,7 @@ use millstream_kernel::Program;
 use millstream_object::LinkedProgram;
 use rustc_hash::FxHashMap;
 
-use super::admit::Shape;
+use super::admit::{Admission, Shape};
 use super::{ATTEMPTS, Active, Live, LiveError, MEASURE, PATIENCE, QUIET, explain, micros};
 use crate::contents::{Dirty, Observed, Present, Record};
 use crate::guard::Snapshot;
@@ -82,9 +82,17 @@ impl Live<'_> {
                     return Ok(());
                 }
             };
-            if !self.admits(generation, &candidate, tell) {
-                self.fruitless += 1;
-                return Ok(());
+            match self.admits(generation, &candidate, &snapshot, tell) {
+                Admission::Granted => {}
+                Admission::Void => {
+                    self.seen.dirty.merge(unanswered);
+                    continue;
+                }
+                Admission::Refused => {
+                    self.seen.dirty.merge(unanswered);
+                    self.fruitless += 1;
+                    return Ok(());
+                }
             }
             self.guard.clear_first_packet(generation);
             if self.approve(snapshot, generation, &mut candidate) {
@@ -214,6 +222,9 @@ impl Live<'_> {
         self.generation = generation;
         let slots = linked.insns.len();
         self.active = Some(Active { generation, program, linked, record, twins, keys, profiles, tier });
+        if matches!(cause.reason, Reason::Start | Reason::Traffic) {
+            self.fruitless = 0;
+        }
         self.thorough_at = (tier == Tier::Quick).then(|| Instant::now() + QUIET);
         if judged {
             self.now_ns = self.clock.measure(self.current(), MEASURE);

@@ -4,7 +4,8 @@
 //! [`Live::run`] profiles, specialises and swaps until it is told to stop. What runs at any moment is the original or
 //! a variant that equals it as long as the guard lets it; a variant that cannot be made, is rejected, or is not faster
 //! is dropped, and what runs goes on running. The parts: `answer` follows writes, `traffic` looks at packets, `make`
-//! makes variants, `admit` has new shapes of them judged by replay before they come onto the hook.
+//! makes variants, `admit` has new shapes of them judged by replay before they come onto the hook, `shift` sees when their
+//! hot keys are hot no more.
 //!
 //! Invariant: a variant is put onto the hook only after a snapshot has approved it. How the hook is held, and what is
 //! there when a session is killed, is the business of `place`.
@@ -13,6 +14,7 @@ mod admit;
 mod answer;
 mod make;
 mod received;
+mod shift;
 mod traffic;
 
 use std::collections::{BTreeSet, HashMap};
@@ -42,6 +44,7 @@ use crate::twins::Twins;
 use crate::variant::{Compiler, token};
 use admit::{Fate, Shape};
 use received::Received;
+use shift::Hits;
 
 /// How a session is to be.
 #[derive(Clone, Debug)]
@@ -60,8 +63,12 @@ pub struct Settings {
     pub burst: Duration,
     /// How long it waits for enough packets at most.
     pub patience: Duration,
-    /// From one burst to the next.
+    /// From one look at the traffic to the next, where something changes.
     pub interval: Duration,
+    /// While nothing changes, the interval is doubled, so often at most: a shift of the traffic is seen by other means.
+    pub calm: u32,
+    /// Maps whose lookups are not to be profiled, by name: nothing that depends on traffic is done about them.
+    pub unprofiled: BTreeSet<String>,
     /// From one status report to the next.
     pub status: Duration,
     /// Measure what is installed, and take it back if it is not faster.
@@ -86,6 +93,8 @@ impl Settings {
             burst: Duration::from_millis(4),
             patience: Duration::from_secs(1),
             interval: Duration::from_secs(2),
+            calm: 5,
+            unprofiled: BTreeSet::new(),
             status: Duration::from_secs(1),
             measure: true,
             differences: PathBuf::from("/var/lib/millstream/differences"),
@@ -208,6 +217,8 @@ pub struct Live<'c> {
     thorough_at: Option<Instant>,
     /// Looks at the traffic that led to nothing, one after the other.
     fruitless: u32,
+    /// How many of the lookups hot keys do not answer.
+    hits: Hits,
     /// Looks at which too few packets came to judge the variant.
     unjudged: u32,
     /// Packets that were seen last.
@@ -278,6 +289,7 @@ impl<'c> Live<'c> {
             looked_at: 0,
             thorough_at: None,
             fruitless: 0,
+            hits: Hits::default(),
             unjudged: 0,
             samples: Vec::new(),
             judged: HashMap::new(),
@@ -421,9 +433,10 @@ impl<'c> Live<'c> {
                 self.thorough_at = None;
                 self.be_thorough(tell)?;
             }
-            if Instant::now() >= next_look {
+            if self.has_shifted(tell)? || Instant::now() >= next_look {
                 self.look_at_traffic(stop, tell)?;
-                next_look = Instant::now() + self.settings.interval * (1 << self.fruitless.min(5));
+                next_look =
+                    Instant::now() + self.settings.interval * (1 << self.fruitless.min(self.settings.calm));
             }
             if Instant::now() >= next_status {
                 tell(&self.status());

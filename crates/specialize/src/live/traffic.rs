@@ -5,17 +5,20 @@ use std::time::{Duration, Instant};
 
 use millstream_kernel::Program;
 
+use super::shift::Hits;
 use super::{Active, Live, LiveError, MEASURE, explain};
 use crate::judge::sample;
 use crate::policy::{self, Put, Tier};
 use crate::profile::{self, SiteProfile};
 use crate::report::{Reason, Report};
-use crate::transform::{Site, SiteId};
+use crate::transform::{Keep, Site, SiteId};
 
-/// Lookups that a burst must have seen for its hot keys to mean anything.
-const FEWEST_LOOKUPS: u64 = 100;
-/// From one look at what a burst has seen to the next.
-const STEP: Duration = Duration::from_millis(10);
+/// Packets that a burst must have seen for its hot keys to mean anything.
+const FEWEST: u64 = 100;
+/// Packets with which a burst ends: whoever has one lookup in five hundred has had more than ten.
+const ENOUGH: u64 = 8192;
+/// From one look at how many packets a burst has seen to the next.
+const STEP: Duration = Duration::from_millis(1);
 /// How many of the hottest keys are compared where a whole map is in code.
 const HOT_SET: usize = 16;
 
@@ -33,19 +36,23 @@ impl Live<'_> {
         }
         self.judge_again(tell)?;
         if self.active.is_some() && !self.traffic_matters() {
+            self.fruitless += 1;
             return Ok(());
         }
-        let Some(profiles) = self.profile(stop, tell)? else { return Ok(()) };
+        let Some((profiles, packets)) = self.profile(stop, tell)? else { return Ok(()) };
         self.looked_at = self.received.count();
-        let lookups: u64 = profiles.iter().map(|p| p.total).sum();
-        if lookups < FEWEST_LOOKUPS {
-            self.fruitless += 1;
+        if packets < FEWEST {
             return Ok(());
         }
         let reason = match &self.active {
             None => Reason::Start,
             Some(active) if changed(active, &profiles) => Reason::Traffic,
-            Some(_) => return Ok(()),
+            Some(_) => {
+                // It is the traffic that the code was made for.
+                self.hits = Hits::default();
+                self.fruitless += 1;
+                return Ok(());
+            }
         };
         self.respecialise(profiles, Tier::Quick, reason, None, tell)
     }
@@ -84,21 +91,30 @@ impl Live<'_> {
         Ok(before.zip(now).filter(|_| runs_again))
     }
 
-    /// Whether some lookups are specialised on hot keys, or could be.
-    fn traffic_matters(&self) -> bool {
-        let eligible = |s: &&Site| policy::eligible(s, &self.sources);
+    /// The lookups of which it matters for whom they are: not those that a twin answers for all keys alike, and not those
+    /// that the operator has excluded.
+    fn profiled(&self) -> Vec<SiteId> {
         let twinned = |s: &Site| policy::twinnable(self.compiler, s, &self.unfit);
-        self.compiler.sites().iter().filter(eligible).any(|s| !twinned(s))
+        let excluded = |s: &Site| self.settings.unprofiled.contains(&self.compiler.declaration(s.map).name);
+        let eligible = self.compiler.sites().iter().filter(|s| policy::eligible(s, &self.sources));
+        eligible.filter(|s| !twinned(s) && !excluded(s)).map(|s| s.id).collect()
     }
 
-    /// Runs the instrumented variant until it has seen enough, or for as long as there is patience.
+    /// Whether some lookups are specialised on hot keys, or could be.
+    fn traffic_matters(&self) -> bool {
+        !self.profiled().is_empty()
+    }
+
+    /// Runs the instrumented variant until it has seen enough, or for as long as there is patience. Gives a profile of each
+    /// lookup that may be specialised, empty of those whose keys do not matter, and the number of packets that were seen.
     fn profile(
         &mut self,
         stop: &AtomicBool,
         tell: &mut dyn FnMut(&Report),
-    ) -> Result<Option<Vec<SiteProfile>>, LiveError> {
-        if self.instrumented.is_none() {
-            self.instrumented = self.instrument(tell)?;
+    ) -> Result<Option<(Vec<SiteProfile>, u64)>, LiveError> {
+        let wanted = self.profiled();
+        if self.instrumented.as_ref().is_none_or(|(_, sites)| *sites != wanted) {
+            self.instrumented = self.instrument(wanted, tell)?;
         }
         let Some((program, sites)) = &self.instrumented else { return Ok(None) };
         let (program, chosen) = (program.try_clone()?, sites.clone());
@@ -110,12 +126,18 @@ impl Live<'_> {
         let (back, specialised) = (self.current().try_clone()?, self.active.is_some());
         let start = Instant::now();
         self.swap(program, false)?;
-        // The swap has waited for a grace period already.
-        std::thread::sleep(self.settings.burst.saturating_sub(start.elapsed()));
-        let seen = self.gather(&chosen, start, stop);
+        let gathered = self.gather(&chosen, start, stop);
         self.swap(back, specialised)?;
+        let (mut profiles, packets) = gathered?;
         self.keep_samples()?;
-        seen.map(Some)
+        let eligible = self.compiler.sites().iter().filter(|s| policy::eligible(s, &self.sources));
+        profiles.extend(eligible.filter(|s| !chosen.contains(&s.id)).map(|s| SiteProfile {
+            site: s.id,
+            total: 0,
+            keys: Vec::new(),
+        }));
+        profiles.sort_by_key(|p| p.site);
+        Ok(Some((profiles, packets)))
     }
 
     /// Takes the packets that the instrumented variant has kept, now that it has left the hook. None: those of before stay.
@@ -132,20 +154,25 @@ impl Live<'_> {
         Ok(())
     }
 
+    /// Waits for enough packets. The sketch is read once, in the end: reading it takes longer than seeing them.
     fn gather(
         &self,
         chosen: &[SiteId],
         start: Instant,
         stop: &AtomicBool,
-    ) -> Result<Vec<SiteProfile>, LiveError> {
+    ) -> Result<(Vec<SiteProfile>, u64), LiveError> {
         let find = |id: &SiteId| self.compiler.sites().iter().find(|s| s.id == *id);
         let sites: Vec<&Site> = chosen.iter().filter_map(find).collect();
-        let Some(sketch) = self.session.map(self.compiler.sketch()) else { return Ok(Vec::new()) };
+        let map = |id| self.session.map(id);
+        let (Some(sketch), Some(samples)) = (map(self.compiler.sketch()), map(self.compiler.samples()))
+        else {
+            return Ok((Vec::new(), 0));
+        };
         loop {
-            let profiles = profile::read(sketch, &sites, self.compiler.slots())?;
-            let enough = profiles.iter().map(|p| p.total).sum::<u64>() >= FEWEST_LOOKUPS;
-            if enough || start.elapsed() >= self.settings.patience || stop.load(Ordering::Relaxed) {
-                return Ok(profiles);
+            let packets = sample::seen(samples)?;
+            let over = start.elapsed() >= self.settings.patience || stop.load(Ordering::Relaxed);
+            if packets >= ENOUGH || over {
+                return Ok((profile::read(sketch, &sites, self.compiler.slots())?, packets));
             }
             std::thread::sleep(STEP);
         }
@@ -154,11 +181,10 @@ impl Live<'_> {
     /// The instrumented variant, if there is anything to write down.
     fn instrument(
         &mut self,
+        sites: Vec<SiteId>,
         tell: &mut dyn FnMut(&Report),
     ) -> Result<Option<(Program, Vec<SiteId>)>, LiveError> {
-        let wanted = self.compiler.sites().iter().filter(|s| policy::eligible(s, &self.sources));
-        let sites: Vec<SiteId> = wanted.map(|s| s.id).collect();
-        if sites.is_empty() {
+        if !self.compiler.sites().iter().any(|s| policy::eligible(s, &self.sources)) {
             return Ok(None);
         }
         let id = self.compiler.program();
@@ -167,9 +193,9 @@ impl Live<'_> {
             made.and_then(|v| self.session.load(id, &v.linked).map_err(|e| explain(&e)))
         };
         // Older kernels have no way to keep packets.
-        let loaded = make(self.settings.measure).or_else(|why| {
+        let loaded = make(Keep::Packets).or_else(|why| {
             tracing::debug!("keeping no packets: {why}");
-            make(false)
+            make(Keep::Count)
         });
         match loaded {
             Ok(program) => {

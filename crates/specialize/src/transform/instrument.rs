@@ -1,9 +1,10 @@
 //! The profiling variant: writes down, before a lookup, which key it is about to look up.
 //!
-//! Each site has a power of two of slots in a per-CPU array. A key goes to the slot of its hash, where it takes part
-//! in a majority vote (Boyer and Moore; Misra and Gries with one counter): the slot's own key counts up, another key
-//! counts down and takes the slot at zero. A key that has most of a slot's packets therefore ends up in it, whole and
-//! true, with a count that is at most its real one; `total` is exact.
+//! Each site has a power of two of slots in a per-CPU array. A key goes to the slot of its hash, which keeps
+//! [`Sketch::WAYS`] keys by Space-Saving (Metwally, Agrawal and El Abbadi, ICDT 2005): a key that is there counts up; another
+//! takes the place of the one with the lowest count, and its count goes on from there, that count being noted as what it
+//! may err by. A key with more than one in so many of a slot's lookups is therefore there, whole and true, and count
+//! less error is at most its real one; `total` is exact.
 //!
 //! Invariant: behaviour does not change; the sketch's map is the only memory written.
 
@@ -25,16 +26,42 @@ pub struct Sketch {
 }
 
 impl Sketch {
-    /// Offset of the vote's 64-bit count in a slot.
-    pub const COUNT: u32 = 0;
+    /// Keys a slot.
+    pub const WAYS: u32 = 4;
     /// Offset of the 64-bit number of lookups that came to the slot.
-    pub const TOTAL: u32 = 8;
+    pub const TOTAL: u32 = 0;
+    /// Offset of the first way in a slot.
+    const FIRST: u32 = 8;
+    /// Offset of the 64-bit count in a way; 0: it is empty.
+    const COUNT: u32 = 0;
+    /// Offset of what the count may err by.
+    const ERROR: u32 = 8;
     /// Offset of the key.
-    pub const KEY: u32 = 16;
+    const KEY: u32 = 16;
 
     /// Bytes of a slot for keys of this size.
     pub const fn value_size(key_size: u32) -> u32 {
+        Self::FIRST + Self::WAYS * Self::way(key_size)
+    }
+
+    /// Bytes of a way.
+    const fn way(key_size: u32) -> u32 {
         Self::KEY + key_size.next_multiple_of(8)
+    }
+
+    /// Reads a slot: lookups that came to it, and keys with the number of lookups that each has had at least.
+    pub fn read(slot: &[u8], key_size: u32) -> (u64, Vec<(Vec<u8>, u64)>) {
+        let word = |bytes: &[u8], at: u32| {
+            let word = bytes.get(at as usize..at as usize + 8).and_then(|b| b.try_into().ok());
+            word.map_or(0, u64::from_ne_bytes)
+        };
+        let ways = slot.get(Self::FIRST as usize..).unwrap_or_default();
+        let ways = ways.chunks_exact(Self::way(key_size) as usize).take(Self::WAYS as usize);
+        let held = ways.filter(|way| word(way, Self::COUNT) > 0).map(|way| {
+            let key = way[Self::KEY as usize..][..key_size as usize].to_vec();
+            (key, word(way, Self::COUNT).saturating_sub(word(way, Self::ERROR)))
+        });
+        (word(slot, Self::TOTAL), held.collect())
     }
 }
 
@@ -83,7 +110,7 @@ fn record(func: &mut Function, lookup: Inst, in_memory: bool, layout: &Layout, s
     let Some((block, at)) = position(func, lookup) else { return };
     let mut key = func.insts[lookup].args.clone();
     let rest = split_block(func, block, at);
-    let [slot, same, other, take, lose] = std::array::from_fn(|_| insert_block(func, rest));
+    let [slot, miss] = std::array::from_fn(|_| insert_block(func, rest));
     let mut cursor = func.at_end(block);
     if in_memory {
         let pointer = key[1];
@@ -96,22 +123,44 @@ fn record(func: &mut Function, lookup: Inst, in_memory: bool, layout: &Layout, s
     let zero = cursor.iconst(0);
     cursor.effect(branch(Cond::Eq, Size::Dw), [address, zero], [BlockCall::new(rest), BlockCall::new(slot)]);
     add(&mut func.at_end(slot), address, Sketch::TOTAL, 1);
-    compare(func, slot, address, &key, layout, same, other);
-    add(&mut func.at_end(same), address, Sketch::COUNT, 1);
-    func.at_end(same).effect(Op::Jump {}, [], [BlockCall::new(rest)]);
-    let mut cursor = func.at_end(other);
-    let count = load(&mut cursor, address, Sketch::COUNT, Size::Dw);
-    let zero = cursor.iconst(0);
-    cursor.effect(branch(Cond::Eq, Size::Dw), [count, zero], [BlockCall::new(take), BlockCall::new(lose)]);
-    let mut cursor = func.at_end(take);
-    for (piece, &value) in layout.iter().zip(&key) {
-        store(&mut cursor, address, Sketch::KEY + u32::from(piece.offset), piece.size, value);
+    let size: u32 = layout.iter().map(|p| p.size.bytes()).sum();
+    let ways: Vec<u32> = (0..Sketch::WAYS).map(|n| Sketch::FIRST + n * Sketch::way(size)).collect();
+    let mut here = slot;
+    for (n, &way) in ways.iter().enumerate() {
+        let same = insert_block(func, rest);
+        let other = if n + 1 == ways.len() { miss } else { insert_block(func, miss) };
+        compare(func, here, (address, way), &key, layout, same, other);
+        add(&mut func.at_end(same), address, way + Sketch::COUNT, 1);
+        func.at_end(same).effect(Op::Jump {}, [], [BlockCall::new(rest)]);
+        here = other;
     }
-    let one = cursor.iconst(1);
-    store(&mut cursor, address, Sketch::COUNT, Size::Dw, one);
-    cursor.effect(Op::Jump {}, [], [BlockCall::new(rest)]);
-    add(&mut func.at_end(lose), address, Sketch::COUNT, -1);
-    func.at_end(lose).effect(Op::Jump {}, [], [BlockCall::new(rest)]);
+    let takes: Vec<Block> = ways.iter().map(|_| insert_block(func, rest)).collect();
+    let mut cursor = func.at_end(miss);
+    let counts: Vec<Value> =
+        ways.iter().map(|way| load(&mut cursor, address, way + Sketch::COUNT, Size::Dw)).collect();
+    least(func, miss, &counts, 0, 1, &takes);
+    for ((&take, &way), &count) in takes.iter().zip(&ways).zip(&counts) {
+        let mut cursor = func.at_end(take);
+        for (piece, &value) in layout.iter().zip(&key) {
+            store(&mut cursor, address, way + Sketch::KEY + u32::from(piece.offset), piece.size, value);
+        }
+        store(&mut cursor, address, way + Sketch::ERROR, Size::Dw, count);
+        add(&mut cursor, address, way + Sketch::COUNT, 1);
+        cursor.effect(Op::Jump {}, [], [BlockCall::new(rest)]);
+    }
+}
+
+/// Goes to the block of the least count, of equals the first: `best` is the least of those before `next`.
+fn least(func: &mut Function, block: Block, counts: &[Value], best: usize, next: usize, takes: &[Block]) {
+    let Some(&count) = counts.get(next) else {
+        func.at_end(block).effect(Op::Jump {}, [], [BlockCall::new(takes[best])]);
+        return;
+    };
+    let [lower, not] = std::array::from_fn(|_| insert_block(func, takes[0]));
+    let targets = [BlockCall::new(lower), BlockCall::new(not)];
+    func.at_end(block).effect(branch(Cond::Lt, Size::Dw), [count, counts[best]], targets);
+    least(func, lower, counts, next, next + 1, takes);
+    least(func, not, counts, best, next + 1, takes);
 }
 
 /// The slot of a key, as the high bits of a product.
@@ -146,11 +195,12 @@ fn low_bits(at: &mut Cursor<'_>, value: Value, size: Size) -> Value {
     at.value(Op::Alu { op: AluOp::And, width: Width::W32 }, [value, mask], Type::int(size.bits()))
 }
 
-/// Goes to `same` if the slot holds the key, else to `other`.
+/// Goes to `same` if the way of the slot holds the key, else to `other`. An empty way may hold a key of zeros, which then
+/// counts from there.
 fn compare(
     func: &mut Function,
     mut block: Block,
-    address: Value,
+    (address, way): (Value, u32),
     key: &[Value],
     layout: &Layout,
     same: Block,
@@ -160,7 +210,7 @@ fn compare(
         let next = if i + 1 == layout.len() { same } else { insert_block(func, same) };
         let mut cursor = func.at_end(block);
         let mine = low_bits(&mut cursor, value, piece.size);
-        let held = load(&mut cursor, address, Sketch::KEY + u32::from(piece.offset), piece.size);
+        let held = load(&mut cursor, address, way + Sketch::KEY + u32::from(piece.offset), piece.size);
         let targets = [BlockCall::new(other), BlockCall::new(next)];
         cursor.effect(branch(Cond::Ne, piece.size), [held, mine], targets);
         block = next;

@@ -33,7 +33,7 @@ pub use plan::{
     Budget, Contents, Entry, Fallback, FieldConstant, Guard, Lookup, Plan, Report, SitePlan, SiteReport,
     Unknown,
 };
-pub use sampler::{PacketKind, Samples, keep_packets};
+pub use sampler::{Keep, PacketKind, Samples, keep_packets};
 pub use site::{Key, Site, SiteId, sites};
 pub use specialize::specialize;
 pub use trie::Twin;

@@ -99,6 +99,8 @@ pub struct Guard {
     pub first_packet: Option<u32>,
     /// Offset of a 64-bit word in its value that counts the packets that find the guard changed.
     pub missed: Option<u32>,
+    /// A per-CPU array of 64-bit words, one for each site by its number: counts lookups whose key is none of the hot ones.
+    pub misses: Option<Map>,
 }
 
 /// Where packets go when the guard has changed.

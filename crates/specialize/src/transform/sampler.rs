@@ -48,6 +48,15 @@ impl PacketKind {
     }
 }
 
+/// What is kept of packets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Keep {
+    /// Some of them, whole.
+    Packets,
+    /// How many came by.
+    Count,
+}
+
 /// Where packets are kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Samples {
@@ -78,7 +87,12 @@ impl Samples {
 ///
 /// # Errors
 /// If the map is not one for samples, or the function has no context. Nothing has changed then.
-pub fn keep_packets(module: &mut Module, func: Func, samples: &Samples) -> Result<(), TransformError> {
+pub fn keep_packets(
+    module: &mut Module,
+    func: Func,
+    samples: &Samples,
+    keep: Keep,
+) -> Result<(), TransformError> {
     let unfit = |what| Err(TransformError::UnfitMap { map: samples.map, what });
     let Some(decl) = module.maps.get(samples.map) else { return unfit("it does not exist") };
     if decl.value_size < Samples::VALUE_SIZE || decl.max_entries < samples.slots || decl.key_size != 4 {
@@ -92,7 +106,7 @@ pub fn keep_packets(module: &mut Module, func: Func, samples: &Samples) -> Resul
     let Some(&context) = body.blocks[entry].params.first() else {
         return unfit("the program has no context to keep packets of");
     };
-    Keeper { samples, context }.insert(body, entry);
+    Keeper { samples, context }.insert(body, entry, keep);
     Ok(())
 }
 
@@ -102,9 +116,9 @@ struct Keeper<'s> {
 }
 
 impl Keeper<'_> {
-    fn insert(&self, func: &mut Function, entry: Block) {
+    fn insert(&self, func: &mut Function, entry: Block, keep: Keep) {
         let rest = split_block(func, entry, 0);
-        let [counted, late, lucky, keep] = std::array::from_fn(|_| insert_block(func, rest));
+        let counted = insert_block(func, rest);
         let mut at = func.at_end(entry);
         let zero = at.iconst(0);
         let first = self.slot(&mut at, zero);
@@ -112,6 +126,18 @@ impl Keeper<'_> {
         let mut at = func.at_end(counted);
         let count = load(&mut at, first, Samples::COUNT, Size::Dw);
         add(&mut at, first, Samples::COUNT, 1);
+        match keep {
+            Keep::Packets => self.choose(func, counted, count, rest),
+            Keep::Count => {
+                at.effect(Op::Jump {}, [], [BlockCall::new(rest)]);
+            }
+        }
+    }
+
+    /// Decides whether this packet is kept, and where.
+    fn choose(&self, func: &mut Function, counted: Block, count: Value, rest: Block) {
+        let [late, lucky, keep] = std::array::from_fn(|_| insert_block(func, rest));
+        let mut at = func.at_end(counted);
         let slots = at.iconst(self.samples.slots.into());
         let targets = [BlockCall { block: keep, args: [count].into_iter().collect() }, BlockCall::new(late)];
         at.effect(branch(Cond::Lt, Size::Dw), [count, slots], targets);

@@ -2,8 +2,8 @@
 
 use cranelift_entity::{EntityRef, PrimaryMap};
 use millstream_ir::{
-    AluOp, AtomicOp, Block, BlockCall, Cfg, Cond, DomTree, Func, Function, Inst, MemFlags, Module, Op, Prov,
-    Size, Type, Value, Width,
+    AluOp, AtomicOp, Block, BlockCall, Cfg, Cond, DomTree, Func, Function, Inst, MemFlags, Module, Op, Piece,
+    Prov, Size, Type, Value, Width,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -11,7 +11,7 @@ use super::copy::{At, Copier, Env};
 use super::error::TransformError;
 use super::eval::{Abs, Fields};
 use super::plan::{Contents, Fallback, Guard, Lookup, Plan, Report, SitePlan, Unknown};
-use super::site::sites;
+use super::site::{SiteId, sites};
 use super::trie::Twin;
 
 const TAIL_CALL: i32 = 12;
@@ -205,6 +205,28 @@ impl Copier<'_> {
         let one = self.constant(1, stale);
         let add = Op::Atomic { op: AtomicOp::Add, size: Size::Dw, offset: 0 };
         self.emit(stale, add, &[address, one], &[], Type::Any);
+    }
+
+    /// Counts a lookup whose key is none of the hot ones, each CPU for itself; the block in which to go on.
+    pub(super) fn count_miss(&mut self, site: SiteId, out: Block) -> Block {
+        let Some(map) = self.plan.guard.and_then(|g| g.misses) else { return out };
+        let (count, on) = (self.new_block(), self.new_block());
+        let number = self.constant(site.0.into(), out);
+        let key = [Piece { offset: 0, size: Size::W }].into_iter().collect();
+        let lookup = Op::MapLookup { map, key };
+        let address = self.value(out, lookup, &[number], Type::Ptr(Prov::MapValueOrNull(map)));
+        let zero = self.constant(0, out);
+        let branch = Op::Branch { cond: Cond::Eq, width: Width::W64 };
+        self.emit(out, branch, &[address, zero], &[BlockCall::new(on), BlockCall::new(count)], Type::Any);
+        let load = Op::Load { size: Size::Dw, sext: false, offset: 0, flags: MemFlags::default() };
+        let before = self.value(count, load, &[address], Type::I64);
+        let one = self.constant(1, count);
+        let add = Op::Alu { op: AluOp::Add, width: Width::W64 };
+        let after = self.value(count, add, &[before, one], Type::I64);
+        let store = Op::Store { size: Size::Dw, offset: 0, flags: MemFlags::default() };
+        self.emit(count, store, &[address, after], &[], Type::Any);
+        self.emit(count, Op::Jump {}, &[], &[BlockCall::new(on)], Type::Any);
+        on
     }
 
     fn guard_word(&mut self, guard: &Guard, offset: u32, out: Block) -> Value {

@@ -339,6 +339,7 @@ impl Copier<'_> {
         if let Some(twin) = twin {
             return Some(Flow::On(self.in_twin(inst, map, twin, At { out: default, ..at }, env)));
         }
+        let default = if whole { default } else { self.count_miss(site.site, default) };
         // What no leaf has: absent for certain, or to be looked up.
         let abs = match whole && report.dropped == 0 {
             true => Abs::Const(0),

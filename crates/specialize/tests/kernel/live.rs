@@ -1,13 +1,17 @@
 //! A router on the laboratory's rig, specialised while packets flow.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use millstream_kernel::{UpdateMode, testing};
+use millstream_lab::Traffic;
 use millstream_programs::Prefix;
 use millstream_programs::router;
+use millstream_programs::traffic::Locality;
 use millstream_specialize::Report;
 use millstream_specialize::report::{GuardState, Outcome, Reason};
+use serde::Serialize;
 
+use crate::bars::{asked, keep};
 use crate::routed::{Beside, HOPS, Wanted, generation, latest, routed};
 
 /// Runs such a router; gives what was told. No packet may be lost.
@@ -173,4 +177,57 @@ fn what_pays_stays() {
     };
     // What else the machine does may hide a gain, now and then.
     assert!((0..5).any(|_| stays()), "it was taken back each time, or was not faster");
+}
+
+/// What came of changes of the hot flows.
+#[derive(Debug, Serialize)]
+struct Shifts {
+    shifts: usize,
+    /// From the change until it was noticed, each time.
+    noticed_ms: Vec<f64>,
+    /// From the change until code for the new hot flows was at work.
+    specialised_ms: Vec<f64>,
+}
+
+/// No timer is due while the test lasts: what is seen is seen by the fall of the hit rate.
+#[test]
+fn a_shift_of_the_hot_flows_is_noticed() {
+    if !testing::require() {
+        return;
+    }
+    let shifts = asked("MILLSTREAM_SHIFTS", 3) as usize;
+    let hour = Duration::from_secs(3600);
+    let wanted = Wanted { twins: false, interval: hour, ..Wanted::new("shift", 2_000) };
+    let ran = routed(
+        &wanted,
+        |_| (),
+        |beside, ()| {
+            let mut found = Shifts { shifts, noticed_ms: Vec::new(), specialised_ms: Vec::new() };
+            let count = |wanted: &dyn Fn(&Report) -> bool| beside.told().iter().filter(|r| wanted(r)).count();
+            let shifted = |r: &Report| matches!(r, Report::Shifted { .. });
+            let followed = |r: &Report| matches!(r, Report::Specialised { reason: Reason::Traffic, .. });
+            beside.until("a generation", |r| generation(r).is_some());
+            for n in 0..shifts {
+                // What is usual is known by then, and the code for whole tables is there.
+                std::thread::sleep(Duration::from_secs(2));
+                let before = [count(&shifted), count(&followed)];
+                let flows = router::flows(beside.config, 1_000, Locality::HIGH, 100 + n as u64);
+                let sequence = flows.sequence(1, 1 << 14);
+                let start = Instant::now();
+                beside.rig.load_traffic(&Traffic::new(&flows, &sequence)).expect("traffic");
+                let ms = |wanted: &dyn Fn(&Report) -> bool, before: usize| {
+                    while count(wanted) == before {
+                        assert!(start.elapsed() < Duration::from_secs(20), "not seen: {:?}", beside.told());
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                    start.elapsed().as_secs_f64() * 1e3
+                };
+                found.noticed_ms.push(ms(&shifted, before[0]));
+                found.specialised_ms.push(ms(&followed, before[1]));
+            }
+            found
+        },
+    );
+    keep("shifts.json", &ran.result);
+    assert_eq!(ran.counts.lost(), 0, "packets were lost");
 }

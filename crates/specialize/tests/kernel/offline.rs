@@ -12,7 +12,7 @@ use millstream_specialize::judge::sample::{self, Sample};
 use millstream_specialize::judge::{self, Case, Judgement, Unjudged};
 use millstream_specialize::policy::{self, Known, Tier};
 use millstream_specialize::profile::{self, SiteProfile};
-use millstream_specialize::transform::{Site, SiteId};
+use millstream_specialize::transform::{Keep, Site, SiteId};
 use millstream_specialize::twins::Twins;
 use millstream_specialize::variant::{Wanted, token};
 use millstream_specialize::{Compiler, transform};
@@ -83,7 +83,7 @@ impl<'c> Offline<'c> {
         let eligible = |s: &&Site| policy::eligible(s, &self.sources);
         let sites: Vec<&Site> = self.compiler.sites().iter().filter(eligible).collect();
         let ids: Vec<SiteId> = sites.iter().map(|s| s.id).collect();
-        let variant = self.compiler.instrumented(&ids, true).expect("made");
+        let variant = self.compiler.instrumented(&ids, Keep::Packets).expect("made");
         let program = self.session.load(self.compiler.program(), &variant.linked).expect("accepted");
         let (sketch, samples) = (self.map(self.compiler.sketch()), self.map(self.compiler.samples()));
         profile::clear(sketch).expect("cleared");

@@ -89,6 +89,7 @@ impl Wanted {
         remove_abandoned(pins, &prefix);
         let mut settings = Settings::new(pins.join(format!("{prefix}{}", std::process::id())));
         settings.interval = self.interval;
+        settings.calm = 0;
         settings.status = Duration::from_millis(200);
         settings.twins = self.twins;
         settings.measure = self.measure;

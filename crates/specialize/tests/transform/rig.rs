@@ -26,6 +26,8 @@ const ARRAY: u32 = 2;
 const LPM_TRIE: u32 = 11;
 const SKETCH_SLOTS: u32 = 256;
 const SITES: u32 = 16;
+/// Bytes of the widest key that is recorded.
+const WIDEST: u32 = 48;
 /// Room in each side of the twin.
 const GROUPS: u32 = 4096;
 const SIDES: u32 = 2;
@@ -65,7 +67,10 @@ impl Rig {
         }
         let mut object = Object::parse(data_plane.name, data_plane.object).expect("our own object");
         object.maps.push(runtime_map("ms_guard", spec(2, 8, 1)));
-        object.maps.push(runtime_map("ms_sketch", spec(PERCPU_ARRAY, 64, SITES * SKETCH_SLOTS)));
+        object.maps.push(runtime_map(
+            "ms_sketch",
+            spec(PERCPU_ARRAY, Sketch::value_size(WIDEST), SITES * SKETCH_SLOTS),
+        ));
         object.maps.push(runtime_map("ms_twin", spec(2, SIDES * Twin::size(GROUPS), 1)));
         object.maps.push(runtime_map("ms_original", spec(PROG_ARRAY, 4, 1)));
         let object: &'static Object = Box::leak(Box::new(object));
@@ -118,7 +123,7 @@ impl Rig {
 
     pub(crate) fn guard(&self, version: u64) -> Guard {
         let map = self.map_id("ms_guard");
-        Guard { map, offset: 0, version, sides: 1, first_packet: None, missed: None }
+        Guard { map, offset: 0, version, sides: 1, first_packet: None, missed: None, misses: None }
     }
 
     /// A guard of two versions, for the sides of the twin.
@@ -159,21 +164,18 @@ impl Rig {
         self.load(lifted)
     }
 
-    /// Slots of the n-th recorded site: key, count of the vote and total, summed over CPUs where keys agree.
-    pub(crate) fn recorded(&self, number: u32, key_size: usize) -> Vec<(Vec<u8>, u64, u64)> {
-        let mut found = Vec::new();
+    /// Keys of the n-th recorded site with their least counts, and all lookups that were counted.
+    pub(crate) fn recorded(&self, number: u32, key_size: u32) -> (Vec<(Vec<u8>, u64)>, u64) {
+        let (mut found, mut total) = (Vec::new(), 0);
         for slot in number * SKETCH_SLOTS..(number + 1) * SKETCH_SLOTS {
             let all = self.map("ms_sketch").lookup(&slot.to_ne_bytes()).expect("readable").expect("there");
-            for cpu in all.chunks(64) {
-                let word =
-                    |at: u32| u64::from_ne_bytes(cpu[at as usize..at as usize + 8].try_into().unwrap());
-                let key = cpu[Sketch::KEY as usize..Sketch::KEY as usize + key_size].to_vec();
-                if word(Sketch::TOTAL) > 0 {
-                    found.push((key, word(Sketch::COUNT), word(Sketch::TOTAL)));
-                }
+            for cpu in all.chunks(Sketch::value_size(WIDEST) as usize) {
+                let (came, held) = Sketch::read(cpu, key_size);
+                total += came;
+                found.extend(held);
             }
         }
-        found
+        (found, total)
     }
 
     pub(crate) fn load(&self, mut lifted: Lifted) -> Program {
@@ -225,7 +227,7 @@ impl Rig {
     /// The lookups of read-only maps that can be compared.
     pub(crate) fn read_only_sites(&self) -> Vec<Site> {
         let mut all = sites(&self.prepared.module, self.func);
-        all.retain(|s| s.is_comparable() && s.key_size <= 48 && self.is_read_only(s.map));
+        all.retain(|s| s.is_comparable() && s.key_size <= WIDEST && self.is_read_only(s.map));
         all.truncate(SITES as usize);
         all
     }
@@ -236,7 +238,7 @@ impl Rig {
         frames.iter().for_each(|f| drop(run(&program, f)));
         let plan = |(n, site): (usize, &Site)| {
             let mut seen: HashMap<Vec<u8>, u64> = HashMap::new();
-            for (key, count, _) in self.recorded(n as u32, site.key_size as usize) {
+            for (key, count) in self.recorded(n as u32, site.key_size).0 {
                 *seen.entry(key).or_insert(0) += count;
             }
             SitePlan { site: site.id, lookup: hot(self, site, &seen, most) }

@@ -168,12 +168,17 @@ fn the_instrumented_variant_counts_true_keys_and_changes_nothing() {
         key.extend(&frame[30..34]);
         *truth.entry(key).or_insert(0) += 1;
     }
-    let recorded = rig.recorded(0, 8);
-    assert_eq!(recorded.iter().map(|r| r.2).sum::<u64>(), frames.len() as u64);
-    for (key, count, total) in &recorded {
-        let real = truth.get(key).copied().unwrap_or(0);
-        assert!(real > 0 && *count <= real && *count <= *total, "{key:?}: {count} of {real}");
+    let (recorded, total) = rig.recorded(0, 8);
+    assert_eq!(total, frames.len() as u64);
+    let mut found: HashMap<&Vec<u8>, u64> = HashMap::new();
+    recorded.iter().for_each(|(key, count)| *found.entry(key).or_default() += count);
+    for (key, count) in &found {
+        let real = truth.get(*key).copied().unwrap_or(0);
+        assert!(real > 0 && *count <= real, "{key:?}: {count} of {real}");
     }
-    let hottest = truth.iter().max_by_key(|(_, n)| **n).expect("some").0;
-    assert!(recorded.iter().any(|r| r.0 == *hottest), "the hottest key is among the recorded");
+    // With so many slots, whoever has one lookup in a hundred has most of its slot's.
+    for (key, real) in truth.iter().filter(|(_, n)| **n * 100 > total) {
+        let count = found.get(key).copied().unwrap_or(0);
+        assert!(count * 10 >= real * 9, "{key:?}: {count} of {real}");
+    }
 }

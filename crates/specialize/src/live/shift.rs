@@ -1,0 +1,130 @@
+//! Shifts of the traffic, seen by the fall of the hit rate of the keys in code.
+//!
+//! Variants count lookups whose key is none of the hot ones ([`Guard::misses`](crate::transform::Guard)): on that side a
+//! real lookup follows, beside which an addition of the CPU's own costs little, and the fast side pays nothing. The
+//! first windows after a generation was installed say what is usual.
+
+use std::time::{Duration, Instant};
+
+use millstream_kernel::Map;
+
+use super::{Live, LiveError};
+use crate::policy::Put;
+use crate::report::Report;
+
+/// From one look at the counts to the next.
+const WINDOW: Duration = Duration::from_millis(100);
+/// Packets without which a window says nothing; it then goes on.
+const FEWEST: u64 = 500;
+/// Misses a packet that must come on top of the usual.
+const MORE: f64 = 0.1;
+/// Windows, one after the other, that must say so.
+const SURE: u32 = 2;
+
+/// How many lookups the hot keys have not answered.
+#[derive(Debug, Default)]
+pub(super) struct Hits {
+    /// The generation whose lookups are counted, and misses a packet as is usual for it.
+    usual: Option<(u32, f64)>,
+    /// Where the window began.
+    window: Option<Counts>,
+    /// Windows with more misses, one after the other.
+    more: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Counts {
+    at: Instant,
+    token: u32,
+    misses: u64,
+    packets: u64,
+}
+
+/// What a window says.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Said {
+    Nothing,
+    /// The traffic has shifted: misses a packet that are usual.
+    Shifted(f64),
+}
+
+impl Hits {
+    /// Takes the misses a packet of one more window of a generation.
+    fn take(&mut self, generation: u32, rate: f64) -> Said {
+        let usual = match self.usual {
+            Some((of, usual)) if of == generation => usual.min(rate),
+            _ => {
+                self.more = 0;
+                rate
+            }
+        };
+        self.usual = Some((generation, usual));
+        self.more = if rate > usual + MORE { self.more + 1 } else { 0 };
+        if self.more < SURE {
+            return Said::Nothing;
+        }
+        // What comes next, until there is another generation, is as it is.
+        *self = Hits { usual: Some((generation, rate)), ..Hits::default() };
+        Said::Shifted(usual)
+    }
+}
+
+impl Live<'_> {
+    /// Whether the hot keys in code have become less hot.
+    pub(super) fn has_shifted(&mut self, tell: &mut dyn FnMut(&Report)) -> Result<bool, LiveError> {
+        let hot = |a: &super::Active| a.keys.values().any(|put| matches!(put, Put::Hot(_)));
+        let Some(active) = self.active.as_ref().filter(|a| hot(a)) else { return Ok(false) };
+        let (generation, token) = (active.generation, active.token());
+        // Packets that the guard turns away miss nothing.
+        if !self.variant_runs() {
+            self.hits.window = None;
+            return Ok(false);
+        }
+        let before = self.hits.window.filter(|w| w.token == token);
+        if before.is_some_and(|w| w.at.elapsed() < WINDOW) {
+            return Ok(false);
+        }
+        let Some(map) = self.session.map(self.compiler.misses()) else { return Ok(false) };
+        let now = Counts { at: Instant::now(), token, misses: misses(map)?, packets: self.received.count() };
+        let Some(before) = before else {
+            self.hits.window = Some(now);
+            return Ok(false);
+        };
+        let packets = now.packets.saturating_sub(before.packets);
+        if packets < FEWEST {
+            return Ok(false);
+        }
+        self.hits.window = Some(now);
+        let rate = now.misses.saturating_sub(before.misses) as f64 / packets as f64;
+        let Said::Shifted(usual) = self.hits.take(generation, rate) else { return Ok(false) };
+        tell(&Report::Shifted { generation, usual, now: rate });
+        self.fruitless = 0;
+        Ok(true)
+    }
+}
+
+/// All that was counted, on all CPUs.
+fn misses(map: &Map) -> Result<u64, LiveError> {
+    let entries = map.entries()?;
+    let words = entries.iter().flat_map(|(_, all)| all.chunks_exact(8));
+    Ok(words.filter_map(|w| w.try_into().ok()).map(u64::from_ne_bytes).fold(0, u64::wrapping_add))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fall_of_the_hit_rate_is_seen_once_it_lasts() {
+        let mut hits = Hits::default();
+        for rate in [0.30, 0.28, 0.31, 0.45, 0.30, 0.36] {
+            assert_eq!(hits.take(1, rate), Said::Nothing, "one window may be an accident");
+        }
+        assert_eq!(hits.take(1, 0.9), Said::Nothing);
+        assert_eq!(hits.take(1, 0.9), Said::Shifted(0.28));
+        assert_eq!(hits.take(1, 0.9), Said::Nothing, "that is known now");
+        assert_eq!(hits.take(2, 0.2), Said::Nothing, "another generation has its own");
+        assert_eq!(hits.take(2, 0.5), Said::Nothing);
+        assert_eq!(hits.take(2, 0.5), Said::Shifted(0.2));
+    }
+}
