@@ -30,9 +30,7 @@ pub(crate) fn attempt(
     let target = options.target(object);
     let mut session = Session::new(target.clone());
     session.verify = options.verify_ir;
-    if let Some(rules) = &options.rules {
-        session.rules = std::sync::Arc::clone(rules);
-    }
+    session.rules.clone_from(&options.rules);
     session.fuel = options.fuel.map_or_else(Fuel::unlimited, Fuel::limited);
     for &number in &options.skip {
         session.fuel = session.fuel.skip(number);

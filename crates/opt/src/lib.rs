@@ -24,6 +24,7 @@ use millstream_bpf::lower::Order;
 use millstream_bpf::module::lift_object;
 use millstream_isa::{Insn, Size, SwapKind, Width, decode_all};
 use millstream_object::{LineInfo, Object, ObjectError};
+use millstream_passes::rules::RuleSet;
 use millstream_passes::{Fuel, PassError, Target};
 
 pub use millstream_bpf::cost::Goal;
@@ -81,7 +82,7 @@ pub struct Options {
     /// Functions that are made in a given way instead of the shortest.
     pub ways: BTreeMap<u32, Way>,
     /// The rules of the pass `simplify`; those that are shipped if not said.
-    pub rules: Option<std::sync::Arc<millstream_passes::rules::RuleSet>>,
+    pub rules: Option<std::sync::Arc<RuleSet>>,
     /// Prints the IR of a function after each pass of this name (`all` for every pass).
     pub dump_after: Option<String>,
     /// Keeps which passes touched which source lines, in place of dumps.
@@ -148,6 +149,11 @@ pub struct Optimized {
 /// # Errors
 /// [`OptError`]; the input is unchanged then.
 pub fn optimize(object: &Object, options: &Options) -> Result<Optimized, OptError> {
+    if options.rules.is_none() {
+        // Reading the rules takes longer than all that happens before they are needed.
+        static EARLY: std::sync::Once = std::sync::Once::new();
+        EARLY.call_once(|| drop(std::thread::spawn(RuleSet::shipped)));
+    }
     let lifted = lift_object(object)?;
     let calls = lifted.module.funcs.values().any(|f| f.linkage == millstream_ir::Linkage::Static);
     let inline = match options.inline {

@@ -164,8 +164,8 @@ pub struct Session {
     pub dump_after: Option<DumpHook>,
     /// Runs the IR verifier after each pass; on in debug builds.
     pub verify: bool,
-    /// The rules of the pass `simplify`.
-    pub rules: Arc<RuleSet>,
+    /// The rules of the pass `simplify`; those that are shipped if not said.
+    pub rules: Option<Arc<RuleSet>>,
     pub(crate) fired: FxHashMap<usize, u64>,
     pub(crate) stats: FxHashMap<&'static str, PassStat>,
 }
@@ -179,7 +179,7 @@ impl Session {
             disabled: BTreeSet::new(),
             dump_after: None,
             verify: cfg!(debug_assertions),
-            rules: RuleSet::shipped(),
+            rules: None,
             fired: FxHashMap::default(),
             stats: FxHashMap::default(),
         }

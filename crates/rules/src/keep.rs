@@ -63,7 +63,7 @@ pub fn firings(object: &Object, rules: &Arc<RuleSet>, target: &Target) -> Option
     let mut module = lift_object(object).ok()?.module;
     let mut session = Session::new(target.clone());
     session.verify = false;
-    session.rules = Arc::clone(rules);
+    session.rules = Some(Arc::clone(rules));
     Pipeline::default_o2().run(&mut module, &mut session).ok()?;
     let mut out = vec![0; rules.rules().len()];
     for (rule, times) in session.fired() {

@@ -23,6 +23,7 @@ use schedule::Machine;
 
 pub use goal::{Cost, Goal, UnknownGoal};
 pub use program::{FunctionCost, Visits, Whole};
+pub(crate) use schedule::operands;
 pub use table::{Kind, Table, TableError, Timing, Unit};
 pub use weights::Weights;
 

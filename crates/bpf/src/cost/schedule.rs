@@ -232,7 +232,7 @@ fn kind(insn: Insn) -> Option<Kind> {
 }
 
 /// The registers that an instruction reads and writes, as bits.
-pub(super) fn operands(insn: Insn) -> (u16, u16) {
+pub(crate) fn operands(insn: Insn) -> (u16, u16) {
     let bit = |r: Reg| 1u16 << r.index();
     let op = |o: Operand| if let Operand::Reg(r) = o { bit(r) } else { 0 };
     match insn {

@@ -3,7 +3,9 @@
 
 use millstream_ir::Cond;
 use millstream_isa::helpers::{Helper, RetKind};
-use millstream_isa::{AluOp, AtomicOp, Callee, Insn, Operand, Reg, Size, Width};
+use millstream_isa::{AluOp, Callee, Insn, Operand, Reg, Size, Width};
+
+use crate::cost::operands;
 
 use super::code::{Code, Emitted, Src, Term, successors};
 use super::layout::quick_length;
@@ -15,6 +17,9 @@ type RegSet = u16;
 /// Blocks whose constants are tried before the branch, per function.
 const MOST_TRIED: usize = 300;
 
+/// Beyond so many blocks what takes long is done once instead of twice.
+const MANY: usize = 150;
+
 /// Runs all repairs, to keep within limits.
 pub(super) fn tidy(blocks: &mut Vec<Code>, limits: Limits) {
     let cost = &|blocks: &[Code]| limits.cost(quick_length(blocks));
@@ -23,15 +28,23 @@ pub(super) fn tidy(blocks: &mut Vec<Code>, limits: Limits) {
     drop_redundant_copies(blocks);
     drop_dead_moves(blocks);
     copies::share_addresses(blocks);
-    hoist_constants(blocks, cost);
+    let many = blocks.len() > MANY;
+    if !many {
+        hoist_constants(blocks, cost);
+    }
     let mut other = blocks.clone();
     copies::forward(&mut other);
     drop_dead_moves(&mut other);
     copies::sink(&mut other);
-    recolor(&mut other);
-    recolor(blocks);
+    if !many {
+        recolor(blocks);
+        recolor(&mut other);
+    }
     if cost(&other) <= cost(blocks) {
         *blocks = other;
+    }
+    if many {
+        recolor(blocks);
     }
     drop_redundant_copies(blocks);
     merge_tails(blocks);
@@ -156,26 +169,23 @@ fn effect_of(e: &Emitted) -> RegSet {
     reads | writes
 }
 
+/// The frame pointer, which always is what it is.
+const FRAME: u16 = 1 << 10;
+
 pub(super) fn bit(r: Reg) -> RegSet {
     if r == Reg::R10 { 0 } else { 1 << r.index() }
 }
 
 /// Registers that an instruction reads, and those that it writes or leaves undefined.
 pub(super) fn effect(e: &Emitted) -> (RegSet, RegSet) {
-    let op = |o: Operand| if let Operand::Reg(r) = o { bit(r) } else { 0 };
     match e.insn {
-        Insn::Alu { dst, src, .. } => (bit(dst) | op(src), bit(dst)),
-        Insn::Mov { dst, src, .. } => (op(src), bit(dst)),
-        Insn::MovSx { dst, src, .. } | Insn::AddrSpaceCast { dst, src, .. } => (bit(src), bit(dst)),
-        Insn::Neg { dst, .. } | Insn::Swap { dst, .. } => (bit(dst), bit(dst)),
-        Insn::LoadImm64 { dst, .. } => (0, bit(dst)),
-        Insn::Load { dst, src, .. } | Insn::LoadAcquire { dst, src, .. } => (bit(src), bit(dst)),
-        Insn::Store { dst, src, .. } => (bit(dst) | op(src), 0),
-        Insn::StoreRelease { dst, src, .. } => (bit(dst) | bit(src), 0),
-        Insn::Atomic { op: AtomicOp::CmpXchg, dst, src, .. } => (bit(dst) | bit(src) | 1, 1),
-        Insn::Atomic { fetch, dst, src, .. } => (bit(dst) | bit(src), if fetch { bit(src) } else { 0 }),
         Insn::Call(_) | Insn::LegacyLoad { .. } => (e.args, 0b11_1111),
-        Insn::Jump { .. } | Insn::Branch { .. } | Insn::MayGoto { .. } | Insn::Exit => (0, 0),
+        // What a block's last comparison reads stands in how it ends.
+        Insn::Branch { .. } => (0, 0),
+        insn => {
+            let (reads, writes) = operands(insn);
+            (reads & !FRAME, writes & !FRAME)
+        }
     }
 }
 

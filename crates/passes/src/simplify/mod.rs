@@ -15,8 +15,6 @@ mod set;
 mod store;
 mod worth;
 
-use std::sync::Arc;
-
 use cranelift_entity::SecondaryMap;
 use millstream_ir::{AluOp, Block, Cfg, Function, Inst, Op, Prov, Type, Value, Width};
 use smallvec::SmallVec;
@@ -56,7 +54,7 @@ impl FuncPass for Simplify {
     fn run(&self, func: &mut Function, cx: &mut Ctx<'_>) -> bool {
         let uses = func.use_counts();
         let order = Cfg::new(func).rpo;
-        let rules = Arc::clone(&cx.session.rules);
+        let rules = cx.session.rules.clone().unwrap_or_else(RuleSet::shipped);
         let mut state = Simplifier {
             func,
             cx,

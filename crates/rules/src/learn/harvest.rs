@@ -6,7 +6,7 @@
 use millstream_bpf::module::lift_object;
 use millstream_ir::{Function, Inst, Module, Op, Type, Value, Width};
 use millstream_object::Object;
-use millstream_passes::rules::{CondPat, Expr, Head, NAMES, Pattern, RuleSet, Test, WidthPat};
+use millstream_passes::rules::{CondPat, Expr, Head, NAMES, Pattern, Test, WidthPat};
 use millstream_passes::{Pipeline, Session};
 use rustc_hash::FxHashMap;
 
@@ -32,7 +32,6 @@ impl Harvest {
         let mut module = lifted.module;
         let mut session = Session::new(TARGET);
         session.verify = false;
-        session.rules = RuleSet::shipped();
         if Pipeline::default_o2().run(&mut module, &mut session).is_ok() {
             self.module(&module);
         }

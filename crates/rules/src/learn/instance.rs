@@ -41,7 +41,7 @@ impl Simplifier {
         let id = module.funcs.push(func);
         let mut session = Session::new(TARGET);
         session.verify = false;
-        session.rules = Arc::clone(&self.rules);
+        session.rules = Some(Arc::clone(&self.rules));
         self.pipeline.run(&mut module, &mut session).ok()?;
         let last = self.rules.rules().len().checked_sub(1);
         let last = session.fired().find(|(rule, _)| Some(*rule) == last).map_or(0, |(_, n)| n);

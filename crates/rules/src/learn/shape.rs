@@ -49,7 +49,8 @@ enum Sketch {
     Node(Op, Vec<Sketch>),
 }
 
-const ALU: [AluOp; 9] = [
+/// All operations that are looked at.
+pub(super) const ALU: [AluOp; 9] = [
     AluOp::Add,
     AluOp::Sub,
     AluOp::Mul,

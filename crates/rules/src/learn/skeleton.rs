@@ -5,7 +5,7 @@ use millstream_passes::rules::{Build, CondPat, Expr, Head, NAMES, Pattern, Width
 
 use super::instance::build_cost;
 use super::sample::{truths, uses_width};
-use super::shape::names;
+use super::shape::{ALU, names};
 
 /// The constant that is left open.
 pub(crate) const HOLE: usize = NAMES - 1;
@@ -17,18 +17,6 @@ pub(crate) struct Skeleton {
     pub(crate) open: bool,
     pub(crate) cost: u32,
 }
-
-const ALU: [AluOp; 9] = [
-    AluOp::Add,
-    AluOp::Sub,
-    AluOp::Mul,
-    AluOp::And,
-    AluOp::Or,
-    AluOp::Xor,
-    AluOp::Lsh,
-    AluOp::Rsh,
-    AluOp::Arsh,
-];
 
 /// Right sides for a left one that cost less than `below`.
 pub(crate) fn skeletons(pattern: &Pattern, below: u32) -> Vec<Skeleton> {
