@@ -23,6 +23,8 @@ ACCELERATIONS = {
     "maps": "K2's II, map type concretisation: the values of all maps in one memory",
     "offsets": "K2's III, memory offset concretisation",
     "regions": "K2's IV, modular verification: large programs as a whole",
+    "whole": "step by step from the first",
+    "steps": "not step by step: as a whole, or region by region",
     "cache": "K2's V, caching of answers",
     "normal-form": "terms as they are written",
     "choices": "operations are not carried into choices",

@@ -15,7 +15,7 @@ use crate::{Acceleration, Unknown};
 /// Bytes of a frame.
 const STACK_SIZE: i64 = 512;
 
-impl Exec<'_> {
+impl Exec<'_, '_> {
     /// The address of an access: base and displacement.
     fn address(&mut self, slot: usize, state: &State, base: Reg, off: i16) -> V {
         let v = self.get(state, base);
@@ -216,8 +216,8 @@ impl Exec<'_> {
 
     /// A value of which nothing is known, and which is nobody else's.
     pub(crate) fn anything(&mut self, sort: Sort) -> T {
-        self.fresh += 1;
-        self.w.terms.var(&format!("{} undefined {}", self.side, self.fresh), sort)
+        self.side.fresh += 1;
+        self.w.terms.var(&format!("{} undefined {}", self.side.name, self.side.fresh), sort)
     }
 
     pub(crate) fn store_insn(

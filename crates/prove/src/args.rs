@@ -14,7 +14,7 @@ use crate::value::{Kind, Region, Space, V};
 /// Largest memory argument that is taken byte by byte.
 pub(crate) const MOST_BYTES: u64 = 1 << 12;
 
-impl Exec<'_> {
+impl Exec<'_, '_> {
     pub(crate) fn arguments(
         &mut self,
         state: &mut State,

@@ -13,8 +13,11 @@ use crate::Unknown;
 use crate::args::MOST_BYTES;
 use crate::exec::Exec;
 use crate::state::{Chain, State};
-use crate::term::{ADDRESS, ENTRY, FOUND, MATCH, Sort, T};
+use crate::term::{ADDRESS, ENTRY, FILLED, FOUND, MATCH, Sort, T};
 use crate::value::{Kind, Region, Space, V};
+
+/// Bytes of memory that a call writes above which they are not looked at one by one.
+const LONG: u64 = 64;
 
 /// Memory that a call leaves changed.
 pub(crate) enum Out {
@@ -73,7 +76,7 @@ fn is_outer(number: u32) -> bool {
     matches!(number, 12 | 13)
 }
 
-impl Exec<'_> {
+impl Exec<'_, '_> {
     /// Runs a helper.
     pub(crate) fn helper(&mut self, state: &mut State, id: i32) -> Result<(), Unknown> {
         let helper = Helper::get(id).ok_or_else(|| Unknown::new(format!("helper {id} is unknown")))?;
@@ -368,9 +371,13 @@ impl Exec<'_> {
         n: usize,
         event: T,
     ) -> Result<(), Unknown> {
+        let at = self.given(at);
         if let Kind::Number(t) = self.w.values.kind(at)
             && self.w.terms.value(t) == Some(0)
         {
+            return Ok(());
+        }
+        if count > LONG && size.is_none() && self.fill(state, at, count, n, event, None) {
             return Ok(());
         }
         if count > MOST_BYTES {
@@ -402,6 +409,44 @@ impl Exec<'_> {
             self.write(state, place, &[byte], None)?;
         }
         Ok(())
+    }
+
+    /// Memory in which a call has left many bytes in a row, where `only` holds if it is given; `false` if that is on the stack.
+    fn fill(&mut self, state: &mut State, at: V, count: u64, n: usize, event: T, only: Option<T>) -> bool {
+        match self.w.values.kind(at) {
+            Kind::Pointer(Region::In(space, object), offset) => {
+                let terms = &mut self.w.terms;
+                let before = state.memory(terms, space);
+                let inputs = [event, before, object, offset, terms.constant(64, count)];
+                let filled = terms.app(&format!("{FILLED}by output {n}"), &inputs, Sort::Memory);
+                let after = only.map_or(filled, |c| terms.ite(c, filled, before));
+                state.memory.insert(space, after);
+                true
+            }
+            Kind::Choice(c, a, b) => {
+                let spaces = |v| matches!(self.w.values.kind(v), Kind::Pointer(Region::In(..), _));
+                if !spaces(a) || !spaces(b) {
+                    return false;
+                }
+                let opposite = self.w.terms.not(c);
+                let all = only.unwrap_or_else(|| self.w.terms.truth(true));
+                for (v, here) in [(a, c), (b, opposite)] {
+                    let here = self.w.terms.and(&[all, here]);
+                    self.fill(state, v, count, n, event, Some(here));
+                }
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The pointer that a value is, if it is that or null: accepted programs give no null where memory is asked for.
+    fn given(&self, v: V) -> V {
+        match self.w.values.kind(v) {
+            Kind::Choice(_, a, b) if self.is_null(a) => b,
+            Kind::Choice(_, a, b) if self.is_null(b) => a,
+            _ => v,
+        }
     }
 
     /// Any of the bytes may be others now, each for itself.

@@ -14,7 +14,7 @@ use crate::state::{Chain, State};
 use crate::sweep::{Sweep, cone};
 use crate::term::{Forms, T, Terms};
 use crate::value::{Space, Values};
-use crate::{Acceleration, Cache, Limits, Unknown, explain, model};
+use crate::{Acceleration, Cache, Limits, Unknown, explain, lockstep, model};
 
 /// What came out.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -183,9 +183,39 @@ struct Decision<'a> {
     attempts: u32,
 }
 
-/// How two programs are cut, one way after the other: terms of a region at first, as a part of all that may be made, and
-/// until when, in per cent of the time. Small regions forget more, large ones may become too large.
-const CUTS: [(usize, u32); 4] = [(8, 35), (400, 65), (64, 85), (1, 100)];
+/// A way to hold two programs together.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// As a whole, or region by region: terms of a region at first, as a part of all that may be made.
+    Regions(usize),
+    /// Step by step.
+    Steps,
+}
+
+impl Way {
+    fn is_used(self, limits: &Limits) -> bool {
+        let regions = limits.uses(Acceleration::Regions);
+        match self {
+            Way::Regions(1) => true,
+            Way::Regions(FIRST) => regions && limits.uses(Acceleration::Whole),
+            Way::Regions(_) => regions,
+            Way::Steps => regions && limits.uses(Acceleration::Steps),
+        }
+    }
+}
+
+/// The part of all terms that may be made before two programs are first cut.
+const FIRST: usize = 8;
+
+/// What is tried, one after the other, and until when, in per cent of the time. Steps and small regions forget more, large
+/// ones may become too large.
+const WAYS: [(Way, u32); 5] = [
+    (Way::Regions(FIRST), 25),
+    (Way::Steps, 70),
+    (Way::Regions(400), 80),
+    (Way::Regions(64), 90),
+    (Way::Regions(1), 100),
+];
 
 fn decide(
     maps: Maps,
@@ -199,8 +229,9 @@ fn decide(
     let mut decision =
         Decision { programs, solver, limits, deadline: start, proof, tried: false, attempts: 0 };
     let mut end = Err(Stop::Unknown(Unknown::new("nothing was tried")));
-    for (part, share) in CUTS {
-        if part > 1 && !limits.uses(Acceleration::Regions) {
+    let mut large = false;
+    for (way, share) in WAYS {
+        if !way.is_used(limits) {
             continue;
         }
         decision.deadline = start + limits.time * share / 100;
@@ -208,10 +239,11 @@ fn decide(
             normal: limits.uses(Acceleration::NormalForm),
             choices: limits.uses(Acceleration::Choices),
             offsets: limits.uses(Acceleration::Offsets),
+            aliases: way != Way::Steps,
         };
         let mut world = World { terms: Terms::of(limits.terms, forms), values: Values::default(), maps };
         world.terms.until(decision.deadline);
-        let (cuts, last) = decision.attempt(&mut world, limits.terms / part);
+        let (cuts, last) = decision.attempt(&mut world, way);
         // Why the first way did not do says most.
         end = match (end, last) {
             (Err(Stop::Unknown(first)), Err(Stop::Unknown(_))) if decision.attempts > 1 => {
@@ -220,9 +252,10 @@ fn decide(
             (_, last) => last,
         };
         // Without a cut, or room for one, there is nothing to do otherwise.
-        let large = world.terms.len() > limits.terms / 8;
+        large |= cuts > 0 || world.terms.len() > limits.terms / FIRST;
         maps = world.maps;
-        if cuts == 0 && !large || !matches!(end, Err(Stop::Unknown(_))) {
+        let open = matches!(end, Err(Stop::Unknown(_)));
+        if !open || way == Way::Steps && !large {
             break;
         }
     }
@@ -240,18 +273,28 @@ fn decide(
 }
 
 impl Decision<'_> {
-    /// Runs both on terms, with so many in a region; gives at how many places they were cut, and what came out.
-    fn attempt(&mut self, world: &mut World, first: usize) -> (usize, Result<(), Stop>) {
-        let stride = Stride { first, most: self.limits.terms };
+    /// Runs both on terms; gives at how many places they were cut, and what came out.
+    fn attempt(&mut self, world: &mut World, way: Way) -> (usize, Result<(), Stop>) {
         let (programs, limits, deadline) = (self.programs, self.limits, self.deadline);
         let mut cuts = 0;
         self.attempts += 1;
         self.proof.same = 0;
-        let end = regions::run(world, programs, limits, stride, deadline, |world, ends| {
-            cuts = ends.region;
-            self.settle(world, &ends)
-        });
+        let end = match way {
+            Way::Regions(part) => {
+                let stride = Stride { first: limits.terms / part, most: limits.terms };
+                regions::run(world, programs, limits, stride, deadline, |world, ends| {
+                    cuts = ends.region;
+                    self.settle(world, &ends)
+                })
+            }
+            Way::Steps => lockstep::run(world, programs, limits, deadline, |world, states, region| {
+                self.settle(world, &Ends { states: states.map(Some), region })
+            }),
+        };
         self.proof.terms = self.proof.terms.max(world.terms.len());
+        if let Err(Stop::Unknown(why)) = &end {
+            tracing::debug!("attempt {}: {why}", self.attempts);
+        }
         explain::log_census(&world.terms);
         (cuts, end)
     }
@@ -275,6 +318,10 @@ impl Decision<'_> {
         if open.is_empty() {
             return Ok(());
         }
+        // What is assumed here may be what makes them the same.
+        let elsewhere = world.terms.not(one.path);
+        let open: Vec<(String, T)> =
+            open.into_iter().map(|(name, goal)| (name, world.terms.or(&[elsewhere, goal]))).collect();
         for (name, goal) in &open {
             tracing::debug!("{name}: {}", explain::shown(&world.terms, *goal, 6));
         }

@@ -7,6 +7,7 @@
 //!
 //! Architecture Invariant: a cut only forgets. Every state of terms before it is an instance of the one after it.
 
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -20,6 +21,8 @@ use crate::value::{Kind, Region, V, Values};
 const SMALL: usize = 10;
 /// Stores above a memory that are kept.
 const MOST_STORES: usize = 96;
+/// Terms that a fact is made of that is kept.
+const MOST_OF_FACT: usize = 32;
 /// Atoms that are kept of a condition.
 const MOST_ATOMS: usize = 40;
 
@@ -37,7 +40,7 @@ pub(crate) struct Cut<'a> {
     value_images: FxHashMap<V, V>,
     /// How new variables are called.
     name: String,
-    count: usize,
+    made: usize,
 }
 
 impl<'a> Cut<'a> {
@@ -64,7 +67,7 @@ impl<'a> Cut<'a> {
             images: FxHashMap::default(),
             value_images: FxHashMap::default(),
             name: format!("cut {number}"),
-            count: 0,
+            made: 0,
         }
     }
 
@@ -75,6 +78,7 @@ impl<'a> Cut<'a> {
         let frames = s.frames.iter().map(|f| Rc::new(self.frame(f))).collect();
         State {
             path,
+            facts: BTreeSet::new(),
             regs,
             frames,
             saved,
@@ -116,6 +120,13 @@ impl<'a> Cut<'a> {
             }
         }
         out
+    }
+
+    /// What of the facts under which two states are reached is small: it holds for both.
+    pub(crate) fn facts(&mut self, facts: &BTreeSet<T>) -> BTreeSet<T> {
+        let small: Vec<T> =
+            facts.iter().copied().filter(|f| self.size(*f, MOST_OF_FACT) <= MOST_OF_FACT).collect();
+        small.into_iter().take(MOST_ATOMS).map(|f| self.image(f)).collect()
     }
 
     /// A condition, and what of another always holds under that one.
@@ -203,7 +214,8 @@ impl<'a> Cut<'a> {
         }
         match self.old.node(t) {
             Node::Truth(_) | Node::Const(_) => false,
-            Node::App(_, args) => !args.is_empty(),
+            // What is small may be asked for again.
+            Node::App(_, args) => !args.is_empty() && self.depth(t, SMALL) > SMALL,
             Node::Extract(..) | Node::SignExtend(_) | Node::Concat(_) | Node::Select(..) => false,
             Node::Compare(..) => false,
             Node::Sum(list, _) if list.len() <= 2 => false,
@@ -221,8 +233,17 @@ impl<'a> Cut<'a> {
         count
     }
 
-    /// Of how many terms one is made, up to little more than `most`; what becomes a variable counts as one.
+    /// Of how many terms one is made, up to little more than `most`.
+    fn depth(&self, t: T, most: usize) -> usize {
+        self.count(t, most, |_| false)
+    }
+
+    /// Of how many terms one is made, up to little more than `most`; what may become a variable counts as one.
     fn size(&self, t: T, most: usize) -> usize {
+        self.count(t, most, |node| matches!(node, Node::App(..) | Node::Select(..)))
+    }
+
+    fn count(&self, t: T, most: usize, is_leaf: impl Fn(&Node) -> bool) -> usize {
         let mut seen = FxHashSet::default();
         let mut todo = vec![t];
         while let Some(t) = todo.pop() {
@@ -232,9 +253,8 @@ impl<'a> Cut<'a> {
             if seen.len() > most {
                 break;
             }
-            match self.old.node(t) {
-                Node::App(..) | Node::Select(..) => {}
-                _ => todo.extend(self.old.parts_of(t)),
+            if !is_leaf(self.old.node(t)) {
+                todo.extend(self.old.parts_of(t));
             }
         }
         seen.len()
@@ -242,9 +262,9 @@ impl<'a> Cut<'a> {
 
     /// A new variable, with as many bits as the term may have.
     fn variable(&mut self, t: T) -> T {
-        self.count += 1;
+        self.made += 1;
         let address = if self.old.has_address(t) { ADDRESS } else { "" };
-        let name = format!("{address}{}, {}", self.name, self.count);
+        let name = format!("{address}{}, {}", self.name, self.made);
         let sort = self.old.sort(t);
         let Sort::Bits(bits) = sort else { return self.new.var(&name, sort) };
         let possible = self.old.possible(t);

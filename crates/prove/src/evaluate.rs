@@ -6,7 +6,7 @@ use std::time::Instant;
 use millstream_isa::Insn;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::exec::{Exec, World};
+use crate::exec::{Exec, Side, World};
 use crate::program::{Context, Program};
 use crate::state::{State, initial_memory};
 use crate::sweep::cone;
@@ -100,7 +100,7 @@ impl Evaluator {
         };
         let mut w = World { terms: Terms::new(limits.terms), values: Values::default(), maps: Vec::new() };
         let deadline = Instant::now() + limits.time;
-        let end = Exec::run_from(&mut w, &program, limits, deadline, 'A', begin)?;
+        let end = Exec::run_from(&mut w, &mut Side::new(&program, 'A'), limits, deadline, begin)?;
         let result = w.values.numeric(&mut w.terms, end.regs[0]);
         let result = result.ok_or_else(|| Unknown::new("a result that is not defined"))?;
         let memory = end.memory(&mut w.terms, space);

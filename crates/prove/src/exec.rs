@@ -4,7 +4,7 @@
 //! a function that is called before what follows the call. A jump backward puts a state at a block that comes earlier, which
 //! is visited next: loops are unrolled until no state goes round again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Instant;
 
@@ -31,20 +31,43 @@ pub(crate) struct World {
     pub(crate) maps: Vec<MapInfo>,
 }
 
-/// One run of one program.
-pub(crate) struct Exec<'a> {
-    pub(crate) w: &'a mut World,
+/// One of the programs of a proof, and what is kept of it from one run to the next.
+pub(crate) struct Side<'a> {
     pub(crate) p: &'a Program,
+    /// What tells it from the other.
+    pub(crate) name: char,
+    /// Values that nothing is known of, so far.
+    pub(crate) fresh: u32,
+    flows: FxHashMap<usize, Rc<Flow>>,
+}
+
+impl<'a> Side<'a> {
+    /// A program that was not run yet.
+    pub(crate) fn new(p: &'a Program, name: char) -> Side<'a> {
+        Side { p, name, fresh: 0, flows: FxHashMap::default() }
+    }
+
+    /// What is known of the function at `entry`.
+    pub(crate) fn flow(&mut self, entry: usize) -> Result<Rc<Flow>, Unknown> {
+        if let Some(flow) = self.flows.get(&entry) {
+            return Ok(flow.clone());
+        }
+        let flow = Rc::new(Flow::new(self.p, entry)?);
+        self.flows.insert(entry, flow.clone());
+        Ok(flow)
+    }
+}
+
+/// One run of one program.
+pub(crate) struct Exec<'a, 'p> {
+    pub(crate) w: &'a mut World,
+    pub(crate) p: &'p Program,
+    pub(crate) side: &'a mut Side<'p>,
     pub(crate) limits: &'a Limits,
     deadline: Instant,
     executed: u64,
     /// States in which the program ended: by leaving, or in another program.
     ended: Option<State>,
-    flows: FxHashMap<usize, Rc<Flow>>,
-    /// Values that nothing is known of, so far.
-    pub(crate) fresh: u32,
-    /// Whose they are.
-    pub(crate) side: char,
 }
 
 /// Why a proof ends that makes too many terms.
@@ -68,29 +91,26 @@ enum Next {
     Dead,
 }
 
-impl<'a> Exec<'a> {
-    /// A run of `p` that has not begun.
+impl<'a, 'p> Exec<'a, 'p> {
+    /// A run that has not begun.
     pub(crate) fn new(
         w: &'a mut World,
-        p: &'a Program,
+        side: &'a mut Side<'p>,
         limits: &'a Limits,
         deadline: Instant,
-        side: char,
-        fresh: u32,
-    ) -> Exec<'a> {
-        Exec { w, p, limits, deadline, executed: 0, ended: None, flows: FxHashMap::default(), fresh, side }
+    ) -> Exec<'a, 'p> {
+        Exec { w, p: side.p, side, limits, deadline, executed: 0, ended: None }
     }
 
-    /// The state after `p` has run whole, from the one that every program starts in changed by `begin`.
+    /// The state after a program has run whole, from the one that every program starts in changed by `begin`.
     pub(crate) fn run_from(
         w: &'a mut World,
-        p: &'a Program,
+        side: &'a mut Side<'p>,
         limits: &'a Limits,
         deadline: Instant,
-        side: char,
         begin: impl FnOnce(&mut World, &mut State),
     ) -> Result<State, Unknown> {
-        let mut exec = Exec::new(w, p, limits, deadline, side, 0);
+        let mut exec = Exec::new(w, side, limits, deadline);
         let mut waiting = exec.begin()?;
         if let Some(mut first) = waiting.first_entry() {
             begin(exec.w, first.get_mut());
@@ -108,7 +128,7 @@ impl<'a> Exec<'a> {
 
     /// The start of the program, in the state that every program starts in.
     pub(crate) fn begin(&mut self) -> Result<Waiting, Unknown> {
-        let place = self.flow(0)?.start()?;
+        let place = self.side.flow(0)?.start()?;
         let state = self.start();
         Ok(Waiting::from([(vec![place], state)]))
     }
@@ -137,6 +157,7 @@ impl<'a> Exec<'a> {
         let metadata = terms.zero_extend_to(short, 64);
         State {
             path,
+            facts: BTreeSet::new(),
             regs,
             frames: vec![Rc::default()],
             saved: Vec::new(),
@@ -165,7 +186,7 @@ impl<'a> Exec<'a> {
     /// there at once.
     pub(crate) fn arrive(&mut self, waiting: &mut Waiting, key: Key, state: State) -> Result<(), Unknown> {
         if let [place] = key[..]
-            && self.flow(place.entry)?.is_tail(place.slot)
+            && self.side.flow(place.entry)?.is_tail(place.slot)
         {
             let mut rest = Waiting::from([(key, state)]);
             while let Some((key, state)) = rest.pop_first() {
@@ -196,10 +217,20 @@ impl<'a> Exec<'a> {
         Ok(true)
     }
 
+    /// The same, and no state goes further than to the end of its block.
+    pub(crate) fn advance_by_block(&mut self, waiting: &mut Waiting) -> Result<(), Unknown> {
+        if let Some((key, state)) = waiting.pop_first() {
+            for (key, state) in self.block(key, state)? {
+                self.wait(waiting, key, state);
+            }
+        }
+        Ok(())
+    }
+
     /// Runs from a place to the end of its block.
     fn block(&mut self, mut key: Key, mut state: State) -> Result<Vec<(Key, State)>, Unknown> {
         let Some(place) = key.last().copied() else { return Err(Unknown::new("a place in no function")) };
-        let flow = self.flow(place.entry)?;
+        let flow = self.side.flow(place.entry)?;
         let mut slot = place.slot;
         loop {
             let insn = self.p.insn(slot)?;
@@ -225,7 +256,7 @@ impl<'a> Exec<'a> {
                 Next::Enter(entry) => {
                     key.pop();
                     key.push(Place { slot, ..place });
-                    key.push(self.flow(entry)?.start()?);
+                    key.push(self.side.flow(entry)?.start()?);
                     return Ok(vec![(key, state)]);
                 }
                 Next::Dead => return Ok(Vec::new()),
@@ -264,7 +295,7 @@ impl<'a> Exec<'a> {
         state.regs[6..10].copy_from_slice(&saved);
         let zero = self.w.terms.constant(64, 0);
         state.regs[10] = self.w.values.pointer(Region::Stack(state.saved.len() as u8), zero);
-        key.push(self.flow(place.entry)?.place(place.slot + 1, place)?);
+        key.push(self.side.flow(place.entry)?.place(place.slot + 1, place)?);
         Ok(vec![(key, state)])
     }
 
@@ -272,7 +303,7 @@ impl<'a> Exec<'a> {
     pub(crate) fn forget_dead(&mut self, key: &Key, state: &mut State) {
         let undefined = self.w.values.undefined();
         for (depth, place) in key.iter().enumerate() {
-            let Ok(flow) = self.flow(place.entry) else { continue };
+            let Ok(flow) = self.side.flow(place.entry) else { continue };
             match state.saved.get_mut(depth) {
                 Some(saved) => {
                     for (n, v) in saved.iter_mut().enumerate() {
@@ -311,16 +342,6 @@ impl<'a> Exec<'a> {
         }
         state.length = terms.under(state.length, path);
         state.metadata = terms.under(state.metadata, path);
-    }
-
-    /// What is known of the function at `entry`.
-    pub(crate) fn flow(&mut self, entry: usize) -> Result<Rc<Flow>, Unknown> {
-        if let Some(flow) = self.flows.get(&entry) {
-            return Ok(flow.clone());
-        }
-        let flow = Rc::new(Flow::new(self.p, entry)?);
-        self.flows.insert(entry, flow.clone());
-        Ok(flow)
     }
 
     fn step(&mut self, slot: usize, insn: Insn, state: &mut State) -> Result<Next, Unknown> {

@@ -32,6 +32,8 @@ pub(crate) struct Flow {
     tails: BTreeSet<usize>,
     /// Registers that are read from each slot on, as bits.
     live: FxHashMap<usize, u16>,
+    /// Loops, by where their blocks stand in the order: the first and the last of each.
+    loops: Vec<(usize, usize)>,
 }
 
 impl Flow {
@@ -53,7 +55,8 @@ impl Flow {
             edges.insert(slot, (targets, jumps));
         }
         let order = order(entry, &leaders, &edges);
-        let mut flow = Flow { entry, order, tails: BTreeSet::new(), live: live(p, &edges)? };
+        let loops = loops(&order, &edges);
+        let mut flow = Flow { entry, order, tails: BTreeSet::new(), live: live(p, &edges)?, loops };
         flow.tails = leaders.into_iter().filter(|l| is_tail(p, *l, &edges)).collect();
         Ok(flow)
     }
@@ -77,6 +80,16 @@ impl Flow {
     /// Whether the program ends soon from the block at this slot.
     pub(crate) fn is_tail(&self, slot: usize) -> bool {
         self.tails.contains(&slot)
+    }
+
+    /// Whether a block may be reached again from itself, by where it stands in the order; it may be said of others too.
+    pub(crate) fn is_in_loop(&self, order: usize) -> bool {
+        self.loops.iter().any(|(first, last)| (*first..=*last).contains(&order))
+    }
+
+    /// Whether some jump backward leads to a block.
+    pub(crate) fn is_header(&self, order: usize) -> bool {
+        self.loops.iter().any(|(first, _)| *first == order)
     }
 
     /// Whether a register is read from a slot on before it is written.
@@ -132,6 +145,24 @@ fn order(entry: usize, leaders: &BTreeSet<usize>, edges: &Edges) -> FxHashMap<us
         }
     }
     post.into_iter().rev().enumerate().map(|(at, slot)| (slot, at)).collect()
+}
+
+/// Jumps backward in the order of blocks: where the target stands, and where the block that jumps.
+fn loops(order: &FxHashMap<usize, usize>, edges: &Edges) -> Vec<(usize, usize)> {
+    let mut out = Vec::new();
+    for (start, from) in order {
+        let mut slot = *start;
+        let targets = loop {
+            let (targets, jumps) = &edges[&slot];
+            match targets.first() {
+                Some(next) if !jumps && !order.contains_key(next) => slot = *next,
+                _ => break targets,
+            }
+        };
+        let back = targets.iter().filter_map(|t| order.get(t)).filter(|to| *to <= from);
+        out.extend(back.map(|to| (*to, *from)));
+    }
+    out
 }
 
 /// Whether the function returns within a few instructions of a slot, without a call or a jump back.

@@ -26,6 +26,8 @@ mod exec;
 mod explain;
 mod explore;
 mod flow;
+mod join;
+mod lockstep;
 mod model;
 mod place;
 mod program;

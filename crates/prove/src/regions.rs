@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use crate::cut::Cut;
-use crate::exec::{Exec, Key, TERMS, Waiting, World};
+use crate::exec::{Exec, Key, Side, TERMS, Waiting, World};
 use crate::program::Program;
 use crate::state::State;
 use crate::term::{T, Terms};
@@ -56,7 +56,6 @@ impl Moment {
 struct Stretch {
     moments: Vec<Moment>,
     complete: bool,
-    fresh: u32,
 }
 
 /// Runs both programs; `settle` is shown the ends of each region.
@@ -68,7 +67,8 @@ pub(crate) fn run<E: From<Unknown>>(
     deadline: Instant,
     mut settle: impl FnMut(&mut World, Ends) -> Result<(), E>,
 ) -> Result<(), E> {
-    let mut runner = Runner { world, programs, limits, deadline, fresh: [0; 2] };
+    let sides = [Side::new(&programs[0], 'A'), Side::new(&programs[1], 'B')];
+    let mut runner = Runner { world, sides, limits, deadline };
     let mut fronts = [runner.begin(0)?, runner.begin(1)?];
     for region in 0.. {
         let (stretches, at) = runner.region(&fronts, stride)?;
@@ -86,7 +86,6 @@ pub(crate) fn run<E: From<Unknown>>(
         }
         let (states, terms) = (moments[0].waiting.len(), runner.world.terms.len());
         tracing::debug!("region {region}: {states} states go on, {terms} terms");
-        runner.fresh = [0, 1].map(|side| stretches[side].fresh);
         fronts = runner.cut(moments, settled, region)?;
     }
     Ok(())
@@ -94,16 +93,14 @@ pub(crate) fn run<E: From<Unknown>>(
 
 struct Runner<'a> {
     world: &'a mut World,
-    programs: &'a [Program; 2],
+    sides: [Side<'a>; 2],
     limits: &'a Limits,
     deadline: Instant,
-    fresh: [u32; 2],
 }
 
-impl Runner<'_> {
-    fn exec(&mut self, side: usize) -> Exec<'_> {
-        let name = ['A', 'B'][side];
-        Exec::new(self.world, &self.programs[side], self.limits, self.deadline, name, self.fresh[side])
+impl<'a> Runner<'a> {
+    fn exec(&mut self, side: usize) -> Exec<'_, 'a> {
+        Exec::new(self.world, &mut self.sides[side], self.limits, self.deadline)
     }
 
     fn begin(&mut self, side: usize) -> Result<Moment, Unknown> {
@@ -154,10 +151,10 @@ impl Runner<'_> {
             }
             moments.push(Moment { waiting: waiting.clone(), ended: exec.ended().cloned() });
         };
-        let (fresh, full) = (exec.fresh, exec.w.terms.is_full());
+        let full = exec.w.terms.is_full();
         match failed {
             Some(why) if !full => Err(why),
-            _ => Ok(Stretch { complete: !full && waiting.is_empty(), moments, fresh }),
+            _ => Ok(Stretch { complete: !full && waiting.is_empty(), moments }),
         }
     }
 

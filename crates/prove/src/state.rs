@@ -1,6 +1,6 @@
 //! The state of a program on the way, and what becomes of two states where paths meet.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use crate::term::{Sort, T, Terms};
@@ -38,6 +38,8 @@ pub(crate) enum Chain {
 pub(crate) struct State {
     /// What is assumed here.
     pub(crate) path: T,
+    /// Conditions that were assumed one by one and are no single atoms: each follows from the path.
+    pub(crate) facts: BTreeSet<T>,
     pub(crate) regs: [V; 11],
     pub(crate) frames: Vec<Rc<Frame>>,
     /// What `r6` to `r9` hold in each of the functions that wait for another to return.
@@ -54,18 +56,26 @@ pub(crate) fn initial_memory(terms: &mut Terms, space: Space) -> T {
     terms.var(&format!("memory {space:?}"), Sort::Memory)
 }
 
+/// A chain before anything happens.
+pub(crate) fn initial_chain(terms: &mut Terms, _: Chain) -> T {
+    terms.var("start", Sort::Token)
+}
+
 impl State {
     pub(crate) fn memory(&self, terms: &mut Terms, space: Space) -> T {
         self.memory.get(&space).copied().unwrap_or_else(|| initial_memory(terms, space))
     }
 
     pub(crate) fn chain(&self, terms: &mut Terms, chain: Chain) -> T {
-        self.chains.get(&chain).copied().unwrap_or_else(|| terms.var("start", Sort::Token))
+        self.chains.get(&chain).copied().unwrap_or_else(|| initial_chain(terms, chain))
     }
 
     /// Adds an assumption; `false` if it contradicts what is assumed.
     pub(crate) fn assume(&mut self, terms: &mut Terms, condition: T) -> bool {
         self.path = terms.and(&[self.path, condition]);
+        if terms.is_choice(condition) {
+            self.facts.insert(condition);
+        }
         terms.known(self.path) != Some(false)
     }
 
@@ -73,7 +83,8 @@ impl State {
     pub(crate) fn join(self, terms: &mut Terms, values: &mut Values, other: State) -> State {
         let either = terms.or(&[self.path, other.path]);
         let c = terms.under(self.path, either);
-        let mut out = State { path: either, ..self };
+        let facts = self.facts.intersection(&other.facts).copied().collect();
+        let mut out = State { path: either, facts, ..self };
         for (a, b) in out.regs.iter_mut().zip(other.regs) {
             *a = values.choice(terms, c, *a, b);
         }
@@ -86,7 +97,7 @@ impl State {
             }
         }
         join_terms(terms, c, &mut out.memory, &other.memory, initial_memory);
-        join_terms(terms, c, &mut out.chains, &other.chains, |terms, _| terms.var("start", Sort::Token));
+        join_terms(terms, c, &mut out.chains, &other.chains, initial_chain);
         out.length = terms.ite(c, out.length, other.length);
         out.metadata = terms.ite(c, out.metadata, other.metadata);
         out
@@ -137,7 +148,7 @@ fn join_frames(terms: &mut Terms, values: &mut Values, c: T, a: &Frame, b: &Fram
 }
 
 /// The 8 bytes at an offset as one value, if they are there.
-fn whole(terms: &mut Terms, values: &mut Values, frame: &Frame, at: i64) -> Option<V> {
+pub(crate) fn whole(terms: &mut Terms, values: &mut Values, frame: &Frame, at: i64) -> Option<V> {
     if let Some(Cell::Part(v, 0)) = frame.get(&at)
         && (1..8u8).all(|i| frame.get(&(at + i64::from(i))) == Some(&Cell::Part(*v, i)))
     {

@@ -56,7 +56,7 @@ pub(crate) enum Kind {
 }
 
 /// All values of one proof.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Values {
     kinds: Vec<Kind>,
     index: FxHashMap<Kind, V>,

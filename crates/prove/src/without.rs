@@ -13,6 +13,10 @@ pub enum Acceleration {
     Offsets,
     /// Large programs are held together region by region (modular verification).
     Regions,
+    /// Programs are tried as a whole, or in large regions, before they are held together step by step.
+    Whole,
+    /// Programs are held together step by step where they do not come out as a whole.
+    Steps,
     /// What a solver has answered is remembered.
     Cache,
     /// Terms have a normal form.
@@ -25,11 +29,13 @@ pub enum Acceleration {
 
 impl Acceleration {
     /// All of them.
-    pub const ALL: [Acceleration; 8] = [
+    pub const ALL: [Acceleration; 10] = [
         Acceleration::Spaces,
         Acceleration::Maps,
         Acceleration::Offsets,
         Acceleration::Regions,
+        Acceleration::Whole,
+        Acceleration::Steps,
         Acceleration::Cache,
         Acceleration::NormalForm,
         Acceleration::Choices,
@@ -43,6 +49,8 @@ impl Acceleration {
             Acceleration::Maps => "maps",
             Acceleration::Offsets => "offsets",
             Acceleration::Regions => "regions",
+            Acceleration::Whole => "whole",
+            Acceleration::Steps => "steps",
             Acceleration::Cache => "cache",
             Acceleration::NormalForm => "normal-form",
             Acceleration::Choices => "choices",

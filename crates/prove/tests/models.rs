@@ -103,3 +103,60 @@ fn what_is_left_out_makes_no_false_proof() {
         assert!(!equivalent(kind, &a, &other, &limits), "without {}", left_out.name());
     }
 }
+
+/// Without a try as a whole.
+fn by_steps() -> Limits {
+    Limits { without: vec![Acceleration::Whole], time: Duration::from_secs(10), ..Limits::default() }
+}
+
+#[test]
+fn loops_of_any_number_of_rounds_are_proven_step_by_step() {
+    let kind = ProgramType::XDP;
+    // As many rounds as a field of the context says.
+    let rounds = |before: &str, body: &str| {
+        format!(
+            "r2 = *(u32 *)(r1 + 12)\nr0 = 0\nr3 = 3\n{before}again:\nif r2 == 0 goto out\n\
+             {body}r2 += -1\ngoto again\nout:\nexit"
+        )
+    };
+    let plain = rounds("", "r0 += 3\n");
+    for same in
+        [rounds("", "r0 += 1\nr0 += 2\n"), rounds("", "r0 += r3\n"), rounds("r4 = r3\n", "r0 += r4\n")]
+    {
+        assert!(equivalent(kind, &plain, &same, &by_steps()), "{same}");
+        assert!(equivalent(kind, &same, &plain, &by_steps()), "{same}");
+    }
+    let others = [
+        rounds("", "r0 += 4\n"),
+        rounds("r0 = 1\n", "r0 += 3\n"),
+        // Only from the second round on, or the fourth.
+        rounds("", "r0 += r3\nr3 = 4\n"),
+        rounds("r4 = 0\n", "r0 += 3\nr4 += 1\nif r4 != 4 goto on\nr0 += 1\non:\n"),
+        rounds("", "r0 += 3\nr2 &= 7\n"),
+    ];
+    for other in others {
+        assert!(!equivalent(kind, &plain, &other, &by_steps()), "{other}");
+        assert!(!equivalent(kind, &other, &plain, &by_steps()), "{other}");
+    }
+}
+
+#[test]
+fn ways_that_meet_elsewhere_are_proven_step_by_step() {
+    let kind = ProgramType::XDP;
+    let straight = tests_of_bytes(60, false, None);
+    assert!(equivalent(kind, &straight, &tests_of_bytes(60, true, None), &by_steps()));
+    for odd in [0, 31, 59] {
+        let other = tests_of_bytes(60, true, Some(odd));
+        assert!(!equivalent(kind, &straight, &other, &by_steps()), "byte {odd}");
+    }
+    // What is set on two ways and asked for where they meet, and the same without asking.
+    let start = "r2 = *(u32 *)(r1 + 12)\nr3 = *(u32 *)(r1 + 16)\nr0 = r3\n";
+    let asked = format!(
+        "{start}r4 = 0\nif r2 < 7 goto on\nr4 = 1\nr0 += r2\non:\nr0 ^= 5\nif r4 == 0 goto out\nr0 *= r3\nout:\nexit"
+    );
+    let known = format!("{start}if r2 < 7 goto on\nr0 += r2\nr0 ^= 5\nr0 *= r3\nexit\non:\nr0 ^= 5\nexit");
+    assert!(equivalent(kind, &asked, &known, &by_steps()));
+    assert!(!equivalent(kind, &asked, &known.replace("< 7", "< 8"), &by_steps()));
+    let swapped = known.replace("r0 += r2\nr0 ^= 5", "r0 ^= 5\nr0 += r2");
+    assert!(!equivalent(kind, &asked, &swapped, &by_steps()));
+}

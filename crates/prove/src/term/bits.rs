@@ -101,9 +101,21 @@ impl Terms {
             Node::SignExtend(inner) if lo == 0 => self.sign_extend_to(inner, width),
             _ => match self.lift(Lift::Extract(hi as u8, lo as u8), t, t) {
                 Some(lifted) => lifted,
-                None => self.vector(width, Node::Extract(t, hi as u8, lo as u8)),
+                None => self.extract_possible(t, hi, lo),
             },
         }
+    }
+
+    /// A slice of what is not put together from parts, without bits that are never set.
+    fn extract_possible(&mut self, t: T, hi: u32, lo: u32) -> T {
+        let width = hi - lo + 1;
+        let possible = self.possible(t) >> lo & mask(width);
+        let used = 64 - possible.leading_zeros();
+        if possible == 0 {
+            return self.constant(width, 0);
+        }
+        let low = self.vector(used, Node::Extract(t, (lo + used - 1) as u8, lo as u8));
+        self.zero_extend_to(low, width)
     }
 
     fn extract_concat(&mut self, parts: &[T], bits: u32, hi: u32, lo: u32) -> T {

@@ -162,7 +162,8 @@ impl Terms {
         out
     }
 
-    fn is_choice(&self, t: T) -> bool {
+    /// Whether a term depends on an atom, and is none.
+    pub(crate) fn is_choice(&self, t: T) -> bool {
         matches!(self.node(t), Node::Ite(..))
     }
 

@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 use super::{Node, Sort, T, Terms, mask};
 
 /// Literals of a condition above which no more are looked for.
-const MOST_LITERALS: usize = 64;
+pub(crate) const MOST_LITERALS: usize = 64;
 
 /// An atom, and whether it holds.
 pub(crate) type Literal = (T, bool);

@@ -4,6 +4,10 @@ use millstream_isa::semantics::Pred;
 
 use super::{Node, Sort, T, Terms};
 
+/// How names of memories begin in which a call has left some bytes in a row: of the call, the memory before it, object, offset
+/// and number of the bytes.
+pub(crate) const FILLED: &str = "filled ";
+
 impl Terms {
     /// Whether two places are the same: [`None`] if that depends.
     fn same_place(&mut self, a: (T, T), b: (T, T)) -> Option<bool> {
@@ -40,6 +44,9 @@ impl Terms {
                 Node::Store(below, o, f, byte) => match self.same_place((o, f), (object, offset)) {
                     Some(true) => break byte,
                     Some(false) => at = below,
+                    None if !self.forms.aliases => {
+                        break self.make(Node::Select(at, object, offset), Sort::Bits(8));
+                    }
                     None => {
                         let here = self.place_equal((o, f), (object, offset));
                         let deeper = self.select(below, object, offset);
@@ -50,11 +57,27 @@ impl Terms {
                     let (a, b) = (self.select(a, object, offset), self.select(b, object, offset));
                     break self.ite(c, a, b);
                 }
-                _ => break self.make(Node::Select(at, object, offset), Sort::Bits(8)),
+                _ => match self.beside(at, object, offset) {
+                    Some(below) => at = below,
+                    None => break self.make(Node::Select(at, object, offset), Sort::Bits(8)),
+                },
             }
         };
         self.selected.insert(key, found);
         found
+    }
+
+    /// The memory before a call has left bytes in it, if this place is none of them.
+    fn beside(&mut self, memory: T, object: T, offset: T) -> Option<T> {
+        let Node::App(f, args) = self.node(memory) else { return None };
+        if !self.name(*f).starts_with(FILLED) {
+            return None;
+        }
+        let [_, below, o, first, count] = args[..] else { return None };
+        let apart = self.same_object(o, object) == Some(false)
+            || self.forms.offsets
+                && self.distance(offset, first).is_some_and(|d| self.value(count).is_some_and(|n| d >= n));
+        apart.then_some(below)
     }
 
     fn place_equal(&mut self, a: (T, T), b: (T, T)) -> T {

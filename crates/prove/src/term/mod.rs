@@ -18,6 +18,8 @@ mod memory;
 mod sum;
 
 pub(crate) use compare::{ADDRESS, ENTRY, FOUND, MATCH};
+pub(crate) use facts::{Literal, MOST_LITERALS};
+pub(crate) use memory::FILLED;
 
 use millstream_isa::semantics::{Pred, Prim};
 use rustc_hash::FxHashMap;
@@ -104,11 +106,14 @@ pub(crate) struct Forms {
     pub(crate) choices: bool,
     /// Places at offsets that differ by a constant are apart.
     pub(crate) offsets: bool,
+    /// A byte that one of several stores may have left is a choice between them; else it is what is found there, whatever
+    /// that is.
+    pub(crate) aliases: bool,
 }
 
 impl Default for Forms {
     fn default() -> Forms {
-        Forms { normal: true, choices: true, offsets: true }
+        Forms { normal: true, choices: true, offsets: true, aliases: true }
     }
 }
 
@@ -116,7 +121,7 @@ impl Default for Forms {
 const LOOKS: usize = 1 << 10;
 
 /// All terms of one proof.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Terms {
     nodes: Vec<(Node, Sort)>,
     index: FxHashMap<(Node, Sort), T>,

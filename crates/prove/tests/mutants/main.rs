@@ -14,7 +14,7 @@ use std::time::Duration;
 use judge::{Change, Plan, Tally, judge};
 use millstream_object::{FuncId, Object};
 use millstream_programs as programs;
-use millstream_prove::{Limits, Solver};
+use millstream_prove::{Acceleration, Limits, Solver};
 
 /// The solvers, if they are there: without one only equal terms are proven.
 fn solver() -> Option<Solver> {
@@ -26,9 +26,10 @@ fn solver() -> Option<Solver> {
     solver
 }
 
-fn try_mutants(object: &Object, func: FuncId, count: u64) -> Tally {
+fn try_mutants(object: &Object, func: FuncId, count: u64, without: &[Acceleration]) -> Tally {
     let solver = solver();
-    let limits = Limits { time: Duration::from_secs(1), terms: 300_000, ..Limits::default() };
+    let without = without.to_vec();
+    let limits = Limits { time: Duration::from_secs(1), terms: 300_000, without, ..Limits::default() };
     let plan = Plan { solver: solver.as_ref(), limits, tries: 300 };
     let mut tally = Tally::default();
     for number in 0..count {
@@ -45,7 +46,7 @@ fn try_mutants(object: &Object, func: FuncId, count: u64) -> Tally {
 #[test]
 fn mutants_of_a_small_program() {
     let Some(object) = common::read("gate", &[]) else { return };
-    let tally = try_mutants(&object, object.programs[0].func, 120);
+    let tally = try_mutants(&object, object.programs[0].func, 120, &[]);
     println!("{tally:?}");
     assert_eq!(tally.made, 120);
     // How many depends on how fast the machine is; none at all would mean that nothing was tried.
@@ -53,11 +54,22 @@ fn mutants_of_a_small_program() {
 }
 
 #[test]
+fn mutants_step_by_step() {
+    let Some(object) = common::read("gate", &[]) else { return };
+    let tally = try_mutants(&object, object.programs[0].func, 60, &[Acceleration::Whole]);
+    assert!(tally.by_run > 0 && tally.equivalent > 0, "{tally:?}");
+    let object = Object::parse("router", programs::ROUTER.object).expect("a data plane");
+    let func =
+        object.programs.iter().find(|p| p.name == programs::ROUTER.function).expect("its program").func;
+    try_mutants(&object, func, 6, &[Acceleration::Whole]);
+}
+
+#[test]
 fn mutants_of_data_planes() {
     for (program, count) in [(programs::ROUTER, 12), (programs::SWITCH, 4)] {
         let object = Object::parse(program.name, program.object).expect("a data plane");
         let func = object.programs.iter().find(|p| p.name == program.function).expect("its program").func;
-        let tally = try_mutants(&object, func, count);
+        let tally = try_mutants(&object, func, count, &[]);
         println!("{}: {tally:?}", program.name);
     }
 }

@@ -1,0 +1,542 @@
+//! Joins what two ways to one place have come to, of both programs: what is alike on both ways stays, all else becomes a
+//! variable.
+//!
+//! A way brings a state of each program ([`Pair`]), over terms of its own. A position holds one term on the first way and
+//! one on the second; positions that hold the same two terms get the same variable, whichever program they are of, so that
+//! what the two programs have alike on each way they have alike afterwards (the least general generalisation of G. Plotkin).
+//!
+//! Architecture Invariant: either pair is an instance of the joined one, under a substitution of its variables by terms,
+//! and what is assumed there holds on either way.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use rustc_hash::FxHashMap;
+
+use crate::state::{Cell, Frame, State, byte, initial_chain, initial_memory, whole};
+use crate::term::{ADDRESS, Literal, MOST_LITERALS, Node, Sort, T, Terms};
+use crate::value::{Kind, Region, V, Values};
+
+/// A state of each program, under one condition, with the terms that they are made of.
+#[derive(Debug)]
+pub(crate) struct Pair {
+    pub(crate) terms: Terms,
+    pub(crate) values: Values,
+    pub(crate) states: [State; 2],
+}
+
+/// What came out of a join.
+pub(crate) struct Joined {
+    pub(crate) pair: Pair,
+    /// Whether the second is an instance of the first: nothing was forgotten.
+    pub(crate) instance: bool,
+}
+
+/// A join under way. "Ours" is the first.
+struct Join<'a> {
+    ours: &'a mut Terms,
+    theirs: &'a mut Terms,
+    our_values: &'a mut Values,
+    their_values: &'a mut Values,
+    new: Terms,
+    values: Values,
+    images: FxHashMap<(T, T), T>,
+    value_images: FxHashMap<(V, V), V>,
+    copies: [FxHashMap<T, T>; 2],
+    /// What always holds on either way.
+    literals: [Rc<BTreeSet<Literal>>; 2],
+    way: Option<T>,
+    /// What each variable of the first is on the second way.
+    bound: FxHashMap<T, T>,
+    instance: bool,
+    /// Variables may not be made: what needs one is given up.
+    frozen: bool,
+    /// Bit vectors become wider than they need be, so that there is an end to it.
+    widen: bool,
+    name: String,
+    count: usize,
+}
+
+/// Joins two pairs at one place. `number` tells the variables from those of other joins. `again` says that the second has
+/// come around from the first.
+pub(crate) fn join(ours: &mut Pair, theirs: &mut Pair, number: usize, limit: usize, again: bool) -> Joined {
+    let forms = ours.terms.forms();
+    let literals = [&*ours, &*theirs].map(|p| Rc::new(p.terms.implied(p.states[0].path)));
+    let mut join = Join {
+        new: Terms::of(limit, forms),
+        values: Values::default(),
+        ours: &mut ours.terms,
+        theirs: &mut theirs.terms,
+        our_values: &mut ours.values,
+        their_values: &mut theirs.values,
+        images: FxHashMap::default(),
+        value_images: FxHashMap::default(),
+        copies: [FxHashMap::default(), FxHashMap::default()],
+        bound: FxHashMap::default(),
+        literals,
+        way: None,
+        instance: true,
+        frozen: false,
+        widen: again,
+        name: format!("join {number}"),
+        count: 0,
+    };
+    let [a, b] = [0, 1].map(|side| join.state(&ours.states[side], &theirs.states[side]));
+    let facts = join.facts(&ours.states[0].facts, &theirs.states[0].facts);
+    let mut path = join.condition();
+    for fact in &facts {
+        path = join.new.and(&[path, *fact]);
+    }
+    let instance = join.instance;
+    let states = [a, b].map(|s| State { path, facts: facts.clone(), ..s });
+    Joined { pair: Pair { terms: join.new, values: join.values, states }, instance }
+}
+
+impl Join<'_> {
+    /// All of a state but its condition.
+    fn state(&mut self, a: &State, b: &State) -> State {
+        let mut regs = a.regs;
+        for (r, other) in regs.iter_mut().zip(b.regs) {
+            *r = self.value(*r, other);
+        }
+        let mut saved = a.saved.clone();
+        for (x, y) in saved.iter_mut().flatten().zip(b.saved.iter().flatten()) {
+            *x = self.value(*x, *y);
+        }
+        let frames = a.frames.iter().zip(&b.frames).map(|(x, y)| Rc::new(self.frame(x, y))).collect();
+        let memory = self.by_key(&a.memory, &b.memory, initial_memory);
+        let chains = self.by_key(&a.chains, &b.chains, initial_chain);
+        let length = self.any(a.length, b.length);
+        let metadata = self.any(a.metadata, b.metadata);
+        let path = self.new.truth(true);
+        State { path, facts: BTreeSet::new(), regs, frames, saved, memory, chains, length, metadata }
+    }
+
+    fn by_key<K: Ord + Copy>(
+        &mut self,
+        a: &BTreeMap<K, T>,
+        b: &BTreeMap<K, T>,
+        initial: fn(&mut Terms, K) -> T,
+    ) -> BTreeMap<K, T> {
+        let keys: BTreeSet<K> = a.keys().chain(b.keys()).copied().collect();
+        let mut out = BTreeMap::new();
+        for key in keys {
+            let x = a.get(&key).copied().unwrap_or_else(|| initial(self.ours, key));
+            let y = b.get(&key).copied().unwrap_or_else(|| initial(self.theirs, key));
+            out.insert(key, self.any(x, y));
+        }
+        out
+    }
+
+    /// The bytes that are there on both ways.
+    fn frame(&mut self, a: &Frame, b: &Frame) -> Frame {
+        let mut out = Frame::new();
+        let starts = |f: &Frame| -> Vec<i64> {
+            f.iter().filter(|(_, c)| matches!(c, Cell::Part(_, 0))).map(|(at, _)| *at).collect()
+        };
+        for at in starts(a).into_iter().chain(starts(b)) {
+            if !out.contains_key(&at)
+                && let Some(v) = whole(self.ours, self.our_values, a, at)
+                && let Some(w) = whole(self.theirs, self.their_values, b, at)
+            {
+                let v = self.value(v, w);
+                out.extend((0..8u8).map(|i| (at + i64::from(i), Cell::Part(v, i))));
+            }
+        }
+        let mut at = a.keys().next().copied().unwrap_or(0);
+        while let Some(start) = a.range(at..).next().map(|(at, _)| *at) {
+            at = start + 1;
+            if out.contains_key(&start) {
+                continue;
+            }
+            // What was stored as a whole is joined as a whole: as it may stand in a register of the other.
+            let size = [8, 4, 2, 1].into_iter().find(|n| {
+                start.rem_euclid(*n) == 0
+                    && (start..start + n)
+                        .all(|i| a.contains_key(&i) && b.contains_key(&i) && !out.contains_key(&i))
+            });
+            let Some(size) = size else {
+                self.instance = false;
+                continue;
+            };
+            at = start + size;
+            let (x, y) = (self.stacked(0, a, start, size), self.stacked(1, b, start, size));
+            if let (Some(x), Some(y)) = (x, y) {
+                let t = self.any(x, y);
+                let byte = |i: i64| Cell::Byte(self.new.extract(t, i as u32 * 8 + 7, i as u32 * 8));
+                let cells: Vec<Cell> = (0..size).map(byte).collect();
+                out.extend((start..).zip(cells));
+            } else {
+                self.instance = false;
+            }
+        }
+        out
+    }
+
+    /// Bytes of the stack on one of the ways as one vector.
+    fn stacked(&mut self, which: usize, frame: &Frame, at: i64, size: i64) -> Option<T> {
+        let (terms, values) = match which {
+            0 => (&mut *self.ours, &mut *self.our_values),
+            _ => (&mut *self.theirs, &mut *self.their_values),
+        };
+        let bytes: Option<Vec<T>> =
+            (at..at + size).rev().map(|i| byte(terms, values, *frame.get(&i)?)).collect();
+        Some(terms.concat(&bytes?))
+    }
+
+    fn value(&mut self, a: V, b: V) -> V {
+        if let Some(v) = self.value_images.get(&(a, b)) {
+            return *v;
+        }
+        let out = match (self.our_values.kind(a), self.their_values.kind(b)) {
+            (Kind::Undefined, _) => self.values.undefined(),
+            (_, Kind::Undefined) => {
+                self.instance = false;
+                self.values.undefined()
+            }
+            (Kind::Number(x), Kind::Number(y)) => {
+                let t = self.any(x, y);
+                self.values.number(t)
+            }
+            (Kind::Pointer(r, x), Kind::Pointer(s, y)) if self.same_region(r, s) => {
+                let region = match (r, s) {
+                    (Region::In(space, o), Region::In(_, p)) => Region::In(space, self.any(o, p)),
+                    (Region::InnerMap(map, o), Region::InnerMap(_, p)) => {
+                        Region::InnerMap(map, self.any(o, p))
+                    }
+                    _ => r,
+                };
+                let t = self.any(x, y);
+                self.values.pointer(region, t)
+            }
+            _ => self.choices(a, b),
+        };
+        self.value_images.insert((a, b), out);
+        out
+    }
+
+    /// Values of which one at least is a choice, or which are of different kinds.
+    fn choices(&mut self, a: V, b: V) -> V {
+        match (self.our_values.kind(a), self.their_values.kind(b)) {
+            (Kind::Choice(c, x, y), Kind::Choice(mut d, mut z, mut w)) => {
+                if !self.fits(x, z) && self.fits(x, w) {
+                    (d, z, w) = (self.theirs.not(d), w, z);
+                }
+                let (c, x, y) = (self.any(c, d), self.value(x, z), self.value(y, w));
+                self.values.choice(&mut self.new, c, x, y)
+            }
+            // One of the alternatives, always.
+            (Kind::Choice(c, x, y), _) if self.fits(x, b) || self.fits(y, b) => {
+                let first = self.fits(x, b);
+                let always = self.theirs.truth(first);
+                let c = self.any(c, always);
+                let (x, y) = match first {
+                    true => (self.value(x, b), self.copy_value(0, y)),
+                    false => (self.copy_value(0, x), self.value(y, b)),
+                };
+                self.values.choice(&mut self.new, c, x, y)
+            }
+            (_, Kind::Choice(d, z, w)) if self.fits(a, z) || self.fits(a, w) => {
+                self.instance = false;
+                let first = self.fits(a, z);
+                let always = self.ours.truth(first);
+                let c = self.any(always, d);
+                let (x, y) = match first {
+                    true => (self.value(a, z), self.copy_value(1, w)),
+                    false => (self.copy_value(1, z), self.value(a, w)),
+                };
+                self.values.choice(&mut self.new, c, x, y)
+            }
+            _ => {
+                self.instance = false;
+                let way = self.way();
+                let (x, y) = (self.copy_value(0, a), self.copy_value(1, b));
+                self.values.choice(&mut self.new, way, x, y)
+            }
+        }
+    }
+
+    /// Whether a value of the second way is of the kind of one of the first, or of one of its alternatives.
+    fn fits(&self, a: V, b: V) -> bool {
+        match (self.our_values.kind(a), self.their_values.kind(b)) {
+            (Kind::Choice(_, x, y), _) => self.fits(x, b) || self.fits(y, b),
+            (_, Kind::Choice(_, z, w)) => self.fits(a, z) || self.fits(a, w),
+            (Kind::Number(_), Kind::Number(_)) => true,
+            (Kind::Pointer(r, _), Kind::Pointer(s, _)) => self.same_region(r, s),
+            _ => false,
+        }
+    }
+
+    /// What holds on the first way and not on the second: an atom if there is one, else a variable.
+    fn way(&mut self) -> T {
+        if let Some(way) = self.way {
+            return way;
+        }
+        let [ours, theirs] = self.literals.clone();
+        self.frozen = true;
+        let apart = ours.iter().find_map(|(x, holds)| {
+            let other = theirs.iter().filter(|(_, h)| h != holds);
+            other.into_iter().find_map(|(y, _)| self.term(*x, *y)).map(|atom| (atom, *holds))
+        });
+        self.frozen = false;
+        let way = match apart {
+            Some((atom, true)) => atom,
+            Some((atom, false)) => self.new.not(atom),
+            None => self.new.var(&format!("{} way", self.name), Sort::Bool),
+        };
+        self.way = Some(way);
+        way
+    }
+
+    /// Whether two regions differ at most in which object of a space they are.
+    fn same_region(&self, a: Region, b: Region) -> bool {
+        match (a, b) {
+            (Region::In(s, _), Region::In(t, _)) => s == t,
+            (Region::InnerMap(m, _), Region::InnerMap(n, _)) => m == n,
+            _ => a == b,
+        }
+    }
+
+    /// A value of one of the two as it is: on the other way it does not matter.
+    fn copy_value(&mut self, which: usize, v: V) -> V {
+        let kind = [&*self.our_values, &*self.their_values][which].kind(v);
+        match kind {
+            Kind::Undefined => self.values.undefined(),
+            Kind::Number(t) => {
+                let t = self.copy(which, t);
+                self.values.number(t)
+            }
+            Kind::Pointer(region, offset) => {
+                let region = match region {
+                    Region::In(space, o) => Region::In(space, self.copy(which, o)),
+                    Region::InnerMap(map, o) => Region::InnerMap(map, self.copy(which, o)),
+                    other => other,
+                };
+                let offset = self.copy(which, offset);
+                self.values.pointer(region, offset)
+            }
+            Kind::Choice(c, a, b) => {
+                let (c, a, b) = (self.copy(which, c), self.copy_value(which, a), self.copy_value(which, b));
+                self.values.choice(&mut self.new, c, a, b)
+            }
+        }
+    }
+
+    fn copy(&mut self, which: usize, t: T) -> T {
+        if let Some(image) = self.copies[which].get(&t) {
+            return *image;
+        }
+        let parts = [&*self.ours, &*self.theirs][which].parts_of(t);
+        for part in parts {
+            self.copy(which, part);
+        }
+        let (from, images) = ([&*self.ours, &*self.theirs][which], &self.copies[which]);
+        let image = self.new.copy(from, t, |part| images[&part]);
+        self.copies[which].insert(t, image);
+        image
+    }
+
+    /// What always holds on both ways, as far as it needs no new variable.
+    fn condition(&mut self) -> T {
+        let [ours, theirs] = self.literals.clone();
+        let mut all = self.new.truth(true);
+        // There may be more than are listed.
+        self.instance &= ours.len() < MOST_LITERALS;
+        self.frozen = true;
+        for (x, holds) in ours.iter().copied() {
+            let image = theirs.iter().filter(|(_, h)| *h == holds).find_map(|(y, _)| self.term(x, *y));
+            match image {
+                Some(atom) => {
+                    let literal = if holds { atom } else { self.new.not(atom) };
+                    all = self.new.and(&[all, literal]);
+                }
+                None => self.instance = false,
+            }
+        }
+        self.frozen = false;
+        all
+    }
+
+    /// Facts of both ways, as far as they need no new variable.
+    fn facts(&mut self, ours: &BTreeSet<T>, theirs: &BTreeSet<T>) -> BTreeSet<T> {
+        self.frozen = true;
+        let images: Vec<Option<T>> =
+            ours.iter().map(|x| theirs.iter().find_map(|y| self.term(*x, *y))).collect();
+        self.frozen = false;
+        self.instance &= images.iter().all(Option::is_some);
+        images.into_iter().flatten().filter(|t| self.new.known(*t).is_none()).collect()
+    }
+
+    fn any(&mut self, a: T, b: T) -> T {
+        self.term(a, b).expect("only what is frozen is given up")
+    }
+
+    /// What two terms have in common; [`None`] if that needs a variable and none may be made.
+    fn term(&mut self, a: T, b: T) -> Option<T> {
+        if let Some(t) = self.images.get(&(a, b)) {
+            return Some(*t);
+        }
+        let out = match self.alike(a, b) {
+            true => self.structure(a, b)?,
+            false => self.variable(a, b)?,
+        };
+        self.images.insert((a, b), out);
+        Some(out)
+    }
+
+    /// Whether two terms are the same operation on parts of the same kinds.
+    fn alike(&self, a: T, b: T) -> bool {
+        if self.ours.sort(a) != self.theirs.sort(b) {
+            return false;
+        }
+        let same = match (self.ours.node(a), self.theirs.node(b)) {
+            (Node::Truth(x), Node::Truth(y)) => x == y,
+            (Node::Const(x), Node::Const(y)) => x == y,
+            (Node::App(f, x), Node::App(g, y)) => {
+                x.len() == y.len() && self.ours.name(*f) == self.theirs.name(*g)
+            }
+            (Node::Prim(x, ..), Node::Prim(y, ..)) => x == y,
+            (Node::Sum(x, k), Node::Sum(y, l)) => {
+                k == l && x.len() == y.len() && x.iter().zip(y.iter()).all(|((_, c), (_, d))| c == d)
+            }
+            (Node::Concat(x), Node::Concat(y)) => x.len() == y.len(),
+            (Node::Extract(_, h, l), Node::Extract(_, i, m)) => (h, l) == (i, m),
+            (Node::SignExtend(_), Node::SignExtend(_)) => true,
+            (Node::Compare(p, ..), Node::Compare(q, ..)) => p == q,
+            (Node::Ite(..), Node::Ite(..))
+            | (Node::Select(..), Node::Select(..))
+            | (Node::Store(..), Node::Store(..)) => true,
+            _ => false,
+        };
+        let sorts = |terms: &Terms, t: T| -> Vec<Sort> {
+            terms.parts_of(t).into_iter().map(|p| terms.sort(p)).collect()
+        };
+        same && sorts(self.ours, a) == sorts(self.theirs, b)
+    }
+
+    /// The same operation on what the parts have in common.
+    fn structure(&mut self, a: T, b: T) -> Option<T> {
+        let (ours, theirs) = (self.ours.parts_of(a), self.theirs.parts_of(b));
+        if ours.is_empty() && matches!(self.ours.node(a), Node::App(..)) {
+            self.bind(a, b)?;
+        }
+        let mut images = FxHashMap::default();
+        for (x, y) in ours.into_iter().zip(theirs) {
+            // Parts that the operation has twice may differ in the other.
+            let image = self.term(x, y)?;
+            if images.insert(x, image).is_some_and(|before| before != image) {
+                return self.variable(a, b);
+            }
+        }
+        let ours = &*self.ours;
+        Some(self.new.copy(ours, a, |part| images[&part]))
+    }
+
+    /// Notes what a variable of the first is on the second way: one thing, if the second is an instance. [`None`] if it is
+    /// another, and may not be.
+    fn bind(&mut self, a: T, b: T) -> Option<()> {
+        if *self.bound.entry(a).or_insert(b) != b {
+            if self.frozen {
+                return None;
+            }
+            self.instance = false;
+        }
+        Some(())
+    }
+
+    /// A variable for two terms, of as many bits as either may have.
+    fn variable(&mut self, a: T, b: T) -> Option<T> {
+        let sort = self.ours.sort(a);
+        if let Sort::Bits(bits) = sort
+            && !self.frozen
+        {
+            let bits = u32::from(bits);
+            let (high, low) = self.bounds(a, b, bits);
+            if high > 0 || low > 0 {
+                let (top, bottom) = (bits - 1 - high, low);
+                let (x, y) = (self.ours.extract(a, top, bottom), self.theirs.extract(b, top, bottom));
+                let middle = self.term(x, y)?;
+                let mut parts = Vec::with_capacity(3);
+                if high > 0 {
+                    parts.push(self.new.constant(high, 0));
+                }
+                parts.push(middle);
+                if low > 0 {
+                    parts.push(self.new.constant(low, 0));
+                }
+                return Some(self.new.concat(&parts));
+            }
+        }
+        if let Some(pieces) = self.pieces(a, b) {
+            let parts: Option<Vec<T>> = pieces.into_iter().map(|(x, y)| self.term(x, y)).collect();
+            return Some(self.new.concat(&parts?));
+        }
+        if self.frozen {
+            return None;
+        }
+        match self.ours.node(a) {
+            Node::App(_, args) if args.is_empty() => self.bind(a, b)?,
+            _ => self.instance = false,
+        }
+        self.count += 1;
+        let address = if self.ours.has_address(a) || self.theirs.has_address(b) { ADDRESS } else { "" };
+        let name = format!("{address}{}, {}", self.name, self.count);
+        Some(self.new.var(&name, sort))
+    }
+
+    /// Two vectors in pieces, the most significant first, cut where both are put together from parts.
+    fn pieces(&mut self, a: T, b: T) -> Option<Vec<(T, T)>> {
+        let (x, y) = (seams(self.ours, a)?, seams(self.theirs, b)?);
+        let bits = self.ours.bits(a);
+        let mut cuts: Vec<u32> = (1..bits).filter(|n| (x & y) >> n & 1 != 0).collect();
+        if cuts.is_empty() {
+            return None;
+        }
+        cuts.push(bits);
+        let mut low = 0;
+        let mut out = Vec::with_capacity(cuts.len());
+        for high in cuts {
+            out.push((self.ours.extract(a, high - 1, low), self.theirs.extract(b, high - 1, low)));
+            low = high;
+        }
+        out.reverse();
+        Some(out)
+    }
+
+    /// Bits that are zero in both terms: above and below all others.
+    fn bounds(&mut self, a: T, b: T, bits: u32) -> (u32, u32) {
+        let (x, y) = (self.ours.possible(a), self.theirs.possible(b));
+        let possible = x | y;
+        if possible == 0 {
+            return (0, 0);
+        }
+        let (mut used, mut low) = (64 - possible.leading_zeros(), possible.trailing_zeros());
+        // What grows on each way around is given room at once.
+        if self.widen && y & !x != 0 {
+            used = [8, 16, 32, 64].into_iter().find(|n| used <= *n).unwrap_or(64).min(bits);
+            low = 0;
+        }
+        (bits - used, low)
+    }
+}
+
+/// Where a vector may be cut without taking anything apart, as bits; a constant between any two bytes.
+fn seams(terms: &Terms, t: T) -> Option<u64> {
+    match terms.node(t) {
+        Node::Const(_) => Some(0x0101_0101_0101_0101),
+        Node::Concat(parts) => {
+            let mut at = 0;
+            let mut out = 0u64;
+            for p in parts.iter().rev() {
+                out |= 1 << at;
+                if matches!(terms.node(*p), Node::Const(_)) {
+                    let inner = (at..at + terms.bits(*p)).filter(|n| n % 8 == 0);
+                    out |= inner.fold(0, |all, n| all | 1u64 << n);
+                }
+                at += terms.bits(*p);
+            }
+            Some(out)
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,369 @@
+//! Holds two programs together step by step.
+//!
+//! A *point* is a place in each of the two programs that they reach under one condition. From a point both run until they
+//! have branched under the same conditions; each branch is a way to a further point, with a state of each program. The ways
+//! that lead to one point are joined (`join.rs`), and what is large and alike in both becomes a variable (`cut.rs`). So a
+//! proof takes as many steps as there are places, however many paths lead through them, and a loop takes a few: a point
+//! that is reached again by an instance of what it was left with is done.
+//!
+//! Architecture Invariant: every way out of a point is an instance of a pair of states that both were run from, or the end
+//! of both, where they are held together. So whatever one program ends in, the other does, if both end, which the
+//! kernel's verifier sees to.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
+
+use rustc_hash::FxHashMap;
+
+use crate::cut::Cut;
+use crate::exec::{Exec, Key, Side, TERMS, Waiting, World};
+use crate::join::{Pair, join};
+use crate::program::Program;
+use crate::state::State;
+use crate::term::{T, Terms};
+use crate::{Limits, Unknown};
+
+/// Moments of a run that are held against those of the other.
+const MOST_MOMENTS: usize = 160;
+/// Terms that are made from one point to the next.
+const MOST_TERMS: usize = 60_000;
+/// How often a point may be reached by what is no instance of what it was.
+const MOST_ROUNDS: usize = 12;
+
+/// Where a program is: at a place, or at its end, which comes last.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+enum At {
+    Place(Key),
+    End,
+}
+
+/// Where both are.
+type Point = [At; 2];
+
+/// A moment of a run: all states, and the conditions under which they are reached.
+struct Moment {
+    waiting: Waiting,
+    ended: Option<State>,
+}
+
+impl Moment {
+    fn conditions(&self) -> BTreeSet<T> {
+        self.waiting.values().chain(&self.ended).map(|s| s.path).collect()
+    }
+
+    fn states(self) -> Vec<(At, State)> {
+        let waiting = self.waiting.into_iter().map(|(key, state)| (At::Place(key), state));
+        waiting.chain(self.ended.map(|state| (At::End, state))).collect()
+    }
+
+    fn is_over(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// The only place where anything waits, if nothing has ended.
+    fn only(&self) -> Option<&Key> {
+        let one = self.ended.is_none() && self.waiting.len() == 1;
+        one.then(|| self.waiting.keys().next()).flatten()
+    }
+}
+
+/// Runs both programs; `settle` is shown the two states in which both have ended, and how many points there were before.
+pub(crate) fn run<E: From<Unknown>>(
+    world: &mut World,
+    programs: &[Program; 2],
+    limits: &Limits,
+    deadline: Instant,
+    mut settle: impl FnMut(&mut World, [&State; 2], usize) -> Result<(), E>,
+) -> Result<(), E> {
+    let sides = [Side::new(&programs[0], 'A'), Side::new(&programs[1], 'B')];
+    let mut walk = Walk {
+        world,
+        sides,
+        limits,
+        deadline,
+        waiting: BTreeMap::new(),
+        seen: FxHashMap::default(),
+        rounds: FxHashMap::default(),
+        count: 0,
+    };
+    walk.begin()?;
+    let mut points = 0;
+    while let Some((point, pair)) = walk.waiting.pop_first() {
+        for (to, states) in walk.step(&point, pair)? {
+            if to == [At::End, At::End] {
+                settle(walk.world, [&states[0], &states[1]], points)?;
+            } else {
+                walk.arrive(to, states)?;
+            }
+        }
+        points += 1;
+    }
+    tracing::debug!("{points} points");
+    Ok(())
+}
+
+struct Walk<'a> {
+    world: &'a mut World,
+    sides: [Side<'a>; 2],
+    limits: &'a Limits,
+    deadline: Instant,
+    /// Points that both are still to be run from.
+    waiting: BTreeMap<Point, Pair>,
+    /// What both were run from, at points that may be reached again.
+    seen: FxHashMap<Point, Pair>,
+    rounds: FxHashMap<Point, usize>,
+    /// Sets of variables that were made.
+    count: usize,
+}
+
+impl<'a> Walk<'a> {
+    fn exec(&mut self, side: usize) -> Exec<'_, 'a> {
+        Exec::new(self.world, &mut self.sides[side], self.limits, self.deadline)
+    }
+
+    fn begin(&mut self) -> Result<(), Unknown> {
+        let mut first = Vec::new();
+        for side in [0, 1] {
+            first.extend(self.exec(side).begin()?.pop_first());
+        }
+        let [(one, a), (two, b)] = <[(Key, State); 2]>::try_from(first)
+            .map_err(|_| Unknown::new("a program that does not begin"))?;
+        let (terms, values) = (std::mem::take(&mut self.world.terms), std::mem::take(&mut self.world.values));
+        let pair = Pair { terms, values, states: [a, b] };
+        self.waiting.insert([At::Place(one), At::Place(two)], pair);
+        Ok(())
+    }
+
+    /// Runs both from a point to the next ones.
+    fn step(&mut self, point: &Point, pair: Pair) -> Result<Vec<(Point, [State; 2])>, Unknown> {
+        if Instant::now() >= self.deadline {
+            return Err(Unknown::new("the time was over before all places were"));
+        }
+        let Pair { terms, values, states } = pair;
+        if self.comes_again(point)? {
+            let copy = Pair { terms: terms.clone(), values: values.clone(), states: states.clone() };
+            self.seen.insert(point.clone(), copy);
+        }
+        (self.world.terms, self.world.values) = (terms, values);
+        self.world.terms.until(self.deadline);
+        self.world.terms.allow(MOST_TERMS);
+        let path = states[0].path;
+        let sides = self.meet(point, states)?;
+        self.world.terms.allow(MOST_TERMS);
+        for side in &sides {
+            let paths: Vec<T> = side.iter().map(|(_, s)| s.path).collect();
+            if self.world.terms.or(&paths) != path {
+                return Err(Unknown::new("some paths of the program do not end"));
+            }
+        }
+        let mut out = Vec::new();
+        for (at, a) in &sides[0] {
+            for (place, b) in &sides[1] {
+                let path = self.world.terms.and(&[a.path, b.path]);
+                if self.world.terms.known(path) != Some(false) {
+                    let facts: BTreeSet<T> = a.facts.union(&b.facts).copied().collect();
+                    let states = [a, b].map(|s| State { path, facts: facts.clone(), ..s.clone() });
+                    out.push(([at.clone(), place.clone()], states));
+                }
+            }
+        }
+        self.full(&[&self.world.terms])?;
+        Ok(out)
+    }
+
+    /// Whether a point lies in a loop of one of the two.
+    fn comes_again(&mut self, point: &Point) -> Result<bool, Unknown> {
+        for (side, at) in point.iter().enumerate() {
+            let At::Place(key) = at else { continue };
+            for place in key {
+                if self.sides[side].flow(place.entry)?.is_in_loop(place.order) {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    /// Runs both until they have come to states under the same conditions, more than one if they branch at all.
+    fn meet(&mut self, point: &Point, states: [State; 2]) -> Result<[Vec<(At, State)>; 2], Unknown> {
+        let [a, b] = states;
+        let mut moments = [vec![start(&point[0], a)], vec![start(&point[1], b)]];
+        let mut known: [FxHashMap<BTreeSet<T>, usize>; 2] = Default::default();
+        // Places where both may be cut though they have not branched.
+        let mut headers = None;
+        loop {
+            let over = [0, 1].map(|side| moments[side].last().is_none_or(Moment::is_over));
+            if over == [true, true] {
+                let at = [0, 1].map(|side| moments[side].len() - 1);
+                return Ok(taken(moments, at));
+            }
+            let side = usize::from(over[0] || !over[1] && moments[1].len() < moments[0].len());
+            let failed = self.advance(side, &mut moments[side]);
+            if self.world.terms.is_full() || moments[side].len() > MOST_MOMENTS || failed.is_err() {
+                return match (headers, failed) {
+                    (Some(at), _) => Ok(taken(moments, at)),
+                    (None, Err(why)) if !self.world.terms.is_full() => Err(why),
+                    _ => Err(self.lost(point, &moments)),
+                };
+            }
+            let last = moments[side].len() - 1;
+            let conditions = moments[side][last].conditions();
+            if conditions.len() > 1 {
+                // What has ended waits for all that the other does.
+                if over[1 - side] && moments[1 - side].len() == 1 {
+                    let mut at = [last; 2];
+                    at[1 - side] = 0;
+                    return Ok(taken(moments, at));
+                }
+                if let Some(other) = known[1 - side].get(&conditions) {
+                    let mut at = [last; 2];
+                    at[1 - side] = *other;
+                    return Ok(taken(moments, at));
+                }
+                known[side].entry(conditions).or_insert(last);
+            } else if let Some(at) = self.header(&moments, side)? {
+                if at.1 {
+                    return Ok(taken(moments, at.0));
+                }
+                headers = headers.or(Some(at.0));
+            }
+        }
+    }
+
+    /// Moments at which both wait at the head of a loop, the last of this side; and whether both were there before.
+    fn header(
+        &mut self,
+        moments: &[Vec<Moment>; 2],
+        side: usize,
+    ) -> Result<Option<([usize; 2], bool)>, Unknown> {
+        let last = moments[side].len() - 1;
+        let Some(key) = moments[side][last].only() else { return Ok(None) };
+        let Some(place) = key.last() else { return Ok(None) };
+        if !self.sides[side].flow(place.entry)?.is_header(place.order) {
+            return Ok(None);
+        }
+        let before = moments[side][..last].iter().any(|m| m.only() == Some(key));
+        for (n, other) in moments[1 - side].iter().enumerate().skip(1) {
+            let Some(there) = other.only() else { continue };
+            let Some(place) = there.last() else { continue };
+            if self.sides[1 - side].flow(place.entry)?.is_header(place.order) {
+                let again = moments[1 - side][..n].iter().any(|m| m.only() == Some(there));
+                let mut at = [last; 2];
+                at[1 - side] = n;
+                return Ok(Some((at, before && again)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// One block further.
+    fn advance(&mut self, side: usize, moments: &mut Vec<Moment>) -> Result<(), Unknown> {
+        let Some(last) = moments.last() else { return Ok(()) };
+        let (mut waiting, ended) = (last.waiting.clone(), last.ended.clone());
+        let mut exec = self.exec(side);
+        exec.has_ended(ended);
+        exec.advance_by_block(&mut waiting)?;
+        let ended = exec.ended().cloned();
+        moments.push(Moment { waiting, ended });
+        Ok(())
+    }
+
+    /// Why the two do not meet.
+    fn lost(&mut self, point: &Point, moments: &[Vec<Moment>; 2]) -> Unknown {
+        if tracing::enabled!(tracing::Level::DEBUG) {
+            self.world.terms.allow(MOST_TERMS);
+            for (side, list) in moments.iter().enumerate() {
+                for (key, state) in list.iter().skip(1).take(6).flat_map(|m| &m.waiting) {
+                    let text = crate::explain::shown(&self.world.terms, state.path, 7);
+                    tracing::debug!("side {side}, slot {:?}: {text:.1500}", key.last().map(|p| p.slot));
+                }
+            }
+        }
+        Unknown::new(format!("the two part after slots {} and {}", slot(&point[0]), slot(&point[1])))
+    }
+
+    /// Both have come to a point, with terms of the world.
+    fn arrive(&mut self, to: Point, states: [State; 2]) -> Result<(), Unknown> {
+        let mut pair = self.cut(&to, states)?;
+        self.count += 1;
+        let number = self.count;
+        if let Some(mut before) = self.waiting.remove(&to) {
+            let joined = join(&mut before, &mut pair, number, MOST_TERMS, false).pair;
+            self.full(&[&before.terms, &pair.terms, &joined.terms])?;
+            self.waiting.insert(to, joined);
+            return Ok(());
+        }
+        if let Some(before) = self.seen.get_mut(&to) {
+            let joined = join(before, &mut pair, number, MOST_TERMS, true);
+            if before.terms.is_full() || pair.terms.is_full() || joined.pair.terms.is_full() {
+                return Err(Unknown::new(TERMS));
+            }
+            if joined.instance {
+                return Ok(());
+            }
+            pair = joined.pair;
+            let rounds = self.rounds.entry(to.clone()).or_insert(0);
+            *rounds += 1;
+            if *rounds > MOST_ROUNDS {
+                return Err(Unknown::new("what holds in a loop was not found"));
+            }
+        }
+        self.waiting.insert(to, pair);
+        Ok(())
+    }
+
+    fn full(&self, terms: &[&Terms]) -> Result<(), Unknown> {
+        match terms.iter().any(|t| t.is_full()) {
+            true => Err(Unknown::new(TERMS)),
+            false => Ok(()),
+        }
+    }
+
+    /// Two states with terms of their own: without what is not read any more, and what is large and alike as variables.
+    fn cut(&mut self, to: &Point, states: [State; 2]) -> Result<Pair, Unknown> {
+        let mut clean = states;
+        for (side, state) in clean.iter_mut().enumerate() {
+            let mut exec = self.exec(side);
+            if let At::Place(key) = &to[side] {
+                exec.forget_dead(key, state);
+            }
+            exec.under_path(state);
+        }
+        let path = clean[0].path;
+        self.count += 1;
+        let World { terms, values, .. } = &mut *self.world;
+        let [a, b] = &clean;
+        let sides = [std::slice::from_ref(a), std::slice::from_ref(b)];
+        let mut cut = Cut::new(terms, values, sides, self.count, MOST_TERMS);
+        let [ours, _] = cut.conditions(&[vec![path], vec![path]], &[[vec![0], vec![0]]]);
+        let facts = cut.facts(&a.facts);
+        let path = facts.iter().fold(ours[0], |all, f| cut.new.and(&[all, *f]));
+        let facts: BTreeSet<T> = facts.into_iter().filter(|f| cut.new.is_choice(*f)).collect();
+        let states = [a, b].map(|s| State { facts: facts.clone(), ..cut.state(s, path) });
+        let (terms, values) = (cut.new, cut.values);
+        self.full(&[&terms, &self.world.terms])?;
+        Ok(Pair { terms, values, states })
+    }
+}
+
+fn slot(at: &At) -> String {
+    match at {
+        At::Place(key) => key.last().map_or(0, |p| p.slot).to_string(),
+        At::End => "the end".to_owned(),
+    }
+}
+
+/// The moment at which a run begins.
+fn start(at: &At, state: State) -> Moment {
+    match at {
+        At::Place(key) => Moment { waiting: Waiting::from([(key.clone(), state)]), ended: None },
+        At::End => Moment { waiting: Waiting::new(), ended: Some(state) },
+    }
+}
+
+/// The states of one moment of each run.
+fn taken(moments: [Vec<Moment>; 2], at: [usize; 2]) -> [Vec<(At, State)>; 2] {
+    let [a, b] = moments;
+    let one = |list: Vec<Moment>, n: usize| list.into_iter().nth(n).map(Moment::states).unwrap_or_default();
+    [one(a, at[0]), one(b, at[1])]
+}
