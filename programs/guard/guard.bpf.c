@@ -38,7 +38,6 @@ struct files_struct {
 
 struct task_struct {
 	struct files_struct *files;
-	struct task_struct *group_leader;
 	__u64 start_boottime;
 } __attribute__((preserve_access_index));
 
@@ -175,12 +174,13 @@ static __always_inline int reaches_watched(__u32 fd)
 	return 0;
 }
 
-static __always_inline int is_daemon(struct guard_state *state)
+/* Other threads of the same process may have sessions of their own, which are as foreign as anybody. */
+static __always_inline int is_session(struct guard_state *state)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 
-	return state->daemon_tgid == bpf_get_current_pid_tgid() >> 32 &&
-	       state->daemon_start == BPF_CORE_READ(task, group_leader, start_boottime) / 10000000;
+	return state->session_thread == (__u32)bpf_get_current_pid_tgid() &&
+	       state->session_start == BPF_CORE_READ(task, start_boottime) / 10000000;
 }
 
 /* Where the descriptor is in the attribute, for the commands that matter. */
@@ -343,7 +343,7 @@ int guard_exit(__u64 *ctx)
 	if (!state)
 		return 0;
 	if (call.command == BPF_PROG_LOAD) {
-		if ((int)ctx[1] >= 0 && !is_daemon(state) && reaches_watched(ctx[1]))
+		if ((int)ctx[1] >= 0 && !is_session(state) && reaches_watched(ctx[1]))
 			bump(state, FOREIGN, 0);
 		return 0;
 	}

@@ -39,9 +39,9 @@ struct guard_state {
 	__u64 late;
 	/* Writes whose event did not fit the ring. */
 	__u64 unsent;
-	/* The daemon: its loads of programs are its own affair. Start time in hundredths of a second since boot. */
-	__u64 daemon_tgid;
-	__u64 daemon_start;
+	/* The session's thread: its loads of programs are its own affair. Start time in hundredths of a second since boot. */
+	__u64 session_thread;
+	__u64 session_start;
 	/* Packets that specialised code turned away to the original, where it counts them. */
 	__u64 missed;
 	__u64 reserved[4];

@@ -6,6 +6,7 @@
 
 mod completions;
 mod control;
+mod daemon;
 mod demo;
 mod doctor;
 mod exec;
@@ -62,6 +63,22 @@ enum Command {
     Explain(explain::Args),
     /// Run a program on an interface, and keep it fast while it runs
     Run(run::Args),
+    /// Keep programs on many interfaces fast, in the background: one process, watched and steered over a socket
+    Daemon(daemon::Args),
+    /// Show how the daemon's programs stand
+    Status(daemon::client::StatusArgs),
+    /// Show what happened to the daemon's programs
+    History(daemon::client::HistoryArgs),
+    /// Have the daemon make nothing new; what is specialised goes on until the first write that changes it
+    Pause(daemon::client::ProgramArgs),
+    /// Have the daemon put the original back at once, and make nothing new
+    Rollback(daemon::client::ProgramArgs),
+    /// Have the daemon go on after a pause, a rollback, a stop or a failure
+    Resume(daemon::client::ProgramArgs),
+    /// Have the daemon give a program's interfaces back as they were; without a name, all of them, and end
+    Stop(daemon::client::ProgramArgs),
+    /// Have the daemon read its configuration again
+    Reload(daemon::client::ReloadArgs),
     /// Put one of our data planes on interfaces, change its tables, look after it
     Control(control::Args),
     /// Run an XDP program in userspace, as native code: packets from memory or a capture file
@@ -79,8 +96,8 @@ enum Command {
 impl Command {
     /// Whether it leaves nothing behind when it is ended at any moment.
     fn only_prints(&self) -> bool {
-        use Command::{Completions, Doctor, Inspect, Man, Verify};
-        matches!(self, Doctor(_) | Inspect(_) | Verify(_) | Completions(_) | Man(_))
+        use Command::{Completions, Doctor, History, Inspect, Man, Status, Verify};
+        matches!(self, Doctor(_) | Inspect(_) | Verify(_) | Completions(_) | Man(_) | Status(_) | History(_))
     }
 }
 
@@ -104,6 +121,14 @@ fn main() -> ExitCode {
         Command::Rules(args) => rules::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Run(args) => run::run(&args),
+        Command::Daemon(args) => daemon::run(&args),
+        Command::Status(args) => daemon::client::status(&args),
+        Command::History(args) => daemon::client::history(&args),
+        Command::Pause(args) => daemon::client::pause(&args),
+        Command::Rollback(args) => daemon::client::roll_back(&args),
+        Command::Resume(args) => daemon::client::resume(&args),
+        Command::Stop(args) => daemon::client::stop(&args),
+        Command::Reload(args) => daemon::client::reload(&args),
         Command::Control(args) => control::run(&args),
         Command::Native(args) => native::run(&args),
         Command::Verify(args) => verify::run(args),

@@ -1,17 +1,17 @@
 //! `millstream run`: a program on an interface, profiled and specialised while it runs.
 
-mod advice;
+pub(crate) mod advice;
 
 use std::io::{IsTerminal, Write};
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use miette::miette;
 use millstream_kernel::{interface, interface_index};
 use millstream_lab::os;
-use millstream_specialize::report::{GuardState, Outcome, Report};
+use millstream_specialize::report::{Attachment, Outcome, Report};
 use millstream_specialize::{Compiler, Leave, Live, LiveError, Settings};
 
 use crate::exit::Exit;
@@ -23,9 +23,9 @@ use crate::xdp::Mode;
 pub(crate) struct Args {
     /// The object file
     object: PathBuf,
-    /// The interface
-    #[arg(long, value_name = "IFACE")]
-    dev: String,
+    /// The interface; may be given several times, for one program with one set of maps on all of them
+    #[arg(long, value_name = "IFACE", required = true)]
+    dev: Vec<String>,
     /// The program, where the object has several
     #[arg(long, value_name = "NAME")]
     prog: Option<String>,
@@ -62,27 +62,42 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
     let compiler = Compiler::new(&object, args.prog.as_deref()).map_err(|e| {
         miette!(help = "name one with --prog; `millstream inspect` shows them", "{path}: {e}")
     })?;
-    let ifindex = interface_index(&args.dev)
-        .map_err(|e| miette!(help = e.hint().unwrap_or("`ip link` lists the interfaces"), "{e}"))?;
+    let interfaces = args.dev.iter().map(|dev| index(dev)).collect::<Result<Vec<_>, _>>()?;
     os::catch_interrupts();
-    match session(args, &compiler, ifindex) {
+    match session(args, &compiler, &interfaces) {
         Ok(()) => Ok(Exit::Done.into()),
-        Err(error) => Ok(advice::explain(&args.dev, &pins(args), &error).into()),
+        Err(error) => {
+            let dev = args.dev.join(", ");
+            let (lines, exit) = advice::on(&dev, &pins(args), &error);
+            eprintln!("{dev}: {error}");
+            lines.iter().for_each(|line| eprintln!("  {line}"));
+            Ok(exit.into())
+        }
     }
 }
 
-fn session(args: &Args, compiler: &Compiler, ifindex: u32) -> Result<(), LiveError> {
+/// An interface's index.
+pub(crate) fn index(dev: &str) -> Result<u32, miette::Report> {
+    interface_index(dev)
+        .map_err(|e| miette!(help = e.hint().unwrap_or("`ip link` lists the interfaces"), "{e}"))
+}
+
+fn session(args: &Args, compiler: &Compiler, interfaces: &[u32]) -> Result<(), LiveError> {
     let mut settings = Settings::new(pins(args));
     settings.interval = Duration::from_millis(args.interval.max(10));
     settings.mode = args.mode.into();
     settings.egress = args.egress;
-    settings.adopt = args.adopt.then_some(ifindex);
+    if args.adopt {
+        settings.adopt = interfaces.to_vec();
+    }
     let live = std::io::stderr().is_terminal();
     let mut printer = Printer { json: args.json, live, open: false, story: Story::new() };
     let mut live = Live::load(compiler, settings)?;
-    printer.print(&live.attach(ifindex)?);
-    if interface(ifindex).is_ok_and(|i| !i.up) {
-        eprintln!("{0} is down: no packet will come; `ip link set dev {0} up`", args.dev);
+    printer.print(&live.attach(interfaces)?);
+    for (dev, ifindex) in args.dev.iter().zip(interfaces) {
+        if interface(*ifindex).is_ok_and(|i| !i.up) {
+            eprintln!("{dev} is down: no packet will come; `ip link set dev {dev} up`");
+        }
     }
     live.run(os::interruption(), &mut |report| printer.print(report))?;
     let report = live.finish(if args.keep { Leave::Original } else { Leave::Restored })?;
@@ -91,13 +106,16 @@ fn session(args: &Args, compiler: &Compiler, ifindex: u32) -> Result<(), LiveErr
 }
 
 fn pins(args: &Args) -> PathBuf {
-    args.pin.clone().unwrap_or_else(|| default_pins(&args.dev))
+    args.pin.clone().unwrap_or_else(|| default_pins(Path::new(PINS), &args.dev.join("+")))
 }
 
-/// One directory for each interface of each network namespace.
-fn default_pins(dev: &str) -> PathBuf {
+/// Where directories of pins are made if nothing else is said.
+pub(crate) const PINS: &str = "/sys/fs/bpf/millstream";
+
+/// One directory for each interface, or set of interfaces, of each network namespace.
+pub(crate) fn default_pins(parent: &Path, name: &str) -> PathBuf {
     let namespace = std::fs::metadata("/proc/thread-self/ns/net").map_or(0, |m| m.ino());
-    PathBuf::from(format!("/sys/fs/bpf/millstream/{}_{namespace}", dev.replace('.', "_")))
+    parent.join(format!("{}_{namespace}", name.replace('.', "_")))
 }
 
 /// Prints reports: JSON lines, or text with a status line that stays in place on a terminal.
@@ -155,14 +173,22 @@ impl Printer {
     }
 }
 
+/// Interfaces in words.
+pub(crate) fn places(interfaces: &[Attachment]) -> String {
+    let place = |a: &Attachment| {
+        let mode = a.mode.as_ref().map_or(String::new(), |m| format!(" ({m} XDP)"));
+        format!("{}{mode}", a.interface)
+    };
+    interfaces.iter().map(place).collect::<Vec<_>>().join(", ")
+}
+
 /// A report in words.
-fn text(report: &Report) -> String {
+pub(crate) fn text(report: &Report) -> String {
     let ns = |n: &Option<f64>| n.map_or("?".to_owned(), |n| format!("{n:.1}"));
     match report {
-        Report::Attached { program, interface, mode, took_over, watched, refused, .. } => {
-            let mode = mode.as_ref().map_or(String::new(), |m| format!(" ({m} XDP)"));
+        Report::Attached { program, interfaces, took_over, watched, refused } => {
             let how = if *took_over { ", in the place of an earlier session" } else { "" };
-            let mut text = format!("{program} on {interface}{mode}{how}");
+            let mut text = format!("{program} on {}{how}", places(interfaces));
             if !watched.is_empty() {
                 text += &format!("; may specialise on: {}", watched.join(", "));
             }
@@ -171,6 +197,8 @@ fn text(report: &Report) -> String {
             }
             text
         }
+        Report::Moved { interfaces } if interfaces.is_empty() => "on no interface".to_owned(),
+        Report::Moved { interfaces } => format!("now on {}", places(interfaces)),
         Report::Specialised {
             generation,
             reason,
@@ -220,11 +248,6 @@ fn text(report: &Report) -> String {
         Report::Withdrawn { generation, reason } => format!("generation {generation} withdrawn: {reason}"),
         Report::Dropped { reason } => format!("no new generation: {reason}"),
         Report::Status { pps, before_ns, now_ns, generation, guard, writes, .. } => {
-            let guard = match guard {
-                GuardState::Valid => "valid",
-                GuardState::Revoked => "revoked",
-                GuardState::Off => "off",
-            };
             format!(
                 "{:8.3} Mpps   {} -> {} ns a packet   generation {generation}   guard {guard}   {writes} writes seen",
                 pps / 1e6,

@@ -3,7 +3,8 @@
 use millstream_kernel::XdpMode;
 
 /// Where in the receive path an XDP program runs.
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub(crate) enum Mode {
     /// In the driver if it can, else in the stack
     Any,

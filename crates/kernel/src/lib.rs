@@ -57,4 +57,4 @@ pub use program::{Program, run_time_statistics};
 pub use ringbuf::RingBuffer;
 pub use testrun::{TestOutput, TestRun};
 pub use types::{AttachType, LinkType, MapType, ProgramType, map_flags, prog_flags};
-pub use xdp::{XdpHolder, XdpHook, XdpState, query_xdp, replace_xdp_netlink};
+pub use xdp::{XdpHolder, XdpHook, XdpState, query_xdp, replace_xdp_netlink, xdp_program};

@@ -66,6 +66,20 @@ pub fn query_xdp(ifindex: u32) -> Result<Option<XdpState>> {
     Ok(Some(XdpState { program_id, mode, holder }))
 }
 
+/// The id of the program on the XDP hook of an interface, whoever put it there; `None` if nothing is, or the interface
+/// is gone.
+///
+/// # Errors
+/// If the kernel does not answer.
+pub fn xdp_program(ifindex: u32) -> Result<Option<u32>> {
+    let found = match iface::interface(ifindex) {
+        Err(e) if e.errno() == Some(libc::ENODEV) => return Ok(None),
+        found => found?,
+    };
+    let id = found.xdp.iter().find(|(kind, _)| *kind == IFLA_XDP_PROG_ID).and_then(|(_, p)| u32_at(p, 0));
+    Ok(id.filter(|id| *id != 0))
+}
+
 /// The XDP link with this program on this interface. Interface numbers repeat across namespaces, so
 /// both are compared.
 fn link_of(ifindex: u32, program_id: u32) -> Result<Option<u32>> {

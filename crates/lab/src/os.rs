@@ -118,6 +118,28 @@ pub fn catch_interrupts() {
     }
 }
 
+static HANGUP: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn hang_up(_signal: libc::c_int) {
+    HANGUP.store(true, Ordering::Relaxed);
+}
+
+/// From now on, SIGHUP is told of by [`hung_up`], and does nothing else.
+pub fn catch_hangups() {
+    // SAFETY: as in `catch_interrupts`; without SA_RESETHAND, since it may come any number of times.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = hang_up as extern "C" fn(libc::c_int) as usize;
+        action.sa_flags = libc::SA_RESTART;
+        libc::sigaction(libc::SIGHUP, &action, std::ptr::null_mut());
+    }
+}
+
+/// Whether SIGHUP has come since the last call.
+pub fn hung_up() -> bool {
+    HANGUP.swap(false, Ordering::Relaxed)
+}
+
 /// Ends this process, as is usual for filters, when it writes to a pipe that nobody reads any more (`| head`). For
 /// commands that have nothing to put in order at their end.
 pub fn end_with_the_reader() {

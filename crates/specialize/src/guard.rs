@@ -46,8 +46,8 @@ const VERSION: usize = 40;
 const STRAYS: usize = 48;
 const LATE: usize = 56;
 const UNSENT: usize = 64;
-const DAEMON: usize = 72;
-const DAEMON_START: usize = 80;
+const SESSION_THREAD: usize = 72;
+const SESSION_START: usize = 80;
 /// Offset of the count of packets that found another generation approved than their own, where variants count them.
 pub const MISSED: u32 = 88;
 const FIRST_MAP: usize = 128;
@@ -173,12 +173,11 @@ impl Guard {
         let state = map("guard")?;
         let memory = state.mmap(true)?;
         memory.atomic_u64(TOKEN as usize).store(REVOKED, Ordering::SeqCst);
-        say_who_we_are(&memory)?;
         let (enter, exit) = (program("guard_enter")?, program("guard_exit")?);
         // The exit side first: who is counted in must be counted out.
         let exit_link = Link::attach_tracing(exit)?;
         let enter_link = Link::attach_tracing(enter)?;
-        Ok(Guard {
+        let guard = Guard {
             memory,
             watched: map("watched")?,
             watched_count: 0,
@@ -187,7 +186,21 @@ impl Guard {
             state,
             enter: enter_link,
             exit: exit_link,
-        })
+        };
+        guard.belong_to_this_thread()?;
+        Ok(guard)
+    }
+
+    /// From now on, programs that the calling thread loads are the session's own, and those of all others foreign, of other
+    /// threads of this process too: they may have sessions with the same maps.
+    ///
+    /// # Errors
+    /// If /proc does not say who we are.
+    pub fn belong_to_this_thread(&self) -> Result<(), GuardError> {
+        let (thread, start) = this_thread()?;
+        self.memory.atomic_u64(SESSION_START).store(start, Ordering::SeqCst);
+        self.memory.atomic_u64(SESSION_THREAD).store(thread, Ordering::SeqCst);
+        Ok(())
     }
 
     /// The map whose value specialised code reads.
@@ -344,18 +357,16 @@ pub struct Snapshot {
     token: u64,
 }
 
-/// Tells the hook which loads of programs are our own: by process and the time it started, since numbers come back.
-fn say_who_we_are(memory: &Mapping) -> Result<(), GuardError> {
-    const STAT: &str = "/proc/self/stat";
+/// The calling thread's number, and when it started, since numbers come back.
+fn this_thread() -> Result<(u64, u64), GuardError> {
+    const STAT: &str = "/proc/thread-self/stat";
     let read = |source| GuardError::Read { path: STAT, source };
     let text = std::fs::read_to_string(STAT).map_err(read)?;
     // The name may hold anything, so count from its closing bracket: field 22 is the start time in ticks of 10 ms.
     let after_name = text.rsplit_once(')').map_or("", |(_, rest)| rest);
     let start = after_name.split_whitespace().nth(19).and_then(|f| f.parse().ok());
-    let start: u64 = start.ok_or_else(|| read(std::io::Error::other("no start time")))?;
-    memory.atomic_u64(DAEMON_START).store(start, Ordering::SeqCst);
-    memory.atomic_u64(DAEMON).store(u64::from(std::process::id()), Ordering::SeqCst);
-    Ok(())
+    let thread = text.split_whitespace().next().and_then(|f| f.parse().ok());
+    thread.zip(start).ok_or_else(|| read(std::io::Error::other("no number or no start time")))
 }
 
 impl AsFd for Guard {

@@ -19,16 +19,15 @@ pub(crate) struct Lent {
 impl Lent {
     /// The maps that an earlier session left, then those of the program that is adopted: its constants too, for
     /// its loader has set them.
-    pub(crate) fn find(compiler: &Compiler, pins: &Pins, adopt: Option<u32>) -> Result<Lent, LiveError> {
-        let adopted = adopt.map(present_maps).transpose()?.unwrap_or_default();
+    pub(crate) fn find(compiler: &Compiler, pins: &Pins, adopt: &[u32]) -> Result<Lent, LiveError> {
+        let adopted = adopt.iter().map(|i| present_maps(*i)).collect::<Result<Vec<_>, _>>()?;
         let mut lent = Lent { maps: Vec::new(), keep: BTreeSet::new() };
         let object = compiler.object();
         let theirs = object.maps.iter().enumerate().filter(|(id, _)| !compiler.is_own(MapId(*id as u32)));
         for (_, map) in theirs {
-            let named = || adopted.iter().find(|m| is_called(m, &map.name));
             let found = match pins.map(&map.name)? {
                 Some(pinned) => Some(pinned),
-                None => named().map(Map::try_clone).transpose()?,
+                None => shared(&adopted, &map.name)?.map(Map::try_clone).transpose()?,
             };
             if found.is_some() || outlives(map.origin) {
                 lent.keep.insert(map.name.clone());
@@ -37,6 +36,14 @@ impl Lent {
         }
         Ok(lent)
     }
+}
+
+/// The map of this name that all adopted programs have, or none has.
+fn shared<'m>(adopted: &'m [Vec<Map>], name: &str) -> Result<Option<&'m Map>, LiveError> {
+    let mut found = adopted.iter().map(|maps| maps.iter().find(|m| is_called(m, name)));
+    let Some(first) = found.next() else { return Ok(None) };
+    let same = |other: Option<&Map>| other.map(Map::id) == first.map(Map::id);
+    if found.all(same) { Ok(first) } else { Err(LiveError::Apart(name.to_owned())) }
 }
 
 /// The maps of the program that is on an interface.

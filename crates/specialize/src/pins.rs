@@ -1,7 +1,7 @@
 //! What outlives this process: links and maps pinned in a directory of a BPF file system.
 //!
-//! `link` is the program's attachment, `guard_enter` and `guard_exit` the guard's, `maps/NAME` the object's maps,
-//! `before` the program whose place was taken and is to be given back. If a session is killed, packets go on, and the
+//! `link_IFACE` is the program's attachment to an interface, `guard_enter` and `guard_exit` are the guard's, `maps/NAME` the
+//! object's maps, `before_IFACE` the program whose place was taken and is to be given back. If a session is killed, packets go on, and the
 //! guard goes on revoking. The next session with the same directory takes over what it finds: `place`.
 //!
 //! Invariant: one session at a time has a directory (`Claim`). The claim is a lock of the kernel's, so that it ends
@@ -14,9 +14,9 @@ use std::path::{Path, PathBuf};
 
 use millstream_kernel::{Error, Link, Map, Program, probe};
 
-const LINK: &str = "link";
+const LINK: &str = "link_";
 const GUARD: [&str; 2] = ["guard_enter", "guard_exit"];
-const BEFORE: &str = "before";
+const BEFORE: &str = "before_";
 const MAPS: &str = "maps";
 
 /// A directory of pins.
@@ -111,43 +111,55 @@ impl Pins {
         }
     }
 
-    /// The attachment that an earlier session left.
-    pub fn link(&self) -> Option<Link> {
-        Link::from_pin(&self.link_path()).ok()
+    /// The attachments that an earlier session left, and where they are pinned.
+    pub fn links(&self) -> Vec<(PathBuf, Link)> {
+        let found = self.entries(LINK).into_iter();
+        found.filter_map(|path| Link::from_pin(&path).ok().map(|link| (path, link))).collect()
     }
 
-    /// Where the attachment is pinned.
-    pub(crate) fn link_path(&self) -> PathBuf {
-        self.directory.join(LINK)
-    }
-
-    /// Pins the attachment.
+    /// Pins the attachment to an interface.
     ///
     /// # Errors
     /// What the kernel refuses.
-    pub fn pin_link(&self, link: &Link) -> Result<(), PinError> {
-        Ok(link.pin(&self.link_path())?)
+    pub fn pin_link(&self, interface: &str, link: &Link) -> Result<(), PinError> {
+        Ok(link.pin(&self.path(LINK, interface))?)
     }
 
-    /// Unpins the attachment, which detaches it unless somebody holds it.
-    pub(crate) fn remove_link(&self) {
-        remove(&self.link_path());
+    /// Unpins the attachment to an interface, which detaches it unless somebody holds it.
+    pub(crate) fn remove_link(&self, interface: &str) {
+        remove(&self.path(LINK, interface));
     }
 
-    /// The program whose place an earlier session took.
-    pub(crate) fn before(&self) -> Option<Program> {
-        Program::from_pin(&self.directory.join(BEFORE)).ok()
+    /// Unpins what [`Pins::links`] found.
+    pub(crate) fn remove_pin(&self, path: &Path) {
+        remove(path);
     }
 
-    /// Keeps the program whose place is taken.
-    pub(crate) fn pin_before(&self, program: &Program) -> Result<(), PinError> {
-        self.remove_before();
-        Ok(program.pin(&self.directory.join(BEFORE))?)
+    /// The program whose place on an interface an earlier session took.
+    pub(crate) fn before(&self, interface: &str) -> Option<Program> {
+        Program::from_pin(&self.path(BEFORE, interface)).ok()
+    }
+
+    /// Keeps the program whose place on an interface is taken.
+    pub(crate) fn pin_before(&self, interface: &str, program: &Program) -> Result<(), PinError> {
+        self.remove_before(interface);
+        Ok(program.pin(&self.path(BEFORE, interface))?)
     }
 
     /// Forgets the program whose place was taken.
-    pub(crate) fn remove_before(&self) {
-        remove(&self.directory.join(BEFORE));
+    pub(crate) fn remove_before(&self, interface: &str) {
+        remove(&self.path(BEFORE, interface));
+    }
+
+    /// A pin of an interface.
+    fn path(&self, kind: &str, interface: &str) -> PathBuf {
+        self.directory.join(format!("{kind}{}", file_name(interface)))
+    }
+
+    /// What is pinned in the directory under names that begin so.
+    fn entries(&self, kind: &str) -> Vec<PathBuf> {
+        let all = std::fs::read_dir(&self.directory).into_iter().flatten().flatten();
+        all.filter(|e| e.file_name().to_string_lossy().starts_with(kind)).map(|e| e.path()).collect()
     }
 
     /// A map that an earlier session left.
@@ -183,9 +195,8 @@ impl Pins {
         remove(&self.map_path(name));
     }
 
-    /// A BPF file system takes no full stop in names.
-    pub(crate) fn map_path(&self, name: &str) -> PathBuf {
-        self.directory.join(MAPS).join(name.replace('.', "_"))
+    fn map_path(&self, name: &str) -> PathBuf {
+        self.directory.join(MAPS).join(file_name(name))
     }
 
     /// Unpins the guard of an earlier session, which detaches it.
@@ -197,8 +208,9 @@ impl Pins {
 
     /// Unpins everything: what is attached before what guards it.
     pub fn remove(&self) {
-        self.remove_link();
-        self.remove_before();
+        for kind in [LINK, BEFORE] {
+            self.entries(kind).iter().for_each(|path| remove(path));
+        }
         self.remove_guard();
         for entry in std::fs::read_dir(self.directory.join(MAPS)).into_iter().flatten().flatten() {
             remove(&entry.path());
@@ -224,6 +236,11 @@ pub fn remove_abandoned(parent: &Path, prefix: &str) {
             Pins::new(entry.path()).remove();
         }
     }
+}
+
+/// A BPF file system takes no full stop in names.
+fn file_name(name: &str) -> String {
+    name.replace('.', "_")
 }
 
 /// Unpins what is at `path`. Most often nothing is, and of what cannot be removed nothing more is known here.

@@ -1,17 +1,21 @@
-//! The program's place on an interface: taken by a link of our own or from whoever is there, and given back.
+//! The program's place on its interfaces: taken by links of our own or from whoever is there, and given back.
 //!
 //! # Killed at any moment
 //!
-//! At every instant there is on the hook what was there before us, the original, or a variant whose guard is pinned.
+//! At every instant there is on each hook what was there before us, the original, or a variant whose guard is pinned.
 //! So the guard is pinned before the program is attached ([`Place::take`]); a variant comes only after that
-//! ([`Place::swap`]); and the original is put back before anything is unpinned ([`Place::leave`]). A session that
+//! ([`Place::swap`]); and the original is put back everywhere before anything is unpinned ([`Place::leave`]). A session that
 //! finds the place of a killed one puts its own original there first, and only then unpins that one's guard.
 //!
+//! All interfaces run the same program but for the moment of a swap, which goes from one to the next: either program is
+//! right on each. An interface that goes leaves the others as they are ([`Place::check`]).
+//!
 //! Invariant: what is on the hook is exchanged by compare and swap with what we put there. If somebody else has taken
-//! the hook, nothing is changed any more.
+//! the hook, nothing is changed there any more.
 
 use millstream_kernel::{
-    AttachType, Link, LinkDetail, Map, Program, ProgramType, XdpHook, XdpMode, query_xdp,
+    AttachType, Link, LinkDetail, Map, Program, ProgramType, XdpHook, XdpMode, interface, query_xdp,
+    xdp_program,
 };
 
 use crate::guard::Guard;
@@ -46,62 +50,124 @@ enum Title {
     Adopted { hook: XdpHook, before: Program },
 }
 
-/// A place that was taken.
+/// A hook that was taken.
 #[derive(Debug)]
-pub(crate) struct Place {
-    pins: Pins,
+struct Seat {
+    ifindex: u32,
+    interface: String,
     title: Title,
     /// What is on the hook now.
     current: Program,
     mode: Option<XdpMode>,
+}
+
+/// What is to be known of a hook that was taken.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Held {
+    pub(crate) ifindex: u32,
+    pub(crate) interface: String,
+    /// Where an XDP program runs.
+    pub(crate) mode: Option<XdpMode>,
+}
+
+/// The hooks that were taken.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pins: Pins,
+    seats: Vec<Seat>,
+    /// What is on the hooks now.
+    current: Program,
     took_over: bool,
     swaps: u64,
 }
 
 impl Place {
-    /// Puts the original onto the hook: into the place of an earlier session that was killed, into that of the
-    /// program that is there if it is to be adopted, or by a new link.
+    /// Puts the original onto the hooks: into the places of an earlier session that was killed, into those of the
+    /// programs that are there if they are to be adopted, or by new links.
     ///
     /// # Errors
-    /// `EBUSY` if another program is there. Nothing is changed then, or after any other error.
-    pub(crate) fn take(pins: &Pins, tenant: &Tenant<'_>, target: &Target) -> Result<Place, LiveError> {
-        let found = find(pins, tenant.original, target)?;
-        let took_over = found.as_ref().is_some_and(|f| f.ours);
+    /// `EBUSY` if another program is there. Nothing is changed then, or after any other error, but that the originals are
+    /// where an earlier session was.
+    pub(crate) fn take(pins: &Pins, tenant: &Tenant<'_>, targets: &[Target]) -> Result<Place, LiveError> {
+        let mut places = Vec::new();
+        for target in targets {
+            places.push((*target, interface(target.ifindex)?.name));
+        }
+        let links = known_links(pins, targets)?;
+        let mut found = find_all(pins, tenant.original, links, &places)?;
+        for found in found.iter().flatten().filter(|f| f.ours) {
+            found.title.replace_by(tenant.original, found.present.as_ref())?;
+        }
         // Whatever guard is pinned guards nothing from here on: what it let run has been replaced, or there is no
         // place of an earlier session.
-        let mut title = None;
-        if let Some(found) = found {
-            if found.ours {
-                found.title.replace_by(tenant.original, found.present.as_ref())?;
-            }
-            title = Some(found);
-        }
         pins.remove_guard();
         let pinned = pin(pins, tenant)?;
-        let title = match title {
-            Some(found) if found.ours => Ok(found.title),
-            found => enter(pins, tenant.original, found, target),
-        };
-        let title = title.inspect_err(|_| pinned.undo(pins))?;
-        let mode = xdp_mode(tenant.original, target);
-        Ok(Place {
+        let mut place = Place {
             pins: pins.clone(),
-            title,
+            seats: Vec::new(),
             current: tenant.original.try_clone()?,
-            mode,
-            took_over,
+            took_over: found.iter().flatten().any(|f| f.ours),
             swaps: 0,
-        })
+        };
+        let mut new = Vec::new();
+        for ((target, name), found) in places.into_iter().zip(found.drain(..)) {
+            let ours = found.as_ref().is_some_and(|f| f.ours);
+            match place.sit(tenant.original, &target, name, found) {
+                Ok(_) if ours => {}
+                Ok(at) => new.push(at),
+                Err(error) => {
+                    new.into_iter().for_each(|at| place.seats[at].undo(pins));
+                    pinned.undo(pins);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(place)
     }
 
-    /// What is on the hook now.
+    /// One more hook, in which no session was: one that came back.
+    ///
+    /// # Errors
+    /// As for [`Place::take`].
+    pub(crate) fn join(&mut self, original: &Program, target: &Target) -> Result<(), LiveError> {
+        let name = interface(target.ifindex)?.name;
+        // The pins of its first life are of no use.
+        self.pins.remove_link(&name);
+        self.pins.remove_before(&name);
+        let there = [(*target, name.clone())];
+        let found = find_all(&self.pins, original, Vec::new(), &there)?.pop().flatten();
+        let at = self.sit(original, target, name, found)?;
+        let current = self.current.try_clone()?;
+        self.seats[at].swap(&current)
+    }
+
+    /// Puts the original onto a hook, or finds it there; gives the seat's number.
+    fn sit(
+        &mut self,
+        original: &Program,
+        target: &Target,
+        interface: String,
+        found: Option<Found>,
+    ) -> Result<usize, LiveError> {
+        let title = match found {
+            Some(found) if found.ours => found.title,
+            found => enter(&self.pins, original, found, target, &interface)?,
+        };
+        let mode = xdp_mode(original, target);
+        let current = original.try_clone()?;
+        self.seats.push(Seat { ifindex: target.ifindex, interface, title, current, mode });
+        Ok(self.seats.len() - 1)
+    }
+
+    /// What is on the hooks now.
     pub(crate) fn current(&self) -> &Program {
         &self.current
     }
 
-    /// Where an XDP program runs.
-    pub(crate) fn mode(&self) -> Option<XdpMode> {
-        self.mode
+    /// The hooks.
+    pub(crate) fn held(&self) -> Vec<Held> {
+        let held = |s: &Seat| Held { ifindex: s.ifindex, interface: s.interface.clone(), mode: s.mode };
+        self.seats.iter().map(held).collect()
     }
 
     /// Whether it is the place of an earlier session.
@@ -111,9 +177,37 @@ impl Place {
 
     /// Puts a program into the place of the present one.
     pub(crate) fn swap(&mut self, new: Program) -> Result<(), LiveError> {
-        self.title.replace_by(&new, Some(&self.current))?;
+        let mut at = 0;
+        while at < self.seats.len() {
+            match self.seats[at].swap(&new) {
+                Ok(()) => at += 1,
+                Err(error) if is_gone(&error) && self.seats.len() > 1 => {
+                    self.seats.remove(at).forget(&self.pins)
+                }
+                Err(error) => return Err(error),
+            }
+        }
         self.current = new;
         self.swaps += 1;
+        Ok(())
+    }
+
+    /// Gives up the hooks that are gone.
+    ///
+    /// # Errors
+    /// [`LiveError::Gone`] if none is left, [`LiveError::Replaced`] if somebody else has taken one.
+    pub(crate) fn check(&mut self) -> Result<(), LiveError> {
+        let mut at = 0;
+        while at < self.seats.len() {
+            match self.seats[at].program()? {
+                Some(id) if id != self.seats[at].current.id()? => {
+                    return Err(LiveError::Replaced { interface: self.seats[at].interface.clone(), id });
+                }
+                Some(_) => at += 1,
+                None if self.seats.len() > 1 => self.seats.remove(at).forget(&self.pins),
+                None => return Err(LiveError::Gone(self.seats[at].interface.clone())),
+            }
+        }
         Ok(())
     }
 
@@ -125,52 +219,118 @@ impl Place {
     /// Gives the place up; says what is left there.
     ///
     /// # Errors
-    /// If the original cannot be put back: somebody else has taken the hook, or the interface is gone. Of ours, only
-    /// what is still needed stays then.
+    /// If the original cannot be put back on some hook: somebody else has taken it, or the interface is gone. Of ours, only
+    /// what is still needed stays then; the other hooks are given up as they should be.
     pub(crate) fn leave(mut self, original: &Program, leave: Leave) -> Result<String, LiveError> {
-        let back = original.try_clone()?;
-        if let Err(error) = self.swap(back) {
-            return Err(self.give_up(error));
+        let mut lost = Vec::new();
+        for at in (0..self.seats.len()).rev() {
+            if let Err(error) = self.seats[at].swap(original) {
+                lost.push((self.seats.remove(at), error));
+            }
         }
-        // Nothing specialised is on the hook from here on.
-        self.pins.remove_guard();
-        let directory = self.pins.directory().display();
-        match (leave, &self.title) {
-            (Leave::Original, Title::Own(_)) => Ok(format!("the original program, pinned in {directory}")),
-            (Leave::Original, Title::Adopted { before, .. }) => {
-                self.pins.remove_before();
-                Ok(format!(
-                    "the original program, where {:?} was; its maps are pinned in {directory}",
-                    before.name()
-                ))
-            }
-            (Leave::Restored, Title::Own(_)) => {
-                self.pins.remove();
-                Ok("nothing".to_owned())
-            }
-            (Leave::Restored, Title::Adopted { hook, before }) => {
-                hook.replace(before, &self.current)?;
-                self.pins.remove();
-                Ok(format!("program {:?}, as before", before.name()))
-            }
+        let needed = lost.iter().map(|(seat, error)| seat.needs(error)).max().unwrap_or(Needed::Nothing);
+        if needed < Needed::Guard {
+            // Nothing specialised is on a hook from here on.
+            self.pins.remove_guard();
+        }
+        let mut left: Vec<String> =
+            self.seats.iter().map(|s| s.vacate(&self.pins, leave)).collect::<Result<_, _>>()?;
+        left.dedup();
+        if needed == Needed::Nothing && (leave == Leave::Restored || self.seats.is_empty()) {
+            self.pins.remove();
+        }
+        match lost.pop() {
+            Some((_, error)) => Err(error),
+            None => Ok(left.join("; ")),
         }
     }
+}
 
-    /// The hook is no longer ours: unpins what is of no use to whoever has it.
-    fn give_up(&self, error: LiveError) -> LiveError {
-        let errno = match &error {
+/// What must stay pinned when a hook is no longer ours.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Needed {
+    Nothing,
+    /// Another program is there, maybe on our pinned link: that stays.
+    Link,
+    /// A variant may still be there, and its guard with it.
+    Guard,
+}
+
+/// Whether the interface, and with it the attachment, is gone.
+fn is_gone(error: &LiveError) -> bool {
+    matches!(error, LiveError::Kernel(e) if matches!(e.errno(), Some(libc::ENOLINK | libc::ENODEV)))
+}
+
+impl Seat {
+    /// Puts a program into the place of the present one.
+    fn swap(&mut self, new: &Program) -> Result<(), LiveError> {
+        let new = new.try_clone()?;
+        self.title.replace_by(&new, Some(&self.current))?;
+        self.current = new;
+        Ok(())
+    }
+
+    /// The id of the program on the hook, if the hook is still there.
+    fn program(&self) -> Result<Option<u32>, LiveError> {
+        Ok(match &self.title {
+            Title::Own(link) | Title::Adopted { hook: XdpHook::Link(link), .. } => {
+                place_of(link)?.map(|_| link.info().map(|i| i.program_id)).transpose()?
+            }
+            Title::Adopted { hook: XdpHook::Netlink { ifindex, .. }, .. } => xdp_program(*ifindex)?,
+        })
+    }
+
+    /// Unpins what was pinned for it.
+    fn forget(&self, pins: &Pins) {
+        pins.remove_link(&self.interface);
+        pins.remove_before(&self.interface);
+    }
+
+    /// Gives back what was taken a moment ago.
+    fn undo(&self, pins: &Pins) {
+        if let Title::Adopted { hook, before } = &self.title
+            && let Err(error) = hook.replace(before, &self.current)
+        {
+            tracing::warn!("{}: putting back what was there: {error}", self.interface);
+        }
+        self.forget(pins);
+    }
+
+    /// What of it must stay, now that the original cannot be put back.
+    fn needs(&self, error: &LiveError) -> Needed {
+        let errno = match error {
             LiveError::Kernel(e) => e.errno(),
             _ => None,
         };
         match errno {
-            // The interface, and with it the attachment, is gone.
-            Some(libc::ENOLINK | libc::ENODEV) => self.pins.remove(),
-            // Another program is there, maybe on our pinned link: that stays.
-            Some(libc::EPERM | libc::EEXIST | libc::EBUSY) => self.pins.remove_guard(),
-            // A variant may still be there, and its guard with it.
-            _ => {}
+            Some(libc::ENOLINK | libc::ENODEV) => Needed::Nothing,
+            Some(libc::EPERM | libc::EEXIST | libc::EBUSY) => Needed::Link,
+            _ => Needed::Guard,
         }
-        error
+    }
+
+    /// Gives it up; says what is left there.
+    fn vacate(&self, pins: &Pins, leave: Leave) -> Result<String, LiveError> {
+        let directory = pins.directory().display();
+        Ok(match (leave, &self.title) {
+            (Leave::Original, Title::Own(_)) => format!("the original program, pinned in {directory}"),
+            (Leave::Original, Title::Adopted { before, .. }) => {
+                pins.remove_before(&self.interface);
+                format!(
+                    "the original program, where {:?} was; its maps are pinned in {directory}",
+                    before.name()
+                )
+            }
+            (Leave::Restored, Title::Own(_)) => {
+                pins.remove_link(&self.interface);
+                "nothing".to_owned()
+            }
+            (Leave::Restored, Title::Adopted { hook, before }) => {
+                hook.replace(before, &self.current)?;
+                pins.remove_before(&self.interface);
+                format!("program {:?}, as before", before.name())
+            }
+        })
     }
 }
 
@@ -195,22 +355,43 @@ struct Found {
     ours: bool,
 }
 
-/// What an earlier session left, or what is to be adopted.
-fn find(pins: &Pins, original: &Program, target: &Target) -> Result<Option<Found>, LiveError> {
-    if let Some(link) = pins.link() {
+/// The links that an earlier session pinned. Those of interfaces that are gone are unpinned.
+fn known_links(pins: &Pins, targets: &[Target]) -> Result<Vec<(u32, Link)>, LiveError> {
+    let mut known = Vec::new();
+    for (path, link) in pins.links() {
         match place_of(&link)? {
-            Some(there) if there == target.ifindex => {
-                return Ok(Some(Found { title: Title::Own(link), present: None, ours: true }));
-            }
-            Some(ifindex) => {
-                return Err(PinError::Elsewhere { path: pins.link_path(), ifindex }.into());
-            }
-            // Its interface is gone.
-            None => pins.remove_link(),
+            Some(ifindex) if targets.iter().any(|t| t.ifindex == ifindex) => known.push((ifindex, link)),
+            Some(ifindex) => return Err(PinError::Elsewhere { path, ifindex }.into()),
+            None => pins.remove_pin(&path),
         }
     }
-    let before = pins.before();
-    if original.info()?.program_type != ProgramType::XDP || (before.is_none() && !target.adopt) {
+    Ok(known)
+}
+
+/// What an earlier session left on each hook, or what is to be adopted there.
+fn find_all(
+    pins: &Pins,
+    original: &Program,
+    mut links: Vec<(u32, Link)>,
+    places: &[(Target, String)],
+) -> Result<Vec<Option<Found>>, LiveError> {
+    let is_xdp = original.info()?.program_type == ProgramType::XDP;
+    let mut all = Vec::new();
+    for (target, name) in places {
+        let own = links.iter().position(|(ifindex, _)| *ifindex == target.ifindex);
+        all.push(match own {
+            Some(at) => Some(Found { title: Title::Own(links.swap_remove(at).1), present: None, ours: true }),
+            None if is_xdp => adopted(pins, target, name)?,
+            None => None,
+        });
+    }
+    Ok(all)
+}
+
+/// The hook that somebody else has attached to, if an earlier session has adopted it or this one is to.
+fn adopted(pins: &Pins, target: &Target, name: &str) -> Result<Option<Found>, LiveError> {
+    let before = pins.before(name);
+    if before.is_none() && !target.adopt {
         return Ok(None);
     }
     let Some((hook, present)) = XdpHook::adopt(target.ifindex)? else { return Ok(None) };
@@ -233,12 +414,18 @@ fn place_of(link: &Link) -> Result<Option<u32>, LiveError> {
 }
 
 /// Takes a place in which no session was.
-fn enter(pins: &Pins, original: &Program, found: Option<Found>, target: &Target) -> Result<Title, LiveError> {
+fn enter(
+    pins: &Pins,
+    original: &Program,
+    found: Option<Found>,
+    target: &Target,
+    name: &str,
+) -> Result<Title, LiveError> {
     if let Some(Found { title, present, .. }) = found {
         if let Title::Adopted { before, .. } = &title {
-            pins.pin_before(before)?;
+            pins.pin_before(name, before)?;
         }
-        title.replace_by(original, present.as_ref()).inspect_err(|_| pins.remove_before())?;
+        title.replace_by(original, present.as_ref()).inspect_err(|_| pins.remove_before(name))?;
         return Ok(title);
     }
     let link = match original.info()?.program_type {
@@ -249,7 +436,7 @@ fn enter(pins: &Pins, original: &Program, found: Option<Found>, target: &Target)
         _ => Link::attach_xdp(original, target.ifindex, target.mode)?,
     };
     // If it cannot be pinned it is dropped, and so detached.
-    pins.pin_link(&link)?;
+    pins.pin_link(name, &link)?;
     Ok(Title::Own(link))
 }
 

@@ -1,32 +1,34 @@
 //! What a live session tells: one JSON line each, or text.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+
+use crate::place::Held;
 
 /// The version of the JSON lines.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 2;
 
 /// Something that happened, or how things stand. Times are nanoseconds of the monotonic clock, durations
 /// microseconds.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Report {
     /// The object is loaded and attached.
     Attached {
         /// The program.
         program: String,
-        /// The interface's index.
-        ifindex: u32,
-        /// The interface's name.
-        interface: String,
-        /// Of an XDP program: where in the receive path it runs.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        mode: Option<String>,
+        /// Where.
+        interfaces: Vec<Attachment>,
         /// Whether an earlier session's place was taken over.
         took_over: bool,
         /// Maps that may be specialised on.
         watched: Vec<String>,
         /// Maps that may not, and why.
         refused: Vec<(String, String)>,
+    },
+    /// An interface of several has gone, or has come back.
+    Moved {
+        /// Where the program is now.
+        interfaces: Vec<Attachment>,
     },
     /// A new generation runs.
     Specialised {
@@ -156,7 +158,7 @@ pub enum Report {
 }
 
 /// What the judge says of a variant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// It does the same, and takes less time.
@@ -171,8 +173,30 @@ pub enum Outcome {
     Unjudged,
 }
 
+/// An interface that the program is on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attachment {
+    /// Its index.
+    pub ifindex: u32,
+    /// Its name.
+    pub interface: String,
+    /// Of an XDP program: where in the receive path it runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode: Option<String>,
+}
+
+impl From<Held> for Attachment {
+    fn from(held: Held) -> Attachment {
+        Attachment {
+            ifindex: held.ifindex,
+            interface: held.interface,
+            mode: held.mode.map(|m| m.to_string()),
+        }
+    }
+}
+
 /// Why a generation was made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
     /// The first look at the traffic.
@@ -186,7 +210,7 @@ pub enum Reason {
 }
 
 /// Whether specialised code may run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GuardState {
     /// It runs.
@@ -195,6 +219,16 @@ pub enum GuardState {
     Revoked,
     /// There is no specialised code.
     Off,
+}
+
+impl std::fmt::Display for GuardState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            GuardState::Valid => "valid",
+            GuardState::Revoked => "revoked",
+            GuardState::Off => "off",
+        })
+    }
 }
 
 impl Report {

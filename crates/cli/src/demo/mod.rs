@@ -255,7 +255,7 @@ impl<'s> Stage<'s> {
                     live.map(entry.map).ok_or_else(|| miette!("the router has no map {}", entry.map))?;
                 map.update(&entry.key, &entry.value, UpdateMode::Any).into_diagnostic()?;
             }
-            self.tell(&live.attach(self.rig.test_port()).into_diagnostic()?);
+            self.tell(&live.attach(&[self.rig.test_port()]).into_diagnostic()?);
             let result = acts(&mut live);
             live.finish(Leave::Restored).into_diagnostic()?;
             result
@@ -322,7 +322,7 @@ impl<'s> Stage<'s> {
         live.detach().into_diagnostic()?;
         let measured = self.measured(live).into_diagnostic();
         self.rig.detach();
-        live.attach(self.rig.test_port()).into_diagnostic()?;
+        live.attach(&[self.rig.test_port()]).into_diagnostic()?;
         measured.map(Some)
     }
 

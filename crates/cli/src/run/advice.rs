@@ -1,4 +1,4 @@
-//! What `millstream run` says when it cannot go on: what went wrong, and what to do about it.
+//! What to do when a session cannot go on.
 
 use std::path::Path;
 
@@ -12,31 +12,35 @@ use crate::exit::Exit;
 
 const DOCTOR: &str = "`millstream doctor` says what this machine permits";
 const UNCHANGED: &str = "nothing was changed";
+const THEIRS: &str = "somebody has replaced the program meanwhile; theirs stays";
 
-/// Says what went wrong and what to do about it.
-pub(super) fn explain(dev: &str, pins: &Path, error: &LiveError) -> Exit {
-    eprintln!("{dev}: {error}");
-    let (advice, exit) = match error {
+/// What to do about it, and the exit code of a command that ends by it.
+pub(crate) type Advice = (Vec<String>, Exit);
+
+/// What to do about what went wrong.
+pub(crate) fn on(dev: &str, pins: &Path, error: &LiveError) -> Advice {
+    match error {
         LiveError::Pin(e) => of_pins(dev, e),
         LiveError::Load(LoaderError::Layout { .. }) => {
             let found = format!("it is pinned in {}, or held by a program that is adopted", pins.display());
-            (
-                vec![found, format!("give --pin another directory, or remove that one; {UNCHANGED}")],
-                Exit::Input,
-            )
+            let other = format!("give --pin another directory, or remove that one; {UNCHANGED}");
+            (vec![found, other], Exit::Input)
+        }
+        LiveError::Apart(_) => {
+            let each =
+                format!("each needs a session (or an entry of the configuration) of its own; {UNCHANGED}");
+            (vec![each], Exit::Input)
         }
         LiveError::Kind(..) | LiveError::Setting(_) | LiveError::NothingToAdopt => {
             (vec![UNCHANGED.to_owned()], Exit::Input)
         }
+        LiveError::Gone(_) => (vec!["`ip link` lists the interfaces".into()], Exit::Negative),
+        LiveError::Replaced { .. } => (vec![THEIRS.into()], Exit::Negative),
         LiveError::Guard(GuardError::Load(e)) if lacks_types(e) => {
             (vec!["the guard needs the kernel's BTF".into(), DOCTOR.into()], Exit::NotPermitted)
         }
         _ => of_kernel(dev, error),
-    };
-    for line in advice {
-        eprintln!("  {line}");
     }
-    exit
 }
 
 /// Whether the kernel's types could not be read.
@@ -49,8 +53,6 @@ fn lacks_types(error: &LoaderError) -> bool {
         _ => false,
     }
 }
-
-type Advice = (Vec<String>, Exit);
 
 fn of_pins(dev: &str, error: &PinError) -> Advice {
     match error {
@@ -66,7 +68,8 @@ fn of_pins(dev: &str, error: &PinError) -> Advice {
             (vec![format!("stop it first, or give --pin another directory; {UNCHANGED}")], Exit::Negative)
         }
         PinError::Elsewhere { .. } => {
-            (vec![format!("give --pin another directory; {UNCHANGED}")], Exit::Input)
+            let help = "name that interface too, or unpin it by removing the file, or take another directory for pins";
+            (vec![format!("{help}; {UNCHANGED}")], Exit::Input)
         }
         PinError::Directory { source, .. } => by_number(dev, source.raw_os_error(), None),
         PinError::Kernel(e) => by_number(dev, e.errno(), Some(e)),
@@ -77,7 +80,7 @@ fn of_kernel(dev: &str, error: &LiveError) -> Advice {
     match kernel(error) {
         // A link says so by the number that elsewhere means a want of privilege.
         Some(e @ KernelError::Call { call: "bpf(LINK_UPDATE)", .. }) if e.errno() == Some(libc::EPERM) => {
-            (vec!["somebody has replaced the program meanwhile; theirs stays".into()], Exit::Negative)
+            (vec![THEIRS.into()], Exit::Negative)
         }
         Some(e) => by_number(dev, e.errno(), Some(e)),
         None if rejected(error) => {

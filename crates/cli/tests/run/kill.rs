@@ -184,7 +184,7 @@ fn a_first_session_killed_while_it_attaches_leaves_nothing_half_done() {
         session.kill();
         let pinned = place.pinned();
         // What is on the hook is held by the pin, and the other way round.
-        assert_eq!(hook().is_some(), pinned.contains(&"link".to_owned()), "{pinned:?}");
+        assert_eq!(hook().is_some(), pinned.contains(&format!("link_{TEST_PORT}")), "{pinned:?}");
         // Whatever was left, the next one starts, and leaves nothing.
         let mut next = Session::start(rig.namespace(), &mut place.run(TEST_PORT));
         next.wait_for("attached");

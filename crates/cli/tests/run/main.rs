@@ -1,6 +1,7 @@
-//! `millstream run` as a user has it: the binary, what it says, its exit codes, and what it leaves behind, also when
+//! `millstream run` and `millstream daemon` as a user has them: the binary, what it says, its exit codes, and what it leaves behind, also when
 //! it is killed.
 
+mod daemon;
 mod kill;
 mod messages;
 mod session;

@@ -33,7 +33,7 @@ fn on_hook(namespace: &Namespace, index: u32) -> Option<u32> {
 
 /// It says all of this, and ends with this code.
 #[track_caller]
-fn says(output: &Output, code: i32, words: &[&str]) {
+pub(crate) fn says(output: &Output, code: i32, words: &[&str]) {
     let text = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(code), "{text}");
     // The renderer breaks lines.
@@ -122,7 +122,10 @@ fn two_sessions_do_not_meet_and_the_original_is_kept_if_asked_for() {
     says(&ended(&namespace, &mut place.run(DEV)), 1, &["another session", "--pin", "nothing was changed"]);
     assert_eq!(on_hook(&namespace, index), id);
     assert_eq!(first.interrupt().0, Some(0));
-    assert_eq!((on_hook(&namespace, index), place.pinned()), (id, vec!["link".into(), "maps".into()]));
+    assert_eq!(
+        (on_hook(&namespace, index), place.pinned()),
+        (id, vec![format!("link_{DEV}"), "maps".into()])
+    );
     let mut next = Session::start(&namespace, &mut place.run(DEV));
     assert!(next.wait_for("attached").contains("\"took_over\":true"));
     assert_eq!(next.interrupt().0, Some(0));

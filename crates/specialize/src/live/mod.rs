@@ -34,10 +34,10 @@ use crate::holders::{Holders, Ours};
 use crate::judge::sample::Sample;
 use crate::lent::Lent;
 use crate::pins::{Claim, PinError, Pins};
-use crate::place::{Place, Target, Tenant};
+use crate::place::{Held, Place, Target, Tenant};
 use crate::policy::{Keys, Tier};
 use crate::profile::SiteProfile;
-use crate::report::{GuardState, Report};
+use crate::report::{Attachment, GuardState, Report};
 use crate::stats::Clock;
 use crate::transform::SiteId;
 use crate::twins::Twins;
@@ -55,8 +55,8 @@ pub struct Settings {
     pub mode: XdpMode,
     /// Of a TC program: attach it to the way out instead of the way in.
     pub egress: bool,
-    /// Take the place of the program on this interface, with its maps, and give it back at the end.
-    pub adopt: Option<u32>,
+    /// Take the place of the programs on these interfaces, with their maps, and give it back at the end.
+    pub adopt: Vec<u32>,
     /// How long the original runs before the first look at the traffic.
     pub first: Duration,
     /// How long the instrumented variant runs, if enough packets come.
@@ -77,6 +77,8 @@ pub struct Settings {
     pub differences: PathBuf,
     /// Give longest-prefix maps twins. Otherwise only their hot entries are put into code.
     pub twins: bool,
+    /// Maps that nothing is to be specialised on, by name.
+    pub exclude: Vec<String>,
     /// Count the packets that take the original code, where a variant is on the hook (an atomic addition for each).
     pub count: bool,
 }
@@ -88,7 +90,7 @@ impl Settings {
             pins: pins.into(),
             mode: XdpMode::Any,
             egress: false,
-            adopt: None,
+            adopt: Vec::new(),
             first: Duration::ZERO,
             burst: Duration::from_millis(4),
             patience: Duration::from_secs(1),
@@ -99,6 +101,7 @@ impl Settings {
             measure: true,
             differences: PathBuf::from("/var/lib/millstream/differences"),
             twins: true,
+            exclude: Vec::new(),
             count: false,
         }
     }
@@ -143,6 +146,20 @@ pub enum LiveError {
     /// There is no program to be adopted.
     #[error("no program is on the interface that could be adopted")]
     NothingToAdopt,
+    /// The interface went, and the attachment with it.
+    #[error("interface {0} is gone, or the program was detached from it")]
+    Gone(String),
+    /// Somebody else's program is where ours was.
+    #[error("somebody has put the program of id {id} into the place of ours on {interface}")]
+    Replaced {
+        /// The interface.
+        interface: String,
+        /// The program's id.
+        id: u32,
+    },
+    /// The interfaces' programs have maps of their own each.
+    #[error("the programs on the interfaces do not share map {0:?}")]
+    Apart(String),
     /// Its original was not among what was loaded.
     #[error("the loader left the program out")]
     LeftOut,
@@ -198,7 +215,6 @@ pub struct Live<'c> {
     refused: Vec<(String, String)>,
     ours: Ours,
     seen: Seen,
-    ifindex: u32,
     /// Names of the maps that outlive the session.
     kept: BTreeSet<String>,
     place: Option<Place>,
@@ -238,7 +254,7 @@ impl<'c> Live<'c> {
         let mut guard = Guard::attach()?;
         let pins = Pins::new(&settings.pins);
         let claim = pins.claim()?;
-        let lent = Lent::find(compiler, &pins, settings.adopt)?;
+        let lent = Lent::find(compiler, &pins, &settings.adopt)?;
         let mut loader = Loader::new(compiler.object());
         for (name, map) in &lent.maps {
             loader = loader.reuse_map(name, map.try_clone()?)?;
@@ -255,7 +271,8 @@ impl<'c> Live<'c> {
         }
         let original = programs.remove(at).1;
         check(&original, &settings)?;
-        let (mut sources, refused) = sources(compiler, &session);
+        let (mut sources, mut refused) = sources(compiler, &session);
+        exclude(&settings.exclude, compiler, &mut sources, &mut refused);
         let mut watched = Vec::new();
         for source in sources.values_mut().filter(|s| !s.is_constant) {
             source.index = guard.watch(&source.map)?;
@@ -275,7 +292,6 @@ impl<'c> Live<'c> {
             refused,
             ours,
             seen: Seen::default(),
-            ifindex: 0,
             kept: lent.keep,
             place: None,
             _claim: Some(claim),
@@ -348,25 +364,19 @@ impl<'c> Live<'c> {
         }
     }
 
-    /// Puts the unchanged program onto an interface of this thread's namespace, into the place of an earlier session
-    /// that was killed, or into that of the program that is to be adopted.
+    /// Puts the unchanged program onto interfaces of this thread's namespace, into the places of an earlier session
+    /// that was killed, or into those of the programs that are to be adopted.
     ///
     /// # Errors
     /// `EBUSY` if somebody else's program is there; nothing is changed then.
-    pub fn attach(&mut self, ifindex: u32) -> Result<Report, LiveError> {
-        let target = Target {
-            ifindex,
-            mode: self.settings.mode,
-            egress: self.settings.egress,
-            adopt: self.settings.adopt == Some(ifindex),
-        };
+    pub fn attach(&mut self, interfaces: &[u32]) -> Result<Report, LiveError> {
+        let targets: Vec<Target> = interfaces.iter().map(|i| self.target(*i)).collect();
         let named = self.kept.iter().filter_map(|n| Some((n.as_str(), self.session.map_by_name(n)?)));
         let tenant = Tenant { original: &self.original, guard: &self.guard, maps: named.collect() };
-        let place = Place::take(&self.pins, &tenant, &target)?;
-        let (mode, took_over) = (place.mode(), place.took_over());
+        let place = Place::take(&self.pins, &tenant, &targets)?;
+        let took_over = place.took_over();
         self.place = Some(place);
-        self.ifindex = ifindex;
-        self.received = Received::at(ifindex);
+        self.received = Received::at(self.held().into_iter().map(|h| h.interface).collect());
         self.looked_at = self.received.count();
         self.missed_before = self.guard.missed();
         self.first_review()?;
@@ -376,13 +386,41 @@ impl<'c> Live<'c> {
         }
         Ok(Report::Attached {
             program: self.original.name().to_owned(),
-            ifindex,
-            interface: millstream_kernel::interface(ifindex)?.name,
-            mode: mode.map(|m| m.to_string()),
+            interfaces: self.interfaces(),
             took_over,
             watched: self.watched.clone(),
             refused: self.refused.clone(),
         })
+    }
+
+    /// Puts the program onto one more interface: one that was gone, and came back.
+    ///
+    /// # Errors
+    /// As for [`Live::attach`].
+    pub fn join(&mut self, ifindex: u32, tell: &mut dyn FnMut(&Report)) -> Result<(), LiveError> {
+        let target = self.target(ifindex);
+        self.place.as_mut().ok_or(LiveError::NotAttached)?.join(&self.original, &target)?;
+        self.moved(tell);
+        Ok(())
+    }
+
+    fn moved(&mut self, tell: &mut dyn FnMut(&Report)) {
+        let interfaces = self.interfaces();
+        self.received.follow(interfaces.iter().map(|i| i.interface.clone()).collect());
+        tell(&Report::Moved { interfaces });
+    }
+
+    fn target(&self, ifindex: u32) -> Target {
+        let Settings { mode, egress, ref adopt, .. } = self.settings;
+        Target { ifindex, mode, egress, adopt: adopt.contains(&ifindex) }
+    }
+
+    fn held(&self) -> Vec<Held> {
+        self.place.as_ref().map_or_else(Vec::new, Place::held)
+    }
+
+    fn interfaces(&self) -> Vec<Attachment> {
+        self.held().into_iter().map(Attachment::from).collect()
     }
 
     /// Looks who may write the maps. A process that was killed a moment ago may still be letting go of its programs.
@@ -413,11 +451,20 @@ impl<'c> Live<'c> {
         Ok(())
     }
 
+    /// Takes the variant that is at work back, if there is one. A later [`run`](Live::run) makes another.
+    ///
+    /// # Errors
+    /// If the original cannot be put into its place.
+    pub fn roll_back(&mut self, reason: &str, tell: &mut dyn FnMut(&Report)) -> Result<(), LiveError> {
+        self.withdraw(reason.to_owned(), tell)
+    }
+
     /// Keeps the program fast until `stop`. May be called again.
     ///
     /// # Errors
-    /// If somebody else takes the hook, or the kernel no longer answers. What is attached then stays.
+    /// If the interface goes, somebody else takes the hook, or the kernel no longer answers. What is attached then stays.
     pub fn run(&mut self, stop: &AtomicBool, tell: &mut dyn FnMut(&Report)) -> Result<(), LiveError> {
+        self.guard.belong_to_this_thread()?;
         let now = Instant::now();
         let (mut next_look, mut next_status) = (now + self.settings.first, now + self.settings.status);
         if self.settings.measure && self.active.is_none() {
@@ -439,6 +486,7 @@ impl<'c> Live<'c> {
                     Instant::now() + self.settings.interval * (1 << self.fruitless.min(self.settings.calm));
             }
             if Instant::now() >= next_status {
+                self.check_place(tell)?;
                 tell(&self.status());
                 next_status = Instant::now() + self.settings.status;
             }
@@ -446,8 +494,21 @@ impl<'c> Live<'c> {
         Ok(())
     }
 
+    /// Whether the program is still where it was put. An interface of several that is gone is given up.
+    ///
+    /// # Errors
+    /// [`LiveError::Gone`] if none is left, [`LiveError::Replaced`].
+    pub fn check_place(&mut self, tell: &mut dyn FnMut(&Report)) -> Result<(), LiveError> {
+        let before = self.held();
+        self.place.as_mut().ok_or(LiveError::NotAttached)?.check()?;
+        if self.held() != before {
+            self.moved(tell);
+        }
+        Ok(())
+    }
+
     /// How things stand.
-    fn status(&mut self) -> Report {
+    pub fn status(&mut self) -> Report {
         let pps = self.received.rate();
         let (packets, specialised) = self.packets();
         let valid = |a: &Active| self.guard.approved() == Some(a.token());
@@ -505,7 +566,7 @@ fn check(program: &Program, settings: &Settings) -> Result<(), LiveError> {
         ProgramType::XDP if settings.egress => {
             Err(LiveError::Setting("an XDP program has no way out to be attached to"))
         }
-        ProgramType::SCHED_CLS if settings.adopt.is_some() => {
+        ProgramType::SCHED_CLS if !settings.adopt.is_empty() => {
             Err(LiveError::Setting("a TC program runs beside those that are there, and takes no place"))
         }
         ProgramType::XDP | ProgramType::SCHED_CLS => Ok(()),
@@ -521,6 +582,23 @@ const QUIET: Duration = Duration::from_millis(500);
 const ATTEMPTS: u32 = 3;
 /// How long a program is measured, if enough packets come.
 const MEASURE: Duration = Duration::from_millis(5);
+
+/// Takes out the maps that the operator has excluded.
+fn exclude(
+    names: &[String],
+    compiler: &Compiler,
+    sources: &mut FxHashMap<IrMap, Source>,
+    refused: &mut Vec<(String, String)>,
+) {
+    sources.retain(|map, _| {
+        let name = &compiler.declaration(*map).name;
+        let stays = !names.contains(name);
+        if !stays {
+            refused.push((name.clone(), "it is excluded".to_owned()));
+        }
+        stays
+    });
+}
 
 fn all_sites(compiler: &Compiler) -> BTreeSet<SiteId> {
     compiler.sites().iter().map(|s| s.id).collect()

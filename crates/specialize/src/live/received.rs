@@ -2,10 +2,10 @@
 
 use std::time::Instant;
 
-/// The device's count of packets received, since the program was attached.
+/// The devices' counts of packets received, since the program was attached.
 #[derive(Debug)]
 pub(super) struct Received {
-    name: Option<String>,
+    names: Vec<String>,
     first: u64,
     /// When the rate was last asked for, and the count then.
     asked: (Instant, u64),
@@ -17,36 +17,53 @@ pub(super) struct Received {
 
 impl Default for Received {
     fn default() -> Self {
-        Received { name: None, first: 0, asked: (Instant::now(), 0), variant: false, turned: 0, elsewhere: 0 }
+        Received {
+            names: Vec::new(),
+            first: 0,
+            asked: (Instant::now(), 0),
+            variant: false,
+            turned: 0,
+            elsewhere: 0,
+        }
     }
 }
 
 impl Received {
-    pub(super) fn at(ifindex: u32) -> Self {
-        let name = millstream_kernel::interface(ifindex).ok().map(|i| i.name);
-        let mut new = Received { name, ..Received::default() };
+    pub(super) fn at(names: Vec<String>) -> Self {
+        let mut new = Received { names, ..Received::default() };
         new.first = new.count();
         new.asked.1 = new.first;
         new.turned = new.first;
         new
     }
 
-    /// Whether the device counts at all.
-    pub(super) fn known(&self) -> bool {
-        self.name.is_some()
+    /// From now on these devices count; what was counted so far stays counted.
+    pub(super) fn follow(&mut self, names: Vec<String>) {
+        let (so_far, elsewhere) = (self.since_start(), self.elsewhere());
+        *self = Received { variant: self.variant, elsewhere, ..Received::at(names) };
+        self.first = self.first.wrapping_sub(so_far);
     }
 
-    /// Packets received by the device.
+    /// Whether the device counts at all.
+    pub(super) fn known(&self) -> bool {
+        !self.names.is_empty()
+    }
+
+    /// Packets received by the devices.
     pub(super) fn count(&self) -> u64 {
-        let Some(name) = &self.name else { return 0 };
         let text = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap_or_default();
-        let line = text.lines().find_map(|l| l.trim_start().strip_prefix(name.as_str())?.strip_prefix(':'));
-        line.and_then(|l| l.split_whitespace().nth(1)?.parse().ok()).unwrap_or(0)
+        let count = |line: &str| {
+            let (name, counts) = line.split_once(':')?;
+            let ours = self.names.iter().any(|n| n == name.trim_start());
+            if ours { counts.split_whitespace().nth(1)?.parse::<u64>().ok() } else { None }
+        };
+        text.lines().filter_map(count).sum()
     }
 
     /// Packets received since the program was attached.
     pub(super) fn since_start(&self) -> u64 {
-        self.count().saturating_sub(self.first)
+        // The count of a device that is gone is missing, so that the beginning may be before zero.
+        (self.count().wrapping_sub(self.first) as i64).max(0) as u64
     }
 
     /// Packets a second since the last call.

@@ -221,7 +221,7 @@ pub(crate) fn attached<P: Sync, R: Send>(
                 let map = live.map(entry.map).expect(entry.map);
                 map.update(&entry.key, &entry.value, UpdateMode::Any).expect(entry.map);
             }
-            live.attach(port).expect("attached");
+            live.attach(&[port]).expect("attached");
             let it = Routed { rig: &rig, config: &config, flows: &flows, rate: wanted.rate };
             let result = act(&it, &mut live, &prepared);
             same_answers(&live, &flows);

@@ -1,0 +1,349 @@
+//! The commands that ask a daemon, or give it orders.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use millstream_specialize::report::GuardState;
+
+use super::SOCKET;
+use super::protocol::{Answer, Command, ProgramStatus, Question, Record, Reply, SCHEMA, State, Status, What};
+use crate::exit::Exit;
+use crate::run::{places, text};
+
+/// How long an answer is waited for: an order may have to wait for code that is being made.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Which daemon.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Where {
+    /// The daemon's socket
+    #[arg(long, value_name = "PATH", env = "MILLSTREAM_SOCKET", default_value = SOCKET)]
+    socket: PathBuf,
+}
+
+/// Flags of `millstream status`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct StatusArgs {
+    #[command(flatten)]
+    at: Where,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Flags of `millstream history`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct HistoryArgs {
+    /// The program; without it, all
+    program: Option<String>,
+    /// So many records, the newest, at most
+    #[arg(long, short = 'n', value_name = "N", default_value_t = 50)]
+    last: usize,
+    #[command(flatten)]
+    at: Where,
+    /// Print JSON lines
+    #[arg(long)]
+    json: bool,
+}
+
+/// Flags of the commands that give orders.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ProgramArgs {
+    /// The program; without it, all
+    program: Option<String>,
+    #[command(flatten)]
+    at: Where,
+}
+
+/// Flags of `millstream reload`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ReloadArgs {
+    #[command(flatten)]
+    at: Where,
+}
+
+/// A connection to a daemon.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    path: PathBuf,
+    stream: BufReader<UnixStream>,
+}
+
+/// Why there was no answer.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum AskError {
+    /// Nobody listens, or not to us.
+    #[error("{path}: no daemon answers: {source}")]
+    Connect { path: PathBuf, source: std::io::Error },
+    /// It went away, or says what cannot be understood.
+    #[error("{path}: the daemon's answer: {source}")]
+    Answer { path: PathBuf, source: std::io::Error },
+}
+
+impl AskError {
+    fn exit(&self) -> Exit {
+        let (AskError::Connect { source, .. } | AskError::Answer { source, .. }) = self;
+        eprintln!("{self}");
+        match source.kind() {
+            std::io::ErrorKind::PermissionDenied => {
+                eprintln!("  the socket is its owner's: ask as the user that runs the daemon");
+                Exit::NotPermitted
+            }
+            std::io::ErrorKind::NotFound | std::io::ErrorKind::ConnectionRefused => {
+                eprintln!("  start one with `millstream daemon`, or name its socket with --socket");
+                Exit::Negative
+            }
+            _ => Exit::Negative,
+        }
+    }
+}
+
+impl Connection {
+    /// Connects.
+    pub(crate) fn open(at: &Where) -> Result<Connection, AskError> {
+        let connect = |source| AskError::Connect { path: at.socket.clone(), source };
+        let stream = UnixStream::connect(&at.socket).map_err(connect)?;
+        stream.set_read_timeout(Some(PATIENCE)).map_err(connect)?;
+        Ok(Connection { path: at.socket.clone(), stream: BufReader::new(stream) })
+    }
+
+    /// Asks, and gives the line of the answer and what it says.
+    pub(crate) fn ask(&mut self, command: Command) -> Result<(String, Answer), AskError> {
+        let failed = |source: std::io::Error| AskError::Answer { path: self.path.clone(), source };
+        let mut question =
+            serde_json::to_vec(&Question { schema: SCHEMA, command }).map_err(|e| failed(e.into()))?;
+        question.push(b'\n');
+        self.stream.get_mut().write_all(&question).map_err(failed)?;
+        let mut line = String::new();
+        if self.stream.read_line(&mut line).map_err(failed)? == 0 {
+            return Err(failed(std::io::ErrorKind::UnexpectedEof.into()));
+        }
+        let reply: Reply = serde_json::from_str(&line).map_err(|e| failed(e.into()))?;
+        Ok((line, reply.answer))
+    }
+}
+
+fn ask(at: &Where, command: Command) -> Result<(String, Answer), Exit> {
+    let answer = Connection::open(at).and_then(|mut c| c.ask(command)).map_err(|e| e.exit())?;
+    if let Answer::Refused { message, help } = &answer.1 {
+        eprintln!("{message}");
+        help.iter().for_each(|line| eprintln!("  {line}"));
+        return Err(Exit::Negative);
+    }
+    Ok(answer)
+}
+
+type Outcome = Result<ExitCode, miette::Report>;
+
+fn ended(result: Result<Exit, Exit>) -> Outcome {
+    Ok(result.unwrap_or_else(|exit| exit).into())
+}
+
+/// `millstream status`: ends with 1 if a program has failed.
+pub(crate) fn status(args: &StatusArgs) -> Outcome {
+    ended(ask(&args.at, Command::Status).map(|(line, answer)| {
+        let Answer::Status(status) = answer else { return Exit::Negative };
+        print!("{}", if args.json { line } else { table(&status) });
+        let failed = status.programs.iter().any(|p| p.state == State::Failed);
+        if failed { Exit::Negative } else { Exit::Done }
+    }))
+}
+
+/// `millstream history`.
+pub(crate) fn history(args: &HistoryArgs) -> Outcome {
+    let command = Command::History { program: args.program.clone(), last: Some(args.last) };
+    ended(ask(&args.at, command).map(|(_, answer)| {
+        let Answer::History { records } = answer else { return Exit::Negative };
+        for record in &records {
+            if args.json {
+                println!("{}", serde_json::to_string(record).unwrap_or_default());
+            } else {
+                println!("{}", line_of(record));
+            }
+        }
+        Exit::Done
+    }))
+}
+
+/// `millstream pause`.
+pub(crate) fn pause(args: &ProgramArgs) -> Outcome {
+    order(args, "paused", |program| Command::Pause { program })
+}
+
+/// `millstream rollback`.
+pub(crate) fn roll_back(args: &ProgramArgs) -> Outcome {
+    order(args, "the original runs", |program| Command::Rollback { program })
+}
+
+/// `millstream resume`.
+pub(crate) fn resume(args: &ProgramArgs) -> Outcome {
+    order(args, "goes on", |program| Command::Resume { program })
+}
+
+/// `millstream stop`.
+pub(crate) fn stop(args: &ProgramArgs) -> Outcome {
+    order(args, "stopped", |program| Command::Stop { program })
+}
+
+/// `millstream reload`.
+pub(crate) fn reload(args: &ReloadArgs) -> Outcome {
+    ended(ask(&args.at, Command::Reload).map(|(_, answer)| done(answer, "changed")))
+}
+
+fn order(args: &ProgramArgs, how: &str, command: impl FnOnce(Option<String>) -> Command) -> Outcome {
+    ended(ask(&args.at, command(args.program.clone())).map(|(_, answer)| done(answer, how)))
+}
+
+fn done(answer: Answer, how: &str) -> Exit {
+    let Answer::Done { programs } = answer else { return Exit::Negative };
+    programs.iter().for_each(|program| println!("{program}: {how}"));
+    Exit::Done
+}
+
+/// How things stand, for people.
+fn table(status: &Status) -> String {
+    let mut out = format!(
+        "millstream {}, process {}, up {}; {:.2} % of a core, {:.1} MiB\n",
+        status.version,
+        status.pid,
+        duration(status.uptime_s),
+        100.0 * status.cpu_s / status.uptime_s.max(1e-3),
+        status.rss_bytes as f64 / (1 << 20) as f64,
+    );
+    for program in &status.programs {
+        out += &block(program);
+    }
+    out
+}
+
+/// A program, in some lines.
+fn block(p: &ProgramStatus) -> String {
+    let on = if p.interfaces.is_empty() { String::new() } else { format!(" on {}", places(&p.interfaces)) };
+    let what = p.program.as_deref().map_or(String::new(), |program| format!(": {program}"));
+    let mut out = format!("\n{} ({}){what}{on}\n", p.name, p.state.name());
+    if let Some(reason) = &p.reason {
+        out += &format!("  {reason}\n");
+        p.advice.iter().for_each(|line| out += &format!("    {line}\n"));
+    }
+    if !p.missing.is_empty() && !p.interfaces.is_empty() {
+        out += &format!("  not there: {}\n", p.missing.join(", "));
+    }
+    if p.guard.is_some() {
+        out += &format!("  {}\n  {}\n", pace(p), made(p));
+        let lists = [("may specialise on", p.watched.join(", "))];
+        for (what, maps) in lists.iter().filter(|(_, maps)| !maps.is_empty()) {
+            out += &format!("  {what}: {maps}\n");
+        }
+        p.refused.iter().for_each(|(map, why)| out += &format!("  not on {map}: {why}\n"));
+    }
+    out
+}
+
+/// Packets, and how long each takes.
+pub(crate) fn pace(p: &ProgramStatus) -> String {
+    let ns = |n: Option<f64>| n.map_or("?".to_owned(), |n| format!("{n:.1}"));
+    let share = |fast: u64| format!(" ({:.1} % specialised)", 100.0 * fast as f64 / p.packets.max(1) as f64);
+    let gain = p.before_ns.zip(p.now_ns).filter(|(b, n)| *b > 0.0 && b != n);
+    let gain = gain.map_or(String::new(), |(b, n)| format!(" ({:+.0} %)", 100.0 * (n / b - 1.0)));
+    format!(
+        "{:.3} Mpps, {} packets{}; {} -> {} ns a packet{gain}",
+        p.pps / 1e6,
+        p.packets,
+        p.specialised.map_or(String::new(), share),
+        ns(p.before_ns),
+        ns(p.now_ns),
+    )
+}
+
+/// What was made, and what became of it.
+pub(crate) fn made(p: &ProgramStatus) -> String {
+    let c = &p.counts;
+    format!(
+        "generation {}, guard {}; {} installed, {} taken back; {} writes seen, {} needed nothing, {} new twins",
+        p.generation,
+        p.guard.unwrap_or(GuardState::Off),
+        c.installs,
+        c.withdrawals,
+        p.writes,
+        c.confirmations,
+        c.refreshes,
+    )
+}
+
+/// A record in a line.
+fn line_of(record: &Record) -> String {
+    let what = match &record.what {
+        What::Report(report) => text(report),
+        What::State { state, reason } => {
+            let why = reason.as_ref().map_or(String::new(), |r| format!(": {r}"));
+            format!("{}{why}", state.name())
+        }
+    };
+    format!("{}  {}: {what}", clock(record.time_ms), record.program)
+}
+
+/// A moment as people in UTC write it.
+fn clock(ms: u64) -> String {
+    let (days, of_day) = ((ms / 86_400_000) as i64, ms % 86_400_000);
+    let (year, month, day) = date(days);
+    let (s, ms) = (of_day / 1000, of_day % 1000);
+    format!("{year}-{month:02}-{day:02} {:02}:{:02}:{:02}.{ms:03}Z", s / 3600, s / 60 % 60, s % 60)
+}
+
+/// Year, month and day of a day since 1970, by the era-based reckoning of H. Hinnant's `civil_from_days`.
+fn date(days: i64) -> (i64, i64, i64) {
+    let shifted = days + 719_468;
+    let era = shifted.div_euclid(146_097);
+    let of_era = shifted.rem_euclid(146_097);
+    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    (year_of_era + era * 400 + i64::from(month <= 2), month, day)
+}
+
+/// A length of time in its two largest units.
+pub(crate) fn duration(seconds: f64) -> String {
+    let s = seconds as u64;
+    match s {
+        0..60 => format!("{s} s"),
+        60..3600 => format!("{} min {} s", s / 60, s % 60),
+        3600..86_400 => format!("{} h {} min", s / 3600, s / 60 % 60),
+        _ => format!("{} d {} h", s / 86_400, s / 3600 % 24),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_and_lengths_of_time() {
+        assert_eq!(clock(0), "1970-01-01 00:00:00.000Z");
+        // 2024-02-29 is a leap day; by `date -u -d @1709251199`.
+        assert_eq!(clock(1_709_251_199_042), "2024-02-29 23:59:59.042Z");
+        assert_eq!(clock(1_709_251_200_000), "2024-03-01 00:00:00.000Z");
+        assert_eq!(duration(59.9), "59 s");
+        assert_eq!(duration(3_661.0), "1 h 1 min");
+        assert_eq!(duration(200_000.0), "2 d 7 h");
+    }
+
+    #[test]
+    fn a_failed_program_says_why_and_what_to_do() {
+        let program = ProgramStatus {
+            name: "edge".into(),
+            state: State::Failed,
+            reason: Some("another program is there".into()),
+            advice: vec!["adopt it".into()],
+            ..ProgramStatus::default()
+        };
+        let text = table(&Status { programs: vec![program], ..Status::default() });
+        for words in ["edge (failed)", "another program is there", "    adopt it"] {
+            assert!(text.contains(words), "{text}");
+        }
+    }
+}

@@ -1,0 +1,337 @@
+//! The daemon's configuration: a TOML file, or programs named on the command line.
+//!
+//! An unknown key is an error, and so is everything that can be seen to be wrong without the kernel: the message names
+//! the line and says what to do.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use millstream_object::Object;
+use millstream_specialize::{Leave, Settings};
+use serde::Deserialize;
+use toml::Spanned;
+
+use crate::run::{PINS, default_pins};
+use crate::xdp::Mode;
+
+/// Why a configuration cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("{place}: {message}")]
+pub(crate) struct ConfigError {
+    /// File and line.
+    place: String,
+    message: String,
+    /// What to do.
+    pub(crate) help: String,
+}
+
+/// What the daemon is to do.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub(crate) struct Config {
+    /// Where it listens; the command line's comes first.
+    pub(crate) socket: Option<PathBuf>,
+    /// Where metrics are to be had.
+    pub(crate) metrics: Option<SocketAddr>,
+    pub(crate) entries: Vec<Entry>,
+}
+
+/// A program on its interfaces.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Entry {
+    pub(crate) name: String,
+    pub(crate) object: PathBuf,
+    /// Where the object has several.
+    pub(crate) program: Option<String>,
+    pub(crate) interfaces: Vec<String>,
+    pub(crate) mode: Mode,
+    pub(crate) egress: bool,
+    pub(crate) adopt: bool,
+    pub(crate) exclude: Vec<String>,
+    pub(crate) twins: bool,
+    pub(crate) count: bool,
+    pub(crate) keep: bool,
+    pub(crate) interval: Duration,
+    pub(crate) pins: PathBuf,
+    /// When the object was last written: a reload takes up one that is new.
+    pub(crate) written: Option<SystemTime>,
+}
+
+impl Entry {
+    /// One with everything as it is if nothing is said.
+    fn new(object: PathBuf, interfaces: Vec<String>) -> Entry {
+        let name = interfaces.join("+");
+        let written = std::fs::metadata(&object).and_then(|m| m.modified()).ok();
+        Entry {
+            pins: default_pins(Path::new(PINS), &name),
+            name,
+            object,
+            program: None,
+            interfaces,
+            mode: Mode::Any,
+            egress: false,
+            adopt: false,
+            exclude: Vec::new(),
+            twins: true,
+            count: true,
+            keep: false,
+            interval: Duration::from_secs(2),
+            written,
+        }
+    }
+
+    /// What a session is given.
+    pub(crate) fn settings(&self, interfaces: &[u32]) -> Settings {
+        let mut settings = Settings::new(&self.pins);
+        settings.mode = self.mode.into();
+        settings.egress = self.egress;
+        settings.adopt = if self.adopt { interfaces.to_vec() } else { Vec::new() };
+        settings.interval = self.interval;
+        settings.twins = self.twins;
+        settings.count = self.count;
+        settings.exclude.clone_from(&self.exclude);
+        settings
+    }
+
+    /// Whether what is said of the object's maps is true of this object.
+    pub(crate) fn check_object(&self, object: &Object) -> Result<(), ConfigError> {
+        let maps: Vec<&str> = object.maps.iter().map(|m| m.name.as_str()).collect();
+        match self.exclude.iter().find(|name| !maps.contains(&name.as_str())) {
+            None => Ok(()),
+            Some(unknown) => Err(ConfigError {
+                place: self.object.display().to_string(),
+                message: format!("the object has no map {unknown:?}"),
+                help: format!("`exclude` names maps of the object: {}", maps.join(", ")),
+            }),
+        }
+    }
+
+    /// What is left on the interfaces at the end.
+    pub(crate) fn leave(&self) -> Leave {
+        if self.keep { Leave::Original } else { Leave::Restored }
+    }
+}
+
+/// The file, as it is written.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct File {
+    socket: Option<PathBuf>,
+    metrics: Option<SocketAddr>,
+    pins: Option<PathBuf>,
+    #[serde(default)]
+    program: Vec<Spanned<Table>>,
+}
+
+/// A `[[program]]` of it.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct Table {
+    name: Option<String>,
+    object: PathBuf,
+    program: Option<String>,
+    interfaces: Vec<String>,
+    #[serde(default)]
+    mode: Option<Mode>,
+    #[serde(default)]
+    egress: bool,
+    #[serde(default)]
+    adopt: bool,
+    #[serde(default)]
+    exclude: Vec<String>,
+    twins: Option<bool>,
+    count: Option<bool>,
+    at_exit: Option<AtExit>,
+    interval_ms: Option<u64>,
+    pin: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum AtExit {
+    Restore,
+    Keep,
+}
+
+/// Reads the file, and adds the programs of the command line, each `IFACE[+IFACE...]=OBJECT`.
+pub(crate) fn read(file: Option<&Path>, flags: &[String]) -> Result<Config, ConfigError> {
+    let mut known = Known::default();
+    let mut config = match file {
+        Some(path) => parse(&text(path)?, path, &mut known)?,
+        None => Config::default(),
+    };
+    for flag in flags {
+        config.entries.push(from_flag(flag, &mut known)?);
+    }
+    Ok(config)
+}
+
+fn text(path: &Path) -> Result<String, ConfigError> {
+    std::fs::read_to_string(path).map_err(|e| ConfigError {
+        place: path.display().to_string(),
+        message: e.to_string(),
+        help: "--config names a TOML file; docs/daemon.md has an example".into(),
+    })
+}
+
+fn parse(text: &str, path: &Path, known: &mut Known) -> Result<Config, ConfigError> {
+    let error = |at: usize, message: String, help: &str| {
+        let line = 1 + text.get(..at).map_or(0, |before| before.matches('\n').count());
+        let place = format!("{}:{line}", path.display());
+        ConfigError { place, message, help: help.to_owned() }
+    };
+    let file: File = toml::from_str(text).map_err(|e| {
+        let at = e.span().map_or(0, |s| s.start);
+        error(at, e.message().trim().to_owned(), "docs/daemon.md has every key and an example")
+    })?;
+    // Paths are meant from where the file is.
+    let base = path.parent().unwrap_or(Path::new(""));
+    let pins = file.pins.unwrap_or_else(|| PINS.into());
+    let mut entries = Vec::new();
+    for table in file.program {
+        let at = table.span().start;
+        let entry = table.into_inner().entry(base, &pins);
+        known.check(&entry).map_err(|(message, help)| error(at, message, help))?;
+        entries.push(entry);
+    }
+    Ok(Config { socket: file.socket, metrics: file.metrics, entries })
+}
+
+impl Table {
+    fn entry(self, base: &Path, pins: &Path) -> Entry {
+        let mut entry = Entry::new(base.join(self.object), self.interfaces);
+        entry.name = self.name.unwrap_or(entry.name);
+        entry.pins = self.pin.unwrap_or_else(|| default_pins(pins, &entry.name));
+        entry.program = self.program;
+        entry.mode = self.mode.unwrap_or(entry.mode);
+        entry.egress = self.egress;
+        entry.adopt = self.adopt;
+        entry.exclude = self.exclude;
+        entry.twins = self.twins.unwrap_or(entry.twins);
+        entry.count = self.count.unwrap_or(entry.count);
+        entry.keep = self.at_exit == Some(AtExit::Keep);
+        entry.interval = self.interval_ms.map_or(entry.interval, |ms| Duration::from_millis(ms.max(10)));
+        entry
+    }
+}
+
+/// A program of the command line.
+fn from_flag(flag: &str, known: &mut Known) -> Result<Entry, ConfigError> {
+    let error = |(message, help): (String, &str)| ConfigError {
+        place: format!("--program {flag}"),
+        message,
+        help: help.to_owned(),
+    };
+    let Some((interfaces, object)) = flag.split_once('=') else {
+        return Err(error(("it has no `=`".into(), "write IFACE=OBJECT, or IFACE+IFACE=OBJECT")));
+    };
+    let entry = Entry::new(object.into(), interfaces.split('+').map(str::to_owned).collect());
+    known.check(&entry).map_err(error)?;
+    Ok(entry)
+}
+
+/// What programs have, which each may have once only.
+#[derive(Default)]
+struct Known {
+    names: BTreeSet<String>,
+    pins: BTreeSet<PathBuf>,
+    hooks: BTreeSet<(String, bool)>,
+}
+
+impl Known {
+    /// Says what is wrong with one more program, and what to do.
+    fn check(&mut self, entry: &Entry) -> Result<(), (String, &'static str)> {
+        if entry.interfaces.is_empty() || entry.interfaces.iter().any(String::is_empty) {
+            return Err(("it has no interface".into(), "`ip link` lists the interfaces"));
+        }
+        if !entry.object.is_file() {
+            let object = entry.object.display();
+            return Err((
+                format!("there is no file {object}"),
+                "name the object file that the program was compiled to",
+            ));
+        }
+        for interface in &entry.interfaces {
+            if !self.hooks.insert((interface.clone(), entry.egress)) {
+                return Err((
+                    format!("interface {interface} has a program already"),
+                    "one program an interface and direction; interfaces of one program stand in one list",
+                ));
+            }
+        }
+        if !self.names.insert(entry.name.clone()) {
+            return Err((format!("there is a program {:?} already", entry.name), "give it another `name`"));
+        }
+        if !self.pins.insert(entry.pins.clone()) {
+            let pins = entry.pins.display();
+            return Err((format!("another program has {pins}"), "each needs a `pin` directory of its own"));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file that exists.
+    const OBJECT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+
+    fn parsed(text: &str) -> Result<Config, ConfigError> {
+        parse(&text.replace("OBJECT", OBJECT), Path::new("/etc/millstream.toml"), &mut Known::default())
+    }
+
+    #[test]
+    fn a_configuration_is_read() {
+        let config = parsed(
+            "socket = '/run/x.sock'\nmetrics = '127.0.0.1:9464'\n[[program]]\nname = 'edge'\nobject = 'OBJECT'\n\
+             interfaces = ['eth0', 'eth1.7']\nmode = 'native'\nadopt = true\nexclude = ['stats']\nat-exit = 'keep'\n\
+             interval-ms = 500\ntwins = false\n[[program]]\nobject = 'OBJECT'\ninterfaces = ['eth1']\n",
+        )
+        .unwrap();
+        assert_eq!(config.metrics, Some("127.0.0.1:9464".parse().unwrap()));
+        let [edge, other] = config.entries.as_slice() else { panic!("two: {config:?}") };
+        assert_eq!((edge.name.as_str(), edge.interfaces.len(), edge.leave()), ("edge", 2, Leave::Original));
+        let settings = edge.settings(&[4, 5]);
+        assert_eq!((settings.adopt, settings.exclude), (vec![4, 5], vec!["stats".to_owned()]));
+        assert_eq!((settings.interval, settings.twins), (Duration::from_millis(500), false));
+        assert_eq!((other.name.as_str(), other.leave(), other.adopt), ("eth1", Leave::Restored, false));
+        assert_ne!(edge.pins, other.pins);
+    }
+
+    #[test]
+    fn mistakes_are_told_with_their_line() {
+        let start = "[[program]]\nobject = 'OBJECT'\ninterfaces = ['a']\n";
+        let cases = [
+            ("metrics = 5".to_owned(), 1, "metrics"),
+            ("\nsocet = 'x'".to_owned(), 2, "socet"),
+            ("[[program]]\ninterfaces = ['a']".to_owned(), 1, "object"),
+            ("[[program]]\nobject = 'OBJECT'\ninterfaces = []".to_owned(), 1, "no interface"),
+            ("\n[[program]]\nobject = '/nothing.o'\ninterfaces = ['a']".to_owned(), 2, "/nothing.o"),
+            (format!("{start}mode = 'fast'"), 4, "fast"),
+            (format!("{start}[[program]]\nobject = 'OBJECT'\ninterfaces = ['b', 'a']"), 4, "interface a"),
+            (format!("{start}name = 'x'\n{}name = 'x'", start.replace("'a'", "'c'")), 5, "\"x\""),
+            (format!("{start}pin = '/p'\n{}pin = '/p'", start.replace("'a'", "'c'")), 5, "/p"),
+        ];
+        for (text, line, word) in cases {
+            let error = parsed(&text).unwrap_err();
+            let place = format!("/etc/millstream.toml:{line}");
+            assert!(error.place == place && error.message.contains(word), "{text}: {error}");
+            assert!(!error.help.is_empty());
+        }
+    }
+
+    #[test]
+    fn programs_of_the_command_line() {
+        let flags = |flags: &[String]| read(None, flags).map(|c| c.entries);
+        let entries = flags(&[format!("eth0+eth1={OBJECT}"), format!("eth2={OBJECT}")]).unwrap();
+        assert_eq!(entries[0].interfaces, ["eth0", "eth1"]);
+        assert_eq!(entries[1].name, "eth2");
+        for wrong in ["eth0", "=x", "eth0=/nothing.o"] {
+            assert!(flags(&[wrong.to_owned()]).is_err(), "{wrong}");
+        }
+        let twice = flags(&[format!("eth0={OBJECT}"), format!("eth0={OBJECT}")]).unwrap_err();
+        assert!(twice.to_string().contains("interface eth0"), "{twice}");
+    }
+}

@@ -1,0 +1,236 @@
+//! Metrics for Prometheus, in the OpenMetrics text format, over HTTP.
+//!
+//! What is counted elsewhere is read at each scrape; durations are put into histograms when they are told. The server
+//! answers `GET /metrics` and nothing else, one request a connection, and gives a slow client up after a moment.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use millstream_specialize::Report;
+use millstream_specialize::report::GuardState;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::{Registry, Unit};
+
+use super::Daemon;
+use super::protocol::{ProgramStatus, State, Status};
+use super::slot::Slot;
+
+/// How long a client may take for its request, and to take the answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Bytes of a request at most.
+const LONGEST: u64 = 8 << 10;
+
+/// How long things took.
+#[derive(Debug)]
+pub(super) struct Times {
+    compile: Histogram,
+    load: Histogram,
+    swap: Histogram,
+    answer: Histogram,
+}
+
+impl Default for Times {
+    fn default() -> Times {
+        // From 50 us to 1.6 s.
+        let new = || Histogram::new(exponential_buckets(50e-6, 2.0, 16));
+        Times { compile: new(), load: new(), swap: new(), answer: new() }
+    }
+}
+
+impl Times {
+    /// Takes up what a report says of times.
+    pub(super) fn note(&self, report: &Report) {
+        let seconds = |us: u64| us as f64 / 1e6;
+        let latency = match report {
+            Report::Specialised { compile_us, load_us, swap_us, latency_us, .. } => {
+                self.compile.observe(seconds(*compile_us));
+                self.load.observe(seconds(*load_us));
+                self.swap.observe(seconds(*swap_us));
+                *latency_us
+            }
+            Report::Confirmed { latency_us, .. } => Some(*latency_us),
+            Report::Refreshed { latency_us, .. } => *latency_us,
+            _ => None,
+        };
+        if let Some(us) = latency {
+            self.answer.observe(seconds(us));
+        }
+    }
+}
+
+/// Reads everything when it is asked.
+#[derive(Debug)]
+struct Reader(Arc<Daemon>);
+
+impl Collector for Reader {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let (status, slots) = (self.0.status(), self.0.slots());
+        of_daemon(&mut encoder, &status)?;
+        for metric in METRICS {
+            metric.encode(&mut encoder, &status.programs)?;
+        }
+        for (name, help, of) in HISTOGRAMS {
+            let mut family = encoder.encode_descriptor(
+                name,
+                help,
+                Some(&Unit::Seconds),
+                prometheus_client::metrics::MetricType::Histogram,
+            )?;
+            for slot in &slots {
+                of(slot).encode(family.encode_family(&[("program", slot.entry.name.as_str())])?)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+type OfSlot = fn(&Slot) -> &Histogram;
+
+const HISTOGRAMS: &[(&str, &str, OfSlot)] = &[
+    ("millstream_compile", "Reading the maps and making the code of a generation", |s| &s.times.compile),
+    ("millstream_load", "Verification and compilation of a generation by the kernel", |s| &s.times.load),
+    (
+        "millstream_install",
+        "From one program on the hook to the next, until no packet is left in the first",
+        |s| &s.times.swap,
+    ),
+    ("millstream_write_answer", "From a write to a watched map to specialised code again", |s| {
+        &s.times.answer
+    }),
+];
+
+/// A figure of each program's.
+struct Metric {
+    name: &'static str,
+    help: &'static str,
+    of: Figure,
+}
+
+/// What it is, and how it is read; `None` where it is not known.
+enum Figure {
+    Count(fn(&ProgramStatus) -> Option<u64>),
+    Level(fn(&ProgramStatus) -> Option<f64>),
+}
+
+impl Metric {
+    fn encode(&self, encoder: &mut DescriptorEncoder<'_>, programs: &[ProgramStatus]) -> std::fmt::Result {
+        use prometheus_client::metrics::MetricType::{Counter, Gauge};
+        let kind = if matches!(self.of, Figure::Count(_)) { Counter } else { Gauge };
+        let mut family = encoder.encode_descriptor(self.name, self.help, None, kind)?;
+        for program in programs {
+            let labels = [("program", program.name.as_str())];
+            match self.of {
+                Figure::Count(of) => {
+                    let Some(n) = of(program) else { continue };
+                    ConstCounter::new(n).encode(family.encode_family(&labels)?)?;
+                }
+                Figure::Level(of) => {
+                    let Some(n) = of(program) else { continue };
+                    ConstGauge::new(n).encode(family.encode_family(&labels)?)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+const fn count(name: &'static str, help: &'static str, of: fn(&ProgramStatus) -> Option<u64>) -> Metric {
+    Metric { name, help, of: Figure::Count(of) }
+}
+
+const fn level(name: &'static str, help: &'static str, of: fn(&ProgramStatus) -> Option<f64>) -> Metric {
+    Metric { name, help, of: Figure::Level(of) }
+}
+
+const METRICS: &[Metric] = &[
+    level("millstream_up", "1 while the program is kept fast", |p| {
+        Some(f64::from(u8::from(p.state == State::Running)))
+    }),
+    level("millstream_interfaces", "Interfaces that the program is on", |p| Some(p.interfaces.len() as f64)),
+    level("millstream_generation", "The generation at work; 0: the original", |p| {
+        Some(f64::from(p.generation))
+    }),
+    level("millstream_guard_valid", "1 while specialised code may run", |p| {
+        p.guard.map(|g| f64::from(u8::from(g == GuardState::Valid)))
+    }),
+    count("millstream_guard_revocations", "Writes that turned specialised code off", |p| {
+        p.guard.map(|_| p.writes)
+    }),
+    count("millstream_packets", "Packets received on the interfaces", |p| p.guard.map(|_| p.packets)),
+    count("millstream_packets_specialised", "Packets that specialised code took", |p| p.specialised),
+    level("millstream_original_nanoseconds", "Time a packet of the original, when last measured", |p| {
+        p.before_ns
+    }),
+    level("millstream_current_nanoseconds", "Time a packet of what runs, when last measured", |p| p.now_ns),
+    level("millstream_gain_ratio", "Part of the original's time that is saved", |p| {
+        p.before_ns.zip(p.now_ns).filter(|(before, _)| *before > 0.0).map(|(before, now)| 1.0 - now / before)
+    }),
+    count("millstream_installs", "Generations put to work", |p| Some(p.counts.installs)),
+    count("millstream_withdrawals", "Generations taken back", |p| Some(p.counts.withdrawals)),
+    count("millstream_rollbacks", "Rollbacks that were asked for", |p| Some(p.counts.rollbacks)),
+    count("millstream_confirmations", "Writes that needed no new code", |p| Some(p.counts.confirmations)),
+    count("millstream_refreshes", "Writes that needed new twins only", |p| Some(p.counts.refreshes)),
+    count("millstream_dropped", "Generations that could not be made", |p| Some(p.counts.dropped)),
+    count("millstream_failures", "Sessions that failed", |p| Some(p.counts.failures)),
+];
+
+fn of_daemon(encoder: &mut DescriptorEncoder<'_>, status: &Status) -> std::fmt::Result {
+    let cpu = ConstCounter::new(status.cpu_s);
+    let help = "User and system time of the daemon";
+    cpu.encode(encoder.encode_descriptor("process_cpu", help, Some(&Unit::Seconds), cpu.metric_type())?)?;
+    let memory = ConstGauge::new(status.rss_bytes as i64);
+    let help = "Resident memory of the daemon";
+    let unit = Some(&Unit::Bytes);
+    memory.encode(encoder.encode_descriptor("process_resident_memory", help, unit, memory.metric_type())?)
+}
+
+/// Everything as text.
+pub(super) fn text(daemon: &Arc<Daemon>) -> String {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Reader(Arc::clone(daemon))));
+    let mut text = String::new();
+    match prometheus_client::encoding::text::encode(&mut text, &registry) {
+        Ok(()) => text,
+        Err(std::fmt::Error) => String::new(),
+    }
+}
+
+/// Answers requests, for as long as the process lives.
+pub(super) fn serve(listener: &TcpListener, daemon: &Arc<Daemon>) {
+    for stream in listener.incoming() {
+        // One after the other: scrapes are rare, and a slow one is given up.
+        if let Ok(stream) = stream
+            && let Err(error) = answer(stream, daemon)
+        {
+            tracing::debug!("metrics: {error}");
+        }
+    }
+}
+
+fn answer(mut stream: TcpStream, daemon: &Arc<Daemon>) -> std::io::Result<()> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let mut lines = BufReader::new(stream.try_clone()?.take(LONGEST)).lines();
+    let request = lines.next().transpose()?.unwrap_or_default();
+    // The rest of the head, so that the client is not reset while it still sends.
+    while lines.next().transpose()?.is_some_and(|line| !line.is_empty()) {}
+    let mut words = request.split_whitespace();
+    let (status, kind, body) = match (words.next(), words.next()) {
+        (Some("GET"), Some("/metrics")) => {
+            ("200 OK", "application/openmetrics-text; version=1.0.0; charset=utf-8", text(daemon))
+        }
+        (Some("GET"), Some(_)) => ("404 Not Found", "text/plain", "metrics are at /metrics\n".to_owned()),
+        _ => ("405 Method Not Allowed", "text/plain", "only GET is understood\n".to_owned()),
+    };
+    let length = body.len();
+    write!(
+        stream,
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+    )
+}

@@ -1,0 +1,360 @@
+//! `millstream daemon`: many programs on many interfaces, kept fast in the background, watched and steered over a
+//! socket.
+//!
+//! Each program has a thread of its own ([`worker`]) with a session as `millstream run` has it; what others see of it
+//! and the orders that it is given are in its [`slot`]. [`socket`] speaks the [`protocol`] that [`client`] is the other
+//! side of; [`metrics`] are for Prometheus. A program that fails is tried again and disturbs no other.
+
+pub(crate) mod client;
+mod config;
+mod metrics;
+mod protocol;
+mod slot;
+mod socket;
+mod worker;
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use miette::miette;
+use millstream_lab::os;
+use millstream_specialize::Compiler;
+
+use crate::exit::Exit;
+use crate::input;
+use config::{Config, ConfigError, Entry};
+use protocol::{Answer, Command, Status};
+use slot::{Order, Slot};
+use socket::{Socket, SocketError};
+
+/// Where a daemon listens if nothing else is said.
+pub(crate) const SOCKET: &str = "/run/millstream/daemon.sock";
+/// Records of a history if nothing else is said.
+const LAST: usize = 50;
+/// From one look at signals to the next.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Flags of `millstream daemon`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The configuration, a TOML file; SIGHUP has it read again
+    #[arg(long, value_name = "FILE", required_unless_present = "program")]
+    config: Option<PathBuf>,
+    /// A program without a configuration, or one more: an object file and the interfaces that it is for
+    #[arg(long, value_name = "IFACE[+IFACE]=OBJECT")]
+    program: Vec<String>,
+    /// Listen here; without it, where the configuration says, or at /run/millstream/daemon.sock
+    #[arg(long, value_name = "PATH", env = "MILLSTREAM_SOCKET")]
+    socket: Option<PathBuf>,
+    /// Answer Prometheus here, at /metrics
+    #[arg(long, value_name = "ADDR:PORT")]
+    metrics: Option<SocketAddr>,
+    /// Say whether configuration and objects can be used, and end
+    #[arg(long)]
+    check: bool,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
+    let sources = Sources { file: args.config.clone(), flags: args.program.clone() };
+    let config = sources.read().map_err(|e| miette!(help = e.help.clone(), "{e}"))?;
+    if args.check {
+        return check(&config);
+    }
+    let path = args.socket.clone().or_else(|| config.socket.clone()).unwrap_or_else(|| SOCKET.into());
+    let socket = match Socket::bind(&path) {
+        Ok(socket) => socket,
+        Err(error) => return Ok(without_socket(&error).into()),
+    };
+    let address = args.metrics.or(config.metrics);
+    let metrics = match address.map(TcpListener::bind).transpose() {
+        Ok(listener) => listener,
+        Err(error) => {
+            let address = address.map_or(String::new(), |a| a.to_string());
+            eprintln!("{address}: {error}\n  give --metrics another address");
+            return Ok(Exit::Negative.into());
+        }
+    };
+    os::catch_interrupts();
+    os::catch_hangups();
+    let daemon = Arc::new(Daemon::new(sources));
+    daemon.take_up(config.entries);
+    serve(&daemon, &socket, metrics)?;
+    println!("millstream {}: listening at {}", env!("CARGO_PKG_VERSION"), path.display());
+    daemon.until_the_end();
+    Ok(Exit::Done.into())
+}
+
+/// Starts answering, in threads that end with the process.
+fn serve(daemon: &Arc<Daemon>, socket: &Socket, metrics: Option<TcpListener>) -> Result<(), miette::Report> {
+    let listener = socket.listener.try_clone().map_err(|e| miette!("the socket: {e}"))?;
+    let answering = Arc::clone(daemon);
+    std::thread::spawn(move || socket::serve(&listener, &answering));
+    if let Some(listener) = metrics {
+        let answering = Arc::clone(daemon);
+        std::thread::spawn(move || metrics::serve(&listener, &answering));
+    }
+    Ok(())
+}
+
+fn without_socket(error: &SocketError) -> Exit {
+    eprintln!("{error}");
+    let (advice, exit) = match error {
+        SocketError::Busy { .. } => (
+            "`millstream status` asks it, `millstream stop` ends it; --socket takes another path",
+            Exit::Negative,
+        ),
+        SocketError::Other { .. } => ("--socket takes another path", Exit::Input),
+        SocketError::Io { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => {
+            ("run as root, or give --socket a path that may be written", Exit::NotPermitted)
+        }
+        SocketError::Io { .. } => ("--socket takes another path", Exit::Input),
+    };
+    eprintln!("  {advice}");
+    exit
+}
+
+/// Says of each program whether it can be used.
+fn check(config: &Config) -> Result<ExitCode, miette::Report> {
+    let mut exit = Exit::Done;
+    for entry in &config.entries {
+        match usable(entry) {
+            Ok(sites) => println!("{}: {} can be used: {sites} lookups", entry.name, entry.object.display()),
+            Err(error) => {
+                eprintln!("{}: {error:?}", entry.name);
+                exit = Exit::Input;
+            }
+        }
+    }
+    Ok(exit.into())
+}
+
+/// Reads an entry's object; gives the number of lookups in its program.
+fn usable(entry: &Entry) -> Result<usize, miette::Report> {
+    let object = input::read(&entry.object)?;
+    entry.check_object(&object).map_err(|e| miette!(help = e.help.clone(), "{e}"))?;
+    let compiler = Compiler::new(&object, entry.program.as_deref())
+        .map_err(|e| miette!(help = "name one by `program`", "{}: {e}", entry.object.display()))?;
+    Ok(compiler.sites().len())
+}
+
+/// Where the configuration comes from, each time that it is read.
+#[derive(Clone, Debug)]
+struct Sources {
+    file: Option<PathBuf>,
+    flags: Vec<String>,
+}
+
+impl Sources {
+    fn read(&self) -> Result<Config, ConfigError> {
+        config::read(self.file.as_deref(), &self.flags)
+    }
+}
+
+/// The programs, and what was asked of the daemon as a whole.
+#[derive(Debug)]
+struct Daemon {
+    start: Instant,
+    sources: Sources,
+    running: Mutex<Vec<Running>>,
+    /// It was told to end, and has given everything back.
+    ending: AtomicBool,
+    /// Whoever told it to end has the answer.
+    stop: AtomicBool,
+}
+
+/// A program and its thread.
+#[derive(Debug)]
+struct Running {
+    slot: Arc<Slot>,
+    thread: JoinHandle<()>,
+}
+
+impl Running {
+    /// Starts a program's thread.
+    fn start(entry: Entry) -> std::io::Result<Running> {
+        let (slot, orders) = Slot::new(entry);
+        let slot = Arc::new(slot);
+        let working = Arc::clone(&slot);
+        // The kernel shows 15 bytes of it.
+        let name = format!("ms-{}", slot.entry.name);
+        let thread = std::thread::Builder::new().name(name).spawn(move || worker::work(&working, &orders))?;
+        Ok(Running { slot, thread })
+    }
+
+    /// Ends it, and waits until it has given its interfaces back.
+    fn end(self) {
+        match self.slot.order(Order::End) {
+            Ok(()) => drop(self.thread.join()),
+            // What it has attached is pinned, and guarded; the next daemon takes it over.
+            Err(why) => tracing::error!("{}: it does not end: {why}", self.slot.entry.name),
+        }
+    }
+}
+
+impl Daemon {
+    fn new(sources: Sources) -> Daemon {
+        let (ending, stop) = (AtomicBool::new(false), AtomicBool::new(false));
+        Daemon { start: Instant::now(), sources, running: Mutex::default(), ending, stop }
+    }
+
+    fn running(&self) -> MutexGuard<'_, Vec<Running>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The programs.
+    fn slots(&self) -> Vec<Arc<Slot>> {
+        self.running().iter().map(|r| Arc::clone(&r.slot)).collect()
+    }
+
+    /// From now on these are the programs: others end, those that are as they were go on undisturbed. Gives the names
+    /// of those that were started or ended.
+    fn take_up(&self, entries: Vec<Entry>) -> Vec<String> {
+        let mut running = self.running();
+        let (stay, end): (Vec<_>, Vec<_>) = running.drain(..).partition(|r| entries.contains(&r.slot.entry));
+        let mut changed: Vec<String> = end.iter().map(|r| r.slot.entry.name.clone()).collect();
+        end.into_iter().for_each(Running::end);
+        *running = stay;
+        for entry in entries {
+            if running.iter().any(|r| r.slot.entry == entry) {
+                continue;
+            }
+            changed.push(entry.name.clone());
+            match Running::start(entry) {
+                Ok(new) => running.push(new),
+                Err(error) => tracing::error!("starting a thread: {error}"),
+            }
+        }
+        changed.sort_unstable();
+        changed.dedup();
+        changed
+    }
+
+    /// Reads the configuration again. If it cannot be used, all stays as it is.
+    fn reload(&self) -> Answer {
+        match self.sources.read() {
+            Ok(config) => Answer::Done { programs: self.take_up(config.entries) },
+            Err(error) => {
+                let message = format!("{error}; all stays as it was");
+                tracing::error!("{message}");
+                Answer::Refused { message, help: Some(error.help) }
+            }
+        }
+    }
+
+    /// Answers signals until one of them, or an order, is to end; then gives everything back.
+    fn until_the_end(&self) {
+        while !os::interrupted() && !self.stop.load(Ordering::SeqCst) {
+            std::thread::sleep(TICK);
+            if os::hung_up() {
+                self.reload();
+            }
+        }
+        self.take_up(Vec::new());
+    }
+
+    fn status(&self) -> Status {
+        let (cpu_s, rss_bytes) = usage();
+        Status {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            uptime_s: self.start.elapsed().as_secs_f64(),
+            cpu_s,
+            rss_bytes,
+            programs: self.slots().iter().map(|s| s.status()).collect(),
+        }
+    }
+
+    fn answer(&self, command: Command) -> Answer {
+        match command {
+            Command::Status => Answer::Status(self.status()),
+            Command::History { program, last } => self.history(program.as_deref(), last.unwrap_or(LAST)),
+            Command::Pause { program } => self.order(program.as_deref(), Order::Pause),
+            Command::Rollback { program } => self.order(program.as_deref(), Order::RollBack),
+            Command::Resume { program } => self.order(program.as_deref(), Order::Resume),
+            Command::Stop { program: None } => {
+                let programs = self.slots().iter().map(|s| s.entry.name.clone()).collect();
+                // Now, so that the answer comes when it is done.
+                self.take_up(Vec::new());
+                self.ending.store(true, Ordering::SeqCst);
+                Answer::Done { programs }
+            }
+            Command::Stop { program } => self.order(program.as_deref(), Order::Stop),
+            Command::Reload => self.reload(),
+        }
+    }
+
+    /// An answer has been sent.
+    fn answered(&self) {
+        if self.ending.load(Ordering::SeqCst) {
+            self.stop.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// The programs of this name, or all.
+    fn named(&self, name: Option<&str>) -> Result<Vec<Arc<Slot>>, Answer> {
+        let slots = self.slots();
+        let Some(name) = name else { return Ok(slots) };
+        let names: Vec<&str> = slots.iter().map(|s| s.entry.name.as_str()).collect();
+        let help = Some(format!("there are: {}", names.join(", ")));
+        let found: Vec<_> = slots.iter().filter(|s| s.entry.name == name).cloned().collect();
+        if found.is_empty() {
+            return Err(Answer::Refused { message: format!("there is no program {name:?}"), help });
+        }
+        Ok(found)
+    }
+
+    fn order(&self, name: Option<&str>, order: Order) -> Answer {
+        let slots = match self.named(name) {
+            Ok(slots) => slots,
+            Err(refused) => return refused,
+        };
+        // All of them, and at the same time: one that takes long does not keep the others waiting.
+        let outcomes: Vec<Result<String, String>> = std::thread::scope(|scope| {
+            let each = |slot: &Arc<Slot>| {
+                let slot = Arc::clone(slot);
+                scope.spawn(move || match slot.order(order) {
+                    Ok(()) => Ok(slot.entry.name.clone()),
+                    Err(why) => Err(format!("{}: {why}", slot.entry.name)),
+                })
+            };
+            let threads: Vec<_> = slots.iter().map(each).collect();
+            let joined = threads.into_iter().map(|t| t.join().unwrap_or_else(|_| Err("it failed".into())));
+            joined.collect()
+        });
+        let failed: Vec<String> = outcomes.iter().filter_map(|o| o.clone().err()).collect();
+        if failed.is_empty() {
+            return Answer::Done { programs: outcomes.into_iter().flatten().collect() };
+        }
+        let help = Some("`millstream status` says how each stands".to_owned());
+        Answer::Refused { message: failed.join("; "), help }
+    }
+
+    fn history(&self, name: Option<&str>, last: usize) -> Answer {
+        match self.named(name) {
+            Err(refused) => refused,
+            Ok(slots) => {
+                let mut records: Vec<_> = slots.iter().flat_map(|s| s.history()).collect();
+                records.sort_unstable_by_key(|r| r.number);
+                let records = records.split_off(records.len().saturating_sub(last));
+                Answer::History { records }
+            }
+        }
+    }
+}
+
+/// Processor time of this process in seconds, and its resident memory in bytes.
+fn usage() -> (f64, u64) {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // The name may hold anything, so count from its closing bracket: fields 14 and 15 are in ticks of 10 ms.
+    let fields: Vec<&str> = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().collect();
+    let ticks = |at: usize| fields.get(at).and_then(|f| f.parse::<u64>().ok()).unwrap_or(0);
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = statm.split_whitespace().nth(1).and_then(|f| f.parse::<u64>().ok()).unwrap_or(0);
+    ((ticks(11) + ticks(12)) as f64 / 100.0, pages * rustix::param::page_size() as u64)
+}

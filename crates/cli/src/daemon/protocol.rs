@@ -1,0 +1,216 @@
+//! What the daemon and those who ask it say to each other: one JSON object a line, each with the schema's number.
+//!
+//! A connection may ask any number of times; each question gets one line. `docs/daemon.md` has the fields.
+
+use millstream_specialize::Report;
+use millstream_specialize::report::{Attachment, GuardState};
+use serde::{Deserialize, Serialize};
+
+/// The version of both sides' lines. A question of another version is refused.
+pub(crate) const SCHEMA: u32 = 1;
+/// Bytes of a question at most.
+pub(crate) const LONGEST: u64 = 64 << 10;
+
+/// A question.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(crate) struct Question {
+    pub(crate) schema: u32,
+    #[serde(flatten)]
+    pub(crate) command: Command,
+}
+
+/// What is asked for. Where a program may be named, none means all.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(tag = "command", rename_all = "snake_case")]
+pub(crate) enum Command {
+    /// How things stand.
+    Status,
+    /// What happened, oldest first: the last so many.
+    History { program: Option<String>, last: Option<usize> },
+    /// Make nothing new; what is specialised goes on until the first write that changes it.
+    Pause { program: Option<String> },
+    /// Put the original back at once, and make nothing new.
+    Rollback { program: Option<String> },
+    /// Go on after a pause, a rollback or a stop; try again at once after a failure.
+    Resume { program: Option<String> },
+    /// Give a program's interfaces back; without a name, everything, and end.
+    Stop { program: Option<String> },
+    /// Read the configuration again.
+    Reload,
+}
+
+/// An answer.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(crate) struct Reply {
+    pub(crate) schema: u32,
+    #[serde(flatten)]
+    pub(crate) answer: Answer,
+}
+
+/// What is answered.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(tag = "answer", rename_all = "snake_case")]
+pub(crate) enum Answer {
+    Status(Status),
+    History {
+        records: Vec<Record>,
+    },
+    /// It was done, for these programs.
+    Done {
+        programs: Vec<String>,
+    },
+    /// It was not done.
+    Refused {
+        message: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        help: Option<String>,
+    },
+}
+
+/// How the daemon stands.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Status {
+    pub(crate) version: String,
+    pub(crate) pid: u32,
+    pub(crate) uptime_s: f64,
+    /// Seconds of processor time, of user and system.
+    pub(crate) cpu_s: f64,
+    /// Resident memory.
+    pub(crate) rss_bytes: u64,
+    pub(crate) programs: Vec<ProgramStatus>,
+}
+
+/// Where a program's session is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum State {
+    /// It is being loaded and attached.
+    #[default]
+    Starting,
+    /// It is kept fast.
+    Running,
+    /// Nothing new is made.
+    Paused,
+    /// The original runs, and nothing new is made.
+    RolledBack,
+    /// Its interface is not there; it goes on when that comes.
+    Waiting,
+    /// It could not go on; it is tried again.
+    Failed,
+    /// Its interfaces were given back.
+    Stopped,
+}
+
+impl State {
+    /// As people read it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            State::Starting => "starting",
+            State::Running => "running",
+            State::Paused => "paused",
+            State::RolledBack => "rolled back",
+            State::Waiting => "waiting",
+            State::Failed => "failed",
+            State::Stopped => "stopped",
+        }
+    }
+}
+
+/// How a program stands. Times are in the unit that the name ends with.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct ProgramStatus {
+    pub(crate) name: String,
+    pub(crate) object: String,
+    pub(crate) state: State,
+    /// Why it is waiting or has failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) reason: Option<String>,
+    /// What to do about it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) advice: Vec<String>,
+    /// The program, once it was loaded.
+    pub(crate) program: Option<String>,
+    /// The interfaces that it is on.
+    pub(crate) interfaces: Vec<Attachment>,
+    /// Those of the configuration that it is not on.
+    pub(crate) missing: Vec<String>,
+    /// Maps that may be specialised on.
+    pub(crate) watched: Vec<String>,
+    /// Maps that may not, and why.
+    pub(crate) refused: Vec<(String, String)>,
+    /// The generation that runs; 0: the original.
+    pub(crate) generation: u32,
+    pub(crate) guard: Option<GuardState>,
+    pub(crate) pps: f64,
+    pub(crate) packets: u64,
+    /// Packets that specialised code took, where they are counted.
+    pub(crate) specialised: Option<u64>,
+    pub(crate) before_ns: Option<f64>,
+    pub(crate) now_ns: Option<f64>,
+    pub(crate) writes: u64,
+    pub(crate) swaps: u64,
+    pub(crate) counts: Counts,
+}
+
+/// What happened so far, over all sessions of the program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Counts {
+    /// Generations put to work.
+    pub(crate) installs: u64,
+    /// Generations taken back.
+    pub(crate) withdrawals: u64,
+    /// Writes that needed no new code.
+    pub(crate) confirmations: u64,
+    /// Writes that needed new twins only.
+    pub(crate) refreshes: u64,
+    /// Generations that were not made.
+    pub(crate) dropped: u64,
+    /// Rollbacks that were asked for.
+    pub(crate) rollbacks: u64,
+    /// Sessions that failed.
+    pub(crate) failures: u64,
+}
+
+/// Something that happened.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(crate) struct Record {
+    /// Counts up over all programs.
+    pub(crate) number: u64,
+    /// Milliseconds since 1970.
+    pub(crate) time_ms: u64,
+    pub(crate) program: String,
+    #[serde(flatten)]
+    pub(crate) what: What,
+}
+
+/// What happened.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum What {
+    /// A report of the session's.
+    Report(Report),
+    /// It went into this state.
+    State { state: State, reason: Option<String> },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_read_as_they_were_written() {
+        let question = Question { schema: SCHEMA, command: Command::Pause { program: Some("a".into()) } };
+        let line = serde_json::to_string(&question).unwrap();
+        assert_eq!(line, r#"{"schema":1,"command":"pause","program":"a"}"#);
+        assert_eq!(serde_json::from_str::<Question>(&line).unwrap(), question);
+        let what = What::Report(Report::Withdrawn { generation: 3, reason: "r".into() });
+        let records = vec![Record { number: 1, time_ms: 2, program: "p".into(), what }];
+        let reply = Reply { schema: SCHEMA, answer: Answer::History { records } };
+        let line = serde_json::to_string(&reply).unwrap();
+        assert_eq!(serde_json::from_str::<Reply>(&line).unwrap(), reply, "{line}");
+        let status = Status { programs: vec![ProgramStatus::default()], ..Status::default() };
+        let reply = Reply { schema: SCHEMA, answer: Answer::Status(status) };
+        let line = serde_json::to_string(&reply).unwrap();
+        assert_eq!(serde_json::from_str::<Reply>(&line).unwrap(), reply, "{line}");
+    }
+}

@@ -1,0 +1,228 @@
+//! A program of the daemon's, as others see it: how it stands, what happened, and a way to give orders to its thread.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use millstream_kernel::interface_index;
+use millstream_specialize::Report;
+use millstream_specialize::report::Attachment;
+
+use super::config::Entry;
+use super::metrics::Times;
+use super::protocol::{ProgramStatus, Record, State, What};
+
+/// Records that are kept of each program.
+const KEPT: usize = 1000;
+/// Orders that may wait.
+const QUEUE: usize = 16;
+/// How long an answer to an order is waited for. Code that is being made is finished first.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What a program's thread is to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Order {
+    Pause,
+    RollBack,
+    Resume,
+    /// Give the interfaces back.
+    Stop,
+    /// Give the interfaces back, and end.
+    End,
+}
+
+/// An order, and who waits for its end.
+#[derive(Debug)]
+pub(super) struct Given {
+    pub(super) order: Order,
+    answer: SyncSender<Result<(), String>>,
+}
+
+impl Given {
+    /// Says how it came out. Whoever asked may have gone.
+    pub(super) fn done(self, result: Result<(), String>) {
+        let _ = self.answer.send(result);
+    }
+}
+
+/// The orders of one program, in its thread.
+#[derive(Debug)]
+pub(super) struct Orders(Receiver<Given>);
+
+impl Orders {
+    /// The next order, if one comes within the time.
+    pub(super) fn next(&self, wait: Duration) -> Option<Given> {
+        if wait.is_zero() {
+            return self.0.try_recv().ok();
+        }
+        self.0.recv_timeout(wait).ok()
+    }
+}
+
+/// A program.
+#[derive(Debug)]
+pub(super) struct Slot {
+    pub(super) entry: Entry,
+    pub(super) times: Times,
+    /// Ends a session's loop, so that orders are looked at.
+    pub(super) interrupt: AtomicBool,
+    orders: SyncSender<Given>,
+    status: Mutex<ProgramStatus>,
+    history: Mutex<VecDeque<Record>>,
+}
+
+impl Slot {
+    /// One that has not started yet, and where its orders come out.
+    pub(super) fn new(entry: Entry) -> (Slot, Orders) {
+        let (orders, receiver) = sync_channel(QUEUE);
+        let status = ProgramStatus {
+            name: entry.name.clone(),
+            object: entry.object.display().to_string(),
+            missing: entry.interfaces.clone(),
+            ..ProgramStatus::default()
+        };
+        let slot = Slot {
+            entry,
+            times: Times::default(),
+            interrupt: AtomicBool::new(false),
+            orders,
+            status: Mutex::new(status),
+            history: Mutex::default(),
+        };
+        (slot, Orders(receiver))
+    }
+
+    /// Gives an order, and waits until it was carried out.
+    pub(super) fn order(&self, order: Order) -> Result<(), String> {
+        let (answer, outcome) = sync_channel(1);
+        self.orders.try_send(Given { order, answer }).map_err(|_| "it does not answer".to_owned())?;
+        self.interrupt.store(true, Ordering::SeqCst);
+        outcome.recv_timeout(PATIENCE).unwrap_or_else(|_| Err("it has not answered yet".to_owned()))
+    }
+
+    /// How it stands.
+    pub(super) fn status(&self) -> ProgramStatus {
+        self.state().clone()
+    }
+
+    /// What happened, oldest first.
+    pub(super) fn history(&self) -> Vec<Record> {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+    }
+
+    /// It has come into this state.
+    pub(super) fn enter(&self, state: State) {
+        self.enter_for(state, None, Vec::new());
+    }
+
+    /// It has come into this state for a reason, about which something can be done.
+    pub(super) fn enter_for(&self, state: State, reason: Option<String>, advice: Vec<String>) {
+        let mut status = self.state();
+        if status.state == state && status.reason == reason {
+            return;
+        }
+        (status.state, status.reason, status.advice) = (state, reason.clone(), advice);
+        status.counts.failures += u64::from(state == State::Failed);
+        status.counts.rollbacks += u64::from(state == State::RolledBack);
+        if matches!(state, State::Failed | State::Stopped) {
+            (status.generation, status.guard, status.pps) = (0, None, 0.0);
+            status.interfaces.clear();
+            status.missing.clone_from(&self.entry.interfaces);
+        }
+        drop(status);
+        let why = reason.as_deref().unwrap_or("as asked for");
+        tracing::info!("{}: {}: {why}", self.entry.name, state.name());
+        self.record(What::State { state, reason });
+    }
+
+    /// The session tells something.
+    pub(super) fn tell(&self, report: &Report) {
+        self.note(report);
+        self.times.note(report);
+        if !matches!(report, Report::Status { .. }) {
+            tracing::info!("{}: {}", self.entry.name, crate::run::text(report));
+            self.record(What::Report(report.clone()));
+        }
+    }
+
+    /// Interfaces that it is not on, and could be: they have come, or come back.
+    pub(super) fn back(&self) -> Vec<u32> {
+        let missing = self.state().missing.clone();
+        missing.iter().filter_map(|name| interface_index(name).ok()).collect()
+    }
+
+    /// Those of the configuration that are not among these.
+    fn missing(&self, interfaces: &[Attachment]) -> Vec<String> {
+        let missing = |name: &&String| !interfaces.iter().any(|i| i.interface == **name);
+        self.entry.interfaces.iter().filter(missing).cloned().collect()
+    }
+
+    fn note(&self, report: &Report) {
+        let mut status = self.state();
+        let status = &mut *status;
+        match report {
+            Report::Attached { program, interfaces, watched, refused, .. } => {
+                status.missing = self.missing(interfaces);
+                status.interfaces.clone_from(interfaces);
+                status.program = Some(program.clone());
+                (status.watched, status.refused) = (watched.clone(), refused.clone());
+            }
+            Report::Specialised { generation, .. } => {
+                status.counts.installs += 1;
+                status.generation = *generation;
+            }
+            Report::Confirmed { .. } => status.counts.confirmations += 1,
+            Report::Refreshed { .. } => status.counts.refreshes += 1,
+            Report::Withdrawn { .. } => {
+                status.counts.withdrawals += 1;
+                status.generation = 0;
+            }
+            Report::Moved { interfaces } => {
+                status.missing = self.missing(interfaces);
+                status.interfaces.clone_from(interfaces);
+            }
+            Report::Judged { .. } => {}
+            Report::Dropped { .. } => status.counts.dropped += 1,
+            Report::Status {
+                pps,
+                packets,
+                specialised,
+                before_ns,
+                now_ns,
+                generation,
+                guard,
+                writes,
+                swaps,
+            } => {
+                (status.pps, status.packets, status.specialised) = (*pps, *packets, *specialised);
+                (status.before_ns, status.now_ns) = (*before_ns, *now_ns);
+                (status.generation, status.guard) = (*generation, Some(*guard));
+                (status.writes, status.swaps) = (*writes, *swaps);
+            }
+            Report::Stopped { .. } => status.generation = 0,
+        }
+    }
+
+    fn record(&self, what: What) {
+        static NUMBER: AtomicU64 = AtomicU64::new(1);
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let record = Record {
+            number: NUMBER.fetch_add(1, Ordering::Relaxed),
+            time_ms: now.as_millis() as u64,
+            program: self.entry.name.clone(),
+            what,
+        };
+        let mut history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
+        if history.len() == KEPT {
+            history.pop_front();
+        }
+        history.push_back(record);
+    }
+
+    /// A session that panicked leaves the status as it was.
+    fn state(&self) -> MutexGuard<'_, ProgramStatus> {
+        self.status.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,270 @@
+//! The thread of one program: sessions, one after the other, until it is told to end.
+//!
+//! What goes wrong here stays here: a session that fails, or panics, leaves its original on the interfaces, is told
+//! of in the status, and is tried again after a while; the next one takes over what the last has left.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use millstream_kernel::interface_index;
+use millstream_specialize::{Compiler, Live, LiveError, Report};
+
+use super::protocol::State;
+use super::slot::{Given, Order, Orders, Slot};
+use crate::input;
+use crate::run::advice;
+
+/// From a failure to the next attempt: at first, and at most.
+const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+/// From one look for an interface, or at a program that is paused, to the next.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// How a session ended, if it did not fail, and who asked for it.
+enum Ended {
+    Stopped(Given),
+    ForGood(Given),
+}
+
+/// Why a session failed.
+struct Failure {
+    reason: String,
+    advice: Vec<String>,
+}
+
+impl Failure {
+    fn new(reason: impl Into<String>, advice: impl Into<String>) -> Failure {
+        Failure { reason: reason.into(), advice: vec![advice.into()] }
+    }
+}
+
+/// Keeps a program on its interfaces until the order to end.
+pub(super) fn work(slot: &Slot, orders: &Orders) {
+    let mut retry = RETRY.0;
+    loop {
+        slot.enter(State::Starting);
+        let start = Instant::now();
+        let ended = catch_unwind(AssertUnwindSafe(|| Session::new(slot, orders).run()));
+        let ended = ended.unwrap_or_else(|panic| Err(of_panic(&*panic)));
+        match ended {
+            Ok(Ended::ForGood(given)) => {
+                slot.enter(State::Stopped);
+                return given.done(Ok(()));
+            }
+            Ok(Ended::Stopped(given)) => {
+                slot.enter(State::Stopped);
+                given.done(Ok(()));
+                if stay_stopped(orders) {
+                    return;
+                }
+                retry = RETRY.0;
+            }
+            Err(Failure { reason, advice }) => {
+                tracing::warn!("{}: {reason}", slot.entry.name);
+                slot.enter_for(State::Failed, Some(reason), advice);
+                if start.elapsed() > RETRY.1 {
+                    retry = RETRY.0;
+                }
+                if stay_failed(slot, orders, retry) {
+                    slot.enter(State::Stopped);
+                    return;
+                }
+                retry = (2 * retry).min(RETRY.1);
+            }
+        }
+    }
+}
+
+/// Waits for the order to go on (`false`) or to end (`true`).
+fn stay_stopped(orders: &Orders) -> bool {
+    loop {
+        let Some(given) = orders.next(Duration::from_secs(3600)) else { continue };
+        let order = given.order;
+        match order {
+            Order::Pause | Order::RollBack => given.done(Err("it is stopped".into())),
+            Order::Stop | Order::End | Order::Resume => given.done(Ok(())),
+        }
+        match order {
+            Order::Resume => return false,
+            Order::End => return true,
+            _ => {}
+        }
+    }
+}
+
+/// Waits for the next attempt: `true` if it is not to be made.
+fn stay_failed(slot: &Slot, orders: &Orders, time: Duration) -> bool {
+    let end = Instant::now() + time;
+    loop {
+        let Some(left) = end.checked_duration_since(Instant::now()).filter(|l| !l.is_zero()) else {
+            return false;
+        };
+        let Some(given) = orders.next(left) else { return false };
+        let order = given.order;
+        match order {
+            Order::Pause | Order::RollBack => {
+                given.done(Err("it has failed; `millstream status` says why".into()))
+            }
+            Order::Stop | Order::End | Order::Resume => given.done(Ok(())),
+        }
+        match order {
+            Order::Resume => return false,
+            Order::End => return true,
+            Order::Stop => {
+                slot.enter(State::Stopped);
+                return stay_stopped(orders);
+            }
+            _ => {}
+        }
+    }
+}
+
+fn of_panic(panic: &(dyn std::any::Any + Send)) -> Failure {
+    let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
+    let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+    Failure::new(format!("internal error: {text}"), "this is a defect of Millstream's: please report it")
+}
+
+/// One session of a program.
+struct Session<'s> {
+    slot: &'s Slot,
+    orders: &'s Orders,
+    state: State,
+}
+
+impl Session<'_> {
+    fn new<'s>(slot: &'s Slot, orders: &'s Orders) -> Session<'s> {
+        Session { slot, orders, state: State::Running }
+    }
+
+    fn run(mut self) -> Result<Ended, Failure> {
+        let entry = &self.slot.entry;
+        let object =
+            input::read(&entry.object).map_err(|e| Failure::new(format!("{e}"), "give another object"))?;
+        let compiler = Compiler::new(&object, entry.program.as_deref()).map_err(|e| {
+            let help = "`millstream inspect` shows the object's programs; name one by `program`";
+            Failure::new(format!("{}: {e}", entry.object.display()), help)
+        })?;
+        entry.check_object(&object).map_err(|e| Failure::new(e.to_string(), e.help))?;
+        let present = match self.wait_for_interfaces() {
+            Ok(present) => present,
+            Err(ended) => return Ok(ended),
+        };
+        let mut live = Live::load(&compiler, entry.settings(&present)).map_err(|e| self.failure(&e))?;
+        self.attach(&mut live, &present)?;
+        loop {
+            match self.step(&mut live) {
+                Ok(Some(given)) => return self.end(live, given),
+                Ok(None) => {}
+                // The maps stay, with what they hold, until the interface is back. An adopted program does not come back.
+                Err(LiveError::Gone(_)) if !entry.adopt => {
+                    self.slot.tell(&Report::Moved { interfaces: Vec::new() });
+                    match self.wait_for_interfaces() {
+                        Ok(present) => self.attach(&mut live, &present)?,
+                        Err(Ended::Stopped(given) | Ended::ForGood(given)) => return self.end(live, given),
+                    }
+                }
+                Err(error) => return Err(self.failure(&error)),
+            }
+        }
+    }
+
+    fn attach(&mut self, live: &mut Live<'_>, interfaces: &[u32]) -> Result<(), Failure> {
+        let report = live.attach(interfaces).map_err(|e| self.failure(&e))?;
+        self.slot.tell(&report);
+        self.slot.enter(self.state);
+        Ok(())
+    }
+
+    /// Waits until one of the interfaces is there.
+    fn wait_for_interfaces(&self) -> Result<Vec<u32>, Ended> {
+        let names = &self.slot.entry.interfaces;
+        loop {
+            let present: Vec<u32> = names.iter().filter_map(|n| interface_index(n).ok()).collect();
+            if !present.is_empty() {
+                return Ok(present);
+            }
+            let reason = format!("there is no interface {}", names.join(", "));
+            self.slot.enter_for(State::Waiting, Some(reason), vec!["`ip link` lists the interfaces".into()]);
+            let Some(given) = self.orders.next(LOOK) else { continue };
+            match given.order {
+                Order::Stop => return Err(Ended::Stopped(given)),
+                Order::End => return Err(Ended::ForGood(given)),
+                Order::Resume => given.done(Ok(())),
+                Order::Pause | Order::RollBack => given.done(Err("its interface is not there".into())),
+            }
+        }
+    }
+
+    /// Carries out the next order, or goes on with what is to be done; gives the order to end.
+    fn step(&mut self, live: &mut Live<'_>) -> Result<Option<Given>, LiveError> {
+        self.slot.interrupt.store(false, Ordering::SeqCst);
+        let running = self.state == State::Running;
+        if let Some(given) = self.orders.next(if running { Duration::ZERO } else { LOOK }) {
+            return self.carry_out(live, given);
+        }
+        if running {
+            let slot = self.slot;
+            live.run(&slot.interrupt, &mut |report| {
+                slot.tell(report);
+                if matches!(report, Report::Status { .. }) && !slot.back().is_empty() {
+                    slot.interrupt.store(true, Ordering::SeqCst);
+                }
+            })?;
+        } else {
+            live.check_place(&mut |report| self.slot.tell(report))?;
+            self.slot.tell(&live.status());
+        }
+        for ifindex in self.slot.back() {
+            if let Err(error) = live.join(ifindex, &mut |report| self.slot.tell(report)) {
+                tracing::warn!("{}: interface {ifindex}: {error}", self.slot.entry.name);
+            }
+        }
+        Ok(None)
+    }
+
+    fn carry_out(&mut self, live: &mut Live<'_>, given: Given) -> Result<Option<Given>, LiveError> {
+        match given.order {
+            Order::Stop | Order::End => return Ok(Some(given)),
+            Order::Pause if self.state == State::RolledBack => {}
+            Order::Pause => self.state = State::Paused,
+            Order::Resume => self.state = State::Running,
+            Order::RollBack => {
+                let slot = self.slot;
+                if let Err(error) = live.roll_back("as asked for", &mut |report| slot.tell(report)) {
+                    given.done(Err(error.to_string()));
+                    return Err(error);
+                }
+                self.state = State::RolledBack;
+            }
+        }
+        self.slot.enter(self.state);
+        self.slot.tell(&live.status());
+        given.done(Ok(()));
+        Ok(None)
+    }
+
+    fn end(&self, live: Live<'_>, given: Given) -> Result<Ended, Failure> {
+        let report = match live.finish(self.slot.entry.leave()) {
+            Ok(report) => report,
+            Err(error) => {
+                let failure = self.failure(&error);
+                // An order to end is obeyed, come what may.
+                if given.order == Order::End {
+                    tracing::warn!("{}: {}", self.slot.entry.name, failure.reason);
+                    return Ok(Ended::ForGood(given));
+                }
+                given.done(Err(failure.reason.clone()));
+                return Err(failure);
+            }
+        };
+        self.slot.tell(&report);
+        Ok(if given.order == Order::End { Ended::ForGood(given) } else { Ended::Stopped(given) })
+    }
+
+    fn failure(&self, error: &LiveError) -> Failure {
+        let entry = &self.slot.entry;
+        let (advice, _) = advice::on(&entry.interfaces.join(", "), &entry.pins, error);
+        Failure { reason: error.to_string(), advice }
+    }
+}

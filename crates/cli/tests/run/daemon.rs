@@ -1,0 +1,412 @@
+//! `millstream daemon` as a user has it: many programs, orders, reloads, restarts, and what may go wrong.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use millstream_kernel::{
+    Link, Map, Namespace, UpdateMode, XdpMode, create_veth, delete_interface, interface_index, probe, set_up,
+    testing, xdp_program,
+};
+use millstream_lab::rig::TEST_PORT;
+use millstream_lab::{Rig, RigConfig, Traffic};
+use millstream_programs::router;
+use millstream_programs::traffic::Locality;
+use serde_json::Value;
+
+use crate::messages::says;
+use crate::session::{Place, ended};
+
+/// A daemon in a namespace. Ended by SIGTERM when dropped, since it has many pins.
+struct Daemon<'n> {
+    namespace: &'n Namespace,
+    socket: PathBuf,
+    child: Child,
+}
+
+impl<'n> Daemon<'n> {
+    /// Starts one with a configuration, and waits until it listens.
+    fn start(namespace: &'n Namespace, place: &Place, config: &str) -> Daemon<'n> {
+        let file = place.files.join("daemon.toml");
+        std::fs::write(&file, configuration(place, config)).unwrap();
+        let socket = place.files.join("daemon.sock");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_millstream"));
+        command.args(["daemon", "--config"]).arg(file).arg("--socket").arg(&socket).stdout(Stdio::piped());
+        let mut child = namespace.enter(|| command.spawn().unwrap()).unwrap();
+        let mut first = [0; 1];
+        child.stdout.as_mut().unwrap().read_exact(&mut first).expect("it says that it listens");
+        Daemon { namespace, socket, child }
+    }
+
+    fn ask(&self, args: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_millstream"));
+        command.args(args).arg("--socket").arg(&self.socket);
+        ended(self.namespace, &mut command)
+    }
+
+    fn status(&self) -> Value {
+        serde_json::from_slice(&self.ask(&["status", "--json"]).stdout).unwrap()
+    }
+
+    /// How a program stands.
+    fn program(&self, name: &str) -> Value {
+        let status = self.status();
+        let found = status["programs"].as_array().unwrap().iter().find(|p| p["name"] == name);
+        found.unwrap_or_else(|| panic!("no {name} in {status}")).clone()
+    }
+
+    /// Waits until a program stands in some way.
+    #[track_caller]
+    fn until(&self, name: &str, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        let start = Instant::now();
+        loop {
+            let now = self.program(name);
+            if wanted(&now) {
+                return now;
+            }
+            assert!(start.elapsed() < Duration::from_secs(60), "{name} is not {what}: {now}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    #[track_caller]
+    fn until_state(&self, name: &str, state: &str) -> Value {
+        self.until(name, state, |p| p["state"] == state)
+    }
+
+    /// What happened, as JSON lines.
+    fn history(&self) -> String {
+        String::from_utf8(self.ask(&["history", "--json", "-n", "1000"]).stdout).unwrap()
+    }
+
+    fn signal(&self, signal: &str) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+    }
+
+    /// Waits for its end; gives the exit code.
+    fn ended(&mut self) -> Option<i32> {
+        self.child.wait().unwrap().code()
+    }
+}
+
+impl Drop for Daemon<'_> {
+    fn drop(&mut self) {
+        if self.child.try_wait().unwrap().is_none() {
+            self.signal("-TERM");
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// A configuration with this place's pins; ROUTER stands for the router's object.
+fn configuration(place: &Place, text: &str) -> String {
+    let router = place.files.join("router.o").display().to_string();
+    format!("pins = {:?}\n{}", place.pins, text.replace("ROUTER", &router))
+}
+
+/// An entry of a router.
+fn router_on(name: &str, interfaces: &[&str]) -> String {
+    format!("[[program]]\nname = {name:?}\nobject = \"ROUTER\"\ninterfaces = {interfaces:?}\n")
+}
+
+/// A namespace with veth pairs, each end that is named with its other.
+fn namespace(names: &[&str]) -> Namespace {
+    let namespace = Namespace::new().unwrap();
+    namespace.enter(|| names.iter().for_each(|name| pair(name))).unwrap();
+    namespace
+}
+
+fn pair(name: &str) {
+    let (a, b) = create_veth(name, &format!("{name}x"), 1).unwrap();
+    set_up(a).unwrap();
+    set_up(b).unwrap();
+}
+
+/// The program on an interface.
+fn on_hook(namespace: &Namespace, name: &str) -> Option<u32> {
+    namespace.enter(|| xdp_program(interface_index(name).unwrap()).unwrap()).unwrap()
+}
+
+/// The directory of pins of a program of the daemon's.
+fn pins_of(place: &Place, name: &str) -> PathBuf {
+    let start = format!("{name}_");
+    let all = std::fs::read_dir(&place.pins).unwrap().flatten();
+    all.map(|e| e.path()).find(|p| p.file_name().unwrap().to_string_lossy().starts_with(&start)).unwrap()
+}
+
+#[test]
+fn many_programs_are_kept_and_one_that_fails_disturbs_no_other() {
+    if !testing::require() {
+        return;
+    }
+    let namespace = namespace(&["dm0", "dm1", "dm2", "dm3"]);
+    let place = Place::new("daemon_many");
+    let theirs = probe::constant_xdp(2).unwrap();
+    let dm3 = namespace.enter(|| interface_index("dm3").unwrap()).unwrap();
+    let link = namespace.enter(|| Link::attach_xdp(&theirs, dm3, XdpMode::Native).unwrap()).unwrap();
+    let config =
+        [router_on("core", &["dm0", "dm1"]), router_on("edge", &["dm2"]), router_on("taken", &["dm3"])];
+    let mut daemon = Daemon::start(&namespace, &place, &config.concat());
+    daemon.until_state("core", "running");
+    daemon.until_state("edge", "running");
+    let taken = daemon.until_state("taken", "failed");
+    assert!(taken["reason"].as_str().unwrap().contains("EBUSY"), "{taken}");
+    assert!(taken["advice"].to_string().contains("another program is on this interface"), "{taken}");
+    assert_eq!(daemon.ask(&["status"]).status.code(), Some(1), "one has failed");
+    // One program on both interfaces of `core`, another on `edge`; theirs stays.
+    let core = on_hook(&namespace, "dm0");
+    assert!(core.is_some() && core == on_hook(&namespace, "dm1") && core != on_hook(&namespace, "dm2"));
+    assert_eq!(on_hook(&namespace, "dm3"), Some(theirs.id().unwrap()));
+    // As soon as it has gone, the failed one has its place.
+    drop(link);
+    says(&daemon.ask(&["resume", "taken"]), 0, &[]);
+    daemon.until_state("taken", "running");
+    says(&daemon.ask(&["stop", "edge"]), 0, &[]);
+    assert_eq!((on_hook(&namespace, "dm2"), on_hook(&namespace, "dm0")), (None, core));
+    says(&daemon.ask(&["pause", "edge"]), 1, &["edge: it is stopped"]);
+    says(&daemon.ask(&["pause", "nobody"]), 1, &["no program \"nobody\"", "core, edge, taken"]);
+    says(&daemon.ask(&["resume", "edge"]), 0, &[]);
+    daemon.until_state("edge", "running");
+    says(&daemon.ask(&["stop"]), 0, &[]);
+    assert_eq!(daemon.ended(), Some(0));
+    for name in ["dm0", "dm1", "dm2", "dm3"] {
+        assert_eq!(on_hook(&namespace, name), None, "{name}");
+    }
+    assert_eq!((place.pinned(), daemon.socket.exists()), (Vec::new(), false));
+    says(&daemon.ask(&["status"]), 1, &["no daemon answers", "millstream daemon"]);
+}
+
+#[test]
+fn a_daemon_that_was_killed_is_taken_over_by_the_next() {
+    if !testing::require() {
+        return;
+    }
+    let namespace = namespace(&["dm0", "dm1"]);
+    let place = Place::new("daemon_killed");
+    let config = router_on("core", &["dm0", "dm1"]);
+    let mut daemon = Daemon::start(&namespace, &place, &config);
+    daemon.until_state("core", "running");
+    let map = || Map::from_pin(&pins_of(&place, "core").join("maps/routes")).unwrap();
+    let (key, id) =
+        (router::route_key(millstream_programs::Prefix::new([10, 0, 0, 0].into(), 8)), map().id());
+    map().update(&key, &[1, 0, 0, 0], UpdateMode::Any).unwrap();
+    daemon.child.kill().unwrap();
+    daemon.ended();
+    assert!(on_hook(&namespace, "dm0").is_some() && on_hook(&namespace, "dm1").is_some());
+    // Its socket is still there, and nobody listens.
+    assert!(daemon.socket.exists());
+    says(&daemon.ask(&["status"]), 1, &["no daemon answers"]);
+    let mut next = Daemon::start(&namespace, &place, &config);
+    next.until_state("core", "running");
+    assert!(next.history().contains("\"took_over\":true"), "{}", next.history());
+    assert_eq!((map().id(), map().lookup(&key).unwrap()), (id, Some(vec![1, 0, 0, 0])), "its maps go on");
+    next.signal("-TERM");
+    assert_eq!(next.ended(), Some(0));
+    assert_eq!((on_hook(&namespace, "dm0"), on_hook(&namespace, "dm1")), (None, None));
+    assert_eq!(place.pinned(), Vec::<String>::new());
+}
+
+#[test]
+fn interfaces_may_come_and_go() {
+    if !testing::require() {
+        return;
+    }
+    let namespace = namespace(&["dm0"]);
+    let place = Place::new("daemon_gone");
+    let daemon = Daemon::start(&namespace, &place, &router_on("core", &["dm0", "dm1"]));
+    let core = daemon.until_state("core", "running");
+    assert_eq!(core["missing"], serde_json::json!(["dm1"]));
+    let both = |p: &Value| p["interfaces"].as_array().unwrap().len() == 2;
+    let alone = |p: &Value| p["interfaces"].as_array().unwrap().len() == 1;
+    namespace.enter(|| pair("dm1")).unwrap();
+    daemon.until("core", "on both", both);
+    assert_eq!(on_hook(&namespace, "dm0"), on_hook(&namespace, "dm1"));
+    let map = Map::from_pin(&pins_of(&place, "core").join("maps/routes")).unwrap();
+    let remove = |name: &str| {
+        namespace.enter(|| delete_interface(interface_index(name).unwrap()).unwrap()).unwrap();
+    };
+    remove("dm0");
+    daemon.until("core", "on one", alone);
+    assert_eq!(daemon.program("core")["state"], "running");
+    remove("dm1");
+    let waiting = daemon.until_state("core", "waiting");
+    assert!(waiting["reason"].as_str().unwrap().contains("dm0, dm1"), "{waiting}");
+    namespace.enter(|| ["dm0", "dm1"].iter().for_each(|name| pair(name))).unwrap();
+    daemon.until("core", "on both again", |p| p["state"] == "running" && both(p));
+    let again = Map::from_pin(&pins_of(&place, "core").join("maps/routes")).unwrap();
+    assert_eq!(map.id(), again.id(), "its tables are kept");
+}
+
+#[test]
+fn a_configuration_is_read_again_and_what_is_as_it_was_goes_on() {
+    if !testing::require() {
+        return;
+    }
+    let namespace = namespace(&["dm0", "dm1", "dm2"]);
+    let place = Place::new("daemon_reload");
+    let daemon =
+        Daemon::start(&namespace, &place, &[router_on("a", &["dm0"]), router_on("b", &["dm1"])].concat());
+    daemon.until_state("a", "running");
+    daemon.until_state("b", "running");
+    let (a, file) = (on_hook(&namespace, "dm0"), place.files.join("daemon.toml"));
+    let write = |text: &str| std::fs::write(&file, configuration(&place, text)).unwrap();
+    write("nonsense = 1\n");
+    says(&daemon.ask(&["reload"]), 1, &["daemon.toml:2", "nonsense", "all stays as it was"]);
+    assert_eq!(daemon.program("b")["state"], "running");
+    write(&[router_on("a", &["dm0"]), router_on("c", &["dm2"])].concat());
+    daemon.signal("-HUP");
+    let start = Instant::now();
+    while daemon.status()["programs"][1]["name"] != "c" {
+        assert!(start.elapsed() < Duration::from_secs(30), "{}", daemon.status());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    daemon.until_state("c", "running");
+    assert_eq!((on_hook(&namespace, "dm0"), on_hook(&namespace, "dm1")), (a, None), "a goes on, b is gone");
+    assert!(on_hook(&namespace, "dm2").is_some());
+}
+
+#[test]
+fn what_cannot_be_used_is_refused() {
+    if !testing::require() {
+        return;
+    }
+    let namespace = namespace(&["dm0"]);
+    let place = Place::new("daemon_input");
+    let daemon = Daemon::start(&namespace, &place, &router_on("core", &["dm0"]));
+    let run = |args: &[&str], socket: &Path| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_millstream"));
+        command.arg("daemon").args(args).arg("--socket").arg(socket);
+        ended(&namespace, &mut command)
+    };
+    let object = format!("dm0={}", place.files.join("router.o").display());
+    says(&run(&["--program", &object], &daemon.socket), 1, &["another daemon", "millstream stop"]);
+    let file = place.files.join("router.o");
+    says(&run(&["--program", &object], &file), 2, &["no socket", "--socket"]);
+    says(&run(&["--program", "dm0"], &file), 2, &["--program dm0", "IFACE=OBJECT"]);
+    let config = place.files.join("wrong.toml");
+    std::fs::write(
+        &config,
+        "\n[[program]]\nobject = 'router.o'\ninterfaces = ['dm0']\nexclude = ['nomap']\n",
+    )
+    .unwrap();
+    let config = config.to_str().unwrap();
+    says(&run(&["--check", "--config", config], &file), 2, &["no map \"nomap\"", "routes"]);
+    std::fs::write(config, "\n[[program]]\ninterfaces = ['dm0']\n").unwrap();
+    says(&run(&["--check", "--config", config], &file), 2, &["wrong.toml:2", "object"]);
+    assert_eq!(daemon.program("core")["name"], "core", "it is not disturbed");
+    let mode =
+        std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&daemon.socket).unwrap().permissions());
+    assert_eq!(mode & 0o777, 0o600, "only its owner may ask");
+}
+
+#[test]
+fn questions_that_are_none_get_an_answer() {
+    if !testing::require() {
+        return;
+    }
+    let namespace = namespace(&["dm0"]);
+    let place = Place::new("daemon_protocol");
+    let daemon = Daemon::start(&namespace, &place, &router_on("core", &["dm0"]));
+    let ask = |line: &[u8]| {
+        let mut stream = std::os::unix::net::UnixStream::connect(&daemon.socket).unwrap();
+        stream.write_all(line).unwrap();
+        let mut answer = String::new();
+        std::io::BufRead::read_line(&mut std::io::BufReader::new(&stream), &mut answer).unwrap();
+        answer
+    };
+    for (line, words) in [
+        (&b"nonsense\n"[..], "not understood"),
+        (b"{\"schema\":1,\"command\":\"dance\"}\n", "not understood"),
+        (b"{\"schema\":99,\"command\":\"status\"}\n", "schema 99"),
+        (&[b'x'; 65_536][..], "too long"),
+    ] {
+        let answer = ask(line);
+        assert!(answer.contains("\"answer\":\"refused\"") && answer.contains(words), "{answer}");
+    }
+    assert!(ask(b"{\"schema\":1,\"command\":\"status\"}\n").contains("\"answer\":\"status\""));
+}
+
+/// With traffic: what is specialised is rolled back at once, stays so, and comes back; nothing is lost.
+#[test]
+fn a_specialised_program_is_rolled_back_and_comes_back() {
+    if !testing::require() {
+        return;
+    }
+    let place = Place::new("daemon_live");
+    let rig = Rig::new(RigConfig::default()).unwrap();
+    let config = router::generate(2_000, &[rig.test_port()], 16, 1);
+    let flows = router::flows(&config, 1_000, Locality::HIGH, 1);
+    let sequence = flows.sequence(1, 1 << 14);
+    rig.load_traffic(&Traffic::new(&flows, &sequence)).unwrap();
+    let text =
+        format!("metrics = \"127.0.0.1:9471\"\n{}interval-ms = 200\n", router_on("core", &[TEST_PORT]));
+    let daemon = Daemon::start(rig.namespace(), &place, &text);
+    daemon.until_state("core", "running");
+    for entry in config.entries().unwrap() {
+        let map = Map::from_pin(&pins_of(&place, "core").join("maps").join(entry.map)).unwrap();
+        map.update(&entry.key, &entry.value, UpdateMode::Any).unwrap();
+    }
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let sender = scope.spawn(|| rig.generator_loop(&stop, Some(200_000.0)).unwrap());
+        let checked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            roll_back_and_resume(&daemon);
+        }));
+        stop.store(true, std::sync::atomic::Ordering::SeqCst);
+        sender.join().unwrap();
+        checked.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    });
+    let counts = rig.counts().unwrap();
+    assert_eq!(counts.lost(), 0, "{counts:?}");
+}
+
+fn roll_back_and_resume(daemon: &Daemon<'_>) {
+    let specialised = |p: &Value| p["generation"].as_u64() > Some(0) && p["guard"] == "valid";
+    daemon.until("core", "specialised", specialised);
+    let fast = on_hook(daemon.namespace, TEST_PORT);
+    let start = Instant::now();
+    says(&daemon.ask(&["rollback", "core"]), 0, &[]);
+    let took = start.elapsed();
+    let now = daemon.program("core");
+    assert_eq!((now["state"].as_str(), now["generation"].as_u64()), (Some("rolled_back"), Some(0)), "{now}");
+    assert_ne!(on_hook(daemon.namespace, TEST_PORT), fast);
+    assert!(took < Duration::from_secs(5), "{took:?}");
+    let count = |name: &str| {
+        let text = scrape(daemon.namespace, "/metrics");
+        let value =
+            |line: &str| line.strip_prefix(name)?.strip_prefix("{program=\"core\"} ")?.parse::<f64>().ok();
+        text.lines().find_map(value).unwrap_or_else(|| panic!("{name} is not in {text}"))
+    };
+    assert_eq!((count("millstream_rollbacks_total"), count("millstream_generation")), (1.0, 0.0));
+    assert!(count("millstream_installs_total") >= 1.0 && count("millstream_compile_seconds_count") >= 1.0);
+    // It stays so.
+    std::thread::sleep(Duration::from_secs(1));
+    assert_eq!(daemon.program("core")["generation"].as_u64(), Some(0));
+    says(&daemon.ask(&["resume"]), 0, &[]);
+    daemon.until("core", "specialised again", specialised);
+    daemon.until("core", "taking packets", |p| p["specialised"].as_u64() > Some(0));
+    assert_eq!(count("millstream_guard_valid"), 1.0);
+    says(&daemon.ask(&["pause", "core"]), 0, &[]);
+    let paused = daemon.program("core");
+    assert!(paused["state"] == "paused" && paused["generation"].as_u64() > Some(0), "{paused}");
+    let history = daemon.history();
+    for event in ["\"specialised\"", "\"withdrawn\"", "\"rolled_back\"", "\"paused\""] {
+        assert!(history.contains(event), "{event} is not in {history}");
+    }
+    assert!(scrape(daemon.namespace, "/other").starts_with("HTTP/1.1 404"));
+}
+
+/// What the daemon answers to `GET`, head and all.
+fn scrape(namespace: &Namespace, path: &str) -> String {
+    let ask = || {
+        let mut stream = TcpStream::connect("127.0.0.1:9471").unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        text
+    };
+    namespace.enter(ask).unwrap()
+}
