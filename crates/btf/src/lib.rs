@@ -22,6 +22,7 @@ mod ext;
 mod parse;
 mod query;
 mod types;
+mod value;
 
 pub mod core;
 

@@ -67,6 +67,8 @@ enum Command {
     Daemon(daemon::Args),
     /// Show how the daemon's programs stand
     Status(daemon::client::StatusArgs),
+    /// Follow the daemon's programs in a terminal: pace, gain, lookups by heat, the hottest keys
+    Top(daemon::top::Args),
     /// Show what happened to the daemon's programs
     History(daemon::client::HistoryArgs),
     /// Have the daemon make nothing new; what is specialised goes on until the first write that changes it
@@ -123,6 +125,7 @@ fn main() -> ExitCode {
         Command::Run(args) => run::run(&args),
         Command::Daemon(args) => daemon::run(&args),
         Command::Status(args) => daemon::client::status(&args),
+        Command::Top(args) => daemon::top::run(&args),
         Command::History(args) => daemon::client::history(&args),
         Command::Pause(args) => daemon::client::pause(&args),
         Command::Rollback(args) => daemon::client::roll_back(&args),

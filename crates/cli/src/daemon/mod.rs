@@ -9,8 +9,10 @@ pub(crate) mod client;
 mod config;
 mod metrics;
 mod protocol;
+mod notify;
 mod slot;
 mod socket;
+pub(crate) mod top;
 mod worker;
 
 use std::net::{SocketAddr, TcpListener};
@@ -86,6 +88,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
     daemon.take_up(config.entries);
     serve(&daemon, &socket, metrics)?;
     println!("millstream {}: listening at {}", env!("CARGO_PKG_VERSION"), path.display());
+    notify::tell("READY=1");
     daemon.until_the_end();
     Ok(Exit::Done.into())
 }
@@ -255,6 +258,7 @@ impl Daemon {
                 self.reload();
             }
         }
+        notify::tell("STOPPING=1");
         self.take_up(Vec::new());
     }
 
@@ -273,6 +277,7 @@ impl Daemon {
     fn answer(&self, command: Command) -> Answer {
         match command {
             Command::Status => Answer::Status(self.status()),
+            Command::Details { program } => self.details(&program),
             Command::History { program, last } => self.history(program.as_deref(), last.unwrap_or(LAST)),
             Command::Pause { program } => self.order(program.as_deref(), Order::Pause),
             Command::Rollback { program } => self.order(program.as_deref(), Order::RollBack),
@@ -333,6 +338,17 @@ impl Daemon {
         }
         let help = Some("`millstream status` says how each stands".to_owned());
         Answer::Refused { message: failed.join("; "), help }
+    }
+
+    fn details(&self, name: &str) -> Answer {
+        let slots = match self.named(Some(name)) {
+            Ok(slots) => slots,
+            Err(refused) => return refused,
+        };
+        match slots.first().map_or(Err("it has gone".to_owned()), |slot| slot.details()) {
+            Ok(details) => Answer::Details { details },
+            Err(message) => Answer::Refused { message, help: None },
+        }
     }
 
     fn history(&self, name: Option<&str>, last: usize) -> Answer {

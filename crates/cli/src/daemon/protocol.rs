@@ -3,6 +3,7 @@
 //! A connection may ask any number of times; each question gets one line. `docs/daemon.md` has the fields.
 
 use millstream_specialize::Report;
+use millstream_specialize::live::details::Details;
 use millstream_specialize::report::{Attachment, GuardState};
 use serde::{Deserialize, Serialize};
 
@@ -25,6 +26,8 @@ pub(crate) struct Question {
 pub(crate) enum Command {
     /// How things stand.
     Status,
+    /// How each lookup of a program is answered, and for which keys.
+    Details { program: String },
     /// What happened, oldest first: the last so many.
     History { program: Option<String>, last: Option<usize> },
     /// Make nothing new; what is specialised goes on until the first write that changes it.
@@ -52,6 +55,9 @@ pub(crate) struct Reply {
 #[serde(tag = "answer", rename_all = "snake_case")]
 pub(crate) enum Answer {
     Status(Status),
+    Details {
+        details: Details,
+    },
     History {
         records: Vec<Record>,
     },

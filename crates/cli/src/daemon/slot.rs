@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use millstream_kernel::interface_index;
 use millstream_specialize::Report;
+use millstream_specialize::live::details::Details;
 use millstream_specialize::report::Attachment;
 
 use super::config::Entry;
@@ -27,6 +28,8 @@ pub(super) enum Order {
     Pause,
     RollBack,
     Resume,
+    /// Look how each lookup is answered; the slot has it then.
+    Look,
     /// Give the interfaces back.
     Stop,
     /// Give the interfaces back, and end.
@@ -70,6 +73,7 @@ pub(super) struct Slot {
     pub(super) interrupt: AtomicBool,
     orders: SyncSender<Given>,
     status: Mutex<ProgramStatus>,
+    details: Mutex<Option<Details>>,
     history: Mutex<VecDeque<Record>>,
 }
 
@@ -89,6 +93,7 @@ impl Slot {
             interrupt: AtomicBool::new(false),
             orders,
             status: Mutex::new(status),
+            details: Mutex::default(),
             history: Mutex::default(),
         };
         (slot, Orders(receiver))
@@ -100,6 +105,18 @@ impl Slot {
         self.orders.try_send(Given { order, answer }).map_err(|_| "it does not answer".to_owned())?;
         self.interrupt.store(true, Ordering::SeqCst);
         outcome.recv_timeout(PATIENCE).unwrap_or_else(|_| Err("it has not answered yet".to_owned()))
+    }
+
+    /// How each lookup is answered now.
+    pub(super) fn details(&self) -> Result<Details, String> {
+        self.order(Order::Look)?;
+        let mut details = self.details.lock().unwrap_or_else(PoisonError::into_inner);
+        details.take().ok_or_else(|| "somebody else was told at the same time; ask again".to_owned())
+    }
+
+    /// How each lookup is answered, for whoever gave the order to look.
+    pub(super) fn found(&self, details: Details) {
+        *self.details.lock().unwrap_or_else(PoisonError::into_inner) = Some(details);
     }
 
     /// How it stands.

@@ -81,7 +81,7 @@ fn stay_stopped(orders: &Orders) -> bool {
         let Some(given) = orders.next(Duration::from_secs(3600)) else { continue };
         let order = given.order;
         match order {
-            Order::Pause | Order::RollBack => given.done(Err("it is stopped".into())),
+            Order::Pause | Order::RollBack | Order::Look => given.done(Err("it is stopped".into())),
             Order::Stop | Order::End | Order::Resume => given.done(Ok(())),
         }
         match order {
@@ -102,7 +102,7 @@ fn stay_failed(slot: &Slot, orders: &Orders, time: Duration) -> bool {
         let Some(given) = orders.next(left) else { return false };
         let order = given.order;
         match order {
-            Order::Pause | Order::RollBack => {
+            Order::Pause | Order::RollBack | Order::Look => {
                 given.done(Err("it has failed; `millstream status` says why".into()))
             }
             Order::Stop | Order::End | Order::Resume => given.done(Ok(())),
@@ -191,7 +191,9 @@ impl Session<'_> {
                 Order::Stop => return Err(Ended::Stopped(given)),
                 Order::End => return Err(Ended::ForGood(given)),
                 Order::Resume => given.done(Ok(())),
-                Order::Pause | Order::RollBack => given.done(Err("its interface is not there".into())),
+                Order::Pause | Order::RollBack | Order::Look => {
+                    given.done(Err("its interface is not there".into()));
+                }
             }
         }
     }
@@ -226,6 +228,11 @@ impl Session<'_> {
     fn carry_out(&mut self, live: &mut Live<'_>, given: Given) -> Result<Option<Given>, LiveError> {
         match given.order {
             Order::Stop | Order::End => return Ok(Some(given)),
+            Order::Look => {
+                let found = live.details().map(|details| self.slot.found(details));
+                given.done(found.map_err(|e| e.to_string()));
+                return Ok(None);
+            }
             Order::Pause if self.state == State::RolledBack => {}
             Order::Pause => self.state = State::Paused,
             Order::Resume => self.state = State::Running,

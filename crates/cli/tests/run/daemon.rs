@@ -341,6 +341,7 @@ fn a_specialised_program_is_rolled_back_and_comes_back() {
     let flows = router::flows(&config, 1_000, Locality::HIGH, 1);
     let sequence = flows.sequence(1, 1 << 14);
     rig.load_traffic(&Traffic::new(&flows, &sequence)).unwrap();
+    rig.namespace().enter(|| set_up(interface_index("lo").unwrap()).unwrap()).unwrap();
     let text =
         format!("metrics = \"127.0.0.1:9471\"\n{}interval-ms = 200\n", router_on("core", &[TEST_PORT]));
     let daemon = Daemon::start(rig.namespace(), &place, &text);
@@ -388,6 +389,11 @@ fn roll_back_and_resume(daemon: &Daemon<'_>) {
     says(&daemon.ask(&["resume"]), 0, &[]);
     daemon.until("core", "specialised again", specialised);
     daemon.until("core", "taking packets", |p| p["specialised"].as_u64() > Some(0));
+    let top = String::from_utf8(daemon.ask(&["top", "--once"]).stdout).unwrap();
+    // The router's lookups of routes are answered by a twin; its key is shown as an address.
+    for words in ["routes", "twin", "hottest keys of", "% of a core", TEST_PORT, "running", "slots: original"] {
+        assert!(top.contains(words), "{words:?} is not in\n{top}");
+    }
     assert_eq!(count("millstream_guard_valid"), 1.0);
     says(&daemon.ask(&["pause", "core"]), 0, &[]);
     let paused = daemon.program("core");

@@ -12,6 +12,7 @@
 
 mod admit;
 mod answer;
+pub mod details;
 mod make;
 mod received;
 mod shift;
@@ -229,6 +230,8 @@ pub struct Live<'c> {
     missed_before: u64,
     /// Packets received when the traffic was last looked at.
     looked_at: u64,
+    /// When the traffic is to be looked at next, if it was looked at.
+    next_look: Option<Instant>,
     /// When there will have been no write for long enough to put whole tables into code.
     thorough_at: Option<Instant>,
     /// Looks at the traffic that led to nothing, one after the other.
@@ -303,6 +306,7 @@ impl<'c> Live<'c> {
             received: Received::default(),
             missed_before: 0,
             looked_at: 0,
+            next_look: None,
             thorough_at: None,
             fruitless: 0,
             hits: Hits::default(),
@@ -456,6 +460,7 @@ impl<'c> Live<'c> {
     /// # Errors
     /// If the original cannot be put into its place.
     pub fn roll_back(&mut self, reason: &str, tell: &mut dyn FnMut(&Report)) -> Result<(), LiveError> {
+        self.next_look = None;
         self.withdraw(reason.to_owned(), tell)
     }
 
@@ -466,8 +471,9 @@ impl<'c> Live<'c> {
     pub fn run(&mut self, stop: &AtomicBool, tell: &mut dyn FnMut(&Report)) -> Result<(), LiveError> {
         self.guard.belong_to_this_thread()?;
         let now = Instant::now();
-        let (mut next_look, mut next_status) = (now + self.settings.first, now + self.settings.status);
-        if self.settings.measure && self.active.is_none() {
+        let mut next_look = self.next_look.unwrap_or(now + self.settings.first);
+        let mut next_status = now + self.settings.status;
+        if self.settings.measure && self.active.is_none() && self.before_ns.is_none() {
             self.before_ns = self.clock.measure(&self.original, MEASURE);
         }
         self.received.rate();
@@ -484,6 +490,7 @@ impl<'c> Live<'c> {
                 self.look_at_traffic(stop, tell)?;
                 next_look =
                     Instant::now() + self.settings.interval * (1 << self.fruitless.min(self.settings.calm));
+                self.next_look = Some(next_look);
             }
             if Instant::now() >= next_status {
                 self.check_place(tell)?;

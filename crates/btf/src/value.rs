@@ -1,0 +1,220 @@
+//! Values as people read them: addresses as addresses, integers in decimal, structures by their fields.
+//!
+//! Byte order is not in BTF; the names `__be16`, `__be32`, `__be64` say it. Arrays of bytes are addresses where
+//! they have an address's size: 4 (IPv4), 6 (of links) and 16 (IPv6).
+
+use std::fmt::Write as _;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use crate::{Btf, Composite, Kind, TypeId};
+
+/// What is nested deeper, or comes after so many values, is shown as `...`: types may be hostile.
+const MAX_DEPTH: usize = 8;
+const MAX_VISITS: usize = 256;
+
+impl Btf {
+    /// A value of a type. Never fails: what cannot be shown otherwise is shown in hexadecimal.
+    pub fn value_text(&self, ty: TypeId, bytes: &[u8]) -> String {
+        let mut out = String::new();
+        let mut visits = MAX_VISITS;
+        self.value(ty, bytes, MAX_DEPTH, &mut visits, &mut out);
+        out
+    }
+
+    fn value(&self, id: TypeId, bytes: &[u8], depth: usize, visits: &mut usize, out: &mut String) {
+        if depth == 0 || *visits == 0 {
+            return out.push_str("...");
+        }
+        *visits -= 1;
+        let whole = self.size_of(id).is_ok_and(|size| size == bytes.len() as u64);
+        let Some(ty) = self.resolved(id).ok().filter(|_| whole) else { return hex(bytes, out) };
+        if let Some(text) = self.big_endian(id, bytes) {
+            return out.push_str(&text);
+        }
+        match ty.kind {
+            Kind::Int(int) if int.boolean => out.push_str(if bytes == [0] { "false" } else { "true" }),
+            Kind::Int(int) => integer(bytes, int.signed, out),
+            Kind::Enum(e) => {
+                let number = unsigned(bytes);
+                let named = e.values.iter().find(|v| mask(v.value as u64, bytes.len()) == number.unwrap_or(0));
+                match named {
+                    Some(v) => out.push_str(self.str(v.name)),
+                    None => integer(bytes, e.signed, out),
+                }
+            }
+            Kind::Array(array) => match address(bytes).filter(|_| self.size_of(array.element) == Ok(1)) {
+                Some(text) => out.push_str(&text),
+                None => self.elements(array.element, bytes, depth, visits, out),
+            },
+            Kind::Struct(fields) => self.fields(&fields, bytes, depth, visits, out),
+            // Which of its members is meant is not known.
+            _ => hex(bytes, out),
+        }
+    }
+
+    fn fields(&self, all: &Composite, bytes: &[u8], depth: usize, visits: &mut usize, out: &mut String) {
+        out.push('{');
+        let mut first = true;
+        for member in &all.members {
+            let (start, size) = (member.bit_offset as usize / 8, self.size_of(member.ty).unwrap_or(0) as usize);
+            let Some(part) = bytes.get(start..start.saturating_add(size)) else { continue };
+            let name = self.str(member.name);
+            // Bytes that only fill a gap.
+            if name.contains("pad") && part.iter().all(|b| *b == 0) {
+                continue;
+            }
+            out.push_str(if std::mem::take(&mut first) { "" } else { ", " });
+            if !name.is_empty() {
+                let _ = write!(out, "{name} ");
+            }
+            match member.bit_size {
+                0 => self.value(member.ty, part, depth - 1, visits, out),
+                bits => {
+                    let number = unsigned(part).unwrap_or(0) >> (member.bit_offset % 8);
+                    let _ = write!(out, "{}", number & (u64::MAX >> (64 - u32::from(bits).clamp(1, 64))));
+                }
+            }
+        }
+        out.push('}');
+    }
+
+    fn elements(&self, element: TypeId, bytes: &[u8], depth: usize, visits: &mut usize, out: &mut String) {
+        let size = self.size_of(element).unwrap_or(0) as usize;
+        if size <= 1 {
+            return hex(bytes, out);
+        }
+        out.push('[');
+        for (n, part) in bytes.chunks(size).enumerate() {
+            out.push_str(if n == 0 { "" } else { ", " });
+            self.value(element, part, depth - 1, visits, out);
+            if *visits == 0 {
+                break;
+            }
+        }
+        out.push(']');
+    }
+
+    /// A number of the network's byte order, by the name of its type.
+    fn big_endian(&self, id: TypeId, bytes: &[u8]) -> Option<String> {
+        let mut at = id;
+        for _ in 0..MAX_DEPTH {
+            match (self.name(at), bytes) {
+                ("__be16", &[a, b]) => return Some(u16::from_be_bytes([a, b]).to_string()),
+                ("__be32", &[a, b, c, d]) => return Some(Ipv4Addr::new(a, b, c, d).to_string()),
+                ("__be64", bytes) => return Some(u64::from_be_bytes(bytes.try_into().ok()?).to_string()),
+                _ => {}
+            }
+            at = match self.ty(at).ok()?.kind {
+                Kind::Typedef(to) | Kind::Const(to) | Kind::Volatile(to) | Kind::TypeTag { ty: to, .. } => to,
+                _ => return None,
+            };
+        }
+        None
+    }
+}
+
+/// An address of this many bytes.
+fn address(bytes: &[u8]) -> Option<String> {
+    match *bytes {
+        [a, b, c, d] => Some(Ipv4Addr::new(a, b, c, d).to_string()),
+        [_, _, _, _, _, _] => Some(bytes.iter().map(|b| format!("{b:02x}")).collect::<Vec<_>>().join(":")),
+        _ => <[u8; 16]>::try_from(bytes).ok().map(|bytes| Ipv6Addr::from(bytes).to_string()),
+    }
+}
+
+fn integer(bytes: &[u8], signed: bool, out: &mut String) {
+    let Some(number) = unsigned(bytes) else { return hex(bytes, out) };
+    let unused = 64 - 8 * bytes.len() as u32;
+    let _ = match signed {
+        true => write!(out, "{}", (number << unused) as i64 >> unused),
+        false => write!(out, "{number}"),
+    };
+}
+
+/// Up to 8 bytes as a number of this machine's byte order.
+fn unsigned(bytes: &[u8]) -> Option<u64> {
+    let mut word = [0; 8];
+    word.get_mut(..bytes.len()).filter(|w| !w.is_empty())?.copy_from_slice(bytes);
+    Some(u64::from_le_bytes(word))
+}
+
+fn mask(value: u64, bytes: usize) -> u64 {
+    value & (u64::MAX >> (64 - 8 * bytes.clamp(1, 8)))
+}
+
+fn hex(bytes: &[u8], out: &mut String) {
+    out.push_str("0x");
+    bytes.iter().for_each(|b| drop(write!(out, "{b:02x}")));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Array, BtfBuilder, Enum, Enumerator, Member};
+
+    /// Types of a key as programs have them.
+    struct Types {
+        btf: Btf,
+        key: TypeId,
+        action: TypeId,
+        short: TypeId,
+        words: TypeId,
+    }
+
+    fn types() -> Types {
+        let mut b = BtfBuilder::new();
+        let (byte, word) = (b.int("unsigned char", 1, false), b.int("unsigned int", 4, false));
+        let (half, short) = (b.int("unsigned short", 2, false), b.int("short", 2, true));
+        let be32 = b.add("__be32", Kind::Typedef(word));
+        let be16 = b.add("__be16", Kind::Typedef(half));
+        let mac = b.add("", Kind::Array(Array { element: byte, index: word, len: 6 }));
+        let words = b.add("", Kind::Array(Array { element: word, index: word, len: 2 }));
+        let (allow, deny) = (b.string("ALLOW"), b.string("DENY"));
+        let values = vec![Enumerator { name: allow, value: 0 }, Enumerator { name: deny, value: 7 }];
+        let action = b.add("action", Kind::Enum(Enum { size: 4, signed: false, wide: false, values }));
+        let fields = [("source", be32, 0), ("port", be16, 32), ("pad", half, 48), ("mac", mac, 64), ("n", short, 112)];
+        let members = fields.map(|(name, ty, bit_offset)| {
+            let name = b.string(name);
+            Member { name, ty, bit_offset, bit_size: 0 }
+        });
+        let composite = Composite { size: 16, bit_fields: false, members: members.to_vec() };
+        let key = b.add("key", Kind::Struct(composite));
+        let btf = Btf::parse(&b.write().unwrap()).unwrap();
+        Types { btf, key, action, short, words }
+    }
+
+    #[test]
+    fn structures_are_shown_by_their_fields() {
+        let t = types();
+        let bytes = [10, 0, 0, 1, 0x1f, 0x90, 0, 0, 2, 0, 0, 0, 0, 0xff, 0xfe, 0xff];
+        let text = "{source 10.0.0.1, port 8080, mac 02:00:00:00:00:ff, n -2}";
+        assert_eq!(t.btf.value_text(t.key, &bytes), text);
+        // Bytes where a gap was meant to be are no gap.
+        let mut other = bytes;
+        other[6] = 1;
+        assert!(t.btf.value_text(t.key, &other).contains("pad 1"));
+    }
+
+    #[test]
+    fn numbers_names_and_what_is_neither() {
+        let t = types();
+        assert_eq!(t.btf.value_text(t.action, &[7, 0, 0, 0]), "DENY");
+        assert_eq!(t.btf.value_text(t.action, &[9, 0, 0, 0]), "9");
+        assert_eq!(t.btf.value_text(t.short, &[0, 0x80]), "-32768");
+        assert_eq!(t.btf.value_text(t.words, &[1, 0, 0, 0, 2, 0, 0, 0]), "[1, 2]");
+        // Of another size than its type says, or of no type.
+        assert_eq!(t.btf.value_text(t.short, &[1, 2, 3]), "0x010203");
+        assert_eq!(t.btf.value_text(TypeId(999), &[1]), "0x01");
+        assert_eq!(t.btf.value_text(t.key, &[]), "0x");
+    }
+
+    #[test]
+    fn a_type_that_holds_itself_comes_to_an_end() {
+        let mut b = BtfBuilder::new();
+        let word = b.int("unsigned int", 4, false);
+        let next = b.next_id();
+        b.add("ring", Kind::Array(Array { element: next, index: word, len: 1 }));
+        let btf = Btf::parse(&b.write().unwrap()).unwrap();
+        assert!(btf.value_text(next, &[1, 2, 3, 4]).starts_with("0x"));
+    }
+}

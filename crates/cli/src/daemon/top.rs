@@ -1,0 +1,436 @@
+//! `millstream top`: a view of the daemon's programs that follows: their pace and gain, lookups by heat and how each is
+//! answered, the hottest keys, what the variant costs.
+//!
+//! What is drawn depends on nothing but a [`View`], so that tests draw it onto a screen in memory.
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use miette::miette;
+use millstream_specialize::live::details::{Details, KeyDetails, LookupDetails};
+use ratatui::backend::TestBackend;
+use ratatui::buffer::Cell as BufferCell;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind};
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Modifier, Style, Stylize};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Block, Cell, Paragraph, Row, Table, TableState};
+use ratatui::{DefaultTerminal, Frame, Terminal};
+
+use super::client::{AskError, Connection, Where, duration};
+use super::protocol::{Answer, Command, ProgramStatus, State, Status};
+use crate::exit::Exit;
+use crate::run::places;
+
+/// Flags of `millstream top`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Milliseconds from one look to the next
+    #[arg(long, value_name = "MS", default_value_t = 1000)]
+    interval: u64,
+    /// Print the view once, as text
+    #[arg(long)]
+    once: bool,
+    #[command(flatten)]
+    at: Where,
+}
+
+/// Columns and rows of a view that is printed.
+const SCREEN: (u16, u16) = (120, 50);
+
+/// What is shown.
+#[derive(Clone, Debug, Default)]
+struct View {
+    status: Status,
+    details: Option<Details>,
+    /// The program that is looked at.
+    program: usize,
+    /// The lookup whose keys are shown, by heat.
+    lookup: usize,
+    /// What came of the last order.
+    message: String,
+}
+
+/// What a key asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Wish {
+    Quit,
+    Program(isize),
+    Lookup(isize),
+    Pause,
+    Rollback,
+    Resume,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
+    if !args.once && !std::io::stdout().is_terminal() {
+        return Err(miette!(help = "--once prints the view as text", "standard output is no terminal"));
+    }
+    let mut connection = match Connection::open(&args.at) {
+        Ok(connection) => connection,
+        Err(error) => return Ok(error.exit().into()),
+    };
+    if args.once {
+        let mut view = View::default();
+        return Ok(match view.look(&mut connection) {
+            Ok(()) => {
+                print!("{}", view.text(SCREEN.0, SCREEN.1));
+                Exit::Done
+            }
+            Err(error) => error.exit(),
+        }
+        .into());
+    }
+    let mut terminal = ratatui::init();
+    let ended = follow(&mut terminal, &mut connection, Duration::from_millis(args.interval.max(100)));
+    ratatui::restore();
+    match ended {
+        Ok(()) => Ok(Exit::Done.into()),
+        Err(Ended::Ask(error)) => Ok(error.exit().into()),
+        Err(Ended::Terminal(error)) => Err(miette!("the terminal: {error}")),
+    }
+}
+
+/// Why the view ended unasked.
+enum Ended {
+    Ask(AskError),
+    Terminal(std::io::Error),
+}
+
+fn follow(terminal: &mut DefaultTerminal, daemon: &mut Connection, interval: Duration) -> Result<(), Ended> {
+    let mut view = View::default();
+    loop {
+        view.look(daemon).map_err(Ended::Ask)?;
+        let next = Instant::now() + interval;
+        loop {
+            terminal.draw(|frame| view.draw(frame)).map_err(Ended::Terminal)?;
+            let left = next.saturating_duration_since(Instant::now());
+            if left.is_zero() || !event::poll(left).map_err(Ended::Terminal)? {
+                break;
+            }
+            let Event::Key(key) = event::read().map_err(Ended::Terminal)? else { continue };
+            let wish = (key.kind == KeyEventKind::Press).then(|| wish(key.code)).flatten();
+            match wish {
+                Some(Wish::Quit) => return Ok(()),
+                Some(wish) => {
+                    view.grant(wish, daemon).map_err(Ended::Ask)?;
+                    break;
+                }
+                None => {}
+            }
+        }
+    }
+}
+
+fn wish(key: KeyCode) -> Option<Wish> {
+    Some(match key {
+        KeyCode::Char('q') | KeyCode::Esc => Wish::Quit,
+        KeyCode::Up | KeyCode::Char('k') => Wish::Program(-1),
+        KeyCode::Down | KeyCode::Char('j') => Wish::Program(1),
+        KeyCode::Left | KeyCode::Char('h') => Wish::Lookup(-1),
+        KeyCode::Right | KeyCode::Char('l') | KeyCode::Tab => Wish::Lookup(1),
+        KeyCode::Char('p') => Wish::Pause,
+        KeyCode::Char('b') => Wish::Rollback,
+        KeyCode::Char('r') => Wish::Resume,
+        _ => return None,
+    })
+}
+
+impl View {
+    /// Asks how things stand now.
+    fn look(&mut self, daemon: &mut Connection) -> Result<(), AskError> {
+        if let (_, Answer::Status(status)) = daemon.ask(Command::Status)? {
+            self.status = status;
+        }
+        self.program = self.program.min(self.status.programs.len().saturating_sub(1));
+        self.details = None;
+        if let Some(program) = self.selected() {
+            let command = Command::Details { program: program.name.clone() };
+            // One that is not at work has none.
+            if let (_, Answer::Details { details }) = daemon.ask(command)? {
+                self.details = Some(details);
+            }
+        }
+        Ok(())
+    }
+
+    fn grant(&mut self, wish: Wish, daemon: &mut Connection) -> Result<(), AskError> {
+        let moved = |at: usize, by: isize, count: usize| {
+            at.saturating_add_signed(by).min(count.saturating_sub(1))
+        };
+        let program = self.selected().map(|p| p.name.clone());
+        let command = match wish {
+            Wish::Quit => return Ok(()),
+            Wish::Program(by) => {
+                self.program = moved(self.program, by, self.status.programs.len());
+                self.lookup = 0;
+                return Ok(());
+            }
+            Wish::Lookup(by) => {
+                self.lookup = moved(self.lookup, by, self.details.as_ref().map_or(0, |d| d.lookups.len()));
+                return Ok(());
+            }
+            Wish::Pause => Command::Pause { program },
+            Wish::Rollback => Command::Rollback { program },
+            Wish::Resume => Command::Resume { program },
+        };
+        self.message = match daemon.ask(command)?.1 {
+            Answer::Refused { message, .. } => message,
+            _ => String::new(),
+        };
+        Ok(())
+    }
+
+    fn selected(&self) -> Option<&ProgramStatus> {
+        self.status.programs.get(self.program)
+    }
+
+    /// The lookups of the program that is looked at, hottest first.
+    fn by_heat(&self) -> Vec<&LookupDetails> {
+        let mut all: Vec<&LookupDetails> = self.details.iter().flat_map(|d| &d.lookups).collect();
+        all.sort_by_key(|l| std::cmp::Reverse(l.seen));
+        all
+    }
+
+    /// The view as text, on a screen of this size.
+    fn text(&self, columns: u16, rows: u16) -> String {
+        // Drawing into memory does not fail.
+        let Ok(mut terminal) = Terminal::new(TestBackend::new(columns, rows));
+        let Ok(_) = terminal.draw(|frame| self.draw(frame));
+        let screen = terminal.backend().buffer().content();
+        let line = |cells: &[BufferCell]| cells.iter().map(BufferCell::symbol).collect::<String>();
+        let lines = screen.chunks(usize::from(columns)).map(|cells| line(cells).trim_end().to_owned() + "\n");
+        lines.collect()
+    }
+
+    fn draw(&self, frame: &mut Frame<'_>) {
+        let lookups = self.by_heat();
+        let programs = self.status.programs.len() as u16 + 3;
+        let rows = [
+            Constraint::Length(1),
+            Constraint::Length(programs.min(frame.area().height / 3)),
+            Constraint::Length(3),
+            Constraint::Length((lookups.len() as u16 + 3).min(frame.area().height / 3)),
+            Constraint::Min(3),
+            Constraint::Length(1),
+        ];
+        let [head, programs, pace, maps, keys, foot] = Layout::vertical(rows).areas(frame.area());
+        frame.render_widget(self.head(), head);
+        self.programs(frame, programs);
+        frame.render_widget(self.pace(), pace);
+        self.lookups(frame, maps, &lookups);
+        if let Some(lookup) = lookups.get(self.lookup) {
+            hot_keys(frame, keys, lookup);
+        }
+        let help = "q quit   up/down program   left/right lookup   p pause   b rollback   r resume   ";
+        frame.render_widget(Line::from(vec![dim(help.to_owned()), Span::raw(self.message.clone()).red()]), foot);
+    }
+
+    fn head(&self) -> Line<'static> {
+        let s = &self.status;
+        Line::from(format!(
+            "millstream {}   up {}   {:.2} % of a core   {:.1} MiB",
+            s.version,
+            duration(s.uptime_s),
+            100.0 * s.cpu_s / s.uptime_s.max(1e-3),
+            s.rss_bytes as f64 / (1 << 20) as f64,
+        ))
+    }
+
+    fn programs(&self, frame: &mut Frame<'_>, area: Rect) {
+        let row = |p: &ProgramStatus| {
+            let ns = |n: Option<f64>| n.map_or("?".to_owned(), |n| format!("{n:.1}"));
+            let gain = p.before_ns.zip(p.now_ns).filter(|(before, _)| *before > 0.0);
+            let gain = gain.map_or(String::new(), |(before, now)| format!("{:+.0} %", 100.0 * (now / before - 1.0)));
+            let cells = [
+                p.name.clone(),
+                p.state.name().to_owned(),
+                places(&p.interfaces),
+                format!("{:.3}", p.pps / 1e6),
+                format!("{} -> {}", ns(p.before_ns), ns(p.now_ns)),
+                gain,
+                p.generation.to_string(),
+                p.guard.map_or("off".to_owned(), |g| g.to_string()),
+            ];
+            let style = Style::new().fg(colour(p.state));
+            Row::new(cells).style(style)
+        };
+        let widths = [
+            Constraint::Fill(2),
+            Constraint::Length(11),
+            Constraint::Fill(3),
+            Constraint::Length(8),
+            Constraint::Length(16),
+            Constraint::Length(7),
+            Constraint::Length(5),
+            Constraint::Length(8),
+        ];
+        let header = ["program", "state", "interfaces", "Mpps", "ns a packet", "time", "gen", "guard"];
+        let table = Table::new(self.status.programs.iter().map(row), widths)
+            .header(Row::new(header).style(Style::new().add_modifier(Modifier::BOLD)))
+            .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED))
+            .block(Block::bordered());
+        let mut state = TableState::new().with_selected(Some(self.program));
+        frame.render_stateful_widget(table, area, &mut state);
+    }
+
+    /// What the selected program does, and what its variant costs.
+    fn pace(&self) -> Paragraph<'static> {
+        let Some(p) = self.selected() else { return Paragraph::new("no program") };
+        let share = p.specialised.map_or(String::new(), |fast| {
+            format!("   {:.1} % of {} packets specialised", 100.0 * fast as f64 / p.packets.max(1) as f64, p.packets)
+        });
+        let c = &p.counts;
+        let counts = format!(
+            "{} installed, {} taken back; {} writes: {} needed nothing, {} new twins{share}",
+            c.installs, c.withdrawals, p.writes, c.confirmations, c.refreshes
+        );
+        let cost = self.details.as_ref().map_or(String::new(), |d| {
+            let variant = d.variant_slots.map_or("none".to_owned(), |slots| slots.to_string());
+            let twins = d.twin_bytes as f64 / 1024.0;
+            format!("slots: original {}, variant {variant}; twins {twins:.0} KiB", d.original_slots)
+        });
+        let reason = p.reason.iter().map(|r| Line::from(r.clone()).red());
+        let lines = [Line::from(counts), Line::from(cost)];
+        Paragraph::new(lines.into_iter().chain(reason).collect::<Vec<_>>())
+    }
+
+    fn lookups(&self, frame: &mut Frame<'_>, area: Rect, lookups: &[&LookupDetails]) {
+        let all = lookups.iter().map(|l| l.seen).sum::<u64>().max(1) as f64;
+        let row = |l: &&LookupDetails| {
+            let heat = l.seen as f64 / all;
+            Row::new([
+                Cell::from(l.map.clone()),
+                Cell::from(l.map_type.clone()),
+                Cell::from(format!("{:5.1} % {}", 100.0 * heat, bar(heat))),
+                Cell::from(l.how.to_string()),
+                Cell::from(format!("{:.1} %", 100.0 * l.answered)),
+            ])
+        };
+        let widths = [
+            Constraint::Fill(2),
+            Constraint::Length(16),
+            Constraint::Length(20),
+            Constraint::Fill(2),
+            Constraint::Length(9),
+        ];
+        let header = ["map", "type", "lookups", "answered by", "of these"];
+        let table = Table::new(lookups.iter().map(row), widths)
+            .header(Row::new(header).style(Style::new().add_modifier(Modifier::BOLD)))
+            .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED))
+            .block(Block::bordered().title("lookups by heat"));
+        let mut state = TableState::new().with_selected(Some(self.lookup));
+        frame.render_stateful_widget(table, area, &mut state);
+    }
+}
+
+/// The hottest keys of a lookup.
+fn hot_keys(frame: &mut Frame<'_>, area: Rect, lookup: &LookupDetails) {
+    let row = |k: &KeyDetails| {
+        let how = if k.in_code { "in code" } else { "" };
+        Row::new([k.text.clone(), format!("{:5.1} % {}", 100.0 * k.share, bar(k.share)), how.to_owned()])
+    };
+    let widths = [Constraint::Fill(3), Constraint::Length(20), Constraint::Length(8)];
+    let title = format!("hottest keys of {}", lookup.map);
+    let table = Table::new(lookup.keys.iter().map(row), widths).block(Block::bordered().title(title));
+    frame.render_widget(table, area);
+}
+
+/// A part of one, as a bar.
+fn bar(part: f64) -> String {
+    const FULL: f64 = 10.0;
+    "#".repeat((FULL * part.clamp(0.0, 1.0)).round() as usize)
+}
+
+fn dim(text: String) -> Span<'static> {
+    Span::styled(text, Style::new().add_modifier(Modifier::DIM))
+}
+
+fn colour(state: State) -> Color {
+    match state {
+        State::Running => Color::Green,
+        State::Failed => Color::Red,
+        State::Starting | State::Waiting | State::Paused | State::RolledBack => Color::Yellow,
+        State::Stopped => Color::Gray,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use millstream_specialize::live::details::How;
+    use millstream_specialize::report::{Attachment, GuardState};
+
+    use super::*;
+
+    fn view() -> View {
+        let program = ProgramStatus {
+            name: "edge".into(),
+            state: State::Running,
+            interfaces: vec![Attachment { ifindex: 2, interface: "eth0".into(), mode: Some("native".into()) }],
+            pps: 1_500_000.0,
+            packets: 1_000,
+            specialised: Some(900),
+            before_ns: Some(100.0),
+            now_ns: Some(25.0),
+            generation: 3,
+            guard: Some(GuardState::Valid),
+            ..ProgramStatus::default()
+        };
+        let failed = ProgramStatus {
+            name: "core".into(),
+            state: State::Failed,
+            reason: Some("another program is there".into()),
+            ..ProgramStatus::default()
+        };
+        let lookup = |map: &str, seen, how| LookupDetails {
+            map: map.into(),
+            map_type: "hash".into(),
+            how,
+            seen,
+            answered: 0.75,
+            keys: vec![KeyDetails { text: format!("key of {map}"), share: 0.5, in_code: true }],
+        };
+        let lookups = vec![lookup("cold", 10, How::Map), lookup("hot", 90, How::Hot(7))];
+        let details = Details { lookups, original_slots: 120, variant_slots: Some(340), twin_bytes: 2048 };
+        let status = Status { programs: vec![program, failed], ..Status::default() };
+        View { status, details: Some(details), ..View::default() }
+    }
+
+    #[test]
+    fn everything_is_shown_and_the_hottest_lookup_first() {
+        let text = view().text(120, 40);
+        for words in [
+            "edge", "eth0 (native XDP)", "1.500", "100.0 -> 25.0", "-75 %", "valid", "90.0 % of 1000 packets",
+            "original 120, variant 340", "twins 2 KiB", "7 keys in code", "90.0 % #########", "hottest keys of hot",
+            "key of hot", "50.0 % #####", "failed",
+        ] {
+            assert!(text.contains(words), "{words:?} is not in\n{text}");
+        }
+        assert!(text.find("hot ") < text.find("cold "), "{text}");
+        // Small screens lose lines, and nothing else.
+        for (columns, rows) in [(1, 1), (20, 5), (80, 12)] {
+            assert_eq!(view().text(columns, rows).lines().count(), usize::from(rows));
+        }
+    }
+
+    #[test]
+    fn what_is_selected_is_looked_at() {
+        let mut view = view();
+        view.lookup = 1;
+        assert!(view.text(120, 40).contains("key of cold"));
+        view.program = 1;
+        view.details = None;
+        let text = view.text(120, 40);
+        assert!(text.contains("another program is there") && !text.contains("hottest keys"), "{text}");
+        assert!(View::default().text(80, 20).contains("no program"));
+    }
+
+    #[test]
+    fn keys_ask_for_what_the_last_line_says() {
+        assert_eq!(wish(KeyCode::Char('b')), Some(Wish::Rollback));
+        assert_eq!(wish(KeyCode::Tab), Some(Wish::Lookup(1)));
+        assert_eq!(wish(KeyCode::Char('x')), None);
+    }
+}

@@ -1,0 +1,174 @@
+//! How each lookup of a program is answered, and for which keys: for people who watch.
+
+use serde::{Deserialize, Serialize};
+
+use millstream_btf::Kind;
+use millstream_kernel::MapType;
+use millstream_object::Object;
+
+use super::{Live, LiveError};
+use crate::policy::Put;
+use crate::profile::{self, SiteProfile};
+use crate::transform::Site;
+use crate::variant::object_map;
+
+/// Keys that are told of each lookup.
+const KEYS: usize = 20;
+
+/// A program's lookups, and what the variant at work costs.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Details {
+    /// In the order of the program.
+    pub lookups: Vec<LookupDetails>,
+    /// Slots of the original.
+    pub original_slots: usize,
+    /// Slots of the variant; none is at work if it is missing.
+    pub variant_slots: Option<usize>,
+    /// Bytes of its twins.
+    pub twin_bytes: u64,
+}
+
+/// A lookup.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LookupDetails {
+    /// The map, as the object calls it.
+    pub map: String,
+    /// The map's type.
+    pub map_type: String,
+    /// How it is answered.
+    pub how: How,
+    /// Lookups that the last look at the traffic has counted.
+    pub seen: u64,
+    /// The part of them that code or a twin answers.
+    pub answered: f64,
+    /// The keys, hottest first.
+    pub keys: Vec<KeyDetails>,
+}
+
+/// How a lookup is answered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum How {
+    /// By the map.
+    Map,
+    /// By code for so many hot keys, else by the map.
+    Hot(usize),
+    /// By code that holds the whole map.
+    Code,
+    /// By a twin.
+    Twin,
+}
+
+impl std::fmt::Display for How {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            How::Map => f.write_str("map"),
+            How::Hot(1) => f.write_str("1 key in code"),
+            How::Hot(n) => write!(f, "{n} keys in code"),
+            How::Code => f.write_str("whole map in code"),
+            How::Twin => f.write_str("twin"),
+        }
+    }
+}
+
+/// A key.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct KeyDetails {
+    /// By its type, if the object says it.
+    pub text: String,
+    /// Its part of the lookups.
+    pub share: f64,
+    /// Whether code answers it.
+    pub in_code: bool,
+}
+
+impl Live<'_> {
+    /// How each lookup is answered, and for which keys, by the last look at the traffic.
+    ///
+    /// # Errors
+    /// What the kernel refuses.
+    pub fn details(&self) -> Result<Details, LiveError> {
+        let profiles = self.last_profiles()?;
+        let lookups = self.compiler.sites().iter().map(|site| {
+            let profile = profiles.iter().find(|p| p.site == site.id);
+            self.lookup_details(site, profile)
+        });
+        let linked = self.compiler.object().link(self.compiler.program());
+        let twins = self.active.iter().flat_map(|a| a.twins.maps());
+        Ok(Details {
+            lookups: lookups.collect(),
+            original_slots: linked.map_err(millstream_loader::Error::from)?.insns.len(),
+            variant_slots: self.active.as_ref().map(|a| a.linked.insns.len()),
+            twin_bytes: twins.map(|(_, map)| u64::from(map.info().value_size)).sum(),
+        })
+    }
+
+    /// What the last burst has left in its sketch; what the variant was made for, if there was none since.
+    fn last_profiles(&self) -> Result<Vec<SiteProfile>, LiveError> {
+        let made_for = || self.active.as_ref().map_or_else(Vec::new, |a| a.profiles.clone());
+        let (Some((_, sites)), Some(sketch)) = (&self.instrumented, self.session.map(self.compiler.sketch()))
+        else {
+            return Ok(made_for());
+        };
+        let find = |id| self.compiler.sites().iter().find(|s| s.id == *id);
+        let sites: Vec<&Site> = sites.iter().filter_map(find).collect();
+        let last = profile::read(sketch, &sites, self.compiler.slots())?;
+        Ok(if last.iter().any(|p| p.total > 0) { last } else { made_for() })
+    }
+
+    fn lookup_details(&self, site: &Site, profile: Option<&SiteProfile>) -> LookupDetails {
+        let declaration = self.compiler.declaration(site.map);
+        let put = self.active.as_ref().and_then(|a| a.keys.get(&site.id));
+        let (seen, keys) = profile.map_or((0, &[][..]), |p| (p.total, p.keys.as_slice()));
+        let counted = keys.iter().map(|(_, n)| n).sum::<u64>().max(1) as f64;
+        let in_code = |key: &Vec<u8>| match put {
+            Some(Put::Hot(hot)) => hot.contains(key),
+            Some(Put::Whole) => true,
+            _ => false,
+        };
+        let map = object_map(site.map);
+        let details = |(key, n): &(Vec<u8>, u64)| KeyDetails {
+            text: key_text(self.compiler.object(), map.index(), key),
+            share: *n as f64 / counted,
+            in_code: in_code(key),
+        };
+        LookupDetails {
+            map: declaration.name.clone(),
+            map_type: MapType(declaration.kind).to_string(),
+            how: match put {
+                None => How::Map,
+                Some(Put::Hot(hot)) => How::Hot(hot.len()),
+                Some(Put::Whole) => How::Code,
+                Some(Put::Twin) => How::Twin,
+            },
+            seen,
+            answered: match put {
+                None => 0.0,
+                Some(Put::Whole | Put::Twin) => 1.0,
+                Some(Put::Hot(_)) => {
+                    keys.iter().filter(|(k, _)| in_code(k)).map(|(_, n)| *n as f64).sum::<f64>() / counted
+                }
+            },
+            keys: keys.iter().take(KEYS).map(details).collect(),
+        }
+    }
+}
+
+/// A key as its type says it is read. Of a longest-prefix map, the length comes last, as people write it.
+fn key_text(object: &Object, map: usize, key: &[u8]) -> String {
+    let spec = &object.maps[map].spec;
+    let typed = object.btf.as_ref().zip(spec.key_type);
+    let Some((btf, ty)) = typed else {
+        return key.iter().fold("0x".to_owned(), |text, b| text + &format!("{b:02x}"));
+    };
+    if spec.map_type == millstream_object::MapType::LPM_TRIE
+        && let Some((length, address)) = key.split_first_chunk::<4>()
+        && let Ok(Kind::Struct(fields)) = btf.resolved(ty).map(|t| t.kind)
+        && let [_, rest] = fields.members.as_slice()
+    {
+        let (length, text) = (u32::from_ne_bytes(*length), btf.value_text(rest.ty, address));
+        let full = length as usize == 8 * address.len();
+        return if full { text } else { format!("{text}/{length}") };
+    }
+    btf.value_text(ty, key)
+}
