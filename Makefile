@@ -29,13 +29,15 @@ advisories: ## Look for known vulnerabilities in the dependencies (needs the net
 	@scripts/deny advisories
 
 .PHONY: install
-install: build ## Install the binary, its manual pages and shell completions under PREFIX
+install: build ## Install the binary, its manual pages, shell completions and systemd unit under PREFIX
 	install -D $(TARGET)/release/millstream $(DESTDIR)$(PREFIX)/bin/millstream
 	install -d $(DESTDIR)$(PREFIX)/share/man/man1
 	$(TARGET)/release/millstream man $(DESTDIR)$(PREFIX)/share/man/man1
 	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/zsh/site-functions
 	$(TARGET)/release/millstream completions bash >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/millstream
 	$(TARGET)/release/millstream completions zsh >$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_millstream
+	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
+	sed 's|@PREFIX@|$(PREFIX)|' dist/systemd/millstream.service >$(DESTDIR)$(PREFIX)/lib/systemd/system/millstream.service
 
 .PHONY: clean
 clean: ## Remove what was built

@@ -36,7 +36,7 @@ impl Btf {
             Kind::Int(int) => integer(bytes, int.signed, out),
             Kind::Enum(e) => {
                 let number = unsigned(bytes);
-                let named = e.values.iter().find(|v| mask(v.value as u64, bytes.len()) == number.unwrap_or(0));
+                let named = e.values.iter().find(|v| mask(v.value, bytes.len()) == number.unwrap_or(0));
                 match named {
                     Some(v) => out.push_str(self.str(v.name)),
                     None => integer(bytes, e.signed, out),
@@ -56,7 +56,8 @@ impl Btf {
         out.push('{');
         let mut first = true;
         for member in &all.members {
-            let (start, size) = (member.bit_offset as usize / 8, self.size_of(member.ty).unwrap_or(0) as usize);
+            let (start, size) =
+                (member.bit_offset as usize / 8, self.size_of(member.ty).unwrap_or(0) as usize);
             let Some(part) = bytes.get(start..start.saturating_add(size)) else { continue };
             let name = self.str(member.name);
             // Bytes that only fill a gap.
@@ -144,7 +145,9 @@ fn mask(value: u64, bytes: usize) -> u64 {
 
 fn hex(bytes: &[u8], out: &mut String) {
     out.push_str("0x");
-    bytes.iter().for_each(|b| drop(write!(out, "{b:02x}")));
+    for b in bytes {
+        let _ = write!(out, "{b:02x}");
+    }
 }
 
 #[cfg(test)]
@@ -172,7 +175,8 @@ mod tests {
         let (allow, deny) = (b.string("ALLOW"), b.string("DENY"));
         let values = vec![Enumerator { name: allow, value: 0 }, Enumerator { name: deny, value: 7 }];
         let action = b.add("action", Kind::Enum(Enum { size: 4, signed: false, wide: false, values }));
-        let fields = [("source", be32, 0), ("port", be16, 32), ("pad", half, 48), ("mac", mac, 64), ("n", short, 112)];
+        let fields =
+            [("source", be32, 0), ("port", be16, 32), ("pad", half, 48), ("mac", mac, 64), ("n", short, 112)];
         let members = fields.map(|(name, ty, bit_offset)| {
             let name = b.string(name);
             Member { name, ty, bit_offset, bit_size: 0 }

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use miette::miette;
 use millstream_kernel::{interface, interface_index};
 use millstream_lab::os;
+use millstream_specialize::adopt::{self, Adopt};
 use millstream_specialize::report::{Attachment, Outcome, Report};
 use millstream_specialize::{Compiler, Leave, Live, LiveError, Settings};
 
@@ -32,9 +33,10 @@ pub(crate) struct Args {
     /// Where in the receive path an XDP program runs
     #[arg(long, value_name = "MODE", default_value = "any")]
     mode: Mode,
-    /// Take the place of the XDP program that is there, with its maps, and give it back at the end
-    #[arg(long)]
-    adopt: bool,
+    /// Take the place of the XDP program that is there, with its maps, and give it back at the end; it must be the
+    /// object's, unless `any` may be replaced
+    #[arg(long, value_name = "WHICH", num_args = 0..=1, require_equals = true, default_missing_value = "same")]
+    adopt: Option<Adopted>,
     /// Attach a TC program to the way out instead of the way in
     #[arg(long)]
     egress: bool,
@@ -58,20 +60,47 @@ pub(crate) struct Args {
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
     let path = args.object.display().to_string();
-    let object = input::read(&args.object)?;
+    let mut object = input::read(&args.object)?;
+    let interfaces = args.dev.iter().map(|dev| index(dev)).collect::<Result<Vec<_>, _>>()?;
+    if args.adopt.is_some()
+        && let Err(error) = adopt::fit(&mut object, args.prog.as_deref(), &interfaces, &pins(args))
+    {
+        return Ok(ended(args, &error).into());
+    }
     let compiler = Compiler::new(&object, args.prog.as_deref()).map_err(|e| {
         miette!(help = "name one with --prog; `millstream inspect` shows them", "{path}: {e}")
     })?;
-    let interfaces = args.dev.iter().map(|dev| index(dev)).collect::<Result<Vec<_>, _>>()?;
     os::catch_interrupts();
     match session(args, &compiler, &interfaces) {
         Ok(()) => Ok(Exit::Done.into()),
-        Err(error) => {
-            let dev = args.dev.join(", ");
-            let (lines, exit) = advice::on(&dev, &pins(args), &error);
-            eprintln!("{dev}: {error}");
-            lines.iter().for_each(|line| eprintln!("  {line}"));
-            Ok(exit.into())
+        Err(error) => Ok(ended(args, &error).into()),
+    }
+}
+
+/// Says why the session ended, or did not begin, and what to do about it.
+fn ended(args: &Args, error: &LiveError) -> Exit {
+    let dev = args.dev.join(", ");
+    let (lines, exit) = advice::on(&dev, &pins(args), error);
+    eprintln!("{dev}: {error}");
+    lines.iter().for_each(|line| eprintln!("  {line}"));
+    exit
+}
+
+/// Which programs of others may give their place to the object's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Adopted {
+    /// The object's own, whoever has loaded it
+    Same,
+    /// Whatever is there
+    Any,
+}
+
+impl From<Adopted> for Adopt {
+    fn from(adopted: Adopted) -> Adopt {
+        match adopted {
+            Adopted::Same => Adopt::Same,
+            Adopted::Any => Adopt::Any,
         }
     }
 }
@@ -87,8 +116,8 @@ fn session(args: &Args, compiler: &Compiler, interfaces: &[u32]) -> Result<(), L
     settings.interval = Duration::from_millis(args.interval.max(10));
     settings.mode = args.mode.into();
     settings.egress = args.egress;
-    if args.adopt {
-        settings.adopt = interfaces.to_vec();
+    if let Some(which) = args.adopt {
+        (settings.adopt, settings.which) = (interfaces.to_vec(), which.into());
     }
     let live = std::io::stderr().is_terminal();
     let mut printer = Printer { json: args.json, live, open: false, story: Story::new() };

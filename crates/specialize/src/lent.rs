@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use millstream_kernel::{Map, Program, query_xdp};
-use millstream_object::{MapId, MapOrigin};
+use millstream_kernel::Map;
+use millstream_object::{MapId, MapOrigin, Object};
 
+use crate::adopt::{self, Present};
 use crate::live::LiveError;
 use crate::pins::Pins;
 use crate::variant::Compiler;
@@ -14,50 +15,61 @@ pub(crate) struct Lent {
     pub(crate) maps: Vec<(String, Map)>,
     /// Names of those that are to outlive the session.
     pub(crate) keep: BTreeSet<String>,
+    /// The programs that are adopted, by interface.
+    pub(crate) adopted: Vec<(u32, Present)>,
 }
 
 impl Lent {
     /// The maps that an earlier session left, then those of the program that is adopted: its constants too, for
     /// its loader has set them.
-    pub(crate) fn find(compiler: &Compiler, pins: &Pins, adopt: &[u32]) -> Result<Lent, LiveError> {
-        let adopted = adopt.iter().map(|i| present_maps(*i)).collect::<Result<Vec<_>, _>>()?;
-        let mut lent = Lent { maps: Vec::new(), keep: BTreeSet::new() };
+    pub(crate) fn find(compiler: &Compiler, pins: &Pins, adopting: &[u32]) -> Result<Lent, LiveError> {
+        let adopted = adopting.iter().map(|i| Ok((*i, Present::on(*i, pins)?)));
+        let adopted = adopted.collect::<Result<Vec<_>, LiveError>>()?;
+        let mut lent = Lent { maps: Vec::new(), keep: BTreeSet::new(), adopted: Vec::new() };
         let object = compiler.object();
-        let theirs = object.maps.iter().enumerate().filter(|(id, _)| !compiler.is_own(MapId(*id as u32)));
-        for (_, map) in theirs {
+        let order = adopt::order_of(object, compiler.program())?;
+        let ids = (0..object.maps.len() as u32).map(MapId).filter(|id| !compiler.is_own(*id));
+        for id in ids {
+            let map = &object.maps[id.index()];
             let found = match pins.map(&map.name)? {
                 Some(pinned) => Some(pinned),
-                None => shared(&adopted, &map.name)?.map(Map::try_clone).transpose()?,
+                None => shared(&adopted, object, &order, id)?.map(Map::try_clone).transpose()?,
             };
+            if let Some(found) = &found {
+                of_size(found, &map.name, map.spec.max_entries)?;
+            }
             if found.is_some() || outlives(map.origin) {
                 lent.keep.insert(map.name.clone());
             }
             lent.maps.extend(found.map(|m| (map.name.clone(), m)));
         }
+        lent.adopted = adopted;
         Ok(lent)
     }
 }
 
-/// The map of this name that all adopted programs have, or none has.
-fn shared<'m>(adopted: &'m [Vec<Map>], name: &str) -> Result<Option<&'m Map>, LiveError> {
-    let mut found = adopted.iter().map(|maps| maps.iter().find(|m| is_called(m, name)));
+/// The map that all adopted programs have for this one of the object, or none has.
+fn shared<'m>(
+    adopted: &'m [(u32, Present)],
+    object: &Object,
+    order: &[MapId],
+    id: MapId,
+) -> Result<Option<&'m Map>, LiveError> {
+    let mut found = adopted.iter().map(|(_, present)| present.map(object, order, id));
     let Some(first) = found.next() else { return Ok(None) };
     let same = |other: Option<&Map>| other.map(Map::id) == first.map(Map::id);
-    if found.all(same) { Ok(first) } else { Err(LiveError::Apart(name.to_owned())) }
+    if found.all(same) { Ok(first) } else { Err(LiveError::Apart(object.maps[id.index()].name.clone())) }
 }
 
-/// The maps of the program that is on an interface.
-fn present_maps(ifindex: u32) -> Result<Vec<Map>, LiveError> {
-    let present = query_xdp(ifindex)?.ok_or(LiveError::NothingToAdopt)?;
-    let ids = Program::from_id(present.program_id)?.info()?.map_ids;
-    Ok(ids.into_iter().map(Map::from_id).collect::<Result<_, _>>()?)
-}
-
-/// Whether a loader would have given a map of the kernel this name of the object: cut short, and before the names of
-/// sections the object's own.
-fn is_called(map: &Map, name: &str) -> bool {
-    let there = map.info().name.as_str();
-    there == name.get(..15).unwrap_or(name) || (name.starts_with('.') && there.ends_with(name))
+/// Refuses a map that has another number of entries than the code is made for.
+fn of_size(found: &Map, name: &str, entries: u32) -> Result<(), LiveError> {
+    let there = found.info().max_entries;
+    // Zero is for the loader to decide.
+    if entries == 0 || entries == there {
+        return Ok(());
+    }
+    let difference = format!("it has room for {there} entries there, for {entries} in the object");
+    Err(millstream_loader::Error::Layout { name: name.to_owned(), difference }.into())
 }
 
 /// Constants come with every load of the object; everything else is state.

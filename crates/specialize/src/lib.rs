@@ -5,6 +5,7 @@
 //! write a map; [`contents`] reads what maps hold. [`profile`] says which keys are hot, [`policy`] what to do about
 //! it, [`live`] does it, on an interface, while traffic runs; [`twins`] keep up with tables without other code.
 
+pub mod adopt;
 mod clock;
 pub mod contents;
 pub mod guard;

@@ -136,8 +136,14 @@ impl Pins {
     }
 
     /// The program whose place on an interface an earlier session took.
-    pub(crate) fn before(&self, interface: &str) -> Option<Program> {
+    fn before(&self, interface: &str) -> Option<Program> {
         Program::from_pin(&self.path(BEFORE, interface)).ok()
+    }
+
+    /// The program whose place on an interface an earlier session took, if what is there now is that session's.
+    pub(crate) fn gave_way(&self, interface: &str, present: &Program) -> Result<Option<Program>, Error> {
+        let held = present.info()?.map_ids;
+        Ok(self.before(interface).filter(|_| self.maps().iter().any(|m| held.contains(&m.id()))))
     }
 
     /// Keeps the program whose place on an interface is taken.

@@ -181,9 +181,7 @@ impl Place {
         while at < self.seats.len() {
             match self.seats[at].swap(&new) {
                 Ok(()) => at += 1,
-                Err(error) if is_gone(&error) && self.seats.len() > 1 => {
-                    self.seats.remove(at).forget(&self.pins)
-                }
+                Err(error) if is_gone(&error) => self.lose(at)?,
                 Err(error) => return Err(error),
             }
         }
@@ -204,10 +202,18 @@ impl Place {
                     return Err(LiveError::Replaced { interface: self.seats[at].interface.clone(), id });
                 }
                 Some(_) => at += 1,
-                None if self.seats.len() > 1 => self.seats.remove(at).forget(&self.pins),
-                None => return Err(LiveError::Gone(self.seats[at].interface.clone())),
+                None => self.lose(at)?,
             }
         }
+        Ok(())
+    }
+
+    /// Gives up a hook that is gone, if there are others.
+    fn lose(&mut self, at: usize) -> Result<(), LiveError> {
+        if self.seats.len() == 1 {
+            return Err(LiveError::Gone(self.seats[at].interface.clone()));
+        }
+        self.seats.remove(at).forget(&self.pins);
         Ok(())
     }
 
@@ -390,14 +396,8 @@ fn find_all(
 
 /// The hook that somebody else has attached to, if an earlier session has adopted it or this one is to.
 fn adopted(pins: &Pins, target: &Target, name: &str) -> Result<Option<Found>, LiveError> {
-    let before = pins.before(name);
-    if before.is_none() && !target.adopt {
-        return Ok(None);
-    }
     let Some((hook, present)) = XdpHook::adopt(target.ifindex)? else { return Ok(None) };
-    let held = present.info()?.map_ids;
-    let ours = before.filter(|_| pins.maps().iter().any(|m| held.contains(&m.id())));
-    let (ours, before) = match ours {
+    let (ours, before) = match pins.gave_way(name, &present)? {
         Some(before) => (true, before),
         None if target.adopt => (false, present.try_clone()?),
         None => return Ok(None),

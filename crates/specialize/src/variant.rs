@@ -310,7 +310,7 @@ impl Compiler {
 
 const MMAPABLE: u32 = 1 << 10;
 
-fn choose<'o>(object: &'o Object, name: Option<&str>) -> Result<&'o obj::Program, VariantError> {
+pub(crate) fn choose<'o>(object: &'o Object, name: Option<&str>) -> Result<&'o obj::Program, VariantError> {
     let names = || object.programs.iter().map(|p| p.name.as_str()).collect::<Vec<_>>().join(", ");
     match (name, object.programs.as_slice()) {
         (Some(name), programs) => {

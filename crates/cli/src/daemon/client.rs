@@ -84,7 +84,8 @@ pub(crate) enum AskError {
 }
 
 impl AskError {
-    fn exit(&self) -> Exit {
+    /// Says it, and what to do; gives the exit code.
+    pub(super) fn say(&self) -> Exit {
         let (AskError::Connect { source, .. } | AskError::Answer { source, .. }) = self;
         eprintln!("{self}");
         match source.kind() {
@@ -127,7 +128,7 @@ impl Connection {
 }
 
 fn ask(at: &Where, command: Command) -> Result<(String, Answer), Exit> {
-    let answer = Connection::open(at).and_then(|mut c| c.ask(command)).map_err(|e| e.exit())?;
+    let answer = Connection::open(at).and_then(|mut c| c.ask(command)).map_err(|e| e.say())?;
     if let Answer::Refused { message, help } = &answer.1 {
         eprintln!("{message}");
         help.iter().for_each(|line| eprintln!("  {line}"));

@@ -13,7 +13,7 @@ use millstream_specialize::{Leave, Settings};
 use serde::Deserialize;
 use toml::Spanned;
 
-use crate::run::{PINS, default_pins};
+use crate::run::{Adopted, PINS, default_pins};
 use crate::xdp::Mode;
 
 /// Why a configuration cannot be used.
@@ -47,7 +47,8 @@ pub(crate) struct Entry {
     pub(crate) interfaces: Vec<String>,
     pub(crate) mode: Mode,
     pub(crate) egress: bool,
-    pub(crate) adopt: bool,
+    /// Take the places of the programs that are there: of which.
+    pub(crate) adopt: Option<Adopted>,
     pub(crate) exclude: Vec<String>,
     pub(crate) twins: bool,
     pub(crate) count: bool,
@@ -71,7 +72,7 @@ impl Entry {
             interfaces,
             mode: Mode::Any,
             egress: false,
-            adopt: false,
+            adopt: None,
             exclude: Vec::new(),
             twins: true,
             count: true,
@@ -86,7 +87,9 @@ impl Entry {
         let mut settings = Settings::new(&self.pins);
         settings.mode = self.mode.into();
         settings.egress = self.egress;
-        settings.adopt = if self.adopt { interfaces.to_vec() } else { Vec::new() };
+        if let Some(which) = self.adopt {
+            (settings.adopt, settings.which) = (interfaces.to_vec(), which.into());
+        }
         settings.interval = self.interval;
         settings.twins = self.twins;
         settings.count = self.count;
@@ -136,8 +139,7 @@ struct Table {
     mode: Option<Mode>,
     #[serde(default)]
     egress: bool,
-    #[serde(default)]
-    adopt: bool,
+    adopt: Option<Adopted>,
     #[serde(default)]
     exclude: Vec<String>,
     twins: Option<bool>,
@@ -286,7 +288,7 @@ mod tests {
     fn a_configuration_is_read() {
         let config = parsed(
             "socket = '/run/x.sock'\nmetrics = '127.0.0.1:9464'\n[[program]]\nname = 'edge'\nobject = 'OBJECT'\n\
-             interfaces = ['eth0', 'eth1.7']\nmode = 'native'\nadopt = true\nexclude = ['stats']\nat-exit = 'keep'\n\
+             interfaces = ['eth0', 'eth1.7']\nmode = 'native'\nadopt = 'same'\nexclude = ['stats']\nat-exit = 'keep'\n\
              interval-ms = 500\ntwins = false\n[[program]]\nobject = 'OBJECT'\ninterfaces = ['eth1']\n",
         )
         .unwrap();
@@ -296,7 +298,7 @@ mod tests {
         let settings = edge.settings(&[4, 5]);
         assert_eq!((settings.adopt, settings.exclude), (vec![4, 5], vec!["stats".to_owned()]));
         assert_eq!((settings.interval, settings.twins), (Duration::from_millis(500), false));
-        assert_eq!((other.name.as_str(), other.leave(), other.adopt), ("eth1", Leave::Restored, false));
+        assert_eq!((other.name.as_str(), other.leave(), other.adopt), ("eth1", Leave::Restored, None));
         assert_ne!(edge.pins, other.pins);
     }
 
@@ -304,7 +306,7 @@ mod tests {
     fn mistakes_are_told_with_their_line() {
         let start = "[[program]]\nobject = 'OBJECT'\ninterfaces = ['a']\n";
         let cases = [
-            ("metrics = 5".to_owned(), 1, "metrics"),
+            ("metrics = 5".to_owned(), 1, "socket address"),
             ("\nsocet = 'x'".to_owned(), 2, "socet"),
             ("[[program]]\ninterfaces = ['a']".to_owned(), 1, "object"),
             ("[[program]]\nobject = 'OBJECT'\ninterfaces = []".to_owned(), 1, "no interface"),

@@ -8,8 +8,8 @@
 pub(crate) mod client;
 mod config;
 mod metrics;
-mod protocol;
 mod notify;
+mod protocol;
 mod slot;
 mod socket;
 pub(crate) mod top;

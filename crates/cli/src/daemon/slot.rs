@@ -149,8 +149,8 @@ impl Slot {
             status.missing.clone_from(&self.entry.interfaces);
         }
         drop(status);
-        let why = reason.as_deref().unwrap_or("as asked for");
-        tracing::info!("{}: {}: {why}", self.entry.name, state.name());
+        let why = reason.as_ref().map_or(String::new(), |reason| format!(": {reason}"));
+        tracing::info!("{}: {}{why}", self.entry.name, state.name());
         self.record(What::State { state, reason });
     }
 

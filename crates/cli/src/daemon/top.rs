@@ -70,7 +70,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
     }
     let mut connection = match Connection::open(&args.at) {
         Ok(connection) => connection,
-        Err(error) => return Ok(error.exit().into()),
+        Err(error) => return Ok(error.say().into()),
     };
     if args.once {
         let mut view = View::default();
@@ -79,7 +79,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
                 print!("{}", view.text(SCREEN.0, SCREEN.1));
                 Exit::Done
             }
-            Err(error) => error.exit(),
+            Err(error) => error.say(),
         }
         .into());
     }
@@ -88,7 +88,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
     ratatui::restore();
     match ended {
         Ok(()) => Ok(Exit::Done.into()),
-        Err(Ended::Ask(error)) => Ok(error.exit().into()),
+        Err(Ended::Ask(error)) => Ok(error.say().into()),
         Err(Ended::Terminal(error)) => Err(miette!("the terminal: {error}")),
     }
 }
@@ -157,9 +157,8 @@ impl View {
     }
 
     fn grant(&mut self, wish: Wish, daemon: &mut Connection) -> Result<(), AskError> {
-        let moved = |at: usize, by: isize, count: usize| {
-            at.saturating_add_signed(by).min(count.saturating_sub(1))
-        };
+        let moved =
+            |at: usize, by: isize, count: usize| at.saturating_add_signed(by).min(count.saturating_sub(1));
         let program = self.selected().map(|p| p.name.clone());
         let command = match wish {
             Wish::Quit => return Ok(()),
@@ -225,7 +224,10 @@ impl View {
             hot_keys(frame, keys, lookup);
         }
         let help = "q quit   up/down program   left/right lookup   p pause   b rollback   r resume   ";
-        frame.render_widget(Line::from(vec![dim(help.to_owned()), Span::raw(self.message.clone()).red()]), foot);
+        frame.render_widget(
+            Line::from(vec![dim(help.to_owned()), Span::raw(self.message.clone()).red()]),
+            foot,
+        );
     }
 
     fn head(&self) -> Line<'static> {
@@ -243,7 +245,8 @@ impl View {
         let row = |p: &ProgramStatus| {
             let ns = |n: Option<f64>| n.map_or("?".to_owned(), |n| format!("{n:.1}"));
             let gain = p.before_ns.zip(p.now_ns).filter(|(before, _)| *before > 0.0);
-            let gain = gain.map_or(String::new(), |(before, now)| format!("{:+.0} %", 100.0 * (now / before - 1.0)));
+            let gain =
+                gain.map_or(String::new(), |(before, now)| format!("{:+.0} %", 100.0 * (now / before - 1.0)));
             let cells = [
                 p.name.clone(),
                 p.state.name().to_owned(),
@@ -280,7 +283,11 @@ impl View {
     fn pace(&self) -> Paragraph<'static> {
         let Some(p) = self.selected() else { return Paragraph::new("no program") };
         let share = p.specialised.map_or(String::new(), |fast| {
-            format!("   {:.1} % of {} packets specialised", 100.0 * fast as f64 / p.packets.max(1) as f64, p.packets)
+            format!(
+                "   {:.1} % of {} packets specialised",
+                100.0 * fast as f64 / p.packets.max(1) as f64,
+                p.packets
+            )
         });
         let c = &p.counts;
         let counts = format!(
@@ -368,7 +375,11 @@ mod tests {
         let program = ProgramStatus {
             name: "edge".into(),
             state: State::Running,
-            interfaces: vec![Attachment { ifindex: 2, interface: "eth0".into(), mode: Some("native".into()) }],
+            interfaces: vec![Attachment {
+                ifindex: 2,
+                interface: "eth0".into(),
+                mode: Some("native".into()),
+            }],
             pps: 1_500_000.0,
             packets: 1_000,
             specialised: Some(900),
@@ -402,9 +413,21 @@ mod tests {
     fn everything_is_shown_and_the_hottest_lookup_first() {
         let text = view().text(120, 40);
         for words in [
-            "edge", "eth0 (native XDP)", "1.500", "100.0 -> 25.0", "-75 %", "valid", "90.0 % of 1000 packets",
-            "original 120, variant 340", "twins 2 KiB", "7 keys in code", "90.0 % #########", "hottest keys of hot",
-            "key of hot", "50.0 % #####", "failed",
+            "edge",
+            "eth0 (native XDP)",
+            "1.500",
+            "100.0 -> 25.0",
+            "-75 %",
+            "valid",
+            "90.0 % of 1000 packets",
+            "original 120, variant 340",
+            "twins 2 KiB",
+            "7 keys in code",
+            "90.0 % #########",
+            "hottest keys of hot",
+            "key of hot",
+            "50.0 % #####",
+            "failed",
         ] {
             assert!(text.contains(words), "{words:?} is not in\n{text}");
         }

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use millstream_kernel::interface_index;
-use millstream_specialize::{Compiler, Live, LiveError, Report};
+use millstream_specialize::{Compiler, Live, LiveError, Report, adopt};
 
 use super::protocol::State;
 use super::slot::{Given, Order, Orders, Slot};
@@ -139,17 +139,21 @@ impl Session<'_> {
 
     fn run(mut self) -> Result<Ended, Failure> {
         let entry = &self.slot.entry;
-        let object =
+        let mut object =
             input::read(&entry.object).map_err(|e| Failure::new(format!("{e}"), "give another object"))?;
-        let compiler = Compiler::new(&object, entry.program.as_deref()).map_err(|e| {
-            let help = "`millstream inspect` shows the object's programs; name one by `program`";
-            Failure::new(format!("{}: {e}", entry.object.display()), help)
-        })?;
         entry.check_object(&object).map_err(|e| Failure::new(e.to_string(), e.help))?;
         let present = match self.wait_for_interfaces() {
             Ok(present) => present,
             Err(ended) => return Ok(ended),
         };
+        let program = entry.program.as_deref();
+        if entry.adopt.is_some() {
+            adopt::fit(&mut object, program, &present, &entry.pins).map_err(|e| self.failure(&e))?;
+        }
+        let compiler = Compiler::new(&object, program).map_err(|e| {
+            let help = "`millstream inspect` shows the object's programs; name one by `program`";
+            Failure::new(format!("{}: {e}", entry.object.display()), help)
+        })?;
         let mut live = Live::load(&compiler, entry.settings(&present)).map_err(|e| self.failure(&e))?;
         self.attach(&mut live, &present)?;
         loop {
@@ -157,7 +161,7 @@ impl Session<'_> {
                 Ok(Some(given)) => return self.end(live, given),
                 Ok(None) => {}
                 // The maps stay, with what they hold, until the interface is back. An adopted program does not come back.
-                Err(LiveError::Gone(_)) if !entry.adopt => {
+                Err(LiveError::Gone(_)) if entry.adopt.is_none() => {
                     self.slot.tell(&Report::Moved { interfaces: Vec::new() });
                     match self.wait_for_interfaces() {
                         Ok(present) => self.attach(&mut live, &present)?,

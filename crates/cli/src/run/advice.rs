@@ -31,6 +31,20 @@ pub(crate) fn on(dev: &str, pins: &Path, error: &LiveError) -> Advice {
                 format!("each needs a session (or an entry of the configuration) of its own; {UNCHANGED}");
             (vec![each], Exit::Input)
         }
+        LiveError::Other { name, .. } if name == "xdp_dispatcher" => {
+            let what =
+                "that is libxdp's, which calls the programs that are attached to it (`xdp-loader status`)";
+            let how =
+                "attach the object's program to the interface itself (`ip link`, or libxdp's single mode)";
+            (vec![what.to_owned(), format!("{how}; {UNCHANGED}")], Exit::Input)
+        }
+        LiveError::Other { .. } => {
+            let first =
+                "name the object that it was loaded from, built from the same sources by the same compiler";
+            let other = "or have `any` program replaced (--adopt=any, `adopt = \"any\"`)";
+            (vec![first.to_owned(), format!("{other}; {UNCHANGED}")], Exit::Input)
+        }
+        LiveError::Unsuited(_) => (vec!["`millstream inspect` shows its programs".to_owned()], Exit::Input),
         LiveError::Kind(..) | LiveError::Setting(_) | LiveError::NothingToAdopt => {
             (vec![UNCHANGED.to_owned()], Exit::Input)
         }

@@ -391,7 +391,8 @@ fn roll_back_and_resume(daemon: &Daemon<'_>) {
     daemon.until("core", "taking packets", |p| p["specialised"].as_u64() > Some(0));
     let top = String::from_utf8(daemon.ask(&["top", "--once"]).stdout).unwrap();
     // The router's lookups of routes are answered by a twin; its key is shown as an address.
-    for words in ["routes", "twin", "hottest keys of", "% of a core", TEST_PORT, "running", "slots: original"] {
+    for words in ["routes", "twin", "hottest keys of", "% of a core", TEST_PORT, "running", "slots: original"]
+    {
         assert!(top.contains(words), "{words:?} is not in\n{top}");
     }
     assert_eq!(count("millstream_guard_valid"), 1.0);

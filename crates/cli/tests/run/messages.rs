@@ -7,6 +7,8 @@ use millstream_kernel::{
     Link, Map, MapSpec, MapType, Namespace, Program, XdpMode, create_veth, probe, query_xdp,
     replace_xdp_netlink, set_up, testing,
 };
+use millstream_loader::Loader;
+use millstream_object::Object;
 use millstream_programs::{GUARD, ROUTER};
 
 use crate::session::{Place, Session, ended};
@@ -92,7 +94,7 @@ fn an_adopted_program_is_given_back_also_after_a_kill() {
     };
     put(Some(&theirs), None);
     for killed in [false, true] {
-        let mut session = Session::start(&namespace, place.run(DEV).arg("--adopt"));
+        let mut session = Session::start(&namespace, place.run(DEV).arg("--adopt=any"));
         session.wait_for("attached");
         assert_ne!(on_hook(&namespace, index), Some(id));
         if killed {
@@ -107,6 +109,47 @@ fn an_adopted_program_is_given_back_also_after_a_kill() {
         assert_eq!((on_hook(&namespace, index), place.pins.exists()), (Some(id), false));
     }
     put(None, Some(&theirs));
+}
+
+/// The router as another loader would have it, with room for fewer routes than the object says.
+fn theirs() -> (Program, Map) {
+    let mut object = Object::parse("router", ROUTER.object).unwrap();
+    let routes = object.maps.iter_mut().find(|m| m.name == "routes").unwrap();
+    routes.spec.max_entries = 100;
+    let loaded = Loader::new(&object).load().unwrap();
+    let map = loaded.session.map_by_name("routes").unwrap().try_clone().unwrap();
+    (loaded.program("router").unwrap().try_clone().unwrap(), map)
+}
+
+#[test]
+fn the_program_of_the_object_is_adopted_with_its_maps_and_no_other() {
+    if !testing::require() {
+        return;
+    }
+    let (namespace, index) = namespace();
+    let place = Place::new("same");
+    let other = probe::constant_xdp(2).unwrap();
+    let link = namespace.enter(|| Link::attach_xdp(&other, index, XdpMode::Native).unwrap()).unwrap();
+    let refused = ended(&namespace, place.run(DEV).arg("--adopt"));
+    says(&refused, 2, &["not the object's", "--adopt=any", "nothing was changed"]);
+    assert_eq!((on_hook(&namespace, index), place.pins.exists()), (Some(other.id().unwrap()), false));
+    let (theirs, routes) = theirs();
+    drop(link);
+    let link = namespace.enter(|| Link::attach_xdp(&theirs, index, XdpMode::Native).unwrap()).unwrap();
+    let mut session = Session::start(&namespace, place.run(DEV).arg("--adopt"));
+    let line = session.wait_for("attached");
+    assert!(line.contains("\"watched\":[\"next_hops\",\"routes\"]"), "nobody else holds them: {line}");
+    let ours = on_hook(&namespace, index);
+    let held = Program::from_id(ours.unwrap()).unwrap().info().unwrap().map_ids;
+    assert!(ours != Some(theirs.id().unwrap()) && held.contains(&routes.id()), "{held:?}");
+    // Killed, and taken over by one that adopts as well: what is there now is not what is given back.
+    session.kill();
+    let mut session = Session::start(&namespace, place.run(DEV).arg("--adopt"));
+    assert!(session.wait_for("attached").contains("\"took_over\":true"));
+    assert_eq!(session.interrupt().0, Some(0));
+    assert_eq!((on_hook(&namespace, index), place.pins.exists()), (Some(theirs.id().unwrap()), false));
+    drop(link);
+    assert_eq!(on_hook(&namespace, index), None, "it is its owner's, as before");
 }
 
 #[test]

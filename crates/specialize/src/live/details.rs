@@ -9,7 +9,7 @@ use millstream_object::Object;
 use super::{Live, LiveError};
 use crate::policy::Put;
 use crate::profile::{self, SiteProfile};
-use crate::transform::Site;
+use crate::transform::{Site, SiteId};
 use crate::variant::object_map;
 
 /// Keys that are told of each lookup.
@@ -110,7 +110,7 @@ impl Live<'_> {
         else {
             return Ok(made_for());
         };
-        let find = |id| self.compiler.sites().iter().find(|s| s.id == *id);
+        let find = |id: &SiteId| self.compiler.sites().iter().find(|s| s.id == *id);
         let sites: Vec<&Site> = sites.iter().filter_map(find).collect();
         let last = profile::read(sketch, &sites, self.compiler.slots())?;
         Ok(if last.iter().any(|p| p.total > 0) { last } else { made_for() })

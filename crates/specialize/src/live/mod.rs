@@ -29,6 +29,7 @@ use millstream_loader::{Loader, ProgramError, Session};
 use millstream_object::{FuncId, LinkedProgram};
 use rustc_hash::FxHashMap;
 
+use crate::adopt::{self, Adopt};
 use crate::contents::{Dirty, Record, Source, sources};
 use crate::guard::{Guard, GuardError};
 use crate::holders::{Holders, Ours};
@@ -58,6 +59,8 @@ pub struct Settings {
     pub egress: bool,
     /// Take the place of the programs on these interfaces, with their maps, and give it back at the end.
     pub adopt: Vec<u32>,
+    /// Which programs may be adopted.
+    pub which: Adopt,
     /// How long the original runs before the first look at the traffic.
     pub first: Duration,
     /// How long the instrumented variant runs, if enough packets come.
@@ -92,6 +95,7 @@ impl Settings {
             mode: XdpMode::Any,
             egress: false,
             adopt: Vec::new(),
+            which: Adopt::Same,
             first: Duration::ZERO,
             burst: Duration::from_millis(4),
             patience: Duration::from_secs(1),
@@ -144,6 +148,19 @@ pub enum LiveError {
     /// A setting is not one for such a program.
     #[error("{0}")]
     Setting(&'static str),
+    /// What is on the interface is not the object's program.
+    #[error("{interface} has program {name:?} (id {id}), which is not the object's")]
+    Other {
+        /// The interface.
+        interface: String,
+        /// The program's name.
+        name: String,
+        /// Its id.
+        id: u32,
+    },
+    /// The object is of no use.
+    #[error("{0}")]
+    Unsuited(String),
     /// There is no program to be adopted.
     #[error("no program is on the interface that could be adopted")]
     NothingToAdopt,
@@ -274,6 +291,11 @@ impl<'c> Live<'c> {
         }
         let original = programs.remove(at).1;
         check(&original, &settings)?;
+        if settings.which == Adopt::Same {
+            lent.adopted
+                .iter()
+                .try_for_each(|(ifindex, present)| adopt::same(&original, present, *ifindex))?;
+        }
         let (mut sources, mut refused) = sources(compiler, &session);
         exclude(&settings.exclude, compiler, &mut sources, &mut refused);
         let mut watched = Vec::new();
