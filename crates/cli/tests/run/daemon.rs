@@ -8,8 +8,8 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use millstream_kernel::{
-    Link, Map, Namespace, UpdateMode, XdpMode, create_veth, delete_interface, interface_index, probe, set_up,
-    testing, xdp_program,
+    Link, Map, Namespace, Program, UpdateMode, XdpMode, create_veth, delete_interface, interface_index,
+    probe, replace_xdp_netlink, set_up, testing, xdp_program,
 };
 use millstream_lab::rig::TEST_PORT;
 use millstream_lab::{Rig, RigConfig, Traffic};
