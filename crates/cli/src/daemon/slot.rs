@@ -200,7 +200,6 @@ impl Slot {
                 status.missing = self.missing(interfaces);
                 status.interfaces.clone_from(interfaces);
             }
-            Report::Judged { .. } => {}
             Report::Dropped { .. } => status.counts.dropped += 1,
             Report::Status {
                 pps,
@@ -219,6 +218,8 @@ impl Slot {
                 (status.writes, status.swaps) = (*writes, *swaps);
             }
             Report::Stopped { .. } => status.generation = 0,
+            // What is in the history only.
+            _ => {}
         }
     }
 
