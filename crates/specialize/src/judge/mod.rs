@@ -1,11 +1,11 @@
 //! The judge: is a candidate the same as the original, and faster, on packets that were just seen?
 //!
 //! Packets that the instrumented variant kept are replayed by test runs, on the original twice and the candidate
-//! once, in turn. Each has maps of its own in the place of all that programs write ([`shadow`]), filled from the live
+//! once, in turn. Each has maps of its own in the place of all that programs write (`shadow`), filled from the live
 //! ones at one moment; clocks and random numbers give all sides the same answers, and what would have gone out is
-//! written down ([`aids`]). Where the original does the same twice and the candidate does not, in verdict, packet,
+//! written down (`aids`). Where the original does the same twice and the candidate does not, in verdict, packet,
 //! context, what it tells or what its maps hold in the end, and does not again when all is done anew, the candidate
-//! differs. Then both are timed on these packets, interleaved, by the laboratory's harness ([`times`]).
+//! differs. Then both are timed on these packets, interleaved, by the laboratory's harness (`times`).
 //!
 //! A test run has all in its caches and predicts every branch: what is claimed here is confirmed on live traffic by
 //! `live::make`, which also watches on.
