@@ -3,13 +3,14 @@
 //! CI has a generated table. `MILLSTREAM_PREFIXES` names a file of prefixes, one a line, such as those of the global
 //! table; `MILLSTREAM_ROUTE_UPDATES` says how many updates there are.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use millstream_kernel::{UpdateMode, testing};
 use millstream_programs::Prefix;
 use millstream_programs::rng::Rng;
 use millstream_programs::router;
 use millstream_specialize::Report;
+use millstream_specialize::report::Outcome;
 use serde::Serialize;
 
 use crate::bars::{asked, keep};
@@ -100,4 +101,33 @@ fn a_route_among_many_is_followed_at_once() {
     assert!(figures.answered >= updates as usize / 2 && made <= 2, "{made} times made anew, {:?}", ran.told);
     // What is written depends on the route and not on the table.
     assert!(figures.bytes[0] < 4096, "{:?} bytes", figures.bytes);
+}
+
+/// A candidate is made of the routes as they were; while it is judged, others come.
+#[test]
+fn writes_while_it_is_judged_condemn_nothing() {
+    if !testing::require() {
+        return;
+    }
+    let wanted = Wanted { measure: true, ..Wanted::new("churn", 200) };
+    let ran = routed(
+        &wanted,
+        |_| (),
+        |beside, ()| {
+            let start = Instant::now();
+            let made = || beside.told().iter().any(|r| generation(r).is_some());
+            for round in 0.. {
+                for route in 0..beside.config.routes.len() {
+                    beside.set_route(route, (route as u32 + round) % HOPS);
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+                if made() || start.elapsed() > Duration::from_secs(15) {
+                    break;
+                }
+            }
+            beside.until("a generation", |r| generation(r).is_some());
+        },
+    );
+    let differs = |r: &Report| matches!(r, Report::Judged { outcome: Outcome::Different, .. });
+    assert!(!ran.told.iter().any(differs), "{:?}", ran.told);
 }
