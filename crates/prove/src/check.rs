@@ -210,10 +210,10 @@ const FIRST: usize = 8;
 /// What is tried, one after the other, and until when, in per cent of the time. Steps and small regions forget more, large
 /// ones may become too large.
 const WAYS: [(Way, u32); 5] = [
-    (Way::Regions(FIRST), 25),
-    (Way::Steps, 70),
-    (Way::Regions(400), 80),
-    (Way::Regions(64), 90),
+    (Way::Regions(FIRST), 35),
+    (Way::Steps, 75),
+    (Way::Regions(400), 83),
+    (Way::Regions(64), 91),
     (Way::Regions(1), 100),
 ];
 
@@ -231,7 +231,8 @@ fn decide(
     let mut end = Err(Stop::Unknown(Unknown::new("nothing was tried")));
     let mut large = false;
     for (way, share) in WAYS {
-        if !way.is_used(limits) {
+        let is_smaller = !matches!(way, Way::Regions(FIRST | 1) | Way::Steps);
+        if !way.is_used(limits) || is_smaller && !large {
             continue;
         }
         decision.deadline = start + limits.time * share / 100;
@@ -240,6 +241,7 @@ fn decide(
             choices: limits.uses(Acceleration::Choices),
             offsets: limits.uses(Acceleration::Offsets),
             aliases: way != Way::Steps,
+            zeros: way == Way::Steps,
         };
         let mut world = World { terms: Terms::of(limits.terms, forms), values: Values::default(), maps };
         world.terms.until(decision.deadline);
@@ -251,11 +253,11 @@ fn decide(
             }
             (_, last) => last,
         };
-        // Without a cut, or room for one, there is nothing to do otherwise.
+        // Without a cut, or room for one, only more time is worth a try.
         large |= cuts > 0 || world.terms.len() > limits.terms / FIRST;
         maps = world.maps;
         let open = matches!(end, Err(Stop::Unknown(_)));
-        if !open || way == Way::Steps && !large {
+        if !open {
             break;
         }
     }

@@ -106,9 +106,12 @@ impl Terms {
         }
     }
 
-    /// A slice of what is not put together from parts, without bits that are never set.
+    /// A slice of what is not put together from parts; without bits that are never set, if these are to be seen.
     fn extract_possible(&mut self, t: T, hi: u32, lo: u32) -> T {
         let width = hi - lo + 1;
+        if !self.forms.zeros {
+            return self.vector(width, Node::Extract(t, hi as u8, lo as u8));
+        }
         let possible = self.possible(t) >> lo & mask(width);
         let used = 64 - possible.leading_zeros();
         if possible == 0 {

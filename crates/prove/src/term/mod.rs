@@ -109,11 +109,14 @@ pub(crate) struct Forms {
     /// A byte that one of several stores may have left is a choice between them; else it is what is found there, whatever
     /// that is.
     pub(crate) aliases: bool,
+    /// Slices of what never has certain bits are zeros: seen at once, but all slices side by side are then not the whole
+    /// any more.
+    pub(crate) zeros: bool,
 }
 
 impl Default for Forms {
     fn default() -> Forms {
-        Forms { normal: true, choices: true, offsets: true, aliases: true }
+        Forms { normal: true, choices: true, offsets: true, aliases: true, zeros: false }
     }
 }
 
