@@ -4,6 +4,7 @@
 //! or a report. JSON goes to standard output and has a `schema` number; everything else that is not the result
 //! goes to standard error.
 
+mod click;
 mod completions;
 mod control;
 mod daemon;
@@ -87,6 +88,8 @@ enum Command {
     ///
     /// The code checks no access: have the kernel's verifier look at the program first (`millstream verify`).
     Native(native::Args),
+    /// Run a Click configuration as one native program: packets from memory or capture files
+    Click(click::Args),
     /// Ask the kernel to load every program of an object, and say what it answers
     Verify(verify::Args),
     /// Print a completion script for a shell
@@ -134,6 +137,7 @@ fn main() -> ExitCode {
         Command::Reload(args) => daemon::client::reload(&args),
         Command::Control(args) => control::run(&args),
         Command::Native(args) => native::run(&args),
+        Command::Click(args) => click::run(&args),
         Command::Verify(args) => verify::run(args),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),

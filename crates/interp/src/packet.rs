@@ -102,6 +102,20 @@ impl Packet {
         Ok(())
     }
 
+    /// Makes all room in front of the data accessible, as metadata.
+    pub fn open_room(&mut self) {
+        self.meta = XDP_FRAME.min(self.data);
+    }
+
+    /// Moves start and end; metadata that is behind the new start is no more. `false` if they are not in the buffer.
+    pub(crate) fn set_bounds(&mut self, data: usize, end: usize) -> bool {
+        if data < XDP_FRAME || data > end || end > self.buffer.len() {
+            return false;
+        }
+        (self.meta, self.data, self.end) = (self.meta.min(data), data, end);
+        true
+    }
+
     /// Inserts `len` zero bytes at offset `at` of the data, moving what is before it into the headroom.
     pub(crate) fn insert(&mut self, at: usize, len: usize) -> bool {
         if at > self.end - self.data || len > self.data {

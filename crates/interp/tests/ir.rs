@@ -211,7 +211,7 @@ fn packets_are_copied_emitted_held_and_pulled() {
            v2: i64 = const.5
            store.b.0.plain v1, v2
            emit v1, v2
-           hold v0, v2
+           hold.back v0, v2
            v3: any = pull v2
            v4: i64 = const.9
            emit v3, v4

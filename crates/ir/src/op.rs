@@ -80,6 +80,15 @@ pub enum Verdict {
     Redirect,
 }
 
+/// An end of a queue.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum End {
+    /// Where packets are taken.
+    Front,
+    /// Behind all others.
+    Back,
+}
+
 /// Attributes of a memory access beside base and displacement.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct MemFlags {
@@ -302,9 +311,12 @@ ops! {
     /// A copy of the packet.
     ClonePacket "clone_packet" {} (packet) -> Value, Effects::CALL;
     /// Keeps the packet for later: ownership goes to a queue.
-    Hold "hold" {} (packet, queue) -> None, Effects::OPAQUE;
-    /// Takes a packet that was held, or null.
+    Hold "hold" { /// At which end of it.
+        end: End } (packet, queue) -> None, Effects::OPAQUE;
+    /// Takes the packet at the front of a queue, or null.
     Pull "pull" {} (queue) -> Value, Effects::CALL;
+    /// Makes a packet begin and end at addresses in its buffer.
+    SetBounds "set_bounds" {} (packet, data, end) -> None, Effects::CALL;
 
     /// Goes to the target.
     Jump "jump" {} () -> None, Effects::TERM;
@@ -372,6 +384,8 @@ keyword_attr!(Cond { Eq "eq", Ne "ne", Gt "ugt", Ge "uge", Lt "ult", Le "ule", S
 keyword_attr!(SwapKind { ToLe "le", ToBe "be", Swap "swap" });
 keyword_attr!(AtomicOp { Add "add", Or "or", And "and", Xor "xor", Xchg "xchg", CmpXchg "cmpxchg" });
 keyword_attr!(Verdict { Aborted "aborted", Drop "drop", Pass "pass", Tx "tx", Redirect "redirect" });
+
+keyword_attr!(End { Front "front", Back "back" });
 
 macro_rules! number_attr {
     ($($ty:ty),*) => { $(

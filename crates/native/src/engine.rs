@@ -161,8 +161,9 @@ impl Engine {
         let text = emit(&Unit { module: &module, maps: &known, entry, others: &others, prefetch })?;
         timings.emit = start.elapsed();
 
+        let intrinsics = helpers::INTRINSICS.iter().map(|(symbol, f)| (*symbol, *f as usize));
         let symbols: Vec<(&str, usize)> =
-            helpers::TABLE.iter().map(|(_, symbol, f)| (*symbol, *f as usize)).collect();
+            helpers::TABLE.iter().map(|(_, symbol, f)| (*symbol, *f as usize)).chain(intrinsics).collect();
         let compiler = Compiler::new(&symbols)?;
         let start = Instant::now();
         let object = compiler.compile(&text, &options.llvm_passes, options.keep_text)?;
@@ -232,6 +233,19 @@ impl Engine {
         self.program.run(&mut self.worker, batch.packets_mut());
         self.maps.iter_mut().flatten().for_each(|map| map.quiesce());
         self.worker.records.clear();
+    }
+
+    /// Runs a graph on every packet of the batch, which has room for copies: what it sent is in the batch then.
+    pub fn run_graph(&mut self, batch: &mut Batch) {
+        helpers::tick(&mut self.worker);
+        let (packets, copies, sent) = batch.parts();
+        let room = copies.len() as u64;
+        (self.worker.spare, self.worker.spares) = (copies.as_mut_ptr(), room);
+        (self.worker.sent, self.worker.sent_len) = (sent.as_mut_ptr(), 0);
+        self.program.run(&mut self.worker, packets);
+        self.maps.iter_mut().flatten().for_each(|map| map.quiesce());
+        let copied = room - self.worker.spares;
+        batch.set_done(self.worker.sent_len as usize, copied as usize);
     }
 
     /// What programs have put into rings since the last time.

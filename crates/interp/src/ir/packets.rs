@@ -3,6 +3,8 @@
 //! The machine's packet goes by any address in it or by the context's; every other one by the address of its first
 //! byte.
 
+use millstream_ir::End;
+
 use crate::env::Event;
 use crate::machine::{Extra, Place};
 use crate::{Fault, Machine};
@@ -47,9 +49,28 @@ impl Machine {
         Ok(self.new_packet(bytes))
     }
 
-    pub(super) fn hold_packet(&mut self, packet: u64, queue: u64) -> Result<(), Fault> {
+    pub(super) fn hold_packet(&mut self, packet: u64, queue: u64, end: End) -> Result<(), Fault> {
         let bytes = self.take_packet(packet)?;
-        self.env.queues.entry(queue).or_default().push_back(bytes);
+        let queue = self.env.queues.entry(queue).or_default();
+        match end {
+            End::Front => queue.push_front(bytes),
+            End::Back => queue.push_back(bytes),
+        }
+        Ok(())
+    }
+
+    /// Only the machine's own packet has room on its sides.
+    pub(super) fn set_bounds(&mut self, packet: u64, data: u64, end: u64) -> Result<(), Fault> {
+        let offset = |address| match Place::of(address) {
+            Some(Place::Packet(offset)) => Ok(offset as usize),
+            _ => Err(Fault::Access { addr: address, size: 0, write: false, why: "not in the packet" }),
+        };
+        let (from, to) = (offset(data)?, offset(end)?);
+        let own = matches!(Place::of(packet), Some(Place::Packet(_) | Place::Context(0)));
+        if !own || !self.packet.set_bounds(from, to) {
+            return Err(Fault::Access { addr: data, size: 0, write: true, why: "no bounds of a packet" });
+        }
+        self.sync_context();
         Ok(())
     }
 

@@ -278,7 +278,8 @@ impl<'a> Run<'a> {
             }
             Op::Emit {} => machine.emit_packet(arg(0), arg(1)).map(|()| 0)?,
             Op::ClonePacket {} => machine.clone_packet(arg(0))?,
-            Op::Hold {} => machine.hold_packet(arg(0), arg(1)).map(|()| 0)?,
+            Op::Hold { end } => machine.hold_packet(arg(0), arg(1), *end).map(|()| 0)?,
+            Op::SetBounds {} => machine.set_bounds(arg(0), arg(1), arg(2)).map(|()| 0)?,
             Op::Pull {} => machine.pull_packet(arg(0)),
             op if data.args.is_empty() => self.constant(machine, frame, op)?,
             _ => memory(machine, frame, data)?,

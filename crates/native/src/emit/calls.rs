@@ -72,7 +72,7 @@ impl Emitter<'_> {
     }
 
     /// Calls a function of the runtime with integers, pointers and integers.
-    fn runtime(
+    pub(super) fn runtime(
         &mut self,
         symbol: &str,
         before: &[String],

@@ -237,7 +237,7 @@ impl Emitter<'_> {
             Op::Helper { id } => self.helper(*id, data)?,
             Op::Call { func } => self.call(*func, data),
             Op::CallIndirect {} => self.call_indirect(data),
-            _ if self.unary(data) => {}
+            _ if self.unary(data) || self.packet_op(data) => {}
             _ => self.memory(data)?,
         }
         Ok(())

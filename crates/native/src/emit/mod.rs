@@ -16,6 +16,7 @@ mod func;
 mod hash;
 mod lpm;
 mod maps;
+mod packets;
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -109,7 +110,8 @@ pub(crate) fn emit(unit: &Unit<'_>) -> Result<String, EmitError> {
     out.push_str("declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)\n");
     out.push_str("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)\n");
     out.push_str("declare i16 @llvm.bswap.i16(i16)\n");
-    for (_, symbol, _) in helpers::TABLE {
+    let intrinsics = helpers::INTRINSICS.iter().map(|(symbol, _)| symbol);
+    for symbol in helpers::TABLE.iter().map(|(_, symbol, _)| symbol).chain(intrinsics) {
         let _ = writeln!(out, "declare i64 @{symbol}(ptr, i64, i64, i64, i64, i64) nounwind");
     }
     for (map, info) in unit.module.maps.keys().filter_map(|m| Some((m, unit.maps[m].as_ref()?))) {

@@ -17,16 +17,27 @@ pub(super) struct Meter {
 impl Meter {
     /// Runs a batch.
     pub(super) fn run(&mut self, engine: &mut Engine, batch: &mut Batch, ran: &mut Ran) {
+        let packets = batch.len();
+        self.measure(packets, (&mut ran.busy, &mut ran.windows), || engine.run(batch));
+    }
+
+    /// Measures what runs a batch of so many packets: adds to the time in all, and to the windows.
+    pub(super) fn measure(
+        &mut self,
+        packets: usize,
+        (busy, windows): (&mut Duration, &mut Vec<f64>),
+        run: impl FnOnce(),
+    ) {
         let before = Instant::now();
-        engine.run(batch);
+        run();
         let took = before.elapsed();
-        ran.busy += took;
+        *busy += took;
         self.window += took;
-        self.packets += batch.len() as u64;
+        self.packets += packets as u64;
         self.batches += 1;
         if self.batches == WINDOW {
             if self.packets > 0 {
-                ran.windows.push(self.window.as_nanos() as f64 / self.packets as f64);
+                windows.push(self.window.as_nanos() as f64 / self.packets as f64);
             }
             *self = Meter::default();
         }

@@ -5,6 +5,7 @@
 //!
 //! Invariant: every packet that is received is sent or dropped for one reason: [`Account::adds_up`].
 
+pub mod graph;
 pub mod live;
 mod meter;
 pub mod pcap;
@@ -165,11 +166,15 @@ pub const WINDOW: u32 = 16;
 impl Ran {
     /// Nanoseconds a packet in the program that this share of the windows are below.
     pub fn percentile(&self, share: f64) -> Option<f64> {
-        let mut sorted = self.windows.clone();
-        sorted.sort_unstable_by(f64::total_cmp);
-        let at = (share * sorted.len() as f64) as usize;
-        sorted.get(at.min(sorted.len().checked_sub(1)?)).copied()
+        percentile(&self.windows, share)
     }
+}
+
+fn percentile(windows: &[f64], share: f64) -> Option<f64> {
+    let mut sorted = windows.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    let at = (share * sorted.len() as f64) as usize;
+    sorted.get(at.min(sorted.len().checked_sub(1)?)).copied()
 }
 
 /// Runs all packets of a source through the program.

@@ -16,6 +16,7 @@ const ETHERNET: u32 = 1;
 pub struct Writer<'t, W: Write> {
     out: W,
     times: &'t [u64],
+    most: usize,
 }
 
 impl<'t, W: Write> Writer<'t, W> {
@@ -28,7 +29,13 @@ impl<'t, W: Write> Writer<'t, W> {
         VERSION.iter().for_each(|v| header.extend(v.to_ne_bytes()));
         [0, 0, SNAPLEN, ETHERNET].iter().for_each(|v: &u32| header.extend(v.to_ne_bytes()));
         out.write_all(&header)?;
-        Ok(Writer { out, times })
+        Ok(Writer { out, times, most: usize::MAX })
+    }
+
+    /// Keeps only this many bytes of each packet.
+    #[must_use]
+    pub fn cut_at(self, most: usize) -> Self {
+        Writer { most, ..self }
     }
 
     /// Writes what is still in the way to the file.
@@ -47,10 +54,10 @@ impl<W: Write> Sink for Writer<'_, W> {
             len => self.times[(origin % len) as usize],
         };
         let (seconds, rest) = ((time / 1_000_000_000) as u32, (time % 1_000_000_000) as u32);
-        let len = packet.len() as u32;
-        for word in [seconds, rest, len, len] {
+        let kept = &packet[..packet.len().min(self.most)];
+        for word in [seconds, rest, kept.len() as u32, packet.len() as u32] {
             self.out.write_all(&word.to_ne_bytes())?;
         }
-        self.out.write_all(packet)
+        self.out.write_all(kept)
     }
 }

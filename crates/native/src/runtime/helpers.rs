@@ -10,6 +10,7 @@
 //! none of them meanwhile.
 #![allow(unsafe_code)]
 
+use std::collections::VecDeque;
 use std::mem::size_of;
 use std::slice::{from_raw_parts, from_raw_parts_mut};
 
@@ -66,6 +67,10 @@ pub(crate) const TABLE: &[(i32, &str, Native)] = &[
     (190, "ms_store_bytes", store_bytes),
     (208, "ms_ktime_tai", ktime_tai),
 ];
+
+/// Operations on packets that graphs use: symbol, function.
+pub(crate) const INTRINSICS: &[(&str, Native)] =
+    &[("ms_clone", clone_packet), ("ms_hold", hold_packet), ("ms_pull", pull_packet)];
 
 /// The worker behind the first argument.
 fn worker<'a>(worker: *mut Worker) -> &'a mut Worker {
@@ -392,4 +397,40 @@ extern "C" fn ringbuf_discard(w: *mut Worker, address: u64, _: u64, _: u64, _: u
         return errno(ENOENT);
     }
     0
+}
+
+/// A copy of a packet, or null where there is no buffer left.
+extern "C" fn clone_packet(w: *mut Worker, original: u64, _: u64, _: u64, _: u64, _: u64) -> u64 {
+    let worker = worker(w);
+    if worker.spares == 0 {
+        return 0;
+    }
+    worker.spares -= 1;
+    let address = worker.spare;
+    worker.spare = worker.spare.wrapping_add(1);
+    // SAFETY: both are descriptors of the batch; the spare one is nobody else's.
+    let (copy, original) = unsafe { (&mut *address, &*(original as *const Packet)) };
+    let (from, to, len) = copy.become_copy(original);
+    bytes_mut(u64::from(to), len).copy_from_slice(bytes(u64::from(from), len));
+    address as u64
+}
+
+/// Puts a packet at an end of a queue.
+extern "C" fn hold_packet(w: *mut Worker, packet: u64, queue: u64, front: u64, _: u64, _: u64) -> u64 {
+    let worker = worker(w);
+    let queue = worker.queues.entry(queue).or_default();
+    match front {
+        0 => queue.push_back(packet as *mut Packet),
+        _ => queue.push_front(packet as *mut Packet),
+    }
+    worker.held += 1;
+    0
+}
+
+/// Takes the packet at the front of a queue, or null.
+extern "C" fn pull_packet(w: *mut Worker, queue: u64, _: u64, _: u64, _: u64, _: u64) -> u64 {
+    let worker = worker(w);
+    let packet = worker.queues.get_mut(&queue).and_then(VecDeque::pop_front);
+    worker.held -= u64::from(packet.is_some());
+    packet.map_or(0, |packet| packet as u64)
 }

@@ -36,6 +36,16 @@ pub(crate) struct Packet {
     pub(crate) verdict: u32,
     /// Where to, if that is to redirect: interface or key.
     pub(crate) target: u32,
+    /// Which packet of the batch it was, or is a copy of.
+    origin: u32,
+}
+
+/// A packet that a graph has sent, and by which output.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sent {
+    pub(crate) packet: *mut Packet,
+    pub(crate) output: u64,
 }
 
 /// Offset of [`Packet::verdict`], for native code.
@@ -43,6 +53,14 @@ pub(crate) const VERDICT: usize = std::mem::offset_of!(Packet, verdict);
 
 /// Offset of [`Packet::target`].
 pub(crate) const TARGET: usize = std::mem::offset_of!(Packet, target);
+
+/// Bytes of a [`Sent`].
+pub(crate) const SENT_SIZE: usize = size_of::<Sent>();
+
+/// Offsets of a packet's first byte and of its end.
+pub(crate) const fn bounds_offsets() -> [usize; 2] {
+    [std::mem::offset_of!(Packet, data), std::mem::offset_of!(Packet, data_end)]
+}
 
 impl Packet {
     /// `bpf_xdp_adjust_head`, but for moving the metadata: the new place of the data, or `None` where the kernel says
@@ -72,6 +90,15 @@ impl Packet {
         self.data_end = end;
     }
 
+    /// Becomes a copy of another packet, at the same place of its own buffer: the addresses of both, and the length.
+    pub(crate) fn become_copy(&mut self, other: &Packet) -> (u32, u32, usize) {
+        let moved = |address: u32| address - other.start + self.start;
+        (self.data, self.data_end, self.data_meta) =
+            (moved(other.data), moved(other.data_end), moved(other.data_meta));
+        (self.ingress, self.origin) = (other.ingress, other.origin);
+        (other.data, self.data, (other.data_end - other.data) as usize)
+    }
+
     /// `bpf_xdp_adjust_meta`; the error is the kernel's.
     pub(crate) fn adjust_meta(&mut self, delta: i32) -> Result<(), i64> {
         let meta = self.data_meta.checked_add_signed(delta);
@@ -90,8 +117,14 @@ impl Packet {
 #[derive(Debug)]
 pub struct Batch {
     buffers: Region,
+    /// Those that come in, then those that copies are made in.
     packets: Vec<Packet>,
+    capacity: usize,
     len: usize,
+    /// What a graph has sent, in order; room for every packet there can be.
+    sent: Vec<Sent>,
+    sent_len: usize,
+    copies: usize,
 }
 
 impl Batch {
@@ -100,13 +133,36 @@ impl Batch {
     /// # Errors
     /// If the system has no room below 2 GiB.
     pub fn new(capacity: usize) -> io::Result<Batch> {
-        let buffers = Region::low(capacity * BUFFER)?;
-        Ok(Batch { buffers, packets: vec![Packet::default(); capacity], len: 0 })
+        Batch::with_copies(capacity, 0)
+    }
+
+    /// Room for `capacity` packets of a graph, and for `copies` copies of them.
+    ///
+    /// # Errors
+    /// As for [`Batch::new`].
+    pub fn with_copies(capacity: usize, copies: usize) -> io::Result<Batch> {
+        let all = capacity + copies;
+        let buffers = Region::low(all * BUFFER)?;
+        let base = buffers.address() as u32;
+        let packet = |at: usize| {
+            let start = base + (at * BUFFER) as u32;
+            Packet { start, limit: start + BUFFER as u32, ..Packet::default() }
+        };
+        let none = Sent { packet: std::ptr::null_mut(), output: 0 };
+        Ok(Batch {
+            buffers,
+            packets: (0..all).map(packet).collect(),
+            capacity,
+            len: 0,
+            sent: vec![none; if copies == 0 { 0 } else { all }],
+            sent_len: 0,
+            copies: 0,
+        })
     }
 
     /// Packets that it has room for.
     pub fn capacity(&self) -> usize {
-        self.packets.len()
+        self.capacity
     }
 
     /// Packets in it.
@@ -128,7 +184,16 @@ impl Batch {
     /// Ethernet header or longer than [`LONGEST`].
     pub fn push(&mut self, bytes: &[u8], ingress: u32) -> bool {
         let fits = (ETH_HLEN as usize..=LONGEST).contains(&bytes.len());
-        if self.len == self.packets.len() || !fits {
+        fits && self.put(bytes, ingress, false)
+    }
+
+    /// As [`Batch::push`] for a graph, which takes packets of any length and may use the room in front of them.
+    pub fn push_open(&mut self, bytes: &[u8], ingress: u32) -> bool {
+        bytes.len() <= LONGEST && self.put(bytes, ingress, true)
+    }
+
+    fn put(&mut self, bytes: &[u8], ingress: u32, open: bool) -> bool {
+        if self.len == self.capacity {
             return false;
         }
         let from = self.len * BUFFER;
@@ -139,10 +204,11 @@ impl Batch {
         self.packets[self.len] = Packet {
             data,
             data_end: data + bytes.len() as u32,
-            data_meta: data,
+            data_meta: if open { start + XDP_FRAME } else { data },
             ingress,
             start,
             limit: start + BUFFER as u32,
+            origin: self.len as u32,
             ..Packet::default()
         };
         self.len += 1;
@@ -151,7 +217,10 @@ impl Batch {
 
     /// The bytes of packet `at` as they are now.
     pub fn bytes(&self, at: usize) -> &[u8] {
-        let packet = &self.packets[..self.len][at];
+        self.bytes_of(&self.packets[..self.len][at])
+    }
+
+    fn bytes_of(&self, packet: &Packet) -> &[u8] {
         let base = self.buffers.address() as u32;
         &self.buffers.bytes()[(packet.data - base) as usize..(packet.data_end - base) as usize]
     }
@@ -169,5 +238,31 @@ impl Batch {
     /// The descriptors, for native code.
     pub(crate) fn packets_mut(&mut self) -> &mut [Packet] {
         &mut self.packets[..self.len]
+    }
+
+    /// For a graph: the descriptors of what came in, those for copies, and the list of what is sent.
+    pub(crate) fn parts(&mut self) -> (&mut [Packet], &mut [Packet], &mut [Sent]) {
+        let (all, copies) = self.packets.split_at_mut(self.capacity);
+        (&mut all[..self.len], copies, &mut self.sent)
+    }
+
+    /// What a graph has done: how many packets it sent, how many copies it made.
+    pub(crate) fn set_done(&mut self, sent: usize, copies: usize) {
+        (self.sent_len, self.copies) = (sent, copies);
+    }
+
+    /// Copies that the graph has made.
+    pub fn copies(&self) -> usize {
+        self.copies
+    }
+
+    /// What the graph has sent, in order: bytes, output, and which packet of the batch it was.
+    pub fn sent(&self) -> impl Iterator<Item = (&[u8], u64, usize)> {
+        let base = self.packets.as_ptr() as usize;
+        self.sent[..self.sent_len].iter().filter_map(move |sent| {
+            let at = (sent.packet as usize - base) / size_of::<Packet>();
+            let packet = self.packets.get(at)?;
+            Some((self.bytes_of(packet), sent.output, packet.origin as usize))
+        })
     }
 }

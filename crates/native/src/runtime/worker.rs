@@ -1,7 +1,9 @@
 //! What native code gets beside the packet: the worker that runs it.
 
+use std::collections::{BTreeMap, VecDeque};
+
 use super::maps::Map;
-use super::packet::Packet;
+use super::packet::{Packet, Sent};
 
 /// Something that a program did and that outlives the packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +41,16 @@ pub(crate) struct Worker {
     pub(crate) number: u32,
     /// The coarse clock, which is looked at once a batch: the kernel's moves once a tick, every 4 ms or so.
     pub(crate) coarse: u64,
+    /// What a graph sends, and how many it has sent; there is room for all packets.
+    pub(crate) sent: *mut Sent,
+    pub(crate) sent_len: u64,
+    /// Packets that are held, in all queues.
+    pub(crate) held: u64,
+    /// Descriptors for copies: the next, and how many are left.
+    pub(crate) spare: *mut Packet,
+    pub(crate) spares: u64,
+    /// Packets that are held, by queue.
+    pub(crate) queues: BTreeMap<u64, VecDeque<*mut Packet>>,
     pub(crate) clock: Clock,
     pub(crate) seed: u64,
     pub(crate) events: Vec<Event>,
@@ -53,6 +65,13 @@ pub(crate) const COARSE: usize = std::mem::offset_of!(Worker, coarse);
 /// Offset of [`Worker::tail_calls`].
 pub(crate) const TAIL_CALLS: usize = std::mem::offset_of!(Worker, tail_calls);
 
+/// Offset of [`Worker::sent`].
+pub(crate) const SENT: usize = std::mem::offset_of!(Worker, sent);
+/// Offset of [`Worker::sent_len`].
+pub(crate) const SENT_LEN: usize = std::mem::offset_of!(Worker, sent_len);
+/// Offset of [`Worker::held`].
+pub(crate) const HELD: usize = std::mem::offset_of!(Worker, held);
+
 impl Worker {
     pub(crate) fn new(number: u32, seed: u64) -> Worker {
         Worker {
@@ -60,6 +79,12 @@ impl Worker {
             tail_calls: 0,
             number,
             coarse: 0,
+            sent: std::ptr::null_mut(),
+            sent_len: 0,
+            held: 0,
+            spare: std::ptr::null_mut(),
+            spares: 0,
+            queues: BTreeMap::new(),
             clock: Clock::default(),
             seed: seed.max(1),
             events: Vec::new(),

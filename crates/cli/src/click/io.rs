@@ -1,0 +1,219 @@
+//! Devices and files as packets, and what takes those that are sent.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, BufWriter, Write as _};
+use std::path::Path;
+
+use miette::{IntoDiagnostic, Result, WrapErr, miette};
+use millstream_click::{Program, Source, Target};
+use millstream_lab::pcap;
+use millstream_native::io::Sink as _;
+use millstream_native::io::graph::{Departure, Feed};
+use millstream_native::io::pcap::Writer;
+use millstream_programs::packet::Frame;
+use millstream_programs::rng::Rng;
+
+/// Packets of a run from memory, unless said otherwise.
+const USUAL_PACKETS: u64 = 10_000_000;
+/// Frames of a capture file, at most.
+const MOST_FRAMES: usize = 1 << 24;
+/// Flows that are made up.
+const FLOWS: usize = 1024;
+
+/// Packets of a source.
+pub(super) struct Packets {
+    frames: Vec<Vec<u8>>,
+    pub(super) times: Vec<u64>,
+    count: u64,
+    /// Left out of a capture file because no buffer takes them.
+    pub(super) unfit: u64,
+    pub(super) description: String,
+    /// The file for what is sent to devices, and to which.
+    out: Vec<(Option<String>, String)>,
+}
+
+impl Packets {
+    pub(super) fn feed(&self) -> Feed<'_> {
+        Feed { frames: &self.frames, count: self.count }
+    }
+}
+
+/// What `--io` says of a device, or of all.
+struct Spec {
+    device: Option<String>,
+    /// Files in and out; none for packets from memory.
+    files: Option<(String, Option<String>)>,
+}
+
+fn spec(text: &str) -> Result<Spec> {
+    let wrong = || miette!("--io {text:?} is neither mem nor [DEVICE=]pcap:IN[,OUT]");
+    let (device, what) = match text.split_once('=') {
+        Some((device, what)) => (Some(device.to_owned()), what),
+        None => (None, text),
+    };
+    if what == "mem" {
+        return Ok(Spec { device, files: None });
+    }
+    let files = what.strip_prefix("pcap:").ok_or_else(wrong)?;
+    let (from, to) = match files.split_once(',') {
+        Some((from, to)) => (from, Some(to.to_owned())),
+        None => (files, None),
+    };
+    Ok(Spec { device, files: Some((from.to_owned(), to)) })
+}
+
+/// Packets of all sources of a program.
+pub(super) fn open(specs: &[String], program: &Program, count: Option<u64>) -> Result<Vec<Packets>> {
+    let specs = specs.iter().map(|text| spec(text)).collect::<Result<Vec<_>>>()?;
+    check(&specs, program)?;
+    let mut first = true;
+    let mut all = Vec::new();
+    for source in &program.sources {
+        all.push(match source {
+            Source::Device(name) => {
+                let own = specs.iter().find(|s| s.device.as_deref() == Some(name));
+                // A file that is for no device in particular is the first one's.
+                let common = specs.iter().find(|s| s.device.is_none() && (first || s.files.is_none()));
+                first = false;
+                match own.or(common).map(|s| &s.files) {
+                    Some(Some((from, _))) if !from.is_empty() => file(from, count)?,
+                    Some(None) => memory(all.len() as u64, count),
+                    _ => nothing(),
+                }
+            }
+            Source::File(path) => file(path, None)?,
+            Source::Constant(bytes, limit) => {
+                let count = limit.or(count).unwrap_or(USUAL_PACKETS);
+                Packets { frames: vec![bytes.clone()], count, description: "one packet".into(), ..nothing() }
+            }
+        });
+    }
+    if all.is_empty() {
+        return Err(miette!(
+            "the configuration has no source of packets: no FromDevice, FromDump or InfiniteSource"
+        ));
+    }
+    all[0].out = specs.into_iter().filter_map(|s| Some((s.device, s.files?.1?))).collect();
+    Ok(all)
+}
+
+/// Whether the devices that are named are there.
+fn check(specs: &[Spec], program: &Program) -> Result<()> {
+    let sources =
+        program.sources.iter().filter_map(|s| if let Source::Device(name) = s { Some(name) } else { None });
+    let targets =
+        program.targets.iter().filter_map(|t| if let Target::Device(name) = t { Some(name) } else { None });
+    let devices: Vec<&String> = sources.chain(targets).collect();
+    for name in specs.iter().filter_map(|s| s.device.as_ref()) {
+        if !devices.contains(&name) {
+            return Err(miette!("--io: the configuration has no device {name:?}; there are {devices:?}"));
+        }
+    }
+    Ok(())
+}
+
+fn nothing() -> Packets {
+    Packets {
+        frames: Vec::new(),
+        times: Vec::new(),
+        count: 0,
+        unfit: 0,
+        description: "nothing".into(),
+        out: Vec::new(),
+    }
+}
+
+fn file(path: &str, count: Option<u64>) -> Result<Packets> {
+    let capture = pcap::read(Path::new(path), MOST_FRAMES).into_diagnostic()?;
+    let all = capture.frames.len() as u64;
+    Ok(Packets {
+        frames: capture.frames,
+        times: capture.times,
+        count: count.unwrap_or(all),
+        unfit: capture.left_out as u64,
+        description: format!("{path}, {all} frames"),
+        out: Vec::new(),
+    })
+}
+
+/// Flows of 64-byte packets between random addresses.
+fn memory(seed: u64, count: Option<u64>) -> Packets {
+    let mut rng = Rng::new(seed + 1);
+    let frames = (0..FLOWS)
+        .map(|_| {
+            let mut address = || (0x0100_0000 + rng.below(0xdeff_ffff - 0x0100_0000)) as u32;
+            let (source, destination) = (address(), address());
+            Frame { src: source.into(), dst: destination.into(), ..Frame::default() }.to_bytes()
+        })
+        .collect();
+    Packets {
+        frames,
+        count: count.unwrap_or(USUAL_PACKETS),
+        description: format!("{FLOWS} flows of 64-byte packets"),
+        ..nothing()
+    }
+}
+
+/// What takes the packets that are sent.
+pub(super) struct Sinks<'t> {
+    writers: BTreeMap<String, Writer<'t, BufWriter<File>>>,
+    /// The file of each output.
+    files: Vec<Option<String>>,
+    /// Where the times of each source begin in those of all.
+    bases: Vec<u64>,
+}
+
+/// The times of all sources, one after the other.
+pub(super) fn times(packets: &[Packets]) -> Vec<u64> {
+    packets.iter().flat_map(|p| p.times.iter().copied()).collect()
+}
+
+impl<'t> Sinks<'t> {
+    pub(super) fn open(packets: &[Packets], times: &'t [u64], program: &Program) -> Result<Sinks<'t>> {
+        let out = packets.first().map_or(&[][..], |p| &p.out);
+        let mut sinks = Sinks { writers: BTreeMap::new(), files: Vec::new(), bases: Vec::new() };
+        for target in &program.targets {
+            let (path, keep) = match target {
+                Target::File(path, keep) => (Some(path), *keep),
+                Target::Device(name) => {
+                    let own = out.iter().find(|(device, _)| device.as_ref() == Some(name));
+                    let common = out.iter().find(|(device, _)| device.is_none());
+                    (own.or(common).map(|(_, path)| path), u32::MAX)
+                }
+            };
+            if let Some(path) = path
+                && !sinks.writers.contains_key(path)
+            {
+                let file = File::create(path).into_diagnostic().wrap_err_with(|| path.clone())?;
+                let writer = Writer::new(BufWriter::new(file), times)
+                    .into_diagnostic()
+                    .wrap_err_with(|| path.clone())?;
+                sinks.writers.insert(path.clone(), writer.cut_at(keep as usize));
+            }
+            sinks.files.push(path.cloned());
+        }
+        let mut base = 0;
+        for source in packets {
+            sinks.bases.push(base);
+            base += source.times.len() as u64;
+        }
+        Ok(sinks)
+    }
+
+    /// Takes a packet that is sent. One whose source has no times gets none.
+    pub(super) fn take(&mut self, packet: &Departure<'_>, packets: &[Packets]) -> io::Result<()> {
+        let Some(Some(path)) = self.files.get(packet.output) else { return Ok(()) };
+        let Some(writer) = self.writers.get_mut(path) else { return Ok(()) };
+        let len = packets[packet.source].times.len() as u64;
+        let origin = if len == 0 { 0 } else { self.bases[packet.source] + packet.number % len };
+        writer.send(packet.bytes, origin, packet.output as u32)
+    }
+
+    pub(super) fn finish(self) -> Result<()> {
+        for (path, writer) in self.writers {
+            writer.finish().into_diagnostic().wrap_err(path)?;
+        }
+        io::stdout().flush().into_diagnostic()
+    }
+}

@@ -1,0 +1,194 @@
+//! `millstream click`: a Click configuration as one native program.
+//!
+//! The configuration is read and compiled by `millstream_click`, run by `millstream_native`; this module maps devices and files
+//! to packets, reads and writes handlers, and prints. docs/click.md.
+
+mod io;
+mod report;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use miette::{IntoDiagnostic, LabeledSpan, NamedSource, Report, Result, Severity, WrapErr, miette};
+use millstream_click::{Access, Error, Graph, Program, STATE, compile, flatten, parse};
+use millstream_native::io::graph::run_graph;
+use millstream_native::{Engine, Error as NativeError, Options};
+
+use crate::exit::Exit;
+
+/// Flags of `millstream click`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The configuration, and variables that win over its `define`: FILE.click [NAME=VALUE ...]
+    #[arg(value_name = "CONF")]
+    conf: PathBuf,
+    /// Variables
+    #[arg(value_name = "NAME=VALUE")]
+    variables: Vec<String>,
+    /// Where packets of devices come from and go to: `mem` (random flows, what is sent is counted), or `pcap:IN[,OUT]`;
+    /// `DEVICE=pcap:IN[,OUT]` for one device; may be given several times
+    #[arg(long, value_name = "SPEC", default_value = "mem")]
+    io: Vec<String>,
+    /// Print a handler after the run: ELEMENT.HANDLER; may be given several times
+    #[arg(long = "handler", value_name = "ELEMENT.HANDLER")]
+    handlers: Vec<String>,
+    /// Packets of each device; 10,000,000 from memory, the file's from a file
+    #[arg(long, value_name = "N")]
+    packets: Option<u64>,
+    /// Packets that the program gets at once
+    #[arg(long, value_name = "B", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    batch: u32,
+    /// Fetch the headers of the packet this many places ahead; 0 for not at all
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    prefetch: u32,
+    /// Print the configuration without compound elements, and stop
+    #[arg(long)]
+    flat: bool,
+    /// Print the program in the IR, and stop
+    #[arg(long)]
+    ir: bool,
+    /// Write LLVM's IR, as it was optimized, to this file
+    #[arg(long, value_name = "FILE")]
+    llvm_ir: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    let at = || args.conf.display().to_string();
+    let text = std::fs::read_to_string(&args.conf).into_diagnostic().wrap_err_with(at)?;
+    let source = NamedSource::new(at(), text.clone());
+    let start = Instant::now();
+    let graph = graph(args, &text).map_err(|e| rendered(vec![e], &source))?;
+    if args.flat {
+        print!("{graph}");
+        return Ok(Exit::Done.into());
+    }
+    let program = compile(&graph).map_err(|all| rendered(all, &source))?;
+    let click = start.elapsed();
+    for warning in &program.warnings {
+        eprintln!(
+            "{:?}",
+            Report::new(diagnostic(warning, Severity::Warning)).with_source_code(source.clone())
+        );
+    }
+    if args.ir {
+        print!("{}", program.module);
+        return Ok(Exit::Done.into());
+    }
+    let options =
+        Options { prefetch: args.prefetch, keep_text: args.llvm_ir.is_some(), ..Options::default() };
+    let mut engine = match Engine::of_module(program.module.clone(), program.entry, &options) {
+        Ok(engine) => engine,
+        Err(e @ NativeError::Llvm(millstream_native::llvm::Error::Library(_))) => {
+            eprintln!("{e}");
+            return Ok(Exit::NotPermitted.into());
+        }
+        Err(e) => return Err(e).into_diagnostic().wrap_err_with(at),
+    };
+    if let (Some(path), Some(texts)) = (&args.llvm_ir, &engine.texts) {
+        std::fs::write(path, &texts.after).into_diagnostic().wrap_err_with(|| path.display().to_string())?;
+    }
+    fill(&mut engine, &program)?;
+    execute(args, &program, &mut engine, click)
+}
+
+fn graph(args: &Args, text: &str) -> Result<Graph, Error> {
+    let variables: Vec<(String, String)> = args
+        .variables
+        .iter()
+        .filter_map(|v| v.split_once('='))
+        .map(|(name, value)| (name.trim_start_matches('$').to_owned(), value.to_owned()))
+        .collect();
+    flatten(&parse(text)?, &variables)
+}
+
+fn diagnostic(error: &Error, severity: Severity) -> miette::MietteDiagnostic {
+    let (start, len) = (error.span.start, error.span.end.saturating_sub(error.span.start));
+    let label = LabeledSpan::new_with_span(Some(error.label.clone()), (start, len));
+    let diagnostic =
+        miette::MietteDiagnostic::new(error.message.clone()).with_label(label).with_severity(severity);
+    match &error.help {
+        Some(help) => diagnostic.with_help(help.clone()),
+        None => diagnostic,
+    }
+}
+
+/// All errors, the last one as the report's own.
+fn rendered(errors: Vec<Error>, source: &NamedSource<String>) -> Report {
+    let mut reports: Vec<Report> = errors
+        .iter()
+        .map(|e| Report::new(diagnostic(e, Severity::Error)).with_source_code(source.clone()))
+        .collect();
+    let last = reports.pop();
+    for report in reports {
+        eprintln!("{report:?}");
+    }
+    last.unwrap_or_else(|| miette!("the configuration is wrong"))
+}
+
+/// Puts in what tables hold at first.
+fn fill(engine: &mut Engine, program: &Program) -> Result<()> {
+    for entry in &program.entries {
+        let map = engine.map(&entry.map).ok_or_else(|| miette!("there is no map {:?}", entry.map))?;
+        let error = map.update(&entry.key, &entry.value, 0, None);
+        if error != 0 {
+            return Err(miette!("map {:?} refuses an entry: error {error}", entry.map));
+        }
+    }
+    Ok(())
+}
+
+fn execute(args: &Args, program: &Program, engine: &mut Engine, click: Duration) -> Result<ExitCode> {
+    let packets = io::open(&args.io, program, args.packets)?;
+    let times = io::times(&packets);
+    let mut sinks = io::Sinks::open(&packets, &times, program)?;
+    let feeds: Vec<_> = packets.iter().map(io::Packets::feed).collect();
+    let size = args.batch as usize;
+    let ran = run_graph(engine, &feeds, program.targets.len(), size, |p| sinks.take(&p, &packets))
+        .into_diagnostic()?;
+    sinks.finish()?;
+    let state = state(engine);
+    let handlers = args.handlers.iter().map(|name| Ok((name.clone(), read(program, &state, name)?)));
+    let handlers = handlers.collect::<Result<Vec<_>>>()?;
+    let document = report::Document::new(args, program, &packets, engine, &ran, &state, click, handlers);
+    match args.json {
+        true => println!("{}", serde_json::to_string_pretty(&document).into_diagnostic()?),
+        false => print!("{}", document.text()),
+    }
+    Ok(Exit::Done.into())
+}
+
+/// The state of all elements.
+fn state(engine: &mut Engine) -> Vec<u8> {
+    engine.map(STATE).and_then(|map| map.get(&0u32.to_ne_bytes())).unwrap_or_default()
+}
+
+/// A number of the state.
+fn number(state: &[u8], offset: u32) -> u64 {
+    let bytes = state.get(offset as usize..).and_then(|rest| rest.first_chunk());
+    bytes.map_or(0, |bytes| u64::from_le_bytes(*bytes))
+}
+
+/// Reads a handler, `ELEMENT.NAME`.
+fn read(program: &Program, state: &[u8], name: &str) -> Result<String> {
+    let found = program.handlers.iter().find(|h| format!("{}.{}", h.element, h.name) == name);
+    let Some(handler) = found else {
+        let all: Vec<String> = program.handlers.iter().map(|h| format!("{}.{}", h.element, h.name)).collect();
+        let element = name.rsplit_once('.').map_or(name, |(element, _)| element);
+        let near: Vec<&String> = all.iter().filter(|h| h.starts_with(&format!("{element}."))).collect();
+        return Err(match near.is_empty() {
+            true => miette!("there is no element {element:?} with handlers"),
+            false => miette!("there is no handler {name:?}; the element has {near:?}"),
+        });
+    };
+    Ok(match &handler.access {
+        Access::Number(offset) => number(state, *offset).to_string(),
+        Access::Text(text) => text.clone(),
+        Access::Drops => report::drops_of(program, state, &handler.element).to_string(),
+        Access::Zero(_) => return Err(miette!("handler {name:?} can only be written")),
+    })
+}

@@ -1,0 +1,190 @@
+//! What a run found.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use millstream_click::{Program, Target};
+use millstream_native::Engine;
+use millstream_native::io::graph::GraphRan;
+use serde::Serialize;
+
+use super::io::Packets;
+use super::{Args, number};
+
+#[derive(Serialize)]
+struct Compiled {
+    click_ms: f64,
+    passes_ms: f64,
+    emit_ms: f64,
+    llvm_ms: f64,
+    link_ms: f64,
+    total_ms: f64,
+    object_bytes: usize,
+}
+
+#[derive(Serialize)]
+struct SourceRow {
+    source: String,
+    packets: String,
+    received: u64,
+}
+
+#[derive(Serialize)]
+struct SentRow {
+    output: String,
+    packets: u64,
+}
+
+#[derive(Serialize)]
+struct DropRow {
+    element: String,
+    reason: &'static str,
+    packets: u64,
+}
+
+#[derive(Serialize)]
+struct HandlerRow {
+    handler: String,
+    value: String,
+}
+
+/// All that a run found. received + copies = sent + dropped.
+#[derive(Serialize)]
+pub(super) struct Document {
+    schema: u32,
+    configuration: String,
+    sources: Vec<SourceRow>,
+    received: u64,
+    copies: u64,
+    sent: u64,
+    outputs: Vec<SentRow>,
+    dropped: Vec<DropRow>,
+    /// In the program, batches in full: mean, and the 10th percentile of windows.
+    ns_per_packet: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ns_per_packet_p10: Option<f64>,
+    /// Copying in and out included.
+    mpps: f64,
+    compiled: Compiled,
+    handlers: Vec<HandlerRow>,
+}
+
+/// Packets that an element has dropped.
+pub(super) fn drops_of(program: &Program, state: &[u8], element: &str) -> u64 {
+    program.drops.iter().filter(|d| d.element == element).map(|d| number(state, d.offset)).sum()
+}
+
+fn dropped(program: &Program, state: &[u8], unfit: u64) -> Vec<DropRow> {
+    let row = |d: &millstream_click::Drop| DropRow {
+        element: d.element.clone(),
+        reason: d.reason,
+        packets: number(state, d.offset),
+    };
+    let mut rows: Vec<DropRow> = program.drops.iter().map(row).filter(|r| r.packets > 0).collect();
+    if unfit > 0 {
+        rows.push(DropRow { element: String::new(), reason: "size", packets: unfit });
+    }
+    rows
+}
+
+impl Document {
+    #[allow(clippy::too_many_arguments)]
+    pub(super) fn new(
+        args: &Args,
+        program: &Program,
+        packets: &[Packets],
+        engine: &Engine,
+        ran: &GraphRan,
+        state: &[u8],
+        click: Duration,
+        handlers: Vec<(String, String)>,
+    ) -> Document {
+        let left_out: u64 = packets.iter().map(|p| p.unfit).sum();
+        let unfit = ran.unfit + left_out;
+        let received: u64 = ran.received.iter().sum();
+        let sources = program.sources.iter().zip(packets).zip(&ran.received);
+        let name = |target: &Target| match target {
+            Target::Device(name) | Target::File(name, _) => name.clone(),
+        };
+        let seen = received - ran.unfit;
+        Document {
+            schema: 1,
+            configuration: args.conf.display().to_string(),
+            sources: sources
+                .map(|((source, packets), received)| SourceRow {
+                    source: format!("{source:?}"),
+                    packets: packets.description.clone(),
+                    received: received + packets.unfit,
+                })
+                .collect(),
+            received: received + left_out,
+            copies: ran.copies + number(state, program.uncloned),
+            sent: ran.sent.iter().sum(),
+            outputs: program
+                .targets
+                .iter()
+                .zip(&ran.sent)
+                .map(|(target, packets)| SentRow { output: name(target), packets: *packets })
+                .collect(),
+            dropped: dropped(program, state, unfit),
+            ns_per_packet: if seen == 0 { 0.0 } else { ran.busy.as_nanos() as f64 / seen as f64 },
+            ns_per_packet_p10: ran.percentile(0.1),
+            mpps: 1e3 * received as f64 / ran.total.as_nanos().max(1) as f64,
+            compiled: compiled(engine, click),
+            handlers: handlers.into_iter().map(|(handler, value)| HandlerRow { handler, value }).collect(),
+        }
+    }
+
+    pub(super) fn text(&self) -> String {
+        let mut out = String::new();
+        let c = &self.compiled;
+        // Writing to a string does not fail.
+        let _ = writeln!(out, "{}", self.configuration);
+        let _ = writeln!(
+            out,
+            "compiled in {:.1} ms: {:.1} to the IR, {:.1} in passes, {:.1} in LLVM, {:.1} linking",
+            c.total_ms,
+            c.click_ms,
+            c.passes_ms + c.emit_ms,
+            c.llvm_ms,
+            c.link_ms
+        );
+        for source in &self.sources {
+            let _ = writeln!(out, "received {:>12}   {}, {}", source.received, source.source, source.packets);
+        }
+        if self.copies > 0 {
+            let _ = writeln!(out, "copied   {:>12}", self.copies);
+        }
+        for row in &self.outputs {
+            let _ = writeln!(out, "sent     {:>12}   {}", row.packets, row.output);
+        }
+        for row in &self.dropped {
+            let _ = writeln!(out, "dropped  {:>12}   {} {}", row.packets, row.element, row.reason);
+        }
+        let low =
+            self.ns_per_packet_p10.map_or(String::new(), |ns| format!(", {ns:.2} at the 10th percentile"));
+        let _ = writeln!(
+            out,
+            "{:.2} ns a packet in the program{low}; {:.2} Mpps with copying in and out",
+            self.ns_per_packet, self.mpps
+        );
+        for row in &self.handlers {
+            let _ = writeln!(out, "{}: {}", row.handler, row.value);
+        }
+        out
+    }
+}
+
+fn compiled(engine: &Engine, click: Duration) -> Compiled {
+    let ms = |d: Duration| d.as_secs_f64() * 1e3;
+    let t = &engine.timings;
+    Compiled {
+        click_ms: ms(click),
+        passes_ms: ms(t.passes),
+        emit_ms: ms(t.emit),
+        llvm_ms: ms(t.llvm),
+        link_ms: ms(t.link),
+        total_ms: ms(click + t.passes + t.emit + t.llvm + t.link),
+        object_bytes: t.bytes,
+    }
+}

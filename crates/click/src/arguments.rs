@@ -1,0 +1,253 @@
+//! Arguments of an element: by position and by keyword, with types.
+//!
+//! An argument is a keyword's if its first word is the name of one; what can be given by position can be given by its name, too.
+
+use std::collections::VecDeque;
+use std::net::Ipv4Addr;
+
+use rustc_hash::FxHashMap;
+
+use crate::config::{Text, unquote, words};
+use crate::error::{Error, Span};
+use crate::graph::Element;
+
+/// Addresses by name, from `AddressInfo`.
+pub(crate) type Names = FxHashMap<String, Vec<Text>>;
+
+/// The arguments of an element that nobody has asked for yet.
+pub(crate) struct Arguments<'e> {
+    element: &'e Element,
+    positional: VecDeque<Text>,
+    keywords: Vec<(&'static str, Text)>,
+    known: &'static [&'static str],
+    /// The first argument that begins with a keyword which is none of the class.
+    unknown: Option<Error>,
+    pub(crate) names: &'e Names,
+}
+
+impl<'e> Arguments<'e> {
+    /// `known` are the names of all arguments of the class.
+    pub(crate) fn new(element: &'e Element, known: &'static [&'static str], names: &'e Names) -> Self {
+        let mut this = Arguments {
+            element,
+            positional: VecDeque::new(),
+            keywords: Vec::new(),
+            known,
+            unknown: None,
+            names,
+        };
+        for argument in &element.arguments {
+            let all = words(argument);
+            let keyword = known.iter().find(|k| all.first().is_some_and(|w| w.text == **k));
+            match keyword {
+                Some(keyword) if all.len() > 1 => {
+                    let span = Span { start: all[1].span.start, end: argument.span.end };
+                    let text = argument.text[keyword.len()..].trim().to_owned();
+                    this.keywords.push((*keyword, Text { text, span }));
+                }
+                _ => {
+                    this.unknown = this.unknown.take().or_else(|| this.unknown(argument, &all));
+                    this.positional.push_back(argument.clone());
+                }
+            }
+        }
+        this
+    }
+
+    /// The error of an argument that looks like a keyword's. (Classes without keywords take anything.)
+    fn unknown(&self, argument: &Text, words: &[Text]) -> Option<Error> {
+        let [first, _, ..] = words else { return None };
+        let like = first.text.len() > 2 && first.text.bytes().all(|b| b.is_ascii_uppercase() || b == b'_');
+        if !like || self.known.is_empty() || self.names.contains_key(&first.text) {
+            return None;
+        }
+        let message = format!("`{}` has no argument {}", self.element.class, first.text);
+        Some(Error::new(argument.span, message).nearest(&first.text, self.known.iter().copied()))
+    }
+
+    /// Where the element was declared.
+    pub(crate) fn span(&self) -> Span {
+        self.element.span
+    }
+
+    /// An argument that is given by keyword only.
+    pub(crate) fn keyword(&mut self, name: &str) -> Option<Text> {
+        let at = self.keywords.iter().position(|(k, _)| *k == name)?;
+        Some(self.keywords.remove(at).1)
+    }
+
+    /// The next argument by position, or the one of this name.
+    pub(crate) fn next(&mut self, name: &str) -> Option<Text> {
+        self.keyword(name).or_else(|| self.positional.pop_front())
+    }
+
+    /// As [`Self::next`], where there must be one.
+    pub(crate) fn need(&mut self, name: &str) -> Result<Text, Error> {
+        let span = self.span();
+        let missing = || {
+            let class = &self.element.class;
+            Error::new(span, format!("`{class}` lacks its argument {name}"))
+        };
+        self.keywords
+            .iter()
+            .position(|(k, _)| *k == name)
+            .map(|at| self.keywords.remove(at).1)
+            .or_else(|| self.positional.pop_front())
+            .ok_or_else(missing)
+    }
+
+    /// All that are left by position.
+    pub(crate) fn rest(&mut self) -> Vec<Text> {
+        self.positional.drain(..).collect()
+    }
+
+    /// An argument by position or name, of a type, with a default.
+    pub(crate) fn or<T>(
+        &mut self,
+        name: &str,
+        default: T,
+        read: impl FnOnce(&Text) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        self.next(name).map_or(Ok(default), |text| read(&text))
+    }
+
+    /// An argument by name only, of a type, with a default.
+    pub(crate) fn keyword_or<T>(
+        &mut self,
+        name: &str,
+        default: T,
+        read: impl FnOnce(&Text) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        self.keyword(name).map_or(Ok(default), |text| read(&text))
+    }
+
+    /// Complains of what is left. Those in `ignored` make no difference here.
+    pub(crate) fn finish(mut self, ignored: &[&str]) -> Result<(), Error> {
+        self.keywords.retain(|(k, _)| !ignored.contains(k));
+        let class = &self.element.class;
+        if let Some((name, text)) = self.keywords.first() {
+            return Err(Error::new(text.span, format!("`{class}` has the argument {name} already")));
+        }
+        let Some(extra) = self.positional.front() else { return Ok(()) };
+        Err(Error::new(extra.span, format!("`{class}` has no further argument")))
+    }
+
+    /// Fails if there is an argument that nothing can be made of.
+    pub(crate) fn check(&mut self) -> Result<(), Error> {
+        self.unknown.take().map_or(Ok(()), Err)
+    }
+}
+
+fn wrong(text: &Text, what: &str) -> Error {
+    Error::new(text.span, format!("`{}` is not {what}", text.text))
+}
+
+/// An unsigned integer up to a bound: decimal, octal with a leading zero, hexadecimal.
+pub(crate) fn unsigned(text: &Text, most: u64) -> Result<u64, Error> {
+    let digits = text.text.strip_prefix('+').unwrap_or(&text.text);
+    let value = match (digits.strip_prefix("0x").or(digits.strip_prefix("0X")), digits.strip_prefix('0')) {
+        (Some(hex), _) => u64::from_str_radix(hex, 16).ok(),
+        (None, Some(octal)) if !octal.is_empty() => u64::from_str_radix(octal, 8).ok(),
+        _ => digits.parse().ok(),
+    };
+    value.filter(|v| *v <= most).ok_or_else(|| wrong(text, &format!("a number from 0 to {most}")))
+}
+
+/// A byte.
+pub(crate) fn byte(text: &Text) -> Result<u64, Error> {
+    unsigned(text, 255)
+}
+
+/// A truth value.
+pub(crate) fn boolean(text: &Text) -> Result<bool, Error> {
+    match text.text.to_ascii_lowercase().as_str() {
+        "1" | "true" | "yes" => Ok(true),
+        "0" | "false" | "no" => Ok(false),
+        _ => Err(wrong(text, "a truth value: true or false")),
+    }
+}
+
+/// A string, without its quotes.
+pub(crate) fn string(text: &Text) -> String {
+    String::from_utf8_lossy(&unquote(&text.text)).into_owned()
+}
+
+/// What a name stands for, in the form that `read` takes.
+fn named<T>(text: &Text, names: &Names, read: impl Fn(&str) -> Option<T>) -> Option<T> {
+    read(&text.text).or_else(|| names.get(&text.text)?.iter().find_map(|value| read(&value.text)))
+}
+
+fn ip_text(text: &str) -> Option<u32> {
+    text.parse::<Ipv4Addr>().ok().map(u32::from)
+}
+
+/// An IPv4 address, or a name for one.
+pub(crate) fn ip(text: &Text, names: &Names) -> Result<u32, Error> {
+    let read = |t: &str| ip_text(t).or_else(|| ip_text(t.split_once('/')?.0));
+    let direct = ip_text(&text.text);
+    direct
+        .or_else(|| names.get(&text.text)?.iter().find_map(|value| read(&value.text)))
+        .ok_or_else(|| wrong(text, "an IP address"))
+}
+
+/// Address and mask of a prefix: `18.26.4/24`, `18.26.4.0/255.255.255.0`, or an address alone.
+pub(crate) fn prefix(text: &Text, names: &Names) -> Result<(u32, u32), Error> {
+    named(text, names, prefix_text).ok_or_else(|| wrong(text, "an IP prefix like 18.26.4.0/24"))
+}
+
+fn prefix_text(text: &str) -> Option<(u32, u32)> {
+    let Some((address, mask)) = text.split_once('/') else { return Some((ip_text(text)?, u32::MAX)) };
+    let mask = match mask.parse::<u32>() {
+        Ok(bits) if bits <= 32 => u32::MAX.checked_shl(32 - bits).unwrap_or(0),
+        Ok(_) => return None,
+        Err(_) => ip_text(mask)?,
+    };
+    let given: Vec<&str> = address.split('.').filter(|part| !part.is_empty()).collect();
+    let missing = 4usize.checked_sub(given.len())?;
+    let whole = [given, vec!["0"; missing]].concat().join(".");
+    Some((ip_text(&whole)?, mask))
+}
+
+/// An Ethernet address, or a name for one.
+pub(crate) fn ether(text: &Text, names: &Names) -> Result<[u8; 6], Error> {
+    named(text, names, ether_text).ok_or_else(|| wrong(text, "an Ethernet address like 0:1:2:3:4:5"))
+}
+
+pub(crate) fn ether_text(text: &str) -> Option<[u8; 6]> {
+    let mut address = [0; 6];
+    let mut parts = text.split([':', '-']);
+    for byte in &mut address {
+        *byte = parts.next().filter(|p| p.len() <= 2).and_then(|p| u8::from_str_radix(p, 16).ok())?;
+    }
+    parts.next().is_none().then_some(address)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ether_text, prefix_text, unsigned};
+    use crate::config::Text;
+
+    #[test]
+    fn prefixes_have_many_forms() {
+        let net = 0x121a_0400;
+        assert_eq!(prefix_text("18.26.4/24"), Some((net, 0xffff_ff00)));
+        assert_eq!(prefix_text("18.26.4.0/255.255.255.0"), Some((net, 0xffff_ff00)));
+        assert_eq!(prefix_text("0/0"), Some((0, 0)));
+        assert_eq!(prefix_text("18.26.4.9"), Some((net + 9, u32::MAX)));
+        for bad in ["18.26.4", "1.2.3.4.5/8", "1.2.3.4/33", "x/8"] {
+            assert_eq!(prefix_text(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn numbers_and_addresses_are_as_documented() {
+        let number = |t: &str| unsigned(&Text { text: t.into(), ..Text::default() }, 100).ok();
+        assert_eq!(
+            [number("0x10"), number("010"), number("+7"), number("0")],
+            [Some(16), Some(8), Some(7), Some(0)]
+        );
+        assert_eq!([number("101"), number("-1"), number("a")], [None; 3]);
+        assert_eq!(ether_text("0-a0-c9-9c-fd-9c"), Some([0, 0xa0, 0xc9, 0x9c, 0xfd, 0x9c]));
+        assert_eq!(ether_text("1:2:3:4:5"), None);
+    }
+}

@@ -1,0 +1,466 @@
+//! Writes what elements do, as blocks of the function of the whole graph.
+//!
+//! Invariants: a [`Code`] stands in a block that has no end yet; [`Code::out`] and [`Code::drop`] end it. Numbers are in
+//! host order: loads and stores of packet fields change the byte order.
+
+use millstream_ir::{
+    AluOp, Block, BlockCall, Cond, Cursor, End, Map, MemFlags, Op, Piece, Prov, Size, SwapKind, Type, Value,
+    Verdict, Width,
+};
+
+use crate::compile::{Compiler, QUEUE};
+use crate::graph::Port;
+use crate::packet::{NOTES, Note, Packet, TYPES};
+
+/// Bytes in front of a held packet that keep its annotations.
+const HELD: i64 = 40;
+
+/// Code of one element.
+pub(crate) struct Code<'c, 'g> {
+    pub(crate) compiler: &'c mut Compiler<'g>,
+    pub(crate) element: usize,
+    at: Block,
+}
+
+impl<'c, 'g> Code<'c, 'g> {
+    pub(crate) fn new(compiler: &'c mut Compiler<'g>, element: usize, at: Block) -> Self {
+        Code { compiler, element, at }
+    }
+
+    /// The block that is being written.
+    pub(crate) fn place(&self) -> Block {
+        self.at
+    }
+
+    fn cursor(&mut self) -> Cursor<'_> {
+        self.compiler.func.at_end(self.at)
+    }
+
+    fn value(&mut self, op: Op, args: &[Value], ty: Type) -> Value {
+        self.cursor().value(op, args.iter().copied(), ty)
+    }
+
+    fn effect(&mut self, op: Op, args: &[Value]) {
+        self.cursor().effect(op, args.iter().copied(), []);
+    }
+
+    /// A constant.
+    pub(crate) fn int(&mut self, value: i64) -> Value {
+        self.cursor().iconst(value)
+    }
+
+    /// A constant truth value.
+    pub(crate) fn truth(&mut self, value: bool) -> Value {
+        self.value(Op::Const { value: i64::from(value) }, &[], Type::I1)
+    }
+
+    pub(crate) fn alu(&mut self, op: AluOp, a: Value, b: Value) -> Value {
+        self.value(Op::Alu { op, width: Width::W64 }, &[a, b], Type::I64)
+    }
+
+    pub(crate) fn add(&mut self, a: Value, b: Value) -> Value {
+        self.alu(AluOp::Add, a, b)
+    }
+
+    pub(crate) fn sub(&mut self, a: Value, b: Value) -> Value {
+        self.alu(AluOp::Sub, a, b)
+    }
+
+    /// An operation with a constant.
+    pub(crate) fn with(&mut self, op: AluOp, a: Value, b: i64) -> Value {
+        let b = self.int(b);
+        self.alu(op, a, b)
+    }
+
+    /// An address in the packet.
+    pub(crate) fn plus(&mut self, base: Value, offset: Value) -> Value {
+        self.value(Op::Alu { op: AluOp::Add, width: Width::W64 }, &[base, offset], Type::Ptr(Prov::Packet))
+    }
+
+    /// An address in the packet at a constant distance.
+    pub(crate) fn at(&mut self, base: Value, offset: i64) -> Value {
+        let offset = self.int(offset);
+        self.plus(base, offset)
+    }
+
+    /// An address as the end of the packet.
+    pub(crate) fn end(&mut self, base: Value, offset: Value) -> Value {
+        self.value(Op::Alu { op: AluOp::Add, width: Width::W64 }, &[base, offset], Type::Ptr(Prov::PacketEnd))
+    }
+
+    fn load(&mut self, size: Size, base: Value, offset: i32) -> Value {
+        let op = Op::Load { size, sext: false, offset, flags: MemFlags::default() };
+        self.value(op, &[base], Type::int(8 * size.bytes()))
+    }
+
+    fn store(&mut self, size: Size, base: Value, offset: i32, value: Value) {
+        self.effect(Op::Store { size, offset, flags: MemFlags::default() }, &[base, value]);
+    }
+
+    fn swap(&mut self, bits: u8, value: Value) -> Value {
+        self.value(Op::Swap { kind: SwapKind::ToBe, bits }, &[value], Type::int(u32::from(bits)))
+    }
+
+    /// 1, 2, 4 or 8 bytes of the packet as they lie in memory.
+    pub(crate) fn raw(&mut self, bytes: usize, base: Value, offset: i32) -> Value {
+        let size = match bytes {
+            1 => Size::B,
+            2 => Size::H,
+            4 => Size::W,
+            _ => Size::Dw,
+        };
+        self.load(size, base, offset)
+    }
+
+    /// 1, 2 or 4 bytes of the packet.
+    pub(crate) fn number(&mut self, bytes: u32, base: Value, offset: i32) -> Value {
+        match bytes {
+            1 => self.byte(base, offset),
+            2 => self.half(base, offset),
+            _ => self.word(base, offset),
+        }
+    }
+
+    /// Makes room in front of the packet, or drops it: the new first byte.
+    pub(crate) fn push(&mut self, packet: Packet, base: Value, bytes: i64) -> Value {
+        let data = self.at(base, -bytes);
+        let room = self.bound(packet.handle, 8, Type::Ptr(Prov::Packet));
+        self.check(Cond::Ge, data, room, |code| code.drop(packet, "no_headroom"));
+        data
+    }
+
+    /// A byte of the packet.
+    pub(crate) fn byte(&mut self, base: Value, offset: i32) -> Value {
+        self.load(Size::B, base, offset)
+    }
+
+    /// 16 bits of the packet.
+    pub(crate) fn half(&mut self, base: Value, offset: i32) -> Value {
+        let raw = self.load(Size::H, base, offset);
+        self.swap(16, raw)
+    }
+
+    /// 32 bits of the packet.
+    pub(crate) fn word(&mut self, base: Value, offset: i32) -> Value {
+        let raw = self.load(Size::W, base, offset);
+        self.swap(32, raw)
+    }
+
+    pub(crate) fn set_byte(&mut self, base: Value, offset: i32, value: Value) {
+        self.store(Size::B, base, offset, value);
+    }
+
+    pub(crate) fn set_half(&mut self, base: Value, offset: i32, value: Value) {
+        let raw = self.swap(16, value);
+        self.store(Size::H, base, offset, raw);
+    }
+
+    pub(crate) fn set_word(&mut self, base: Value, offset: i32, value: Value) {
+        let raw = self.swap(32, value);
+        self.store(Size::W, base, offset, raw);
+    }
+
+    /// Writes 16 bits as they are to lie in memory.
+    pub(crate) fn set_raw_half(&mut self, base: Value, offset: i32, value: Value) {
+        self.store(Size::H, base, offset, value);
+    }
+
+    /// Exchanges `bytes` bytes, at most 8, at two offsets.
+    pub(crate) fn exchange(&mut self, base: Value, a: i32, b: i32, bytes: i32) {
+        let both = [self.pieces(base, a, bytes), self.pieces(base, b, bytes)];
+        for (pieces, to) in both.into_iter().zip([b, a]) {
+            for (at, size, value) in pieces {
+                self.store(size, base, to + at, value);
+            }
+        }
+    }
+
+    /// Copies bytes inside the packet: through registers, so that places may overlap.
+    pub(crate) fn copy(&mut self, to: Value, to_offset: i32, from: Value, from_offset: i32, bytes: i32) {
+        let pieces = self.pieces(from, from_offset, bytes);
+        for (at, size, value) in pieces {
+            self.store(size, to, to_offset + at, value);
+        }
+    }
+
+    /// Bytes as values: offset, size and value of each.
+    fn pieces(&mut self, base: Value, offset: i32, bytes: i32) -> Vec<(i32, Size, Value)> {
+        let mut pieces = Vec::new();
+        let mut at = 0;
+        while at < bytes {
+            let size = match bytes - at {
+                8.. => Size::Dw,
+                4.. => Size::W,
+                2.. => Size::H,
+                _ => Size::B,
+            };
+            pieces.push((at, size, self.load(size, base, offset + at)));
+            at += size.bytes() as i32;
+        }
+        pieces
+    }
+
+    /// Writes constant bytes.
+    pub(crate) fn write(&mut self, base: Value, offset: i32, bytes: &[u8]) {
+        let mut at = 0;
+        while at < bytes.len() {
+            let (size, len) = match bytes.len() - at {
+                8.. => (Size::Dw, 8),
+                4.. => (Size::W, 4),
+                2.. => (Size::H, 2),
+                _ => (Size::B, 1),
+            };
+            let mut raw = [0; 8];
+            raw[..len].copy_from_slice(&bytes[at..at + len]);
+            let value = self.int(i64::from_le_bytes(raw));
+            self.store(size, base, offset + at as i32, value);
+            at += len;
+        }
+    }
+
+    /// The truth of a comparison.
+    pub(crate) fn compare(&mut self, cond: Cond, a: Value, b: Value) -> Value {
+        self.value(Op::Cmp { cond, width: Width::W64 }, &[a, b], Type::I1)
+    }
+
+    /// One of two values.
+    pub(crate) fn select(&mut self, truth: Value, yes: Value, no: Value) -> Value {
+        let ty = self.compiler.func.types[yes].join(self.compiler.func.types[no]);
+        self.value(Op::Select {}, &[truth, yes, no], ty)
+    }
+
+    pub(crate) fn block(&mut self) -> Block {
+        self.compiler.func.add_block()
+    }
+
+    /// A parameter of a block.
+    pub(crate) fn param(&mut self, block: Block, ty: Type) -> Value {
+        self.compiler.func.add_param(block, ty)
+    }
+
+    /// Goes on writing in another block.
+    pub(crate) fn go(&mut self, block: Block) {
+        self.at = block;
+    }
+
+    /// Ends the block with a branch.
+    pub(crate) fn branch(&mut self, cond: Cond, a: Value, b: Value, yes: Block, no: Block) {
+        let targets = [BlockCall::new(yes), BlockCall::new(no)];
+        self.cursor().effect(Op::Branch { cond, width: Width::W64 }, [a, b], targets);
+    }
+
+    /// Ends the block with a jump.
+    pub(crate) fn jump(&mut self, block: Block, args: &[Value]) {
+        self.cursor().effect(Op::Jump {}, [], [BlockCall::with(block, args.iter().copied())]);
+    }
+
+    /// Goes on where the comparison holds; elsewhere runs `otherwise`, which must end the block.
+    pub(crate) fn check(&mut self, cond: Cond, a: Value, b: Value, otherwise: impl FnOnce(&mut Self)) {
+        let (yes, no) = (self.block(), self.block());
+        self.branch(cond, a, b, yes, no);
+        self.go(no);
+        otherwise(self);
+        self.go(yes);
+    }
+
+    /// As [`Self::check`], with a constant.
+    pub(crate) fn check_int(&mut self, cond: Cond, a: Value, b: i64, otherwise: impl FnOnce(&mut Self)) {
+        let b = self.int(b);
+        self.check(cond, a, b, otherwise);
+    }
+
+    /// Runs `then` where the comparison holds, and goes on with what it gives, or with `other` elsewhere.
+    pub(crate) fn when(
+        &mut self,
+        cond: Cond,
+        a: Value,
+        b: Value,
+        other: &[Value],
+        then: impl FnOnce(&mut Self) -> Vec<Value>,
+    ) -> Vec<Value> {
+        let (yes, on) = (self.block(), self.block());
+        let types: Vec<Type> = other.iter().map(|&v| self.compiler.func.types[v]).collect();
+        let params = types.iter().map(|&ty| self.compiler.func.add_param(on, ty)).collect();
+        let targets = [BlockCall::new(yes), BlockCall::with(on, other.iter().copied())];
+        self.cursor().effect(Op::Branch { cond, width: Width::W64 }, [a, b], targets);
+        self.go(yes);
+        let values = then(self);
+        self.jump(on, &values);
+        self.go(on);
+        params
+    }
+
+    /// Drops the packet unless it has `bytes` bytes from `base` on.
+    pub(crate) fn need(&mut self, packet: Packet, base: Value, bytes: i64, reason: &'static str) {
+        let beyond = self.at(base, bytes);
+        self.check(Cond::Le, beyond, packet.end, |code| code.drop(packet, reason));
+    }
+
+    /// The packet's length.
+    pub(crate) fn length(&mut self, packet: Packet) -> Value {
+        self.sub(packet.end, packet.data)
+    }
+
+    /// The address of bytes of the element's state.
+    fn state(&mut self, offset: u32) -> Value {
+        let map = self.compiler.state;
+        self.value(Op::MapValueAddr { map, offset }, &[], Type::Ptr(Prov::MapValue(map)))
+    }
+
+    /// Adds to a counter of the element's state.
+    pub(crate) fn count(&mut self, offset: u32, by: Value) {
+        let address = self.state(offset);
+        let before = self.load(Size::Dw, address, 0);
+        let after = self.add(before, by);
+        self.store(Size::Dw, address, 0, after);
+    }
+
+    /// A number of the element's state.
+    pub(crate) fn get(&mut self, offset: u32) -> Value {
+        let address = self.state(offset);
+        self.load(Size::Dw, address, 0)
+    }
+
+    /// Looks up the longest prefix of an address in a table: the address of gateway and output, or null.
+    pub(crate) fn longest(&mut self, map: Map, address: Value) -> Value {
+        let key = [Piece { offset: 0, size: Size::W }, Piece { offset: 4, size: Size::W }];
+        let (bits, raw) = (self.int(32), self.swap(32, address));
+        let op = Op::MapLookup { map, key: key.into_iter().collect() };
+        self.value(op, &[bits, raw], Type::Ptr(Prov::MapValueOrNull(map)))
+    }
+
+    /// 32 bits of a map's value, in the machine's order.
+    pub(crate) fn field(&mut self, value: Value, offset: i32) -> Value {
+        self.load(Size::W, value, offset)
+    }
+
+    /// The packet as the rest of the world sees it: its descriptor is brought up to date.
+    fn publish(&mut self, packet: Packet) {
+        self.effect(Op::SetBounds {}, &[packet.handle, packet.data, packet.end]);
+    }
+
+    /// Ends with the packet on an output. An output that is not connected drops it.
+    pub(crate) fn out(&mut self, port: u32, packet: Packet) {
+        let from = Port { element: self.element, port };
+        match self.compiler.target(from) {
+            Some(to) => {
+                let block = self.compiler.block_of(to);
+                self.jump(block, &packet.values());
+            }
+            None => self.drop(packet, "unconnected"),
+        }
+    }
+
+    /// Whether an output is connected.
+    pub(crate) fn connected(&self, port: u32) -> bool {
+        self.compiler.target(Port { element: self.element, port }).is_some()
+    }
+
+    /// Ends with the packet dropped, and counted.
+    pub(crate) fn drop(&mut self, _packet: Packet, reason: &'static str) {
+        let offset = self.compiler.reason(self.element, reason);
+        let one = self.int(1);
+        self.count(offset, one);
+        self.finish();
+    }
+
+    /// Ends with the packet sent out of an output of the program.
+    pub(crate) fn send(&mut self, output: u32, packet: Packet) {
+        self.publish(packet);
+        let output = self.int(i64::from(output));
+        self.effect(Op::Emit {}, &[packet.handle, output]);
+        self.finish();
+    }
+
+    fn finish(&mut self) {
+        let finish = self.compiler.finish;
+        self.jump(finish, &[]);
+    }
+
+    /// A copy of the packet, to be worked on after this one on output `port`; those that are copied last come first.
+    pub(crate) fn fork(&mut self, port: u32, packet: Packet) {
+        let from = Port { element: self.element, port };
+        let Some(target) = self.compiler.target(from) else {
+            // A copy that goes nowhere is dropped like any other packet.
+            return;
+        };
+        let number = self.compiler.resumption(target);
+        self.publish(packet);
+        let copy = self.value(Op::ClonePacket {}, &[packet.handle], Type::Ptr(Prov::Ctx));
+        let zero = self.int(0);
+        let element = self.element;
+        let (held, on) = (self.block(), self.block());
+        let none = self.block();
+        self.branch(Cond::Eq, copy, zero, none, held);
+        self.go(none);
+        let offset = self.compiler.reason(element, "no_buffer");
+        let uncounted = self.compiler.uncloned;
+        let one = self.int(1);
+        self.count(offset, one);
+        self.count(uncounted, one);
+        self.jump(on, &[]);
+        self.go(held);
+        self.hold(copy, packet, number);
+        self.jump(on, &[]);
+        self.go(on);
+    }
+
+    /// Puts a copy with the annotations of the original in front of those that wait.
+    fn hold(&mut self, copy: Value, packet: Packet, number: u32) {
+        let data = self.bound(copy, 0, Type::Ptr(Prov::Packet));
+        let network = self.sub(packet.note(Note::Network), packet.data);
+        let base = self.at(data, -HELD);
+        let number = self.int(i64::from(number));
+        self.store(Size::W, base, 0, number);
+        self.store(Size::W, base, 4, network);
+        for at in 1..NOTES {
+            let value = packet.values()[3 + at];
+            self.store(Size::W, base, 4 + 4 * at as i32, value);
+        }
+        let queue = self.int(QUEUE);
+        self.effect(Op::Hold { end: End::Front }, &[copy, queue]);
+    }
+
+    /// A packet that was held: where to go on, and the packet. Gives the handle, which may be null, to `none` first.
+    pub(crate) fn pull(&mut self, none: Block) -> (Value, Packet) {
+        let queue = self.int(QUEUE);
+        let handle = self.value(Op::Pull {}, &[queue], Type::Ptr(Prov::Ctx));
+        let zero = self.int(0);
+        let some = self.block();
+        self.branch(Cond::Eq, handle, zero, none, some);
+        self.go(some);
+        let data = self.bound(handle, 0, Type::Ptr(Prov::Packet));
+        let end = self.bound(handle, 4, Type::Ptr(Prov::PacketEnd));
+        let base = self.at(data, -HELD);
+        let number = self.load(Size::W, base, 0);
+        let distance = self.value(
+            Op::Load { size: Size::W, sext: true, offset: 4, flags: MemFlags::default() },
+            &[base],
+            Type::I64,
+        );
+        let mut values = vec![handle, data, end, self.plus(data, distance)];
+        for (at, ty) in TYPES.iter().enumerate().skip(4) {
+            let raw = self.load(Size::W, base, 4 + 4 * (at as i32 - 3));
+            values.push(match ty {
+                Type::I1 => {
+                    let zero = self.int(0);
+                    self.compare(Cond::Ne, raw, zero)
+                }
+                _ => raw,
+            });
+        }
+        (number, Packet::of(&values))
+    }
+
+    /// A bound of a packet as its descriptor has it.
+    pub(crate) fn bound(&mut self, handle: Value, offset: i32, ty: Type) -> Value {
+        let op = Op::Load { size: Size::W, sext: false, offset, flags: MemFlags::default() };
+        self.value(op, &[handle], ty)
+    }
+
+    /// Ends the program.
+    pub(crate) fn leave(&mut self) {
+        let verdict = self.value(Op::Verdict { verdict: Verdict::Drop }, &[], Type::I64);
+        self.effect(Op::Return {}, &[verdict]);
+    }
+}

@@ -1,0 +1,70 @@
+//! What there is to know of an element class, and which classes there are.
+
+use crate::build::Code;
+use crate::compile::Setup;
+use crate::elements;
+use crate::error::Error;
+use crate::packet::Packet;
+
+/// What an element does with a packet.
+pub(crate) trait Behaviour {
+    /// Writes the code for a packet that arrives at input `port`. The code must end: in outputs or drops.
+    fn build(&self, code: &mut Code<'_, '_>, port: u32, packet: Packet);
+}
+
+/// A class of elements.
+pub(crate) struct Class {
+    pub(crate) name: &'static str,
+    /// Inputs and outputs, as Click's documentation writes them: `1/1-2`.
+    pub(crate) ports: &'static str,
+    /// Push, pull or agnostic, a letter a port, the last one of all further ports: `a/ah`.
+    pub(crate) processing: &'static str,
+    /// Names of its arguments.
+    pub(crate) arguments: &'static [&'static str],
+    /// Those of them that make no difference here.
+    pub(crate) ignored: &'static [&'static str],
+    /// Whether every packet leaves by an output.
+    pub(crate) passes_all: bool,
+    pub(crate) make: fn(&mut Setup<'_>) -> Result<Box<dyn Behaviour>, Error>,
+}
+
+/// All classes.
+pub(crate) fn all() -> impl Iterator<Item = &'static Class> {
+    elements::TABLES.iter().flat_map(|table| table.iter())
+}
+
+/// The class of this name.
+pub(crate) fn find(name: &str) -> Option<&'static Class> {
+    all().find(|class| class.name == name)
+}
+
+/// How many ports a class may have: least and most; of inputs, then of outputs.
+pub(crate) fn port_range(class: &Class) -> [(u32, u32); 2] {
+    let (inputs, outputs) = class.ports.split_once('/').unwrap_or((class.ports, class.ports));
+    [inputs, outputs].map(|text| match text.split_once('-') {
+        _ if text == "-" => (0, u32::MAX),
+        Some((least, "")) => (least.parse().unwrap_or(0), u32::MAX),
+        Some((least, most)) => (least.parse().unwrap_or(0), most.parse().unwrap_or(0)),
+        None => (text.parse().unwrap_or(0), text.parse().unwrap_or(0)),
+    })
+}
+
+/// How a port passes packets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Processing {
+    Push,
+    Pull,
+    Agnostic,
+}
+
+/// How port `port` of a class passes packets.
+pub(crate) fn processing(class: &Class, output: bool, port: u32) -> Processing {
+    let (inputs, outputs) = class.processing.split_once('/').unwrap_or((class.processing, class.processing));
+    let letters = if output { outputs } else { inputs }.as_bytes();
+    let at = (port as usize).min(letters.len().saturating_sub(1));
+    match letters.get(at) {
+        Some(b'h') => Processing::Push,
+        Some(b'l') => Processing::Pull,
+        _ => Processing::Agnostic,
+    }
+}

@@ -1,0 +1,468 @@
+//! The whole graph as one function of the IR.
+//!
+//! An element's input is a block whose parameters are the packet; a connection is a jump. So the graph is static: no calls, no
+//! ports at run time, annotations as values. Only what packets can reach is written. Where a packet becomes two, the copy is
+//! held and worked on when the original is done with, innermost first, which is the order in which calls would do it.
+//!
+//! Pull ports: a queue hands a packet on at once, and a puller takes what comes. Every packet is run to completion, so that
+//! a queue is empty whenever its puller would look.
+
+use std::collections::BTreeMap;
+
+use millstream_ir::{
+    Block, BlockCall, Cond, Func, Function, GlobalData, Linkage, Map, MapDecl, Module, Op, Prov, Type, Value,
+    Width,
+};
+use rustc_hash::FxHashMap;
+
+use crate::arguments::{Arguments, Names};
+use crate::build::Code;
+use crate::class::{Behaviour, Class};
+use crate::elements::ROUTE_BYTES;
+use crate::error::Error;
+use crate::graph::{Element, Graph, Port};
+use crate::packet::{HOST, Packet, TYPES};
+use crate::resolve;
+
+/// The queue of packets that wait for the one at hand.
+pub const QUEUE: i64 = 0;
+
+const ARRAY: u32 = 2;
+const LPM_TRIE: u32 = 11;
+/// `BPF_F_NO_PREALLOC`, which tries must have.
+const NO_PREALLOC: u32 = 1;
+/// `BPF_PROG_TYPE_XDP`: what it is given is a packet with its bounds.
+const XDP: u32 = 6;
+
+/// Where packets of a program come from.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Source {
+    /// A device, by name.
+    Device(String),
+    /// A capture file.
+    File(String),
+    /// This packet, again and again: so often, or without end.
+    Constant(Vec<u8>, Option<u64>),
+}
+
+/// Where packets of a program go.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Target {
+    /// A device, by name.
+    Device(String),
+    /// A capture file, and how many bytes of each packet it keeps.
+    File(String, u32),
+}
+
+/// What reading or writing a handler does.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// 64 bits of the state, at this byte.
+    Number(u32),
+    /// Writing sets these words of the state to zero.
+    Zero(Vec<u32>),
+    /// A text that does not change.
+    Text(String),
+    /// The sum of drops of the element.
+    Drops,
+}
+
+/// A handler of an element.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Handler {
+    /// The element's name.
+    pub element: String,
+    /// Its own.
+    pub name: &'static str,
+    /// What it does.
+    pub access: Access,
+}
+
+/// An entry that a table holds at first.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Entry {
+    /// The map's name.
+    pub map: String,
+    /// Its key.
+    pub key: Vec<u8>,
+    /// Its value.
+    pub value: Vec<u8>,
+}
+
+/// Why an element drops packets, and where they are counted.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Drop {
+    /// The element's name.
+    pub element: String,
+    /// The reason.
+    pub reason: &'static str,
+    /// The byte of the state that the count begins at.
+    pub offset: u32,
+}
+
+/// A compiled configuration.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// The IR.
+    pub module: Module,
+    /// Its function: takes a packet's descriptor, of which the input's number is the ingress.
+    pub entry: Func,
+    /// Where packets come from; ingress 1 is the first.
+    pub sources: Vec<Source>,
+    /// Where packets go; output 0 is the first.
+    pub targets: Vec<Target>,
+    /// Reasons to drop.
+    pub drops: Vec<Drop>,
+    /// Handlers.
+    pub handlers: Vec<Handler>,
+    /// What tables hold at first.
+    pub entries: Vec<Entry>,
+    /// Where copies are counted that could not be made.
+    pub uncloned: u32,
+    /// What was read but makes no difference.
+    pub warnings: Vec<Error>,
+}
+
+/// The name of the map with the state of all elements.
+pub const STATE: &str = "click.state";
+
+/// What is being compiled.
+pub(crate) struct Compiler<'g> {
+    graph: &'g Graph,
+    behaviours: Vec<Option<Box<dyn Behaviour>>>,
+    outputs: FxHashMap<Port, Port>,
+    pub(crate) func: Function,
+    pub(crate) module: Module,
+    pub(crate) state: Map,
+    pub(crate) uncloned: u32,
+    /// Where packets end.
+    pub(crate) finish: Block,
+    state_bytes: u32,
+    blocks: FxHashMap<Port, Block>,
+    open: Vec<Port>,
+    drops: BTreeMap<(usize, &'static str), u32>,
+    /// Inputs at which held packets go on, by number.
+    resumptions: Vec<Port>,
+}
+
+/// What an element's class needs to make its behaviour.
+pub(crate) struct Setup<'s> {
+    pub(crate) arguments: Arguments<'s>,
+    /// Outputs that are connected.
+    pub(crate) outputs: u32,
+    pub(crate) element: &'s Element,
+    shared: &'s mut Shared,
+}
+
+/// What all elements add to.
+#[derive(Default)]
+struct Shared {
+    module: Module,
+    state_bytes: u32,
+    sources: Vec<(usize, Source)>,
+    targets: Vec<Target>,
+    handlers: Vec<Handler>,
+    entries: Vec<Entry>,
+    warnings: Vec<Error>,
+    common: Vec<(&'static str, u32)>,
+    element: usize,
+}
+
+impl Setup<'_> {
+    /// Room for a number in the state.
+    pub(crate) fn number(&mut self) -> u32 {
+        let at = self.shared.state_bytes;
+        self.shared.state_bytes += 8;
+        at
+    }
+
+    /// A number that all elements have in common.
+    pub(crate) fn shared_number(&mut self, name: &'static str) -> u32 {
+        if let Some((_, at)) = self.shared.common.iter().find(|(n, _)| *n == name) {
+            return *at;
+        }
+        let at = self.number();
+        self.shared.common.push((name, at));
+        at
+    }
+
+    /// A number that a handler reads.
+    pub(crate) fn counter(&mut self, name: &'static str) -> u32 {
+        let at = self.number();
+        self.handler(name, Access::Number(at));
+        at
+    }
+
+    pub(crate) fn handler(&mut self, name: &'static str, access: Access) {
+        self.shared.handlers.push(Handler { element: self.element.name.clone(), name, access });
+    }
+
+    /// Says that something is not as it would be in Click.
+    pub(crate) fn warn(&mut self, warning: Error) {
+        self.shared.warnings.push(warning);
+    }
+
+    /// Makes the element a source.
+    pub(crate) fn source(&mut self, source: Source) {
+        self.shared.sources.push((self.shared.element, source));
+    }
+
+    /// An output of the program.
+    pub(crate) fn target(&mut self, target: Target) -> u32 {
+        let known = self.shared.targets.iter().position(|t| *t == target);
+        let at = known.unwrap_or_else(|| {
+            self.shared.targets.push(target);
+            self.shared.targets.len() - 1
+        });
+        at as u32
+    }
+
+    /// A table of prefixes: each with its length, gateway and output.
+    pub(crate) fn routes(&mut self, routes: &[(u32, u32, u32, u32)]) -> Map {
+        let name = format!("{}.routes", self.element.name);
+        for &(address, bits, gateway, output) in routes {
+            let key = [bits.to_le_bytes(), address.to_be_bytes()].concat();
+            let value = [gateway.to_le_bytes(), output.to_le_bytes()].concat();
+            self.shared.entries.push(Entry { map: name.clone(), key, value });
+        }
+        self.shared.module.maps.push(MapDecl {
+            name,
+            kind: LPM_TRIE,
+            key_size: 8,
+            value_size: ROUTE_BYTES,
+            max_entries: (routes.len() as u32).max(1),
+            flags: NO_PREALLOC,
+            global: None,
+            inner: None,
+        })
+    }
+}
+
+/// Compiles a graph.
+///
+/// # Errors
+/// All that is wrong with elements, their arguments and their connections.
+pub fn compile(graph: &Graph) -> Result<Program, Vec<Error>> {
+    let classes = resolve::classes(graph)?;
+    resolve::ports(graph, &classes)?;
+    let mut shared = Shared::default();
+    let behaviours = behaviours(graph, &classes, &mut shared)?;
+    let Shared { module, state_bytes, sources, targets, handlers, entries, warnings, .. } = shared;
+    let mut compiler = Compiler::new(graph, behaviours, module, state_bytes);
+    compiler.function(&sources);
+    let drops = std::mem::take(&mut compiler.drops);
+    let drop = |((element, reason), offset): ((usize, _), _)| Drop {
+        element: graph.elements.get(element).map_or_else(String::new, |e| e.name.clone()),
+        reason,
+        offset,
+    };
+    let uncloned = compiler.uncloned;
+    let (module, entry) = compiler.finish();
+    Ok(Program {
+        module,
+        entry,
+        sources: sources.into_iter().map(|(_, source)| source).collect(),
+        targets,
+        drops: drops.into_iter().map(drop).collect(),
+        handlers,
+        entries,
+        uncloned,
+        warnings,
+    })
+}
+
+fn behaviours(
+    graph: &Graph,
+    classes: &[&'static Class],
+    shared: &mut Shared,
+) -> Result<Vec<Option<Box<dyn Behaviour>>>, Vec<Error>> {
+    let names = address_names(graph);
+    let (mut all, mut errors) = (Vec::new(), Vec::new());
+    for (at, (element, class)) in graph.elements.iter().zip(classes).enumerate() {
+        shared.element = at;
+        let (_, outputs) = graph.ports(at);
+        let arguments = Arguments::new(element, class.arguments, &names);
+        let mut setup = Setup { arguments, outputs, element, shared };
+        let made = setup.arguments.check().and_then(|()| (class.make)(&mut setup));
+        let Setup { arguments, .. } = setup;
+        let made = made.and_then(|behaviour| arguments.finish(class.ignored).map(|()| behaviour));
+        let text = element.arguments.iter().map(|a| a.text.as_str()).collect::<Vec<_>>().join(", ");
+        for (name, text) in [("class", class.name.to_owned()), ("config", text)] {
+            shared.handlers.push(Handler { element: element.name.clone(), name, access: Access::Text(text) });
+        }
+        shared.handlers.push(Handler { element: element.name.clone(), name: "drops", access: Access::Drops });
+        match made {
+            Ok(behaviour) => all.push(Some(behaviour)),
+            Err(e) => errors.push(e),
+        }
+    }
+    if errors.is_empty() { Ok(all) } else { Err(errors) }
+}
+
+/// What `AddressInfo` elements say.
+fn address_names(graph: &Graph) -> Names {
+    let mut names = Names::default();
+    for element in graph.elements.iter().filter(|e| e.class == "AddressInfo") {
+        for argument in &element.arguments {
+            let mut all = crate::config::words(argument).into_iter();
+            if let Some(name) = all.next() {
+                names.insert(name.text, all.collect());
+            }
+        }
+    }
+    names
+}
+
+impl<'g> Compiler<'g> {
+    fn new(
+        graph: &'g Graph,
+        behaviours: Vec<Option<Box<dyn Behaviour>>>,
+        mut module: Module,
+        state_bytes: u32,
+    ) -> Self {
+        let state = module.maps.push(MapDecl {
+            name: STATE.to_owned(),
+            kind: ARRAY,
+            key_size: 4,
+            value_size: 0,
+            max_entries: 1,
+            flags: 0,
+            global: Some(GlobalData::Bss),
+            inner: None,
+        });
+        let mut func = Function::new("click", Linkage::Program { prog_type: XDP });
+        let entry = func.add_block();
+        func.add_param(entry, Type::Ptr(Prov::Ctx));
+        let finish = func.add_block();
+        let outputs = graph.connections.iter().map(|c| (c.from, c.to)).collect();
+        Compiler {
+            graph,
+            behaviours,
+            outputs,
+            func,
+            module,
+            state,
+            uncloned: state_bytes,
+            finish,
+            state_bytes: state_bytes + 8,
+            blocks: FxHashMap::default(),
+            open: Vec::new(),
+            drops: BTreeMap::new(),
+            resumptions: Vec::new(),
+        }
+    }
+
+    /// The input that an output is connected to. (A pull output has one puller, a push output one receiver.)
+    pub(crate) fn target(&self, from: Port) -> Option<Port> {
+        self.outputs.get(&from).copied()
+    }
+
+    /// The block of an element's input.
+    pub(crate) fn block_of(&mut self, port: Port) -> Block {
+        if let Some(block) = self.blocks.get(&port) {
+            return *block;
+        }
+        let block = self.func.add_block();
+        for ty in TYPES {
+            self.func.add_param(block, ty);
+        }
+        self.blocks.insert(port, block);
+        self.open.push(port);
+        block
+    }
+
+    /// Where an element's drops for a reason are counted.
+    pub(crate) fn reason(&mut self, element: usize, reason: &'static str) -> u32 {
+        *self.drops.entry((element, reason)).or_insert_with(|| {
+            self.state_bytes += 8;
+            self.state_bytes - 8
+        })
+    }
+
+    /// The number of the place where a held packet goes on.
+    pub(crate) fn resumption(&mut self, port: Port) -> u32 {
+        let known = self.resumptions.iter().position(|p| *p == port);
+        let at = known.unwrap_or_else(|| {
+            self.resumptions.push(port);
+            self.resumptions.len() - 1
+        });
+        at as u32
+    }
+
+    fn function(&mut self, sources: &[(usize, Source)]) {
+        let entry = self.func.entry();
+        let handle = self.func.blocks[entry].params[0];
+        let none = self.graph.elements.len();
+        let mut code = Code::new(self, none, entry);
+        let data = code.bound(handle, 0, Type::Ptr(Prov::Packet));
+        let end = code.bound(handle, 4, Type::Ptr(Prov::PacketEnd));
+        let ingress = code.bound(handle, 12, Type::I64);
+        let (zero, no, host) = (code.int(0), code.truth(false), code.int(HOST));
+        let packet = Packet::of(&[handle, data, end, data, no, zero, zero, no, host, zero]);
+        for (at, (element, _)) in sources.iter().enumerate() {
+            let port = Port { element: *element, port: 0 };
+            let number = code.int(at as i64 + 1);
+            let (here, next) = (code.compiler.block_of(port), code.block());
+            code.branch_to(ingress, number, (here, &packet.values()), next);
+            code.go(next);
+        }
+        code.drop(packet, "no_source");
+        let mut resumable = 0;
+        loop {
+            while let Some(port) = self.open.pop() {
+                self.element(port);
+            }
+            let Some(port) = self.resumptions.get(resumable).copied() else { break };
+            self.block_of(port);
+            resumable += 1;
+        }
+        self.finishing();
+    }
+
+    fn element(&mut self, port: Port) {
+        let block = self.blocks[&port];
+        let packet = Packet::of(&self.func.blocks[block].params.clone());
+        let Some(behaviour) = self.behaviours[port.element].take() else { return };
+        behaviour.build(&mut Code::new(self, port.element, block), port.port, packet);
+        self.behaviours[port.element] = Some(behaviour);
+    }
+
+    /// Where a packet is done with: the next one that waits goes on.
+    fn finishing(&mut self) {
+        let finish = self.finish;
+        let none = self.graph.elements.len();
+        if self.resumptions.is_empty() {
+            Code::new(self, none, finish).leave();
+            return;
+        }
+        let leave = self.func.add_block();
+        Code::new(self, none, leave).leave();
+        let mut code = Code::new(self, none, finish);
+        let (number, packet) = code.pull(leave);
+        let all = code.compiler.resumptions.clone();
+        for (at, port) in all.iter().enumerate() {
+            let block = code.compiler.block_of(*port);
+            let at = code.int(at as i64);
+            let next = code.block();
+            code.branch_to(number, at, (block, &packet.values()), next);
+            code.go(next);
+        }
+        code.leave();
+    }
+
+    fn finish(mut self) -> (Module, Func) {
+        self.module.maps[self.state].value_size = self.state_bytes;
+        let entry = self.module.funcs.push(self.func);
+        (self.module, entry)
+    }
+}
+
+impl Code<'_, '_> {
+    /// Ends the block with a branch that carries a packet where two numbers are equal.
+    fn branch_to(&mut self, a: Value, b: Value, yes: (Block, &[Value]), no: Block) {
+        let at = self.place();
+        let targets = [BlockCall::with(yes.0, yes.1.iter().copied()), BlockCall::new(no)];
+        let op = Op::Branch { cond: Cond::Eq, width: Width::W64 };
+        self.compiler.func.at_end(at).effect(op, [a, b], targets);
+    }
+}

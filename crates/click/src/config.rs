@@ -1,0 +1,240 @@
+//! Configuration strings: variables, arguments, words, quotes. Source: click(5), "Configuration strings".
+
+use rustc_hash::FxHashMap;
+
+use crate::ast::Name;
+use crate::error::Span;
+use crate::lex::step;
+
+/// What variables stand for, by name without dollar sign.
+pub(crate) type Variables = FxHashMap<String, String>;
+
+/// A text of the configuration, with the place that errors name.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Text {
+    /// The text.
+    pub text: String,
+    /// Its place: exact where no variable was in it.
+    pub span: Span,
+}
+
+/// The text with variables replaced. What is not known stays, as does what stands in single quotes.
+pub(crate) fn substitute(name: &Name, variables: &Variables) -> (String, bool) {
+    let (text, bytes) = (&name.text, name.text.as_bytes());
+    let (mut out, mut at, mut done, mut changed) = (String::new(), 0, 0, false);
+    // Quotes of the double kind do not hide variables.
+    let mut double = false;
+    while at < bytes.len() {
+        match bytes[at] {
+            b'$' => {
+                let Some((variable, default, len)) = variable(&text[at..]) else {
+                    at += 1;
+                    continue;
+                };
+                if let Some(value) = variables.get(variable).map(String::as_str).or(default) {
+                    out.push_str(&text[done..at]);
+                    out.push_str(value);
+                    done = at + len;
+                    changed = true;
+                }
+                at += len;
+            }
+            b'"' => {
+                double = !double;
+                at += 1;
+            }
+            b'\\' => at += 2,
+            _ if double => at += 1,
+            _ => at = step(bytes, at),
+        }
+    }
+    out.push_str(text.get(done..).unwrap_or_default());
+    (out, changed)
+}
+
+/// The variable at the beginning of a text, its default, and how long all of it is.
+fn variable(text: &str) -> Option<(&str, Option<&str>, usize)> {
+    let name_len = |t: &str| t.bytes().take_while(|b| b.is_ascii_alphanumeric() || *b == b'_').count();
+    if let Some(inner) = text.strip_prefix("${") {
+        let (inner, _) = inner.split_once('}')?;
+        let len = name_len(inner);
+        let default = inner[len..].strip_prefix('-');
+        return (len > 0).then_some((&inner[..len], default, inner.len() + 3));
+    }
+    let len = name_len(text.strip_prefix('$')?);
+    (len > 0).then(|| (&text[1..=len], None, len + 1))
+}
+
+/// The arguments between commas, trimmed, comments as blanks; a last one that is empty is none.
+pub(crate) fn arguments(text: &str, span: Span, exact: bool) -> Vec<Text> {
+    let place = |from: usize, to: usize| match exact {
+        true => Span { start: span.start + from, end: span.start + to },
+        false => span,
+    };
+    let mut all: Vec<Text> = pieces(text, |b| b == b',')
+        .into_iter()
+        .map(|(from, to)| {
+            let (clean, lead) = without_comments(&text[from..to]);
+            Text { text: clean, span: place(from + lead, to) }
+        })
+        .collect();
+    if all.last().is_some_and(|last| last.text.is_empty()) {
+        all.pop();
+    }
+    all
+}
+
+/// The words of an argument, quotes kept.
+pub(crate) fn words(text: &Text) -> Vec<Text> {
+    let all = pieces(&text.text, |b| b.is_ascii_whitespace());
+    let word = |(from, to): (usize, usize)| {
+        let start = (text.span.start + from).min(text.span.end);
+        let span = Span { start, end: (text.span.start + to).clamp(start, text.span.end) };
+        Text { text: text.text[from..to].to_owned(), span }
+    };
+    all.into_iter().filter(|(from, to)| from < to).map(word).collect()
+}
+
+/// Ranges between separators that are outside of quotes and comments.
+fn pieces(text: &str, separates: impl Fn(u8) -> bool) -> Vec<(usize, usize)> {
+    let bytes = text.as_bytes();
+    let (mut all, mut from, mut at) = (Vec::new(), 0, 0);
+    while at < bytes.len() {
+        if separates(bytes[at]) {
+            all.push((from, at));
+            from = at + 1;
+        }
+        at = step(bytes, at).min(bytes.len());
+    }
+    all.push((from, bytes.len()));
+    all
+}
+
+/// A trimmed argument without its comments, and how many bytes lay before it.
+fn without_comments(text: &str) -> (String, usize) {
+    let bytes = text.as_bytes();
+    let (mut out, mut at, mut done) = (String::new(), 0, 0);
+    let mut lead = None;
+    while at < bytes.len() {
+        let next = step(bytes, at).min(bytes.len());
+        let comment = bytes[at] == b'/' && next > at + 1;
+        if comment {
+            out.push_str(&text[done..at]);
+            out.push(' ');
+            done = next;
+        } else if !bytes[at].is_ascii_whitespace() && lead.is_none() {
+            lead = Some(at);
+        }
+        at = next;
+    }
+    out.push_str(&text[done..]);
+    (out.trim().to_owned(), lead.unwrap_or(0))
+}
+
+/// What a word or argument means: quotes taken off, backslashes replaced.
+pub(crate) fn unquote(text: &str) -> Vec<u8> {
+    let bytes = text.as_bytes();
+    let (mut out, mut at) = (Vec::new(), 0);
+    let mut double = false;
+    while at < bytes.len() {
+        match bytes[at] {
+            b'"' => {
+                double = !double;
+                at += 1;
+            }
+            b'\'' if !double => {
+                let end = step(bytes, at);
+                out.extend_from_slice(bytes[at + 1..end].strip_suffix(b"'").unwrap_or(&bytes[at + 1..end]));
+                at = end;
+            }
+            b'\\' if double || bytes.get(at + 1) == Some(&b'<') => at += escape(&bytes[at..], &mut out),
+            byte => {
+                out.push(byte);
+                at += 1;
+            }
+        }
+    }
+    out
+}
+
+/// Reads an escape sequence, and says how long it is.
+fn escape(bytes: &[u8], out: &mut Vec<u8>) -> usize {
+    let Some(&kind) = bytes.get(1) else {
+        out.push(b'\\');
+        return 1;
+    };
+    let digits = |from: usize, most: usize, radix: u32| {
+        let is = |b: &&u8| (**b as char).is_digit(radix);
+        bytes[from..].iter().take(most).take_while(is).count()
+    };
+    let number = |from: usize, len: usize, radix| {
+        bytes[from..from + len]
+            .iter()
+            .fold(0u32, |n, &b| (n * radix + (b as char).to_digit(radix).unwrap_or(0)) & 255)
+    };
+    match kind {
+        b'<' => {
+            let end = bytes.iter().position(|&b| b == b'>').unwrap_or(bytes.len());
+            let nibbles: Vec<u8> =
+                bytes[2..end].iter().filter_map(|&b| (b as char).to_digit(16)).map(|d| d as u8).collect();
+            out.extend(nibbles.chunks(2).map(|pair| pair.iter().fold(0, |n, d| n << 4 | d)));
+            return (end + 1).min(bytes.len());
+        }
+        b'x' => {
+            let len = digits(2, usize::MAX, 16);
+            out.push(number(2, len, 16) as u8);
+            return 2 + len;
+        }
+        b'0'..=b'7' => {
+            let len = digits(1, 3, 8);
+            out.push(number(1, len, 8) as u8);
+            return 1 + len;
+        }
+        b'\r' if bytes.get(2) == Some(&b'\n') => return 3,
+        b'\n' | b'\r' => {}
+        b'a' => out.push(7),
+        b'b' => out.push(8),
+        b't' => out.push(9),
+        b'n' => out.push(10),
+        b'v' => out.push(11),
+        b'f' => out.push(12),
+        b'r' => out.push(13),
+        other => out.push(other),
+    }
+    2
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn split(text: &str) -> Vec<String> {
+        let span = Span { start: 0, end: text.len() };
+        arguments(text, span, true).into_iter().map(|a| a.text).collect()
+    }
+
+    #[test]
+    fn commas_in_quotes_and_comments_do_not_separate() {
+        assert_eq!(split(r#"a b, "c,d" 'e,f' /* g,h */ i, "#), ["a b", r#""c,d" 'e,f'   i"#]);
+        assert_eq!(split("1 // two, three\n, 4"), ["1", "4"]);
+        assert_eq!(split("a, , b"), ["a", "", "b"]);
+        assert!(split("  ").is_empty());
+    }
+
+    #[test]
+    fn quotes_join_and_escapes_are_replaced() {
+        assert_eq!(unquote(r#"a"b"c"#), b"abc");
+        assert_eq!(unquote(r#""\x41\102\n" '\n'"#), b"AB\n \\n");
+        assert_eq!(unquote(r"\<48 45 4c 4C 4f>"), b"HELLO");
+        assert_eq!(unquote("\"a\\\nb\""), b"ab");
+    }
+
+    #[test]
+    fn variables_are_replaced_outside_of_single_quotes() {
+        let variables = Variables::from_iter([("a".to_owned(), "1".to_owned())]);
+        let on = |text: &str| substitute(&Name { text: text.into(), span: Span::default() }, &variables).0;
+        assert_eq!(on("$a ${a}b $b"), "1 1b $b");
+        assert_eq!(on("'$a' \"$a\" ${b-7}"), "'$a' \"1\" 7");
+        assert_eq!(on("$ $"), "$ $");
+    }
+}

@@ -1,0 +1,243 @@
+//! Elements that count, pass, drop and copy, and those that say something about the configuration.
+
+use crate::arguments::unsigned;
+use crate::build::Code;
+use crate::class::{Behaviour, Class};
+use crate::compile::{Access, Setup};
+use crate::error::Error;
+use crate::packet::Packet;
+
+type Made = Result<Box<dyn Behaviour>, Error>;
+
+/// A class with these ports that passes all packets and takes no notice of its arguments.
+const fn passing(
+    name: &'static str,
+    ports: &'static str,
+    processing: &'static str,
+    ignored: &'static [&'static str],
+) -> Class {
+    Class { name, ports, processing, arguments: ignored, ignored, passes_all: true, make: pass }
+}
+
+/// A class that says something about others.
+const fn information(name: &'static str) -> Class {
+    Class {
+        name,
+        ports: "0/0",
+        processing: "a",
+        arguments: &[],
+        ignored: &[],
+        passes_all: false,
+        make: nothing,
+    }
+}
+
+const QUEUE: &[&str] = &["CAPACITY"];
+const PUSHING: &[&str] = &["ACTIVE", "LIMIT", "BURST"];
+const PRINT: &[&str] = &[
+    "LABEL",
+    "LENGTH",
+    "MAXLENGTH",
+    "CONTENTS",
+    "TIMESTAMP",
+    "PRINTANNO",
+    "CPU",
+    "ACTIVE",
+    "HEADROOM",
+    "BANDWIDTH",
+    "NBYTES",
+    "ID",
+    "TTL",
+    "TOS",
+    "LENGTH",
+    "PAYLOAD",
+    "SWAP",
+];
+
+pub(super) const CLASSES: &[Class] = &[
+    Class {
+        name: "Discard",
+        ports: "1/0",
+        processing: "a",
+        arguments: &["ACTIVE", "BURST"],
+        ignored: &["ACTIVE", "BURST"],
+        passes_all: false,
+        make: discard,
+    },
+    Class {
+        name: "Idle",
+        ports: "-/-",
+        processing: "a/a",
+        arguments: &[],
+        ignored: &[],
+        passes_all: false,
+        make: idle,
+    },
+    Class {
+        name: "Counter",
+        ports: "1/1",
+        processing: "a/a",
+        arguments: &["COUNT_CALL", "BYTE_COUNT_CALL", "NO_RATE"],
+        ignored: &["COUNT_CALL", "BYTE_COUNT_CALL", "NO_RATE"],
+        passes_all: true,
+        make: counter,
+    },
+    Class {
+        name: "Tee",
+        ports: "1/1-",
+        processing: "h/h",
+        arguments: &["N"],
+        ignored: &[],
+        passes_all: true,
+        make: tee,
+    },
+    Class {
+        name: "Switch",
+        ports: "1/-",
+        processing: "h/h",
+        arguments: &["OUTPUT"],
+        ignored: &[],
+        passes_all: false,
+        make: switch,
+    },
+    passing("Queue", "1/1", "h/l", QUEUE),
+    passing("SimpleQueue", "1/1", "h/l", QUEUE),
+    passing("ThreadSafeQueue", "1/1", "h/l", QUEUE),
+    passing("FullNoteQueue", "1/1", "h/l", QUEUE),
+    passing("FrontDropQueue", "1/1", "h/l", QUEUE),
+    passing("Unqueue", "1/1", "l/h", PUSHING),
+    passing("RoundRobinSched", "1-/1", "l/l", &[]),
+    passing("PrioSched", "1-/1", "l/l", &[]),
+    passing("Null", "1/1", "a/a", &[]),
+    Class { make: print, ..passing("Print", "1/1", "a/a", PRINT) },
+    Class { make: print, ..passing("IPPrint", "1/1", "a/a", PRINT) },
+    information("AddressInfo"),
+    information("ScheduleInfo"),
+    information("StaticThreadSched"),
+    information("BalancedThreadSched"),
+    information("DriverManager"),
+    information("Message"),
+];
+
+/// Passes packets to output 0.
+struct Pass;
+
+impl Behaviour for Pass {
+    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+        code.out(0, packet);
+    }
+}
+
+fn pass(setup: &mut Setup<'_>) -> Made {
+    setup.arguments.rest();
+    Ok(Box::new(Pass))
+}
+
+fn print(setup: &mut Setup<'_>) -> Made {
+    let span = setup.arguments.span();
+    let class = &setup.element.class;
+    setup.warn(Error::new(span, format!("`{class}` prints nothing here: packets pass it as they are")));
+    pass(setup)
+}
+
+/// Drops, for a reason.
+struct Drop {
+    reason: &'static str,
+    counter: u32,
+}
+
+impl Behaviour for Drop {
+    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+        let one = code.int(1);
+        code.count(self.counter, one);
+        code.drop(packet, self.reason);
+    }
+}
+
+fn discard(setup: &mut Setup<'_>) -> Made {
+    let counter = setup.counter("count");
+    setup.handler("reset_counts", Access::Zero(vec![counter]));
+    Ok(Box::new(Drop { reason: "discarded", counter }))
+}
+
+fn idle(setup: &mut Setup<'_>) -> Made {
+    let counter = setup.number();
+    Ok(Box::new(Drop { reason: "idle", counter }))
+}
+
+fn nothing(setup: &mut Setup<'_>) -> Made {
+    setup.arguments.rest();
+    Ok(Box::new(Pass))
+}
+
+/// Counts packets and bytes.
+struct Counter {
+    packets: u32,
+    bytes: u32,
+}
+
+impl Behaviour for Counter {
+    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+        let (one, length) = (code.int(1), code.length(packet));
+        code.count(self.packets, one);
+        code.count(self.bytes, length);
+        code.out(0, packet);
+    }
+}
+
+fn counter(setup: &mut Setup<'_>) -> Made {
+    let (packets, bytes) = (setup.counter("count"), setup.counter("byte_count"));
+    for name in ["reset_counts", "reset"] {
+        setup.handler(name, Access::Zero(vec![packets, bytes]));
+    }
+    Ok(Box::new(Counter { packets, bytes }))
+}
+
+/// Sends a copy to each output.
+struct Tee {
+    outputs: u32,
+}
+
+impl Behaviour for Tee {
+    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+        for port in (1..self.outputs).rev() {
+            code.fork(port, packet);
+        }
+        code.out(0, packet);
+    }
+}
+
+fn tee(setup: &mut Setup<'_>) -> Made {
+    let outputs = setup.outputs;
+    if let Some(text) = setup.arguments.next("N") {
+        let said = unsigned(&text, u64::from(u32::MAX))?;
+        if said != u64::from(outputs) {
+            let message = format!("{said} outputs are announced, {outputs} are connected");
+            return Err(Error::new(text.span, message));
+        }
+    }
+    Ok(Box::new(Tee { outputs }))
+}
+
+/// Sends all packets to one output.
+struct Switch {
+    output: Option<u32>,
+}
+
+impl Behaviour for Switch {
+    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+        match self.output {
+            Some(port) => code.out(port, packet),
+            None => code.drop(packet, "switched_off"),
+        }
+    }
+}
+
+fn switch(setup: &mut Setup<'_>) -> Made {
+    let Some(text) = setup.arguments.next("OUTPUT") else { return Ok(Box::new(Switch { output: Some(0) })) };
+    if text.text == "-1" {
+        return Ok(Box::new(Switch { output: None }));
+    }
+    let output = unsigned(&text, u64::from(setup.outputs.max(1) - 1))?;
+    Ok(Box::new(Switch { output: Some(output as u32) }))
+}

@@ -1,0 +1,271 @@
+//! Where packets come from and go to.
+
+use millstream_isa::{AluOp, Cond};
+
+use crate::arguments::{boolean, string, unsigned};
+use crate::build::Code;
+use crate::class::{Behaviour, Class};
+use crate::compile::{Setup, Source, Target};
+use crate::config::unquote;
+use crate::error::Error;
+use crate::packet::{BROADCAST, HOST, MULTICAST, Note, Packet};
+
+type Made = Result<Box<dyn Behaviour>, Error>;
+
+const DEVICE: &[&str] = &[
+    "DEVNAME",
+    "PORT",
+    "SNIFFER",
+    "PROMISC",
+    "SNAPLEN",
+    "FORCE_IP",
+    "METHOD",
+    "CAPTURE",
+    "BPF_FILTER",
+    "OUTBOUND",
+    "PROTOCOL",
+    "HEADROOM",
+    "BURST",
+    "TIMESTAMP",
+    "QUEUE",
+    "N_QUEUES",
+    "MAXTHREADS",
+    "NUMA",
+    "VERBOSE",
+    "NDESC",
+    "MODE",
+    "PAUSE",
+    "THREADOFFSET",
+    "ACTIVE",
+    "IQUEUE",
+    "BLOCKING",
+    "NO_PAD",
+    "DEBUG",
+    "TIMEOUT",
+    "ALLOC",
+];
+const IGNORED: &[&str] = &[
+    "SNIFFER",
+    "PROMISC",
+    "SNAPLEN",
+    "FORCE_IP",
+    "METHOD",
+    "CAPTURE",
+    "BPF_FILTER",
+    "OUTBOUND",
+    "PROTOCOL",
+    "HEADROOM",
+    "BURST",
+    "TIMESTAMP",
+    "QUEUE",
+    "N_QUEUES",
+    "MAXTHREADS",
+    "NUMA",
+    "VERBOSE",
+    "NDESC",
+    "MODE",
+    "PAUSE",
+    "THREADOFFSET",
+    "ACTIVE",
+    "IQUEUE",
+    "BLOCKING",
+    "NO_PAD",
+    "DEBUG",
+    "TIMEOUT",
+    "ALLOC",
+];
+
+const fn source(name: &'static str, make: fn(&mut Setup<'_>) -> Made) -> Class {
+    let processing = "/h";
+    Class { name, ports: "0/1", processing, arguments: DEVICE, ignored: IGNORED, passes_all: true, make }
+}
+
+const fn sink(name: &'static str, processing: &'static str) -> Class {
+    Class {
+        name,
+        ports: "1/0",
+        processing,
+        arguments: DEVICE,
+        ignored: IGNORED,
+        passes_all: false,
+        make: to_device,
+    }
+}
+
+pub(super) const CLASSES: &[Class] = &[
+    source("FromDevice", from_device),
+    source("PollDevice", from_device),
+    source("FromDPDKDevice", from_device),
+    source("FromNetmapDevice", from_device),
+    sink("ToDevice", "l"),
+    sink("ToDPDKDevice", "a"),
+    sink("ToNetmapDevice", "a"),
+    sink("ToHost", "a"),
+    Class {
+        name: "FromDump",
+        ports: "0/1",
+        processing: "/a",
+        arguments: &[
+            "FILENAME",
+            "STOP",
+            "TIMING",
+            "SAMPLE",
+            "FORCE_IP",
+            "START",
+            "START_AFTER",
+            "END",
+            "END_AFTER",
+            "INTERVAL",
+            "END_CALL",
+            "FILEPOS",
+            "MMAP",
+            "ACTIVE",
+            "BURST",
+        ],
+        ignored: &["STOP", "TIMING", "MMAP", "FORCE_IP", "BURST"],
+        passes_all: true,
+        make: from_dump,
+    },
+    Class {
+        name: "ToDump",
+        ports: "1/0-1",
+        processing: "a/h",
+        arguments: &["FILENAME", "SNAPLEN", "ENCAP", "USE_ENCAP_FROM", "EXTRA_LENGTH", "UNBUFFERED", "NANO"],
+        ignored: &["ENCAP", "USE_ENCAP_FROM", "EXTRA_LENGTH", "UNBUFFERED", "NANO"],
+        passes_all: false,
+        make: to_dump,
+    },
+    Class {
+        name: "InfiniteSource",
+        ports: "0/1",
+        processing: "/a",
+        arguments: &[
+            "DATA",
+            "LIMIT",
+            "BURST",
+            "ACTIVE",
+            "LENGTH",
+            "TIMESTAMP",
+            "STOP",
+            "END_CALL",
+            "HEADROOM",
+        ],
+        ignored: &["BURST", "TIMESTAMP", "STOP", "END_CALL", "HEADROOM"],
+        passes_all: true,
+        make: infinite,
+    },
+];
+
+/// Notes how the link layer addressed the packet.
+struct Device;
+
+impl Behaviour for Device {
+    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+        let (first, rest) = (code.word(packet.data, 0), code.half(packet.data, 4));
+        let group = code.with(AluOp::And, first, 0x0100_0000);
+        let [host, multicast, broadcast] = [HOST, MULTICAST, BROADCAST].map(|n| code.int(n));
+        let zero = code.int(0);
+        let is_group = code.compare(Cond::Ne, group, zero);
+        let high = code.with(AluOp::Lsh, first, 16);
+        let address = code.alu(AluOp::Or, high, rest);
+        let all = code.int(0xffff_ffff_ffff);
+        let is_all = code.compare(Cond::Eq, address, all);
+        let cast = code.select(is_group, multicast, host);
+        let cast = code.select(is_all, broadcast, cast);
+        code.out(0, packet.with(Note::Cast, cast));
+    }
+}
+
+fn from_device(setup: &mut Setup<'_>) -> Made {
+    let name = device(setup)?;
+    setup.source(Source::Device(name));
+    Ok(Box::new(Device))
+}
+
+/// The device's name. Further arguments by position say how it is driven.
+fn device(setup: &mut Setup<'_>) -> Result<String, Error> {
+    if setup.element.class == "ToHost" && setup.element.arguments.is_empty() {
+        return Ok("host".to_owned());
+    }
+    let name = match setup.arguments.keyword("PORT") {
+        Some(text) => text,
+        None => setup.arguments.need("DEVNAME")?,
+    };
+    setup.arguments.rest();
+    Ok(string(&name))
+}
+
+struct Plain;
+
+impl Behaviour for Plain {
+    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+        code.out(0, packet);
+    }
+}
+
+/// Refuses an argument that would change what packets there are.
+fn refuse(setup: &mut Setup<'_>, names: &[&str]) -> Result<(), Error> {
+    let class = &setup.element.class;
+    for name in names {
+        if let Some(text) = setup.arguments.keyword(name) {
+            return Err(Error::new(text.span, format!("{name} of `{class}` is not supported")));
+        }
+    }
+    Ok(())
+}
+
+fn from_dump(setup: &mut Setup<'_>) -> Made {
+    let name = setup.arguments.need("FILENAME")?;
+    refuse(
+        setup,
+        &["SAMPLE", "START", "START_AFTER", "END", "END_AFTER", "INTERVAL", "END_CALL", "FILEPOS", "ACTIVE"],
+    )?;
+    setup.source(Source::File(string(&name)));
+    Ok(Box::new(Plain))
+}
+
+fn infinite(setup: &mut Setup<'_>) -> Made {
+    let default = "Random bullshit in a packet, at least 64 bytes long. Well, now it is.";
+    let data = setup.arguments.next("DATA").map(|text| unquote(&text.text));
+    let mut data = data.filter(|d| !d.is_empty()).unwrap_or_else(|| default.as_bytes().to_vec());
+    let limit = setup.arguments.next("LIMIT").filter(|text| text.text != "-1");
+    let limit = limit.map(|text| unsigned(&text, u64::MAX)).transpose()?;
+    // The third argument by position is the burst.
+    setup.arguments.next("BURST");
+    if !setup.arguments.or("ACTIVE", true, boolean)? {
+        setup.source(Source::Constant(data, Some(0)));
+        return Ok(Box::new(Plain));
+    }
+    if let Some(text) = setup.arguments.keyword("LENGTH") {
+        data.resize(unsigned(&text, 65_535)? as usize, 0);
+    }
+    setup.source(Source::Constant(data, limit));
+    Ok(Box::new(Plain))
+}
+
+struct Sink {
+    output: u32,
+}
+
+impl Behaviour for Sink {
+    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+        if code.connected(0) {
+            code.fork(0, packet);
+        }
+        code.send(self.output, packet);
+    }
+}
+
+fn to_device(setup: &mut Setup<'_>) -> Made {
+    let name = device(setup)?;
+    let output = setup.target(Target::Device(name));
+    Ok(Box::new(Sink { output }))
+}
+
+fn to_dump(setup: &mut Setup<'_>) -> Made {
+    let name = string(&setup.arguments.need("FILENAME")?);
+    let snaplen = setup.arguments.or("SNAPLEN", 0, |text| unsigned(text, 65_535))?;
+    let keep = if snaplen == 0 { u32::MAX } else { snaplen as u32 };
+    let output = setup.target(Target::File(name, keep));
+    Ok(Box::new(Sink { output }))
+}

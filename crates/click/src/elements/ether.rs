@@ -1,0 +1,162 @@
+//! Ethernet headers, and answers to ARP requests.
+
+use millstream_isa::{AluOp, Cond};
+
+use crate::arguments::{ether, ether_text, prefix, unsigned};
+use crate::build::Code;
+use crate::class::{Behaviour, Class};
+use crate::compile::Setup;
+use crate::config::words;
+use crate::error::Error;
+use crate::packet::{Note, Packet};
+
+type Made = Result<Box<dyn Behaviour>, Error>;
+
+/// Bytes of an Ethernet header.
+const HEADER: i64 = 14;
+/// Bytes of an ARP packet for IP over Ethernet, with its header.
+const ARP: i64 = 42;
+
+const fn class(
+    name: &'static str,
+    arguments: &'static [&'static str],
+    make: fn(&mut Setup<'_>) -> Made,
+) -> Class {
+    Class { name, ports: "1/1", processing: "a/a", arguments, ignored: &[], passes_all: true, make }
+}
+
+pub(super) const CLASSES: &[Class] = &[
+    class("EtherEncap", &["ETHERTYPE", "SRC", "DST"], encap),
+    class("EtherRewrite", &["SRC", "DST"], rewrite),
+    class("EtherMirror", &[], |_| Ok(Box::new(Mirror))),
+    Class { ports: "1/1-2", processing: "a/ah", passes_all: false, ..class("ARPResponder", &[], responder) },
+];
+
+fn addresses(setup: &mut Setup<'_>) -> Result<[[u8; 6]; 2], Error> {
+    let (source, destination) = (setup.arguments.need("SRC")?, setup.arguments.need("DST")?);
+    let names = setup.arguments.names;
+    Ok([ether(&destination, names)?, ether(&source, names)?])
+}
+
+/// Puts a header in front.
+struct Encap {
+    header: Vec<u8>,
+}
+
+impl Behaviour for Encap {
+    fn build(&self, code: &mut Code<'_, '_>, _: u32, mut packet: Packet) {
+        packet.data = code.push(packet, packet.data, HEADER);
+        code.write(packet.data, 0, &self.header);
+        code.out(0, packet);
+    }
+}
+
+fn encap(setup: &mut Setup<'_>) -> Made {
+    let kind = unsigned(&setup.arguments.need("ETHERTYPE")?, 0xffff)? as u16;
+    let header = [addresses(setup)?.as_flattened(), &kind.to_be_bytes()].concat();
+    Ok(Box::new(Encap { header }))
+}
+
+/// Overwrites both addresses.
+struct Rewrite {
+    addresses: [[u8; 6]; 2],
+}
+
+impl Behaviour for Rewrite {
+    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+        code.need(packet, packet.data, 12, "too_short");
+        code.write(packet.data, 0, self.addresses.as_flattened());
+        code.out(0, packet);
+    }
+}
+
+fn rewrite(setup: &mut Setup<'_>) -> Made {
+    Ok(Box::new(Rewrite { addresses: addresses(setup)? }))
+}
+
+/// Swaps both addresses.
+struct Mirror;
+
+impl Behaviour for Mirror {
+    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+        code.need(packet, packet.data, 12, "too_short");
+        code.exchange(packet.data, 0, 6, 6);
+        code.out(0, packet);
+    }
+}
+
+/// Answers requests for addresses.
+struct Responder {
+    /// Address, mask and answer; the first that matches answers.
+    entries: Vec<(u32, u32, [u8; 6])>,
+}
+
+fn responder(setup: &mut Setup<'_>) -> Made {
+    let mut entries = Vec::new();
+    for argument in setup.arguments.rest() {
+        let mut prefixes = Vec::new();
+        let mut answer = None;
+        for word in words(&argument) {
+            let names = setup.arguments.names;
+            if let Ok(found) = prefix(&word, names) {
+                prefixes.push(found);
+            } else if answer.is_none() && ether_text(&word.text).is_some() {
+                answer = ether_text(&word.text);
+            } else if answer.is_none() && names.contains_key(&word.text) {
+                answer = Some(ether(&word, names)?);
+            } else {
+                return Err(Error::new(
+                    word.span,
+                    format!("`{}` is neither an IP prefix nor an Ethernet address", word.text),
+                ));
+            }
+            // A name may stand for both.
+            if answer.is_none() && names.contains_key(&word.text) {
+                answer = ether(&word, names).ok();
+            }
+        }
+        let answer = answer.filter(|_| !prefixes.is_empty());
+        let answer = answer.ok_or_else(|| {
+            Error::new(argument.span, "expected IP prefixes and the Ethernet address to answer with")
+        })?;
+        entries.extend(prefixes.into_iter().map(|(address, mask)| (address & mask, mask, answer)));
+    }
+    Ok(Box::new(Responder { entries }))
+}
+
+impl Behaviour for Responder {
+    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+        let other = |code: &mut Code<'_, '_>| {
+            if code.connected(1) { code.out(1, packet) } else { code.drop(packet, "not_answered") }
+        };
+        let beyond = code.at(packet.data, ARP);
+        code.check(Cond::Le, beyond, packet.end, other);
+        // Ethernet and IP, a request. RFC 826 leaves it open to check the lengths of addresses.
+        let kind = code.word(packet.data, 14);
+        code.check_int(Cond::Eq, kind, 0x0001_0800, other);
+        let operation = code.half(packet.data, 20);
+        code.check_int(Cond::Eq, operation, 1, other);
+        let wanted = code.word(packet.data, 38);
+        for (address, mask, answer) in &self.entries {
+            let masked = code.with(AluOp::And, wanted, i64::from(*mask));
+            code.check_int(Cond::Ne, masked, i64::from(*address), |code| reply(code, packet, answer));
+        }
+        other(code);
+    }
+}
+
+/// Makes the request its answer.
+fn reply(code: &mut Code<'_, '_>, mut packet: Packet, answer: &[u8; 6]) {
+    let data = packet.data;
+    // To whom it came from; the sender's addresses are the target's now, and what was asked for is the sender's.
+    let wanted = code.word(data, 38);
+    code.copy(data, 0, data, 22, 6);
+    code.write(data, 6, &[&answer[..], &[8, 6, 0, 1, 8, 0, 6, 4, 0, 2]].concat());
+    code.copy(data, 32, data, 22, 10);
+    code.write(data, 22, answer);
+    code.set_word(data, 28, wanted);
+    let length = code.int(ARP);
+    packet.end = code.end(data, length);
+    let none = code.truth(false);
+    code.out(0, packet.with(Note::HasNetwork, none));
+}

@@ -1,0 +1,298 @@
+//! IP headers: where they are, and what routers do to them. Checksums: RFC 1071, RFC 1624.
+
+use millstream_ir::{Type, Value};
+use millstream_isa::{AluOp, Cond};
+
+use crate::arguments::{boolean, ip, unsigned};
+use crate::build::Code;
+use crate::class::{Behaviour, Class};
+use crate::compile::Setup;
+use crate::error::Error;
+use crate::packet::{HOST, Note, Packet};
+
+type Made = Result<Box<dyn Behaviour>, Error>;
+
+/// Bytes of a header without options.
+pub(super) const HEADER: i64 = 20;
+
+const fn class(
+    name: &'static str,
+    arguments: &'static [&'static str],
+    make: fn(&mut Setup<'_>) -> Made,
+) -> Class {
+    Class { name, ports: "1/1", processing: "a/a", arguments, ignored: &[], passes_all: false, make }
+}
+
+pub(super) const CLASSES: &[Class] = &[
+    class("Strip", &["LENGTH"], |setup| Ok(Box::new(Strip(bytes(setup)?)))),
+    class("Unstrip", &["LENGTH"], |setup| Ok(Box::new(Unstrip(bytes(setup)?)))),
+    class("StripIPHeader", &[], |_| Ok(Box::new(StripHeader))),
+    class("MarkIPHeader", &["OFFSET"], mark),
+    class("GetIPAddress", &["OFFSET", "ANNO", "IP"], get),
+    class("SetIPAddress", &["IPADDR", "ANNO"], set),
+    class("DropBroadcasts", &[], |_| Ok(Box::new(DropBroadcasts))),
+    class("FixIPSrc", &["IPADDR"], fix),
+    Class { ports: "1/1-2", processing: "a/ah", ..class("DecIPTTL", &["ACTIVE", "MULTICAST"], decrement) },
+    Class {
+        ports: "1/1-2",
+        processing: "a/ah",
+        ..class("CheckLength", &["LENGTH", "EXTRA_LENGTH"], check_length)
+    },
+];
+
+fn bytes(setup: &mut Setup<'_>) -> Result<i64, Error> {
+    Ok(unsigned(&setup.arguments.need("LENGTH")?, 1500)? as i64)
+}
+
+/// The header, or the packet is dropped for having none; 20 bytes of it are there.
+pub(super) fn header(code: &mut Code<'_, '_>, packet: Packet) -> Value {
+    code.check_int(Cond::Ne, packet.note(Note::HasNetwork), 0, |code| code.drop(packet, "no_ip_header"));
+    let header = packet.note(Note::Network);
+    code.need(packet, header, HEADER, "too_short");
+    header
+}
+
+/// Bytes of a header, as it says.
+pub(super) fn header_length(code: &mut Code<'_, '_>, header: Value) -> Value {
+    let first = code.byte(header, 0);
+    let words = code.with(AluOp::And, first, 15);
+    code.with(AluOp::Lsh, words, 2)
+}
+
+/// The sum of 16-bit words with end-around carry, of 32-bit words from `from` to `to`, which are a multiple of four bytes
+/// apart, on top of `sum`; not complemented, in the order of memory.
+pub(super) fn sum_words(code: &mut Code<'_, '_>, from: Value, to: Value, sum: Value) -> Value {
+    let head = code.block();
+    let (at, total) = (code.param(head, Type::Ptr(millstream_ir::Prov::Packet)), code.param(head, Type::I64));
+    code.jump(head, &[from, sum]);
+    code.go(head);
+    let (body, done) = (code.block(), code.block());
+    code.branch(Cond::Lt, at, to, body, done);
+    code.go(body);
+    let word = code.raw(4, at, 0);
+    let (next, total_next) = (code.at(at, 4), code.add(total, word));
+    code.jump(head, &[next, total_next]);
+    code.go(done);
+    total
+}
+
+/// A sum folded to 16 bits.
+pub(super) fn fold(code: &mut Code<'_, '_>, sum: Value) -> Value {
+    let mut sum = sum;
+    for (bits, mask) in [(32, 0xffff_ffff), (16, 0xffff), (16, 0xffff), (16, 0xffff)] {
+        let (low, high) = (code.with(AluOp::And, sum, mask), code.with(AluOp::Rsh, sum, bits));
+        sum = code.add(low, high);
+    }
+    sum
+}
+
+/// The folded sum of a header of `length` bytes, at least 20.
+pub(super) fn header_sum(code: &mut Code<'_, '_>, header: Value, length: Value) -> Value {
+    let mut sum = code.raw(4, header, 0);
+    for offset in [4, 8, 12, 16] {
+        let word = code.raw(4, header, offset);
+        sum = code.add(sum, word);
+    }
+    let options = code.int(HEADER);
+    let sum = code.when(Cond::Gt, length, options, &[sum], |code| {
+        let (from, to) = (code.at(header, HEADER), code.plus(header, length));
+        vec![sum_words(code, from, to, sum)]
+    });
+    fold(code, sum[0])
+}
+
+/// Computes a header's checksum anew.
+pub(super) fn set_checksum(code: &mut Code<'_, '_>, header: Value, length: Value) {
+    code.write(header, 10, &[0, 0]);
+    let sum = header_sum(code, header, length);
+    let sum = code.with(AluOp::Xor, sum, 0xffff);
+    code.set_raw_half(header, 10, sum);
+}
+
+struct Strip(i64);
+
+impl Behaviour for Strip {
+    fn build(&self, code: &mut Code<'_, '_>, _: u32, mut packet: Packet) {
+        code.need(packet, packet.data, self.0, "too_short");
+        packet.data = code.at(packet.data, self.0);
+        code.out(0, packet);
+    }
+}
+
+struct Unstrip(i64);
+
+impl Behaviour for Unstrip {
+    fn build(&self, code: &mut Code<'_, '_>, _: u32, mut packet: Packet) {
+        packet.data = code.push(packet, packet.data, self.0);
+        code.out(0, packet);
+    }
+}
+
+struct StripHeader;
+
+impl Behaviour for StripHeader {
+    fn build(&self, code: &mut Code<'_, '_>, _: u32, mut packet: Packet) {
+        let header = header(code, packet);
+        let length = header_length(code, header);
+        let data = code.plus(header, length);
+        code.check(Cond::Le, data, packet.end, |code| code.drop(packet, "too_short"));
+        packet.data = data;
+        code.out(0, packet);
+    }
+}
+
+struct Mark(i64);
+
+impl Behaviour for Mark {
+    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+        let (network, yes) = (code.at(packet.data, self.0), code.truth(true));
+        code.out(0, packet.with(Note::Network, network).with(Note::HasNetwork, yes));
+    }
+}
+
+fn mark(setup: &mut Setup<'_>) -> Made {
+    Ok(Box::new(Mark(setup.arguments.or("OFFSET", 0, |text| unsigned(text, 65_535))? as i64)))
+}
+
+/// Sets the destination annotation from the packet.
+enum Get {
+    /// From this offset.
+    Offset(i64),
+    /// From this place in the IP header.
+    Header(i32),
+}
+
+impl Behaviour for Get {
+    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+        let address = match *self {
+            Get::Offset(offset) => {
+                code.need(packet, packet.data, offset + 4, "too_short");
+                code.word(packet.data, offset as i32)
+            }
+            Get::Header(offset) => {
+                let header = header(code, packet);
+                code.word(header, offset)
+            }
+        };
+        code.out(0, packet.with(Note::Destination, address));
+    }
+}
+
+fn get(setup: &mut Setup<'_>) -> Made {
+    if let Some(text) = setup.arguments.keyword("IP") {
+        return match text.text.as_str() {
+            "src" => Ok(Box::new(Get::Header(12))),
+            "dst" => Ok(Box::new(Get::Header(16))),
+            _ => Err(Error::new(text.span, "expected src or dst")),
+        };
+    }
+    Ok(Box::new(Get::Offset(unsigned(&setup.arguments.need("OFFSET")?, 65_535)? as i64)))
+}
+
+struct SetAddress(i64);
+
+impl Behaviour for SetAddress {
+    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+        let address = code.int(self.0);
+        code.out(0, packet.with(Note::Destination, address));
+    }
+}
+
+fn set(setup: &mut Setup<'_>) -> Made {
+    let text = setup.arguments.need("IPADDR")?;
+    Ok(Box::new(SetAddress(i64::from(ip(&text, setup.arguments.names)?))))
+}
+
+struct DropBroadcasts;
+
+impl Behaviour for DropBroadcasts {
+    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+        code.check_int(Cond::Eq, packet.note(Note::Cast), HOST, |code| code.drop(packet, "broadcast"));
+        code.out(0, packet);
+    }
+}
+
+/// Sets the source where the annotation says so.
+struct Fix(i64);
+
+impl Behaviour for Fix {
+    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+        let (pass, zero) = (code.block(), code.int(0));
+        let set = code.block();
+        code.branch(Cond::Ne, packet.note(Note::FixSource), zero, set, pass);
+        code.go(set);
+        let header = header(code, packet);
+        let length = header_length(code, header);
+        let beyond = code.plus(header, length);
+        code.check(Cond::Le, beyond, packet.end, |code| code.drop(packet, "too_short"));
+        let source = code.int(self.0);
+        code.set_word(header, 12, source);
+        set_checksum(code, header, length);
+        code.jump(pass, &[]);
+        code.go(pass);
+        let no = code.truth(false);
+        code.out(0, packet.with(Note::FixSource, no));
+    }
+}
+
+fn fix(setup: &mut Setup<'_>) -> Made {
+    let text = setup.arguments.need("IPADDR")?;
+    Ok(Box::new(Fix(i64::from(ip(&text, setup.arguments.names)?))))
+}
+
+struct Decrement {
+    active: bool,
+    multicast: bool,
+}
+
+impl Behaviour for Decrement {
+    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+        if !self.active {
+            return code.out(0, packet);
+        }
+        let header = header(code, packet);
+        if !self.multicast {
+            let first = code.byte(header, 16);
+            let class = code.with(AluOp::And, first, 0xf0);
+            code.check_int(Cond::Ne, class, 0xe0, |code| code.out(0, packet));
+        }
+        let ttl = code.byte(header, 8);
+        code.check_int(Cond::Gt, ttl, 1, |code| {
+            if code.connected(1) { code.out(1, packet) } else { code.drop(packet, "ttl_expired") }
+        });
+        let less = code.with(AluOp::Sub, ttl, 1);
+        code.set_byte(header, 8, less);
+        // RFC 1624, equation 3: one less in the upper byte of its word.
+        let sum = code.half(header, 10);
+        let sum = code.with(AluOp::Xor, sum, 0xffff);
+        let sum = code.with(AluOp::Add, sum, 0xfeff);
+        let carry = code.with(AluOp::Rsh, sum, 16);
+        let sum = code.add(sum, carry);
+        let sum = code.with(AluOp::Xor, sum, 0xffff);
+        code.set_half(header, 10, sum);
+        code.out(0, packet);
+    }
+}
+
+fn decrement(setup: &mut Setup<'_>) -> Made {
+    let active = setup.arguments.keyword_or("ACTIVE", true, boolean)?;
+    let multicast = setup.arguments.keyword_or("MULTICAST", true, boolean)?;
+    Ok(Box::new(Decrement { active, multicast }))
+}
+
+struct CheckLength(i64);
+
+impl Behaviour for CheckLength {
+    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+        let length = code.length(packet);
+        code.check_int(Cond::Le, length, self.0, |code| {
+            if code.connected(1) { code.out(1, packet) } else { code.drop(packet, "too_long") }
+        });
+        code.out(0, packet);
+    }
+}
+
+fn check_length(setup: &mut Setup<'_>) -> Made {
+    let length = unsigned(&setup.arguments.need("LENGTH")?, 1 << 20)? as i64;
+    Ok(Box::new(CheckLength(length)))
+}

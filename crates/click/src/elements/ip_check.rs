@@ -1,0 +1,137 @@
+//! `CheckIPHeader`: whether a header is as RFC 1812, 5.2.2 wants it.
+
+use millstream_isa::{AluOp, Cond};
+
+use super::ip::{HEADER, header_length, header_sum};
+use crate::arguments::{boolean, ip, prefix, unsigned};
+use crate::build::Code;
+use crate::class::{Behaviour, Class};
+use crate::compile::Setup;
+use crate::config::{Text, words};
+use crate::error::Error;
+use crate::packet::{Note, Packet};
+
+type Made = Result<Box<dyn Behaviour>, Error>;
+
+const ARGUMENTS: &[&str] = &["OFFSET", "INTERFACES", "BADSRC", "GOODDST", "CHECKSUM", "VERBOSE", "DETAILS"];
+
+const fn class(name: &'static str, make: fn(&mut Setup<'_>) -> Made) -> Class {
+    let ignored = &["VERBOSE", "DETAILS"];
+    Class { name, ports: "1/1-2", processing: "a/ah", arguments: ARGUMENTS, ignored, passes_all: false, make }
+}
+
+pub(super) const CLASSES: &[Class] = &[
+    class("CheckIPHeader", |setup| check(setup, true)),
+    class("CheckIPHeader2", |setup| check(setup, false)),
+];
+
+struct Check {
+    offset: i64,
+    checksum: bool,
+    /// Sources that are refused, unless the destination is one of the good ones.
+    bad_sources: Vec<u32>,
+    good_destinations: Vec<u32>,
+    counter: u32,
+}
+
+fn check(setup: &mut Setup<'_>, checksum: bool) -> Made {
+    let mut check = Check {
+        offset: 0,
+        checksum: setup.arguments.keyword_or("CHECKSUM", checksum, boolean)?,
+        bad_sources: Vec::new(),
+        good_destinations: Vec::new(),
+        counter: setup.counter("count"),
+    };
+    let number = |text: &Text| unsigned(text, 65_535);
+    if let Some(text) = setup.arguments.next("OFFSET") {
+        match number(&text) {
+            Ok(offset) => check.offset = offset as i64,
+            // The old form: bad sources, then the offset.
+            Err(_) => {
+                check.bad_sources = addresses(setup, &text)?;
+                check.bad_sources.extend([0, u32::MAX]);
+                check.offset = setup.arguments.or("OFFSET", 0, number)? as i64;
+            }
+        }
+    }
+    if let Some(text) = setup.arguments.keyword("INTERFACES") {
+        for word in words(&text) {
+            let (address, mask) = prefix(&word, setup.arguments.names)?;
+            check.bad_sources.push(address | !mask);
+            check.good_destinations.push(address);
+        }
+        check.bad_sources.extend([0, u32::MAX]);
+    }
+    for (name, list) in [("BADSRC", true), ("GOODDST", false)] {
+        if let Some(text) = setup.arguments.keyword(name) {
+            let all = addresses(setup, &text)?;
+            if list { check.bad_sources.extend(all) } else { check.good_destinations.extend(all) }
+        }
+    }
+    check.bad_sources.sort_unstable();
+    check.bad_sources.dedup();
+    Ok(Box::new(check))
+}
+
+fn addresses(setup: &Setup<'_>, text: &Text) -> Result<Vec<u32>, Error> {
+    words(text).iter().map(|word| ip(word, setup.arguments.names)).collect()
+}
+
+/// Where packets go that are not in order.
+fn bad(code: &mut Code<'_, '_>, packet: Packet, reason: &'static str) {
+    if code.connected(1) { code.out(1, packet) } else { code.drop(packet, reason) }
+}
+
+impl Behaviour for Check {
+    fn build(&self, code: &mut Code<'_, '_>, _: u32, mut packet: Packet) {
+        let least = code.at(packet.data, self.offset + HEADER);
+        code.check(Cond::Le, least, packet.end, |code| bad(code, packet, "too_short"));
+        let header = code.at(packet.data, self.offset);
+        let first = code.byte(header, 0);
+        let version = code.with(AluOp::Rsh, first, 4);
+        code.check_int(Cond::Eq, version, 4, |code| bad(code, packet, "bad_version"));
+        let length = header_length(code, header);
+        code.check_int(Cond::Ge, length, HEADER, |code| bad(code, packet, "bad_header_length"));
+        let total = code.half(header, 2);
+        code.check(Cond::Ge, total, length, |code| bad(code, packet, "bad_length"));
+        let end = code.end(header, total);
+        code.check(Cond::Le, end, packet.end, |code| bad(code, packet, "bad_length"));
+        if self.checksum {
+            let sum = header_sum(code, header, length);
+            code.check_int(Cond::Eq, sum, 0xffff, |code| bad(code, packet, "bad_checksum"));
+        }
+        self.sources(code, packet, header);
+        packet.end = end;
+        let one = code.int(1);
+        code.count(self.counter, one);
+        let (yes, destination) = (code.truth(true), code.word(header, 16));
+        let packet = packet.with(Note::Network, header).with(Note::HasNetwork, yes);
+        code.out(0, packet.with(Note::Destination, destination));
+    }
+}
+
+impl Check {
+    /// Refuses bad sources, unless the packet is for one of the good destinations.
+    fn sources(&self, code: &mut Code<'_, '_>, packet: Packet, header: millstream_ir::Value) {
+        if self.bad_sources.is_empty() {
+            return;
+        }
+        let (suspect, fine) = (code.block(), code.block());
+        let source = code.word(header, 12);
+        for address in &self.bad_sources {
+            let (address, next) = (code.int(i64::from(*address)), code.block());
+            code.branch(Cond::Eq, source, address, suspect, next);
+            code.go(next);
+        }
+        code.jump(fine, &[]);
+        code.go(suspect);
+        let destination = code.word(header, 16);
+        for address in &self.good_destinations {
+            let (address, next) = (code.int(i64::from(*address)), code.block());
+            code.branch(Cond::Eq, destination, address, fine, next);
+            code.go(next);
+        }
+        bad(code, packet, "bad_source");
+        code.go(fine);
+    }
+}

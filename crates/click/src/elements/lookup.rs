@@ -1,0 +1,93 @@
+//! Routes: the longest prefix of the destination annotation.
+
+use millstream_ir::Map;
+use millstream_isa::Cond;
+use rustc_hash::FxHashSet;
+
+use crate::arguments::{ip, prefix, unsigned};
+use crate::build::Code;
+use crate::class::{Behaviour, Class};
+use crate::compile::Setup;
+use crate::config::{Text, words};
+use crate::error::Error;
+use crate::packet::{Note, Packet};
+
+const fn class(name: &'static str) -> Class {
+    Class {
+        name,
+        ports: "1/-",
+        processing: "h/h",
+        arguments: &[],
+        ignored: &[],
+        passes_all: false,
+        make: lookup,
+    }
+}
+
+pub(super) const CLASSES: &[Class] = &[
+    class("StaticIPLookup"),
+    class("LinearIPLookup"),
+    class("SortedIPLookup"),
+    class("RadixIPLookup"),
+    class("DirectIPLookup"),
+    class("RangeIPLookup"),
+];
+
+/// A route: address, length, gateway or 0, output.
+type Route = (u32, u32, u32, u32);
+
+struct Lookup {
+    routes: Map,
+    outputs: u32,
+}
+
+fn lookup(setup: &mut Setup<'_>) -> Result<Box<dyn Behaviour>, Error> {
+    let (mut routes, mut seen) = (Vec::new(), FxHashSet::default());
+    for argument in setup.arguments.rest() {
+        let route = route(setup, &argument)?;
+        if !seen.insert((route.0, route.1)) {
+            return Err(Error::new(argument.span, "there is a route for this prefix already"));
+        }
+        routes.push(route);
+    }
+    Ok(Box::new(Lookup { routes: setup.routes(&routes), outputs: setup.outputs }))
+}
+
+fn route(setup: &Setup<'_>, argument: &Text) -> Result<Route, Error> {
+    let names = setup.arguments.names;
+    let all = words(argument);
+    let (to, gateway, output) = match &all[..] {
+        [to, output] => (to, None, output),
+        [to, gateway, output] => (to, Some(gateway), output),
+        _ => return Err(Error::new(argument.span, "expected a route: ADDRESS/MASK [GATEWAY] OUTPUT")),
+    };
+    let (address, mask) = prefix(to, names)?;
+    if mask.leading_ones() + mask.trailing_zeros() != 32 && mask != 0 {
+        return Err(Error::new(to.span, "the mask is no prefix"));
+    }
+    let gateway = match gateway {
+        Some(text) if text.text != "-" => ip(text, names)?,
+        _ => 0,
+    };
+    let most = u64::from(setup.outputs.max(1) - 1);
+    let output = unsigned(output, most)
+        .map_err(|e| e.help(format!("the last output that is connected is [{most}]")))?;
+    Ok((address & mask, mask.leading_ones(), gateway, output as u32))
+}
+
+impl Behaviour for Lookup {
+    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+        let route = code.longest(self.routes, packet.note(Note::Destination));
+        code.check_int(Cond::Ne, route, 0, |code| code.drop(packet, "no_route"));
+        let gateway = code.field(route, 0);
+        let output = code.field(route, 4);
+        let zero = code.int(0);
+        let has = code.compare(Cond::Ne, gateway, zero);
+        let destination = code.select(has, gateway, packet.note(Note::Destination));
+        let packet = packet.with(Note::Destination, destination);
+        for port in 1..self.outputs {
+            code.check_int(Cond::Ne, output, i64::from(port), |code| code.out(port, packet));
+        }
+        code.out(0, packet);
+    }
+}

@@ -1,0 +1,98 @@
+//! What can be wrong with a configuration, and where.
+
+/// A range of bytes of the configuration's text.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Span {
+    /// First byte.
+    pub start: usize,
+    /// Behind the last.
+    pub end: usize,
+}
+
+impl Span {
+    /// From the beginning of one to the end of another.
+    pub fn to(self, other: Span) -> Span {
+        Span { start: self.start, end: other.end.max(self.start) }
+    }
+}
+
+/// An error, with its place and what may help.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct Error {
+    /// What is wrong.
+    pub message: String,
+    /// Where.
+    pub span: Span,
+    /// A short word for the place.
+    pub label: String,
+    /// What may help, if anything does.
+    pub help: Option<String>,
+}
+
+impl Error {
+    /// An error at a place.
+    pub fn new(span: Span, message: impl Into<String>) -> Error {
+        Error { message: message.into(), span, label: "here".into(), help: None }
+    }
+
+    /// Says what may help.
+    #[must_use]
+    pub fn help(mut self, help: impl Into<String>) -> Error {
+        self.help = Some(help.into());
+        self
+    }
+
+    /// Names the candidate that is nearest to what was written, if one is near.
+    #[must_use]
+    pub fn nearest<'c>(self, written: &str, candidates: impl IntoIterator<Item = &'c str>) -> Error {
+        let same = |c: &str| c.bytes().zip(written.bytes()).filter(|(a, b)| a == b).count();
+        let near =
+            candidates.into_iter().map(|c| (distance(written, c), std::cmp::Reverse(same(c)), c)).min();
+        match near {
+            Some((distance, _, candidate)) if distance <= 1 + written.len() / 3 => {
+                self.help(format!("the nearest name is `{candidate}`"))
+            }
+            _ => self,
+        }
+    }
+}
+
+/// Edits between two names, an exchange of neighbours being one; a difference of case alone is none.
+fn distance(a: &str, b: &str) -> usize {
+    let (a, b): (Vec<u8>, Vec<u8>) = (a.to_ascii_lowercase().into(), b.to_ascii_lowercase().into());
+    let mut table = vec![vec![0; b.len() + 1]; a.len() + 1];
+    for i in 0..=a.len() {
+        for j in 0..=b.len() {
+            table[i][j] = if i == 0 || j == 0 {
+                i + j
+            } else {
+                let kept = table[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
+                let exchanged = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+                let exchange = if exchanged { table[i - 2][j - 2] + 1 } else { usize::MAX };
+                kept.min(table[i - 1][j] + 1).min(table[i][j - 1] + 1).min(exchange)
+            };
+        }
+    }
+    table[a.len()][b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Error, Span, distance};
+
+    #[test]
+    fn edits_are_counted_and_case_is_not() {
+        assert_eq!(distance("Clasifier", "Classifier"), 1);
+        assert_eq!(distance("counter", "Counter"), 0);
+        assert_eq!(distance("", "abc"), 3);
+        assert_eq!(distance("tpc", "tcp"), 1);
+    }
+
+    #[test]
+    fn a_far_name_is_no_help() {
+        let help = |written| Error::new(Span::default(), "x").nearest(written, ["Queue", "Paint"]).help;
+        assert_eq!(help("Queu").as_deref(), Some("the nearest name is `Queue`"));
+        assert_eq!(help("SomethingElse"), None);
+    }
+}

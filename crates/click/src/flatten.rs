@@ -1,0 +1,643 @@
+//! Takes compound elements apart: statements to a [`Graph`].
+//!
+//! Every compound element and group becomes two joints, for its inputs and its outputs; connections end and begin at
+//! joints until all is expanded, and are then followed through them.
+//!
+//! Invariants: scopes are lexical (a definition keeps the classes and variables that were visible where it was written, so
+//! none is recursive); the number of elements and connections is limited, whatever the definitions multiply to.
+
+use std::rc::Rc;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::ast::{Alternative, Arrow, Class, Endpoint, Name, Parameter, Statement, What};
+use crate::config::{Text, Variables, arguments, substitute, words};
+use crate::error::{Error, Span};
+use crate::graph::{Connection, Element, Graph, Port};
+
+const MOST_ELEMENTS: usize = 1 << 16;
+const MOST_CONNECTIONS: usize = 1 << 18;
+const DEEPEST: usize = 64;
+
+/// A class as it is visible somewhere.
+#[derive(Clone)]
+enum Visible<'a> {
+    Primitive(String),
+    Compound(Rc<Definition<'a>>),
+}
+
+/// A compound class with all that was visible where it was written.
+struct Definition<'a> {
+    alternatives: &'a [Alternative],
+    /// What `...` stands for.
+    before: Option<Visible<'a>>,
+    scope: Scope<'a>,
+}
+
+#[derive(Clone, Default)]
+struct Scope<'a> {
+    classes: FxHashMap<String, Visible<'a>>,
+    variables: Variables,
+}
+
+enum Node {
+    Element(Element),
+    Joint,
+}
+
+/// An element in a scope: where connections to it end, and where those from it begin.
+#[derive(Clone, Copy)]
+struct Ends {
+    input: usize,
+    output: usize,
+}
+
+/// A compound element that is to be expanded.
+struct Pending<'a> {
+    name: String,
+    class: Visible<'a>,
+    config: Name,
+    ends: Ends,
+    span: Span,
+}
+
+/// The state of one scope that is being read.
+struct Frame<'a> {
+    prefix: String,
+    scope: Scope<'a>,
+    names: FxHashMap<String, Ends>,
+    /// Names that are declared anywhere in the scope.
+    declared: FxHashSet<&'a str>,
+    /// What `input` and `output` mean, innermost last.
+    ports: Vec<Ends>,
+    pending: Vec<Pending<'a>>,
+    count: usize,
+}
+
+/// An endpoint with the ports it offers to either side.
+struct Side {
+    ends: Ends,
+    inputs: Option<Vec<u32>>,
+    outputs: Option<Vec<u32>>,
+    span: Span,
+}
+
+#[derive(Default)]
+struct Flattener {
+    nodes: Vec<Node>,
+    connections: Vec<Connection>,
+    requirements: Vec<Text>,
+    depth: usize,
+}
+
+/// Makes the graph of a configuration. `variables` are those that come from outside; they win over `define`.
+///
+/// # Errors
+/// The first thing that does not fit.
+pub fn flatten(statements: &[Statement], variables: &[(String, String)]) -> Result<Graph, Error> {
+    let mut scope = Scope { variables: variables.iter().cloned().collect(), ..Scope::default() };
+    let outside: FxHashSet<&str> = variables.iter().map(|(name, _)| name.as_str()).collect();
+    let mut flattener = Flattener::default();
+    flattener.defines(statements, &mut scope, &outside)?;
+    flattener.scope(statements, String::new(), scope, None)?;
+    flattener.finish()
+}
+
+/// Names that statements declare, those in groups included.
+fn declared<'a>(statements: &'a [Statement], into: &mut FxHashSet<&'a str>) {
+    for statement in statements {
+        let Statement::Connection { first, rest } = statement else { continue };
+        for endpoint in first.iter().chain(rest.iter().flat_map(|(_, all)| all)) {
+            match &endpoint.what {
+                What::Declared(name, _) => drop(into.insert(&name.text)),
+                What::Group(inner) => declared(inner, into),
+                _ => {}
+            }
+        }
+        if is_declaration(first, rest) {
+            into.extend(first.iter().filter_map(|e| match &e.what {
+                What::Word(name) => Some(name.text.as_str()),
+                _ => None,
+            }));
+        }
+    }
+}
+
+/// Whether a statement is `a, b, c :: CLASS`.
+fn is_declaration(first: &[Endpoint], rest: &[(Arrow, Vec<Endpoint>)]) -> bool {
+    let Some((last, names)) = first.split_last() else { return false };
+    let bare = |e: &Endpoint| e.inputs.is_none() && e.outputs.is_none();
+    rest.is_empty()
+        && matches!(last.what, What::Declared(..))
+        && names.iter().all(|e| bare(e) && matches!(e.what, What::Word(_)))
+}
+
+impl Flattener {
+    fn joint(&mut self) -> usize {
+        self.nodes.push(Node::Joint);
+        self.nodes.len() - 1
+    }
+
+    /// Reads the definitions of a scope, which hold in all of it.
+    fn defines(
+        &mut self,
+        statements: &[Statement],
+        scope: &mut Scope<'_>,
+        fixed: &FxHashSet<&str>,
+    ) -> Result<(), Error> {
+        let mut seen = FxHashSet::default();
+        for statement in statements {
+            let Statement::Define(config) = statement else { continue };
+            for argument in expand(config, &Variables::default()) {
+                let mut parts = argument.text.splitn(2, |c: char| c.is_ascii_whitespace());
+                let name = parts.next().and_then(|n| n.strip_prefix('$')).filter(|n| !n.is_empty());
+                let name = name.ok_or_else(|| Error::new(argument.span, "expected `$NAME VALUE`"))?;
+                if !seen.insert(name.to_owned()) {
+                    return Err(Error::new(
+                        argument.span,
+                        format!("`${name}` is defined twice in this scope"),
+                    ));
+                }
+                if fixed.contains(name) {
+                    continue;
+                }
+                let value = Name { text: parts.next().unwrap_or("").trim().to_owned(), span: argument.span };
+                let (value, _) = substitute(&value, &scope.variables);
+                scope.variables.insert(name.to_owned(), value);
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the statements of a scope and expands what is in it.
+    fn scope<'a>(
+        &mut self,
+        statements: &'a [Statement],
+        prefix: String,
+        scope: Scope<'a>,
+        ports: Option<Ends>,
+    ) -> Result<(), Error> {
+        let mut frame = Frame {
+            prefix,
+            scope,
+            names: FxHashMap::default(),
+            declared: FxHashSet::default(),
+            ports: ports.into_iter().collect(),
+            pending: Vec::new(),
+            count: 0,
+        };
+        declared(statements, &mut frame.declared);
+        self.statements(statements, &mut frame)?;
+        for pending in frame.pending {
+            self.expand(pending)?;
+        }
+        Ok(())
+    }
+
+    fn statements<'a>(&mut self, statements: &'a [Statement], frame: &mut Frame<'a>) -> Result<(), Error> {
+        for statement in statements {
+            match statement {
+                Statement::Connection { first, rest } => self.connection(first, rest, frame)?,
+                Statement::Class { name, class } => {
+                    let class = visible(class, &name.text, &frame.scope);
+                    frame.scope.classes.insert(name.text.clone(), class);
+                }
+                Statement::Require(config) => {
+                    self.requirements.extend(expand(config, &frame.scope.variables));
+                }
+                Statement::Define(_) | Statement::Provide(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn connection<'a>(
+        &mut self,
+        first: &'a [Endpoint],
+        rest: &'a [(Arrow, Vec<Endpoint>)],
+        frame: &mut Frame<'a>,
+    ) -> Result<(), Error> {
+        if is_declaration(first, rest)
+            && let Some((last, names)) = first.split_last()
+            && let What::Declared(_, class) = &last.what
+        {
+            for endpoint in names {
+                if let What::Word(name) = &endpoint.what {
+                    self.declare(name, class, frame)?;
+                }
+            }
+        }
+        let declares = is_declaration(first, rest);
+        let from = if declares { first.len() - 1 } else { 0 };
+        let mut left = self.sides(&first[from..], frame, 0, rest.len())?;
+        for (at, (arrow, endpoints)) in rest.iter().enumerate() {
+            let right = self.sides(endpoints, frame, at + 1, rest.len())?;
+            self.connect(*arrow, &left, &right)?;
+            left = right;
+        }
+        Ok(())
+    }
+
+    fn sides<'a>(
+        &mut self,
+        endpoints: &'a [Endpoint],
+        frame: &mut Frame<'a>,
+        at: usize,
+        last: usize,
+    ) -> Result<Vec<Side>, Error> {
+        endpoints.iter().map(|e| self.side(e, frame, at, last)).collect()
+    }
+
+    /// An endpoint of group `at` of a connection whose last group is `last`.
+    fn side<'a>(
+        &mut self,
+        endpoint: &'a Endpoint,
+        frame: &mut Frame<'a>,
+        at: usize,
+        last: usize,
+    ) -> Result<Side, Error> {
+        let span = endpoint.span.0;
+        let (mut inputs, mut outputs) = (endpoint.inputs.clone(), endpoint.outputs.clone());
+        let around = || frame.ports.last().copied();
+        let outside = || Error::new(span, "nothing is named, and there is no compound element around it");
+        let ends = match &endpoint.what {
+            What::Implied if at == 0 => {
+                outputs = inputs.take();
+                let ends = around().ok_or_else(outside)?;
+                Ends { input: usize::MAX, output: ends.input }
+            }
+            What::Implied => {
+                let ends = around().ok_or_else(outside)?;
+                Ends { input: ends.output, output: usize::MAX }
+            }
+            What::Word(name) => self.word(name, frame)?,
+            What::Declared(name, class) => self.declare(name, class, frame)?,
+            What::Anonymous(class) => self.anonymous(class, span, frame)?,
+            What::Group(statements) => {
+                let ends = Ends { input: self.joint(), output: self.joint() };
+                frame.ports.push(ends);
+                self.statements(statements, frame)?;
+                frame.ports.pop();
+                inputs.get_or_insert((0..self.used(ends.input, |c| c.from)).collect());
+                outputs.get_or_insert((0..self.used(ends.output, |c| c.to)).collect());
+                ends
+            }
+        };
+        if at > 0 && ends.input == usize::MAX {
+            return Err(Error::new(span, "`input` has no inputs"));
+        }
+        if at < last && ends.output == usize::MAX {
+            return Err(Error::new(span, "`output` has no outputs"));
+        }
+        Ok(Side { ends, inputs, outputs, span })
+    }
+
+    /// Ports of a joint that connections on one of its sides use: the highest number and one.
+    fn used(&self, joint: usize, side: impl Fn(&Connection) -> Port) -> u32 {
+        self.connections
+            .iter()
+            .map(side)
+            .filter(|p| p.element == joint)
+            .map(|p| p.port + 1)
+            .max()
+            .unwrap_or(0)
+    }
+
+    fn word<'a>(&mut self, name: &'a Name, frame: &mut Frame<'a>) -> Result<Ends, Error> {
+        if let Some(ends) = frame.names.get(&name.text) {
+            return Ok(*ends);
+        }
+        if let (Some(ports), "input" | "output") = (frame.ports.last(), name.text.as_str()) {
+            return Ok(match name.text.as_str() {
+                "input" => Ends { input: usize::MAX, output: ports.input },
+                _ => Ends { input: ports.output, output: usize::MAX },
+            });
+        }
+        if frame.declared.contains(name.text.as_str()) {
+            // Declared later: what it is comes then.
+            let ends = Ends { input: self.joint(), output: self.joint() };
+            frame.names.insert(name.text.clone(), ends);
+            return Ok(ends);
+        }
+        let class = frame.scope.classes.get(&name.text).cloned();
+        let class = class.unwrap_or_else(|| Visible::Primitive(name.text.clone()));
+        let config = Name { text: String::new(), span: name.span };
+        self.make(None, class, config, name.span, frame)
+    }
+
+    fn declare<'a>(
+        &mut self,
+        name: &'a Name,
+        class: &'a Class,
+        frame: &mut Frame<'a>,
+    ) -> Result<Ends, Error> {
+        let (class, config) = class_of(class, frame);
+        self.make(Some(name), class, config, name.span, frame)
+    }
+
+    fn anonymous<'a>(&mut self, class: &'a Class, span: Span, frame: &mut Frame<'a>) -> Result<Ends, Error> {
+        let (class, config) = class_of(class, frame);
+        self.make(None, class, config, span, frame)
+    }
+
+    /// Makes an element. One that was referred to before has joints already, which then lead to it.
+    fn make<'a>(
+        &mut self,
+        name: Option<&Name>,
+        class: Visible<'a>,
+        config: Name,
+        span: Span,
+        frame: &mut Frame<'a>,
+    ) -> Result<Ends, Error> {
+        if self.nodes.len() >= MOST_ELEMENTS {
+            return Err(Error::new(span, format!("more than {MOST_ELEMENTS} elements")));
+        }
+        frame.count += 1;
+        let stem = if let Visible::Primitive(class) = &class { class.as_str() } else { "" };
+        let local = name.map_or_else(|| format!("{stem}@{}", frame.count), |n| n.text.clone());
+        let before = name.and_then(|n| frame.names.get(&n.text).copied());
+        let again = before.is_some_and(|_| name.is_some_and(|n| !frame.declared.remove(n.text.as_str())));
+        if again {
+            return Err(Error::new(span, format!("`{local}` is declared twice")));
+        }
+        frame.declared.remove(local.as_str());
+        let ends = before.unwrap_or_else(|| Ends { input: self.joint(), output: self.joint() });
+        let pending = Pending {
+            name: format!("{}{local}", frame.prefix),
+            class,
+            config: resolved(config, frame),
+            ends,
+            span,
+        };
+        frame.names.insert(local, ends);
+        frame.pending.push(pending);
+        Ok(ends)
+    }
+
+    fn connect(&mut self, arrow: Arrow, left: &[Side], right: &[Side]) -> Result<(), Error> {
+        let span = left[0].span.to(right[right.len() - 1].span);
+        let count = |sides: &[Side], ports: fn(&Side) -> &Option<Vec<u32>>| match (arrow, sides) {
+            (Arrow::Many, [one]) if ports(one).is_none() => None,
+            _ => Some(sides.iter().map(|s| ports(s).as_ref().map_or(1, Vec::len)).sum::<usize>()),
+        };
+        let (outputs, inputs) = (count(left, |s| &s.outputs), count(right, |s| &s.inputs));
+        let sequence = outputs.or(inputs).unwrap_or(1).max(inputs.unwrap_or(0));
+        let from = list(left, sequence, outputs.is_none(), |s| (s.ends.output, &s.outputs));
+        let to = list(right, sequence, inputs.is_none(), |s| (s.ends.input, &s.inputs));
+        let pairs: Vec<(Port, Port)> = match arrow {
+            Arrow::Many if from.len() == to.len() => from.into_iter().zip(to).collect(),
+            Arrow::One if from.len() == 1 || to.len() == 1 => {
+                from.iter().flat_map(|f| to.iter().map(|t| (*f, *t))).collect()
+            }
+            // Ports of groups that are the same number on both sides go one to one.
+            Arrow::One if from.len() == to.len() && left.len() == 1 && right.len() == 1 => {
+                from.into_iter().zip(to).collect()
+            }
+            _ => {
+                let (n, m) = (from.len(), to.len());
+                let e = Error::new(span, format!("{n} outputs cannot be connected to {m} inputs"));
+                return Err(match arrow {
+                    Arrow::One => e.help("`=>` connects as many outputs to as many inputs, one by one"),
+                    Arrow::Many => e,
+                });
+            }
+        };
+        if self.connections.len() + pairs.len() > MOST_CONNECTIONS {
+            return Err(Error::new(span, format!("more than {MOST_CONNECTIONS} connections")));
+        }
+        self.connections.extend(pairs.into_iter().map(|(from, to)| Connection { from, to, span }));
+        Ok(())
+    }
+
+    /// Puts in what an element's class stands for.
+    fn expand<'a>(&mut self, pending: Pending<'a>) -> Result<(), Error> {
+        if self.depth == DEEPEST {
+            return Err(Error::new(pending.span, "compound elements are nested too deeply"));
+        }
+        self.depth += 1;
+        let wanted = (self.used(pending.ends.input, |c| c.to), self.used(pending.ends.output, |c| c.from));
+        let mut reasons = Vec::new();
+        let found = self.class(&pending, &pending.class, wanted, &mut reasons)?;
+        self.depth -= 1;
+        if found {
+            return Ok(());
+        }
+        let (inputs, outputs) = wanted;
+        let what = format!("`{}` is used with {inputs} inputs and {outputs} outputs", pending.name);
+        Err(Error::new(pending.span, format!("{what}, for which its class has no definition"))
+            .help(reasons.join("; ")))
+    }
+
+    /// Expands by a class if a definition of it fits; reasons say why others do not.
+    fn class<'a>(
+        &mut self,
+        pending: &Pending<'a>,
+        class: &Visible<'a>,
+        wanted: (u32, u32),
+        reasons: &mut Vec<String>,
+    ) -> Result<bool, Error> {
+        let definition = match class {
+            Visible::Primitive(class) => {
+                self.primitive(pending, class, wanted);
+                return Ok(true);
+            }
+            Visible::Compound(definition) => definition.clone(),
+        };
+        for alternative in definition.alternatives {
+            let Alternative::Body { parameters, statements } = alternative else {
+                if let Some(before) = &definition.before
+                    && self.class(pending, before, wanted, reasons)?
+                {
+                    return Ok(true);
+                }
+                continue;
+            };
+            match bind(parameters, pending) {
+                Ok(bound) => {
+                    let mut scope = definition.scope.clone();
+                    scope.variables.extend(bound);
+                    if self.body(statements, scope, pending, wanted, reasons)? {
+                        return Ok(true);
+                    }
+                }
+                Err(reason) => reasons.push(reason),
+            }
+        }
+        Ok(false)
+    }
+
+    fn primitive(&mut self, pending: &Pending<'_>, class: &str, wanted: (u32, u32)) {
+        let arguments = arguments(&pending.config.text, pending.config.span, exact(&pending.config));
+        let element =
+            Element { name: pending.name.clone(), class: class.to_owned(), arguments, span: pending.span };
+        self.nodes.push(Node::Element(element));
+        let (node, span) = (self.nodes.len() - 1, pending.span);
+        let port = |element, port| Port { element, port };
+        let inputs = (0..wanted.0).map(|p| (port(pending.ends.input, p), port(node, p)));
+        let outputs = (0..wanted.1).map(|p| (port(node, p), port(pending.ends.output, p)));
+        self.connections.extend(inputs.chain(outputs).map(|(from, to)| Connection { from, to, span }));
+    }
+
+    /// Expands one definition; takes it back and gives `false` if it has other ports than are wanted.
+    fn body<'a>(
+        &mut self,
+        statements: &'a [Statement],
+        mut scope: Scope<'a>,
+        pending: &Pending<'_>,
+        wanted: (u32, u32),
+        reasons: &mut Vec<String>,
+    ) -> Result<bool, Error> {
+        let before = (self.nodes.len(), self.connections.len(), self.requirements.len());
+        self.defines(statements, &mut scope, &FxHashSet::default())?;
+        self.scope(statements, format!("{}/", pending.name), scope, Some(pending.ends))?;
+        let new = &self.connections[before.1..];
+        let ports = |joint: usize, side: fn(&Connection) -> Port| -> FxHashSet<u32> {
+            new.iter().map(side).filter(|p| p.element == joint).map(|p| p.port).collect()
+        };
+        let (inputs, outputs) = (ports(pending.ends.input, |c| c.from), ports(pending.ends.output, |c| c.to));
+        let number = |ports: &FxHashSet<u32>| ports.iter().max().map_or(0, |p| p + 1);
+        let has = (number(&inputs), number(&outputs));
+        if (inputs.len(), outputs.len()) != (has.0 as usize, has.1 as usize) {
+            return Err(Error::new(pending.span, "ports of a compound element must be used without gaps"));
+        }
+        if has == wanted {
+            return Ok(true);
+        }
+        reasons.push(format!("a definition has {} inputs and {} outputs", has.0, has.1));
+        self.nodes.truncate(before.0);
+        self.connections.truncate(before.1);
+        self.requirements.truncate(before.2);
+        Ok(false)
+    }
+
+    /// Follows connections through joints.
+    fn finish(self) -> Result<Graph, Error> {
+        let mut next: FxHashMap<Port, Vec<(Port, Span)>> = FxHashMap::default();
+        for c in &self.connections {
+            next.entry(c.from).or_default().push((c.to, c.span));
+        }
+        let mut place = vec![usize::MAX; self.nodes.len()];
+        let mut graph = Graph { requirements: self.requirements, ..Graph::default() };
+        for (at, node) in self.nodes.into_iter().enumerate() {
+            if let Node::Element(element) = node {
+                place[at] = graph.elements.len();
+                graph.elements.push(element);
+            }
+        }
+        let mut made = FxHashSet::default();
+        for c in self.connections.iter().filter(|c| place[c.from.element] != usize::MAX) {
+            let from = Port { element: place[c.from.element], port: c.from.port };
+            // The place is that of the first connection that was written, behind the element's own joint.
+            let (mut open, mut seen) = (vec![(c.to, None)], FxHashSet::default());
+            while let Some((to, span)) = open.pop() {
+                if !seen.insert(to) {
+                    continue;
+                }
+                if place[to.element] == usize::MAX {
+                    let further = next.get(&to).map_or(&[][..], Vec::as_slice).iter().rev();
+                    open.extend(further.map(|(to, written)| (*to, span.or(Some(*written)))));
+                    continue;
+                }
+                let to = Port { element: place[to.element], port: to.port };
+                if made.insert((from, to)) {
+                    graph.connections.push(Connection { from, to, span: span.unwrap_or(c.span) });
+                }
+            }
+            if graph.connections.len() > MOST_CONNECTIONS {
+                return Err(Error::new(c.span, format!("more than {MOST_CONNECTIONS} connections")));
+            }
+        }
+        Ok(graph)
+    }
+}
+
+/// The ports of one side, in order. `sequence` of one element where it is `implied`.
+fn list<'s>(
+    sides: &'s [Side],
+    sequence: usize,
+    implied: bool,
+    ports: impl Fn(&'s Side) -> (usize, &'s Option<Vec<u32>>),
+) -> Vec<Port> {
+    sides
+        .iter()
+        .flat_map(|side| {
+            let (element, named) = ports(side);
+            let numbers = match named {
+                Some(numbers) => numbers.clone(),
+                None if implied => (0..sequence as u32).collect(),
+                None => vec![0],
+            };
+            numbers.into_iter().map(move |port| Port { element, port })
+        })
+        .collect()
+}
+
+/// A class as the scope sees it.
+fn visible<'a>(class: &'a Class, name: &str, scope: &Scope<'a>) -> Visible<'a> {
+    match class {
+        Class::Named(name, _) => {
+            scope.classes.get(&name.text).cloned().unwrap_or_else(|| Visible::Primitive(name.text.clone()))
+        }
+        Class::Compound(alternatives, _) => {
+            let before = scope.classes.get(name).cloned();
+            let before = before.or_else(|| (!name.is_empty()).then(|| Visible::Primitive(name.to_owned())));
+            Visible::Compound(Rc::new(Definition { alternatives, before, scope: scope.clone() }))
+        }
+    }
+}
+
+fn class_of<'a>(class: &'a Class, frame: &Frame<'a>) -> (Visible<'a>, Name) {
+    let config = match class {
+        Class::Named(name, config) => {
+            config.clone().unwrap_or_else(|| Name { text: String::new(), span: name.span })
+        }
+        Class::Compound(_, config) => config.clone().unwrap_or_default(),
+    };
+    (visible(class, "", &frame.scope), config)
+}
+
+/// A configuration string with its variables replaced.
+fn resolved(config: Name, frame: &Frame<'_>) -> Name {
+    let (text, _) = substitute(&config, &frame.scope.variables);
+    Name { text, span: config.span }
+}
+
+/// Whether places in a string are places in the configuration: no variable was replaced in it.
+fn exact(config: &Name) -> bool {
+    config.text.len() == config.span.end - config.span.start
+}
+
+fn expand(config: &Name, variables: &Variables) -> Vec<Text> {
+    let (text, changed) = substitute(config, variables);
+    arguments(&text, config.span, !changed)
+}
+
+/// Gives parameters their values, or says why the arguments do not fit.
+fn bind(parameters: &[Parameter], pending: &Pending<'_>) -> Result<Variables, String> {
+    let mut given = arguments(&pending.config.text, pending.config.span, false);
+    let mut bound = Variables::default();
+    for parameter in parameters {
+        let (variable, keyword) = (&parameter.variable.text, parameter.keyword.as_deref());
+        let value = match keyword {
+            Some("__REST__") => {
+                let rest: Vec<String> = given.drain(..).map(|a| a.text).collect();
+                rest.join(", ")
+            }
+            Some(keyword) => {
+                let first = |a: &Text| words(a).first().is_some_and(|w| w.text == keyword);
+                let at = given
+                    .iter()
+                    .position(first)
+                    .ok_or_else(|| format!("the argument {keyword} is missing"))?;
+                given.remove(at).text[keyword.len()..].trim().to_owned()
+            }
+            None if given.is_empty() => return Err(format!("the argument for `${variable}` is missing")),
+            None => given.remove(0).text,
+        };
+        bound.insert(variable.clone(), value);
+    }
+    match given.first() {
+        Some(extra) => Err(format!("there is no parameter for the argument `{}`", extra.text)),
+        None => Ok(bound),
+    }
+}

@@ -1,0 +1,72 @@
+//! The graph of a configuration: primitive elements and the connections between their ports.
+
+use crate::config::Text;
+use crate::error::Span;
+
+/// An element.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Element {
+    /// Its name, with those of the compound elements around it.
+    pub name: String,
+    /// Its class.
+    pub class: String,
+    /// Its arguments.
+    pub arguments: Vec<Text>,
+    /// Where it was declared.
+    pub span: Span,
+}
+
+/// A port of an element, by the element's place in [`Graph::elements`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct Port {
+    /// The element.
+    pub element: usize,
+    /// The port.
+    pub port: u32,
+}
+
+/// A connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Connection {
+    /// An output.
+    pub from: Port,
+    /// An input.
+    pub to: Port,
+    /// Where it was written.
+    pub span: Span,
+}
+
+/// A configuration without compound elements.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Graph {
+    /// In the order of declaration.
+    pub elements: Vec<Element>,
+    /// Each once, in order.
+    pub connections: Vec<Connection>,
+    /// What the configuration requires.
+    pub requirements: Vec<Text>,
+}
+
+impl Graph {
+    /// How many inputs and outputs of an element are used: the highest number and one.
+    pub fn ports(&self, element: usize) -> (u32, u32) {
+        let most = |ports: &mut dyn Iterator<Item = Port>| {
+            ports.filter(|p| p.element == element).map(|p| p.port + 1).max().unwrap_or(0)
+        };
+        (most(&mut self.connections.iter().map(|c| c.to)), most(&mut self.connections.iter().map(|c| c.from)))
+    }
+}
+
+impl std::fmt::Display for Graph {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for e in &self.elements {
+            let arguments: Vec<&str> = e.arguments.iter().map(|a| a.text.as_str()).collect();
+            writeln!(f, "{} :: {}({});", e.name, e.class, arguments.join(", "))?;
+        }
+        for c in &self.connections {
+            let (from, to) = (&self.elements[c.from.element].name, &self.elements[c.to.element].name);
+            writeln!(f, "{from} [{}] -> [{}] {to};", c.from.port, c.to.port)?;
+        }
+        Ok(())
+    }
+}

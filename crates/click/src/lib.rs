@@ -1,0 +1,31 @@
+//! The Click front end: configurations to one function of the IR.
+//!
+//! [`parse()`] reads the language, [`flatten()`] takes compound elements apart, [`compile()`] makes the graph a function: elements
+//! are blocks, connections are jumps, annotations are values ([`Program`]). `docs/click.md` lists the elements.
+//!
+//! Architecture Invariant: no I/O and no back end here. Files and devices are names, which the command line maps.
+//!
+//! Architecture Invariant: configurations are hostile until read: memory is bounded by limits on elements and connections,
+//! nothing panics, and the code that is made accesses no byte outside of a packet, whatever the packet.
+
+mod arguments;
+pub mod ast;
+mod build;
+mod class;
+mod compile;
+mod config;
+mod elements;
+mod error;
+mod flatten;
+mod graph;
+mod lex;
+mod packet;
+mod parse;
+mod resolve;
+
+pub use compile::{Access, Drop, Entry, Handler, Program, QUEUE, STATE, Source, Target, compile};
+pub use config::Text;
+pub use error::{Error, Span};
+pub use flatten::flatten;
+pub use graph::{Connection, Element, Graph, Port};
+pub use parse::parse;

@@ -1,0 +1,96 @@
+//! A packet in the code: its descriptor, its bounds and its annotations, all of them values.
+//!
+//! Annotations are no memory: what an element sets and another reads is a value on the edge between them, so that constants
+//! are folded, and what nobody reads is gone.
+
+use millstream_ir::{Prov, Type, Value};
+
+/// An annotation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Note {
+    /// The network header; meaningful if [`Note::HasNetwork`].
+    Network,
+    /// Whether the network header was set.
+    HasNetwork,
+    /// The paint.
+    Paint,
+    /// The destination address, in host order.
+    Destination,
+    /// Whether `FixIPSrc` is to set the source.
+    FixSource,
+    /// How the link layer addressed it: [`HOST`], [`BROADCAST`], [`MULTICAST`].
+    Cast,
+    /// Where the parameter problem is.
+    Parameter,
+}
+
+/// To this host, or not known.
+pub(crate) const HOST: i64 = 0;
+/// To all.
+pub(crate) const BROADCAST: i64 = 1;
+/// To a group.
+pub(crate) const MULTICAST: i64 = 2;
+
+/// How many annotations there are.
+pub(crate) const NOTES: usize = 7;
+
+/// Types of the values that make a packet, in the order of [`Packet::values`].
+pub(crate) const TYPES: [Type; 3 + NOTES] = [
+    Type::Ptr(Prov::Ctx),
+    Type::Ptr(Prov::Packet),
+    Type::Ptr(Prov::PacketEnd),
+    Type::Ptr(Prov::Packet),
+    Type::I1,
+    Type::I64,
+    Type::I64,
+    Type::I1,
+    Type::I64,
+    Type::I64,
+];
+
+/// A packet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Packet {
+    /// Its descriptor.
+    pub(crate) handle: Value,
+    /// The first byte.
+    pub(crate) data: Value,
+    /// Behind the last.
+    pub(crate) end: Value,
+    notes: [Value; NOTES],
+}
+
+impl Packet {
+    /// Of its values in order.
+    ///
+    /// # Panics
+    /// If there are not as many as [`TYPES`].
+    pub(crate) fn of(values: &[Value]) -> Packet {
+        let notes = values[3..].try_into().expect("as many values as a packet has");
+        Packet { handle: values[0], data: values[1], end: values[2], notes }
+    }
+
+    /// Its values.
+    pub(crate) fn values(&self) -> [Value; 3 + NOTES] {
+        let mut all = [self.handle; 3 + NOTES];
+        (all[1], all[2]) = (self.data, self.end);
+        all[3..].copy_from_slice(&self.notes);
+        all
+    }
+
+    /// An annotation.
+    pub(crate) fn note(&self, note: Note) -> Value {
+        self.notes[note as usize]
+    }
+
+    /// With other bounds.
+    pub(crate) fn bounded(self, data: Value, end: Value) -> Packet {
+        Packet { data, end, ..self }
+    }
+
+    /// With an annotation set.
+    pub(crate) fn with(mut self, note: Note, value: Value) -> Packet {
+        self.notes[note as usize] = value;
+        self
+    }
+}

@@ -1,0 +1,223 @@
+//! Whether a graph makes sense: classes that exist, ports that are connected once, push and pull.
+
+use rustc_hash::FxHashMap;
+
+use crate::class::{self, Class, Processing, port_range, processing};
+use crate::error::Error;
+use crate::graph::{Graph, Port};
+
+/// The class of each element.
+///
+/// # Errors
+/// An error for each element whose class is not there.
+pub(crate) fn classes(graph: &Graph) -> Result<Vec<&'static Class>, Vec<Error>> {
+    let (mut all, mut errors) = (Vec::new(), Vec::new());
+    for element in &graph.elements {
+        match class::find(&element.class) {
+            Some(class) => all.push(class),
+            None => {
+                let names =
+                    class::all().map(|c| c.name).chain(graph.elements.iter().map(|e| e.name.as_str()));
+                let names = names.filter(|n| *n != element.name && *n != element.class);
+                let message = format!("there is no element class `{}`", element.class);
+                errors.push(Error::new(element.span, message).nearest(&element.class, names));
+            }
+        }
+    }
+    if errors.is_empty() { Ok(all) } else { Err(errors) }
+}
+
+/// Checks all ports.
+///
+/// # Errors
+/// An error for each that is wrong.
+pub(crate) fn ports(graph: &Graph, classes: &[&'static Class]) -> Result<(), Vec<Error>> {
+    let mut errors = counts(graph, classes);
+    if errors.is_empty() {
+        let ways = Ways::new(graph, classes);
+        errors.extend(ways.conflicts(graph));
+        if errors.is_empty() {
+            errors.extend(ways.doubled(graph));
+            errors.extend(endless(graph, classes));
+        }
+    }
+    if errors.is_empty() { Ok(()) } else { Err(errors) }
+}
+
+/// Elements with too few or too many ports, or with gaps between those that are connected.
+fn counts(graph: &Graph, classes: &[&'static Class]) -> Vec<Error> {
+    let mut used = vec![[Vec::new(), Vec::new()]; graph.elements.len()];
+    for c in &graph.connections {
+        used[c.to.element][0].push(c.to.port);
+        used[c.from.element][1].push(c.from.port);
+    }
+    let mut errors = Vec::new();
+    for ((element, class), used) in graph.elements.iter().zip(classes).zip(&used) {
+        for ((side, used), (least, most)) in ["input", "output"].into_iter().zip(used).zip(port_range(class))
+        {
+            let count = used.iter().max().map_or(0, |p| p + 1);
+            let name = &element.name;
+            if count > most {
+                let message = format!("`{name}` has no {side} {}", count - 1);
+                let range = match most {
+                    0 => format!("`{}` has no {side}s", class.name),
+                    1 => format!("`{}` has one {side}, [0]", class.name),
+                    _ => format!("`{}` has {most} {side}s, the last is [{}]", class.name, most - 1),
+                };
+                errors.push(Error::new(element.span, message).help(range));
+                continue;
+            }
+            if let Some(free) = (0..count.max(least)).find(|port| !used.contains(port)) {
+                errors.push(Error::new(element.span, format!("{side} {free} of `{name}` is not connected")));
+            }
+        }
+    }
+    errors
+}
+
+/// Which way ports pass packets, agnostic ones as their neighbours say.
+struct Ways {
+    /// By input or output and port: the set that it belongs to.
+    sets: FxHashMap<(bool, Port), usize>,
+    parents: Vec<usize>,
+    ways: Vec<Option<(Processing, Port)>>,
+    conflicts: Vec<(Port, Port)>,
+}
+
+impl Ways {
+    fn new(graph: &Graph, classes: &[&'static Class]) -> Ways {
+        let mut this =
+            Ways { sets: FxHashMap::default(), parents: Vec::new(), ways: Vec::new(), conflicts: Vec::new() };
+        for (element, class) in classes.iter().enumerate() {
+            let (inputs, outputs) = graph.ports(element);
+            let mut agnostic = None;
+            for (output, count) in [(false, inputs), (true, outputs)] {
+                for port in 0..count {
+                    let at = Port { element, port };
+                    let set = this.fresh();
+                    this.sets.insert((output, at), set);
+                    match processing(class, output, port) {
+                        Processing::Agnostic => {
+                            let with = *agnostic.get_or_insert(set);
+                            this.join(set, with);
+                        }
+                        way => this.ways[set] = Some((way, at)),
+                    }
+                }
+            }
+        }
+        for c in &graph.connections {
+            let (from, to) = (this.sets[&(true, c.from)], this.sets[&(false, c.to)]);
+            this.join(from, to);
+        }
+        this
+    }
+
+    fn fresh(&mut self) -> usize {
+        self.parents.push(self.parents.len());
+        self.ways.push(None);
+        self.parents.len() - 1
+    }
+
+    fn root(&mut self, mut set: usize) -> usize {
+        while self.parents[set] != set {
+            self.parents[set] = self.parents[self.parents[set]];
+            set = self.parents[set];
+        }
+        set
+    }
+
+    fn join(&mut self, a: usize, b: usize) {
+        let (a, b) = (self.root(a), self.root(b));
+        if let (Some((x, p)), Some((y, q))) = (self.ways[a], self.ways[b])
+            && x != y
+        {
+            self.conflicts.push(if x == Processing::Push { (p, q) } else { (q, p) });
+        }
+        self.parents[a] = b;
+        self.ways[b] = self.ways[b].or(self.ways[a]);
+    }
+
+    /// Push ports that meet pull ports.
+    fn conflicts(&self, graph: &Graph) -> Vec<Error> {
+        let name = |port: &Port| &graph.elements[port.element].name;
+        let error = |(push, pull): &(Port, Port)| {
+            let direct = graph
+                .connections
+                .iter()
+                .find(|c| (c.from, c.to) == (*push, *pull) || (c.from, c.to) == (*pull, *push));
+            let span = direct.map_or(graph.elements[pull.element].span, |c| c.span);
+            let message = format!(
+                "`{}` [{}] pushes packets, `{}` [{}] pulls them, and they are connected",
+                name(push),
+                push.port,
+                name(pull),
+                pull.port
+            );
+            Error::new(span, message).help(
+                "put a `Queue` where packets are to be pulled, an `Unqueue` where they are to be pushed",
+            )
+        };
+        self.conflicts.iter().map(error).collect()
+    }
+
+    /// Push outputs and pull inputs with more than one connection.
+    fn doubled(mut self, graph: &Graph) -> Vec<Error> {
+        let mut errors = Vec::new();
+        let (mut outputs, mut inputs) = (FxHashMap::default(), FxHashMap::default());
+        for c in &graph.connections {
+            let set = self.sets[&(true, c.from)];
+            let root = self.root(set);
+            let pull = matches!(self.ways[root], Some((Processing::Pull, _)));
+            let name = |port: Port| &graph.elements[port.element].name;
+            if !pull && outputs.insert(c.from, c.to).is_some() {
+                let message = format!("push output {} of `{}` is connected twice", c.from.port, name(c.from));
+                errors.push(Error::new(c.span, message).help("a `Tee` sends copies to several elements"));
+            }
+            if pull && inputs.insert(c.to, c.from).is_some() {
+                let message = format!("pull input {} of `{}` is connected twice", c.to.port, name(c.to));
+                errors.push(
+                    Error::new(c.span, message)
+                        .help("a scheduler such as `RoundRobinSched` pulls from several"),
+                );
+            }
+            if pull && outputs.insert(c.from, c.to).is_some() {
+                let message = format!("pull output {} of `{}` is connected twice", c.from.port, name(c.from));
+                errors
+                    .push(Error::new(c.span, message).help("two elements cannot pull from one output here"));
+            }
+        }
+        errors
+    }
+}
+
+/// Cycles that a packet cannot leave: every element on it has one output at most.
+fn endless(graph: &Graph, classes: &[&'static Class]) -> Vec<Error> {
+    let mut next = vec![None; graph.elements.len()];
+    for c in &graph.connections {
+        let (_, outputs) = graph.ports(c.from.element);
+        let passes_all = outputs == 1 && classes[c.from.element].passes_all;
+        if passes_all {
+            next[c.from.element] = Some(c.to.element);
+        }
+    }
+    let mut seen = vec![0; graph.elements.len()];
+    let mut errors = Vec::new();
+    for start in 0..graph.elements.len() {
+        let mut at = start;
+        while seen[at] == 0 {
+            seen[at] = start + 1;
+            let Some(to) = next[at] else { break };
+            at = to;
+            if seen[at] == start + 1 {
+                let element = &graph.elements[at];
+                let message = format!("packets go round through `{}` without end", element.name);
+                errors.push(
+                    Error::new(element.span, message)
+                        .help("no element on the way drops them or has another output"),
+                );
+            }
+        }
+    }
+    errors
+}

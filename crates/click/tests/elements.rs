@@ -1,0 +1,227 @@
+//! Elements on single packets, as native code. What many real packets become is held against a peer by `bench/click.py`.
+
+use millstream_click::{Program, STATE, compile, flatten, parse};
+use millstream_native::io::graph::{Feed, run_graph};
+use millstream_native::{Engine, Options};
+
+/// What became of packets: those sent, with their output, and what was dropped, for which reason.
+struct Outcome {
+    sent: Vec<(usize, Vec<u8>)>,
+    dropped: Vec<(String, u64)>,
+    state: Vec<u8>,
+    program: Program,
+}
+
+impl Outcome {
+    fn handler(&self, element: &str, name: &str) -> u64 {
+        let found = self.program.handlers.iter().find(|h| h.element == element && h.name == name);
+        match found.expect("the handler").access {
+            millstream_click::Access::Number(at) => number(&self.state, at),
+            ref other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn number(state: &[u8], at: u32) -> u64 {
+    u64::from_le_bytes(state[at as usize..][..8].try_into().expect("eight bytes"))
+}
+
+/// Runs frames through a configuration, with the passes and without, which must be the same.
+fn run(text: &str, frames: &[Vec<u8>]) -> Outcome {
+    let one = run_with(text, frames, true);
+    let other = run_with(text, frames, false);
+    assert_eq!((&one.sent, &one.dropped), (&other.sent, &other.dropped));
+    one
+}
+
+fn run_with(text: &str, frames: &[Vec<u8>], passes: bool) -> Outcome {
+    let graph = flatten(&parse(text).expect("parsed"), &[]).expect("flattened");
+    let program = compile(&graph).unwrap_or_else(|e| panic!("{e:?}"));
+    assert_eq!(millstream_ir::verify::verify_module(&program.module), []);
+    let options = Options { passes, ..Options::default() };
+    let mut engine = Engine::of_module(program.module.clone(), program.entry, &options).expect("compiled");
+    for entry in &program.entries {
+        let map = engine.map(&entry.map).expect("the map");
+        assert_eq!(map.update(&entry.key, &entry.value, 0, None), 0);
+    }
+    let feeds: Vec<Feed<'_>> =
+        program.sources.iter().map(|_| Feed { frames, count: frames.len() as u64 }).collect();
+    let mut sent = Vec::new();
+    let ran = run_graph(&mut engine, &feeds, program.targets.len(), 3, |p| {
+        sent.push((p.output, p.bytes.to_vec()));
+        Ok(())
+    });
+    let ran = ran.expect("memory");
+    let state = engine.map(STATE).expect("the state").get(&[0; 4]).expect("one value");
+    let dropped: Vec<(String, u64)> = program
+        .drops
+        .iter()
+        .map(|d| (format!("{} {}", d.element, d.reason), number(&state, d.offset)))
+        .filter(|(_, count)| *count > 0)
+        .collect();
+    let received: u64 = ran.received.iter().sum();
+    let copies = ran.copies + number(&state, program.uncloned);
+    let all_dropped: u64 = dropped.iter().map(|(_, count)| count).sum();
+    assert_eq!(received + copies, sent.len() as u64 + all_dropped + ran.unfit, "the account");
+    Outcome { sent, dropped, state, program }
+}
+
+fn hex(text: &str) -> Vec<u8> {
+    let digits: Vec<u8> = text.chars().filter_map(|c| c.to_digit(16)).map(|d| d as u8).collect();
+    digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect()
+}
+
+/// A UDP datagram from 1.0.0.1 to 2.0.0.2, with Ethernet header; its IP checksum is right.
+fn datagram() -> Vec<u8> {
+    hex("0000c0ae67ef 000000000000 0800 45000028 00000000 401177c3 01000001 02000002 13691369 0014d641
+         55445020 7061636b 6574210a")
+}
+
+/// The sum of a header, which is 0xffff if its checksum is right.
+fn sum(bytes: &[u8]) -> u32 {
+    let mut sum: u32 =
+        bytes.chunks(2).map(|w| u32::from(w[0]) << 8 | u32::from(*w.get(1).unwrap_or(&0))).sum();
+    while sum >> 16 != 0 {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    sum
+}
+
+#[test]
+fn packets_are_classified_counted_and_dropped() {
+    let text = "FromDevice(a) -> c :: Classifier(12/0800 23/11, 12/08?? 40/01, !0/00) -> ip :: Counter -> Queue -> ToDevice(b);
+        c[1] -> Discard; c[2] -> d :: Discard";
+    let short = vec![0; 13];
+    let ran = run(text, &[datagram(), short.clone(), vec![1; 60], vec![0; 60]]);
+    assert_eq!(ran.sent, [(0, datagram())]);
+    assert_eq!(ran.dropped, [("c no_pattern".to_owned(), 2), ("d discarded".to_owned(), 1)]);
+    assert_eq!((ran.handler("ip", "count"), ran.handler("ip", "byte_count")), (1, 54));
+}
+
+#[test]
+fn a_router_path_checks_decrements_and_encapsulates() {
+    let text = "FromDump(a) -> Strip(14) -> c :: CheckIPHeader -> rt :: RadixIPLookup(2.0.0.0/8 9.9.9.9 1, 0/0 0);
+        rt[0] -> Discard; rt[1] -> d :: DecIPTTL -> EtherEncap(0x0800, 1:1:1:1:1:1, 2:2:2:2:2:2) -> ToDump(b)";
+    let mut expired = datagram();
+    (expired[22], expired[24]) = (1, 0xb6);
+    let mut wrong = datagram();
+    wrong[24] ^= 1;
+    let ran = run(text, &[datagram(), expired, wrong, datagram()[..30].to_vec()]);
+    let [(0, packet), rest @ ..] = &ran.sent[..] else { panic!("{:?}", ran.sent) };
+    assert!(rest.is_empty());
+    assert_eq!(packet[..14], hex("020202020202 010101010101 0800"));
+    assert_eq!((packet[22], sum(&packet[14..34]), packet.len()), (63, 0xffff, 54));
+    let reasons: Vec<&str> = ran.dropped.iter().map(|(reason, _)| reason.as_str()).collect();
+    assert_eq!(reasons, ["c bad_checksum", "c too_short", "d ttl_expired"]);
+}
+
+#[test]
+fn copies_come_in_the_order_of_calls() {
+    let text = "FromDump(a) -> t :: Tee(3); o :: ToDump(b); u :: Tee(2);
+        t -> u -> Strip(1) -> o; u[1] -> Strip(2) -> o; t[1] -> p :: Paint(7) -> PaintTee(7) -> Strip(3) -> o;
+        t[2] -> Strip(5) -> o";
+    let text = text.replace("PaintTee(7) ->", "q :: PaintTee(7) ->") + "; q[1] -> Strip(4) -> o";
+    let ran = run(&text, &[vec![0; 60], vec![0; 70]]);
+    let lengths: Vec<usize> = ran.sent.iter().map(|(_, bytes)| bytes.len()).collect();
+    assert_eq!(lengths, [59, 58, 57, 56, 55, 69, 68, 67, 66, 65]);
+}
+
+#[test]
+fn a_copy_keeps_its_annotations() {
+    let text = "FromDump(a) -> Paint(3) -> MarkIPHeader(14) -> t :: Tee(2) -> Discard;
+        t[1] -> GetIPAddress(IP dst) -> k :: CheckPaint(3) -> StaticIPLookup(2.0.0.2/32 0) -> ToDump(b)";
+    assert_eq!(run(text, &[datagram()]).sent, [(0, datagram())]);
+}
+
+#[test]
+fn too_many_copies_are_counted_and_no_stall() {
+    let outputs: String = (0..40).map(|n| format!("t[{n}] -> o;")).collect();
+    let ran = run(&format!("FromDump(a) -> t :: Tee; o :: Discard; {outputs}"), &vec![vec![0; 60]; 3]);
+    let lost = ran.dropped.iter().find(|(reason, _)| reason == "t no_buffer").expect("lost copies").1;
+    // Three packets, 39 copies each, and 48 buffers for them.
+    assert_eq!(lost, 3 * 39 - 48);
+}
+
+#[test]
+fn arp_requests_are_answered() {
+    let text = "FromDump(a) -> r :: ARPResponder(18.26.4.24 18.26.7.0/24 00-00-C0-AE-67-EF); r[0] -> ToDump(b); r[1] -> ToDump(c)";
+    let request = |wanted: &str| {
+        hex(&format!(
+            "ffffffffffff 0a0b0c0d0e0f 0806 0001 0800 06 04 0001 0a0b0c0d0e0f 121a0401 000000000000 {wanted} 00000000"
+        ))
+    };
+    let ran = run(text, &[request("121a0705"), request("121a0805")]);
+    let answer = hex(
+        "0a0b0c0d0e0f 0000c0ae67ef 0806 0001 0800 06 04 0002 0000c0ae67ef 121a0705 0a0b0c0d0e0f 121a0401",
+    );
+    assert_eq!(ran.sent, [(0, answer), (1, request("121a0805"))]);
+}
+
+#[test]
+fn errors_carry_the_packet_they_speak_of() {
+    let text = "FromDump(a) -> Strip(14) -> CheckIPHeader -> Paint(1) -> ICMPError(18.26.4.24, unreachable, needfrag, PMTU 1400)
+        -> FixIPSrc(5.6.7.8) -> ToDump(b)";
+    let mut icmp = datagram();
+    // An ICMP error (type 3), which no error may be sent about, and a fragment.
+    (icmp[23], icmp[34], icmp[24], icmp[25]) = (1, 3, 0x77, 0xd3);
+    let ran = run(text, &[datagram(), icmp]);
+    let [(0, error)] = &ran.sent[..] else { panic!("{:?}", ran.sent) };
+    assert_eq!(error[28..], datagram()[14..]);
+    assert_eq!(error[12..20], [5, 6, 7, 8, 1, 0, 0, 1]);
+    assert_eq!(error[20..22], [3, 4]);
+    assert_eq!(error[26..28], 1400u16.to_be_bytes());
+    assert_eq!((sum(&error[..20]), sum(&error[20..])), (0xffff, 0xffff));
+    assert_eq!(ran.dropped, [("ICMPError@5 icmp_error".to_owned(), 1)]);
+}
+
+#[test]
+fn expressions_choose_outputs() {
+    let text =
+        |rules: &str| format!("FromDump(a) -> MarkIPHeader(14) -> f :: IPFilter({rules}); f -> ToDump(b)");
+    for (rule, holds) in [
+        ("udp", true),
+        ("tcp", false),
+        ("src host 1.0.0.1", true),
+        ("dst 1.0.0.1", false),
+        ("host 2.0.0.2", true),
+        ("src net 1.0.0.0/8 and dst 2.0.0.0/8", true),
+        ("port 4969", true),
+        ("tcp port 4969", false),
+        ("src udp port 80 or 4969", true),
+        ("dst port > 5000", false),
+        ("dst port != 4969", false),
+        ("ip ttl 64 && !(tcp || icmp)", true),
+        ("ip unfrag", true),
+        ("ip[8] 64", true),
+        ("udp[4:2] 20", true),
+        ("tcp ? false : udp", true),
+        ("syn", false),
+        ("not syn", true),
+        ("ip hl 5 and ip vers 4", true),
+        ("ip tos & 0xff == 0", true),
+        ("all", true),
+        ("false", false),
+        ("src and dst host 1.0.0.1", false),
+    ] {
+        let ran = run_with(&text(&format!("allow {rule}, deny all")), &[datagram()], true);
+        assert_eq!(ran.sent.len(), usize::from(holds), "{rule}");
+    }
+}
+
+#[test]
+fn cut_and_foreign_packets_are_never_read_beyond_their_end() {
+    let text = "FromDump(a) -> c :: Classifier(12/0800, -); c[1] -> ARPResponder(0/0 1:1:1:1:1:1) -> Discard;
+        c -> Strip(14) -> k :: CheckIPHeader(CHECKSUM false) -> IPClassifier(tcp opt syn, src port 5, icmp type echo, -) => i :: Null, i, i, i;
+        k[1] -> Discard; i -> DecIPTTL -> ICMPError(1.2.3.4, timeexceeded) -> FixIPSrc(4.5.6.7) -> StripIPHeader -> Discard";
+    let whole = datagram();
+    let mut frames: Vec<Vec<u8>> = (0..whole.len()).map(|n| whole[..n].to_vec()).collect();
+    for header in 0..16 {
+        for total in [0u8, 19, 20, 39, 40, 255] {
+            let mut frame = whole.clone();
+            (frame[14], frame[17], frame[23]) = (0x40 | header, total, [1, 6, 17][usize::from(header % 3)]);
+            frames.push(frame);
+        }
+    }
+    let ran = run(text, &frames);
+    assert_eq!(ran.dropped.iter().map(|(_, n)| *n).sum::<u64>(), frames.len() as u64);
+}

@@ -1,0 +1,76 @@
+//! What is said of configurations that are wrong: the place, the rule, the nearest name.
+
+use millstream_click::{Error, compile, flatten, parse};
+
+fn errors(text: &str) -> String {
+    let all: Vec<Error> = match parse(text).and_then(|statements| flatten(&statements, &[])) {
+        Ok(graph) => compile(&graph).expect_err("something is wrong"),
+        Err(e) => vec![e],
+    };
+    let line = |e: &Error| {
+        let place = text.get(e.span.start..e.span.end).unwrap_or("?");
+        let help = e.help.as_ref().map_or(String::new(), |h| format!(" [{h}]"));
+        format!("`{place}`: {}{help}", e.message)
+    };
+    all.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn unknown_classes_have_a_nearest_name() {
+    insta::assert_snapshot!(errors("Idle -> Clasifier(-) -> Discrad"), @r"
+    `Clasifier(-)`: there is no element class `Clasifier` [the nearest name is `Classifier`]
+    `Discrad`: there is no element class `Discrad` [the nearest name is `Discard`]
+    ");
+    insta::assert_snapshot!(errors("counter :: Counter; Idle -> countr -> Discard"), @"`countr`: there is no element class `countr` [the nearest name is `counter`]");
+}
+
+#[test]
+fn arguments_are_checked() {
+    insta::assert_snapshot!(errors("Idle -> Strip -> Paint(300) -> EtherEncap(0x800, 1:2:3:4:5, 1:1:1:1:1:1) -> Discard"), @r"
+    `Strip`: `Strip` lacks its argument LENGTH
+    `300`: `300` is not a number from 0 to 255
+    `1:2:3:4:5`: `1:2:3:4:5` is not an Ethernet address like 0:1:2:3:4:5
+    ");
+    insta::assert_snapshot!(errors("Idle -> CheckIPHeader(CHECKSM false) -> Discard"), @"`CHECKSM false`: `CheckIPHeader` has no argument CHECKSM [the nearest name is `CHECKSUM`]");
+    insta::assert_snapshot!(errors("Idle -> DecIPTTL(MULTICST false) -> Discard"), @"`MULTICST false`: `DecIPTTL` has no argument MULTICST [the nearest name is `MULTICAST`]");
+    insta::assert_snapshot!(errors("Idle -> c :: Classifier(12/080, -); c[0] -> Discard; c[1] -> Discard"), @"`12/080`: `12/080` is no clause like 12/0806 or 33/02%12 [offset in decimal, value and mask in as many hexadecimal digits, an even number; `?` is any digit]");
+    insta::assert_snapshot!(errors("Idle -> r :: StaticIPLookup(1.0.0.0/8 0, 1.0.0.0/8 0, 2/8 1); r -> Discard"), @"`1.0.0.0/8 0`: there is a route for this prefix already");
+    insta::assert_snapshot!(errors("Idle -> f :: IPFilter(allow tpc port 80); f -> Discard"), @"`tpc`: expected a test like `src host 10.0.0.1`, `tcp` or `dst port 80`; found `tpc` [the nearest name is `tcp`]");
+}
+
+#[test]
+fn push_and_pull_do_not_meet() {
+    insta::assert_snapshot!(errors("FromDevice(a) -> ToDevice(b)"), @"`FromDevice(a) -> ToDevice(b)`: `FromDevice@1` [0] pushes packets, `ToDevice@2` [0] pulls them, and they are connected [put a `Queue` where packets are to be pulled, an `Unqueue` where they are to be pushed]");
+    insta::assert_snapshot!(errors("FromDevice(a) -> Counter -> Strip(1) -> t :: ToDevice(b)"), @"`t`: `FromDevice@1` [0] pushes packets, `t` [0] pulls them, and they are connected [put a `Queue` where packets are to be pulled, an `Unqueue` where they are to be pushed]");
+    assert!(
+        compile(
+            &flatten(&parse("FromDevice(a) -> Counter -> Queue -> Strip(1) -> ToDevice(b)").unwrap(), &[])
+                .unwrap()
+        )
+        .is_ok()
+    );
+}
+
+#[test]
+fn ports_are_connected_once() {
+    insta::assert_snapshot!(errors("Idle -> c :: Counter"), @"`c`: output 0 of `c` is not connected");
+    insta::assert_snapshot!(errors("Idle -> c :: Counter -> Discard; c[1] -> Discard"), @"`c`: `c` has no output 1 [`Counter` has one output, [0]]");
+    insta::assert_snapshot!(errors("FromDevice(a) -> c :: Counter; c -> Discard; c -> d :: Discard"), @"`c -> d :: Discard`: push output 0 of `c` is connected twice [a `Tee` sends copies to several elements]");
+    insta::assert_snapshot!(errors("i :: Idle -> [1] c :: { input -> output }"), @"`c`: `c` is used with 2 inputs and 0 outputs, for which its class has no definition [a definition has 1 inputs and 1 outputs]");
+}
+
+#[test]
+fn packets_do_not_go_round_for_ever() {
+    insta::assert_snapshot!(errors("FromDevice(a) -> c :: Counter -> p :: Paint(1) -> c"), @"`c`: packets go round through `c` without end [no element on the way drops them or has another output]");
+}
+
+#[test]
+fn what_is_no_statement_is_shown() {
+    insta::assert_snapshot!(errors("a -> -> b"), @"`->`: an element is missing between two arrows");
+    insta::assert_snapshot!(errors("a :: X(1"), @"`(`: a configuration string without its closing parenthesis");
+    insta::assert_snapshot!(errors("a [x] -> b"), @"`x`: expected a port number below 1024, found `x`");
+    insta::assert_snapshot!(errors("a :: X; a :: Y"), @"`a`: `a` is declared twice");
+    insta::assert_snapshot!(errors("define($a 1, $a 2)"), @"`$a 2`: `$a` is defined twice in this scope");
+    insta::assert_snapshot!(errors("a,b,c,d::Idle; a,b -> c,d"), @"`a,b -> c,d`: 2 outputs cannot be connected to 2 inputs [`=>` connects as many outputs to as many inputs, one by one]");
+    insta::assert_snapshot!(errors("-> Idle"), @"`->`: nothing is named, and there is no compound element around it");
+}

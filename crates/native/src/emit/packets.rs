@@ -1,0 +1,76 @@
+//! Packets as values: bounds, copies, those that are sent and those that wait.
+
+use millstream_ir::{End, InstData, Op, Value};
+
+use super::func::Emitter;
+use crate::runtime::packet::{SENT_SIZE, bounds_offsets};
+use crate::runtime::worker;
+
+impl Emitter<'_> {
+    /// An operation on whole packets; `false` for all others.
+    pub(super) fn packet_op(&mut self, data: &InstData) -> bool {
+        let result = data.result.expand();
+        match data.op {
+            Op::SetBounds {} => self.set_bounds(data.args[0], data.args[1], data.args[2]),
+            Op::Emit {} => self.send(data.args[0], data.args[1]),
+            Op::ClonePacket {} => {
+                let packet = self.int(data.args[0]);
+                self.runtime("ms_clone", &[packet], &[], &[], result);
+            }
+            Op::Hold { end } => {
+                let (packet, queue) = (self.int(data.args[0]), self.int(data.args[1]));
+                let front = u8::from(end == End::Front).to_string();
+                self.runtime("ms_hold", &[packet, queue, front], &[], &[], result);
+            }
+            Op::Pull {} => self.pull(data.args[0], result),
+            _ => return false,
+        }
+        true
+    }
+
+    fn set_bounds(&mut self, packet: Value, data: Value, end: Value) {
+        let packet = self.ptr(packet);
+        for (value, offset) in [data, end].into_iter().zip(bounds_offsets()) {
+            let value = self.int(value);
+            let value = self.code.value(&format!("trunc i64 {value} to i32"));
+            let at = self.code.value(&format!("getelementptr i8, ptr {packet}, i64 {offset}"));
+            self.code.line(&format!("store i32 {value}, ptr {at}, align 4, !tbaa !5"));
+        }
+    }
+
+    /// Puts a packet into the list of those that are sent, which has room for all there are.
+    fn send(&mut self, packet: Value, output: Value) {
+        let (packet, output) = (self.ptr(packet), self.int(output));
+        let field = |this: &mut Self, offset: usize| {
+            this.code.value(&format!("getelementptr i8, ptr %w, i64 {offset}"))
+        };
+        let (list, count) = (field(self, worker::SENT), field(self, worker::SENT_LEN));
+        let to = self.code.value(&format!("load ptr, ptr {list}, align 8"));
+        let before = self.code.value(&format!("load i64, ptr {count}, align 8"));
+        let offset = self.code.value(&format!("mul i64 {before}, {SENT_SIZE}"));
+        let at = self.code.value(&format!("getelementptr i8, ptr {to}, i64 {offset}"));
+        self.code.line(&format!("store ptr {packet}, ptr {at}, align 8"));
+        let second = self.code.value(&format!("getelementptr i8, ptr {at}, i64 8"));
+        self.code.line(&format!("store i64 {output}, ptr {second}, align 8"));
+        let after = self.code.value(&format!("add i64 {before}, 1"));
+        self.code.line(&format!("store i64 {after}, ptr {count}, align 8"));
+    }
+
+    /// A call only if any packet waits.
+    fn pull(&mut self, queue: Value, result: Option<Value>) {
+        let queue = self.int(queue);
+        let count = self.code.value(&format!("getelementptr i8, ptr %w, i64 {}", worker::HELD));
+        let held = self.code.value(&format!("load i64, ptr {count}, align 8"));
+        let none = self.code.value(&format!("icmp eq i64 {held}, 0"));
+        let (some, on) = (self.code.fresh_label("some"), self.code.fresh_label("pulled"));
+        let from = self.code.label.clone();
+        self.code.line(&format!("br i1 {none}, label %{on}, label %{some}"));
+        self.code.begin(&some);
+        let args = "i64 0, i64 0, i64 0, i64 0";
+        let taken = self.code.value(&format!("call i64 @ms_pull(ptr %w, i64 {queue}, {args})"));
+        self.code.line(&format!("br label %{on}"));
+        self.code.begin(&on);
+        let packet = self.code.value(&format!("phi i64 [ 0, %{from} ], [ {taken}, %{some} ]"));
+        self.define_int(result, &packet);
+    }
+}
