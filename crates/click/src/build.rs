@@ -380,36 +380,49 @@ impl<'c, 'g> Code<'c, 'g> {
     /// A copy of the packet, to be worked on after this one on output `port`; those that are copied last come first.
     pub(crate) fn fork(&mut self, port: u32, packet: Packet) {
         let from = Port { element: self.element, port };
-        let Some(target) = self.compiler.target(from) else {
-            // A copy that goes nowhere is dropped like any other packet.
-            return;
-        };
+        // Outputs that packets are copied to are connected: `resolve` sees to that.
+        if let Some(target) = self.compiler.target(from) {
+            self.fork_to(target, packet, |_, copy| copy);
+        }
+    }
+
+    /// A copy of the packet, changed by `change`, to be worked on after this one at an input. The change must not end the block.
+    pub(crate) fn fork_to(
+        &mut self,
+        target: Port,
+        packet: Packet,
+        change: impl FnOnce(&mut Self, Packet) -> Packet,
+    ) {
         let number = self.compiler.resumption(target);
         self.publish(packet);
         let copy = self.value(Op::ClonePacket {}, &[packet.handle], Type::Ptr(Prov::Ctx));
         let zero = self.int(0);
-        let element = self.element;
-        let (held, on) = (self.block(), self.block());
-        let none = self.block();
+        let (held, none, on) = (self.block(), self.block(), self.block());
         self.branch(Cond::Eq, copy, zero, none, held);
         self.go(none);
-        let offset = self.compiler.reason(element, "no_buffer");
-        let uncounted = self.compiler.uncloned;
+        let offset = self.compiler.reason(self.element, "no_buffer");
+        let uncloned = self.compiler.uncloned;
         let one = self.int(1);
         self.count(offset, one);
-        self.count(uncounted, one);
+        self.count(uncloned, one);
         self.jump(on, &[]);
         self.go(held);
-        self.hold(copy, packet, number);
+        let data = self.bound(copy, 0, Type::Ptr(Prov::Packet));
+        let end = self.bound(copy, 4, Type::Ptr(Prov::PacketEnd));
+        let distance = self.sub(packet.note(Note::Network), packet.data);
+        let network = self.plus(data, distance);
+        let own = Packet { handle: copy, ..packet.bounded(data, end).with(Note::Network, network) };
+        let changed = change(self, own);
+        self.hold(changed, number);
         self.jump(on, &[]);
         self.go(on);
     }
 
-    /// Puts a copy with the annotations of the original in front of those that wait.
-    fn hold(&mut self, copy: Value, packet: Packet, number: u32) {
-        let data = self.bound(copy, 0, Type::Ptr(Prov::Packet));
+    /// Puts a packet with its annotations in front of those that wait.
+    fn hold(&mut self, packet: Packet, number: u32) {
+        self.publish(packet);
         let network = self.sub(packet.note(Note::Network), packet.data);
-        let base = self.at(data, -HELD);
+        let base = self.at(packet.data, -HELD);
         let number = self.int(i64::from(number));
         self.store(Size::W, base, 0, number);
         self.store(Size::W, base, 4, network);
@@ -418,7 +431,7 @@ impl<'c, 'g> Code<'c, 'g> {
             self.store(Size::W, base, 4 + 4 * at as i32, value);
         }
         let queue = self.int(QUEUE);
-        self.effect(Op::Hold { end: End::Front }, &[copy, queue]);
+        self.effect(Op::Hold { end: End::Front }, &[packet.handle, queue]);
     }
 
     /// A packet that was held: where to go on, and the packet. Gives the handle, which may be null, to `none` first.

@@ -57,7 +57,7 @@ pub(crate) struct Packet {
     pub(crate) data: Value,
     /// Behind the last.
     pub(crate) end: Value,
-    notes: [Value; NOTES],
+    pub(crate) notes: [Value; NOTES],
 }
 
 impl Packet {

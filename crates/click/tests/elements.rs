@@ -123,7 +123,8 @@ fn copies_come_in_the_order_of_calls() {
     let text = text.replace("PaintTee(7) ->", "q :: PaintTee(7) ->") + "; q[1] -> Strip(4) -> o";
     let ran = run(&text, &[vec![0; 60], vec![0; 70]]);
     let lengths: Vec<usize> = ran.sent.iter().map(|(_, bytes)| bytes.len()).collect();
-    assert_eq!(lengths, [59, 58, 57, 56, 55, 69, 68, 67, 66, 65]);
+    // `PaintTee` sends its copy first.
+    assert_eq!(lengths, [59, 58, 56, 57, 55, 69, 68, 66, 67, 65]);
 }
 
 #[test]
@@ -172,6 +173,55 @@ fn errors_carry_the_packet_they_speak_of() {
     assert_eq!(error[26..28], 1400u16.to_be_bytes());
     assert_eq!((sum(&error[..20]), sum(&error[20..])), (0xffff, 0xffff));
     assert_eq!(ran.dropped, [("ICMPError@5 icmp_error".to_owned(), 1)]);
+}
+
+#[test]
+fn long_packets_are_cut_into_fragments_in_order() {
+    let text = "FromDump(a) -> Strip(14) -> CheckIPHeader(CHECKSUM false) -> f :: IPFragmenter(68) -> ToDump(b); f[1] -> ToDump(c)";
+    let mut frame = datagram()[..34].to_vec();
+    frame.extend((0..101u8).collect::<Vec<_>>());
+    (frame[16], frame[17], frame[20]) = (0, 121, 0);
+    let mut whole = frame.clone();
+    whole[20] = 0x40;
+    let ran = run(text, &[frame.clone(), whole.clone()]);
+    let [fragments @ .., (1, refused)] = &ran.sent[..] else { panic!("{:?}", ran.sent) };
+    assert_eq!(*refused, whole[14..]);
+    let heads: Vec<(usize, [u8; 2])> = fragments.iter().map(|(_, f)| (f.len(), [f[6], f[7]])).collect();
+    assert_eq!(heads, [(68, [0x20, 0]), (68, [0x20, 6]), (25, [0, 12])]);
+    assert!(fragments.iter().all(|(_, f)| sum(&f[..20]) == 0xffff));
+    let data: Vec<u8> = fragments.iter().flat_map(|(_, f)| f[20..].to_vec()).collect();
+    assert_eq!(data, frame[34..]);
+}
+
+#[test]
+fn routes_are_recorded_and_bad_options_reported() {
+    let text =
+        "FromDump(a) -> Strip(14) -> CheckIPHeader(CHECKSUM false) -> o :: IPGWOptions(9.8.7.6) -> ToDump(b);
+        o[1] -> ICMPError(1.2.3.4, parameterproblem) -> ToDump(c)";
+    let with = |options: &str| {
+        let options = hex(options);
+        let mut frame = datagram()[..34].to_vec();
+        frame[14] = 0x45 + options.len() as u8 / 4;
+        frame.extend(&options);
+        frame.extend([0; 8]);
+        (frame[16], frame[17]) = (0, frame.len() as u8 - 14);
+        frame
+    };
+    let frames = [
+        with("01 07 07 04 00000000"),
+        with("07 07 08 01010101 00"),
+        with("07 08 06 0000000000"),
+        with("01 83 0c 04 00000000"),
+    ];
+    let ran = run(text, &frames);
+    let [(0, recorded), (0, full), (1, no_room), (1, too_long)] = &ran.sent[..] else {
+        panic!("{:?}", ran.sent)
+    };
+    assert_eq!(recorded[20..28], hex("01 07 07 08 09080706"));
+    assert_eq!(sum(&recorded[..28]), 0xffff);
+    assert_eq!(*full, frames[1][14..]);
+    // Where the error is, counted from the header.
+    assert_eq!((no_room[20], no_room[24], too_long[24]), (12, 22, 22));
 }
 
 #[test]

@@ -6,11 +6,13 @@ mod basic;
 mod classify;
 mod devices;
 mod ether;
+mod fragment;
 mod icmp;
 
 mod ip;
 mod ip_check;
 mod ip_filter;
+mod ip_options;
 
 mod lookup;
 mod paint;
@@ -26,9 +28,11 @@ pub(crate) const TABLES: &[&[Class]] = &[
     classify::CLASSES,
     devices::CLASSES,
     ether::CLASSES,
+    fragment::CLASSES,
     icmp::CLASSES,
     ip::CLASSES,
     ip_filter::CLASSES,
+    ip_options::CLASSES,
     ip_check::CLASSES,
     lookup::CLASSES,
     paint::CLASSES,

@@ -70,10 +70,10 @@ struct Tee(i64);
 
 impl Behaviour for Tee {
     fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
-        let colour = code.int(self.0);
-        code.when(Cond::Eq, packet.note(Note::Paint), colour, &[], |code| {
-            code.fork(1, packet);
-            Vec::new()
+        // The copy goes first: so it is the original that waits, as a copy.
+        code.check_int(Cond::Ne, packet.note(Note::Paint), self.0, |code| {
+            code.fork(0, packet);
+            code.out(1, packet);
         });
         code.out(0, packet);
     }

@@ -1,0 +1,103 @@
+//! `IPFragmenter`. Source: RFC 791, 3.2.
+//!
+//! The first fragment goes on; what is left of the packet becomes a packet of its own, which comes back when that one is done
+//! with, and is cut again if it is still too long.
+
+use millstream_ir::Value;
+use millstream_isa::{AluOp, Cond};
+
+use super::ip::{HEADER, header, set_checksum};
+use crate::arguments::{boolean, unsigned};
+use crate::build::Code;
+use crate::class::{Behaviour, Class};
+use crate::compile::Setup;
+use crate::error::Error;
+use crate::graph::Port;
+use crate::packet::{Note, Packet};
+
+pub(super) const CLASSES: &[Class] = &[Class {
+    name: "IPFragmenter",
+    ports: "1/1-2",
+    processing: "h/h",
+    arguments: &["MTU", "HONOR_DF", "VERBOSE", "HEADROOM"],
+    ignored: &["VERBOSE", "HEADROOM"],
+    passes_all: false,
+    make: fragmenter,
+}];
+
+const DONT_FRAGMENT: i64 = 0x4000;
+const MORE_FRAGMENTS: i64 = 0x2000;
+
+struct Fragmenter {
+    mtu: i64,
+    honor: bool,
+}
+
+fn fragmenter(setup: &mut Setup<'_>) -> Result<Box<dyn Behaviour>, Error> {
+    let text = setup.arguments.need("MTU")?;
+    let mtu = unsigned(&text, 65_535)? as i64;
+    if mtu < 68 {
+        return Err(Error::new(text.span, "an MTU is 68 bytes at least (RFC 791)"));
+    }
+    let honor = setup.arguments.or("HONOR_DF", true, boolean)?;
+    Ok(Box::new(Fragmenter { mtu, honor }))
+}
+
+impl Behaviour for Fragmenter {
+    fn build(&self, code: &mut Code<'_, '_>, port: u32, packet: Packet) {
+        let header = header(code, packet);
+        let total = code.half(header, 2);
+        code.check_int(Cond::Gt, total, self.mtu, |code| code.out(0, packet));
+        let end = code.end(header, total);
+        code.check(Cond::Le, end, packet.end, |code| code.drop(packet, "too_short"));
+        let flags = code.half(header, 6);
+        if self.honor {
+            let whole = code.with(AluOp::And, flags, DONT_FRAGMENT);
+            code.check_int(Cond::Eq, whole, 0, |code| {
+                if code.connected(1) { code.out(1, packet) } else { code.drop(packet, "dont_fragment") }
+            });
+        }
+        let first_byte = code.byte(header, 0);
+        code.check_int(Cond::Eq, first_byte, 0x45, |code| code.drop(packet, "options_not_fragmented"));
+        // As much as fits, in units of eight bytes.
+        let carried = code.int((self.mtu - HEADER) & -8);
+        let flags = code.with(AluOp::And, flags, !DONT_FRAGMENT & 0xffff);
+        rest(code, port, packet, header, carried, flags);
+        first(code, packet, header, carried, flags);
+    }
+}
+
+/// The first fragment: the packet up to the cut.
+fn first(code: &mut Code<'_, '_>, packet: Packet, header: Value, carried: Value, flags: Value) {
+    let total = code.with(AluOp::Add, carried, HEADER);
+    code.set_half(header, 2, total);
+    let flags = code.with(AluOp::Or, flags, MORE_FRAGMENTS);
+    code.set_half(header, 6, flags);
+    let length = code.int(HEADER);
+    set_checksum(code, header, length);
+    let end = code.end(header, total);
+    code.out(0, packet.bounded(packet.data, end));
+}
+
+/// What is behind the cut, as a packet of its own: header and data.
+fn rest(code: &mut Code<'_, '_>, port: u32, packet: Packet, header: Value, carried: Value, flags: Value) {
+    let to = Port { element: code.element, port };
+    code.fork_to(to, packet, |code, copy| {
+        // In the copy everything lies as far from its beginning as in the original.
+        let distance = code.sub(header, packet.data);
+        let old = code.plus(copy.data, distance);
+        let new = code.plus(old, carried);
+        code.copy(new, 0, old, 0, HEADER as i32);
+        let total = code.half(new, 2);
+        let total = code.sub(total, carried);
+        code.set_half(new, 2, total);
+        // The offset is that of the first fragment and all that it carries; the flags stay.
+        let units = code.with(AluOp::Rsh, carried, 3);
+        let flags = code.add(flags, units);
+        code.set_half(new, 6, flags);
+        let length = code.int(HEADER);
+        set_checksum(code, new, length);
+        let end = code.end(new, total);
+        copy.bounded(new, end).with(Note::Network, new)
+    });
+}
