@@ -177,17 +177,17 @@ fn errors_carry_the_packet_they_speak_of() {
 
 #[test]
 fn long_packets_are_cut_into_fragments_in_order() {
-    let text = "FromDump(a) -> Strip(14) -> CheckIPHeader(CHECKSUM false) -> f :: IPFragmenter(68) -> ToDump(b); f[1] -> ToDump(c)";
+    let text = "FromDump(a) -> Strip(14) -> CheckIPHeader(CHECKSUM false) -> f :: IPFragmenter(70) -> ToDump(b); f[1] -> ToDump(c)";
     let mut frame = datagram()[..34].to_vec();
-    frame.extend((0..101u8).collect::<Vec<_>>());
-    (frame[16], frame[17], frame[20]) = (0, 121, 0);
+    frame.extend((0..98u8).collect::<Vec<_>>());
+    (frame[16], frame[17], frame[20]) = (0, 118, 0);
     let mut whole = frame.clone();
     whole[20] = 0x40;
     let ran = run(text, &[frame.clone(), whole.clone()]);
     let [fragments @ .., (1, refused)] = &ran.sent[..] else { panic!("{:?}", ran.sent) };
     assert_eq!(*refused, whole[14..]);
     let heads: Vec<(usize, [u8; 2])> = fragments.iter().map(|(_, f)| (f.len(), [f[6], f[7]])).collect();
-    assert_eq!(heads, [(68, [0x20, 0]), (68, [0x20, 6]), (25, [0, 12])]);
+    assert_eq!(heads, [(68, [0x20, 0]), (68, [0x20, 6]), (22, [0, 12])]);
     assert!(fragments.iter().all(|(_, f)| sum(&f[..20]) == 0xffff));
     let data: Vec<u8> = fragments.iter().flat_map(|(_, f)| f[20..].to_vec()).collect();
     assert_eq!(data, frame[34..]);

@@ -25,6 +25,8 @@ pub(super) const CLASSES: &[Class] = &[Class {
     make: fragmenter,
 }];
 
+/// The input, not one of the graph, where what is left of packets comes back.
+const REST: u32 = u32::MAX;
 const DONT_FRAGMENT: i64 = 0x4000;
 const MORE_FRAGMENTS: i64 = 0x2000;
 
@@ -47,7 +49,10 @@ impl Behaviour for Fragmenter {
     fn build(&self, code: &mut Code<'_, '_>, port: u32, packet: Packet) {
         let header = header(code, packet);
         let total = code.half(header, 2);
-        code.check_int(Cond::Gt, total, self.mtu, |code| code.out(0, packet));
+        // What is left of a packet is cut as the packet was, at multiples of what the first fragment carries.
+        let carried = (self.mtu - HEADER) & -8;
+        let most = if port == REST { HEADER + carried } else { self.mtu };
+        code.check_int(Cond::Gt, total, most, |code| code.out(0, packet));
         let end = code.end(header, total);
         code.check(Cond::Le, end, packet.end, |code| code.drop(packet, "too_short"));
         let flags = code.half(header, 6);
@@ -60,9 +65,9 @@ impl Behaviour for Fragmenter {
         let first_byte = code.byte(header, 0);
         code.check_int(Cond::Eq, first_byte, 0x45, |code| code.drop(packet, "options_not_fragmented"));
         // As much as fits, in units of eight bytes.
-        let carried = code.int((self.mtu - HEADER) & -8);
+        let carried = code.int(carried);
         let flags = code.with(AluOp::And, flags, !DONT_FRAGMENT & 0xffff);
-        rest(code, port, packet, header, carried, flags);
+        rest(code, packet, header, carried, flags);
         first(code, packet, header, carried, flags);
     }
 }
@@ -80,8 +85,8 @@ fn first(code: &mut Code<'_, '_>, packet: Packet, header: Value, carried: Value,
 }
 
 /// What is behind the cut, as a packet of its own: header and data.
-fn rest(code: &mut Code<'_, '_>, port: u32, packet: Packet, header: Value, carried: Value, flags: Value) {
-    let to = Port { element: code.element, port };
+fn rest(code: &mut Code<'_, '_>, packet: Packet, header: Value, carried: Value, flags: Value) {
+    let to = Port { element: code.element, port: REST };
     code.fork_to(to, packet, |code, copy| {
         // In the copy everything lies as far from its beginning as in the original.
         let distance = code.sub(header, packet.data);
