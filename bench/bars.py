@@ -156,6 +156,13 @@ def shadow(r):
     yield ("shadow mode, five programs", f"{packets} packets, {differences} differences", ">= 100000000, 0", met)
 
 
+def shifts(r):
+    s = r["shifts"]["figures"]
+    worst = max(s["noticed_ms"])
+    met = worst <= 500 and s["shifts"] >= 20
+    yield ("shifts of hot flows noticed", f"worst {worst:.0f} ms of {s['shifts']}", "<= 500 ms", met)
+
+
 def kills(r):
     k = r["kills"]
     yield ("lost and stale in kills", f"{k['lost']}, {k['far_end']['stale']} in {k['kills']}", "0, 0", k["lost"] == k["far_end"]["stale"] == 0)
@@ -202,7 +209,7 @@ def modern(r):
 def main():
     directory = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "bench/results")
     results, missed = Results(directory), 0
-    for group in (conformance, semantics, mutants, equivalence, corpus, loaders, compiler, alike, runs, peers, demo, updates, swaps, shadow, kills, proofs, k2_rules, k2_super, modern):
+    for group in (conformance, semantics, mutants, equivalence, corpus, loaders, compiler, alike, runs, peers, demo, updates, swaps, shadow, shifts, kills, proofs, k2_rules, k2_super, modern):
         try:
             for what, figure, bar, met in group(results):
                 missed += not met

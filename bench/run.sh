@@ -166,6 +166,10 @@ shadow() {
 	MILLSTREAM_SHADOW=${MILLSTREAM_SHADOW:-100000000} tests -p millstream-specialize --test kernel shadow::
 }
 
+shifts() {
+	MILLSTREAM_SHIFTS=${MILLSTREAM_SHIFTS:-20} tests -p millstream-specialize --test kernel a_shift_of_the_hot_flows
+}
+
 kills() {
 	MILLSTREAM_KILLS=${MILLSTREAM_KILLS:-100} tests -p millstream --test run kill
 }
@@ -186,7 +190,7 @@ mutants() {
 	rm -f "$list"
 }
 
-all="semantics mutants conformance equivalence corpus loaders compiler prove ablation k2 modern cost lab gain native peers demo updates swaps shadow kills"
+all="semantics mutants conformance equivalence corpus loaders compiler prove ablation k2 modern cost lab gain native peers demo updates swaps shadow shifts kills"
 # shellcheck disable=SC2086 # a list of words
 [ $# -gt 0 ] || set -- $all
 for what in "$@"; do

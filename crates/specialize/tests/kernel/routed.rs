@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use millstream_kernel::{Map, Mapping, Program, TestRun, UpdateMode, query_xdp};
@@ -29,6 +29,8 @@ pub(crate) struct Wanted {
     pub(crate) flows: usize,
     /// From one look at the traffic to the next.
     pub(crate) interval: Duration,
+    /// How often that is doubled while nothing changes.
+    pub(crate) calm: u32,
     /// Frames carry the time.
     pub(crate) stamps: bool,
     /// Frames a second; as many as go if not said.
@@ -50,6 +52,7 @@ impl Wanted {
             prefixes: Vec::new(),
             flows: 1_000,
             interval: Duration::from_millis(200),
+            calm: 0,
             stamps: false,
             rate: None,
             forwarded: 100,
@@ -89,7 +92,7 @@ impl Wanted {
         remove_abandoned(pins, &prefix);
         let mut settings = Settings::new(pins.join(format!("{prefix}{}", std::process::id())));
         settings.interval = self.interval;
-        settings.calm = 0;
+        settings.calm = self.calm;
         settings.status = Duration::from_millis(200);
         settings.twins = self.twins;
         settings.measure = self.measure;
@@ -195,6 +198,12 @@ impl Routed<'_> {
     }
 }
 
+/// Rigs send on the same CPU: two at once would be measured with each other's work.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Puts a router with its tables onto a rig with its traffic, in the rig's namespace, for as long as `act` takes. At
 /// the end, what is at work answers as the original does.
 pub(crate) fn attached<P: Sync, R: Send>(
@@ -202,9 +211,7 @@ pub(crate) fn attached<P: Sync, R: Send>(
     ready: impl FnOnce(&Rig) -> P,
     act: impl FnOnce(&Routed<'_>, &mut Live<'_>, &P) -> R + Send,
 ) -> (R, Counts) {
-    // Rigs send on the same CPU: two at once would be measured with each other's work.
-    static ALONE: Mutex<()> = Mutex::new(());
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = alone();
     let rig = Rig::new(RigConfig { stamps: wanted.stamps, ..RigConfig::default() }).expect("a rig");
     let prepared = ready(&rig);
     let port = rig.test_port();
