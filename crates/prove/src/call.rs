@@ -84,9 +84,9 @@ impl Exec<'_, '_> {
             return Err(Unknown::new(format!("bpf_{} calls back", helper.name)));
         }
         if let Some(at) = helper.args.iter().position(|k| *k == ArgKind::ConstMap)
-            && let Some(condition) = self.which_map(state, at + 1)
+            && let Some(choice) = self.which_map(state, at + 1)
         {
-            return self.either(state, id, condition);
+            return self.either(state, id, at + 1, choice);
         }
         let name = format!("bpf_{}", helper.name);
         let mut call = Call { name, fills: helper.fills_memory(), ..Call::default() };
@@ -104,29 +104,37 @@ impl Exec<'_, '_> {
         Ok(())
     }
 
-    /// What decides which of several maps a register holds, if it is several.
-    fn which_map(&mut self, state: &State, reg: usize) -> Option<T> {
+    /// What decides which of several maps a register holds, if it is several, and what it holds then and otherwise.
+    fn which_map(&mut self, state: &State, reg: usize) -> Option<(T, V, V)> {
         let v = self.w.values.on_path(&mut self.w.terms, state.path, state.regs[reg]);
         match self.w.values.kind(v) {
             Kind::Choice(c, a, b) => match (self.handle(a), self.handle(b)) {
                 (Ok(x), Ok(y)) if x == y => None,
                 (Err(_), _) if self.is_null(a) => None,
                 (_, Err(_)) if self.is_null(b) => None,
-                _ => Some(c),
+                _ => Some((c, a, b)),
             },
             _ => None,
         }
     }
 
-    /// Runs a helper once where a condition holds and once where it does not.
-    fn either(&mut self, state: &mut State, id: i32, condition: T) -> Result<(), Unknown> {
+    /// Runs a helper once where a condition holds and once where it does not, each with what the register holds there.
+    fn either(
+        &mut self,
+        state: &mut State,
+        id: i32,
+        reg: usize,
+        (condition, then, otherwise): (T, V, V),
+    ) -> Result<(), Unknown> {
         let opposite = self.w.terms.not(condition);
         let mut joined: Option<State> = None;
-        for c in [condition, opposite] {
+        for (c, value) in [(condition, then), (opposite, otherwise)] {
             let mut part = state.clone();
             if !part.assume(&mut self.w.terms, c) {
                 continue;
             }
+            // What is known on the path need not decide it by itself.
+            part.regs[reg] = value;
             self.helper(&mut part, id)?;
             joined = Some(match joined {
                 None => part,
