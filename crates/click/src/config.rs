@@ -174,11 +174,16 @@ fn escape(bytes: &[u8], out: &mut Vec<u8>) -> usize {
     };
     match kind {
         b'<' => {
-            let end = bytes.iter().position(|&b| b == b'>').unwrap_or(bytes.len());
-            let nibbles: Vec<u8> =
-                bytes[2..end].iter().filter_map(|&b| (b as char).to_digit(16)).map(|d| d as u8).collect();
+            let end = step(bytes, 0).min(bytes.len());
+            let text = bytes[2..end].strip_suffix(b">").unwrap_or(&bytes[2..end]);
+            let (mut nibbles, mut at) = (Vec::new(), 0);
+            while at < text.len() {
+                nibbles.extend((text[at] as char).to_digit(16).map(|digit| digit as u8));
+                // Comments in the data are none of it.
+                at = if text[at] == b'/' { step(text, at) } else { at + 1 };
+            }
             out.extend(nibbles.chunks(2).map(|pair| pair.iter().fold(0, |n, d| n << 4 | d)));
-            return (end + 1).min(bytes.len());
+            return end;
         }
         b'x' => {
             let len = digits(2, usize::MAX, 16);
@@ -227,6 +232,7 @@ mod tests {
         assert_eq!(unquote(r#""\x41\102\n" '\n'"#), b"AB\n \\n");
         assert_eq!(unquote(r"\<48 45 4c 4C 4f>"), b"HELLO");
         assert_eq!(unquote("\"a\\\nb\""), b"ab");
+        assert_eq!(unquote("\\<\n // add > feed\n 48 /* dead */ 49>"), b"HI");
     }
 
     #[test]

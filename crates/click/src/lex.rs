@@ -170,11 +170,22 @@ pub(crate) fn step(bytes: &[u8], at: usize) -> usize {
         }
         b'\'' => bytes[at + 1..].iter().position(|&b| b == b'\'').map_or(bytes.len(), |n| at + n + 2),
         b'"' => double_quoted_end(bytes, at),
-        b'\\' if bytes.get(at + 1) == Some(&b'<') => {
-            bytes[at..].iter().position(|&b| b == b'>').map_or(bytes.len(), |n| at + n + 1)
-        }
+        b'\\' if bytes.get(at + 1) == Some(&b'<') => data_end(bytes, at),
         _ => at + 1,
     }
+}
+
+/// Behind the data that `\<` at `from` begins; comments may stand in it.
+fn data_end(bytes: &[u8], from: usize) -> usize {
+    let mut at = from + 2;
+    while at < bytes.len() {
+        at = match bytes[at] {
+            b'>' => return at + 1,
+            b'/' => step(bytes, at),
+            _ => at + 1,
+        };
+    }
+    bytes.len()
 }
 
 fn double_quoted_end(bytes: &[u8], from: usize) -> usize {
