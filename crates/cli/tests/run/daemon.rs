@@ -131,6 +131,18 @@ fn on_hook(namespace: &Namespace, name: &str) -> Option<u32> {
     namespace.enter(|| xdp_program(interface_index(name).unwrap()).unwrap()).unwrap()
 }
 
+/// Whether one program is on both interfaces. Profiles and variants take turns there, and go onto one after the other.
+fn share_a_program(namespace: &Namespace, one: &str, other: &str) -> bool {
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(5) {
+        let found = on_hook(namespace, one);
+        if found.is_some() && found == on_hook(namespace, other) {
+            return true;
+        }
+    }
+    false
+}
+
 /// The directory of pins of a program of the daemon's.
 fn pins_of(place: &Place, name: &str) -> PathBuf {
     let start = format!("{name}_");
@@ -158,15 +170,15 @@ fn many_programs_are_kept_and_one_that_fails_disturbs_no_other() {
     assert!(taken["advice"].to_string().contains("another program is on this interface"), "{taken}");
     assert_eq!(daemon.ask(&["status"]).status.code(), Some(1), "one has failed");
     // One program on both interfaces of `core`, another on `edge`; theirs stays.
-    let core = on_hook(&namespace, "dm0");
-    assert!(core.is_some() && core == on_hook(&namespace, "dm1") && core != on_hook(&namespace, "dm2"));
+    assert!(share_a_program(&namespace, "dm0", "dm1"));
+    assert_ne!(on_hook(&namespace, "dm0"), on_hook(&namespace, "dm2"));
     assert_eq!(on_hook(&namespace, "dm3"), Some(theirs.id().unwrap()));
     // As soon as it has gone, the failed one has its place.
     drop(link);
     says(&daemon.ask(&["resume", "taken"]), 0, &[]);
     daemon.until_state("taken", "running");
     says(&daemon.ask(&["stop", "edge"]), 0, &[]);
-    assert_eq!((on_hook(&namespace, "dm2"), on_hook(&namespace, "dm0")), (None, core));
+    assert!(on_hook(&namespace, "dm2").is_none() && on_hook(&namespace, "dm0").is_some());
     says(&daemon.ask(&["pause", "edge"]), 1, &["edge: it is stopped"]);
     says(&daemon.ask(&["pause", "nobody"]), 1, &["no program \"nobody\"", "core, edge, taken"]);
     says(&daemon.ask(&["resume", "edge"]), 0, &[]);
@@ -224,7 +236,7 @@ fn interfaces_may_come_and_go() {
     let alone = |p: &Value| p["interfaces"].as_array().unwrap().len() == 1;
     namespace.enter(|| pair("dm1")).unwrap();
     daemon.until("core", "on both", both);
-    assert_eq!(on_hook(&namespace, "dm0"), on_hook(&namespace, "dm1"));
+    assert!(share_a_program(&namespace, "dm0", "dm1"));
     let map = Map::from_pin(&pins_of(&place, "core").join("maps/routes")).unwrap();
     let remove = |name: &str| {
         namespace.enter(|| delete_interface(interface_index(name).unwrap()).unwrap()).unwrap();
@@ -252,7 +264,9 @@ fn a_configuration_is_read_again_and_what_is_as_it_was_goes_on() {
         Daemon::start(&namespace, &place, &[router_on("a", &["dm0"]), router_on("b", &["dm1"])].concat());
     daemon.until_state("a", "running");
     daemon.until_state("b", "running");
-    let (a, file) = (on_hook(&namespace, "dm0"), place.files.join("daemon.toml"));
+    // One that is ended and started has new maps.
+    let routes = || Map::from_pin(&pins_of(&place, "a").join("maps/routes")).unwrap().id();
+    let (a, file) = (routes(), place.files.join("daemon.toml"));
     let write = |text: &str| std::fs::write(&file, configuration(&place, text)).unwrap();
     write("nonsense = 1\n");
     says(&daemon.ask(&["reload"]), 1, &["daemon.toml:2", "nonsense", "all stays as it was"]);
@@ -265,8 +279,8 @@ fn a_configuration_is_read_again_and_what_is_as_it_was_goes_on() {
         std::thread::sleep(Duration::from_millis(20));
     }
     daemon.until_state("c", "running");
-    assert_eq!((on_hook(&namespace, "dm0"), on_hook(&namespace, "dm1")), (a, None), "a goes on, b is gone");
-    assert!(on_hook(&namespace, "dm2").is_some());
+    assert_eq!((routes(), on_hook(&namespace, "dm1")), (a, None), "a goes on, b is gone");
+    assert!(on_hook(&namespace, "dm0").is_some() && on_hook(&namespace, "dm2").is_some());
 }
 
 #[test]
