@@ -2,10 +2,10 @@
 """How much shorter programs become that a compiler of today has made, and whether the kernel takes them.
 
     bench/modern.py DIRECTORY [--level O2|super] [--goal GOAL] [--for KERNELS] [--budget TIME] [--sample N]
-                    [--seed N] [--millstream PATH] [--output FILE] [--rows FILE]
+                    [--seed N] [--within SECONDS] [--millstream PATH] [--output FILE] [--rows FILE]
 
 Takes the objects below DIRECTORY that clang of at least version 16 has made, by what they say themselves; --sample takes so many of
-them, by chance. Counted is each program of at least 20 slots that the kernel accepts unmodified. --budget is for each program.
+them, by chance, and --within begins no further one after that time, in an order by chance. Counted is each program of at least 20 slots that the kernel accepts unmodified. --budget is for each program.
 Needs root. The summary, as JSON, goes to standard output and to --output; --rows keeps a row for each program.
 """
 
@@ -36,8 +36,8 @@ def chosen(args):
         versions[str(version)] = versions.get(str(version), 0) + 1
         if version and version >= OLDEST:
             objects.append((name, path))
-    if args.sample and args.sample < len(objects):
-        objects = sorted(random.Random(args.seed).sample(objects, args.sample))
+    if args.sample or args.within:
+        objects = random.Random(args.seed).sample(objects, min(args.sample or len(objects), len(objects)))
     return objects, dict(sorted(versions.items()))
 
 
@@ -52,14 +52,18 @@ def main():
     record.opt_arguments(parser)
     parser.add_argument("--sample", type=int, help="objects to take; all unless said")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--within", type=float, metavar="SECONDS", help="begin no further object after that time")
     parser.add_argument("--rows", type=pathlib.Path)
     args = parser.parse_args()
 
     objects, versions = chosen(args)
     flags = record.opt_flags(args)
-    sampled = f" --sample {args.sample} --seed {args.seed}" if args.sample else ""
+    said = (("sample", args.sample), ("within", args.within), ("seed", args.seed if args.sample or args.within else None))
+    sampled = "".join(f" --{key} {value:g}" for key, value in said if value)
     rows, failures, verdicts, seconds = [], {}, {}, []
     for n, (name, path) in enumerate(objects):
+        if args.within and sum(seconds) > args.within:
+            break
         if sys.stderr.isatty():
             print(f"\r{n + 1}/{len(objects)} {name:60}", end="", file=sys.stderr)
         report, problem, took = record.run(args.millstream, "opt", path, "--json", *flags)
@@ -79,7 +83,7 @@ def main():
     summary = {
         **record.head(f"bench/modern.py DIRECTORY {record.opt_words(args)}{sampled}"),
         "producers": versions,
-        "objects": len(objects),
+        "objects": len(seconds),
         "objects_failed": failures,
         "programs": len(rows),
         "verdicts": verdicts,
