@@ -6,18 +6,19 @@
 //! Invariants: scopes are lexical (a definition keeps the classes and variables that were visible where it was written, so
 //! none is recursive); the number of elements and connections is limited, whatever the definitions multiply to.
 
+mod expand;
+
 use std::rc::Rc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::ast::{Alternative, Arrow, Class, Endpoint, Name, Parameter, Statement, What};
-use crate::config::{Text, Variables, arguments, substitute, words};
+use crate::ast::{Alternative, Arrow, Class, Endpoint, Name, Statement, What};
+use crate::config::{Text, Variables, arguments, substitute};
 use crate::error::{Error, Span};
 use crate::graph::{Connection, Element, Graph, Port};
 
 const MOST_ELEMENTS: usize = 1 << 16;
 const MOST_CONNECTIONS: usize = 1 << 18;
-const DEEPEST: usize = 64;
 
 /// A class as it is visible somewhere.
 #[derive(Clone)]
@@ -409,107 +410,6 @@ impl Flattener {
         Ok(())
     }
 
-    /// Puts in what an element's class stands for.
-    fn expand<'a>(&mut self, pending: Pending<'a>) -> Result<(), Error> {
-        if self.depth == DEEPEST {
-            return Err(Error::new(pending.span, "compound elements are nested too deeply"));
-        }
-        self.depth += 1;
-        let wanted = (self.used(pending.ends.input, |c| c.to), self.used(pending.ends.output, |c| c.from));
-        let mut reasons = Vec::new();
-        let found = self.class(&pending, &pending.class, wanted, &mut reasons)?;
-        self.depth -= 1;
-        if found {
-            return Ok(());
-        }
-        let (inputs, outputs) = wanted;
-        let what = format!("`{}` is used with {inputs} inputs and {outputs} outputs", pending.name);
-        Err(Error::new(pending.span, format!("{what}, for which its class has no definition"))
-            .help(reasons.join("; ")))
-    }
-
-    /// Expands by a class if a definition of it fits; reasons say why others do not.
-    fn class<'a>(
-        &mut self,
-        pending: &Pending<'a>,
-        class: &Visible<'a>,
-        wanted: (u32, u32),
-        reasons: &mut Vec<String>,
-    ) -> Result<bool, Error> {
-        let definition = match class {
-            Visible::Primitive(class) => {
-                self.primitive(pending, class, wanted);
-                return Ok(true);
-            }
-            Visible::Compound(definition) => definition.clone(),
-        };
-        for alternative in definition.alternatives {
-            let Alternative::Body { parameters, statements } = alternative else {
-                if let Some(before) = &definition.before
-                    && self.class(pending, before, wanted, reasons)?
-                {
-                    return Ok(true);
-                }
-                continue;
-            };
-            match bind(parameters, pending) {
-                Ok(bound) => {
-                    let mut scope = definition.scope.clone();
-                    scope.variables.extend(bound);
-                    if self.body(statements, scope, pending, wanted, reasons)? {
-                        return Ok(true);
-                    }
-                }
-                Err(reason) => reasons.push(reason),
-            }
-        }
-        Ok(false)
-    }
-
-    fn primitive(&mut self, pending: &Pending<'_>, class: &str, wanted: (u32, u32)) {
-        let arguments = arguments(&pending.config.text, pending.config.span, exact(&pending.config));
-        let element =
-            Element { name: pending.name.clone(), class: class.to_owned(), arguments, span: pending.span };
-        self.nodes.push(Node::Element(element));
-        let (node, span) = (self.nodes.len() - 1, pending.span);
-        let port = |element, port| Port { element, port };
-        let inputs = (0..wanted.0).map(|p| (port(pending.ends.input, p), port(node, p)));
-        let outputs = (0..wanted.1).map(|p| (port(node, p), port(pending.ends.output, p)));
-        self.connections.extend(inputs.chain(outputs).map(|(from, to)| Connection { from, to, span }));
-    }
-
-    /// Expands one definition; takes it back and gives `false` if it has other ports than are wanted.
-    fn body<'a>(
-        &mut self,
-        statements: &'a [Statement],
-        mut scope: Scope<'a>,
-        pending: &Pending<'_>,
-        wanted: (u32, u32),
-        reasons: &mut Vec<String>,
-    ) -> Result<bool, Error> {
-        let before = (self.nodes.len(), self.connections.len(), self.requirements.len());
-        self.defines(statements, &mut scope, &FxHashSet::default())?;
-        self.scope(statements, format!("{}/", pending.name), scope, Some(pending.ends))?;
-        let new = &self.connections[before.1..];
-        let ports = |joint: usize, side: fn(&Connection) -> Port| -> FxHashSet<u32> {
-            new.iter().map(side).filter(|p| p.element == joint).map(|p| p.port).collect()
-        };
-        let (inputs, outputs) = (ports(pending.ends.input, |c| c.from), ports(pending.ends.output, |c| c.to));
-        let number = |ports: &FxHashSet<u32>| ports.iter().max().map_or(0, |p| p + 1);
-        let has = (number(&inputs), number(&outputs));
-        if (inputs.len(), outputs.len()) != (has.0 as usize, has.1 as usize) {
-            return Err(Error::new(pending.span, "ports of a compound element must be used without gaps"));
-        }
-        if has == wanted {
-            return Ok(true);
-        }
-        reasons.push(format!("a definition has {} inputs and {} outputs", has.0, has.1));
-        self.nodes.truncate(before.0);
-        self.connections.truncate(before.1);
-        self.requirements.truncate(before.2);
-        Ok(false)
-    }
-
     /// Follows connections through joints.
     fn finish(self) -> Result<Graph, Error> {
         let mut next: FxHashMap<Port, Vec<(Port, Span)>> = FxHashMap::default();
@@ -610,34 +510,4 @@ fn exact(config: &Name) -> bool {
 fn expand(config: &Name, variables: &Variables) -> Vec<Text> {
     let (text, changed) = substitute(config, variables);
     arguments(&text, config.span, !changed)
-}
-
-/// Gives parameters their values, or says why the arguments do not fit.
-fn bind(parameters: &[Parameter], pending: &Pending<'_>) -> Result<Variables, String> {
-    let mut given = arguments(&pending.config.text, pending.config.span, false);
-    let mut bound = Variables::default();
-    for parameter in parameters {
-        let (variable, keyword) = (&parameter.variable.text, parameter.keyword.as_deref());
-        let value = match keyword {
-            Some("__REST__") => {
-                let rest: Vec<String> = given.drain(..).map(|a| a.text).collect();
-                rest.join(", ")
-            }
-            Some(keyword) => {
-                let first = |a: &Text| words(a).first().is_some_and(|w| w.text == keyword);
-                let at = given
-                    .iter()
-                    .position(first)
-                    .ok_or_else(|| format!("the argument {keyword} is missing"))?;
-                given.remove(at).text[keyword.len()..].trim().to_owned()
-            }
-            None if given.is_empty() => return Err(format!("the argument for `${variable}` is missing")),
-            None => given.remove(0).text,
-        };
-        bound.insert(variable.clone(), value);
-    }
-    match given.first() {
-        Some(extra) => Err(format!("there is no parameter for the argument `{}`", extra.text)),
-        None => Ok(bound),
-    }
 }

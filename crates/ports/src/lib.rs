@@ -12,6 +12,7 @@
 
 mod queue;
 
+use std::iter::Sum;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
@@ -77,6 +78,15 @@ pub struct Lost {
     pub no_room: u64,
     /// Received packets that the kernel dropped for other reasons: longer than a frame.
     pub unfit: u64,
+}
+
+impl Sum for Lost {
+    fn sum<I: Iterator<Item = Lost>>(parts: I) -> Lost {
+        parts.fold(Lost::default(), |sum, part| Lost {
+            no_room: sum.no_room + part.no_room,
+            unfit: sum.unfit + part.unfit,
+        })
+    }
 }
 
 /// An interface.
@@ -201,10 +211,7 @@ impl Port {
 
     /// What the kernel has dropped.
     pub fn lost(&self) -> Lost {
-        self.queues.iter().map(Queue::lost).fold(Lost::default(), |sum, lost| Lost {
-            no_room: sum.no_room + lost.no_room,
-            unfit: sum.unfit + lost.unfit,
-        })
+        self.queues.iter().map(Queue::lost).sum()
     }
 }
 

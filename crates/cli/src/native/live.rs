@@ -94,11 +94,7 @@ impl Ports {
             &mut |_| {},
         )
         .into_diagnostic()?;
-        let lost = self.0.iter().map(|w| w.0.lost()).fold(Lost::default(), |sum, lost| Lost {
-            no_room: sum.no_room + lost.no_room,
-            unfit: sum.unfit + lost.unfit,
-        });
-        Ok((ran, lost))
+        Ok((ran, self.0.iter().map(|w| w.0.lost()).sum()))
     }
 }
 

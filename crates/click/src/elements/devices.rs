@@ -12,6 +12,7 @@ use crate::packet::{BROADCAST, HOST, MULTICAST, Note, Packet};
 
 type Made = Result<Box<dyn Behaviour>, Error>;
 
+/// The device, by either of its names, first.
 const DEVICE: &[&str] = &[
     "DEVNAME",
     "PORT",
@@ -44,36 +45,8 @@ const DEVICE: &[&str] = &[
     "TIMEOUT",
     "ALLOC",
 ];
-const IGNORED: &[&str] = &[
-    "SNIFFER",
-    "PROMISC",
-    "SNAPLEN",
-    "FORCE_IP",
-    "METHOD",
-    "CAPTURE",
-    "BPF_FILTER",
-    "OUTBOUND",
-    "PROTOCOL",
-    "HEADROOM",
-    "BURST",
-    "TIMESTAMP",
-    "QUEUE",
-    "N_QUEUES",
-    "MAXTHREADS",
-    "NUMA",
-    "VERBOSE",
-    "NDESC",
-    "MODE",
-    "PAUSE",
-    "THREADOFFSET",
-    "ACTIVE",
-    "IQUEUE",
-    "BLOCKING",
-    "NO_PAD",
-    "DEBUG",
-    "TIMEOUT",
-    "ALLOC",
-];
+/// All but the device: how it is driven makes no difference here.
+const IGNORED: &[&str] = DEVICE.split_at(2).1;
 
 const fn source(name: &'static str, make: fn(&mut Setup<'_>) -> Made) -> Class {
     let processing = "/h";
