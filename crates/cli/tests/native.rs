@@ -1,6 +1,7 @@
 //! `millstream native` as a user has it: files in and out, tables, the account, exit codes.
 
-use std::path::{Path, PathBuf};
+mod common;
+
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -9,25 +10,7 @@ use millstream_lab::workload::Builtin;
 use millstream_programs::traffic::Locality;
 use serde_json::Value;
 
-struct Files(PathBuf);
-
-impl Files {
-    fn new(name: &str) -> Files {
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        Files(folder)
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.0.join(name).to_string_lossy().into_owned()
-    }
-}
-
-impl Drop for Files {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
+use common::Files;
 
 fn native(arguments: &[&str]) -> (i32, String, String) {
     let Output { status, stdout, stderr } =

@@ -1,5 +1,7 @@
 //! `millstream verify` as a user has it: exit codes, JSON, and what is said of files that are no objects.
 
+mod common;
+
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -8,27 +10,12 @@ use millstream_kernel::testing;
 use millstream_programs::{FIREWALL, GUARD, ROUTER};
 use serde_json::Value;
 
-/// A folder of files that goes when dropped.
-struct Files(PathBuf);
+use common::Files;
 
-impl Files {
-    fn new(name: &str) -> Files {
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        Files(folder)
-    }
-
-    fn put(&self, name: &str, contents: &[u8]) -> PathBuf {
-        let path = self.0.join(name);
-        std::fs::write(&path, contents).unwrap();
-        path
-    }
-}
-
-impl Drop for Files {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
+fn put(files: &Files, name: &str, contents: &[u8]) -> PathBuf {
+    let path = files.0.join(name);
+    std::fs::write(&path, contents).unwrap();
+    path
 }
 
 fn verify(arguments: &[&Path]) -> (i32, String, String) {
@@ -45,12 +32,12 @@ fn what_is_no_object_is_refused_with_a_reason() {
     let mut foreign = object.to_vec();
     foreign[18] = 62;
     for (path, reason) in [
-        (files.put("empty.o", b""), "not an ELF file"),
-        (files.put("text.o", b"hello"), "not an ELF file"),
-        (files.put("foreign.o", &foreign), "an ELF file for machine 62, not for BPF (247)"),
-        (files.put("cut.o", &object[..object.len() / 2]), "bytes at offset"),
+        (put(&files, "empty.o", b""), "not an ELF file"),
+        (put(&files, "text.o", b"hello"), "not an ELF file"),
+        (put(&files, "foreign.o", &foreign), "an ELF file for machine 62, not for BPF (247)"),
+        (put(&files, "cut.o", &object[..object.len() / 2]), "bytes at offset"),
         (files.0.clone(), "cannot be read"),
-        (files.0.join("missing.o"), "No such file"),
+        (files.path("missing.o").into(), "No such file"),
     ] {
         let (exit, out, errors) = verify(&[&path]);
         assert_eq!((exit, out.as_str()), (2, ""), "{}", path.display());
@@ -58,7 +45,7 @@ fn what_is_no_object_is_refused_with_a_reason() {
     }
     let mut big = object.to_vec();
     big[5] = 2;
-    let (exit, _, errors) = verify(&[&files.put("big.o", &big)]);
+    let (exit, _, errors) = verify(&[&put(&files, "big.o", &big)]);
     assert_eq!(exit, 4, "{errors}");
     assert!(errors.contains("not supported: a big-endian object"), "{errors}");
 }
@@ -69,12 +56,13 @@ fn several_objects_are_answered_for_together() {
         return;
     }
     let files = Files::new("verify-several");
-    let (router, firewall) = (files.put("router.o", ROUTER.object), files.put("firewall.o", FIREWALL.object));
+    let (router, firewall) =
+        (put(&files, "router.o", ROUTER.object), put(&files, "firewall.o", FIREWALL.object));
     let (exit, out, errors) = verify(&[&router]);
     assert_eq!((exit, errors.as_str()), (0, ""), "{out}");
     assert!(out.contains("accepted") && out.ends_with(" accepted, 0 not\n"), "{out}");
 
-    let text = files.put("text.o", b"hello");
+    let text = put(&files, "text.o", b"hello");
     let (exit, out, errors) = verify(&[Path::new("--json"), &router, &text, &firewall]);
     assert_eq!(exit, 2, "one could not be read");
     assert!(errors.contains("not an ELF file"), "{errors}");
@@ -115,7 +103,7 @@ fn a_rejection_says_where_and_why() {
     };
     object.replace_function(func, contents).unwrap();
     let files = Files::new("verify-rejected");
-    let path = files.put("router.o", &object.write().unwrap());
+    let path = put(&files, "router.o", &object.write().unwrap());
     let (exit, out, _) = verify(&[&path]);
     assert_eq!(exit, 1, "{out}");
     assert!(out.contains("rejected") && out.contains("invalid access to packet"), "{out}");
@@ -137,7 +125,7 @@ fn without_permission_the_answer_is_what_to_do() {
         return;
     }
     let files = Files::new("verify-nobody");
-    let path = files.put("router.o", ROUTER.object);
+    let path = put(&files, "router.o", ROUTER.object);
     let command = ["--bounding-set=-all", "--inh-caps=-all", "--"];
     let out = Command::new("setpriv")
         .args(command)
@@ -158,7 +146,7 @@ fn without_types_of_the_kernel_the_answer_is_that_they_are_missing() {
         return;
     }
     let files = Files::new("verify-no-btf");
-    let path = files.put("guard.o", GUARD.object);
+    let path = put(&files, "guard.o", GUARD.object);
     let hidden = format!(
         "mount -t tmpfs none /sys/kernel/btf && exec {} verify {}",
         env!("CARGO_BIN_EXE_millstream"),
