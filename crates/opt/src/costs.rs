@@ -11,7 +11,7 @@ pub struct Costs {
     pub slots: u32,
     /// Bytes of machine code: as the kernel says, or estimated if it was not asked.
     pub jited: u32,
-    /// Predicted cycles of one run, in thousandths.
+    /// Predicted cycles of one run, in thousandths; of a result, as if the same traffic went through it as through the original.
     pub cycles: u64,
 }
 
@@ -40,13 +40,30 @@ pub fn costs(before: &Object, after: &Object) -> Vec<ProgramCosts> {
         name: p.name.clone(),
         section: p.section.clone(),
         before: cost_of(before, p.func).into(),
-        after: cost_of(after, p.func).into(),
+        after: cost_beside(before, after, p.func).into(),
     };
     before.programs.iter().map(program).collect()
 }
 
 /// The cost of a program with all that it calls; nothing of one that cannot be linked.
 pub(crate) fn cost_of(object: &Object, func: FuncId) -> Cost {
-    let Ok(linked) = object.link(func) else { return Cost::default() };
-    Whole::of_linked(object, &linked).map_or(Cost::default(), |whole| whole.cost(Table::current(), None))
+    whole(object, func).map_or(Cost::default(), |whole| whole.cost(Table::current(), None))
+}
+
+/// The cost of a program that was made of an original: its cycles are those of the original, more or fewer by as much as
+/// under the same traffic.
+pub(crate) fn cost_beside(original: &Object, object: &Object, func: FuncId) -> Cost {
+    let (Some(old), Some(new)) = (whole(original, func), whole(object, func)) else {
+        return cost_of(object, func);
+    };
+    let table = Table::current();
+    let (before, after) = old.cycles_beside(&new, table);
+    let alone = u128::from(old.cost(table, None).cycles);
+    let cycles = (alone * u128::from(after)).checked_div(u128::from(before));
+    let cost = new.cost(table, None);
+    Cost { cycles: cycles.and_then(|c| u64::try_from(c).ok()).unwrap_or(cost.cycles), ..cost }
+}
+
+fn whole(object: &Object, func: FuncId) -> Option<Whole> {
+    Whole::of_linked(object, &object.link(func).ok()?).ok()
 }

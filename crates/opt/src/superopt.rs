@@ -20,7 +20,7 @@ use millstream_search::{Budget, Found, Part, Search, Tally};
 use serde::Serialize;
 
 use crate::check::{functions, measure};
-use crate::costs::{Costs, cost_of};
+use crate::costs::{Costs, cost_beside, cost_of};
 use crate::{Host, Measure, OptError, Optimized, Options, check, isa_version, optimize};
 
 /// How to superoptimize.
@@ -197,9 +197,9 @@ fn best_form(object: &Object, options: &Options, kernel: bool) -> Result<Optimiz
     let make = |host: Option<Host>, goal: Goal| -> Result<(Cost, Optimized), OptError> {
         let options = Options { host, goal, ..options.clone() };
         let made = if kernel { check(object, options)?.optimized } else { optimize(object, &options)? };
-        Ok((total(&made.object), made))
+        Ok((total(object, &made.object), made))
     };
-    let (goal, base) = (options.goal, total(object));
+    let (goal, base) = (options.goal, total(object, object));
     let mut best = make(None, goal)?;
     let mut better = |form: (Cost, Optimized)| {
         if goal.compare(form.0, best.0, base).is_lt() {
@@ -222,12 +222,12 @@ fn best_form(object: &Object, options: &Options, kernel: bool) -> Result<Optimiz
 
 /// Whether a program became slower by prediction: then the search begins with the original.
 fn slower(object: &Object, fixed: &Optimized, func: FuncId) -> bool {
-    cost_of(&fixed.object, func).cycles > cost_of(object, func).cycles
+    cost_beside(object, &fixed.object, func).cycles > cost_of(object, func).cycles
 }
 
-/// The cost of all programs of an object.
-fn total(object: &Object) -> Cost {
-    object.programs.iter().fold(Cost::default(), |sum, p| sum.plus(cost_of(object, p.func)))
+/// The cost of all programs of an object that was made of another.
+fn total(original: &Object, object: &Object) -> Cost {
+    object.programs.iter().fold(Cost::default(), |sum, p| sum.plus(cost_beside(original, object, p.func)))
 }
 
 /// What the prover says of a static form.
@@ -375,7 +375,7 @@ impl Super<'_> {
     }
 
     fn costs(&self, object: &Object, func: FuncId, measure: Option<Measure>) -> Costs {
-        let cost = cost_of(object, func);
+        let cost = cost_beside(self.original, object, func);
         let jited = measure.map_or(cost.jited, |m| m.jited);
         Costs { slots: cost.slots, jited, cycles: cost.cycles }
     }

@@ -12,6 +12,7 @@ mod goal;
 mod program;
 mod schedule;
 mod table;
+mod traffic;
 mod weights;
 
 use millstream_isa::Insn;

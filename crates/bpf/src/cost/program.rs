@@ -29,6 +29,20 @@ pub struct Whole {
     starts: Vec<usize>,
     /// Which functions each calls, by number, and at which instruction.
     calls: Vec<Vec<(usize, usize)>>,
+    /// Source lines by the slots where they begin: file, line and column.
+    lines: Vec<(u32, [u32; 3])>,
+}
+
+/// What is known of one function beside its instructions.
+pub(super) struct Part {
+    symbols: Vec<u32>,
+    maps: Vec<(u32, MapType)>,
+}
+
+impl Part {
+    pub(super) fn code<'a>(&'a self, insns: &'a [Insn]) -> Code<'a> {
+        Code { insns, symbols: &self.symbols, maps: &self.maps }
+    }
 }
 
 /// What a function of a program contributes.
@@ -58,7 +72,9 @@ impl Whole {
             _ => None,
         };
         let maps = linked.relocs.iter().filter_map(map).collect();
-        Whole::new(&linked.insns, linked.relocs.iter().map(|r| r.insn).collect(), maps)
+        let mut whole = Whole::new(&linked.insns, linked.relocs.iter().map(|r| r.insn).collect(), maps)?;
+        whole.lines = linked.line_info.iter().map(|l| (l.insn, [l.file.0, l.line, l.column])).collect();
+        Ok(whole)
     }
 
     /// A program by its slots, with those that have a relocation, and of those the maps with their types.
@@ -95,74 +111,119 @@ impl Whole {
             calls[function(at)].push((function(to), at));
         }
         starts.push(insns.len());
-        Ok(Whole { insns, slots, symbols, maps, starts, calls })
+        Ok(Whole { insns, slots, symbols, maps, starts, calls, lines: Vec::new() })
     }
 
     /// The cost of the program, by guessed frequencies or by counts.
     pub fn cost(&self, table: &Table, visits: Option<Visits<'_>>) -> Cost {
-        let functions = self.functions(table, visits);
-        let one = |f: &FunctionCost| {
-            let blocks: u64 = f.blocks.iter().map(|b| b.cycles.saturating_mul(b.count)).sum();
-            (f.frame.saturating_mul(f.runs) + blocks) / 1024
-        };
         let jited = |f: usize| {
             let (from, to) = (self.starts[f], self.starts[f + 1]);
             jited_bytes(&self.insns[from..to], &self.symbols_of(f))
         };
         Cost {
             slots: self.insns.iter().map(|i| i.slots() as u32).sum(),
-            jited: (0..functions.len()).map(jited).sum(),
-            cycles: functions.iter().map(one).sum(),
+            jited: (0..self.len()).map(jited).sum(),
+            cycles: Whole::cycles_of(&self.functions(table, visits)),
         }
+    }
+
+    /// Thousandths of a cycle of all functions together.
+    pub(super) fn cycles_of(functions: &[FunctionCost]) -> u64 {
+        let one = |f: &FunctionCost| {
+            let blocks: u64 = f.blocks.iter().map(|b| b.cycles.saturating_mul(b.count)).sum();
+            (f.frame.saturating_mul(f.runs) + blocks) / 1024
+        };
+        functions.iter().map(one).sum()
     }
 
     /// What its functions contribute.
     pub fn functions(&self, table: &Table, visits: Option<Visits<'_>>) -> Vec<FunctionCost> {
-        let mut costs: Vec<FunctionCost> =
-            (0..self.starts.len() - 1).map(|f| self.alone(table, visits, f)).collect();
-        if visits.is_none() {
-            self.spread(&mut costs);
-        }
-        costs
+        let Some(visits) = visits else {
+            return self.called(table, |f, _| Weights::guessed(self.part(f).code(self.insns_of(f))));
+        };
+        let visited =
+            |n: usize| self.slots.get(n).and_then(|&s| visits.slots.get(s as usize)).copied().unwrap_or(0);
+        let one = |f: usize| {
+            let (from, _) = self.range(f);
+            let weights = Weights::counted(self.insns_of(f), |n| visited(from + n), visits.runs);
+            let runs = visited(from).saturating_mul(1024) / visits.runs.max(1);
+            self.alone(table, f, runs, &weights)
+        };
+        (0..self.len()).map(one).collect()
     }
 
-    /// A function for one run of it, or, if visits are known, of the program.
-    fn alone(&self, table: &Table, visits: Option<Visits<'_>>, f: usize) -> FunctionCost {
-        let (from, to) = (self.starts[f], self.starts[f + 1]);
-        let insns = &self.insns[from..to];
-        let first = self.slots.get(from).copied().unwrap_or(0);
-        let inside = self.maps.iter().filter(|m| m.0 >= first);
-        let maps: Vec<_> = inside.map(|&(slot, map_type)| (slot - first, map_type)).collect();
-        let symbols = self.symbols_of(f);
-        let code = Code { insns, symbols: &symbols, maps: &maps };
-        let visited =
-            |n: usize| visits.and_then(|v| v.slots.get(*self.slots.get(n)? as usize)).copied().unwrap_or(0);
-        let weights = match visits {
-            None => Weights::guessed(code),
-            Some(v) => Weights::counted(insns, |n| visited(from + n), v.runs),
+    /// What its functions contribute, each as often as it is called, given the weights of each for one run of it, by its number
+    /// and how often it runs: callers first, for there is no recursion.
+    pub(super) fn called(&self, table: &Table, weights: impl Fn(usize, u64) -> Weights) -> Vec<FunctionCost> {
+        let mut runs = vec![0u64; self.len()];
+        runs[0] = 1024;
+        let mut costs: Vec<Option<FunctionCost>> = vec![None; self.len()];
+        for f in self.callers_first() {
+            let mut cost = self.alone(table, f, runs[f], &weights(f, runs[f]));
+            for b in &mut cost.blocks {
+                b.count = (b.count.saturating_mul(runs[f]) / 1024).min(MOST);
+            }
+            for &(callee, at) in &self.calls[f] {
+                let block = cost.blocks.iter().find(|b| (b.start..b.end).contains(&at));
+                runs[callee] = (runs[callee] + block.map_or(0, |b| b.count)).min(MOST);
+            }
+            costs[f] = Some(cost);
+        }
+        let never = |f: usize| FunctionCost {
+            slot: self.slots[self.starts[f]],
+            runs: 0,
+            frame: 0,
+            blocks: Vec::new(),
         };
-        let runs = visits.map_or(1024, |v| visited(from).saturating_mul(1024) / v.runs.max(1));
-        let mut blocks = code.blocks(table, &weights);
+        costs.into_iter().enumerate().map(|(f, cost)| cost.unwrap_or_else(|| never(f))).collect()
+    }
+
+    /// A function, its blocks weighted as said.
+    fn alone(&self, table: &Table, f: usize, runs: u64, weights: &Weights) -> FunctionCost {
+        let (from, _) = self.range(f);
+        let part = self.part(f);
+        let code = part.code(self.insns_of(f));
+        let mut blocks = code.blocks(table, weights);
         for b in &mut blocks {
             (b.start, b.end) = (b.start + from, b.end + from);
         }
-        FunctionCost { slot: first, runs, frame: code.frame(table), blocks }
+        FunctionCost {
+            slot: self.slots.get(from).copied().unwrap_or(0),
+            runs,
+            frame: code.frame(table),
+            blocks,
+        }
     }
 
-    /// Weighs functions by how often they are called: callers first, for there is no recursion.
-    fn spread(&self, costs: &mut [FunctionCost]) {
-        let mut runs = vec![0u64; costs.len()];
-        runs[0] = 1024;
-        for f in self.callers_first() {
-            for b in &mut costs[f].blocks {
-                b.count = (b.count.saturating_mul(runs[f]) / 1024).min(MOST);
-            }
-            costs[f].runs = runs[f];
-            for &(callee, at) in &self.calls[f] {
-                let block = costs[f].blocks.iter().find(|b| (b.start..b.end).contains(&at));
-                runs[callee] = (runs[callee] + block.map_or(0, |b| b.count)).min(MOST);
-            }
-        }
+    /// How many functions it has.
+    pub(super) fn len(&self) -> usize {
+        self.starts.len() - 1
+    }
+
+    /// The instructions of a function, from and to.
+    pub(super) fn range(&self, f: usize) -> (usize, usize) {
+        (self.starts[f], self.starts[f + 1])
+    }
+
+    pub(super) fn insns_of(&self, f: usize) -> &[Insn] {
+        &self.insns[self.starts[f]..self.starts[f + 1]]
+    }
+
+    pub(super) fn insns(&self) -> &[Insn] {
+        &self.insns
+    }
+
+    pub(super) fn part(&self, f: usize) -> Part {
+        let first = self.slots.get(self.starts[f]).copied().unwrap_or(0);
+        let inside = self.maps.iter().filter(|m| m.0 >= first);
+        let maps = inside.map(|&(slot, map_type)| (slot - first, map_type)).collect();
+        Part { symbols: self.symbols_of(f), maps }
+    }
+
+    /// The source line of an instruction: file, line and column; zeros if it is not known.
+    pub(super) fn line(&self, n: usize) -> [u32; 3] {
+        let begun = self.slots.get(n).map_or(0, |&slot| self.lines.partition_point(|l| l.0 <= slot));
+        begun.checked_sub(1).map_or([0; 3], |at| self.lines[at].1)
     }
 
     fn callers_first(&self) -> Vec<usize> {

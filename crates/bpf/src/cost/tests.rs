@@ -140,10 +140,6 @@ fn loops_are_taken_to_go_round_some_times_and_nested_ones_more_often() {
 fn functions_count_as_often_as_they_are_called() {
     let sub = "r0 = *(u64 *)(r1 +0)\n r0 *= r0\n exit\n";
     let main = |calls: &str| format!("r6 = r1\n{calls} r0 = 0\n exit\n twice:\n {sub}");
-    let whole = |text: &str| {
-        let raw = millstream_isa::encode_all(&assemble(text).unwrap());
-        Whole::new(&raw, Vec::new(), Vec::new()).unwrap()
-    };
     let table = Table::built_in();
     let once = whole(&main("r1 = r6\n call twice\n"));
     let twice = whole(&main("r1 = r6\n call twice\n r1 = r6\n call twice\n"));
@@ -157,6 +153,35 @@ fn functions_count_as_often_as_they_are_called() {
         once.cost(table, Some(Visits { slots: &slots, runs: 8 })).cycles
     };
     assert!(counted(8) == of(&once) && counted(4) < counted(8));
+}
+
+fn whole(text: &str) -> Whole {
+    let raw = millstream_isa::encode_all(&assemble(text).unwrap());
+    Whole::new(&raw, Vec::new(), Vec::new()).unwrap()
+}
+
+#[test]
+fn a_test_that_is_made_twice_makes_what_is_behind_it_no_rarer() {
+    let text = |again: &str| {
+        format!(
+            "r6 = r1\n r7 = *(u32 *)(r1 +0)\n if r7 == 5 goto end\n r8 = 1\n{again} r1 = r6\n call ktime_get_ns\n r6 *= r6\n r6 *= r6\n
+            r6 *= r6\n r6 *= r6\n end:\n r0 = 0\n exit"
+        )
+    };
+    let (twice, once) = (whole(&text(" if r7 == 5 goto end\n")), whole(&text("")));
+    let table = Table::built_in();
+    assert!(twice.cost(table, None).cycles < once.cost(table, None).cycles, "guesses by themselves mislead");
+    let (before, after) = twice.cycles_beside(&once, table);
+    assert!(before > after && after == once.cost(table, None).cycles, "{before}, {after}");
+}
+
+#[test]
+fn beside_itself_a_program_costs_what_it_costs() {
+    let text = "r6 = r1\n r7 = 9\n again:\n r0 *= r0\n r1 = r6\n call ktime_get_ns\n r7 += -1\n if r7 != 0 goto again\n
+        if r0 == 3 goto other\n r1 = r6\n call get_prandom_u32\n goto end\n other:\n r1 = r6\n call get_smp_processor_id\n end:\n r0 = 0\n exit";
+    let program = whole(text);
+    let (before, after) = program.cycles_beside(&program, Table::built_in());
+    assert!(before.abs_diff(after) * 1000 < after, "{before}, {after}");
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! How often blocks run.
 
+use std::collections::BTreeMap;
+
 use millstream_isa::{Callee, Cond, Insn, Operand, Reg, Width};
 use millstream_object::MapType;
 
@@ -33,6 +35,22 @@ impl Weights {
     pub fn guessed(code: Code<'_>) -> Weights {
         Weights::Counts { blocks: guessed(code, &Blocks::new(code.insns)), runs: 1024 }
     }
+
+    /// The guesses for one function of which some blocks are known: how often they run for one run of it, by their first
+    /// instructions.
+    pub(super) fn held(code: Code<'_>, known: &BTreeMap<usize, f64>) -> Weights {
+        let blocks = Blocks::new(code.insns);
+        let held: Vec<Option<f64>> =
+            (0..blocks.len()).map(|b| known.get(&blocks.range(b).0).copied()).collect();
+        let times = Guess::new(code, &blocks).settled(&blocks, &held);
+        Weights::Counts { blocks: times.into_iter().map(in_parts).collect(), runs: 1024 }
+    }
+
+    /// The blocks of a function, from and to.
+    pub(super) fn blocks(insns: &[Insn]) -> Vec<(usize, usize)> {
+        let blocks = Blocks::new(insns);
+        (0..blocks.len()).map(|b| blocks.range(b)).collect()
+    }
 }
 
 /// A loop goes on with this probability: eight times round.
@@ -64,31 +82,96 @@ impl Weights {
 }
 
 fn guessed(code: Code<'_>, blocks: &Blocks) -> Vec<u64> {
-    let (found, to_do) = (finds(code), to_do(code.insns, blocks));
-    let taken = |b: usize| probability(code.insns, blocks, b, &found, &to_do);
-    let taken: Vec<f64> = (0..blocks.len()).map(taken).collect();
-    let mut times = vec![0f64; blocks.len()];
-    for _ in 0..ROUNDS {
-        let mut changed = false;
-        for &b in blocks.order() {
-            let into = |&p: &usize| {
-                let [to, falls] = blocks.succs(p);
-                let part = |to: Option<usize>, part: f64| if to == Some(b) { part } else { 0.0 };
-                times[p] * (part(to, taken[p]) + part(falls, 1.0 - taken[p]))
-            };
-            // A block that is both is among the predecessors twice.
-            let mut preds = blocks.preds(b).to_vec();
-            preds.dedup();
-            let entry = if b == 0 { 1.0 } else { 0.0 };
-            let now = (entry + preds.iter().map(into).sum::<f64>()).min(MOST);
-            changed |= now - times[b] > SETTLED * now;
-            times[b] = now;
+    Guess::new(code, blocks).times.into_iter().map(in_parts).collect()
+}
+
+/// In 1/1024.
+fn in_parts(times: f64) -> u64 {
+    (times * 1024.0).round() as u64
+}
+
+/// How often blocks run for one run of their function.
+struct Guess {
+    /// The probability with which the jump at the end of each is taken.
+    taken: Vec<f64>,
+    times: Vec<f64>,
+}
+
+impl Guess {
+    fn new(code: Code<'_>, blocks: &Blocks) -> Guess {
+        let (found, to_do) = (finds(code), to_do(code.insns, blocks));
+        let taken = |b: usize| probability(code.insns, blocks, b, &found, &to_do);
+        let taken = (0..blocks.len()).map(taken).collect();
+        let mut guess = Guess { taken, times: vec![0f64; blocks.len()] };
+        for _ in 0..ROUNDS {
+            let mut changed = false;
+            for &b in blocks.order() {
+                let into = preds(blocks, b).map(|p| guess.times[p] * guess.part(blocks, p, b));
+                let now = (entry(b) + into.sum::<f64>()).min(MOST);
+                changed |= now - guess.times[b] > SETTLED * now;
+                guess.times[b] = now;
+            }
+            if !changed {
+                break;
+            }
         }
-        if !changed {
-            break;
-        }
+        guess
     }
-    times.into_iter().map(|t| (t * 1024.0).round() as u64).collect()
+
+    /// The part of the runs of a block after which another comes.
+    fn part(&self, blocks: &Blocks, from: usize, to: usize) -> f64 {
+        let [taken, falls] = blocks.succs(from);
+        let part = |s: Option<usize>, part: f64| if s == Some(to) { part } else { 0.0 };
+        part(taken, self.taken[from]) + part(falls, 1.0 - self.taken[from])
+    }
+
+    /// How often blocks run if for some it is known: those that lead to them at least as often as it takes, divided as guessed;
+    /// and where one way out of a branch is known, the rest goes the other.
+    fn settled(&self, blocks: &Blocks, held: &[Option<f64>]) -> Vec<f64> {
+        let least = self.least(blocks, held);
+        let mut times = vec![0f64; blocks.len()];
+        for &b in blocks.order() {
+            let flow = |p: usize| {
+                let other = blocks.succs(p).into_iter().flatten().find(|&s| s != b && blocks.preds(s) == [p]);
+                match other.and_then(|s| held[s]) {
+                    Some(away) => (times[p] - away).max(0.0),
+                    None => times[p] * self.part(blocks, p, b),
+                }
+            };
+            let ahead = || preds(blocks, b).filter(|&p| !blocks.goes_back(p, b));
+            let guessed = entry(b) + ahead().map(|p| self.times[p] * self.part(blocks, p, b)).sum::<f64>();
+            let into = entry(b) + ahead().map(flow).sum::<f64>();
+            let rounds = if guessed > 0.0 { self.times[b] / guessed } else { 0.0 };
+            times[b] = held[b].unwrap_or((into * rounds).max(least[b])).min(MOST);
+        }
+        times
+    }
+
+    /// How often blocks run at least, if those to which they lead are known.
+    fn least(&self, blocks: &Blocks, held: &[Option<f64>]) -> Vec<f64> {
+        let mut least = vec![0f64; blocks.len()];
+        for &b in blocks.order().iter().rev() {
+            let [taken, falls] = blocks.succs(b);
+            let out = [taken, falls.filter(|_| falls != taken)].into_iter().flatten();
+            let needs = |s: usize| match self.times[s] {
+                0.0 => 0.0,
+                all => least[s] * (self.times[b] * self.part(blocks, b, s) / all).min(1.0),
+            };
+            least[b] = held[b].unwrap_or_else(|| out.filter(|&s| !blocks.goes_back(b, s)).map(needs).sum());
+        }
+        least
+    }
+}
+
+fn entry(b: usize) -> f64 {
+    if b == 0 { 1.0 } else { 0.0 }
+}
+
+/// The blocks that lead to one; one that does both ways is among its predecessors twice.
+fn preds(blocks: &Blocks, b: usize) -> impl Iterator<Item = usize> {
+    let mut preds = blocks.preds(b).to_vec();
+    preds.dedup();
+    preds.into_iter()
 }
 
 /// How probable it is that the jump at the end of a block is taken.

@@ -1,0 +1,73 @@
+//! Two forms of one program under the same traffic.
+//!
+//! Guesses for each form by itself do not compare: a test that is made twice counts twice among the guesses, so that what is
+//! behind it seems to run less often in the form that has both. So frequencies are guessed for the rewritten form, which
+//! tests least, and carried over to the original at what rewriting leaves where it is: calls and stores that others see,
+//! told from each other by their source lines.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use millstream_isa::{Callee, Insn, Reg};
+
+use super::program::{FunctionCost, Whole};
+use super::{Table, Weights};
+
+/// What is called or stored, and the source line: file, line and column.
+type Anchor = ([i64; 2], [u32; 3]);
+
+impl Whole {
+    /// Predicted cycles of this program and of another that was made of it, in thousandths, as if the same traffic went through both.
+    /// What cannot be told from the other program runs as often as guessed.
+    pub fn cycles_beside(&self, rewritten: &Whole, table: &Table) -> (u64, u64) {
+        let functions = rewritten.functions(table, None);
+        let held = self.held(&rewritten.anchors(&functions));
+        let weights = |f: usize, runs: u64| {
+            let (from, to) = self.range(f);
+            let alone = |count: u64| count as f64 / runs.max(1) as f64;
+            let known: BTreeMap<usize, f64> =
+                held.range(from..to).map(|(&at, &count)| (at - from, alone(count))).collect();
+            Weights::held(self.part(f).code(self.insns_of(f)), &known)
+        };
+        (Whole::cycles_of(&self.called(table, weights)), Whole::cycles_of(&functions))
+    }
+
+    /// How often the first anchor of its kind in each block runs, for one run of the program, in 1/1024: of kinds that are in a single
+    /// block, by how often those of another program run.
+    fn held(&self, runs: &BTreeMap<Anchor, u64>) -> BTreeMap<usize, u64> {
+        let mut places: BTreeMap<Anchor, BTreeSet<usize>> = BTreeMap::new();
+        let blocks = (0..self.len()).flat_map(|f| {
+            let (from, _) = self.range(f);
+            Weights::blocks(self.insns_of(f)).into_iter().map(move |(start, end)| (start + from, end + from))
+        });
+        for (start, end) in blocks {
+            for anchor in (start..end).filter_map(|n| self.anchor(n)) {
+                places.entry(anchor).or_default().insert(start);
+            }
+        }
+        let single = places.into_iter().filter(|(_, at)| at.len() == 1);
+        single.filter_map(|(anchor, at)| Some((*at.first()?, *runs.get(&anchor)?))).collect()
+    }
+
+    /// How often the anchors of each kind run, all blocks that have one together.
+    fn anchors(&self, functions: &[FunctionCost]) -> BTreeMap<Anchor, u64> {
+        let mut runs = BTreeMap::new();
+        for block in functions.iter().flat_map(|f| &f.blocks) {
+            let here: BTreeSet<Anchor> = (block.start..block.end).filter_map(|n| self.anchor(n)).collect();
+            for anchor in here {
+                *runs.entry(anchor).or_default() += block.count;
+            }
+        }
+        runs
+    }
+
+    fn anchor(&self, n: usize) -> Option<Anchor> {
+        let kind = match self.insns().get(n)? {
+            Insn::Call(Callee::Helper(id)) => [0, i64::from(*id)],
+            Insn::Call(Callee::Kfunc { btf_id, fd_idx }) => [1 + i64::from(*fd_idx), i64::from(*btf_id)],
+            Insn::Store { dst, .. } if *dst != Reg::R10 => [-1, 0],
+            Insn::Atomic { .. } => [-2, 0],
+            _ => return None,
+        };
+        Some((kind, self.line(n)))
+    }
+}
