@@ -15,6 +15,25 @@ use crate::packet::{NOTES, Note, Packet, TYPES};
 /// Bytes in front of a held packet that keep its annotations.
 const HELD: i64 = 40;
 
+/// `bpf_ktime_get_coarse_ns` and `bpf_get_prandom_u32`.
+const COARSE_CLOCK: i32 = 160;
+const RANDOM: i32 = 7;
+/// The key of a table of flows: addresses, ports, protocol.
+const KEY: [Size; 3] = [Size::Dw, Size::W, Size::W];
+/// An entry of a table of flows.
+const FLOW: [Size; 7] = [Size::Dw, Size::W, Size::W, Size::W, Size::H, Size::H, Size::Dw];
+
+/// Pieces one behind the other.
+fn layout(sizes: &[Size]) -> millstream_ir::Layout {
+    let mut offset = 0;
+    let piece = |size: &Size| {
+        let piece = Piece { offset, size: *size };
+        offset += size.bytes() as u16;
+        piece
+    };
+    sizes.iter().map(piece).collect()
+}
+
 /// Code of one element.
 pub(crate) struct Code<'c, 'g> {
     pub(crate) compiler: &'c mut Compiler<'g>,
@@ -160,9 +179,19 @@ impl<'c, 'g> Code<'c, 'g> {
         self.store(Size::W, base, offset, raw);
     }
 
-    /// Writes 16 bits as they are to lie in memory.
-    pub(crate) fn set_raw_half(&mut self, base: Value, offset: i32, value: Value) {
-        self.store(Size::H, base, offset, value);
+    /// Writes 2, 4 or 8 bytes as they are to lie in memory.
+    pub(crate) fn set_raw(&mut self, bytes: usize, base: Value, offset: i32, value: Value) {
+        let size = match bytes {
+            2 => Size::H,
+            4 => Size::W,
+            _ => Size::Dw,
+        };
+        self.store(size, base, offset, value);
+    }
+
+    /// The low 16 or 32 bits in the other byte order.
+    pub(crate) fn swapped(&mut self, bits: u8, value: Value) -> Value {
+        self.swap(bits, value)
     }
 
     /// Exchanges `bytes` bytes, at most 8, at two offsets.
@@ -315,6 +344,12 @@ impl<'c, 'g> Code<'c, 'g> {
         self.store(Size::Dw, address, 0, after);
     }
 
+    /// Sets a number of the element's state.
+    pub(crate) fn set(&mut self, offset: u32, number: Value) {
+        let address = self.state(offset);
+        self.store(Size::Dw, address, 0, number);
+    }
+
     /// A number of the element's state.
     pub(crate) fn get(&mut self, offset: u32) -> Value {
         let address = self.state(offset);
@@ -327,6 +362,59 @@ impl<'c, 'g> Code<'c, 'g> {
         let (bits, raw) = (self.int(32), self.swap(32, address));
         let op = Op::MapLookup { map, key: key.into_iter().collect() };
         self.value(op, &[bits, raw], Type::Ptr(Prov::MapValueOrNull(map)))
+    }
+
+    /// Looks up in a table by 64, 32 and 32 bits: the entry's address, or null.
+    pub(crate) fn find(&mut self, map: Map, key: &[Value; 3]) -> Value {
+        let op = Op::MapLookup { map, key: layout(&KEY) };
+        self.value(op, key, Type::Ptr(Prov::MapValueOrNull(map)))
+    }
+
+    /// Puts an entry into a table of flows: 64, 32, 32 and 32 bits, 16 and 16, 64. Gives 0 or an error.
+    pub(crate) fn remember(&mut self, map: Map, key: &[Value; 3], value: &[Value; 7]) -> Value {
+        let op = Op::MapUpdate { map, key: layout(&KEY), value: layout(&FLOW) };
+        let flags = self.int(0);
+        let args: Vec<Value> = key.iter().chain(value).copied().chain([flags]).collect();
+        self.value(op, &args, Type::I64)
+    }
+
+    /// Removes an entry from a table.
+    pub(crate) fn forget(&mut self, map: Map, key: &[Value; 3]) {
+        let op = Op::MapDelete { map, key: layout(&KEY) };
+        self.value(op, key, Type::I64);
+    }
+
+    /// Nanoseconds of the coarse clock.
+    pub(crate) fn time(&mut self) -> Value {
+        self.value(Op::Helper { id: COARSE_CLOCK }, &[], Type::I64)
+    }
+
+    /// A random number of 32 bits.
+    pub(crate) fn random(&mut self) -> Value {
+        self.value(Op::Helper { id: RANDOM }, &[], Type::I64)
+    }
+
+    /// A number as a parameter of a block.
+    pub(crate) fn number_param(&mut self, block: Block) -> Value {
+        self.param(block, Type::I64)
+    }
+
+    /// 64 bits of a map's value.
+    pub(crate) fn wide(&mut self, value: Value, offset: i32) -> Value {
+        self.load(Size::Dw, value, offset)
+    }
+
+    pub(crate) fn set_wide(&mut self, value: Value, offset: i32, number: Value) {
+        self.store(Size::Dw, value, offset, number);
+    }
+
+    /// 16 bits of a map's value, in the machine's order.
+    pub(crate) fn short(&mut self, value: Value, offset: i32) -> Value {
+        self.load(Size::H, value, offset)
+    }
+
+    pub(crate) fn set_short(&mut self, value: Value, offset: i32, number: Value) {
+        self.store(Size::H, value, offset, number);
     }
 
     /// 32 bits of a map's value, in the machine's order.

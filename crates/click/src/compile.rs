@@ -28,9 +28,10 @@ use crate::resolve;
 pub const QUEUE: i64 = 0;
 
 const ARRAY: u32 = 2;
+const LRU_HASH: u32 = 9;
 const LPM_TRIE: u32 = 11;
-/// `BPF_F_NO_PREALLOC`, which tries must have.
-const NO_PREALLOC: u32 = 1;
+/// `BPF_F_NO_PREALLOC`, which tries must have, and `BPF_F_RDONLY_PROG`: no element writes routes.
+const ROUTE_FLAGS: u32 = 1 | 1 << 7;
 /// `BPF_PROG_TYPE_XDP`: what it is given is a packet with its bounds.
 const XDP: u32 = 6;
 
@@ -148,9 +149,13 @@ pub(crate) struct Compiler<'g> {
 /// What an element's class needs to make its behaviour.
 pub(crate) struct Setup<'s> {
     pub(crate) arguments: Arguments<'s>,
+    /// Inputs that are connected.
+    pub(crate) inputs: u32,
     /// Outputs that are connected.
     pub(crate) outputs: u32,
     pub(crate) element: &'s Element,
+    /// Patterns of addresses and ports, by name.
+    pub(crate) patterns: &'s Names,
     shared: &'s mut Shared,
 }
 
@@ -164,7 +169,7 @@ struct Shared {
     handlers: Vec<Handler>,
     entries: Vec<Entry>,
     warnings: Vec<Error>,
-    common: Vec<(&'static str, u32)>,
+    common: Vec<(String, u32)>,
     element: usize,
 }
 
@@ -177,12 +182,12 @@ impl Setup<'_> {
     }
 
     /// A number that all elements have in common.
-    pub(crate) fn shared_number(&mut self, name: &'static str) -> u32 {
-        if let Some((_, at)) = self.shared.common.iter().find(|(n, _)| *n == name) {
+    pub(crate) fn shared_number(&mut self, name: &str) -> u32 {
+        if let Some((_, at)) = self.shared.common.iter().find(|(n, _)| n == name) {
             return *at;
         }
         let at = self.number();
-        self.shared.common.push((name, at));
+        self.shared.common.push((name.to_owned(), at));
         at
     }
 
@@ -217,6 +222,26 @@ impl Setup<'_> {
         at as u32
     }
 
+    /// A table by keys that evicts what was not used lately when it is full.
+    pub(crate) fn evicting_table(
+        &mut self,
+        name: &str,
+        key_size: u32,
+        value_size: u32,
+        max_entries: u32,
+    ) -> Map {
+        self.shared.module.maps.push(MapDecl {
+            name: format!("{}.{name}", self.element.name),
+            kind: LRU_HASH,
+            key_size,
+            value_size,
+            max_entries,
+            flags: 0,
+            global: None,
+            inner: None,
+        })
+    }
+
     /// A table of prefixes: each with its length, gateway and output.
     pub(crate) fn routes(&mut self, routes: &[(u32, u32, u32, u32)]) -> Map {
         let name = format!("{}.routes", self.element.name);
@@ -231,7 +256,7 @@ impl Setup<'_> {
             key_size: 8,
             value_size: ROUTE_BYTES,
             max_entries: (routes.len() as u32).max(1),
-            flags: NO_PREALLOC,
+            flags: ROUTE_FLAGS,
             global: None,
             inner: None,
         })
@@ -276,13 +301,14 @@ fn behaviours(
     classes: &[&'static Class],
     shared: &mut Shared,
 ) -> Result<Vec<Option<Box<dyn Behaviour>>>, Vec<Error>> {
-    let names = address_names(graph);
+    let names = said_by(graph, "AddressInfo");
+    let patterns = said_by(graph, "IPRewriterPatterns");
     let (mut all, mut errors) = (Vec::new(), Vec::new());
     for (at, (element, class)) in graph.elements.iter().zip(classes).enumerate() {
         shared.element = at;
-        let (_, outputs) = graph.ports(at);
+        let (inputs, outputs) = graph.ports(at);
         let arguments = Arguments::new(element, class.arguments, &names);
-        let mut setup = Setup { arguments, outputs, element, shared };
+        let mut setup = Setup { arguments, inputs, outputs, element, patterns: &patterns, shared };
         let made = setup.arguments.check().and_then(|()| (class.make)(&mut setup));
         let Setup { arguments, .. } = setup;
         let made = made.and_then(|behaviour| arguments.finish(class.ignored).map(|()| behaviour));
@@ -299,10 +325,10 @@ fn behaviours(
     if errors.is_empty() { Ok(all) } else { Err(errors) }
 }
 
-/// What `AddressInfo` elements say.
-fn address_names(graph: &Graph) -> Names {
+/// What elements of a class say: of each argument the first word is a name, and the others what it stands for.
+fn said_by(graph: &Graph, class: &str) -> Names {
     let mut names = Names::default();
-    for element in graph.elements.iter().filter(|e| e.class == "AddressInfo") {
+    for element in graph.elements.iter().filter(|e| e.class == class) {
         for argument in &element.arguments {
             let mut all = crate::config::words(argument).into_iter();
             if let Some(name) = all.next() {

@@ -16,6 +16,7 @@ use crate::ast::{Alternative, Arrow, Class, Endpoint, Name, Statement, What};
 use crate::config::{Text, Variables, arguments, substitute};
 use crate::error::{Error, Span};
 use crate::graph::{Connection, Element, Graph, Port};
+use crate::parse::parse;
 
 const MOST_ELEMENTS: usize = 1 << 16;
 const MOST_CONNECTIONS: usize = 1 << 18;
@@ -33,7 +34,12 @@ struct Definition<'a> {
     /// What `...` stands for.
     before: Option<Visible<'a>>,
     scope: Scope<'a>,
+    /// One of [`STANDARD`]: places in it are none in the configuration.
+    standard: bool,
 }
+
+/// Elements that are others put together.
+const STANDARD: &str = include_str!("standard.click");
 
 #[derive(Clone, Default)]
 struct Scope<'a> {
@@ -96,12 +102,27 @@ struct Flattener {
 /// # Errors
 /// The first thing that does not fit.
 pub fn flatten(statements: &[Statement], variables: &[(String, String)]) -> Result<Graph, Error> {
+    let standard = parse(STANDARD)?;
     let mut scope = Scope { variables: variables.iter().cloned().collect(), ..Scope::default() };
+    scope.classes = standard_classes(&standard);
     let outside: FxHashSet<&str> = variables.iter().map(|(name, _)| name.as_str()).collect();
     let mut flattener = Flattener::default();
     flattener.defines(statements, &mut scope, &outside)?;
     flattener.scope(statements, String::new(), scope, None)?;
     flattener.finish()
+}
+
+/// The classes of [`STANDARD`]. Those of a configuration with the same names win.
+fn standard_classes(statements: &[Statement]) -> FxHashMap<String, Visible<'_>> {
+    let mut classes = FxHashMap::default();
+    for statement in statements {
+        if let Statement::Class { name, class: Class::Compound(alternatives, _) } = statement {
+            let definition =
+                Definition { alternatives, before: None, scope: Scope::default(), standard: true };
+            classes.insert(name.text.clone(), Visible::Compound(Rc::new(definition)));
+        }
+    }
+    classes
 }
 
 /// Names that statements declare, those in groups included.
@@ -481,7 +502,12 @@ fn visible<'a>(class: &'a Class, name: &str, scope: &Scope<'a>) -> Visible<'a> {
         Class::Compound(alternatives, _) => {
             let before = scope.classes.get(name).cloned();
             let before = before.or_else(|| (!name.is_empty()).then(|| Visible::Primitive(name.to_owned())));
-            Visible::Compound(Rc::new(Definition { alternatives, before, scope: scope.clone() }))
+            Visible::Compound(Rc::new(Definition {
+                alternatives,
+                before,
+                scope: scope.clone(),
+                standard: false,
+            }))
         }
     }
 }

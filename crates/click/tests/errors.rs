@@ -25,6 +25,20 @@ fn unknown_classes_have_a_nearest_name() {
 }
 
 #[test]
+fn rewriters_say_what_they_expect() {
+    insta::assert_snapshot!(errors("Idle -> r :: IPRewriter(keep 0 0, drop) -> Discard"), @"`r`: 2 specifications and 1 inputs: there must be one each");
+    insta::assert_snapshot!(errors("Idle -> r :: IPRewriter(patern NAT 0 0) -> Discard"), @"`patern NAT 0 0`: expected drop, pass [OUTPUT], keep OUTPUT REPLY_OUTPUT, or pattern ... OUTPUT REPLY_OUTPUT");
+    insta::assert_snapshot!(errors("Idle -> r :: IPRewriter(pattern NAT 0 0) -> Discard"), @"`pattern NAT 0 0`: no such pattern, and none of SADDR SPORT DADDR DPORT [patterns have names by IPRewriterPatterns(NAME SADDR SPORT DADDR DPORT)]");
+    insta::assert_snapshot!(errors("Idle -> r :: IPRewriter(pattern 1.0.0.1 9-8 - - 0 0) -> Discard"), @"`9-8`: the range of ports goes backwards");
+    insta::assert_snapshot!(errors("Idle -> r :: IPRewriter(pattern 1.0.0.1-1.0.0.9 - - - 0 0) -> Discard"), @"`1.0.0.1-1.0.0.9`: `1.0.0.1-1.0.0.9` is not an IP address [one address, or `-` for what the packet has; ranges are of ports only]");
+}
+
+#[test]
+fn errors_in_elements_made_of_others_are_where_those_are_used() {
+    insta::assert_snapshot!(errors("Idle -> i :: IPInputCombo(300) -> Discard"), @"`i`: `300` is not a number from 0 to 255");
+}
+
+#[test]
 fn arguments_are_checked() {
     insta::assert_snapshot!(errors("Idle -> Strip -> Paint(300) -> EtherEncap(0x800, 1:2:3:4:5, 1:1:1:1:1:1) -> Discard"), @r"
     `Strip`: `Strip` lacks its argument LENGTH

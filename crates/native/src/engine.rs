@@ -7,10 +7,11 @@ use cranelift_entity::{EntityRef, SecondaryMap};
 use millstream_bpf::lift::LiftError;
 use millstream_bpf::module::{func, lift_object};
 use millstream_interp::{MapKind, MapSpec};
-use millstream_ir::{Func, Linkage, MapDecl, Module, Op};
+use millstream_ir::{Func, Function, Linkage, MapDecl, Module, Op};
 use millstream_object::{InitialValue, Object};
 use millstream_passes::{PassError, Pipeline, Session, Target};
 
+use crate::ahead::{self, Ahead, Use};
 use crate::emit::{BATCH, EmitError, MapInfo, Unit, emit, is_program, program_symbol};
 use crate::llvm::{self, Compiler};
 use crate::program::Program;
@@ -69,6 +70,8 @@ pub struct Options {
     pub llvm_passes: String,
     /// How many packets ahead of the one at hand the headers are fetched; 0 for not at all.
     pub prefetch: u32,
+    /// What else is fetched ahead: of look-ups in large tables.
+    pub ahead: Ahead,
     /// Keeps the text of LLVM's IR, before and after its passes.
     pub keep_text: bool,
     /// Of hash functions and `bpf_get_prandom_u32`.
@@ -77,7 +80,14 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { passes: true, llvm_passes: "default<O2>".into(), prefetch: 4, keep_text: false, seed: 1 }
+        Options {
+            passes: true,
+            llvm_passes: "default<O2>".into(),
+            prefetch: 4,
+            ahead: Ahead::default(),
+            keep_text: false,
+            seed: 1,
+        }
     }
 }
 
@@ -151,14 +161,16 @@ impl Engine {
         for (at, decl) in &module.maps {
             let map = make(decl, options.seed.wrapping_mul(at.index() as u64 + 1))?;
             let mut map = map.map(Box::new);
-            known[at] = map.as_deref_mut().map(info);
+            known[at] = map.as_deref_mut().map(|map| info(map, &options.ahead));
             maps.push(map);
         }
 
         let start = Instant::now();
         let others = reached_by_tail_calls(&module, entry);
+        let slice = way(&module, entry, &known);
+        let slice = slice.as_ref().map(|slice| (slice, options.ahead));
         let prefetch = options.prefetch;
-        let text = emit(&Unit { module: &module, maps: &known, entry, others: &others, prefetch })?;
+        let text = emit(&Unit { module: &module, maps: &known, entry, others: &others, prefetch, slice })?;
         timings.emit = start.elapsed();
 
         let intrinsics = helpers::INTRINSICS.iter().map(|(symbol, f)| (*symbol, *f as usize));
@@ -307,8 +319,22 @@ fn make(decl: &MapDecl, seed: u64) -> Result<Option<Map>, Error> {
     map.map(Some).map_err(|source| Error::Memory { map: decl.name.clone(), source })
 }
 
-fn info(map: &mut Map) -> MapInfo {
+/// The way to look-ups in maps that are to be fetched for.
+fn way(
+    module: &Module,
+    entry: Func,
+    maps: &SecondaryMap<millstream_ir::Map, Option<MapInfo>>,
+) -> Option<Function> {
+    ahead::slice(&module.funcs[entry], &|map| match &maps[map] {
+        Some(info) if info.ahead => Use::Fetched,
+        Some(info) if info.only_reads => Use::Made,
+        _ => Use::Left,
+    })
+}
+
+fn info(map: &mut Map, ahead: &Ahead) -> MapInfo {
     MapInfo {
+        ahead: ahead.packets > 0 && map.lookup_bytes() >= ahead.from,
         inline: map.inline(),
         targets: map.targets(),
         first_value: map.first_value(),

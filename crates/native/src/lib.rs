@@ -10,6 +10,7 @@
 //! Architecture Invariant: the code trusts the program as the kernel does *after* its verifier: no access is checked. Whoever
 //! runs an object that the verifier has not seen runs it as a plug-in of the process.
 
+mod ahead;
 mod emit;
 mod engine;
 pub mod io;
@@ -17,6 +18,7 @@ pub mod llvm;
 mod program;
 mod runtime;
 
+pub use ahead::{Ahead, Pattern};
 pub use engine::{Engine, Error, Options, Texts, Timings};
 pub use runtime::maps::Map;
 pub use runtime::packet::{Batch, LONGEST};

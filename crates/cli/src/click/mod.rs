@@ -16,6 +16,7 @@ use millstream_native::io::graph::run_graph;
 use millstream_native::{Engine, Error as NativeError, Options};
 
 use crate::exit::Exit;
+use crate::native::Fetch;
 
 /// Flags of `millstream click`.
 #[derive(Debug, clap::Args)]
@@ -39,9 +40,8 @@ pub(crate) struct Args {
     /// Packets that the program gets at once
     #[arg(long, value_name = "B", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1024))]
     batch: u32,
-    /// Fetch the headers of the packet this many places ahead; 0 for not at all
-    #[arg(long, value_name = "N", default_value_t = 4)]
-    prefetch: u32,
+    #[command(flatten)]
+    fetch: Fetch,
     /// Print the configuration without compound elements, and stop
     #[arg(long)]
     flat: bool,
@@ -79,8 +79,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         print!("{}", program.module);
         return Ok(Exit::Done.into());
     }
-    let options =
-        Options { prefetch: args.prefetch, keep_text: args.llvm_ir.is_some(), ..Options::default() };
+    let options = Options { keep_text: args.llvm_ir.is_some(), ..args.fetch.options() };
     let mut engine = match Engine::of_module(program.module.clone(), program.entry, &options) {
         Ok(engine) => engine,
         Err(e @ NativeError::Llvm(millstream_native::llvm::Error::Library(_))) => {

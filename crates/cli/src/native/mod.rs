@@ -17,7 +17,7 @@ use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use millstream_lab::pcap;
 use millstream_native::io::pcap::Writer;
 use millstream_native::io::{Nowhere, Plan, Ran, Reason, Replay, run as run_packets};
-use millstream_native::{Engine, Error, Options, Timings};
+use millstream_native::{Ahead, Engine, Error, Options, Pattern, Timings};
 use serde::Serialize;
 
 use self::live::{Ports, Until};
@@ -28,6 +28,32 @@ use crate::lab::{Feed, open};
 const USUAL_PACKETS: u64 = 10_000_000;
 /// Frames of a capture file, at most.
 const MOST_FRAMES: usize = 1 << 24;
+
+/// What is fetched ahead of its use.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Fetch {
+    /// Fetch the headers of the packet this many places ahead; 0 for not at all
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    prefetch: u32,
+    /// Fetch what look-ups in large tables will read, in two stages, each this many packets ahead; 0 for not at all
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(0..=1024))]
+    ahead: u32,
+    /// Fetch for a group of --ahead packets, then work on it, instead of one packet behind the other
+    #[arg(long)]
+    ahead_groups: bool,
+    /// Fetch only for tables of at least so many bytes
+    #[arg(long, value_name = "BYTES", default_value_t = Ahead::default().from)]
+    ahead_from: u64,
+}
+
+impl Fetch {
+    /// The usual options with these.
+    pub(crate) fn options(&self) -> Options {
+        let pattern = if self.ahead_groups { Pattern::Grouped } else { Pattern::Pipelined };
+        let ahead = Ahead { packets: self.ahead, pattern, from: self.ahead_from };
+        Options { prefetch: self.prefetch, ahead, ..Options::default() }
+    }
+}
 
 /// Flags of `millstream native`.
 #[derive(Debug, clap::Args)]
@@ -56,9 +82,8 @@ pub(crate) struct Args {
     /// Packets that the program gets at once
     #[arg(long, value_name = "B", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=4096))]
     batch: u32,
-    /// Fetch the headers of the packet this many places ahead; 0 for not at all
-    #[arg(long, value_name = "N", default_value_t = 4)]
-    prefetch: u32,
+    #[command(flatten)]
+    fetch: Fetch,
     /// Number of the interface that packets from memory or a file come in by
     #[arg(long, value_name = "N", default_value_t = 1)]
     ifindex: u32,
@@ -150,12 +175,7 @@ struct Packets {
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let (object, program) = open(&args.object)?;
     let program = args.prog.clone().or(program);
-    let options = Options {
-        prefetch: args.prefetch,
-        keep_text: args.llvm_ir.is_some(),
-        seed: seed(),
-        ..Options::default()
-    };
+    let options = Options { keep_text: args.llvm_ir.is_some(), seed: seed(), ..args.fetch.options() };
     let mut engine = match Engine::of_object(&object, program.as_deref(), &options) {
         Ok(engine) => engine,
         Err(e @ Error::Llvm(millstream_native::llvm::Error::Library(_))) => {

@@ -4,6 +4,7 @@ use crate::arguments::unsigned;
 use crate::build::Code;
 use crate::class::{Behaviour, Class};
 use crate::compile::{Access, Setup};
+use crate::config::unquote;
 use crate::error::Error;
 use crate::packet::Packet;
 
@@ -100,6 +101,15 @@ pub(super) const CLASSES: &[Class] = &[
         passes_all: false,
         make: switch,
     },
+    Class {
+        name: "StoreData",
+        ports: "1/1",
+        processing: "a/a",
+        arguments: &["OFFSET", "DATA"],
+        ignored: &[],
+        passes_all: false,
+        make: store,
+    },
     passing("Queue", "1/1", "h/l", QUEUE),
     passing("SimpleQueue", "1/1", "h/l", QUEUE),
     passing("ThreadSafeQueue", "1/1", "h/l", QUEUE),
@@ -112,6 +122,7 @@ pub(super) const CLASSES: &[Class] = &[
     Class { make: print, ..passing("Print", "1/1", "a/a", PRINT) },
     Class { make: print, ..passing("IPPrint", "1/1", "a/a", PRINT) },
     information("AddressInfo"),
+    information("IPRewriterPatterns"),
     information("ScheduleInfo"),
     information("StaticThreadSched"),
     information("BalancedThreadSched"),
@@ -191,6 +202,26 @@ fn counter(setup: &mut Setup<'_>) -> Made {
         setup.handler(name, Access::Zero(vec![packets, bytes]));
     }
     Ok(Box::new(Counter { packets, bytes }))
+}
+
+/// Writes bytes at an offset.
+struct Store {
+    offset: i64,
+    data: Vec<u8>,
+}
+
+impl Behaviour for Store {
+    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+        code.need(packet, packet.data, self.offset + self.data.len() as i64, "too_short");
+        code.write(packet.data, self.offset as i32, &self.data);
+        code.out(0, packet);
+    }
+}
+
+fn store(setup: &mut Setup<'_>) -> Made {
+    let offset = unsigned(&setup.arguments.need("OFFSET")?, 65_535)? as i64;
+    let data = unquote(&setup.arguments.need("DATA")?.text);
+    Ok(Box::new(Store { offset, data }))
 }
 
 /// Sends a copy to each output.

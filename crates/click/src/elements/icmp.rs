@@ -221,6 +221,6 @@ impl IcmpError {
         });
         let sum = fold(code, sum[0]);
         let sum = code.with(AluOp::Xor, sum, 0xffff);
-        code.set_raw_half(data, 22, sum);
+        code.set_raw(2, data, 22, sum);
     }
 }

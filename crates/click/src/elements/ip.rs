@@ -106,7 +106,7 @@ pub(super) fn set_checksum(code: &mut Code<'_, '_>, header: Value, length: Value
     code.write(header, 10, &[0, 0]);
     let sum = header_sum(code, header, length);
     let sum = code.with(AluOp::Xor, sum, 0xffff);
-    code.set_raw_half(header, 10, sum);
+    code.set_raw(2, header, 10, sum);
 }
 
 struct Strip(i64);

@@ -31,6 +31,8 @@ pub(super) const CLASSES: &[Class] = &[
     class("RadixIPLookup"),
     class("DirectIPLookup"),
     class("RangeIPLookup"),
+    class("LookupIPRoute"),
+    class("LookupIPRouteMP"),
 ];
 
 /// A route: address, length, gateway or 0, output.

@@ -8,14 +8,15 @@ mod devices;
 mod ether;
 mod fragment;
 mod icmp;
-
 mod ip;
 mod ip_check;
 mod ip_filter;
 mod ip_options;
-
 mod lookup;
 mod paint;
+mod rewrite;
+mod transport;
+mod vlan;
 
 use crate::class::Class;
 
@@ -36,4 +37,7 @@ pub(crate) const TABLES: &[&[Class]] = &[
     ip_check::CLASSES,
     lookup::CLASSES,
     paint::CLASSES,
+    rewrite::CLASSES,
+    transport::CLASSES,
+    vlan::CLASSES,
 ];

@@ -7,7 +7,7 @@ use rustc_hash::FxHashSet;
 use super::{Flattener, Node, Pending, Scope, Visible, exact};
 use crate::ast::{Alternative, Parameter, Statement};
 use crate::config::{Text, Variables, arguments, words};
-use crate::error::Error;
+use crate::error::{Error, Span};
 use crate::graph::{Connection, Element, Port};
 
 const DEEPEST: usize = 64;
@@ -60,7 +60,11 @@ impl Flattener {
                 Ok(bound) => {
                     let mut scope = definition.scope.clone();
                     scope.variables.extend(bound);
+                    let first = (self.nodes.len(), self.connections.len());
                     if self.body(statements, scope, pending, wanted, reasons)? {
+                        if definition.standard {
+                            self.place(first, pending.span);
+                        }
                         return Ok(true);
                     }
                 }
@@ -68,6 +72,17 @@ impl Flattener {
             }
         }
         Ok(false)
+    }
+
+    /// Says of nodes and connections from `first` on that they were written at this place.
+    fn place(&mut self, first: (usize, usize), span: Span) {
+        for node in &mut self.nodes[first.0..] {
+            if let Node::Element(element) = node {
+                element.span = span;
+                element.arguments.iter_mut().for_each(|argument| argument.span = span);
+            }
+        }
+        self.connections[first.1..].iter_mut().for_each(|connection| connection.span = span);
     }
 
     fn primitive(&mut self, pending: &Pending<'_>, class: &str, wanted: (u32, u32)) {

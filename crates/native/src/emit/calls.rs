@@ -66,7 +66,14 @@ impl Emitter<'_> {
         Ok(())
     }
 
+    /// Looks up, or in a slice fetches what a look-up will read and finds nothing.
     fn lookup(&mut self, map: Map, key: &str, result: Option<Value>) {
+        if let Some(stage) = self.stage
+            && self.unit.maps[map].is_some_and(|info| info.ahead)
+        {
+            self.code.line(&format!("call void @ahead{}x{stage}(ptr %w, ptr {key})", map.index()));
+            return self.define_int(result, "0");
+        }
         let value = self.code.value(&format!("call ptr @lookup{}(ptr %w, ptr {key})", map.index()));
         self.define_ptr(result, &value);
     }

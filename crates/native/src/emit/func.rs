@@ -33,7 +33,11 @@ type Edge = (String, Vec<String>);
 pub(super) struct Emitter<'a> {
     pub(super) unit: &'a Unit<'a>,
     pub(super) func: &'a Function,
-    id: Func,
+    /// Its name; and, unless it is a slice, its number.
+    symbol: String,
+    id: Option<Func>,
+    /// Which stage of fetching it is, if it is a slice ([`crate::ahead`]).
+    pub(super) stage: Option<u32>,
     pub(super) code: Code,
     /// Allocations, which belong at the function's beginning.
     entry: String,
@@ -44,18 +48,18 @@ pub(super) struct Emitter<'a> {
 /// Writes a function and, if its address is taken, the form that the runtime calls.
 pub(super) fn emit(unit: &Unit<'_>, id: Func) -> Result<String, EmitError> {
     let func = &unit.module.funcs[id];
-    let mut emitter = Emitter {
-        unit,
-        func,
-        id,
-        code: Code::default(),
-        entry: String::new(),
-        allocations: 0,
-        edges: BTreeMap::new(),
-    };
+    let mut emitter = Emitter::new(unit, func, format!("fn{}", id.index()));
+    emitter.id = Some(id);
     if func.layout.is_empty() {
         return Err(emitter.cannot(&Op::Call { func: id }, "its body is not in this object"));
     }
+    emitter.function()
+}
+
+/// Writes a stage of a slice, `i64 @slice{stage}(ptr worker, ptr packet)`.
+pub(super) fn slice(unit: &Unit<'_>, func: &Function, stage: u32) -> Result<String, EmitError> {
+    let mut emitter = Emitter::new(unit, func, format!("slice{stage}"));
+    emitter.stage = Some(stage);
     emitter.function()
 }
 
@@ -65,6 +69,22 @@ fn label(block: Block) -> String {
 
 fn name(value: Value) -> String {
     format!("%v{}", value.index())
+}
+
+impl<'a> Emitter<'a> {
+    fn new(unit: &'a Unit<'a>, func: &'a Function, symbol: String) -> Emitter<'a> {
+        Emitter {
+            unit,
+            func,
+            symbol,
+            id: None,
+            stage: None,
+            code: Code::default(),
+            entry: String::new(),
+            allocations: 0,
+            edges: BTreeMap::new(),
+        }
+    }
 }
 
 impl Emitter<'_> {
@@ -97,7 +117,7 @@ impl Emitter<'_> {
             bodies.push(std::mem::take(&mut self.code.text));
         }
         let list: String = params.iter().map(|&p| format!(", {} {}", self.type_of(p), name(p))).collect();
-        let mut out = format!("define internal i64 @fn{}(ptr %w{list}) nounwind {{\n", self.id.index());
+        let mut out = format!("define internal i64 @{}(ptr %w{list}) nounwind {{\n", self.symbol);
         out.push_str(&self.entry);
         let _ = writeln!(out, "  br label %{}", label(self.func.entry()));
         for (block, body) in order.iter().zip(bodies) {
@@ -130,14 +150,15 @@ impl Emitter<'_> {
 
     /// The form with five argument registers.
     fn callback(&self, params: &[Value]) -> String {
+        let Some(id) = self.id else { return String::new() };
         let taken = self.unit.module.funcs.values().any(|f| {
             f.insts_in_order()
-                .any(|(_, inst)| matches!(f.insts[inst].op, Op::FuncAddr { func } if func == self.id))
+                .any(|(_, inst)| matches!(f.insts[inst].op, Op::FuncAddr { func } if func == id))
         });
         if !taken || params.len() > 5 {
             return String::new();
         }
-        let id = self.id.index();
+        let id = id.index();
         let mut out =
             format!("define internal i64 @cb{id}(ptr %w, i64 %a0, i64 %a1, i64 %a2, i64 %a3, i64 %a4) {{\n");
         let mut passed = String::new();

@@ -38,10 +38,9 @@ fn key_words(out: &mut String, key_size: u32) -> Vec<String> {
     words
 }
 
-/// `ptr @lookup{n}(ptr worker, ptr key)` and the search.
-pub(super) fn lookup(n: usize, key_size: u32, layout: &HashLayout) -> String {
-    let mut out = format!("define internal ptr @lookup{n}(ptr %w, ptr %key) alwaysinline {{\n");
-    let words = key_words(&mut out, key_size);
+/// Computes the key's hash as `%hash`; gives the names of its words.
+fn hashed(out: &mut String, key_size: u32, layout: &HashLayout) -> Vec<String> {
+    let words = key_words(out, key_size);
     let mut state = layout.seed.to_string();
     for (i, word) in words.iter().enumerate() {
         let _ = write!(
@@ -57,18 +56,69 @@ pub(super) fn lookup(n: usize, key_size: u32, layout: &HashLayout) -> String {
         );
         state = format!("%f{i}");
     }
-    let passed: String = words.iter().map(|word| format!(", i64 {word}")).collect();
     let _ = write!(
         out,
         "  %hs = lshr i64 {state}, 32
   %hx = xor i64 {state}, %hs
   %hash = trunc i64 %hx to i32
-  %r = call ptr @search{n}(i32 %hash{passed})
+"
+    );
+    words
+}
+
+/// `ptr @lookup{n}(ptr worker, ptr key)` and the search.
+pub(super) fn lookup(n: usize, key_size: u32, layout: &HashLayout) -> String {
+    let mut out = format!("define internal ptr @lookup{n}(ptr %w, ptr %key) alwaysinline {{\n");
+    let words = hashed(&mut out, key_size, layout);
+    let passed: String = words.iter().map(|word| format!(", i64 {word}")).collect();
+    let _ = write!(
+        out,
+        "  %r = call ptr @search{n}(i32 %hash{passed})
   ret ptr %r
 }}
 "
     );
     search(&mut out, n, words.len(), layout);
+    out
+}
+
+/// Fetches what a look-up of the key will read: `void @ahead{n}x{stage}(ptr worker, ptr key)`. The first stage fetches the place in
+/// the index, the second reads it and fetches the element.
+pub(super) fn ahead(n: usize, key_size: u32, layout: &HashLayout, stage: u32) -> String {
+    let HashLayout { index, mask, elements, stride, .. } = *layout;
+    let elements = elements.wrapping_sub(stride);
+    let mut out = format!("define internal void @ahead{n}x{stage}(ptr %w, ptr %key) alwaysinline {{\n");
+    hashed(&mut out, key_size, layout);
+    let _ = write!(
+        out,
+        "  %home = and i32 %hash, {mask}
+  %az = zext i32 %home to i64
+  %ao = shl nuw i64 %az, 3
+  %aa = add nuw i64 %ao, {index}
+  %ap = inttoptr i64 %aa to ptr
+"
+    );
+    let _ = match stage {
+        1 => write!(
+            out,
+            "  call void @llvm.prefetch.p0(ptr %ap, i32 0, i32 3, i32 1)
+  ret void
+}}
+"
+        ),
+        _ => write!(
+            out,
+            "  %e = load i64, ptr %ap, align 8
+  %slot = and i64 %e, 4294967295
+  %so = mul nuw i64 %slot, {stride}
+  %element = add nuw i64 %so, {elements}
+  %ep = inttoptr i64 %element to ptr
+  call void @llvm.prefetch.p0(ptr %ep, i32 0, i32 3, i32 1)
+  ret void
+}}
+"
+        ),
+    };
     out
 }
 

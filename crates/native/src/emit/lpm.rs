@@ -3,7 +3,10 @@
 use std::fmt::Write;
 
 use super::MapInfo;
-use crate::runtime::lpm::LpmLayout;
+use crate::runtime::lpm::{LpmLayout, NODE};
+
+/// What a place says beside [`NODE`].
+const INDEX: u32 = !NODE;
 
 /// `ptr @lookup{n}(ptr worker, ptr key)`. A look-up for fewer bits than an address has goes to the runtime.
 pub(super) fn lookup(n: usize, map: &MapInfo, layout: &LpmLayout) -> String {
@@ -31,10 +34,11 @@ walk:
     }
     let _ = write!(
         out,
-        "  %none = icmp eq i64 %best, 0
+        "  %none = icmp eq i32 %best, 0
   br i1 %none, label %no, label %yes
 yes:
-  %vo = mul nuw i64 %best, {stride}
+  %slot = zext i32 %best to i64
+  %vo = mul nuw i64 %slot, {stride}
   %va = add nuw i64 %vo, {values}
   %vp = inttoptr i64 %va to ptr
   ret ptr %vp
@@ -65,80 +69,129 @@ fn address(out: &mut String, bits: u32) -> String {
     format!("%a{}", bytes - 1)
 }
 
-/// One level after the other, `%best` at the end.
-fn unrolled(out: &mut String, layout: &LpmLayout) {
-    let LpmLayout { nodes, bits, root, .. } = *layout;
-    let whole = address(out, bits);
-    let _ = writeln!(out, "  %i0 = lshr i64 {whole}, {}", bits - root);
-    let levels = (bits - root) / 8;
-    for level in 0..=levels {
-        let best = if level == 0 { "0".to_owned() } else { format!("%best{}", level - 1) };
-        let _ = write!(
-            out,
-            "  %o{level} = shl nuw i64 %i{level}, 3
+/// The place in the root, `%i0`: of the first bits of an address.
+fn root(out: &mut String, layout: &LpmLayout) {
+    let first = address(out, layout.root);
+    let _ = writeln!(out, "  %i0 = add nuw i64 {first}, 0");
+}
+
+/// Loads the place `%i{level}` as `%e{level}`.
+fn place(out: &mut String, level: &str, nodes: u64) {
+    let _ = write!(
+        out,
+        "  %o{level} = shl nuw i64 %i{level}, 2
   %pa{level} = add nuw i64 %o{level}, {nodes}
   %pp{level} = inttoptr i64 %pa{level} to ptr
-  %e{level} = load i64, ptr %pp{level}, align 8
-  %s{level} = and i64 %e{level}, 4294967295
-  %z{level} = icmp eq i64 %s{level}, 0
-  %best{level} = select i1 %z{level}, i64 {best}, i64 %s{level}
+  %e{level} = load i32, ptr %pp{level}, align 4
+  %node{level} = icmp slt i32 %e{level}, 0
 "
-        );
-        if level == levels {
-            let _ = writeln!(out, "  br label %done");
-            break;
-        }
-        let next = level + 1;
-        let shift = bits - root - 8 * next;
+    );
+}
+
+/// One level after the other, `%best` at the end.
+fn unrolled(out: &mut String, layout: &LpmLayout) {
+    root(out, layout);
+    place(out, "0", layout.nodes);
+    let levels = (layout.bits - layout.root) / 8;
+    let mut arms = "[ %e0, %walk ]".to_owned();
+    for level in 1..=levels {
+        let (above, byte) = (level - 1, (layout.root / 8) + level - 1);
         let _ = write!(
             out,
-            "  %n{level} = lshr i64 %e{level}, 32
-  %leaf{level} = icmp eq i64 %n{level}, 0
-  br i1 %leaf{level}, label %done, label %level{next}
-level{next}:
-  %sh{next} = lshr i64 {whole}, {shift}
-  %by{next} = and i64 %sh{next}, 255
-  %i{next} = add nuw i64 %n{level}, %by{next}
+            "  br i1 %node{above}, label %level{level}, label %done
+level{level}:
+  %dp{level} = getelementptr i8, ptr %data, i64 {byte}
+  %db{level} = load i8, ptr %dp{level}, align 1
+  %dz{level} = zext i8 %db{level} to i64
+  %n{level} = and i32 %e{above}, {INDEX}
+  %nz{level} = zext i32 %n{level} to i64
+  %ns{level} = shl nuw i64 %nz{level}, 8
+  %i{level} = or i64 %ns{level}, %dz{level}
 "
         );
+        place(out, &level.to_string(), layout.nodes);
+        let _ = write!(arms, ", [ %e{level}, %level{level} ]");
     }
-    let arms: Vec<String> = (0..=levels)
-        .map(|l| format!("[ %best{l}, %{} ]", if l == 0 { "walk".into() } else { format!("level{l}") }))
-        .collect();
-    let _ = writeln!(out, "done:\n  %best = phi i64 {}", arms.join(", "));
+    let _ = writeln!(out, "  br label %done\ndone:\n  %best = phi i32 {arms}");
 }
 
 /// All levels below the root in a loop, `%best` at the end.
 fn looped(out: &mut String, layout: &LpmLayout) {
-    let nodes = layout.nodes;
+    root(out, layout);
+    let first = layout.root / 8;
     let _ = write!(
         out,
-        "  %r0 = load i16, ptr %data, align 1
-  %r1 = call i16 @llvm.bswap.i16(i16 %r0)
-  %first = zext i16 %r1 to i64
-  br label %level
+        "  br label %level
 level:
-  %i = phi i64 [ %first, %walk ], [ %in, %down ]
-  %at = phi i64 [ 2, %walk ], [ %at1, %down ]
-  %best0 = phi i64 [ 0, %walk ], [ %best, %down ]
-  %o = shl nuw i64 %i, 3
-  %pa = add nuw i64 %o, {nodes}
-  %pp = inttoptr i64 %pa to ptr
-  %e = load i64, ptr %pp, align 8
-  %s = and i64 %e, 4294967295
-  %z = icmp eq i64 %s, 0
-  %best = select i1 %z, i64 %best0, i64 %s
-  %n = lshr i64 %e, 32
-  %leaf = icmp eq i64 %n, 0
-  br i1 %leaf, label %done, label %down
+  %i = phi i64 [ %i0, %walk ], [ %in, %down ]
+  %at = phi i64 [ {first}, %walk ], [ %at1, %down ]
+"
+    );
+    place(out, "", layout.nodes);
+    let _ = write!(
+        out,
+        "  br i1 %node, label %down, label %done
 down:
   %bp = getelementptr i8, ptr %data, i64 %at
   %b = load i8, ptr %bp, align 1
   %bz = zext i8 %b to i64
-  %in = add nuw i64 %n, %bz
+  %n = and i32 %e, {INDEX}
+  %nz = zext i32 %n to i64
+  %ns = shl nuw i64 %nz, 8
+  %in = or i64 %ns, %bz
   %at1 = add nuw i64 %at, 1
   br label %level
 done:
+  %best = add i32 %e, 0
 "
     );
+}
+
+/// Fetches what a look-up of the key will read: `void @ahead{n}x{stage}(ptr worker, ptr key)`. The first stage fetches the place in
+/// the root, the second reads it and fetches the place below.
+pub(super) fn ahead(n: usize, layout: &LpmLayout, stage: u32) -> String {
+    let mut out = format!(
+        "define internal void @ahead{n}x{stage}(ptr %w, ptr %key) alwaysinline {{
+  %data = getelementptr i8, ptr %key, i64 4
+"
+    );
+    root(&mut out, layout);
+    let nodes = layout.nodes;
+    if stage == 1 || layout.bits == layout.root {
+        let _ = write!(
+            out,
+            "  %o0 = shl nuw i64 %i0, 2
+  %pa0 = add nuw i64 %o0, {nodes}
+  %pp0 = inttoptr i64 %pa0 to ptr
+  call void @llvm.prefetch.p0(ptr %pp0, i32 0, i32 3, i32 1)
+  ret void
+}}
+"
+        );
+        return out;
+    }
+    place(&mut out, "0", nodes);
+    let _ = write!(
+        out,
+        "  br i1 %node0, label %down, label %leaf
+down:
+  %dp = getelementptr i8, ptr %data, i64 {byte}
+  %db = load i8, ptr %dp, align 1
+  %dz = zext i8 %db to i64
+  %n = and i32 %e0, {INDEX}
+  %nz = zext i32 %n to i64
+  %ns = shl nuw i64 %nz, 8
+  %i = or i64 %ns, %dz
+  %o = shl nuw i64 %i, 2
+  %pa = add nuw i64 %o, {nodes}
+  %pp = inttoptr i64 %pa to ptr
+  call void @llvm.prefetch.p0(ptr %pp, i32 0, i32 3, i32 1)
+  ret void
+leaf:
+  ret void
+}}
+",
+        byte = layout.root / 8
+    );
+    out
 }

@@ -8,7 +8,7 @@
 use crate::runtime::maps::{Inline, Targets};
 use crate::runtime::{packet, worker};
 
-use super::{MapInfo, hash, lpm};
+use super::{MapInfo, STAGES, hash, lpm};
 
 /// The function that looks up in map number `n`: `ptr @lookup{n}(ptr worker, ptr key)`.
 pub(super) fn lookup(n: usize, map: &MapInfo) -> String {
@@ -18,6 +18,16 @@ pub(super) fn lookup(n: usize, map: &MapInfo) -> String {
         Some(Inline::Lpm(layout)) => lpm::lookup(n, map, &layout),
         _ => called(n, map),
     }
+}
+
+/// The functions that fetch what look-ups in map number `n` will read, stage by stage: `void @ahead{n}x{stage}(ptr worker, ptr key)`.
+pub(super) fn ahead(n: usize, map: &MapInfo) -> String {
+    let stage = |stage| match map.inline {
+        Some(Inline::Hash(layout)) => hash::ahead(n, map.key_size, &layout, stage),
+        Some(Inline::Lpm(layout)) => lpm::ahead(n, &layout, stage),
+        _ => String::new(),
+    };
+    (1..=STAGES).map(stage).collect()
 }
 
 /// The function that redirects by map number `n`: `i64 @redirect{n}(ptr worker, i64 key, i64 flags)`.

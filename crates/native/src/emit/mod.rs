@@ -10,6 +10,7 @@
 //! Code is made for one engine: addresses of maps and of their storage are constants in it, and atomic operations
 //! are plain ones, since one worker owns the maps.
 
+mod batch;
 mod calls;
 mod code;
 mod func;
@@ -22,12 +23,12 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use cranelift_entity::{EntityRef, SecondaryMap};
-use millstream_ir::{Func, Linkage, Map, Module, Op};
+use millstream_ir::{Func, Function, Linkage, Map, Module, Op};
 use millstream_isa::helpers::Helper;
 
+use crate::ahead::Ahead;
 use crate::runtime::helpers;
 use crate::runtime::maps::{Inline, Targets};
-use crate::runtime::{packet, worker};
 
 /// What this back end cannot do, and where.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -76,6 +77,8 @@ pub(crate) struct MapInfo {
     pub(crate) inline: Option<Inline>,
     pub(crate) targets: Option<Targets>,
     pub(crate) only_reads: bool,
+    /// Whether what its look-ups read is fetched ahead.
+    pub(crate) ahead: bool,
     pub(crate) key_size: u32,
     pub(crate) value_size: u32,
 }
@@ -90,10 +93,15 @@ pub(crate) struct Unit<'a> {
     pub(crate) others: &'a [Func],
     /// How many packets ahead the headers are fetched; 0 for not at all.
     pub(crate) prefetch: u32,
+    /// The way to look-ups in large tables, and how it is used.
+    pub(crate) slice: Option<(&'a Function, Ahead)>,
 }
 
 /// Name of the function that runs a batch.
 pub(crate) const BATCH: &str = "ms_batch";
+
+/// Stages in which the lines of a look-up are fetched: those whose place the key says, then those whose place these say.
+const STAGES: u32 = 2;
 
 /// Name of a program in native code.
 pub(crate) fn program_symbol(func: Func) -> String {
@@ -119,11 +127,14 @@ pub(crate) fn emit(unit: &Unit<'_>) -> Result<String, EmitError> {
         if let Some(targets) = &info.targets {
             out.push_str(&maps::redirect(map.index(), targets));
         }
+        if info.ahead && unit.slice.is_some() {
+            out.push_str(&maps::ahead(map.index(), info));
+        }
     }
     for &f in &funcs {
         out.push_str(&func::emit(unit, f)?);
     }
-    for &f in std::iter::once(&unit.entry).chain(unit.others) {
+    for &f in unit.others {
         let _ = write!(
             out,
             "define i64 @{}(ptr %w, ptr %p) {{\n  %r = call i64 @fn{}(ptr %w, ptr %p)\n  ret i64 %r\n}}\n",
@@ -131,7 +142,12 @@ pub(crate) fn emit(unit: &Unit<'_>) -> Result<String, EmitError> {
             f.index()
         );
     }
-    out.push_str(&batch(unit));
+    if let Some((slice, _)) = unit.slice {
+        for stage in 1..=STAGES {
+            out.push_str(&func::slice(unit, slice, stage)?);
+        }
+    }
+    out.push_str(&batch::batch(unit));
     out.push_str(func::METADATA);
     Ok(out)
 }
@@ -148,56 +164,6 @@ fn reachable(unit: &Unit<'_>) -> BTreeSet<Func> {
         }));
     }
     found
-}
-
-/// The loop over a batch.
-fn batch(unit: &Unit<'_>) -> String {
-    let size = size_of::<packet::Packet>();
-    let (current, tails, verdict) = (worker::CURRENT, worker::TAIL_CALLS, packet::VERDICT);
-    let entry = unit.entry.index();
-    let prefetch = match unit.prefetch {
-        0 => String::new(),
-        distance => format!(
-            "  %ahead = add i64 %i, {distance}
-  %more = icmp ult i64 %ahead, %count
-  br i1 %more, label %fetch, label %run
-fetch:
-  %fo = mul i64 %ahead, {size}
-  %fp = getelementptr i8, ptr %packets, i64 %fo
-  %fd = load i32, ptr %fp, align 64
-  %fz = zext i32 %fd to i64
-  %fa = inttoptr i64 %fz to ptr
-  call void @llvm.prefetch.p0(ptr %fa, i32 0, i32 3, i32 1)
-  br label %run
-run:
-"
-        ),
-    };
-    let back = if unit.prefetch == 0 { "next" } else { "run" };
-    format!(
-        "define void @{BATCH}(ptr %w, ptr %packets, i64 %count) {{
-  %current = getelementptr i8, ptr %w, i64 {current}
-  %tails = getelementptr i8, ptr %w, i64 {tails}
-  %none = icmp eq i64 %count, 0
-  br i1 %none, label %done, label %next
-next:
-  %i = phi i64 [ 0, %0 ], [ %i1, %{back} ]
-{prefetch}  %o = mul i64 %i, {size}
-  %p = getelementptr i8, ptr %packets, i64 %o
-  store ptr %p, ptr %current, align 8
-  store i32 0, ptr %tails, align 4
-  %r = call i64 @fn{entry}(ptr %w, ptr %p)
-  %v = trunc i64 %r to i32
-  %vp = getelementptr i8, ptr %p, i64 {verdict}
-  store i32 %v, ptr %vp, align 4
-  %i1 = add nuw i64 %i, 1
-  %end = icmp eq i64 %i1, %count
-  br i1 %end, label %done, label %next
-done:
-  ret void
-}}
-"
-    )
 }
 
 /// Whether a function is one that the kernel would call.

@@ -14,6 +14,8 @@ use super::values::Values;
 
 /// Odd, with about as many ones as zeros: the golden ratio's fraction.
 pub(crate) const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
+/// An index of as many words, 2 MiB, is to lie in large pages.
+const LARGE: u64 = 1 << 18;
 /// Bytes in front of the key: the mark of LRU tables.
 const MARK: usize = 8;
 
@@ -61,9 +63,13 @@ impl Hash {
         let words = (u64::from(max_entries) * 2).next_power_of_two().max(16);
         let mask = u32::try_from(words - 1).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
         let key_size = key_size as usize;
+        let index = Region::new(8 * words as usize)?;
+        if words >= LARGE {
+            index.prefer_large_pages(8 * words as usize);
+        }
         let header = if lru { MARK } else { 0 } + key_size.next_multiple_of(8);
         Ok(Hash {
-            index: Region::new(8 * words as usize)?,
+            index,
             mask,
             seed,
             key_size,
@@ -87,6 +93,11 @@ impl Hash {
             value: self.values.header() as u64,
             marks: self.lru,
         }
+    }
+
+    /// Bytes of index and elements, when full.
+    pub(crate) fn bytes(&self) -> u64 {
+        8 * (u64::from(self.mask) + 1) + u64::from(self.max_entries) * self.values.stride() as u64
     }
 
     pub(crate) fn len(&self) -> u32 {

@@ -1,16 +1,20 @@
 //! Longest prefix match: a multi-bit trie over a table of the exact prefixes.
 //!
-//! Nodes cover 8 bits, the root 16 where keys have as many. A prefix is spread over all places of the node in which it ends
-//! (controlled prefix expansion, Srinivasan and Varghese, 1999); the longest of one node wins its place, and a
-//! look-up remembers the last that it passed. So an IPv4 address takes at most three loads. A place is a 64-bit word: slot
-//! plus one below, number of the next node above.
+//! Nodes cover 8 bits; the root covers 24 in tables of many prefixes (DIR-24-8, Gupta, Lin and McKeown, 1998), else 16, where
+//! keys have as many. A prefix is spread over all places of the node in which it ends (controlled prefix expansion,
+//! Srinivasan and Varghese, 1999) and over the nodes below, except where a longer one is: so a look-up takes the one
+//! answer from where its walk ends. A place is a 32-bit word: slot plus one, or number of the node below with the top bit set.
+//! How long the prefix of a place is stands beside it, for updates only.
 //!
 //! The table of exact prefixes is what counts: the trie follows it, and a look-up for fewer bits than a key has,
-//! which the trie cannot answer, goes there. `emit::maps` has the walk through the trie as LLVM's IR: both must
+//! which the trie cannot answer, goes there. `emit::lpm` has the walk through the trie as LLVM's IR: both must
 //! change together.
+//!
+//! Where programs only read values, prefixes with equal values have one slot: the few next hops of many routes stay in the cache.
 
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::Range;
 
 use rustc_hash::FxHashMap;
 
@@ -21,27 +25,35 @@ use super::values::Values;
 #[derive(Debug)]
 pub(crate) struct Lpm {
     bits: u32,
+    /// Bits that the root covers.
+    root: u32,
     /// Prefixes with all bits behind them zero, and their slots.
     exact: FxHashMap<Box<[u8]>, u32>,
     /// How many prefixes there are of each length.
     lengths: BTreeMap<u32, u32>,
-    /// Length of the prefix in each slot.
-    slot_length: Vec<u32>,
     nodes: Region,
-    /// Words of `nodes` in use, and those there are.
+    /// Length plus one of the prefix at each place.
+    depths: Region,
+    /// Places in use, and those there are.
     used: usize,
     room: usize,
+    /// Slots of values, and how many prefixes have each, if values are shared.
+    shared: Option<FxHashMap<Box<[u8]>, (u32, u32)>>,
     pub(crate) values: Values,
     max_entries: u32,
 }
 
-/// Words of a trie, at most: addresses, of which only those in use cost memory.
-const MOST_WORDS: usize = 1 << 31;
+/// Places of a trie, at most: addresses, of which only those in use cost memory.
+const MOST_PLACES: usize = 1 << 31;
+/// A table for as many prefixes has a root of 24 bits: 64 MiB.
+const MANY: u32 = 1 << 16;
+/// In a place: what is below is a node.
+pub(crate) const NODE: u32 = 1 << 31;
 
 /// Where things lie.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LpmLayout {
-    /// The trie's words.
+    /// The trie's places.
     pub(crate) nodes: u64,
     /// Bits of an address; a multiple of 8.
     pub(crate) bits: u32,
@@ -56,22 +68,39 @@ fn length(key: &[u8]) -> u32 {
     key.first_chunk().map_or(u32::MAX, |word| u32::from_ne_bytes(*word))
 }
 
+/// `width` bits of an address behind the first `from`; both are multiples of 8.
+fn part(data: &[u8], from: u32, width: u32) -> usize {
+    let byte = |at: u32| usize::from(data.get(at as usize).copied().unwrap_or(0));
+    (from / 8..(from + width) / 8).fold(0, |index, at| index << 8 | byte(at))
+}
+
 impl Lpm {
-    pub(crate) fn new(key_size: u32, value_size: u32, max_entries: u32) -> io::Result<Lpm> {
+    /// An empty trie. `share`: programs do not write values.
+    pub(crate) fn new(key_size: u32, value_size: u32, max_entries: u32, share: bool) -> io::Result<Lpm> {
         let bits = key_size.saturating_sub(4) * 8;
-        let root = if bits >= 16 { 1 << 16 } else { 1 << 8 };
+        let root = match bits {
+            24.. if max_entries >= MANY => 24,
+            16.. => 16,
+            _ => 8,
+        };
         // A prefix adds a node a level at most.
         let levels = (bits / 8).saturating_sub(1) as usize;
         let nodes = (max_entries as usize).saturating_mul(levels).saturating_mul(256);
-        let room = nodes.saturating_add(root).min(MOST_WORDS);
+        let room = nodes.saturating_add(1 << root).min(MOST_PLACES);
+        let nodes = Region::new(4 * room)?;
+        if root == 24 {
+            nodes.prefer_large_pages(4 << root);
+        }
         Ok(Lpm {
             bits,
+            root,
             exact: FxHashMap::default(),
             lengths: BTreeMap::new(),
-            slot_length: Vec::new(),
-            nodes: Region::new(8 * room)?,
-            used: root,
+            nodes,
+            depths: Region::new(2 * room)?,
+            used: 1 << root,
             room,
+            shared: share.then(FxHashMap::default),
             values: Values::new(0, value_size, 1, max_entries, true)?,
             max_entries,
         })
@@ -82,10 +111,15 @@ impl Lpm {
         LpmLayout {
             nodes: self.nodes.address(),
             bits: self.bits,
-            root: self.root_bits(),
+            root: self.root,
             values: self.values.base(),
             stride: self.values.stride() as u64,
         }
+    }
+
+    /// Bytes of the root: what addresses are spread over.
+    pub(crate) fn bytes(&self) -> u64 {
+        4 << self.root
     }
 
     pub(crate) fn len(&self) -> u32 {
@@ -99,10 +133,6 @@ impl Lpm {
 
     pub(crate) fn is_full(&self) -> bool {
         self.len() >= self.max_entries
-    }
-
-    fn root_bits(&self) -> u32 {
-        if self.bits >= 16 { 16 } else { 8 }
     }
 
     /// The key cut to `bits` bits of prefix.
@@ -123,64 +153,49 @@ impl Lpm {
         self.exact.get(&Lpm::cut(key, length(key))).copied()
     }
 
+    /// Length and slot of the longest prefix of the key that is shorter than `bits`.
+    fn shorter(&self, key: &[u8], bits: u32) -> Option<(u32, u32)> {
+        let lengths = self.lengths.range(..bits).rev();
+        lengths.filter_map(|(&bits, _)| Some((bits, *self.exact.get(&Lpm::cut(key, bits))?))).next()
+    }
+
     /// The slot of the longest prefix that matches.
     pub(crate) fn longest(&self, key: &[u8]) -> Option<u32> {
         let most = length(key);
         if most != self.bits {
-            let known = self.lengths.range(..=most.min(self.bits)).rev();
-            let mut slots = known.filter_map(|(bits, _)| self.exact.get(&Lpm::cut(key, *bits)));
-            return if most < self.bits { slots.next().copied() } else { None };
+            return if most < self.bits { self.shorter(key, most + 1).map(|(_, slot)| slot) } else { None };
         }
         let data = &key[4..];
-        let (first, mut at) = match data {
-            [a, b, ..] => ((usize::from(*a) << 8) | usize::from(*b), 2),
-            [a] => (usize::from(*a), 1),
-            [] => return self.exact(key),
-        };
-        let mut place = self.nodes.word(first);
-        let mut best = place as u32;
-        while place >> 32 != 0 {
-            place = self.nodes.word((place >> 32) as usize + usize::from(data[at]));
-            at += 1;
-            if place as u32 != 0 {
-                best = place as u32;
-            }
+        let mut covered = self.root;
+        let mut place = self.nodes.half(part(data, 0, self.root));
+        while place & NODE != 0 {
+            place = self.nodes.half(base(place) + part(data, covered, 8));
+            covered += 8;
         }
-        best.checked_sub(1)
+        place.checked_sub(1)
     }
 
     /// Adds a prefix that is not there, and gives its slot; `None` if there is no room.
-    pub(crate) fn insert(&mut self, key: &[u8]) -> Option<u32> {
+    pub(crate) fn insert(&mut self, key: &[u8], value: &[u8]) -> Option<u32> {
         let bits = length(key);
-        let (range, _) = self.places(key, bits)?;
-        let slot = self.values.take()?;
-        self.values.clear(slot);
+        let places = self.places(key, bits)?;
+        let slot = self.slot_for(value)?;
         self.exact.insert(Lpm::cut(key, bits), slot);
         *self.lengths.entry(bits).or_default() += 1;
-        self.set_length(slot, bits);
-        self.spread(range, bits, slot);
+        self.spread(places, bits, slot);
         Some(slot)
     }
 
-    /// Gives a prefix another slot and retires the old one.
-    pub(crate) fn renew(&mut self, key: &[u8]) -> Option<u32> {
+    /// Gives a prefix a slot for another value, and the old one back.
+    pub(crate) fn renew(&mut self, key: &[u8], value: &[u8]) -> Option<u32> {
         let old = self.exact(key)?;
         let bits = length(key);
-        let (range, _) = self.places(key, bits)?;
-        let new = self.values.take()?;
+        let places = self.places(key, bits)?;
+        let new = self.slot_for(value)?;
         self.exact.insert(Lpm::cut(key, bits), new);
-        self.set_length(new, bits);
-        self.spread(range, bits, new);
-        self.values.retire(old);
+        self.spread(places, bits, new);
+        self.release(old);
         Some(new)
-    }
-
-    fn set_length(&mut self, slot: u32, bits: u32) {
-        let slot = slot as usize;
-        if self.slot_length.len() <= slot {
-            self.slot_length.resize(slot + 1, 0);
-        }
-        self.slot_length[slot] = bits;
     }
 
     /// Removes a prefix.
@@ -193,63 +208,106 @@ impl Lpm {
                 self.lengths.remove(&bits);
             }
         }
-        self.values.retire(slot);
-        let Some((range, base)) = self.places(key, bits) else { return true };
-        // What shorter prefix of the same node takes the places over.
-        let shorter = (base..bits).rev().filter(|b| self.lengths.contains_key(b));
-        let heir = shorter.filter_map(|b| self.exact.get(&Lpm::cut(key, b))).next().map_or(0, |s| s + 1);
-        for at in range {
-            let place = self.nodes.word(at);
-            if place as u32 == slot + 1 {
-                self.nodes.set_word(at, place & !0xffff_ffff | u64::from(heir));
-            }
-        }
+        self.release(slot);
+        let Some(places) = self.places(key, bits) else { return true };
+        let (word, depth) =
+            self.shorter(key, bits).map_or((0, 0), |(bits, slot)| (slot + 1, bits as u16 + 1));
+        self.set(places, |there| there == bits as u16 + 1, word, depth);
         true
     }
 
+    /// A slot for a value; `None` if there is none.
+    fn slot_for(&mut self, value: &[u8]) -> Option<u32> {
+        if let Some((slot, count)) = self.shared.as_mut().and_then(|shared| shared.get_mut(value)) {
+            *count += 1;
+            return Some(*slot);
+        }
+        let slot = self.values.take()?;
+        self.values.clear(slot);
+        if let Some(shared) = &mut self.shared {
+            shared.insert(value.into(), (slot, 1));
+        }
+        Some(slot)
+    }
+
+    /// A prefix has another slot now.
+    fn release(&mut self, slot: u32) {
+        if let Some(shared) = &mut self.shared {
+            let value = self.values.get(slot, 0);
+            if let Some((_, count)) = shared.get_mut(value) {
+                *count -= 1;
+                if *count > 0 {
+                    return;
+                }
+            }
+            shared.remove(value);
+        }
+        self.values.retire(slot);
+    }
+
     /// Puts a slot at all places of its prefix where no longer one is.
-    fn spread(&mut self, places: std::ops::Range<usize>, bits: u32, slot: u32) {
-        for at in places {
-            let place = self.nodes.word(at);
-            let there = place as u32;
-            if there == 0 || self.slot_length[there as usize - 1] <= bits {
-                self.nodes.set_word(at, place & !0xffff_ffff | u64::from(slot + 1));
+    fn spread(&mut self, places: Range<usize>, bits: u32, slot: u32) {
+        let depth = bits as u16 + 1;
+        self.set(places, |there| there <= depth, slot + 1, depth);
+    }
+
+    /// Sets places, and those of nodes below them, whose depth is as wanted.
+    fn set(&mut self, places: Range<usize>, wanted: impl Fn(u16) -> bool, word: u32, depth: u16) {
+        let mut open = vec![places];
+        while let Some(places) = open.pop() {
+            for at in places {
+                let there = self.nodes.half(at);
+                if there & NODE != 0 {
+                    open.push(base(there)..base(there) + 256);
+                } else if wanted(self.depths.quarter(at)) {
+                    self.nodes.set_half(at, word);
+                    self.depths.set_quarter(at, depth);
+                }
             }
         }
     }
 
-    /// The places of a prefix in the node where it ends, which is made if it is not there, and the length of the
-    /// shortest prefix that ends there, too; `None` if there is no room for a node.
-    fn places(&mut self, key: &[u8], bits: u32) -> Option<(std::ops::Range<usize>, u32)> {
+    /// The places of a prefix in the node where it ends, which is made if it is not there; `None` if there is no room
+    /// for a node.
+    fn places(&mut self, key: &[u8], bits: u32) -> Option<Range<usize>> {
         let data = &key[4..];
-        let byte = |at: u32| usize::from(data.get(at as usize).copied().unwrap_or(0));
-        let root = self.root_bits();
-        let (mut base, mut covered, mut width) = (0usize, 0, root);
-        let mut index = if root == 16 { byte(0) << 8 | byte(1) } else { byte(0) };
+        let (mut node, mut covered, mut width) = (0, 0, self.root);
         while bits > covered + width {
-            let at = base + index;
-            let mut place = self.nodes.word(at);
-            if place >> 32 == 0 {
-                if self.used + 256 > self.room {
-                    return None;
-                }
-                place |= (self.used as u64) << 32;
-                self.nodes.set_word(at, place);
-                self.used += 256;
-            }
-            base = (place >> 32) as usize;
+            node = self.below(node + part(data, covered, width))?;
             covered += width;
             width = 8;
-            index = byte(covered / 8);
         }
         let free = covered + width - bits;
-        let start = base + (index >> free << free);
-        // A prefix as long as the levels above is spread there, except the one of length 0, which only the root has.
-        Some((start..start + (1 << free), if covered == 0 { 0 } else { covered + 1 }))
+        let start = node + (part(data, covered, width) >> free << free);
+        Some(start..start + (1 << free))
+    }
+
+    /// The node below a place. A new one has the place's prefix everywhere.
+    fn below(&mut self, at: usize) -> Option<usize> {
+        let there = self.nodes.half(at);
+        if there & NODE != 0 {
+            return Some(base(there));
+        }
+        if self.used + 256 > self.room {
+            return None;
+        }
+        let (new, depth) = (self.used, self.depths.quarter(at));
+        self.used += 256;
+        for place in new..new + 256 {
+            self.nodes.set_half(place, there);
+            self.depths.set_quarter(place, depth);
+        }
+        self.nodes.set_half(at, NODE | (new >> 8) as u32);
+        Some(new)
     }
 
     /// All prefixes.
     pub(crate) fn keys(&self) -> Vec<Vec<u8>> {
         self.exact.keys().map(|key| key.to_vec()).collect()
     }
+}
+
+/// The first place of the node that a place names.
+fn base(place: u32) -> usize {
+    ((place & !NODE) as usize) << 8
 }

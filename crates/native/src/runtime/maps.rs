@@ -24,6 +24,8 @@ pub(crate) const ENOSPC: i64 = -(libc::ENOSPC as i64);
 pub(crate) const EOPNOTSUPP: i64 = -(libc::EOPNOTSUPP as i64);
 const NOEXIST: u64 = 1;
 const EXIST: u64 = 2;
+/// `BPF_F_RDONLY_PROG`: programs do not write values.
+const RDONLY_PROG: u32 = 1 << 7;
 
 /// A map.
 #[derive(Debug)]
@@ -100,7 +102,10 @@ impl Map {
             K::ProgArray | K::ArrayOfMaps | K::Devmap | K::Cpumap | K::Xskmap => array(true)?,
             K::Hash | K::PercpuHash | K::HashOfMaps | K::DevmapHash => Body::Hash(hash(false)?),
             K::LruHash | K::LruPercpuHash => Body::Hash(hash(true)?),
-            K::LpmTrie => Body::Lpm(Box::new(Lpm::new(key, value, entries)?)),
+            K::LpmTrie => {
+                let share = spec.flags & RDONLY_PROG != 0;
+                Body::Lpm(Box::new(Lpm::new(key, value, entries, share)?))
+            }
             K::Queue => Body::Queue { items: VecDeque::new(), lifo: false },
             K::Stack => Body::Queue { items: VecDeque::new(), lifo: true },
             K::BloomFilter => Body::Bloom(FxHashSet::default()),
@@ -154,6 +159,15 @@ impl Map {
                 })
             }
             _ => None,
+        }
+    }
+
+    /// Bytes that look-ups by inline code search in when the map is full; 0 where nothing can be said.
+    pub(crate) fn lookup_bytes(&self) -> u64 {
+        match &self.body {
+            Body::Hash(hash) if self.spec.key_size > 0 && self.inline().is_some() => hash.bytes(),
+            Body::Lpm(lpm) if self.inline().is_some() => lpm.bytes(),
+            _ => 0,
         }
     }
 
@@ -241,7 +255,7 @@ impl Map {
         let in_place = self.spec.kind.is_percpu();
         let slot = match &mut self.body {
             Body::Hash(hash) if !in_place => hash.renew(key),
-            Body::Lpm(lpm) => lpm.renew(key),
+            Body::Lpm(lpm) => lpm.renew(key, value),
             _ => Some(slot),
         };
         self.put(slot, value, worker)
@@ -274,7 +288,7 @@ impl Map {
             Body::Lpm(lpm) => match (lpm.accepts(key), lpm.is_full()) {
                 (false, _) => return EINVAL,
                 (_, true) => return ENOSPC,
-                _ => lpm.insert(key),
+                _ => lpm.insert(key, value),
             },
             _ => return EINVAL,
         };

@@ -80,6 +80,33 @@ impl Region {
     pub(crate) fn set_word(&mut self, at: usize, value: u64) {
         self.bytes_mut()[8 * at..8 * at + 8].copy_from_slice(&value.to_ne_bytes());
     }
+    /// The 32-bit word number `at`.
+    pub(crate) fn half(&self, at: usize) -> u32 {
+        let bytes = &self.bytes()[4 * at..4 * at + 4];
+        u32::from_ne_bytes(bytes.try_into().unwrap_or_default())
+    }
+
+    /// Sets the 32-bit word number `at`.
+    pub(crate) fn set_half(&mut self, at: usize, value: u32) {
+        self.bytes_mut()[4 * at..4 * at + 4].copy_from_slice(&value.to_ne_bytes());
+    }
+
+    /// The 16-bit word number `at`.
+    pub(crate) fn quarter(&self, at: usize) -> u16 {
+        let bytes = &self.bytes()[2 * at..2 * at + 2];
+        u16::from_ne_bytes(bytes.try_into().unwrap_or_default())
+    }
+
+    /// Sets the 16-bit word number `at`.
+    pub(crate) fn set_quarter(&mut self, at: usize, value: u16) {
+        self.bytes_mut()[2 * at..2 * at + 2].copy_from_slice(&value.to_ne_bytes());
+    }
+
+    /// Asks for large pages for the first `len` bytes, of which most will be used. The system may refuse.
+    pub(crate) fn prefer_large_pages(&self, len: usize) {
+        // SAFETY: advice on our own mapping, which changes nothing of what is in it.
+        unsafe { libc::madvise(self.base.cast(), len.min(self.len), libc::MADV_HUGEPAGE) };
+    }
 }
 
 impl Drop for Region {

@@ -1,0 +1,233 @@
+#!/usr/bin/env python3
+"""Click configurations as native code beside FastClick, from memory: processor time a packet, both in turns.
+
+    bench/userspace.py --peer PATH [--millstream PATH] [--routes FILE.gz] [--case NAME ...] [--rounds N] [--output FILE]
+
+Both read the same frames into memory once and send them through the graph over and over: the peer by ReplayUnqueue, whose clones are
+copied where an element first writes, Millstream by copying each frame into a buffer. A case's time is the processor time
+of a whole run less that of a short one, a packet; `io` is that of a graph which only writes one byte of each packet, and `net` is what is
+left without it. The ratio is the peer's time over ours, of both; medians over rounds. Without --routes the case of the
+whole table of the Internet (prefixes, one a line) is left out.
+"""
+import argparse, gzip, ipaddress, json, pathlib, random, resource, statistics, struct, subprocess, sys, tempfile
+
+import record
+
+HEAD = """
+c :: Classifier(12/0806 20/0001, 12/0806 20/0002, 12/0800, -);
+{source} -> c;
+c[0] -> ARPResponder(10.0.0.1 1:1:1:1:1:1) -> Discard;
+c[1] -> Discard;
+c[3] -> Discard;
+rt :: {table};
+c[2] -> Paint(1) -> Strip(14) -> CheckIPHeader(CHECKSUM true) -> {check};
+sink :: {sink};
+"""
+# What is behind an output of the table.
+PORT = """
+rt[{at}] -> o{at} :: IPOutputCombo({color}, 10.{at}.0.1, 1500);
+o{at}[0] -> EtherEncap(0x0800, 1:1:1:1:1:{at}, 2:2:2:2:2:{at}) -> {tag} sink;
+o{at}[1] -> ICMPError(10.{at}.0.1, redirect, host) -> Discard;
+o{at}[2] -> ICMPError(10.{at}.0.1, parameterproblem) -> Discard;
+o{at}[3] -> ICMPError(10.{at}.0.1, timeexceeded) -> Discard;
+o{at}[4] -> ICMPError(10.{at}.0.1, unreachable, needfrag) -> Discard;
+"""
+IDS = """
+kinds[0] -> CheckTCPHeader(CHECKSUM false) -> rt;
+kinds[1] -> CheckUDPHeader(CHECKSUM false) -> rt;
+kinds[2] -> CheckICMPHeader -> rt;
+"""
+NAT = """
+{source} -> Classifier(12/0800) -> Strip(14) -> CheckIPHeader(CHECKSUM true) -> kinds :: IPClassifier(tcp or udp, -);
+rw :: IPRewriter(pattern 192.0.2.1 1024-65535# - - 0 0, MAPPING_CAPACITY 65536);
+kinds[0] -> rw -> EtherEncap(0x0800, 1:1:1:1:1:1, 2:2:2:2:2:2) -> {sink};
+kinds[1] -> Discard;
+"""
+IO = "{source} -> StoreData(0, \\<02>) -> {sink};"
+
+
+def router(table, ports, check="rt", tag="", more=""):
+    """A router's graph, but for source and sink."""
+    parts = [HEAD.replace("{table}", table).replace("{check}", check)]
+    parts += [PORT.format(at=at, color=at + 2, tag=tag) for at in range(ports)]
+    return "".join(parts) + more
+
+
+def frames(count, address, seed=1):
+    """UDP packets of 64 bytes with their frame check sequence, which is not there; one flow each."""
+    rng = random.Random(seed)
+    for at in range(count):
+        source, destination = 0x0A000000 | rng.randrange(1 << 22), address(rng)
+        ip = struct.pack(">BBHHHBBHII", 0x45, 0, 46, at & 0xFFFF, 0, 64, 17, 0, source, destination)
+        total = sum(struct.unpack(">10H", ip))
+        total = (total & 0xFFFF) + (total >> 16)
+        total = (total & 0xFFFF) + (total >> 16)
+        ip = ip[:10] + struct.pack(">H", total ^ 0xFFFF) + ip[12:]
+        udp = struct.pack(">HHHH", 1024 + at % 60000, 53, 26, 0)
+        yield bytes.fromhex("0200000000010200000000020800") + ip + udp + bytes(18)
+
+
+def capture(path, packets):
+    with path.open("wb") as out:
+        out.write(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1))
+        for data in packets:
+            out.write(struct.pack("<IIII", 0, 0, len(data), len(data)) + data)
+
+
+def made_up(count):
+    """Routes of mixed lengths, with a default."""
+    rng = random.Random(7)
+    routes = {(0, 0)}
+    while len(routes) < count:
+        bits = rng.choices([12, 16, 20, 22, 24], [1, 4, 6, 8, 20])[0]
+        routes.add((rng.randrange(0x01000000, 0xDF000000) >> (32 - bits) << (32 - bits), bits))
+    return sorted(routes)
+
+
+def listed(path):
+    text = gzip.decompress(path.read_bytes()).decode().split()
+    nets = (ipaddress.ip_network(p) for p in text if ":" not in p)
+    return [(int(net.network_address), net.prefixlen) for net in nets] + [(0, 0)]
+
+
+def table(routes):
+    lines = (f"{ipaddress.ip_address(a)}/{bits} 10.0.0.{a // 256 % 16 + 1} {a // 256 % 2}" for a, bits in routes)
+    return "DirectIPLookup(" + ", ".join(lines) + ")"
+
+
+def anywhere(routes):
+    """An address in one of the routes, all alike."""
+    def address(rng):
+        base, bits = rng.choice(routes)
+        return base | rng.randrange(1 << (32 - bits)) if bits else rng.randrange(0x01000000, 0xDF000000)
+    return address
+
+
+def uniform(rng):
+    return rng.randrange(0x01000000, 0xDF000000)
+
+
+def cases(args):
+    """Name, graph, how many frames, where they go."""
+    one, many = "RadixIPLookup(0.0.0.0/0 10.0.0.2 0)", made_up(500)
+    yield "mirror", "{source} -> EtherMirror -> {sink};", 1024, uniform
+    yield "router, one route", router(one, 1), 1024, uniform
+    yield "router, 500 routes", router(table(many), 2), 1024, anywhere(many)
+    yield "IDS and router", router(one, 1, "kinds :: IPClassifier(tcp, udp, icmp)", "VLANEncap(VLAN_ID 7) ->", IDS), 1024, uniform
+    yield "NAT", NAT, 1024, uniform
+    if args.routes:
+        routes = listed(args.routes)
+        yield f"router, {len(routes) - 1:,} routes", router(table(routes), 2), args.spread, anywhere(routes)
+
+
+def spent(command):
+    """Processor seconds of a command, and what it says."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(["taskset", "-c", "1", *map(str, command)], capture_output=True, text=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if done.returncode:
+        sys.exit(f"{' '.join(map(str, command))}\n{done.stderr[-2000:]}")
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, done.stdout
+
+
+def filled(graph, source, sink):
+    return graph.replace("{source}", source).replace("{sink}", sink)
+
+
+class Side:
+    """A configuration as one of the two runs it."""
+
+    def __init__(self, args, folder, name, graph, trace, count):
+        self.args, self.trace, self.count, self.reported = args, trace, count, {}
+        self.conf = folder / f"{name}.click"
+        self.write(graph)
+
+    def rounds(self, packets):
+        return max(1, packets // self.count)
+
+
+class Ours(Side):
+    def write(self, graph):
+        self.conf.write_text(filled(graph, "FromDevice(in)", "ToDPDKDevice(out)"))
+
+    def run(self, packets):
+        packets = self.rounds(packets) * self.count
+        command = [self.args.millstream, "click", self.conf, "--io", f"in=pcap:{self.trace}", "--packets", packets, "--json"]
+        seconds, out = spent(command + self.args.flag)
+        self.reported = json.loads(out)
+        return seconds, packets
+
+
+class Peer(Side):
+    def write(self, graph):
+        source = f"FromDump({self.trace}, STOP false) -> EnsureHeadroom(128) -> ReplayUnqueue(STOP $ROUNDS, QUICK_CLONE false, VERBOSE false)"
+        self.conf.write_text(filled(graph, source, "Discard"))
+
+    def run(self, packets):
+        rounds = self.rounds(packets)
+        seconds, _ = spent([self.args.peer, self.conf, f"ROUNDS={rounds}"])
+        return seconds, rounds * self.count
+
+
+def per_packet(side, packets):
+    """Nanoseconds a packet: of a long run less a short one."""
+    (short, few), (long, many) = side.run(packets // 10), side.run(packets)
+    return 1e9 * (long - short) / (many - few)
+
+
+def measure(args, folder, name, graph, count, address):
+    trace = folder / f"{count}.{name.replace(' ', '_').replace(',', '')}.pcap"
+    capture(trace, frames(count, address))
+    sides = [Ours, Peer]
+    made = {side.__name__.lower(): side(args, folder, side.__name__, graph, trace, count) for side in sides}
+    bare = {side.__name__.lower(): side(args, folder, side.__name__ + "IO", IO, trace, count) for side in sides}
+    times = {key: [] for key in ("ours", "peer", "ours_io", "peer_io", "program")}
+    for _ in range(args.rounds):
+        for key, side in random.sample(list(made.items()), 2):
+            times[key].append(per_packet(side, args.packets))
+            times[f"{key}_io"].append(per_packet(bare[key], args.packets))
+        times["program"].append(made["ours"].reported["ns_per_packet_p10"])
+    median = {key: statistics.median(values) for key, values in times.items()}
+    net = {key: max(median[key] - median[f"{key}_io"], 0.1) for key in ("ours", "peer")}
+    ratio = statistics.median(p / o for p, o in zip(times["peer"], times["ours"]))
+    report = made["ours"].reported
+    return {
+        "case": name,
+        "ns": {key: round(value, 2) for key, value in median.items()},
+        "net_ns": {key: round(value, 2) for key, value in net.items()},
+        "ratio": round(ratio, 2),
+        "ratio_net": round(net["peer"] / net["ours"], 2),
+        "ratios": sorted(round(p / o, 2) for p, o in zip(times["peer"], times["ours"])),
+        "sent": round(report["sent"] / report["received"], 4),
+        "frames": count,
+        "compile_ms": {key: round(value, 1) for key, value in report["compiled"].items() if key.endswith("_ms")},
+    }
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--millstream", default="target/release/millstream")
+    parser.add_argument("--peer", required=True)
+    parser.add_argument("--routes", type=pathlib.Path)
+    parser.add_argument("--spread", type=int, default=1 << 19, help="frames of the case with the whole table")
+    parser.add_argument("--case", action="append", help="cases whose names begin so; all without")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--packets", type=int, default=3_000_000)
+    parser.add_argument("--flag", action="append", default=[], help="a further argument of millstream click")
+    parser.add_argument("--output", type=pathlib.Path)
+    args = parser.parse_args()
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        for case in cases(args):
+            if not args.case or any(case[0].startswith(name) for name in args.case):
+                rows.append(measure(args, pathlib.Path(folder), *case))
+                print(json.dumps(rows[-1]), file=sys.stderr)
+    found = {**record.head("bench/userspace.py"), "rounds": args.rounds, "packets": args.packets, "cases": rows}
+    if args.output and args.output.exists() and args.case:
+        kept = [row for row in json.loads(args.output.read_text())["cases"] if row["case"] not in {r["case"] for r in rows}]
+        found["cases"] = kept + rows
+    record.keep(found, args.output)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,185 @@
+//! `CheckTCPHeader`, `CheckUDPHeader`, `CheckICMPHeader`: whether a header is as it should be. Source: RFC 793, 768, 792, 1071.
+
+use millstream_ir::Value;
+use millstream_isa::{AluOp, Cond};
+
+use super::ip::{fold, header, header_length, sum_words};
+use crate::arguments::boolean;
+use crate::build::Code;
+use crate::class::{Behaviour, Class};
+use crate::compile::Setup;
+use crate::error::Error;
+use crate::packet::Packet;
+
+type Made = Result<Box<dyn Behaviour>, Error>;
+
+const ICMP: i64 = 1;
+const TCP: i64 = 6;
+const UDP: i64 = 17;
+
+const fn class(
+    name: &'static str,
+    arguments: &'static [&'static str],
+    make: fn(&mut Setup<'_>) -> Made,
+) -> Class {
+    let ignored = &["VERBOSE", "DETAILS"];
+    Class { name, ports: "1/1-2", processing: "a/ah", arguments, ignored, passes_all: false, make }
+}
+
+const SUMMED: &[&str] = &["VERBOSE", "DETAILS", "CHECKSUM"];
+
+pub(super) const CLASSES: &[Class] = &[
+    class("CheckTCPHeader", SUMMED, |setup| check(setup, TCP)),
+    class("CheckUDPHeader", SUMMED, |setup| check(setup, UDP)),
+    class("CheckICMPHeader", &["VERBOSE", "DETAILS"], |setup| check(setup, ICMP)),
+];
+
+struct Check {
+    protocol: i64,
+    checksum: bool,
+    counter: u32,
+}
+
+fn check(setup: &mut Setup<'_>, protocol: i64) -> Made {
+    let checksum = match protocol {
+        ICMP => true,
+        _ => setup.arguments.keyword_or("CHECKSUM", true, boolean)?,
+    };
+    Ok(Box::new(Check { protocol, checksum, counter: setup.counter("count") }))
+}
+
+/// Where packets go that are not in order.
+fn bad(code: &mut Code<'_, '_>, packet: Packet, reason: &'static str) {
+    if code.connected(1) { code.out(1, packet) } else { code.drop(packet, reason) }
+}
+
+/// What is summed up: bytes from the transport header on, with the pseudo header's own length or without one.
+struct Covered {
+    bytes: Value,
+    pseudo: bool,
+}
+
+impl Behaviour for Check {
+    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+        let header = header(code, packet);
+        let protocol = code.byte(header, 9);
+        code.check_int(Cond::Eq, protocol, self.protocol, |code| bad(code, packet, "other_protocol"));
+        let length = header_length(code, header);
+        let transport = code.plus(header, length);
+        let covered = match self.protocol {
+            TCP => tcp(code, packet, header, length, transport),
+            UDP => udp(code, packet, transport),
+            _ => icmp(code, packet, transport),
+        };
+        if self.checksum {
+            self.sum(code, packet, header, transport, &covered);
+        }
+        let one = code.int(1);
+        code.count(self.counter, one);
+        code.out(0, packet);
+    }
+}
+
+/// Drops packets that have not `bytes` bytes from the transport header on.
+fn need(code: &mut Code<'_, '_>, packet: Packet, transport: Value, bytes: i64) {
+    let beyond = code.at(transport, bytes);
+    code.check(Cond::Le, beyond, packet.end, |code| bad(code, packet, "bad_length"));
+}
+
+fn tcp(code: &mut Code<'_, '_>, packet: Packet, header: Value, length: Value, transport: Value) -> Covered {
+    need(code, packet, transport, 20);
+    let offset = code.byte(transport, 12);
+    let words = code.with(AluOp::Rsh, offset, 4);
+    let own = code.with(AluOp::Lsh, words, 2);
+    code.check_int(Cond::Ge, own, 20, |code| bad(code, packet, "bad_length"));
+    let total = code.half(header, 2);
+    let bytes = code.sub(total, length);
+    code.check(Cond::Sge, bytes, own, |code| bad(code, packet, "bad_length"));
+    let beyond = code.plus(transport, bytes);
+    code.check(Cond::Le, beyond, packet.end, |code| bad(code, packet, "bad_length"));
+    Covered { bytes, pseudo: true }
+}
+
+fn udp(code: &mut Code<'_, '_>, packet: Packet, transport: Value) -> Covered {
+    need(code, packet, transport, 8);
+    let bytes = code.half(transport, 4);
+    code.check_int(Cond::Ge, bytes, 8, |code| bad(code, packet, "bad_length"));
+    let beyond = code.plus(transport, bytes);
+    code.check(Cond::Le, beyond, packet.end, |code| bad(code, packet, "bad_length"));
+    Covered { bytes, pseudo: true }
+}
+
+fn icmp(code: &mut Code<'_, '_>, packet: Packet, transport: Value) -> Covered {
+    need(code, packet, transport, 8);
+    let bytes = code.sub(packet.end, transport);
+    let kind = code.byte(transport, 0);
+    let fine = code.block();
+    // Errors quote a header and eight bytes; timestamps and information requests have one length each.
+    for (kinds, cond, wanted) in
+        [(&[3, 4, 5, 11, 12][..], Cond::Ge, 36), (&[13, 14][..], Cond::Eq, 20), (&[15, 16][..], Cond::Eq, 8)]
+    {
+        let (these, others) = (code.block(), code.block());
+        for number in kinds {
+            let (number, next) = (code.int(*number), code.block());
+            code.branch(Cond::Eq, kind, number, these, next);
+            code.go(next);
+        }
+        code.jump(others, &[]);
+        code.go(these);
+        code.check_int(cond, bytes, wanted, |code| bad(code, packet, "bad_length"));
+        code.jump(fine, &[]);
+        code.go(others);
+    }
+    code.jump(fine, &[]);
+    code.go(fine);
+    Covered { bytes, pseudo: false }
+}
+
+impl Check {
+    /// Drops packets whose sum is wrong. One of zero means for UDP that there is none.
+    fn sum(
+        &self,
+        code: &mut Code<'_, '_>,
+        packet: Packet,
+        header: Value,
+        transport: Value,
+        covered: &Covered,
+    ) {
+        let fine = code.block();
+        if self.protocol == UDP {
+            let (sum, zero, summed) = (code.raw(2, transport, 6), code.int(0), code.block());
+            code.branch(Cond::Eq, sum, zero, fine, summed);
+            code.go(summed);
+        }
+        let mut sum = code.int(0);
+        if covered.pseudo {
+            // Addresses, protocol and length, in the order of memory.
+            let (source, destination) = (code.raw(4, header, 12), code.raw(4, header, 16));
+            let length = code.swapped(16, covered.bytes);
+            sum = code.add(source, destination);
+            sum = code.add(sum, length);
+            sum = code.with(AluOp::Add, sum, self.protocol << 8);
+        }
+        let sum = sum_bytes(code, transport, covered.bytes, sum);
+        let sum = fold(code, sum);
+        code.check_int(Cond::Eq, sum, 0xffff, |code| bad(code, packet, "bad_checksum"));
+        code.jump(fine, &[]);
+        code.go(fine);
+    }
+}
+
+/// The sum of `bytes` bytes from an address on, on top of `sum`, not folded.
+fn sum_bytes(code: &mut Code<'_, '_>, from: Value, bytes: Value, sum: Value) -> Value {
+    let whole = code.with(AluOp::And, bytes, !3);
+    let mut at = code.plus(from, whole);
+    let mut sum = sum_words(code, from, at, sum);
+    for width in [2, 1] {
+        let (here, zero) = (code.with(AluOp::And, bytes, width), code.int(0));
+        let with = code.when(Cond::Ne, here, zero, &[sum, at], |code| {
+            let part = code.raw(width as usize, at, 0);
+            vec![code.add(sum, part), code.at(at, width)]
+        });
+        (sum, at) = (with[0], with[1]);
+    }
+    sum
+}

@@ -1,0 +1,195 @@
+//! Flows that are translated: out, back, without a free port, and after their time. Real traffic is held against a peer by
+//! `bench/click.py`.
+
+use millstream_click::{Program, STATE, compile, flatten, parse};
+use millstream_native::io::graph::{Feed, run_graph};
+use millstream_native::{Clock, Engine, Options};
+
+const SECOND: u64 = 1_000_000_000;
+
+/// A configuration that stays, with the packets that its sources are given.
+struct Bed {
+    program: Program,
+    engine: Engine,
+}
+
+impl Bed {
+    fn new(text: &str) -> Bed {
+        let graph = flatten(&parse(text).expect("parsed"), &[]).expect("flattened");
+        let program = compile(&graph).unwrap_or_else(|e| panic!("{e:?}"));
+        assert_eq!(millstream_ir::verify::verify_module(&program.module), []);
+        let engine = Engine::of_module(program.module.clone(), program.entry, &Options::default());
+        Bed { program, engine: engine.expect("compiled") }
+    }
+
+    /// What is sent of packets that come at a time, by each source.
+    fn at(&mut self, seconds: u64, frames: [&[Vec<u8>]; 2]) -> Vec<(usize, Vec<u8>)> {
+        self.engine.set_clock(Clock::Fixed(seconds * SECOND));
+        let feeds = frames.map(|frames| Feed { frames, count: frames.len() as u64 });
+        let mut sent = Vec::new();
+        run_graph(&mut self.engine, &feeds, self.program.targets.len(), 4, |p| {
+            sent.push((p.output, p.bytes.to_vec()));
+            Ok(())
+        })
+        .expect("memory");
+        sent
+    }
+
+    fn dropped(&mut self, reason: &str) -> u64 {
+        let state = self.engine.map(STATE).expect("the state").get(&[0; 4]).expect("one value");
+        let of = |at: u32| u64::from_le_bytes(state[at as usize..][..8].try_into().expect("eight bytes"));
+        self.program.drops.iter().filter(|d| d.reason == reason).map(|d| of(d.offset)).sum()
+    }
+}
+
+/// The sum of 16-bit words: 0xffff where the checksum in them is right.
+fn sum(bytes: &[u8]) -> u32 {
+    let mut sum: u32 =
+        bytes.chunks(2).map(|w| u32::from(w[0]) << 8 | u32::from(*w.get(1).unwrap_or(&0))).sum();
+    while sum >> 16 != 0 {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    sum
+}
+
+/// Sets a checksum so that the sum of `bytes` and `more` is right.
+fn seal(bytes: &mut [u8], at: usize, more: u32) {
+    bytes[at..at + 2].fill(0);
+    let mut total = sum(bytes) + more;
+    total = (total & 0xffff) + (total >> 16);
+    total = (total & 0xffff) + (total >> 16);
+    bytes[at..at + 2].copy_from_slice(&(!total as u16).to_be_bytes());
+}
+
+/// What the pseudo header adds.
+fn pseudo(packet: &[u8]) -> u32 {
+    sum(&packet[12..20]) + u32::from(packet[9]) + (packet.len() as u32 - 20)
+}
+
+/// A TCP segment or UDP datagram without Ethernet header.
+fn packet(protocol: u8, [from, to]: [[u8; 4]; 2], [source, destination]: [u16; 2], flags: u8) -> Vec<u8> {
+    let len = if protocol == 6 { 20 } else { 8 };
+    let mut packet = vec![0x45, 0, 0, 20 + len, 0, 7, 0, 0, 64, protocol, 0, 0];
+    packet.extend([from, to].concat());
+    packet.extend([source, destination].map(u16::to_be_bytes).concat());
+    match protocol {
+        6 => packet.extend([0, 0, 0, 1, 0, 0, 0, 2, 0x50, flags, 1, 0, 0, 0, 0, 0]),
+        _ => packet.extend([0, 8, 0, 0]),
+    }
+    let more = pseudo(&packet);
+    seal(&mut packet[20..], if protocol == 6 { 16 } else { 6 }, more);
+    seal(&mut packet[..20], 10, 0);
+    packet
+}
+
+fn ends(packet: &[u8]) -> ([u8; 4], u16, [u8; 4], u16) {
+    let address = |at: usize| packet[at..at + 4].try_into().expect("four bytes");
+    let port = |at: usize| u16::from_be_bytes([packet[at], packet[at + 1]]);
+    (address(12), port(20), address(16), port(22))
+}
+
+/// Both checksums are right.
+fn sealed(packet: &[u8]) -> bool {
+    let total = sum(&packet[20..]) + pseudo(packet);
+    sum(&packet[..20]) == 0xffff && sum(&total.to_be_bytes()) == 0xffff
+}
+
+const INSIDE: [u8; 4] = [10, 0, 0, 5];
+const NAT: [u8; 4] = [192, 0, 2, 1];
+const SERVER: [u8; 4] = [198, 51, 100, 7];
+
+fn nat(pattern: &str, more: &str) -> Bed {
+    Bed::new(&format!(
+        "rw :: IPRewriter(pattern {pattern} 0 1, drop{more});
+        FromDevice(in) -> MarkIPHeader -> [0] rw; FromDevice(out) -> MarkIPHeader -> [1] rw;
+        rw[0] -> ToDPDKDevice(out); rw[1] -> ToDPDKDevice(in)"
+    ))
+}
+
+#[test]
+fn answers_find_their_way_back_and_nobody_else_does() {
+    for protocol in [6, 17] {
+        let mut bed = nat("192.0.2.1 1024-65535# - -", "");
+        let there = packet(protocol, [INSIDE, SERVER], [5000, 80], 2);
+        let sent = bed.at(1, [std::slice::from_ref(&there), &[]]);
+        let [(0, out)] = &sent[..] else { panic!("{sent:?}") };
+        assert_eq!(ends(out), (NAT, 1024, SERVER, 80));
+        assert!(sealed(out), "{out:02x?}");
+        let answer = packet(protocol, [SERVER, NAT], [80, 1024], 16);
+        let stranger = packet(protocol, [SERVER, NAT], [81, 1024], 16);
+        let sent = bed.at(2, [&[], &[stranger, answer]]);
+        let [(1, back)] = &sent[..] else { panic!("{sent:?}") };
+        assert_eq!(ends(back), (SERVER, 80, INSIDE, 5000));
+        assert!(sealed(back), "{back:02x?}");
+        assert_eq!(bed.dropped("no_mapping"), 1);
+    }
+}
+
+#[test]
+fn ports_are_given_out_once_each_until_none_is_left() {
+    for suffix in ["", "#", "?"] {
+        let mut bed = nat(&format!("192.0.2.1 2000-2002{suffix} - -"), "");
+        let flows: Vec<Vec<u8>> = (0..5).map(|n| packet(17, [INSIDE, SERVER], [2001 + n, 53], 0)).collect();
+        let sent = bed.at(1, [&flows, &[]]);
+        let mut ports: Vec<u16> = sent.iter().map(|(_, p)| ends(p).1).collect();
+        if suffix.is_empty() {
+            assert_eq!(ports[..2], [2001, 2002], "a flow keeps its port where that is free");
+        }
+        ports.sort_unstable();
+        assert_eq!(ports, [2000, 2001, 2002], "{suffix}");
+        assert_eq!(bed.dropped("no_free_port"), 2);
+        // Known flows keep what they have; another server's answers do not collide.
+        let again = bed.at(2, [&flows[..1], &[]]);
+        assert_eq!(again[0], sent[0]);
+        let other = packet(17, [INSIDE, [198, 51, 100, 8]], [2001, 53], 0);
+        assert_eq!(bed.at(3, [&[other], &[]]).len(), 1);
+    }
+}
+
+#[test]
+fn flows_end_when_neither_direction_was_used_for_their_time() {
+    let mut bed = nat("192.0.2.1 1024-65535# - -", ", UDP_TIMEOUT 100, TCP_DONE_TIMEOUT 10");
+    let there = [packet(17, [INSIDE, SERVER], [5000, 53], 0)];
+    let answer = [packet(17, [SERVER, NAT], [53, 1024], 0)];
+    assert_eq!(bed.at(0, [&there, &[]]).len(), 1);
+    assert_eq!(bed.at(90, [&[], &answer]).len(), 1);
+    let kept = bed.at(180, [&there, &[]]);
+    assert_eq!(ends(&kept[0].1).1, 1024, "the answer has kept the flow alive");
+    assert_eq!(bed.at(300, [&[], &answer]).len(), 0, "nothing came for 120 seconds");
+    assert_eq!(bed.dropped("no_mapping"), 1);
+    let new = bed.at(301, [&there, &[]]);
+    assert_eq!(ends(&new[0].1).1, 1025, "a new flow has the next port");
+
+    let there = [packet(6, [INSIDE, SERVER], [5000, 80], 2)];
+    let ends_it = [packet(6, [INSIDE, SERVER], [5000, 80], 4)];
+    let answer = [packet(6, [SERVER, NAT], [80, 1026], 1)];
+    assert_eq!(bed.at(400, [&there, &[]]).len(), 1);
+    assert_eq!(bed.at(3000, [&[], &answer]).len(), 1, "TCP lasts");
+    assert_eq!(bed.at(3001, [&ends_it, &[]]).len(), 1);
+    assert_eq!(bed.at(3020, [&[], &answer]).len(), 0, "both directions have ended");
+}
+
+#[test]
+fn what_has_no_ports_passes_or_is_dropped() {
+    let mut fragment = packet(17, [INSIDE, SERVER], [5000, 53], 0);
+    fragment[7] = 9;
+    let mut icmp = packet(17, [INSIDE, SERVER], [5000, 53], 0);
+    icmp[9] = 1;
+    let short = packet(17, [INSIDE, SERVER], [5000, 53], 0)[..24].to_vec();
+    let odd = [fragment, icmp, short];
+    let mut bed = nat("192.0.2.1 1024-65535# - -", "");
+    assert_eq!(bed.at(1, [&odd, &[]]).len(), 0);
+    assert_eq!(bed.dropped("not_tcp_or_udp"), 3);
+    let mut bed = Bed::new(
+        "rw :: IPRewriter(pass 0, keep 0 1);
+        FromDevice(in) -> MarkIPHeader -> [0] rw; FromDevice(out) -> MarkIPHeader -> [1] rw;
+        rw[0] -> ToDPDKDevice(out); rw[1] -> ToDPDKDevice(in)",
+    );
+    let sent = bed.at(1, [&odd, &[]]);
+    assert_eq!(sent.into_iter().map(|(_, p)| p).collect::<Vec<_>>(), odd);
+    // A flow that is kept as it is lets its answers through the other input.
+    let there = packet(17, [INSIDE, SERVER], [5000, 53], 0);
+    let answer = packet(17, [SERVER, INSIDE], [53, 5000], 0);
+    assert_eq!(bed.at(2, [&[], std::slice::from_ref(&there)]), [(0, there)]);
+    assert_eq!(bed.at(3, [std::slice::from_ref(&answer), &[]]), [(1, answer)]);
+}
