@@ -16,7 +16,7 @@ use millstream_native::io::graph::run_graph;
 use millstream_native::{Engine, Error as NativeError, Options};
 
 use crate::exit::Exit;
-use crate::native::Fetch;
+use crate::native::Tuning;
 
 /// Flags of `millstream click`.
 #[derive(Debug, clap::Args)]
@@ -41,7 +41,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "B", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1024))]
     batch: u32,
     #[command(flatten)]
-    fetch: Fetch,
+    tuning: Tuning,
     /// Print the configuration without compound elements, and stop
     #[arg(long)]
     flat: bool,
@@ -79,7 +79,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         print!("{}", program.module);
         return Ok(Exit::Done.into());
     }
-    let options = Options { keep_text: args.llvm_ir.is_some(), ..args.fetch.options() };
+    let options = Options { keep_text: args.llvm_ir.is_some(), ..args.tuning.options() };
     let mut engine = match Engine::of_module(program.module.clone(), program.entry, &options) {
         Ok(engine) => engine,
         Err(e @ NativeError::Llvm(millstream_native::llvm::Error::Library(_))) => {

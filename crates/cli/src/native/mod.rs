@@ -29,9 +29,9 @@ const USUAL_PACKETS: u64 = 10_000_000;
 /// Frames of a capture file, at most.
 const MOST_FRAMES: usize = 1 << 24;
 
-/// What is fetched ahead of its use.
+/// How code is made, and what it fetches ahead of its use.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Fetch {
+pub(crate) struct Tuning {
     /// Fetch the headers of the packet this many places ahead; 0 for not at all
     #[arg(long, value_name = "N", default_value_t = 4)]
     prefetch: u32,
@@ -44,14 +44,19 @@ pub(crate) struct Fetch {
     /// Fetch only for tables of at least so many bytes
     #[arg(long, value_name = "BYTES", default_value_t = Ahead::default().from)]
     ahead_from: u64,
+    /// LLVM's passes, as `opt -passes=` takes them
+    #[arg(long, value_name = "PASSES")]
+    llvm_passes: Option<String>,
 }
 
-impl Fetch {
+impl Tuning {
     /// The usual options with these.
     pub(crate) fn options(&self) -> Options {
         let pattern = if self.ahead_groups { Pattern::Grouped } else { Pattern::Pipelined };
         let ahead = Ahead { packets: self.ahead, pattern, from: self.ahead_from };
-        Options { prefetch: self.prefetch, ahead, ..Options::default() }
+        let usual = Options::default();
+        let llvm_passes = self.llvm_passes.clone().unwrap_or(usual.llvm_passes.clone());
+        Options { prefetch: self.prefetch, ahead, llvm_passes, ..usual }
     }
 }
 
@@ -83,7 +88,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "B", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=4096))]
     batch: u32,
     #[command(flatten)]
-    fetch: Fetch,
+    tuning: Tuning,
     /// Number of the interface that packets from memory or a file come in by
     #[arg(long, value_name = "N", default_value_t = 1)]
     ifindex: u32,
@@ -175,7 +180,7 @@ struct Packets {
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let (object, program) = open(&args.object)?;
     let program = args.prog.clone().or(program);
-    let options = Options { keep_text: args.llvm_ir.is_some(), seed: seed(), ..args.fetch.options() };
+    let options = Options { keep_text: args.llvm_ir.is_some(), seed: seed(), ..args.tuning.options() };
     let mut engine = match Engine::of_object(&object, program.as_deref(), &options) {
         Ok(engine) => engine,
         Err(e @ Error::Llvm(millstream_native::llvm::Error::Library(_))) => {

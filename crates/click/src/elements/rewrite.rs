@@ -129,16 +129,17 @@ struct Rewriter {
     timeouts: [u64; 3],
 }
 
-fn rewriter(setup: &mut Setup<'_>, protocols: &'static [i64]) -> Made {
-    let seconds = |text: &Text| {
-        let digits = text.text.trim_end_matches(['s', ' ']);
-        let (number, unit) = match text.text.trim_end().strip_suffix("min") {
-            Some(minutes) => (minutes.trim(), 60),
-            None => (digits, 1),
-        };
-        let number = unsigned(&Text { text: number.to_owned(), span: text.span }, 1 << 30)?;
-        Ok::<u64, Error>(number * unit * SECOND)
+/// A time in nanoseconds: seconds, or a number with `s` or `min` behind it.
+fn seconds(text: &Text) -> Result<u64, Error> {
+    let (number, unit) = match (text.text.strip_suffix("min"), text.text.strip_suffix('s')) {
+        (Some(minutes), _) => (minutes, 60),
+        (None, seconds) => (seconds.unwrap_or(&text.text), 1),
     };
+    let number = unsigned(&Text { text: number.trim().to_owned(), span: text.span }, 1 << 30)?;
+    Ok(number * unit * SECOND)
+}
+
+fn rewriter(setup: &mut Setup<'_>, protocols: &'static [i64]) -> Made {
     let all = setup.arguments.keyword("TIMEOUT").map(|text| seconds(&text)).transpose()?;
     let mut timeouts = [0; 3];
     let usual = [("UDP_TIMEOUT", 300), ("TCP_TIMEOUT", 86_400), ("TCP_DONE_TIMEOUT", 240)];

@@ -37,11 +37,14 @@ pub(crate) struct Lpm {
     /// Places in use, and those there are.
     used: usize,
     room: usize,
-    /// Slots of values, and how many prefixes have each, if values are shared.
-    shared: Option<FxHashMap<Box<[u8]>, (u32, u32)>>,
+    /// If values are shared: where each is.
+    shared: Option<Shared>,
     pub(crate) values: Values,
     max_entries: u32,
 }
+
+/// Slots of values, and how many prefixes have each.
+type Shared = FxHashMap<Box<[u8]>, (u32, u32)>;
 
 /// Places of a trie, at most: addresses, of which only those in use cost memory.
 const MOST_PLACES: usize = 1 << 31;
@@ -100,7 +103,7 @@ impl Lpm {
             depths: Region::new(2 * room)?,
             used: 1 << root,
             room,
-            shared: share.then(FxHashMap::default),
+            shared: share.then(Shared::default),
             values: Values::new(0, value_size, 1, max_entries, true)?,
             max_entries,
         })
