@@ -163,6 +163,21 @@ def shifts(r):
     yield ("shifts of hot flows noticed", f"worst {worst:.0f} ms of {s['shifts']}", "<= 500 ms", met)
 
 
+def slower(r):
+    scenarios = r["slower"]["figures"]
+    is_slower = lambda m: m is not None and m["verdict"] == "slower"
+    found = sum(is_slower(s["ratio"]) and is_slower(s["again"]) for s in scenarios)
+    measured = sum(s["installed"] for s in scenarios)
+    figure = f"{found} of {len(scenarios)} scenarios, {measured} with a variant at the end"
+    yield ("never slower", figure, "0 of 200", found == 0 and len(scenarios) >= 200)
+
+
+def overhead(r):
+    o = r["overhead"]["figures"]
+    ratio, (low, high) = o["ratio"]["ratio"], o["ratio"]["interval"]
+    yield ("cost of looking after a variant", f"{ratio - 1:.2%} ({low - 1:.2%} to {high - 1:.2%})", "<= 0.5 %", ratio <= 1.005)
+
+
 def kills(r):
     k = r["kills"]
     yield ("lost and stale in kills", f"{k['lost']}, {k['far_end']['stale']} in {k['kills']}", "0, 0", k["lost"] == k["far_end"]["stale"] == 0)
@@ -209,7 +224,7 @@ def modern(r):
 def main():
     directory = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "bench/results")
     results, missed = Results(directory), 0
-    for group in (conformance, semantics, mutants, equivalence, corpus, loaders, compiler, alike, runs, peers, demo, updates, swaps, shadow, shifts, kills, proofs, k2_rules, k2_super, modern):
+    for group in (conformance, semantics, mutants, equivalence, corpus, loaders, compiler, alike, runs, peers, demo, updates, swaps, shadow, shifts, slower, overhead, kills, proofs, k2_rules, k2_super, modern):
         try:
             for what, figure, bar, met in group(results):
                 missed += not met

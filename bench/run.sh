@@ -170,6 +170,15 @@ shifts() {
 	MILLSTREAM_SHIFTS=${MILLSTREAM_SHIFTS:-20} tests -p millstream-specialize --test kernel a_shift_of_the_hot_flows
 }
 
+# Half an hour.
+slower() {
+	MILLSTREAM_SCENARIOS=${MILLSTREAM_SCENARIOS:-200} tests -p millstream-specialize --test kernel what_is_installed_is_not_slower
+}
+
+overhead() {
+	MILLSTREAM_SLICES=${MILLSTREAM_SLICES:-12} tests -p millstream-specialize --test kernel looking_after_a_variant
+}
+
 kills() {
 	MILLSTREAM_KILLS=${MILLSTREAM_KILLS:-100} tests -p millstream --test run kill
 }
@@ -190,7 +199,7 @@ mutants() {
 	rm -f "$list"
 }
 
-all="semantics mutants conformance equivalence corpus loaders compiler prove ablation k2 modern cost lab gain native peers demo updates swaps shadow shifts kills"
+all="semantics mutants conformance equivalence corpus loaders compiler prove ablation k2 modern cost lab gain native peers demo updates swaps shadow shifts slower overhead kills"
 # shellcheck disable=SC2086 # a list of words
 [ $# -gt 0 ] || set -- $all
 for what in "$@"; do

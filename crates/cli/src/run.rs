@@ -271,8 +271,11 @@ pub(crate) fn text(report: &Report) -> String {
                 "the traffic has shifted: {now:.2} lookups a packet miss the hot keys, where {usual:.2} did"
             )
         }
-        Report::Judged { outcome, packets, ratio, ms, reason, file, .. } => {
-            judged(*outcome, *packets, *ratio, *ms, reason.as_deref(), file.as_deref())
+        Report::Judged { outcome, packets, ratio, gained_ns, predicted_ns, ms, reason, file, .. } => {
+            let model = gained_ns.zip(*predicted_ns).map_or(String::new(), |(gained, predicted)| {
+                format!("; {gained:.1} ns a packet gained, {predicted:.1} predicted")
+            });
+            judged(*outcome, *packets, *ratio, *ms, reason.as_deref(), file.as_deref()) + &model
         }
         Report::Withdrawn { generation, reason } => format!("generation {generation} withdrawn: {reason}"),
         Report::Dropped { reason } => format!("no new generation: {reason}"),

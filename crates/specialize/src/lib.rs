@@ -16,6 +16,7 @@ pub mod live;
 pub mod pins;
 mod place;
 pub mod policy;
+pub mod predict;
 pub mod profile;
 pub mod report;
 pub mod stats;

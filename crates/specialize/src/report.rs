@@ -103,6 +103,12 @@ pub enum Report {
         /// Its time over the original's, where that was measured, and the 99 % interval.
         #[serde(skip_serializing_if = "Option::is_none")]
         ratio: Option<(f64, [f64; 2])>,
+        /// Nanoseconds a packet that it gains, as measured.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        gained_ns: Option<f64>,
+        /// And as was predicted from what lookups take in the maps as they are: the difference is the model's error.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        predicted_ns: Option<f64>,
         /// How long it took.
         ms: u64,
         /// Why it was not judged, or in what it differs.

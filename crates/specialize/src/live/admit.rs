@@ -4,13 +4,15 @@ use std::mem::Discriminant;
 use std::time::Instant;
 
 use millstream_lab::stats::{Ratio, Verdict};
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::Live;
 use super::make::Candidate;
 use crate::guard::Snapshot;
 use crate::judge::difference::Difference;
 use crate::judge::{self, Case, Finding, Judgement, Unjudged};
+use crate::predict;
+use crate::profile::SiteProfile;
 use crate::report::{Outcome, Report};
 use crate::transform::{self, Lookup, Plan, SiteId};
 use crate::variant::token;
@@ -65,6 +67,7 @@ impl Live<'_> {
         &mut self,
         generation: u32,
         candidate: &Candidate,
+        profiles: &[SiteProfile],
         snapshot: &Snapshot,
         tell: &mut dyn FnMut(&Report),
     ) -> Admission {
@@ -82,6 +85,15 @@ impl Live<'_> {
         let mut ids = FxHashSet::default();
         let judged = self.judged_now(generation, candidate, &mut |id| {
             ids.insert(id);
+        });
+        let gained = match &judged {
+            Ok(Judgement { finding: Finding::Same(Some(ratio)), .. }) => Some(-ratio.difference_ns),
+            _ => None,
+        };
+        let predicted = gained.map(|_| {
+            self.predicted(&candidate.plan, profiles, &mut |id| {
+                ids.insert(id);
+            })
         });
         ids.into_iter().for_each(|id| self.ours.insert_id(id));
         let (outcome, fate) = sentence(&judged);
@@ -102,11 +114,37 @@ impl Live<'_> {
             self.judged.insert(candidate.shape.clone(), fate);
         }
         let ms = u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
-        tell(&Report::Judged { generation, outcome, packets, ratio, ms, reason, file });
+        tell(&Report::Judged {
+            generation,
+            outcome,
+            packets,
+            ratio,
+            gained_ns: gained,
+            predicted_ns: predicted,
+            ms,
+            reason,
+            file,
+        });
         match outcome {
             Outcome::Different | Outcome::NotFaster => Admission::Refused,
             Outcome::Faster | Outcome::Same | Outcome::Unjudged => Admission::Granted,
         }
+    }
+
+    /// Nanoseconds a packet that a plan should gain, by what lookups take in the maps as they are.
+    fn predicted(&self, plan: &Plan, profiles: &[SiteProfile], ours: &mut dyn FnMut(u32)) -> f64 {
+        let mut lookups = FxHashMap::default();
+        for profile in profiles {
+            let site = self.compiler.sites().iter().find(|s| s.id == profile.site);
+            let Some(source) = site.and_then(|s| self.sources.get(&s.map)) else { continue };
+            let Some(map) = site.map(|s| s.map).filter(|map| !lookups.contains_key(map)) else { continue };
+            let keys = predict::keys(&source.map, profile).unwrap_or_default();
+            match predict::lookup_ns(&source.map, &keys, ours) {
+                Ok(ns) => drop(lookups.insert(map, ns)),
+                Err(why) => tracing::debug!("a lookup in {:?} is not timed: {why}", source.map.info().name),
+            }
+        }
+        predict::gain_ns(plan, self.compiler.sites(), profiles, self.profiled, &lookups)
     }
 
     fn judged_now(

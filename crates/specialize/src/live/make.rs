@@ -13,7 +13,7 @@ use crate::guard::Snapshot;
 use crate::policy::{self, Keys, Known, Planned, Tier};
 use crate::profile::SiteProfile;
 use crate::report::{Reason, Report};
-use crate::transform::Lookup;
+use crate::transform::{Lookup, Plan};
 use crate::twins::Twins;
 use crate::variant::{Variant, Wanted, token};
 
@@ -22,6 +22,7 @@ pub(super) struct Candidate {
     program: Program,
     pub(super) linked: LinkedProgram,
     pub(super) shape: Shape,
+    pub(super) plan: Plan,
     record: Record,
     pub(super) twins: Twins,
     keys: Keys,
@@ -82,7 +83,7 @@ impl Live<'_> {
                     return Ok(());
                 }
             };
-            match self.admits(generation, &candidate, &snapshot, tell) {
+            match self.admits(generation, &candidate, &profiles, &snapshot, tell) {
                 Admission::Granted => {}
                 // Where writes never cease, what can be told is told by live traffic.
                 Admission::Void if attempt == ATTEMPTS => {}
@@ -192,6 +193,7 @@ impl Live<'_> {
         Ok(Some(Candidate {
             program,
             shape: Shape::new(&planned.plan, &variant.report),
+            plan: planned.plan,
             tier: if planned.complete { Tier::Thorough } else { tier },
             record,
             twins,

@@ -257,8 +257,9 @@ pub struct Live<'c> {
     hits: Hits,
     /// Looks at which too few packets came to judge the variant.
     unjudged: u32,
-    /// Packets that were seen last.
+    /// Packets that were seen last, and how many there were when lookups were counted last.
     samples: Vec<Sample>,
+    profiled: u64,
     /// What the judge has found of shapes of variants.
     judged: HashMap<Shape, Fate>,
     /// Sites that get no twins: their lookups turned out to be of a form that these cannot answer, or none are wanted.
@@ -334,6 +335,7 @@ impl<'c> Live<'c> {
             hits: Hits::default(),
             unjudged: 0,
             samples: Vec::new(),
+            profiled: 0,
             judged: HashMap::new(),
             unfit: if settings.twins { BTreeSet::new() } else { all_sites(compiler) },
             settings,

@@ -44,6 +44,7 @@ impl Live<'_> {
         if packets < FEWEST {
             return Ok(());
         }
+        self.profiled = packets;
         let reason = match &self.active {
             None => Reason::Start,
             Some(active) if changed(active, &profiles) => Reason::Traffic,

@@ -24,17 +24,35 @@ pub(super) fn lookup(kind: MapType, entries: usize) -> f64 {
     }
 }
 
-/// How many of the hottest keys pay if they are compared one by one before what takes `behind`. `shares` are those of
-/// the lookups that each key has, hottest first; what is over are keys of which nothing is known.
-pub(super) fn worthwhile(shares: &[f64], behind: f64) -> usize {
-    let mut best = (0, behind - MARGIN);
+/// A lookup in a twin.
+pub(crate) const TWIN: f64 = 6.0;
+/// The guard at the entry of a variant.
+pub(crate) const GUARD: f64 = 1.0;
+
+/// A lookup with these keys compared one by one before what takes `behind`; what it is worth to know what was found is
+/// deducted.
+pub(crate) fn in_front(shares: &[f64], behind: f64) -> f64 {
+    steps(shares).last().map_or(behind, |(spent, left)| spent + left * behind)
+}
+
+/// What was spent up to each of the keys, and the part of the lookups that go on behind it.
+fn steps(shares: &[f64]) -> impl Iterator<Item = (f64, f64)> {
     // So many of the lookups come this far; what those cost that were answered on the way.
     let (mut left, mut spent) = (1.0f64, 0.0);
-    for (n, share) in shares.iter().enumerate() {
+    shares.iter().map(move |share| {
         let share = share.min(left);
         let surprised = share.min(left - share);
         spent += left * COMPARE + surprised * MISPREDICTED - share * KNOWN;
         left -= share;
+        (spent, left)
+    })
+}
+
+/// How many of the hottest keys pay if they are compared one by one before what takes `behind`. `shares` are those of
+/// the lookups that each key has, hottest first; what is over are keys of which nothing is known.
+pub(super) fn worthwhile(shares: &[f64], behind: f64) -> usize {
+    let mut best = (0, behind - MARGIN);
+    for (n, (spent, left)) in steps(shares).enumerate() {
         if spent + left * behind < best.1 {
             best = (n + 1, spent + left * behind);
         }
@@ -42,11 +60,15 @@ pub(super) fn worthwhile(shares: &[f64], behind: f64) -> usize {
     best.0
 }
 
+/// A search by halves among so many entries; what it is worth to know what was found is deducted.
+pub(crate) fn searched(entries: usize) -> f64 {
+    // Which half it is nobody can foresee.
+    (entries.max(1) as f64).log2() * (COMPARE + MISPREDICTED / 2.0) - KNOWN
+}
+
 /// Whether so many entries are better looked for by halves than in the map.
 pub(super) fn whole(entries: usize, behind: f64) -> bool {
-    // Which half it is nobody can foresee.
-    let search = (entries.max(1) as f64).log2() * (COMPARE + MISPREDICTED / 2.0);
-    search - KNOWN < behind
+    searched(entries) < behind
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 //! holds. Other maps become code as a whole where that is faster (when there is time, or they are tiny), or their hot keys do, as
 //! many as pay by the figures of `cost.rs`.
 
-mod cost;
+pub(crate) mod cost;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, btree_map};
 

@@ -199,7 +199,7 @@ impl Routed<'_> {
 }
 
 /// Rigs send on the same CPU: two at once would be measured with each other's work.
-fn alone() -> MutexGuard<'static, ()> {
+pub(crate) fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,0 +1,180 @@
+//! What a plan is predicted to gain, by what lookups take in the very maps that it replaces, on this host.
+//!
+//! A lookup is timed by test runs of a small program that makes nothing but lookups of keys of the traffic: kind and size of
+//! the map, and what the caches hold of it, are in the time. What code in front of a lookup takes is the policy's
+//! model. A prediction ranks and is reported beside what was measured; it never decides what is installed.
+
+use std::os::fd::{AsFd, AsRawFd};
+
+use millstream_ir::Map as IrMap;
+use millstream_isa::{asm, encode_all};
+use millstream_kernel::{
+    Error, Map, MapSpec, MapType, Program, ProgramSpec, ProgramType, TestRun, UpdateMode,
+};
+use rustc_hash::FxHashMap;
+
+use crate::policy::cost;
+use crate::profile::SiteProfile;
+use crate::transform::{Lookup, Plan, Site, SitePlan};
+
+/// Lookups of one run of the program.
+const LOOKUPS: usize = 16;
+/// Keys that take turns, a power of two.
+const KEYS: usize = 512;
+/// Runs of the program in a test run, and test runs of which the least counts.
+const RUNS: (u32, usize) = (500, 5);
+
+/// Why a lookup cannot be timed.
+#[derive(Debug, thiserror::Error)]
+pub enum Untimed {
+    /// No keys.
+    #[error("no key is known")]
+    NoKeys,
+    /// The kernel.
+    #[error(transparent)]
+    Kernel(#[from] Error),
+    /// The program.
+    #[error("the program that looks up: {0}")]
+    Program(String),
+}
+
+/// Nanoseconds of a lookup of these keys, which take turns. The ids of the programs are given to `ours`.
+///
+/// # Errors
+/// [`Untimed`].
+pub fn lookup_ns(map: &Map, keys: &[Vec<u8>], ours: &mut dyn FnMut(u32)) -> Result<f64, Untimed> {
+    let size = map.info().key_size as usize;
+    if keys.is_empty() || size == 0 {
+        return Err(Untimed::NoKeys);
+    }
+    let stride = size.next_multiple_of(8);
+    let value_size = (8 + stride * KEYS) as u32;
+    let spec =
+        MapSpec { map_type: MapType::ARRAY, key_size: 4, value_size, max_entries: 1, ..MapSpec::default() };
+    let state = Map::create(&MapSpec { name: "ms.keys", ..spec })?;
+    let mut bytes = vec![0; value_size as usize];
+    for (n, key) in keys.iter().filter(|k| k.len() == size).cycle().take(KEYS).enumerate() {
+        bytes[8 + n * stride..][..size].copy_from_slice(key);
+    }
+    state.update(&[0; 4], &bytes, UpdateMode::Any)?;
+    let mut of = |act: &str| time(&text(&state, stride, map, act), ours);
+    let (without, with) = (of("r0 = 0")?, of("call map_lookup_elem")?);
+    Ok(((with - without) / LOOKUPS as f64).max(0.0))
+}
+
+/// Takes one key after the other and does something with it.
+fn text(state: &Map, stride: usize, map: &Map, act: &str) -> String {
+    let at = |offset: usize| format!("map[fd:{}][0]+{offset}", state.as_fd().as_raw_fd());
+    let fd = map.as_fd().as_raw_fd();
+    let one = format!(
+        "r2 = r7\nr2 &= {}\nr2 *= {stride}\nr1 = {}\nr2 += r1\nr1 = map[fd:{fd}]\n{act}\nr7 += 1\n",
+        KEYS - 1,
+        at(8)
+    );
+    let begin = format!("r6 = {}\nr7 = *(u64 *)(r6 +0)\n", at(0));
+    begin + &one.repeat(LOOKUPS) + "*(u64 *)(r6 +0) = r7\nr0 = 0\nexit"
+}
+
+/// Nanoseconds of a run.
+fn time(text: &str, ours: &mut dyn FnMut(u32)) -> Result<f64, Untimed> {
+    let insns = asm::assemble(text).map_err(|e| Untimed::Program(e.to_string()))?;
+    let slots: Vec<u64> = encode_all(&insns).iter().map(|r| u64::from_ne_bytes(r.to_bytes())).collect();
+    // Unlike XDP programs, these are run without waiting for grace periods.
+    let spec = ProgramSpec {
+        name: "ms_lookups",
+        program_type: ProgramType::SOCKET_FILTER,
+        insns: &slots,
+        license: "GPL",
+        ..ProgramSpec::default()
+    };
+    let program = Program::load(&spec).map_err(|e| Untimed::Program(e.to_string()))?;
+    ours(program.id()?);
+    let run = TestRun { repeat: RUNS.0, data_room: 64, ..TestRun::packet(&[0; 64]) };
+    let mut best = u32::MAX;
+    for _ in 0..RUNS.1 {
+        best = best.min(program.test_run(&run)?.duration_ns);
+    }
+    Ok(best.into())
+}
+
+/// Keys to time a site's lookups with: those of its traffic, else some that the map holds.
+///
+/// # Errors
+/// What the kernel refuses.
+pub fn keys(map: &Map, profile: &SiteProfile) -> Result<Vec<Vec<u8>>, Error> {
+    if !profile.keys.is_empty() {
+        return Ok(profile.keys.iter().take(KEYS).map(|(key, _)| key.clone()).collect());
+    }
+    let mut keys: Vec<Vec<u8>> = Vec::new();
+    while keys.len() < KEYS {
+        let Some(next) = map.next_key(keys.last().map(Vec::as_slice))? else { break };
+        keys.push(next);
+    }
+    if map.info().map_type == MapType::LPM_TRIE {
+        // Packets ask for whole addresses.
+        let bits = 8 * (map.info().key_size - 4);
+        keys.iter_mut().for_each(|key| key[..4].copy_from_slice(&bits.to_ne_bytes()));
+    }
+    Ok(keys)
+}
+
+/// Nanoseconds a packet that a plan gains over the original. `packets` were profiled; `lookups` says what lookups take.
+pub fn gain_ns(
+    plan: &Plan,
+    sites: &[Site],
+    profiles: &[SiteProfile],
+    packets: u64,
+    lookups: &FxHashMap<IrMap, f64>,
+) -> f64 {
+    let gain = |planned: &SitePlan| {
+        let site = sites.iter().find(|s| s.id == planned.site)?;
+        let profile = profiles.iter().find(|p| p.site == planned.site)?;
+        let behind = *lookups.get(&site.map)?;
+        // Lookups for which it does not matter what they look up are not counted: one a packet.
+        let rate = if profile.total == 0 { 1.0 } else { profile.total as f64 / packets.max(1) as f64 };
+        let shares: Vec<f64> = profile.shares().collect();
+        let instead = match &planned.lookup {
+            Lookup::Empty => 0.0,
+            Lookup::Whole(entries) => cost::searched(entries.len()),
+            Lookup::Hot(hot) => cost::in_front(&shares[..hot.len().min(shares.len())], behind),
+            Lookup::Twin { hot, .. } => cost::in_front(&shares[..hot.len().min(shares.len())], cost::TWIN),
+        };
+        Some(rate * (behind - instead))
+    };
+    plan.sites.iter().filter_map(gain).sum::<f64>() - cost::GUARD
+}
+
+#[cfg(test)]
+mod tests {
+    use millstream_kernel::testing;
+
+    use super::*;
+
+    #[test]
+    fn lookups_take_what_they_take() {
+        if !testing::require() {
+            return;
+        }
+        let map = |map_type, name| {
+            let spec = MapSpec {
+                name,
+                map_type,
+                key_size: 4,
+                value_size: 8,
+                max_entries: 50_000,
+                ..MapSpec::default()
+            };
+            let map = Map::create(&spec).expect("a map");
+            let keys: Vec<u8> = (0u32..50_000).flat_map(u32::to_ne_bytes).collect();
+            map.update_batch(&keys, &vec![1; 8 * 50_000]).expect("filled");
+            map
+        };
+        let keys: Vec<Vec<u8>> = (0..512u32).map(|n| (n * 97).to_ne_bytes().to_vec()).collect();
+        let mut programs = 0;
+        let mut ns = |map: &Map| lookup_ns(map, &keys, &mut |_| programs += 1).expect("timed");
+        let (array, hash) = (ns(&map(MapType::ARRAY, "ms.a")), ns(&map(MapType::HASH, "ms.h")));
+        assert!(array < hash && hash > 5.0, "{array} and {hash} ns");
+        assert_eq!(programs, 4);
+        assert!(matches!(lookup_ns(&map(MapType::HASH, "ms.e"), &[], &mut |_| ()), Err(Untimed::NoKeys)));
+    }
+}

@@ -1,0 +1,96 @@
+//! Any of our data planes on the laboratory's rig, in a session.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use millstream_kernel::UpdateMode;
+use millstream_lab::workload::{Builtin, Workload};
+use millstream_lab::{Rig, RigConfig, Traffic};
+use millstream_programs::traffic::Locality;
+use millstream_specialize::pins::remove_abandoned;
+use millstream_specialize::{Leave, Live, Report, Settings};
+
+use crate::offline::compiler;
+use crate::routed::alone;
+
+/// A data plane, its tables and traffic.
+pub(crate) struct Plane {
+    pub(crate) name: &'static str,
+    pub(crate) builtin: Builtin,
+    pub(crate) flows: usize,
+    pub(crate) locality: Locality,
+    /// Of the order of the packets.
+    pub(crate) seed: u64,
+}
+
+/// What a test has of it.
+pub(crate) struct Placed<'p> {
+    pub(crate) rig: &'p Rig,
+    pub(crate) load: &'p Workload,
+}
+
+impl Plane {
+    /// Puts it onto a rig of its own, for as long as `act` takes.
+    pub(crate) fn placed<R: Send>(
+        &self,
+        settings: impl FnOnce(&mut Settings) + Send,
+        act: impl FnOnce(&Placed<'_>, &mut Live<'_>) -> R + Send,
+    ) -> R {
+        let _alone = alone();
+        let rig = Rig::new(RigConfig::default()).expect("a rig");
+        let port = rig.test_port();
+        let load = self.builtin.workload([port, rig.second_port()], self.flows, self.locality);
+        let load = load.expect("a workload");
+        let sequence = load.flows.sequence(self.seed, 1 << 14);
+        rig.load_traffic(&Traffic::new(&load.flows, &sequence)).expect("traffic");
+        let compiler = compiler(&self.builtin.program);
+        let (pins, prefix) = (Path::new("/sys/fs/bpf/millstream"), format!("test_{}_", self.name));
+        remove_abandoned(pins, &prefix);
+        let mut with = Settings::new(pins.join(format!("{prefix}{}", std::process::id())));
+        settings(&mut with);
+        rig.namespace()
+            .enter(|| {
+                let mut live = Live::load(&compiler, with).expect("loaded");
+                for entry in &load.entries {
+                    let map = live.map(entry.map).expect(entry.map);
+                    map.update_all_cpus(&entry.key, &entry.value, UpdateMode::Any).expect(entry.map);
+                }
+                live.attach(port).expect("attached");
+                let placed = Placed { rig: &rig, load: &load };
+                let result = act(&placed, &mut live);
+                live.finish(Leave::Restored).expect("finished");
+                result
+            })
+            .expect("in the namespace")
+    }
+}
+
+impl Placed<'_> {
+    /// Sends for so long; with a session that looks after it, or without. `beside` runs meanwhile.
+    pub(crate) fn send(
+        &self,
+        live: Option<&mut Live<'_>>,
+        time: Duration,
+        tell: &mut dyn FnMut(&Report),
+        beside: impl FnOnce() + Send,
+    ) {
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| self.rig.generator_loop(&stop, None));
+            scope.spawn(|| {
+                beside();
+                std::thread::sleep(time);
+                stop.store(true, Ordering::SeqCst);
+            });
+            match live {
+                Some(live) => live.run(&stop, tell).expect("runs"),
+                None => {
+                    while !stop.load(Ordering::SeqCst) {
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                }
+            }
+        });
+    }
+}

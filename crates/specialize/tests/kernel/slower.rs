@@ -1,0 +1,204 @@
+//! What a session leaves at work is not slower than the original, and looking after it costs next to nothing.
+//!
+//! CI draws a few scenarios; `bench/run.sh slower overhead` as many as the bars say (`MILLSTREAM_SCENARIOS`, `MILLSTREAM_SLICES`).
+
+use std::time::Duration;
+
+use millstream_kernel::{AttachType, Map, UpdateMode, testing};
+use millstream_lab::Traffic;
+use millstream_lab::measure::{Alike, LiveHarness, Plan, Side, measure, measure_windows};
+use millstream_lab::stats::{self, Ratio, Verdict};
+use millstream_lab::workload::Builtin;
+use millstream_programs::rng::Rng;
+use millstream_programs::traffic::Locality;
+use millstream_programs::{BALANCER, FIREWALL, NAT, ROUTER, SWITCH};
+use millstream_specialize::{Live, Report};
+use serde::Serialize;
+
+use crate::bars::{asked, keep};
+use crate::planes::{Placed, Plane};
+
+/// What changes while a session runs.
+#[derive(Clone, Copy, Debug, Serialize)]
+enum Change {
+    Nothing,
+    /// Other flows are hot.
+    Traffic,
+    /// Entries of a table go and come back, twenty times a second.
+    Tables,
+}
+
+/// What came of one scenario.
+#[derive(Debug, Serialize)]
+struct Scenario {
+    program: &'static str,
+    size: usize,
+    flows: usize,
+    locality: String,
+    change: Change,
+    /// Whether a variant was at work in the end, and so measured.
+    installed: bool,
+    generations: usize,
+    /// Time of the variant over the original's.
+    ratio: Option<Ratio>,
+    /// The same again, with a fresh seed and other copies, where the first seemed slower.
+    again: Option<Ratio>,
+}
+
+impl Scenario {
+    fn is_slower(&self) -> bool {
+        let slower = |r: &Option<Ratio>| r.as_ref().is_some_and(|r| r.verdict == Verdict::Slower);
+        slower(&self.ratio) && slower(&self.again)
+    }
+}
+
+fn drawn(seed: u64) -> Scenario {
+    let mut rng = Rng::new(seed);
+    let any = |rng: &mut Rng, n: usize| rng.below(n as u64) as usize;
+    let (program, sizes) = [
+        (ROUTER, [50, 400, 2_592]),
+        (SWITCH, [50, 500, 4_000]),
+        (FIREWALL, [50, 450, 2_000]),
+        (NAT, [100, 1_000, 10_000]),
+        (BALANCER, [5, 20, 100]),
+    ][any(&mut rng, 5)];
+    let size = sizes[any(&mut rng, 3)];
+    let locality = [Locality::HIGH, Locality::LOW, Locality::NONE][any(&mut rng, 3)];
+    let flows = [500, 2_000, 10_000][any(&mut rng, 3)];
+    let change = [Change::Nothing, Change::Traffic, Change::Tables][any(&mut rng, 3)];
+    let plane = Plane { name: "slower", builtin: Builtin { program, size }, flows, locality, seed };
+    let (generations, [ratio, again]) = plane.placed(
+        |settings| settings.interval = Duration::from_millis(500),
+        |placed, live| {
+            let mut generations = 0;
+            let mut tell = |r: &Report| generations += usize::from(matches!(r, Report::Specialised { .. }));
+            placed.send(Some(live), Duration::from_secs(2), &mut tell, || ());
+            // Where the tables are to change, one that user space fills.
+            let map = placed.load.entries.iter().rfind(|e| e.key.len() > 4).or(placed.load.entries.last());
+            let map = map.map(|e| live.map(e.map).expect("a map").try_clone().expect("a descriptor"));
+            placed.send(Some(live), Duration::from_secs(2), &mut tell, || {
+                change.happen(placed, map.as_ref(), seed)
+            });
+            (generations, ratios(placed, live, seed))
+        },
+    );
+    let installed = ratio.is_some();
+    let locality = format!("{locality:?}");
+    Scenario { program: program.name, size, flows, locality, change, installed, generations, ratio, again }
+}
+
+impl Change {
+    fn happen(self, placed: &Placed<'_>, map: Option<&Map>, seed: u64) {
+        match (self, map) {
+            (Change::Traffic, _) => {
+                let mut flows = placed.load.flows.clone();
+                flows.weights.reverse();
+                let sequence = flows.sequence(seed + 1, 1 << 14);
+                placed.rig.load_traffic(&Traffic::new(&flows, &sequence)).expect("traffic");
+            }
+            (Change::Tables, Some(map)) => {
+                let held: Vec<_> =
+                    placed.load.entries.iter().filter(|e| e.map == map.info().name).take(20).collect();
+                for entry in &held {
+                    // Elements of arrays stay.
+                    let _ = map.delete(&entry.key);
+                    std::thread::sleep(Duration::from_millis(50));
+                    map.update_all_cpus(&entry.key, &entry.value, UpdateMode::Any).expect("it comes back");
+                }
+            }
+            (Change::Nothing | Change::Tables, _) => {}
+        }
+    }
+}
+
+/// What is at work beside the original on the traffic of the rig; once more if it seems slower.
+fn ratios(placed: &Placed<'_>, live: &mut Live<'_>, seed: u64) -> [Option<Ratio>; 2] {
+    if live.copy_of_variant().expect("it loads once more").is_none() {
+        return [None, None];
+    }
+    live.detach().expect("the rig is free");
+    let alike = Alike { attach: AttachType::XDP, flags: 0 };
+    let mut harness = LiveHarness::new(placed.rig, alike).expect("a harness");
+    let unusable = |e: &dyn std::fmt::Display| millstream_lab::Error::Unusable(e.to_string());
+    let mut sides = [
+        Side::new("original", || live.copy_of_original().map_err(|e| unusable(&e))),
+        Side::new("variant", || {
+            let copy = live.copy_of_variant().map_err(|e| unusable(&e))?;
+            copy.ok_or_else(|| unusable(&"it is gone"))
+        }),
+    ];
+    let plan = Plan { generation: 0.15, seed, ..Plan::live(0.0) };
+    let found = measure_windows(&mut harness, &mut sides, &plan, 12).expect("measured");
+    let first = stats::judge(&found.pairs(0, 1), &mut Rng::new(seed));
+    let again = (first.verdict == Verdict::Slower).then(|| {
+        let plan = Plan { seed: seed + 1, ..Plan::live(8.0) };
+        let found = measure(&mut harness, &mut sides, &plan).expect("measured");
+        stats::judge(&found.pairs(0, 1), &mut Rng::new(seed + 1))
+    });
+    [Some(first), again]
+}
+
+#[test]
+fn what_is_installed_is_not_slower() {
+    if !testing::require() {
+        return;
+    }
+    let count = asked("MILLSTREAM_SCENARIOS", 3);
+    let all: Vec<Scenario> = (0..count).map(|n| drawn(1000 + n)).collect();
+    keep("slower.json", &all);
+    let slower: Vec<&Scenario> = all.iter().filter(|s| s.is_slower()).collect();
+    assert!(slower.is_empty(), "{slower:?}");
+    assert!(all.iter().any(|s| s.installed), "{all:?}");
+}
+
+/// What looking after a variant costs.
+#[derive(Debug, Serialize)]
+struct Overhead {
+    slice_s: f64,
+    /// Nanoseconds a packet in each slice without, and in the one with a session beside it.
+    slices: Vec<(f64, f64)>,
+    /// Time a packet with over without.
+    ratio: Ratio,
+}
+
+/// The same variant, with a session that looks after it and without, in turn.
+#[test]
+fn looking_after_a_variant_costs_next_to_nothing() {
+    if !testing::require() {
+        return;
+    }
+    let slices = asked("MILLSTREAM_SLICES", 2) as usize;
+    let slice = Duration::from_secs(if slices > 2 { 5 } else { 1 });
+    let builtin = Builtin { program: ROUTER, size: 5_000 };
+    let plane = Plane { name: "overhead", builtin, flows: 10_000, locality: Locality::HIGH, seed: 1 };
+    let found = plane.placed(
+        |settings| (settings.twins, settings.first) = (false, settings.interval),
+        |placed, live| {
+            let mut generations = 0;
+            let mut tell = |r: &Report| generations += usize::from(matches!(r, Report::Specialised { .. }));
+            placed.send(Some(live), Duration::from_secs(8), &mut tell, || ());
+            let mut one = |with: bool| {
+                let before = placed.rig.counts().expect("counts").received;
+                let live = with.then_some(&mut *live);
+                placed.send(live, slice, &mut |_| (), || ());
+                let packets = placed.rig.counts().expect("counts").received - before;
+                slice.as_secs_f64() * 1e9 / packets as f64
+            };
+            let pair = |n: usize| {
+                if n % 2 == 0 {
+                    (one(false), one(true))
+                } else {
+                    let b = one(true);
+                    (one(false), b)
+                }
+            };
+            let slices: Vec<(f64, f64)> = (0..slices).map(pair).collect();
+            (generations, slices)
+        },
+    );
+    let (generations, slices) = found;
+    assert!(generations > 0, "no variant to look after");
+    let ratio = stats::judge(&slices, &mut Rng::new(1));
+    keep("overhead.json", &Overhead { slice_s: slice.as_secs_f64(), slices, ratio });
+    assert!(ratio.ratio < 1.2, "{ratio:?}");
+}
