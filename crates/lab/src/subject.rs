@@ -2,11 +2,12 @@
 
 use millstream_btf::StrOff;
 use millstream_interp::Context;
-use millstream_isa::{Raw, decode_all};
+use millstream_isa::{Callee, Insn, Raw, decode_all};
 use millstream_kernel::{self as kernel, AttachType, Map, Program, ProgramType, UpdateMode};
-use millstream_loader::{Loader, Session};
+use millstream_loader::{Loader, ProgramError, Session};
 use millstream_object::{FuncId, LineInfo, LinkedProgram, Object};
 use millstream_programs::MapEntry;
+use serde::Serialize;
 
 use crate::error::{Error, Result};
 use crate::image::{Executed, Image};
@@ -29,10 +30,14 @@ pub struct Subject<'a> {
 }
 
 /// Instructions a packet, and in the program's machine code; what cannot be counted is not there.
-#[derive(Clone, Copy, PartialEq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
 pub struct Counted {
     /// BPF instructions executed.
     pub executed: Option<f64>,
+    /// Conditional branches of these.
+    pub branches: Option<f64>,
+    /// Calls that look up, write or delete elements of maps, of these.
+    pub map_calls: Option<f64>,
     /// Machine instructions executed in the image.
     pub image_executed: Option<Executed>,
     /// Machine instructions that the image has.
@@ -160,34 +165,69 @@ impl<'a> Subject<'a> {
         })?
     }
 
+    /// What is counted of it, and how.
+    pub fn form(&self) -> Form<'_, 'a> {
+        Form { session: &self.session, func: self.func, linked: &self.linked }
+    }
+
+    /// [`Form::count`].
+    ///
+    /// # Errors
+    /// As for that.
+    pub fn count(&self, packets: &[Vec<u8>], ingress: u32) -> Result<Counted> {
+        self.form().count(packets, ingress)
+    }
+
+    /// How often each slot is executed on these packets, by our interpreter. `None` as for [`Form::count`].
+    ///
+    /// # Errors
+    /// If the maps cannot be read.
+    pub fn visits(&self, packets: &[Vec<u8>], ingress: u32) -> Result<Option<Vec<u64>>> {
+        let form = self.form();
+        Ok(form.run(&form.slots()?, packets, ingress)?.map(|(_, visits)| visits))
+    }
+}
+
+/// One form of a program, with the maps that it is loaded with.
+#[derive(Clone, Copy, Debug)]
+pub struct Form<'f, 'o> {
+    /// Its maps and types.
+    pub session: &'f Session<'o>,
+    /// The function that is the program.
+    pub func: FuncId,
+    /// The form.
+    pub linked: &'f LinkedProgram,
+}
+
+impl Form<'_, '_> {
     /// Instructions executed on each packet, with the maps as they are now: of BPF by our interpreter, and of the image
-    /// that the JIT makes of the program. Deterministic. `None` if the program needs what the interpreter does not model.
+    /// that the JIT makes of the program. Deterministic. Without what is executed if the program needs what the interpreter
+    /// does not model.
     ///
     /// # Errors
     /// If the maps cannot be read, or the kernel refuses what it accepted before.
-    pub fn count(&self, packets: &[Vec<u8>], ingress: u32) -> Result<Counted> {
+    pub fn count(self, packets: &[Vec<u8>], ingress: u32) -> Result<Counted> {
         let slots = self.slots()?;
         let image = self.image(&slots)?;
         let mut counted =
             Counted { image_instructions: image.as_ref().map(Image::len), ..Counted::default() };
         if let Some((executed, visits)) = self.run(&slots, packets, ingress)? {
-            counted.executed = Some(executed as f64 / packets.len().max(1) as f64);
+            let each = |total: u64| total as f64 / packets.len().max(1) as f64;
+            let of = |wanted: fn(&Insn) -> bool| {
+                let insns = decode_all(&raw(&slots)).unwrap_or_default();
+                insns.iter().filter(|(_, insn)| wanted(insn)).map(|(slot, _)| visits[*slot]).sum::<u64>()
+            };
+            counted.executed = Some(each(executed));
+            counted.branches = Some(each(of(|insn| matches!(insn, Insn::Branch { .. }))));
+            counted.map_calls = Some(each(of(is_map_call)));
             counted.image_executed = image.map(|i| i.executed(&visits, packets.len()));
         }
         Ok(counted)
     }
 
-    /// How often each slot is executed on these packets, by our interpreter. `None` as for [`Subject::count`].
-    ///
-    /// # Errors
-    /// If the maps cannot be read.
-    pub fn visits(&self, packets: &[Vec<u8>], ingress: u32) -> Result<Option<Vec<u64>>> {
-        Ok(self.run(&self.slots()?, packets, ingress)?.map(|(_, visits)| visits))
-    }
-
     /// Instructions executed on all packets together, and how often each slot was.
-    fn run(&self, slots: &[u64], packets: &[Vec<u8>], ingress: u32) -> Result<Option<(u64, Vec<u64>)>> {
-        let Some(Modelled { mut machine, program, .. }) = model(&self.session, slots, Context::Xdp)? else {
+    fn run(self, slots: &[u64], packets: &[Vec<u8>], ingress: u32) -> Result<Option<(u64, Vec<u64>)>> {
+        let Some(Modelled { mut machine, program, .. }) = model(self.session, slots, Context::Xdp)? else {
             return Ok(None);
         };
         machine.visits = vec![0; slots.len()];
@@ -204,26 +244,36 @@ impl<'a> Subject<'a> {
     }
 
     /// The final instructions.
-    fn slots(&self) -> Result<Vec<u64>> {
-        let slots = self.session.slots(&self.linked);
-        slots
-            .map(|(slots, _)| slots)
-            .map_err(|e| Error::Program { name: self.name.clone(), source: Box::new(e) })
+    fn slots(self) -> Result<Vec<u64>> {
+        let slots = self.session.slots(self.linked);
+        slots.map(|(slots, _)| slots).map_err(|e| self.refused(e))
     }
 
     /// The machine code of a copy, divided by instructions. `None` for objects without types, which can have no line
     /// information.
-    fn image(&self, slots: &[u64]) -> Result<Option<Image>> {
+    fn image(self, slots: &[u64]) -> Result<Option<Image>> {
         if self.session.object().btf.is_none() {
             return Ok(None);
         }
-        let raw: Vec<Raw> = slots.iter().map(|s| Raw::from_bytes(s.to_ne_bytes())).collect();
-        let Ok(insns) = decode_all(&raw) else { return Ok(None) };
-        let marked = marked(&self.linked, insns.iter().map(|(slot, _)| *slot as u32));
-        let program = self.session.load(self.func, &marked);
-        let program = program.map_err(|e| Error::Program { name: self.name.clone(), source: Box::new(e) })?;
+        let Ok(insns) = decode_all(&raw(slots)) else { return Ok(None) };
+        let marked = marked(self.linked, insns.iter().map(|(slot, _)| *slot as u32));
+        let program = self.session.load(self.func, &marked).map_err(|e| self.refused(e))?;
         Image::read(&program, slots)
     }
+
+    fn refused(self, error: ProgramError) -> Error {
+        let name = self.session.object().functions[self.func.index()].name.clone();
+        Error::Program { name, source: Box::new(error) }
+    }
+}
+
+fn raw(slots: &[u64]) -> Vec<Raw> {
+    slots.iter().map(|s| Raw::from_bytes(s.to_ne_bytes())).collect()
+}
+
+/// Whether it calls `bpf_map_lookup_elem`, `bpf_map_update_elem` or `bpf_map_delete_elem`.
+fn is_map_call(insn: &Insn) -> bool {
+    matches!(insn, Insn::Call(Callee::Helper(1..=3)))
 }
 
 /// A linked program with one record of line information for each of these slots, the slot as the line.

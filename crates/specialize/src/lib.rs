@@ -26,5 +26,6 @@ pub mod variant;
 
 pub use clock::monotonic_ns;
 pub use live::{Leave, Live, LiveError, Settings};
+pub use place::give_back;
 pub use report::Report;
 pub use variant::Compiler;

@@ -142,8 +142,14 @@ impl Pins {
 
     /// The program whose place on an interface an earlier session took, if what is there now is that session's.
     pub(crate) fn gave_way(&self, interface: &str, present: &Program) -> Result<Option<Program>, Error> {
-        let held = present.info()?.map_ids;
-        Ok(self.before(interface).filter(|_| self.maps().iter().any(|m| held.contains(&m.id()))))
+        let ours = self.holds_map_of(present)?;
+        Ok(self.before(interface).filter(|_| ours))
+    }
+
+    /// Whether one of the maps that are pinned is a program's.
+    pub(crate) fn holds_map_of(&self, program: &Program) -> Result<bool, Error> {
+        let held = program.info()?.map_ids;
+        Ok(self.maps().iter().any(|m| held.contains(&m.id())))
     }
 
     /// Keeps the program whose place on an interface is taken.

@@ -5,7 +5,8 @@
 //! At every instant there is on each hook what was there before us, the original, or a variant whose guard is pinned.
 //! So the guard is pinned before the program is attached ([`Place::take`]); a variant comes only after that
 //! ([`Place::swap`]); and the original is put back everywhere before anything is unpinned ([`Place::leave`]). A session that
-//! finds the place of a killed one puts its own original there first, and only then unpins that one's guard.
+//! finds the place of a killed one puts its own original there first, and only then unpins that one's guard. Where no session
+//! can be begun any more, [`give_back`] clears the hooks, and then unpins.
 //!
 //! All interfaces run the same program but for the moment of a swap, which goes from one to the next: either program is
 //! right on each. An interface that goes leaves the others as they are ([`Place::check`]).
@@ -252,6 +253,37 @@ impl Place {
     }
 }
 
+/// Gives back what sessions have left on these interfaces, without a session: neither object nor guard is needed.
+///
+/// # Errors
+/// [`LiveError::Replaced`] if somebody else's program is on a link of ours; nothing is changed then.
+pub fn give_back(pins: &Pins, interfaces: &[u32]) -> Result<(), LiveError> {
+    if !pins.directory().exists() {
+        return Ok(());
+    }
+    let _claim = match pins.claim() {
+        // What is there is another session's.
+        Err(PinError::Busy { .. }) => return Ok(()),
+        claim => claim?,
+    };
+    for (_, link) in pins.links() {
+        let Some(ifindex) = place_of(&link)? else { continue };
+        let program = Program::from_id(link.info()?.program_id)?;
+        if !pins.maps().is_empty() && !pins.holds_map_of(&program)? {
+            return Err(LiveError::Replaced { interface: interface(ifindex)?.name, id: program.id()? });
+        }
+    }
+    for ifindex in interfaces {
+        if let Some((hook, present)) = XdpHook::adopt(*ifindex)?
+            && let Some(before) = pins.gave_way(&interface(*ifindex)?.name, &present)?
+        {
+            hook.replace(&before, &present)?;
+        }
+    }
+    pins.remove();
+    Ok(())
+}
+
 /// What must stay pinned when a hook is no longer ours.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Needed {
@@ -319,7 +351,9 @@ impl Seat {
     fn vacate(&self, pins: &Pins, leave: Leave) -> Result<String, LiveError> {
         let directory = pins.directory().display();
         Ok(match (leave, &self.title) {
-            (Leave::Original, Title::Own(_)) => format!("the original program, pinned in {directory}"),
+            (Leave::Original | Leave::Unattended, Title::Own(_)) => {
+                format!("the original program, pinned in {directory}")
+            }
             (Leave::Original, Title::Adopted { before, .. }) => {
                 pins.remove_before(&self.interface);
                 format!(
@@ -331,7 +365,7 @@ impl Seat {
                 pins.remove_link(&self.interface);
                 "nothing".to_owned()
             }
-            (Leave::Restored, Title::Adopted { hook, before }) => {
+            (Leave::Restored | Leave::Unattended, Title::Adopted { hook, before }) => {
                 hook.replace(before, &self.current)?;
                 pins.remove_before(&self.interface);
                 format!("program {:?}, as before", before.name())

@@ -30,6 +30,9 @@ pub enum Untimed {
     /// No keys.
     #[error("no key is known")]
     NoKeys,
+    /// A lookup would count as use of the entry, and so change which entry goes first.
+    #[error("lookups in a map of this type are noted in it")]
+    Noted,
     /// The kernel.
     #[error(transparent)]
     Kernel(#[from] Error),
@@ -46,6 +49,9 @@ pub fn lookup_ns(map: &Map, keys: &[Vec<u8>], ours: &mut dyn FnMut(u32)) -> Resu
     let size = map.info().key_size as usize;
     if keys.is_empty() || size == 0 {
         return Err(Untimed::NoKeys);
+    }
+    if matches!(map.info().map_type, MapType::LRU_HASH | MapType::LRU_PERCPU_HASH) {
+        return Err(Untimed::Noted);
     }
     let stride = size.next_multiple_of(8);
     let value_size = (8 + stride * KEYS) as u32;
@@ -176,5 +182,9 @@ mod tests {
         assert!(array < hash && hash > 5.0, "{array} and {hash} ns");
         assert_eq!(programs, 4);
         assert!(matches!(lookup_ns(&map(MapType::HASH, "ms.e"), &[], &mut |_| ()), Err(Untimed::NoKeys)));
+        assert!(matches!(
+            lookup_ns(&map(MapType::LRU_HASH, "ms.l"), &keys, &mut |_| ()),
+            Err(Untimed::Noted)
+        ));
     }
 }

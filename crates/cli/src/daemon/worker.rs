@@ -1,15 +1,17 @@
 //! The thread of one program: sessions, one after the other, until it is told to end.
 //!
-//! What goes wrong here stays here: a session that fails, or panics, leaves its original on the interfaces, is told
-//! of in the status, and is tried again after a while; the next one takes over what the last has left.
+//! What goes wrong here stays here: a session that fails, or panics, leaves its original on the interfaces (or the program that it
+//! had adopted), is told of in the status, and is tried again after a while; the next one takes over what the last has left.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use millstream_kernel::interface_index;
+use millstream_specialize::pins::Pins;
 use millstream_specialize::{Compiler, Live, LiveError, Report, adopt};
 
+use super::config::Entry;
 use super::protocol::State;
 use super::slot::{Given, Order, Orders, Slot};
 use crate::input;
@@ -103,20 +105,41 @@ fn stay_failed(slot: &Slot, orders: &Orders, time: Duration) -> bool {
         let order = given.order;
         match order {
             Order::Pause | Order::RollBack | Order::Look => {
-                given.done(Err("it has failed; `millstream status` says why".into()))
+                given.done(Err("it has failed; `millstream status` says why".into()));
             }
-            Order::Stop | Order::End | Order::Resume => given.done(Ok(())),
-        }
-        match order {
-            Order::Resume => return false,
-            Order::End => return true,
-            Order::Stop => {
+            Order::Resume => {
+                given.done(Ok(()));
+                return false;
+            }
+            Order::Stop | Order::End => {
+                let result = give_back(slot);
+                if order == Order::Stop && result.is_err() {
+                    given.done(result);
+                    continue;
+                }
                 slot.enter(State::Stopped);
-                return stay_stopped(orders);
+                given.done(Ok(()));
+                return order == Order::End || stay_stopped(orders);
             }
-            _ => {}
         }
     }
+}
+
+/// Gives back what sessions that failed, or were killed, have left, if nothing is to be kept.
+fn give_back(slot: &Slot) -> Result<(), String> {
+    if slot.entry.keep {
+        return Ok(());
+    }
+    let given = millstream_specialize::give_back(&Pins::new(&slot.entry.pins), &present(&slot.entry));
+    given.map_err(|error| {
+        tracing::warn!("{}: what is on its interfaces cannot be given back: {error}", slot.entry.name);
+        error.to_string()
+    })
+}
+
+/// Those of its interfaces that are there.
+fn present(entry: &Entry) -> Vec<u32> {
+    entry.interfaces.iter().filter_map(|name| interface_index(name).ok()).collect()
 }
 
 fn of_panic(panic: &(dyn std::any::Any + Send)) -> Failure {
@@ -144,7 +167,11 @@ impl Session<'_> {
         entry.check_object(&object).map_err(|e| Failure::new(e.to_string(), e.help))?;
         let present = match self.wait_for_interfaces() {
             Ok(present) => present,
-            Err(ended) => return Ok(ended),
+            Err(ended) => {
+                // An order to end is obeyed, come what may.
+                let _ = give_back(self.slot);
+                return Ok(ended);
+            }
         };
         let program = entry.program.as_deref();
         if entry.adopt.is_some() {
@@ -184,7 +211,7 @@ impl Session<'_> {
     fn wait_for_interfaces(&self) -> Result<Vec<u32>, Ended> {
         let names = &self.slot.entry.interfaces;
         loop {
-            let present: Vec<u32> = names.iter().filter_map(|n| interface_index(n).ok()).collect();
+            let present = present(&self.slot.entry);
             if !present.is_empty() {
                 return Ok(present);
             }

@@ -8,8 +8,8 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use millstream_kernel::{
-    Link, Map, Namespace, Program, UpdateMode, XdpMode, create_veth, delete_interface, interface_index,
-    probe, replace_xdp_netlink, set_up, testing, xdp_program,
+    Link, Map, MapSpec, MapType, Namespace, Program, UpdateMode, XdpMode, create_veth, delete_interface,
+    interface_index, probe, replace_xdp_netlink, set_up, testing, xdp_program,
 };
 use millstream_lab::rig::TEST_PORT;
 use millstream_lab::{Rig, RigConfig, Traffic};
@@ -220,6 +220,51 @@ fn a_daemon_that_was_killed_is_taken_over_by_the_next() {
     assert_eq!(next.ended(), Some(0));
     assert_eq!((on_hook(&namespace, "dm0"), on_hook(&namespace, "dm1")), (None, None));
     assert_eq!(place.pinned(), Vec::<String>::new());
+}
+
+/// It cannot be taken over: one of the pinned maps is not the object's.
+#[test]
+fn stop_gives_back_what_a_killed_daemon_left_also_if_it_cannot_be_taken_over() {
+    if !testing::require() {
+        return;
+    }
+    let namespace = namespace(&["dm0", "dm1"]);
+    let place = Place::new("daemon_left");
+    let theirs = probe::constant_xdp(2).unwrap();
+    let dm1 = namespace.enter(|| interface_index("dm1").unwrap()).unwrap();
+    let put = |new: Option<&Program>, old: Option<&Program>| {
+        namespace.enter(|| replace_xdp_netlink(dm1, new, old, XdpMode::Native).unwrap()).unwrap();
+    };
+    put(Some(&theirs), None);
+    let config =
+        [router_on("own", &["dm0"]), router_on("adopted", &["dm1"]), "adopt = 'any'\n".into()].concat();
+    let mut killed = Daemon::start(&namespace, &place, &config);
+    killed.until_state("own", "running");
+    killed.until_state("adopted", "running");
+    killed.child.kill().unwrap();
+    killed.ended();
+    let left = [on_hook(&namespace, "dm0"), on_hook(&namespace, "dm1")];
+    let spec =
+        MapSpec { map_type: MapType::HASH, key_size: 4, value_size: 4, max_entries: 1, ..MapSpec::default() };
+    let other = Map::create(&spec).unwrap();
+    for name in ["own", "adopted"] {
+        let pin = pins_of(&place, name).join("maps").join(router::ROUTES);
+        std::fs::remove_file(&pin).unwrap();
+        other.pin(&pin).unwrap();
+    }
+    let mut daemon = Daemon::start(&namespace, &place, &config);
+    for name in ["own", "adopted"] {
+        let failed = daemon.until_state(name, "failed");
+        assert!(failed["reason"].as_str().unwrap().contains("routes"), "{failed}");
+    }
+    assert_eq!([on_hook(&namespace, "dm0"), on_hook(&namespace, "dm1")], left, "packets go on");
+    says(&daemon.ask(&["stop", "own"]), 0, &[]);
+    assert_eq!(on_hook(&namespace, "dm0"), None);
+    says(&daemon.ask(&["stop"]), 0, &[]);
+    assert_eq!(daemon.ended(), Some(0));
+    assert_eq!(on_hook(&namespace, "dm1"), Some(theirs.id().unwrap()));
+    assert_eq!(place.pinned(), Vec::<String>::new());
+    put(None, Some(&theirs));
 }
 
 #[test]

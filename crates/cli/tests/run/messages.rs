@@ -2,9 +2,10 @@
 //! is detached or changed.
 
 use std::process::{Command, Output};
+use std::time::{Duration, Instant};
 
 use millstream_kernel::{
-    Link, Map, MapSpec, MapType, Namespace, Program, XdpMode, create_veth, probe, query_xdp,
+    Link, Map, MapSpec, MapType, Namespace, Program, XdpMode, create_veth, interface_index, probe, query_xdp,
     replace_xdp_netlink, set_up, testing,
 };
 use millstream_loader::Loader;
@@ -109,6 +110,39 @@ fn an_adopted_program_is_given_back_also_after_a_kill() {
         assert_eq!((on_hook(&namespace, index), place.pins.exists()), (Some(id), false));
     }
     put(None, Some(&theirs));
+}
+
+#[test]
+fn a_session_that_fails_gives_back_what_it_adopted() {
+    if !testing::require() {
+        return;
+    }
+    let (namespace, index) = namespace();
+    let peer = namespace.enter(|| interface_index("run1").unwrap()).unwrap();
+    let place = Place::new("fails");
+    let (theirs, other) = (probe::constant_xdp(2).unwrap(), probe::constant_xdp(2).unwrap());
+    let put = |index: u32, new: Option<&Program>, old: Option<&Program>| {
+        namespace.enter(|| replace_xdp_netlink(index, new, old, XdpMode::Native).unwrap()).unwrap();
+    };
+    [index, peer].into_iter().for_each(|on| put(on, Some(&theirs), None));
+    let both = ["--adopt=any", "--dev", "run1"];
+    let mut session = Session::start(&namespace, place.run(DEV).args(both));
+    session.wait_for("attached");
+    let ours = Program::from_id(on_hook(&namespace, peer).unwrap()).unwrap();
+    assert_ne!(ours.id().unwrap(), theirs.id().unwrap());
+    put(index, Some(&other), Some(&ours));
+    let (start, id) = (Instant::now(), theirs.id().unwrap());
+    while on_hook(&namespace, peer) != Some(id) {
+        assert!(start.elapsed() < Duration::from_secs(20), "{:?}", session.lines());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(
+        on_hook(&namespace, index),
+        Some(other.id().unwrap()),
+        "what somebody else has put there stays"
+    );
+    put(index, None, Some(&other));
+    put(peer, None, Some(&theirs));
 }
 
 /// The router as another loader would have it, with room for fewer routes than the object says.

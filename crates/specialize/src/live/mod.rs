@@ -5,37 +5,39 @@
 //! a variant that equals it as long as the guard lets it; a variant that cannot be made, is rejected, or is not faster
 //! is dropped, and what runs goes on running. The parts: `answer` follows writes, `traffic` looks at packets, `make`
 //! makes variants, `admit` has new shapes of them judged by replay before they come onto the hook, `shift` sees when their
-//! hot keys are hot no more.
+//! hot keys are hot no more; `copies` are for measurements.
 //!
 //! Invariant: a variant is put onto the hook only after a snapshot has approved it. How the hook is held, and what is
 //! there when a session is killed, is the business of `place`.
 
 mod admit;
 mod answer;
+mod copies;
 pub mod details;
+mod error;
 mod make;
 mod received;
+mod settings;
 mod shift;
 mod traffic;
 
 use std::collections::{BTreeSet, HashMap};
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use millstream_ir::Map as IrMap;
-use millstream_kernel::{Map, Program, ProgramType, XdpMode};
+use millstream_kernel::{Map, Program, ProgramType};
 use millstream_loader::{Loader, ProgramError, Session};
 use millstream_object::{FuncId, LinkedProgram};
 use rustc_hash::FxHashMap;
 
 use crate::adopt::{self, Adopt};
 use crate::contents::{Dirty, Record, Source, sources};
-use crate::guard::{Guard, GuardError};
+use crate::guard::Guard;
 use crate::holders::{Holders, Ours};
 use crate::judge::sample::Sample;
 use crate::lent::Lent;
-use crate::pins::{Claim, PinError, Pins};
+use crate::pins::{Claim, Pins};
 use crate::place::{Held, Place, Target, Tenant};
 use crate::policy::{Keys, Tier};
 use crate::profile::SiteProfile;
@@ -45,72 +47,10 @@ use crate::transform::SiteId;
 use crate::twins::Twins;
 use crate::variant::{Compiler, token};
 use admit::{Fate, Shape};
+pub use error::LiveError;
 use received::Received;
+pub use settings::Settings;
 use shift::Hits;
-
-/// How a session is to be.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// Where links and maps are pinned.
-    pub pins: PathBuf,
-    /// Native, generic, or what the driver has.
-    pub mode: XdpMode,
-    /// Of a TC program: attach it to the way out instead of the way in.
-    pub egress: bool,
-    /// Take the place of the programs on these interfaces, with their maps, and give it back at the end.
-    pub adopt: Vec<u32>,
-    /// Which programs may be adopted.
-    pub which: Adopt,
-    /// How long the original runs before the first look at the traffic.
-    pub first: Duration,
-    /// How long the instrumented variant runs, if enough packets come.
-    pub burst: Duration,
-    /// How long it waits for enough packets at most.
-    pub patience: Duration,
-    /// From one look at the traffic to the next, where something changes.
-    pub interval: Duration,
-    /// While nothing changes, the interval is doubled, so often at most: a shift of the traffic is seen by other means.
-    pub calm: u32,
-    /// Maps whose lookups are not to be profiled, by name: nothing that depends on traffic is done about them.
-    pub unprofiled: BTreeSet<String>,
-    /// From one status report to the next.
-    pub status: Duration,
-    /// Measure what is installed, and take it back if it is not faster.
-    pub measure: bool,
-    /// Where a variant that differs from the original is written down, with the packets that show it.
-    pub differences: PathBuf,
-    /// Give longest-prefix maps twins. Otherwise only their hot entries are put into code.
-    pub twins: bool,
-    /// Maps that nothing is to be specialised on, by name.
-    pub exclude: Vec<String>,
-    /// Count the packets that take the original code, where a variant is on the hook (an atomic addition for each).
-    pub count: bool,
-}
-
-impl Settings {
-    /// The defaults, with this directory for pins.
-    pub fn new(pins: impl Into<PathBuf>) -> Self {
-        Settings {
-            pins: pins.into(),
-            mode: XdpMode::Any,
-            egress: false,
-            adopt: Vec::new(),
-            which: Adopt::Same,
-            first: Duration::ZERO,
-            burst: Duration::from_millis(4),
-            patience: Duration::from_secs(1),
-            interval: Duration::from_secs(2),
-            calm: 5,
-            unprofiled: BTreeSet::new(),
-            status: Duration::from_secs(1),
-            measure: true,
-            differences: PathBuf::from("/var/lib/millstream/differences"),
-            twins: true,
-            exclude: Vec::new(),
-            count: false,
-        }
-    }
-}
 
 /// What is left on the interface at the end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -119,68 +59,9 @@ pub enum Leave {
     Restored,
     /// The original program, pinned.
     Original,
-}
-
-/// Why a session cannot start, or must end.
-#[derive(Debug, thiserror::Error)]
-pub enum LiveError {
-    /// The guard.
-    #[error(transparent)]
-    Guard(#[from] GuardError),
-    /// The object.
-    #[error(transparent)]
-    Load(#[from] millstream_loader::Error),
-    /// The program in its original form.
-    #[error(transparent)]
-    Program(#[from] ProgramError),
-    /// The kernel, or who else holds the hook.
-    #[error(transparent)]
-    Kernel(#[from] millstream_kernel::Error),
-    /// The pins.
-    #[error(transparent)]
-    Pin(#[from] PinError),
-    /// It is not attached.
-    #[error("the program is not attached")]
-    NotAttached,
-    /// It is attached to something else than an interface.
-    #[error("program {0:?} is of type {1}; XDP and TC programs are attached to interfaces")]
-    Kind(String, ProgramType),
-    /// A setting is not one for such a program.
-    #[error("{0}")]
-    Setting(&'static str),
-    /// What is on the interface is not the object's program.
-    #[error("{interface} has program {name:?} (id {id}), which is not the object's")]
-    Other {
-        /// The interface.
-        interface: String,
-        /// The program's name.
-        name: String,
-        /// Its id.
-        id: u32,
-    },
-    /// The object is of no use.
-    #[error("{0}")]
-    Unsuited(String),
-    /// There is no program to be adopted.
-    #[error("no program is on the interface that could be adopted")]
-    NothingToAdopt,
-    /// The interface went, and the attachment with it.
-    #[error("interface {0} is gone, or the program was detached from it")]
-    Gone(String),
-    /// Somebody else's program is where ours was.
-    #[error("somebody has put the program of id {id} into the place of ours on {interface}")]
-    Replaced {
-        /// The interface.
-        interface: String,
-        /// The program's id.
-        id: u32,
-    },
-    /// The interfaces' programs have maps of their own each.
-    #[error("the programs on the interfaces do not share map {0:?}")]
-    Apart(String),
-    /// Its original was not among what was loaded.
-    #[error("the loader left the program out")]
-    LeftOut,
+    /// What goes on handling packets without anybody: the original, pinned, where nobody's place was taken, and otherwise
+    /// the program that was adopted.
+    Unattended,
 }
 
 /// A variant on the hook.
@@ -368,28 +249,6 @@ impl<'c> Live<'c> {
     /// What is on the hook now.
     pub fn current(&self) -> &Program {
         self.place.as_ref().map_or(&self.original, Place::current)
-    }
-
-    /// One more copy of the program as clang made it, for measurements.
-    ///
-    /// # Errors
-    /// What the kernel refuses.
-    pub fn copy_of_original(&self) -> Result<Program, LiveError> {
-        let function = self.compiler.program();
-        let linked = self.compiler.object().link(function).map_err(millstream_loader::Error::from)?;
-        Ok(self.session.load(function, &linked)?)
-    }
-
-    /// One more copy of the variant that is at work, for measurements; `None` if there is none, or the guard does not let
-    /// it run.
-    ///
-    /// # Errors
-    /// What the kernel refuses.
-    pub fn copy_of_variant(&self) -> Result<Option<Program>, LiveError> {
-        match self.active.as_ref().filter(|a| self.guard.approved() == Some(a.token())) {
-            Some(active) => Ok(Some(self.session.load(self.compiler.program(), &active.linked)?)),
-            None => Ok(None),
-        }
     }
 
     /// Puts the unchanged program onto interfaces of this thread's namespace, into the places of an earlier session
@@ -582,10 +441,10 @@ impl<'c> Live<'c> {
     }
 }
 
-/// A session that ends by an error leaves its original, so that packets go on being handled.
+/// A session that ends by an error leaves what goes on handling packets.
 impl Drop for Live<'_> {
     fn drop(&mut self) {
-        if let Err(error) = self.end(Leave::Original) {
+        if let Err(error) = self.end(Leave::Unattended) {
             tracing::warn!("putting the original back: {error}");
         }
     }

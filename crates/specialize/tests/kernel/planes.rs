@@ -22,12 +22,15 @@ pub(crate) struct Plane {
     pub(crate) locality: Locality,
     /// Of the order of the packets.
     pub(crate) seed: u64,
+    pub(crate) rig: RigConfig,
 }
 
 /// What a test has of it.
 pub(crate) struct Placed<'p> {
     pub(crate) rig: &'p Rig,
     pub(crate) load: &'p Workload,
+    /// Which packet follows which.
+    pub(crate) order: &'p [u32],
 }
 
 impl Plane {
@@ -38,7 +41,7 @@ impl Plane {
         act: impl FnOnce(&Placed<'_>, &mut Live<'_>) -> R + Send,
     ) -> R {
         let _alone = alone();
-        let rig = Rig::new(RigConfig::default()).expect("a rig");
+        let rig = Rig::new(self.rig.clone()).expect("a rig");
         let port = rig.test_port();
         let load = self.builtin.workload([port, rig.second_port()], self.flows, self.locality);
         let load = load.expect("a workload");
@@ -56,8 +59,8 @@ impl Plane {
                     let map = live.map(entry.map).expect(entry.map);
                     map.update_all_cpus(&entry.key, &entry.value, UpdateMode::Any).expect(entry.map);
                 }
-                live.attach(port).expect("attached");
-                let placed = Placed { rig: &rig, load: &load };
+                live.attach(&[port]).expect("attached");
+                let placed = Placed { rig: &rig, load: &load, order: &sequence };
                 let result = act(&placed, &mut live);
                 live.finish(Leave::Restored).expect("finished");
                 result
@@ -67,6 +70,25 @@ impl Plane {
 }
 
 impl Placed<'_> {
+    /// The first packets of the traffic.
+    pub(crate) fn sample(&self, count: usize) -> Vec<Vec<u8>> {
+        let first = self.order.iter().take(count);
+        first.map(|at| self.load.flows.packets[*at as usize].clone()).collect()
+    }
+
+    /// Nanoseconds a packet over so long, with a session that looks after the program or without.
+    pub(crate) fn spent(
+        &self,
+        live: Option<&mut Live<'_>>,
+        time: Duration,
+        tell: &mut dyn FnMut(&Report),
+    ) -> f64 {
+        let before = self.rig.counts().expect("counts").received;
+        self.send(live, time, tell, || ());
+        let packets = self.rig.counts().expect("counts").received - before;
+        time.as_secs_f64() * 1e9 / packets as f64
+    }
+
     /// Sends for so long; with a session that looks after it, or without. `beside` runs meanwhile.
     pub(crate) fn send(
         &self,
@@ -93,4 +115,16 @@ impl Placed<'_> {
             }
         });
     }
+}
+
+/// Pairs of (without, with), each first in turn, so that what drifts favours none.
+pub(crate) fn in_turn(count: usize, mut one: impl FnMut(bool) -> f64) -> Vec<(f64, f64)> {
+    let pair = |n: usize| {
+        if n.is_multiple_of(2) {
+            return (one(false), one(true));
+        }
+        let with = one(true);
+        (one(false), with)
+    };
+    (0..count).map(pair).collect()
 }

@@ -5,10 +5,10 @@
 use std::time::Duration;
 
 use millstream_kernel::{AttachType, Map, UpdateMode, testing};
-use millstream_lab::Traffic;
 use millstream_lab::measure::{Alike, LiveHarness, Plan, Side, measure, measure_windows};
 use millstream_lab::stats::{self, Ratio, Verdict};
 use millstream_lab::workload::Builtin;
+use millstream_lab::{RigConfig, Traffic};
 use millstream_programs::rng::Rng;
 use millstream_programs::traffic::Locality;
 use millstream_programs::{BALANCER, FIREWALL, NAT, ROUTER, SWITCH};
@@ -16,7 +16,7 @@ use millstream_specialize::{Live, Report};
 use serde::Serialize;
 
 use crate::bars::{asked, keep};
-use crate::planes::{Placed, Plane};
+use crate::planes::{Placed, Plane, in_turn};
 
 /// What changes while a session runs.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -66,7 +66,14 @@ fn drawn(seed: u64) -> Scenario {
     let locality = [Locality::HIGH, Locality::LOW, Locality::NONE][any(&mut rng, 3)];
     let flows = [500, 2_000, 10_000][any(&mut rng, 3)];
     let change = [Change::Nothing, Change::Traffic, Change::Tables][any(&mut rng, 3)];
-    let plane = Plane { name: "slower", builtin: Builtin { program, size }, flows, locality, seed };
+    let plane = Plane {
+        name: "slower",
+        builtin: Builtin { program, size },
+        flows,
+        locality,
+        seed,
+        rig: RigConfig::default(),
+    };
     let (generations, [ratio, again]) = plane.placed(
         |settings| settings.interval = Duration::from_millis(500),
         |placed, live| {
@@ -170,29 +177,21 @@ fn looking_after_a_variant_costs_next_to_nothing() {
     let slices = asked("MILLSTREAM_SLICES", 2) as usize;
     let slice = Duration::from_secs(if slices > 2 { 5 } else { 1 });
     let builtin = Builtin { program: ROUTER, size: 5_000 };
-    let plane = Plane { name: "overhead", builtin, flows: 10_000, locality: Locality::HIGH, seed: 1 };
+    let plane = Plane {
+        name: "overhead",
+        builtin,
+        flows: 10_000,
+        locality: Locality::HIGH,
+        seed: 1,
+        rig: RigConfig::default(),
+    };
     let found = plane.placed(
         |settings| (settings.twins, settings.first) = (false, settings.interval),
         |placed, live| {
             let mut generations = 0;
             let mut tell = |r: &Report| generations += usize::from(matches!(r, Report::Specialised { .. }));
             placed.send(Some(live), Duration::from_secs(8), &mut tell, || ());
-            let mut one = |with: bool| {
-                let before = placed.rig.counts().expect("counts").received;
-                let live = with.then_some(&mut *live);
-                placed.send(live, slice, &mut |_| (), || ());
-                let packets = placed.rig.counts().expect("counts").received - before;
-                slice.as_secs_f64() * 1e9 / packets as f64
-            };
-            let pair = |n: usize| {
-                if n % 2 == 0 {
-                    (one(false), one(true))
-                } else {
-                    let b = one(true);
-                    (one(false), b)
-                }
-            };
-            let slices: Vec<(f64, f64)> = (0..slices).map(pair).collect();
+            let slices = in_turn(slices, |with| placed.spent(with.then_some(&mut *live), slice, &mut |_| ()));
             (generations, slices)
         },
     );

@@ -1,0 +1,56 @@
+//! Copies of what a session has made, for measurements.
+
+use millstream_kernel::Program;
+use millstream_lab::subject::{Counted, Form};
+use millstream_object::LinkedProgram;
+
+use super::{Live, LiveError};
+
+impl Live<'_> {
+    /// One more copy of the program as clang made it, for measurements.
+    ///
+    /// # Errors
+    /// What the kernel refuses.
+    pub fn copy_of_original(&self) -> Result<Program, LiveError> {
+        let function = self.compiler.program();
+        let linked = self.compiler.object().link(function).map_err(millstream_loader::Error::from)?;
+        Ok(self.session.load(function, &linked)?)
+    }
+
+    /// One more copy of the variant that is at work, for measurements; `None` if there is none, or the guard does not let
+    /// it run.
+    ///
+    /// # Errors
+    /// What the kernel refuses.
+    pub fn copy_of_variant(&self) -> Result<Option<Program>, LiveError> {
+        match self.active.as_ref().filter(|_| self.variant_runs()) {
+            Some(active) => Ok(Some(self.session.load(self.compiler.program(), &active.linked)?)),
+            None => Ok(None),
+        }
+    }
+
+    /// The variant that writes down keys and packets, if there was a look at the traffic.
+    pub fn instrumented(&self) -> Option<&Program> {
+        self.instrumented.as_ref().map(|(program, _)| program)
+    }
+
+    /// What original and variant execute for packets that come in at an interface, with the maps as they are; of the variant
+    /// only if it is at work.
+    ///
+    /// # Errors
+    /// As for [`Form::count`].
+    pub fn counted(
+        &self,
+        packets: &[Vec<u8>],
+        ingress: u32,
+    ) -> Result<(Counted, Option<Counted>), LiveError> {
+        let func = self.compiler.program();
+        let count = |linked: &LinkedProgram| {
+            let form = Form { session: &self.session, func, linked };
+            form.count(packets, ingress).map_err(LiveError::Uncounted)
+        };
+        let original = self.compiler.object().link(func).map_err(millstream_loader::Error::from)?;
+        let runs = self.active.as_ref().filter(|_| self.variant_runs());
+        Ok((count(&original)?, runs.map(|a| count(&a.linked)).transpose()?))
+    }
+}
