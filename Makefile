@@ -28,6 +28,10 @@ bless: ## Write what the file tests give now as what they expect (read it before
 advisories: ## Look for known vulnerabilities in the dependencies (needs the network)
 	@scripts/deny advisories
 
+.PHONY: bench-specialize
+bench-specialize: ## Take the measurements of Morpheus's evaluation on our data planes (needs root; SPECIALIZE="throughput ...": parts of it)
+	bench/run.sh specialize
+
 .PHONY: install
 install: build ## Install the binary, its manual pages, shell completions and systemd unit under PREFIX
 	install -D $(TARGET)/release/millstream $(DESTDIR)$(PREFIX)/bin/millstream

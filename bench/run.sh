@@ -179,6 +179,16 @@ overhead() {
 	MILLSTREAM_SLICES=${MILLSTREAM_SLICES:-12} tests -p millstream-specialize --test kernel looking_after_a_variant
 }
 
+# The evaluation of Morpheus on our data planes, half an hour; SPECIALIZE names parts of it.
+specialize() {
+	export MILLSTREAM_PLANES="${MILLSTREAM_PLANES:-router switch firewall nat balancer}"
+	export MILLSTREAM_POINT_SECONDS="${MILLSTREAM_POINT_SECONDS:-6}" MILLSTREAM_SLICES="${MILLSTREAM_SLICES:-12}"
+	for part in ${SPECIALIZE:-throughput latency over_time churn}; do
+		tests -p millstream-specialize --test kernel "paper::$part::"
+	done
+	bench/plots.py "$results" || failed=1
+}
+
 kills() {
 	MILLSTREAM_KILLS=${MILLSTREAM_KILLS:-100} tests -p millstream --test run kill
 }
@@ -199,7 +209,7 @@ mutants() {
 	rm -f "$list"
 }
 
-all="semantics mutants conformance equivalence corpus loaders compiler prove ablation k2 modern cost lab gain native peers demo updates swaps shadow shifts slower overhead kills"
+all="semantics mutants conformance equivalence corpus loaders compiler prove ablation k2 modern cost lab gain native peers demo updates swaps shadow shifts slower overhead specialize kills"
 # shellcheck disable=SC2086 # a list of words
 [ $# -gt 0 ] || set -- $all
 for what in "$@"; do

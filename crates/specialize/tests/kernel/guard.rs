@@ -32,13 +32,13 @@ pub(crate) fn guard(maps: &[&Map]) -> Option<Guard> {
     Some(guard)
 }
 
-fn put(map: &Map, key: u32, value: u64) {
+pub(crate) fn put(map: &Map, key: u32, value: u64) {
     map.update(&key.to_ne_bytes(), &value.to_ne_bytes(), UpdateMode::Any).unwrap();
 }
 
 /// What `write` does is counted in and out on map 1, told as an event, and bumps the version. The key that the event names.
 #[track_caller]
-fn seen(guard: &mut Guard, write: impl FnOnce()) -> Option<Vec<u8>> {
+pub(crate) fn seen(guard: &mut Guard, write: impl FnOnce()) -> Option<Vec<u8>> {
     guard.events();
     let (version, (started, finished)) = (guard.version(), guard.writes(1));
     write();

@@ -1,0 +1,290 @@
+#!/usr/bin/env python3
+"""The figures of Morpheus's evaluation (ASPLOS'22, section 6) with ours beside them.
+
+    bench/plots.py [DIRECTORY]
+
+Reads the files that `bench/run.sh specialize` writes (bench/results unless said), and writes for each figure there are results
+for a data file, morpheus-NAME.json, in which our values stand beside the paper's, and a plot of it, morpheus-NAME.svg.
+
+The paper's values: throughput is that of its repository's results, relative to its baseline; the rest is from its text (6.1 to 6.3, Table 3).
+Where its text gives a range for all programs, the range is given. It has no number for what is left out.
+"""
+
+import html
+import json
+import pathlib
+import sys
+
+PLANES = ["router", "switch", "firewall", "nat", "balancer"]
+# Packets a second over the baseline's, at high, low and no locality. The balancer is Katran, the firewall BPF-iptables.
+THROUGHPUT = {
+    "router": [1.94, 1.77, 1.10],
+    "switch": [1.53, 1.16, 1.14],
+    "firewall": [1.38, 1.32, 1.31],
+    "nat": [1.05, 0.94, None],
+    "balancer": [1.26, 1.21, 1.11],
+}
+LOCALITIES = ["high", "low", "none"]
+# Milliseconds, best and worst case: t1 + t2, and injection.
+TABLE_3 = {
+    "switch": ([81 + 62, 140 + 78], [0.5, 0.9]),
+    "router": ([87 + 65, 196 + 91], [1.1, 1.3]),
+    "firewall": ([95 + 62, 105 + 87], [0.6, 0.5]),
+    "balancer": ([287 + 115, 569 + 151], [3.4, 6.1]),
+}
+# Per cent of throughput: recording all lookups, and as it is adapted.
+RECORDING = {"all lookups": [14, 23], "adaptive": [0.9, 9]}
+COLOURS = ["#4c72b0", "#dd8452", "#55a868", "#8172b3", "#937860"]
+WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 860, 360, 60, 50, 60
+
+
+class Picture:
+    """An SVG of a coordinate system."""
+
+    def __init__(self, title, unit, most, least=0.0):
+        self.least, self.most = least, most if most > least else least + 1
+        self.parts = [
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" font-family="sans-serif" font-size="11">',
+            f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
+            f'<text x="{LEFT}" y="18" font-size="14">{html.escape(title)}</text>',
+            f'<text x="{LEFT}" y="36" fill="#555">{html.escape(unit)}</text>',
+        ]
+        for n in range(6):
+            value = self.least + (self.most - self.least) * n / 5
+            y = self.y(value)
+            self.parts.append(f'<line x1="{LEFT}" x2="{WIDTH - 10}" y1="{y:.1f}" y2="{y:.1f}" stroke="#ddd"/>')
+            self.text(LEFT - 6, y + 4, f"{value:.3g}", "end")
+
+    def y(self, value):
+        share = (value - self.least) / (self.most - self.least)
+        return HEIGHT - BOTTOM - min(max(share, 0), 1) * (HEIGHT - BOTTOM - TOP)
+
+    def text(self, x, y, text, anchor="middle"):
+        self.parts.append(f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{html.escape(text)}</text>')
+
+    def bar(self, x, width, value, colour):
+        top, zero = self.y(value), self.y(max(self.least, 0))
+        y, height = min(top, zero), abs(zero - top)
+        self.parts.append(f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" fill="{colour}"><title>{value:.4g}</title></rect>')
+
+    def mark(self, x, width, value):
+        """The paper's value."""
+        y = self.y(value)
+        self.parts.append(f'<line x1="{x:.1f}" x2="{x + width:.1f}" y1="{y:.1f}" y2="{y:.1f}" stroke="black" stroke-width="2"><title>paper: {value:.4g}</title></line>')
+
+    def line(self, points, colour, longest):
+        place = lambda x: LEFT + x / longest * (WIDTH - 10 - LEFT)
+        text = " ".join(f"{place(x):.1f},{self.y(y):.1f}" for x, y in points)
+        self.parts.append(f'<polyline points="{text}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
+
+    def legend(self, names, marks):
+        x = LEFT
+        for name, colour in zip(names, COLOURS):
+            self.parts.append(f'<rect x="{x}" y="{HEIGHT - 22}" width="10" height="10" fill="{colour}"/>')
+            self.text(x + 14, HEIGHT - 13, name, "start")
+            x += 30 + 6 * len(name)
+        if marks:
+            self.parts.append(f'<line x1="{x}" x2="{x + 12}" y1="{HEIGHT - 17}" y2="{HEIGHT - 17}" stroke="black" stroke-width="2"/>')
+            self.text(x + 16, HEIGHT - 13, "the paper", "start")
+
+    def done(self):
+        return "\n".join(self.parts + ["</svg>", ""])
+
+
+def bars(title, unit, groups, names, least=0.0):
+    """Groups of bars: (name, [(ours or None, the paper's or None)])."""
+    values = [v for _, pairs in groups for pair in pairs for v in pair if v is not None]
+    picture = Picture(title, unit, 1.08 * max(values, default=1), min([least, *values]))
+    group = (WIDTH - 10 - LEFT) / max(len(groups), 1)
+    for g, (name, pairs) in enumerate(groups):
+        width = 0.84 * group / max(len(pairs), 1)
+        for n, (ours, paper) in enumerate(pairs):
+            x = LEFT + g * group + 0.08 * group + n * width
+            if ours is not None:
+                picture.bar(x, 0.92 * width, ours, COLOURS[n % len(COLOURS)])
+            if paper is not None:
+                picture.mark(x, 0.92 * width, paper)
+        picture.text(LEFT + (g + 0.5) * group, HEIGHT - BOTTOM + 16, name)
+    picture.legend(names, any(p is not None for _, pairs in groups for _, p in pairs))
+    return picture.done()
+
+
+class Points:
+    """What `specialize-throughput.json` has."""
+
+    def __init__(self, figures):
+        self.figures = figures
+        self.programs = [p for p in PLANES if any(f["program"] == p for f in figures)]
+
+    def at(self, program, locality, knows="tables_and_traffic"):
+        found = [f for f in self.figures if (f["program"], f["locality"], f["knows"]) == (program, locality, knows)]
+        return found[0] if found else None
+
+
+def gain(point):
+    """Packets a second over the original's: 1 where the session left the original at work."""
+    if point is None:
+        return None
+    return 1 / point["times"]["ratio"]["ratio"] if point["times"] else 1.0
+
+
+def throughput(read):
+    points = Points(read("specialize-throughput"))
+    rows, groups = [], []
+    for program in points.programs:
+        pairs = []
+        for locality, paper in zip(LOCALITIES, THROUGHPUT[program]):
+            point = points.at(program, locality)
+            net = point and point["times"] and point["times"]["program"]["ratio"]
+            rows.append(dict(program=program, locality=locality, knows="tables_and_traffic", gain=gain(point), program_time=net, paper=paper))
+            pairs.append((gain(point), paper))
+        point = points.at(program, "high", "tables")
+        # "while it falls back to ESwitch for uniform traffic"
+        rows.append(dict(program=program, locality="high", knows="tables", gain=gain(point), paper=THROUGHPUT[program][2]))
+        pairs.append((gain(point), THROUGHPUT[program][2]))
+        groups.append((program, pairs))
+    title = "Figure 4: throughput by locality"
+    return rows, bars(title, "packets a second, over the original's", groups, [*LOCALITIES, "tables only (as ESwitch)"])
+
+
+def code(read):
+    points = Points(read("specialize-throughput"))
+    kinds = {
+        "instructions": lambda c: c["counted"]["executed"],
+        "branches": lambda c: c["counted"]["branches"],
+        "map calls": lambda c: c["counted"]["map_calls"],
+        "machine code": lambda c: c["jited_bytes"],
+    }
+    rows, groups = [], []
+    for program in points.programs:
+        for locality in ("high", "none"):
+            point = points.at(program, locality)
+            if point is None or point["specialised"] is None:
+                continue
+            pairs = []
+            for kind, of in kinds.items():
+                before, after = of(point["original"]), of(point["specialised"])
+                less = None if not before or after is None else 100 * (1 - after / before)
+                rows.append(dict(program=program, locality=locality, of=kind, original=before, specialised=after, decrease_percent=less))
+                # "halves the instructions and branches executed per packet", at high locality
+                paper = 50 if locality == "high" and kind in ("instructions", "branches") else None
+                pairs.append((less, paper))
+            groups.append((f"{program}, {locality}", pairs))
+    title = "Figure 5: what a packet executes"
+    return rows, bars(title, "decrease in per cent (bytes of machine code: of the whole program)", groups, list(kinds))
+
+
+def latency(read):
+    figures = read("specialize-latency")
+    rows, groups = [], []
+    for figure in figures:
+        pairs = []
+        for case in ("best", "worst"):
+            for side in ("original", "specialised"):
+                found = figure[case] and figure[case][side]
+                rows.append(dict(program=figure["program"], batch=figure["batch"], case=case, side=side, p50_ns=found and found["p50"], p99_ns=found and found["p99"]))
+                pairs.append((found and found["p99"] / 1000, None))
+        groups.append((f"{figure['program']} x{figure['batch']}", pairs))
+    names = ["original", "specialised, best", "original, uniform traffic", "specialised, worst"]
+    return rows, bars("Figure 6: latency, 99th percentile", "microseconds, the rig and the place in the batch (x1, x64) included", groups, names)
+
+
+def recording(read):
+    points = Points(read("specialize-throughput"))
+    rows, groups = [], []
+    for program in points.programs:
+        point = points.at(program, "low") or points.at(program, "high")
+        found = point and point["times"] and point["times"]["recording"]
+        if found:
+            cost = 100 * (1 - 1 / found["ratio"])
+            rows.append(dict(program=program, locality=point["locality"], recording="all lookups", cost_percent=cost, paper=RECORDING["all lookups"]))
+            groups.append((program, [(cost, sum(RECORDING["all lookups"]) / 2)]))
+    adaptive = read("overhead", missing=None)
+    if adaptive:
+        cost = 100 * (1 - 1 / adaptive["ratio"]["ratio"])
+        rows.append(dict(program="router", recording="adaptive", cost_percent=cost, paper=RECORDING["adaptive"]))
+        groups.append(("router, in bursts", [(cost, sum(RECORDING["adaptive"]) / 2)]))
+    title = "Figure 7: what writing lookups down costs"
+    return rows, bars(title, "per cent of the packets a second; of the paper's ranges the middle", groups, ["ours"])
+
+
+def times(read):
+    points = Points(read("specialize-throughput"))
+    rows, groups = [], []
+    for program in points.programs:
+        installs = {which: point["installs"] for which in ("high", "none") if (point := points.at(program, which))}
+        paper = TABLE_3.get(program, ([None] * 2, [None] * 2))
+        pairs = []
+        for n, (which, case) in enumerate((("high", "best"), ("none", "worst"))):
+            for part, parts, theirs in (("compile", ["compile_us"], paper[0][n]), ("install", ["load_us", "swap_us"], paper[1][n])):
+                all_ms = sorted(sum(i[p] for p in parts) / 1000 for i in installs.get(which, []))
+                ours = all_ms[len(all_ms) // 2] if all_ms else None
+                rows.append(dict(program=program, locality=which, part=part, median_ms=ours, most_ms=all_ms[-1] if all_ms else None, paper_case=case, paper_ms=theirs))
+                pairs.append((ours, theirs))
+        groups.append((program, pairs))
+    names = ["compile, high", "install, high", "compile, no locality", "install, no locality"]
+    return rows, bars("Table 3: time to compile and to install", "milliseconds", groups, names)
+
+
+def over_time(read):
+    figures = read("specialize-over-time")
+    sides = {side: [(m["seconds"], m["pps"] / 1e6) for m in figures[side]] for side in ("original", "specialised")}
+    rows = [dict(side=side, seconds=s, mpps=y) for side, points in sides.items() for s, y in points]
+    longest = max((s for points in sides.values() for s, _ in points), default=1)
+    picture = Picture(
+        "Figure 9a: throughput while the traffic changes",
+        f"million packets a second; all flows alike, then some hot, then others, {figures['each']:.0f} s each",
+        1.08 * max((y for points in sides.values() for _, y in points), default=1),
+    )
+    for points, colour in zip(sides.values(), COLOURS):
+        picture.line(points, colour, longest)
+    for n in range(6):
+        picture.text(LEFT + n / 5 * (WIDTH - 10 - LEFT), HEIGHT - BOTTOM + 16, f"{longest * n / 5:.1f} s")
+    picture.legend(list(sides), False)
+    return rows, picture.done()
+
+
+def churn(read):
+    figure = read("specialize-churn")
+    ratio = figure["ratio"]
+    share = figure["deleted"] / 2 / figure["packets"]
+    row = dict(connections=figure["connections"], forgotten_a_packet=share, time_ratio=ratio["ratio"], interval=ratio["interval"], generations=figure["generations"], paper=1 / 0.94)
+    slices = [(str(n + 1), [(a, None), (b, None)]) for n, (a, b) in enumerate(figure["slices"])]
+    title = f"Section 6.5: a NAT that forgets {share:.2f} connections a packet: {ratio['ratio']:.3f} of the time (the paper: 1 / 0.94, low locality)"
+    return [row], bars(title, "nanoseconds a packet, slice by slice", slices, ["original", "with a session"])
+
+
+FIGURES = {
+    "figure-4": throughput,
+    "figure-5": code,
+    "figure-6": latency,
+    "figure-7": recording,
+    "table-3": times,
+    "figure-9a": over_time,
+    "section-6.5": churn,
+}
+
+
+def main():
+    directory = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "bench/results")
+
+    def read(name, **otherwise):
+        path = directory / f"{name}.json"
+        if not path.exists() and "missing" in otherwise:
+            return otherwise["missing"]
+        return json.loads(path.read_text())["figures"]
+
+    for name, figure in FIGURES.items():
+        try:
+            rows, picture = figure(read)
+        except FileNotFoundError as error:
+            print(f"morpheus-{name}: {error.filename} is missing")
+            continue
+        stem = directory / f"morpheus-{name}"
+        stem.with_name(stem.name + ".json").write_text(json.dumps(dict(schema=1, rows=rows), indent=1) + "\n")
+        stem.with_name(stem.name + ".svg").write_text(picture)
+        print(f"{stem}.json, .svg")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+//! Section 6.5: a NAT whose connections are forgotten as fast as user space can delete them, so that packets make new ones all the
+//! time, with a session and without, in turn.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use millstream_kernel::{Map, testing};
+use millstream_lab::RigConfig;
+use millstream_lab::stats::{self, Ratio};
+use millstream_lab::workload::Builtin;
+use millstream_programs::NAT;
+use millstream_programs::nat::CONNECTIONS;
+use millstream_programs::rng::Rng;
+use millstream_programs::traffic::Locality;
+use millstream_specialize::Report;
+use serde::Serialize;
+
+use super::{plane, seconds};
+use crate::bars::{asked, keep};
+use crate::planes::in_turn;
+
+#[derive(Debug, Serialize)]
+struct Churn {
+    connections: usize,
+    slice_s: f64,
+    /// Entries that were deleted, two for each connection, and packets, of all slices.
+    deleted: u64,
+    packets: u64,
+    generations: usize,
+    /// Nanoseconds a packet in each slice without a session, and with one.
+    slices: Vec<(f64, f64)>,
+    /// With over without.
+    ratio: Ratio,
+}
+
+#[test]
+fn a_nat_whose_connections_are_forgotten_all_the_time() {
+    if !testing::require() {
+        return;
+    }
+    let builtin = Builtin { program: NAT, size: 10_000 };
+    let slice = Duration::from_secs_f64(seconds().min(3.0));
+    let deleted = AtomicU64::new(0);
+    let (mut generations, mut packets) = (0, 0);
+    let slices = plane(builtin, Locality::NONE, RigConfig::default()).placed(
+        |_| (),
+        |placed, live| {
+            let map = live.map(CONNECTIONS).expect("the table").try_clone().expect("a descriptor");
+            let slices = in_turn(asked("MILLSTREAM_SLICES", 2) as usize, |with| {
+                live.roll_back("another slice", &mut |_| ()).expect("the original");
+                let mut tell =
+                    |r: &Report| generations += usize::from(matches!(r, Report::Specialised { .. }));
+                let stop = AtomicBool::new(false);
+                std::thread::scope(|scope| {
+                    scope.spawn(|| forget(&map, &stop, &deleted));
+                    let spent = placed.spent(with.then_some(&mut *live), slice, &mut tell);
+                    stop.store(true, Ordering::SeqCst);
+                    spent
+                })
+            });
+            packets = placed.rig.counts().expect("counts").received;
+            slices
+        },
+    );
+    let (deleted, connections) = (deleted.into_inner(), builtin.size);
+    let (ratio, slice_s) = (stats::judge(&slices, &mut Rng::new(1)), slice.as_secs_f64());
+    let churn = Churn { connections, slice_s, deleted, packets, generations, slices, ratio };
+    keep("specialize-churn.json", &churn);
+    assert!(deleted > 1_000, "the table did not change: {churn:?}");
+    assert!(ratio.ratio < 2.0, "{churn:?}");
+}
+
+/// Deletes what is there, again and again: new connections have other ports than those before.
+fn forget(map: &Map, stop: &AtomicBool, deleted: &AtomicU64) {
+    while !stop.load(Ordering::Relaxed) {
+        for (key, _) in map.entries().expect("what is there").iter() {
+            let gone = map.delete(key).expect("it can be deleted");
+            deleted.fetch_add(u64::from(gone), Ordering::Relaxed);
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! Figures 4, 5 and 7 and Table 3: time of a packet and what it executes, by locality; what recording all lookups costs; how long
+//! making and installing takes. Beside it a session that knows the tables and not the traffic, as ESwitch.
+
+use std::time::Duration;
+
+use millstream_kernel::{AttachType, Program, testing};
+use millstream_lab::compare::common;
+use millstream_lab::measure::{Alike, LiveHarness, Measured, Plan, Side, empty, measure};
+use millstream_lab::stats::{self, Ratio};
+use millstream_lab::subject::Counted;
+use millstream_lab::verify::answers;
+use millstream_lab::workload::Builtin;
+use millstream_lab::{Error, RigConfig};
+use millstream_object::Object;
+use millstream_programs::rng::Rng;
+use millstream_programs::traffic::Locality;
+use millstream_specialize::{Live, Report};
+use serde::Serialize;
+
+use super::{LOCALITIES, plane, planes, seconds};
+use crate::bars::keep;
+use crate::planes::Placed;
+
+/// Packets whose instructions are counted.
+const SAMPLE: usize = 512;
+/// How long the session has to find its form.
+const SETTLE: Duration = Duration::from_secs(3);
+
+/// What the session goes by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Knows {
+    Tables,
+    TablesAndTraffic,
+}
+
+/// How long it took to make a variant and put it to work.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Install {
+    compile_us: u64,
+    load_us: u64,
+    swap_us: u64,
+    slots: usize,
+}
+
+/// Times by live frames, interleaved.
+#[derive(Debug, Serialize)]
+struct Times {
+    original_ns: f64,
+    specialised_ns: f64,
+    /// A program of the same verdict that does nothing: the rig.
+    empty_ns: f64,
+    /// Specialised over original, the rig included.
+    ratio: Ratio,
+    /// The same without the rig.
+    program: Ratio,
+    /// The variant that writes all lookups down, over the original, the rig included.
+    recording: Option<Ratio>,
+    generations: usize,
+    disturbed: f64,
+}
+
+/// What a packet executes.
+#[derive(Debug, Serialize)]
+struct Code {
+    jited_bytes: u32,
+    counted: Counted,
+}
+
+#[derive(Debug, Serialize)]
+struct Point {
+    program: &'static str,
+    size: usize,
+    locality: &'static str,
+    knows: Knows,
+    installs: Vec<Install>,
+    /// How long the judge took for shapes that were new, in milliseconds.
+    judged_ms: Vec<u64>,
+    original: Code,
+    /// Nothing where no variant was at work in the end.
+    specialised: Option<Code>,
+    times: Option<Times>,
+}
+
+#[test]
+fn throughput_by_locality() {
+    if !testing::require() {
+        return;
+    }
+    let (planes, all) = planes();
+    let mut points = Vec::new();
+    for builtin in planes {
+        for (name, locality) in if all { &LOCALITIES[..] } else { &LOCALITIES[..1] } {
+            for knows in [Knows::Tables, Knows::TablesAndTraffic] {
+                points.push(point(builtin, name, *locality, knows));
+                keep("specialize-throughput.json", &points);
+            }
+        }
+    }
+    let variants = points.iter().filter_map(|p| Some((&p.original, p.specialised.as_ref()?)));
+    // What is counted is the variant, in which some lookups are code.
+    let fewer = |(original, variant): (&Code, &Code)| variant.counted.map_calls < original.counted.map_calls;
+    assert!(variants.clone().count() > 0 && variants.clone().any(fewer), "{points:?}");
+}
+
+fn point(builtin: Builtin, name: &'static str, locality: Locality, knows: Knows) -> Point {
+    let plane = plane(builtin, locality, RigConfig::default());
+    let maps = Object::parse(builtin.program.name, builtin.program.object).expect("ours").maps;
+    plane.placed(
+        |settings| {
+            settings.interval = Duration::from_millis(500);
+            if knows == Knows::Tables {
+                settings.unprofiled = maps.into_iter().map(|m| m.name).collect();
+            }
+        },
+        |placed, live| {
+            let (mut installs, mut judged_ms) = (Vec::new(), Vec::new());
+            let mut tell = |report: &Report| match *report {
+                Report::Specialised { compile_us, load_us, swap_us, slots, .. } => {
+                    installs.push(Install { compile_us, load_us, swap_us, slots });
+                }
+                Report::Judged { ms, .. } => judged_ms.push(ms),
+                _ => {}
+            };
+            placed.send(Some(live), SETTLE, &mut tell, || ());
+            let (original, specialised) = codes(placed, live);
+            let times = specialised.is_some().then(|| times(placed, live));
+            let (program, size) = (builtin.program.name, builtin.size);
+            Point { program, size, locality: name, knows, installs, judged_ms, original, specialised, times }
+        },
+    )
+}
+
+fn codes(placed: &Placed<'_>, live: &Live<'_>) -> (Code, Option<Code>) {
+    let sample: Vec<Vec<u8>> = placed.sample(SAMPLE);
+    let bytes = |program: &Program| program.info().expect("its image").jited_len;
+    let (original, variant) = live.counted(&sample, placed.rig.test_port()).expect("counted");
+    let original = Code { jited_bytes: bytes(live.original()), counted: original };
+    let copy = live.copy_of_variant().expect("it loads once more");
+    let variant = copy.zip(variant).map(|(copy, counted)| Code { jited_bytes: bytes(&copy), counted });
+    (original, variant)
+}
+
+/// Measures original and variant, an empty program, and the one that records.
+fn times(placed: &Placed<'_>, live: &mut Live<'_>) -> Times {
+    live.detach().expect("the rig is free");
+    let alike = Alike { attach: AttachType::XDP, flags: 0 };
+    let told = answers(placed.rig, live.original(), &placed.sample(SAMPLE)).expect("answers");
+    let verdict = common(&told.into_iter().map(|(verdict, _)| verdict).collect::<Vec<_>>());
+    let mut harness = LiveHarness::new(placed.rig, alike).expect("a harness");
+    let unusable = |e: &dyn std::fmt::Display| Error::Unusable(e.to_string());
+    let recording = live.instrumented().map(|p| p.try_clone().expect("a descriptor"));
+    let mut sides = vec![
+        Side::new("original", || live.copy_of_original().map_err(|e| unusable(&e))),
+        Side::new("specialised", || {
+            let copy = live.copy_of_variant().map_err(|e| unusable(&e))?;
+            copy.ok_or_else(|| unusable(&"it was taken back"))
+        }),
+        Side::new("empty", || empty(verdict, alike)),
+    ];
+    if let Some(program) = &recording {
+        sides.push(Side::new("recording", || Ok(program.try_clone()?)));
+    }
+    let plan = Plan { generation: 0.2, ..Plan::live(seconds()) };
+    let found = measure(&mut harness, &mut sides, &plan).expect("measured");
+    drop(sides);
+    summary(&found, &plan, recording.is_some())
+}
+
+fn summary(found: &Measured, plan: &Plan, recorded: bool) -> Times {
+    let mut rng = Rng::new(plan.seed);
+    let net: Vec<(f64, f64)> = found.generations.iter().map(|g| (g[0] - g[2], g[1] - g[2])).collect();
+    Times {
+        original_ns: found.median(0),
+        specialised_ns: found.median(1),
+        empty_ns: found.median(2),
+        ratio: stats::judge(&found.pairs(0, 1), &mut rng),
+        program: stats::judge(&net, &mut rng),
+        recording: recorded.then(|| stats::judge(&found.pairs(0, 3), &mut rng)),
+        generations: found.generations.len(),
+        disturbed: found.disturbed_share(),
+    }
+}
