@@ -7,7 +7,7 @@ use crate::Unknown;
 use crate::access::offset_by;
 use crate::call::{Call, Handle, Out};
 use crate::exec::Exec;
-use crate::state::State;
+use crate::state::{Chain, State};
 use crate::term::T;
 use crate::value::{Kind, Region, Space, V};
 
@@ -150,6 +150,18 @@ impl Exec<'_, '_> {
     ) -> Result<(), Unknown> {
         match self.w.values.kind(v) {
             Kind::Pointer(Region::In(..), _) | Kind::Choice(..) => self.object_argument(state, v, call),
+            Kind::Pointer(Region::Map(map), _) => {
+                let number = self.w.terms.constant(32, u64::from(map));
+                call.inputs.push(number);
+                for space in [Space::Map(map), Space::Inner(map)] {
+                    let memory = self.memory_of(space);
+                    let memory = state.memory(&mut self.w.terms, memory);
+                    let entries = state.chain(&mut self.w.terms, Chain::Entries(space));
+                    call.inputs.extend([memory, entries]);
+                    call.outs.push(Out::Map(space));
+                }
+                Ok(())
+            }
             Kind::Pointer(Region::Stack(_), offset) => {
                 self.open_bytes(state, v, call)?;
                 let start = self.w.terms.value(offset).map_or(0, |o| o as i64);
@@ -163,18 +175,36 @@ impl Exec<'_, '_> {
     /// Something inside a map value or a record, that the call may change.
     fn object_argument(&mut self, state: &mut State, v: V, call: &mut Call) -> Result<(), Unknown> {
         let v = self.w.values.on_path(&mut self.w.terms, state.path, v);
-        let v = match self.w.values.kind(v) {
-            Kind::Choice(_, a, b) if matches!(self.w.values.kind(b), Kind::Number(_)) => a,
-            Kind::Choice(_, a, b) if matches!(self.w.values.kind(a), Kind::Number(_)) => b,
-            _ => v,
-        };
-        let Kind::Pointer(Region::In(space, object), offset) = self.w.values.kind(v) else {
-            return Err(Unknown::new(format!("{} is given an object that cannot be followed", call.name)));
-        };
-        let memory = state.memory(&mut self.w.terms, space);
-        call.inputs.extend([memory, object, offset]);
-        call.outs.push(Out::Space(space));
-        Ok(())
+        match self.objects(state, v, true, call) {
+            true => Ok(()),
+            false => Err(Unknown::new(format!("{} is given an object that cannot be followed", call.name))),
+        }
+    }
+
+    /// What a pointer may point into, as the memory that a call depends on and, if `write`, may change; `false` if that is
+    /// not in a map value, a record or the like. Of a choice all alternatives but null, and which it is.
+    fn objects(&mut self, state: &State, v: V, write: bool, call: &mut Call) -> bool {
+        match self.w.values.kind(v) {
+            Kind::Choice(_, a, b) if matches!(self.w.values.kind(b), Kind::Number(_)) => {
+                self.objects(state, a, write, call)
+            }
+            Kind::Choice(_, a, b) if matches!(self.w.values.kind(a), Kind::Number(_)) => {
+                self.objects(state, b, write, call)
+            }
+            Kind::Choice(c, a, b) => {
+                call.inputs.push(c);
+                self.objects(state, a, write, call) && self.objects(state, b, write, call)
+            }
+            Kind::Pointer(Region::In(space, object), offset) => {
+                let memory = state.memory(&mut self.w.terms, space);
+                call.inputs.extend([memory, object, offset]);
+                if write {
+                    call.outs.push(Out::Space(space));
+                }
+                true
+            }
+            _ => false,
+        }
     }
 
     fn memory_argument(
@@ -197,16 +227,12 @@ impl Exec<'_, '_> {
         }
         // As much as the size says: the whole memory is what it depends on.
         match self.w.values.kind(v) {
-            Kind::Pointer(Region::In(space, object), offset) => {
-                let memory = state.memory(&mut self.w.terms, space);
-                call.inputs.extend([memory, object, offset, size]);
-                if write {
-                    call.outs.push(Out::Space(space));
-                }
-                Ok(())
-            }
             Kind::Pointer(Region::Stack(frame), offset) => {
                 self.stack_argument(state, (frame, offset), size, (read, write), call)
+            }
+            _ if self.objects(state, v, write, call) => {
+                call.inputs.push(size);
+                Ok(())
             }
             _ => Err(Unknown::new(format!("{} is given memory of a size that varies", call.name))),
         }

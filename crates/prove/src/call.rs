@@ -29,6 +29,8 @@ pub(crate) enum Out {
     Some(V, u64),
     /// Anything in this space.
     Space(Space),
+    /// Anything in the values of this map, and which entries there are.
+    Map(Space),
 }
 
 /// A call being put together.
@@ -148,6 +150,9 @@ impl Exec<'_, '_> {
     /// Runs a kernel function. All that is known of it is what it is given: it may change what others see, and whatever
     /// it reaches through the context and the memory that it is given.
     pub(crate) fn kfunc(&mut self, state: &mut State, name: &str) -> Result<(), Unknown> {
+        if self.library(state, name)? {
+            return Ok(());
+        }
         let mut call = Call { name: name.to_owned(), ..Call::default() };
         let (mut effects, mut given) = (Effects::EXTERNAL, false);
         let count = self.p.parameters.get(name).copied().unwrap_or(5);
@@ -353,6 +358,10 @@ impl Exec<'_, '_> {
         for (n, out) in call.outs.iter().enumerate() {
             match *out {
                 Out::Space(space) => self.forget(state, space, event),
+                Out::Map(space) => {
+                    self.forget(state, space, event);
+                    state.chains.insert(Chain::Entries(space), event);
+                }
                 Out::Bytes(at, count) => self.write_out(state, at, (count, None, call.fills), n, event)?,
                 Out::Upto(at, count, size) => {
                     self.write_out(state, at, (count, Some(size), call.fills), n, event)?;
@@ -523,7 +532,7 @@ impl Exec<'_, '_> {
         self.w.values.choice(&mut self.w.terms, found, there, null)
     }
 
-    fn returned(&mut self, state: &mut State, value: V) {
+    pub(crate) fn returned(&mut self, state: &mut State, value: V) {
         let undefined = self.w.values.undefined();
         state.regs[1..6].fill(undefined);
         state.regs[0] = value;

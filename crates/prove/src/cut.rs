@@ -79,6 +79,7 @@ impl<'a> Cut<'a> {
         State {
             path,
             facts: BTreeSet::new(),
+            ranges: s.ranges.image(|t| (self.size(t, MOST_OF_FACT) <= MOST_OF_FACT).then(|| self.image(t))),
             regs,
             frames,
             saved,

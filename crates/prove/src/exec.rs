@@ -15,9 +15,10 @@ use rustc_hash::FxHashMap;
 
 use crate::flow::{Flow, Place};
 use crate::program::{MapInfo, Program, Target};
+use crate::range::{Ranges, Test};
 use crate::state::{Cell, Chain, State};
-use crate::term::{Sort, T, Terms};
-use crate::value::{Region, Space, V, Values};
+use crate::term::{Sort, T, Terms, mask};
+use crate::value::{Kind, Region, Space, V, Values};
 use crate::{Limits, Unknown};
 
 /// Nested frames, as in the kernel.
@@ -158,6 +159,7 @@ impl<'a, 'p> Exec<'a, 'p> {
         State {
             path,
             facts: BTreeSet::new(),
+            ranges: Ranges::default(),
             regs,
             frames: vec![Rc::default()],
             saved: Vec::new(),
@@ -409,7 +411,7 @@ impl<'a, 'p> Exec<'a, 'p> {
                 let spent = self.w.terms.app("budget is spent", &[before], Sort::Bool);
                 let after = self.w.terms.app("budget after", &[before], Sort::Token);
                 state.chains.insert(Chain::Budget, after);
-                return Ok(self.fork(slot, state, spent, off));
+                return Ok(self.fork(slot, state, spent, None, off));
             }
             Insn::Jump { off, .. } => {
                 let target = (slot + insn.slots()) as i64 + i64::from(off);
@@ -437,20 +439,41 @@ impl<'a, 'p> Exec<'a, 'p> {
         let taken = self.w.values.compare(&mut self.w.terms, cond, width, a, b).ok_or_else(|| {
             Unknown::new(format!("the branch at slot {slot} compares what is not modelled"))
         })?;
-        Ok(self.fork(slot, state, taken, off))
+        let test = self.test(cond, width, a, b);
+        Ok(self.fork(slot, state, taken, test, off))
+    }
+
+    /// A comparison of a number with a constant.
+    fn test(&mut self, cond: Cond, width: Width, a: V, b: V) -> Option<Test> {
+        let (Kind::Number(a), Kind::Number(b)) = (self.w.values.kind(a), self.w.values.kind(b)) else {
+            return None;
+        };
+        let bits = if width == Width::W64 { 64 } else { 32 };
+        let k = self.w.terms.value(b)? & mask(bits);
+        let number = self.w.terms.extract(a, bits - 1, 0);
+        Test::new(&mut self.w.terms, cond, number, k)
     }
 
     /// Both ways of a branch, as far as there is a path.
-    fn fork(&mut self, slot: usize, state: &State, taken: T, off: i16) -> Next {
+    fn fork(&mut self, slot: usize, state: &State, taken: T, test: Option<Test>, off: i16) -> Next {
         let target = ((slot + 1) as i64 + i64::from(off)) as usize;
+        if let Some(taken) = test.as_ref().and_then(|test| state.ranges.decide(test)) {
+            return Next::Branch(vec![(if taken { target } else { slot + 1 }, state.clone())]);
+        }
         let mut out = Vec::with_capacity(2);
         let mut yes = state.clone();
         if yes.assume(&mut self.w.terms, taken) {
+            if let Some(test) = &test {
+                yes.ranges.assume(test, true);
+            }
             out.push((target, yes));
         }
         let opposite = self.w.terms.not(taken);
         let mut no = state.clone();
         if no.assume(&mut self.w.terms, opposite) {
+            if let Some(test) = &test {
+                no.ranges.assume(test, false);
+            }
             out.push((slot + 1, no));
         }
         if out.is_empty() {

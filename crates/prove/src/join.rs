@@ -13,6 +13,7 @@ use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
 
+use crate::range::Ranges;
 use crate::state::{Cell, Frame, State, byte, initial_chain, initial_memory, whole};
 use crate::term::{ADDRESS, Literal, MOST_LITERALS, Node, Sort, T, Terms};
 use crate::value::{Kind, Region, V, Values};
@@ -83,12 +84,13 @@ pub(crate) fn join(ours: &mut Pair, theirs: &mut Pair, number: usize, limit: usi
     };
     let [a, b] = [0, 1].map(|side| join.state(&ours.states[side], &theirs.states[side]));
     let facts = join.facts(&ours.states[0].facts, &theirs.states[0].facts);
+    let ranges = join.ranges(&ours.states[0].ranges, &theirs.states[0].ranges);
     let mut path = join.condition();
     for fact in &facts {
         path = join.new.and(&[path, *fact]);
     }
     let instance = join.instance;
-    let states = [a, b].map(|s| State { path, facts: facts.clone(), ..s });
+    let states = [a, b].map(|s| State { path, facts: facts.clone(), ranges: ranges.clone(), ..s });
     Joined { pair: Pair { terms: join.new, values: join.values, states }, instance }
 }
 
@@ -109,7 +111,18 @@ impl Join<'_> {
         let length = self.any(a.length, b.length);
         let metadata = self.any(a.metadata, b.metadata);
         let path = self.new.truth(true);
-        State { path, facts: BTreeSet::new(), regs, frames, saved, memory, chains, length, metadata }
+        State {
+            path,
+            facts: BTreeSet::new(),
+            ranges: Ranges::default(),
+            regs,
+            frames,
+            saved,
+            memory,
+            chains,
+            length,
+            metadata,
+        }
     }
 
     fn by_key<K: Ord + Copy>(
@@ -365,6 +378,15 @@ impl Join<'_> {
         self.frozen = false;
         self.instance &= images.iter().all(Option::is_some);
         images.into_iter().flatten().filter(|t| self.new.known(*t).is_none()).collect()
+    }
+
+    /// Ranges of numbers of both ways, as far as that needs no new variable.
+    fn ranges(&mut self, ours: &Ranges, theirs: &Ranges) -> Ranges {
+        self.frozen = true;
+        let (ranges, all) = ours.generalized(theirs, self.widen, |x, y| self.term(x, y));
+        self.frozen = false;
+        self.instance &= all;
+        ranges
     }
 
     fn any(&mut self, a: T, b: T) -> T {

@@ -162,7 +162,12 @@ impl<'a> Walk<'a> {
                 let path = self.world.terms.and(&[a.path, b.path]);
                 if self.world.terms.known(path) != Some(false) {
                     let facts: BTreeSet<T> = a.facts.union(&b.facts).copied().collect();
-                    let states = [a, b].map(|s| State { path, facts: facts.clone(), ..s.clone() });
+                    let ranges = a.ranges.meet(&b.ranges);
+                    let one = |s: &State| {
+                        let (facts, ranges) = (facts.clone(), ranges.clone());
+                        State { path, facts, ranges, ..s.clone() }
+                    };
+                    let states = [one(a), one(b)];
                     out.push(([at.clone(), place.clone()], states));
                 }
             }

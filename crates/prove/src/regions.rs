@@ -129,7 +129,7 @@ impl<'a> Runner<'a> {
             if room >= stride.most {
                 return Err(Unknown::new(TERMS));
             }
-            room = (room * 4).min(stride.most);
+            room = (room.max(1) * 4).min(stride.most);
         }
     }
 

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
+use crate::range::Ranges;
 use crate::term::{Sort, T, Terms};
 use crate::value::{Space, V, Values};
 
@@ -40,6 +41,8 @@ pub(crate) struct State {
     pub(crate) path: T,
     /// Conditions that were assumed one by one and are no single atoms: each follows from the path.
     pub(crate) facts: BTreeSet<T>,
+    /// What numbers may be here.
+    pub(crate) ranges: Ranges,
     pub(crate) regs: [V; 11],
     pub(crate) frames: Vec<Rc<Frame>>,
     /// What `r6` to `r9` hold in each of the functions that wait for another to return.
@@ -84,7 +87,8 @@ impl State {
         let either = terms.or(&[self.path, other.path]);
         let c = terms.under(self.path, either);
         let facts = self.facts.intersection(&other.facts).copied().collect();
-        let mut out = State { path: either, facts, ..self };
+        let ranges = self.ranges.join(&other.ranges);
+        let mut out = State { path: either, facts, ranges, ..self };
         for (a, b) in out.regs.iter_mut().zip(other.regs) {
             *a = values.choice(terms, c, *a, b);
         }

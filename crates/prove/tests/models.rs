@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use millstream_isa::asm::assemble;
 use millstream_isa::encode_all;
-use millstream_object::{FuncId, Object, ProgramType};
+use millstream_object::{Extern, ExternId, ExternKind, FuncId, MapId, Object, ProgramType, Reloc, RelocKind};
 use millstream_programs as programs;
 use millstream_prove::{Acceleration, Limits, Proof, Verdict, prove};
 
@@ -159,4 +159,110 @@ fn ways_that_meet_elsewhere_are_proven_step_by_step() {
     assert!(!equivalent(kind, &asked, &known.replace("< 7", "< 8"), &by_steps()));
     let swapped = known.replace("r0 += r2\nr0 ^= 5", "r0 ^= 5\nr0 += r2");
     assert!(!equivalent(kind, &asked, &swapped, &by_steps()));
+}
+
+#[test]
+fn what_earlier_comparisons_decide_need_not_be_asked() {
+    let kind = ProgramType::XDP;
+    let asked = |last: &str| {
+        format!(
+            "r2 = *(u32 *)(r1 + 12)\nr3 = r2\nr3 += -4\nr0 = 9\nif r2 s> 5 goto out\nif r3 s< 0 goto out\nr0 = 1\n\
+             if r2 == 4 goto out\nr0 = 2\n{last}out:\nexit"
+        )
+    };
+    let all = asked("if r2 == 5 goto out\nr0 = 3\n");
+    assert!(equivalent(kind, &all, &asked(""), &by_steps()));
+    for (from, to) in [("s> 5", "s> 6"), ("== 4", "== 3"), ("+= -4", "+= -3")] {
+        let (all, less) = (all.replace(from, to), asked("").replace(from, to));
+        assert!(!equivalent(kind, &all, &less, &by_steps()), "{to}");
+    }
+    // In a loop only what holds in each round counts.
+    let rounds = |body: &str| {
+        format!(
+            "r2 = *(u32 *)(r1 + 12)\nr3 = *(u32 *)(r1 + 16)\nr0 = 0\nagain:\n{body}r0 += 1\nif r0 != r3 goto again\nout:\nexit"
+        )
+    };
+    let test = "if r2 > 7 goto out\nif r2 > 8 goto out\n";
+    assert!(equivalent(kind, &rounds(test), &rounds("if r2 > 7 goto out\n"), &by_steps()));
+    let changed = format!("{test}r2 += 1\n");
+    assert!(!equivalent(kind, &rounds(&changed), &rounds(test), &by_steps()));
+    let later = rounds("if r2 > 7 goto out\nr2 += 1\nif r2 > 8 goto out\n");
+    assert!(equivalent(kind, &later, &rounds("if r2 > 7 goto out\nr2 += 1\n"), &by_steps()));
+    assert!(!equivalent(kind, &later, &rounds("r2 += 1\nif r2 > 8 goto out\n"), &by_steps()));
+}
+
+#[test]
+fn sums_of_few_bits_are_the_same_at_any_width() {
+    let kind = ProgramType::XDP;
+    let sum = |mask: u32, rest: &str| {
+        format!("r0 = *(u32 *)(r1 + 12)\nr0 &= {mask}\nr0 <<= 2\nr0 += 14\n{rest}r0 += 20\nexit")
+    };
+    for cut in ["r0 &= 255\n", "r0 <<= 48\nr0 >>= 48\n", "r0 <<= 32\nr0 s>>= 32\n"] {
+        assert!(equivalent(kind, &sum(15, cut), &sum(15, ""), &Limits::default()), "{cut}");
+    }
+    assert!(!equivalent(kind, &sum(63, "r0 &= 255\n"), &sum(63, ""), &Limits::default()));
+    assert!(!equivalent(kind, &sum(15, "r0 &= 63\n"), &sum(15, ""), &Limits::default()));
+}
+
+/// An object with one program that calls an external function wherever it calls one of the kernel.
+fn calling(name: &str, text: &str) -> (Object, FuncId) {
+    let (mut object, func) = object(ProgramType::XDP, text);
+    let id = ExternId(object.externs.len() as u32);
+    object.externs.push(Extern { name: name.to_owned(), kind: ExternKind::Unknown, weak: false });
+    let f = &mut object.functions[func.0 as usize];
+    for (at, _) in f.insns.iter().enumerate().filter(|(_, raw)| raw.code == 0x85 && raw.src == 2) {
+        f.relocs.push(Reloc { insn: at as u32, kind: RelocKind::Extern(id) });
+    }
+    (object, func)
+}
+
+#[test]
+fn functions_of_the_c_library_do_what_c_says() {
+    let judged = |name: &str, a: &str, b: &str| {
+        let ((a, f), (b, g)) = (calling(name, a), calling(name, b));
+        prove((&a, f), (&b, g), None, &Limits::default()).verdict == Verdict::Equivalent
+    };
+    // What lies above the bytes that are set stays.
+    let set = |at: i32, count: u32| {
+        format!(
+            "r6 = *(u32 *)(r1 + 12)\n*(u64 *)(r10 - 8) = r6\n*(u64 *)(r10 - 16) = r6\nr1 = r10\nr1 += {at}\nr2 = 7\n\
+             r3 = {count}\ncall kernel-function#0\nr0 = *(u32 *)(r10 - 16)\nr1 = *(u32 *)(r10 - 8)\nr0 += r1\nexit"
+        )
+    };
+    let by_hand = "r6 = *(u32 *)(r1 + 12)\nr0 = 0x07070707\nr0 += r6\nexit";
+    assert!(judged("memset", &set(-16, 8), by_hand));
+    assert!(judged("memset", &set(-8, 4), by_hand));
+    for other in [set(-16, 3), set(-16, 12), set(-12, 4)] {
+        assert!(!judged("memset", &other, by_hand), "{other}");
+    }
+    assert!(!judged("memfrob", &set(-16, 8), by_hand));
+    let copied = "r6 = *(u32 *)(r1 + 12)\n*(u64 *)(r10 - 8) = r6\n*(u64 *)(r10 - 16) = 1\nr1 = r10\nr1 += -16\nr2 = r10\n\
+                  r2 += -8\nr3 = 4\ncall kernel-function#0\nr0 = *(u32 *)(r0 + 0)\nexit";
+    let loaded = "r0 = *(u32 *)(r1 + 12)\nexit";
+    assert!(judged("memcpy", copied, loaded));
+    assert!(judged("memmove", copied, loaded));
+    assert!(!judged("memcpy", copied, &loaded.replace("12", "16")));
+}
+
+#[test]
+fn a_limit_of_terms_ends_a_proof_wherever_it_is_reached() {
+    // A call with one of two maps: what it is cannot be told from the path once there is no room for terms.
+    let text = "r6 = *(u32 *)(r1 + 12)\nr1 = 0 ll\nif r6 == 7 goto on\nr1 = 0 ll\non:\n*(u32 *)(r10 - 4) = 0\n\
+                r2 = r10\nr2 += -4\ncall map_lookup_elem\nif r0 == 0 goto out\nr0 = *(u8 *)(r0 + 0)\nout:\nexit";
+    let with_maps = |text: &str| {
+        let (mut object, func) = object(ProgramType::XDP, text);
+        assert!(object.maps.len() > 1);
+        let f = &mut object.functions[func.0 as usize];
+        let loads = f.insns.iter().enumerate().filter(|(_, raw)| raw.code == 0x18).map(|(at, _)| at as u32);
+        let loads: Vec<u32> = loads.collect();
+        for (insn, map) in loads.into_iter().zip(0..) {
+            f.relocs.push(Reloc { insn, kind: RelocKind::Map(MapId(map)) });
+        }
+        (object, func)
+    };
+    let ((a, f), (b, g)) = (with_maps(text), with_maps(&text.replace("== 7", "== 8")));
+    for terms in (0..400).step_by(7) {
+        let limits = Limits { terms, tries: 0, ..Limits::default() };
+        assert!(matches!(prove((&a, f), (&b, g), None, &limits).verdict, Verdict::Unknown { .. }), "{terms}");
+    }
 }

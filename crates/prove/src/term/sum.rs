@@ -6,12 +6,38 @@ use super::{Node, T, Terms, mask};
 type Parts = (Vec<(T, u64)>, u64);
 
 impl Terms {
-    fn parts(&self, t: T) -> Parts {
+    fn parts(&mut self, t: T) -> Parts {
+        let (bits, whole) = (self.bits(t), (vec![(t, 1)], 0));
         match self.node(t) {
             Node::Const(k) => (Vec::new(), *k),
             Node::Sum(terms, k) => (terms.to_vec(), *k),
-            _ => (vec![(t, 1)], 0),
+            // One that was narrowed is a sum of what is as wide as it was.
+            Node::Concat(list) if list.len() == 2 && self.value(list[0]) == Some(0) => {
+                let Node::Sum(terms, k) = self.node(list[1]) else { return whole };
+                let (inner, terms, k) = (self.bits(list[1]), terms.to_vec(), *k);
+                if self.bound(&terms, k).is_none_or(|bound| bound > mask(inner)) {
+                    return whole;
+                }
+                (terms.into_iter().map(|(t, c)| (self.zero_extend_to(t, bits), c)).collect(), k)
+            }
+            _ => whole,
         }
+    }
+
+    /// What a sum is at most, if that is less than 2^64: no coefficient is seen as negative.
+    fn bound(&mut self, terms: &[(T, u64)], k: u64) -> Option<u64> {
+        terms.iter().try_fold(k, |sum, (t, c)| self.possible(*t).checked_mul(*c)?.checked_add(sum))
+    }
+
+    /// A sum of few bits as one that has no more, so that it is the same however wide it was computed.
+    fn narrowed(&mut self, bits: u32, terms: &[(T, u64)], k: u64) -> Option<T> {
+        let width = 64 - self.bound(terms, k)?.leading_zeros();
+        if width == 0 || width >= bits || terms.iter().any(|(t, _)| self.leading_zeros(*t) < bits - width) {
+            return None;
+        }
+        let terms = terms.iter().map(|(t, c)| (self.extract(*t, width - 1, 0), *c)).collect();
+        let sum = self.collect(width, terms, k);
+        Some(self.zero_extend_to(sum, bits))
     }
 
     /// The sum of `a` and `factor` times `b`.
@@ -43,7 +69,10 @@ impl Terms {
             [(t, 1)] if k == 0 => t,
             // Powers of two move bits only.
             [(t, c)] if k == 0 && c.is_power_of_two() => self.shl_const(bits, t, c.trailing_zeros()),
-            _ => self.vector(bits, Node::Sum(out.into(), k)),
+            _ => match self.narrowed(bits, &out, k) {
+                Some(narrow) => narrow,
+                None => self.vector(bits, Node::Sum(out.into(), k)),
+            },
         }
     }
 

@@ -1,0 +1,39 @@
+//! Functions of the C library that compilers call by themselves.
+//!
+//! A compiler that does not expand one of these calls it by name, and means what C says of it: bytes are put somewhere,
+//! and nothing else is looked at or changed. That is known without any description of the function, and no kernel
+//! function has such a name.
+
+use millstream_isa::Reg;
+
+use crate::Unknown;
+use crate::args::MOST_BYTES;
+use crate::exec::Exec;
+use crate::state::State;
+
+impl Exec<'_, '_> {
+    /// Runs `memset`, `memcpy` or `memmove`; `false` if the function is none of them, or is to touch a number of bytes
+    /// that is not known, or large.
+    pub(crate) fn library(&mut self, state: &mut State, name: &str) -> Result<bool, Unknown> {
+        if !matches!(name, "memset" | "memcpy" | "memmove") {
+            return Ok(false);
+        }
+        let [to, from, count] = [Reg::R1, Reg::R2, Reg::R3].map(|r| self.get(state, r));
+        let count = self.w.values.numeric(&mut self.w.terms, count).and_then(|t| self.w.terms.value(t));
+        let Some(count) = count.filter(|count| *count <= MOST_BYTES) else { return Ok(false) };
+        let bytes = if name == "memset" {
+            let byte = self.w.values.numeric(&mut self.w.terms, from);
+            let byte = byte.ok_or_else(|| Unknown::new("memset puts what is not defined"))?;
+            vec![self.w.terms.extract(byte, 7, 0); count as usize]
+        } else if count == 0 {
+            Vec::new()
+        } else {
+            self.read(state, from, count)?
+        };
+        if count > 0 {
+            self.write(state, to, &bytes, None)?;
+        }
+        self.returned(state, to);
+        Ok(true)
+    }
+}

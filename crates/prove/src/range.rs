@@ -1,0 +1,215 @@
+//! Which values the branches on a path leave to numbers: intervals, from comparisons with constants.
+//!
+//! A chain of comparisons of one number decides later ones, which a compiler then leaves out: what is above 3, not above 5
+//! and not 4 is 5. Decision diagrams hold atoms to be independent, and would follow a path there that does not exist.
+//!
+//! Architecture Invariant: whenever a state is reached its numbers are within its ranges.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use millstream_isa::Cond;
+
+use crate::term::{Node, T, Terms, mask};
+
+/// Intervals, both ends included, in ascending order and apart.
+type Set = Vec<(u64, u64)>;
+
+/// Intervals of one number above which it is not looked at any more.
+const MOST_INTERVALS: usize = 64;
+/// Numbers that are kept track of.
+const MOST_NUMBERS: usize = 64;
+
+/// What numbers may be.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub(crate) struct Ranges(BTreeMap<T, Rc<Set>>);
+
+/// A comparison of a number with a constant: where it holds, and where it does not.
+pub(crate) struct Test {
+    number: T,
+    sets: [Set; 2],
+}
+
+impl Test {
+    /// Of a vector.
+    pub(crate) fn new(terms: &mut Terms, cond: Cond, t: T, k: u64) -> Option<Test> {
+        let top = mask(terms.bits(t));
+        let sign = top ^ top >> 1;
+        // In the order of two's complement, as if it were that of plain numbers.
+        let ordered = |k: u64, is_signed: bool| if is_signed { k ^ sign } else { k };
+        let below = |bound: u64, is_signed: bool| -> Set {
+            let set = bound.checked_sub(1).map(|last| (0, last));
+            if is_signed { less(&Vec::from_iter(set), sign, top) } else { Vec::from_iter(set) }
+        };
+        let not_above = |k: u64, is_signed: bool| {
+            let k = ordered(k, is_signed);
+            if k == top { vec![(0, top)] } else { below(k + 1, is_signed) }
+        };
+        let (set, holds) = match cond {
+            Cond::Eq => (vec![(k, k)], true),
+            Cond::Ne => (vec![(k, k)], false),
+            Cond::Lt => (below(k, false), true),
+            Cond::Ge => (below(k, false), false),
+            Cond::Le => (not_above(k, false), true),
+            Cond::Gt => (not_above(k, false), false),
+            Cond::Slt => (below(ordered(k, true), true), true),
+            Cond::Sge => (below(ordered(k, true), true), false),
+            Cond::Sle => (not_above(k, true), true),
+            Cond::Sgt => (not_above(k, true), false),
+            Cond::Set => return None,
+        };
+        let (number, within) = base(terms, t, set.clone());
+        let (_, outside) = base(terms, t, complement(&set, top));
+        Some(Test { number, sets: if holds { [within, outside] } else { [outside, within] } })
+    }
+}
+
+impl Ranges {
+    /// Whether a comparison holds or does not, wherever all of this does.
+    pub(crate) fn decide(&self, test: &Test) -> Option<bool> {
+        let may = self.0.get(&test.number)?;
+        let [holds, fails] = [0, 1].map(|n| !intersection(may, &test.sets[n]).is_empty());
+        (holds != fails).then_some(holds)
+    }
+
+    /// Takes in how a comparison came out.
+    pub(crate) fn assume(&mut self, test: &Test, holds: bool) {
+        self.narrow(test.number, &test.sets[usize::from(!holds)]);
+    }
+
+    fn narrow(&mut self, number: T, set: &[(u64, u64)]) {
+        let all = match self.0.get(&number) {
+            Some(before) => intersection(before, set),
+            None if self.0.len() < MOST_NUMBERS => set.to_vec(),
+            None => return,
+        };
+        if all.len() <= MOST_INTERVALS {
+            self.0.insert(number, Rc::new(all));
+        }
+    }
+
+    /// What holds of either.
+    pub(crate) fn join(&self, other: &Ranges) -> Ranges {
+        let both = self.0.iter().filter_map(|(t, ours)| {
+            let theirs = other.0.get(t)?;
+            let all = if ours == theirs { ours.clone() } else { Rc::new(union(ours, theirs)) };
+            (all.len() <= MOST_INTERVALS).then_some((*t, all))
+        });
+        Ranges(both.collect())
+    }
+
+    /// What holds where both do.
+    pub(crate) fn meet(&self, other: &Ranges) -> Ranges {
+        let mut out = self.clone();
+        for (number, set) in &other.0 {
+            out.narrow(*number, set);
+        }
+        out
+    }
+
+    /// The same of other terms: of those that `image` gives one for.
+    pub(crate) fn image(&self, mut image: impl FnMut(T) -> Option<T>) -> Ranges {
+        let mut out = Ranges::default();
+        for (number, set) in &self.0 {
+            if let Some(number) = image(*number) {
+                out.narrow(number, set);
+            }
+        }
+        out
+    }
+
+    /// What holds of either of two, of other terms: `image` gives that of a term of each, if they have one. And whether all
+    /// that is said here holds of the other; if `again`, what does not is given up at once, so that there is an end to it.
+    pub(crate) fn generalized(
+        &self,
+        other: &Ranges,
+        again: bool,
+        mut image: impl FnMut(T, T) -> Option<T>,
+    ) -> (Ranges, bool) {
+        let (mut out, mut all) = (Ranges::default(), true);
+        for (x, ours) in &self.0 {
+            let found = other.0.iter().find_map(|(y, theirs)| Some((image(*x, *y)?, theirs)));
+            let Some((number, theirs)) = found else {
+                all = false;
+                continue;
+            };
+            let either = union(ours, theirs);
+            all &= either == **ours;
+            if !again || either == **ours {
+                out.narrow(number, &either);
+            }
+        }
+        (out, all)
+    }
+}
+
+/// The number that a term is made of by operations that can be undone, and its values for which the term is one of these.
+fn base(terms: &mut Terms, mut t: T, mut set: Set) -> (T, Set) {
+    loop {
+        let (bits, spare) = (terms.bits(t), terms.leading_zeros(t));
+        if spare > 0 && spare < bits {
+            set = intersection(&set, &[(0, mask(bits - spare))]);
+            t = terms.extract(t, bits - spare - 1, 0);
+        }
+        match terms.node(t) {
+            Node::Sum(list, k) if list.len() == 1 && list[0].1 == 1 => {
+                set = less(&set, *k, mask(terms.bits(t)));
+                t = list[0].0;
+            }
+            _ => return (t, set),
+        }
+    }
+}
+
+/// All values less `k`, modulo `top` + 1.
+fn less(set: &[(u64, u64)], k: u64, top: u64) -> Set {
+    let mut out = Set::new();
+    for (a, b) in set {
+        let (a, b) = (a.wrapping_sub(k) & top, b.wrapping_sub(k) & top);
+        if a <= b {
+            out.push((a, b));
+        } else {
+            out.extend([(0, b), (a, top)]);
+        }
+    }
+    tidy(out)
+}
+
+fn tidy(mut set: Set) -> Set {
+    set.sort_unstable();
+    let mut out = Set::with_capacity(set.len());
+    for (a, b) in set {
+        match out.last_mut() {
+            Some((_, end)) if a <= end.saturating_add(1) => *end = b.max(*end),
+            _ => out.push((a, b)),
+        }
+    }
+    out
+}
+
+fn union(a: &[(u64, u64)], b: &[(u64, u64)]) -> Set {
+    tidy(a.iter().chain(b).copied().collect())
+}
+
+fn intersection(a: &[(u64, u64)], b: &[(u64, u64)]) -> Set {
+    let pairs = a.iter().flat_map(|x| b.iter().map(move |y| (x.0.max(y.0), x.1.min(y.1))));
+    tidy(pairs.filter(|(low, high)| low <= high).collect())
+}
+
+fn complement(set: &[(u64, u64)], top: u64) -> Set {
+    let mut out = Set::new();
+    let mut next = Some(0);
+    for (a, b) in set {
+        if let Some(from) = next
+            && from < *a
+        {
+            out.push((from, a - 1));
+        }
+        next = b.checked_add(1).filter(|n| *n <= top);
+    }
+    out.extend(next.map(|from| (from, top)));
+    out
+}
+
+#[cfg(test)]
+mod tests;
