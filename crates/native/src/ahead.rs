@@ -11,6 +11,9 @@
 //! and changes nothing. So no dependence through state forbids it, the order of packets stays, and nothing needs to be annotated.
 //!
 //! Loops are left after one turn, so that a slice always ends.
+//!
+//! Whether it pays is a matter of the packets: few flows keep even a large table's lines in the cache. So there are two loops over a batch,
+//! with slices and without, and [`Judge`] times both now and then.
 
 use cranelift_entity::SecondaryMap;
 use millstream_ir::{Block, BlockCall, Cfg, Function, Inst, Map, Op, Prov, Type};
@@ -26,6 +29,8 @@ pub struct Ahead {
     pub pattern: Pattern,
     /// Look-ups in tables of at least so many bytes.
     pub from: u64,
+    /// Without looking whether it is any faster.
+    pub always: bool,
 }
 
 /// In which order packets are fetched for and worked on.
@@ -39,8 +44,57 @@ pub enum Pattern {
 
 impl Default for Ahead {
     fn default() -> Ahead {
-        // Half of the second-level cache of common servers.
-        Ahead { packets: 8, pattern: Pattern::Pipelined, from: 512 << 10 }
+        // Smaller tables stay in the caches of common servers.
+        Ahead { packets: 8, pattern: Pattern::Pipelined, from: 4 << 20, always: false }
+    }
+}
+
+/// Decides which of two loops runs a batch, by their times.
+#[derive(Debug, Default)]
+pub(crate) struct Judge {
+    /// Batches until the next trial begins; 0 during one.
+    rest: u32,
+    /// Of the trial at hand: picoseconds a packet of each loop, by turns.
+    times: [Vec<u64>; 2],
+    ahead: bool,
+}
+
+/// Batches between trials, and those of each loop in one.
+const BETWEEN: u32 = 4096;
+const TRIED: usize = 15;
+/// Batches of fewer packets say little.
+const LEAST: usize = 8;
+
+impl Judge {
+    /// Whether the next batch goes through the loop that fetches ahead.
+    pub(crate) fn choose(&mut self) -> bool {
+        if self.rest > 0 {
+            self.rest -= 1;
+            return self.ahead;
+        }
+        self.times[0].len() > self.times[1].len()
+    }
+
+    /// Whether the batch that was chosen for is to be timed.
+    pub(crate) fn tries(&self) -> bool {
+        self.rest == 0
+    }
+
+    /// Notes the time of a batch. A trial's verdict is by medians, and for fetching only where that is faster by a thirtieth.
+    pub(crate) fn note(&mut self, ahead: bool, took: std::time::Duration, packets: usize) {
+        if packets < LEAST {
+            return;
+        }
+        self.times[usize::from(ahead)].push(took.as_nanos() as u64 * 1000 / packets as u64);
+        if self.times.iter().all(|times| times.len() == TRIED) {
+            let [plain, ahead] = self.times.each_mut().map(|times| {
+                times.sort_unstable();
+                times[TRIED / 2]
+            });
+            self.ahead = ahead + plain / 30 < plain;
+            self.times.iter_mut().for_each(Vec::clear);
+            self.rest = BETWEEN;
+        }
     }
 }
 
@@ -217,6 +271,30 @@ mod tests {
         at.effect(Op::Store { size: Size::W, offset: 0, flags }, [packet, null], []);
         at.effect(Op::Return {}, [null], []);
         func
+    }
+
+    #[test]
+    fn the_faster_loop_is_chosen_and_chosen_again_when_that_changes() {
+        use std::time::Duration;
+        let mut judge = Judge::default();
+        for (fast, slow) in [(true, 100), (false, 100), (true, 103)] {
+            let mut chosen = 0;
+            for _ in 0..2 * TRIED + BETWEEN as usize {
+                let tries = judge.tries();
+                let ahead = judge.choose();
+                if tries {
+                    let ns = if ahead == fast { 64 * 99 } else { 64 * slow };
+                    judge.note(ahead, Duration::from_nanos(ns), 64);
+                } else {
+                    chosen += usize::from(ahead);
+                }
+            }
+            // A hundredth is not worth it, four are.
+            let expected = if fast && slow == 103 { BETWEEN as usize } else { 0 };
+            assert_eq!(chosen, expected, "{fast} {slow}");
+        }
+        judge.note(true, Duration::from_nanos(1), LEAST - 1);
+        assert!(judge.times.iter().all(Vec::is_empty), "small batches say nothing");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use millstream_interp::{MapId, MapKind, MapSpec, Maps};
 use millstream_ir::{
     Block, BlockCall, Cond, Func, Function, Linkage, MapDecl, MemFlags, Module, Op, Prov, Size, Type, Width,
 };
-use millstream_native::{Batch, Engine, Options};
+use millstream_native::{Ahead, Batch, Engine, Options, Pattern};
 use millstream_programs::rng::Rng;
 
 /// `BPF_PROG_TYPE_XDP`.
@@ -67,9 +67,12 @@ struct Pair {
 }
 
 impl Pair {
-    fn new(kind: MapKind, key_size: u32) -> Pair {
+    fn new(kind: MapKind, key_size: u32, ahead: Option<Pattern>) -> Pair {
         let (module, func) = program(kind, key_size);
-        let engine = Engine::of_module(module, func, &Options::default()).expect("compiled");
+        let ahead =
+            ahead.map_or_else(Ahead::default, |pattern| Ahead { packets: 2, pattern, from: 0, always: true });
+        let engine =
+            Engine::of_module(module, func, &Options { ahead, ..Options::default() }).expect("compiled");
         let mut maps = Maps::default();
         let spec = MapSpec { kind, key_size, value_size: VALUE as u32, max_entries: ENTRIES, flags: 0 };
         let id = maps.add(spec, 1).expect("room");
@@ -154,8 +157,15 @@ fn key(kind: MapKind, size: usize, rng: &mut Rng) -> Vec<u8> {
     }
 }
 
+/// With look-ups as they come, and fetched ahead in both ways.
 fn check(kind: MapKind, key_size: u32, most: usize) {
-    let mut pair = Pair::new(kind, key_size);
+    for ahead in [None, Some(Pattern::Pipelined), Some(Pattern::Grouped)] {
+        check_fetched(kind, key_size, most, ahead);
+    }
+}
+
+fn check_fetched(kind: MapKind, key_size: u32, most: usize, ahead: Option<Pattern>) {
+    let mut pair = Pair::new(kind, key_size, ahead);
     let mut rng = Rng::new(u64::from(key_size));
     for step in 0..STEPS {
         let new = key(kind, pair.key_size, &mut rng);
@@ -205,7 +215,7 @@ fn arrays() {
 
 #[test]
 fn full_lru_tables_keep_what_is_used() {
-    let mut pair = Pair::new(MapKind::LruHash, 4);
+    let mut pair = Pair::new(MapKind::LruHash, 4, None);
     let word = |n: u32| n.to_le_bytes();
     let hot = 7;
     for n in 0..10 * ENTRIES {

@@ -44,6 +44,9 @@ pub(crate) struct Tuning {
     /// Fetch only for tables of at least so many bytes
     #[arg(long, value_name = "BYTES", default_value_t = Ahead::default().from)]
     ahead_from: u64,
+    /// Fetch for all packets, instead of timing now and then whether it pays
+    #[arg(long)]
+    ahead_always: bool,
     /// LLVM's passes, as `opt -passes=` takes them
     #[arg(long, value_name = "PASSES")]
     llvm_passes: Option<String>,
@@ -53,7 +56,7 @@ impl Tuning {
     /// The usual options with these.
     pub(crate) fn options(&self) -> Options {
         let pattern = if self.ahead_groups { Pattern::Grouped } else { Pattern::Pipelined };
-        let ahead = Ahead { packets: self.ahead, pattern, from: self.ahead_from };
+        let ahead = Ahead { packets: self.ahead, pattern, from: self.ahead_from, always: self.ahead_always };
         let usual = Options::default();
         let llvm_passes = self.llvm_passes.clone().unwrap_or(usual.llvm_passes.clone());
         Options { prefetch: self.prefetch, ahead, llvm_passes, ..usual }

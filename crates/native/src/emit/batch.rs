@@ -8,22 +8,23 @@ use std::fmt::Write;
 
 use cranelift_entity::EntityRef;
 
-use super::{BATCH, STAGES, Unit};
-use crate::ahead::Pattern;
+use super::{BATCH, BATCH_AHEAD, STAGES, Unit};
+use crate::ahead::{Ahead, Pattern};
 use crate::runtime::{packet, worker};
 
-/// Text of `ms_batch(worker, packets, count)`.
-pub(super) fn batch(unit: &Unit<'_>) -> String {
+/// Text of `ms_batch(worker, packets, count)`, or of `ms_batch_ahead`.
+pub(super) fn batch(unit: &Unit<'_>, ahead: Option<Ahead>) -> String {
+    let symbol = if ahead.is_some() { BATCH_AHEAD } else { BATCH };
     let (current, tails) = (worker::CURRENT, worker::TAIL_CALLS);
     let mut out = format!(
-        "define void @{BATCH}(ptr %w, ptr %packets, i64 %count) {{
+        "define void @{symbol}(ptr %w, ptr %packets, i64 %count) {{
   %current = getelementptr i8, ptr %w, i64 {current}
   %tails = getelementptr i8, ptr %w, i64 {tails}
 "
     );
-    match unit.slice {
-        Some((_, ahead)) if ahead.pattern == Pattern::Grouped => grouped(&mut out, unit, ahead.packets),
-        slice => pipelined(&mut out, unit, slice.map_or(0, |(_, ahead)| ahead.packets)),
+    match ahead {
+        Some(ahead) if ahead.pattern == Pattern::Grouped => grouped(&mut out, unit, ahead.packets),
+        _ => pipelined(&mut out, unit, ahead.map_or(0, |ahead| ahead.packets)),
     }
     out.push_str("done:\n  ret void\n}\n");
     out
@@ -84,9 +85,9 @@ fn slice(out: &mut String, stage: u32) {
     let _ = writeln!(out, "  %s{stage} = call i64 @slice{stage}(ptr %w, ptr %p{stage})");
 }
 
-/// A turn runs packet `%i`, and fetches for those that are ahead of it by one, two and so on times the distance.
+/// A turn runs packet `%i`, and fetches for those that are ahead of it by one, two and so on times the distance, if that is not 0.
 fn pipelined(out: &mut String, unit: &Unit<'_>, distance: u32) {
-    let reach = if unit.slice.is_some() { STAGES * distance } else { 0 };
+    let reach = STAGES * distance;
     let _ = write!(
         out,
         "  %none = icmp eq i64 %count, 0
@@ -100,7 +101,7 @@ next:
         let _ = writeln!(out, "  %head = add nuw i64 %t, {}", unit.prefetch);
         phase(out, "head", "head", fetch);
     }
-    if unit.slice.is_some() {
+    if distance > 0 {
         for stage in 1..=STAGES {
             let _ = writeln!(out, "  %a{stage} = sub i64 %t, {}", (stage - 1) * distance);
             phase(out, &format!("a{stage}"), &stage.to_string(), |out| slice(out, stage));

@@ -100,6 +100,9 @@ pub(crate) struct Unit<'a> {
 /// Name of the function that runs a batch.
 pub(crate) const BATCH: &str = "ms_batch";
 
+/// Name of the one that fetches ahead.
+pub(crate) const BATCH_AHEAD: &str = "ms_batch_ahead";
+
 /// Stages in which the lines of a look-up are fetched: those whose place the key says, then those whose place these say.
 const STAGES: u32 = 2;
 
@@ -147,7 +150,12 @@ pub(crate) fn emit(unit: &Unit<'_>) -> Result<String, EmitError> {
             out.push_str(&func::slice(unit, slice, stage)?);
         }
     }
-    out.push_str(&batch::batch(unit));
+    if unit.slice.is_none_or(|(_, ahead)| !ahead.always) {
+        out.push_str(&batch::batch(unit, None));
+    }
+    if let Some((_, ahead)) = unit.slice {
+        out.push_str(&batch::batch(unit, Some(ahead)));
+    }
     out.push_str(func::METADATA);
     Ok(out)
 }

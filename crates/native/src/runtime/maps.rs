@@ -162,12 +162,12 @@ impl Map {
         }
     }
 
-    /// Bytes that look-ups by inline code search in when the map is full; 0 where nothing can be said.
-    pub(crate) fn lookup_bytes(&self) -> u64 {
+    /// Bytes that look-ups search in when the map is full, where code can fetch them ahead.
+    pub(crate) fn lookup_bytes(&self) -> Option<u64> {
         match &self.body {
-            Body::Hash(hash) if self.spec.key_size > 0 && self.inline().is_some() => hash.bytes(),
-            Body::Lpm(lpm) if self.inline().is_some() => lpm.bytes(),
-            _ => 0,
+            Body::Hash(hash) if self.spec.key_size > 0 && self.inline().is_some() => Some(hash.bytes()),
+            Body::Lpm(lpm) if self.inline().is_some() => Some(lpm.bytes()),
+            _ => None,
         }
     }
 
