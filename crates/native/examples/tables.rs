@@ -1,0 +1,194 @@
+//! Look-ups at random in a large table: the plain loop over a batch beside those that fetch ahead. Figures for `bench/README.md`.
+//!
+//!     cargo run --release -p millstream-native --example tables -- hash [ENTRIES]
+//!     cargo run --release -p millstream-native --example tables -- prefixes FILE
+//!
+//! The hash table has keys of 16 bytes; FILE has IPv6 prefixes, one a line (others are left out), and addresses are drawn
+//! below them. Time is that of batches of 64 in the program; variants take turns, and the medians of their rounds are
+//! printed as JSON.
+
+use std::net::Ipv6Addr;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use millstream_interp::MapKind;
+use millstream_ir::{
+    Block, BlockCall, Cond, Func, Function, Linkage, MapDecl, MemFlags, Module, Op, Prov, Size, Type, Width,
+};
+use millstream_native::{Ahead, Batch, Engine, Options, Pattern};
+use millstream_programs::rng::Rng;
+
+/// `BPF_PROG_TYPE_XDP`.
+const XDP: u32 = 6;
+const LOOKUP: i32 = 1;
+/// `BPF_F_NO_PREALLOC` and `BPF_F_RDONLY_PROG`.
+const TRIE: u32 = 1 | 1 << 7;
+/// 512 MiB with its index.
+const USUAL_ENTRIES: u64 = 12_000_000;
+const BATCH: usize = 64;
+const BATCHES: usize = 4_000;
+const ROUNDS: usize = 11;
+
+/// A table, its entries, and keys that are looked up.
+struct Table {
+    kind: MapKind,
+    flags: u32,
+    entries: Vec<Vec<u8>>,
+    /// Draws a key.
+    draw: fn(&[Vec<u8>], &mut Rng) -> Vec<u8>,
+}
+
+/// The value of the key that the packet begins with, or 1 if it is not there.
+fn program(table: &Table) -> (Module, Func) {
+    let mut module = Module::default();
+    let map = module.maps.push(MapDecl {
+        name: "table".into(),
+        kind: table.kind as u32,
+        key_size: table.entries[0].len() as u32,
+        value_size: 8,
+        max_entries: table.entries.len() as u32,
+        flags: table.flags,
+        global: None,
+        inner: None,
+    });
+    let mut func = Function::new("look", Linkage::Program { prog_type: XDP });
+    let [entry, found, absent] = [(); 3].map(|()| func.add_block());
+    let ctx = func.add_param(entry, Type::Ptr(Prov::Ctx));
+    let load = |size| Op::Load { size, sext: false, offset: 0, flags: MemFlags::default() };
+    let mut at = func.at_end(entry);
+    let packet = at.value(load(Size::W), [ctx], Type::Ptr(Prov::Packet));
+    let address = at.value(Op::MapAddr { map }, [], Type::Ptr(Prov::Map(map)));
+    let value = at.value(Op::Helper { id: LOOKUP }, [address, packet], Type::Ptr(Prov::MapValueOrNull(map)));
+    let null = at.iconst(0);
+    let branch = Op::Branch { cond: Cond::Ne, width: Width::W64 };
+    at.effect(branch, [value, null], [BlockCall::new(found), BlockCall::new(absent)]);
+    let mut at = func.at_end(found);
+    let word = at.value(load(Size::Dw), [value], Type::Any);
+    at.effect(Op::Return {}, [word], []);
+    leave(&mut func, absent);
+    let func = module.funcs.push(func);
+    (module, func)
+}
+
+fn leave(func: &mut Function, block: Block) {
+    let mut at = func.at_end(block);
+    let verdict = at.iconst(1);
+    at.effect(Op::Return {}, [verdict], []);
+}
+
+fn engine(table: &Table, ahead: Ahead) -> Result<Engine, millstream_native::Error> {
+    let (module, func) = program(table);
+    let mut engine = Engine::of_module(module, func, &Options { ahead, ..Options::default() })?;
+    if let Some(map) = engine.map("table") {
+        for key in &table.entries {
+            map.update(key, &2u64.to_le_bytes(), 0, None);
+        }
+    }
+    Ok(engine)
+}
+
+/// Nanoseconds a packet of one round.
+fn round(engine: &mut Engine, batch: &mut Batch, table: &Table, rng: &mut Rng) -> f64 {
+    let (mut busy, mut found) = (0, 0);
+    for _ in 0..BATCHES {
+        batch.clear();
+        for _ in 0..BATCH {
+            let mut frame = (table.draw)(&table.entries, rng);
+            frame.resize(64, 0);
+            batch.push(&frame, 1);
+        }
+        let start = Instant::now();
+        engine.run(batch);
+        busy += start.elapsed().as_nanos();
+        found += (0..batch.len()).filter(|&at| batch.verdict(at) == 2).count();
+    }
+    assert_eq!(found, BATCHES * BATCH, "every key is there");
+    busy as f64 / (BATCHES * BATCH) as f64
+}
+
+fn hash(entries: u64) -> Table {
+    let mut rng = Rng::new(5);
+    let key = |rng: &mut Rng| [rng.next_u64().to_le_bytes(), rng.next_u64().to_le_bytes()].concat();
+    let entries = (0..entries).map(|_| key(&mut rng)).collect();
+    let draw = |entries: &[Vec<u8>], rng: &mut Rng| entries[rng.below(entries.len() as u64) as usize].clone();
+    Table { kind: MapKind::Hash, flags: 0, entries, draw }
+}
+
+fn prefixes(text: &str) -> Table {
+    let entry = |line: &str| {
+        let (address, bits) = line.trim().split_once('/')?;
+        let (address, bits) = (address.parse::<Ipv6Addr>().ok()?, bits.parse::<u32>().ok()?);
+        Some([&bits.to_le_bytes()[..], &address.octets()].concat())
+    };
+    let draw = |entries: &[Vec<u8>], rng: &mut Rng| {
+        let mut key = entries[rng.below(entries.len() as u64) as usize].clone();
+        let bits = u32::from_le_bytes([key[0], key[1], key[2], key[3]]);
+        for (at, byte) in key[4..].iter_mut().enumerate() {
+            let kept = bits.saturating_sub(8 * at as u32).min(8);
+            *byte |= (rng.below(256) as u32 & (0xff >> kept)) as u8;
+        }
+        key[..4].copy_from_slice(&128u32.to_le_bytes());
+        key
+    };
+    Table { kind: MapKind::LpmTrie, flags: TRIE, entries: text.lines().filter_map(entry).collect(), draw }
+}
+
+fn table(args: &[String]) -> Result<Table, String> {
+    match args {
+        [kind] if kind == "hash" => Ok(hash(USUAL_ENTRIES)),
+        [kind, count] if kind == "hash" => Ok(hash(count.parse().map_err(|e| format!("{count}: {e}"))?)),
+        [kind, path] if kind == "prefixes" => {
+            let table = prefixes(&std::fs::read_to_string(path).map_err(|e| format!("{path}: {e}"))?);
+            if table.entries.is_empty() { Err(format!("{path}: no IPv6 prefix")) } else { Ok(table) }
+        }
+        _ => Err("expected `hash [ENTRIES]` or `prefixes FILE`".into()),
+    }
+}
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match table(&args).and_then(|table| measure(&table)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("{e}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn measure(table: &Table) -> Result<(), String> {
+    let ahead = |packets, pattern| Ahead { packets, pattern, from: 0, always: true };
+    let variants = [
+        ("plain", ahead(0, Pattern::Pipelined)),
+        ("pipelined 4", ahead(4, Pattern::Pipelined)),
+        ("pipelined 8", ahead(8, Pattern::Pipelined)),
+        ("pipelined 16", ahead(16, Pattern::Pipelined)),
+        ("groups of 16", ahead(16, Pattern::Grouped)),
+        ("stage by stage", ahead(BATCH as u32, Pattern::Grouped)),
+    ];
+    let mut engines = Vec::new();
+    for (_, ahead) in &variants {
+        engines.push(engine(table, *ahead).map_err(|e| e.to_string())?);
+    }
+    let mut batch = Batch::new(BATCH).map_err(|e| e.to_string())?;
+    let mut rng = Rng::new(9);
+    let mut times = vec![Vec::new(); variants.len()];
+    for turn in 0..ROUNDS {
+        for step in 0..variants.len() {
+            let at = (turn + step) % variants.len();
+            times[at].push(round(&mut engines[at], &mut batch, table, &mut rng));
+        }
+    }
+    let median = |times: &mut Vec<f64>| {
+        times.sort_by(f64::total_cmp);
+        times[times.len() / 2]
+    };
+    let medians: Vec<f64> = times.iter_mut().map(median).collect();
+    println!("{{\n  \"entries\": {},", table.entries.len());
+    for (at, ((name, _), ns)) in variants.iter().zip(&medians).enumerate() {
+        let comma = if at + 1 == variants.len() { "" } else { "," };
+        println!("  \"{name}\": {{\"ns\": {ns:.1}, \"ratio\": {:.2}}}{comma}", medians[0] / ns);
+    }
+    println!("}}");
+    Ok(())
+}
