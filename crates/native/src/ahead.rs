@@ -2,7 +2,7 @@
 //!
 //! A batch's packets are independent until a program's state joins them; waiting for memory once a packet is what makes large
 //! tables slow. Instead of cutting the program in two at the look-up (loop fission) and keeping what is live between the parts, the
-//! part in front is repeated: [`slice`] copies a program, leaves out all that others could see, and keeps what leads to
+//! part in front is repeated: [`slice()`] copies a program, leaves out all that others could see, and keeps what leads to
 //! look-ups in the maps that are asked for. Run for a packet some places ahead, it computes the key, and code fetches the
 //! cache lines of the look-up (`emit::maps::ahead`) while other packets are worked on.
 //!
