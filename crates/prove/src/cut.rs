@@ -274,15 +274,7 @@ impl<'a> Cut<'a> {
         }
         let (high, low) = (possible.leading_zeros() - (64 - u32::from(bits)), possible.trailing_zeros());
         let middle = self.new.var(&name, Sort::Bits(bits - (high + low) as u8));
-        let mut parts = Vec::with_capacity(3);
-        if high > 0 {
-            parts.push(self.new.constant(high, 0));
-        }
-        parts.push(middle);
-        if low > 0 {
-            parts.push(self.new.constant(low, 0));
-        }
-        self.new.concat(&parts)
+        self.new.between_zeros(high, middle, low)
     }
 }
 

@@ -16,7 +16,7 @@ use rustc_hash::FxHashMap;
 use crate::flow::{Flow, Place};
 use crate::program::{MapInfo, Program, Target};
 use crate::range::{Ranges, Test};
-use crate::state::{Cell, Chain, State};
+use crate::state::{Chain, State};
 use crate::term::{Sort, T, Terms, mask};
 use crate::value::{Kind, Region, Space, V, Values};
 use crate::{Limits, Unknown};
@@ -299,51 +299,6 @@ impl<'a, 'p> Exec<'a, 'p> {
         state.regs[10] = self.w.values.pointer(Region::Stack(state.saved.len() as u8), zero);
         key.push(self.side.flow(place.entry)?.place(place.slot + 1, place)?);
         Ok(vec![(key, state)])
-    }
-
-    /// Forgets the registers that nobody reads from a place on.
-    pub(crate) fn forget_dead(&mut self, key: &Key, state: &mut State) {
-        let undefined = self.w.values.undefined();
-        for (depth, place) in key.iter().enumerate() {
-            let Ok(flow) = self.side.flow(place.entry) else { continue };
-            match state.saved.get_mut(depth) {
-                Some(saved) => {
-                    for (n, v) in saved.iter_mut().enumerate() {
-                        if !flow.is_live(place.slot + 1, n + 6) {
-                            *v = undefined;
-                        }
-                    }
-                }
-                None => {
-                    for (n, v) in state.regs.iter_mut().enumerate() {
-                        if !flow.is_live(place.slot, n) {
-                            *v = undefined;
-                        }
-                    }
-                }
-            }
-        }
-    }
-
-    /// Makes all of a state as simple as it is where its condition holds.
-    pub(crate) fn under_path(&mut self, state: &mut State) {
-        let path = state.path;
-        let World { terms, values, .. } = &mut *self.w;
-        for v in state.regs.iter_mut().chain(state.saved.iter_mut().flatten()) {
-            *v = values.on_path(terms, path, *v);
-        }
-        for frame in &mut state.frames {
-            let cell = |c: &Cell, terms: &mut Terms, values: &mut Values| match *c {
-                Cell::Byte(t) => Cell::Byte(terms.under(t, path)),
-                Cell::Part(v, i) => Cell::Part(values.on_path(terms, path, v), i),
-            };
-            *frame = Rc::new(frame.iter().map(|(at, c)| (*at, cell(c, terms, values))).collect());
-        }
-        for t in state.memory.values_mut().chain(state.chains.values_mut()) {
-            *t = terms.under(*t, path);
-        }
-        state.length = terms.under(state.length, path);
-        state.metadata = terms.under(state.metadata, path);
     }
 
     fn step(&mut self, slot: usize, insn: Insn, state: &mut State) -> Result<Next, Unknown> {

@@ -478,15 +478,7 @@ impl Join<'_> {
                 let (top, bottom) = (bits - 1 - high, low);
                 let (x, y) = (self.ours.extract(a, top, bottom), self.theirs.extract(b, top, bottom));
                 let middle = self.term(x, y)?;
-                let mut parts = Vec::with_capacity(3);
-                if high > 0 {
-                    parts.push(self.new.constant(high, 0));
-                }
-                parts.push(middle);
-                if low > 0 {
-                    parts.push(self.new.constant(low, 0));
-                }
-                return Some(self.new.concat(&parts));
+                return Some(self.new.between_zeros(high, middle, low));
             }
         }
         if let Some(pieces) = self.pieces(a, b) {

@@ -30,6 +30,7 @@ mod join;
 mod library;
 mod lockstep;
 mod model;
+mod moment;
 mod place;
 mod program;
 mod query;

@@ -18,6 +18,7 @@ use rustc_hash::FxHashMap;
 use crate::cut::Cut;
 use crate::exec::{Exec, Key, Side, TERMS, Waiting, World};
 use crate::join::{Pair, join};
+use crate::moment::Moment;
 use crate::program::Program;
 use crate::state::State;
 use crate::term::{T, Terms};
@@ -40,24 +41,16 @@ enum At {
 /// Where both are.
 type Point = [At; 2];
 
-/// A moment of a run: all states, and the conditions under which they are reached.
-struct Moment {
-    waiting: Waiting,
-    ended: Option<State>,
-}
-
 impl Moment {
+    /// The conditions under which its states are reached.
     fn conditions(&self) -> BTreeSet<T> {
-        self.waiting.values().chain(&self.ended).map(|s| s.path).collect()
+        self.states().map(|s| s.path).collect()
     }
 
-    fn states(self) -> Vec<(At, State)> {
+    /// All states of it, with where they are.
+    fn places(self) -> Vec<(At, State)> {
         let waiting = self.waiting.into_iter().map(|(key, state)| (At::Place(key), state));
         waiting.chain(self.ended.map(|state| (At::End, state))).collect()
-    }
-
-    fn is_over(&self) -> bool {
-        self.waiting.is_empty()
     }
 
     /// The only place where anything waits, if nothing has ended.
@@ -326,14 +319,13 @@ impl<'a> Walk<'a> {
 
     /// Two states with terms of their own: without what is not read any more, and what is large and alike as variables.
     fn cut(&mut self, to: &Point, states: [State; 2]) -> Result<Pair, Unknown> {
-        let mut clean = states;
-        for (side, state) in clean.iter_mut().enumerate() {
-            let mut exec = self.exec(side);
-            if let At::Place(key) = &to[side] {
-                exec.forget_dead(key, state);
-            }
-            exec.under_path(state);
-        }
+        let clean = [0, 1].map(|side| {
+            let key = match &to[side] {
+                At::Place(key) => Some(key),
+                At::End => None,
+            };
+            self.exec(side).clean(key, &states[side])
+        });
         let path = clean[0].path;
         self.count += 1;
         let World { terms, values, .. } = &mut *self.world;
@@ -369,6 +361,6 @@ fn start(at: &At, state: State) -> Moment {
 /// The states of one moment of each run.
 fn taken(moments: [Vec<Moment>; 2], at: [usize; 2]) -> [Vec<(At, State)>; 2] {
     let [a, b] = moments;
-    let one = |list: Vec<Moment>, n: usize| list.into_iter().nth(n).map(Moment::states).unwrap_or_default();
+    let one = |list: Vec<Moment>, n: usize| list.into_iter().nth(n).map(Moment::places).unwrap_or_default();
     [one(a, at[0]), one(b, at[1])]
 }

@@ -12,7 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use crate::cut::Cut;
-use crate::exec::{Exec, Key, Side, TERMS, Waiting, World};
+use crate::exec::{Exec, Side, TERMS, Waiting, World};
+use crate::moment::Moment;
 use crate::program::Program;
 use crate::state::State;
 use crate::term::{T, Terms};
@@ -38,20 +39,6 @@ pub(crate) struct Stride {
     pub(crate) most: usize,
 }
 
-/// A moment of a run.
-#[derive(Clone)]
-struct Moment {
-    waiting: Waiting,
-    ended: Option<State>,
-}
-
-impl Moment {
-    /// All states of it, those that wait first.
-    fn states(&self) -> impl Iterator<Item = &State> {
-        self.waiting.values().chain(&self.ended)
-    }
-}
-
 /// A part of a run: its moments, and whether nothing waits in the last.
 struct Stretch {
     moments: Vec<Moment>,
@@ -75,7 +62,7 @@ pub(crate) fn run<E: From<Unknown>>(
         let moments = [0, 1].map(|side| &stretches[side].moments[at[side]]);
         runner.covers(&fronts, moments)?;
         let states = moments.map(|m| m.ended.as_ref());
-        let last = moments.iter().all(|m| m.waiting.is_empty());
+        let last = moments.iter().all(|m| m.is_over());
         // What has ended in one and is about to end in the other is held together when it has ended in both.
         let settled = last || states[0].map(|s| s.path) == states[1].map(|s| s.path);
         if settled {
@@ -215,7 +202,7 @@ impl<'a> Runner<'a> {
         let clean = [0, 1].map(|side| {
             let waiting = moments[side].waiting.iter().map(|(key, state)| (Some(key), state));
             let ended = moments[side].ended.iter().filter(|_| !settled).map(|state| (None, state));
-            let states = waiting.chain(ended).map(|(key, state)| self.clean(side, key, state));
+            let states = waiting.chain(ended).map(|(key, state)| self.exec(side).clean(key, state));
             states.collect::<Vec<State>>()
         });
         let paths = clean.each_ref().map(|states| states.iter().map(|s| s.path).collect::<Vec<T>>());
@@ -239,17 +226,6 @@ impl<'a> Runner<'a> {
         (self.world.terms, self.world.values) = (new, made);
         self.world.terms.until(self.deadline);
         Ok(out)
-    }
-
-    /// A state without the registers that are not read any more, and all others as its condition decides them.
-    fn clean(&mut self, side: usize, key: Option<&Key>, state: &State) -> State {
-        let mut exec = self.exec(side);
-        let mut state = state.clone();
-        if let Some(key) = key {
-            exec.forget_dead(key, &mut state);
-        }
-        exec.under_path(&mut state);
-        state
     }
 }
 

@@ -147,6 +147,19 @@ impl Terms {
         self.concat(&[zeros, t])
     }
 
+    /// A vector with so many zeros above it and below.
+    pub(crate) fn between_zeros(&mut self, high: u32, t: T, low: u32) -> T {
+        let mut parts = Vec::with_capacity(3);
+        if high > 0 {
+            parts.push(self.constant(high, 0));
+        }
+        parts.push(t);
+        if low > 0 {
+            parts.push(self.constant(low, 0));
+        }
+        self.concat(&parts)
+    }
+
     /// Sign extension.
     pub(crate) fn sign_extend_to(&mut self, t: T, bits: u32) -> T {
         let n = self.bits(t);

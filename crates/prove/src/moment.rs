@@ -1,0 +1,85 @@
+//! Moments of a run: what waits and what has ended. Two runs are held together at moments of each.
+
+use std::rc::Rc;
+
+use crate::exec::{Exec, Key, Waiting, World};
+use crate::state::{Cell, State};
+use crate::term::Terms;
+use crate::value::Values;
+
+/// All states of a run at one time.
+#[derive(Clone)]
+pub(crate) struct Moment {
+    pub(crate) waiting: Waiting,
+    /// The join of the states in which the program has ended.
+    pub(crate) ended: Option<State>,
+}
+
+impl Moment {
+    /// All states of it, those that wait first.
+    pub(crate) fn states(&self) -> impl Iterator<Item = &State> {
+        self.waiting.values().chain(&self.ended)
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.waiting.is_empty()
+    }
+}
+
+impl Exec<'_, '_> {
+    /// A state that waits at a place, or has ended, without the registers that are not read any more, and with all others as
+    /// its condition decides them.
+    pub(crate) fn clean(&mut self, key: Option<&Key>, state: &State) -> State {
+        let mut state = state.clone();
+        if let Some(key) = key {
+            self.forget_dead(key, &mut state);
+        }
+        self.under_path(&mut state);
+        state
+    }
+
+    /// Forgets the registers that nobody reads from a place on.
+    fn forget_dead(&mut self, key: &Key, state: &mut State) {
+        let undefined = self.w.values.undefined();
+        for (depth, place) in key.iter().enumerate() {
+            let Ok(flow) = self.side.flow(place.entry) else { continue };
+            match state.saved.get_mut(depth) {
+                Some(saved) => {
+                    for (n, v) in saved.iter_mut().enumerate() {
+                        if !flow.is_live(place.slot + 1, n + 6) {
+                            *v = undefined;
+                        }
+                    }
+                }
+                None => {
+                    for (n, v) in state.regs.iter_mut().enumerate() {
+                        if !flow.is_live(place.slot, n) {
+                            *v = undefined;
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Makes all of a state as simple as it is where its condition holds.
+    fn under_path(&mut self, state: &mut State) {
+        let path = state.path;
+        let World { terms, values, .. } = &mut *self.w;
+        for v in state.regs.iter_mut().chain(state.saved.iter_mut().flatten()) {
+            *v = values.on_path(terms, path, *v);
+        }
+        for frame in &mut state.frames {
+            let cell = |c: &Cell, terms: &mut Terms, values: &mut Values| match *c {
+                Cell::Byte(t) => Cell::Byte(terms.under(t, path)),
+                Cell::Part(v, i) => Cell::Part(values.on_path(terms, path, v), i),
+            };
+            *frame = Rc::new(frame.iter().map(|(at, c)| (*at, cell(c, terms, values))).collect());
+        }
+        for t in state.memory.values_mut().chain(state.chains.values_mut()) {
+            *t = terms.under(*t, path);
+        }
+        state.length = terms.under(state.length, path);
+        state.metadata = terms.under(state.metadata, path);
+    }
+}
