@@ -104,7 +104,8 @@ def bars(title, unit, groups, names, least=0.0):
                 picture.bar(x, 0.92 * width, ours, COLOURS[n % len(COLOURS)])
             if paper is not None:
                 picture.mark(x, 0.92 * width, paper)
-        picture.text(LEFT + (g + 0.5) * group, HEIGHT - BOTTOM + 16, name)
+        for line, part in enumerate(name.split(", ")):
+            picture.text(LEFT + (g + 0.5) * group, HEIGHT - BOTTOM + 14 + 12 * line, part)
     picture.legend(names, any(p is not None for _, pairs in groups for _, p in pairs))
     return picture.done()
 
@@ -226,6 +227,19 @@ def times(read):
     return rows, bars("Table 3: time to compile and to install", "milliseconds", groups, names)
 
 
+def model(read):
+    rows, groups = [], []
+    for point in read("specialize-throughput"):
+        found = [j for j in point["judged"] if j["gained_ns"] is not None and j["predicted_ns"] is not None]
+        for judged in found[:1]:
+            name = f"{point['program']}, {point['locality']}" + (" (tables)" if point["knows"] == "tables" else "")
+            rows.append(dict(program=point["program"], locality=point["locality"], knows=point["knows"], outcome=judged["outcome"], gained_ns=judged["gained_ns"], predicted_ns=judged["predicted_ns"]))
+            if point["knows"] != "tables":
+                groups.append((name, [(judged["gained_ns"], None), (judged["predicted_ns"], None)]))
+    title = "What variants of new shapes gain, as the judge measured it and as the model predicted it"
+    return rows, bars(title, "nanoseconds a packet", groups, ["measured", "predicted"])
+
+
 def over_time(read):
     figures = read("specialize-over-time")
     sides = {side: [(m["seconds"], m["pps"] / 1e6) for m in figures[side]] for side in ("original", "specialised")}
@@ -260,6 +274,7 @@ FIGURES = {
     "figure-6": latency,
     "figure-7": recording,
     "table-3": times,
+    "model": model,
     "figure-9a": over_time,
     "section-6.5": churn,
 }

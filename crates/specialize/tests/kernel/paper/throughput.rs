@@ -14,6 +14,7 @@ use millstream_lab::{Error, RigConfig};
 use millstream_object::Object;
 use millstream_programs::rng::Rng;
 use millstream_programs::traffic::Locality;
+use millstream_specialize::report::Outcome;
 use millstream_specialize::{Live, Report};
 use serde::Serialize;
 
@@ -41,6 +42,15 @@ struct Install {
     load_us: u64,
     swap_us: u64,
     slots: usize,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct Judged {
+    outcome: Outcome,
+    ms: u64,
+    ratio: Option<(f64, [f64; 2])>,
+    gained_ns: Option<f64>,
+    predicted_ns: Option<f64>,
 }
 
 /// Times by live frames, interleaved.
@@ -74,8 +84,10 @@ struct Point {
     locality: &'static str,
     knows: Knows,
     installs: Vec<Install>,
-    /// How long the judge took for shapes that were new, in milliseconds.
-    judged_ms: Vec<u64>,
+    /// What the judge found of shapes that were new.
+    judged: Vec<Judged>,
+    /// Why variants were not made, or not taken.
+    dropped: Vec<String>,
     original: Code,
     /// Nothing where no variant was at work in the end.
     specialised: Option<Code>,
@@ -114,19 +126,25 @@ fn point(builtin: Builtin, name: &'static str, locality: Locality, knows: Knows)
             }
         },
         |placed, live| {
-            let (mut installs, mut judged_ms) = (Vec::new(), Vec::new());
+            let (mut installs, mut judged, mut dropped) = (Vec::new(), Vec::new(), Vec::new());
             let mut tell = |report: &Report| match *report {
                 Report::Specialised { compile_us, load_us, swap_us, slots, .. } => {
                     installs.push(Install { compile_us, load_us, swap_us, slots });
                 }
-                Report::Judged { ms, .. } => judged_ms.push(ms),
+                Report::Judged { outcome, ms, ratio, gained_ns, predicted_ns, .. } => {
+                    judged.push(Judged { outcome, ms, ratio, gained_ns, predicted_ns });
+                }
+                Report::Dropped { ref reason } if dropped.last() != Some(reason) => {
+                    dropped.push(reason.clone());
+                }
                 _ => {}
             };
             placed.send(Some(live), SETTLE, &mut tell, || ());
             let (original, specialised) = codes(placed, live);
             let times = specialised.is_some().then(|| times(placed, live));
             let (program, size) = (builtin.program.name, builtin.size);
-            Point { program, size, locality: name, knows, installs, judged_ms, original, specialised, times }
+            let locality = name;
+            Point { program, size, locality, knows, installs, judged, dropped, original, specialised, times }
         },
     )
 }
