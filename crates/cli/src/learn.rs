@@ -5,12 +5,15 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Mutex;
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use miette::{IntoDiagnostic, WrapErr, miette};
 use millstream_lab::os;
+use millstream_opt::{Engine, Part, SuperOptions, WindowRule, WindowRules, lessons, optimize};
 use millstream_passes::rules::{Entry, Origin, RuleSet, parse_rule};
+use millstream_prove::Solver;
+use millstream_prove::window::Windows;
 use millstream_rules::learn::{Harvest, Search, Step, reduce, search};
 use millstream_rules::{admit, found};
 
@@ -44,6 +47,10 @@ pub(crate) struct Args {
     /// Most operations of a left side that is enumerated; 0 to look at programs only
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(0..=3))]
     depth: u8,
+    /// Look for rules of windows of bytecode, for `opt -O super`: by its search, so long in each function; the objects are taken
+    /// as they are and as the static passes leave them
+    #[arg(long, value_name = "TIME", value_parser = crate::superopt::duration)]
+    windows: Option<Duration>,
     #[command(flatten)]
     solving: Solving,
 }
@@ -54,6 +61,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
         eprintln!("rules are not learnt without a solver that proves them");
         return Ok(Exit::NotPermitted.into());
     };
+    if let Some(each) = args.windows {
+        return windows(args, each, solver);
+    }
     let kept = args.with.as_deref().map(store).transpose()?.map_or_else(Vec::new, |s| s.entries);
     let mut harvest = Harvest::default();
     for path in object_files(&args.inputs)? {
@@ -94,6 +104,59 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
         // All left sides were looked at: there is nothing to go on with.
         let _ = std::fs::remove_file(&journal.path);
     }
+    Ok(Exit::Done.into())
+}
+
+/// Learns rules of windows, and counts how often each is applied.
+fn windows(args: &Args, each: Duration, solver: Solver) -> Result<ExitCode, miette::Report> {
+    os::catch_interrupts();
+    let kept = args.with.as_deref().map(crate::rules::windows).transpose()?;
+    let mut options = SuperOptions {
+        budget: Some(each),
+        jobs: args.jobs,
+        seed: args.seed,
+        solver: Some(solver.clone()),
+        rules: Arc::new(kept.unwrap_or_default()),
+        learn: true,
+        stop: Some(os::interruption()),
+        ..SuperOptions::default()
+    };
+    let mut rules = options.rules.rules().to_vec();
+    let mut forms = Vec::new();
+    for path in object_files(&args.inputs)? {
+        let Ok(object) = crate::input::read(&path) else { continue };
+        let fixed = optimize(&object, &options.options).map(|o| o.object).ok();
+        let name = path.file_stem().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+        forms.extend([Some(object), fixed].into_iter().flatten().map(|o| (name.clone(), o)));
+    }
+    let mut bar = Progress::counted("objects, each in two forms", forms.len());
+    let mut prover = Windows::new(Some(solver), Duration::from_millis(500));
+    let until = Instant::now() + Duration::from_secs(args.budget);
+    for (name, object) in forms.iter().take_while(|_| !os::interrupted() && Instant::now() < until) {
+        let (_, lessons) = lessons(object, &options);
+        rules.extend(lessons.iter().filter_map(|lesson| lesson.rule(name, &mut prover)));
+        bar.step();
+    }
+    drop(bar);
+    let found = Arc::new(WindowRules::new(rules));
+    let without = Part::all().filter(|p| *p != Part::Engine(Engine::Rules)).collect();
+    options = SuperOptions { rules: Arc::clone(&found), learn: false, rounds: Some(1), without, ..options };
+    let mut counts = vec![0; found.rules().len()];
+    for (_, object) in forms.iter().take_while(|_| !os::interrupted()) {
+        for rule in lessons(object, &options).0.into_iter().filter_map(|f| f.rule) {
+            let n = found.rules().iter().position(|r| r.to_string() == rule);
+            counts.iter_mut().enumerate().filter(|(at, _)| Some(*at) == n).for_each(|(_, c)| *c += 1);
+        }
+    }
+    let mut rules: Vec<WindowRule> = found.rules().to_vec();
+    rules.iter_mut().zip(&counts).for_each(|(r, n)| r.fires = *n);
+    // What was not counted to the end is not held against a rule.
+    rules.retain(|r| r.fires > 0 || os::interrupted());
+    rules.sort_by_key(|r| std::cmp::Reverse(r.fires));
+    let shown = args.output.display();
+    let text = WindowRules::new(rules.clone()).to_string();
+    std::fs::write(&args.output, text).into_diagnostic().wrap_err_with(|| format!("writing {shown}"))?;
+    println!("{} rules of windows, applied {} times, in {shown}", rules.len(), counts.iter().sum::<u64>());
     Ok(Exit::Done.into())
 }
 

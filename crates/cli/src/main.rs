@@ -32,6 +32,10 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+/// The static compiler makes many small things: with the system's allocator it takes a quarter longer.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Optimizing compiler and runtime for software data planes
 #[derive(Debug, Parser)]
 #[command(name = "millstream", version, max_term_width = 100, after_help = exit::help())]

@@ -16,10 +16,9 @@ use millstream_passes::rules::RuleSet;
 use serde::Serialize;
 
 use crate::exit::Exit;
-use crate::input::{self, Section};
+use crate::input;
 use crate::progress::Progress;
-use crate::prove::Solving;
-use crate::superopt::{self, Level, Searching};
+use crate::superopt::{self, Common, Level};
 
 /// Reads an object file, runs the passes over its programs and writes the same object with new instructions.
 #[derive(clap::Args, Debug)]
@@ -68,14 +67,7 @@ pub(crate) struct Args {
     #[arg(default_missing_value = "whole")]
     prove: Option<Prove>,
     #[command(flatten)]
-    searching: Searching,
-    #[command(flatten)]
-    solving: Solving,
-    #[command(flatten)]
-    section: Section,
-    /// Print the report as JSON
-    #[arg(long)]
-    json: bool,
+    common: Common,
 }
 
 /// What is proven.
@@ -117,7 +109,7 @@ struct Report<'a> {
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let Some(input) = args.input.as_ref().filter(|_| !args.list_passes) else {
-        return list_passes(args.json);
+        return list_passes(args.common.json);
     };
     let known = |name: &str| registry().any(|pass| pass.name() == name);
     let dumped = args.dump_after.iter().filter(|name| *name != "all");
@@ -128,13 +120,18 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     if let Some(path) = &args.costs {
         install(path)?;
     }
-    let object = args.section.read(input)?;
-    let admitted = args.rules.as_deref().map(|file| crate::rules::admitted(file, &args.solving));
+    let object = args.common.section.read(input)?;
+    let admitted = args.rules.as_deref().map(|file| crate::rules::admitted(file, &args.common.solving));
     let rules: Rules = admitted.transpose()?.map(Arc::new);
-    if args.searching.level == Level::Super {
-        let (object, code) =
-            superopt::run(&object, options(args, &rules), &args.searching, &args.solving, args.json)
-                .map_err(|e| e.wrap_err(format!("in {}", input.display())))?;
+    if args.common.searching.level == Level::Super {
+        let (object, code) = superopt::run(
+            &object,
+            options(args, &rules),
+            &args.common.searching,
+            &args.common.solving,
+            args.common.json,
+        )
+        .map_err(|e| e.wrap_err(format!("in {}", input.display())))?;
         if let Some(path) = &args.output {
             input::write(path, &object)?;
         }
@@ -173,7 +170,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         proofs: proofs.as_deref(),
         steps: steps.as_deref(),
     };
-    if args.json {
+    if args.common.json {
         println!("{}", serde_json::to_string(&report).into_diagnostic()?);
     } else {
         print!("{}", text(&optimized, &programs, &costs, args.stats));
@@ -222,9 +219,9 @@ fn options(args: &Args, rules: &Rules) -> Options {
 }
 
 fn validate(args: &Args, rules: &Rules, object: &Object, optimized: &Optimized) -> Result<Vec<ProofReport>> {
-    let solver = args.solving.solver();
+    let solver = args.common.solving.solver();
     let without_dumps = Options { dump_after: None, ..options(args, rules) };
-    let limits = args.solving.limits();
+    let limits = args.common.solving.limits();
     millstream_opt::validate(object, optimized, &without_dumps, solver.as_ref(), &limits).into_diagnostic()
 }
 
@@ -235,9 +232,9 @@ fn validate_passes(
     object: &Object,
     optimized: &Optimized,
 ) -> Result<Vec<StepReport>> {
-    let solver = args.solving.solver();
+    let solver = args.common.solving.solver();
     let options = Options { dump_after: None, ..options(args, rules) };
-    let limits = args.solving.limits();
+    let limits = args.common.solving.limits();
     let aside = aside(args.output.as_deref().unwrap_or(input));
     let mut problem = None;
     let differs = |_: &Object, after: &Object| {

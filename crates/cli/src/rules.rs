@@ -3,10 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use miette::{IntoDiagnostic, WrapErr, miette};
+use millstream_opt::WindowRules;
 use millstream_passes::Target;
 use millstream_passes::rules::{Entry, Origin, Rule, RuleSet, Store, parse};
+use millstream_prove::Solver;
+use millstream_prove::window::{Judgement, Windows};
 use millstream_rules::{Checked, Outcome, check_all, questions};
 use serde::Serialize;
 
@@ -120,9 +124,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
 }
 
 fn check(args: &Check) -> Result<ExitCode, miette::Report> {
-    let rules = match &args.file {
-        Some(file) => read(file)?,
-        None => RuleSet::shipped().rules().to_vec(),
+    let (rules, windows) = match &args.file {
+        Some(file) if text_of(file)?.starts_with(WINDOWS) => (Vec::new(), windows(file)?),
+        Some(file) => (read(file)?, WindowRules::default()),
+        None => (RuleSet::shipped().rules().to_vec(), WindowRules::shipped().into_diagnostic()?),
     };
     if let Some(directory) = &args.smt {
         return write_questions(&rules, directory);
@@ -130,7 +135,8 @@ fn check(args: &Check) -> Result<ExitCode, miette::Report> {
     let solver = args.solving.solver();
     let limits = args.solving.limits();
     let checked = check_all(&rules, solver.as_ref(), &limits, args.jobs, |_, _| {}).into_diagnostic()?;
-    let report = report(&rules, &checked);
+    let mut report = report(&rules, &checked);
+    check_windows(&windows, solver.as_ref(), &mut report);
     if args.json {
         println!("{}", serde_json::to_string_pretty(&report).into_diagnostic()?);
     } else {
@@ -154,6 +160,35 @@ fn check(args: &Check) -> Result<ExitCode, miette::Report> {
     .into())
 }
 
+/// What a file of rules of windows begins with.
+const WINDOWS: &str = "; millstream window rules";
+
+/// Proves rules of windows, which are few and short.
+fn check_windows(rules: &WindowRules, solver: Option<&Solver>, report: &mut Report) {
+    let mut prover = Windows::new(solver.cloned(), Duration::from_secs(10));
+    for (n, rule) in rules.rules().iter().enumerate() {
+        let (start, asked) = (Instant::now(), prover.asked);
+        let (verdict, reason) = match rule.prove(&mut prover) {
+            Judgement::Equal => ("proven", None),
+            Judgement::Differs(found) => ("refuted", Some(format!("{found:?}"))),
+            Judgement::Unknown(why) => ("undecided", Some(why)),
+        };
+        match verdict {
+            "proven" => report.proven += 1,
+            "refuted" => report.refuted += 1,
+            _ => report.undecided += 1,
+        }
+        report.rules.push(Row {
+            name: format!("windows.rules:{}", n + 2),
+            rule: rule.to_string(),
+            verdict,
+            reason,
+            solver: prover.asked > asked,
+            milliseconds: start.elapsed().as_secs_f64() * 1e3,
+        });
+    }
+}
+
 /// The rules of a store, or of a file of rules.
 fn read(file: &Path) -> Result<Vec<Rule>, miette::Report> {
     let (shown, text) = (file.display().to_string(), text_of(file)?);
@@ -161,6 +196,11 @@ fn read(file: &Path) -> Result<Vec<Rule>, miette::Report> {
         return Ok(Store::parse(&shown, &text).into_diagnostic()?.rules());
     }
     parse(&shown, &text).map_err(|e| miette!("{e}"))
+}
+
+/// A file of rules of windows.
+pub(crate) fn windows(file: &Path) -> Result<WindowRules, miette::Report> {
+    WindowRules::parse(&text_of(file)?).into_diagnostic().wrap_err_with(|| file.display().to_string())
 }
 
 fn text_of(file: &Path) -> Result<String, miette::Report> {

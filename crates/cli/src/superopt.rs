@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use miette::{IntoDiagnostic, Result};
@@ -10,11 +11,14 @@ use millstream_lab::stats::Verdict;
 use millstream_lab::subject::Subject;
 use millstream_lab::{compare, os, workload};
 use millstream_object::Object;
-use millstream_opt::{Certainty, Goal, Kernel, Options, SuperOptions, SuperReport, Superoptimized};
+use millstream_opt::{
+    Certainty, Goal, Kernel, Options, SuperOptions, SuperReport, Superoptimized, WindowRules,
+};
 use millstream_programs::packet::{Frame, Transport};
 use serde::Serialize;
 
 use crate::exit::Exit;
+use crate::input::Section;
 use crate::prove::Solving;
 
 /// How much is done.
@@ -26,6 +30,20 @@ pub(crate) enum Level {
     Two,
     /// Static passes in all their forms, then a search; every result is proven and accepted by the kernel
     Super,
+}
+
+/// Flags of all that optimizes: search, solvers, what a raw program is, how it is told.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Common {
+    #[command(flatten)]
+    pub(crate) searching: Searching,
+    #[command(flatten)]
+    pub(crate) solving: Solving,
+    #[command(flatten)]
+    pub(crate) section: Section,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// Flags of the search.
@@ -53,7 +71,7 @@ pub(crate) struct Searching {
 }
 
 /// A time with its unit.
-fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = match &text[digits.len()..] {
         "ms" => 1e-3,
@@ -239,6 +257,8 @@ pub(crate) fn superoptimize(
         seed: searching.seed,
         solver: solving.solver(),
         without: searching.leave_out.clone(),
+        rules: Arc::new(WindowRules::shipped().into_diagnostic()?),
+        learn: false,
         limits: solving.limits(),
         stop: Some(os::interruption()),
     };
@@ -297,6 +317,7 @@ fn text(done: &Superoptimized, interrupted: bool) -> String {
 pub(crate) fn engine(e: millstream_opt::Engine) -> &'static str {
     use millstream_opt::Engine;
     match e {
+        Engine::Rules => "a rule",
         Engine::Store => "the store",
         Engine::Neighbourhood => "its neighbourhood",
         Engine::Enumeration => "enumeration",

@@ -10,21 +10,7 @@ use millstream_isa::{Raw, encode_all};
 use common::Files;
 
 /// Reads a counter that it looks up, with a detour that opt removes.
-const SOURCE: &str = "
-    r6 = r1
-    r7 = 0
-    *(u32 *)(r10 - 4) = r7
-    r2 = r10
-    r2 += -4
-    r1 = 0 ll
-    call bpf_map_lookup_elem#1
-    if r0 == 0 goto out
-    r3 = *(u64 *)(r0 + 0)
-    r3 += 1
-    *(u64 *)(r0 + 0) = r3
-out:
-    r0 = 2
-    exit";
+const SOURCE: &str = concat!(include_str!("count.s"), "out:\nr0 = 2\nexit");
 const MAPS: &str = "counts { type = 6, key_size = 4, value_size = 8, max_entries = 4, fd = 3\n";
 const DESC: &str = "{ pgm_input_type = 2, }\n{ max_pkt_sz = 64, }";
 

@@ -9,14 +9,16 @@
 //! Invariant: what is returned was proven in one of these ways and, where the kernel can be asked, accepted by it.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use millstream_bpf::cost::{Cost, Goal};
 use millstream_loader::{Loader, Session};
 use millstream_object::{FuncId, NewFunction, Object};
+use millstream_passes::Pipeline;
 use millstream_prove::{Limits, Solver, Verdict as Proof, prove};
-use millstream_search::{Budget, Found, Part, Search, Tally};
+use millstream_search::{Budget, Found, Lesson, Part, Rules, Search, Tally};
 use serde::Serialize;
 
 use crate::check::{functions, measure};
@@ -40,6 +42,10 @@ pub struct SuperOptions {
     pub solver: Option<Solver>,
     /// What is left out, to see what it is worth.
     pub without: Vec<Part>,
+    /// Rules of windows that are tried first.
+    pub rules: Arc<Rules>,
+    /// Whether what is found is kept as lessons, from which rules are learnt.
+    pub learn: bool,
     /// Limits of the proof of a whole program.
     pub limits: Limits,
     /// Set from elsewhere when it is enough: the best proven so far is returned.
@@ -113,6 +119,8 @@ pub struct Superoptimized {
     pub fixed: Optimized,
     /// One a program.
     pub programs: Vec<SuperReport>,
+    /// What was found, as [`Lesson`]s, if that was wanted.
+    pub lessons: Vec<Lesson>,
 }
 
 /// Superoptimizes all programs of an object.
@@ -134,7 +142,10 @@ pub fn superoptimize(object: &Object, options: &SuperOptions) -> Result<Superopt
             // What is left calls what inlining would take away.
             tried.inline = Some(false);
         }
-        let fixed = best_form(object, &tried, kernel.is_ok())?;
+        let mut fixed = best_form(object, &tried, kernel.is_ok())?;
+        if options.options.goal == Goal::Balanced {
+            other_forms(object, &mut fixed, &tried, kernel.is_ok())?;
+        }
         let proofs = prove_all(object, &fixed.object, options);
         let open: Vec<(FuncId, String)> =
             proofs.iter().zip(&object.programs).filter_map(|(p, q)| Some((q.func, p.why()?))).collect();
@@ -171,11 +182,13 @@ pub fn superoptimize(object: &Object, options: &SuperOptions) -> Result<Superopt
         let why = left.iter().find(|l| l.0 == object.programs[n].func.0).map(|l| l.1.clone());
         programs.push(run.program(n, proof, why));
     }
+    let lessons = run.search.lessons();
     let object = run.now;
-    Ok(Superoptimized { object, fixed, programs })
+    Ok(Superoptimized { object, fixed, programs, lessons })
 }
 
-fn search_options(object: &Object, kernel: bool, s: &SuperOptions) -> millstream_search::Options {
+/// How the search of an object is to go.
+pub(crate) fn search_options(object: &Object, kernel: bool, s: &SuperOptions) -> millstream_search::Options {
     let isa = match s.options.isa {
         0 if kernel && s.options.host.unwrap_or_else(Host::probe).isa_v4 => 4,
         0 => isa_version(object),
@@ -188,6 +201,8 @@ fn search_options(object: &Object, kernel: bool, s: &SuperOptions) -> millstream
         seed: s.seed,
         solver: s.solver.clone(),
         without: s.without.clone(),
+        rules: Arc::clone(&s.rules),
+        learn: s.learn,
     }
 }
 
@@ -218,6 +233,64 @@ fn best_form(object: &Object, options: &Options, kernel: bool) -> Result<Optimiz
         }
     }
     Ok(best.1)
+}
+
+/// Passes that a form is made without where what they do is slower by prediction: folded branches and merged blocks change
+/// what is guessed of how often the rest runs.
+const LEFT_OUT: [&str; 3] = ["sccp", "merge-blocks", "forward"];
+
+/// Gives programs that became slower by prediction a form that did not, of those that are made without one pass. Only
+/// programs of one function: what others call is theirs, too.
+fn other_forms(
+    object: &Object,
+    fixed: &mut Optimized,
+    options: &Options,
+    kernel: bool,
+) -> Result<(), OptError> {
+    let alone = |f: FuncId| {
+        let users = object.programs.iter().filter(|p| functions(object, p.func).contains(&f.0));
+        functions(object, f).len() == 1 && users.count() == 1
+    };
+    let mut slow: Vec<FuncId> = object.programs.iter().map(|p| p.func).collect();
+    slow.retain(|f| alone(*f) && slower(object, fixed, *f));
+    if slow.is_empty() || !options.passes.is_empty() {
+        return Ok(());
+    }
+    let mut best: Vec<Option<(Cost, NewFunction)>> = vec![None; slow.len()];
+    for left_out in LEFT_OUT {
+        let passes = Pipeline::default_o2();
+        let names = passes.passes().iter().map(|p| p.name().to_owned());
+        let passes = names.filter(|name| name != left_out).collect();
+        let host = kernel.then(|| options.host.unwrap_or_else(Host::probe));
+        let options = Options { passes, host, inline: Some(false), ..options.clone() };
+        let made = if kernel { check(object, options)?.optimized } else { optimize(object, &options)? };
+        for (f, best) in slow.iter().zip(&mut best) {
+            let (cost, base) = (cost_of(&made.object, *f), cost_of(object, *f));
+            let better = best.as_ref().map_or(base, |b| b.0);
+            if cost.cycles <= base.cycles && Goal::Balanced.compare(cost, better, base).is_lt() {
+                *best = Some((cost, contents(&made.object, f.0)));
+            }
+        }
+    }
+    for (f, best) in slow.into_iter().zip(best) {
+        if let Some((_, function)) = best
+            && let Err(e) = fixed.object.replace_function(f, function)
+        {
+            tracing::error!("a form cannot be taken: {e}");
+        }
+    }
+    Ok(())
+}
+
+/// A function as it is, to be put elsewhere.
+fn contents(object: &Object, f: u32) -> NewFunction {
+    let f = &object.functions[f as usize];
+    NewFunction {
+        insns: f.insns.clone(),
+        relocs: f.relocs.clone(),
+        line_info: f.line_info.clone(),
+        core_relos: f.core_relos.clone(),
+    }
 }
 
 /// Whether a program became slower by prediction: then the search begins with the original.
@@ -351,13 +424,7 @@ impl Super<'_> {
         match (prove_one((self.original, func), (&self.now, func), self.options), left) {
             (Static::Open(why), _) if why.starts_with("refuted") => {
                 for f in functions(&self.now, func) {
-                    let old = &self.fixed.functions[f as usize];
-                    let old = NewFunction {
-                        insns: old.insns.clone(),
-                        relocs: old.relocs.clone(),
-                        line_info: old.line_info.clone(),
-                        core_relos: old.core_relos.clone(),
-                    };
+                    let old = contents(self.fixed, f);
                     if let Err(e) = self.now.replace_function(FuncId(f), old) {
                         tracing::error!("a function cannot be put back: {e}");
                     }

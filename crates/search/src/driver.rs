@@ -19,12 +19,14 @@ use millstream_prove::window::{Step, Windows};
 use rustc_hash::FxHashSet;
 use serde::Serialize;
 
-use crate::code::{Code, Line};
-use crate::engines::{Effort, Engine, Outcome, Task, effort, work};
+use crate::code::Code;
+use crate::engines::{Effort, Engine, Outcome, RULES, Task, Work, effort, work};
 use crate::facts::{self, State, World};
 use crate::liveness::{self, Looked};
 use crate::machine::mix;
 use crate::part::Part;
+use crate::rules::{Lesson, Rules};
+use crate::splice::{lesson, replaced};
 use crate::store::{Entry, Form, Naming, Store};
 use crate::window::{Analysis, Span, Window, chain, cut, insns};
 
@@ -50,6 +52,10 @@ pub struct Options {
     pub solver: Option<Solver>,
     /// What is left out, to see what it is worth.
     pub without: Vec<Part>,
+    /// Rules that are tried first.
+    pub rules: Arc<Rules>,
+    /// Whether what is found is kept as lessons.
+    pub learn: bool,
 }
 
 impl Options {
@@ -94,6 +100,9 @@ pub struct Found {
     pub after: Vec<String>,
     /// Whether the solver had to be asked; else both came out as the same terms.
     pub solver: bool,
+    /// The rule that it is an instance of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rule: Option<String>,
 }
 
 /// What was done in a search.
@@ -124,21 +133,31 @@ pub struct Tally {
 }
 
 impl Tally {
+    fn numbers(&mut self) -> [&mut u64; 10] {
+        let Tally {
+            windows: _,
+            candidates,
+            passed,
+            refuted,
+            undecided,
+            by_form,
+            asked,
+            lookups,
+            hits,
+            refused,
+            rounds,
+        } = self;
+        [candidates, passed, refuted, undecided, by_form, asked, lookups, hits, refused, rounds]
+    }
+
     /// Both together.
     pub fn add(&mut self, other: &Tally) {
         for (engine, n) in &other.windows {
             *self.windows.entry(*engine).or_default() += n;
         }
-        self.candidates += other.candidates;
-        self.passed += other.passed;
-        self.refuted += other.refuted;
-        self.undecided += other.undecided;
-        self.by_form += other.by_form;
-        self.asked += other.asked;
-        self.lookups += other.lookups;
-        self.hits += other.hits;
-        self.refused += other.refused;
-        self.rounds += other.rounds;
+        for (mine, theirs) in self.numbers().into_iter().zip(other.clone().numbers()) {
+            *mine += *theirs;
+        }
     }
 }
 
@@ -162,12 +181,18 @@ pub struct Improved {
 pub struct Search {
     options: Options,
     store: Store,
+    lessons: Vec<Lesson>,
 }
 
 impl Search {
     /// A new one.
     pub fn new(options: Options) -> Search {
-        Search { options, store: Store::default() }
+        Search { options, store: Store::default(), lessons: Vec::new() }
+    }
+
+    /// What was found since this was asked last, if that was wanted.
+    pub fn lessons(&mut self) -> Vec<Lesson> {
+        std::mem::take(&mut self.lessons)
     }
 
     /// Searches a function of an object; [`None`] if it cannot be read. `accepts` is asked for each version of the
@@ -204,6 +229,7 @@ impl Search {
             tally: Tally::default(),
             accepted: 0,
             analyzed: None,
+            lessons: &mut self.lessons,
         };
         let mut hunt = hunt.run(budget, accepts);
         hunt.tally.lookups = hunt.store.asked - asked;
@@ -243,6 +269,7 @@ struct Hunt<'a> {
     accepted: usize,
     /// What is known of which version.
     analyzed: Option<((usize, u64), Rc<Analyzed>)>,
+    lessons: &'a mut Vec<Lesson>,
 }
 
 /// A version of a function with what is known of it.
@@ -265,6 +292,9 @@ impl Analyzed {
         Analysis { code: &self.code, world: &self.world, facts: &self.facts, looked: &self.looked }
     }
 }
+
+/// How something was found: by what, and by which rule.
+type How = (Engine, Option<usize>);
 
 /// A question to the workers, with its number in the batch.
 type Question = (usize, Task);
@@ -308,6 +338,9 @@ impl<'a> Hunt<'a> {
         let mut round = 0;
         while round < budget.rounds.min(MOST_ROUNDS) && !budget.is_over() {
             let before = (self.history.len(), self.tally.refused);
+            if round == 0 && !self.options.leaves_out(Part::Engine(Engine::Rules)) {
+                self.round(RULES, budget, ask, answers, &mut prover);
+            }
             self.round(effort(round), budget, ask, answers, &mut prover);
             self.settle(accepts);
             self.tally.rounds += 1;
@@ -337,7 +370,15 @@ impl<'a> Hunt<'a> {
             while tasks.len() < BATCH
                 && let Some(span) = spans.next()
             {
+                let by_rules = matches!(effort.work, Work::Rules);
+                if by_rules && !self.may_match(&known.code, span) {
+                    continue;
+                }
                 let Some(window) = cut(&analysis, span) else { continue };
+                let rules = if by_rules { self.options.rules.of(&window) } else { Vec::new() };
+                if by_rules && rules.is_empty() {
+                    continue;
+                }
                 let (form, naming) = Naming::of(&window);
                 if self.banned.contains(&form) || batch.contains(&form) {
                     continue;
@@ -355,13 +396,19 @@ impl<'a> Hunt<'a> {
                     tasks.len() as u64 ^ (span.line as u64) << 20 ^ (span.block as u64) << 40,
                 );
                 batch.insert(form.clone());
-                if ask.send((tasks.len(), Task { window, effort, seed, hint })).is_err() {
+                if ask.send((tasks.len(), Task { window, effort, seed, hint, rules })).is_err() {
                     return;
                 }
                 tasks.push((form, naming));
             }
             self.collect(&tasks, answers, effort, budget, prover);
         }
+    }
+
+    /// Whether rules may have something to say of these lines.
+    fn may_match(&self, code: &Code, span: Span) -> bool {
+        let places = chain(code, span.block, span.line, span.count);
+        self.options.rules.may_match(places.into_iter().map(|(b, i)| code.blocks[b].lines[i].insn))
     }
 
     /// Waits for a batch, and puts in what was found.
@@ -391,10 +438,11 @@ impl<'a> Hunt<'a> {
             let named = steps.iter().map(|s| naming.rename(*s, true)).collect();
             self.store.put(form.clone(), Entry { better: Some(named), effort: effort.level });
             let engine = if task.hint.is_some() { Engine::Store } else { engine.unwrap_or(Engine::Chain) };
+            let how = (engine, outcome.rule);
             if self.history.len() == version {
-                self.put_in(&task.window, &steps, engine, form, outcome.asked > 0);
+                self.put_in(&task.window, &steps, how, form, outcome.asked > 0);
             } else {
-                self.again(&task, steps, engine, form, prover);
+                self.again(&task, steps, how, form, prover);
             }
         }
     }
@@ -411,16 +459,17 @@ impl<'a> Hunt<'a> {
     }
 
     /// Puts in what was found before the function changed, if it still holds.
-    fn again(&mut self, task: &Task, steps: Vec<Step>, engine: Engine, form: &Form, prover: &mut Windows) {
+    fn again(&mut self, task: &Task, steps: Vec<Step>, how: How, form: &Form, prover: &mut Windows) {
         let known = self.known();
         let Some(window) = cut(&known.analysis(), task.window.span).filter(|w| w.steps == task.window.steps)
         else {
             return;
         };
-        let task = Task { window, effort: task.effort, seed: task.seed, hint: Some(steps) };
+        let task =
+            Task { window, effort: task.effort, seed: task.seed, hint: Some(steps), rules: Vec::new() };
         let outcome = work(&task, self.options, prover, Instant::now() + QUESTION);
         if let Some((steps, _)) = outcome.better {
-            self.put_in(&task.window, &steps, engine, form, false);
+            self.put_in(&task.window, &steps, how, form, false);
         }
     }
 
@@ -443,7 +492,7 @@ impl<'a> Hunt<'a> {
     }
 
     /// Puts a replacement in, if that makes the function better.
-    fn put_in(&mut self, window: &Window, steps: &[Step], engine: Engine, form: &Form, solver: bool) {
+    fn put_in(&mut self, window: &Window, steps: &[Step], (engine, rule): How, form: &Form, solver: bool) {
         let now = self.history[self.history.len() - 1].1;
         let code = replaced(self.code(), window, steps);
         let cost = cost_of(&code, self.world);
@@ -459,7 +508,12 @@ impl<'a> Hunt<'a> {
             before: text(&window.insns()),
             after: text(&insns(steps)),
             solver,
+            rule: rule.and_then(|n| self.options.rules.rules().get(n)).map(ToString::to_string),
         });
+        if self.options.learn && rule.is_none() {
+            let known = self.known();
+            self.lessons.push(lesson(&known.analysis(), window, steps));
+        }
         self.history.push((code, cost));
         self.forms.push(form.clone());
     }
@@ -501,41 +555,5 @@ fn spans(code: &Code, effort: Effort) -> Vec<Span> {
             }
         }
     }
-    out
-}
-
-/// The function with a window replaced.
-fn replaced(code: &Code, window: &Window, steps: &[Step]) -> Code {
-    let mut out = code.clone();
-    let places = chain(code, window.span.block, window.span.line, window.span.count);
-    let mut exits = window.lines.iter().filter(|l| matches!(l.insn, Insn::Branch { .. }));
-    let own = |step: &Step| window.steps.iter().position(|w| w == step).map(|n| window.lines[n]);
-    let mut blocks: Vec<usize> = places.iter().map(|p| p.0).collect();
-    blocks.dedup();
-    let mut new: Vec<Vec<Line>> = vec![Vec::new(); blocks.len()];
-    let mut at = 0;
-    for step in steps {
-        let line = match step {
-            Step::Do(insn) => Line::new(*insn),
-            Step::Opaque(_, insn) => own(step).unwrap_or(Line::new(*insn)),
-            Step::Exit(_, insn) => Line { insn: *insn, ..exits.next().copied().unwrap_or(window.lines[0]) },
-        };
-        new[at].push(line);
-        if matches!(step, Step::Exit(..)) {
-            at += 1;
-        }
-    }
-    for (n, &b) in blocks.iter().enumerate().rev() {
-        let range: Vec<usize> = places.iter().filter(|p| p.0 == b).map(|p| p.1).collect();
-        let (Some(&from), Some(&to)) = (range.first(), range.last()) else { continue };
-        let mut lines = std::mem::take(&mut new[n]);
-        // The source line of what was there first stays.
-        let source = code.blocks[b].lines[from..=to].iter().find_map(|l| l.source);
-        if let Some(first) = lines.first_mut() {
-            first.source = first.source.or(source);
-        }
-        out.blocks[b].lines.splice(from..=to, lines);
-    }
-    out.link();
     out
 }

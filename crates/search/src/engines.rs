@@ -11,6 +11,7 @@ use crate::enumerate;
 use crate::machine::mix;
 use crate::part::Part;
 use crate::pool::Pool;
+use crate::rules::LONGEST;
 use crate::trial::{Counts, Fate, Trial};
 use crate::window::Window;
 
@@ -18,6 +19,8 @@ use crate::window::Window;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Engine {
+    /// A rule of windows.
+    Rules,
     /// The store: the same window was improved before.
     Store,
     /// The neighbourhood of the window.
@@ -30,7 +33,8 @@ pub enum Engine {
 
 impl Engine {
     /// All of them.
-    pub const ALL: [Engine; 4] = [Engine::Store, Engine::Neighbourhood, Engine::Enumeration, Engine::Chain];
+    pub const ALL: [Engine; 5] =
+        [Engine::Rules, Engine::Store, Engine::Neighbourhood, Engine::Enumeration, Engine::Chain];
 }
 
 /// How hard a window is looked at.
@@ -49,6 +53,8 @@ pub(crate) struct Effort {
 /// What is tried on a window.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Work {
+    /// Rules.
+    Rules,
     /// Its neighbourhood.
     Shrink,
     /// All sequences of so many instructions.
@@ -61,6 +67,7 @@ impl Work {
     /// What does it.
     pub(crate) fn engine(self) -> Engine {
         match self {
+            Work::Rules => Engine::Rules,
             Work::Shrink => Engine::Neighbourhood,
             Work::Short(_) => Engine::Enumeration,
             Work::Chains(..) => Engine::Chain,
@@ -69,7 +76,10 @@ impl Work {
 }
 
 /// Longest time for one window.
-const LONGEST: Duration = Duration::from_millis(1500);
+const PATIENCE: Duration = Duration::from_millis(1500);
+
+/// What comes before each first level.
+pub(crate) const RULES: Effort = Effort { level: 0, sizes: (1, LONGEST), stride: 1, work: Work::Rules };
 
 /// The first levels; after these, chains get longer and longer.
 const LEVELS: [Effort; 7] = [
@@ -103,12 +113,16 @@ pub(crate) struct Task {
     pub(crate) seed: u64,
     /// What was better elsewhere.
     pub(crate) hint: Option<Vec<Step>>,
+    /// What rules make of it.
+    pub(crate) rules: Vec<(usize, Vec<Step>)>,
 }
 
 /// What came of it.
 #[derive(Default)]
 pub(crate) struct Outcome {
     pub(crate) better: Option<(Vec<Step>, Option<Engine>)>,
+    /// The rule that did it.
+    pub(crate) rule: Option<usize>,
     pub(crate) counts: Counts,
     pub(crate) by_form: u64,
     pub(crate) asked: u64,
@@ -119,7 +133,7 @@ pub(crate) fn work(task: &Task, options: &Options, prover: &mut Windows, until: 
     let (by_form, asked) = (prover.by_form, prover.asked);
     let mut out = Outcome::default();
     if let Some(mut t) = Trial::new(&task.window, options.goal, prover, task.seed) {
-        let engine = attempt(&mut t, task, options, until.min(Instant::now() + LONGEST));
+        let engine = attempt(&mut t, task, options, until.min(Instant::now() + PATIENCE), &mut out.rule);
         out.counts = t.counts;
         out.better = t.best.take().map(|(_, steps)| (steps, engine));
     }
@@ -127,7 +141,13 @@ pub(crate) fn work(task: &Task, options: &Options, prover: &mut Windows, until: 
     out
 }
 
-fn attempt(t: &mut Trial<'_>, task: &Task, options: &Options, deadline: Instant) -> Option<Engine> {
+fn attempt(
+    t: &mut Trial<'_>,
+    task: &Task,
+    options: &Options,
+    deadline: Instant,
+    rule: &mut Option<usize>,
+) -> Option<Engine> {
     if let Some(hint) = &task.hint {
         return (t.consider(hint) == Fate::Best).then_some(Engine::Store);
     }
@@ -135,8 +155,17 @@ fn attempt(t: &mut Trial<'_>, task: &Task, options: &Options, deadline: Instant)
     if options.leaves_out(Part::Engine(engine)) {
         return None;
     }
+    if matches!(task.effort.work, Work::Rules) {
+        for (n, steps) in &task.rules {
+            if t.consider(steps) == Fate::Best {
+                *rule = Some(*n);
+            }
+        }
+        return Some(engine);
+    }
     let pool = Pool::new(&task.window, options.isa);
     match task.effort.work {
+        Work::Rules => {}
         Work::Shrink => {
             enumerate::shrink(t, &pool, deadline);
         }

@@ -6,7 +6,8 @@
 //! precondition; what is looked at after it and at its exits (`liveness`: bits of registers, bytes of the stack, all other
 //! memory) its postcondition.
 //!
-//! Three engines look for replacements: a store of what was found before (`store`), enumeration of short sequences
+//! First come rules of windows (`rules`), proven and shipped. Then engines look for replacements: a store of what was found
+//! before (`store`), enumeration of short sequences
 //! (`enumerate`), and Metropolis-Hastings with the proposal rules of K2 (`chain`). A candidate is run on tests first
 //! (`machine`), then looked at with the eyes of the kernel's verifier (`valid`), then proven by
 //! [`millstream_prove::window`]. What a proof refutes becomes a test.
@@ -24,6 +25,8 @@ mod liveness;
 mod machine;
 mod part;
 mod pool;
+mod rules;
+mod splice;
 mod store;
 #[cfg(test)]
 mod tests;
@@ -36,3 +39,4 @@ pub use driver::{Budget, Found, Improved, Options, Search, Tally};
 pub use engines::Engine;
 pub use millstream_bpf::cost::Goal;
 pub use part::Part;
+pub use rules::{Lesson, Rule, RuleError, Rules};

@@ -35,6 +35,7 @@ impl Part {
     pub fn name(self) -> &'static str {
         match self {
             Part::Static => "static",
+            Part::Engine(Engine::Rules) => "rules",
             Part::Engine(Engine::Store) => "store",
             Part::Engine(Engine::Neighbourhood) => "neighbourhood",
             Part::Engine(Engine::Enumeration) => "enumeration",

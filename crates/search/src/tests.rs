@@ -1,3 +1,4 @@
+use std::sync::Arc;
 use std::time::Duration;
 
 use millstream_interp::bytecode::{Interpreter, Program};
@@ -12,7 +13,9 @@ use crate::engines::Engine;
 use crate::facts::{Context, Map, World};
 use crate::machine::Random;
 use crate::part::Part;
+use crate::rules::{Rule, Rules};
 use millstream_bpf::cost::Goal;
+use millstream_prove::window::{Judgement, Windows};
 
 /// Two pointers into a packet of 64 bytes that was checked, then the body.
 const CHECKED: &str = "r2 = *(u32 *)(r1 +4)\nr6 = *(u32 *)(r1 +0)\nr3 = r6\nr3 += 64\nif r3 > r2 goto out\n";
@@ -46,7 +49,16 @@ fn world() -> World {
 }
 
 fn options(goal: Goal, jobs: usize) -> Options {
-    Options { goal, isa: 3, jobs, seed: 7, solver: None, without: Vec::new() }
+    Options {
+        goal,
+        isa: 3,
+        jobs,
+        seed: 7,
+        solver: None,
+        without: Vec::new(),
+        rules: Default::default(),
+        learn: false,
+    }
 }
 
 fn improve(code: &Code, goal: Goal, rounds: usize) -> Improved {
@@ -351,5 +363,95 @@ fn the_control_block_of_a_socket_buffer_is_cleared_in_wide_stores() {
         let improved = search.improve_code(code, world, &budget, &mut |_| true).expect("it can be read");
         let lines = text(&improved.function);
         assert!(lines.len() <= 6, "{lines:?}");
+    }
+}
+
+/// A body after the rules alone, and the rules that were applied.
+fn by_rules(rules: &str, body: &str) -> (Vec<String>, Vec<String>) {
+    let rules = Rules::parse(&format!("; millstream window rules, format 1\n{rules}\n")).expect("rules");
+    let without = Part::all().filter(|p| *p != Part::Engine(Engine::Rules)).collect();
+    let options = Options { rules: Arc::new(rules), without, ..options(Goal::Balanced, 1) };
+    let budget = Budget { rounds: 1, ..Budget::of(Duration::from_secs(60)) };
+    let improved = Search::new(options).improve_code(code(body), world(), &budget, &mut |_| true);
+    let improved = improved.expect("it can be read");
+    assert!(improved.found.iter().all(|f| f.engine == Engine::Rules));
+    let lines = text(&improved.function);
+    (lines[5..lines.len() - 3].to_vec(), improved.found.into_iter().filter_map(|f| f.rule).collect())
+}
+
+/// Two stores of one number become one of twice the size, wherever and with whatever constant.
+const PAIR: &str = "*(u32 *)(r0 +0) = {a}; *(u32 *)(r0 +4) = 0 => *(u64 *)(r0 +0) = {a} @ a:[0x0,0x7fffffff] r0:p0.0+0 @ r0 @ here, fires 0";
+
+#[test]
+fn a_rule_is_applied_with_other_registers_constants_and_displacements() {
+    let (body, fired) = by_rules(PAIR, "*(u32 *)(r6 +24) = 77\n*(u32 *)(r6 +28) = 0\nr0 = 1");
+    assert_eq!(body, ["*(u64 *)(r6 +24) = 77", "r0 = 1"]);
+    assert_eq!(fired, [PAIR]);
+    for other in [
+        "*(u32 *)(r6 +24) = -77\n*(u32 *)(r6 +28) = 0\nr0 = 1",
+        "*(u32 *)(r6 +24) = 77\n*(u32 *)(r6 +32) = 0\nr0 = 1",
+        "*(u32 *)(r6 +24) = 77\n*(u32 *)(r6 +28) = 1\nr0 = 1",
+    ] {
+        assert!(by_rules(PAIR, other).1.is_empty(), "{other}");
+    }
+}
+
+#[test]
+fn a_rule_is_applied_only_where_what_it_needs_is_known_and_what_it_breaks_is_not_looked_at() {
+    let rule = "r0 &= 255; w1 = w0 => w1 = w0 @ r0:n0[0x0,0xff] @ r1 @ here, fires 0";
+    let known = "r0 = *(u8 *)(r6 +0)\nr0 &= 255\nw1 = w0\nr0 = r1";
+    assert_eq!(by_rules(rule, known).1.len(), 1);
+    assert!(by_rules(rule, &known.replace("u8", "u16")).1.is_empty(), "less is known");
+    assert!(by_rules(rule, &known.replace("r0 = r1", "r0 += r1")).1.is_empty(), "r0 is looked at");
+}
+
+#[test]
+fn a_wrong_rule_changes_nothing_and_is_not_proven() {
+    let rule = PAIR.replace("= 0 =>", "= 1 =>");
+    assert!(by_rules(&rule, "*(u32 *)(r6 +24) = 77\n*(u32 *)(r6 +28) = 1\nr0 = 1").1.is_empty());
+    let rules = Rules::parse(&format!("; millstream window rules, format 1\n{rule}\n")).expect("rules");
+    let mut prover = Windows::new(None, Duration::from_secs(1));
+    assert_ne!(rules.rules()[0].prove(&mut prover), Judgement::Equal);
+}
+
+#[test]
+fn what_is_no_rule_is_refused_with_its_line() {
+    for line in ["r0 = {b} =>  @ a:[0x0,0x1] @ r0 @ x, fires 0", "r0 = 1 => r0 = 1 @ @ r0", "nonsense"] {
+        let text = format!("; millstream window rules, format 1\n{line}\n");
+        assert_eq!(Rules::parse(&text).expect_err(line).line, 2, "{line}");
+    }
+    assert_eq!(Rules::parse("").expect_err("no title").line, 1);
+}
+
+/// What is found once is learnt for all registers, displacements and constants, with as little as is needed of what is known.
+#[test]
+fn a_rule_is_learnt_from_what_is_found() {
+    let mut search = Search::new(Options { learn: true, ..options(Goal::Balanced, 1) });
+    let budget = Budget { rounds: 2, ..Budget::of(Duration::from_secs(60)) };
+    let body = "*(u32 *)(r6 +24) = 7\n*(u32 *)(r6 +28) = 0\nr0 = 1";
+    search.improve_code(code(body), world(), &budget, &mut |_| true).expect("it can be read");
+    let mut prover = Windows::new(None, Duration::from_secs(1));
+    let rules: Vec<Rule> = search.lessons().iter().filter_map(|l| l.rule("here", &mut prover)).collect();
+    assert!(!rules.is_empty());
+    for rule in &rules {
+        assert_eq!(rule.prove(&mut prover), Judgement::Equal, "{rule}");
+        assert_eq!(
+            Rules::parse(&Rules::new(vec![rule.clone()]).to_string()).expect("rules").rules(),
+            std::slice::from_ref(rule)
+        );
+    }
+    let all = Rules::new(rules).to_string();
+    let (_, body) = all.split_once('\n').expect("lines");
+    let (lines, _) = by_rules(body, "*(u32 *)(r6 +8) = 99\n*(u32 *)(r6 +12) = 0\nr0 = 1");
+    assert_eq!(lines, ["*(u64 *)(r6 +8) = 99", "r0 = 1"], "{all}");
+}
+
+#[test]
+fn the_shipped_rules_are_read_as_they_are_written_and_none_is_refuted() {
+    let rules = Rules::shipped().expect("they are rules");
+    assert_eq!(rules.to_string(), include_str!("windows.rules"));
+    let mut prover = Windows::new(None, Duration::from_secs(1));
+    for rule in rules.rules() {
+        assert!(!matches!(rule.prove(&mut prover), Judgement::Differs(_)), "{rule}");
     }
 }

@@ -21,10 +21,9 @@ use millstream_prove::{Verdict, prove};
 use serde::Serialize;
 
 use crate::exit::Exit;
-use crate::input::{self, Section};
+use crate::input;
 use crate::opt::Kernels;
-use crate::prove::Solving;
-use crate::superopt::{self, Level, Searching};
+use crate::superopt::{self, Common, Level};
 
 /// Flags of `millstream explain`.
 #[derive(Debug, clap::Args)]
@@ -49,14 +48,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     #[command(flatten)]
-    searching: Searching,
-    #[command(flatten)]
-    solving: Solving,
-    #[command(flatten)]
-    section: Section,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
+    common: Common,
 }
 
 /// What the prover says of a program.
@@ -90,10 +82,10 @@ struct Report {
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    let a = args.section.read(&args.a)?;
+    let a = args.common.section.read(&args.a)?;
     let made = match &args.b {
         Some(path) => {
-            let mut b = args.section.read(path)?;
+            let mut b = args.common.section.read(path)?;
             input::call_alike(&a, &mut b);
             Made { object: b, origins: None, touched: BTreeMap::new(), searched: None }
         }
@@ -105,7 +97,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             .into_diagnostic()
             .wrap_err_with(|| format!("cannot write {}", path.display()))?;
     }
-    let out = if args.json {
+    let out = if args.common.json {
         serde_json::to_string_pretty(&report).into_diagnostic()? + "\n"
     } else if args.html.is_some() {
         text::summary(&report)
@@ -134,11 +126,11 @@ fn make(args: &Args, a: &Object) -> Result<Made> {
     let host = (args.kernels == Kernels::Here).then(Host::probe);
     let options = Options { goal: args.goal, host, ..Options::default() };
     let traced = trace(a, &options).into_diagnostic()?;
-    if args.searching.level == Level::Two {
+    if args.common.searching.level == Level::Two {
         let Traced { optimized, origins, touched } = traced;
         return Ok(Made { object: optimized.object, origins, touched, searched: None });
     }
-    let done = superopt::superoptimize(&mark(a), options, &args.searching, &args.solving)?;
+    let done = superopt::superoptimize(&mark(a), options, &args.common.searching, &args.common.solving)?;
     let mut object = done.object;
     let origins = Some(unmark(a, &mut object));
     Ok(Made { object, origins, touched: traced.touched, searched: Some(done.programs) })
@@ -202,8 +194,8 @@ fn counterpart(a: &Object, n: usize, b: &Object, same_numbers: bool) -> Option<u
 }
 
 fn proofs(args: &Args, a: &Object, b: &Object) -> Vec<Proof> {
-    let solver = args.solving.solver();
-    let limits = args.solving.limits();
+    let solver = args.common.solving.solver();
+    let limits = args.common.solving.limits();
     let mut proofs = Vec::new();
     for p in a.programs.iter().filter(|p| args.prog.is_empty() || args.prog.contains(&p.name)) {
         let Some(q) = b.programs.iter().find(|q| q.name == p.name) else { continue };

@@ -12,23 +12,7 @@ use super::diff::{self, Both, Kind, Line};
 use super::text::Style;
 use super::{Proof, Report, html, text, windows};
 
-const BEFORE: &str = "
-    r6 = r1
-    r7 = 0
-    *(u32 *)(r10 - 4) = r7
-    r2 = r10
-    r2 += -4
-    r1 = 0 ll
-    call bpf_map_lookup_elem#1
-    if r0 == 0 goto out
-    r3 = *(u64 *)(r0 + 0)
-    r3 += 1
-    *(u64 *)(r0 + 0) = r3
-    r4 = 1
-    r4 <<= 1
-out:
-    r0 = 2
-    exit";
+const BEFORE: &str = concat!(include_str!("../../tests/count.s"), "r4 = 1\nr4 <<= 1\nout:\nr0 = 2\nexit");
 
 const AFTER: &str = "
     *(u32 *)(r10 - 4) = 0
@@ -88,6 +72,7 @@ fn report() -> Report {
         before: vec!["r3 += 1".into()],
         after: vec!["lock *(u64 *)(r0 +0) += r1".into()],
         solver: true,
+        rule: None,
     };
     let lost = Found { after: vec!["r9 = 9".into()], ..found.clone() };
     let mut functions = vec![both];

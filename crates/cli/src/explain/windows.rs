@@ -31,10 +31,11 @@ pub(super) fn place<'a>(found: impl Iterator<Item = &'a Found>, functions: &mut 
 
 fn cause(f: &Found) -> Cause {
     let text = |lines: &[String]| if lines.is_empty() { "nothing".to_owned() } else { lines.join("; ") };
+    let rule = f.rule.as_ref().map_or_else(String::new, |rule| format!("; the rule: {rule}"));
     let proof = if f.solver { "proven by a solver" } else { "proven: the same terms" };
     Cause {
         name: format!("search, {}", engine(f.engine)),
-        does: format!("{} for {}, {proof}", text(&f.after), text(&f.before)),
+        does: format!("{} for {}, {proof}{rule}", text(&f.after), text(&f.before)),
     }
 }
 

@@ -372,15 +372,7 @@ impl Simplifier<'_, '_> {
 }
 
 fn op_of(head: Head, env: &Bindings) -> Op {
-    match head {
-        Head::Alu(op, w) => Op::Alu { op, width: env.width(w) },
-        Head::Neg(w) => Op::Neg { width: env.width(w) },
-        Head::Zext => Op::Zext {},
-        Head::Sext(bits, w) => Op::Sext { bits, width: env.width(w) },
-        Head::Swap(kind, bits) => Op::Swap { kind, bits },
-        Head::Cmp(c, w) => Op::Cmp { cond: env.cond(c), width: env.width(w) },
-        Head::Select => Op::Select {},
-    }
+    head.op(|w| env.width(w), |c| env.cond(c))
 }
 
 /// The more telling of two types that hold the same value.

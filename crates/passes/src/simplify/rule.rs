@@ -17,7 +17,7 @@
 
 use std::fmt;
 
-use millstream_ir::{AluOp, Attr, Cond, SwapKind, Width};
+use millstream_ir::{AluOp, Attr, Cond, Op, SwapKind, Width};
 
 use super::func::Func;
 
@@ -87,6 +87,19 @@ impl Head {
             }
             Head::Cmp(CondPat::Fixed(cond), _) => matches!(cond, Cond::Eq | Cond::Ne | Cond::Set),
             _ => false,
+        }
+    }
+
+    /// The operation, by what its width and its condition stand for.
+    pub fn op(self, width: impl Fn(WidthPat) -> Width, cond: impl Fn(CondPat) -> Cond) -> Op {
+        match self {
+            Head::Alu(op, w) => Op::Alu { op, width: width(w) },
+            Head::Neg(w) => Op::Neg { width: width(w) },
+            Head::Zext => Op::Zext {},
+            Head::Sext(bits, w) => Op::Sext { bits, width: width(w) },
+            Head::Swap(kind, bits) => Op::Swap { kind, bits },
+            Head::Cmp(c, w) => Op::Cmp { cond: cond(c), width: width(w) },
+            Head::Select => Op::Select {},
         }
     }
 
@@ -194,6 +207,20 @@ pub struct Rule {
 const VALUES: [&str; NAMES] = ["x", "y", "z", "u"];
 /// Names of constants when a rule is printed.
 const CONSTS: [&str; NAMES] = ["a", "b", "c", "d"];
+
+impl Test {
+    /// The value whose bits or size it speaks of, for tests of one value.
+    pub fn of_value(&self) -> Option<usize> {
+        match self {
+            Test::Bits(i, _)
+            | Test::Zeros(i, _)
+            | Test::Ones(i, _)
+            | Test::AtMost(i, _)
+            | Test::AtLeast(i, _) => Some(*i),
+            _ => None,
+        }
+    }
+}
 
 impl fmt::Display for WidthPat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -125,16 +125,8 @@ pub(crate) fn affordable(build: &Build, env: &Env, width: Width) -> bool {
 }
 
 fn op(head: Head, env: &Env) -> Op {
-    match head {
-        Head::Alu(op, w) => Op::Alu { op, width: env.width(w) },
-        Head::Neg(w) => Op::Neg { width: env.width(w) },
-        Head::Zext => Op::Zext {},
-        Head::Sext(bits, w) => Op::Sext { bits, width: env.width(w) },
-        Head::Swap(kind, bits) => Op::Swap { kind, bits },
-        Head::Cmp(CondPat::Fixed(cond), w) => Op::Cmp { cond, width: env.width(w) },
-        Head::Cmp(CondPat::Bound, w) => Op::Cmp { cond: millstream_ir::Cond::Eq, width: env.width(w) },
-        Head::Select => Op::Select {},
-    }
+    let cond = |c| if let CondPat::Fixed(cond) = c { cond } else { millstream_ir::Cond::Eq };
+    head.op(|w| env.width(w), cond)
 }
 
 struct Builder<'e> {

@@ -175,10 +175,8 @@ impl Synth<'_> {
         let truths = truths(&self.shape.pattern);
         let order = Order::of(&self.shape.pattern);
         for &i in &order.values {
-            let known = |t: &Test| {
-                matches!(t, Test::Bits(k, _) | Test::Zeros(k, _) | Test::Ones(k, _) | Test::AtMost(k, _) | Test::AtLeast(k, _) if *k == i)
-                    || matches!(t, Test::Disjoint(k, l) if *k == i || *l == i)
-            };
+            let known =
+                |t: &Test| t.of_value() == Some(i) || matches!(t, Test::Disjoint(k, l) if *k == i || *l == i);
             if !truths[i] && !self.shape.tests.iter().any(known) {
                 tests.push(Test::Int(i));
             }
@@ -217,21 +215,12 @@ impl Synth<'_> {
                 continue;
             }
             let mut without = rule.clone();
-            match without.tests.remove(at) {
-                // It stays an integer.
-                Test::Bits(i, _)
-                | Test::Zeros(i, _)
-                | Test::Ones(i, _)
-                | Test::AtMost(i, _)
-                | Test::AtLeast(i, _) => {
-                    without.tests.insert(at, Test::Int(i));
-                }
-                Test::Disjoint(i, k) => {
-                    without.tests.insert(at, Test::Int(i));
-                    without.tests.insert(at, Test::Int(k));
-                }
-                _ => {}
-            }
+            // What it speaks of stays an integer.
+            let integers = match without.tests.remove(at) {
+                Test::Disjoint(i, k) => vec![k, i],
+                other => other.of_value().into_iter().collect(),
+            };
+            without.tests.splice(at..at, integers.into_iter().map(Test::Int));
             if self.prover.check(&without)?.outcome.is_proven() {
                 rule = without;
             } else {

@@ -1,0 +1,323 @@
+//! Rules of windows: rewrites of bytecode whose registers, constants and displacements are open, with what must be known
+//! where they begin and what may be looked at after them. The search tries them before all else.
+//!
+//! A rule is proven by itself ([`Rule::prove`]): for all values of its registers and all constants of their ranges. Where it
+//! is applied the replacement is put on trial like any candidate, so a wrong rule costs time and nothing else.
+//!
+//! One rule a line: left side, right side, what is known, what is looked at (at each exit, and in the end), and where it comes from.
+//!
+//! ```text
+//! r0 <<= {a} => w0 <<= {a} @ a:[0x0,0xf] r0:n0[0x0,0xffff] @ r0 @ katran, fires 3
+//! ```
+//!
+//! `r0:n0[min,max]` is a number of this range (two of one number are equal), `r0:n0={a}` the constant of that name, `r0:v0` something that
+//! may be read, `r0:p1.0+4` an address in space 1, 4 bytes behind base 0, `r0:s-16` one in the frame. Registers that are
+//! not named after the second `@` must not be looked at where the rule is applied. Displacements of one base may all be others by the
+//! same number, which is a claim about another base and needs no other proof.
+
+mod learn;
+mod matcher;
+mod text;
+
+use millstream_isa::absint::Scalar;
+use millstream_isa::semantics::eval;
+use millstream_isa::{AluOp, Insn, Operand, Reg, Width};
+use millstream_prove::window::{Entry, Judgement, Known, Live, Place, Step, Windows};
+use rustc_hash::FxHashMap;
+
+pub use learn::Lesson;
+pub use text::RuleError;
+
+use crate::valid::{named, written};
+
+/// Names of numbers from here on are constants of the rule.
+const CONSTANT: u32 = 1000;
+/// Most instructions of a left side.
+pub(crate) const LONGEST: usize = 6;
+
+/// The second operand of a computed constant.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Arg {
+    Const(usize),
+    Literal(i32),
+}
+
+/// A constant of an instruction: one of the rule's, or computed from these.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct Expr {
+    of: usize,
+    then: Option<(AluOp, Arg)>,
+}
+
+impl Expr {
+    fn value(self, consts: &[Option<u64>]) -> Option<u64> {
+        let of = (*consts.get(self.of)?)?;
+        Some(match self.then {
+            None => of,
+            Some((op, Arg::Literal(k))) => eval::alu(op, Width::W64, of, k as i64 as u64),
+            Some((op, Arg::Const(n))) => eval::alu(op, Width::W64, of, (*consts.get(n)?)?),
+        })
+    }
+}
+
+/// An instruction of a rule, with the constant that stands in place of its own.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct Item {
+    step: Step,
+    imm: Option<Expr>,
+}
+
+/// A rule.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Rule {
+    left: Vec<Item>,
+    right: Vec<Item>,
+    /// The range of each constant.
+    consts: Vec<Scalar>,
+    /// What must be known of each register.
+    regs: [Known; 11],
+    /// The bits of each register that may be looked at: at the exits, then in the end.
+    looks: Vec<[u64; 11]>,
+    /// Where it was found.
+    pub origin: String,
+    /// How often it was applied on the corpus that was looked at last.
+    pub fires: u64,
+}
+
+/// The constant of an instruction, if it has one.
+fn imm(insn: &Insn) -> Option<u64> {
+    match insn {
+        Insn::Alu { src: Operand::Imm(k), .. }
+        | Insn::Mov { src: Operand::Imm(k), .. }
+        | Insn::Store { src: Operand::Imm(k), .. }
+        | Insn::Branch { src: Operand::Imm(k), .. } => Some(*k as i64 as u64),
+        Insn::LoadImm64 { imm, .. } => Some(*imm),
+        _ => None,
+    }
+}
+
+/// The same with another constant; [`None`] if that does not fit.
+fn with_imm(mut insn: Insn, value: u64) -> Option<Insn> {
+    let short = i32::try_from(value as i64).ok();
+    match &mut insn {
+        Insn::LoadImm64 { imm, .. } => *imm = value,
+        Insn::Alu { src, width, .. } | Insn::Mov { src, width, .. } | Insn::Branch { src, width, .. } => {
+            let half = (*width == Width::W32 && value >> 32 == 0).then_some(value as u32 as i32);
+            *src = Operand::Imm(short.or(half)?);
+        }
+        Insn::Store { src, .. } => *src = Operand::Imm(short?),
+        _ => return None,
+    }
+    Some(insn)
+}
+
+/// The same with the constant taken from a register.
+fn from_register(mut insn: Insn, r: Reg) -> Insn {
+    match &mut insn {
+        Insn::Alu { src, .. }
+        | Insn::Mov { src, .. }
+        | Insn::Branch { src, .. }
+        | Insn::Store { src, .. } => {
+            *src = Operand::Reg(r);
+        }
+        Insn::LoadImm64 { dst, .. } => {
+            insn = Insn::Mov { width: Width::W64, dst: *dst, src: Operand::Reg(r) };
+        }
+        _ => {}
+    }
+    insn
+}
+
+fn insn_of(step: &Step) -> Insn {
+    match step {
+        Step::Do(i) | Step::Exit(_, i) | Step::Opaque(_, i) => *i,
+    }
+}
+
+/// A step with another instruction.
+fn with_insn(step: Step, insn: Insn) -> Step {
+    match step {
+        Step::Do(_) => Step::Do(insn),
+        Step::Exit(n, _) => Step::Exit(n, insn),
+        Step::Opaque(n, _) => Step::Opaque(n, insn),
+    }
+}
+
+/// The registers of a step, those that it reads first.
+fn registers(step: &Step) -> impl Iterator<Item = Reg> + use<> {
+    let insn = insn_of(step);
+    named(insn).into_iter().chain(written(insn))
+}
+
+/// A rule as two windows at a place, constants being registers; [`None`] if there are not enough of these.
+struct Claim {
+    place: Place,
+    left: Vec<Step>,
+    right: Vec<Step>,
+}
+
+impl Rule {
+    /// Proves that both sides do the same wherever the rule may be applied.
+    pub fn prove(&self, prover: &mut Windows) -> Judgement {
+        match self.claim() {
+            Some(claim) => prover.judge(&claim.place, &claim.left, &claim.right),
+            None => Judgement::Unknown("too many registers and constants".into()),
+        }
+    }
+
+    fn claim(&self) -> Option<Claim> {
+        let mut taken = [false; 11];
+        taken[10] = true;
+        let steps = self.left.iter().chain(&self.right);
+        steps.flat_map(|i| registers(&i.step)).for_each(|r| taken[r.index()] = true);
+        let mut regs = self.regs;
+        let mut spare = (0..10).rev().filter(|n| !taken[*n]);
+        let mut homes = Vec::new();
+        for (k, range) in self.consts.iter().enumerate() {
+            let home = spare.next()?;
+            regs[home] = Known::Number(*range, CONSTANT + k as u32);
+            homes.push(Reg::new(home as u8)?);
+        }
+        // A register that holds a constant of the rule has its range.
+        for known in &mut regs {
+            if let Known::Number(range, id) = known
+                && let Some(class) = id.checked_sub(CONSTANT).and_then(|k| self.consts.get(k as usize))
+            {
+                *range = *class;
+            }
+        }
+        let mut side = |items: &[Item]| -> Option<Vec<Step>> {
+            let mut out = Vec::new();
+            for item in items {
+                let Some(expr) = item.imm else {
+                    out.push(item.step);
+                    continue;
+                };
+                let mut from = *homes.get(expr.of)?;
+                if let Some((op, arg)) = expr.then {
+                    let fresh = Reg::new(spare.next()? as u8)?;
+                    let src = match arg {
+                        Arg::Const(n) => Operand::Reg(*homes.get(n)?),
+                        Arg::Literal(k) => Operand::Imm(k),
+                    };
+                    out.push(Step::Do(Insn::Mov { width: Width::W64, dst: fresh, src: Operand::Reg(from) }));
+                    out.push(Step::Do(Insn::Alu { width: Width::W64, op, dst: fresh, src }));
+                    from = fresh;
+                }
+                out.push(with_insn(item.step, from_register(insn_of(&item.step), from)));
+            }
+            Some(out)
+        };
+        let (left, right) = (side(&self.left)?, side(&self.right)?);
+        let stack = self.stack();
+        let mut lives = self.looks.iter().map(|regs| Live { regs: *regs, stack: stack.clone() });
+        let end = lives.next_back()?;
+        let entry = Entry { regs, bytes: Default::default(), spills: Default::default() };
+        Some(Claim { place: Place { entry, exits: lives.collect(), end }, left, right })
+    }
+
+    /// All bytes of the frame that either side may touch: they are looked at.
+    fn stack(&self) -> Vec<i16> {
+        let mut out = Vec::new();
+        for item in self.left.iter().chain(&self.right) {
+            if let Some((base, off, size)) = access(&insn_of(&item.step))
+                && let Known::Address(millstream_prove::window::Space::Stack, _, at) = self.regs[base.index()]
+            {
+                let first = at + i64::from(off);
+                out.extend((first..first + i64::from(size)).filter_map(|b| i16::try_from(b).ok()));
+            }
+        }
+        out.sort_unstable();
+        out.dedup();
+        out
+    }
+}
+
+/// Base, displacement and bytes of an access to memory.
+fn access(insn: &Insn) -> Option<(Reg, i16, u32)> {
+    match *insn {
+        Insn::Load { src, off, size, .. } => Some((src, off, size.bytes())),
+        Insn::Store { dst, off, size, .. } | Insn::Atomic { dst, off, size, .. } => {
+            Some((dst, off, size.bytes()))
+        }
+        _ => None,
+    }
+}
+
+/// An instruction without registers, constant and displacement.
+fn skeleton(step: &Step) -> Insn {
+    let mut insn = insn_of(step);
+    insn.rename(|_| Reg::R0);
+    insn = match (imm(&insn), &mut insn) {
+        (Some(_), Insn::LoadImm64 { imm, .. }) => {
+            *imm = 0;
+            insn
+        }
+        (Some(_), _) => with_imm(insn, 0).unwrap_or(insn),
+        _ => insn,
+    };
+    match &mut insn {
+        Insn::Load { off, .. }
+        | Insn::Store { off, .. }
+        | Insn::Atomic { off, .. }
+        | Insn::Branch { off, .. } => *off = 0,
+        _ => {}
+    }
+    insn
+}
+
+/// Rules by what their left sides look like.
+#[derive(Clone, Debug, Default)]
+pub struct Rules {
+    rules: Vec<Rule>,
+    index: FxHashMap<Vec<Insn>, Vec<usize>>,
+}
+
+impl Rules {
+    /// These rules; of equal ones the first.
+    pub fn new(rules: Vec<Rule>) -> Rules {
+        let mut out = Rules::default();
+        for rule in rules {
+            let key: Vec<Insn> = rule.left.iter().map(|i| skeleton(&i.step)).collect();
+            let known = out.index.entry(key).or_default();
+            if !known.iter().any(|&n| rule.says(&out.rules[n])) {
+                known.push(out.rules.len());
+                out.rules.push(rule);
+            }
+        }
+        out
+    }
+
+    /// The rules that are shipped.
+    ///
+    /// # Errors
+    /// [`RuleError`] if the file is damaged.
+    pub fn shipped() -> Result<Rules, RuleError> {
+        Rules::parse(include_str!("../windows.rules"))
+    }
+
+    /// All of them, in order.
+    pub fn rules(&self) -> &[Rule] {
+        &self.rules
+    }
+
+    /// The rules whose left sides may look like these instructions.
+    fn like(&self, steps: &[Step]) -> &[usize] {
+        let key: Vec<Insn> = steps.iter().map(skeleton).collect();
+        self.index.get(&key).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether there are rules for instructions like these.
+    pub(crate) fn may_match(&self, insns: impl Iterator<Item = Insn>) -> bool {
+        let key: Vec<Insn> = insns.map(|i| skeleton(&Step::Do(i))).collect();
+        self.index.contains_key(&key)
+    }
+}
+
+impl Rule {
+    /// Whether two rules are the same but for where they come from.
+    fn says(&self, other: &Rule) -> bool {
+        let part = |r: &Rule| Rule { origin: String::new(), fires: 0, ..r.clone() };
+        part(self) == part(other)
+    }
+}

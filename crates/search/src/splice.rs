@@ -1,0 +1,71 @@
+//! A replacement in its function: how it is put in, and what it teaches.
+
+use millstream_isa::Insn;
+use millstream_prove::window::Step;
+
+use crate::code::{Code, Line};
+use crate::rules::Lesson;
+use crate::window::{Analysis, Span, Window, chain, cut};
+
+/// A replacement, and the same without what both sides begin or end with.
+pub(crate) fn lesson(f: &Analysis<'_>, window: &Window, steps: &[Step]) -> Lesson {
+    let (mut window, mut steps) = (window.clone(), steps.to_vec());
+    let mut out = Lesson::default();
+    loop {
+        out.variants.push((window.place.clone(), window.steps.clone(), steps.clone()));
+        let plain = |s: Option<&Step>| matches!(s, Some(Step::Do(_) | Step::Opaque(..)));
+        let span = window.span;
+        let shorter = if plain(steps.last()) && steps.last() == window.steps.last() {
+            steps.pop();
+            Span { count: span.count - 1, ..span }
+        } else if plain(steps.first()) && steps.first() == window.steps.first() {
+            steps.remove(0);
+            let Some(&(block, line)) = chain(f.code, span.block, span.line, span.count).get(1) else {
+                return out;
+            };
+            Span { block, line, count: span.count - 1, ..span }
+        } else {
+            return out;
+        };
+        match cut(f, shorter) {
+            Some(next) => window = next,
+            None => return out,
+        }
+    }
+}
+
+/// The function with a window replaced.
+pub(crate) fn replaced(code: &Code, window: &Window, steps: &[Step]) -> Code {
+    let mut out = code.clone();
+    let places = chain(code, window.span.block, window.span.line, window.span.count);
+    let mut exits = window.lines.iter().filter(|l| matches!(l.insn, Insn::Branch { .. }));
+    let own = |step: &Step| window.steps.iter().position(|w| w == step).map(|n| window.lines[n]);
+    let mut blocks: Vec<usize> = places.iter().map(|p| p.0).collect();
+    blocks.dedup();
+    let mut new: Vec<Vec<Line>> = vec![Vec::new(); blocks.len()];
+    let mut at = 0;
+    for step in steps {
+        let line = match step {
+            Step::Do(insn) => Line::new(*insn),
+            Step::Opaque(_, insn) => own(step).unwrap_or(Line::new(*insn)),
+            Step::Exit(_, insn) => Line { insn: *insn, ..exits.next().copied().unwrap_or(window.lines[0]) },
+        };
+        new[at].push(line);
+        if matches!(step, Step::Exit(..)) {
+            at += 1;
+        }
+    }
+    for (n, &b) in blocks.iter().enumerate().rev() {
+        let range: Vec<usize> = places.iter().filter(|p| p.0 == b).map(|p| p.1).collect();
+        let (Some(&from), Some(&to)) = (range.first(), range.last()) else { continue };
+        let mut lines = std::mem::take(&mut new[n]);
+        // The source line of what was there first stays.
+        let source = code.blocks[b].lines[from..=to].iter().find_map(|l| l.source);
+        if let Some(first) = lines.first_mut() {
+            first.source = first.source.or(source);
+        }
+        out.blocks[b].lines.splice(from..=to, lines);
+    }
+    out.link();
+    out
+}
