@@ -18,10 +18,14 @@ const HELD: i64 = 40;
 /// `bpf_ktime_get_coarse_ns` and `bpf_get_prandom_u32`.
 const COARSE_CLOCK: i32 = 160;
 const RANDOM: i32 = 7;
-/// The key of a table of flows: addresses, ports, protocol.
-const KEY: [Size; 3] = [Size::Dw, Size::W, Size::W];
-/// An entry of a table of flows.
-const FLOW: [Size; 7] = [Size::Dw, Size::W, Size::W, Size::W, Size::H, Size::H, Size::Dw];
+
+/// A table by keys, and what its keys and values are made of, one behind the other.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Table {
+    pub(crate) map: Map,
+    pub(crate) key: &'static [Size],
+    pub(crate) value: &'static [Size],
+}
 
 /// Pieces one behind the other.
 fn layout(sizes: &[Size]) -> millstream_ir::Layout {
@@ -364,23 +368,23 @@ impl<'c, 'g> Code<'c, 'g> {
         self.value(op, &[bits, raw], Type::Ptr(Prov::MapValueOrNull(map)))
     }
 
-    /// Looks up in a table by 64, 32 and 32 bits: the entry's address, or null.
-    pub(crate) fn find(&mut self, map: Map, key: &[Value; 3]) -> Value {
-        let op = Op::MapLookup { map, key: layout(&KEY) };
-        self.value(op, key, Type::Ptr(Prov::MapValueOrNull(map)))
+    /// Looks up in a table: the entry's address, or null.
+    pub(crate) fn find(&mut self, table: &Table, key: &[Value]) -> Value {
+        let op = Op::MapLookup { map: table.map, key: layout(table.key) };
+        self.value(op, key, Type::Ptr(Prov::MapValueOrNull(table.map)))
     }
 
-    /// Puts an entry into a table of flows: 64, 32, 32 and 32 bits, 16 and 16, 64. Gives 0 or an error.
-    pub(crate) fn remember(&mut self, map: Map, key: &[Value; 3], value: &[Value; 7]) -> Value {
-        let op = Op::MapUpdate { map, key: layout(&KEY), value: layout(&FLOW) };
+    /// Puts an entry into a table. Gives 0 or an error.
+    pub(crate) fn remember(&mut self, table: &Table, key: &[Value], value: &[Value]) -> Value {
+        let op = Op::MapUpdate { map: table.map, key: layout(table.key), value: layout(table.value) };
         let flags = self.int(0);
         let args: Vec<Value> = key.iter().chain(value).copied().chain([flags]).collect();
         self.value(op, &args, Type::I64)
     }
 
     /// Removes an entry from a table.
-    pub(crate) fn forget(&mut self, map: Map, key: &[Value; 3]) {
-        let op = Op::MapDelete { map, key: layout(&KEY) };
+    pub(crate) fn forget(&mut self, table: &Table, key: &[Value]) {
+        let op = Op::MapDelete { map: table.map, key: layout(table.key) };
         self.value(op, key, Type::I64);
     }
 

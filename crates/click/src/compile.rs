@@ -10,13 +10,13 @@
 use std::collections::BTreeMap;
 
 use millstream_ir::{
-    Block, BlockCall, Cond, Func, Function, GlobalData, Linkage, Map, MapDecl, Module, Op, Prov, Type, Value,
-    Width,
+    Block, BlockCall, Cond, Func, Function, GlobalData, Linkage, Map, MapDecl, Module, Op, Prov, Size, Type,
+    Value, Width,
 };
 use rustc_hash::FxHashMap;
 
 use crate::arguments::{Arguments, Names};
-use crate::build::Code;
+use crate::build::{Code, Table};
 use crate::class::{Behaviour, Class};
 use crate::elements::ROUTE_BYTES;
 use crate::error::Error;
@@ -226,20 +226,22 @@ impl Setup<'_> {
     pub(crate) fn evicting_table(
         &mut self,
         name: &str,
-        key_size: u32,
-        value_size: u32,
+        key: &'static [Size],
+        value: &'static [Size],
         max_entries: u32,
-    ) -> Map {
-        self.shared.module.maps.push(MapDecl {
+    ) -> Table {
+        let bytes = |sizes: &[Size]| sizes.iter().map(|size| size.bytes()).sum();
+        let map = self.shared.module.maps.push(MapDecl {
             name: format!("{}.{name}", self.element.name),
             kind: LRU_HASH,
-            key_size,
-            value_size,
+            key_size: bytes(key),
+            value_size: bytes(value),
             max_entries,
             flags: 0,
             global: None,
             inner: None,
-        })
+        });
+        Table { map, key, value }
     }
 
     /// A table of prefixes: each with its length, gateway and output.

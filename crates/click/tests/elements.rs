@@ -172,7 +172,7 @@ fn errors_carry_the_packet_they_speak_of() {
     assert_eq!(error[20..22], [3, 4]);
     assert_eq!(error[26..28], 1400u16.to_be_bytes());
     assert_eq!((sum(&error[..20]), sum(&error[20..])), (0xffff, 0xffff));
-    assert_eq!(ran.dropped, [("ICMPError@5 icmp_error".to_owned(), 1)]);
+    assert_eq!(ran.dropped, [("s same_port".to_owned(), 1), ("s too_short".to_owned(), 1)]);
 }
 
 #[test]
@@ -274,4 +274,36 @@ fn cut_and_foreign_packets_are_never_read_beyond_their_end() {
     }
     let ran = run(text, &frames);
     assert_eq!(ran.dropped.iter().map(|(_, n)| *n).sum::<u64>(), frames.len() as u64);
+}
+
+/// A frame between two addresses of one byte each.
+fn frame(to: u8, from: u8) -> Vec<u8> {
+    [&[to & 1, 0, 0, 0, 0, to][..], &[0, 0, 0, 0, 0, from], &[8, 0], &[0; 46]].concat()
+}
+
+#[test]
+fn a_switch_floods_until_it_knows_and_never_sends_back() {
+    let text = "FromDevice(a) -> side :: Classifier(11/02, 11/04, -); s :: EtherSwitch; side[0] -> [0] s;
+        side[1] -> [1] s; side[2] -> [2] s; s[0] -> ToDump(0); s[1] -> ToDump(1); s[2] -> ToDump(2)";
+    let frames = [frame(4, 2), frame(2, 4), frame(4, 2), frame(6, 2), frame(1, 4), frame(2, 2), vec![0; 11]];
+    let ran = run(text, &frames);
+    let expected = [
+        // Not known; then both are; a third one is not; a group; itself.
+        (1, 0),
+        (2, 0),
+        (0, 1),
+        (1, 2),
+        (1, 3),
+        (2, 3),
+        (0, 4),
+        (2, 4),
+    ];
+    let expected: Vec<_> =
+        expected.iter().map(|&(output, at): &(usize, usize)| (output, frames[at].clone())).collect();
+    assert_eq!(ran.sent, expected);
+    assert_eq!(
+        ran.dropped,
+        [("side no_pattern".to_owned(), 0), ("s same_port".to_owned(), 1), ("s too_short".to_owned(), 1)]
+            [1..]
+    );
 }

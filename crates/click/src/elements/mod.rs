@@ -15,10 +15,14 @@ mod ip_options;
 mod lookup;
 mod paint;
 mod rewrite;
+mod switch;
 mod transport;
 mod vlan;
 
+use crate::arguments::unsigned;
 use crate::class::Class;
+use crate::config::Text;
+use crate::error::Error;
 
 /// Bytes of a route: gateway and output.
 pub(crate) const ROUTE_BYTES: u32 = 8;
@@ -38,6 +42,20 @@ pub(crate) const TABLES: &[&[Class]] = &[
     lookup::CLASSES,
     paint::CLASSES,
     rewrite::CLASSES,
+    switch::CLASSES,
     transport::CLASSES,
     vlan::CLASSES,
 ];
+
+/// Seconds in nanoseconds.
+const SECOND: u64 = 1_000_000_000;
+
+/// A time in nanoseconds: seconds, or a number with `s` or `min` behind it.
+fn seconds(text: &Text) -> Result<u64, Error> {
+    let (number, unit) = match (text.text.strip_suffix("min"), text.text.strip_suffix('s')) {
+        (Some(minutes), _) => (minutes, 60),
+        (None, seconds) => (seconds.unwrap_or(&text.text), 1),
+    };
+    let number = unsigned(&Text { text: number.trim().to_owned(), span: text.span }, 1 << 30)?;
+    Ok(number * unit * SECOND)
+}

@@ -7,24 +7,29 @@
 //!
 //! Addresses and ports are handled as they lie in memory.
 
-use millstream_ir::{Block, Map, Value};
+mod spec;
+
+use millstream_ir::{Block, Size, Value};
 use millstream_isa::{AluOp, Cond};
 
+use self::spec::{Choice, Pattern, Spec, spec};
 use super::ip::{header, header_length};
-use crate::arguments::{ip, unsigned};
-use crate::build::Code;
+use super::{SECOND, seconds};
+use crate::arguments::unsigned;
+use crate::build::{Code, Table};
 use crate::class::{Behaviour, Class};
 use crate::compile::Setup;
-use crate::config::{Text, words};
 use crate::error::Error;
 use crate::packet::{Note, Packet};
 
 const TCP: i64 = 6;
 const UDP: i64 = 17;
-/// Seconds in nanoseconds.
-const SECOND: u64 = 1_000_000_000;
 /// Entries unless said otherwise: 65,536 flows.
 const USUAL_ENTRIES: u64 = 1 << 17;
+/// Addresses, ports, protocol.
+const KEY: [Size; 3] = [Size::Dw, Size::W, Size::W];
+/// What an entry says ([`Entry`]), flags, when the last packet came.
+const FLOW: [Size; 7] = [Size::Dw, Size::W, Size::W, Size::W, Size::H, Size::H, Size::Dw];
 /// In an entry's flags: this direction has ended.
 const DONE: i64 = 1;
 
@@ -83,60 +88,13 @@ pub(super) const CLASSES: &[Class] = &[
     class("UDPRewriter", |setup| rewriter(setup, &[TCP, UDP])),
 ];
 
-/// What happens to packets of an input that belong to no flow.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Spec {
-    Drop,
-    /// They leave as they are.
-    Pass(u32),
-    /// A flow begins; it and its answers leave by these outputs.
-    Flow {
-        pattern: Pattern,
-        outputs: [u32; 2],
-    },
-}
-
-/// What a flow becomes; what is not given stays.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-struct Pattern {
-    source: Option<u32>,
-    destination: Option<u32>,
-    /// The first source port, and how many more there are to choose from.
-    source_port: Option<(u16, u16)>,
-    destination_port: Option<u16>,
-    choice: Choice,
-    /// Where it is written which port is to be tried next.
-    next: u32,
-}
-
-/// Which of several ports is tried first.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-enum Choice {
-    /// The packet's own, then any.
-    #[default]
-    Own,
-    Any,
-    /// The one behind the last that was given out.
-    Next,
-}
-
 struct Rewriter {
-    flows: Map,
+    flows: Table,
     protocols: &'static [i64],
     inputs: Vec<Spec>,
     outputs: u32,
     /// Nanoseconds after which entries are old: of UDP, of TCP, of TCP that has ended.
     timeouts: [u64; 3],
-}
-
-/// A time in nanoseconds: seconds, or a number with `s` or `min` behind it.
-fn seconds(text: &Text) -> Result<u64, Error> {
-    let (number, unit) = match (text.text.strip_suffix("min"), text.text.strip_suffix('s')) {
-        (Some(minutes), _) => (minutes, 60),
-        (None, seconds) => (seconds.unwrap_or(&text.text), 1),
-    };
-    let number = unsigned(&Text { text: number.trim().to_owned(), span: text.span }, 1 << 30)?;
-    Ok(number * unit * SECOND)
 }
 
 fn rewriter(setup: &mut Setup<'_>, protocols: &'static [i64]) -> Made {
@@ -159,83 +117,8 @@ fn rewriter(setup: &mut Setup<'_>, protocols: &'static [i64]) -> Made {
     }
     let inputs =
         specs.iter().enumerate().map(|(at, text)| spec(setup, at, text)).collect::<Result<_, _>>()?;
-    let flows = setup.evicting_table("flows", 16, 32, entries as u32);
+    let flows = setup.evicting_table("flows", &KEY, &FLOW, entries as u32);
     Ok(Box::new(Rewriter { flows, protocols, inputs, outputs: setup.outputs, timeouts }))
-}
-
-fn spec(setup: &mut Setup<'_>, input: usize, argument: &Text) -> Result<Spec, Error> {
-    let all = words(argument);
-    let wrong = || {
-        Error::new(
-            argument.span,
-            "expected drop, pass [OUTPUT], keep OUTPUT REPLY_OUTPUT, or pattern ... OUTPUT REPLY_OUTPUT",
-        )
-    };
-    let most = u64::from(setup.outputs.max(1) - 1);
-    let output = |text: &Text| Ok::<u32, Error>(unsigned(text, most)? as u32);
-    let names: Vec<&str> = all.iter().map(|word| word.text.as_str()).collect();
-    match names[..] {
-        ["drop" | "discard"] => Ok(Spec::Drop),
-        ["pass" | "passthrough" | "nochange"] => Ok(Spec::Pass(0)),
-        ["pass" | "passthrough" | "nochange", _] => Ok(Spec::Pass(output(&all[1])?)),
-        ["keep", _, _] => {
-            let outputs = [output(&all[1])?, output(&all[2])?];
-            Ok(Spec::Flow { pattern: Pattern::default(), outputs })
-        }
-        ["pattern" | "xpattern", .., _, _] if all.len() >= 4 => {
-            let (pattern, ports) = all[1..].split_at(all.len() - 3);
-            let own = format!("{}.{input}", setup.element.name);
-            let known = setup.patterns.get(&pattern[0].text).filter(|_| pattern.len() == 1).cloned();
-            let (words, name) = match &known {
-                Some(words) => (&words[..], pattern[0].text.clone()),
-                None => (pattern, own),
-            };
-            let next = setup.shared_number(&format!("pattern {name}"));
-            let pattern = Pattern { next, ..self::pattern(setup, argument, words)? };
-            Ok(Spec::Flow { pattern, outputs: [output(&ports[0])?, output(&ports[1])?] })
-        }
-        _ => Err(wrong()),
-    }
-}
-
-/// `SADDR SPORT DADDR DPORT`, `SADDR DADDR SPORT` or `SADDR DADDR`; a minus keeps what there is.
-fn pattern(setup: &Setup<'_>, argument: &Text, words: &[Text]) -> Result<Pattern, Error> {
-    let (source, source_port, destination, destination_port) = match words {
-        [s, d] => (s, None, d, None),
-        [s, d, p] => (s, Some(p), d, None),
-        [s, p, d, q] => (s, Some(p), d, Some(q)),
-        _ => {
-            return Err(Error::new(argument.span, "no such pattern, and none of SADDR SPORT DADDR DPORT")
-                .help("patterns have names by IPRewriterPatterns(NAME SADDR SPORT DADDR DPORT)"));
-        }
-    };
-    let given = |text: &Text| text.text != "-";
-    let address = |text: &Text| {
-        given(text)
-            .then(|| ip(text, setup.arguments.names))
-            .transpose()
-            .map_err(|e| e.help("one address, or `-` for what the packet has; ranges are of ports only"))
-    };
-    let mut found =
-        Pattern { source: address(source)?, destination: address(destination)?, ..Pattern::default() };
-    let port = |text: &Text| Ok::<u16, Error>(unsigned(text, 65_535)? as u16);
-    if let Some(text) = source_port.filter(|text| given(text)) {
-        let (range, choice) = match text.text.strip_suffix('#') {
-            Some(range) => (range, Choice::Next),
-            None => match text.text.strip_suffix('?') {
-                Some(range) => (range, Choice::Any),
-                None => (text.text.as_str(), Choice::Own),
-            },
-        };
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        let part = |part: &str| port(&Text { text: part.to_owned(), span: text.span });
-        let (first, last) = (part(first)?, part(last)?);
-        let more = last.checked_sub(first);
-        let more = more.ok_or_else(|| Error::new(text.span, "the range of ports goes backwards"))?;
-        (found.source_port, found.choice) = (Some((first, more)), choice);
-    }
-    found.destination_port = destination_port.filter(|text| given(text)).map(port).transpose()?;
-    Ok(found)
 }
 
 /// Addresses and ports of a flow, each pair as it lies in memory.
@@ -343,7 +226,7 @@ impl Rewriter {
     /// Looks the flow up, and has the packet changed if it is known and not too old.
     fn known(&self, code: &mut Code<'_, '_>, passage: &Passage, flow: Flow, missing: Block) {
         let key = self.key(passage, flow);
-        let entry = code.find(self.flows, &key);
+        let entry = code.find(&self.flows, &key);
         code.check_int(Cond::Ne, entry, 0, |code| code.jump(missing, &[]));
         let fresh = code.block();
         let old = code.block();
@@ -353,7 +236,7 @@ impl Rewriter {
         let to = Flow { addresses: code.wide(entry, 0), ports: code.field(entry, 8) };
         let back = reversed(code, to);
         let back_key = self.key(passage, back);
-        let answer = code.find(self.flows, &back_key);
+        let answer = code.find(&self.flows, &back_key);
         let gone = code.block();
         let zero = code.int(0);
         let there = code.block();
@@ -361,8 +244,8 @@ impl Rewriter {
         code.go(there);
         self.branch_on_age(code, passage, answer, fresh, gone);
         code.go(gone);
-        code.forget(self.flows, &key);
-        code.forget(self.flows, &back_key);
+        code.forget(&self.flows, &key);
+        code.forget(&self.flows, &back_key);
         code.jump(missing, &[]);
         code.go(fresh);
         code.set_wide(entry, 24, passage.now);
@@ -453,7 +336,7 @@ impl Rewriter {
             let key = self.key(passage, key);
             let [addresses, ports, ip, transport, output] = entry.values();
             let value = [addresses, ports, ip, transport, output, zero, passage.now];
-            let error = code.remember(self.flows, &key, &value);
+            let error = code.remember(&self.flows, &key, &value);
             code.check_int(Cond::Eq, error, 0, |code| code.drop(passage.packet, "no_room_for_flow"));
         }
         code.jump(passage.apply, &forward.values());
@@ -555,7 +438,7 @@ impl Rewriter {
         let to = Flow { ports: with_source_port(code, to.ports, port), ..to };
         let back = reversed(code, to);
         let key = self.key(passage, back);
-        code.find(self.flows, &key)
+        code.find(&self.flows, &key)
     }
 
     /// Changes the packet as the entry says, and sends it on.

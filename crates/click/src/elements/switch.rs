@@ -1,0 +1,106 @@
+//! `EtherSwitch`: a switch that learns where addresses are. Source: IEEE 802.1D, 7.7 to 7.9.
+
+use millstream_ir::{Size, Value};
+use millstream_isa::{AluOp, Cond};
+
+use super::seconds;
+use crate::build::{Code, Table};
+use crate::class::{Behaviour, Class};
+use crate::compile::Setup;
+use crate::error::Error;
+use crate::packet::Packet;
+
+pub(super) const CLASSES: &[Class] = &[Class {
+    name: "EtherSwitch",
+    ports: "1-/1-",
+    processing: "h/h",
+    arguments: &["TIMEOUT"],
+    ignored: &[],
+    passes_all: false,
+    make: switch,
+}];
+
+/// Addresses that are known at a time.
+const STATIONS: u32 = 1 << 16;
+/// Nanoseconds for which an address is known, unless said otherwise.
+const USUAL: u64 = 300_000_000_000;
+/// Where it was seen, and when.
+const STATION: [Size; 2] = [Size::Dw, Size::Dw];
+
+struct Switch {
+    stations: Table,
+    /// 0 for a switch that learns nothing.
+    timeout: u64,
+    outputs: u32,
+}
+
+fn switch(setup: &mut Setup<'_>) -> Result<Box<dyn Behaviour>, Error> {
+    let timeout = setup.arguments.keyword_or("TIMEOUT", USUAL, seconds)?;
+    let stations = setup.evicting_table("stations", &[Size::Dw], &STATION, STATIONS);
+    Ok(Box::new(Switch { stations, timeout, outputs: setup.outputs }))
+}
+
+/// An Ethernet address as a number.
+fn address(code: &mut Code<'_, '_>, packet: Packet, offset: i32) -> Value {
+    let (high, low) = (code.word(packet.data, offset), code.half(packet.data, offset + 4));
+    let high = code.with(AluOp::Lsh, high, 16);
+    code.alu(AluOp::Or, high, low)
+}
+
+impl Behaviour for Switch {
+    fn build(&self, code: &mut Code<'_, '_>, port: u32, packet: Packet) {
+        code.need(packet, packet.data, 12, "too_short");
+        if self.timeout == 0 {
+            return self.flood(code, port, packet);
+        }
+        let now = code.time();
+        self.learn(code, port, packet, now);
+        let unknown = code.block();
+        let destination = address(code, packet, 0);
+        let group = code.with(AluOp::And, destination, 1 << 40);
+        code.check_int(Cond::Eq, group, 0, |code| code.jump(unknown, &[]));
+        let station = code.find(&self.stations, &[destination]);
+        code.check_int(Cond::Ne, station, 0, |code| code.jump(unknown, &[]));
+        let seen = code.wide(station, 8);
+        let age = code.sub(now, seen);
+        code.check_int(Cond::Lt, age, self.timeout as i64, |code| code.jump(unknown, &[]));
+        let at = code.wide(station, 0);
+        for output in 0..self.outputs {
+            code.check_int(Cond::Ne, at, i64::from(output), |code| {
+                if output == port { code.drop(packet, "same_port") } else { code.out(output, packet) }
+            });
+        }
+        code.drop(packet, "no_such_port");
+        code.go(unknown);
+        self.flood(code, port, packet);
+    }
+}
+
+impl Switch {
+    /// Notes where the source is.
+    fn learn(&self, code: &mut Code<'_, '_>, port: u32, packet: Packet, now: Value) {
+        let (source, at) = (address(code, packet, 6), code.int(i64::from(port)));
+        let station = code.find(&self.stations, &[source]);
+        let (known, new, on, zero) = (code.block(), code.block(), code.block(), code.int(0));
+        code.branch(Cond::Ne, station, zero, known, new);
+        code.go(known);
+        code.set_wide(station, 0, at);
+        code.set_wide(station, 8, now);
+        code.jump(on, &[]);
+        code.go(new);
+        // Where there is no room, the address stays unknown.
+        code.remember(&self.stations, &[source], &[at, now]);
+        code.jump(on, &[]);
+        code.go(on);
+    }
+
+    /// Sends the packet out of all other ports.
+    fn flood(&self, code: &mut Code<'_, '_>, port: u32, packet: Packet) {
+        let others: Vec<u32> = (0..self.outputs).filter(|output| *output != port).collect();
+        let Some((first, rest)) = others.split_first() else { return code.drop(packet, "no_other_port") };
+        for output in rest.iter().rev() {
+            code.fork(*output, packet);
+        }
+        code.out(*first, packet);
+    }
+}
