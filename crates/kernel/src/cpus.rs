@@ -16,12 +16,27 @@ pub fn possible_cpus() -> Result<usize> {
     if let Some(&n) = COUNT.get() {
         return Ok(n);
     }
-    let text =
-        std::fs::read_to_string(PATH).map_err(|source| Error::Read { path: PATH.to_owned(), source })?;
-    let n = count(&text).ok_or_else(|| {
-        Error::argument(format!("reading {PATH}"), format!("{text:?} is not a list of CPUs"))
-    })?;
+    let text = list()?;
+    let n = count(&text).ok_or_else(|| unclear(&text))?;
     Ok(*COUNT.get_or_init(|| n))
+}
+
+/// One more than the highest number that a possible CPU has. Lists may have gaps.
+///
+/// # Errors
+/// As for [`possible_cpus`].
+pub fn cpu_numbers() -> Result<usize> {
+    let text = list()?;
+    let highest = text.trim().rsplit([',', '-']).next().and_then(|n| n.parse::<usize>().ok());
+    highest.map(|n| n + 1).ok_or_else(|| unclear(&text))
+}
+
+fn list() -> Result<String> {
+    std::fs::read_to_string(PATH).map_err(|source| Error::Read { path: PATH.to_owned(), source })
+}
+
+fn unclear(text: &str) -> Error {
+    Error::argument(format!("reading {PATH}"), format!("{text:?} is not a list of CPUs"))
 }
 
 /// The number of CPUs in a list such as `0-3,8`.
@@ -35,7 +50,7 @@ fn count(list: &str) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::count;
+    use super::{count, cpu_numbers, possible_cpus};
 
     #[test]
     fn lists_of_cpus_are_counted() {
@@ -44,5 +59,6 @@ mod tests {
         assert_eq!(count("0-3,8-11"), Some(8));
         assert_eq!(count(""), None);
         assert_eq!(count("x"), None);
+        assert!(cpu_numbers().unwrap() >= possible_cpus().unwrap());
     }
 }

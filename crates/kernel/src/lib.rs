@@ -39,7 +39,7 @@ mod types;
 mod xdp;
 
 pub use btf::Btf;
-pub use cpus::possible_cpus;
+pub use cpus::{cpu_numbers, possible_cpus};
 pub use error::{Error, Result, errno_name};
 pub use grace::grace_period;
 pub use iface::{Interface, create_veth, delete_interface, interface, interface_index, set_up};

@@ -1,23 +1,25 @@
 //! What a specialised variant gains on live traffic: `gain builtin:router:2592 high thorough 10`.
 //!
 //! Runs one of our data planes on the laboratory's rig, profiles it with the instrumented variant, makes the variant
-//! that a session would make (`quick`, `thorough`, or either with `-plain`: without twins), and measures
+//! that a session would make (`quick`, `thorough`, or either with `-plain`: without twins, or `-uncached`), and measures
 //! original and variant against one another. A fifth argument names a file of prefixes, one a line, for the router.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
 
+use millstream_kernel::Map;
 use millstream_lab::compare::{Report as Compared, on_the_rig};
 use millstream_lab::measure::Plan as Measure;
 use millstream_lab::subject::Subject;
 use millstream_lab::workload::{Builtin, Workload, locality};
 use millstream_lab::{Rig, RigConfig, Traffic};
-use millstream_object::Object;
+use millstream_object::{MapId, Object};
 use millstream_programs::rng::Rng;
 use millstream_programs::router::{self, Route};
 use millstream_programs::traffic::Locality;
 use millstream_specialize::Compiler;
-use millstream_specialize::contents::{Observed, sources};
+use millstream_specialize::caches::Caches;
+use millstream_specialize::contents::{Observed, cacheable, sources};
 use millstream_specialize::policy::{self, Known, Put, Tier};
 use millstream_specialize::profile::{self, SiteProfile};
 use millstream_specialize::transform::{Keep, Site, SiteId};
@@ -46,15 +48,12 @@ fn main() -> Outcome<()> {
     original.apply(&load.entries, rig.namespace())?;
     let sequence = load.flows.sequence(1, 65_536);
     rig.load_traffic(&Traffic::new(&load.flows, &sequence))?;
-    let (object, twins) = specialised(&compiler, &original, &rig, &mode)?;
+    let (object, twins, caches) = specialised(&compiler, &original, &rig, &mode)?;
     let function = Some(builtin.program.function);
     let specialised =
         Subject::prepare_with("specialised", &object, function, Some(&original), |mut loader| {
-            for (of, map) in twins.maps() {
-                if let Some(place) = compiler.twin(of) {
-                    loader =
-                        loader.reuse_map(&compiler.object().maps[place.index()].name, map.try_clone()?)?;
-                }
+            for (place, map) in places(&compiler, &twins, &caches) {
+                loader = loader.reuse_map(&compiler.object().maps[place.index()].name, map.try_clone()?)?;
             }
             Ok(loader)
         })?;
@@ -87,10 +86,16 @@ fn specialised(
     original: &Subject<'_>,
     rig: &Rig,
     mode: &str,
-) -> Outcome<(Object, Twins)> {
+) -> Outcome<(Object, Twins, Caches)> {
     let (sources, refused) = sources(compiler, original.session());
     println!("not specialised on: {refused:?}");
-    let wanted: Vec<&Site> = compiler.sites().iter().filter(|s| policy::eligible(s, &sources)).collect();
+    // Beside the original, which writes without counting itself in them: what they gain is right, what they hold is not.
+    let cached: BTreeSet<_> = match mode.contains("-uncached") {
+        true => BTreeSet::new(),
+        false => cacheable(compiler, original.session()).into_keys().collect(),
+    };
+    let eligible = |s: &&Site| policy::eligible(s, &sources) || policy::cacheable(s, &cached);
+    let wanted: Vec<&Site> = compiler.sites().iter().filter(eligible).collect();
     let profiles = profiled(compiler, original, rig, &wanted)?;
     let tier = if mode.starts_with("quick") { Tier::Quick } else { Tier::Thorough };
     let mut unfit: BTreeSet<SiteId> = BTreeSet::new();
@@ -99,7 +104,7 @@ fn specialised(
     }
     let start = Instant::now();
     let observed = Observed::new(&sources);
-    let known = Known { compiler, profiles: &profiles, observed: &observed, unfit: &unfit };
+    let known = Known { compiler, profiles: &profiles, observed: &observed, unfit: &unfit, cached: &cached };
     let mut planned = policy::plan(&known, compiler.guard(0, false), tier);
     for site in compiler.sites() {
         let looked_up = profiles.iter().find(|p| p.site == site.id).map_or(0, |p| p.total);
@@ -111,12 +116,22 @@ fn specialised(
     let made = compiler.specialised(&Wanted { plan: &planned.plan, contents: &observed, rooms: &rooms })?;
     println!("made in {:?}, the code in {:?}: {:?}", start.elapsed(), made.time, made.report);
     let mut object = made.object;
-    for (of, map) in twins.maps() {
-        if let Some(place) = compiler.twin(of) {
-            object.maps[place.index()].spec.value_size = map.info().value_size;
-        }
+    let mut caches = Caches::new(planned.plan.caches.iter().map(|c| (c.of, c.shape)))?;
+    caches.close();
+    for (place, map) in places(compiler, &twins, &caches) {
+        object.maps[place.index()].spec.value_size = map.info().value_size;
     }
-    Ok((object, twins))
+    Ok((object, twins, caches))
+}
+
+/// The maps with twins and caches, and in whose place they are.
+fn places<'m>(
+    compiler: &'m Compiler,
+    twins: &'m Twins,
+    caches: &'m Caches,
+) -> impl Iterator<Item = (MapId, &'m Map)> {
+    let twins = twins.maps().filter_map(|(of, map)| Some((compiler.twin(of)?, map)));
+    twins.chain(caches.maps().filter_map(|(of, map)| Some((compiler.cache(of)?, map))))
 }
 
 fn what(put: &Put) -> String {
@@ -124,6 +139,7 @@ fn what(put: &Put) -> String {
         Put::Hot(keys) => format!("{} hot keys", keys.len()),
         Put::Whole => "the whole map".to_owned(),
         Put::Twin => "a twin".to_owned(),
+        Put::Cached => "a cache".to_owned(),
     }
 }
 

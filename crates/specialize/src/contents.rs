@@ -67,6 +67,13 @@ pub fn sources(
     (sources, refused)
 }
 
+/// The maps that programs write and that may have caches, with nobody else to write them.
+pub fn cacheable(compiler: &Compiler, session: &Session<'_>) -> FxHashMap<Map, Source> {
+    let made = |map| session.map(object_map(map)).and_then(|m| m.try_clone().ok());
+    let source = |map| Some((map, Source::new(made(map)?, Access::Written)));
+    compiler.cacheable().filter_map(source).filter(|(_, source)| !source.is_constant).collect()
+}
+
 /// Keys and values of a whole map.
 pub type Table = BTreeMap<Vec<u8>, Vec<u8>>;
 /// Whole maps.

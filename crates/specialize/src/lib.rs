@@ -6,6 +6,7 @@
 //! it, [`live`] does it, on an interface, while traffic runs; [`twins`] keep up with tables without other code.
 
 pub mod adopt;
+pub mod caches;
 mod clock;
 pub mod contents;
 pub mod guard;
@@ -19,6 +20,7 @@ pub mod policy;
 pub mod predict;
 pub mod profile;
 pub mod report;
+mod stateful;
 pub mod stats;
 pub mod transform;
 pub mod twins;

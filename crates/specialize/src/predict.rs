@@ -141,6 +141,7 @@ pub fn gain_ns(
         let shares: Vec<f64> = profile.shares().collect();
         let instead = match &planned.lookup {
             Lookup::Empty => 0.0,
+            Lookup::Cached { .. } => cost::CACHE,
             Lookup::Whole(entries) => cost::searched(entries.len()),
             Lookup::Hot(hot) => cost::in_front(&shares[..hot.len().min(shares.len())], behind),
             Lookup::Twin { hot, .. } => cost::in_front(&shares[..hot.len().min(shares.len())], cost::TWIN),

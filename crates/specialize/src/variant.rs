@@ -17,8 +17,10 @@ use millstream_passes::{PassError, Session, Target};
 use rustc_hash::FxHashMap;
 
 use crate::guard;
+use crate::stateful::{self, Stateful};
 use crate::transform::{
-    self, Contents, Keep, PacketKind, Plan, Report, Samples, Site, SiteId, Sketch, TransformError, Twin,
+    self, Cache, Contents, Keep, PacketKind, Plan, Report, Samples, Site, SiteId, Sketch, TransformError,
+    Twin,
 };
 
 /// Slots of the sketch for each site.
@@ -30,6 +32,7 @@ const SAMPLES_NAME: &str = "ms.samples";
 /// Packets that are kept for the judge, on all CPUs together, and the least a CPU.
 const KEPT: (usize, u32) = (256, 16);
 const TWIN_NAME: &str = "ms.twin";
+const CACHE_NAME: &str = "ms.cache";
 /// Sides of each twin: the one that packets read, and those that can be written before a grace period has passed.
 pub const SIDES: u32 = 4;
 /// What twins stand in for: tries with keys of a length and 4 bytes, and values of 4 bytes.
@@ -86,6 +89,8 @@ pub struct Compiler {
     misses: MapId,
     /// Maps that can have twins, and the maps in whose place these are put.
     twins: Vec<(ir::Map, MapId)>,
+    /// Maps that can have caches, and the maps in whose place these are put.
+    caches: Vec<(ir::Map, MapId, Stateful)>,
     isa: u8,
 }
 
@@ -115,6 +120,7 @@ impl Compiler {
         let samples = add_samples(&mut object);
         let misses = add_map(&mut object, MISSES_NAME, obj::MapType::PERCPU_ARRAY, 8, 1, 0);
         let twins = add_twins(&mut object);
+        let places = add_caches(&mut object);
         let mut prepared = lift_object(&object)?;
         let mut session = Session::new(Target::bpf(isa));
         transform::prepare(&mut prepared.module, &mut session)?;
@@ -130,6 +136,8 @@ impl Compiler {
         let entries = (sites.len() as u32).max(1);
         object.maps[misses.index()].spec.max_entries = entries;
         prepared.module.maps[module::map(misses)].max_entries = entries;
+        let known = |map| stateful::stateful(&prepared.module, &usage, module::func(program), map);
+        let caches = places.into_iter().filter_map(|(map, place)| Some((map, place, known(map)?))).collect();
         Ok(Compiler {
             object,
             program,
@@ -142,6 +150,7 @@ impl Compiler {
             samples,
             misses,
             twins,
+            caches,
             isa,
         })
     }
@@ -163,8 +172,8 @@ impl Compiler {
 
     /// Whether a map is one of those that were added: they belong to one session only.
     pub fn is_own(&self, map: MapId) -> bool {
-        let twin = self.twins.iter().any(|(_, twin)| *twin == map);
-        [self.guard, self.sketch, self.samples(), self.misses].contains(&map) || twin
+        // All that was added comes after the maps that are looked up.
+        map.index() >= self.guard.index()
     }
 
     /// The map of the profile.
@@ -204,6 +213,30 @@ impl Compiler {
     /// The map in whose place the twin of a map is put, if it can have one.
     pub fn twin(&self, map: ir::Map) -> Option<MapId> {
         self.twins.iter().find(|(of, _)| *of == map).map(|(_, twin)| *twin)
+    }
+
+    /// The map in whose place the cache of a map is put, if it can have one.
+    pub fn cache(&self, map: ir::Map) -> Option<MapId> {
+        self.caches.iter().find(|(of, _, _)| *of == map).map(|(_, place, _)| *place)
+    }
+
+    /// Maps that programs write and that can have caches.
+    pub fn cacheable(&self) -> impl Iterator<Item = ir::Map> {
+        self.caches.iter().map(|(of, _, _)| *of)
+    }
+
+    /// A cache of a map, for so many of its lookups; `None` if it can have none.
+    pub fn cache_for(&self, map: ir::Map, areas: u32) -> Option<Cache> {
+        let (_, place, known) = self.caches.iter().find(|(of, _, _)| *of == map)?;
+        let decl = self.declaration(map);
+        let cpus = u32::try_from(millstream_kernel::cpu_numbers().ok()?).ok()?;
+        Some(Cache {
+            of: map,
+            place: module::map(*place),
+            shape: stateful::shape(decl.key_size, decl.value_size, decl.max_entries, areas, cpus),
+            writers: known.writers.clone(),
+            read: known.read.clone(),
+        })
     }
 
     /// Slots of the profile for each site that is asked for.
@@ -271,6 +304,10 @@ impl Compiler {
                 if let Some(twin) = self.twin(of) {
                     m.maps[module::map(twin)].value_size = SIDES * Twin::size(groups);
                 }
+            }
+            for cache in &wanted.plan.caches {
+                // One that does not fit is refused by the transform.
+                m.maps[cache.place].value_size = u32::try_from(cache.shape.bytes()).unwrap_or(0);
             }
             transform::specialize(m, func, wanted.plan, wanted.contents)
         })
@@ -360,6 +397,18 @@ fn add_twins(object: &mut Object) -> Vec<(ir::Map, MapId)> {
     let wanted: Vec<u32> = (0..).zip(&object.maps).filter(|(_, m)| twinned(m)).map(|(n, _)| n).collect();
     let mut add = |n: u32| {
         let name = format!("{TWIN_NAME}{n}");
+        (module::map(MapId(n)), add_map(object, &name, obj::MapType::ARRAY, 8, 1, MMAPABLE))
+    };
+    wanted.into_iter().map(&mut add).collect()
+}
+
+/// A map for the cache of each that may have one, made like those of twins.
+fn add_caches(object: &mut Object) -> Vec<(ir::Map, MapId)> {
+    let kinds = [obj::MapType::HASH, obj::MapType::LRU_HASH];
+    let wanted: Vec<u32> =
+        (0..).zip(&object.maps).filter(|(_, m)| kinds.contains(&m.spec.map_type)).map(|(n, _)| n).collect();
+    let mut add = |n: u32| {
+        let name = format!("{CACHE_NAME}{n}");
         (module::map(MapId(n)), add_map(object, &name, obj::MapType::ARRAY, 8, 1, MMAPABLE))
     };
     wanted.into_iter().map(&mut add).collect()

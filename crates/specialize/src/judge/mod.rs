@@ -31,7 +31,7 @@ use millstream_object::{FuncId, LinkedProgram, MapId};
 use millstream_programs::rng::Rng;
 
 use crate::clock::monotonic_ns;
-use crate::transform::PacketKind;
+use crate::transform::{Cache, PacketKind};
 use crate::variant::Compiler;
 use difference::Difference;
 use sample::Sample;
@@ -59,6 +59,8 @@ pub struct Case<'c, 's> {
     pub candidate: &'s LinkedProgram,
     /// The maps with its twins, and in whose place they are.
     pub twins: Vec<(MapId, &'s Map)>,
+    /// Its caches: each side begins with empty ones.
+    pub caches: Vec<Cache>,
     /// What the guard says while it may run.
     pub token: u32,
     /// Packets.

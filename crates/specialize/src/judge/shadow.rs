@@ -12,6 +12,7 @@ use millstream_object::{self as object, FuncId, LinkedProgram, MapId};
 use super::aids::{Aids, records};
 use super::sample::Sample;
 use super::{Case, Unjudged};
+use crate::caches::Caches;
 use crate::guard;
 
 /// Bytes of all maps that are copied, at most.
@@ -249,6 +250,14 @@ fn session<'c>(case: &Case<'c, '_>, moment: &Moment) -> Result<Session<'c>, Unju
     let mut session = loader.prepare()?;
     for (place, twin) in &case.twins {
         session.replace_map(*place, twin.try_clone()?);
+    }
+    let mut caches = Caches::new(case.caches.iter().map(|c| (c.of, c.shape)))?;
+    // Nobody has run yet.
+    caches.close();
+    for (of, map) in caches.maps() {
+        if let Some(place) = case.compiler.cache(of) {
+            session.replace_map(place, map.try_clone()?);
+        }
     }
     if let Some(map) = session.map(case.compiler.guard_map()) {
         map.mmap(true)?.write(guard::TOKEN as usize, &u64::from(case.token).to_ne_bytes());

@@ -167,6 +167,7 @@ impl Live<'_> {
             specialised: self.sources.keys().copied().collect(),
             candidate: &candidate.linked,
             twins: twins.collect(),
+            caches: candidate.plan.caches.clone(),
             token: token(generation, candidate.twins.side()),
             samples: &self.samples,
         };

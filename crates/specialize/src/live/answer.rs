@@ -97,6 +97,7 @@ impl Live<'_> {
     fn confirm(&mut self, snapshot: Snapshot, write: Option<u64>, tell: &mut dyn FnMut(&Report)) -> bool {
         let Some(active) = &self.active else { return false };
         let generation = active.generation;
+        active.caches.forget();
         if !self.guard.approve(snapshot, active.token()) {
             return false;
         }
@@ -122,6 +123,7 @@ impl Live<'_> {
         let made = start.elapsed() - read;
         let generation = active.generation;
         self.guard.clear_first_packet(generation);
+        active.caches.forget();
         if !self.guard.approve(snapshot, token(generation, side)) {
             return Ok(false);
         }
@@ -157,13 +159,15 @@ impl Live<'_> {
     pub(super) fn review(&mut self, tell: &mut dyn FnMut(&Report)) -> Result<(), LiveError> {
         let holders = Holders::look()?;
         let mut lost = Vec::new();
-        self.sources.retain(|_, source| match source.foreign(&holders, &self.ours) {
-            Some(why) => {
-                lost.push((source.map.info().name.clone(), why.to_string()));
-                false
-            }
-            None => true,
-        });
+        for sources in [&mut self.sources, &mut self.stateful] {
+            sources.retain(|_, source| match source.foreign(&holders, &self.ours) {
+                Some(why) => {
+                    lost.push((source.map.info().name.clone(), why.to_string()));
+                    false
+                }
+                None => true,
+            });
+        }
         if lost.is_empty() {
             return Ok(());
         }

@@ -1,4 +1,7 @@
 //! Copies of what a session has made, for measurements.
+//!
+//! A copy of the original does not count what it writes in the caches of a variant: after both have run on the session's maps,
+//! roll the session's own variant back.
 
 use millstream_kernel::Program;
 use millstream_lab::subject::{Counted, Form};

@@ -24,7 +24,7 @@ pub struct Details {
     pub original_slots: usize,
     /// Slots of the variant; none is at work if it is missing.
     pub variant_slots: Option<usize>,
-    /// Bytes of its twins.
+    /// Bytes of its twins and caches.
     pub twin_bytes: u64,
 }
 
@@ -39,7 +39,7 @@ pub struct LookupDetails {
     pub how: How,
     /// Lookups that the last look at the traffic has counted.
     pub seen: u64,
-    /// The part of them that code or a twin answers.
+    /// The part of them that code, a twin or a cache answers.
     pub answered: f64,
     /// The keys, hottest first.
     pub keys: Vec<KeyDetails>,
@@ -57,6 +57,8 @@ pub enum How {
     Code,
     /// By a twin.
     Twin,
+    /// By a cache, else by the map.
+    Cache,
 }
 
 impl std::fmt::Display for How {
@@ -67,6 +69,7 @@ impl std::fmt::Display for How {
             How::Hot(n) => write!(f, "{n} keys in code"),
             How::Code => f.write_str("whole map in code"),
             How::Twin => f.write_str("twin"),
+            How::Cache => f.write_str("cache"),
         }
     }
 }
@@ -94,7 +97,7 @@ impl Live<'_> {
             self.lookup_details(site, profile)
         });
         let linked = self.compiler.object().link(self.compiler.program());
-        let twins = self.active.iter().flat_map(|a| a.twins.maps());
+        let twins = self.active.iter().flat_map(|a| a.twins.maps().chain(a.caches.maps()));
         Ok(Details {
             lookups: lookups.collect(),
             original_slots: linked.map_err(millstream_loader::Error::from)?.insns.len(),
@@ -140,11 +143,13 @@ impl Live<'_> {
                 Some(Put::Hot(hot)) => How::Hot(hot.len()),
                 Some(Put::Whole) => How::Code,
                 Some(Put::Twin) => How::Twin,
+                Some(Put::Cached) => How::Cache,
             },
             seen,
             answered: match put {
                 None => 0.0,
-                Some(Put::Whole | Put::Twin) => 1.0,
+                // Of a cache: while nobody writes.
+                Some(Put::Whole | Put::Twin | Put::Cached) => 1.0,
                 Some(Put::Hot(_)) => {
                     keys.iter().filter(|(k, _)| in_code(k)).map(|(_, n)| *n as f64).sum::<f64>() / counted
                 }

@@ -1,13 +1,16 @@
 //! Variants: made, approved, put onto the hook, judged.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use millstream_ir::Map;
 use millstream_kernel::Program;
 use millstream_object::LinkedProgram;
 use rustc_hash::FxHashMap;
 
 use super::admit::{Admission, Shape};
 use super::{ATTEMPTS, Active, Live, LiveError, MEASURE, PATIENCE, QUIET, explain, micros};
+use crate::caches::Caches;
 use crate::contents::{Dirty, Observed, Present, Record};
 use crate::guard::Snapshot;
 use crate::policy::{self, Keys, Known, Planned, Tier};
@@ -25,6 +28,7 @@ pub(super) struct Candidate {
     pub(super) plan: Plan,
     record: Record,
     pub(super) twins: Twins,
+    pub(super) caches: Caches,
     keys: Keys,
     compile: Duration,
     load: Duration,
@@ -48,6 +52,8 @@ const LEAST_GAIN: (f64, f64) = (2.0, 0.03);
 const LOOKS: u32 = 6;
 /// How often a candidate is brought up to date before it is made anew.
 const CATCHING_UP: u32 = 10;
+/// For how long there are no caches after some did not pay.
+const UNCACHED: Duration = Duration::from_secs(20);
 /// For how many looks at the traffic, one after the other, a variant may stay of which nothing can be told.
 const UNJUDGED: u32 = 5;
 
@@ -94,7 +100,12 @@ impl Live<'_> {
                 Admission::Refused => {
                     self.seen.dirty.merge(unanswered);
                     self.fruitless += 1;
-                    return Ok(());
+                    if candidate.caches.is_empty() {
+                        return Ok(());
+                    }
+                    // Without them it may be the faster.
+                    self.uncached = Some(Instant::now());
+                    continue;
                 }
             }
             self.guard.clear_first_packet(generation);
@@ -149,6 +160,23 @@ impl Live<'_> {
         false
     }
 
+    /// Nobody comes any more who writes maps without counting himself in their caches.
+    pub(super) fn settle(&mut self) {
+        if let Some(active) = &mut self.active {
+            active.caches.settle();
+        }
+    }
+
+    /// The maps that may have caches now.
+    fn cached_now(&self) -> BTreeSet<Map> {
+        if self.uncached.is_some() { BTreeSet::new() } else { self.stateful.keys().copied().collect() }
+    }
+
+    /// Whether caches, given up because they did not pay, are to be tried again from now on.
+    pub(super) fn may_cache_again(&mut self) -> bool {
+        self.uncached.take_if(|since| since.elapsed() >= UNCACHED).is_some()
+    }
+
     /// A variant, not yet approved. `None` if there is nothing to specialise, or, when there is no hurry, a write came while the
     /// code was made.
     fn candidate(
@@ -161,8 +189,11 @@ impl Live<'_> {
         let start = Instant::now();
         let observed = Observed::new(&self.sources);
         let guard = self.compiler.guard(generation, self.settings.count);
+        let cached = self.cached_now();
         let (planned, variant, twins) = loop {
-            let known = Known { compiler: self.compiler, profiles, observed: &observed, unfit: &self.unfit };
+            let unfit = &self.unfit;
+            let known =
+                Known { compiler: self.compiler, profiles, observed: &observed, unfit, cached: &cached };
             let mut planned = policy::plan(&known, guard, tier);
             if planned.plan.sites.is_empty() {
                 return Ok(None);
@@ -183,12 +214,23 @@ impl Live<'_> {
             return Ok(None);
         }
         let start = Instant::now();
-        for (of, map) in twins.maps() {
-            if let Some(place) = self.compiler.twin(of) {
+        let caches =
+            Caches::new(planned.plan.caches.iter().map(|c| (c.of, c.shape))).map_err(|e| e.to_string())?;
+        let twins_at = twins.maps().map(|(of, map)| (self.compiler.twin(of), map));
+        for (place, map) in twins_at.chain(caches.maps().map(|(of, map)| (self.compiler.cache(of), map))) {
+            if let Some(place) = place {
                 self.session.replace_map(place, map.try_clone().map_err(|e| e.to_string())?);
             }
         }
-        let program = self.session.load(self.compiler.program(), &variant.linked).map_err(|e| explain(&e))?;
+        let program = match self.session.load(self.compiler.program(), &variant.linked) {
+            Err(refused) if !caches.is_empty() => {
+                tracing::debug!("no caches: {}", explain(&refused));
+                // Most often there is no room on the stack, and will be none.
+                self.stateful.clear();
+                return self.candidate(generation, profiles, tier, snapshot);
+            }
+            loaded => loaded.map_err(|e| explain(&e))?,
+        };
         self.ours.insert(&program).map_err(|e| e.to_string())?;
         Ok(Some(Candidate {
             program,
@@ -197,6 +239,7 @@ impl Live<'_> {
             tier: if planned.complete { Tier::Thorough } else { tier },
             record,
             twins,
+            caches,
             keys: planned.keys,
             compile,
             load: start.elapsed(),
@@ -213,7 +256,8 @@ impl Live<'_> {
         cause: Cause,
         tell: &mut dyn FnMut(&Report),
     ) -> Result<(), LiveError> {
-        let Candidate { program, linked, record, twins, keys, compile, load, entries, tier, .. } = candidate;
+        let Candidate { program, linked, record, twins, caches, keys, compile, load, entries, tier, .. } =
+            candidate;
         // A write is answered as fast as can be; what it leads to is judged at the next look at the traffic.
         let judged = self.settings.measure && cause.reason != Reason::Write;
         if judged {
@@ -225,7 +269,9 @@ impl Live<'_> {
         let swap = start.elapsed();
         self.generation = generation;
         let slots = linked.insns.len();
-        self.active = Some(Active { generation, program, linked, record, twins, keys, profiles, tier });
+        self.active =
+            Some(Active { generation, program, linked, record, twins, caches, keys, profiles, tier });
+        self.settle();
         if matches!(cause.reason, Reason::Start | Reason::Traffic) {
             self.fruitless = 0;
         }
@@ -280,6 +326,9 @@ impl Live<'_> {
         };
         self.unjudged = 0;
         self.fruitless += 1;
+        if self.active.as_ref().is_some_and(|a| !a.caches.is_empty()) {
+            self.uncached = Some(Instant::now());
+        }
         self.withdraw(why, tell)
     }
 }

@@ -32,7 +32,8 @@ use millstream_object::{FuncId, LinkedProgram};
 use rustc_hash::FxHashMap;
 
 use crate::adopt::{self, Adopt};
-use crate::contents::{Dirty, Record, Source, sources};
+use crate::caches::Caches;
+use crate::contents::{Dirty, Record, Source, cacheable, sources};
 use crate::guard::Guard;
 use crate::holders::{Holders, Ours};
 use crate::judge::sample::Sample;
@@ -72,6 +73,7 @@ struct Active {
     linked: LinkedProgram,
     record: Record,
     twins: Twins,
+    caches: Caches,
     keys: Keys,
     profiles: Vec<SiteProfile>,
     tier: Tier,
@@ -110,6 +112,10 @@ pub struct Live<'c> {
     instrumented: Option<(Program, Vec<SiteId>)>,
     guard: Guard,
     sources: FxHashMap<IrMap, Source>,
+    /// Maps that the program writes, and that may have caches.
+    stateful: FxHashMap<IrMap, Source>,
+    /// When caches were given up because they did not pay.
+    uncached: Option<Instant>,
     watched: Vec<String>,
     refused: Vec<(String, String)>,
     ours: Ours,
@@ -179,9 +185,13 @@ impl<'c> Live<'c> {
                 .try_for_each(|(ifindex, present)| adopt::same(&original, present, *ifindex))?;
         }
         let (mut sources, mut refused) = sources(compiler, &session);
-        exclude(&settings.exclude, compiler, &mut sources, &mut refused);
+        let mut stateful = cacheable(compiler, &session);
+        refused.retain(|(name, _)| !stateful.keys().any(|m| compiler.declaration(*m).name == *name));
+        for sources in [&mut sources, &mut stateful] {
+            exclude(&settings.exclude, compiler, sources, &mut refused);
+        }
         let mut watched = Vec::new();
-        for source in sources.values_mut().filter(|s| !s.is_constant) {
+        for source in sources.values_mut().chain(stateful.values_mut()).filter(|s| !s.is_constant) {
             source.index = guard.watch(&source.map)?;
             watched.push(source.map.info().name.clone());
         }
@@ -195,6 +205,8 @@ impl<'c> Live<'c> {
             instrumented: None,
             guard,
             sources,
+            stateful,
+            uncached: None,
             watched,
             refused,
             ours,
@@ -270,6 +282,7 @@ impl<'c> Live<'c> {
         if let Some(active) = &self.active {
             let program = active.program.try_clone()?;
             self.swap(program, true)?;
+            self.settle();
         }
         Ok(Report::Attached {
             program: self.original.name().to_owned(),
@@ -286,7 +299,9 @@ impl<'c> Live<'c> {
     /// As for [`Live::attach`].
     pub fn join(&mut self, ifindex: u32, tell: &mut dyn FnMut(&Report)) -> Result<(), LiveError> {
         let target = self.target(ifindex);
+        self.open();
         self.place.as_mut().ok_or(LiveError::NotAttached)?.join(&self.original, &target)?;
+        self.settle();
         self.moved(tell);
         Ok(())
     }
@@ -329,6 +344,7 @@ impl<'c> Live<'c> {
     /// # Errors
     /// If what was there before cannot be put back.
     pub fn detach(&mut self) -> Result<(), LiveError> {
+        self.open();
         if let Some(place) = self.place.take() {
             place.leave(&self.original, Leave::Restored)?;
             // The directory went with the pins. Giving up the claim removes it as well, so the new one comes after.
@@ -419,8 +435,16 @@ impl<'c> Live<'c> {
         }
     }
 
+    /// From now on programs may run that write maps without counting themselves in their caches.
+    fn open(&mut self) {
+        if let Some(active) = &mut self.active {
+            active.caches.open();
+        }
+    }
+
     /// Puts a program onto the hook in the place of the present one.
     fn swap(&mut self, new: Program, specialised: bool) -> Result<(), LiveError> {
+        self.open();
         self.place.as_mut().ok_or(LiveError::NotAttached)?.swap(new)?;
         self.received.turn(specialised);
         Ok(())

@@ -40,6 +40,7 @@ impl Live<'_> {
             return Ok(());
         }
         let Some((profiles, packets)) = self.profile(stop, tell)? else { return Ok(()) };
+        let calm = self.may_cache_again();
         self.looked_at = self.received.count();
         if packets < FEWEST {
             return Ok(());
@@ -47,7 +48,7 @@ impl Live<'_> {
         self.profiled = packets;
         let reason = match &self.active {
             None => Reason::Start,
-            Some(active) if changed(active, &profiles) => Reason::Traffic,
+            Some(active) if calm || changed(active, &profiles) => Reason::Traffic,
             Some(_) => {
                 // It is the traffic that the code was made for.
                 self.hits = Hits::default();
@@ -97,8 +98,13 @@ impl Live<'_> {
     fn profiled(&self) -> Vec<SiteId> {
         let twinned = |s: &Site| policy::twinnable(self.compiler, s, &self.unfit);
         let excluded = |s: &Site| self.settings.unprofiled.contains(&self.compiler.declaration(s.map).name);
-        let eligible = self.compiler.sites().iter().filter(|s| policy::eligible(s, &self.sources));
-        eligible.filter(|s| !twinned(s) && !excluded(s)).map(|s| s.id).collect()
+        self.eligible().filter(|s| !twinned(s) && !excluded(s)).map(|s| s.id).collect()
+    }
+
+    /// The lookups that could be specialised, or have a cache.
+    fn eligible(&self) -> impl Iterator<Item = &Site> {
+        let cached = |s: &Site| self.stateful.contains_key(&s.map) && s.is_comparable();
+        self.compiler.sites().iter().filter(move |s| policy::eligible(s, &self.sources) || cached(s))
     }
 
     /// Whether some lookups are specialised on hot keys, or could be.
@@ -129,10 +135,10 @@ impl Live<'_> {
         self.swap(program, false)?;
         let gathered = self.gather(&chosen, start, stop);
         self.swap(back, specialised)?;
+        self.settle();
         let (mut profiles, packets) = gathered?;
         self.keep_samples()?;
-        let eligible = self.compiler.sites().iter().filter(|s| policy::eligible(s, &self.sources));
-        profiles.extend(eligible.filter(|s| !chosen.contains(&s.id)).map(|s| SiteProfile {
+        profiles.extend(self.eligible().filter(|s| !chosen.contains(&s.id)).map(|s| SiteProfile {
             site: s.id,
             total: 0,
             keys: Vec::new(),
@@ -185,7 +191,7 @@ impl Live<'_> {
         sites: Vec<SiteId>,
         tell: &mut dyn FnMut(&Report),
     ) -> Result<Option<(Program, Vec<SiteId>)>, LiveError> {
-        if !self.compiler.sites().iter().any(|s| policy::eligible(s, &self.sources)) {
+        if self.eligible().next().is_none() {
             return Ok(None);
         }
         let id = self.compiler.program();
@@ -215,7 +221,7 @@ impl Live<'_> {
 fn changed(active: &Active, profiles: &[SiteProfile]) -> bool {
     profiles.iter().any(|now| {
         let size = match active.keys.get(&now.site) {
-            Some(Put::Twin) => return false,
+            Some(Put::Twin | Put::Cached) => return false,
             Some(Put::Hot(keys)) => keys.len(),
             Some(Put::Whole) | None => HOT_SET,
         };

@@ -26,6 +26,8 @@ pub(super) fn lookup(kind: MapType, entries: usize) -> f64 {
 
 /// A lookup in a twin.
 pub(crate) const TWIN: f64 = 6.0;
+/// A lookup in a cache that has the key.
+pub(crate) const CACHE: f64 = 8.0;
 /// The guard at the entry of a variant.
 pub(crate) const GUARD: f64 = 1.0;
 

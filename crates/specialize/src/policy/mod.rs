@@ -3,7 +3,7 @@
 //! A longest-prefix map gets a twin, whatever the traffic: it is faster than hot keys in front of the trie or of the
 //! twin itself (a mispredicted comparison costs more than the twin's loads), and the code does not depend on what the map
 //! holds. Other maps become code as a whole where that is faster (when there is time, or they are tiny), or their hot keys do, as
-//! many as pay by the figures of `cost.rs`.
+//! many as pay by the figures of `cost.rs`. Maps that the program itself writes get caches, for the lookups that traffic makes often.
 
 pub(crate) mod cost;
 
@@ -18,7 +18,8 @@ use rustc_hash::FxHashMap;
 use crate::contents::{Observed, Source, Table};
 use crate::profile::SiteProfile;
 use crate::transform::{
-    Budget, Contents, Entry, Fallback, FieldConstant, Guard, Lookup, Plan, Site, SiteId, SitePlan, Twin,
+    Budget, Cache, Contents, Entry, Fallback, FieldConstant, Guard, Lookup, Plan, Site, SiteId, SitePlan,
+    Twin,
 };
 use crate::variant::Compiler;
 
@@ -32,11 +33,18 @@ const FIELDS: u64 = 16 << 20;
 const QUICK_FIELDS: u64 = 256 << 10;
 /// Hot keys of a site at most.
 const HOT: usize = 48;
+/// One in so many of the lookups of the busiest site must be made at a site that gets a cache.
+const CACHED: u64 = 16;
 
 /// Whether lookups at this site can be specialised at all.
 pub fn eligible(site: &Site, sources: &FxHashMap<Map, Source>) -> bool {
     let useful = |s: &Source| !matches!(s.access, Access::Written);
     site.is_comparable() && sources.get(&site.map).is_some_and(useful)
+}
+
+/// Whether lookups at this site can have a cache.
+pub fn cacheable(site: &Site, cached: &BTreeSet<Map>) -> bool {
+    site.is_comparable() && cached.contains(&site.map)
 }
 
 /// What a plan does about a lookup.
@@ -48,6 +56,8 @@ pub enum Put {
     Whole,
     /// A twin answers it, whatever the keys.
     Twin,
+    /// A cache answers it, as long as nobody writes the entry.
+    Cached,
 }
 
 /// What a plan does, by site.
@@ -86,6 +96,8 @@ pub struct Known<'k> {
     pub observed: &'k Observed<'k>,
     /// Sites whose lookups turned out to be of a form that twins cannot answer.
     pub unfit: &'k BTreeSet<SiteId>,
+    /// Maps that the program writes, and that may have caches now.
+    pub cached: &'k BTreeSet<Map>,
 }
 
 /// A plan for what is known. Sites of which nothing is known are left alone.
@@ -99,11 +111,16 @@ pub fn plan(known: &Known<'_>, mut guard: Guard, tier: Tier) -> Planned {
             Lookup::Hot(entries) => Put::Hot(entries.iter().map(|e| e.key.clone()).collect()),
             Lookup::Whole(_) | Lookup::Empty => Put::Whole,
             Lookup::Twin { .. } => Put::Twin,
+            Lookup::Cached { .. } => Put::Cached,
         };
         complete &= !matches!(put, Put::Hot(_));
         keys.insert(site.id, put);
         plans.push(SitePlan { site: site.id, lookup });
     }
+    let caches = known.caches(&mut plans);
+    keys.extend(
+        plans.iter().filter(|p| matches!(p.lookup, Lookup::Cached { .. })).map(|p| (p.site, Put::Cached)),
+    );
     if twins.is_empty() {
         guard.sides = 1;
     }
@@ -114,6 +131,7 @@ pub fn plan(known: &Known<'_>, mut guard: Guard, tier: Tier) -> Planned {
         fallback: Fallback::InPlace,
         sites: plans,
         fields,
+        caches,
         budget: Budget::default(),
     };
     Planned { plan, keys, twins, complete: complete || tier == Tier::Thorough }
@@ -127,6 +145,9 @@ impl Known<'_> {
         tier: Tier,
         twins: &mut BTreeMap<Map, Twin>,
     ) -> Option<Lookup> {
+        if !self.observed.knows(site.map) {
+            return None;
+        }
         let decl = self.compiler.declaration(site.map);
         let kind = MapType(decl.kind);
         if decl.max_entries > TINY
@@ -153,6 +174,25 @@ impl Known<'_> {
         };
         let entries: Vec<Entry> = profile.keys.iter().take(most).filter_map(entry).collect();
         (!entries.is_empty()).then_some(Lookup::Hot(entries))
+    }
+
+    /// Caches for the lookups that are made often in maps that may have them.
+    fn caches(&self, plans: &mut Vec<SitePlan>) -> Vec<Cache> {
+        let often = self.profiles.iter().map(|p| p.total).max().unwrap_or(0) / CACHED;
+        let busy = |site: &&Site| {
+            cacheable(site, self.cached) && self.profiles.iter().any(|p| p.site == site.id && p.total > often)
+        };
+        let caches = self.cached.iter().filter_map(|&map| {
+            let sites: Vec<SiteId> =
+                self.compiler.sites().iter().filter(|s| s.map == map).filter(busy).map(|s| s.id).collect();
+            let areas = u32::try_from(sites.len()).ok().filter(|n| *n > 0)?;
+            let cache = self.compiler.cache_for(map, areas)?;
+            plans.extend(
+                (0..).zip(sites).map(|(area, site)| SitePlan { site, lookup: Lookup::Cached { area } }),
+            );
+            Some(cache)
+        });
+        caches.collect()
     }
 
     /// Fields that are equal in all entries of maps that are looked up and do not become code as a whole; and whether there may

@@ -69,6 +69,12 @@ pub(super) struct Copier<'a> {
     pub(super) limit: usize,
     /// Which side of the twins the packet reads, if there are several.
     pub(super) side: Option<Value>,
+    /// Whether lookups stay as they are.
+    pub(super) plain: bool,
+    /// Of entries whose key is known: their map, and where writers of the key are counted.
+    pub(super) buckets: FxHashMap<Value, (Map, Value)>,
+    /// Writes of the copy that nobody sees.
+    pub(super) traceless: FxHashSet<Inst>,
     pub(super) loc: u32,
 }
 
@@ -140,7 +146,7 @@ impl<'a> Copier<'a> {
     fn without_address(&self, abs: Abs) -> Option<Inst> {
         let Abs::Ptr(id, _) = abs else { return None };
         let known = &self.known[id];
-        (known.address == Address::None).then_some(known.origin)
+        matches!(known.address, Address::None | Address::Back { .. }).then_some(known.origin)
     }
 
     fn is_header(&self, block: Block) -> bool {
@@ -179,10 +185,15 @@ impl<'a> Copier<'a> {
         let data = &self.src.insts[inst];
         let args: SmallVec<[Abs; 4]> = data.args.iter().map(|v| env[v.index()]).collect();
         if data.op.is_terminator() {
-            self.terminator(inst, &args, at.out, env);
+            self.terminator(inst, &args, at, env);
             return Flow::Done;
         }
+        let copied = data
+            .result
+            .expand()
+            .and_then(|v| self.copied(*args.first()?, &data.op, self.src.types[v], at.out));
         let known = match &data.op {
+            _ if copied.is_some() => copied,
             Op::Load { size, sext, offset, flags } if self.active && *flags == MemFlags::default() => {
                 self.load(args[0], *offset, *size, *sext)
             }
@@ -192,8 +203,9 @@ impl<'a> Copier<'a> {
         let result = data.result.expand();
         match (known, result) {
             (Some(abs), Some(result)) => env[result.index()] = abs,
+            _ if self.go_back(&args, at) => return Flow::Done,
             _ => {
-                let value = self.residual(inst, &args, at.out);
+                let value = self.counted_residual(inst, &args, at.out);
                 if let (Some(result), Some(value)) = (result, value) {
                     env[result.index()] = Abs::Val(value);
                 }
@@ -211,8 +223,17 @@ impl<'a> Copier<'a> {
         self.out.result(new)
     }
 
-    fn terminator(&mut self, inst: Inst, args: &[Abs], out: Block, env: &Env) {
-        let data = &self.src.insts[inst];
+    /// The same, between counts where it writes a map that has a cache.
+    fn counted_residual(&mut self, inst: Inst, args: &[Abs], out: Block) -> Option<Value> {
+        let counts = self.counts(inst, args);
+        counts.iter().for_each(|(cache, bucket)| self.count_writer(cache, *bucket, true, out));
+        let value = self.residual(inst, args, out);
+        counts.iter().for_each(|(cache, bucket)| self.count_writer(cache, *bucket, false, out));
+        value
+    }
+
+    fn terminator(&mut self, inst: Inst, args: &[Abs], at: At, env: &Env) {
+        let (data, out) = (&self.src.insts[inst], at.out);
         let decided = match data.op {
             Op::Branch { cond, width } if self.active => self.decide(cond, width, args),
             _ => None,
@@ -220,6 +241,9 @@ impl<'a> Copier<'a> {
         if let Some(taken) = decided {
             let target = self.edge(&data.targets[usize::from(!taken)], out, env);
             self.emit(out, Op::Jump {}, &[], &[target], Type::Any);
+            return;
+        }
+        if self.go_back(args, at) {
             return;
         }
         let args: SmallVec<[Value; 4]> = args.iter().map(|&a| self.materialize(a, out)).collect();
@@ -291,7 +315,7 @@ impl<'a> Copier<'a> {
             return None;
         }
         let value = match &self.known[id].bytes {
-            Bytes::Unknown => return None,
+            Bytes::Unknown | Bytes::There | Bytes::Copy(_) => return None,
             Bytes::Held(value) if offset == 0 && size == Size::W => Abs::Val(*value),
             Bytes::Held(_) => return None,
             Bytes::One(bytes) => Abs::Const(read(bytes, offset, size, sext)?),
@@ -346,7 +370,7 @@ impl<'a> Copier<'a> {
             (Address::Direct, Ok(offset)) if offset < self.module.maps[map].value_size => {
                 self.value(out, Op::MapValueAddr { map, offset }, &[], ty)
             }
-            (Address::None, _) => {
+            (Address::None | Address::Back { .. }, _) => {
                 self.missing.push(origin);
                 self.value(out, Op::Undef {}, &[], Type::Any)
             }

@@ -1,6 +1,6 @@
 //! What is known of a value while code is copied, and what an operation makes of it.
 
-use millstream_ir::{AluOp, Inst, Map, Op, Size, Value, Width};
+use millstream_ir::{AluOp, Block, Inst, Map, Op, Size, Value, Width};
 use millstream_isa::semantics::eval;
 use rustc_hash::FxHashMap;
 
@@ -38,6 +38,13 @@ pub(super) enum Address {
     Held(Value),
     /// By its map, which has one entry.
     Direct,
+    /// By going back to this block, where it is looked up, if nothing that others see has happened since the other.
+    Back {
+        /// Where it is looked up.
+        block: Block,
+        /// Where what is held is only a copy.
+        since: Block,
+    },
 }
 
 /// What the bytes of a value are.
@@ -45,6 +52,10 @@ pub(super) enum Address {
 pub(super) enum Bytes {
     /// Not known; the pointer may be null.
     Unknown,
+    /// Not known, but the pointer is not null.
+    There,
+    /// As they lie in the slot of a cache that begins here.
+    Copy(Value),
     /// A 4-byte number, held by this value of the copy.
     Held(Value),
     /// These.

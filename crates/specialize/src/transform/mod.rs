@@ -8,6 +8,7 @@
 //! Architecture Invariant: nothing here calls the kernel. What maps hold comes through [`Contents`], and holds as
 //! long as the [`Guard`] does.
 
+mod cache;
 mod copy;
 mod decide;
 mod error;
@@ -27,6 +28,7 @@ mod twin;
 use millstream_ir::Module;
 use millstream_passes::{PassError, Pipeline, Session};
 
+pub use cache::{Cache, CacheShape};
 pub use error::TransformError;
 pub use instrument::{Sketch, instrument};
 pub use plan::{

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use millstream_ir::Map;
 
+use super::cache::Cache;
 use super::site::SiteId;
 
 /// What maps hold, as long as the guard does not change.
@@ -59,6 +60,11 @@ pub enum Lookup {
         map: Map,
         /// What is tried before; may be empty.
         hot: Vec<Entry>,
+    },
+    /// The map, which the program writes, has a [`Cache`] in the plan.
+    Cached {
+        /// The lookup's slots in it.
+        area: u32,
     },
     /// The map is empty.
     Empty,
@@ -143,6 +149,8 @@ pub struct Plan {
     pub sites: Vec<SitePlan>,
     /// Fields that are equal in all entries.
     pub fields: Vec<FieldConstant>,
+    /// Caches of maps that the program writes.
+    pub caches: Vec<Cache>,
     /// Limits.
     pub budget: Budget,
 }

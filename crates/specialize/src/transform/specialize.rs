@@ -56,6 +56,9 @@ pub fn specialize(
             report: Report::default(),
             limit: plan.budget.code,
             side: None,
+            plain: false,
+            buckets: FxHashMap::default(),
+            traceless: FxHashSet::default(),
             loc: u32::MAX,
         };
         copier.variant();
@@ -78,6 +81,9 @@ fn check<'p>(
     if let Some(guard) = &plan.guard {
         check_guard(module, guard)?;
     }
+    if let Some(cache) = plan.caches.iter().find(|c| !c.fits(&module.maps)) {
+        return Err(TransformError::UnfitMap { map: cache.place, what: "it has no room for a cache" });
+    }
     let sides = plan.guard.map_or(1, |g| g.sides);
     let all = sites(module, func);
     let mut by_inst = FxHashMap::default();
@@ -88,6 +94,14 @@ fn check<'p>(
             && module.maps.get(map).and_then(|d| Twin::room(d, sides)).is_none()
         {
             return Err(TransformError::UnfitMap { map, what: "it has no room for a twin" });
+        }
+        if let Lookup::Cached { area } = site.lookup
+            && !plan.caches.iter().any(|c| c.of == found.map && area < c.shape.areas)
+        {
+            return Err(TransformError::UnfitMap { map: found.map, what: "it has no cache" });
+        }
+        if matches!(site.lookup, Lookup::Cached { .. }) && !found.is_comparable() {
+            return Err(TransformError::NotComparable(site.site));
         }
         if let Lookup::Hot(entries) | Lookup::Whole(entries) | Lookup::Twin { hot: entries, .. } =
             &site.lookup
@@ -255,6 +269,6 @@ fn volatile_load() -> Op {
 }
 
 /// The guard's words change under the program.
-fn volatile() -> MemFlags {
+pub(super) fn volatile() -> MemFlags {
     MemFlags { core: None, volatile: true }
 }

@@ -66,7 +66,7 @@ impl Copier<'_> {
                 }
             }
             (KeyKnown::No, Given::Values(..) | Given::Stack(..)) => {
-                let site = self.sites.get(&inst).copied().filter(|_| !too_deep(&self.regions));
+                let site = self.sites.get(&inst).copied().filter(|_| !self.plain && !too_deep(&self.regions));
                 if let Some(site) = site
                     && let Some(flow) = self.split(inst, map, site, &key, at, env)
                 {
@@ -86,7 +86,7 @@ impl Copier<'_> {
         Flow::On(at.out)
     }
 
-    fn define(&self, inst: Inst, abs: Abs, env: &mut Env) {
+    pub(super) fn define(&self, inst: Inst, abs: Abs, env: &mut Env) {
         if let Some(result) = self.src.result(inst) {
             env[result.index()] = abs;
         }
@@ -172,7 +172,7 @@ impl Copier<'_> {
         match &self.known[field.known].bytes {
             Bytes::Merged(_, all) => read(all.get(n)?, field.offset, field.size, field.sext),
             Bytes::One(bytes) => read(bytes, field.offset, field.size, field.sext),
-            Bytes::Unknown | Bytes::Held(_) => None,
+            Bytes::Unknown | Bytes::There | Bytes::Copy(_) | Bytes::Held(_) => None,
         }
     }
 
@@ -187,7 +187,7 @@ impl Copier<'_> {
         }
         let part = |bytes: &Vec<u8>| bytes.get(range.start as usize..range.end as usize).map(<[u8]>::to_vec);
         match &known.bytes {
-            Bytes::Unknown | Bytes::Held(_) => None,
+            Bytes::Unknown | Bytes::There | Bytes::Copy(_) | Bytes::Held(_) => None,
             Bytes::One(bytes) => Some(KeyKnown::Constant(part(bytes)?)),
             Bytes::Merged(merge, all) => {
                 Some(KeyKnown::Merged(*merge, all.iter().map(part).collect::<Option<_>>()?))
@@ -265,7 +265,7 @@ impl Copier<'_> {
     }
 
     /// The lookup itself.
-    fn residual_lookup(&mut self, inst: Inst, map: Map, key: &KeyAbs, out: Block) -> Value {
+    pub(super) fn residual_lookup(&mut self, inst: Inst, map: Map, key: &KeyAbs, out: Block) -> Value {
         let result = self.src.result(inst);
         let ty = result.map_or(Type::Ptr(Prov::MapValueOrNull(map)), |v| self.src.types[v]);
         let size = self.module.maps[map].key_size;
@@ -273,7 +273,7 @@ impl Copier<'_> {
             (KeyKnown::Constant(bytes), _) => constant_pieces(bytes),
             (_, Given::Values(layout, args)) => (layout.clone(), args.clone()),
             (_, Given::Stack(abs, ..)) => return self.pointer_lookup(map, *abs, ty, out),
-            (_, Given::Pointer(abs)) => match self.loaded_pieces(*abs, size) {
+            (_, Given::Pointer(abs)) => match self.loaded_pieces(*abs, size, out) {
                 Some(parts) => parts,
                 None => return self.pointer_lookup(map, *abs, ty, out),
             },
@@ -283,11 +283,16 @@ impl Copier<'_> {
     }
 
     /// A key in a value that is known, but not where: as the fields that it consists of.
-    fn loaded_pieces(&mut self, abs: Abs, size: u32) -> Option<(Layout, SmallVec<[Abs; 4]>)> {
+    fn loaded_pieces(&mut self, abs: Abs, size: u32, out: Block) -> Option<(Layout, SmallVec<[Abs; 4]>)> {
         let pieces = pieces_of(size);
-        let args: Option<SmallVec<[Abs; 4]>> =
-            pieces.iter().map(|p| self.load(abs, i32::from(p.offset), p.size, false)).collect();
-        Some((pieces, args?))
+        let mut args = SmallVec::new();
+        for &Piece { offset, size } in &pieces {
+            let offset = i32::from(offset);
+            let load = Op::Load { size, sext: false, offset, flags: MemFlags::default() };
+            let copied = self.copied(abs, &load, Type::int(size.bits()), out);
+            args.push(copied.or_else(|| self.load(abs, offset, size, false))?);
+        }
+        Some((pieces, args))
     }
 
     /// A lookup by helper, the key in memory.
@@ -309,6 +314,9 @@ impl Copier<'_> {
     ) -> Option<Flow> {
         let (Given::Values(layout, args) | Given::Stack(_, layout, args)) = &key.given else { return None };
         let whole = match &site.lookup {
+            Lookup::Cached { area } => {
+                return self.cached(inst, map, (site, *area), key, (layout, args), at, env);
+            }
             Lookup::Empty => {
                 self.define(inst, Abs::Const(0), env);
                 return Some(Flow::On(at.out));
@@ -327,7 +335,7 @@ impl Copier<'_> {
                 }
                 (hot, Some(InMap { map: *twin, groups, word: full_length_word(decl, layout, args)? }))
             }
-            Lookup::Empty => return None,
+            Lookup::Empty | Lookup::Cached { .. } => return None,
         };
         let matcher = Matcher::new(decl, layout, args, whole, entries, self.plan.budget.tests)?;
         let mut report = SiteReport { entries: matcher.entries.len() as u32, ..SiteReport::default() };
@@ -363,7 +371,7 @@ impl Copier<'_> {
         found
     }
 
-    fn note(&mut self, site: &SitePlan, new: SiteReport) {
+    pub(super) fn note(&mut self, site: &SitePlan, new: SiteReport) {
         match self.report.sites.iter_mut().find(|(id, _)| *id == site.site) {
             Some((_, sum)) => {
                 sum.entries = sum.entries.max(new.entries);

@@ -1,6 +1,7 @@
 //! Tests against the running kernel.
 
 mod bars;
+mod caches;
 mod contents;
 mod guard;
 mod judge;

@@ -1,18 +1,21 @@
 //! A data plane with its tables but without an interface: variants are made as a session makes them, and judged.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::Ordering;
 
 use millstream_ir::Map as IrMap;
 use millstream_kernel::{MapType, Program, TestRun, UpdateMode};
 use millstream_loader::{Loader, Session};
 use millstream_object::{FuncId, LinkedProgram, MapId, Object};
 use millstream_programs::{self as programs, MapEntry};
-use millstream_specialize::contents::{Observed, Source, sources};
+use millstream_specialize::caches::Caches;
+use millstream_specialize::contents::{Observed, Source, cacheable, sources};
+use millstream_specialize::guard::TOKEN;
 use millstream_specialize::judge::sample::{self, Sample};
 use millstream_specialize::judge::{self, Case, Judgement, Unjudged};
 use millstream_specialize::policy::{self, Known, Tier};
 use millstream_specialize::profile::{self, SiteProfile};
-use millstream_specialize::transform::{Keep, Site, SiteId};
+use millstream_specialize::transform::{Cache, Keep, Site, SiteId};
 use millstream_specialize::twins::Twins;
 use millstream_specialize::variant::{Wanted, token};
 use millstream_specialize::{Compiler, transform};
@@ -35,12 +38,15 @@ pub(crate) struct Offline<'c> {
     pub(crate) session: Session<'c>,
     pub(crate) original: Program,
     pub(crate) sources: FxHashMap<IrMap, Source>,
+    /// Maps that may have caches.
+    pub(crate) cached: BTreeSet<IrMap>,
 }
 
 /// A variant that was made.
 pub(crate) struct Made {
     pub(crate) linked: LinkedProgram,
     pub(crate) twins: Twins,
+    pub(crate) caches: Vec<Cache>,
     pub(crate) report: transform::Report,
 }
 
@@ -52,7 +58,8 @@ impl<'c> Offline<'c> {
         let linked = object.link(compiler.program()).expect("it links");
         let original = session.load(compiler.program(), &linked).expect("accepted");
         let (sources, _) = sources(compiler, &session);
-        let it = Offline { compiler, session, original, sources };
+        let cached = cacheable(compiler, &session).into_keys().collect();
+        let it = Offline { compiler, session, original, sources, cached };
         it.write(entries);
         it
     }
@@ -80,7 +87,7 @@ impl<'c> Offline<'c> {
 
     /// Runs an instrumented variant on frames; gives the profile, and the packets that it kept.
     pub(crate) fn profile(&self, frames: &[Vec<u8>]) -> (Vec<SiteProfile>, Vec<Sample>) {
-        let eligible = |s: &&Site| policy::eligible(s, &self.sources);
+        let eligible = |s: &&Site| policy::eligible(s, &self.sources) || policy::cacheable(s, &self.cached);
         let sites: Vec<&Site> = self.compiler.sites().iter().filter(eligible).collect();
         let ids: Vec<SiteId> = sites.iter().map(|s| s.id).collect();
         let variant = self.compiler.instrumented(&ids, Keep::Packets).expect("made");
@@ -98,6 +105,17 @@ impl<'c> Offline<'c> {
         )
     }
 
+    /// A variant on the plane's own maps, with these caches, whose guard lets it run.
+    pub(crate) fn at_work(&mut self, made: &Made, caches: &Caches) -> Program {
+        for (of, map) in caches.maps() {
+            let place = self.compiler.cache(of).expect("it can have a cache");
+            self.session.replace_map(place, map.try_clone().expect("a descriptor"));
+        }
+        let state = self.map(self.compiler.guard_map()).mmap(true).expect("the guard's state");
+        state.atomic_u64(TOKEN as usize).store(token(GENERATION, 0).into(), Ordering::SeqCst);
+        self.session.load(self.compiler.program(), &made.linked).expect("accepted")
+    }
+
     fn map(&self, id: MapId) -> &millstream_kernel::Map {
         self.session.map(id).expect("made")
     }
@@ -111,7 +129,8 @@ impl<'c> Offline<'c> {
     ) -> Option<Made> {
         let observed = Observed::new(&self.sources);
         let unfit = BTreeSet::new();
-        let known = Known { compiler: self.compiler, profiles, observed: &observed, unfit: &unfit };
+        let (unfit, cached) = (&unfit, &self.cached);
+        let known = Known { compiler: self.compiler, profiles, observed: &observed, unfit, cached };
         let mut planned = policy::plan(&known, self.compiler.guard(GENERATION, false), tier);
         if planned.plan.sites.is_empty() {
             return None;
@@ -121,14 +140,14 @@ impl<'c> Offline<'c> {
         let rooms: FxHashMap<_, _> = twins.rooms().collect();
         let wanted = Wanted { plan: &planned.plan, contents: &observed, rooms: &rooms };
         let variant = self.compiler.specialised(&wanted).expect("made");
-        Some(Made { linked: variant.linked, twins, report: variant.report })
+        Some(Made { linked: variant.linked, twins, caches: planned.plan.caches, report: variant.report })
     }
 
     /// The original, as if it were a variant.
     pub(crate) fn unchanged(&self) -> Made {
         let linked = self.compiler.object().link(self.compiler.program()).expect("it links");
         let twins = Twins::new(BTreeMap::new()).expect("none");
-        Made { linked, twins, report: transform::Report::default() }
+        Made { linked, twins, caches: Vec::new(), report: transform::Report::default() }
     }
 
     /// Holds a variant against the original.
@@ -157,6 +176,7 @@ impl<'c> Offline<'c> {
             specialised: self.sources.keys().copied().collect(),
             candidate: &made.linked,
             twins: twins.collect(),
+            caches: made.caches.clone(),
             token: if valid { token(GENERATION, made.twins.side()) } else { token(GENERATION + 1, 0) },
             samples,
         })

@@ -88,17 +88,26 @@ impl Wanted {
     }
 
     fn settings(&self) -> Settings {
-        let (pins, prefix) = (Path::new("/sys/fs/bpf/millstream"), format!("test_{}_", self.name));
-        remove_abandoned(pins, &prefix);
-        let mut settings = Settings::new(pins.join(format!("{prefix}{}", std::process::id())));
-        settings.interval = self.interval;
+        let mut settings = settings(self.name, self.interval);
         settings.calm = self.calm;
-        settings.status = Duration::from_millis(200);
         settings.twins = self.twins;
         settings.measure = self.measure;
-        settings.count = true;
         settings
     }
+}
+
+/// A session of this name that looks at its traffic so often, and keeps what it makes: other tests would be disturbed by
+/// the kernel's clock around programs.
+pub(crate) fn settings(name: &str, interval: Duration) -> Settings {
+    let (pins, prefix) = (Path::new("/sys/fs/bpf/millstream"), format!("test_{name}_"));
+    remove_abandoned(pins, &prefix);
+    let mut settings = Settings::new(pins.join(format!("{prefix}{}", std::process::id())));
+    settings.interval = interval;
+    settings.calm = 0;
+    settings.status = Duration::from_millis(200);
+    settings.measure = false;
+    settings.count = true;
+    settings
 }
 
 /// What a test does beside a router that is being specialised.
@@ -284,7 +293,7 @@ fn same_answers(live: &Live<'_>, flows: &Flows) {
     }
 }
 
-struct End<'s>(&'s AtomicBool);
+pub(crate) struct End<'s>(pub(crate) &'s AtomicBool);
 
 impl Drop for End<'_> {
     fn drop(&mut self) {

@@ -37,6 +37,8 @@ struct Compared {
     /// Rounds with a twin, by tier in which they were made.
     twins: u64,
     thorough: u64,
+    /// Caches, over all rounds.
+    caches: u64,
     /// Sites that were specialised, over all rounds.
     sites: u64,
     differences: u64,
@@ -153,6 +155,7 @@ fn shadowed(builtin: Builtin, packets: u64, seed: u64) -> Compared {
         found.rounds += 1;
         found.turned_away += u64::from(!valid);
         found.twins += u64::from(made.twins.maps().next().is_some());
+        found.caches += made.caches.len() as u64;
         found.thorough += u64::from(tier == Tier::Thorough);
         found.sites += made.report.sites.len() as u64;
     }
@@ -176,4 +179,5 @@ fn what_is_made_does_as_the_original_whatever_tables_and_packets_hold() {
         assert!(found.varies.is_empty(), "not all was compared: {found:?}");
     }
     assert!(all.iter().any(|found| found.twins > 0), "{all:?}");
+    assert!(all.iter().filter(|found| found.caches > 0).count() >= 3, "{all:?}");
 }

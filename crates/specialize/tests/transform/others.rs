@@ -3,9 +3,7 @@
 use millstream_programs::rng::Rng;
 use millstream_programs::traffic::{Flows, Locality};
 use millstream_programs::{BALANCER, FIREWALL, MapEntry, Program, SWITCH, balancer, firewall, switch};
-use millstream_specialize::transform::{
-    Budget, Fallback, FieldConstant, Key, Lookup, Plan, SiteId, SitePlan,
-};
+use millstream_specialize::transform::{FieldConstant, Key, Lookup, Plan, SiteId, SitePlan};
 
 use crate::rig::{INGRESS, Rig, compare, compare_apart, packets};
 
@@ -33,14 +31,7 @@ fn check(program: &Program, entries: &[MapEntry], flows: &Flows, most: usize, co
     let sites = probe.profiled(&wanted, &frames[..frames.len() / 2], most);
     let named = |l: &Lookup| if let Lookup::Hot(e) = l { e.len() } else { 0 };
     assert!(sites.iter().any(|s| named(&s.lookup) > 0), "traffic brings keys to {wanted:?}");
-    let plan = Plan {
-        guard: Some(rig.guard(7)),
-        fallback: Fallback::InPlace,
-        sites,
-        fields: Vec::new(),
-        budget: Budget::default(),
-    };
-    let (variant, report) = rig.variant(&plan);
+    let (variant, report) = rig.variant(&rig.plan(sites));
     assert!(!report.sites.is_empty(), "{report:?}");
     for version in [7, 8] {
         rig.set_guard(version);
@@ -86,14 +77,7 @@ fn keys_that_share_memory_are_read_back() {
         let plan = |site: SiteId| SitePlan { site, lookup: Lookup::Whole(rig.entries(map)) };
         sites.extend(found.iter().map(|s| plan(s.id)));
     }
-    let plan = Plan {
-        guard: Some(rig.guard(7)),
-        fallback: Fallback::InPlace,
-        sites,
-        fields: Vec::new(),
-        budget: Budget::default(),
-    };
-    let (variant, report) = rig.variant(&plan);
+    let (variant, report) = rig.variant(&rig.plan(sites));
     assert!(report.sites.iter().filter(|(_, s)| s.entries > 0).count() >= 2, "{report:?}");
     let flows = balancer::flows(&config, 2000, Locality::LOW, 2);
     let frames = frames(&flows, packets(), 4);
@@ -112,13 +96,7 @@ fn equal_fields_are_constants() {
     let Some(rig) = Rig::new(&FIREWALL, &config.entries().unwrap()) else { return };
     let sets = ["src_sets", "dst_sets", "sport_sets", "dport_sets", "proto_sets"];
     let zero = |map| FieldConstant { map: rig.map_id(map), offset: 8, bytes: vec![0; 8] };
-    let plan = Plan {
-        guard: Some(rig.guard(7)),
-        fallback: Fallback::InPlace,
-        sites: Vec::new(),
-        fields: sets.map(zero).to_vec(),
-        budget: Budget::default(),
-    };
+    let plan = Plan { fields: sets.map(zero).to_vec(), ..rig.plan(Vec::new()) };
     let (variant, report) = rig.variant(&plan);
     assert!(report.folded_loads >= 5, "{report:?}");
     let frames = frames(&flows, packets(), 4);

@@ -13,8 +13,8 @@ use millstream_object::{MapOrigin, MapSpec, MapType, Object};
 use millstream_passes::Target;
 use millstream_programs::MapEntry;
 use millstream_specialize::transform::{
-    Contents, Entry, Guard, Lookup, Plan, Report, Site, SiteId, SitePlan, Sketch, Twin, finish, instrument,
-    prepare, sites, specialize,
+    Budget, Contents, Entry, Fallback, Guard, Lookup, Plan, Report, Site, SiteId, SitePlan, Sketch, Twin,
+    finish, instrument, prepare, sites, specialize,
 };
 
 /// Ports of test runs come in at the loopback, and devmaps must name an interface that is there.
@@ -119,6 +119,18 @@ impl Rig {
         let mut all = sites(&self.prepared.module, self.func);
         all.retain(|s| s.map == map && s.is_comparable());
         all
+    }
+
+    /// A plan for these sites and nothing else, whose guard is of version 7.
+    pub(crate) fn plan(&self, sites: Vec<SitePlan>) -> Plan {
+        Plan {
+            guard: Some(self.guard(7)),
+            fallback: Fallback::InPlace,
+            sites,
+            fields: Vec::new(),
+            caches: Vec::new(),
+            budget: Budget::default(),
+        }
     }
 
     pub(crate) fn guard(&self, version: u64) -> Guard {

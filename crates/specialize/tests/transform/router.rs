@@ -7,7 +7,7 @@ use millstream_programs::packet::checksum;
 use millstream_programs::rng::Rng;
 use millstream_programs::router::{Config, NextHop, flows, generate};
 use millstream_programs::traffic::{Flows, Locality};
-use millstream_specialize::transform::{Budget, Fallback, Lookup, Plan, SitePlan};
+use millstream_specialize::transform::{Fallback, Lookup, Plan, SitePlan};
 
 use crate::rig::{INGRESS, Rig, compare, hot, packets, run};
 
@@ -38,13 +38,7 @@ fn heat(flows: &Flows) -> HashMap<Vec<u8>, u64> {
 
 fn plan(rig: &Rig, lookup: Lookup) -> Plan {
     let site = rig.sites_of("routes")[0].id;
-    Plan {
-        guard: Some(rig.guard(7)),
-        fallback: Fallback::InPlace,
-        sites: vec![SitePlan { site, lookup }],
-        fields: Vec::new(),
-        budget: Budget::default(),
-    }
+    rig.plan(vec![SitePlan { site, lookup }])
 }
 
 /// Frames of the flows, some of them broken, some with a good checksum.

@@ -10,7 +10,7 @@ use millstream_programs::rng::Rng;
 use millstream_programs::router::{Config, Route, flows, generate, route_key};
 use millstream_programs::traffic::Locality;
 use millstream_programs::{ROUTER, router};
-use millstream_specialize::transform::{Budget, Fallback, Lookup, Plan, SitePlan};
+use millstream_specialize::transform::{Lookup, Plan, SitePlan};
 
 use crate::rig::{INGRESS, Rig, compare, packets};
 
@@ -72,6 +72,13 @@ fn change(rig: &Rig, config: &Config, rng: &mut Rng) {
     }
 }
 
+/// A twin for the lookup of routes, with a guard of two versions from 20 on.
+fn plan(rig: &Rig) -> Plan {
+    let lookup = Lookup::Twin { map: rig.map_id("ms_twin"), hot: Vec::new() };
+    let site = SitePlan { site: rig.sites_of("routes")[0].id, lookup };
+    Plan { guard: Some(rig.sided_guard(20)), ..rig.plan(vec![site]) }
+}
+
 #[test]
 fn twins_agree_with_the_kernel_before_and_after_changes() {
     for seed in 1..=6 {
@@ -80,16 +87,7 @@ fn twins_agree_with_the_kernel_before_and_after_changes() {
         let Some(rig) = Rig::new(&ROUTER, &config.entries().unwrap()) else { return };
         let template = flows(&generate(10, &[INGRESS], 1, 1), 1, Locality::NONE, 1).packets.remove(0);
         let frames = frames(&template, &mut rng, packets() / 4);
-        let plan = Plan {
-            guard: Some(rig.sided_guard(20)),
-            fallback: Fallback::InPlace,
-            sites: vec![SitePlan {
-                site: rig.sites_of("routes")[0].id,
-                lookup: Lookup::Twin { map: rig.map_id("ms_twin"), hot: Vec::new() },
-            }],
-            fields: Vec::new(),
-            budget: Budget::default(),
-        };
+        let plan = plan(&rig);
         let (variant, report) = rig.variant(&plan);
         assert_eq!(report.sites.len(), 1, "the twin answers: {report:?}");
         // The same code follows the map from one side of the twin to the other and back.
@@ -112,15 +110,7 @@ fn a_side_that_was_not_written_is_not_read() {
     let Some(rig) = Rig::new(&ROUTER, &config.entries().unwrap()) else { return };
     let template = flows(&generate(10, &[INGRESS], 1, 1), 1, Locality::NONE, 1).packets.remove(0);
     let frames = frames(&template, &mut rng, 500);
-    let lookup = Lookup::Twin { map: rig.map_id("ms_twin"), hot: Vec::new() };
-    let plan = Plan {
-        guard: Some(rig.sided_guard(20)),
-        fallback: Fallback::InPlace,
-        sites: vec![SitePlan { site: rig.sites_of("routes")[0].id, lookup }],
-        fields: Vec::new(),
-        budget: Budget::default(),
-    };
-    let (variant, _) = rig.variant(&plan);
+    let (variant, _) = rig.variant(&plan(&rig));
     rig.fill_twin("routes", 1);
     // The first side holds zeros, which would send everything to next hop 0.
     rig.set_guard(21);

@@ -1,0 +1,96 @@
+//! Caches of maps that the data plane writes, in memory that programs share with the daemon ([`crate::transform::Cache`]).
+//!
+//! Variants count those who write such a map; a copy is good as long as nobody has come in since it was made. Who does not count
+//! is counted here, for the whole map: the control plane, and programs that are no variants.
+//!
+//! Invariant: from before another program comes onto a hook until a grace period after it has left, somebody is counted
+//! in; before a variant is let run again after the control plane wrote, somebody has come and gone.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+
+use millstream_ir::Map;
+use millstream_kernel::{Error, Map as KernelMap, MapSpec, MapType, Mapping, grace_period, map_flags};
+
+use crate::transform::CacheShape;
+
+/// The caches of a generation.
+#[derive(Debug, Default)]
+pub struct Caches {
+    held: BTreeMap<Map, (KernelMap, Mapping)>,
+    /// Whether somebody is counted in.
+    open: bool,
+}
+
+impl Caches {
+    /// Empty caches of these shapes, with somebody counted in.
+    ///
+    /// # Errors
+    /// What the kernel refuses, such as memory.
+    pub fn new(shapes: impl IntoIterator<Item = (Map, CacheShape)>) -> Result<Caches, Error> {
+        let held = shapes.into_iter().map(|(of, shape)| Ok((of, memory(shape)?)));
+        let mut caches = Caches { held: held.collect::<Result<_, Error>>()?, open: false };
+        caches.open();
+        Ok(caches)
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.held.is_empty()
+    }
+
+    /// The maps with the caches, by what they are caches of.
+    pub fn maps(&self) -> impl Iterator<Item = (Map, &KernelMap)> {
+        self.held.iter().map(|(of, (map, _))| (*of, map))
+    }
+
+    /// Somebody may write now who does not count.
+    pub fn open(&mut self) {
+        if !std::mem::replace(&mut self.open, true) {
+            self.count(CacheShape::STARTED);
+        }
+    }
+
+    /// Nobody who does not count comes any more: after a grace period, copies are made again. Where none can be had, they are
+    /// not.
+    pub fn settle(&mut self) {
+        if !self.held.is_empty() && self.open && grace_period().is_ok() {
+            self.close();
+        }
+    }
+
+    /// Nobody who does not count is left.
+    pub fn close(&mut self) {
+        if std::mem::take(&mut self.open) {
+            self.count(CacheShape::FINISHED);
+        }
+    }
+
+    /// Somebody has written, and is gone.
+    pub fn forget(&self) {
+        self.count(CacheShape::STARTED);
+        self.count(CacheShape::FINISHED);
+    }
+
+    fn count(&self, at: usize) {
+        for (_, memory) in self.held.values() {
+            memory.atomic_u64(at).fetch_add(1, Ordering::SeqCst);
+        }
+    }
+}
+
+fn memory(shape: CacheShape) -> Result<(KernelMap, Mapping), Error> {
+    // The kernel refuses what is too large.
+    let value_size = u32::try_from(shape.bytes()).unwrap_or(u32::MAX);
+    let map = KernelMap::create(&MapSpec {
+        name: "ms.cache",
+        map_type: MapType::ARRAY,
+        key_size: 4,
+        value_size,
+        max_entries: 1,
+        flags: map_flags::MMAPABLE,
+        ..MapSpec::default()
+    })?;
+    let memory = map.mmap(true)?;
+    Ok((map, memory))
+}

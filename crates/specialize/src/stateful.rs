@@ -1,0 +1,91 @@
+//! Which maps that a program writes can have caches: all their writers must be known, so that each can count itself.
+
+use millstream_ir::usage::{self, Access, MapUse, Range, Usage};
+use millstream_ir::{Func, Inst, Map, Module, Op};
+use millstream_kernel::MapType;
+
+use crate::transform::CacheShape;
+
+/// Bytes of keys and of values, at most.
+const WIDEST: (u32, u32) = (48, 64);
+/// Slots of a lookup for each CPU, at most.
+const SLOTS: u32 = 1 << 15;
+/// Slots for each entry that the map has room for: a slot holds one key, so that keys with one slot are in each other's way.
+const SPARE: u32 = 4;
+/// Bytes of one cache, at most.
+const BYTES: u64 = 32 << 20;
+/// `bpf_map_update_elem`.
+const UPDATE: i32 = 2;
+/// Its flag for an entry that must not be there yet.
+const NO_EXIST: i64 = 1;
+
+/// A map that the program writes, and how.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Stateful {
+    /// The instructions of the program by which it, or a function that it calls, writes the map.
+    pub(crate) writers: Vec<Inst>,
+    /// Bytes of values that the program itself reads.
+    pub(crate) read: Vec<Range>,
+}
+
+/// What is to be known of a map for a cache; `None` if it can have none.
+pub(crate) fn stateful(module: &Module, usage: &Usage, program: Func, map: Map) -> Option<Stateful> {
+    let decl = &module.maps[map];
+    let kind = MapType(decl.kind);
+    let fits = matches!(kind, MapType::HASH | MapType::LRU_HASH)
+        && decl.key_size <= WIDEST.0
+        && decl.value_size <= WIDEST.1;
+    if !fits || usage.of_module(map).access(decl) != Access::Written {
+        return None;
+    }
+    let writes = |u: &MapUse| !u.updates.is_empty() || !u.deletes.is_empty() || !u.writes.is_empty();
+    let foreign = |func: Func| func != program && writes(&usage.of_program(func, map));
+    if usage::programs(module).any(foreign) {
+        return None;
+    }
+    let body = &module.funcs[program];
+    let own = usage.of_function(program, map);
+    let changes = own.updates.iter().filter(|site| kind != MapType::HASH || !is_new(module, site));
+    let stored = own.writes.iter().map(|touch| &touch.site);
+    let mut writers: Vec<Inst> = changes.chain(&own.deletes).chain(stored).map(|site| site.inst).collect();
+    for func in module.funcs.values() {
+        for (_, inst) in func.insts_in_order() {
+            match func.insts[inst].op {
+                // Who calls it, and when, is not known.
+                Op::FuncAddr { func } if foreign(func) => return None,
+                _ => {}
+            }
+        }
+    }
+    for (_, inst) in body.insts_in_order() {
+        match body.insts[inst].op {
+            Op::Call { func } if foreign(func) => writers.push(inst),
+            _ => {}
+        }
+    }
+    writers.sort_unstable();
+    writers.dedup();
+    Some(Stateful { writers, read: own.bytes_read() })
+}
+
+/// Whether an update adds an entry and changes none.
+fn is_new(module: &Module, site: &usage::Site) -> bool {
+    let func = &module.funcs[site.func];
+    let data = &func.insts[site.inst];
+    let flags = match data.op {
+        Op::Helper { id: UPDATE } => data.args.get(3),
+        Op::MapUpdate { .. } => data.args.last(),
+        _ => None,
+    };
+    flags.and_then(|f| func.as_const(*f)) == Some(NO_EXIST)
+}
+
+/// How large a cache is for so many lookups of a map.
+pub(crate) fn shape(key: u32, value: u32, entries: u32, areas: u32, cpus: u32) -> CacheShape {
+    let slots = entries.saturating_mul(SPARE).clamp(CacheShape::LEAST_SLOTS, SLOTS).next_power_of_two();
+    let mut shape = CacheShape { key, value, slots, areas, cpus: cpus.next_power_of_two() };
+    while shape.bytes() > BYTES && shape.slots > CacheShape::LEAST_SLOTS {
+        shape.slots /= 2;
+    }
+    shape
+}

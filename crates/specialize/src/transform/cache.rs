@@ -1,0 +1,507 @@
+//! Copies of entries of maps that the data plane writes itself: connection tables, learning tables.
+//!
+//! A [`Cache`] lies in the value of an array map of one entry. Each CPU has slots of its own in it, for each lookup that is
+//! cached; a slot holds a key, the bytes of its value that the program reads, and a *stamp*. A lookup whose key and stamp
+//! are right goes on with the copy: no helper is called. What the code then wants of the entry itself (to write to it, to
+//! hand its address on) it gets by giving the copy up: it goes back to the lookup, which it can as long as nothing that
+//! others could see has happened since.
+//!
+//! # What a stamp says
+//!
+//! Every writer of the map in the program, also in its copy of the original, counts itself in before it writes and out
+//! afterwards: a store through a pointer that a lookup gave at the bucket of that key, everything else for the whole map.
+//! The stamp is the sum of both counts of writers that came in, which only grow: as long as it is the same, nobody has
+//! written since. A slot is filled from the map only if nobody was inside before the lookup and nobody has come in
+//! when all was copied. A packet that finds the sum unchanged could as well have looked its key up at that moment.
+//!
+//! *Who does not count*: the control plane revokes the variant before it writes, and who lets it run again counts the whole map
+//! first; before programs that do not count come onto the hook, and until they have certainly left it, somebody is counted
+//! in (`crate::caches`).
+//!
+//! *Recent use.* A lookup in a map of least recent use marks its entry. Marks go when an entry is inserted, which counts for
+//! the whole map: an entry whose stamp is right has its mark still, and to skip the lookup changes nothing.
+//!
+//! Absent keys are not cached. Slots of a CPU are written by packets of that CPU only, which do not interrupt each other:
+//! packet programs run with bottom halves off.
+
+use cranelift_entity::EntityRef;
+use millstream_ir::usage::Range;
+use millstream_ir::{
+    AluOp, AtomicOp, Block, BlockCall, Cond, Inst, Layout, Map, MapDecl, MemFlags, Op, Prov, Size, Type,
+    Value, Width,
+};
+use rustc_hash::FxHashSet;
+use smallvec::SmallVec;
+
+use super::copy::{At, Copier, Env, Flow, pieces_of};
+use super::eval::{Abs, Address, Bytes, Known, KnownId};
+use super::plan::{SitePlan, SiteReport};
+use super::specialize::volatile;
+use super::split::KeyAbs;
+
+/// `bpf_get_smp_processor_id`.
+const CPU: i32 = 8;
+/// Helpers that leave no trace: lookups, clocks, the number of the CPU.
+const TRACELESS: &[i32] = &[super::site::LOOKUP, 5, CPU, 125, 160];
+/// Counts of writers, for keys by their hash.
+const BUCKETS: u32 = 1 << BUCKET_BITS;
+const BUCKET_BITS: u32 = 10;
+const FINISHED: u32 = 8;
+const STARTED_BUCKETS: u32 = 64;
+const FINISHED_BUCKETS: u32 = STARTED_BUCKETS + 8 * BUCKETS;
+const SLOTS: u32 = FINISHED_BUCKETS + 8 * BUCKETS;
+/// Odd, with about as many ones as zeros in every part.
+const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// How a cache lies in memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CacheShape {
+    /// Bytes of keys.
+    pub key: u32,
+    /// Bytes of values.
+    pub value: u32,
+    /// Slots of a CPU for one lookup: a power of two, [`CacheShape::LEAST_SLOTS`] at least.
+    pub slots: u32,
+    /// Lookups that have slots.
+    pub areas: u32,
+    /// CPUs that have slots: a power of two, above the highest number of a CPU.
+    pub cpus: u32,
+}
+
+impl CacheShape {
+    /// The fewest slots.
+    pub const LEAST_SLOTS: u32 = BUCKETS;
+    /// Offset of the count of writers of the whole map that have come in; that of those that have gone follows.
+    pub const STARTED: usize = 0;
+    /// Offset of the count of writers of the whole map that have gone.
+    pub const FINISHED: usize = FINISHED as usize;
+
+    /// Where the value begins in a slot.
+    fn value_at(&self) -> u32 {
+        8 + self.key.next_multiple_of(8)
+    }
+
+    /// Bytes of a slot: a part of a cache line, or whole ones.
+    fn slot(&self) -> u32 {
+        let bytes = self.value_at() + self.value.next_multiple_of(8);
+        if bytes <= 32 { 32 } else { bytes.next_multiple_of(64) }
+    }
+
+    fn area(&self) -> u64 {
+        u64::from(self.slots) * u64::from(self.slot())
+    }
+
+    /// Bytes of all.
+    pub fn bytes(&self) -> u64 {
+        u64::from(SLOTS) + u64::from(self.cpus) * u64::from(self.areas) * self.area()
+    }
+
+    /// Whether the map that it is put into is fit for it.
+    fn fits(&self, decl: &MapDecl) -> bool {
+        let powers =
+            self.slots.is_power_of_two() && self.slots >= Self::LEAST_SLOTS && self.cpus.is_power_of_two();
+        let one = decl.kind == super::copy::ARRAY && decl.max_entries == 1;
+        powers && one && u64::from(decl.value_size) == self.bytes()
+    }
+}
+
+/// A cache of a map that the program writes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Cache {
+    /// The map.
+    pub of: Map,
+    /// An array of one entry, for the cache.
+    pub place: Map,
+    /// How it lies there.
+    pub shape: CacheShape,
+    /// The instructions of the function by which the map is written, calls of functions that write it among them. Nobody else
+    /// writes it without counting.
+    pub writers: Vec<Inst>,
+    /// Bytes of values that the function reads.
+    pub read: Vec<Range>,
+}
+
+impl Cache {
+    /// Whether the declarations of the maps are as it says.
+    pub(super) fn fits(&self, maps: &cranelift_entity::PrimaryMap<Map, MapDecl>) -> bool {
+        let of = maps
+            .get(self.of)
+            .is_some_and(|d| (d.key_size, d.value_size) == (self.shape.key, self.shape.value));
+        of && maps.get(self.place).is_some_and(|d| self.shape.fits(d))
+    }
+
+    fn reads(&self, start: u32, end: u32) -> bool {
+        self.read.iter().any(|r| r.start <= start && end <= r.end)
+    }
+}
+
+/// Where a key's slot and counts are.
+struct Spot<'p> {
+    cache: &'p Cache,
+    words: Vec<Value>,
+    slot: Value,
+    /// Offset of the bucket among the buckets.
+    bucket: Value,
+    /// Writers that had come in when the lookup began.
+    stamp: Value,
+}
+
+impl<'a> Copier<'a> {
+    /// A lookup in a cache, and in the map where the cache does not have it. `None` if the key is not known in pieces that do,
+    /// or the lookup is made again and again: nothing is emitted then.
+    #[allow(clippy::too_many_arguments)] // one lookup's circumstances
+    pub(super) fn cached(
+        &mut self,
+        inst: Inst,
+        map: Map,
+        (site, area): (&SitePlan, u32),
+        key: &KeyAbs,
+        pieces: (&Layout, &[Abs]),
+        at: At,
+        env: &mut Env,
+    ) -> Option<Flow> {
+        let plan = self.plan;
+        let cache = plan.caches.iter().find(|c| c.of == map && area < c.shape.areas)?;
+        if self.addressed.contains(&inst) || self.in_loop(at.block) || !whole_words(pieces.0) {
+            return None;
+        }
+        let words = self.key_words(pieces.0, pieces.1, cache.shape.key, at.out)?;
+        let spot = self.spot(cache, area, words, at.out);
+        let [hit, miss, back, by_map, absent] = std::array::from_fn(|_| self.new_block());
+        let ty = self.src.result(inst).map_or(Type::Ptr(Prov::MapValueOrNull(map)), |v| self.src.types[v]);
+        let entry = self.out.add_param(by_map, ty);
+        self.compare_slot(&spot, at.out, hit, miss);
+        let counted = self.count_miss(site.site, miss);
+        self.fill(inst, map, key, &spot, [counted, hit, by_map, absent]);
+        let found = self.residual_lookup(inst, map, key, back);
+        self.if_absent(found, [BlockCall::new(absent), BlockCall::with(by_map, [found])], back);
+        self.buckets.insert(entry, (map, spot.bucket));
+        self.note(site, SiteReport::default());
+        // What goes on without a copy is rare: no more is done for it than what is right.
+        let plain = std::mem::replace(&mut self.plain, true);
+        let there = Known { map, origin: inst, bytes: Bytes::There, address: Address::Held(entry) };
+        let there = Abs::Ptr(self.known.push(there), 0);
+        for (out, found) in [(by_map, there), (absent, Abs::Const(0))] {
+            let mut without = env.clone();
+            self.define(inst, found, &mut without);
+            self.region(At { next: at.next + 1, out, ..at }, without);
+        }
+        self.plain = plain;
+        let address = Address::Back { block: back, since: hit };
+        let known = self.known.push(Known { map, origin: inst, bytes: Bytes::Copy(spot.slot), address });
+        self.define(inst, Abs::Ptr(known, 0), env);
+        Some(Flow::On(hit))
+    }
+
+    /// Whether control may come back to a block of the source.
+    fn in_loop(&self, block: Block) -> bool {
+        let (mut seen, mut work) = (FxHashSet::default(), vec![block]);
+        while let Some(at) = work.pop() {
+            for &pred in &self.cfg.preds[at] {
+                if pred == block {
+                    return true;
+                }
+                if seen.insert(pred) {
+                    work.push(pred);
+                }
+            }
+        }
+        false
+    }
+
+    /// The key as 64-bit words as they would lie in memory, zeros behind it.
+    fn key_words(&mut self, layout: &Layout, args: &[Abs], size: u32, out: Block) -> Option<Vec<Value>> {
+        let count = size.div_ceil(8) as usize;
+        let (mut constants, mut parts) = (vec![0u64; count], vec![None; count]);
+        for (piece, abs) in layout.iter().zip(args) {
+            let (word, shift) = (usize::from(piece.offset) / 8, 8 * (u32::from(piece.offset) % 8));
+            match abs {
+                Abs::Const(c) => {
+                    constants[word] |= (*c as u64 & (u64::MAX >> (64 - piece.size.bits()))) << shift
+                }
+                Abs::Val(v) => {
+                    let wide = self.widened(*v, piece.size, out);
+                    let moved = self.by(AluOp::Lsh, wide, u64::from(shift), out);
+                    parts[word] = Some(match parts[word] {
+                        Some(part) => self.both(AluOp::Or, part, moved, out),
+                        None => moved,
+                    });
+                }
+                Abs::None | Abs::Ptr(..) => return None,
+            }
+        }
+        let word = |(constant, part): (u64, Option<Value>)| match part {
+            Some(part) => self.by(AluOp::Or, part, constant, out),
+            None => self.value(out, Op::Const { value: constant as i64 }, &[], Type::I64),
+        };
+        Some(constants.into_iter().zip(parts).map(word).collect())
+    }
+
+    /// A value of so many bytes with zeros above.
+    fn widened(&mut self, value: Value, size: Size, out: Block) -> Value {
+        match size {
+            Size::Dw => value,
+            Size::W => self.value(out, Op::Zext {}, &[value], Type::I32),
+            _ => self.words(&[(value, size)], out)[0].0,
+        }
+    }
+
+    fn both(&mut self, op: AluOp, a: Value, b: Value, out: Block) -> Value {
+        self.value(out, Op::Alu { op, width: Width::W64 }, &[a, b], Type::I64)
+    }
+
+    fn by(&mut self, op: AluOp, value: Value, by: u64, out: Block) -> Value {
+        if by == 0 {
+            return value;
+        }
+        let by = self.value(out, Op::Const { value: by as i64 }, &[], Type::I64);
+        self.both(op, value, by, out)
+    }
+
+    fn hash(&mut self, words: &[Value], out: Block) -> Value {
+        let mut hash: Option<Value> = None;
+        for &word in words {
+            let mixed = hash.map_or(word, |h| self.both(AluOp::Xor, h, word, out));
+            let high = self.by(AluOp::Rsh, mixed, 32, out);
+            let folded = self.both(AluOp::Xor, mixed, high, out);
+            hash = Some(self.by(AluOp::Mul, folded, MULTIPLIER, out));
+        }
+        hash.unwrap_or_else(|| self.value(out, Op::Const { value: 0 }, &[], Type::I64))
+    }
+
+    fn spot<'p>(&mut self, cache: &'p Cache, area: u32, words: Vec<Value>, out: Block) -> Spot<'p> {
+        let shape = cache.shape;
+        let hash = self.hash(&words, out);
+        let bucket = self.by(AluOp::Rsh, hash, u64::from(64 - BUCKET_BITS), out);
+        let bucket = self.by(AluOp::Lsh, bucket, 3, out);
+        let stamp = self.counted(cache, STARTED_BUCKETS, 0, bucket, out);
+        // Below 2^29, as all offsets into values are; the kernel refuses a map that is larger.
+        let mut slot = self.place(cache, SLOTS + (u64::from(area) * shape.area()) as u32, out);
+        if shape.cpus > 1 {
+            let cpu = self.value(out, Op::Helper { id: CPU }, &[], Type::I64);
+            let cpu = self.by(AluOp::And, cpu, u64::from(shape.cpus - 1), out);
+            let own = self.by(AluOp::Mul, cpu, u64::from(shape.areas) * shape.area(), out);
+            slot = self.moved(slot, own, cache, out);
+        }
+        let index = self.by(AluOp::Rsh, hash, u64::from(64 - shape.slots.trailing_zeros()), out);
+        let offset = self.by(AluOp::Mul, index, shape.slot().into(), out);
+        let slot = self.moved(slot, offset, cache, out);
+        Spot { cache, words, slot, bucket, stamp }
+    }
+
+    fn place(&mut self, cache: &Cache, offset: u32, out: Block) -> Value {
+        let op = Op::MapValueAddr { map: cache.place, offset };
+        self.value(out, op, &[], Type::Ptr(Prov::MapValue(cache.place)))
+    }
+
+    fn moved(&mut self, address: Value, by: Value, cache: &Cache, out: Block) -> Value {
+        let op = Op::Alu { op: AluOp::Add, width: Width::W64 };
+        self.value(out, op, &[address, by], Type::Ptr(Prov::MapValue(cache.place)))
+    }
+
+    /// The sum of a count of the key's bucket and that of the map.
+    fn counted(&mut self, cache: &Cache, buckets: u32, whole: u32, bucket: Value, out: Block) -> Value {
+        let of_all = self.place(cache, buckets, out);
+        let of_key = self.moved(of_all, bucket, cache, out);
+        let of_map = self.place(cache, whole, out);
+        let [a, b] = [of_key, of_map].map(|address| self.word(address, 0, volatile(), out));
+        self.both(AluOp::Add, a, b, out)
+    }
+
+    fn word(&mut self, address: Value, offset: u32, flags: MemFlags, out: Block) -> Value {
+        let op = Op::Load { size: Size::Dw, sext: false, offset: offset as i32, flags };
+        self.value(out, op, &[address], Type::I64)
+    }
+
+    /// Writes to a slot. That is done again where a copy is given up, and nobody sees it.
+    fn put(&mut self, slot: Value, (offset, size): (u32, Size), value: Value, flags: MemFlags, out: Block) {
+        let op = Op::Store { size, offset: offset as i32, flags };
+        let inst = self.emit(out, op, &[slot, value], &[], Type::Any);
+        self.traceless.insert(inst);
+    }
+
+    fn unless_equal(&mut self, a: Value, b: Value, targets: [BlockCall; 2], out: Block) {
+        let op = Op::Branch { cond: Cond::Ne, width: Width::W64 };
+        self.emit(out, op, &[a, b], &targets, Type::Any);
+    }
+
+    fn if_absent(&mut self, entry: Value, targets: [BlockCall; 2], out: Block) {
+        let zero = self.value(out, Op::Const { value: 0 }, &[], Type::I64);
+        let op = Op::Branch { cond: Cond::Eq, width: Width::W64 };
+        self.emit(out, op, &[entry, zero], &targets, Type::Any);
+    }
+
+    fn compare_slot(&mut self, spot: &Spot<'_>, out: Block, hit: Block, miss: Block) {
+        let stamp = self.word(spot.slot, 0, volatile(), out);
+        let mut differs = self.both(AluOp::Xor, stamp, spot.stamp, out);
+        for (n, &word) in (1..).zip(&spot.words) {
+            let held = self.word(spot.slot, 8 * n, MemFlags::default(), out);
+            let differs_here = self.both(AluOp::Xor, held, word, out);
+            differs = self.both(AluOp::Or, differs, differs_here, out);
+        }
+        let zero = self.value(out, Op::Const { value: 0 }, &[], Type::I64);
+        self.unless_equal(differs, zero, [BlockCall::new(miss), BlockCall::new(hit)], out);
+    }
+
+    /// Looks up in the map, and copies what is found where nobody writes it meanwhile. Goes to `hit` with the copy made, else
+    /// to `by_map` with the entry, or to `absent`.
+    fn fill(
+        &mut self,
+        inst: Inst,
+        map: Map,
+        key: &KeyAbs,
+        spot: &Spot<'_>,
+        [miss, hit, by_map, absent]: [Block; 4],
+    ) {
+        let Spot { cache, slot, bucket, .. } = *spot;
+        // In this order: if the older reading of those that have gone equals the newer one of those that came, nobody was inside.
+        let gone = self.counted(cache, FINISHED_BUCKETS, FINISHED, bucket, miss);
+        let came = self.counted(cache, STARTED_BUCKETS, 0, bucket, miss);
+        let entry = self.residual_lookup(inst, map, key, miss);
+        let [there, fill, done] = std::array::from_fn(|_| self.new_block());
+        let leave = BlockCall::with(by_map, [entry]);
+        self.if_absent(entry, [BlockCall::new(absent), BlockCall::new(there)], miss);
+        self.unless_equal(gone, came, [leave.clone(), BlockCall::new(fill)], there);
+        // No sum is 0: somebody has come in before anybody else.
+        let none = self.value(fill, Op::Const { value: 0 }, &[], Type::I64);
+        self.put(slot, (0, Size::Dw), none, volatile(), fill);
+        for (n, &word) in (1..).zip(&spot.words) {
+            self.put(slot, (8 * n, Size::Dw), word, MemFlags::default(), fill);
+        }
+        for range in &cache.read {
+            for piece in pieces_of(range.end - range.start) {
+                let at = range.start + u32::from(piece.offset);
+                let (size, flags) = (piece.size, MemFlags::default());
+                let op = Op::Load { size, sext: false, offset: at as i32, flags };
+                let held = self.value(fill, op, &[entry], Type::int(size.bits()));
+                self.put(slot, (cache.shape.value_at() + at, size), held, flags, fill);
+            }
+        }
+        let still = self.counted(cache, STARTED_BUCKETS, 0, bucket, fill);
+        self.unless_equal(still, came, [leave, BlockCall::new(done)], fill);
+        self.put(slot, (0, Size::Dw), came, volatile(), done);
+        self.emit(done, Op::Jump {}, &[], &[BlockCall::new(hit)], Type::Any);
+    }
+
+    /// What a load from a copied value gives.
+    pub(super) fn copied(&mut self, base: Abs, load: &Op, ty: Type, out: Block) -> Option<Abs> {
+        let (Abs::Ptr(id, by), &Op::Load { size, sext, offset, flags }) = (base, load) else { return None };
+        let (Bytes::Copy(slot), None) = (&self.known[id].bytes, flags.core) else { return None };
+        let slot = *slot;
+        let at = u32::try_from(by.checked_add(i64::from(offset))?).ok()?;
+        let cache = self.plan.caches.iter().find(|c| c.of == self.known[id].map)?;
+        if !cache.reads(at, at.checked_add(size.bytes())?) {
+            return None;
+        }
+        let offset = (cache.shape.value_at() + at) as i32;
+        Some(Abs::Val(self.value(out, Op::Load { size, sext, offset, flags }, &[slot], ty)))
+    }
+
+    /// Goes back to the lookup, if one of the arguments is a copy of which the entry is wanted, and nothing has happened since.
+    pub(super) fn go_back(&mut self, args: &[Abs], at: At) -> bool {
+        let back = |id: KnownId| match self.known[id].address {
+            Address::Back { block, since } => Some((block, since)),
+            _ => None,
+        };
+        let wanted = args.iter().find_map(|a| if let Abs::Ptr(id, _) = a { back(*id) } else { None });
+        let Some((block, since)) = wanted else { return false };
+        if self.in_loop(at.block) || !self.untouched(since, at.out) {
+            return false;
+        }
+        self.emit(at.out, Op::Jump {}, &[], &[BlockCall::new(block)], Type::Any);
+        true
+    }
+
+    /// Whether on all ways from one block of the copy to the end of another nothing happens that anybody could see.
+    fn untouched(&self, since: Block, until: Block) -> bool {
+        let mut preds: Vec<SmallVec<[Block; 2]>> = vec![SmallVec::new(); self.out.blocks.len()];
+        for (block, data) in self.out.blocks.iter() {
+            let last = data.insts.last().map(|&i| &self.out.insts[i]);
+            for target in last.iter().flat_map(|i| &i.targets) {
+                preds[target.block.index()].push(block);
+            }
+        }
+        let (mut seen, mut work) = (FxHashSet::default(), vec![until]);
+        while let Some(at) = work.pop() {
+            if !seen.insert(at) {
+                continue;
+            }
+            if !self.out.blocks[at].insts.iter().all(|&i| self.leaves_no_trace(i)) {
+                return false;
+            }
+            if at == since {
+                continue;
+            }
+            if preds[at.index()].is_empty() {
+                return false;
+            }
+            work.extend(&preds[at.index()]);
+        }
+        true
+    }
+
+    fn leaves_no_trace(&self, inst: Inst) -> bool {
+        match &self.out.insts[inst].op {
+            Op::MapLookup { .. } => true,
+            Op::Helper { id } => TRACELESS.contains(id),
+            op => !op.effects().writes || self.traceless.contains(&inst),
+        }
+    }
+
+    /// Where writers of maps with caches are counted, for what this instruction writes: a key's bucket if it is known, else the
+    /// whole map.
+    pub(super) fn counts(&self, inst: Inst, args: &[Abs]) -> SmallVec<[(&'a Cache, Option<Value>); 1]> {
+        let plan = self.plan;
+        let written = plan.caches.iter().filter(|c| c.writers.contains(&inst));
+        let is_store = matches!(
+            self.src.insts[inst].op,
+            Op::Store { .. }
+                | Op::StoreRelease { .. }
+                | Op::Atomic { .. }
+                | Op::AtomicFetch { .. }
+                | Op::CmpXchg { .. }
+        );
+        let base = match args.first() {
+            Some(Abs::Val(address)) if is_store => Some(self.base(*address)),
+            Some(Abs::Ptr(id, _)) if is_store => match self.known[*id].address {
+                Address::Held(entry) => Some(entry),
+                _ => None,
+            },
+            _ => None,
+        };
+        let bucket = base.and_then(|b| self.buckets.get(&b));
+        written.map(|c| (c, bucket.filter(|(map, _)| *map == c.of).map(|(_, bucket)| *bucket))).collect()
+    }
+
+    /// What an address is so many bytes from.
+    fn base(&self, mut address: Value) -> Value {
+        while let Some(inst) = self.out.def_inst(address)
+            && let data = &self.out.insts[inst]
+            && data.op == (Op::Alu { op: AluOp::Add, width: Width::W64 })
+        {
+            address = data.args[0];
+        }
+        address
+    }
+
+    /// Counts a writer in, or out.
+    pub(super) fn count_writer(&mut self, cache: &Cache, bucket: Option<Value>, comes: bool, out: Block) {
+        let (buckets, whole) = if comes { (STARTED_BUCKETS, 0) } else { (FINISHED_BUCKETS, FINISHED) };
+        let address = match bucket {
+            Some(bucket) => {
+                let all = self.place(cache, buckets, out);
+                self.moved(all, bucket, cache, out)
+            }
+            None => self.place(cache, whole, out),
+        };
+        let one = self.value(out, Op::Const { value: 1 }, &[], Type::I64);
+        // With a result, so that it is ordered with all else.
+        let op = Op::AtomicFetch { op: AtomicOp::Add, size: Size::Dw, offset: 0 };
+        self.value(out, op, &[address, one], Type::I64);
+    }
+}
+
+/// Whether each piece lies within one aligned 64-bit word.
+fn whole_words(layout: &Layout) -> bool {
+    layout.iter().all(|p| u32::from(p.offset) % 8 + p.size.bytes() <= 8)
+}

@@ -1,0 +1,231 @@
+//! Caches of tables that the data plane writes: what they hold is what the tables hold, whoever writes.
+
+use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use millstream_kernel::{Program, TestRun, UpdateMode, query_xdp, testing};
+use millstream_lab::{Rig, RigConfig, Traffic};
+use millstream_object::Object;
+use millstream_programs::nat::{self, CONNECTIONS, Connection, Flow, Mix};
+use millstream_programs::traffic::Locality;
+use millstream_programs::{NAT, SWITCH, rng::Rng, switch};
+use millstream_specialize::caches::Caches;
+use millstream_specialize::judge::Finding;
+use millstream_specialize::judge::sample::Sample;
+use millstream_specialize::live::details::How;
+use millstream_specialize::policy::Tier;
+use millstream_specialize::{Compiler, Leave, Live, Report, monotonic_ns};
+
+use crate::offline::{INGRESS, Made, Offline, compiler};
+use crate::routed::{End, alone, generation, settings};
+
+/// TCP connections, so many.
+fn tcp(config: &nat::Config, count: usize) -> nat::Traffic {
+    nat::traffic(config, count, Mix { tcp: 100, udp: 0 }, Locality::NONE, 1)
+}
+
+/// The frame with these TCP flags.
+fn flagged(frame: &[u8], flags: u8) -> Sample {
+    let mut packet = frame.to_vec();
+    packet[14 + 20 + 13] = flags;
+    Sample { packet, context: Vec::new() }
+}
+
+const SYN: u8 = 0x02;
+const ACK: u8 = 0x10;
+const FIN: u8 = 0x11;
+
+/// A SYN on a closed connection begins another: who has not seen the FIN that another packet wrote down does not know.
+#[test]
+fn writers_that_do_not_count_are_found_out() {
+    if !testing::require() {
+        return;
+    }
+    let config = nat::generate(INGRESS, 2, 1, 1);
+    let frames = tcp(&config, 200).outbound.packets;
+    let compiler = compiler(&NAT);
+    let entries = config.entries().expect("entries");
+    let (profiles, _) = Offline::new(&compiler, &entries).profile(&frames);
+    // No connection is old: one that was not seen for long is looked up each time by who has only an old copy.
+    let plane = Offline::new(&compiler, &entries);
+    let life = [SYN, ACK, FIN, SYN, ACK];
+    let samples: Vec<Sample> = life.iter().flat_map(|f| frames.iter().map(|p| flagged(p, *f))).collect();
+    for counts in [true, false] {
+        let made = plane.variant(&profiles, Tier::Thorough, |plan| {
+            assert!(plan.caches.iter().any(|c| !c.writers.is_empty()), "{:?}", plan.caches);
+            if !counts {
+                plan.caches.iter_mut().for_each(|c| c.writers.clear());
+            }
+        });
+        let judged = plane.compare(&made.expect("a variant"), &samples, true, samples.len()).expect("judged");
+        assert_eq!(matches!(judged.finding, Finding::Same(_)), counts, "{judged:?}");
+        assert!(judged.varies.is_empty(), "{judged:?}");
+    }
+}
+
+/// The source port of the answer to a frame that came in at a port.
+fn port(program: &Program, frame: &[u8], ingress: u32) -> u16 {
+    let mut context = vec![0; 24];
+    context[4..8].copy_from_slice(&(frame.len() as u32).to_ne_bytes());
+    context[12..16].copy_from_slice(&ingress.to_ne_bytes());
+    let run = TestRun { context: &context, ..TestRun::packet(frame) };
+    let out = program.test_run(&run).expect("a test run");
+    u16::from_be_bytes(out.data[34..36].try_into().expect("two bytes"))
+}
+
+/// Another port for a connection, in its entry of the outbound direction.
+fn move_to(map: &millstream_kernel::Map, (flow, connection): &(Flow, Connection), port: u16) {
+    let mut moved = *connection;
+    moved.port = port;
+    let value = moved.encode();
+    map.update(&flow.encode(), &value, UpdateMode::Any).expect("an entry");
+}
+
+fn shapes(made: &Made) -> Caches {
+    Caches::new(made.caches.iter().map(|c| (c.of, c.shape))).expect("memory")
+}
+
+/// What the daemon counts decides whether copies are made and used.
+#[test]
+fn copies_are_used_only_while_nobody_is_counted_in() {
+    if !testing::require() {
+        return;
+    }
+    let config = nat::generate(INGRESS, 2, 1, 1);
+    let traffic = tcp(&config, 100);
+    let compiler = compiler(&NAT);
+    let mut plane = Offline::new(&compiler, &config.entries().expect("entries"));
+    plane.write(&traffic.entries(monotonic_ns()));
+    let (profiles, _) = plane.profile(&traffic.outbound.packets);
+    let made = plane.variant(&profiles, Tier::Thorough, |_| ()).expect("a variant");
+    let mut caches = shapes(&made);
+    let program = plane.at_work(&made, &caches);
+    let map = plane.session.map_by_name(CONNECTIONS).expect("the table");
+    let frame = &traffic.outbound.packets[7];
+    let entry = traffic.mappings[7].directions(monotonic_ns())[0];
+    assert_eq!(port(&program, frame, INGRESS), entry.1.port);
+    // Somebody is counted in from the beginning.
+    move_to(map, &entry, 7_001);
+    assert_eq!(port(&program, frame, INGRESS), 7_001);
+    caches.close();
+    assert_eq!(port(&program, frame, INGRESS), 7_001);
+    move_to(map, &entry, 7_002);
+    assert_eq!(port(&program, frame, INGRESS), 7_001, "a copy answers: the table is not asked");
+    caches.forget();
+    assert_eq!(port(&program, frame, INGRESS), 7_002, "no copy of before");
+    caches.open();
+    move_to(map, &entry, 7_003);
+    assert_eq!(port(&program, frame, INGRESS), 7_003);
+    caches.settle();
+    assert_eq!(port(&program, frame, INGRESS), 7_003);
+    move_to(map, &entry, 7_004);
+    assert_eq!(port(&program, frame, INGRESS), 7_003, "after a grace period there are copies again");
+}
+
+/// A map of least recent use evicts the same entries, whether lookups were answered by copies or not.
+#[test]
+fn recent_use_is_what_it_was() {
+    if !testing::require() {
+        return;
+    }
+    // New stations push others out, several times as many as there is room for.
+    let config = switch::generate(4_000, &[INGRESS, 2], &[10], switch::Layout::Access, 1);
+    let flows = switch::flows(&config, INGRESS, 400, Locality::HIGH, 2);
+    let compiler = compiler(&SWITCH);
+    let plane = Offline::new(&compiler, &config.entries().expect("entries"));
+    let (profiles, _) = plane.profile(&flows.packets);
+    let (mut rng, mut station) = (Rng::new(5), 0);
+    let mut samples = Vec::new();
+    for n in flows.sequence(3, 60_000) {
+        let mut packet = flows.packets[n as usize].clone();
+        // A station that nobody knows sends two frames, so that it has been used as well.
+        match samples.len() % 3 {
+            0 => station = rng.next_u32(),
+            1 => {}
+            _ => station = u32::from_ne_bytes(packet[8..12].try_into().expect("four bytes")),
+        }
+        packet[8..12].copy_from_slice(&station.to_ne_bytes());
+        samples.push(Sample { packet, context: Vec::new() });
+    }
+    for counts in [true, false] {
+        let made = plane.variant(&profiles, Tier::Thorough, |plan| {
+            assert!(!plan.caches.is_empty(), "{plan:?}");
+            if !counts {
+                plan.caches.iter_mut().for_each(|c| c.writers.clear());
+            }
+        });
+        let judged = plane.compare(&made.expect("a variant"), &samples, true, samples.len()).expect("judged");
+        assert_eq!(matches!(judged.finding, Finding::Same(_)), counts, "{judged:?}");
+        assert!(judged.varies.is_empty(), "the original evicts the same twice: {judged:?}");
+    }
+}
+
+/// A session, while packets flow and the control plane moves connections: each answer after a write is the new one.
+#[test]
+fn no_answer_is_stale_beside_a_session() {
+    if !testing::require() {
+        return;
+    }
+    let _alone = alone();
+    let rig = Rig::new(RigConfig::default()).expect("a rig");
+    let config = nat::generate(rig.test_port(), rig.second_port(), 4, 1);
+    let traffic = tcp(&config, 1_000);
+    let sequence = traffic.outbound.sequence(1, 1 << 13);
+    rig.load_traffic(&Traffic::new(&traffic.outbound, &sequence)).expect("traffic");
+    let object = Object::parse(NAT.name, NAT.object).expect("our own object");
+    let compiler = Compiler::new(&object, None).expect("prepared");
+    let (told, stop) = (Mutex::new(Vec::<Report>::new()), AtomicBool::new(false));
+    rig.namespace()
+        .enter(|| {
+            let mut live =
+                Live::load(&compiler, settings("caches", Duration::from_millis(200))).expect("loaded");
+            for entry in config.entries().expect("entries").iter().chain(&traffic.entries(monotonic_ns())) {
+                let map = live.map(entry.map).expect(entry.map);
+                map.update(&entry.key, &entry.value, UpdateMode::Any).expect(entry.map);
+            }
+            live.attach(&[rig.test_port()]).expect("attached");
+            let table = live.map(CONNECTIONS).expect("the table").try_clone().expect("a descriptor");
+            std::thread::scope(|scope| {
+                scope.spawn(|| rig.generator_loop(&stop, Some(200_000.0)));
+                let script = scope.spawn(|| {
+                    let _end = End(&stop);
+                    moved(&rig, &traffic, &table, &told)
+                });
+                live.run(&stop, &mut |r| told.lock().expect("no panic").push(r.clone())).expect("runs");
+                script.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            });
+            let details = live.details().expect("details");
+            let cached = details.lookups.iter().filter(|l| l.how == How::Cache);
+            assert!(cached.clone().any(|l| l.map == CONNECTIONS), "{:?}", details.lookups);
+            live.finish(Leave::Restored).expect("finished");
+        })
+        .expect("in the namespace");
+    assert_eq!(rig.counts().expect("counts").lost(), 0, "packets were lost");
+}
+
+/// Moves connections once there is a variant, and asks what is on the hook at once.
+fn moved(rig: &Rig, traffic: &nat::Traffic, table: &millstream_kernel::Map, told: &Mutex<Vec<Report>>) {
+    let start = Instant::now();
+    while !told.lock().expect("no panic").iter().any(|r| generation(r).is_some()) {
+        assert!(start.elapsed() < Duration::from_secs(60), "no generation: {told:?}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    for n in 0..400u16 {
+        let at = usize::from(n) * 7 % traffic.mappings.len();
+        let entry = traffic.mappings[at].directions(monotonic_ns())[0];
+        let ingress = rig.test_port();
+        let held = rig.namespace().enter(|| query_xdp(ingress)).expect("the namespace");
+        let id = held.expect("an answer").expect("a program is there").program_id;
+        let program = Program::from_id(id).expect("a descriptor");
+        let answer = || {
+            let port = || port(&program, &traffic.outbound.packets[at], ingress);
+            rig.namespace().enter(port).expect("the namespace")
+        };
+        // It has a copy now, if copies are made.
+        answer();
+        move_to(table, &entry, 20_000 + n);
+        assert_eq!(answer(), 20_000 + n, "stale");
+        std::thread::sleep(Duration::from_millis(u64::from(n % 9)));
+    }
+}
