@@ -20,6 +20,10 @@ test: ## Check format, lints, documentation and dependencies, and run all tests
 build: ## Build the release binary
 	$(CARGO) build --release --locked -p millstream
 
+.PHONY: bench-userspace
+bench-userspace: ## Measure Click configurations beside FastClick (FASTCLICK=PATH, and ROUTES=FILE.gz for the whole table)
+	@bench/run.sh userspace
+
 .PHONY: bless
 bless: ## Write what the file tests give now as what they expect (read it before you commit it)
 	MILLSTREAM_BLESS=1 $(CARGO) test --locked -p millstream-filetests

@@ -8,6 +8,8 @@
 #   PEERS_DIRECTORY=DIRECTORY         public programs like ours                     peers
 #   K2=DIRECTORY                      K2's inputs (bench/k2.py)                       k2, ablation
 #   MUTANT_OBJECTS=DIRECTORY          public objects, in one folder                   mutants
+#   FASTCLICK=PATH                    FastClick's click, userlevel, with the element ReplayUnqueue    userspace
+#   ROUTES=FILE.gz                    prefixes of the Internet, one a line            userspace, one case
 #   CONFORMANCE="RUNNER TESTS"        the public bpf_conformance suite              conformance
 # SAMPLE=N is how many objects -O super is tried on in `modern` (20). SECONDS_EACH=N is the length of each measurement in time (30).
 set -eu
@@ -136,6 +138,13 @@ native() {
 	script native bench/native.py
 }
 
+userspace() {
+	[ -n "${FASTCLICK:-}" ] || { echo "userspace: FASTCLICK names no program" >&2; return 0; }
+	set -- --peer "$FASTCLICK"
+	[ -z "${ROUTES:-}" ] || set -- "$@" --routes "$ROUTES"
+	script userspace bench/userspace.py "$@"
+}
+
 peers() {
 	[ -n "${PEERS_DIRECTORY:-}" ] || { echo "peers: PEERS_DIRECTORY names no directory" >&2; return 0; }
 	bench/peers.sh "$PEERS_DIRECTORY" "$seconds" || [ $? -ne 2 ] || failed=1
@@ -209,7 +218,7 @@ mutants() {
 	rm -f "$list"
 }
 
-all="semantics mutants conformance equivalence corpus loaders compiler prove ablation k2 modern cost lab gain native peers demo updates swaps shadow shifts slower overhead specialize kills"
+all="semantics mutants conformance equivalence corpus loaders compiler prove ablation k2 modern cost lab gain native userspace peers demo updates swaps shadow shifts slower overhead specialize kills"
 # shellcheck disable=SC2086 # a list of words
 [ $# -gt 0 ] || set -- $all
 for what in "$@"; do

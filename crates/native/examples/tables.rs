@@ -87,9 +87,9 @@ fn engine(table: &Table, ahead: Ahead) -> Result<Engine, millstream_native::Erro
     Ok(engine)
 }
 
-/// Nanoseconds a packet of one round.
+/// Nanoseconds a packet of one round: the median of its batches.
 fn round(engine: &mut Engine, batch: &mut Batch, table: &Table, rng: &mut Rng) -> f64 {
-    let (mut busy, mut found) = (0, 0);
+    let (mut times, mut found) = (Vec::with_capacity(BATCHES), 0);
     for _ in 0..BATCHES {
         batch.clear();
         for _ in 0..BATCH {
@@ -99,11 +99,16 @@ fn round(engine: &mut Engine, batch: &mut Batch, table: &Table, rng: &mut Rng) -
         }
         let start = Instant::now();
         engine.run(batch);
-        busy += start.elapsed().as_nanos();
+        times.push(start.elapsed().as_nanos() as f64 / BATCH as f64);
         found += (0..batch.len()).filter(|&at| batch.verdict(at) == 2).count();
     }
     assert_eq!(found, BATCHES * BATCH, "every key is there");
-    busy as f64 / (BATCHES * BATCH) as f64
+    median(&mut times)
+}
+
+fn median(times: &mut [f64]) -> f64 {
+    times.sort_by(f64::total_cmp);
+    times[times.len() / 2]
 }
 
 fn hash(entries: u64) -> Table {
@@ -179,11 +184,7 @@ fn measure(table: &Table) -> Result<(), String> {
             times[at].push(round(&mut engines[at], &mut batch, table, &mut rng));
         }
     }
-    let median = |times: &mut Vec<f64>| {
-        times.sort_by(f64::total_cmp);
-        times[times.len() / 2]
-    };
-    let medians: Vec<f64> = times.iter_mut().map(median).collect();
+    let medians: Vec<f64> = times.iter_mut().map(|times| median(times)).collect();
     println!("{{\n  \"entries\": {},", table.entries.len());
     for (at, ((name, _), ns)) in variants.iter().zip(&medians).enumerate() {
         let comma = if at + 1 == variants.len() { "" } else { "," };
