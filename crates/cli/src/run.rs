@@ -213,7 +213,6 @@ pub(crate) fn places(interfaces: &[Attachment]) -> String {
 
 /// A report in words.
 pub(crate) fn text(report: &Report) -> String {
-    let ns = |n: &Option<f64>| n.map_or("?".to_owned(), |n| format!("{n:.1}"));
     match report {
         Report::Attached { program, interfaces, took_over, watched, refused } => {
             let how = if *took_over { ", in the place of an earlier session" } else { "" };
@@ -228,38 +227,12 @@ pub(crate) fn text(report: &Report) -> String {
         }
         Report::Moved { interfaces } if interfaces.is_empty() => "on no interface".to_owned(),
         Report::Moved { interfaces } => format!("now on {}", places(interfaces)),
-        Report::Specialised {
-            generation,
-            reason,
-            latency_us,
-            compile_us,
-            load_us,
-            swap_us,
-            entries,
-            slots,
-            ns: n,
-            ..
-        } => {
-            let reason = format!("{reason:?}").to_lowercase();
-            let latency = latency_us
-                .map_or(String::new(), |l| format!(", first packet {:.1} ms after the write", ms(l)));
-            // None where tables are read as twins.
-            let entries = if *entries > 0 { format!("{entries} entries in code, ") } else { String::new() };
-            format!(
-                "generation {generation} ({reason}): {entries}{slots} slots, {} ns a packet; \
-                 compiled {:.1} ms, loaded {:.1} ms, swapped {:.1} ms{latency}",
-                ns(n),
-                ms(*compile_us),
-                ms(*load_us),
-                ms(*swap_us)
-            )
-        }
+        Report::Specialised { .. } => specialised(report),
         Report::Confirmed { generation, latency_us, .. } => {
             format!("generation {generation} holds after a write ({latency_us} us)")
         }
         Report::Refreshed { generation, latency_us, read_us, write_us, bytes, .. } => {
-            let latency = latency_us
-                .map_or(String::new(), |l| format!(", first packet {:.1} ms after the write", ms(l)));
+            let latency = after_the_write(*latency_us);
             format!(
                 "generation {generation} follows a write: read {:.1} ms, {bytes} B of twins in {:.1} ms{latency}",
                 ms(*read_us),
@@ -289,6 +262,45 @@ pub(crate) fn text(report: &Report) -> String {
         }
         Report::Stopped { left } => format!("stopped; on the interface is left: {left}"),
     }
+}
+
+/// A new generation, in words.
+fn specialised(report: &Report) -> String {
+    let Report::Specialised {
+        generation,
+        reason,
+        latency_us,
+        compile_us,
+        load_us,
+        swap_us,
+        entries,
+        slots,
+        ns: time,
+        ..
+    } = report
+    else {
+        return String::new();
+    };
+    let reason = format!("{reason:?}").to_lowercase();
+    // None where tables are read as twins.
+    let entries = if *entries > 0 { format!("{entries} entries in code, ") } else { String::new() };
+    format!(
+        "generation {generation} ({reason}): {entries}{slots} slots, {} ns a packet; \
+         compiled {:.1} ms, loaded {:.1} ms, swapped {:.1} ms{}",
+        ns(time),
+        ms(*compile_us),
+        ms(*load_us),
+        ms(*swap_us),
+        after_the_write(*latency_us)
+    )
+}
+
+fn after_the_write(latency_us: Option<u64>) -> String {
+    latency_us.map_or(String::new(), |l| format!(", first packet {:.1} ms after the write", ms(l)))
+}
+
+fn ns(time: &Option<f64>) -> String {
+    time.map_or("?".to_owned(), |n| format!("{n:.1}"))
 }
 
 /// What the judge says of a variant, in words.

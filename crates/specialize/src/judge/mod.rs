@@ -65,6 +65,8 @@ pub struct Case<'c, 's> {
     pub token: u32,
     /// Packets.
     pub samples: &'s [Sample],
+    /// Where to run it all: best where few packets are handled, for it keeps a CPU busy.
+    pub cpu: usize,
 }
 
 /// Why nothing can be said.
@@ -132,10 +134,10 @@ pub enum Finding {
 /// # Errors
 /// [`Unjudged`].
 pub fn judge(case: &Case<'_, '_>, ours: &mut dyn FnMut(u32)) -> Result<Judgement, Unjudged> {
-    on_one_cpu(|cpu| {
+    on_one_cpu(case.cpu, || {
         let (mut judgement, replay) = replay(case, REPLAYED, ours)?;
         if let Finding::Same(time) = &mut judgement.finding {
-            let ratio = times::ratio(case, &replay.sides, &replay.samples, cpu);
+            let ratio = times::ratio(case, &replay.sides, &replay.samples, case.cpu);
             *time = ratio.inspect_err(|e| tracing::debug!("not timed by test runs: {}", e.in_full())).ok();
         }
         Ok(judgement)
@@ -147,13 +149,12 @@ pub fn judge(case: &Case<'_, '_>, ours: &mut dyn FnMut(u32)) -> Result<Judgement
 /// # Errors
 /// [`Unjudged`].
 pub fn compare(case: &Case<'_, '_>, packets: usize) -> Result<Judgement, Unjudged> {
-    on_one_cpu(|_| Ok(replay(case, packets, &mut |_| ())?.0))
+    on_one_cpu(case.cpu, || Ok(replay(case, packets, &mut |_| ())?.0))
 }
 
 /// Values of each CPU are compared, so all is done on one.
-fn on_one_cpu<R>(f: impl FnOnce(usize) -> Result<R, Unjudged>) -> Result<R, Unjudged> {
-    let cpu = os::allowed_cpus().last().copied().unwrap_or(0);
-    os::on_cpu(cpu, || f(cpu)).map_err(Unjudged::Cpu)?
+fn on_one_cpu<R>(cpu: usize, f: impl FnOnce() -> Result<R, Unjudged>) -> Result<R, Unjudged> {
+    os::on_cpu(cpu, f).map_err(Unjudged::Cpu)?
 }
 
 fn replay<'c, 's, 'r>(

@@ -1,6 +1,7 @@
 //! Packets that the instrumented variant kept.
 
 use millstream_kernel::{Error, Map, possible_cpus};
+use millstream_lab::os;
 
 use crate::transform::{PacketKind, Samples};
 
@@ -34,13 +35,27 @@ pub fn clear(samples: &Map) -> Result<(), Error> {
 /// # Errors
 /// What the kernel refuses.
 pub fn seen(samples: &Map) -> Result<u64, Error> {
+    Ok(seen_by_cpu(samples)?.into_iter().sum())
+}
+
+fn seen_by_cpu(samples: &Map) -> Result<Vec<u64>, Error> {
     let stride = samples.value_len()? / possible_cpus()?.max(1);
     let first = samples.lookup(&0u32.to_ne_bytes())?.unwrap_or_default();
     let count = |slot: &[u8]| {
         let bytes = slot.get(Samples::COUNT as usize..Samples::COUNT as usize + 8)?;
         Some(u64::from_ne_bytes(bytes.try_into().ok()?))
     };
-    Ok(first.chunks_exact(stride).filter_map(count).sum())
+    Ok(first.chunks_exact(stride).map(|slot| count(slot).unwrap_or(0)).collect())
+}
+
+/// The CPU that fewest packets came by on, of those that this thread may run on; of several the last.
+///
+/// # Errors
+/// What the kernel refuses.
+pub fn idlest(samples: &Map) -> Result<Option<usize>, Error> {
+    let seen = seen_by_cpu(samples)?;
+    let busy = |cpu: &usize| seen.get(*cpu).copied().unwrap_or(0);
+    Ok(os::allowed_cpus().into_iter().rev().min_by_key(busy))
 }
 
 /// The packets that were kept since the slots were emptied. No program may be writing them.
@@ -69,6 +84,8 @@ fn sample(slot: &[u8], kind: PacketKind) -> Option<Sample> {
 
 #[cfg(test)]
 mod tests {
+    use millstream_kernel::{MapSpec, MapType, UpdateMode, testing};
+
     use super::*;
 
     fn slot(length: u32, fields: &[u32], packet: &[u8]) -> Vec<u8> {
@@ -90,6 +107,31 @@ mod tests {
         assert_eq!(words, [0, 20, 0, 7, 3, 0]);
         let found = sample(&slot(14, &[1, 2, 3], &[8; 14]), PacketKind::Skb).expect("a packet");
         assert_eq!((found.context[8], found.context[32], found.context[48]), (1, 2, 3));
+    }
+
+    /// Where packets are handled nothing else is done, if it can be helped.
+    #[test]
+    fn the_idlest_cpu_is_one_that_handles_fewest_packets() {
+        if !testing::require() {
+            return;
+        }
+        let spec = MapSpec {
+            map_type: MapType::PERCPU_ARRAY,
+            key_size: 4,
+            value_size: Samples::VALUE_SIZE,
+            max_entries: 1,
+            ..MapSpec::default()
+        };
+        let (map, cpus) = (Map::create(&spec).unwrap(), os::allowed_cpus());
+        for idle in cpus {
+            let slots = (0..possible_cpus().unwrap()).flat_map(|cpu| {
+                let mut slot = vec![0; (Samples::VALUE_SIZE as usize).next_multiple_of(8)];
+                slot[Samples::COUNT as usize] = if cpu == idle { 1 } else { 2 };
+                slot
+            });
+            map.update(&[0; 4], &slots.collect::<Vec<u8>>(), UpdateMode::Any).unwrap();
+            assert_eq!(idlest(&map).unwrap(), Some(idle));
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::Live;
 use super::make::Candidate;
 use crate::guard::Snapshot;
 use crate::judge::difference::Difference;
-use crate::judge::{self, Case, Finding, Judgement, Unjudged};
+use crate::judge::{self, Case, Finding, Judgement, Unjudged, sample};
 use crate::predict;
 use crate::profile::SiteProfile;
 use crate::report::{Outcome, Report};
@@ -71,15 +71,8 @@ impl Live<'_> {
         snapshot: &Snapshot,
         tell: &mut dyn FnMut(&Report),
     ) -> Admission {
-        match self.judged.get(&candidate.shape) {
-            _ if !self.settings.measure => return Admission::Granted,
-            Some(Fate::Passed) => return Admission::Granted,
-            Some(Fate::Differs) => {
-                let reason = "a variant of this shape differed from the original".to_owned();
-                tell(&Report::Dropped { reason });
-                return Admission::Refused;
-            }
-            None => {}
+        if let Some(known) = self.known(&candidate.shape, tell) {
+            return known;
         }
         let start = Instant::now();
         let mut ids = FxHashSet::default();
@@ -131,6 +124,20 @@ impl Live<'_> {
         }
     }
 
+    /// What need not be judged, or no more.
+    fn known(&self, shape: &Shape, tell: &mut dyn FnMut(&Report)) -> Option<Admission> {
+        match self.judged.get(shape) {
+            _ if !self.settings.measure => Some(Admission::Granted),
+            Some(Fate::Passed) => Some(Admission::Granted),
+            Some(Fate::Differs) => {
+                let reason = "a variant of this shape differed from the original".to_owned();
+                tell(&Report::Dropped { reason });
+                Some(Admission::Refused)
+            }
+            None => None,
+        }
+    }
+
     /// Nanoseconds a packet that a plan should gain, by what lookups take in the maps as they are.
     fn predicted(&self, plan: &Plan, profiles: &[SiteProfile], ours: &mut dyn FnMut(u32)) -> f64 {
         let mut lookups = FxHashMap::default();
@@ -170,8 +177,15 @@ impl Live<'_> {
             caches: candidate.plan.caches.clone(),
             token: token(generation, candidate.twins.side()),
             samples: &self.samples,
+            cpu: self.idlest()?,
         };
         judge::judge(&case, ours)
+    }
+
+    /// The CPU with the fewest packets when they were counted last.
+    fn idlest(&self) -> Result<usize, millstream_kernel::Error> {
+        let samples = self.session.map(self.compiler.samples());
+        Ok(samples.map(sample::idlest).transpose()?.flatten().unwrap_or(0))
     }
 
     fn write_down(&self, difference: &Difference) -> Option<String> {

@@ -190,12 +190,7 @@ impl<'c> Live<'c> {
         for sources in [&mut sources, &mut stateful] {
             exclude(&settings.exclude, compiler, sources, &mut refused);
         }
-        let mut watched = Vec::new();
-        for source in sources.values_mut().chain(stateful.values_mut()).filter(|s| !s.is_constant) {
-            source.index = guard.watch(&source.map)?;
-            watched.push(source.map.info().name.clone());
-        }
-        watched.sort_unstable();
+        let watched = watch(&mut guard, sources.values_mut().chain(stateful.values_mut()))?;
         Ok(Live {
             compiler,
             pins,
@@ -512,6 +507,20 @@ fn exclude(
         }
         stays
     });
+}
+
+/// Has the guard watch all that may be written; gives their names.
+fn watch<'s>(
+    guard: &mut Guard,
+    sources: impl Iterator<Item = &'s mut Source>,
+) -> Result<Vec<String>, LiveError> {
+    let mut watched = Vec::new();
+    for source in sources.filter(|s| !s.is_constant) {
+        source.index = guard.watch(&source.map)?;
+        watched.push(source.map.info().name.clone());
+    }
+    watched.sort_unstable();
+    Ok(watched)
 }
 
 fn all_sites(compiler: &Compiler) -> BTreeSet<SiteId> {

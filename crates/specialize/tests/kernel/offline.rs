@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use millstream_ir::Map as IrMap;
 use millstream_kernel::{MapType, Program, TestRun, UpdateMode};
+use millstream_lab::os;
 use millstream_loader::{Loader, Session};
 use millstream_object::{FuncId, LinkedProgram, MapId, Object};
 use millstream_programs::{self as programs, MapEntry};
@@ -179,6 +180,7 @@ impl<'c> Offline<'c> {
             caches: made.caches.clone(),
             token: if valid { token(GENERATION, made.twins.side()) } else { token(GENERATION + 1, 0) },
             samples,
+            cpu: os::allowed_cpus().last().copied().unwrap_or(0),
         })
     }
 }

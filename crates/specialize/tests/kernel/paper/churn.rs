@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use millstream_kernel::{Map, testing};
-use millstream_lab::RigConfig;
 use millstream_lab::stats::{self, Ratio};
 use millstream_lab::workload::Builtin;
+use millstream_lab::{RigConfig, os};
 use millstream_programs::NAT;
 use millstream_programs::nat::CONNECTIONS;
 use millstream_programs::rng::Rng;
@@ -52,7 +52,12 @@ fn a_nat_whose_connections_are_forgotten_all_the_time() {
                     |r: &Report| generations += usize::from(matches!(r, Report::Specialised { .. }));
                 let stop = AtomicBool::new(false);
                 std::thread::scope(|scope| {
-                    scope.spawn(|| forget(&map, &stop, &deleted));
+                    scope.spawn(|| {
+                        // Not where packets are handled.
+                        let other = os::allowed_cpus().into_iter().find(|cpu| *cpu != placed.rig.cpu());
+                        other.map(os::pin_to_cpu).transpose().expect("moved");
+                        forget(&map, &stop, &deleted);
+                    });
                     let spent = placed.spent(with.then_some(&mut *live), slice, &mut tell);
                     stop.store(true, Ordering::SeqCst);
                     spent
