@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Click configurations as native code beside FastClick, from memory: processor time a packet, both in turns.
+"""Click configurations as native code beside FastClick, from memory: time a packet, both in turns.
 
     bench/userspace.py --peer PATH [--millstream PATH] [--routes FILE.gz] [--case NAME ...] [--rounds N] [--output FILE]
 

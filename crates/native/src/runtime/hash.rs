@@ -64,21 +64,13 @@ impl Hash {
         let mask = u32::try_from(words - 1).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
         let key_size = key_size as usize;
         let index = Region::new(8 * words as usize)?;
+        let header = if lru { MARK } else { 0 } + key_size.next_multiple_of(8);
+        let values = Values::new(header, value_size, copies, max_entries, true)?;
         if words >= LARGE {
             index.prefer_large_pages(8 * words as usize);
+            values.prefer_large_pages();
         }
-        let header = if lru { MARK } else { 0 } + key_size.next_multiple_of(8);
-        Ok(Hash {
-            index,
-            mask,
-            seed,
-            key_size,
-            values: Values::new(header, value_size, copies, max_entries, true)?,
-            len: 0,
-            max_entries,
-            lru,
-            hand: 0,
-        })
+        Ok(Hash { index, mask, seed, key_size, values, len: 0, max_entries, lru, hand: 0 })
     }
 
     /// What the search in native code needs to know.

@@ -54,6 +54,11 @@ impl Values {
         })
     }
 
+    /// Asks for large pages: for slots that are taken in order, so that memory is used from the beginning on.
+    pub(crate) fn prefer_large_pages(&self) {
+        self.region.prefer_large_pages(self.stride * self.slots as usize);
+    }
+
     /// Address of slot 0.
     pub(crate) fn base(&self) -> u64 {
         self.region.address()
