@@ -172,7 +172,7 @@ fn errors_carry_the_packet_they_speak_of() {
     assert_eq!(error[20..22], [3, 4]);
     assert_eq!(error[26..28], 1400u16.to_be_bytes());
     assert_eq!((sum(&error[..20]), sum(&error[20..])), (0xffff, 0xffff));
-    assert_eq!(ran.dropped, [("s same_port".to_owned(), 1), ("s too_short".to_owned(), 1)]);
+    assert_eq!(ran.dropped, [("ICMPError@5 icmp_error".to_owned(), 1)]);
 }
 
 #[test]
@@ -301,9 +301,5 @@ fn a_switch_floods_until_it_knows_and_never_sends_back() {
     let expected: Vec<_> =
         expected.iter().map(|&(output, at): &(usize, usize)| (output, frames[at].clone())).collect();
     assert_eq!(ran.sent, expected);
-    assert_eq!(
-        ran.dropped,
-        [("side no_pattern".to_owned(), 0), ("s same_port".to_owned(), 1), ("s too_short".to_owned(), 1)]
-            [1..]
-    );
+    assert_eq!(ran.dropped, [("s same_port".to_owned(), 1), ("s too_short".to_owned(), 1)]);
 }
