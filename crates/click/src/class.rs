@@ -12,6 +12,9 @@ pub(crate) trait Behaviour {
     fn build(&self, code: &mut Code<'_, '_>, port: u32, packet: Packet);
 }
 
+/// What an element's arguments make: its behaviour.
+pub(crate) type Made = Result<Box<dyn Behaviour>, Error>;
+
 /// A class of elements.
 pub(crate) struct Class {
     pub(crate) name: &'static str,
@@ -23,9 +26,39 @@ pub(crate) struct Class {
     pub(crate) arguments: &'static [&'static str],
     /// Those of them that make no difference here.
     pub(crate) ignored: &'static [&'static str],
-    /// Whether every packet leaves by an output.
+    /// Whether packets of some kind always leave by an output, so that they go round without end in a circle of such classes.
     pub(crate) passes_all: bool,
-    pub(crate) make: fn(&mut Setup<'_>) -> Result<Box<dyn Behaviour>, Error>,
+    pub(crate) make: fn(&mut Setup<'_>) -> Made,
+}
+
+impl Class {
+    /// A class with one input and one output, push or pull, that may drop packets.
+    pub(crate) const fn filter(
+        name: &'static str,
+        arguments: &'static [&'static str],
+        make: fn(&mut Setup<'_>) -> Made,
+    ) -> Class {
+        Class { name, ports: "1/1", processing: "a/a", arguments, ignored: &[], passes_all: false, make }
+    }
+
+    /// As [`Class::filter`], with a second output for packets that are not in order.
+    pub(crate) const fn check(
+        name: &'static str,
+        arguments: &'static [&'static str],
+        make: fn(&mut Setup<'_>) -> Made,
+    ) -> Class {
+        Class { ports: "1/1-2", processing: "a/ah", ..Class::filter(name, arguments, make) }
+    }
+
+    /// A class whose packets go round for ever where its output leads back to its input.
+    pub(crate) const fn passing(self) -> Class {
+        Class { passes_all: true, ..self }
+    }
+
+    /// A class whose arguments `ignored` make no difference here.
+    pub(crate) const fn ignoring(self, ignored: &'static [&'static str]) -> Class {
+        Class { ignored, ..self }
+    }
 }
 
 /// All classes.

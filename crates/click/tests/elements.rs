@@ -1,5 +1,8 @@
 //! Elements on single packets, as native code. What many real packets become is held against a peer by `bench/click.py`.
 
+mod common;
+
+use common::{number, sum};
 use millstream_click::{Program, STATE, compile, flatten, parse};
 use millstream_native::io::graph::{Feed, run_graph};
 use millstream_native::{Engine, Options};
@@ -20,10 +23,6 @@ impl Outcome {
             ref other => panic!("{other:?}"),
         }
     }
-}
-
-fn number(state: &[u8], at: u32) -> u64 {
-    u64::from_le_bytes(state[at as usize..][..8].try_into().expect("eight bytes"))
 }
 
 /// Runs frames through a configuration, with the passes and without, which must be the same.
@@ -75,16 +74,6 @@ fn hex(text: &str) -> Vec<u8> {
 fn datagram() -> Vec<u8> {
     hex("0000c0ae67ef 000000000000 0800 45000028 00000000 401177c3 01000001 02000002 13691369 0014d641
          55445020 7061636b 6574210a")
-}
-
-/// The sum of a header, which is 0xffff if its checksum is right.
-fn sum(bytes: &[u8]) -> u32 {
-    let mut sum: u32 =
-        bytes.chunks(2).map(|w| u32::from(w[0]) << 8 | u32::from(*w.get(1).unwrap_or(&0))).sum();
-    while sum >> 16 != 0 {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    sum
 }
 
 #[test]

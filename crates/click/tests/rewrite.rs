@@ -1,6 +1,9 @@
 //! Flows that are translated: out, back, without a free port, and after their time. Real traffic is held against a peer by
 //! `bench/click.py`.
 
+mod common;
+
+use common::{number, sum};
 use millstream_click::{Program, STATE, compile, flatten, parse};
 use millstream_native::io::graph::{Feed, run_graph};
 use millstream_native::{Clock, Engine, Options};
@@ -37,19 +40,8 @@ impl Bed {
 
     fn dropped(&mut self, reason: &str) -> u64 {
         let state = self.engine.map(STATE).expect("the state").get(&[0; 4]).expect("one value");
-        let of = |at: u32| u64::from_le_bytes(state[at as usize..][..8].try_into().expect("eight bytes"));
-        self.program.drops.iter().filter(|d| d.reason == reason).map(|d| of(d.offset)).sum()
+        self.program.drops.iter().filter(|d| d.reason == reason).map(|d| number(&state, d.offset)).sum()
     }
-}
-
-/// The sum of 16-bit words: 0xffff where the checksum in them is right.
-fn sum(bytes: &[u8]) -> u32 {
-    let mut sum: u32 =
-        bytes.chunks(2).map(|w| u32::from(w[0]) << 8 | u32::from(*w.get(1).unwrap_or(&0))).sum();
-    while sum >> 16 != 0 {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    sum
 }
 
 /// Sets a checksum so that the sum of `bytes` and `more` is right.

@@ -7,20 +7,19 @@
 //! below them. Time is that of batches of 64 in the program; variants take turns, and the medians of their rounds are
 //! printed as JSON.
 
+#[path = "../tests/common/mod.rs"]
+mod common;
+
 use std::net::Ipv6Addr;
 use std::process::ExitCode;
 use std::time::Instant;
 
+use common::{look_up, word};
 use millstream_interp::MapKind;
-use millstream_ir::{
-    Block, BlockCall, Cond, Func, Function, Linkage, MapDecl, MemFlags, Module, Op, Prov, Size, Type, Width,
-};
+use millstream_ir::{Func, MapDecl, Module};
 use millstream_native::{Ahead, Batch, Engine, Options, Pattern};
 use millstream_programs::rng::Rng;
 
-/// `BPF_PROG_TYPE_XDP`.
-const XDP: u32 = 6;
-const LOOKUP: i32 = 1;
 /// `BPF_F_NO_PREALLOC` and `BPF_F_RDONLY_PROG`.
 const TRIE: u32 = 1 | 1 << 7;
 /// 512 MiB with its index.
@@ -40,8 +39,7 @@ struct Table {
 
 /// The value of the key that the packet begins with, or 1 if it is not there.
 fn program(table: &Table) -> (Module, Func) {
-    let mut module = Module::default();
-    let map = module.maps.push(MapDecl {
+    let declaration = MapDecl {
         name: "table".into(),
         kind: table.kind as u32,
         key_size: table.entries[0].len() as u32,
@@ -50,30 +48,8 @@ fn program(table: &Table) -> (Module, Func) {
         flags: table.flags,
         global: None,
         inner: None,
-    });
-    let mut func = Function::new("look", Linkage::Program { prog_type: XDP });
-    let [entry, found, absent] = [(); 3].map(|()| func.add_block());
-    let ctx = func.add_param(entry, Type::Ptr(Prov::Ctx));
-    let load = |size| Op::Load { size, sext: false, offset: 0, flags: MemFlags::default() };
-    let mut at = func.at_end(entry);
-    let packet = at.value(load(Size::W), [ctx], Type::Ptr(Prov::Packet));
-    let address = at.value(Op::MapAddr { map }, [], Type::Ptr(Prov::Map(map)));
-    let value = at.value(Op::Helper { id: LOOKUP }, [address, packet], Type::Ptr(Prov::MapValueOrNull(map)));
-    let null = at.iconst(0);
-    let branch = Op::Branch { cond: Cond::Ne, width: Width::W64 };
-    at.effect(branch, [value, null], [BlockCall::new(found), BlockCall::new(absent)]);
-    let mut at = func.at_end(found);
-    let word = at.value(load(Size::Dw), [value], Type::Any);
-    at.effect(Op::Return {}, [word], []);
-    leave(&mut func, absent);
-    let func = module.funcs.push(func);
-    (module, func)
-}
-
-fn leave(func: &mut Function, block: Block) {
-    let mut at = func.at_end(block);
-    let verdict = at.iconst(1);
-    at.effect(Op::Return {}, [verdict], []);
+    };
+    look_up(declaration, |at, _, value| word(at, value))
 }
 
 fn engine(table: &Table, ahead: Ahead) -> Result<Engine, millstream_native::Error> {

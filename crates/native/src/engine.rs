@@ -171,7 +171,7 @@ impl Engine {
         }
 
         let start = Instant::now();
-        let others = reached_by_tail_calls(&module, entry);
+        let others = reached_by_tail_calls(&module);
         let slice = way(&module, entry, &known);
         let slice = slice.as_ref().map(|slice| (slice, options.ahead));
         let prefetch = options.prefetch;
@@ -297,8 +297,8 @@ fn reached_order(object: &Object) -> Vec<Func> {
     all
 }
 
-/// The programs that a map of programs may hold: all of the module's XDP programs, if there is such a map.
-fn reached_by_tail_calls(module: &Module, _entry: Func) -> Vec<Func> {
+/// The programs that a map of programs may hold: all of the module's XDP programs, if any function makes tail calls.
+fn reached_by_tail_calls(module: &Module) -> Vec<Func> {
     const TAIL_CALL: i32 = 12;
     let calls = module.funcs.values().any(|f| {
         f.insts_in_order().any(|(_, inst)| matches!(f.insts[inst].op, Op::Helper { id: TAIL_CALL }))

@@ -1,16 +1,14 @@
 //! Look-ups as code find what the tables hold, for all kinds of maps and sizes of keys, while entries come and go; and
 //! the tables hold what the interpreter's maps do.
 
+mod common;
+
+use common::{look_up, word};
 use millstream_interp::{MapId, MapKind, MapSpec, Maps};
-use millstream_ir::{
-    Block, BlockCall, Cond, Func, Function, Linkage, MapDecl, MemFlags, Module, Op, Prov, Size, Type, Width,
-};
+use millstream_ir::{Func, MapDecl, MemFlags, Module, Op, Size};
 use millstream_native::{Ahead, Batch, Engine, Options, Pattern};
 use millstream_programs::rng::Rng;
 
-/// `BPF_PROG_TYPE_XDP`.
-const XDP: u32 = 6;
-const LOOKUP: i32 = 1;
 const VALUE: usize = 8;
 /// Where the value that was found goes in the packet; the key is at its beginning.
 const FOUND: i32 = 64;
@@ -19,8 +17,7 @@ const STEPS: usize = 1_500;
 
 /// A program that looks up the key that the packet begins with: verdict 2 and the value behind it, or 1.
 fn program(kind: MapKind, key_size: u32) -> (Module, Func) {
-    let mut module = Module::default();
-    let map = module.maps.push(MapDecl {
+    let table = MapDecl {
         name: "table".into(),
         kind: kind as u32,
         key_size,
@@ -29,32 +26,13 @@ fn program(kind: MapKind, key_size: u32) -> (Module, Func) {
         flags: 0,
         global: None,
         inner: None,
-    });
-    let mut func = Function::new("look", Linkage::Program { prog_type: XDP });
-    let [entry, found, absent] = [(); 3].map(|()| func.add_block());
-    let ctx = func.add_param(entry, Type::Ptr(Prov::Ctx));
-    let flags = MemFlags::default();
-    let load = |size| Op::Load { size, sext: false, offset: 0, flags };
-    let mut at = func.at_end(entry);
-    let packet = at.value(load(Size::W), [ctx], Type::Ptr(Prov::Packet));
-    let table = at.value(Op::MapAddr { map }, [], Type::Ptr(Prov::Map(map)));
-    let value = at.value(Op::Helper { id: LOOKUP }, [table, packet], Type::Ptr(Prov::MapValueOrNull(map)));
-    let null = at.iconst(0);
-    let branch = Op::Branch { cond: Cond::Ne, width: Width::W64 };
-    at.effect(branch, [value, null], [BlockCall::new(found), BlockCall::new(absent)]);
-    let mut at = func.at_end(found);
-    let word = at.value(load(Size::Dw), [value], Type::Any);
-    at.effect(Op::Store { size: Size::Dw, offset: FOUND, flags }, [packet, word], []);
-    answer(&mut func, found, 2);
-    answer(&mut func, absent, 1);
-    let func = module.funcs.push(func);
-    (module, func)
-}
-
-fn answer(func: &mut Function, block: Block, verdict: i64) {
-    let mut at = func.at_end(block);
-    let verdict = at.iconst(verdict);
-    at.effect(Op::Return {}, [verdict], []);
+    };
+    look_up(table, |at, packet, value| {
+        let word = word(at, value);
+        let store = Op::Store { size: Size::Dw, offset: FOUND, flags: MemFlags::default() };
+        at.effect(store, [packet, word], []);
+        at.iconst(2)
+    })
 }
 
 /// A table in native code and in the interpreter.

@@ -2,13 +2,11 @@
 
 use crate::arguments::unsigned;
 use crate::build::Code;
-use crate::class::{Behaviour, Class};
+use crate::class::{Behaviour, Class, Made};
 use crate::compile::{Access, Setup};
 use crate::config::unquote;
 use crate::error::Error;
 use crate::packet::Packet;
-
-type Made = Result<Box<dyn Behaviour>, Error>;
 
 /// A class with these ports that passes all packets and takes no notice of its arguments.
 const fn passing(

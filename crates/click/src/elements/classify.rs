@@ -4,13 +4,11 @@ use millstream_ir::Block;
 use millstream_isa::{AluOp, Cond};
 
 use crate::build::Code;
-use crate::class::{Behaviour, Class};
+use crate::class::{Behaviour, Class, Made};
 use crate::compile::Setup;
 use crate::config::{Text, words};
 use crate::error::Error;
 use crate::packet::Packet;
-
-type Made = Result<Box<dyn Behaviour>, Error>;
 
 pub(super) const CLASSES: &[Class] = &[Class {
     name: "Classifier",

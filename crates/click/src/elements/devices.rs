@@ -4,13 +4,11 @@ use millstream_isa::{AluOp, Cond};
 
 use crate::arguments::{boolean, string, unsigned};
 use crate::build::Code;
-use crate::class::{Behaviour, Class};
+use crate::class::{Behaviour, Class, Made};
 use crate::compile::{Setup, Source, Target};
 use crate::config::unquote;
 use crate::error::Error;
 use crate::packet::{BROADCAST, HOST, MULTICAST, Note, Packet};
-
-type Made = Result<Box<dyn Behaviour>, Error>;
 
 /// The device, by either of its names, first.
 const DEVICE: &[&str] = &[

@@ -4,32 +4,22 @@ use millstream_isa::{AluOp, Cond};
 
 use crate::arguments::{ether, ether_text, prefix, unsigned};
 use crate::build::Code;
-use crate::class::{Behaviour, Class};
+use crate::class::{Behaviour, Class, Made};
 use crate::compile::Setup;
 use crate::config::words;
 use crate::error::Error;
 use crate::packet::{Note, Packet};
-
-type Made = Result<Box<dyn Behaviour>, Error>;
 
 /// Bytes of an Ethernet header.
 const HEADER: i64 = 14;
 /// Bytes of an ARP packet for IP over Ethernet, with its header.
 const ARP: i64 = 42;
 
-const fn class(
-    name: &'static str,
-    arguments: &'static [&'static str],
-    make: fn(&mut Setup<'_>) -> Made,
-) -> Class {
-    Class { name, ports: "1/1", processing: "a/a", arguments, ignored: &[], passes_all: true, make }
-}
-
 pub(super) const CLASSES: &[Class] = &[
-    class("EtherEncap", &["ETHERTYPE", "SRC", "DST"], encap),
-    class("EtherRewrite", &["SRC", "DST"], rewrite),
-    class("EtherMirror", &[], |_| Ok(Box::new(Mirror))),
-    Class { ports: "1/1-2", processing: "a/ah", passes_all: false, ..class("ARPResponder", &[], responder) },
+    Class::filter("EtherEncap", &["ETHERTYPE", "SRC", "DST"], encap).passing(),
+    Class::filter("EtherRewrite", &["SRC", "DST"], rewrite).passing(),
+    Class::filter("EtherMirror", &[], |_| Ok(Box::new(Mirror))).passing(),
+    Class::check("ARPResponder", &[], responder),
 ];
 
 fn addresses(setup: &mut Setup<'_>) -> Result<[[u8; 6]; 2], Error> {

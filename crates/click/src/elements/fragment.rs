@@ -9,7 +9,7 @@ use millstream_isa::{AluOp, Cond};
 use super::ip::{HEADER, header, set_checksum};
 use crate::arguments::{boolean, unsigned};
 use crate::build::Code;
-use crate::class::{Behaviour, Class};
+use crate::class::{Behaviour, Class, Made};
 use crate::compile::Setup;
 use crate::error::Error;
 use crate::graph::Port;
@@ -35,7 +35,7 @@ struct Fragmenter {
     honor: bool,
 }
 
-fn fragmenter(setup: &mut Setup<'_>) -> Result<Box<dyn Behaviour>, Error> {
+fn fragmenter(setup: &mut Setup<'_>) -> Made {
     let text = setup.arguments.need("MTU")?;
     let mtu = unsigned(&text, 65_535)? as i64;
     if mtu < 68 {

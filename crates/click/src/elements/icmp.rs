@@ -8,7 +8,7 @@ use millstream_isa::{AluOp, Cond};
 use super::ip::{fold, header, header_length, sum_words};
 use crate::arguments::{boolean, ip, unsigned};
 use crate::build::Code;
-use crate::class::{Behaviour, Class};
+use crate::class::{Behaviour, Class, Made};
 use crate::compile::Setup;
 use crate::config::{Text, words};
 use crate::error::Error;
@@ -82,7 +82,7 @@ fn named(text: &Text, names: &[(&str, i64)]) -> Result<i64, Error> {
     }
 }
 
-fn error(setup: &mut Setup<'_>) -> Result<Box<dyn Behaviour>, Error> {
+fn error(setup: &mut Setup<'_>) -> Made {
     let names = setup.arguments.names;
     let source = i64::from(ip(&setup.arguments.need("SRC")?, names)?);
     let kind = named(&setup.arguments.need("TYPE")?, TYPES)?;

@@ -5,39 +5,25 @@ use millstream_isa::{AluOp, Cond};
 
 use crate::arguments::{boolean, ip, unsigned};
 use crate::build::Code;
-use crate::class::{Behaviour, Class};
+use crate::class::{Behaviour, Class, Made};
 use crate::compile::Setup;
 use crate::error::Error;
 use crate::packet::{HOST, Note, Packet};
 
-type Made = Result<Box<dyn Behaviour>, Error>;
-
 /// Bytes of a header without options.
 pub(super) const HEADER: i64 = 20;
 
-const fn class(
-    name: &'static str,
-    arguments: &'static [&'static str],
-    make: fn(&mut Setup<'_>) -> Made,
-) -> Class {
-    Class { name, ports: "1/1", processing: "a/a", arguments, ignored: &[], passes_all: false, make }
-}
-
 pub(super) const CLASSES: &[Class] = &[
-    class("Strip", &["LENGTH"], |setup| Ok(Box::new(Strip(bytes(setup)?)))),
-    class("Unstrip", &["LENGTH"], |setup| Ok(Box::new(Unstrip(bytes(setup)?)))),
-    class("StripIPHeader", &[], |_| Ok(Box::new(StripHeader))),
-    class("MarkIPHeader", &["OFFSET"], mark),
-    class("GetIPAddress", &["OFFSET", "ANNO", "IP"], get),
-    class("SetIPAddress", &["IPADDR", "ANNO"], set),
-    class("DropBroadcasts", &[], |_| Ok(Box::new(DropBroadcasts))),
-    class("FixIPSrc", &["IPADDR"], fix),
-    Class { ports: "1/1-2", processing: "a/ah", ..class("DecIPTTL", &["ACTIVE", "MULTICAST"], decrement) },
-    Class {
-        ports: "1/1-2",
-        processing: "a/ah",
-        ..class("CheckLength", &["LENGTH", "EXTRA_LENGTH"], check_length)
-    },
+    Class::filter("Strip", &["LENGTH"], |setup| Ok(Box::new(Strip(bytes(setup)?)))),
+    Class::filter("Unstrip", &["LENGTH"], |setup| Ok(Box::new(Unstrip(bytes(setup)?)))),
+    Class::filter("StripIPHeader", &[], |_| Ok(Box::new(StripHeader))),
+    Class::filter("MarkIPHeader", &["OFFSET"], mark),
+    Class::filter("GetIPAddress", &["OFFSET", "ANNO", "IP"], get),
+    Class::filter("SetIPAddress", &["IPADDR", "ANNO"], set),
+    Class::filter("DropBroadcasts", &[], |_| Ok(Box::new(DropBroadcasts))),
+    Class::filter("FixIPSrc", &["IPADDR"], fix),
+    Class::check("DecIPTTL", &["ACTIVE", "MULTICAST"], decrement),
+    Class::check("CheckLength", &["LENGTH", "EXTRA_LENGTH"], check_length),
 ];
 
 fn bytes(setup: &mut Setup<'_>) -> Result<i64, Error> {

@@ -5,19 +5,16 @@ use millstream_isa::{AluOp, Cond};
 use super::ip::{HEADER, header_length, header_sum};
 use crate::arguments::{boolean, ip, prefix, unsigned};
 use crate::build::Code;
-use crate::class::{Behaviour, Class};
+use crate::class::{Behaviour, Class, Made};
 use crate::compile::Setup;
 use crate::config::{Text, words};
 use crate::error::Error;
 use crate::packet::{Note, Packet};
 
-type Made = Result<Box<dyn Behaviour>, Error>;
-
 const ARGUMENTS: &[&str] = &["OFFSET", "INTERFACES", "BADSRC", "GOODDST", "CHECKSUM", "VERBOSE", "DETAILS"];
 
 const fn class(name: &'static str, make: fn(&mut Setup<'_>) -> Made) -> Class {
-    let ignored = &["VERBOSE", "DETAILS"];
-    Class { name, ports: "1/1-2", processing: "a/ah", arguments: ARGUMENTS, ignored, passes_all: false, make }
+    Class::check(name, ARGUMENTS, make).ignoring(&["VERBOSE", "DETAILS"])
 }
 
 pub(super) const CLASSES: &[Class] = &[

@@ -12,14 +12,12 @@ use super::classify::outputs_are;
 use super::ip::header_length;
 use crate::arguments::{boolean, unsigned};
 use crate::build::Code;
-use crate::class::{Behaviour, Class};
+use crate::class::{Behaviour, Class, Made};
 use crate::compile::Setup;
 use crate::config::{Text, words};
 use crate::error::Error;
 use crate::packet::Packet;
 use parse::{Expression, Field, Test, expression};
-
-type Made = Result<Box<dyn Behaviour>, Error>;
 
 const fn class(name: &'static str, make: fn(&mut Setup<'_>) -> Made) -> Class {
     Class {

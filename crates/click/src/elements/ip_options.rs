@@ -8,20 +8,11 @@ use millstream_isa::{AluOp, Cond};
 use super::ip::{HEADER, header, header_length, set_checksum};
 use crate::arguments::ip;
 use crate::build::Code;
-use crate::class::{Behaviour, Class};
+use crate::class::{Behaviour, Class, Made};
 use crate::compile::Setup;
-use crate::error::Error;
 use crate::packet::{Note, Packet};
 
-pub(super) const CLASSES: &[Class] = &[Class {
-    name: "IPGWOptions",
-    ports: "1/1-2",
-    processing: "a/ah",
-    arguments: &["MYADDR", "OTHERADDRS"],
-    ignored: &[],
-    passes_all: false,
-    make: options,
-}];
+pub(super) const CLASSES: &[Class] = &[Class::check("IPGWOptions", &["MYADDR", "OTHERADDRS"], options)];
 
 const END: i64 = 0;
 const NOP: i64 = 1;
@@ -32,7 +23,7 @@ struct Options {
     address: i64,
 }
 
-fn options(setup: &mut Setup<'_>) -> Result<Box<dyn Behaviour>, Error> {
+fn options(setup: &mut Setup<'_>) -> Made {
     let text = setup.arguments.need("MYADDR")?;
     let address = i64::from(ip(&text, setup.arguments.names)?);
     if let Some(text) = setup.arguments.next("OTHERADDRS") {

@@ -6,7 +6,7 @@ use rustc_hash::FxHashSet;
 
 use crate::arguments::{ip, prefix, unsigned};
 use crate::build::Code;
-use crate::class::{Behaviour, Class};
+use crate::class::{Behaviour, Class, Made};
 use crate::compile::Setup;
 use crate::config::{Text, words};
 use crate::error::Error;
@@ -43,7 +43,7 @@ struct Lookup {
     outputs: u32,
 }
 
-fn lookup(setup: &mut Setup<'_>) -> Result<Box<dyn Behaviour>, Error> {
+fn lookup(setup: &mut Setup<'_>) -> Made {
     let (mut routes, mut seen) = (Vec::new(), FxHashSet::default());
     for argument in setup.arguments.rest() {
         let route = route(setup, &argument)?;

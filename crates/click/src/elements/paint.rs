@@ -4,12 +4,10 @@ use millstream_isa::Cond;
 
 use crate::arguments::byte;
 use crate::build::Code;
-use crate::class::{Behaviour, Class};
+use crate::class::{Behaviour, Class, Made};
 use crate::compile::Setup;
 use crate::error::Error;
 use crate::packet::{Note, Packet};
-
-type Made = Result<Box<dyn Behaviour>, Error>;
 
 const fn class(
     name: &'static str,

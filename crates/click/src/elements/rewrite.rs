@@ -17,7 +17,7 @@ use super::ip::{header, header_length};
 use super::{SECOND, seconds};
 use crate::arguments::unsigned;
 use crate::build::{Code, Table};
-use crate::class::{Behaviour, Class};
+use crate::class::{Behaviour, Class, Made};
 use crate::compile::Setup;
 use crate::error::Error;
 use crate::packet::{Note, Packet};
@@ -53,20 +53,8 @@ const ARGUMENTS: &[&str] = &[
     "SET_AGGREGATE",
     "HANDLE_MIGRATION",
 ];
-const IGNORED: &[&str] = &[
-    "TCP_NODATA_TIMEOUT",
-    "UDP_STREAMING_TIMEOUT",
-    "GUARANTEE",
-    "TCP_GUARANTEE",
-    "UDP_GUARANTEE",
-    "REAP_INTERVAL",
-    "REAP_TIME",
-    "DST_ANNO",
-    "REPLY_ANNO",
-    "USE_CACHE",
-    "SET_AGGREGATE",
-    "HANDLE_MIGRATION",
-];
+/// Guarantees, streams, how often is tidied up: they make no difference here.
+const IGNORED: &[&str] = ARGUMENTS.split_at(6).1;
 
 const fn class(name: &'static str, make: fn(&mut Setup<'_>) -> Made) -> Class {
     Class {
@@ -79,8 +67,6 @@ const fn class(name: &'static str, make: fn(&mut Setup<'_>) -> Made) -> Class {
         make,
     }
 }
-
-type Made = Result<Box<dyn Behaviour>, Error>;
 
 pub(super) const CLASSES: &[Class] = &[
     class("IPRewriter", |setup| rewriter(setup, &[TCP, UDP])),

@@ -5,9 +5,8 @@ use millstream_isa::{AluOp, Cond};
 
 use super::seconds;
 use crate::build::{Code, Table};
-use crate::class::{Behaviour, Class};
+use crate::class::{Behaviour, Class, Made};
 use crate::compile::Setup;
-use crate::error::Error;
 use crate::packet::Packet;
 
 pub(super) const CLASSES: &[Class] = &[Class {
@@ -34,7 +33,7 @@ struct Switch {
     outputs: u32,
 }
 
-fn switch(setup: &mut Setup<'_>) -> Result<Box<dyn Behaviour>, Error> {
+fn switch(setup: &mut Setup<'_>) -> Made {
     let timeout = setup.arguments.keyword_or("TIMEOUT", USUAL, seconds)?;
     let stations = setup.evicting_table("stations", &[Size::Dw], &STATION, STATIONS);
     Ok(Box::new(Switch { stations, timeout, outputs: setup.outputs }))

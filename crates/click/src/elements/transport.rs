@@ -6,32 +6,22 @@ use millstream_isa::{AluOp, Cond};
 use super::ip::{fold, header, header_length, sum_words};
 use crate::arguments::boolean;
 use crate::build::Code;
-use crate::class::{Behaviour, Class};
+use crate::class::{Behaviour, Class, Made};
 use crate::compile::Setup;
-use crate::error::Error;
 use crate::packet::Packet;
-
-type Made = Result<Box<dyn Behaviour>, Error>;
 
 const ICMP: i64 = 1;
 const TCP: i64 = 6;
 const UDP: i64 = 17;
 
-const fn class(
-    name: &'static str,
-    arguments: &'static [&'static str],
-    make: fn(&mut Setup<'_>) -> Made,
-) -> Class {
-    let ignored = &["VERBOSE", "DETAILS"];
-    Class { name, ports: "1/1-2", processing: "a/ah", arguments, ignored, passes_all: false, make }
-}
-
+/// How much is said of bad packets: nothing here.
+const TOLD: &[&str] = &["VERBOSE", "DETAILS"];
 const SUMMED: &[&str] = &["VERBOSE", "DETAILS", "CHECKSUM"];
 
 pub(super) const CLASSES: &[Class] = &[
-    class("CheckTCPHeader", SUMMED, |setup| check(setup, TCP)),
-    class("CheckUDPHeader", SUMMED, |setup| check(setup, UDP)),
-    class("CheckICMPHeader", &["VERBOSE", "DETAILS"], |setup| check(setup, ICMP)),
+    Class::check("CheckTCPHeader", SUMMED, |setup| check(setup, TCP)).ignoring(TOLD),
+    Class::check("CheckUDPHeader", SUMMED, |setup| check(setup, UDP)).ignoring(TOLD),
+    Class::check("CheckICMPHeader", TOLD, |setup| check(setup, ICMP)).ignoring(TOLD),
 ];
 
 struct Check {

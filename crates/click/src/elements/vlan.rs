@@ -4,24 +4,15 @@ use millstream_isa::Cond;
 
 use crate::arguments::{boolean, unsigned};
 use crate::build::Code;
-use crate::class::{Behaviour, Class};
+use crate::class::{Behaviour, Class, Made};
 use crate::compile::Setup;
 use crate::error::Error;
 use crate::packet::Packet;
 
-type Made = Result<Box<dyn Behaviour>, Error>;
-
-const fn class(
-    name: &'static str,
-    arguments: &'static [&'static str],
-    make: fn(&mut Setup<'_>) -> Made,
-) -> Class {
-    Class { name, ports: "1/1", processing: "a/a", arguments, ignored: &[], passes_all: false, make }
-}
-
 pub(super) const CLASSES: &[Class] = &[
-    class("VLANEncap", &["VLAN_TCI", "VLAN_PCP", "VLAN_ID", "NATIVE_VLAN", "ETHERTYPE"], encap),
-    class("VLANDecap", &["ANNO", "ETHERTYPE"], decap),
+    Class::filter("VLANEncap", &["VLAN_TCI", "VLAN_PCP", "VLAN_ID", "NATIVE_VLAN", "ETHERTYPE"], encap)
+        .passing(),
+    Class::filter("VLANDecap", &["ANNO", "ETHERTYPE"], decap).passing(),
 ];
 
 /// The usual type of tags.

@@ -75,6 +75,33 @@ fn root(out: &mut String, layout: &LpmLayout) {
     let _ = writeln!(out, "  %i0 = add nuw i64 {first}, 0");
 }
 
+/// The place `%i{level}` in the node that `%e{above}` names, by the address's byte at `%dp{level}`.
+fn below(out: &mut String, level: &str, above: &str) {
+    let _ = write!(
+        out,
+        "  %db{level} = load i8, ptr %dp{level}, align 1
+  %dz{level} = zext i8 %db{level} to i64
+  %n{level} = and i32 %e{above}, {INDEX}
+  %nz{level} = zext i32 %n{level} to i64
+  %ns{level} = shl nuw i64 %nz{level}, 8
+  %i{level} = or i64 %ns{level}, %dz{level}
+"
+    );
+}
+
+/// Fetches the line of the place `%i{level}`, and ends.
+fn fetch(out: &mut String, level: &str, nodes: u64) {
+    let _ = write!(
+        out,
+        "  %fo{level} = shl nuw i64 %i{level}, 2
+  %fa{level} = add nuw i64 %fo{level}, {nodes}
+  %fp{level} = inttoptr i64 %fa{level} to ptr
+  call void @llvm.prefetch.p0(ptr %fp{level}, i32 0, i32 3, i32 1)
+  ret void
+"
+    );
+}
+
 /// Loads the place `%i{level}` as `%e{level}`.
 fn place(out: &mut String, level: &str, nodes: u64) {
     let _ = write!(
@@ -101,14 +128,9 @@ fn unrolled(out: &mut String, layout: &LpmLayout) {
             "  br i1 %node{above}, label %level{level}, label %done
 level{level}:
   %dp{level} = getelementptr i8, ptr %data, i64 {byte}
-  %db{level} = load i8, ptr %dp{level}, align 1
-  %dz{level} = zext i8 %db{level} to i64
-  %n{level} = and i32 %e{above}, {INDEX}
-  %nz{level} = zext i32 %n{level} to i64
-  %ns{level} = shl nuw i64 %nz{level}, 8
-  %i{level} = or i64 %ns{level}, %dz{level}
 "
         );
+        below(out, &level.to_string(), &above.to_string());
         place(out, &level.to_string(), layout.nodes);
         let _ = write!(arms, ", [ %e{level}, %level{level} ]");
     }
@@ -123,7 +145,7 @@ fn looped(out: &mut String, layout: &LpmLayout) {
         out,
         "  br label %level
 level:
-  %i = phi i64 [ %i0, %walk ], [ %in, %down ]
+  %i = phi i64 [ %i0, %walk ], [ %idown, %down ]
   %at = phi i64 [ {first}, %walk ], [ %at1, %down ]
 "
     );
@@ -132,18 +154,16 @@ level:
         out,
         "  br i1 %node, label %down, label %done
 down:
-  %bp = getelementptr i8, ptr %data, i64 %at
-  %b = load i8, ptr %bp, align 1
-  %bz = zext i8 %b to i64
-  %n = and i32 %e, {INDEX}
-  %nz = zext i32 %n to i64
-  %ns = shl nuw i64 %nz, 8
-  %in = or i64 %ns, %bz
-  %at1 = add nuw i64 %at, 1
+  %dpdown = getelementptr i8, ptr %data, i64 %at
+"
+    );
+    below(out, "down", "");
+    out.push_str(
+        "  %at1 = add nuw i64 %at, 1
   br label %level
 done:
   %best = add i32 %e, 0
-"
+",
     );
 }
 
@@ -158,16 +178,8 @@ pub(super) fn ahead(n: usize, layout: &LpmLayout, stage: u32) -> String {
     root(&mut out, layout);
     let nodes = layout.nodes;
     if stage == 1 || layout.bits == layout.root {
-        let _ = write!(
-            out,
-            "  %o0 = shl nuw i64 %i0, 2
-  %pa0 = add nuw i64 %o0, {nodes}
-  %pp0 = inttoptr i64 %pa0 to ptr
-  call void @llvm.prefetch.p0(ptr %pp0, i32 0, i32 3, i32 1)
-  ret void
-}}
-"
-        );
+        fetch(&mut out, "0", nodes);
+        out.push_str("}\n");
         return out;
     }
     place(&mut out, "0", nodes);
@@ -175,23 +187,12 @@ pub(super) fn ahead(n: usize, layout: &LpmLayout, stage: u32) -> String {
         out,
         "  br i1 %node0, label %down, label %leaf
 down:
-  %dp = getelementptr i8, ptr %data, i64 {byte}
-  %db = load i8, ptr %dp, align 1
-  %dz = zext i8 %db to i64
-  %n = and i32 %e0, {INDEX}
-  %nz = zext i32 %n to i64
-  %ns = shl nuw i64 %nz, 8
-  %i = or i64 %ns, %dz
-  %o = shl nuw i64 %i, 2
-  %pa = add nuw i64 %o, {nodes}
-  %pp = inttoptr i64 %pa to ptr
-  call void @llvm.prefetch.p0(ptr %pp, i32 0, i32 3, i32 1)
-  ret void
-leaf:
-  ret void
-}}
+  %dp1 = getelementptr i8, ptr %data, i64 {byte}
 ",
         byte = layout.root / 8
     );
+    below(&mut out, "1", "0");
+    fetch(&mut out, "1", nodes);
+    out.push_str("leaf:\n  ret void\n}\n");
     out
 }

@@ -80,6 +80,7 @@ impl Region {
     pub(crate) fn set_word(&mut self, at: usize, value: u64) {
         self.bytes_mut()[8 * at..8 * at + 8].copy_from_slice(&value.to_ne_bytes());
     }
+
     /// The 32-bit word number `at`.
     pub(crate) fn half(&self, at: usize) -> u32 {
         let bytes = &self.bytes()[4 * at..4 * at + 4];

@@ -1,0 +1,47 @@
+//! A program that looks up, for tests and for figures.
+
+use millstream_ir::{
+    Block, BlockCall, Cond, Cursor, Func, Function, Linkage, MapDecl, MemFlags, Module, Op, Prov, Size, Type,
+    Value, Width,
+};
+
+/// `BPF_PROG_TYPE_XDP`.
+const XDP: u32 = 6;
+const LOOKUP: i32 = 1;
+
+/// A program that looks up, in a table of this declaration, the key that the packet begins with. Where it is found `found` goes on, with
+/// packet and value's address, and gives the verdict; elsewhere that is 1.
+pub(crate) fn look_up(
+    table: MapDecl,
+    found: impl FnOnce(&mut Cursor<'_>, Value, Value) -> Value,
+) -> (Module, Func) {
+    let mut module = Module::default();
+    let map = module.maps.push(table);
+    let mut func = Function::new("look", Linkage::Program { prog_type: XDP });
+    let [entry, there, absent] = [(); 3].map(|()| func.add_block());
+    let ctx = func.add_param(entry, Type::Ptr(Prov::Ctx));
+    let load = Op::Load { size: Size::W, sext: false, offset: 0, flags: MemFlags::default() };
+    let mut at = func.at_end(entry);
+    let packet = at.value(load, [ctx], Type::Ptr(Prov::Packet));
+    let address = at.value(Op::MapAddr { map }, [], Type::Ptr(Prov::Map(map)));
+    let value = at.value(Op::Helper { id: LOOKUP }, [address, packet], Type::Ptr(Prov::MapValueOrNull(map)));
+    let null = at.iconst(0);
+    let branch = Op::Branch { cond: Cond::Ne, width: Width::W64 };
+    at.effect(branch, [value, null], [BlockCall::new(there), BlockCall::new(absent)]);
+    answer(&mut func, there, |at| found(at, packet, value));
+    answer(&mut func, absent, |at| at.iconst(1));
+    let func = module.funcs.push(func);
+    (module, func)
+}
+
+fn answer(func: &mut Function, block: Block, verdict: impl FnOnce(&mut Cursor<'_>) -> Value) {
+    let mut at = func.at_end(block);
+    let verdict = verdict(&mut at);
+    at.effect(Op::Return {}, [verdict], []);
+}
+
+/// The value's first eight bytes.
+pub(crate) fn word(at: &mut Cursor<'_>, value: Value) -> Value {
+    let load = Op::Load { size: Size::Dw, sext: false, offset: 0, flags: MemFlags::default() };
+    at.value(load, [value], Type::Any)
+}
