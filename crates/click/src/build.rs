@@ -15,6 +15,9 @@ use crate::packet::{NOTES, Note, Packet, TYPES};
 /// Bytes in front of a held packet that keep its annotations.
 const HELD: i64 = 40;
 
+/// A packet goes round in the graph this often at most. (One whose time to live counts down does so 255 times.)
+const MOST_ROUNDS: i64 = 1 << 16;
+
 /// `bpf_ktime_get_coarse_ns` and `bpf_get_prandom_u32`.
 const COARSE_CLOCK: i32 = 160;
 const RANDOM: i32 = 7;
@@ -436,11 +439,23 @@ impl<'c, 'g> Code<'c, 'g> {
         let from = Port { element: self.element, port };
         match self.compiler.target(from) {
             Some(to) => {
+                let packet = self.rounded(from, packet);
                 let block = self.compiler.block_of(to);
                 self.jump(block, &packet.values());
             }
             None => self.drop(packet, "unconnected"),
         }
+    }
+
+    /// Counts a round where an output leads back, and ends packets that go round for ever. (Copies need no count: each takes one of a
+    /// batch's buffers, which are limited.)
+    fn rounded(&mut self, from: Port, packet: Packet) -> Packet {
+        if !self.compiler.returns(from) {
+            return packet;
+        }
+        let rounds = self.with(AluOp::Add, packet.note(Note::Rounds), 1);
+        self.check_int(Cond::Lt, rounds, MOST_ROUNDS, |code| code.drop(packet, "endless"));
+        packet.with(Note::Rounds, rounds)
     }
 
     /// Whether an output is connected.

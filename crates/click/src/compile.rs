@@ -13,7 +13,7 @@ use millstream_ir::{
     Block, BlockCall, Cond, Func, Function, GlobalData, Linkage, Map, MapDecl, Module, Op, Prov, Size, Type,
     Value, Width,
 };
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::arguments::{Arguments, Names};
 use crate::build::{Code, Table};
@@ -132,6 +132,8 @@ pub(crate) struct Compiler<'g> {
     graph: &'g Graph,
     behaviours: Vec<Option<Box<dyn Behaviour>>>,
     outputs: FxHashMap<Port, Port>,
+    /// Outputs that lead back to an element on the way to them.
+    returns: FxHashSet<Port>,
     pub(crate) func: Function,
     pub(crate) module: Module,
     pub(crate) state: Map,
@@ -306,9 +308,10 @@ fn behaviours(
     let names = said_by(graph, "AddressInfo");
     let patterns = said_by(graph, "IPRewriterPatterns");
     let (mut all, mut errors) = (Vec::new(), Vec::new());
+    let all_ports = graph.ports();
     for (at, (element, class)) in graph.elements.iter().zip(classes).enumerate() {
         shared.element = at;
-        let (inputs, outputs) = graph.ports(at);
+        let (inputs, outputs) = all_ports[at];
         let arguments = Arguments::new(element, class.arguments, &names);
         let mut setup = Setup { arguments, inputs, outputs, element, patterns: &patterns, shared };
         let made = setup.arguments.check().and_then(|()| (class.make)(&mut setup));
@@ -367,6 +370,7 @@ impl<'g> Compiler<'g> {
             graph,
             behaviours,
             outputs,
+            returns: resolve::returns(graph),
             func,
             module,
             state,
@@ -383,6 +387,11 @@ impl<'g> Compiler<'g> {
     /// The input that an output is connected to. (A pull output has one puller, a push output one receiver.)
     pub(crate) fn target(&self, from: Port) -> Option<Port> {
         self.outputs.get(&from).copied()
+    }
+
+    /// Whether an output leads back to an element on the way to it.
+    pub(crate) fn returns(&self, from: Port) -> bool {
+        self.returns.contains(&from)
     }
 
     /// The block of an element's input.
@@ -426,7 +435,7 @@ impl<'g> Compiler<'g> {
         let end = code.bound(handle, 4, Type::Ptr(Prov::PacketEnd));
         let ingress = code.bound(handle, 12, Type::I64);
         let (zero, no, host) = (code.int(0), code.truth(false), code.int(HOST));
-        let packet = Packet::of(&[handle, data, end, data, no, zero, zero, no, host, zero]);
+        let packet = Packet::of(&[handle, data, end, data, no, zero, zero, no, host, zero, zero]);
         for (at, (element, _)) in sources.iter().enumerate() {
             let port = Port { element: *element, port: 0 };
             let number = code.int(at as i64 + 1);

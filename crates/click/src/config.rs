@@ -1,13 +1,15 @@
 //! Configuration strings: variables, arguments, words, quotes. Source: click(5), "Configuration strings".
 
+use std::rc::Rc;
+
 use rustc_hash::FxHashMap;
 
 use crate::ast::Name;
-use crate::error::Span;
+use crate::error::{Error, Span};
 use crate::lex::step;
 
 /// What variables stand for, by name without dollar sign.
-pub(crate) type Variables = FxHashMap<String, String>;
+pub(crate) type Variables = FxHashMap<String, Rc<str>>;
 
 /// A text of the configuration, with the place that errors name.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -18,8 +20,21 @@ pub struct Text {
     pub span: Span,
 }
 
-/// The text with variables replaced. What is not known stays, as does what stands in single quotes.
-pub(crate) fn substitute(name: &Name, variables: &Variables) -> (String, bool) {
+/// Bytes that the variables of a configuration may still become.
+pub(crate) struct Budget(usize);
+
+impl Default for Budget {
+    fn default() -> Budget {
+        Budget(1 << 28)
+    }
+}
+
+/// The text with variables replaced, and whether there were any. What is not known stays, as does what stands in single quotes.
+pub(crate) fn substitute(
+    name: &Name,
+    variables: &Variables,
+    budget: &mut Budget,
+) -> Result<(String, bool), Error> {
     let (text, bytes) = (&name.text, name.text.as_bytes());
     let (mut out, mut at, mut done, mut changed) = (String::new(), 0, 0, false);
     // Quotes of the double kind do not hide variables.
@@ -31,7 +46,11 @@ pub(crate) fn substitute(name: &Name, variables: &Variables) -> (String, bool) {
                     at += 1;
                     continue;
                 };
-                if let Some(value) = variables.get(variable).map(String::as_str).or(default) {
+                if let Some(value) = variables.get(variable).map(|value| &**value).or(default) {
+                    budget.0 = budget
+                        .0
+                        .checked_sub(value.len())
+                        .ok_or_else(|| Error::new(name.span, "variables become more text than 256 MiB"))?;
                     out.push_str(&text[done..at]);
                     out.push_str(value);
                     done = at + len;
@@ -49,7 +68,7 @@ pub(crate) fn substitute(name: &Name, variables: &Variables) -> (String, bool) {
         }
     }
     out.push_str(text.get(done..).unwrap_or_default());
-    (out, changed)
+    Ok((out, changed))
 }
 
 /// The variable at the beginning of a text, its default, and how long all of it is.
@@ -237,8 +256,11 @@ mod tests {
 
     #[test]
     fn variables_are_replaced_outside_of_single_quotes() {
-        let variables = Variables::from_iter([("a".to_owned(), "1".to_owned())]);
-        let on = |text: &str| substitute(&Name { text: text.into(), span: Span::default() }, &variables).0;
+        let variables = Variables::from_iter([("a".to_owned(), "1".into())]);
+        let on = |text: &str| {
+            let name = Name { text: text.into(), span: Span::default() };
+            substitute(&name, &variables, &mut Budget::default()).expect("little text").0
+        };
         assert_eq!(on("$a ${a}b $b"), "1 1b $b");
         assert_eq!(on("'$a' \"$a\" ${b-7}"), "'$a' \"1\" 7");
         assert_eq!(on("$ $"), "$ $");

@@ -4,7 +4,8 @@
 //! joints until all is expanded, and are then followed through them.
 //!
 //! Invariants: scopes are lexical (a definition keeps the classes and variables that were visible where it was written, so
-//! none is recursive); the number of elements and connections is limited, whatever the definitions multiply to.
+//! none is recursive); the number of elements and connections, and the text that variables become, are limited, whatever the
+//! definitions multiply to.
 
 mod expand;
 
@@ -13,13 +14,15 @@ use std::rc::Rc;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::ast::{Alternative, Arrow, Class, Endpoint, Name, Statement, What};
-use crate::config::{Text, Variables, arguments, substitute};
+use crate::config::{Budget, Text, Variables, arguments, substitute};
 use crate::error::{Error, Span};
 use crate::graph::{Connection, Element, Graph, Port};
 use crate::parse::parse;
 
 const MOST_ELEMENTS: usize = 1 << 16;
 const MOST_CONNECTIONS: usize = 1 << 18;
+/// Elements that are made and taken back, since a definition did not fit, count, too.
+const MOST_MADE: usize = 1 << 18;
 
 /// A class as it is visible somewhere.
 #[derive(Clone)]
@@ -95,6 +98,10 @@ struct Flattener {
     connections: Vec<Connection>,
     requirements: Vec<Text>,
     depth: usize,
+    /// Elements that were ever made.
+    made: usize,
+    /// Bytes that variables may still become.
+    text: Budget,
 }
 
 /// Makes the graph of a configuration. `variables` are those that come from outside; they win over `define`.
@@ -103,7 +110,10 @@ struct Flattener {
 /// The first thing that does not fit.
 pub fn flatten(statements: &[Statement], variables: &[(String, String)]) -> Result<Graph, Error> {
     let standard = parse(STANDARD)?;
-    let mut scope = Scope { variables: variables.iter().cloned().collect(), ..Scope::default() };
+    let mut scope = Scope {
+        variables: variables.iter().map(|(name, value)| (name.clone(), value.as_str().into())).collect(),
+        ..Scope::default()
+    };
     scope.classes = standard_classes(&standard);
     let outside: FxHashSet<&str> = variables.iter().map(|(name, _)| name.as_str()).collect();
     let mut flattener = Flattener::default();
@@ -170,7 +180,7 @@ impl Flattener {
         let mut seen = FxHashSet::default();
         for statement in statements {
             let Statement::Define(config) = statement else { continue };
-            for argument in expand(config, &Variables::default()) {
+            for argument in expand(config, &Variables::default(), &mut self.text)? {
                 let mut parts = argument.text.splitn(2, |c: char| c.is_ascii_whitespace());
                 let name = parts.next().and_then(|n| n.strip_prefix('$')).filter(|n| !n.is_empty());
                 let name = name.ok_or_else(|| Error::new(argument.span, "expected `$NAME VALUE`"))?;
@@ -184,8 +194,8 @@ impl Flattener {
                     continue;
                 }
                 let value = Name { text: parts.next().unwrap_or("").trim().to_owned(), span: argument.span };
-                let (value, _) = substitute(&value, &scope.variables);
-                scope.variables.insert(name.to_owned(), value);
+                let (value, _) = substitute(&value, &scope.variables, &mut self.text)?;
+                scope.variables.insert(name.to_owned(), value.into());
             }
         }
         Ok(())
@@ -225,7 +235,8 @@ impl Flattener {
                     frame.scope.classes.insert(name.text.clone(), class);
                 }
                 Statement::Require(config) => {
-                    self.requirements.extend(expand(config, &frame.scope.variables));
+                    let required = expand(config, &frame.scope.variables, &mut self.text)?;
+                    self.requirements.extend(required);
                 }
                 Statement::Define(_) | Statement::Provide(_) => {}
             }
@@ -371,7 +382,8 @@ impl Flattener {
         span: Span,
         frame: &mut Frame<'a>,
     ) -> Result<Ends, Error> {
-        if self.nodes.len() >= MOST_ELEMENTS {
+        self.made += 1;
+        if self.nodes.len() >= MOST_ELEMENTS || self.made > MOST_MADE {
             return Err(Error::new(span, format!("more than {MOST_ELEMENTS} elements")));
         }
         frame.count += 1;
@@ -387,7 +399,7 @@ impl Flattener {
         let pending = Pending {
             name: format!("{}{local}", frame.prefix),
             class,
-            config: resolved(config, frame),
+            config: resolved(config, frame, &mut self.text)?,
             ends,
             span,
         };
@@ -523,9 +535,9 @@ fn class_of<'a>(class: &'a Class, frame: &Frame<'a>) -> (Visible<'a>, Name) {
 }
 
 /// A configuration string with its variables replaced.
-fn resolved(config: Name, frame: &Frame<'_>) -> Name {
-    let (text, _) = substitute(&config, &frame.scope.variables);
-    Name { text, span: config.span }
+fn resolved(config: Name, frame: &Frame<'_>, budget: &mut Budget) -> Result<Name, Error> {
+    let (text, _) = substitute(&config, &frame.scope.variables, budget)?;
+    Ok(Name { text, span: config.span })
 }
 
 /// Whether places in a string are places in the configuration: no variable was replaced in it.
@@ -533,7 +545,7 @@ fn exact(config: &Name) -> bool {
     config.text.len() == config.span.end - config.span.start
 }
 
-fn expand(config: &Name, variables: &Variables) -> Vec<Text> {
-    let (text, changed) = substitute(config, variables);
-    arguments(&text, config.span, !changed)
+fn expand(config: &Name, variables: &Variables, budget: &mut Budget) -> Result<Vec<Text>, Error> {
+    let (text, changed) = substitute(config, variables, budget)?;
+    Ok(arguments(&text, config.span, !changed))
 }

@@ -48,12 +48,16 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// How many inputs and outputs of an element are used: the highest number and one.
-    pub fn ports(&self, element: usize) -> (u32, u32) {
-        let most = |ports: &mut dyn Iterator<Item = Port>| {
-            ports.filter(|p| p.element == element).map(|p| p.port + 1).max().unwrap_or(0)
-        };
-        (most(&mut self.connections.iter().map(|c| c.to)), most(&mut self.connections.iter().map(|c| c.from)))
+    /// How many inputs and outputs of each element are used: the highest number and one.
+    pub fn ports(&self) -> Vec<(u32, u32)> {
+        let mut ports = vec![(0, 0); self.elements.len()];
+        for c in &self.connections {
+            let inputs = &mut ports[c.to.element].0;
+            *inputs = (*inputs).max(c.to.port + 1);
+            let outputs = &mut ports[c.from.element].1;
+            *outputs = (*outputs).max(c.from.port + 1);
+        }
+        ports
     }
 }
 

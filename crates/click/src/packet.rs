@@ -22,6 +22,8 @@ pub(crate) enum Note {
     Cast,
     /// Where the parameter problem is.
     Parameter,
+    /// How often it has gone round in the graph; constant where there is no way round.
+    Rounds,
 }
 
 /// To this host, or not known.
@@ -32,7 +34,7 @@ pub(crate) const BROADCAST: i64 = 1;
 pub(crate) const MULTICAST: i64 = 2;
 
 /// How many annotations there are.
-pub(crate) const NOTES: usize = 7;
+pub(crate) const NOTES: usize = 8;
 
 /// Types of the values that make a packet, in the order of [`Packet::values`].
 pub(crate) const TYPES: [Type; 3 + NOTES] = [
@@ -44,6 +46,7 @@ pub(crate) const TYPES: [Type; 3 + NOTES] = [
     Type::I64,
     Type::I64,
     Type::I1,
+    Type::I64,
     Type::I64,
     Type::I64,
 ];

@@ -1,6 +1,6 @@
 //! Whether a graph makes sense: classes that exist, ports that are connected once, push and pull.
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::class::{self, Class, Processing, port_range, processing};
 use crate::error::Error;
@@ -88,8 +88,7 @@ impl Ways {
     fn new(graph: &Graph, classes: &[&'static Class]) -> Ways {
         let mut this =
             Ways { sets: FxHashMap::default(), parents: Vec::new(), ways: Vec::new(), conflicts: Vec::new() };
-        for (element, class) in classes.iter().enumerate() {
-            let (inputs, outputs) = graph.ports(element);
+        for (element, (class, (inputs, outputs))) in classes.iter().zip(graph.ports()).enumerate() {
             let mut agnostic = None;
             for (output, count) in [(false, inputs), (true, outputs)] {
                 for port in 0..count {
@@ -191,11 +190,42 @@ impl Ways {
     }
 }
 
+/// Outputs that lead back to an element on the way to them: without these the graph has no cycle.
+pub(crate) fn returns(graph: &Graph) -> FxHashSet<Port> {
+    let mut next = vec![Vec::new(); graph.elements.len()];
+    for c in &graph.connections {
+        next[c.from.element].push((c.from, c.to.element));
+    }
+    // Of each element: not seen, on the way, done with.
+    let mut state = vec![0u8; graph.elements.len()];
+    let mut found = FxHashSet::default();
+    for start in 0..graph.elements.len() {
+        let mut open = vec![(start, 0)];
+        while let Some((element, at)) = open.pop() {
+            if at == 0 && std::mem::replace(&mut state[element], 1) != 0 {
+                continue;
+            }
+            let Some(&(from, to)) = next[element].get(at) else {
+                state[element] = 2;
+                continue;
+            };
+            open.push((element, at + 1));
+            match state[to] {
+                0 => open.push((to, 0)),
+                1 => drop(found.insert(from)),
+                _ => {}
+            }
+        }
+    }
+    found
+}
+
 /// Cycles that a packet cannot leave: every element on it has one output at most.
 fn endless(graph: &Graph, classes: &[&'static Class]) -> Vec<Error> {
     let mut next = vec![None; graph.elements.len()];
+    let ports = graph.ports();
     for c in &graph.connections {
-        let (_, outputs) = graph.ports(c.from.element);
+        let (_, outputs) = ports[c.from.element];
         let passes_all = outputs == 1 && classes[c.from.element].passes_all;
         if passes_all {
             next[c.from.element] = Some(c.to.element);

@@ -124,6 +124,18 @@ fn a_copy_keeps_its_annotations() {
 }
 
 #[test]
+fn packets_that_go_round_for_ever_are_dropped() {
+    // The way round has other outputs, which these packets never take.
+    let text =
+        "FromDump(a) -> c :: Classifier(0/01, -) -> [0] s :: Null -> k :: CheckLength(1500) -> t :: Tee;
+        t[0] -> s; t[1] -> Discard; k[1] -> Discard; c[1] -> ToDump(b)";
+    let ran = run(text, &[vec![1; 60], vec![0; 60]]);
+    assert_eq!(ran.sent, [(0, vec![0; 60])]);
+    let endless: u64 = ran.dropped.iter().filter(|(what, _)| what.ends_with("endless")).map(|d| d.1).sum();
+    assert_eq!(endless, 1, "{:?}", ran.dropped);
+}
+
+#[test]
 fn too_many_copies_are_counted_and_no_stall() {
     let outputs: String = (0..40).map(|n| format!("t[{n}] -> o;")).collect();
     let ran = run(&format!("FromDump(a) -> t :: Tee; o :: Discard; {outputs}"), &vec![vec![0; 60]; 3]);

@@ -79,6 +79,19 @@ fn packets_do_not_go_round_for_ever() {
 }
 
 #[test]
+fn what_definitions_multiply_to_is_limited() {
+    let doubled: Vec<String> = (1..60).map(|n| format!("$a{n} $a{}$a{}", n - 1, n - 1)).collect();
+    let text = format!("define($a0 text, {})", doubled.join(", "));
+    assert!(errors(&text).ends_with("variables become more text than 256 MiB"), "{}", errors(&text));
+    // Each is tried with two inputs first, so that all below it is made twice.
+    let nested: String = (1..60)
+        .map(|n| format!("elementclass C{n} {{ input -> C{0} -> output; input[1] -> Discard || input -> C{0} -> output }}", n - 1))
+        .collect();
+    let text = format!("elementclass C0 {{ input -> Null -> output }} {nested} Idle -> C59 -> Discard");
+    assert!(errors(&text).contains("more than"), "{}", errors(&text));
+}
+
+#[test]
 fn what_is_no_statement_is_shown() {
     insta::assert_snapshot!(errors("a -> -> b"), @"`->`: an element is missing between two arrows");
     insta::assert_snapshot!(errors("a :: X(1"), @"`(`: a configuration string without its closing parenthesis");

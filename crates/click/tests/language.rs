@@ -199,4 +199,12 @@ const CLASSES: &[&str] = &[
     "FromDump",
     "ToDump",
     "CheckLength",
+    "CheckTCPHeader",
+    "EtherSwitch",
+    "IPFragmenter",
+    "IPGWOptions",
+    "IPRewriter",
+    "StoreData",
+    "VLANDecap",
+    "VLANEncap",
 ];

@@ -152,7 +152,7 @@ fn bind(parameters: &[Parameter], pending: &Pending<'_>) -> Result<Variables, St
             None if given.is_empty() => return Err(format!("the argument for `${variable}` is missing")),
             None => given.remove(0).text,
         };
-        bound.insert(variable.clone(), value);
+        bound.insert(variable.clone(), value.into());
     }
     match given.first() {
         Some(extra) => Err(format!("there is no parameter for the argument `{}`", extra.text)),
