@@ -50,7 +50,7 @@ pub use link::{Link, XdpMode};
 pub use load::{LoadError, ProgramSpec, RecordInfo, Rejection, VerifierStats};
 pub use map::{Map, MapSpec, UpdateMode};
 pub use map_batch::Entries;
-pub use mapping::Mapping;
+pub use mapping::{Mapping, shared_memory};
 pub use netns::Namespace;
 pub use packet::PacketSocket;
 pub use program::{Program, run_time_statistics};

@@ -9,7 +9,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use crate::error::{Error, Result};
-use crate::map::Map;
+use crate::map::{Map, MapSpec};
 use crate::sys::last_errno;
 use crate::types::{MapType, map_flags};
 
@@ -28,6 +28,27 @@ pub struct Mapping {
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
+
+/// Memory that programs and this process share: an array of one element of so many bytes.
+///
+/// # Errors
+/// What the kernel refuses: a name or a size that is none, no memory left.
+pub fn shared_memory(name: &str, bytes: usize) -> Result<(Map, Mapping)> {
+    let value_size = u32::try_from(bytes).map_err(|_| {
+        Error::argument(format!("making map {name:?}"), format!("{bytes} bytes are more than a value has"))
+    })?;
+    let map = Map::create(&MapSpec {
+        name,
+        map_type: MapType::ARRAY,
+        key_size: 4,
+        value_size,
+        max_entries: 1,
+        flags: map_flags::MMAPABLE,
+        ..MapSpec::default()
+    })?;
+    let memory = map.mmap(true)?;
+    Ok((map, memory))
+}
 
 impl Map {
     /// Maps the values of an array map that was created with [`map_flags::MMAPABLE`].

@@ -4,9 +4,7 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use millstream_isa::asm::assemble;
 use millstream_isa::encode_all;
-use millstream_kernel::{
-    AttachType, Map, MapSpec, MapType, Mapping, Program, ProgramSpec, ProgramType, map_flags,
-};
+use millstream_kernel::{AttachType, Map, Mapping, Program, ProgramSpec, ProgramType, shared_memory};
 
 use crate::error::{Error, Result};
 
@@ -38,19 +36,7 @@ pub(crate) fn value(map: &Map, offset: usize) -> String {
 
 /// Memory that programs and this process share: an array of one element.
 pub(crate) fn shared(name: &str, bytes: usize) -> Result<(Map, Mapping)> {
-    let value_size = u32::try_from(bytes.next_multiple_of(8))
-        .map_err(|_| Error::Unusable(format!("{bytes} bytes of shared memory")))?;
-    let map = Map::create(&MapSpec {
-        name,
-        map_type: MapType::ARRAY,
-        key_size: 4,
-        value_size,
-        max_entries: 1,
-        flags: map_flags::MMAPABLE,
-        ..MapSpec::default()
-    })?;
-    let mapping = map.mmap(true)?;
-    Ok((map, mapping))
+    Ok(shared_memory(name, bytes.next_multiple_of(8))?)
 }
 
 /// Text that copies `len` bytes from `*(from + from_off)` to `*to`, in moves as wide as fit, through `via`.

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 use millstream_ir::Map;
-use millstream_kernel::{Error, Map as KernelMap, MapSpec, MapType, Mapping, grace_period, map_flags};
+use millstream_kernel::{Error, Map as KernelMap, Mapping, grace_period, shared_memory};
 
 use crate::transform::CacheShape;
 
@@ -28,6 +28,7 @@ impl Caches {
     /// # Errors
     /// What the kernel refuses, such as memory.
     pub fn new(shapes: impl IntoIterator<Item = (Map, CacheShape)>) -> Result<Caches, Error> {
+        let memory = |shape: CacheShape| shared_memory("ms.cache", shape.bytes() as usize);
         let held = shapes.into_iter().map(|(of, shape)| Ok((of, memory(shape)?)));
         let mut caches = Caches { held: held.collect::<Result<_, Error>>()?, open: false };
         caches.open();
@@ -77,20 +78,4 @@ impl Caches {
             memory.atomic_u64(at).fetch_add(1, Ordering::SeqCst);
         }
     }
-}
-
-fn memory(shape: CacheShape) -> Result<(KernelMap, Mapping), Error> {
-    // The kernel refuses what is too large.
-    let value_size = u32::try_from(shape.bytes()).unwrap_or(u32::MAX);
-    let map = KernelMap::create(&MapSpec {
-        name: "ms.cache",
-        map_type: MapType::ARRAY,
-        key_size: 4,
-        value_size,
-        max_entries: 1,
-        flags: map_flags::MMAPABLE,
-        ..MapSpec::default()
-    })?;
-    let memory = map.mmap(true)?;
-    Ok((map, memory))
 }

@@ -16,6 +16,8 @@ const SPARE: u32 = 4;
 const BYTES: u64 = 32 << 20;
 /// `bpf_map_update_elem`.
 const UPDATE: i32 = 2;
+/// `bpf_clone_redirect`.
+const CLONE_REDIRECT: i32 = 13;
 /// Its flag for an entry that must not be there yet.
 const NO_EXIST: i64 = 1;
 
@@ -53,6 +55,8 @@ pub(crate) fn stateful(module: &Module, usage: &Usage, program: Func, map: Map) 
             match func.insts[inst].op {
                 // Who calls it, and when, is not known.
                 Op::FuncAddr { func } if foreign(func) => return None,
+                // It sends at once: the program may run on another interface before this run goes on, and fill the slot anew.
+                Op::Helper { id: CLONE_REDIRECT } => return None,
                 _ => {}
             }
         }
@@ -80,12 +84,50 @@ fn is_new(module: &Module, site: &usage::Site) -> bool {
     flags.and_then(|f| func.as_const(*f)) == Some(NO_EXIST)
 }
 
-/// How large a cache is for so many lookups of a map.
-pub(crate) fn shape(key: u32, value: u32, entries: u32, areas: u32, cpus: u32) -> CacheShape {
+/// How large a cache is for so many lookups of a map; `None` if so many CPUs would take too much memory.
+pub(crate) fn shape(key: u32, value: u32, entries: u32, areas: u32, cpus: u32) -> Option<CacheShape> {
     let slots = entries.saturating_mul(SPARE).clamp(CacheShape::LEAST_SLOTS, SLOTS).next_power_of_two();
     let mut shape = CacheShape { key, value, slots, areas, cpus: cpus.next_power_of_two() };
     while shape.bytes() > BYTES && shape.slots > CacheShape::LEAST_SLOTS {
         shape.slots /= 2;
     }
-    shape
+    (shape.bytes() <= BYTES).then_some(shape)
+}
+
+#[cfg(test)]
+mod tests {
+    use millstream_object::Object;
+    use millstream_passes::{Session, Target};
+    use millstream_programs::NAT;
+
+    use super::*;
+    use crate::transform;
+
+    #[test]
+    fn memory_is_bounded_however_many_cpus_there_are() {
+        for cpus in [1, 2, 24, 96, 512, 8192] {
+            let found = shape(16, 32, 1 << 20, 3, cpus);
+            assert!(found.is_none_or(|s| s.bytes() <= BYTES), "{found:?}");
+            assert_eq!(found.is_some(), cpus <= 96, "{cpus}: {found:?}");
+        }
+    }
+
+    /// A packet that is sent on the way would run the program within the program, with the same slots.
+    #[test]
+    fn programs_that_send_on_the_way_have_no_caches() {
+        let object = Object::parse(NAT.name, NAT.object).unwrap();
+        let mut module = millstream_bpf::module::lift_object(&object).unwrap().module;
+        transform::prepare(&mut module, &mut Session::new(Target::bpf(3))).unwrap();
+        let cacheable = |module: &Module| {
+            let (usage, program) = (Usage::new(module), usage::programs(module).next().unwrap());
+            module.maps.keys().filter(|map| stateful(module, &usage, program, *map).is_some()).count()
+        };
+        assert!(cacheable(&module) > 0);
+        let clock = module.funcs.values_mut().find_map(|body| {
+            let call = body.insts_in_order().find(|(_, i)| body.insts[*i].op == (Op::Helper { id: 160 }));
+            call.map(|(_, inst)| &mut body.insts[inst].op)
+        });
+        *clock.unwrap() = Op::Helper { id: CLONE_REDIRECT };
+        assert_eq!(cacheable(&module), 0);
+    }
 }

@@ -15,7 +15,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use millstream_ir::Map;
-use millstream_kernel::{Error, Map as KernelMap, MapSpec, MapType, Mapping, grace_period, map_flags};
+use millstream_kernel::{Error, Map as KernelMap, Mapping, grace_period, shared_memory};
 
 use crate::contents::{Change, Changes};
 use crate::transform::Twin;
@@ -121,16 +121,7 @@ impl Held {
     fn new(twin: Twin) -> Result<Held, Error> {
         let groups =
             (twin.groups() + twin.groups() / 4).max(LEAST).next_power_of_two().min(Twin::MOST_GROUPS);
-        let map = KernelMap::create(&MapSpec {
-            name: "ms.twin",
-            map_type: MapType::ARRAY,
-            key_size: 4,
-            value_size: SIDES * Twin::size(groups),
-            max_entries: 1,
-            flags: map_flags::MMAPABLE,
-            ..MapSpec::default()
-        })?;
-        let memory = map.mmap(true)?;
+        let (map, memory) = shared_memory("ms.twin", (SIDES * Twin::size(groups)) as usize)?;
         let mut held = Held { map, memory, groups, twin, behind: Default::default() };
         held.anew();
         for side in 0..SIDES {

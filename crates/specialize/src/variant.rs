@@ -233,7 +233,7 @@ impl Compiler {
         Some(Cache {
             of: map,
             place: module::map(*place),
-            shape: stateful::shape(decl.key_size, decl.value_size, decl.max_entries, areas, cpus),
+            shape: stateful::shape(decl.key_size, decl.value_size, decl.max_entries, areas, cpus)?,
             writers: known.writers.clone(),
             read: known.read.clone(),
         })

@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 
 use millstream_isa::helpers::{Effects, Helper};
 use millstream_isa::{Callee, Insn, Raw, asm, decode_all, encode_all};
-use millstream_kernel::{Map, MapSpec, MapType, Mapping, RingBuffer, map_flags};
+use millstream_kernel::{Map, MapSpec, MapType, Mapping, RingBuffer, shared_memory};
 
 use super::Unjudged;
 
@@ -59,18 +59,14 @@ pub(super) struct Aids {
 
 impl Aids {
     pub(super) fn new() -> Result<Aids, Unjudged> {
-        let spec = MapSpec { max_entries: 1, ..MapSpec::default() };
-        let script = Map::create(&MapSpec {
-            name: "ms.script",
-            map_type: MapType::ARRAY,
-            key_size: 4,
-            value_size: 16,
-            flags: map_flags::MMAPABLE,
-            ..spec
+        let (script, memory) = shared_memory("ms.script", 16)?;
+        let told = Map::create(&MapSpec {
+            name: "ms.told",
+            map_type: MapType::RINGBUF,
+            max_entries: ROOM,
+            ..MapSpec::default()
         })?;
-        let told =
-            Map::create(&MapSpec { name: "ms.told", map_type: MapType::RINGBUF, max_entries: ROOM, ..spec })?;
-        Ok(Aids { memory: script.mmap(true)?, ring: told.ring_buffer()?, script, told })
+        Ok(Aids { memory, ring: told.ring_buffer()?, script, told })
     }
 
     /// What the clocks show to the next packet, and where its random numbers begin.

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use millstream_kernel::{AttachType, Map, UpdateMode, testing};
-use millstream_lab::measure::{Alike, LiveHarness, Plan, Side, measure, measure_windows};
+use millstream_lab::measure::{Alike, LiveHarness, Plan, measure, measure_windows};
 use millstream_lab::stats::{self, Ratio, Verdict};
 use millstream_lab::workload::Builtin;
 use millstream_lab::{RigConfig, Traffic};
@@ -16,7 +16,7 @@ use millstream_specialize::{Live, Report};
 use serde::Serialize;
 
 use crate::bars::{asked, keep};
-use crate::planes::{Placed, Plane, in_turn};
+use crate::planes::{Placed, Plane, in_turn, sides};
 
 /// What changes while a session runs.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -126,14 +126,7 @@ fn ratios(placed: &Placed<'_>, live: &mut Live<'_>, seed: u64) -> [Option<Ratio>
     live.detach().expect("the rig is free");
     let alike = Alike { attach: AttachType::XDP, flags: 0 };
     let mut harness = LiveHarness::new(placed.rig, alike).expect("a harness");
-    let unusable = |e: &dyn std::fmt::Display| millstream_lab::Error::Unusable(e.to_string());
-    let mut sides = [
-        Side::new("original", || live.copy_of_original().map_err(|e| unusable(&e))),
-        Side::new("variant", || {
-            let copy = live.copy_of_variant().map_err(|e| unusable(&e))?;
-            copy.ok_or_else(|| unusable(&"it is gone"))
-        }),
-    ];
+    let mut sides = sides(live);
     let plan = Plan { generation: 0.15, seed, ..Plan::live(0.0) };
     let found = measure_windows(&mut harness, &mut sides, &plan, 12).expect("measured");
     let first = stats::judge(&found.pairs(0, 1), &mut Rng::new(seed));

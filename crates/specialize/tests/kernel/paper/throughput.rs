@@ -4,13 +4,13 @@
 use std::time::Duration;
 
 use millstream_kernel::{AttachType, Program, testing};
+use millstream_lab::RigConfig;
 use millstream_lab::compare::common;
 use millstream_lab::measure::{Alike, LiveHarness, Measured, Plan, Side, empty, measure};
 use millstream_lab::stats::{self, Ratio};
 use millstream_lab::subject::Counted;
 use millstream_lab::verify::answers;
 use millstream_lab::workload::Builtin;
-use millstream_lab::{Error, RigConfig};
 use millstream_object::Object;
 use millstream_programs::rng::Rng;
 use millstream_programs::traffic::Locality;
@@ -20,7 +20,7 @@ use serde::Serialize;
 
 use super::{LOCALITIES, plane, planes, seconds};
 use crate::bars::keep;
-use crate::planes::Placed;
+use crate::planes::{Placed, sides};
 
 /// Packets whose instructions are counted.
 const SAMPLE: usize = 512;
@@ -166,16 +166,9 @@ fn times(placed: &Placed<'_>, live: &mut Live<'_>) -> Times {
     let told = answers(placed.rig, live.original(), &placed.sample(SAMPLE)).expect("answers");
     let verdict = common(&told.into_iter().map(|(verdict, _)| verdict).collect::<Vec<_>>());
     let mut harness = LiveHarness::new(placed.rig, alike).expect("a harness");
-    let unusable = |e: &dyn std::fmt::Display| Error::Unusable(e.to_string());
     let recording = live.instrumented().map(|p| p.try_clone().expect("a descriptor"));
-    let mut sides = vec![
-        Side::new("original", || live.copy_of_original().map_err(|e| unusable(&e))),
-        Side::new("specialised", || {
-            let copy = live.copy_of_variant().map_err(|e| unusable(&e))?;
-            copy.ok_or_else(|| unusable(&"it was taken back"))
-        }),
-        Side::new("empty", || empty(verdict, alike)),
-    ];
+    let mut sides = Vec::from(sides(live));
+    sides.push(Side::new("empty", || empty(verdict, alike)));
     if let Some(program) = &recording {
         sides.push(Side::new("recording", || Ok(program.try_clone()?)));
     }
