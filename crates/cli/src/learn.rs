@@ -1,6 +1,6 @@
 //! `millstream learn`: looks for rewrite rules that are not there yet.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use miette::{IntoDiagnostic, WrapErr, miette};
 use millstream_lab::os;
-use millstream_opt::{Engine, Part, SuperOptions, WindowRule, WindowRules, lessons, optimize};
+use millstream_object::Object;
+use millstream_opt::{Engine, Options, Part, SuperOptions, WindowRule, WindowRules, lessons, optimize};
 use millstream_passes::rules::{Entry, Origin, RuleSet, parse_rule};
 use millstream_prove::Solver;
 use millstream_prove::window::Windows;
@@ -111,7 +112,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
 fn windows(args: &Args, each: Duration, solver: Solver) -> Result<ExitCode, miette::Report> {
     os::catch_interrupts();
     let kept = args.with.as_deref().map(crate::rules::windows).transpose()?;
-    let mut options = SuperOptions {
+    let options = SuperOptions {
         budget: Some(each),
         jobs: args.jobs,
         seed: args.seed,
@@ -121,14 +122,8 @@ fn windows(args: &Args, each: Duration, solver: Solver) -> Result<ExitCode, miet
         stop: Some(os::interruption()),
         ..SuperOptions::default()
     };
+    let forms = forms(args, &options.options)?;
     let mut rules = options.rules.rules().to_vec();
-    let mut forms = Vec::new();
-    for path in object_files(&args.inputs)? {
-        let Ok(object) = crate::input::read(&path) else { continue };
-        let fixed = optimize(&object, &options.options).map(|o| o.object).ok();
-        let name = path.file_stem().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-        forms.extend([Some(object), fixed].into_iter().flatten().map(|o| (name.clone(), o)));
-    }
     let mut bar = Progress::counted("objects, each in two forms", forms.len());
     let mut prover = Windows::new(Some(solver), Duration::from_millis(500));
     let until = Instant::now() + Duration::from_secs(args.budget);
@@ -138,26 +133,52 @@ fn windows(args: &Args, each: Duration, solver: Solver) -> Result<ExitCode, miet
         bar.step();
     }
     drop(bar);
+    let rules = counted(rules, &forms, options);
+    let (fires, shown) = (rules.iter().map(|r| r.fires).sum::<u64>(), args.output.display());
+    let (count, text) = (rules.len(), WindowRules::new(rules).to_string());
+    std::fs::write(&args.output, text).into_diagnostic().wrap_err_with(|| format!("writing {shown}"))?;
+    println!("{count} rules of windows, applied {fires} times, in {shown}");
+    Ok(Exit::Done.into())
+}
+
+/// The objects with their names, each as it is and as the static passes leave it. What is no object is told of and left out.
+fn forms(args: &Args, options: &Options) -> Result<Vec<(String, Object)>, miette::Report> {
+    let mut forms = Vec::new();
+    for path in object_files(&args.inputs)? {
+        let object = match crate::input::read(&path) {
+            Ok(object) => object,
+            Err(error) => {
+                eprintln!("left out: {error}");
+                continue;
+            }
+        };
+        let fixed = optimize(&object, options).map(|o| o.object).ok();
+        let name = path.file_stem().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+        forms.extend([Some(object), fixed].into_iter().flatten().map(|o| (name.clone(), o)));
+    }
+    Ok(forms)
+}
+
+/// The rules that are applied to these forms, with how often, those that are applied most in front.
+fn counted(rules: Vec<WindowRule>, forms: &[(String, Object)], options: SuperOptions) -> Vec<WindowRule> {
     let found = Arc::new(WindowRules::new(rules));
     let without = Part::all().filter(|p| *p != Part::Engine(Engine::Rules)).collect();
-    options = SuperOptions { rules: Arc::clone(&found), learn: false, rounds: Some(1), without, ..options };
-    let mut counts = vec![0; found.rules().len()];
+    let options =
+        SuperOptions { rules: Arc::clone(&found), learn: false, rounds: Some(1), without, ..options };
+    let mut fires: HashMap<String, u64> = HashMap::new();
+    let mut bar = Progress::counted("objects in which rules are counted", forms.len());
     for (_, object) in forms.iter().take_while(|_| !os::interrupted()) {
         for rule in lessons(object, &options).0.into_iter().filter_map(|f| f.rule) {
-            let n = found.rules().iter().position(|r| r.to_string() == rule);
-            counts.iter_mut().enumerate().filter(|(at, _)| Some(*at) == n).for_each(|(_, c)| *c += 1);
+            *fires.entry(rule).or_default() += 1;
         }
+        bar.step();
     }
-    let mut rules: Vec<WindowRule> = found.rules().to_vec();
-    rules.iter_mut().zip(&counts).for_each(|(r, n)| r.fires = *n);
+    let mut rules = found.rules().to_vec();
+    rules.iter_mut().for_each(|r| r.fires = fires.get(&r.to_string()).copied().unwrap_or(0));
     // What was not counted to the end is not held against a rule.
     rules.retain(|r| r.fires > 0 || os::interrupted());
     rules.sort_by_key(|r| std::cmp::Reverse(r.fires));
-    let shown = args.output.display();
-    let text = WindowRules::new(rules.clone()).to_string();
-    std::fs::write(&args.output, text).into_diagnostic().wrap_err_with(|| format!("writing {shown}"))?;
-    println!("{} rules of windows, applied {} times, in {shown}", rules.len(), counts.iter().sum::<u64>());
-    Ok(Exit::Done.into())
+    rules
 }
 
 /// What must be the same for a search to be the same.

@@ -156,28 +156,48 @@ struct Printer {
     story: Story,
 }
 
-/// Reports in words, each with the seconds since the start. What was said last is not said again.
+/// Reports in words, each with the seconds since the start. What was said last is not said again, and answers to writes are told
+/// together, with the next status.
 #[derive(Debug)]
 pub(crate) struct Story {
     start: Instant,
     dropped: Option<String>,
+    /// The answers that were not told yet, each as microseconds to the first packet that found what was written, if one came.
+    answers: Vec<Option<u64>>,
 }
 
 impl Story {
     /// One that starts now.
     pub(crate) fn new() -> Story {
-        Story { start: Instant::now(), dropped: None }
+        Story { start: Instant::now(), dropped: None, answers: Vec::new() }
     }
 
-    /// The report's line; `None` if it only repeats that a generation could not be made, and why.
+    /// The report's line; `None` if it only repeats that a generation could not be made, and why, or is told later.
     pub(crate) fn line(&mut self, report: &Report) -> Option<String> {
+        let mut more = String::new();
         match report {
+            Report::Refreshed { latency_us, .. } => self.answers.push(*latency_us),
+            Report::Confirmed { .. } => self.answers.push(None),
             Report::Dropped { reason } if self.dropped.as_ref() == Some(reason) => return None,
             Report::Dropped { reason } => self.dropped = Some(reason.clone()),
-            Report::Status { .. } => {}
+            Report::Status { .. } => more = self.answered(),
             _ => self.dropped = None,
         }
-        Some(format!("{:7.3} s  {}", self.start.elapsed().as_secs_f64(), text(report)))
+        if matches!(report, Report::Refreshed { .. } | Report::Confirmed { .. }) {
+            return None;
+        }
+        Some(format!("{:7.3} s  {}{more}", self.start.elapsed().as_secs_f64(), text(report)))
+    }
+
+    /// The answers since the last status, in words.
+    fn answered(&mut self) -> String {
+        let answers = std::mem::take(&mut self.answers);
+        if answers.is_empty() {
+            return String::new();
+        }
+        let worst = answers.iter().flatten().max();
+        let worst = worst.map_or(String::new(), |w| format!(", first packets within {:.1} ms", ms(*w)));
+        format!(", {} answered{worst}", answers.len())
     }
 }
 
@@ -253,12 +273,11 @@ pub(crate) fn text(report: &Report) -> String {
         Report::Withdrawn { generation, reason } => format!("generation {generation} withdrawn: {reason}"),
         Report::Dropped { reason } => format!("no new generation: {reason}"),
         Report::Status { pps, before_ns, now_ns, generation, guard, writes, .. } => {
-            format!(
-                "{:8.3} Mpps   {} -> {} ns a packet   generation {generation}   guard {guard}   {writes} writes seen",
-                pps / 1e6,
-                ns(before_ns),
-                ns(now_ns)
-            )
+            // Not known while the traffic is not looked at.
+            let times = (before_ns.or(*now_ns))
+                .map_or(String::new(), |_| format!("{} -> {} ns a packet   ", ns(before_ns), ns(now_ns)));
+            let rate = pps / 1e6;
+            format!("{rate:8.3} Mpps   {times}generation {generation}   guard {guard}   {writes} writes seen")
         }
         Report::Stopped { left } => format!("stopped; on the interface is left: {left}"),
     }
@@ -335,6 +354,7 @@ fn ms(us: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use millstream_specialize::report::GuardState;
 
     #[test]
     fn what_repeats_is_said_once() {
@@ -345,5 +365,38 @@ mod tests {
         assert!(story.line(&dropped("b")).is_some() && story.line(&dropped("a")).is_some());
         let withdrawn = Report::Withdrawn { generation: 1, reason: String::new() };
         assert!(story.line(&withdrawn).is_some() && story.line(&dropped("a")).is_some());
+    }
+
+    #[test]
+    fn answers_to_writes_are_told_with_the_next_status() {
+        let mut story = Story::new();
+        let confirmed = Report::Confirmed { generation: 1, write_ns: 0, latency_us: 9 };
+        let refreshed = |latency_us| Report::Refreshed {
+            generation: 1,
+            write_ns: Some(0),
+            in_step_us: Some(5),
+            latency_us,
+            read_us: 1,
+            write_us: 1,
+            bytes: 512,
+        };
+        let answers = [confirmed, refreshed(Some(100)), refreshed(Some(2500)), refreshed(None)];
+        assert!(answers.iter().all(|answer| story.line(answer).is_none()));
+        let mut status = || {
+            let report = Report::Status {
+                pps: 1e6,
+                packets: 1,
+                specialised: None,
+                before_ns: None,
+                now_ns: None,
+                generation: 1,
+                guard: GuardState::Valid,
+                writes: 12,
+                swaps: 1,
+            };
+            story.line(&report).unwrap()
+        };
+        assert!(status().ends_with("12 writes seen, 4 answered, first packets within 2.5 ms"));
+        assert!(status().ends_with("generation 1   guard valid   12 writes seen"));
     }
 }
