@@ -53,7 +53,7 @@ impl Exec<'_, '_> {
         }
     }
 
-    fn is_context(&self, v: V) -> bool {
+    pub(crate) fn is_context(&self, v: V) -> bool {
         matches!(self.w.values.kind(v), Kind::Pointer(Region::In(Space::Context, _), _))
     }
 

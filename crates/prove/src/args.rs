@@ -37,7 +37,8 @@ impl Exec<'_, '_> {
         call: &mut Call,
     ) -> Result<(), Unknown> {
         match kind {
-            ArgKind::Ctx | ArgKind::CtxOrNull | ArgKind::CtxOrSock => {}
+            ArgKind::Ctx => {}
+            ArgKind::CtxOrNull | ArgKind::CtxOrSock if self.is_context(v) => {}
             ArgKind::ConstMap => {
                 let handle = self.handle(v)?;
                 if let Handle::Map(map) = handle {
@@ -57,13 +58,15 @@ impl Exec<'_, '_> {
             }
             ArgKind::MapValue | ArgKind::MapValueOrNull => {
                 let (_, value) = self.sizes(call)?;
+                let v = if kind == ArgKind::MapValue { v } else { self.unless_null(v, call) };
                 self.input_bytes_or_null(state, v, u64::from(value), call)?;
             }
             ArgKind::MapValueOut => {
                 let (_, value) = self.sizes(call)?;
                 call.outs.push(Out::Bytes(v, u64::from(value)));
             }
-            ArgKind::Mem { read, write, .. } => {
+            ArgKind::Mem { read, write, null } => {
+                let v = if null { self.unless_null(v, call) } else { v };
                 let size = self.w.values.on_path(&mut self.w.terms, state.path, state.regs[at + 2]);
                 let size = self.w.values.numeric(&mut self.w.terms, size);
                 let size =
@@ -149,7 +152,10 @@ impl Exec<'_, '_> {
         call: &mut Call,
     ) -> Result<(), Unknown> {
         match self.w.values.kind(v) {
-            Kind::Pointer(Region::In(..), _) | Kind::Choice(..) => self.object_argument(state, v, call),
+            Kind::Pointer(Region::In(..), _) | Kind::Choice(..) => {
+                let v = self.unless_null(v, call);
+                self.object_argument(state, v, call)
+            }
             Kind::Pointer(Region::Map(map), _) => {
                 let number = self.w.terms.constant(32, u64::from(map));
                 call.inputs.push(number);
@@ -181,16 +187,24 @@ impl Exec<'_, '_> {
         }
     }
 
+    /// The pointer that a value is, if it is that or null, where null is allowed: the call depends on which it is.
+    fn unless_null(&mut self, v: V, call: &mut Call) -> V {
+        let (there, condition) = match self.w.values.kind(v) {
+            Kind::Choice(c, a, b) if self.is_null(b) => (a, c),
+            Kind::Choice(c, a, b) if self.is_null(a) => (b, self.w.terms.not(c)),
+            _ => return v,
+        };
+        call.inputs.push(condition);
+        self.unless_null(there, call)
+    }
+
     /// What a pointer may point into, as the memory that a call depends on and, if `write`, may change; `false` if that is
-    /// not in a map value, a record or the like. Of a choice all alternatives but null, and which it is.
+    /// not in a map value, a record, the kernel or the like. Of a choice all alternatives, and which it is, but null, which
+    /// accepted programs give only where it is told ([`Exec::unless_null`]).
     fn objects(&mut self, state: &State, v: V, write: bool, call: &mut Call) -> bool {
         match self.w.values.kind(v) {
-            Kind::Choice(_, a, b) if matches!(self.w.values.kind(b), Kind::Number(_)) => {
-                self.objects(state, a, write, call)
-            }
-            Kind::Choice(_, a, b) if matches!(self.w.values.kind(a), Kind::Number(_)) => {
-                self.objects(state, b, write, call)
-            }
+            Kind::Choice(_, a, b) if self.is_null(b) => self.objects(state, a, write, call),
+            Kind::Choice(_, a, b) if self.is_null(a) => self.objects(state, b, write, call),
             Kind::Choice(c, a, b) => {
                 call.inputs.push(c);
                 self.objects(state, a, write, call) && self.objects(state, b, write, call)
@@ -200,6 +214,14 @@ impl Exec<'_, '_> {
                 call.inputs.extend([memory, object, offset]);
                 if write {
                     call.outs.push(Out::Space(space));
+                }
+                true
+            }
+            Kind::Number(address) if !self.w.terms.has_address(address) => {
+                let memory = state.memory(&mut self.w.terms, Space::Kernel);
+                call.inputs.extend([memory, address]);
+                if write {
+                    call.outs.push(Out::Space(Space::Kernel));
                 }
                 true
             }

@@ -148,10 +148,14 @@ impl Exec<'_, '_> {
     }
 
     /// Runs a kernel function. All that is known of it is what it is given: it may change what others see, and whatever
-    /// it reaches through the context and the memory that it is given.
+    /// it reaches through the context and the memory that it is given. Exceptions and memory that is reached through a dynptr are
+    /// not followed.
     pub(crate) fn kfunc(&mut self, state: &mut State, name: &str) -> Result<(), Unknown> {
-        if self.library(state, name)? {
+        if self.c_function(state, name)? {
             return Ok(());
+        }
+        if name == "bpf_throw" || name.starts_with("bpf_dynptr") {
+            return Err(Unknown::new(format!("{name} is not modelled")));
         }
         let mut call = Call { name: name.to_owned(), ..Call::default() };
         let (mut effects, mut given) = (Effects::EXTERNAL, false);
@@ -190,7 +194,8 @@ impl Exec<'_, '_> {
             Kind::Pointer(Region::InnerMap(map, t), _) => Ok(Handle::Inner(map, t)),
             Kind::Choice(_, a, b) => match (self.handle(a), self.handle(b)) {
                 (Ok(x), Ok(y)) if x == y => Ok(x),
-                (Ok(x), Err(_)) | (Err(_), Ok(x)) => Ok(x),
+                (Ok(x), Err(_)) if self.is_null(b) => Ok(x),
+                (Err(_), Ok(y)) if self.is_null(a) => Ok(y),
                 _ => Err(Unknown::new("a call takes one of several maps")),
             },
             _ => Err(Unknown::new("a call takes a map that cannot be followed")),

@@ -14,7 +14,7 @@ use crate::state::State;
 impl Exec<'_, '_> {
     /// Runs `memset`, `memcpy` or `memmove`; `false` if the function is none of them, or is to touch a number of bytes
     /// that is not known, or large.
-    pub(crate) fn library(&mut self, state: &mut State, name: &str) -> Result<bool, Unknown> {
+    pub(crate) fn c_function(&mut self, state: &mut State, name: &str) -> Result<bool, Unknown> {
         if !matches!(name, "memset" | "memcpy" | "memmove") {
             return Ok(false);
         }

@@ -204,24 +204,35 @@ fn sums_of_few_bits_are_the_same_at_any_width() {
     assert!(!equivalent(kind, &sum(15, "r0 &= 63\n"), &sum(15, ""), &Limits::default()));
 }
 
-/// An object with one program that calls an external function wherever it calls one of the kernel.
+/// An object with one program that calls an external function wherever it calls one of the kernel, and that takes a map
+/// wherever it takes a constant of 64 bits: the map of that number.
 fn calling(name: &str, text: &str) -> (Object, FuncId) {
     let (mut object, func) = object(ProgramType::XDP, text);
     let id = ExternId(object.externs.len() as u32);
     object.externs.push(Extern { name: name.to_owned(), kind: ExternKind::Unknown, weak: false });
+    let maps = object.maps.len();
     let f = &mut object.functions[func.0 as usize];
-    for (at, _) in f.insns.iter().enumerate().filter(|(_, raw)| raw.code == 0x85 && raw.src == 2) {
-        f.relocs.push(Reloc { insn: at as u32, kind: RelocKind::Extern(id) });
+    for (at, raw) in f.insns.iter_mut().enumerate() {
+        let kind = match (raw.code, raw.src) {
+            (0x85, 2) => RelocKind::Extern(id),
+            (0x18, 0) if (raw.imm as usize) < maps => {
+                RelocKind::Map(MapId(std::mem::take(&mut raw.imm) as u32))
+            }
+            _ => continue,
+        };
+        f.relocs.push(Reloc { insn: at as u32, kind });
     }
     (object, func)
 }
 
+/// Whether two programs are proven, of which both may call a function of this name.
+fn judged(name: &str, a: &str, b: &str) -> bool {
+    let ((a, f), (b, g)) = (calling(name, a), calling(name, b));
+    prove((&a, f), (&b, g), None, &Limits::default()).verdict == Verdict::Equivalent
+}
+
 #[test]
 fn functions_of_the_c_library_do_what_c_says() {
-    let judged = |name: &str, a: &str, b: &str| {
-        let ((a, f), (b, g)) = (calling(name, a), calling(name, b));
-        prove((&a, f), (&b, g), None, &Limits::default()).verdict == Verdict::Equivalent
-    };
     // What lies above the bytes that are set stays.
     let set = |at: i32, count: u32| {
         format!(
@@ -247,22 +258,64 @@ fn functions_of_the_c_library_do_what_c_says() {
 #[test]
 fn a_limit_of_terms_ends_a_proof_wherever_it_is_reached() {
     // A call with one of two maps: what it is cannot be told from the path once there is no room for terms.
-    let text = "r6 = *(u32 *)(r1 + 12)\nr1 = 0 ll\nif r6 == 7 goto on\nr1 = 0 ll\non:\n*(u32 *)(r10 - 4) = 0\n\
+    let text = "r6 = *(u32 *)(r1 + 12)\nr1 = 0 ll\nif r6 == 7 goto on\nr1 = 1 ll\non:\n*(u32 *)(r10 - 4) = 0\n\
                 r2 = r10\nr2 += -4\ncall map_lookup_elem\nif r0 == 0 goto out\nr0 = *(u8 *)(r0 + 0)\nout:\nexit";
-    let with_maps = |text: &str| {
-        let (mut object, func) = object(ProgramType::XDP, text);
-        assert!(object.maps.len() > 1);
-        let f = &mut object.functions[func.0 as usize];
-        let loads = f.insns.iter().enumerate().filter(|(_, raw)| raw.code == 0x18).map(|(at, _)| at as u32);
-        let loads: Vec<u32> = loads.collect();
-        for (insn, map) in loads.into_iter().zip(0..) {
-            f.relocs.push(Reloc { insn, kind: RelocKind::Map(MapId(map)) });
-        }
-        (object, func)
-    };
-    let ((a, f), (b, g)) = (with_maps(text), with_maps(&text.replace("== 7", "== 8")));
+    let ((a, f), (b, g)) = (calling("", text), calling("", &text.replace("== 7", "== 8")));
     for terms in (0..400).step_by(7) {
         let limits = Limits { terms, tries: 0, ..Limits::default() };
         assert!(matches!(prove((&a, f), (&b, g), None, &limits).verdict, Verdict::Unknown { .. }), "{terms}");
     }
+}
+
+#[test]
+fn a_call_depends_on_whether_it_is_given_null() {
+    let zeros: String = [32, 24, 16, 8].map(|at| format!("*(u64 *)(r10 - {at}) = 0\n")).concat();
+    // A value that is found under a key, or null; if `test` is there, null where that holds too.
+    let given = |test: &str, call: &str| {
+        format!(
+            "r6 = *(u32 *)(r1 + 12)\nr7 = r1\nr1 = 1 ll\n{zeros}*(u32 *)(r10 - 32) = r6\nr2 = r10\nr2 += -32\n\
+             call map_lookup_elem\n{test}\nr8 = r0\n{call}\nr0 = 0\nexit"
+        )
+    };
+    let kernel = "r1 = r8\ncall kernel-function#0";
+    let storage = "r1 = 2 ll\nr2 = r7\nr3 = r8\nr4 = 1\ncall sk_storage_get";
+    let null = "if r6 != 7 goto on\nr0 = 0\non:";
+    for call in [kernel, storage] {
+        assert!(judged("given", &given("", call), &given("r5 = r6", call)), "{call}");
+        assert!(judged("given", &given(null, call), &given(&null.replace("r6", "w6"), call)), "{call}");
+        assert!(!judged("given", &given("", call), &given(null, call)), "{call}");
+        assert!(!judged("given", &given(null, call), &given(&null.replace('7', "8"), call)), "{call}");
+    }
+    let cookie = |given: &str| format!("r1 = {given}\ncall get_netns_cookie\nexit");
+    assert!(judged("", &cookie("r1"), &cookie("r1\nr2 = 5")));
+    assert!(!judged("", &cookie("r1"), &cookie("0")));
+    // One of several maps, where another way would have none: not the first of them.
+    let lookup = |map: &str| {
+        format!(
+            "r6 = *(u32 *)(r1 + 12)\nr1 = 0\nif r6 == 9 goto on\n{map}on:\n{zeros}r2 = r10\nr2 += -32\n\
+             call map_lookup_elem\nif r0 == 0 goto out\nr0 = *(u8 *)(r0 + 0)\nout:\nexit"
+        )
+    };
+    let several = lookup("r1 = 0 ll\nif r6 == 1 goto on\nr1 = 1 ll\nif r6 == 2 goto on\nr1 = 2 ll\n");
+    for map in ["0", "1", "2"] {
+        assert!(!judged("", &several, &lookup(&format!("r1 = {map} ll\n"))), "{map}");
+    }
+}
+
+#[test]
+fn exceptions_and_memory_behind_a_dynptr_are_not_modelled() {
+    // What comes after an exception is not done.
+    let set = "r1 = r6\nr2 = 0\n*(u32 *)(r1 + 12) = r2\n";
+    let call = "r1 = 5\ncall kernel-function#0\n";
+    let (before, after) = (format!("r6 = r1\n{set}{call}exit"), format!("r6 = r1\n{call}{set}exit"));
+    assert!(!judged("bpf_throw", &before, &after));
+    // A packet that is written through a pointer into the stack.
+    let loaded = |first: &str, second: &str| {
+        format!(
+            "r6 = *(u32 *)(r1 + 0)\n*(u64 *)(r10 - 16) = 0\n*(u64 *)(r10 - 8) = 0\n{first}r1 = r10\nr1 += -16\n\
+             call kernel-function#0\n{second}r0 = r7\nexit"
+        )
+    };
+    let load = "r7 = *(u8 *)(r6 + 0)\n";
+    assert!(!judged("bpf_dynptr_memset", &loaded(load, ""), &loaded("", load)));
 }

@@ -31,8 +31,8 @@ impl Whole {
         (Whole::cycles_of(&self.called(table, weights)), Whole::cycles_of(&functions))
     }
 
-    /// How often the first anchor of its kind in each block runs, for one run of the program, in 1/1024: of kinds that are in a single
-    /// block, by how often those of another program run.
+    /// How often blocks run, by their first instructions, for one run of the program, in 1/1024: those that alone have an anchor of
+    /// some kind, as often as anchors of that kind run in another program.
     fn held(&self, runs: &BTreeMap<Anchor, u64>) -> BTreeMap<usize, u64> {
         let mut places: BTreeMap<Anchor, BTreeSet<usize>> = BTreeMap::new();
         let blocks = (0..self.len()).flat_map(|f| {
