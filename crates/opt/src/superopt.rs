@@ -235,8 +235,8 @@ fn best_form(object: &Object, options: &Options, kernel: bool) -> Result<Optimiz
     Ok(best.1)
 }
 
-/// Passes that a form is made without where what they do is slower by prediction: folded branches and merged blocks change
-/// what is guessed of how often the rest runs.
+/// Passes that a form is made without where what they do is slower by prediction: folded branches and merged blocks move
+/// code to where it runs more often.
 const LEFT_OUT: [&str; 3] = ["sccp", "merge-blocks", "forward"];
 
 /// Gives programs that became slower by prediction a form that did not, of those that are made without one pass. Only
@@ -265,7 +265,7 @@ fn other_forms(
         let options = Options { passes, host, inline: Some(false), ..options.clone() };
         let made = if kernel { check(object, options)?.optimized } else { optimize(object, &options)? };
         for (f, best) in slow.iter().zip(&mut best) {
-            let (cost, base) = (cost_of(&made.object, *f), cost_of(object, *f));
+            let (cost, base) = (cost_beside(object, &made.object, *f), cost_of(object, *f));
             let better = best.as_ref().map_or(base, |b| b.0);
             if cost.cycles <= base.cycles && Goal::Balanced.compare(cost, better, base).is_lt() {
                 *best = Some((cost, contents(&made.object, f.0)));

@@ -500,7 +500,9 @@ impl<'a> Hunt<'a> {
             self.banned.insert(form.clone());
             return;
         }
-        let before = self.code().lines().take_while(|l| **l != window.lines[0]);
+        let blocks = &self.code().blocks;
+        let own = &blocks[window.span.block].lines[..window.span.line];
+        let before = blocks[..window.span.block].iter().flat_map(|b| &b.lines).chain(own);
         let text = |list: &[Insn]| list.iter().map(ToString::to_string).collect();
         self.found.push(Found {
             engine,

@@ -13,7 +13,7 @@ use millstream_prove::window::Step;
 use rustc_hash::{FxHashSet, FxHasher};
 
 use crate::machine::Machine;
-use crate::pool::{Pool, free};
+use crate::pool::{Pool, free, shift};
 use crate::trial::{Fate, Trial};
 use crate::valid::written;
 
@@ -124,22 +124,7 @@ fn changed<I: Iterator<Item = Operand>>(
 ) {
     match insn {
         Insn::Alu { width, op, dst, src } => {
-            let shift = matches!(op, AluOp::Lsh | AluOp::Rsh | AluOp::Arsh);
-            for w in [Width::W64, Width::W32] {
-                push(Insn::Alu { width: w, op, dst, src });
-                if shift {
-                    let fit = pool.counts.iter().filter(|k| **k < w.bits() as i32);
-                    fit.for_each(|k| push(Insn::Alu { width: w, op, dst, src: Operand::Imm(*k) }));
-                } else {
-                    any().for_each(|src| push(Insn::Alu { width: w, op, dst, src }));
-                }
-            }
-            for &op in &pool.binary {
-                let shift = matches!(op, AluOp::Lsh | AluOp::Rsh | AluOp::Arsh);
-                if !shift || matches!(src, Operand::Imm(k) if (0..width.bits() as i32).contains(&k)) {
-                    push(Insn::Alu { width, op, dst, src });
-                }
-            }
+            changed_alu((width, op, dst, src), pool, &any, push);
             pool.targets.iter().for_each(|&dst| push(Insn::Alu { width, op, dst, src }));
             any().for_each(|src| push(Insn::Mov { width: Width::W64, dst, src }));
             any().for_each(|src| push(Insn::Mov { width: Width::W32, dst, src }));
@@ -182,6 +167,29 @@ fn changed<I: Iterator<Item = Operand>>(
             pool.swaps.iter().for_each(|&(kind, bits)| push(Insn::Swap { kind, bits, dst }));
         }
         _ => {}
+    }
+}
+
+/// The operation with another width, operand or kind.
+fn changed_alu<I: Iterator<Item = Operand>>(
+    (width, op, dst, src): (Width, AluOp, Reg, Operand),
+    pool: &Pool,
+    any: &impl Fn() -> I,
+    push: &mut dyn FnMut(Insn),
+) {
+    for w in [Width::W64, Width::W32] {
+        push(Insn::Alu { width: w, op, dst, src });
+        if shift(op) {
+            let fit = pool.counts.iter().filter(|k| **k < w.bits() as i32);
+            fit.for_each(|k| push(Insn::Alu { width: w, op, dst, src: Operand::Imm(*k) }));
+        } else {
+            any().for_each(|src| push(Insn::Alu { width: w, op, dst, src }));
+        }
+    }
+    for &op in &pool.binary {
+        if !shift(op) || matches!(src, Operand::Imm(k) if (0..width.bits() as i32).contains(&k)) {
+            push(Insn::Alu { width, op, dst, src });
+        }
     }
 }
 

@@ -90,6 +90,36 @@ fn before(insn: Insn, l: &mut Looked, s: &State, world: &World) {
         Insn::LoadImm64 { dst, .. } => {
             l.take(dst);
         }
+        Insn::Load { .. }
+        | Insn::LoadAcquire { .. }
+        | Insn::Store { .. }
+        | Insn::StoreRelease { .. }
+        | Insn::Atomic { .. } => access(insn, l, s),
+        Insn::Call(callee) => call(l, s, callee, world),
+        Insn::LegacyLoad { mode, .. } => {
+            l.regs[..6].fill(0);
+            l.see(Reg::R6, ALL);
+            if let LegacyMode::Ind(r) = mode {
+                l.see(r, ALL);
+            }
+        }
+        Insn::Branch { width, dst, src, .. } => {
+            let bits = if width == Width::W32 { LOW } else { ALL };
+            l.see(dst, bits);
+            l.see_operand(src, bits);
+        }
+        Insn::Exit => {
+            *l = Looked::NONE;
+            l.see(Reg::R0, if world.program { LOW } else { ALL });
+        }
+        Insn::Jump { .. } | Insn::MayGoto { .. } => {}
+    }
+    l.regs[10] = ALL;
+}
+
+/// The same for an access to memory.
+fn access(insn: Insn, l: &mut Looked, s: &State) {
+    match insn {
         Insn::Load { size, dst, src, off, .. } | Insn::LoadAcquire { size, dst, src, off } => {
             l.take(dst);
             l.see(src, ALL);
@@ -114,26 +144,8 @@ fn before(insn: Insn, l: &mut Looked, s: &State, world: &World) {
             }
             reads(l, s, dst, off, size);
         }
-        Insn::Call(callee) => call(l, s, callee, world),
-        Insn::LegacyLoad { mode, .. } => {
-            l.regs[..6].fill(0);
-            l.see(Reg::R6, ALL);
-            if let LegacyMode::Ind(r) = mode {
-                l.see(r, ALL);
-            }
-        }
-        Insn::Branch { width, dst, src, .. } => {
-            let bits = if width == Width::W32 { LOW } else { ALL };
-            l.see(dst, bits);
-            l.see_operand(src, bits);
-        }
-        Insn::Exit => {
-            *l = Looked::NONE;
-            l.see(Reg::R0, if world.program { LOW } else { ALL });
-        }
-        Insn::Jump { .. } | Insn::MayGoto { .. } => {}
+        _ => {}
     }
-    l.regs[10] = ALL;
 }
 
 fn alu(width: Width, op: AluOp, dst: Reg, src: Operand, l: &mut Looked) {

@@ -103,7 +103,7 @@ impl Pool {
         for width in [Width::W64, Width::W32] {
             out.extend(self.sources.iter().map(|r| Insn::Mov { width, dst, src: Operand::Reg(*r) }));
             for &op in &self.binary {
-                let shift = matches!(op, AluOp::Lsh | AluOp::Rsh | AluOp::Arsh);
+                let shift = shift(op);
                 let constants = if shift { &self.counts } else { &self.constants };
                 let fit = constants.iter().filter(|k| !shift || **k < width.bits() as i32);
                 out.extend(fit.map(|k| Insn::Alu { width, op, dst, src: Operand::Imm(*k) }));
@@ -224,7 +224,7 @@ fn constants(window: &Window, insns: &[Insn]) -> (Vec<i32>, Vec<i32>) {
 /// Loads and stores of the bytes that the window loads and stores, by entry registers.
 fn accesses(window: &Window) -> (Vec<Slot>, Vec<Slot>) {
     let (mut loads, mut stores) = (BTreeSet::new(), BTreeSet::new());
-    for (space, id, bytes, written) in window.accesses() {
+    for &(space, id, ref bytes, written) in &window.accesses {
         let bases = (0..11).filter_map(register).filter_map(|r| {
             let fact = window.state.get(r);
             match fact.kind {
@@ -234,7 +234,7 @@ fn accesses(window: &Window) -> (Vec<Slot>, Vec<Slot>) {
         });
         let bases: Vec<(Reg, i64)> = bases.collect();
         for (base, at) in bases {
-            for &start in &bytes {
+            for &start in bytes {
                 for size in Size::ALL {
                     let n = i64::from(size.bytes());
                     let whole = (start..start + n).all(|b| bytes.contains(&b));
@@ -253,6 +253,11 @@ fn accesses(window: &Window) -> (Vec<Slot>, Vec<Slot>) {
         }
     }
     (loads.into_iter().collect(), stores.into_iter().collect())
+}
+
+/// Whether the second operand is a count of bits.
+pub(crate) fn shift(op: AluOp) -> bool {
+    matches!(op, AluOp::Lsh | AluOp::Rsh | AluOp::Arsh)
 }
 
 /// The instruction of a step that may be changed.

@@ -83,8 +83,8 @@ impl Naming {
                 next += 1;
             }
         }
-        let touched = window.accesses().into_iter().filter(|t| t.0 == Space::Stack).flat_map(|t| t.2);
-        let low = touched.min().unwrap_or(-8);
+        let touched = window.accesses.iter().filter(|t| t.0 == Space::Stack).flat_map(|t| &t.2);
+        let low = touched.min().copied().unwrap_or(-8);
         naming.frame = (-low.div_euclid(8) * 8) as i16;
         let form = naming.text(window, &order);
         (Form(form), naming)

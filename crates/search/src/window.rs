@@ -38,6 +38,8 @@ pub(crate) struct Window {
     pub(crate) steps: Vec<Step>,
     pub(crate) place: Place,
     pub(crate) state: State,
+    /// What it reads and writes.
+    pub(crate) accesses: Vec<Touched>,
     /// Bytes of the stack that it writes.
     pub(crate) writes: BTreeSet<i16>,
     pub(crate) world: Arc<World>,
@@ -123,14 +125,15 @@ pub(crate) fn cut(f: &Analysis<'_>, span: Span) -> Option<Window> {
         _ => f.looked[last].get(at + 1)?,
     };
     let mut end = behind.live();
-    let (touched, writes) = touched(&steps, &first);
+    let accesses = accesses(&first, &lines, f.world);
+    let (touched, writes) = (on_stack(&accesses, false), on_stack(&accesses, true));
     for live in exits.iter_mut().chain([&mut end]) {
         live.stack.retain(|at| touched.contains(at));
         live.regs[10] = 0;
     }
     let entry = entry(&first, &touched);
     let place = Place { entry, exits, end };
-    Some(Window { span, lines, steps, place, state: first, writes, world: f.world.clone() })
+    Some(Window { span, lines, steps, place, state: first, accesses, writes, world: f.world.clone() })
 }
 
 /// The state before a line.
@@ -162,46 +165,46 @@ fn admitted_lines(f: &Analysis<'_>, places: &[(usize, usize)], first: &State) ->
     count
 }
 
-/// The bytes of the stack that steps read or write, and those that they write.
-fn touched(steps: &[Step], state: &State) -> (BTreeSet<i16>, BTreeSet<i16>) {
-    let mut regs = state.regs.map(|f| f.kind);
-    let (mut out, mut written) = (BTreeSet::new(), BTreeSet::new());
-    let mut touch = |base: Kind, off: i16, size: u32, write: bool| {
-        if let Kind::Address(Space::Stack, at) = base {
+/// Names of what a window itself makes begin here.
+const MADE: u32 = 0x2000_0000;
+
+/// The bytes that lines read or write, and those that they write, by space and base.
+fn accesses(first: &State, lines: &[Line], world: &World) -> Vec<Touched> {
+    let mut out: BTreeMap<(Space, u32, bool), BTreeSet<i64>> = BTreeMap::new();
+    let mut s = first.clone();
+    for (n, line) in lines.iter().enumerate() {
+        let access = match line.insn {
+            Insn::Load { size, src, off, .. } => Some((src, off, size, false)),
+            Insn::Store { size, dst, off, .. } | Insn::Atomic { size, dst, off, .. } => {
+                Some((dst, off, size, true))
+            }
+            _ => None,
+        };
+        if let Some((base, off, size, write)) = access
+            && let Kind::Address(space, at) = s.get(base).kind
+        {
+            let id = if space == Space::Stack { 0 } else { s.get(base).id };
             let at = at + i64::from(off);
-            let bytes = (at..at + i64::from(size)).filter_map(|x| i16::try_from(x).ok());
-            out.extend(bytes.clone());
+            let bytes = at..at + i64::from(size.bytes());
+            out.entry((space, id, false)).or_default().extend(bytes.clone());
             if write {
-                written.extend(bytes);
+                out.entry((space, id, true)).or_default().extend(bytes);
             }
         }
-    };
-    for step in steps {
-        let Step::Do(insn) = *step else { continue };
-        match insn {
-            Insn::Load { size, dst, src, off, .. } => {
-                touch(regs[src.index()], off, size.bytes(), false);
-                regs[dst.index()] = Kind::Other;
+        match &line.insn {
+            Insn::Branch { .. } => {
+                let _ = transfer::branch(&mut s, &line.insn, false);
             }
-            Insn::Store { size, dst, off, .. } => touch(regs[dst.index()], off, size.bytes(), true),
-            Insn::Mov { dst, src, .. } => {
-                regs[dst.index()] = match src {
-                    millstream_isa::Operand::Reg(r) => regs[r.index()],
-                    _ => Kind::Other,
-                };
-            }
-            Insn::Alu { op, dst, src: millstream_isa::Operand::Imm(k), .. } => {
-                regs[dst.index()] = match (regs[dst.index()], op) {
-                    (Kind::Address(s, at), millstream_isa::AluOp::Add) => Kind::Address(s, at + i64::from(k)),
-                    (Kind::Address(s, at), millstream_isa::AluOp::Sub) => Kind::Address(s, at - i64::from(k)),
-                    _ => Kind::Other,
-                };
-            }
-            Insn::Alu { dst, .. } => regs[dst.index()] = Kind::Other,
-            _ => {}
+            _ => transfer::step(&mut s, line, world, MADE + n as u32),
         }
     }
-    (out, written)
+    out.into_iter().map(|((space, id, write), bytes)| (space, id, bytes, write)).collect()
+}
+
+/// The bytes of the stack among these: that are read or written, or only those that are written.
+fn on_stack(accesses: &[Touched], written: bool) -> BTreeSet<i16> {
+    let stack = accesses.iter().filter(|t| t.0 == Space::Stack && t.3 == written);
+    stack.flat_map(|t| &t.2).filter_map(|at| i16::try_from(*at).ok()).collect()
 }
 
 fn known(kind: Kind, id: u32) -> Known {
@@ -282,38 +285,3 @@ pub(crate) fn insns(steps: &[Step]) -> Vec<Insn> {
 
 /// Bytes of one space and base that a window touches: space, base, offsets, and whether it writes them.
 pub(crate) type Touched = (Space, u32, BTreeSet<i64>, bool);
-
-impl Window {
-    /// The bytes that the window reads or writes, and those that it writes, by space and base.
-    pub(crate) fn accesses(&self) -> Vec<Touched> {
-        let mut out: BTreeMap<(Space, u32, bool), BTreeSet<i64>> = BTreeMap::new();
-        let mut s = self.state.clone();
-        for (step, line) in self.steps.iter().zip(&self.lines) {
-            let access = match line.insn {
-                Insn::Load { size, src, off, .. } => Some((src, off, size, false)),
-                Insn::Store { size, dst, off, .. } | Insn::Atomic { size, dst, off, .. } => {
-                    Some((dst, off, size, true))
-                }
-                _ => None,
-            };
-            if let Some((base, off, size, write)) = access
-                && let Kind::Address(space, at) = s.get(base).kind
-            {
-                let id = if space == Space::Stack { 0 } else { s.get(base).id };
-                let at = at + i64::from(off);
-                let bytes = at..at + i64::from(size.bytes());
-                out.entry((space, id, false)).or_default().extend(bytes.clone());
-                if write {
-                    out.entry((space, id, true)).or_default().extend(bytes);
-                }
-            }
-            match step {
-                Step::Exit(_, insn) => {
-                    let _ = transfer::branch(&mut s, insn, false);
-                }
-                _ => transfer::step(&mut s, line, &self.world, 0x2000_0000),
-            }
-        }
-        out.into_iter().map(|((space, id, write), bytes)| (space, id, bytes, write)).collect()
-    }
-}

@@ -114,27 +114,12 @@ fn epoch(
             coverage.apply(&mut machine, write);
             native.apply(write);
         }
-        let base = match state.frames.as_slice() {
-            [] => planes::stranger(rng),
-            frames if rng.below(50) > 0 => frames[rng.below(frames.len() as u64) as usize].clone(),
-            _ => planes::stranger(rng),
-        };
-        let frame = frames::disturbed(&base, &seen, rng);
+        let frame = frames::disturbed(&state.frame(rng), &seen, rng);
         run(&variants, &frame, &mut outputs);
         if at < covered {
-            let (verdict, after) = coverage.run(&mut machine, &frame);
-            let [original, ..] = &outputs;
-            assert!(
-                (verdict, &after) == (original.retval, &original.data),
-                "the interpreter says {verdict} and {after:02x?}, the kernel {original:02x?} for {frame:02x?}"
-            );
+            agrees("the interpreter", &coverage.run(&mut machine, &frame), &outputs[0], &frame);
         }
-        let (verdict, after) = native.run(&frame);
-        let [original, ..] = &outputs;
-        assert!(
-            (verdict, &after) == (original.retval, &original.data),
-            "native code says {verdict} and {after:02x?}, the kernel {original:02x?} for {frame:02x?}"
-        );
+        agrees("native code", &native.run(&frame), &outputs[0], &frame);
         // XDP_TX and XDP_REDIRECT.
         if outputs[0].retval >= 3 {
             seen.sent.clone_from(&outputs[0].data);
@@ -147,6 +132,14 @@ fn epoch(
     }
     assert_eq!(native.difference(&variants[0]), None, "native code");
     coverage.collect(machine);
+}
+
+/// Whether others did with a frame what the kernel did.
+fn agrees(who: &str, (verdict, after): &(u32, Vec<u8>), kernel: &TestOutput, frame: &[u8]) {
+    assert!(
+        (*verdict, after) == (kernel.retval, &kernel.data),
+        "{who} says {verdict} and {after:02x?}, the kernel {kernel:02x?} for {frame:02x?}"
+    );
 }
 
 /// Runs one frame on each and compares what comes out.

@@ -21,6 +21,17 @@ pub(crate) struct State {
     pub(crate) writes: Vec<Vec<MapEntry>>,
 }
 
+impl State {
+    /// A frame of one of the flows, or now and then of none.
+    pub(crate) fn frame(&self, rng: &mut Rng) -> Vec<u8> {
+        match self.frames.as_slice() {
+            [] => stranger(rng),
+            frames if rng.below(50) > 0 => frames[rng.below(frames.len() as u64) as usize].clone(),
+            _ => stranger(rng),
+        }
+    }
+}
+
 fn pick<T: Copy>(choices: &[T], rng: &mut Rng) -> T {
     choices[rng.below(choices.len() as u64) as usize]
 }

@@ -10,7 +10,7 @@
 //! r0 <<= {a} => w0 <<= {a} @ a:[0x0,0xf] r0:n0[0x0,0xffff] @ r0 @ katran, fires 3
 //! ```
 //!
-//! `r0:n0[min,max]` is a number of this range (two of one number are equal), `r0:n0={a}` the constant of that name, `r0:v0` something that
+//! `r0:n0[min,max]` is a number of this range (two of one number are equal), `r0={a}` the constant of that name, `r0:v0` something that
 //! may be read, `r0:p1.0+4` an address in space 1, 4 bytes behind base 0, `r0:s-16` one in the frame. Registers that are
 //! not named after the second `@` must not be looked at where the rule is applied. Displacements of one base may all be others by the
 //! same number, which is a claim about another base and needs no other proof.
@@ -22,12 +22,13 @@ mod text;
 use millstream_isa::absint::Scalar;
 use millstream_isa::semantics::eval;
 use millstream_isa::{AluOp, Insn, Operand, Reg, Width};
-use millstream_prove::window::{Entry, Judgement, Known, Live, Place, Step, Windows};
+use millstream_prove::window::{Entry, Judgement, Known, Live, Place, Space, Step, Windows};
 use rustc_hash::FxHashMap;
 
 pub use learn::Lesson;
 pub use text::RuleError;
 
+use crate::facts::FRAME;
 use crate::valid::{named, written};
 
 /// Names of numbers from here on are constants of the rule.
@@ -216,20 +217,11 @@ impl Rule {
         Some(Claim { place: Place { entry, exits: lives.collect(), end }, left, right })
     }
 
-    /// All bytes of the frame that either side may touch: they are looked at.
+    /// The bytes of the frame that are looked at: all, where either side has an address in it.
     fn stack(&self) -> Vec<i16> {
-        let mut out = Vec::new();
-        for item in self.left.iter().chain(&self.right) {
-            if let Some((base, off, size)) = access(&insn_of(&item.step))
-                && let Known::Address(millstream_prove::window::Space::Stack, _, at) = self.regs[base.index()]
-            {
-                let first = at + i64::from(off);
-                out.extend((first..first + i64::from(size)).filter_map(|b| i16::try_from(b).ok()));
-            }
-        }
-        out.sort_unstable();
-        out.dedup();
-        out
+        let in_frame = |r: Reg| matches!(self.regs[r.index()], Known::Address(Space::Stack, ..));
+        let mut registers = self.left.iter().chain(&self.right).flat_map(|i| registers(&i.step));
+        if registers.any(in_frame) { (-(FRAME as i16)..0).collect() } else { Vec::new() }
     }
 }
 

@@ -167,8 +167,10 @@ fn parse_rule(line: &str) -> Option<Rule> {
         [e.of, arg]
     });
     let complete = named.max().is_none_or(|n| n < rule.consts.len());
+    // Constants of a left side are read off a window: computed ones could not be.
+    let plain = rule.left.iter().all(|i| i.imm.is_none_or(|e| e.then.is_none()));
     let exits = rule.left.iter().filter(|i| matches!(i.step, Step::Exit(..))).count();
-    (complete && rule.looks.len() == exits + 1 && !rule.left.is_empty()).then_some(rule)
+    (complete && plain && rule.looks.len() == exits + 1 && !rule.left.is_empty()).then_some(rule)
 }
 
 fn parse_side(text: &str) -> Option<Vec<Item>> {
