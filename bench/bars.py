@@ -116,6 +116,13 @@ def peers(r):
         yield (f"{p['plane']} by {p['peer']}", f"{p['net_ratio']:.2f}", f"<= {p['bar']:.2f}", p["net_ratio"] <= p["bar"])
 
 
+def public(r):
+    for locality, bar in (("high", 0.70), ("none", 0.85)):
+        speed = r[f"public-balancer-{locality}"]["speed"]
+        time = speed["program_time"]["ratio"] if speed else 1.0
+        yield (f"katran specialised, {locality} locality, time", f"{time:.2f}", f"<= {bar:.2f}", time <= bar)
+
+
 def demo(r):
     d = r["demo"]
     few, far = d["few"], d["far_end"]
@@ -234,7 +241,7 @@ def userspace(r):
 def main():
     directory = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "bench/results")
     results, missed = Results(directory), 0
-    for group in (conformance, semantics, mutants, equivalence, corpus, loaders, compiler, alike, runs, peers, demo, updates, swaps, shadow, shifts, slower, overhead, kills, proofs, k2_rules, k2_super, modern, userspace):
+    for group in (conformance, semantics, mutants, equivalence, corpus, loaders, compiler, alike, runs, peers, public, demo, updates, swaps, shadow, shifts, slower, overhead, kills, proofs, k2_rules, k2_super, modern, userspace):
         try:
             for what, figure, bar, met in group(results):
                 missed += not met

@@ -4,7 +4,7 @@
     bench/gain.py [--goal GOAL] [--budget TIME] [--seconds N] [--millstream PATH] [--output FILE] [--peers PEERS --katran FILE]
 
 Each plane and what `-O super` makes of it run on the same live frames in turn, 10,000 flows of high locality, by `millstream
-lab compare --live`; figures are ratios of the time in the program. PEERS is the example `peers` of `millstream-lab`, FILE Katran's object (bench/README.md):
+lab compare --live`; figures are ratios of the time in the program. PEERS is the example `peers` of `millstream-specialize`, FILE Katran's object (bench/README.md):
 original and result are each measured beside our balancer, which knows how to fill Katran's maps, and their ratio is that of the two ratios.
 The figures, as JSON, go to standard output and to --output. Needs root; measure alone.
 """

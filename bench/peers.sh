@@ -7,7 +7,7 @@ directory=$(cd "${1:?usage: bench/peers.sh DIRECTORY [SECONDS]}" && pwd)
 seconds=${2:-40}
 cd "$(dirname "$0")/.."
 if [ -z "${PEERS:-}" ]; then
-	cargo build --release --quiet -p millstream-lab --example peers
+	cargo build --release --quiet -p millstream-specialize --example peers
 	PEERS=${CARGO_TARGET_DIR:-target}/release/examples/peers
 fi
 mkdir -p bench/results

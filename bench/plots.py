@@ -126,7 +126,7 @@ def gain(point):
     """Packets a second over the original's: 1 where the session left the original at work."""
     if point is None:
         return None
-    return 1 / point["times"]["ratio"]["ratio"] if point["times"] else 1.0
+    return 1 / point["times"]["plain"]["ratio"] if point["times"] else 1.0
 
 
 def throughput(read):
@@ -136,7 +136,7 @@ def throughput(read):
         pairs = []
         for locality, paper in zip(LOCALITIES, THROUGHPUT[program]):
             point = points.at(program, locality)
-            net = point and point["times"] and point["times"]["program"]["ratio"]
+            net = point and point["times"] and point["times"]["program_time"]["ratio"]
             rows.append(dict(program=program, locality=locality, knows="tables_and_traffic", gain=gain(point), program_time=net, paper=paper))
             pairs.append((gain(point), paper))
         point = points.at(program, "high", "tables")

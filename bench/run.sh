@@ -5,7 +5,7 @@
 # What needs files that are not part of this repository is left out, with a word, unless told where they are:
 #   CORPUS=DIRECTORY                  public objects (bench/README.md)              corpus, loaders, compiler, modern, prove
 #   OLD="GLOB GLOB..."                those made by compilers before clang 16       corpus
-#   PEERS_DIRECTORY=DIRECTORY         public programs like ours                     peers
+#   PEERS_DIRECTORY=DIRECTORY         public programs like ours                     peers, public, gain
 #   K2=DIRECTORY                      K2's inputs (bench/k2.py)                       k2, ablation
 #   MUTANT_OBJECTS=DIRECTORY          public objects, in one folder                   mutants
 #   FASTCLICK=PATH                    FastClick's click, userlevel, with the element ReplayUnqueue    userspace
@@ -123,12 +123,26 @@ lab() {
 	done
 }
 
+# What public programs gain from a session that specialises them.
+public() {
+	[ -n "${PEERS_DIRECTORY:-}" ] || { echo "public: PEERS_DIRECTORY names no directory" >&2; return 0; }
+	cargo build --release --quiet -p millstream-specialize --example peers
+	for which in ${PUBLIC:-"balancer:katran.o router:xdp_router_ipv4.o switch:pcn-bridge.o firewall:xdp_acl.o nat:pcn-nat.o"}; do
+		object=$PEERS_DIRECTORY/${which#*:}
+		[ -e "$object" ] || { echo "public: no $object" >&2; continue; }
+		for locality in high low none; do
+			take "public-${which%%:*}-$locality" "${CARGO_TARGET_DIR:-target}/release/examples/peers" "${which%%:*}" "$object" \
+				--specialised "$locality" --seconds "$seconds"
+		done
+	done
+}
+
 # Of -O super, at run time.
 gain() {
 	set --
 	katran=${PEERS_DIRECTORY:-/nonexistent}/katran.o
 	if [ -e "$katran" ]; then
-		cargo build --release --quiet -p millstream-lab --example peers
+		cargo build --release --quiet -p millstream-specialize --example peers
 		set -- --peers "${CARGO_TARGET_DIR:-target}/release/examples/peers" --katran "$katran"
 	fi
 	script super-gain bench/gain.py "$@"
@@ -218,7 +232,7 @@ mutants() {
 	rm -f "$list"
 }
 
-all="semantics mutants conformance equivalence corpus loaders compiler prove ablation k2 modern cost lab gain native userspace peers demo updates swaps shadow shifts slower overhead specialize kills"
+all="semantics mutants conformance equivalence corpus loaders compiler prove ablation k2 modern cost lab gain native userspace peers public demo updates swaps shadow shifts slower overhead specialize kills"
 # shellcheck disable=SC2086 # a list of words
 [ $# -gt 0 ] || set -- $all
 for what in "$@"; do

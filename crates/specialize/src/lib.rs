@@ -27,7 +27,7 @@ pub mod twins;
 pub mod variant;
 
 pub use clock::monotonic_ns;
-pub use live::{Leave, Live, LiveError, Settings};
+pub use live::{Leave, Live, LiveError, Settings, Speed};
 pub use place::give_back;
 pub use report::Report;
 pub use variant::Compiler;

@@ -3,51 +3,12 @@
 use std::fmt::Write;
 
 use millstream_lab::environment::Environment;
-use millstream_lab::measure::{Measured, Plan};
-use millstream_lab::stats::{Ratio, judge};
 use millstream_lab::{Counts, Staleness};
-use millstream_programs::rng::Rng;
 use millstream_programs::router::Config;
 use millstream_programs::traffic::Flows;
+use millstream_specialize::Speed;
 use millstream_specialize::report::{Reason, Report};
 use serde::Serialize;
-
-/// Original and variant on the same traffic, by the laboratory's protocol.
-#[derive(Clone, Debug, Serialize)]
-pub(super) struct Speed {
-    /// Medians, nanoseconds a packet, with the harness in them.
-    original_ns: f64,
-    specialised_ns: f64,
-    /// The harness: an empty program of the same verdict.
-    empty_ns: f64,
-    /// Specialised to original, the harness deducted: program time.
-    program_time: Ratio,
-    /// The same with the harness: its inverse is the ratio of packets a second.
-    plain: Ratio,
-    generations: usize,
-    dropped: usize,
-    disturbed: f64,
-    plan: Plan,
-}
-
-impl Speed {
-    /// Of sides in this order: original, variant, empty.
-    pub(super) fn new(measured: &Measured, plan: &Plan) -> Self {
-        let mut rng = Rng::new(plan.seed ^ 1);
-        let net: Vec<(f64, f64)> = measured.generations.iter().map(|g| (g[0] - g[2], g[1] - g[2])).collect();
-        Speed {
-            original_ns: measured.median(0),
-            specialised_ns: measured.median(1),
-            empty_ns: measured.median(2),
-            program_time: judge(&net, &mut rng),
-            plain: judge(&measured.pairs(0, 1), &mut rng),
-            generations: measured.generations.len(),
-            dropped: measured.dropped,
-            disturbed: measured.disturbed_share(),
-            plan: *plan,
-        }
-    }
-}
 
 /// What became of packets while routes were updated.
 #[derive(Clone, Copy, Debug, Default, Serialize)]

@@ -17,9 +17,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use miette::{IntoDiagnostic, miette};
-use millstream_kernel::{AttachType, Map, UpdateMode};
+use millstream_kernel::{Map, UpdateMode};
 use millstream_lab::environment::fit_for_timing;
-use millstream_lab::measure::{Alike, LiveHarness, Plan, Side, empty, measure};
+use millstream_lab::measure::Plan;
 use millstream_lab::{Error as LabError, FarEnd, Rig, RigConfig, Traffic, os};
 use millstream_object::Object;
 use millstream_programs::ROUTER;
@@ -27,11 +27,11 @@ use millstream_programs::router::{self, Config, Model, NextHop, Route};
 use millstream_programs::traffic::{Flows, Locality};
 use millstream_specialize::pins::remove_abandoned;
 use millstream_specialize::report::Report;
-use millstream_specialize::{Compiler, Leave, Live, LiveError, Settings};
+use millstream_specialize::{Compiler, Leave, Live, Settings, Speed};
 
 use crate::exit::Exit;
 use crate::run::Story;
-use figures::{Figures, Speed, Updates};
+use figures::{Figures, Updates};
 
 const ROUTES: usize = 2592;
 const NEXT_HOPS: u8 = 16;
@@ -320,24 +320,11 @@ impl<'s> Stage<'s> {
         }
         fit_for_timing().into_diagnostic()?;
         live.detach().into_diagnostic()?;
-        let measured = self.measured(live).into_diagnostic();
+        let plan = Plan::live(self.measure.as_secs_f64());
+        let measured = live.speed(self.rig, XDP_TX, &plan, Vec::new()).into_diagnostic();
         self.rig.detach();
         live.attach(&[self.rig.test_port()]).into_diagnostic()?;
-        measured.map(Some)
-    }
-
-    fn measured(&self, live: &Live<'_>) -> Result<Speed, LabError> {
-        let unusable = |e: LiveError| LabError::Unusable(e.to_string());
-        let gone = || LabError::Unusable("the variant was taken back".into());
-        let alike = Alike { attach: AttachType::XDP, flags: 0 };
-        let mut harness = LiveHarness::new(self.rig, alike)?;
-        let plan = Plan::live(self.measure.as_secs_f64());
-        let mut sides = [
-            Side::new("original", || live.copy_of_original().map_err(unusable)),
-            Side::new("specialised", || live.copy_of_variant().map_err(unusable)?.ok_or_else(gone)),
-            Side::new("empty", || empty(XDP_TX, alike)),
-        ];
-        Ok(Speed::new(&measure(&mut harness, &mut sides, &plan)?, &plan))
+        measured.map(|(speed, _)| Some(speed))
     }
 }
 

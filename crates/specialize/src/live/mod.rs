@@ -5,7 +5,7 @@
 //! a variant that equals it as long as the guard lets it; a variant that cannot be made, is rejected, or is not faster
 //! is dropped, and what runs goes on running. The parts: `answer` follows writes, `traffic` looks at packets, `make`
 //! makes variants, `admit` has new shapes of them judged by replay before they come onto the hook, `shift` sees when their
-//! hot keys are hot no more; `copies` are for measurements.
+//! hot keys are hot no more; `copies` and `speed` are for measurements.
 //!
 //! Invariant: a variant is put onto the hook only after a snapshot has approved it. How the hook is held, and what is
 //! there when a session is killed, is the business of `place`.
@@ -19,6 +19,7 @@ mod make;
 mod received;
 mod settings;
 mod shift;
+mod speed;
 mod traffic;
 
 use std::collections::{BTreeSet, HashMap};
@@ -52,6 +53,7 @@ pub use error::LiveError;
 use received::Received;
 pub use settings::Settings;
 use shift::Hits;
+pub use speed::Speed;
 
 /// What is left on the interface at the end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

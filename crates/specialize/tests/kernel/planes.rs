@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use millstream_kernel::UpdateMode;
-use millstream_lab::measure::Side;
 use millstream_lab::workload::{Builtin, Workload};
 use millstream_lab::{Rig, RigConfig, Traffic};
 use millstream_programs::traffic::Locality;
@@ -116,18 +115,6 @@ impl Placed<'_> {
             }
         });
     }
-}
-
-/// Copies of a session's original and of its variant, to be measured; the variant must be there.
-pub(crate) fn sides<'a>(live: &'a Live<'_>) -> [Side<'a>; 2] {
-    let unusable = |e: &dyn std::fmt::Display| millstream_lab::Error::Unusable(e.to_string());
-    [
-        Side::new("original", move || live.copy_of_original().map_err(|e| unusable(&e))),
-        Side::new("variant", move || {
-            let copy = live.copy_of_variant().map_err(|e| unusable(&e))?;
-            copy.ok_or_else(|| unusable(&"it was taken back"))
-        }),
-    ]
 }
 
 /// Pairs of (without, with), each first in turn, so that what drifts favours none.

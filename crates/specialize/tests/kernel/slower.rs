@@ -16,7 +16,7 @@ use millstream_specialize::{Live, Report};
 use serde::Serialize;
 
 use crate::bars::{asked, keep};
-use crate::planes::{Placed, Plane, in_turn, sides};
+use crate::planes::{Placed, Plane, in_turn};
 
 /// What changes while a session runs.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -126,7 +126,7 @@ fn ratios(placed: &Placed<'_>, live: &mut Live<'_>, seed: u64) -> [Option<Ratio>
     live.detach().expect("the rig is free");
     let alike = Alike { attach: AttachType::XDP, flags: 0 };
     let mut harness = LiveHarness::new(placed.rig, alike).expect("a harness");
-    let mut sides = sides(live);
+    let mut sides = live.sides();
     let plan = Plan { generation: 0.15, seed, ..Plan::live(0.0) };
     let found = measure_windows(&mut harness, &mut sides, &plan, 12).expect("measured");
     let first = stats::judge(&found.pairs(0, 1), &mut Rng::new(seed));

@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use millstream_kernel::{AttachType, Program, testing};
+use millstream_kernel::{Program, testing};
 use millstream_lab::RigConfig;
 use millstream_lab::compare::common;
-use millstream_lab::measure::{Alike, LiveHarness, Measured, Plan, Side, empty, measure};
+use millstream_lab::measure::{Plan, Side};
 use millstream_lab::stats::{self, Ratio};
 use millstream_lab::subject::Counted;
 use millstream_lab::verify::answers;
@@ -15,12 +15,12 @@ use millstream_object::Object;
 use millstream_programs::rng::Rng;
 use millstream_programs::traffic::Locality;
 use millstream_specialize::report::Outcome;
-use millstream_specialize::{Live, Report};
+use millstream_specialize::{Live, Report, Speed};
 use serde::Serialize;
 
 use super::{LOCALITIES, plane, planes, seconds};
 use crate::bars::keep;
-use crate::planes::{Placed, sides};
+use crate::planes::Placed;
 
 /// Packets whose instructions are counted.
 const SAMPLE: usize = 512;
@@ -56,18 +56,10 @@ struct Judged {
 /// Times by live frames, interleaved.
 #[derive(Debug, Serialize)]
 struct Times {
-    original_ns: f64,
-    specialised_ns: f64,
-    /// A program of the same verdict that does nothing: the rig.
-    empty_ns: f64,
-    /// Specialised over original, the rig included.
-    ratio: Ratio,
-    /// The same without the rig.
-    program: Ratio,
+    #[serde(flatten)]
+    speed: Speed,
     /// The variant that writes all lookups down, over the original, the rig included.
     recording: Option<Ratio>,
-    generations: usize,
-    disturbed: f64,
 }
 
 /// What a packet executes.
@@ -162,33 +154,13 @@ fn codes(placed: &Placed<'_>, live: &Live<'_>) -> (Code, Option<Code>) {
 /// Measures original and variant, an empty program, and the one that records.
 fn times(placed: &Placed<'_>, live: &mut Live<'_>) -> Times {
     live.detach().expect("the rig is free");
-    let alike = Alike { attach: AttachType::XDP, flags: 0 };
     let told = answers(placed.rig, live.original(), &placed.sample(SAMPLE)).expect("answers");
     let verdict = common(&told.into_iter().map(|(verdict, _)| verdict).collect::<Vec<_>>());
-    let mut harness = LiveHarness::new(placed.rig, alike).expect("a harness");
     let recording = live.instrumented().map(|p| p.try_clone().expect("a descriptor"));
-    let mut sides = Vec::from(sides(live));
-    sides.push(Side::new("empty", || empty(verdict, alike)));
-    if let Some(program) = &recording {
-        sides.push(Side::new("recording", || Ok(program.try_clone()?)));
-    }
+    let more = recording.iter().map(|p| Side::new("recording", || Ok(p.try_clone()?))).collect();
     let plan = Plan { generation: 0.2, ..Plan::live(seconds()) };
-    let found = measure(&mut harness, &mut sides, &plan).expect("measured");
-    drop(sides);
-    summary(&found, &plan, recording.is_some())
-}
-
-fn summary(found: &Measured, plan: &Plan, recorded: bool) -> Times {
+    let (speed, found) = live.speed(placed.rig, verdict, &plan, more).expect("measured");
     let mut rng = Rng::new(plan.seed);
-    let net: Vec<(f64, f64)> = found.generations.iter().map(|g| (g[0] - g[2], g[1] - g[2])).collect();
-    Times {
-        original_ns: found.median(0),
-        specialised_ns: found.median(1),
-        empty_ns: found.median(2),
-        ratio: stats::judge(&found.pairs(0, 1), &mut rng),
-        program: stats::judge(&net, &mut rng),
-        recording: recorded.then(|| stats::judge(&found.pairs(0, 3), &mut rng)),
-        generations: found.generations.len(),
-        disturbed: found.disturbed_share(),
-    }
+    let recording = recording.map(|_| stats::judge(&found.pairs(0, 3), &mut rng));
+    Times { speed, recording }
 }

@@ -3,9 +3,11 @@
 //!
 //! `peers COMPARISON OBJECT [--prog NAME] [--seconds N]` measures by the protocol of docs/measuring.md, 10,000 flows of high
 //! locality, and prints JSON. Exit code 1 says that our time is above [`BAR`] of the peer's, 3 that the machine was too
-//! busy to tell. `bench/README.md` says which programs these are and where they are published; `tables.rs` knows their
+//! busy to tell. With `--specialised LOCALITY` the public program is measured beside what a session makes of it
+//! (`specialised.rs`). `bench/README.md` says which programs these are and where they are published; `tables.rs` knows their
 //! maps. None of their code is part of this repository.
 
+mod specialised;
 mod tables;
 
 use std::io::Write;
@@ -19,6 +21,7 @@ use millstream_lab::subject::Subject;
 use millstream_lab::verify::answers;
 use millstream_lab::{Rig, RigConfig, Traffic};
 use millstream_object::Object;
+use millstream_programs::traffic::Locality;
 use serde::Serialize;
 
 use tables::{Peer, Workload};
@@ -66,6 +69,8 @@ struct Arguments {
     object: String,
     program: Option<String>,
     seconds: f64,
+    /// The locality of the traffic to which it is to be specialised.
+    specialised: Option<String>,
 }
 
 impl Arguments {
@@ -73,40 +78,50 @@ impl Arguments {
     fn command(&self) -> String {
         let file = self.object.rsplit('/').next().unwrap_or_default();
         let program = self.program.as_ref().map_or(String::new(), |p| format!(" --prog {p}"));
-        format!("peers {} {file}{program} --seconds {}", self.peer.id, self.seconds)
+        let specialised = self.specialised.as_ref().map_or(String::new(), |l| format!(" --specialised {l}"));
+        format!("peers {} {file}{program}{specialised} --seconds {}", self.peer.id, self.seconds)
     }
 }
 
 fn arguments() -> Result<Arguments, Error> {
-    const USAGE: &str = "usage: peers COMPARISON OBJECT [--prog NAME] [--seconds N]";
-    let (mut plain, mut program, mut seconds) = (Vec::new(), None, 60.0);
+    const USAGE: &str = "usage: peers COMPARISON OBJECT [--prog NAME] [--seconds N] [--specialised high|low|none|zipf:EXPONENT]";
+    let (mut plain, mut program, mut seconds, mut specialised) = (Vec::new(), None, 60.0, None);
     let mut given = std::env::args().skip(1);
     while let Some(argument) = given.next() {
         match argument.as_str() {
             "--prog" => program = Some(given.next().ok_or(USAGE)?),
             "--seconds" => seconds = given.next().ok_or(USAGE)?.parse()?,
+            "--specialised" => specialised = Some(given.next().ok_or(USAGE)?),
             _ => plain.push(argument),
         }
     }
     let [id, object] = plain.try_into().map_err(|_| USAGE)?;
     let peer = tables::PEERS.iter().find(|p| p.id == id).ok_or("no such comparison")?;
-    Ok(Arguments { peer, object, program, seconds })
+    Ok(Arguments { peer, object, program, seconds, specialised })
 }
 
 fn main() -> ExitCode {
-    match arguments().and_then(|a| compare(&a)) {
-        Ok(document) => {
-            println!("{}", serde_json::to_string_pretty(&document).unwrap_or_default());
-            ExitCode::from(match (document.doubts.is_empty(), document.net_ratio <= BAR) {
-                (false, _) => 3,
-                (true, false) => 1,
-                (true, true) => 0,
-            })
-        }
+    let said = arguments().and_then(|a| match &a.specialised {
+        Some(locality) => specialised::measure(&a, locality).map(|document| document.told()),
+        None => compare(&a).map(|document| document.told()),
+    });
+    match said {
+        Ok(code) => code,
         Err(e) => {
             eprintln!("{e}");
             ExitCode::from(2)
         }
+    }
+}
+
+impl Document {
+    fn told(&self) -> ExitCode {
+        println!("{}", serde_json::to_string_pretty(self).unwrap_or_default());
+        ExitCode::from(match (self.doubts.is_empty(), self.net_ratio <= BAR) {
+            (false, _) => 3,
+            (true, false) => 1,
+            (true, true) => 0,
+        })
     }
 }
 
@@ -115,7 +130,7 @@ fn compare(arguments: &Arguments) -> Result<Document, Error> {
     let ours = Object::parse(peer.plane.name, peer.plane.object)?;
     let theirs = Object::parse(peer.name, &std::fs::read(&arguments.object)?)?;
     let rig = Rig::new(RigConfig::default())?;
-    let load = (peer.workload)([rig.test_port(), rig.second_port()])?;
+    let load = (peer.workload)([rig.test_port(), rig.second_port()], Locality::HIGH)?;
     fit_for_timing()?;
 
     let ours = Subject::prepare(peer.plane.name, &ours, Some(peer.plane.function), None)?;
@@ -124,7 +139,7 @@ fn compare(arguments: &Arguments) -> Result<Document, Error> {
     })?;
     ours.apply(&load.ours, rig.namespace())?;
     theirs.apply(&load.theirs, rig.namespace())?;
-    let _inner = inner_maps(peer, &theirs)?;
+    let _inner = inner_maps(peer, |name| theirs.session().map_by_name(name))?;
     rig.namespace().enter(|| fill_kernel(&load.kernel))??;
 
     let order = load.flows.sequence(SEED, DRAWS);
@@ -139,12 +154,7 @@ fn compare(arguments: &Arguments) -> Result<Document, Error> {
         environment: Environment { command: arguments.command(), ..Environment::now() },
         plane: peer.plane.name,
         peer: peer.name,
-        workload: format!(
-            "{}, {} flows, hash {:016x}, order seed {SEED}",
-            load.description,
-            answers.flows,
-            load.flows.hash()
-        ),
+        workload: described(&load),
         answers,
         net_ratio,
         net_interval,
@@ -154,10 +164,15 @@ fn compare(arguments: &Arguments) -> Result<Document, Error> {
     })
 }
 
+fn described(load: &Workload) -> String {
+    let (flows, hash) = (load.flows.packets.len(), load.flows.hash());
+    format!("{}, {flows} flows, hash {hash:016x}, order seed {SEED}", load.description)
+}
+
 /// Maps of a map of maps that the peer wants: one for each CPU.
-fn inner_maps(peer: &Peer, theirs: &Subject<'_>) -> Result<Vec<Map>, Error> {
+fn inner_maps<'m>(peer: &Peer, map: impl Fn(&str) -> Option<&'m Map>) -> Result<Vec<Map>, Error> {
     let Some((outer, spec)) = &peer.inner else { return Ok(Vec::new()) };
-    let outer = theirs.session().map_by_name(outer).ok_or("the peer lacks its map of maps")?;
+    let outer = map(outer).ok_or("the peer lacks its map of maps")?;
     let mut inner = Vec::new();
     for cpu in 0..millstream_kernel::possible_cpus()? as u32 {
         let map = Map::create(spec)?;

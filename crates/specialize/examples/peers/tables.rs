@@ -14,7 +14,6 @@ use millstream_programs::{balancer, router, switch};
 type Error = Box<dyn std::error::Error>;
 
 const FLOWS: usize = 10_000;
-const LOCALITY: Locality = Locality::HIGH;
 const SEED: u64 = 42;
 
 /// A public program, and how it is fed.
@@ -24,8 +23,8 @@ pub(crate) struct Peer {
     /// Our program of its kind.
     pub(crate) plane: Program,
     pub(crate) name: &'static str,
-    /// Tables for the port that packets come in by, and another.
-    pub(crate) workload: fn([u32; 2]) -> Result<Workload, Error>,
+    /// Tables and traffic for the port that packets come in by, and another.
+    pub(crate) workload: fn([u32; 2], Locality) -> Result<Workload, Error>,
     /// Maps whose size the peer leaves to its loader.
     pub(crate) sizes: &'static [(&'static str, u32)],
     /// A map of maps, and what its elements are.
@@ -49,7 +48,7 @@ const fn plain(
     id: &'static str,
     plane: Program,
     name: &'static str,
-    workload: fn([u32; 2]) -> Result<Workload, Error>,
+    workload: fn([u32; 2], Locality) -> Result<Workload, Error>,
 ) -> Peer {
     Peer { id, plane, name, workload, sizes: &[], inner: None }
 }
@@ -100,9 +99,9 @@ fn gateway(hop: u32) -> [u8; 4] {
 }
 
 /// The peer asks the kernel's routes and neighbours, which are then what our maps hold.
-fn router_by_kernel(ports: [u32; 2]) -> Result<Workload, Error> {
+fn router_by_kernel(ports: [u32; 2], locality: Locality) -> Result<Workload, Error> {
     let config = router::generate(ROUTES, &ports[1..], 8, SEED);
-    let flows = router::flows(&config, FLOWS, LOCALITY, SEED + 1);
+    let flows = router::flows(&config, FLOWS, locality, SEED + 1);
     let address = |hop| Ipv4Addr::from(gateway(hop));
     // Without any local address the kernel has no table of them, and takes no gateway for a neighbour.
     let mut kernel = vec!["address add 127.0.0.1/8 dev lo".to_owned()];
@@ -126,9 +125,9 @@ fn router_by_kernel(ports: [u32; 2]) -> Result<Workload, Error> {
 
 /// Out of the other port, for both redirect by a devmap. The peer's routes hold a gateway, whose address a second table
 /// turns into a MAC.
-fn router(ports: [u32; 2]) -> Result<Workload, Error> {
+fn router(ports: [u32; 2], locality: Locality) -> Result<Workload, Error> {
     let config = router::generate(ROUTES, &ports[1..], 8, SEED);
-    let flows = router::flows(&config, FLOWS, LOCALITY, SEED + 1);
+    let flows = router::flows(&config, FLOWS, locality, SEED + 1);
     let mut theirs = vec![MapEntry::new("tx_port", word(ports[1]), word(ports[1]))];
     for (i, hop) in (0u32..).zip(&config.next_hops) {
         let router::NextHop::Forward { dst_mac, .. } = hop else { continue };
@@ -156,12 +155,12 @@ fn router(ports: [u32; 2]) -> Result<Workload, Error> {
 }
 
 /// Trunks of two VLANs. The peer has a table of which VLANs a port takes, and in what spanning-tree state.
-fn switch(ports: [u32; 2]) -> Result<Workload, Error> {
+fn switch(ports: [u32; 2], locality: Locality) -> Result<Workload, Error> {
     const STATIONS: usize = 1_024;
     const VLANS: [u16; 2] = [10, 20];
     const FORWARDING: u16 = 8;
     let config = switch::generate(STATIONS, &ports, &VLANS, switch::Layout::Trunk, SEED);
-    let flows = switch::flows(&config, ports[0], FLOWS, LOCALITY, SEED + 1);
+    let flows = switch::flows(&config, ports[0], FLOWS, locality, SEED + 1);
     let mut theirs = Vec::new();
     for port in ports {
         theirs.push(MapEntry::new("tx", word(port), word(port)));
@@ -186,12 +185,12 @@ fn switch(ports: [u32; 2]) -> Result<Workload, Error> {
 }
 
 /// Packets go out where they came in, for the peer knows no other way. ICMP is left out, which it keeps apart.
-fn nat(ports: [u32; 2]) -> Result<Workload, Error> {
+fn nat(ports: [u32; 2], locality: Locality) -> Result<Workload, Error> {
     const CONNECTIONS: usize = 10_000;
     const SOURCE: u8 = 1;
     let mut config = nat::generate(ports[0], ports[1], 16, SEED);
     config.externals.iter_mut().for_each(|e| e.port = ports[0]);
-    let traffic = nat::traffic(&config, CONNECTIONS, nat::Mix { tcp: 70, udp: 30 }, LOCALITY, SEED + 1);
+    let traffic = nat::traffic(&config, CONNECTIONS, nat::Mix { tcp: 70, udp: 30 }, locality, SEED + 1);
     let mut ours = config.entries()?;
     ours.extend(traffic.entries(millstream_lab::os::monotonic_ns()));
     let mut theirs = Vec::new();
@@ -207,11 +206,11 @@ fn nat(ports: [u32; 2]) -> Result<Workload, Error> {
 }
 
 /// The peer has one bit for each rule in each entry of each field's table, and a table of rules by word and bit.
-fn firewall(_: [u32; 2]) -> Result<Workload, Error> {
+fn firewall(_: [u32; 2], locality: Locality) -> Result<Workload, Error> {
     const RULES: usize = 1_000;
     let mut config = firewall::generate(firewall::Flavour::AccessList, RULES, SEED);
     config.forward = firewall::Forward::Hairpin;
-    let flows = firewall::flows(&config, FLOWS, LOCALITY, SEED + 1, |_| true);
+    let flows = firewall::flows(&config, FLOWS, locality, SEED + 1, |_| true);
     let any: Prefix = "0.0.0.0/0".parse()?;
     let mut rules = config.rules.clone();
     let (src_ports, dst_ports) = (PortRange::ANY, PortRange::ANY);
@@ -282,11 +281,11 @@ fn transport_ports(
 }
 
 /// The peer's rings lie in one array, one behind the other.
-fn balancer(_: [u32; 2]) -> Result<Workload, Error> {
+fn balancer(_: [u32; 2], locality: Locality) -> Result<Workload, Error> {
     const SERVICES: usize = 10;
     const REALS: usize = 100;
     let config = balancer::generate(balancer::Mix::Web, SERVICES, REALS, SEED);
-    let flows = balancer::flows(&config, FLOWS, LOCALITY, SEED + 1);
+    let flows = balancer::flows(&config, FLOWS, locality, SEED + 1);
     let address = |a: IpAddr| {
         let mut octets = match a {
             IpAddr::V4(a) => a.octets().to_vec(),

@@ -1,0 +1,119 @@
+//! A public program in a session of its own, on live frames: the original beside what it is specialised to.
+
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use millstream_kernel::UpdateMode;
+use millstream_lab::compare::common;
+use millstream_lab::environment::{Environment, fit_for_timing};
+use millstream_lab::measure::Plan;
+use millstream_lab::verify::answers;
+use millstream_lab::workload::locality;
+use millstream_lab::{Rig, RigConfig, Traffic};
+use millstream_object::Object;
+use millstream_specialize::{Compiler, Leave, Live, Report, Settings, Speed};
+use serde::Serialize;
+
+use super::tables::Workload;
+use super::{Arguments, DRAWS, Error, SAMPLE, SEED, described, fill_kernel, inner_maps};
+
+/// How long the session has to find its form.
+const SETTLE: Duration = Duration::from_secs(6);
+
+#[derive(Serialize)]
+pub(super) struct Document {
+    schema: u32,
+    environment: Environment,
+    program: &'static str,
+    locality: String,
+    workload: String,
+    /// What the session said, but for its status.
+    said: Vec<Report>,
+    /// Nothing if no variant was at work in the end.
+    speed: Option<Speed>,
+}
+
+impl Document {
+    /// Prints it. Exit code 1 says that no variant was at work.
+    pub(super) fn told(&self) -> ExitCode {
+        println!("{}", serde_json::to_string_pretty(self).unwrap_or_default());
+        ExitCode::from(u8::from(self.speed.is_none()))
+    }
+}
+
+/// Runs a session on the program, and then measures.
+pub(super) fn measure(arguments: &Arguments, flows: &str) -> Result<Document, Error> {
+    let peer = arguments.peer;
+    let mut object = Object::parse(peer.name, &std::fs::read(&arguments.object)?)?;
+    for (name, entries) in peer.sizes {
+        let map = object.maps.iter_mut().find(|m| m.name == *name).ok_or("the peer lacks a map")?;
+        map.spec.max_entries = *entries;
+    }
+    let rig = Rig::new(RigConfig::default())?;
+    let load = (peer.workload)([rig.test_port(), rig.second_port()], locality(flows)?)?;
+    fit_for_timing()?;
+    let order = load.flows.sequence(SEED, DRAWS);
+    rig.load_traffic(&Traffic::new(&load.flows, &order))?;
+    let sample: Vec<_> = order.iter().take(SAMPLE).map(|&i| load.flows.packets[i as usize].clone()).collect();
+    let compiler = Compiler::new(&object, arguments.program.as_deref())?;
+    let found = rig.namespace().enter(|| session(arguments, &compiler, &rig, &load, &sample))?;
+    let (said, speed) = found.map_err(|e| e as Error)?;
+    Ok(Document {
+        schema: 1,
+        environment: Environment { command: arguments.command(), ..Environment::now() },
+        program: peer.name,
+        locality: flows.to_owned(),
+        workload: described(&load),
+        said,
+        speed,
+    })
+}
+
+type Found = (Vec<Report>, Option<Speed>);
+/// What may leave the namespace's thread.
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+fn session(
+    arguments: &Arguments,
+    compiler: &Compiler,
+    rig: &Rig,
+    load: &Workload,
+    sample: &[Vec<u8>],
+) -> Result<Found, Failure> {
+    let pins = format!("/sys/fs/bpf/millstream/peers_{}", std::process::id());
+    let mut live = Live::load(compiler, Settings::new(pins))?;
+    for entry in &load.theirs {
+        let map = live.map(entry.map).ok_or_else(|| format!("the peer lacks the map {}", entry.map))?;
+        map.update_all_cpus(&entry.key, &entry.value, UpdateMode::Any)?;
+    }
+    let _inner = inner_maps(arguments.peer, |name| live.map(name)).map_err(|e| e.to_string())?;
+    fill_kernel(&load.kernel)?;
+    live.attach(&[rig.test_port()])?;
+    let mut said = Vec::new();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| rig.generator_loop(&stop, None));
+        scope.spawn(|| {
+            std::thread::sleep(SETTLE);
+            stop.store(true, Ordering::SeqCst);
+        });
+        live.run(&stop, &mut |report| {
+            if !matches!(report, Report::Status { .. }) {
+                said.push(report.clone());
+            }
+        })
+    })?;
+    let speed = match live.copy_of_variant()? {
+        Some(_) => Some(speed(&mut live, rig, sample, arguments.seconds)?),
+        None => None,
+    };
+    live.finish(Leave::Restored)?;
+    Ok((said, speed))
+}
+
+fn speed(live: &mut Live<'_>, rig: &Rig, sample: &[Vec<u8>], seconds: f64) -> Result<Speed, Failure> {
+    live.detach()?;
+    let verdicts: Vec<u32> = answers(rig, live.original(), sample)?.into_iter().map(|(v, _)| v).collect();
+    Ok(live.speed(rig, common(&verdicts), &Plan::live(seconds), Vec::new())?.0)
+}

@@ -1,0 +1,84 @@
+//! How fast a variant is beside its original, on the traffic of the laboratory's rig.
+
+use millstream_kernel::AttachType;
+use millstream_lab::measure::{Alike, LiveHarness, Measured, Plan, Side, empty, measure};
+use millstream_lab::stats::{Ratio, judge};
+use millstream_lab::{Error, Result, Rig};
+use millstream_programs::rng::Rng;
+use serde::Serialize;
+
+use super::{Live, LiveError};
+
+/// Original and variant on the same traffic, by the laboratory's protocol.
+#[derive(Clone, Debug, Serialize)]
+pub struct Speed {
+    /// Median, nanoseconds a packet, with the harness in it.
+    pub original_ns: f64,
+    /// The same of the variant.
+    pub specialised_ns: f64,
+    /// The harness: an empty program of the same verdict.
+    pub empty_ns: f64,
+    /// Specialised to original, the harness deducted: program time.
+    pub program_time: Ratio,
+    /// The same with the harness: its inverse is the ratio of packets a second.
+    pub plain: Ratio,
+    /// Generations measured.
+    pub generations: usize,
+    /// Generations in which a copy had too few runs.
+    pub dropped: usize,
+    /// The share of disturbed runs.
+    pub disturbed: f64,
+    /// How it was measured.
+    pub plan: Plan,
+}
+
+impl Speed {
+    /// Of sides in this order: original, variant, empty.
+    fn new(measured: &Measured, plan: &Plan) -> Self {
+        let mut rng = Rng::new(plan.seed ^ 1);
+        let net: Vec<(f64, f64)> = measured.generations.iter().map(|g| (g[0] - g[2], g[1] - g[2])).collect();
+        Speed {
+            original_ns: measured.median(0),
+            specialised_ns: measured.median(1),
+            empty_ns: measured.median(2),
+            program_time: judge(&net, &mut rng),
+            plain: judge(&measured.pairs(0, 1), &mut rng),
+            generations: measured.generations.len(),
+            dropped: measured.dropped,
+            disturbed: measured.disturbed_share(),
+            plan: *plan,
+        }
+    }
+}
+
+impl Live<'_> {
+    /// Copies of the original and of its variant, to be measured; the variant must be there.
+    pub fn sides(&self) -> [Side<'_>; 2] {
+        let unusable = |e: LiveError| Error::Unusable(e.to_string());
+        let gone = || Error::Unusable("the variant was taken back".into());
+        [
+            Side::new("original", move || self.copy_of_original().map_err(unusable)),
+            Side::new("specialised", move || self.copy_of_variant().map_err(unusable)?.ok_or_else(gone)),
+        ]
+    }
+
+    /// Measures copies of both and an empty XDP program of this verdict, interleaved; the rig must be free. `more` are measured with
+    /// them: their times stand in the generations behind those of the three.
+    ///
+    /// # Errors
+    /// What the kernel refuses; if there is no variant.
+    pub fn speed<'a>(
+        &'a self,
+        rig: &Rig,
+        verdict: u32,
+        plan: &Plan,
+        more: Vec<Side<'a>>,
+    ) -> Result<(Speed, Measured)> {
+        let alike = Alike { attach: AttachType::XDP, flags: 0 };
+        let mut sides = Vec::from(self.sides());
+        sides.push(Side::new("empty", || empty(verdict, alike)));
+        sides.extend(more);
+        let measured = measure(&mut LiveHarness::new(rig, alike)?, &mut sides, plan)?;
+        Ok((Speed::new(&measured, plan), measured))
+    }
+}
