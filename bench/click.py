@@ -5,7 +5,7 @@
 
 The peer is a `click` binary (FastClick, userlevel). Without CONF all of bench/click/*.click are run. A configuration reads $IN and writes
 into $DIR; every file that one of them writes must be written by the other, with the same packets in the same order. A file
-whose packets differ is shown with the first packet that does. Times of packets are not compared. Exits with 1 if any differs.
+whose packets differ is shown with the first packet that does. With --built ours run as executables that were built ahead of time. Times of packets are not compared. Exits with 1 if any differs.
 """
 import argparse, gzip, json, pathlib, shutil, struct, subprocess, sys, tempfile
 
@@ -49,7 +49,12 @@ def compare(args, conf, trace, folder):
     for path in (ours, theirs):
         shutil.rmtree(path, ignore_errors=True)
         path.mkdir()
-    report = json.loads(run([args.millstream, "click", conf, f"IN={trace}", f"DIR={ours}", "--json"], "millstream"))
+    graph = [conf, f"IN={trace}", f"DIR={ours}"]
+    if args.built:
+        run([args.millstream, "build", *graph, "-o", folder / "built"], "millstream")
+        report = json.loads(run([folder / "built", "--json"], "what was built"))
+    else:
+        report = json.loads(run([args.millstream, "click", *graph, "--json"], "millstream"))
     run([args.peer, conf, f"IN={trace}", f"DIR={theirs}"], "the peer")
     dropped = sum(row["packets"] for row in report["dropped"])
     found = []
@@ -67,6 +72,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--millstream", default="target/release/millstream")
     parser.add_argument("--peer", required=True)
+    parser.add_argument("--built", action="store_true")
     parser.add_argument("--trace", required=True, type=pathlib.Path)
     parser.add_argument("confs", nargs="*", type=pathlib.Path)
     args = parser.parse_args()

@@ -4,6 +4,7 @@
 //! or a report. JSON goes to standard output and has a `schema` number; everything else that is not the result
 //! goes to standard error.
 
+mod build;
 mod click;
 mod completions;
 mod control;
@@ -94,6 +95,11 @@ enum Command {
     Native(native::Args),
     /// Run a Click configuration as one native program: packets from memory or capture files
     Click(click::Args),
+    /// Build an executable of its own from a Click configuration or an XDP program, compiled ahead of time
+    ///
+    /// It runs as `millstream click` and `millstream native` do, with the same flags for packets, and needs neither LLVM nor this
+    /// command.
+    Build(build::Args),
     /// Ask the kernel to load every program of an object, and say what it answers
     Verify(verify::Args),
     /// Print a completion script for a shell
@@ -114,6 +120,9 @@ fn main() -> ExitCode {
     let filter = tracing_subscriber::EnvFilter::try_from_env("MILLSTREAM_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time().init();
+    if let Some(code) = build::run_if_built() {
+        return code;
+    }
     let command = Cli::parse().command;
     if command.only_prints() {
         millstream_lab::os::end_with_the_reader();
@@ -142,6 +151,7 @@ fn main() -> ExitCode {
         Command::Control(args) => control::run(&args),
         Command::Native(args) => native::run(&args),
         Command::Click(args) => click::run(&args),
+        Command::Build(args) => build::run(&args),
         Command::Verify(args) => verify::run(args),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),

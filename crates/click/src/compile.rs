@@ -7,6 +7,7 @@
 //! Pull ports: a queue hands a packet on at once, and a puller takes what comes. Every packet is run to completion, so that
 //! a queue is empty whenever its puller would look.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use millstream_ir::{
@@ -14,6 +15,7 @@ use millstream_ir::{
     Value, Width,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
+use serde::{Deserialize, Serialize};
 
 use crate::arguments::{Arguments, Names};
 use crate::build::{Code, Table};
@@ -36,7 +38,7 @@ const ROUTE_FLAGS: u32 = 1 | 1 << 7;
 const XDP: u32 = 6;
 
 /// Where packets of a program come from.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Source {
     /// A device, by name.
     Device(String),
@@ -47,7 +49,7 @@ pub enum Source {
 }
 
 /// Where packets of a program go.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Target {
     /// A device, by name.
     Device(String),
@@ -56,7 +58,7 @@ pub enum Target {
 }
 
 /// What reading or writing a handler does.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Access {
     /// 64 bits of the state, at this byte.
     Number(u32),
@@ -69,12 +71,12 @@ pub enum Access {
 }
 
 /// A handler of an element.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Handler {
     /// The element's name.
     pub element: String,
     /// Its own.
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// What it does.
     pub access: Access,
 }
@@ -91,22 +93,25 @@ pub struct Entry {
 }
 
 /// Why an element drops packets, and where they are counted.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Drop {
     /// The element's name.
     pub element: String,
     /// The reason.
-    pub reason: &'static str,
+    pub reason: Cow<'static, str>,
     /// The byte of the state that the count begins at.
     pub offset: u32,
 }
 
-/// A compiled configuration.
-#[derive(Clone, Debug)]
+/// A compiled configuration. Written down by `serde`, it is what there is to know of one whose code exists already: without the IR, what
+/// tables hold, and warnings.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Program {
     /// The IR.
+    #[serde(skip)]
     pub module: Module,
     /// Its function: takes a packet's descriptor, of which the input's number is the ingress.
+    #[serde(skip, default = "first")]
     pub entry: Func,
     /// Where packets come from; ingress 1 is the first.
     pub sources: Vec<Source>,
@@ -117,11 +122,18 @@ pub struct Program {
     /// Handlers.
     pub handlers: Vec<Handler>,
     /// What tables hold at first.
+    #[serde(skip)]
     pub entries: Vec<Entry>,
     /// Where copies are counted that could not be made.
     pub uncloned: u32,
     /// What was read but makes no difference.
+    #[serde(skip)]
     pub warnings: Vec<Error>,
+}
+
+/// The function of a module that has one.
+fn first() -> Func {
+    Func::from_u32(0)
 }
 
 /// The name of the map with the state of all elements.
@@ -201,7 +213,7 @@ impl Setup<'_> {
     }
 
     pub(crate) fn handler(&mut self, name: &'static str, access: Access) {
-        self.shared.handlers.push(Handler { element: self.element.name.clone(), name, access });
+        self.shared.handlers.push(Handler { element: self.element.name.clone(), name: name.into(), access });
     }
 
     /// Says that something is not as it would be in Click.
@@ -282,7 +294,7 @@ pub fn compile(graph: &Graph) -> Result<Program, Vec<Error>> {
     let drops = std::mem::take(&mut compiler.drops);
     let drop = |((element, reason), offset): ((usize, _), _)| Drop {
         element: graph.elements.get(element).map_or_else(String::new, |e| e.name.clone()),
-        reason,
+        reason: Cow::Borrowed(reason),
         offset,
     };
     let uncloned = compiler.uncloned;
@@ -319,9 +331,17 @@ fn behaviours(
         let made = made.and_then(|behaviour| arguments.finish(class.ignored).map(|()| behaviour));
         let text = element.arguments.iter().map(|a| a.text.as_str()).collect::<Vec<_>>().join(", ");
         for (name, text) in [("class", class.name.to_owned()), ("config", text)] {
-            shared.handlers.push(Handler { element: element.name.clone(), name, access: Access::Text(text) });
+            shared.handlers.push(Handler {
+                element: element.name.clone(),
+                name: Cow::Borrowed(name),
+                access: Access::Text(text),
+            });
         }
-        shared.handlers.push(Handler { element: element.name.clone(), name: "drops", access: Access::Drops });
+        shared.handlers.push(Handler {
+            element: element.name.clone(),
+            name: "drops".into(),
+            access: Access::Drops,
+        });
         match made {
             Ok(behaviour) => all.push(Some(behaviour)),
             Err(e) => errors.push(e),

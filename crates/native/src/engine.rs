@@ -1,23 +1,25 @@
-//! An XDP object as native code in this process: maps, code, a worker.
+//! An XDP object as native code: maps, code, a worker; in this process, or ahead of time for another ([`crate::image`]).
 
 use std::io;
 use std::time::{Duration, Instant};
 
-use cranelift_entity::{EntityRef, SecondaryMap};
+use cranelift_entity::SecondaryMap;
 use millstream_bpf::lift::LiftError;
 use millstream_bpf::module::{func, lift_object};
 use millstream_interp::{MapKind, MapSpec};
-use millstream_ir::{Func, Function, Linkage, MapDecl, Module, Op};
-use millstream_object::{InitialValue, Object};
+use millstream_ir::{Func, Function, Linkage, Module, Op};
+use millstream_object::Object;
 use millstream_passes::{PassError, Pipeline, Session, Target};
 
 use crate::ahead::{self, Ahead, Use};
 use crate::emit::{BATCH, BATCH_AHEAD, EmitError, MapInfo, Unit, emit, is_program, program_symbol};
-use crate::llvm::{self, Compiler};
-use crate::program::Program;
+use crate::image::{self, Cpu, First, Image, Initial, Shape, Unlinkable, Unloadable};
+use crate::llvm::{self, Compiler, ObjectFile};
+use crate::program::{Kept, Program};
 use crate::runtime::helpers;
 use crate::runtime::maps::Map;
 use crate::runtime::packet::Batch;
+use crate::runtime::region::{Place, Placed};
 use crate::runtime::worker::{Clock, Event, Worker};
 
 /// `BPF_PROG_TYPE_XDP`.
@@ -54,6 +56,12 @@ pub enum Error {
         /// The system's words.
         source: io::Error,
     },
+    /// The code cannot be linked ahead of time.
+    #[error(transparent)]
+    Unlinkable(#[from] Unlinkable),
+    /// Code that was compiled ahead of time cannot run here.
+    #[error(transparent)]
+    Unloadable(#[from] Unloadable),
     /// A map's initial contents cannot be put in.
     #[error("map {map:?}: entry {key} cannot be set: error {errno}")]
     Initial {
@@ -81,6 +89,8 @@ pub struct Options {
     pub keep_text: bool,
     /// Of hash functions and `bpf_get_prandom_u32`.
     pub seed: u64,
+    /// The processor.
+    pub cpu: Cpu,
 }
 
 impl Default for Options {
@@ -92,6 +102,7 @@ impl Default for Options {
             ahead: Ahead::default(),
             keep_text: false,
             seed: 1,
+            cpu: Cpu::default(),
         }
     }
 }
@@ -125,12 +136,28 @@ pub struct Texts {
 /// A program with its maps, ready to run.
 pub struct Engine {
     program: Program,
-    maps: Vec<Option<Box<Map>>>,
+    maps: Maps,
     worker: Box<Worker>,
     /// What making it took.
     pub timings: Timings,
     /// If asked for.
     pub texts: Option<Texts>,
+}
+
+/// Maps by number; none for those of types that are not there.
+type Maps = Vec<Option<Placed<Map>>>;
+
+/// Code that is compiled, and not yet in place.
+struct Made {
+    maps: Maps,
+    shapes: Vec<Shape>,
+    compiler: Compiler,
+    object: ObjectFile,
+    /// Loops over a batch, then programs that tail calls reach.
+    symbols: Vec<String>,
+    loops: usize,
+    timings: Timings,
+    texts: Option<Texts>,
 }
 
 impl Engine {
@@ -145,84 +172,86 @@ impl Engine {
         let lift = start.elapsed();
         let mut engine = Engine::of_module(lifted.module, entry, options)?;
         engine.timings.lift = lift;
-        engine.fill(object)?;
+        engine.fill(&image::initial(object, &reached_order(object)))?;
         Ok(engine)
+    }
+
+    /// As [`Engine::of_object`], ahead of time: for [`Engine::of_image`] in another process.
+    ///
+    /// # Errors
+    /// As there, and if the code cannot be linked.
+    pub fn build_object(object: &Object, program: Option<&str>, options: &Options) -> Result<Image, Error> {
+        let entry = choose(object, program)?;
+        let mut image = Engine::build_module(lift_object(object)?.module, entry, options)?;
+        image.initial = image::initial(object, &reached_order(object));
+        Ok(image)
     }
 
     /// Compiles a function of a module that takes a context and returns a verdict.
     ///
     /// # Errors
     /// As for [`Engine::of_object`].
-    pub fn of_module(mut module: Module, entry: Func, options: &Options) -> Result<Engine, Error> {
-        let mut timings = Timings::default();
+    pub fn of_module(module: Module, entry: Func, options: &Options) -> Result<Engine, Error> {
+        let made = make_code(module, entry, options, &mut Place::Anywhere)?;
         let start = Instant::now();
-        if options.passes {
-            Pipeline::default_o2().run(&mut module, &mut Session::new(Target::native()))?;
-        }
-        timings.passes = start.elapsed();
-
-        let mut maps = Vec::new();
-        let mut known = SecondaryMap::new();
-        for (at, decl) in &module.maps {
-            let map = make(decl, options.seed.wrapping_mul(at.index() as u64 + 1))?;
-            let mut map = map.map(Box::new);
-            known[at] = map.as_deref_mut().map(|map| info(map, &options.ahead));
-            maps.push(map);
-        }
-
-        let start = Instant::now();
-        let others = reached_by_tail_calls(&module);
-        let slice = way(&module, entry, &known);
-        let slice = slice.as_ref().map(|slice| (slice, options.ahead));
-        let prefetch = options.prefetch;
-        let text = emit(&Unit { module: &module, maps: &known, entry, others: &others, prefetch, slice })?;
-        timings.emit = start.elapsed();
-
-        let intrinsics = helpers::INTRINSICS.iter().map(|(symbol, f)| (*symbol, *f as usize));
-        let symbols: Vec<(&str, usize)> =
-            helpers::TABLE.iter().map(|(_, symbol, f)| (*symbol, *f as usize)).chain(intrinsics).collect();
-        let compiler = Compiler::new(&symbols)?;
-        let start = Instant::now();
-        let object = compiler.compile(&text, &options.llvm_passes, options.keep_text)?;
-        timings.llvm = start.elapsed();
-        timings.bytes = object.bytes.len();
-        let texts = object.text.clone().map(|after| Texts { before: text, after });
-
-        let start = Instant::now();
-        let names: Vec<String> = others.iter().map(|&f| program_symbol(f)).collect();
-        let program = Program::link(&compiler, &object, loops(slice.map(|(_, ahead)| ahead)), &names)?;
-        timings.link = start.elapsed();
+        let names: Vec<&str> = made.symbols.iter().map(String::as_str).collect();
+        let (code, addresses) = made.compiler.link(&made.object, &names)?;
+        let program = Program::new(&addresses, made.loops, Kept::Linked { _code: code });
+        let timings = Timings { link: start.elapsed(), ..made.timings };
         let worker = Box::new(Worker::new(0, options.seed));
-        Ok(Engine { program, maps, worker, timings, texts })
+        Ok(Engine { program, maps: made.maps, worker, timings, texts: made.texts })
     }
 
-    /// Puts in what the object says that maps hold at first.
-    fn fill(&mut self, object: &Object) -> Result<(), Error> {
-        let programs = reached_order(object);
-        for (at, map) in object.maps.iter().enumerate() {
-            if let Some(data) = &map.data {
-                self.put(at, 0, data)?;
-            }
-            for (key, value) in &map.initial {
-                let address = match value {
-                    InitialValue::Map(inner) => {
-                        self.maps.get(inner.index()).and_then(Option::as_deref).map(|m| &raw const *m as u64)
-                    }
-                    InitialValue::Program(id) => programs
-                        .iter()
-                        .position(|f| *f == func(*id))
-                        .and_then(|at| self.program.programs.get(at).copied()),
-                };
-                if let Some(address) = address {
-                    self.put(at, *key, &address.to_ne_bytes())?;
+    /// As [`Engine::of_module`], ahead of time: for [`Engine::of_image`] in another process.
+    ///
+    /// # Errors
+    /// As there, and if the code cannot be linked.
+    pub fn build_module(module: Module, entry: Func, options: &Options) -> Result<Image, Error> {
+        let made = make_code(module, entry, options, &mut Image::place())?;
+        let image = Image::link(&made.object, &made.symbols, made.loops, options.cpu)?;
+        Ok(Image { maps: made.shapes, seed: options.seed, ..image })
+    }
+
+    /// A program that was compiled ahead of time, with its maps.
+    ///
+    /// # Errors
+    /// If this machine or this process is none for it.
+    pub fn of_image(image: &Image) -> Result<Engine, Error> {
+        let start = Instant::now();
+        let place = &mut Image::place();
+        let maps = make_maps(&image.maps, image.seed, place)?;
+        let (addresses, code) = image.load()?;
+        if addresses.len() < image.loops.max(1) || image.loops == 0 {
+            return Err(Unloadable::Import(BATCH.to_owned()).into());
+        }
+        let program = Program::new(&addresses, image.loops, Kept::Mapped { _code: code });
+        let worker = Box::new(Worker::new(0, image.seed));
+        let mut engine = Engine { program, maps, worker, timings: Timings::default(), texts: None };
+        engine.fill(&image.initial)?;
+        engine.timings.link = start.elapsed();
+        Ok(engine)
+    }
+
+    /// Puts in what maps hold at first.
+    fn fill(&mut self, initial: &[Initial]) -> Result<(), Error> {
+        for Initial { map, key, value } in initial {
+            let address = match value {
+                First::Bytes(bytes) => {
+                    self.put(*map, *key, bytes)?;
+                    continue;
                 }
+                First::Map(inner) => self.maps.get(*inner).and_then(Option::as_ref).map(Placed::address),
+                First::Program(at) => self.program.programs.get(*at).copied(),
+            };
+            if let Some(address) = address {
+                self.put(*map, *key, &address.to_ne_bytes())?;
             }
         }
         Ok(())
     }
 
     fn put(&mut self, at: usize, key: u32, value: &[u8]) -> Result<(), Error> {
-        let Some(map) = self.maps.get_mut(at).and_then(Option::as_deref_mut) else { return Ok(()) };
+        let Some(map) = self.maps.get_mut(at).and_then(Option::as_mut) else { return Ok(()) };
         match map.update(&key.to_ne_bytes(), value, 0, None) {
             0 => Ok(()),
             errno => Err(Error::Initial { map: map.name().to_owned(), key, errno }),
@@ -310,18 +339,56 @@ fn reached_by_tail_calls(module: &Module) -> Vec<Func> {
     module.funcs.keys().filter(|&f| is_program(module, f) && module.funcs[f].linkage == xdp).collect()
 }
 
+/// Runs the passes, makes the maps, and has LLVM compile.
+fn make_code(mut module: Module, entry: Func, options: &Options, place: &mut Place) -> Result<Made, Error> {
+    let mut timings = Timings::default();
+    let start = Instant::now();
+    if options.passes {
+        Pipeline::default_o2().run(&mut module, &mut Session::new(Target::native()))?;
+    }
+    timings.passes = start.elapsed();
+
+    let shapes: Vec<Shape> = module.maps.values().map(Shape::of).collect();
+    let maps = make_maps(&shapes, options.seed, place)?;
+    let mut known = SecondaryMap::new();
+    for (at, map) in module.maps.keys().zip(&maps) {
+        known[at] = map.as_ref().map(|map| info(map, &options.ahead));
+    }
+
+    let start = Instant::now();
+    let others = reached_by_tail_calls(&module);
+    let slice = way(&module, entry, &known);
+    let slice = slice.as_ref().map(|slice| (slice, options.ahead));
+    let prefetch = options.prefetch;
+    let text = emit(&Unit { module: &module, maps: &known, entry, others: &others, prefetch, slice })?;
+    timings.emit = start.elapsed();
+
+    let compiler = Compiler::new(&helpers::symbols(), options.cpu.name())?;
+    let start = Instant::now();
+    let object = compiler.compile(&text, &options.llvm_passes, options.keep_text)?;
+    timings.llvm = start.elapsed();
+    timings.bytes = object.bytes.len();
+    let texts = object.text.clone().map(|after| Texts { before: text, after });
+
+    let loops = loops(slice.map(|(_, ahead)| ahead));
+    let programs = others.iter().map(|&f| program_symbol(f));
+    let symbols = loops.iter().map(|name| (*name).to_owned()).chain(programs).collect();
+    Ok(Made { maps, shapes, compiler, object, symbols, loops: loops.len(), timings, texts })
+}
+
+/// Empty maps.
+fn make_maps(shapes: &[Shape], seed: u64, place: &mut Place) -> Result<Maps, Error> {
+    let numbered = shapes.iter().zip(1..);
+    numbered.map(|(shape, number)| make(shape, seed.wrapping_mul(number), place)).collect()
+}
+
 /// An empty map; `None` for a type that is not there.
-fn make(decl: &MapDecl, seed: u64) -> Result<Option<Map>, Error> {
-    let Some(kind) = MapKind::from_number(decl.kind) else { return Ok(None) };
-    let spec = MapSpec {
-        kind,
-        key_size: decl.key_size,
-        value_size: decl.value_size,
-        max_entries: decl.max_entries,
-        flags: decl.flags,
-    };
-    let map = Map::new(&decl.name, spec, 1, seed);
-    map.map(Some).map_err(|source| Error::Memory { map: decl.name.clone(), source })
+fn make(shape: &Shape, seed: u64, place: &mut Place) -> Result<Option<Placed<Map>>, Error> {
+    let Some(kind) = MapKind::from_number(shape.kind) else { return Ok(None) };
+    let Shape { key_size, value_size, max_entries, flags, .. } = *shape;
+    let spec = MapSpec { kind, key_size, value_size, max_entries, flags };
+    let map = Map::new(&shape.name, spec, 1, seed, place).and_then(|map| Placed::new(map, place));
+    map.map(Some).map_err(|source| Error::Memory { map: shape.name.clone(), source })
 }
 
 /// The loops over a batch that code has.
@@ -346,7 +413,7 @@ fn way(
     })
 }
 
-fn info(map: &mut Map, ahead: &Ahead) -> MapInfo {
+fn info(map: &Placed<Map>, ahead: &Ahead) -> MapInfo {
     MapInfo {
         ahead: ahead.packets > 0 && map.lookup_bytes().is_some_and(|bytes| bytes >= ahead.from),
         inline: map.inline(),
@@ -355,6 +422,6 @@ fn info(map: &mut Map, ahead: &Ahead) -> MapInfo {
         only_reads: map.lookup_only_reads(),
         key_size: map.spec().key_size,
         value_size: map.value_size() as u32,
-        address: &raw mut *map as u64,
+        address: map.address(),
     }
 }

@@ -13,6 +13,7 @@
 mod ahead;
 mod emit;
 mod engine;
+mod image;
 pub mod io;
 pub mod llvm;
 mod program;
@@ -20,6 +21,7 @@ mod runtime;
 
 pub use ahead::{Ahead, Pattern};
 pub use engine::{Engine, Error, Options, Texts, Timings};
+pub use image::{Cpu, Image, Unlinkable, Unloadable};
 pub use runtime::maps::Map;
 pub use runtime::packet::{Batch, LONGEST};
 pub use runtime::worker::{Clock, Event};

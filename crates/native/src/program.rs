@@ -5,14 +5,24 @@
 //! a program that the kernel's verifier would refuse may do anything.
 #![allow(unsafe_code)]
 
+use std::io;
+use std::ptr::null_mut;
 use std::time::Instant;
 
 use crate::ahead::Judge;
-use crate::llvm::{Code, Compiler, Error, ObjectFile};
+use crate::llvm;
 use crate::runtime::packet::Packet;
 use crate::runtime::worker::Worker;
 
 type RunBatch = extern "C" fn(*mut Worker, *mut Packet, u64);
+
+/// What keeps code in place.
+pub(crate) enum Kept {
+    /// LLVM's linker, which put it there. (Held, not looked into.)
+    Linked { _code: llvm::Code },
+    /// A mapping of ours.
+    Mapped { _code: Loaded },
+}
 
 /// A program in place.
 pub(crate) struct Program {
@@ -21,27 +31,19 @@ pub(crate) struct Program {
     ahead: Option<(RunBatch, Judge)>,
     /// Addresses of the programs that were asked for.
     pub(crate) programs: Vec<u64>,
-    // Keeps the code in place.
-    _code: Code,
+    _kept: Kept,
 }
 
 impl Program {
-    /// Puts a compiled object in place; `batches` and `programs` are symbols of it: the loop over a batch, one that fetches ahead
-    /// if there is one.
-    pub(crate) fn link(
-        compiler: &Compiler,
-        object: &ObjectFile,
-        batches: &[&str],
-        programs: &[String],
-    ) -> Result<Program, Error> {
-        let names: Vec<&str> = batches.iter().copied().chain(programs.iter().map(String::as_str)).collect();
-        let (code, addresses) = compiler.link(object, &names)?;
-        let (loops, programs) = addresses.split_at(batches.len());
-        // SAFETY: the symbols are functions of this type (`emit::batch`), and live as long as `code`.
+    /// A program whose first `loops` addresses are those of the loop over a batch, and of one that fetches ahead if there is one; the
+    /// others are those of programs.
+    pub(crate) fn new(addresses: &[usize], loops: usize, kept: Kept) -> Program {
+        let (loops, programs) = addresses.split_at(loops);
+        // SAFETY: the symbols are functions of this type (`emit::batch`), and live as long as `kept`.
         let function = |at: &usize| unsafe { std::mem::transmute::<usize, RunBatch>(*at) };
         let programs = programs.iter().map(|&a| a as u64).collect();
         let ahead = loops.get(1).map(|at| (function(at), Judge::default()));
-        Ok(Program { run: function(&loops[0]), ahead, programs, _code: code })
+        Program { run: function(&loops[0]), ahead, programs, _kept: kept }
     }
 
     /// Runs the program on each packet.
@@ -56,5 +58,45 @@ impl Program {
         let start = Instant::now();
         run(worker, first, count as u64);
         judge.note(chosen, start.elapsed(), count);
+    }
+}
+
+/// Code that was compiled ahead of time, in memory that can be run and not written. Dropping it frees the memory.
+pub(crate) struct Loaded {
+    base: *mut libc::c_void,
+    len: usize,
+}
+
+impl Loaded {
+    /// Copies position-independent code into place.
+    ///
+    /// # Errors
+    /// If the system has no room, or forbids new code.
+    pub(crate) fn new(code: &[u8]) -> io::Result<Loaded> {
+        let len = code.len().max(1);
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: a new anonymous mapping touches no memory that exists.
+        let base = unsafe { libc::mmap(null_mut(), len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let loaded = Loaded { base, len };
+        // SAFETY: the mapping is ours, new, and as long as the code.
+        let done = unsafe {
+            std::ptr::copy_nonoverlapping(code.as_ptr(), base.cast::<u8>(), code.len());
+            libc::mprotect(base, len, libc::PROT_READ | libc::PROT_EXEC)
+        };
+        if done == 0 { Ok(loaded) } else { Err(io::Error::last_os_error()) }
+    }
+
+    pub(crate) fn address(&self) -> usize {
+        self.base as usize
+    }
+}
+
+impl Drop for Loaded {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping, of that length; the program that ran it is gone, since it holds this.
+        unsafe { libc::munmap(self.base, self.len) };
     }
 }

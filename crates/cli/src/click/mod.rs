@@ -6,17 +6,17 @@
 mod io;
 mod report;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use miette::{IntoDiagnostic, LabeledSpan, NamedSource, Report, Result, Severity, WrapErr, miette};
 use millstream_click::{Access, Error, Graph, Program, STATE, compile, flatten, parse};
 use millstream_native::io::graph::run_graph;
-use millstream_native::{Engine, Error as NativeError, Options};
+use millstream_native::{Engine, Options};
 
 use crate::exit::Exit;
-use crate::native::Tuning;
+use crate::native::{Tuning, is_llvm_missing};
 
 /// Flags of `millstream click`.
 #[derive(Debug, clap::Args)]
@@ -27,6 +27,24 @@ pub(crate) struct Args {
     /// Variables
     #[arg(value_name = "NAME=VALUE")]
     variables: Vec<String>,
+    #[command(flatten)]
+    running: Running,
+    #[command(flatten)]
+    tuning: Tuning,
+    /// Print the configuration without compound elements, and stop
+    #[arg(long)]
+    flat: bool,
+    /// Print the program in the IR, and stop
+    #[arg(long)]
+    ir: bool,
+    /// Write LLVM's IR, as it was optimized, to this file
+    #[arg(long, value_name = "FILE")]
+    llvm_ir: Option<PathBuf>,
+}
+
+/// How a configuration is run, whenever its code was made.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Running {
     /// Where packets of devices come from and go to: `mem` (random flows, what is sent is counted), or `pcap:IN[,OUT]`;
     /// `DEVICE=pcap:IN[,OUT]` for one device; may be given several times
     #[arg(long, value_name = "SPEC", default_value = "mem")]
@@ -40,17 +58,6 @@ pub(crate) struct Args {
     /// Packets that the program gets at once
     #[arg(long, value_name = "B", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1024))]
     batch: u32,
-    #[command(flatten)]
-    tuning: Tuning,
-    /// Print the configuration without compound elements, and stop
-    #[arg(long)]
-    flat: bool,
-    /// Print the program in the IR, and stop
-    #[arg(long)]
-    ir: bool,
-    /// Write LLVM's IR, as it was optimized, to this file
-    #[arg(long, value_name = "FILE")]
-    llvm_ir: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -59,22 +66,14 @@ pub(crate) struct Args {
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let at = || args.conf.display().to_string();
-    let text = std::fs::read_to_string(&args.conf).into_diagnostic().wrap_err_with(at)?;
-    let source = NamedSource::new(at(), text.clone());
-    let start = Instant::now();
-    let graph = graph(args, &text).map_err(|e| rendered(vec![e], &source))?;
     if args.flat {
-        print!("{graph}");
+        let (text, source) = text(&args.conf)?;
+        print!("{}", graph(&text, &args.variables).map_err(|e| rendered(vec![e], &source))?);
         return Ok(Exit::Done.into());
     }
-    let program = compile(&graph).map_err(|all| rendered(all, &source))?;
+    let start = Instant::now();
+    let program = front(&args.conf, &args.variables)?;
     let click = start.elapsed();
-    for warning in &program.warnings {
-        eprintln!(
-            "{:?}",
-            Report::new(diagnostic(warning, Severity::Warning)).with_source_code(source.clone())
-        );
-    }
     if args.ir {
         print!("{}", program.module);
         return Ok(Exit::Done.into());
@@ -82,7 +81,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let options = Options { keep_text: args.llvm_ir.is_some(), ..args.tuning.options() };
     let mut engine = match Engine::of_module(program.module.clone(), program.entry, &options) {
         Ok(engine) => engine,
-        Err(e @ NativeError::Llvm(millstream_native::llvm::Error::Library(_))) => {
+        Err(e) if is_llvm_missing(&e) => {
             eprintln!("{e}");
             return Ok(Exit::NotPermitted.into());
         }
@@ -92,12 +91,31 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         std::fs::write(path, &texts.after).into_diagnostic().wrap_err_with(|| path.display().to_string())?;
     }
     fill(&mut engine, &program)?;
-    execute(args, &program, &mut engine, click)
+    execute(&at(), &args.running, &program, &mut engine, Some(click))
 }
 
-fn graph(args: &Args, text: &str) -> Result<Graph, Error> {
-    let variables: Vec<(String, String)> = args
-        .variables
+fn text(conf: &Path) -> Result<(String, NamedSource<String>)> {
+    let at = || conf.display().to_string();
+    let text = std::fs::read_to_string(conf).into_diagnostic().wrap_err_with(at)?;
+    Ok((text.clone(), NamedSource::new(at(), text)))
+}
+
+/// Reads and compiles a configuration, to the IR.
+pub(crate) fn front(conf: &Path, variables: &[String]) -> Result<Program> {
+    let (text, source) = text(conf)?;
+    let graph = graph(&text, variables).map_err(|e| rendered(vec![e], &source))?;
+    let program = compile(&graph).map_err(|all| rendered(all, &source))?;
+    for warning in &program.warnings {
+        eprintln!(
+            "{:?}",
+            Report::new(diagnostic(warning, Severity::Warning)).with_source_code(source.clone())
+        );
+    }
+    Ok(program)
+}
+
+fn graph(text: &str, variables: &[String]) -> Result<Graph, Error> {
+    let variables: Vec<(String, String)> = variables
         .iter()
         .filter_map(|v| v.split_once('='))
         .map(|(name, value)| (name.trim_start_matches('$').to_owned(), value.to_owned()))
@@ -130,7 +148,7 @@ fn rendered(errors: Vec<Error>, source: &NamedSource<String>) -> Report {
 }
 
 /// Puts in what tables hold at first.
-fn fill(engine: &mut Engine, program: &Program) -> Result<()> {
+pub(crate) fn fill(engine: &mut Engine, program: &Program) -> Result<()> {
     for entry in &program.entries {
         let map = engine.map(&entry.map).ok_or_else(|| miette!("there is no map {:?}", entry.map))?;
         let error = map.update(&entry.key, &entry.value, 0, None);
@@ -141,7 +159,14 @@ fn fill(engine: &mut Engine, program: &Program) -> Result<()> {
     Ok(())
 }
 
-fn execute(args: &Args, program: &Program, engine: &mut Engine, click: Duration) -> Result<ExitCode> {
+/// Runs a program on packets, and prints what it found. `click` is what the front end took, unless that was ahead of time.
+pub(crate) fn execute(
+    name: &str,
+    args: &Running,
+    program: &Program,
+    engine: &mut Engine,
+    click: Option<Duration>,
+) -> Result<ExitCode> {
     let packets = io::open(&args.io, program, args.packets)?;
     let times = io::times(&packets);
     let mut sinks = io::Sinks::open(&packets, &times, program)?;
@@ -153,7 +178,7 @@ fn execute(args: &Args, program: &Program, engine: &mut Engine, click: Duration)
     let state = state(engine);
     let handlers = args.handlers.iter().map(|name| Ok((name.clone(), read(program, &state, name)?)));
     let handlers = handlers.collect::<Result<Vec<_>>>()?;
-    let document = report::Document::new(args, program, &packets, engine, &ran, &state, click, handlers);
+    let document = report::Document::new(name, program, &packets, engine, &ran, &state, click, handlers);
     match args.json {
         true => println!("{}", serde_json::to_string_pretty(&document).into_diagnostic()?),
         false => print!("{}", document.text()),

@@ -1,5 +1,6 @@
 //! What a run found.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use millstream_native::io::graph::GraphRan;
 use serde::Serialize;
 
 use super::io::Packets;
-use super::{Args, number};
+use super::number;
 
 #[derive(Serialize)]
 struct Compiled {
@@ -38,7 +39,7 @@ struct SentRow {
 #[derive(Serialize)]
 struct DropRow {
     element: String,
-    reason: &'static str,
+    reason: Cow<'static, str>,
     packets: u64,
 }
 
@@ -65,7 +66,9 @@ pub(super) struct Document {
     ns_per_packet_p10: Option<f64>,
     /// Copying in and out included.
     mpps: f64,
-    compiled: Compiled,
+    /// Unless it was ahead of time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    compiled: Option<Compiled>,
     handlers: Vec<HandlerRow>,
 }
 
@@ -77,12 +80,12 @@ pub(super) fn drops_of(program: &Program, state: &[u8], element: &str) -> u64 {
 fn dropped(program: &Program, state: &[u8], unfit: u64) -> Vec<DropRow> {
     let row = |d: &millstream_click::Drop| DropRow {
         element: d.element.clone(),
-        reason: d.reason,
+        reason: d.reason.clone(),
         packets: number(state, d.offset),
     };
     let mut rows: Vec<DropRow> = program.drops.iter().map(row).filter(|r| r.packets > 0).collect();
     if unfit > 0 {
-        rows.push(DropRow { element: String::new(), reason: "size", packets: unfit });
+        rows.push(DropRow { element: String::new(), reason: "size".into(), packets: unfit });
     }
     rows
 }
@@ -90,26 +93,26 @@ fn dropped(program: &Program, state: &[u8], unfit: u64) -> Vec<DropRow> {
 impl Document {
     #[allow(clippy::too_many_arguments)]
     pub(super) fn new(
-        args: &Args,
+        name: &str,
         program: &Program,
         packets: &[Packets],
         engine: &Engine,
         ran: &GraphRan,
         state: &[u8],
-        click: Duration,
+        click: Option<Duration>,
         handlers: Vec<(String, String)>,
     ) -> Document {
         let left_out: u64 = packets.iter().map(|p| p.unfit).sum();
         let unfit = ran.unfit + left_out;
         let received: u64 = ran.received.iter().sum();
         let sources = program.sources.iter().zip(packets).zip(&ran.received);
-        let name = |target: &Target| match target {
+        let output = |target: &Target| match target {
             Target::Device(name) | Target::File(name, _) => name.clone(),
         };
         let seen = received - ran.unfit;
         Document {
             schema: 1,
-            configuration: args.conf.display().to_string(),
+            configuration: name.to_owned(),
             sources: sources
                 .map(|((source, packets), received)| SourceRow {
                     source: format!("{source:?}"),
@@ -124,31 +127,32 @@ impl Document {
                 .targets
                 .iter()
                 .zip(&ran.sent)
-                .map(|(target, packets)| SentRow { output: name(target), packets: *packets })
+                .map(|(target, packets)| SentRow { output: output(target), packets: *packets })
                 .collect(),
             dropped: dropped(program, state, unfit),
             ns_per_packet: if seen == 0 { 0.0 } else { ran.busy.as_nanos() as f64 / seen as f64 },
             ns_per_packet_p10: ran.percentile(0.1),
             mpps: 1e3 * received as f64 / ran.total.as_nanos().max(1) as f64,
-            compiled: compiled(engine, click),
+            compiled: click.map(|click| compiled(engine, click)),
             handlers: handlers.into_iter().map(|(handler, value)| HandlerRow { handler, value }).collect(),
         }
     }
 
     pub(super) fn text(&self) -> String {
         let mut out = String::new();
-        let c = &self.compiled;
         // Writing to a string does not fail.
         let _ = writeln!(out, "{}", self.configuration);
-        let _ = writeln!(
-            out,
-            "compiled in {:.1} ms: {:.1} to the IR, {:.1} in passes, {:.1} in LLVM, {:.1} linking",
-            c.total_ms,
-            c.click_ms,
-            c.passes_ms + c.emit_ms,
-            c.llvm_ms,
-            c.link_ms
-        );
+        if let Some(c) = &self.compiled {
+            let _ = writeln!(
+                out,
+                "compiled in {:.1} ms: {:.1} to the IR, {:.1} in passes, {:.1} in LLVM, {:.1} linking",
+                c.total_ms,
+                c.click_ms,
+                c.passes_ms + c.emit_ms,
+                c.llvm_ms,
+                c.link_ms
+            );
+        }
         for source in &self.sources {
             let _ = writeln!(out, "received {:>12}   {}, {}", source.received, source.source, source.packets);
         }

@@ -71,6 +71,18 @@ pub(crate) struct Args {
     /// The program to run, if the object has several
     #[arg(long, value_name = "NAME")]
     prog: Option<String>,
+    #[command(flatten)]
+    running: Running,
+    #[command(flatten)]
+    tuning: Tuning,
+    /// Write LLVM's IR, as it was optimized, to this file
+    #[arg(long, value_name = "FILE")]
+    llvm_ir: Option<PathBuf>,
+}
+
+/// How a program is run, whenever its code was made.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Running {
     /// Where packets come from and go to: `mem` (replayed from memory, over and over; what is sent is counted),
     /// `pcap:IN[,OUT]` (a capture file once; what is sent is written to OUT), or `xdp:INTERFACE[,INTERFACE...]` (all that
     /// these receive, through AF_XDP, until --packets, --seconds or Ctrl-C)
@@ -90,14 +102,9 @@ pub(crate) struct Args {
     /// Packets that the program gets at once
     #[arg(long, value_name = "B", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=4096))]
     batch: u32,
-    #[command(flatten)]
-    tuning: Tuning,
     /// Number of the interface that packets from memory or a file come in by
     #[arg(long, value_name = "N", default_value_t = 1)]
     ifindex: u32,
-    /// Write LLVM's IR, as it was optimized, to this file
-    #[arg(long, value_name = "FILE")]
-    llvm_ir: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -163,7 +170,9 @@ struct Document {
     ns_per_packet_p10: Option<f64>,
     /// Copying in and out included.
     mpps: f64,
-    compiled: Compiled,
+    /// Unless it was ahead of time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    compiled: Option<Compiled>,
     maps: Vec<MapState>,
 }
 
@@ -186,7 +195,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let options = Options { keep_text: args.llvm_ir.is_some(), seed: seed(), ..args.tuning.options() };
     let mut engine = match Engine::of_object(&object, program.as_deref(), &options) {
         Ok(engine) => engine,
-        Err(e @ Error::Llvm(millstream_native::llvm::Error::Library(_))) => {
+        Err(e) if is_llvm_missing(&e) => {
             eprintln!("{e}");
             return Ok(Exit::NotPermitted.into());
         }
@@ -195,20 +204,44 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     if let (Some(path), Some(texts)) = (&args.llvm_ir, &engine.texts) {
         std::fs::write(path, &texts.after).into_diagnostic().wrap_err_with(|| path.display().to_string())?;
     }
-    if let Some(names) = args.io.strip_prefix("xdp:") {
-        return serve(args, &mut engine, names);
-    }
-    let packets = packets(args, &mut engine)?;
-    for spec in &args.maps {
-        tables::load(&mut engine, spec)?;
-    }
-    let ran = feed(args, &mut engine, &packets)?;
-    print(args, &document(args, &mut engine, &packets.description, packets.unfit, &ran))
+    execute(&args.object, &args.running, &mut engine, true)
 }
 
-/// Runs packets of interfaces.
-fn serve(args: &Args, engine: &mut Engine, names: &str) -> Result<ExitCode> {
-    let (load, _) = args.feed.workload(&args.object, Ports::pair(names)?)?;
+/// Whether code cannot be made since LLVM's library is not there.
+pub(crate) fn is_llvm_missing(error: &Error) -> bool {
+    matches!(error, Error::Llvm(millstream_native::llvm::Error::Library(_)))
+}
+
+/// Runs a program of this name on packets, and prints what it found. `made`: its code was made here and now.
+pub(crate) fn execute(name: &str, args: &Running, engine: &mut Engine, made: bool) -> Result<ExitCode> {
+    let (description, unfit, ran, lost) = match args.io.strip_prefix("xdp:") {
+        Some(names) => match serve(name, args, engine, names)? {
+            Ok((description, ran, lost)) => (description, 0, ran, Some(lost)),
+            Err(code) => return Ok(code),
+        },
+        None => {
+            let packets = packets(name, args, engine)?;
+            for spec in &args.maps {
+                tables::load(engine, spec)?;
+            }
+            let ran = feed(args, engine, &packets)?;
+            (packets.description, packets.unfit, ran, None)
+        }
+    };
+    let mut document = document(engine, (name, &description), unfit, &ran);
+    document.compiled = document.compiled.filter(|_| made);
+    document.lost = lost;
+    print(args, &document)
+}
+
+/// Runs packets of interfaces: where they came from, what was found and lost; or the exit code if that is not permitted.
+fn serve(
+    name: &str,
+    args: &Running,
+    engine: &mut Engine,
+    names: &str,
+) -> Result<Result<(String, Ran, LostBefore), ExitCode>> {
+    let (load, _) = args.feed.workload(name, Ports::pair(names)?)?;
     tables::apply(engine, &load.entries)?;
     for spec in &args.maps {
         tables::load(engine, spec)?;
@@ -216,16 +249,15 @@ fn serve(args: &Args, engine: &mut Engine, names: &str) -> Result<ExitCode> {
     // Last of all, since packets come from then on.
     let mut ports = match Ports::open(names) {
         Ok(ports) => ports,
-        Err(refused) => return refused.exit(),
+        Err(refused) => return refused.exit().map(Err),
     };
     let until = Until { packets: args.packets, seconds: args.seconds };
     let (ran, lost) = ports.serve(engine, args.batch as usize, &until)?;
-    let mut document = document(args, engine, &ports.description(), 0, &ran);
-    document.lost = Some(LostBefore { no_room: lost.no_room, unfit: lost.unfit });
-    print(args, &document)
+    let lost = LostBefore { no_room: lost.no_room, unfit: lost.unfit };
+    Ok(Ok((ports.description(), ran, lost)))
 }
 
-fn print(args: &Args, document: &Document) -> Result<ExitCode> {
+fn print(args: &Running, document: &Document) -> Result<ExitCode> {
     match args.json {
         true => println!("{}", serde_json::to_string_pretty(document).into_diagnostic()?),
         false => print!("{}", text(document)),
@@ -234,19 +266,19 @@ fn print(args: &Args, document: &Document) -> Result<ExitCode> {
 }
 
 /// Anything that no sender of packets can guess.
-fn seed() -> u64 {
+pub(crate) fn seed() -> u64 {
     use std::hash::{BuildHasher as _, RandomState};
     RandomState::new().hash_one(0)
 }
 
 /// The packets, with the tables that go with them put in.
-fn packets(args: &Args, engine: &mut Engine) -> Result<Packets> {
+fn packets(name: &str, args: &Running, engine: &mut Engine) -> Result<Packets> {
     if let Some(files) = args.io.strip_prefix("pcap:") {
         let (from, to) = match files.split_once(',') {
             Some((from, to)) => (from, Some(PathBuf::from(to))),
             None => (files, None),
         };
-        let (load, _) = args.feed.workload(&args.object, [args.ifindex, args.ifindex + 1])?;
+        let (load, _) = args.feed.workload(name, [args.ifindex, args.ifindex + 1])?;
         tables::apply(engine, &load.entries)?;
         let capture = pcap::read(Path::new(from), MOST_FRAMES).into_diagnostic()?;
         let all = capture.frames.len() as u64;
@@ -266,7 +298,7 @@ fn packets(args: &Args, engine: &mut Engine) -> Result<Packets> {
             args.io
         ));
     }
-    let (load, order) = args.feed.workload(&args.object, [args.ifindex, args.ifindex + 1])?;
+    let (load, order) = args.feed.workload(name, [args.ifindex, args.ifindex + 1])?;
     tables::apply(engine, &load.entries)?;
     Ok(Packets {
         frames: load.flows.packets,
@@ -279,7 +311,7 @@ fn packets(args: &Args, engine: &mut Engine) -> Result<Packets> {
     })
 }
 
-fn feed(args: &Args, engine: &mut Engine, packets: &Packets) -> Result<Ran> {
+fn feed(args: &Running, engine: &mut Engine, packets: &Packets) -> Result<Ran> {
     let source = Replay { frames: &packets.frames, order: &packets.order, count: packets.count };
     let plan = Plan { batch: args.batch as usize, ingress: args.ifindex };
     let Some(path) = &packets.out else {
@@ -293,14 +325,14 @@ fn feed(args: &Args, engine: &mut Engine, packets: &Packets) -> Result<Ran> {
     Ok(ran)
 }
 
-fn document(args: &Args, engine: &mut Engine, description: &str, unfit: u64, ran: &Ran) -> Document {
+fn document(engine: &mut Engine, (name, description): (&str, &str), unfit: u64, ran: &Ran) -> Document {
     let account = &ran.account;
     let seen = account.received - account.dropped[Reason::Size as usize];
     let per = |d: Duration, n: u64| if n == 0 { 0.0 } else { d.as_nanos() as f64 / n as f64 };
     let left_out = |reason| if reason == Reason::Size { unfit } else { 0 };
     Document {
         schema: 1,
-        object: args.object.clone(),
+        object: name.to_owned(),
         packets: description.to_owned(),
         received: account.received + unfit,
         sent: account.sent(),
@@ -315,7 +347,7 @@ fn document(args: &Args, engine: &mut Engine, description: &str, unfit: u64, ran
         ns_per_packet: per(ran.busy, seen),
         ns_per_packet_p10: ran.percentile(0.1),
         mpps: 1e3 * account.received as f64 / ran.total.as_nanos().max(1) as f64,
-        compiled: compiled(&engine.timings),
+        compiled: Some(compiled(&engine.timings)),
         maps: engine.maps().map(|m| MapState { name: m.name().to_owned(), entries: m.len() }).collect(),
     }
 }
@@ -334,17 +366,18 @@ fn compiled(timings: &Timings) -> Compiled {
 
 fn text(d: &Document) -> String {
     let mut out = String::new();
-    let c = &d.compiled;
-    let front = c.lift_ms + c.passes_ms + c.emit_ms;
     // Writing to a string does not fail.
     let _ = writeln!(out, "{} on {}", d.object, d.packets);
-    let _ = writeln!(
-        out,
-        "compiled in {:.1} ms: {front:.1} to LLVM's IR, {:.1} in LLVM, {:.1} linking",
-        front + c.llvm_ms + c.link_ms,
-        c.llvm_ms,
-        c.link_ms
-    );
+    if let Some(c) = &d.compiled {
+        let front = c.lift_ms + c.passes_ms + c.emit_ms;
+        let _ = writeln!(
+            out,
+            "compiled in {:.1} ms: {front:.1} to LLVM's IR, {:.1} in LLVM, {:.1} linking",
+            front + c.llvm_ms + c.link_ms,
+            c.llvm_ms,
+            c.link_ms
+        );
+    }
     let _ = writeln!(out, "received {:>12}", d.received);
     let _ =
         writeln!(out, "sent     {:>12}   transmitted {}, redirected {}", d.sent, d.transmitted, d.redirected);

@@ -106,16 +106,17 @@ impl Drop for Jit {
 }
 
 impl Compiler {
-    /// A compiler, with `symbols` known to all code: names and addresses of functions of this process.
+    /// A compiler, with `symbols` known to all code: names and addresses of functions of this process. Code is made for this very
+    /// processor, or for one that LLVM has a name for.
     ///
     /// # Errors
     /// Without LLVM's library.
-    pub fn new(symbols: &[(&str, usize)]) -> Result<Compiler, Error> {
+    pub fn new(symbols: &[(&str, usize)], cpu: Option<&str>) -> Result<Compiler, Error> {
         let api = api()?;
         // SAFETY: see `Owned` for handles; strings are C strings that live through the calls.
         unsafe {
             let triple = CString::from(CStr::from_ptr((api.default_triple)()));
-            let machine = host_machine(api, &triple)?;
+            let machine = machine(api, &triple, cpu)?;
             let mut handle = null_mut();
             check(api, "starting its just-in-time linker", (api.jit_create)(&mut handle, null_mut()))?;
             let jit = Rc::new(Jit { api, handle, dylib: (api.jit_dylib)(handle) });
@@ -241,11 +242,11 @@ impl Drop for Code {
     }
 }
 
-/// A description of this very machine.
+/// A description of this very machine, or of one with another processor.
 ///
 /// # Safety
 /// `api` is LLVM's.
-unsafe fn host_machine(api: &Api, triple: &CStr) -> Result<Owned, Error> {
+unsafe fn machine(api: &Api, triple: &CStr, cpu: Option<&str>) -> Result<Owned, Error> {
     const AGGRESSIVE: u32 = 3;
     const POSITION_INDEPENDENT: u32 = 2;
     const SMALL_CODE_MODEL: u32 = 3;
@@ -256,7 +257,12 @@ unsafe fn host_machine(api: &Api, triple: &CStr) -> Result<Owned, Error> {
             return Err(refused("finding this machine's target", &message(why, api.message_dispose)));
         }
         let text = |s| CString::new(message(s, api.message_dispose)).unwrap_or_default();
-        let (cpu, features) = (text((api.host_cpu)()), text((api.host_features)()));
+        let (cpu, features) = match cpu {
+            Some(name) => {
+                (CString::new(name).map_err(|_| refused("naming a processor", name))?, CString::default())
+            }
+            None => (text((api.host_cpu)()), text((api.host_features)())),
+        };
         let handle = (api.machine_create)(
             target,
             triple.as_ptr(),
@@ -293,7 +299,7 @@ mod tests {
 
     #[test]
     fn text_becomes_a_function_and_its_mistakes_are_named() {
-        let compiler = Compiler::new(&[("seven", seven as *const () as usize)]).unwrap();
+        let compiler = Compiler::new(&[("seven", seven as *const () as usize)], None).unwrap();
         let text = "declare i64 @seven()\ndefine i64 @f(i64 %a) {\n%s = call i64 @seven()\n%r = add i64 %a, %s\nret i64 %r\n}";
         let object = compiler.compile(text, "default<O2>", true).unwrap();
         assert!(object.text.as_deref().is_some_and(|t| t.contains("@seven")));

@@ -9,7 +9,7 @@
 
 use std::io;
 
-use super::region::Region;
+use super::region::{Place, Region};
 use super::values::Values;
 
 /// Odd, with about as many ones as zeros: the golden ratio's fraction.
@@ -57,15 +57,15 @@ impl Hash {
         value_size: u32,
         copies: u32,
         max_entries: u32,
-        lru: bool,
-        seed: u64,
+        (lru, seed): (bool, u64),
+        place: &mut Place,
     ) -> io::Result<Hash> {
         let words = (u64::from(max_entries) * 2).next_power_of_two().max(16);
         let mask = u32::try_from(words - 1).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
         let key_size = key_size as usize;
-        let index = Region::new(8 * words as usize)?;
+        let index = Region::new(8 * words as usize, place)?;
         let header = if lru { MARK } else { 0 } + key_size.next_multiple_of(8);
-        let values = Values::new(header, value_size, copies, max_entries, true)?;
+        let values = Values::new(header, value_size, copies, max_entries, true, place)?;
         if words >= LARGE {
             index.prefer_large_pages(8 * words as usize);
             values.prefer_large_pages();

@@ -72,6 +72,27 @@ pub(crate) const TABLE: &[(i32, &str, Native)] = &[
 pub(crate) const INTRINSICS: &[(&str, Native)] =
     &[("ms_clone", clone_packet), ("ms_hold", hold_packet), ("ms_pull", pull_packet)];
 
+/// Functions of the C library that a compiler calls of itself.
+fn library() -> [(&'static str, usize); 4] {
+    [
+        ("memcpy", libc::memcpy as *const () as usize),
+        ("memmove", libc::memmove as *const () as usize),
+        ("memset", libc::memset as *const () as usize),
+        ("memcmp", libc::memcmp as *const () as usize),
+    ]
+}
+
+/// Symbols and addresses of all that native code of ours calls.
+pub(crate) fn symbols() -> Vec<(&'static str, usize)> {
+    let helpers = TABLE.iter().map(|(_, symbol, f)| (*symbol, *f as usize));
+    helpers.chain(INTRINSICS.iter().map(|(symbol, f)| (*symbol, *f as usize))).collect()
+}
+
+/// The address of a function that code compiled ahead of time calls.
+pub(crate) fn address(symbol: &str) -> Option<usize> {
+    symbols().into_iter().chain(library()).find(|(name, _)| *name == symbol).map(|(_, address)| address)
+}
+
 /// The worker behind the first argument.
 fn worker<'a>(worker: *mut Worker) -> &'a mut Worker {
     // SAFETY: see the module's invariants.

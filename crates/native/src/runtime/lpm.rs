@@ -18,7 +18,7 @@ use std::ops::Range;
 
 use rustc_hash::FxHashMap;
 
-use super::region::Region;
+use super::region::{Place, Region};
 use super::values::Values;
 
 /// A trie with its values.
@@ -79,7 +79,13 @@ fn part(data: &[u8], from: u32, width: u32) -> usize {
 
 impl Lpm {
     /// An empty trie. `share`: programs do not write values.
-    pub(crate) fn new(key_size: u32, value_size: u32, max_entries: u32, share: bool) -> io::Result<Lpm> {
+    pub(crate) fn new(
+        key_size: u32,
+        value_size: u32,
+        max_entries: u32,
+        share: bool,
+        place: &mut Place,
+    ) -> io::Result<Lpm> {
         let bits = key_size.saturating_sub(4) * 8;
         let root = match bits {
             24.. if max_entries >= MANY => 24,
@@ -90,7 +96,7 @@ impl Lpm {
         let levels = (bits / 8).saturating_sub(1) as usize;
         let nodes = (max_entries as usize).saturating_mul(levels).saturating_mul(256);
         let room = nodes.saturating_add(1 << root).min(MOST_PLACES);
-        let nodes = Region::new(4 * room)?;
+        let nodes = Region::new(4 * room, place)?;
         if root == 24 {
             nodes.prefer_large_pages(4 << root);
         }
@@ -100,11 +106,11 @@ impl Lpm {
             exact: FxHashMap::default(),
             lengths: BTreeMap::new(),
             nodes,
-            depths: Region::new(2 * room)?,
+            depths: Region::new(2 * room, place)?,
             used: 1 << root,
             room,
             shared: share.then(Shared::default),
-            values: Values::new(0, value_size, 1, max_entries, true)?,
+            values: Values::new(0, value_size, 1, max_entries, true, place)?,
             max_entries,
         })
     }

@@ -13,7 +13,7 @@ use rustc_hash::FxHashSet;
 
 use super::hash::{Hash, HashLayout};
 use super::lpm::{Lpm, LpmLayout};
-use super::region::Region;
+use super::region::{Place, Region};
 use super::values::Values;
 
 pub(crate) const ENOENT: i64 = -(libc::ENOENT as i64);
@@ -82,29 +82,35 @@ fn index(key: &[u8]) -> Option<u32> {
 }
 
 impl Map {
-    /// An empty map, with a copy of per-CPU values for each of `workers`. `seed` is of its hash.
+    /// An empty map, with a copy of per-CPU values for each of `workers`. `seed` is of its hash, `place` where its memory lies.
     ///
     /// # Errors
     /// If the system has no room.
-    pub fn new(name: &str, spec: MapSpec, workers: u32, seed: u64) -> io::Result<Map> {
+    pub(crate) fn new(
+        name: &str,
+        spec: MapSpec,
+        workers: u32,
+        seed: u64,
+        place: &mut Place,
+    ) -> io::Result<Map> {
         use MapKind as K;
         let copies = if spec.kind.is_percpu() { workers } else { 1 };
         let (key, value, entries) = (spec.key_size, spec.value_size, spec.max_entries);
         // Values of maps of maps and of programs are addresses here.
         let value = if is_of_addresses(spec.kind) { 8 } else { value };
-        let array = |present: bool| -> io::Result<Body> {
-            let present = if present { Some(Region::new(entries as usize)?) } else { None };
-            Ok(Body::Array { values: Values::new(0, value, copies, entries, false)?, present })
+        let array = |present: bool, place: &mut Place| -> io::Result<Body> {
+            let present = if present { Some(Region::new(entries as usize, place)?) } else { None };
+            Ok(Body::Array { values: Values::new(0, value, copies, entries, false, place)?, present })
         };
-        let hash = |lru| Hash::new(key, value, copies, entries, lru, seed);
+        let hash = |lru, place: &mut Place| Hash::new(key, value, copies, entries, (lru, seed), place);
         let body = match spec.kind {
-            K::Array | K::PercpuArray => array(false)?,
-            K::ProgArray | K::ArrayOfMaps | K::Devmap | K::Cpumap | K::Xskmap => array(true)?,
-            K::Hash | K::PercpuHash | K::HashOfMaps | K::DevmapHash => Body::Hash(hash(false)?),
-            K::LruHash | K::LruPercpuHash => Body::Hash(hash(true)?),
+            K::Array | K::PercpuArray => array(false, place)?,
+            K::ProgArray | K::ArrayOfMaps | K::Devmap | K::Cpumap | K::Xskmap => array(true, place)?,
+            K::Hash | K::PercpuHash | K::HashOfMaps | K::DevmapHash => Body::Hash(hash(false, place)?),
+            K::LruHash | K::LruPercpuHash => Body::Hash(hash(true, place)?),
             K::LpmTrie => {
                 let share = spec.flags & RDONLY_PROG != 0;
-                Body::Lpm(Box::new(Lpm::new(key, value, entries, share)?))
+                Body::Lpm(Box::new(Lpm::new(key, value, entries, share, place)?))
             }
             K::Queue => Body::Queue { items: VecDeque::new(), lifo: false },
             K::Stack => Body::Queue { items: VecDeque::new(), lifo: true },

@@ -6,6 +6,6 @@ pub(crate) mod helpers;
 pub(crate) mod lpm;
 pub(crate) mod maps;
 pub(crate) mod packet;
-mod region;
+pub(crate) mod region;
 mod values;
 pub(crate) mod worker;

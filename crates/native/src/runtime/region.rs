@@ -9,7 +9,8 @@
 #![allow(unsafe_code)]
 
 use std::io;
-use std::ptr::null_mut;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
 
 /// Zeroed memory that does not move.
 #[derive(Debug)]
@@ -18,13 +19,38 @@ pub(crate) struct Region {
     len: usize,
 }
 
+/// Where regions are put that code knows the addresses of.
+#[derive(Debug)]
+pub(crate) enum Place {
+    /// Wherever there is room: the code is made for what comes of it.
+    Anywhere,
+    /// One behind the other from an address on, so that the same requests give the same addresses in another process.
+    Fixed {
+        /// Of the next one.
+        next: u64,
+    },
+}
+
+impl Place {
+    /// Fixed addresses that no system gives to anything else by itself: far above programs and heaps, far below libraries and stacks.
+    pub(crate) fn fixed() -> Place {
+        Place::Fixed { next: 0x1000_0000_0000 }
+    }
+}
+
+/// Fixed regions begin at multiples of this: of large pages.
+const STEP: u64 = 2 << 20;
+
 impl Region {
-    /// A region anywhere.
+    /// A region where `place` says.
     ///
     /// # Errors
-    /// If the system has no room.
-    pub(crate) fn new(len: usize) -> io::Result<Region> {
-        Region::map(len, 0)
+    /// If the system has no room, there.
+    pub(crate) fn new(len: usize, place: &mut Place) -> io::Result<Region> {
+        let Place::Fixed { next } = place else { return Region::map(len, 0, 0) };
+        let at = *next;
+        *next = (at + len as u64 + 1).next_multiple_of(STEP);
+        Region::map(len, libc::MAP_FIXED_NOREPLACE, at)
     }
 
     /// A region below 2 GiB: its addresses fit in the 32-bit fields of `struct xdp_md`.
@@ -39,18 +65,24 @@ impl Region {
         const LOW: libc::c_int = libc::MAP_32BIT;
         #[cfg(not(target_arch = "x86_64"))]
         const LOW: libc::c_int = 0;
-        Region::map(len, LOW)
+        Region::map(len, LOW, 0)
     }
 
-    fn map(len: usize, flags: libc::c_int) -> io::Result<Region> {
+    fn map(len: usize, flags: libc::c_int, at: u64) -> io::Result<Region> {
         let len = len.max(1);
         let flags = flags | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        // SAFETY: a new anonymous mapping touches no memory that exists.
-        let base = unsafe { libc::mmap(null_mut(), len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+        let hint = at as *mut libc::c_void;
+        // SAFETY: a new anonymous mapping touches no memory that exists, and replaces no mapping that is there.
+        let base = unsafe { libc::mmap(hint, len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        Ok(Region { base: base.cast(), len })
+        let region = Region { base: base.cast(), len };
+        // A kernel that does not know the flag takes the address for a wish.
+        match at == 0 || region.address() == at {
+            true => Ok(region),
+            false => Err(io::Error::new(io::ErrorKind::AddrInUse, "the address is not free")),
+        }
     }
 
     /// Where it begins.
@@ -110,6 +142,54 @@ impl Region {
     }
 }
 
+/// A value in a region of its own: at an address that stays, and that code may know.
+#[derive(Debug)]
+pub(crate) struct Placed<T> {
+    region: Region,
+    value: PhantomData<T>,
+}
+
+impl<T> Placed<T> {
+    /// Puts a value where `place` says.
+    ///
+    /// # Errors
+    /// If the system has no room, there.
+    pub(crate) fn new(value: T, place: &mut Place) -> io::Result<Placed<T>> {
+        let region = Region::new(size_of::<T>(), place)?;
+        // SAFETY: the region is that long, begins at a page, and holds nothing yet.
+        unsafe { region.base.cast::<T>().write(value) };
+        Ok(Placed { region, value: PhantomData })
+    }
+
+    /// Where it is.
+    pub(crate) fn address(&self) -> u64 {
+        self.region.address()
+    }
+}
+
+impl<T> Deref for Placed<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        // SAFETY: the value was written by `new`; native code changes it only by helpers, by the module's invariant.
+        unsafe { &*self.region.base.cast::<T>() }
+    }
+}
+
+impl<T> DerefMut for Placed<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as in `deref`; there is one `&mut` to the region.
+        unsafe { &mut *self.region.base.cast::<T>() }
+    }
+}
+
+impl<T> Drop for Placed<T> {
+    fn drop(&mut self) {
+        // SAFETY: the value was written by `new`, and is not used any more.
+        unsafe { self.region.base.cast::<T>().drop_in_place() };
+    }
+}
+
 impl Drop for Region {
     fn drop(&mut self) {
         // SAFETY: our own mapping, of that length; nobody has a slice of it any more.
@@ -123,10 +203,15 @@ mod tests {
 
     #[test]
     fn regions_are_zero_stay_and_may_lie_low() {
-        let mut r = Region::new(10 << 30).expect("untouched memory costs nothing");
+        let mut r = Region::new(10 << 30, &mut Place::Anywhere).expect("untouched memory costs nothing");
         assert_eq!((r.word(1 << 20), r.bytes().len()), (0, 10 << 30));
         r.set_word(5, 7);
         assert_eq!((r.word(5), r.bytes()[40]), (7, 7));
+        let place = || Place::Fixed { next: 0x2000_0000_0000 };
+        let mut fixed = place();
+        let (a, b) = (Region::new(5, &mut fixed).unwrap(), Placed::new(vec![7], &mut fixed).unwrap());
+        assert_eq!((a.address(), b.address(), b.len()), (0x2000_0000_0000, 0x2000_0020_0000, 1));
+        assert!(Region::new(5, &mut place()).is_err(), "what is taken is not replaced");
         let low = Region::low(1 << 20).unwrap();
         assert!(low.address() + low.len as u64 <= 1 << 31);
     }

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::io;
 
-use super::region::Region;
+use super::region::{Place, Region};
 
 /// Slots beyond the declared capacity, for values that were removed or replaced since the last batch. Where there
 /// were more, the oldest is used again at once, as the kernel's preallocated tables always do.
@@ -35,6 +35,7 @@ impl Values {
         copies: u32,
         max_entries: u32,
         spare: bool,
+        place: &mut Place,
     ) -> io::Result<Values> {
         let (value_size, copies) = (value_size as usize, copies.max(1) as usize);
         let stride = header.next_multiple_of(8) + copies * value_size.next_multiple_of(8).max(8);
@@ -42,7 +43,7 @@ impl Values {
         let len = stride.checked_mul(slots as usize);
         let len = len.ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
         Ok(Values {
-            region: Region::new(len)?,
+            region: Region::new(len, place)?,
             header: header.next_multiple_of(8),
             value_size,
             copies,

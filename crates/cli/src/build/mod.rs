@@ -1,0 +1,199 @@
+//! `millstream build`: a configuration or an XDP object as an executable of its own, compiled ahead of time.
+//!
+//! The executable is this one with the program behind its end ([`payload`]): its runtime is the one that `millstream click` and
+//! `millstream native` use, so that packets, tables and accounts are the same; neither LLVM nor our compiler runs in it.
+//! [`run_if_built`] is what such an executable does in place of reading a command.
+
+mod payload;
+
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Instant;
+
+use clap::Parser;
+use miette::{IntoDiagnostic, Result, WrapErr, miette};
+use millstream_native::{Cpu, Engine, Options};
+
+use self::payload::{Kind, Payload};
+use crate::exit::Exit;
+use crate::native::{Tuning, is_llvm_missing};
+use crate::{click, lab, native};
+
+/// Flags of `millstream build`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// What to build: CONF.click, or an object: FILE.o, FILE.o:PROGRAM or builtin:NAME
+    #[arg(value_name = "CONF|OBJECT")]
+    input: String,
+    /// Variables that win over the configuration's `define`
+    #[arg(value_name = "NAME=VALUE")]
+    variables: Vec<String>,
+    /// The program to build, if the object has several
+    #[arg(long, value_name = "NAME")]
+    prog: Option<String>,
+    /// The executable to write
+    #[arg(long, short, value_name = "FILE")]
+    output: PathBuf,
+    /// The processor to build for: `native`, this machine's and those that have all that it has, or a level of x86-64
+    #[arg(long, value_name = "CPU", default_value = "native")]
+    cpu: Processor,
+    #[command(flatten)]
+    tuning: Tuning,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Processor {
+    Native,
+    #[value(name = "x86-64")]
+    Level1,
+    #[value(name = "x86-64-v2")]
+    Level2,
+    #[value(name = "x86-64-v3")]
+    Level3,
+    #[value(name = "x86-64-v4")]
+    Level4,
+}
+
+impl From<Processor> for Cpu {
+    fn from(processor: Processor) -> Cpu {
+        match processor {
+            Processor::Native => Cpu::Native,
+            Processor::Level1 => Cpu::Level(1),
+            Processor::Level2 => Cpu::Level(2),
+            Processor::Level3 => Cpu::Level(3),
+            Processor::Level4 => Cpu::Level(4),
+        }
+    }
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    let start = Instant::now();
+    let options = Options { cpu: args.cpu.into(), ..args.tuning.options() };
+    let built = match is_object(&args.input)? {
+        true => of_object(args, &Options { seed: native::seed(), ..options })?,
+        false => of_configuration(args, &options)?,
+    };
+    let Some(built) = built else { return Ok(Exit::NotPermitted.into()) };
+    let bytes = write(&args.output, &built)?;
+    println!(
+        "{}: {} bytes of machine code, {bytes} in all, in {:.0} ms",
+        args.output.display(),
+        built.image.code().len(),
+        start.elapsed().as_secs_f64() * 1e3
+    );
+    Ok(Exit::Done.into())
+}
+
+/// Whether the input is an object and not a text.
+fn is_object(input: &str) -> Result<bool> {
+    if input.starts_with("builtin:") || input.ends_with(".insns") {
+        return Ok(true);
+    }
+    let path =
+        if Path::new(input).exists() { input } else { input.rsplit_once(':').map_or(input, |(p, _)| p) };
+    let mut magic = [0; 4];
+    let mut file = std::fs::File::open(path).into_diagnostic().wrap_err_with(|| path.to_owned())?;
+    Ok(std::io::Read::read_exact(&mut file, &mut magic).is_ok() && magic == *b"\x7fELF")
+}
+
+/// The code of an image, or `None`, said to the user, without LLVM.
+fn compiled<T>(input: &str, made: Result<T, millstream_native::Error>) -> Result<Option<T>> {
+    match made {
+        Ok(image) => Ok(Some(image)),
+        Err(e) if is_llvm_missing(&e) => {
+            eprintln!("{e}");
+            Ok(None)
+        }
+        Err(e) => Err(e).into_diagnostic().wrap_err_with(|| input.to_owned()),
+    }
+}
+
+fn of_object(args: &Args, options: &Options) -> Result<Option<Payload>> {
+    if let Some(extra) = args.variables.first() {
+        return Err(miette!("{extra:?}: variables are for configurations of Click"));
+    }
+    let (object, program) = lab::open(&args.input)?;
+    let program = args.prog.clone().or(program);
+    let image = compiled(&args.input, Engine::build_object(&object, program.as_deref(), options))?;
+    let kind = Kind::Native { object: args.input.clone() };
+    Ok(image.map(|image| Payload { kind, image, entries: Vec::new() }))
+}
+
+fn of_configuration(args: &Args, options: &Options) -> Result<Option<Payload>> {
+    if args.prog.is_some() {
+        return Err(miette!("--prog is for objects"));
+    }
+    let mut program = click::front(Path::new(&args.input), &args.variables)?;
+    let module = std::mem::take(&mut program.module);
+    let image = compiled(&args.input, Engine::build_module(module, program.entry, options))?;
+    let entries = std::mem::take(&mut program.entries);
+    let kind = Kind::Click { configuration: args.input.clone(), program: Box::new(program) };
+    Ok(image.map(|image| Payload { kind, image, entries }))
+}
+
+/// Writes the executable, and says how many bytes it has. One that is there is replaced at once, so that it may be running.
+fn write(path: &Path, built: &Payload) -> Result<u64> {
+    let at = || path.display().to_string();
+    let own = std::fs::read("/proc/self/exe").into_diagnostic().wrap_err("this executable")?;
+    let new = path.with_extension("new");
+    let put = || -> std::io::Result<u64> {
+        let mut file = std::fs::File::create(&new)?;
+        file.write_all(&own)?;
+        file.write_all(&built.to_bytes()?)?;
+        file.set_permissions(std::fs::Permissions::from_mode(0o755))?;
+        std::fs::rename(&new, path)?;
+        Ok(file.metadata()?.len())
+    };
+    put().into_diagnostic().wrap_err_with(at)
+}
+
+/// Runs what was built from a configuration.
+#[derive(Debug, Parser)]
+#[command(version, max_term_width = 100, after_help = crate::exit::help())]
+struct Click {
+    #[command(flatten)]
+    running: click::Running,
+}
+
+/// Runs what was built from an XDP object.
+#[derive(Debug, Parser)]
+#[command(version, max_term_width = 100, after_help = crate::exit::help())]
+struct Native {
+    #[command(flatten)]
+    running: native::Running,
+}
+
+/// If this executable was built from a program, runs that.
+pub(crate) fn run_if_built() -> Option<ExitCode> {
+    let built = match Payload::of_this_executable() {
+        Ok(built) => built?,
+        Err(e) => {
+            eprintln!("the program behind this executable cannot be read: {e}");
+            return Some(Exit::Input.into());
+        }
+    };
+    Some(execute(built).unwrap_or_else(|report| {
+        eprintln!("{report:?}");
+        Exit::Input.into()
+    }))
+}
+
+fn execute(built: Payload) -> Result<ExitCode> {
+    match built.kind {
+        Kind::Click { configuration, mut program } => {
+            let Click { running } = Click::parse();
+            program.entries = built.entries;
+            let mut engine = Engine::of_image(&built.image).into_diagnostic()?;
+            click::fill(&mut engine, &program)?;
+            click::execute(&configuration, &running, &program, &mut engine, None)
+        }
+        Kind::Native { object } => {
+            let Native { running } = Native::parse();
+            let mut engine = Engine::of_image(&built.image).into_diagnostic()?;
+            native::execute(&object, &running, &mut engine, false)
+        }
+    }
+}

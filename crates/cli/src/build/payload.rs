@@ -1,0 +1,121 @@
+//! What is behind the end of an executable that was built: machine code, what tables hold, a description, and their lengths.
+//!
+//! A table of the whole Internet has a million entries: they are bytes, the description is JSON.
+
+use std::fs::File;
+use std::io::{self, Error, ErrorKind, Read as _, Seek as _, SeekFrom};
+
+use millstream_click::{Entry, Program};
+use millstream_native::Image;
+use serde::{Deserialize, Serialize};
+
+/// The end of the file.
+const MAGIC: &[u8; 16] = b"millstream built";
+/// Three lengths and the magic.
+const TRAILER: usize = 3 * 8 + MAGIC.len();
+
+/// A program, compiled ahead of time.
+pub(super) struct Payload {
+    pub(super) kind: Kind,
+    pub(super) image: Image,
+    /// What tables of a configuration hold at first.
+    pub(super) entries: Vec<Entry>,
+}
+
+/// What it was built from.
+#[derive(Serialize, Deserialize)]
+pub(super) enum Kind {
+    Click { configuration: String, program: Box<Program> },
+    Native { object: String },
+}
+
+/// What is written as JSON; `K` is [`Kind`], by reference when it is written.
+#[derive(Serialize, Deserialize)]
+struct Description<K, I> {
+    kind: K,
+    image: I,
+    /// Names of the tables that entries are for.
+    tables: Vec<String>,
+}
+
+impl Payload {
+    /// As it is written.
+    pub(super) fn to_bytes(&self) -> io::Result<Vec<u8>> {
+        let mut tables: Vec<String> = Vec::new();
+        let mut entries = Vec::new();
+        for entry in &self.entries {
+            let table = tables.iter().position(|t| *t == entry.map).unwrap_or_else(|| {
+                tables.push(entry.map.clone());
+                tables.len() - 1
+            });
+            for number in [table, entry.key.len(), entry.value.len()] {
+                entries.extend(u32::try_from(number).map_err(Error::other)?.to_le_bytes());
+            }
+            entries.extend(entry.key.iter().chain(&entry.value));
+        }
+        let description = Description { kind: &self.kind, image: &self.image, tables };
+        let description = serde_json::to_vec(&description)?;
+        let parts = [self.image.code(), &entries, &description];
+        let mut out = parts.concat();
+        parts.iter().for_each(|part| out.extend((part.len() as u64).to_le_bytes()));
+        out.extend(MAGIC);
+        Ok(out)
+    }
+
+    /// What is behind this very executable; `None` if nothing is.
+    pub(super) fn of_this_executable() -> io::Result<Option<Payload>> {
+        let mut file = File::open("/proc/self/exe")?;
+        let end = file.seek(SeekFrom::End(0))?;
+        let mut trailer = [0; TRAILER];
+        if end < TRAILER as u64 {
+            return Ok(None);
+        }
+        file.seek(SeekFrom::End(-(TRAILER as i64)))?;
+        file.read_exact(&mut trailer)?;
+        if !trailer.ends_with(MAGIC) {
+            return Ok(None);
+        }
+        let len = |at: usize| {
+            let mut bytes = [0; 8];
+            bytes.copy_from_slice(&trailer[8 * at..8 * at + 8]);
+            u64::from_le_bytes(bytes)
+        };
+        let (code, entries, description) = (len(0), len(1), len(2));
+        let all = code.checked_add(entries).and_then(|n| n.checked_add(description));
+        let all = all.filter(|all| *all <= end - TRAILER as u64).ok_or_else(cut)?;
+        file.seek(SeekFrom::End(-(TRAILER as i64) - all as i64))?;
+        let mut bytes = vec![0; all as usize];
+        file.read_exact(&mut bytes)?;
+        let (code, rest) = bytes.split_at(code as usize);
+        let (entries, description) = rest.split_at(entries as usize);
+        Payload::read(code, entries, description).map(Some)
+    }
+
+    fn read(code: &[u8], mut entries: &[u8], description: &[u8]) -> io::Result<Payload> {
+        let Description::<Kind, Image> { kind, image, tables } = serde_json::from_slice(description)?;
+        let mut all = Vec::new();
+        while !entries.is_empty() {
+            let [table, key, value] = [(); 3].map(|()| number(&mut entries));
+            let map = tables.get(table? as usize).ok_or_else(cut)?.clone();
+            let (key, value) = (take(&mut entries, key?)?, take(&mut entries, value?)?);
+            all.push(Entry { map, key, value });
+        }
+        Ok(Payload { kind, image: image.with_code(code.to_vec()), entries: all })
+    }
+}
+
+fn cut() -> Error {
+    Error::new(ErrorKind::InvalidData, "it is cut off")
+}
+
+fn number(bytes: &mut &[u8]) -> io::Result<u32> {
+    let (first, rest) = bytes.split_first_chunk().ok_or_else(cut)?;
+    *bytes = rest;
+    Ok(u32::from_le_bytes(*first))
+}
+
+fn take(bytes: &mut &[u8], len: u32) -> io::Result<Vec<u8>> {
+    let (first, rest) = bytes.split_at_checked(len as usize).ok_or_else(cut)?;
+    *bytes = rest;
+    Ok(first.to_vec())
+}

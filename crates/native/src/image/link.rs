@@ -1,0 +1,189 @@
+//! An object file of LLVM's as one block of bytes that runs wherever it is put.
+//!
+//! Code is position-independent, so that all places inside are known relative to each other; what it calls outside goes through a
+//! slot each, which holds an address once the block is in a process. Source: System V ABI for x86-64, 4.4; ELF gABI.
+
+use super::{Import, Unlinkable};
+
+const SHT_SYMTAB: u32 = 2;
+const SHT_RELA: u32 = 4;
+const SHT_NOBITS: u32 = 8;
+const SHF_ALLOC: u64 = 2;
+const SHN_UNDEF: u16 = 0;
+const R_PC32: u32 = 2;
+const R_PLT32: u32 = 4;
+const R_GOTPCREL: [u32; 3] = [9, 41, 42];
+/// `jmp *slot(%rip)`, with its distance, and padding.
+const STUB: [u8; 8] = [0xff, 0x25, 0, 0, 0, 0, 0xcc, 0xcc];
+
+/// A block of code, what it imports, and where the symbols are that were asked for.
+pub(super) struct Linked {
+    pub(super) code: Vec<u8>,
+    pub(super) imports: Vec<Import>,
+    pub(super) places: Vec<u64>,
+}
+
+/// Little-endian fields of an ELF file.
+#[derive(Clone, Copy)]
+struct Bytes<'b>(&'b [u8]);
+
+impl<'b> Bytes<'b> {
+    fn part(self, at: u64, len: u64) -> Result<&'b [u8], Unlinkable> {
+        let (at, len) = (at as usize, len as usize);
+        at.checked_add(len).and_then(|end| self.0.get(at..end)).ok_or(Unlinkable::Malformed)
+    }
+
+    fn number<const N: usize>(self, at: u64) -> Result<u64, Unlinkable> {
+        let mut wide = [0; 8];
+        wide[..N].copy_from_slice(self.part(at, N as u64)?);
+        Ok(u64::from_le_bytes(wide))
+    }
+
+    fn text(self, at: u64) -> Result<&'b str, Unlinkable> {
+        let rest = self.0.get(at as usize..).ok_or(Unlinkable::Malformed)?;
+        let len = rest.iter().position(|b| *b == 0).ok_or(Unlinkable::Malformed)?;
+        std::str::from_utf8(&rest[..len]).map_err(|_| Unlinkable::Malformed)
+    }
+}
+
+#[derive(Clone)]
+struct Section<'b> {
+    name: &'b str,
+    kind: u32,
+    flags: u64,
+    offset: u64,
+    size: u64,
+    link: u64,
+    info: u64,
+    align: u64,
+    /// Where it lies in the block, if it does.
+    place: Option<u64>,
+}
+
+struct Symbol<'b> {
+    name: &'b str,
+    section: u16,
+    value: u64,
+}
+
+/// Lays out an object's code and constants, and resolves all that is inside.
+pub(super) fn link(object: &[u8], wanted: &[String]) -> Result<Linked, Unlinkable> {
+    let elf = Bytes(object);
+    let mut sections = sections(elf)?;
+    let mut code = Vec::new();
+    for section in sections.iter_mut().filter(|s| s.flags & SHF_ALLOC != 0 && s.name != ".eh_frame") {
+        code.resize(code.len().next_multiple_of(section.align.clamp(1, 4096) as usize), 0);
+        section.place = Some(code.len() as u64);
+        match section.kind {
+            SHT_NOBITS => code.resize(code.len() + section.size as usize, 0),
+            _ => code.extend_from_slice(elf.part(section.offset, section.size)?),
+        }
+    }
+    let symbols = symbols(elf, &sections)?;
+    let place = |symbol: &Symbol<'_>| {
+        let section = sections.get(usize::from(symbol.section))?;
+        Some(section.place? + symbol.value)
+    };
+    let mut linker = Linker { elf, code, slots: Vec::new() };
+    linker.code.resize(linker.code.len().next_multiple_of(8), 0);
+    for section in sections.iter().filter(|s| s.kind == SHT_RELA) {
+        let Some(base) = sections.get(section.info as usize).and_then(|s| s.place) else { continue };
+        for at in (section.offset..section.offset + section.size).step_by(24) {
+            linker.relocate(at, base, &symbols, &place)?;
+        }
+    }
+    let find = |name: &String| {
+        let symbol = symbols.iter().find(|s| s.name == name && s.section != SHN_UNDEF);
+        symbol.and_then(place).ok_or_else(|| Unlinkable::Missing(name.clone()))
+    };
+    let places = wanted.iter().map(find).collect::<Result<_, _>>()?;
+    let imports = linker.slots.into_iter().map(|(symbol, at)| Import { symbol, at: at + 8 }).collect();
+    Ok(Linked { code: linker.code, imports, places })
+}
+
+fn sections(elf: Bytes<'_>) -> Result<Vec<Section<'_>>, Unlinkable> {
+    let (table, size) = (elf.number::<8>(0x28)?, elf.number::<2>(0x3a)?);
+    let (count, names) = (elf.number::<2>(0x3c)?, elf.number::<2>(0x3e)?);
+    let names = elf.number::<8>(table + names * size + 0x18)?;
+    (0..count)
+        .map(|at| {
+            let at = table + at * size;
+            Ok(Section {
+                name: elf.text(names + elf.number::<4>(at)?)?,
+                kind: elf.number::<4>(at + 4)? as u32,
+                flags: elf.number::<8>(at + 8)?,
+                offset: elf.number::<8>(at + 0x18)?,
+                size: elf.number::<8>(at + 0x20)?,
+                link: elf.number::<4>(at + 0x28)?,
+                info: elf.number::<4>(at + 0x2c)?,
+                align: elf.number::<8>(at + 0x30)?,
+                place: None,
+            })
+        })
+        .collect()
+}
+
+fn symbols<'b>(elf: Bytes<'b>, sections: &[Section<'b>]) -> Result<Vec<Symbol<'b>>, Unlinkable> {
+    let table = sections.iter().find(|s| s.kind == SHT_SYMTAB).ok_or(Unlinkable::Malformed)?;
+    let names = sections.get(table.link as usize).ok_or(Unlinkable::Malformed)?.offset;
+    (table.offset..table.offset + table.size)
+        .step_by(24)
+        .map(|at| {
+            Ok(Symbol {
+                name: elf.text(names + elf.number::<4>(at)?)?,
+                section: elf.number::<2>(at + 6)? as u16,
+                value: elf.number::<8>(at + 8)?,
+            })
+        })
+        .collect()
+}
+
+struct Linker<'b> {
+    elf: Bytes<'b>,
+    code: Vec<u8>,
+    /// What is imported, and where its stub is; the slot is behind that.
+    slots: Vec<(String, u64)>,
+}
+
+impl Linker<'_> {
+    /// The stub of a symbol from outside.
+    fn stub(&mut self, name: &str) -> u64 {
+        if let Some((_, at)) = self.slots.iter().find(|(known, _)| known == name) {
+            return *at;
+        }
+        let at = self.code.len() as u64;
+        let mut stub = STUB;
+        // From behind the six bytes of the jump to the slot, which follows the stub.
+        stub[2..6].copy_from_slice(&2u32.to_le_bytes());
+        self.code.extend_from_slice(&stub);
+        self.code.extend_from_slice(&[0; 8]);
+        self.slots.push((name.to_owned(), at));
+        at
+    }
+
+    /// Resolves the relocation that is described at `at`, of the section at `base`.
+    fn relocate(
+        &mut self,
+        at: u64,
+        base: u64,
+        symbols: &[Symbol<'_>],
+        place: &dyn Fn(&Symbol<'_>) -> Option<u64>,
+    ) -> Result<(), Unlinkable> {
+        let elf = self.elf;
+        let (offset, kind) = (elf.number::<8>(at)?, elf.number::<4>(at + 8)? as u32);
+        let (symbol, addend) = (elf.number::<4>(at + 12)?, elf.number::<8>(at + 16)?);
+        let symbol = symbols.get(symbol as usize).ok_or(Unlinkable::Malformed)?;
+        let from = base + offset;
+        let outside = symbol.section == SHN_UNDEF;
+        let to = match kind {
+            R_PC32 | R_PLT32 if outside => self.stub(symbol.name),
+            R_PC32 | R_PLT32 => place(symbol).ok_or(Unlinkable::Malformed)?,
+            kind if R_GOTPCREL.contains(&kind) && outside => self.stub(symbol.name) + STUB.len() as u64,
+            kind => return Err(Unlinkable::Relocation { kind, symbol: symbol.name.to_owned() }),
+        };
+        let distance = to.wrapping_add(addend).wrapping_sub(from) as u32;
+        let field = self.code.get_mut(from as usize..from as usize + 4).ok_or(Unlinkable::Malformed)?;
+        field.copy_from_slice(&distance.to_le_bytes());
+        Ok(())
+    }
+}

@@ -1,0 +1,260 @@
+//! A program as machine code outside of any process: compiled ahead of time, run where there is no compiler.
+//!
+//! The code knows the addresses of its maps, as all native code does. Here they are fixed ones ([`Place::fixed`]), which compiling and
+//! running give to the same maps in the same order, so that an [`Image`] is the code, the maps' declarations, and what
+//! is to be in them at first. Functions of the runtime are called through slots that loading fills ([`link`]).
+
+mod link;
+
+use millstream_bpf::module::func;
+use millstream_ir::{Func, MapDecl};
+use millstream_object::{InitialValue, Object};
+use serde::{Deserialize, Serialize};
+
+use crate::llvm::ObjectFile;
+use crate::program::Loaded;
+use crate::runtime::helpers;
+use crate::runtime::region::Place;
+
+/// Why object code cannot be made an image.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unlinkable {
+    /// Images are made for x86-64 only.
+    #[error("programs are compiled ahead of time on x86-64 only")]
+    Machine,
+    /// The object file is none that LLVM would write.
+    #[error("the object file with the machine code is malformed")]
+    Malformed,
+    /// A relocation of another kind than code of ours has.
+    #[error("relocation {kind} of `{symbol}` cannot be resolved ahead of time")]
+    Relocation {
+        /// Its number in the ABI.
+        kind: u32,
+        /// What it speaks of.
+        symbol: String,
+    },
+    /// A symbol that should be in the code, or in this process.
+    #[error("there is no `{0}`")]
+    Missing(String),
+}
+
+/// Why an image cannot run here.
+#[derive(Debug, thiserror::Error)]
+pub enum Unloadable {
+    /// The processor lacks what the code was made for.
+    #[error("the program was built for a processor with {}; build it for another one (`--cpu`)", .0.join(", "))]
+    Processor(Vec<String>),
+    /// It calls something that this runtime has not.
+    #[error("the program calls `{0}`, which this runtime lacks")]
+    Import(String),
+    /// No memory for code or maps at their places.
+    #[error("no memory for code and maps: {0}")]
+    Memory(#[from] std::io::Error),
+}
+
+/// A call out of the code.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Import {
+    symbol: String,
+    /// Where its address belongs.
+    at: u64,
+}
+
+/// A map's declaration.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Shape {
+    pub(crate) name: String,
+    pub(crate) kind: u32,
+    pub(crate) key_size: u32,
+    pub(crate) value_size: u32,
+    pub(crate) max_entries: u32,
+    pub(crate) flags: u32,
+}
+
+impl Shape {
+    pub(crate) fn of(map: &MapDecl) -> Shape {
+        Shape {
+            name: map.name.clone(),
+            kind: map.kind,
+            key_size: map.key_size,
+            value_size: map.value_size,
+            max_entries: map.max_entries,
+            flags: map.flags,
+        }
+    }
+}
+
+/// What a map holds at first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Initial {
+    pub(crate) map: usize,
+    pub(crate) key: u32,
+    pub(crate) value: First,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum First {
+    Bytes(Vec<u8>),
+    /// The address of a map, by number.
+    Map(usize),
+    /// The address of a program, by its place among those that tail calls reach.
+    Program(usize),
+}
+
+/// What an object says that its maps hold at first; `programs` are those that tail calls reach, in order.
+pub(crate) fn initial(object: &Object, programs: &[Func]) -> Vec<Initial> {
+    let mut all = Vec::new();
+    for (map, declared) in object.maps.iter().enumerate() {
+        all.extend(declared.data.iter().map(|data| Initial {
+            map,
+            key: 0,
+            value: First::Bytes(data.clone()),
+        }));
+        for (key, value) in &declared.initial {
+            let value = match value {
+                InitialValue::Map(inner) => Some(First::Map(inner.index())),
+                InitialValue::Program(id) => {
+                    programs.iter().position(|f| *f == func(*id)).map(First::Program)
+                }
+            };
+            all.extend(value.map(|value| Initial { map, key: *key, value }));
+        }
+    }
+    all
+}
+
+/// A program with its maps, compiled. What it is besides the code can be written down by `serde`; the code is bytes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Image {
+    pub(crate) maps: Vec<Shape>,
+    pub(crate) initial: Vec<Initial>,
+    pub(crate) seed: u64,
+    /// Places of the loops over a batch, then of the programs that tail calls reach.
+    pub(crate) places: Vec<u64>,
+    pub(crate) loops: usize,
+    pub(crate) imports: Vec<Import>,
+    /// What the code needs of a processor, as the system names it.
+    pub(crate) needs: Vec<String>,
+    #[serde(skip)]
+    pub(crate) code: Vec<u8>,
+}
+
+impl Image {
+    /// Links object code, of which `symbols` are loops over a batch (the first `loops`) and programs.
+    pub(crate) fn link(
+        object: &ObjectFile,
+        symbols: &[String],
+        loops: usize,
+        cpu: Cpu,
+    ) -> Result<Image, Unlinkable> {
+        if cfg!(not(target_arch = "x86_64")) {
+            return Err(Unlinkable::Machine);
+        }
+        let link::Linked { code, imports, places } = link::link(&object.bytes, symbols)?;
+        let needs = cpu.needs();
+        Ok(Image { maps: Vec::new(), initial: Vec::new(), seed: 0, places, loops, imports, needs, code })
+    }
+
+    /// The machine code.
+    pub fn code(&self) -> &[u8] {
+        &self.code
+    }
+
+    /// The image with its machine code, which was kept apart.
+    #[must_use]
+    pub fn with_code(self, code: Vec<u8>) -> Image {
+        Image { code, ..self }
+    }
+
+    /// Where maps are put.
+    pub(crate) fn place() -> Place {
+        Place::fixed()
+    }
+
+    /// Puts the code into this process: addresses of the loops and programs, and what keeps it there.
+    pub(crate) fn load(&self) -> Result<(Vec<usize>, Loaded), Unloadable> {
+        let has = flags();
+        let missing: Vec<String> = self.needs.iter().filter(|need| !has.contains(need)).cloned().collect();
+        if !missing.is_empty() {
+            return Err(Unloadable::Processor(missing));
+        }
+        let mut code = self.code.clone();
+        for import in &self.imports {
+            let address = helpers::address(&import.symbol);
+            let address = address.ok_or_else(|| Unloadable::Import(import.symbol.clone()))?;
+            let slot = code.get_mut(import.at as usize..import.at as usize + 8);
+            slot.ok_or_else(|| Unloadable::Import(import.symbol.clone()))?
+                .copy_from_slice(&(address as u64).to_le_bytes());
+        }
+        let loaded = Loaded::new(&code)?;
+        let places = self.places.iter().map(|at| loaded.address() + *at as usize).collect();
+        Ok((places, loaded))
+    }
+}
+
+/// Which processor code is made for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Cpu {
+    /// This machine's.
+    #[default]
+    Native,
+    /// Any of this level of the x86-64 ABI, 1 to 4.
+    Level(u8),
+}
+
+/// Extensions by level, as the system names them, from level 2 on.
+const LEVELS: [&[&str]; 3] = [
+    &["cx16", "lahf_lm", "popcnt", "pni", "sse4_1", "sse4_2", "ssse3"],
+    &["abm", "avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"],
+    &["avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"],
+];
+/// Others that a compiler may use.
+const OTHERS: &[&str] = &[
+    "adx",
+    "aes",
+    "avx512_bitalg",
+    "avx512_vbmi2",
+    "avx512ifma",
+    "avx512vbmi",
+    "gfni",
+    "pclmulqdq",
+    "sha_ni",
+];
+
+impl Cpu {
+    /// LLVM's name; `None` for this machine's.
+    pub(crate) fn name(self) -> Option<&'static str> {
+        match self {
+            Cpu::Native => None,
+            Cpu::Level(2) => Some("x86-64-v2"),
+            Cpu::Level(3) => Some("x86-64-v3"),
+            Cpu::Level(4) => Some("x86-64-v4"),
+            Cpu::Level(_) => Some("x86-64"),
+        }
+    }
+
+    /// What code made for it needs.
+    fn needs(self) -> Vec<String> {
+        let has = flags();
+        let levels = LEVELS.iter().copied().flatten();
+        match self {
+            Cpu::Native => levels
+                .chain(OTHERS)
+                .filter(|f| has.iter().any(|h| h == *f))
+                .map(|f| (*f).to_owned())
+                .collect(),
+            Cpu::Level(level) => {
+                let some = usize::from(level).saturating_sub(1).min(LEVELS.len());
+                LEVELS[..some].iter().copied().flatten().map(|f| (*f).to_owned()).collect()
+            }
+        }
+    }
+}
+
+/// What this machine's processor has, as the system names it.
+fn flags() -> Vec<String> {
+    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let line = text.lines().find(|line| line.starts_with("flags"));
+    let all = line.and_then(|line| line.split_once(':')).map_or("", |(_, all)| all);
+    all.split_whitespace().map(str::to_owned).collect()
+}

@@ -1,0 +1,79 @@
+//! Programs compiled ahead of time do what those compiled in place do.
+
+use millstream_native::{Batch, Clock, Engine, Image, Options};
+use millstream_object::Object;
+use millstream_programs::packet::Frame;
+use millstream_programs::rng::Rng;
+use millstream_programs::router::generate;
+use millstream_programs::{BALANCER, FIREWALL, NAT, ROUTER, SWITCH};
+
+const INGRESS: u32 = 1;
+
+/// Frames that differ, some of them broken.
+fn frames(rng: &mut Rng) -> Vec<Vec<u8>> {
+    let address = |rng: &mut Rng| (rng.below(0xe000_0000) as u32).into();
+    (0..640)
+        .map(|_| {
+            let (src, dst) = (address(rng), address(rng));
+            let mut frame = Frame { src, dst, ..Frame::default() }.to_bytes();
+            if rng.below(4) == 0 {
+                let at = rng.below(34) as usize;
+                frame[at] ^= 1 << rng.below(8);
+            }
+            frame
+        })
+        .collect()
+}
+
+/// Verdicts, targets and bytes of all frames, then all maps.
+type Seen = (Vec<(u32, u32, Vec<u8>)>, Vec<(String, Vec<(Vec<u8>, Option<Vec<u8>>)>)>);
+
+fn seen(engine: &mut Engine, router: bool, frames: &[Vec<u8>]) -> Seen {
+    engine.set_clock(Clock::Fixed(7_000_000_000));
+    if router {
+        for entry in generate(500, &[INGRESS, 2], 8, 1).entries().expect("fits") {
+            let map = engine.map(entry.map).expect("the object's map");
+            assert_eq!(map.update(&entry.key, &entry.value, 0, None), 0);
+        }
+    }
+    let mut batch = Batch::new(64).expect("memory");
+    let mut fates = Vec::new();
+    for group in frames.chunks(64) {
+        batch.clear();
+        assert!(group.iter().all(|frame| batch.push(frame, INGRESS)));
+        engine.run(&mut batch);
+        fates.extend(
+            (0..group.len()).map(|at| (batch.verdict(at), batch.target(at), batch.bytes(at).to_vec())),
+        );
+    }
+    let maps = engine.maps().filter(|map| !map.holds_addresses() && map.len() <= 1 << 16);
+    let contents = maps.map(|map| {
+        let mut keys = map.keys();
+        keys.sort_unstable();
+        let entries = keys.into_iter().map(|key| (key.clone(), map.get(&key))).collect();
+        (map.name().to_owned(), entries)
+    });
+    (fates, contents.collect())
+}
+
+/// Code at fixed places is one at a time in a process, so this is one test.
+#[test]
+fn built_programs_do_what_programs_in_place_do() {
+    for program in [ROUTER, FIREWALL, NAT, BALANCER, SWITCH] {
+        let object = Object::parse(program.name, program.object).expect("our own");
+        let options = Options::default();
+        let frames = frames(&mut Rng::new(5));
+        let router = program.name == ROUTER.name;
+        let mut here = Engine::of_object(&object, None, &options).expect("compiled");
+        let expected = seen(&mut here, router, &frames);
+        drop(here);
+        let image = Engine::build_object(&object, None, &options).expect("built");
+        let text = serde_json::to_string(&image).expect("plain data");
+        let read: Image = serde_json::from_str(&text).expect("what was written");
+        let read = read.with_code(image.code().to_vec());
+        assert_eq!(read, image);
+        let mut built = Engine::of_image(&read).expect("loaded");
+        assert!(Engine::of_image(&read).is_err(), "the places are taken");
+        assert!(seen(&mut built, router, &frames) == expected, "{}", program.name);
+    }
+}
