@@ -33,7 +33,7 @@ pub(crate) struct Args {
     /// Where in the receive path an XDP program runs
     #[arg(long, value_name = "MODE", default_value = "any")]
     mode: Mode,
-    /// Take the place of the XDP program that is there, with its maps, and give it back at the end; it must be the
+    /// Take the place of the program that is there (XDP, tcx, or a filter of clsact), with its maps, and give it back at the end; it must be the
     /// object's, unless `any` may be replaced
     #[arg(long, value_name = "WHICH", num_args = 0..=1, require_equals = true, default_missing_value = "same")]
     adopt: Option<Adopted>,
@@ -63,7 +63,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
     let mut object = input::read(&args.object)?;
     let interfaces = args.dev.iter().map(|dev| index(dev)).collect::<Result<Vec<_>, _>>()?;
     if args.adopt.is_some()
-        && let Err(error) = adopt::fit(&mut object, args.prog.as_deref(), &interfaces, &pins(args))
+        && let Err(error) =
+            adopt::fit(&mut object, args.prog.as_deref(), &interfaces, args.egress, &pins(args))
     {
         return Ok(ended(args, &error).into());
     }

@@ -114,6 +114,18 @@ pub enum LinkDetail {
     Other,
 }
 
+impl LinkDetail {
+    /// The interface on whose XDP or TC hook it is; `None` once that is gone.
+    pub fn interface(&self) -> Option<u32> {
+        match *self {
+            LinkDetail::Xdp { ifindex } | LinkDetail::Tcx { ifindex, .. } => {
+                Some(ifindex).filter(|i| *i != 0)
+            }
+            _ => None,
+        }
+    }
+}
+
 /// A BTF object, as the kernel describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BtfInfo {

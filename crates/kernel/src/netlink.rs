@@ -1,4 +1,4 @@
-//! As much rtnetlink as XDP and veth pairs need: one request, its answers, its acknowledgement.
+//! As much rtnetlink as XDP, filters and veth pairs need: one request, its answers, its acknowledgement.
 //!
 //! Sources: `include/uapi/linux/{netlink,rtnetlink,if_link}.h` of Linux 6.18.
 #![allow(unsafe_code)]
@@ -18,7 +18,7 @@ const HEADER: usize = 16;
 const IFINFO: usize = 16;
 const NESTED: u16 = 0x8000;
 
-/// A request on the link family: header, `ifinfomsg`, attributes.
+/// A request: header, `ifinfomsg` or `tcmsg`, attributes.
 pub(crate) struct Request {
     bytes: Vec<u8>,
 }
@@ -26,14 +26,21 @@ pub(crate) struct Request {
 impl Request {
     /// A request about interface `ifindex` (0 for none) with device flags `set` out of `mask`.
     pub(crate) fn link(kind: u16, flags: u16, ifindex: u32, set: u32, mask: u32) -> Self {
+        Self::new(kind, flags, &[0, ifindex, set, mask])
+    }
+
+    /// A request about traffic control: the words of `struct tcmsg` behind its family.
+    pub(crate) fn tc(kind: u16, flags: u16, [ifindex, handle, parent, info]: [u32; 4]) -> Self {
+        Self::new(kind, flags, &[0, ifindex, handle, parent, info])
+    }
+
+    /// A request that begins with these words.
+    fn new(kind: u16, flags: u16, words: &[u32]) -> Self {
         let mut bytes = vec![0u8; HEADER];
         bytes[4..6].copy_from_slice(&kind.to_ne_bytes());
         let flags = flags | (libc::NLM_F_REQUEST | libc::NLM_F_ACK) as u16;
         bytes[6..8].copy_from_slice(&flags.to_ne_bytes());
-        bytes.extend([0; 4]);
-        for word in [ifindex, set, mask] {
-            bytes.extend(word.to_ne_bytes());
-        }
+        bytes.extend(words.iter().flat_map(|word| word.to_ne_bytes()));
         Request { bytes }
     }
 

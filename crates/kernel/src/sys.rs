@@ -14,11 +14,12 @@ pub(crate) use libbpf_sys as uapi;
 pub(crate) use libbpf_sys::{
     bpf_attr__bindgen_ty_1 as MapCreate, bpf_attr__bindgen_ty_2 as MapElem,
     bpf_attr__bindgen_ty_3 as MapBatch, bpf_attr__bindgen_ty_4 as ProgLoad, bpf_attr__bindgen_ty_5 as Obj,
-    bpf_attr__bindgen_ty_7 as TestRunAttr, bpf_attr__bindgen_ty_8 as GetId,
-    bpf_attr__bindgen_ty_9 as GetInfo, bpf_attr__bindgen_ty_11 as RawTracepoint,
-    bpf_attr__bindgen_ty_12 as BtfLoad, bpf_attr__bindgen_ty_14 as LinkCreate,
-    bpf_attr__bindgen_ty_15 as LinkUpdate, bpf_attr__bindgen_ty_16 as LinkDetach,
-    bpf_attr__bindgen_ty_17 as EnableStats, bpf_attr__bindgen_ty_19 as BindMap,
+    bpf_attr__bindgen_ty_6 as ProgAttach, bpf_attr__bindgen_ty_7 as TestRunAttr,
+    bpf_attr__bindgen_ty_8 as GetId, bpf_attr__bindgen_ty_9 as GetInfo, bpf_attr__bindgen_ty_10 as ProgQuery,
+    bpf_attr__bindgen_ty_11 as RawTracepoint, bpf_attr__bindgen_ty_12 as BtfLoad,
+    bpf_attr__bindgen_ty_14 as LinkCreate, bpf_attr__bindgen_ty_15 as LinkUpdate,
+    bpf_attr__bindgen_ty_16 as LinkDetach, bpf_attr__bindgen_ty_17 as EnableStats,
+    bpf_attr__bindgen_ty_19 as BindMap,
 };
 
 /// Marks the structures that consist of integers (and unions of them) only, so that all-zero bytes are a value
@@ -55,6 +56,8 @@ plain!(
     LinkDetach,
     BindMap,
     EnableStats,
+    ProgAttach,
+    ProgQuery,
     uapi::bpf_map_info,
     uapi::bpf_prog_info,
     uapi::bpf_link_info,
@@ -86,6 +89,8 @@ commands!(
     MAP_UPDATE_BATCH = BPF_MAP_UPDATE_BATCH,
     PROG_LOAD = BPF_PROG_LOAD,
     PROG_TEST_RUN = BPF_PROG_TEST_RUN,
+    PROG_ATTACH = BPF_PROG_ATTACH,
+    PROG_QUERY = BPF_PROG_QUERY,
     PROG_BIND_MAP = BPF_PROG_BIND_MAP,
     OBJ_PIN = BPF_OBJ_PIN,
     OBJ_GET = BPF_OBJ_GET,

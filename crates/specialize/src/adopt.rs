@@ -11,8 +11,8 @@
 
 use std::path::Path;
 
-use millstream_kernel::{Map, Program, interface, query_xdp};
-use millstream_object::{FuncId, LinkedProgram, MapId, Object, RelocKind};
+use millstream_kernel::{AttachType, Hook, Map, Program, ProgramType, interface};
+use millstream_object::{self as obj, FuncId, LinkedProgram, MapId, Object, RelocKind};
 
 use crate::live::LiveError;
 use crate::pins::Pins;
@@ -28,6 +28,69 @@ pub enum Adopt {
     Any,
 }
 
+/// Where on an interface programs are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Side {
+    Xdp,
+    Tc(AttachType),
+}
+
+impl Side {
+    /// All there are.
+    pub(crate) const ALL: [Side; 3] =
+        [Side::Xdp, Side::Tc(AttachType::TCX_INGRESS), Side::Tc(AttachType::TCX_EGRESS)];
+
+    /// Where a program of a type goes.
+    pub(crate) fn of(kind: ProgramType, egress: bool) -> Side {
+        match (kind, egress) {
+            (ProgramType::SCHED_CLS, true) => Side::Tc(AttachType::TCX_EGRESS),
+            (ProgramType::SCHED_CLS, false) => Side::Tc(AttachType::TCX_INGRESS),
+            _ => Side::Xdp,
+        }
+    }
+
+    /// What the program whose place on an interface was taken is pinned by.
+    pub(crate) fn label(self, interface: &str) -> String {
+        match self {
+            Side::Xdp => interface.to_owned(),
+            Side::Tc(AttachType::TCX_EGRESS) => format!("{interface}+egress"),
+            Side::Tc(_) => format!("{interface}+ingress"),
+        }
+    }
+
+    /// The program that is there and would be adopted, and its hook. TC has room for many: it is the one that an earlier
+    /// session has put there, else the one of this name, else the only one.
+    ///
+    /// # Errors
+    /// [`LiveError::Several`].
+    pub(crate) fn find(
+        self,
+        ifindex: u32,
+        name: &str,
+        pins: &Pins,
+    ) -> Result<Option<(Hook, Program)>, LiveError> {
+        let Side::Tc(attach) = self else { return Ok(Hook::adopt_xdp(ifindex)?) };
+        let interface = interface(ifindex)?.name;
+        let before = pins.before(&self.label(&interface)).map(|p| p.id()).transpose()?;
+        let mut found = Vec::new();
+        for (hook, program) in Hook::adopt_tc(ifindex, attach)? {
+            let is_left = match before {
+                Some(id) => id == program.id()? || pins.holds_map_of(&program)?,
+                None => false,
+            };
+            let is_named = program.name() == cut(name);
+            found.push(((is_left, is_named), hook, program));
+        }
+        let best = found.iter().map(|(rank, ..)| *rank).max();
+        let mut likely: Vec<_> = found.into_iter().filter(|(rank, ..)| Some(*rank) == best).collect();
+        if likely.len() > 1 {
+            let names = likely.iter().map(|(_, _, p)| p.name().to_owned()).collect();
+            return Err(LiveError::Several { interface, names });
+        }
+        Ok(likely.pop().map(|(_, hook, program)| (hook, program)))
+    }
+}
+
 /// The program on an interface, and its maps.
 pub(crate) struct Present {
     pub(crate) program: Program,
@@ -36,10 +99,9 @@ pub(crate) struct Present {
 
 impl Present {
     /// What is on an interface; what was there before a session of ours, if that was killed.
-    pub(crate) fn on(ifindex: u32, pins: &Pins) -> Result<Present, LiveError> {
-        let there = query_xdp(ifindex)?.ok_or(LiveError::NothingToAdopt)?;
-        let there = Program::from_id(there.program_id)?;
-        let program = pins.gave_way(&interface(ifindex)?.name, &there)?.unwrap_or(there);
+    pub(crate) fn on(ifindex: u32, side: Side, name: &str, pins: &Pins) -> Result<Present, LiveError> {
+        let (_, there) = side.find(ifindex, name, pins)?.ok_or(LiveError::NothingToAdopt)?;
+        let program = pins.gave_way(&side.label(&interface(ifindex)?.name), &there)?.unwrap_or(there);
         let ids = program.info()?.map_ids;
         Ok(Present { maps: ids.into_iter().map(Map::from_id).collect::<Result<_, _>>()?, program })
     }
@@ -75,7 +137,14 @@ pub(crate) fn order(program: &LinkedProgram) -> Vec<MapId> {
     order
 }
 
-/// Gives the object's maps the numbers of entries that those of the programs on these interfaces have.
+/// Where a program of an object goes.
+pub(crate) fn side_of(program: &obj::Program, egress: bool) -> Side {
+    let is_tc = program.kind.program_type == obj::ProgramType::SCHED_CLS;
+    Side::of(if is_tc { ProgramType::SCHED_CLS } else { ProgramType::XDP }, egress)
+}
+
+/// Gives the object's maps the numbers of entries that those of the programs on these interfaces have (of TC programs: on their
+/// way out if it is `egress`).
 ///
 /// # Errors
 /// If nothing is on an interface, or the object has no such program.
@@ -83,15 +152,17 @@ pub fn fit(
     object: &mut Object,
     program: Option<&str>,
     interfaces: &[u32],
+    egress: bool,
     pins: &Path,
 ) -> Result<(), LiveError> {
     if interfaces.is_empty() {
         return Ok(());
     }
-    let func = choose(object, program).map_err(|e| LiveError::Unsuited(e.to_string()))?.func;
+    let chosen = choose(object, program).map_err(|e| LiveError::Unsuited(e.to_string()))?;
+    let (func, name, side) = (chosen.func, chosen.name.clone(), side_of(chosen, egress));
     let order = order_of(object, func)?;
     for ifindex in interfaces {
-        let present = Present::on(*ifindex, &Pins::new(pins))?;
+        let present = Present::on(*ifindex, side, &name, &Pins::new(pins))?;
         for id in (0..object.maps.len() as u32).map(MapId) {
             if let Some(map) = present.map(object, &order, id) {
                 object.maps[id.index()].spec.max_entries = map.info().max_entries;
@@ -126,5 +197,10 @@ fn is_like(map: &Map, object: &Object, id: MapId) -> bool {
 /// sections the object's own.
 fn is_called(map: &Map, name: &str) -> bool {
     let there = map.info().name.as_str();
-    there == name.get(..15).unwrap_or(name) || (name.starts_with('.') && there.ends_with(name))
+    there == cut(name) || (name.starts_with('.') && there.ends_with(name))
+}
+
+/// A name as far as the kernel keeps it.
+fn cut(name: &str) -> &str {
+    name.get(..15).unwrap_or(name)
 }

@@ -6,7 +6,7 @@ use millstream_kernel::Map;
 use millstream_object::{MapId, MapOrigin, Object};
 
 use crate::adopt::{self, Present};
-use crate::live::LiveError;
+use crate::live::{LiveError, Settings};
 use crate::pins::Pins;
 use crate::variant::Compiler;
 
@@ -22,8 +22,11 @@ pub(crate) struct Lent {
 impl Lent {
     /// The maps that an earlier session left, then those of the program that is adopted: its constants too, for
     /// its loader has set them.
-    pub(crate) fn find(compiler: &Compiler, pins: &Pins, adopting: &[u32]) -> Result<Lent, LiveError> {
-        let adopted = adopting.iter().map(|i| Ok((*i, Present::on(*i, pins)?)));
+    pub(crate) fn find(compiler: &Compiler, pins: &Pins, settings: &Settings) -> Result<Lent, LiveError> {
+        let described = compiler.described();
+        let side = adopt::side_of(described, settings.egress);
+        let present = |i: &u32| Ok((*i, Present::on(*i, side, &described.name, pins)?));
+        let adopted = settings.adopt.iter().map(present);
         let adopted = adopted.collect::<Result<Vec<_>, LiveError>>()?;
         let mut lent = Lent { maps: Vec::new(), keep: BTreeSet::new(), adopted: Vec::new() };
         let object = compiler.object();

@@ -1,7 +1,7 @@
 //! What outlives this process: links and maps pinned in a directory of a BPF file system.
 //!
 //! `link_IFACE` is the program's attachment to an interface, `guard_enter` and `guard_exit` are the guard's, `maps/NAME` the
-//! object's maps, `before_IFACE` the program whose place was taken and is to be given back. If a session is killed, packets go on, and the
+//! object's maps, `before_IFACE` (of TC programs `before_IFACE+ingress`, `+egress`) the program whose place was taken and is to be given back. If a session is killed, packets go on, and the
 //! guard goes on revoking. The next session with the same directory takes over what it finds: `place`.
 //!
 //! Invariant: one session at a time has a directory (`Claim`). The claim is a lock of the kernel's, so that it ends
@@ -136,7 +136,7 @@ impl Pins {
     }
 
     /// The program whose place on an interface an earlier session took.
-    fn before(&self, interface: &str) -> Option<Program> {
+    pub(crate) fn before(&self, interface: &str) -> Option<Program> {
         Program::from_pin(&self.path(BEFORE, interface)).ok()
     }
 

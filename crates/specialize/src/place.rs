@@ -14,11 +14,9 @@
 //! Invariant: what is on the hook is exchanged by compare and swap with what we put there. If somebody else has taken
 //! the hook, nothing is changed there any more.
 
-use millstream_kernel::{
-    AttachType, Link, LinkDetail, Map, Program, ProgramType, XdpHook, XdpMode, interface, query_xdp,
-    xdp_program,
-};
+use millstream_kernel::{Hook, Link, Map, Program, XdpMode, interface, query_xdp};
 
+use crate::adopt::Side;
 use crate::guard::Guard;
 use crate::live::{Leave, LiveError};
 use crate::pins::{PinError, Pins};
@@ -48,7 +46,12 @@ enum Title {
     /// A link of our own.
     Own(Link),
     /// By another's attachment, whose program is to be put back.
-    Adopted { hook: XdpHook, before: Program },
+    Adopted {
+        hook: Hook,
+        before: Program,
+        /// What that is pinned by.
+        label: String,
+    },
 }
 
 /// A hook that was taken.
@@ -134,7 +137,7 @@ impl Place {
         let name = interface(target.ifindex)?.name;
         // The pins of its first life are of no use.
         self.pins.remove_link(&name);
-        self.pins.remove_before(&name);
+        self.pins.remove_before(&side(original, target)?.label(&name));
         let there = [(*target, name.clone())];
         let found = find_all(&self.pins, original, Vec::new(), &there)?.pop().flatten();
         let at = self.sit(original, target, name, found)?;
@@ -154,7 +157,7 @@ impl Place {
             Some(found) if found.ours => found.title,
             found => enter(&self.pins, original, found, target, &interface)?,
         };
-        let mode = xdp_mode(original, target);
+        let mode = xdp_mode(original, target)?;
         let current = original.try_clone()?;
         self.seats.push(Seat { ifindex: target.ifindex, interface, title, current, mode });
         Ok(self.seats.len() - 1)
@@ -267,15 +270,17 @@ pub fn give_back(pins: &Pins, interfaces: &[u32]) -> Result<(), LiveError> {
         claim => claim?,
     };
     for (_, link) in pins.links() {
-        let Some(ifindex) = place_of(&link)? else { continue };
-        let program = Program::from_id(link.info()?.program_id)?;
+        let info = link.info()?;
+        let Some(ifindex) = info.detail.interface() else { continue };
+        let program = Program::from_id(info.program_id)?;
         if !pins.maps().is_empty() && !pins.holds_map_of(&program)? {
             return Err(LiveError::Replaced { interface: interface(ifindex)?.name, id: program.id()? });
         }
     }
-    for ifindex in interfaces {
-        if let Some((hook, present)) = XdpHook::adopt(*ifindex)?
-            && let Some(before) = pins.gave_way(&interface(*ifindex)?.name, &present)?
+    for (ifindex, side) in interfaces.iter().flat_map(|i| Side::ALL.map(|side| (*i, side))) {
+        let Some(before) = pins.before(&side.label(&interface(ifindex)?.name)) else { continue };
+        if let Some((hook, present)) = side.find(ifindex, before.name(), pins)?
+            && pins.holds_map_of(&present)?
         {
             hook.replace(&before, &present)?;
         }
@@ -296,7 +301,7 @@ enum Needed {
 
 /// Whether the interface, and with it the attachment, is gone.
 fn is_gone(error: &LiveError) -> bool {
-    matches!(error, LiveError::Kernel(e) if matches!(e.errno(), Some(libc::ENOLINK | libc::ENODEV)))
+    matches!(error, LiveError::Kernel(e) if matches!(e.errno(), Some(libc::ENOLINK | libc::ENODEV | libc::ENOENT)))
 }
 
 impl Seat {
@@ -311,22 +316,25 @@ impl Seat {
     /// The id of the program on the hook, if the hook is still there.
     fn program(&self) -> Result<Option<u32>, LiveError> {
         Ok(match &self.title {
-            Title::Own(link) | Title::Adopted { hook: XdpHook::Link(link), .. } => {
-                place_of(link)?.map(|_| link.info().map(|i| i.program_id)).transpose()?
+            Title::Own(link) => {
+                let info = link.info()?;
+                info.detail.interface().map(|_| info.program_id)
             }
-            Title::Adopted { hook: XdpHook::Netlink { ifindex, .. }, .. } => xdp_program(*ifindex)?,
+            Title::Adopted { hook, .. } => hook.program(&self.current)?,
         })
     }
 
     /// Unpins what was pinned for it.
     fn forget(&self, pins: &Pins) {
         pins.remove_link(&self.interface);
-        pins.remove_before(&self.interface);
+        if let Title::Adopted { label, .. } = &self.title {
+            pins.remove_before(label);
+        }
     }
 
     /// Gives back what was taken a moment ago.
     fn undo(&self, pins: &Pins) {
-        if let Title::Adopted { hook, before } = &self.title
+        if let Title::Adopted { hook, before, .. } = &self.title
             && let Err(error) = hook.replace(before, &self.current)
         {
             tracing::warn!("{}: putting back what was there: {error}", self.interface);
@@ -341,7 +349,7 @@ impl Seat {
             _ => None,
         };
         match errno {
-            Some(libc::ENOLINK | libc::ENODEV) => Needed::Nothing,
+            Some(libc::ENOLINK | libc::ENODEV | libc::ENOENT) => Needed::Nothing,
             Some(libc::EPERM | libc::EEXIST | libc::EBUSY) => Needed::Link,
             _ => Needed::Guard,
         }
@@ -354,8 +362,8 @@ impl Seat {
             (Leave::Original | Leave::Unattended, Title::Own(_)) => {
                 format!("the original program, pinned in {directory}")
             }
-            (Leave::Original, Title::Adopted { before, .. }) => {
-                pins.remove_before(&self.interface);
+            (Leave::Original, Title::Adopted { before, label, .. }) => {
+                pins.remove_before(label);
                 format!(
                     "the original program, where {:?} was; its maps are pinned in {directory}",
                     before.name()
@@ -365,9 +373,9 @@ impl Seat {
                 pins.remove_link(&self.interface);
                 "nothing".to_owned()
             }
-            (Leave::Restored | Leave::Unattended, Title::Adopted { hook, before }) => {
+            (Leave::Restored | Leave::Unattended, Title::Adopted { hook, before, label }) => {
                 hook.replace(before, &self.current)?;
-                pins.remove_before(&self.interface);
+                pins.remove_before(label);
                 format!("program {:?}, as before", before.name())
             }
         })
@@ -399,7 +407,7 @@ struct Found {
 fn known_links(pins: &Pins, targets: &[Target]) -> Result<Vec<(u32, Link)>, LiveError> {
     let mut known = Vec::new();
     for (path, link) in pins.links() {
-        match place_of(&link)? {
+        match link.info()?.detail.interface() {
             Some(ifindex) if targets.iter().any(|t| t.ifindex == ifindex) => known.push((ifindex, link)),
             Some(ifindex) => return Err(PinError::Elsewhere { path, ifindex }.into()),
             None => pins.remove_pin(&path),
@@ -415,36 +423,37 @@ fn find_all(
     mut links: Vec<(u32, Link)>,
     places: &[(Target, String)],
 ) -> Result<Vec<Option<Found>>, LiveError> {
-    let is_xdp = original.info()?.program_type == ProgramType::XDP;
     let mut all = Vec::new();
     for (target, name) in places {
         let own = links.iter().position(|(ifindex, _)| *ifindex == target.ifindex);
         all.push(match own {
             Some(at) => Some(Found { title: Title::Own(links.swap_remove(at).1), present: None, ours: true }),
-            None if is_xdp => adopted(pins, target, name)?,
-            None => None,
+            None => adopted(pins, original, target, name)?,
         });
     }
     Ok(all)
 }
 
 /// The hook that somebody else has attached to, if an earlier session has adopted it or this one is to.
-fn adopted(pins: &Pins, target: &Target, name: &str) -> Result<Option<Found>, LiveError> {
-    let Some((hook, present)) = XdpHook::adopt(target.ifindex)? else { return Ok(None) };
-    let (ours, before) = match pins.gave_way(name, &present)? {
+fn adopted(pins: &Pins, original: &Program, target: &Target, name: &str) -> Result<Option<Found>, LiveError> {
+    let side = side(original, target)?;
+    let label = side.label(name);
+    // Programs on TC are in nobody's way.
+    if matches!(side, Side::Tc(_)) && !target.adopt && pins.before(&label).is_none() {
+        return Ok(None);
+    }
+    let Some((hook, present)) = side.find(target.ifindex, original.name(), pins)? else { return Ok(None) };
+    let (ours, before) = match pins.gave_way(&label, &present)? {
         Some(before) => (true, before),
         None if target.adopt => (false, present.try_clone()?),
         None => return Ok(None),
     };
-    Ok(Some(Found { title: Title::Adopted { hook, before }, present: Some(present), ours }))
+    Ok(Some(Found { title: Title::Adopted { hook, before, label }, present: Some(present), ours }))
 }
 
-/// The interface of a link; `None` if it is gone.
-fn place_of(link: &Link) -> Result<Option<u32>, LiveError> {
-    Ok(match link.info()?.detail {
-        LinkDetail::Xdp { ifindex } | LinkDetail::Tcx { ifindex, .. } if ifindex != 0 => Some(ifindex),
-        _ => None,
-    })
+/// Where the program goes.
+fn side(original: &Program, target: &Target) -> Result<Side, LiveError> {
+    Ok(Side::of(original.info()?.program_type, target.egress))
 }
 
 /// Takes a place in which no session was.
@@ -456,28 +465,25 @@ fn enter(
     name: &str,
 ) -> Result<Title, LiveError> {
     if let Some(Found { title, present, .. }) = found {
-        if let Title::Adopted { before, .. } = &title {
-            pins.pin_before(name, before)?;
+        if let Title::Adopted { before, label, .. } = &title {
+            pins.pin_before(label, before)?;
+            title.replace_by(original, present.as_ref()).inspect_err(|_| pins.remove_before(label))?;
         }
-        title.replace_by(original, present.as_ref()).inspect_err(|_| pins.remove_before(name))?;
         return Ok(title);
     }
-    let link = match original.info()?.program_type {
-        ProgramType::SCHED_CLS => {
-            let hook = if target.egress { AttachType::TCX_EGRESS } else { AttachType::TCX_INGRESS };
-            Link::attach_tcx(original, target.ifindex, hook)?
-        }
-        _ => Link::attach_xdp(original, target.ifindex, target.mode)?,
+    let link = match side(original, target)? {
+        Side::Tc(hook) => Link::attach_tcx(original, target.ifindex, hook)?,
+        Side::Xdp => Link::attach_xdp(original, target.ifindex, target.mode)?,
     };
     // If it cannot be pinned it is dropped, and so detached.
     pins.pin_link(name, &link)?;
     Ok(Title::Own(link))
 }
 
-fn xdp_mode(original: &Program, target: &Target) -> Option<XdpMode> {
-    let is_xdp = original.info().is_ok_and(|i| i.program_type == ProgramType::XDP);
+fn xdp_mode(original: &Program, target: &Target) -> Result<Option<XdpMode>, LiveError> {
+    let is_xdp = side(original, target)? == Side::Xdp;
     let state = is_xdp.then(|| query_xdp(target.ifindex).ok().flatten()).flatten();
-    state.map(|s| s.mode)
+    Ok(state.map(|s| s.mode))
 }
 
 /// What was pinned, in case that it must be undone.

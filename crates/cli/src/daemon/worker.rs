@@ -175,7 +175,8 @@ impl Session<'_> {
         };
         let program = entry.program.as_deref();
         if entry.adopt.is_some() {
-            adopt::fit(&mut object, program, &present, &entry.pins).map_err(|e| self.failure(&e))?;
+            adopt::fit(&mut object, program, &present, entry.egress, &entry.pins)
+                .map_err(|e| self.failure(&e))?;
         }
         let compiler = Compiler::new(&object, program).map_err(|e| {
             let help = "`millstream inspect` shows the object's programs; name one by `program`";

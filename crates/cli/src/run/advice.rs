@@ -44,6 +44,10 @@ pub(crate) fn on(dev: &str, pins: &Path, error: &LiveError) -> Advice {
             let other = "or have `any` program replaced (--adopt=any, `adopt = \"any\"`)";
             (vec![first.to_owned(), format!("{other}; {UNCHANGED}")], Exit::Input)
         }
+        LiveError::Several { .. } => {
+            let how = "it is told from others by its name, or by being the only one: detach those that are not meant";
+            (vec![format!("{how}; {UNCHANGED}")], Exit::Input)
+        }
         LiveError::Unsuited(_) => (vec!["`millstream inspect` shows its programs".to_owned()], Exit::Input),
         LiveError::Kind(..) | LiveError::Setting(_) | LiveError::NothingToAdopt => {
             (vec![UNCHANGED.to_owned()], Exit::Input)

@@ -161,7 +161,8 @@ fn report(kills: u64, changes: u64, far: &millstream_lab::Staleness, sent: u64, 
     }
 }
 
-struct End<'s>(&'s AtomicBool);
+/// Says that something is to end when it goes, however that comes.
+pub(crate) struct End<'s>(pub(crate) &'s AtomicBool);
 
 impl Drop for End<'_> {
     fn drop(&mut self) {

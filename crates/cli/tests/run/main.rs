@@ -5,3 +5,7 @@ mod daemon;
 mod kill;
 mod messages;
 mod session;
+mod tc;
+
+#[path = "../../../object/tests/objects/common.rs"]
+mod fixtures;

@@ -14,10 +14,10 @@ use millstream_programs::{GUARD, ROUTER};
 
 use crate::session::{Place, Session, ended};
 
-const DEV: &str = "run0";
+pub(crate) const DEV: &str = "run0";
 
 /// A namespace with a veth pair, of which one end is [`DEV`]; its index.
-fn namespace() -> (Namespace, u32) {
+pub(crate) fn namespace() -> (Namespace, u32) {
     let namespace = Namespace::new().unwrap();
     let index = namespace
         .enter(|| {

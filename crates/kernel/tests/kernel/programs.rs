@@ -1,9 +1,12 @@
 //! Loading, test runs and links against the real kernel.
 
+use std::os::fd::{AsFd, AsRawFd};
+
 use crate::common::{array, counting_xdp, exit, mov, slot, xdp};
 use millstream_kernel::{
-    Btf, Link, LoadError, Namespace, Program, ProgramSpec, ProgramType, TestRun, XdpHolder, XdpHook, XdpMode,
-    create_veth, errno_name, interface, probe, program_ids, query_xdp, replace_xdp_netlink, set_up, testing,
+    AttachType, Btf, Hook, Link, LoadError, Namespace, Program, ProgramSpec, ProgramType, TestRun, XdpHolder,
+    XdpMode, create_veth, errno_name, interface, probe, program_ids, query_xdp, replace_xdp_netlink, set_up,
+    testing,
 };
 
 /// `r2 = data; r0 = *(u8 *)(r2 + 0)`: a packet access without a check.
@@ -137,10 +140,10 @@ fn an_interface_is_adopted_from_its_link_and_given_back() {
         .unwrap()
         .enter(|| {
             let (theirs, ours) = (xdp("theirs", &[mov(0, 2), exit()]), xdp("ours", &[mov(0, 1), exit()]));
-            assert!(XdpHook::adopt(1).unwrap().is_none());
+            assert!(Hook::adopt_xdp(1).unwrap().is_none());
             let link = Link::attach_xdp(&theirs, 1, XdpMode::Generic).unwrap();
-            let (hook, original) = XdpHook::adopt(1).unwrap().unwrap();
-            assert!(matches!(hook, XdpHook::Link(_)));
+            let (hook, original) = Hook::adopt_xdp(1).unwrap().unwrap();
+            assert!(matches!(hook, Hook::Link(_)));
             hook.replace(&ours, &original).unwrap();
             assert_eq!(link.info().unwrap().program_id, ours.id().unwrap());
             hook.replace(&original, &ours).unwrap();
@@ -163,7 +166,7 @@ fn an_interface_is_adopted_from_rtnetlink_and_given_back() {
             let (theirs, ours) = (xdp("theirs", &[mov(0, 2), exit()]), xdp("ours", &[mov(0, 1), exit()]));
             let (a, _) = create_veth("msk0", "msk1", 1).unwrap();
             replace_xdp_netlink(a, Some(&theirs), None, XdpMode::Native).unwrap();
-            let (hook, original) = XdpHook::adopt(a).unwrap().unwrap();
+            let (hook, original) = Hook::adopt_xdp(a).unwrap().unwrap();
             assert_eq!(original.id().unwrap(), theirs.id().unwrap());
             hook.replace(&ours, &original).unwrap();
             let state = query_xdp(a).unwrap().unwrap();
@@ -176,6 +179,50 @@ fn an_interface_is_adopted_from_rtnetlink_and_given_back() {
             assert_eq!(query_xdp(a).unwrap().unwrap().program_id, theirs.id().unwrap());
             replace_xdp_netlink(a, None, Some(&original), XdpMode::Native).unwrap();
             assert_eq!(query_xdp(a).unwrap(), None);
+        })
+        .unwrap();
+}
+
+/// Attaches to tcx as `BPF_PROG_ATTACH` does: without a link.
+#[allow(unsafe_code)] // the crate itself attaches by links only
+fn attach_without_link(program: &Program, ifindex: u32) {
+    const PROG_ATTACH: i32 = 8;
+    let fd = program.as_fd().as_raw_fd() as u32;
+    let attr = [ifindex, fd, AttachType::TCX_INGRESS.0, 0];
+    // SAFETY: the attribute is live and as long as said.
+    let done = unsafe { libc::syscall(libc::SYS_bpf, PROG_ATTACH, attr.as_ptr(), size_of_val(&attr)) };
+    assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+}
+
+#[test]
+fn programs_on_tcx_are_adopted_and_given_back() {
+    if !testing::require() || !testing::permitted("tcx", &probe::tcx()) {
+        return;
+    }
+    let program = |verdict| {
+        let (insns, program_type) = ([mov(0, verdict), exit()], ProgramType::SCHED_CLS);
+        Program::load(&ProgramSpec { program_type, insns: &insns, license: "GPL", ..ProgramSpec::default() })
+            .unwrap()
+    };
+    Namespace::new()
+        .unwrap()
+        .enter(|| {
+            let [linked, bare, ours, other] = [-1, -1, 0, 0].map(program);
+            let link = Link::attach_tcx(&linked, 1, AttachType::TCX_INGRESS).unwrap();
+            attach_without_link(&bare, 1);
+            assert!(Hook::adopt_tc(1, AttachType::TCX_EGRESS).unwrap().is_empty());
+            let mut found = Hook::adopt_tc(1, AttachType::TCX_INGRESS).unwrap();
+            let (second, first) = (found.pop().unwrap(), found.pop().unwrap());
+            assert!(matches!((&first.0, &second.0), (Hook::Link(_), Hook::Tcx { .. })));
+            for ((hook, before), id) in [(first, linked.id().unwrap()), (second, bare.id().unwrap())] {
+                assert_eq!((before.id().unwrap(), hook.program(&before).unwrap()), (id, Some(id)));
+                hook.replace(&ours, &before).unwrap();
+                assert_eq!(hook.program(&ours).unwrap(), Some(ours.id().unwrap()));
+                let stale = hook.replace(&other, &before).unwrap_err();
+                assert!(matches!(stale.errno(), Some(libc::EPERM | libc::ENOENT)), "{stale}");
+                hook.replace(&before, &ours).unwrap();
+            }
+            drop(link);
         })
         .unwrap();
 }

@@ -49,6 +49,14 @@ pub enum LiveError {
     /// There is no program to be adopted.
     #[error("no program is on the interface that could be adopted")]
     NothingToAdopt,
+    /// There are several programs of which none is likelier than the others.
+    #[error("{interface} has several programs that could be adopted: {}", names.join(", "))]
+    Several {
+        /// The interface.
+        interface: String,
+        /// The programs' names.
+        names: Vec<String>,
+    },
     /// The interface went, and the attachment with it.
     #[error("interface {0} is gone, or the program was detached from it")]
     Gone(String),

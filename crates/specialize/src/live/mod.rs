@@ -164,7 +164,7 @@ impl<'c> Live<'c> {
         let mut guard = Guard::attach()?;
         let pins = Pins::new(&settings.pins);
         let claim = pins.claim()?;
-        let lent = Lent::find(compiler, &pins, &settings.adopt)?;
+        let lent = Lent::find(compiler, &pins, &settings)?;
         let mut loader = Loader::new(compiler.object());
         for (name, map) in &lent.maps {
             loader = loader.reuse_map(name, map.try_clone()?)?;
@@ -272,7 +272,8 @@ impl<'c> Live<'c> {
         let place = Place::take(&self.pins, &tenant, &targets)?;
         let took_over = place.took_over();
         self.place = Some(place);
-        self.received = Received::at(self.held().into_iter().map(|h| h.interface).collect());
+        let names = self.held().into_iter().map(|h| h.interface).collect();
+        self.received = Received::at(names, self.settings.egress);
         self.looked_at = self.received.count();
         self.missed_before = self.guard.missed();
         self.first_review()?;
@@ -476,9 +477,6 @@ fn check(program: &Program, settings: &Settings) -> Result<(), LiveError> {
     match program.info()?.program_type {
         ProgramType::XDP if settings.egress => {
             Err(LiveError::Setting("an XDP program has no way out to be attached to"))
-        }
-        ProgramType::SCHED_CLS if !settings.adopt.is_empty() => {
-            Err(LiveError::Setting("a TC program runs beside those that are there, and takes no place"))
         }
         ProgramType::XDP | ProgramType::SCHED_CLS => Ok(()),
         other => Err(LiveError::Kind(program.name().to_owned(), other)),

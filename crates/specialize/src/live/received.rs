@@ -2,10 +2,11 @@
 
 use std::time::Instant;
 
-/// The devices' counts of packets received, since the program was attached.
+/// The devices' counts of packets received, or sent if the program is on the way out, since it was attached.
 #[derive(Debug)]
 pub(super) struct Received {
     names: Vec<String>,
+    egress: bool,
     first: u64,
     /// When the rate was last asked for, and the count then.
     asked: (Instant, u64),
@@ -19,6 +20,7 @@ impl Default for Received {
     fn default() -> Self {
         Received {
             names: Vec::new(),
+            egress: false,
             first: 0,
             asked: (Instant::now(), 0),
             variant: false,
@@ -29,8 +31,8 @@ impl Default for Received {
 }
 
 impl Received {
-    pub(super) fn at(names: Vec<String>) -> Self {
-        let mut new = Received { names, ..Received::default() };
+    pub(super) fn at(names: Vec<String>, egress: bool) -> Self {
+        let mut new = Received { names, egress, ..Received::default() };
         new.first = new.count();
         new.asked.1 = new.first;
         new.turned = new.first;
@@ -40,7 +42,7 @@ impl Received {
     /// From now on these devices count; what was counted so far stays counted.
     pub(super) fn follow(&mut self, names: Vec<String>) {
         let (so_far, elsewhere) = (self.since_start(), self.elsewhere());
-        *self = Received { variant: self.variant, elsewhere, ..Received::at(names) };
+        *self = Received { variant: self.variant, elsewhere, ..Received::at(names, self.egress) };
         self.first = self.first.wrapping_sub(so_far);
     }
 
@@ -49,13 +51,15 @@ impl Received {
         !self.names.is_empty()
     }
 
-    /// Packets received by the devices.
+    /// Packets received by the devices, or sent.
     pub(super) fn count(&self) -> u64 {
         let text = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap_or_default();
         let count = |line: &str| {
             let (name, counts) = line.split_once(':')?;
             let ours = self.names.iter().any(|n| n == name.trim_start());
-            if ours { counts.split_whitespace().nth(1)?.parse::<u64>().ok() } else { None }
+            // Bytes and packets received, six more, bytes and packets sent.
+            let column = if self.egress { 9 } else { 1 };
+            if ours { counts.split_whitespace().nth(column)?.parse::<u64>().ok() } else { None }
         };
         text.lines().filter_map(count).sum()
     }
