@@ -16,7 +16,7 @@ import tempfile
 import k2
 import record
 
-PARTS = ["static", "rules", "store", "neighbourhood", "enumeration", "chains"]
+PARTS = ["static", "rules", "store", "neighbourhood", "enumeration", "cegis", "chains"]
 MEM_1, MEM_2, TWO = "exchange-memory-1", "exchange-memory-2", "replace-two"
 # What of the three is left out, by the heads of K2's Table 10, and its slots for the first 18 programs.
 RULES = {

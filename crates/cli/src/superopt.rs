@@ -321,6 +321,7 @@ pub(crate) fn engine(e: millstream_opt::Engine) -> &'static str {
         Engine::Store => "the store",
         Engine::Neighbourhood => "its neighbourhood",
         Engine::Enumeration => "enumeration",
+        Engine::Cegis => "a sketch that a solver completed",
         Engine::Chain => "Metropolis-Hastings",
     }
 }

@@ -17,12 +17,17 @@ use millstream_isa::semantics::{self, Domain, Pred, Prim};
 use millstream_isa::{AluOp, Insn, Operand, Reg, Size, Width};
 
 use crate::solver::{Answer as Said, Session};
-use crate::sweep::cone;
-use crate::term::{Node, Sort, T, Terms, mask};
+use crate::term::{Sort, T, Terms, mask};
 use crate::{Limits, Solver, SolverError};
+use synthesis::Synthesis;
+pub use synthesis::{Blank, Completion, Sketch};
+use values::{given, valuation, wanted};
 
 /// Distinct terms before all is begun anew.
 const MOST_TERMS: usize = 200_000;
+
+/// Megabytes of a solver of windows.
+const MEMORY: u64 = 512;
 
 /// What an address points into.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -119,6 +124,7 @@ pub struct Windows {
     session: Option<Session>,
     time: Duration,
     memory: u64,
+    synthesis: Option<Synthesis>,
     /// Windows that came out as the same terms.
     pub by_form: u64,
     /// Windows that the solver was asked about.
@@ -133,7 +139,8 @@ impl Windows {
             solver,
             session: None,
             time,
-            memory: 512,
+            memory: MEMORY,
+            synthesis: None,
             by_form: 0,
             asked: 0,
         }
@@ -231,64 +238,14 @@ fn ranges(terms: &mut Terms, known: &Known) -> T {
     terms.or(&parts)
 }
 
-/// The terms whose values say where two windows differ.
-fn wanted(terms: &Terms, claim: T) -> Vec<T> {
-    let mut out = Vec::new();
-    for t in cone(terms, &[claim]) {
-        match terms.node(t) {
-            Node::App(..) if matches!(terms.sort(t), Sort::Bits(_)) => out.push(t),
-            Node::Select(_, _, f) => out.extend([t, *f]),
-            _ => {}
-        }
-    }
-    out.sort_unstable();
-    out.dedup();
-    out
-}
-
-fn valuation(terms: &Terms, place: &Place, wanted: &[T], value: impl Fn(T) -> Option<u64>) -> Valuation {
-    let mut out = Valuation::default();
-    let mut named: BTreeMap<&str, u64> = BTreeMap::new();
-    for &t in wanted {
-        let Some(v) = value(t) else { continue };
-        match terms.node(t) {
-            Node::App(f, _) => {
-                let name = terms.name(*f);
-                if let Some(at) = name.strip_prefix("stack ").and_then(|n| n.parse().ok()) {
-                    out.stack.insert(at, v as u8);
-                } else {
-                    named.insert(name, v);
-                }
-            }
-            Node::Select(m, _, f) => {
-                if let (Node::App(s, _), Some(at)) = (terms.node(*m), value(*f).or(terms.value(*f)))
-                    && let Some(space) = terms.name(*s).strip_prefix("space ").and_then(|n| n.parse().ok())
-                {
-                    out.memory.push((space, at, v as u8));
-                }
-            }
-            _ => {}
-        }
-    }
-    for (slot, known) in out.regs.iter_mut().zip(&place.entry.regs) {
-        *slot = match known {
-            Known::Nothing => None,
-            Known::Number(s, n) => {
-                named.get(format!("number {n}").as_str()).map(|v| v & s.bits().mask() | s.bits().value())
-            }
-            Known::Value(n) => named.get(format!("value {n}").as_str()).copied(),
-            Known::Address(Space::Stack, _, _) => None,
-            Known::Address(_, n, d) => {
-                named.get(format!("base {n}").as_str()).map(|v| v.wrapping_add(*d as u64))
-            }
-        };
-    }
-    out
-}
-
 /// A number of which some bits are known.
 fn number(terms: &mut Terms, s: &Scalar, name: u32) -> T {
     let var = terms.var(&format!("number {name}"), Sort::Bits(64));
+    with_bits(terms, s, var)
+}
+
+/// What is known of the bits of a number.
+fn with_bits(terms: &mut Terms, s: &Scalar, var: T) -> T {
     let unknown = terms.constant(64, s.bits().mask());
     let set = terms.constant(64, s.bits().value());
     let kept = terms.prim(Prim::And, 64, &var, &unknown);
@@ -345,6 +302,8 @@ fn memory_of(terms: &mut Terms, memory: &BTreeMap<u32, T>, space: u32) -> T {
 /// One window on terms.
 struct Run<'a> {
     terms: &'a mut Terms,
+    /// Values of variables that are given.
+    given: BTreeMap<String, u64>,
     regs: [Option<Value>; 11],
     stack: BTreeMap<i16, T>,
     spills: BTreeMap<i16, Value>,
@@ -353,13 +312,20 @@ struct Run<'a> {
 
 impl<'a> Run<'a> {
     fn new(terms: &'a mut Terms, place: &Place) -> Run<'a> {
+        Run::at(terms, place, &Valuation::default())
+    }
+
+    /// The same where some of the values at the beginning are given.
+    fn at(terms: &'a mut Terms, place: &Place, values: &Valuation) -> Run<'a> {
         let mut run = Run {
             terms,
+            given: given(place, values),
             regs: [None; 11],
             stack: BTreeMap::new(),
             spills: BTreeMap::new(),
             memory: BTreeMap::new(),
         };
+        run.fill(values);
         for (n, known) in place.entry.regs.iter().enumerate() {
             run.regs[n] = run.first(known);
         }
@@ -379,19 +345,27 @@ impl<'a> Run<'a> {
     fn first(&mut self, known: &Known) -> Option<Value> {
         Some(match known {
             Known::Nothing => return None,
-            Known::Number(s, name) => Value { t: number(self.terms, s, *name), space: None },
-            Known::Value(name) => {
-                Value { t: self.terms.var(&format!("value {name}"), Sort::Bits(64)), space: None }
+            Known::Number(s, name) => {
+                let var = self.var(format!("number {name}"));
+                Value { t: with_bits(self.terms, s, var), space: None }
             }
+            Known::Value(name) => Value { t: self.var(format!("value {name}")), space: None },
             Known::Address(space, base, offset) => {
                 let base = match space {
                     Space::Stack => self.frame(),
-                    Space::Other(_) => self.terms.var(&format!("base {base}"), Sort::Bits(64)),
+                    Space::Other(_) => self.var(format!("base {base}")),
                 };
                 let by = self.terms.constant(64, *offset as u64);
                 Value { t: self.terms.prim(Prim::Add, 64, &base, &by), space: Some(*space) }
             }
         })
+    }
+
+    fn var(&mut self, name: String) -> T {
+        match self.given.get(&name) {
+            Some(v) => self.terms.constant(64, *v),
+            None => self.terms.var(&name, Sort::Bits(64)),
+        }
     }
 
     fn frame(&mut self) -> T {
@@ -592,5 +566,7 @@ impl<'a> Run<'a> {
     }
 }
 
+mod synthesis;
 #[cfg(test)]
 mod tests;
+mod values;

@@ -347,7 +347,7 @@ impl<'a> Hunt<'a> {
             // What was found may make cheap finds possible, and what was refused may have been more than was wrong.
             let found = self.history.len() > before.0 || self.tally.refused > before.1;
             round =
-                if found && round > 0 && round < 6 { 0 } else { round + usize::from(!found || round > 5) };
+                if found && round > 0 && round < 7 { 0 } else { round + usize::from(!found || round > 6) };
         }
         self.settle(accepts);
     }

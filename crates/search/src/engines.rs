@@ -12,6 +12,7 @@ use crate::machine::mix;
 use crate::part::Part;
 use crate::pool::Pool;
 use crate::rules::LONGEST;
+use crate::synthesis;
 use crate::trial::{Counts, Fate, Trial};
 use crate::window::Window;
 
@@ -27,14 +28,22 @@ pub enum Engine {
     Neighbourhood,
     /// All short sequences.
     Enumeration,
+    /// Sketches that a solver completes.
+    Cegis,
     /// Metropolis-Hastings.
     Chain,
 }
 
 impl Engine {
     /// All of them.
-    pub const ALL: [Engine; 5] =
-        [Engine::Rules, Engine::Store, Engine::Neighbourhood, Engine::Enumeration, Engine::Chain];
+    pub const ALL: [Engine; 6] = [
+        Engine::Rules,
+        Engine::Store,
+        Engine::Neighbourhood,
+        Engine::Enumeration,
+        Engine::Cegis,
+        Engine::Chain,
+    ];
 }
 
 /// How hard a window is looked at.
@@ -59,6 +68,8 @@ pub(crate) enum Work {
     Shrink,
     /// All sequences of so many instructions.
     Short(usize),
+    /// Sketches.
+    Sketches,
     /// So many proposals of each of two chains, a fresh pair each time.
     Chains(u64, u64),
 }
@@ -70,6 +81,7 @@ impl Work {
             Work::Rules => Engine::Rules,
             Work::Shrink => Engine::Neighbourhood,
             Work::Short(_) => Engine::Enumeration,
+            Work::Sketches => Engine::Cegis,
             Work::Chains(..) => Engine::Chain,
         }
     }
@@ -82,14 +94,15 @@ const PATIENCE: Duration = Duration::from_millis(1500);
 pub(crate) const RULES: Effort = Effort { level: 0, sizes: (1, LONGEST), stride: 1, work: Work::Rules };
 
 /// The first levels; after these, chains get longer and longer.
-const LEVELS: [Effort; 7] = [
+const LEVELS: [Effort; 8] = [
     Effort { level: 1, sizes: (1, 5), stride: 1, work: Work::Shrink },
     Effort { level: 2, sizes: (12, 12), stride: 3, work: Work::Shrink },
     Effort { level: 3, sizes: (2, 4), stride: 1, work: Work::Short(2) },
     Effort { level: 4, sizes: (8, 8), stride: 2, work: Work::Chains(10_000, 0) },
     Effort { level: 5, sizes: (14, 14), stride: 3, work: Work::Chains(20_000, 1) },
     Effort { level: 6, sizes: (4, 6), stride: 1, work: Work::Short(3) },
-    Effort { level: 7, sizes: (10, 10), stride: 2, work: Work::Chains(60_000, 2) },
+    Effort { level: 7, sizes: (2, 5), stride: 1, work: Work::Sketches },
+    Effort { level: 8, sizes: (10, 10), stride: 2, work: Work::Chains(60_000, 2) },
 ];
 
 /// The effort of a round of the search.
@@ -173,6 +186,10 @@ fn attempt(
             // What is no shorter is not worth it.
             enumerate::short(t, &pool, most.min(task.window.steps.len().saturating_sub(1)), deadline);
         }
+        Work::Sketches => {
+            synthesis::synthesize(t, &pool, deadline);
+            polish(t, &pool, options, deadline);
+        }
         Work::Chains(proposals, turn) => {
             let all = pool.instructions(&pool.targets);
             for n in 0..2 {
@@ -181,10 +198,15 @@ fn attempt(
                 let setting = chain::SETTINGS[number].without(options);
                 chain::run(t, &pool, &all, setting, seed, proposals, deadline);
             }
-            if t.best.is_some() && !options.leaves_out(Part::Engine(Engine::Neighbourhood)) {
-                enumerate::shrink(t, &pool, deadline);
-            }
+            polish(t, &pool, options, deadline);
         }
     }
     Some(engine)
+}
+
+/// What was found is made better by small changes.
+fn polish(t: &mut Trial<'_>, pool: &Pool, options: &Options, deadline: Instant) {
+    if t.best.is_some() && !options.leaves_out(Part::Engine(Engine::Neighbourhood)) {
+        enumerate::shrink(t, pool, deadline);
+    }
 }

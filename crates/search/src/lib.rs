@@ -7,8 +7,8 @@
 //! memory) its postcondition.
 //!
 //! First come rules of windows (`rules`), proven and shipped. Then engines look for replacements: a store of what was found
-//! before (`store`), enumeration of short sequences
-//! (`enumerate`), and Metropolis-Hastings with the proposal rules of K2 (`chain`). A candidate is run on tests first
+//! before (`store`), enumeration of short sequences (`enumerate`), sketches that a solver completes (`synthesis`), and
+//! Metropolis-Hastings with the proposal rules of K2 (`chain`). A candidate is run on tests first
 //! (`machine`), then looked at with the eyes of the kernel's verifier (`valid`), then proven by
 //! [`millstream_prove::window`]. What a proof refutes becomes a test.
 //!
@@ -28,6 +28,7 @@ mod pool;
 mod rules;
 mod splice;
 mod store;
+mod synthesis;
 #[cfg(test)]
 mod tests;
 mod transfer;

@@ -10,6 +10,7 @@ use millstream_isa::semantics::eval;
 use millstream_isa::{Insn, Operand, Pseudo, Size};
 use millstream_prove::window::{Known, Live, Space, Step, Valuation};
 
+use crate::facts::Kind;
 use crate::window::Window;
 
 /// A generator of pseudorandom numbers (xorshift64*, Vigna 2016).
@@ -93,6 +94,34 @@ impl Test {
             give(at, byte);
         }
         test
+    }
+
+    /// What a window finds where it begins: its registers, and the bytes that it touches; [`None`] if it touches some
+    /// through what it only comes to hold.
+    pub(crate) fn valuation(&self, window: &Window) -> Option<Valuation> {
+        let mut out = Valuation::default();
+        let mut machine = Machine::default();
+        machine.start(self);
+        for (n, known) in window.place.entry.regs.iter().enumerate() {
+            let given = !matches!(known, Known::Nothing | Known::Address(Space::Stack, ..));
+            out.regs[n] = given.then_some(self.regs[n]);
+        }
+        for (space, id, bytes, _) in window.accesses.iter().filter(|a| !a.3) {
+            let Space::Other(s) = *space else {
+                let byte =
+                    |at: &i64| Some((i16::try_from(*at).ok()?, machine.byte(FRAME.wrapping_add(*at as u64))));
+                out.stack.extend(bytes.iter().filter_map(byte));
+                continue;
+            };
+            let base = window.state.regs.iter().zip(self.regs).find_map(|(fact, r)| match fact.kind {
+                Kind::Address(own, at) if own == *space && fact.id == *id => Some(r.wrapping_sub(at as u64)),
+                _ => None,
+            })?;
+            let byte =
+                |at: &i64| (base.wrapping_add(*at as u64), machine.byte(base.wrapping_add(*at as u64)));
+            out.memory.extend(bytes.iter().map(byte).map(|(at, byte)| (s, at, byte)));
+        }
+        Some(out)
     }
 
     fn spill(&mut self, at: i16, v: u64) {
@@ -379,19 +408,24 @@ impl Suite {
 
     /// Whether a candidate passes all tests.
     pub(crate) fn passes(&self, window: &Window, steps: &[Step], machine: &mut Machine) -> bool {
-        self.tests.iter().all(|(test, want)| {
+        self.failed(window, steps, machine).is_none()
+    }
+
+    /// The first test that a candidate fails.
+    pub(crate) fn failed(&self, window: &Window, steps: &[Step], machine: &mut Machine) -> Option<usize> {
+        self.tests.iter().position(|(test, want)| {
             machine.start(test);
             let mut n = 0;
             for step in steps {
                 let taken = machine.step(step);
                 if matches!(step, Step::Exit(..)) {
                     if !machine.agrees(&window.place.exits[n], taken, &want[n]) {
-                        return false;
+                        return true;
                     }
                     n += 1;
                 }
             }
-            n == window.place.exits.len() && machine.agrees(&window.place.end, true, &want[n])
+            n != window.place.exits.len() || !machine.agrees(&window.place.end, true, &want[n])
         })
     }
 

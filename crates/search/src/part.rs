@@ -39,6 +39,7 @@ impl Part {
             Part::Engine(Engine::Store) => "store",
             Part::Engine(Engine::Neighbourhood) => "neighbourhood",
             Part::Engine(Engine::Enumeration) => "enumeration",
+            Part::Engine(Engine::Cegis) => "cegis",
             Part::Engine(Engine::Chain) => "chains",
             Part::Rule(n) => Part::RULES[n],
         }

@@ -476,6 +476,50 @@ fn a_rule_is_learnt_from_what_is_found() {
     assert_eq!(lines, ["*(u64 *)(r6 +8) = 99", "r0 = 1"], "{all}");
 }
 
+/// A body after seven rounds with a solver and without some parts, and the engines that found something.
+fn with_solver(without: &[Part], body: &str) -> (Vec<String>, Vec<Engine>) {
+    let solver = Some(Solver::new("z3"));
+    let options = Options { solver, without: without.to_vec(), ..options(Goal::Size, 2) };
+    let budget = Budget { rounds: 7, ..Budget::of(Duration::from_secs(120)) };
+    let improved = Search::new(options).improve_code(code(body), world(), &budget, &mut |_| true);
+    let improved = improved.expect("it can be read");
+    let lines = text(&improved.function);
+    (lines[5..lines.len() - 3].to_vec(), improved.found.iter().map(|f| f.engine).collect())
+}
+
+/// What a sketch makes of a body, and that nothing else does.
+fn by_a_sketch_only(body: &str, wants: &[&str]) {
+    let cegis = Part::Engine(Engine::Cegis);
+    let others: Vec<Part> = Part::all().filter(|p| *p != cegis).collect();
+    let (lines, engines) = with_solver(&others, body);
+    assert_eq!(lines, wants);
+    assert!(!engines.is_empty() && engines.iter().all(|e| *e == Engine::Cegis), "{engines:?}");
+    assert!(with_solver(&[cegis], body).0.len() > wants.len(), "others find it, too: {body}");
+}
+
+#[test]
+fn constants_that_follow_from_several_are_found_by_sketches_only() {
+    by_a_sketch_only(
+        "r0 = *(u32 *)(r6 +0)\nr0 *= 3\nr0 += 7\nr0 *= 5\nr0 += 1",
+        &["r0 = *(u32 *)(r6 +0)", "r0 *= 15", "r0 += 36"],
+    );
+    by_a_sketch_only(
+        "*(u8 *)(r6 +4) = 1\n*(u8 *)(r6 +5) = 2\n*(u8 *)(r6 +6) = 3\n*(u8 *)(r6 +7) = 4\nr0 = 2",
+        &["*(u32 *)(r6 +4) = 67305985", "r0 = 2"],
+    );
+}
+
+#[test]
+fn sketches_are_completed_under_what_is_known_and_not_beyond() {
+    let cegis = Part::Engine(Engine::Cegis);
+    let others: Vec<Part> = Part::all().filter(|p| *p != cegis).collect();
+    let body = "r0 = *(u8 *)(r6 +0)\nr0 <<= 56\nr0 >>= 52";
+    assert_eq!(with_solver(&others, body).0, ["r0 = *(u8 *)(r6 +0)", "r0 <<= 4"]);
+    // Of a field of the context no less than all is read.
+    let field = "r0 = *(u32 *)(r1 +12)\nr0 <<= 56\nr0 >>= 52";
+    assert!(with_solver(&others, field).1.is_empty(), "what is above the byte is shifted out");
+}
+
 #[test]
 fn a_store_to_the_stack_does_not_go_by_a_rule() {
     let rule =

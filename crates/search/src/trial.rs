@@ -3,7 +3,7 @@
 use millstream_bpf::cost::{Cost, Goal, window_cycles};
 use millstream_bpf::jit::jited_bytes;
 use millstream_isa::Insn;
-use millstream_prove::window::{Judgement, Step, Windows};
+use millstream_prove::window::{Completion, Judgement, Sketch, Step, Valuation, Windows};
 
 use crate::machine::{Machine, Random, Suite, Test};
 use crate::valid::Rules;
@@ -103,6 +103,20 @@ impl<'a> Trial<'a> {
     /// The cost to beat.
     pub(crate) fn to_beat(&self) -> Cost {
         self.best.as_ref().map_or(self.base, |b| b.0)
+    }
+
+    /// Whether there is a solver to complete sketches; it forgets other windows.
+    pub(crate) fn begin_synthesis(&mut self) -> bool {
+        self.prover.begin_synthesis()
+    }
+
+    /// A sketch completed so that it agrees with the window on examples; an error where the solver cannot say.
+    pub(crate) fn complete(
+        &mut self,
+        sketch: &Sketch,
+        examples: &[Valuation],
+    ) -> Result<Option<Completion>, String> {
+        self.prover.complete(&self.window.place, &self.window.steps, sketch, examples)
     }
 
     /// Puts a candidate on trial.

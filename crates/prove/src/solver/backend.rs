@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::SolverError;
 use super::process::{Process, spawn};
+use super::session::Question;
 
 /// How long a solver may take to say its version, or to answer what every solver can.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -73,6 +74,16 @@ impl Backend {
         }
     }
 
+    /// What asks it.
+    pub(super) fn check(&self, q: &Question<'_>) -> String {
+        match self.dialect {
+            Dialect::Z3 if q.alone => {
+                format!("(check-sat-using (try-for qfbv {}))", q.time.as_millis().max(1))
+            }
+            Dialect::Z3 | Dialect::Cvc5 => "(check-sat)".into(),
+        }
+    }
+
     /// What `--version` says, all of it.
     pub(super) fn version(&self) -> Result<String, SolverError> {
         let mut child =
@@ -95,23 +106,19 @@ impl Backend {
     /// # Errors
     /// If it cannot be started, or does not answer as a solver does.
     pub(super) fn start(&self, memory: u64, time: Duration) -> Result<Process, SolverError> {
-        let (flags, prelude): (Vec<String>, &str) = match self.dialect {
-            Dialect::Z3 => (vec!["-in".into(), format!("-memory:{memory}")], ""),
-            Dialect::Cvc5 => (
-                vec![
-                    "--lang=smt2".into(),
-                    "--incremental".into(),
-                    "--produce-models".into(),
-                    // Should this process not be there any more to end it.
-                    format!("--tlimit-per={}", time.as_millis().max(1000)),
-                ],
-                "(set-logic QF_UFBV)\n",
-            ),
+        let flags: Vec<String> = match self.dialect {
+            Dialect::Z3 => vec!["-in".into(), format!("-memory:{memory}")],
+            Dialect::Cvc5 => vec![
+                "--lang=smt2".into(),
+                "--incremental".into(),
+                "--produce-models".into(),
+                // Should this process not be there any more to end it.
+                format!("--tlimit-per={}", time.as_millis().max(1000)),
+            ],
         };
         let mut process =
             spawn(&self.program, &flags, Stdio::piped(), Some(memory)).map_err(|e| self.error(e))?;
-        process.send("(set-option :print-success false)\n");
-        process.send(prelude);
+        process.send(self.opening());
         if self.identity.get().is_none() {
             let identity = self.examine(&mut process)?;
             // Two sessions may find it out at once.
@@ -119,6 +126,20 @@ impl Backend {
         }
         process.send(super::smt::PRELUDE);
         Ok(process)
+    }
+
+    /// What it is told before all else.
+    fn opening(&self) -> String {
+        let logic = match self.dialect {
+            Dialect::Z3 => "",
+            Dialect::Cvc5 => "(set-logic QF_UFBV)\n",
+        };
+        format!("(set-option :print-success false)\n{logic}")
+    }
+
+    /// What it is told before questions.
+    pub(super) fn greeting(&self) -> String {
+        self.opening() + super::smt::PRELUDE
     }
 
     /// Asks a solver what it is, and two questions of which the answers are known.

@@ -134,6 +134,13 @@ impl Solver {
         self.backends.is_empty()
     }
 
+    /// Only the one that is asked first: what it answers does not depend on who is faster.
+    #[must_use]
+    pub(crate) fn first(&self) -> Solver {
+        let backends = self.backends.iter().take(1).cloned().collect();
+        Solver { backends, ..self.clone() }
+    }
+
     /// With what was answered before. Clones of a solver share it.
     #[must_use]
     pub fn with_cache(self, cache: Cache) -> Solver {

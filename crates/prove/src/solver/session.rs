@@ -25,11 +25,13 @@ const TICK: Duration = Duration::from_micros(500);
 const MOST_FAILURES: usize = 3;
 
 /// A question.
-struct Question<'a> {
+pub(super) struct Question<'a> {
     terms: &'a Terms,
     claim: T,
     wanted: &'a [T],
-    time: Duration,
+    pub(super) time: Duration,
+    /// Whether it is solved for itself, with nothing learnt from those before.
+    pub(super) alone: bool,
 }
 
 /// One solver in a session.
@@ -62,6 +64,7 @@ pub(crate) struct Session {
     longest: Duration,
     head_start: Duration,
     agree: bool,
+    alone: bool,
     keep: PathBuf,
     asked: usize,
     cached: BTreeMap<String, usize>,
@@ -84,9 +87,27 @@ impl Session {
             longest: limits.time,
             head_start: solver.head_start,
             agree: solver.agree,
+            alone: false,
             keep: solver.keep.clone(),
             asked: 0,
             cached: BTreeMap::new(),
+        }
+    }
+
+    /// One whose questions have little in common: each is solved for itself, which is many times as fast where values are
+    /// looked for.
+    pub(crate) fn for_values(self) -> Session {
+        Session { alone: true, ..self }
+    }
+
+    /// Forgets all terms that it was told, as a new session would.
+    pub(crate) fn reset(&mut self) {
+        for lane in &mut self.lanes {
+            lane.defined = Defined::default();
+            if let Some(process) = &mut lane.process {
+                process.send("(reset)\n");
+                process.send(lane.backend.greeting());
+            }
         }
     }
 
@@ -117,7 +138,7 @@ impl Session {
             return Ok(answer);
         }
         let start = Instant::now();
-        let (answer, by) = self.race(&Question { terms, claim, wanted, time })?;
+        let (answer, by) = self.race(&Question { terms, claim, wanted, time, alone: self.alone })?;
         if let (Some(form), Some(by)) = (form, by) {
             let solver = self.lanes[by].part.name.clone();
             if let Some(said) = worth_remembering(&answer, &form) {
@@ -317,7 +338,7 @@ impl Lane {
         }
         script.push_str("(push 1)\n");
         script.push_str(&self.backend.limit(q.time));
-        let _ = writeln!(script, "(assert (not {}))\n(check-sat)", smt::name(q.claim));
+        let _ = writeln!(script, "(assert (not {}))\n{}", smt::name(q.claim), self.backend.check(q));
         if let Some(process) = &mut self.process {
             process.send(script);
         }

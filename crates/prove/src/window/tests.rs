@@ -61,3 +61,35 @@ fn narrow_copies_are_one_wide_copy() {
     let b = "r1 = *(u32 *)(r6 + 0)\n*(u32 *)(r6 + 8) = r1\nr0 = 0\n";
     assert_eq!(judge(&place(), a, b), Judgement::Equal);
 }
+
+/// What a sketch becomes whose one register stands for a constant, given what a window makes of each of some numbers.
+fn completed(window: &str, lines: &[Blank], numbers: &[u64]) -> Option<Completion> {
+    let mut prover = Windows::new(Some(Solver::new("z3")), Duration::from_secs(1));
+    assert!(prover.begin_synthesis());
+    let example = |n: &u64| {
+        let mut v = Valuation::default();
+        v.regs[1] = Some(*n);
+        v
+    };
+    let examples: Vec<Valuation> = numbers.iter().map(example).collect();
+    let sketch = Sketch {
+        lines: lines.to_vec(),
+        constants: vec![(Reg::R9, Scalar::signed_range(i64::from(i32::MIN), i64::from(i32::MAX)))],
+    };
+    prover.complete(&place(), &steps(window), &sketch, &examples).expect("an answer")
+}
+
+#[test]
+fn a_sketch_is_completed_with_what_agrees_on_the_examples() {
+    let insn = |text: &str| assemble(text).expect("it assembles")[0];
+    let lines = [
+        Blank::Only(insn("r0 = r1")),
+        Blank::OneOf(Reg::R0, ["r0 += r9", "r0 *= r9", "r0 ^= r9"].map(insn).to_vec()),
+    ];
+    let window = "r0 = r1\nr0 *= 3\nr0 *= 7";
+    let found = completed(window, &lines, &[1, 10, 1 << 60]).expect("there is one");
+    assert_eq!((found.lines[1], found.constants.as_slice()), (insn("r0 *= r9"), &[21][..]));
+    // One example says too little; of what is no multiple the solver says that there is none.
+    assert!(completed(window, &lines, &[1]).is_some());
+    assert_eq!(completed("r0 = r1\nr0 *= 3\nr0 += 1", &lines, &[1, 10, 1 << 60]), None);
+}

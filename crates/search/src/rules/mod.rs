@@ -86,7 +86,7 @@ pub struct Rule {
 }
 
 /// The constant of an instruction, if it has one.
-fn imm(insn: &Insn) -> Option<u64> {
+pub(crate) fn imm(insn: &Insn) -> Option<u64> {
     match insn {
         Insn::Alu { src: Operand::Imm(k), .. }
         | Insn::Mov { src: Operand::Imm(k), .. }
@@ -98,7 +98,7 @@ fn imm(insn: &Insn) -> Option<u64> {
 }
 
 /// The same with another constant; [`None`] if that does not fit.
-fn with_imm(mut insn: Insn, value: u64) -> Option<Insn> {
+pub(crate) fn with_imm(mut insn: Insn, value: u64) -> Option<Insn> {
     let short = i32::try_from(value as i64).ok();
     match &mut insn {
         Insn::LoadImm64 { imm, .. } => *imm = value,

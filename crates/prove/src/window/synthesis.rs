@@ -1,0 +1,193 @@
+//! The solver as a searcher: of what a sketch leaves open, it finds what agrees with a window on examples.
+//!
+//! A sketch is a sequence of lines, each one of several instructions, in which some registers stand for constants. An
+//! example says all that there is where the window begins, so that what is asked is about the choices and the constants
+//! alone. What is found agrees on the examples; whether it does so elsewhere, [`Windows::judge`] has to say.
+
+use super::*;
+
+/// Names of numbers from here on are the constants of a sketch.
+const UNKNOWN: u32 = 0x4000_0000;
+
+/// Time of one question: short ones take a hundredth of it.
+const TIME: Duration = Duration::from_secs(2);
+
+/// A line of a sketch.
+#[derive(Clone, Debug)]
+pub enum Blank {
+    /// This instruction.
+    Only(Insn),
+    /// One of these, at most 64, which all write this register and no memory.
+    OneOf(Reg, Vec<Insn>),
+}
+
+/// Instructions of which not all is known.
+#[derive(Clone, Debug, Default)]
+pub struct Sketch {
+    /// Its lines.
+    pub lines: Vec<Blank>,
+    /// Registers that stand for constants in these, and out of which set each is. The window does not mention them.
+    pub constants: Vec<(Reg, Scalar)>,
+}
+
+/// What a sketch becomes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Completion {
+    /// The instruction that each line is.
+    pub lines: Vec<Insn>,
+    /// The constants.
+    pub constants: Vec<u64>,
+}
+
+/// Terms and a solver of their own, so that what is found does not depend on what was proven before.
+#[derive(Debug)]
+pub(super) struct Synthesis {
+    terms: Terms,
+    session: Session,
+}
+
+impl Windows {
+    /// Forgets what was asked of the solver for other windows; whether there is a solver.
+    pub fn begin_synthesis(&mut self) -> bool {
+        let terms = Terms::new(MOST_TERMS);
+        match (&mut self.synthesis, &self.solver) {
+            (Some(s), _) => {
+                s.terms = terms;
+                s.session.reset();
+            }
+            (none, Some(solver)) => {
+                let limits = Limits { memory: self.memory, ..Limits::default() };
+                let session = solver.first().start(&limits).ok();
+                *none = session.map(|s| Synthesis { terms, session: s.for_values() });
+            }
+            _ => {}
+        }
+        self.synthesis.is_some()
+    }
+
+    /// Completes a sketch so that it does what a window without exits does, on these examples; [`None`] if nothing does.
+    ///
+    /// # Errors
+    /// What is not understood, or why the solver cannot say.
+    pub fn complete(
+        &mut self,
+        place: &Place,
+        window: &[Step],
+        sketch: &Sketch,
+        examples: &[Valuation],
+    ) -> Result<Option<Completion>, String> {
+        let Some(s) = &mut self.synthesis else { return Ok(None) };
+        let (wrong, wanted) = s.question(place, window, sketch, examples)?;
+        if s.terms.known(wrong) == Some(true) || s.terms.is_full() {
+            return Ok(None);
+        }
+        self.asked += 1;
+        let answer = s.session.valid(&s.terms, wrong, &wanted, TIME).map_err(|e| e.to_string())?;
+        let model = match answer {
+            Said::Valid => return Ok(None),
+            Said::Unknown(why) => return Err(why),
+            Said::Refuted(model) => model,
+        };
+        let mut values = wanted.iter().map(|t| model.get(t).copied().unwrap_or_default());
+        let lines: Option<Vec<Insn>> = sketch
+            .lines
+            .iter()
+            .map(|line| match line {
+                Blank::Only(insn) => Some(*insn),
+                Blank::OneOf(_, of) => of.get(values.next()?.trailing_zeros() as usize).copied(),
+            })
+            .collect();
+        Ok(lines.map(|lines| Completion { lines, constants: values.collect() }))
+    }
+}
+
+impl Synthesis {
+    /// That a sketch does something else in one of the examples; and what is to be found, choices before constants.
+    fn question(
+        &mut self,
+        place: &Place,
+        window: &[Step],
+        sketch: &Sketch,
+        examples: &[Valuation],
+    ) -> Result<(T, Vec<T>), &'static str> {
+        let terms = &mut self.terms;
+        let mut place = place.clone();
+        let (mut right, mut choices, mut constants) = (Vec::new(), Vec::new(), Vec::new());
+        for (k, (reg, range)) in sketch.constants.iter().enumerate() {
+            let known = Known::Number(*range, UNKNOWN + k as u32);
+            let outside = ranges(terms, &known);
+            right.push(terms.not(outside));
+            constants.push(terms.var(&format!("number {}", UNKNOWN + k as u32), Sort::Bits(64)));
+            place.entry.regs[reg.index()] = known;
+        }
+        for (n, line) in sketch.lines.iter().enumerate() {
+            let Blank::OneOf(_, of) = line else { continue };
+            let bits = u8::try_from(of.len()).ok().filter(|n| (1..=64).contains(n));
+            let choice = terms.var(&format!("choice {n}"), Sort::Bits(bits.ok_or("a choice of how many?")?));
+            let each: Vec<T> = (0..of.len()).map(|i| is_choice(terms, choice, i)).collect();
+            right.push(terms.or(&each));
+            choices.push(choice);
+        }
+        for example in examples {
+            let wants = Run::at(terms, &place, example).over(window)?;
+            let mut run = Run::at(terms, &place, example);
+            let mut choices = choices.iter();
+            for line in &sketch.lines {
+                match line {
+                    Blank::Only(insn) => run.step(*insn)?,
+                    Blank::OneOf(dst, of) => {
+                        run.choose(*dst, of, *choices.next().ok_or("a choice is missing")?)?;
+                    }
+                }
+            }
+            let always = run.terms.truth(true);
+            let (has, last) = (run.seen(always), wants.last().ok_or("no end")?);
+            same(terms, &place.end, last, &has, &mut right)?;
+        }
+        let right = terms.and(&right);
+        choices.extend(constants);
+        Ok((terms.not(right), choices))
+    }
+}
+
+/// That a choice is this one: of its bits only one is set.
+fn is_choice(terms: &mut Terms, choice: T, n: usize) -> T {
+    let bit = terms.constant(terms.bits(choice), 1 << n);
+    terms.equal(choice, bit)
+}
+
+impl Run<'_> {
+    /// Puts bytes that are given where they stand.
+    pub(super) fn fill(&mut self, values: &Valuation) {
+        for (&at, &byte) in &values.stack {
+            let t = self.terms.constant(8, u64::from(byte));
+            self.stack.insert(at, t);
+        }
+        let object = self.terms.constant(64, 0);
+        for &(space, at, byte) in &values.memory {
+            let memory = memory_of(self.terms, &self.memory, space);
+            let (at, byte) = (self.terms.constant(64, at), self.terms.constant(8, u64::from(byte)));
+            let memory = self.terms.store(memory, object, at, byte);
+            self.memory.insert(space, memory);
+        }
+    }
+
+    /// Does one of several instructions: what each makes, under a mask that is all ones for the one that is chosen.
+    fn choose(&mut self, dst: Reg, of: &[Insn], choice: T) -> Result<(), &'static str> {
+        let before = self.regs;
+        let mut made = self.terms.constant(64, 0);
+        for (n, insn) in of.iter().enumerate() {
+            self.step(*insn)?;
+            let value = self.get(dst)?;
+            if value.space.is_some() {
+                return Err("a choice of addresses");
+            }
+            self.regs = before;
+            let bit = self.terms.extract(choice, n as u32, n as u32);
+            let mask = self.terms.sign_extend_to(bit, 64);
+            let masked = self.terms.prim(Prim::And, 64, &value.t, &mask);
+            made = self.terms.prim(Prim::Or, 64, &made, &masked);
+        }
+        self.set(dst, Value { t: made, space: None })
+    }
+}

@@ -1,0 +1,76 @@
+//! Between values at the beginning of windows and the variables that stand for them.
+
+use super::*;
+use crate::sweep::cone;
+use crate::term::Node;
+
+/// The terms whose values say where two windows differ.
+pub(super) fn wanted(terms: &Terms, claim: T) -> Vec<T> {
+    let mut out = Vec::new();
+    for t in cone(terms, &[claim]) {
+        match terms.node(t) {
+            Node::App(..) if matches!(terms.sort(t), Sort::Bits(_)) => out.push(t),
+            Node::Select(_, _, f) => out.extend([t, *f]),
+            _ => {}
+        }
+    }
+    out.sort_unstable();
+    out.dedup();
+    out
+}
+
+pub(super) fn valuation(
+    terms: &Terms,
+    place: &Place,
+    wanted: &[T],
+    value: impl Fn(T) -> Option<u64>,
+) -> Valuation {
+    let mut out = Valuation::default();
+    let mut named: BTreeMap<&str, u64> = BTreeMap::new();
+    for &t in wanted {
+        let Some(v) = value(t) else { continue };
+        match terms.node(t) {
+            Node::App(f, _) => {
+                let name = terms.name(*f);
+                if let Some(at) = name.strip_prefix("stack ").and_then(|n| n.parse().ok()) {
+                    out.stack.insert(at, v as u8);
+                } else {
+                    named.insert(name, v);
+                }
+            }
+            Node::Select(m, _, f) => {
+                if let (Node::App(s, _), Some(at)) = (terms.node(*m), value(*f).or(terms.value(*f)))
+                    && let Some(space) = terms.name(*s).strip_prefix("space ").and_then(|n| n.parse().ok())
+                {
+                    out.memory.push((space, at, v as u8));
+                }
+            }
+            _ => {}
+        }
+    }
+    for (slot, known) in out.regs.iter_mut().zip(&place.entry.regs) {
+        *slot = match known {
+            Known::Nothing => None,
+            Known::Number(s, n) => {
+                named.get(format!("number {n}").as_str()).map(|v| v & s.bits().mask() | s.bits().value())
+            }
+            Known::Value(n) => named.get(format!("value {n}").as_str()).copied(),
+            Known::Address(Space::Stack, _, _) => None,
+            Known::Address(_, n, d) => {
+                named.get(format!("base {n}").as_str()).map(|v| v.wrapping_add(*d as u64))
+            }
+        };
+    }
+    out
+}
+
+/// The values of variables that an example says.
+pub(super) fn given(place: &Place, values: &Valuation) -> BTreeMap<String, u64> {
+    let named = place.entry.regs.iter().zip(values.regs).filter_map(|(known, value)| match (known, value?) {
+        (Known::Number(_, n), v) => Some((format!("number {n}"), v)),
+        (Known::Value(n), v) => Some((format!("value {n}"), v)),
+        (Known::Address(Space::Other(_), n, d), v) => Some((format!("base {n}"), v.wrapping_sub(*d as u64))),
+        _ => None,
+    });
+    named.collect()
+}
