@@ -4,8 +4,8 @@
 //! host order: loads and stores of packet fields change the byte order.
 
 use millstream_ir::{
-    AluOp, Block, BlockCall, Cond, Cursor, End, Map, MemFlags, Op, Piece, Prov, Size, SwapKind, Type, Value,
-    Verdict, Width,
+    AluOp, Block, BlockCall, Cond, Cursor, End, Func, Map, MemFlags, Op, Piece, Prov, Size, SwapKind, Type,
+    Value, Verdict, Width,
 };
 
 use crate::compile::{Compiler, QUEUE};
@@ -427,6 +427,12 @@ impl<'c, 'g> Code<'c, 'g> {
     /// 32 bits of a map's value, in the machine's order.
     pub(crate) fn field(&mut self, value: Value, offset: i32) -> Value {
         self.load(Size::W, value, offset)
+    }
+
+    /// Calls a function that takes a packet's descriptor, which is up to date then.
+    pub(crate) fn call(&mut self, func: Func, packet: Packet) -> Value {
+        self.publish(packet);
+        self.value(Op::Call { func }, &[packet.handle], Type::I64)
     }
 
     /// The packet as the rest of the world sees it: its descriptor is brought up to date.

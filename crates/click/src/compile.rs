@@ -22,6 +22,7 @@ use crate::build::{Code, Table};
 use crate::class::{Behaviour, Class};
 use crate::elements::ROUTE_BYTES;
 use crate::error::Error;
+use crate::foreign::{self, Hook, ReadObject};
 use crate::graph::{Element, Graph, Port};
 use crate::packet::{HOST, Packet, TYPES};
 use crate::resolve;
@@ -170,6 +171,7 @@ pub(crate) struct Setup<'s> {
     pub(crate) element: &'s Element,
     /// Patterns of addresses and ports, by name.
     pub(crate) patterns: &'s Names,
+    objects: &'s ReadObject<'s>,
     shared: &'s mut Shared,
 }
 
@@ -258,6 +260,18 @@ impl Setup<'_> {
         Table { map, key, value }
     }
 
+    /// Takes a program of an object file into the module, with its maps and what they hold.
+    pub(crate) fn foreign(&mut self, file: &str, program: Option<&str>) -> Result<(Func, Hook), String> {
+        let foreign = (self.objects)(file, program)?;
+        let element = &self.element.name;
+        let merged = foreign::merge(&mut self.shared.module, element, &foreign)?;
+        for (map, key, value) in foreign.contents {
+            let map = format!("{element}.{}", foreign.module.maps[map].name);
+            self.shared.entries.push(Entry { map, key, value });
+        }
+        Ok(merged)
+    }
+
     /// A table of prefixes: each with its length, gateway and output.
     pub(crate) fn routes(&mut self, routes: &[(u32, u32, u32, u32)]) -> Map {
         let name = format!("{}.routes", self.element.name);
@@ -279,15 +293,23 @@ impl Setup<'_> {
     }
 }
 
-/// Compiles a graph.
+/// Compiles a graph without elements that name object files.
+///
+/// # Errors
+/// As for [`compile_with`].
+pub fn compile(graph: &Graph) -> Result<Program, Vec<Error>> {
+    compile_with(graph, &|_, _| Err("object files are not read here".into()))
+}
+
+/// Compiles a graph; object files that elements name are read by `objects`.
 ///
 /// # Errors
 /// All that is wrong with elements, their arguments and their connections.
-pub fn compile(graph: &Graph) -> Result<Program, Vec<Error>> {
+pub fn compile_with(graph: &Graph, objects: &ReadObject<'_>) -> Result<Program, Vec<Error>> {
     let classes = resolve::classes(graph)?;
     resolve::ports(graph, &classes)?;
     let mut shared = Shared::default();
-    let behaviours = behaviours(graph, &classes, &mut shared)?;
+    let behaviours = behaviours(graph, &classes, objects, &mut shared)?;
     let Shared { module, state_bytes, sources, targets, handlers, entries, warnings, .. } = shared;
     let mut compiler = Compiler::new(graph, behaviours, module, state_bytes);
     compiler.function(&sources);
@@ -315,6 +337,7 @@ pub fn compile(graph: &Graph) -> Result<Program, Vec<Error>> {
 fn behaviours(
     graph: &Graph,
     classes: &[&'static Class],
+    objects: &ReadObject<'_>,
     shared: &mut Shared,
 ) -> Result<Vec<Option<Box<dyn Behaviour>>>, Vec<Error>> {
     let names = said_by(graph, "AddressInfo");
@@ -325,7 +348,7 @@ fn behaviours(
         shared.element = at;
         let (inputs, outputs) = all_ports[at];
         let arguments = Arguments::new(element, class.arguments, &names);
-        let mut setup = Setup { arguments, inputs, outputs, element, patterns: &patterns, shared };
+        let mut setup = Setup { arguments, inputs, outputs, element, patterns: &patterns, objects, shared };
         let made = setup.arguments.check().and_then(|()| (class.make)(&mut setup));
         let Setup { arguments, .. } = setup;
         let made = made.and_then(|behaviour| arguments.finish(class.ignored).map(|()| behaviour));

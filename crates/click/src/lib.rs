@@ -3,7 +3,8 @@
 //! [`parse()`] reads the language, [`flatten()`] takes compound elements apart, [`compile()`] makes the graph a function: elements
 //! are blocks, connections are jumps, annotations are values ([`Program`]). `docs/click.md` lists the elements.
 //!
-//! Architecture Invariant: no I/O and no back end here. Files and devices are names, which the command line maps.
+//! Architecture Invariant: no I/O and no back end here. Files and devices are names, which the command line maps; object files are read by
+//! whoever calls [`compile_with()`].
 //!
 //! Architecture Invariant: configurations are hostile until read: memory is bounded by limits on elements and connections,
 //! nothing panics, and the code that is made accesses no byte outside of a packet, whatever the packet.
@@ -17,15 +18,19 @@ mod config;
 mod elements;
 mod error;
 mod flatten;
+mod foreign;
 mod graph;
 mod lex;
 mod packet;
 mod parse;
 mod resolve;
 
-pub use compile::{Access, Drop, Entry, Handler, Program, QUEUE, STATE, Source, Target, compile};
+pub use compile::{
+    Access, Drop, Entry, Handler, Program, QUEUE, STATE, Source, Target, compile, compile_with,
+};
 pub use config::Text;
 pub use error::{Error, Span};
 pub use flatten::flatten;
+pub use foreign::{Foreign, ReadObject};
 pub use graph::{Connection, Element, Graph, Port};
 pub use parse::parse;

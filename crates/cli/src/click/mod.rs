@@ -11,12 +11,16 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use miette::{IntoDiagnostic, LabeledSpan, NamedSource, Report, Result, Severity, WrapErr, miette};
-use millstream_click::{Access, Error, Graph, Program, STATE, compile, flatten, parse};
+use millstream_bpf::module::{func, lift_object};
+use millstream_click::{Access, Error, Foreign, Graph, Program, STATE, compile_with, flatten, parse};
+use millstream_ir::Map;
 use millstream_native::io::graph::run_graph;
 use millstream_native::{Engine, Options};
+use millstream_object::Program as Described;
 
 use crate::exit::Exit;
-use crate::native::{Tuning, is_llvm_missing};
+use crate::input;
+use crate::native::{Tuning, is_llvm_missing, tables};
 
 /// Flags of `millstream click`.
 #[derive(Debug, clap::Args)]
@@ -52,6 +56,9 @@ pub(crate) struct Running {
     /// Print a handler after the run: ELEMENT.HANDLER; may be given several times
     #[arg(long = "handler", value_name = "ELEMENT.HANDLER")]
     handlers: Vec<String>,
+    /// Fill map NAME (of an element `BPF`: ELEMENT.MAP) from FILE, as `bpftool -j map dump` writes it; may be given several times
+    #[arg(long = "map", value_name = "NAME=FILE")]
+    maps: Vec<String>,
     /// Packets of each device; 10,000,000 from memory, the file's from a file
     #[arg(long, value_name = "N")]
     packets: Option<u64>,
@@ -104,7 +111,7 @@ fn text(conf: &Path) -> Result<(String, NamedSource<String>)> {
 pub(crate) fn front(conf: &Path, variables: &[String]) -> Result<Program> {
     let (text, source) = text(conf)?;
     let graph = graph(&text, variables).map_err(|e| rendered(vec![e], &source))?;
-    let program = compile(&graph).map_err(|all| rendered(all, &source))?;
+    let program = compile_with(&graph, &foreign).map_err(|all| rendered(all, &source))?;
     for warning in &program.warnings {
         eprintln!(
             "{:?}",
@@ -112,6 +119,29 @@ pub(crate) fn front(conf: &Path, variables: &[String]) -> Result<Program> {
         );
     }
     Ok(program)
+}
+
+/// Reads a program for an element, by its name or that of its section.
+fn foreign(file: &str, wanted: Option<&str>) -> Result<Foreign, String> {
+    let object = input::read(Path::new(file)).map_err(|e| e.to_string())?;
+    let fits = |p: &&Described| wanted.is_none_or(|name| p.name == name || p.section == name);
+    let mut all = object.programs.iter().filter(fits);
+    let names = || object.programs.iter().map(|p| p.name.as_str()).collect::<Vec<_>>().join(", ");
+    let program = match (all.next(), all.next()) {
+        (Some(program), None) => program,
+        (None, _) => return Err(format!("there is no such program; there are: {}", names())),
+        (Some(_), Some(_)) => return Err(format!("there are several programs, name one: {}", names())),
+    };
+    let lifted = lift_object(&object).map_err(|e| e.to_string())?;
+    let mut contents = Vec::new();
+    for (at, declared) in object.maps.iter().enumerate() {
+        if !declared.initial.is_empty() {
+            return Err(format!("map `{}` holds maps or programs at first", declared.name));
+        }
+        let data = declared.data.iter().map(|data| (Map::from_u32(at as u32), vec![0; 4], data.clone()));
+        contents.extend(data);
+    }
+    Ok(Foreign { module: lifted.module, program: func(program.func), contents })
 }
 
 fn graph(text: &str, variables: &[String]) -> Result<Graph, Error> {
@@ -167,6 +197,9 @@ pub(crate) fn execute(
     engine: &mut Engine,
     click: Option<Duration>,
 ) -> Result<ExitCode> {
+    for spec in &args.maps {
+        tables::load(engine, spec)?;
+    }
     let packets = io::open(&args.io, program, args.packets)?;
     let times = io::times(&packets);
     let mut sinks = io::Sinks::open(&packets, &times, program)?;

@@ -4,7 +4,7 @@
 //! prints. docs/native.md.
 
 mod live;
-mod tables;
+pub(crate) mod tables;
 
 use std::fmt::Write as _;
 use std::fs::File;

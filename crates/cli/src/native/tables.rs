@@ -30,7 +30,7 @@ pub(super) fn apply(engine: &mut Engine, entries: &[MapEntry]) -> Result<()> {
 }
 
 /// Puts a file's entries in, as `NAME=FILE` says.
-pub(super) fn load(engine: &mut Engine, spec: &str) -> Result<()> {
+pub(crate) fn load(engine: &mut Engine, spec: &str) -> Result<()> {
     let (name, path) = spec.split_once('=').ok_or_else(|| miette!("--map {spec:?} is not NAME=FILE"))?;
     let at = || path.to_owned();
     let text = fs::read_to_string(path).into_diagnostic().wrap_err_with(at)?;
@@ -62,7 +62,7 @@ fn bytes(text: &[String]) -> Result<Vec<u8>> {
 }
 
 fn set(engine: &mut Engine, name: &str, key: &[u8], value: &[u8]) -> Result<()> {
-    let map = engine.map(name).ok_or_else(|| miette!("the object has no map {name:?}"))?;
+    let map = engine.map(name).ok_or_else(|| miette!("there is no map {name:?}"))?;
     let spec = map.spec();
     if map.holds_addresses() {
         return Err(miette!("map {name:?} holds maps or programs: only the object can fill it"));

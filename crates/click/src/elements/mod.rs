@@ -3,6 +3,7 @@
 //! Behaviour is that of Click's documentation, held against FastClick (`bench/click.py`).
 
 mod basic;
+mod bpf;
 mod classify;
 mod devices;
 mod ether;
@@ -30,6 +31,7 @@ pub(crate) const ROUTE_BYTES: u32 = 8;
 /// All classes, by topic.
 pub(crate) const TABLES: &[&[Class]] = &[
     basic::CLASSES,
+    bpf::CLASSES,
     classify::CLASSES,
     devices::CLASSES,
     ether::CLASSES,

@@ -453,5 +453,7 @@ extern "C" fn pull_packet(w: *mut Worker, queue: u64, _: u64, _: u64, _: u64, _:
     let worker = worker(w);
     let packet = worker.queues.get_mut(&queue).and_then(VecDeque::pop_front);
     worker.held -= u64::from(packet.is_some());
+    // The packet at hand, for helpers.
+    worker.current = packet.unwrap_or(worker.current);
     packet.map_or(0, |packet| packet as u64)
 }

@@ -18,6 +18,8 @@ pub const LONGEST: usize = BUFFER - HEADROOM;
 /// `sizeof(struct xdp_frame)`: headroom that the kernel keeps to itself.
 const XDP_FRAME: u32 = 40;
 const ETH_HLEN: u32 = 14;
+/// What drivers without metadata say, which C libraries do not know.
+const ENOTSUPP: i64 = 524;
 
 /// A packet's descriptor. All addresses are of bytes in its buffer.
 #[repr(C, align(64))]
@@ -38,6 +40,8 @@ pub(crate) struct Packet {
     pub(crate) target: u32,
     /// Which packet of the batch it was, or is a copy of.
     origin: u32,
+    /// Whether it is a graph's: [`Packet::data_meta`] says how far there is room in front, and there is no metadata.
+    open: bool,
 }
 
 /// A packet that a graph has sent, and by which output.
@@ -66,18 +70,21 @@ impl Packet {
     /// `bpf_xdp_adjust_head`, but for moving the metadata: the new place of the data, or `None` where the kernel says
     /// `EINVAL`.
     pub(crate) fn head_moved(&self, delta: i32) -> Option<u32> {
-        let metadata = self.data - self.data_meta;
+        let metadata = if self.open { 0 } else { self.data - self.data_meta };
         let data = self.data.checked_add_signed(delta)?;
         (data >= self.start + XDP_FRAME + metadata && data + ETH_HLEN <= self.data_end).then_some(data)
     }
 
     /// Addresses of metadata, data and end.
     pub(crate) fn bounds(&self) -> (u32, u32, u32) {
-        (self.data_meta, self.data, self.data_end)
+        (if self.open { self.data } else { self.data_meta }, self.data, self.data_end)
     }
 
     pub(crate) fn set_head(&mut self, meta: u32, data: u32) {
-        (self.data_meta, self.data) = (meta, data);
+        self.data = data;
+        if !self.open {
+            self.data_meta = meta;
+        }
     }
 
     /// `bpf_xdp_adjust_tail`: the new end; what is new is to be zeroed by the caller.
@@ -95,12 +102,15 @@ impl Packet {
         let moved = |address: u32| address - other.start + self.start;
         (self.data, self.data_end, self.data_meta) =
             (moved(other.data), moved(other.data_end), moved(other.data_meta));
-        (self.ingress, self.origin) = (other.ingress, other.origin);
+        (self.ingress, self.origin, self.open) = (other.ingress, other.origin, other.open);
         (other.data, self.data, (other.data_end - other.data) as usize)
     }
 
     /// `bpf_xdp_adjust_meta`; the error is the kernel's.
     pub(crate) fn adjust_meta(&mut self, delta: i32) -> Result<(), i64> {
+        if self.open {
+            return Err(-ENOTSUPP);
+        }
         let meta = self.data_meta.checked_add_signed(delta);
         let meta = meta.filter(|m| *m >= self.start + XDP_FRAME && *m <= self.data);
         let meta = meta.ok_or(-i64::from(libc::EINVAL))?;
@@ -209,6 +219,7 @@ impl Batch {
             start,
             limit: start + BUFFER as u32,
             origin: self.len as u32,
+            open,
             ..Packet::default()
         };
         self.len += 1;

@@ -1,0 +1,79 @@
+//! `BPF(FILE, PROGRAM)`: an XDP or TC program as an element. Source: `enum xdp_action`, `TC_ACT_*`.
+//!
+//! Output 0 is what goes on to the stack, 1 what is sent back, 2 what is redirected. Maps are the element's own.
+
+use millstream_ir::{Func, Prov, Type};
+use millstream_isa::{AluOp, Cond};
+
+use crate::arguments::string;
+use crate::build::Code;
+use crate::class::{Behaviour, Class, Made};
+use crate::compile::Setup;
+use crate::error::Error;
+use crate::foreign::Hook;
+use crate::packet::Packet;
+
+pub(super) const CLASSES: &[Class] =
+    &[Class { ports: "1/1-3", processing: "a/ah", ..Class::filter("BPF", &["FILE", "PROGRAM"], make) }];
+
+/// What a verdict does.
+#[derive(Clone, Copy)]
+enum Fate {
+    Out(u32, &'static str),
+    Drop(&'static str),
+}
+
+const PASS: Fate = Fate::Out(0, "pass");
+const BACK: Fate = Fate::Out(1, "tx");
+const ELSEWHERE: Fate = Fate::Out(2, "redirect");
+const XDP: &[(i64, Fate)] =
+    &[(2, PASS), (3, BACK), (4, ELSEWHERE), (1, Fate::Drop("drop")), (0, Fate::Drop("aborted"))];
+const TC: &[(i64, Fate)] = &[
+    (0, PASS),
+    // TC_ACT_UNSPEC: whatever is the default.
+    (0xffff_ffff, PASS),
+    (3, PASS),
+    (7, ELSEWHERE),
+    (2, Fate::Drop("drop")),
+    // TC_ACT_STOLEN, QUEUED and TRAP: the program or somebody else has it.
+    (4, Fate::Drop("stolen")),
+    (5, Fate::Drop("stolen")),
+    (8, Fate::Drop("stolen")),
+];
+
+struct Bpf {
+    program: Func,
+    verdicts: &'static [(i64, Fate)],
+}
+
+fn make(setup: &mut Setup<'_>) -> Made {
+    let file = setup.arguments.need("FILE")?;
+    let name = setup.arguments.next("PROGRAM").map(|text| string(&text));
+    let (program, hook) = setup.foreign(&string(&file), name.as_deref()).map_err(|why| {
+        let what = name.map_or(String::new(), |name| format!("program `{name}` of "));
+        Error::new(file.span, format!("{what}`{}` cannot be an element: {why}", file.text))
+    })?;
+    let verdicts = match hook {
+        Hook::Xdp => XDP,
+        Hook::Tc => TC,
+    };
+    Ok(Box::new(Bpf { program, verdicts }))
+}
+
+impl Behaviour for Bpf {
+    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+        let verdict = code.call(self.program, packet);
+        let verdict = code.with(AluOp::And, verdict, 0xffff_ffff);
+        // The program may have moved both.
+        let data = code.bound(packet.handle, 0, Type::Ptr(Prov::Packet));
+        let end = code.bound(packet.handle, 4, Type::Ptr(Prov::PacketEnd));
+        let packet = packet.bounded(data, end);
+        for (number, fate) in self.verdicts {
+            code.check_int(Cond::Ne, verdict, *number, |code| match *fate {
+                Fate::Out(port, _) if code.connected(port) => code.out(port, packet),
+                Fate::Out(_, reason) | Fate::Drop(reason) => code.drop(packet, reason),
+            });
+        }
+        code.drop(packet, "no_verdict");
+    }
+}
