@@ -285,6 +285,19 @@ impl<'c, 'g> Code<'c, 'g> {
         self.cursor().effect(Op::Branch { cond, width: Width::W64 }, [a, b], targets);
     }
 
+    /// As [`Self::branch`], with arguments for each side.
+    pub(crate) fn branch_with(
+        &mut self,
+        cond: Cond,
+        a: Value,
+        b: Value,
+        yes: (Block, &[Value]),
+        no: (Block, &[Value]),
+    ) {
+        let targets = [yes, no].map(|(block, args)| BlockCall::with(block, args.iter().copied()));
+        self.cursor().effect(Op::Branch { cond, width: Width::W64 }, [a, b], targets);
+    }
+
     /// Ends the block with a jump.
     pub(crate) fn jump(&mut self, block: Block, args: &[Value]) {
         self.cursor().effect(Op::Jump {}, [], [BlockCall::with(block, args.iter().copied())]);
@@ -404,6 +417,37 @@ impl<'c, 'g> Code<'c, 'g> {
     /// A number as a parameter of a block.
     pub(crate) fn number_param(&mut self, block: Block) -> Value {
         self.param(block, Type::I64)
+    }
+
+    /// An address in a map's value.
+    pub(crate) fn offset(&mut self, value: Value, offset: i64, map: Map) -> Value {
+        let offset = self.int(offset);
+        let add = Op::Alu { op: AluOp::Add, width: Width::W64 };
+        self.value(add, &[value, offset], Type::Ptr(Prov::MapValue(map)))
+    }
+
+    /// Copies a number of bytes that is known at run time only, between packet and map's value.
+    pub(crate) fn copy_bytes(&mut self, to: Value, from: Value, bytes: Value) {
+        let zero = self.int(0);
+        let mut start = zero;
+        for (size, step) in [(Size::Dw, 8), (Size::B, 1)] {
+            let (head, body, done) = (self.block(), self.block(), self.block());
+            let at = self.number_param(head);
+            self.jump(head, &[start]);
+            self.go(head);
+            let next = self.with(AluOp::Add, at, step);
+            self.branch(Cond::Le, next, bytes, body, done);
+            self.go(body);
+            let [source, target] = [from, to].map(|base| {
+                let ty = self.compiler.func.types[base];
+                self.value(Op::Alu { op: AluOp::Add, width: Width::W64 }, &[base, at], ty)
+            });
+            let piece = self.load(size, source, 0);
+            self.store(size, target, 0, piece);
+            self.jump(head, &[next]);
+            self.go(done);
+            start = at;
+        }
     }
 
     /// 64 bits of a map's value.

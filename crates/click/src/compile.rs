@@ -238,20 +238,21 @@ impl Setup<'_> {
         at as u32
     }
 
-    /// A table by keys that evicts what was not used lately when it is full.
+    /// A table by keys that evicts what was not used lately when it is full. Behind the pieces of a value are `more` bytes.
     pub(crate) fn evicting_table(
         &mut self,
         name: &str,
         key: &'static [Size],
         value: &'static [Size],
+        more: u32,
         max_entries: u32,
     ) -> Table {
-        let bytes = |sizes: &[Size]| sizes.iter().map(|size| size.bytes()).sum();
+        let bytes = |sizes: &[Size]| sizes.iter().map(|size| size.bytes()).sum::<u32>();
         let map = self.shared.module.maps.push(MapDecl {
             name: format!("{}.{name}", self.element.name),
             kind: LRU_HASH,
             key_size: bytes(key),
-            value_size: bytes(value),
+            value_size: bytes(value) + more,
             max_entries,
             flags: 0,
             global: None,

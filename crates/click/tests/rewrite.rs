@@ -3,46 +3,7 @@
 
 mod common;
 
-use common::{number, sum};
-use millstream_click::{Program, STATE, compile, flatten, parse};
-use millstream_native::io::graph::{Feed, run_graph};
-use millstream_native::{Clock, Engine, Options};
-
-const SECOND: u64 = 1_000_000_000;
-
-/// A configuration that stays, with the packets that its sources are given.
-struct Bed {
-    program: Program,
-    engine: Engine,
-}
-
-impl Bed {
-    fn new(text: &str) -> Bed {
-        let graph = flatten(&parse(text).expect("parsed"), &[]).expect("flattened");
-        let program = compile(&graph).unwrap_or_else(|e| panic!("{e:?}"));
-        assert_eq!(millstream_ir::verify::verify_module(&program.module), []);
-        let engine = Engine::of_module(program.module.clone(), program.entry, &Options::default());
-        Bed { program, engine: engine.expect("compiled") }
-    }
-
-    /// What is sent of packets that come at a time, by each source.
-    fn at(&mut self, seconds: u64, frames: [&[Vec<u8>]; 2]) -> Vec<(usize, Vec<u8>)> {
-        self.engine.set_clock(Clock::Fixed(seconds * SECOND));
-        let feeds = frames.map(|frames| Feed { frames, count: frames.len() as u64 });
-        let mut sent = Vec::new();
-        run_graph(&mut self.engine, &feeds, self.program.targets.len(), 4, |p| {
-            sent.push((p.output, p.bytes.to_vec()));
-            Ok(())
-        })
-        .expect("memory");
-        sent
-    }
-
-    fn dropped(&mut self, reason: &str) -> u64 {
-        let state = self.engine.map(STATE).expect("the state").get(&[0; 4]).expect("one value");
-        self.program.drops.iter().filter(|d| d.reason == reason).map(|d| number(&state, d.offset)).sum()
-    }
-}
+use common::{Bed, sum};
 
 /// Sets a checksum so that the sum of `bytes` and `more` is right.
 fn seal(bytes: &mut [u8], at: usize, more: u32) {

@@ -15,6 +15,7 @@ mod ip_filter;
 mod ip_options;
 mod lookup;
 mod paint;
+mod querier;
 mod rewrite;
 mod switch;
 mod transport;
@@ -43,6 +44,7 @@ pub(crate) const TABLES: &[&[Class]] = &[
     ip_check::CLASSES,
     lookup::CLASSES,
     paint::CLASSES,
+    querier::CLASSES,
     rewrite::CLASSES,
     switch::CLASSES,
     transport::CLASSES,

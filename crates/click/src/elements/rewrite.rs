@@ -103,7 +103,7 @@ fn rewriter(setup: &mut Setup<'_>, protocols: &'static [i64]) -> Made {
     }
     let inputs =
         specs.iter().enumerate().map(|(at, text)| spec(setup, at, text)).collect::<Result<_, _>>()?;
-    let flows = setup.evicting_table("flows", &KEY, &FLOW, entries as u32);
+    let flows = setup.evicting_table("flows", &KEY, &FLOW, 0, entries as u32);
     Ok(Box::new(Rewriter { flows, protocols, inputs, outputs: setup.outputs, timeouts }))
 }
 

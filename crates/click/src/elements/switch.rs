@@ -35,7 +35,7 @@ struct Switch {
 
 fn switch(setup: &mut Setup<'_>) -> Made {
     let timeout = setup.arguments.keyword_or("TIMEOUT", USUAL, seconds)?;
-    let stations = setup.evicting_table("stations", &[Size::Dw], &STATION, STATIONS);
+    let stations = setup.evicting_table("stations", &[Size::Dw], &STATION, 0, STATIONS);
     Ok(Box::new(Switch { stations, timeout, outputs: setup.outputs }))
 }
 

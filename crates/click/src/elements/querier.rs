@@ -1,0 +1,192 @@
+//! `ARPQuerier`: Ethernet addresses of next hops, asked for and remembered. Source: RFC 826; RFC 1122, 2.3.2.
+//!
+//! A packet whose next hop is not known is kept in the table's entry, the latest for each hop, and what carried it leaves as the
+//! question; the answer, when it comes, becomes the packet that was kept. So no packet waits in a batch's buffers, and as many
+//! packets leave or are dropped as came.
+
+use millstream_ir::{Prov, Size, Type, Value};
+use millstream_isa::{AluOp, Cond};
+
+use super::seconds;
+use crate::arguments::{ether, ip, unsigned};
+use crate::build::{Code, Table};
+use crate::class::{Behaviour, Class, Made};
+use crate::compile::Setup;
+use crate::packet::{Note, Packet};
+
+pub(super) const CLASSES: &[Class] = &[Class {
+    ports: "1-2/1-2",
+    processing: "h/h",
+    ..Class::filter("ARPQuerier", ARGUMENTS, querier).ignoring(IGNORED)
+}];
+
+const ARGUMENTS: &[&str] =
+    &["IP", "ETH", "TIMEOUT", "ENTRY_CAPACITY", "CAPACITY", "BROADCAST", "BROADCAST_POLL", "POLL_TIMEOUT"];
+/// How many packets wait, and how often is asked again: they make no difference here.
+const IGNORED: &[&str] = ARGUMENTS.split_at(4).1;
+
+/// Hops that are known or asked for at a time, unless said otherwise.
+const USUAL_ENTRIES: u64 = 1024;
+/// Nanoseconds for which an answer holds, unless said otherwise; and those between two questions.
+const USUAL_TIMEOUT: u64 = 300_000_000_000;
+const BETWEEN: i64 = 100_000_000;
+/// The hop's Ethernet address, when it answered, when it was asked (0 for never), how long the packet is that waits.
+const ENTRY: [Size; 4] = [Size::Dw, Size::Dw, Size::Dw, Size::Dw];
+const ANSWERED: i32 = 8;
+const ASKED: i32 = 16;
+const LENGTH: i32 = 24;
+/// The packet that waits is behind that.
+const KEPT: i32 = 32;
+/// Longer packets do not wait.
+const LONGEST: i64 = 1536;
+
+/// Bytes of an Ethernet header, and of an ARP packet for IP with it.
+const HEADER: i64 = 14;
+const ARP: i64 = 42;
+/// Room in front of a packet that was kept.
+const ROOM: i64 = 128;
+
+struct Querier {
+    hops: Table,
+    address: u32,
+    ether: [u8; 6],
+    timeout: u64,
+    queries: u32,
+    responses: u32,
+}
+
+fn querier(setup: &mut Setup<'_>) -> Made {
+    let own = setup.arguments.need("IP")?;
+    let names = setup.arguments.names;
+    let address = ip(&own, names)?;
+    // A name may stand for both.
+    let ether = ether(&setup.arguments.next("ETH").unwrap_or(own), names)?;
+    let timeout = setup.arguments.keyword_or("TIMEOUT", USUAL_TIMEOUT, seconds)?;
+    let entries =
+        setup.arguments.keyword_or("ENTRY_CAPACITY", USUAL_ENTRIES, |text| unsigned(text, 1 << 20))?;
+    let entries = if entries == 0 { USUAL_ENTRIES } else { entries };
+    let hops = setup.evicting_table("hops", &[Size::W], &ENTRY, LONGEST as u32, entries as u32);
+    let (queries, responses) = (setup.counter("queries"), setup.counter("responses"));
+    Ok(Box::new(Querier { hops, address, ether, timeout, queries, responses }))
+}
+
+impl Behaviour for Querier {
+    fn build(&self, code: &mut Code<'_, '_>, port: u32, packet: Packet) {
+        match port {
+            0 => self.send(code, packet),
+            _ => self.learn(code, packet),
+        }
+    }
+}
+
+impl Querier {
+    /// Sends a packet to its next hop, or asks for that.
+    fn send(&self, code: &mut Code<'_, '_>, packet: Packet) {
+        let (now, hop, zero) = (code.time(), packet.note(Note::Destination), code.int(0));
+        let found = code.find(&self.hops, &[hop]);
+        let (known, new) = (code.block(), code.block());
+        let entry = code.param(known, Type::Ptr(Prov::MapValue(self.hops.map)));
+        code.branch_with(Cond::Ne, found, zero, (known, &[found]), (new, &[]));
+        code.go(new);
+        let error = code.remember(&self.hops, &[hop], &[zero, zero, zero, zero]);
+        code.check_int(Cond::Eq, error, 0, |code| code.drop(packet, "no_room_for_hop"));
+        let made = code.find(&self.hops, &[hop]);
+        code.check_int(Cond::Ne, made, 0, |code| code.drop(packet, "no_room_for_hop"));
+        code.jump(known, &[made]);
+
+        code.go(known);
+        let (fresh, unknown) = (code.block(), code.block());
+        let answered = code.wide(entry, ANSWERED);
+        let age = code.sub(now, answered);
+        code.check_int(Cond::Ne, answered, 0, |code| code.jump(unknown, &[]));
+        let most = code.int(self.timeout as i64);
+        code.branch(Cond::Le, age, most, fresh, unknown);
+        code.go(fresh);
+        self.encapsulate(code, packet, entry);
+        code.go(unknown);
+        self.keep(code, packet, entry);
+        let asked = code.wide(entry, ASKED);
+        let (ask, lately) = (code.block(), code.block());
+        code.branch(Cond::Eq, asked, zero, ask, lately);
+        code.go(lately);
+        let since = code.sub(now, asked);
+        code.check_int(Cond::Lt, since, BETWEEN, |code| code.jump(ask, &[]));
+        code.drop(packet, "waits_for_hop");
+        code.go(ask);
+        code.set_wide(entry, ASKED, now);
+        self.ask(code, packet, hop);
+    }
+
+    /// Puts the header for a hop in front, and ends.
+    fn encapsulate(&self, code: &mut Code<'_, '_>, mut packet: Packet, entry: Value) {
+        packet.data = code.push(packet, packet.data, HEADER);
+        let hop = code.wide(entry, 0);
+        let rest = code.with(AluOp::Rsh, hop, 32);
+        code.set_raw(4, packet.data, 0, hop);
+        code.set_raw(2, packet.data, 4, rest);
+        code.write(packet.data, 6, &[&self.ether[..], &[8, 0]].concat());
+        code.out(0, packet);
+    }
+
+    /// Copies the packet into a hop's entry, in place of one that waits there.
+    fn keep(&self, code: &mut Code<'_, '_>, packet: Packet, entry: Value) {
+        let (length, zero) = (code.length(packet), code.int(0));
+        let most = code.int(LONGEST);
+        let fits = code.compare(Cond::Le, length, most);
+        let length = code.select(fits, length, zero);
+        code.set_wide(entry, LENGTH, length);
+        let to = code.offset(entry, i64::from(KEPT), self.hops.map);
+        code.copy_bytes(to, packet.data, length);
+    }
+
+    /// Makes the packet a question for a hop, and ends.
+    fn ask(&self, code: &mut Code<'_, '_>, packet: Packet, hop: Value) {
+        let data = code.bound(packet.handle, 8, Type::Ptr(Prov::Packet));
+        let address = self.address.to_be_bytes();
+        let head =
+            [&[0xff; 6][..], &self.ether, &[8, 6, 0, 1, 8, 0, 6, 4, 0, 1], &self.ether, &address, &[0; 6]];
+        code.write(data, 0, &head.concat());
+        code.set_word(data, 38, hop);
+        let (length, one, none) = (code.int(ARP), code.int(1), code.truth(false));
+        let end = code.end(data, length);
+        code.count(self.queries, one);
+        let port = u32::from(code.connected(1));
+        code.out(port, packet.bounded(data, end).with(Note::HasNetwork, none));
+    }
+
+    /// Notes what an answer says, and makes it the packet that waited for it.
+    fn learn(&self, code: &mut Code<'_, '_>, packet: Packet) {
+        code.need(packet, packet.data, ARP, "too_short");
+        // ARP of IP over Ethernet, an answer, of one station.
+        for (offset, wanted) in [(12, 0x0806_0001), (16, 0x0800_0604)] {
+            let word = code.word(packet.data, offset);
+            code.check_int(Cond::Eq, word, wanted, |code| code.drop(packet, "no_arp_reply"));
+        }
+        let (operation, first) = (code.half(packet.data, 20), code.byte(packet.data, 22));
+        code.check_int(Cond::Eq, operation, 2, |code| code.drop(packet, "no_arp_reply"));
+        let group = code.with(AluOp::And, first, 1);
+        code.check_int(Cond::Eq, group, 0, |code| code.drop(packet, "no_arp_reply"));
+        let (low, high) = (code.raw(4, packet.data, 22), code.raw(2, packet.data, 26));
+        let high = code.with(AluOp::Lsh, high, 32);
+        let ether = code.alu(AluOp::Or, high, low);
+        let (hop, now, one, zero) = (code.word(packet.data, 28), code.time(), code.int(1), code.int(0));
+        code.count(self.responses, one);
+        let entry = code.find(&self.hops, &[hop]);
+        code.check_int(Cond::Ne, entry, 0, |code| {
+            code.remember(&self.hops, &[hop], &[ether, now, zero, zero]);
+            code.drop(packet, "arp_reply");
+        });
+        let length = code.wide(entry, LENGTH);
+        for (at, value) in [(0, ether), (ANSWERED, now), (ASKED, zero), (LENGTH, zero)] {
+            code.set_wide(entry, at, value);
+        }
+        code.check_int(Cond::Ne, length, 0, |code| code.drop(packet, "arp_reply"));
+        let room = code.bound(packet.handle, 8, Type::Ptr(Prov::Packet));
+        let data = code.at(room, ROOM);
+        let from = code.offset(entry, i64::from(KEPT), self.hops.map);
+        code.copy_bytes(data, from, length);
+        let end = code.end(data, length);
+        let none = code.truth(false);
+        self.encapsulate(code, packet.bounded(data, end).with(Note::HasNetwork, none), entry);
+    }
+}
