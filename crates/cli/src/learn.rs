@@ -99,7 +99,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
     let rest = reduce(&RuleSet::written(), found, |_, _| {});
     let admitted = admit(rest, Some(&solver), &args.solving.limits(), args.jobs, || {}).into_diagnostic()?;
     let store = new_store(admitted.entries);
-    write_store(&args.output, &store)?;
+    write_store(&args.output, &store.text())?;
     println!("{} rules of {candidates} found, in {}", store.entries.len(), args.output.display());
     if !os::interrupted() && journal.groups.is_some_and(|(done, all)| done == all) {
         // All left sides were looked at: there is nothing to go on with.
@@ -135,8 +135,8 @@ fn windows(args: &Args, each: Duration, solver: Solver) -> Result<ExitCode, miet
     drop(bar);
     let rules = counted(rules, &forms, options);
     let (fires, shown) = (rules.iter().map(|r| r.fires).sum::<u64>(), args.output.display());
-    let (count, text) = (rules.len(), WindowRules::new(rules).to_string());
-    std::fs::write(&args.output, text).into_diagnostic().wrap_err_with(|| format!("writing {shown}"))?;
+    let (count, text) = (rules.len(), WindowRules::new(rules).text());
+    write_store(&args.output, &text)?;
     println!("{count} rules of windows, applied {fires} times, in {shown}");
     Ok(Exit::Done.into())
 }

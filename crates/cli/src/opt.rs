@@ -56,9 +56,10 @@ pub(crate) struct Args {
     /// Predict cycles by this table, which `millstream lab calibrate` wrote
     #[arg(long, value_name = "FILE")]
     costs: Option<PathBuf>,
-    /// Apply the rules of this store in place of the one that is shipped; each is proven first, or its proof found again
+    /// Apply the rules of this store in place of the one of its kind that is shipped, of terms or of windows; each is proven
+    /// first, or its proof found again
     #[arg(long, value_name = "FILE")]
-    rules: Option<PathBuf>,
+    rules: Vec<PathBuf>,
     /// Keep functions that became longer, too
     #[arg(long)]
     keep_longer: bool,
@@ -121,17 +122,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         install(path)?;
     }
     let object = args.common.section.read(input)?;
-    let admitted = args.rules.as_deref().map(|file| crate::rules::admitted(file, &args.common.solving));
-    let rules: Rules = admitted.transpose()?.map(Arc::new);
+    let team = crate::rules::admitted(&args.rules, &args.common.solving)?;
+    let rules: Rules = team.terms.clone();
     if args.common.searching.level == Level::Super {
-        let (object, code) = superopt::run(
-            &object,
-            options(args, &rules),
-            &args.common.searching,
-            &args.common.solving,
-            args.common.json,
-        )
-        .map_err(|e| e.wrap_err(format!("in {}", input.display())))?;
+        let (object, code) = superopt::run(&object, options(args, &rules), team.windows, &args.common)
+            .map_err(|e| e.wrap_err(format!("in {}", input.display())))?;
         if let Some(path) = &args.output {
             input::write(path, &object)?;
         }

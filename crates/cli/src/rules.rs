@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use miette::{IntoDiagnostic, WrapErr, miette};
-use millstream_opt::WindowRules;
+use millstream_opt::{WindowRule, WindowRules};
 use millstream_passes::Target;
 use millstream_passes::rules::{Entry, Origin, Rule, RuleSet, Store, parse};
 use millstream_prove::Solver;
@@ -54,7 +54,7 @@ struct Stats {
 /// Flags of `millstream rules seal`.
 #[derive(Debug, clap::Args)]
 struct Seal {
-    /// A file of rules, one a line, with or without the header of a store
+    /// A file of rules, one a line, with or without the header of a store; rules of windows with its first line
     input: PathBuf,
     /// The store to write
     #[arg(short, long, value_name = "FILE")]
@@ -125,7 +125,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
 
 fn check(args: &Check) -> Result<ExitCode, miette::Report> {
     let (rules, windows) = match &args.file {
-        Some(file) if text_of(file)?.starts_with(WINDOWS) => (Vec::new(), windows(file)?),
+        Some(file) if WindowRules::is_one(&text_of(file)?) => (Vec::new(), windows(file)?),
         Some(file) => (read(file)?, WindowRules::default()),
         None => (RuleSet::shipped().rules().to_vec(), WindowRules::shipped().into_diagnostic()?),
     };
@@ -160,47 +160,80 @@ fn check(args: &Check) -> Result<ExitCode, miette::Report> {
     .into())
 }
 
-/// What a file of rules of windows begins with.
-const WINDOWS: &str = "; millstream window rules";
-
-/// Proves rules of windows, which are few and short.
-fn check_windows(rules: &WindowRules, solver: Option<&Solver>, report: &mut Report) {
+/// Rules of windows, each with what the prover says of it, whether a solver was asked, and how long that took. They are few and
+/// short.
+fn judged<'r>(
+    rules: &'r WindowRules,
+    solver: Option<&Solver>,
+) -> impl Iterator<Item = (&'r WindowRule, Judgement, bool, Duration)> {
     let mut prover = Windows::new(solver.cloned(), Duration::from_secs(10));
-    for (n, rule) in rules.rules().iter().enumerate() {
+    rules.rules().iter().map(move |rule| {
         let (start, asked) = (Instant::now(), prover.asked);
-        let (verdict, reason) = match rule.prove(&mut prover) {
-            Judgement::Equal => ("proven", None),
-            Judgement::Differs(found) => ("refuted", Some(format!("{found:?}"))),
-            Judgement::Unknown(why) => ("undecided", Some(why)),
+        let judgement = rule.prove(&mut prover);
+        (rule, judgement, prover.asked > asked, start.elapsed())
+    })
+}
+
+/// Why a rule of windows is not to be applied.
+fn refusal(judgement: Judgement) -> Option<String> {
+    match judgement {
+        Judgement::Equal => None,
+        Judgement::Differs(found) => Some(format!("wrong, for example where {found}")),
+        Judgement::Unknown(why) => Some(format!("not proven: {why}")),
+    }
+}
+
+/// Proves rules of windows for the report.
+fn check_windows(rules: &WindowRules, solver: Option<&Solver>, report: &mut Report) {
+    for (rule, judgement, solver, time) in judged(rules, solver) {
+        let (verdict, count) = match judgement {
+            Judgement::Equal => ("proven", &mut report.proven),
+            Judgement::Differs(_) => ("refuted", &mut report.refuted),
+            Judgement::Unknown(_) => ("undecided", &mut report.undecided),
         };
-        match verdict {
-            "proven" => report.proven += 1,
-            "refuted" => report.refuted += 1,
-            _ => report.undecided += 1,
-        }
+        *count += 1;
         report.rules.push(Row {
-            name: format!("windows.rules:{}", n + 2),
+            name: rule.name.clone(),
             rule: rule.to_string(),
             verdict,
-            reason,
-            solver: prover.asked > asked,
-            milliseconds: start.elapsed().as_secs_f64() * 1e3,
+            reason: refusal(judgement),
+            solver,
+            milliseconds: time.as_secs_f64() * 1e3,
         });
     }
+}
+
+/// The rules of windows that are proven, and how many are not; `tell` is told of these, and why.
+fn admitted_windows(
+    rules: &WindowRules,
+    solver: Option<&Solver>,
+    tell: impl Fn(&WindowRule, &str),
+) -> (WindowRules, usize) {
+    let (mut proven, mut refused) = (Vec::new(), 0);
+    for (rule, judgement, ..) in judged(rules, solver) {
+        match refusal(judgement) {
+            None => proven.push(rule.clone()),
+            Some(why) => {
+                tell(rule, &why);
+                refused += 1;
+            }
+        }
+    }
+    (WindowRules::new(proven), refused)
 }
 
 /// The rules of a store, or of a file of rules.
 fn read(file: &Path) -> Result<Vec<Rule>, miette::Report> {
     let (shown, text) = (file.display().to_string(), text_of(file)?);
-    if text.starts_with("; millstream rules") {
+    if Store::is_one(&text) {
         return Ok(Store::parse(&shown, &text).into_diagnostic()?.rules());
     }
     parse(&shown, &text).map_err(|e| miette!("{e}"))
 }
 
-/// A file of rules of windows.
+/// A store of rules of windows.
 pub(crate) fn windows(file: &Path) -> Result<WindowRules, miette::Report> {
-    WindowRules::parse(&text_of(file)?).into_diagnostic().wrap_err_with(|| file.display().to_string())
+    WindowRules::parse(&file.display().to_string(), &text_of(file)?).into_diagnostic()
 }
 
 fn text_of(file: &Path) -> Result<String, miette::Report> {
@@ -214,9 +247,9 @@ pub(crate) fn store(file: &Path) -> Result<Store, miette::Report> {
 }
 
 /// Writes a store.
-pub(crate) fn write_store(file: &Path, store: &Store) -> Result<(), miette::Report> {
+pub(crate) fn write_store(file: &Path, text: &str) -> Result<(), miette::Report> {
     let shown = file.display();
-    std::fs::write(file, store.text()).into_diagnostic().wrap_err_with(|| format!("writing {shown}"))
+    std::fs::write(file, text).into_diagnostic().wrap_err_with(|| format!("writing {shown}"))
 }
 
 /// A store of these rules, made today.
@@ -239,12 +272,38 @@ fn date(days: u64) -> String {
     format!("{year:04}-{month:02}-{of_month:02}")
 }
 
-/// Proves the rules of a team's store; with those that are proven come those written by hand. Those that are not are named.
-pub(crate) fn admitted(file: &Path, solving: &Solving) -> Result<RuleSet, miette::Report> {
-    let store = store(file)?;
-    let solver = solving.solver();
-    let admitted = millstream_rules::admit(store.entries, solver.as_ref(), &solving.limits(), jobs(), || {})
-        .into_diagnostic()?;
+/// A team's rules in place of those that are shipped.
+#[derive(Clone, Default)]
+pub(crate) struct Team {
+    /// Of terms, behind those written by hand.
+    pub(crate) terms: Option<Arc<RuleSet>>,
+    /// Of windows.
+    pub(crate) windows: Option<Arc<WindowRules>>,
+}
+
+/// Proves the rules of a team's stores, of one kind or the other. Those that are not proven are named and not applied.
+pub(crate) fn admitted(files: &[PathBuf], solving: &Solving) -> Result<Team, miette::Report> {
+    let (mut team, solver) = (Team::default(), solving.solver());
+    for file in files {
+        if WindowRules::is_one(&text_of(file)?) {
+            let tell = |rule: &WindowRule, why: &str| eprintln!("{}: not applied, {why}: {rule}", rule.name);
+            let (proven, _) = admitted_windows(&windows(file)?, solver.as_ref(), tell);
+            let known = team.windows.iter().flat_map(|w| w.rules().to_vec());
+            team.windows = Some(Arc::new(WindowRules::new(known.chain(proven.rules().to_vec()).collect())));
+        } else {
+            team.terms = Some(Arc::new(admitted_terms(store(file)?, solver.as_ref(), solving)?));
+        }
+    }
+    Ok(team)
+}
+
+fn admitted_terms(
+    store: Store,
+    solver: Option<&Solver>,
+    solving: &Solving,
+) -> Result<RuleSet, miette::Report> {
+    let admitted = millstream_rules::admit(store.entries, solver, &solving.limits(), jobs(), || {});
+    let admitted = admitted.into_diagnostic()?;
     for (rule, outcome) in &admitted.refused {
         eprintln!("{}: not applied, {outcome}: {rule}", rule.name);
     }
@@ -253,7 +312,10 @@ pub(crate) fn admitted(file: &Path, solving: &Solving) -> Result<RuleSet, miette
 
 fn seal(args: &Seal) -> Result<ExitCode, miette::Report> {
     let (shown, text) = (args.input.display().to_string(), text_of(&args.input)?);
-    let mut entries = if text.starts_with("; millstream rules") {
+    if WindowRules::is_one(&text) {
+        return seal_windows(args, &WindowRules::parse_unsealed(&shown, &text).into_diagnostic()?);
+    }
+    let mut entries = if Store::is_one(&text) {
         Store::parse_unsealed(&shown, &text).into_diagnostic()?.entries
     } else {
         let rules = parse(&shown, &text).map_err(|e| miette!("{e}"))?;
@@ -270,14 +332,19 @@ fn seal(args: &Seal) -> Result<ExitCode, miette::Report> {
         println!("{}: left out, {outcome}: {rule}", rule.name);
     }
     let store = new_store(admitted.entries);
-    write_store(&args.output, &store)?;
-    println!(
-        "{} rules in {}, {} left out",
-        store.entries.len(),
-        args.output.display(),
-        admitted.refused.len()
-    );
-    Ok(if admitted.refused.is_empty() { Exit::Done } else { Exit::Unknown }.into())
+    sealed(args, &store.text(), store.entries.len(), admitted.refused.len())
+}
+
+fn seal_windows(args: &Seal, rules: &WindowRules) -> Result<ExitCode, miette::Report> {
+    let tell = |rule: &WindowRule, why: &str| println!("{}: left out, {why}: {rule}", rule.name);
+    let (proven, refused) = admitted_windows(rules, args.solving.solver().as_ref(), tell);
+    sealed(args, &proven.text(), proven.rules().len(), refused)
+}
+
+fn sealed(args: &Seal, text: &str, kept: usize, refused: usize) -> Result<ExitCode, miette::Report> {
+    write_store(&args.output, text)?;
+    println!("{kept} rules in {}, {refused} left out", args.output.display());
+    Ok(if refused == 0 { Exit::Done } else { Exit::Unknown }.into())
 }
 
 #[derive(Debug, Serialize)]
@@ -315,7 +382,7 @@ fn stats(args: &Stats) -> Result<ExitCode, miette::Report> {
         let learnt = &counts[counts.len() - store.entries.len()..];
         store.entries.iter_mut().zip(learnt).for_each(|(e, n)| e.fires = *n);
         store.entries.sort_by_key(|e| std::cmp::Reverse(e.fires));
-        write_store(file, store)?;
+        write_store(file, &store.text())?;
     }
     let mut rules: Vec<Fired> = set
         .rules()

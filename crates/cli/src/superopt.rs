@@ -106,12 +106,11 @@ struct Report<'a> {
 pub(crate) fn run(
     object: &Object,
     options: Options,
-    searching: &Searching,
-    solving: &Solving,
-    json: bool,
+    rules: Option<Arc<WindowRules>>,
+    common: &Common,
 ) -> Result<(Object, ExitCode)> {
-    let goal = options.goal;
-    let done = superoptimize(object, options, searching, solving)?;
+    let (goal, searching) = (options.goal, &common.searching);
+    let done = superoptimize(object, options, rules, common)?;
     let interrupted = os::interrupted();
     let timed = match goal {
         Goal::Latency if !interrupted && searching.budget != Some(Duration::ZERO) => {
@@ -119,7 +118,7 @@ pub(crate) fn run(
         }
         _ => None,
     };
-    if json {
+    if common.json {
         let report = Report {
             schema: 1,
             object: object.name.clone(),
@@ -239,13 +238,18 @@ impl std::fmt::Display for Timed {
     }
 }
 
-/// Superoptimizes; Ctrl-C ends it with the best so far.
+/// Superoptimizes, with these rules of windows in place of those that are shipped; Ctrl-C ends it with the best so far.
 pub(crate) fn superoptimize(
     object: &Object,
     options: Options,
-    searching: &Searching,
-    solving: &Solving,
+    rules: Option<Arc<WindowRules>>,
+    common: &Common,
 ) -> Result<Superoptimized> {
+    let (searching, solving) = (&common.searching, &common.solving);
+    let rules = match rules {
+        Some(rules) => rules,
+        None => Arc::new(WindowRules::shipped().into_diagnostic()?),
+    };
     // A second signal ends the process at once.
     os::catch_interrupts();
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -257,7 +261,7 @@ pub(crate) fn superoptimize(
         seed: searching.seed,
         solver: solving.solver(),
         without: searching.leave_out.clone(),
-        rules: Arc::new(WindowRules::shipped().into_diagnostic()?),
+        rules,
         learn: false,
         limits: solving.limits(),
         stop: Some(os::interruption()),

@@ -71,9 +71,16 @@ impl Case {
     }
 
     fn command(&self, flags: &[&str]) -> Command {
+        let mut command = self.plain();
+        command.args(["--cache", "off"]).args(flags);
+        command
+    }
+
+    /// The same with the cache that there is.
+    fn plain(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_millstream"));
         command.args(["opt", "-O", "super", &self.path("xdp_case.insns"), "-o", &self.path("out.insns")]);
-        command.args(["--json", "--cache", "off"]).args(flags).env("NO_COLOR", "1");
+        command.arg("--json").env("NO_COLOR", "1");
         command
     }
 
@@ -171,17 +178,33 @@ fn ctrl_c_in_mid_search_writes_the_best_so_far_and_exits_with_0() {
     assert_eq!(report["programs"][0]["after"]["slots"], slots, "{report}");
 }
 
+/// A rule of windows that holds, and one that does not.
+const PAIR: &str = "*(u32 *)(r0 +0) = {a}; *(u32 *)(r0 +4) = 0 => *(u64 *)(r0 +0) = {a} @ a:[0x0,0x7fffffff] r0:p0.0+0 @ r0 @ here, fires 0";
+const WRONG: &str = "r0 += {a} => r0 -= {a} @ a:[0x0,0xff] r0:n0[0x0,0xffff] @ r0 @ here, fires 0";
+
+/// Optimizes with stores of rules and one solver; gives the exit code and what was said.
+fn with_rules(case: &Case, stores: &[&str], solver: &str) -> (Option<i32>, String) {
+    let mut command = case.plain();
+    command.args(["--budget", "0", "--solver", solver, "--cache", &case.path("cache")]);
+    let ran = command.args(stores.iter().flat_map(|s| ["--rules", s])).output().unwrap();
+    (ran.status.code(), String::from_utf8_lossy(&ran.stderr).into_owned())
+}
+
 #[test]
 fn a_damaged_store_is_refused_and_a_sound_one_holds_for_every_solver() {
     let case = Case::new("stores", ARITHMETIC);
-    let (rules, store) = (case.path("team.rules"), case.path("sealed.rules"));
-    std::fs::write(&rules, "(and.w (add.w x x) 1) => 0\n(xor.w (and.w x y) (or.w x y)) => (xor.w x y)\n")
-        .unwrap();
-    let sealed = millstream(&["rules", "seal", &rules, "-o", &store, "--cache", "off"]);
+    let terms = "(and.w (add.w x x) 1) => 0\n(xor.w (and.w x y) (or.w x y)) => (xor.w x y)\n".to_owned();
+    let windows = format!("; millstream window rules, format 1\n{PAIR}\n");
+    let seal = |name: &str, text: &str| {
+        let (rules, store) = (case.path(name), case.path(&format!("{name}.sealed")));
+        std::fs::write(&rules, text).unwrap();
+        (millstream(&["rules", "seal", &rules, "-o", &store, "--cache", "off"]), store)
+    };
+    let (sealed, terms) = seal("team.rules", &terms);
     assert_eq!(sealed.status.code(), Some(0), "{sealed:?}");
-    let text = std::fs::read_to_string(&store).unwrap();
+    let (sealed, windows) = seal("team.windows", &windows);
+    assert_eq!(sealed.status.code(), Some(0), "{sealed:?}");
     // One cache for both, as where two machines share it.
-    let cache = case.path("cache");
     for solver in ["z3", "cvc5", "z3"] {
         let there = Command::new(solver).arg("--version").output().is_ok();
         if !there {
@@ -189,14 +212,41 @@ fn a_damaged_store_is_refused_and_a_sound_one_holds_for_every_solver() {
             eprintln!("skipped: no {solver}");
             continue;
         }
-        let flags = ["--rules", &store, "--solver", solver, "--cache", &cache, "--budget", "0"];
-        let mut command = Command::new(env!("CARGO_BIN_EXE_millstream"));
-        command.args(["opt", "-O", "super", &case.path("xdp_case.insns"), "-o", &case.path("out.insns")]);
-        let (_, said) = case.done(command.arg("--json").args(flags).env("NO_COLOR", "1"));
+        let (code, said) = with_rules(&case, &[&terms, &windows], solver);
+        assert_eq!(code, Some(0), "{solver}: {said}");
         assert!(!said.contains("not applied") && !said.contains("not proven"), "{solver}: {said}");
     }
-    std::fs::write(&store, text.replace("x y)) => (xor", "x y)) => (and")).unwrap();
-    let ran = case.command(&["--rules", &store, "--budget", "0"]).output().unwrap();
-    assert_eq!(ran.status.code(), Some(2), "{ran:?}");
-    assert!(String::from_utf8_lossy(&ran.stderr).contains("checksum"), "{ran:?}");
+    for (store, from, to) in [(&terms, "x y)) => (xor", "x y)) => (and"), (&windows, "+4) = 0", "+4) = 1")] {
+        let text = std::fs::read_to_string(store).unwrap();
+        std::fs::write(store, text.replace(from, to)).unwrap();
+        let (code, said) = with_rules(&case, &[store], "z3");
+        assert_eq!(code, Some(2), "{said}");
+        assert!(said.contains("checksum") && said.contains("rules seal"), "{said}");
+    }
+}
+
+#[test]
+fn a_rule_of_windows_whose_proof_cannot_be_made_again_is_named_and_not_applied() {
+    let case = Case::new("forged", ARITHMETIC);
+    let (rules, store) = (case.path("team.windows"), case.path("sealed.windows"));
+    let text = |sum: &str| {
+        format!("; millstream window rules, format 1\n; checksum fnv1a-64 {sum}\n{PAIR}\n{WRONG}\n")
+    };
+    std::fs::write(&rules, text("0")).unwrap();
+    let sealed = millstream(&["rules", "seal", &rules, "-o", &store, "--cache", "off"]);
+    let said = String::from_utf8_lossy(&sealed.stdout).into_owned();
+    assert_eq!(sealed.status.code(), Some(3), "{sealed:?}");
+    assert!(said.contains("left out, wrong, for example where") && said.contains("1 rules in"), "{said}");
+    // Somebody who knows the checksum, which the refusal tells.
+    let (_, refused) = with_rules(&case, &[&rules], "z3");
+    let words = refused.split_whitespace().skip_while(|w| *w != "checksum").collect::<Vec<_>>();
+    let sum = words.iter().find(|w| w.len() == 16 && w.chars().all(|c| c.is_ascii_hexdigit())).unwrap();
+    std::fs::write(&rules, text(sum)).unwrap();
+    let (code, said) = with_rules(&case, &[&rules], "z3");
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("team.windows:4: not applied, wrong"), "{said}");
+    // Without a solver what does not come out as the same terms is not proven.
+    let (code, said) = with_rules(&case, &[&rules], "/nonexistent/z3");
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("team.windows:4: not applied, not proven"), "{said}");
 }

@@ -40,4 +40,4 @@ pub use driver::{Budget, Found, Improved, Options, Search, Tally};
 pub use engines::Engine;
 pub use millstream_bpf::cost::Goal;
 pub use part::Part;
-pub use rules::{Lesson, Rule, RuleError, Rules};
+pub use rules::{Lesson, Rule, Rules};

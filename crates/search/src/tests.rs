@@ -368,9 +368,14 @@ fn the_control_block_of_a_socket_buffer_is_cleared_in_wide_stores() {
     }
 }
 
+/// Rules as they are written by hand.
+fn store(rules: &str) -> Rules {
+    Rules::parse_unsealed("s", &format!("; millstream window rules, format 1\n{rules}\n")).expect("rules")
+}
+
 /// A body after the rules alone, and the rules that were applied.
 fn by_rules(rules: &str, body: &str) -> (Vec<String>, Vec<String>) {
-    let rules = Rules::parse(&format!("; millstream window rules, format 1\n{rules}\n")).expect("rules");
+    let rules = store(rules);
     let without = Part::all().filter(|p| *p != Part::Engine(Engine::Rules)).collect();
     let options = Options { rules: Arc::new(rules), without, ..options(Goal::Balanced, 1) };
     let budget = Budget { rounds: 1, ..Budget::of(Duration::from_secs(60)) };
@@ -411,7 +416,7 @@ fn a_rule_is_applied_only_where_what_it_needs_is_known_and_what_it_breaks_is_not
 fn a_wrong_rule_changes_nothing_and_is_not_proven() {
     let rule = PAIR.replace("= 0 =>", "= 1 =>");
     assert!(by_rules(&rule, "*(u32 *)(r6 +24) = 77\n*(u32 *)(r6 +28) = 1\nr0 = 1").1.is_empty());
-    let rules = Rules::parse(&format!("; millstream window rules, format 1\n{rule}\n")).expect("rules");
+    let rules = store(&rule);
     let mut prover = Windows::new(None, Duration::from_secs(1));
     assert_ne!(rules.rules()[0].prove(&mut prover), Judgement::Equal);
 }
@@ -424,10 +429,25 @@ fn what_is_no_rule_is_refused_with_its_line() {
         "r0 = 1 => r0 = 1 @ @ r0",
         "nonsense",
     ] {
-        let text = format!("; millstream window rules, format 1\n{line}\n");
-        assert_eq!(Rules::parse(&text).expect_err(line).line, 2, "{line}");
+        let text = format!("; millstream window rules, format 1\n\n{line}\n");
+        let error = Rules::parse_unsealed("team.rules", &text).expect_err(line).to_string();
+        assert!(error.starts_with("team.rules:3: no rule of windows"), "{error}");
     }
-    assert_eq!(Rules::parse("").expect_err("no title").line, 1);
+}
+
+#[test]
+fn a_damaged_store_is_refused() {
+    let text = store(PAIR).text();
+    assert_eq!(Rules::parse("s", &text).expect("a store").text(), text);
+    for (damaged, why) in [
+        (text.replace("+4) = 0", "+4) = 1"), "checksum"),
+        (text[..text.len() - 9].to_owned(), "checksum"),
+        (text.replace("format 1", "format 7"), "format 7 is not known"),
+        (String::new(), "its first line should begin with"),
+    ] {
+        let error = Rules::parse("s", &damaged).expect_err(why).to_string();
+        assert!(error.contains(why), "{error}");
+    }
 }
 
 /// The bytes of the stack that are looked at after a window of all lines of a body but the last.
@@ -465,12 +485,11 @@ fn a_rule_is_learnt_from_what_is_found() {
     assert!(!rules.is_empty());
     for rule in &rules {
         assert_eq!(rule.prove(&mut prover), Judgement::Equal, "{rule}");
-        assert_eq!(
-            Rules::parse(&Rules::new(vec![rule.clone()]).to_string()).expect("rules").rules(),
-            std::slice::from_ref(rule)
-        );
+        let mut named = rule.clone();
+        named.name = "s:2".into();
+        assert_eq!(store(&rule.to_string()).rules(), [named]);
     }
-    let all = Rules::new(rules).to_string();
+    let all = Rules::new(rules).text();
     let (_, body) = all.split_once('\n').expect("lines");
     let (lines, _) = by_rules(body, "*(u32 *)(r6 +8) = 99\n*(u32 *)(r6 +12) = 0\nr0 = 1");
     assert_eq!(lines, ["*(u64 *)(r6 +8) = 99", "r0 = 1"], "{all}");
@@ -524,7 +543,7 @@ fn sketches_are_completed_under_what_is_known_and_not_beyond() {
 fn a_store_to_the_stack_does_not_go_by_a_rule() {
     let rule =
         "r1 = r10; r1 += -8; *(u64 *)(r1 +0) = 1 => r1 = r10; r1 += -8 @ r1:n0[0x0,0x1] @ r1 @ x, fires 0";
-    let rules = Rules::parse(&format!("; millstream window rules, format 1\n{rule}\n")).expect("rules");
+    let rules = store(rule);
     let mut prover = Windows::new(None, Duration::from_secs(1));
     assert_ne!(rules.rules()[0].prove(&mut prover), Judgement::Equal);
 }
@@ -532,7 +551,7 @@ fn a_store_to_the_stack_does_not_go_by_a_rule() {
 #[test]
 fn the_shipped_rules_are_read_as_they_are_written_and_proven() {
     let rules = Rules::shipped().expect("they are rules");
-    assert_eq!(rules.to_string(), include_str!("windows.rules"));
+    assert_eq!(rules.text(), include_str!("windows.rules"));
     let mut prover = Windows::new(Some(Solver::new("z3")), Duration::from_secs(30));
     for rule in rules.rules() {
         assert_eq!(rule.prove(&mut prover), Judgement::Equal, "{rule}");

@@ -29,7 +29,7 @@ pub use func::Func;
 pub use parse::{parse, parse_rule};
 pub use rule::{Build, CondPat, Expr, Head, NAMES, Pattern, Rule, Test, WidthPat};
 pub use set::RuleSet;
-pub use store::{Entry, Origin, Store, StoreError};
+pub use store::{Entry, Origin, Seal, Store, StoreError};
 
 const NAME: &str = "simplify";
 

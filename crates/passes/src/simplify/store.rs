@@ -15,10 +15,8 @@ use std::fmt;
 use super::parse::parse_rule;
 use super::rule::Rule;
 
-/// The format that this reads and writes.
-const FORMAT: u32 = 1;
-/// What the first line begins with.
-const TITLE: &str = "; millstream rules, format ";
+/// Stores of rules of terms.
+const TERMS: Seal = Seal { title: "; millstream rules, format ", format: 1 };
 /// What the second line begins with.
 const CHECKSUM: &str = "; checksum fnv1a-64 ";
 
@@ -70,15 +68,22 @@ pub struct Store {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum StoreError {
     /// It does not begin as a store does.
-    #[error("{0}: no store of rules (its first line should begin with `; millstream rules, format`)")]
-    Header(String),
+    #[error("{name}: no such store (its first line should begin with `{title}`)")]
+    Header {
+        /// The store.
+        name: String,
+        /// What its first line should begin with.
+        title: String,
+    },
     /// It is of a format that this version does not know.
-    #[error("{name}: format {found} is not known here (this version reads format {FORMAT})")]
+    #[error("{name}: format {found} is not known here (this version reads format {reads})")]
     Version {
         /// The store.
         name: String,
         /// Its format.
         found: String,
+        /// The format that is read.
+        reads: u32,
     },
     /// It was changed or cut after it was written.
     #[error(
@@ -110,19 +115,65 @@ fn fnv1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x100_0000_01b3))
 }
 
-impl Store {
-    /// Reads a store.
+/// What stores of one kind have around their rules: a title with the format, and a checksum.
+#[derive(Clone, Copy, Debug)]
+pub struct Seal {
+    /// What the first line begins with, up to the number of the format.
+    pub title: &'static str,
+    /// The format that is read and written.
+    pub format: u32,
+}
+
+impl Seal {
+    /// What stands behind the format in the first line, and all behind the checksum, which must be right; that begins in line 3.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub fn parse(name: &str, text: &str) -> Result<Store, StoreError> {
-        let (title, body) = Store::opened(name, text)?;
+    pub fn opened<'t>(self, name: &str, text: &'t str) -> Result<(&'t str, &'t str), StoreError> {
+        let (fields, body) = self.titled(name, text)?;
         let (checksum, rest) = body.split_once('\n').unwrap_or((body, ""));
         let expected = checksum.strip_prefix(CHECKSUM).unwrap_or_default().trim();
         let found = format!("{:016x}", fnv1a(rest.as_bytes()));
         if found != expected {
             return Err(StoreError::Checksum { name: name.into(), found, expected: expected.into() });
         }
+        Ok((fields, rest))
+    }
+
+    /// The same, whatever the checksum says, which is among the rest; that begins in line 2.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn titled<'t>(self, name: &str, text: &'t str) -> Result<(&'t str, &'t str), StoreError> {
+        let (first, body) = text.split_once('\n').unwrap_or((text, ""));
+        let fields = first
+            .strip_prefix(self.title)
+            .ok_or_else(|| StoreError::Header { name: name.into(), title: self.title.into() })?;
+        let format = fields.split(',').next().unwrap_or_default().trim();
+        if format != self.format.to_string() {
+            return Err(StoreError::Version { name: name.into(), found: format.into(), reads: self.format });
+        }
+        Ok((fields, body))
+    }
+
+    /// A store with this behind the format, and these rules.
+    pub fn sealed(self, fields: &str, body: &str) -> String {
+        format!("{}{}{fields}\n{CHECKSUM}{:016x}\n{body}", self.title, self.format, fnv1a(body.as_bytes()))
+    }
+}
+
+impl Store {
+    /// Whether a text says that it is such a store.
+    pub fn is_one(text: &str) -> bool {
+        text.starts_with(TERMS.title)
+    }
+
+    /// Reads a store.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn parse(name: &str, text: &str) -> Result<Store, StoreError> {
+        let (title, rest) = TERMS.opened(name, text)?;
         Store::read(name, title, rest, 3)
     }
 
@@ -131,19 +182,8 @@ impl Store {
     /// # Errors
     /// [`StoreError`].
     pub fn parse_unsealed(name: &str, text: &str) -> Result<Store, StoreError> {
-        let (title, body) = Store::opened(name, text)?;
+        let (title, body) = TERMS.titled(name, text)?;
         Store::read(name, title, body, 2)
-    }
-
-    /// The rest of the first line, and all that follows it.
-    fn opened<'t>(name: &str, text: &'t str) -> Result<(&'t str, &'t str), StoreError> {
-        let (title, body) = text.split_once('\n').unwrap_or((text, ""));
-        let title = title.strip_prefix(TITLE).ok_or_else(|| StoreError::Header(name.into()))?;
-        let format = title.split(',').next().unwrap_or_default().trim();
-        if format != FORMAT.to_string() {
-            return Err(StoreError::Version { name: name.into(), found: format.into() });
-        }
-        Ok((title, body))
     }
 
     fn read(name: &str, title: &str, text: &str, first: usize) -> Result<Store, StoreError> {
@@ -176,8 +216,7 @@ impl Store {
                 e.rule, e.origin, e.prover, e.seconds, e.fires
             );
         }
-        let sum = fnv1a(body.as_bytes());
-        format!("{TITLE}{FORMAT}, for {}, made {}\n{CHECKSUM}{sum:016x}\n{body}", self.isa, self.made)
+        TERMS.sealed(&format!(", for {}, made {}", self.isa, self.made), &body)
     }
 
     /// Its rules, in order.
@@ -262,7 +301,7 @@ mod tests {
         let text = store().text();
         let version = Store::parse("s", &text.replace("format 1", "format 2")).unwrap_err();
         assert!(matches!(version, StoreError::Version { .. }), "{version}");
-        assert!(matches!(Store::parse("s", "").unwrap_err(), StoreError::Header(_)));
-        assert!(matches!(Store::parse("s", "\u{7f}ELF").unwrap_err(), StoreError::Header(_)));
+        assert!(matches!(Store::parse("s", "").unwrap_err(), StoreError::Header { .. }));
+        assert!(matches!(Store::parse("s", "\u{7f}ELF").unwrap_err(), StoreError::Header { .. }));
     }
 }

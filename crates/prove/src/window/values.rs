@@ -1,5 +1,7 @@
 //! Between values at the beginning of windows and the variables that stand for them.
 
+use std::fmt;
+
 use super::*;
 use crate::sweep::cone;
 use crate::term::Node;
@@ -62,6 +64,15 @@ pub(super) fn valuation(
         };
     }
     out
+}
+
+impl fmt::Display for Valuation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let regs = self.regs.iter().enumerate().filter_map(|(n, v)| Some(format!("r{n} = {:#x}", (*v)?)));
+        let stack = self.stack.iter().map(|(at, byte)| format!("byte {at} of the frame = {byte:#x}"));
+        let memory = self.memory.iter().map(|(_, at, byte)| format!("byte at {at:#x} = {byte:#x}"));
+        f.write_str(&regs.chain(stack).chain(memory).collect::<Vec<_>>().join(", "))
+    }
 }
 
 /// The values of variables that an example says.

@@ -84,7 +84,16 @@ fn named_rule((place, left, right): &(Place, Vec<Step>, Vec<Step>), origin: &str
     };
     let looks = place.exits.iter().chain([&place.end]).map(look).collect();
     let (left, right) = (side(left), side(right));
-    Some(Rule { left, right, consts: Vec::new(), regs, looks, origin: origin.to_owned(), fires: 0 })
+    Some(Rule {
+        name: String::new(),
+        left,
+        right,
+        consts: Vec::new(),
+        regs,
+        looks,
+        origin: origin.to_owned(),
+        fires: 0,
+    })
 }
 
 fn renumbered(known: Known, spaces: &mut BTreeMap<u32, u32>, ids: &mut BTreeMap<u32, u32>) -> Known {

@@ -4,7 +4,7 @@
 //! A rule is proven by itself ([`Rule::prove`]): for all values of its registers and all constants of their ranges. Where it
 //! is applied the replacement is put on trial like any candidate, so a wrong rule costs time and nothing else.
 //!
-//! One rule a line: left side, right side, what is known, what is looked at (at each exit, and in the end), and where it comes from.
+//! A store of them has a checksum, as those of rules of terms. One rule a line: left side, right side, what is known, what is looked at (at each exit, and in the end), and where it comes from.
 //!
 //! ```text
 //! r0 <<= {a} => w0 <<= {a} @ a:[0x0,0xf] r0:n0[0x0,0xffff] @ r0 @ katran, fires 3
@@ -22,11 +22,11 @@ mod text;
 use millstream_isa::absint::Scalar;
 use millstream_isa::semantics::eval;
 use millstream_isa::{AluOp, Insn, Operand, Reg, Width};
+use millstream_passes::rules::StoreError;
 use millstream_prove::window::{Entry, Judgement, Known, Live, Place, Space, Step, Windows};
 use rustc_hash::FxHashMap;
 
 pub use learn::Lesson;
-pub use text::RuleError;
 
 use crate::facts::FRAME;
 use crate::valid::{named, written};
@@ -71,6 +71,8 @@ struct Item {
 /// A rule.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Rule {
+    /// Where it stands: store and line; nothing for one that was just found.
+    pub name: String,
     left: Vec<Item>,
     right: Vec<Item>,
     /// The range of each constant.
@@ -283,9 +285,9 @@ impl Rules {
     /// The rules that are shipped.
     ///
     /// # Errors
-    /// [`RuleError`] if the file is damaged.
-    pub fn shipped() -> Result<Rules, RuleError> {
-        Rules::parse(include_str!("../windows.rules"))
+    /// [`StoreError`] if the file is damaged.
+    pub fn shipped() -> Result<Rules, StoreError> {
+        Rules::parse("windows.rules", include_str!("../windows.rules"))
     }
 
     /// All of them, in order.
@@ -309,7 +311,7 @@ impl Rules {
 impl Rule {
     /// Whether two rules are the same but for where they come from.
     fn says(&self, other: &Rule) -> bool {
-        let part = |r: &Rule| Rule { origin: String::new(), fires: 0, ..r.clone() };
+        let part = |r: &Rule| Rule { name: String::new(), origin: String::new(), fires: 0, ..r.clone() };
         part(self) == part(other)
     }
 }

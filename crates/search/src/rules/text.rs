@@ -5,12 +5,13 @@ use std::fmt;
 use millstream_isa::absint::Scalar;
 use millstream_isa::asm::assemble;
 use millstream_isa::{AluOp, Insn};
+use millstream_passes::rules::{Seal, StoreError};
 use millstream_prove::window::{Known, Space, Step};
 
 use super::{Arg, CONSTANT, Expr, Item, Rule, Rules, imm, insn_of, with_imm, with_insn};
 
-/// What the first line of a file of rules is.
-const TITLE: &str = "; millstream window rules, format 1";
+/// Stores of rules of windows.
+const WINDOWS: Seal = Seal { title: "; millstream window rules, format ", format: 1 };
 /// Stands in place of a constant while an instruction is text.
 const MARK: u64 = 0x5eed_0a7e;
 /// Names of constants.
@@ -18,16 +19,6 @@ const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 /// Operations of computed constants.
 const OPS: [AluOp; 8] =
     [AluOp::Add, AluOp::Sub, AluOp::And, AluOp::Or, AluOp::Xor, AluOp::Lsh, AluOp::Rsh, AluOp::Mul];
-
-/// A line that is no rule.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("line {line}: {what}")]
-pub struct RuleError {
-    /// Its number, from 1 on.
-    pub line: usize,
-    /// What is wrong with it.
-    pub what: String,
-}
 
 impl fmt::Display for Expr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -115,27 +106,45 @@ impl fmt::Display for Rule {
     }
 }
 
-impl fmt::Display for Rules {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{TITLE}")?;
-        self.rules().iter().try_for_each(|rule| writeln!(f, "{rule}"))
-    }
-}
-
 impl Rules {
-    /// Reads rules.
+    /// The store as text.
+    pub fn text(&self) -> String {
+        let body: String = self.rules().iter().map(|rule| format!("{rule}\n")).collect();
+        WINDOWS.sealed("", &body)
+    }
+
+    /// Whether a text says that it is such a store.
+    pub fn is_one(text: &str) -> bool {
+        text.starts_with(WINDOWS.title)
+    }
+
+    /// Reads a store.
     ///
     /// # Errors
-    /// [`RuleError`] for the first line that is none.
-    pub fn parse(text: &str) -> Result<Rules, RuleError> {
-        let fail = |line: usize, what: &str| RuleError { line: line + 1, what: what.to_owned() };
-        if text.lines().next() != Some(TITLE) {
-            return Err(fail(0, "it should be the title of this format"));
-        }
-        let lines = text.lines().enumerate().skip(1);
+    /// [`StoreError`] if it is damaged, or for the first line that is no rule.
+    pub fn parse(name: &str, text: &str) -> Result<Rules, StoreError> {
+        Rules::read(name, WINDOWS.opened(name, text)?.1, 3)
+    }
+
+    /// Reads a store whatever its checksum says, to prove it and write it anew.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn parse_unsealed(name: &str, text: &str) -> Result<Rules, StoreError> {
+        Rules::read(name, WINDOWS.titled(name, text)?.1, 2)
+    }
+
+    fn read(name: &str, text: &str, first: usize) -> Result<Rules, StoreError> {
         let mut rules = Vec::new();
-        for (n, line) in lines.filter(|(_, l)| !l.trim().is_empty() && !l.starts_with(';')) {
-            rules.push(parse_rule(line).ok_or_else(|| fail(n, "this is no rule"))?);
+        let lines = text.lines().enumerate().filter(|(_, l)| !l.trim().is_empty() && !l.starts_with(';'));
+        for (n, line) in lines {
+            let fail = || StoreError::Rule {
+                name: name.into(),
+                line: first + n,
+                message: format!("no rule of windows: `{line}`"),
+            };
+            let rule = parse_rule(line).ok_or_else(fail)?;
+            rules.push(Rule { name: format!("{name}:{}", first + n), ..rule });
         }
         Ok(Rules::new(rules))
     }
@@ -153,6 +162,7 @@ fn parse_rule(line: &str) -> Option<Rule> {
         right: parse_side(right)?,
         consts: Vec::new(),
         regs: [Known::Nothing; 11],
+        name: String::new(),
         looks: looks.into_iter().map(parse_look).collect::<Option<_>>()?,
         origin: origin.to_owned(),
         fires: fires.trim().parse().ok()?,
