@@ -10,3 +10,4 @@ pub mod lift;
 pub mod lower;
 pub mod module;
 pub mod raw;
+pub mod store;

@@ -33,7 +33,7 @@ pub use target::{Costs, Target};
 /// The rule language: what a rule is, how it is read and printed, and sets of rules.
 pub mod rules {
     pub use crate::simplify::{
-        Build, CondPat, Entry, Expr, Func, Head, NAMES, Origin, Pattern, Rule, RuleSet, Seal, Store,
-        StoreError, Test, WidthPat, parse, parse_rule,
+        Build, CondPat, Entry, Expr, Func, Head, NAMES, Origin, Pattern, Rule, RuleSet, Store, StoreError,
+        Test, WidthPat, parse, parse_rule,
     };
 }

@@ -26,10 +26,11 @@ use facts::Facts;
 use matcher::{Bindings, View};
 
 pub use func::Func;
+pub use millstream_bpf::store::StoreError;
 pub use parse::{parse, parse_rule};
 pub use rule::{Build, CondPat, Expr, Head, NAMES, Pattern, Rule, Test, WidthPat};
 pub use set::RuleSet;
-pub use store::{Entry, Origin, Seal, Store, StoreError};
+pub use store::{Entry, Origin, Store};
 
 const NAME: &str = "simplify";
 

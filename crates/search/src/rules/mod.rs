@@ -19,10 +19,10 @@ mod learn;
 mod matcher;
 mod text;
 
+use millstream_bpf::store::StoreError;
 use millstream_isa::absint::Scalar;
 use millstream_isa::semantics::eval;
 use millstream_isa::{AluOp, Insn, Operand, Reg, Width};
-use millstream_passes::rules::StoreError;
 use millstream_prove::window::{Entry, Judgement, Known, Live, Place, Space, Step, Windows};
 use rustc_hash::FxHashMap;
 

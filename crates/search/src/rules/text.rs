@@ -2,10 +2,10 @@
 
 use std::fmt;
 
+use millstream_bpf::store::{Seal, StoreError};
 use millstream_isa::absint::Scalar;
 use millstream_isa::asm::assemble;
 use millstream_isa::{AluOp, Insn};
-use millstream_passes::rules::{Seal, StoreError};
 use millstream_prove::window::{Known, Space, Step};
 
 use super::{Arg, CONSTANT, Expr, Item, Rule, Rules, imm, insn_of, with_imm, with_insn};
