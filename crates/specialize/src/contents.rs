@@ -11,7 +11,7 @@ use millstream_loader::Session;
 use rustc_hash::FxHashMap;
 
 use crate::holders::{self, Holders, Ours, Unsafe};
-use crate::transform::{Contents, Twin};
+use crate::transform::{Contents, Row, Rows, Trie, Twin};
 use crate::variant::{Compiler, object_map};
 
 /// A map that may be specialised on.
@@ -206,8 +206,18 @@ fn read_table(source: &Source) -> Option<Table> {
     Some(entries.iter().map(|(k, v)| (k.to_vec(), masked(source, v.to_vec()))).collect())
 }
 
+/// Bytes of one side of a twin of a hash map, at most.
+const ROWS: u64 = 16 << 20;
+
 fn read_twin(source: &Source) -> Option<Twin> {
-    Twin::of(source.map.entries().ok()?.iter())
+    let (entries, info) = (source.map.entries().ok()?, source.map.info());
+    match info.map_type {
+        MapType::LPM_TRIE => Trie::of(entries.iter()).map(Twin::Trie),
+        _ => {
+            let row = Row { key: info.key_size, value: info.value_size };
+            Rows::of(row, entries.iter(), entries.len(), ROWS).map(Twin::Rows)
+        }
+    }
 }
 
 /// What a map has for this very key: of a longest-prefix map, for the prefix and not for what is longer or shorter.

@@ -18,11 +18,9 @@ use millstream_ir::Map;
 use millstream_kernel::{Error, Map as KernelMap, Mapping, grace_period, shared_memory};
 
 use crate::contents::{Change, Changes};
-use crate::transform::Twin;
+use crate::transform::{Room, Twin};
 use crate::variant::SIDES;
 
-/// The least room, in groups.
-const LEAST: u32 = 16;
 /// From one look whether a grace period has ended to the next.
 const LOOK: Duration = Duration::from_micros(200);
 
@@ -43,7 +41,7 @@ pub struct Twins {
 struct Held {
     map: KernelMap,
     memory: Mapping,
-    groups: u32,
+    room: Room,
     twin: Twin,
     /// Chunks in which each side is behind the twin.
     behind: [BTreeSet<u32>; SIDES as usize],
@@ -75,9 +73,9 @@ impl Twins {
         self.held.iter().map(|(of, held)| (*of, &held.map))
     }
 
-    /// For how many groups each has room.
-    pub fn rooms(&self) -> impl Iterator<Item = (Map, u32)> {
-        self.held.iter().map(|(of, held)| (*of, held.groups))
+    /// For what each side has room.
+    pub fn rooms(&self) -> impl Iterator<Item = (Map, Room)> {
+        self.held.iter().map(|(of, held)| (*of, held.room))
     }
 
     /// The side that packets read.
@@ -119,10 +117,9 @@ impl Twins {
 
 impl Held {
     fn new(twin: Twin) -> Result<Held, Error> {
-        let groups =
-            (twin.groups() + twin.groups() / 4).max(LEAST).next_power_of_two().min(Twin::MOST_GROUPS);
-        let (map, memory) = shared_memory("ms.twin", (SIDES * Twin::size(groups)) as usize)?;
-        let mut held = Held { map, memory, groups, twin, behind: Default::default() };
+        let room = twin.room();
+        let (map, memory) = shared_memory("ms.twin", SIDES as usize * room.bytes() as usize)?;
+        let mut held = Held { map, memory, room, twin, behind: Default::default() };
         held.anew();
         for side in 0..SIDES {
             held.write(side);
@@ -149,11 +146,11 @@ impl Held {
                 self.anew();
             }
         }
-        (self.twin.groups() <= self.groups).then_some(())
+        self.twin.fits(self.room).then_some(())
     }
 
     fn write(&mut self, side: u32) -> usize {
-        let start = (side * Twin::size(self.groups)) as usize;
+        let start = (side * self.room.bytes()) as usize;
         let mut written = 0;
         for number in std::mem::take(&mut self.behind[side as usize]) {
             let (at, bytes) = self.twin.chunk(number);

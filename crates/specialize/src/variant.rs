@@ -19,8 +19,8 @@ use rustc_hash::FxHashMap;
 use crate::guard;
 use crate::stateful::{self, Stateful};
 use crate::transform::{
-    self, Cache, Contents, Keep, PacketKind, Plan, Report, Samples, Site, SiteId, Sketch, TransformError,
-    Twin,
+    self, Cache, Contents, Keep, PacketKind, Plan, Report, Room, Rows, Samples, Site, SiteId, Sketch,
+    TransformError,
 };
 
 /// Slots of the sketch for each site.
@@ -35,8 +35,6 @@ const TWIN_NAME: &str = "ms.twin";
 const CACHE_NAME: &str = "ms.cache";
 /// Sides of each twin: the one that packets read, and those that can be written before a grace period has passed.
 pub const SIDES: u32 = 4;
-/// What twins stand in for: tries with keys of a length and 4 bytes, and values of 4 bytes.
-const TWINNED: (obj::MapType, u32, u32) = (obj::MapType::LPM_TRIE, 8, 4);
 
 /// Why a variant cannot be made.
 #[derive(Debug, thiserror::Error)]
@@ -101,8 +99,8 @@ pub struct Wanted<'w> {
     pub plan: &'w Plan,
     /// What maps hold.
     pub contents: &'w dyn Contents,
-    /// For how many groups there is room in the twin of each map.
-    pub rooms: &'w FxHashMap<ir::Map, u32>,
+    /// For what there is room in the twin of each map.
+    pub rooms: &'w FxHashMap<ir::Map, Room>,
 }
 
 impl Compiler {
@@ -300,9 +298,9 @@ impl Compiler {
     pub fn specialised(&self, wanted: &Wanted<'_>) -> Result<Variant, VariantError> {
         let func = module::func(self.program);
         self.variant(|m| {
-            for (&of, &groups) in wanted.rooms {
+            for (&of, &room) in wanted.rooms {
                 if let Some(twin) = self.twin(of) {
-                    m.maps[module::map(twin)].value_size = SIDES * Twin::size(groups);
+                    m.maps[module::map(twin)].value_size = SIDES * room.bytes();
                 }
             }
             for cache in &wanted.plan.caches {
@@ -393,7 +391,12 @@ fn add_samples(object: &mut Object) -> Samples {
 /// A map for the twin of each that can have one. It is made when its size is known; until then it is no more than a
 /// number.
 fn add_twins(object: &mut Object) -> Vec<(ir::Map, MapId)> {
-    let twinned = |m: &obj::Map| (m.spec.map_type, m.spec.key_size, m.spec.value_size) == TWINNED;
+    // Tries with keys of a length and 4 bytes, and values of 4 bytes; hash maps with keys and values that are not too wide.
+    let twinned = |m: &obj::Map| match (m.spec.map_type, m.spec.key_size, m.spec.value_size) {
+        (obj::MapType::LPM_TRIE, key, value) => (key, value) == (8, 4),
+        (obj::MapType::HASH, key, value) => key <= Rows::WIDEST.0 && value <= Rows::WIDEST.1,
+        _ => false,
+    };
     let wanted: Vec<u32> = (0..).zip(&object.maps).filter(|(_, m)| twinned(m)).map(|(n, _)| n).collect();
     let mut add = |n: u32| {
         let name = format!("{TWIN_NAME}{n}");

@@ -39,7 +39,7 @@ pub struct Settings {
     pub measure: bool,
     /// Where a variant that differs from the original is written down, with the packets that show it.
     pub differences: PathBuf,
-    /// Give longest-prefix maps twins. Otherwise only their hot entries are put into code.
+    /// Give longest-prefix maps and hash maps twins. Otherwise only their hot entries are put into code.
     pub twins: bool,
     /// Maps that nothing is to be specialised on, by name.
     pub exclude: Vec<String>,

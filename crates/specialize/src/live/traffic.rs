@@ -96,7 +96,7 @@ impl Live<'_> {
     /// The lookups of which it matters for whom they are: not those that a twin answers for all keys alike, and not those
     /// that the operator has excluded.
     fn profiled(&self) -> Vec<SiteId> {
-        let twinned = |s: &Site| policy::twinnable(self.compiler, s, &self.unfit);
+        let twinned = |s: &Site| policy::alike(self.compiler, s, &self.unfit);
         let excluded = |s: &Site| self.settings.unprofiled.contains(&self.compiler.declaration(s.map).name);
         self.eligible().filter(|s| !twinned(s) && !excluded(s)).map(|s| s.id).collect()
     }

@@ -2,7 +2,7 @@
 //!
 //! A longest-prefix map gets a twin, whatever the traffic: it is faster than hot keys in front of the trie or of the
 //! twin itself (a mispredicted comparison costs more than the twin's loads), and the code does not depend on what the map
-//! holds. Other maps become code as a whole where that is faster (when there is time, or they are tiny), or their hot keys do, as
+//! holds. A hash map that has a twin gets it as well, with as many hot keys before it as pay. Other maps become code as a whole where that is faster (when there is time, or they are tiny), or their hot keys do, as
 //! many as pay by the figures of `cost.rs`. Maps that the program itself writes get caches, for the lookups that traffic makes often.
 
 pub(crate) mod cost;
@@ -18,8 +18,8 @@ use rustc_hash::FxHashMap;
 use crate::contents::{Observed, Source, Table};
 use crate::profile::SiteProfile;
 use crate::transform::{
-    Budget, Cache, Contents, Entry, Fallback, FieldConstant, Guard, Lookup, Plan, Site, SiteId, SitePlan,
-    Twin,
+    self, Budget, Cache, Contents, Entry, Fallback, FieldConstant, Guard, Lookup, Plan, Site, SiteId,
+    SitePlan, Twin,
 };
 use crate::variant::Compiler;
 
@@ -108,9 +108,11 @@ pub fn plan(known: &Known<'_>, mut guard: Guard, tier: Tier) -> Planned {
         let Some(site) = known.compiler.sites().iter().find(|s| s.id == profile.site) else { continue };
         let Some(lookup) = known.lookup(site, profile, tier, &mut twins) else { continue };
         let put = match &lookup {
-            Lookup::Hot(entries) => Put::Hot(entries.iter().map(|e| e.key.clone()).collect()),
+            Lookup::Twin { hot, .. } if hot.is_empty() => Put::Twin,
+            Lookup::Hot(entries) | Lookup::Twin { hot: entries, .. } => {
+                Put::Hot(entries.iter().map(|e| e.key.clone()).collect())
+            }
             Lookup::Whole(_) | Lookup::Empty => Put::Whole,
-            Lookup::Twin { .. } => Put::Twin,
             Lookup::Cached { .. } => Put::Cached,
         };
         complete &= !matches!(put, Put::Hot(_));
@@ -151,7 +153,7 @@ impl Known<'_> {
         let decl = self.compiler.declaration(site.map);
         let kind = MapType(decl.kind);
         if decl.max_entries > TINY
-            && let Some(lookup) = self.twin(site, twins)
+            && let Some(lookup) = self.twin(site, profile, twins)
         {
             return Some(lookup);
         }
@@ -166,14 +168,19 @@ impl Known<'_> {
         {
             return Some(whole(table, kind, profile));
         }
+        let entries = self.hot(site, profile, cost::lookup(kind, decl.max_entries as usize));
+        (!entries.is_empty()).then_some(Lookup::Hot(entries))
+    }
+
+    /// As many of the hottest keys as pay in front of what takes `behind`.
+    fn hot(&self, site: &Site, profile: &SiteProfile, behind: f64) -> Vec<Entry> {
         let shares: Vec<f64> = profile.shares().take(HOT).collect();
-        let most = cost::worthwhile(&shares, cost::lookup(kind, decl.max_entries as usize));
+        let most = cost::worthwhile(&shares, behind);
         let entry = |(key, heat): &(Vec<u8>, u64)| {
             let value = self.observed.lookup(site.map, key)?;
             Some(Entry { key: key.clone(), value, heat: *heat })
         };
-        let entries: Vec<Entry> = profile.keys.iter().take(most).filter_map(entry).collect();
-        (!entries.is_empty()).then_some(Lookup::Hot(entries))
+        profile.keys.iter().take(most).filter_map(entry).collect()
     }
 
     /// Caches for the lookups that are made often in maps that may have them.
@@ -219,20 +226,29 @@ impl Known<'_> {
     }
 
     /// The twin of the site's map, if it has one.
-    fn twin(&self, site: &Site, twins: &mut BTreeMap<Map, Twin>) -> Option<Lookup> {
-        let place = self.compiler.twin(site.map).filter(|_| twinnable(self.compiler, site, self.unfit))?;
-        if !self.observed.constant(site.map, 0..4) {
+    fn twin(&self, site: &Site, profile: &SiteProfile, twins: &mut BTreeMap<Map, Twin>) -> Option<Lookup> {
+        let in_trie = alike(self.compiler, site, self.unfit);
+        let in_rows = || {
+            MapType(self.compiler.declaration(site.map).kind) == MapType::HASH
+                && !self.unfit.contains(&site.id)
+                && site.is_comparable()
+                && site.layout().is_some_and(transform::whole_words)
+        };
+        let place = self.compiler.twin(site.map).filter(|_| in_trie || in_rows())?;
+        if in_trie && !self.observed.constant(site.map, 0..4) {
             return None;
         }
         if let btree_map::Entry::Vacant(vacant) = twins.entry(site.map) {
             vacant.insert(self.observed.twin(site.map)?);
         }
-        Some(Lookup::Twin { map: module::map(place), hot: Vec::new() })
+        let hot = if in_trie { Vec::new() } else { self.hot(site, profile, cost::TWIN) };
+        Some(Lookup::Twin { map: module::map(place), hot })
     }
 }
 
-/// Whether the lookup may be answered by a twin, as far as that can be seen before one is made.
-pub fn twinnable(compiler: &Compiler, site: &Site, unfit: &BTreeSet<SiteId>) -> bool {
+/// Whether a twin may answer all keys of the lookup alike, so that traffic does not matter, as far as that can be seen before one
+/// is made.
+pub fn alike(compiler: &Compiler, site: &Site, unfit: &BTreeSet<SiteId>) -> bool {
     let whole_words = |l: &Layout| matches!(l[..], [a, b] if a.size == Size::W && b.size == Size::W);
     site.layout().is_some_and(whole_words) && compiler.twin(site.map).is_some() && !unfit.contains(&site.id)
 }

@@ -36,6 +36,7 @@ use smallvec::SmallVec;
 use super::copy::{At, Copier, Env, Flow, pieces_of};
 use super::eval::{Abs, Address, Bytes, Known, KnownId};
 use super::plan::{SitePlan, SiteReport};
+use super::rows::{MULTIPLIER, Row};
 use super::specialize::volatile;
 use super::split::KeyAbs;
 
@@ -50,8 +51,6 @@ const FINISHED: u32 = 8;
 const STARTED_BUCKETS: u32 = 64;
 const FINISHED_BUCKETS: u32 = STARTED_BUCKETS + 8 * BUCKETS;
 const SLOTS: u32 = FINISHED_BUCKETS + 8 * BUCKETS;
-/// Odd, with about as many ones as zeros in every part.
-const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// How a cache lies in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -76,19 +75,13 @@ impl CacheShape {
     /// Offset of the count of writers of the whole map that have gone.
     pub const FINISHED: usize = FINISHED as usize;
 
-    /// Where the value begins in a slot.
-    fn value_at(&self) -> u32 {
-        8 + self.key.next_multiple_of(8)
-    }
-
-    /// Bytes of a slot: a part of a cache line, or whole ones.
-    fn slot(&self) -> u32 {
-        let bytes = self.value_at() + self.value.next_multiple_of(8);
-        if bytes <= 32 { 32 } else { bytes.next_multiple_of(64) }
+    /// A slot.
+    fn slot(&self) -> Row {
+        Row { key: self.key, value: self.value }
     }
 
     fn area(&self) -> u64 {
-        u64::from(self.slots) * u64::from(self.slot())
+        u64::from(self.slots) * u64::from(self.slot().bytes())
     }
 
     /// Bytes of all.
@@ -170,7 +163,7 @@ impl<'a> Copier<'a> {
         let [hit, miss, back, by_map, absent] = std::array::from_fn(|_| self.new_block());
         let ty = self.src.result(inst).map_or(Type::Ptr(Prov::MapValueOrNull(map)), |v| self.src.types[v]);
         let entry = self.out.add_param(by_map, ty);
-        self.compare_slot(&spot, at.out, hit, miss);
+        self.compare_row(spot.slot, (spot.stamp, volatile()), &spot.words, at.out, [hit, miss]);
         let counted = self.count_miss(site.site, miss);
         self.fill(inst, map, key, &spot, [counted, hit, by_map, absent]);
         let found = self.residual_lookup(inst, map, key, back);
@@ -210,7 +203,13 @@ impl<'a> Copier<'a> {
     }
 
     /// The key as 64-bit words as they would lie in memory, zeros behind it.
-    fn key_words(&mut self, layout: &Layout, args: &[Abs], size: u32, out: Block) -> Option<Vec<Value>> {
+    pub(super) fn key_words(
+        &mut self,
+        layout: &Layout,
+        args: &[Abs],
+        size: u32,
+        out: Block,
+    ) -> Option<Vec<Value>> {
         let count = size.div_ceil(8) as usize;
         let (mut constants, mut parts) = (vec![0u64; count], vec![None; count]);
         for (piece, abs) in layout.iter().zip(args) {
@@ -246,11 +245,11 @@ impl<'a> Copier<'a> {
         }
     }
 
-    fn both(&mut self, op: AluOp, a: Value, b: Value, out: Block) -> Value {
+    pub(super) fn both(&mut self, op: AluOp, a: Value, b: Value, out: Block) -> Value {
         self.value(out, Op::Alu { op, width: Width::W64 }, &[a, b], Type::I64)
     }
 
-    fn by(&mut self, op: AluOp, value: Value, by: u64, out: Block) -> Value {
+    pub(super) fn by(&mut self, op: AluOp, value: Value, by: u64, out: Block) -> Value {
         if by == 0 {
             return value;
         }
@@ -258,7 +257,8 @@ impl<'a> Copier<'a> {
         self.both(op, value, by, out)
     }
 
-    fn hash(&mut self, words: &[Value], out: Block) -> Value {
+    /// As [`super::rows::hash`] does it.
+    pub(super) fn hash(&mut self, words: &[Value], out: Block) -> Value {
         let mut hash: Option<Value> = None;
         for &word in words {
             let mixed = hash.map_or(word, |h| self.both(AluOp::Xor, h, word, out));
@@ -284,7 +284,7 @@ impl<'a> Copier<'a> {
             slot = self.moved(slot, own, cache, out);
         }
         let index = self.by(AluOp::Rsh, hash, u64::from(64 - shape.slots.trailing_zeros()), out);
-        let offset = self.by(AluOp::Mul, index, shape.slot().into(), out);
+        let offset = self.by(AluOp::Mul, index, shape.slot().bytes().into(), out);
         let slot = self.moved(slot, offset, cache, out);
         Spot { cache, words, slot, bucket, stamp }
     }
@@ -331,11 +331,19 @@ impl<'a> Copier<'a> {
         self.emit(out, op, &[entry, zero], &targets, Type::Any);
     }
 
-    fn compare_slot(&mut self, spot: &Spot<'_>, out: Block, hit: Block, miss: Block) {
-        let stamp = self.word(spot.slot, 0, volatile(), out);
-        let mut differs = self.both(AluOp::Xor, stamp, spot.stamp, out);
-        for (n, &word) in (1..).zip(&spot.words) {
-            let held = self.word(spot.slot, 8 * n, MemFlags::default(), out);
+    /// Goes on in `hit` if a row has this first word and these words of a key. Ends the block.
+    pub(super) fn compare_row(
+        &mut self,
+        row: Value,
+        (first, flags): (Value, MemFlags),
+        words: &[Value],
+        out: Block,
+        [hit, miss]: [Block; 2],
+    ) {
+        let held = self.word(row, 0, flags, out);
+        let mut differs = self.both(AluOp::Xor, held, first, out);
+        for (n, &word) in (1..).zip(words) {
+            let held = self.word(row, 8 * n, MemFlags::default(), out);
             let differs_here = self.both(AluOp::Xor, held, word, out);
             differs = self.both(AluOp::Or, differs, differs_here, out);
         }
@@ -374,7 +382,7 @@ impl<'a> Copier<'a> {
                 let (size, flags) = (piece.size, MemFlags::default());
                 let op = Op::Load { size, sext: false, offset: at as i32, flags };
                 let held = self.value(fill, op, &[entry], Type::int(size.bits()));
-                self.put(slot, (cache.shape.value_at() + at, size), held, flags, fill);
+                self.put(slot, (cache.shape.slot().value_at() + at, size), held, flags, fill);
             }
         }
         let still = self.counted(cache, STARTED_BUCKETS, 0, bucket, fill);
@@ -387,13 +395,18 @@ impl<'a> Copier<'a> {
     pub(super) fn copied(&mut self, base: Abs, load: &Op, ty: Type, out: Block) -> Option<Abs> {
         let (Abs::Ptr(id, by), &Op::Load { size, sext, offset, flags }) = (base, load) else { return None };
         let (Bytes::Copy(slot), None) = (&self.known[id].bytes, flags.core) else { return None };
-        let slot = *slot;
+        let (slot, map) = (*slot, self.known[id].map);
         let at = u32::try_from(by.checked_add(i64::from(offset))?).ok()?;
-        let cache = self.plan.caches.iter().find(|c| c.of == self.known[id].map)?;
-        if !cache.reads(at, at.checked_add(size.bytes())?) {
+        let end = at.checked_add(size.bytes())?;
+        let is_held = match self.plan.caches.iter().find(|c| c.of == map) {
+            Some(cache) => cache.reads(at, end),
+            None => self.contents.constant(map, at..end),
+        };
+        let decl = &self.module.maps[map];
+        if !is_held || end > decl.value_size {
             return None;
         }
-        let offset = (cache.shape.value_at() + at) as i32;
+        let offset = (Row { key: decl.key_size, value: decl.value_size }.value_at() + at) as i32;
         Some(Abs::Val(self.value(out, Op::Load { size, sext, offset, flags }, &[slot], ty)))
     }
 
@@ -502,6 +515,6 @@ impl<'a> Copier<'a> {
 }
 
 /// Whether each piece lies within one aligned 64-bit word.
-fn whole_words(layout: &Layout) -> bool {
+pub fn whole_words(layout: &Layout) -> bool {
     layout.iter().all(|p| u32::from(p.offset) % 8 + p.size.bytes() <= 8)
 }

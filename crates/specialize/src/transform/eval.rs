@@ -54,7 +54,7 @@ pub(super) enum Bytes {
     Unknown,
     /// Not known, but the pointer is not null.
     There,
-    /// As they lie in the slot of a cache that begins here.
+    /// As they lie in the slot of a cache, or the row of a twin, that begins here.
     Copy(Value),
     /// A 4-byte number, held by this value of the copy.
     Held(Value),

@@ -9,7 +9,7 @@ use super::decide::{Interval, Row, Word};
 use super::eval::{Abs, read};
 use super::plan::Entry;
 
-const LPM_TRIE: u32 = 11;
+pub(super) const LPM_TRIE: u32 = 11;
 
 /// Keys with one value.
 pub(super) struct Group<'p> {

@@ -17,6 +17,7 @@ mod instrument;
 mod lpm;
 mod matcher;
 mod plan;
+mod rows;
 mod sampler;
 mod site;
 mod specialize;
@@ -28,17 +29,19 @@ mod twin;
 use millstream_ir::Module;
 use millstream_passes::{PassError, Pipeline, Session};
 
-pub use cache::{Cache, CacheShape};
+pub use cache::{Cache, CacheShape, whole_words};
 pub use error::TransformError;
 pub use instrument::{Sketch, instrument};
 pub use plan::{
     Budget, Contents, Entry, Fallback, FieldConstant, Guard, Lookup, Plan, Report, SitePlan, SiteReport,
     Unknown,
 };
+pub use rows::{Row, Rows};
 pub use sampler::{Keep, PacketKind, Samples, keep_packets};
 pub use site::{Key, Site, SiteId, sites};
 pub use specialize::specialize;
-pub use trie::Twin;
+pub use trie::Trie;
+pub use twin::{Room, Twin};
 
 /// Before the sites of a function are known.
 const PREPARE: &[&str] = &[

@@ -54,7 +54,7 @@ pub enum Lookup {
     Whole(Vec<Entry>),
     /// These keys are tried, hottest first, before the real lookup.
     Hot(Vec<Entry>),
-    /// The map, of longest prefixes, has this twin; the keys are tried before it, hottest first.
+    /// The map, of longest prefixes or a hash map, has this twin; the keys are tried before it, hottest first.
     Twin {
         /// An array of one entry, whose value holds a [`Twin`](super::Twin) of the map for each of the guard's sides.
         map: Map,

@@ -12,7 +12,7 @@ use super::error::TransformError;
 use super::eval::{Abs, Fields};
 use super::plan::{Contents, Fallback, Guard, Lookup, Plan, Report, SitePlan, Unknown};
 use super::site::{SiteId, sites};
-use super::trie::Twin;
+use super::twin::Room;
 
 const TAIL_CALL: i32 = 12;
 /// `bpf_ktime_get_ns`.
@@ -91,7 +91,7 @@ fn check<'p>(
         let found = all.iter().find(|s| s.id == site.site).ok_or(TransformError::NoSuchSite(site.site))?;
         let decl = &module.maps[found.map];
         if let Lookup::Twin { map, .. } = site.lookup
-            && module.maps.get(map).and_then(|d| Twin::room(d, sides)).is_none()
+            && module.maps.get(map).and_then(|d| Room::of(decl, d, sides)).is_none()
         {
             return Err(TransformError::UnfitMap { map, what: "it has no room for a twin" });
         }

@@ -8,16 +8,17 @@ use smallvec::SmallVec;
 
 use cranelift_entity::EntityRef;
 
+use super::cache::whole_words;
 use super::copy::{At, Copier, Env, Flow, Merge, is_single, pieces_of, too_deep};
 use super::decide::Row;
 use super::eval::{Abs, Address, Bytes, Field, Known, MergeId, read};
 use super::lpm;
 use super::matcher::{Group, How, Matcher, full_length_word, groups, indices};
 use super::plan::{Entry, Lookup, SitePlan, SiteReport};
+use super::rows::RowsShape;
 use super::site::LookupKey;
 use super::stack_key::{self, Stored};
-use super::trie::Twin;
-use super::twin::InMap;
+use super::twin::{InTrie, Room};
 
 /// Copies of what follows one lookup.
 const COPIES: usize = 64;
@@ -26,6 +27,12 @@ const COPIES: usize = 64;
 pub(super) struct KeyAbs {
     given: Given,
     known: KeyKnown,
+}
+
+/// A twin, as the code at one lookup sees it.
+enum InTwin {
+    Trie(InTrie),
+    Rows(Map, RowsShape),
 }
 
 enum Given {
@@ -329,13 +336,21 @@ impl Copier<'_> {
             Lookup::Whole(entries) | Lookup::Hot(entries) => (entries, None),
             Lookup::Twin { map: twin, hot } => {
                 let sides = self.plan.guard.map_or(1, |g| g.sides);
-                let groups = Twin::room(&self.module.maps[*twin], sides)?;
+                let room = Room::of(decl, &self.module.maps[*twin], sides)?;
                 if self.addressed.contains(&inst) {
                     return None;
                 }
-                (hot, Some(InMap { map: *twin, groups, word: full_length_word(decl, layout, args)? }))
+                (hot, Some((*twin, room)))
             }
             Lookup::Empty | Lookup::Cached { .. } => return None,
+        };
+        let twin = match twin {
+            Some((map, Room::Groups(groups))) => {
+                Some(InTwin::Trie(InTrie { map, groups, word: full_length_word(decl, layout, args)? }))
+            }
+            Some((map, Room::Rows(shape))) if whole_words(layout) => Some(InTwin::Rows(map, shape)),
+            Some(_) => return None,
+            None => None,
         };
         let matcher = Matcher::new(decl, layout, args, whole, entries, self.plan.budget.tests)?;
         let mut report = SiteReport { entries: matcher.entries.len() as u32, ..SiteReport::default() };
@@ -344,10 +359,14 @@ impl Copier<'_> {
         let default = self.new_block();
         self.comparisons(&matcher, &groups, &leaves, at.out, default);
         self.note(site, report);
-        if let Some(twin) = twin {
-            return Some(Flow::On(self.in_twin(inst, map, twin, At { out: default, ..at }, env)));
+        // Misses are those of keys that were expected.
+        let counts = !whole && (twin.is_none() || !entries.is_empty());
+        let default = if counts { self.count_miss(site.site, default) } else { default };
+        if let Some(twin) = twin
+            && let Some(found) = self.in_twin(inst, map, twin, (layout, args), At { out: default, ..at }, env)
+        {
+            return Some(Flow::On(found));
         }
-        let default = if whole { default } else { self.count_miss(site.site, default) };
         // What no leaf has: absent for certain, or to be looked up.
         let abs = match whole && report.dropped == 0 {
             true => Abs::Const(0),
@@ -357,18 +376,35 @@ impl Copier<'_> {
         Some(Flow::On(default))
     }
 
-    /// A lookup in a twin; the block in which to go on where it finds something.
-    fn in_twin(&mut self, inst: Inst, map: Map, twin: InMap, at: At, env: &mut Env) -> Block {
+    /// A lookup in a twin; the block in which to go on where it finds something. `None` if the key is not known in pieces.
+    fn in_twin(
+        &mut self,
+        inst: Inst,
+        map: Map,
+        twin: InTwin,
+        (layout, args): (&Layout, &[Abs]),
+        at: At,
+        env: &mut Env,
+    ) -> Option<Block> {
         let (found, absent) = (self.new_block(), self.new_block());
-        let value = self.out.add_param(found, Type::I32);
-        self.twin(twin, at.out, found, absent);
+        let bytes = match twin {
+            InTwin::Trie(trie) => {
+                let value = self.out.add_param(found, Type::I32);
+                self.trie(trie, at.out, found, absent);
+                Bytes::Held(value)
+            }
+            InTwin::Rows(twin, shape) => {
+                let words = self.key_words(layout, args, shape.row.key, at.out)?;
+                Bytes::Copy(self.rows(twin, shape, &words, [at.out, found, absent]))
+            }
+        };
         let mut without = env.clone();
         self.define(inst, Abs::Const(0), &mut without);
         self.region(At { next: at.next + 1, out: absent, ..at }, without);
-        let known = Known { map, origin: inst, bytes: Bytes::Held(value), address: Address::None };
+        let known = Known { map, origin: inst, bytes, address: Address::None };
         let known = self.known.push(known);
         self.define(inst, Abs::Ptr(known, 0), env);
-        found
+        Some(found)
     }
 
     pub(super) fn note(&mut self, site: &SitePlan, new: SiteReport) {

@@ -26,7 +26,7 @@ pub(super) const ABSENT: u16 = 0x7fff;
 
 /// What a twin holds.
 #[derive(Clone, Debug)]
-pub struct Twin {
+pub struct Trie {
     cells: Vec<u16>,
     /// Values of prefixes of at most 16 bits, by length and bits.
     short: FxHashMap<(u8, u16), u16>,
@@ -76,14 +76,14 @@ fn fill(cells: &mut [u16; GROUP], at: usize, length: u32, value: u16) {
     cells[at..at + count].fill(value);
 }
 
-impl Twin {
+impl Trie {
     /// More groups no twin has.
     pub const MOST_GROUPS: u32 = IS_GROUP as u32;
 
     /// The twin of these prefixes, given as keys and values of their map. `None` if keys are not of 4 bytes, values
     /// not of 4 bytes and small, or the groups too many.
-    pub fn of<'e>(entries: impl IntoIterator<Item = (&'e [u8], &'e [u8])>) -> Option<Twin> {
-        let mut twin = Twin {
+    pub fn of<'e>(entries: impl IntoIterator<Item = (&'e [u8], &'e [u8])>) -> Option<Trie> {
+        let mut twin = Trie {
             cells: vec![ABSENT; FIRST],
             short: FxHashMap::default(),
             base: vec![ABSENT; FIRST],
@@ -199,7 +199,7 @@ impl Twin {
         }
         let group = self.groups();
         self.cells.resize(self.cells.len() + GROUP, ABSENT);
-        (group < Twin::MOST_GROUPS).then_some(group as u16)
+        (group < Trie::MOST_GROUPS).then_some(group as u16)
     }
 
     fn write(&mut self, group: u16, new: &[u16; GROUP]) {
@@ -270,7 +270,7 @@ fn below(base: u16, long: &[Long]) -> ([u16; GROUP], Vec<(u8, [u16; GROUP])>) {
 
 /// What a twin says of an address: for tests, the lookup that variants do in code.
 #[cfg(test)]
-fn lookup(twin: &Twin, address: u32) -> Option<u16> {
+fn lookup(twin: &Trie, address: u32) -> Option<u16> {
     let [a, b, c, d] = address.to_be_bytes().map(usize::from);
     let mut value = twin.cells[a | b << 8];
     for byte in [c, d] {
@@ -295,8 +295,8 @@ mod tests {
         (key(length, address), value.to_ne_bytes().to_vec())
     }
 
-    fn twin_of(table: &[Entry]) -> Option<Twin> {
-        Twin::of(table.iter().map(|(k, v)| (k.as_slice(), v.as_slice())))
+    fn twin_of(table: &[Entry]) -> Option<Trie> {
+        Trie::of(table.iter().map(|(k, v)| (k.as_slice(), v.as_slice())))
     }
 
     /// Numbers that look random.

@@ -1,5 +1,5 @@
-//! Lookups in twins, as code. A [`Twin`] lies in the value of an array map of one entry, so that programs address it
-//! directly.
+//! Twins of maps, in memory that programs address, and lookups in them as code. A [`Twin`] lies in the value of an array map of one
+//! entry.
 //!
 //! There may be several twins in the value, its sides: the version that a packet finds in the guard says which one it
 //! reads. So a variant follows its map without other code: a side that no packet reads is written, then the guard is
@@ -8,25 +8,119 @@
 //! Invariant: a side is written only while its version is not in the guard, and no packet is under way that found it
 //! there.
 
+use std::collections::BTreeSet;
+
 use millstream_ir::{AluOp, Block, BlockCall, Cond, MapDecl, Op, Prov, Size, Type, Value, Width};
 
-use super::copy::Copier;
-use super::trie::{ABSENT, FIRST_BYTES, GROUP_BYTES, IS_GROUP, Twin};
+use super::copy::{ARRAY, Copier};
+use super::matcher::LPM_TRIE;
+use super::rows::{PLACER, Row, Rows, RowsShape};
+use super::trie::{ABSENT, FIRST_BYTES, GROUP_BYTES, IS_GROUP, Trie};
 
-impl Twin {
-    /// Groups for which each of so many sides of the map's value has room, if it can hold twins at all.
-    pub(super) fn room(decl: &MapDecl, sides: u32) -> Option<u32> {
-        let side = decl.value_size.checked_div(sides)?;
-        let groups = side.checked_sub(FIRST_BYTES)? / GROUP_BYTES;
-        let fits = decl.kind == super::copy::ARRAY && decl.max_entries == 1;
-        let exact = Twin::size(groups).checked_mul(sides) == Some(decl.value_size);
-        (fits && exact && groups.is_power_of_two() && groups <= Twin::MOST_GROUPS).then_some(groups)
+/// What answers lookups in the place of a map.
+#[derive(Clone, Debug)]
+pub enum Twin {
+    /// Of a longest-prefix map.
+    Trie(Trie),
+    /// Of a hash map.
+    Rows(Rows),
+}
+
+/// What is room for, in each side.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Room {
+    /// A trie with so many groups, a power of two.
+    Groups(u32),
+    /// Rows.
+    Rows(RowsShape),
+}
+
+/// The least room for a trie, in groups.
+const LEAST: u32 = 16;
+
+impl Room {
+    /// Bytes of a side.
+    pub fn bytes(self) -> u32 {
+        match self {
+            Room::Groups(groups) => Trie::size(groups),
+            // What is larger is not made.
+            Room::Rows(shape) => u32::try_from(shape.bytes()).unwrap_or(u32::MAX),
+        }
+    }
+
+    /// For what each of so many sides has room, if the one map can hold twins of the other at all.
+    pub(super) fn of(map: &MapDecl, twin: &MapDecl, sides: u32) -> Option<Room> {
+        let side = twin.value_size.checked_div(sides)?;
+        let room = if map.kind == LPM_TRIE {
+            let groups = side.checked_sub(FIRST_BYTES)? / GROUP_BYTES;
+            (groups.is_power_of_two() && groups <= Trie::MOST_GROUPS).then_some(Room::Groups(groups))
+        } else {
+            let row = Row { key: map.key_size, value: map.value_size };
+            RowsShape::of_bytes(row, side).map(Room::Rows)
+        };
+        let fits = twin.kind == ARRAY && twin.max_entries == 1;
+        room.filter(|r| fits && r.bytes().checked_mul(sides) == Some(twin.value_size))
     }
 }
 
-/// A twin as the code sees it.
+impl Twin {
+    /// Room for it, and for it to grow.
+    pub fn room(&self) -> Room {
+        match self {
+            Twin::Trie(trie) => {
+                let groups = (trie.groups() + trie.groups() / 4).max(LEAST);
+                Room::Groups(groups.next_power_of_two().min(Trie::MOST_GROUPS))
+            }
+            Twin::Rows(rows) => Room::Rows(rows.shape()),
+        }
+    }
+
+    /// Whether there is room for it as it is now.
+    pub fn fits(&self, room: Room) -> bool {
+        match (self, room) {
+            (Twin::Trie(trie), Room::Groups(groups)) => trie.groups() <= groups,
+            (Twin::Rows(rows), Room::Rows(shape)) => rows.shape() == shape,
+            _ => false,
+        }
+    }
+
+    /// Gives a key this value, or takes the key away. `None` if there is no twin of what the map holds then; this
+    /// one is of no use any more.
+    pub fn set(&mut self, key: &[u8], value: Option<&[u8]>) -> Option<()> {
+        match self {
+            Twin::Trie(trie) => trie.set(key, value),
+            Twin::Rows(rows) => rows.set(key, value),
+        }
+    }
+
+    /// Chunks of it.
+    pub fn chunks(&self) -> u32 {
+        match self {
+            Twin::Trie(trie) => trie.chunks(),
+            Twin::Rows(rows) => rows.chunks(),
+        }
+    }
+
+    /// Where a chunk lies in memory, and what it holds.
+    pub fn chunk(&self, number: u32) -> (usize, Vec<u8>) {
+        match self {
+            Twin::Trie(trie) => trie.chunk(number),
+            Twin::Rows(rows) => rows.chunk(number),
+        }
+    }
+
+    /// The chunks that have changed since this was asked for the last time.
+    pub fn take_changed(&mut self) -> BTreeSet<u32> {
+        match self {
+            Twin::Trie(trie) => trie.take_changed(),
+            Twin::Rows(rows) => rows.take_changed(),
+        }
+    }
+}
+
+/// A trie as the code sees it.
 #[derive(Clone, Copy)]
-pub(super) struct InMap {
+pub(super) struct InTrie {
     pub(super) map: millstream_ir::Map,
     /// Groups for which there is room.
     pub(super) groups: u32,
@@ -35,10 +129,34 @@ pub(super) struct InMap {
 }
 
 impl Copier<'_> {
-    /// Looks the word up in a twin; goes on in `found` with the value as its parameter, or in `absent`. Ends the block.
-    pub(super) fn twin(&mut self, twin: InMap, from: Block, found: Block, absent: Block) {
-        let InMap { map, groups, word } = twin;
-        let side = self.side_of_twin(groups, from);
+    /// Looks a key's words up in rows; goes on in `found` or in `absent`, and gives the row. Ends the block `from`.
+    pub(super) fn rows(
+        &mut self,
+        map: millstream_ir::Map,
+        shape: RowsShape,
+        words: &[Value],
+        [from, found, absent]: [Block; 3],
+    ) -> Value {
+        let side = self.side_of_twin(Room::Rows(shape), from);
+        let hash = self.hash(words, from);
+        let bucket = self.by(AluOp::Rsh, hash, u64::from(64 - shape.bucket_bits()), from);
+        let seed = self.by(AluOp::Lsh, bucket, 1, from);
+        let seed = self.cell(map, 0, [Some(seed), side], from);
+        let seed = self.masked(seed, 0xffff, from);
+        let placed = self.both(AluOp::Xor, hash, seed, from);
+        let placed = self.by(AluOp::Mul, placed, PLACER, from);
+        let number = self.by(AluOp::Rsh, placed, u64::from(64 - shape.row_bits()), from);
+        let offset = self.by(AluOp::Mul, number, shape.row.bytes().into(), from);
+        let row = self.address_in(map, shape.rows_at(), [Some(offset), side], from);
+        let mark = self.value(from, Op::Const { value: 1 }, &[], Type::I64);
+        self.compare_row(row, (mark, Default::default()), words, from, [found, absent]);
+        row
+    }
+
+    /// Looks the word up in a trie; goes on in `found` with the value as its parameter, or in `absent`. Ends the block.
+    pub(super) fn trie(&mut self, twin: InTrie, from: Block, found: Block, absent: Block) {
+        let InTrie { map, groups, word } = twin;
+        let side = self.side_of_twin(Room::Groups(groups), from);
         let cell = self.new_block();
         let last = self.out.add_param(cell, Type::I16);
         let first = self.masked(word, 0xffff, from);
@@ -64,23 +182,34 @@ impl Copier<'_> {
     }
 
     /// Where the side begins that the packet reads; `None` if there is but one.
-    fn side_of_twin(&mut self, groups: u32, out: Block) -> Option<Value> {
+    fn side_of_twin(&mut self, room: Room, out: Block) -> Option<Value> {
         let side = self.side?;
         let sides = self.plan.guard.map_or(1, |g| g.sides);
         // The guard's comparison has bounded it already; the verifier may have forgotten since.
         let side = self.masked(side, i64::from(sides) - 1, out);
-        let size = self.value(out, Op::Const { value: Twin::size(groups).into() }, &[], Type::I64);
+        let size = self.value(out, Op::Const { value: room.bytes().into() }, &[], Type::I64);
         Some(self.value(out, alu(AluOp::Mul), &[side, size], Type::I64))
     }
 
     fn cell(&mut self, map: millstream_ir::Map, offset: u32, by: [Option<Value>; 2], out: Block) -> Value {
+        let address = self.address_in(map, offset, by, out);
+        let load = Op::Load { size: Size::H, sext: false, offset: 0, flags: Default::default() };
+        self.value(out, load, &[address], Type::I16)
+    }
+
+    fn address_in(
+        &mut self,
+        map: millstream_ir::Map,
+        offset: u32,
+        by: [Option<Value>; 2],
+        out: Block,
+    ) -> Value {
         let ty = Type::Ptr(Prov::MapValue(map));
         let mut address = self.value(out, Op::MapValueAddr { map, offset }, &[], ty);
         for by in by.into_iter().flatten() {
             address = self.value(out, alu(AluOp::Add), &[address, by], ty);
         }
-        let load = Op::Load { size: Size::H, sext: false, offset: 0, flags: Default::default() };
-        self.value(out, load, &[address], Type::I16)
+        address
     }
 
     fn masked(&mut self, value: Value, mask: i64, out: Block) -> Value {

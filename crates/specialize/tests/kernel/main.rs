@@ -12,7 +12,11 @@ mod planes;
 mod races;
 mod refresh;
 mod routed;
+mod rows;
 mod shadow;
 mod slower;
 mod twins;
 mod writers;
+
+#[path = "../../../object/tests/objects/common.rs"]
+mod fixtures;

@@ -1,0 +1,157 @@
+//! Twins of hash maps: they answer as the map does, faster, and follow it.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use millstream_kernel::{Program, TestRun, UpdateMode, query_xdp, testing};
+use millstream_lab::stats::Verdict;
+use millstream_lab::{Rig, RigConfig, Traffic};
+use millstream_programs::rng::Rng;
+use millstream_programs::router;
+use millstream_programs::traffic::{Flows, Locality};
+use millstream_specialize::judge::Finding;
+use millstream_specialize::policy::Tier;
+use millstream_specialize::{Compiler, Leave, Live, Report};
+
+use crate::fixtures;
+use crate::offline::Offline;
+use crate::routed::{End, alone, generation, settings};
+
+const TX: u32 = 3;
+
+/// Frames between addresses that differ in few bits, so that pairs are near one another.
+fn flows(count: usize) -> Flows {
+    let config = router::generate(10, &[1], 4, 1);
+    let mut flows = router::flows(&config, count, Locality::NONE, 1);
+    for (n, frame) in (0u32..).zip(&mut flows.packets) {
+        frame[26..30].copy_from_slice(&(0x0a00_0000 | n & 0xff).to_be_bytes());
+        frame[30..34].copy_from_slice(&(0x0a01_0000 | n >> 8).to_be_bytes());
+    }
+    flows
+}
+
+fn key(frame: &[u8]) -> [u8; 12] {
+    let mut key = [0; 12];
+    key[..8].copy_from_slice(&frame[26..34]);
+    key[8] = frame[23];
+    key
+}
+
+fn rule(verdict: u32, n: u32) -> Vec<u8> {
+    [&verdict.to_ne_bytes()[..], &n.to_ne_bytes(), &[1, 2, 3, 4]].concat()
+}
+
+/// What a program does to a frame: the verdict and the first bytes.
+fn answer(program: &Program, frame: &[u8]) -> (u32, Vec<u8>) {
+    let out = program.test_run(&TestRun::packet(frame)).expect("a test run");
+    (out.retval, out.data[..6].to_vec())
+}
+
+#[test]
+fn a_twin_answers_as_the_hash_map_does_and_is_faster() {
+    if !testing::require() {
+        return;
+    }
+    let Some(object) = fixtures::read("acl", &[]) else { return };
+    let compiler = Compiler::new(&object, None).expect("prepared");
+    let plane = Offline::new(&compiler, &[]);
+    let flows = flows(30_000);
+    let map = plane.session.map_by_name("acl").expect("the map");
+    // Every third pair has no rule.
+    for (n, frame) in (0u32..).zip(&flows.packets).filter(|(n, _)| n % 3 != 0) {
+        map.update(&key(frame), &rule(1 + n % 3, n), UpdateMode::Any).expect("an entry");
+    }
+    let frames: Vec<Vec<u8>> =
+        flows.sequence(3, 20_000).into_iter().map(|at| flows.packets[at as usize].clone()).collect();
+    let (profiles, samples) = plane.profile(&frames);
+    let made = plane.variant(&profiles, Tier::Quick, |_| ()).expect("a variant");
+    assert_eq!((made.twins.maps().count(), made.report.sites.len()), (1, 1), "{:?}", made.report);
+    let judged = plane.compare(&made, &samples, true, 20_000).expect("compared");
+    assert!(matches!(judged.finding, Finding::Same(_)) && judged.packets >= 20_000, "{judged:?}");
+    let judged = plane.judge(&made, &samples).expect("judged");
+    let Finding::Same(Some(ratio)) = judged.finding else { panic!("{judged:?}") };
+    assert_eq!(ratio.verdict, Verdict::Faster, "{ratio:?}");
+}
+
+/// Rules come, change and go while packets flow; after each the answer of what is on the hook is that of the table, and most changes
+/// need no new code.
+#[test]
+fn a_twin_follows_its_hash_map() {
+    if !testing::require() {
+        return;
+    }
+    let Some(object) = fixtures::read("acl", &[]) else { return };
+    let _alone = alone();
+    let rig = Rig::new(RigConfig::default()).expect("a rig");
+    let flows = flows(2_000);
+    let sequence = flows.sequence(1, 1 << 13);
+    rig.load_traffic(&Traffic::new(&flows, &sequence)).expect("traffic");
+    let compiler = Compiler::new(&object, None).expect("prepared");
+    let (told, stop) = (Mutex::new(Vec::<Report>::new()), AtomicBool::new(false));
+    rig.namespace()
+        .enter(|| {
+            let mut live =
+                Live::load(&compiler, settings("rows", Duration::from_millis(200))).expect("loaded");
+            let map = live.map("acl").expect("the map").try_clone().expect("a descriptor");
+            let mut table = BTreeMap::new();
+            for (n, frame) in (0u32..).zip(&flows.packets) {
+                map.update(&key(frame), &rule(TX, n), UpdateMode::Any).expect("an entry");
+                table.insert(key(frame), n);
+            }
+            live.attach(&[rig.test_port()]).expect("attached");
+            std::thread::scope(|scope| {
+                scope.spawn(|| rig.generator_loop(&stop, Some(200_000.0)));
+                let script = scope.spawn(|| {
+                    let _end = End(&stop);
+                    changed(&rig, &flows, &map, table, &told);
+                });
+                live.run(&stop, &mut |r| told.lock().expect("no panic").push(r.clone())).expect("runs");
+                script.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            });
+            live.finish(Leave::Restored).expect("finished");
+        })
+        .expect("in the namespace");
+    let told = told.into_inner().expect("no panic");
+    let refreshed = told.iter().filter(|r| matches!(r, Report::Refreshed { .. })).count();
+    let made = told.iter().filter(|r| generation(r).is_some()).count();
+    assert!(refreshed > 100 && made < 20, "{refreshed} times without other code, {made} generations");
+}
+
+fn changed(
+    rig: &Rig,
+    flows: &Flows,
+    map: &millstream_kernel::Map,
+    mut table: BTreeMap<[u8; 12], u32>,
+    told: &Mutex<Vec<Report>>,
+) {
+    let start = Instant::now();
+    while !told.lock().expect("no panic").iter().any(|r| generation(r).is_some()) {
+        assert!(start.elapsed() < Duration::from_secs(60), "no generation: {told:?}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let (mut rng, ingress) = (Rng::new(1), rig.test_port());
+    for n in 0..600u32 {
+        let frame = &flows.packets[rng.below(flows.packets.len() as u64) as usize];
+        if table.contains_key(&key(frame)) && rng.below(2) == 0 {
+            table.remove(&key(frame));
+            map.delete(&key(frame)).expect("it was there");
+        } else {
+            table.insert(key(frame), 100_000 + n);
+            map.update(&key(frame), &rule(TX, 100_000 + n), UpdateMode::Any).expect("an entry");
+        }
+        for wait in [0, 3] {
+            std::thread::sleep(Duration::from_millis(wait));
+            let held = rig.namespace().enter(|| query_xdp(ingress)).expect("the namespace");
+            let id = held.expect("an answer").expect("a program is there").program_id;
+            let program = Program::from_id(id).expect("a descriptor");
+            for frame in [frame, &flows.packets[rng.below(2_000) as usize]] {
+                let (verdict, mac) =
+                    rig.namespace().enter(|| answer(&program, frame)).expect("the namespace");
+                let expected = table.get(&key(frame)).map(|n| [&n.to_ne_bytes()[..], &[1, 2]].concat());
+                assert_eq!((verdict == TX).then_some(mac), expected, "after change {n}");
+            }
+        }
+    }
+}
