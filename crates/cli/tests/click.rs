@@ -2,7 +2,11 @@
 
 mod common;
 
-use std::process::{Command, Output};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use common::Files;
 
@@ -45,4 +49,83 @@ fn the_flat_form_is_a_configuration() {
     let out = click("flat", "elementclass C { -> Strip(1) -> } Idle -> C -> Discard", &["--flat"]);
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
     assert!(text.contains("@2/Strip@1 :: Strip(1);"), "{text}");
+}
+
+/// A run that is spoken to over its socket.
+struct Spoken {
+    run: Child,
+    socket: BufReader<UnixStream>,
+}
+
+impl Spoken {
+    fn new(conf: &str, path: &str) -> Spoken {
+        let run = Command::new(env!("CARGO_BIN_EXE_millstream"))
+            .args(["click", conf, "--packets", "1000000000000", "--json", "--control", path])
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("started");
+        let until = Instant::now() + Duration::from_secs(60);
+        while !Path::new(path).exists() {
+            assert!(Instant::now() < until, "no socket");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let mut socket = BufReader::new(UnixStream::connect(path).expect("connected"));
+        let mut greeting = String::new();
+        socket.read_line(&mut greeting).expect("a greeting");
+        assert_eq!(greeting, "Click::ControlSocket/1.3\r\n");
+        Spoken { run, socket }
+    }
+
+    /// The first line of the answer, and the text where one was read.
+    fn say(&mut self, line: &str) -> (String, String) {
+        self.socket.get_mut().write_all(format!("{line}\r\n").as_bytes()).expect("sent");
+        let (mut answer, mut data) = (String::new(), String::new());
+        self.socket.read_line(&mut answer).expect("an answer");
+        if line.starts_with("READ") && answer.starts_with("200") {
+            self.socket.read_line(&mut data).expect("its length");
+            let len = data.trim().strip_prefix("DATA ").expect("data").parse().expect("a number");
+            let mut bytes = vec![0; len];
+            self.socket.read_exact(&mut bytes).expect("its text");
+            data = String::from_utf8(bytes).expect("text");
+        }
+        (answer, data)
+    }
+
+    fn number(&mut self, handler: &str) -> u64 {
+        self.say(&format!("READ {handler}")).1.parse().expect("a number")
+    }
+}
+
+#[test]
+fn a_running_configuration_is_asked_and_replaced_without_losing_a_packet() {
+    let files = Files::new("click-control");
+    let (first, second) = (files.path("first.click"), files.path("second.click"));
+    let nat = "rw :: IPRewriter(pattern 192.0.2.1 1024-65535# - - 0 0) -> ToDPDKDevice(out)";
+    let head = "FromDevice(in) -> Strip(14) -> CheckIPHeader(CHECKSUM false) -> c :: Counter";
+    // In the first one every other packet is dropped by an element that the second has not.
+    let split = "-> half :: IPClassifier(src net 0.0.0.0/1, -) -> old :: Counter -> Discard; half[1] -> ";
+    std::fs::write(&first, format!("{head} {split} {nat}")).expect("written");
+    std::fs::write(&second, format!("{head} -> new :: Counter -> {nat}")).expect("written");
+    let mut spoken = Spoken::new(&first, &files.path("control"));
+    while spoken.number("old.count") < 1000 {}
+    let before = spoken.number("c.count");
+    let (answer, _) = spoken.say("SWAP nowhere.click");
+    assert!(answer.starts_with("520"), "{answer}");
+    assert!(spoken.say("READ nobody.count").0.starts_with("511"));
+    assert_eq!(spoken.say(&format!("SWAP {second}")).0, format!("200 Swap '{second}' OK\r\n"));
+    assert!(spoken.number("c.count") >= before, "counts go on");
+    while spoken.number("new.count") < 1000 {}
+    assert!(spoken.say("READ old.count").0.starts_with("511"));
+    assert!(spoken.say("WRITE new.reset_counts").0.starts_with("200"));
+    assert!(spoken.say("WRITE c.class").0.starts_with("520"));
+    assert!(spoken.say("WRITE stop").0.starts_with("200"));
+    let out = spoken.run.wait_with_output().expect("its end");
+    let report: serde_json::Value = serde_json::from_slice(&out.stdout).expect("JSON");
+    let number = |value: &serde_json::Value| value.as_u64().expect("a number");
+    let rows = report["dropped"].as_array().expect("rows");
+    let dropped: u64 = rows.iter().map(|row| number(&row["packets"])).sum();
+    assert_eq!(number(&report["swaps"]), 1);
+    assert_eq!(number(&report["received"]) + number(&report["copies"]), number(&report["sent"]) + dropped);
+    assert!(rows.iter().any(|row| number(&row["packets"]) >= 1000), "what the first one dropped: {rows:?}");
+    assert!(!Path::new(&files.path("control")).exists(), "the socket has gone");
 }

@@ -125,6 +125,8 @@ pub struct Program {
     /// What tables hold at first.
     #[serde(skip)]
     pub entries: Vec<Entry>,
+    /// Numbers of the state that several elements have in common, by name.
+    pub common: Vec<(String, u32)>,
     /// Where copies are counted that could not be made.
     pub uncloned: u32,
     /// What was read but makes no difference.
@@ -311,7 +313,7 @@ pub fn compile_with(graph: &Graph, objects: &ReadObject<'_>) -> Result<Program, 
     resolve::ports(graph, &classes)?;
     let mut shared = Shared::default();
     let behaviours = behaviours(graph, &classes, objects, &mut shared)?;
-    let Shared { module, state_bytes, sources, targets, handlers, entries, warnings, .. } = shared;
+    let Shared { module, state_bytes, sources, targets, handlers, entries, warnings, common, .. } = shared;
     let mut compiler = Compiler::new(graph, behaviours, module, state_bytes);
     compiler.function(&sources);
     let drops = std::mem::take(&mut compiler.drops);
@@ -330,6 +332,7 @@ pub fn compile_with(graph: &Graph, objects: &ReadObject<'_>) -> Result<Program, 
         drops: drops.into_iter().map(drop).collect(),
         handlers,
         entries,
+        common,
         uncloned,
         warnings,
     })

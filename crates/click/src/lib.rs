@@ -12,6 +12,7 @@
 mod arguments;
 pub mod ast;
 mod build;
+mod carry;
 mod class;
 mod compile;
 mod config;

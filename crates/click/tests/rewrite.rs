@@ -133,6 +133,22 @@ fn segments_that_are_cut_off_get_addresses_and_ports() {
 }
 
 #[test]
+fn a_configuration_that_takes_anothers_place_knows_its_flows_and_counts() {
+    let mut old = nat("192.0.2.1 1024-65535# - -", "");
+    let there = packet(17, [INSIDE, SERVER], [5000, 53], 0);
+    let stranger = packet(17, [SERVER, NAT], [99, 1024], 0);
+    assert_eq!(old.at(1, [&[there], &[stranger]]).len(), 1);
+    let mut new = nat("192.0.2.1 1024-65535# - -", ", UDP_TIMEOUT 60");
+    new.take_over(&mut old);
+    assert_eq!(new.dropped("no_mapping"), 1);
+    let sent = new.at(2, [&[], &[packet(17, [SERVER, NAT], [53, 1024], 0)]]);
+    let [(1, back)] = &sent[..] else { panic!("{sent:?}") };
+    assert_eq!(ends(back), (SERVER, 53, INSIDE, 5000));
+    let other = new.at(3, [&[packet(17, [INSIDE, SERVER], [5001, 53], 0)], &[]]);
+    assert_eq!(ends(&other[0].1).1, 1025, "the next port, too");
+}
+
+#[test]
 fn what_has_no_ports_passes_or_is_dropped() {
     let mut fragment = packet(17, [INSIDE, SERVER], [5000, 53], 0);
     fragment[7] = 9;

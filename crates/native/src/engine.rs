@@ -273,6 +273,23 @@ impl Engine {
         self.worker.clock = clock;
     }
 
+    /// Takes over what maps of another engine hold, by name: those of the same kind and size that programs write, but not those in `except`.
+    pub fn adopt(&mut self, other: &mut Engine, except: &[&str]) {
+        for map in self.maps.iter_mut().flatten() {
+            let name = map.name().to_owned();
+            let Some(old) = other.map(&name).filter(|_| !except.contains(&name.as_str())) else { continue };
+            if map.is_alike(old) && map.is_written() && !map.holds_addresses() {
+                for key in old.keys() {
+                    // An entry that finds no room is as if it had been evicted.
+                    old.get(&key).map(|value| map.update(&key, &value, 0, None));
+                }
+            }
+        }
+        self.worker.clock = other.worker.clock;
+        self.worker.seed = other.worker.seed;
+        self.worker.events.append(&mut other.worker.events);
+    }
+
     /// Runs the program on every packet of the batch; verdicts and packets are in the batch then.
     pub fn run(&mut self, batch: &mut Batch) {
         helpers::tick(&mut self.worker);

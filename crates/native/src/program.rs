@@ -10,6 +10,7 @@ use std::ptr::null_mut;
 use std::time::Instant;
 
 use crate::ahead::Judge;
+use crate::engine::Engine;
 use crate::llvm;
 use crate::runtime::packet::Packet;
 use crate::runtime::worker::Worker;
@@ -60,6 +61,10 @@ impl Program {
         judge.note(chosen, start.elapsed(), count);
     }
 }
+
+// SAFETY: an engine owns all that it points to (maps, worker, code), and shares none of it: its code's linker is no other code's, since
+// the compiler that made both is gone. LLVM's handles are used by one thread at a time, whichever that is.
+unsafe impl Send for Engine {}
 
 /// Code that was compiled ahead of time, in memory that can be run and not written. Dropping it frees the memory.
 pub(crate) struct Loaded {

@@ -188,7 +188,7 @@ fn execute(built: Payload) -> Result<ExitCode> {
             program.entries = built.entries;
             let mut engine = Engine::of_image(&built.image).into_diagnostic()?;
             click::fill(&mut engine, &program)?;
-            click::execute(&configuration, &running, &program, &mut engine, None)
+            click::execute(&configuration, &running, *program, &mut engine, None)
         }
         Kind::Native { object } => {
             let Native { running } = Native::parse();

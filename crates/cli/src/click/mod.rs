@@ -3,6 +3,7 @@
 //! The configuration is read and compiled by `millstream_click`, run by `millstream_native`; this module maps devices and files
 //! to packets, reads and writes handlers, and prints. docs/click.md.
 
+mod control;
 mod io;
 mod report;
 
@@ -12,12 +13,15 @@ use std::time::{Duration, Instant};
 
 use miette::{IntoDiagnostic, LabeledSpan, NamedSource, Report, Result, Severity, WrapErr, miette};
 use millstream_bpf::module::{func, lift_object};
-use millstream_click::{Access, Error, Foreign, Graph, Program, STATE, compile_with, flatten, parse};
+use millstream_click::{
+    Access, Error, Foreign, Graph, Handler, Program, STATE, compile_with, flatten, parse,
+};
 use millstream_ir::Map;
-use millstream_native::io::graph::run_graph;
+use millstream_native::io::graph::run_graph_while;
 use millstream_native::{Engine, Options};
 use millstream_object::Program as Described;
 
+use self::control::{AtWork, Control};
 use crate::exit::Exit;
 use crate::input;
 use crate::native::{Tuning, is_llvm_missing, tables};
@@ -59,6 +63,9 @@ pub(crate) struct Running {
     /// Fill map NAME (of an element `BPF`: ELEMENT.MAP) from FILE, as `bpftool -j map dump` writes it; may be given several times
     #[arg(long = "map", value_name = "NAME=FILE")]
     maps: Vec<String>,
+    /// Listen at this Unix socket, as Click's ControlSocket does: READ and WRITE handlers, SWAP the configuration for another
+    #[arg(long, value_name = "SOCKET")]
+    control: Option<PathBuf>,
     /// Packets of each device; 10,000,000 from memory, the file's from a file
     #[arg(long, value_name = "N")]
     packets: Option<u64>,
@@ -98,7 +105,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         std::fs::write(path, &texts.after).into_diagnostic().wrap_err_with(|| path.display().to_string())?;
     }
     fill(&mut engine, &program)?;
-    execute(&at(), &args.running, &program, &mut engine, Some(click))
+    execute(&at(), &args.running, program, &mut engine, Some((click, options)))
 }
 
 fn text(conf: &Path) -> Result<(String, NamedSource<String>)> {
@@ -189,29 +196,34 @@ pub(crate) fn fill(engine: &mut Engine, program: &Program) -> Result<()> {
     Ok(())
 }
 
-/// Runs a program on packets, and prints what it found. `click` is what the front end took, unless that was ahead of time.
+/// Runs a program on packets, and prints what it found. `made` is what the front end took and how code was made, unless that was ahead of
+/// time.
 pub(crate) fn execute(
     name: &str,
     args: &Running,
-    program: &Program,
+    program: Program,
     engine: &mut Engine,
-    click: Option<Duration>,
+    made: Option<(Duration, Options)>,
 ) -> Result<ExitCode> {
+    let (click, options) = made.unzip();
     for spec in &args.maps {
         tables::load(engine, spec)?;
     }
-    let packets = io::open(&args.io, program, args.packets)?;
+    let packets = io::open(&args.io, &program, args.packets)?;
     let times = io::times(&packets);
-    let mut sinks = io::Sinks::open(&packets, &times, program)?;
+    let mut sinks = io::Sinks::open(&packets, &times, &program)?;
     let feeds: Vec<_> = packets.iter().map(io::Packets::feed).collect();
     let size = args.batch as usize;
-    let ran = run_graph(engine, &feeds, program.targets.len(), size, |p| sinks.take(&p, &packets))
-        .into_diagnostic()?;
+    let control = args.control.as_ref().map(|path| Control::open(path, options)).transpose()?;
+    let (outputs, mut at_work) = (program.targets.len(), AtWork::new(program));
+    let serve = |engine: &mut Engine| control.as_ref().is_none_or(|c| c.serve(&mut at_work, engine));
+    let ran = run_graph_while(engine, &feeds, outputs, size, |p| sinks.take(&p, &packets), serve);
+    let ran = ran.into_diagnostic()?;
     sinks.finish()?;
     let state = state(engine);
-    let handlers = args.handlers.iter().map(|name| Ok((name.clone(), read(program, &state, name)?)));
+    let handlers = args.handlers.iter().map(|name| Ok((name.clone(), read(&at_work.program, &state, name)?)));
     let handlers = handlers.collect::<Result<Vec<_>>>()?;
-    let document = report::Document::new(name, program, &packets, engine, &ran, &state, click, handlers);
+    let document = report::Document::new(name, &at_work, &packets, engine, &ran, &state, click, handlers);
     match args.json {
         true => println!("{}", serde_json::to_string_pretty(&document).into_diagnostic()?),
         false => print!("{}", document.text()),
@@ -230,18 +242,23 @@ fn number(state: &[u8], offset: u32) -> u64 {
     bytes.map_or(0, |bytes| u64::from_le_bytes(*bytes))
 }
 
-/// Reads a handler, `ELEMENT.NAME`.
-fn read(program: &Program, state: &[u8], name: &str) -> Result<String> {
+/// The handler `ELEMENT.NAME`.
+fn handler<'p>(program: &'p Program, name: &str) -> Result<&'p Handler> {
     let found = program.handlers.iter().find(|h| format!("{}.{}", h.element, h.name) == name);
-    let Some(handler) = found else {
+    found.ok_or_else(|| {
         let all: Vec<String> = program.handlers.iter().map(|h| format!("{}.{}", h.element, h.name)).collect();
         let element = name.rsplit_once('.').map_or(name, |(element, _)| element);
         let near: Vec<&String> = all.iter().filter(|h| h.starts_with(&format!("{element}."))).collect();
-        return Err(match near.is_empty() {
+        match near.is_empty() {
             true => miette!("there is no element {element:?} with handlers"),
             false => miette!("there is no handler {name:?}; the element has {near:?}"),
-        });
-    };
+        }
+    })
+}
+
+/// Reads a handler.
+fn read(program: &Program, state: &[u8], name: &str) -> Result<String> {
+    let handler = handler(program, name)?;
     Ok(match &handler.access {
         Access::Number(offset) => number(state, *offset).to_string(),
         Access::Text(text) => text.clone(),

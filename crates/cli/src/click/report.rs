@@ -4,11 +4,12 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use millstream_click::{Program, Target};
+use millstream_click::{Drop, Program, Target};
 use millstream_native::Engine;
 use millstream_native::io::graph::GraphRan;
 use serde::Serialize;
 
+use super::control::AtWork;
 use super::io::Packets;
 use super::number;
 
@@ -60,6 +61,8 @@ pub(super) struct Document {
     sent: u64,
     outputs: Vec<SentRow>,
     dropped: Vec<DropRow>,
+    /// Configurations that others took the place of.
+    swaps: u32,
     /// In the program, batches in full: mean, and the 10th percentile of windows.
     ns_per_packet: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -77,13 +80,14 @@ pub(super) fn drops_of(program: &Program, state: &[u8], element: &str) -> u64 {
     program.drops.iter().filter(|d| d.element == element).map(|d| number(state, d.offset)).sum()
 }
 
-fn dropped(program: &Program, state: &[u8], unfit: u64) -> Vec<DropRow> {
-    let row = |d: &millstream_click::Drop| DropRow {
+fn dropped(program: &Program, state: &[u8], left: &[(Drop, u64)], unfit: u64) -> Vec<DropRow> {
+    let row = |d: &Drop| DropRow {
         element: d.element.clone(),
         reason: d.reason.clone(),
         packets: number(state, d.offset),
     };
     let mut rows: Vec<DropRow> = program.drops.iter().map(row).filter(|r| r.packets > 0).collect();
+    rows.extend(left.iter().map(|(d, packets)| DropRow { packets: *packets, ..row(d) }));
     if unfit > 0 {
         rows.push(DropRow { element: String::new(), reason: "size".into(), packets: unfit });
     }
@@ -94,7 +98,7 @@ impl Document {
     #[allow(clippy::too_many_arguments)]
     pub(super) fn new(
         name: &str,
-        program: &Program,
+        at_work: &AtWork,
         packets: &[Packets],
         engine: &Engine,
         ran: &GraphRan,
@@ -102,6 +106,7 @@ impl Document {
         click: Option<Duration>,
         handlers: Vec<(String, String)>,
     ) -> Document {
+        let AtWork { program, swaps, left } = at_work;
         let left_out: u64 = packets.iter().map(|p| p.unfit).sum();
         let unfit = ran.unfit + left_out;
         let received: u64 = ran.received.iter().sum();
@@ -129,7 +134,8 @@ impl Document {
                 .zip(&ran.sent)
                 .map(|(target, packets)| SentRow { output: output(target), packets: *packets })
                 .collect(),
-            dropped: dropped(program, state, unfit),
+            dropped: dropped(program, state, left, unfit),
+            swaps: *swaps,
             ns_per_packet: if seen == 0 { 0.0 } else { ran.busy.as_nanos() as f64 / seen as f64 },
             ns_per_packet_p10: ran.percentile(0.1),
             mpps: 1e3 * received as f64 / ran.total.as_nanos().max(1) as f64,

@@ -11,7 +11,7 @@ mod metrics;
 mod notify;
 mod protocol;
 mod slot;
-mod socket;
+pub(crate) mod socket;
 pub(crate) mod top;
 mod worker;
 

@@ -21,7 +21,7 @@ const CLIENTS: usize = 32;
 
 /// Why there is no socket.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum SocketError {
+pub(crate) enum SocketError {
     /// Another daemon has it.
     #[error("{path}: another daemon is at work there")]
     Busy { path: PathBuf },
@@ -35,9 +35,9 @@ pub(super) enum SocketError {
 
 /// The socket, which is ours until this is dropped. It goes with it.
 #[derive(Debug)]
-pub(super) struct Socket {
+pub(crate) struct Socket {
     path: PathBuf,
-    pub(super) listener: UnixListener,
+    pub(crate) listener: UnixListener,
     /// Locked, so that of two daemons that start at once one is the first. The file stays: who removed it could have
     /// it made anew and locked by another while a third still has the old one.
     _lock: File,
@@ -45,7 +45,7 @@ pub(super) struct Socket {
 
 impl Socket {
     /// Takes a path; what a daemon that was killed has left there is removed.
-    pub(super) fn bind(path: &Path) -> Result<Socket, SocketError> {
+    pub(crate) fn bind(path: &Path) -> Result<Socket, SocketError> {
         let failed = |source| SocketError::Io { path: path.to_owned(), source };
         if let Some(parent) = path.parent().filter(|p| !p.as_os_str().is_empty() && !p.exists()) {
             DirBuilder::new().recursive(true).mode(0o755).create(parent).map_err(failed)?;

@@ -50,6 +50,16 @@ impl Bed {
         sent
     }
 
+    /// Takes another one's place.
+    pub(crate) fn take_over(&mut self, old: &mut Bed) {
+        self.engine.adopt(&mut old.engine, &[STATE]);
+        let was = old.engine.map(STATE).expect("the state").get(&[0; 4]).expect("one value");
+        let map = self.engine.map(STATE).expect("the state");
+        let mut state = map.get(&[0; 4]).expect("one value");
+        assert_eq!(self.program.carry(&mut state, &old.program, &was), []);
+        assert!(map.write(&[0; 4], &state));
+    }
+
     pub(crate) fn dropped(&mut self, reason: &str) -> u64 {
         let state = self.engine.map(STATE).expect("the state").get(&[0; 4]).expect("one value");
         self.program.drops.iter().filter(|d| d.reason == reason).map(|d| number(&state, d.offset)).sum()

@@ -64,13 +64,29 @@ pub fn run_graph(
     feeds: &[Feed<'_>],
     outputs: usize,
     size: usize,
+    take: impl FnMut(Departure<'_>) -> io::Result<()>,
+) -> io::Result<GraphRan> {
+    run_graph_while(engine, feeds, outputs, size, take, |_| true)
+}
+
+/// As [`run_graph`], for as long as `goes_on` says, which is asked after every batch. No packet is under way then: it may put another engine
+/// in the place of this one.
+///
+/// # Errors
+/// As there.
+pub fn run_graph_while(
+    engine: &mut Engine,
+    feeds: &[Feed<'_>],
+    outputs: usize,
+    size: usize,
     mut take: impl FnMut(Departure<'_>) -> io::Result<()>,
+    mut goes_on: impl FnMut(&mut Engine) -> bool,
 ) -> io::Result<GraphRan> {
     let mut batch = Batch::with_copies(size, size * COPIES)?;
     let mut ran = GraphRan { received: vec![0; feeds.len()], sent: vec![0; outputs], ..GraphRan::default() };
     let (mut meter, mut numbers) = (Meter::default(), Vec::with_capacity(size));
     let start = Instant::now();
-    loop {
+    'run: loop {
         let mut any = false;
         for (source, feed) in feeds.iter().enumerate() {
             fill(&mut batch, feed, source, &mut ran, &mut numbers);
@@ -84,6 +100,9 @@ pub fn run_graph(
                     *count += 1;
                 }
                 take(Departure { bytes, output, source, number })?;
+            }
+            if !goes_on(engine) {
+                break 'run;
             }
         }
         if !any {

@@ -135,6 +135,27 @@ impl Map {
         is_of_addresses(self.spec.kind)
     }
 
+    /// Whether it could hold what another one does.
+    pub(crate) fn is_alike(&self, other: &Map) -> bool {
+        let shape = |m: &Map| (m.spec.kind, m.spec.key_size, m.spec.value_size, m.workers);
+        shape(self) == shape(other)
+    }
+
+    /// Whether programs may write its values.
+    pub(crate) fn is_written(&self) -> bool {
+        self.spec.flags & RDONLY_PROG == 0
+    }
+
+    /// Writes over a value where it lies, of a map without copies for workers; `false` if the key is not there.
+    pub fn write(&mut self, key: &[u8], value: &[u8]) -> bool {
+        let Some(slot) = self.find(key, false) else { return false };
+        let fits = value.len() == self.value_size();
+        if let Some(values) = self.values_mut().filter(|_| fits) {
+            values.set(slot, value, None);
+        }
+        fits
+    }
+
     /// Bytes of a value of one worker.
     pub(crate) fn value_size(&self) -> usize {
         if is_of_addresses(self.spec.kind) { 8 } else { self.spec.value_size as usize }

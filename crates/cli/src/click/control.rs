@@ -1,0 +1,188 @@
+//! `--control SOCKET`: handlers of a configuration that runs, and another one in its place. docs/click.md.
+//!
+//! The protocol is that of Click's `ControlSocket`. Clients have a thread each; what they ask for is done by the worker, between batches: no
+//! packet is under way then. A new configuration is compiled by the client's thread, so that the worker only takes over state.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread;
+
+use miette::{Result, miette};
+use millstream_click::{Access, Drop, Program, STATE};
+use millstream_native::{Engine, Options};
+
+use crate::daemon::socket::{Socket, SocketError};
+
+/// The longest line of a client.
+const LONGEST: u64 = 1 << 20;
+
+/// What a client wants.
+enum Wish {
+    Read(String),
+    Write(String),
+    /// A configuration that is compiled, and its name.
+    Swap(Box<(Program, Engine)>),
+}
+
+/// What became of it: a text, or a number of the protocol and why.
+type Outcome = Result<String, (u32, String)>;
+
+/// Requests of all clients.
+pub(super) struct Control {
+    requests: Receiver<(Wish, Sender<Outcome>)>,
+    _socket: Socket,
+}
+
+impl Control {
+    /// Listens at a path; `options` are those of configurations that come, or none if none may.
+    pub(super) fn open(path: &Path, options: Option<Options>) -> Result<Control> {
+        let socket = Socket::bind(path).map_err(|e| match e {
+            SocketError::Busy { path } => {
+                miette!("--control {}: somebody else listens there", path.display())
+            }
+            e => miette!("--control: {e}"),
+        })?;
+        let listener = socket.listener.try_clone().map_err(|e| miette!("--control: {e}"))?;
+        let (send, requests) = mpsc::channel();
+        thread::spawn(move || listen(&listener, &send, options.as_ref()));
+        Ok(Control { requests, _socket: socket })
+    }
+
+    /// Does what clients want by now; `false` to end.
+    pub(super) fn serve(&self, at_work: &mut AtWork, engine: &mut Engine) -> bool {
+        while let Ok((wish, answer)) = self.requests.try_recv() {
+            let stops = matches!(&wish, Wish::Write(name) if name == "stop");
+            let outcome = match wish {
+                Wish::Read(name) => at_work.read(engine, &name),
+                Wish::Write(_) if stops => Ok(String::new()),
+                Wish::Write(name) => at_work.write(engine, &name),
+                Wish::Swap(new) => at_work.swap(engine, *new),
+            };
+            // A client that has gone wants no answer.
+            let _ = answer.send(outcome);
+            if stops {
+                return false;
+            }
+        }
+        true
+    }
+}
+
+/// The configuration that runs.
+pub(super) struct AtWork {
+    pub(super) program: Program,
+    /// Configurations that ran before it.
+    pub(super) swaps: u32,
+    /// What those dropped for reasons that this one has not.
+    pub(super) left: Vec<(Drop, u64)>,
+}
+
+impl AtWork {
+    pub(super) fn new(program: Program) -> AtWork {
+        AtWork { program, swaps: 0, left: Vec::new() }
+    }
+
+    fn read(&self, engine: &mut Engine, name: &str) -> Outcome {
+        super::read(&self.program, &super::state(engine), name).map_err(|e| (511, e.to_string()))
+    }
+
+    fn write(&self, engine: &mut Engine, name: &str) -> Outcome {
+        let handler = super::handler(&self.program, name).map_err(|e| (511, e.to_string()))?;
+        let Access::Zero(words) = &handler.access else {
+            return Err((520, format!("handler {name:?} can only be read")));
+        };
+        let mut state = super::state(engine);
+        for &at in words {
+            if let Some(word) = state.get_mut(at as usize..at as usize + 8) {
+                word.fill(0);
+            }
+        }
+        set_state(engine, &state);
+        Ok(String::new())
+    }
+
+    /// Puts another configuration in the place of this one, with what it can have of its state.
+    fn swap(&mut self, engine: &mut Engine, (program, mut new): (Program, Engine)) -> Outcome {
+        if (&program.sources, &program.targets) != (&self.program.sources, &self.program.targets) {
+            return Err((520, "it has other devices and files, or in another order".into()));
+        }
+        super::fill(&mut new, &program).map_err(|e| (520, e.to_string()))?;
+        new.adopt(engine, &[STATE]);
+        let mut state = super::state(&mut new);
+        self.left.extend(program.carry(&mut state, &self.program, &super::state(engine)));
+        set_state(&mut new, &state);
+        *engine = new;
+        self.program = program;
+        self.swaps += 1;
+        Ok(String::new())
+    }
+}
+
+fn set_state(engine: &mut Engine, state: &[u8]) {
+    if let Some(map) = engine.map(STATE) {
+        map.write(&0u32.to_ne_bytes(), state);
+    }
+}
+
+fn listen(listener: &UnixListener, send: &Sender<(Wish, Sender<Outcome>)>, options: Option<&Options>) {
+    for stream in listener.incoming().flatten() {
+        let (send, options) = (send.clone(), options.cloned());
+        // A client that breaks off is its own affair.
+        thread::spawn(move || talk(stream, &send, options.as_ref()));
+    }
+}
+
+/// Talks to one client until it goes.
+fn talk(
+    stream: UnixStream,
+    send: &Sender<(Wish, Sender<Outcome>)>,
+    options: Option<&Options>,
+) -> std::io::Result<()> {
+    let mut reader = BufReader::new(stream.try_clone()?);
+    let mut out = stream;
+    out.write_all(b"Click::ControlSocket/1.3\r\n")?;
+    let mut line = String::new();
+    loop {
+        line.clear();
+        if std::io::Read::take(&mut reader, LONGEST).read_line(&mut line)? == 0 {
+            return Ok(());
+        }
+        let (command, rest) = line.trim().split_once(char::is_whitespace).unwrap_or((line.trim(), ""));
+        let name = rest.split_whitespace().next().unwrap_or("").to_owned();
+        let (wish, what) = match command.to_ascii_uppercase().as_str() {
+            "" => continue,
+            "QUIT" => return out.write_all(b"200 Goodbye!\r\n"),
+            "READ" => (Ok(Wish::Read(name.clone())), "Read handler"),
+            "WRITE" => (Ok(Wish::Write(name.clone())), "Write handler"),
+            "SWAP" => (compiled(rest, options), "Swap"),
+            _ => (Err((501, format!("there is no command {command:?}: READ, WRITE, SWAP, QUIT"))), ""),
+        };
+        let outcome = wish.and_then(|wish| {
+            let (answer, answered) = mpsc::channel();
+            let gone = |()| (530, "the run has ended".to_owned());
+            send.send((wish, answer)).map_err(|_| gone(()))?;
+            answered.recv().map_err(|_| gone(()))?
+        });
+        match outcome {
+            Ok(text) if what.starts_with("Read") => {
+                write!(out, "200 {what} '{name}' OK\r\nDATA {}\r\n{text}", text.len())?;
+            }
+            Ok(_) => write!(out, "200 {what} '{name}' OK\r\n")?,
+            Err((number, why)) => write!(out, "{number} {}\r\n", why.replace(['\r', '\n'], " "))?,
+        }
+    }
+}
+
+/// A configuration and its variables, compiled.
+fn compiled(text: &str, options: Option<&Options>) -> Result<Wish, (u32, String)> {
+    let options = options.ok_or((520, "what was built ahead of time is not replaced".to_owned()))?;
+    let mut words = text.split_whitespace().map(str::to_owned);
+    let conf = words.next().ok_or((500, "SWAP wants a file".to_owned()))?;
+    let variables: Vec<String> = words.collect();
+    let program = super::front(Path::new(&conf), &variables).map_err(|e| (520, e.to_string()))?;
+    let engine = Engine::of_module(program.module.clone(), program.entry, options);
+    let engine = engine.map_err(|e| (520, e.to_string()))?;
+    Ok(Wish::Swap(Box::new((program, engine))))
+}
