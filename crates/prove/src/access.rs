@@ -75,7 +75,10 @@ impl Exec<'_, '_> {
         {
             return Ok(v);
         }
-        let bytes = self.read(state, at, u64::from(size.bytes()))?;
+        let mut bytes = self.read(state, at, u64::from(size.bytes()))?;
+        for byte in &mut bytes {
+            *byte = state.ranges.put_in(&mut self.w.terms, *byte);
+        }
         let t = self.assemble(&bytes);
         let t = semantics::loaded(&mut self.w.terms, size, sext, &t);
         Ok(self.w.values.number(t))

@@ -432,6 +432,7 @@ fn put(
         match session.valid(&world.terms, claim, &wanted, left(deadline)) {
             Ok(Answer::Valid) => {}
             Ok(Answer::Refuted(model)) => {
+                explain::log_model(&world.terms, &name, &model);
                 let scene = model::scene(&mut world.terms, &cone, &model, &world.maps);
                 return Ok(Some(Refuted { name, scene }));
             }

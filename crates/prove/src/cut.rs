@@ -37,6 +37,10 @@ pub(crate) struct Cut<'a> {
     pub(crate) values: Values,
     shared: FxHashSet<T>,
     images: FxHashMap<T, T>,
+    /// What numbers are known to be wherever the states are reached, and what terms become with that put in.
+    known: FxHashMap<T, T>,
+    settled: FxHashMap<T, T>,
+    variables: FxHashMap<T, T>,
     value_images: FxHashMap<V, V>,
     /// How new variables are called.
     name: String,
@@ -65,6 +69,9 @@ impl<'a> Cut<'a> {
             values: Values::default(),
             shared,
             images: FxHashMap::default(),
+            known: FxHashMap::default(),
+            settled: FxHashMap::default(),
+            variables: FxHashMap::default(),
             value_images: FxHashMap::default(),
             name: format!("cut {number}"),
             made: 0,
@@ -83,10 +90,10 @@ impl<'a> Cut<'a> {
             regs,
             frames,
             saved,
-            memory: s.memory.iter().map(|(k, t)| (*k, self.image(*t))).collect(),
-            chains: s.chains.iter().map(|(k, t)| (*k, self.image(*t))).collect(),
-            length: self.image(s.length),
-            metadata: self.image(s.metadata),
+            memory: s.memory.iter().map(|(k, t)| (*k, self.term(*t))).collect(),
+            chains: s.chains.iter().map(|(k, t)| (*k, self.term(*t))).collect(),
+            length: self.term(s.length),
+            metadata: self.term(s.metadata),
         }
     }
 
@@ -134,7 +141,7 @@ impl<'a> Cut<'a> {
     fn literals(&mut self, mut all: T, condition: T) -> T {
         let mut kept = 0;
         for (atom, holds) in self.old.implied(condition) {
-            if self.is_way(atom) || self.size(atom, SMALL) > SMALL || kept == MOST_ATOMS {
+            if self.is_way(atom) || self.size(atom, MOST_OF_FACT) > MOST_OF_FACT || kept == MOST_ATOMS {
                 continue;
             }
             kept += 1;
@@ -152,7 +159,7 @@ impl<'a> Cut<'a> {
 
     fn frame(&mut self, frame: &Frame) -> Frame {
         let cell = |c: Cell, this: &mut Self| match c {
-            Cell::Byte(t) => Cell::Byte(this.image(t)),
+            Cell::Byte(t) => Cell::Byte(this.term(t)),
             Cell::Part(v, i) => Cell::Part(this.value(v), i),
         };
         frame.iter().map(|(at, c)| (*at, cell(*c, self))).collect()
@@ -165,20 +172,20 @@ impl<'a> Cut<'a> {
         let out = match self.old_values.kind(v) {
             Kind::Undefined => self.values.undefined(),
             Kind::Number(t) => {
-                let t = self.image(t);
+                let t = self.term(t);
                 self.values.number(t)
             }
             Kind::Pointer(region, offset) => {
                 let region = match region {
-                    Region::In(space, object) => Region::In(space, self.image(object)),
-                    Region::InnerMap(map, t) => Region::InnerMap(map, self.image(t)),
+                    Region::In(space, object) => Region::In(space, self.term(object)),
+                    Region::InnerMap(map, t) => Region::InnerMap(map, self.term(t)),
                     other => other,
                 };
-                let offset = self.image(offset);
+                let offset = self.term(offset);
                 self.values.pointer(region, offset)
             }
             Kind::Choice(c, a, b) => {
-                let (c, a, b) = (self.image(c), self.value(a), self.value(b));
+                let (c, a, b) = (self.term(c), self.value(a), self.value(b));
                 self.values.choice(&mut self.new, c, a, b)
             }
         };
@@ -186,26 +193,52 @@ impl<'a> Cut<'a> {
         out
     }
 
-    /// What a term becomes.
+    /// Puts in for numbers of the states what is known of them there: conditions stay as they are.
+    pub(crate) fn put_in(&mut self, known: FxHashMap<T, T>) {
+        self.known = known;
+    }
+
+    /// What a term of a condition becomes.
     pub(crate) fn image(&mut self, root: T) -> T {
+        let mut images = std::mem::take(&mut self.images);
+        let out = self.rebuilt(root, &mut images, false);
+        self.images = images;
+        out
+    }
+
+    /// What a term of a state becomes.
+    fn term(&mut self, root: T) -> T {
+        if self.known.is_empty() {
+            return self.image(root);
+        }
+        let mut settled = std::mem::take(&mut self.settled);
+        let out = self.rebuilt(root, &mut settled, true);
+        self.settled = settled;
+        out
+    }
+
+    fn rebuilt(&mut self, root: T, images: &mut FxHashMap<T, T>, settles: bool) -> T {
         let mut stack = vec![(root, false)];
         while let Some((t, parts_done)) = stack.pop() {
-            if self.images.contains_key(&t) {
+            if images.contains_key(&t) {
                 continue;
             }
-            if !parts_done && self.is_cut(t) {
+            let known = self.known.get(&t).copied().filter(|_| settles);
+            if let Some(value) = known.and_then(|k| self.old.value(k)) {
+                let value = self.new.constant(self.old.bits(t), value);
+                images.insert(t, value);
+            } else if !parts_done && self.is_cut(t) {
                 let image = self.variable(t);
-                self.images.insert(t, image);
+                images.insert(t, image);
             } else if parts_done {
-                let images = &self.images;
                 let image = self.new.copy(self.old, t, |part| images[&part]);
-                self.images.insert(t, image);
+                images.insert(t, image);
             } else {
                 stack.push((t, true));
                 stack.extend(self.old.parts_of(t).into_iter().map(|p| (p, false)));
             }
         }
-        self.images[&root]
+        images[&root]
     }
 
     /// Whether a term becomes a variable, and not the same over what its parts become.
@@ -261,8 +294,17 @@ impl<'a> Cut<'a> {
         seen.len()
     }
 
-    /// A new variable, with as many bits as the term may have.
+    /// The variable for a term, with as many bits as the term may have.
     fn variable(&mut self, t: T) -> T {
+        if let Some(variable) = self.variables.get(&t) {
+            return *variable;
+        }
+        let variable = self.new_variable(t);
+        self.variables.insert(t, variable);
+        variable
+    }
+
+    fn new_variable(&mut self, t: T) -> T {
         self.made += 1;
         let address = if self.old.has_address(t) { ADDRESS } else { "" };
         let name = format!("{address}{}, {}", self.name, self.made);

@@ -412,12 +412,14 @@ impl<'a, 'p> Exec<'a, 'p> {
     /// Both ways of a branch, as far as there is a path.
     fn fork(&mut self, slot: usize, state: &State, taken: T, test: Option<Test>, off: i16) -> Next {
         let target = ((slot + 1) as i64 + i64::from(off)) as usize;
+        let taken = state.ranges.settle(&mut self.w.terms, taken);
         if let Some(taken) = test.as_ref().and_then(|test| state.ranges.decide(test)) {
             return Next::Branch(vec![(if taken { target } else { slot + 1 }, state.clone())]);
         }
         let mut out = Vec::with_capacity(2);
         let mut yes = state.clone();
         if yes.assume(&mut self.w.terms, taken) {
+            yes.ranges.assume_literals(&mut self.w.terms, taken);
             if let Some(test) = &test {
                 yes.ranges.assume(test, true);
             }
@@ -426,6 +428,7 @@ impl<'a, 'p> Exec<'a, 'p> {
         let opposite = self.w.terms.not(taken);
         let mut no = state.clone();
         if no.assume(&mut self.w.terms, opposite) {
+            no.ranges.assume_literals(&mut self.w.terms, opposite);
             if let Some(test) = &test {
                 no.ranges.assume(test, false);
             }
@@ -531,7 +534,14 @@ impl<'a, 'p> Exec<'a, 'p> {
 
     pub(crate) fn get(&mut self, state: &State, reg: Reg) -> V {
         let v = state.regs[reg.index()];
-        self.w.values.on_path(&mut self.w.terms, state.path, v)
+        let v = self.w.values.on_path(&mut self.w.terms, state.path, v);
+        match self.w.values.kind(v) {
+            Kind::Number(t) => {
+                let t = state.ranges.put_in(&mut self.w.terms, t);
+                self.w.values.number(t)
+            }
+            _ => v,
+        }
     }
 
     pub(crate) fn set(&mut self, state: &mut State, reg: Reg, v: V) {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use rustc_hash::FxHashSet;
 
+use crate::solver::Model;
 use crate::state::State;
 use crate::term::{Node, Sort, T, Terms};
 
@@ -30,6 +31,18 @@ pub(crate) fn log(terms: &Terms, a: &State, b: &State) {
         for t in only.iter().take(MOST) {
             tracing::debug!("only the {name}: {}", shown(terms, *t, DEPTH));
         }
+    }
+}
+
+/// Writes what a solver has made differ, and with which values, to the log.
+pub(crate) fn log_model(terms: &Terms, name: &str, model: &Model) {
+    if !tracing::enabled!(tracing::Level::TRACE) {
+        return;
+    }
+    let mut values: Vec<(&T, &u64)> = model.iter().collect();
+    values.sort_unstable();
+    for (t, value) in values {
+        tracing::trace!("{name} differs: {value:#x} = t{} = {:.800}", t.index(), shown(terms, *t, DEPTH));
     }
 }
 

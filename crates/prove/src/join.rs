@@ -13,6 +13,7 @@ use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
 
+use crate::explain::shown;
 use crate::range::Ranges;
 use crate::state::{Cell, Frame, State, byte, initial_chain, initial_memory, whole};
 use crate::term::{ADDRESS, Literal, MOST_LITERALS, Node, Sort, T, Terms};
@@ -495,6 +496,10 @@ impl Join<'_> {
         self.count += 1;
         let address = if self.ours.has_address(a) || self.theirs.has_address(b) { ADDRESS } else { "" };
         let name = format!("{address}{}, {}", self.name, self.count);
+        if tracing::enabled!(tracing::Level::TRACE) {
+            let (x, y) = (shown(self.ours, a, 8), shown(self.theirs, b, 8));
+            tracing::trace!("{name} is {x:.400} or {y:.400}");
+        }
         Some(self.new.var(&name, sort))
     }
 
@@ -527,7 +532,7 @@ impl Join<'_> {
         let (mut used, mut low) = (64 - possible.leading_zeros(), possible.trailing_zeros());
         // What grows on each way around is given room at once.
         if self.widen && y & !x != 0 {
-            used = [8, 16, 32, 64].into_iter().find(|n| used <= *n).unwrap_or(64).min(bits);
+            used = [1, 8, 16, 32, 64].into_iter().find(|n| used <= *n).unwrap_or(64).min(bits);
             low = 0;
         }
         (bits - used, low)

@@ -132,6 +132,7 @@ impl<'a> Walk<'a> {
         if Instant::now() >= self.deadline {
             return Err(Unknown::new("the time was over before all places were"));
         }
+        tracing::trace!("on from slots {} and {}", slot(&point[0]), slot(&point[1]));
         let Pair { terms, values, states } = pair;
         if self.comes_again(point)? {
             let copy = Pair { terms: terms.clone(), values: values.clone(), states: states.clone() };
@@ -153,9 +154,10 @@ impl<'a> Walk<'a> {
         for (at, a) in &sides[0] {
             for (place, b) in &sides[1] {
                 let path = self.world.terms.and(&[a.path, b.path]);
-                if self.world.terms.known(path) != Some(false) {
+                let ranges = a.ranges.meet(&b.ranges);
+                let possible = ranges.settle(&mut self.world.terms, path);
+                if self.world.terms.known(possible) != Some(false) {
                     let facts: BTreeSet<T> = a.facts.union(&b.facts).copied().collect();
-                    let ranges = a.ranges.meet(&b.ranges);
                     let one = |s: &State| {
                         let (facts, ranges) = (facts.clone(), ranges.clone());
                         State { path, facts, ranges, ..s.clone() }
@@ -272,8 +274,8 @@ impl<'a> Walk<'a> {
             self.world.terms.allow(MOST_TERMS);
             for (side, list) in moments.iter().enumerate() {
                 for (key, state) in list.iter().skip(1).take(6).flat_map(|m| &m.waiting) {
-                    let text = crate::explain::shown(&self.world.terms, state.path, 7);
-                    tracing::debug!("side {side}, slot {:?}: {text:.1500}", key.last().map(|p| p.slot));
+                    let text = crate::explain::shown(&self.world.terms, state.path, 14);
+                    tracing::debug!("side {side}, slot {:?}: {text:.3000}", key.last().map(|p| p.slot));
                 }
             }
         }
@@ -283,6 +285,7 @@ impl<'a> Walk<'a> {
     /// Both have come to a point, with terms of the world.
     fn arrive(&mut self, to: Point, states: [State; 2]) -> Result<(), Unknown> {
         let mut pair = self.cut(&to, states)?;
+        tracing::trace!("set {} comes to slots {} and {}", self.count, slot(&to[0]), slot(&to[1]));
         self.count += 1;
         let number = self.count;
         if let Some(mut before) = self.waiting.remove(&to) {
@@ -331,7 +334,9 @@ impl<'a> Walk<'a> {
         let World { terms, values, .. } = &mut *self.world;
         let [a, b] = &clean;
         let sides = [std::slice::from_ref(a), std::slice::from_ref(b)];
+        let known = a.ranges.values(terms, path);
         let mut cut = Cut::new(terms, values, sides, self.count, MOST_TERMS);
+        cut.put_in(known);
         let [ours, _] = cut.conditions(&[vec![path], vec![path]], &[[vec![0], vec![0]]]);
         let facts = cut.facts(&a.facts);
         let path = facts.iter().fold(ours[0], |all, f| cut.new.and(&[all, *f]));

@@ -1,7 +1,8 @@
 //! Which values the branches on a path leave to numbers: intervals, from comparisons with constants.
 //!
 //! A chain of comparisons of one number decides later ones, which a compiler then leaves out: what is above 3, not above 5
-//! and not 4 is 5. Decision diagrams hold atoms to be independent, and would follow a path there that does not exist.
+//! and not 4 is 5; of six bits that are all zero three are. Decision diagrams hold atoms to be independent, and would follow a
+//! path there that does not exist.
 //!
 //! Architecture Invariant: whenever a state is reached its numbers are within its ranges.
 
@@ -9,6 +10,8 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use millstream_isa::Cond;
+use millstream_isa::semantics::Pred;
+use rustc_hash::FxHashMap;
 
 use crate::term::{Node, T, Terms, mask};
 
@@ -18,7 +21,7 @@ type Set = Vec<(u64, u64)>;
 /// Intervals of one number above which it is not looked at any more.
 const MOST_INTERVALS: usize = 64;
 /// Numbers that are kept track of.
-const MOST_NUMBERS: usize = 64;
+const MOST_NUMBERS: usize = 256;
 
 /// What numbers may be.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -62,9 +65,129 @@ impl Test {
         let (_, outside) = base(terms, t, complement(&set, top));
         Some(Test { number, sets: if holds { [within, outside] } else { [outside, within] } })
     }
+
+    /// The same of the number that this one is the upper part of, if it is.
+    fn of_whole(&self, terms: &mut Terms) -> Option<Test> {
+        let Node::Extract(whole, hi, lo) = *terms.node(self.number) else { return None };
+        if u32::from(hi) + 1 != terms.bits(whole) || lo == 0 {
+            return None;
+        }
+        let wider = |set: &Set| set.iter().map(|(a, b)| (a << lo, b << lo | mask(u32::from(lo)))).collect();
+        let [holds, fails]: [Set; 2] = self.sets.each_ref().map(wider);
+        let ((number, holds), (_, fails)) = (base(terms, whole, holds), base(terms, whole, fails));
+        Some(Test { number, sets: [holds, fails] })
+    }
 }
 
+/// A number whose bits are known as far as the mask says.
+type Bits = (u64, u64);
+
 impl Ranges {
+    /// A condition, without the comparisons with constants that all of this decides.
+    pub(crate) fn settle(&self, terms: &mut Terms, condition: T) -> T {
+        if self.0.is_empty() || terms.is_full() {
+            return condition;
+        }
+        let mut known = FxHashMap::default();
+        self.settled(terms, condition, &mut known)
+    }
+
+    fn settled(&self, terms: &mut Terms, condition: T, known: &mut FxHashMap<T, T>) -> T {
+        if let Some(out) = known.get(&condition) {
+            return *out;
+        }
+        let out = match *terms.node(condition) {
+            Node::Truth(_) => condition,
+            Node::Ite(atom, yes, no) => match self.decide_atom(terms, atom) {
+                Some(true) => self.settled(terms, yes, known),
+                Some(false) => self.settled(terms, no, known),
+                None => {
+                    let (yes, no) = (self.settled(terms, yes, known), self.settled(terms, no, known));
+                    terms.ite(atom, yes, no)
+                }
+            },
+            _ => match self.decide_atom(terms, condition) {
+                Some(holds) => terms.truth(holds),
+                None => condition,
+            },
+        };
+        known.insert(condition, out);
+        out
+    }
+
+    /// Takes in all comparisons with constants that hold, or do not, wherever a condition does.
+    pub(crate) fn assume_literals(&mut self, terms: &mut Terms, condition: T) {
+        for (atom, holds) in terms.implied(condition) {
+            for test in of_atom(terms, atom) {
+                self.assume(&test, holds);
+            }
+        }
+    }
+
+    /// A number; its value, if only one is left to it.
+    pub(crate) fn put_in(&self, terms: &mut Terms, t: T) -> T {
+        let (bits, spare) = (terms.bits(t), terms.leading_zeros(t));
+        let number = if spare > 0 && spare < bits { terms.extract(t, bits - spare - 1, 0) } else { t };
+        match self.0.get(&number).map(|set| &set[..]) {
+            Some([(a, b)]) if a == b && is_variable(terms, number) => terms.constant(bits, *a),
+            _ => t,
+        }
+    }
+
+    /// Numbers of which one value is left, wherever a condition holds and all of this does, with that value.
+    pub(crate) fn values(&self, terms: &mut Terms, condition: T) -> FxHashMap<T, T> {
+        let mut all = self.clone();
+        all.assume_literals(terms, condition);
+        let single = all.0.iter().filter_map(|(t, set)| match set[..] {
+            [(a, b)] if a == b && is_variable(terms, *t) => Some((*t, a)),
+            _ => None,
+        });
+        let single: Vec<(T, u64)> = single.collect();
+        single.into_iter().map(|(t, value)| (t, terms.constant(terms.bits(t), value))).collect()
+    }
+
+    fn decide_atom(&self, terms: &mut Terms, atom: T) -> Option<bool> {
+        let tests = of_atom(terms, atom);
+        if let Some(holds) = tests.iter().find_map(|test| self.decide(test)) {
+            return Some(holds);
+        }
+        let test = tests.first()?;
+        let all = mask(terms.bits(test.number));
+        let (known, value) = self.bits(terms, test.number);
+        if known == 0 {
+            return None;
+        }
+        let may = [(value, value | all & !known)];
+        let possible = |set: &Set| match intersection(&may, set)[..] {
+            [(a, b)] if a == b => a & known == value,
+            [] => false,
+            _ => true,
+        };
+        let [holds, fails] = [0, 1].map(|n| possible(&test.sets[n]));
+        (holds != fails).then_some(holds)
+    }
+
+    /// What is known of the bits of a number from those of numbers that have bits with it in common.
+    fn bits(&self, terms: &Terms, number: T) -> Bits {
+        let (whole, low, width) = slice(terms, number);
+        let (mut known, mut value) = (0, 0);
+        for (other, set) in &self.0 {
+            let (same, from, _) = slice(terms, *other);
+            let (Some(first), Some(last)) = (set.first(), set.last()) else { continue };
+            if same != whole {
+                continue;
+            }
+            // All bits above the first in which the ends differ.
+            let differ = first.0 ^ last.1;
+            let open = if differ == 0 { 0 } else { u64::MAX >> differ.leading_zeros() };
+            let here = mask(terms.bits(*other)) & !open;
+            let shifted = |bits: u64| if from >= low { bits << (from - low) } else { bits >> (low - from) };
+            let fits = shifted(here) & mask(width);
+            known |= fits;
+            value |= shifted(first.0) & fits;
+        }
+        (known, value & known)
+    }
     /// Whether a comparison holds or does not, wherever all of this does.
     pub(crate) fn decide(&self, test: &Test) -> Option<bool> {
         let may = self.0.get(&test.number)?;
@@ -141,6 +264,41 @@ impl Ranges {
         }
         (out, all)
     }
+}
+
+/// Of a slice of a number that number, and at which bit it begins; and how many bits it has.
+fn slice(terms: &Terms, t: T) -> (T, u32, u32) {
+    match *terms.node(t) {
+        Node::Extract(whole, _, low) => (whole, u32::from(low), terms.bits(t)),
+        _ => (t, 0, terms.bits(t)),
+    }
+}
+
+/// Whether a number is a variable or a slice of one: what is loaded may be loaded again, and is better the same then.
+fn is_variable(terms: &Terms, t: T) -> bool {
+    let (whole, ..) = slice(terms, t);
+    matches!(terms.node(whole), Node::App(_, args) if args.is_empty())
+}
+
+/// An atom as comparisons with constants, if it is one: of a number, and if that is the upper part of another of that too.
+fn of_atom(terms: &mut Terms, atom: T) -> Vec<Test> {
+    let Node::Compare(pred, a, b) = *terms.node(atom) else { return Vec::new() };
+    if terms.bits(a) == 0 {
+        return Vec::new();
+    }
+    let (x, y) = (terms.value(a), terms.value(b));
+    let (cond, number, k) = match (pred, x, y) {
+        (Pred::Eq, Some(k), None) => (Cond::Eq, b, k),
+        (Pred::Eq, None, Some(k)) => (Cond::Eq, a, k),
+        (Pred::Ult, None, Some(k)) => (Cond::Lt, a, k),
+        (Pred::Ult, Some(k), None) => (Cond::Gt, b, k),
+        (Pred::Slt, None, Some(k)) => (Cond::Slt, a, k),
+        (Pred::Slt, Some(k), None) => (Cond::Sgt, b, k),
+        _ => return Vec::new(),
+    };
+    let Some(test) = Test::new(terms, cond, number, k) else { return Vec::new() };
+    let whole = test.of_whole(terms);
+    std::iter::once(test).chain(whole).collect()
 }
 
 /// The number that a term is made of by operations that can be undone, and its values for which the term is one of these.

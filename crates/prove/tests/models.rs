@@ -319,3 +319,50 @@ fn exceptions_and_memory_behind_a_dynptr_are_not_modelled() {
     let load = "r7 = *(u8 *)(r6 + 0)\n";
     assert!(!judged("bpf_dynptr_memset", &loaded(load, ""), &loaded("", load)));
 }
+
+#[test]
+fn what_a_way_says_of_bits_holds_for_all_that_is_made_of_them() {
+    let kind = ProgramType::XDP;
+    let start = "r2 = *(u32 *)(r1 + 12)\nr3 = *(u32 *)(r1 + 16)\nr0 = 3\n";
+    // Of bits that are all zero some are zero; bits from a mask are not asked for again.
+    let again = |first: u32, second: u32| {
+        format!(
+            "{start}r4 = r2\nr4 &= {first}\nif r4 != 0 goto set\nr4 = r2\nr4 &= {second}\nif r4 != 0 goto more\ngoto out\n\
+             set:\nr0 = 4\ngoto out\nmore:\nr0 = 5\nout:\nr0 += r3\nexit"
+        )
+    };
+    let once = |mask: u32| format!("{start}r2 &= {mask}\nif r2 == 0 goto out\nr0 = 4\nout:\nr0 += r3\nexit");
+    assert!(equivalent(kind, &again(0x3f, 0x1f), &once(0x3f), &by_steps()));
+    assert!(!equivalent(kind, &again(0x3f, 0x7f), &once(0x3f), &by_steps()));
+    // A number of which one value is left, and that value.
+    let stored = |value: u32, put: &str| {
+        format!(
+            "{start}r4 = 0\nif r2 == 7 goto on\nr4 = 1\non:\nif r3 == 11 goto out\nif r4 == {value} goto out\nr0 = {put}\n\
+             if r3 == 9 goto out\nr0 += r3\nout:\nexit"
+        )
+    };
+    assert!(equivalent(kind, &stored(1, "r4"), &stored(1, "0"), &by_steps()));
+    assert!(!equivalent(kind, &stored(0, "r4"), &stored(0, "0"), &by_steps()));
+    // What is above 43 is, less 20, not below 2: the upper bits alone say so.
+    let less = |least: u32, test: &str| {
+        format!("{start}if r2 <= {least} goto out\nr4 = r2\nr4 += -20\nr5 = 2\n{test}r0 = 4\nout:\nexit")
+    };
+    let below = "if r5 > r4 goto out\n";
+    assert!(equivalent(kind, &less(43, below), &less(43, ""), &by_steps()));
+    assert!(!equivalent(kind, &less(20, below), &less(20, ""), &by_steps()));
+}
+
+#[test]
+fn quotients_are_the_same_as_products_where_they_are() {
+    let kind = ProgramType::XDP;
+    let divided = "r0 = *(u16 *)(r1 + 12)\nr0 /= 0x7fff\nexit";
+    let product = |size: u32, factor: u32, shift: u32| {
+        format!("r0 = *(u{size} *)(r1 + 12)\nr0 *= {factor}\nr0 >>= {shift}\nexit")
+    };
+    assert!(equivalent(kind, divided, &product(16, 0x10003, 31), &Limits::default()));
+    for (factor, shift) in [(0x10002, 31), (0x10003, 32), (0x20003, 31)] {
+        assert!(!equivalent(kind, divided, &product(16, factor, shift), &Limits::default()), "{factor:#x}");
+    }
+    let wide = divided.replace("u16", "u32");
+    assert!(!equivalent(kind, &wide, &product(32, 0x10003, 31), &Limits::default()));
+}

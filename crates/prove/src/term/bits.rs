@@ -97,6 +97,7 @@ impl Terms {
                 let (a, b) = (self.extract(a, hi, 0), self.extract(b, hi, 0));
                 self.mul(width, a, b)
             }
+            Node::Sum(..) if let Some(quotient) = self.product_as_quotient(t, hi, lo) => quotient,
             Node::SignExtend(inner) if hi < self.bits(inner) => self.extract(inner, hi, lo),
             Node::SignExtend(inner) if lo == 0 => self.sign_extend_to(inner, width),
             _ => match self.lift(Lift::Extract(hi as u8, lo as u8), t, t) {
@@ -342,6 +343,7 @@ impl Domain for Terms {
                         self.bitwise(Prim::And, bits, a, low)
                     }
                 }
+                Some(k) if k > 0 && op == Prim::UDiv => self.quotient(bits, a, k),
                 _ => self.vector(bits, Node::Prim(op, a, b)),
             },
             Prim::SDiv | Prim::SRem => self.vector(bits, Node::Prim(op, a, b)),

@@ -57,6 +57,9 @@ impl Terms {
                     _ => all,
                 }
             }
+            Node::Prim(Prim::UDiv, a, b) if self.value(*b).is_some_and(|k| k > 0) => {
+                all_below(of(*a) / self.value(*b).unwrap_or(1))
+            }
             Node::Prim(Prim::And, a, b) => of(*a) & of(*b),
             Node::Prim(Prim::Or | Prim::Xor, a, b) => of(*a) | of(*b),
             _ => all,

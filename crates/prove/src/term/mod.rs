@@ -15,6 +15,7 @@ mod congruence;
 mod eval;
 mod facts;
 mod memory;
+mod quotient;
 mod sum;
 
 pub(crate) use compare::{ADDRESS, ENTRY, FOUND, MATCH};

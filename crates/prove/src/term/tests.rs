@@ -311,3 +311,53 @@ fn memories_are_what_was_stored() {
         }
     }
 }
+
+/// The value of a term of one variable.
+fn at(terms: &Terms, t: T, x: T, value: u64) -> u64 {
+    if t == x {
+        return value;
+    }
+    terms.combine(t, |part| at(terms, part, x, value)).expect("a term of the variable alone")
+}
+
+/// Whether a term is made of a quotient.
+fn divides(terms: &Terms, t: T) -> bool {
+    let here = matches!(terms.node(t), Node::Prim(semantics::Prim::UDiv, ..));
+    here || terms.parts_of(t).into_iter().any(|part| divides(terms, part))
+}
+
+#[test]
+fn upper_bits_of_a_product_are_a_quotient_only_where_they_always_are() {
+    use semantics::{Domain, Prim};
+    const BITS: u32 = 7;
+    let mut taken = 0;
+    for factor in 1..200u64 {
+        for lo in 1..14 {
+            let mut terms = Terms::new(1 << 16);
+            let x = terms.var("x", Sort::Bits(BITS as u8));
+            let wide = terms.zero_extend_to(x, 16);
+            let c = terms.constant(16, factor);
+            let product = terms.prim(Prim::Mul, 16, &wide, &c);
+            let upper = terms.extract(product, 15, lo);
+            taken += usize::from(divides(&terms, upper));
+            for hi in [lo, 13, 15] {
+                let slice = terms.extract(product, hi.max(lo), lo);
+                for value in 0..=super::mask(BITS) {
+                    let says = ((value * factor) & 0xffff) >> lo & super::mask(hi.max(lo) - lo + 1);
+                    assert_eq!(at(&terms, slice, x, value), says, "{value} * {factor} >> {lo}");
+                }
+            }
+        }
+    }
+    assert!(taken > 100, "{taken}");
+    // Two ways to divide.
+    let mut terms = Terms::new(1 << 16);
+    let x = terms.var("x", Sort::Bits(BITS as u8));
+    for (by, factor, lo) in [(5, 205, 10), (7, 147, 10), (10, 205, 11)] {
+        let wide = terms.zero_extend_to(x, 32);
+        let [c, d] = [factor, by].map(|k| terms.constant(32, k));
+        let product = terms.prim(Prim::Mul, 32, &wide, &c);
+        let (upper, divided) = (terms.extract(product, 31, lo), terms.prim(Prim::UDiv, 32, &wide, &d));
+        assert_eq!(terms.zero_extend_to(upper, 32), divided, "by {by}");
+    }
+}
