@@ -89,7 +89,7 @@ pub struct Observed<'m> {
     sources: &'m FxHashMap<Map, Source>,
     lookups: RefCell<Lookups>,
     tables: RefCell<Tables>,
-    twinned: RefCell<BTreeSet<Map>>,
+    twinned: RefCell<BTreeMap<Map, Vec<usage::Range>>>,
     equal: RefCell<Equal>,
 }
 
@@ -120,10 +120,10 @@ impl<'m> Observed<'m> {
         Some(table)
     }
 
-    /// The twin of a map; `None` if it cannot be read, or holds what no twin can.
-    pub fn twin(&self, map: Map) -> Option<Twin> {
-        let twin = read_twin(self.sources.get(&map)?)?;
-        self.twinned.borrow_mut().insert(map);
+    /// The twin of a map of whose values programs read these bytes; `None` if it cannot be read, or holds what no twin can.
+    pub fn twin(&self, map: Map, read: &[usage::Range]) -> Option<Twin> {
+        let twin = read_twin(self.sources.get(&map)?, read)?;
+        self.twinned.borrow_mut().insert(map, read.to_vec());
         Some(twin)
     }
 
@@ -209,10 +209,10 @@ fn read_table(source: &Source) -> Option<Table> {
 /// Bytes of one side of a twin of a hash map, at most.
 const ROWS: u64 = 16 << 20;
 
-fn read_twin(source: &Source) -> Option<Twin> {
+fn read_twin(source: &Source, read: &[usage::Range]) -> Option<Twin> {
     let (entries, info) = (source.map.entries().ok()?, source.map.info());
     match info.map_type {
-        MapType::LPM_TRIE => Trie::of(entries.iter()).map(Twin::Trie),
+        MapType::LPM_TRIE => Trie::of(entries.iter(), info.value_size, read).map(Twin::Trie),
         _ => {
             let row = Row { key: info.key_size, value: info.value_size };
             Rows::of(row, entries.iter(), entries.len(), ROWS).map(Twin::Rows)
@@ -293,7 +293,8 @@ enum Touched<'d> {
 pub struct Record {
     lookups: Lookups,
     tables: Tables,
-    twinned: BTreeSet<Map>,
+    /// With the bytes of values that programs read.
+    twinned: BTreeMap<Map, Vec<usage::Range>>,
     equal: Equal,
 }
 
@@ -303,7 +304,7 @@ pub enum Change {
     /// These keys have these values now, or none.
     Keys(Vec<(Vec<u8>, Option<Vec<u8>>)>),
     /// Everything.
-    Whole(Twin),
+    Whole(Box<Twin>),
 }
 
 /// What twins must take over, by the maps that they are twins of.
@@ -378,10 +379,10 @@ impl Record {
 
     fn changes(&self, sources: &FxHashMap<Map, Source>, dirty: &Dirty) -> Option<Changes> {
         let mut changes = Changes::new();
-        for map in &self.twinned {
+        for (map, read) in &self.twinned {
             let change = match dirty.of(*map) {
                 Touched::Nothing => continue,
-                Touched::Any => Change::Whole(read_twin(sources.get(map)?)?),
+                Touched::Any => Change::Whole(Box::new(read_twin(sources.get(map)?, read)?)),
                 Touched::Keys(keys) => {
                     let source = sources.get(map)?;
                     let now = keys.iter().map(|key| Some((key.clone(), read_entry(source, key)?)));

@@ -129,7 +129,7 @@ impl Held {
 
     /// All sides are behind in everything.
     fn anew(&mut self) {
-        self.behind.fill((0..self.twin.chunks()).collect());
+        self.behind.fill(self.twin.chunks());
     }
 
     fn take_over(&mut self, change: Change) -> Option<()> {
@@ -142,7 +142,7 @@ impl Held {
                 self.behind.iter_mut().for_each(|b| b.extend(&changed));
             }
             Change::Whole(twin) => {
-                self.twin = twin;
+                self.twin = *twin;
                 self.anew();
             }
         }

@@ -20,7 +20,7 @@ use crate::guard;
 use crate::stateful::{self, Stateful};
 use crate::transform::{
     self, Cache, Contents, Keep, PacketKind, Plan, Report, Room, Rows, Samples, Site, SiteId, Sketch,
-    TransformError,
+    TRIE_VALUE, TransformError,
 };
 
 /// Slots of the sketch for each site.
@@ -134,6 +134,8 @@ impl Compiler {
         let entries = (sites.len() as u32).max(1);
         object.maps[misses.index()].spec.max_entries = entries;
         prepared.module.maps[module::map(misses)].max_entries = entries;
+        let compared = compared(&prepared.module.funcs[module::func(program)]);
+        let twins = twins.into_iter().filter(|(of, _)| !compared.contains(of)).collect();
         let known = |map| stateful::stateful(&prepared.module, &usage, module::func(program), map);
         let caches = places.into_iter().filter_map(|(map, place)| Some((map, place, known(map)?))).collect();
         Ok(Compiler {
@@ -391,9 +393,9 @@ fn add_samples(object: &mut Object) -> Samples {
 /// A map for the twin of each that can have one. It is made when its size is known; until then it is no more than a
 /// number.
 fn add_twins(object: &mut Object) -> Vec<(ir::Map, MapId)> {
-    // Tries with keys of a length and 4 bytes, and values of 4 bytes; hash maps with keys and values that are not too wide.
+    // Tries with keys of a length and 4 bytes; both with values that are not too wide.
     let twinned = |m: &obj::Map| match (m.spec.map_type, m.spec.key_size, m.spec.value_size) {
-        (obj::MapType::LPM_TRIE, key, value) => (key, value) == (8, 4),
+        (obj::MapType::LPM_TRIE, key, value) => key == 8 && value <= TRIE_VALUE,
         (obj::MapType::HASH, key, value) => key <= Rows::WIDEST.0 && value <= Rows::WIDEST.1,
         _ => false,
     };
@@ -403,6 +405,31 @@ fn add_twins(object: &mut Object) -> Vec<(ir::Map, MapId)> {
         (module::map(MapId(n)), add_map(object, &name, obj::MapType::ARRAY, 8, 1, MMAPABLE))
     };
     wanted.into_iter().map(&mut add).collect()
+}
+
+/// The maps of whose values addresses are compared with anything but null, or taken from one another: such may lie only where the map
+/// has them.
+fn compared(func: &ir::Function) -> BTreeSet<ir::Map> {
+    let of = |v: &ir::Value| match func.types[*v] {
+        ir::Type::Ptr(ir::Prov::MapValue(map) | ir::Prov::MapValueOrNull(map)) => Some(map),
+        _ => None,
+    };
+    let is_null = |v: &ir::Value| matches!(func.def_op(*v), Some(ir::Op::Const { value: 0 }));
+    let moves = |op: &ir::Op| matches!(op, ir::Op::Alu { op: ir::AluOp::Add, .. });
+    let mut found = BTreeSet::new();
+    for (_, inst) in func.insts_in_order() {
+        let data = &func.insts[inst];
+        let compares = match &data.op {
+            ir::Op::Branch { .. } | ir::Op::Cmp { .. } => !data.args.iter().any(is_null),
+            // An address moved by a number is still one; of what else is computed of it, nobody knows what becomes.
+            ir::Op::Alu { op: ir::AluOp::Sub, .. } => data.args.get(1).is_some_and(|v| of(v).is_some()),
+            op @ ir::Op::Alu { .. } => !moves(op),
+            ir::Op::Neg { .. } | ir::Op::Zext {} | ir::Op::Sext { .. } | ir::Op::Swap { .. } => true,
+            _ => false,
+        };
+        found.extend(data.args.iter().filter(|_| compares).filter_map(of));
+    }
+    found
 }
 
 /// A map for the cache of each that may have one, made like those of twins.

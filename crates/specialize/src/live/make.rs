@@ -195,6 +195,7 @@ impl Live<'_> {
             let known =
                 Known { compiler: self.compiler, profiles, observed: &observed, unfit, cached: &cached };
             let mut planned = policy::plan(&known, guard, tier);
+            self.unfit.append(&mut planned.untwinned);
             if planned.plan.sites.is_empty() {
                 return Ok(None);
             }

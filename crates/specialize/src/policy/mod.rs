@@ -10,8 +10,8 @@ pub(crate) mod cost;
 use std::collections::{BTreeMap, BTreeSet, HashMap, btree_map};
 
 use millstream_bpf::module;
+use millstream_ir::Map;
 use millstream_ir::usage::Access;
-use millstream_ir::{Layout, Map, Size};
 use millstream_kernel::MapType;
 use rustc_hash::FxHashMap;
 
@@ -19,7 +19,7 @@ use crate::contents::{Observed, Source, Table};
 use crate::profile::SiteProfile;
 use crate::transform::{
     self, Budget, Cache, Contents, Entry, Fallback, FieldConstant, Guard, Lookup, Plan, Site, SiteId,
-    SitePlan, Twin,
+    SitePlan, Twin, address_pieces,
 };
 use crate::variant::Compiler;
 
@@ -81,6 +81,8 @@ pub struct Planned {
     pub keys: Keys,
     /// The twins of maps, which must be where the plan says before it is carried out.
     pub twins: BTreeMap<Map, Twin>,
+    /// Sites that a trie would answer if their maps could have one: their traffic matters after all.
+    pub untwinned: BTreeSet<SiteId>,
     /// Whether more time would not change it.
     pub complete: bool,
 }
@@ -104,9 +106,15 @@ pub struct Known<'k> {
 pub fn plan(known: &Known<'_>, mut guard: Guard, tier: Tier) -> Planned {
     let mut plans = Vec::new();
     let (mut keys, mut twins, mut complete) = (Keys::new(), BTreeMap::new(), true);
+    let mut untwinned = BTreeSet::new();
     for profile in known.profiles {
         let Some(site) = known.compiler.sites().iter().find(|s| s.id == profile.site) else { continue };
-        let Some(lookup) = known.lookup(site, profile, tier, &mut twins) else { continue };
+        let lookup = known.lookup(site, profile, tier, &mut twins);
+        let large = known.compiler.declaration(site.map).max_entries > TINY;
+        if large && alike(known.compiler, site, known.unfit) && !twins.contains_key(&site.map) {
+            untwinned.insert(site.id);
+        }
+        let Some(lookup) = lookup else { continue };
         let put = match &lookup {
             Lookup::Twin { hot, .. } if hot.is_empty() => Put::Twin,
             Lookup::Hot(entries) | Lookup::Twin { hot: entries, .. } => {
@@ -136,7 +144,7 @@ pub fn plan(known: &Known<'_>, mut guard: Guard, tier: Tier) -> Planned {
         caches,
         budget: Budget::default(),
     };
-    Planned { plan, keys, twins, complete: complete || tier == Tier::Thorough }
+    Planned { plan, keys, twins, untwinned, complete: complete || tier == Tier::Thorough }
 }
 
 impl Known<'_> {
@@ -235,11 +243,12 @@ impl Known<'_> {
                 && site.layout().is_some_and(transform::whole_words)
         };
         let place = self.compiler.twin(site.map).filter(|_| in_trie || in_rows())?;
-        if in_trie && !self.observed.constant(site.map, 0..4) {
+        let size = self.compiler.declaration(site.map).value_size;
+        if in_trie && !self.observed.constant(site.map, 0..size) {
             return None;
         }
         if let btree_map::Entry::Vacant(vacant) = twins.entry(site.map) {
-            vacant.insert(self.observed.twin(site.map)?);
+            vacant.insert(self.observed.twin(site.map, &self.compiler.bytes_read(site.map))?);
         }
         let hot = if in_trie { Vec::new() } else { self.hot(site, profile, cost::TWIN) };
         Some(Lookup::Twin { map: module::map(place), hot })
@@ -249,8 +258,9 @@ impl Known<'_> {
 /// Whether a twin may answer all keys of the lookup alike, so that traffic does not matter, as far as that can be seen before one
 /// is made.
 pub fn alike(compiler: &Compiler, site: &Site, unfit: &BTreeSet<SiteId>) -> bool {
-    let whole_words = |l: &Layout| matches!(l[..], [a, b] if a.size == Size::W && b.size == Size::W);
-    site.layout().is_some_and(whole_words) && compiler.twin(site.map).is_some() && !unfit.contains(&site.id)
+    let is_trie = MapType(compiler.declaration(site.map).kind) == MapType::LPM_TRIE
+        && compiler.twin(site.map).is_some();
+    is_trie && site.layout().is_some_and(|l| address_pieces(l).is_some()) && !unfit.contains(&site.id)
 }
 
 fn whole(table: Table, kind: MapType, profile: &SiteProfile) -> Lookup {

@@ -1,6 +1,6 @@
 //! What the entries of a plan mean at one lookup: which words of its key are compared with what.
 
-use millstream_ir::{Block, Layout, MapDecl, Piece, Size, Value};
+use millstream_ir::{Block, Layout, MapDecl, Piece, Size};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
@@ -18,17 +18,23 @@ pub(super) struct Group<'p> {
     pub(super) heat: u64,
 }
 
-/// The one word of the key of a longest-prefix map, where the lookup is for all its bits.
-pub(super) fn full_length_word(decl: &MapDecl, layout: &Layout, args: &[Abs]) -> Option<Value> {
-    let word = Piece { offset: 4, size: Size::W };
-    match (&layout[..], args) {
-        ([length, data], &[Abs::Const(32), Abs::Val(v)])
-            if decl.kind == LPM_TRIE && length.size == Size::W && *data == word =>
-        {
-            Some(v)
-        }
-        _ => None,
-    }
+/// The pieces of the address in a key of a longest-prefix map of 4 bytes, where the lookup is for all its bits.
+pub(super) fn full_length(
+    decl: &MapDecl,
+    layout: &Layout,
+    args: &[Abs],
+) -> Option<SmallVec<[(Piece, Abs); 4]>> {
+    let all_bits = matches!(args.first(), Some(Abs::Const(32))) && address_pieces(layout).is_some();
+    let values = args.iter().all(|a| matches!(a, Abs::Val(_) | Abs::Const(_)));
+    let pieces = || layout.iter().copied().zip(args.iter().copied()).skip(1).collect();
+    (decl.kind == LPM_TRIE && all_bits && values).then(pieces)
+}
+
+/// The pieces behind the length in a key of 8 bytes, if the length is one of its own and nothing is missing.
+pub(crate) fn address_pieces(layout: &Layout) -> Option<&[Piece]> {
+    let (length, address) = layout.split_first()?;
+    let whole = address.iter().try_fold(4, |at, p| (u32::from(p.offset) == at).then(|| at + p.size.bytes()));
+    (length.offset == 0 && length.size == Size::W && whole == Some(8)).then_some(address)
 }
 
 /// Runs of indices with one target each, and what is between them.

@@ -25,6 +25,7 @@ mod split;
 mod stack_key;
 mod trie;
 mod twin;
+mod values;
 
 use millstream_ir::Module;
 use millstream_passes::{PassError, Pipeline, Session};
@@ -32,6 +33,7 @@ use millstream_passes::{PassError, Pipeline, Session};
 pub use cache::{Cache, CacheShape, whole_words};
 pub use error::TransformError;
 pub use instrument::{Sketch, instrument};
+pub(crate) use matcher::address_pieces;
 pub use plan::{
     Budget, Contents, Entry, Fallback, FieldConstant, Guard, Lookup, Plan, Report, SitePlan, SiteReport,
     Unknown,
@@ -42,6 +44,7 @@ pub use site::{Key, Site, SiteId, sites};
 pub use specialize::specialize;
 pub use trie::Trie;
 pub use twin::{Room, Twin};
+pub use values::MOST_BYTES as TRIE_VALUE;
 
 /// Before the sites of a function are known.
 const PREPARE: &[&str] = &[

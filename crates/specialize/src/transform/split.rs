@@ -1,7 +1,8 @@
 //! Lookups: what is found without looking, and code for each of the values that a lookup may find.
 
 use millstream_ir::{
-    Block, BlockCall, Cond, Inst, Layout, Map, MemFlags, Op, Piece, Prov, SwapKind, Type, Value, Width,
+    AluOp, Block, BlockCall, Cond, Inst, Layout, Map, MemFlags, Op, Piece, Prov, Size, SwapKind, Type, Value,
+    Width,
 };
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -13,7 +14,7 @@ use super::copy::{At, Copier, Env, Flow, Merge, is_single, pieces_of, too_deep};
 use super::decide::Row;
 use super::eval::{Abs, Address, Bytes, Field, Known, MergeId, read};
 use super::lpm;
-use super::matcher::{Group, How, Matcher, full_length_word, groups, indices};
+use super::matcher::{Group, How, Matcher, full_length, groups, indices};
 use super::plan::{Entry, Lookup, SitePlan, SiteReport};
 use super::rows::RowsShape;
 use super::site::LookupKey;
@@ -345,8 +346,9 @@ impl Copier<'_> {
             Lookup::Empty | Lookup::Cached { .. } => return None,
         };
         let twin = match twin {
-            Some((map, Room::Groups(groups))) => {
-                Some(InTwin::Trie(InTrie { map, groups, word: full_length_word(decl, layout, args)? }))
+            Some((map, Room::Trie { groups, value_size })) => {
+                let pieces = full_length(decl, layout, args)?;
+                Some(InTwin::Trie(InTrie { map, groups, word: self.joined(&pieces, at.out), value_size }))
             }
             Some((map, Room::Rows(shape))) if whole_words(layout) => Some(InTwin::Rows(map, shape)),
             Some(_) => return None,
@@ -387,24 +389,53 @@ impl Copier<'_> {
         env: &mut Env,
     ) -> Option<Block> {
         let (found, absent) = (self.new_block(), self.new_block());
-        let bytes = match twin {
+        let (bytes, address) = match twin {
             InTwin::Trie(trie) => {
                 let value = self.out.add_param(found, Type::I32);
                 self.trie(trie, at.out, found, absent);
-                Bytes::Held(value)
+                match trie.has_values() {
+                    true => (Bytes::There, Address::Held(self.value_in_trie(trie, map, value, found))),
+                    false => (Bytes::Held(value), Address::None),
+                }
             }
             InTwin::Rows(twin, shape) => {
                 let words = self.key_words(layout, args, shape.row.key, at.out)?;
-                Bytes::Copy(self.rows(twin, shape, &words, [at.out, found, absent]))
+                (Bytes::Copy(self.rows(twin, shape, &words, [at.out, found, absent])), Address::None)
             }
         };
         let mut without = env.clone();
         self.define(inst, Abs::Const(0), &mut without);
         self.region(At { next: at.next + 1, out: absent, ..at }, without);
-        let known = Known { map, origin: inst, bytes, address: Address::None };
-        let known = self.known.push(known);
+        let known = self.known.push(Known { map, origin: inst, bytes, address });
         self.define(inst, Abs::Ptr(known, 0), env);
         Some(found)
+    }
+
+    /// The word that pieces make, the lowest first.
+    fn joined(&mut self, pieces: &[(Piece, Abs)], out: Block) -> Value {
+        let mut word: Option<Value> = None;
+        let first = pieces.first().map_or(0, |(p, _)| p.offset);
+        for &(piece, abs) in pieces {
+            let mut part = self.materialize(abs, out);
+            if piece.size != Size::W {
+                // Stores take the lowest bytes of what may be more.
+                let mask = i64::from(u32::MAX >> (32 - piece.size.bits()));
+                let mask = self.value(out, Op::Const { value: mask }, &[], Type::I64);
+                part =
+                    self.value(out, Op::Alu { op: AluOp::And, width: Width::W32 }, &[part, mask], Type::I32);
+            }
+            let by = 8 * i64::from(piece.offset - first);
+            if by > 0 {
+                let by = self.value(out, Op::Const { value: by }, &[], Type::I64);
+                part = self.value(out, Op::Alu { op: AluOp::Lsh, width: Width::W32 }, &[part, by], Type::I32);
+            }
+            let or = Op::Alu { op: AluOp::Or, width: Width::W32 };
+            word = Some(match word {
+                Some(word) => self.value(out, or, &[word, part], Type::I32),
+                None => part,
+            });
+        }
+        word.unwrap_or_else(|| self.value(out, Op::Undef {}, &[], Type::I32))
     }
 
     pub(super) fn note(&mut self, site: &SitePlan, new: SiteReport) {

@@ -1,15 +1,20 @@
-//! A twin of a longest-prefix map of 4-byte keys and small values: a multibit trie of 16, 8 and 8 bits in one array.
+//! A twin of a longest-prefix map of 4-byte keys: a multibit trie of 16, 8 and 8 bits in one array.
 //!
 //! It holds 16-bit cells: 65,536 by the first two bytes of the key, then groups of 256 by the third or fourth byte. A
 //! cell is a value, says that there is none, or names a group. A lookup is one to three loads, whatever the number of
 //! prefixes (compare Gupta, Lin and McKeown, "Routing Lookups in Hardware at Memory Access Speeds", INFOCOM 1998).
+//! Values of other than 4 bytes lie in front of the cells, each as often as it differs in what programs read ([`Values`]), and
+//! cells hold their numbers.
 //!
 //! The prefixes are kept beside the cells, so that a prefix more or less costs what lies below one cell of the first
 //! level, or below as many as the prefix covers. Groups that nobody names any more are used again.
 
 use std::collections::BTreeSet;
 
+use millstream_ir::usage::Range;
 use rustc_hash::FxHashMap;
+
+use super::values::{SMALL, Values, stride, values_bytes};
 
 /// Cells of the first level, indexed by the first two bytes as a little-endian number.
 const FIRST: usize = 1 << 16;
@@ -21,12 +26,16 @@ const GROUP: usize = 256;
 pub(super) const GROUP_BYTES: u32 = 2 * GROUP as u32;
 /// Marks a cell that names a group.
 pub(super) const IS_GROUP: u16 = 0x8000;
+/// Marks the number of a chunk that is a value.
+const IS_VALUE: u32 = 1 << 31;
 /// The cell of keys without a prefix.
 pub(super) const ABSENT: u16 = 0x7fff;
 
 /// What a twin holds.
 #[derive(Clone, Debug)]
 pub struct Trie {
+    /// Nothing where cells are values themselves.
+    values: Option<Values>,
     cells: Vec<u16>,
     /// Values of prefixes of at most 16 bits, by length and bits.
     short: FxHashMap<(u8, u16), u16>,
@@ -69,6 +78,14 @@ fn small(value: &[u8]) -> Option<u16> {
     (value < u32::from(ABSENT)).then_some(value as u16)
 }
 
+/// What cells hold of a value; `None` if there is no such twin.
+fn cell(values: &mut Option<Values>, value: &[u8]) -> Option<u16> {
+    match values {
+        Some(values) => values.number(value),
+        None => small(value),
+    }
+}
+
 /// Writes all cells below a byte's first `length` bits.
 fn fill(cells: &mut [u16; GROUP], at: usize, length: u32, value: u16) {
     let count = 1usize << (8 - length);
@@ -80,10 +97,15 @@ impl Trie {
     /// More groups no twin has.
     pub const MOST_GROUPS: u32 = IS_GROUP as u32;
 
-    /// The twin of these prefixes, given as keys and values of their map. `None` if keys are not of 4 bytes, values
-    /// not of 4 bytes and small, or the groups too many.
-    pub fn of<'e>(entries: impl IntoIterator<Item = (&'e [u8], &'e [u8])>) -> Option<Trie> {
+    /// The twin of these prefixes, given as keys and values of their map; `read` are the bytes of values that programs read.
+    /// `None` if keys are not of 4 bytes, values of 4 bytes not small, other values too many, or the groups too many.
+    pub fn of<'e>(
+        entries: impl IntoIterator<Item = (&'e [u8], &'e [u8])>,
+        value_size: u32,
+        read: &[Range],
+    ) -> Option<Trie> {
         let mut twin = Trie {
+            values: Values::of(value_size, read),
             cells: vec![ABSENT; FIRST],
             short: FxHashMap::default(),
             base: vec![ABSENT; FIRST],
@@ -92,7 +114,7 @@ impl Trie {
             changed: BTreeSet::new(),
         };
         for (key, value) in entries {
-            let ((length, address), value) = (prefix(key)?, small(value)?);
+            let ((length, address), value) = (prefix(key)?, cell(&mut twin.values, value)?);
             let first = (address >> 16) as u16;
             if length <= 16 {
                 twin.short.insert((length, first), value);
@@ -115,7 +137,7 @@ impl Trie {
             long.dedup_by_key(|l| l.order());
             twin.build(first)?;
         }
-        twin.changed.clear();
+        twin.take_changed();
         Some(twin)
     }
 
@@ -123,7 +145,7 @@ impl Trie {
     /// one is of no use any more.
     pub fn set(&mut self, key: &[u8], value: Option<&[u8]>) -> Option<()> {
         let Some((length, address)) = prefix(key) else { return value.is_none().then_some(()) };
-        let value = value.map(small);
+        let value = value.map(|v| cell(&mut self.values, v));
         let first = (address >> 16) as u16;
         if length <= 16 {
             match value {
@@ -221,26 +243,40 @@ impl Trie {
         ((self.cells.len() - FIRST) / GROUP) as u32
     }
 
-    /// Bytes of a twin that has room for so many groups, a power of two.
-    pub const fn size(groups: u32) -> u32 {
-        FIRST_BYTES + groups * GROUP_BYTES
+    /// Bytes of a twin of a map with values of this size that has room for so many groups, a power of two.
+    pub fn size(groups: u32, value_size: u32) -> u32 {
+        values_bytes(value_size) + FIRST_BYTES + groups * GROUP_BYTES
     }
 
-    /// Chunks of it.
-    pub fn chunks(&self) -> u32 {
-        (self.cells.len() / GROUP) as u32
+    /// The size of the values of the map that it is a twin of.
+    pub fn value_size(&self) -> u32 {
+        self.values.as_ref().map_or(SMALL, |v| v.size as u32)
+    }
+
+    /// All chunks.
+    pub fn chunks(&self) -> BTreeSet<u32> {
+        let values = self.values.iter().flat_map(|v| (0..v.held.len() as u32).map(|n| n | IS_VALUE));
+        (0..(self.cells.len() / GROUP) as u32).chain(values).collect()
     }
 
     /// Where a chunk lies in memory, and what it holds.
     pub fn chunk(&self, number: u32) -> (usize, Vec<u8>) {
+        if let (Some(values), true) = (&self.values, number & IS_VALUE != 0) {
+            let number = (number & !IS_VALUE) as usize;
+            return (number * stride(values.size as u32) as usize, values.held[number].clone());
+        }
         let at = number as usize * GROUP;
         let cells = self.cells.get(at..at + GROUP).unwrap_or_default();
-        (2 * at, cells.iter().flat_map(|c| c.to_ne_bytes()).collect())
+        let start = values_bytes(self.value_size()) as usize;
+        (start + 2 * at, cells.iter().flat_map(|c| c.to_ne_bytes()).collect())
     }
 
     /// The chunks that have changed since this was asked for the last time.
     pub fn take_changed(&mut self) -> BTreeSet<u32> {
-        std::mem::take(&mut self.changed)
+        let values = self.values.as_mut().map(|v| std::mem::replace(&mut v.told, v.held.len())..v.held.len());
+        let mut changed = std::mem::take(&mut self.changed);
+        changed.extend(values.into_iter().flatten().map(|n| n as u32 | IS_VALUE));
+        changed
     }
 }
 
@@ -283,6 +319,7 @@ fn lookup(twin: &Trie, address: u32) -> Option<u16> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::values::places;
     use super::*;
 
     type Entry = (Vec<u8>, Vec<u8>);
@@ -296,7 +333,7 @@ mod tests {
     }
 
     fn twin_of(table: &[Entry]) -> Option<Trie> {
-        Trie::of(table.iter().map(|(k, v)| (k.as_slice(), v.as_slice())))
+        Trie::of(table.iter().map(|(k, v)| (k.as_slice(), v.as_slice())), SMALL, &[])
     }
 
     /// Numbers that look random.
@@ -345,7 +382,7 @@ mod tests {
         let mask = |length: u32| u32::MAX.checked_shl(32 - length).unwrap_or(0);
         let mut table: FxHashMap<(u32, u32), u32> = FxHashMap::default();
         let mut twin = twin_of(&[]).unwrap();
-        let mut memory: Vec<u8> = (0..twin.chunks()).flat_map(|n| twin.chunk(n).1).collect();
+        let mut memory: Vec<u8> = twin.chunks().into_iter().flat_map(|n| twin.chunk(n).1).collect();
         for n in 0..2_000 {
             // Short ones change much.
             let length = if random().is_multiple_of(50) { random() % 12 } else { 12 + random() % 21 };
@@ -370,7 +407,7 @@ mod tests {
                 assert_eq!(lookup(&twin, address).map(u32::from), longest.copied(), "{address:#x}");
             }
         }
-        let whole: Vec<u8> = (0..twin.chunks()).flat_map(|n| twin.chunk(n).1).collect();
+        let whole: Vec<u8> = twin.chunks().into_iter().flat_map(|n| twin.chunk(n).1).collect();
         assert!(memory == whole, "all changes were told");
         let entries: Vec<Entry> = table.iter().map(|((l, a), v)| entry(*l, a.to_be_bytes(), *v)).collect();
         let anew = twin_of(&entries).unwrap();
@@ -399,5 +436,46 @@ mod tests {
         let mut twin = twin_of(&[]).unwrap();
         assert_eq!(twin.set(&key(8, [10, 0, 0, 0]), Some(&0x7fffu32.to_ne_bytes())), None);
         assert_eq!(twin.set(&key(33, [10, 0, 0, 0]), None), Some(()), "it never is there");
+    }
+
+    /// Values that differ only in what nobody reads are one; what is read is what a side of the memory has.
+    #[test]
+    fn larger_values_lie_in_front_of_the_cells() {
+        let value = |hop: u8, metric: u8| [[hop; 8], [metric; 8], [7; 8]].concat();
+        let read = [Range { start: 0, end: 8 }, Range { start: 18, end: 20 }];
+        let table = [
+            (key(8, [10, 0, 0, 0]), value(1, 1)),
+            (key(24, [10, 1, 2, 0]), value(2, 1)),
+            (key(32, [10, 1, 2, 3]), value(1, 9)),
+        ];
+        let entries = table.iter().map(|(k, v)| (k.as_slice(), v.as_slice()));
+        let mut twin = Trie::of(entries, 24, &read).unwrap();
+        let of = |twin: &Trie, address: [u8; 4]| {
+            let (at, bytes) = twin.chunk(IS_VALUE | u32::from(lookup(twin, u32::from_be_bytes(address))?));
+            Some((at, bytes))
+        };
+        let [first, second] = [1, 2].map(|hop: u8| [&[hop; 8][..], &[0; 10], &[7; 2], &[0; 4]].concat());
+        assert_eq!(of(&twin, [10, 9, 9, 9]), Some((0, first.clone())));
+        assert_eq!(of(&twin, [10, 1, 2, 3]), Some((0, first)), "the metric is not read");
+        assert_eq!(of(&twin, [10, 1, 2, 4]), Some((24, second)));
+        assert_eq!(of(&twin, [11, 0, 0, 0]), None);
+        twin.set(&key(32, [10, 1, 2, 3]), Some(&value(3, 0))).unwrap();
+        let changed = twin.take_changed();
+        assert!(changed.contains(&(IS_VALUE | 2)) && changed.len() == 2, "{changed:?}");
+        assert_eq!(of(&twin, [10, 1, 2, 3]).unwrap().0, 48);
+        let cells: usize = twin.chunk(0).0;
+        assert_eq!(cells as u32, values_bytes(24), "cells lie behind the room for values");
+    }
+
+    #[test]
+    fn there_is_room_for_so_many_values_and_no_more() {
+        for (size, most) in [(8, 1 << 14), (32, 1 << 14), (1280, 1024), (2048, 1024)] {
+            assert_eq!(places(size), most);
+            let mut twin = Trie::of([], size, &[Range { start: 0, end: 4 }]).unwrap();
+            let value = |n: u32| [&n.to_ne_bytes()[..], &vec![0; size as usize - 4]].concat();
+            let mut set = |n: u32| twin.set(&key(24, [10, 0, n as u8, 0]), Some(&value(n)));
+            assert!((0..most).all(|n| set(n).is_some()));
+            assert_eq!(set(most), None);
+        }
     }
 }

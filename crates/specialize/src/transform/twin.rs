@@ -16,6 +16,7 @@ use super::copy::{ARRAY, Copier};
 use super::matcher::LPM_TRIE;
 use super::rows::{PLACER, Row, Rows, RowsShape};
 use super::trie::{ABSENT, FIRST_BYTES, GROUP_BYTES, IS_GROUP, Trie};
+use super::values::{SMALL, places, stride, values_bytes};
 
 /// What answers lookups in the place of a map.
 #[derive(Clone, Debug)]
@@ -29,8 +30,13 @@ pub enum Twin {
 /// What is room for, in each side.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Room {
-    /// A trie with so many groups, a power of two.
-    Groups(u32),
+    /// A trie.
+    Trie {
+        /// Its groups, a power of two.
+        groups: u32,
+        /// Bytes of each value of the map.
+        value_size: u32,
+    },
     /// Rows.
     Rows(RowsShape),
 }
@@ -42,7 +48,7 @@ impl Room {
     /// Bytes of a side.
     pub fn bytes(self) -> u32 {
         match self {
-            Room::Groups(groups) => Trie::size(groups),
+            Room::Trie { groups, value_size } => Trie::size(groups, value_size),
             // What is larger is not made.
             Room::Rows(shape) => u32::try_from(shape.bytes()).unwrap_or(u32::MAX),
         }
@@ -52,8 +58,10 @@ impl Room {
     pub(super) fn of(map: &MapDecl, twin: &MapDecl, sides: u32) -> Option<Room> {
         let side = twin.value_size.checked_div(sides)?;
         let room = if map.kind == LPM_TRIE {
-            let groups = side.checked_sub(FIRST_BYTES)? / GROUP_BYTES;
-            (groups.is_power_of_two() && groups <= Trie::MOST_GROUPS).then_some(Room::Groups(groups))
+            let value_size = map.value_size;
+            let groups = side.checked_sub(Trie::size(0, value_size))? / GROUP_BYTES;
+            let room = Room::Trie { groups, value_size };
+            (groups.is_power_of_two() && groups <= Trie::MOST_GROUPS).then_some(room)
         } else {
             let row = Row { key: map.key_size, value: map.value_size };
             RowsShape::of_bytes(row, side).map(Room::Rows)
@@ -69,7 +77,8 @@ impl Twin {
         match self {
             Twin::Trie(trie) => {
                 let groups = (trie.groups() + trie.groups() / 4).max(LEAST);
-                Room::Groups(groups.next_power_of_two().min(Trie::MOST_GROUPS))
+                let groups = groups.next_power_of_two().min(Trie::MOST_GROUPS);
+                Room::Trie { groups, value_size: trie.value_size() }
             }
             Twin::Rows(rows) => Room::Rows(rows.shape()),
         }
@@ -78,7 +87,7 @@ impl Twin {
     /// Whether there is room for it as it is now.
     pub fn fits(&self, room: Room) -> bool {
         match (self, room) {
-            (Twin::Trie(trie), Room::Groups(groups)) => trie.groups() <= groups,
+            (Twin::Trie(trie), Room::Trie { groups, .. }) => trie.groups() <= groups,
             (Twin::Rows(rows), Room::Rows(shape)) => rows.shape() == shape,
             _ => false,
         }
@@ -94,10 +103,10 @@ impl Twin {
     }
 
     /// Chunks of it.
-    pub fn chunks(&self) -> u32 {
+    pub fn chunks(&self) -> BTreeSet<u32> {
         match self {
             Twin::Trie(trie) => trie.chunks(),
-            Twin::Rows(rows) => rows.chunks(),
+            Twin::Rows(rows) => (0..rows.chunks()).collect(),
         }
     }
 
@@ -126,6 +135,19 @@ pub(super) struct InTrie {
     pub(super) groups: u32,
     /// The whole address.
     pub(super) word: Value,
+    /// Bytes of a value of the map that it is a twin of.
+    pub(super) value_size: u32,
+}
+
+impl InTrie {
+    /// Whether its cells are numbers of values that lie in it, and not the values.
+    pub(super) fn has_values(&self) -> bool {
+        self.value_size != SMALL
+    }
+
+    fn room(&self) -> Room {
+        Room::Trie { groups: self.groups, value_size: self.value_size }
+    }
 }
 
 impl Copier<'_> {
@@ -153,16 +175,17 @@ impl Copier<'_> {
         row
     }
 
-    /// Looks the word up in a trie; goes on in `found` with the value as its parameter, or in `absent`. Ends the block.
+    /// Looks the word up in a trie; goes on in `found` with what the cell holds as its parameter, or in `absent`. Ends the block.
     pub(super) fn trie(&mut self, twin: InTrie, from: Block, found: Block, absent: Block) {
-        let InTrie { map, groups, word } = twin;
-        let side = self.side_of_twin(Room::Groups(groups), from);
+        let InTrie { map, groups, word, value_size } = twin;
+        let cells = values_bytes(value_size);
+        let side = self.side_of_twin(twin.room(), from);
         let cell = self.new_block();
         let last = self.out.add_param(cell, Type::I16);
         let first = self.masked(word, 0xffff, from);
         let first = self.alu(AluOp::Lsh, first, 1, from);
         let mut at = from;
-        let mut value = self.cell(map, 0, [Some(first), side], at);
+        let mut value = self.cell(map, cells, [Some(first), side], at);
         for shift in [15, 23] {
             let group = self.new_block();
             let marked = i64::from(IS_GROUP);
@@ -173,12 +196,30 @@ impl Copier<'_> {
             let byte = self.alu(AluOp::Rsh, word, shift, group);
             let byte = self.masked(byte, 0x1fe, group);
             let offset = self.value(group, alu(AluOp::Add), &[start, byte], Type::I64);
-            value = self.cell(map, FIRST_BYTES, [Some(offset), side], group);
+            value = self.cell(map, cells + FIRST_BYTES, [Some(offset), side], group);
             at = group;
         }
         self.emit(at, Op::Jump {}, &[], &[BlockCall::with(cell, [value])], Type::Any);
         let targets = [BlockCall::new(absent), BlockCall::with(found, [last])];
         self.branch(Cond::Eq, last, i64::from(ABSENT), targets, cell);
+    }
+
+    /// The address of the value that a cell of a trie names.
+    pub(super) fn value_in_trie(
+        &mut self,
+        trie: InTrie,
+        of: millstream_ir::Map,
+        cell: Value,
+        out: Block,
+    ) -> Value {
+        let side = self.side_of_twin(trie.room(), out);
+        // No cell has another; the verifier cannot know.
+        let number = self.masked(cell, i64::from(places(trie.value_size)) - 1, out);
+        let offset = self.by(AluOp::Mul, number, stride(trie.value_size).into(), out);
+        let address = self.address_in(trie.map, 0, [Some(offset), side], out);
+        // From here on it stands for a value of the map.
+        self.out.types[address] = Type::Ptr(Prov::MapValue(of));
+        address
     }
 
     /// Where the side begins that the packet reads; `None` if there is but one.

@@ -16,6 +16,7 @@ mod rows;
 mod shadow;
 mod slower;
 mod twins;
+mod values;
 mod writers;
 
 #[path = "../../../object/tests/objects/common.rs"]

@@ -71,7 +71,7 @@ impl Rig {
             "ms_sketch",
             spec(PERCPU_ARRAY, Sketch::value_size(WIDEST), SITES * SKETCH_SLOTS),
         ));
-        object.maps.push(runtime_map("ms_twin", spec(2, SIDES * Trie::size(GROUPS), 1)));
+        object.maps.push(runtime_map("ms_twin", spec(2, SIDES * Trie::size(GROUPS, 4), 1)));
         object.maps.push(runtime_map("ms_original", spec(PROG_ARRAY, 4, 1)));
         let object: &'static Object = Box::leak(Box::new(object));
         let session = Loader::new(object).prepare().expect("maps");
@@ -150,12 +150,12 @@ impl Rig {
     /// Writes one side of the twin of a map.
     pub(crate) fn fill_twin(&self, map: &str, side: u32) {
         let entries = self.snapshot(map);
-        let twin =
-            Trie::of(entries.iter().map(|(k, v)| (k.as_slice(), v.as_slice()))).expect("it has a twin");
+        let twin = Trie::of(entries.iter().map(|(k, v)| (k.as_slice(), v.as_slice())), 4, &[])
+            .expect("it has a twin");
         let place = self.map("ms_twin");
         let mut bytes = place.lookup(&[0; 4]).expect("readable").expect("an array");
-        let start = (side * Trie::size(GROUPS)) as usize;
-        for (at, part) in (0..twin.chunks()).map(|n| twin.chunk(n)) {
+        let start = (side * Trie::size(GROUPS, 4)) as usize;
+        for (at, part) in twin.chunks().into_iter().map(|n| twin.chunk(n)) {
             bytes[start + at..start + at + part.len()].copy_from_slice(&part);
         }
         place.update(&[0; 4], &bytes, UpdateMode::Any).expect("written");
