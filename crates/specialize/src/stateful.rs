@@ -24,8 +24,10 @@ const NO_EXIST: i64 = 1;
 /// A map that the program writes, and how.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Stateful {
-    /// The instructions of the program by which it, or a function that it calls, writes the map.
+    /// The instructions of the program by which it writes the map.
     pub(crate) writers: Vec<Inst>,
+    /// The same of functions that it calls.
+    pub(crate) callees: Vec<(Func, Vec<Inst>)>,
     /// Bytes of values that the program itself reads.
     pub(crate) read: Vec<Range>,
 }
@@ -45,11 +47,15 @@ pub(crate) fn stateful(module: &Module, usage: &Usage, program: Func, map: Map) 
     if usage::programs(module).any(foreign) {
         return None;
     }
-    let body = &module.funcs[program];
-    let own = usage.of_function(program, map);
-    let changes = own.updates.iter().filter(|site| kind != MapType::HASH || !is_new(module, site));
-    let stored = own.writes.iter().map(|touch| &touch.site);
-    let mut writers: Vec<Inst> = changes.chain(&own.deletes).chain(stored).map(|site| site.inst).collect();
+    let writers = |func: Func| {
+        let own = usage.of_function(func, map);
+        let changes = own.updates.iter().filter(|site| kind != MapType::HASH || !is_new(module, site));
+        let stored = own.writes.iter().map(|touch| &touch.site);
+        let mut insts: Vec<Inst> = changes.chain(&own.deletes).chain(stored).map(|site| site.inst).collect();
+        insts.sort_unstable();
+        insts.dedup();
+        insts
+    };
     for func in module.funcs.values() {
         for (_, inst) in func.insts_in_order() {
             match func.insts[inst].op {
@@ -61,15 +67,12 @@ pub(crate) fn stateful(module: &Module, usage: &Usage, program: Func, map: Map) 
             }
         }
     }
-    for (_, inst) in body.insts_in_order() {
-        match body.insts[inst].op {
-            Op::Call { func } if foreign(func) => writers.push(inst),
-            _ => {}
-        }
-    }
-    writers.sort_unstable();
-    writers.dedup();
-    Some(Stateful { writers, read: own.bytes_read() })
+    let callees = module.funcs.keys().filter(|func| *func != program).map(|func| (func, writers(func)));
+    Some(Stateful {
+        callees: callees.filter(|(_, insts)| !insts.is_empty()).collect(),
+        writers: writers(program),
+        read: usage.of_function(program, map).bytes_read(),
+    })
 }
 
 /// Whether an update adds an entry and changes none.

@@ -235,6 +235,7 @@ impl Compiler {
             place: module::map(*place),
             shape: stateful::shape(decl.key_size, decl.value_size, decl.max_entries, areas, cpus)?,
             writers: known.writers.clone(),
+            callees: known.callees.clone(),
             read: known.read.clone(),
         })
     }
@@ -286,7 +287,7 @@ impl Compiler {
             Some(kind) => (kind, keep),
             None => (self.samples.kind, Keep::Count),
         };
-        self.variant(|m| {
+        self.variant(&[], |m| {
             transform::instrument(m, func, sites, &sketch)?;
             transform::keep_packets(m, func, &Samples { kind, ..self.samples }, keep)?;
             Ok(Report::default())
@@ -299,7 +300,10 @@ impl Compiler {
     /// [`VariantError`].
     pub fn specialised(&self, wanted: &Wanted<'_>) -> Result<Variant, VariantError> {
         let func = module::func(self.program);
-        self.variant(|m| {
+        let mut others: Vec<ir::Func> = wanted.plan.caches.iter().flat_map(Cache::callees).collect();
+        others.sort_unstable();
+        others.dedup();
+        self.variant(&others, |m| {
             for (&of, &room) in wanted.rooms {
                 if let Some(twin) = self.twin(of) {
                     m.maps[module::map(twin)].value_size = SIDES * room.bytes();
@@ -326,20 +330,23 @@ impl Compiler {
         }
     }
 
+    /// A variant in which a transform has changed the program, and these functions.
     fn variant(
         &self,
+        others: &[ir::Func],
         transform: impl FnOnce(&mut ir::Module) -> Result<Report, TransformError>,
     ) -> Result<Variant, VariantError> {
         let start = Instant::now();
         let mut lifted = self.prepared.clone();
-        let func = module::func(self.program);
         let report = transform(&mut lifted.module)?;
         transform::finish(&mut lifted.module, &mut Session::new(Target::bpf(self.isa)))?;
-        // One strategy: trying them all takes several times as long, and the original runs meanwhile.
-        let code = lower::lower_with(&lifted.module.funcs[func], Strategy::default())?;
-        // The other functions stay as they are in the object.
+        // All others stay as they are in the object.
         let mut object = self.object.clone();
-        object.replace_function(self.program, new_function(&lifted, &code))?;
+        for &func in others.iter().chain([&module::func(self.program)]) {
+            // One strategy: trying them all takes several times as long, and the original runs meanwhile.
+            let code = lower::lower_with(&lifted.module.funcs[func], Strategy::default())?;
+            object.replace_function(FuncId(func.as_u32()), new_function(&lifted, &code))?;
+        }
         let linked = object.link(self.program)?;
         Ok(Variant { object, linked, report, time: start.elapsed() })
     }

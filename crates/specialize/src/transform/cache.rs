@@ -9,7 +9,8 @@
 //! # What a stamp says
 //!
 //! Every writer of the map in the program, also in its copy of the original, counts itself in before it writes and out
-//! afterwards: a store through a pointer that a lookup gave at the bucket of that key, everything else for the whole map.
+//! afterwards: a store through a pointer that a lookup gave at the bucket of that key, everything else for the whole map; in functions
+//! that it calls, too.
 //! The stamp is the sum of both counts of writers that came in, which only grow: as long as it is the same, nobody has
 //! written since. A slot is filled from the map only if nobody was inside before the lookup and nobody has come in
 //! when all was copied. A packet that finds the sum unchanged could as well have looked its key up at that moment.
@@ -27,8 +28,8 @@
 use cranelift_entity::EntityRef;
 use millstream_ir::usage::Range;
 use millstream_ir::{
-    AluOp, AtomicOp, Block, BlockCall, Cond, Inst, Layout, Map, MapDecl, MemFlags, Op, Prov, Size, Type,
-    Value, Width,
+    AluOp, AtomicOp, Block, BlockCall, Cond, Func, Function, Inst, Layout, Map, MapDecl, MemFlags, Module,
+    Op, Prov, Size, Type, Value, Width,
 };
 use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
@@ -107,9 +108,10 @@ pub struct Cache {
     pub place: Map,
     /// How it lies there.
     pub shape: CacheShape,
-    /// The instructions of the function by which the map is written, calls of functions that write it among them. Nobody else
-    /// writes it without counting.
+    /// The instructions of the function by which the map is written.
     pub writers: Vec<Inst>,
+    /// The same of functions that it calls. Nobody else writes the map without counting.
+    pub callees: Vec<(Func, Vec<Inst>)>,
     /// Bytes of values that the function reads.
     pub read: Vec<Range>,
 }
@@ -121,6 +123,28 @@ impl Cache {
             .get(self.of)
             .is_some_and(|d| (d.key_size, d.value_size) == (self.shape.key, self.shape.value));
         of && maps.get(self.place).is_some_and(|d| self.shape.fits(d))
+    }
+
+    /// The other functions that write the map.
+    pub fn callees(&self) -> impl Iterator<Item = Func> {
+        self.callees.iter().map(|(func, _)| *func)
+    }
+
+    /// Whether a call of a function may write the map.
+    fn may_write(&self, module: &Module, func: Func) -> bool {
+        let (mut seen, mut work) = (FxHashSet::default(), vec![func]);
+        while let Some(func) = work.pop() {
+            if self.callees().any(|writer| writer == func) {
+                return true;
+            }
+            let body = &module.funcs[func];
+            let called = body.insts_in_order().filter_map(|(_, inst)| match body.insts[inst].op {
+                Op::Call { func } | Op::FuncAddr { func } => Some(func),
+                _ => None,
+            });
+            work.extend(called.filter(|f| seen.insert(*f)));
+        }
+        false
     }
 
     fn reads(&self, start: u32, end: u32) -> bool {
@@ -163,6 +187,7 @@ impl<'a> Copier<'a> {
         let [hit, miss, back, by_map, absent] = std::array::from_fn(|_| self.new_block());
         let ty = self.src.result(inst).map_or(Type::Ptr(Prov::MapValueOrNull(map)), |v| self.src.types[v]);
         let entry = self.out.add_param(by_map, ty);
+        self.backs.insert(back, hit);
         self.compare_row(spot.slot, (spot.stamp, volatile()), &spot.words, at.out, [hit, miss]);
         let counted = self.count_miss(site.site, miss);
         self.fill(inst, map, key, &spot, [counted, hit, by_map, absent]);
@@ -403,6 +428,12 @@ impl<'a> Copier<'a> {
             None => self.contents.constant(map, at..end),
         };
         let decl = &self.module.maps[map];
+        // What the packet itself has written since the entry may have, and a copy has not. Ways back are seen when they are made.
+        if let Address::Back { since, .. } = self.known[id].address
+            && (self.in_loop(self.source) || self.is_on_a_way(since, out, |inst| self.writes(inst, map)))
+        {
+            return None;
+        }
         if !is_held || end > decl.value_size {
             return None;
         }
@@ -425,8 +456,23 @@ impl<'a> Copier<'a> {
         true
     }
 
+    /// Whether an instruction of the copy writes a map that has a cache.
+    fn writes(&self, inst: Inst, map: Map) -> bool {
+        match self.out.insts[inst].op {
+            Op::Call { func } => {
+                self.plan.caches.iter().any(|c| c.of == map && c.may_write(self.module, func))
+            }
+            _ => self.counted.get(&inst) == Some(&map),
+        }
+    }
+
     /// Whether on all ways from one block of the copy to the end of another nothing happens that anybody could see.
     fn untouched(&self, since: Block, until: Block) -> bool {
+        !self.is_on_a_way(since, until, |inst| !self.leaves_no_trace(inst))
+    }
+
+    /// Whether there is such an instruction on any way from one block of the copy to the end of another; or such ways are not known.
+    fn is_on_a_way(&self, since: Block, until: Block, such: impl Fn(Inst) -> bool) -> bool {
         let mut preds: Vec<SmallVec<[Block; 2]>> = vec![SmallVec::new(); self.out.blocks.len()];
         for (block, data) in self.out.blocks.iter() {
             let last = data.insts.last().map(|&i| &self.out.insts[i]);
@@ -439,18 +485,20 @@ impl<'a> Copier<'a> {
             if !seen.insert(at) {
                 continue;
             }
-            if !self.out.blocks[at].insts.iter().all(|&i| self.leaves_no_trace(i)) {
-                return false;
+            if self.out.blocks[at].insts.iter().any(|&i| such(i)) {
+                return true;
             }
             if at == since {
                 continue;
             }
-            if preds[at.index()].is_empty() {
-                return false;
+            // Who goes back there comes from where there was a copy, and nothing has happened since; it may be copied later.
+            let before = self.backs.get(&at);
+            if preds[at.index()].is_empty() && before.is_none() {
+                return true;
             }
-            work.extend(&preds[at.index()]);
+            work.extend(preds[at.index()].iter().chain(before));
         }
-        true
+        false
     }
 
     fn leaves_no_trace(&self, inst: Inst) -> bool {
@@ -508,10 +556,46 @@ impl<'a> Copier<'a> {
             None => self.place(cache, whole, out),
         };
         let one = self.value(out, Op::Const { value: 1 }, &[], Type::I64);
-        // With a result, so that it is ordered with all else.
-        let op = Op::AtomicFetch { op: AtomicOp::Add, size: Size::Dw, offset: 0 };
-        self.value(out, op, &[address, one], Type::I64);
+        let inst = self.emit(out, COUNT, &[address, one], &[], Type::I64);
+        self.counted.insert(inst, cache.of);
     }
+}
+
+/// With a result, so that it is ordered with all else.
+const COUNT: Op = Op::AtomicFetch { op: AtomicOp::Add, size: Size::Dw, offset: 0 };
+
+/// Counts the writers in other functions than the one that has the lookups, for the whole map.
+pub(super) fn count_callees(module: &mut Module, cache: &Cache) {
+    for (func, writers) in &cache.callees {
+        let body = &mut module.funcs[*func];
+        let blocks: Vec<Block> = body.layout.clone();
+        for block in blocks {
+            let insts = std::mem::take(&mut body.blocks[block].insts);
+            for inst in insts {
+                let writes = writers.contains(&inst);
+                if writes {
+                    count_one(body, block, cache, CacheShape::STARTED);
+                }
+                body.blocks[block].insts.push(inst);
+                if writes {
+                    count_one(body, block, cache, CacheShape::FINISHED);
+                }
+            }
+        }
+    }
+}
+
+fn count_one(body: &mut Function, block: Block, cache: &Cache, at: usize) {
+    let address = Op::MapValueAddr { map: cache.place, offset: at as u32 };
+    let ty = Type::Ptr(Prov::MapValue(cache.place));
+    let mut last: SmallVec<[Value; 2]> = SmallVec::new();
+    for (op, ty) in [(address, ty), (Op::Const { value: 1 }, Type::I64)] {
+        let inst = body.make_inst(op, [], [], ty);
+        body.blocks[block].insts.push(inst);
+        last.extend(body.result(inst));
+    }
+    let count = body.make_inst(COUNT, last, [], Type::I64);
+    body.blocks[block].insts.push(count);
 }
 
 /// Whether each piece lies within one aligned 64-bit word.

@@ -73,6 +73,12 @@ pub(super) struct Copier<'a> {
     pub(super) plain: bool,
     /// Of entries whose key is known: their map, and where writers of the key are counted.
     pub(super) buckets: FxHashMap<Value, (Map, Value)>,
+    /// The block of the source whose instructions are being copied.
+    pub(super) source: Block,
+    /// Blocks in which what was copied is looked up after all, and where it was a copy.
+    pub(super) backs: FxHashMap<Block, Block>,
+    /// Counts of writers, by the map that they write.
+    pub(super) counted: FxHashMap<Inst, Map>,
     /// Writes of the copy that nobody sees.
     pub(super) traceless: FxHashSet<Inst>,
     pub(super) loc: u32,
@@ -177,6 +183,7 @@ impl<'a> Copier<'a> {
 
     /// Copies one instruction.
     fn inst(&mut self, inst: Inst, at: At, env: &mut Env) -> Flow {
+        self.source = at.block;
         if self.active
             && let Some((map, key)) = lookup(self.src, inst)
         {

@@ -7,6 +7,7 @@ use millstream_ir::{
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::cache::count_callees;
 use super::copy::{At, Copier, Env};
 use super::error::TransformError;
 use super::eval::{Abs, Fields};
@@ -58,6 +59,9 @@ pub fn specialize(
             side: None,
             plain: false,
             buckets: FxHashMap::default(),
+            source: src.entry(),
+            backs: FxHashMap::default(),
+            counted: FxHashMap::default(),
             traceless: FxHashSet::default(),
             loc: u32::MAX,
         };
@@ -69,6 +73,7 @@ pub fn specialize(
         addressed.extend(missing);
     };
     module.funcs[func] = out;
+    plan.caches.iter().for_each(|cache| count_callees(module, cache));
     Ok(report)
 }
 

@@ -15,6 +15,7 @@ use millstream_specialize::judge::Finding;
 use millstream_specialize::judge::sample::Sample;
 use millstream_specialize::live::details::How;
 use millstream_specialize::policy::Tier;
+use millstream_specialize::transform::Plan;
 use millstream_specialize::{Compiler, Leave, Live, Report, monotonic_ns};
 
 use crate::offline::{INGRESS, Made, Offline, compiler};
@@ -30,6 +31,14 @@ fn flagged(frame: &[u8], flags: u8) -> Sample {
     let mut packet = frame.to_vec();
     packet[14 + 20 + 13] = flags;
     Sample { packet, context: Vec::new() }
+}
+
+/// Spoils a plan: copies are kept, whoever writes.
+fn nobody_counts(plan: &mut Plan) {
+    for cache in &mut plan.caches {
+        cache.writers.clear();
+        cache.callees.clear();
+    }
 }
 
 const SYN: u8 = 0x02;
@@ -55,7 +64,7 @@ fn writers_that_do_not_count_are_found_out() {
         let made = plane.variant(&profiles, Tier::Thorough, |plan| {
             assert!(plan.caches.iter().any(|c| !c.writers.is_empty()), "{:?}", plan.caches);
             if !counts {
-                plan.caches.iter_mut().for_each(|c| c.writers.clear());
+                nobody_counts(plan);
             }
         });
         let judged = plane.compare(&made.expect("a variant"), &samples, true, samples.len()).expect("judged");
@@ -152,7 +161,7 @@ fn recent_use_is_what_it_was() {
         let made = plane.variant(&profiles, Tier::Thorough, |plan| {
             assert!(!plan.caches.is_empty(), "{plan:?}");
             if !counts {
-                plan.caches.iter_mut().for_each(|c| c.writers.clear());
+                nobody_counts(plan);
             }
         });
         let judged = plane.compare(&made.expect("a variant"), &samples, true, samples.len()).expect("judged");
@@ -227,5 +236,39 @@ fn moved(rig: &Rig, traffic: &nat::Traffic, table: &millstream_kernel::Map, told
         move_to(table, &entry, 20_000 + n);
         assert_eq!(answer(), 20_000 + n, "stale");
         std::thread::sleep(Duration::from_millis(u64::from(n % 9)));
+    }
+}
+
+/// A packet that writes by one pointer to an entry and reads by another sees what it wrote; and what functions write is counted as well.
+#[test]
+fn a_packet_sees_what_it_has_written_itself() {
+    if !testing::require() {
+        return;
+    }
+    let Some(object) = crate::fixtures::read("twice", &[]) else { return };
+    let compiler = Compiler::new(&object, None).expect("prepared");
+    let mut rng = Rng::new(1);
+    let samples: Vec<Sample> = (0..4_000)
+        .map(|_| {
+            let mut packet = vec![0; 64];
+            packet[26..30].copy_from_slice(&rng.next_u32().to_ne_bytes());
+            Sample { packet, context: Vec::new() }
+        })
+        .collect();
+    let frames: Vec<Vec<u8>> = samples.iter().map(|s| s.packet.clone()).collect();
+    let (profiles, _) = Offline::new(&compiler, &[]).profile(&frames);
+    for counts in [true, false] {
+        // Entries come anew with each plane.
+        let plane = Offline::new(&compiler, &[]);
+        let made = plane.variant(&profiles, Tier::Thorough, |plan| {
+            assert!(plan.caches.iter().any(|c| c.callees().count() == 1), "{:?}", plan.caches);
+            if !counts {
+                nobody_counts(plan);
+            }
+        });
+        let made = made.expect("a variant");
+        let judged = plane.compare(&made, &samples, true, samples.len()).expect("judged");
+        assert_eq!(matches!(judged.finding, Finding::Same(_)), counts, "{judged:?}");
+        assert!(judged.varies.is_empty(), "{judged:?}");
     }
 }
