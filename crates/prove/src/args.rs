@@ -21,11 +21,33 @@ impl Exec<'_, '_> {
         kinds: &[ArgKind],
         call: &mut Call,
     ) -> Result<(), Unknown> {
+        let asked = kinds.contains(&ArgKind::Optional).then(|| self.asked_by_format(state)).flatten();
         for (at, kind) in kinds.iter().enumerate() {
+            if *kind == ArgKind::Optional && asked.is_some_and(|count| at >= 2 + count) {
+                continue;
+            }
             let v = self.w.values.on_path(&mut self.w.terms, state.path, state.regs[at + 1]);
             self.argument(state, *kind, v, at, call)?;
         }
         Ok(())
+    }
+
+    /// How many arguments a format asks for that is given as a string and its size, if all of it is known: one each `%`, but
+    /// none for two in a row (`bpf_bprintf_prepare`). The others are not looked at.
+    fn asked_by_format(&mut self, state: &State) -> Option<usize> {
+        let [at, size] = [1, 2].map(|r| self.w.values.on_path(&mut self.w.terms, state.path, state.regs[r]));
+        let size = self.w.values.numeric(&mut self.w.terms, size)?;
+        let size = self.w.terms.value(size).filter(|size| *size <= MOST_BYTES)?;
+        let bytes = self.read(state, at, size).ok()?;
+        let text: Option<Vec<u8>> =
+            bytes.into_iter().map(|t| self.w.terms.value(t).map(|b| b as u8)).collect();
+        let text = text?;
+        let text = text.split(|b| *b == 0).next()?;
+        let (mut rest, mut count) = (text.iter().peekable(), 0);
+        while rest.any(|b| *b == b'%') {
+            count += usize::from(rest.next_if(|b| **b == b'%').is_none());
+        }
+        Some(count)
     }
 
     fn argument(
@@ -110,10 +132,16 @@ impl Exec<'_, '_> {
     /// A number; or a pointer taken as one, which the call may read through.
     fn plain_argument(&mut self, state: &mut State, v: V, call: &mut Call) -> Result<(), Unknown> {
         // These read what it points to, and do nothing else with it.
-        if let Kind::Pointer(Region::Stack(_), _) = self.w.values.kind(v)
-            && call.name.starts_with("bpf_probe_read")
-        {
-            return self.open_bytes(state, v, call);
+        if call.name.starts_with("bpf_probe_read") {
+            match self.w.values.kind(v) {
+                Kind::Pointer(Region::Stack(_), _) => return self.open_bytes(state, v, call),
+                Kind::Choice(c, a, b) if self.is_on_stack(a) || self.is_on_stack(b) => {
+                    call.inputs.push(c);
+                    self.plain_argument(state, a, call)?;
+                    return self.plain_argument(state, b, call);
+                }
+                _ => {}
+            }
         }
         let t = self.w.values.numeric(&mut self.w.terms, v);
         let t = t.ok_or_else(|| Unknown::new(format!("{} is given what is not defined", call.name)))?;
@@ -129,6 +157,15 @@ impl Exec<'_, '_> {
             call.inputs.push(memory);
         }
         Ok(())
+    }
+
+    /// Whether a value may be a pointer into the stack.
+    fn is_on_stack(&self, v: V) -> bool {
+        match self.w.values.kind(v) {
+            Kind::Pointer(Region::Stack(_), _) => true,
+            Kind::Choice(_, a, b) => self.is_on_stack(a) || self.is_on_stack(b),
+            _ => false,
+        }
     }
 
     /// Collects what a value may point into; `false` if that cannot be said.

@@ -366,3 +366,41 @@ fn quotients_are_the_same_as_products_where_they_are() {
     let wide = divided.replace("u16", "u32");
     assert!(!equivalent(kind, &wide, &product(32, 0x10003, 31), &Limits::default()));
 }
+
+#[test]
+fn a_call_depends_on_the_arguments_that_its_format_asks_for() {
+    // `first` and `second` are in the registers of the first two arguments of the format.
+    let printed = |format: &[u8; 8], first: u32, second: u32| {
+        let format = u64::from_le_bytes(*format);
+        format!(
+            "r6 = {format:#x} ll\n*(u64 *)(r10 - 8) = r6\nr1 = r10\nr1 += -8\nr2 = 8\nr3 = {first}\nr4 = {second}\n\
+             call trace_printk\nr0 = 0\nexit"
+        )
+    };
+    let same = |format: &[u8; 8], a: (u32, u32), b: (u32, u32)| {
+        judged("", &printed(format, a.0, a.1), &printed(format, b.0, b.1))
+    };
+    for format in [b"rate %d\0", b"%d%% of\0", b"%d\0%d%d\0"] {
+        assert!(same(format, (1, 2), (1, 3)));
+        assert!(!same(format, (1, 2), (4, 2)));
+    }
+    assert!(same(b"all 99%%", (1, 2), (4, 3)));
+    for format in [b"%d of %d", b"%d%%%d \0"] {
+        assert!(!same(format, (1, 2), (1, 3)));
+    }
+}
+
+#[test]
+fn what_is_read_may_be_on_the_stack_or_elsewhere() {
+    let read = |test: u32, byte: u32| {
+        format!(
+            "r6 = *(u32 *)(r1 + 12)\nr3 = *(u32 *)(r1 + 16)\n*(u64 *)(r10 - 8) = {byte}\n*(u64 *)(r10 - 16) = 0\n\
+             if r6 == {test} goto on\nr3 = r10\nr3 += -8\non:\nr1 = r10\nr1 += -16\nr2 = 8\ncall probe_read_kernel\n\
+             r0 = *(u32 *)(r10 - 16)\nexit"
+        )
+    };
+    assert!(judged("", &read(7, 5), &read(7, 5).replace("if r6", "r8 = r6\nif r8")));
+    assert!(!judged("", &read(7, 5), &read(7, 6)));
+    assert!(!judged("", &read(7, 5), &read(8, 5)));
+    assert!(!judged("", &read(7, 5), &read(7, 5).replace("r1 + 16", "r1 + 20")));
+}
