@@ -151,6 +151,17 @@ fn statement(depth: u32) -> BoxedStrategy<String> {
         .boxed()
 }
 
+/// Reads a text as far as it makes sense: then its flat form is a configuration, and what it is compiled to is valid.
+fn understood(text: &str) {
+    let Ok(statements) = parse(text) else { return };
+    let Ok(graph) = flatten(&statements, &[]) else { return };
+    let flat = graph.to_string();
+    assert!(parse(&flat).is_ok(), "{flat}");
+    if let Ok(program) = compile(&graph) {
+        assert_eq!(millstream_ir::verify::verify_module(&program.module), []);
+    }
+}
+
 proptest! {
     #[test]
     fn what_is_printed_reads_as_the_same(all in prop::collection::vec(statement(2), 0..5)) {
@@ -159,24 +170,18 @@ proptest! {
         let printed = ast::print(&read);
         prop_assert_eq!(parse(&printed).unwrap_or_else(|e| panic!("{e} in {printed}")), read);
         // Whatever it means, it means it without panic.
-        if let Ok(graph) = flatten(&parse(&text).expect("as before"), &[]) {
-            let _ = compile(&graph);
-        }
+        understood(&text);
     }
 
     #[test]
     fn no_text_makes_the_reader_panic(text in "[ -~\n]{0,200}") {
-        if let Ok(statements) = parse(&text) {
-            let _ = flatten(&statements, &[]).map(|graph| compile(&graph));
-        }
+        understood(&text);
     }
 
     #[test]
     fn no_arguments_make_a_class_panic(class in prop::sample::select(CLASSES.to_vec()), text in "[ -'*-~]{0,60}") {
         let text = format!("Idle -> x :: {class}({text}) -> Idle");
-        if let Ok(statements) = parse(&text) {
-            let _ = flatten(&statements, &[]).map(|graph| compile(&graph));
-        }
+        understood(&text);
     }
 }
 

@@ -1,0 +1,161 @@
+//! Hostile packets through elements, as native code and in the IR's interpreter, which refuses any access outside of a packet: both send
+//! the same packets and leave the same counters and tables.
+//!
+//! Each frame has bytes in front that are stripped first, since the interpreter knows no other room for headers; it has no room for copies, so
+//! that elements that make some are not here.
+
+mod common;
+
+use common::number;
+use millstream_click::{Program, STATE, compile, flatten, parse};
+use millstream_interp::ir::Interpreter;
+use millstream_interp::{Context, Event, Machine};
+use millstream_ir::Map;
+use millstream_native::io::graph::{Feed, run_graph};
+use millstream_native::{Clock, Engine, Options};
+use proptest::prelude::*;
+
+/// Bytes that are stripped.
+const FRONT: usize = 64;
+const NOW: u64 = 1_000_000_000_000;
+
+/// What is between `FromDump(a) -> Strip(64)` and the files.
+const GRAPHS: &[&str] = &[
+    "-> c :: Classifier(12/0800, 12/0806 20/0001, -) -> Strip(14) -> k :: CheckIPHeader -> ToDump(0); k[1] -> ToDump(1);
+        c[1] -> ARPResponder(18.0.0.0/8 1:1:1:1:1:1) -> ToDump(2); c[2] -> EtherMirror -> ToDump(3)",
+    "-> Strip(14) -> CheckIPHeader(CHECKSUM false) -> rt :: RadixIPLookup(1.0.0.0/8 0, 1.2.0.0/16 9.9.9.9 1, 0/0 2) -> DecIPTTL
+        -> EtherEncap(0x800, 1:1:1:1:1:1, 2:2:2:2:2:2) -> ToDump(0); rt[1] -> o :: IPGWOptions(9.8.7.6) -> ToDump(1); o[1] -> ToDump(3);
+        rt[2] -> ICMPError(1.2.3.4, timeexceeded) -> FixIPSrc(4.5.6.7) -> ToDump(2)",
+    "-> Strip(14) -> MarkIPHeader(0) -> f :: IPClassifier(tcp, udp, icmp, -); f[0] -> CheckTCPHeader -> ToDump(0);
+        f[1] -> CheckUDPHeader -> ToDump(1); f[2] -> CheckICMPHeader -> ToDump(2); f[3] -> IPFilter(allow ip proto 4 && dst net 1.0.0.0/8,
+        deny src host 1.2.3.4, allow ip[3] 7 or ip frag) -> ToDump(3)",
+    "-> VLANDecap -> EtherRewrite(1:1:1:1:1:1, 2:2:2:2:2:2) -> v :: Classifier(12/8100, -) -> StoreData(3, \\<010203>) -> ToDump(0);
+        v[1] -> VLANEncap(VLAN_ID 7) -> CheckLength(90) -> ToDump(1)",
+    "-> Strip(14) -> CheckIPHeader(CHECKSUM false) -> rw :: IPRewriter(pattern 192.0.2.1 1024-1027# - - 0 1) -> ToDump(0); rw[1] -> ToDump(1)",
+    "-> side :: Classifier(5/00%01, -) -> s :: EtherSwitch -> ToDump(0); side[1] -> [1] s; s[1] -> ToDump(1)",
+    "-> c :: Classifier(12/0806, -) -> [1] q :: ARPQuerier(10.0.0.1, 2:0:0:0:0:1) -> ToDump(0); c[1] -> Strip(14) -> GetIPAddress(16) -> q",
+];
+
+/// What was sent, and state and tables in the end.
+type Outcome = (Vec<(u64, Vec<u8>)>, Vec<(String, Vec<(Vec<u8>, Vec<u8>)>)>);
+
+fn native(program: &Program, frames: &[Vec<u8>]) -> Outcome {
+    let options = Options::default();
+    let mut engine = Engine::of_module(program.module.clone(), program.entry, &options).expect("compiled");
+    engine.set_clock(Clock::Fixed(NOW));
+    for entry in &program.entries {
+        assert_eq!(engine.map(&entry.map).expect("the map").update(&entry.key, &entry.value, 0, None), 0);
+    }
+    let mut sent = Vec::new();
+    let feeds = [Feed { frames, count: frames.len() as u64 }];
+    run_graph(&mut engine, &feeds, program.targets.len(), 8, |p| {
+        sent.push((p.output as u64, p.bytes.to_vec()));
+        Ok(())
+    })
+    .expect("memory");
+    let maps = engine.maps().map(|map| {
+        let mut keys = map.keys();
+        keys.sort_unstable();
+        let entries = keys.into_iter().map(|k| (k.clone(), map.get(&k).expect("its own key"))).collect();
+        (map.name().to_owned(), entries)
+    });
+    (sent, maps.collect())
+}
+
+fn interpreted(program: &Program, frames: &[Vec<u8>]) -> Outcome {
+    let mut machine = Machine::new(Context::Xdp);
+    (machine.env.time, machine.env.tick) = (NOW, 0);
+    let interpreter = Interpreter::new(&program.module, &mut machine);
+    let names: Vec<(String, _)> = (0..program.module.maps.len())
+        .map(|at| Map::from_u32(at as u32))
+        .map(|map| (program.module.maps[map].name.clone(), interpreter.map(map).expect("a map")))
+        .collect();
+    let id = |name: &str| names.iter().find(|(known, _)| known == name).expect("the map").1;
+    for entry in &program.entries {
+        machine.maps.set(id(&entry.map), &entry.key, &entry.value, 0).expect("room");
+    }
+    let mut sent = Vec::new();
+    for frame in frames {
+        machine.reset(frame);
+        // The first device.
+        machine.set_context_field(12, 1);
+        let done = interpreter.run_context(&mut machine, program.entry);
+        done.unwrap_or_else(|fault| panic!("{fault}: {frame:02x?}"));
+        sent.extend(machine.env.events.drain(..).filter_map(|event| match event {
+            Event::Emit { port, data } => Some((port, data)),
+            _ => None,
+        }));
+    }
+    let maps = names.into_iter().map(|(name, id)| (name, machine.maps.entries(id)));
+    (sent, maps.collect())
+}
+
+/// Frames that elements look into: headers that are nearly right, cut anywhere.
+fn frame() -> impl Strategy<Value = Vec<u8>> {
+    let ethertype = prop::sample::select(vec![[8, 0], [8, 0], [8, 0], [8, 6], [0x81, 0], [1, 2]]);
+    let protocol = prop::sample::select(vec![1u8, 4, 6, 17, 17, 6, 99]);
+    let head = (ethertype, protocol, prop::collection::vec(any::<u8>(), 12), 0u8..16, any::<u16>());
+    let change = prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4);
+    (head, prop::collection::vec(any::<u8>(), 0..80), change, prop::option::of(any::<prop::sample::Index>()))
+        .prop_map(|((ethertype, protocol, mac, length, total), rest, changes, cut)| {
+            let mut frame = vec![0xaa; FRONT];
+            // Few stations, hosts and ports, so that they are met again.
+            frame.extend(mac.iter().map(|b| b & 3));
+            frame.extend(ethertype);
+            let words = if length < 11 { 5 } else { length };
+            let total = if total & 1 == 0 { 20 + rest.len() as u16 } else { total };
+            match ethertype {
+                [8, 6] => frame.extend([0, 1, 8, 0, 6, 4, 0, 1 + (protocol & 1), 2, 2, 2, 2, 2, 2]),
+                _ => frame.extend(
+                    [
+                        [0x40 | words, 0].as_slice(),
+                        &total.to_be_bytes(),
+                        &[0, 1, 0, 0, length, protocol, 0, 0],
+                    ]
+                    .concat(),
+                ),
+            }
+            frame.extend([
+                1,
+                2,
+                3 & mac[0],
+                4,
+                10,
+                0,
+                0,
+                1 + (mac[1] & 3),
+                0,
+                80 + (mac[2] & 1),
+                0,
+                mac[3] & 7,
+            ]);
+            frame.extend(rest);
+            for (at, byte) in changes {
+                let at = FRONT + at.index(frame.len() - FRONT);
+                frame[at] = byte;
+            }
+            if let Some(cut) = cut {
+                frame.truncate(FRONT + cut.index(frame.len() - FRONT));
+            }
+            frame
+        })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4))]
+    #[test]
+    fn native_code_does_what_the_interpreter_does(frames in prop::collection::vec(frame(), 1..200)) {
+        for graph in GRAPHS {
+            let text = format!("FromDump(a) -> Strip({FRONT}) {graph}");
+            let graph = flatten(&parse(&text).expect("parsed"), &[]).expect("flattened");
+            let program = compile(&graph).unwrap_or_else(|e| panic!("{text}: {e:?}"));
+            let (sent, maps) = interpreted(&program, &frames);
+            let (native_sent, native_maps) = native(&program, &frames);
+            prop_assert_eq!(&native_sent, &sent, "{}", text);
+            prop_assert_eq!(&native_maps, &maps, "{}", text);
+            let (_, entries) = maps.iter().find(|(name, _)| name == STATE).expect("the state");
+            let dropped: u64 = program.drops.iter().map(|d| number(&entries[0].1, d.offset)).sum();
+            prop_assert_eq!(sent.len() as u64 + dropped, frames.len() as u64, "the account: {}", text);
+        }
+    }
+}
