@@ -25,6 +25,7 @@ const LEAST_NS: f64 = 1.0;
 pub(super) struct Shape {
     sites: Vec<(SiteId, Discriminant<Lookup>, u32)>,
     fields: usize,
+    has_copies: bool,
 }
 
 impl Shape {
@@ -37,6 +38,7 @@ impl Shape {
         Shape {
             sites: sites.map(|s| (s.site, std::mem::discriminant(&s.lookup), entries(s.site))).collect(),
             fields: plan.fields.len(),
+            has_copies: report.has_copies(),
         }
     }
 }

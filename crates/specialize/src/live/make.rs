@@ -34,6 +34,7 @@ pub(super) struct Candidate {
     load: Duration,
     entries: u32,
     tier: Tier,
+    has_copies: bool,
 }
 
 /// Why a generation is made.
@@ -52,8 +53,8 @@ const LEAST_GAIN: (f64, f64) = (2.0, 0.03);
 const LOOKS: u32 = 6;
 /// How often a candidate is brought up to date before it is made anew.
 const CATCHING_UP: u32 = 10;
-/// For how long there are no caches after some did not pay.
-const UNCACHED: Duration = Duration::from_secs(20);
+/// For how long there are no caches, or copies of what follows lookups, after some did not pay.
+const GIVEN_UP: Duration = Duration::from_secs(20);
 /// For how many looks at the traffic, one after the other, a variant may stay of which nothing can be told.
 const UNJUDGED: u32 = 5;
 
@@ -100,11 +101,9 @@ impl Live<'_> {
                 Admission::Refused => {
                     self.seen.dirty.merge(unanswered);
                     self.fruitless += 1;
-                    if candidate.caches.is_empty() {
+                    if !self.give_up(!candidate.caches.is_empty(), candidate.has_copies) {
                         return Ok(());
                     }
-                    // Without them it may be the faster.
-                    self.uncached = Some(Instant::now());
                     continue;
                 }
             }
@@ -172,9 +171,21 @@ impl Live<'_> {
         if self.uncached.is_some() { BTreeSet::new() } else { self.stateful.keys().copied().collect() }
     }
 
-    /// Whether caches, given up because they did not pay, are to be tried again from now on.
-    pub(super) fn may_cache_again(&mut self) -> bool {
-        self.uncached.take_if(|since| since.elapsed() >= UNCACHED).is_some()
+    /// Of a variant that did not pay, gives up what may have cost more than it gained; whether there is anything.
+    fn give_up(&mut self, caches: bool, copies: bool) -> bool {
+        if caches {
+            self.uncached = Some(Instant::now());
+        } else if copies {
+            self.uncopied = Some(Instant::now());
+        }
+        caches || copies
+    }
+
+    /// Whether what was given up because it did not pay is to be tried again from now on.
+    pub(super) fn may_try_again(&mut self) -> bool {
+        let over = |since: &mut Instant| since.elapsed() >= GIVEN_UP;
+        let tries = [self.uncached.take_if(over), self.uncopied.take_if(over)];
+        tries.iter().any(Option::is_some)
     }
 
     /// A variant, not yet approved. `None` if there is nothing to specialise, or, when there is no hurry, a write came while the
@@ -196,6 +207,9 @@ impl Live<'_> {
                 Known { compiler: self.compiler, profiles, observed: &observed, unfit, cached: &cached };
             let mut planned = policy::plan(&known, guard, tier);
             self.unfit.append(&mut planned.untwinned);
+            if self.uncopied.is_some() {
+                planned.plan.budget.code = 0;
+            }
             if planned.plan.sites.is_empty() {
                 return Ok(None);
             }
@@ -245,6 +259,7 @@ impl Live<'_> {
             compile,
             load: start.elapsed(),
             entries: variant.report.sites.iter().map(|(_, s)| s.entries).sum(),
+            has_copies: variant.report.has_copies(),
             linked: variant.linked,
         }))
     }
@@ -257,8 +272,8 @@ impl Live<'_> {
         cause: Cause,
         tell: &mut dyn FnMut(&Report),
     ) -> Result<(), LiveError> {
-        let Candidate { program, linked, record, twins, caches, keys, compile, load, entries, tier, .. } =
-            candidate;
+        let Candidate { program, linked, record, twins, caches, keys, .. } = candidate;
+        let Candidate { compile, load, entries, tier, has_copies, .. } = candidate;
         // A write is answered as fast as can be; what it leads to is judged at the next look at the traffic.
         let judged = self.settings.measure && cause.reason != Reason::Write;
         if judged {
@@ -270,8 +285,18 @@ impl Live<'_> {
         let swap = start.elapsed();
         self.generation = generation;
         let slots = linked.insns.len();
-        self.active =
-            Some(Active { generation, program, linked, record, twins, caches, keys, profiles, tier });
+        self.active = Some(Active {
+            generation,
+            program,
+            linked,
+            record,
+            twins,
+            caches,
+            keys,
+            profiles,
+            tier,
+            has_copies,
+        });
         self.settle();
         if matches!(cause.reason, Reason::Start | Reason::Traffic) {
             self.fruitless = 0;
@@ -327,8 +352,9 @@ impl Live<'_> {
         };
         self.unjudged = 0;
         self.fruitless += 1;
-        if self.active.as_ref().is_some_and(|a| !a.caches.is_empty()) {
-            self.uncached = Some(Instant::now());
+        let had = self.active.as_ref().map(|a| (!a.caches.is_empty(), a.has_copies));
+        if let Some((caches, copies)) = had {
+            self.give_up(caches, copies);
         }
         self.withdraw(why, tell)
     }

@@ -79,6 +79,8 @@ struct Active {
     keys: Keys,
     profiles: Vec<SiteProfile>,
     tier: Tier,
+    /// Whether it has several copies of what follows a lookup.
+    has_copies: bool,
 }
 
 impl Active {
@@ -118,6 +120,8 @@ pub struct Live<'c> {
     stateful: FxHashMap<IrMap, Source>,
     /// When caches were given up because they did not pay.
     uncached: Option<Instant>,
+    /// When copies of what follows lookups, one for each value, were given up because they did not pay.
+    uncopied: Option<Instant>,
     watched: Vec<String>,
     refused: Vec<(String, String)>,
     ours: Ours,
@@ -204,6 +208,7 @@ impl<'c> Live<'c> {
             sources,
             stateful,
             uncached: None,
+            uncopied: None,
             watched,
             refused,
             ours,

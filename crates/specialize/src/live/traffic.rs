@@ -40,7 +40,7 @@ impl Live<'_> {
             return Ok(());
         }
         let Some((profiles, packets)) = self.profile(stop, tell)? else { return Ok(()) };
-        let caches_again = self.may_cache_again();
+        let tries_again = self.may_try_again();
         self.looked_at = self.received.count();
         if packets < FEWEST {
             return Ok(());
@@ -48,7 +48,7 @@ impl Live<'_> {
         self.profiled = packets;
         let reason = match &self.active {
             None => Reason::Start,
-            Some(active) if caches_again || changed(active, &profiles) => Reason::Traffic,
+            Some(active) if tries_again || changed(active, &profiles) => Reason::Traffic,
             Some(_) => {
                 // It is the traffic that the code was made for.
                 self.hits = Hits::default();

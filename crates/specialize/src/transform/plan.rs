@@ -178,3 +178,10 @@ pub struct Report {
     /// Loads of values of maps that became constants.
     pub folded_loads: u32,
 }
+
+impl Report {
+    /// Whether what follows a lookup was copied for several values.
+    pub fn has_copies(&self) -> bool {
+        self.sites.iter().any(|(_, site)| site.copies > 1)
+    }
+}
