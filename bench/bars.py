@@ -186,8 +186,10 @@ def overhead(r):
 
 
 def kills(r):
-    k = r["kills"]
-    yield ("lost and stale in kills", f"{k['lost']}, {k['far_end']['stale']} in {k['kills']}", "0, 0", k["lost"] == k["far_end"]["stale"] == 0)
+    for name, what, least in (("kills", "kills", 0), ("kill-steps", "kills after each step", 300)):
+        k = r[name]
+        met = k["lost"] == k["far_end"]["stale"] == 0 and k["kills"] >= least
+        yield (f"lost and stale in {what}", f"{k['lost']}, {k['far_end']['stale']} in {k['kills']}", "0, 0", met)
 
 
 def proofs(r):

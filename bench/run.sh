@@ -212,8 +212,9 @@ specialize() {
 	bench/plots.py "$results" || failed=1
 }
 
+# At random moments, and after each of the first 300 system calls that change something: ten minutes.
 kills() {
-	MILLSTREAM_KILLS=${MILLSTREAM_KILLS:-100} tests -p millstream --test run kill
+	MILLSTREAM_KILLS=${MILLSTREAM_KILLS:-100} MILLSTREAM_STEPS=${MILLSTREAM_STEPS:-300} tests -p millstream --test run kill
 }
 
 # Each instruction's terms against the kernel.

@@ -1,10 +1,12 @@
 //! Killed at any moment: packets go on being forwarded by a correct program, and the next session takes over.
 //!
-//! A router has traffic, and one of its routes is changed all the time. Sessions are started and killed at random
-//! moments. The far end counts frames that were made after a change and still have the next hop of before. CI kills a
-//! few times; `MILLSTREAM_KILLS` says how often, `MILLSTREAM_RESULTS` where to keep the figures.
+//! A router has traffic, and one of its routes is changed all the time. Sessions are started and killed: at random
+//! moments, and after each of the system calls by which they change something in the kernel. The far end counts frames that were made after a
+//! change and still have the next hop of before. CI kills a few times; `MILLSTREAM_KILLS` says how often, `MILLSTREAM_STEPS` after how many
+//! of the first system calls, `MILLSTREAM_RESULTS` where to keep the figures.
 
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -15,6 +17,7 @@ use millstream_programs::router::{self, Config, Model, NextHop};
 use millstream_programs::traffic::{Flows, Locality};
 
 use crate::session::{Place, Session};
+use crate::steps;
 
 const HOPS: usize = 16;
 
@@ -113,35 +116,89 @@ fn a_session_killed_at_any_moment_leaves_a_correct_program() {
     if !testing::require() {
         return;
     }
-    let kills = std::env::var("MILLSTREAM_KILLS").ok().and_then(|k| k.parse().ok()).unwrap_or(8);
-    let place = Place::new("kill");
+    let kills = asked("MILLSTREAM_KILLS").unwrap_or(8);
+    let mut dice = Dice::new();
+    under_attack("kill", kills, "kills.json", |_, mut command| {
+        kill_somewhere(command.session(), &mut dice);
+    });
+}
+
+#[test]
+fn a_session_killed_after_any_step_leaves_a_correct_program() {
+    if !testing::require() {
+        return;
+    }
+    // All steps, or some of those that a session makes until it has answered changes for a while.
+    let (steps, all) = (asked("MILLSTREAM_STEPS"), 300);
+    let mut dice = Dice::new();
+    let mut made = Vec::new();
+    under_attack("steps", steps.unwrap_or(8), "kill-steps.json", |n, command| {
+        let step = if steps.is_some() { n + 1 } else { 1 + (n * all + dice.below(all)) / 8 };
+        made.push(command.killed_after(step));
+    });
+    assert!(made.iter().any(|call| call.starts_with("bpf")), "{made:?}");
+}
+
+fn asked(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok().and_then(|k| k.parse().ok())
+}
+
+/// A session that may be started.
+struct Startable<'s> {
+    rig: &'s Rig,
+    place: &'s Place,
+}
+
+impl Startable<'_> {
+    fn command(&self) -> Command {
+        let mut command = self.place.run(TEST_PORT);
+        command.args(["--interval", "100"]);
+        command
+    }
+
+    fn session(&mut self) -> Session {
+        Session::start(self.rig.namespace(), &mut self.command())
+    }
+
+    /// Starts it, and kills it when it has made so many steps; gives the last one.
+    fn killed_after(&self, step: u64) -> String {
+        let mut command = self.command();
+        command.arg("--json").stdout(Stdio::null());
+        self.rig.namespace().enter(|| steps::killed_after(&mut command, step)).unwrap()
+    }
+}
+
+/// Starts and kills sessions while packets flow and routes change; nothing is stale, and nothing is lost.
+fn under_attack(name: &str, kills: u64, file: &str, mut attack: impl FnMut(u64, Startable<'_>)) {
+    let place = Place::new(name);
     let rig = Rig::new(RigConfig { stamps: true, ..RigConfig::default() }).unwrap();
     let far = FarEnd::new(&rig).unwrap();
     let config = router::generate(200, &[rig.test_port()], HOPS as u8, 1);
     let flows = router::flows(&config, 1_000, Locality::HIGH, 1);
     let sequence = flows.sequence(1, 1 << 14);
     rig.load_traffic(&Traffic::new(&flows, &sequence)).unwrap();
-    let start = || Session::start(rig.namespace(), place.run(TEST_PORT).args(["--interval", "100"]));
-    let mut session = start();
+    let startable = || Startable { rig: &rig, place: &place };
+    let mut session = startable().session();
     session.wait_for("attached");
     fill(&place, &config);
     let routes = pinned(&place, router::ROUTES);
-    let (stop, changes, mut dice) = (AtomicBool::new(false), AtomicU64::new(0), Dice::new());
+    session.kill();
+    let (stop, changes) = (AtomicBool::new(false), AtomicU64::new(0));
     let session = std::thread::scope(|scope| {
         scope.spawn(|| rig.generator_loop(&stop, Some(100_000.0)).unwrap());
         scope.spawn(|| change(&routes, &config, &flows, &far, &stop, &changes));
         let _end = End(&stop);
         for n in 0..kills {
-            kill_somewhere(session, &mut dice);
+            attack(n, startable());
             goes_on(&far, n);
-            session = start();
         }
+        let mut session = startable().session();
         session.wait_for("specialised");
         goes_on(&far, kills);
         session
     });
     let (counted, counts) = (far.counted(), rig.counts().unwrap());
-    report(kills, changes.into_inner(), &counted, counts.sent, counts.lost());
+    report(file, kills, changes.into_inner(), &counted, counts.sent, counts.lost());
     assert_eq!((counted.stale, counted.unstamped), (0, 0), "{counted:?}");
     assert_eq!(counts.lost(), 0, "{counts:?}");
     assert_eq!(counted.all, counts.sent, "frames that were not forwarded: {counts:?}");
@@ -151,13 +208,13 @@ fn a_session_killed_at_any_moment_leaves_a_correct_program() {
     assert_eq!((hook, place.pinned().len(), place.pins.exists()), (None, 0, false), "left over");
 }
 
-fn report(kills: u64, changes: u64, far: &millstream_lab::Staleness, sent: u64, lost: u64) {
+fn report(file: &str, kills: u64, changes: u64, far: &millstream_lab::Staleness, sent: u64, lost: u64) {
     let figures =
         serde_json::json!({ "kills": kills, "updates": changes, "sent": sent, "lost": lost, "far_end": far });
     let text = serde_json::to_string_pretty(&figures).unwrap();
-    eprintln!("kills.json: {text}");
+    eprintln!("{file}: {text}");
     if let Ok(directory) = std::env::var("MILLSTREAM_RESULTS") {
-        std::fs::write(Path::new(&directory).join("kills.json"), text + "\n").unwrap();
+        std::fs::write(Path::new(&directory).join(file), text + "\n").unwrap();
     }
 }
 

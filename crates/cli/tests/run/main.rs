@@ -5,6 +5,7 @@ mod daemon;
 mod kill;
 mod messages;
 mod session;
+mod steps;
 mod tc;
 
 #[path = "../../../object/tests/objects/common.rs"]
