@@ -437,18 +437,19 @@ impl Rewriter {
         let destination = code.with(AluOp::Rsh, entry.to.addresses, 32);
         let destination = code.swapped(32, destination);
         let packet = packet.with(Note::Destination, destination);
-        code.set_raw(4, transport, 0, entry.to.ports);
         let (tcp, udp, on) = (code.block(), code.block(), code.block());
         let number = code.int(TCP);
         code.branch(Cond::Eq, protocol, number, tcp, udp);
         code.go(tcp);
-        // A segment may be cut off before its checksum.
+        // A segment that is cut off before its checksum keeps its ports: it could not be made right, and the peer leaves it alone, too.
         let (whole, beyond) = (code.block(), code.at(transport, 18));
         code.branch(Cond::Le, beyond, packet.end, whole, on);
         code.go(whole);
+        code.set_raw(4, transport, 0, entry.to.ports);
         adjust(code, transport, 16, entry.sums[1]);
         code.jump(on, &[]);
         code.go(udp);
+        code.set_raw(4, transport, 0, entry.to.ports);
         let (sum, zero, summed) = (code.raw(2, transport, 6), code.int(0), code.block());
         code.branch(Cond::Ne, sum, zero, summed, on);
         code.go(summed);
