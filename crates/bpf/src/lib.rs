@@ -11,3 +11,4 @@ pub mod lower;
 pub mod module;
 pub mod raw;
 pub mod store;
+pub mod threads;

@@ -36,11 +36,14 @@ pub struct ProgramCosts {
 
 /// The costs of all programs of an object, and of the same programs of what was made of it.
 pub fn costs(before: &Object, after: &Object) -> Vec<ProgramCosts> {
-    let program = |p: &millstream_object::Program| ProgramCosts {
-        name: p.name.clone(),
-        section: p.section.clone(),
-        before: cost_of(before, p.func).into(),
-        after: cost_beside(before, after, p.func).into(),
+    let program = |p: &millstream_object::Program| {
+        let [old, new] = costs_of_both(before, after, p.func);
+        ProgramCosts {
+            name: p.name.clone(),
+            section: p.section.clone(),
+            before: old.into(),
+            after: new.into(),
+        }
     };
     before.programs.iter().map(program).collect()
 }
@@ -53,15 +56,20 @@ pub(crate) fn cost_of(object: &Object, func: FuncId) -> Cost {
 /// The cost of a program that was made of an original: its cycles are those of the original, more or fewer by as much as
 /// under the same traffic.
 pub(crate) fn cost_beside(original: &Object, object: &Object, func: FuncId) -> Cost {
+    costs_of_both(original, object, func)[1]
+}
+
+/// The cost of a program, and that of what was made of it.
+fn costs_of_both(original: &Object, object: &Object, func: FuncId) -> [Cost; 2] {
     let (Some(old), Some(new)) = (whole(original, func), whole(object, func)) else {
-        return cost_of(object, func);
+        return [cost_of(original, func), cost_of(object, func)];
     };
     let table = Table::current();
     let (before, after) = old.cycles_beside(&new, table);
-    let alone = u128::from(old.cost(table, None).cycles);
-    let cycles = (alone * u128::from(after)).checked_div(u128::from(before));
-    let cost = new.cost(table, None);
-    Cost { cycles: cycles.and_then(|c| u64::try_from(c).ok()).unwrap_or(cost.cycles), ..cost }
+    let [alone, cost] = [&old, &new].map(|whole| whole.cost(table, None));
+    let cycles = (u128::from(alone.cycles) * u128::from(after)).checked_div(u128::from(before));
+    let cycles = cycles.and_then(|c| u64::try_from(c).ok()).unwrap_or(cost.cycles);
+    [alone, Cost { cycles, ..cost }]
 }
 
 fn whole(object: &Object, func: FuncId) -> Option<Whole> {

@@ -23,6 +23,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use millstream_bpf::lift::LiftError;
 use millstream_bpf::lower::Order;
 use millstream_bpf::module::lift_object;
+use millstream_bpf::threads::both;
 use millstream_isa::{Insn, Size, SwapKind, Width, decode_all};
 use millstream_object::{LineInfo, Object, ObjectError};
 use millstream_passes::rules::RuleSet;
@@ -163,23 +164,19 @@ pub fn optimize(object: &Object, options: &Options) -> Result<Optimized, OptErro
         None if !calls || !options.passes.is_empty() => false,
         None => {
             let one = |inline| attempt::attempt(object, &lifted, options, inline);
-            // Dumps come in order.
-            let [without, with] =
-                if options.dump_after.is_some() { [false, true].map(one) } else { both(one) };
+            // Neither needs the other, and both take about as long; dumps come in order.
+            let (with, without) = match options.dump_after {
+                Some(_) => {
+                    let without = one(false);
+                    (one(true), without)
+                }
+                None => both(|| one(true), || one(false)),
+            };
             let (without, with) = (without?, with?);
             return Ok(if with.is_whole() && with.slots() <= without.slots() { with } else { without });
         }
     };
     attempt::attempt(object, &lifted, options, inline)
-}
-
-/// Does it without and with, each in a thread of its own: neither needs the other, and both take about as long.
-fn both<T: Send>(work: impl Fn(bool) -> T + Sync) -> [T; 2] {
-    std::thread::scope(|scope| {
-        let with = scope.spawn(|| work(true));
-        let without = work(false);
-        [without, with.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))]
-    })
 }
 
 impl Optimized {

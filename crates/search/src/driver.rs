@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use millstream_bpf::cost::{self, Cost, Goal, Table, Weights};
+use millstream_bpf::threads::STACK;
 use millstream_isa::Insn;
 use millstream_object::{FuncId, NewFunction, Object, RelocKind};
 use millstream_prove::Solver;
@@ -305,11 +306,12 @@ impl<'a> Hunt<'a> {
         let (ask, questions) = mpsc::channel::<Question>();
         let (answer, answers) = mpsc::channel::<(usize, Task, Outcome)>();
         let questions = Mutex::new(questions);
+        let mut workers = 0;
         std::thread::scope(|scope| {
             for _ in 0..options.jobs.max(1) {
                 let (answer, questions) = (answer.clone(), &questions);
                 let (solver, until) = (options.solver.clone(), budget.until);
-                scope.spawn(move || {
+                let worker = move || {
                     let mut prover = Windows::new(solver, QUESTION);
                     loop {
                         let next = questions.lock().ok().and_then(|q| q.recv().ok());
@@ -319,9 +321,14 @@ impl<'a> Hunt<'a> {
                             return;
                         }
                     }
-                });
+                };
+                let thread = std::thread::Builder::new().stack_size(STACK);
+                workers += usize::from(thread.spawn_scoped(scope, worker).is_ok());
             }
-            self.rounds(budget, accepts, &ask, &answers);
+            // Without anybody to answer nothing is asked.
+            if workers > 0 {
+                self.rounds(budget, accepts, &ask, &answers);
+            }
             drop(ask);
         });
         self
