@@ -156,7 +156,7 @@ pub(crate) enum MOp {
 }
 
 /// A machine instruction: its operation and where its operands and clobbers are.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct MInst {
     pub(crate) op: MOp,
     pub(crate) operands: std::ops::Range<u32>,
@@ -165,7 +165,7 @@ pub(crate) struct MInst {
 }
 
 /// A block of machine instructions.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct MBlock {
     pub(crate) insts: std::ops::Range<u32>,
     pub(crate) params: Vec<VReg>,
@@ -176,7 +176,7 @@ pub(crate) struct MBlock {
 }
 
 /// A function of machine instructions. Blocks are in layout order.
-#[derive(Clone, PartialEq, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct MFunc {
     pub(crate) insts: Vec<MInst>,
     pub(crate) operands: Vec<Operand>,

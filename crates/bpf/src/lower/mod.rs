@@ -243,14 +243,13 @@ pub fn lower_func(module: &Module, func: Func) -> Result<Lowered, LowerError> {
 /// [`LowerError`], if no strategy succeeds.
 pub fn lower_within(func: &Function, limits: Limits, order: Order) -> Result<Lowered, LowerError> {
     let prepared = Prepared::new(func);
-    let first = prepared.selected(Strategy::default());
-    let next = prepared.ahead(&first, 0);
-    let (code, ahead) = prepared.tried(&first, next.as_ref().map(|n| &n.1), limits);
-    let mut best = Best { code, selected: first };
+    let strategy = Strategy::default();
+    let (code, ahead) = prepared.tried(strategy, Some(strategy.with(0)), limits);
+    let mut best = Best { code, strategy };
     let mut at = 0;
-    if let (Some((n, selected)), Some(ahead)) = (next, ahead) {
-        best.take(selected, ahead, limits);
-        at = n + 1;
+    if let Some(ahead) = ahead {
+        best.take(strategy.with(0), ahead, limits);
+        at = 1;
     }
     best.choose(&prepared, at, limits);
     // One choice may pay only after another: where the limits are not kept, all are tried once more.
@@ -263,34 +262,35 @@ pub fn lower_within(func: &Function, limits: Limits, order: Order) -> Result<Low
 /// The best that was found.
 struct Best {
     code: Result<Shaped, LowerError>,
-    selected: Selected,
+    strategy: Strategy,
 }
 
 impl Best {
     /// Tries the choices from `at` on one by one, each on top of those that have helped.
     fn choose(&mut self, prepared: &Prepared, mut at: usize, limits: Limits) {
-        while let Some((n, selected)) = prepared.other(&self.selected, at) {
-            at = n + 1;
-            let next = prepared.ahead(&self.selected, at);
-            let (code, ahead) = prepared.tried(&selected, next.as_ref().map(|n| &n.1), limits);
+        while at < CHOICES.len() {
+            let next = (at + 1 < CHOICES.len()).then(|| self.strategy.with(at + 1));
+            let first = self.strategy.with(at);
+            let (code, ahead) = prepared.tried(first, next, limits);
+            at += 1;
             // What was tried ahead counts only where it is what would have been tried next.
-            let helped = self.take(selected, code, limits);
-            if let (false, Some((n, next)), Some(ahead)) = (helped, next, ahead) {
+            let helped = self.take(first, code, limits);
+            if let (false, Some(ahead), Some(next)) = (helped, ahead, next) {
                 self.take(next, ahead, limits);
-                at = n + 1;
+                at += 1;
             }
         }
     }
 
     /// Takes other code if it is better; says whether it was.
-    fn take(&mut self, selected: Selected, code: Result<Shaped, LowerError>, limits: Limits) -> bool {
+    fn take(&mut self, strategy: Strategy, code: Result<Shaped, LowerError>, limits: Limits) -> bool {
         let better = match (&code, &self.code) {
             (Ok(code), Ok(best)) => limits.cost(code.length) < limits.cost(best.length),
             (Ok(_), Err(_)) => true,
             (Err(_), _) => false,
         };
         if better {
-            *self = Best { code, selected };
+            *self = Best { code, strategy };
         }
         better
     }
@@ -302,22 +302,7 @@ impl Best {
 /// [`LowerError`].
 pub fn lower_with(func: &Function, strategy: Strategy) -> Result<Lowered, LowerError> {
     let limits = Limits::none(Goal::Balanced);
-    let prepared = Prepared::new(func);
-    prepared.shaped(&prepared.selected(strategy), limits)?.assembled(func, limits, Order::Best)
-}
-
-/// Machine instructions by one strategy.
-struct Selected {
-    strategy: Strategy,
-    mir: Result<mir::MFunc, LowerError>,
-}
-
-impl Selected {
-    /// Whether the same comes of both.
-    fn same(&self, other: &Selected) -> bool {
-        let equal = matches!((&self.mir, &other.mir), (Ok(a), Ok(b)) if a == b);
-        equal && self.strategy.free_r0 == other.strategy.free_r0
-    }
+    Prepared::new(func).shaped(strategy, limits)?.assembled(func, limits, Order::Best)
 }
 
 /// A function fit for instruction selection.
@@ -337,45 +322,33 @@ impl Prepared {
         Prepared { func, cfg, crossing }
     }
 
-    fn selected(&self, strategy: Strategy) -> Selected {
-        Selected { strategy, mir: isel::select(&self.func, &self.cfg, &self.crossing, strategy) }
-    }
-
-    /// The first choice from `at` on that makes other instructions if it is made the other way.
-    fn other(&self, than: &Selected, at: usize) -> Option<(usize, Selected)> {
-        let made = (at..CHOICES.len()).map(|n| (n, self.selected(than.strategy.with(n))));
-        made.into_iter().find(|(_, selected)| !selected.same(than))
-    }
-
-    /// The same where it takes long enough for a thread of its own.
-    fn ahead(&self, than: &Selected, at: usize) -> Option<(usize, Selected)> {
-        if self.func.insts.len() < LARGE { None } else { self.other(than, at) }
-    }
-
-    /// Goes on from one selection and, in a thread of its own, from the one that is likely to be tried next.
+    /// Lowers by one strategy and, where that takes long enough for a thread of its own, by the one that is likely
+    /// to be tried next.
     fn tried(
         &self,
-        selected: &Selected,
-        next: Option<&Selected>,
+        strategy: Strategy,
+        next: Option<Strategy>,
         limits: Limits,
     ) -> (Result<Shaped, LowerError>, Option<Result<Shaped, LowerError>>) {
-        let Some(next) = next else { return (self.shaped(selected, limits), None) };
-        let (ahead, code) = both(|| self.shaped(next, limits), || self.shaped(selected, limits));
+        let Some(next) = next.filter(|_| self.func.insts.len() >= LARGE) else {
+            return (self.shaped(strategy, limits), None);
+        };
+        let (ahead, code) = both(|| self.shaped(next, limits), || self.shaped(strategy, limits));
         (code, Some(ahead))
     }
 
     /// All but the order of the blocks.
-    fn shaped(&self, selected: &Selected, limits: Limits) -> Result<Shaped, LowerError> {
-        let (func, strategy) = (&self.func, selected.strategy);
-        let mir = selected.mir.as_ref().map_err(Clone::clone)?;
+    fn shaped(&self, strategy: Strategy, limits: Limits) -> Result<Shaped, LowerError> {
+        let func = &self.func;
+        let mir = isel::select(func, &self.cfg, &self.crossing, strategy)?;
         let options = RegallocOptions {
             verbose_log: false,
             validate_ssa: cfg!(debug_assertions),
             algorithm: Algorithm::Ion,
         };
-        let out = regalloc2::run(mir, &mir::machine_env(strategy.free_r0), &options)
+        let out = regalloc2::run(&mir, &mir::machine_env(strategy.free_r0), &options)
             .map_err(|e| LowerError::Registers { function: func.name.clone(), why: format!("{e:?}") })?;
-        let (mut blocks, stack) = emit::emit(func, mir, &out)?;
+        let (mut blocks, stack) = emit::emit(func, &mir, &out)?;
         shape::settle_undef(&mut blocks);
         shape::thread_empty(&mut blocks);
         shape::merge_equal(&mut blocks);
