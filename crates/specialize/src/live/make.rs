@@ -53,6 +53,9 @@ const LEAST_GAIN: (f64, f64) = (2.0, 0.03);
 const LOOKS: u32 = 6;
 /// How often a candidate is brought up to date before it is made anew.
 const CATCHING_UP: u32 = 10;
+/// Machine code, by the original's, from which on copies of what follows lookups may cost more than they gain. A variant has the
+/// original in it.
+const GROWN: u32 = 3;
 /// For how long there are no caches, or copies of what follows lookups, after some did not pay.
 const GIVEN_UP: Duration = Duration::from_secs(20);
 /// For how many looks at the traffic, one after the other, a variant may stay of which nothing can be told.
@@ -100,11 +103,13 @@ impl Live<'_> {
                 }
                 Admission::Refused => {
                     self.seen.dirty.merge(unanswered);
-                    self.fruitless += 1;
-                    if !self.give_up(!candidate.caches.is_empty(), candidate.has_copies) {
-                        return Ok(());
+                    if self.give_up(!candidate.caches.is_empty(), candidate.has_copies) {
+                        continue;
                     }
-                    continue;
+                    // One look at the traffic, however many forms were tried. It says nothing of copies for other traffic.
+                    self.fruitless += 1;
+                    self.uncopied = None;
+                    return Ok(());
                 }
             }
             self.guard.clear_first_packet(generation);
@@ -247,6 +252,8 @@ impl Live<'_> {
             loaded => loaded.map_err(|e| explain(&e))?,
         };
         self.ours.insert(&program).map_err(|e| e.to_string())?;
+        let bytes = |program: &Program| program.info().map_or(0, |info| info.jited_len);
+        let grown = bytes(&program) > GROWN * bytes(&self.original);
         Ok(Some(Candidate {
             program,
             shape: Shape::new(&planned.plan, &variant.report),
@@ -259,7 +266,7 @@ impl Live<'_> {
             compile,
             load: start.elapsed(),
             entries: variant.report.sites.iter().map(|(_, s)| s.entries).sum(),
-            has_copies: variant.report.has_copies(),
+            has_copies: variant.report.has_copies() && grown,
             linked: variant.linked,
         }))
     }

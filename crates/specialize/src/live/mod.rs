@@ -79,7 +79,7 @@ struct Active {
     keys: Keys,
     profiles: Vec<SiteProfile>,
     tier: Tier,
-    /// Whether it has several copies of what follows a lookup.
+    /// Whether it is much code because it has several copies of what follows a lookup.
     has_copies: bool,
 }
 
