@@ -283,6 +283,10 @@ pub(crate) struct Team {
 
 /// Proves the rules of a team's stores, of one kind or the other. Those that are not proven are named and not applied.
 pub(crate) fn admitted(files: &[PathBuf], solving: &Solving) -> Result<Team, miette::Report> {
+    if files.is_empty() {
+        // No solver is looked for: what it has proven before may be much to read.
+        return Ok(Team::default());
+    }
     let (mut team, solver) = (Team::default(), solving.solver());
     for file in files {
         if WindowRules::is_one(&text_of(file)?) {
