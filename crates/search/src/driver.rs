@@ -508,8 +508,10 @@ impl<'a> Hunt<'a> {
             return;
         }
         let blocks = &self.code().blocks;
-        let own = &blocks[window.span.block].lines[..window.span.line];
-        let before = blocks[..window.span.block].iter().flat_map(|b| &b.lines).chain(own);
+        // Where a block has become shorter, what was behind it has been looked at once more where the chain goes on.
+        let places = chain(self.code(), window.span.block, window.span.line, window.span.count);
+        let (block, line) = places.first().copied().unwrap_or((window.span.block, 0));
+        let before = blocks[..block].iter().flat_map(|b| &b.lines).chain(&blocks[block].lines[..line]);
         let text = |list: &[Insn]| list.iter().map(ToString::to_string).collect();
         self.found.push(Found {
             engine,
