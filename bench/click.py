@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Configurations of Click, run by Millstream and by a peer, packets held against each other byte by byte.
 
-    bench/click.py --millstream PATH --peer PATH --trace FILE.pcap[.gz] [CONF ...]
+    bench/click.py --millstream PATH --peer PATH --trace FILE.pcap[.gz] [--built] [CONF ...]
 
 The peer is a `click` binary (FastClick, userlevel). Without CONF all of bench/click/*.click are run. A configuration reads $IN and writes
 into $DIR; every file that one of them writes must be written by the other, with the same packets in the same order. A file

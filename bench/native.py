@@ -1,17 +1,25 @@
 #!/usr/bin/env python3
 """Our data planes as native code in userspace beside the kernel's JIT: time of the program, on the same tables and packets.
 
-    bench/native.py [--millstream PATH] [--rounds N] [--seconds S] [--output FILE]
+    bench/native.py [--millstream PATH] [--rounds N] [--seconds S] [--tables EXAMPLE [--prefixes FILE.gz]] [--output FILE]
 
 The kernel's time is that of `millstream lab run`, on live frames with the harness deducted; ours that of whole batches in the
 program, 10th percentile of windows. Both are taken in turn, and the ratio is the median over rounds. Needs root.
+
+EXAMPLE is `cargo build --release -p millstream-native --example tables`: look-ups at random in tables of some hundred MiB and, with FILE
+(prefixes, one a line), in a trie of its IPv6 prefixes, by the plain loop over a batch and by those that fetch ahead. `--plane none` leaves the data
+planes out.
 """
 
 import argparse
+import gzip
+import json
 import os
 import pathlib
 import statistics
+import subprocess
 import sys
+import tempfile
 
 import record
 
@@ -45,21 +53,42 @@ def measure(args, plane):
     }
 
 
+def tables(args):
+    """What the example finds, by table."""
+    found = {}
+    with tempfile.NamedTemporaryFile("w") as plain:
+        wanted = {"hash": ["hash"], "cuckoo": ["cuckoo"]}
+        if args.prefixes:
+            plain.write(gzip.decompress(args.prefixes.read_bytes()).decode())
+            plain.flush()
+            wanted["IPv6 prefixes"] = ["prefixes", plain.name]
+        for name, words in wanted.items():
+            done = subprocess.run(["taskset", "-c", "1", args.tables, *words], capture_output=True, text=True)
+            if done.returncode:
+                sys.exit(done.stderr)
+            found[name] = json.loads(done.stdout)
+    return found
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--millstream", default="target/release/millstream")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=5)
     parser.add_argument("--packets", type=int, default=5_000_000)
-    parser.add_argument("--plane", action="append", choices=PLANES)
+    parser.add_argument("--plane", action="append", choices=[*PLANES, "none"])
+    parser.add_argument("--tables")
+    parser.add_argument("--prefixes", type=pathlib.Path)
     parser.add_argument("--output", type=pathlib.Path)
     args = parser.parse_args()
-    rows = [measure(args, plane) for plane in args.plane or PLANES]
+    rows = [measure(args, plane) for plane in args.plane or PLANES if plane != "none"]
     found = {
         **record.head("bench/native.py"),
         "cpus": os.cpu_count(),
         "planes": rows,
     }
+    if args.tables:
+        found["tables"] = tables(args)
     record.keep(found, args.output)
 
 

@@ -176,12 +176,13 @@ demo() {
 	take demo conclusion
 }
 
+# A million of them come in a flood.
 updates() {
 	MILLSTREAM_UPDATES=${MILLSTREAM_UPDATES:-10000} tests -p millstream-specialize --test kernel no_packet_is_stale
 }
 
 swaps() {
-	MILLSTREAM_SWAPS=${MILLSTREAM_SWAPS:-1000} tests -p millstream-specialize --test kernel no_packet_is_lost
+	MILLSTREAM_SWAPS=${MILLSTREAM_SWAPS:-10000} tests -p millstream-specialize --test kernel no_packet_is_lost
 }
 
 # Original beside specialised, an hour.

@@ -8,9 +8,11 @@ copied where an element first writes, Millstream by copying each frame into a bu
 of a whole run less that of a short one, a packet; ours the time from the first to the last packet, since code is made before. `io` is that of a
 graph which only writes one byte of each packet, `net` what is left without it, `program` ours without copying. Ratios are the peer's time over ours;
 that of `net` is the one to look at, since the peer's way to packets in memory is the more expensive one. Medians over rounds. Without
---routes the case of the whole table of the Internet (prefixes, one a line) is left out.
+--routes the case of the whole table of the Internet (prefixes, one a line) is left out. The last case is the NAT on one and on two
+cores (PacketMill, Figure 10): there all times are of the clock, the frames have no bytes in front, ours are spread by flow, the peer's two threads
+have half of the flows each.
 """
-import argparse, gzip, ipaddress, json, pathlib, random, resource, statistics, struct, subprocess, sys, tempfile
+import argparse, gzip, ipaddress, json, pathlib, random, resource, statistics, struct, subprocess, sys, tempfile, time
 
 import record
 
@@ -122,14 +124,15 @@ def cases(args):
         yield f"router, {len(routes) - 1:,} routes", router(table(routes), 2), args.spread, anywhere(routes)
 
 
-def spent(command):
-    """Processor seconds of a command, and what it says."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = subprocess.run(["taskset", "-c", "1", *map(str, command)], capture_output=True, text=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+def spent(command, cpus="1", clock=False):
+    """Processor seconds of a command, or those of the clock, and what it says."""
+    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+    done = subprocess.run(["taskset", "-c", cpus, *map(str, command)], capture_output=True, text=True)
+    after, end = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     if done.returncode:
         sys.exit(f"{' '.join(map(str, command))}\n{done.stderr[-2000:]}")
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, done.stdout
+    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return end - start if clock else used, done.stdout
 
 
 def filled(graph, source, sink):
@@ -203,6 +206,77 @@ def measure(args, folder, name, graph, count, address):
     }
 
 
+CPUS = {1: "1", 2: "0,1"}
+
+
+class OurWorkers(Ours):
+    """Ours by several workers."""
+
+    def __init__(self, args, folder, workers, graph, trace, count):
+        self.workers = workers
+        super().__init__(args, folder, f"OurWorkers{workers}", graph, trace, count)
+
+    def write(self, graph):
+        self.conf.write_text(filled(graph, "FromDevice(in)", "ToDPDKDevice(out)"))
+
+    def run(self, packets):
+        packets = self.rounds(packets) * self.count
+        command = [self.args.millstream, "click", self.conf, "--io", f"in=pcap:{self.trace}", "--packets", packets, "--json"]
+        self.reported = json.loads(spent([*command, "--workers", self.workers, *self.args.flag], CPUS[self.workers])[1])
+        return 1e3 / self.reported["mpps"]
+
+
+class PeerThreads(Peer):
+    """The peer on several threads, each with packets of its own (of traces[at])."""
+
+    def __init__(self, args, folder, workers, graph, traces, count):
+        self.workers = workers
+        super().__init__(args, folder, f"PeerThreads{workers}", graph, traces, count)
+
+    def write(self, graph):
+        source = "".join(
+            f"FromDump({trace}, STOP false) -> replay{at} :: ReplayUnqueue(STOP $ROUNDS, QUICK_CLONE false, VERBOSE false) -> all;\n"
+            for at, trace in enumerate(self.trace)
+        )
+        threads = ", ".join(f"replay{at} {at}" for at in range(self.workers))
+        self.conf.write_text(f"all :: Null;\n{source}StaticThreadSched({threads});\n" + filled(graph, "all", "Discard"))
+
+    def run(self, packets):
+        rounds, few = self.rounds(packets), self.rounds(packets // 10)
+        command = [self.args.peer, "-j", self.workers, self.conf]
+        times = [spent([*command, f"ROUNDS={n}"], CPUS[self.workers], clock=True)[0] for n in (few, rounds)]
+        return 1e9 * (times[1] - times[0]) / max(1, (rounds - few) * self.count)
+
+
+def scaling(args, folder):
+    """The NAT on one core and on two: nanoseconds of the clock a packet."""
+    count = 1024
+    packets = [frame[16:] for frame in frames(count, uniform)]
+    trace = folder / "nat.pcap"
+    capture(trace, packets)
+    sides = {}
+    for workers in CPUS:
+        parts = [folder / f"nat.{at}.of.{workers}.pcap" for at in range(workers)]
+        for at, part in enumerate(parts):
+            capture(part, packets[at::workers])
+        sides["ours", workers] = OurWorkers(args, folder, workers, NAT, trace, count)
+        sides["peer", workers] = PeerThreads(args, folder, workers, NAT, parts, count)
+    times = {key: [] for key in sides}
+    for _ in range(args.rounds):
+        for key, side in random.sample(list(sides.items()), len(sides)):
+            times[key].append(side.run(args.packets))
+    median = {key: statistics.median(values) for key, values in times.items()}
+    gain = {side: statistics.median(a / b for a, b in zip(times[side, 1], times[side, 2])) for side in ("ours", "peer")}
+    reports = {workers: sides["ours", workers].reported for workers in CPUS}
+    return {
+        "case": "NAT on 1 and 2 cores",
+        "ns": {f"{side}, {workers}": round(value, 2) for (side, workers), value in median.items()},
+        "gain_of_the_second": {side: round(value, 2) for side, value in gain.items()},
+        "ratios": {workers: round(statistics.median(p / o for p, o in zip(times["peer", workers], times["ours", workers])), 2) for workers in CPUS},
+        "sent": {workers: round(report["sent"] / report["received"], 4) for workers, report in reports.items()},
+    }
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--millstream", default="target/release/millstream")
@@ -221,6 +295,9 @@ def main():
             if not args.case or any(case[0].startswith(name) for name in args.case):
                 rows.append(measure(args, pathlib.Path(folder), *case))
                 print(json.dumps(rows[-1]), file=sys.stderr)
+        if not args.case or any("NAT on 1 and 2 cores".startswith(name) for name in args.case):
+            rows.append(scaling(args, pathlib.Path(folder)))
+            print(json.dumps(rows[-1]), file=sys.stderr)
     found = {**record.head("bench/userspace.py"), "rounds": args.rounds, "packets": args.packets, "cases": rows}
     if args.output and args.output.exists() and args.case:
         kept = [row for row in json.loads(args.output.read_text())["cases"] if row["case"] not in {r["case"] for r in rows}]

@@ -67,7 +67,7 @@ struct {
 /* Id of a watched map: its index in `maps`. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, GUARD_MAPS);
+	__uint(max_entries, GUARD_WATCHED);
 	__type(key, __u32);
 	__type(value, __u32);
 } watched SEC(".maps");
@@ -343,8 +343,12 @@ int guard_exit(__u64 *ctx)
 	if (!state)
 		return 0;
 	if (call.command == BPF_PROG_LOAD) {
-		if ((int)ctx[1] >= 0 && !is_session(state) && reaches_watched(ctx[1]))
+		/* Counted, so that no snapshot begins between the new token and the event. */
+		if ((int)ctx[1] >= 0 && !is_session(state) && reaches_watched(ctx[1])) {
+			__sync_fetch_and_add(&writes_of(state, FOREIGN)->started, 1);
 			bump(state, FOREIGN, 0);
+			__sync_fetch_and_add(&writes_of(state, FOREIGN)->finished, 1);
+		}
 		return 0;
 	}
 	now = target(&call);

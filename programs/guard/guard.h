@@ -9,6 +9,8 @@
 #include <linux/types.h>
 
 #define GUARD_MAPS 64
+/* Maps that are watched, inner maps of maps of maps among them, which have one index together. */
+#define GUARD_WATCHED 1024
 #define GUARD_RECENT 4
 /* The first of them counts calls that may have written any map; watched maps have the others. */
 #define GUARD_ANY_MAP 0

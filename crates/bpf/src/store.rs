@@ -8,7 +8,7 @@ const CHECKSUM: &str = "; checksum fnv1a-64 ";
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum StoreError {
     /// It does not begin as a store does.
-    #[error("{name}: no such store (its first line should begin with `{title}`)")]
+    #[error("{name}: not a store of this kind (its first line should begin with `{title}`)")]
     Header {
         /// The store.
         name: String,

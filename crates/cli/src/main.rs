@@ -17,6 +17,7 @@ mod explain;
 mod input;
 mod inspect;
 mod lab;
+mod layout;
 mod learn;
 mod man;
 mod native;
@@ -95,6 +96,8 @@ enum Command {
     Native(native::Args),
     /// Run a Click configuration as one native program: packets from memory or capture files
     Click(click::Args),
+    /// Show what a Click configuration, compiled, keeps of a packet beside its bytes: live annotations, where they lie, what is dead
+    Layout(layout::Args),
     /// Build an executable of its own from a Click configuration or an XDP program, compiled ahead of time
     ///
     /// It runs as `millstream click` and `millstream native` do, with the same flags for packets, and needs neither LLVM nor this
@@ -151,6 +154,7 @@ fn main() -> ExitCode {
         Command::Control(args) => control::run(&args),
         Command::Native(args) => native::run(&args),
         Command::Click(args) => click::run(&args),
+        Command::Layout(args) => layout::run(&args),
         Command::Build(args) => build::run(&args),
         Command::Verify(args) => verify::run(args),
         Command::Completions(args) => completions::run(&args),

@@ -177,15 +177,18 @@ impl Story {
     pub(crate) fn line(&mut self, report: &Report) -> Option<String> {
         let mut more = String::new();
         match report {
-            Report::Refreshed { latency_us, .. } => self.answers.push(*latency_us),
-            Report::Confirmed { .. } => self.answers.push(None),
+            Report::Refreshed { latency_us, .. } => {
+                self.answers.push(*latency_us);
+                return None;
+            }
+            Report::Confirmed { .. } => {
+                self.answers.push(None);
+                return None;
+            }
             Report::Dropped { reason } if self.dropped.as_ref() == Some(reason) => return None,
             Report::Dropped { reason } => self.dropped = Some(reason.clone()),
             Report::Status { .. } => more = self.answered(),
             _ => self.dropped = None,
-        }
-        if matches!(report, Report::Refreshed { .. } | Report::Confirmed { .. }) {
-            return None;
         }
         Some(format!("{:7.3} s  {}{more}", self.start.elapsed().as_secs_f64(), text(report)))
     }

@@ -60,3 +60,23 @@ fn a_built_object_has_its_tables_and_needs_no_command() {
     let wrong = Command::new(&built).arg("native").output().expect("run");
     assert!(!wrong.status.success(), "it has no commands");
 }
+
+#[test]
+fn what_stands_beside_a_built_program_stays_as_it_is() {
+    let files = Files::new("build-beside");
+    let directory = files.path("out");
+    let inside = |name: &str| format!("{directory}/{name}");
+    std::fs::create_dir_all(inside("taken")).expect("directories");
+    std::fs::write(inside("nat.new"), "mine").expect("written");
+    says(MILLSTREAM, &["build", "builtin:nat", "-o", &inside("nat")]);
+    let failed = Command::new(MILLSTREAM)
+        .args(["build", "builtin:nat", "-o", &inside("taken")])
+        .output()
+        .expect("run");
+    assert_eq!(failed.status.code(), Some(2), "a directory is no place for a program");
+    assert_eq!(std::fs::read(inside("nat.new")).expect("it is there"), b"mine");
+    let entries = std::fs::read_dir(&directory).expect("read").map(|e| e.expect("an entry").file_name());
+    let mut names: Vec<_> = entries.collect();
+    names.sort();
+    assert_eq!(names, ["nat", "nat.new", "taken"]);
+}

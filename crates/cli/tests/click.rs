@@ -51,6 +51,27 @@ fn the_flat_form_is_a_configuration() {
     assert!(text.contains("@2/Strip@1 :: Strip(1);"), "{text}");
 }
 
+#[test]
+fn the_layout_says_what_is_kept_and_what_is_dead() {
+    let files = Files::new("click-layout");
+    let conf = files.path("test.click");
+    let text = "FromDevice(a) -> Paint($color) -> t :: Tee(2) -> ToDPDKDevice(b); t[1] -> CheckPaint(3) -> ToDPDKDevice(c)";
+    std::fs::write(&conf, text).expect("written");
+    let run = |flags: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_millstream"));
+        let out = command.args(["layout", &conf, "color=3"]).args(flags).output().expect("run");
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        out.stdout
+    };
+    let report: serde_json::Value = serde_json::from_slice(&run(&["--json"])).expect("JSON");
+    let paint = &report["annotations"][0];
+    assert_eq!((paint["annotation"].as_str(), paint["kept_at"].as_u64()), (Some("paint"), Some(4)));
+    assert_eq!(report["kept_bytes"], 8);
+    assert!(report["dead"].as_array().expect("names").iter().any(|name| name == "destination"));
+    let text = String::from_utf8(run(&[])).expect("text");
+    assert!(text.contains("8 bytes in front of a packet that waits"), "{text}");
+}
+
 /// A run that is spoken to over its socket.
 struct Spoken {
     run: Child,
@@ -58,9 +79,10 @@ struct Spoken {
 }
 
 impl Spoken {
-    fn new(conf: &str, path: &str) -> Spoken {
+    fn new(conf: &str, path: &str, workers: &str) -> Spoken {
         let run = Command::new(env!("CARGO_BIN_EXE_millstream"))
             .args(["click", conf, "--packets", "1000000000000", "--json", "--control", path])
+            .args(["--workers", workers])
             .stdout(Stdio::piped())
             .spawn()
             .expect("started");
@@ -97,8 +119,33 @@ impl Spoken {
 }
 
 #[test]
+fn several_workers_count_together_unless_an_element_is_for_one() {
+    let nat = "FromDevice(in) -> Strip(14) -> CheckIPHeader(CHECKSUM true) -> c :: Counter
+        -> IPRewriter(pattern 192.0.2.1 1024-65535# - - 0 0) -> ToDPDKDevice(out)";
+    let flags = ["--workers", "3", "--packets", "200000", "--json", "--handler", "c.count"];
+    let out = click("workers", nat, &flags);
+    let report: serde_json::Value = serde_json::from_slice(&out.stdout).expect("JSON");
+    let numbers = [&report["workers"], &report["received"], &report["sent"]].map(serde_json::Value::as_u64);
+    assert_eq!(numbers, [Some(3), Some(200_000), Some(200_000)]);
+    assert_eq!(report["handlers"][0]["value"], "200000");
+    let asks = "FromDevice(in) -> MarkIPHeader -> ARPQuerier(10.0.0.1, 1:1:1:1:1:1) -> ToDPDKDevice(out)";
+    let out = click("workers-alone", asks, &flags);
+    let text = String::from_utf8_lossy(&out.stderr);
+    assert!(!out.status.success() && text.contains("`ARPQuerier` is for one worker"), "{text}");
+}
+
+#[test]
 fn a_running_configuration_is_asked_and_replaced_without_losing_a_packet() {
-    let files = Files::new("click-control");
+    replaced("1");
+}
+
+#[test]
+fn one_that_several_workers_run_is_asked_and_replaced_too() {
+    replaced("3");
+}
+
+fn replaced(workers: &str) {
+    let files = Files::new(&format!("click-control-{workers}"));
     let (first, second) = (files.path("first.click"), files.path("second.click"));
     let nat = "rw :: IPRewriter(pattern 192.0.2.1 1024-65535# - - 0 0) -> ToDPDKDevice(out)";
     let head = "FromDevice(in) -> Strip(14) -> CheckIPHeader(CHECKSUM false) -> c :: Counter";
@@ -106,7 +153,7 @@ fn a_running_configuration_is_asked_and_replaced_without_losing_a_packet() {
     let split = "-> half :: IPClassifier(src net 0.0.0.0/1, -) -> old :: Counter -> Discard; half[1] -> ";
     std::fs::write(&first, format!("{head} {split} {nat}")).expect("written");
     std::fs::write(&second, format!("{head} -> new :: Counter -> {nat}")).expect("written");
-    let mut spoken = Spoken::new(&first, &files.path("control"));
+    let mut spoken = Spoken::new(&first, &files.path("control"), workers);
     while spoken.number("old.count") < 1000 {}
     let before = spoken.number("c.count");
     let (answer, _) = spoken.say("SWAP nowhere.click");

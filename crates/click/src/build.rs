@@ -10,10 +10,20 @@ use millstream_ir::{
 
 use crate::compile::{Compiler, QUEUE};
 use crate::graph::Port;
-use crate::packet::{NOTES, Note, Packet, TYPES};
+use crate::layout::{KEPT_EACH, KEPT_HEAD};
+use crate::packet::{FIRST_NOTE, NOTES, Note, Packet, TYPES};
 
-/// Bytes in front of a held packet that keep its annotations.
-const HELD: i64 = 40;
+/// The one annotation that is an address; what is kept of it is the distance from the packet's first byte.
+const NETWORK: usize = Note::Network as usize;
+
+/// Bytes in front of a packet that waits which keep its annotations, and where each is.
+fn kept_bytes(kept: &[usize]) -> i64 {
+    i64::from(KEPT_HEAD + KEPT_EACH * kept.len() as u32)
+}
+
+fn kept_offsets() -> impl Iterator<Item = i32> {
+    (KEPT_HEAD..).step_by(KEPT_EACH as usize).map(|offset| offset as i32)
+}
 
 /// A packet goes round in the graph this often at most. (One whose time to live counts down does so 255 times.)
 const MOST_ROUNDS: i64 = 1 << 16;
@@ -21,6 +31,10 @@ const MOST_ROUNDS: i64 = 1 << 16;
 /// `bpf_ktime_get_coarse_ns` and `bpf_get_prandom_u32`.
 const COARSE_CLOCK: i32 = 160;
 const RANDOM: i32 = 7;
+
+/// `BPF_NOEXIST`, and what an update says then of a key that is there.
+const NOEXIST: i64 = 1;
+pub(crate) const EEXIST: i64 = -17;
 
 /// A table by keys, and what its keys and values are made of, one behind the other.
 #[derive(Clone, Copy, Debug)]
@@ -392,8 +406,17 @@ impl<'c, 'g> Code<'c, 'g> {
 
     /// Puts an entry into a table. Gives 0 or an error.
     pub(crate) fn remember(&mut self, table: &Table, key: &[Value], value: &[Value]) -> Value {
+        self.put(table, key, value, 0)
+    }
+
+    /// As [`Self::remember`], unless another worker has been there: [`EEXIST`] then.
+    pub(crate) fn claim(&mut self, table: &Table, key: &[Value], value: &[Value]) -> Value {
+        self.put(table, key, value, NOEXIST)
+    }
+
+    fn put(&mut self, table: &Table, key: &[Value], value: &[Value], flags: i64) -> Value {
         let op = Op::MapUpdate { map: table.map, key: layout(table.key), value: layout(table.value) };
-        let flags = self.int(0);
+        let flags = self.int(flags);
         let args: Vec<Value> = key.iter().chain(value).copied().chain([flags]).collect();
         self.value(op, &args, Type::I64)
     }
@@ -575,17 +598,19 @@ impl<'c, 'g> Code<'c, 'g> {
         self.go(on);
     }
 
-    /// Puts a packet with its annotations in front of those that wait.
+    /// Puts a packet in front of those that wait, with the annotations that are looked at behind that.
     fn hold(&mut self, packet: Packet, number: u32) {
         self.publish(packet);
-        let network = self.sub(packet.note(Note::Network), packet.data);
-        let base = self.at(packet.data, -HELD);
+        let kept = self.compiler.kept.clone();
+        let base = self.at(packet.data, -kept_bytes(&kept));
         let number = self.int(i64::from(number));
         self.store(Size::W, base, 0, number);
-        self.store(Size::W, base, 4, network);
-        for at in 1..NOTES {
-            let value = packet.values()[3 + at];
-            self.store(Size::W, base, 4 + 4 * at as i32, value);
+        for (note, offset) in kept.into_iter().zip(kept_offsets()) {
+            let value = match note {
+                NETWORK => self.sub(packet.notes[note], packet.data),
+                _ => packet.notes[note],
+            };
+            self.store(Size::W, base, offset, value);
         }
         let queue = self.int(QUEUE);
         self.effect(Op::Hold { end: End::Front }, &[packet.handle, queue]);
@@ -601,25 +626,30 @@ impl<'c, 'g> Code<'c, 'g> {
         self.go(some);
         let data = self.bound(handle, 0, Type::Ptr(Prov::Packet));
         let end = self.bound(handle, 4, Type::Ptr(Prov::PacketEnd));
-        let base = self.at(data, -HELD);
+        let kept = self.compiler.kept.clone();
+        let base = self.at(data, -kept_bytes(&kept));
         let number = self.load(Size::W, base, 0);
-        let distance = self.value(
-            Op::Load { size: Size::W, sext: true, offset: 4, flags: MemFlags::default() },
-            &[base],
-            Type::I64,
-        );
-        let mut values = vec![handle, data, end, self.plus(data, distance)];
-        for (at, ty) in TYPES.iter().enumerate().skip(4) {
-            let raw = self.load(Size::W, base, 4 + 4 * (at as i32 - 3));
-            values.push(match ty {
-                Type::I1 => {
-                    let zero = self.int(0);
-                    self.compare(Cond::Ne, raw, zero)
-                }
-                _ => raw,
-            });
+        // What nobody looks at is anything.
+        let no = self.truth(false);
+        let mut notes = [zero; NOTES];
+        for (note, value) in notes.iter_mut().enumerate() {
+            match TYPES[FIRST_NOTE + note] {
+                Type::I1 => *value = no,
+                Type::Ptr(_) => *value = data,
+                _ => {}
+            }
         }
-        (number, Packet::of(&values))
+        for (note, offset) in kept.into_iter().zip(kept_offsets()) {
+            let sext = note == NETWORK;
+            let load = Op::Load { size: Size::W, sext, offset, flags: MemFlags::default() };
+            let raw = self.value(load, &[base], if sext { Type::I64 } else { Type::int(32) });
+            notes[note] = match TYPES[FIRST_NOTE + note] {
+                Type::I1 => self.compare(Cond::Ne, raw, zero),
+                Type::Ptr(_) => self.plus(data, raw),
+                _ => raw,
+            };
+        }
+        (number, Packet { handle, data, end, notes })
     }
 
     /// A bound of a packet as its descriptor has it.

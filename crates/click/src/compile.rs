@@ -24,6 +24,7 @@ use crate::elements::ROUTE_BYTES;
 use crate::error::Error;
 use crate::foreign::{self, Hook, ReadObject};
 use crate::graph::{Element, Graph, Port};
+use crate::layout::{self, Layout};
 use crate::packet::{HOST, Packet, TYPES};
 use crate::resolve;
 
@@ -31,6 +32,7 @@ use crate::resolve;
 pub const QUEUE: i64 = 0;
 
 const ARRAY: u32 = 2;
+const PERCPU_ARRAY: u32 = 6;
 const LRU_HASH: u32 = 9;
 const LPM_TRIE: u32 = 11;
 /// `BPF_F_NO_PREALLOC`, which tries must have, and `BPF_F_RDONLY_PROG`: no element writes routes.
@@ -132,6 +134,29 @@ pub struct Program {
     /// What was read but makes no difference.
     #[serde(skip)]
     pub warnings: Vec<Error>,
+    /// What it keeps of a packet beside its bytes.
+    #[serde(skip)]
+    pub layout: Layout,
+    /// Why one worker must run it all.
+    #[serde(skip)]
+    pub alone: Vec<Error>,
+}
+
+impl Program {
+    /// The same program for several workers. Each counts for itself, and numbers that elements go on with (the next port of a pattern, the next
+    /// identification) are each worker's; tables are those of all.
+    ///
+    /// # Errors
+    /// If an element is for one worker only.
+    pub fn for_workers(mut self) -> Result<Program, Vec<Error>> {
+        if !self.alone.is_empty() {
+            return Err(self.alone);
+        }
+        for map in self.module.maps.values_mut().filter(|map| map.name == STATE) {
+            map.kind = PERCPU_ARRAY;
+        }
+        Ok(self)
+    }
 }
 
 /// The function of a module that has one.
@@ -161,6 +186,8 @@ pub(crate) struct Compiler<'g> {
     drops: BTreeMap<(usize, &'static str), u32>,
     /// Inputs at which held packets go on, by number.
     resumptions: Vec<Port>,
+    /// Annotations that are kept while a packet waits.
+    pub(crate) kept: Vec<usize>,
 }
 
 /// What an element's class needs to make its behaviour.
@@ -187,6 +214,7 @@ struct Shared {
     handlers: Vec<Handler>,
     entries: Vec<Entry>,
     warnings: Vec<Error>,
+    alone: Vec<Error>,
     common: Vec<(String, u32)>,
     element: usize,
 }
@@ -223,6 +251,12 @@ impl Setup<'_> {
     /// Says that something is not as it would be in Click.
     pub(crate) fn warn(&mut self, warning: Error) {
         self.shared.warnings.push(warning);
+    }
+
+    /// Says that one worker must run the element, and why.
+    pub(crate) fn alone(&mut self, why: &str) {
+        let message = format!("`{}` is for one worker: {why}", self.element.class);
+        self.shared.alone.push(Error::new(self.element.span, message));
     }
 
     /// Makes the element a source.
@@ -313,9 +347,10 @@ pub fn compile_with(graph: &Graph, objects: &ReadObject<'_>) -> Result<Program, 
     resolve::ports(graph, &classes)?;
     let mut shared = Shared::default();
     let behaviours = behaviours(graph, &classes, objects, &mut shared)?;
-    let Shared { module, state_bytes, sources, targets, handlers, entries, warnings, common, .. } = shared;
-    let mut compiler = Compiler::new(graph, behaviours, module, state_bytes);
-    compiler.function(&sources);
+    let Shared { module, state_bytes, sources, targets, handlers, entries, warnings, alone, common, .. } =
+        shared;
+    let mut compiler = Compiler::written(graph, behaviours, (module, state_bytes), &sources);
+    let layout = compiler.layout();
     let drops = std::mem::take(&mut compiler.drops);
     let drop = |((element, reason), offset): ((usize, _), _)| Drop {
         element: graph.elements.get(element).map_or_else(String::new, |e| e.name.clone()),
@@ -335,6 +370,8 @@ pub fn compile_with(graph: &Graph, objects: &ReadObject<'_>) -> Result<Program, 
         common,
         uncloned,
         warnings,
+        layout,
+        alone,
     })
 }
 
@@ -428,7 +465,35 @@ impl<'g> Compiler<'g> {
             open: Vec::new(),
             drops: BTreeMap::new(),
             resumptions: Vec::new(),
+            kept: Vec::new(),
         }
+    }
+
+    /// Writes the function: first without annotations of packets that wait, to see which of these are looked at, then with them.
+    fn written(
+        graph: &'g Graph,
+        behaviours: Vec<Option<Box<dyn Behaviour>>>,
+        (module, state_bytes): (Module, u32),
+        sources: &[(usize, Source)],
+    ) -> Self {
+        let mut first = Compiler::new(graph, behaviours, module.clone(), state_bytes);
+        first.function(sources);
+        let resumed = first.resumptions.iter().map(|port| first.blocks[port]);
+        let kept = layout::needed_later(&first.func, resumed);
+        if kept.is_empty() {
+            return first;
+        }
+        let mut second = Compiler::new(graph, first.behaviours, module, state_bytes);
+        second.kept = kept;
+        second.function(sources);
+        second
+    }
+
+    fn layout(&self) -> Layout {
+        let mut inputs: Vec<(&Port, &Block)> = self.blocks.iter().collect();
+        inputs.sort_unstable();
+        let inputs: Vec<Block> = inputs.into_iter().map(|(_, block)| *block).collect();
+        layout::layout(&self.func, &inputs, &self.kept, !self.resumptions.is_empty())
     }
 
     /// The input that an output is connected to. (A pull output has one puller, a push output one receiver.)

@@ -36,8 +36,23 @@ pub(crate) const MULTICAST: i64 = 2;
 /// How many annotations there are.
 pub(crate) const NOTES: usize = 8;
 
+/// Their names, in order.
+pub(crate) const NOTE_NAMES: [&str; NOTES] = [
+    "network header",
+    "has network header",
+    "paint",
+    "destination",
+    "fix source",
+    "link-layer cast",
+    "parameter problem",
+    "rounds",
+];
+
+/// The place of the first one in [`TYPES`].
+pub(crate) const FIRST_NOTE: usize = 3;
+
 /// Types of the values that make a packet, in the order of [`Packet::values`].
-pub(crate) const TYPES: [Type; 3 + NOTES] = [
+pub(crate) const TYPES: [Type; FIRST_NOTE + NOTES] = [
     Type::Ptr(Prov::Ctx),
     Type::Ptr(Prov::Packet),
     Type::Ptr(Prov::PacketEnd),
@@ -69,15 +84,15 @@ impl Packet {
     /// # Panics
     /// If there are not as many as [`TYPES`].
     pub(crate) fn of(values: &[Value]) -> Packet {
-        let notes = values[3..].try_into().expect("as many values as a packet has");
+        let notes = values[FIRST_NOTE..].try_into().expect("as many values as a packet has");
         Packet { handle: values[0], data: values[1], end: values[2], notes }
     }
 
     /// Its values.
-    pub(crate) fn values(&self) -> [Value; 3 + NOTES] {
+    pub(crate) fn values(&self) -> [Value; FIRST_NOTE + NOTES] {
         let mut all = [self.handle; 3 + NOTES];
         (all[1], all[2]) = (self.data, self.end);
-        all[3..].copy_from_slice(&self.notes);
+        all[FIRST_NOTE..].copy_from_slice(&self.notes);
         all
     }
 

@@ -1,9 +1,9 @@
 //! Look-ups at random in a large table: the plain loop over a batch beside those that fetch ahead. Figures for `bench/README.md`.
 //!
-//!     cargo run --release -p millstream-native --example tables -- hash [ENTRIES]
+//!     cargo run --release -p millstream-native --example tables -- hash|cuckoo [ENTRIES]
 //!     cargo run --release -p millstream-native --example tables -- prefixes FILE
 //!
-//! The hash table has keys of 16 bytes; FILE has IPv6 prefixes, one a line (others are left out), and addresses are drawn
+//! Hash tables have keys of 16 bytes, and an index by open addressing or of cuckoo buckets; FILE has IPv6 prefixes, one a line (others are left out), and addresses are drawn
 //! below them. Time is that of batches of 64 in the program; variants take turns, and the medians of their rounds are
 //! printed as JSON.
 
@@ -17,13 +17,14 @@ use std::time::Instant;
 use common::{look_up, word};
 use millstream_interp::MapKind;
 use millstream_ir::{Func, MapDecl, Module};
-use millstream_native::{Ahead, Batch, Engine, Options, Pattern};
+use millstream_native::{Ahead, Batch, Engine, Options, Pattern, Template};
 use millstream_programs::rng::Rng;
 
 /// `BPF_F_NO_PREALLOC` and `BPF_F_RDONLY_PROG`.
 const TRIE: u32 = 1 | 1 << 7;
-/// 512 MiB with its index.
+/// More than 512 MiB with the index.
 const USUAL_ENTRIES: u64 = 12_000_000;
+const USUAL_CUCKOO: u64 = 16_000_000;
 const BATCH: usize = 64;
 const BATCHES: usize = 4_000;
 const ROUNDS: usize = 11;
@@ -32,6 +33,7 @@ const ROUNDS: usize = 11;
 struct Table {
     kind: MapKind,
     flags: u32,
+    template: Option<Template>,
     entries: Vec<Vec<u8>>,
     /// Draws a key.
     draw: fn(&[Vec<u8>], &mut Rng) -> Vec<u8>,
@@ -54,7 +56,8 @@ fn program(table: &Table) -> (Module, Func) {
 
 fn engine(table: &Table, ahead: Ahead) -> Result<Engine, millstream_native::Error> {
     let (module, func) = program(table);
-    let mut engine = Engine::of_module(module, func, &Options { ahead, ..Options::default() })?;
+    let tables = table.template.map(|template| ("table".to_owned(), template)).into_iter().collect();
+    let mut engine = Engine::of_module(module, func, &Options { ahead, tables, ..Options::default() })?;
     if let Some(map) = engine.map("table") {
         for key in &table.entries {
             map.update(key, &2u64.to_le_bytes(), 0, None);
@@ -87,12 +90,12 @@ fn median(times: &mut [f64]) -> f64 {
     times[times.len() / 2]
 }
 
-fn hash(entries: u64) -> Table {
+fn hash(entries: u64, template: Template) -> Table {
     let mut rng = Rng::new(5);
     let key = |rng: &mut Rng| [rng.next_u64().to_le_bytes(), rng.next_u64().to_le_bytes()].concat();
     let entries = (0..entries).map(|_| key(&mut rng)).collect();
     let draw = |entries: &[Vec<u8>], rng: &mut Rng| entries[rng.below(entries.len() as u64) as usize].clone();
-    Table { kind: MapKind::Hash, flags: 0, entries, draw }
+    Table { kind: MapKind::Hash, flags: 0, template: Some(template), entries, draw }
 }
 
 fn prefixes(text: &str) -> Table {
@@ -111,18 +114,22 @@ fn prefixes(text: &str) -> Table {
         key[..4].copy_from_slice(&128u32.to_le_bytes());
         key
     };
-    Table { kind: MapKind::LpmTrie, flags: TRIE, entries: text.lines().filter_map(entry).collect(), draw }
+    let entries = text.lines().filter_map(entry).collect();
+    Table { kind: MapKind::LpmTrie, flags: TRIE, template: None, entries, draw }
 }
 
 fn table(args: &[String]) -> Result<Table, String> {
+    let number = |count: &String| count.parse().map_err(|e| format!("{count}: {e}"));
     match args {
-        [kind] if kind == "hash" => Ok(hash(USUAL_ENTRIES)),
-        [kind, count] if kind == "hash" => Ok(hash(count.parse().map_err(|e| format!("{count}: {e}"))?)),
+        [kind] if kind == "hash" => Ok(hash(USUAL_ENTRIES, Template::Open)),
+        [kind] if kind == "cuckoo" => Ok(hash(USUAL_CUCKOO, Template::Cuckoo)),
+        [kind, count] if kind == "hash" => Ok(hash(number(count)?, Template::Open)),
+        [kind, count] if kind == "cuckoo" => Ok(hash(number(count)?, Template::Cuckoo)),
         [kind, path] if kind == "prefixes" => {
             let table = prefixes(&std::fs::read_to_string(path).map_err(|e| format!("{path}: {e}"))?);
             if table.entries.is_empty() { Err(format!("{path}: no IPv6 prefix")) } else { Ok(table) }
         }
-        _ => Err("expected `hash [ENTRIES]` or `prefixes FILE`".into()),
+        _ => Err("expected `hash [ENTRIES]`, `cuckoo [ENTRIES]` or `prefixes FILE`".into()),
     }
 }
 
@@ -141,6 +148,7 @@ fn measure(table: &Table) -> Result<(), String> {
     let ahead = |packets, pattern| Ahead { packets, pattern, from: 0, always: true };
     let variants = [
         ("plain", ahead(0, Pattern::Pipelined)),
+        ("pipelined 2", ahead(2, Pattern::Pipelined)),
         ("pipelined 4", ahead(4, Pattern::Pipelined)),
         ("pipelined 8", ahead(8, Pattern::Pipelined)),
         ("pipelined 16", ahead(16, Pattern::Pipelined)),

@@ -1,6 +1,7 @@
 //! An XDP object as native code: maps, code, a worker; in this process, or ahead of time for another ([`crate::image`]).
 
 use std::io;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cranelift_entity::SecondaryMap;
@@ -11,15 +12,17 @@ use millstream_ir::{Func, Function, Linkage, Module, Op};
 use millstream_object::Object;
 use millstream_passes::{PassError, Pipeline, Session, Target};
 
-use crate::ahead::{self, Ahead, Use};
+use crate::ahead::{self, Ahead, Judge, Use};
 use crate::emit::{BATCH, BATCH_AHEAD, EmitError, MapInfo, Unit, emit, is_program, program_symbol};
 use crate::image::{self, Cpu, First, Image, Initial, Shape, Unlinkable, Unloadable};
 use crate::llvm::{self, Compiler, ObjectFile};
 use crate::program::{Kept, Program};
 use crate::runtime::helpers;
+use crate::runtime::index::Template;
 use crate::runtime::maps::Map;
-use crate::runtime::packet::Batch;
+use crate::runtime::packet::{Batch, Packet};
 use crate::runtime::region::{Place, Placed};
+use crate::runtime::sharing::{Epochs, Guarded};
 use crate::runtime::worker::{Clock, Event, Worker};
 
 /// `BPF_PROG_TYPE_XDP`.
@@ -87,6 +90,10 @@ pub struct Options {
     pub ahead: Ahead,
     /// Keeps the text of LLVM's IR, before and after its passes.
     pub keep_text: bool,
+    /// Templates of hash tables by name, for which none is to be chosen.
+    pub tables: Vec<(String, Template)>,
+    /// How many workers run the code at once, each on packets of its own.
+    pub workers: u32,
     /// Of hash functions and `bpf_get_prandom_u32`.
     pub seed: u64,
     /// The processor.
@@ -101,6 +108,8 @@ impl Default for Options {
             prefetch: 4,
             ahead: Ahead::default(),
             keep_text: false,
+            tables: Vec::new(),
+            workers: 1,
             seed: 1,
             cpu: Cpu::default(),
         }
@@ -137,19 +146,42 @@ pub struct Texts {
 pub struct Engine {
     program: Program,
     maps: Maps,
-    worker: Box<Worker>,
+    epochs: Arc<Epochs>,
+    /// The first worker's.
+    lane: Lane,
+    seed: u64,
     /// What making it took.
     pub timings: Timings,
     /// If asked for.
     pub texts: Option<Texts>,
 }
 
+/// What a worker has to itself.
+pub(crate) struct Lane {
+    pub(crate) worker: Box<Worker>,
+    /// Decides between the loops over a batch that there are.
+    pub(crate) judge: Judge,
+}
+
+impl Lane {
+    fn new(number: u32, seed: u64) -> Lane {
+        let seed = seed.wrapping_add(u64::from(number));
+        Lane { worker: Box::new(Worker::new(number, seed)), judge: Judge::default() }
+    }
+
+    /// What programs have put into rings since the last time.
+    pub(crate) fn take_events(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.worker.events)
+    }
+}
+
 /// Maps by number; none for those of types that are not there.
-type Maps = Vec<Option<Placed<Map>>>;
+type Maps = Vec<Option<Placed<Guarded>>>;
 
 /// Code that is compiled, and not yet in place.
 struct Made {
     maps: Maps,
+    epochs: Arc<Epochs>,
     shapes: Vec<Shape>,
     compiler: Compiler,
     object: ObjectFile,
@@ -198,8 +230,11 @@ impl Engine {
         let (code, addresses) = made.compiler.link(&made.object, &names)?;
         let program = Program::new(&addresses, made.loops, Kept::Linked { _code: code });
         let timings = Timings { link: start.elapsed(), ..made.timings };
-        let worker = Box::new(Worker::new(0, options.seed));
-        Ok(Engine { program, maps: made.maps, worker, timings, texts: made.texts })
+        Ok(Engine {
+            timings,
+            texts: made.texts,
+            ..Engine::new(program, made.maps, made.epochs, options.seed)
+        })
     }
 
     /// As [`Engine::of_module`], ahead of time: for [`Engine::of_image`] in another process.
@@ -207,9 +242,9 @@ impl Engine {
     /// # Errors
     /// As there, and if the code cannot be linked.
     pub fn build_module(module: Module, entry: Func, options: &Options) -> Result<Image, Error> {
-        let made = make_code(module, entry, options, &mut Image::place())?;
+        let made = make_code(module, entry, options, &mut Place::fixed())?;
         let image = Image::link(&made.object, &made.symbols, made.loops, options.cpu)?;
-        Ok(Image { maps: made.shapes, seed: options.seed, ..image })
+        Ok(Image { maps: made.shapes, seed: options.seed, workers: options.workers, ..image })
     }
 
     /// A program that was compiled ahead of time, with its maps.
@@ -218,18 +253,43 @@ impl Engine {
     /// If this machine or this process is none for it.
     pub fn of_image(image: &Image) -> Result<Engine, Error> {
         let start = Instant::now();
-        let place = &mut Image::place();
-        let maps = make_maps(&image.maps, image.seed, place)?;
+        let place = &mut Place::fixed();
+        let epochs = Arc::new(Epochs::new(image.workers));
+        let maps = make_maps(&image.maps, image.seed, &epochs, place)?;
         let (addresses, code) = image.load()?;
         if addresses.len() < image.loops.max(1) || image.loops == 0 {
             return Err(Unloadable::Import(BATCH.to_owned()).into());
         }
         let program = Program::new(&addresses, image.loops, Kept::Mapped { _code: code });
-        let worker = Box::new(Worker::new(0, image.seed));
-        let mut engine = Engine { program, maps, worker, timings: Timings::default(), texts: None };
+        let mut engine = Engine::new(program, maps, epochs, image.seed);
         engine.fill(&image.initial)?;
         engine.timings.link = start.elapsed();
         Ok(engine)
+    }
+
+    fn new(program: Program, maps: Maps, epochs: Arc<Epochs>, seed: u64) -> Engine {
+        let lane = Lane::new(0, seed);
+        Engine { program, maps, epochs, lane, seed, timings: Timings::default(), texts: None }
+    }
+
+    /// How many workers may run it at once.
+    pub fn workers(&self) -> u32 {
+        self.epochs.workers()
+    }
+
+    /// What a worker needs, of a number below [`Engine::workers`].
+    pub(crate) fn lane(&self, number: u32) -> Lane {
+        let mut lane = Lane::new(number, self.seed);
+        lane.worker.clock = self.lane.worker.clock;
+        lane
+    }
+
+    /// Does something as the first worker.
+    pub(crate) fn with_own_lane<R>(&mut self, act: impl FnOnce(&Engine, &mut Lane) -> R) -> R {
+        let mut lane = std::mem::replace(&mut self.lane, Lane::new(0, self.seed));
+        let result = act(self, &mut lane);
+        self.lane = lane;
+        result
     }
 
     /// Puts in what maps hold at first.
@@ -252,6 +312,7 @@ impl Engine {
 
     fn put(&mut self, at: usize, key: u32, value: &[u8]) -> Result<(), Error> {
         let Some(map) = self.maps.get_mut(at).and_then(Option::as_mut) else { return Ok(()) };
+        let map = map.get_mut();
         match map.update(&key.to_ne_bytes(), value, 0, None) {
             0 => Ok(()),
             errno => Err(Error::Initial { map: map.name().to_owned(), key, errno }),
@@ -260,60 +321,92 @@ impl Engine {
 
     /// The map of this name.
     pub fn map(&mut self, name: &str) -> Option<&mut Map> {
-        self.maps.iter_mut().flatten().map(|map| &mut **map).find(|map| map.name() == name)
+        self.maps().find(|map| map.name() == name)
     }
 
     /// All maps.
     pub fn maps(&mut self) -> impl Iterator<Item = &mut Map> {
-        self.maps.iter_mut().flatten().map(|map| &mut **map)
+        self.maps.iter_mut().flatten().map(|map| map.get_mut())
     }
 
     /// What programs read as the time.
     pub fn set_clock(&mut self, clock: Clock) {
-        self.worker.clock = clock;
+        self.lane.worker.clock = clock;
     }
 
     /// Takes over what maps of another engine hold, by name: those of the same kind and size that programs write, but not those in `except`.
     pub fn adopt(&mut self, other: &mut Engine, except: &[&str]) {
-        for map in self.maps.iter_mut().flatten() {
+        for map in self.maps.iter_mut().flatten().map(|map| map.get_mut()) {
             let name = map.name().to_owned();
             let Some(old) = other.map(&name).filter(|_| !except.contains(&name.as_str())) else { continue };
             if map.is_alike(old) && map.is_written() && !map.holds_addresses() {
                 for key in old.keys() {
                     // An entry that finds no room is as if it had been evicted.
-                    old.get(&key).map(|value| map.update(&key, &value, 0, None));
+                    if let Some(copies) = old.get(&key) {
+                        map.put_copies(&key, &copies);
+                    }
                 }
             }
         }
-        self.worker.clock = other.worker.clock;
-        self.worker.seed = other.worker.seed;
-        self.worker.events.append(&mut other.worker.events);
+        let (own, others) = (&mut self.lane.worker, &mut other.lane.worker);
+        (own.clock, own.seed) = (others.clock, others.seed);
+        own.events.append(&mut others.events);
     }
 
     /// Runs the program on every packet of the batch; verdicts and packets are in the batch then.
     pub fn run(&mut self, batch: &mut Batch) {
-        helpers::tick(&mut self.worker);
-        self.program.run(&mut self.worker, batch.packets_mut());
-        self.maps.iter_mut().flatten().for_each(|map| map.quiesce());
-        self.worker.records.clear();
+        run(&self.program, &self.maps, &self.epochs, &mut self.lane, batch);
+    }
+
+    /// As [`Engine::run`], by one of several workers.
+    pub(crate) fn run_by(&self, lane: &mut Lane, batch: &mut Batch) {
+        run(&self.program, &self.maps, &self.epochs, lane, batch);
     }
 
     /// Runs a graph on every packet of the batch, which has room for copies: what it sent is in the batch then.
     pub fn run_graph(&mut self, batch: &mut Batch) {
-        helpers::tick(&mut self.worker);
-        let (packets, copies, sent) = batch.parts();
-        let room = copies.len() as u64;
-        (self.worker.spare, self.worker.spares) = (copies.as_mut_ptr(), room);
-        (self.worker.sent, self.worker.sent_len) = (sent.as_mut_ptr(), 0);
-        self.program.run(&mut self.worker, packets);
-        self.maps.iter_mut().flatten().for_each(|map| map.quiesce());
-        let copied = room - self.worker.spares;
-        batch.set_done(self.worker.sent_len as usize, copied as usize);
+        run_graph(&self.program, &self.maps, &self.epochs, &mut self.lane, batch);
+    }
+
+    /// As [`Engine::run_graph`], by one of several workers.
+    pub(crate) fn run_graph_by(&self, lane: &mut Lane, batch: &mut Batch) {
+        run_graph(&self.program, &self.maps, &self.epochs, lane, batch);
     }
 
     /// What programs have put into rings since the last time.
     pub fn take_events(&mut self) -> Vec<Event> {
-        std::mem::take(&mut self.worker.events)
+        self.lane.take_events()
+    }
+}
+
+fn run(program: &Program, maps: &Maps, epochs: &Epochs, lane: &mut Lane, batch: &mut Batch) {
+    run_packets(program, maps, epochs, lane, batch.packets_mut());
+    lane.worker.records.clear();
+}
+
+fn run_graph(program: &Program, maps: &Maps, epochs: &Epochs, lane: &mut Lane, batch: &mut Batch) {
+    let (packets, copies, sent) = batch.parts();
+    let room = copies.len() as u64;
+    (lane.worker.spare, lane.worker.spares) = (copies.as_mut_ptr(), room);
+    (lane.worker.sent, lane.worker.sent_len) = (sent.as_mut_ptr(), 0);
+    run_packets(program, maps, epochs, lane, packets);
+    let copied = room - lane.worker.spares;
+    batch.set_done(lane.worker.sent_len as usize, copied as usize);
+}
+
+fn run_packets(program: &Program, maps: &Maps, epochs: &Epochs, lane: &mut Lane, packets: &mut [Packet]) {
+    helpers::tick(&mut lane.worker);
+    let (number, several) = (lane.worker.number, epochs.workers() > 1);
+    if several {
+        epochs.begin(number);
+    }
+    program.run(lane, packets);
+    if several {
+        epochs.end(number);
+    }
+    // With several workers only rings have something to be done with.
+    for map in maps.iter().flatten().filter(|map| !several || map.is_ring()) {
+        map.with(Map::quiesce);
     }
 }
 
@@ -365,19 +458,24 @@ fn make_code(mut module: Module, entry: Func, options: &Options, place: &mut Pla
     }
     timings.passes = start.elapsed();
 
-    let shapes: Vec<Shape> = module.maps.values().map(Shape::of).collect();
-    let maps = make_maps(&shapes, options.seed, place)?;
+    let shapes: Vec<Shape> = module.maps.values().map(|map| Shape::of(map, &options.tables)).collect();
+    pinned(&shapes, &options.tables)?;
+    let epochs = Arc::new(Epochs::new(options.workers));
+    let mut maps = make_maps(&shapes, options.seed, &epochs, place)?;
+    let changed = changed(&module);
     let mut known = SecondaryMap::new();
-    for (at, map) in module.maps.keys().zip(&maps) {
-        known[at] = map.as_ref().map(|map| info(map, &options.ahead));
+    for (at, map) in module.maps.keys().zip(&mut maps) {
+        let guarded = options.workers > 1 && changed[at];
+        known[at] = map.as_mut().map(|map| MapInfo { guarded, ..info(map, &options.ahead) });
     }
 
     let start = Instant::now();
     let others = reached_by_tail_calls(&module);
     let slice = way(&module, entry, &known);
     let slice = slice.as_ref().map(|slice| (slice, options.ahead));
-    let prefetch = options.prefetch;
-    let text = emit(&Unit { module: &module, maps: &known, entry, others: &others, prefetch, slice })?;
+    let (prefetch, shared) = (options.prefetch, options.workers > 1);
+    let text =
+        emit(&Unit { module: &module, maps: &known, entry, others: &others, prefetch, shared, slice })?;
     timings.emit = start.elapsed();
 
     let compiler = Compiler::new(&helpers::symbols(), options.cpu.name())?;
@@ -390,21 +488,72 @@ fn make_code(mut module: Module, entry: Func, options: &Options, place: &mut Pla
     let loops = loops(slice.map(|(_, ahead)| ahead));
     let programs = others.iter().map(|&f| program_symbol(f));
     let symbols = loops.iter().map(|name| (*name).to_owned()).chain(programs).collect();
-    Ok(Made { maps, shapes, compiler, object, symbols, loops: loops.len(), timings, texts })
+    Ok(Made { maps, epochs, shapes, compiler, object, symbols, loops: loops.len(), timings, texts })
+}
+
+/// Whether all tables whose template is said are there, and hash tables.
+fn pinned(shapes: &[Shape], tables: &[(String, Template)]) -> Result<(), Error> {
+    let is_hash = |shape: &&Shape| {
+        use MapKind as K;
+        let kinds = [K::Hash, K::PercpuHash, K::LruHash, K::LruPercpuHash, K::HashOfMaps, K::DevmapHash];
+        MapKind::from_number(shape.kind).is_some_and(|kind| kinds.contains(&kind))
+    };
+    let hashes = || shapes.iter().filter(is_hash).map(|shape| shape.name.as_str());
+    match tables.iter().find(|(name, _)| !hashes().any(|hash| hash == name)) {
+        None => Ok(()),
+        Some((name, _)) => Err(Error::Choose(format!(
+            "there is no hash table {name:?}; there are: {}",
+            hashes().collect::<Vec<_>>().join(", ")
+        ))),
+    }
+}
+
+/// Maps that the programs of a module insert into or remove from: all of them, if it cannot be seen which.
+fn changed(module: &Module) -> SecondaryMap<millstream_ir::Map, bool> {
+    /// `bpf_map_update_elem` and `bpf_map_delete_elem`.
+    const CHANGES: [i32; 2] = [2, 3];
+    let mut changed = SecondaryMap::with_default(false);
+    for func in module.funcs.values() {
+        for (_, inst) in func.insts_in_order() {
+            let data = &func.insts[inst];
+            match data.op {
+                Op::MapUpdate { map, .. } | Op::MapDelete { map, .. } => changed[map] = true,
+                Op::Helper { id } if CHANGES.contains(&id) => {
+                    match data.args.first().and_then(|&map| func.def_op(map)) {
+                        Some(Op::MapAddr { map }) => changed[*map] = true,
+                        _ => return SecondaryMap::with_default(true),
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+    changed
 }
 
 /// Empty maps.
-fn make_maps(shapes: &[Shape], seed: u64, place: &mut Place) -> Result<Maps, Error> {
+fn make_maps(shapes: &[Shape], seed: u64, epochs: &Arc<Epochs>, place: &mut Place) -> Result<Maps, Error> {
     let numbered = shapes.iter().zip(1..);
-    numbered.map(|(shape, number)| make(shape, seed.wrapping_mul(number), place)).collect()
+    numbered.map(|(shape, number)| make(shape, seed.wrapping_mul(number), epochs, place)).collect()
 }
 
 /// An empty map; `None` for a type that is not there.
-fn make(shape: &Shape, seed: u64, place: &mut Place) -> Result<Option<Placed<Map>>, Error> {
+fn make(
+    shape: &Shape,
+    seed: u64,
+    epochs: &Arc<Epochs>,
+    place: &mut Place,
+) -> Result<Option<Placed<Guarded>>, Error> {
     let Some(kind) = MapKind::from_number(shape.kind) else { return Ok(None) };
     let Shape { key_size, value_size, max_entries, flags, .. } = *shape;
     let spec = MapSpec { kind, key_size, value_size, max_entries, flags };
-    let map = Map::new(&shape.name, spec, 1, seed, place).and_then(|map| Placed::new(map, place));
+    let workers = epochs.workers();
+    let map = Map::new(&shape.name, spec, workers, (seed, shape.template), place).and_then(|mut map| {
+        if workers > 1 {
+            map.share(epochs);
+        }
+        Placed::new(Guarded::new(map, workers), place)
+    });
     map.map(Some).map_err(|source| Error::Memory { map: shape.name.clone(), source })
 }
 
@@ -430,7 +579,9 @@ fn way(
     })
 }
 
-fn info(map: &Placed<Map>, ahead: &Ahead) -> MapInfo {
+fn info(map: &mut Placed<Guarded>, ahead: &Ahead) -> MapInfo {
+    let address = map.address();
+    let map = map.get_mut();
     MapInfo {
         ahead: ahead.packets > 0 && map.lookup_bytes().is_some_and(|bytes| bytes >= ahead.from),
         inline: map.inline(),
@@ -439,6 +590,8 @@ fn info(map: &Placed<Map>, ahead: &Ahead) -> MapInfo {
         only_reads: map.lookup_only_reads(),
         key_size: map.spec().key_size,
         value_size: map.value_size() as u32,
-        address: map.address(),
+        guarded: false,
+        own: map.own(),
+        address,
     }
 }

@@ -22,6 +22,7 @@ mod runtime;
 pub use ahead::{Ahead, Pattern};
 pub use engine::{Engine, Error, Options, Texts, Timings};
 pub use image::{Cpu, Image, Unlinkable, Unloadable};
+pub use runtime::index::Template;
 pub use runtime::maps::Map;
 pub use runtime::packet::{Batch, LONGEST};
 pub use runtime::worker::{Clock, Event};

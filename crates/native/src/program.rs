@@ -9,8 +9,7 @@ use std::io;
 use std::ptr::null_mut;
 use std::time::Instant;
 
-use crate::ahead::Judge;
-use crate::engine::Engine;
+use crate::engine::{Engine, Lane};
 use crate::llvm;
 use crate::runtime::packet::Packet;
 use crate::runtime::worker::Worker;
@@ -28,8 +27,8 @@ pub(crate) enum Kept {
 /// A program in place.
 pub(crate) struct Program {
     run: RunBatch,
-    /// The loop that fetches ahead, and who decides between the two.
-    ahead: Option<(RunBatch, Judge)>,
+    /// The loop that fetches ahead.
+    ahead: Option<RunBatch>,
     /// Addresses of the programs that were asked for.
     pub(crate) programs: Vec<u64>,
     _kept: Kept,
@@ -43,28 +42,37 @@ impl Program {
         // SAFETY: the symbols are functions of this type (`emit::batch`), and live as long as `kept`.
         let function = |at: &usize| unsafe { std::mem::transmute::<usize, RunBatch>(*at) };
         let programs = programs.iter().map(|&a| a as u64).collect();
-        let ahead = loops.get(1).map(|at| (function(at), Judge::default()));
+        let ahead = loops.get(1).map(function);
         Program { run: function(&loops[0]), ahead, programs, _kept: kept }
     }
 
-    /// Runs the program on each packet.
-    pub(crate) fn run(&mut self, worker: &mut Worker, packets: &mut [Packet]) {
+    /// Runs the program on each packet, by the loop that the worker found to be the faster one.
+    pub(crate) fn run(&self, lane: &mut Lane, packets: &mut [Packet]) {
+        let Lane { worker, judge } = lane;
         let (first, count) = (packets.as_mut_ptr(), packets.len());
-        let Some((ahead, judge)) = &mut self.ahead else { return (self.run)(worker, first, count as u64) };
+        let Some(ahead) = self.ahead else { return (self.run)(&mut **worker, first, count as u64) };
         let (tries, chosen) = (judge.tries(), judge.choose());
-        let run = if chosen { *ahead } else { self.run };
+        let run = if chosen { ahead } else { self.run };
         if !tries {
-            return run(worker, first, count as u64);
+            return run(&mut **worker, first, count as u64);
         }
         let start = Instant::now();
-        run(worker, first, count as u64);
+        run(&mut **worker, first, count as u64);
         judge.note(chosen, start.elapsed(), count);
     }
 }
 
-// SAFETY: an engine owns all that it points to (maps, worker, code), and shares none of it: its code's linker is no other code's, since
+// SAFETY: an engine owns all that it points to (maps, workers, code), and shares none of it: its code's linker is no other code's, since
 // the compiler that made both is gone. LLVM's handles are used by one thread at a time, whichever that is.
 unsafe impl Send for Engine {}
+
+// SAFETY: by shared reference an engine gives out addresses of code, and maps under their locks (`runtime::sharing`). LLVM's handles are
+// used when it is made and when it is dropped.
+unsafe impl Sync for Engine {}
+
+// SAFETY: what a worker's pointers point to is used by the thread alone that has the lane: packets of its batch. Between batches there is
+// nothing behind them.
+unsafe impl Send for Lane {}
 
 /// Code that was compiled ahead of time, in memory that can be run and not written. Dropping it frees the memory.
 pub(crate) struct Loaded {

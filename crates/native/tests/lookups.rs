@@ -6,7 +6,7 @@ mod common;
 use common::{look_up, word};
 use millstream_interp::{MapId, MapKind, MapSpec, Maps};
 use millstream_ir::{Func, MapDecl, MemFlags, Module, Op, Size};
-use millstream_native::{Ahead, Batch, Engine, Options, Pattern};
+use millstream_native::{Ahead, Batch, Engine, Options, Pattern, Template};
 use millstream_programs::rng::Rng;
 
 const VALUE: usize = 8;
@@ -45,12 +45,13 @@ struct Pair {
 }
 
 impl Pair {
-    fn new(kind: MapKind, key_size: u32, ahead: Option<Pattern>) -> Pair {
+    fn new(kind: MapKind, key_size: u32, ahead: Option<Pattern>, template: Option<Template>) -> Pair {
         let (module, func) = program(kind, key_size);
         let ahead =
             ahead.map_or_else(Ahead::default, |pattern| Ahead { packets: 2, pattern, from: 0, always: true });
-        let engine =
-            Engine::of_module(module, func, &Options { ahead, ..Options::default() }).expect("compiled");
+        let tables = template.map(|template| ("table".to_owned(), template)).into_iter().collect();
+        let options = Options { ahead, tables, ..Options::default() };
+        let engine = Engine::of_module(module, func, &options).expect("compiled");
         let mut maps = Maps::default();
         let spec = MapSpec { kind, key_size, value_size: VALUE as u32, max_entries: ENTRIES, flags: 0 };
         let id = maps.add(spec, 1).expect("room");
@@ -135,15 +136,29 @@ fn key(kind: MapKind, size: usize, rng: &mut Rng) -> Vec<u8> {
     }
 }
 
-/// With look-ups as they come, and fetched ahead in both ways.
+/// With look-ups as they come, and fetched ahead in both ways; hash tables by each template.
 fn check(kind: MapKind, key_size: u32, most: usize) {
+    let templates: &[_] = match kind {
+        MapKind::Hash | MapKind::PercpuHash | MapKind::LruHash => {
+            &[Some(Template::Open), Some(Template::Cuckoo)]
+        }
+        _ => &[None],
+    };
     for ahead in [None, Some(Pattern::Pipelined), Some(Pattern::Grouped)] {
-        check_fetched(kind, key_size, most, ahead);
+        for template in templates {
+            check_fetched(kind, key_size, most, ahead, *template);
+        }
     }
 }
 
-fn check_fetched(kind: MapKind, key_size: u32, most: usize, ahead: Option<Pattern>) {
-    let mut pair = Pair::new(kind, key_size, ahead);
+fn check_fetched(
+    kind: MapKind,
+    key_size: u32,
+    most: usize,
+    ahead: Option<Pattern>,
+    template: Option<Template>,
+) {
+    let mut pair = Pair::new(kind, key_size, ahead, template);
     let mut rng = Rng::new(u64::from(key_size));
     for step in 0..STEPS {
         let new = key(kind, pair.key_size, &mut rng);
@@ -172,6 +187,14 @@ fn hash_tables_with_keys_of_all_sizes() {
 }
 
 #[test]
+fn a_template_is_for_a_hash_table_that_is_there() {
+    let (module, func) = program(MapKind::LpmTrie, 8);
+    let tables = vec![("table".to_owned(), Template::Cuckoo)];
+    let made = Engine::of_module(module, func, &Options { tables, ..Options::default() });
+    assert!(made.err().expect("a trie").to_string().contains("no hash table \"table\""));
+}
+
+#[test]
 fn lru_tables_with_room() {
     for size in [4, 16] {
         check(MapKind::LruHash, size, ENTRIES as usize);
@@ -193,7 +216,7 @@ fn arrays() {
 
 #[test]
 fn full_lru_tables_keep_what_is_used() {
-    let mut pair = Pair::new(MapKind::LruHash, 4, None);
+    let mut pair = Pair::new(MapKind::LruHash, 4, None, None);
     let word = |n: u32| n.to_le_bytes();
     let hot = 7;
     for n in 0..10 * ENTRIES {

@@ -13,17 +13,17 @@ use crate::value::{Kind, Region, Space, V};
 use crate::{Acceleration, Unknown};
 
 /// Bytes of a frame.
-const STACK_SIZE: i64 = 512;
+pub(crate) const STACK_SIZE: i64 = 512;
 
 impl Exec<'_, '_> {
     /// The address of an access: base and displacement.
     fn address(&mut self, slot: usize, state: &State, base: Reg, off: i16) -> V {
         let v = self.get(state, base);
         let mut displacement = self.w.terms.constant(64, i64::from(off) as u64);
-        if let Some(name) = self.p.core.get(&slot)
+        if let Some(core) = self.p.core.get(&slot)
             && !self.is_context(v)
         {
-            let low = self.w.terms.var(name, Sort::Bits(16));
+            let low = self.w.terms.var(&core.name, Sort::Bits(16));
             displacement = self.w.terms.zero_extend_to(low, 64);
         }
         let displacement = self.w.values.number(displacement);
@@ -75,13 +75,50 @@ impl Exec<'_, '_> {
         {
             return Ok(v);
         }
-        let mut bytes = self.read(state, at, u64::from(size.bytes()))?;
+        let mut bytes = match self.relocated(slot, state, src, size) {
+            Some(places) => self.read_one_of(state, &places, u64::from(size.bytes()))?,
+            None => self.read(state, at, u64::from(size.bytes()))?,
+        };
         for byte in &mut bytes {
             *byte = state.ranges.put_in(&mut self.w.terms, *byte);
         }
         let t = self.assemble(&bytes);
         let t = semantics::loaded(&mut self.w.terms, size, sext, &t);
         Ok(self.w.values.number(t))
+    }
+
+    /// Where an access of the stack may be whose displacement a relocation puts in: each place, and what holds if it is that one.
+    /// It stays within the object of which the relocation asks where a field lies, and is aligned.
+    fn relocated(&mut self, slot: usize, state: &State, base: Reg, size: Size) -> Option<Vec<(T, V)>> {
+        let core = self.p.core.get(&slot)?;
+        let v = self.get(state, base);
+        let Kind::Pointer(region @ Region::Stack(_), start) = self.w.values.kind(v) else { return None };
+        let from = self.w.terms.value(start)?;
+        let bytes = u64::from(size.bytes());
+        let last = core.object?.checked_sub(bytes)?.min(STACK_SIZE as u64);
+        let field = self.w.terms.var(&core.name, Sort::Bits(16));
+        let aligned = (0..=last).filter(|at| from.wrapping_add(*at).is_multiple_of(bytes));
+        let places = aligned.map(|at| {
+            let k = self.w.terms.constant(16, at);
+            let (here, offset) = (self.w.terms.equal(field, k), offset_by(&mut self.w.terms, start, at));
+            (here, self.w.values.pointer(region, offset))
+        });
+        Some(places.collect())
+    }
+
+    /// The bytes at the one of these places of which that holds.
+    fn read_one_of(&mut self, state: &State, places: &[(T, V)], count: u64) -> Result<Vec<T>, Unknown> {
+        let mut out: Option<Vec<T>> = None;
+        for (here, at) in places {
+            let bytes = self.read(state, *at, count)?;
+            out = Some(match out {
+                None => bytes,
+                Some(others) => {
+                    bytes.into_iter().zip(others).map(|(a, b)| self.w.terms.ite(*here, a, b)).collect()
+                }
+            });
+        }
+        out.ok_or_else(|| Unknown::new("an access within nothing"))
     }
 
     /// Bytes in memory order as one vector.
@@ -182,37 +219,53 @@ impl Exec<'_, '_> {
     }
 
     fn read_stack(&mut self, state: &State, frame: u8, offset: T, count: u64) -> Result<Vec<T>, Unknown> {
-        let frame = state.frames[usize::from(frame)].clone();
         let mut out = Vec::with_capacity(count as usize);
         for i in 0..count {
             let at = offset_by(&mut self.w.terms, offset, i);
+            let cells = &state.frames[usize::from(frame)];
             out.push(match self.w.terms.value(at) {
-                Some(at) => self.stack_byte(&frame, at as i64),
-                None => self.stack_byte_somewhere(&frame, at)?,
+                Some(at) => self.stack_byte(state, cells, at as i64),
+                None => self.stack_byte_somewhere(state, cells, at)?,
             });
         }
         Ok(out)
     }
 
-    fn stack_byte(&mut self, frame: &Frame, at: i64) -> T {
-        let cell = frame.get(&at).copied();
-        match cell.and_then(|c| byte(&mut self.w.terms, &mut self.w.values, c)) {
-            Some(t) => t,
-            None => self.anything(Sort::Bits(8)),
+    fn stack_byte(&mut self, state: &State, frame: &Frame, at: i64) -> T {
+        self.stack_byte_there(state, frame, at).unwrap_or_else(|| self.anything(Sort::Bits(8)))
+    }
+
+    /// A byte that has been put on the stack: anything where it was not.
+    fn stack_byte_there(&mut self, state: &State, frame: &Frame, at: i64) -> Option<T> {
+        let cell = *frame.get(&at)?;
+        let Cell::Half(defined, t) = cell else {
+            return byte(&mut self.w.terms, &mut self.w.values, cell);
+        };
+        let defined = self.w.terms.under(defined, state.path);
+        let defined = state.ranges.settle(&mut self.w.terms, defined);
+        match self.w.terms.known(defined) {
+            Some(there) => there.then_some(t),
+            None => {
+                let anything = self.anything(Sort::Bits(8));
+                Some(self.w.terms.ite(defined, t, anything))
+            }
         }
     }
 
-    /// A byte of the stack at an offset that varies: one of those that have been put there.
-    fn stack_byte_somewhere(&mut self, frame: &Frame, at: T) -> Result<T, Unknown> {
-        let mut out = None;
-        for (place, cell) in frame {
-            let Some(here) = byte(&mut self.w.terms, &mut self.w.values, *cell) else { continue };
-            let k = self.w.terms.constant(64, *place as u64);
-            let same = self.w.terms.equal(at, k);
-            if self.w.terms.known(same) == Some(false) {
-                continue;
+    /// A byte of the stack at an offset that varies: where nothing was put, anything.
+    fn stack_byte_somewhere(&mut self, state: &State, frame: &Frame, at: T) -> Result<T, Unknown> {
+        let (mut bytes, mut out) = (Vec::new(), None);
+        for (place, here) in self.places(state, at) {
+            match self.stack_byte_there(state, frame, place) {
+                Some(byte) => bytes.push((here, byte)),
+                None => out = out.or_else(|| Some(self.anything(Sort::Bits(8)))),
             }
-            out = Some(out.map_or(here, |other| self.w.terms.ite(same, here, other)));
+        }
+        if bytes.is_empty() {
+            return Err(Unknown::new("reads the stack where nothing was put"));
+        }
+        for (here, byte) in bytes {
+            out = Some(out.map_or(byte, |other| self.w.terms.ite(here, byte, other)));
         }
         out.ok_or_else(|| Unknown::new("reads the stack where nothing was put"))
     }
@@ -248,7 +301,10 @@ impl Exec<'_, '_> {
             Some(t) => (0..size.bytes()).map(|i| self.w.terms.extract(t, i * 8 + 7, i * 8)).collect(),
             None => (0..size.bytes()).map(|_| self.anything(Sort::Bits(8))).collect::<Vec<_>>(),
         };
-        self.write(state, at, &bytes, None)
+        let Some(places) = self.relocated(slot, state, dst, size) else {
+            return self.write(state, at, &bytes, None);
+        };
+        places.into_iter().try_for_each(|(here, at)| self.write(state, at, &bytes, Some(here)))
     }
 
     /// Writes bytes, where `only` holds if it is given.
@@ -309,14 +365,18 @@ impl Exec<'_, '_> {
             let at = offset_by(&mut self.w.terms, offset, i as u64);
             let places = match self.w.terms.value(at) {
                 Some(at) => vec![(at as i64, only)],
-                None => self.places(at, only),
+                None => {
+                    let places = self.places(state, at).into_iter();
+                    let mut both = |here| only.map_or(here, |c| self.w.terms.and(&[here, c]));
+                    places.map(|(at, here)| (at, Some(both(here)))).collect()
+                }
             };
             for (at, only) in places {
                 let value = match only {
                     None => *b,
                     Some(c) => {
                         let old = state.frames[usize::from(frame)].clone();
-                        let old = self.stack_byte(&old, at);
+                        let old = self.stack_byte(state, &old, at);
                         self.w.terms.ite(c, *b, old)
                     }
                 };
@@ -327,16 +387,14 @@ impl Exec<'_, '_> {
     }
 
     /// All places in a frame that an offset may be, each with what holds if it is that one.
-    fn places(&mut self, at: T, only: Option<T>) -> Vec<(i64, Option<T>)> {
+    fn places(&mut self, state: &State, at: T) -> Vec<(i64, T)> {
         let mut out = Vec::new();
         for place in -STACK_SIZE..0 {
             let k = self.w.terms.constant(64, place as u64);
-            let mut here = self.w.terms.equal(at, k);
-            if let Some(c) = only {
-                here = self.w.terms.and(&[here, c]);
-            }
+            let here = self.w.terms.equal(at, k);
+            let here = state.ranges.settle(&mut self.w.terms, here);
             if self.w.terms.known(here) != Some(false) {
-                out.push((place, Some(here)));
+                out.push((place, here));
             }
         }
         out

@@ -316,9 +316,7 @@ impl Exec<'_, '_> {
         let count = start.unsigned_abs();
         call.inputs.push(size);
         let zero = self.w.terms.constant(8, 0);
-        for i in (0..count)
-            .take_while(|i| read && state.frames[usize::from(frame)].contains_key(&(start + *i as i64)))
-        {
+        for i in (0..count).take_while(|i| read && state.is_put(frame, start + *i as i64)) {
             let at = self.w.values.pointer(Region::Stack(frame), offset_by(&mut self.w.terms, offset, i));
             let byte = self.read(state, at, 1)?[0];
             let within = self.within(i, size);
@@ -346,8 +344,7 @@ impl Exec<'_, '_> {
         };
         let start = self.w.terms.value(offset).map(|o| o as i64);
         let start = start.ok_or_else(|| Unknown::new("stack memory at an offset that varies"))?;
-        let cells = &state.frames[usize::from(frame)];
-        let count = (start..0).take_while(|at| cells.contains_key(at)).count() as u64;
+        let count = (start..0).take_while(|at| state.is_put(frame, *at)).count() as u64;
         let counted = self.w.terms.constant(32, count);
         call.inputs.push(counted);
         self.input_bytes(state, v, count, call)

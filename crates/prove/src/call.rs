@@ -82,6 +82,9 @@ impl Exec<'_, '_> {
     /// Runs a helper.
     pub(crate) fn helper(&mut self, state: &mut State, id: i32) -> Result<(), Unknown> {
         let helper = Helper::get(id).ok_or_else(|| Unknown::new(format!("helper {id} is unknown")))?;
+        if id == 181 {
+            return self.bpf_loop(state);
+        }
         if helper.effects.intersects(Effects::CALLBACK) {
             return Err(Unknown::new(format!("bpf_{} calls back", helper.name)));
         }
@@ -422,7 +425,8 @@ impl Exec<'_, '_> {
                     self.w.terms.and(&[written, within])
                 }
             };
-            let byte = if self.is_defined(state, place) {
+            let always = self.w.terms.known(here) == Some(true);
+            let byte = if !always && self.is_defined(state, place) {
                 let old = self.read(state, place, 1)?[0];
                 self.w.terms.ite(here, new, old)
             } else {
@@ -500,8 +504,9 @@ impl Exec<'_, '_> {
     fn is_defined(&self, state: &State, at: V) -> bool {
         match self.w.values.kind(at) {
             Kind::Pointer(Region::Stack(frame), offset) => {
+                // Where the offset varies, some of the bytes that it may be.
                 let offset = self.w.terms.value(offset).map(|o| o as i64);
-                offset.is_some_and(|o| state.frames[usize::from(frame)].contains_key(&o))
+                offset.is_none_or(|o| state.is_put(frame, o))
             }
             _ => true,
         }

@@ -6,6 +6,7 @@ use millstream_object::{FuncId, Object};
 
 use crate::counterexample::{Counterexample, Search};
 use crate::exec::World;
+use crate::lockstep::Keep;
 use crate::program::{Context, MapInfo, Maps, Program};
 use crate::regions::{self, Ends, Stride};
 use crate::replay::Scene;
@@ -189,7 +190,7 @@ enum Way {
     /// As a whole, or region by region: terms of a region at first, as a part of all that may be made.
     Regions(usize),
     /// Step by step.
-    Steps,
+    Steps(Keep),
 }
 
 impl Way {
@@ -199,7 +200,18 @@ impl Way {
             Way::Regions(1) => true,
             Way::Regions(FIRST) => regions && limits.uses(Acceleration::Whole),
             Way::Regions(_) => regions,
-            Way::Steps => regions && limits.uses(Acceleration::Steps),
+            Way::Steps(_) => regions && limits.uses(Acceleration::Steps),
+        }
+    }
+
+    fn forms(self, limits: &Limits) -> Forms {
+        let steps = matches!(self, Way::Steps(_));
+        Forms {
+            normal: limits.uses(Acceleration::NormalForm),
+            choices: limits.uses(Acceleration::Choices),
+            offsets: limits.uses(Acceleration::Offsets),
+            aliases: !steps,
+            zeros: steps,
         }
     }
 }
@@ -209,11 +221,12 @@ const FIRST: usize = 8;
 
 /// What is tried, one after the other, and until when, in per cent of the time. Steps and small regions forget more, large
 /// ones may become too large.
-const WAYS: [(Way, u32); 5] = [
-    (Way::Regions(FIRST), 35),
-    (Way::Steps, 75),
-    (Way::Regions(400), 83),
-    (Way::Regions(64), 91),
+const WAYS: [(Way, u32); 6] = [
+    (Way::Regions(FIRST), 30),
+    (Way::Steps(Keep::Alike), 60),
+    (Way::Steps(Keep::Constants), 90),
+    (Way::Regions(400), 93),
+    (Way::Regions(64), 96),
     (Way::Regions(1), 100),
 ];
 
@@ -228,50 +241,43 @@ fn decide(
     let mut maps = maps.0;
     let mut decision =
         Decision { programs, solver, limits, deadline: start, proof, tried: false, attempts: 0 };
-    let mut end = Err(Stop::Unknown(Unknown::new("nothing was tried")));
-    let mut large = false;
+    // Why the first way did not do says most.
+    let mut why = None;
+    let (mut large, mut looked) = (false, false);
     for (way, share) in WAYS {
-        let is_smaller = !matches!(way, Way::Regions(FIRST | 1) | Way::Steps);
-        if !way.is_used(limits) || is_smaller && !large {
+        let is_needed = match way {
+            Way::Steps(_) | Way::Regions(FIRST) => true,
+            Way::Regions(1) => large || !looked,
+            Way::Regions(_) => large,
+        };
+        if !way.is_used(limits) || !is_needed {
             continue;
         }
         decision.deadline = start + limits.time * share / 100;
-        let forms = Forms {
-            normal: limits.uses(Acceleration::NormalForm),
-            choices: limits.uses(Acceleration::Choices),
-            offsets: limits.uses(Acceleration::Offsets),
-            aliases: way != Way::Steps,
-            zeros: way == Way::Steps,
-        };
-        let mut world = World { terms: Terms::of(limits.terms, forms), values: Values::default(), maps };
+        let terms = Terms::of(limits.terms, way.forms(limits));
+        let mut world = World { terms, values: Values::default(), maps };
         world.terms.until(decision.deadline);
-        let (cuts, last) = decision.attempt(&mut world, way);
-        // Why the first way did not do says most.
-        end = match (end, last) {
-            (Err(Stop::Unknown(first)), Err(Stop::Unknown(_))) if decision.attempts > 1 => {
-                Err(Stop::Unknown(first))
-            }
-            (_, last) => last,
-        };
+        let (cuts, end) = decision.attempt(&mut world, way);
         // Without a cut, or room for one, only more time is worth a try.
         large |= cuts > 0 || world.terms.len() > limits.terms / FIRST;
         maps = world.maps;
-        let open = matches!(end, Err(Stop::Unknown(_)));
-        if !open {
-            break;
-        }
+        let said = match end {
+            Ok(()) => return Verdict::Equivalent,
+            Err(Stop::Differs(found)) => return Verdict::Differs(found),
+            Err(Stop::Unknown(said)) => said.to_string(),
+            // What no run shows may be none: another way may prove so.
+            Err(Stop::Refuted(refuted)) => match decision.look_again(&maps, *refuted) {
+                Verdict::Unknown { reason } => {
+                    looked = true;
+                    reason
+                }
+                verdict => return verdict,
+            },
+        };
+        why.get_or_insert(said);
     }
-    let why = match end {
-        Ok(()) => return Verdict::Equivalent,
-        Err(Stop::Differs(found)) => return Verdict::Differs(found),
-        Err(Stop::Refuted(refuted)) => {
-            let why =
-                format!("{}: the solver sees a difference that no run of the two has shown", refuted.name);
-            return decision.look(&maps, refuted.scene, why);
-        }
-        Err(Stop::Unknown(why)) => why.to_string(),
-    };
-    decision.look(&maps, Scene::default(), why)
+    let why = why.unwrap_or_else(|| "nothing was tried".to_owned());
+    if looked { Verdict::Unknown { reason: why } } else { decision.look(&maps, Scene::default(), why) }
 }
 
 impl Decision<'_> {
@@ -289,9 +295,11 @@ impl Decision<'_> {
                     self.settle(world, &ends)
                 })
             }
-            Way::Steps => lockstep::run(world, programs, limits, deadline, |world, states, region| {
-                self.settle(world, &Ends { states: states.map(Some), region })
-            }),
+            Way::Steps(keep) => {
+                lockstep::run(world, programs, limits, keep, deadline, |world, states, region| {
+                    self.settle(world, &Ends { states: states.map(Some), region })
+                })
+            }
         };
         self.proof.terms = self.proof.terms.max(world.terms.len());
         if let Err(Stop::Unknown(why)) = &end {
@@ -354,6 +362,12 @@ impl Decision<'_> {
 
     fn search(&self, tries: usize, seed: u64) -> Search {
         Search { tries, seed, time: self.limits.time / 4 }
+    }
+
+    /// Runs the two on what a solver says of their difference.
+    fn look_again(&mut self, maps: &[MapInfo], refuted: Refuted) -> Verdict {
+        let why = format!("{}: the solver sees a difference that no run of the two has shown", refuted.name);
+        self.look(maps, refuted.scene, why)
     }
 
     /// Runs the two on a scene and on made-up ones, after no proof was found, for this reason.

@@ -38,7 +38,7 @@ pub(crate) struct Cut<'a> {
     shared: FxHashSet<T>,
     images: FxHashMap<T, T>,
     /// What numbers are known to be wherever the states are reached, and what terms become with that put in.
-    known: FxHashMap<T, T>,
+    known: FxHashMap<T, u64>,
     settled: FxHashMap<T, T>,
     variables: FxHashMap<T, T>,
     value_images: FxHashMap<V, V>,
@@ -161,6 +161,7 @@ impl<'a> Cut<'a> {
         let cell = |c: Cell, this: &mut Self| match c {
             Cell::Byte(t) => Cell::Byte(this.term(t)),
             Cell::Part(v, i) => Cell::Part(this.value(v), i),
+            Cell::Half(defined, t) => Cell::Half(this.term(defined), this.term(t)),
         };
         frame.iter().map(|(at, c)| (*at, cell(*c, self))).collect()
     }
@@ -194,7 +195,7 @@ impl<'a> Cut<'a> {
     }
 
     /// Puts in for numbers of the states what is known of them there: conditions stay as they are.
-    pub(crate) fn put_in(&mut self, known: FxHashMap<T, T>) {
+    pub(crate) fn put_in(&mut self, known: FxHashMap<T, u64>) {
         self.known = known;
     }
 
@@ -224,7 +225,7 @@ impl<'a> Cut<'a> {
                 continue;
             }
             let known = self.known.get(&t).copied().filter(|_| settles);
-            if let Some(value) = known.and_then(|k| self.old.value(k)) {
+            if let Some(value) = known {
                 let value = self.new.constant(self.old.bits(t), value);
                 images.insert(t, value);
             } else if !parts_done && self.is_cut(t) {
@@ -329,6 +330,7 @@ fn roots(values: &Values, s: &State) -> Vec<T> {
         match cell {
             Cell::Byte(t) => out.push(*t),
             Cell::Part(v, _) => todo.push(*v),
+            Cell::Half(defined, t) => out.extend([*defined, *t]),
         }
     }
     let mut seen = FxHashSet::default();

@@ -103,6 +103,11 @@ impl<'a, 'p> Exec<'a, 'p> {
         Exec { w, p: side.p, side, limits, deadline, executed: 0, ended: None }
     }
 
+    /// A run within this one.
+    pub(crate) fn inner(&mut self) -> Exec<'_, 'p> {
+        Exec::new(self.w, self.side, self.limits, self.deadline)
+    }
+
     /// The state after a program has run whole, from the one that every program starts in changed by `begin`.
     pub(crate) fn run_from(
         w: &'a mut World,
@@ -205,7 +210,13 @@ impl<'a, 'p> Exec<'a, 'p> {
     fn wait(&mut self, waiting: &mut Waiting, key: Key, state: State) {
         let state = match waiting.remove(&key) {
             None => state,
-            Some(before) => before.join(&mut self.w.terms, &mut self.w.values, state),
+            Some(before) => {
+                let [before, state] = [before, state].map(|mut s| {
+                    self.forget_dead(&key, &mut s);
+                    s
+                });
+                before.join(&mut self.w.terms, &mut self.w.values, state)
+            }
         };
         waiting.insert(key, state);
     }
@@ -553,8 +564,8 @@ impl<'a, 'p> Exec<'a, 'p> {
             Operand::Reg(r) => self.get(state, r),
             Operand::Imm(imm) => {
                 let t = match self.p.core.get(&slot) {
-                    Some(name) => {
-                        let low = self.w.terms.var(name, Sort::Bits(32));
+                    Some(core) => {
+                        let low = self.w.terms.var(&core.name, Sort::Bits(32));
                         self.w.terms.sign_extend_to(low, 64)
                     }
                     None => semantics::immediate(&mut self.w.terms, imm),
@@ -583,7 +594,7 @@ impl<'a, 'p> Exec<'a, 'p> {
         match pseudo {
             Pseudo::None => {
                 let t = match self.p.core.get(&slot) {
-                    Some(name) => self.w.terms.var(name, Sort::Bits(64)),
+                    Some(core) => self.w.terms.var(&core.name, Sort::Bits(64)),
                     None => self.w.terms.constant(64, imm),
                 };
                 Ok(self.w.values.number(t))

@@ -1,5 +1,5 @@
 //! How control flows in one function of a program: the order of its blocks, from where it soon ends, and which registers
-//! are still read.
+//! and bytes of the stack are still read.
 
 use std::collections::BTreeSet;
 
@@ -8,6 +8,7 @@ use rustc_hash::FxHashMap;
 
 use crate::Unknown;
 use crate::program::Program;
+use crate::stack::Stack;
 
 /// Longest end of a program that is followed for each state by itself, in instructions.
 const LONGEST_TAIL: usize = 16;
@@ -32,6 +33,8 @@ pub(crate) struct Flow {
     tails: BTreeSet<usize>,
     /// Registers that are read from each slot on, as bits.
     live: FxHashMap<usize, u16>,
+    /// What is known of the frame; [`None`] if all of it may be read anywhere.
+    stack: Option<Stack>,
     /// Loops, by where their blocks stand in the order: the first and the last of each.
     loops: Vec<(usize, usize)>,
 }
@@ -56,7 +59,8 @@ impl Flow {
         }
         let order = order(entry, &leaders, &edges);
         let loops = loops(&order, &edges);
-        let mut flow = Flow { entry, order, tails: BTreeSet::new(), live: live(p, &edges)?, loops };
+        let (live, stack) = (live(p, &edges)?, Stack::new(p, entry, &edges));
+        let mut flow = Flow { entry, order, tails: BTreeSet::new(), live, stack, loops };
         flow.tails = leaders.into_iter().filter(|l| is_tail(p, *l, &edges)).collect();
         Ok(flow)
     }
@@ -87,9 +91,19 @@ impl Flow {
         self.loops.iter().any(|(first, last)| (*first..=*last).contains(&order))
     }
 
+    /// Whether a block lies further in a loop than the head of that.
+    pub(crate) fn is_within(&self, head: usize, order: usize) -> bool {
+        self.loops.iter().any(|(first, last)| *first == head && head < order && order <= *last)
+    }
+
     /// Whether some jump backward leads to a block.
     pub(crate) fn is_header(&self, order: usize) -> bool {
         self.loops.iter().any(|(first, _)| *first == order)
+    }
+
+    /// Whether a byte of the frame may be read from a slot on before it is written.
+    pub(crate) fn is_byte_live(&self, slot: usize, at: i64) -> bool {
+        self.stack.as_ref().is_none_or(|stack| stack.is_live(slot, at))
     }
 
     /// Whether a register is read from a slot on before it is written.
@@ -98,7 +112,8 @@ impl Flow {
     }
 }
 
-type Edges = FxHashMap<usize, (Vec<usize>, bool)>;
+/// What may follow each slot, and whether it is a jump.
+pub(crate) type Edges = FxHashMap<usize, (Vec<usize>, bool)>;
 
 /// What may follow a slot, and whether it is a jump.
 fn targets(p: &Program, slot: usize) -> Result<(Vec<usize>, bool), Unknown> {

@@ -15,9 +15,12 @@ use rustc_hash::FxHashMap;
 
 use crate::explain::shown;
 use crate::range::Ranges;
-use crate::state::{Cell, Frame, State, byte, initial_chain, initial_memory, whole};
+use crate::state::{Cell, Frame, State, byte, initial_chain, initial_memory, put, where_put, whole};
 use crate::term::{ADDRESS, Literal, MOST_LITERALS, Node, Sort, T, Terms};
 use crate::value::{Kind, Region, V, Values};
+
+/// Constants that are kept as a choice between them.
+const MOST_CONSTANTS: usize = 4;
 
 /// A state of each program, under one condition, with the terms that they are made of.
 #[derive(Debug)]
@@ -55,13 +58,25 @@ struct Join<'a> {
     frozen: bool,
     /// Bit vectors become wider than they need be, so that there is an end to it.
     widen: bool,
+    /// Few constants stay a choice between them.
+    keeps: bool,
     name: String,
     count: usize,
 }
 
-/// Joins two pairs at one place. `number` tells the variables from those of other joins. `again` says that the second has
-/// come around from the first.
-pub(crate) fn join(ours: &mut Pair, theirs: &mut Pair, number: usize, limit: usize, again: bool) -> Joined {
+/// How two ways come to one place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Ways {
+    /// Each from elsewhere.
+    Meet,
+    /// The same, and which constants belong to which way is kept.
+    Kept,
+    /// The second has come around from the first.
+    Again,
+}
+
+/// Joins two pairs at one place. `number` tells the variables from those of other joins.
+pub(crate) fn join(ours: &mut Pair, theirs: &mut Pair, number: usize, limit: usize, ways: Ways) -> Joined {
     let forms = ours.terms.forms();
     let literals = [&*ours, &*theirs].map(|p| Rc::new(p.terms.implied(p.states[0].path)));
     let mut join = Join {
@@ -79,7 +94,8 @@ pub(crate) fn join(ours: &mut Pair, theirs: &mut Pair, number: usize, limit: usi
         way: None,
         instance: true,
         frozen: false,
-        widen: again,
+        widen: ways == Ways::Again,
+        keeps: ways == Ways::Kept,
         name: format!("join {number}"),
         count: 0,
     };
@@ -142,7 +158,7 @@ impl Join<'_> {
         out
     }
 
-    /// The bytes that are there on both ways.
+    /// The bytes that were put on either way.
     fn frame(&mut self, a: &Frame, b: &Frame) -> Frame {
         let mut out = Frame::new();
         let starts = |f: &Frame| -> Vec<i64> {
@@ -166,13 +182,9 @@ impl Join<'_> {
             // What was stored as a whole is joined as a whole: as it may stand in a register of the other.
             let size = [8, 4, 2, 1].into_iter().find(|n| {
                 start.rem_euclid(*n) == 0
-                    && (start..start + n)
-                        .all(|i| a.contains_key(&i) && b.contains_key(&i) && !out.contains_key(&i))
+                    && (start..start + n).all(|i| is_there(a, i) && is_there(b, i) && !out.contains_key(&i))
             });
-            let Some(size) = size else {
-                self.instance = false;
-                continue;
-            };
+            let Some(size) = size else { continue };
             at = start + size;
             let (x, y) = (self.stacked(0, a, start, size), self.stacked(1, b, start, size));
             if let (Some(x), Some(y)) = (x, y) {
@@ -180,11 +192,31 @@ impl Join<'_> {
                 let byte = |i: i64| Cell::Byte(self.new.extract(t, i as u32 * 8 + 7, i as u32 * 8));
                 let cells: Vec<Cell> = (0..size).map(byte).collect();
                 out.extend((start..).zip(cells));
-            } else {
-                self.instance = false;
             }
         }
+        self.halves(a, b, &mut out);
         out
+    }
+
+    /// Bytes that were not put on either way, whatever holds.
+    fn halves(&mut self, a: &Frame, b: &Frame, out: &mut Frame) {
+        let places: BTreeSet<i64> = a.keys().chain(b.keys()).copied().collect();
+        for at in places.into_iter().filter(|at| !out.contains_key(at)).collect::<Vec<i64>>() {
+            let (d, x) = put(self.ours, self.our_values, a.get(&at).copied());
+            let (e, y) = put(self.theirs, self.their_values, b.get(&at).copied());
+            let t = match (x, y) {
+                (Some(x), Some(y)) => self.any(x, y),
+                (Some(x), None) => self.copy(0, x),
+                // What comes around again would be special.
+                (None, Some(y)) if !self.widen => self.copy(1, y),
+                _ => {
+                    self.instance &= !a.contains_key(&at);
+                    continue;
+                }
+            };
+            let defined = self.any(d, e);
+            out.extend(where_put(&self.new, defined, t).map(|cell| (at, cell)));
+        }
     }
 
     /// Bytes of the stack on one of the ways as one vector.
@@ -493,6 +525,9 @@ impl Join<'_> {
             Node::App(_, args) if args.is_empty() => self.bind(a, b)?,
             _ => self.instance = false,
         }
+        if let Some(chosen) = self.chosen(a, b) {
+            return Some(chosen);
+        }
         self.count += 1;
         let address = if self.ours.has_address(a) || self.theirs.has_address(b) { ADDRESS } else { "" };
         let name = format!("{address}{}, {}", self.name, self.count);
@@ -501,6 +536,16 @@ impl Join<'_> {
             tracing::trace!("{name} is {x:.400} or {y:.400}");
         }
         Some(self.new.var(&name, sort))
+    }
+
+    /// One of a few constants as a choice: so which it is says which way it was, and what goes with that.
+    fn chosen(&mut self, a: T, b: T) -> Option<T> {
+        let few = |terms: &Terms, t| constants(terms, t, MOST_CONSTANTS);
+        if !self.keeps || few(self.ours, a)? + few(self.theirs, b)? > MOST_CONSTANTS {
+            return None;
+        }
+        let (way, x, y) = (self.way(), self.copy(0, a), self.copy(1, b));
+        Some(self.new.ite(way, x, y))
     }
 
     /// Two vectors in pieces, the most significant first, cut where both are put together from parts.
@@ -537,6 +582,23 @@ impl Join<'_> {
         }
         (bits - used, low)
     }
+}
+
+/// Of how many constants a term is a choice; [`None`] if of more than so many, or of anything else.
+fn constants(terms: &Terms, t: T, most: usize) -> Option<usize> {
+    match *terms.node(t) {
+        Node::Const(_) | Node::Truth(_) if most > 0 => Some(1),
+        Node::Ite(_, a, b) => {
+            let first = constants(terms, a, most)?;
+            Some(first + constants(terms, b, most - first)?)
+        }
+        _ => None,
+    }
+}
+
+/// Whether a byte was put there, whatever holds.
+fn is_there(frame: &Frame, at: i64) -> bool {
+    frame.get(&at).is_some_and(Cell::is_whole)
 }
 
 /// Where a vector may be cut without taking anything apart, as bits; a constant between any two bytes.

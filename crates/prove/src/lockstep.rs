@@ -17,11 +17,12 @@ use rustc_hash::FxHashMap;
 
 use crate::cut::Cut;
 use crate::exec::{Exec, Key, Side, TERMS, Waiting, World};
-use crate::join::{Pair, join};
+use crate::join::{Pair, Ways, join};
 use crate::moment::Moment;
 use crate::program::Program;
-use crate::state::State;
+use crate::state::{Cell, State};
 use crate::term::{T, Terms};
+use crate::value::{Kind, V};
 use crate::{Limits, Unknown};
 
 /// Moments of a run that are held against those of the other.
@@ -30,6 +31,8 @@ const MOST_MOMENTS: usize = 160;
 const MOST_TERMS: usize = 60_000;
 /// How often a point may be reached by what is no instance of what it was.
 const MOST_ROUNDS: usize = 12;
+/// How often a point may be reached by a loop that counts before its rounds are joined, if they are followed one by one.
+const MOST_COUNTED: usize = 64;
 
 /// Where a program is: at a place, or at its end, which comes last.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -60,11 +63,22 @@ impl Moment {
     }
 }
 
+/// How much is kept of what is known on each way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Keep {
+    /// What is alike in both programs: mostly enough, and the least work.
+    Alike,
+    /// Few constants also as a choice between them, and the rounds of loops that count one by one: those in which something is
+    /// a constant that was another one the round before.
+    Constants,
+}
+
 /// Runs both programs; `settle` is shown the two states in which both have ended, and how many points there were before.
 pub(crate) fn run<E: From<Unknown>>(
     world: &mut World,
     programs: &[Program; 2],
     limits: &Limits,
+    keep: Keep,
     deadline: Instant,
     mut settle: impl FnMut(&mut World, [&State; 2], usize) -> Result<(), E>,
 ) -> Result<(), E> {
@@ -73,6 +87,7 @@ pub(crate) fn run<E: From<Unknown>>(
         world,
         sides,
         limits,
+        keep,
         deadline,
         waiting: BTreeMap::new(),
         seen: FxHashMap::default(),
@@ -81,7 +96,7 @@ pub(crate) fn run<E: From<Unknown>>(
     };
     walk.begin()?;
     let mut points = 0;
-    while let Some((point, pair)) = walk.waiting.pop_first() {
+    while let Some((point, pair)) = walk.next()? {
         for (to, states) in walk.step(&point, pair)? {
             if to == [At::End, At::End] {
                 settle(walk.world, [&states[0], &states[1]], points)?;
@@ -99,6 +114,7 @@ struct Walk<'a> {
     world: &'a mut World,
     sides: [Side<'a>; 2],
     limits: &'a Limits,
+    keep: Keep,
     deadline: Instant,
     /// Points that both are still to be run from.
     waiting: BTreeMap<Point, Pair>,
@@ -125,6 +141,33 @@ impl<'a> Walk<'a> {
         let pair = Pair { terms, values, states: [a, b] };
         self.waiting.insert([At::Place(one), At::Place(two)], pair);
         Ok(())
+    }
+
+    /// The point to run from next: the first, but the head of a loop only after all that lies in the loop, so that it is
+    /// reached once in a round.
+    fn next(&mut self) -> Result<Option<(Point, Pair)>, Unknown> {
+        let points: Vec<Point> = self.waiting.keys().cloned().collect();
+        let mut next = points.first();
+        for point in &points {
+            if !self.has_more_inside(point, &points)? {
+                next = Some(point);
+                break;
+            }
+        }
+        Ok(next.and_then(|point| self.waiting.remove_entry(point)))
+    }
+
+    /// Whether a point is the head of a loop in the first program, and some of the points lie further in that loop.
+    fn has_more_inside(&mut self, point: &Point, points: &[Point]) -> Result<bool, Unknown> {
+        let At::Place(key) = &point[0] else { return Ok(false) };
+        let Some((head, calls)) = key.split_last() else { return Ok(false) };
+        let flow = self.sides[0].flow(head.entry)?;
+        Ok(points.iter().any(|other| match &other[0] {
+            At::Place(key) => key.split_last().is_some_and(|(place, others)| {
+                calls == others && head.entry == place.entry && flow.is_within(head.order, place.order)
+            }),
+            At::End => false,
+        }))
     }
 
     /// Runs both from a point to the next ones.
@@ -222,7 +265,7 @@ impl<'a> Walk<'a> {
                 }
                 known[side].entry(conditions).or_insert(last);
             } else if let Some(at) = self.header(&moments, side)? {
-                if at.1 {
+                if at.1 || self.keep == Keep::Constants {
                     return Ok(taken(moments, at.0));
                 }
                 headers = headers.or(Some(at.0));
@@ -289,13 +332,21 @@ impl<'a> Walk<'a> {
         self.count += 1;
         let number = self.count;
         if let Some(mut before) = self.waiting.remove(&to) {
-            let joined = join(&mut before, &mut pair, number, MOST_TERMS, false).pair;
+            let ways = if self.keep == Keep::Constants { Ways::Kept } else { Ways::Meet };
+            let joined = join(&mut before, &mut pair, number, MOST_TERMS, ways).pair;
             self.full(&[&before.terms, &pair.terms, &joined.terms])?;
             self.waiting.insert(to, joined);
             return Ok(());
         }
         if let Some(before) = self.seen.get_mut(&to) {
-            let joined = join(before, &mut pair, number, MOST_TERMS, true);
+            let rounds = self.rounds.entry(to.clone()).or_insert(0);
+            *rounds += 1;
+            // Each round from what it begins with: all that is then known of it stays known.
+            if self.keep == Keep::Constants && *rounds <= MOST_COUNTED && counts(before, &pair) {
+                self.waiting.insert(to, pair);
+                return Ok(());
+            }
+            let joined = join(before, &mut pair, number, MOST_TERMS, Ways::Again);
             if before.terms.is_full() || pair.terms.is_full() || joined.pair.terms.is_full() {
                 return Err(Unknown::new(TERMS));
             }
@@ -303,9 +354,7 @@ impl<'a> Walk<'a> {
                 return Ok(());
             }
             pair = joined.pair;
-            let rounds = self.rounds.entry(to.clone()).or_insert(0);
-            *rounds += 1;
-            if *rounds > MOST_ROUNDS {
+            if *rounds > MOST_ROUNDS + if self.keep == Keep::Constants { MOST_COUNTED } else { 0 } {
                 return Err(Unknown::new("what holds in a loop was not found"));
             }
         }
@@ -353,6 +402,38 @@ fn slot(at: &At) -> String {
         At::Place(key) => key.last().map_or(0, |p| p.slot).to_string(),
         At::End => "the end".to_owned(),
     }
+}
+
+/// Whether each program holds a constant where it held another one before: a loop that counts came around.
+fn counts(before: &Pair, now: &Pair) -> bool {
+    [0, 1].into_iter().all(|side| {
+        let (was, is) = (constants(before, side), constants(now, side));
+        was.iter().any(|(place, k)| is.get(place).is_some_and(|l| l != k))
+    })
+}
+
+/// The constants in registers and on the stack, also those that are offsets of pointers, by where they are.
+fn constants(pair: &Pair, side: usize) -> FxHashMap<(usize, i64), u64> {
+    let state = &pair.states[side];
+    let value = |v: V| match pair.values.kind(v) {
+        Kind::Number(t) | Kind::Pointer(_, t) => pair.terms.value(t),
+        Kind::Undefined | Kind::Choice(..) => None,
+    };
+    let mut out = FxHashMap::default();
+    for (n, v) in state.regs.iter().enumerate() {
+        out.extend(value(*v).map(|k| ((0, n as i64), k)));
+    }
+    for (n, frame) in state.frames.iter().enumerate() {
+        for (at, cell) in frame.iter() {
+            let k = match cell {
+                Cell::Byte(t) => pair.terms.value(*t),
+                Cell::Part(v, _) => value(*v),
+                Cell::Half(..) => None,
+            };
+            out.extend(k.map(|k| ((n + 1, *at), k)));
+        }
+    }
+    out
 }
 
 /// The moment at which a run begins.

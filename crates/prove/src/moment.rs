@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use crate::exec::{Exec, Key, Waiting, World};
-use crate::state::{Cell, State};
+use crate::state::{Cell, State, where_put};
 use crate::term::Terms;
 use crate::value::Values;
 
@@ -27,8 +27,8 @@ impl Moment {
 }
 
 impl Exec<'_, '_> {
-    /// A state that waits at a place, or has ended, without the registers that are not read any more, and with all others as
-    /// its condition decides them.
+    /// A state that waits at a place, or has ended, without the registers and bytes of the stack that are not read any more, and
+    /// with all others as its condition decides them.
     pub(crate) fn clean(&mut self, key: Option<&Key>, state: &State) -> State {
         let mut state = state.clone();
         if let Some(key) = key {
@@ -38,11 +38,19 @@ impl Exec<'_, '_> {
         state
     }
 
-    /// Forgets the registers that nobody reads from a place on.
-    fn forget_dead(&mut self, key: &Key, state: &mut State) {
+    /// Forgets the registers and the bytes of the stack that nobody reads from a place on.
+    pub(crate) fn forget_dead(&mut self, key: &Key, state: &mut State) {
         let undefined = self.w.values.undefined();
         for (depth, place) in key.iter().enumerate() {
             let Ok(flow) = self.side.flow(place.entry) else { continue };
+            // A function that waits goes on after its call.
+            let waits = depth + 1 < key.len();
+            let slot = place.slot + usize::from(waits);
+            if let Some(frame) = state.frames.get_mut(depth)
+                && frame.keys().any(|at| !flow.is_byte_live(slot, *at))
+            {
+                Rc::make_mut(frame).retain(|at, _| flow.is_byte_live(slot, *at));
+            }
             match state.saved.get_mut(depth) {
                 Some(saved) => {
                     for (n, v) in saved.iter_mut().enumerate() {
@@ -71,10 +79,15 @@ impl Exec<'_, '_> {
         }
         for frame in &mut state.frames {
             let cell = |c: &Cell, terms: &mut Terms, values: &mut Values| match *c {
-                Cell::Byte(t) => Cell::Byte(terms.under(t, path)),
-                Cell::Part(v, i) => Cell::Part(values.on_path(terms, path, v), i),
+                Cell::Byte(t) => Some(Cell::Byte(terms.under(t, path))),
+                Cell::Part(v, i) => Some(Cell::Part(values.on_path(terms, path, v), i)),
+                Cell::Half(defined, t) => {
+                    let (defined, t) = (terms.under(defined, path), terms.under(t, path));
+                    where_put(terms, defined, t)
+                }
             };
-            *frame = Rc::new(frame.iter().map(|(at, c)| (*at, cell(c, terms, values))).collect());
+            let cells = frame.iter().filter_map(|(at, c)| Some((*at, cell(c, terms, values)?)));
+            *frame = Rc::new(cells.collect());
         }
         for t in state.memory.values_mut().chain(state.chains.values_mut()) {
             *t = terms.under(*t, path);

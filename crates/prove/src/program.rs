@@ -39,6 +39,15 @@ pub(crate) enum Target {
     Extern(String),
 }
 
+/// What a loader puts in from its kernel's types.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Core {
+    /// What is asked for, by names of types and fields.
+    pub(crate) name: String,
+    /// If that is where a field lies in an object: the bytes of that object by the program's own types.
+    pub(crate) object: Option<u64>,
+}
+
 /// A program.
 #[derive(PartialEq, Debug)]
 pub(crate) struct Program {
@@ -46,7 +55,7 @@ pub(crate) struct Program {
     pub(crate) insns: Vec<Option<Insn>>,
     pub(crate) targets: FxHashMap<usize, Target>,
     /// Values that a loader puts in, by slot.
-    pub(crate) core: FxHashMap<usize, String>,
+    pub(crate) core: FxHashMap<usize, Core>,
     pub(crate) context: Context,
     /// How many parameters kernel functions have, by name.
     pub(crate) parameters: FxHashMap<String, usize>,
@@ -127,7 +136,8 @@ impl Program {
                 let name = object.btf.as_ref().and_then(|b| wanted(b, c.type_id, b.str(c.access), c.kind));
                 // What cannot be named by its types is nobody else's.
                 let name = name.unwrap_or_else(|| format!("of {side} at {}", c.insn));
-                (c.insn as usize, format!("CO-RE {:?} {name}", c.kind))
+                let object = object.btf.as_ref().and_then(|b| within(b, c.type_id, b.str(c.access), c.kind));
+                (c.insn as usize, Core { name: format!("CO-RE {:?} {name}", c.kind), object })
             })
             .collect();
         let context = context(object, func, &insns);
@@ -164,6 +174,12 @@ fn wanted(btf: &Btf, root: TypeId, access: &str, kind: CoreKind) -> Option<Strin
     }
     // Without a name a type is one of many.
     (!btf.name(root).is_empty()).then_some(name)
+}
+
+/// The bytes of the object in which a relocation asks where a field lies; [`None`] if it is not the first of several.
+fn within(btf: &Btf, root: TypeId, access: &str, kind: CoreKind) -> Option<u64> {
+    let first = access.split(':').next() == Some("0");
+    if first && kind == CoreKind::FieldByteOffset { btf.size_of(root).ok() } else { None }
 }
 
 fn decoded(raw: &[Raw]) -> Result<Vec<Option<Insn>>, Unknown> {

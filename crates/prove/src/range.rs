@@ -135,15 +135,14 @@ impl Ranges {
     }
 
     /// Numbers of which one value is left, wherever a condition holds and all of this does, with that value.
-    pub(crate) fn values(&self, terms: &mut Terms, condition: T) -> FxHashMap<T, T> {
+    pub(crate) fn values(&self, terms: &mut Terms, condition: T) -> FxHashMap<T, u64> {
         let mut all = self.clone();
         all.assume_literals(terms, condition);
         let single = all.0.iter().filter_map(|(t, set)| match set[..] {
-            [(a, b)] if a == b && is_variable(terms, *t) => Some((*t, a)),
+            [(a, b)] if a == b && (is_variable(terms, *t) || is_flag(terms, *t)) => Some((*t, a)),
             _ => None,
         });
-        let single: Vec<(T, u64)> = single.collect();
-        single.into_iter().map(|(t, value)| (t, terms.constant(terms.bits(t), value))).collect()
+        single.collect()
     }
 
     fn decide_atom(&self, terms: &mut Terms, atom: T) -> Option<bool> {
@@ -188,6 +187,7 @@ impl Ranges {
         }
         (known, value & known)
     }
+
     /// Whether a comparison holds or does not, wherever all of this does.
     pub(crate) fn decide(&self, test: &Test) -> Option<bool> {
         let may = self.0.get(&test.number)?;
@@ -278,6 +278,12 @@ fn slice(terms: &Terms, t: T) -> (T, u32, u32) {
 fn is_variable(terms: &Terms, t: T) -> bool {
     let (whole, ..) = slice(terms, t);
     matches!(terms.node(whole), Node::App(_, args) if args.is_empty())
+}
+
+/// Whether a number is a few bits of a byte that was loaded: tested by themselves, they are more often stored than loaded again.
+fn is_flag(terms: &Terms, t: T) -> bool {
+    let (whole, _, width) = slice(terms, t);
+    width < 8 && matches!(terms.node(whole), Node::Select(..))
 }
 
 /// An atom as comparisons with constants, if it is one: of a number, and if that is the upper part of another of that too.

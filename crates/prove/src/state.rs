@@ -14,6 +14,15 @@ pub(crate) enum Cell {
     Byte(T),
     /// Byte N of a value that is 8 bytes long.
     Part(V, u8),
+    /// A byte of a number where this holds; elsewhere nothing was put.
+    Half(T, T),
+}
+
+impl Cell {
+    /// Whether something was put there, whatever holds.
+    pub(crate) fn is_whole(&self) -> bool {
+        !matches!(self, Cell::Half(..))
+    }
 }
 
 /// A frame: bytes by offset from its upper end.
@@ -67,6 +76,11 @@ pub(crate) fn initial_chain(terms: &mut Terms, _: Chain) -> T {
 impl State {
     pub(crate) fn memory(&self, terms: &mut Terms, space: Space) -> T {
         self.memory.get(&space).copied().unwrap_or_else(|| initial_memory(terms, space))
+    }
+
+    /// Whether a byte was put at a place of a frame, whatever holds.
+    pub(crate) fn is_put(&self, frame: u8, at: i64) -> bool {
+        self.frames[usize::from(frame)].get(&at).is_some_and(Cell::is_whole)
     }
 
     pub(crate) fn chain(&self, terms: &mut Terms, chain: Chain) -> T {
@@ -133,22 +147,48 @@ fn join_frames(terms: &mut Terms, values: &mut Values, c: T, a: &Frame, b: &Fram
             out.extend((0..8u8).map(|i| (at + i64::from(i), Cell::Part(v, i))));
         }
     }
-    for (at, x) in a {
-        if out.contains_key(at) {
+    let places: BTreeSet<i64> = a.keys().chain(b.keys()).copied().collect();
+    for at in places {
+        if out.contains_key(&at) {
             continue;
         }
-        let Some(y) = b.get(at) else { continue }; // undefined on one path: nobody may look
-        let cell = match (*x, *y) {
+        let cell = match (a.get(&at).copied(), b.get(&at).copied()) {
             (x, y) if x == y => x,
-            (Cell::Part(v, i), Cell::Part(w, j)) if i == j => Cell::Part(values.choice(terms, c, v, w), i),
+            (Some(Cell::Part(v, i)), Some(Cell::Part(w, j))) if i == j => {
+                Some(Cell::Part(values.choice(terms, c, v, w), i))
+            }
             (x, y) => {
-                let (Some(x), Some(y)) = (byte(terms, values, x), byte(terms, values, y)) else { continue };
-                Cell::Byte(terms.ite(c, x, y))
+                let [(d, x), (e, y)] = [x, y].map(|cell| put(terms, values, cell));
+                let defined = terms.ite(c, d, e);
+                let t = match (x, y) {
+                    (Some(x), Some(y)) => Some(terms.ite(c, x, y)),
+                    (x, y) => x.or(y),
+                };
+                t.and_then(|t| where_put(terms, defined, t))
             }
         };
-        out.insert(*at, cell);
+        out.extend(cell.map(|cell| (at, cell)));
     }
     out
+}
+
+/// Where something was put in a cell, and that as a byte.
+pub(crate) fn put(terms: &mut Terms, values: &mut Values, cell: Option<Cell>) -> (T, Option<T>) {
+    let (defined, t) = match cell {
+        None => (None, None),
+        Some(Cell::Half(defined, t)) => (Some(defined), Some(t)),
+        Some(cell) => (None, byte(terms, values, cell)),
+    };
+    (defined.unwrap_or_else(|| terms.truth(t.is_some())), t)
+}
+
+/// The cell of a byte that is there where a condition holds.
+pub(crate) fn where_put(terms: &Terms, defined: T, t: T) -> Option<Cell> {
+    match terms.known(defined) {
+        Some(true) => Some(Cell::Byte(t)),
+        Some(false) => None,
+        None => Some(Cell::Half(defined, t)),
+    }
 }
 
 /// The 8 bytes at an offset as one value, if they are there.
@@ -164,9 +204,10 @@ pub(crate) fn whole(terms: &mut Terms, values: &mut Values, frame: &Frame, at: i
     Some(values.number(t))
 }
 
-/// A cell as a byte.
+/// A cell as a byte, if that is there whatever holds.
 pub(crate) fn byte(terms: &mut Terms, values: &mut Values, cell: Cell) -> Option<T> {
     match cell {
+        Cell::Half(..) => None,
         Cell::Byte(t) => Some(t),
         Cell::Part(v, i) => {
             let t = values.numeric(terms, v)?;

@@ -3,7 +3,8 @@
 //! Every term is evaluated under some hundred assignments. Those that agree in all are suspected to be equal, and the
 //! solver is asked, in order of their making, with what is already known to be equal merged: so that each question
 //! is a small one, and terms above merged ones mostly become the same by themselves (equivalence checkers of circuits
-//! call it sweeping).
+//! call it sweeping). Memories and calls are merged, too: the value of a memory under an assignment is made of its bytes, in
+//! whatever order they were stored.
 
 use std::hash::{Hash, Hasher};
 use std::time::{Duration, Instant};
@@ -15,6 +16,8 @@ use crate::term::{Node, Sort, T, Terms, mask};
 
 /// Assignments.
 const ROUNDS: usize = 192;
+/// Stores above a memory among which a byte is looked for.
+const MOST_STORES: usize = 256;
 /// Terms of one signature that a new one is compared with.
 const MOST_CANDIDATES: usize = 4;
 
@@ -95,10 +98,7 @@ impl<'a> Sweep<'a> {
             self.evaluate(part);
         }
         let sort = self.terms.sort(t);
-        if !matches!(sort, Sort::Bool | Sort::Bits(_))
-            || self.terms.value(t).is_some()
-            || self.terms.known(t).is_some()
-        {
+        if self.terms.value(t).is_some() || self.terms.known(t).is_some() {
             return t;
         }
         let signature = (hash(&self.values[&t]), sort);
@@ -127,17 +127,16 @@ impl<'a> Sweep<'a> {
         if values.iter().any(|v| *v != first) {
             return None;
         }
-        Some(match sort {
-            Sort::Bool => self.terms.truth(first != 0),
-            _ => {
-                let bits = self.terms.bits(t);
-                self.terms.constant(bits, first)
-            }
-        })
+        match sort {
+            Sort::Bool => Some(self.terms.truth(first != 0)),
+            Sort::Bits(bits) => Some(self.terms.constant(u32::from(bits), first)),
+            Sort::Memory | Sort::Token => None,
+        }
     }
 
     fn proven_equal(&mut self, a: T, b: T) -> bool {
-        let claim = self.terms.equal(a, b);
+        // To a solver a store is a function like any other: memories are equal if what they are made of makes them so.
+        let claim = self.terms.congruent(a, b);
         if let Some(known) = self.terms.known(claim) {
             self.merged += usize::from(known);
             return known;
@@ -163,8 +162,24 @@ impl<'a> Sweep<'a> {
         self.values.insert(t, out);
     }
 
-    /// The value of what has no meaning of its own: the same for the same parts.
+    /// The value of what has no meaning of its own: the same for the same parts, and for the same bytes at the same places.
     fn invented(&self, t: T, round: usize) -> u64 {
+        let value = |t: T| self.values[&t][round];
+        match *self.terms.node(t) {
+            Node::Select(memory, object, offset) => {
+                if let Some((byte, _)) = self.byte_at(memory, (value(object), value(offset)), round) {
+                    return byte;
+                }
+            }
+            Node::Store(below, object, offset, byte) => {
+                let place = (value(object), value(offset));
+                if let Some((was, own)) = self.byte_at(below, place, round) {
+                    let without = value(below).wrapping_sub(share(place, was, own));
+                    return without.wrapping_add(share(place, value(byte), own));
+                }
+            }
+            _ => {}
+        }
         let mut h = FxHasher::default();
         if let Node::App(f, _) = self.terms.node(t) {
             f.hash(&mut h);
@@ -173,6 +188,32 @@ impl<'a> Sweep<'a> {
             self.values[&part][round].hash(&mut h);
         }
         self.answer(h.finish(), self.terms.sort(t), round)
+    }
+
+    /// The byte of a memory at a place, and what it is there before all stores; [`None`] if these are too many.
+    fn byte_at(&self, mut memory: T, place: (u64, u64), round: usize) -> Option<(u64, u64)> {
+        let value = |t: T| self.values[&t][round];
+        let (mut stored, mut stores) = (None, 0);
+        loop {
+            match *self.terms.node(memory) {
+                Node::Store(below, object, offset, byte) => {
+                    stores += 1;
+                    if stores > MOST_STORES {
+                        return None;
+                    }
+                    if (value(object), value(offset)) == place {
+                        stored = stored.or(Some(value(byte)));
+                    }
+                    memory = below;
+                }
+                Node::Ite(c, then, other) => memory = if value(c) != 0 { then } else { other },
+                _ => break,
+            }
+        }
+        let mut h = FxHasher::default();
+        [value(memory), place.0, place.1].hash(&mut h);
+        let own = self.answer(h.finish(), Sort::Bits(8), round);
+        Some((stored.unwrap_or(own), own))
     }
 
     /// What a function without a meaning gives, the same for the same arguments in one round: often a constant of the
@@ -206,6 +247,14 @@ impl<'a> Sweep<'a> {
             Sort::Memory | Sort::Token => r,
         }
     }
+}
+
+/// What a byte adds to the value of a memory: nothing where it is what it was before all stores.
+fn share(place: (u64, u64), byte: u64, own: u64) -> u64 {
+    if byte == own {
+        return 0;
+    }
+    hash(&[place.0, place.1, byte])
 }
 
 fn hash(values: &[u64]) -> u64 {

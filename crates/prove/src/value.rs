@@ -1,5 +1,6 @@
 //! Values of registers: numbers, and pointers with what they point into.
 
+use crate::access::STACK_SIZE;
 use crate::term::{ADDRESS, Sort, T, Terms};
 use millstream_isa::semantics;
 use millstream_isa::{AluOp, Cond, Width};
@@ -237,12 +238,32 @@ impl Values {
             (Kind::Pointer(r, o), Kind::Pointer(s, p)) if r == s && width == Width::W64 => {
                 Some(semantics::cond(terms, signed(cond), width, &o, &p))
             }
+            (Kind::Pointer(r, o), Kind::Pointer(s, p))
+                if width == Width::W64
+                    && matches!(cond, Cond::Eq | Cond::Ne)
+                    && (is_on_stack(terms, r, o) && begins(terms, s, p)
+                        || is_on_stack(terms, s, p) && begins(terms, r, o)) =>
+            {
+                Some(terms.truth(cond == Cond::Ne))
+            }
             _ => {
                 let (x, y) = (self.numeric(terms, a)?, self.numeric(terms, b)?);
                 Some(semantics::cond(terms, cond, width, &x, &y))
             }
         }
     }
+}
+
+/// Whether a pointer points to a byte of the stack.
+fn is_on_stack(terms: &Terms, region: Region, offset: T) -> bool {
+    let offset = terms.value(offset).map(|o| o as i64);
+    matches!(region, Region::Stack(_)) && offset.is_some_and(|o| (-STACK_SIZE..0).contains(&o))
+}
+
+/// Whether a pointer points to the first byte of something that is not on the stack.
+fn begins(terms: &Terms, region: Region, offset: T) -> bool {
+    matches!(region, Region::In(Space::Map(_) | Space::Inner(_) | Space::Allocated, _))
+        && terms.value(offset) == Some(0)
 }
 
 /// The comparison of a pointer with 0.

@@ -4,11 +4,14 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use millstream_btf::{Btf, BtfBuilder, Composite, CoreKind, Kind, Member};
 use millstream_isa::asm::assemble;
 use millstream_isa::encode_all;
-use millstream_object::{Extern, ExternId, ExternKind, FuncId, MapId, Object, ProgramType, Reloc, RelocKind};
+use millstream_object::{
+    CoreRelo, Extern, ExternId, ExternKind, FuncId, MapId, Object, ProgramType, Reloc, RelocKind,
+};
 use millstream_programs as programs;
-use millstream_prove::{Acceleration, Limits, Proof, Verdict, prove};
+use millstream_prove::{Acceleration, Limits, Proof, Solver, Verdict, prove};
 
 /// An object with one program, of these instructions.
 fn object(kind: ProgramType, text: &str) -> (Object, FuncId) {
@@ -403,4 +406,240 @@ fn what_is_read_may_be_on_the_stack_or_elsewhere() {
     assert!(!judged("", &read(7, 5), &read(7, 6)));
     assert!(!judged("", &read(7, 5), &read(8, 5)));
     assert!(!judged("", &read(7, 5), &read(7, 5).replace("r1 + 16", "r1 + 20")));
+}
+
+#[test]
+fn loops_that_count_are_followed_round_by_round() {
+    let kind = ProgramType::XDP;
+    // Too few terms for the whole. Beside an array that is filled at offsets that vary lies a pointer.
+    let limits = Limits { terms: 2_000, ..by_steps() };
+    let filled = |pointer: i32, array: i32, last: &str, read: i32| {
+        let zeros: String = (0..6).map(|n| format!("*(u64 *)(r10 - {}) = 0\n", array - 8 * n)).collect();
+        format!(
+            "r2 = *(u32 *)(r1 + 12)\n*(u64 *)(r10 - {pointer}) = r1\n{zeros}r6 = 0\nagain:\nr3 = r10\n\
+             r3 += -{array}\nr3 += r6\nr4 = r2\nr4 &= 1\nif r4 == 0 goto on\n*(u64 *)(r3 + 0) = r2\non:\nr2 >>= 1\n\
+             r6 += 8\nif r6 {last} goto again\nr1 = *(u64 *)(r10 - {pointer})\nr0 = *(u32 *)(r1 + 16)\n\
+             r5 = *(u64 *)(r10 - {read})\nr0 += r5\nexit"
+        )
+    };
+    let plain = filled(56, 48, "!= 48", 24);
+    assert!(equivalent(kind, &plain, &filled(64, 56, "< 48", 32), &limits));
+    for other in [filled(64, 56, "< 24", 32), filled(64, 56, "< 16", 32), filled(64, 56, "< 48", 24)] {
+        assert!(!equivalent(kind, &plain, &other, &limits), "{other}");
+        assert!(!equivalent(kind, &other, &plain, &limits), "{other}");
+    }
+}
+
+#[test]
+fn what_was_never_put_on_the_stack_is_not_the_same_in_both() {
+    let kind = ProgramType::XDP;
+    let read = |bits: u32, more: &str| {
+        format!(
+            "r2 = *(u32 *)(r1 + 12)\nr3 = *(u32 *)(r1 + 16)\n*(u64 *)(r10 - 16) = r3\nr2 &= {bits}\n{more}r4 = r10\n\
+             r4 += -16\nr4 += r2\nr0 = *(u8 *)(r4 + 0)\nexit"
+        )
+    };
+    let limits = Limits::default();
+    assert!(equivalent(kind, &read(7, ""), &read(7, "r5 = 1\n"), &limits));
+    assert!(!equivalent(kind, &read(15, ""), &read(15, "r5 = 1\n"), &limits));
+    // Unless a comparison says that it is not read.
+    let below = "if r2 < 8 goto on\nr2 = 3\non:\n";
+    assert!(equivalent(kind, &read(15, below), &read(15, &below.replace("< 8", "<= 7")), &limits));
+    assert!(!equivalent(kind, &read(15, below), &read(15, &below.replace("< 8", "<= 8")), &limits));
+}
+
+#[test]
+fn what_was_put_on_one_way_is_there_where_that_was_taken() {
+    let kind = ProgramType::XDP;
+    let read = |place: i32, flag: u32, asked: u32| {
+        format!(
+            "r2 = *(u32 *)(r1 + 12)\nr3 = *(u32 *)(r1 + 16)\nr4 = 0\nif r2 < 7 goto on\n*(u64 *)(r10 - {place}) = r3\n\
+             r4 = {flag}\non:\nr0 = 0\nif r4 == {asked} goto out\nr0 = *(u32 *)(r10 - {place})\nout:\nexit"
+        )
+    };
+    for limits in [Limits::default(), by_steps()] {
+        let (plain, flag) = (read(8, 1, 0), read(16, 8, 0));
+        assert!(equivalent(kind, &plain, &flag, &limits));
+        for other in [flag.replace("< 7", "< 8"), flag.replace("r10 - 16) = r3", "r10 - 16) = r2")] {
+            assert!(!equivalent(kind, &plain, &other, &limits), "{other}");
+        }
+        // On the other way nobody knows what is there, whichever program asks.
+        for (a, b) in
+            [(read(8, 1, 2), read(16, 8, 2)), (read(8, 1, 1), read(16, 8, 8)), (read(8, 1, 2), flag)]
+        {
+            assert!(!equivalent(kind, &a, &b, &limits), "{a}\n{b}");
+            assert!(!equivalent(kind, &b, &a, &limits), "{b}\n{a}");
+        }
+    }
+}
+
+#[test]
+fn a_call_that_sees_the_same_bytes_gives_the_same() {
+    let Some(solver) = Solver::found() else {
+        assert!(std::env::var("CI").is_err(), "no solver");
+        eprintln!("skipped: no solver");
+        return;
+    };
+    let proven = |a: &str, b: &str| {
+        let ((a, f), (b, g)) = (calling("looks", a), calling("looks", b));
+        prove((&a, f), (&b, g), Some(&solver), &Limits::default()).verdict == Verdict::Equivalent
+    };
+    let with = |store: &str| {
+        format!(
+            "r7 = r1\nr2 = *(u32 *)(r1 + 0)\nr3 = *(u32 *)(r1 + 4)\nr4 = r2\nr4 += 64\nr0 = 0\nif r4 > r3 goto out\n\
+             r5 = *(u32 *)(r1 + 12)\nr6 = *(u32 *)(r1 + 16)\nr8 = *(u32 *)(r1 + 20)\nr5 &= 31\nr6 &= 31\nr4 = r2\n\
+             {store}r1 = r7\ncall kernel-function#0\nout:\nexit"
+        )
+    };
+    let twice = with(
+        "if r8 < 7 goto other\nr4 += r5\n*(u8 *)(r4 + 0) = 9\ngoto on\nother:\nr4 += r6\n*(u8 *)(r4 + 0) = 9\non:\n",
+    );
+    let once = |test: &str| {
+        with(&format!(
+            "if r8 {test} goto other\nr4 += r5\ngoto on\nother:\nr4 += r6\non:\n*(u8 *)(r4 + 0) = 9\n"
+        ))
+    };
+    assert!(proven(&twice, &once("< 7")));
+    assert!(!proven(&twice, &once("< 8")));
+    assert!(!proven(&twice, &once("< 7").replace("+ 0) = 9", "+ 1) = 9")));
+    // Two stores that may be at one place: the last counts.
+    let both =
+        |a: u32, b: u32| with(&format!("r4 += r5\n*(u8 *)(r4 + 0) = {a}\nr2 += r6\n*(u8 *)(r2 + 0) = {b}\n"));
+    let turned =
+        |a: u32, b: u32| with(&format!("r2 += r6\n*(u8 *)(r2 + 0) = {b}\nr4 += r5\n*(u8 *)(r4 + 0) = {a}\n"));
+    assert!(proven(&both(9, 9), &turned(9, 9)));
+    assert!(!proven(&both(9, 8), &turned(9, 8)));
+}
+
+#[test]
+fn loops_over_functions_that_do_the_same_do_the_same() {
+    let looked_up = |then: &str| {
+        let zeros: String = [32, 24, 16, 8].map(|at| format!("*(u64 *)(r10 - {at}) = 0\n")).concat();
+        format!("r1 = 1 ll\n{zeros}r2 = r10\nr2 += -32\ncall map_lookup_elem\nif r0 == 0 goto {then}")
+    };
+    let program = |before: &str, given: &str, body: &str| {
+        format!(
+            "goto main\nbody:\n{body}exit\nmain:\nr6 = *(u32 *)(r1 + 12)\n{before}r1 = r6\nr3 = {given}\nr4 = 0\n\
+             r2 = subprog[FUNCTION]\ncall loop\nout:\nexit"
+        )
+    };
+    // The function is at slot 1.
+    let placed = |text: &str| {
+        let whole = encode_all(&assemble(&text.replace("FUNCTION", "0")).expect("our own text"));
+        let at = whole.iter().position(|raw| raw.code == 0x18 && raw.src == 4).expect("the function") as i32;
+        text.replace("FUNCTION", &(-at).to_string())
+    };
+    let proven = |a: &str, b: &str| judged("", &placed(a), &placed(b));
+    let plain = |given: &str, body: &str| program("", given, body);
+    let zero = plain("0", "r0 = 0\n");
+    assert!(proven(&zero, &plain("0", "w0 = 0\n")));
+    assert!(proven(&plain("r6", "r0 = r2\nr0 &= 1\n"), &plain("r6", "r0 = r2\nr0 <<= 63\nr0 >>= 63\n")));
+    let written = |value: u32| {
+        plain(
+            "0",
+            &format!("{}*(u8 *)(r0 + 0) = {value}\nr0 = 0\nexit\nnone:\nr0 = 1\n", looked_up("none\n")),
+        )
+    };
+    assert!(proven(&written(7), &written(7).replace("r0 = 0\nexit", "w0 = 0\nexit")));
+    for (a, b) in [
+        (zero.clone(), plain("0", "r0 = 1\n")),
+        (zero.clone(), plain("0", "r0 = r1\nr0 &= 1\n")),
+        (zero.clone(), zero.replace("r1 = r6", "r1 = 5")),
+        (plain("r6", "r0 = r2\nr0 &= 1\n"), plain("0", "r0 = r2\nr0 &= 1\n")),
+        (written(7), written(8)),
+        (zero.clone(), written(7)),
+    ] {
+        assert!(!proven(&a, &b), "{a}\n{b}");
+    }
+    // What is known before the loop need not be so in its second round.
+    let known = format!("{}r0 = *(u8 *)(r0 + 0)\nif r0 != 5 goto out\n", looked_up("out\n"));
+    let asks = format!(
+        "{}r1 = *(u8 *)(r0 + 0)\n*(u8 *)(r0 + 0) = 6\nr0 = 0\nif r1 == 5 goto done\nr0 = 1\ndone:\nexit\nnone:\nr0 = 0\n",
+        looked_up("none\n")
+    );
+    let (asked, never) =
+        (program(&known, "0", &asks), program(&known, "0", &asks.replace("r0 = 1\n", "r0 = 0\n")));
+    assert!(!proven(&asked, &never));
+    assert!(proven(&asked, &asked.replace("r4 = 0", "w4 = 0")));
+}
+
+#[test]
+fn a_value_of_a_map_does_not_lie_on_the_stack() {
+    let zeros: String = [64, 56, 48, 40].map(|at| format!("*(u64 *)(r10 - {at}) = 0\n")).concat();
+    let asked = |other: &str| {
+        format!(
+            "r6 = *(u32 *)(r1 + 12)\n{zeros}r1 = 1 ll\nr2 = r10\nr2 += -64\ncall map_lookup_elem\nr7 = r0\n\
+             *(u64 *)(r10 - 64) = r6\nr1 = 1 ll\nr2 = r10\nr2 += -64\ncall map_lookup_elem\nif r0 == 0 goto out\n\
+             if r7 == 0 goto out\nr8 = r10\nr8 += -32\nr9 = {other}\nr0 = 3\nif r7 == r9 goto out\nr0 = 4\nout:\nexit"
+        )
+    };
+    let never = asked("r8").replace("if r7 == r9 goto out\n", "");
+    assert!(judged("", &asked("r8"), &never));
+    assert!(judged("", &asked("r8"), &asked("r10").replace("r0 = 3", "r9 += -8\nr0 = 3")));
+    // Another value may be the same, and an address is known to nobody.
+    for other in ["r0", "r6", "r7"] {
+        assert!(!judged("", &asked(other), &never), "{other}");
+    }
+}
+
+/// An object with one program, of which the last load has a displacement that a loader puts in: where the field lies that
+/// `access` names, of an object of `count` words.
+fn relocated(text: &str, access: &str, count: u32) -> (Object, FuncId) {
+    let (mut object, func) = object(ProgramType::XDP, text);
+    let mut btf = BtfBuilder::new();
+    let (word, access) = (btf.int("word", 4, false), btf.string(access));
+    let members = (0..count)
+        .map(|n| Member { name: btf.string(&format!("f{n}")), ty: word, bit_offset: 32 * n, bit_size: 0 })
+        .collect();
+    let words = Composite { size: 4 * count, bit_fields: false, members };
+    let type_id = btf.add("words", Kind::Struct(words));
+    object.btf = Some(Btf::parse(&btf.write().expect("types")).expect("our own types"));
+    let f = &mut object.functions[func.0 as usize];
+    let insn = f.insns.iter().rposition(|raw| raw.code == 0x61).expect("a load of a word") as u32;
+    f.core_relos.push(CoreRelo { insn, type_id, access, kind: CoreKind::FieldByteOffset });
+    (object, func)
+}
+
+#[test]
+fn a_relocated_load_of_the_stack_stays_within_its_object() {
+    let read = |at: i32, first: u32, second: u32| {
+        format!(
+            "r{first} = *(u32 *)(r1 + 12)\nr{second} = *(u32 *)(r1 + 16)\n*(u64 *)(r10 - 8) = {at}\n\
+             *(u32 *)(r10 - {}) = r2\n*(u32 *)(r10 - {at}) = r3\nr4 = r10\nr4 += -{at}\nr0 = *(u32 *)(r4 + 4)\nexit",
+            at - 4
+        )
+    };
+    let same = |a: &str, b: &str, [access, other]: [&str; 2], count: u32| {
+        let ((a, f), (b, g)) = (relocated(a, access, count), relocated(b, other, count));
+        prove((&a, f), (&b, g), None, &Limits::default()).verdict == Verdict::Equivalent
+    };
+    let (plain, moved, turned) = (read(16, 2, 3), read(24, 2, 3), read(24, 3, 2));
+    assert!(same(&plain, &moved, ["0:1"; 2], 2));
+    // Of another field, of an object that is not the first, of one of which half was never written.
+    assert!(!same(&plain, &moved, ["0:1", "0:0"], 2));
+    assert!(!same(&plain, &moved, ["1:1"; 2], 2));
+    assert!(!same(&plain, &moved, ["0:1"; 2], 4));
+    assert!(!same(&plain, &turned, ["0:1"; 2], 2));
+    // Where the object is not aligned the field is.
+    let odd = plain.replace("r4 += -16", "r4 += -18");
+    assert!(same(&odd, &odd.replace("r4 +=", "r5 = 1\nr4 +="), ["0:1"; 2], 2));
+    assert!(!same(&odd, &plain, ["0:1"; 2], 2));
+}
+
+#[test]
+fn bits_that_were_found_to_be_zero_are_stored_as_zero() {
+    let kind = ProgramType::XDP;
+    let stored = |tested: u32, value: &str| {
+        format!(
+            "r8 = *(u32 *)(r1 + 12)\nr2 = *(u32 *)(r1 + 0)\nr3 = *(u32 *)(r1 + 4)\nr4 = r2\nr4 += 64\nr0 = 0\n\
+             if r4 > r3 goto out\nif r8 < 7 goto on\nr5 = *(u8 *)(r2 + 3)\nr6 = r5\nr6 &= 48\nr7 = r5\nr5 &= {tested}\n\
+             if r5 != 0 goto out\n{value}*(u8 *)(r2 + 9) = r5\non:\nr0 = *(u8 *)(r2 + 9)\nif r0 == 4 goto out\nr0 = 5\nout:\nexit"
+        )
+    };
+    let plain = stored(32, "");
+    assert!(equivalent(kind, &plain, &stored(32, "r5 = 0\n"), &by_steps()));
+    for other in ["r5 = 1\n", "r5 = r6\n", "r5 = r7\n", "r5 = 32\n"] {
+        assert!(!equivalent(kind, &plain, &stored(32, other), &by_steps()), "{other}");
+    }
+    assert!(!equivalent(kind, &plain, &stored(16, "r5 = 0\n"), &by_steps()));
 }

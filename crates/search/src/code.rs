@@ -124,6 +124,13 @@ impl Code {
         self.blocks.iter().flat_map(|b| &b.lines)
     }
 
+    /// The slot of a line.
+    pub(crate) fn slot(&self, block: usize, line: usize) -> u32 {
+        let before =
+            self.blocks[..block].iter().flat_map(|b| &b.lines).chain(&self.blocks[block].lines[..line]);
+        before.map(|l| l.insn.slots() as u32).sum()
+    }
+
     /// The instructions with their jumps in place, and the slots with a relocation.
     pub(crate) fn laid_out(&self) -> (Vec<Insn>, Vec<(u32, RelocKind)>) {
         let mut start = Vec::with_capacity(self.blocks.len() + 1);

@@ -21,7 +21,7 @@ use rustc_hash::FxHashSet;
 use serde::Serialize;
 
 use crate::code::Code;
-use crate::engines::{Effort, Engine, Outcome, RULES, Task, Work, effort, work};
+use crate::engines::{Effort, Engine, LEVELS, Outcome, RULES, Task, Work, effort, work};
 use crate::facts::{self, State, World};
 use crate::liveness::{self, Looked};
 use crate::machine::mix;
@@ -353,8 +353,7 @@ impl<'a> Hunt<'a> {
             self.tally.rounds += 1;
             // What was found may make cheap finds possible, and what was refused may have been more than was wrong.
             let found = self.history.len() > before.0 || self.tally.refused > before.1;
-            round =
-                if found && round > 0 && round < 7 { 0 } else { round + usize::from(!found || round > 6) };
+            round = if found && round < LEVELS.len() - 1 { 0 } else { round + 1 };
         }
         self.settle(accepts);
     }
@@ -507,15 +506,10 @@ impl<'a> Hunt<'a> {
             self.banned.insert(form.clone());
             return;
         }
-        let blocks = &self.code().blocks;
-        // Where a block has become shorter, what was behind it has been looked at once more where the chain goes on.
-        let places = chain(self.code(), window.span.block, window.span.line, window.span.count);
-        let (block, line) = places.first().copied().unwrap_or((window.span.block, 0));
-        let before = blocks[..block].iter().flat_map(|b| &b.lines).chain(&blocks[block].lines[..line]);
         let text = |list: &[Insn]| list.iter().map(ToString::to_string).collect();
         self.found.push(Found {
             engine,
-            slot: before.map(|l| l.insn.slots() as u32).sum(),
+            slot: self.code().slot(window.span.block, window.span.line),
             before: text(&window.insns()),
             after: text(&insns(steps)),
             solver,

@@ -94,7 +94,7 @@ const PATIENCE: Duration = Duration::from_millis(1500);
 pub(crate) const RULES: Effort = Effort { level: 0, sizes: (1, LONGEST), stride: 1, work: Work::Rules };
 
 /// The first levels; after these, chains get longer and longer.
-const LEVELS: [Effort; 8] = [
+pub(crate) const LEVELS: [Effort; 8] = [
     Effort { level: 1, sizes: (1, 5), stride: 1, work: Work::Shrink },
     Effort { level: 2, sizes: (12, 12), stride: 3, work: Work::Shrink },
     Effort { level: 3, sizes: (2, 4), stride: 1, work: Work::Short(2) },

@@ -14,7 +14,7 @@ use crate::facts::{Context, Map, World};
 use crate::machine::Random;
 use crate::part::Part;
 use crate::rules::{Rule, Rules};
-use crate::window::{Analysis, Span, cut};
+use crate::window::{Analysis, Span, Window, cut};
 use millstream_bpf::cost::Goal;
 use millstream_prove::Solver;
 use millstream_prove::window::{Judgement, Windows};
@@ -450,15 +450,32 @@ fn a_damaged_store_is_refused() {
     }
 }
 
+/// The window of exactly so many lines at a place.
+fn window(code: &Code, (block, line): (usize, usize), count: usize) -> Option<Window> {
+    let mut world = world();
+    let facts = crate::facts::analyze(code, &mut world);
+    let looked = crate::liveness::analyze(code, &facts, &world);
+    let world = Arc::new(world);
+    let analysis = Analysis { code, world: &world, facts: &facts, looked: &looked };
+    cut(&analysis, Span { block, line, count, exact: true })
+}
+
 /// The bytes of the stack that are looked at after a window of all lines of a body but the last.
 fn looked_at_on_the_stack(body: &str) -> Vec<i16> {
-    let (code, mut world) = (code(body), world());
-    let facts = crate::facts::analyze(&code, &mut world);
-    let looked = crate::liveness::analyze(&code, &facts, &world);
-    let world = Arc::new(world);
-    let analysis = Analysis { code: &code, world: &world, facts: &facts, looked: &looked };
-    let span = Span { block: 1, line: 0, count: body.lines().count() - 1, exact: true };
-    cut(&analysis, span).expect("a window").place.end.stack
+    window(&code(body), (1, 0), body.lines().count() - 1).expect("a window").place.end.stack
+}
+
+/// A place that was right before its block became shorter.
+#[test]
+fn a_window_behind_the_end_of_its_block_begins_where_the_chain_goes_on() {
+    let code = code("r0 = 1\nif r3 == 7 goto out\nr0 = 2\nr4 = 3 ll\nr0 += r4");
+    let behind = window(&code, (1, 5), 2).expect("a window");
+    let there = window(&code, (2, 0), 2).expect("a window");
+    assert_eq!((behind.span.block, behind.span.line), (2, 0));
+    assert_eq!((&behind.steps, &behind.state), (&there.steps, &there.state));
+    assert_eq!(code.slot(behind.span.block, behind.span.line), 7);
+    assert_eq!(code.slot(2, 2), 10, "a 64-bit constant takes two slots");
+    assert!(window(&code, (3, 9), 1).is_none(), "no chain leads out of the last block");
 }
 
 #[test]

@@ -90,16 +90,18 @@ fn admitted(line: &Line, s: &State) -> bool {
     }
 }
 
-/// The window at a place, if there is one.
+/// The window at a place, if there is one. Where the block has become shorter since the span was laid, so that it lies behind
+/// the end, the window begins where the chain goes on, and its own span says so.
 pub(crate) fn cut(f: &Analysis<'_>, span: Span) -> Option<Window> {
     let mut places = chain(f.code, span.block, span.line, span.count);
-    let first = state_at(f, span.block, span.line)?;
+    let &(block, line) = places.first()?;
+    let first = state_at(f, block, line)?;
     let admitted = admitted_lines(f, &places, &first);
     if span.exact && admitted < span.count {
         return None;
     }
     places.truncate(admitted);
-    let span = Span { count: admitted, exact: true, ..span };
+    let span = Span { block, line, count: admitted, exact: true };
     let &(last, at) = places.last()?;
     let (mut lines, mut steps, mut exits) = (Vec::new(), Vec::new(), Vec::new());
     let mut opaque = 0;

@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use millstream_ir::Map;
 use millstream_kernel::{Error, Map as KernelMap, Mapping, grace_period, shared_memory};
@@ -20,7 +21,12 @@ pub struct Caches {
     held: BTreeMap<Map, (KernelMap, Mapping)>,
     /// Whether somebody is counted in.
     open: bool,
+    /// Since when copies are made.
+    since: Option<Instant>,
 }
+
+/// How long it takes until most of what is looked up again and again has a copy.
+const WARM: Duration = Duration::from_millis(20);
 
 impl Caches {
     /// Empty caches of these shapes, with somebody counted in.
@@ -30,7 +36,7 @@ impl Caches {
     pub fn new(shapes: impl IntoIterator<Item = (Map, CacheShape)>) -> Result<Caches, Error> {
         let memory = |shape: CacheShape| shared_memory("ms.cache", shape.bytes() as usize);
         let held = shapes.into_iter().map(|(of, shape)| Ok((of, memory(shape)?)));
-        let mut caches = Caches { held: held.collect::<Result<_, Error>>()?, open: false };
+        let mut caches = Caches { held: held.collect::<Result<_, Error>>()?, open: false, since: None };
         caches.open();
         Ok(caches)
     }
@@ -64,13 +70,21 @@ impl Caches {
     pub fn close(&mut self) {
         if std::mem::take(&mut self.open) {
             self.count(CacheShape::FINISHED);
+            self.since = Some(Instant::now());
         }
     }
 
     /// Somebody has written, and is gone.
-    pub fn forget(&self) {
+    pub fn forget(&mut self) {
         self.count(CacheShape::STARTED);
         self.count(CacheShape::FINISHED);
+        self.since = Some(Instant::now());
+    }
+
+    /// How long it takes until they are of the use that they can be of.
+    pub fn cold(&self) -> Duration {
+        let since = self.since.filter(|_| !self.held.is_empty());
+        since.map_or(Duration::ZERO, |since| WARM.saturating_sub(since.elapsed()))
     }
 
     fn count(&self, at: usize) {

@@ -8,9 +8,12 @@ use millstream_ir::Map;
 use millstream_ir::usage::{self, Access};
 use millstream_kernel::{Map as KernelMap, MapType};
 use millstream_loader::Session;
+use millstream_object::MapId;
 use rustc_hash::FxHashMap;
 
+use crate::guard::{Guard, GuardError};
 use crate::holders::{self, Holders, Ours, Unsafe};
+use crate::nested::Nested;
 use crate::transform::{Contents, Row, Rows, Trie, Twin};
 use crate::variant::{Compiler, object_map};
 
@@ -67,11 +70,40 @@ pub fn sources(
     (sources, refused)
 }
 
-/// The maps that programs write and that may have caches, with nobody else to write them.
+/// The maps that programs write and that may have caches, with nobody else to write them; no inner ones.
 pub fn cacheable(compiler: &Compiler, session: &Session<'_>) -> FxHashMap<Map, Source> {
     let made = |map| session.map(object_map(map)).and_then(|m| m.try_clone().ok());
     let source = |map| Some((map, Source::new(made(map)?, Access::Written)));
-    compiler.cacheable().filter_map(source).filter(|(_, source)| !source.is_constant).collect()
+    let own = compiler.cacheable().filter(|map| compiler.inner(*map).0.is_empty());
+    own.filter_map(source).filter(|(_, source)| !source.is_constant).collect()
+}
+
+/// The inner maps that may have caches, by the templates that stand for them. Those are left out of which one of the maps that
+/// lookups may be made in is excluded by name.
+///
+/// # Errors
+/// If the guard can watch no more maps.
+pub fn nested(
+    compiler: &Compiler,
+    session: &Session<'_>,
+    excluded: &[String],
+    guard: &mut Guard,
+) -> Result<FxHashMap<Map, Nested>, GuardError> {
+    let mut nested = FxHashMap::default();
+    for template in compiler.cacheable() {
+        let (outer, others) = compiler.inner(template);
+        let is_free = |id: &MapId| !excluded.contains(&compiler.object().maps[id.index()].name);
+        if outer.is_empty() || !outer.iter().chain(&others).all(is_free) {
+            continue;
+        }
+        let made = |ids: Vec<MapId>| -> Option<Vec<KernelMap>> {
+            ids.into_iter().map(|id| session.map(id)?.try_clone().ok()).collect()
+        };
+        if let (Some(outer), Some(others)) = (made(outer), made(others)) {
+            nested.insert(template, Nested::new(outer, others, guard)?);
+        }
+    }
+    Ok(nested)
 }
 
 /// Keys and values of a whole map.

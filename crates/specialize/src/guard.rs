@@ -38,8 +38,10 @@ use millstream_programs::GUARD;
 
 /// Offset of the token in the guard's value.
 pub const TOKEN: u32 = 0;
-/// Maps that can be watched.
+/// Maps that can be watched, inner maps apart.
 pub const MAPS: u32 = 64;
+/// Maps that can be watched in all.
+const INNER: u32 = 1024;
 const FIRST_PACKET: u32 = 8;
 const RECENT: u32 = 4;
 const VERSION: usize = 40;
@@ -80,7 +82,7 @@ pub enum GuardError {
     #[error("guard: the object lacks {0}")]
     Lacks(&'static str),
     /// There are more maps than the guard can watch.
-    #[error("guard: it can watch {} maps", MAPS - 1)]
+    #[error("guard: it can watch {} maps, and {INNER} with the inner ones", MAPS - 1)]
     TooMany,
     /// A file of /proc was not as it should be.
     #[error("guard: reading {path}: {source}")]
@@ -218,18 +220,50 @@ impl Guard {
     /// # Errors
     /// If there are too many, or the kernel refuses.
     pub fn watch(&mut self, map: &Map) -> Result<u32, GuardError> {
+        let index = self.reserve(map.info().key_size)?;
+        self.watch_as(map.id(), index)?;
+        Ok(index)
+    }
+
+    /// An index for maps with keys of this size.
+    ///
+    /// # Errors
+    /// If there are too many.
+    pub fn reserve(&mut self, key_size: u32) -> Result<u32, GuardError> {
         let index = self.watched_count + 1;
         if index >= MAPS {
             return Err(GuardError::TooMany);
         }
-        let size = map.info().key_size;
-        let told = if size <= KEY { size } else { 0 };
+        let told = if key_size <= KEY { key_size } else { 0 };
         self.memory.atomic_u32(KEY_SIZES + 4 * index as usize).store(told, Ordering::SeqCst);
-        self.watched.update(&map.id().to_ne_bytes(), &index.to_ne_bytes(), UpdateMode::Any)?;
         self.watched_count = index;
+        Ok(index)
+    }
+
+    /// Watches a map by its id from now on, under an index that others may have as well. One that is watched stays what it is.
+    ///
+    /// # Errors
+    /// If there are too many, or the kernel refuses.
+    pub fn watch_as(&mut self, id: u32, index: u32) -> Result<(), GuardError> {
+        match self.watched.update(&id.to_ne_bytes(), &index.to_ne_bytes(), UpdateMode::NoExist) {
+            Err(e) if e.errno() == Some(libc::EEXIST) => {}
+            Err(e) if e.errno() == Some(libc::E2BIG) => return Err(GuardError::TooMany),
+            done => done?,
+        }
         // Whoever entered before this wrote unwatched: no snapshot of before may be approved after.
         self.revoke();
-        Ok(index)
+        Ok(())
+    }
+
+    /// Watches a map of this index no more.
+    ///
+    /// # Errors
+    /// What the kernel refuses.
+    pub fn forget(&mut self, id: u32, index: u32) -> Result<(), GuardError> {
+        if self.watched.lookup(&id.to_ne_bytes())? == Some(index.to_ne_bytes().to_vec()) {
+            self.watched.delete(&id.to_ne_bytes())?;
+        }
+        Ok(())
     }
 
     /// Waits for the first of: an event, the end of the time.

@@ -155,13 +155,18 @@ impl Holders {
 
     /// The first reason why `map` may be written by others than the programs in `ours`.
     pub fn foreign(&self, map: u32, ours: &Ours) -> Option<Unsafe> {
+        self.foreign_but(map, ours, &[])
+    }
+
+    /// The same of a map that these maps of maps may hold.
+    pub fn foreign_but(&self, map: u32, ours: &Ours, outer: &[u32]) -> Option<Unsafe> {
         let stranger = self.programs.iter().find(|p| p.maps.contains(&map) && !ours.includes(p));
         if let Some(Holder { id, name, .. }) = stranger {
             return Some(Unsafe::Program { id: *id, name: name.clone() });
         }
         let walker =
             self.iterators.iter().find(|(_, walked)| *walked == map).map(|(id, _)| Unsafe::Iterator(*id));
-        let outer = self.outer.iter().find(|(_, inner)| inner.contains(&map));
-        walker.or_else(|| outer.map(|(id, _)| Unsafe::Outer(*id)))
+        let holding = self.outer.iter().find(|(id, inner)| inner.contains(&map) && !outer.contains(id));
+        walker.or_else(|| holding.map(|(id, _)| Unsafe::Outer(*id)))
     }
 }

@@ -3,7 +3,8 @@
 //! [`transform`] makes variants of programs, as transforms of the IR; [`variant`] brings them from an object to
 //! loadable form. [`guard`] sees control-plane writes before the kernel applies them; [`holders`] knows who else may
 //! write a map; [`contents`] reads what maps hold. [`profile`] says which keys are hot, [`policy`] what to do about
-//! it, [`live`] does it, on an interface, while traffic runs; [`twins`] keep up with tables without other code.
+//! it, [`live`] does it, on an interface, while traffic runs; [`twins`] keep up with tables without other code, [`nested`] with what
+//! maps of maps hold.
 
 pub mod adopt;
 pub mod caches;
@@ -14,6 +15,7 @@ pub mod holders;
 pub mod judge;
 mod lent;
 pub mod live;
+pub mod nested;
 pub mod pins;
 mod place;
 pub mod policy;

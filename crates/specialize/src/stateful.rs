@@ -4,7 +4,7 @@ use millstream_ir::usage::{self, Access, MapUse, Range, Usage};
 use millstream_ir::{Func, Inst, Map, Module, Op};
 use millstream_kernel::MapType;
 
-use crate::transform::CacheShape;
+use crate::transform::{self, CacheShape};
 
 /// Bytes of keys and of values, at most.
 const WIDEST: (u32, u32) = (48, 64);
@@ -21,7 +21,7 @@ const CLONE_REDIRECT: i32 = 13;
 /// Its flag for an entry that must not be there yet.
 const NO_EXIST: i64 = 1;
 
-/// A map that the program writes, and how.
+/// A map that the program writes, or the inner maps that it looks up, and how they are written.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Stateful {
     /// The instructions of the program by which it writes the map.
@@ -32,23 +32,32 @@ pub(crate) struct Stateful {
     pub(crate) read: Vec<Range>,
 }
 
-/// What is to be known of a map for a cache; `None` if it can have none.
+/// What is to be known of a map for a cache; `None` if it can have none. A template stands for all inner maps of its shape.
 pub(crate) fn stateful(module: &Module, usage: &Usage, program: Func, map: Map) -> Option<Stateful> {
     let decl = &module.maps[map];
     let kind = MapType(decl.kind);
+    let is_inner = transform::is_template(module, map);
+    // What is done to any map of the shape may be done to one that is inside.
+    let all: Vec<Map> = if is_inner { transform::of_shape(module, map).collect() } else { vec![map] };
+    let uses = |of: &dyn Fn(Map) -> MapUse| {
+        let mut sum = MapUse::default();
+        all.iter().for_each(|map| sum.absorb(&of(*map)));
+        sum
+    };
     let fits = matches!(kind, MapType::HASH | MapType::LRU_HASH)
         && decl.key_size <= WIDEST.0
         && decl.value_size <= WIDEST.1;
-    if !fits || usage.of_module(map).access(decl) != Access::Written {
+    // A map that is only read may be known by heart, inner ones may not.
+    if !fits || !is_inner && uses(&|map| usage.of_module(map)).access(decl) != Access::Written {
         return None;
     }
     let writes = |u: &MapUse| !u.updates.is_empty() || !u.deletes.is_empty() || !u.writes.is_empty();
-    let foreign = |func: Func| func != program && writes(&usage.of_program(func, map));
+    let foreign = |func: Func| func != program && writes(&uses(&|map| usage.of_program(func, map)));
     if usage::programs(module).any(foreign) {
         return None;
     }
     let writers = |func: Func| {
-        let own = usage.of_function(func, map);
+        let own = uses(&|map| usage.of_function(func, map));
         let changes = own.updates.iter().filter(|site| kind != MapType::HASH || !is_new(module, site));
         let stored = own.writes.iter().map(|touch| &touch.site);
         let mut insts: Vec<Inst> = changes.chain(&own.deletes).chain(stored).map(|site| site.inst).collect();
@@ -87,10 +96,18 @@ fn is_new(module: &Module, site: &usage::Site) -> bool {
     flags.and_then(|f| func.as_const(*f)) == Some(NO_EXIST)
 }
 
-/// How large a cache is for so many lookups of a map; `None` if so many CPUs would take too much memory.
-pub(crate) fn shape(key: u32, value: u32, entries: u32, areas: u32, cpus: u32) -> Option<CacheShape> {
-    let slots = entries.saturating_mul(SPARE).clamp(CacheShape::LEAST_SLOTS, SLOTS).next_power_of_two();
-    let mut shape = CacheShape { key, value, slots, areas, cpus: cpus.next_power_of_two() };
+/// How large a cache is for so many lookups of a map with room for so many entries, or of inner maps, however large; `None` if so
+/// many CPUs would take too much memory.
+pub(crate) fn shape(
+    (key, value): (u32, u32),
+    entries: Option<u32>,
+    areas: u32,
+    cpus: u32,
+) -> Option<CacheShape> {
+    let wanted = entries.map_or(SLOTS, |n| n.saturating_mul(SPARE));
+    let slots = wanted.clamp(CacheShape::LEAST_SLOTS, SLOTS).next_power_of_two();
+    let (cpus, is_inner) = (cpus.next_power_of_two(), entries.is_none());
+    let mut shape = CacheShape { key, value, slots, areas, cpus, is_inner };
     while shape.bytes() > BYTES && shape.slots > CacheShape::LEAST_SLOTS {
         shape.slots /= 2;
     }
@@ -109,7 +126,7 @@ mod tests {
     #[test]
     fn memory_is_bounded_however_many_cpus_there_are() {
         for cpus in [1, 2, 24, 96, 512, 8192] {
-            let found = shape(16, 32, 1 << 20, 3, cpus);
+            let found = shape((16, 32), Some(1 << 20), 3, cpus);
             assert!(found.is_none_or(|s| s.bytes() <= BYTES), "{found:?}");
             assert_eq!(found.is_some(), cpus <= 96, "{cpus}: {found:?}");
         }

@@ -87,7 +87,7 @@ pub struct Compiler {
     misses: MapId,
     /// Maps that can have twins, and the maps in whose place these are put.
     twins: Vec<(ir::Map, MapId)>,
-    /// Maps that can have caches, and the maps in whose place these are put.
+    /// Maps that can have caches, templates of inner ones among them, and the maps in whose place these are put.
     caches: Vec<(ir::Map, MapId, Stateful)>,
     isa: u8,
 }
@@ -136,8 +136,13 @@ impl Compiler {
         prepared.module.maps[module::map(misses)].max_entries = entries;
         let compared = compared(&prepared.module.funcs[module::func(program)]);
         let twins = twins.into_iter().filter(|(of, _)| !compared.contains(of)).collect();
-        let known = |map| stateful::stateful(&prepared.module, &usage, module::func(program), map);
-        let caches = places.into_iter().filter_map(|(map, place)| Some((map, place, known(map)?))).collect();
+        let known = |(map, place)| {
+            let of = prepared.module.maps[map].inner.unwrap_or(map);
+            sites.iter().find(|site| site.map == of)?;
+            let known = stateful::stateful(&prepared.module, &usage, module::func(program), of)?;
+            Some((of, place, known))
+        };
+        let caches = places.into_iter().filter_map(known).collect();
         Ok(Compiler {
             object,
             program,
@@ -220,20 +225,53 @@ impl Compiler {
         self.caches.iter().find(|(of, _, _)| *of == map).map(|(_, place, _)| *place)
     }
 
-    /// Maps that programs write and that can have caches.
+    /// Maps that programs write and that can have caches, and templates of inner maps that can.
     pub fn cacheable(&self) -> impl Iterator<Item = ir::Map> {
         self.caches.iter().map(|(of, _, _)| *of)
+    }
+
+    /// The map of maps whose inner maps a template stands for; `None` if it is no template.
+    fn outer(&self, template: ir::Map) -> Option<MapId> {
+        let outer = self.prepared.module.maps.iter().find(|(_, m)| m.inner == Some(template));
+        outer.map(|(id, _)| object_map(id))
+    }
+
+    /// The maps of maps whose inner maps have a template's shape, and the maps of the object that have it themselves. None if it is
+    /// no template.
+    pub fn inner(&self, template: ir::Map) -> (Vec<MapId>, Vec<MapId>) {
+        let (mut outers, mut others) = (Vec::new(), Vec::new());
+        if self.outer(template).is_some() {
+            for map in transform::of_shape(&self.prepared.module, template) {
+                match self.outer(map) {
+                    Some(outer) => outers.push(outer),
+                    None => others.push(object_map(map)),
+                }
+            }
+        }
+        (outers, others)
+    }
+
+    /// The type of the inner maps of a map of maps, and how far they are read-only to all programs of the object.
+    pub fn inside(&self, outer: MapId) -> Option<(obj::MapType, ir::usage::Access)> {
+        let module = &self.prepared.module;
+        let template = module.maps[module::map(outer)].inner?;
+        let mut uses = ir::usage::MapUse::default();
+        transform::of_shape(module, template).for_each(|map| uses.absorb(&self.usage.of_module(map)));
+        let decl = &module.maps[template];
+        Some((obj::MapType(decl.kind), uses.access(decl)))
     }
 
     /// A cache of a map, for so many of its lookups; `None` if it can have none.
     pub fn cache_for(&self, map: ir::Map, areas: u32) -> Option<Cache> {
         let (_, place, known) = self.caches.iter().find(|(of, _, _)| *of == map)?;
         let decl = self.declaration(map);
+        // What a template has room for says nothing of the maps that are put inside.
+        let entries = self.outer(map).is_none().then_some(decl.max_entries);
         let cpus = u32::try_from(millstream_kernel::cpu_numbers().ok()?).ok()?;
         Some(Cache {
             of: map,
             place: module::map(*place),
-            shape: stateful::shape(decl.key_size, decl.value_size, decl.max_entries, areas, cpus)?,
+            shape: stateful::shape((decl.key_size, decl.value_size), entries, areas, cpus)?,
             writers: known.writers.clone(),
             callees: known.callees.clone(),
             read: known.read.clone(),
@@ -269,6 +307,12 @@ impl Compiler {
     /// A map as the module declares it.
     pub fn declaration(&self, map: ir::Map) -> &ir::MapDecl {
         &self.prepared.module.maps[map]
+    }
+
+    /// A map as the object describes it; of a template, the inner maps.
+    pub fn spec(&self, map: ir::Map) -> &obj::MapSpec {
+        let inner = self.outer(map).and_then(|id| self.object.maps[id.index()].inner.as_ref());
+        inner.unwrap_or_else(|| &self.object.maps[object_map(map).index()].spec)
     }
 
     /// How far a map is read-only to all programs of the object.
@@ -422,16 +466,19 @@ fn compared(func: &ir::Function) -> BTreeSet<ir::Map> {
         _ => None,
     };
     let is_null = |v: &ir::Value| matches!(func.def_op(*v), Some(ir::Op::Const { value: 0 }));
-    let moves = |op: &ir::Op| matches!(op, ir::Op::Alu { op: ir::AluOp::Add, .. });
     let mut found = BTreeSet::new();
     for (_, inst) in func.insts_in_order() {
         let data = &func.insts[inst];
         let compares = match &data.op {
             ir::Op::Branch { .. } | ir::Op::Cmp { .. } => !data.args.iter().any(is_null),
             // An address moved by a number is still one; of what else is computed of it, nobody knows what becomes.
+            ir::Op::Alu { op: ir::AluOp::Add, .. } => false,
             ir::Op::Alu { op: ir::AluOp::Sub, .. } => data.args.get(1).is_some_and(|v| of(v).is_some()),
-            op @ ir::Op::Alu { .. } => !moves(op),
-            ir::Op::Neg { .. } | ir::Op::Zext {} | ir::Op::Sext { .. } | ir::Op::Swap { .. } => true,
+            ir::Op::Alu { .. }
+            | ir::Op::Neg { .. }
+            | ir::Op::Zext {}
+            | ir::Op::Sext { .. }
+            | ir::Op::Swap { .. } => true,
             _ => false,
         };
         found.extend(data.args.iter().filter(|_| compares).filter_map(of));
@@ -439,11 +486,11 @@ fn compared(func: &ir::Function) -> BTreeSet<ir::Map> {
     found
 }
 
-/// A map for the cache of each that may have one, made like those of twins.
+/// A map for the cache of each that may have one, made like those of twins. Of maps of maps it is for the inner ones.
 fn add_caches(object: &mut Object) -> Vec<(ir::Map, MapId)> {
     let kinds = [obj::MapType::HASH, obj::MapType::LRU_HASH];
-    let wanted: Vec<u32> =
-        (0..).zip(&object.maps).filter(|(_, m)| kinds.contains(&m.spec.map_type)).map(|(n, _)| n).collect();
+    let cached = |m: &obj::Map| kinds.contains(&m.inner.as_ref().unwrap_or(&m.spec).map_type);
+    let wanted: Vec<u32> = (0..).zip(&object.maps).filter(|(_, m)| cached(m)).map(|(n, _)| n).collect();
     let mut add = |n: u32| {
         let name = format!("{CACHE_NAME}{n}");
         (module::map(MapId(n)), add_map(object, &name, obj::MapType::ARRAY, 8, 1, MMAPABLE))

@@ -136,6 +136,38 @@ fn loops_are_taken_to_go_round_some_times_and_nested_ones_more_often() {
     assert!(cost(&two, &[], &Weights::Static).cycles > 3 * one.cycles);
 }
 
+/// How often each block is guessed to run.
+fn counts(text: &str) -> Vec<u64> {
+    let insns = code(text);
+    let blocks = Code { insns: &insns, symbols: &[], maps: &[] }.blocks(Table::built_in(), &Weights::Static);
+    blocks.iter().map(|b| b.count).collect()
+}
+
+#[test]
+fn a_test_is_as_probable_in_other_words() {
+    let text = |test: &str| {
+        format!("r1 = *(u32 *)(r1 +0)\n{test} goto out\n*(u64 *)(r10 -8) = r1\nr2 = r10\nout:\nr0 = 0\nexit")
+    };
+    for (one, other) in [
+        ("r1 &= 0x2000\nif r1 != 0", "if r1 & 0x2000"),
+        ("if r1 > 0", "if r1 != 0"),
+        ("if r1 < 1", "if r1 == 0"),
+        ("if r1 <= 0", "if r1 == 0"),
+    ] {
+        assert_eq!(counts(&text(one)), counts(&text(other)), "{one}");
+    }
+    assert_ne!(counts(&text("if r1 & 1")), counts(&text("if r1 == 0")));
+}
+
+#[test]
+fn a_loop_goes_round_as_often_over_a_jump() {
+    let of_body = |text: &str| counts(text)[1];
+    let branch = "r1 = 0\nagain:\nr1 += 1\nif r1 != r2 goto again\nr0 = 0\nexit";
+    let jump = "r1 = 0\nagain:\nr1 += 1\nif r1 == r2 goto out\ngoto again\nout:\nr0 = 0\nexit";
+    assert_eq!(of_body(jump), of_body(branch));
+    assert!(of_body(branch) > 5 * 1024);
+}
+
 #[test]
 fn functions_count_as_often_as_they_are_called() {
     let sub = "r0 = *(u64 *)(r1 +0)\n r0 *= r0\n exit\n";

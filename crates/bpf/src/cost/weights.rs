@@ -183,8 +183,13 @@ fn probability(insns: &[Insn], blocks: &Blocks, b: usize, finds: &[usize], to_do
     };
     let (start, end) = blocks.range(b);
     let Insn::Branch { width, cond, dst, src, .. } = insns[end - 1] else { return 0.02 };
-    // Loops go round, whatever else may be said.
-    match (blocks.goes_back(b, to), blocks.goes_back(b, falls)) {
+    // Loops go round, whatever else may be said; whether the branch jumps back itself or over a jump that does.
+    let goes_back = |s: usize| {
+        let only_jumps = matches!(insns[blocks.range(s).0], Insn::Jump { .. });
+        blocks.goes_back(b, s)
+            || only_jumps && blocks.succs(s)[0].is_some_and(|next| blocks.goes_back(s, next))
+    };
+    match (goes_back(to), goes_back(falls)) {
         (true, false) => return GOES_ON,
         (false, true) => return 1.0 - GOES_ON,
         _ => {}
@@ -202,7 +207,7 @@ fn probability(insns: &[Insn], blocks: &Blocks, b: usize, finds: &[usize], to_do
     let found = |n: usize| insns[n + 1..end].iter().fold(1u16, |set, insn| copied(set, *insn));
     let pointer = lookup.is_some_and(|n| found(n) & 1 << dst.index() != 0);
     let certain = pointer && lookup.is_some_and(|n| finds.contains(&n));
-    match (cond, src) {
+    match (as_equality(cond, src), src) {
         (Cond::Eq, Operand::Imm(0)) if certain => return 0.0,
         (Cond::Ne, Operand::Imm(0)) if certain => return 1.0,
         (Cond::Eq, Operand::Imm(0)) if pointer => believe(0.2),
@@ -214,6 +219,16 @@ fn probability(insns: &[Insn], blocks: &Blocks, b: usize, finds: &[usize], to_do
         _ => {}
     }
     p
+}
+
+/// A comparison that asks for zero, or for bits, as the one for equality that it may have been: what is asked is no more or less
+/// probable in other words. Equality of bits with zero is judged as that of any value.
+fn as_equality(cond: Cond, src: Operand) -> Cond {
+    match (cond, src) {
+        (Cond::Set, _) | (Cond::Gt, Operand::Imm(0)) | (Cond::Ge, Operand::Imm(1)) => Cond::Ne,
+        (Cond::Le, Operand::Imm(0)) | (Cond::Lt, Operand::Imm(1)) => Cond::Eq,
+        _ => cond,
+    }
 }
 
 /// The registers that hold a value after an instruction, given those that held it before.

@@ -274,14 +274,26 @@ fn step(known: &mut Known, e: &Emitted) {
     }
 }
 
+/// The constants that a block leaves in the registers that it writes, with these.
+fn left_by(block: &Code) -> (Known, RegSet) {
+    let (mut known, mut written) = ([None; 10], 0);
+    for e in &block.body {
+        step(&mut known, e);
+        written |= effect(e).1;
+    }
+    (known, written)
+}
+
 /// Constants that every register holds on entry of each block; `None` for blocks not reached.
 fn known_in(blocks: &[Code]) -> Vec<Option<Known>> {
+    let left: Vec<(Known, RegSet)> = blocks.iter().map(left_by).collect();
     let mut known: Vec<Option<Known>> = vec![None; blocks.len()];
     known[0] = Some([None; 10]);
     let mut work = vec![0];
     while let Some(b) = work.pop() {
-        let Some(mut now) = known[b] else { continue };
-        blocks[b].body.iter().for_each(|e| step(&mut now, e));
+        let Some(before) = known[b] else { continue };
+        let (own, written) = &left[b];
+        let now: Known = std::array::from_fn(|r| if written & 1 << r != 0 { own[r] } else { before[r] });
         for s in successors(blocks[b].term) {
             let mut now = now;
             if let Some((r, value)) = taught(&blocks[b], s) {

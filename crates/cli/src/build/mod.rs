@@ -126,7 +126,7 @@ fn of_configuration(args: &Args, options: &Options) -> Result<Option<Payload>> {
     if args.prog.is_some() {
         return Err(miette!("--prog is for objects"));
     }
-    let mut program = click::front(Path::new(&args.input), &args.variables)?;
+    let mut program = click::front(Path::new(&args.input), &args.variables, args.tuning.workers)?;
     let module = std::mem::take(&mut program.module);
     let image = compiled(&args.input, Engine::build_module(module, program.entry, options))?;
     let entries = std::mem::take(&mut program.entries);
@@ -134,18 +134,18 @@ fn of_configuration(args: &Args, options: &Options) -> Result<Option<Payload>> {
     Ok(image.map(|image| Payload { kind, image, entries }))
 }
 
-/// Writes the executable, and says how many bytes it has. One that is there is replaced at once, so that it may be running.
+/// Writes the executable, and says how many bytes it has. One that is there is replaced at once, so that it may be running, and
+/// stays as it is if the new one cannot be written whole.
 fn write(path: &Path, built: &Payload) -> Result<u64> {
     let at = || path.display().to_string();
     let own = std::fs::read("/proc/self/exe").into_diagnostic().wrap_err("this executable")?;
-    let new = path.with_extension("new");
     let put = || -> std::io::Result<u64> {
-        let mut file = std::fs::File::create(&new)?;
-        file.write_all(&own)?;
-        file.write_all(&built.to_bytes()?)?;
-        file.set_permissions(std::fs::Permissions::from_mode(0o755))?;
-        std::fs::rename(&new, path)?;
-        Ok(file.metadata()?.len())
+        let beside = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let mut new = tempfile::NamedTempFile::new_in(beside)?;
+        new.write_all(&own)?;
+        new.write_all(&built.to_bytes()?)?;
+        new.as_file().set_permissions(std::fs::Permissions::from_mode(0o755))?;
+        Ok(new.persist(path)?.metadata()?.len())
     };
     put().into_diagnostic().wrap_err_with(at)
 }

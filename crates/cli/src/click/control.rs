@@ -8,6 +8,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
+use std::time::Duration;
 
 use miette::{Result, miette};
 use millstream_click::{Access, Drop, Program, STATE};
@@ -15,6 +16,8 @@ use millstream_native::{Engine, Options};
 
 use crate::daemon::socket::{Socket, SocketError};
 
+/// How long a client that ends the run is waited for.
+const FAREWELL: Duration = Duration::from_secs(1);
 /// The longest line of a client.
 const LONGEST: u64 = 1 << 20;
 
@@ -29,9 +32,17 @@ enum Wish {
 /// What became of it: a text, or a number of the protocol and why.
 type Outcome = Result<String, (u32, String)>;
 
+/// A client's wish, and where the answer goes.
+struct Request {
+    wish: Wish,
+    answer: Sender<Outcome>,
+    /// Ends when the client has been told.
+    told: Receiver<()>,
+}
+
 /// Requests of all clients.
 pub(super) struct Control {
-    requests: Receiver<(Wish, Sender<Outcome>)>,
+    requests: Receiver<Request>,
     _socket: Socket,
 }
 
@@ -52,7 +63,7 @@ impl Control {
 
     /// Does what clients want by now; `false` to end.
     pub(super) fn serve(&self, at_work: &mut AtWork, engine: &mut Engine) -> bool {
-        while let Ok((wish, answer)) = self.requests.try_recv() {
+        while let Ok(Request { wish, answer, told }) = self.requests.try_recv() {
             let stops = matches!(&wish, Wish::Write(name) if name == "stop");
             let outcome = match wish {
                 Wish::Read(name) => at_work.read(engine, &name),
@@ -63,6 +74,8 @@ impl Control {
             // A client that has gone wants no answer.
             let _ = answer.send(outcome);
             if stops {
+                // The process may end as soon as this returns.
+                let _ = told.recv_timeout(FAREWELL);
                 return false;
             }
         }
@@ -120,13 +133,18 @@ impl AtWork {
     }
 }
 
+/// Sets the state; with several workers it is the first one's, and that of the others is zero.
 fn set_state(engine: &mut Engine, state: &[u8]) {
-    if let Some(map) = engine.map(STATE) {
-        map.write(&0u32.to_ne_bytes(), state);
+    let workers = engine.workers();
+    let Some(map) = engine.map(STATE) else { return };
+    let none = vec![0; state.len()];
+    for worker in 0..workers {
+        // The one entry that there is cannot be refused.
+        map.update(&0u32.to_ne_bytes(), if worker == 0 { state } else { &none }, 0, Some(worker));
     }
 }
 
-fn listen(listener: &UnixListener, send: &Sender<(Wish, Sender<Outcome>)>, options: Option<&Options>) {
+fn listen(listener: &UnixListener, send: &Sender<Request>, options: Option<&Options>) {
     for stream in listener.incoming().flatten() {
         let (send, options) = (send.clone(), options.cloned());
         // A client that breaks off is its own affair.
@@ -135,11 +153,7 @@ fn listen(listener: &UnixListener, send: &Sender<(Wish, Sender<Outcome>)>, optio
 }
 
 /// Talks to one client until it goes.
-fn talk(
-    stream: UnixStream,
-    send: &Sender<(Wish, Sender<Outcome>)>,
-    options: Option<&Options>,
-) -> std::io::Result<()> {
+fn talk(stream: UnixStream, send: &Sender<Request>, options: Option<&Options>) -> std::io::Result<()> {
     let mut reader = BufReader::new(stream.try_clone()?);
     let mut out = stream;
     out.write_all(b"Click::ControlSocket/1.3\r\n")?;
@@ -159,10 +173,11 @@ fn talk(
             "SWAP" => (compiled(rest, options), "Swap"),
             _ => (Err((501, format!("there is no command {command:?}: READ, WRITE, SWAP, QUIT"))), ""),
         };
+        let (_telling, told) = mpsc::channel();
         let outcome = wish.and_then(|wish| {
             let (answer, answered) = mpsc::channel();
             let gone = |()| (530, "the run has ended".to_owned());
-            send.send((wish, answer)).map_err(|_| gone(()))?;
+            send.send(Request { wish, answer, told }).map_err(|_| gone(()))?;
             answered.recv().map_err(|_| gone(()))?
         });
         match outcome {
@@ -181,7 +196,8 @@ fn compiled(text: &str, options: Option<&Options>) -> Result<Wish, (u32, String)
     let mut words = text.split_whitespace().map(str::to_owned);
     let conf = words.next().ok_or((500, "SWAP wants a file".to_owned()))?;
     let variables: Vec<String> = words.collect();
-    let program = super::front(Path::new(&conf), &variables).map_err(|e| (520, e.to_string()))?;
+    let program =
+        super::front(Path::new(&conf), &variables, options.workers).map_err(|e| (520, e.to_string()))?;
     let engine = Engine::of_module(program.module.clone(), program.entry, options);
     let engine = engine.map_err(|e| (520, e.to_string()))?;
     Ok(Wish::Swap(Box::new((program, engine))))

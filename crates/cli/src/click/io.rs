@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufWriter, Write as _};
 use std::path::Path;
+use std::sync::Mutex;
 
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use millstream_click::{Program, Source, Target};
@@ -157,7 +158,7 @@ fn memory(seed: u64, count: Option<u64>) -> Packets {
 
 /// What takes the packets that are sent.
 pub(super) struct Sinks<'t> {
-    writers: BTreeMap<String, Writer<'t, BufWriter<File>>>,
+    writers: BTreeMap<String, Mutex<Writer<'t, BufWriter<File>>>>,
     /// The file of each output.
     files: Vec<Option<String>>,
     /// Where the times of each source begin in those of all.
@@ -189,7 +190,7 @@ impl<'t> Sinks<'t> {
                 let writer = Writer::new(BufWriter::new(file), times)
                     .into_diagnostic()
                     .wrap_err_with(|| path.clone())?;
-                sinks.writers.insert(path.clone(), writer.cut_at(keep as usize));
+                sinks.writers.insert(path.clone(), Mutex::new(writer.cut_at(keep as usize)));
             }
             sinks.files.push(path.cloned());
         }
@@ -202,9 +203,10 @@ impl<'t> Sinks<'t> {
     }
 
     /// Takes a packet that is sent. One whose source has no times gets none.
-    pub(super) fn take(&mut self, packet: &Departure<'_>, packets: &[Packets]) -> io::Result<()> {
+    pub(super) fn take(&self, packet: &Departure<'_>, packets: &[Packets]) -> io::Result<()> {
         let Some(Some(path)) = self.files.get(packet.output) else { return Ok(()) };
-        let Some(writer) = self.writers.get_mut(path) else { return Ok(()) };
+        let Some(writer) = self.writers.get(path) else { return Ok(()) };
+        let mut writer = writer.lock().map_err(|_| io::Error::other("another worker has failed"))?;
         let len = packets[packet.source].times.len() as u64;
         let origin = if len == 0 { 0 } else { self.bases[packet.source] + packet.number % len };
         writer.send(packet.bytes, origin, packet.output as u32)
@@ -212,6 +214,7 @@ impl<'t> Sinks<'t> {
 
     pub(super) fn finish(self) -> Result<()> {
         for (path, writer) in self.writers {
+            let writer = writer.into_inner().map_err(|_| miette!("{path}: a worker has failed"))?;
             writer.finish().into_diagnostic().wrap_err(path)?;
         }
         io::stdout().flush().into_diagnostic()

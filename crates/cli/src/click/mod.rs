@@ -17,14 +17,15 @@ use millstream_click::{
     Access, Error, Foreign, Graph, Handler, Program, STATE, compile_with, flatten, parse,
 };
 use millstream_ir::Map;
-use millstream_native::io::graph::run_graph_while;
+use millstream_native::io::Crew;
+use millstream_native::io::graph::{Departure, run_graph_by, run_graph_while};
 use millstream_native::{Engine, Options};
 use millstream_object::Program as Described;
 
 use self::control::{AtWork, Control};
 use crate::exit::Exit;
 use crate::input;
-use crate::native::{Tuning, is_llvm_missing, tables};
+use crate::native::{Tuning, bind, is_llvm_missing, tables};
 
 /// Flags of `millstream click`.
 #[derive(Debug, clap::Args)]
@@ -86,7 +87,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         return Ok(Exit::Done.into());
     }
     let start = Instant::now();
-    let program = front(&args.conf, &args.variables)?;
+    let program = front(&args.conf, &args.variables, args.tuning.workers)?;
     let click = start.elapsed();
     if args.ir {
         print!("{}", program.module);
@@ -114,8 +115,8 @@ fn text(conf: &Path) -> Result<(String, NamedSource<String>)> {
     Ok((text.clone(), NamedSource::new(at(), text)))
 }
 
-/// Reads and compiles a configuration, to the IR.
-pub(crate) fn front(conf: &Path, variables: &[String]) -> Result<Program> {
+/// Reads and compiles a configuration for so many workers, to the IR.
+pub(crate) fn front(conf: &Path, variables: &[String], workers: u32) -> Result<Program> {
     let (text, source) = text(conf)?;
     let graph = graph(&text, variables).map_err(|e| rendered(vec![e], &source))?;
     let program = compile_with(&graph, &foreign).map_err(|all| rendered(all, &source))?;
@@ -125,7 +126,10 @@ pub(crate) fn front(conf: &Path, variables: &[String]) -> Result<Program> {
             Report::new(diagnostic(warning, Severity::Warning)).with_source_code(source.clone())
         );
     }
-    Ok(program)
+    match workers {
+        1 => Ok(program),
+        _ => program.for_workers().map_err(|all| rendered(all, &source)),
+    }
 }
 
 /// Reads a program for an element, by its name or that of its section.
@@ -211,13 +215,23 @@ pub(crate) fn execute(
     }
     let packets = io::open(&args.io, &program, args.packets)?;
     let times = io::times(&packets);
-    let mut sinks = io::Sinks::open(&packets, &times, &program)?;
+    let sinks = io::Sinks::open(&packets, &times, &program)?;
     let feeds: Vec<_> = packets.iter().map(io::Packets::feed).collect();
     let size = args.batch as usize;
     let control = args.control.as_ref().map(|path| Control::open(path, options)).transpose()?;
     let (outputs, mut at_work) = (program.targets.len(), AtWork::new(program));
-    let serve = |engine: &mut Engine| control.as_ref().is_none_or(|c| c.serve(&mut at_work, engine));
-    let ran = run_graph_while(engine, &feeds, outputs, size, |p| sinks.take(&p, &packets), serve);
+    let take = |p: Departure<'_>| sinks.take(&p, &packets);
+    let ran = match engine.workers() {
+        1 => {
+            let serve = |engine: &mut Engine| control.as_ref().is_none_or(|c| c.serve(&mut at_work, engine));
+            run_graph_while(engine, &feeds, outputs, size, take, serve)
+        }
+        _ => {
+            let at_work = &mut at_work;
+            let serve = control.as_ref().map(|c| move |engine: &mut Engine| c.serve(at_work, engine));
+            run_graph_by(engine, &feeds, outputs, size, &Crew { enter: &bind }, &take, serve)
+        }
+    };
     let ran = ran.into_diagnostic()?;
     sinks.finish()?;
     let state = state(engine);
@@ -231,9 +245,18 @@ pub(crate) fn execute(
     Ok(Exit::Done.into())
 }
 
-/// The state of all elements.
+/// The state of all elements: sums over workers.
 fn state(engine: &mut Engine) -> Vec<u8> {
-    engine.map(STATE).and_then(|map| map.get(&0u32.to_ne_bytes())).unwrap_or_default()
+    let Some(map) = engine.map(STATE) else { return Vec::new() };
+    let size = map.spec().value_size as usize;
+    let mut all = map.get(&0u32.to_ne_bytes()).unwrap_or_default();
+    let others = all.split_off(size.min(all.len()));
+    for (at, word) in others.chunks_exact(8).enumerate() {
+        let place = (8 * at) % size;
+        let sum = number(&all, place as u32).wrapping_add(number(word, 0));
+        all[place..place + 8].copy_from_slice(&sum.to_le_bytes());
+    }
+    all
 }
 
 /// A number of the state.

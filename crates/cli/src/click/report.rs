@@ -55,6 +55,7 @@ struct HandlerRow {
 pub(super) struct Document {
     schema: u32,
     configuration: String,
+    workers: u32,
     sources: Vec<SourceRow>,
     received: u64,
     copies: u64,
@@ -118,6 +119,7 @@ impl Document {
         Document {
             schema: 1,
             configuration: name.to_owned(),
+            workers: engine.workers(),
             sources: sources
                 .map(|((source, packets), received)| SourceRow {
                     source: format!("{source:?}"),

@@ -14,10 +14,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
-use millstream_lab::pcap;
+use millstream_lab::{os, pcap};
 use millstream_native::io::pcap::Writer;
-use millstream_native::io::{Nowhere, Plan, Ran, Reason, Replay, run as run_packets};
-use millstream_native::{Ahead, Engine, Error, Options, Pattern, Timings};
+use millstream_native::io::{Crew, Nowhere, Plan, Ran, Reason, Replay, Sink, run as run_packets, run_by};
+use millstream_native::{Ahead, Engine, Error, Options, Pattern, Template, Timings};
 use serde::Serialize;
 
 use self::live::{Ports, Until};
@@ -35,7 +35,7 @@ pub(crate) struct Tuning {
     /// Fetch the headers of the packet this many places ahead; 0 for not at all
     #[arg(long, value_name = "N", default_value_t = 4)]
     prefetch: u32,
-    /// Fetch what look-ups in large tables will read, in two stages, each this many packets ahead; 0 for not at all
+    /// Fetch what look-ups in large tables will read, in stages, each this many packets ahead; 0 for not at all
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(0..=1024))]
     ahead: u32,
     /// Fetch for a group of --ahead packets, then work on it, instead of one packet behind the other
@@ -50,6 +50,12 @@ pub(crate) struct Tuning {
     /// LLVM's passes, as `opt -passes=` takes them
     #[arg(long, value_name = "PASSES")]
     llvm_passes: Option<String>,
+    /// Make the index of hash table NAME by this template instead of the one that fits its size; may be given several times
+    #[arg(long = "template", value_name = "NAME=open|cuckoo", value_parser = template)]
+    templates: Vec<(String, Template)>,
+    /// Run by so many workers, each a thread on a processor of its own with the packets of its flows
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) workers: u32,
 }
 
 impl Tuning {
@@ -59,7 +65,17 @@ impl Tuning {
         let ahead = Ahead { packets: self.ahead, pattern, from: self.ahead_from, always: self.ahead_always };
         let usual = Options::default();
         let llvm_passes = self.llvm_passes.clone().unwrap_or(usual.llvm_passes.clone());
-        Options { prefetch: self.prefetch, ahead, llvm_passes, ..usual }
+        let (prefetch, workers, tables) = (self.prefetch, self.workers, self.templates.clone());
+        Options { prefetch, ahead, llvm_passes, workers, tables, ..usual }
+    }
+}
+
+/// Binds a worker to a processor of its own, as long as there are enough.
+pub(crate) fn bind(worker: u32) -> std::io::Result<()> {
+    let cpus = os::allowed_cpus();
+    match cpus.get(worker as usize % cpus.len().max(1)) {
+        Some(cpu) => os::pin_to_cpu(*cpu),
+        None => Ok(()),
     }
 }
 
@@ -110,6 +126,16 @@ pub(crate) struct Running {
     json: bool,
 }
 
+fn template(text: &str) -> Result<(String, Template), String> {
+    let known = |word| match word {
+        "open" => Some(Template::Open),
+        "cuckoo" => Some(Template::Cuckoo),
+        _ => None,
+    };
+    let said = text.rsplit_once('=').and_then(|(name, word)| Some((name.to_owned(), known(word)?)));
+    said.ok_or_else(|| format!("`{text}` is not NAME=open or NAME=cuckoo"))
+}
+
 fn seconds(text: &str) -> Result<f64, String> {
     text.parse()
         .ok()
@@ -155,6 +181,7 @@ struct Document {
     schema: u32,
     object: String,
     packets: String,
+    workers: u32,
     received: u64,
     sent: u64,
     transmitted: u64,
@@ -241,6 +268,9 @@ fn serve(
     engine: &mut Engine,
     names: &str,
 ) -> Result<Result<(String, Ran, LostBefore), ExitCode>> {
+    if engine.workers() > 1 {
+        return Err(miette!("--io {} is served by one worker: leave --workers out", args.io));
+    }
     let (load, _) = args.feed.workload(name, Ports::pair(names)?)?;
     tables::apply(engine, &load.entries)?;
     for spec in &args.maps {
@@ -314,13 +344,15 @@ fn packets(name: &str, args: &Running, engine: &mut Engine) -> Result<Packets> {
 fn feed(args: &Running, engine: &mut Engine, packets: &Packets) -> Result<Ran> {
     let source = Replay { frames: &packets.frames, order: &packets.order, count: packets.count };
     let plan = Plan { batch: args.batch as usize, ingress: args.ifindex };
-    let Some(path) = &packets.out else {
-        return run_packets(engine, &source, &mut Nowhere, plan).into_diagnostic();
+    let mut run = |sink: &mut (dyn Sink + Send)| match engine.workers() {
+        1 => run_packets(engine, &source, sink, plan),
+        _ => run_by(engine, &source, sink, plan, &Crew { enter: &bind }),
     };
+    let Some(path) = &packets.out else { return run(&mut Nowhere).into_diagnostic() };
     let at = || path.display().to_string();
     let file = File::create(path).into_diagnostic().wrap_err_with(at)?;
     let mut writer = Writer::new(BufWriter::new(file), &packets.times).into_diagnostic().wrap_err_with(at)?;
-    let ran = run_packets(engine, &source, &mut writer, plan).into_diagnostic().wrap_err_with(at)?;
+    let ran = run(&mut writer).into_diagnostic().wrap_err_with(at)?;
     writer.finish().into_diagnostic().wrap_err_with(at)?;
     Ok(ran)
 }
@@ -334,6 +366,7 @@ fn document(engine: &mut Engine, (name, description): (&str, &str), unfit: u64, 
         schema: 1,
         object: name.to_owned(),
         packets: description.to_owned(),
+        workers: engine.workers(),
         received: account.received + unfit,
         sent: account.sent(),
         transmitted: account.transmitted,

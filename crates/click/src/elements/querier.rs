@@ -66,6 +66,9 @@ fn querier(setup: &mut Setup<'_>) -> Made {
         setup.arguments.keyword_or("ENTRY_CAPACITY", USUAL_ENTRIES, |text| unsigned(text, 1 << 20))?;
     let entries = if entries == 0 { USUAL_ENTRIES } else { entries };
     let hops = setup.evicting_table("hops", &[Size::W], &ENTRY, LONGEST as u32, entries as u32);
+    setup.alone(
+        "packets that wait for an answer lie in its table, and would be read there while others are written",
+    );
     let (queries, responses) = (setup.counter("queries"), setup.counter("responses"));
     Ok(Box::new(Querier { hops, address, ether, timeout, queries, responses }))
 }

@@ -16,7 +16,7 @@ use self::spec::{Choice, Pattern, Spec, spec};
 use super::ip::{header, header_length};
 use super::{SECOND, seconds};
 use crate::arguments::unsigned;
-use crate::build::{Code, Table};
+use crate::build::{Code, EEXIST, Table};
 use crate::class::{Behaviour, Class, Made};
 use crate::compile::Setup;
 use crate::error::Error;
@@ -302,6 +302,9 @@ impl Rewriter {
         pattern: Pattern,
         outputs: [u32; 2],
     ) {
+        let choose = code.block();
+        code.jump(choose, &[]);
+        code.go(choose);
         let to = self.become_by(code, passage, flow, pattern);
         let [ip, transport] = differences(code, flow, to);
         let zero = code.int(0);
@@ -317,15 +320,36 @@ impl Rewriter {
         let (answers, answered) = (reversed(code, to), reversed(code, flow));
         let [output, reply] = outputs.map(|port| code.int(i64::from(port)));
         let forward = Entry { to, sums: there, output };
-        for (key, entry) in [(flow, &forward), (answers, &Entry { to: answered, sums: back, output: reply })]
-        {
-            let key = self.key(passage, key);
-            let [addresses, ports, ip, transport, output] = entry.values();
-            let value = [addresses, ports, ip, transport, output, zero, passage.now];
-            let error = code.remember(&self.flows, &key, &value);
-            code.check_int(Cond::Eq, error, 0, |code| code.drop(passage.packet, "no_room_for_flow"));
-        }
+        let reply = Entry { to: answered, sums: back, output: reply };
+        let chosen = pattern.source_port.is_some_and(|(_, more)| more > 0);
+        // Whoever has the answers has the port: of workers that chose the same one, the others choose again.
+        self.note(code, passage, answers, &reply, chosen.then_some(choose));
+        self.note(code, passage, flow, &forward, None);
         code.jump(passage.apply, &forward.values());
+    }
+
+    /// Writes a direction down, or goes to `again` if it is there by now.
+    fn note(
+        &self,
+        code: &mut Code<'_, '_>,
+        passage: &Passage,
+        flow: Flow,
+        entry: &Entry,
+        again: Option<Block>,
+    ) {
+        let (key, zero) = (self.key(passage, flow), code.int(0));
+        let [addresses, ports, ip, transport, output] = entry.values();
+        let value = [addresses, ports, ip, transport, output, zero, passage.now];
+        let error = match again {
+            Some(_) => code.claim(&self.flows, &key, &value),
+            None => code.remember(&self.flows, &key, &value),
+        };
+        code.check_int(Cond::Eq, error, 0, |code| {
+            if let Some(again) = again {
+                code.check_int(Cond::Ne, error, EEXIST, |code| code.jump(again, &[]));
+            }
+            code.drop(passage.packet, "no_room_for_flow");
+        });
     }
 
     /// What a flow becomes by a pattern; ends with the packet dropped if no port is free.

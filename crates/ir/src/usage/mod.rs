@@ -104,7 +104,8 @@ impl MapUse {
         merge(self.reads.iter().map(|r| r.range))
     }
 
-    fn absorb(&mut self, other: &MapUse) {
+    /// Adds what another does.
+    pub fn absorb(&mut self, other: &MapUse) {
         self.lookups.extend(&other.lookups);
         self.updates.extend(&other.updates);
         self.deletes.extend(&other.deletes);

@@ -8,7 +8,7 @@ use std::fmt::Write;
 
 use cranelift_entity::EntityRef;
 
-use super::{BATCH, BATCH_AHEAD, STAGES, Unit};
+use super::{BATCH, BATCH_AHEAD, Unit};
 use crate::ahead::{Ahead, Pattern};
 use crate::runtime::{packet, worker};
 
@@ -87,7 +87,7 @@ fn slice(out: &mut String, stage: u32) {
 
 /// A turn runs packet `%i`, and fetches for those that are ahead of it by one, two and so on times the distance, if that is not 0.
 fn pipelined(out: &mut String, unit: &Unit<'_>, distance: u32) {
-    let reach = STAGES * distance;
+    let (stages, reach) = (unit.stages(), unit.stages() * distance);
     let _ = write!(
         out,
         "  %none = icmp eq i64 %count, 0
@@ -102,7 +102,7 @@ next:
         phase(out, "head", "head", fetch);
     }
     if distance > 0 {
-        for stage in 1..=STAGES {
+        for stage in 1..=stages {
             let _ = writeln!(out, "  %a{stage} = sub i64 %t, {}", (stage - 1) * distance);
             phase(out, &format!("a{stage}"), &stage.to_string(), |out| slice(out, stage));
         }
@@ -156,7 +156,7 @@ group:
         inner(out, "head", &before, fetch);
         before = "outhead".to_owned();
     }
-    for stage in 1..=STAGES {
+    for stage in 1..=unit.stages() {
         inner(out, &stage.to_string(), &before, |out| slice(out, stage));
         before = format!("out{stage}");
     }

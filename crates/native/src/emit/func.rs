@@ -11,7 +11,7 @@ use millstream_isa::Size;
 use millstream_isa::semantics;
 
 use super::code::Code;
-use super::{EmitError, Unit};
+use super::{EmitError, Unit, maps};
 
 /// Kinds of memory that do not overlap.
 pub(super) const METADATA: &str = "!0 = !{!\"millstream\"}
@@ -21,6 +21,7 @@ pub(super) const METADATA: &str = "!0 = !{!\"millstream\"}
 !4 = !{!1, !1, i64 0}
 !5 = !{!2, !2, i64 0}
 !6 = !{!3, !3, i64 0}
+!7 = !{}
 ";
 
 /// Turns that a `may_goto` allows.
@@ -238,9 +239,19 @@ impl Emitter<'_> {
                 self.define_int(result, &address);
             }
             Op::MapValueAddr { map, offset } => {
-                let first = self.map(*map)?.first_value;
+                let info = self.map(*map)?;
+                let first = info.first_value;
                 let first = first.ok_or_else(|| self.cannot(&data.op, "the map has no values in memory"))?;
-                self.define_int(result, &(first + u64::from(*offset)).to_string());
+                let address = (first + u64::from(*offset)).to_string();
+                match info.own {
+                    0 => self.define_int(result, &address),
+                    own => {
+                        let first = self.code.value(&format!("inttoptr i64 {address} to ptr"));
+                        let mine = format!("{first}.own");
+                        self.code.text.push_str(&maps::own_copy(own, &first, &mine));
+                        self.define_ptr(result, &mine);
+                    }
+                }
             }
             Op::FuncAddr { func } => {
                 let callee = format!("@cb{}", func.index());
@@ -352,14 +363,27 @@ impl Emitter<'_> {
                 self.define_int(result, &value);
             }
             Op::LoadAcquire { size, offset } => {
-                let value = self.load(data, *size, *offset);
+                let value = match self.in_order(data) {
+                    true => {
+                        let (at, _) = self.place(data, *offset);
+                        let (bits, align) = (size.bits(), size.bytes());
+                        self.code.value(&format!("load atomic i{bits}, ptr {at} acquire, align {align}"))
+                    }
+                    false => self.load(data, *size, *offset),
+                };
                 let value = semantics::loaded(&mut self.code, *size, false, &value);
                 self.define_int(result, &value);
             }
             Op::Store { size, offset, .. } | Op::StoreRelease { size, offset } => {
                 let value = self.int(data.args[1]);
                 let value = semantics::stored(&mut self.code, *size, &value);
-                self.store(data, *size, *offset, &value);
+                if matches!(data.op, Op::StoreRelease { .. }) && self.in_order(data) {
+                    let (at, _) = self.place(data, *offset);
+                    let (bits, align) = (size.bits(), size.bytes());
+                    self.code.line(&format!("store atomic i{bits} {value}, ptr {at} release, align {align}"));
+                } else {
+                    self.store(data, *size, *offset, &value);
+                }
             }
             Op::Atomic { op, size, offset } | Op::AtomicFetch { op, size, offset } => {
                 let operand = self.int(data.args[1]);
@@ -398,11 +422,58 @@ impl Emitter<'_> {
         operand: &str,
         expected: &str,
     ) {
+        if self.in_order(data) {
+            return self.atomic_in_order(data, op, size, offset, operand, expected);
+        }
         let old = self.load(data, size, offset);
         let (operand, expected) = (operand.to_owned(), expected.to_owned());
         let done = semantics::atomic(&mut self.code, op, size, &old, &operand, &expected);
         self.store(data, size, offset, &done.memory);
         self.define_int(data.result.expand(), &done.fetched);
+    }
+
+    /// Whether other workers see the memory of an access, so that their order counts.
+    fn in_order(&self, data: &InstData) -> bool {
+        let own = |ty| matches!(ty, Type::Ptr(Prov::Stack | Prov::Packet | Prov::PacketMeta | Prov::Ctx));
+        self.unit.shared && !data.args.first().is_some_and(|&base| own(self.func.types[base]))
+    }
+
+    fn atomic_in_order(
+        &mut self,
+        data: &InstData,
+        op: AtomicOp,
+        size: Size,
+        offset: i32,
+        operand: &str,
+        expected: &str,
+    ) {
+        let (at, _) = self.place(data, offset);
+        let (bits, align) = (size.bits(), size.bytes());
+        let (operand, expected) = (operand.to_owned(), expected.to_owned());
+        let operand = semantics::stored(&mut self.code, size, &operand);
+        let word = match op {
+            AtomicOp::Add => "add",
+            AtomicOp::Or => "or",
+            AtomicOp::And => "and",
+            AtomicOp::Xor => "xor",
+            AtomicOp::Xchg => "xchg",
+            AtomicOp::CmpXchg => {
+                let expected = semantics::stored(&mut self.code, size, &expected);
+                let both = self.code.value(&format!(
+                    "cmpxchg ptr {at}, i{bits} {expected}, i{bits} {operand} seq_cst seq_cst, align {align}"
+                ));
+                let old = self.code.value(&format!("extractvalue {{ i{bits}, i1 }} {both}, 0"));
+                return self.fetched(data, size, &old);
+            }
+        };
+        let old =
+            self.code.value(&format!("atomicrmw {word} ptr {at}, i{bits} {operand} seq_cst, align {align}"));
+        self.fetched(data, size, &old);
+    }
+
+    fn fetched(&mut self, data: &InstData, size: Size, old: &str) {
+        let old = semantics::loaded(&mut self.code, size, false, &old.to_owned());
+        self.define_int(data.result.expand(), &old);
     }
 
     /// Room for `size` bytes in the function's frame.

@@ -1,11 +1,12 @@
 //! The search in a hash table, as code.
 //!
-//! Hash and comparison take the key as 64-bit words, which LLVM makes of the stores that built it. Searching begins in a
+//! There is one for each template of the index (`runtime::index`). Hash and comparison take the key as 64-bit words, which LLVM makes of the stores that built it. Searching begins in a
 //! function of its own, so that LLVM may leave it out of line.
 
 use std::fmt::Write;
 
 use crate::runtime::hash::{HashLayout, MULTIPLIER};
+use crate::runtime::index::{OTHER, Template, WAYS};
 
 /// Loads the key's 64-bit words, the last one padded with zeros; gives their names.
 fn key_words(out: &mut String, key_size: u32) -> Vec<String> {
@@ -66,49 +67,73 @@ fn hashed(out: &mut String, key_size: u32, layout: &HashLayout) -> Vec<String> {
     words
 }
 
-/// `ptr @lookup{n}(ptr worker, ptr key)` and the search.
-pub(super) fn lookup(n: usize, key_size: u32, layout: &HashLayout) -> String {
-    let mut out = format!("define internal ptr @lookup{n}(ptr %w, ptr %key) alwaysinline {{\n");
+/// `ptr @{name}(ptr worker, ptr key)` and the search.
+pub(super) fn lookup(name: &str, key_size: u32, layout: &HashLayout) -> String {
+    let mut out = format!("define internal ptr @{name}(ptr %w, ptr %key) alwaysinline {{\n");
     let words = hashed(&mut out, key_size, layout);
     let passed: String = words.iter().map(|word| format!(", i64 {word}")).collect();
     let _ = write!(
         out,
-        "  %r = call ptr @search{n}(i32 %hash{passed})
+        "  %r = call ptr @search.{name}(i32 %hash{passed})
   ret ptr %r
 }}
 "
     );
-    search(&mut out, n, words.len(), layout);
+    search(&mut out, name, words.len(), layout);
     out
 }
 
-/// Fetches what a look-up of the key will read: `void @ahead{n}x{stage}(ptr worker, ptr key)`. The first stage fetches the place in
-/// the index, the second reads it and fetches the element.
+/// Fetches what a look-up of the key will read: `void @ahead{n}x{stage}(ptr worker, ptr key)`. The first stage fetches the places in
+/// the index, the second reads these and fetches the element.
 pub(super) fn ahead(n: usize, key_size: u32, layout: &HashLayout, stage: u32) -> String {
-    let HashLayout { index, mask, elements, stride, .. } = *layout;
-    let elements = elements.wrapping_sub(stride);
     let mut out = format!("define internal void @ahead{n}x{stage}(ptr %w, ptr %key) alwaysinline {{\n");
+    if stage > 2 {
+        out.push_str("  ret void\n}\n");
+        return out;
+    }
     hashed(&mut out, key_size, layout);
+    let HashLayout { elements, stride, .. } = *layout;
+    let places: &[&str] = match layout.template {
+        Template::Open => {
+            let _ = writeln!(out, "  %home = and i32 %hash, {}", layout.mask);
+            address(&mut out, "%home", "ap", layout.index, 3);
+            &["ap"]
+        }
+        Template::Cuckoo => {
+            buckets(&mut out, layout);
+            address(&mut out, "%one", "ap", layout.index, 6);
+            address(&mut out, "%two", "bp", layout.index, 6);
+            &["ap", "bp"]
+        }
+    };
+    if stage == 1 {
+        for place in places {
+            let _ = writeln!(out, "  call void @llvm.prefetch.p0(ptr %{place}, i32 0, i32 3, i32 1)");
+        }
+        out.push_str("  ret void\n}\n");
+        return out;
+    }
+    let mut from = "%ap".to_owned();
+    if layout.template == Template::Cuckoo {
+        let (a, b) = (matching(&mut out, "ap"), matching(&mut out, "bp"));
+        // Where neither has it, some word is read, and some line is fetched.
+        let _ = write!(
+            out,
+            "  %inone = icmp ne i8 {a}, 0
+  %match = select i1 %inone, i8 {a}, i8 {b}
+  %bucket = select i1 %inone, ptr %ap, ptr %bp
+  %bit = call i8 @llvm.cttz.i8(i8 %match, i1 false)
+  %way = and i8 %bit, {last}
+  %wz = zext i8 %way to i64
+  %wp = getelementptr i64, ptr %bucket, i64 %wz
+",
+            last = WAYS - 1
+        );
+        from = "%wp".to_owned();
+    }
     let _ = write!(
         out,
-        "  %home = and i32 %hash, {mask}
-  %az = zext i32 %home to i64
-  %ao = shl nuw i64 %az, 3
-  %aa = add nuw i64 %ao, {index}
-  %ap = inttoptr i64 %aa to ptr
-"
-    );
-    let _ = match stage {
-        1 => write!(
-            out,
-            "  call void @llvm.prefetch.p0(ptr %ap, i32 0, i32 3, i32 1)
-  ret void
-}}
-"
-        ),
-        _ => write!(
-            out,
-            "  %e = load i64, ptr %ap, align 8
+        "  %e = load i64, ptr {from}, align 8
   %slot = and i64 %e, 4294967295
   %so = mul nuw i64 %slot, {stride}
   %element = add nuw i64 %so, {elements}
@@ -116,56 +141,81 @@ pub(super) fn ahead(n: usize, key_size: u32, layout: &HashLayout, stage: u32) ->
   call void @llvm.prefetch.p0(ptr %ep, i32 0, i32 3, i32 1)
   ret void
 }}
-"
-        ),
-    };
+",
+        elements = elements.wrapping_sub(stride)
+    );
     out
 }
 
-/// The search from the hash on.
-fn search(out: &mut String, n: usize, words: usize, layout: &HashLayout) {
-    let HashLayout { index, mask, elements, stride, key, value, marks, .. } = *layout;
-    let params: String = (0..words).map(|i| format!(", i64 %k{i}")).collect();
-    // Slots are stored plus one.
-    let elements = elements.wrapping_sub(stride);
+/// The address of place or bucket number `at`, as `%{name}`; each has `1 << shift` bytes.
+fn address(out: &mut String, at: &str, name: &str, index: u64, shift: u32) {
     let _ = write!(
         out,
-        "define internal ptr @search{n}(i32 %hash{params}) {{
-  %home = and i32 %hash, {mask}
-  br label %try
-try:
-  %at = phi i32 [ %home, %0 ], [ %next, %miss ]
-  %az = zext i32 %at to i64
-  %ao = shl nuw i64 %az, 3
-  %aa = add nuw i64 %ao, {index}
-  %ap = inttoptr i64 %aa to ptr
-  %e = load i64, ptr %ap, align 8
-  %empty = icmp eq i64 %e, 0
-  br i1 %empty, label %no, label %there
-there:
-  %eh = lshr i64 %e, 32
-  %eht = trunc i64 %eh to i32
-  %same = icmp eq i32 %eht, %hash
-  br i1 %same, label %compare, label %miss
-compare:
+        "  %z{name} = zext i32 {at} to i64
+  %o{name} = shl nuw i64 %z{name}, {shift}
+  %a{name} = add nuw i64 %o{name}, {index}
+  %{name} = inttoptr i64 %a{name} to ptr
+"
+    );
+}
+
+/// The two buckets of `%hash`, as `%one` and `%two`.
+fn buckets(out: &mut String, layout: &HashLayout) {
+    let _ = write!(
+        out,
+        "  %one = and i32 %hash, {mask}
+  %mixed = mul i32 %hash, {OTHER}
+  %high = lshr i32 %mixed, {shift}
+  %odd = or i32 %high, 1
+  %two = xor i32 %one, %odd
+",
+        mask = layout.mask,
+        shift = layout.mask.leading_zeros()
+    );
+}
+
+/// The ways of the bucket at `%{at}` that have `%hash`, a bit each; gives the name.
+fn matching(out: &mut String, at: &str) -> String {
+    let _ = write!(
+        out,
+        "  %w{at} = load <{WAYS} x i64>, ptr %{at}, align 64
+  %h{at} = lshr <{WAYS} x i64> %w{at}, <{shift}>
+  %t{at} = trunc <{WAYS} x i64> %h{at} to <{WAYS} x i32>
+  %i{at} = insertelement <{WAYS} x i32> poison, i32 %hash, i64 0
+  %s{at} = shufflevector <{WAYS} x i32> %i{at}, <{WAYS} x i32> poison, <{WAYS} x i32> zeroinitializer
+  %q{at} = icmp eq <{WAYS} x i32> %t{at}, %s{at}
+  %n{at} = icmp ne <{WAYS} x i64> %w{at}, zeroinitializer
+  %b{at} = and <{WAYS} x i1> %q{at}, %n{at}
+  %m{at} = bitcast <{WAYS} x i1> %b{at} to i8
+",
+        shift = ["i64 32"; WAYS as usize].join(", ")
+    );
+    format!("%m{at}")
+}
+
+/// The search from the hash on.
+fn search(out: &mut String, name: &str, words: usize, layout: &HashLayout) {
+    let HashLayout { elements, stride, key, value, marks, .. } = *layout;
+    let params: String = (0..words).map(|i| format!(", i64 %k{i}")).collect();
+    let _ = writeln!(out, "define internal ptr @search.{name}(i32 %hash{params}) {{");
+    match layout.template {
+        Template::Open => probes(out, layout),
+        Template::Cuckoo => ways(out, layout),
+    }
+    let _ = write!(
+        out,
+        "compare:
   %slot = and i64 %e, 4294967295
   %so = mul nuw i64 %slot, {stride}
   %element = add nuw i64 %so, {elements}
   %ka = add nuw i64 %element, {key}
   %kp = inttoptr i64 %ka to ptr
-"
+",
+        // Slots are stored plus one.
+        elements = elements.wrapping_sub(stride)
     );
     compare(out, words);
-    let _ = write!(
-        out,
-        "  br i1 %equal, label %yes, label %miss
-miss:
-  %n1 = add i32 %at, 1
-  %next = and i32 %n1, {mask}
-  br label %try
-yes:
-"
-    );
+    out.push_str("  br i1 %equal, label %yes, label %miss\nyes:\n");
     if marks {
         out.push_str(MARK);
     }
@@ -177,6 +227,71 @@ yes:
 no:
   ret ptr null
 }}
+"
+    );
+}
+
+/// Places in order, from the hash's own to an empty one: those with the hash as `%e` to `compare`, from there on by `miss`.
+fn probes(out: &mut String, layout: &HashLayout) {
+    let mask = layout.mask;
+    let _ = write!(
+        out,
+        "  %home = and i32 %hash, {mask}
+  br label %try
+try:
+  %at = phi i32 [ %home, %0 ], [ %next, %miss ]
+"
+    );
+    address(out, "%at", "ap", layout.index, 3);
+    let _ = write!(
+        out,
+        "  %e = load i64, ptr %ap, align 8
+  %empty = icmp eq i64 %e, 0
+  br i1 %empty, label %no, label %there
+there:
+  %eh = lshr i64 %e, 32
+  %eht = trunc i64 %eh to i32
+  %same = icmp eq i32 %eht, %hash
+  br i1 %same, label %compare, label %miss
+miss:
+  %n1 = add i32 %at, 1
+  %next = and i32 %n1, {mask}
+  br label %try
+"
+    );
+}
+
+/// The ways of one bucket, then of the other: those with the hash as `%e` to `compare`, from there on by `miss`.
+fn ways(out: &mut String, layout: &HashLayout) {
+    buckets(out, layout);
+    out.push_str(
+        "  br label %bucket
+bucket:
+  %at = phi i32 [ %one, %0 ], [ %two, %over ]
+  %last = phi i1 [ false, %0 ], [ true, %over ]
+",
+    );
+    address(out, "%at", "ap", layout.index, 6);
+    let first = matching(out, "ap");
+    let _ = write!(
+        out,
+        "  br label %any
+any:
+  %left = phi i8 [ {first}, %bucket ], [ %rest, %miss ]
+  %none = icmp eq i8 %left, 0
+  br i1 %none, label %over, label %candidate
+candidate:
+  %bit = call i8 @llvm.cttz.i8(i8 %left, i1 true)
+  %wz = zext i8 %bit to i64
+  %wp = getelementptr i64, ptr %ap, i64 %wz
+  %e = load i64, ptr %wp, align 8
+  br label %compare
+miss:
+  %less = sub i8 %left, 1
+  %rest = and i8 %left, %less
+  br label %any
+over:
+  br i1 %last, label %no, label %bucket
 "
     );
 }

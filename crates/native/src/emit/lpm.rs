@@ -8,12 +8,12 @@ use crate::runtime::lpm::{LpmLayout, NODE};
 /// What a place says beside [`NODE`].
 const INDEX: u32 = !NODE;
 
-/// `ptr @lookup{n}(ptr worker, ptr key)`. A look-up for fewer bits than an address has goes to the runtime.
-pub(super) fn lookup(n: usize, map: &MapInfo, layout: &LpmLayout) -> String {
+/// `ptr @{name}(ptr worker, ptr key)`. A look-up for fewer bits than an address has goes to the runtime.
+pub(super) fn lookup(name: &str, map: &MapInfo, layout: &LpmLayout) -> String {
     let LpmLayout { bits, values, stride, .. } = *layout;
     let (address, size, values) = (map.address, map.key_size, values.wrapping_sub(stride));
     let mut out = format!(
-        "define internal ptr @lookup{n}(ptr %w, ptr %key) alwaysinline {{
+        "define internal ptr @{name}(ptr %w, ptr %key) alwaysinline {{
   %copy = alloca [{size} x i8], align 8
   %length = load i32, ptr %key, align 1
   %whole = icmp eq i32 %length, {bits}
@@ -89,14 +89,23 @@ fn below(out: &mut String, level: &str, above: &str) {
     );
 }
 
-/// Fetches the line of the place `%i{level}`, and ends.
-fn fetch(out: &mut String, level: &str, nodes: u64) {
+/// The address of the place `%i{level}`, as `%pp{level}`.
+fn pointer(out: &mut String, level: &str, nodes: u64) {
     let _ = write!(
         out,
-        "  %fo{level} = shl nuw i64 %i{level}, 2
-  %fa{level} = add nuw i64 %fo{level}, {nodes}
-  %fp{level} = inttoptr i64 %fa{level} to ptr
-  call void @llvm.prefetch.p0(ptr %fp{level}, i32 0, i32 3, i32 1)
+        "  %o{level} = shl nuw i64 %i{level}, 2
+  %pa{level} = add nuw i64 %o{level}, {nodes}
+  %pp{level} = inttoptr i64 %pa{level} to ptr
+"
+    );
+}
+
+/// Fetches the line of the place `%i{level}`, and ends.
+fn fetch(out: &mut String, level: &str, nodes: u64) {
+    pointer(out, level, nodes);
+    let _ = write!(
+        out,
+        "  call void @llvm.prefetch.p0(ptr %pp{level}, i32 0, i32 3, i32 1)
   ret void
 "
     );
@@ -104,12 +113,10 @@ fn fetch(out: &mut String, level: &str, nodes: u64) {
 
 /// Loads the place `%i{level}` as `%e{level}`.
 fn place(out: &mut String, level: &str, nodes: u64) {
+    pointer(out, level, nodes);
     let _ = write!(
         out,
-        "  %o{level} = shl nuw i64 %i{level}, 2
-  %pa{level} = add nuw i64 %o{level}, {nodes}
-  %pp{level} = inttoptr i64 %pa{level} to ptr
-  %e{level} = load i32, ptr %pp{level}, align 4
+        "  %e{level} = load i32, ptr %pp{level}, align 4
   %node{level} = icmp slt i32 %e{level}, 0
 "
     );
@@ -167,32 +174,41 @@ done:
     );
 }
 
-/// Fetches what a look-up of the key will read: `void @ahead{n}x{stage}(ptr worker, ptr key)`. The first stage fetches the place in
-/// the root, the second reads it and fetches the place below.
+/// Levels of nodes.
+pub(super) fn stages(layout: &LpmLayout) -> u32 {
+    1 + (layout.bits - layout.root) / 8
+}
+
+/// Fetches what a look-up of the key will read: `void @ahead{n}x{stage}(ptr worker, ptr key)`. Each stage goes down the levels that those before
+/// it have fetched, and fetches the place below.
 pub(super) fn ahead(n: usize, layout: &LpmLayout, stage: u32) -> String {
     let mut out = format!(
         "define internal void @ahead{n}x{stage}(ptr %w, ptr %key) alwaysinline {{
   %data = getelementptr i8, ptr %key, i64 4
 "
     );
-    root(&mut out, layout);
-    let nodes = layout.nodes;
-    if stage == 1 || layout.bits == layout.root {
-        fetch(&mut out, "0", nodes);
-        out.push_str("}\n");
+    if stage > stages(layout) {
+        out.push_str("  ret void\n}\n");
         return out;
     }
-    place(&mut out, "0", nodes);
-    let _ = write!(
-        out,
-        "  br i1 %node0, label %down, label %leaf
-down:
-  %dp1 = getelementptr i8, ptr %data, i64 {byte}
+    root(&mut out, layout);
+    for level in 1..stage {
+        let above = (level - 1).to_string();
+        place(&mut out, &above, layout.nodes);
+        let _ = write!(
+            out,
+            "  br i1 %node{above}, label %down{level}, label %leaf
+down{level}:
+  %dp{level} = getelementptr i8, ptr %data, i64 {byte}
 ",
-        byte = layout.root / 8
-    );
-    below(&mut out, "1", "0");
-    fetch(&mut out, "1", nodes);
-    out.push_str("leaf:\n  ret void\n}\n");
+            byte = layout.root / 8 + level - 1
+        );
+        below(&mut out, &level.to_string(), &above);
+    }
+    fetch(&mut out, &(stage - 1).to_string(), layout.nodes);
+    if stage > 1 {
+        out.push_str("leaf:\n  ret void\n");
+    }
+    out.push_str("}\n");
     out
 }

@@ -4,30 +4,112 @@
 //! stays in registers, a null check after the look-up merges with the look-up's own. The search in hash tables
 //! ([`super::hash`]) is that of `runtime::hash`, the walk through tries ([`super::lpm`]) that of `runtime::lpm`. Where no template fits, the function calls the runtime, with a copy of the key, so
 //! that the program's own does not have to be in memory.
+//!
+//! With several workers, what a template finds in a table that programs change counts only if nobody changed it meanwhile
+//! (`runtime::sharing`); and per-CPU values are those of the worker.
+
+use std::fmt::Write;
 
 use crate::runtime::maps::{Inline, Targets};
 use crate::runtime::{packet, worker};
 
-use super::{MapInfo, STAGES, hash, lpm};
+use super::{MapInfo, hash, lpm};
 
 /// The function that looks up in map number `n`: `ptr @lookup{n}(ptr worker, ptr key)`.
 pub(super) fn lookup(n: usize, map: &MapInfo) -> String {
-    match map.inline {
-        Some(Inline::Array { base, stride, entries }) => array(n, base, stride, entries),
-        Some(Inline::Hash(layout)) if map.key_size > 0 => hash::lookup(n, map.key_size, &layout),
-        Some(Inline::Lpm(layout)) => lpm::lookup(n, map, &layout),
-        _ => called(n, map),
+    let name = format!("lookup{n}");
+    let template = |name: &str| match map.inline {
+        Some(Inline::Array { base, stride, entries }) => Some(array(name, base, stride, entries)),
+        Some(Inline::Hash(layout)) if map.key_size > 0 => Some(hash::lookup(name, map.key_size, &layout)),
+        // A trie that is being changed may lead a walk beyond the key.
+        Some(Inline::Lpm(layout)) if !map.guarded => Some(lpm::lookup(name, map, &layout)),
+        _ => None,
+    };
+    match (map.guarded, map.own) {
+        (false, 0) => template(&name).unwrap_or_else(|| called(&name, map)),
+        _ => match template(&format!("bare{n}")) {
+            Some(bare) => bare + &shared(n, map),
+            None => called(&name, map),
+        },
     }
 }
 
+/// `ptr @lookup{n}` by `ptr @bare{n}`, for several workers.
+fn shared(n: usize, map: &MapInfo) -> String {
+    let mut out = String::new();
+    if map.guarded {
+        out.push_str(&called(&format!("called{n}"), map));
+    }
+    let _ = writeln!(out, "define internal ptr @lookup{n}(ptr %w, ptr %key) alwaysinline {{");
+    if map.guarded {
+        let _ = write!(
+            out,
+            "  %sp = inttoptr i64 {} to ptr
+  %before = load atomic i64, ptr %sp acquire, align 8
+",
+            map.address
+        );
+    }
+    let _ = writeln!(out, "  %found = call ptr @bare{n}(ptr %w, ptr %key)");
+    let mut result = "%found";
+    if map.own > 0 {
+        out.push_str(&own_copy(map.own, "%found", "%own"));
+        out.push_str("  %none = icmp eq ptr %found, null\n  %mine = select i1 %none, ptr null, ptr %own\n");
+        result = "%mine";
+    }
+    if map.guarded {
+        let _ = write!(
+            out,
+            "  fence acquire
+  %after = load atomic i64, ptr %sp monotonic, align 8
+  %same = icmp eq i64 %before, %after
+  %odd = trunc i64 %before to i1
+  %still = xor i1 %odd, true
+  %whole = and i1 %same, %still
+  br i1 %whole, label %done, label %again
+again:
+  %asked = call ptr @called{n}(ptr %w, ptr %key)
+  br label %done
+done:
+  %r = phi ptr [ {result}, %0 ], [ %asked, %again ]
+"
+        );
+        result = "%r";
+    }
+    let _ = write!(out, "  ret ptr {result}\n}}\n");
+    out
+}
+
+/// Makes an address in the first worker's copy of a value, `from`, one in that of the worker at hand, `to`.
+pub(super) fn own_copy(own: u64, from: &str, to: &str) -> String {
+    let name = to.trim_start_matches('%');
+    format!(
+        "  %np{name} = getelementptr i8, ptr %w, i64 {number}
+  %n{name} = load i32, ptr %np{name}, align 4, !invariant.load !7
+  %z{name} = zext i32 %n{name} to i64
+  %d{name} = mul nuw i64 %z{name}, {own}
+  {to} = getelementptr i8, ptr {from}, i64 %d{name}
+",
+        number = worker::NUMBER
+    )
+}
+
 /// The functions that fetch what look-ups in map number `n` will read, stage by stage: `void @ahead{n}x{stage}(ptr worker, ptr key)`.
-pub(super) fn ahead(n: usize, map: &MapInfo) -> String {
+pub(super) fn ahead(n: usize, map: &MapInfo, stages: u32) -> String {
     let stage = |stage| match map.inline {
         Some(Inline::Hash(layout)) => hash::ahead(n, map.key_size, &layout, stage),
         Some(Inline::Lpm(layout)) => lpm::ahead(n, &layout, stage),
         _ => String::new(),
     };
-    (1..=STAGES).map(stage).collect()
+    (1..=stages).map(stage).collect()
+}
+
+/// How many lines a look-up reads one after the other.
+pub(super) fn stages(map: &MapInfo) -> u32 {
+    match map.inline {
+        Some(Inline::Lpm(layout)) => lpm::stages(&layout),
+        _ => 2,
+    }
 }
 
 /// The function that redirects by map number `n`: `i64 @redirect{n}(ptr worker, i64 key, i64 flags)`.
@@ -69,10 +151,10 @@ refused:
     )
 }
 
-fn array(n: usize, base: u64, stride: u64, entries: u32) -> String {
+fn array(name: &str, base: u64, stride: u64, entries: u32) -> String {
     // The sum cannot wrap, which tells LLVM that the address is not null.
     format!(
-        "define internal ptr @lookup{n}(ptr %w, ptr %key) alwaysinline {{
+        "define internal ptr @{name}(ptr %w, ptr %key) alwaysinline {{
   %i = load i32, ptr %key, align 1
   %in = icmp ult i32 %i, {entries}
   br i1 %in, label %yes, label %no
@@ -89,11 +171,11 @@ no:
     )
 }
 
-fn called(n: usize, map: &MapInfo) -> String {
+fn called(name: &str, map: &MapInfo) -> String {
     let reads = if map.only_reads { " memory(read) willreturn" } else { "" };
     let (size, address) = (map.key_size.max(1), map.address);
     format!(
-        "define internal ptr @lookup{n}(ptr %w, ptr %key) alwaysinline {{
+        "define internal ptr @{name}(ptr %w, ptr %key) alwaysinline {{
   %copy = alloca [{size} x i8], align 8
   call void @llvm.memcpy.p0.p0.i64(ptr %copy, ptr %key, i64 {size}, i1 false)
   %k = ptrtoint ptr %copy to i64

@@ -7,8 +7,8 @@
 //! Values of pointer type are LLVM pointers, all others 64-bit integers. Accesses to packets, contexts and map values are told
 //! apart by metadata (type-based alias analysis), as the IR's provenance does: a packet is no map value.
 //!
-//! Code is made for one engine: addresses of maps and of their storage are constants in it, and atomic operations
-//! are plain ones, since one worker owns the maps.
+//! Code is made for one engine: addresses of maps and of their storage are constants in it. Where one worker owns the maps, atomic
+//! operations are plain ones.
 
 mod batch;
 mod calls;
@@ -77,6 +77,10 @@ pub(crate) struct MapInfo {
     pub(crate) inline: Option<Inline>,
     pub(crate) targets: Option<Targets>,
     pub(crate) only_reads: bool,
+    /// Whether other workers may change the table while one looks up.
+    pub(crate) guarded: bool,
+    /// Distance of the values of two workers; 0 where there is one for all.
+    pub(crate) own: u64,
     /// Whether what its look-ups read is fetched ahead.
     pub(crate) ahead: bool,
     pub(crate) key_size: u32,
@@ -93,8 +97,18 @@ pub(crate) struct Unit<'a> {
     pub(crate) others: &'a [Func],
     /// How many packets ahead the headers are fetched; 0 for not at all.
     pub(crate) prefetch: u32,
+    /// Whether several workers run the code.
+    pub(crate) shared: bool,
     /// The way to look-ups in large tables, and how it is used.
     pub(crate) slice: Option<(&'a Function, Ahead)>,
+}
+
+impl Unit<'_> {
+    /// Stages in which lines of all tables are fetched.
+    fn stages(&self) -> u32 {
+        let ahead = self.maps.values().flatten().filter(|info| info.ahead);
+        ahead.map(maps::stages).max().unwrap_or(1).min(MOST_STAGES)
+    }
 }
 
 /// Name of the function that runs a batch.
@@ -103,8 +117,8 @@ pub(crate) const BATCH: &str = "ms_batch";
 /// Name of the one that fetches ahead.
 pub(crate) const BATCH_AHEAD: &str = "ms_batch_ahead";
 
-/// Stages in which the lines of a look-up are fetched: those whose place the key says, then those whose place these say.
-const STAGES: u32 = 2;
+/// Stages in which the lines of a look-up are fetched, at most: those whose place the key says, then those whose place these say, and so on.
+const MOST_STAGES: u32 = 4;
 
 /// Name of a program in native code.
 pub(crate) fn program_symbol(func: Func) -> String {
@@ -121,6 +135,7 @@ pub(crate) fn emit(unit: &Unit<'_>) -> Result<String, EmitError> {
     out.push_str("declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)\n");
     out.push_str("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)\n");
     out.push_str("declare i16 @llvm.bswap.i16(i16)\n");
+    out.push_str("declare i8 @llvm.cttz.i8(i8, i1)\n");
     let intrinsics = helpers::INTRINSICS.iter().map(|(symbol, _)| symbol);
     for symbol in helpers::TABLE.iter().map(|(_, symbol, _)| symbol).chain(intrinsics) {
         let _ = writeln!(out, "declare i64 @{symbol}(ptr, i64, i64, i64, i64, i64) nounwind");
@@ -131,7 +146,7 @@ pub(crate) fn emit(unit: &Unit<'_>) -> Result<String, EmitError> {
             out.push_str(&maps::redirect(map.index(), targets));
         }
         if info.ahead && unit.slice.is_some() {
-            out.push_str(&maps::ahead(map.index(), info));
+            out.push_str(&maps::ahead(map.index(), info, unit.stages()));
         }
     }
     for &f in &funcs {
@@ -146,7 +161,7 @@ pub(crate) fn emit(unit: &Unit<'_>) -> Result<String, EmitError> {
         );
     }
     if let Some((slice, _)) = unit.slice {
-        for stage in 1..=STAGES {
+        for stage in 1..=unit.stages() {
             out.push_str(&func::slice(unit, slice, stage)?);
         }
     }

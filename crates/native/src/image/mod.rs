@@ -1,6 +1,6 @@
 //! A program as machine code outside of any process: compiled ahead of time, run where there is no compiler.
 //!
-//! The code knows the addresses of its maps, as all native code does. Here they are fixed ones ([`Place::fixed`]), which compiling and
+//! The code knows the addresses of its maps, as all native code does. Here they are fixed ones ([`crate::runtime::region::Place::fixed`]), which compiling and
 //! running give to the same maps in the same order, so that an [`Image`] is the code, the maps' declarations, and what
 //! is to be in them at first. Functions of the runtime are called through slots that loading fills ([`link`]).
 
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::llvm::ObjectFile;
 use crate::program::Loaded;
 use crate::runtime::helpers;
-use crate::runtime::region::Place;
+use crate::runtime::index::Template;
 
 /// Why object code cannot be made an image.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -69,11 +69,16 @@ pub(crate) struct Shape {
     pub(crate) value_size: u32,
     pub(crate) max_entries: u32,
     pub(crate) flags: u32,
+    /// Of its index, if it is a hash table.
+    pub(crate) template: Template,
 }
 
 impl Shape {
-    pub(crate) fn of(map: &MapDecl) -> Shape {
+    /// Of a declaration; `pinned` says which templates tables have, by name, whatever would be chosen.
+    pub(crate) fn of(map: &MapDecl, pinned: &[(String, Template)]) -> Shape {
+        let pin = pinned.iter().find(|(name, _)| *name == map.name);
         Shape {
+            template: pin.map_or_else(|| Template::fitting(map.max_entries), |(_, template)| *template),
             name: map.name.clone(),
             kind: map.kind,
             key_size: map.key_size,
@@ -129,6 +134,8 @@ pub struct Image {
     pub(crate) maps: Vec<Shape>,
     pub(crate) initial: Vec<Initial>,
     pub(crate) seed: u64,
+    /// How many run it at once.
+    pub(crate) workers: u32,
     /// Places of the loops over a batch, then of the programs that tail calls reach.
     pub(crate) places: Vec<u64>,
     pub(crate) loops: usize,
@@ -152,7 +159,8 @@ impl Image {
         }
         let link::Linked { code, imports, places } = link::link(&object.bytes, symbols)?;
         let needs = cpu.needs();
-        Ok(Image { maps: Vec::new(), initial: Vec::new(), seed: 0, places, loops, imports, needs, code })
+        let (maps, initial) = (Vec::new(), Vec::new());
+        Ok(Image { maps, initial, seed: 0, workers: 1, places, loops, imports, needs, code })
     }
 
     /// The machine code.
@@ -164,11 +172,6 @@ impl Image {
     #[must_use]
     pub fn with_code(self, code: Vec<u8>) -> Image {
         Image { code, ..self }
-    }
-
-    /// Where maps are put.
-    pub(crate) fn place() -> Place {
-        Place::fixed()
     }
 
     /// Puts the code into this process: addresses of the loops and programs, and what keeps it there.

@@ -1,18 +1,26 @@
 //! Graphs: several sources, several outputs, copies.
 //!
-//! Sources take turns, a batch each, until all are at their end.
+//! Sources take turns, a batch each, until all are at their end. With several workers each has the packets of its flows ([`super::steer`]), of
+//! all sources, and takes them from source to output itself.
 //!
 //! Invariant: received + copies = sent + dropped, where the graph counts what it drops itself.
 
 use std::io;
+use std::sync::RwLock;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use super::meter::Meter;
+use super::steer::Share;
+use super::{Crew, joined};
 use crate::engine::Engine;
 use crate::runtime::packet::Batch;
 
 /// Copies for each packet of a batch, on average, before copying fails.
 const COPIES: usize = 16;
+/// How often `goes_on` is asked while several workers run.
+const BETWEEN: Duration = Duration::from_millis(5);
 
 /// Packets that a source has.
 #[derive(Clone, Copy, Debug)]
@@ -49,7 +57,7 @@ pub struct GraphRan {
     pub sent: Vec<u64>,
     /// From beginning to end, copying in and out included.
     pub total: Duration,
-    /// In the program, batches in full.
+    /// In the program, batches in full, of all workers.
     pub busy: Duration,
     /// Nanoseconds a packet in the program, one entry a window of [`super::WINDOW`] batches.
     pub windows: Vec<f64>,
@@ -82,25 +90,12 @@ pub fn run_graph_while(
     mut take: impl FnMut(Departure<'_>) -> io::Result<()>,
     mut goes_on: impl FnMut(&mut Engine) -> bool,
 ) -> io::Result<GraphRan> {
-    let mut batch = Batch::with_copies(size, size * COPIES)?;
-    let mut ran = GraphRan { received: vec![0; feeds.len()], sent: vec![0; outputs], ..GraphRan::default() };
-    let (mut meter, mut numbers) = (Meter::default(), Vec::with_capacity(size));
+    let mut hand = Hand::new(shares(feeds, 1).remove(0), outputs, size)?;
     let start = Instant::now();
     'run: loop {
         let mut any = false;
         for (source, feed) in feeds.iter().enumerate() {
-            fill(&mut batch, feed, source, &mut ran, &mut numbers);
-            any |= !numbers.is_empty();
-            let packets = batch.len();
-            meter.measure(packets, (&mut ran.busy, &mut ran.windows), || engine.run_graph(&mut batch));
-            ran.copies += batch.copies() as u64;
-            for (bytes, output, at) in batch.sent() {
-                let (output, number) = (output as usize, numbers.get(at).copied().unwrap_or(0));
-                if let Some(count) = ran.sent.get_mut(output) {
-                    *count += 1;
-                }
-                take(Departure { bytes, output, source, number })?;
-            }
+            any |= hand.batch(source, feed, |batch| engine.run_graph(batch), &mut take)?;
             if !goes_on(engine) {
                 break 'run;
             }
@@ -109,26 +104,188 @@ pub fn run_graph_while(
             break;
         }
     }
+    hand.ran.total = start.elapsed();
+    Ok(hand.ran)
+}
+
+/// As [`run_graph_while`], by as many workers as the engine is for, each a thread; `goes_on` is asked now and then, when all of them are
+/// between two batches. `take` has packets of a flow in order, and is called by all of them.
+///
+/// # Errors
+/// As there, and if a worker cannot begin.
+pub fn run_graph_by(
+    engine: &mut Engine,
+    feeds: &[Feed<'_>],
+    outputs: usize,
+    size: usize,
+    crew: &Crew<'_>,
+    take: &(impl Fn(Departure<'_>) -> io::Result<()> + Sync),
+    goes_on: Option<impl FnMut(&mut Engine) -> bool>,
+) -> io::Result<GraphRan> {
+    let workers = engine.workers();
+    let floor = Floor {
+        engine: RwLock::new(engine),
+        wanted: AtomicBool::new(false),
+        ended: AtomicBool::new(false),
+        at_work: AtomicU32::new(workers),
+    };
+    let start = Instant::now();
+    let done = thread::scope(|scope| {
+        let spawned: Vec<_> = shares(feeds, workers)
+            .into_iter()
+            .zip(0..)
+            .map(|(shares, number)| {
+                let (floor, enter) = (&floor, crew.enter);
+                let hand = move || enter(number).and_then(|()| Hand::new(shares, outputs, size));
+                scope.spawn(move || floor.work(hand, number, feeds, take))
+            })
+            .collect();
+        if let Some(goes_on) = goes_on {
+            floor.ask(goes_on);
+        }
+        spawned.into_iter().map(joined).collect::<io::Result<Vec<GraphRan>>>()
+    })?;
+    let mut ran = done.into_iter().reduce(GraphRan::and).unwrap_or_default();
     ran.total = start.elapsed();
     Ok(ran)
 }
 
-/// Takes a batch from a source; `numbers` are those of the packets in it.
-fn fill(batch: &mut Batch, feed: &Feed<'_>, source: usize, ran: &mut GraphRan, numbers: &mut Vec<u64>) {
-    batch.clear();
-    numbers.clear();
-    if feed.frames.is_empty() {
-        return;
-    }
-    let mut at = (ran.received[source] % feed.frames.len() as u64) as usize;
-    while batch.len() < batch.capacity() && ran.received[source] < feed.count {
-        if batch.push_open(&feed.frames[at], source as u32 + 1) {
-            numbers.push(ran.received[source]);
-        } else {
-            ran.unfit += 1;
+/// Where several workers meet.
+struct Floor<'e> {
+    engine: RwLock<&'e mut Engine>,
+    /// Somebody wants the engine for himself.
+    wanted: AtomicBool,
+    /// It is enough.
+    ended: AtomicBool,
+    at_work: AtomicU32,
+}
+
+impl Floor<'_> {
+    /// A worker's part, to its end.
+    fn work(
+        &self,
+        hand: impl FnOnce() -> io::Result<Hand>,
+        number: u32,
+        feeds: &[Feed<'_>],
+        take: &(impl Fn(Departure<'_>) -> io::Result<()> + Sync),
+    ) -> io::Result<GraphRan> {
+        let ran = hand().and_then(|hand| self.run(hand, number, feeds, take));
+        if ran.is_err() {
+            self.ended.store(true, Ordering::Relaxed);
         }
-        ran.received[source] += 1;
-        at = if at + 1 == feed.frames.len() { 0 } else { at + 1 };
+        self.at_work.fetch_sub(1, Ordering::Relaxed);
+        ran
+    }
+
+    fn run(
+        &self,
+        mut hand: Hand,
+        number: u32,
+        feeds: &[Feed<'_>],
+        take: &(impl Fn(Departure<'_>) -> io::Result<()> + Sync),
+    ) -> io::Result<GraphRan> {
+        let mut lane = self.engine.read().map_err(poisoned)?.lane(number);
+        while !self.ended.load(Ordering::Relaxed) {
+            if self.wanted.load(Ordering::Relaxed) {
+                thread::yield_now();
+                continue;
+            }
+            let engine = self.engine.read().map_err(poisoned)?;
+            while !self.wanted.load(Ordering::Relaxed) && !self.ended.load(Ordering::Relaxed) {
+                let mut any = false;
+                for (source, feed) in feeds.iter().enumerate() {
+                    any |=
+                        hand.batch(source, feed, |batch| engine.run_graph_by(&mut lane, batch), &mut &*take)?;
+                }
+                if !any {
+                    return Ok(hand.ran);
+                }
+            }
+        }
+        Ok(hand.ran)
+    }
+
+    /// Asks now and then whether to go on, until all workers are done.
+    fn ask(&self, mut goes_on: impl FnMut(&mut Engine) -> bool) {
+        while self.at_work.load(Ordering::Relaxed) > 0 {
+            self.wanted.store(true, Ordering::Relaxed);
+            let on = self.engine.write().is_ok_and(|mut engine| goes_on(&mut engine));
+            self.wanted.store(false, Ordering::Relaxed);
+            if !on {
+                self.ended.store(true, Ordering::Relaxed);
+                return;
+            }
+            thread::sleep(BETWEEN);
+        }
+    }
+}
+
+fn poisoned<T>(_: T) -> io::Error {
+    io::Error::other("another worker has failed")
+}
+
+/// A worker's packets, on their way.
+struct Hand {
+    batch: Batch,
+    shares: Vec<Share>,
+    /// Of the packets in the batch.
+    numbers: Vec<u64>,
+    meter: Meter,
+    ran: GraphRan,
+}
+
+/// What each worker has of each source.
+fn shares(feeds: &[Feed<'_>], workers: u32) -> Vec<Vec<Share>> {
+    let mut shares: Vec<Vec<Share>> = (0..workers).map(|_| Vec::new()).collect();
+    for feed in feeds {
+        let all = Share::all(feed.frames.iter().map(Vec::as_slice), feed.count, workers);
+        all.into_iter().zip(&mut shares).for_each(|(share, of)| of.push(share));
+    }
+    shares
+}
+
+impl Hand {
+    fn new(shares: Vec<Share>, outputs: usize, size: usize) -> io::Result<Hand> {
+        let ran = GraphRan { received: vec![0; shares.len()], sent: vec![0; outputs], ..GraphRan::default() };
+        let batch = Batch::with_copies(size, size * COPIES)?;
+        Ok(Hand { batch, shares, numbers: Vec::with_capacity(size), meter: Meter::default(), ran })
+    }
+
+    /// Takes a batch from a source through the graph; whether there was any packet.
+    fn batch(
+        &mut self,
+        source: usize,
+        feed: &Feed<'_>,
+        run: impl FnOnce(&mut Batch),
+        take: &mut impl FnMut(Departure<'_>) -> io::Result<()>,
+    ) -> io::Result<bool> {
+        self.fill(source, feed);
+        let Hand { batch, ran, numbers, meter, .. } = self;
+        meter.measure(batch.len(), (&mut ran.busy, &mut ran.windows), || run(batch));
+        ran.copies += batch.copies() as u64;
+        for (bytes, output, at) in batch.sent() {
+            let (output, number) = (output as usize, numbers.get(at).copied().unwrap_or(0));
+            if let Some(count) = ran.sent.get_mut(output) {
+                *count += 1;
+            }
+            take(Departure { bytes, output, source, number })?;
+        }
+        Ok(!numbers.is_empty())
+    }
+
+    /// Takes a batch from a source; `numbers` are those of the packets in it.
+    fn fill(&mut self, source: usize, feed: &Feed<'_>) {
+        self.batch.clear();
+        self.numbers.clear();
+        while self.batch.len() < self.batch.capacity() {
+            let Some((place, number)) = self.shares[source].next() else { break };
+            if self.batch.push_open(&feed.frames[place as usize], source as u32 + 1) {
+                self.numbers.push(number);
+            } else {
+                self.ran.unfit += 1;
+            }
+            self.ran.received[source] += 1;
+        }
     }
 }
 
@@ -136,5 +293,17 @@ impl GraphRan {
     /// Nanoseconds a packet in the program that this share of the windows are below.
     pub fn percentile(&self, share: f64) -> Option<f64> {
         super::percentile(&self.windows, share)
+    }
+
+    /// With what another worker found.
+    fn and(mut self, other: GraphRan) -> GraphRan {
+        let add = |to: &mut [u64], from: &[u64]| to.iter_mut().zip(from).for_each(|(to, from)| *to += from);
+        add(&mut self.received, &other.received);
+        add(&mut self.sent, &other.sent);
+        self.unfit += other.unfit;
+        self.copies += other.copies;
+        self.busy += other.busy;
+        self.windows.extend(other.windows);
+        self
     }
 }

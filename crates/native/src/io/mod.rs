@@ -1,7 +1,8 @@
 //! Where packets come from and go to, and the account of what became of each.
 //!
 //! A source is packets in memory, replayed in an order, once or as often as asked: the working set is that of the frames
-//! and of one batch, however long it runs. What a program sends goes to a [`Sink`]. Interfaces are [`live`].
+//! and of one batch, however long it runs. What a program sends goes to a [`Sink`]. Interfaces are [`live`]. With several workers
+//! each has the packets of its flows ([`steer`]) from the first to the last step.
 //!
 //! Invariant: every packet that is received is sent or dropped for one reason: [`Account::adds_up`].
 
@@ -9,14 +10,18 @@ pub mod graph;
 pub mod live;
 mod meter;
 pub mod pcap;
+pub mod steer;
 
 use std::io;
+use std::sync::Mutex;
+use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
-use crate::engine::Engine;
+use crate::engine::{Engine, Lane};
 use crate::runtime::packet::Batch;
 use crate::runtime::worker::Event;
 use meter::Meter;
+use steer::Share;
 
 /// Why a packet was not sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -95,6 +100,15 @@ impl Account {
     fn dropped(&mut self, reason: Reason) {
         self.dropped[reason as usize] += 1;
     }
+
+    /// With what became of other packets.
+    fn and(mut self, other: Account) -> Account {
+        self.received += other.received;
+        self.transmitted += other.transmitted;
+        self.redirected += other.redirected;
+        self.dropped.iter_mut().zip(other.dropped).for_each(|(count, more)| *count += more);
+        self
+    }
 }
 
 /// Packets in memory, and the order in which they come.
@@ -154,7 +168,7 @@ pub struct Ran {
     pub events: u64,
     /// From beginning to end, copying in and out included.
     pub total: Duration,
-    /// In the program, batches in full.
+    /// In the program, batches in full, of all workers.
     pub busy: Duration,
     /// Nanoseconds a packet in the program, one entry a window of [`WINDOW`] batches.
     pub windows: Vec<f64>,
@@ -168,6 +182,15 @@ impl Ran {
     pub fn percentile(&self, share: f64) -> Option<f64> {
         percentile(&self.windows, share)
     }
+
+    /// With what another worker found.
+    fn and(mut self, other: Ran) -> Ran {
+        self.account = self.account.and(other.account);
+        self.events += other.events;
+        self.busy += other.busy;
+        self.windows.extend(other.windows);
+        self
+    }
 }
 
 fn percentile(windows: &[f64], share: f64) -> Option<f64> {
@@ -177,37 +200,120 @@ fn percentile(windows: &[f64], share: f64) -> Option<f64> {
     sorted.get(at.min(sorted.len().checked_sub(1)?)).copied()
 }
 
+/// Several workers.
+#[derive(Clone, Copy)]
+pub struct Crew<'c> {
+    /// Called by each with its number before it begins: to bind it to a processor, for example.
+    pub enter: &'c (dyn Fn(u32) -> io::Result<()> + Sync),
+}
+
+/// What a worker found, or that it panicked.
+fn joined<T>(worker: ScopedJoinHandle<'_, io::Result<T>>) -> io::Result<T> {
+    worker.join().unwrap_or_else(|_| Err(io::Error::other("a worker has failed")))
+}
+
 /// Runs all packets of a source through the program.
 ///
 /// # Errors
 /// If the sink fails, or there is no memory for a batch.
 pub fn run(engine: &mut Engine, source: &Replay<'_>, sink: &mut dyn Sink, plan: Plan) -> io::Result<Ran> {
+    let share = source.shares(1).remove(0);
+    engine.with_own_lane(|engine, lane| work(engine, lane, (source, share), plan, &mut |step| step(sink)))
+}
+
+/// As [`run`], by as many workers as the engine is for, each a thread. The sink has the packets of a flow in order.
+///
+/// # Errors
+/// As there, and if a worker cannot begin.
+pub fn run_by(
+    engine: &Engine,
+    source: &Replay<'_>,
+    sink: &mut (dyn Sink + Send),
+    plan: Plan,
+    crew: &Crew<'_>,
+) -> io::Result<Ran> {
+    let sink = Mutex::new(sink);
+    let start = Instant::now();
+    let done = thread::scope(|scope| {
+        let spawned: Vec<_> = source
+            .shares(engine.workers())
+            .into_iter()
+            .zip(0..)
+            .map(|(share, number)| {
+                let sink = &sink;
+                scope.spawn(move || {
+                    (crew.enter)(number)?;
+                    let mut lane = engine.lane(number);
+                    work(engine, &mut lane, (source, share), plan, &mut |step| {
+                        let mut sink =
+                            sink.lock().map_err(|_| io::Error::other("another worker has failed"))?;
+                        step(&mut **sink)
+                    })
+                })
+            })
+            .collect();
+        spawned.into_iter().map(joined).collect::<io::Result<Vec<Ran>>>()
+    })?;
+    let mut ran = done.into_iter().reduce(Ran::and).unwrap_or_default();
+    ran.total = start.elapsed();
+    Ok(ran)
+}
+
+/// Does something with the sink.
+type Step<'s> = &'s mut dyn FnMut(&mut dyn Sink) -> io::Result<()>;
+
+/// A worker's part of [`run`]; `sink` lends the sink, for a batch.
+fn work(
+    engine: &Engine,
+    lane: &mut Lane,
+    (source, mut share): (&Replay<'_>, Share),
+    plan: Plan,
+    sink: &mut dyn FnMut(Step<'_>) -> io::Result<()>,
+) -> io::Result<Ran> {
     let mut batch = Batch::new(plan.batch)?;
     let mut origins = Vec::with_capacity(plan.batch);
     let (mut ran, mut meter) = (Ran::default(), Meter::default());
     let start = Instant::now();
-    let mut order = source.order.iter().cycle();
-    while ran.account.received < source.count && !source.order.is_empty() {
+    let mut more = true;
+    while more {
         batch.clear();
         origins.clear();
-        while batch.len() < batch.capacity() && ran.account.received < source.count {
-            let Some(frame) = order.next().and_then(|&at| source.frames.get(at as usize)) else { break };
-            if batch.push(frame, plan.ingress) {
-                origins.push(ran.account.received);
+        while batch.len() < batch.capacity() {
+            let Some((place, number)) = share.next() else {
+                more = false;
+                break;
+            };
+            if batch.push(source.frame(place), plan.ingress) {
+                origins.push(number);
             } else {
                 ran.account.dropped(Reason::Size);
             }
             ran.account.received += 1;
         }
-        meter.run(engine, &mut batch, &mut ran);
-        settle(&batch, &origins, plan, sink, &mut ran.account)?;
-        for event in engine.take_events() {
-            ran.events += 1;
-            sink.event(&event)?;
-        }
+        let packets = batch.len();
+        meter.measure(packets, (&mut ran.busy, &mut ran.windows), || engine.run_by(lane, &mut batch));
+        let events = lane.take_events();
+        ran.events += events.len() as u64;
+        sink(&mut |sink| {
+            settle(&batch, &origins, plan, sink, &mut ran.account)?;
+            events.iter().try_for_each(|event| sink.event(event))
+        })?;
     }
     ran.total = start.elapsed();
     Ok(ran)
+}
+
+impl Replay<'_> {
+    /// The frame at a place of the order; none is empty, and so too short to be run.
+    fn frame(&self, place: u32) -> &[u8] {
+        let frame = self.order.get(place as usize).and_then(|&at| self.frames.get(at as usize));
+        frame.map_or(&[], Vec::as_slice)
+    }
+
+    fn shares(&self, workers: u32) -> Vec<Share> {
+        let frames = (0..self.order.len() as u32).map(|place| self.frame(place));
+        Share::all(frames, self.count, workers)
+    }
 }
 
 /// What becomes of a packet, as the program said.

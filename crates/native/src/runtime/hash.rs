@@ -1,21 +1,16 @@
-//! Hash tables: an index by open addressing, elements in [`Values`].
-//!
-//! The index is a power of two of 64-bit words, at most half of them used: the low half of a word is the slot plus one, the
-//! high half the hash, whose low bits say where the search begins; zero ends it. Removal shifts back what follows, so there are
-//! no tombstones. `emit::maps` has the same search as LLVM's IR: both must change together.
+//! Hash tables: an index ([`super::index`]), elements in [`Values`]. `emit::hash` has hash and search as LLVM's IR: both must change together.
 //!
 //! LRU tables evict by the second-chance rule when they are full: a look-up marks its element, and the hand, which goes
 //! round the slots, passes over marked ones and takes the mark. The kernel's is another approximation of the same order.
 
 use std::io;
 
-use super::region::{Place, Region};
+use super::index::{Index, Template};
+use super::region::Place;
 use super::values::Values;
 
 /// Odd, with about as many ones as zeros: the golden ratio's fraction.
 pub(crate) const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
-/// An index of as many words, 2 MiB, is to lie in large pages.
-const LARGE: u64 = 1 << 18;
 /// Bytes in front of the key: the mark of LRU tables.
 const MARK: usize = 8;
 
@@ -37,11 +32,20 @@ pub(crate) fn hash(seed: u64, key: &[u8]) -> u32 {
     (mixed ^ mixed >> 32) as u32
 }
 
+/// How a table is made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Making {
+    /// It evicts when it is full.
+    pub(crate) lru: bool,
+    /// Of its hash.
+    pub(crate) seed: u64,
+    pub(crate) template: Template,
+}
+
 /// A hash table.
 #[derive(Debug)]
 pub(crate) struct Hash {
-    index: Region,
-    mask: u32,
+    index: Index,
     seed: u64,
     key_size: usize,
     pub(crate) values: Values,
@@ -57,27 +61,25 @@ impl Hash {
         value_size: u32,
         copies: u32,
         max_entries: u32,
-        (lru, seed): (bool, u64),
+        Making { lru, seed, template }: Making,
         place: &mut Place,
     ) -> io::Result<Hash> {
-        let words = (u64::from(max_entries) * 2).next_power_of_two().max(16);
-        let mask = u32::try_from(words - 1).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
         let key_size = key_size as usize;
-        let index = Region::new(8 * words as usize, place)?;
+        let index = Index::new(template, max_entries, place)?;
         let header = if lru { MARK } else { 0 } + key_size.next_multiple_of(8);
         let values = Values::new(header, value_size, copies, max_entries, true, place)?;
-        if words >= LARGE {
-            index.prefer_large_pages(8 * words as usize);
+        if index.prefer_large_pages() {
             values.prefer_large_pages();
         }
-        Ok(Hash { index, mask, seed, key_size, values, len: 0, max_entries, lru, hand: 0 })
+        Ok(Hash { index, seed, key_size, values, len: 0, max_entries, lru, hand: 0 })
     }
 
     /// What the search in native code needs to know.
     pub(crate) fn layout(&self) -> HashLayout {
         HashLayout {
             index: self.index.address(),
-            mask: self.mask,
+            template: self.index.template(),
+            mask: self.index.mask(),
             seed: self.seed,
             elements: self.values.base(),
             stride: self.values.stride() as u64,
@@ -89,7 +91,7 @@ impl Hash {
 
     /// Bytes of index and elements, when full.
     pub(crate) fn bytes(&self) -> u64 {
-        8 * (u64::from(self.mask) + 1) + u64::from(self.max_entries) * self.values.stride() as u64
+        self.index.bytes() + u64::from(self.max_entries) * self.values.stride() as u64
     }
 
     pub(crate) fn len(&self) -> u32 {
@@ -103,19 +105,7 @@ impl Hash {
 
     /// Place in the index and slot of a key.
     fn search(&self, key: &[u8]) -> Option<(u32, u32)> {
-        let hash = hash(self.seed, key);
-        let mut at = hash & self.mask;
-        loop {
-            let entry = self.index.word(at as usize);
-            if entry == 0 {
-                return None;
-            }
-            let slot = entry as u32 - 1;
-            if (entry >> 32) as u32 == hash && self.key_at(slot) == key {
-                return Some((at, slot));
-            }
-            at = (at + 1) & self.mask;
-        }
+        self.index.find(hash(self.seed, key), |slot| self.key_at(slot) == key)
     }
 
     /// The slot of a key. `touch` where a program looks.
@@ -143,12 +133,10 @@ impl Hash {
         head.fill(0);
         head[start..start + key.len()].copy_from_slice(key);
         self.values.clear(slot);
-        let hash = hash(self.seed, key);
-        let mut at = hash & self.mask;
-        while self.index.word(at as usize) != 0 {
-            at = (at + 1) & self.mask;
+        if !self.index.insert(hash(self.seed, key), slot) {
+            self.values.retire_now(slot);
+            return None;
         }
-        self.index.set_word(at as usize, u64::from(hash) << 32 | u64::from(slot + 1));
         self.len += 1;
         Some(slot)
     }
@@ -159,8 +147,7 @@ impl Hash {
         let new = self.values.take()?;
         let head = self.values.head(old).to_vec();
         self.values.head_mut(new).copy_from_slice(&head);
-        let entry = self.index.word(at as usize);
-        self.index.set_word(at as usize, entry & !0xffff_ffff | u64::from(new + 1));
+        self.index.set_slot(at, new);
         self.values.retire(old);
         Some(new)
     }
@@ -173,23 +160,9 @@ impl Hash {
         true
     }
 
-    /// Empties a place of the index, shifting back those that were pushed beyond it.
+    /// Empties a place of the index.
     fn unlink(&mut self, at: u32) {
-        let (mut hole, mut next) = (at, at);
-        loop {
-            next = (next + 1) & self.mask;
-            let entry = self.index.word(next as usize);
-            if entry == 0 {
-                break;
-            }
-            let home = (entry >> 32) as u32 & self.mask;
-            // It may move back unless its search begins behind the hole.
-            if next.wrapping_sub(home) & self.mask >= next.wrapping_sub(hole) & self.mask {
-                self.index.set_word(hole as usize, entry);
-                hole = next;
-            }
-        }
-        self.index.set_word(hole as usize, 0);
+        self.index.remove(at);
         self.len -= 1;
     }
 
@@ -220,8 +193,7 @@ impl Hash {
 
     /// The keys that are there, in order of their places in the index.
     pub(crate) fn keys(&self) -> Vec<Vec<u8>> {
-        let all = (0..=self.mask).map(|at| self.index.word(at as usize)).filter(|entry| *entry != 0);
-        all.map(|entry| self.key_at(entry as u32 - 1).to_vec()).collect()
+        self.index.slots().map(|slot| self.key_at(slot).to_vec()).collect()
     }
 }
 
@@ -229,6 +201,8 @@ impl Hash {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HashLayout {
     pub(crate) index: u64,
+    pub(crate) template: Template,
+    /// Of places, or of buckets.
     pub(crate) mask: u32,
     pub(crate) seed: u64,
     pub(crate) elements: u64,

@@ -5,20 +5,22 @@
 //! address, that a key, a value, a buffer of a stated length is that long, that a callback is a function of the program.
 //!
 //! Invariants: `worker` is the address of the one [`Worker`] of this thread, whose `current` is the packet that the program
-//! runs on; map addresses are those of the engine's boxed [`Map`]s. While a helper runs, the code that called it waits, and
-//! nobody else holds a reference to the worker, the maps or the packet; a helper that calls back into the program holds
-//! none of them meanwhile.
+//! runs on; map addresses are those of the engine's [`Guarded`] maps. While a helper runs, the code that called it waits, and
+//! nobody else holds a reference to the worker or the packet, nor to a map while the helper is [`with`] it; a helper that calls back
+//! into the program holds none of them meanwhile.
 #![allow(unsafe_code)]
 
 use std::collections::VecDeque;
 use std::mem::size_of;
 use std::slice::{from_raw_parts, from_raw_parts_mut};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use millstream_interp::MapKind;
 
 use super::csum;
 use super::maps::{E2BIG, EINVAL, ENOENT, Map, is_of_addresses};
 use super::packet::Packet;
+use super::sharing::Guarded;
 use super::worker::{Clock, Event, Worker};
 
 /// A helper in native code.
@@ -50,9 +52,8 @@ pub(crate) const TABLE: &[(i32, &str, Native)] = &[
     (87, "ms_map_push", map_push),
     (88, "ms_map_pop", map_pop),
     (89, "ms_map_peek", map_peek),
-    // One worker owns the maps: a lock is always free.
-    (93, "ms_spin_lock", zero),
-    (94, "ms_spin_unlock", zero),
+    (93, "ms_spin_lock", spin_lock),
+    (94, "ms_spin_unlock", spin_unlock),
     (118, "ms_jiffies", jiffies),
     (125, "ms_ktime_boot", ktime_boot),
     (130, "ms_ringbuf_output", ringbuf_output),
@@ -99,10 +100,10 @@ fn worker<'a>(worker: *mut Worker) -> &'a mut Worker {
     unsafe { &mut *worker }
 }
 
-/// The map behind an argument.
-fn map<'a>(address: u64) -> &'a mut Map {
+/// Does something with the map behind an argument.
+fn with<R>(address: u64, act: impl FnOnce(&mut Map) -> R) -> R {
     // SAFETY: see the module's invariants.
-    unsafe { &mut *(address as *mut Map) }
+    unsafe { &*(address as *const Guarded) }.with(act)
 }
 
 /// The packet at hand.
@@ -143,42 +144,41 @@ fn errno(error: i64) -> u64 {
 }
 
 extern "C" fn map_lookup(w: *mut Worker, m: u64, key: u64, _: u64, _: u64, _: u64) -> u64 {
-    let (map, number) = (map(m), worker(w).number);
-    let key = bytes(key, map.spec().key_size as usize);
-    let Some(address) = map.lookup(key, number) else { return 0 };
-    if !is_of_addresses(map.spec().kind) {
-        return address;
-    }
-    // The value is an inner map's address.
-    let value = bytes(address, size_of::<u64>());
-    value.first_chunk().map_or(0, |value| u64::from_ne_bytes(*value))
+    let number = worker(w).number;
+    with(m, |map| {
+        let key = bytes(key, map.spec().key_size as usize);
+        let Some(address) = map.lookup(key, number) else { return 0 };
+        if !is_of_addresses(map.spec().kind) {
+            return address;
+        }
+        // The value is an inner map's address.
+        let value = bytes(address, size_of::<u64>());
+        value.first_chunk().map_or(0, |value| u64::from_ne_bytes(*value))
+    })
 }
 
 extern "C" fn map_update(w: *mut Worker, m: u64, key: u64, value: u64, flags: u64, _: u64) -> u64 {
-    let (map, number) = (map(m), worker(w).number);
-    let key = bytes(key, map.spec().key_size as usize);
-    let value = bytes(value, map.value_size());
-    errno(map.update(key, value, flags, Some(number)))
+    let number = worker(w).number;
+    errno(with(m, |map| {
+        let key = bytes(key, map.spec().key_size as usize);
+        map.update(key, bytes(value, map.value_size()), flags, Some(number))
+    }))
 }
 
 extern "C" fn map_delete(_: *mut Worker, m: u64, key: u64, _: u64, _: u64, _: u64) -> u64 {
-    let map = map(m);
-    errno(map.delete(bytes(key, map.spec().key_size as usize)))
+    errno(with(m, |map| map.delete(bytes(key, map.spec().key_size as usize))))
 }
 
 extern "C" fn map_push(_: *mut Worker, m: u64, value: u64, flags: u64, _: u64, _: u64) -> u64 {
-    let map = map(m);
-    errno(map.push(bytes(value, map.value_size()), flags))
+    errno(with(m, |map| map.push(bytes(value, map.value_size()), flags)))
 }
 
 extern "C" fn map_pop(_: *mut Worker, m: u64, out: u64, _: u64, _: u64, _: u64) -> u64 {
-    let map = map(m);
-    errno(map.pop(bytes_mut(out, map.value_size()), true))
+    errno(with(m, |map| map.pop(bytes_mut(out, map.value_size()), true)))
 }
 
 extern "C" fn map_peek(_: *mut Worker, m: u64, out: u64, _: u64, _: u64, _: u64) -> u64 {
-    let map = map(m);
-    errno(map.pop(bytes_mut(out, map.value_size()), false))
+    errno(with(m, |map| map.pop(bytes_mut(out, map.value_size()), false)))
 }
 
 extern "C" fn for_each(w: *mut Worker, m: u64, callback: u64, context: u64, flags: u64, _: u64) -> u64 {
@@ -187,8 +187,8 @@ extern "C" fn for_each(w: *mut Worker, m: u64, callback: u64, context: u64, flag
     }
     let number = worker(w).number;
     let mut done = 0;
-    for mut key in map(m).keys() {
-        let Some(value) = map(m).lookup(&key, number) else { continue };
+    for mut key in with(m, |map| map.keys()) {
+        let Some(value) = with(m, |map| map.lookup(&key, number)) else { continue };
         done += 1;
         if call(w, callback, [m, key.as_mut_ptr() as u64, value, context, 0]) != 0 {
             break;
@@ -215,13 +215,32 @@ extern "C" fn bpf_loop(w: *mut Worker, count: u64, callback: u64, context: u64, 
 
 /// The function to go on with, or 0 where the program goes on itself.
 extern "C" fn tail_call(w: *mut Worker, _: u64, m: u64, index: u64, _: u64, _: u64) -> u64 {
-    let (worker, map) = (worker(w), map(m));
-    if worker.tail_calls >= MAX_TAIL_CALLS || map.spec().kind != MapKind::ProgArray {
-        return 0;
-    }
-    let Some(address) = map.lookup(&(index as u32).to_ne_bytes(), 0) else { return 0 };
+    let worker = worker(w);
+    let find = |map: &mut Map| match map.spec().kind {
+        MapKind::ProgArray => map.lookup(&(index as u32).to_ne_bytes(), 0),
+        _ => None,
+    };
+    let Some(address) = with(m, find).filter(|_| worker.tail_calls < MAX_TAIL_CALLS) else { return 0 };
     worker.tail_calls += 1;
     bytes(address, size_of::<u64>()).first_chunk().map_or(0, |value| u64::from_ne_bytes(*value))
+}
+
+/// The lock behind an argument, 32 bits of a map's value.
+fn lock<'a>(address: u64) -> &'a AtomicU32 {
+    // SAFETY: the verifier has seen that it is a lock in a value, where programs do not read or write it.
+    unsafe { AtomicU32::from_ptr(address as *mut u32) }
+}
+
+extern "C" fn spin_lock(_: *mut Worker, address: u64, _: u64, _: u64, _: u64, _: u64) -> u64 {
+    while lock(address).swap(1, Ordering::Acquire) != 0 {
+        std::thread::yield_now();
+    }
+    0
+}
+
+extern "C" fn spin_unlock(_: *mut Worker, address: u64, _: u64, _: u64, _: u64, _: u64) -> u64 {
+    lock(address).store(0, Ordering::Release);
+    0
 }
 
 extern "C" fn zero(_: *mut Worker, _: u64, _: u64, _: u64, _: u64, _: u64) -> u64 {
@@ -292,10 +311,12 @@ extern "C" fn redirect_map(w: *mut Worker, m: u64, key: u64, flags: u64, _: u64,
     if flags & !3 != 0 {
         return 0;
     }
-    let map = map(m);
-    let Some(value) = map.lookup(&(key as u32).to_ne_bytes(), 0) else { return flags & 3 };
-    let target = bytes(value, map.value_size()).first_chunk();
-    packet(w).target = target.map_or(0, |target| u32::from_ne_bytes(*target));
+    let target = with(m, |map| {
+        let value = map.lookup(&(key as u32).to_ne_bytes(), 0)?;
+        Some(bytes(value, map.value_size()).first_chunk().map_or(0, |target| u32::from_ne_bytes(*target)))
+    });
+    let Some(target) = target else { return flags & 3 };
+    packet(w).target = target;
     XDP_REDIRECT
 }
 
@@ -358,8 +379,9 @@ extern "C" fn store_bytes(w: *mut Worker, _: u64, offset: u64, from: u64, len: u
     0
 }
 
-fn record(w: *mut Worker, map: &Map, data: Vec<u8>) {
-    worker(w).events.push(Event::Record { map: map.name().to_owned(), data });
+fn record(w: *mut Worker, m: u64, data: Vec<u8>) {
+    let map = with(m, |map| map.name().to_owned());
+    worker(w).events.push(Event::Record { map, data });
 }
 
 /// With the part of the packet that the flags ask for.
@@ -367,40 +389,39 @@ extern "C" fn perf_output(w: *mut Worker, _: u64, m: u64, flags: u64, data: u64,
     if flags & !0x000f_ffff_ffff_ffff != 0 {
         return errno(EINVAL);
     }
-    let (map, extra) = (map(m), flags >> 32);
+    let extra = flags >> 32;
     let index = flags as u32;
-    if index != u32::MAX && index >= map.spec().max_entries {
+    if index != u32::MAX && index >= with(m, |map| map.spec().max_entries) {
         return errno(E2BIG);
     }
     let Some(part) = packet_part(w, 0, extra) else { return errno(EFAULT) };
     let mut data = bytes(data, len as usize).to_vec();
     data.extend_from_slice(bytes(part, extra as usize));
-    record(w, map, data);
+    record(w, m, data);
     0
 }
 
 extern "C" fn ringbuf_output(w: *mut Worker, m: u64, data: u64, len: u64, _: u64, _: u64) -> u64 {
-    let map = map(m);
-    if !map.reserve(len) {
+    if !with(m, |map| map.reserve(len)) {
         return errno(-i64::from(libc::EAGAIN));
     }
-    record(w, map, bytes(data, len as usize).to_vec());
+    record(w, m, bytes(data, len as usize).to_vec());
     0
 }
 
 extern "C" fn ringbuf_reserve(w: *mut Worker, m: u64, len: u64, flags: u64, _: u64, _: u64) -> u64 {
-    if flags != 0 || !map(m).reserve(len) {
+    if flags != 0 || !with(m, |map| map.reserve(len)) {
         return 0;
     }
     // Words, so that the record is aligned as the kernel's are.
     let mut record = vec![0u8; len as usize].into_boxed_slice();
     let address = record.as_mut_ptr() as u64;
-    worker(w).records.push((m as *mut Map, record));
+    worker(w).records.push((m, record));
     address
 }
 
 /// Takes a reserved record back.
-fn reserved(w: *mut Worker, address: u64) -> Option<(*mut Map, Box<[u8]>)> {
+fn reserved(w: *mut Worker, address: u64) -> Option<(u64, Box<[u8]>)> {
     let records = &mut worker(w).records;
     let at = records.iter().position(|(_, record)| record.as_ptr() as u64 == address)?;
     Some(records.swap_remove(at))
@@ -408,7 +429,7 @@ fn reserved(w: *mut Worker, address: u64) -> Option<(*mut Map, Box<[u8]>)> {
 
 extern "C" fn ringbuf_submit(w: *mut Worker, address: u64, _: u64, _: u64, _: u64, _: u64) -> u64 {
     if let Some((m, data)) = reserved(w, address) {
-        record(w, map(m as u64), data.into_vec());
+        record(w, m, data.into_vec());
     }
     0
 }

@@ -7,13 +7,16 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::sync::Arc;
 
 use millstream_interp::{MapKind, MapSpec};
 use rustc_hash::FxHashSet;
 
-use super::hash::{Hash, HashLayout};
+use super::hash::{Hash, HashLayout, Making};
+use super::index::Template;
 use super::lpm::{Lpm, LpmLayout};
 use super::region::{Place, Region};
+use super::sharing::Epochs;
 use super::values::Values;
 
 pub(crate) const ENOENT: i64 = -(libc::ENOENT as i64);
@@ -82,7 +85,8 @@ fn index(key: &[u8]) -> Option<u32> {
 }
 
 impl Map {
-    /// An empty map, with a copy of per-CPU values for each of `workers`. `seed` is of its hash, `place` where its memory lies.
+    /// An empty map, with a copy of per-CPU values for each of `workers`. `seed` is of its hash, whose index is made by `template`, `place` where
+    /// its memory lies.
     ///
     /// # Errors
     /// If the system has no room.
@@ -90,7 +94,7 @@ impl Map {
         name: &str,
         spec: MapSpec,
         workers: u32,
-        seed: u64,
+        (seed, template): (u64, Template),
         place: &mut Place,
     ) -> io::Result<Map> {
         use MapKind as K;
@@ -102,7 +106,9 @@ impl Map {
             let present = if present { Some(Region::new(entries as usize, place)?) } else { None };
             Ok(Body::Array { values: Values::new(0, value, copies, entries, false, place)?, present })
         };
-        let hash = |lru, place: &mut Place| Hash::new(key, value, copies, entries, (lru, seed), place);
+        let hash = |lru, place: &mut Place| {
+            Hash::new(key, value, copies, entries, Making { lru, seed, template }, place)
+        };
         let body = match spec.kind {
             K::Array | K::PercpuArray => array(false, place)?,
             K::ProgArray | K::ArrayOfMaps | K::Devmap | K::Cpumap | K::Xskmap => array(true, place)?,
@@ -118,6 +124,18 @@ impl Map {
             K::PerfEventArray | K::Ringbuf => Body::Ring { used: 0 },
         };
         Ok(Map { name: name.to_owned(), spec, workers, body })
+    }
+
+    /// Several workers use it.
+    pub(crate) fn share(&mut self, epochs: &Arc<Epochs>) {
+        if let Some(values) = self.values_mut() {
+            values.share(epochs);
+        }
+    }
+
+    /// Distance of the values of two workers; 0 where there is one for all.
+    pub(crate) fn own(&self) -> u64 {
+        self.values().map_or(0, Values::own)
     }
 
     /// Its name.
@@ -264,6 +282,14 @@ impl Map {
             }
         }
         Some(out)
+    }
+
+    /// Sets the value of each worker to what [`Map::get`] gave of a map that is alike.
+    pub(crate) fn put_copies(&mut self, key: &[u8], copies: &[u8]) {
+        let size = self.value_size();
+        for (copy, worker) in copies.chunks(size.next_multiple_of(8).max(1)).zip(0..) {
+            self.update(key, &copy[..size.min(copy.len())], 0, Some(worker));
+        }
     }
 
     /// Sets a value, of one worker or of all, with the flags of `bpf_map_update_elem`; 0 or the kernel's error.
@@ -419,7 +445,12 @@ impl Map {
         }
     }
 
-    /// No address of a value is held any more.
+    /// Whether it is read between batches, which then makes room in it.
+    pub(crate) fn is_ring(&self) -> bool {
+        matches!(self.body, Body::Ring { .. })
+    }
+
+    /// A batch is done: rings are empty, and the one worker that there may be holds no address of a value.
     pub(crate) fn quiesce(&mut self) {
         if let Body::Ring { used } = &mut self.body {
             *used = 0;

@@ -3,9 +3,11 @@
 mod csum;
 pub(crate) mod hash;
 pub(crate) mod helpers;
+pub(crate) mod index;
 pub(crate) mod lpm;
 pub(crate) mod maps;
 pub(crate) mod packet;
 pub(crate) mod region;
+pub(crate) mod sharing;
 mod values;
 pub(crate) mod worker;

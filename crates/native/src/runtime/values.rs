@@ -2,16 +2,18 @@
 //!
 //! A slot is a header (of hash tables: mark and key), then a copy of the value for each worker in per-CPU maps. Replacing
 //! the value of a hash or trie entry takes another slot, as in the kernel: whoever holds the old address keeps the old bytes
-//! until [`Values::quiesce`], which the engine calls between batches.
+//! until [`Values::quiesce`], which the engine calls between batches, or with several workers until all of them have begun another batch.
 
 use std::collections::VecDeque;
 use std::io;
+use std::sync::Arc;
 
 use super::region::{Place, Region};
+use super::sharing::Epochs;
 
-/// Slots beyond the declared capacity, for values that were removed or replaced since the last batch. Where there
+/// Slots beyond the declared capacity, for values that were removed or replaced in the batches at hand. Where there
 /// were more, the oldest is used again at once, as the kernel's preallocated tables always do.
-const SPARE: u32 = 256;
+const SPARE: u32 = 4096;
 
 /// The slots of a map.
 #[derive(Debug)]
@@ -24,7 +26,10 @@ pub(crate) struct Values {
     slots: u32,
     fresh: u32,
     free: Vec<u32>,
-    retired: VecDeque<u32>,
+    /// Slots that were left, and when.
+    retired: VecDeque<(u64, u32)>,
+    /// With several workers: when these began their batches.
+    epochs: Option<Arc<Epochs>>,
 }
 
 impl Values {
@@ -52,7 +57,18 @@ impl Values {
             fresh: 0,
             free: Vec::new(),
             retired: VecDeque::new(),
+            epochs: None,
         })
+    }
+
+    /// Several workers hold addresses of values.
+    pub(crate) fn share(&mut self, epochs: &Arc<Epochs>) {
+        self.epochs = Some(Arc::clone(epochs));
+    }
+
+    /// Distance of the copies of two workers; 0 where there is one.
+    pub(crate) fn own(&self) -> u64 {
+        if self.copies == 1 { 0 } else { self.value_size.next_multiple_of(8).max(8) as u64 }
     }
 
     /// Asks for large pages: for slots that are taken in order, so that memory is used from the beginning on.
@@ -87,6 +103,12 @@ impl Values {
 
     /// A slot that no entry uses; `None` if all are in use.
     pub(crate) fn take(&mut self) -> Option<u32> {
+        if let Some(epochs) = &self.epochs {
+            let oldest = epochs.oldest();
+            while let Some((_, slot)) = self.retired.pop_front_if(|(left, _)| *left < oldest) {
+                self.free.push(slot);
+            }
+        }
         if let Some(slot) = self.free.pop() {
             return Some(slot);
         }
@@ -94,7 +116,7 @@ impl Values {
             self.fresh += 1;
             return Some(self.fresh - 1);
         }
-        self.retired.pop_front()
+        self.retired.pop_front().map(|(_, slot)| slot)
     }
 
     /// All slots that were ever used are below this.
@@ -104,17 +126,20 @@ impl Values {
 
     /// Gives a slot back once no address of it is held.
     pub(crate) fn retire(&mut self, slot: u32) {
-        self.retired.push_back(slot);
+        let left = self.epochs.as_ref().map_or(0, |epochs| epochs.leave());
+        self.retired.push_back((left, slot));
     }
 
-    /// Gives a slot back at once.
+    /// Gives a slot back at once, unless other workers may hold its address.
     pub(crate) fn retire_now(&mut self, slot: u32) {
-        self.free.push(slot);
+        if self.epochs.is_some() { self.retire(slot) } else { self.free.push(slot) }
     }
 
-    /// No address of a value is held any more.
+    /// No address of a value is held any more by the one worker.
     pub(crate) fn quiesce(&mut self) {
-        self.free.extend(self.retired.drain(..));
+        if self.epochs.is_none() {
+            self.free.extend(self.retired.drain(..).map(|(_, slot)| slot));
+        }
     }
 
     /// The header of a slot.

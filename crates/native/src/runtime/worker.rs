@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::maps::Map;
 use super::packet::{Packet, Sent};
 
 /// Something that a program did and that outlives the packet.
@@ -54,14 +53,16 @@ pub(crate) struct Worker {
     pub(crate) clock: Clock,
     pub(crate) seed: u64,
     pub(crate) events: Vec<Event>,
-    /// Records reserved in ring buffers and not yet submitted.
-    pub(crate) records: Vec<(*mut Map, Box<[u8]>)>,
+    /// Records reserved in ring buffers and not yet submitted, with the address of their map.
+    pub(crate) records: Vec<(u64, Box<[u8]>)>,
 }
 
 /// Offset of [`Worker::current`].
 pub(crate) const CURRENT: usize = std::mem::offset_of!(Worker, current);
 /// Offset of [`Worker::coarse`].
 pub(crate) const COARSE: usize = std::mem::offset_of!(Worker, coarse);
+/// Offset of [`Worker::number`].
+pub(crate) const NUMBER: usize = std::mem::offset_of!(Worker, number);
 /// Offset of [`Worker::tail_calls`].
 pub(crate) const TAIL_CALLS: usize = std::mem::offset_of!(Worker, tail_calls);
 

@@ -45,7 +45,7 @@ impl File {
             tracing::warn!("{shown}: {damaged} damaged lines are ignored");
         }
         if bytes.len() as u64 > LARGEST {
-            halve(&path, &bytes)?;
+            halve(directory, &path, &bytes)?;
         }
         let mut file = std::fs::OpenOptions::new().create(true).append(true).open(&path)?;
         if bytes.last().is_some_and(|b| *b != b'\n') {
@@ -73,10 +73,11 @@ impl File {
 }
 
 /// Drops the older half. What another process adds meanwhile may be lost.
-fn halve(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+fn halve(directory: &Path, path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let middle = bytes.len() / 2;
     let start = bytes[middle..].iter().position(|b| *b == b'\n').map_or(bytes.len(), |n| middle + n + 1);
-    let new = path.with_extension(format!("new-{}", std::process::id()));
-    std::fs::write(&new, &bytes[start..])?;
-    std::fs::rename(&new, path)
+    let mut new = tempfile::NamedTempFile::new_in(directory)?;
+    new.write_all(&bytes[start..])?;
+    new.persist(path)?;
+    Ok(())
 }

@@ -12,6 +12,7 @@ use millstream_lab::verify::answers;
 use millstream_lab::workload::locality;
 use millstream_lab::{Rig, RigConfig, Traffic};
 use millstream_object::Object;
+use millstream_specialize::live::details::How;
 use millstream_specialize::{Compiler, Leave, Live, Report, Settings, Speed};
 use serde::Serialize;
 
@@ -30,6 +31,8 @@ pub(super) struct Document {
     workload: String,
     /// What the session said, but for its status.
     said: Vec<Report>,
+    /// Of each lookup that was made: the map, and how it is answered.
+    lookups: Vec<(String, How)>,
     /// Nothing if no variant was at work in the end.
     speed: Option<Speed>,
 }
@@ -58,7 +61,7 @@ pub(super) fn measure(arguments: &Arguments, flows: &str) -> Result<Document, Er
     let sample: Vec<_> = order.iter().take(SAMPLE).map(|&i| load.flows.packets[i as usize].clone()).collect();
     let compiler = Compiler::new(&object, arguments.program.as_deref())?;
     let found = rig.namespace().enter(|| session(arguments, &compiler, &rig, &load, &sample))?;
-    let (said, speed) = found.map_err(|e| e as Error)?;
+    let Found { said, lookups, speed } = found.map_err(|e| e as Error)?;
     Ok(Document {
         schema: 1,
         environment: Environment { command: arguments.command(), ..Environment::now() },
@@ -66,11 +69,17 @@ pub(super) fn measure(arguments: &Arguments, flows: &str) -> Result<Document, Er
         locality: flows.to_owned(),
         workload: described(&load),
         said,
+        lookups,
         speed,
     })
 }
 
-type Found = (Vec<Report>, Option<Speed>);
+struct Found {
+    said: Vec<Report>,
+    lookups: Vec<(String, How)>,
+    speed: Option<Speed>,
+}
+
 /// What may leave the namespace's thread.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
@@ -104,12 +113,14 @@ fn session(
             }
         })
     })?;
+    let made = live.details()?.lookups.into_iter().filter(|l| l.seen > 0);
+    let lookups = made.map(|l| (l.map, l.how)).collect();
     let speed = match live.copy_of_variant()? {
         Some(_) => Some(speed(&mut live, rig, sample, arguments.seconds)?),
         None => None,
     };
     live.finish(Leave::Restored)?;
-    Ok((said, speed))
+    Ok(Found { said, lookups, speed })
 }
 
 fn speed(live: &mut Live<'_>, rig: &Rig, sample: &[Vec<u8>], seconds: f64) -> Result<Speed, Failure> {

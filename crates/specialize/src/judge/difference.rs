@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::Case;
 use super::sample::Sample;
+use super::shadow::Copied;
 
 /// The version of the files.
 pub const SCHEMA: u32 = 1;
@@ -48,15 +49,15 @@ struct Table {
 }
 
 impl Difference {
-    pub(super) fn new<'m>(
+    pub(super) fn new(
         case: &Case<'_, '_>,
         observable: Observable,
         packets: Vec<Sample>,
-        copied: impl Iterator<Item = (MapId, &'m Contents)>,
+        copied: &[Copied],
     ) -> Difference {
         let object = case.compiler.object();
         let name = |id: MapId| object.maps[id.index()].name.clone();
-        let mut maps: Vec<Table> = copied.map(|(id, contents)| table(name(id), contents)).collect();
+        let mut maps: Vec<Table> = copied.iter().map(|c| table(c.name(object), &c.contents)).collect();
         for &map in &case.specialised {
             let id = crate::variant::object_map(map);
             let held = case.session.map(id).and_then(|m| m.entries().ok());

@@ -4,7 +4,9 @@ use std::os::fd::AsFd;
 
 use millstream_bpf::module;
 use millstream_ir::usage::Access;
-use millstream_kernel::{Map, MapType, Program, RingBuffer, TestOutput, TestRun, UpdateMode};
+use millstream_kernel::{
+    Map, MapInfo, MapSpec, MapType, Program, RingBuffer, TestOutput, TestRun, UpdateMode,
+};
 use millstream_lab::equal::compare::Contents;
 use millstream_loader::{Loader, Session};
 use millstream_object::{self as object, FuncId, LinkedProgram, MapId};
@@ -29,6 +31,8 @@ enum Role {
     Shared,
     /// A new one, with the contents of the session's.
     Copied,
+    /// A new one, with copies of the maps that the session's holds.
+    Nested,
     /// A new one.
     New,
 }
@@ -36,13 +40,37 @@ enum Role {
 /// What a program array holds, by slot.
 type Slots = Vec<(Vec<u8>, FuncId)>;
 
+/// A map that is copied: one of the object's, or an inner one, in a slot of one of the object's.
+#[derive(Debug)]
+pub(super) struct Copied {
+    map: MapId,
+    slot: Option<Vec<u8>>,
+    info: MapInfo,
+    /// For how many entries the copy has room.
+    capacity: u32,
+    pub(super) contents: Contents,
+}
+
+impl Copied {
+    /// What it is called.
+    pub(super) fn name(&self, object: &object::Object) -> String {
+        let name = &object.maps[self.map.index()].name;
+        let slot = |key: &Vec<u8>| key.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        self.slot.as_ref().map_or_else(|| name.clone(), |key| format!("{name}[{}]", slot(key)))
+    }
+
+    /// Bytes of all entries that there is room for.
+    fn bytes(&self) -> usize {
+        (self.info.key_size as usize + self.info.value_size as usize) * self.capacity as usize
+    }
+}
+
 /// The contents of the maps to be copied, read one after the other while programs may write them: what matters is
 /// that every shadow begins with the same.
 #[derive(Debug)]
 pub(super) struct Moment {
     roles: Vec<Role>,
-    /// Map, number of entries that it can hold, and contents.
-    copied: Vec<(MapId, u32, Contents)>,
+    copied: Vec<Copied>,
     /// Program arrays: map, and what is in which slot.
     arrays: Vec<(MapId, Slots)>,
 }
@@ -61,24 +89,34 @@ impl Moment {
             if live.info().map_type == MapType::PROG_ARRAY {
                 moment.arrays.push((id, programs(case, map, live)?));
             }
-            if role != Role::Copied {
-                continue;
+            match role {
+                Role::Shared | Role::New => {}
+                Role::Copied => {
+                    let whole = case.specialised.contains(&module::map(id));
+                    let (capacity, contents) = contents(live, whole)?;
+                    let entry = (live.info().key_size as usize) + live.value_len()?;
+                    let is_array = matches!(live.info().map_type, MapType::ARRAY | MapType::PERCPU_ARRAY);
+                    bytes += entry * if is_array { capacity as usize } else { contents.len() };
+                    let info = live.info().clone();
+                    moment.copied.push(Copied { map: id, slot: None, info, capacity, contents });
+                }
+                Role::Nested => {
+                    for inner in nested(case, id, live)? {
+                        bytes += inner.bytes();
+                        moment.copied.push(inner);
+                    }
+                }
             }
-            let (capacity, contents) = contents(case, id, live)?;
-            let entry = (live.info().key_size as usize) + live.value_len()?;
-            let is_array = matches!(live.info().map_type, MapType::ARRAY | MapType::PERCPU_ARRAY);
-            bytes += entry * if is_array { capacity as usize } else { contents.len() };
             if bytes > MOST_BYTES {
                 return Err(Unjudged::Large(map.name.clone()));
             }
-            moment.copied.push((id, capacity, contents));
         }
         Ok(moment)
     }
 
-    /// The copied maps: number, and what was in them.
-    pub(super) fn contents(&self) -> impl Iterator<Item = (MapId, &Contents)> {
-        self.copied.iter().map(|(id, _, contents)| (*id, contents))
+    /// The copied maps, and what was in them.
+    pub(super) fn copied(&self) -> &[Copied] {
+        &self.copied
     }
 }
 
@@ -94,6 +132,11 @@ fn role(case: &Case<'_, '_>, id: MapId, live: Option<&Map>) -> Result<Role, Unju
         MapType::PROG_ARRAY | MapType::PERF_EVENT_ARRAY | MapType::RINGBUF => Ok(Role::New),
         // A lookup makes an entry recent.
         MapType::LRU_HASH | MapType::LRU_PERCPU_HASH => Ok(Role::Copied),
+        kind if kind.is_map_of_maps() => Ok(match case.compiler.inside(id) {
+            Some((object::MapType::LRU_HASH | object::MapType::LRU_PERCPU_HASH, _))
+            | Some((_, Access::Written | Access::FieldsWritten(_))) => Role::Nested,
+            _ => Role::Shared,
+        }),
         _ if !written => Ok(Role::Shared),
         MapType::HASH | MapType::ARRAY | MapType::PERCPU_HASH | MapType::PERCPU_ARRAY | MapType::LPM_TRIE => {
             Ok(Role::Copied)
@@ -102,12 +145,32 @@ fn role(case: &Case<'_, '_>, id: MapId, live: Option<&Map>) -> Result<Role, Unju
     }
 }
 
-/// What is copied of a map, and for how many entries the copy has room.
-fn contents(case: &Case<'_, '_>, id: MapId, live: &Map) -> Result<(u32, Contents), Unjudged> {
+/// The maps that a map of maps holds. Each must be there once, and none of the object's.
+fn nested(case: &Case<'_, '_>, outer: MapId, live: &Map) -> Result<Vec<Copied>, Unjudged> {
+    let mut found: Vec<(u32, Copied)> = Vec::new();
+    let own = |id| {
+        (0..case.compiler.object().maps.len() as u32)
+            .any(|n| case.session.map(MapId(n)).is_some_and(|map| map.id() == id))
+    };
+    for (slot, id) in live.entries()?.iter() {
+        let id = id.try_into().map(u32::from_ne_bytes).unwrap_or(0);
+        let inner = Map::from_id(id)?;
+        let info = inner.info().clone();
+        if own(id) || found.iter().any(|(other, _)| *other == id) {
+            return Err(Unjudged::Map(info.name, info.map_type));
+        }
+        let (capacity, contents) = contents(&inner, false)?;
+        found.push((id, Copied { map: outer, slot: Some(slot.to_vec()), info, capacity, contents }));
+    }
+    Ok(found.into_iter().map(|(_, copied)| copied).collect())
+}
+
+/// What is copied of a map, all of it or as many entries as will do, and for how many the copy has room.
+fn contents(live: &Map, whole: bool) -> Result<(u32, Contents), Unjudged> {
     let all = live.entries()?;
     let most = live.info().max_entries;
     let is_array = matches!(live.info().map_type, MapType::ARRAY | MapType::PERCPU_ARRAY);
-    let whole = is_array || case.specialised.contains(&module::map(id));
+    let whole = is_array || whole;
     let taken = if whole { all.len() } else { SOME };
     let contents = all.iter().take(taken).map(|(k, v)| (k.to_vec(), v.to_vec())).collect();
     Ok((if whole { most } else { most.min(4 * SOME as u32) }, contents))
@@ -129,6 +192,8 @@ fn programs(case: &Case<'_, '_>, map: &object::Map, live: &Map) -> Result<Slots,
 #[derive(Debug)]
 pub(super) struct Shadow<'c> {
     session: Session<'c>,
+    /// Inner maps, in the order of the moment's.
+    inner: Vec<Map>,
     aids: Aids,
     rings: Vec<RingBuffer>,
     program: Program,
@@ -160,7 +225,7 @@ impl<'c> Shadow<'c> {
         moment: &Moment,
         linked: &LinkedProgram,
     ) -> Result<Shadow<'c>, Unjudged> {
-        let session = session(case, moment)?;
+        let (session, inner) = session(case, moment)?;
         let aids = Aids::new()?;
         let (compiler, object) = (case.compiler, case.compiler.object());
         let load = |func: FuncId, linked: &LinkedProgram| -> Result<Program, Unjudged> {
@@ -186,7 +251,7 @@ impl<'c> Shadow<'c> {
         let ring = |at| session.map(MapId(at as u32)).filter(|m| m.info().map_type == MapType::RINGBUF);
         let rings =
             (0..object.maps.len()).filter_map(ring).map(Map::ring_buffer).collect::<Result<_, _>>()?;
-        Ok(Shadow { aids, rings, program, others, session, answer: Answer::default() })
+        Ok(Shadow { aids, rings, program, others, session, inner, answer: Answer::default() })
     }
 
     /// Ids of its programs.
@@ -215,12 +280,17 @@ impl<'c> Shadow<'c> {
         &self.answer
     }
 
-    /// What one of the copied maps holds.
-    pub(super) fn contents(&self, map: MapId) -> Result<Contents, Unjudged> {
-        let Some(map) = self.session.map(map) else { return Ok(Contents::new()) };
-        let mut all: Contents = map.entries()?.iter().map(|(k, v)| (k.to_vec(), v.to_vec())).collect();
-        all.sort_unstable();
-        Ok(all)
+    /// What the copied maps hold, in the order of the moment's.
+    pub(super) fn contents(&self, moment: &Moment) -> Result<Vec<Contents>, Unjudged> {
+        let mut inner = self.inner.iter();
+        let mut held = |copied: &Copied| {
+            let map = if copied.slot.is_some() { inner.next() } else { self.session.map(copied.map) };
+            let Some(map) = map else { return Ok(Contents::new()) };
+            let mut all: Contents = map.entries()?.iter().map(|(k, v)| (k.to_vec(), v.to_vec())).collect();
+            all.sort_unstable();
+            Ok(all)
+        };
+        moment.copied.iter().map(&mut held).collect()
     }
 
     /// The maps and types, for more copies.
@@ -229,8 +299,8 @@ impl<'c> Shadow<'c> {
     }
 }
 
-/// Maps as they were at the moment.
-fn session<'c>(case: &Case<'c, '_>, moment: &Moment) -> Result<Session<'c>, Unjudged> {
+/// Maps as they were at the moment, and those inside.
+fn session<'c>(case: &Case<'c, '_>, moment: &Moment) -> Result<(Session<'c>, Vec<Map>), Unjudged> {
     let object = case.compiler.object();
     let mut loader = Loader::new(object).only(&case.compiler.described().name)?;
     for (at, map) in object.maps.iter().enumerate() {
@@ -241,8 +311,8 @@ fn session<'c>(case: &Case<'c, '_>, moment: &Moment) -> Result<Session<'c>, Unju
             }
             _ if map.origin.is_global() || case.compiler.is_own(MapId(at as u32)) => {}
             _ => {
-                let copied = moment.copied.iter().find(|(id, _, _)| id.index() == at);
-                let entries = copied.map_or(live.info().max_entries, |(_, capacity, _)| *capacity);
+                let copied = moment.copied.iter().find(|c| c.map.index() == at && c.slot.is_none());
+                let entries = copied.map_or(live.info().max_entries, |c| c.capacity);
                 loader = loader.max_entries(&map.name, entries)?;
             }
         }
@@ -262,12 +332,33 @@ fn session<'c>(case: &Case<'c, '_>, moment: &Moment) -> Result<Session<'c>, Unju
     if let Some(map) = session.map(case.compiler.guard_map()) {
         map.mmap(true)?.write(guard::TOKEN as usize, &u64::from(case.token).to_ne_bytes());
     }
-    for (id, _, contents) in &moment.copied {
-        if let Some(map) = session.map(*id) {
-            fill(map, contents)?;
-        }
+    let mut inner = Vec::new();
+    for copied in &moment.copied {
+        let Some(map) = session.map(copied.map) else { continue };
+        let Some(slot) = &copied.slot else {
+            fill(map, &copied.contents)?;
+            continue;
+        };
+        let made = Map::create(&like(copied))?;
+        fill(&made, &copied.contents)?;
+        map.update_fd(slot, made.as_fd())?;
+        inner.push(made);
     }
-    Ok(session)
+    Ok((session, inner))
+}
+
+/// An inner map like the one that is copied.
+fn like(copied: &Copied) -> MapSpec<'_> {
+    let MapInfo { map_type, key_size, value_size, flags, ref name, .. } = copied.info;
+    MapSpec {
+        name,
+        map_type,
+        key_size,
+        value_size,
+        max_entries: copied.capacity,
+        flags,
+        ..MapSpec::default()
+    }
 }
 
 fn fill(map: &Map, contents: &Contents) -> Result<(), Unjudged> {

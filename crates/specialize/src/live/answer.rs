@@ -58,6 +58,20 @@ impl Live<'_> {
         }
     }
 
+    /// Begins a snapshot: all that was seen before it is noted, and who may write is known. `None` if a writer stays inside, or
+    /// new ones come all the time.
+    pub(super) fn begin(&mut self, tell: &mut dyn FnMut(&Report)) -> Result<Option<Snapshot>, LiveError> {
+        for _ in 0..ATTEMPTS {
+            let Some(snapshot) = self.guard.begin(PATIENCE) else { return Ok(None) };
+            self.take_note();
+            if !std::mem::take(&mut self.seen.foreign) {
+                return Ok(Some(snapshot));
+            }
+            self.review(tell)?;
+        }
+        Ok(None)
+    }
+
     /// Lets the running generation go on, its twins brought up to date. `false` if that needs other code.
     pub(super) fn follow(
         &mut self,
@@ -66,8 +80,7 @@ impl Live<'_> {
     ) -> Result<bool, LiveError> {
         for _ in 0..ATTEMPTS {
             let start = Instant::now();
-            let Some(snapshot) = self.guard.begin(PATIENCE) else { return Ok(false) };
-            self.take_note();
+            let Some(snapshot) = self.begin(tell)? else { return Ok(false) };
             let Some(active) = &self.active else { return Ok(false) };
             let dirty = std::mem::take(&mut self.seen.dirty);
             let done = match active.record.present(&self.sources, &dirty) {
@@ -95,7 +108,7 @@ impl Live<'_> {
 
     /// Most writes change nothing that the code was made of.
     fn confirm(&mut self, snapshot: Snapshot, write: Option<u64>, tell: &mut dyn FnMut(&Report)) -> bool {
-        let Some(active) = &self.active else { return false };
+        let Some(active) = &mut self.active else { return false };
         let generation = active.generation;
         active.caches.forget();
         if !self.guard.approve(snapshot, active.token()) {
@@ -157,8 +170,24 @@ impl Live<'_> {
 
     /// Looks again who may write the maps, and gives up those that others may write.
     pub(super) fn review(&mut self, tell: &mut dyn FnMut(&Report)) -> Result<(), LiveError> {
-        let holders = Holders::look()?;
         let mut lost = Vec::new();
+        let name = |template| self.compiler.declaration(template).name.clone();
+        let guard = &mut self.guard;
+        self.nested.retain(|template, nested| match nested.look(guard) {
+            Ok(()) => true,
+            Err(why) => {
+                lost.push((name(*template), why.to_string()));
+                false
+            }
+        });
+        let holders = Holders::look()?;
+        self.nested.retain(|template, nested| match nested.foreign(&holders, &self.ours) {
+            Some(why) => {
+                lost.push((name(*template), why.to_string()));
+                false
+            }
+            None => true,
+        });
         for sources in [&mut self.sources, &mut self.stateful] {
             sources.retain(|_, source| match source.foreign(&holders, &self.ours) {
                 Some(why) => {

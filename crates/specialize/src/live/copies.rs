@@ -1,7 +1,8 @@
 //! Copies of what a session has made, for measurements.
 //!
-//! A copy of the original does not count what it writes in the caches of a variant: after both have run on the session's maps,
-//! roll the session's own variant back.
+//! A copy of the original does not count what it writes in the caches of a variant. While the session is detached that does no harm:
+//! caches are at work then, so that copies of the variant take the time that it takes, and begin anew when it is attached. Otherwise roll the
+//! session's own variant back after both have run on the session's maps.
 
 use millstream_kernel::Program;
 use millstream_lab::subject::{Counted, Form};

@@ -4,13 +4,12 @@ use serde::{Deserialize, Serialize};
 
 use millstream_btf::Kind;
 use millstream_kernel::MapType;
-use millstream_object::Object;
+use millstream_object::{MapSpec, Object};
 
 use super::{Live, LiveError};
 use crate::policy::Put;
 use crate::profile::{self, SiteProfile};
 use crate::transform::{Site, SiteId};
-use crate::variant::object_map;
 
 /// Keys that are told of each lookup.
 const KEYS: usize = 20;
@@ -129,9 +128,9 @@ impl Live<'_> {
             Some(Put::Whole) => true,
             _ => false,
         };
-        let map = object_map(site.map);
+        let spec = self.compiler.spec(site.map);
         let details = |(key, n): &(Vec<u8>, u64)| KeyDetails {
-            text: key_text(self.compiler.object(), map.index(), key),
+            text: key_text(self.compiler.object(), spec, key),
             share: *n as f64 / counted,
             in_code: in_code(key),
         };
@@ -160,8 +159,7 @@ impl Live<'_> {
 }
 
 /// A key as its type says it is read. Of a longest-prefix map, the length comes last, as people write it.
-fn key_text(object: &Object, map: usize, key: &[u8]) -> String {
-    let spec = &object.maps[map].spec;
+fn key_text(object: &Object, spec: &MapSpec, key: &[u8]) -> String {
     let typed = object.btf.as_ref().zip(spec.key_type);
     let Some((btf, ty)) = typed else {
         return key.iter().fold("0x".to_owned(), |text, b| text + &format!("{b:02x}"));

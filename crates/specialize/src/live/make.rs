@@ -34,7 +34,7 @@ pub(super) struct Candidate {
     load: Duration,
     entries: u32,
     tier: Tier,
-    has_copies: bool,
+    is_bulky: bool,
 }
 
 /// Why a generation is made.
@@ -78,11 +78,10 @@ impl Live<'_> {
     ) -> Result<(), LiveError> {
         for attempt in 1..=ATTEMPTS {
             let generation = self.generation + 1;
-            let Some(snapshot) = self.guard.begin(PATIENCE) else {
+            let Some(snapshot) = self.begin(tell)? else {
                 tell(&Report::Dropped { reason: "a writer stays inside bpf(2)".into() });
                 return Ok(());
             };
-            self.take_note();
             // What is made now is made of the maps as they are now: only what runs already is behind.
             let unanswered = std::mem::take(&mut self.seen.dirty);
             let mut candidate = match self.candidate(generation, &profiles, tier, &snapshot) {
@@ -103,7 +102,7 @@ impl Live<'_> {
                 }
                 Admission::Refused => {
                     self.seen.dirty.merge(unanswered);
-                    if self.give_up(!candidate.caches.is_empty(), candidate.has_copies) {
+                    if self.give_up(!candidate.caches.is_empty(), candidate.is_bulky) {
                         continue;
                     }
                     // One look at the traffic, however many forms were tried. It says nothing of copies for other traffic.
@@ -143,6 +142,9 @@ impl Live<'_> {
         for _ in 0..CATCHING_UP {
             let Some(again) = self.guard.begin(PATIENCE) else { return false };
             self.take_note();
+            if self.seen.foreign {
+                return false;
+            }
             // What is not approved is looked at once more.
             let dirty = self.seen.dirty.clone();
             let side = match candidate.record.present(&self.sources, &dirty) {
@@ -173,7 +175,8 @@ impl Live<'_> {
 
     /// The maps that may have caches now.
     fn cached_now(&self) -> BTreeSet<Map> {
-        if self.uncached.is_some() { BTreeSet::new() } else { self.stateful.keys().copied().collect() }
+        let all = self.stateful.keys().chain(self.nested.keys());
+        if self.uncached.is_some() { BTreeSet::new() } else { all.copied().collect() }
     }
 
     /// Of a variant that did not pay, gives up what may have cost more than it gained; whether there is anything.
@@ -247,6 +250,7 @@ impl Live<'_> {
                 tracing::debug!("no caches: {}", explain(&refused));
                 // Most often there is no room on the stack, and will be none.
                 self.stateful.clear();
+                self.nested.clear();
                 return self.candidate(generation, profiles, tier, snapshot);
             }
             loaded => loaded.map_err(|e| explain(&e))?,
@@ -266,7 +270,7 @@ impl Live<'_> {
             compile,
             load: start.elapsed(),
             entries: variant.report.sites.iter().map(|(_, s)| s.entries).sum(),
-            has_copies: variant.report.has_copies() && grown,
+            is_bulky: variant.report.has_copies() && grown,
             linked: variant.linked,
         }))
     }
@@ -280,7 +284,7 @@ impl Live<'_> {
         tell: &mut dyn FnMut(&Report),
     ) -> Result<(), LiveError> {
         let Candidate { program, linked, record, twins, caches, keys, .. } = candidate;
-        let Candidate { compile, load, entries, tier, has_copies, .. } = candidate;
+        let Candidate { compile, load, entries, tier, is_bulky, .. } = candidate;
         // A write is answered as fast as can be; what it leads to is judged at the next look at the traffic.
         let judged = self.settings.measure && cause.reason != Reason::Write;
         if judged {
@@ -302,7 +306,7 @@ impl Live<'_> {
             keys,
             profiles,
             tier,
-            has_copies,
+            is_bulky,
         });
         self.settle();
         if matches!(cause.reason, Reason::Start | Reason::Traffic) {
@@ -310,7 +314,7 @@ impl Live<'_> {
         }
         self.thorough_at = (tier == Tier::Quick).then(|| Instant::now() + QUIET);
         if judged {
-            self.now_ns = self.clock.measure(self.current(), MEASURE);
+            self.now_ns = self.variant_ns();
         }
         let first = self.guard.first_packet(generation);
         tell(&Report::Specialised {
@@ -359,7 +363,7 @@ impl Live<'_> {
         };
         self.unjudged = 0;
         self.fruitless += 1;
-        let had = self.active.as_ref().map(|a| (!a.caches.is_empty(), a.has_copies));
+        let had = self.active.as_ref().map(|a| (!a.caches.is_empty(), a.is_bulky));
         if let Some((caches, copies)) = had {
             self.give_up(caches, copies);
         }

@@ -34,11 +34,12 @@ use rustc_hash::FxHashMap;
 
 use crate::adopt::{self, Adopt};
 use crate::caches::Caches;
-use crate::contents::{Dirty, Record, Source, cacheable, sources};
+use crate::contents::{Dirty, Record, Source, cacheable, nested, sources};
 use crate::guard::Guard;
 use crate::holders::{Holders, Ours};
 use crate::judge::sample::Sample;
 use crate::lent::Lent;
+use crate::nested::Nested;
 use crate::pins::{Claim, Pins};
 use crate::place::{Held, Place, Target, Tenant};
 use crate::policy::{Keys, Tier};
@@ -80,7 +81,7 @@ struct Active {
     profiles: Vec<SiteProfile>,
     tier: Tier,
     /// Whether it is much code because it has several copies of what follows a lookup.
-    has_copies: bool,
+    is_bulky: bool,
 }
 
 impl Active {
@@ -118,6 +119,8 @@ pub struct Live<'c> {
     sources: FxHashMap<IrMap, Source>,
     /// Maps that the program writes, and that may have caches.
     stateful: FxHashMap<IrMap, Source>,
+    /// The inner maps that may have caches, by the templates that stand for them.
+    nested: FxHashMap<IrMap, Nested>,
     /// When caches were given up because they did not pay.
     uncached: Option<Instant>,
     /// When copies of what follows lookups, one for each value, were given up because they did not pay.
@@ -196,7 +199,13 @@ impl<'c> Live<'c> {
         for sources in [&mut sources, &mut stateful] {
             exclude(&settings.exclude, compiler, sources, &mut refused);
         }
-        let watched = watch(&mut guard, sources.values_mut().chain(stateful.values_mut()))?;
+        let mut watched = watch(&mut guard, sources.values_mut().chain(stateful.values_mut()))?;
+        let nested = nested(compiler, &session, &settings.exclude, &mut guard)?;
+        for outer in nested.keys().flat_map(|template| compiler.inner(*template).0) {
+            let name = &compiler.object().maps[outer.index()].name;
+            refused.retain(|(map, _)| map != name);
+            watched.push(name.clone());
+        }
         Ok(Live {
             compiler,
             pins,
@@ -207,6 +216,7 @@ impl<'c> Live<'c> {
             guard,
             sources,
             stateful,
+            nested,
             uncached: None,
             uncopied: None,
             watched,
@@ -271,6 +281,7 @@ impl<'c> Live<'c> {
     /// # Errors
     /// `EBUSY` if somebody else's program is there; nothing is changed then.
     pub fn attach(&mut self, interfaces: &[u32]) -> Result<Report, LiveError> {
+        self.open();
         let targets: Vec<Target> = interfaces.iter().map(|i| self.target(*i)).collect();
         let named = self.kept.iter().filter_map(|n| Some((n.as_str(), self.session.map_by_name(n)?)));
         let tenant = Tenant { original: &self.original, guard: &self.guard, maps: named.collect() };
@@ -333,7 +344,9 @@ impl<'c> Live<'c> {
         let end = Instant::now() + PATIENCE;
         loop {
             let holders = Holders::look()?;
-            let held = self.sources.values().any(|s| s.foreign(&holders, &self.ours).is_some());
+            let sources = self.sources.values().map(|s| s.foreign(&holders, &self.ours));
+            let inside = self.nested.values().map(|n| n.foreign(&holders, &self.ours));
+            let held = sources.chain(inside).any(|why| why.is_some());
             if !held || Instant::now() > end {
                 return self.review(&mut |_| {});
             }
@@ -354,6 +367,8 @@ impl<'c> Live<'c> {
             self._claim = None;
             self._claim = Some(self.pins.claim()?);
         }
+        // Copies of the variant may be measured now; what the original writes beside them nobody counts, until it is attached again.
+        self.settle();
         Ok(())
     }
 

@@ -83,7 +83,7 @@ impl Live<'_> {
     /// Nanoseconds a packet of the original and of the variant on the traffic of now. The guard turns packets away from the
     /// variant for a moment, so that they take the original in it. `None` if they cannot be told, or a write came between.
     pub(super) fn weigh(&mut self, tell: &mut dyn FnMut(&Report)) -> Result<Option<(f64, f64)>, LiveError> {
-        let now = self.clock.measure(self.current(), MEASURE);
+        let now = self.variant_ns();
         if !self.variant_runs() {
             return Ok(None);
         }
@@ -91,6 +91,13 @@ impl Live<'_> {
         let before = self.clock.measure(self.current(), MEASURE);
         let runs_again = self.follow(None, tell)?;
         Ok(before.zip(now).filter(|_| runs_again))
+    }
+
+    /// Nanoseconds a packet of what is on the hook, its caches as full as they are at work: each write and each measurement empties them.
+    pub(super) fn variant_ns(&mut self) -> Option<f64> {
+        let cold = self.active.as_ref().map_or(Duration::ZERO, |active| active.caches.cold());
+        std::thread::sleep(cold);
+        self.clock.measure(self.current(), MEASURE)
     }
 
     /// The lookups of which it matters for whom they are: not those that a twin answers for all keys alike, and not those
@@ -103,7 +110,8 @@ impl Live<'_> {
 
     /// The lookups that could be specialised, or have a cache.
     fn eligible(&self) -> impl Iterator<Item = &Site> {
-        let cached = |s: &Site| self.stateful.contains_key(&s.map) && s.is_comparable();
+        let may_have = |s: &Site| self.stateful.contains_key(&s.map) || self.nested.contains_key(&s.map);
+        let cached = move |s: &Site| may_have(s) && s.is_comparable();
         self.compiler.sites().iter().filter(move |s| policy::eligible(s, &self.sources) || cached(s))
     }
 

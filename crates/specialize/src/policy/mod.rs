@@ -211,10 +211,15 @@ impl Known<'_> {
     }
 
     /// Fields that are equal in all entries of maps that are looked up and do not become code as a whole; and whether there may
-    /// be more, in maps too large for the time that there is.
+    /// be more, in maps too large for the time that there is. Routes come and go too fast for any.
     fn fields(&self, keys: &Keys, tier: Tier) -> (Vec<FieldConstant>, bool) {
         let (mut fields, mut left) = (Vec::new(), false);
-        let whole = |site: &Site| matches!(keys.get(&site.id), Some(Put::Whole | Put::Twin));
+        let is_trie = |site: &Site| MapType(self.compiler.declaration(site.map).kind) == MapType::LPM_TRIE;
+        let whole = |site: &Site| match keys.get(&site.id) {
+            Some(Put::Whole) => true,
+            Some(Put::Twin) => is_trie(site),
+            _ => false,
+        };
         let sites = self.compiler.sites().iter().filter(|s| self.observed.knows(s.map) && !whole(s));
         let maps: BTreeSet<Map> = sites.map(|s| s.map).collect();
         for map in maps {

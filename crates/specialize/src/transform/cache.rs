@@ -22,10 +22,14 @@
 //! *Recent use.* A lookup in a map of least recent use marks its entry. Marks go when an entry is inserted, which counts for
 //! the whole map: an entry whose stamp is right has its mark still, and to skip the lookup changes nothing.
 //!
+//! *Inner maps.* A lookup in a map that was found in a map of maps has a slot that holds the address of that map as well, and is right for no
+//! other. All inner maps of a shape, and the maps of the object that have it, share the counts: whoever writes one of them has written a key of all.
+//! An address means the same map until what is inside changes, which revokes the variant, and then all copies are forgotten
+//! ([`crate::nested`]).
+//!
 //! Absent keys are not cached. Slots of a CPU are written by packets of that CPU only, which do not interrupt each other:
 //! packet programs run with bottom halves off.
 
-use cranelift_entity::EntityRef;
 use millstream_ir::usage::Range;
 use millstream_ir::{
     AluOp, AtomicOp, Block, BlockCall, Cond, Func, Function, Inst, Layout, Map, MapDecl, MemFlags, Module,
@@ -37,7 +41,7 @@ use smallvec::SmallVec;
 use super::copy::{At, Copier, Env, Flow, pieces_of};
 use super::eval::{Abs, Address, Bytes, Known, KnownId};
 use super::plan::{SitePlan, SiteReport};
-use super::rows::{MULTIPLIER, Row};
+use super::rows::{MULTIPLIER, Row, factor};
 use super::specialize::volatile;
 use super::split::KeyAbs;
 
@@ -66,6 +70,8 @@ pub struct CacheShape {
     pub areas: u32,
     /// CPUs that have slots: a power of two, above the highest number of a CPU.
     pub cpus: u32,
+    /// Whether slots hold the address of the map beside the key: it is an inner one, one of many.
+    pub is_inner: bool,
 }
 
 impl CacheShape {
@@ -76,9 +82,15 @@ impl CacheShape {
     /// Offset of the count of writers of the whole map that have gone.
     pub const FINISHED: usize = FINISHED as usize;
 
-    /// A slot.
+    /// A slot. The address of an inner map lies behind the key.
     fn slot(&self) -> Row {
-        Row { key: self.key, value: self.value }
+        let key = self.key.next_multiple_of(8);
+        Row { key: if self.is_inner { key + 8 } else { key }, value: self.value }
+    }
+
+    /// Where the address of the inner map lies in a slot.
+    fn map_at(&self) -> u32 {
+        8 + self.key.next_multiple_of(8)
     }
 
     fn area(&self) -> u64 {
@@ -102,7 +114,7 @@ impl CacheShape {
 /// A cache of a map that the program writes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Cache {
-    /// The map.
+    /// The map, or the template of inner maps.
     pub of: Map,
     /// An array of one entry, for the cache.
     pub place: Map,
@@ -156,6 +168,8 @@ impl Cache {
 struct Spot<'p> {
     cache: &'p Cache,
     words: Vec<Value>,
+    /// The address of the map, if it is an inner one.
+    object: Option<Value>,
     slot: Value,
     /// Offset of the bucket among the buckets.
     bucket: Value,
@@ -183,12 +197,14 @@ impl<'a> Copier<'a> {
             return None;
         }
         let words = self.key_words(pieces.0, pieces.1, cache.shape.key, at.out)?;
-        let spot = self.spot(cache, area, words, at.out);
+        let object = key.object.map(|object| self.materialize(object, at.out));
+        let spot = self.spot(cache, area, (words, object), at.out);
         let [hit, miss, back, by_map, absent] = std::array::from_fn(|_| self.new_block());
         let ty = self.src.result(inst).map_or(Type::Ptr(Prov::MapValueOrNull(map)), |v| self.src.types[v]);
         let entry = self.out.add_param(by_map, ty);
         self.backs.insert(back, hit);
-        self.compare_row(spot.slot, (spot.stamp, volatile()), &spot.words, at.out, [hit, miss]);
+        let of_map = self.of_map(&spot, hit, miss);
+        self.compare_row(spot.slot, (spot.stamp, volatile()), &spot.words, at.out, [of_map, miss]);
         let counted = self.count_miss(site.site, miss);
         self.fill(inst, map, key, &spot, [counted, hit, by_map, absent]);
         let found = self.residual_lookup(inst, map, key, back);
@@ -284,17 +300,36 @@ impl<'a> Copier<'a> {
 
     /// As [`super::rows::hash`] does it.
     pub(super) fn hash(&mut self, words: &[Value], out: Block) -> Value {
-        let mut hash: Option<Value> = None;
-        for &word in words {
-            let mixed = hash.map_or(word, |h| self.both(AluOp::Xor, h, word, out));
-            let high = self.by(AluOp::Rsh, mixed, 32, out);
-            let folded = self.both(AluOp::Xor, mixed, high, out);
-            hash = Some(self.by(AluOp::Mul, folded, MULTIPLIER, out));
+        let mut sum: Option<Value> = None;
+        for (n, &word) in (0..).zip(words) {
+            let part = match factor(n) {
+                1 => word,
+                by => self.by(AluOp::Mul, word, by, out),
+            };
+            sum = Some(sum.map_or(part, |sum| self.both(AluOp::Add, sum, part, out)));
         }
-        hash.unwrap_or_else(|| self.value(out, Op::Const { value: 0 }, &[], Type::I64))
+        let sum = sum.unwrap_or_else(|| self.value(out, Op::Const { value: 0 }, &[], Type::I64));
+        let high = self.by(AluOp::Rsh, sum, 32, out);
+        let folded = self.both(AluOp::Xor, sum, high, out);
+        self.by(AluOp::Mul, folded, MULTIPLIER, out)
     }
 
-    fn spot<'p>(&mut self, cache: &'p Cache, area: u32, words: Vec<Value>, out: Block) -> Spot<'p> {
+    /// The block that goes on in `hit` if a slot is of this inner map; `hit` if it can be of no other map.
+    fn of_map(&mut self, spot: &Spot<'_>, hit: Block, miss: Block) -> Block {
+        let Some(object) = spot.object else { return hit };
+        let of_key = self.new_block();
+        let held = self.word(spot.slot, spot.cache.shape.map_at(), MemFlags::default(), of_key);
+        self.unless_equal(held, object, [BlockCall::new(miss), BlockCall::new(hit)], of_key);
+        of_key
+    }
+
+    fn spot<'p>(
+        &mut self,
+        cache: &'p Cache,
+        area: u32,
+        (words, object): (Vec<Value>, Option<Value>),
+        out: Block,
+    ) -> Spot<'p> {
         let shape = cache.shape;
         let hash = self.hash(&words, out);
         let bucket = self.by(AluOp::Rsh, hash, u64::from(64 - BUCKET_BITS), out);
@@ -311,7 +346,7 @@ impl<'a> Copier<'a> {
         let index = self.by(AluOp::Rsh, hash, u64::from(64 - shape.slots.trailing_zeros()), out);
         let offset = self.by(AluOp::Mul, index, shape.slot().bytes().into(), out);
         let slot = self.moved(slot, offset, cache, out);
-        Spot { cache, words, slot, bucket, stamp }
+        Spot { cache, words, object, slot, bucket, stamp }
     }
 
     fn place(&mut self, cache: &Cache, offset: u32, out: Block) -> Value {
@@ -401,6 +436,9 @@ impl<'a> Copier<'a> {
         for (n, &word) in (1..).zip(&spot.words) {
             self.put(slot, (8 * n, Size::Dw), word, MemFlags::default(), fill);
         }
+        if let Some(object) = spot.object {
+            self.put(slot, (cache.shape.map_at(), Size::Dw), object, MemFlags::default(), fill);
+        }
         for range in &cache.read {
             for piece in pieces_of(range.end - range.start) {
                 let at = range.start + u32::from(piece.offset);
@@ -423,11 +461,14 @@ impl<'a> Copier<'a> {
         let (slot, map) = (*slot, self.known[id].map);
         let at = u32::try_from(by.checked_add(i64::from(offset))?).ok()?;
         let end = at.checked_add(size.bytes())?;
-        let is_held = match self.plan.caches.iter().find(|c| c.of == map) {
-            Some(cache) => cache.reads(at, end),
-            None => self.contents.constant(map, at..end),
-        };
         let decl = &self.module.maps[map];
+        let (is_held, row) = match self.plan.caches.iter().find(|c| c.of == map) {
+            Some(cache) => (cache.reads(at, end), cache.shape.slot()),
+            None => {
+                let row = Row { key: decl.key_size, value: decl.value_size };
+                (self.contents.constant(map, at..end), row)
+            }
+        };
         // What the packet itself has written since the entry may have, and a copy has not. Ways back are seen when they are made.
         if let Address::Back { since, .. } = self.known[id].address
             && (self.in_loop(self.source) || self.is_on_a_way(since, out, |inst| self.writes(inst, map)))
@@ -437,7 +478,7 @@ impl<'a> Copier<'a> {
         if !is_held || end > decl.value_size {
             return None;
         }
-        let offset = (Row { key: decl.key_size, value: decl.value_size }.value_at() + at) as i32;
+        let offset = (row.value_at() + at) as i32;
         Some(Abs::Val(self.value(out, Op::Load { size, sext, offset, flags }, &[slot], ty)))
     }
 
@@ -473,13 +514,6 @@ impl<'a> Copier<'a> {
 
     /// Whether there is such an instruction on any way from one block of the copy to the end of another; or such ways are not known.
     fn is_on_a_way(&self, since: Block, until: Block, such: impl Fn(Inst) -> bool) -> bool {
-        let mut preds: Vec<SmallVec<[Block; 2]>> = vec![SmallVec::new(); self.out.blocks.len()];
-        for (block, data) in self.out.blocks.iter() {
-            let last = data.insts.last().map(|&i| &self.out.insts[i]);
-            for target in last.iter().flat_map(|i| &i.targets) {
-                preds[target.block.index()].push(block);
-            }
-        }
         let (mut seen, mut work) = (FxHashSet::default(), vec![until]);
         while let Some(at) = work.pop() {
             if !seen.insert(at) {
@@ -493,10 +527,10 @@ impl<'a> Copier<'a> {
             }
             // Who goes back there comes from where there was a copy, and nothing has happened since; it may be copied later.
             let before = self.backs.get(&at);
-            if preds[at.index()].is_empty() && before.is_none() {
+            if self.preds[at].is_empty() && before.is_none() {
                 return true;
             }
-            work.extend(preds[at.index()].iter().chain(before));
+            work.extend(self.preds[at].iter().chain(before));
         }
         false
     }

@@ -8,7 +8,7 @@
 //! never re-computed in an order that the source did not have: what the kernel's verifier learnt stays with the
 //! value it was learnt of.
 
-use cranelift_entity::{EntityRef, PrimaryMap};
+use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap};
 use millstream_ir::{
     Block, BlockCall, Cfg, Cond, DomTree, Function, Inst, Map, MemFlags, Module, Op, Piece, Size, Type,
     Value, ValueDef, Width,
@@ -54,6 +54,8 @@ pub(super) struct Copier<'a> {
     /// Plans by lookup instruction of the source.
     pub(super) sites: FxHashMap<Inst, &'a SitePlan>,
     pub(super) out: Function,
+    /// Of the blocks of the copy, those that lead to them.
+    pub(super) preds: SecondaryMap<Block, SmallVec<[Block; 2]>>,
     pub(super) known: PrimaryMap<KnownId, Known>,
     pub(super) merges: PrimaryMap<MergeId, Merge>,
     pub(super) fields: Fields,
@@ -185,9 +187,10 @@ impl<'a> Copier<'a> {
     fn inst(&mut self, inst: Inst, at: At, env: &mut Env) -> Flow {
         self.source = at.block;
         if self.active
-            && let Some((map, key)) = lookup(self.src, inst)
+            && let Some(looked) = lookup(self.module, self.src, &self.cfg, inst)
+            && (looked.object.is_none() || self.sites.contains_key(&inst))
         {
-            return self.lookup(inst, map, &key, at, env);
+            return self.lookup(inst, &looked, at, env);
         }
         let data = &self.src.insts[inst];
         let args: SmallVec<[Abs; 4]> = data.args.iter().map(|v| env[v.index()]).collect();
@@ -195,15 +198,14 @@ impl<'a> Copier<'a> {
             self.terminator(inst, &args, at, env);
             return Flow::Done;
         }
-        let copied = data
-            .result
-            .expand()
-            .and_then(|v| self.copied(*args.first()?, &data.op, self.src.types[v], at.out));
+        let ty = data.result.expand().map_or(Type::Any, |v| self.src.types[v]);
         let known = match &data.op {
-            _ if copied.is_some() => copied,
             Op::Load { size, sext, offset, flags } if self.active && *flags == MemFlags::default() => {
-                self.load(args[0], *offset, *size, *sext)
+                let alike = self.alike(args[0], *offset, *size, *sext);
+                let copied = alike.or_else(|| self.copied(args[0], &data.op, ty, at.out));
+                copied.or_else(|| self.load(args[0], *offset, *size, *sext))
             }
+            op @ Op::Load { .. } => self.copied(args[0], op, ty, at.out),
             Op::MapValueAddr { map, offset } if self.active => self.global(inst, *map, *offset),
             op => arithmetic(op, &args),
         };
@@ -304,8 +306,8 @@ impl<'a> Copier<'a> {
         BlockCall { block: *block, args }
     }
 
-    /// What a load gives, if that is known.
-    pub(super) fn load(&mut self, base: Abs, offset: i32, size: Size, sext: bool) -> Option<Abs> {
+    /// What a load gives that all entries of the map have alike.
+    pub(super) fn alike(&mut self, base: Abs, offset: i32, size: Size, sext: bool) -> Option<Abs> {
         let Abs::Ptr(id, at) = base else { return None };
         let offset = u32::try_from(at.checked_add(i64::from(offset))?).ok()?;
         let end = offset.checked_add(size.bytes())?;
@@ -313,11 +315,18 @@ impl<'a> Copier<'a> {
         let field = |f: &&super::plan::FieldConstant| {
             f.map == map && f.offset <= offset && end <= f.offset + f.bytes.len() as u32
         };
-        if let Some(f) = self.plan.fields.iter().find(field) {
-            let value = read(&f.bytes, offset - f.offset, size, sext)?;
-            self.report.folded_loads += 1;
-            return Some(Abs::Const(value));
-        }
+        let field = self.plan.fields.iter().find(field)?;
+        let value = read(&field.bytes, offset - field.offset, size, sext)?;
+        self.report.folded_loads += 1;
+        Some(Abs::Const(value))
+    }
+
+    /// What a load gives, if that is known.
+    pub(super) fn load(&mut self, base: Abs, offset: i32, size: Size, sext: bool) -> Option<Abs> {
+        let Abs::Ptr(id, at) = base else { return None };
+        let offset = u32::try_from(at.checked_add(i64::from(offset))?).ok()?;
+        let end = offset.checked_add(size.bytes())?;
+        let map = self.known[id].map;
         if !self.contents.constant(map, offset..end) {
             return None;
         }
@@ -411,6 +420,7 @@ impl<'a> Copier<'a> {
         targets: &[BlockCall],
         ty: Type,
     ) -> Inst {
+        targets.iter().for_each(|target| self.preds[target.block].push(out));
         let inst = self.out.make_inst(op, args.iter().copied(), targets.iter().cloned(), ty);
         self.out.insts[inst].loc = self.loc;
         self.out.blocks[out].insts.push(inst);

@@ -41,6 +41,7 @@ pub use plan::{
 pub use rows::{Row, Rows};
 pub use sampler::{Keep, PacketKind, Samples, keep_packets};
 pub use site::{Key, Site, SiteId, sites};
+pub(crate) use site::{is_template, of_shape};
 pub use specialize::specialize;
 pub use trie::Trie;
 pub use twin::{Room, Twin};
@@ -52,6 +53,14 @@ const PREPARE: &[&str] = &[
     "simplify-cfg",
     "promote-spills",
     "split-stack",
+    "mem2reg",
+    "params",
+    "simplify",
+    "gvn",
+    "forward",
+    "promote-keys",
+    "dse",
+    // What is stored for the last time now may have kept other words of its bytes in memory.
     "mem2reg",
     "params",
     "simplify",
@@ -100,4 +109,37 @@ pub fn prepare(module: &mut Module, session: &mut Session) -> Result<(), PassErr
 /// As for [`prepare`].
 pub fn finish(module: &mut Module, session: &mut Session) -> Result<(), PassError> {
     Pipeline::of(CLEAN.iter().copied())?.run(module, session).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use millstream_ir::Op;
+    use millstream_ir::text::parse_module;
+    use millstream_passes::Target;
+
+    use super::*;
+
+    /// Compilers give a word of the stack to a number for a while, and then to a pointer.
+    #[test]
+    fn words_of_the_stack_with_several_lives_become_values() {
+        let text = "fn0 \"f\" static {
+  ss0 size=8 align=8
+block0(v0: any):
+  v1: ptr(stack) = stack_addr.ss0.0
+  v2: i64 = helper.5
+  store.w.0.plain v1, v0
+  v3: i32 = load.w.u.0.plain v1
+  store.dw.0.plain v1, v2
+  v4: i64 = helper.5
+  v5: any = load.dw.u.0.plain v1
+  v6: any = alu.add.w64 v5, v3
+  return v6
+}
+";
+        let mut module = parse_module(text).unwrap_or_else(|e| panic!("{e:?}"));
+        prepare(&mut module, &mut Session::new(Target::bpf(3))).unwrap();
+        let body = module.funcs.values().next().unwrap();
+        let on_stack = |op: &Op| matches!(op, Op::StackAddr { .. });
+        assert!(body.insts_in_order().all(|(_, inst)| !on_stack(&body.insts[inst].op)), "{body:?}");
+    }
 }

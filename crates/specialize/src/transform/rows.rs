@@ -99,17 +99,21 @@ pub struct Rows {
     changed: BTreeSet<u32>,
 }
 
-/// A key's words as code has them, zeros behind it, hashed.
+/// What the n-th word of a key counts by, odd; the first counts as it is.
+pub(super) const fn factor(n: u32) -> u64 {
+    if n == 0 { 1 } else { MULTIPLIER.rotate_left(11 * n) | 1 }
+}
+
+/// A key's words as code has them, zeros behind it, hashed: a sum, so that no word has to wait for another.
 pub(super) fn hash(key: &[u8]) -> u64 {
     let words = key.chunks(8).map(|part| {
         let mut word = [0; 8];
         word[..part.len()].copy_from_slice(part);
         u64::from_le_bytes(word)
     });
-    words.fold(0, |hash, word| {
-        let mixed: u64 = hash ^ word;
-        (mixed ^ mixed >> 32).wrapping_mul(MULTIPLIER)
-    })
+    let parts = (0..).zip(words).map(|(n, word)| word.wrapping_mul(factor(n)));
+    let sum = parts.fold(0, u64::wrapping_add);
+    (sum ^ sum >> 32).wrapping_mul(MULTIPLIER)
 }
 
 impl Rows {

@@ -1,6 +1,9 @@
-//! Where a prepared function looks up maps.
+//! Where a prepared function looks up maps, and inner maps of maps of maps.
 
-use millstream_ir::{Block, Cfg, Func, Function, Inst, Layout, Map, Module, Op, Prov, Type, Value};
+use std::collections::BTreeSet;
+
+use millstream_ir::{Block, Cfg, Func, Function, Inst, Layout, Map, Module, Op, Prov, Type, Value, ValueDef};
+use rustc_hash::FxHashSet;
 
 use super::stack_key;
 
@@ -34,8 +37,10 @@ pub struct Site {
     pub inst: Inst,
     /// Its block.
     pub block: Block,
-    /// The map.
+    /// The map; of a lookup in an inner map, the template of those that it may be.
     pub map: Map,
+    /// Whether the map is an inner one: which, the packet decides.
+    pub is_inner: bool,
     /// Its key.
     pub key: Key,
     /// Bytes of the key.
@@ -63,7 +68,7 @@ pub fn sites(module: &Module, func: Func) -> Vec<Site> {
     let cfg = Cfg::new(body);
     let mut found = Vec::new();
     for (block, inst) in body.insts_in_order() {
-        let Some((map, key)) = lookup(body, inst) else { continue };
+        let Some(Looked { map, object, key }) = lookup(module, body, &cfg, inst) else { continue };
         let key = match key {
             LookupKey::Values(layout) => Key::Values(layout.clone()),
             LookupKey::Pointer(p) => match body.types[p] {
@@ -73,7 +78,8 @@ pub fn sites(module: &Module, func: Func) -> Vec<Site> {
             },
         };
         let id = SiteId(found.len() as u32);
-        found.push(Site { id, inst, block, map, key, key_size: module.maps[map].key_size });
+        let (is_inner, key_size) = (object.is_some(), module.maps[map].key_size);
+        found.push(Site { id, inst, block, map, is_inner, key, key_size });
     }
     found
 }
@@ -84,15 +90,79 @@ pub(super) enum LookupKey<'f> {
     Pointer(Value),
 }
 
-/// Map and key, if the instruction is a lookup in a known map.
-pub(super) fn lookup(func: &Function, inst: Inst) -> Option<(Map, LookupKey<'_>)> {
+/// A lookup instruction.
+pub(super) struct Looked<'f> {
+    /// The map, or the template of the inner maps that it may be.
+    pub(super) map: Map,
+    /// Of an inner map, its address.
+    pub(super) object: Option<Value>,
+    pub(super) key: LookupKey<'f>,
+}
+
+/// Map and key, if the instruction is a lookup in a known map, or in an inner map.
+pub(super) fn lookup<'f>(module: &Module, func: &'f Function, cfg: &Cfg, inst: Inst) -> Option<Looked<'f>> {
     let data = &func.insts[inst];
     match &data.op {
-        Op::MapLookup { map, key } => Some((*map, LookupKey::Values(key))),
+        Op::MapLookup { map, key } => Some(Looked { map: *map, object: None, key: LookupKey::Values(key) }),
         Op::Helper { id: LOOKUP } => {
-            let Some(Op::MapAddr { map }) = func.def_op(*data.args.first()?) else { return None };
-            Some((*map, LookupKey::Pointer(*data.args.get(1)?)))
+            let (object, key) = (*data.args.first()?, LookupKey::Pointer(*data.args.get(1)?));
+            match func.def_op(object) {
+                Some(Op::MapAddr { map }) => Some(Looked { map: *map, object: None, key }),
+                _ => template(module, func, cfg, object).map(|map| Looked { map, object: Some(object), key }),
+            }
         }
+        _ => None,
+    }
+}
+
+/// The maps of another's shape, with that one: user space may put each of them into a map of maps that has room for one.
+pub(crate) fn of_shape(module: &Module, map: Map) -> impl Iterator<Item = Map> + '_ {
+    let shape = |m: Map| {
+        let decl = &module.maps[m];
+        (decl.kind, decl.key_size, decl.value_size)
+    };
+    let wanted = shape(map);
+    module.maps.keys().filter(move |m| shape(*m) == wanted)
+}
+
+/// Whether a map stands for the inner maps of a map of maps.
+pub(crate) fn is_template(module: &Module, map: Map) -> bool {
+    module.maps.values().any(|outer| outer.inner == Some(map))
+}
+
+/// The template of the inner maps of which a pointer is the address, or that of a map of their shape; `None` if it may be any other.
+fn template(module: &Module, func: &Function, cfg: &Cfg, pointer: Value) -> Option<Map> {
+    let (mut seen, mut work, mut found) = (FxHashSet::default(), vec![pointer], BTreeSet::new());
+    while let Some(value) = work.pop() {
+        if !seen.insert(value) {
+            continue;
+        }
+        match func.defs[value] {
+            ValueDef::Param(block, _) if cfg.preds[block].is_empty() => return None,
+            ValueDef::Param(block, n) => {
+                for &pred in &cfg.preds[block] {
+                    let edges = func.targets(pred).iter().filter(|target| target.block == block);
+                    work.extend(edges.filter_map(|target| target.args.get(usize::from(n))));
+                }
+            }
+            ValueDef::Inst(inst) => drop(found.insert(object_of(module, func, inst)?)),
+        }
+    }
+    let template = *found.iter().find(|map| is_template(module, **map))?;
+    let same = of_shape(module, template).filter(|map| found.contains(map)).count() == found.len();
+    same.then_some(template)
+}
+
+/// The map whose address an instruction gives; of a lookup in a map of maps, the template.
+fn object_of(module: &Module, func: &Function, inst: Inst) -> Option<Map> {
+    let data = &func.insts[inst];
+    match &data.op {
+        Op::MapAddr { map } => Some(*map),
+        Op::MapLookup { map, .. } => module.maps[*map].inner,
+        Op::Helper { id: LOOKUP } => match func.def_op(*data.args.first()?)? {
+            Op::MapAddr { map } => module.maps[*map].inner,
+            _ => None,
+        },
         _ => None,
     }
 }

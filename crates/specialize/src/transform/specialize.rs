@@ -1,6 +1,6 @@
 //! The specialised variant: a guard, then a copy of the function for what is known, then the original.
 
-use cranelift_entity::{EntityRef, PrimaryMap};
+use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap};
 use millstream_ir::{
     AluOp, AtomicOp, Block, BlockCall, Cfg, Cond, DomTree, Func, Function, Inst, MemFlags, Module, Op, Piece,
     Prov, Size, Type, Value, Width,
@@ -47,6 +47,7 @@ pub fn specialize(
             contents,
             sites: by_inst.clone(),
             out: shell(src),
+            preds: SecondaryMap::new(),
             known: PrimaryMap::new(),
             merges: PrimaryMap::new(),
             fields: Fields::default(),
@@ -107,6 +108,9 @@ fn check<'p>(
         }
         if matches!(site.lookup, Lookup::Cached { .. }) && !found.is_comparable() {
             return Err(TransformError::NotComparable(site.site));
+        }
+        if found.is_inner && !matches!(site.lookup, Lookup::Cached { .. }) {
+            return Err(TransformError::UnfitMap { map: found.map, what: "it stands for inner maps" });
         }
         if let Lookup::Hot(entries) | Lookup::Whole(entries) | Lookup::Twin { hot: entries, .. } =
             &site.lookup

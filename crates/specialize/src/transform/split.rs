@@ -17,7 +17,7 @@ use super::lpm;
 use super::matcher::{Group, How, Matcher, full_length, groups, indices};
 use super::plan::{Entry, Lookup, SitePlan, SiteReport};
 use super::rows::RowsShape;
-use super::site::LookupKey;
+use super::site::{Looked, LookupKey};
 use super::stack_key::{self, Stored};
 use super::twin::{InTrie, Room};
 
@@ -28,6 +28,8 @@ const COPIES: usize = 64;
 pub(super) struct KeyAbs {
     given: Given,
     known: KeyKnown,
+    /// The address of the map in which it is looked up, where that is an inner one. Nothing is known of the key then.
+    pub(super) object: Option<Abs>,
 }
 
 /// A twin, as the code at one lookup sees it.
@@ -52,15 +54,8 @@ enum KeyKnown {
 
 impl Copier<'_> {
     /// Copies a lookup, or what is known instead.
-    pub(super) fn lookup(
-        &mut self,
-        inst: Inst,
-        map: Map,
-        key: &LookupKey<'_>,
-        at: At,
-        env: &mut Env,
-    ) -> Flow {
-        let key = self.key(inst, map, key, at, env);
+    pub(super) fn lookup(&mut self, inst: Inst, looked: &Looked<'_>, at: At, env: &mut Env) -> Flow {
+        let (map, key) = (looked.map, self.key(inst, looked, at, env));
         match (&key.known, &key.given) {
             (KeyKnown::Constant(bytes), _) => {
                 if let Some(found) = self.contents.lookup(map, bytes) {
@@ -100,14 +95,14 @@ impl Copier<'_> {
         }
     }
 
-    fn key(&mut self, inst: Inst, map: Map, key: &LookupKey<'_>, at: At, env: &Env) -> KeyAbs {
-        let size = self.module.maps[map].key_size;
-        match key {
+    fn key(&mut self, inst: Inst, looked: &Looked<'_>, at: At, env: &Env) -> KeyAbs {
+        let size = self.module.maps[looked.map].key_size;
+        let (given, known) = match looked.key {
             LookupKey::Values(layout) => {
                 let args: SmallVec<[Abs; 4]> =
                     self.src.insts[inst].args.iter().map(|v| env[v.index()]).collect();
-                let known = self.assembled(layout, &args, size).unwrap_or(KeyKnown::No);
-                KeyAbs { given: Given::Values((*layout).clone(), args), known }
+                let known = self.assembled(layout, &args, size);
+                (Given::Values(layout.clone(), args), known)
             }
             LookupKey::Pointer(p) => {
                 let abs = env[p.index()];
@@ -115,18 +110,27 @@ impl Copier<'_> {
                     && let Abs::Val(pointer) = abs
                     && let Some(pieces) = stack_key::on_stack(self.src, &self.cfg, at.block, inst, size)
                 {
-                    return self.read_back(pointer, &pieces, size, at.out, env);
-                }
-                KeyAbs {
-                    given: Given::Pointer(abs),
-                    known: self.pointed_at(abs, size).unwrap_or(KeyKnown::No),
+                    self.read_back(pointer, &pieces, size, at.out, env)
+                } else {
+                    (Given::Pointer(abs), self.pointed_at(abs, size))
                 }
             }
-        }
+        };
+        let object = looked.object.map(|o| env[o.index()]);
+        // What would be found under a known key depends on the map.
+        let known = known.filter(|_| object.is_none()).unwrap_or(KeyKnown::No);
+        KeyAbs { given, known, object }
     }
 
     /// A key on the stack, read where its pieces are not known.
-    fn read_back(&mut self, pointer: Value, pieces: &[Stored], size: u32, out: Block, env: &Env) -> KeyAbs {
+    fn read_back(
+        &mut self,
+        pointer: Value,
+        pieces: &[Stored],
+        size: u32,
+        out: Block,
+        env: &Env,
+    ) -> (Given, Option<KeyKnown>) {
         let piece = |Stored { piece, value }: &Stored| match value.map(|v| env[v.index()]) {
             Some(known @ (Abs::Val(_) | Abs::Const(_))) => known,
             _ => {
@@ -137,8 +141,8 @@ impl Copier<'_> {
         };
         let args: SmallVec<[Abs; 4]> = pieces.iter().map(piece).collect();
         let layout = stack_key::layout(pieces);
-        let known = self.assembled(&layout, &args, size).unwrap_or(KeyKnown::No);
-        KeyAbs { given: Given::Stack(Abs::Val(pointer), layout, args), known }
+        let known = self.assembled(&layout, &args, size);
+        (Given::Stack(Abs::Val(pointer), layout, args), known)
     }
 
     /// A key of which all pieces are constant, or follow from the way to merged values.
@@ -278,12 +282,15 @@ impl Copier<'_> {
         let ty = result.map_or(Type::Ptr(Prov::MapValueOrNull(map)), |v| self.src.types[v]);
         let size = self.module.maps[map].key_size;
         let (layout, args) = match (&key.known, &key.given) {
+            (_, Given::Stack(abs, ..) | Given::Pointer(abs)) if key.object.is_some() => {
+                return self.pointer_lookup(map, key.object, *abs, ty, out);
+            }
             (KeyKnown::Constant(bytes), _) => constant_pieces(bytes),
             (_, Given::Values(layout, args)) => (layout.clone(), args.clone()),
-            (_, Given::Stack(abs, ..)) => return self.pointer_lookup(map, *abs, ty, out),
+            (_, Given::Stack(abs, ..)) => return self.pointer_lookup(map, None, *abs, ty, out),
             (_, Given::Pointer(abs)) => match self.loaded_pieces(*abs, size, out) {
                 Some(parts) => parts,
-                None => return self.pointer_lookup(map, *abs, ty, out),
+                None => return self.pointer_lookup(map, None, *abs, ty, out),
             },
         };
         let args: SmallVec<[Value; 4]> = args.iter().map(|&a| self.materialize(a, out)).collect();
@@ -297,15 +304,19 @@ impl Copier<'_> {
         for &Piece { offset, size } in &pieces {
             let offset = i32::from(offset);
             let load = Op::Load { size, sext: false, offset, flags: MemFlags::default() };
-            let copied = self.copied(abs, &load, Type::int(size.bits()), out);
+            let alike = self.alike(abs, offset, size, false);
+            let copied = alike.or_else(|| self.copied(abs, &load, Type::int(size.bits()), out));
             args.push(copied.or_else(|| self.load(abs, offset, size, false))?);
         }
         Some((pieces, args))
     }
 
-    /// A lookup by helper, the key in memory.
-    fn pointer_lookup(&mut self, map: Map, key: Abs, ty: Type, out: Block) -> Value {
-        let address = self.value(out, Op::MapAddr { map }, &[], Type::Ptr(Prov::Map(map)));
+    /// A lookup by helper, the key in memory; the map may be an inner one.
+    fn pointer_lookup(&mut self, map: Map, object: Option<Abs>, key: Abs, ty: Type, out: Block) -> Value {
+        let address = match object {
+            Some(object) => self.materialize(object, out),
+            None => self.value(out, Op::MapAddr { map }, &[], Type::Ptr(Prov::Map(map))),
+        };
         let key = self.materialize(key, out);
         self.value(out, Op::Helper { id: super::site::LOOKUP }, &[address, key], ty)
     }

@@ -27,7 +27,7 @@ pub enum Twin {
     Rows(Rows),
 }
 
-/// What is room for, in each side.
+/// For what each side has room.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Room {
     /// A trie.

@@ -117,12 +117,15 @@ fn copies_are_used_only_while_nobody_is_counted_in() {
     // Somebody is counted in from the beginning.
     move_to(map, &entry, 7_001);
     assert_eq!(port(&program, frame, INGRESS), 7_001);
+    assert_eq!(caches.cold(), Duration::ZERO, "no copies are made that could be waited for");
     caches.close();
     assert_eq!(port(&program, frame, INGRESS), 7_001);
     move_to(map, &entry, 7_002);
     assert_eq!(port(&program, frame, INGRESS), 7_001, "a copy answers: the table is not asked");
     caches.forget();
     assert_eq!(port(&program, frame, INGRESS), 7_002, "no copy of before");
+    std::thread::sleep(Duration::from_millis(100));
+    assert_eq!(caches.cold(), Duration::ZERO, "most copies that there can be have been made");
     caches.open();
     move_to(map, &entry, 7_003);
     assert_eq!(port(&program, frame, INGRESS), 7_003);
@@ -207,6 +210,12 @@ fn no_answer_is_stale_beside_a_session() {
             let details = live.details().expect("details");
             let cached = details.lookups.iter().filter(|l| l.how == How::Cache);
             assert!(cached.clone().any(|l| l.map == CONNECTIONS), "{:?}", details.lookups);
+            // Detached, copies of the variant do what it does at work.
+            live.detach().expect("taken off");
+            let often: Vec<Vec<u8>> = (0..200).map(|n| traffic.outbound.packets[n % 10].clone()).collect();
+            let (original, variant) = live.counted(&often, rig.test_port()).expect("counted");
+            let calls = |c: millstream_lab::subject::Counted| c.map_calls.expect("all is modelled");
+            assert!(variant.map(calls).expect("at work") < calls(original) - 0.5, "{variant:?} {original:?}");
             live.finish(Leave::Restored).expect("finished");
         })
         .expect("in the namespace");
@@ -237,6 +246,8 @@ fn moved(rig: &Rig, traffic: &nat::Traffic, table: &millstream_kernel::Map, told
         assert_eq!(answer(), 20_000 + n, "stale");
         std::thread::sleep(Duration::from_millis(u64::from(n % 9)));
     }
+    // The last write is answered as well.
+    std::thread::sleep(Duration::from_millis(200));
 }
 
 /// A packet that writes by one pointer to an entry and reads by another sees what it wrote; and what functions write is counted as well.

@@ -4,6 +4,7 @@ mod bars;
 mod caches;
 mod contents;
 mod guard;
+mod inner;
 mod judge;
 mod live;
 mod offline;

@@ -6,11 +6,12 @@ use std::sync::atomic::Ordering;
 use millstream_ir::Map as IrMap;
 use millstream_kernel::{MapType, Program, TestRun, UpdateMode};
 use millstream_lab::os;
+use millstream_lab::subject::Form;
 use millstream_loader::{Loader, Session};
 use millstream_object::{FuncId, LinkedProgram, MapId, Object};
 use millstream_programs::{self as programs, MapEntry};
 use millstream_specialize::caches::Caches;
-use millstream_specialize::contents::{Observed, Source, cacheable, sources};
+use millstream_specialize::contents::{Observed, Source, sources};
 use millstream_specialize::guard::TOKEN;
 use millstream_specialize::judge::sample::{self, Sample};
 use millstream_specialize::judge::{self, Case, Judgement, Unjudged};
@@ -59,7 +60,7 @@ impl<'c> Offline<'c> {
         let linked = object.link(compiler.program()).expect("it links");
         let original = session.load(compiler.program(), &linked).expect("accepted");
         let (sources, _) = sources(compiler, &session);
-        let cached = cacheable(compiler, &session).into_keys().collect();
+        let cached = compiler.cacheable().collect();
         let it = Offline { compiler, session, original, sources, cached };
         it.write(entries);
         it
@@ -112,9 +113,30 @@ impl<'c> Offline<'c> {
             let place = self.compiler.cache(of).expect("it can have a cache");
             self.session.replace_map(place, map.try_clone().expect("a descriptor"));
         }
+        self.let_run();
+        self.session.load(self.compiler.program(), &made.linked).expect("accepted")
+    }
+
+    /// From now on the guard lets variants run.
+    fn let_run(&self) {
         let state = self.map(self.compiler.guard_map()).mmap(true).expect("the guard's state");
         state.atomic_u64(TOKEN as usize).store(token(GENERATION, 0).into(), Ordering::SeqCst);
-        self.session.load(self.compiler.program(), &made.linked).expect("accepted")
+    }
+
+    /// Calls by which the original and a variant look up, write or delete elements of maps, for each of the frames, as our
+    /// interpreter counts them.
+    pub(crate) fn map_calls(&mut self, made: &Made, frames: &[Vec<u8>]) -> [f64; 2] {
+        for (of, map) in made.twins.maps() {
+            let place = self.compiler.twin(of).expect("it can have a twin");
+            self.session.replace_map(place, map.try_clone().expect("a descriptor"));
+        }
+        self.let_run();
+        let func = self.compiler.program();
+        let original = self.compiler.object().link(func).expect("it links");
+        [&original, &made.linked].map(|linked| {
+            let counted = Form { session: &self.session, func, linked }.count(frames, INGRESS);
+            counted.expect("the maps can be read").map_calls.expect("all is modelled")
+        })
     }
 
     fn map(&self, id: MapId) -> &millstream_kernel::Map {

@@ -1,4 +1,4 @@
-//! Twins of hash maps: they answer as the map does, faster, and follow it.
+//! Twins of hash maps: they answer as the map does, without a call, and follow it.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -6,7 +6,6 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use millstream_kernel::{Program, TestRun, UpdateMode, query_xdp, testing};
-use millstream_lab::stats::Verdict;
 use millstream_lab::{Rig, RigConfig, Traffic};
 use millstream_programs::rng::Rng;
 use millstream_programs::router;
@@ -50,13 +49,13 @@ fn answer(program: &Program, frame: &[u8]) -> (u32, Vec<u8>) {
 }
 
 #[test]
-fn a_twin_answers_as_the_hash_map_does_and_is_faster() {
+fn a_twin_answers_as_the_hash_map_does_and_no_lookup_is_left() {
     if !testing::require() {
         return;
     }
     let Some(object) = fixtures::read("acl", &[]) else { return };
     let compiler = Compiler::new(&object, None).expect("prepared");
-    let plane = Offline::new(&compiler, &[]);
+    let mut plane = Offline::new(&compiler, &[]);
     let flows = flows(30_000);
     let map = plane.session.map_by_name("acl").expect("the map");
     // Every third pair has no rule.
@@ -71,8 +70,8 @@ fn a_twin_answers_as_the_hash_map_does_and_is_faster() {
     let judged = plane.compare(&made, &samples, true, 20_000).expect("compared");
     assert!(matches!(judged.finding, Finding::Same(_)) && judged.packets >= 20_000, "{judged:?}");
     let judged = plane.judge(&made, &samples).expect("judged");
-    let Finding::Same(Some(ratio)) = judged.finding else { panic!("{judged:?}") };
-    assert_eq!(ratio.verdict, Verdict::Faster, "{ratio:?}");
+    assert!(matches!(judged.finding, Finding::Same(Some(_))), "{judged:?}");
+    assert_eq!(plane.map_calls(&made, &frames[..1_000]), [1.0, 0.0]);
 }
 
 /// Rules come, change and go while packets flow; after each the answer of what is on the hook is that of the table, and most changes

@@ -1,0 +1,136 @@
+//! `millstream layout`: what a Click configuration, compiled, keeps of a packet beside its bytes. docs/click.md.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use miette::{IntoDiagnostic, Result};
+use millstream_click::{Annotation, Layout};
+use serde::Serialize;
+
+use crate::click;
+use crate::exit::Exit;
+
+/// Flags of `millstream layout`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The configuration
+    #[arg(value_name = "CONF")]
+    conf: PathBuf,
+    /// Variables that win over its `define`
+    #[arg(value_name = "NAME=VALUE")]
+    variables: Vec<String>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct FieldRow {
+    field: &'static str,
+    offset: u32,
+    bytes: u32,
+    reads: usize,
+}
+
+#[derive(Serialize)]
+struct AnnotationRow {
+    annotation: &'static str,
+    bytes: u32,
+    uses: usize,
+    live: usize,
+    constant: usize,
+    /// Bytes from the beginning of what is kept while a packet waits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kept_at: Option<u32>,
+}
+
+#[derive(Serialize)]
+struct Document {
+    schema: u32,
+    configuration: String,
+    /// Inputs of elements that packets can reach.
+    inputs: usize,
+    /// Of the packet's descriptor.
+    fields: Vec<FieldRow>,
+    /// Those that anybody looks at, most looked-at first.
+    annotations: Vec<AnnotationRow>,
+    dead: Vec<&'static str>,
+    /// Bytes in front of a packet that waits; 0 if none does.
+    kept_bytes: u32,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    let program = click::front(&args.conf, &args.variables, 1)?;
+    let document = document(args.conf.display().to_string(), &program.layout);
+    match args.json {
+        true => println!("{}", serde_json::to_string_pretty(&document).into_diagnostic()?),
+        false => print!("{}", text(&document)),
+    }
+    Ok(Exit::Done.into())
+}
+
+fn document(configuration: String, layout: &Layout) -> Document {
+    let (live, dead): (Vec<&Annotation>, Vec<&Annotation>) =
+        layout.annotations.iter().partition(|annotation| annotation.live > 0);
+    let row = |a: &Annotation| AnnotationRow {
+        annotation: a.name,
+        bytes: a.bytes,
+        uses: a.uses,
+        live: a.live,
+        constant: a.constant,
+        kept_at: a.kept_at,
+    };
+    Document {
+        schema: 1,
+        configuration,
+        inputs: layout.inputs,
+        fields: layout
+            .fields
+            .iter()
+            .map(|f| FieldRow { field: f.name, offset: f.offset, bytes: f.bytes, reads: f.reads })
+            .collect(),
+        annotations: live.into_iter().map(row).collect(),
+        dead: dead.into_iter().map(|a| a.name).collect(),
+        kept_bytes: layout.kept,
+    }
+}
+
+fn text(d: &Document) -> String {
+    let mut out = String::new();
+    // Writing to a string does not fail.
+    let _ = writeln!(out, "{}: {} inputs of elements that packets can reach", d.configuration, d.inputs);
+    let _ = writeln!(out, "\n{:20} {:>6} {:>6} {:>6}", "descriptor", "offset", "bytes", "reads");
+    for f in &d.fields {
+        let unused = if f.reads == 0 { "   not read" } else { "" };
+        let _ = writeln!(out, "{:20} {:>6} {:>6} {:>6}{unused}", f.field, f.offset, f.bytes, f.reads);
+    }
+    let head = ["bytes", "uses", "live at", "constant", "kept at"];
+    let _ = write!(out, "\n{:20}", "annotation");
+    head.iter().for_each(|word| {
+        let _ = write!(out, " {word:>8}");
+    });
+    out.push('\n');
+    for a in &d.annotations {
+        let kept = a.kept_at.map_or_else(|| "-".to_owned(), |at| at.to_string());
+        let _ = writeln!(
+            out,
+            "{:20} {:>8} {:>8} {:>8} {:>8} {kept:>8}",
+            a.annotation, a.bytes, a.uses, a.live, a.constant
+        );
+    }
+    if !d.dead.is_empty() {
+        let _ = writeln!(out, "dead: {}", d.dead.join(", "));
+    }
+    match d.kept_bytes {
+        0 => out.push_str("\nno packet waits: annotations are in registers\n"),
+        bytes => {
+            let _ = writeln!(
+                out,
+                "\n{bytes} bytes in front of a packet that waits; else annotations are in registers"
+            );
+        }
+    }
+    out
+}

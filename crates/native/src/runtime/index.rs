@@ -1,0 +1,301 @@
+//! The index of a hash table: which slot has a key of a given hash. Two templates of it.
+//!
+//! A place is a 64-bit word: the low half is the slot plus one, the high half the hash; zero is an empty place. So entries move without a
+//! look at their keys.
+//!
+//! [`Template::Open`] is open addressing: a power of two of places, at most half of them used; the hash's low bits say where the search begins,
+//! and an empty place ends it. Removal shifts back what follows, so there are no tombstones.
+//!
+//! [`Template::Cuckoo`] has buckets of eight places, a cache line each (Pagh and Rodler, 2001; Dietzfelbinger and Weidling, 2007). A key is in one of
+//! two buckets, both of which its hash says, so that a search reads two lines at most and none depends on the other. An entry that finds both full makes others
+//! move to their other bucket, along the shortest way to an empty place. At most four fifths of the places are used, where such a way
+//! always is, for any practical purpose; where there is none, the table counts as full.
+//!
+//! `emit::hash` has the same searches as LLVM's IR: both must change together.
+
+use std::io;
+
+use rustc_hash::FxHashSet;
+use serde::{Deserialize, Serialize};
+
+use super::region::{Place, Region};
+
+/// How the index of a hash table is made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub enum Template {
+    /// Open addressing with linear probing.
+    #[default]
+    Open,
+    /// Two buckets a key.
+    Cuckoo,
+}
+
+/// Places of a bucket.
+pub(crate) const WAYS: u32 = 8;
+/// Odd; the high bits of the product say which is a hash's other bucket.
+pub(crate) const OTHER: u32 = 0x9e37_79b1;
+/// An index of as many words, 2 MiB, is to lie in large pages.
+const LARGE: u64 = 1 << 18;
+/// An index of more words, 32 MiB, is larger than the caches of common servers.
+const CACHED: u64 = 1 << 22;
+/// Buckets that are looked at for one with an empty place.
+const MOST_LOOKED_AT: usize = 4096;
+
+/// An index.
+#[derive(Debug)]
+pub(crate) struct Index {
+    words: Region,
+    template: Template,
+    /// Of places, or of buckets: their number less one.
+    mask: u32,
+}
+
+impl Template {
+    /// The one for a table of so many entries: two buckets a key where the index is larger than the caches and half as large so.
+    pub(crate) fn fitting(entries: u32) -> Template {
+        let [open, cuckoo] = [Template::Open, Template::Cuckoo].map(|template| size(template, entries));
+        if open >= CACHED && cuckoo < open { Template::Cuckoo } else { Template::Open }
+    }
+}
+
+/// Number of words for so many entries.
+fn size(template: Template, entries: u32) -> u64 {
+    let entries = u64::from(entries);
+    match template {
+        Template::Open => (entries * 2).next_power_of_two().max(16),
+        Template::Cuckoo if entries <= 2 * u64::from(WAYS) => 2 * u64::from(WAYS),
+        // Few buckets fill unevenly.
+        Template::Cuckoo if entries < 1024 => (entries * 2).next_power_of_two(),
+        Template::Cuckoo => (entries + entries / 4).next_power_of_two(),
+    }
+}
+
+impl Index {
+    pub(crate) fn new(template: Template, entries: u32, place: &mut Place) -> io::Result<Index> {
+        let words = size(template, entries);
+        let mask = u32::try_from(words - 1).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
+        let mask = if template == Template::Cuckoo { mask / WAYS } else { mask };
+        Ok(Index { words: Region::new(8 * words as usize, place)?, template, mask })
+    }
+
+    /// Whether it is so large that it should lie in large pages; asks for these then.
+    pub(crate) fn prefer_large_pages(&self) -> bool {
+        let large = self.bytes() >= 8 * LARGE;
+        if large {
+            self.words.prefer_large_pages(self.bytes() as usize);
+        }
+        large
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        8 * u64::from(self.places())
+    }
+
+    pub(crate) fn address(&self) -> u64 {
+        self.words.address()
+    }
+
+    pub(crate) fn template(&self) -> Template {
+        self.template
+    }
+
+    pub(crate) fn mask(&self) -> u32 {
+        self.mask
+    }
+
+    fn places(&self) -> u32 {
+        match self.template {
+            Template::Open => self.mask + 1,
+            Template::Cuckoo => (self.mask + 1) * WAYS,
+        }
+    }
+
+    fn word(&self, place: u32) -> u64 {
+        self.words.word(place as usize)
+    }
+
+    /// The slots that there are.
+    pub(crate) fn slots(&self) -> impl Iterator<Item = u32> + '_ {
+        (0..self.places()).map(|place| self.word(place)).filter(|word| *word != 0).map(slot_of)
+    }
+
+    /// Place and slot of an entry with this hash of which `same` holds.
+    pub(crate) fn find(&self, hash: u32, same: impl Fn(u32) -> bool) -> Option<(u32, u32)> {
+        let fits = |place: u32| {
+            let word = self.word(place);
+            (word != 0 && hash_of(word) == hash && same(slot_of(word))).then(|| (place, slot_of(word)))
+        };
+        match self.template {
+            Template::Open => {
+                let probes = (0..).map(|n| hash.wrapping_add(n) & self.mask);
+                probes.take_while(|&place| self.word(place) != 0).find_map(fits)
+            }
+            Template::Cuckoo => self.buckets(hash).into_iter().flat_map(ways).find_map(fits),
+        }
+    }
+
+    /// The two buckets of a hash.
+    fn buckets(&self, hash: u32) -> [u32; 2] {
+        let first = hash & self.mask;
+        [first, self.other(hash, first)]
+    }
+
+    /// The other of a hash's two buckets.
+    fn other(&self, hash: u32, bucket: u32) -> u32 {
+        bucket ^ (hash.wrapping_mul(OTHER) >> self.mask.leading_zeros() | 1)
+    }
+
+    /// Adds an entry that is not there; `false` if there is no room.
+    pub(crate) fn insert(&mut self, hash: u32, slot: u32) -> bool {
+        let place = match self.template {
+            Template::Open => {
+                let mut place = hash & self.mask;
+                while self.word(place) != 0 {
+                    place = (place + 1) & self.mask;
+                }
+                Some(place)
+            }
+            Template::Cuckoo => self.make_room(hash),
+        };
+        if let Some(place) = place {
+            self.words.set_word(place as usize, u64::from(hash) << 32 | u64::from(slot + 1));
+        }
+        place.is_some()
+    }
+
+    /// Sets the slot of an entry.
+    pub(crate) fn set_slot(&mut self, place: u32, slot: u32) {
+        let word = self.word(place);
+        self.words.set_word(place as usize, word & !0xffff_ffff | u64::from(slot + 1));
+    }
+
+    /// An empty place in one of a hash's buckets: the emptier one's, or one that others are moved from, breadth first.
+    fn make_room(&mut self, hash: u32) -> Option<u32> {
+        let empty = |bucket: u32| ways(bucket).filter(|&place| self.word(place) == 0);
+        let [a, b] = self.buckets(hash);
+        let emptier = if empty(a).count() >= empty(b).count() { a } else { b };
+        if let Some(place) = empty(emptier).next() {
+            return Some(place);
+        }
+        // Buckets that were reached, each with the place whose entry would move there, and where that was found.
+        let mut reached: Vec<(u32, Option<(u32, usize)>)> = vec![(a, None), (b, None)];
+        let mut known: FxHashSet<u32> = [a, b].into_iter().collect();
+        let mut at = 0;
+        while at < reached.len() && reached.len() < MOST_LOOKED_AT {
+            for place in ways(reached[at].0) {
+                let to = self.other(hash_of(self.word(place)), place / WAYS);
+                // A way through a bucket twice would move one entry twice.
+                if !known.insert(to) {
+                    continue;
+                }
+                reached.push((to, Some((place, at))));
+                if let Some(hole) = empty(to).next() {
+                    return Some(self.shift(hole, &reached));
+                }
+            }
+            at += 1;
+        }
+        None
+    }
+
+    /// Moves entries along the way that ends with the last bucket reached, whose empty place is `hole`; the place that is empty then.
+    fn shift(&mut self, mut hole: u32, reached: &[(u32, Option<(u32, usize)>)]) -> u32 {
+        let mut at = reached.len() - 1;
+        while let Some((from, before)) = reached[at].1 {
+            let word = self.word(from);
+            self.words.set_word(hole as usize, word);
+            self.words.set_word(from as usize, 0);
+            (hole, at) = (from, before);
+        }
+        hole
+    }
+
+    /// Empties a place; with open addressing those move back that were pushed beyond it.
+    pub(crate) fn remove(&mut self, place: u32) {
+        let (mut hole, mut next) = (place, place);
+        while self.template == Template::Open {
+            next = (next + 1) & self.mask;
+            let word = self.word(next);
+            if word == 0 {
+                break;
+            }
+            let home = hash_of(word) & self.mask;
+            // It may move back unless its search begins behind the hole.
+            if next.wrapping_sub(home) & self.mask >= next.wrapping_sub(hole) & self.mask {
+                self.words.set_word(hole as usize, word);
+                hole = next;
+            }
+        }
+        self.words.set_word(hole as usize, 0);
+    }
+}
+
+/// The places of a bucket.
+fn ways(bucket: u32) -> std::ops::Range<u32> {
+    bucket * WAYS..(bucket + 1) * WAYS
+}
+
+fn hash_of(word: u64) -> u32 {
+    (word >> 32) as u32
+}
+
+fn slot_of(word: u64) -> u32 {
+    (word as u32).wrapping_sub(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Hashes of keys 1, 2, and so on.
+    fn hashes() -> impl Iterator<Item = u32> {
+        (1u64..).map(|key| crate::runtime::hash::hash(7, &key.to_le_bytes()))
+    }
+
+    #[test]
+    fn as_many_entries_as_declared_find_room_and_are_found() {
+        for template in [Template::Open, Template::Cuckoo] {
+            for entries in [1, 16, 17, 100, 1000, 1024, 6553, 100_000] {
+                let mut index = Index::new(template, entries, &mut Place::Anywhere).unwrap();
+                for (hash, slot) in hashes().zip(0..entries) {
+                    assert!(index.insert(hash, slot), "{template:?}: {slot} of {entries}");
+                }
+                for (hash, slot) in hashes().zip(0..entries) {
+                    let (_, found) = index.find(hash, |s| s == slot).expect("it is there");
+                    assert_eq!(found, slot);
+                    assert_eq!(index.find(!hash, |s| s == slot), None);
+                }
+                let mut slots: Vec<u32> = index.slots().collect();
+                slots.sort_unstable();
+                assert_eq!(slots, (0..entries).collect::<Vec<_>>());
+            }
+        }
+    }
+
+    #[test]
+    fn entries_of_one_hash_fill_two_buckets_and_no_more() {
+        let mut index = Index::new(Template::Cuckoo, 1 << 12, &mut Place::Anywhere).unwrap();
+        assert!((0..2 * WAYS).all(|slot| index.insert(77, slot)));
+        assert!(!index.insert(77, 99), "nobody can move");
+        let (place, _) = index.find(77, |slot| slot == 5).expect("it is there");
+        index.remove(place);
+        assert!(index.insert(77, 99) && index.find(77, |slot| slot == 5).is_none());
+    }
+
+    #[test]
+    fn what_is_removed_and_added_again_is_what_there_is() {
+        for template in [Template::Open, Template::Cuckoo] {
+            let mut index = Index::new(template, 4000, &mut Place::Anywhere).unwrap();
+            let all: Vec<u32> = hashes().take(8000).collect();
+            (0..4000).for_each(|slot| assert!(index.insert(all[slot as usize], slot)));
+            for slot in 0..4000 {
+                let (place, _) = index.find(all[slot as usize], |s| s == slot).expect("it is there");
+                index.remove(place);
+                assert!(index.insert(all[slot as usize + 4000], slot));
+            }
+            let mut slots: Vec<u32> = index.slots().collect();
+            slots.sort_unstable();
+            assert_eq!(slots, (0..4000).collect::<Vec<_>>());
+        }
+    }
+}

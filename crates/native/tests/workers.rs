@@ -1,0 +1,238 @@
+//! Several workers: no packet is lost or run twice, flows keep their order, and tables that all of them change at once are never seen half
+//! changed.
+
+use std::io;
+use std::sync::Mutex;
+
+use millstream_interp::MapKind;
+use millstream_ir::{
+    AluOp, AtomicOp, Block, BlockCall, Cond, Func, Function, Linkage, Map, MapDecl, MemFlags, Module, Op,
+    Piece, Prov, Size, Type, Value, Width,
+};
+use millstream_native::io::steer::{flow_hash, worker_of};
+use millstream_native::io::{Crew, Plan, Ran, Reason, Replay, Sink, run_by};
+use millstream_native::{Engine, Options, Template};
+use millstream_programs::packet::Frame;
+use millstream_programs::rng::Rng;
+
+/// `BPF_PROG_TYPE_XDP`.
+const XDP: u32 = 6;
+const WORKERS: u32 = 4;
+const PLAN: Plan = Plan { batch: 32, ingress: 1 };
+/// What a key's value is.
+const FACTOR: i64 = 0x9e37_79b9;
+/// Where a packet has its key, and what is to be done with it.
+const KEY: i32 = 42;
+const DEED: i32 = 46;
+/// Deeds: put in, take out, look up.
+const PUT: i64 = 0;
+const TAKE: i64 = 1;
+
+fn declared(name: &str, kind: MapKind, value_size: u32, max_entries: u32) -> MapDecl {
+    let (kind, name) = (kind as u32, name.to_owned());
+    MapDecl { name, kind, key_size: 4, value_size, max_entries, flags: 0, global: None, inner: None }
+}
+
+fn load(size: Size, offset: i32) -> Op {
+    Op::Load { size, sext: false, offset, flags: MemFlags::default() }
+}
+
+/// What is written at the end of a block.
+struct Writing<'f> {
+    func: &'f mut Function,
+    at: Block,
+}
+
+impl Writing<'_> {
+    fn value(&mut self, op: Op, args: &[Value], ty: Type) -> Value {
+        self.func.at_end(self.at).value(op, args.iter().copied(), ty)
+    }
+
+    fn int(&mut self, value: i64) -> Value {
+        self.func.at_end(self.at).iconst(value)
+    }
+
+    fn finish(&mut self, verdict: i64) {
+        let verdict = self.int(verdict);
+        self.func.at_end(self.at).effect(Op::Return {}, [verdict], []);
+    }
+
+    /// Goes on where the comparison does not hold, and returns the block where it does.
+    fn branch(&mut self, a: Value, b: Value) -> Block {
+        let (yes, no) = (self.func.add_block(), self.func.add_block());
+        let op = Op::Branch { cond: Cond::Eq, width: Width::W64 };
+        self.func.at_end(self.at).effect(op, [a, b], [BlockCall::new(yes), BlockCall::new(no)]);
+        self.at = no;
+        yes
+    }
+}
+
+/// Counts each packet, in an array and for each CPU, then puts its key into a table, takes it out, or looks it up: aborted, if
+/// the value is another key's, or an even key is not there; sent back otherwise.
+fn program(kind: MapKind, entries: u32) -> (Module, Func) {
+    let mut module = Module::default();
+    let table = module.maps.push(declared("table", kind, 8, entries));
+    let all = module.maps.push(declared("all", MapKind::Array, 8, 1));
+    let own = module.maps.push(declared("own", MapKind::PercpuArray, 8, 1));
+    let mut func = Function::new("p", Linkage::Program { prog_type: XDP });
+    let entry = func.add_block();
+    let ctx = func.add_param(entry, Type::Ptr(Prov::Ctx));
+    let mut w = Writing { func: &mut func, at: entry };
+    let packet = w.value(load(Size::W, 0), &[ctx], Type::Ptr(Prov::Packet));
+    let one = w.int(1);
+    for map in [all, own] {
+        count(&mut w, map, one, map == all);
+    }
+    let key = w.value(load(Size::W, KEY), &[packet], Type::I64);
+    let deed = w.value(load(Size::B, DEED), &[packet], Type::I64);
+    let factor = w.int(FACTOR);
+    let value = w.value(Op::Alu { op: AluOp::Mul, width: Width::W64 }, &[key, factor], Type::I64);
+    let pieces = |size| [Piece { offset: 0, size }].into_iter().collect();
+    let put = w.int(PUT);
+    let on = w.branch(deed, put);
+    let take = w.int(TAKE);
+    let off = w.branch(deed, take);
+    let look = Op::MapLookup { map: table, key: pieces(Size::W) };
+    let found = w.value(look, &[key], Type::Ptr(Prov::MapValueOrNull(table)));
+    let null = w.int(0);
+    let absent = w.branch(found, null);
+    let word = w.value(load(Size::Dw, 0), &[found], Type::I64);
+    let same = w.branch(word, value);
+    w.finish(0);
+    w.at = same;
+    w.finish(3);
+    w.at = absent;
+    let odd = w.value(Op::Alu { op: AluOp::And, width: Width::W64 }, &[key, one], Type::I64);
+    let even = w.branch(odd, null);
+    w.finish(3);
+    w.at = even;
+    w.finish(0);
+    w.at = on;
+    let flags = w.int(0);
+    let update = Op::MapUpdate { map: table, key: pieces(Size::W), value: pieces(Size::Dw) };
+    w.value(update, &[key, value, flags], Type::I64);
+    w.finish(3);
+    w.at = off;
+    w.value(Op::MapDelete { map: table, key: pieces(Size::W) }, &[key], Type::I64);
+    w.finish(3);
+    let func = module.funcs.push(func);
+    (module, func)
+}
+
+/// Adds to the only number of a map: at once, or in two steps.
+fn count(w: &mut Writing<'_>, map: Map, one: Value, atomic: bool) {
+    let at = w.value(Op::MapValueAddr { map, offset: 0 }, &[], Type::Ptr(Prov::MapValue(map)));
+    if atomic {
+        let add = Op::Atomic { op: AtomicOp::Add, size: Size::Dw, offset: 0 };
+        w.func.at_end(w.at).effect(add, [at, one], []);
+        return;
+    }
+    let before = w.value(load(Size::Dw, 0), &[at], Type::I64);
+    let after = w.value(Op::Alu { op: AluOp::Add, width: Width::W64 }, &[before, one], Type::I64);
+    let store = Op::Store { size: Size::Dw, offset: 0, flags: MemFlags::default() };
+    w.func.at_end(w.at).effect(store, [at, after], []);
+}
+
+/// Packets of random flows with random keys and deeds. Even keys, if any, are never taken out.
+fn frames(count: usize, keys: u64, even: bool) -> Vec<Vec<u8>> {
+    let mut rng = Rng::new(11);
+    let frame = |_| {
+        let (src, dst) = (0x0a00_0000 + rng.below(64) as u32, 0xc000_0200 + rng.below(4) as u32);
+        let mut frame = Frame { src: src.into(), dst: dst.into(), ..Frame::default() }.to_bytes();
+        let key = rng.below(keys) as u32 | u32::from(!even);
+        let least = if key.is_multiple_of(2) { TAKE + 1 } else { PUT };
+        frame[KEY as usize..][..4].copy_from_slice(&key.to_le_bytes());
+        frame[DEED as usize] = least as u8 + rng.below(4) as u8;
+        frame
+    };
+    (0..count).map(frame).collect()
+}
+
+/// Notes what it gets.
+#[derive(Default)]
+struct Noted(Vec<u64>);
+
+impl Sink for Noted {
+    fn send(&mut self, _: &[u8], origin: u64, _: u32) -> io::Result<()> {
+        self.0.push(origin);
+        Ok(())
+    }
+}
+
+fn run(engine: &Engine, frames: &[Vec<u8>], count: u64, sink: &mut Noted) -> Ran {
+    let order: Vec<u32> = (0..frames.len() as u32).collect();
+    let began = Mutex::new(Vec::new());
+    let enter = |worker| {
+        began.lock().expect("nobody panics").push(worker);
+        Ok(())
+    };
+    let source = Replay { frames, order: &order, count };
+    let ran = run_by(engine, &source, sink, PLAN, &Crew { enter: &enter }).expect("run");
+    let mut began = began.into_inner().expect("nobody panics");
+    began.sort_unstable();
+    assert_eq!(began, (0..engine.workers()).collect::<Vec<_>>());
+    ran
+}
+
+fn engine(kind: MapKind, entries: u32, template: Template) -> Engine {
+    let (module, func) = program(kind, entries);
+    let options =
+        Options { workers: WORKERS, tables: vec![("table".into(), template)], ..Options::default() };
+    Engine::of_module(module, func, &options).expect("compiled")
+}
+
+fn words(engine: &mut Engine, map: &str) -> Vec<u64> {
+    let value = engine.map(map).expect("there").get(&[0; 4]).expect("an array");
+    value.chunks(8).map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes"))).collect()
+}
+
+#[test]
+fn packets_are_run_once_each_and_in_the_order_of_their_flows() {
+    let mut engine = engine(MapKind::Hash, 64, Template::Open);
+    let frames = frames(4096, 64, false);
+    let mut noted = Noted::default();
+    let ran = run(&engine, &frames, 50_000, &mut noted);
+    assert_eq!((ran.account.received, ran.account.transmitted), (50_000, 50_000));
+    let mut last = std::collections::BTreeMap::new();
+    for &origin in &noted.0 {
+        let flow = flow_hash(&frames[origin as usize % frames.len()]);
+        assert!(last.insert(flow, origin).is_none_or(|before| before < origin), "a flow is out of order");
+    }
+    noted.0.sort_unstable();
+    assert_eq!(noted.0, (0..50_000).collect::<Vec<u64>>());
+    assert_eq!(words(&mut engine, "all"), [50_000]);
+    let mut shares = vec![0; WORKERS as usize];
+    (0..50_000).for_each(|n| shares[worker_of(&frames[n % frames.len()], WORKERS) as usize] += 1);
+    assert_eq!(words(&mut engine, "own"), shares, "each worker counts for itself");
+}
+
+#[test]
+fn tables_that_all_change_at_once_are_whole_to_each() {
+    // Entries move whenever a neighbour comes or goes. Few that evict each other, so that slots are soon used again.
+    for (kind, entries, keys, template) in [
+        (MapKind::Hash, 512, 512, Template::Open),
+        (MapKind::LruHash, 32, 256, Template::Open),
+        (MapKind::Hash, 1638, 1638, Template::Cuckoo),
+    ] {
+        let mut engine = engine(kind, entries, template);
+        let even = kind == MapKind::Hash;
+        for key in (0..keys as u32).step_by(2).filter(|_| even) {
+            let value = u64::from(key).wrapping_mul(FACTOR as u64).to_le_bytes();
+            assert_eq!(engine.map("table").expect("there").update(&key.to_le_bytes(), &value, 0, None), 0);
+        }
+        let frames = frames(8192, keys, even);
+        let ran = run(&engine, &frames, 1_500_000, &mut Noted::default());
+        let aborted = ran.account.dropped[Reason::Aborted as usize];
+        assert_eq!(aborted, 0, "{kind:?}, {template:?}: not found, or with a value of another key");
+        assert!(ran.account.adds_up());
+        assert_eq!(words(&mut engine, "all"), [1_500_000]);
+        let table = engine.map("table").expect("there");
+        let keys = table.keys();
+        assert_eq!(keys.len(), table.len());
+        for key in keys {
+            let number = u32::from_le_bytes(key[..].try_into().expect("four bytes"));
+            let value = u64::from(number).wrapping_mul(FACTOR as u64).to_le_bytes().to_vec();
+            assert_eq!(table.get(&key), Some(value));
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! Which bytes of a function's frame may still be read.
+//!
+//! Registers and spilled registers are followed as far as they hold the frame's address and a constant. Where such a pointer
+//! is used in any other way nothing is known: then all of the frame may be read anywhere.
+//!
+//! Architecture Invariant: only what is forgotten depends on this. A byte that was forgotten and is read after all is anything.
+
+use std::collections::BTreeMap;
+
+use millstream_isa::helpers::{Effects, Helper};
+use millstream_isa::{AluOp, Callee, Insn, Operand, Reg, Size, Width};
+use rustc_hash::FxHashMap;
+
+use crate::access::STACK_SIZE;
+use crate::flow::Edges;
+use crate::program::Program;
+
+/// Bytes of a frame, the lowest first.
+type Bytes = [u64; STACK_SIZE as usize / 64];
+
+/// What is known of the frame of one function.
+#[derive(Debug)]
+pub(crate) struct Stack {
+    /// What is read from each slot on before it is written.
+    live: FxHashMap<usize, Bytes>,
+}
+
+/// What a register holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Holds {
+    /// Nothing that points into this frame.
+    Other,
+    /// The upper end of the frame and a number.
+    At(i64),
+    /// Somewhere into the frame, on some of the ways.
+    Somewhere,
+}
+
+/// What is known at one slot: of registers, and of pointers into the frame that were put there, by where; what else is there
+/// points elsewhere.
+#[derive(Clone, PartialEq, Debug)]
+struct Known {
+    regs: [Holds; 11],
+    spilled: BTreeMap<i64, Holds>,
+}
+
+/// A use of a pointer that is not followed.
+struct Escapes;
+
+impl Stack {
+    /// That of the function at `entry`; [`None`] if all of it may be read anywhere.
+    pub(crate) fn new(p: &Program, entry: usize, edges: &Edges) -> Option<Stack> {
+        let uses = uses(p, entry, edges).ok()?;
+        let mut slots: Vec<usize> = edges.keys().copied().collect();
+        slots.sort_unstable_by(|a, b| b.cmp(a));
+        let mut live: FxHashMap<usize, Bytes> = FxHashMap::default();
+        loop {
+            let mut changed = false;
+            for slot in &slots {
+                let mut before = Bytes::default();
+                for target in &edges[slot].0 {
+                    if let Some(after) = live.get(target) {
+                        before.iter_mut().zip(after).for_each(|(b, a)| *b |= a);
+                    }
+                }
+                if let Some((reads, writes)) = uses.get(slot) {
+                    for (b, (r, w)) in before.iter_mut().zip(reads.iter().zip(writes)) {
+                        *b = *b & !w | r;
+                    }
+                }
+                changed |= live.insert(*slot, before) != Some(before);
+            }
+            if !changed {
+                return Some(Stack { live });
+            }
+        }
+    }
+
+    /// Whether a byte, counted from the upper end, is read from a slot on before it is written.
+    pub(crate) fn is_live(&self, slot: usize, at: i64) -> bool {
+        let Ok(n) = usize::try_from(at + STACK_SIZE) else { return true };
+        let live = self.live.get(&slot);
+        live.is_none_or(|bytes| bytes.get(n / 64).is_none_or(|word| word >> (n % 64) & 1 != 0))
+    }
+}
+
+/// What each slot reads and what it writes.
+fn uses(p: &Program, entry: usize, edges: &Edges) -> Result<FxHashMap<usize, (Bytes, Bytes)>, Escapes> {
+    let mut regs = [Holds::Other; 11];
+    regs[10] = Holds::At(0);
+    let mut known = FxHashMap::from_iter([(entry, Known { regs, spilled: BTreeMap::new() })]);
+    let mut walk = Walk { uses: FxHashMap::default() };
+    let mut todo = vec![entry];
+    while let Some(slot) = todo.pop() {
+        let mut state = known[&slot].clone();
+        walk.step(p, slot, &mut state)?;
+        for target in &edges[&slot].0 {
+            let joined = known.get(target).map_or_else(|| state.clone(), |before| before.join(&state));
+            if known.get(target) != Some(&joined) {
+                known.insert(*target, joined);
+                todo.push(*target);
+            }
+        }
+    }
+    Ok(walk.uses)
+}
+
+impl Known {
+    fn join(&self, other: &Known) -> Known {
+        let mut out = self.clone();
+        for (a, b) in out.regs.iter_mut().zip(other.regs) {
+            if *a != b {
+                *a = Holds::Somewhere;
+            }
+        }
+        for (at, holds) in &mut out.spilled {
+            if other.spilled.get(at) != Some(holds) {
+                *holds = Holds::Somewhere;
+            }
+        }
+        for at in other.spilled.keys() {
+            out.spilled.entry(*at).or_insert(Holds::Somewhere);
+        }
+        out
+    }
+
+    fn get(&self, r: Reg) -> Holds {
+        self.regs[r.index()]
+    }
+
+    fn set(&mut self, r: Reg, holds: Holds) {
+        self.regs[r.index()] = holds;
+    }
+
+    /// From where to where an access may be, if it is in the frame. `moves` is there if a relocation says where: in how many
+    /// bytes, if that is known.
+    fn access(
+        &self,
+        base: Reg,
+        off: i16,
+        size: Size,
+        moves: Option<Option<u64>>,
+    ) -> Result<Option<(i64, i64)>, Escapes> {
+        match (self.get(base), moves) {
+            (Holds::Other, _) => Ok(None),
+            (Holds::At(k), None) => {
+                let at = k + i64::from(off);
+                Ok(Some((at, at + i64::from(size.bytes()))))
+            }
+            (Holds::At(k), Some(Some(object))) if object < STACK_SIZE as u64 => {
+                Ok(Some((k, k + object as i64)))
+            }
+            _ => Err(Escapes),
+        }
+    }
+
+    /// What an operation uses as a number.
+    fn number(&self, r: Reg) -> Result<(), Escapes> {
+        if self.get(r) == Holds::Other { Ok(()) } else { Err(Escapes) }
+    }
+}
+
+/// A walk over all slots under way.
+struct Walk {
+    /// Bytes that each slot reads and that it writes.
+    uses: FxHashMap<usize, (Bytes, Bytes)>,
+}
+
+impl Walk {
+    fn step(&mut self, p: &Program, slot: usize, s: &mut Known) -> Result<(), Escapes> {
+        let insn = p.insn(slot).map_err(|_| Escapes)?;
+        // A relocation may change the displacement, within an object.
+        let moves = p.core.get(&slot).map(|core| core.object);
+        match insn {
+            Insn::Mov { width: Width::W64, dst, src: Operand::Reg(src) } => s.set(dst, s.get(src)),
+            Insn::Alu {
+                width: Width::W64,
+                op: op @ (AluOp::Add | AluOp::Sub),
+                dst,
+                src: Operand::Imm(imm),
+            } => {
+                if let Holds::At(k) = s.get(dst)
+                    && moves.is_none()
+                {
+                    let by = i64::from(if op == AluOp::Add { imm } else { imm.wrapping_neg() });
+                    s.set(dst, Holds::At(k + by));
+                } else {
+                    s.number(dst)?;
+                }
+            }
+            Insn::Alu { dst, src, .. } => {
+                s.number(dst)?;
+                if let Operand::Reg(src) = src {
+                    s.number(src)?;
+                }
+            }
+            Insn::Mov { dst, src, .. } => {
+                if let Operand::Reg(src) = src {
+                    s.number(src)?;
+                }
+                s.set(dst, Holds::Other);
+            }
+            Insn::MovSx { dst, src, .. } | Insn::AddrSpaceCast { dst, src, .. } => {
+                s.number(src)?;
+                s.set(dst, Holds::Other);
+            }
+            Insn::Neg { dst, .. } | Insn::Swap { dst, .. } => s.number(dst)?,
+            Insn::LoadImm64 { dst, .. } => s.set(dst, Holds::Other),
+            Insn::Load { size, dst, src, off, .. } | Insn::LoadAcquire { size, dst, src, off } => {
+                let range = s.access(src, off, size, moves)?;
+                s.set(dst, self.load(slot, s, range)?);
+            }
+            Insn::Store { size, dst, off, src } => {
+                let holds = if let Operand::Reg(src) = src { s.get(src) } else { Holds::Other };
+                let range = s.access(dst, off, size, moves)?;
+                self.store(slot, s, range, holds, moves.is_some())?;
+            }
+            Insn::StoreRelease { size, dst, src, off } => {
+                let (range, holds) = (s.access(dst, off, size, moves)?, s.get(src));
+                self.store(slot, s, range, holds, moves.is_some())?;
+            }
+            Insn::Atomic { size, dst, src, off, .. } => {
+                s.number(src)?;
+                let range = s.access(dst, off, size, moves)?;
+                self.load(slot, s, range)?;
+                s.set(src, Holds::Other);
+                s.set(Reg::R0, Holds::Other);
+            }
+            Insn::Call(callee) => self.call(slot, s, callee)?,
+            Insn::LegacyLoad { .. } => s.regs[..6].fill(Holds::Other),
+            Insn::Branch { .. } | Insn::Jump { .. } | Insn::MayGoto { .. } | Insn::Exit => {}
+        }
+        Ok(())
+    }
+
+    fn load(&mut self, slot: usize, s: &Known, range: Option<(i64, i64)>) -> Result<Holds, Escapes> {
+        let Some((at, end)) = range else { return Ok(Holds::Other) };
+        self.note(slot, Some((at, end)), None);
+        match s.spilled.get(&at) {
+            Some(holds) if end - at == 8 => Ok(*holds),
+            _ if s.spilled.range(at - 7..end).next().is_some() => Err(Escapes),
+            _ => Ok(Holds::Other),
+        }
+    }
+
+    /// `moves` says that only some of the bytes may be written.
+    fn store(
+        &mut self,
+        slot: usize,
+        s: &mut Known,
+        range: Option<(i64, i64)>,
+        holds: Holds,
+        moves: bool,
+    ) -> Result<(), Escapes> {
+        let Some((at, end)) = range else {
+            return if holds == Holds::Other { Ok(()) } else { Err(Escapes) };
+        };
+        let whole = end - at == 8 && !moves;
+        self.note(slot, None, range.filter(|_| !moves));
+        if whole {
+            s.spilled.remove(&at);
+        }
+        if s.spilled.range(at - 7..end).next().is_some() || holds != Holds::Other && !whole {
+            return Err(Escapes);
+        }
+        if holds != Holds::Other {
+            s.spilled.insert(at, holds);
+        }
+        Ok(())
+    }
+
+    /// A helper reads at most what lies above the pointers that it is given.
+    fn call(&mut self, slot: usize, s: &mut Known, callee: Callee) -> Result<(), Escapes> {
+        let helper = match callee {
+            Callee::Helper(id) => Helper::get(id).filter(|h| !h.effects.intersects(Effects::CALLBACK)),
+            _ => None,
+        };
+        let count = helper.map_or(5, |h| h.args.len());
+        let mut lowest = None;
+        for holds in &s.regs[1..=count] {
+            match holds {
+                Holds::Other => {}
+                Holds::At(k) if helper.is_some() => lowest = Some(lowest.map_or(*k, |l: i64| l.min(*k))),
+                _ => return Err(Escapes),
+            }
+        }
+        self.note(slot, lowest.map(|k| (k, 0)), None);
+        s.regs[..6].fill(Holds::Other);
+        Ok(())
+    }
+
+    fn note(&mut self, slot: usize, reads: Option<(i64, i64)>, writes: Option<(i64, i64)>) {
+        let bytes = |range: Option<(i64, i64)>| {
+            let mut out = Bytes::default();
+            for at in range.map_or(0..0, |(from, to)| from.max(-STACK_SIZE)..to.min(0)) {
+                let n = (at + STACK_SIZE) as usize;
+                out[n / 64] |= 1 << (n % 64);
+            }
+            out
+        };
+        self.uses.insert(slot, (bytes(reads), bytes(writes)));
+    }
+}

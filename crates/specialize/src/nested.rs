@@ -1,0 +1,80 @@
+//! Inner maps that have a cache: which there are, and whether somebody else may write them.
+//!
+//! Which map a packet finds in a map of maps is its own business, so slots of a cache hold the map's address beside the key
+//! ([`crate::transform::Cache`]). Who writes the maps is the same question as of any other map, for each that is inside.
+//!
+//! # When the maps inside change
+//!
+//! The guard revokes before a map of maps changes, and tells that somebody new may write. Before anything is approved again, the
+//! maps inside are looked up and watched ([`Nested::look`], by way of `live::Live::begin`), and the caches are emptied. So
+//! a slot that holds an address was filled while the map that has the address now was inside: a packet that reads it began after that approval, and
+//! the kernel lets no map go that a packet under way may have found.
+//!
+//! Invariant: while a variant may run, each map inside is watched, and our programs alone hold it or the maps that it is in.
+
+use std::collections::BTreeSet;
+
+use millstream_kernel::{Error, Map};
+
+use crate::guard::{Guard, GuardError};
+use crate::holders::{Holders, Ours, Unsafe};
+
+/// The maps in which a program may look up what it found in maps of maps.
+#[derive(Debug)]
+pub struct Nested {
+    /// Maps of maps.
+    outer: Vec<Map>,
+    /// Maps of the object that lookups may be made in as well, or that may be put inside.
+    others: Vec<Map>,
+    /// All of them that are watched, by their ids.
+    watched: BTreeSet<u32>,
+    /// By which the guard knows them.
+    index: u32,
+}
+
+impl Nested {
+    /// Nothing is watched yet.
+    ///
+    /// # Errors
+    /// If the guard can watch no more.
+    pub fn new(outer: Vec<Map>, others: Vec<Map>, guard: &mut Guard) -> Result<Nested, GuardError> {
+        let key_size = others.first().map_or(0, |map| map.info().key_size);
+        Ok(Nested { outer, others, watched: BTreeSet::new(), index: guard.reserve(key_size)? })
+    }
+
+    /// The ids of the maps that are inside now, and of those of the object.
+    fn present(&self) -> Result<BTreeSet<u32>, Error> {
+        let mut found: BTreeSet<u32> = self.others.iter().map(Map::id).collect();
+        for outer in &self.outer {
+            let inside = outer.entries()?;
+            // Values read as the ids of the inner maps.
+            found.extend(inside.iter().filter_map(|(_, id)| Some(u32::from_ne_bytes(id.try_into().ok()?))));
+        }
+        Ok(found)
+    }
+
+    /// Has the guard watch the maps that are inside now, and no others.
+    ///
+    /// # Errors
+    /// If they cannot be read, or are more than the guard can watch.
+    pub fn look(&mut self, guard: &mut Guard) -> Result<(), GuardError> {
+        let now = self.present()?;
+        for &id in self.watched.difference(&now) {
+            guard.forget(id, self.index)?;
+        }
+        self.watched.retain(|id| now.contains(id));
+        for &id in &now {
+            if self.watched.insert(id) {
+                guard.watch_as(id, self.index)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Why others may write one of them, if they may.
+    pub fn foreign(&self, holders: &Holders, ours: &Ours) -> Option<Unsafe> {
+        let outer: Vec<u32> = self.outer.iter().map(Map::id).collect();
+        let holds = outer.iter().find_map(|id| holders.foreign(*id, ours));
+        holds.or_else(|| self.watched.iter().find_map(|id| holders.foreign_but(*id, ours, &outer)))
+    }
+}

@@ -1,0 +1,332 @@
+//! Caches of inner maps of maps of maps: which map it is that a key is looked up in, and who writes them.
+
+use std::os::fd::AsFd;
+use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use millstream_kernel::{Map, MapSpec, MapType, Program, TestRun, UpdateMode, query_xdp, testing};
+use millstream_lab::{Rig, RigConfig, Traffic};
+use millstream_programs::rng::Rng;
+use millstream_programs::router;
+use millstream_programs::traffic::{Flows, Locality};
+use millstream_specialize::caches::Caches;
+use millstream_specialize::guard::Guard;
+use millstream_specialize::holders::{Holders, Ours, Unsafe};
+use millstream_specialize::judge::Finding;
+use millstream_specialize::judge::sample::Sample;
+use millstream_specialize::live::details::How;
+use millstream_specialize::nested::Nested;
+use millstream_specialize::policy::Tier;
+use millstream_specialize::transform::Plan;
+use millstream_specialize::{Compiler, Leave, Live, Report};
+
+use crate::fixtures;
+use crate::offline::Offline;
+use crate::routed::{End, alone, generation, settings};
+
+/// The types of inner maps that have caches.
+const TYPES: [(&str, MapType); 2] =
+    [("-DTABLE=BPF_MAP_TYPE_HASH", MapType::HASH), ("-DTABLE=BPF_MAP_TYPE_LRU_HASH", MapType::LRU_HASH)];
+/// Slots of the map of maps; the last one stays empty.
+const SLOTS: u32 = 4;
+/// Types of service: what a packet does to what it finds.
+const READS: u8 = 0;
+const WRITES: u8 = 1;
+const DELETES: u8 = 2;
+
+fn table(map_type: MapType) -> Map {
+    let spec = MapSpec {
+        name: "table",
+        map_type,
+        key_size: 16,
+        value_size: 8,
+        max_entries: 512,
+        ..MapSpec::default()
+    };
+    Map::create(&spec).expect("an inner map")
+}
+
+/// Fills all slots but the last.
+fn fill(outer: &Map, map_type: MapType) -> Vec<Map> {
+    let put = |slot: u32| {
+        let inner = table(map_type);
+        outer.update_fd(&slot.to_ne_bytes(), inner.as_fd()).expect("an inner map more");
+        inner
+    };
+    (0..SLOTS - 1).map(put).collect()
+}
+
+/// The n-th flow's frame, by the map of this slot.
+fn frame(slot: u32, n: u32, does: u8) -> Vec<u8> {
+    let mut frame = vec![0; 64];
+    frame[0] = slot as u8;
+    frame[15] = does;
+    frame[26..30].copy_from_slice(&n.to_be_bytes());
+    frame
+}
+
+fn key(n: u32) -> Vec<u8> {
+    [&n.to_be_bytes()[..], &[0; 12]].concat()
+}
+
+fn value(verdict: u32, packets: u32) -> Vec<u8> {
+    [verdict, packets].map(u32::to_ne_bytes).concat()
+}
+
+/// The verdict and what the packet says was counted.
+fn answer(program: &Program, frame: &[u8]) -> (u32, u8) {
+    let out = program.test_run(&TestRun::packet(frame)).expect("a test run");
+    (out.retval, out.data[0])
+}
+
+fn sampled(frames: Vec<Vec<u8>>) -> Vec<Sample> {
+    frames.into_iter().map(|packet| Sample { packet, context: Vec::new() }).collect()
+}
+
+/// Spoils a plan: copies are kept, whoever writes.
+fn nobody_counts(plan: &mut Plan) {
+    for cache in &mut plan.caches {
+        cache.writers.clear();
+        cache.callees.clear();
+    }
+}
+
+/// Few keys by all slots: found, written, taken away and inserted again.
+fn mixed(count: usize) -> Vec<Vec<u8>> {
+    let mut rng = Rng::new(1);
+    let does = [READS, READS, READS, READS, WRITES, WRITES, DELETES];
+    let one = |_| {
+        let does = does[rng.below(does.len() as u64) as usize];
+        frame(rng.below(SLOTS.into()) as u32, rng.below(40) as u32, does)
+    };
+    (0..count).map(one).collect()
+}
+
+#[test]
+fn writers_of_inner_maps_are_counted() {
+    for (flag, map_type) in TYPES {
+        if !testing::require() {
+            return;
+        }
+        let Some(object) = fixtures::read("inner", &[flag]) else { return };
+        let compiler = Compiler::new(&object, None).expect("prepared");
+        let plane = Offline::new(&compiler, &[]);
+        let outer = plane.session.map_by_name("tables").expect("the map of maps");
+        let tables = fill(outer, map_type);
+        let frames = mixed(4_000);
+        let (profiles, _) = plane.profile(&frames);
+        let samples = sampled(frames);
+        for counts in [true, false] {
+            let made = plane.variant(&profiles, Tier::Thorough, |plan| {
+                assert_eq!(plan.caches.len(), 1, "{plan:?}");
+                if !counts {
+                    nobody_counts(plan);
+                }
+            });
+            let before = tables[0].entries().expect("entries").len();
+            let made = made.expect("a variant");
+            let judged = plane.compare(&made, &samples, true, samples.len()).expect("judged");
+            assert_eq!(matches!(judged.finding, Finding::Same(_)), counts, "{judged:?}");
+            assert!(judged.varies.is_empty(), "{judged:?}");
+            assert_eq!(tables[0].entries().expect("entries").len(), before, "a replay wrote the live maps");
+        }
+    }
+}
+
+/// The same key in two maps, and in the one that is there where there is none inside.
+#[test]
+fn a_copy_is_of_the_map_that_was_asked() {
+    let (flag, map_type) = TYPES[1];
+    if !testing::require() {
+        return;
+    }
+    let Some(object) = fixtures::read("inner", &[flag]) else { return };
+    let compiler = Compiler::new(&object, None).expect("prepared");
+    let mut plane = Offline::new(&compiler, &[]);
+    let named = |plane: &Offline<'_>, name| {
+        plane.session.map_by_name(name).expect("a map").try_clone().expect("a descriptor")
+    };
+    let (outer, spare) = (named(&plane, "tables"), named(&plane, "spare"));
+    let mut tables = fill(&outer, map_type);
+    let (profiles, _) = plane.profile(&mixed(1_000));
+    tables.push(spare);
+    for (slot, table) in (0..).zip(&tables) {
+        table.update(&key(7), &value(1 + slot % 3, 10 + slot), UpdateMode::Any).expect("an entry");
+    }
+    let made = plane.variant(&profiles, Tier::Thorough, |_| ()).expect("a variant");
+    let mut caches = Caches::new(made.caches.iter().map(|c| (c.of, c.shape))).expect("memory");
+    let program = plane.at_work(&made, &caches);
+    caches.close();
+    let ask = |slot| answer(&program, &frame(slot, 7, READS));
+    for slot in [0, 0, 1, 2, 3, 3, 0, 1] {
+        assert_eq!(ask(slot), (1 + slot % 3, 10 + slot as u8), "slot {slot}");
+    }
+    // Nobody counts what is written here, so that copies can be told from maps.
+    tables.iter().for_each(|table| {
+        table.update(&key(7), &value(2, 99), UpdateMode::Any).expect("an entry");
+    });
+    assert_eq!(ask(1), (2, 11), "a copy answers: the map is not asked");
+    assert_eq!(ask(0), (2, 99), "another map's copy");
+    // Another map in a slot is another map, whatever was copied of the first.
+    let other = table(map_type);
+    other.update(&key(7), &value(3, 50), UpdateMode::Any).expect("an entry");
+    assert_eq!(ask(0), (2, 99));
+    outer.update_fd(&0u32.to_ne_bytes(), other.as_fd()).expect("another inner map");
+    assert_eq!(ask(0), (3, 50));
+    caches.forget();
+    assert_eq!(ask(1), (2, 99), "no copy of before");
+}
+
+/// Inner maps of least recent use evict the same entries, whether lookups were answered by copies or not.
+#[test]
+fn recent_use_of_inner_maps_is_what_it_was() {
+    let (flag, map_type) = TYPES[1];
+    if !testing::require() {
+        return;
+    }
+    let Some(object) = fixtures::read("inner", &[flag]) else { return };
+    let compiler = Compiler::new(&object, None).expect("prepared");
+    let plane = Offline::new(&compiler, &[]);
+    let _tables = fill(plane.session.map_by_name("tables").expect("the map of maps"), map_type);
+    let (profiles, _) = plane.profile(&mixed(1_000));
+    let mut rng = Rng::new(5);
+    // Some flows are there for ever; others come, twice each, and push out what is not used.
+    let frames = (0..60_000u32).map(|n| match n % 3 {
+        0 => frame(n % 2, 1_000_000 + n, READS),
+        1 => frame((n - 1) % 2, 1_000_000 + n - 1, READS),
+        _ => frame(rng.below(2) as u32, rng.below(60) as u32, READS),
+    });
+    let samples = sampled(frames.collect());
+    for counts in [true, false] {
+        let made = plane.variant(&profiles, Tier::Thorough, |plan| {
+            if !counts {
+                nobody_counts(plan);
+            }
+        });
+        let judged = plane.compare(&made.expect("a variant"), &samples, true, samples.len()).expect("judged");
+        assert_eq!(matches!(judged.finding, Finding::Same(_)), counts, "{judged:?}");
+        assert!(judged.varies.is_empty(), "the original evicts the same twice: {judged:?}");
+    }
+}
+
+#[test]
+fn who_else_holds_a_map_inside_is_found() {
+    if !testing::require() {
+        return;
+    }
+    let map_type = MapType::HASH;
+    let template = table(map_type);
+    let spec = MapSpec {
+        name: "outer",
+        map_type: MapType::ARRAY_OF_MAPS,
+        key_size: 4,
+        value_size: 4,
+        max_entries: SLOTS,
+        inner: Some(&template),
+        ..MapSpec::default()
+    };
+    let (outer, foreign) = (Map::create(&spec).expect("a map of maps"), Map::create(&spec).expect("another"));
+    let Ok(mut guard) = Guard::attach() else { panic!("no guard") };
+    let ours = Ours::new(guard.programs());
+    let mut nested = Nested::new(vec![outer.try_clone().expect("a descriptor")], Vec::new(), &mut guard)
+        .expect("an index");
+    let tables = fill(&outer, map_type);
+    let version = guard.version();
+    nested.look(&mut guard).expect("watched");
+    assert!(guard.version() > version, "what was begun before they were watched may hold");
+    let who = |nested: &Nested| nested.foreign(&Holders::look().expect("an answer"), &ours);
+    assert_eq!(who(&nested), None);
+    // A write by the map's own descriptor revokes.
+    let version = guard.version();
+    tables[2].update(&key(1), &value(1, 1), UpdateMode::Any).expect("an entry");
+    assert!(guard.version() > version);
+    // One that has been taken out does not, once that was seen.
+    outer.delete(&2u32.to_ne_bytes()).expect("it was there");
+    nested.look(&mut guard).expect("watched");
+    let version = guard.version();
+    tables[2].update(&key(1), &value(1, 2), UpdateMode::Any).expect("an entry");
+    assert_eq!(guard.version(), version);
+    foreign.update_fd(&[0; 4], tables[1].as_fd()).expect("in another map of maps, too");
+    assert!(matches!(who(&nested), Some(Unsafe::Outer(id)) if id == foreign.id()));
+}
+
+/// A session, while packets flow and the control plane writes inner maps, and exchanges them: each answer after a write is the
+/// new one.
+#[test]
+fn no_answer_from_an_inner_map_is_stale() {
+    let (flag, map_type) = TYPES[1];
+    if !testing::require() {
+        return;
+    }
+    let Some(object) = fixtures::read("inner", &[flag]) else { return };
+    let _alone = alone();
+    let rig = Rig::new(RigConfig::default()).expect("a rig");
+    let flows = flows();
+    rig.load_traffic(&Traffic::new(&flows, &flows.sequence(1, 1 << 13))).expect("traffic");
+    let compiler = Compiler::new(&object, None).expect("prepared");
+    let (told, stop) = (Mutex::new(Vec::<Report>::new()), AtomicBool::new(false));
+    rig.namespace()
+        .enter(|| {
+            let mut live =
+                Live::load(&compiler, settings("inner", Duration::from_millis(200))).expect("loaded");
+            let outer = live.map("tables").expect("the map of maps").try_clone().expect("a descriptor");
+            let tables = fill(&outer, map_type);
+            live.attach(&[rig.test_port()]).expect("attached");
+            std::thread::scope(|scope| {
+                scope.spawn(|| rig.generator_loop(&stop, Some(200_000.0)));
+                let script = scope.spawn(|| {
+                    let _end = End(&stop);
+                    written(&rig, &outer, tables, map_type, &told);
+                });
+                live.run(&stop, &mut |r| told.lock().expect("no panic").push(r.clone())).expect("runs");
+                script.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            });
+            let details = live.details().expect("details");
+            let cached = details.lookups.iter().filter(|l| l.how == How::Cache);
+            assert!(cached.clone().any(|l| l.map == "tables.inner"), "{:?}", details.lookups);
+            live.finish(Leave::Restored).expect("finished");
+        })
+        .expect("in the namespace");
+}
+
+/// What flows meanwhile: keys that nobody writes.
+fn flows() -> Flows {
+    let config = router::generate(10, &[1], 4, 1);
+    let mut flows = router::flows(&config, 300, Locality::NONE, 1);
+    for (n, packet) in (0u32..).zip(&mut flows.packets) {
+        *packet = frame(n % (SLOTS - 1), 1_000 + n, READS);
+    }
+    flows
+}
+
+fn written(rig: &Rig, outer: &Map, mut tables: Vec<Map>, map_type: MapType, told: &Mutex<Vec<Report>>) {
+    let start = Instant::now();
+    while !told.lock().expect("no panic").iter().any(|r| generation(r).is_some()) {
+        assert!(start.elapsed() < Duration::from_secs(60), "no generation: {told:?}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let ingress = rig.test_port();
+    let ask = |slot| {
+        let held = rig.namespace().enter(|| query_xdp(ingress)).expect("the namespace");
+        let id = held.expect("an answer").expect("a program is there").program_id;
+        answer(&Program::from_id(id).expect("a descriptor"), &frame(slot, 7, READS))
+    };
+    for n in 0..300u32 {
+        let slot = n % (SLOTS - 1);
+        let packets = n % 200;
+        if n % 5 == 0 {
+            // Another map, with another answer; packets may find the one of before until this has returned.
+            let other = table(map_type);
+            other.update(&key(7), &value(3, packets), UpdateMode::Any).expect("an entry");
+            outer.update_fd(&slot.to_ne_bytes(), other.as_fd()).expect("another inner map");
+            tables[slot as usize] = other;
+            assert_eq!(ask(slot), (3, packets as u8), "stale: {n}");
+        }
+        let map = &tables[slot as usize];
+        map.update(&key(7), &value(2, packets + 1), UpdateMode::Any).expect("an entry");
+        assert_eq!(ask(slot), (2, packets as u8 + 1), "stale: {n}");
+        std::thread::sleep(Duration::from_millis(u64::from(n % 9)));
+        assert_eq!(ask(slot), (2, packets as u8 + 1), "{n}");
+    }
+}
