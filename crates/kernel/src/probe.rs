@@ -149,9 +149,10 @@ fn loads(insns: &[[u8; 8]]) -> Outcome {
 
 /// Whether objects can be enumerated and opened by id, which adoption and the search for map writers need.
 pub fn enumeration() -> Outcome {
-    Outcome::of(crate::info::map_ids().and_then(|ids| match ids.last() {
-        Some(&id) => Map::from_id(id).map(drop),
-        None => Ok(()),
+    Outcome::of(crate::info::map_ids().and_then(|ids| {
+        // Maps of other processes may be gone by the time they are opened.
+        let mut opened = ids.into_iter().rev().map(|id| Map::from_id(id).map(drop));
+        opened.find(|map| !matches!(map, Err(e) if e.errno() == Some(libc::ENOENT))).unwrap_or(Ok(()))
     }))
 }
 
