@@ -71,5 +71,13 @@ toolchain() {
         die "cargo is of Rust $have, and $wanted or later is needed: install it with rustup (https://rustup.rs)"
 }
 
+# Where maps and programs are pinned. Debian's init mounts it; containers and machines without one lack it.
+bpf_filesystem() {
+    [ "$(id -u)" = 0 ] && [ -d /sys/fs/bpf ] && ! grep -q ' bpf ' /proc/self/mounts || return 0
+    say "mounting the BPF file system"
+    mount -t bpf bpf /sys/fs/bpf || say "not permitted: what pins maps will not work"
+}
+
 packages
 toolchain
+bpf_filesystem
