@@ -18,6 +18,10 @@ use crate::value::{Kind, Region, Space, V};
 
 /// Bytes of memory that a call writes above which they are not looked at one by one.
 const LONG: u64 = 64;
+/// `bpf_map_lookup_elem` (the kernel's `enum bpf_func_id`).
+const LOOKUP: i32 = 1;
+/// `bpf_loop`.
+const LOOP: i32 = 181;
 
 /// Memory that a call leaves changed.
 pub(crate) enum Out {
@@ -82,7 +86,7 @@ impl Exec<'_, '_> {
     /// Runs a helper.
     pub(crate) fn helper(&mut self, state: &mut State, id: i32) -> Result<(), Unknown> {
         let helper = Helper::get(id).ok_or_else(|| Unknown::new(format!("helper {id} is unknown")))?;
-        if id == 181 {
+        if id == LOOP {
             return self.bpf_loop(state);
         }
         if helper.effects.intersects(Effects::CALLBACK) {
@@ -96,7 +100,7 @@ impl Exec<'_, '_> {
         let name = format!("bpf_{}", helper.name);
         let mut call = Call { name, fills: helper.fills_memory(), ..Call::default() };
         self.arguments(state, helper.args, &mut call)?;
-        if id == 1 {
+        if id == LOOKUP {
             return self.lookup(state, &call);
         }
         if helper.effects.intersects(Effects::TAIL_CALL) {

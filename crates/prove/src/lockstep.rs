@@ -340,9 +340,9 @@ impl<'a> Walk<'a> {
         }
         if let Some(before) = self.seen.get_mut(&to) {
             let rounds = self.rounds.entry(to.clone()).or_insert(0);
-            *rounds += 1;
             // Each round from what it begins with: all that is then known of it stays known.
-            if self.keep == Keep::Constants && *rounds <= MOST_COUNTED && counts(before, &pair) {
+            if self.keep == Keep::Constants && *rounds < MOST_COUNTED && counts(before, &pair) {
+                *rounds += 1;
                 self.waiting.insert(to, pair);
                 return Ok(());
             }
@@ -354,6 +354,7 @@ impl<'a> Walk<'a> {
                 return Ok(());
             }
             pair = joined.pair;
+            *rounds += 1;
             if *rounds > MOST_ROUNDS + if self.keep == Keep::Constants { MOST_COUNTED } else { 0 } {
                 return Err(Unknown::new("what holds in a loop was not found"));
             }

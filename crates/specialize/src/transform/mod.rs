@@ -47,31 +47,17 @@ pub use trie::Trie;
 pub use twin::{Room, Twin};
 pub use values::MOST_BYTES as TRIE_VALUE;
 
-/// Before the sites of a function are known.
-const PREPARE: &[&str] = &[
-    "inline",
-    "simplify-cfg",
-    "promote-spills",
-    "split-stack",
-    "mem2reg",
-    "params",
-    "simplify",
-    "gvn",
-    "forward",
-    "promote-keys",
-    "dse",
-    // What is stored for the last time now may have kept other words of its bytes in memory.
-    "mem2reg",
-    "params",
-    "simplify",
-    "gvn",
-    "forward",
-    "promote-keys",
-    "dse",
-    "simplify-cfg",
-    "params",
-    "dce",
+/// Before the sites of a function are known. Twice: what is stored for the last time after the first round may have kept other
+/// words of its bytes in memory.
+const PREPARE: [&[&str]; 4] = [
+    &["inline", "simplify-cfg", "promote-spills", "split-stack"],
+    VALUES,
+    VALUES,
+    &["simplify-cfg", "params", "dce"],
 ];
+
+/// Words of the stack and keys in memory become values.
+const VALUES: &[&str] = &["mem2reg", "params", "simplify", "gvn", "forward", "promote-keys", "dse"];
 
 /// After a variant is made, before the keys of what lookups remain go to the stack.
 const CLEAN: &[&str] = &[
@@ -100,7 +86,7 @@ const CLEAN: &[&str] = &[
 /// # Errors
 /// If a pass has made the IR invalid (checked in debug builds only).
 pub fn prepare(module: &mut Module, session: &mut Session) -> Result<(), PassError> {
-    Pipeline::of(PREPARE.iter().copied())?.run(module, session).map(drop)
+    Pipeline::of(PREPARE.concat())?.run(module, session).map(drop)
 }
 
 /// Cleans up after a transform and leaves nothing that cannot be lowered.

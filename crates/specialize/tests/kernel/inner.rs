@@ -13,12 +13,10 @@ use millstream_programs::traffic::{Flows, Locality};
 use millstream_specialize::caches::Caches;
 use millstream_specialize::guard::Guard;
 use millstream_specialize::holders::{Holders, Ours, Unsafe};
-use millstream_specialize::judge::Finding;
 use millstream_specialize::judge::sample::Sample;
 use millstream_specialize::live::details::How;
 use millstream_specialize::nested::Nested;
 use millstream_specialize::policy::Tier;
-use millstream_specialize::transform::Plan;
 use millstream_specialize::{Compiler, Leave, Live, Report};
 
 use crate::fixtures;
@@ -84,14 +82,6 @@ fn sampled(frames: Vec<Vec<u8>>) -> Vec<Sample> {
     frames.into_iter().map(|packet| Sample { packet, context: Vec::new() }).collect()
 }
 
-/// Spoils a plan: copies are kept, whoever writes.
-fn nobody_counts(plan: &mut Plan) {
-    for cache in &mut plan.caches {
-        cache.writers.clear();
-        cache.callees.clear();
-    }
-}
-
 /// Few keys by all slots: found, written, taken away and inserted again.
 fn mixed(count: usize) -> Vec<Vec<u8>> {
     let mut rng = Rng::new(1);
@@ -118,17 +108,10 @@ fn writers_of_inner_maps_are_counted() {
         let (profiles, _) = plane.profile(&frames);
         let samples = sampled(frames);
         for counts in [true, false] {
-            let made = plane.variant(&profiles, Tier::Thorough, |plan| {
-                assert_eq!(plan.caches.len(), 1, "{plan:?}");
-                if !counts {
-                    nobody_counts(plan);
-                }
-            });
             let before = tables[0].entries().expect("entries").len();
-            let made = made.expect("a variant");
-            let judged = plane.compare(&made, &samples, true, samples.len()).expect("judged");
-            assert_eq!(matches!(judged.finding, Finding::Same(_)), counts, "{judged:?}");
-            assert!(judged.varies.is_empty(), "{judged:?}");
+            plane.is_the_same_if(counts, &profiles, &samples, |plan| {
+                assert_eq!(plan.caches.len(), 1, "{plan:?}");
+            });
             assert_eq!(tables[0].entries().expect("entries").len(), before, "a replay wrote the live maps");
         }
     }
@@ -199,14 +182,7 @@ fn recent_use_of_inner_maps_is_what_it_was() {
     });
     let samples = sampled(frames.collect());
     for counts in [true, false] {
-        let made = plane.variant(&profiles, Tier::Thorough, |plan| {
-            if !counts {
-                nobody_counts(plan);
-            }
-        });
-        let judged = plane.compare(&made.expect("a variant"), &samples, true, samples.len()).expect("judged");
-        assert_eq!(matches!(judged.finding, Finding::Same(_)), counts, "{judged:?}");
-        assert!(judged.varies.is_empty(), "the original evicts the same twice: {judged:?}");
+        plane.is_the_same_if(counts, &profiles, &samples, |_| ());
     }
 }
 

@@ -14,10 +14,10 @@ use millstream_specialize::caches::Caches;
 use millstream_specialize::contents::{Observed, Source, sources};
 use millstream_specialize::guard::TOKEN;
 use millstream_specialize::judge::sample::{self, Sample};
-use millstream_specialize::judge::{self, Case, Judgement, Unjudged};
+use millstream_specialize::judge::{self, Case, Finding, Judgement, Unjudged};
 use millstream_specialize::policy::{self, Known, Tier};
 use millstream_specialize::profile::{self, SiteProfile};
-use millstream_specialize::transform::{Cache, Keep, Site, SiteId};
+use millstream_specialize::transform::{Cache, Keep, Plan, Site, SiteId};
 use millstream_specialize::twins::Twins;
 use millstream_specialize::variant::{Wanted, token};
 use millstream_specialize::{Compiler, transform};
@@ -148,7 +148,7 @@ impl<'c> Offline<'c> {
         &self,
         profiles: &[SiteProfile],
         tier: Tier,
-        change: impl FnOnce(&mut transform::Plan),
+        change: impl FnOnce(&mut Plan),
     ) -> Option<Made> {
         let observed = Observed::new(&self.sources);
         let unfit = BTreeSet::new();
@@ -187,6 +187,29 @@ impl<'c> Offline<'c> {
         packets: usize,
     ) -> Result<Judgement, Unjudged> {
         self.case(made, samples, valid, |case| judge::compare(case, packets))
+    }
+
+    /// A variant whose caches are told of all writers (`counts`) does what the original does; one whose caches keep their copies,
+    /// whoever writes, is found out. `sure` looks at the plan before it is spoilt.
+    pub(crate) fn is_the_same_if(
+        &self,
+        counts: bool,
+        profiles: &[SiteProfile],
+        samples: &[Sample],
+        sure: impl FnOnce(&Plan),
+    ) {
+        let made = self.variant(profiles, Tier::Thorough, |plan| {
+            sure(plan);
+            if !counts {
+                for cache in &mut plan.caches {
+                    cache.writers.clear();
+                    cache.callees.clear();
+                }
+            }
+        });
+        let judged = self.compare(&made.expect("a variant"), samples, true, samples.len()).expect("judged");
+        assert_eq!(matches!(judged.finding, Finding::Same(_)), counts, "{judged:?}");
+        assert!(judged.varies.is_empty(), "the original does the same twice: {judged:?}");
     }
 
     fn case<R>(&self, made: &Made, samples: &[Sample], valid: bool, f: impl FnOnce(&Case<'_, '_>) -> R) -> R {
