@@ -200,9 +200,9 @@ pub struct Form<'f, 'o> {
 }
 
 impl Form<'_, '_> {
-    /// Instructions executed on each packet, with the maps as they are now: of BPF by our interpreter, and of the image
-    /// that the JIT makes of the program. Deterministic. Without what is executed if the program needs what the interpreter
-    /// does not model.
+    /// Instructions executed on each packet, with the maps as they are once these packets have gone through: of BPF by our
+    /// interpreter, and of the image that the JIT makes of the program. Deterministic. Without what is executed if the program
+    /// needs what the interpreter does not model.
     ///
     /// # Errors
     /// If the maps cannot be read, or the kernel refuses what it accepted before.
@@ -230,14 +230,17 @@ impl Form<'_, '_> {
         let Some(Modelled { mut machine, program, .. }) = model(self.session, slots, Context::Xdp)? else {
             return Ok(None);
         };
-        machine.visits = vec![0; slots.len()];
         let interpreter = millstream_interp::bytecode::Interpreter::new(std::slice::from_ref(&program));
-        for packet in packets {
-            machine.reset(packet);
-            // `ingress_ifindex` of `struct xdp_md`.
-            machine.set_context_field(12, ingress);
-            if interpreter.run_context(&mut machine, 0).is_err() {
-                return Ok(None);
+        // What is counted is the second time: by then tables know the flows.
+        for _ in 0..2 {
+            (machine.visits, machine.executed) = (vec![0; slots.len()], 0);
+            for packet in packets {
+                machine.reset(packet);
+                // `ingress_ifindex` of `struct xdp_md`.
+                machine.set_context_field(12, ingress);
+                if interpreter.run_context(&mut machine, 0).is_err() {
+                    return Ok(None);
+                }
             }
         }
         Ok(Some((machine.executed, machine.visits)))

@@ -321,10 +321,10 @@ impl<'s> Stage<'s> {
         fit_for_timing().into_diagnostic()?;
         live.detach().into_diagnostic()?;
         let plan = Plan::live(self.measure.as_secs_f64());
-        let measured = live.speed(self.rig, XDP_TX, &plan, Vec::new()).into_diagnostic();
+        let measured = live.speed(self.rig, XDP_TX, &plan).into_diagnostic();
         self.rig.detach();
         live.attach(&[self.rig.test_port()]).into_diagnostic()?;
-        measured.map(|(speed, _)| Some(speed))
+        measured.map(Some)
     }
 }
 

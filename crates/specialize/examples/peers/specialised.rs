@@ -126,5 +126,5 @@ fn session(
 fn speed(live: &mut Live<'_>, rig: &Rig, sample: &[Vec<u8>], seconds: f64) -> Result<Speed, Failure> {
     live.detach()?;
     let verdicts: Vec<u32> = answers(rig, live.original(), sample)?.into_iter().map(|(v, _)| v).collect();
-    Ok(live.speed(rig, common(&verdicts), &Plan::live(seconds), Vec::new())?.0)
+    Ok(live.speed(rig, common(&verdicts), &Plan::live(seconds))?)
 }

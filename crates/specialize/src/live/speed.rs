@@ -62,23 +62,15 @@ impl Live<'_> {
         ]
     }
 
-    /// Measures copies of both and an empty XDP program of this verdict, interleaved; the rig must be free. `more` are measured with
-    /// them: their times stand in the generations behind those of the three.
+    /// Measures copies of both and an empty XDP program of this verdict, interleaved; the rig must be free.
     ///
     /// # Errors
     /// What the kernel refuses; if there is no variant.
-    pub fn speed<'a>(
-        &'a self,
-        rig: &Rig,
-        verdict: u32,
-        plan: &Plan,
-        more: Vec<Side<'a>>,
-    ) -> Result<(Speed, Measured)> {
+    pub fn speed(&self, rig: &Rig, verdict: u32, plan: &Plan) -> Result<Speed> {
         let alike = Alike { attach: AttachType::XDP, flags: 0 };
         let mut sides = Vec::from(self.sides());
         sides.push(Side::new("empty", || empty(verdict, alike)));
-        sides.extend(more);
         let measured = measure(&mut LiveHarness::new(rig, alike)?, &mut sides, plan)?;
-        Ok((Speed::new(&measured, plan), measured))
+        Ok(Speed::new(&measured, plan))
     }
 }

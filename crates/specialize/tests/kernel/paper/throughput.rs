@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use millstream_kernel::{Program, testing};
+use millstream_kernel::{AttachType, Program, testing};
 use millstream_lab::RigConfig;
 use millstream_lab::compare::common;
-use millstream_lab::measure::{Plan, Side};
+use millstream_lab::measure::{Alike, LiveHarness, Plan, Side, measure};
 use millstream_lab::stats::{self, Ratio};
 use millstream_lab::subject::Counted;
 use millstream_lab::verify::answers;
@@ -151,16 +151,22 @@ fn codes(placed: &Placed<'_>, live: &Live<'_>) -> (Code, Option<Code>) {
     (original, variant)
 }
 
-/// Measures original and variant, an empty program, and the one that records.
+/// Measures original and variant beside an empty program; then the one that records, whose tables leave less of the processor's
+/// caches to the others.
 fn times(placed: &Placed<'_>, live: &mut Live<'_>) -> Times {
     live.detach().expect("the rig is free");
     let told = answers(placed.rig, live.original(), &placed.sample(SAMPLE)).expect("answers");
     let verdict = common(&told.into_iter().map(|(verdict, _)| verdict).collect::<Vec<_>>());
-    let recording = live.instrumented().map(|p| p.try_clone().expect("a descriptor"));
-    let more = recording.iter().map(|p| Side::new("recording", || Ok(p.try_clone()?))).collect();
-    let plan = Plan { generation: 0.2, ..Plan::live(seconds()) };
-    let (speed, found) = live.speed(placed.rig, verdict, &plan, more).expect("measured");
-    let mut rng = Rng::new(plan.seed);
-    let recording = recording.map(|_| stats::judge(&found.pairs(0, 3), &mut rng));
+    let plan = Plan::live(seconds());
+    let speed = live.speed(placed.rig, verdict, &plan).expect("measured");
+    let recording = live.instrumented().map(|recording| {
+        let [original, _] = live.sides();
+        let mut sides = [original, Side::new("recording", || Ok(recording.try_clone()?))];
+        let alike = Alike { attach: AttachType::XDP, flags: 0 };
+        let mut harness = LiveHarness::new(placed.rig, alike).expect("a harness");
+        let plan = Plan { seconds: plan.seconds / 2.0, ..plan };
+        let found = measure(&mut harness, &mut sides, &plan).expect("measured");
+        stats::judge(&found.pairs(0, 1), &mut Rng::new(plan.seed))
+    });
     Times { speed, recording }
 }
