@@ -200,7 +200,7 @@ slower() {
 }
 
 overhead() {
-	MILLSTREAM_SLICES=${MILLSTREAM_SLICES:-12} tests -p millstream-specialize --test kernel looking_after_a_variant
+	MILLSTREAM_SLICES=${MILLSTREAM_SLICES:-120} tests -p millstream-specialize --test kernel looking_after_a_variant
 }
 
 # The evaluation of Morpheus on our data planes, half an hour; SPECIALIZE names parts of it.

@@ -168,7 +168,8 @@ fn looking_after_a_variant_costs_next_to_nothing() {
         return;
     }
     let slices = asked("MILLSTREAM_SLICES", 2) as usize;
-    let slice = Duration::from_secs(if slices > 2 { 5 } else { 1 });
+    // Short, for what else the machine does drifts.
+    let slice = Duration::from_secs(1);
     let builtin = Builtin { program: ROUTER, size: 5_000 };
     let plane = Plane {
         name: "overhead",
