@@ -10,6 +10,8 @@ use crate::error::{Error, Result};
 const SEED: u64 = 42;
 /// VLANs of a generated switch.
 const VLANS: [u16; 4] = [10, 20, 30, 40];
+/// Services of a generated balancer.
+const SERVICES: usize = 10;
 
 /// What a program is run with.
 #[derive(Clone, Debug)]
@@ -27,7 +29,7 @@ pub struct Workload {
 pub struct Builtin {
     /// Whose tables.
     pub program: programs::Program,
-    /// Routes, stations, rules, connections or reals.
+    /// Routes, stations, rules, connections, or reals of each of ten services.
     pub size: usize,
 }
 
@@ -98,7 +100,7 @@ impl Builtin {
                 (config.entries().map_err(|e| bad(&e))?, traffic.outbound)
             }
             _ => {
-                let config = balancer::generate(balancer::Mix::Web, 1, size, SEED);
+                let config = balancer::generate(balancer::Mix::Web, SERVICES, size, SEED);
                 let flows = balancer::flows(&config, flows, locality, SEED + 1);
                 (config.entries().map_err(|e| bad(&e))?, flows)
             }

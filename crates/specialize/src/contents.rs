@@ -142,6 +142,11 @@ impl<'m> Observed<'m> {
         self.sources.contains_key(&map)
     }
 
+    /// How many entries a map has at this moment; `None` if it cannot be read. Nothing may hold only while it is so many.
+    pub fn count(&self, map: Map) -> Option<usize> {
+        Some(self.sources.get(&map)?.map.entries().ok()?.len())
+    }
+
     /// All entries of a map, for code; `None` if it cannot be read.
     pub fn table(&self, map: Map) -> Option<Table> {
         if let Some(known) = self.tables.borrow().get(&map) {

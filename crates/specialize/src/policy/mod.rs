@@ -10,8 +10,8 @@ pub(crate) mod cost;
 use std::collections::{BTreeMap, BTreeSet, HashMap, btree_map};
 
 use millstream_bpf::module;
-use millstream_ir::Map;
 use millstream_ir::usage::Access;
+use millstream_ir::{Map, MapDecl};
 use millstream_kernel::MapType;
 use rustc_hash::FxHashMap;
 
@@ -25,7 +25,7 @@ use crate::variant::Compiler;
 
 /// Maps of at most so many entries become code as a whole, if time allows.
 const WHOLE: usize = 4096;
-/// Maps that can hold no more than so many always do.
+/// Maps that can hold no more than so many always do, unless a twin is faster.
 const TINY: u32 = 64;
 /// Bytes of a map that is read for the fields that all its entries have alike, at most.
 const FIELDS: u64 = 16 << 20;
@@ -160,7 +160,7 @@ impl Known<'_> {
         }
         let decl = self.compiler.declaration(site.map);
         let kind = MapType(decl.kind);
-        if decl.max_entries > TINY
+        if !self.is_few(site.map, decl)
             && let Some(lookup) = self.twin(site, profile, twins)
         {
             return Some(lookup);
@@ -178,6 +178,12 @@ impl Known<'_> {
         }
         let entries = self.hot(site, profile, cost::lookup(kind, decl.max_entries as usize));
         (!entries.is_empty()).then_some(Lookup::Hot(entries))
+    }
+
+    /// Whether code finds an entry of a map faster than a twin would: branches that nobody can foresee take longer than its loads.
+    fn is_few(&self, map: Map, decl: &MapDecl) -> bool {
+        let by_code = || self.observed.count(map).is_none_or(|n| cost::searched(n) <= cost::TWIN);
+        decl.max_entries <= TINY && (MapType(decl.kind) != MapType::HASH || by_code())
     }
 
     /// As many of the hottest keys as pay in front of what takes `behind`.

@@ -8,14 +8,15 @@ use std::time::{Duration, Instant};
 use millstream_kernel::{Program, TestRun, UpdateMode, query_xdp, testing};
 use millstream_lab::{Rig, RigConfig, Traffic};
 use millstream_programs::rng::Rng;
-use millstream_programs::router;
 use millstream_programs::traffic::{Flows, Locality};
+use millstream_programs::{BALANCER, balancer, router};
 use millstream_specialize::judge::Finding;
 use millstream_specialize::policy::Tier;
+use millstream_specialize::transform::Lookup;
 use millstream_specialize::{Compiler, Leave, Live, Report};
 
 use crate::fixtures;
-use crate::offline::Offline;
+use crate::offline::{Offline, compiler};
 use crate::routed::{End, alone, generation, settings};
 
 const TX: u32 = 3;
@@ -72,6 +73,30 @@ fn a_twin_answers_as_the_hash_map_does_and_no_lookup_is_left() {
     let judged = plane.judge(&made, &samples).expect("judged");
     assert!(matches!(judged.finding, Finding::Same(Some(_))), "{judged:?}");
     assert_eq!(plane.map_calls(&made, &frames[..1_000]), [1.0, 0.0]);
+}
+
+/// One service is a comparison; which of ten it is, no branch foresees.
+#[test]
+fn several_services_are_found_in_a_twin_and_one_by_code() {
+    if !testing::require() {
+        return;
+    }
+    for (services, has_twin) in [(1, false), (10, true)] {
+        let config = balancer::generate(balancer::Mix::Web, services, 3, 1);
+        let flows = balancer::flows(&config, 500, Locality::NONE, 2);
+        let compiler = compiler(&BALANCER);
+        let plane = Offline::new(&compiler, &config.entries().expect("entries"));
+        let (profiles, samples) = plane.profile(&flows.packets);
+        let mut looked_up = Vec::new();
+        let made = plane.variant(&profiles, Tier::Thorough, |plan| {
+            let of = |site| compiler.sites().iter().find(|s| s.id == site).expect("of the program").map;
+            let services = plan.sites.iter().filter(|p| compiler.declaration(of(p.site)).name == "vips4");
+            looked_up.extend(services.map(|p| matches!(p.lookup, Lookup::Twin { .. })));
+        });
+        assert!(!looked_up.is_empty() && looked_up.iter().all(|twin| *twin == has_twin), "{looked_up:?}");
+        let judged = plane.compare(&made.expect("a variant"), &samples, true, 2_000).expect("compared");
+        assert!(matches!(judged.finding, Finding::Same(_)), "{judged:?}");
+    }
 }
 
 /// Rules come, change and go while packets flow; after each the answer of what is on the hook is that of the table, and most changes
