@@ -65,6 +65,37 @@ fn verdicts_of_tc_choose_outputs() {
     assert_eq!(sent, [(0, vec![9, 1]), (0, vec![9, 4]), (2, vec![9, 8]), (0, vec![9, 5])]);
 }
 
+/// A TC program that traces the packet's first byte.
+fn tracing() -> Foreign {
+    const TRACE: i32 = 6;
+    let mut func = Function::new("classify", Linkage::Program { prog_type: SCHED_CLS });
+    let entry = func.add_block();
+    let ctx = func.add_param(entry, Type::Ptr(Prov::Ctx));
+    let mut at = func.at_end(entry);
+    let load = Op::Load { size: Size::W, sext: false, offset: 76, flags: MemFlags::default() };
+    let data = at.value(load, [ctx], Type::Ptr(Prov::Packet));
+    let one = at.iconst(1);
+    at.value(Op::Helper { id: TRACE }, [data, one], Type::I64);
+    let ok = at.iconst(0);
+    at.effect(Op::Return {}, [ok], []);
+    let mut module = Module::default();
+    module.funcs.push(func);
+    Foreign { module, program: Func::from_u32(0), contents: Vec::new() }
+}
+
+#[test]
+fn what_elements_put_into_rings_and_traces_is_counted_and_not_kept() {
+    let graph = flatten(&parse(CONF).expect("parsed"), &[]).expect("flattened");
+    let program = compile_with(&graph, &|_, _| Ok(tracing())).unwrap_or_else(|e| panic!("{e:?}"));
+    let mut engine =
+        Engine::of_module(program.module.clone(), program.entry, &Options::default()).expect("compiled");
+    let frames = [vec![65, 1]];
+    let feeds = [Feed { frames: &frames, count: 10 }];
+    let ran = run_graph(&mut engine, &feeds, 3, 4, |_| Ok(())).expect("memory");
+    assert_eq!((ran.sent[0], ran.events), (10, 10));
+    assert_eq!(engine.take_events(), [], "they would pile up");
+}
+
 #[test]
 fn what_packets_here_do_not_have_is_refused() {
     let graph = flatten(&parse(CONF).expect("parsed"), &[]).expect("flattened");

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use millstream_click::{Program, STATE, compile, flatten, parse};
 use millstream_native::io::Crew;
@@ -108,4 +109,24 @@ fn an_element_that_one_worker_must_run_says_so() {
     let errors = program(text).for_workers().expect_err("it keeps packets");
     assert!(errors[0].message.contains("`ARPQuerier` is for one worker"), "{errors:?}");
     assert_eq!(&text[errors[0].span.start..errors[0].span.end], "q");
+}
+
+#[test]
+fn a_worker_that_fails_ends_the_run_of_all_and_nobody_waits_for_it() {
+    let program = program("FromDevice(in) -> ToDPDKDevice(out)").for_workers().expect("for all");
+    let options = Options { workers: WORKERS, ..Options::default() };
+    let mut engine = Engine::of_module(program.module.clone(), program.entry, &options).expect("compiled");
+    let frames: Vec<Vec<u8>> = (0..FLOWS).map(|n| frame([[10, 0, 0, 5]; 2], [n, 53])).collect();
+    let feeds = [Feed { frames: &frames, count: u64::MAX }];
+    let asked = AtomicU32::new(0);
+    // A run that goes on is ended in the end, by whoever is asked.
+    let goes_on = |_: &mut Engine| asked.fetch_add(1, Ordering::Relaxed) < 2000;
+    let take = |p: Departure<'_>| match p.number {
+        1000 => panic!("as asked for"),
+        _ => Ok(()),
+    };
+    let crew = Crew { enter: &|_| Ok(()) };
+    let error = run_graph_by(&mut engine, &feeds, 1, 16, &crew, &take, Some(goes_on)).expect_err("it failed");
+    assert!(error.to_string().contains("a worker has failed"), "{error}");
+    assert!(asked.into_inner() < 2000, "the others went on");
 }

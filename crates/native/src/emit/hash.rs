@@ -261,7 +261,8 @@ miss:
     );
 }
 
-/// The ways of one bucket, then of the other: those with the hash as `%e` to `compare`, from there on by `miss`.
+/// The ways of one bucket, then of the other: those with the hash as `%e` to `compare`, from there on by `miss`. A way is read again after
+/// its bucket: another worker may have moved the entry meanwhile, and an empty place has no element.
 fn ways(out: &mut String, layout: &HashLayout) {
     buckets(out, layout);
     out.push_str(
@@ -285,7 +286,8 @@ candidate:
   %wz = zext i8 %bit to i64
   %wp = getelementptr i64, ptr %ap, i64 %wz
   %e = load i64, ptr %wp, align 8
-  br label %compare
+  %gone = icmp eq i64 %e, 0
+  br i1 %gone, label %miss, label %compare
 miss:
   %less = sub i8 %left, 1
   %rest = and i8 %left, %less

@@ -16,6 +16,7 @@ use super::steer::Share;
 use super::{Crew, joined};
 use crate::engine::Engine;
 use crate::runtime::packet::Batch;
+use crate::runtime::worker::Event;
 
 /// Copies for each packet of a batch, on average, before copying fails.
 const COPIES: usize = 16;
@@ -55,6 +56,8 @@ pub struct GraphRan {
     pub copies: u64,
     /// Sent by each output.
     pub sent: Vec<u64>,
+    /// Records that the program put into rings and traces.
+    pub events: u64,
     /// From beginning to end, copying in and out included.
     pub total: Duration,
     /// In the program, batches in full, of all workers.
@@ -95,7 +98,11 @@ pub fn run_graph_while(
     'run: loop {
         let mut any = false;
         for (source, feed) in feeds.iter().enumerate() {
-            any |= hand.batch(source, feed, |batch| engine.run_graph(batch), &mut take)?;
+            let run = |batch: &mut Batch| {
+                engine.run_graph(batch);
+                engine.take_events()
+            };
+            any |= hand.batch(source, feed, run, &mut take)?;
             if !goes_on(engine) {
                 break 'run;
             }
@@ -169,11 +176,9 @@ impl Floor<'_> {
         feeds: &[Feed<'_>],
         take: &(impl Fn(Departure<'_>) -> io::Result<()> + Sync),
     ) -> io::Result<GraphRan> {
+        let mut part = Part { floor: self, done: false };
         let ran = hand().and_then(|hand| self.run(hand, number, feeds, take));
-        if ran.is_err() {
-            self.ended.store(true, Ordering::Relaxed);
-        }
-        self.at_work.fetch_sub(1, Ordering::Relaxed);
+        part.done = ran.is_ok();
         ran
     }
 
@@ -194,8 +199,11 @@ impl Floor<'_> {
             while !self.wanted.load(Ordering::Relaxed) && !self.ended.load(Ordering::Relaxed) {
                 let mut any = false;
                 for (source, feed) in feeds.iter().enumerate() {
-                    any |=
-                        hand.batch(source, feed, |batch| engine.run_graph_by(&mut lane, batch), &mut &*take)?;
+                    let run = |batch: &mut Batch| {
+                        engine.run_graph_by(&mut lane, batch);
+                        lane.take_events()
+                    };
+                    any |= hand.batch(source, feed, run, &mut &*take)?;
                 }
                 if !any {
                     return Ok(hand.ran);
@@ -217,6 +225,21 @@ impl Floor<'_> {
             }
             thread::sleep(BETWEEN);
         }
+    }
+}
+
+/// A worker's part, while it lasts. If the worker fails or panics, that is the end for all.
+struct Part<'f, 'e> {
+    floor: &'f Floor<'e>,
+    done: bool,
+}
+
+impl Drop for Part<'_, '_> {
+    fn drop(&mut self) {
+        if !self.done {
+            self.floor.ended.store(true, Ordering::Relaxed);
+        }
+        self.floor.at_work.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -251,17 +274,19 @@ impl Hand {
         Ok(Hand { batch, shares, numbers: Vec::with_capacity(size), meter: Meter::default(), ran })
     }
 
-    /// Takes a batch from a source through the graph; whether there was any packet.
+    /// Takes a batch from a source through the graph, by `run`, which gives what was put into rings; whether there was any packet.
     fn batch(
         &mut self,
         source: usize,
         feed: &Feed<'_>,
-        run: impl FnOnce(&mut Batch),
+        run: impl FnOnce(&mut Batch) -> Vec<Event>,
         take: &mut impl FnMut(Departure<'_>) -> io::Result<()>,
     ) -> io::Result<bool> {
         self.fill(source, feed);
         let Hand { batch, ran, numbers, meter, .. } = self;
-        meter.measure(batch.len(), (&mut ran.busy, &mut ran.windows), || run(batch));
+        let mut events = Vec::new();
+        meter.measure(batch.len(), (&mut ran.busy, &mut ran.windows), || events = run(batch));
+        ran.events += events.len() as u64;
         ran.copies += batch.copies() as u64;
         for (bytes, output, at) in batch.sent() {
             let (output, number) = (output as usize, numbers.get(at).copied().unwrap_or(0));
@@ -302,6 +327,7 @@ impl GraphRan {
         add(&mut self.sent, &other.sent);
         self.unfit += other.unfit;
         self.copies += other.copies;
+        self.events += other.events;
         self.busy += other.busy;
         self.windows.extend(other.windows);
         self

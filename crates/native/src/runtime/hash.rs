@@ -11,8 +11,10 @@ use super::values::Values;
 
 /// Odd, with about as many ones as zeros: the golden ratio's fraction.
 pub(crate) const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
-/// Bytes in front of the key: the mark of LRU tables.
+/// Bytes in front of the key in LRU tables: the mark, whether an entry is there, and padding.
 const MARK: usize = 8;
+/// The second of these: 1 while the table has the entry.
+const LIVE: usize = 1;
 
 /// A key as the 64-bit words that are hashed and compared: little-endian, the last one padded with zeros.
 pub(crate) fn words(key: &[u8]) -> impl Iterator<Item = u64> + '_ {
@@ -40,6 +42,8 @@ pub(crate) struct Making {
     /// Of its hash.
     pub(crate) seed: u64,
     pub(crate) template: Template,
+    /// Slots beyond those of the entries.
+    pub(crate) spare: u32,
 }
 
 /// A hash table.
@@ -61,13 +65,13 @@ impl Hash {
         value_size: u32,
         copies: u32,
         max_entries: u32,
-        Making { lru, seed, template }: Making,
+        Making { lru, seed, template, spare }: Making,
         place: &mut Place,
     ) -> io::Result<Hash> {
         let key_size = key_size as usize;
         let index = Index::new(template, max_entries, place)?;
         let header = if lru { MARK } else { 0 } + key_size.next_multiple_of(8);
-        let values = Values::new(header, value_size, copies, max_entries, true, place)?;
+        let values = Values::new(header, value_size, copies, max_entries, spare, place)?;
         if index.prefer_large_pages() {
             values.prefer_large_pages();
         }
@@ -132,8 +136,12 @@ impl Hash {
         let head = self.values.head_mut(slot);
         head.fill(0);
         head[start..start + key.len()].copy_from_slice(key);
+        if self.lru {
+            head[LIVE] = 1;
+        }
         self.values.clear(slot);
         if !self.index.insert(hash(self.seed, key), slot) {
+            self.leaves(slot);
             self.values.retire_now(slot);
             return None;
         }
@@ -148,6 +156,7 @@ impl Hash {
         let head = self.values.head(old).to_vec();
         self.values.head_mut(new).copy_from_slice(&head);
         self.index.set_slot(at, new);
+        self.leaves(old);
         self.values.retire(old);
         Some(new)
     }
@@ -155,15 +164,23 @@ impl Hash {
     /// Removes a key.
     pub(crate) fn remove(&mut self, key: &[u8]) -> bool {
         let Some((at, slot)) = self.search(key) else { return false };
-        self.unlink(at);
+        self.unlink(at, slot);
         self.values.retire(slot);
         true
     }
 
     /// Empties a place of the index.
-    fn unlink(&mut self, at: u32) {
+    fn unlink(&mut self, at: u32, slot: u32) {
         self.index.remove(at);
+        self.leaves(slot);
         self.len -= 1;
+    }
+
+    /// Notes that a slot is no entry's any more: whoever looks for one to evict passes over it.
+    fn leaves(&mut self, slot: u32) {
+        if self.lru {
+            self.values.head_mut(slot)[LIVE] = 0;
+        }
     }
 
     /// Evicts one element of an LRU table.
@@ -176,17 +193,15 @@ impl Hash {
         for _ in 0..2 * u64::from(used) {
             let slot = self.hand;
             self.hand = if slot + 1 >= used { 0 } else { slot + 1 };
-            let key = self.key_at(slot).to_vec();
-            let Some((at, found)) = self.search(&key) else { continue };
-            if found != slot {
+            let head = self.values.head_mut(slot);
+            if head[LIVE] == 0 || std::mem::take(&mut head[0]) != 0 {
                 continue;
             }
-            let head = self.values.head_mut(slot);
-            if std::mem::take(&mut head[0]) == 0 {
-                self.unlink(at);
-                self.values.retire_now(slot);
-                return true;
-            }
+            let key = self.key_at(slot).to_vec();
+            let Some((at, _)) = self.search(&key) else { continue };
+            self.unlink(at, slot);
+            self.values.retire_now(slot);
+            return true;
         }
         false
     }

@@ -73,8 +73,8 @@ fn size(template: Template, entries: u32) -> u64 {
 impl Index {
     pub(crate) fn new(template: Template, entries: u32, place: &mut Place) -> io::Result<Index> {
         let words = size(template, entries);
-        let mask = u32::try_from(words - 1).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
-        let mask = if template == Template::Cuckoo { mask / WAYS } else { mask };
+        let places = u32::try_from(words).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
+        let mask = if template == Template::Cuckoo { places / WAYS } else { places } - 1;
         Ok(Index { words: Region::new(8 * words as usize, place)?, template, mask })
     }
 
@@ -270,6 +270,14 @@ mod tests {
                 assert_eq!(slots, (0..entries).collect::<Vec<_>>());
             }
         }
+    }
+
+    #[test]
+    fn an_index_of_more_places_than_it_can_number_is_refused() {
+        for (template, most) in [(Template::Open, 1 << 30), (Template::Cuckoo, 1 << 31)] {
+            assert!(Index::new(template, most + 1, &mut Place::Anywhere).is_err(), "{template:?}");
+        }
+        assert!(Index::new(Template::Open, u32::MAX, &mut Place::Anywhere).is_err());
     }
 
     #[test]

@@ -78,12 +78,13 @@ fn part(data: &[u8], from: u32, width: u32) -> usize {
 }
 
 impl Lpm {
-    /// An empty trie. `share`: programs do not write values.
+    /// An empty trie. `share`: programs do not write values; `spare`: slots beyond those of the entries.
     pub(crate) fn new(
         key_size: u32,
         value_size: u32,
         max_entries: u32,
         share: bool,
+        spare: u32,
         place: &mut Place,
     ) -> io::Result<Lpm> {
         let bits = key_size.saturating_sub(4) * 8;
@@ -110,7 +111,7 @@ impl Lpm {
             used: 1 << root,
             room,
             shared: share.then(Shared::default),
-            values: Values::new(0, value_size, 1, max_entries, true, place)?,
+            values: Values::new(0, value_size, 1, max_entries, spare, place)?,
             max_entries,
         })
     }

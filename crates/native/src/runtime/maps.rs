@@ -17,7 +17,7 @@ use super::index::Template;
 use super::lpm::{Lpm, LpmLayout};
 use super::region::{Place, Region};
 use super::sharing::Epochs;
-use super::values::Values;
+use super::values::{Values, spare};
 
 pub(crate) const ENOENT: i64 = -(libc::ENOENT as i64);
 pub(crate) const E2BIG: i64 = -(libc::E2BIG as i64);
@@ -104,10 +104,11 @@ impl Map {
         let value = if is_of_addresses(spec.kind) { 8 } else { value };
         let array = |present: bool, place: &mut Place| -> io::Result<Body> {
             let present = if present { Some(Region::new(entries as usize, place)?) } else { None };
-            Ok(Body::Array { values: Values::new(0, value, copies, entries, false, place)?, present })
+            Ok(Body::Array { values: Values::new(0, value, copies, entries, 0, place)?, present })
         };
+        let spare = spare(workers);
         let hash = |lru, place: &mut Place| {
-            Hash::new(key, value, copies, entries, Making { lru, seed, template }, place)
+            Hash::new(key, value, copies, entries, Making { lru, seed, template, spare }, place)
         };
         let body = match spec.kind {
             K::Array | K::PercpuArray => array(false, place)?,
@@ -116,7 +117,7 @@ impl Map {
             K::LruHash | K::LruPercpuHash => Body::Hash(hash(true, place)?),
             K::LpmTrie => {
                 let share = spec.flags & RDONLY_PROG != 0;
-                Body::Lpm(Box::new(Lpm::new(key, value, entries, share, place)?))
+                Body::Lpm(Box::new(Lpm::new(key, value, entries, share, spare, place)?))
             }
             K::Queue => Body::Queue { items: VecDeque::new(), lifo: false },
             K::Stack => Body::Queue { items: VecDeque::new(), lifo: true },

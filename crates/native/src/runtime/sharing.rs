@@ -104,8 +104,10 @@ impl Epochs {
     /// A worker begins a batch: from now on it may find entries, but none that has left before.
     pub(crate) fn begin(&self, worker: u32) {
         let now = self.now.load(Ordering::SeqCst);
-        // In order with the look of whoever wants to use a slot again: either that sees this batch, or this batch the table without the entry.
-        self.begun[worker as usize].store(now, Ordering::SeqCst);
+        self.begun[worker as usize].store(now, Ordering::Relaxed);
+        // Between this and all look-ups of the batch, as in `oldest`: either whoever wants to use a slot again sees this batch, or this batch sees
+        // the table without the entry.
+        fence(Ordering::SeqCst);
     }
 
     /// The batch is done, and nothing of what was found in it is held.
@@ -120,7 +122,8 @@ impl Epochs {
 
     /// The first moment at which a batch at hand began: what left before it is held by nobody.
     pub(crate) fn oldest(&self) -> u64 {
-        self.begun.iter().map(|begun| begun.load(Ordering::SeqCst)).min().unwrap_or(IDLE)
+        fence(Ordering::SeqCst);
+        self.begun.iter().map(|begun| begun.load(Ordering::Acquire)).min().unwrap_or(IDLE)
     }
 }
 

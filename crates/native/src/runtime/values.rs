@@ -14,6 +14,14 @@ use super::sharing::Epochs;
 /// Slots beyond the declared capacity, for values that were removed or replaced in the batches at hand. Where there
 /// were more, the oldest is used again at once, as the kernel's preallocated tables always do.
 const SPARE: u32 = 4096;
+/// The same where several workers use the table: as many as they may replace while one of them has lost its processor in the middle of a batch.
+/// They cost memory only where they are needed.
+const SPARE_SHARED: u32 = 1 << 18;
+
+/// Slots to spare for values that so many workers replace.
+pub(crate) fn spare(workers: u32) -> u32 {
+    if workers > 1 { SPARE_SHARED } else { SPARE }
+}
 
 /// The slots of a map.
 #[derive(Debug)]
@@ -33,18 +41,18 @@ pub(crate) struct Values {
 }
 
 impl Values {
-    /// `max_entries` slots, and some to spare if values are replaced by others (`spare`).
+    /// `max_entries` slots, and these to spare if values are replaced by others.
     pub(crate) fn new(
         header: usize,
         value_size: u32,
         copies: u32,
         max_entries: u32,
-        spare: bool,
+        spare: u32,
         place: &mut Place,
     ) -> io::Result<Values> {
         let (value_size, copies) = (value_size as usize, copies.max(1) as usize);
         let stride = header.next_multiple_of(8) + copies * value_size.next_multiple_of(8).max(8);
-        let slots = if spare { max_entries.saturating_add(SPARE) } else { max_entries };
+        let slots = max_entries.saturating_add(spare);
         let len = stride.checked_mul(slots as usize);
         let len = len.ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
         Ok(Values {
@@ -177,5 +185,31 @@ impl Values {
     pub(crate) fn get(&self, slot: u32, worker: u32) -> &[u8] {
         let at = self.at(slot, worker);
         &self.region.bytes()[at..at + self.value_size]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_worker_holds_is_not_used_again_while_another_goes_on() {
+        let workers = 2;
+        let epochs = Arc::new(Epochs::new(workers));
+        let mut values = Values::new(0, 8, 1, 4, spare(workers), &mut Place::Anywhere).unwrap();
+        values.share(&epochs);
+        let held = values.take().expect("room");
+        epochs.begin(0);
+        values.retire(held);
+        for _ in 0..100_000 {
+            epochs.begin(1);
+            let slot = values.take().expect("room");
+            assert_ne!(slot, held, "the first worker has not ended its batch");
+            values.retire(slot);
+            epochs.end(1);
+        }
+        epochs.end(0);
+        let mut again = (0..values.used()).map(|_| values.take().expect("all are free"));
+        assert!(again.any(|slot| slot == held));
     }
 }
