@@ -20,6 +20,10 @@ test: ## Check format, lints, documentation and dependencies, and run all tests
 build: ## Build the release binary
 	$(CARGO) build --release --locked -p millstream
 
+.PHONY: library
+library: ## Build the library that programs in C link with what `millstream build --emit obj` makes
+	$(CARGO) build --release --locked -p millstream-embed
+
 .PHONY: bench-userspace
 bench-userspace: ## Measure Click configurations beside FastClick (FASTCLICK=PATH, and ROUTES=FILE.gz for the whole table)
 	@bench/run.sh userspace
@@ -37,8 +41,9 @@ bench-specialize: ## Take the measurements of Morpheus's evaluation on our data 
 	bench/run.sh specialize
 
 .PHONY: install
-install: build ## Install the binary, its manual pages, shell completions and systemd unit under PREFIX
+install: build library ## Install the binary, the library for C, manual pages, shell completions and systemd unit under PREFIX
 	install -D $(TARGET)/release/millstream $(DESTDIR)$(PREFIX)/bin/millstream
+	install -D -m 644 $(TARGET)/release/libmillstream_embed.a $(DESTDIR)$(PREFIX)/lib/libmillstream_embed.a
 	install -d $(DESTDIR)$(PREFIX)/share/man/man1
 	$(TARGET)/release/millstream man $(DESTDIR)$(PREFIX)/share/man/man1
 	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/zsh/site-functions

@@ -1,7 +1,6 @@
 //! `millstream layout`: what a Click configuration, compiled, keeps of a packet beside its bytes. docs/click.md.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use miette::{IntoDiagnostic, Result};
@@ -14,12 +13,8 @@ use crate::exit::Exit;
 /// Flags of `millstream layout`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The configuration
-    #[arg(value_name = "CONF")]
-    conf: PathBuf,
-    /// Variables that win over its `define`
-    #[arg(value_name = "NAME=VALUE")]
-    variables: Vec<String>,
+    #[command(flatten)]
+    configuration: click::Configuration,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -62,8 +57,8 @@ struct Document {
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    let program = click::front(&args.conf, &args.variables, 1)?;
-    let document = document(args.conf.display().to_string(), &program.layout);
+    let program = args.configuration.program(1)?;
+    let document = document(args.configuration.conf.display().to_string(), &program.layout);
     match args.json {
         true => println!("{}", serde_json::to_string_pretty(&document).into_diagnostic()?),
         false => print!("{}", text(&document)),

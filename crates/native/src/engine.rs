@@ -13,7 +13,8 @@ use millstream_object::Object;
 use millstream_passes::{PassError, Pipeline, Session, Target};
 
 use crate::ahead::{self, Ahead, Judge, Use};
-use crate::emit::{BATCH, BATCH_AHEAD, EmitError, MapInfo, Unit, emit, is_program, program_symbol};
+use crate::emit::{BATCH, EmitError, MapInfo, Table, Unit, emit, is_program};
+use crate::image::table::Linked;
 use crate::image::{self, Cpu, First, Image, Initial, Shape, Unlinkable, Unloadable};
 use crate::llvm::{self, Compiler, ObjectFile};
 use crate::program::{Kept, Program};
@@ -21,7 +22,7 @@ use crate::runtime::helpers;
 use crate::runtime::index::Template;
 use crate::runtime::maps::Map;
 use crate::runtime::packet::{Batch, Packet};
-use crate::runtime::region::{Place, Placed};
+use crate::runtime::region::{AREAS, Place, Placed};
 use crate::runtime::sharing::{Epochs, Guarded};
 use crate::runtime::worker::{Clock, Event, Worker};
 
@@ -113,6 +114,25 @@ impl Default for Options {
             seed: 1,
             cpu: Cpu::default(),
         }
+    }
+}
+
+/// How code is made for others to link.
+#[derive(Clone, Copy)]
+pub struct Linkable<'l> {
+    /// The public symbol.
+    pub symbol: &'l str,
+    /// What is written down of the program, beside the code.
+    pub describe: &'l dyn Fn(&Image) -> Vec<u8>,
+}
+
+impl Linkable<'_> {
+    /// Where its maps are: programs of different names are likely to go together.
+    fn area(&self) -> u8 {
+        let hash =
+            self.symbol.bytes().fold(0u32, |hash, byte| hash.wrapping_mul(31).wrapping_add(u32::from(byte)));
+        // The first one is for executables.
+        1 + (hash % u32::from(AREAS - 1)) as u8
     }
 }
 
@@ -224,7 +244,7 @@ impl Engine {
     /// # Errors
     /// As for [`Engine::of_object`].
     pub fn of_module(module: Module, entry: Func, options: &Options) -> Result<Engine, Error> {
-        let made = make_code(module, entry, options, &mut Place::Anywhere)?;
+        let made = make_code(module, entry, options, &mut Place::Anywhere, None)?;
         let start = Instant::now();
         let names: Vec<&str> = made.symbols.iter().map(String::as_str).collect();
         let (code, addresses) = made.compiler.link(&made.object, &names)?;
@@ -242,9 +262,71 @@ impl Engine {
     /// # Errors
     /// As there, and if the code cannot be linked.
     pub fn build_module(module: Module, entry: Func, options: &Options) -> Result<Image, Error> {
-        let made = make_code(module, entry, options, &mut Place::fixed())?;
+        let made = make_code(module, entry, options, &mut Place::fixed(0), None)?;
         let image = Image::link(&made.object, &made.symbols, made.loops, options.cpu)?;
         Ok(Image { maps: made.shapes, seed: options.seed, workers: options.workers, ..image })
+    }
+
+    /// As [`Engine::of_module`], as an object file for any linker, with one public symbol: the table that [`Linked::open`] takes. What `describe`
+    /// makes of the image is in it; that holds the image among other things, for [`Engine::of_linked`]. Gives the file, and the image again, which has
+    /// no code.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn link_module(
+        module: Module,
+        entry: Func,
+        options: &Options,
+        linkage: &Linkable<'_>,
+    ) -> Result<(Vec<u8>, Image), Error> {
+        Engine::linkable(module, entry, options, linkage, Vec::new())
+    }
+
+    /// As [`Engine::link_module`], for a program of an object.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn link_object(
+        object: &Object,
+        program: Option<&str>,
+        options: &Options,
+        linkage: &Linkable<'_>,
+    ) -> Result<(Vec<u8>, Image), Error> {
+        let entry = choose(object, program)?;
+        let initial = image::initial(object, &reached_order(object));
+        Engine::linkable(lift_object(object)?.module, entry, options, linkage, initial)
+    }
+
+    fn linkable(
+        module: Module,
+        entry: Func,
+        options: &Options,
+        linkage: &Linkable<'_>,
+        initial: Vec<Initial>,
+    ) -> Result<(Vec<u8>, Image), Error> {
+        let (area, workers) = (linkage.area(), options.workers);
+        let image = Image { initial, seed: options.seed, workers, area, ..Image::without_code(options.cpu) };
+        let with = |maps: &[Shape]| Image { maps: maps.to_vec(), ..image.clone() };
+        let described = |maps: &[Shape]| {
+            let description = (linkage.describe)(&with(maps));
+            Table { symbol: linkage.symbol.to_owned(), description }
+        };
+        let made = make_code(module, entry, options, &mut Place::fixed(area), Some(&described))?;
+        Ok((made.object.bytes, with(&made.shapes)))
+    }
+
+    /// A program whose code was linked into this process, with its maps.
+    ///
+    /// # Errors
+    /// If this machine or this process is none for it.
+    pub fn of_linked(image: &Image, linked: &Linked) -> Result<Engine, Error> {
+        image.fits()?;
+        let epochs = Arc::new(Epochs::new(image.workers));
+        let maps = make_maps(&image.maps, image.seed, &epochs, &mut Place::fixed(image.area))?;
+        let program = Program::new(&linked.functions, linked.loops, Kept::Own);
+        let mut engine = Engine::new(program, maps, epochs, image.seed);
+        engine.fill(&image.initial)?;
+        Ok(engine)
     }
 
     /// A program that was compiled ahead of time, with its maps.
@@ -253,7 +335,7 @@ impl Engine {
     /// If this machine or this process is none for it.
     pub fn of_image(image: &Image) -> Result<Engine, Error> {
         let start = Instant::now();
-        let place = &mut Place::fixed();
+        let place = &mut Place::fixed(image.area);
         let epochs = Arc::new(Epochs::new(image.workers));
         let maps = make_maps(&image.maps, image.seed, &epochs, place)?;
         let (addresses, code) = image.load()?;
@@ -449,8 +531,17 @@ fn reached_by_tail_calls(module: &Module) -> Vec<Func> {
     module.funcs.keys().filter(|&f| is_program(module, f) && module.funcs[f].linkage == xdp).collect()
 }
 
-/// Runs the passes, makes the maps, and has LLVM compile.
-fn make_code(mut module: Module, entry: Func, options: &Options, place: &mut Place) -> Result<Made, Error> {
+/// What an object file says of a program with such maps.
+type Described<'d> = &'d dyn Fn(&[Shape]) -> Table;
+
+/// Runs the passes, makes the maps, and has LLVM compile; for others to link, if it is `described` for them.
+fn make_code(
+    mut module: Module,
+    entry: Func,
+    options: &Options,
+    place: &mut Place,
+    described: Option<Described<'_>>,
+) -> Result<Made, Error> {
     let mut timings = Timings::default();
     let start = Instant::now();
     if options.passes {
@@ -474,8 +565,10 @@ fn make_code(mut module: Module, entry: Func, options: &Options, place: &mut Pla
     let slice = way(&module, entry, &known);
     let slice = slice.as_ref().map(|slice| (slice, options.ahead));
     let (prefetch, shared) = (options.prefetch, options.workers > 1);
-    let text =
-        emit(&Unit { module: &module, maps: &known, entry, others: &others, prefetch, shared, slice })?;
+    let table = described.map(|described| described(&shapes));
+    let table = table.as_ref();
+    let unit = Unit { module: &module, maps: &known, entry, others: &others, prefetch, shared, slice, table };
+    let text = emit(&unit)?;
     timings.emit = start.elapsed();
 
     let compiler = Compiler::new(&helpers::symbols(), options.cpu.name())?;
@@ -485,10 +578,8 @@ fn make_code(mut module: Module, entry: Func, options: &Options, place: &mut Pla
     timings.bytes = object.bytes.len();
     let texts = object.text.clone().map(|after| Texts { before: text, after });
 
-    let loops = loops(slice.map(|(_, ahead)| ahead));
-    let programs = others.iter().map(|&f| program_symbol(f));
-    let symbols = loops.iter().map(|name| (*name).to_owned()).chain(programs).collect();
-    Ok(Made { maps, epochs, shapes, compiler, object, symbols, loops: loops.len(), timings, texts })
+    let (symbols, loops) = (unit.symbols(), unit.loops().len());
+    Ok(Made { maps, epochs, shapes, compiler, object, symbols, loops, timings, texts })
 }
 
 /// Whether all tables whose template is said are there, and hash tables.
@@ -557,15 +648,6 @@ fn make(
     map.map(Some).map_err(|source| Error::Memory { map: shape.name.clone(), source })
 }
 
-/// The loops over a batch that code has.
-fn loops(ahead: Option<Ahead>) -> &'static [&'static str] {
-    match ahead {
-        None => &[BATCH],
-        Some(ahead) if ahead.always => &[BATCH_AHEAD],
-        Some(_) => &[BATCH, BATCH_AHEAD],
-    }
-}
-
 /// The way to look-ups in maps that are to be fetched for.
 fn way(
     module: &Module,
@@ -595,3 +677,6 @@ fn info(map: &mut Placed<Guarded>, ahead: &Ahead) -> MapInfo {
         address,
     }
 }
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod interleavings;

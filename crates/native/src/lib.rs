@@ -20,8 +20,9 @@ mod program;
 mod runtime;
 
 pub use ahead::{Ahead, Pattern};
-pub use engine::{Engine, Error, Options, Texts, Timings};
-pub use image::{Cpu, Image, Unlinkable, Unloadable};
+pub use engine::{Engine, Error, Linkable, Options, Texts, Timings};
+pub use image::table::{Linked, Table};
+pub use image::{Cpu, Image, Shape as MapShape, Unlinkable, Unloadable};
 pub use runtime::index::Template;
 pub use runtime::maps::Map;
 pub use runtime::packet::{Batch, LONGEST};

@@ -22,6 +22,8 @@ pub(crate) enum Kept {
     Linked { _code: llvm::Code },
     /// A mapping of ours.
     Mapped { _code: Loaded },
+    /// It is part of this process.
+    Own,
 }
 
 /// A program in place.
@@ -44,6 +46,12 @@ impl Program {
         let programs = programs.iter().map(|&a| a as u64).collect();
         let ahead = loops.get(1).map(function);
         Program { run: function(&loops[0]), ahead, programs, _kept: kept }
+    }
+
+    /// Where the first loop is.
+    #[cfg(test)]
+    pub(crate) fn address(&self) -> usize {
+        self.run as usize
     }
 
     /// Runs the program on each packet, by the loop that the worker found to be the faster one.

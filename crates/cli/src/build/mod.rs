@@ -1,10 +1,9 @@
-//! `millstream build`: a configuration or an XDP object as an executable of its own, compiled ahead of time.
+//! `millstream build`: a configuration or an XDP object as an executable of its own, or as an object file with a header, compiled ahead of time.
 //!
-//! The executable is this one with the program behind its end ([`payload`]): its runtime is the one that `millstream click` and
+//! The executable is this one with the program behind its end ([`Payload`]): its runtime is the one that `millstream click` and
 //! `millstream native` use, so that packets, tables and accounts are the same; neither LLVM nor our compiler runs in it.
-//! [`run_if_built`] is what such an executable does in place of reading a command.
-
-mod payload;
+//! [`run_if_built`] is what such an executable does in place of reading a command. The object file is for programs in C; its
+//! runtime is `millstream_embed`.
 
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -14,9 +13,11 @@ use std::time::Instant;
 
 use clap::Parser;
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
-use millstream_native::{Cpu, Engine, Options};
+use millstream_built::{Kind, Payload, fill, header};
+use millstream_click::Program;
+use millstream_native::{Cpu, Engine, Image, Linkable, Options};
+use millstream_object::Object;
 
-use self::payload::{Kind, Payload};
 use crate::exit::Exit;
 use crate::native::{Tuning, is_llvm_missing};
 use crate::{click, lab, native};
@@ -33,14 +34,23 @@ pub(crate) struct Args {
     /// The program to build, if the object has several
     #[arg(long, value_name = "NAME")]
     prog: Option<String>,
-    /// The executable to write
+    /// The file to write; with an object file FILE.o goes its header FILE.h
     #[arg(long, short, value_name = "FILE")]
     output: PathBuf,
+    /// What to write: an executable, or an object file for programs in C, which they link with libmillstream_embed
+    #[arg(long, value_name = "KIND", default_value = "exe")]
+    emit: Emit,
     /// The processor to build for: `native`, this machine's and those that have all that it has, or a level of x86-64
     #[arg(long, value_name = "CPU", default_value = "native")]
     cpu: Processor,
     #[command(flatten)]
     tuning: Tuning,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+enum Emit {
+    Exe,
+    Obj,
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
@@ -72,18 +82,16 @@ impl From<Processor> for Cpu {
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let start = Instant::now();
     let options = Options { cpu: args.cpu.into(), ..args.tuning.options() };
-    let built = match is_object(&args.input)? {
-        true => of_object(args, &Options { seed: native::seed(), ..options })?,
-        false => of_configuration(args, &options)?,
+    let (input, options) = match is_object(&args.input)? {
+        true => (object(args)?, Options { seed: native::seed(), ..options }),
+        false => (configuration(args)?, options),
     };
-    let Some(built) = built else { return Ok(Exit::NotPermitted.into()) };
-    let bytes = write(&args.output, &built)?;
-    println!(
-        "{}: {} bytes of machine code, {bytes} in all, in {:.0} ms",
-        args.output.display(),
-        built.image.code().len(),
-        start.elapsed().as_secs_f64() * 1e3
-    );
+    let wrote = match args.emit {
+        Emit::Exe => executable(args, &input, &options)?,
+        Emit::Obj => object_file(args, &input, &options)?,
+    };
+    let Some(wrote) = wrote else { return Ok(Exit::NotPermitted.into()) };
+    println!("{wrote}, in {:.0} ms", start.elapsed().as_secs_f64() * 1e3);
     Ok(Exit::Done.into())
 }
 
@@ -111,27 +119,87 @@ fn compiled<T>(input: &str, made: Result<T, millstream_native::Error>) -> Result
     }
 }
 
-fn of_object(args: &Args, options: &Options) -> Result<Option<Payload>> {
+/// What is to be built.
+enum Input {
+    Object { name: String, object: Box<Object>, program: Option<String> },
+    Configuration { name: String, program: Box<Program> },
+}
+
+fn object(args: &Args) -> Result<Input> {
     if let Some(extra) = args.variables.first() {
         return Err(miette!("{extra:?}: variables are for configurations of Click"));
     }
     let (object, program) = lab::open(&args.input)?;
     let program = args.prog.clone().or(program);
-    let image = compiled(&args.input, Engine::build_object(&object, program.as_deref(), options))?;
-    let kind = Kind::Native { object: args.input.clone() };
-    Ok(image.map(|image| Payload { kind, image, entries: Vec::new() }))
+    Ok(Input::Object { name: args.input.clone(), object: Box::new(object), program })
 }
 
-fn of_configuration(args: &Args, options: &Options) -> Result<Option<Payload>> {
+fn configuration(args: &Args) -> Result<Input> {
     if args.prog.is_some() {
         return Err(miette!("--prog is for objects"));
     }
-    let mut program = click::front(Path::new(&args.input), &args.variables, args.tuning.workers)?;
-    let module = std::mem::take(&mut program.module);
-    let image = compiled(&args.input, Engine::build_module(module, program.entry, options))?;
-    let entries = std::mem::take(&mut program.entries);
-    let kind = Kind::Click { configuration: args.input.clone(), program: Box::new(program) };
-    Ok(image.map(|image| Payload { kind, image, entries }))
+    let program = click::front(Path::new(&args.input), &args.variables, args.tuning.workers)?;
+    Ok(Input::Configuration { name: args.input.clone(), program: Box::new(program) })
+}
+
+impl Input {
+    /// What is written down of it beside the code.
+    fn payload(&self, image: Image) -> Payload {
+        match self {
+            Input::Object { name, .. } => {
+                Payload { kind: Kind::Native { object: name.clone() }, image, entries: Vec::new() }
+            }
+            Input::Configuration { name, program } => {
+                let kind = Kind::Click { configuration: name.clone(), program: program.clone() };
+                Payload { kind, image, entries: program.entries.clone() }
+            }
+        }
+    }
+}
+
+/// Writes an executable, and says so; `None`, said to the user, without LLVM.
+fn executable(args: &Args, input: &Input, options: &Options) -> Result<Option<String>> {
+    let image = match input {
+        Input::Object { object, program, .. } => Engine::build_object(object, program.as_deref(), options),
+        Input::Configuration { program, .. } => {
+            Engine::build_module(program.module.clone(), program.entry, options)
+        }
+    };
+    let Some(image) = compiled(&args.input, image)? else { return Ok(None) };
+    let code = image.code().len();
+    let bytes = write(&args.output, &input.payload(image))?;
+    Ok(Some(format!("{}: {code} bytes of machine code, {bytes} in all", args.output.display())))
+}
+
+/// Writes an object file and its header, and says so; `None`, said to the user, without LLVM.
+fn object_file(args: &Args, input: &Input, options: &Options) -> Result<Option<String>> {
+    if args.tuning.workers > 1 {
+        return Err(miette!("an object file's program is run by one worker: leave --workers out"));
+    }
+    let path = args.output.with_extension("h");
+    if path == args.output {
+        return Err(miette!("{}: an object file has another name than its header", path.display()));
+    }
+    let symbol = header::symbol(&args.output.file_stem().unwrap_or_default().to_string_lossy());
+    let payload = |image: &Image| input.payload(image.clone());
+    // What cannot be written down has no description, which opening it says.
+    let describe = |image: &Image| payload(image).to_bytes().unwrap_or_default();
+    let linkage = Linkable { symbol: &symbol, describe: &describe };
+    let object = match input {
+        Input::Object { object, program, .. } => {
+            Engine::link_object(object, program.as_deref(), options, &linkage)
+        }
+        Input::Configuration { program, .. } => {
+            Engine::link_module(program.module.clone(), program.entry, options, &linkage)
+        }
+    };
+    let Some((object, image)) = compiled(&args.input, object)? else { return Ok(None) };
+    for (path, bytes) in
+        [(&args.output, object.as_slice()), (&path, header::header(&symbol, &payload(&image)).as_bytes())]
+    {
+        std::fs::write(path, bytes).into_diagnostic().wrap_err_with(|| path.display().to_string())?;
+    }
+    Ok(Some(format!("{} and {}: {} bytes", args.output.display(), path.display(), object.len())))
 }
 
 /// Writes the executable, and says how many bytes it has. One that is there is replaced at once, so that it may be running, and
@@ -187,7 +255,7 @@ fn execute(built: Payload) -> Result<ExitCode> {
             let Click { running } = Click::parse();
             program.entries = built.entries;
             let mut engine = Engine::of_image(&built.image).into_diagnostic()?;
-            click::fill(&mut engine, &program)?;
+            fill(&mut engine, &program.entries).into_diagnostic()?;
             click::execute(&configuration, &running, *program, &mut engine, None)
         }
         Kind::Native { object } => {

@@ -11,7 +11,8 @@ use std::thread;
 use std::time::Duration;
 
 use miette::{Result, miette};
-use millstream_click::{Access, Drop, Program, STATE};
+use millstream_built::{fill, handlers};
+use millstream_click::{Drop, Program, STATE};
 use millstream_native::{Engine, Options};
 
 use crate::daemon::socket::{Socket, SocketError};
@@ -98,22 +99,14 @@ impl AtWork {
     }
 
     fn read(&self, engine: &mut Engine, name: &str) -> Outcome {
-        super::read(&self.program, &super::state(engine), name).map_err(|e| (511, e.to_string()))
+        handlers::read(&self.program, &handlers::state(engine), name).map_err(|e| (511, e.to_string()))
     }
 
     fn write(&self, engine: &mut Engine, name: &str) -> Outcome {
-        let handler = super::handler(&self.program, name).map_err(|e| (511, e.to_string()))?;
-        let Access::Zero(words) = &handler.access else {
-            return Err((520, format!("handler {name:?} can only be read")));
-        };
-        let mut state = super::state(engine);
-        for &at in words {
-            if let Some(word) = state.get_mut(at as usize..at as usize + 8) {
-                word.fill(0);
-            }
-        }
-        set_state(engine, &state);
-        Ok(String::new())
+        handlers::write(&self.program, engine, name).map(|()| String::new()).map_err(|e| match e {
+            handlers::Error::Unwritable(_) => (520, e.to_string()),
+            _ => (511, e.to_string()),
+        })
     }
 
     /// Puts another configuration in the place of this one, with what it can have of its state.
@@ -121,26 +114,15 @@ impl AtWork {
         if (&program.sources, &program.targets) != (&self.program.sources, &self.program.targets) {
             return Err((520, "it has other devices and files, or in another order".into()));
         }
-        super::fill(&mut new, &program).map_err(|e| (520, e.to_string()))?;
+        fill(&mut new, &program.entries).map_err(|e| (520, e.to_string()))?;
         new.adopt(engine, &[STATE]);
-        let mut state = super::state(&mut new);
-        self.left.extend(program.carry(&mut state, &self.program, &super::state(engine)));
-        set_state(&mut new, &state);
+        let mut state = handlers::state(&mut new);
+        self.left.extend(program.carry(&mut state, &self.program, &handlers::state(engine)));
+        handlers::set_state(&mut new, &state);
         *engine = new;
         self.program = program;
         self.swaps += 1;
         Ok(String::new())
-    }
-}
-
-/// Sets the state; with several workers it is the first one's, and that of the others is zero.
-fn set_state(engine: &mut Engine, state: &[u8]) {
-    let workers = engine.workers();
-    let Some(map) = engine.map(STATE) else { return };
-    let none = vec![0; state.len()];
-    for worker in 0..workers {
-        // The one entry that there is cannot be refused.
-        map.update(&0u32.to_ne_bytes(), if worker == 0 { state } else { &none }, 0, Some(worker));
     }
 }
 

@@ -13,9 +13,8 @@ use std::time::{Duration, Instant};
 
 use miette::{IntoDiagnostic, LabeledSpan, NamedSource, Report, Result, Severity, WrapErr, miette};
 use millstream_bpf::module::{func, lift_object};
-use millstream_click::{
-    Access, Error, Foreign, Graph, Handler, Program, STATE, compile_with, flatten, parse,
-};
+use millstream_built::{fill, handlers};
+use millstream_click::{Error, Foreign, Graph, Program, compile_with, flatten, parse};
 use millstream_ir::Map;
 use millstream_native::io::Crew;
 use millstream_native::io::graph::{Departure, run_graph_by, run_graph_while};
@@ -30,12 +29,8 @@ use crate::native::{Tuning, bind, is_llvm_missing, tables};
 /// Flags of `millstream click`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The configuration, and variables that win over its `define`: FILE.click [NAME=VALUE ...]
-    #[arg(value_name = "CONF")]
-    conf: PathBuf,
-    /// Variables
-    #[arg(value_name = "NAME=VALUE")]
-    variables: Vec<String>,
+    #[command(flatten)]
+    configuration: Configuration,
     #[command(flatten)]
     running: Running,
     #[command(flatten)]
@@ -49,6 +44,24 @@ pub(crate) struct Args {
     /// Write LLVM's IR, as it was optimized, to this file
     #[arg(long, value_name = "FILE")]
     llvm_ir: Option<PathBuf>,
+}
+
+/// A configuration.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Configuration {
+    /// The configuration
+    #[arg(value_name = "CONF")]
+    pub(crate) conf: PathBuf,
+    /// Variables that win over its `define`
+    #[arg(value_name = "NAME=VALUE")]
+    variables: Vec<String>,
+}
+
+impl Configuration {
+    /// Read and compiled for so many workers, to the IR.
+    pub(crate) fn program(&self, workers: u32) -> Result<Program> {
+        front(&self.conf, &self.variables, workers)
+    }
 }
 
 /// How a configuration is run, whenever its code was made.
@@ -80,14 +93,15 @@ pub(crate) struct Running {
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    let at = || args.conf.display().to_string();
+    let Configuration { conf, variables } = &args.configuration;
+    let at = || conf.display().to_string();
     if args.flat {
-        let (text, source) = text(&args.conf)?;
-        print!("{}", graph(&text, &args.variables).map_err(|e| rendered(vec![e], &source))?);
+        let (text, source) = text(conf)?;
+        print!("{}", graph(&text, variables).map_err(|e| rendered(vec![e], &source))?);
         return Ok(Exit::Done.into());
     }
     let start = Instant::now();
-    let program = front(&args.conf, &args.variables, args.tuning.workers)?;
+    let program = args.configuration.program(args.tuning.workers)?;
     let click = start.elapsed();
     if args.ir {
         print!("{}", program.module);
@@ -105,7 +119,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     if let (Some(path), Some(texts)) = (&args.llvm_ir, &engine.texts) {
         std::fs::write(path, &texts.after).into_diagnostic().wrap_err_with(|| path.display().to_string())?;
     }
-    fill(&mut engine, &program)?;
+    fill(&mut engine, &program.entries).into_diagnostic()?;
     execute(&at(), &args.running, program, &mut engine, Some((click, options)))
 }
 
@@ -188,18 +202,6 @@ fn rendered(errors: Vec<Error>, source: &NamedSource<String>) -> Report {
     last.unwrap_or_else(|| miette!("the configuration is wrong"))
 }
 
-/// Puts in what tables hold at first.
-pub(crate) fn fill(engine: &mut Engine, program: &Program) -> Result<()> {
-    for entry in &program.entries {
-        let map = engine.map(&entry.map).ok_or_else(|| miette!("there is no map {:?}", entry.map))?;
-        let error = map.update(&entry.key, &entry.value, 0, None);
-        if error != 0 {
-            return Err(miette!("map {:?} refuses an entry: error {error}", entry.map));
-        }
-    }
-    Ok(())
-}
-
 /// Runs a program on packets, and prints what it found. `made` is what the front end took and how code was made, unless that was ahead of
 /// time.
 pub(crate) fn execute(
@@ -234,58 +236,16 @@ pub(crate) fn execute(
     };
     let ran = ran.into_diagnostic()?;
     sinks.finish()?;
-    let state = state(engine);
-    let handlers = args.handlers.iter().map(|name| Ok((name.clone(), read(&at_work.program, &state, name)?)));
-    let handlers = handlers.collect::<Result<Vec<_>>>()?;
+    let state = handlers::state(engine);
+    let read = |name: &String| {
+        let value = handlers::read(&at_work.program, &state, name)?;
+        Ok::<_, handlers::Error>((name.clone(), value))
+    };
+    let handlers = args.handlers.iter().map(read).collect::<Result<Vec<_>, _>>().into_diagnostic()?;
     let document = report::Document::new(name, &at_work, &packets, engine, &ran, &state, click, handlers);
     match args.json {
         true => println!("{}", serde_json::to_string_pretty(&document).into_diagnostic()?),
         false => print!("{}", document.text()),
     }
     Ok(Exit::Done.into())
-}
-
-/// The state of all elements: sums over workers.
-fn state(engine: &mut Engine) -> Vec<u8> {
-    let Some(map) = engine.map(STATE) else { return Vec::new() };
-    let size = map.spec().value_size as usize;
-    let mut all = map.get(&0u32.to_ne_bytes()).unwrap_or_default();
-    let others = all.split_off(size.min(all.len()));
-    for (at, word) in others.chunks_exact(8).enumerate() {
-        let place = (8 * at) % size;
-        let sum = number(&all, place as u32).wrapping_add(number(word, 0));
-        all[place..place + 8].copy_from_slice(&sum.to_le_bytes());
-    }
-    all
-}
-
-/// A number of the state.
-fn number(state: &[u8], offset: u32) -> u64 {
-    let bytes = state.get(offset as usize..).and_then(|rest| rest.first_chunk());
-    bytes.map_or(0, |bytes| u64::from_le_bytes(*bytes))
-}
-
-/// The handler `ELEMENT.NAME`.
-fn handler<'p>(program: &'p Program, name: &str) -> Result<&'p Handler> {
-    let found = program.handlers.iter().find(|h| format!("{}.{}", h.element, h.name) == name);
-    found.ok_or_else(|| {
-        let all: Vec<String> = program.handlers.iter().map(|h| format!("{}.{}", h.element, h.name)).collect();
-        let element = name.rsplit_once('.').map_or(name, |(element, _)| element);
-        let near: Vec<&String> = all.iter().filter(|h| h.starts_with(&format!("{element}."))).collect();
-        match near.is_empty() {
-            true => miette!("there is no element {element:?} with handlers"),
-            false => miette!("there is no handler {name:?}; the element has {near:?}"),
-        }
-    })
-}
-
-/// Reads a handler.
-fn read(program: &Program, state: &[u8], name: &str) -> Result<String> {
-    let handler = handler(program, name)?;
-    Ok(match &handler.access {
-        Access::Number(offset) => number(state, *offset).to_string(),
-        Access::Text(text) => text.clone(),
-        Access::Drops => report::drops_of(program, state, &handler.element).to_string(),
-        Access::Zero(_) => return Err(miette!("handler {name:?} can only be written")),
-    })
 }

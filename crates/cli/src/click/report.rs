@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use millstream_built::handlers::number;
 use millstream_click::{Drop, Program, Target};
 use millstream_native::Engine;
 use millstream_native::io::graph::GraphRan;
@@ -11,7 +12,6 @@ use serde::Serialize;
 
 use super::control::AtWork;
 use super::io::Packets;
-use super::number;
 
 #[derive(Serialize)]
 struct Compiled {
@@ -62,6 +62,8 @@ pub(super) struct Document {
     sent: u64,
     outputs: Vec<SentRow>,
     dropped: Vec<DropRow>,
+    /// Records that elements put into rings and traces.
+    events: u64,
     /// Configurations that others took the place of.
     swaps: u32,
     /// In the program, batches in full: mean, and the 10th percentile of windows.
@@ -74,11 +76,6 @@ pub(super) struct Document {
     #[serde(skip_serializing_if = "Option::is_none")]
     compiled: Option<Compiled>,
     handlers: Vec<HandlerRow>,
-}
-
-/// Packets that an element has dropped.
-pub(super) fn drops_of(program: &Program, state: &[u8], element: &str) -> u64 {
-    program.drops.iter().filter(|d| d.element == element).map(|d| number(state, d.offset)).sum()
 }
 
 fn dropped(program: &Program, state: &[u8], left: &[(Drop, u64)], unfit: u64) -> Vec<DropRow> {
@@ -137,6 +134,7 @@ impl Document {
                 .map(|(target, packets)| SentRow { output: output(target), packets: *packets })
                 .collect(),
             dropped: dropped(program, state, left, unfit),
+            events: ran.events,
             swaps: *swaps,
             ns_per_packet: if seen == 0 { 0.0 } else { ran.busy.as_nanos() as f64 / seen as f64 },
             ns_per_packet_p10: ran.percentile(0.1),

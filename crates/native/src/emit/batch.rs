@@ -15,9 +15,9 @@ use crate::runtime::{packet, worker};
 /// Text of `ms_batch(worker, packets, count)`, or of `ms_batch_ahead`.
 pub(super) fn batch(unit: &Unit<'_>, ahead: Option<Ahead>) -> String {
     let symbol = if ahead.is_some() { BATCH_AHEAD } else { BATCH };
-    let (current, tails) = (worker::CURRENT, worker::TAIL_CALLS);
+    let (current, tails, linkage) = (worker::CURRENT, worker::TAIL_CALLS, unit.linkage());
     let mut out = format!(
-        "define void @{symbol}(ptr %w, ptr %packets, i64 %count) {{
+        "define {linkage}void @{symbol}(ptr %w, ptr %packets, i64 %count) {{
   %current = getelementptr i8, ptr %w, i64 {current}
   %tails = getelementptr i8, ptr %w, i64 {tails}
 "

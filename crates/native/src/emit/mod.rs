@@ -18,6 +18,7 @@ mod hash;
 mod lpm;
 mod maps;
 mod packets;
+mod table;
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -29,6 +30,8 @@ use millstream_isa::helpers::Helper;
 use crate::ahead::Ahead;
 use crate::runtime::helpers;
 use crate::runtime::maps::{Inline, Targets};
+
+pub(crate) use table::Table;
 
 /// What this back end cannot do, and where.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -101,9 +104,31 @@ pub(crate) struct Unit<'a> {
     pub(crate) shared: bool,
     /// The way to look-ups in large tables, and how it is used.
     pub(crate) slice: Option<(&'a Function, Ahead)>,
+    /// If others link it: what they see.
+    pub(crate) table: Option<&'a Table>,
 }
 
 impl Unit<'_> {
+    /// How functions are defined that a batch or a tail call begins with.
+    fn linkage(&self) -> &'static str {
+        if self.table.is_some() { "internal " } else { "" }
+    }
+
+    /// The loops over a batch.
+    pub(crate) fn loops(&self) -> &'static [&'static str] {
+        match self.slice {
+            None => &[BATCH],
+            Some((_, ahead)) if ahead.always => &[BATCH_AHEAD],
+            Some(_) => &[BATCH, BATCH_AHEAD],
+        }
+    }
+
+    /// The loops, then the programs that tail calls reach.
+    pub(crate) fn symbols(&self) -> Vec<String> {
+        let programs = self.others.iter().map(|&f| program_symbol(f));
+        self.loops().iter().map(|name| (*name).to_owned()).chain(programs).collect()
+    }
+
     /// Stages in which lines of all tables are fetched.
     fn stages(&self) -> u32 {
         let ahead = self.maps.values().flatten().filter(|info| info.ahead);
@@ -136,9 +161,13 @@ pub(crate) fn emit(unit: &Unit<'_>) -> Result<String, EmitError> {
     out.push_str("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)\n");
     out.push_str("declare i16 @llvm.bswap.i16(i16)\n");
     out.push_str("declare i8 @llvm.cttz.i8(i8, i1)\n");
-    let intrinsics = helpers::INTRINSICS.iter().map(|(symbol, _)| symbol);
-    for symbol in helpers::TABLE.iter().map(|(_, symbol, _)| symbol).chain(intrinsics) {
-        let _ = writeln!(out, "declare i64 @{symbol}(ptr, i64, i64, i64, i64, i64) nounwind");
+    match unit.table {
+        Some(_) => table::imports(&mut out),
+        None => {
+            for (symbol, _) in helpers::symbols() {
+                let _ = writeln!(out, "declare i64 @{symbol}(ptr, i64, i64, i64, i64, i64) nounwind");
+            }
+        }
     }
     for (map, info) in unit.module.maps.keys().filter_map(|m| Some((m, unit.maps[m].as_ref()?))) {
         out.push_str(&maps::lookup(map.index(), info));
@@ -155,7 +184,8 @@ pub(crate) fn emit(unit: &Unit<'_>) -> Result<String, EmitError> {
     for &f in unit.others {
         let _ = write!(
             out,
-            "define i64 @{}(ptr %w, ptr %p) {{\n  %r = call i64 @fn{}(ptr %w, ptr %p)\n  ret i64 %r\n}}\n",
+            "define {}i64 @{}(ptr %w, ptr %p) {{\n  %r = call i64 @fn{}(ptr %w, ptr %p)\n  ret i64 %r\n}}\n",
+            unit.linkage(),
             program_symbol(f),
             f.index()
         );
@@ -170,6 +200,9 @@ pub(crate) fn emit(unit: &Unit<'_>) -> Result<String, EmitError> {
     }
     if let Some((_, ahead)) = unit.slice {
         out.push_str(&batch::batch(unit, Some(ahead)));
+    }
+    if let Some(described) = unit.table {
+        table::table(&mut out, described, &unit.symbols(), unit.loops().len());
     }
     out.push_str(func::METADATA);
     Ok(out)

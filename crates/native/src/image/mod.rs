@@ -5,6 +5,7 @@
 //! is to be in them at first. Functions of the runtime are called through slots that loading fills ([`link`]).
 
 mod link;
+pub(crate) mod table;
 
 use millstream_bpf::module::func;
 use millstream_ir::{Func, MapDecl};
@@ -44,6 +45,9 @@ pub enum Unloadable {
     /// The processor lacks what the code was made for.
     #[error("the program was built for a processor with {}; build it for another one (`--cpu`)", .0.join(", "))]
     Processor(Vec<String>),
+    /// It was made by another release.
+    #[error("the program was built for another runtime (form {0})")]
+    Version(u64),
     /// It calls something that this runtime has not.
     #[error("the program calls `{0}`, which this runtime lacks")]
     Import(String),
@@ -62,15 +66,21 @@ pub(crate) struct Import {
 
 /// A map's declaration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Shape {
-    pub(crate) name: String,
-    pub(crate) kind: u32,
-    pub(crate) key_size: u32,
-    pub(crate) value_size: u32,
-    pub(crate) max_entries: u32,
-    pub(crate) flags: u32,
+pub struct Shape {
+    /// Its name.
+    pub name: String,
+    /// `enum bpf_map_type`.
+    pub kind: u32,
+    /// Bytes of a key.
+    pub key_size: u32,
+    /// Bytes of a value.
+    pub value_size: u32,
+    /// Entries, at most.
+    pub max_entries: u32,
+    /// Of `bpf_attr`.
+    pub flags: u32,
     /// Of its index, if it is a hash table.
-    pub(crate) template: Template,
+    pub template: Template,
 }
 
 impl Shape {
@@ -139,6 +149,8 @@ pub struct Image {
     /// Places of the loops over a batch, then of the programs that tail calls reach.
     pub(crate) places: Vec<u64>,
     pub(crate) loops: usize,
+    /// Which fixed addresses its maps have.
+    pub(crate) area: u8,
     pub(crate) imports: Vec<Import>,
     /// What the code needs of a processor, as the system names it.
     pub(crate) needs: Vec<String>,
@@ -158,9 +170,28 @@ impl Image {
             return Err(Unlinkable::Machine);
         }
         let link::Linked { code, imports, places } = link::link(&object.bytes, symbols)?;
-        let needs = cpu.needs();
-        let (maps, initial) = (Vec::new(), Vec::new());
-        Ok(Image { maps, initial, seed: 0, workers: 1, places, loops, imports, needs, code })
+        Ok(Image { places, loops, imports, code, ..Image::without_code(cpu) })
+    }
+
+    /// Of code that is elsewhere.
+    pub(crate) fn without_code(cpu: Cpu) -> Image {
+        Image {
+            maps: Vec::new(),
+            initial: Vec::new(),
+            seed: 0,
+            workers: 1,
+            places: Vec::new(),
+            loops: 0,
+            area: 0,
+            imports: Vec::new(),
+            needs: cpu.needs(),
+            code: Vec::new(),
+        }
+    }
+
+    /// Its maps.
+    pub fn maps(&self) -> &[Shape] {
+        &self.maps
     }
 
     /// The machine code.
@@ -174,13 +205,16 @@ impl Image {
         Image { code, ..self }
     }
 
-    /// Puts the code into this process: addresses of the loops and programs, and what keeps it there.
-    pub(crate) fn load(&self) -> Result<(Vec<usize>, Loaded), Unloadable> {
+    /// Whether this processor has what the code needs.
+    pub(crate) fn fits(&self) -> Result<(), Unloadable> {
         let has = flags();
         let missing: Vec<String> = self.needs.iter().filter(|need| !has.contains(need)).cloned().collect();
-        if !missing.is_empty() {
-            return Err(Unloadable::Processor(missing));
-        }
+        if missing.is_empty() { Ok(()) } else { Err(Unloadable::Processor(missing)) }
+    }
+
+    /// Puts the code into this process: addresses of the loops and programs, and what keeps it there.
+    pub(crate) fn load(&self) -> Result<(Vec<usize>, Loaded), Unloadable> {
+        self.fits()?;
         let mut code = self.code.clone();
         for import in &self.imports {
             let address = helpers::address(&import.symbol);

@@ -269,11 +269,19 @@ impl Batch {
 
     /// What the graph has sent, in order: bytes, output, and which packet of the batch it was.
     pub fn sent(&self) -> impl Iterator<Item = (&[u8], u64, usize)> {
-        let base = self.packets.as_ptr() as usize;
-        self.sent[..self.sent_len].iter().filter_map(move |sent| {
-            let at = (sent.packet as usize - base) / size_of::<Packet>();
-            let packet = self.packets.get(at)?;
-            Some((self.bytes_of(packet), sent.output, packet.origin as usize))
-        })
+        (0..self.sent_len).filter_map(|at| self.sent_at(at))
+    }
+
+    /// Of these the one with this number.
+    pub fn sent_at(&self, at: usize) -> Option<(&[u8], u64, usize)> {
+        let sent = self.sent[..self.sent_len].get(at)?;
+        let at = (sent.packet as usize - self.packets.as_ptr() as usize) / size_of::<Packet>();
+        let packet = self.packets.get(at)?;
+        Some((self.bytes_of(packet), sent.output, packet.origin as usize))
+    }
+
+    /// How many packets the graph has sent.
+    pub fn sent_len(&self) -> usize {
+        self.sent_len
     }
 }

@@ -32,11 +32,16 @@ pub(crate) enum Place {
 }
 
 impl Place {
-    /// Fixed addresses that no system gives to anything else by itself: far above programs and heaps, far below libraries and stacks.
-    pub(crate) fn fixed() -> Place {
-        Place::Fixed { next: 0x1000_0000_0000 }
+    /// Fixed addresses that no system gives to anything else by itself: far above programs and heaps, far below libraries and stacks. There are
+    /// [`AREAS`] areas of them, so that programs may have different ones in one process.
+    pub(crate) fn fixed(area: u8) -> Place {
+        Place::Fixed { next: 0x1000_0000_0000 + u64::from(area % AREAS) * AREA }
     }
 }
+
+/// Areas of fixed addresses, of 1 TiB each.
+pub(crate) const AREAS: u8 = 64;
+const AREA: u64 = 1 << 40;
 
 /// Fixed regions begin at multiples of this: of large pages.
 const STEP: u64 = 2 << 20;

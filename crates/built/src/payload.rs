@@ -1,12 +1,13 @@
-//! What is behind the end of an executable that was built: machine code, what tables hold, a description, and their lengths.
+//! What is written down of a program that was built: machine code (unless that is elsewhere), what tables hold, a description, and their lengths. Behind
+//! the end of an executable, or in an object file.
 //!
 //! A table of the whole Internet has a million entries: they are bytes, the description is JSON.
 
 use std::fs::File;
-use std::io::{self, Error, ErrorKind, Read as _, Seek as _, SeekFrom};
+use std::io::{self, Cursor, Error, ErrorKind, Read, Seek, SeekFrom};
 
 use millstream_click::{Entry, Program};
-use millstream_native::Image;
+use millstream_native::{Engine, Image};
 use serde::{Deserialize, Serialize};
 
 /// The end of the file.
@@ -15,18 +16,61 @@ const MAGIC: &[u8; 16] = b"millstream built";
 const TRAILER: usize = 3 * 8 + MAGIC.len();
 
 /// A program, compiled ahead of time.
-pub(super) struct Payload {
-    pub(super) kind: Kind,
-    pub(super) image: Image,
+pub struct Payload {
+    /// What it was built from.
+    pub kind: Kind,
+    /// Its code and maps.
+    pub image: Image,
     /// What tables of a configuration hold at first.
-    pub(super) entries: Vec<Entry>,
+    pub entries: Vec<Entry>,
 }
 
 /// What it was built from.
 #[derive(Serialize, Deserialize)]
-pub(super) enum Kind {
-    Click { configuration: String, program: Box<Program> },
-    Native { object: String },
+pub enum Kind {
+    /// A configuration.
+    Click {
+        /// Its name.
+        configuration: String,
+        /// What is known of it.
+        program: Box<Program>,
+    },
+    /// An XDP program.
+    Native {
+        /// The object's name.
+        object: String,
+    },
+}
+
+/// A program whose tables refuse what they are to hold at first.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// There is no such table.
+    #[error("there is no map {0:?}")]
+    NoMap(String),
+    /// The table takes no more.
+    #[error("map {map:?} refuses an entry: error {errno}")]
+    Entry {
+        /// The table.
+        map: String,
+        /// The kernel's error number.
+        errno: i64,
+    },
+}
+
+/// Puts in what tables hold at first.
+///
+/// # Errors
+/// If a table is missing, or too small.
+pub fn fill(engine: &mut Engine, entries: &[Entry]) -> Result<(), Refused> {
+    for entry in entries {
+        let map = engine.map(&entry.map).ok_or_else(|| Refused::NoMap(entry.map.clone()))?;
+        let errno = map.update(&entry.key, &entry.value, 0, None);
+        if errno != 0 {
+            return Err(Refused::Entry { map: entry.map.clone(), errno });
+        }
+    }
+    Ok(())
 }
 
 /// What is written as JSON; `K` is [`Kind`], by reference when it is written.
@@ -40,7 +84,10 @@ struct Description<K, I> {
 
 impl Payload {
     /// As it is written.
-    pub(super) fn to_bytes(&self) -> io::Result<Vec<u8>> {
+    ///
+    /// # Errors
+    /// If a table is too large to be written down.
+    pub fn to_bytes(&self) -> io::Result<Vec<u8>> {
         let mut tables: Vec<String> = Vec::new();
         let mut entries = Vec::new();
         for entry in &self.entries {
@@ -62,9 +109,23 @@ impl Payload {
         Ok(out)
     }
 
+    /// What was written.
+    ///
+    /// # Errors
+    /// If it is cut off.
+    pub fn of_bytes(bytes: &[u8]) -> io::Result<Payload> {
+        Payload::at_end(&mut Cursor::new(bytes))?.ok_or_else(cut)
+    }
+
     /// What is behind this very executable; `None` if nothing is.
-    pub(super) fn of_this_executable() -> io::Result<Option<Payload>> {
-        let mut file = File::open("/proc/self/exe")?;
+    ///
+    /// # Errors
+    /// If it cannot be read, or is cut off.
+    pub fn of_this_executable() -> io::Result<Option<Payload>> {
+        Payload::at_end(&mut File::open("/proc/self/exe")?)
+    }
+
+    fn at_end(file: &mut (impl Read + Seek)) -> io::Result<Option<Payload>> {
         let end = file.seek(SeekFrom::End(0))?;
         let mut trailer = [0; TRAILER];
         if end < TRAILER as u64 {

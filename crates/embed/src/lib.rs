@@ -1,0 +1,365 @@
+//! The runtime as a library of C: what the header of an object file (`millstream_built::header`) promises.
+//!
+//! Packets are copied into the buffers of a batch, which code can reach by 32-bit addresses, and what comes out is lent from there.
+//!
+//! Invariant: pointers are what the header says of them. Everything else is checked: nothing that a program or its tables hold makes this panic, and a
+//! panic would end the process.
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::io;
+use std::ptr::null_mut;
+use std::slice::{from_raw_parts, from_raw_parts_mut};
+
+use millstream_built::{Kind, Payload, fill, handlers};
+use millstream_native::{Batch, Engine, Linked, Map, Table};
+
+/// `ENOENT`, `E2BIG` and `EINVAL` of Linux.
+const ENOENT: c_int = -2;
+const E2BIG: c_int = -7;
+const EINVAL: c_int = -22;
+/// The largest batch.
+const MOST: u32 = 4096;
+/// Copies for each packet of a batch, on average, before copying fails.
+const COPIES: usize = 16;
+/// `enum xdp_action`, and what is said of packets that the program has not seen.
+const XDP_TX: u32 = 3;
+const XDP_REDIRECT: u32 = 4;
+const UNFIT: u32 = u32::MAX;
+/// Reasons to drop what an XDP program does not send, by verdict; then those of other verdicts.
+const REASONS: [&str; 7] = ["aborted", "drop", "pass", "", "no_target", "no_verdict", "size"];
+const NO_VERDICT: usize = 5;
+const SIZE: usize = 6;
+
+/// A packet: `struct millstream_packet`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+struct Packet {
+    data: *const c_void,
+    length: u32,
+    port: u32,
+    verdict: u32,
+    target: u32,
+    number: u64,
+}
+
+/// What became of all packets: `struct millstream_account`.
+#[repr(C)]
+#[derive(Clone, Copy, Default, Debug)]
+struct Account {
+    received: u64,
+    copies: u64,
+    sent: u64,
+    dropped: u64,
+}
+
+/// A program that was opened: `struct millstream`.
+struct Open {
+    engine: Engine,
+    kind: Kind,
+    batch: Batch,
+    /// Places of the batch's packets in what the caller gave.
+    numbers: Vec<u64>,
+    /// Of a configuration, but for what elements drop.
+    account: Account,
+    /// Packets of an XDP program by reason to drop them; of a configuration those of no size for a buffer.
+    dropped: [u64; REASONS.len()],
+}
+
+impl Open {
+    fn new(table: *const Table, most: u32) -> Result<Open, String> {
+        if !(1..=MOST).contains(&most) {
+            return Err(format!("batches have 1 to {MOST} packets"));
+        }
+        // SAFETY: by the module's invariant it is a table that was linked in, and was opened by nobody who has not closed it, or opening fails
+        // below, where its maps find their places taken.
+        let linked = unsafe { Linked::open(table) }.map_err(|e| e.to_string())?;
+        let Payload { kind, image, entries } =
+            Payload::of_bytes(linked.description).map_err(|e| e.to_string())?;
+        let mut engine = Engine::of_linked(&image, &linked).map_err(|e| e.to_string())?;
+        fill(&mut engine, &entries).map_err(|e| e.to_string())?;
+        let most = most as usize;
+        let batch = match &kind {
+            Kind::Click { .. } => Batch::with_copies(most, most * COPIES),
+            Kind::Native { .. } => Batch::new(most),
+        };
+        let batch = batch.map_err(|e: io::Error| e.to_string())?;
+        let (numbers, account, dropped) = (Vec::new(), Account::default(), [0; REASONS.len()]);
+        Ok(Open { engine, kind, batch, numbers, account, dropped })
+    }
+
+    fn is_graph(&self) -> bool {
+        matches!(self.kind, Kind::Click { .. })
+    }
+
+    fn run(&mut self, packets: &mut [Packet]) -> c_int {
+        if packets.len() > self.batch.capacity() {
+            return E2BIG;
+        }
+        let graph = self.is_graph();
+        self.batch.clear();
+        self.numbers.clear();
+        for (packet, number) in packets.iter_mut().zip(0..) {
+            let bytes: &[u8] = match packet.length {
+                0 => &[],
+                // SAFETY: by the module's invariant there are so many bytes.
+                length => unsafe { from_raw_parts(packet.data.cast(), length as usize) },
+            };
+            let taken = match graph {
+                true => self.batch.push_open(bytes, packet.port),
+                false => self.batch.push(bytes, packet.port),
+            };
+            match taken {
+                true => self.numbers.push(number),
+                false => {
+                    packet.verdict = UNFIT;
+                    self.dropped[SIZE] += 1;
+                }
+            }
+        }
+        self.account.received += packets.len() as u64;
+        match graph {
+            true => {
+                self.engine.run_graph(&mut self.batch);
+                self.account.copies += self.batch.copies() as u64;
+                self.account.sent += self.batch.sent_len() as u64;
+            }
+            false => {
+                self.engine.run(&mut self.batch);
+                self.settle(packets);
+            }
+        }
+        // Nobody takes them.
+        self.engine.take_events();
+        0
+    }
+
+    /// What an XDP program made of its packets.
+    fn settle(&mut self, packets: &mut [Packet]) {
+        for (at, &number) in self.numbers.iter().enumerate() {
+            let (bytes, packet) = (self.batch.bytes(at), &mut packets[number as usize]);
+            (packet.data, packet.length) = (bytes.as_ptr().cast(), bytes.len() as u32);
+            (packet.verdict, packet.target) = (self.batch.verdict(at), self.batch.target(at));
+            match packet.verdict {
+                XDP_TX => self.account.sent += 1,
+                XDP_REDIRECT if packet.target != 0 => self.account.sent += 1,
+                verdict => self.dropped[(verdict as usize).min(NO_VERDICT)] += 1,
+            }
+        }
+    }
+
+    /// Reasons to drop packets, and how many were.
+    fn drops(&mut self) -> Vec<(String, u64)> {
+        let own = REASONS.iter().zip(self.dropped).map(|(reason, count)| ((*reason).to_owned(), count));
+        let mut all: Vec<(String, u64)> = own.collect();
+        if let Kind::Click { program, .. } = &self.kind {
+            let state = handlers::state(&mut self.engine);
+            let of = |d: &millstream_click::Drop| {
+                (format!("{} {}", d.element, d.reason).trim().to_owned(), handlers::number(&state, d.offset))
+            };
+            all.extend(program.drops.iter().map(of));
+        }
+        all.retain(|(_, count)| *count > 0);
+        all
+    }
+
+    fn account(&mut self) -> Account {
+        let dropped = self.drops().iter().map(|(_, count)| count).sum();
+        let mut account = Account { dropped, ..self.account };
+        if let Kind::Click { program, .. } = &self.kind {
+            // Copies that failed were dropped.
+            account.copies += handlers::number(&handlers::state(&mut self.engine), program.uncloned);
+        }
+        account
+    }
+
+    /// Does something with a map whose values others may see.
+    fn with_map(&mut self, name: &str, act: impl FnOnce(&mut Map) -> c_int) -> c_int {
+        match self.engine.map(name) {
+            None => ENOENT,
+            Some(map) if map.holds_addresses() => EINVAL,
+            Some(map) => act(map),
+        }
+    }
+}
+
+/// The program behind a pointer.
+fn open<'o>(program: *mut Open) -> &'o mut Open {
+    // SAFETY: by the module's invariant it was opened, was not closed, and is used by this thread alone.
+    unsafe { &mut *program }
+}
+
+fn text<'t>(text: *const c_char) -> &'t str {
+    // SAFETY: by the module's invariant it is a C string. One that is no UTF-8 is no name here.
+    unsafe { CStr::from_ptr(text) }.to_str().unwrap_or("\u{fffd}")
+}
+
+fn bytes<'b>(at: *const c_void, len: u32) -> &'b [u8] {
+    if len == 0 {
+        return &[];
+    }
+    // SAFETY: by the module's invariant a key or a value is as long as its map says.
+    unsafe { from_raw_parts(at.cast(), len as usize) }
+}
+
+/// Puts a text where there is room for so many bytes, with a 0 behind it.
+fn put(said: &str, to: *mut c_char, room: usize) {
+    if to.is_null() || room == 0 {
+        return;
+    }
+    let kept = said.len().min(room - 1);
+    // SAFETY: by the module's invariant there is room.
+    let to: &mut [u8] = unsafe { from_raw_parts_mut(to.cast(), room) };
+    to[..kept].copy_from_slice(&said.as_bytes()[..kept]);
+    to[kept] = 0;
+}
+
+/// `millstream_open`.
+#[unsafe(no_mangle)]
+extern "C" fn millstream_open(table: *const Table, most: u32, why: *mut c_char, room: usize) -> *mut Open {
+    match Open::new(table, most) {
+        Ok(open) => Box::into_raw(Box::new(open)),
+        Err(said) => {
+            put(&said, why, room);
+            null_mut()
+        }
+    }
+}
+
+/// `millstream_close`.
+#[unsafe(no_mangle)]
+extern "C" fn millstream_close(program: *mut Open) {
+    if !program.is_null() {
+        // SAFETY: it came from `millstream_open`, and nobody uses it any more.
+        drop(unsafe { Box::from_raw(program) });
+    }
+}
+
+/// `millstream_run`.
+#[unsafe(no_mangle)]
+extern "C" fn millstream_run(program: *mut Open, packets: *mut Packet, count: usize) -> c_int {
+    if count == 0 {
+        return open(program).run(&mut []);
+    }
+    // SAFETY: by the module's invariant there are so many packets.
+    open(program).run(unsafe { from_raw_parts_mut(packets, count) })
+}
+
+/// `millstream_sent`.
+#[unsafe(no_mangle)]
+extern "C" fn millstream_sent(program: *mut Open, at: usize, packet: *mut Packet) -> c_int {
+    let open = open(program);
+    let Some((bytes, output, number)) = open.batch.sent_at(at) else { return ENOENT };
+    let number = open.numbers.get(number).copied().unwrap_or(0);
+    let (data, length, port) = (bytes.as_ptr().cast(), bytes.len() as u32, output as u32);
+    // SAFETY: by the module's invariant there is room for a packet.
+    unsafe { packet.write(Packet { data, length, port, verdict: 0, target: 0, number }) };
+    0
+}
+
+/// `millstream_account`.
+#[unsafe(no_mangle)]
+extern "C" fn millstream_account(program: *mut Open, account: *mut Account) {
+    // SAFETY: by the module's invariant there is room for it.
+    unsafe { account.write(open(program).account()) };
+}
+
+/// `millstream_dropped`.
+#[unsafe(no_mangle)]
+extern "C" fn millstream_dropped(
+    program: *mut Open,
+    at: usize,
+    reason: *mut c_char,
+    room: usize,
+    packets: *mut u64,
+) -> c_int {
+    let all = open(program).drops();
+    let Some((said, count)) = all.get(at) else { return ENOENT };
+    put(said, reason, room);
+    // SAFETY: by the module's invariant there is room for a number.
+    unsafe { packets.write(*count) };
+    0
+}
+
+/// `millstream_map_get`.
+#[unsafe(no_mangle)]
+extern "C" fn millstream_map_get(
+    program: *mut Open,
+    map: *const c_char,
+    key: *const c_void,
+    value: *mut c_void,
+) -> c_int {
+    open(program).with_map(text(map), |map| {
+        let Some(found) = map.get(bytes(key, map.spec().key_size)) else { return ENOENT };
+        if !found.is_empty() {
+            // SAFETY: by the module's invariant there is room for a value.
+            unsafe { from_raw_parts_mut(value.cast(), found.len()) }.copy_from_slice(&found);
+        }
+        0
+    })
+}
+
+/// `millstream_map_set`.
+#[unsafe(no_mangle)]
+extern "C" fn millstream_map_set(
+    program: *mut Open,
+    map: *const c_char,
+    key: *const c_void,
+    value: *const c_void,
+    flags: u64,
+) -> c_int {
+    open(program).with_map(text(map), |map| {
+        let spec = map.spec();
+        map.update(bytes(key, spec.key_size), bytes(value, spec.value_size), flags, None) as c_int
+    })
+}
+
+/// `millstream_map_delete`.
+#[unsafe(no_mangle)]
+extern "C" fn millstream_map_delete(program: *mut Open, map: *const c_char, key: *const c_void) -> c_int {
+    open(program).with_map(text(map), |map| map.delete(bytes(key, map.spec().key_size)) as c_int)
+}
+
+/// `millstream_map_each`.
+#[unsafe(no_mangle)]
+extern "C" fn millstream_map_each(
+    program: *mut Open,
+    map: *const c_char,
+    visit: extern "C" fn(*mut c_void, *const c_void, *const c_void) -> c_int,
+    context: *mut c_void,
+) -> c_int {
+    open(program).with_map(text(map), |map| {
+        for key in map.keys() {
+            let Some(value) = map.get(&key) else { continue };
+            let said = visit(context, key.as_ptr().cast(), value.as_ptr().cast());
+            if said != 0 {
+                return said;
+            }
+        }
+        0
+    })
+}
+
+/// `millstream_read`.
+#[unsafe(no_mangle)]
+extern "C" fn millstream_read(
+    program: *mut Open,
+    handler: *const c_char,
+    to: *mut c_char,
+    room: usize,
+) -> i64 {
+    let open = open(program);
+    let Kind::Click { program, .. } = &open.kind else { return i64::from(ENOENT) };
+    let state = handlers::state(&mut open.engine);
+    let Ok(said) = handlers::read(program, &state, text(handler)) else { return i64::from(ENOENT) };
+    put(&said, to, room);
+    said.len() as i64
+}
+
+/// `millstream_write`.
+#[unsafe(no_mangle)]
+extern "C" fn millstream_write(program: *mut Open, handler: *const c_char) -> c_int {
+    let open = open(program);
+    let Kind::Click { program, .. } = &open.kind else { return ENOENT };
+    handlers::write(program, &mut open.engine, text(handler)).map_or(ENOENT, |()| 0)
+}

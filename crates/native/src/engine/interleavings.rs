@@ -1,0 +1,380 @@
+//! One worker looks up while another changes the table, in every order of their steps.
+//!
+//! What runs is what users run: the machine code of a look-up, and the runtime's change. The processor's trap flag stops after each
+//! instruction. A change is run so once, and all that it stores into lock, index and elements is written down in order. Then a look-up
+//! is run again and again: at every one of its instructions as many of these stores as there are get made, from none to all; where it
+//! asks the runtime, which waits for the lock, the rest is made first. So all ways with one switch between the two are gone through, and a sample of those with two.
+//!
+//! What the processor itself puts off (stores in its buffer) is not gone through: a look-up stores nothing but marks of use, and those of a
+//! change become visible in order. The order of a batch's beginning and the look at it is `runtime::sharing`'s, by fences.
+#![allow(unsafe_code)]
+
+use std::arch::asm;
+use std::ops::Range;
+use std::ptr::null_mut;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use millstream_interp::MapKind;
+use millstream_ir::{Function, Linkage, MapDecl, MemFlags, Op, Piece, Prov, Size, Type};
+
+use super::*;
+use crate::runtime::hash::{HashLayout, hash};
+use crate::runtime::index::{OTHER, WAYS};
+use crate::runtime::maps::Inline;
+
+#[path = "../../tests/common/mod.rs"]
+mod common;
+
+/// Where the value that was found goes in the packet.
+const FOUND: usize = 64;
+const FACTOR: u64 = 0x9e37_79b9;
+/// The worker that looks up; the other is 0.
+const READER: u32 = 1;
+/// Elements that are watched beyond those of the entries.
+const SPARE: u64 = 8;
+/// Ways with two switches that are tried for each key.
+const SAMPLED: usize = 400;
+/// The trap flag.
+const TRAP: i64 = 0x100;
+
+/// What is done at each step.
+enum Doing {
+    /// Notes words that have changed.
+    Recording,
+    /// Makes stores up to the second number at the instruction of code that is the first, and all of them outside of code.
+    Replaying { switches: [(usize, usize); 2], made: usize },
+}
+
+struct Stepper {
+    doing: Doing,
+    /// Addresses of watched words, and what was seen there last.
+    words: Vec<(usize, u64)>,
+    stores: Vec<(usize, u64)>,
+    code: Range<usize>,
+    /// Instructions of code that were run.
+    steps: usize,
+}
+
+static STEPPER: AtomicPtr<Stepper> = AtomicPtr::new(null_mut());
+/// One at a time has the signal, and the fixed addresses.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn load(address: usize) -> u64 {
+    // SAFETY: watched words lie in regions of the engine, which is alive.
+    unsafe { (address as *const u64).read_volatile() }
+}
+
+fn store(address: usize, value: u64) {
+    // SAFETY: as in `load`; nobody has a reference into the region while native code runs or waits.
+    unsafe { (address as *mut u64).write_volatile(value) }
+}
+
+impl Stepper {
+    fn make(stores: &[(usize, u64)]) {
+        stores.iter().for_each(|&(address, value)| store(address, value));
+    }
+
+    /// An instruction is next; whether to go on step by step.
+    fn step(&mut self, next: usize) -> bool {
+        match &mut self.doing {
+            Doing::Recording => {
+                for (address, seen) in &mut self.words {
+                    let now = load(*address);
+                    if now != *seen {
+                        *seen = now;
+                        self.stores.push((*address, now));
+                    }
+                }
+                true
+            }
+            Doing::Replaying { switches, made } => {
+                if self.code.contains(&next) {
+                    self.steps += 1;
+                    for (at, to) in *switches {
+                        if at == self.steps {
+                            Stepper::make(&self.stores[*made..to]);
+                            *made = to;
+                        }
+                    }
+                    return true;
+                }
+                if self.steps > 0 {
+                    Stepper::make(&self.stores[*made..]);
+                }
+                self.steps == 0
+            }
+        }
+    }
+}
+
+extern "C" fn trapped(_: libc::c_int, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: the kernel gives the thread's own context, and the stepper is that of the thread that traps, which waits.
+    let (stepper, registers) = unsafe {
+        let context = &mut *context.cast::<libc::ucontext_t>();
+        (&mut *STEPPER.load(Ordering::Relaxed), &mut context.uc_mcontext.gregs)
+    };
+    if !stepper.step(registers[libc::REG_RIP as usize] as usize) {
+        registers[libc::REG_EFL as usize] &= !TRAP;
+    }
+}
+
+/// Does something step by step.
+fn stepped(stepper: &mut Stepper, act: impl FnOnce()) {
+    STEPPER.store(stepper, Ordering::Relaxed);
+    // SAFETY: the handler only touches what the stepper has; the flag is taken back below.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = trapped as *const () as usize;
+        action.sa_flags = libc::SA_SIGINFO;
+        assert_eq!(libc::sigaction(libc::SIGTRAP, &action, null_mut()), 0);
+        asm!("pushfq", "or qword ptr [rsp], 0x100", "popfq");
+    }
+    act();
+    // SAFETY: as above.
+    unsafe { asm!("pushfq", "and qword ptr [rsp], -257", "popfq") };
+}
+
+/// A table that two workers use, and the code that looks up in it.
+struct Table {
+    engine: Engine,
+    code: Range<usize>,
+    layout: HashLayout,
+    entries: u32,
+}
+
+fn value_of(key: u32) -> [u8; 8] {
+    u64::from(key).wrapping_mul(FACTOR).to_le_bytes()
+}
+
+impl Table {
+    fn new(kind: MapKind, template: Template, entries: u32) -> Table {
+        let (kind, name) = (kind as u32, "table".to_owned());
+        let (key_size, value_size, max_entries) = (4, 8, entries);
+        let table =
+            MapDecl { name, kind, key_size, value_size, max_entries, flags: 0, global: None, inner: None };
+        let (mut module, func) = common::look_up(table, |at, packet, value| {
+            let word = common::word(at, value);
+            let store = Op::Store { size: Size::Dw, offset: FOUND as i32, flags: MemFlags::default() };
+            at.effect(store, [packet, word], []);
+            at.iconst(2)
+        });
+        // Somebody changes it.
+        let map = module.maps.keys().next().expect("the table");
+        let mut other = Function::new("other", Linkage::Program { prog_type: XDP });
+        let entry = other.add_block();
+        other.add_param(entry, Type::Ptr(Prov::Ctx));
+        let mut at = other.at_end(entry);
+        let one = at.iconst(1);
+        let key = [Piece { offset: 0, size: Size::W }].into_iter().collect();
+        let gone = at.value(Op::MapDelete { map, key }, [one], Type::I64);
+        at.effect(Op::Return {}, [gone], []);
+        module.funcs.push(other);
+        let tables = vec![("table".to_owned(), template)];
+        let options = Options { workers: 2, passes: false, tables, ..Options::default() };
+        let image = Engine::build_module(module, func, &options).expect("compiled");
+        let mut engine = Engine::of_image(&image).expect("loaded");
+        let base = engine.program.address() - image.places[0] as usize;
+        let code = base..base + image.code().len();
+        let Some(Inline::Hash(layout)) = engine.map("table").expect("there").inline() else {
+            panic!("a hash")
+        };
+        Table { engine, code, layout, entries }
+    }
+
+    fn with<R>(&self, act: impl FnOnce(&mut Map) -> R) -> R {
+        self.engine.maps[0].as_ref().expect("the table").with(act)
+    }
+
+    fn put(&self, key: u32) {
+        assert_eq!(self.with(|map| map.update(&key.to_le_bytes(), &value_of(key), 0, Some(0))), 0);
+    }
+
+    fn index(&self) -> Range<usize> {
+        let places = match self.layout.template {
+            Template::Open => self.layout.mask + 1,
+            Template::Cuckoo => (self.layout.mask + 1) * WAYS,
+        };
+        let base = self.layout.index as usize;
+        base..base + 8 * places as usize
+    }
+
+    /// All words that a look-up reads: lock, index, elements.
+    fn words(&self) -> Vec<(usize, u64)> {
+        let lock = self.engine.maps[0].as_ref().expect("the table").address() as usize;
+        let elements = self.layout.elements as usize;
+        let bytes = (u64::from(self.entries) + SPARE) * self.layout.stride;
+        let all = [lock].into_iter().chain(self.index().step_by(8));
+        all.chain((elements..elements + bytes as usize).step_by(8)).map(|at| (at, load(at))).collect()
+    }
+
+    /// Makes a change while the reader has begun a batch: the words before it, and its stores in order.
+    fn record(&self, change: impl FnOnce(&mut Map)) -> (Vec<(usize, u64)>, Vec<(usize, u64)>) {
+        let before = self.words();
+        let mut stepper = Stepper {
+            doing: Doing::Recording,
+            words: before.clone(),
+            // The handler must not allocate.
+            stores: Vec::with_capacity(1 << 12),
+            code: 0..0,
+            steps: 0,
+        };
+        self.engine.epochs.begin(READER);
+        stepped(&mut stepper, || self.with(change));
+        self.engine.epochs.end(READER);
+        (before, stepper.stores)
+    }
+
+    /// The key whose entry is stored in another place of the index than before, if there is one.
+    fn moved(&self, before: &[(usize, u64)], stores: &[(usize, u64)]) -> Option<u32> {
+        let index = self.index();
+        let was = |word| before.iter().any(|(at, w)| index.contains(at) && *w == word);
+        let (_, word) = stores.iter().find(|&&(at, word)| index.contains(&at) && word != 0 && was(word))?;
+        let slot = (word & 0xffff_ffff) - 1;
+        let key = self.layout.elements + slot * self.layout.stride + self.layout.key;
+        Some(load(key as usize) as u32)
+    }
+
+    /// Looks a key up in every order of steps, and says what was found: the values, in no order, and how many ways were gone.
+    fn look(&self, key: u32, before: &[(usize, u64)], stores: &[(usize, u64)]) -> (Vec<Option<u64>>, usize) {
+        let mut lane = self.engine.lane(READER);
+        lane.worker.clock = Clock::Fixed(1);
+        let mut batch = Batch::new(1).expect("memory");
+        let mut frame = key.to_le_bytes().to_vec();
+        frame.resize(FOUND + 8, 0);
+        let mut found = Vec::new();
+        let mut run = |switches: [(usize, usize); 2], made: usize| {
+            Stepper::make(before);
+            Stepper::make(&stores[..made]);
+            batch.clear();
+            assert!(batch.push(&frame, 1));
+            let mut stepper = Stepper {
+                doing: Doing::Replaying { switches, made },
+                words: Vec::new(),
+                stores: stores.to_vec(),
+                code: self.code.clone(),
+                steps: 0,
+            };
+            stepped(&mut stepper, || self.engine.run_by(&mut lane, &mut batch));
+            let word = || u64::from_le_bytes(batch.bytes(0)[FOUND..].try_into().expect("eight bytes"));
+            let value = (batch.verdict(0) == 2).then(word);
+            if !found.contains(&value) {
+                found.push(value);
+            }
+            stepper.steps
+        };
+        let all = stores.len();
+        // As it is before, and after.
+        let (steps, mut ways) = (run([(0, 0); 2], 0).max(run([(0, 0); 2], all)), 2);
+        for at in 1..=steps {
+            for to in 1..=all {
+                run([(at, to), (0, 0)], 0);
+            }
+            ways += all;
+        }
+        // Whoever begins in the middle of a change waits for its end.
+        for made in 1..all {
+            run([(1, all), (0, 0)], made);
+        }
+        let mut seed = 1u64;
+        let mut below = |n: usize| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (seed >> 33) as usize % n
+        };
+        for _ in 0..SAMPLED {
+            let (a, b) = (1 + below(steps), 1 + below(steps));
+            let (c, d) = (1 + below(all), 1 + below(all));
+            run([(a.min(b), c.min(d)), (a.max(b), c.max(d))], 0);
+        }
+        Stepper::make(before);
+        Stepper::make(stores);
+        (found, ways + SAMPLED)
+    }
+
+    /// Looks a key up that is there throughout.
+    fn is_always_there(&self, key: u32, before: &[(usize, u64)], stores: &[(usize, u64)]) {
+        let (found, ways) = self.look(key, before, stores);
+        assert_eq!(found, [Some(u64::from_le_bytes(value_of(key)))], "key {key}, {ways} ways");
+    }
+
+    /// Looks a key up that comes or goes.
+    fn is_there_or_not(&self, key: u32, before: &[(usize, u64)], stores: &[(usize, u64)]) {
+        let (mut found, _) = self.look(key, before, stores);
+        found.sort_unstable();
+        assert_eq!(found, [None, Some(u64::from_le_bytes(value_of(key)))], "key {key}");
+    }
+}
+
+/// Buckets of a key's hash.
+fn buckets(table: &Table, key: u32) -> [u32; 2] {
+    let (hash, mask) = (hash(table.layout.seed, &key.to_le_bytes()), table.layout.mask);
+    let first = hash & mask;
+    [first, first ^ (hash.wrapping_mul(OTHER) >> mask.leading_zeros() | 1)]
+}
+
+#[test]
+fn entries_that_move_between_buckets_are_found_wherever_they_are() {
+    let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
+    let table = Table::new(MapKind::Hash, Template::Cuckoo, 32);
+    // Eight that may be in bucket 1 or 2, then as many that may be in 0 or 1 as these have room for, and one more.
+    let of = |pair: [u32; 2], count| {
+        let fits = |key: &u32| {
+            let mut buckets = buckets(&table, *key);
+            buckets.sort_unstable();
+            buckets == pair
+        };
+        (1..u32::MAX).filter(fits).take(count).collect::<Vec<_>>()
+    };
+    let keys = [of([1, 2], 8), of([0, 1], 13)].concat();
+    for (at, &key) in keys.iter().enumerate() {
+        let (before, stores) = table.record(|map| {
+            assert_eq!(map.update(&key.to_le_bytes(), &value_of(key), 0, Some(0)), 0);
+        });
+        let Some(moved) = table.moved(&before, &stores) else { continue };
+        assert_ne!(moved, key);
+        table.is_always_there(moved, &before, &stores);
+        table.is_always_there(keys[at / 2], &before, &stores);
+        table.is_there_or_not(key, &before, &stores);
+        return;
+    }
+    panic!("no entry had to move");
+}
+
+#[test]
+fn entries_that_are_removed_are_there_or_not_and_their_neighbours_stay() {
+    let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
+    for template in [Template::Open, Template::Cuckoo] {
+        let table = Table::new(MapKind::Hash, template, 24);
+        (1..=24).for_each(|key| table.put(key));
+        let home = |key: u32| hash(table.layout.seed, &key.to_le_bytes()) & table.layout.mask;
+        // One whose place another wanted: removing it moves that one back.
+        let pair =
+            (1..=24).flat_map(|a| (1..=24).map(move |b| (a, b))).find(|&(a, b)| a < b && home(a) == home(b));
+        let (gone, neighbour) = pair.expect("24 keys in 64 places");
+        let (before, stores) = table.record(|map| assert_eq!(map.delete(&gone.to_le_bytes()), 0));
+        table.is_always_there(neighbour, &before, &stores);
+        table.is_there_or_not(gone, &before, &stores);
+    }
+}
+
+#[test]
+fn entries_that_are_replaced_or_evicted_are_never_seen_half() {
+    let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
+    let table = Table::new(MapKind::LruHash, Template::Open, 8);
+    (1..=8).for_each(|key| table.put(key));
+    let there = |table: &Table| table.with(|map| map.keys());
+    let had = there(&table);
+    let (before, stores) = table.record(|map| {
+        assert_eq!(map.update(&9u32.to_le_bytes(), &value_of(9), 0, Some(0)), 0);
+    });
+    let has = there(&table);
+    let evicted = had.iter().find(|key| !has.contains(key)).expect("one had to go");
+    table.is_there_or_not(u32::from_le_bytes(evicted[..].try_into().expect("four bytes")), &before, &stores);
+    table.is_there_or_not(9, &before, &stores);
+    let (before, stores) = table.record(|map| {
+        assert_eq!(map.update(&9u32.to_le_bytes(), &value_of(10), 0, Some(0)), 0);
+    });
+    let (mut found, _) = table.look(9, &before, &stores);
+    found.sort_unstable();
+    assert_eq!(found, [9, 10].map(|key| Some(u64::from_le_bytes(value_of(key)))));
+}

@@ -1,0 +1,72 @@
+//! What an object file says of the program in it: a table that `emit::table` writes, and that is read where the object was linked.
+//!
+//! Invariant: a pointer to a table is one to what `emit::table` wrote, in this process, with all that it points to. Whoever opens a program says so.
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, c_char};
+use std::slice::{from_raw_parts, from_raw_parts_mut};
+
+use super::Unloadable;
+use crate::runtime::helpers;
+
+/// Of the table's form and of what functions of the runtime take.
+pub(crate) const VERSION: u64 = 1;
+
+/// The table.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Table {
+    version: u64,
+    loops: u64,
+    functions: u64,
+    function: *const usize,
+    imports: u64,
+    import: *mut Slot,
+    length: u64,
+    description: *const u8,
+}
+
+/// A function of the runtime that the code calls.
+#[repr(C)]
+struct Slot {
+    name: *const c_char,
+    address: usize,
+}
+
+/// Code that was linked into this process.
+#[derive(Debug)]
+pub struct Linked {
+    /// Loops over a batch, then programs.
+    pub(crate) functions: Vec<usize>,
+    pub(crate) loops: usize,
+    /// What was written down when it was made.
+    pub description: &'static [u8],
+}
+
+impl Linked {
+    /// Connects code with this runtime.
+    ///
+    /// # Safety
+    /// `table` is one that `Engine::link_module` or `Engine::link_object` has made, and nobody runs its code.
+    ///
+    /// # Errors
+    /// If it was made for another runtime.
+    pub unsafe fn open(table: *const Table) -> Result<Linked, Unloadable> {
+        // SAFETY: by the caller's word it is a table, which is never unloaded; the slots are this function's alone.
+        unsafe {
+            let table = &*table;
+            if table.version != VERSION || table.loops == 0 || table.loops > table.functions {
+                return Err(Unloadable::Version(table.version));
+            }
+            for slot in from_raw_parts_mut(table.import, table.imports as usize) {
+                let name = CStr::from_ptr(slot.name).to_string_lossy().into_owned();
+                slot.address = helpers::address(&name).ok_or(Unloadable::Import(name))?;
+            }
+            Ok(Linked {
+                functions: from_raw_parts(table.function, table.functions as usize).to_vec(),
+                loops: table.loops as usize,
+                description: from_raw_parts(table.description, table.length as usize),
+            })
+        }
+    }
+}
