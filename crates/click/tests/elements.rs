@@ -304,3 +304,50 @@ fn a_switch_floods_until_it_knows_and_never_sends_back() {
     assert_eq!(ran.sent, expected);
     assert_eq!(ran.dropped, [("s same_port".to_owned(), 1), ("s too_short".to_owned(), 1)]);
 }
+
+#[test]
+fn a_host_filter_passes_what_its_device_would_receive() {
+    let frame = |to: &str, from: &str| hex(&format!("{to}{from}0800{}", "00".repeat(46)));
+    let (own, other) = ("020000000001", "020000000002");
+    let frames = [
+        frame(own, other),
+        frame(other, own),
+        frame("ffffffffffff", other),
+        frame("01005e000001", other),
+        frame("020000000101", other),
+        frame(own, own),
+    ];
+    let numbers = |text: &str, output: usize| -> Vec<usize> {
+        let sent = run(text, &frames).sent.into_iter().filter(|(to, _)| *to == output);
+        sent.map(|(_, bytes)| frames.iter().position(|f| *f == bytes).expect("as it came")).collect()
+    };
+    let both = "FromDevice(in) -> h :: HostEtherFilter(2:0:0:0:0:1, true) -> ToDPDKDevice(a); h[1] -> ToDPDKDevice(b)";
+    assert_eq!((numbers(both, 0), numbers(both, 1)), (vec![0, 2, 3], vec![1, 4, 5]));
+    let all = "FromDevice(in) -> HostEtherFilter(2:0:0:0:0:1, DROP_OTHER false) -> ToDPDKDevice(a)";
+    assert_eq!(numbers(all, 0), [0, 1, 2, 3, 4, 5]);
+    // What it notes is what others drop by.
+    let cast = "FromDump(in) -> HostEtherFilter(2:0:0:0:0:1) -> DropBroadcasts -> ToDPDKDevice(a)";
+    assert_eq!(numbers(cast, 0), [0, 5]);
+}
+
+#[test]
+fn a_checksum_that_is_set_is_right() {
+    let mut wrong = datagram();
+    wrong[24] ^= 0x55;
+    let fixed = run(
+        "FromDevice(in) -> Strip(14) -> MarkIPHeader -> s :: SetIPChecksum -> CheckIPHeader(CHECKSUM true) -> Unstrip(14)
+        -> ToDPDKDevice(a)",
+        &[wrong.clone(), wrong[..30].to_vec()],
+    );
+    assert_eq!(fixed.sent, [(0, datagram())]);
+    assert_eq!(fixed.dropped, [("s too_short".to_owned(), 1)]);
+}
+
+#[test]
+fn pullers_may_be_copied_from_and_averages_count() {
+    let text = "FromDevice(in) -> MarkMACHeader -> Align(4, 2) -> SetTimestamp -> Queue -> t :: PullTee
+        -> c :: AverageCounter(IGNORE 1) -> ToDevice(a); t[1] -> ToDPDKDevice(b); ControlSocket(TCP, 7777); DPDKInfo(65536)";
+    let out = run(text, &[datagram(), datagram()]);
+    assert_eq!(out.sent.iter().map(|(to, _)| *to).collect::<Vec<_>>(), [0, 1, 0, 1]);
+    assert_eq!(out.handler("c", "count"), 2);
+}

@@ -31,6 +31,14 @@ const fn information(name: &'static str) -> Class {
     }
 }
 
+/// How rates are computed, which are not: whoever reads the counts knows the time.
+const RATES: &[&str] = &["IGNORE", "LINK_FCS", "MAX", "THRESHOLD"];
+const COUNTED: &[&str] = &["COUNT_CALL", "BYTE_COUNT_CALL", "NO_RATE"];
+
+const fn counting(name: &'static str, ignored: &'static [&'static str]) -> Class {
+    Class { make: counter, ..passing(name, "1/1", "a/a", ignored) }
+}
+
 const QUEUE: &[&str] = &["CAPACITY"];
 const PUSHING: &[&str] = &["ACTIVE", "LIMIT", "BURST"];
 const PRINT: &[&str] = &[
@@ -72,19 +80,23 @@ pub(super) const CLASSES: &[Class] = &[
         passes_all: false,
         make: idle,
     },
-    Class {
-        name: "Counter",
-        ports: "1/1",
-        processing: "a/a",
-        arguments: &["COUNT_CALL", "BYTE_COUNT_CALL", "NO_RATE"],
-        ignored: &["COUNT_CALL", "BYTE_COUNT_CALL", "NO_RATE"],
-        passes_all: true,
-        make: counter,
-    },
+    counting("Counter", COUNTED),
+    counting("CounterMP", COUNTED),
+    counting("AverageCounter", RATES),
+    counting("AverageCounterMP", RATES),
     Class {
         name: "Tee",
         ports: "1/1-",
         processing: "h/h",
+        arguments: &["N"],
+        ignored: &[],
+        passes_all: true,
+        make: tee,
+    },
+    Class {
+        name: "PullTee",
+        ports: "1/1-",
+        processing: "l/lh",
         arguments: &["N"],
         ignored: &[],
         passes_all: true,
@@ -116,7 +128,12 @@ pub(super) const CLASSES: &[Class] = &[
     passing("Unqueue", "1/1", "l/h", PUSHING),
     passing("RoundRobinSched", "1-/1", "l/l", &[]),
     passing("PrioSched", "1-/1", "l/l", &[]),
+    passing("StrideSched", "1-/1", "l/l", &[]),
     passing("Null", "1/1", "a/a", &[]),
+    // Nobody here looks at Ethernet headers by annotation, at times, or at whether headers are aligned.
+    passing("MarkMACHeader", "1/1", "a/a", &["OFFSET", "LENGTH"]),
+    passing("SetTimestamp", "1/1", "a/a", &["TIMESTAMP", "FIRST", "DELTA", "PER_BATCH"]),
+    passing("Align", "1/1", "a/a", &["MODULUS", "OFFSET"]),
     Class { make: print, ..passing("Print", "1/1", "a/a", PRINT) },
     Class { make: print, ..passing("IPPrint", "1/1", "a/a", PRINT) },
     information("AddressInfo"),
@@ -126,6 +143,12 @@ pub(super) const CLASSES: &[Class] = &[
     information("BalancedThreadSched"),
     information("DriverManager"),
     information("Message"),
+    information("ControlSocket"),
+    information("ChatterSocket"),
+    information("DPDKInfo"),
+    information("ClickyInfo"),
+    information("JiffieClock"),
+    information("TSCClock"),
 ];
 
 /// Passes packets to output 0.
@@ -195,6 +218,7 @@ impl Behaviour for Counter {
 }
 
 fn counter(setup: &mut Setup<'_>) -> Made {
+    setup.arguments.rest();
     let (packets, bytes) = (setup.counter("count"), setup.counter("byte_count"));
     for name in ["reset_counts", "reset"] {
         setup.handler(name, Access::Zero(vec![packets, bytes]));

@@ -1,5 +1,6 @@
 //! Where packets come from and go to.
 
+use millstream_ir::Value;
 use millstream_isa::{AluOp, Cond};
 
 use crate::arguments::{boolean, string, unsigned};
@@ -72,6 +73,7 @@ pub(super) const CLASSES: &[Class] = &[
     sink("ToDPDKDevice", "a"),
     sink("ToNetmapDevice", "a"),
     sink("ToHost", "a"),
+    sink("ToHostSniffers", "a"),
     Class {
         name: "FromDump",
         ports: "0/1",
@@ -132,19 +134,24 @@ struct Device;
 
 impl Behaviour for Device {
     fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
-        let (first, rest) = (code.word(packet.data, 0), code.half(packet.data, 4));
-        let group = code.with(AluOp::And, first, 0x0100_0000);
-        let [host, multicast, broadcast] = [HOST, MULTICAST, BROADCAST].map(|n| code.int(n));
-        let zero = code.int(0);
-        let is_group = code.compare(Cond::Ne, group, zero);
-        let high = code.with(AluOp::Lsh, first, 16);
-        let address = code.alu(AluOp::Or, high, rest);
-        let all = code.int(0xffff_ffff_ffff);
-        let is_all = code.compare(Cond::Eq, address, all);
-        let cast = code.select(is_group, multicast, host);
-        let cast = code.select(is_all, broadcast, cast);
+        let cast = cast(code, packet, 0);
         code.out(0, packet.with(Note::Cast, cast));
     }
+}
+
+/// How the link layer addressed a packet whose Ethernet header is at an offset.
+pub(super) fn cast(code: &mut Code<'_, '_>, packet: Packet, offset: i32) -> Value {
+    let (first, rest) = (code.word(packet.data, offset), code.half(packet.data, offset + 4));
+    let group = code.with(AluOp::And, first, 0x0100_0000);
+    let [host, multicast, broadcast] = [HOST, MULTICAST, BROADCAST].map(|n| code.int(n));
+    let zero = code.int(0);
+    let is_group = code.compare(Cond::Ne, group, zero);
+    let high = code.with(AluOp::Lsh, first, 16);
+    let address = code.alu(AluOp::Or, high, rest);
+    let all = code.int(0xffff_ffff_ffff);
+    let is_all = code.compare(Cond::Eq, address, all);
+    let cast = code.select(is_group, multicast, host);
+    code.select(is_all, broadcast, cast)
 }
 
 fn from_device(setup: &mut Setup<'_>) -> Made {
@@ -155,7 +162,7 @@ fn from_device(setup: &mut Setup<'_>) -> Made {
 
 /// The device's name. Further arguments by position say how it is driven.
 fn device(setup: &mut Setup<'_>) -> Result<String, Error> {
-    if setup.element.class == "ToHost" && setup.element.arguments.is_empty() {
+    if setup.element.class.starts_with("ToHost") && setup.element.arguments.is_empty() {
         return Ok("host".to_owned());
     }
     let name = match setup.arguments.keyword("PORT") {

@@ -1,14 +1,16 @@
 //! Ethernet headers, and answers to ARP requests.
 
+use millstream_ir::Value;
 use millstream_isa::{AluOp, Cond};
 
-use crate::arguments::{ether, ether_text, prefix, unsigned};
+use crate::arguments::{boolean, ether, ether_text, prefix, unsigned};
 use crate::build::Code;
 use crate::class::{Behaviour, Class, Made};
 use crate::compile::Setup;
 use crate::config::words;
+use crate::elements::devices::cast;
 use crate::error::Error;
-use crate::packet::{Note, Packet};
+use crate::packet::{HOST, Note, Packet};
 
 /// Bytes of an Ethernet header.
 const HEADER: i64 = 14;
@@ -20,6 +22,7 @@ pub(super) const CLASSES: &[Class] = &[
     Class::filter("EtherRewrite", &["SRC", "DST"], rewrite).passing(),
     Class::filter("EtherMirror", &[], |_| Ok(Box::new(Mirror))).passing(),
     Class::check("ARPResponder", &[], responder),
+    Class::check("HostEtherFilter", &["ETHER", "DROP_OWN", "DROP_OTHER", "OFFSET"], host_filter),
 ];
 
 fn addresses(setup: &mut Setup<'_>) -> Result<[[u8; 6]; 2], Error> {
@@ -73,6 +76,59 @@ impl Behaviour for Mirror {
         code.exchange(packet.data, 0, 6, 6);
         code.out(0, packet);
     }
+}
+
+/// Lets pass what an Ethernet device of an address would receive.
+struct HostFilter {
+    address: [u8; 6],
+    drop_own: bool,
+    drop_other: bool,
+    offset: i32,
+}
+
+impl HostFilter {
+    fn refuse(code: &mut Code<'_, '_>, packet: Packet, reason: &'static str) {
+        if code.connected(1) { code.out(1, packet) } else { code.drop(packet, reason) }
+    }
+
+    /// A number that is 0 if the address at an offset is the device's.
+    fn differs(&self, code: &mut Code<'_, '_>, packet: Packet, offset: i32) -> Value {
+        let [a, b, c, d, e, f] = self.address;
+        let (first, rest) = (code.word(packet.data, offset), code.half(packet.data, offset + 4));
+        let first = code.with(AluOp::Xor, first, i64::from(u32::from_be_bytes([a, b, c, d])));
+        let rest = code.with(AluOp::Xor, rest, i64::from(u16::from_be_bytes([e, f])));
+        code.alu(AluOp::Or, first, rest)
+    }
+}
+
+impl Behaviour for HostFilter {
+    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+        code.need(packet, packet.data, i64::from(self.offset) + HEADER, "too_short");
+        let cast = cast(code, packet, self.offset);
+        let packet = packet.with(Note::Cast, cast);
+        if self.drop_own {
+            let differs = self.differs(code, packet, self.offset + 6);
+            code.check_int(Cond::Ne, differs, 0, |code| HostFilter::refuse(code, packet, "own"));
+        }
+        if self.drop_other {
+            let fine = code.block();
+            let differs = self.differs(code, packet, self.offset);
+            code.check_int(Cond::Ne, differs, 0, |code| code.jump(fine, &[]));
+            code.check_int(Cond::Ne, cast, HOST, |code| HostFilter::refuse(code, packet, "other_host"));
+            code.jump(fine, &[]);
+            code.go(fine);
+        }
+        code.out(0, packet);
+    }
+}
+
+fn host_filter(setup: &mut Setup<'_>) -> Made {
+    let names = setup.arguments.names;
+    let address = ether(&setup.arguments.need("ETHER")?, names)?;
+    let drop_own = setup.arguments.or("DROP_OWN", false, boolean)?;
+    let drop_other = setup.arguments.or("DROP_OTHER", true, boolean)?;
+    let offset = setup.arguments.keyword_or("OFFSET", 0, |text| unsigned(text, 1500))? as i32;
+    Ok(Box::new(HostFilter { address, drop_own, drop_other, offset }))
 }
 
 /// Answers requests for addresses.

@@ -22,6 +22,7 @@ pub(super) const CLASSES: &[Class] = &[
     Class::filter("SetIPAddress", &["IPADDR", "ANNO"], set),
     Class::filter("DropBroadcasts", &[], |_| Ok(Box::new(DropBroadcasts))),
     Class::filter("FixIPSrc", &["IPADDR"], fix),
+    Class::filter("SetIPChecksum", &[], |_| Ok(Box::new(SetChecksum))),
     Class::check("DecIPTTL", &["ACTIVE", "MULTICAST"], decrement),
     Class::check("CheckLength", &["LENGTH", "EXTRA_LENGTH"], check_length),
 ];
@@ -93,6 +94,20 @@ pub(super) fn set_checksum(code: &mut Code<'_, '_>, header: Value, length: Value
     let sum = header_sum(code, header, length);
     let sum = code.with(AluOp::Xor, sum, 0xffff);
     code.set_raw(2, header, 10, sum);
+}
+
+struct SetChecksum;
+
+impl Behaviour for SetChecksum {
+    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+        let header = header(code, packet);
+        let length = header_length(code, header);
+        code.check_int(Cond::Ge, length, HEADER, |code| code.drop(packet, "bad_header_length"));
+        let end = code.plus(header, length);
+        code.check(Cond::Le, end, packet.end, |code| code.drop(packet, "too_short"));
+        set_checksum(code, header, length);
+        code.out(0, packet);
+    }
 }
 
 struct Strip(i64);
