@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Our data planes as native code in userspace beside the kernel's JIT: time of the program, on the same tables and packets.
 
-    bench/native.py [--millstream PATH] [--rounds N] [--seconds S] [--tables EXAMPLE [--prefixes FILE.gz]] [--output FILE]
+    bench/native.py [--millstream PATH] [--rounds N] [--seconds S] [--tables EXAMPLE [--entries N] [--prefixes FILE.gz]] [--output FILE]
 
 The kernel's time is that of `millstream lab run`, on live frames with the harness deducted; ours that of whole batches in the
 program, 10th percentile of windows. Both are taken in turn, and the ratio is the median over rounds. Needs root.
@@ -57,7 +57,8 @@ def tables(args):
     """What the example finds, by table."""
     found = {}
     with tempfile.NamedTemporaryFile("w") as plain:
-        wanted = {"hash": ["hash"], "cuckoo": ["cuckoo"]}
+        few = [args.entries] if args.entries else []
+        wanted = {"hash": ["hash", *few], "cuckoo": ["cuckoo", *few]}
         if args.prefixes:
             plain.write(gzip.decompress(args.prefixes.read_bytes()).decode())
             plain.flush()
@@ -78,6 +79,7 @@ def main():
     parser.add_argument("--packets", type=int, default=5_000_000)
     parser.add_argument("--plane", action="append", choices=[*PLANES, "none"])
     parser.add_argument("--tables")
+    parser.add_argument("--entries", help="of its hash tables; those of some hundred MiB without")
     parser.add_argument("--prefixes", type=pathlib.Path)
     parser.add_argument("--output", type=pathlib.Path)
     args = parser.parse_args()
