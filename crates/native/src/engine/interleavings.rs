@@ -38,6 +38,9 @@ const SAMPLED: usize = 400;
 /// The trap flag.
 const TRAP: i64 = 0x100;
 
+/// Words of memory: addresses and what is there, or what is stored.
+type Words = Vec<(usize, u64)>;
+
 /// What is done at each step.
 enum Doing {
     /// Notes words that have changed.
@@ -49,8 +52,8 @@ enum Doing {
 struct Stepper {
     doing: Doing,
     /// Addresses of watched words, and what was seen there last.
-    words: Vec<(usize, u64)>,
-    stores: Vec<(usize, u64)>,
+    words: Words,
+    stores: Words,
     code: Range<usize>,
     /// Instructions of code that were run.
     steps: usize,
@@ -200,7 +203,7 @@ impl Table {
     }
 
     /// All words that a look-up reads: lock, index, elements.
-    fn words(&self) -> Vec<(usize, u64)> {
+    fn words(&self) -> Words {
         let lock = self.engine.maps[0].as_ref().expect("the table").address() as usize;
         let elements = self.layout.elements as usize;
         let bytes = (u64::from(self.entries) + SPARE) * self.layout.stride;
@@ -209,7 +212,7 @@ impl Table {
     }
 
     /// Makes a change while the reader has begun a batch: the words before it, and its stores in order.
-    fn record(&self, change: impl FnOnce(&mut Map)) -> (Vec<(usize, u64)>, Vec<(usize, u64)>) {
+    fn record(&self, change: impl FnOnce(&mut Map)) -> (Words, Words) {
         let before = self.words();
         let mut stepper = Stepper {
             doing: Doing::Recording,
