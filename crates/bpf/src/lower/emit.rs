@@ -1,19 +1,24 @@
 //! Emission: allocated machine instructions to blocks of bytecode.
 
-use millstream_ir::{Core, Function, Width};
+use millstream_ir::{Cfg, Core, Function, Width};
 use millstream_isa::{AluOp, AtomicOp, Callee, Insn, LegacyMode, Operand, Pseudo, Reg, Size};
 use regalloc2::{Allocation, Block, Edit, Function as _, InstOrEdit, Output};
 
 use super::LowerError;
 use super::code::{Code, Emitted, Src, Term};
-use super::frame::Frame;
+use super::frame::{self, Frame};
 use super::mir::*;
 use crate::lift::Sym;
 
 /// The blocks of a function, and the bytes of stack that they use.
-pub(super) fn emit(func: &Function, mir: &MFunc, out: &Output) -> Result<(Vec<Code>, u32), LowerError> {
-    let frame = Frame::new(func, mir, out);
-    if frame.size > 512 {
+pub(super) fn emit(
+    func: &Function,
+    cfg: &Cfg,
+    mir: &MFunc,
+    out: &Output,
+) -> Result<(Vec<Code>, u32), LowerError> {
+    let frame = Frame::new(func, cfg, mir, out);
+    if frame.size > frame::MOST {
         return Err(LowerError::Stack { function: func.name.clone(), bytes: frame.size });
     }
     let blocks = (0..mir.blocks.len()).map(|b| translate(mir, out, &frame, b)).collect();

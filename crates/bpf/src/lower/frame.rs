@@ -1,12 +1,15 @@
 //! The stack frame: where objects and spilled values lie.
 //!
 //! Near the frame pointer displacements take one byte, so small and busy things come first. Spill slots are 8 bytes,
-//! 8-aligned, one value each, and share no bytes with objects.
+//! 8-aligned, one value each, and share no bytes with objects. Objects have bytes of their own as long as there is room; where
+//! there is not, those share them that never hold something at the same time. What a function that calls others takes is room that
+//! these do not have.
 
 use cranelift_entity::SecondaryMap;
-use millstream_ir::{Function, Slot};
+use millstream_ir::{Cfg, Function, Op, Slot};
 use regalloc2::{Allocation, Edit, Output};
 
+use super::lifetimes::Lifetimes;
 use super::mir::{Base, MFunc, MOp};
 
 /// Where stack objects and spills lie, as offsets from the frame pointer.
@@ -30,8 +33,17 @@ struct Wish {
     uses: u32,
 }
 
+/// What the kernel gives.
+pub(super) const MOST: u32 = 512;
+
 impl Frame {
-    pub(super) fn new(func: &Function, mir: &MFunc, out: &Output) -> Frame {
+    pub(super) fn new(func: &Function, cfg: &Cfg, mir: &MFunc, out: &Output) -> Frame {
+        let frame = Frame::apart(func, mir, out);
+        if frame.size <= MOST && !calls(func) { frame } else { Frame::shared(func, cfg, mir, out) }
+    }
+
+    /// Nobody shares anything.
+    fn apart(func: &Function, mir: &MFunc, out: &Output) -> Frame {
         let uses = object_uses(mir);
         let mut frame = Frame { slots: SecondaryMap::new(), spills: vec![0; out.num_spillslots], size: 0 };
         let mut low = 0;
@@ -42,33 +54,90 @@ impl Frame {
             }
         }
         low = low.div_euclid(8) * 8;
-        let objects = func.slots.iter().filter(|&(s, data)| uses[s] > 0 && data.fixed.is_none());
-        let objects = objects.map(|(slot, data)| Wish {
-            thing: Thing::Object(slot),
-            size: data.size,
-            align: data.align.max(8),
-            uses: uses[slot],
-        });
-        let spills = spill_uses(out).into_iter().enumerate();
-        let spills = spills.map(|(n, uses)| Wish { thing: Thing::Spill(n), size: 8, align: 8, uses });
-        let mut wishes: Vec<Wish> = spills.chain(objects).collect();
-        wishes.sort_by_key(|w| w.size.max(8) / w.uses.max(1));
-        for wish in wishes {
+        for wish in wishes(func, out, &uses) {
             let align = wish.align as i32;
             low = (low - wish.size as i32).div_euclid(align) * align;
-            match wish.thing {
-                Thing::Object(slot) => frame.slots[slot] = low,
-                Thing::Spill(n) => frame.spills[n] = low,
-            }
+            frame.give(wish.thing, low);
         }
         frame.size = -low as u32;
         frame
+    }
+
+    /// Each comes as near to the frame pointer as those let it that it meets.
+    fn shared(func: &Function, cfg: &Cfg, mir: &MFunc, out: &Output) -> Frame {
+        let lifetimes = Lifetimes::new(func, cfg);
+        let uses = object_uses(mir);
+        let mut frame = Frame { slots: SecondaryMap::new(), spills: vec![0; out.num_spillslots], size: 0 };
+        let mut placed: Vec<Placed> = Vec::new();
+        for (slot, data) in &func.slots {
+            if let (true, Some(at)) = (uses[slot] > 0, data.fixed) {
+                frame.slots[slot] = at;
+                placed.push(Placed { thing: Thing::Object(slot), low: at, high: at + data.size as i32 });
+            }
+        }
+        let is_fixed = |slot: Slot| func.slots[slot].fixed.is_some();
+        let meets = |a: Thing, b: Thing| match (a, b) {
+            (Thing::Object(a), Thing::Object(b)) => is_fixed(a) || lifetimes.meets(a, b),
+            _ => true,
+        };
+        for Wish { thing, size, align, .. } in wishes(func, out, &uses) {
+            let below = |at: i32| (at - size as i32).div_euclid(align as i32) * align as i32;
+            let mut low = below(0);
+            let in_the_way = |low: i32| {
+                let over = |p: &&Placed| p.low < low + size as i32 && low < p.high && meets(p.thing, thing);
+                placed.iter().filter(over).map(|p| p.low).max()
+            };
+            while let Some(at) = in_the_way(low) {
+                low = below(at);
+            }
+            placed.push(Placed { thing, low, high: low + size as i32 });
+            frame.give(thing, low);
+        }
+        let low = placed.iter().map(|p| p.low).min().unwrap_or(0);
+        frame.size = -(low.div_euclid(8) * 8) as u32;
+        frame
+    }
+
+    fn give(&mut self, thing: Thing, low: i32) {
+        match thing {
+            Thing::Object(slot) => self.slots[slot] = low,
+            Thing::Spill(n) => self.spills[n] = low,
+        }
     }
 
     /// The displacement of a spill slot; `None` for a register.
     pub(super) fn spill(&self, alloc: Allocation) -> Option<i16> {
         Some(self.spills[alloc.as_stack()?.index()] as i16)
     }
+}
+
+/// Whether other functions have their frames below this one.
+fn calls(func: &Function) -> bool {
+    let is_call = |op: &Op| matches!(op, Op::Call { .. } | Op::CallIndirect {} | Op::FuncAddr { .. });
+    func.insts_in_order().any(|(_, inst)| is_call(&func.insts[inst].op))
+}
+
+/// Where something lies.
+struct Placed {
+    thing: Thing,
+    low: i32,
+    high: i32,
+}
+
+/// What wants a place, in the order in which it gets one.
+fn wishes(func: &Function, out: &Output, uses: &SecondaryMap<Slot, u32>) -> Vec<Wish> {
+    let objects = func.slots.iter().filter(|&(s, data)| uses[s] > 0 && data.fixed.is_none());
+    let objects = objects.map(|(slot, data)| Wish {
+        thing: Thing::Object(slot),
+        size: data.size,
+        align: data.align.max(8),
+        uses: uses[slot],
+    });
+    let spills = spill_uses(out).into_iter().enumerate();
+    let spills = spills.map(|(n, uses)| Wish { thing: Thing::Spill(n), size: 8, align: 8, uses });
+    let mut wishes: Vec<Wish> = spills.chain(objects).collect();
+    wishes.sort_by_key(|w| w.size.max(8) / w.uses.max(1));
+    wishes
 }
 
 /// How many instructions address each stack object.

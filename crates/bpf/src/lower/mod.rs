@@ -13,6 +13,7 @@ mod frame;
 mod isel;
 mod layout;
 mod legal;
+mod lifetimes;
 mod live;
 mod mir;
 mod recolor;
@@ -348,7 +349,7 @@ impl Prepared {
         };
         let out = regalloc2::run(&mir, &mir::machine_env(strategy.free_r0), &options)
             .map_err(|e| LowerError::Registers { function: func.name.clone(), why: format!("{e:?}") })?;
-        let (mut blocks, stack) = emit::emit(func, &mir, &out)?;
+        let (mut blocks, stack) = emit::emit(func, &self.cfg, &mir, &out)?;
         shape::settle_undef(&mut blocks);
         shape::thread_empty(&mut blocks);
         shape::merge_equal(&mut blocks);
