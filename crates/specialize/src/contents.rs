@@ -3,10 +3,11 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::rc::Rc;
 
-use millstream_ir::Map;
 use millstream_ir::usage::{self, Access};
-use millstream_kernel::{Map as KernelMap, MapType};
+use millstream_ir::{Map, Piece};
+use millstream_kernel::{Entries, Map as KernelMap, MapType};
 use millstream_loader::Session;
 use millstream_object::MapId;
 use rustc_hash::FxHashMap;
@@ -14,7 +15,7 @@ use rustc_hash::FxHashMap;
 use crate::guard::{Guard, GuardError};
 use crate::holders::{self, Holders, Ours, Unsafe};
 use crate::nested::Nested;
-use crate::transform::{Contents, Row, Rows, Trie, Twin};
+use crate::transform::{Contents, Row, Rows, Twin};
 use crate::variant::{Compiler, object_map};
 
 /// A map that may be specialised on.
@@ -112,8 +113,38 @@ pub type Table = BTreeMap<Vec<u8>, Vec<u8>>;
 pub type Tables = BTreeMap<Map, Table>;
 /// Runs of bytes that all values of a map have alike, by their offset.
 type Equal = BTreeMap<Map, Vec<(u32, Vec<u8>)>>;
+/// Words of keys that take few values.
+type Few = BTreeMap<Map, Vec<FewValues>>;
 /// What lookups gave, by map and key.
 type Lookups = BTreeMap<(Map, Vec<u8>), Option<Vec<u8>>>;
+
+/// A word of the keys of a map that takes few values over all entries.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FewValues {
+    /// The word.
+    pub piece: Piece,
+    /// Its values.
+    pub values: BTreeSet<u64>,
+}
+
+impl FewValues {
+    /// Whether a key has one of the values.
+    pub fn has(&self, key: &[u8]) -> bool {
+        word(key, self.piece).is_some_and(|word| self.values.contains(&word))
+    }
+}
+
+/// A word of a key, as code has it.
+fn word(key: &[u8], piece: Piece) -> Option<u64> {
+    let start = usize::from(piece.offset);
+    let part = key.get(start..start + piece.size.bytes() as usize)?;
+    let mut word = [0; 8];
+    word[..part.len()].copy_from_slice(part);
+    Some(u64::from_le_bytes(word))
+}
+
+/// Values of a word of keys that are few.
+const FEW: usize = 8;
 
 /// The maps, and everything that was read of them.
 #[derive(Debug)]
@@ -123,6 +154,9 @@ pub struct Observed<'m> {
     tables: RefCell<Tables>,
     twinned: RefCell<BTreeMap<Map, Vec<usage::Range>>>,
     equal: RefCell<Equal>,
+    few: RefCell<Few>,
+    /// Whole maps, as they were read for other ends than code.
+    entries: RefCell<BTreeMap<Map, Rc<Entries>>>,
 }
 
 impl<'m> Observed<'m> {
@@ -134,6 +168,8 @@ impl<'m> Observed<'m> {
             tables: RefCell::default(),
             twinned: RefCell::default(),
             equal: RefCell::default(),
+            few: RefCell::default(),
+            entries: RefCell::default(),
         }
     }
 
@@ -157,9 +193,19 @@ impl<'m> Observed<'m> {
         Some(table)
     }
 
+    fn entries(&self, map: Map) -> Option<Rc<Entries>> {
+        if let Some(known) = self.entries.borrow().get(&map) {
+            return Some(Rc::clone(known));
+        }
+        let entries = Rc::new(self.sources.get(&map)?.map.entries().ok()?);
+        self.entries.borrow_mut().insert(map, Rc::clone(&entries));
+        Some(entries)
+    }
+
     /// The twin of a map of whose values programs read these bytes; `None` if it cannot be read, or holds what no twin can.
     pub fn twin(&self, map: Map, read: &[usage::Range]) -> Option<Twin> {
-        let twin = read_twin(self.sources.get(&map)?, read)?;
+        let entries = self.entries(map)?;
+        let twin = twin_of(self.sources.get(&map)?, &entries, read)?;
         self.twinned.borrow_mut().insert(map, read.to_vec());
         Some(twin)
     }
@@ -167,8 +213,7 @@ impl<'m> Observed<'m> {
     /// The bytes that all values of a map have alike, among those that programs read and do not write, as runs. `None` if
     /// it cannot be read, or is empty.
     pub fn equal(&self, map: Map, read: &[usage::Range]) -> Option<Vec<(u32, Vec<u8>)>> {
-        let source = self.sources.get(&map)?;
-        let entries = source.map.entries().ok()?;
+        let (source, entries) = (self.sources.get(&map)?, self.entries(map)?);
         let (_, first) = entries.iter().next()?;
         let known = |at: &usize| {
             let at = *at as u32;
@@ -186,6 +231,27 @@ impl<'m> Observed<'m> {
         Some(runs)
     }
 
+    /// The words of a hash map's keys, among these pieces, that take few values. Nothing depends on them before somebody
+    /// [relies](Observed::rely) on them.
+    pub fn few(&self, map: Map, pieces: &[Piece]) -> Option<Vec<FewValues>> {
+        let entries = self.entries(map)?;
+        if entries.is_empty() {
+            return None;
+        }
+        let mut all: Vec<FewValues> =
+            pieces.iter().map(|&piece| FewValues { piece, values: BTreeSet::new() }).collect();
+        for (key, _) in entries.iter() {
+            all.iter_mut().for_each(|few| few.values.extend(word(key, few.piece)));
+            all.retain(|few| few.values.len() <= FEW);
+        }
+        Some(all)
+    }
+
+    /// Code depends on it from now on.
+    pub fn rely(&self, map: Map, few: FewValues) {
+        self.few.borrow_mut().entry(map).or_default().push(few);
+    }
+
     /// Gives up the maps, and keeps what was read.
     pub fn into_record(self) -> Record {
         Record {
@@ -193,6 +259,7 @@ impl<'m> Observed<'m> {
             tables: self.tables.into_inner(),
             twinned: self.twinned.into_inner(),
             equal: self.equal.into_inner(),
+            few: self.few.into_inner(),
         }
     }
 }
@@ -246,14 +313,12 @@ fn read_table(source: &Source) -> Option<Table> {
 /// Bytes of one side of a twin of a hash map, at most.
 const ROWS: u64 = 16 << 20;
 
-fn read_twin(source: &Source, read: &[usage::Range]) -> Option<Twin> {
-    let (entries, info) = (source.map.entries().ok()?, source.map.info());
+fn twin_of(source: &Source, entries: &Entries, read: &[usage::Range]) -> Option<Twin> {
+    let info = source.map.info();
+    let row = Row { key: info.key_size, value: info.value_size };
     match info.map_type {
-        MapType::LPM_TRIE => Trie::of(entries.iter(), info.value_size, read).map(Twin::Trie),
-        _ => {
-            let row = Row { key: info.key_size, value: info.value_size };
-            Rows::of(row, entries.iter(), entries.len(), ROWS).map(Twin::Rows)
-        }
+        MapType::LPM_TRIE => Twin::of_prefixes(row, || entries.iter(), entries.len(), read, ROWS),
+        _ => Rows::of(row, entries.iter(), entries.len(), ROWS).map(Twin::Rows),
     }
 }
 
@@ -333,6 +398,7 @@ pub struct Record {
     /// With the bytes of values that programs read.
     twinned: BTreeMap<Map, Vec<usage::Range>>,
     equal: Equal,
+    few: Few,
 }
 
 /// What a twin must take over.
@@ -411,6 +477,28 @@ impl Record {
                 return Some(false);
             }
         }
+        self.still_few(sources, dirty)
+    }
+
+    /// Whether words of keys still have the values only that they had.
+    fn still_few(&self, sources: &FxHashMap<Map, Source>, dirty: &Dirty) -> Option<bool> {
+        for (map, few) in &self.few {
+            let source = sources.get(map)?;
+            let allowed = |key: &[u8]| few.iter().all(|f| f.has(key));
+            let same = match dirty.of(*map) {
+                Touched::Nothing => true,
+                Touched::Keys(keys) => {
+                    let now = keys.iter().map(|key| Some((key, read_entry(source, key)?)));
+                    let now = now.collect::<Option<Vec<_>>>()?;
+                    // An entry less changes nothing.
+                    now.iter().all(|(key, value)| value.is_none() || allowed(key))
+                }
+                Touched::Any => source.map.entries().ok()?.iter().all(|(key, _)| allowed(key)),
+            };
+            if !same {
+                return Some(false);
+            }
+        }
         Some(true)
     }
 
@@ -419,7 +507,10 @@ impl Record {
         for (map, read) in &self.twinned {
             let change = match dirty.of(*map) {
                 Touched::Nothing => continue,
-                Touched::Any => Change::Whole(Box::new(read_twin(sources.get(map)?, read)?)),
+                Touched::Any => {
+                    let source = sources.get(map)?;
+                    Change::Whole(Box::new(twin_of(source, &source.map.entries().ok()?, read)?))
+                }
                 Touched::Keys(keys) => {
                     let source = sources.get(map)?;
                     let now = keys.iter().map(|key| Some((key.clone(), read_entry(source, key)?)));

@@ -142,6 +142,7 @@ pub fn gain_ns(
         let instead = match &planned.lookup {
             Lookup::Empty => 0.0,
             Lookup::Cached { .. } => cost::CACHE,
+            Lookup::OneLength { .. } => cost::TWIN,
             Lookup::Whole(entries) => cost::searched(entries.len()),
             Lookup::Hot(hot) => cost::in_front(&shares[..hot.len().min(shares.len())], behind),
             Lookup::Twin { hot, .. } => cost::in_front(&shares[..hot.len().min(shares.len())], cost::TWIN),

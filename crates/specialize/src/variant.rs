@@ -20,7 +20,7 @@ use crate::guard;
 use crate::stateful::{self, Stateful};
 use crate::transform::{
     self, Cache, Contents, Keep, PacketKind, Plan, Report, Room, Rows, Samples, Site, SiteId, Sketch,
-    TRIE_VALUE, TransformError,
+    TRIE_VALUE, TransformError, Trie,
 };
 
 /// Slots of the sketch for each site.
@@ -444,11 +444,15 @@ fn add_samples(object: &mut Object) -> Samples {
 /// A map for the twin of each that can have one. It is made when its size is known; until then it is no more than a
 /// number.
 fn add_twins(object: &mut Object) -> Vec<(ir::Map, MapId)> {
-    // Tries with keys of a length and 4 bytes; both with values that are not too wide.
-    let twinned = |m: &obj::Map| match (m.spec.map_type, m.spec.key_size, m.spec.value_size) {
-        (obj::MapType::LPM_TRIE, key, value) => key == 8 && value <= TRIE_VALUE,
-        (obj::MapType::HASH, key, value) => key <= Rows::WIDEST.0 && value <= Rows::WIDEST.1,
-        _ => false,
+    // Tries with keys of a length and 4 bytes; rows; with values that are not too wide.
+    let twinned = |m: &obj::Map| {
+        let (key, value) = (m.spec.key_size, m.spec.value_size);
+        let in_rows = key <= Rows::WIDEST.0 && value <= Rows::WIDEST.1;
+        match m.spec.map_type {
+            obj::MapType::LPM_TRIE => in_rows || key == Trie::KEY && value <= TRIE_VALUE,
+            obj::MapType::HASH => in_rows,
+            _ => false,
+        }
     };
     let wanted: Vec<u32> = (0..).zip(&object.maps).filter(|(_, m)| twinned(m)).map(|(n, _)| n).collect();
     let mut add = |n: u32| {

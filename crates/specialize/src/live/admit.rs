@@ -3,6 +3,7 @@
 use std::mem::Discriminant;
 use std::time::Instant;
 
+use millstream_ir::Piece;
 use millstream_lab::stats::{Ratio, Verdict};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -25,6 +26,7 @@ const LEAST_NS: f64 = 1.0;
 pub(super) struct Shape {
     sites: Vec<(SiteId, Discriminant<Lookup>, u32)>,
     fields: usize,
+    tests: Vec<(SiteId, Piece, u32)>,
     has_copies: bool,
 }
 
@@ -38,6 +40,7 @@ impl Shape {
         Shape {
             sites: sites.map(|s| (s.site, std::mem::discriminant(&s.lookup), entries(s.site))).collect(),
             fields: plan.fields.len(),
+            tests: plan.tests.iter().map(|t| (t.site, t.piece, (t.values.len() + 1).ilog2())).collect(),
             has_copies: report.has_copies(),
         }
     }

@@ -7,7 +7,7 @@ use millstream_kernel::MapType;
 use millstream_object::{MapSpec, Object};
 
 use super::{Live, LiveError};
-use crate::policy::Put;
+use crate::policy::{Put, Tried};
 use crate::profile::{self, SiteProfile};
 use crate::transform::{Site, SiteId};
 
@@ -58,6 +58,8 @@ pub enum How {
     Twin,
     /// By a cache, else by the map.
     Cache,
+    /// By a test of a word of the key, where no entry has what it finds there, else by the map.
+    Test,
 }
 
 impl std::fmt::Display for How {
@@ -69,6 +71,7 @@ impl std::fmt::Display for How {
             How::Code => f.write_str("whole map in code"),
             How::Twin => f.write_str("twin"),
             How::Cache => f.write_str("cache"),
+            How::Test => f.write_str("test of the key"),
         }
     }
 }
@@ -123,7 +126,10 @@ impl Live<'_> {
         let put = self.active.as_ref().and_then(|a| a.keys.get(&site.id));
         let (seen, keys) = profile.map_or((0, &[][..]), |p| (p.total, p.keys.as_slice()));
         let counted = keys.iter().map(|(_, n)| n).sum::<u64>().max(1) as f64;
+        let tried = self.active.iter().flat_map(|a| &a.tried).filter(|t| t.site == site.id && t.is_chosen);
+        let tests: Vec<&Tried> = tried.collect();
         let in_code = |key: &Vec<u8>| match put {
+            _ if tests.iter().any(|t| !t.passes(key)) => true,
             Some(Put::Hot(hot)) => hot.contains(key),
             Some(Put::Whole) => true,
             _ => false,
@@ -138,7 +144,8 @@ impl Live<'_> {
             map: declaration.name.clone(),
             map_type: MapType(declaration.kind).to_string(),
             how: match put {
-                None => How::Map,
+                None if tests.is_empty() => How::Map,
+                None => How::Test,
                 Some(Put::Hot(hot)) => How::Hot(hot.len()),
                 Some(Put::Whole) => How::Code,
                 Some(Put::Twin) => How::Twin,
@@ -146,10 +153,9 @@ impl Live<'_> {
             },
             seen,
             answered: match put {
-                None => 0.0,
                 // Of a cache: while nobody writes.
                 Some(Put::Whole | Put::Twin | Put::Cached) => 1.0,
-                Some(Put::Hot(_)) => {
+                Some(Put::Hot(_)) | None => {
                     keys.iter().filter(|(k, _)| in_code(k)).map(|(_, n)| *n as f64).sum::<f64>() / counted
                 }
             },

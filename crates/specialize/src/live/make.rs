@@ -13,7 +13,7 @@ use super::{ATTEMPTS, Active, Live, LiveError, MEASURE, PATIENCE, QUIET, explain
 use crate::caches::Caches;
 use crate::contents::{Dirty, Observed, Present, Record};
 use crate::guard::Snapshot;
-use crate::policy::{self, Keys, Known, Planned, Tier};
+use crate::policy::{self, Keys, Known, Planned, Tier, Tried};
 use crate::profile::SiteProfile;
 use crate::report::{Reason, Report};
 use crate::transform::{Lookup, Plan};
@@ -30,6 +30,7 @@ pub(super) struct Candidate {
     pub(super) twins: Twins,
     pub(super) caches: Caches,
     keys: Keys,
+    tried: Vec<Tried>,
     compile: Duration,
     load: Duration,
     entries: u32,
@@ -218,7 +219,7 @@ impl Live<'_> {
             if self.uncopied.is_some() {
                 planned.plan.budget.code = 0;
             }
-            if planned.plan.sites.is_empty() {
+            if planned.plan.is_empty() {
                 return Ok(None);
             }
             let twins = Twins::new(std::mem::take(&mut planned.twins)).map_err(|e| e.to_string())?;
@@ -267,6 +268,7 @@ impl Live<'_> {
             twins,
             caches,
             keys: planned.keys,
+            tried: planned.tried,
             compile,
             load: start.elapsed(),
             entries: variant.report.sites.iter().map(|(_, s)| s.entries).sum(),
@@ -283,7 +285,7 @@ impl Live<'_> {
         cause: Cause,
         tell: &mut dyn FnMut(&Report),
     ) -> Result<(), LiveError> {
-        let Candidate { program, linked, record, twins, caches, keys, .. } = candidate;
+        let Candidate { program, linked, record, twins, caches, keys, tried, .. } = candidate;
         let Candidate { compile, load, entries, tier, is_bulky, .. } = candidate;
         // A write is answered as fast as can be; what it leads to is judged at the next look at the traffic.
         let judged = self.settings.measure && cause.reason != Reason::Write;
@@ -304,6 +306,7 @@ impl Live<'_> {
             twins,
             caches,
             keys,
+            tried,
             profiles,
             tier,
             is_bulky,
@@ -373,7 +376,11 @@ impl Live<'_> {
 
 /// Sites that were to be answered by a twin and were not: their keys or the use of their values are of another form.
 fn unanswered(planned: &Planned, variant: &Variant) -> Vec<crate::transform::SiteId> {
-    let twinned = planned.plan.sites.iter().filter(|s| matches!(s.lookup, Lookup::Twin { .. }));
+    let twinned = planned
+        .plan
+        .sites
+        .iter()
+        .filter(|s| matches!(s.lookup, Lookup::Twin { .. } | Lookup::OneLength { .. }));
     let answered = |site| variant.report.sites.iter().any(|(id, _)| *id == site);
     twinned.map(|s| s.site).filter(|site| !answered(*site)).collect()
 }

@@ -42,7 +42,7 @@ use crate::lent::Lent;
 use crate::nested::Nested;
 use crate::pins::{Claim, Pins};
 use crate::place::{Held, Place, Target, Tenant};
-use crate::policy::{Keys, Tier};
+use crate::policy::{Keys, Tier, Tried};
 use crate::profile::SiteProfile;
 use crate::report::{Attachment, GuardState, Report};
 use crate::stats::Clock;
@@ -78,6 +78,8 @@ struct Active {
     twins: Twins,
     caches: Caches,
     keys: Keys,
+    /// What could be tested before lookups, and what is.
+    tried: Vec<Tried>,
     profiles: Vec<SiteProfile>,
     tier: Tier,
     /// Whether it is much code because it has several copies of what follows a lookup.

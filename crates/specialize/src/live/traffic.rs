@@ -225,8 +225,12 @@ impl Live<'_> {
     }
 }
 
-/// Whether the keys in code have much less of the traffic than other keys would.
+/// Whether the keys in code have much less of the traffic than other keys would, or other words of keys are worth a test.
 fn changed(active: &Active, profiles: &[SiteProfile]) -> bool {
+    let now_of = |site| profiles.iter().find(|p| p.site == site);
+    if active.tried.iter().any(|t| now_of(t.site).is_some_and(|now| t.has_turned(now))) {
+        return true;
+    }
     profiles.iter().any(|now| {
         let size = match active.keys.get(&now.site) {
             Some(Put::Twin | Put::Cached) => return false,

@@ -62,6 +62,24 @@ pub(super) fn worthwhile(shares: &[f64], behind: f64) -> usize {
     best.0
 }
 
+/// What it gains to compare a word of the key with so many values before each lookup, where this part of the lookups has none of them
+/// and is then spared so much.
+pub(crate) fn tested(missed: f64, values: usize, saved: f64) -> f64 {
+    // Somebody who has none is compared with all; who has one, with half of them.
+    let compared = values as f64 * COMPARE * (1.0 + missed) / 2.0;
+    missed * saved - compared - missed.min(1.0 - missed) * MISPREDICTED
+}
+
+/// What is spared where it is known without a lookup, which takes so much, that there is nothing to be found.
+pub(crate) fn spared(lookup: f64) -> f64 {
+    lookup + KNOWN
+}
+
+/// Whether so much is gained for certain; what is predicted errs.
+pub(crate) fn pays(gained: f64) -> bool {
+    gained > MARGIN
+}
+
 /// A search by halves among so many entries; what it is worth to know what was found is deducted.
 pub(crate) fn searched(entries: usize) -> f64 {
     // Which half it is nobody can foresee.
@@ -89,6 +107,15 @@ mod tests {
         let array = lookup(MapType::ARRAY, 4_096);
         assert_eq!(worthwhile(&[0.6, 0.3], array), 0);
         assert_eq!(worthwhile(&[0.99], array), 1);
+    }
+
+    #[test]
+    fn misses_are_tested_for_where_they_are_many() {
+        let hash = spared(lookup(MapType::HASH, 10_000));
+        assert!(pays(tested(0.5, 1, hash)) && pays(tested(0.2, 2, hash)));
+        assert!(!pays(tested(0.01, 1, hash)) && !pays(tested(0.0, 1, hash)));
+        // A twin is as fast as a branch that nobody foresees.
+        assert!(!pays(tested(0.5, 1, spared(TWIN))) && pays(tested(0.95, 1, spared(TWIN))));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! holds. A hash map that has a twin gets it as well, with as many hot keys before it as pay. Other maps become code as a whole where that is faster (when there is time, or they are tiny), or their hot keys do, as
 //! many as pay by the figures of `cost.rs`. Maps that the program itself writes get caches, for the lookups that traffic makes often.
 
+mod before;
 pub(crate) mod cost;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, btree_map};
@@ -14,6 +15,8 @@ use millstream_ir::usage::Access;
 use millstream_ir::{Map, MapDecl};
 use millstream_kernel::MapType;
 use rustc_hash::FxHashMap;
+
+pub use before::Tried;
 
 use crate::contents::{Observed, Source, Table};
 use crate::profile::SiteProfile;
@@ -81,6 +84,8 @@ pub struct Planned {
     pub keys: Keys,
     /// The twins of maps, which must be where the plan says before it is carried out.
     pub twins: BTreeMap<Map, Twin>,
+    /// Words of keys that may be tested before lookups.
+    pub tried: Vec<Tried>,
     /// Sites that a trie would answer if their maps could have one: their traffic matters after all.
     pub untwinned: BTreeSet<SiteId>,
     /// Whether more time would not change it.
@@ -106,10 +111,13 @@ pub struct Known<'k> {
 pub fn plan(known: &Known<'_>, mut guard: Guard, tier: Tier) -> Planned {
     let mut plans = Vec::new();
     let (mut keys, mut twins, mut complete) = (Keys::new(), BTreeMap::new(), true);
-    let mut untwinned = BTreeSet::new();
+    let (mut untwinned, mut tried) = (BTreeSet::new(), Vec::new());
     for profile in known.profiles {
         let Some(site) = known.compiler.sites().iter().find(|s| s.id == profile.site) else { continue };
-        let lookup = known.lookup(site, profile, tier, &mut twins);
+        let tests = known.tests(site, profile);
+        let passing = before::passing(profile, &tests);
+        tried.extend(tests);
+        let lookup = known.lookup(site, &passing, tier, &mut twins);
         let large = known.compiler.declaration(site.map).max_entries > TINY;
         if large && alike(known.compiler, site, known.unfit) && !twins.contains_key(&site.map) {
             untwinned.insert(site.id);
@@ -117,6 +125,7 @@ pub fn plan(known: &Known<'_>, mut guard: Guard, tier: Tier) -> Planned {
         let Some(lookup) = lookup else { continue };
         let put = match &lookup {
             Lookup::Twin { hot, .. } if hot.is_empty() => Put::Twin,
+            Lookup::OneLength { .. } => Put::Twin,
             Lookup::Hot(entries) | Lookup::Twin { hot: entries, .. } => {
                 Put::Hot(entries.iter().map(|e| e.key.clone()).collect())
             }
@@ -141,10 +150,11 @@ pub fn plan(known: &Known<'_>, mut guard: Guard, tier: Tier) -> Planned {
         fallback: Fallback::InPlace,
         sites: plans,
         fields,
+        tests: known.chosen(&tried),
         caches,
         budget: Budget::default(),
     };
-    Planned { plan, keys, twins, untwinned, complete: complete || tier == Tier::Thorough }
+    Planned { plan, keys, twins, tried, untwinned, complete: complete || tier == Tier::Thorough }
 }
 
 impl Known<'_> {
@@ -253,13 +263,30 @@ impl Known<'_> {
                 && site.is_comparable()
                 && site.layout().is_some_and(transform::whole_words)
         };
-        let place = self.compiler.twin(site.map).filter(|_| in_trie || in_rows())?;
+        let in_one_length = || {
+            MapType(self.compiler.declaration(site.map).kind) == MapType::LPM_TRIE
+                && !self.unfit.contains(&site.id)
+                && site.is_comparable()
+                && site.layout().is_some_and(|l| transform::whole_words(l) && transform::has_length(l))
+        };
+        let place = self.compiler.twin(site.map).filter(|_| in_trie || in_rows() || in_one_length())?;
         let size = self.compiler.declaration(site.map).value_size;
         if in_trie && !self.observed.constant(site.map, 0..size) {
             return None;
         }
-        if let btree_map::Entry::Vacant(vacant) = twins.entry(site.map) {
-            vacant.insert(self.observed.twin(site.map, &self.compiler.bytes_read(site.map))?);
+        let twin = match twins.entry(site.map) {
+            btree_map::Entry::Vacant(vacant) => {
+                vacant.insert(self.observed.twin(site.map, &self.compiler.bytes_read(site.map))?)
+            }
+            btree_map::Entry::Occupied(made) => made.into_mut(),
+        };
+        match twin {
+            Twin::OneLength(twin) => {
+                return Some(Lookup::OneLength { map: module::map(place), length: twin.length() });
+            }
+            // Made for another lookup of the map.
+            Twin::Trie(_) if !in_trie => return None,
+            Twin::Trie(_) | Twin::Rows(_) => {}
         }
         let hot = if in_trie { Vec::new() } else { self.hot(site, profile, cost::TWIN) };
         Some(Lookup::Twin { map: module::map(place), hot })

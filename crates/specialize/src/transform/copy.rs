@@ -19,7 +19,7 @@ use smallvec::SmallVec;
 
 use super::error::TransformError;
 use super::eval::{Abs, Address, Bytes, Field, Fields, Known, KnownId, MergeId, arithmetic, read};
-use super::plan::{Contents, Plan, Report, SitePlan};
+use super::plan::{Contents, KeyTest, Plan, Report, SitePlan};
 use super::site::lookup;
 
 pub(super) const ARRAY: u32 = 2;
@@ -53,6 +53,8 @@ pub(super) struct Copier<'a> {
     pub(super) contents: &'a dyn Contents,
     /// Plans by lookup instruction of the source.
     pub(super) sites: FxHashMap<Inst, &'a SitePlan>,
+    /// What is tested before them.
+    pub(super) tests: FxHashMap<Inst, Vec<&'a KeyTest>>,
     pub(super) out: Function,
     /// Of the blocks of the copy, those that lead to them.
     pub(super) preds: SecondaryMap<Block, SmallVec<[Block; 2]>>,

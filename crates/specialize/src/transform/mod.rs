@@ -8,6 +8,7 @@
 //! Architecture Invariant: nothing here calls the kernel. What maps hold comes through [`Contents`], and holds as
 //! long as the [`Guard`] does.
 
+mod before;
 mod cache;
 mod copy;
 mod decide;
@@ -16,6 +17,7 @@ mod eval;
 mod instrument;
 mod lpm;
 mod matcher;
+mod one_length;
 mod plan;
 mod rows;
 mod sampler;
@@ -34,9 +36,11 @@ pub use cache::{Cache, CacheShape, whole_words};
 pub use error::TransformError;
 pub use instrument::{Sketch, instrument};
 pub(crate) use matcher::address_pieces;
+pub use one_length::OneLength;
+pub(crate) use one_length::has_length;
 pub use plan::{
-    Budget, Contents, Entry, Fallback, FieldConstant, Guard, Lookup, Plan, Report, SitePlan, SiteReport,
-    Unknown,
+    Budget, Contents, Entry, Fallback, FieldConstant, Guard, KeyTest, Lookup, Plan, Report, SitePlan,
+    SiteReport, Unknown,
 };
 pub use rows::{Row, Rows};
 pub use sampler::{Keep, PacketKind, Samples, keep_packets};

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use millstream_ir::Map;
+use millstream_ir::{Map, Piece};
 
 use super::cache::Cache;
 use super::site::SiteId;
@@ -61,6 +61,13 @@ pub enum Lookup {
         /// What is tried before; may be empty.
         hot: Vec<Entry>,
     },
+    /// The map, of longest prefixes, all of one length, has a twin for that.
+    OneLength {
+        /// An array of one entry, whose value holds a [`Twin`](super::Twin) of the map for each of the guard's sides.
+        map: Map,
+        /// The length.
+        length: u32,
+    },
     /// The map, which the program writes, has a [`Cache`] in the plan.
     Cached {
         /// The lookup's slots in it.
@@ -79,6 +86,17 @@ pub struct FieldConstant {
     pub offset: u32,
     /// Its bytes.
     pub bytes: Vec<u8>,
+}
+
+/// A word of a lookup's key that takes few values in the whole table: where it has another, there is nothing to be found.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct KeyTest {
+    /// The lookup, in a hash map.
+    pub site: SiteId,
+    /// The word: a piece of its key.
+    pub piece: Piece,
+    /// The values with which the lookup must be made.
+    pub values: Vec<u64>,
 }
 
 /// What becomes of one site.
@@ -149,10 +167,19 @@ pub struct Plan {
     pub sites: Vec<SitePlan>,
     /// Fields that are equal in all entries.
     pub fields: Vec<FieldConstant>,
+    /// Tests of words of keys before lookups.
+    pub tests: Vec<KeyTest>,
     /// Caches of maps that the program writes.
     pub caches: Vec<Cache>,
     /// Limits.
     pub budget: Budget,
+}
+
+impl Plan {
+    /// Whether it leaves every lookup as it is.
+    pub fn is_empty(&self) -> bool {
+        self.sites.is_empty() && self.tests.is_empty()
+    }
 }
 
 /// What was done at a site.
@@ -173,6 +200,8 @@ pub struct SiteReport {
 pub struct Report {
     /// By site, those specialised only.
     pub sites: Vec<(SiteId, SiteReport)>,
+    /// Words of keys that are tested before lookups.
+    pub tests: u32,
     /// Lookups whose key turned out constant and whose result is known.
     pub folded_lookups: u32,
     /// Loads of values of maps that became constants.

@@ -11,13 +11,14 @@ use super::cache::count_callees;
 use super::copy::{At, Copier, Env};
 use super::error::TransformError;
 use super::eval::{Abs, Fields};
-use super::plan::{Contents, Fallback, Guard, Lookup, Plan, Report, SitePlan, Unknown};
-use super::site::{SiteId, sites};
+use super::plan::{Contents, Fallback, Guard, KeyTest, Lookup, Plan, Report, SitePlan, Unknown};
+use super::site::{Site, SiteId, sites};
 use super::twin::Room;
 
 const TAIL_CALL: i32 = 12;
 /// `bpf_ktime_get_ns`.
 const KTIME: i32 = 5;
+const HASH: u32 = 1;
 const ARRAY: u32 = 2;
 
 /// Replaces a prepared function by its variant for a plan.
@@ -30,7 +31,9 @@ pub fn specialize(
     plan: &Plan,
     contents: &dyn Contents,
 ) -> Result<Report, TransformError> {
-    let by_inst = check(module, func, plan)?;
+    let all = sites(module, func);
+    let by_inst = check(module, &all, plan)?;
+    let tests = check_tests(module, &all, plan)?;
     let src = &module.funcs[func];
     let cfg = Cfg::new(src);
     let dom = DomTree::new(src, &cfg);
@@ -46,6 +49,7 @@ pub fn specialize(
             plan,
             contents,
             sites: by_inst.clone(),
+            tests: tests.clone(),
             out: shell(src),
             preds: SecondaryMap::new(),
             known: PrimaryMap::new(),
@@ -81,7 +85,7 @@ pub fn specialize(
 /// Whether the plan fits the module; the sites by their instructions.
 fn check<'p>(
     module: &Module,
-    func: Func,
+    all: &[Site],
     plan: &'p Plan,
 ) -> Result<FxHashMap<Inst, &'p SitePlan>, TransformError> {
     if let Some(guard) = &plan.guard {
@@ -91,13 +95,17 @@ fn check<'p>(
         return Err(TransformError::UnfitMap { map: cache.place, what: "it has no room for a cache" });
     }
     let sides = plan.guard.map_or(1, |g| g.sides);
-    let all = sites(module, func);
     let mut by_inst = FxHashMap::default();
     for site in &plan.sites {
         let found = all.iter().find(|s| s.id == site.site).ok_or(TransformError::NoSuchSite(site.site))?;
         let decl = &module.maps[found.map];
-        if let Lookup::Twin { map, .. } = site.lookup
-            && module.maps.get(map).and_then(|d| Room::of(decl, d, sides)).is_none()
+        let twin = match site.lookup {
+            Lookup::Twin { map, .. } => Some((map, None)),
+            Lookup::OneLength { map, length } => Some((map, Some(length))),
+            _ => None,
+        };
+        if let Some((map, length)) = twin
+            && module.maps.get(map).and_then(|d| Room::of(decl, d, sides, length)).is_none()
         {
             return Err(TransformError::UnfitMap { map, what: "it has no room for a twin" });
         }
@@ -128,6 +136,27 @@ fn check<'p>(
             }
         }
         by_inst.insert(found.inst, site);
+    }
+    Ok(by_inst)
+}
+
+/// Whether the tests before lookups fit; by the lookups' instructions.
+fn check_tests<'p>(
+    module: &Module,
+    all: &[Site],
+    plan: &'p Plan,
+) -> Result<FxHashMap<Inst, Vec<&'p KeyTest>>, TransformError> {
+    let mut by_inst: FxHashMap<Inst, Vec<&KeyTest>> = FxHashMap::default();
+    for test in &plan.tests {
+        let site = all.iter().find(|s| s.id == test.site).ok_or(TransformError::NoSuchSite(test.site))?;
+        let decl = &module.maps[site.map];
+        if !site.is_comparable() || !site.layout().is_some_and(|l| l.contains(&test.piece)) {
+            return Err(TransformError::NotComparable(test.site));
+        }
+        if site.is_inner || decl.kind != HASH {
+            return Err(TransformError::UnfitMap { map: site.map, what: "it has no such words in its keys" });
+        }
+        by_inst.entry(site.inst).or_default().push(test);
     }
     Ok(by_inst)
 }

@@ -36,6 +36,16 @@ pub(super) struct KeyAbs {
 enum InTwin {
     Trie(InTrie),
     Rows(Map, RowsShape),
+    /// With the pieces of the key that is there.
+    OneLength(Map, RowsShape, SmallVec<[Abs; 4]>),
+}
+
+impl KeyAbs {
+    /// What a piece of it is, if it is known in pieces.
+    pub(super) fn piece(&self, wanted: Piece) -> Option<Abs> {
+        let (Given::Values(layout, args) | Given::Stack(_, layout, args)) = &self.given else { return None };
+        layout.iter().zip(args).find(|(piece, _)| **piece == wanted).map(|(_, abs)| *abs)
+    }
 }
 
 enum Given {
@@ -54,7 +64,7 @@ enum KeyKnown {
 
 impl Copier<'_> {
     /// Copies a lookup, or what is known instead.
-    pub(super) fn lookup(&mut self, inst: Inst, looked: &Looked<'_>, at: At, env: &mut Env) -> Flow {
+    pub(super) fn lookup(&mut self, inst: Inst, looked: &Looked<'_>, mut at: At, env: &mut Env) -> Flow {
         let (map, key) = (looked.map, self.key(inst, looked, at, env));
         match (&key.known, &key.given) {
             (KeyKnown::Constant(bytes), _) => {
@@ -69,7 +79,15 @@ impl Copier<'_> {
                 }
             }
             (KeyKnown::No, Given::Values(..) | Given::Stack(..)) => {
-                let site = self.sites.get(&inst).copied().filter(|_| !self.plain && !too_deep(&self.regions));
+                let may = !self.plain && !too_deep(&self.regions);
+                if may {
+                    let (out, known) = self.tested(inst, &key, at, env);
+                    if known {
+                        return Flow::On(out);
+                    }
+                    at.out = out;
+                }
+                let site = self.sites.get(&inst).copied().filter(|_| may);
                 if let Some(site) = site
                     && let Some(flow) = self.split(inst, map, site, &key, at, env)
                 {
@@ -341,20 +359,22 @@ impl Copier<'_> {
                 return Some(Flow::On(at.out));
             }
             Lookup::Whole(_) => true,
-            Lookup::Hot(_) | Lookup::Twin { .. } => false,
+            Lookup::Hot(_) | Lookup::Twin { .. } | Lookup::OneLength { .. } => false,
         };
         let decl = &self.module.maps[map];
         let (entries, twin) = match &site.lookup {
-            Lookup::Whole(entries) | Lookup::Hot(entries) => (entries, None),
-            Lookup::Twin { map: twin, hot } => {
-                let sides = self.plan.guard.map_or(1, |g| g.sides);
-                let room = Room::of(decl, &self.module.maps[*twin], sides)?;
-                if self.addressed.contains(&inst) {
-                    return None;
-                }
-                (hot, Some((*twin, room)))
-            }
+            Lookup::Whole(entries) | Lookup::Hot(entries) => (entries.as_slice(), None),
+            Lookup::Twin { map: twin, hot } => (hot.as_slice(), Some((*twin, None))),
+            Lookup::OneLength { map: twin, length } => (&[][..], Some((*twin, Some(*length)))),
             Lookup::Empty | Lookup::Cached { .. } => return None,
+        };
+        let twin = match twin {
+            Some(_) if self.addressed.contains(&inst) => return None,
+            Some((twin, length)) => {
+                let sides = self.plan.guard.map_or(1, |g| g.sides);
+                Some((twin, Room::of(decl, &self.module.maps[twin], sides, length)?))
+            }
+            None => None,
         };
         let twin = match twin {
             Some((map, Room::Trie { groups, value_size })) => {
@@ -362,6 +382,10 @@ impl Copier<'_> {
                 Some(InTwin::Trie(InTrie { map, groups, word: self.joined(&pieces, at.out), value_size }))
             }
             Some((map, Room::Rows(shape))) if whole_words(layout) => Some(InTwin::Rows(map, shape)),
+            Some((map, Room::OneLength(shape, length))) if whole_words(layout) => {
+                let words = self.shortened(layout, args, (decl.key_size, length), at.out)?;
+                Some(InTwin::OneLength(map, shape, words))
+            }
             Some(_) => return None,
             None => None,
         };
@@ -411,6 +435,10 @@ impl Copier<'_> {
             }
             InTwin::Rows(twin, shape) => {
                 let words = self.key_words(layout, args, shape.row.key, at.out)?;
+                (Bytes::Copy(self.rows(twin, shape, &words, [at.out, found, absent])), Address::None)
+            }
+            InTwin::OneLength(twin, shape, pieces) => {
+                let words = self.key_words(layout, &pieces, shape.row.key, at.out)?;
                 (Bytes::Copy(self.rows(twin, shape, &words, [at.out, found, absent])), Address::None)
             }
         };

@@ -94,6 +94,20 @@ fn fill(cells: &mut [u16; GROUP], at: usize, length: u32, value: u16) {
 }
 
 impl Trie {
+    /// Bytes of the keys of maps that can have one: a length and an address.
+    pub const KEY: u32 = 8;
+
+    /// Loads that find out about an address where prefixes have this length, that of its value among them.
+    pub fn levels(&self, length: u32) -> u32 {
+        length.div_ceil(8).clamp(2, 4) - 1 + u32::from(self.values.is_some())
+    }
+
+    /// Bytes that hold something.
+    pub fn held_bytes(&self) -> u64 {
+        let values = self.values.as_ref().map_or(0, |v| v.held.len() * stride(v.size as u32) as usize);
+        u64::from(FIRST_BYTES + self.groups() * GROUP_BYTES) + values as u64
+    }
+
     /// More groups no twin has.
     pub const MOST_GROUPS: u32 = IS_GROUP as u32;
 

@@ -10,13 +10,15 @@
 
 use std::collections::BTreeSet;
 
+use millstream_ir::usage::Range;
 use millstream_ir::{AluOp, Block, BlockCall, Cond, MapDecl, Op, Prov, Size, Type, Value, Width};
 
 use super::copy::{ARRAY, Copier};
 use super::matcher::LPM_TRIE;
+use super::one_length::OneLength;
 use super::rows::{PLACER, Row, Rows, RowsShape};
 use super::trie::{ABSENT, FIRST_BYTES, GROUP_BYTES, IS_GROUP, Trie};
-use super::values::{SMALL, places, stride, values_bytes};
+use super::values::{MOST_BYTES, SMALL, places, stride, values_bytes};
 
 /// What answers lookups in the place of a map.
 #[derive(Clone, Debug)]
@@ -25,6 +27,8 @@ pub enum Twin {
     Trie(Trie),
     /// Of a hash map.
     Rows(Rows),
+    /// Of a longest-prefix map with prefixes of one length only.
+    OneLength(OneLength),
 }
 
 /// For what each side has room.
@@ -39,6 +43,8 @@ pub enum Room {
     },
     /// Rows.
     Rows(RowsShape),
+    /// Rows of prefixes of this length.
+    OneLength(RowsShape, u32),
 }
 
 /// The least room for a trie, in groups.
@@ -50,20 +56,24 @@ impl Room {
         match self {
             Room::Trie { groups, value_size } => Trie::size(groups, value_size),
             // What is larger is not made.
-            Room::Rows(shape) => u32::try_from(shape.bytes()).unwrap_or(u32::MAX),
+            Room::Rows(shape) | Room::OneLength(shape, _) => u32::try_from(shape.bytes()).unwrap_or(u32::MAX),
         }
     }
 
-    /// For what each of so many sides has room, if the one map can hold twins of the other at all.
-    pub(super) fn of(map: &MapDecl, twin: &MapDecl, sides: u32) -> Option<Room> {
+    /// For what each of so many sides has room, if the one map can hold twins of the other at all. `length` is that of all prefixes,
+    /// where only such are meant.
+    pub(super) fn of(map: &MapDecl, twin: &MapDecl, sides: u32, length: Option<u32>) -> Option<Room> {
         let side = twin.value_size.checked_div(sides)?;
-        let room = if map.kind == LPM_TRIE {
+        let row = Row { key: map.key_size, value: map.value_size };
+        let room = if let Some(length) = length {
+            let shape = RowsShape::of_bytes(row, side).filter(|_| map.kind == LPM_TRIE);
+            shape.map(|shape| Room::OneLength(shape, length))
+        } else if map.kind == LPM_TRIE {
             let value_size = map.value_size;
             let groups = side.checked_sub(Trie::size(0, value_size))? / GROUP_BYTES;
             let room = Room::Trie { groups, value_size };
             (groups.is_power_of_two() && groups <= Trie::MOST_GROUPS).then_some(room)
         } else {
-            let row = Row { key: map.key_size, value: map.value_size };
             RowsShape::of_bytes(row, side).map(Room::Rows)
         };
         let fits = twin.kind == ARRAY && twin.max_entries == 1;
@@ -71,7 +81,40 @@ impl Room {
     }
 }
 
+/// Nanoseconds of a load in memory of so many bytes that is read all over.
+fn load_ns(bytes: u64) -> f64 {
+    [(48 << 10, 1.2), (2 << 20, 4.0), (32 << 20, 15.0)]
+        .into_iter()
+        .find(|(most, _)| bytes <= *most)
+        .map_or(80.0, |(_, ns)| ns)
+}
+/// Nanoseconds of hashing a key and of comparing it.
+const HASHED: f64 = 4.0;
+
 impl Twin {
+    /// The twin of a longest-prefix map with which lookups are faster; `None` if it can have none. `read` are the bytes of values that
+    /// programs read, `most` those of rows, at most.
+    pub fn of_prefixes<'e, I: Iterator<Item = (&'e [u8], &'e [u8])>>(
+        row: Row,
+        entries: impl Fn() -> I,
+        count: usize,
+        read: &[Range],
+        most: u64,
+    ) -> Option<Twin> {
+        let is_address = row.key == Trie::KEY && row.value <= MOST_BYTES;
+        let trie = is_address.then(|| Trie::of(entries(), row.value, read)).flatten();
+        let one = OneLength::of(row, entries, count, most);
+        let one_is_faster = match (&trie, &one) {
+            (Some(trie), Some(one)) => {
+                let (levels, shape) = (trie.levels(one.length()), one.shape());
+                let rows = HASHED + load_ns(shape.rows_at().into()) + load_ns(shape.bytes());
+                rows < f64::from(levels) * load_ns(trie.held_bytes())
+            }
+            (trie, _) => trie.is_none(),
+        };
+        if one_is_faster { one.map(Twin::OneLength) } else { trie.map(Twin::Trie) }
+    }
+
     /// Room for it, and for it to grow.
     pub fn room(&self) -> Room {
         match self {
@@ -81,6 +124,7 @@ impl Twin {
                 Room::Trie { groups, value_size: trie.value_size() }
             }
             Twin::Rows(rows) => Room::Rows(rows.shape()),
+            Twin::OneLength(twin) => Room::OneLength(twin.shape(), twin.length()),
         }
     }
 
@@ -89,6 +133,9 @@ impl Twin {
         match (self, room) {
             (Twin::Trie(trie), Room::Trie { groups, .. }) => trie.groups() <= groups,
             (Twin::Rows(rows), Room::Rows(shape)) => rows.shape() == shape,
+            (Twin::OneLength(twin), Room::OneLength(shape, length)) => {
+                twin.shape() == shape && twin.length() == length
+            }
             _ => false,
         }
     }
@@ -99,6 +146,7 @@ impl Twin {
         match self {
             Twin::Trie(trie) => trie.set(key, value),
             Twin::Rows(rows) => rows.set(key, value),
+            Twin::OneLength(twin) => twin.set(key, value),
         }
     }
 
@@ -107,6 +155,7 @@ impl Twin {
         match self {
             Twin::Trie(trie) => trie.chunks(),
             Twin::Rows(rows) => (0..rows.chunks()).collect(),
+            Twin::OneLength(twin) => (0..twin.chunks()).collect(),
         }
     }
 
@@ -115,6 +164,7 @@ impl Twin {
         match self {
             Twin::Trie(trie) => trie.chunk(number),
             Twin::Rows(rows) => rows.chunk(number),
+            Twin::OneLength(twin) => twin.chunk(number),
         }
     }
 
@@ -123,6 +173,7 @@ impl Twin {
         match self {
             Twin::Trie(trie) => trie.take_changed(),
             Twin::Rows(rows) => rows.take_changed(),
+            Twin::OneLength(twin) => twin.take_changed(),
         }
     }
 }

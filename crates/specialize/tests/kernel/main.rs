@@ -1,11 +1,13 @@
 //! Tests against the running kernel.
 
 mod bars;
+mod before;
 mod caches;
 mod contents;
 mod guard;
 mod inner;
 mod judge;
+mod lengths;
 mod live;
 mod offline;
 mod paper;

@@ -42,6 +42,8 @@ pub(crate) struct Offline<'c> {
     pub(crate) sources: FxHashMap<IrMap, Source>,
     /// Maps that may have caches.
     pub(crate) cached: BTreeSet<IrMap>,
+    /// Lookups that get no twins.
+    pub(crate) unfit: BTreeSet<SiteId>,
 }
 
 /// A variant that was made.
@@ -61,7 +63,7 @@ impl<'c> Offline<'c> {
         let original = session.load(compiler.program(), &linked).expect("accepted");
         let (sources, _) = sources(compiler, &session);
         let cached = compiler.cacheable().collect();
-        let it = Offline { compiler, session, original, sources, cached };
+        let it = Offline { compiler, session, original, sources, cached, unfit: BTreeSet::new() };
         it.write(entries);
         it
     }
@@ -151,11 +153,10 @@ impl<'c> Offline<'c> {
         change: impl FnOnce(&mut Plan),
     ) -> Option<Made> {
         let observed = Observed::new(&self.sources);
-        let unfit = BTreeSet::new();
-        let (unfit, cached) = (&unfit, &self.cached);
+        let (unfit, cached) = (&self.unfit, &self.cached);
         let known = Known { compiler: self.compiler, profiles, observed: &observed, unfit, cached };
         let mut planned = policy::plan(&known, self.compiler.guard(GENERATION, false), tier);
-        if planned.plan.sites.is_empty() {
+        if planned.plan.is_empty() {
             return None;
         }
         change(&mut planned.plan);

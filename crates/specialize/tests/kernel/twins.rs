@@ -177,7 +177,7 @@ fn what_is_on_the_hook_knows_every_write_that_returned() {
 }
 
 /// Runs a session until something is told.
-fn run_until(it: &Routed<'_>, live: &mut Live<'_>, wanted: impl Fn(&Report) -> bool) {
+pub(crate) fn run_until(it: &Routed<'_>, live: &mut Live<'_>, wanted: impl Fn(&Report) -> bool) {
     let stop = AtomicBool::new(false);
     let ended = AtomicBool::new(false);
     std::thread::scope(|scope| {

@@ -128,6 +128,7 @@ impl Rig {
             fallback: Fallback::InPlace,
             sites,
             fields: Vec::new(),
+            tests: Vec::new(),
             caches: Vec::new(),
             budget: Budget::default(),
         }

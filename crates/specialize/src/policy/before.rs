@@ -1,0 +1,102 @@
+//! Which words of keys are tested before lookups: those that take few values in the whole table, where traffic brings others
+//! often enough.
+
+use millstream_ir::Map;
+use millstream_kernel::MapType;
+
+use super::{FIELDS, Known, TINY, cost};
+use crate::contents::FewValues;
+use crate::profile::SiteProfile;
+use crate::transform::{KeyTest, Site, SiteId};
+
+/// A word of a lookup's key that takes few values in the table.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Tried {
+    /// The lookup.
+    pub site: SiteId,
+    map: Map,
+    few: FewValues,
+    /// What a lookup without any of them is spared, in nanoseconds.
+    saved: f64,
+    /// Whether it is tested.
+    pub is_chosen: bool,
+}
+
+impl Tried {
+    /// What the test gains with this traffic.
+    fn gain(&self, profile: &SiteProfile) -> f64 {
+        let has = |key: &[u8]| self.few.has(key);
+        cost::tested(missed(profile, has), self.few.values.len(), self.saved)
+    }
+
+    /// Whether a key has one of the values.
+    pub fn passes(&self, key: &[u8]) -> bool {
+        self.few.has(key)
+    }
+
+    /// Whether this traffic asks for the opposite of what was chosen.
+    pub fn has_turned(&self, profile: &SiteProfile) -> bool {
+        let gain = self.gain(profile);
+        if self.is_chosen { gain < 0.0 } else { cost::pays(gain) }
+    }
+}
+
+/// The part of the lookups, as far as their keys are known, that are of none of these keys.
+fn missed(profile: &SiteProfile, has: impl Fn(&[u8]) -> bool) -> f64 {
+    let all: u64 = profile.keys.iter().map(|(_, n)| n).sum();
+    let passed: u64 = profile.keys.iter().filter(|(key, _)| has(key)).map(|(_, n)| n).sum();
+    (all - passed) as f64 / all.max(1) as f64
+}
+
+/// The lookups that tests let pass.
+pub(super) fn passing(profile: &SiteProfile, tests: &[Tried]) -> SiteProfile {
+    let passes = |key: &[u8]| tests.iter().filter(|t| t.is_chosen).all(|t| t.few.has(key));
+    let total = profile.total as f64 * (1.0 - missed(profile, passes));
+    let keys = profile.keys.iter().filter(|(key, _)| passes(key)).cloned();
+    SiteProfile { site: profile.site, total: total as u64, keys: keys.collect() }
+}
+
+impl Known<'_> {
+    /// The words of a lookup's key that take few values, those chosen that pay.
+    pub(super) fn tests(&self, site: &Site, profile: &SiteProfile) -> Vec<Tried> {
+        let decl = self.compiler.declaration(site.map);
+        let bytes = u64::from(decl.max_entries) * u64::from(decl.key_size + decl.value_size);
+        let is_fit = MapType(decl.kind) == MapType::HASH && site.is_comparable() && !site.is_inner;
+        let layout = site.layout().filter(|_| is_fit && bytes <= FIELDS && self.observed.knows(site.map));
+        let Some(layout) = layout.filter(|_| !profile.keys.is_empty()) else { return Vec::new() };
+        let few = self.observed.few(site.map, layout).unwrap_or_default();
+        let saved = cost::spared(self.looked_up(site, profile));
+        let tried = |few| Tried { site: site.id, map: site.map, few, saved, is_chosen: false };
+        let mut tried: Vec<Tried> = few.into_iter().map(tried).collect();
+        loop {
+            let left = passing(profile, &tried);
+            let gains =
+                tried.iter().enumerate().filter(|(_, t)| !t.is_chosen).map(|(n, t)| (n, t.gain(&left)));
+            let best = gains.filter(|(_, gain)| cost::pays(*gain)).max_by(|a, b| a.1.total_cmp(&b.1));
+            let Some((best, _)) = best else { return tried };
+            tried[best].is_chosen = true;
+        }
+    }
+
+    /// What a lookup takes, with hot keys in front as they pay.
+    fn looked_up(&self, site: &Site, profile: &SiteProfile) -> f64 {
+        let decl = self.compiler.declaration(site.map);
+        let twinned = decl.max_entries > TINY && self.compiler.twin(site.map).is_some();
+        let behind = match twinned && !self.unfit.contains(&site.id) {
+            true => cost::TWIN,
+            false => cost::lookup(MapType(decl.kind), decl.max_entries as usize),
+        };
+        let shares: Vec<f64> = profile.shares().take(super::HOT).collect();
+        cost::in_front(&shares[..cost::worthwhile(&shares, behind)], behind)
+    }
+
+    /// The tests that were chosen; what they rest on is remembered.
+    pub(super) fn chosen(&self, tried: &[Tried]) -> Vec<KeyTest> {
+        let test = |tried: &Tried| {
+            self.observed.rely(tried.map, tried.few.clone());
+            let FewValues { piece, values } = tried.few.clone();
+            KeyTest { site: tried.site, piece, values: values.into_iter().collect() }
+        };
+        tried.iter().filter(|t| t.is_chosen).map(test).collect()
+    }
+}
