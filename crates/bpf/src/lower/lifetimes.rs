@@ -52,11 +52,11 @@ impl Lifetimes {
         accesses: &Accesses,
         block: Block,
         mut touched: Set,
-        wanted_at_end: &Set,
+        wanted_at_end: &[u64],
     ) {
         let insts: Vec<Inst> =
             func.blocks[block].insts.iter().copied().filter(|i| accesses.of.contains_key(i)).collect();
-        let mut after = vec![wanted_at_end.clone()];
+        let mut after = vec![wanted_at_end.to_vec()];
         for inst in insts.iter().skip(1).rev() {
             let mut wanted = after.last().cloned().unwrap_or_default();
             accesses.of[inst].iter().for_each(|s| insert(&mut wanted, *s));
@@ -188,11 +188,11 @@ fn none<T>(slots: &PrimaryMap<Slot, T>) -> Set {
     vec![0; slots.len().div_ceil(64)]
 }
 
-fn insert(set: &mut Set, slot: Slot) {
+fn insert(set: &mut [u64], slot: Slot) {
     set[slot.index() / 64] |= 1 << (slot.index() % 64);
 }
 
-fn has(set: &Set, slot: Slot) -> bool {
+fn has(set: &[u64], slot: Slot) -> bool {
     set.get(slot.index() / 64).is_some_and(|word| word & 1 << (slot.index() % 64) != 0)
 }
 
