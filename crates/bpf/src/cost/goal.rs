@@ -52,7 +52,8 @@ impl Goal {
         self.rank(a, base).cmp(&self.rank(b, base))
     }
 
-    fn rank(self, cost: Cost, base: Cost) -> [u64; 5] {
+    /// A cost as [`compare`](Self::compare) sees it: less is better.
+    pub fn rank(self, cost: Cost, base: Cost) -> [u64; 5] {
         let Cost { slots, jited, cycles } = cost;
         let (slots, jited) = (u64::from(slots), u64::from(jited));
         match self {

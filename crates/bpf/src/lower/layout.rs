@@ -5,7 +5,7 @@
 //! while that helps: a jump that goes away saves a slot, one that comes into reach of a byte three or four bytes.
 
 use super::assemble::{Ending, endings};
-use super::code::{Code, Src, Term, successors};
+use super::code::{Code, Emitted, Src, Term, successors};
 use super::{Length, Limits};
 use crate::jit;
 use millstream_isa::{Insn, Operand};
@@ -13,24 +13,40 @@ use millstream_isa::{Insn, Operand};
 /// Blocks visited by the search for a better order, over all the orders that it looks at.
 const MOST_VISITED: usize = 60_000;
 
+/// The instructions of a block without its end: how long they are, and which registers they name.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Body {
+    bytes: u32,
+    slots: usize,
+    mentioned: u16,
+}
+
+impl Body {
+    pub(super) fn of<'e>(insns: impl Iterator<Item = &'e Emitted>) -> Body {
+        insns.fold(Body::default(), |body, e| Body {
+            bytes: body.bytes + e.bytes(),
+            slots: body.slots + e.insn.slots(),
+            mentioned: body.mentioned | jit::mentioned(e.insn),
+        })
+    }
+}
+
 /// The lengths of blocks without their ends.
 pub(super) struct Meter<'b> {
     blocks: &'b [Code],
-    bodies: Vec<(u32, usize)>,
+    bodies: Vec<Body>,
     frame: u32,
 }
 
 impl Meter<'_> {
     pub(super) fn new(blocks: &[Code]) -> Meter<'_> {
-        let mut mentioned = 0;
-        let bodies = blocks.iter().map(|b| {
-            b.body.iter().fold((0, 0), |(bytes, slots), e| {
-                mentioned |= jit::mentioned(e.insn);
-                (bytes + e.bytes(), slots + e.insn.slots())
-            })
-        });
-        let bodies = bodies.collect();
-        Meter { blocks, bodies, frame: jit::frame(mentioned) }
+        Meter::of(blocks, blocks.iter().map(|b| Body::of(b.body.iter())).collect())
+    }
+
+    /// Blocks of which the bodies have been looked at.
+    pub(super) fn of(blocks: &[Code], bodies: Vec<Body>) -> Meter<'_> {
+        let frame = jit::frame(bodies.iter().fold(0, |set, b| set | b.mentioned));
+        Meter { blocks, bodies, frame }
     }
 
     /// How long the code is with the blocks in this order.
@@ -41,7 +57,7 @@ impl Meter<'_> {
         let mut slots = 0;
         for (i, &b) in order.iter().enumerate() {
             first[b] = pieces.len();
-            let (mut bytes, body_slots) = self.bodies[b];
+            let Body { mut bytes, slots: body_slots, .. } = self.bodies[b];
             slots += body_slots;
             let term = self.blocks[b].term;
             for end in endings(term, order.get(i + 1).copied(), false).into_iter().flatten() {
@@ -154,6 +170,33 @@ fn moved(
     best
 }
 
+/// Jumps to a block that does nothing but leave become exits of their own, which are no longer: one jump less on these ways. Where
+/// nobody comes to such a block any more, it goes.
+pub(super) fn leave_at_once(blocks: &mut Vec<Code>, order: &mut Vec<usize>) {
+    let leaves: Vec<bool> =
+        blocks.iter().map(|b| b.body.is_empty() && matches!(b.term, Term::Return)).collect();
+    let mut left = Vec::with_capacity(order.len());
+    for (i, &b) in order.iter().enumerate() {
+        left.push(b);
+        let next = order.get(i + 1).copied();
+        match blocks[b].term {
+            Term::Jump(to) if leaves[to] && Some(to) != next => blocks[b].term = Term::Return,
+            Term::Branch { cond, width, dst, src, taken, fall }
+                if leaves[fall] && Some(fall) != next && Some(taken) != next =>
+            {
+                let fall = blocks.len();
+                blocks.push(Code { body: Vec::new(), term: Term::Return, loc: blocks[b].loc });
+                blocks[b].term = Term::Branch { cond, width, dst, src, taken, fall };
+                left.push(fall);
+            }
+            _ => {}
+        }
+    }
+    let reachable = reachable(blocks);
+    left.retain(|&b| reachable[b]);
+    *order = left;
+}
+
 fn reachable(blocks: &[Code]) -> Vec<bool> {
     let mut reachable = vec![false; blocks.len()];
     let mut work = vec![0];
@@ -203,4 +246,54 @@ pub(super) fn chained(blocks: &[Code]) -> Vec<usize> {
         }
     }
     order
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use millstream_isa::{Cond, Reg, Width};
+
+    fn set(value: i32) -> Emitted {
+        let insn = Insn::Mov { width: Width::W64, dst: Reg::R0, src: Operand::Imm(value) };
+        Emitted { insn, sym: None, core: None, loc: 0, args: 0, undef: false }
+    }
+
+    fn branch(taken: usize, fall: usize) -> Term {
+        Term::Branch { cond: Cond::Eq, width: Width::W64, dst: Reg::R1, src: Src::Imm(0), taken, fall }
+    }
+
+    #[test]
+    fn who_jumps_to_a_block_that_only_leaves_leaves_at_once() {
+        let block = |body: Vec<Emitted>, term| Code { body, term, loc: 0 };
+        let leave = || block(vec![], Term::Return);
+        // One falls into it, one jumps there.
+        let mut blocks = vec![
+            block(vec![], branch(1, 2)),
+            block(vec![set(1)], Term::Jump(3)),
+            block(vec![set(2)], Term::Jump(3)),
+            leave(),
+        ];
+        let mut order = vec![0, 2, 1, 3];
+        let before = Meter::new(&blocks).length(&order).slots;
+        leave_at_once(&mut blocks, &mut order);
+        assert_eq!((blocks[1].term, blocks[2].term), (Term::Jump(3), Term::Return));
+        assert_eq!(
+            (order.as_slice(), Meter::new(&blocks).length(&order).slots),
+            ([0, 2, 1, 3].as_slice(), before)
+        );
+        // All come by a jump, one behind a branch neither of whose sides follows: nobody needs it.
+        let mut blocks = vec![
+            block(vec![], branch(2, 1)),
+            block(vec![set(1)], branch(4, 3)),
+            block(vec![set(2)], Term::Return),
+            leave(),
+            block(vec![set(4)], Term::Jump(3)),
+        ];
+        let mut order = vec![0, 1, 2, 3, 4];
+        let before = Meter::new(&blocks).length(&order).slots;
+        leave_at_once(&mut blocks, &mut order);
+        assert_eq!((blocks[1].term, blocks[4].term), (branch(4, 5), Term::Return));
+        assert_eq!(order, [0, 1, 5, 2, 4]);
+        assert_eq!(Meter::new(&blocks).length(&order).slots, before - 1);
+    }
 }

@@ -10,6 +10,7 @@ mod code;
 mod copies;
 mod emit;
 mod frame;
+mod hoist;
 mod isel;
 mod layout;
 mod legal;
@@ -96,6 +97,11 @@ pub enum Order {
     /// Each followed by the one it falls or jumps to. The verifier looks at what falls through first, so that the order
     /// decides how many states it sees.
     Chained,
+}
+
+impl Order {
+    /// All orders.
+    pub const ALL: [Order; 3] = [Order::Best, Order::Given, Order::Chained];
 }
 
 /// The choices, each to be tried with and without.
@@ -260,6 +266,24 @@ pub fn lower_within(func: &Function, limits: Limits, order: Order) -> Result<Low
     best.code?.assembled(func, limits, order)
 }
 
+/// Lowers a function in all ways that there are: by each choice of [`Strategy`] on top of those that were good, with its blocks in
+/// each order. `good` says of code whether it is the best so far.
+pub fn lower_each(func: &Function, limits: Limits, good: &mut dyn FnMut(&Lowered) -> bool) {
+    let prepared = Prepared::new(func);
+    let mut better = |strategy: Strategy| {
+        let Ok(shaped) = prepared.shaped(strategy, limits) else { return false };
+        let code = Order::ALL.map(|order| shaped.clone().assembled(func, limits, order));
+        code.iter().flatten().filter(|code| good(code)).count() > 0
+    };
+    let mut strategy = Strategy::default();
+    better(strategy);
+    for choice in 0..CHOICES.len() {
+        if better(strategy.with(choice)) {
+            strategy = strategy.with(choice);
+        }
+    }
+}
+
 /// The best that was found.
 struct Best {
     code: Result<Shaped, LowerError>,
@@ -362,6 +386,7 @@ impl Prepared {
 }
 
 /// A function's blocks of bytecode.
+#[derive(Clone)]
 struct Shaped {
     blocks: Vec<code::Code>,
     stack: u32,
@@ -372,11 +397,18 @@ struct Shaped {
 impl Shaped {
     fn assembled(self, func: &Function, limits: Limits, order: Order) -> Result<Lowered, LowerError> {
         let mut blocks = self.blocks;
-        let order = match order {
+        let mut order = match order {
             Order::Best => layout::best(&blocks, limits),
             Order::Given => layout::given(&blocks),
             Order::Chained => layout::chained(&blocks),
         };
+        let cost =
+            |blocks: &[code::Code], order: &[usize]| limits.cost(layout::Meter::new(blocks).length(order));
+        let (mut other, mut other_order) = (blocks.clone(), order.clone());
+        layout::leave_at_once(&mut other, &mut other_order);
+        if cost(&other, &other_order) <= cost(&blocks, &order) {
+            (blocks, order) = (other, other_order);
+        }
         let length = |blocks: &[code::Code]| layout::Meter::new(blocks).length(&order);
         if length(&blocks).jited > limits.length.jited {
             copies::share_zeros(&mut blocks, &|blocks| limits.cost(length(blocks)));

@@ -1,5 +1,5 @@
 //! Small repairs after register allocation, on blocks of bytecode that are not laid out yet: moves that do nothing,
-//! constants that are there already, and constants on the far side of a branch that are better made before it.
+//! constants that are there already, equal ends of blocks, names of registers.
 
 use millstream_ir::Cond;
 use millstream_isa::helpers::{Helper, RetKind};
@@ -8,14 +8,12 @@ use millstream_isa::{AluOp, Callee, Insn, Operand, Reg, Size, Width};
 use crate::cost::operands;
 
 use super::code::{Code, Emitted, Src, Term, successors};
+use super::hoist::hoist_constants;
 use super::layout::quick_length;
 use super::recolor::recolor;
 use super::{Limits, copies};
 
-type RegSet = u16;
-
-/// Blocks whose constants are tried before the branch, per function.
-const MOST_TRIED: usize = 300;
+pub(super) type RegSet = u16;
 
 /// Beyond so many blocks what takes long is done once instead of twice.
 const MANY: usize = 150;
@@ -30,7 +28,7 @@ pub(super) fn tidy(blocks: &mut Vec<Code>, limits: Limits) {
     copies::share_addresses(blocks);
     let many = blocks.len() > MANY;
     if !many {
-        hoist_constants(blocks, cost);
+        hoist_constants(blocks, limits);
     }
     let mut other = blocks.clone();
     copies::forward(&mut other);
@@ -48,7 +46,7 @@ pub(super) fn tidy(blocks: &mut Vec<Code>, limits: Limits) {
     }
     drop_redundant_copies(blocks);
     merge_tails(blocks);
-    hoist_constants(blocks, cost);
+    hoist_constants(blocks, limits);
     rename_saved(blocks);
 }
 
@@ -249,7 +247,7 @@ pub(super) fn drop_dead_moves(blocks: &mut [Code]) {
 }
 
 /// The register and the value of a move of a constant.
-fn constant(e: &Emitted) -> Option<(Reg, i64)> {
+pub(super) fn constant(e: &Emitted) -> Option<(Reg, i64)> {
     match e.insn {
         Insn::Mov { width, dst, src: Operand::Imm(imm) } if e.core.is_none() => {
             Some((dst, if width == Width::W64 { i64::from(imm) } else { i64::from(imm as u32) }))
@@ -258,7 +256,7 @@ fn constant(e: &Emitted) -> Option<(Reg, i64)> {
     }
 }
 
-type Known = [Option<i64>; 10];
+pub(super) type Known = [Option<i64>; 10];
 
 fn step(known: &mut Known, e: &Emitted) {
     match constant(e) {
@@ -275,7 +273,7 @@ fn step(known: &mut Known, e: &Emitted) {
 }
 
 /// The constants that a block leaves in the registers that it writes, with these.
-fn left_by(block: &Code) -> (Known, RegSet) {
+pub(super) fn left_by(block: &Code) -> (Known, RegSet) {
     let (mut known, mut written) = ([None; 10], 0);
     for e in &block.body {
         step(&mut known, e);
@@ -287,6 +285,11 @@ fn left_by(block: &Code) -> (Known, RegSet) {
 /// Constants that every register holds on entry of each block; `None` for blocks not reached.
 fn known_in(blocks: &[Code]) -> Vec<Option<Known>> {
     let left: Vec<(Known, RegSet)> = blocks.iter().map(left_by).collect();
+    known_behind(blocks, &left)
+}
+
+/// The same, given what each block leaves in registers.
+pub(super) fn known_behind(blocks: &[Code], left: &[(Known, RegSet)]) -> Vec<Option<Known>> {
     let mut known: Vec<Option<Known>> = vec![None; blocks.len()];
     known[0] = Some([None; 10]);
     let mut work = vec![0];
@@ -335,16 +338,20 @@ fn taught(block: &Code, to: usize) -> Option<(Reg, i64)> {
     (plain && taken != fall && equal == to && last.core.is_none()).then_some((dst, i64::from(imm)))
 }
 
-fn drop_redundant_constants(blocks: &mut [Code]) {
+pub(super) fn drop_redundant_constants(blocks: &mut [Code]) {
     let known = known_in(blocks);
     for (b, block) in blocks.iter_mut().enumerate() {
         let Some(mut now) = known[b] else { continue };
-        block.body.retain(|e| {
-            let there = constant(e).is_some_and(|(dst, value)| now[dst.index()] == Some(value));
-            step(&mut now, e);
-            !there
-        });
+        block.body.retain(|e| !redundant(&mut now, e));
     }
+}
+
+/// Whether an instruction makes a constant that is there already, given what registers hold before it; they then are as
+/// after it.
+pub(super) fn redundant(known: &mut Known, e: &Emitted) -> bool {
+    let there = constant(e).is_some_and(|(dst, value)| known[dst.index()] == Some(value));
+    step(known, e);
+    there
 }
 
 /// Copies between registers that hold the same already, within a block.
@@ -368,107 +375,6 @@ fn drop_redundant_copies(blocks: &mut [Code]) {
             }
             true
         });
-    }
-}
-
-/// A block of nothing but constants, reached by branches only, costs its own jump. Where a register is free on the
-/// other side of a branch too, the constant may be made before it, once for several branches in a row.
-fn hoist_constants(blocks: &mut Vec<Code>, cost: &dyn Fn(&[Code]) -> usize) {
-    let mut now = None;
-    let mut live = live_in(blocks);
-    for e in (1..blocks.len()).take(MOST_TRIED) {
-        let Term::Jump(to) = blocks[e].term else { continue };
-        let constants = blocks[e].body.iter().all(|i| constant(i).is_some());
-        if blocks[e].body.is_empty() || blocks[e].body.len() > 2 || !constants || to == e {
-            continue;
-        }
-        let Some(before) = branches_to(blocks, &live, e) else { continue };
-        let mut other = blocks.clone();
-        if !before.iter().all(|&p| free_operands(&mut other, &live, p, e)) {
-            continue;
-        }
-        hoist(&mut other, &before, e, to);
-        drop_redundant_constants(&mut other);
-        let then = cost(&other);
-        if then < *now.get_or_insert_with(|| cost(blocks)) {
-            now = Some(then);
-            *blocks = other;
-            live = live_in(blocks);
-        }
-    }
-}
-
-/// The blocks that branch to `e`, if its constants may be made before all of them.
-fn branches_to(blocks: &[Code], live: &[RegSet], e: usize) -> Option<Vec<usize>> {
-    let written: RegSet = blocks[e].body.iter().filter_map(constant).fold(0, |acc, (r, _)| acc | bit(r));
-    let mut preds = Vec::new();
-    for (b, block) in blocks.iter().enumerate() {
-        let hit = |t: usize| t == e;
-        match block.term {
-            Term::Branch { taken, fall, .. } if hit(taken) || hit(fall) => {
-                let other = if hit(taken) { fall } else { taken };
-                if other == e || live[other] & written != 0 {
-                    return None;
-                }
-                preds.push(b);
-            }
-            Term::Jump(t) if hit(t) => return None,
-            Term::MayGoto { taken, fall } if hit(taken) || hit(fall) => return None,
-            _ => {}
-        }
-    }
-    (!preds.is_empty()).then_some(preds)
-}
-
-/// Sees to it that the branch at the end of a block does not read what the constants of block `e` write: what it reads
-/// may be made in another register, if it is made in the block and for the branch alone.
-fn free_operands(blocks: &mut [Code], live: &[RegSet], block: usize, e: usize) -> bool {
-    let written: RegSet = blocks[e].body.iter().filter_map(constant).fold(0, |acc, (r, _)| acc | bit(r));
-    let taken = term_reads(blocks[block].term) & written;
-    if taken == 0 {
-        return true;
-    }
-    let out = successors(blocks[block].term).fold(0, |acc, s| acc | live[s]);
-    let Term::Branch { dst, src, .. } = blocks[block].term else { return false };
-    if taken != bit(dst) || src == Src::Reg(dst) || out & bit(dst) != 0 {
-        return false;
-    }
-    let mut used = out | written | term_reads(blocks[block].term);
-    for i in (0..blocks[block].body.len()).rev() {
-        let (reads, writes) = effect(&blocks[block].body[i]);
-        if writes & bit(dst) == 0 {
-            if reads & bit(dst) != 0 {
-                return false;
-            }
-            used |= reads | writes;
-            continue;
-        }
-        let Some(spare) = (0..5u8).find(|r| used & 1 << r == 0).and_then(Reg::new) else { return false };
-        let (Insn::Load { dst: made, .. } | Insn::Mov { dst: made, .. }) = &mut blocks[block].body[i].insn
-        else {
-            return false;
-        };
-        *made = spare;
-        if let Term::Branch { dst, .. } = &mut blocks[block].term {
-            *dst = spare;
-        }
-        return true;
-    }
-    false
-}
-
-/// Moves the constants of block `e`, which jumps to `to`, before the branches to it.
-fn hoist(blocks: &mut [Code], before: &[usize], e: usize, to: usize) {
-    let body = blocks[e].body.clone();
-    for &p in before {
-        blocks[p].body.extend(body.iter().cloned());
-        if let Term::Branch { taken, fall, .. } = &mut blocks[p].term {
-            for t in [taken, fall] {
-                if *t == e {
-                    *t = to;
-                }
-            }
-        }
     }
 }
 

@@ -1,0 +1,199 @@
+//! Constants on the far side of a branch that are better made before it.
+//!
+//! Whether that pays is known only when all is done: the constants made before the branch, those that are there already then
+//! dropped everywhere, the whole measured. So there is a book of what each block adds to that, and a trial touches the few
+//! blocks that it changes.
+
+use millstream_isa::{Insn, Reg};
+
+use super::code::{Code, Src, Term, successors};
+use super::layout::{Body, Meter, chained};
+use super::tidy::{
+    Known, RegSet, bit, constant, drop_redundant_constants, effect, known_behind, left_by, live_in,
+    redundant, term_reads,
+};
+use super::{Length, Limits};
+
+/// Blocks whose constants are tried before the branch, per function.
+const MOST_TRIED: usize = 300;
+
+/// A block of nothing but constants, reached by branches only, costs its own jump. Where a register is free on the
+/// other side of a branch too, the constant may be made before it, once for several branches in a row.
+pub(super) fn hoist_constants(blocks: &mut [Code], limits: Limits) {
+    let mut live = live_in(blocks);
+    let mut book = Book::default();
+    for e in (1..blocks.len()).take(MOST_TRIED) {
+        let Term::Jump(to) = blocks[e].term else { continue };
+        let constants = blocks[e].body.iter().all(|i| constant(i).is_some());
+        if blocks[e].body.is_empty() || blocks[e].body.len() > 2 || !constants || to == e {
+            continue;
+        }
+        let Some(before) = branches_to(blocks, &live, e) else { continue };
+        let now = *book.now.get_or_insert_with(|| limits.cost(length(blocks)));
+        if book.entries.is_empty() {
+            book = Book { now: Some(now), ..Book::of(blocks) };
+        }
+        let old: Vec<Code> = before.iter().map(|&p| blocks[p].clone()).collect();
+        let free = before.iter().all(|&p| free_operands(blocks, &live, p, e));
+        let then = free.then(|| {
+            hoist(blocks, &before, e, to);
+            let length = book.without_redundant(blocks, &before);
+            debug_assert_eq!(length, length_without_redundant(blocks), "the book is wrong");
+            limits.cost(length)
+        });
+        match then.filter(|&then| then < now) {
+            Some(then) => {
+                drop_redundant_constants(blocks);
+                book = Book { now: Some(then), ..Book::default() };
+                live = live_in(blocks);
+            }
+            None => before.iter().zip(old).for_each(|(&p, old)| blocks[p] = old),
+        }
+    }
+}
+
+fn length(blocks: &[Code]) -> Length {
+    Meter::new(blocks).length(&chained(blocks))
+}
+
+/// What a book says, found out without one.
+fn length_without_redundant(blocks: &[Code]) -> Length {
+    let mut blocks = blocks.to_vec();
+    drop_redundant_constants(&mut blocks);
+    length(&blocks)
+}
+
+/// What the blocks of a function are without a trial.
+#[derive(Default)]
+struct Book {
+    /// What it costs.
+    now: Option<usize>,
+    entries: Vec<Entry>,
+    /// Constants that registers hold on entry of each block.
+    known: Vec<Option<Known>>,
+}
+
+/// What is known of one block.
+struct Entry {
+    /// What it leaves in registers, and which it writes.
+    left: (Known, RegSet),
+    /// Whether it makes constants.
+    constants: bool,
+    /// What it is without those that are there already.
+    body: Body,
+}
+
+impl Book {
+    fn of(blocks: &[Code]) -> Book {
+        let left: Vec<(Known, RegSet)> = blocks.iter().map(left_by).collect();
+        let known = known_behind(blocks, &left);
+        let entry = |(b, left): (usize, (Known, RegSet))| Entry {
+            left,
+            constants: blocks[b].body.iter().any(|e| constant(e).is_some()),
+            body: body_without(&blocks[b], known[b].as_ref()),
+        };
+        let entries = left.into_iter().enumerate().map(entry).collect();
+        Book { now: None, entries, known }
+    }
+
+    /// The length of blocks of which some have changed, without constants that are there already.
+    fn without_redundant(&self, blocks: &[Code], changed: &[usize]) -> Length {
+        let mut left: Vec<(Known, RegSet)> = self.entries.iter().map(|e| e.left).collect();
+        for &b in changed {
+            left[b] = left_by(&blocks[b]);
+        }
+        let known = known_behind(blocks, &left);
+        let body = |b: usize| {
+            let entry = &self.entries[b];
+            let same = !changed.contains(&b) && (!entry.constants || known[b] == self.known[b]);
+            if same { entry.body } else { body_without(&blocks[b], known[b].as_ref()) }
+        };
+        let bodies = (0..blocks.len()).map(body).collect();
+        Meter::of(blocks, bodies).length(&chained(blocks))
+    }
+}
+
+/// A block without constants that registers hold already, given what they hold on entry if it is reached.
+fn body_without(block: &Code, known: Option<&Known>) -> Body {
+    match known {
+        None => Body::of(block.body.iter()),
+        Some(known) => {
+            let mut now = *known;
+            Body::of(block.body.iter().filter(|e| !redundant(&mut now, e)))
+        }
+    }
+}
+
+/// The blocks that branch to `e`, if its constants may be made before all of them.
+fn branches_to(blocks: &[Code], live: &[RegSet], e: usize) -> Option<Vec<usize>> {
+    let written: RegSet = blocks[e].body.iter().filter_map(constant).fold(0, |acc, (r, _)| acc | bit(r));
+    let mut preds = Vec::new();
+    for (b, block) in blocks.iter().enumerate() {
+        let hit = |t: usize| t == e;
+        match block.term {
+            Term::Branch { taken, fall, .. } if hit(taken) || hit(fall) => {
+                let other = if hit(taken) { fall } else { taken };
+                if other == e || live[other] & written != 0 {
+                    return None;
+                }
+                preds.push(b);
+            }
+            Term::Jump(t) if hit(t) => return None,
+            Term::MayGoto { taken, fall } if hit(taken) || hit(fall) => return None,
+            _ => {}
+        }
+    }
+    (!preds.is_empty()).then_some(preds)
+}
+
+/// Sees to it that the branch at the end of a block does not read what the constants of block `e` write: what it reads
+/// may be made in another register, if it is made in the block and for the branch alone.
+fn free_operands(blocks: &mut [Code], live: &[RegSet], block: usize, e: usize) -> bool {
+    let written: RegSet = blocks[e].body.iter().filter_map(constant).fold(0, |acc, (r, _)| acc | bit(r));
+    let taken = term_reads(blocks[block].term) & written;
+    if taken == 0 {
+        return true;
+    }
+    let out = successors(blocks[block].term).fold(0, |acc, s| acc | live[s]);
+    let Term::Branch { dst, src, .. } = blocks[block].term else { return false };
+    if taken != bit(dst) || src == Src::Reg(dst) || out & bit(dst) != 0 {
+        return false;
+    }
+    let mut used = out | written | term_reads(blocks[block].term);
+    for i in (0..blocks[block].body.len()).rev() {
+        let (reads, writes) = effect(&blocks[block].body[i]);
+        if writes & bit(dst) == 0 {
+            if reads & bit(dst) != 0 {
+                return false;
+            }
+            used |= reads | writes;
+            continue;
+        }
+        let Some(spare) = (0..5u8).find(|r| used & 1 << r == 0).and_then(Reg::new) else { return false };
+        let (Insn::Load { dst: made, .. } | Insn::Mov { dst: made, .. }) = &mut blocks[block].body[i].insn
+        else {
+            return false;
+        };
+        *made = spare;
+        if let Term::Branch { dst, .. } = &mut blocks[block].term {
+            *dst = spare;
+        }
+        return true;
+    }
+    false
+}
+
+/// Moves the constants of block `e`, which jumps to `to`, before the branches to it.
+fn hoist(blocks: &mut [Code], before: &[usize], e: usize, to: usize) {
+    let body = blocks[e].body.clone();
+    for &p in before {
+        blocks[p].body.extend(body.iter().cloned());
+        if let Term::Branch { taken, fall, .. } = &mut blocks[p].term {
+            for t in [taken, fall] {
+                if *t == e {
+                    *t = to;
+                }
+            }
+        }
+    }
+}
