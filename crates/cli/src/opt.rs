@@ -399,6 +399,7 @@ fn outcome(outcome: &Outcome) -> String {
         Outcome::Rewritten => "rewritten".into(),
         Outcome::NothingToDo => "nothing to do".into(),
         Outcome::NoGain { would_be } => format!("kept: would be {would_be} slots"),
+        Outcome::Slower => "kept: every other form would be slower by prediction".into(),
         Outcome::Removed => "removed: nothing calls it".into(),
         Outcome::Unsupported(why) => format!("kept: {why}"),
         Outcome::Rejected => "kept: the kernel rejected the result".into(),

@@ -3,13 +3,14 @@
 use std::collections::BTreeSet;
 
 use cranelift_entity::EntityRef;
-use millstream_bpf::lower::{self, Limits, LowerError, Lowered, Order};
+use millstream_bpf::lower::{self, Limits, LowerError, Lowered, Order, Strategy};
 use millstream_bpf::module::{Lifted, new_function};
 use millstream_ir::Func;
-use millstream_object::{FuncId, Object};
+use millstream_object::{FuncId, NewFunction, Object};
 use millstream_passes::{DumpHook, Fuel, Pipeline, Session, Target};
 
 use crate::report;
+use crate::slower::{Judge, Rank};
 use crate::trace::Recorder;
 use crate::{FunctionReport, OptError, Optimized, Options, Outcome, Way};
 
@@ -20,12 +21,16 @@ const SHORTENING: &[&str] =
 /// Passes that move functions into their callers and remove them.
 const INLINING: &[&str] = &["inline", "dead-functions"];
 
-/// Optimizes an object in one way.
+/// A function of this many slots is not lowered in all ways that there are.
+const LONG: usize = 500;
+
+/// Optimizes an object in one way. With a judge, only the functions that it wants are made, in the forms that it likes best.
 pub(crate) fn attempt(
     object: &Object,
     lifted: &Lifted,
     options: &Options,
     inline: bool,
+    judge: Option<&Judge<'_>>,
 ) -> Result<Optimized, OptError> {
     let target = options.target(object);
     let mut session = Session::new(target.clone());
@@ -41,6 +46,11 @@ pub(crate) fn attempt(
         None => options.dump_after.clone().map(dump_hook),
     };
     let mut start = lifted.clone();
+    if let Some(judge) = judge {
+        session.disabled.extend(judge.left_out.map(str::to_owned));
+        let others = start.module.funcs.iter_mut().filter(|(id, _)| !judge.wants(id.as_u32()));
+        others.for_each(|(_, f)| f.layout.clear());
+    }
     let begin = |form: &Lifted| recorder.iter().for_each(|r| r.begin(&form.module));
     begin(&start);
     if inline {
@@ -63,7 +73,11 @@ pub(crate) fn attempt(
     let mut out = object.clone();
     let mut functions = Vec::with_capacity(object.functions.len());
     for i in 0..object.functions.len() {
-        functions.push(forms.replace(&mut out, FuncId(i as u32), options)?);
+        let id = FuncId(i as u32);
+        functions.push(match judge {
+            Some(judge) => forms.judged(&mut out, id, options, judge)?,
+            None => forms.replace(&mut out, id, options)?,
+        });
     }
     // Callers have let go of them by now.
     for (i, _) in functions.iter().enumerate().filter(|(_, f)| f.outcome == Outcome::Removed) {
@@ -173,6 +187,55 @@ impl Forms<'_> {
         }
         out.replace_function(id, new)?;
         Ok(report(after, Outcome::Rewritten))
+    }
+
+    /// Puts back the form of a function that is best by its judge.
+    fn judged(
+        &self,
+        out: &mut Object,
+        id: FuncId,
+        options: &Options,
+        judge: &Judge<'_>,
+    ) -> Result<FunctionReport, OptError> {
+        let original = &self.object.functions[id.index()];
+        let (name, before) = (original.name.clone(), original.insns.len());
+        let func = Func::new(id.index());
+        let outcome = match self.first.module.funcs[func].layout.is_empty() {
+            _ if !judge.wants(id.0) => Outcome::NothingToDo,
+            true => Outcome::Removed,
+            false if options.leave.contains(&id.0) => Outcome::Rejected,
+            false => Outcome::Rewritten,
+        };
+        if outcome == Outcome::Rewritten {
+            let limits = Limits::of(original, options.goal);
+            let mut best: Option<(Rank, NewFunction)> = None;
+            let promoted = self.promoted.as_ref().filter(|(_, changed)| changed.contains(&func));
+            for lifted in [Some(&self.first), promoted.map(|p| &p.0)].into_iter().flatten() {
+                let mut good = |code: &Lowered| {
+                    let new = new_function(lifted, code);
+                    if out.replace_function(id, new.clone()).is_err() {
+                        return false;
+                    }
+                    let rank = judge.rank(out, id.0);
+                    let better = rank.filter(|rank| best.as_ref().is_none_or(|b| *rank < b.0));
+                    best = better.map(|rank| (rank, new)).or(best.take());
+                    better.is_some()
+                };
+                let function = &lifted.module.funcs[func];
+                if judge.left_out.is_some() {
+                    lower::lower_with(function, Strategy::default()).iter().for_each(|code| _ = good(code));
+                } else if before < LONG {
+                    lower::lower_each(function, limits, &mut good);
+                } else {
+                    let code = Order::ALL.map(|order| lower::lower_within(function, limits, order));
+                    code.iter().flatten().for_each(|code| _ = good(code));
+                }
+            }
+            if let Some((_, new)) = best {
+                out.replace_function(id, new)?;
+            }
+        }
+        Ok(FunctionReport { name, before, after: out.functions[id.index()].insns.len(), outcome })
     }
 
     /// The best code of a function, with the form that it comes from.

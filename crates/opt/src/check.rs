@@ -5,7 +5,8 @@ use millstream_loader::{Loader, Session};
 use millstream_object::{FuncId, Object, Program};
 
 use crate::report::{Measure, ProgramReport, Verdict};
-use crate::{OptError, Optimized, Options, Outcome, Way, optimize};
+use crate::slower::Mending;
+use crate::{OptError, Optimized, Options, Outcome, Way, shortest};
 
 /// Rewrites that are dropped one by one before the original is kept.
 const MOST_DROPPED: usize = 8;
@@ -55,7 +56,7 @@ pub fn check_each(
     mut judged: impl FnMut(),
 ) -> Result<Check, OptError> {
     let session = Loader::new(object).guess_types()?.prepare()?;
-    let optimized = optimize(object, &options)?;
+    let optimized = shortest(object, &options)?;
     options.inline = Some(optimized.inline);
     let mut checker = Checker { session: &session, object, options, optimized };
     let mut programs = Vec::new();
@@ -64,6 +65,7 @@ pub fn check_each(
         judged();
     }
     checker.settle(&mut programs)?;
+    checker.mend(&mut programs)?;
     Ok(Check { optimized: checker.optimized, programs })
 }
 
@@ -130,7 +132,7 @@ impl Checker<'_> {
             let pass = self.optimized.fuel.blame(number).map_or("lower", |r| r.pass);
             blamed.push((pass.to_string(), number));
             self.options.skip.insert(number);
-            self.optimized = optimize(self.object, &self.options)?;
+            self.optimized = shortest(self.object, &self.options)?;
         }
     }
 
@@ -154,7 +156,7 @@ impl Checker<'_> {
             let mut options = self.options.clone();
             options.inline = Some(inline);
             options.ways.extend(functions.iter().map(|&f| (f, way)));
-            let optimized = optimize(self.object, &options)?;
+            let optimized = shortest(self.object, &options)?;
             let Ok(after) = measure(self.session, &optimized.object, func) else { continue };
             let kept = |f: &u32| matches!(optimized.functions[*f as usize].outcome, Outcome::NoGain { .. });
             // The original is no longer than itself: that is for the end.
@@ -178,7 +180,7 @@ impl Checker<'_> {
     /// Leaves a program and all it calls as they are.
     fn leave(&mut self, func: FuncId) -> Result<(), OptError> {
         self.options.leave.extend(functions(self.object, func));
-        self.optimized = optimize(self.object, &self.options)?;
+        self.optimized = shortest(self.object, &self.options)?;
         Ok(())
     }
 
@@ -202,6 +204,29 @@ impl Checker<'_> {
             }
             return Ok(());
         }
+    }
+
+    /// Gives programs that are slower than they were by prediction another form, of those that the kernel takes and that are
+    /// within all bounds.
+    fn mend(&mut self, programs: &mut [ProgramReport]) -> Result<(), OptError> {
+        let (session, object) = (self.session, self.object);
+        let measured = object.programs.iter().zip(&*programs);
+        let before: Vec<(FuncId, Measure)> =
+            measured.filter_map(|(p, report)| Some((p.func, report.before?))).collect();
+        let within = |form: &Object, (func, before): &(FuncId, Measure)| {
+            measure(session, form, *func).is_ok_and(|after| excess(*before, after) == 0)
+        };
+        let mut accepts = |form: &Object, funcs: &[FuncId]| {
+            before.iter().filter(|b| funcs.contains(&b.0)).all(|b| within(form, b))
+        };
+        let mending = Mending { object, lines: None, options: &self.options };
+        if !mending.mend(&mut self.optimized, &mut accepts)? {
+            return Ok(());
+        }
+        for (p, report) in object.programs.iter().zip(programs).filter(|(_, r)| r.after.is_some()) {
+            report.after = measure(session, &self.optimized.object, p.func).ok();
+        }
+        Ok(())
     }
 }
 
@@ -252,7 +277,7 @@ fn culprit(
 ) -> Result<Option<u64>, OptError> {
     let accepted = |fuel: u64| -> Result<bool, OptError> {
         let limited = Options { keep_longer: true, ..options.limited(fuel, options.inline) };
-        Ok(measure(session, &optimize(object, &limited)?.object, func).is_ok())
+        Ok(measure(session, &shortest(object, &limited)?.object, func).is_ok())
     };
     if !accepted(0)? {
         return Ok(None);

@@ -60,7 +60,7 @@ pub(crate) fn cost_beside(original: &Object, object: &Object, func: FuncId) -> C
 }
 
 /// The cost of a program, and that of what was made of it.
-fn costs_of_both(original: &Object, object: &Object, func: FuncId) -> [Cost; 2] {
+pub(crate) fn costs_of_both(original: &Object, object: &Object, func: FuncId) -> [Cost; 2] {
     let (Some(old), Some(new)) = (whole(original, func), whole(object, func)) else {
         return [cost_of(original, func), cost_of(object, func)];
     };

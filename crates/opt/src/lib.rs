@@ -15,6 +15,7 @@ mod host;
 mod lessons;
 mod prove;
 mod report;
+mod slower;
 mod superopt;
 mod trace;
 
@@ -28,6 +29,8 @@ use millstream_isa::{Insn, Size, SwapKind, Width, decode_all};
 use millstream_object::{LineInfo, Object, ObjectError};
 use millstream_passes::rules::RuleSet;
 use millstream_passes::{Fuel, PassError, Target};
+
+use slower::Mending;
 
 pub use millstream_bpf::cost::Goal;
 
@@ -148,10 +151,27 @@ pub struct Optimized {
 ///
 /// The default pipeline is tried without and with inlining, and the shorter object is taken. A function that spills
 /// addresses of its stack is made without and with their promotion. One that the pipeline leaves longer than it was is lowered again after fewer passes, and the shortest form is taken.
+/// But for [`Goal::Size`], a program that would take more predicted cycles than it did is made in another way, at worst left as it was.
 ///
 /// # Errors
 /// [`OptError`]; the input is unchanged then.
 pub fn optimize(object: &Object, options: &Options) -> Result<Optimized, OptError> {
+    optimize_marked(object, None, options)
+}
+
+/// The same of an object with marks in place of source lines, and the same object with its own.
+fn optimize_marked(
+    object: &Object,
+    lines: Option<&Object>,
+    options: &Options,
+) -> Result<Optimized, OptError> {
+    let mut made = shortest(object, options)?;
+    Mending { object, lines, options }.mend(&mut made, &mut |_, _| true)?;
+    Ok(made)
+}
+
+/// Optimizes an object as [`optimize`] does, whatever that makes of predicted cycles.
+fn shortest(object: &Object, options: &Options) -> Result<Optimized, OptError> {
     if options.rules.is_none() {
         // Reading the rules takes longer than all that happens before they are needed.
         static EARLY: std::sync::Once = std::sync::Once::new();
@@ -163,7 +183,7 @@ pub fn optimize(object: &Object, options: &Options) -> Result<Optimized, OptErro
         Some(inline) => inline,
         None if !calls || !options.passes.is_empty() => false,
         None => {
-            let one = |inline| attempt::attempt(object, &lifted, options, inline);
+            let one = |inline| attempt::attempt(object, &lifted, options, inline, None);
             // Neither needs the other, and both take about as long; dumps come in order.
             let (with, without) = match options.dump_after {
                 Some(_) => {
@@ -176,7 +196,7 @@ pub fn optimize(object: &Object, options: &Options) -> Result<Optimized, OptErro
             return Ok(if with.is_whole() && with.slots() <= without.slots() { with } else { without });
         }
     };
-    attempt::attempt(object, &lifted, options, inline)
+    attempt::attempt(object, &lifted, options, inline, None)
 }
 
 impl Optimized {

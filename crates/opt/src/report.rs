@@ -16,6 +16,8 @@ pub enum Outcome {
         /// Slots it would have had.
         would_be: usize,
     },
+    /// All other forms would have taken more predicted cycles: the original is kept.
+    Slower,
     /// Nothing calls it any more.
     Removed,
     /// It cannot be lowered: the original is kept.

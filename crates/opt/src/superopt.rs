@@ -8,21 +8,19 @@
 //!
 //! Invariant: what is returned was proven in one of these ways and, where the kernel can be asked, accepted by it.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use millstream_bpf::cost::{Cost, Goal};
+use millstream_bpf::cost::Cost;
 use millstream_loader::{Loader, Session};
 use millstream_object::{FuncId, NewFunction, Object};
-use millstream_passes::Pipeline;
 use millstream_prove::{Limits, Solver, Verdict as Proof, prove};
 use millstream_search::{Budget, Found, Lesson, Part, Rules, Search, Tally};
 use serde::Serialize;
 
 use crate::check::{functions, measure};
-use crate::costs::{Costs, cost_beside, cost_of};
+use crate::costs::{Costs, cost_beside};
 use crate::{Host, Measure, OptError, Optimized, Options, check, isa_version, optimize};
 
 /// How to superoptimize.
@@ -131,10 +129,9 @@ pub fn superoptimize(object: &Object, options: &SuperOptions) -> Result<Superopt
     let kernel = Loader::new(object).guess_types().and_then(|loader| loader.prepare());
     let kernel = kernel.map_err(|e| e.to_string());
     let mut left: Vec<(u32, String)> = Vec::new();
-    let mut slow: BTreeSet<u32> = BTreeSet::new();
     let (fixed, proofs) = loop {
         let mut tried = options.options.clone();
-        tried.leave.extend(left.iter().map(|l| l.0).chain(slow.iter().copied()));
+        tried.leave.extend(left.iter().map(|l| l.0));
         if options.without.contains(&Part::Static) {
             tried.leave.extend(object.programs.iter().flat_map(|p| functions(object, p.func)));
         }
@@ -142,21 +139,11 @@ pub fn superoptimize(object: &Object, options: &SuperOptions) -> Result<Superopt
             // What is left calls what inlining would take away.
             tried.inline = Some(false);
         }
-        let mut fixed = best_form(object, &tried, kernel.is_ok())?;
-        if options.options.goal == Goal::Balanced {
-            other_forms(object, &mut fixed, &tried, kernel.is_ok())?;
-        }
+        let fixed = best_form(object, &tried, kernel.is_ok())?;
         let proofs = prove_all(object, &fixed.object, options);
         let open: Vec<(FuncId, String)> =
             proofs.iter().zip(&object.programs).filter_map(|(p, q)| Some((q.func, p.why()?))).collect();
-        let before = left.len() + slow.len();
-        for p in object
-            .programs
-            .iter()
-            .filter(|p| options.options.goal == Goal::Balanced && slower(object, &fixed, p.func))
-        {
-            slow.extend(functions(object, p.func));
-        }
+        let before = left.len();
         for (func, why) in open {
             for f in functions(object, func) {
                 if !left.iter().any(|l| l.0 == f) {
@@ -164,7 +151,7 @@ pub fn superoptimize(object: &Object, options: &SuperOptions) -> Result<Superopt
                 }
             }
         }
-        if left.len() + slow.len() == before {
+        if left.len() == before {
             break (fixed, proofs);
         }
     };
@@ -206,80 +193,20 @@ pub(crate) fn search_options(object: &Object, kernel: bool, s: &SuperOptions) ->
     }
 }
 
-/// The best of the static forms: for any kernel that took the original and for the kernel at hand, for the goal and,
-/// where what is made for it is slower than the original, for the others.
+/// The best of the static forms: for any kernel that took the original and for the kernel at hand.
 fn best_form(object: &Object, options: &Options, kernel: bool) -> Result<Optimized, OptError> {
-    let make = |host: Option<Host>, goal: Goal| -> Result<(Cost, Optimized), OptError> {
-        let options = Options { host, goal, ..options.clone() };
-        let made = if kernel { check(object, options)?.optimized } else { optimize(object, &options)? };
-        Ok((total(object, &made.object), made))
+    let make = |host: Option<Host>| -> Result<Optimized, OptError> {
+        let options = Options { host, ..options.clone() };
+        if kernel { Ok(check(object, options)?.optimized) } else { optimize(object, &options) }
     };
-    let (goal, base) = (options.goal, total(object, object));
-    let mut best = make(None, goal)?;
-    let mut better = |form: (Cost, Optimized)| {
-        if goal.compare(form.0, best.0, base).is_lt() {
-            best = form;
-        }
-        best.0
-    };
-    let host = kernel.then(|| options.host.unwrap_or_else(Host::probe));
-    let mut cost = match host {
-        Some(host) => better(make(Some(host), goal)?),
-        None => base,
-    };
-    for other in [Goal::Latency, Goal::Size] {
-        if goal == Goal::Balanced && cost.cycles > base.cycles {
-            cost = better(make(host, other)?);
-        }
+    let any = make(None)?;
+    if !kernel {
+        return Ok(any);
     }
-    Ok(best.1)
-}
-
-/// Passes that a form is made without where what they do is slower by prediction: folded branches and merged blocks move
-/// code to where it runs more often.
-const LEFT_OUT: [&str; 3] = ["sccp", "merge-blocks", "forward"];
-
-/// Gives programs that became slower by prediction a form that did not, of those that are made without one pass. Only
-/// programs of one function: what others call is theirs, too.
-fn other_forms(
-    object: &Object,
-    fixed: &mut Optimized,
-    options: &Options,
-    kernel: bool,
-) -> Result<(), OptError> {
-    let alone = |f: FuncId| {
-        let users = object.programs.iter().filter(|p| functions(object, p.func).contains(&f.0));
-        functions(object, f).len() == 1 && users.count() == 1
-    };
-    let mut slow: Vec<FuncId> = object.programs.iter().map(|p| p.func).collect();
-    slow.retain(|f| alone(*f) && slower(object, fixed, *f));
-    if slow.is_empty() || !options.passes.is_empty() {
-        return Ok(());
-    }
-    let mut best: Vec<Option<(Cost, NewFunction)>> = vec![None; slow.len()];
-    for left_out in LEFT_OUT {
-        let passes = Pipeline::default_o2();
-        let names = passes.passes().iter().map(|p| p.name().to_owned());
-        let passes = names.filter(|name| name != left_out).collect();
-        let host = kernel.then(|| options.host.unwrap_or_else(Host::probe));
-        let options = Options { passes, host, inline: Some(false), ..options.clone() };
-        let made = if kernel { check(object, options)?.optimized } else { optimize(object, &options)? };
-        for (f, best) in slow.iter().zip(&mut best) {
-            let (cost, base) = (cost_beside(object, &made.object, *f), cost_of(object, *f));
-            let better = best.as_ref().map_or(base, |b| b.0);
-            if cost.cycles <= base.cycles && Goal::Balanced.compare(cost, better, base).is_lt() {
-                *best = Some((cost, contents(&made.object, f.0)));
-            }
-        }
-    }
-    for (f, best) in slow.into_iter().zip(best) {
-        if let Some((_, function)) = best
-            && let Err(e) = fixed.object.replace_function(f, function)
-        {
-            tracing::error!("a form cannot be taken: {e}");
-        }
-    }
-    Ok(())
+    let here = make(Some(options.host.unwrap_or_else(Host::probe)))?;
+    let costs = [&here, &any].map(|form| total(object, &form.object));
+    let better = options.goal.compare(costs[0], costs[1], total(object, object)).is_lt();
+    Ok(if better { here } else { any })
 }
 
 /// A function as it is, to be put elsewhere.
@@ -291,11 +218,6 @@ fn contents(object: &Object, f: u32) -> NewFunction {
         line_info: f.line_info.clone(),
         core_relos: f.core_relos.clone(),
     }
-}
-
-/// Whether a program became slower by prediction: then the search begins with the original.
-fn slower(object: &Object, fixed: &Optimized, func: FuncId) -> bool {
-    cost_beside(object, &fixed.object, func).cycles > cost_of(object, func).cycles
 }
 
 /// The cost of all programs of an object that was made of another.

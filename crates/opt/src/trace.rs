@@ -17,7 +17,7 @@ use millstream_ir::{Function, Inst, Module, Op};
 use millstream_object::{LineInfo, Object};
 use millstream_passes::DumpHook;
 
-use crate::{OptError, Optimized, Options, optimize};
+use crate::{OptError, Optimized, Options, optimize, optimize_marked};
 
 /// An instruction of the original.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -45,7 +45,8 @@ pub struct Traced {
 /// As [`optimize`].
 pub fn trace(object: &Object, options: &Options) -> Result<Traced, OptError> {
     let optimized = optimize(object, options)?;
-    let mut made = optimize(&mark(object), &Options { record: true, ..options.clone() })?;
+    let recorded = Options { record: true, ..options.clone() };
+    let mut made = optimize_marked(&mark(object), Some(object), &recorded)?;
     let code =
         |o: &Object| o.functions.iter().map(|f| (f.insns.clone(), f.relocs.clone())).collect::<Vec<_>>();
     if code(&made.object) != code(&optimized.object) {

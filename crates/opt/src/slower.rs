@@ -1,0 +1,229 @@
+//! Programs that became slower by prediction are made in another way.
+//!
+//! The static compiler decides by length, and what is shorter is not always faster: a constant that is made before a branch is
+//! made for both of its sides, a block that two ways share is one more jump away from one of them, and a fold moves code to where
+//! it runs more often. Here each program of a result is held against its original. One that takes more cycles is made
+//! again, lowered in all ways that there are, chosen by its cycles in place of its length; then, if it is short, without one pass
+//! at a time. The best by the goal of what is no slower is taken, and where there is none, the original.
+//!
+//! Invariant: but for the goal `size`, no program of a result takes more predicted cycles than its original, by more than a
+//! thousandth.
+
+use std::collections::BTreeSet;
+
+use millstream_bpf::cost::{Cost, Goal};
+use millstream_bpf::module::lift_object;
+use millstream_object::{FuncId, Object};
+
+use crate::attempt::attempt;
+use crate::check::functions;
+use crate::costs::costs_of_both;
+use crate::trace::unmark;
+use crate::{OptError, Optimized, Options, Outcome};
+
+/// Passes that are left out first: what they fold and merge moves code to where it runs more often.
+const FIRST_LEFT_OUT: [&str; 3] = ["sccp", "merge-blocks", "forward"];
+
+/// A program is slower if it takes more cycles by more than one part in so many: guesses of frequencies that are carried over from
+/// one form to the other err by that.
+const CERTAIN: u64 = 1_000;
+
+/// Slots that are compiled again without a pass, all passes together: a long program is not compiled without each.
+const MOST_SLOTS: usize = 400;
+
+/// Programs that share functions, with all of these: only together can they be made in another way.
+struct Family {
+    programs: Vec<FuncId>,
+    functions: BTreeSet<u32>,
+}
+
+impl Family {
+    fn all(object: &Object) -> Vec<Family> {
+        let mut families: Vec<Family> = Vec::new();
+        for p in &object.programs {
+            let functions = functions(object, p.func).into_iter().collect();
+            let mut own = Family { programs: vec![p.func], functions };
+            families.retain(|other| {
+                let apart = other.functions.is_disjoint(&own.functions);
+                if !apart {
+                    own.programs.extend(&other.programs);
+                    own.functions.extend(&other.functions);
+                }
+                apart
+            });
+            families.push(own);
+        }
+        families
+    }
+}
+
+/// How good a form is; less is better.
+pub(crate) type Rank = (u64, [u64; 5]);
+
+/// Functions to be made, and what their forms are chosen by.
+pub(crate) struct Judge<'a> {
+    original: &'a Object,
+    /// The original with its own source lines, where in `original` marks are in their place.
+    lines: Option<&'a Object>,
+    goal: Goal,
+    families: &'a [&'a Family],
+    /// A pass that they are made without.
+    pub(crate) left_out: Option<&'a str>,
+}
+
+impl Judge<'_> {
+    /// Whether a function is to be made.
+    pub(crate) fn wants(&self, function: u32) -> bool {
+        self.families.iter().any(|f| f.functions.contains(&function))
+    }
+
+    /// How good an object is for the programs that have a function.
+    pub(crate) fn rank(&self, object: &Object, function: u32) -> Option<Rank> {
+        self.families.iter().find(|f| f.functions.contains(&function)).map(|f| self.rank_of(object, f))
+    }
+
+    /// By how much programs are slower than they were, all together; then by the goal.
+    fn rank_of(&self, object: &Object, family: &Family) -> Rank {
+        let unmarked = self.lines.map(|lines| {
+            let mut unmarked = object.clone();
+            unmark(lines, &mut unmarked);
+            (lines, unmarked)
+        });
+        let (original, object) = unmarked.as_ref().map_or((self.original, object), |(o, made)| (o, made));
+        let (mut slower, mut base, mut cost) = (0, Cost::default(), Cost::default());
+        for &p in &family.programs {
+            let [old, new] = costs_of_both(original, object, p);
+            slower += new.cycles.saturating_sub(old.cycles + old.cycles / CERTAIN);
+            (base, cost) = (base.plus(old), cost.plus(new));
+        }
+        (slower, self.goal.rank(cost, base))
+    }
+}
+
+/// What is to be mended.
+pub(crate) struct Mending<'a> {
+    /// The original.
+    pub(crate) object: &'a Object,
+    /// The original with its own source lines, where in `object` marks are in their place.
+    pub(crate) lines: Option<&'a Object>,
+    pub(crate) options: &'a Options,
+}
+
+impl Mending<'_> {
+    /// Gives programs of a result that are slower than they were another form, of those that `accepts` has no objection to;
+    /// says whether there were such.
+    ///
+    /// # Errors
+    /// [`OptError`] if a pass fails.
+    pub(crate) fn mend(
+        &self,
+        made: &mut Optimized,
+        accepts: &mut dyn FnMut(&Object, &[FuncId]) -> bool,
+    ) -> Result<bool, OptError> {
+        let options = self.options;
+        let asked = options.fuel.is_some() || options.keep_longer || !options.passes.is_empty();
+        if asked || options.goal == Goal::Size {
+            return Ok(false);
+        }
+        let families = Family::all(self.object);
+        let mut slow: Vec<&Family> = families.iter().collect();
+        let same = |made: &Object, f: u32| {
+            made.functions[f as usize].insns == self.object.functions[f as usize].insns
+        };
+        slow.retain(|f| !f.functions.iter().all(|&f| same(&made.object, f)));
+        slow.retain(|f| self.judge(&[], None).rank_of(&made.object, f).0 > 0);
+        if slow.is_empty() {
+            return Ok(false);
+        }
+        self.again(made, &mut slow, vec![None], accepts)?;
+        let mut passes: Vec<&str> = made.passes.iter().filter(|p| p.rewrites > 0).map(|p| p.name).collect();
+        passes.sort_by_key(|name| !FIRST_LEFT_OUT.contains(name));
+        self.again(made, &mut slow, passes.into_iter().map(Some).collect(), accepts)?;
+        for family in slow {
+            self.put(made, family, self.object);
+        }
+        Ok(true)
+    }
+
+    /// Makes families again, each time without one of some passes, as far as there is room for so much code; leaves those for
+    /// which nothing was found.
+    fn again(
+        &self,
+        made: &mut Optimized,
+        slow: &mut Vec<&Family>,
+        left_out: Vec<Option<&str>>,
+        accepts: &mut dyn FnMut(&Object, &[FuncId]) -> bool,
+    ) -> Result<(), OptError> {
+        let mut forms = Vec::new();
+        for (n, left_out) in left_out.into_iter().enumerate() {
+            let room = |f: &&&Family| left_out.is_none() || (n + 1) * self.slots(f) <= MOST_SLOTS;
+            let families: Vec<&Family> = slow.iter().filter(room).copied().collect();
+            if families.is_empty() {
+                break;
+            }
+            forms.extend(self.form(&families, left_out, made.inline)?);
+        }
+        slow.retain(|family| !self.take(made, family, &forms, accepts));
+        Ok(())
+    }
+
+    fn slots(&self, family: &Family) -> usize {
+        family.functions.iter().map(|&f| self.object.functions[f as usize].insns.len()).sum()
+    }
+
+    fn judge<'b>(&'b self, families: &'b [&'b Family], left_out: Option<&'b str>) -> Judge<'b> {
+        Judge { original: self.object, lines: self.lines, goal: self.options.goal, families, left_out }
+    }
+
+    /// Some families made again without a pass; nothing if they cannot be without the rest of the object.
+    fn form(
+        &self,
+        families: &[&Family],
+        left_out: Option<&str>,
+        inline: bool,
+    ) -> Result<Option<Object>, OptError> {
+        let options = Options { dump_after: None, record: false, ..self.options.clone() };
+        let lifted = lift_object(self.object)?;
+        let judge = self.judge(families, left_out);
+        match attempt(self.object, &lifted, &options, inline, Some(&judge)) {
+            Ok(made) => Ok(Some(made.object)),
+            Err(OptError::Object(_)) => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Takes the best of some forms that is no slower and better than the original; says whether there was one.
+    fn take(
+        &self,
+        made: &mut Optimized,
+        family: &Family,
+        forms: &[Object],
+        accepts: &mut dyn FnMut(&Object, &[FuncId]) -> bool,
+    ) -> bool {
+        let judge = self.judge(&[], None);
+        let mut ranked: Vec<(Rank, &Object)> =
+            forms.iter().map(|form| (judge.rank_of(form, family), form)).collect();
+        ranked.sort_by_key(|r| r.0);
+        let original = judge.rank_of(self.object, family);
+        let good = ranked.into_iter().take_while(|(rank, _)| rank.0 == 0 && *rank < original);
+        let mut good = good.filter(|(_, form)| accepts(form, &family.programs));
+        let Some((_, form)) = good.next() else { return false };
+        self.put(made, family, form);
+        true
+    }
+
+    /// Puts the functions of a family as they are in another form into the result.
+    fn put(&self, made: &mut Optimized, family: &Family, form: &Object) {
+        for &f in &family.functions {
+            let f = f as usize;
+            made.object.functions[f] = form.functions[f].clone();
+            let (function, report) = (&form.functions[f], &mut made.functions[f]);
+            report.after = function.insns.len();
+            report.outcome = match function.insns == self.object.functions[f].insns {
+                _ if function.removed => Outcome::Removed,
+                true => Outcome::Slower,
+                false => Outcome::Rewritten,
+            };
+        }
+    }
+}
