@@ -180,7 +180,7 @@ impl<'m> Observed<'m> {
 
     /// How many entries a map has at this moment; `None` if it cannot be read. Nothing may hold only while it is so many.
     pub fn count(&self, map: Map) -> Option<usize> {
-        Some(self.sources.get(&map)?.map.entries().ok()?.len())
+        Some(self.entries(map)?.len())
     }
 
     /// All entries of a map, for code; `None` if it cannot be read.
