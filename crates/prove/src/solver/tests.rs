@@ -245,7 +245,7 @@ fn contradictions_are_kept_and_are_no_answer() {
     let wrong = fake("wrong", "echo unsat");
     let solver = Solver::of([wrong, "z3".into()]).agreeing(true).keeping_in(&keep);
     let why = reason(ask(&solver, 1, SOON));
-    assert!(why.contains("z3 9.9.9 says that it holds, z3 5") || why.contains("says that it does"), "{why}");
+    assert!(why.contains("z3 9.9.9 says that it holds, z3 ") || why.contains("says that it does"), "{why}");
     let file = why.split(" is kept in ").nth(1).expect("a file");
     let text = std::fs::read_to_string(file).expect("the question");
     assert!(text.contains("(check-sat)") && text.contains("bvmul") || text.contains("#"), "{text}");
