@@ -5,7 +5,8 @@ say() { printf '==> %s\n' "$*" >&2; }
 die() { printf 'error: %s\n' "$*" >&2; exit 2; }
 
 # Debian's packages. clang compiles the data planes and the fixtures, for which libbpf-dev has headers; llvm's readelf and
-# bpftool judge what we write; z3 and cvc5 are the prover's solvers, redis-server shares their answers; the rest is what the crate libbpf-sys needs to build libbpf.
+# bpftool judge what we write; cvc5 is one of the prover's solvers, pip brings the other, redis-server shares their answers; the rest is what the crate
+# libbpf-sys needs to build libbpf.
 packages() {
     missing=""
     need() { # PACKAGE TEST...
@@ -21,7 +22,7 @@ packages() {
     need libc6-dev test -e /usr/include/stdio.h
     need linux-libc-dev test -e /usr/include/linux/bpf.h
     need bpftool command -v bpftool
-    need z3 command -v z3
+    need python3-pip python3 -m pip --version
     need cvc5 command -v cvc5
     need redis-server command -v redis-server
     need libbpf-dev test -e /usr/include/bpf/bpf_helpers.h
@@ -40,6 +41,22 @@ packages() {
     # shellcheck disable=SC2086 # a list of words
     $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $missing >&2 ||
         die "apt-get could not install:$missing"
+}
+
+# A z3 of today: with Debian's, of 2020, proofs run out of time that take it a second. One on the PATH that is as new will do.
+solver() {
+    tools="$PWD/${CARGO_TARGET_DIR:-target}/tools"
+    case "${CARGO_TARGET_DIR:-}" in /*) tools="$CARGO_TARGET_DIR/tools" ;; esac
+    [ -x "$tools/bin/z3" ] && PATH="$tools/bin:$PATH"
+    wanted=5.4
+    have=$(z3 --version 2>/dev/null | sed -n 's/^Z3 version \([0-9.]*\).*/\1/p') || have=""
+    [ -n "$have" ] && [ "$(printf '%s\n%s\n' "$wanted" "$have" | sort -V | head -n1)" = "$wanted" ] && return
+    say "installing z3 from the wheel z3-solver, into $tools"
+    python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --target "$tools" --upgrade \
+        "z3-solver==5.4.1.0" >&2 ||
+        die "pip could not install z3-solver: put a z3 of at least $wanted on the PATH"
+    PATH="$tools/bin:$PATH"
+    export PATH
 }
 
 # The release in rust-toolchain.toml. A toolchain of the same release under another name (`stable`) will do, so that
@@ -79,5 +96,6 @@ bpf_filesystem() {
 }
 
 packages
+solver
 toolchain
 bpf_filesystem
