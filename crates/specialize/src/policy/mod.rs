@@ -2,7 +2,8 @@
 //!
 //! A longest-prefix map gets a twin, whatever the traffic: it is faster than hot keys in front of the trie or of the
 //! twin itself (a mispredicted comparison costs more than the twin's loads), and the code does not depend on what the map
-//! holds. A hash map that has a twin gets it as well, with as many hot keys before it as pay. Other maps become code as a whole where that is faster (when there is time, or they are tiny), or their hot keys do, as
+//! holds. A hash map that has a twin gets it as well, with as many hot keys before it as pay, unless it has so few entries that
+//! code finds them faster. Other maps become code as a whole where that is faster (when there is time, or they are tiny), or their hot keys do, as
 //! many as pay by the figures of `cost.rs`. Maps that the program itself writes get caches, for the lookups that traffic makes often.
 
 mod before;
