@@ -43,6 +43,7 @@ pub fn header(symbol: &str, payload: &Payload) -> String {
         let sources = program.sources.iter().map(|source| match source {
             Source::Device(name) | Source::File(name) => name.clone(),
             Source::Constant(..) => "one packet, over and over".to_owned(),
+            Source::Frames(frames, _) => format!("{} packets, over and over", frames.len()),
         });
         ports(&mut out, "Where packets come from", &format!("{name}_FROM"), sources, 1);
         let targets =

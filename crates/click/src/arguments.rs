@@ -3,7 +3,7 @@
 //! An argument is a keyword's if its first word is the name of one; what can be given by position can be given by its name, too.
 
 use std::collections::VecDeque;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use rustc_hash::FxHashMap;
 
@@ -206,6 +206,31 @@ fn prefix_text(text: &str) -> Option<(u32, u32)> {
     let missing = 4usize.checked_sub(given.len())?;
     let whole = [given, vec!["0"; missing]].concat().join(".");
     Some((ip_text(&whole)?, mask))
+}
+
+fn ip6_text(text: &str) -> Option<u128> {
+    text.parse::<Ipv6Addr>().ok().map(u128::from)
+}
+
+/// An IPv6 address, or a name for one.
+pub(crate) fn ip6(text: &Text, names: &Names) -> Result<u128, Error> {
+    named(text, names, ip6_text).ok_or_else(|| wrong(text, "an IPv6 address"))
+}
+
+/// Address and length of a prefix of IPv6: `3ffe:1ce1:2::/80`, or an address alone.
+pub(crate) fn prefix6(text: &Text, names: &Names) -> Result<(u128, u32), Error> {
+    named(text, names, prefix6_text).ok_or_else(|| wrong(text, "an IPv6 prefix like 3ffe:1ce1:2::/80"))
+}
+
+fn prefix6_text(text: &str) -> Option<(u128, u32)> {
+    let (address, bits) = text.split_once('/').unwrap_or((text, "128"));
+    let bits = bits.parse().ok().filter(|bits| *bits <= 128)?;
+    Some((ip6_text(address)? & mask6(bits), bits))
+}
+
+/// The mask of a prefix of IPv6.
+pub(crate) fn mask6(bits: u32) -> u128 {
+    u128::MAX.checked_shl(128 - bits).unwrap_or(0)
 }
 
 /// An Ethernet address, or a name for one.

@@ -370,6 +370,11 @@ impl<'c, 'g> Code<'c, 'g> {
         self.value(Op::MapValueAddr { map, offset }, &[], Type::Ptr(Prov::MapValue(map)))
     }
 
+    /// Four words of the packet, one behind the other.
+    pub(crate) fn words(&mut self, base: Value, offset: i32) -> [Value; 4] {
+        [0, 4, 8, 12].map(|at| self.word(base, offset + at))
+    }
+
     /// Adds to a counter of the element's state.
     pub(crate) fn count(&mut self, offset: u32, by: Value) {
         let address = self.state(offset);
@@ -396,6 +401,15 @@ impl<'c, 'g> Code<'c, 'g> {
         let (bits, raw) = (self.int(32), self.swap(32, address));
         let op = Op::MapLookup { map, key: key.into_iter().collect() };
         self.value(op, &[bits, raw], Type::Ptr(Prov::MapValueOrNull(map)))
+    }
+
+    /// Looks up the longest prefix of an address of IPv6, as [`Self::longest`] does.
+    pub(crate) fn longest6(&mut self, map: Map, address: [Value; 4]) -> Value {
+        let bits = self.int(128);
+        let words = address.map(|word| self.swap(32, word));
+        let key: Vec<Value> = std::iter::once(bits).chain(words).collect();
+        let op = Op::MapLookup { map, key: layout(&[Size::W; 5]) };
+        self.value(op, &key, Type::Ptr(Prov::MapValueOrNull(map)))
     }
 
     /// Looks up in a table: the entry's address, or null.

@@ -31,6 +31,9 @@ use crate::resolve;
 /// The queue of packets that wait for the one at hand.
 pub const QUEUE: i64 = 0;
 
+/// Where packets of a source begin that has inputs of its own.
+pub(crate) const NO_INPUT: u32 = u32::MAX;
+
 const ARRAY: u32 = 2;
 const PERCPU_ARRAY: u32 = 6;
 const LRU_HASH: u32 = 9;
@@ -49,6 +52,8 @@ pub enum Source {
     File(String),
     /// This packet, again and again: so often, or without end.
     Constant(Vec<u8>, Option<u64>),
+    /// These packets, from the first again behind the last: so many, or without end.
+    Frames(Vec<Vec<u8>>, Option<u64>),
 }
 
 /// Where packets of a program go.
@@ -167,6 +172,16 @@ fn first() -> Func {
 /// The name of the map with the state of all elements.
 pub const STATE: &str = "click.state";
 
+/// A route of IPv6.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Route6 {
+    pub(crate) address: u128,
+    pub(crate) bits: u32,
+    /// 0 for none.
+    pub(crate) gateway: u128,
+    pub(crate) output: u32,
+}
+
 /// What is being compiled.
 pub(crate) struct Compiler<'g> {
     graph: &'g Graph,
@@ -209,7 +224,7 @@ pub(crate) struct Setup<'s> {
 struct Shared {
     module: Module,
     state_bytes: u32,
-    sources: Vec<(usize, Source)>,
+    sources: Vec<(Port, Source)>,
     targets: Vec<Target>,
     handlers: Vec<Handler>,
     entries: Vec<Entry>,
@@ -259,9 +274,19 @@ impl Setup<'_> {
         self.shared.alone.push(Error::new(self.element.span, message));
     }
 
-    /// Makes the element a source.
+    /// Makes the element a source: its packets begin at input 0, which is not connected.
     pub(crate) fn source(&mut self, source: Source) {
-        self.shared.sources.push((self.shared.element, source));
+        self.source_at(0, source);
+    }
+
+    /// Makes the element a source whose packets begin at an input that is not connected, or at [`NO_INPUT`].
+    pub(crate) fn source_at(&mut self, port: u32, source: Source) {
+        self.shared.sources.push((Port { element: self.shared.element, port }, source));
+    }
+
+    /// How many sources there are by now.
+    pub(crate) fn sources(&self) -> usize {
+        self.shared.sources.len()
     }
 
     /// An output of the program.
@@ -311,18 +336,37 @@ impl Setup<'_> {
 
     /// A table of prefixes: each with its length, gateway and output.
     pub(crate) fn routes(&mut self, routes: &[(u32, u32, u32, u32)]) -> Map {
-        let name = format!("{}.routes", self.element.name);
-        for &(address, bits, gateway, output) in routes {
+        let entry = |&(address, bits, gateway, output): &(u32, u32, u32, u32)| {
             let key = [bits.to_le_bytes(), address.to_be_bytes()].concat();
-            let value = [gateway.to_le_bytes(), output.to_le_bytes()].concat();
-            self.shared.entries.push(Entry { map: name.clone(), key, value });
-        }
+            (key, [gateway.to_le_bytes(), output.to_le_bytes()].concat())
+        };
+        self.prefixes(routes.iter().map(entry).collect())
+    }
+
+    /// A table of prefixes of IPv6: each with its length, gateway and output.
+    pub(crate) fn routes6(&mut self, routes: &[Route6]) -> Map {
+        let entry = |route: &Route6| {
+            let key = [&route.bits.to_le_bytes()[..], &route.address.to_be_bytes()].concat();
+            let words = route.gateway.to_be_bytes();
+            let gateway = words.chunks_exact(4).flat_map(|word| word.iter().rev().copied());
+            (key, gateway.chain(route.output.to_le_bytes()).collect())
+        };
+        self.prefixes(routes.iter().map(entry).collect())
+    }
+
+    /// A table of prefixes with these keys and values, of which the first says how long they are.
+    fn prefixes(&mut self, entries: Vec<(Vec<u8>, Vec<u8>)>) -> Map {
+        let name = format!("{}.routes", self.element.name);
+        let (key, value) = entries.first().map_or((8, ROUTE_BYTES as usize), |(k, v)| (k.len(), v.len()));
+        let max_entries = (entries.len() as u32).max(1);
+        let all = entries.into_iter().map(|(key, value)| Entry { map: name.clone(), key, value });
+        self.shared.entries.extend(all);
         self.shared.module.maps.push(MapDecl {
             name,
             kind: LPM_TRIE,
-            key_size: 8,
-            value_size: ROUTE_BYTES,
-            max_entries: (routes.len() as u32).max(1),
+            key_size: key as u32,
+            value_size: value as u32,
+            max_entries,
             flags: ROUTE_FLAGS,
             global: None,
             inner: None,
@@ -474,7 +518,7 @@ impl<'g> Compiler<'g> {
         graph: &'g Graph,
         behaviours: Vec<Option<Box<dyn Behaviour>>>,
         (module, state_bytes): (Module, u32),
-        sources: &[(usize, Source)],
+        sources: &[(Port, Source)],
     ) -> Self {
         let mut first = Compiler::new(graph, behaviours, module.clone(), state_bytes);
         first.function(sources);
@@ -538,7 +582,7 @@ impl<'g> Compiler<'g> {
         at as u32
     }
 
-    fn function(&mut self, sources: &[(usize, Source)]) {
+    fn function(&mut self, sources: &[(Port, Source)]) {
         let entry = self.func.entry();
         let handle = self.func.blocks[entry].params[0];
         let none = self.graph.elements.len();
@@ -547,11 +591,11 @@ impl<'g> Compiler<'g> {
         let end = code.bound(handle, 4, Type::Ptr(Prov::PacketEnd));
         let ingress = code.bound(handle, 12, Type::I64);
         let (zero, no, host) = (code.int(0), code.truth(false), code.int(HOST));
-        let packet = Packet::of(&[handle, data, end, data, no, zero, zero, no, host, zero, zero]);
-        for (at, (element, _)) in sources.iter().enumerate() {
-            let port = Port { element: *element, port: 0 };
+        let packet =
+            Packet::of(&[handle, data, end, data, no, zero, zero, no, host, zero, zero, zero, zero, zero]);
+        for (at, (port, _)) in sources.iter().enumerate() {
             let number = code.int(at as i64 + 1);
-            let (here, next) = (code.compiler.block_of(port), code.block());
+            let (here, next) = (code.compiler.block_of(*port), code.block());
             code.branch_to(ingress, number, (here, &packet.values()), next);
             code.go(next);
         }

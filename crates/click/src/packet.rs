@@ -24,7 +24,15 @@ pub(crate) enum Note {
     Parameter,
     /// How often it has gone round in the graph; constant where there is no way round.
     Rounds,
+    /// What follows [`Note::Destination`] in a destination of IPv6, 32 bits each.
+    Destination2,
+    Destination3,
+    Destination4,
 }
+
+/// The four words of a destination of IPv6.
+pub(crate) const DESTINATION6: [Note; 4] =
+    [Note::Destination, Note::Destination2, Note::Destination3, Note::Destination4];
 
 /// To this host, or not known.
 pub(crate) const HOST: i64 = 0;
@@ -34,7 +42,7 @@ pub(crate) const BROADCAST: i64 = 1;
 pub(crate) const MULTICAST: i64 = 2;
 
 /// How many annotations there are.
-pub(crate) const NOTES: usize = 8;
+pub(crate) const NOTES: usize = 11;
 
 /// Their names, in order.
 pub(crate) const NOTE_NAMES: [&str; NOTES] = [
@@ -46,6 +54,9 @@ pub(crate) const NOTE_NAMES: [&str; NOTES] = [
     "link-layer cast",
     "parameter problem",
     "rounds",
+    "destination, second word",
+    "destination, third word",
+    "destination, last word",
 ];
 
 /// The place of the first one in [`TYPES`].
@@ -61,6 +72,9 @@ pub(crate) const TYPES: [Type; FIRST_NOTE + NOTES] = [
     Type::I64,
     Type::I64,
     Type::I1,
+    Type::I64,
+    Type::I64,
+    Type::I64,
     Type::I64,
     Type::I64,
     Type::I64,
@@ -99,6 +113,16 @@ impl Packet {
     /// An annotation.
     pub(crate) fn note(&self, note: Note) -> Value {
         self.notes[note as usize]
+    }
+
+    /// The words of its destination of IPv6.
+    pub(crate) fn destination6(&self) -> [Value; 4] {
+        DESTINATION6.map(|note| self.note(note))
+    }
+
+    /// With a destination of IPv6.
+    pub(crate) fn bound_for(self, words: [Value; 4]) -> Packet {
+        DESTINATION6.into_iter().zip(words).fold(self, |packet, (note, word)| packet.with(note, word))
     }
 
     /// With other bounds.

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{number, sum};
+use common::{hex, number, sum};
 use millstream_click::{Program, STATE, compile, flatten, parse};
 use millstream_native::io::graph::{Feed, run_graph};
 use millstream_native::{Engine, Options};
@@ -63,11 +63,6 @@ fn run_with(text: &str, frames: &[Vec<u8>], passes: bool) -> Outcome {
     let all_dropped: u64 = dropped.iter().map(|(_, count)| count).sum();
     assert_eq!(received + copies, sent.len() as u64 + all_dropped + ran.unfit, "the account");
     Outcome { sent, dropped, state, program }
-}
-
-fn hex(text: &str) -> Vec<u8> {
-    let digits: Vec<u8> = text.chars().filter_map(|c| c.to_digit(16)).map(|d| d as u8).collect();
-    digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect()
 }
 
 /// A UDP datagram from 1.0.0.1 to 2.0.0.2, with Ethernet header; its IP checksum is right.

@@ -88,6 +88,11 @@ pub(super) fn open(specs: &[String], program: &Program, count: Option<u64>) -> R
                 let count = limit.or(count).unwrap_or(USUAL_PACKETS);
                 Packets { frames: vec![bytes.clone()], count, description: "one packet".into(), ..nothing() }
             }
+            Source::Frames(frames, limit) => {
+                let count = limit.or(count).unwrap_or(USUAL_PACKETS);
+                let description = format!("{} packets, over and over", frames.len());
+                Packets { frames: frames.clone(), count, description, ..nothing() }
+            }
         });
     }
     if all.is_empty() {

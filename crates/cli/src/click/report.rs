@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use millstream_built::handlers::number;
-use millstream_click::{Drop, Program, Target};
+use millstream_click::{Drop, Program, Source, Target};
 use millstream_native::Engine;
 use millstream_native::io::graph::GraphRan;
 use serde::Serialize;
@@ -119,7 +119,7 @@ impl Document {
             workers: engine.workers(),
             sources: sources
                 .map(|((source, packets), received)| SourceRow {
-                    source: format!("{source:?}"),
+                    source: named(source),
                     packets: packets.description.clone(),
                     received: received + packets.unfit,
                 })
@@ -182,6 +182,14 @@ impl Document {
             let _ = writeln!(out, "{}: {}", row.handler, row.value);
         }
         out
+    }
+}
+
+/// A source, without all of the packets that it makes.
+fn named(source: &Source) -> String {
+    match source {
+        Source::Frames(frames, limit) => format!("Frames({}, {limit:?})", frames.len()),
+        other => format!("{other:?}"),
     }
 }
 

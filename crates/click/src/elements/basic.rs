@@ -41,6 +41,26 @@ const fn counting(name: &'static str, ignored: &'static [&'static str]) -> Class
 
 const QUEUE: &[&str] = &["CAPACITY"];
 const PUSHING: &[&str] = &["ACTIVE", "LIMIT", "BURST"];
+/// What is said of rates.
+const SHAPED: &[&str] =
+    &["RATE", "BANDWIDTH", "BURST", "BURST_DURATION", "BURST_SIZE", "BURST_BYTES", "ACTIVE"];
+const REPLAYED: &[&str] = &[
+    "STOP",
+    "ACTIVE",
+    "QUICK_CLONE",
+    "VERBOSE",
+    "LIMIT",
+    "TIMING",
+    "STOP_TIME",
+    "FREEONTERMINATE",
+    "USE_SIGNAL",
+];
+
+/// A class that would make packets wait for their time.
+const fn timed(name: &'static str, processing: &'static str, ignored: &'static [&'static str]) -> Class {
+    Class { make: at_once, ..passing(name, "1/1", processing, ignored) }
+}
+
 const PRINT: &[&str] = &[
     "LABEL",
     "LENGTH",
@@ -59,6 +79,11 @@ const PRINT: &[&str] = &[
     "LENGTH",
     "PAYLOAD",
     "SWAP",
+    "ETHER",
+    "TIMESTAMP",
+    "PAINT",
+    "AGGREGATE",
+    "OUTFILE",
 ];
 
 pub(super) const CLASSES: &[Class] = &[
@@ -134,6 +159,29 @@ pub(super) const CLASSES: &[Class] = &[
     passing("MarkMACHeader", "1/1", "a/a", &["OFFSET", "LENGTH"]),
     passing("SetTimestamp", "1/1", "a/a", &["TIMESTAMP", "FIRST", "DELTA", "PER_BATCH"]),
     passing("Align", "1/1", "a/a", &["MODULUS", "OFFSET"]),
+    // Our buffers are those that devices take.
+    passing("EnsureDPDKBuffer", "1/1", "a/a", &["FORCE", "EXTRA_LENGTH"]),
+    // No queue ever holds a packet: none drops one early, and threads need no pipeline between them.
+    passing("RED", "1/1", "a/a", &["MIN_THRESH", "MAX_THRESH", "MAX_P", "QUEUES", "STABILITY", "GENTLE"]),
+    passing("Pipeliner", "1/1", "h/h", &["CAPACITY", "BLOCKING", "ALWAYS_UP", "PREFETCH"]),
+    timed("RatedUnqueue", "l/h", SHAPED),
+    timed("TimedUnqueue", "l/h", &["INTERVAL", "BURST"]),
+    timed("LinkUnqueue", "l/h", &["LATENCY", "BANDWIDTH"]),
+    timed("Shaper", "l/l", SHAPED),
+    timed("BandwidthShaper", "l/l", SHAPED),
+    timed("DelayShaper", "l/l", &["DELAY"]),
+    Class { ports: "1-/1-", make: replay, ..passing("ReplayUnqueue", "1/1", "l/h", REPLAYED) },
+    Class { ports: "1-/1-", make: replay, ..passing("MultiReplayUnqueue", "1/1", "l/h", REPLAYED) },
+    Class {
+        name: "TimedSink",
+        ports: "1/0",
+        processing: "l",
+        arguments: &["INTERVAL"],
+        ignored: &[],
+        passes_all: false,
+        make: timed_sink,
+    },
+    Class { make: print, ..passing("IP6Print", "1/1", "a/a", PRINT) },
     Class { make: print, ..passing("Print", "1/1", "a/a", PRINT) },
     Class { make: print, ..passing("IPPrint", "1/1", "a/a", PRINT) },
     information("AddressInfo"),
@@ -149,6 +197,8 @@ pub(super) const CLASSES: &[Class] = &[
     information("ClickyInfo"),
     information("JiffieClock"),
     information("TSCClock"),
+    information("ARPTable"),
+    information("AlignmentInfo"),
 ];
 
 /// Passes packets to output 0.
@@ -172,6 +222,28 @@ fn print(setup: &mut Setup<'_>) -> Made {
     pass(setup)
 }
 
+fn at_once(setup: &mut Setup<'_>) -> Made {
+    let message = format!("`{}` passes packets at once: there is no time between them", setup.element.class);
+    setup.warn(Error::new(setup.element.span, message));
+    pass(setup)
+}
+
+/// Passes packets from each input to the output of the same number.
+struct Through;
+
+impl Behaviour for Through {
+    fn build(&self, code: &mut Code<'_, '_>, port: u32, packet: Packet) {
+        code.out(port, packet);
+    }
+}
+
+fn replay(setup: &mut Setup<'_>) -> Made {
+    let message = format!("`{}` passes packets once, and replays none", setup.element.class);
+    setup.warn(Error::new(setup.element.span, message));
+    setup.arguments.rest();
+    Ok(Box::new(Through))
+}
+
 /// Drops, for a reason.
 struct Drop {
     reason: &'static str,
@@ -184,6 +256,11 @@ impl Behaviour for Drop {
         code.count(self.counter, one);
         code.drop(packet, self.reason);
     }
+}
+
+fn timed_sink(setup: &mut Setup<'_>) -> Made {
+    setup.arguments.next("INTERVAL");
+    discard(setup)
 }
 
 fn discard(setup: &mut Setup<'_>) -> Made {

@@ -6,7 +6,7 @@ use millstream_isa::{AluOp, Cond};
 use crate::arguments::{boolean, string, unsigned};
 use crate::build::Code;
 use crate::class::{Behaviour, Class, Made};
-use crate::compile::{Setup, Source, Target};
+use crate::compile::{NO_INPUT, Setup, Source, Target};
 use crate::config::unquote;
 use crate::error::Error;
 use crate::packet::{BROADCAST, HOST, MULTICAST, Note, Packet};
@@ -43,9 +43,44 @@ const DEVICE: &[&str] = &[
     "DEBUG",
     "TIMEOUT",
     "ALLOC",
+    "DST",
+    "GATEWAY",
+    "ETHER",
+    "TYPE",
+    "MTU",
+    "MEM_POOL",
+    "FROM_PROC",
+    "TO_PROC",
 ];
 /// All but the device: how it is driven makes no difference here.
 const IGNORED: &[&str] = DEVICE.split_at(2).1;
+
+/// Interfaces that Click makes: by which name, and what does not matter of them.
+const TUNNEL: &[&str] = &[
+    "DEVNAME",
+    "DEV_NAME",
+    "ADDR",
+    "GATEWAY",
+    "ETHER",
+    "MTU",
+    "HEADROOM",
+    "BURST",
+    "IGNORE_QUEUE_OVERFLOWS",
+    "TAP",
+];
+
+const fn tunnel(name: &'static str) -> Class {
+    let (arguments, ignored) = (TUNNEL, TUNNEL.split_at(2).1);
+    Class {
+        name,
+        ports: "0-1/1-2",
+        processing: "a/h",
+        arguments,
+        ignored,
+        passes_all: false,
+        make: to_and_from,
+    }
+}
 
 const fn source(name: &'static str, make: fn(&mut Setup<'_>) -> Made) -> Class {
     let processing = "/h";
@@ -64,14 +99,22 @@ const fn sink(name: &'static str, processing: &'static str) -> Class {
     }
 }
 
+/// What sources send that are not told what.
+pub(super) const DEFAULT_DATA: &str = "Random bullshit in a packet, at least 64 bytes long. Well, now it is.";
+
 pub(super) const CLASSES: &[Class] = &[
     source("FromDevice", from_device),
     source("PollDevice", from_device),
     source("FromDPDKDevice", from_device),
     source("FromNetmapDevice", from_device),
+    source("FromHost", from_device),
+    source("FromDPDKRing", from_ring),
     sink("ToDevice", "l"),
     sink("ToDPDKDevice", "a"),
     sink("ToNetmapDevice", "a"),
+    Class { make: to_ring, ..sink("ToDPDKRing", "a") },
+    tunnel("KernelTap"),
+    tunnel("KernelTun"),
     sink("ToHost", "a"),
     sink("ToHostSniffers", "a"),
     Class {
@@ -173,6 +216,55 @@ fn device(setup: &mut Setup<'_>) -> Result<String, Error> {
     Ok(string(&name))
 }
 
+/// A ring between two processes, by its name.
+fn ring(setup: &mut Setup<'_>) -> Result<String, Error> {
+    let [from, to] = ["FROM_PROC", "TO_PROC"].map(|name| setup.arguments.keyword(name));
+    match (from, to) {
+        (Some(from), Some(to)) => Ok(format!("{}-{}", string(&from), string(&to))),
+        _ => Err(Error::new(setup.element.span, "a ring needs FROM_PROC and TO_PROC")),
+    }
+}
+
+fn from_ring(setup: &mut Setup<'_>) -> Made {
+    let name = ring(setup)?;
+    setup.source(Source::Device(name));
+    Ok(Box::new(Device))
+}
+
+fn to_ring(setup: &mut Setup<'_>) -> Made {
+    let name = ring(setup)?;
+    Ok(Box::new(Sink { output: setup.target(Target::Device(name)) }))
+}
+
+/// An interface of the host: what arrives is sent there, and what comes from there begins here.
+struct Tunnel {
+    output: u32,
+    /// Whether its packets have Ethernet headers.
+    framed: bool,
+}
+
+impl Behaviour for Tunnel {
+    fn build(&self, code: &mut Code<'_, '_>, port: u32, packet: Packet) {
+        match (port, self.framed) {
+            (NO_INPUT, true) => Device.build(code, 0, packet),
+            (NO_INPUT, false) => {
+                let (network, yes) = (code.at(packet.data, 0), code.truth(true));
+                code.out(0, packet.with(Note::Network, network).with(Note::HasNetwork, yes));
+            }
+            _ => code.send(self.output, packet),
+        }
+    }
+}
+
+fn to_and_from(setup: &mut Setup<'_>) -> Made {
+    setup.arguments.rest();
+    let named = setup.arguments.keyword("DEVNAME").or_else(|| setup.arguments.keyword("DEV_NAME"));
+    let name = named.map_or_else(|| setup.element.name.clone(), |text| string(&text));
+    let output = setup.target(Target::Device(name.clone()));
+    setup.source_at(NO_INPUT, Source::Device(name));
+    Ok(Box::new(Tunnel { output, framed: setup.element.class == "KernelTap" }))
+}
+
 struct Plain;
 
 impl Behaviour for Plain {
@@ -203,9 +295,8 @@ fn from_dump(setup: &mut Setup<'_>) -> Made {
 }
 
 fn infinite(setup: &mut Setup<'_>) -> Made {
-    let default = "Random bullshit in a packet, at least 64 bytes long. Well, now it is.";
     let data = setup.arguments.next("DATA").map(|text| unquote(&text.text));
-    let mut data = data.filter(|d| !d.is_empty()).unwrap_or_else(|| default.as_bytes().to_vec());
+    let mut data = data.filter(|d| !d.is_empty()).unwrap_or_else(|| DEFAULT_DATA.as_bytes().to_vec());
     let limit = setup.arguments.next("LIMIT").filter(|text| text.text != "-1");
     let limit = limit.map(|text| unsigned(&text, u64::MAX)).transpose()?;
     // The third argument by position is the burst.

@@ -8,8 +8,13 @@ mod classify;
 mod devices;
 mod ether;
 mod fragment;
+mod generators;
+mod headers;
 mod icmp;
 mod ip;
+mod ip6;
+mod ip6_error;
+mod ip6_neighbours;
 mod ip_check;
 mod ip_filter;
 mod ip_options;
@@ -21,7 +26,6 @@ mod switch;
 mod transport;
 mod vlan;
 
-use crate::arguments::unsigned;
 use crate::class::Class;
 use crate::config::Text;
 use crate::error::Error;
@@ -37,8 +41,13 @@ pub(crate) const TABLES: &[&[Class]] = &[
     devices::CLASSES,
     ether::CLASSES,
     fragment::CLASSES,
+    generators::CLASSES,
+    headers::CLASSES,
     icmp::CLASSES,
     ip::CLASSES,
+    ip6::CLASSES,
+    ip6_error::CLASSES,
+    ip6_neighbours::CLASSES,
     ip_filter::CLASSES,
     ip_options::CLASSES,
     ip_check::CLASSES,
@@ -53,13 +62,52 @@ pub(crate) const TABLES: &[&[Class]] = &[
 
 /// Seconds in nanoseconds.
 const SECOND: u64 = 1_000_000_000;
+/// Units of time, by their names, in nanoseconds; the first that fits.
+const UNITS: &[(&str, u64)] = &[
+    ("min", 60 * SECOND),
+    ("ms", SECOND / 1_000),
+    ("us", SECOND / 1_000_000),
+    ("ns", 1),
+    ("s", SECOND),
+    ("m", 60 * SECOND),
+    ("h", 3600 * SECOND),
+    ("", SECOND),
+];
+/// The longest time, in seconds.
+const LONGEST: f64 = (1u64 << 30) as f64;
 
-/// A time in nanoseconds: seconds, or a number with `s` or `min` behind it.
+/// A time in nanoseconds: a number, of seconds unless there is a unit behind it.
 fn seconds(text: &Text) -> Result<u64, Error> {
-    let (number, unit) = match (text.text.strip_suffix("min"), text.text.strip_suffix('s')) {
-        (Some(minutes), _) => (minutes, 60),
-        (None, seconds) => (seconds.unwrap_or(&text.text), 1),
-    };
-    let number = unsigned(&Text { text: number.trim().to_owned(), span: text.span }, 1 << 30)?;
-    Ok(number * unit * SECOND)
+    time(&text.text)
+        .ok_or_else(|| Error::new(text.span, format!("`{}` is not a time like 5, 0.5s or 10ms", text.text)))
+}
+
+fn time(text: &str) -> Option<u64> {
+    let (number, unit) =
+        UNITS.iter().find_map(|(name, unit)| Some((text.strip_suffix(name)?.trim(), *unit)))?;
+    let digits = number.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    let number: f64 = number.parse().ok().filter(|_| digits)?;
+    let whole = number * unit as f64;
+    (whole <= LONGEST * SECOND as f64).then_some(whole as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::time;
+
+    #[test]
+    fn times_have_units_and_fractions() {
+        for (text, nanoseconds) in [
+            ("5", 5_000_000_000),
+            (".05", 50_000_000),
+            ("10ms", 10_000_000),
+            ("2 min", 120_000_000_000),
+            ("7ns", 7),
+        ] {
+            assert_eq!(time(text), Some(nanoseconds), "{text}");
+        }
+        for wrong in ["", "s", "-1", "1e3", "inf", "1.2.3", "99999999999"] {
+            assert_eq!(time(wrong), None, "{wrong}");
+        }
+    }
 }

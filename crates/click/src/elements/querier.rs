@@ -1,4 +1,5 @@
-//! `ARPQuerier`: Ethernet addresses of next hops, asked for and remembered. Source: RFC 826; RFC 1122, 2.3.2.
+//! `ARPQuerier`, `IP6NDSolicitor`: Ethernet addresses of next hops, asked for and remembered. Source: RFC 826; RFC 1122, 2.3.2; RFC 4861, 7.1
+//! and 7.2.
 //!
 //! A packet whose next hop is not known is kept in the table's entry, the latest for each hop, and what carried it leaves as the
 //! question; the answer, when it comes, becomes the packet that was kept. So no packet waits in a batch's buffers, and as many
@@ -7,18 +8,27 @@
 use millstream_ir::{Prov, Size, Type, Value};
 use millstream_isa::{AluOp, Cond};
 
+use super::ip6_error::{set_sum, set_words};
+use super::ip6_neighbours::{self as neighbours, WHOLE};
 use super::seconds;
-use crate::arguments::{ether, ip, unsigned};
+use crate::arguments::{ether, ip, ip6, unsigned};
 use crate::build::{Code, Table};
 use crate::class::{Behaviour, Class, Made};
 use crate::compile::Setup;
 use crate::packet::{Note, Packet};
 
-pub(super) const CLASSES: &[Class] = &[Class {
-    ports: "1-2/1-2",
-    processing: "h/h",
-    ..Class::filter("ARPQuerier", ARGUMENTS, querier).ignoring(IGNORED)
-}];
+pub(super) const CLASSES: &[Class] = &[
+    Class {
+        ports: "1-2/1-2",
+        processing: "h/h",
+        ..Class::filter("ARPQuerier", ARGUMENTS, querier).ignoring(IGNORED)
+    },
+    Class {
+        ports: "1-2/1-2",
+        processing: "h/h",
+        ..Class::filter("IP6NDSolicitor", &["IP", "ETH"], solicitor)
+    },
+];
 
 const ARGUMENTS: &[&str] =
     &["IP", "ETH", "TIMEOUT", "ENTRY_CAPACITY", "CAPACITY", "BROADCAST", "BROADCAST_POLL", "POLL_TIMEOUT"];
@@ -29,6 +39,7 @@ const IGNORED: &[&str] = ARGUMENTS.split_at(4).1;
 const USUAL_ENTRIES: u64 = 1024;
 /// Nanoseconds for which an answer holds, unless said otherwise; and those between two questions.
 const USUAL_TIMEOUT: u64 = 300_000_000_000;
+const NEIGHBOUR_TIMEOUT: u64 = 120_000_000_000;
 const BETWEEN: i64 = 100_000_000;
 /// The hop's Ethernet address, when it answered, when it was asked (0 for never), how long the packet is that waits.
 const ENTRY: [Size; 4] = [Size::Dw, Size::Dw, Size::Dw, Size::Dw];
@@ -40,15 +51,63 @@ const KEPT: i32 = 32;
 /// Longer packets do not wait.
 const LONGEST: i64 = 1536;
 
+/// Why one worker only.
+const WAITING: &str =
+    "packets that wait for an answer lie in its table, and would be read there while others are written";
+
 /// Bytes of an Ethernet header, and of an ARP packet for IP with it.
 const HEADER: i64 = 14;
 const ARP: i64 = 42;
 /// Room in front of a packet that was kept.
 const ROOM: i64 = 128;
 
+/// The advertisement of a neighbour, and the option in it, both bytes of each at once.
+const ADVERTISED: i64 = 136 << 8;
+const LINK_ADDRESS: i64 = 0x0201;
+
+/// This host's address, by which protocol hops are asked.
+#[derive(Clone, Copy)]
+enum Own {
+    Arp(u32),
+    Neighbour(u128),
+}
+
+impl Own {
+    /// The packet's next hop, as the table's key.
+    fn hop(self, packet: Packet) -> Vec<Value> {
+        match self {
+            Own::Arp(_) => vec![packet.note(Note::Destination)],
+            Own::Neighbour(_) => packet.destination6().to_vec(),
+        }
+    }
+
+    /// Why answers are dropped: nobody waited for them, or they are none.
+    fn taken(self) -> &'static str {
+        match self {
+            Own::Arp(_) => "arp_reply",
+            Own::Neighbour(_) => "advertisement",
+        }
+    }
+
+    fn no_answer(self) -> &'static str {
+        match self {
+            Own::Arp(_) => "no_arp_reply",
+            Own::Neighbour(_) => "no_advertisement",
+        }
+    }
+
+    /// The type of frames that carry packets.
+    fn ethertype(self) -> [u8; 2] {
+        match self {
+            Own::Arp(_) => [8, 0],
+            Own::Neighbour(_) => [0x86, 0xdd],
+        }
+    }
+}
+
 struct Querier {
     hops: Table,
-    address: u32,
+    own: Own,
     ether: [u8; 6],
     timeout: u64,
     queries: u32,
@@ -66,11 +125,19 @@ fn querier(setup: &mut Setup<'_>) -> Made {
         setup.arguments.keyword_or("ENTRY_CAPACITY", USUAL_ENTRIES, |text| unsigned(text, 1 << 20))?;
     let entries = if entries == 0 { USUAL_ENTRIES } else { entries };
     let hops = setup.evicting_table("hops", &[Size::W], &ENTRY, LONGEST as u32, entries as u32);
-    setup.alone(
-        "packets that wait for an answer lie in its table, and would be read there while others are written",
-    );
+    setup.alone(WAITING);
     let (queries, responses) = (setup.counter("queries"), setup.counter("responses"));
-    Ok(Box::new(Querier { hops, address, ether, timeout, queries, responses }))
+    Ok(Box::new(Querier { hops, own: Own::Arp(address), ether, timeout, queries, responses }))
+}
+
+fn solicitor(setup: &mut Setup<'_>) -> Made {
+    let names = setup.arguments.names;
+    let own = Own::Neighbour(ip6(&setup.arguments.need("IP")?, names)?);
+    let ether = ether(&setup.arguments.need("ETH")?, names)?;
+    let hops = setup.evicting_table("hops", &[Size::W; 4], &ENTRY, LONGEST as u32, USUAL_ENTRIES as u32);
+    setup.alone(WAITING);
+    let (queries, responses) = (setup.counter("queries"), setup.counter("responses"));
+    Ok(Box::new(Querier { hops, own, ether, timeout: NEIGHBOUR_TIMEOUT, queries, responses }))
 }
 
 impl Behaviour for Querier {
@@ -85,15 +152,15 @@ impl Behaviour for Querier {
 impl Querier {
     /// Sends a packet to its next hop, or asks for that.
     fn send(&self, code: &mut Code<'_, '_>, packet: Packet) {
-        let (now, hop, zero) = (code.time(), packet.note(Note::Destination), code.int(0));
-        let found = code.find(&self.hops, &[hop]);
+        let (now, hop, zero) = (code.time(), self.own.hop(packet), code.int(0));
+        let found = code.find(&self.hops, &hop);
         let (known, new) = (code.block(), code.block());
         let entry = code.param(known, Type::Ptr(Prov::MapValue(self.hops.map)));
         code.branch_with(Cond::Ne, found, zero, (known, &[found]), (new, &[]));
         code.go(new);
-        let error = code.remember(&self.hops, &[hop], &[zero, zero, zero, zero]);
+        let error = code.remember(&self.hops, &hop, &[zero, zero, zero, zero]);
         code.check_int(Cond::Eq, error, 0, |code| code.drop(packet, "no_room_for_hop"));
-        let made = code.find(&self.hops, &[hop]);
+        let made = code.find(&self.hops, &hop);
         code.check_int(Cond::Ne, made, 0, |code| code.drop(packet, "no_room_for_hop"));
         code.jump(known, &[made]);
 
@@ -117,7 +184,10 @@ impl Querier {
         code.drop(packet, "waits_for_hop");
         code.go(ask);
         code.set_wide(entry, ASKED, now);
-        self.ask(code, packet, hop);
+        match self.own {
+            Own::Arp(address) => self.ask(code, packet, address, hop[0]),
+            Own::Neighbour(address) => self.solicit(code, packet, address),
+        }
     }
 
     /// Puts the header for a hop in front, and ends.
@@ -127,7 +197,7 @@ impl Querier {
         let rest = code.with(AluOp::Rsh, hop, 32);
         code.set_raw(4, packet.data, 0, hop);
         code.set_raw(2, packet.data, 4, rest);
-        code.write(packet.data, 6, &[&self.ether[..], &[8, 0]].concat());
+        code.write(packet.data, 6, &[self.ether.as_slice(), &self.own.ethertype()].concat());
         code.out(0, packet);
     }
 
@@ -143,47 +213,95 @@ impl Querier {
     }
 
     /// Makes the packet a question for a hop, and ends.
-    fn ask(&self, code: &mut Code<'_, '_>, packet: Packet, hop: Value) {
+    fn ask(&self, code: &mut Code<'_, '_>, packet: Packet, address: u32, hop: Value) {
         let data = code.bound(packet.handle, 8, Type::Ptr(Prov::Packet));
-        let address = self.address.to_be_bytes();
+        let address = address.to_be_bytes();
         let head =
             [&[0xff; 6][..], &self.ether, &[8, 6, 0, 1, 8, 0, 6, 4, 0, 1], &self.ether, &address, &[0; 6]];
         code.write(data, 0, &head.concat());
         code.set_word(data, 38, hop);
-        let (length, one, none) = (code.int(ARP), code.int(1), code.truth(false));
+        self.asked(code, packet, data, ARP);
+    }
+
+    /// Makes the packet a neighbour solicitation for its next hop, and ends. It goes to the group of those whose address ends as the hop's.
+    fn solicit(&self, code: &mut Code<'_, '_>, packet: Packet, address: u128) {
+        let data = code.bound(packet.handle, 8, Type::Ptr(Prov::Packet));
+        let hop = packet.destination6();
+        let last = code.with(AluOp::Or, hop[3], 0xff00_0000);
+        code.write(data, 0, &[0x33, 0x33]);
+        code.set_word(data, 2, last);
+        let (own, option) = (address.to_be_bytes(), [1, 1]);
+        code.write(data, 6, &[&self.ether[..], &[0x86, 0xdd], &neighbours::HEAD, &own].concat());
+        code.write(data, neighbours::DESTINATION, &[0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
+        code.set_word(data, neighbours::DESTINATION + 12, last);
+        code.write(data, neighbours::KIND, &[135, 0, 0, 0, 0, 0, 0, 0]);
+        set_words(code, data, neighbours::TARGET, hop);
+        code.write(data, neighbours::OPTION, &[&option, &self.ether[..]].concat());
+        let (header, bytes) = (code.at(data, HEADER), code.int(neighbours::MESSAGE));
+        set_sum(code, header, bytes);
+        self.asked(code, packet, data, WHOLE);
+    }
+
+    /// Sends a question of a length that begins at `data`.
+    fn asked(&self, code: &mut Code<'_, '_>, packet: Packet, data: Value, length: i64) {
+        let (length, one, none) = (code.int(length), code.int(1), code.truth(false));
         let end = code.end(data, length);
         code.count(self.queries, one);
         let port = u32::from(code.connected(1));
         code.out(port, packet.bounded(data, end).with(Note::HasNetwork, none));
     }
 
+    /// The hop that an answer is about, and its Ethernet address. Drops what is no answer.
+    fn answered(&self, code: &mut Code<'_, '_>, packet: Packet) -> (Vec<Value>, Value) {
+        let data = packet.data;
+        match self.own {
+            Own::Arp(_) => {
+                code.need(packet, data, ARP, "too_short");
+                // ARP of IP over Ethernet, an answer, of one station.
+                for (offset, wanted) in [(12, 0x0806_0001), (16, 0x0800_0604)] {
+                    let word = code.word(data, offset);
+                    code.check_int(Cond::Eq, word, wanted, |code| code.drop(packet, self.own.no_answer()));
+                }
+                let (operation, first) = (code.half(data, 20), code.byte(data, 22));
+                code.check_int(Cond::Eq, operation, 2, |code| code.drop(packet, self.own.no_answer()));
+                let group = code.with(AluOp::And, first, 1);
+                code.check_int(Cond::Eq, group, 0, |code| code.drop(packet, self.own.no_answer()));
+                (vec![code.word(data, 28)], ether_at(code, data, 22))
+            }
+            Own::Neighbour(_) => {
+                code.need(packet, data, WHOLE, "too_short");
+                let fields =
+                    [(12, 0x86dd), (neighbours::KIND, ADVERTISED), (neighbours::OPTION, LINK_ADDRESS)];
+                for (offset, wanted) in fields {
+                    let found = code.half(data, offset);
+                    code.check_int(Cond::Eq, found, wanted, |code| code.drop(packet, self.own.no_answer()));
+                }
+                // Nobody has forwarded it.
+                let hops = code.byte(data, 21);
+                code.check_int(Cond::Eq, hops, i64::from(u8::MAX), |code| {
+                    code.drop(packet, self.own.no_answer())
+                });
+                let hop = code.words(data, neighbours::TARGET);
+                (hop.to_vec(), ether_at(code, data, neighbours::OPTION + 2))
+            }
+        }
+    }
+
     /// Notes what an answer says, and makes it the packet that waited for it.
     fn learn(&self, code: &mut Code<'_, '_>, packet: Packet) {
-        code.need(packet, packet.data, ARP, "too_short");
-        // ARP of IP over Ethernet, an answer, of one station.
-        for (offset, wanted) in [(12, 0x0806_0001), (16, 0x0800_0604)] {
-            let word = code.word(packet.data, offset);
-            code.check_int(Cond::Eq, word, wanted, |code| code.drop(packet, "no_arp_reply"));
-        }
-        let (operation, first) = (code.half(packet.data, 20), code.byte(packet.data, 22));
-        code.check_int(Cond::Eq, operation, 2, |code| code.drop(packet, "no_arp_reply"));
-        let group = code.with(AluOp::And, first, 1);
-        code.check_int(Cond::Eq, group, 0, |code| code.drop(packet, "no_arp_reply"));
-        let (low, high) = (code.raw(4, packet.data, 22), code.raw(2, packet.data, 26));
-        let high = code.with(AluOp::Lsh, high, 32);
-        let ether = code.alu(AluOp::Or, high, low);
-        let (hop, now, one, zero) = (code.word(packet.data, 28), code.time(), code.int(1), code.int(0));
+        let (hop, ether) = self.answered(code, packet);
+        let (now, one, zero) = (code.time(), code.int(1), code.int(0));
         code.count(self.responses, one);
-        let entry = code.find(&self.hops, &[hop]);
+        let entry = code.find(&self.hops, &hop);
         code.check_int(Cond::Ne, entry, 0, |code| {
-            code.remember(&self.hops, &[hop], &[ether, now, zero, zero]);
-            code.drop(packet, "arp_reply");
+            code.remember(&self.hops, &hop, &[ether, now, zero, zero]);
+            code.drop(packet, self.own.taken());
         });
         let length = code.wide(entry, LENGTH);
         for (at, value) in [(0, ether), (ANSWERED, now), (ASKED, zero), (LENGTH, zero)] {
             code.set_wide(entry, at, value);
         }
-        code.check_int(Cond::Ne, length, 0, |code| code.drop(packet, "arp_reply"));
+        code.check_int(Cond::Ne, length, 0, |code| code.drop(packet, self.own.taken()));
         let room = code.bound(packet.handle, 8, Type::Ptr(Prov::Packet));
         let data = code.at(room, ROOM);
         let from = code.offset(entry, i64::from(KEPT), self.hops.map);
@@ -192,4 +310,11 @@ impl Querier {
         let none = code.truth(false);
         self.encapsulate(code, packet.bounded(data, end).with(Note::HasNetwork, none), entry);
     }
+}
+
+/// An Ethernet address, as an entry has it.
+fn ether_at(code: &mut Code<'_, '_>, data: Value, offset: i32) -> Value {
+    let (low, high) = (code.raw(4, data, offset), code.raw(2, data, offset + 4));
+    let high = code.with(AluOp::Lsh, high, 32);
+    code.alu(AluOp::Or, high, low)
 }

@@ -10,9 +10,9 @@ use crate::class::{Behaviour, Class, Made};
 use crate::compile::Setup;
 use crate::packet::Packet;
 
-const ICMP: i64 = 1;
-const TCP: i64 = 6;
-const UDP: i64 = 17;
+pub(super) const ICMP: i64 = 1;
+pub(super) const TCP: i64 = 6;
+pub(super) const UDP: i64 = 17;
 
 /// How much is said of bad packets: nothing here.
 const TOLD: &[&str] = &["VERBOSE", "DETAILS"];
@@ -39,7 +39,7 @@ fn check(setup: &mut Setup<'_>, protocol: i64) -> Made {
 }
 
 /// Where packets go that are not in order.
-fn bad(code: &mut Code<'_, '_>, packet: Packet, reason: &'static str) {
+pub(super) fn bad(code: &mut Code<'_, '_>, packet: Packet, reason: &'static str) {
     if code.connected(1) { code.out(1, packet) } else { code.drop(packet, reason) }
 }
 
@@ -141,15 +141,10 @@ impl Check {
             code.branch(Cond::Eq, sum, zero, fine, summed);
             code.go(summed);
         }
-        let mut sum = code.int(0);
-        if covered.pseudo {
-            // Addresses, protocol and length, in the order of memory.
-            let (source, destination) = (code.raw(4, header, 12), code.raw(4, header, 16));
-            let length = code.swapped(16, covered.bytes);
-            sum = code.add(source, destination);
-            sum = code.add(sum, length);
-            sum = code.with(AluOp::Add, sum, self.protocol << 8);
-        }
+        let sum = match covered.pseudo {
+            true => pseudo_sum(code, header, covered.bytes, self.protocol),
+            false => code.int(0),
+        };
         let sum = sum_bytes(code, transport, covered.bytes, sum);
         let sum = fold(code, sum);
         code.check_int(Cond::Eq, sum, 0xffff, |code| bad(code, packet, "bad_checksum"));
@@ -158,8 +153,16 @@ impl Check {
     }
 }
 
+/// The sum of the pseudo header: addresses, protocol and length, in the order of memory, not folded.
+pub(super) fn pseudo_sum(code: &mut Code<'_, '_>, header: Value, bytes: Value, protocol: i64) -> Value {
+    let (source, destination) = (code.raw(4, header, 12), code.raw(4, header, 16));
+    let (addresses, length) = (code.add(source, destination), code.swapped(16, bytes));
+    let sum = code.add(addresses, length);
+    code.with(AluOp::Add, sum, protocol << 8)
+}
+
 /// The sum of `bytes` bytes from an address on, on top of `sum`, not folded.
-fn sum_bytes(code: &mut Code<'_, '_>, from: Value, bytes: Value, sum: Value) -> Value {
+pub(super) fn sum_bytes(code: &mut Code<'_, '_>, from: Value, bytes: Value, sum: Value) -> Value {
     let whole = code.with(AluOp::And, bytes, !3);
     let mut at = code.plus(from, whole);
     let mut sum = sum_words(code, from, at, sum);

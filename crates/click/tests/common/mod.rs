@@ -34,7 +34,12 @@ impl Bed {
         let program = compile(&graph).unwrap_or_else(|e| panic!("{e:?}"));
         assert_eq!(millstream_ir::verify::verify_module(&program.module), []);
         let engine = Engine::of_module(program.module.clone(), program.entry, &Options::default());
-        Bed { program, engine: engine.expect("compiled") }
+        let mut engine = engine.expect("compiled");
+        for entry in &program.entries {
+            let map = engine.map(&entry.map).expect("the map");
+            assert_eq!(map.update(&entry.key, &entry.value, 0, None), 0);
+        }
+        Bed { program, engine }
     }
 
     /// What is sent of packets that come at a time, in seconds, by each source.
@@ -64,4 +69,10 @@ impl Bed {
         let state = self.engine.map(STATE).expect("the state").get(&[0; 4]).expect("one value");
         self.program.drops.iter().filter(|d| d.reason == reason).map(|d| number(&state, d.offset)).sum()
     }
+}
+
+/// Bytes in hexadecimal.
+pub(crate) fn hex(text: &str) -> Vec<u8> {
+    let digits: Vec<u8> = text.chars().filter_map(|c| c.to_digit(16)).map(|d| d as u8).collect();
+    digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect()
 }

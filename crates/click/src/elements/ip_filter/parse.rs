@@ -276,6 +276,8 @@ impl Parser<'_> {
         if let Some(kind) = KINDS.iter().find(|k| **k == self.peek()) {
             q.kind = Some(kind);
             self.at += 1;
+        } else if q.protocol == Some(ICMP) && known(ICMP_TYPES, self.peek()).is_some() {
+            q.kind = Some("type");
         } else if self.at == begin || (has_side && q.protocol.is_none()) {
             if let Some(found) = self.bare(has_side)? {
                 return Ok(found);

@@ -1,0 +1,352 @@
+//! Sources that make their packets up: datagrams of many flows, echo requests, one packet at a rate.
+//!
+//! What they send is laid down when the configuration is read, the same in every run; they send as fast as packets are taken, since
+//! there is no time between packets here.
+
+use std::net::Ipv4Addr;
+
+use super::devices::DEFAULT_DATA;
+use super::ip::HEADER as IP;
+use super::seconds;
+use crate::arguments::{boolean, ether, ip, string, unsigned};
+use crate::build::Code;
+use crate::class::{Behaviour, Class, Made};
+use crate::compile::{NO_INPUT, Setup, Source};
+use crate::config::{Text, unquote};
+use crate::error::Error;
+use crate::packet::{Note, Packet};
+
+const FLOWS: &[&str] = &[
+    "RATE",
+    "LIMIT",
+    "LENGTH",
+    "SRCETH",
+    "SRCIP",
+    "DSTETH",
+    "DSTIP",
+    "FLOWS",
+    "FLOWSIZE",
+    "FLOWBURST",
+    "CHECKSUM",
+    "SEQUENTIAL",
+    "ACTIVE",
+    "BURST",
+    "DUPLICATE",
+    "STOP",
+];
+/// How packets are handed on.
+const FLOWS_IGNORED: &[&str] = FLOWS.split_at(13).1;
+const DATAGRAMS: &[&str] = &[
+    "RATE", "LIMIT", "LENGTH", "SRCETH", "SRCIP", "SPORT", "DSTETH", "DSTIP", "DPORT", "CHECKSUM",
+    "INTERVAL", "ACTIVE", "STOP",
+];
+const RATED: &[&str] =
+    &["DATA", "RATE", "LIMIT", "ACTIVE", "LENGTH", "BANDWIDTH", "STOP", "HEADROOM", "END_CALL"];
+const TIMED: &[&str] = &["INTERVAL", "DATA", "LIMIT", "STOP", "HEADROOM"];
+const PINGS: &[&str] =
+    &["SRC", "DST", "INTERVAL", "IDENTIFIER", "DATA", "LIMIT", "ACTIVE", "VERBOSE", "STOP"];
+
+const fn source(
+    name: &'static str,
+    processing: &'static str,
+    arguments: &'static [&'static str],
+    ignored: &'static [&'static str],
+    make: fn(&mut Setup<'_>) -> Made,
+) -> Class {
+    Class { name, ports: "0/1", processing, arguments, ignored, passes_all: true, make }
+}
+
+pub(super) const CLASSES: &[Class] = &[
+    source("FastUDPFlows", "/a", FLOWS, FLOWS_IGNORED, flows),
+    source("FastUDPSource", "/a", DATAGRAMS, &["STOP"], datagrams),
+    source("RatedSource", "/a", RATED, &["BANDWIDTH", "STOP", "HEADROOM", "END_CALL"], rated),
+    source("TimedSource", "/h", TIMED, &["STOP", "HEADROOM"], timed),
+    Class { ports: "0-1/1", ..source("ICMPPingSource", "h/a", PINGS, &["VERBOSE", "STOP"], pings) },
+];
+
+/// Packets that are made, at most: then they are sent again from the first on.
+const MOST: u64 = 1 << 14;
+/// Bytes of a frame, at least and at most.
+const SHORTEST: u64 = 60;
+const LONGEST: u64 = 1514;
+/// Bytes of an Ethernet header, and of those of IP and UDP.
+const ETHER: usize = 14;
+const HEADERS: usize = 28;
+/// Time to live.
+const HOPS: u8 = 250;
+const PING_HOPS: u8 = 200;
+const UDP: u8 = 17;
+const ICMP: u8 = 1;
+
+/// Notes where the IP header is and where the packet is to go.
+struct Generated {
+    header: i64,
+    destination: u32,
+}
+
+impl Behaviour for Generated {
+    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+        let (network, yes) = (code.at(packet.data, self.header), code.truth(true));
+        let destination = code.int(i64::from(self.destination));
+        let packet = packet.with(Note::Network, network).with(Note::HasNetwork, yes);
+        code.out(0, packet.with(Note::Destination, destination));
+    }
+}
+
+/// Makes echo requests, and takes the answers.
+struct Pings(Generated);
+
+impl Behaviour for Pings {
+    fn build(&self, code: &mut Code<'_, '_>, port: u32, packet: Packet) {
+        match port {
+            NO_INPUT => self.0.build(code, port, packet),
+            _ => code.drop(packet, "answer"),
+        }
+    }
+}
+
+/// Passes what has no header that is known.
+struct Plain;
+
+impl Behaviour for Plain {
+    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+        code.out(0, packet);
+    }
+}
+
+/// Numbers that look random and are the same in every run (splitmix64).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn port(&mut self) -> u16 {
+        (self.next() % 0xffff) as u16
+    }
+}
+
+/// The checksum of bytes, on top of a sum of 16-bit words.
+fn checksum(bytes: &[u8], sum: u32) -> u16 {
+    let word = |pair: &[u8]| u32::from(pair[0]) << 8 | u32::from(pair.get(1).copied().unwrap_or(0));
+    let mut sum = sum + bytes.chunks(2).map(word).sum::<u32>();
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    !(sum as u16)
+}
+
+/// An IP header, with its checksum.
+fn ip_header(length: usize, id: u16, hops: u8, protocol: u8, [from, to]: [u32; 2]) -> Vec<u8> {
+    let mut header = [&[0x45, 0][..], &(length as u16).to_be_bytes(), &id.to_be_bytes(), &[0, 0]].concat();
+    header.extend([hops, protocol, 0, 0]);
+    header.extend([from.to_be_bytes(), to.to_be_bytes()].as_flattened());
+    let sum = checksum(&header, 0);
+    header[10..12].copy_from_slice(&sum.to_be_bytes());
+    header
+}
+
+/// What datagrams have in common.
+struct Datagram {
+    ethers: [[u8; 6]; 2],
+    addresses: [u32; 2],
+    length: usize,
+    checksum: bool,
+}
+
+impl Datagram {
+    /// With these ports.
+    fn frame(&self, ports: [u16; 2]) -> Vec<u8> {
+        let bytes = self.length - ETHER - IP as usize;
+        let mut datagram =
+            [ports[0], ports[1], bytes as u16, 0].map(u16::to_be_bytes).as_flattened().to_vec();
+        datagram.resize(bytes, 0);
+        if self.checksum {
+            let halves = self.addresses.map(|address| (address >> 16) + (address & 0xffff));
+            let sum = checksum(&datagram, halves[0] + halves[1] + u32::from(UDP) + bytes as u32);
+            // A sum of zero would mean that there is none.
+            let sum = if sum == 0 { u16::MAX } else { sum };
+            datagram[6..8].copy_from_slice(&sum.to_be_bytes());
+        }
+        let [source, destination] = self.ethers;
+        let header = ip_header(self.length - ETHER, 0, HOPS, UDP, self.addresses);
+        [&destination[..], &source, &[8, 0], &header, &datagram].concat()
+    }
+}
+
+/// A limit; `None` without one.
+fn limit(text: &Text) -> Result<Option<u64>, Error> {
+    match text.text.starts_with('-') {
+        true => Ok(None),
+        false => unsigned(text, u64::MAX).map(Some),
+    }
+}
+
+/// Says that packets come as fast as they are taken.
+fn at_once(setup: &mut Setup<'_>) {
+    let message =
+        format!("`{}` sends as fast as it can: there is no time between packets", setup.element.class);
+    setup.warn(Error::new(setup.element.span, message));
+}
+
+/// The rate, which makes no difference but for a warning.
+fn rate(setup: &mut Setup<'_>, default: u64) -> Result<(), Error> {
+    if setup.arguments.or("RATE", default, |text| unsigned(text, u64::MAX))? != 0 {
+        at_once(setup);
+    }
+    Ok(())
+}
+
+/// A frame's length. The least there is takes the place of what is too short.
+fn frame_length(text: &Text) -> Result<usize, Error> {
+    unsigned(text, LONGEST).map(|length| length.max(SHORTEST) as usize)
+}
+
+fn flows(setup: &mut Setup<'_>) -> Made {
+    let names = setup.arguments.names;
+    rate(setup, 0)?;
+    let limit = limit(&setup.arguments.need("LIMIT")?)?;
+    let length = frame_length(&setup.arguments.need("LENGTH")?)?;
+    let (from, from_ip) = (setup.arguments.need("SRCETH")?, setup.arguments.need("SRCIP")?);
+    let (to, to_ip) = (setup.arguments.need("DSTETH")?, setup.arguments.need("DSTIP")?);
+    let ethers = [ether(&from, names)?, ether(&to, names)?];
+    let addresses = [ip(&from_ip, names)?, ip(&to_ip, names)?];
+    let count = setup.arguments.need("FLOWS")?;
+    let count = match unsigned(&count, MOST)? {
+        0 => return Err(Error::new(count.span, "there must be a flow at least")),
+        count => count,
+    };
+    let size = unsigned(&setup.arguments.need("FLOWSIZE")?, u64::MAX)?;
+    let burst = setup.arguments.keyword_or("FLOWBURST", 1, |text| unsigned(text, u64::MAX))?;
+    let checksum = setup.arguments.keyword_or("CHECKSUM", true, boolean)?;
+    let sequential = setup.arguments.keyword_or("SEQUENTIAL", false, boolean)?;
+    let active = setup.arguments.keyword_or("ACTIVE", true, boolean)?;
+    let datagram = Datagram { ethers, addresses, length, checksum };
+    let plan = Plan { flows: count as usize, size, burst, sequential };
+    let number = limit.unwrap_or(MOST).min(MOST);
+    let frames = plan.ports(number, setup.sources() as u64).into_iter().map(|ports| datagram.frame(ports));
+    setup.source(Source::Frames(frames.collect(), if active { limit } else { Some(0) }));
+    Ok(Box::new(Generated { header: ETHER as i64, destination: addresses[1] }))
+}
+
+/// Which flows packets are of.
+struct Plan {
+    flows: usize,
+    /// Packets until a flow gets other ports.
+    size: u64,
+    /// Packets of a flow, one behind the other.
+    burst: u64,
+    sequential: bool,
+}
+
+impl Plan {
+    /// The ports of so many packets.
+    fn ports(&self, number: u64, seed: u64) -> Vec<[u16; 2]> {
+        let mut random = Random(seed);
+        let mut flows: Vec<([u16; 2], u64)> =
+            (0..self.flows).map(|_| ([random.port(), random.port()], 0)).collect();
+        let (mut at, mut next, mut left) = (0, 0, 0);
+        let packet = |_| {
+            if left == 0 {
+                at = if self.sequential { next % self.flows } else { random.next() as usize % self.flows };
+                next += 1;
+                left = self.burst.max(1);
+            }
+            left -= 1;
+            let (ports, sent) = &mut flows[at];
+            if *sent >= self.size {
+                *ports = match self.sequential {
+                    true => ports.map(|port| port.wrapping_add(1)),
+                    false => [random.port(), random.port()],
+                };
+                *sent = 0;
+            }
+            *sent += 1;
+            *ports
+        };
+        (0..number).map(packet).collect()
+    }
+}
+
+fn datagrams(setup: &mut Setup<'_>) -> Made {
+    let names = setup.arguments.names;
+    rate(setup, 0)?;
+    let port = |text: &Text| unsigned(text, 0xffff).map(|port| port as u16);
+    let limit = setup.arguments.or("LIMIT", None, limit)?;
+    let length = setup.arguments.or("LENGTH", SHORTEST as usize, frame_length)?;
+    let local = u32::from(Ipv4Addr::LOCALHOST);
+    let from = setup.arguments.or("SRCETH", [0; 6], |text| ether(text, names))?;
+    let from_ip = setup.arguments.or("SRCIP", local, |text| ip(text, names))?;
+    let from_port = setup.arguments.or("SPORT", 1000, port)?;
+    let to = setup.arguments.or("DSTETH", [0; 6], |text| ether(text, names))?;
+    let to_ip = setup.arguments.or("DSTIP", local, |text| ip(text, names))?;
+    let to_port = setup.arguments.or("DPORT", 1000, port)?;
+    let checksum = setup.arguments.or("CHECKSUM", true, boolean)?;
+    if let Some(text) = setup.arguments.next("INTERVAL")
+        && unsigned(&text, u64::MAX)? != 0
+    {
+        return Err(Error::new(text.span, "INTERVAL of `FastUDPSource` is not supported"));
+    }
+    let active = setup.arguments.or("ACTIVE", true, boolean)?;
+    let datagram = Datagram { ethers: [from, to], addresses: [from_ip, to_ip], length, checksum };
+    let frame = datagram.frame([from_port, to_port]);
+    setup.source(Source::Constant(frame, if active { limit } else { Some(0) }));
+    Ok(Box::new(Generated { header: ETHER as i64, destination: to_ip }))
+}
+
+/// A packet's bytes, or those that Click has for it.
+fn data(text: Option<Text>) -> Vec<u8> {
+    let data = text.map(|text| unquote(&text.text)).filter(|data| !data.is_empty());
+    data.unwrap_or_else(|| DEFAULT_DATA.as_bytes().to_vec())
+}
+
+fn rated(setup: &mut Setup<'_>) -> Made {
+    let mut data = data(setup.arguments.next("DATA"));
+    rate(setup, 10)?;
+    let limit = setup.arguments.or("LIMIT", None, limit)?;
+    let active = setup.arguments.or("ACTIVE", true, boolean)?;
+    if let Some(text) = setup.arguments.keyword("LENGTH") {
+        data.resize(unsigned(&text, LONGEST)? as usize, 0);
+    }
+    setup.source(Source::Constant(data, if active { limit } else { Some(0) }));
+    Ok(Box::new(Plain))
+}
+
+fn timed(setup: &mut Setup<'_>) -> Made {
+    at_once(setup);
+    setup.arguments.or("INTERVAL", 0, seconds)?;
+    let data = data(setup.arguments.next("DATA"));
+    let limit = setup.arguments.keyword_or("LIMIT", None, limit)?;
+    setup.source(Source::Constant(data, limit));
+    Ok(Box::new(Plain))
+}
+
+fn pings(setup: &mut Setup<'_>) -> Made {
+    let names = setup.arguments.names;
+    at_once(setup);
+    let from = ip(&setup.arguments.need("SRC")?, names)?;
+    let to = ip(&setup.arguments.need("DST")?, names)?;
+    setup.arguments.keyword_or("INTERVAL", 0, seconds)?;
+    let identifier = setup.arguments.keyword_or("IDENTIFIER", 0, |text| unsigned(text, 0xffff))? as u16;
+    let data = setup.arguments.keyword("DATA").map_or(Vec::new(), |text| string(&text).into_bytes());
+    let limit = setup.arguments.keyword_or("LIMIT", None, limit)?;
+    let active = setup.arguments.keyword_or("ACTIVE", true, boolean)?;
+    let request = |number: u64| {
+        let number = (number % 0xffff) as u16 + 1;
+        // The peer writes the identifier in the order of the machine.
+        let head = [&[8, 0, 0, 0][..], &identifier.to_le_bytes(), &number.to_be_bytes()];
+        let mut message = [&head.concat()[..], &data].concat();
+        let sum = checksum(&message, 0);
+        message[2..4].copy_from_slice(&sum.to_be_bytes());
+        [ip_header(IP as usize + message.len(), number, PING_HOPS, ICMP, [from, to]), message].concat()
+    };
+    let frames = (0..limit.unwrap_or(MOST).min(MOST)).map(request).collect();
+    setup.source_at(NO_INPUT, Source::Frames(frames, if active { limit } else { Some(0) }));
+    Ok(Box::new(Pings(Generated { header: 0, destination: to })))
+}
+
+const _: () = assert!(HEADERS as u64 + ETHER as u64 <= SHORTEST);

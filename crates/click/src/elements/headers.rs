@@ -1,0 +1,285 @@
+//! What hosts do to headers: put them in front, swap them, answer echo requests, sum up what is behind them. Source: RFC 768, 791, 792, 793,
+//! 1071, 1624.
+
+use millstream_ir::Value;
+use millstream_isa::{AluOp, Cond};
+
+use super::ip::{HEADER, fold, header, header_length, set_checksum};
+use super::transport::{ICMP, TCP, UDP, bad, pseudo_sum, sum_bytes};
+use crate::arguments::{boolean, ip, unsigned};
+use crate::build::Code;
+use crate::class::{Behaviour, Class, Made};
+use crate::compile::Setup;
+use crate::config::Text;
+use crate::error::Error;
+use crate::packet::{Note, Packet};
+
+pub(super) const CLASSES: &[Class] = &[
+    Class::filter("SetTCPChecksum", &["FIXOFF"], set_tcp),
+    Class::check("SetUDPChecksum", &[], |_| Ok(Box::new(SetSum { protocol: UDP, fix_offset: false }))),
+    Class::filter("IPMirror", &["DST_ANNO"], mirror),
+    Class::filter("UDPIPEncap", &["SRC", "SPORT", "DST", "DPORT", "CHECKSUM"], encap),
+    Class::check("ICMPPingResponder", &[], |_| Ok(Box::new(Responder))),
+    Class::check("StoreIPAddress", &["ADDR", "OFFSET"], store),
+];
+
+/// Bytes of the headers of TCP, UDP and an echo.
+const TCP_HEADER: i64 = 20;
+const UDP_HEADER: i64 = 8;
+const ECHO: i64 = 8;
+/// In the half with a fragment's offset: more fragments or an offset; the offset alone.
+const FRAGMENT: i64 = 0x3fff;
+const OFFSET: i64 = 0x1fff;
+/// Time to live of what is made here.
+const HOPS: u8 = 250;
+
+/// The header behind that of IP, of which `bytes` bytes are there, or packets go where the bad ones do.
+fn transport(code: &mut Code<'_, '_>, packet: Packet, header: Value, bytes: i64) -> Value {
+    let length = header_length(code, header);
+    code.check_int(Cond::Ge, length, HEADER, |code| bad(code, packet, "bad_header_length"));
+    let transport = code.plus(header, length);
+    let beyond = code.at(transport, bytes);
+    code.check(Cond::Le, beyond, packet.end, |code| bad(code, packet, "too_short"));
+    transport
+}
+
+/// Sets the checksum of TCP or UDP.
+struct SetSum {
+    protocol: i64,
+    /// Whether a data offset that cannot be is set to one that can.
+    fix_offset: bool,
+}
+
+fn set_tcp(setup: &mut Setup<'_>) -> Made {
+    let fix_offset = setup.arguments.or("FIXOFF", false, boolean)?;
+    Ok(Box::new(SetSum { protocol: TCP, fix_offset }))
+}
+
+impl Behaviour for SetSum {
+    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+        let header = header(code, packet);
+        let (least, place) = if self.protocol == TCP { (TCP_HEADER, 16) } else { (UDP_HEADER, 6) };
+        let transport = transport(code, packet, header, least);
+        let bytes = if self.protocol == TCP {
+            let (total, length) = (code.half(header, 2), header_length(code, header));
+            let bytes = code.sub(total, length);
+            code.check_int(Cond::Sge, bytes, least, |code| bad(code, packet, "bad_length"));
+            bytes
+        } else {
+            let fragment = code.half(header, 6);
+            let fragment = code.with(AluOp::And, fragment, FRAGMENT);
+            code.check_int(Cond::Eq, fragment, 0, |code| bad(code, packet, "fragment"));
+            let bytes = code.half(transport, 4);
+            code.check_int(Cond::Ge, bytes, least, |code| bad(code, packet, "bad_length"));
+            bytes
+        };
+        let beyond = code.plus(transport, bytes);
+        code.check(Cond::Le, beyond, packet.end, |code| bad(code, packet, "bad_length"));
+        if self.fix_offset {
+            fix_offset(code, transport, bytes);
+        }
+        code.write(transport, place, &[0, 0]);
+        let sum = pseudo_sum(code, header, bytes, self.protocol);
+        let sum = sum_bytes(code, transport, bytes, sum);
+        let sum = fold(code, sum);
+        let sum = code.with(AluOp::Xor, sum, 0xffff);
+        code.set_raw(2, transport, place, sum);
+        code.out(0, packet);
+    }
+}
+
+/// Makes TCP's data offset at least that of a header without options, and at most all there is.
+fn fix_offset(code: &mut Code<'_, '_>, transport: Value, bytes: Value) {
+    let byte = code.byte(transport, 12);
+    let words = code.with(AluOp::Rsh, byte, 4);
+    let own = code.with(AluOp::Lsh, words, 2);
+    let (least, flags) = (code.int(TCP_HEADER), code.with(AluOp::And, byte, 15));
+    let low = code.compare(Cond::Lt, own, least);
+    let high = code.compare(Cond::Gt, own, bytes);
+    let whole = code.with(AluOp::And, bytes, !3);
+    let own = code.select(high, whole, own);
+    let own = code.select(low, least, own);
+    let words = code.with(AluOp::Lsh, own, 2);
+    let byte = code.alu(AluOp::Or, words, flags);
+    code.set_byte(transport, 12, byte);
+}
+
+/// Swaps source and destination, addresses and ports.
+struct Mirror {
+    annotation: bool,
+}
+
+fn mirror(setup: &mut Setup<'_>) -> Made {
+    Ok(Box::new(Mirror { annotation: setup.arguments.or("DST_ANNO", true, boolean)? }))
+}
+
+impl Behaviour for Mirror {
+    fn build(&self, code: &mut Code<'_, '_>, _: u32, mut packet: Packet) {
+        let header = header(code, packet);
+        code.exchange(header, 12, 16, 4);
+        if self.annotation {
+            let destination = code.word(header, 16);
+            packet = packet.with(Note::Destination, destination);
+        }
+        let out = code.block();
+        let fragment = code.half(header, 6);
+        let offset = code.with(AluOp::And, fragment, OFFSET);
+        code.check_int(Cond::Eq, offset, 0, |code| code.jump(out, &[]));
+        let length = header_length(code, header);
+        let transport = code.plus(header, length);
+        let beyond = code.at(transport, UDP_HEADER);
+        code.check(Cond::Le, beyond, packet.end, |code| code.jump(out, &[]));
+        let (protocol, tcp, other) = (code.byte(header, 9), code.block(), code.block());
+        let number = code.int(TCP);
+        code.branch(Cond::Eq, protocol, number, tcp, other);
+        code.go(other);
+        code.check_int(Cond::Eq, protocol, UDP, |code| code.jump(out, &[]));
+        code.exchange(transport, 0, 2, 2);
+        code.jump(out, &[]);
+        code.go(tcp);
+        code.exchange(transport, 0, 2, 2);
+        // What was acknowledged, where that is there, too.
+        let beyond = code.at(transport, 12);
+        code.check(Cond::Le, beyond, packet.end, |code| code.jump(out, &[]));
+        code.exchange(transport, 4, 8, 4);
+        code.jump(out, &[]);
+        code.go(out);
+        code.out(0, packet);
+    }
+}
+
+/// Puts headers of IP and UDP in front.
+struct Encap {
+    source: u32,
+    /// None for the annotation.
+    destination: Option<u32>,
+    ports: [u16; 2],
+    checksum: bool,
+    /// The identification of the next packet.
+    id: u32,
+}
+
+fn encap(setup: &mut Setup<'_>) -> Made {
+    let names = setup.arguments.names;
+    let port = |text: &Text| unsigned(text, 0xffff).map(|port| port as u16);
+    let source = ip(&setup.arguments.need("SRC")?, names)?;
+    let from = port(&setup.arguments.need("SPORT")?)?;
+    let text = setup.arguments.need("DST")?;
+    let destination = if text.text == "DST_ANNO" { None } else { Some(ip(&text, names)?) };
+    let to = port(&setup.arguments.need("DPORT")?)?;
+    let checksum = setup.arguments.or("CHECKSUM", true, boolean)?;
+    Ok(Box::new(Encap { source, destination, ports: [from, to], checksum, id: setup.number() }))
+}
+
+impl Behaviour for Encap {
+    fn build(&self, code: &mut Code<'_, '_>, _: u32, mut packet: Packet) {
+        packet.data = code.push(packet, packet.data, HEADER + UDP_HEADER);
+        let data = packet.data;
+        let destination = match self.destination {
+            Some(address) => code.int(i64::from(address)),
+            None => packet.note(Note::Destination),
+        };
+        let (total, id, one) = (code.length(packet), code.get(self.id), code.int(1));
+        code.check_int(Cond::Le, total, 0xffff, |code| code.drop(packet, "too_long"));
+        code.count(self.id, one);
+        code.write(data, 0, &[0x45, 0]);
+        code.set_half(data, 2, total);
+        code.set_half(data, 4, id);
+        code.write(data, 6, &[0, 0, HOPS, UDP as u8, 0, 0]);
+        code.write(data, 12, &self.source.to_be_bytes());
+        code.set_word(data, 16, destination);
+        let length = code.int(HEADER);
+        set_checksum(code, data, length);
+        let (transport, bytes) = (code.at(data, HEADER), code.with(AluOp::Sub, total, HEADER));
+        code.write(transport, 0, self.ports.map(u16::to_be_bytes).as_flattened());
+        code.set_half(transport, 4, bytes);
+        code.write(transport, 6, &[0, 0]);
+        if self.checksum {
+            let sum = pseudo_sum(code, data, bytes, UDP);
+            let sum = sum_bytes(code, transport, bytes, sum);
+            let sum = fold(code, sum);
+            let sum = code.with(AluOp::Xor, sum, 0xffff);
+            code.set_raw(2, transport, 6, sum);
+        }
+        let yes = code.truth(true);
+        let packet = packet.with(Note::Network, data).with(Note::HasNetwork, yes);
+        code.out(0, packet.with(Note::Destination, destination));
+    }
+}
+
+/// Makes echo requests their answers.
+struct Responder;
+
+impl Behaviour for Responder {
+    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+        let header = header(code, packet);
+        let transport = transport(code, packet, header, ECHO);
+        let other = |code: &mut Code<'_, '_>| bad(code, packet, "no_echo_request");
+        let (protocol, kind) = (code.byte(header, 9), code.byte(transport, 0));
+        code.check_int(Cond::Eq, protocol, ICMP, other);
+        code.check_int(Cond::Eq, kind, 8, other);
+        code.exchange(header, 12, 16, 4);
+        // No flags, no fragment, all hops left.
+        let (flags, hops) = (code.raw(2, header, 6), code.raw(2, header, 8));
+        code.write(header, 6, &[0, 0, u8::MAX]);
+        let zero = code.int(0);
+        update(code, header, 10, flags, zero);
+        let new = code.raw(2, header, 8);
+        update(code, header, 10, hops, new);
+        let old = code.raw(2, transport, 0);
+        code.write(transport, 0, &[0, 0]);
+        update(code, transport, 2, old, zero);
+        let destination = code.word(header, 16);
+        let packet = packet.with(Note::Destination, destination);
+        code.out(0, packet.with(Note::Paint, zero));
+    }
+}
+
+/// Brings a checksum up to date of which a half was one value and is another now (RFC 1624, equation 3), in the order of memory.
+fn update(code: &mut Code<'_, '_>, base: Value, place: i32, old: Value, new: Value) {
+    let sum = code.raw(2, base, place);
+    let [sum, old] = [sum, old].map(|half| code.with(AluOp::Xor, half, 0xffff));
+    let sum = code.add(sum, old);
+    let sum = code.add(sum, new);
+    let sum = fold(code, sum);
+    let sum = code.with(AluOp::Xor, sum, 0xffff);
+    code.set_raw(2, base, place, sum);
+}
+
+/// Writes an address into the packet.
+struct Store {
+    /// None for the annotation, unless that is zero.
+    address: Option<u32>,
+    offset: i64,
+}
+
+fn store(setup: &mut Setup<'_>) -> Made {
+    let names = setup.arguments.names;
+    let first = setup.arguments.need("OFFSET")?;
+    let (address, text) = match setup.arguments.next("OFFSET") {
+        Some(second) => (Some(ip(&first, names)?), second),
+        None => (None, first),
+    };
+    if ["src", "dst"].contains(&text.text.as_str()) {
+        return Err(Error::new(text.span, "src and dst of `StoreIPAddress` are not supported")
+            .help("an offset is, with a checksum that is set afterwards"));
+    }
+    Ok(Box::new(Store { address, offset: unsigned(&text, 65_535)? as i64 }))
+}
+
+impl Behaviour for Store {
+    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+        let address = match self.address {
+            Some(address) => code.int(i64::from(address)),
+            None => {
+                let address = packet.note(Note::Destination);
+                code.check_int(Cond::Ne, address, 0, |code| code.out(0, packet));
+                address
+            }
+        };
+        let beyond = code.at(packet.data, self.offset + 4);
+        code.check(Cond::Le, beyond, packet.end, |code| bad(code, packet, "too_short"));
+        code.set_word(packet.data, self.offset as i32, address);
+        code.out(0, packet);
+    }
+}

@@ -1,0 +1,174 @@
+//! IPv6 headers, addresses and routes. Source: RFC 8200, section 3.
+
+use millstream_ir::{Map, Value};
+use millstream_isa::{AluOp, Cond};
+use rustc_hash::FxHashSet;
+
+use super::ip::header;
+use super::transport::bad;
+use crate::arguments::{ip6, prefix6, unsigned};
+use crate::build::Code;
+use crate::class::{Behaviour, Class, Made};
+use crate::compile::{Route6, Setup};
+use crate::config::{Text, words};
+use crate::error::Error;
+use crate::packet::{Note, Packet};
+
+/// Bytes of a header.
+pub(super) const HEADER: i64 = 40;
+/// Where a header has its source and its destination.
+pub(super) const SOURCE: i32 = 8;
+pub(super) const DESTINATION: i32 = 24;
+/// Where it has the number of hops that are left.
+const HOPS: i32 = 7;
+
+pub(super) const CLASSES: &[Class] = &[
+    Class::check("CheckIP6Header", &["BADADDRS", "OFFSET"], check),
+    Class::filter("GetIP6Address", &["OFFSET"], get).passing(),
+    Class::check("DecIP6HLIM", &[], |_| Ok(Box::new(Decrement))),
+    Class { ports: "1/-", processing: "h/h", ..Class::filter("LookupIP6Route", &[], lookup) },
+];
+
+/// The words of an address.
+pub(super) fn address_words(address: u128) -> [i64; 4] {
+    [96, 64, 32, 0].map(|shift| (address >> shift) as i64 & 0xffff_ffff)
+}
+
+/// A number that is zero if four words are those of an address, under a mask.
+pub(super) fn differs(code: &mut Code<'_, '_>, words: [Value; 4], address: u128, mask: u128) -> Value {
+    let mut sum = code.int(0);
+    for ((word, wanted), mask) in words.into_iter().zip(address_words(address)).zip(address_words(mask)) {
+        let masked = code.with(AluOp::And, word, mask);
+        let other = code.with(AluOp::Xor, masked, wanted & mask);
+        sum = code.alu(AluOp::Or, sum, other);
+    }
+    sum
+}
+
+struct Check {
+    offset: i64,
+    bad_sources: Vec<u128>,
+    counter: u32,
+}
+
+fn check(setup: &mut Setup<'_>) -> Made {
+    let names = setup.arguments.names;
+    // All ones is no address of a host.
+    let mut bad_sources = vec![u128::MAX];
+    if let Some(text) = setup.arguments.next("BADADDRS") {
+        for word in words(&text) {
+            bad_sources.push(ip6(&word, names)?);
+        }
+    }
+    let offset = setup.arguments.or("OFFSET", 0, |text| unsigned(text, 65_535))? as i64;
+    Ok(Box::new(Check { offset, bad_sources, counter: setup.counter("count") }))
+}
+
+impl Behaviour for Check {
+    fn build(&self, code: &mut Code<'_, '_>, _: u32, mut packet: Packet) {
+        let least = code.at(packet.data, self.offset + HEADER);
+        code.check(Cond::Le, least, packet.end, |code| bad(code, packet, "too_short"));
+        let header = code.at(packet.data, self.offset);
+        let first = code.byte(header, 0);
+        let version = code.with(AluOp::Rsh, first, 4);
+        code.check_int(Cond::Eq, version, 6, |code| bad(code, packet, "bad_version"));
+        let payload = code.half(header, 4);
+        let length = code.with(AluOp::Add, payload, HEADER);
+        let end = code.end(header, length);
+        code.check(Cond::Le, end, packet.end, |code| bad(code, packet, "bad_length"));
+        let source = code.words(header, SOURCE);
+        for address in &self.bad_sources {
+            let differs = differs(code, source, *address, u128::MAX);
+            code.check_int(Cond::Ne, differs, 0, |code| bad(code, packet, "bad_source"));
+        }
+        packet.end = end;
+        let (one, yes) = (code.int(1), code.truth(true));
+        code.count(self.counter, one);
+        code.out(0, packet.with(Note::Network, header).with(Note::HasNetwork, yes));
+    }
+}
+
+/// Sets the destination from the packet, at an offset.
+struct Get(i64);
+
+fn get(setup: &mut Setup<'_>) -> Made {
+    Ok(Box::new(Get(unsigned(&setup.arguments.need("OFFSET")?, 65_535)? as i64)))
+}
+
+impl Behaviour for Get {
+    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+        code.need(packet, packet.data, self.0 + 16, "too_short");
+        let words = code.words(packet.data, self.0 as i32);
+        code.out(0, packet.bound_for(words));
+    }
+}
+
+struct Decrement;
+
+impl Behaviour for Decrement {
+    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+        let header = header(code, packet);
+        let hops = code.byte(header, HOPS);
+        code.check_int(Cond::Gt, hops, 1, |code| bad(code, packet, "hops_expired"));
+        let less = code.with(AluOp::Sub, hops, 1);
+        code.set_byte(header, HOPS, less);
+        code.out(0, packet);
+    }
+}
+
+struct Lookup {
+    routes: Map,
+    outputs: u32,
+}
+
+fn lookup(setup: &mut Setup<'_>) -> Made {
+    let (mut routes, mut seen) = (Vec::new(), FxHashSet::default());
+    for argument in setup.arguments.rest() {
+        let route = route(setup, &argument)?;
+        if !seen.insert((route.address, route.bits)) {
+            return Err(Error::new(argument.span, "there is a route for this prefix already"));
+        }
+        routes.push(route);
+    }
+    if routes.is_empty() {
+        return Err(Error::new(setup.element.span, "`LookupIP6Route` has no routes"));
+    }
+    Ok(Box::new(Lookup { routes: setup.routes6(&routes), outputs: setup.outputs }))
+}
+
+fn route(setup: &Setup<'_>, argument: &Text) -> Result<Route6, Error> {
+    let names = setup.arguments.names;
+    let all = words(argument);
+    let (to, gateway, output) = match &all[..] {
+        [to, output] => (to, None, output),
+        [to, gateway, output] => (to, Some(gateway), output),
+        _ => return Err(Error::new(argument.span, "expected a route: ADDRESS/BITS [GATEWAY] OUTPUT")),
+    };
+    let (address, bits) = prefix6(to, names)?;
+    let gateway = gateway.map_or(Ok(0), |text| ip6(text, names))?;
+    let most = u64::from(setup.outputs.max(1) - 1);
+    let output = unsigned(output, most)
+        .map_err(|e| e.help(format!("the last output that is connected is [{most}]")))?;
+    Ok(Route6 { address, bits, gateway, output: output as u32 })
+}
+
+impl Behaviour for Lookup {
+    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+        let destination = packet.destination6();
+        let route = code.longest6(self.routes, destination);
+        code.check_int(Cond::Ne, route, 0, |code| code.drop(packet, "no_route"));
+        let gateway = [0, 4, 8, 12].map(|at| code.field(route, at));
+        let output = code.field(route, 16);
+        let (any, zero) = (differs(code, gateway, 0, u128::MAX), code.int(0));
+        let has = code.compare(Cond::Ne, any, zero);
+        let mut next = destination;
+        for (word, gateway) in next.iter_mut().zip(gateway) {
+            *word = code.select(has, gateway, *word);
+        }
+        let packet = packet.bound_for(next);
+        for port in 1..self.outputs {
+            code.check_int(Cond::Ne, output, i64::from(port), |code| code.out(port, packet));
+        }
+        code.out(0, packet);
+    }
+}
