@@ -4,8 +4,8 @@
  * programs look at.
  *
  * On entry: which map will be written? The attribute is read from the caller's memory, the descriptor is looked up in
- * the caller's table. A watched map's count of writes started goes up, then specialised code is revoked; what
- * cannot be resolved counts for all maps. On return: the count of writes finished. What the return finds to be another map than the
+ * the caller's table. A watched map's count of writes started goes up, then specialised code is revoked, or, where it can do
+ * without this map alone, told to; what cannot be resolved counts for all maps. On return: the count of writes finished. What the return finds to be another map than the
  * entry did, or whose entry was not seen (it was inside when we were attached), revokes before the caller
  * goes on, so that no packet that arrives after the call's return meets an old value.
  */
@@ -289,11 +289,36 @@ static __always_inline void wake(struct guard_state *state, __u32 what, __u64 ve
 	bpf_ringbuf_submit(event, 0);
 }
 
+/* How often another may have changed the token meanwhile. */
+#define TRIES 4
+
+/*
+ * Has specialised code look this one map up itself, and go on with the rest. 0 if the generation that may run cannot do that.
+ * While none may run, nothing is lost by it: a generation is approved only if it can, or nothing was written.
+ */
+static __always_inline int do_without(struct guard_state *state, __u32 what)
+{
+	__u64 mark = *(volatile __u64 *)&state->marks[what & (GUARD_MAPS - 1)], token, new;
+
+	if (!mark)
+		return 0;
+	for (int i = 0; i < TRIES; i++) {
+		token = *(volatile __u64 *)&state->token;
+		if (!(token & GUARD_REVOKED) && (token ^ mark) >> 32)
+			return 0;
+		new = (token | (mark & GUARD_BEHIND)) & ~(mark & GUARD_UNWRITTEN);
+		if (__sync_val_compare_and_swap(&state->token, token, new) == token)
+			return 1;
+	}
+	return 0;
+}
+
 static __always_inline void bump(struct guard_state *state, __u32 what, const struct guard_call *call)
 {
 	__u64 version = __sync_fetch_and_add(&state->version, 1) + 1;
 
-	__sync_lock_test_and_set(&state->token, version | GUARD_REVOKED);
+	if (what >= GUARD_MAPS || !do_without(state, what))
+		__sync_lock_test_and_set(&state->token, GUARD_REVOKED | (version & 0x3fffffff) << 32);
 	wake(state, what, version, call);
 }
 

@@ -15,7 +15,16 @@
 /* The first of them counts calls that may have written any map; watched maps have the others. */
 #define GUARD_ANY_MAP 0
 
+/*
+ * The token. Upper half: the generation of specialised code that may run, or GUARD_REVOKED with a number. Lower half: which side
+ * of its twins packets read; for each map that has a slot, whether its twin is behind, so that packets look it up
+ * itself; for each of these, and for all else, whether nothing was written since the daemon began to look.
+ */
 #define GUARD_REVOKED (1ull << 62)
+#define GUARD_SLOTS 14
+#define GUARD_BEHIND 0x0000fffcull
+#define GUARD_UNWRITTEN 0x3fff0000ull
+#define GUARD_ALL_UNWRITTEN 0x80000000ull
 /* Keys up to this size are told. */
 #define GUARD_KEY 32
 
@@ -27,8 +36,8 @@ struct guard_writes {
 
 struct guard_state {
 	/*
-	 * The generation of specialised code that may run, as the daemon set it, or GUARD_REVOKED with a number that
-	 * never comes again. Set to the latter before each write to a watched map, and after those noticed late.
+	 * As the daemon set it. Before each write to a watched map, and after those noticed late, GUARD_REVOKED with the
+	 * number of the write, or, by the map's mark, this map alone behind.
 	 */
 	__u64 token;
 	/* When its first packet came, by the monotonic clock, or 0: generation n has element n % GUARD_RECENT. */
@@ -50,6 +59,11 @@ struct guard_state {
 	struct guard_writes maps[GUARD_MAPS];
 	/* Of each watched map, the bytes of its keys; 0 if they are not to be told. */
 	__u32 key_sizes[GUARD_MAPS];
+	/*
+	 * Of each watched map that a generation does without by itself: the generation in the upper half, and the bits of the map's
+	 * slot in the lower half of the token. Otherwise 0.
+	 */
+	__u64 marks[GUARD_MAPS];
 };
 
 enum guard_kind {

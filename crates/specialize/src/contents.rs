@@ -151,6 +151,7 @@ const FEW: usize = 8;
 pub struct Observed<'m> {
     sources: &'m FxHashMap<Map, Source>,
     lookups: RefCell<Lookups>,
+    hot: RefCell<Lookups>,
     tables: RefCell<Tables>,
     twinned: RefCell<BTreeMap<Map, Vec<usage::Range>>>,
     equal: RefCell<Equal>,
@@ -165,6 +166,7 @@ impl<'m> Observed<'m> {
         Observed {
             sources,
             lookups: RefCell::default(),
+            hot: RefCell::default(),
             tables: RefCell::default(),
             twinned: RefCell::default(),
             equal: RefCell::default(),
@@ -176,6 +178,21 @@ impl<'m> Observed<'m> {
     /// Whether it may be read at all.
     pub fn knows(&self, map: Map) -> bool {
         self.sources.contains_key(&map)
+    }
+
+    /// The value of a key that code compares with before it looks into the map's twin.
+    pub fn before_twin(&self, map: Map, key: &[u8]) -> Option<Option<Vec<u8>>> {
+        self.read(&self.hot, map, key)
+    }
+
+    fn read(&self, known: &RefCell<Lookups>, map: Map, key: &[u8]) -> Option<Option<Vec<u8>>> {
+        let at = (map, key.to_vec());
+        if let Some(known) = known.borrow().get(&at) {
+            return Some(known.clone());
+        }
+        let value = read_value(self.sources.get(&map)?, key)?;
+        known.borrow_mut().insert(at, value.clone());
+        Some(value)
     }
 
     /// How many entries a map has at this moment; `None` if it cannot be read. Nothing may hold only while it is so many.
@@ -256,6 +273,7 @@ impl<'m> Observed<'m> {
     pub fn into_record(self) -> Record {
         Record {
             lookups: self.lookups.into_inner(),
+            hot: self.hot.into_inner(),
             tables: self.tables.into_inner(),
             twinned: self.twinned.into_inner(),
             equal: self.equal.into_inner(),
@@ -266,13 +284,7 @@ impl<'m> Observed<'m> {
 
 impl Contents for Observed<'_> {
     fn lookup(&self, map: Map, key: &[u8]) -> Option<Option<Vec<u8>>> {
-        let at = (map, key.to_vec());
-        if let Some(known) = self.lookups.borrow().get(&at) {
-            return Some(known.clone());
-        }
-        let value = read_value(self.sources.get(&map)?, key)?;
-        self.lookups.borrow_mut().insert(at, value.clone());
-        Some(value)
+        self.read(&self.lookups, map, key)
     }
 
     fn constant(&self, map: Map, bytes: Range<u32>) -> bool {
@@ -373,6 +385,22 @@ impl Dirty {
         }
     }
 
+    /// What may have changed in these maps, and what in others; `None` if it is not known which maps have.
+    pub fn split(&self, maps: &BTreeSet<Map>) -> Option<(Dirty, Dirty)> {
+        let (of, others) = self.maps.clone().into_iter().partition(|(map, _)| maps.contains(map));
+        (!self.all).then_some((Dirty { all: false, maps: of }, Dirty { all: false, maps: others }))
+    }
+
+    /// Whether nothing may have changed.
+    pub fn is_empty(&self) -> bool {
+        !self.all && self.maps.is_empty()
+    }
+
+    /// Whether something may have changed in a map.
+    pub fn touches(&self, map: Map) -> bool {
+        !matches!(self.of(map), Touched::Nothing)
+    }
+
     /// What may have changed in a map: nothing, some keys, any key.
     fn of(&self, map: Map) -> Touched<'_> {
         match self.maps.get(&map) {
@@ -394,6 +422,8 @@ enum Touched<'d> {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Record {
     lookups: Lookups,
+    /// Those that code compares with before it looks into a twin.
+    hot: Lookups,
     tables: Tables,
     /// With the bytes of values that programs read.
     twinned: BTreeMap<Map, Vec<usage::Range>>,
@@ -425,6 +455,17 @@ pub enum Present {
 }
 
 impl Record {
+    /// The maps that code knows by their twins only, and by what it compares with before it looks into these.
+    pub fn behind_twins(&self) -> impl Iterator<Item = Map> {
+        let elsewhere = |map: &Map| {
+            self.lookups.keys().any(|(of, _)| of == map)
+                || self.tables.contains_key(map)
+                || self.equal.get(map).is_some_and(|runs| !runs.is_empty())
+                || self.few.contains_key(map)
+        };
+        self.twinned.keys().copied().filter(move |map| !elsewhere(map))
+    }
+
     /// Reads again what may have changed.
     pub fn present(&self, sources: &FxHashMap<Map, Source>, dirty: &Dirty) -> Present {
         match (self.in_code(sources, dirty), self.changes(sources, dirty)) {
@@ -436,7 +477,7 @@ impl Record {
 
     /// Whether what is in code is what the maps hold.
     fn in_code(&self, sources: &FxHashMap<Map, Source>, dirty: &Dirty) -> Option<bool> {
-        for ((map, key), value) in &self.lookups {
+        for ((map, key), value) in self.lookups.iter().chain(&self.hot) {
             // A prefix counts for many keys.
             if !matches!(dirty.of(*map), Touched::Nothing) && read_value(sources.get(map)?, key)? != *value {
                 return Some(false);

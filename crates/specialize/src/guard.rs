@@ -1,15 +1,41 @@
 //! The guard: every control-plane write to a watched map revokes specialised code before the kernel applies it.
 //!
 //! Its programs (`programs/guard/guard.bpf.c`) run at entry to and return from every system call. Their state is one
-//! memory-mapped value. Specialised code reads its [`TOKEN`]: where that is not its own generation, the original code
-//! runs. A write replaces the token by a number that never comes again.
+//! memory-mapped value. Specialised code reads its [`TOKEN`]: where that is not of its own generation, the original code
+//! runs. A write replaces the token by one of no generation.
+//!
+//! # One map alone
+//!
+//! A map whose contents are in specialised code only behind the code's own look at a bit of the token ([`Slots`]) does not
+//! stop all of it: a write sets that bit, *behind*, and the code looks this map up itself, until a look at the map has
+//! taken the bit away again. Which maps these are is a property of the generation, so the daemon writes it down with
+//! the generation's number, the map's *mark*.
 //!
 //! # What closes which race
 //!
-//! *Snapshot.* A [`Snapshot`] is begun by reading the token and then finding no writer inside ([`Guard::begin`]); it
-//! approves a generation by exchanging that very token ([`Guard::approve`]). Writers count themselves in before
-//! they replace the token, and out when they return. So whoever replaced it before it was read has either returned
-//! (its write is in the tables) or is seen inside; whoever replaces it later makes the exchange fail, or undoes it.
+//! *Snapshot.* A [`Snapshot`] is begun by setting, in the token, all bits that say *unwritten*, one for each slot and one for all
+//! else, and then finding no writer inside ([`Guard::begin`]); it approves a generation by exchanging the token
+//! ([`Guard::approve`]), whatever else is in it, as long as these bits are still set. Writers count themselves in before
+//! they clear the bit, or replace the token, and out when they return. So whoever did that before the bits were set
+//! has either returned (its write is in the tables) or is seen inside; whoever does it later is seen by the exchange, or
+//! undoes it. A map whose own bit was cleared comes out of the exchange behind, if the new generation can do without it;
+//! if not, the exchange fails. Only the daemon sets these bits, and only the latest look counts.
+//!
+//! *The mark is read, then another generation is approved, then the bit is set.* The new generation may have put into code
+//! what the old one looked up. The writer exchanges the token it saw for the new one, and only if its generation is the
+//! mark's; otherwise it replaces it. The mark, one word, has both.
+//!
+//! *The token is of no generation when the map is written.* Then the mark alone decides that only the map's bits change: an
+//! approval that comes later finds the map written, and knows what the generation can do without. So writes to
+//! routes do not keep a revoked generation from coming back.
+//!
+//! *A packet reads the token, then the map is written.* The bits that it has read hold for all of it: what it sees of maps that are not
+//! behind is one state of them, that of the moment at which it read the token. A map that was behind it looks up
+//! later, and may find what is newer; so it reads the token again after that, and what follows is the original's code if anything
+//! in it is another (`transform::split`). No table is seen as it was before a write that another, looked at earlier, shows.
+//!
+//! *What the daemon had read of a map that stays behind* is not lost: the keys written are remembered until an approval that finds the
+//! map unwritten (`live::answer`).
 //!
 //! *Writers that were inside when the guard was attached* revoke when they return: before their caller goes on.
 //!
@@ -36,6 +62,10 @@ use millstream_loader::{Loader, ProgramError};
 use millstream_object::Object;
 use millstream_programs::GUARD;
 
+/// How often a writer is looked for before more is done than to give way.
+const SHORTLY: u32 = 20;
+/// For how long a writer of a map that can be spared is waited for.
+const SHORT: Duration = Duration::from_micros(200);
 /// Offset of the token in the guard's value.
 pub const TOKEN: u32 = 0;
 /// Maps that can be watched, inner maps apart.
@@ -57,6 +87,15 @@ const KEY_SIZES: usize = FIRST_MAP + 16 * MAPS as usize;
 /// The largest key that is told.
 const KEY: u32 = 32;
 const REVOKED: u64 = 1 << 62;
+const MARKS: usize = KEY_SIZES + 4 * MAPS as usize;
+/// Maps that specialised code can do without one by one.
+pub const SLOTS: u32 = 14;
+const BEHIND: u32 = 2;
+const UNWRITTEN: u32 = 16;
+/// Nothing but maps with slots was written.
+const ALL_UNWRITTEN: u64 = 1 << 31;
+/// All that a look sets.
+const LOOK: u64 = ALL_UNWRITTEN | Slots::ALL.unwritten();
 
 /// Offset of the time of a generation's first packet, which the generation itself writes.
 pub const fn first_packet(generation: u32) -> u32 {
@@ -64,7 +103,56 @@ pub const fn first_packet(generation: u32) -> u32 {
 }
 
 /// Bytes of the state.
-pub const STATE_SIZE: u32 = KEY_SIZES as u32 + 4 * MAPS;
+pub const STATE_SIZE: u32 = MARKS as u32 + 8 * MAPS;
+
+/// What in a token changes without consequence for packets.
+pub const UNSEEN: u64 = LOOK;
+
+/// Whether specialised code may run by this token, with no map behind.
+pub const fn is_fresh(token: u64) -> bool {
+    token & (REVOKED | Slots::ALL.behind()) == 0
+}
+
+/// Maps that specialised code can do without, by their slots: a set.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Slots(u32);
+
+impl Slots {
+    /// None of them.
+    pub const NONE: Slots = Slots(0);
+    /// All that there are.
+    pub const ALL: Slots = Slots((1 << SLOTS) - 1);
+
+    /// The one of this number, which must be below [`SLOTS`].
+    pub const fn one(number: u32) -> Slots {
+        Slots(1 << number & Slots::ALL.0)
+    }
+
+    /// Those of either.
+    #[must_use]
+    pub const fn and(self, other: Slots) -> Slots {
+        Slots(self.0 | other.0)
+    }
+
+    /// Whether it has all of another.
+    pub const fn has(self, other: Slots) -> bool {
+        other.0 & !self.0 == 0
+    }
+
+    /// Whether it is empty.
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The bits of a token that say that they are behind.
+    pub const fn behind(self) -> u64 {
+        (self.0 as u64) << BEHIND
+    }
+
+    const fn unwritten(self) -> u64 {
+        (self.0 as u64) << UNWRITTEN
+    }
+}
 
 /// Why the guard is not there, or no longer.
 #[derive(Debug, thiserror::Error)]
@@ -157,6 +245,8 @@ pub struct Guard {
     programs: Vec<u32>,
     enter: Link,
     exit: Link,
+    /// Looks that were begun.
+    looks: AtomicU64,
 }
 
 impl Guard {
@@ -188,6 +278,7 @@ impl Guard {
             state,
             enter: enter_link,
             exit: exit_link,
+            looks: AtomicU64::new(0),
         };
         guard.belong_to_this_thread()?;
         Ok(guard)
@@ -281,7 +372,7 @@ impl Guard {
         events
     }
 
-    /// How often the token was replaced by writers, so far.
+    /// How many writes there were, so far.
     pub fn version(&self) -> u64 {
         self.memory.atomic_u64(VERSION).load(Ordering::SeqCst)
     }
@@ -289,12 +380,13 @@ impl Guard {
     /// Stops all specialised code at once.
     pub fn revoke(&self) {
         let version = self.memory.atomic_u64(VERSION).fetch_add(1, Ordering::SeqCst) + 1;
-        self.token().store(version | REVOKED, Ordering::SeqCst);
+        self.token().store(REVOKED | (version << 32 & (REVOKED - 1)), Ordering::SeqCst);
     }
 
-    /// The generation that may run now.
-    pub fn approved(&self) -> Option<u32> {
-        u32::try_from(self.token().load(Ordering::SeqCst)).ok()
+    /// The token by which specialised code may run now, with the bits of maps that are behind.
+    pub fn approved(&self) -> Option<u64> {
+        let token = self.token().load(Ordering::SeqCst) & !LOOK;
+        (token & REVOKED == 0).then_some(token)
     }
 
     /// What was noticed late.
@@ -303,20 +395,32 @@ impl Guard {
         Noticed { strays: get(STRAYS), late: get(LATE), unsent: get(UNSENT) }
     }
 
-    /// Waits until no writer is inside, and begins a snapshot; `None` if one stays inside for longer than `patience`.
-    pub fn begin(&self, patience: Duration) -> Option<Snapshot> {
+    /// Waits until no writer is inside, and begins a snapshot; `None` if one stays inside for longer than `patience`. Of these maps,
+    /// by index and slot, writers are waited for only shortly: those with one inside will be behind.
+    pub fn begin(&self, patience: Duration, spared: &[(u32, Slots)]) -> Option<Snapshot> {
         let start = Instant::now();
+        let number = self.looks.fetch_add(1, Ordering::SeqCst) + 1;
         let mut tries = 0u32;
         loop {
-            let token = self.token().load(Ordering::SeqCst);
-            if (0..=self.watched_count).all(|map| self.quiet(map)) {
-                return Some(Snapshot { token });
+            self.token().fetch_or(LOOK, Ordering::SeqCst);
+            let mut busy = Slots::NONE;
+            let is_late = tries > SHORTLY || start.elapsed() > SHORT;
+            let quiet = (0..=self.watched_count).all(|map| {
+                let is_quiet = self.quiet(map);
+                let spared = spared.iter().find(|(index, _)| *index == map && is_late);
+                if let (false, Some((_, slot))) = (is_quiet, spared) {
+                    busy = busy.and(*slot);
+                }
+                is_quiet || spared.is_some()
+            });
+            if quiet {
+                return Some(Snapshot { number, busy });
             }
             if start.elapsed() > patience {
                 return None;
             }
             // A single write takes microseconds, a batch or the load of a program milliseconds.
-            if tries > 20 {
+            if tries > SHORTLY {
                 std::thread::sleep(Duration::from_micros(50));
             } else {
                 std::thread::yield_now();
@@ -327,15 +431,47 @@ impl Guard {
 
     /// Whether nothing has changed since the look began: what was read is the state of now.
     pub fn holds(&self, snapshot: &Snapshot) -> bool {
-        // A writer that came after the beginning has replaced the token before it wrote.
-        self.token().load(Ordering::SeqCst) == snapshot.token
+        // A writer that came after the beginning has cleared a bit before it wrote.
+        self.is_latest(snapshot)
+            && snapshot.busy.is_empty()
+            && self.token().load(Ordering::SeqCst) & LOOK == LOOK
+    }
+
+    fn is_latest(&self, snapshot: &Snapshot) -> bool {
+        self.looks.load(Ordering::SeqCst) == snapshot.number
     }
 
     /// Lets a generation run that was made from what was read, until the next write; whatever was approved before
     /// stops. Fails, and changes nothing, if the look no longer holds.
-    pub fn approve(&self, snapshot: Snapshot, generation: u32) -> bool {
-        let (token, new) = (snapshot.token, u64::from(generation));
-        self.token().compare_exchange(token, new, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    ///
+    /// What the generation can do without may have been written meanwhile: these maps are behind then. Gives all that are behind, among
+    /// them those that are to be.
+    pub fn approve(&self, snapshot: Snapshot, token: u64, spared: Slots, behind: Slots) -> Option<Slots> {
+        if !self.is_latest(&snapshot) {
+            return None;
+        }
+        let behind = behind.and(snapshot.busy);
+        loop {
+            let now = self.token().load(Ordering::SeqCst);
+            let written = Slots((!now & Slots::ALL.unwritten()) as u32 >> UNWRITTEN);
+            let behind = behind.and(written);
+            if now & ALL_UNWRITTEN == 0 || !spared.has(behind) {
+                return None;
+            }
+            let new = token | behind.behind();
+            if self.token().compare_exchange(now, new, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+                return Some(behind);
+            }
+        }
+    }
+
+    /// From now on writes to these maps, by index and slot, stop no code of this generation; writes to others stop all.
+    pub fn mark(&self, generation: u32, spared: &[(u32, Slots)]) {
+        for index in 0..=self.watched_count {
+            let slot = spared.iter().find(|(i, _)| *i == index).map(|(_, slot)| *slot);
+            let mark = slot.map_or(0, |s| u64::from(generation) << 32 | s.behind() | s.unwritten());
+            self.memory.atomic_u64(MARKS + 8 * index as usize).store(mark, Ordering::SeqCst);
+        }
     }
 
     fn quiet(&self, map: u32) -> bool {
@@ -388,7 +524,17 @@ impl Guard {
 /// A look at the watched maps while nobody wrote them.
 #[derive(Debug)]
 pub struct Snapshot {
-    token: u64,
+    /// Which look.
+    number: u64,
+    /// Maps that were being written even so.
+    busy: Slots,
+}
+
+impl Snapshot {
+    /// Maps that were being written when it began, of those that were to be waited for only shortly. What is read of them means nothing.
+    pub fn busy(&self) -> Slots {
+        self.busy
+    }
 }
 
 /// The calling thread's number, and when it started, since numbers come back.

@@ -221,6 +221,8 @@ pub enum Reason {
 pub enum GuardState {
     /// It runs.
     Valid,
+    /// It runs, but looks some maps up themselves: their twins are behind.
+    Behind,
     /// A write was seen; the original runs.
     Revoked,
     /// There is no specialised code.
@@ -231,6 +233,7 @@ impl std::fmt::Display for GuardState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             GuardState::Valid => "valid",
+            GuardState::Behind => "behind",
             GuardState::Revoked => "revoked",
             GuardState::Off => "off",
         })

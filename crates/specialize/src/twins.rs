@@ -35,6 +35,8 @@ pub struct Twins {
     /// Of each side, the turn that took packets away from it.
     left: [u64; SIDES as usize],
     grace: Option<Grace>,
+    /// Whether a map did not fit: what the twins hold means nothing then.
+    is_useless: bool,
 }
 
 #[derive(Debug)]
@@ -90,11 +92,21 @@ impl Twins {
     /// If the maps do not fit their twins any more; these are then of no use.
     pub fn write(&mut self, changes: Changes) -> Result<(u32, usize), Unwritten> {
         for (of, change) in changes {
-            self.held.get_mut(&of).ok_or(Unwritten::Room)?.take_over(change).ok_or(Unwritten::Room)?;
+            let fits = self.held.get_mut(&of).and_then(|held| held.take_over(change)).is_some();
+            self.is_useless |= !fits;
+        }
+        if self.is_useless {
+            return Err(Unwritten::Room);
         }
         let side = (self.side + 1) % SIDES;
         self.settle(side)?;
         Ok((side, self.held.values_mut().map(|held| held.write(side)).sum()))
+    }
+
+    /// Whether a side can be written without waiting.
+    pub fn is_free(&self) -> bool {
+        let left = self.left[((self.side + 1) % SIDES) as usize];
+        left == 0 || self.grace.as_ref().is_none_or(|grace| grace.passed.load(Ordering::SeqCst) >= left)
     }
 
     /// The guard has been given the token of the side that was written.

@@ -16,7 +16,7 @@ use millstream_object::{self as obj, FuncId, LinkedProgram, MapId, MapOrigin, Ob
 use millstream_passes::{PassError, Session, Target};
 use rustc_hash::FxHashMap;
 
-use crate::guard;
+use crate::guard::{self, Slots};
 use crate::stateful::{self, Stateful};
 use crate::transform::{
     self, Cache, Contents, Keep, PacketKind, Plan, Report, Room, Rows, Samples, Site, SiteId, Sketch,
@@ -220,6 +220,12 @@ impl Compiler {
         self.twins.iter().find(|(of, _)| *of == map).map(|(_, twin)| *twin)
     }
 
+    /// By which specialised code can do without this map alone, if it has a twin.
+    pub fn slot(&self, map: ir::Map) -> Option<Slots> {
+        let number = (0..guard::SLOTS).zip(&self.twins).find(|(_, (of, _))| *of == map)?.0;
+        Some(Slots::one(number))
+    }
+
     /// The map in whose place the cache of a map is put, if it can have one.
     pub fn cache(&self, map: ir::Map) -> Option<MapId> {
         self.caches.iter().find(|(of, _, _)| *of == map).map(|(_, place, _)| *place)
@@ -366,8 +372,9 @@ impl Compiler {
         transform::Guard {
             map: module::map(self.guard),
             offset: guard::TOKEN,
-            version: token(generation, 0).into(),
+            generation,
             sides: SIDES,
+            unseen: guard::UNSEEN,
             first_packet: Some(guard::first_packet(generation)),
             missed: count.then_some(guard::MISSED),
             misses: Some(module::map(self.misses)),
@@ -502,9 +509,9 @@ fn add_caches(object: &mut Object) -> Vec<(ir::Map, MapId)> {
     wanted.into_iter().map(&mut add).collect()
 }
 
-/// What the guard says while packets may run a generation's code and read this side of its twins.
-pub const fn token(generation: u32, side: u32) -> u32 {
-    generation * SIDES + side
+/// What the guard says while packets may run a generation's code and read this side of its twins, no map being behind.
+pub const fn token(generation: u32, side: u32) -> u64 {
+    (generation as u64) << 32 | side as u64
 }
 
 /// The object's number of a map of the module.

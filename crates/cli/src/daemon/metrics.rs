@@ -157,7 +157,7 @@ const METRICS: &[Metric] = &[
         Some(f64::from(p.generation))
     }),
     level("millstream_guard_valid", "1 while specialised code may run", |p| {
-        p.guard.map(|g| f64::from(u8::from(g == GuardState::Valid)))
+        p.guard.map(|g| f64::from(u8::from(matches!(g, GuardState::Valid | GuardState::Behind))))
     }),
     count("millstream_guard_revocations", "Writes that turned specialised code off", |p| {
         p.guard.map(|_| p.writes)

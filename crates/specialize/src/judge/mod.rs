@@ -63,7 +63,7 @@ pub struct Case<'c, 's> {
     /// Its caches: each side begins with empty ones.
     pub caches: Vec<Cache>,
     /// What the guard says while it may run.
-    pub token: u32,
+    pub token: u64,
     /// Packets.
     pub samples: &'s [Sample],
     /// Where to run it all: best where few packets are handled, for it keeps a CPU busy.

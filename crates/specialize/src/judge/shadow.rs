@@ -330,7 +330,7 @@ fn session<'c>(case: &Case<'c, '_>, moment: &Moment) -> Result<(Session<'c>, Vec
         }
     }
     if let Some(map) = session.map(case.compiler.guard_map()) {
-        map.mmap(true)?.write(guard::TOKEN as usize, &u64::from(case.token).to_ne_bytes());
+        map.mmap(true)?.write(guard::TOKEN as usize, &case.token.to_ne_bytes());
     }
     let mut inner = Vec::new();
     for copied in &moment.copied {

@@ -2,10 +2,11 @@
 
 use std::time::Instant;
 
-use super::{ATTEMPTS, Live, LiveError, PATIENCE, QUIET, micros};
+use super::spared::Spared;
+use super::{ATTEMPTS, Active, Live, LiveError, PATIENCE, QUIET, micros};
 use crate::clock::monotonic_ns;
 use crate::contents::{Changes, Dirty, Present};
-use crate::guard::{EventKind, Snapshot};
+use crate::guard::{EventKind, Slots, Snapshot};
 use crate::holders::Holders;
 use crate::policy::Tier;
 use crate::report::{Reason, Report};
@@ -60,9 +61,14 @@ impl Live<'_> {
 
     /// Begins a snapshot: all that was seen before it is noted, and who may write is known. `None` if a writer stays inside, or
     /// new ones come all the time.
-    pub(super) fn begin(&mut self, tell: &mut dyn FnMut(&Report)) -> Result<Option<Snapshot>, LiveError> {
+    /// Of `spared` maps writers may stay inside.
+    pub(super) fn begin(
+        &mut self,
+        spared: &Spared,
+        tell: &mut dyn FnMut(&Report),
+    ) -> Result<Option<Snapshot>, LiveError> {
         for _ in 0..ATTEMPTS {
-            let Some(snapshot) = self.guard.begin(PATIENCE) else { return Ok(None) };
+            let Some(snapshot) = self.guard.begin(PATIENCE, &spared.places()) else { return Ok(None) };
             self.take_note();
             if !std::mem::take(&mut self.seen.foreign) {
                 return Ok(Some(snapshot));
@@ -72,7 +78,8 @@ impl Live<'_> {
         Ok(None)
     }
 
-    /// Lets the running generation go on, its twins brought up to date. `false` if that needs other code.
+    /// Lets the running generation go on, its twins brought up to date, or of maps that it can do without soon. `false` if that needs
+    /// other code.
     pub(super) fn follow(
         &mut self,
         write: Option<u64>,
@@ -80,21 +87,36 @@ impl Live<'_> {
     ) -> Result<bool, LiveError> {
         for _ in 0..ATTEMPTS {
             let start = Instant::now();
-            let Some(snapshot) = self.begin(tell)? else { return Ok(false) };
+            let spared = self.active.as_ref().map(|a| a.spared.clone()).unwrap_or_default();
+            let Some(snapshot) = self.begin(&spared, tell)? else { return Ok(false) };
             let Some(active) = &self.active else { return Ok(false) };
             let dirty = std::mem::take(&mut self.seen.dirty);
-            let done = match active.record.present(&self.sources, &dirty) {
+            let runs = self.guard.approved().is_some_and(|token| token >> 32 == active.token() >> 32);
+            let (behind, now) = put_off(active, &snapshot, &dirty, runs);
+            if runs && !behind.is_empty() && now.is_empty() {
+                self.left(&spared, behind, &dirty, write);
+                return Ok(true);
+            }
+            let present = active.record.present(&self.sources, &now);
+            // Of what was written while the generation ran, nothing has a cache.
+            if let Some(active) = self.active.as_mut().filter(|_| !runs) {
+                active.caches.forget();
+            }
+            let done = match present {
                 Present::Other => None,
-                Present::Same => Some(self.confirm(snapshot, write, tell)),
-                Present::Twinned(changes) => match self.refresh(snapshot, changes, start, write, tell) {
-                    Ok(done) => Some(done),
-                    Err(reason) => {
-                        tracing::debug!("other code is needed: {reason}");
-                        None
+                Present::Same => Some(self.confirm(snapshot, behind, write, tell)),
+                Present::Twinned(changes) => {
+                    match self.refresh(snapshot, behind, changes, start, write, tell) {
+                        Ok(done) => Some(done),
+                        Err(reason) => {
+                            tracing::debug!("other code is needed: {reason}");
+                            None
+                        }
                     }
-                },
+                }
             };
-            if done == Some(true) {
+            if let Some(Some(behind)) = done {
+                self.left(&spared, behind, &dirty, write);
                 return Ok(true);
             }
             // What was seen is not answered yet.
@@ -106,42 +128,49 @@ impl Live<'_> {
         Ok(false)
     }
 
-    /// Most writes change nothing that the code was made of.
-    fn confirm(&mut self, snapshot: Snapshot, write: Option<u64>, tell: &mut dyn FnMut(&Report)) -> bool {
-        let Some(active) = &mut self.active else { return false };
+    /// Most writes change nothing that the code was made of. Gives the maps that are behind, `None` if a write came meanwhile.
+    fn confirm(
+        &mut self,
+        snapshot: Snapshot,
+        behind: Slots,
+        write: Option<u64>,
+        tell: &mut dyn FnMut(&Report),
+    ) -> Option<Slots> {
+        let active = self.active.as_mut()?;
         let generation = active.generation;
-        active.caches.forget();
-        if !self.guard.approve(snapshot, active.token()) {
-            return false;
-        }
-        if let Some(write_ns) = write {
+        let behind = self.guard.approve(snapshot, active.token(), active.spared.slots(), behind)?;
+        if let (Some(write_ns), true) = (write, behind.is_empty()) {
             let latency_us = monotonic_ns().saturating_sub(write_ns) / 1000;
             tell(&Report::Confirmed { generation, write_ns, latency_us });
         }
-        true
+        Some(behind)
     }
 
-    /// Gives the generation twins of what the maps hold now. `Ok(false)` if a write came meanwhile.
+    /// Gives the generation twins of what the maps hold now. Gives the maps that are behind, `None` if a write came meanwhile.
     fn refresh(
         &mut self,
         snapshot: Snapshot,
+        behind: Slots,
         changes: Changes,
         start: Instant,
         write: Option<u64>,
         tell: &mut dyn FnMut(&Report),
-    ) -> Result<bool, Unwritten> {
-        let Some(active) = &mut self.active else { return Ok(false) };
+    ) -> Result<Option<Slots>, Unwritten> {
+        let Some(active) = &mut self.active else { return Ok(None) };
         let read = start.elapsed();
         let (side, bytes) = active.twins.write(changes)?;
         let made = start.elapsed() - read;
         let generation = active.generation;
         self.guard.clear_first_packet(generation);
-        active.caches.forget();
-        if !self.guard.approve(snapshot, token(generation, side)) {
-            return Ok(false);
-        }
+        let spared = active.spared.slots();
+        let Some(behind) = self.guard.approve(snapshot, token(generation, side), spared, behind) else {
+            return Ok(None);
+        };
         let approved = monotonic_ns();
         active.twins.turn();
+        if !behind.is_empty() {
+            return Ok(Some(behind));
+        }
         let first = (0..LOOKS).find_map(|n| {
             if n > 0 {
                 std::thread::sleep(std::time::Duration::from_micros(10));
@@ -158,7 +187,7 @@ impl Live<'_> {
             write_us: micros(made),
             bytes: bytes as u64,
         });
-        Ok(true)
+        Ok(Some(behind))
     }
 
     /// Puts whole tables into code, now that there is time.
@@ -222,5 +251,19 @@ impl Live<'_> {
         self.thorough_at = None;
         tell(&Report::Withdrawn { generation: active.generation, reason });
         Ok(())
+    }
+}
+
+/// The maps that are not looked at now, and what may have changed in others. While nothing runs (`runs`), all that it can do without waits
+/// until the rest is at work again; while the twins have no side to be written, it waits for that.
+fn put_off(active: &Active, snapshot: &Snapshot, dirty: &Dirty, runs: bool) -> (Slots, Dirty) {
+    let mut behind = snapshot.busy();
+    if !runs || !active.twins.is_free() {
+        behind = behind.and(active.spared.touched(dirty));
+    }
+    match dirty.split(&active.spared.maps(behind)) {
+        Some((_, now)) => (behind, now),
+        // What was written is not known, so everything is looked at.
+        None => (snapshot.busy(), dirty.clone()),
     }
 }

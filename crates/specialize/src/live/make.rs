@@ -9,10 +9,11 @@ use millstream_object::LinkedProgram;
 use rustc_hash::FxHashMap;
 
 use super::admit::{Admission, Shape};
+use super::spared::Spared;
 use super::{ATTEMPTS, Active, Live, LiveError, MEASURE, PATIENCE, QUIET, explain, micros};
 use crate::caches::Caches;
 use crate::contents::{Dirty, Observed, Present, Record};
-use crate::guard::Snapshot;
+use crate::guard::{Slots, Snapshot};
 use crate::policy::{self, Keys, Known, Planned, Tier, Tried};
 use crate::profile::SiteProfile;
 use crate::report::{Reason, Report};
@@ -28,6 +29,7 @@ pub(super) struct Candidate {
     pub(super) plan: Plan,
     record: Record,
     pub(super) twins: Twins,
+    spared: Spared,
     pub(super) caches: Caches,
     keys: Keys,
     tried: Vec<Tried>,
@@ -79,7 +81,7 @@ impl Live<'_> {
     ) -> Result<(), LiveError> {
         for attempt in 1..=ATTEMPTS {
             let generation = self.generation + 1;
-            let Some(snapshot) = self.begin(tell)? else {
+            let Some(snapshot) = self.begin(&Spared::default(), tell)? else {
                 tell(&Report::Dropped { reason: "a writer stays inside bpf(2)".into() });
                 return Ok(());
             };
@@ -113,7 +115,7 @@ impl Live<'_> {
                 }
             }
             self.guard.clear_first_packet(generation);
-            if self.approve(snapshot, generation, &mut candidate) {
+            if self.approve(snapshot, generation, &mut candidate, &unanswered) {
                 return self.install(generation, candidate, profiles, Cause { reason, write }, tell);
             }
             self.seen.dirty.merge(unanswered);
@@ -136,12 +138,20 @@ impl Live<'_> {
 
     /// Lets a candidate run, if the maps are what it was made of. Writes that came meanwhile may have changed other
     /// things, or what its twins can take over.
-    fn approve(&mut self, snapshot: Snapshot, generation: u32, candidate: &mut Candidate) -> bool {
-        if self.guard.approve(snapshot, token(generation, 0)) {
+    fn approve(
+        &mut self,
+        snapshot: Snapshot,
+        generation: u32,
+        candidate: &mut Candidate,
+        unanswered: &Dirty,
+    ) -> bool {
+        let spared = candidate.spared.slots();
+        if let Some(behind) = self.guard.approve(snapshot, token(generation, 0), spared, Slots::NONE) {
+            self.approved(generation, candidate, behind, unanswered);
             return true;
         }
         for _ in 0..CATCHING_UP {
-            let Some(again) = self.guard.begin(PATIENCE) else { return false };
+            let Some(again) = self.guard.begin(PATIENCE, &[]) else { return false };
             self.take_note();
             if self.seen.foreign {
                 return false;
@@ -156,15 +166,24 @@ impl Live<'_> {
                     Err(_) => return false,
                 },
             };
-            if self.guard.approve(again, token(generation, side.unwrap_or(candidate.twins.side()))) {
+            let new = token(generation, side.unwrap_or(candidate.twins.side()));
+            if let Some(behind) = self.guard.approve(again, new, spared, Slots::NONE) {
                 if side.is_some() {
                     candidate.twins.turn();
                 }
-                self.seen.dirty = Dirty::default();
+                let mut all = std::mem::take(&mut self.seen.dirty);
+                all.merge(unanswered.clone());
+                self.approved(generation, candidate, behind, &all);
                 return true;
             }
         }
         false
+    }
+
+    /// A candidate may run: from now on writes to what it can do without stop nothing else.
+    fn approved(&mut self, generation: u32, candidate: &Candidate, behind: Slots, dirty: &Dirty) {
+        self.guard.mark(generation, &candidate.spared.places());
+        self.left(&candidate.spared, behind, dirty, None);
     }
 
     /// Nobody comes any more who writes maps without counting himself in their caches.
@@ -262,8 +281,14 @@ impl Live<'_> {
         Ok(Some(Candidate {
             program,
             shape: Shape::new(&planned.plan, &variant.report),
-            plan: planned.plan,
+            spared: Spared::new(
+                self.compiler,
+                &self.sources,
+                &record,
+                (&planned.plan.spared, &variant.report),
+            ),
             tier: if planned.complete { Tier::Thorough } else { tier },
+            plan: planned.plan,
             record,
             twins,
             caches,
@@ -286,7 +311,7 @@ impl Live<'_> {
         tell: &mut dyn FnMut(&Report),
     ) -> Result<(), LiveError> {
         let Candidate { program, linked, record, twins, caches, keys, tried, .. } = candidate;
-        let Candidate { compile, load, entries, tier, is_bulky, .. } = candidate;
+        let Candidate { compile, load, entries, tier, is_bulky, spared, .. } = candidate;
         // A write is answered as fast as can be; what it leads to is judged at the next look at the traffic.
         let judged = self.settings.measure && cause.reason != Reason::Write;
         if judged {
@@ -304,6 +329,7 @@ impl Live<'_> {
             linked,
             record,
             twins,
+            spared,
             caches,
             keys,
             tried,

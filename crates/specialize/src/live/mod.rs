@@ -19,6 +19,7 @@ mod make;
 mod received;
 mod settings;
 mod shift;
+mod spared;
 mod speed;
 mod traffic;
 
@@ -35,7 +36,7 @@ use rustc_hash::FxHashMap;
 use crate::adopt::{self, Adopt};
 use crate::caches::Caches;
 use crate::contents::{Dirty, Record, Source, cacheable, nested, sources};
-use crate::guard::Guard;
+use crate::guard::{Guard, Slots};
 use crate::holders::{Holders, Ours};
 use crate::judge::sample::Sample;
 use crate::lent::Lent;
@@ -54,6 +55,7 @@ pub use error::LiveError;
 use received::Received;
 pub use settings::Settings;
 use shift::Hits;
+use spared::Spared;
 pub use speed::Speed;
 
 /// What is left on the interface at the end.
@@ -76,6 +78,7 @@ struct Active {
     linked: LinkedProgram,
     record: Record,
     twins: Twins,
+    spared: Spared,
     caches: Caches,
     keys: Keys,
     /// What could be tested before lookups, and what is.
@@ -88,7 +91,7 @@ struct Active {
 
 impl Active {
     /// What the guard says while it may run.
-    fn token(&self) -> u32 {
+    fn token(&self) -> u64 {
         token(self.generation, self.twins.side())
     }
 }
@@ -398,7 +401,8 @@ impl<'c> Live<'c> {
         self.received.rate();
         while !stop.load(Ordering::Relaxed) {
             let until = self.thorough_at.unwrap_or(next_look).min(next_look).min(next_status);
-            let wait = until.saturating_duration_since(Instant::now()).min(Duration::from_millis(50));
+            let most = if self.seen.first.is_some() { AGAIN } else { Duration::from_millis(50) };
+            let wait = until.saturating_duration_since(Instant::now()).min(most);
             self.guard.wait(wait)?;
             self.answer(tell)?;
             if self.thorough_at.is_some_and(|at| Instant::now() >= at) {
@@ -437,7 +441,8 @@ impl<'c> Live<'c> {
     pub fn status(&mut self) -> Report {
         let pps = self.received.rate();
         let (packets, specialised) = self.packets();
-        let valid = |a: &Active| self.guard.approved() == Some(a.token());
+        let approved = self.guard.approved();
+        let of_it = |a: &Active, token: u64| token & !Slots::ALL.behind() == a.token();
         Report::Status {
             pps,
             packets,
@@ -447,7 +452,8 @@ impl<'c> Live<'c> {
             generation: self.active.as_ref().map_or(0, |a| a.generation),
             guard: match &self.active {
                 None => GuardState::Off,
-                Some(a) if valid(a) => GuardState::Valid,
+                Some(a) if approved == Some(a.token()) => GuardState::Valid,
+                Some(a) if approved.is_some_and(|token| of_it(a, token)) => GuardState::Behind,
                 Some(_) => GuardState::Revoked,
             },
             writes: self.guard.version(),
@@ -507,6 +513,8 @@ fn check(program: &Program, settings: &Settings) -> Result<(), LiveError> {
 
 /// How long a writer inside bpf(2) is waited for.
 const PATIENCE: Duration = Duration::from_millis(200);
+/// When maps that were left behind are looked at again.
+const AGAIN: Duration = Duration::from_micros(200);
 /// Without a write for so long, whole tables are put into code.
 const QUIET: Duration = Duration::from_millis(500);
 /// How often a generation is made anew because the maps have changed meanwhile.

@@ -35,7 +35,7 @@ pub(super) struct Hits {
 #[derive(Clone, Copy, Debug)]
 struct Counts {
     at: Instant,
-    token: u32,
+    token: u64,
     misses: u64,
     packets: u64,
 }

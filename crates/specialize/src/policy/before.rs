@@ -29,6 +29,11 @@ impl Tried {
         cost::tested(missed(profile, has), self.few.values.len(), self.saved)
     }
 
+    /// Whether it is of a lookup in this map.
+    pub(super) fn is_of(&self, map: Map) -> bool {
+        self.map == map
+    }
+
     /// Whether a key has one of the values.
     pub fn passes(&self, key: &[u8]) -> bool {
         self.few.has(key)

@@ -23,7 +23,7 @@ use crate::contents::{Observed, Source, Table};
 use crate::profile::SiteProfile;
 use crate::transform::{
     self, Budget, Cache, Contents, Entry, Fallback, FieldConstant, Guard, Lookup, Plan, Site, SiteId,
-    SitePlan, Twin, address_pieces,
+    SitePlan, Spared, Twin, address_pieces,
 };
 use crate::variant::Compiler;
 
@@ -144,15 +144,17 @@ pub fn plan(known: &Known<'_>, mut guard: Guard, tier: Tier) -> Planned {
     if twins.is_empty() {
         guard.sides = 1;
     }
+    let spared = known.spared(&twins, &tried);
     let (fields, left) = known.fields(&keys, tier);
     complete &= !left;
     let plan = Plan {
         guard: Some(guard),
         fallback: Fallback::InPlace,
         sites: plans,
-        fields,
         tests: known.chosen(&tried),
         caches,
+        spared: spared.into_iter().filter(|s| !fields.iter().any(|f| f.map == s.map)).collect(),
+        fields,
         budget: Budget::default(),
     };
     Planned { plan, keys, twins, tried, untwinned, complete: complete || tier == Tier::Thorough }
@@ -187,7 +189,8 @@ impl Known<'_> {
         {
             return Some(whole(table, kind, profile));
         }
-        let entries = self.hot(site, profile, cost::lookup(kind, decl.max_entries as usize));
+        let behind = cost::lookup(kind, decl.max_entries as usize);
+        let entries = self.hot(profile, behind, |key| self.observed.lookup(site.map, key));
         (!entries.is_empty()).then_some(Lookup::Hot(entries))
     }
 
@@ -198,13 +201,16 @@ impl Known<'_> {
     }
 
     /// As many of the hottest keys as pay in front of what takes `behind`.
-    fn hot(&self, site: &Site, profile: &SiteProfile, behind: f64) -> Vec<Entry> {
+    fn hot(
+        &self,
+        profile: &SiteProfile,
+        behind: f64,
+        value: impl Fn(&[u8]) -> Option<Option<Vec<u8>>>,
+    ) -> Vec<Entry> {
         let shares: Vec<f64> = profile.shares().take(HOT).collect();
         let most = cost::worthwhile(&shares, behind);
-        let entry = |(key, heat): &(Vec<u8>, u64)| {
-            let value = self.observed.lookup(site.map, key)?;
-            Some(Entry { key: key.clone(), value, heat: *heat })
-        };
+        let entry =
+            |(key, heat): &(Vec<u8>, u64)| Some(Entry { key: key.clone(), value: value(key)?, heat: *heat });
         profile.keys.iter().take(most).filter_map(entry).collect()
     }
 
@@ -225,6 +231,14 @@ impl Known<'_> {
             Some(cache)
         });
         caches.collect()
+    }
+
+    /// Maps with twins whose updates need not stop anything else.
+    fn spared(&self, twins: &BTreeMap<Map, Twin>, tried: &[Tried]) -> Vec<Spared> {
+        let slots = twins.keys().filter(|map| !tried.iter().any(|t| t.is_chosen && t.is_of(**map)));
+        let spared =
+            |map: &Map| Some(Spared { map: *map, behind: self.compiler.slot(*map)?.behind() as u32 });
+        slots.filter_map(spared).collect()
     }
 
     /// Fields that are equal in all entries of maps that are looked up and do not become code as a whole; and whether there may
@@ -289,7 +303,8 @@ impl Known<'_> {
             Twin::Trie(_) if !in_trie => return None,
             Twin::Trie(_) | Twin::Rows(_) => {}
         }
-        let hot = if in_trie { Vec::new() } else { self.hot(site, profile, cost::TWIN) };
+        let value = |key: &[u8]| self.observed.before_twin(site.map, key);
+        let hot = if in_trie { Vec::new() } else { self.hot(profile, cost::TWIN, value) };
         Some(Lookup::Twin { map: module::map(place), hot })
     }
 }

@@ -385,7 +385,7 @@ impl<'a> Copier<'a> {
         self.emit(out, op, &[a, b], &targets, Type::Any);
     }
 
-    fn if_absent(&mut self, entry: Value, targets: [BlockCall; 2], out: Block) {
+    pub(super) fn if_absent(&mut self, entry: Value, targets: [BlockCall; 2], out: Block) {
         let zero = self.value(out, Op::Const { value: 0 }, &[], Type::I64);
         let op = Op::Branch { cond: Cond::Eq, width: Width::W64 };
         self.emit(out, op, &[entry, zero], &targets, Type::Any);

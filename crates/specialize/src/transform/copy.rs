@@ -71,8 +71,10 @@ pub(super) struct Copier<'a> {
     pub(super) report: Report,
     /// Instructions of the copy up to which lookups are split.
     pub(super) limit: usize,
-    /// Which side of the twins the packet reads, if there are several.
-    pub(super) side: Option<Value>,
+    /// The token as the packet found it, if anything depends on its lower half.
+    pub(super) token: Option<Value>,
+    /// Whether tables may have changed since the packet found the token: no more is taken from them than it has already.
+    pub(super) late: bool,
     /// Whether lookups stay as they are.
     pub(super) plain: bool,
     /// Of entries whose key is known: their map, and where writers of the key are counted.
@@ -208,7 +210,7 @@ impl<'a> Copier<'a> {
                 copied.or_else(|| self.load(args[0], *offset, *size, *sext))
             }
             op @ Op::Load { .. } => self.copied(args[0], op, ty, at.out),
-            Op::MapValueAddr { map, offset } if self.active => self.global(inst, *map, *offset),
+            Op::MapValueAddr { map, offset } if self.active && !self.late => self.global(inst, *map, *offset),
             op => arithmetic(op, &args),
         };
         let result = data.result.expand();

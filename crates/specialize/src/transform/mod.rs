@@ -22,6 +22,7 @@ mod plan;
 mod rows;
 mod sampler;
 mod site;
+mod spare;
 mod specialize;
 mod split;
 mod stack_key;
@@ -40,7 +41,7 @@ pub use one_length::OneLength;
 pub(crate) use one_length::has_length;
 pub use plan::{
     Budget, Contents, Entry, Fallback, FieldConstant, Guard, KeyTest, Lookup, Plan, Report, SitePlan,
-    SiteReport, Unknown,
+    SiteReport, Spared, Unknown,
 };
 pub use rows::{Row, Rows};
 pub use sampler::{Keep, PacketKind, Samples, keep_packets};

@@ -1,5 +1,6 @@
 //! What is asked of a transform: sites, plans, the contents of maps.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use millstream_ir::{Map, Piece};
@@ -113,18 +114,30 @@ pub struct SitePlan {
 pub struct Guard {
     /// An array map of one entry.
     pub map: Map,
-    /// Offset of the 64-bit version in its value.
+    /// Offset of the 64-bit token in its value.
     pub offset: u32,
-    /// The first version for which the plan holds.
-    pub version: u64,
-    /// So many versions from there on, a power of two: each has a side of the twins.
+    /// The upper half of the token as long as the plan holds.
+    pub generation: u32,
+    /// How many sides twins have, a power of two: the lowest bits of the token say which one a packet reads.
     pub sides: u32,
+    /// Bits of the token of which nothing depends.
+    pub unseen: u64,
     /// Offset of a 64-bit word in its value that gets the time of the first packet that finds it 0 and the guard right.
     pub first_packet: Option<u32>,
     /// Offset of a 64-bit word in its value that counts the packets that find the guard changed.
     pub missed: Option<u32>,
     /// A per-CPU array of 64-bit words, one for each site by its number: counts lookups whose key is none of the hot ones.
     pub misses: Option<Map>,
+}
+
+/// A map whose contents the variant does without when they have changed, and goes on: lookups that a twin would answer are made then. All
+/// else that the variant knows of the map it knows behind the same question.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Spared {
+    /// The map.
+    pub map: Map,
+    /// The bit in the lower half of the token that says that it has changed.
+    pub behind: u32,
 }
 
 /// Where packets go when the guard has changed.
@@ -171,6 +184,8 @@ pub struct Plan {
     pub tests: Vec<KeyTest>,
     /// Caches of maps that the program writes.
     pub caches: Vec<Cache>,
+    /// Maps without whose twins the variant can do.
+    pub spared: Vec<Spared>,
     /// Limits.
     pub budget: Budget,
 }
@@ -206,6 +221,8 @@ pub struct Report {
     pub folded_lookups: u32,
     /// Loads of values of maps that became constants.
     pub folded_loads: u32,
+    /// Maps that were to be spared, and are not everywhere, for want of room.
+    pub unspared: BTreeSet<Map>,
 }
 
 impl Report {

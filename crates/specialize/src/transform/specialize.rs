@@ -61,7 +61,8 @@ pub fn specialize(
             active: true,
             report: Report::default(),
             limit: plan.budget.code,
-            side: None,
+            token: None,
+            late: false,
             plain: false,
             buckets: FxHashMap::default(),
             source: src.entry(),
@@ -219,19 +220,19 @@ impl Copier<'_> {
 
     fn guard(&mut self, guard: &Guard, entry: Block, fast: Block, stale: Block) {
         let address = self.guard_word(guard, guard.offset, entry);
-        let now = self.value(entry, volatile_load(), &[address], Type::I64);
-        let version = self.constant(guard.version as i64, entry);
+        let generation = self.constant(guard.generation.into(), entry);
+        let whole = guard.sides > 1 || !self.plan.spared.is_empty();
+        let now = if whole {
+            let token = self.value(entry, volatile_load(), &[address], Type::I64);
+            self.token = Some(token);
+            self.by(AluOp::Rsh, token, 32, entry)
+        } else {
+            let half = Op::Load { size: Size::W, sext: false, offset: 4, flags: volatile() };
+            self.value(entry, half, &[address], Type::I32)
+        };
         let targets = [BlockCall::new(stale), BlockCall::new(fast)];
-        let branch = |cond| Op::Branch { cond, width: Width::W64 };
-        if guard.sides == 1 {
-            self.emit(entry, branch(Cond::Ne), &[now, version], &targets, Type::Any);
-            return;
-        }
-        let sub = Op::Alu { op: AluOp::Sub, width: Width::W64 };
-        let side = self.value(entry, sub, &[now, version], Type::I64);
-        let sides = self.constant(guard.sides.into(), entry);
-        self.emit(entry, branch(Cond::Ge), &[side, sides], &targets, Type::Any);
-        self.side = Some(side);
+        let branch = Op::Branch { cond: Cond::Ne, width: Width::W64 };
+        self.emit(entry, branch, &[now, generation], &targets, Type::Any);
     }
 
     /// Writes down the time where none is yet: a load and a branch. The block to go on in, and the one that writes.
@@ -281,12 +282,12 @@ impl Copier<'_> {
         on
     }
 
-    fn guard_word(&mut self, guard: &Guard, offset: u32, out: Block) -> Value {
+    pub(super) fn guard_word(&mut self, guard: &Guard, offset: u32, out: Block) -> Value {
         let map = guard.map;
         self.value(out, Op::MapValueAddr { map, offset }, &[], Type::Ptr(Prov::MapValue(map)))
     }
 
-    fn constant(&mut self, value: i64, out: Block) -> Value {
+    pub(super) fn constant(&mut self, value: i64, out: Block) -> Value {
         self.value(out, Op::Const { value }, &[], Type::I64)
     }
 
@@ -302,7 +303,7 @@ impl Copier<'_> {
     }
 }
 
-fn volatile_load() -> Op {
+pub(super) fn volatile_load() -> Op {
     Op::Load { size: Size::Dw, sext: false, offset: 0, flags: volatile() }
 }
 

@@ -40,6 +40,15 @@ enum InTwin {
     OneLength(Map, RowsShape, SmallVec<[Abs; 4]>),
 }
 
+/// A lookup that a twin is to answer.
+struct Asked<'k> {
+    inst: Inst,
+    map: Map,
+    key: &'k KeyAbs,
+    /// Where it is made because the twin is behind, if that is asked.
+    made: Option<Block>,
+}
+
 impl KeyAbs {
     /// What a piece of it is, if it is known in pieces.
     pub(super) fn piece(&self, wanted: Piece) -> Option<Abs> {
@@ -67,6 +76,7 @@ impl Copier<'_> {
     pub(super) fn lookup(&mut self, inst: Inst, looked: &Looked<'_>, mut at: At, env: &mut Env) -> Flow {
         let (map, key) = (looked.map, self.key(inst, looked, at, env));
         match (&key.known, &key.given) {
+            _ if self.late => {}
             (KeyKnown::Constant(bytes), _) => {
                 if let Some(found) = self.contents.lookup(map, bytes) {
                     self.report.folded_lookups += 1;
@@ -97,7 +107,7 @@ impl Copier<'_> {
             (KeyKnown::No, Given::Pointer(_)) => {}
         }
         let result = self.residual_lookup(inst, map, &key, at.out);
-        let abs = if self.plan.fields.iter().any(|f| f.map == map) {
+        let abs = if !self.late && self.plan.fields.iter().any(|f| f.map == map) {
             let address = Address::Held(result);
             Abs::Ptr(self.known.push(Known { map, origin: inst, bytes: Bytes::Unknown, address }), 0)
         } else {
@@ -390,6 +400,8 @@ impl Copier<'_> {
             None => None,
         };
         let matcher = Matcher::new(decl, layout, args, whole, entries, self.plan.budget.tests)?;
+        let asked = twin.as_ref().and_then(|_| self.asked(map, at.out));
+        let at = asked.map_or(at, |[in_step, _]| At { out: in_step, ..at });
         let mut report = SiteReport { entries: matcher.entries.len() as u32, ..SiteReport::default() };
         let groups = groups(&matcher.entries);
         let leaves = self.leaves(inst, map, key, &groups, at, env, &mut report);
@@ -399,10 +411,16 @@ impl Copier<'_> {
         // Misses are those of keys that were expected.
         let counts = !whole && (twin.is_none() || !entries.is_empty());
         let default = if counts { self.count_miss(site.site, default) } else { default };
-        if let Some(twin) = twin
-            && let Some(found) = self.in_twin(inst, map, twin, (layout, args), At { out: default, ..at }, env)
-        {
-            return Some(Flow::On(found));
+        let made = asked.map(|[_, made]| made);
+        if let Some(twin) = twin {
+            let asked = Asked { inst, map, key, made };
+            let at = At { out: default, ..at };
+            if let Some(found) = self.in_twin(&twin, &asked, (layout, args), at, env) {
+                return Some(Flow::On(found));
+            }
+        }
+        if let Some(made) = made {
+            self.emit(made, Op::Jump {}, &[], &[BlockCall::new(default)], Type::Any);
         }
         // What no leaf has: absent for certain, or to be looked up.
         let abs = match whole && report.dropped == 0 {
@@ -416,38 +434,66 @@ impl Copier<'_> {
     /// A lookup in a twin; the block in which to go on where it finds something. `None` if the key is not known in pieces.
     fn in_twin(
         &mut self,
-        inst: Inst,
-        map: Map,
-        twin: InTwin,
+        twin: &InTwin,
+        asked: &Asked<'_>,
         (layout, args): (&Layout, &[Abs]),
         at: At,
         env: &mut Env,
     ) -> Option<Block> {
-        let (found, absent) = (self.new_block(), self.new_block());
-        let (bytes, address) = match twin {
+        let &Asked { inst, map, key, made } = asked;
+        let words = match twin {
+            InTwin::Trie(_) => Vec::new(),
+            InTwin::Rows(_, shape) => self.key_words(layout, args, shape.row.key, at.out)?,
+            InTwin::OneLength(_, shape, pieces) => self.key_words(layout, pieces, shape.row.key, at.out)?,
+        };
+        let [held, found, absent] = std::array::from_fn(|_| self.new_block());
+        let (value, ty) = match *twin {
             InTwin::Trie(trie) => {
-                let value = self.out.add_param(found, Type::I32);
-                self.trie(trie, at.out, found, absent);
+                let cell = self.out.add_param(held, Type::I32);
+                self.trie(trie, at.out, held, absent);
                 match trie.has_values() {
-                    true => (Bytes::There, Address::Held(self.value_in_trie(trie, map, value, found))),
-                    false => (Bytes::Held(value), Address::None),
+                    true => (self.value_in_trie(trie, map, cell, held), Type::Ptr(Prov::MapValue(map))),
+                    false => (cell, Type::I32),
                 }
             }
-            InTwin::Rows(twin, shape) => {
-                let words = self.key_words(layout, args, shape.row.key, at.out)?;
-                (Bytes::Copy(self.rows(twin, shape, &words, [at.out, found, absent])), Address::None)
-            }
-            InTwin::OneLength(twin, shape, pieces) => {
-                let words = self.key_words(layout, &pieces, shape.row.key, at.out)?;
-                (Bytes::Copy(self.rows(twin, shape, &words, [at.out, found, absent])), Address::None)
+            InTwin::Rows(twin, shape) | InTwin::OneLength(twin, shape, _) => {
+                (self.rows(twin, shape, &words, [at.out, held, absent]), Type::Ptr(Prov::MapValue(twin)))
             }
         };
+        let it = self.out.add_param(found, ty);
+        self.emit(held, Op::Jump {}, &[], &[BlockCall::with(found, [value])], Type::Any);
+        if let Some(made) = made {
+            let (entry, there) = self.made(inst, map, key, absent, At { out: made, ..at }, env);
+            let entry = self.as_in_twin(twin, entry, ty, there);
+            self.emit(there, Op::Jump {}, &[], &[BlockCall::with(found, [entry])], Type::Any);
+        }
         let mut without = env.clone();
         self.define(inst, Abs::Const(0), &mut without);
         self.region(At { next: at.next + 1, out: absent, ..at }, without);
+        let (bytes, address) = match twin {
+            InTwin::Trie(trie) if trie.has_values() => (Bytes::There, Address::Held(it)),
+            InTwin::Trie(_) => (Bytes::Held(it), Address::None),
+            InTwin::Rows(..) | InTwin::OneLength(..) => (Bytes::Copy(it), Address::None),
+        };
         let known = self.known.push(Known { map, origin: inst, bytes, address });
         self.define(inst, Abs::Ptr(known, 0), env);
         Some(found)
+    }
+
+    /// An entry of the map itself, as a twin would give it.
+    fn as_in_twin(&mut self, twin: &InTwin, entry: Value, ty: Type, out: Block) -> Value {
+        match twin {
+            InTwin::Trie(trie) if trie.has_values() => entry,
+            InTwin::Trie(_) => {
+                let load = Op::Load { size: Size::W, sext: false, offset: 0, flags: MemFlags::default() };
+                self.value(out, load, &[entry], Type::I32)
+            }
+            // Where the row would begin.
+            InTwin::Rows(_, shape) | InTwin::OneLength(_, shape, _) => {
+                let before = self.constant(-i64::from(shape.row.value_at()), out);
+                self.value(out, Op::Alu { op: AluOp::Add, width: Width::W64 }, &[entry, before], ty)
+            }
+        }
     }
 
     /// The word that pieces make, the lowest first.

@@ -275,10 +275,9 @@ impl Copier<'_> {
 
     /// Where the side begins that the packet reads; `None` if there is but one.
     fn side_of_twin(&mut self, room: Room, out: Block) -> Option<Value> {
-        let side = self.side?;
         let sides = self.plan.guard.map_or(1, |g| g.sides);
-        // The guard's comparison has bounded it already; the verifier may have forgotten since.
-        let side = self.masked(side, i64::from(sides) - 1, out);
+        let token = self.token.filter(|_| sides > 1)?;
+        let side = self.masked(token, i64::from(sides) - 1, out);
         let size = self.value(out, Op::Const { value: room.bytes().into() }, &[], Type::I64);
         Some(self.value(out, alu(AluOp::Mul), &[side, size], Type::I64))
     }
@@ -314,7 +313,14 @@ impl Copier<'_> {
         self.value(out, op, &[value, by], Type::I32)
     }
 
-    fn branch(&mut self, cond: Cond, value: Value, against: i64, targets: [BlockCall; 2], out: Block) {
+    pub(super) fn branch(
+        &mut self,
+        cond: Cond,
+        value: Value,
+        against: i64,
+        targets: [BlockCall; 2],
+        out: Block,
+    ) {
         let against = self.value(out, Op::Const { value: against }, &[], Type::I64);
         let op = Op::Branch { cond, width: Width::W32 };
         self.emit(out, op, &[value, against], &targets, Type::Any);

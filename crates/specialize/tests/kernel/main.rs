@@ -18,6 +18,7 @@ mod routed;
 mod rows;
 mod shadow;
 mod slower;
+mod spared;
 mod twins;
 mod values;
 mod writers;

@@ -122,7 +122,7 @@ impl<'c> Offline<'c> {
     /// From now on the guard lets variants run.
     fn let_run(&self) {
         let state = self.map(self.compiler.guard_map()).mmap(true).expect("the guard's state");
-        state.atomic_u64(TOKEN as usize).store(token(GENERATION, 0).into(), Ordering::SeqCst);
+        state.atomic_u64(TOKEN as usize).store(token(GENERATION, 0), Ordering::SeqCst);
     }
 
     /// Calls by which the original and a variant look up, write or delete elements of maps, for each of the frames, as our

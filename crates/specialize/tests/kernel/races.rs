@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use millstream_kernel::{Map, testing};
-use millstream_specialize::guard::Guard;
+use millstream_specialize::guard::{Guard, Slots, Snapshot};
+use millstream_specialize::variant::token;
 
 use crate::guard::{guard, hash};
 
-const MANY: u32 = 400_000;
+pub(crate) const MANY: u32 = 400_000;
 
 struct Batch {
     keys: Vec<u8>,
@@ -24,7 +25,7 @@ impl Batch {
 }
 
 /// Runs `f` while another thread is inside a batch update of `map`; says whether it still was at the end of `f`.
-fn while_inside(map: &Map, f: impl FnOnce()) -> bool {
+pub(crate) fn while_inside(map: &Map, f: impl FnOnce()) -> bool {
     let batch = Batch::new();
     let (started, done) = (AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|scope| {
@@ -42,31 +43,36 @@ fn while_inside(map: &Map, f: impl FnOnce()) -> bool {
     })
 }
 
+/// A look, while nobody is inside.
+fn begin(guard: &Guard) -> Snapshot {
+    guard.begin(Duration::from_secs(5), &[]).expect("nobody is inside")
+}
+
 #[test]
 fn no_snapshot_begins_while_a_writer_is_inside() {
     let map = if testing::require() { hash(MANY) } else { return };
     let Some(guard) = guard(&[&map]) else { return };
-    let before = guard.begin(Duration::from_secs(5)).expect("nobody is inside");
+    let before = begin(&guard);
     let mut refused = false;
-    let inside = while_inside(&map, || refused = guard.begin(Duration::from_millis(1)).is_none());
+    let inside = while_inside(&map, || refused = guard.begin(Duration::from_millis(1), &[]).is_none());
     assert!(inside, "the batch was too short for this test");
     assert!(refused, "a snapshot began with a writer inside");
     assert!(!guard.holds(&before), "a snapshot of before the write still holds");
-    assert!(guard.begin(Duration::from_secs(5)).is_some_and(|s| guard.holds(&s)));
+    assert!(guard.holds(&begin(&guard)));
 }
 
 #[test]
 fn a_write_between_reading_and_approval_voids_the_approval() {
     let map = if testing::require() { hash(100) } else { return };
     let Some(guard) = guard(&[&map]) else { return };
-    let snapshot = guard.begin(Duration::from_secs(5)).expect("nobody is inside");
+    let snapshot = begin(&guard);
     map.update_batch(&[0; 4], &[0; 8]).unwrap();
     assert!(!guard.holds(&snapshot));
-    assert!(!guard.approve(snapshot, 3));
+    assert!(guard.approve(snapshot, token(3, 1), Slots::NONE, Slots::NONE).is_none());
     assert_eq!(guard.approved(), None);
-    let snapshot = guard.begin(Duration::from_secs(5)).expect("nobody is inside");
-    assert!(guard.approve(snapshot, 3));
-    assert_eq!(guard.approved(), Some(3));
+    let snapshot = begin(&guard);
+    assert!(guard.approve(snapshot, token(3, 1), Slots::NONE, Slots::NONE).is_some());
+    assert_eq!(guard.approved(), Some(token(3, 1)));
     map.update_batch(&[0; 4], &[0; 8]).unwrap();
     assert_eq!(guard.approved(), None);
 }

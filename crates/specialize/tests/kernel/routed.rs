@@ -11,7 +11,7 @@ use millstream_object::Object;
 use millstream_programs::router::{self, Config, Route};
 use millstream_programs::traffic::{Flows, Locality};
 use millstream_programs::{Prefix, ROUTER};
-use millstream_specialize::guard::TOKEN;
+use millstream_specialize::guard::{TOKEN, is_fresh};
 use millstream_specialize::pins::remove_abandoned;
 use millstream_specialize::report::GuardState;
 use millstream_specialize::{Compiler, Leave, Live, Report, Settings};
@@ -174,9 +174,9 @@ impl Beside<'_> {
         }
     }
 
-    /// Whether specialised code may run now.
+    /// Whether specialised code may run now, with no twin behind.
     pub(crate) fn approved(&self) -> bool {
-        u32::try_from(self.token.atomic_u64(TOKEN as usize).load(Ordering::Relaxed)).is_ok()
+        is_fresh(self.token.atomic_u64(TOKEN as usize).load(Ordering::Relaxed))
     }
 }
 

@@ -12,10 +12,12 @@ use millstream_loader::{Loader, Session};
 use millstream_object::{MapOrigin, MapSpec, MapType, Object};
 use millstream_passes::Target;
 use millstream_programs::MapEntry;
+use millstream_specialize::guard::UNSEEN;
 use millstream_specialize::transform::{
     Budget, Contents, Entry, Fallback, Guard, Lookup, Plan, Report, Site, SiteId, SitePlan, Sketch, Trie,
     finish, instrument, prepare, sites, specialize,
 };
+use millstream_specialize::variant::token;
 
 /// Ports of test runs come in at the loopback, and devmaps must name an interface that is there.
 pub(crate) const INGRESS: u32 = 1;
@@ -121,7 +123,7 @@ impl Rig {
         all
     }
 
-    /// A plan for these sites and nothing else, whose guard is of version 7.
+    /// A plan for these sites and nothing else, whose guard is of generation 7.
     pub(crate) fn plan(&self, sites: Vec<SitePlan>) -> Plan {
         Plan {
             guard: Some(self.guard(7)),
@@ -130,22 +132,37 @@ impl Rig {
             fields: Vec::new(),
             tests: Vec::new(),
             caches: Vec::new(),
+            spared: Vec::new(),
             budget: Budget::default(),
         }
     }
 
-    pub(crate) fn guard(&self, version: u64) -> Guard {
+    pub(crate) fn guard(&self, generation: u32) -> Guard {
         let map = self.map_id("ms_guard");
-        Guard { map, offset: 0, version, sides: 1, first_packet: None, missed: None, misses: None }
+        Guard {
+            map,
+            offset: 0,
+            generation,
+            sides: 1,
+            unseen: UNSEEN,
+            first_packet: None,
+            missed: None,
+            misses: None,
+        }
     }
 
-    /// A guard of two versions, for the sides of the twin.
-    pub(crate) fn sided_guard(&self, version: u64) -> Guard {
-        Guard { sides: SIDES, ..self.guard(version) }
+    /// A guard for a twin with two sides.
+    pub(crate) fn sided_guard(&self, generation: u32) -> Guard {
+        Guard { sides: SIDES, ..self.guard(generation) }
     }
 
-    pub(crate) fn set_guard(&self, version: u64) {
-        self.map("ms_guard").update(&[0; 4], &version.to_ne_bytes(), UpdateMode::Any).expect("the guard");
+    /// Lets a generation run, on the first side of its twin.
+    pub(crate) fn set_guard(&self, generation: u32) {
+        self.set_token(token(generation, 0));
+    }
+
+    pub(crate) fn set_token(&self, token: u64) {
+        self.map("ms_guard").update(&[0; 4], &token.to_ne_bytes(), UpdateMode::Any).expect("the guard");
     }
 
     /// Writes one side of the twin of a map.

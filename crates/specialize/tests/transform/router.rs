@@ -8,6 +8,7 @@ use millstream_programs::rng::Rng;
 use millstream_programs::router::{Config, NextHop, flows, generate};
 use millstream_programs::traffic::{Flows, Locality};
 use millstream_specialize::transform::{Fallback, Lookup, Plan, SitePlan};
+use millstream_specialize::variant::token;
 
 use crate::rig::{INGRESS, Rig, compare, hot, packets, run};
 
@@ -112,8 +113,8 @@ fn a_twin_behaves_as_the_original_with_and_without_hot_keys() {
         let Lookup::Hot(hot) = hot(&rig, &site, &heat(&flows), most) else { unreachable!() };
         let plan = Plan { guard: Some(rig.sided_guard(7)), ..plan(&rig, Lookup::Twin { map, hot }) };
         let (variant, _) = rig.variant(&plan);
-        for version in [7, 8, 9] {
-            rig.set_guard(version);
+        for token in [token(7, 0), token(7, 1), token(8, 0)] {
+            rig.set_token(token);
             compare(&rig, &variant, &frames, COUNTERS);
         }
     }

@@ -2,17 +2,20 @@
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use millstream_kernel::UpdateMode;
+use millstream_lab::os;
 use millstream_programs::Prefix;
 use millstream_programs::packet::checksum;
 use millstream_programs::rng::Rng;
 use millstream_programs::router::{Config, Route, flows, generate, route_key};
 use millstream_programs::traffic::Locality;
 use millstream_programs::{ROUTER, router};
-use millstream_specialize::transform::{Lookup, Plan, SitePlan};
+use millstream_specialize::transform::{Entry, FieldConstant, Lookup, Plan, SitePlan, Spared};
+use millstream_specialize::variant::token;
 
-use crate::rig::{INGRESS, Rig, compare, packets};
+use crate::rig::{INGRESS, Rig, compare, packets, run};
 
 const COUNTERS: &[&str] = &["counters", "reasons"];
 const HOPS: u64 = 8;
@@ -72,7 +75,7 @@ fn change(rig: &Rig, config: &Config, rng: &mut Rng) {
     }
 }
 
-/// A twin for the lookup of routes, with a guard of two versions from 20 on.
+/// A twin for the lookup of routes, with a guard of generation 20.
 fn plan(rig: &Rig) -> Plan {
     let lookup = Lookup::Twin { map: rig.map_id("ms_twin"), hot: Vec::new() };
     let site = SitePlan { site: rig.sites_of("routes")[0].id, lookup };
@@ -93,11 +96,11 @@ fn twins_agree_with_the_kernel_before_and_after_changes() {
         // The same code follows the map from one side of the twin to the other and back.
         for side in [0, 1, 0] {
             rig.fill_twin("routes", side);
-            rig.set_guard(20 + u64::from(side));
+            rig.set_token(token(20, side));
             compare(&rig, &variant, &frames, COUNTERS);
             change(&rig, &config, &mut rng);
         }
-        // And any other version leaves it for the map itself.
+        // And any other generation leaves it for the map itself.
         rig.set_guard(22);
         compare(&rig, &variant, &frames, COUNTERS);
     }
@@ -113,9 +116,111 @@ fn a_side_that_was_not_written_is_not_read() {
     let (variant, _) = rig.variant(&plan(&rig));
     rig.fill_twin("routes", 1);
     // The first side holds zeros, which would send everything to next hop 0.
-    rig.set_guard(21);
+    rig.set_token(token(20, 1));
     compare(&rig, &variant, &frames, COUNTERS);
     rig.set_guard(20);
     let differs = |f: &Vec<u8>| crate::rig::run(&variant, f) != crate::rig::run(&rig.original, f);
-    assert!(frames.iter().any(differs), "the other version reads the other side");
+    assert!(frames.iter().any(differs), "the other token reads the other side");
+}
+
+/// The bit that says that the routes are behind, and one that says something else.
+const ROUTES: u32 = 1 << 4;
+const OTHER: u32 = 1 << 9;
+
+/// Where a next hop says what is done with a packet, and how long it may be.
+const ACTION_AND_MTU: std::ops::Range<usize> = 12..16;
+
+/// The same, with what all next hops have alike in code, and routes that can be done without.
+fn spared(rig: &Rig, hot: Vec<Entry>) -> Plan {
+    let lookup = Lookup::Twin { map: rig.map_id("ms_twin"), hot };
+    let mut plan = rig.plan(vec![SitePlan { site: rig.sites_of("routes")[0].id, lookup }]);
+    let alike = rig.snapshot("next_hops")[0].1[ACTION_AND_MTU].to_vec();
+    let map = rig.map_id("next_hops");
+    plan.fields = vec![FieldConstant { map, offset: ACTION_AND_MTU.start as u32, bytes: alike }];
+    plan.guard = Some(rig.sided_guard(20));
+    plan.spared = vec![Spared { map: rig.map_id("routes"), behind: ROUTES }];
+    plan
+}
+
+#[test]
+fn a_map_that_is_behind_is_looked_up_itself() {
+    for seed in 1..=3 {
+        let mut rng = Rng::new(seed);
+        let config = config(&mut rng);
+        let Some(rig) = Rig::new(&ROUTER, &config.entries().unwrap()) else { return };
+        let template = flows(&generate(10, &[INGRESS], 1, 1), 1, Locality::NONE, 1).packets.remove(0);
+        let frames = frames(&template, &mut rng, packets() / 4);
+        let hot: Vec<Entry> = if seed == 3 { hot_routes(&rig, &frames) } else { Vec::new() };
+        let has_hot = !hot.is_empty();
+        let (variant, report) = rig.variant(&spared(&rig, hot));
+        assert!(report.sites.len() == 1 && report.unspared.is_empty(), "{report:?}");
+        for behind in [u64::from(ROUTES | OTHER), u64::from(ROUTES)] {
+            // Nothing was ever written to the twin.
+            rig.set_token(token(20, 0) | behind);
+            compare(&rig, &variant, &frames, COUNTERS);
+            change(&rig, &config, &mut rng);
+        }
+        // What is in code has changed: it stays behind.
+        if !has_hot {
+            rig.fill_twin("routes", 1);
+            rig.set_token(token(20, 1) | u64::from(OTHER));
+            compare(&rig, &variant, &frames, COUNTERS);
+        }
+    }
+}
+
+fn hot_routes(rig: &Rig, frames: &[Vec<u8>]) -> Vec<Entry> {
+    let keys: BTreeSet<Vec<u8>> =
+        frames.iter().take(4).map(|f| [&32u32.to_ne_bytes()[..], &f[30..34]].concat()).collect();
+    let value = |key: &Vec<u8>| rig.map("routes").lookup(key).unwrap();
+    keys.into_iter().map(|key| Entry { value: value(&key), key, heat: 1 }).collect()
+}
+
+/// Whoever has looked a map up itself may have seen what is newer than anything in code: if the token is another by then, nothing in
+/// code counts any more.
+#[test]
+fn what_follows_a_lookup_after_which_the_token_is_another_is_looked_up_too() {
+    const MOST: u32 = 2_000_000;
+    let mut rng = Rng::new(1);
+    let config = config(&mut rng);
+    let Some(rig) = Rig::new(&ROUTER, &config.entries().unwrap()) else { return };
+    let template = flows(&generate(10, &[INGRESS], 1, 1), 1, Locality::NONE, 1).packets.remove(0);
+    let (variant, _) = rig.variant(&spared(&rig, Vec::new()));
+    let frame = frames(&template, &mut rng, 200).into_iter().find(|f| run(&rig.original, f).0 == 3);
+    let frame = frame.expect("one that is sent back");
+    let in_code = run(&rig.original, &frame);
+    // Nobody tells the guard, so that what is in code can be told from what is looked up.
+    for (id, mut value) in rig.snapshot("next_hops") {
+        value[ACTION_AND_MTU.end - 2..][..2].copy_from_slice(&20u16.to_ne_bytes());
+        rig.map("next_hops").update(&id, &value, UpdateMode::Any).unwrap();
+    }
+    let looked_up = run(&rig.original, &frame);
+    assert_ne!(in_code, looked_up);
+    let behind = token(20, 0) | u64::from(ROUTES);
+    for same in [behind, behind | u64::from(OTHER)] {
+        rig.set_token(same);
+        assert!((0..1000).all(|_| run(&variant, &frame) == in_code), "the token stays as it is");
+    }
+    let (done, guard) = (AtomicBool::new(false), rig.map("ms_guard").try_clone().unwrap());
+    let cpus = os::allowed_cpus();
+    let found = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            os::pin_to_cpu(cpus[0]).expect("allowed");
+            for n in 0u64.. {
+                let token = behind | (n % 2 * u64::from(OTHER));
+                guard.update(&[0; 4], &token.to_ne_bytes(), UpdateMode::Any).unwrap();
+                if done.load(Ordering::Relaxed) {
+                    break;
+                }
+            }
+        });
+        let packets = scope.spawn(|| {
+            os::pin_to_cpu(cpus[cpus.len() - 1]).expect("allowed");
+            let found = (0..MOST).map(|_| run(&variant, &frame)).find(|found| *found != in_code);
+            done.store(true, Ordering::Relaxed);
+            found
+        });
+        packets.join().expect("it runs")
+    });
+    assert_eq!(found, Some(looked_up));
 }

@@ -1,0 +1,70 @@
+//! Maps that the generation at work can do without, each by itself, while their twins are behind.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use millstream_ir::Map;
+use rustc_hash::FxHashMap;
+
+use super::Live;
+use crate::clock::monotonic_ns;
+use crate::contents::{Dirty, Record, Source};
+use crate::guard::Slots;
+use crate::transform;
+use crate::variant::Compiler;
+
+/// The maps, each with its index and its slot in the guard.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Spared(BTreeMap<Map, (u32, Slots)>);
+
+impl Spared {
+    /// Those that a variant was to spare and does, of whose contents nothing is in code elsewhere.
+    pub(super) fn new(
+        compiler: &Compiler,
+        sources: &FxHashMap<Map, Source>,
+        record: &Record,
+        (wanted, done): (&[transform::Spared], &transform::Report),
+    ) -> Spared {
+        let maps = record
+            .behind_twins()
+            .filter(|map| wanted.iter().any(|s| s.map == *map) && !done.unspared.contains(map));
+        let place = |map| {
+            let index = sources.get(&map)?.index;
+            (index > 0).then_some((map, (index, compiler.slot(map)?)))
+        };
+        Spared(maps.filter_map(place).collect())
+    }
+
+    /// As the guard knows them.
+    pub(super) fn places(&self) -> Vec<(u32, Slots)> {
+        self.0.values().copied().collect()
+    }
+
+    pub(super) fn slots(&self) -> Slots {
+        self.0.values().fold(Slots::NONE, |all, (_, slot)| all.and(*slot))
+    }
+
+    /// The maps that have these slots.
+    pub(super) fn maps(&self, slots: Slots) -> BTreeSet<Map> {
+        self.0.iter().filter(|(_, (_, slot))| slots.has(*slot)).map(|(map, _)| *map).collect()
+    }
+
+    /// The slots of those of whose maps something may have changed.
+    pub(super) fn touched(&self, dirty: &Dirty) -> Slots {
+        let touched = self.0.iter().filter(|(map, _)| dirty.touches(**map));
+        touched.fold(Slots::NONE, |all, (_, (_, slot))| all.and(*slot))
+    }
+}
+
+impl Live<'_> {
+    /// Something was approved, but maps were left behind: what may have changed in them is to be looked at again, soon.
+    pub(super) fn left(&mut self, spared: &Spared, behind: Slots, dirty: &Dirty, write: Option<u64>) {
+        if behind.is_empty() {
+            return;
+        }
+        match dirty.split(&spared.maps(behind)) {
+            Some((of_those, _)) => self.seen.dirty.merge(of_those),
+            None => self.seen.dirty.merge(dirty.clone()),
+        }
+        self.seen.first.get_or_insert_with(|| write.unwrap_or_else(monotonic_ns));
+    }
+}
