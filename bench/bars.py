@@ -252,6 +252,9 @@ def modern(r):
         reduction, kept = m["slots"]["mean_reduction"], m["verdicts"].get("original", 0)
         figure = f"{reduction:.2%} of {m['programs']}, {kept} originals kept"
         yield (f"clang >= 16, {level}, mean reduction", figure, ">= 8 %", reduction >= 0.08)
+        if "accepted" in m:
+            figure = f"{m['accepted']} of {m['programs']}"
+            yield (f"clang >= 16, {level}, accepted by the kernel", figure, "all", m["accepted"] == m["programs"])
 
 
 def userspace(r):
