@@ -188,6 +188,10 @@ impl<'a> Subject<'a> {
     }
 }
 
+/// How often packets are run, the last time counted: after the first, tables know the flows, and after the second, caches
+/// hold copies of what the first one wrote.
+const TIMES: u32 = 3;
+
 /// One form of a program, with the maps that it is loaded with.
 #[derive(Clone, Copy, Debug)]
 pub struct Form<'f, 'o> {
@@ -231,8 +235,7 @@ impl Form<'_, '_> {
             return Ok(None);
         };
         let interpreter = millstream_interp::bytecode::Interpreter::new(std::slice::from_ref(&program));
-        // What is counted is the second time: by then tables know the flows.
-        for _ in 0..2 {
+        for _ in 0..TIMES {
             (machine.visits, machine.executed) = (vec![0; slots.len()], 0);
             for packet in packets {
                 machine.reset(packet);

@@ -194,6 +194,11 @@ fn no_answer_is_stale_beside_a_session() {
             let (original, variant) = live.counted(&often, rig.test_port()).expect("counted");
             let calls = |c: millstream_lab::subject::Counted| c.map_calls.expect("all is modelled");
             assert!(variant.map(calls).expect("at work") < calls(original) - 0.5, "{variant:?} {original:?}");
+            // Connections that nobody knows, from other ports, each once: what counts is when they are known, copies and all.
+            let new = |frame: &Vec<u8>| [&frame[..34], &[frame[34] ^ 0x40], &frame[35..]].concat();
+            let new: Vec<Vec<u8>> = traffic.outbound.packets.iter().take(50).map(new).collect();
+            let (original, variant) = live.counted(&new, rig.test_port()).expect("counted");
+            assert!(variant.map(calls).expect("at work") < calls(original) - 0.5, "{variant:?} {original:?}");
             live.finish(Leave::Restored).expect("finished");
         })
         .expect("in the namespace");
