@@ -11,10 +11,10 @@ use millstream_interp::MapKind;
 use millstream_native::io::graph::{Feed, run_graph};
 use millstream_native::{Batch, Engine, Image, Linkable, Map, Options};
 use millstream_object::Object;
-use millstream_programs::packet::Frame;
+use millstream_programs::packet::partly_broken;
 use millstream_programs::rng::Rng;
 use millstream_programs::router::generate;
-use millstream_programs::{NAT, ROUTER};
+use millstream_programs::{NAT, Program, ROUTER};
 use tempfile::TempDir;
 
 const INGRESS: u32 = 1;
@@ -90,19 +90,7 @@ fn hex(bytes: &[u8]) -> String {
 
 /// Frames to addresses all over, some of them broken.
 fn frames(count: usize) -> Vec<Vec<u8>> {
-    let mut rng = Rng::new(3);
-    (0..count)
-        .map(|_| {
-            let mut address = || (rng.below(0xe000_0000) as u32).into();
-            let (src, dst) = (address(), address());
-            let mut frame = Frame { src, dst, ..Frame::default() }.to_bytes();
-            if rng.below(4) == 0 {
-                let at = rng.below(34) as usize;
-                frame[at] ^= 1 << rng.below(8);
-            }
-            frame
-        })
-        .collect()
+    partly_broken(&mut Rng::new(3), count)
 }
 
 /// Lines that have the frames run in batches.
@@ -115,8 +103,8 @@ fn lines(input: &mut String, frames: &[Vec<u8>]) {
     }
 }
 
-/// An XDP program, its tables filled, on the same frames in C and here.
-fn check(program: &millstream_programs::Program, entries: &[(String, Vec<u8>, Vec<u8>)], frames: &[Vec<u8>]) {
+/// An XDP program in C, by this name, and here.
+fn both(program: &Program, stem: &str) -> (Linked, Engine) {
     let object = Object::parse(program.name, program.object).expect("our own");
     let options = Options::default();
     let payload = |image: &Image| Payload {
@@ -125,8 +113,13 @@ fn check(program: &millstream_programs::Program, entries: &[(String, Vec<u8>, Ve
         entries: Vec::new(),
     };
     let make = |linkage: &Linkable<'_>| Engine::link_object(&object, None, &options, linkage).expect("made");
-    let linked = Linked::new(program.name, false, make, &payload);
-    let mut here = Engine::of_object(&object, None, &options).expect("compiled");
+    let linked = Linked::new(stem, false, make, &payload);
+    (linked, Engine::of_object(&object, None, &options).expect("compiled"))
+}
+
+/// An XDP program, its tables filled, on the same frames in C and here.
+fn check(program: &Program, entries: &[(String, Vec<u8>, Vec<u8>)], frames: &[Vec<u8>]) {
+    let (linked, mut here) = both(program, program.name);
     let (mut input, mut expected) = (String::new(), String::new());
     for (map, key, value) in entries {
         let _ = writeln!(input, "set {map} {} {}", hex(key), hex(value));
@@ -170,16 +163,7 @@ fn an_xdp_program_in_c_has_the_verdicts_and_packets_that_it_has_here() {
 
 #[test]
 fn maps_are_read_changed_and_gone_through_by_name_and_a_program_is_open_once() {
-    let object = Object::parse(NAT.name, NAT.object).expect("our own");
-    let options = Options::default();
-    let payload = |image: &Image| Payload {
-        kind: Kind::Native { object: NAT.name.to_owned() },
-        image: image.clone(),
-        entries: Vec::new(),
-    };
-    let make = |linkage: &Linkable<'_>| Engine::link_object(&object, None, &options, linkage).expect("made");
-    let linked = Linked::new("maps", false, make, &payload);
-    let mut here = Engine::of_object(&object, None, &options).expect("compiled");
+    let (linked, mut here) = both(&NAT, "maps");
     let is_hash =
         |map: &&mut Map| matches!(map.spec().kind, MapKind::Hash | MapKind::LruHash) && map.is_empty();
     let plain = here.maps().find(is_hash).expect("a table");

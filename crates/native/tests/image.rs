@@ -2,28 +2,12 @@
 
 use millstream_native::{Batch, Clock, Engine, Image, Options};
 use millstream_object::Object;
-use millstream_programs::packet::Frame;
+use millstream_programs::packet::partly_broken;
 use millstream_programs::rng::Rng;
 use millstream_programs::router::generate;
 use millstream_programs::{BALANCER, FIREWALL, NAT, ROUTER, SWITCH};
 
 const INGRESS: u32 = 1;
-
-/// Frames that differ, some of them broken.
-fn frames(rng: &mut Rng) -> Vec<Vec<u8>> {
-    let address = |rng: &mut Rng| (rng.below(0xe000_0000) as u32).into();
-    (0..640)
-        .map(|_| {
-            let (src, dst) = (address(rng), address(rng));
-            let mut frame = Frame { src, dst, ..Frame::default() }.to_bytes();
-            if rng.below(4) == 0 {
-                let at = rng.below(34) as usize;
-                frame[at] ^= 1 << rng.below(8);
-            }
-            frame
-        })
-        .collect()
-}
 
 /// Verdicts, targets and bytes of all frames, then all maps.
 type Seen = (Vec<(u32, u32, Vec<u8>)>, Vec<(String, Vec<(Vec<u8>, Option<Vec<u8>>)>)>);
@@ -62,7 +46,7 @@ fn built_programs_do_what_programs_in_place_do() {
     for program in [ROUTER, FIREWALL, NAT, BALANCER, SWITCH] {
         let object = Object::parse(program.name, program.object).expect("our own");
         let options = Options::default();
-        let frames = frames(&mut Rng::new(5));
+        let frames = partly_broken(&mut Rng::new(5), 640);
         let router = program.name == ROUTER.name;
         let mut here = Engine::of_object(&object, None, &options).expect("compiled");
         let expected = seen(&mut here, router, &frames);

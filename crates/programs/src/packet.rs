@@ -4,6 +4,8 @@
 
 use std::net::Ipv4Addr;
 
+use crate::rng::Rng;
+
 /// A link-layer address.
 pub type Mac = [u8; 6];
 
@@ -221,6 +223,26 @@ impl FiveTuple {
         };
         Frame { src: self.src, dst: self.dst, transport, ..Frame::default() }
     }
+}
+
+/// One frame in so many of [`partly_broken`] is.
+const BROKEN: u64 = 4;
+/// Bytes of the headers of Ethernet and IPv4.
+const HEADERS: u64 = 34;
+
+/// Frames between random addresses, some of them with a wrong bit in the headers of Ethernet or IPv4.
+pub fn partly_broken(rng: &mut Rng, count: usize) -> Vec<Vec<u8>> {
+    let frame = |_| {
+        let mut address = || (rng.below(0xe000_0000) as u32).into();
+        let (src, dst) = (address(), address());
+        let mut frame = Frame { src, dst, ..Frame::default() }.to_bytes();
+        if rng.below(BROKEN) == 0 {
+            let at = rng.below(HEADERS) as usize;
+            frame[at] ^= 1 << rng.below(8);
+        }
+        frame
+    };
+    (0..count).map(frame).collect()
 }
 
 #[cfg(test)]
