@@ -338,6 +338,20 @@ impl Op {
         self.effects().terminates
     }
 
+    /// Whether it reads or writes memory at its first argument.
+    pub const fn is_access(&self) -> bool {
+        matches!(
+            self,
+            Op::Load { .. }
+                | Op::Store { .. }
+                | Op::Atomic { .. }
+                | Op::AtomicFetch { .. }
+                | Op::CmpXchg { .. }
+                | Op::LoadAcquire { .. }
+                | Op::StoreRelease { .. }
+        )
+    }
+
     /// How many branch targets it has.
     pub const fn target_count(&self) -> usize {
         match self {

@@ -91,7 +91,7 @@ impl Accesses {
                 let Some(&slot) = addresses.get(arg) else { continue };
                 match &data.op {
                     Op::Helper { .. } => found.of.entry(inst).or_default().push(slot),
-                    op if n == 0 && is_access(op) => found.of.entry(inst).or_default().push(slot),
+                    op if n == 0 && op.is_access() => found.of.entry(inst).or_default().push(slot),
                     op if n == 0 && is_move(op) => {}
                     _ => insert(&mut found.escaped, slot),
                 }
@@ -169,19 +169,6 @@ fn addresses(func: &Function) -> FxHashMap<Value, Slot> {
 
 fn is_move(op: &Op) -> bool {
     matches!(op, Op::Alu { op: AluOp::Add | AluOp::Sub, .. })
-}
-
-fn is_access(op: &Op) -> bool {
-    matches!(
-        op,
-        Op::Load { .. }
-            | Op::Store { .. }
-            | Op::Atomic { .. }
-            | Op::AtomicFetch { .. }
-            | Op::CmpXchg { .. }
-            | Op::LoadAcquire { .. }
-            | Op::StoreRelease { .. }
-    )
 }
 
 fn none<T>(slots: &PrimaryMap<Slot, T>) -> Set {

@@ -351,13 +351,7 @@ fn join(a: Pointee, b: Pointee) -> Pointee {
 /// Whether the use of an address as argument `index` leaves nothing behind that could access the object later.
 fn keeps_private(op: &Op, index: usize) -> bool {
     match op {
-        Op::Load { .. }
-        | Op::Store { .. }
-        | Op::Atomic { .. }
-        | Op::AtomicFetch { .. }
-        | Op::CmpXchg { .. }
-        | Op::LoadAcquire { .. }
-        | Op::StoreRelease { .. } => index == 0,
+        op if op.is_access() => index == 0,
         // Followed, not lost.
         Op::Alu { op: AluOp::Add | AluOp::Sub, width: Width::W64 } => true,
         Op::Select {} | Op::Cmp { .. } | Op::Branch { .. } => true,

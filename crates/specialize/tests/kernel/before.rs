@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use millstream_kernel::{Program, TestRun, UpdateMode, testing};
+use millstream_kernel::{UpdateMode, testing};
 use millstream_lab::{Rig, RigConfig, Traffic};
 use millstream_programs::packet::{ICMP, TCP, UDP};
 use millstream_programs::router;
@@ -13,12 +13,11 @@ use millstream_specialize::live::details::How;
 use millstream_specialize::policy::Tier;
 use millstream_specialize::{Compiler, Leave, Live};
 
+use crate::acl::{TX, answer, entry, key};
 use crate::fixtures;
 use crate::offline::Offline;
 use crate::routed::{Routed, alone, generation, settings};
 use crate::twins::run_until;
-
-const TX: u32 = 3;
 
 /// Frames of different pairs of addresses: every third one is TCP, the others are not.
 fn flows(count: usize) -> Flows {
@@ -29,23 +28,6 @@ fn flows(count: usize) -> Flows {
         frame[26..30].copy_from_slice(&(0x0a00_0000 | n).to_be_bytes());
     }
     flows
-}
-
-fn key(frame: &[u8]) -> [u8; 12] {
-    let mut key = [0; 12];
-    key[..8].copy_from_slice(&frame[26..34]);
-    key[8] = frame[23];
-    key
-}
-
-fn rule(n: u32) -> Vec<u8> {
-    [&TX.to_ne_bytes()[..], &n.to_ne_bytes(), &[1, 2, 3, 4]].concat()
-}
-
-/// Which rule a program finds for a frame.
-fn answer(program: &Program, frame: &[u8]) -> Option<u32> {
-    let out = program.test_run(&TestRun::packet(frame)).expect("a test run");
-    (out.retval == TX).then(|| u32::from_ne_bytes(out.data[..4].try_into().expect("a frame")))
 }
 
 #[test]
@@ -60,7 +42,7 @@ fn what_no_entry_has_is_not_looked_up() {
     let flows = flows(9_000);
     let map = plane.session.map_by_name("acl").expect("the map");
     for (n, frame) in (0u32..).zip(&flows.packets).filter(|(n, _)| n % 6 == 0) {
-        map.update(&key(frame), &rule(n), UpdateMode::Any).expect("an entry");
+        map.update(&key(frame), &entry(TX, n), UpdateMode::Any).expect("an entry");
     }
     let (profiles, samples) = plane.profile(&flows.packets);
     let mut tests = Vec::new();
@@ -92,8 +74,8 @@ fn an_entry_that_no_test_lets_pass_counts_at_once() {
         wanted.twins = false;
         let mut live = Live::load(&compiler, wanted).expect("loaded");
         let map = live.map("acl").expect("the map").try_clone().expect("a descriptor");
-        let put = |n: usize, rule_of: u32| {
-            map.update(&key(&flows.packets[n]), &rule(rule_of), UpdateMode::Any).expect("an entry");
+        let put = |n: usize, number: u32| {
+            map.update(&key(&flows.packets[n]), &entry(TX, number), UpdateMode::Any).expect("an entry");
         };
         (0..2_000).step_by(6).for_each(|n| put(n, n as u32));
         live.attach(&[rig.test_port()]).expect("attached");

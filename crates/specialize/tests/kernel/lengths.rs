@@ -4,7 +4,7 @@
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use millstream_kernel::{Map, Program, TestRun, UpdateMode, testing};
+use millstream_kernel::{Map, UpdateMode, testing};
 use millstream_lab::{Rig, RigConfig, Traffic};
 use millstream_programs::rng::Rng;
 use millstream_programs::router;
@@ -14,12 +14,12 @@ use millstream_specialize::policy::Tier;
 use millstream_specialize::transform::Room;
 use millstream_specialize::{Compiler, Leave, Live, Report};
 
+use crate::acl::{TX, answer, entry};
 use crate::fixtures;
 use crate::offline::Offline;
 use crate::routed::{Routed, alone, generation, settings};
 use crate::twins::run_until;
 
-const TX: u32 = 3;
 /// What /32 routes to random addresses are too many for: each takes groups of its own in a trie.
 const HOSTS: usize = 20_000;
 const NETS: usize = 5_000;
@@ -30,11 +30,6 @@ fn key4(length: u32, address: u32) -> Vec<u8> {
 
 fn key6(length: u32, address: u128) -> Vec<u8> {
     [&length.to_ne_bytes()[..], &address.to_be_bytes()].concat()
-}
-
-/// Where a packet goes: out again, with these first bytes.
-fn hop(n: u32) -> Vec<u8> {
-    [&TX.to_ne_bytes()[..], &n.to_ne_bytes(), &[1, 2, 0, 0]].concat()
 }
 
 /// A frame to an address.
@@ -53,13 +48,7 @@ fn frame6(address: u128) -> Vec<u8> {
 }
 
 fn put(map: &Map, key: &[u8], n: u32) {
-    map.update(key, &hop(n), UpdateMode::Any).expect("a route");
-}
-
-/// Which route a program takes for a frame.
-fn answer(program: &Program, frame: &[u8]) -> Option<u32> {
-    let out = program.test_run(&TestRun::packet(frame)).expect("a test run");
-    (out.retval == TX).then(|| u32::from_ne_bytes(out.data[..4].try_into().expect("a frame")))
+    map.update(key, &entry(TX, n), UpdateMode::Any).expect("a route");
 }
 
 #[test]

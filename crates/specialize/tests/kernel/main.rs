@@ -1,5 +1,6 @@
 //! Tests against the running kernel.
 
+mod acl;
 mod bars;
 mod before;
 mod caches;
