@@ -209,6 +209,13 @@ def overhead(r):
     yield ("cost of looking after a variant", f"{ratio - 1:.2%} ({low - 1:.2%} to {high - 1:.2%})", "<= 0.5 %", ratio <= 1.005)
 
 
+def attacks(r):
+    for found in r["attacks"]["figures"]:
+        at_once, later = found["at_once_ratio"]["ratio"], found["later_ratio"]["ratio"]
+        figure = f"{at_once:.2f} in the first {found['slice_s']:.0f} s, then {later:.2f}"
+        yield (f"attack by {found['attack']}, time", figure, "then <= 1.05", later <= 1.05)
+
+
 def kills(r):
     for name, what, least in (("kills", "kills", 0), ("kill-steps", "kills after each step", 300)):
         k = r[name]
@@ -270,7 +277,7 @@ def userspace(r):
 def main():
     directory = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "bench/results")
     results, missed = Results(directory), 0
-    for group in (conformance, semantics, mutants, equivalence, corpus, loaders, compiler, alike, runs, peers, public, localities, demo, updates, swaps, shadow, shifts, slower, overhead, kills, proofs, k2_rules, k2_super, modern, userspace):
+    for group in (conformance, semantics, mutants, equivalence, corpus, loaders, compiler, alike, runs, peers, public, localities, demo, updates, swaps, shadow, shifts, slower, overhead, attacks, kills, proofs, k2_rules, k2_super, modern, userspace):
         try:
             for what, figure, bar, met in group(results):
                 missed += not met

@@ -203,6 +203,11 @@ overhead() {
 	MILLSTREAM_SLICES=${MILLSTREAM_SLICES:-120} tests -p millstream-specialize --test kernel looking_after_a_variant
 }
 
+# Packets chosen to make a session's work useless.
+attacks() {
+	MILLSTREAM_SLICES=${MILLSTREAM_SLICES:-10} tests -p millstream-specialize --test kernel attacks::
+}
+
 # The evaluation of Morpheus on our data planes, half an hour; SPECIALIZE names parts of it.
 specialize() {
 	export MILLSTREAM_PLANES="${MILLSTREAM_PLANES:-router switch firewall nat balancer}"
@@ -234,7 +239,7 @@ mutants() {
 	rm -f "$list"
 }
 
-all="semantics mutants conformance equivalence corpus loaders compiler prove ablation k2 modern cost lab gain native userspace peers public demo updates swaps shadow shifts slower overhead specialize kills"
+all="semantics mutants conformance equivalence corpus loaders compiler prove ablation k2 modern cost lab gain native userspace peers public demo updates swaps shadow shifts slower overhead attacks specialize kills"
 # shellcheck disable=SC2086 # a list of words
 [ $# -gt 0 ] || set -- $all
 for what in "$@"; do

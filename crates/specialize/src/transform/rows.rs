@@ -104,8 +104,9 @@ pub(super) const fn factor(n: u32) -> u64 {
     if n == 0 { 1 } else { MULTIPLIER.rotate_left(11 * n) | 1 }
 }
 
-/// A key's words as code has them, zeros behind it, hashed: a sum, so that no word has to wait for another.
-pub(super) fn hash(key: &[u8]) -> u64 {
+/// A key's words as code has them, zeros behind it, hashed: a sum, so that no word has to wait for another. Its highest bits say
+/// where in a twin or a cache the key is.
+pub fn hash(key: &[u8]) -> u64 {
     let words = key.chunks(8).map(|part| {
         let mut word = [0; 8];
         word[..part.len()].copy_from_slice(part);

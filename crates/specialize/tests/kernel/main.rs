@@ -1,6 +1,7 @@
 //! Tests against the running kernel.
 
 mod acl;
+mod attacks;
 mod bars;
 mod before;
 mod caches;

@@ -1,0 +1,200 @@
+//! Packets that somebody chose so that what a session has made is of no use: what is lost by it, beside the original under the
+//! same packets.
+//!
+//! The switch is attacked, since its table is filled by packets of anybody: by stations whose keys all have one slot of a cache,
+//! in turn, and by a new source address in each frame, so that each is an entry more and the copies of all are out of date.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use millstream_kernel::{UpdateMode, testing};
+use millstream_lab::stats::{self, Ratio};
+use millstream_lab::workload::Builtin;
+use millstream_lab::{RigConfig, Traffic};
+use millstream_programs::rng::Rng;
+use millstream_programs::traffic::{Flows, Locality};
+use millstream_programs::{MapEntry, SWITCH, switch};
+use millstream_specialize::transform::key_hash;
+use millstream_specialize::{Live, Report};
+use serde::Serialize;
+
+use crate::bars::{asked, keep};
+use crate::planes::{Placed, Plane, in_turn};
+
+/// Stations of one slot on either side.
+const COLLIDING: usize = 32;
+/// What all of their hashes begin with: more bits than any cache has slots for.
+const SAME_BITS: u32 = 16;
+/// Frames in the order that repeats.
+const ORDER: usize = 1 << 14;
+/// Usual traffic comes for so long, until a session has a variant at work; so often at most.
+const USUAL: (Duration, usize) = (Duration::from_millis(500), 60);
+
+/// What an attack costs.
+#[derive(Debug, Serialize)]
+struct Attacked {
+    attack: &'static str,
+    slice_s: f64,
+    generations: usize,
+    /// Nanoseconds a packet, the rig included: without a session, and with one that was at work before the attack began.
+    at_once: Vec<(f64, f64)>,
+    at_once_ratio: Ratio,
+    /// The same after a slice of it.
+    later: Vec<(f64, f64)>,
+    later_ratio: Ratio,
+}
+
+/// Frames of an attack, and the stations that they name.
+struct Chosen {
+    attack: &'static str,
+    frames: Vec<Vec<u8>>,
+    stations: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+#[test]
+fn what_chosen_packets_cost_is_bounded() {
+    if !testing::require() {
+        return;
+    }
+    let all = [Example::one_slot, Example::new_sources].map(attacked);
+    keep("attacks.json", &all);
+    for found in all {
+        // How much is lost is a figure for `bench/bars.py`.
+        assert!(found.at_once_ratio.ratio.is_finite() && found.later_ratio.ratio.is_finite(), "{found:?}");
+        assert!(found.generations >= found.at_once.len(), "nothing was attacked: {found:?}");
+    }
+}
+
+/// A frame of the usual traffic, and the entries of the stations that it names.
+struct Example {
+    frame: Vec<u8>,
+    vlan: [u8; 2],
+    source: Vec<u8>,
+    destination: Vec<u8>,
+}
+
+impl Example {
+    fn of(placed: &Placed<'_>) -> Example {
+        let frame = placed.load.flows.packets[0].clone();
+        let station = |mac: &[u8]| -> &MapEntry {
+            let is = |e: &&MapEntry| e.map == switch::STATIONS && e.key.starts_with(mac);
+            placed.load.entries.iter().find(is).expect("a known station")
+        };
+        let (to, from) = (station(&frame[..6]), station(&frame[6..12]));
+        let vlan = [to.key[6], to.key[7]];
+        Example { vlan, source: from.value.clone(), destination: to.value.clone(), frame }
+    }
+
+    fn key(&self, mac: [u8; 6]) -> Vec<u8> {
+        [&mac[..], &self.vlan].concat()
+    }
+
+    fn between(&self, to: &[u8], from: &[u8]) -> Vec<u8> {
+        [&to[..6], &from[..6], &self.frame[12..]].concat()
+    }
+
+    /// Stations whose keys' hashes begin alike.
+    fn one_slot(&self) -> Chosen {
+        let mut rng = Rng::new(3);
+        let prefix = |key: &[u8]| key_hash(key) >> (64 - SAME_BITS);
+        let wanted = prefix(&self.key(station_mac(&mut rng)));
+        let mut alike =
+            std::iter::repeat_with(|| self.key(station_mac(&mut rng))).filter(|k| prefix(k) == wanted);
+        let pairs: Vec<[Vec<u8>; 2]> =
+            (0..COLLIDING).map(|_| [(); 2].map(|()| alike.next().expect("endless"))).collect();
+        let frames = pairs.iter().map(|[to, from]| self.between(to, from)).collect();
+        let entries = pairs
+            .into_iter()
+            .flat_map(|[to, from]| [(to, self.destination.clone()), (from, self.source.clone())]);
+        Chosen { attack: "one slot", frames, stations: entries.collect() }
+    }
+
+    /// Each frame from a station that nobody knows.
+    fn new_sources(&self) -> Chosen {
+        let mut rng = Rng::new(4);
+        let frames = (0..ORDER).map(|_| self.between(&self.frame[..6], &station_mac(&mut rng))).collect();
+        Chosen { attack: "new sources", frames, stations: Vec::new() }
+    }
+}
+
+/// Of one station, and not one of a group.
+fn station_mac(rng: &mut Rng) -> [u8; 6] {
+    let [mut first, b, c, d, e, f, ..] = rng.next_u64().to_le_bytes();
+    first &= 0xfe;
+    [first, b, c, d, e, f]
+}
+
+/// With a session and without, in turn, each time from the start.
+fn attacked(chosen: fn(&Example) -> Chosen) -> Attacked {
+    let slice = Duration::from_secs(asked("MILLSTREAM_POINT_SECONDS", 1));
+    let (mut attack, mut generations, mut later) = ("", 0, Vec::new());
+    let at_once = in_turn(asked("MILLSTREAM_SLICES", 1) as usize, |with| {
+        let plane = Plane {
+            name: "attacks",
+            builtin: Builtin { program: SWITCH, size: 1_000 },
+            flows: 10_000,
+            locality: Locality::HIGH,
+            seed: 1,
+            rig: RigConfig::default(),
+        };
+        let found = plane.placed(
+            |settings| settings.interval = Duration::from_millis(500),
+            |placed, live| {
+                let chosen = chosen(&Example::of(placed));
+                attack = chosen.attack;
+                under_attack(placed, live, &chosen, with, slice)
+            },
+        );
+        generations += found.generations;
+        later.push((with, found.later));
+        found.at_once
+    });
+    let later: Vec<(f64, f64)> = later
+        .chunks_exact(2)
+        .map(|pair| if pair[0].0 { (pair[1].1, pair[0].1) } else { (pair[0].1, pair[1].1) })
+        .collect();
+    let judge = |pairs: &[(f64, f64)]| stats::judge(pairs, &mut Rng::new(1));
+    let (at_once_ratio, later_ratio) = (judge(&at_once), judge(&later));
+    let slice_s = slice.as_secs_f64();
+    Attacked { attack, slice_s, generations, at_once, at_once_ratio, later, later_ratio }
+}
+
+/// Nanoseconds a packet.
+struct Suffered {
+    generations: usize,
+    at_once: f64,
+    later: f64,
+}
+
+/// Usual traffic until there is a variant, then the attack.
+fn under_attack(
+    placed: &Placed<'_>,
+    live: &mut Live<'_>,
+    chosen: &Chosen,
+    with: bool,
+    slice: Duration,
+) -> Suffered {
+    let stations = live.map(switch::STATIONS).expect("the table");
+    for (key, value) in &chosen.stations {
+        stations.update(key, value, UpdateMode::Any).expect("a station");
+    }
+    let usual = placed.load.flows.packets.len() as u32;
+    let packets: Vec<Vec<u8>> = placed.load.flows.packets.iter().chain(&chosen.frames).cloned().collect();
+    let attack: Vec<u32> = (0..ORDER as u32).map(|n| usual + n % chosen.frames.len() as u32).collect();
+    let flows = Flows { weights: vec![1; packets.len()], packets };
+    placed.rig.load_traffic(&Traffic::new(&flows, placed.order)).expect("traffic");
+    let generations = Cell::new(0);
+    let mut tell = |r: &Report| {
+        generations.set(generations.get() + usize::from(matches!(r, Report::Specialised { .. })));
+    };
+    let mut session = with.then_some(live);
+    for _ in 0..USUAL.1 {
+        placed.send(session.as_deref_mut(), USUAL.0, &mut tell, || ());
+        if session.is_none() || generations.get() > 0 {
+            break;
+        }
+    }
+    placed.rig.reorder(&attack).expect("the order of the attack");
+    let [at_once, later] = [(); 2].map(|()| placed.spent(session.as_deref_mut(), slice, &mut tell));
+    Suffered { generations: generations.get(), at_once, later }
+}
