@@ -240,14 +240,14 @@ def model(read):
     return rows, bars(title, "nanoseconds a packet", groups, ["measured", "predicted"])
 
 
-def over_time(read):
-    figures = read("specialize-over-time")
+def over_time(read, name, what):
+    figures = read(f"specialize-{name}")
     sides = {side: [(m["seconds"], m["pps"] / 1e6) for m in figures[side]] for side in ("original", "specialised")}
     rows = [dict(side=side, seconds=s, mpps=y) for side, points in sides.items() for s, y in points]
     longest = max((s for points in sides.values() for s, _ in points), default=1)
     picture = Picture(
-        "Figure 9a: throughput while the traffic changes",
-        f"million packets a second; all flows alike, then some hot, then others, {figures['each']:.0f} s each",
+        f"Figure {what}",
+        f"million packets a second; {figures['each']:.0f} s each",
         1.08 * max((y for points in sides.values() for _, y in points), default=1),
     )
     for points, colour in zip(sides.values(), COLOURS):
@@ -275,7 +275,8 @@ FIGURES = {
     "figure-7": recording,
     "table-3": times,
     "model": model,
-    "figure-9a": over_time,
+    "figure-9a": lambda read: over_time(read, "over-time", "9a: throughput while all flows are alike, then some hot, then others"),
+    "figure-9b": lambda read: over_time(read, "capture", "9b: throughput on a capture, part after part"),
     "section-6.5": churn,
 }
 

@@ -1,10 +1,13 @@
-//! Figure 9a: packets a second while the traffic changes (all flows alike, then some hot, then others), with a session and without.
+//! Figures 9a and 9b: packets a second while the traffic changes, with a session and without. All flows alike, then some hot, then
+//! others; and a capture (`MILLSTREAM_TRACE`, or the plane's own packets), part after part.
 
-use std::time::Duration;
+use std::path::Path;
+use std::time::{Duration, Instant};
 
 use millstream_kernel::testing;
-use millstream_lab::RigConfig;
 use millstream_lab::workload::Builtin;
+use millstream_lab::{RigConfig, Traffic, pcap};
+use millstream_object::Object;
 use millstream_programs::ROUTER;
 use millstream_programs::traffic::Locality;
 use millstream_specialize::Report;
@@ -12,6 +15,12 @@ use serde::Serialize;
 
 use super::{plane, seconds};
 use crate::bars::keep;
+use crate::planes::Placed;
+
+/// Parts that a capture is sent in, each as long as it takes to look at it.
+const PARTS: usize = 6;
+/// Frames of a capture at most.
+const MOST_FRAMES: usize = 1 << 17;
 
 #[derive(Debug, Serialize)]
 struct Moment {
@@ -22,10 +31,16 @@ struct Moment {
 
 #[derive(Debug, Serialize)]
 struct OverTime {
-    /// Seconds of each of the three kinds of traffic.
+    /// Seconds of each kind of traffic, or of each part of the capture.
     each: f64,
     original: Vec<Moment>,
     specialised: Vec<Moment>,
+}
+
+/// What is sent, one after another: orders of these frames; of the plane's own if there are none.
+struct Course {
+    frames: Vec<Vec<u8>>,
+    orders: Vec<Vec<u32>>,
 }
 
 #[test]
@@ -33,19 +48,43 @@ fn throughput_while_the_traffic_changes() {
     if !testing::require() {
         return;
     }
+    over_time("specialize-over-time.json", |placed| {
+        let order =
+            |seed| placed.load.flows.reweighted(Locality::HIGH, seed).sequence(seed, placed.order.len());
+        Course { frames: Vec::new(), orders: [1, 2].map(order).to_vec() }
+    });
+}
+
+#[test]
+fn throughput_on_a_capture() {
+    if !testing::require() {
+        return;
+    }
+    let capture = std::env::var_os("MILLSTREAM_TRACE")
+        .map(|path| pcap::read(Path::new(&path), MOST_FRAMES).expect("a capture").frames);
+    over_time("specialize-capture.json", |placed| {
+        // Without one, packets of the plane's own flows as if they had been captured.
+        let frames = capture.clone().unwrap_or_else(|| placed.sample(placed.order.len()));
+        let all: Vec<u32> = (0..frames.len() as u32).collect();
+        let orders = all.chunks_exact(frames.len() / PARTS).map(<[u32]>::to_vec).collect();
+        Course { frames, orders }
+    });
+}
+
+fn over_time(file: &str, course: impl Fn(&Placed<'_>) -> Course + Sync) {
     // In less the session has no time to look at each kind of traffic.
     let each = Duration::from_secs_f64(seconds().max(2.0));
-    let found =
-        OverTime { each: each.as_secs_f64(), original: course(each, true), specialised: course(each, false) };
-    keep("specialize-over-time.json", &found);
+    let [original, specialised] = [true, false].map(|original| run(&course, each, original));
+    let found = OverTime { each: each.as_secs_f64(), original, specialised };
+    keep(file, &found);
     assert!(found.original.iter().all(|m| m.generation == 0), "{found:?}");
     assert!(found.specialised.iter().any(|m| m.generation > 0), "{found:?}");
 }
 
 /// What is seen ten times a second; with nothing to specialise on if it is to stay the original.
-fn course(each: Duration, original: bool) -> Vec<Moment> {
+fn run(course: &(impl Fn(&Placed<'_>) -> Course + Sync), each: Duration, original: bool) -> Vec<Moment> {
     let builtin = Builtin { program: ROUTER, size: 2_592 };
-    let maps = millstream_object::Object::parse(ROUTER.name, ROUTER.object).expect("ours").maps;
+    let maps = Object::parse(ROUTER.name, ROUTER.object).expect("ours").maps;
     plane(builtin, Locality::NONE, RigConfig::default()).placed(
         |settings| {
             (settings.status, settings.interval) = (Duration::from_millis(100), Duration::from_secs(1));
@@ -56,17 +95,22 @@ fn course(each: Duration, original: bool) -> Vec<Moment> {
             }
         },
         |placed, live| {
-            let (mut moments, start) = (Vec::new(), std::time::Instant::now());
+            let Course { frames, mut orders } = course(placed);
+            if !frames.is_empty() {
+                let first = orders.remove(0);
+                let traffic = Traffic { frames: &frames, sequence: &first };
+                placed.rig.load_traffic(&traffic).expect("traffic");
+            }
+            let (mut moments, start) = (Vec::new(), Instant::now());
             let mut tell = |report: &Report| {
                 if let Report::Status { pps, generation, .. } = *report {
                     moments.push(Moment { seconds: start.elapsed().as_secs_f64(), pps, generation });
                 }
             };
             placed.send(Some(live), each, &mut tell, || {
-                for seed in [1, 2] {
+                for order in &orders {
                     std::thread::sleep(each);
-                    let flows = placed.load.flows.reweighted(Locality::HIGH, seed);
-                    placed.rig.reorder(&flows.sequence(seed, placed.order.len())).expect("another order");
+                    placed.rig.reorder(order).expect("another order");
                 }
             });
             moments
