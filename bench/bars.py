@@ -203,6 +203,13 @@ def slower(r):
     yield ("never slower", figure, "0 of 200", found == 0 and len(scenarios) >= 200)
 
 
+def offers(r):
+    found = [o for o in r["offers"]["figures"] if o["unjudged"] and o["unjudged"]["ratio"] <= 0.9]
+    soon = sum(o["at_work"] and o["installed_after_s"] <= 2 for o in found)
+    figure = f"{soon} of {len(found)} that gain a tenth, of {len(r['offers']['figures'])} scenarios"
+    yield ("what gains is installed within 2 s", figure, ">= 80 % of 50", len(found) >= 50 and soon >= 0.8 * len(found))
+
+
 def overhead(r):
     o = r["overhead"]["figures"]
     ratio, (low, high) = o["ratio"]["ratio"], o["ratio"]["interval"]
@@ -277,7 +284,7 @@ def userspace(r):
 def main():
     directory = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "bench/results")
     results, missed = Results(directory), 0
-    for group in (conformance, semantics, mutants, equivalence, corpus, loaders, compiler, alike, runs, peers, public, localities, demo, updates, swaps, shadow, shifts, slower, overhead, attacks, kills, proofs, k2_rules, k2_super, modern, userspace):
+    for group in (conformance, semantics, mutants, equivalence, corpus, loaders, compiler, alike, runs, peers, public, localities, demo, updates, swaps, shadow, shifts, slower, offers, overhead, attacks, kills, proofs, k2_rules, k2_super, modern, userspace):
         try:
             for what, figure, bar, met in group(results):
                 missed += not met

@@ -199,6 +199,11 @@ slower() {
 	MILLSTREAM_SCENARIOS=${MILLSTREAM_SCENARIOS:-200} tests -p millstream-specialize --test kernel what_is_installed_is_not_slower
 }
 
+# A quarter of an hour.
+offers() {
+	MILLSTREAM_OFFERS=${MILLSTREAM_OFFERS:-80} tests -p millstream-specialize --test kernel what_gains_is_installed
+}
+
 overhead() {
 	MILLSTREAM_SLICES=${MILLSTREAM_SLICES:-120} tests -p millstream-specialize --test kernel looking_after_a_variant
 }
@@ -239,7 +244,7 @@ mutants() {
 	rm -f "$list"
 }
 
-all="semantics mutants conformance equivalence corpus loaders compiler prove ablation k2 modern cost lab gain native userspace peers public demo updates swaps shadow shifts slower overhead attacks specialize kills"
+all="semantics mutants conformance equivalence corpus loaders compiler prove ablation k2 modern cost lab gain native userspace peers public demo updates swaps shadow shifts slower offers overhead attacks specialize kills"
 # shellcheck disable=SC2086 # a list of words
 [ $# -gt 0 ] || set -- $all
 for what in "$@"; do

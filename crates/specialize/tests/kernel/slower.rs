@@ -1,8 +1,8 @@
 //! What a session leaves at work is not slower than the original, and looking after it costs next to nothing.
 //!
-//! CI draws a few scenarios; `bench/run.sh slower overhead` as many as the bars say (`MILLSTREAM_SCENARIOS`, `MILLSTREAM_SLICES`).
+//! CI draws a few scenarios; `bench/run.sh slower offers overhead` as many as the bars say (`MILLSTREAM_SCENARIOS`, `MILLSTREAM_OFFERS`, `MILLSTREAM_SLICES`).
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use millstream_kernel::{AttachType, Map, UpdateMode, testing};
 use millstream_lab::measure::{Alike, LiveHarness, Plan, measure, measure_windows};
@@ -28,6 +28,9 @@ enum Change {
     Tables,
 }
 
+/// From one look at the traffic to the next.
+const INTERVAL: Duration = Duration::from_millis(500);
+
 /// What came of one scenario.
 #[derive(Debug, Serialize)]
 struct Scenario {
@@ -52,30 +55,37 @@ impl Scenario {
     }
 }
 
-fn drawn(seed: u64) -> Scenario {
-    let mut rng = Rng::new(seed);
-    let any = |rng: &mut Rng, n: usize| rng.below(n as u64) as usize;
-    let (program, sizes) = [
-        (ROUTER, [50, 400, 2_592]),
-        (SWITCH, [50, 500, 4_000]),
-        (FIREWALL, [50, 450, 2_000]),
-        (NAT, [100, 1_000, 10_000]),
-        (BALANCER, [5, 20, 100]),
-    ][any(&mut rng, 5)];
-    let size = sizes[any(&mut rng, 3)];
-    let locality = [Locality::HIGH, Locality::LOW, Locality::NONE][any(&mut rng, 3)];
-    let flows = [500, 2_000, 10_000][any(&mut rng, 3)];
-    let change = [Change::Nothing, Change::Traffic, Change::Tables][any(&mut rng, 3)];
-    let plane = Plane {
-        name: "slower",
-        builtin: Builtin { program, size },
-        flows,
-        locality,
-        seed,
-        rig: RigConfig::default(),
-    };
+/// Program, tables and traffic of a scenario.
+struct Drawn {
+    plane: Plane,
+    change: Change,
+}
+
+impl Drawn {
+    fn new(seed: u64) -> Drawn {
+        let mut rng = Rng::new(seed);
+        let any = |rng: &mut Rng, n: usize| rng.below(n as u64) as usize;
+        let (program, sizes) = [
+            (ROUTER, [50, 400, 2_592]),
+            (SWITCH, [50, 500, 4_000]),
+            (FIREWALL, [50, 450, 2_000]),
+            (NAT, [100, 1_000, 10_000]),
+            (BALANCER, [5, 20, 100]),
+        ][any(&mut rng, 5)];
+        let size = sizes[any(&mut rng, 3)];
+        let locality = [Locality::HIGH, Locality::LOW, Locality::NONE][any(&mut rng, 3)];
+        let flows = [500, 2_000, 10_000][any(&mut rng, 3)];
+        let change = [Change::Nothing, Change::Traffic, Change::Tables][any(&mut rng, 3)];
+        let builtin = Builtin { program, size };
+        let plane = Plane { name: "slower", builtin, flows, locality, seed, rig: RigConfig::default() };
+        Drawn { plane, change }
+    }
+}
+
+fn scenario(seed: u64) -> Scenario {
+    let Drawn { plane, change } = Drawn::new(seed);
     let (generations, [ratio, again]) = plane.placed(
-        |settings| settings.interval = Duration::from_millis(500),
+        |settings| settings.interval = INTERVAL,
         |placed, live| {
             let mut generations = 0;
             let mut tell = |r: &Report| generations += usize::from(matches!(r, Report::Specialised { .. }));
@@ -90,8 +100,9 @@ fn drawn(seed: u64) -> Scenario {
         },
     );
     let installed = ratio.is_some();
-    let locality = format!("{locality:?}");
-    Scenario { program: program.name, size, flows, locality, change, installed, generations, ratio, again }
+    let Plane { builtin, flows, locality, .. } = plane;
+    let (program, size, locality) = (builtin.program.name, builtin.size, format!("{locality:?}"));
+    Scenario { program, size, flows, locality, change, installed, generations, ratio, again }
 }
 
 impl Change {
@@ -144,11 +155,67 @@ fn what_is_installed_is_not_slower() {
         return;
     }
     let count = asked("MILLSTREAM_SCENARIOS", 3);
-    let all: Vec<Scenario> = (0..count).map(|n| drawn(1000 + n)).collect();
+    let all: Vec<Scenario> = (0..count).map(|n| scenario(1000 + n)).collect();
     keep("slower.json", &all);
     let slower: Vec<&Scenario> = all.iter().filter(|s| s.is_slower()).collect();
     assert!(slower.is_empty(), "{slower:?}");
     assert!(all.iter().any(|s| s.installed), "{all:?}");
+}
+
+/// What could be gained, and when it was.
+#[derive(Debug, Serialize)]
+struct Offer {
+    program: &'static str,
+    size: usize,
+    flows: usize,
+    locality: String,
+    /// Time of the variant that is made where nobody judges, over the original's.
+    unjudged: Option<Ratio>,
+    /// Seconds from the start of a session that judges to its first variant at work.
+    installed_after_s: Option<f64>,
+    /// Whether one was at work in the end.
+    at_work: bool,
+}
+
+fn offer(seed: u64) -> Offer {
+    let plane = Drawn::new(seed).plane;
+    let unjudged = plane.placed(
+        |settings| (settings.interval, settings.measure) = (INTERVAL, false),
+        |placed, live| {
+            placed.send(Some(live), Duration::from_secs(3), &mut |_| (), || ());
+            let [first, _] = ratios(placed, live, seed);
+            first
+        },
+    );
+    let (installed_after_s, at_work) = plane.placed(
+        |settings| settings.interval = INTERVAL,
+        |placed, live| {
+            let (start, mut after) = (Instant::now(), None);
+            let mut tell = |r: &Report| {
+                if matches!(r, Report::Specialised { .. }) {
+                    after.get_or_insert(start.elapsed().as_secs_f64());
+                }
+            };
+            placed.send(Some(live), Duration::from_secs(4), &mut tell, || ());
+            (after, live.copy_of_variant().expect("it loads once more").is_some())
+        },
+    );
+    let Plane { builtin, flows, locality, .. } = plane;
+    let (program, size, locality) = (builtin.program.name, builtin.size, format!("{locality:?}"));
+    Offer { program, size, flows, locality, unjudged, installed_after_s, at_work }
+}
+
+#[test]
+fn what_gains_is_installed_by_itself() {
+    if !testing::require() {
+        return;
+    }
+    let count = asked("MILLSTREAM_OFFERS", 2);
+    let all: Vec<Offer> = (0..count).map(|n| offer(2000 + n)).collect();
+    keep("offers.json", &all);
+    // How many of them, and how soon, `bench/bars.py` says.
+    assert!(all.iter().any(|o| o.unjudged.is_some()), "{all:?}");
+    assert!(all.iter().any(|o| o.installed_after_s.is_some()), "{all:?}");
 }
 
 /// What looking after a variant costs.
