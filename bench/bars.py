@@ -216,6 +216,13 @@ def overhead(r):
     yield ("cost of looking after a variant", f"{ratio - 1:.2%} ({low - 1:.2%} to {high - 1:.2%})", "<= 0.5 %", ratio <= 1.005)
 
 
+def daemon(r):
+    d = r["daemon-cost"]
+    own = (d["anonymous_bytes"] + d["file_bytes"]) / 2**20
+    yield ("daemon, steady, processor", f"{d['cpu_share']:.2%} of a core over {d['seconds']} s", "<= 3 %", d["cpu_share"] <= 0.03)
+    yield ("daemon, memory beside the twins", f"{own:.0f} MiB, {d['anonymous_bytes'] / 2**20:.0f} of them its own data", "<= 64 MiB", own <= 64)
+
+
 def attacks(r):
     for found in r["attacks"]["figures"]:
         at_once, later = found["at_once_ratio"]["ratio"], found["later_ratio"]["ratio"]
@@ -284,7 +291,7 @@ def userspace(r):
 def main():
     directory = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "bench/results")
     results, missed = Results(directory), 0
-    for group in (conformance, semantics, mutants, equivalence, corpus, loaders, compiler, alike, runs, peers, public, localities, demo, updates, swaps, shadow, shifts, slower, offers, overhead, attacks, kills, proofs, k2_rules, k2_super, modern, userspace):
+    for group in (conformance, semantics, mutants, equivalence, corpus, loaders, compiler, alike, runs, peers, public, localities, demo, updates, swaps, shadow, shifts, slower, offers, overhead, daemon, attacks, kills, proofs, k2_rules, k2_super, modern, userspace):
         try:
             for what, figure, bar, met in group(results):
                 missed += not met

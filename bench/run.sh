@@ -208,6 +208,10 @@ overhead() {
 	MILLSTREAM_SLICES=${MILLSTREAM_SLICES:-120} tests -p millstream-specialize --test kernel looking_after_a_variant
 }
 
+daemon() {
+	MILLSTREAM_STEADY=${MILLSTREAM_STEADY:-60} tests -p millstream --test run what_a_daemon_costs
+}
+
 # Packets chosen to make a session's work useless.
 attacks() {
 	MILLSTREAM_SLICES=${MILLSTREAM_SLICES:-10} tests -p millstream-specialize --test kernel attacks::
@@ -244,7 +248,7 @@ mutants() {
 	rm -f "$list"
 }
 
-all="semantics mutants conformance equivalence corpus loaders compiler prove ablation k2 modern cost lab gain native userspace peers public demo updates swaps shadow shifts slower offers overhead attacks specialize kills"
+all="semantics mutants conformance equivalence corpus loaders compiler prove ablation k2 modern cost lab gain native userspace peers public demo updates swaps shadow shifts slower offers overhead daemon attacks specialize kills"
 # shellcheck disable=SC2086 # a list of words
 [ $# -gt 0 ] || set -- $all
 for what in "$@"; do

@@ -5,6 +5,7 @@ use std::net::TcpStream;
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use millstream_kernel::{
@@ -17,6 +18,7 @@ use millstream_programs::router;
 use millstream_programs::traffic::Locality;
 use serde_json::Value;
 
+use crate::kill::{End, asked, keep};
 use crate::messages::says;
 use crate::session::{Place, ended};
 
@@ -395,7 +397,58 @@ fn a_specialised_program_is_rolled_back_and_comes_back() {
     if !testing::require() {
         return;
     }
-    let place = Place::new("daemon_live");
+    with_traffic("daemon_live", roll_back_and_resume);
+}
+
+/// What a daemon uses while its programs stay as they are.
+#[test]
+fn what_a_daemon_costs_is_known() {
+    if !testing::require() {
+        return;
+    }
+    let seconds = asked("MILLSTREAM_STEADY").unwrap_or(1);
+    let steady = Duration::from_secs(seconds);
+    let figures = with_traffic("daemon_cost", |daemon| {
+        daemon.until("core", "specialised", |p| p["generation"].as_u64() > Some(0) && p["guard"] == "valid");
+        std::thread::sleep(steady);
+        let [before, after] = [0, seconds].map(|wait| {
+            std::thread::sleep(Duration::from_secs(wait));
+            (Instant::now(), processor_time(daemon.child.id()))
+        });
+        let share = (after.1 - before.1) / (after.0 - before.0).as_secs_f64();
+        let status = std::fs::read_to_string(format!("/proc/{}/status", daemon.child.id())).unwrap();
+        let bytes = |what: &str| {
+            let line = status.lines().find_map(|l| l.strip_prefix(what)).unwrap();
+            1024 * line.trim_start_matches(':').trim_end_matches("kB").trim().parse::<u64>().unwrap()
+        };
+        serde_json::json!({
+            "seconds": seconds,
+            "cpu_share": share,
+            "anonymous_bytes": bytes("RssAnon"),
+            "file_bytes": bytes("RssFile"),
+            "shared_bytes": bytes("RssShmem"),
+        })
+    });
+    keep("daemon-cost.json", &figures);
+    // How much it may be, `bench/bars.py` says.
+    assert!(
+        figures["cpu_share"].as_f64() >= Some(0.0) && figures["anonymous_bytes"].as_u64() > Some(0),
+        "{figures}"
+    );
+}
+
+/// Seconds that a process has run, true to 10 ms.
+fn processor_time(pid: u32) -> f64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    // The name may hold anything, so count from its closing bracket.
+    let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+    let ticks: u64 = [fields[11], fields[12]].iter().map(|f| f.parse::<u64>().unwrap()).sum();
+    ticks as f64 / 100.0
+}
+
+/// A daemon that looks after a router with 2,000 routes and traffic of which nothing is lost.
+fn with_traffic<R>(name: &str, act: impl FnOnce(&Daemon<'_>) -> R) -> R {
+    let place = Place::new(name);
     let rig = Rig::new(RigConfig::default()).unwrap();
     let config = router::generate(2_000, &[rig.test_port()], 16, 1);
     let flows = router::flows(&config, 1_000, Locality::HIGH, 1);
@@ -408,18 +461,15 @@ fn a_specialised_program_is_rolled_back_and_comes_back() {
         let map = Map::from_pin(&pins_of(&place, "core").join("maps").join(entry.map)).unwrap();
         map.update(&entry.key, &entry.value, UpdateMode::Any).unwrap();
     }
-    let stop = std::sync::atomic::AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let sender = scope.spawn(|| rig.generator_loop(&stop, Some(200_000.0)).unwrap());
-        let checked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            roll_back_and_resume(&daemon);
-        }));
-        stop.store(true, std::sync::atomic::Ordering::SeqCst);
-        sender.join().unwrap();
-        checked.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    let stop = AtomicBool::new(false);
+    let result = std::thread::scope(|scope| {
+        scope.spawn(|| rig.generator_loop(&stop, Some(200_000.0)).unwrap());
+        let _end = End(&stop);
+        act(&daemon)
     });
     let counts = rig.counts().unwrap();
     assert_eq!(counts.lost(), 0, "{counts:?}");
+    result
 }
 
 fn roll_back_and_resume(daemon: &Daemon<'_>) {

@@ -139,7 +139,8 @@ fn a_session_killed_after_any_step_leaves_a_correct_program() {
     assert!(made.iter().any(|call| call.starts_with("bpf")), "{made:?}");
 }
 
-fn asked(variable: &str) -> Option<u64> {
+/// A count from the environment, for more than CI does.
+pub(crate) fn asked(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().and_then(|k| k.parse().ok())
 }
 
@@ -198,7 +199,11 @@ fn under_attack(name: &str, kills: u64, file: &str, mut attack: impl FnMut(u64, 
         session
     });
     let (counted, counts) = (far.counted(), rig.counts().unwrap());
-    report(file, kills, changes.into_inner(), &counted, counts.sent, counts.lost());
+    let (updates, lost) = (changes.into_inner(), counts.lost());
+    let figures = serde_json::json!({
+        "kills": kills, "updates": updates, "sent": counts.sent, "lost": lost, "far_end": counted
+    });
+    keep(file, &figures);
     assert_eq!((counted.stale, counted.unstamped), (0, 0), "{counted:?}");
     assert_eq!(counts.lost(), 0, "{counts:?}");
     assert_eq!(counted.all, counts.sent, "frames that were not forwarded: {counts:?}");
@@ -208,10 +213,9 @@ fn under_attack(name: &str, kills: u64, file: &str, mut attack: impl FnMut(u64, 
     assert_eq!((hook, place.pinned().len(), place.pins.exists()), (None, 0, false), "left over");
 }
 
-fn report(file: &str, kills: u64, changes: u64, far: &millstream_lab::Staleness, sent: u64, lost: u64) {
-    let figures =
-        serde_json::json!({ "kills": kills, "updates": changes, "sent": sent, "lost": lost, "far_end": far });
-    let text = serde_json::to_string_pretty(&figures).unwrap();
+/// Keeps figures, where that is asked for.
+pub(crate) fn keep(file: &str, figures: &serde_json::Value) {
+    let text = serde_json::to_string_pretty(figures).unwrap();
     eprintln!("{file}: {text}");
     if let Ok(directory) = std::env::var("MILLSTREAM_RESULTS") {
         std::fs::write(Path::new(&directory).join(file), text + "\n").unwrap();
