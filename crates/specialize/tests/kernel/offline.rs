@@ -17,7 +17,7 @@ use millstream_specialize::judge::sample::{self, Sample};
 use millstream_specialize::judge::{self, Case, Finding, Judgement, Unjudged};
 use millstream_specialize::policy::{self, Known, Tier};
 use millstream_specialize::profile::{self, SiteProfile};
-use millstream_specialize::transform::{Cache, Keep, Plan, Site, SiteId};
+use millstream_specialize::transform::{Cache, Keep, Plan, Site, SiteId, Spared};
 use millstream_specialize::twins::Twins;
 use millstream_specialize::variant::{Wanted, token};
 use millstream_specialize::{Compiler, transform};
@@ -44,6 +44,8 @@ pub(crate) struct Offline<'c> {
     pub(crate) cached: BTreeSet<IrMap>,
     /// Lookups that get no twins.
     pub(crate) unfit: BTreeSet<SiteId>,
+    /// Bits of the token: twins that are behind.
+    pub(crate) behind: u32,
 }
 
 /// A variant that was made.
@@ -52,6 +54,8 @@ pub(crate) struct Made {
     pub(crate) twins: Twins,
     pub(crate) caches: Vec<Cache>,
     pub(crate) report: transform::Report,
+    /// Maps that it can do without.
+    pub(crate) spared: Vec<Spared>,
 }
 
 impl<'c> Offline<'c> {
@@ -63,7 +67,8 @@ impl<'c> Offline<'c> {
         let original = session.load(compiler.program(), &linked).expect("accepted");
         let (sources, _) = sources(compiler, &session);
         let cached = compiler.cacheable().collect();
-        let it = Offline { compiler, session, original, sources, cached, unfit: BTreeSet::new() };
+        let (unfit, behind) = (BTreeSet::new(), 0);
+        let it = Offline { compiler, session, original, sources, cached, unfit, behind };
         it.write(entries);
         it
     }
@@ -164,14 +169,18 @@ impl<'c> Offline<'c> {
         let rooms: FxHashMap<_, _> = twins.rooms().collect();
         let wanted = Wanted { plan: &planned.plan, contents: &observed, rooms: &rooms };
         let variant = self.compiler.specialised(&wanted).expect("made");
-        Some(Made { linked: variant.linked, twins, caches: planned.plan.caches, report: variant.report })
+        let Plan { caches, mut spared, .. } = planned.plan;
+        let (linked, report) = (variant.linked, variant.report);
+        let known: BTreeSet<IrMap> = observed.into_record().behind_twins().collect();
+        spared.retain(|s| known.contains(&s.map) && !report.unspared.contains(&s.map));
+        Some(Made { linked, twins, caches, report, spared })
     }
 
     /// The original, as if it were a variant.
     pub(crate) fn unchanged(&self) -> Made {
         let linked = self.compiler.object().link(self.compiler.program()).expect("it links");
         let twins = Twins::new(BTreeMap::new()).expect("none");
-        Made { linked, twins, caches: Vec::new(), report: transform::Report::default() }
+        Made { linked, twins, caches: Vec::new(), report: transform::Report::default(), spared: Vec::new() }
     }
 
     /// Holds a variant against the original.
@@ -224,7 +233,10 @@ impl<'c> Offline<'c> {
             candidate: &made.linked,
             twins: twins.collect(),
             caches: made.caches.clone(),
-            token: if valid { token(GENERATION, made.twins.side()) } else { token(GENERATION + 1, 0) },
+            token: match valid {
+                true => token(GENERATION, made.twins.side()) | u64::from(self.behind),
+                false => token(GENERATION + 1, 0),
+            },
             samples,
             cpu: os::allowed_cpus().last().copied().unwrap_or(0),
         })

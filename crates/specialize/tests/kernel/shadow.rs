@@ -16,6 +16,7 @@ use millstream_specialize::judge::Finding;
 use millstream_specialize::judge::sample::Sample;
 use millstream_specialize::policy::Tier;
 use millstream_specialize::profile::SiteProfile;
+use millstream_specialize::transform::Spared;
 use serde::Serialize;
 
 use crate::bars::{asked, keep};
@@ -37,6 +38,8 @@ struct Compared {
     /// Rounds with a twin, by tier in which they were made.
     twins: u64,
     thorough: u64,
+    /// Rounds in which tables changed and their twins were behind.
+    behind: u64,
     /// Caches, over all rounds.
     caches: u64,
     /// Sites that were specialised, over all rounds.
@@ -123,7 +126,7 @@ fn shadowed(builtin: Builtin, packets: u64, seed: u64) -> Compared {
         let locality = [Locality::HIGH, Locality::LOW, Locality::NONE][rng.below(3) as usize];
         let load = builtin.workload([INGRESS, 2], 300, locality).expect("a workload");
         let entries = drawn(&load.entries, &mut rng);
-        let plane = Offline::new(&compiler, &[]);
+        let mut plane = Offline::new(&compiler, &[]);
         plane.write_if_taken(&entries);
         let frames: Vec<Vec<u8>> = (0..round / 5).map(|_| frame(&load, &mut rng)).collect();
         let (mut profiles, _) = plane.profile(&frames[..2_000]);
@@ -135,6 +138,12 @@ fn shadowed(builtin: Builtin, packets: u64, seed: u64) -> Compared {
             // What it was made of holds no more.
             plane.write_if_taken(&drawn(&load.entries, &mut rng));
         }
+        let behind: Vec<&Spared> = made.spared.iter().filter(|_| valid && rng.below(2) == 0).collect();
+        plane.behind = behind.iter().fold(0, |bits, s| bits | s.behind);
+        let names: Vec<&str> = behind.iter().map(|s| compiler.declaration(s.map).name.as_str()).collect();
+        let mut changed = drawn(&load.entries, &mut rng);
+        changed.retain(|entry| names.contains(&entry.map));
+        plane.write_if_taken(&changed);
         let samples: Vec<Sample> =
             frames.into_iter().map(|packet| Sample { packet, context: Vec::new() }).collect();
         let judged = plane.compare(&made, &samples, valid, round).expect("replayed");
@@ -155,6 +164,7 @@ fn shadowed(builtin: Builtin, packets: u64, seed: u64) -> Compared {
         found.rounds += 1;
         found.turned_away += u64::from(!valid);
         found.twins += u64::from(made.twins.maps().next().is_some());
+        found.behind += u64::from(!behind.is_empty());
         found.caches += made.caches.len() as u64;
         found.thorough += u64::from(tier == Tier::Thorough);
         found.sites += made.report.sites.len() as u64;
@@ -178,6 +188,6 @@ fn what_is_made_does_as_the_original_whatever_tables_and_packets_hold() {
         assert!(found.packets >= each && found.sites > 0 && found.turned_away > 0, "{found:?}");
         assert!(found.varies.is_empty(), "not all was compared: {found:?}");
     }
-    assert!(all.iter().any(|found| found.twins > 0), "{all:?}");
+    assert!(all.iter().any(|found| found.twins > 0) && all.iter().any(|found| found.behind > 0), "{all:?}");
     assert!(all.iter().filter(|found| found.caches > 0).count() >= 3, "{all:?}");
 }
