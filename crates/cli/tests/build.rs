@@ -80,3 +80,63 @@ fn what_stands_beside_a_built_program_stays_as_it_is() {
     names.sort();
     assert_eq!(names, ["nat", "nat.new", "taken"]);
 }
+
+/// What a C compiler makes of a source around a header, with warnings as errors.
+fn compiled_by_c(files: &Files, name: &str, source: &str) {
+    let (from, to) = (files.path(&format!("{name}.c")), files.path(&format!("{name}.o")));
+    std::fs::write(&from, source).expect("written");
+    let out =
+        Command::new("cc").args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-c", &from, "-o", &to]).output();
+    let out = out.expect("a C compiler");
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+}
+
+/// Names that an object file defines for others.
+fn defined(object: &str) -> Vec<String> {
+    let data = std::fs::read(object).expect("written");
+    assert_eq!((&data[..4], &data[16..18]), (&b"\x7fELF"[..], &[1, 0][..]), "it is to be linked");
+    let listed = says("nm", &["--defined-only", "--extern-only", object]);
+    listed.lines().filter_map(|line| line.split(' ').next_back()).map(str::to_owned).collect()
+}
+
+#[test]
+fn an_object_file_has_one_name_and_a_header_that_c_takes() {
+    let files = Files::new("build-obj");
+    let (conf, object) = (files.path("my router.click"), files.path("a-router.o"));
+    std::fs::write(&conf, "FromDevice($dev) -> c :: Counter -> ToDPDKDevice(out); Idle -> Discard")
+        .expect("written");
+    let said = says(MILLSTREAM, &["build", &conf, "dev=eth7", "--emit", "obj", "-o", &object]);
+    assert!(said.contains("a-router.o") && said.contains("a-router.h"), "{said}");
+    assert_eq!(defined(&object), ["a_router_program"]);
+    let header = std::fs::read_to_string(files.path("a-router.h")).expect("its header");
+    let (from, to) =
+        ("#define A_ROUTER_PROGRAM_FROM_0 1 /* eth7 */", "#define A_ROUTER_PROGRAM_TO_0 0 /* out */");
+    assert!(header.contains(from) && header.contains(to) && header.contains("read c.count"), "{header}");
+    let source = format!(
+        "#include \"{}\"\n#include \"{}\"\nconst void *p(void) {{ return A_ROUTER_PROGRAM_FROM_0 ? &a_router_program : 0; }}\n",
+        files.path("a-router.h"),
+        files.path("a-router.h")
+    );
+    compiled_by_c(&files, "user", &source);
+    // The program in C finds it.
+    let (user, whole) = (files.path("user.o"), files.path("whole.o"));
+    says("ld", &["-r", &user, &object, "-o", &whole]);
+    assert_eq!(says("nm", &["--undefined-only", &whole]).matches("a_router_program").count(), 0);
+}
+
+#[test]
+fn an_object_file_of_an_object_is_made_for_what_it_is_said_and_nothing_is_left_of_a_failure() {
+    let files = Files::new("build-obj-native");
+    let object = files.path("nat.o");
+    says(MILLSTREAM, &["build", "builtin:nat", "--emit", "obj", "--cpu", "x86-64", "-o", &object]);
+    assert_eq!(defined(&object), ["nat_program"]);
+    let source =
+        format!("#include \"{}\"\nconst void *p(void) {{ return &nat_program; }}\n", files.path("nat.h"));
+    compiled_by_c(&files, "user", &source);
+    let wrong = files.path("wrong.o");
+    for args in [["build", "builtin:nobody", "--emit", "obj"], ["build", "builtin:nat", "--emit", "dll"]] {
+        let failed = Command::new(MILLSTREAM).args(args).args(["-o", &wrong]).output().expect("run");
+        assert_eq!(failed.status.code(), Some(2), "{}", String::from_utf8_lossy(&failed.stderr));
+    }
+    assert!(!Path::new(&wrong).exists() && !Path::new(&files.path("wrong.h")).exists());
+}

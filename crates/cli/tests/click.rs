@@ -176,3 +176,46 @@ fn replaced(workers: &str) {
     assert!(rows.iter().any(|row| number(&row["packets"]) >= 1000), "what the first one dropped: {rows:?}");
     assert!(!Path::new(&files.path("control")).exists(), "the socket has gone");
 }
+
+#[test]
+fn scripts_print_write_handlers_and_end_the_run() {
+    let text = "InfiniteSource(LIMIT 640) -> c :: Counter -> Discard; Script(print \"begins with $(c.count)\", write c.reset);
+        DriverManager(wait, print \"$(c.count) packets\", print $(mul 2 $(c.count)))";
+    let said = |name: &str, text: &str, args: &[&str]| {
+        let out = click(name, text, args);
+        let [one, two] = [out.stdout, out.stderr].map(|text| String::from_utf8(text).expect("text"));
+        (one, two)
+    };
+    for args in [&[][..], &["--workers", "2"]] {
+        let (out, _) = said("script", text, args);
+        assert!(out.starts_with("begins with 0\n640 packets\n1280\n"), "{args:?}: {out}");
+    }
+    // The result has standard output to itself.
+    let (out, errors) = said("script-json", text, &["--json"]);
+    let report: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+    assert_eq!((report["received"].as_u64(), errors.contains("640 packets\n1280\n")), (Some(640), true));
+    let (out, _) = said(
+        "script-stop",
+        "InfiniteSource(LIMIT 640) -> c :: Counter -> Discard; Script(stop)",
+        &["--json"],
+    );
+    let report: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+    assert_eq!(report["received"].as_u64(), Some(0), "it ends before it begins");
+}
+
+#[test]
+fn flows_that_are_made_up_are_sent_as_often_as_said() {
+    let flows = |limit: &str| {
+        format!(
+            "FastUDPFlows(RATE 0, LIMIT {limit}, LENGTH 64, SRCETH 1:1:1:1:1:1, DSTETH 2:2:2:2:2:2, SRCIP 10.0.0.1, DSTIP 10.0.0.2,
+                FLOWS 4, FLOWSIZE 8) -> Strip(14) -> CheckIPHeader(CHECKSUM true) -> CheckUDPHeader -> c :: Counter -> Discard"
+        )
+    };
+    for (limit, args, expected) in [("20000", &[][..], 20_000), ("-1", &["--packets", "17000"], 17_000)] {
+        let out = click("flows", &flows(limit), &[&["--json", "--handler", "c.count"], args].concat());
+        let report: serde_json::Value = serde_json::from_slice(&out.stdout).expect("JSON");
+        let counted = report["handlers"][0]["value"].as_str().map(str::to_owned);
+        assert_eq!((report["received"].as_u64(), counted), (Some(expected), Some(expected.to_string())));
+        assert!(out.stdout.len() < 10_000, "not all the packets are told");
+    }
+}

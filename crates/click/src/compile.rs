@@ -27,6 +27,7 @@ use crate::graph::{Element, Graph, Port};
 use crate::layout::{self, Layout};
 use crate::packet::{HOST, Packet, TYPES};
 use crate::resolve;
+use crate::script::Script;
 
 /// The queue of packets that wait for the one at hand.
 pub const QUEUE: i64 = 0;
@@ -132,6 +133,8 @@ pub struct Program {
     /// What tables hold at first.
     #[serde(skip)]
     pub entries: Vec<Entry>,
+    /// What scripts do between batches.
+    pub scripts: Vec<Script>,
     /// Numbers of the state that several elements have in common, by name.
     pub common: Vec<(String, u32)>,
     /// Where copies are counted that could not be made.
@@ -231,6 +234,7 @@ struct Shared {
     warnings: Vec<Error>,
     alone: Vec<Error>,
     common: Vec<(String, u32)>,
+    scripts: Vec<Script>,
     element: usize,
 }
 
@@ -261,6 +265,11 @@ impl Setup<'_> {
 
     pub(crate) fn handler(&mut self, name: &'static str, access: Access) {
         self.shared.handlers.push(Handler { element: self.element.name.clone(), name: name.into(), access });
+    }
+
+    /// What is to be done between batches.
+    pub(crate) fn script(&mut self, script: Script) {
+        self.shared.scripts.push(script);
     }
 
     /// Says that something is not as it would be in Click.
@@ -391,8 +400,19 @@ pub fn compile_with(graph: &Graph, objects: &ReadObject<'_>) -> Result<Program, 
     resolve::ports(graph, &classes)?;
     let mut shared = Shared::default();
     let behaviours = behaviours(graph, &classes, objects, &mut shared)?;
-    let Shared { module, state_bytes, sources, targets, handlers, entries, warnings, alone, common, .. } =
-        shared;
+    let Shared {
+        module,
+        state_bytes,
+        sources,
+        targets,
+        handlers,
+        entries,
+        warnings,
+        alone,
+        common,
+        scripts,
+        ..
+    } = shared;
     let mut compiler = Compiler::written(graph, behaviours, (module, state_bytes), &sources);
     let layout = compiler.layout();
     let drops = std::mem::take(&mut compiler.drops);
@@ -411,6 +431,7 @@ pub fn compile_with(graph: &Graph, objects: &ReadObject<'_>) -> Result<Program, 
         drops: drops.into_iter().map(drop).collect(),
         handlers,
         entries,
+        scripts,
         common,
         uncloned,
         warnings,

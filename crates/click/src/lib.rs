@@ -26,14 +26,17 @@ mod lex;
 mod packet;
 mod parse;
 mod resolve;
+mod script;
 
 pub use compile::{
     Access, Drop, Entry, Handler, Program, QUEUE, STATE, Source, Target, compile, compile_with,
 };
 pub use config::Text;
+pub use elements::time;
 pub use error::{Error, Span};
 pub use flatten::flatten;
 pub use foreign::{Foreign, ReadObject};
 pub use graph::{Connection, Element, Graph, Port};
 pub use layout::{Annotation, Field, Layout};
 pub use parse::parse;
+pub use script::{Goal, Script, ScriptKind, Step, unquoted};

@@ -101,3 +101,31 @@ fn what_is_no_statement_is_shown() {
     insta::assert_snapshot!(errors("a,b,c,d::Idle; a,b -> c,d"), @"`a,b -> c,d`: 2 outputs cannot be connected to 2 inputs [`=>` connects as many outputs to as many inputs, one by one]");
     insta::assert_snapshot!(errors("-> Idle"), @"`->`: nothing is named, and there is no compound element around it");
 }
+
+#[test]
+fn scripts_say_what_they_do_not_know() {
+    insta::assert_snapshot!(errors("Script(TYPE SIGNAL 2)"), @"`SIGNAL 2`: scripts of type SIGNAL 2 are not supported [those that are: ACTIVE, PASSIVE, DRIVER]");
+    insta::assert_snapshot!(errors("Script(prnt x, label a)"), @"`prnt`: there is no instruction `prnt` in scripts here [the nearest name is `print`]");
+    insta::assert_snapshot!(errors("Script(goto nowere, label nowhere)"), @"`nowere`: there is no label `nowere` [the nearest name is `nowhere`]");
+    insta::assert_snapshot!(errors("DriverManager(wait, print >file x)"), @"`>file`: scripts print to standard output only here");
+    insta::assert_snapshot!(errors("Script(write)"), @"`write`: `write` lacks the name of a handler");
+    insta::assert_snapshot!(errors("Idle -> Script(end) -> Discard"), @r"
+    `Script(end)`: `Script@2` has no input 0 [`Script` has no inputs]
+    `Script(end)`: `Script@2` has no output 0 [`Script` has no outputs]
+    ");
+}
+
+#[test]
+fn addresses_times_and_routes_of_ipv6_are_checked() {
+    insta::assert_snapshot!(errors("Idle -> CheckIP6Header(1.2.3.4) -> Discard"), @"`1.2.3.4`: `1.2.3.4` is not an IPv6 address");
+    insta::assert_snapshot!(errors("Idle -> r :: LookupIP6Route(::/129 0) -> Discard"), @"`::/129`: `::/129` is not an IPv6 prefix like 3ffe:1ce1:2::/80");
+    insta::assert_snapshot!(errors("Idle -> r :: LookupIP6Route(::/0 0, 1::/16 1, ::/0 0) -> Discard"), @"`1`: `1` is not a number from 0 to 0 [the last output that is connected is [0]]");
+    insta::assert_snapshot!(errors("Idle -> r :: LookupIP6Route(::/0 0, 0::0/0 0) -> Discard"), @"`0::0/0 0`: there is a route for this prefix already");
+    insta::assert_snapshot!(errors("Idle -> r :: LookupIP6Route() -> Discard"), @"`r`: `LookupIP6Route` has no routes");
+    insta::assert_snapshot!(errors("Idle -> IP6NDAdvertiser(::1 nobody) -> Discard"), @"`nobody`: `nobody` is neither an IPv6 prefix nor an Ethernet address");
+    insta::assert_snapshot!(errors("Idle -> ICMP6Error(::1, 9, 0) -> Discard"), @"`9`: 9 is no type of errors or redirects [errors are 1 to 4, a redirect is 137]");
+    insta::assert_snapshot!(errors("TimedSource(1 year) -> Discard"), @"`1 year`: `1 year` is not a time like 5, 0.5s or 10ms");
+    insta::assert_snapshot!(errors("FastUDPFlows(RATE 0, LIMIT -1, LENGTH 60, SRCETH 1:1:1:1:1:1, SRCIP 1.1.1.1, DSTETH 1:1:1:1:1:1, DSTIP 1.1.1.1, FLOWS 0, FLOWSIZE 1) -> Discard"), @"`0`: there must be a flow at least");
+    insta::assert_snapshot!(errors("Idle -> StoreIPAddress(src) -> Discard"), @"`src`: src and dst of `StoreIPAddress` are not supported [an offset is, with a checksum that is set afterwards]");
+    insta::assert_snapshot!(errors("FromDPDKRing(FROM_PROC a) -> Discard"), @"`FromDPDKRing(FROM_PROC a)`: a ring needs FROM_PROC and TO_PROC");
+}

@@ -3,14 +3,15 @@
 //! The protocol is that of Click's `ControlSocket`. Clients have a thread each; what they ask for is done by the worker, between batches: no
 //! packet is under way then. A new configuration is compiled by the client's thread, so that the worker only takes over state.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use miette::{Result, miette};
+use millstream_built::script::{Scripts, Surroundings};
 use millstream_built::{fill, handlers};
 use millstream_click::{Drop, Program, STATE};
 use millstream_native::{Engine, Options};
@@ -91,11 +92,43 @@ pub(super) struct AtWork {
     pub(super) swaps: u32,
     /// What those dropped for reasons that this one has not.
     pub(super) left: Vec<(Drop, u64)>,
+    scripts: Scripts,
+    /// Whether what scripts print goes to standard error, since the other has the result.
+    aside: bool,
 }
 
 impl AtWork {
-    pub(super) fn new(program: Program) -> AtWork {
-        AtWork { program, swaps: 0, left: Vec::new() }
+    pub(super) fn new(program: Program, aside: bool) -> AtWork {
+        let scripts = Scripts::new(&program);
+        AtWork { program, swaps: 0, left: Vec::new(), scripts, aside }
+    }
+
+    /// Whether there is something to do between batches.
+    pub(super) fn has_scripts(&self) -> bool {
+        !self.scripts.is_empty()
+    }
+
+    /// Carries out what scripts have to do by now; `false` to end the run.
+    pub(super) fn scripts(&mut self, engine: &mut Engine) -> io::Result<bool> {
+        self.scripted(engine, Scripts::serve)
+    }
+
+    /// Carries out what scripts have to do when there are no more packets.
+    pub(super) fn finish(&mut self, engine: &mut Engine) -> io::Result<()> {
+        self.scripted(engine, Scripts::finish)
+    }
+
+    fn scripted<T>(
+        &mut self,
+        engine: &mut Engine,
+        what: impl FnOnce(&mut Scripts, &mut Surroundings<'_>) -> io::Result<T>,
+    ) -> io::Result<T> {
+        let (mut out, mut errors) = (io::stdout(), io::stderr());
+        let mut aside = io::stderr();
+        let out: &mut dyn Write = if self.aside { &mut aside } else { &mut out };
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let mut around = Surroundings { program: &self.program, engine, now, out, errors: &mut errors };
+        what(&mut self.scripts, &mut around)
     }
 
     fn read(&self, engine: &mut Engine, name: &str) -> Outcome {
@@ -120,6 +153,7 @@ impl AtWork {
         self.left.extend(program.carry(&mut state, &self.program, &handlers::state(engine)));
         handlers::set_state(&mut new, &state);
         *engine = new;
+        self.scripts = Scripts::new(&program);
         self.program = program;
         self.swaps += 1;
         Ok(String::new())

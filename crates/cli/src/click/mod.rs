@@ -17,7 +17,7 @@ use millstream_built::{fill, handlers};
 use millstream_click::{Error, Foreign, Graph, Program, compile_with, flatten, parse};
 use millstream_ir::Map;
 use millstream_native::io::Crew;
-use millstream_native::io::graph::{Departure, run_graph_by, run_graph_while};
+use millstream_native::io::graph::{Departure, GraphRan, run_graph_by, run_graph_while};
 use millstream_native::{Engine, Options};
 use millstream_object::Program as Described;
 
@@ -221,20 +221,33 @@ pub(crate) fn execute(
     let feeds: Vec<_> = packets.iter().map(io::Packets::feed).collect();
     let size = args.batch as usize;
     let control = args.control.as_ref().map(|path| Control::open(path, options)).transpose()?;
-    let (outputs, mut at_work) = (program.targets.len(), AtWork::new(program));
+    let (outputs, mut at_work) = (program.targets.len(), AtWork::new(program, args.json));
     let take = |p: Departure<'_>| sinks.take(&p, &packets);
+    let scripted = at_work.has_scripts();
+    // A script that cannot print ends the run.
+    let mut failed = None;
+    let mut serve = |engine: &mut Engine| {
+        let on = if scripted { at_work.scripts(engine) } else { Ok(true) };
+        let on = on.unwrap_or_else(|e| {
+            failed = Some(e);
+            false
+        });
+        on && control.as_ref().is_none_or(|c| c.serve(&mut at_work, engine))
+    };
     let ran = match engine.workers() {
-        1 => {
-            let serve = |engine: &mut Engine| control.as_ref().is_none_or(|c| c.serve(&mut at_work, engine));
-            run_graph_while(engine, &feeds, outputs, size, take, serve)
-        }
+        // The scripts begin before any packet comes.
+        _ if !serve(engine) => Ok(GraphRan::none(feeds.len(), outputs)),
+        1 => run_graph_while(engine, &feeds, outputs, size, take, serve),
         _ => {
-            let at_work = &mut at_work;
-            let serve = control.as_ref().map(|c| move |engine: &mut Engine| c.serve(at_work, engine));
+            let serve = (scripted || control.is_some()).then_some(serve);
             run_graph_by(engine, &feeds, outputs, size, &Crew { enter: &bind }, &take, serve)
         }
     };
     let ran = ran.into_diagnostic()?;
+    if scripted {
+        at_work.finish(engine).into_diagnostic()?;
+    }
+    failed.map_or(Ok(()), Err).into_diagnostic()?;
     sinks.finish()?;
     let state = handlers::state(engine);
     let read = |name: &String| {

@@ -104,7 +104,7 @@ impl Document {
         click: Option<Duration>,
         handlers: Vec<(String, String)>,
     ) -> Document {
-        let AtWork { program, swaps, left } = at_work;
+        let AtWork { program, swaps, left, .. } = at_work;
         let left_out: u64 = packets.iter().map(|p| p.unfit).sum();
         let unfit = ran.unfit + left_out;
         let received: u64 = ran.received.iter().sum();

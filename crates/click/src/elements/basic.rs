@@ -7,6 +7,7 @@ use crate::compile::{Access, Setup};
 use crate::config::unquote;
 use crate::error::Error;
 use crate::packet::Packet;
+use crate::script::{ScriptKind, script as read_script};
 
 /// A class with these ports that passes all packets and takes no notice of its arguments.
 const fn passing(
@@ -189,7 +190,8 @@ pub(super) const CLASSES: &[Class] = &[
     information("ScheduleInfo"),
     information("StaticThreadSched"),
     information("BalancedThreadSched"),
-    information("DriverManager"),
+    Class { arguments: &["TYPE"], make: script, ..information("Script") },
+    Class { make: driver, ..information("DriverManager") },
     information("Message"),
     information("ControlSocket"),
     information("ChatterSocket"),
@@ -276,6 +278,18 @@ fn idle(setup: &mut Setup<'_>) -> Made {
 
 fn nothing(setup: &mut Setup<'_>) -> Made {
     setup.arguments.rest();
+    Ok(Box::new(Pass))
+}
+
+fn script(setup: &mut Setup<'_>) -> Made {
+    let script = read_script(setup, ScriptKind::Active)?;
+    setup.script(script);
+    Ok(Box::new(Pass))
+}
+
+fn driver(setup: &mut Setup<'_>) -> Made {
+    let script = read_script(setup, ScriptKind::Driver)?;
+    setup.script(script);
     Ok(Box::new(Pass))
 }
 

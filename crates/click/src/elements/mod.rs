@@ -82,7 +82,8 @@ fn seconds(text: &Text) -> Result<u64, Error> {
         .ok_or_else(|| Error::new(text.span, format!("`{}` is not a time like 5, 0.5s or 10ms", text.text)))
 }
 
-fn time(text: &str) -> Option<u64> {
+/// A time in nanoseconds: a number, of seconds unless there is a unit behind it.
+pub fn time(text: &str) -> Option<u64> {
     let (number, unit) =
         UNITS.iter().find_map(|(name, unit)| Some((text.strip_suffix(name)?.trim(), *unit)))?;
     let digits = number.bytes().all(|b| b.is_ascii_digit() || b == b'.');

@@ -269,7 +269,7 @@ fn shares(feeds: &[Feed<'_>], workers: u32) -> Vec<Vec<Share>> {
 
 impl Hand {
     fn new(shares: Vec<Share>, outputs: usize, size: usize) -> io::Result<Hand> {
-        let ran = GraphRan { received: vec![0; shares.len()], sent: vec![0; outputs], ..GraphRan::default() };
+        let ran = GraphRan::none(shares.len(), outputs);
         let batch = Batch::with_copies(size, size * COPIES)?;
         Ok(Hand { batch, shares, numbers: Vec::with_capacity(size), meter: Meter::default(), ran })
     }
@@ -315,6 +315,11 @@ impl Hand {
 }
 
 impl GraphRan {
+    /// A run that ended before any packet of so many sources came to any of so many outputs.
+    pub fn none(sources: usize, outputs: usize) -> GraphRan {
+        GraphRan { received: vec![0; sources], sent: vec![0; outputs], ..GraphRan::default() }
+    }
+
     /// Nanoseconds a packet in the program that this share of the windows are below.
     pub fn percentile(&self, share: f64) -> Option<f64> {
         super::percentile(&self.windows, share)

@@ -1,0 +1,143 @@
+//! Scripts, carried out at times that the tests say.
+
+use std::time::Duration;
+
+use millstream_built::script::{Scripts, Surroundings};
+use millstream_click::{Program, compile, flatten, parse};
+use millstream_native::io::graph::{Feed, run_graph};
+use millstream_native::{Engine, Options};
+
+/// A configuration with its scripts, and what they have said.
+struct Bed {
+    program: Program,
+    engine: Engine,
+    scripts: Scripts,
+    out: Vec<u8>,
+    errors: Vec<u8>,
+}
+
+impl Bed {
+    fn new(text: &str) -> Bed {
+        let graph = flatten(&parse(text).expect("parsed"), &[]).expect("flattened");
+        let program = compile(&graph).unwrap_or_else(|e| panic!("{e:?}"));
+        let engine = Engine::of_module(program.module.clone(), program.entry, &Options::default());
+        let scripts = Scripts::new(&program);
+        Bed { program, engine: engine.expect("compiled"), scripts, out: Vec::new(), errors: Vec::new() }
+    }
+
+    fn around<T>(
+        &mut self,
+        milliseconds: u64,
+        what: impl FnOnce(&mut Scripts, &mut Surroundings<'_>) -> std::io::Result<T>,
+    ) -> T {
+        let now = Duration::from_millis(milliseconds);
+        let Bed { program, engine, scripts, out, errors } = self;
+        let mut around = Surroundings { program, engine, now, out, errors };
+        what(scripts, &mut around).expect("written to memory")
+    }
+
+    /// What they print at a time, and whether the run goes on.
+    fn at(&mut self, milliseconds: u64) -> (String, bool) {
+        let on = self.around(milliseconds, Scripts::serve);
+        (self.said(), on)
+    }
+
+    fn finish(&mut self) -> String {
+        self.around(0, Scripts::finish);
+        self.said()
+    }
+
+    fn said(&mut self) -> String {
+        String::from_utf8(std::mem::take(&mut self.out)).expect("text")
+    }
+
+    fn complaints(&mut self) -> String {
+        String::from_utf8(std::mem::take(&mut self.errors)).expect("text")
+    }
+
+    /// Gives the first source so many packets.
+    fn packets(&mut self, count: u64) {
+        let feeds = [Feed { frames: &[vec![0; 64]], count }];
+        run_graph(&mut self.engine, &feeds, self.program.targets.len(), 8, |_| Ok(())).expect("memory");
+    }
+}
+
+/// With a counter that packets pass.
+fn counted(script: &str) -> Bed {
+    Bed::new(&format!("FromDevice(a) -> c :: Counter -> Discard; {script}"))
+}
+
+#[test]
+fn an_active_script_begins_at_once_and_waits_for_its_time() {
+    let mut bed = counted(
+        "s :: Script(init x 7, print \"$x ${x} '$x' $y\", label again, wait 0.5s, print c.count, write c.reset,
+            set x $(add $x 1), print 'all $x', print \"of $x at $(now)\", goto again)",
+    );
+    assert_eq!(bed.at(1000), ("7 7 '$x' $y\n".into(), true));
+    bed.packets(20);
+    assert_eq!(bed.at(1499), (String::new(), true), "not yet");
+    assert_eq!(bed.at(1500), ("20\nall $x\nof 8 at 1.500000\n".into(), true));
+    bed.packets(3);
+    assert_eq!(bed.at(2100), ("3\nall $x\nof 9 at 2.100000\n".into(), true));
+    assert_eq!((bed.finish(), bed.complaints()), (String::new(), String::new()));
+}
+
+#[test]
+fn scripts_of_the_documentation_say_what_it_says() {
+    let loops = "s :: Script(set x 0, label begin_loop, printn $x, set x $(s.add $x 1), goto begin_loop $(lt $x 5), stop)";
+    assert_eq!(counted(loops).at(0), ("01234".into(), false));
+    let quotes =
+        "Script(set x $(c.count), print $x, set x \"$(c.count)\", printn $x, setq x \"$(c.count)\", print $x,
+        print c.count, print \"c.count\", print '\"c.count\"', set x c.count, print $x, print $($x))";
+    assert_eq!(counted(quotes).at(0).0, "0\n00\n0\nc.count\n\"c.count\"\nc.count\n0\n");
+    let sum = "s :: Script(TYPE PASSIVE, return $(add $(c.count) $1 $#)); Script(print s.run 0, print $(s.run 40 1))";
+    assert_eq!(counted(sum).at(0).0, "1\n42\n");
+}
+
+#[test]
+fn a_driver_script_decides_when_the_run_ends() {
+    let mut bed = counted(
+        "Script(wait 1, stop); DriverManager(print a, print \"begins\", wait, print \"stopped\", wait 2s, print \"ends\")",
+    );
+    assert_eq!(bed.at(0), ("\nbegins\n".into(), true));
+    assert_eq!(bed.complaints(), "DriverManager@5: there is no handler `a` to read\n");
+    assert_eq!(bed.at(999), (String::new(), true), "nobody has asked for the end");
+    assert_eq!(bed.at(1000), ("stopped\n".into(), true));
+    assert_eq!(bed.at(3000), ("ends\n".into(), false));
+    // Without more packets its waits are over.
+    let mut bed = counted(
+        "DriverManager(wait, wait 5s, printn \"$(c.count) \", label l, printn \"once \", wait 1s, goto l, print \"never\")",
+    );
+    assert_eq!(bed.at(0), (String::new(), true));
+    bed.packets(9);
+    assert_eq!(bed.finish(), "9 once ");
+}
+
+#[test]
+fn passive_scripts_are_run_and_pauses_stepped_over_by_others() {
+    let mut bed = Bed::new(
+        "elementclass G { input -> c :: Counter -> output; p :: Script(TYPE PASSIVE, print \"in $args: $(c.count)\") }
+            FromDevice(a) -> g :: G -> Discard; w :: Script(pause 2, print \"woken\");
+            Script(write g/p.run x y, print \"status $?\", write w.step, wait 1, write w.step, write g/c.reset)",
+    );
+    assert_eq!(bed.at(0), ("in x y: 0\nstatus 0\n".into(), true));
+    bed.packets(5);
+    assert_eq!(bed.at(1000), (String::new(), true));
+    assert_eq!(bed.at(1001), ("woken\n".into(), true));
+    assert_eq!(bed.complaints(), "");
+}
+
+#[test]
+fn mistakes_are_told_once_and_endless_loops_end() {
+    let mut bed = counted("s :: Script(label l, write nobody.rate 5, printn \"$? \", wait 1, goto l)");
+    for second in 0..3 {
+        assert_eq!(bed.at(1000 * second), ("1 ".into(), true));
+    }
+    assert_eq!(bed.complaints(), "s: there is no handler `nobody.rate` to write\n");
+    let mut bed = counted("s :: Script(set x 0, label l, set x $(add $x 1), goto l); t :: Script(TYPE PASSIVE, write t.run, write u.run);
+        u :: Script(TYPE PASSIVE, write t.run); Script(write t.run, error \"as said\")");
+    assert_eq!(bed.at(0), (String::new(), true));
+    let complaints = bed.complaints();
+    assert!(complaints.starts_with("s: goes round without a pause, and is ended\n"), "{complaints}");
+    assert!(complaints.ends_with(": as said\n"), "{complaints}");
+}

@@ -1,0 +1,211 @@
+//! What `Script` and `DriverManager` say, as instructions: read here, carried out by whoever runs the program.
+//!
+//! Source: the documentation of Click's `Script` element. Texts stay as they are written: variables and handlers in them are replaced each
+//! time that an instruction is carried out.
+
+use serde::{Deserialize, Serialize};
+
+use crate::compile::Setup;
+use crate::config::{Text, unquote, words};
+use crate::error::Error;
+
+/// A script.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Script {
+    /// The element's name.
+    pub element: String,
+    /// When it runs.
+    pub kind: ScriptKind,
+    /// Its instructions.
+    pub steps: Vec<Step>,
+}
+
+/// When a script runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum ScriptKind {
+    /// From the beginning.
+    Active,
+    /// When another one writes or reads its handler `run`.
+    Passive,
+    /// From the beginning, and the run ends when it does.
+    Driver,
+}
+
+/// An instruction of a script.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Step {
+    /// Sets a variable; quotes of the text are taken off.
+    Set {
+        /// Its name.
+        name: String,
+        /// The text.
+        text: String,
+        /// Whether quotes are taken off.
+        unquoted: bool,
+        /// Whether only the first time.
+        once: bool,
+    },
+    /// Prints a text, or what a handler says.
+    Print {
+        /// The text, or the handler.
+        text: String,
+        /// Whether a newline follows.
+        line: bool,
+    },
+    /// Prints a handler and what it says to standard error.
+    Read(String),
+    /// Writes a handler: its name and the text.
+    Write(String),
+    /// Waits for a time in seconds.
+    Wait(String),
+    /// Waits until somebody steps on, so often.
+    Pause(String),
+    /// Goes elsewhere, if the condition is true.
+    Goto(Goal, Option<String>),
+    /// Ends, with a value.
+    Return(String),
+    /// Ends, with a message.
+    Error(String),
+}
+
+/// Where a script goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Goal {
+    /// To an instruction.
+    Step(usize),
+    /// To its end.
+    End,
+    /// To its end, and that of the run.
+    Stop,
+    /// To its end, with an error.
+    Error,
+}
+
+/// Names of all instructions; those with `q` behind them take quotes off.
+const INSTRUCTIONS: &[&str] = &[
+    "set",
+    "setq",
+    "init",
+    "initq",
+    "print",
+    "printq",
+    "printn",
+    "printnq",
+    "read",
+    "readq",
+    "write",
+    "writeq",
+    "call",
+    "wait",
+    "wait_time",
+    "pause",
+    "wait_pause",
+    "wait_stop",
+    "wait_step",
+    "label",
+    "goto",
+    "loop",
+    "end",
+    "exit",
+    "stop",
+    "return",
+    "returnq",
+    "error",
+    "errorq",
+];
+
+/// Reads the arguments of a script.
+pub(crate) fn script(setup: &mut Setup<'_>, usual: ScriptKind) -> Result<Script, Error> {
+    let kind = match setup.arguments.keyword("TYPE") {
+        Some(text) => kind(&text)?,
+        None => usual,
+    };
+    let all = setup.arguments.rest();
+    let (mut labels, mut plain) = (Vec::new(), Vec::new());
+    for argument in &all {
+        let parts = words(argument);
+        match &parts[..] {
+            [] => {}
+            [word, label] if word.text == "label" => labels.push((label.text.clone(), plain.len())),
+            _ => plain.push((argument, parts)),
+        }
+    }
+    let steps =
+        plain.iter().map(|(argument, parts)| step(argument, parts, &labels)).collect::<Result<_, _>>()?;
+    Ok(Script { element: setup.element.name.clone(), kind, steps })
+}
+
+fn kind(text: &Text) -> Result<ScriptKind, Error> {
+    match text.text.as_str() {
+        "ACTIVE" => Ok(ScriptKind::Active),
+        "PASSIVE" => Ok(ScriptKind::Passive),
+        "DRIVER" => Ok(ScriptKind::Driver),
+        other => Err(Error::new(text.span, format!("scripts of type {other} are not supported"))
+            .help("those that are: ACTIVE, PASSIVE, DRIVER")),
+    }
+}
+
+/// An instruction: its words, of which the first is its name.
+fn step(argument: &Text, parts: &[Text], labels: &[(String, usize)]) -> Result<Step, Error> {
+    let name = &parts[0];
+    let rest = argument.text[name.text.len()..].trim().to_owned();
+    let needed = |what: &str| match rest.is_empty() {
+        true => Err(Error::new(argument.span, format!("`{}` lacks {what}", name.text))),
+        false => Ok(rest.clone()),
+    };
+    Ok(match name.text.as_str() {
+        "set" | "setq" | "init" | "initq" => {
+            let variable = parts.get(1).ok_or_else(|| {
+                Error::new(argument.span, format!("`{}` lacks the name of a variable", name.text))
+            })?;
+            let text = rest[variable.text.len()..].trim().to_owned();
+            let (unquoted, once) = (name.text.ends_with('q'), name.text.starts_with("init"));
+            Step::Set { name: variable.text.clone(), text, unquoted, once }
+        }
+        print if print.starts_with("print") && rest.starts_with('>') => {
+            return Err(Error::new(parts[1].span, "scripts print to standard output only here"));
+        }
+        "print" | "printq" => Step::Print { text: rest, line: true },
+        "printn" | "printnq" => Step::Print { text: rest, line: false },
+        "read" | "readq" => Step::Read(needed("the name of a handler")?),
+        "write" | "writeq" | "call" => Step::Write(needed("the name of a handler")?),
+        // Without a time it is a pause.
+        "wait" | "wait_time" if !rest.is_empty() => Step::Wait(rest),
+        "wait" | "pause" | "wait_pause" | "wait_stop" | "wait_step" => Step::Pause(rest),
+        "goto" => {
+            let label = parts.get(1).ok_or_else(|| Error::new(argument.span, "`goto` lacks a label"))?;
+            let condition = rest[label.text.len()..].trim();
+            let condition = (!condition.is_empty()).then(|| condition.to_owned());
+            Step::Goto(goal(label, labels)?, condition)
+        }
+        "loop" => Step::Goto(Goal::Step(0), None),
+        "end" | "exit" => Step::Goto(Goal::End, None),
+        "stop" => Step::Goto(Goal::Stop, None),
+        "return" | "returnq" => Step::Return(rest),
+        "error" | "errorq" => Step::Error(unquoted(&rest)),
+        other => {
+            let error = Error::new(name.span, format!("there is no instruction `{other}` in scripts here"));
+            return Err(error.nearest(other, INSTRUCTIONS.iter().copied()));
+        }
+    })
+}
+
+/// Where a label is. A label of the script goes before those that all scripts have.
+fn goal(label: &Text, labels: &[(String, usize)]) -> Result<Goal, Error> {
+    if let Some((_, at)) = labels.iter().find(|(name, _)| *name == label.text) {
+        return Ok(Goal::Step(*at));
+    }
+    match label.text.as_str() {
+        "loop" | "begin" => Ok(Goal::Step(0)),
+        "end" | "exit" => Ok(Goal::End),
+        "stop" => Ok(Goal::Stop),
+        "error" => Ok(Goal::Error),
+        other => Err(Error::new(label.span, format!("there is no label `{other}`"))
+            .nearest(other, labels.iter().map(|(name, _)| name.as_str()))),
+    }
+}
+
+/// A text without its quotes.
+pub fn unquoted(text: &str) -> String {
+    String::from_utf8_lossy(&unquote(text)).into_owned()
+}
