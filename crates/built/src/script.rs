@@ -1,6 +1,6 @@
 //! Scripts of a configuration, carried out between batches, when no packet is under way.
 //!
-//! Invariant: a script that does not block for [`MOST_JUMPS`] jumps is ended, so that packets are never held up for long. Behind the last packet
+//! Invariant: a script that does not block for 1,000 jumps is ended, so that packets are never held up for long. Behind the last packet
 //! no time passes: waits end at once, and a script that would go back ends.
 
 mod words;
