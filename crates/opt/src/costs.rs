@@ -64,12 +64,7 @@ pub(crate) fn costs_of_both(original: &Object, object: &Object, func: FuncId) ->
     let (Some(old), Some(new)) = (whole(original, func), whole(object, func)) else {
         return [cost_of(original, func), cost_of(object, func)];
     };
-    let table = Table::current();
-    let (before, after) = old.cycles_beside(&new, table);
-    let [alone, cost] = [&old, &new].map(|whole| whole.cost(table, None));
-    let cycles = (u128::from(alone.cycles) * u128::from(after)).checked_div(u128::from(before));
-    let cycles = cycles.and_then(|c| u64::try_from(c).ok()).unwrap_or(cost.cycles);
-    [alone, Cost { cycles, ..cost }]
+    old.costs_beside(&new, Table::current())
 }
 
 fn whole(object: &Object, func: FuncId) -> Option<Whole> {

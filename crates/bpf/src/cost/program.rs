@@ -116,6 +116,11 @@ impl Whole {
 
     /// The cost of the program, by guessed frequencies or by counts.
     pub fn cost(&self, table: &Table, visits: Option<Visits<'_>>) -> Cost {
+        self.cost_of(&self.functions(table, visits))
+    }
+
+    /// The same, given what its functions contribute.
+    pub(super) fn cost_of(&self, functions: &[FunctionCost]) -> Cost {
         let jited = |f: usize| {
             let (from, to) = (self.starts[f], self.starts[f + 1]);
             jited_bytes(&self.insns[from..to], &self.symbols_of(f))
@@ -123,7 +128,7 @@ impl Whole {
         Cost {
             slots: self.insns.iter().map(|i| i.slots() as u32).sum(),
             jited: (0..self.len()).map(jited).sum(),
-            cycles: Whole::cycles_of(&self.functions(table, visits)),
+            cycles: Whole::cycles_of(functions),
         }
     }
 

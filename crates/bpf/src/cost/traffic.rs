@@ -10,7 +10,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use millstream_isa::{Callee, Insn, Reg};
 
 use super::program::{FunctionCost, Whole};
-use super::{Table, Weights};
+use super::{Cost, Table, Weights};
+use crate::threads::both;
+
+/// A program of this many instructions takes milliseconds to look at.
+const LARGE: usize = 500;
 
 /// What is called or stored, and the source line: file, line and column.
 type Anchor = ([i64; 2], [u32; 3]);
@@ -19,8 +23,29 @@ impl Whole {
     /// Predicted cycles of this program and of another that was made of it, in thousandths, as if the same traffic went through both.
     /// What cannot be told from the other program runs as often as guessed.
     pub fn cycles_beside(&self, rewritten: &Whole, table: &Table) -> (u64, u64) {
-        let functions = rewritten.functions(table, None);
-        let held = self.held(&rewritten.anchors(&functions));
+        self.beside(rewritten, &rewritten.functions(table, None), table)
+    }
+
+    /// The cost of this program, and that of another that was made of it: its cycles are those of this one, more or fewer by as much
+    /// as under the same traffic.
+    pub fn costs_beside(&self, rewritten: &Whole, table: &Table) -> [Cost; 2] {
+        let beside = || {
+            let functions = rewritten.functions(table, None);
+            (self.beside(rewritten, &functions, table), rewritten.cost_of(&functions))
+        };
+        // Neither needs the other.
+        let (alone, ((before, after), cost)) = match self.insns().len() >= LARGE {
+            true => both(|| self.cost(table, None), beside),
+            false => (self.cost(table, None), beside()),
+        };
+        let cycles = (u128::from(alone.cycles) * u128::from(after)).checked_div(u128::from(before));
+        let cycles = cycles.and_then(|c| u64::try_from(c).ok()).unwrap_or(cost.cycles);
+        [alone, Cost { cycles, ..cost }]
+    }
+
+    /// Cycles of this program and of another, given what the other's functions contribute.
+    fn beside(&self, rewritten: &Whole, functions: &[FunctionCost], table: &Table) -> (u64, u64) {
+        let held = self.held(&rewritten.anchors(functions));
         let weights = |f: usize, runs: u64| {
             let (from, to) = self.range(f);
             let alone = |count: u64| count as f64 / runs.max(1) as f64;
@@ -28,7 +53,7 @@ impl Whole {
                 held.range(from..to).map(|(&at, &count)| (at - from, alone(count))).collect();
             Weights::held(self.part(f).code(self.insns_of(f)), &known)
         };
-        (Whole::cycles_of(&self.called(table, weights)), Whole::cycles_of(&functions))
+        (Whole::cycles_of(&self.called(table, weights)), Whole::cycles_of(functions))
     }
 
     /// How often blocks run, by their first instructions, for one run of the program, in 1/1024: those that alone have an anchor of

@@ -37,14 +37,13 @@ pub(super) fn hoist_constants(blocks: &mut [Code], limits: Limits) {
         let free = before.iter().all(|&p| free_operands(blocks, &live, p, e));
         let then = free.then(|| {
             hoist(blocks, &before, e, to);
-            let length = book.without_redundant(blocks, &before);
+            let (length, known) = book.without_redundant(blocks, &before);
             debug_assert_eq!(length, length_without_redundant(blocks), "the book is wrong");
-            limits.cost(length)
+            (limits.cost(length), known)
         });
-        match then.filter(|&then| then < now) {
-            Some(then) => {
-                drop_redundant_constants(blocks);
-                book = Book { now: Some(then), ..Book::default() };
+        match then.filter(|then| then.0 < now) {
+            Some((then, known)) => {
+                book.settle(blocks, &before, then, known);
                 live = live_in(blocks);
             }
             None => before.iter().zip(old).for_each(|(&p, old)| blocks[p] = old),
@@ -87,17 +86,14 @@ impl Book {
     fn of(blocks: &[Code]) -> Book {
         let left: Vec<(Known, RegSet)> = blocks.iter().map(left_by).collect();
         let known = known_behind(blocks, &left);
-        let entry = |(b, left): (usize, (Known, RegSet))| Entry {
-            left,
-            constants: blocks[b].body.iter().any(|e| constant(e).is_some()),
-            body: body_without(&blocks[b], known[b].as_ref()),
-        };
-        let entries = left.into_iter().enumerate().map(entry).collect();
+        let entries = left.into_iter().enumerate();
+        let entries = entries.map(|(b, left)| Entry::of(&blocks[b], left, known[b].as_ref())).collect();
         Book { now: None, entries, known }
     }
 
-    /// The length of blocks of which some have changed, without constants that are there already.
-    fn without_redundant(&self, blocks: &[Code], changed: &[usize]) -> Length {
+    /// The length of blocks of which some have changed, without constants that are there already, and the constants that
+    /// registers then hold on entry of each block.
+    fn without_redundant(&self, blocks: &[Code], changed: &[usize]) -> (Length, Vec<Option<Known>>) {
         let mut left: Vec<(Known, RegSet)> = self.entries.iter().map(|e| e.left).collect();
         for &b in changed {
             left[b] = left_by(&blocks[b]);
@@ -109,7 +105,45 @@ impl Book {
             if same { entry.body } else { body_without(&blocks[b], known[b].as_ref()) }
         };
         let bodies = (0..blocks.len()).map(body).collect();
-        Meter::of(blocks, bodies).length(&chained(blocks))
+        (Meter::of(blocks, bodies).length(&chained(blocks)), known)
+    }
+
+    /// Drops the constants that are there already after a trial that paid, and says so in the book.
+    fn settle(&mut self, blocks: &mut [Code], changed: &[usize], now: usize, known: Vec<Option<Known>>) {
+        // What registers hold on entry of blocks does not change by that, unless a branch then tests what another
+        // instruction has written.
+        let mut tested = false;
+        for (b, entry) in self.entries.iter_mut().enumerate() {
+            let hoisted = changed.contains(&b);
+            if !hoisted && !entry.constants {
+                continue;
+            }
+            let Code { body, term, .. } = &mut blocks[b];
+            let (before, read) = (body.len(), term_reads(*term));
+            if let Some(mut now) = known[b] {
+                body.retain(|e| {
+                    let dropped = redundant(&mut now, e);
+                    tested |= dropped && effect(e).1 & read != 0;
+                    !dropped
+                });
+            }
+            if hoisted || body.len() != before || known[b] != self.known[b] {
+                *entry = Entry::of(&blocks[b], left_by(&blocks[b]), known[b].as_ref());
+            }
+        }
+        self.known = known;
+        if tested {
+            *self = Book::of(blocks);
+        }
+        self.now = Some(now);
+        debug_assert!(self.known == Book::of(blocks).known, "the book is wrong");
+    }
+}
+
+impl Entry {
+    fn of(block: &Code, left: (Known, RegSet), known: Option<&Known>) -> Entry {
+        let constants = block.body.iter().any(|e| constant(e).is_some());
+        Entry { left, constants, body: body_without(block, known) }
     }
 }
 

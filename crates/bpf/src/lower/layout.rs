@@ -35,6 +35,8 @@ impl Body {
 pub(super) struct Meter<'b> {
     blocks: &'b [Code],
     bodies: Vec<Body>,
+    /// Bytes of what decides at the end of each block.
+    deciding: Vec<u32>,
     frame: u32,
 }
 
@@ -46,7 +48,8 @@ impl Meter<'_> {
     /// Blocks of which the bodies have been looked at.
     pub(super) fn of(blocks: &[Code], bodies: Vec<Body>) -> Meter<'_> {
         let frame = jit::frame(bodies.iter().fold(0, |set, b| set | b.mentioned));
-        Meter { blocks, bodies, frame }
+        let deciding = blocks.iter().map(|b| jit::body(comparison(b.term))).collect();
+        Meter { blocks, bodies, deciding, frame }
     }
 
     /// How long the code is with the blocks in this order.
@@ -75,7 +78,7 @@ impl Meter<'_> {
                     // Block numbers until all are placed.
                     Ending::Goto(to) => Some(jit::Jump { to: !to, plain: true }),
                     Ending::If { to, .. } | Ending::May(to) => {
-                        bytes += jit::body(comparison(term));
+                        bytes += self.deciding[b];
                         Some(jit::Jump { to: !to, plain: false })
                     }
                 };

@@ -9,6 +9,7 @@ use regalloc2::{
     RegClass, VReg,
 };
 
+use super::Strategy;
 use crate::lift::Sym;
 
 /// Where a memory access is based.
@@ -182,6 +183,8 @@ pub(crate) struct MFunc {
     pub(crate) operands: Vec<Operand>,
     pub(crate) blocks: Vec<MBlock>,
     pub(crate) vregs: usize,
+    /// The choices that bear on what was selected: of the others it is known that they make no difference.
+    pub(crate) bearing: Strategy,
 }
 
 /// The register `rN`.

@@ -252,18 +252,22 @@ pub fn lower_within(func: &Function, limits: Limits, order: Order) -> Result<Low
     let prepared = Prepared::new(func);
     let strategy = Strategy::default();
     let (code, ahead) = prepared.tried(strategy, Some(strategy.with(0)), limits);
-    let mut best = Best { code, strategy };
+    let mut best = Best { code, strategy, tried: vec![strategy], assembled: None };
     let mut at = 0;
     if let Some(ahead) = ahead {
+        best.tried.push(strategy.with(0));
         best.take(strategy.with(0), ahead, limits);
         at = 1;
     }
-    best.choose(&prepared, at, limits);
+    best.choose(&prepared, at, limits, order);
     // One choice may pay only after another: where the limits are not kept, all are tried once more.
     if !best.code.as_ref().is_ok_and(|b| limits.hold(b.length)) {
-        best.choose(&prepared, 0, limits);
+        best.choose(&prepared, 0, limits, order);
     }
-    best.code?.assembled(func, limits, order)
+    match best.assembled {
+        Some(assembled) => assembled,
+        None => best.code?.assembled(func, limits, order),
+    }
 }
 
 /// Lowers a function in all ways that there are: by each choice of [`Strategy`] on top of those that were good, with its blocks in
@@ -288,23 +292,51 @@ pub fn lower_each(func: &Function, limits: Limits, good: &mut dyn FnMut(&Lowered
 struct Best {
     code: Result<Shaped, LowerError>,
     strategy: Strategy,
+    /// What was no better, or is this.
+    tried: Vec<Strategy>,
+    /// Its blocks in order, if there was a thread to spare.
+    assembled: Option<Result<Lowered, LowerError>>,
 }
 
 impl Best {
     /// Tries the choices from `at` on one by one, each on top of those that have helped.
-    fn choose(&mut self, prepared: &Prepared, mut at: usize, limits: Limits) {
+    fn choose(&mut self, prepared: &Prepared, mut at: usize, limits: Limits, order: Order) {
         while at < CHOICES.len() {
-            let next = (at + 1 < CHOICES.len()).then(|| self.strategy.with(at + 1));
+            if self.is_idle(at) {
+                at += 1;
+                continue;
+            }
+            let ahead_at = (at + 1..CHOICES.len()).find(|&n| !self.is_idle(n));
+            let next = ahead_at.map(|n| self.strategy.with(n));
             let first = self.strategy.with(at);
-            let (code, ahead) = prepared.tried(first, next, limits);
+            self.tried.push(first);
             at += 1;
+            if next.is_none()
+                && prepared.is_large()
+                && let Ok(code) = &self.code
+            {
+                // Mostly the last one does not help.
+                let assemble = || code.clone().assembled(&prepared.func, limits, order);
+                let (assembled, code) = both(assemble, || prepared.shaped(first, limits));
+                self.assembled = Some(assembled);
+                self.take(first, code, limits);
+                continue;
+            }
+            let (code, ahead) = prepared.tried(first, next, limits);
             // What was tried ahead counts only where it is what would have been tried next.
             let helped = self.take(first, code, limits);
-            if let (false, Some(ahead), Some(next)) = (helped, ahead, next) {
+            if let (false, Some(ahead), Some(next), Some(ahead_at)) = (helped, ahead, next, ahead_at) {
+                self.tried.push(next);
                 self.take(next, ahead, limits);
-                at += 1;
+                at = ahead_at + 1;
             }
         }
+    }
+
+    /// Whether a choice made the other way cannot help: it selects the same instructions, or has been tried.
+    fn is_idle(&self, choice: usize) -> bool {
+        let same = self.code.as_ref().is_ok_and(|code| code.idle[choice]);
+        same || self.tried.contains(&self.strategy.with(choice))
     }
 
     /// Takes other code if it is better; says whether it was.
@@ -315,7 +347,7 @@ impl Best {
             (Err(_), _) => false,
         };
         if better {
-            *self = Best { code, strategy };
+            (self.code, self.strategy, self.assembled) = (code, strategy, None);
         }
         better
     }
@@ -347,6 +379,11 @@ impl Prepared {
         Prepared { func, cfg, crossing }
     }
 
+    /// Whether lowering it takes long enough for a thread of its own.
+    fn is_large(&self) -> bool {
+        self.func.insts.len() >= LARGE
+    }
+
     /// Lowers by one strategy and, where that takes long enough for a thread of its own, by the one that is likely
     /// to be tried next.
     fn tried(
@@ -355,7 +392,7 @@ impl Prepared {
         next: Option<Strategy>,
         limits: Limits,
     ) -> (Result<Shaped, LowerError>, Option<Result<Shaped, LowerError>>) {
-        let Some(next) = next.filter(|_| self.func.insts.len() >= LARGE) else {
+        let Some(next) = next.filter(|_| self.is_large()) else {
             return (self.shaped(strategy, limits), None);
         };
         let (ahead, code) = both(|| self.shaped(next, limits), || self.shaped(strategy, limits));
@@ -381,7 +418,9 @@ impl Prepared {
         shape::thread_empty(&mut blocks);
         shape::merge_equal(&mut blocks);
         let length = layout::quick_length(&blocks);
-        Ok(Shaped { blocks, stack, length })
+        let mut bearing = mir.bearing;
+        let idle = CHOICES.map(|choice| !*choice(&mut bearing));
+        Ok(Shaped { blocks, stack, length, idle })
     }
 }
 
@@ -392,6 +431,8 @@ struct Shaped {
     stack: u32,
     /// In an order that is quickly found.
     length: Length,
+    /// Choices that would have made no difference.
+    idle: [bool; CHOICES.len()],
 }
 
 impl Shaped {
@@ -416,5 +457,48 @@ impl Shaped {
         let code = assemble::assemble(func, &blocks, &order)?;
         debug_assert!(code.slots() > i16::MAX as usize || code.length() == length(&blocks));
         Ok(Lowered { stack: self.stack, ..code })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use millstream_object::Object;
+    use millstream_programs::{BALANCER, FIREWALL, NAT, ROUTER, SWITCH};
+
+    use super::*;
+    use crate::module::lift_object;
+
+    #[test]
+    fn choices_that_are_said_to_make_no_difference_make_none() {
+        let limits = Limits::none(Goal::Balanced);
+        let (mut idle, mut bearing) = ([0; CHOICES.len()], [0; CHOICES.len()]);
+        for program in [ROUTER, SWITCH, FIREWALL, NAT, BALANCER] {
+            let object = Object::parse(program.name, program.object).unwrap();
+            let module = lift_object(&object).unwrap().module;
+            for func in module.funcs.values() {
+                let prepared = Prepared::new(func);
+                for base in [Strategy::default(), Strategy::default().with(1), Strategy::default().with(2)] {
+                    let code = prepared.shaped(base, limits).unwrap();
+                    for (choice, is_idle) in code.idle.into_iter().enumerate() {
+                        let same = || {
+                            let other = prepared.shaped(base.with(choice), limits).unwrap();
+                            let [a, b] =
+                                [code.clone(), other].map(|c| c.assembled(func, limits, Order::Given));
+                            assert_eq!(a, b, "{} {}: {choice}", program.name, func.name);
+                        };
+                        if is_idle {
+                            idle[choice] += 1;
+                            same();
+                        } else {
+                            bearing[choice] += 1;
+                        }
+                    }
+                }
+            }
+        }
+        // Stores are told both ways, and no address is worth keeping here; of the others nothing is claimed.
+        assert!((1..4).all(|choice| idle[choice] > 0), "{idle:?}");
+        assert!((1..3).all(|choice| bearing[choice] > 0), "{bearing:?}");
+        assert_eq!([idle[0], idle[4], idle[5]], [0; 3]);
     }
 }

@@ -168,9 +168,13 @@ impl Scalar {
     pub fn sync(mut self) -> Option<Scalar> {
         self.bounds_from_bits();
         for _ in 0..3 {
+            let before = self;
             self.deduce32();
             self.deduce64();
             self.deduce_mixed();
+            if self == before {
+                break;
+            }
         }
         if self.is_empty() {
             return None;

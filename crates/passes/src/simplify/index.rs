@@ -128,9 +128,9 @@ impl Bucket {
         self.entries.push(entry);
         let order = if entry.exchanged { [1, 0] } else { [0, 1] };
         for (position, sets) in self.accept.iter_mut().enumerate() {
-            sets.resize_with(KINDS, Vec::new);
-            for set in sets.iter_mut() {
-                set.resize(at / 64 + 1, 0);
+            if at.is_multiple_of(64) {
+                sets.resize_with(KINDS, Vec::new);
+                sets.iter_mut().for_each(|set| set.push(0));
             }
             for kind in kinds(args.get(order[position])) {
                 sets[kind][at / 64] |= 1 << (at % 64);

@@ -47,23 +47,24 @@ pub fn parse_rule(line: &str) -> Result<Rule, String> {
     Ok(Rule { name: String::new(), pattern, build, tests, learnt: false })
 }
 
+/// Words and marks. What separates them is a byte each, so that cuts are between characters.
 fn tokens(line: &str) -> Vec<&str> {
-    let mut out = Vec::new();
-    let mut rest = line;
-    while let Some(at) = rest.find(|c: char| c.is_whitespace() || "(){}!".contains(c)) {
-        if at > 0 {
-            out.push(&rest[..at]);
+    let mut out = Vec::with_capacity(line.len() / 2);
+    let mut word = 0;
+    for (at, byte) in line.bytes().enumerate() {
+        let mark = matches!(byte, b'(' | b')' | b'{' | b'}' | b'!');
+        if mark || byte.is_ascii_whitespace() {
+            if word < at {
+                out.push(&line[word..at]);
+            }
+            if mark {
+                out.push(&line[at..=at]);
+            }
+            word = at + 1;
         }
-        // All of these are one byte long but spaces, which are skipped whole.
-        let len = rest[at..].chars().next().map_or(1, char::len_utf8);
-        let mark = &rest[at..at + len];
-        if !mark.trim().is_empty() {
-            out.push(mark);
-        }
-        rest = &rest[at + len..];
     }
-    if !rest.is_empty() {
-        out.push(rest);
+    if word < line.len() {
+        out.push(&line[word..]);
     }
     out
 }
@@ -305,10 +306,12 @@ fn parse_head(token: &str) -> Result<Head, String> {
         "zext" => Ok(Head::Zext),
         "select" => Ok(Head::Select),
         "neg" => Ok(Head::Neg(wide()?)),
-        _ => match (AluOp::parse(name), Cond::parse(name)) {
-            (Ok(op), _) => Ok(Head::Alu(op, wide()?)),
-            (_, Ok(cond)) => Ok(Head::Cmp(CondPat::Fixed(cond), wide()?)),
-            _ => Err(format!("`{token}` is no operation")),
+        _ => match AluOp::parse(name) {
+            Ok(op) => Ok(Head::Alu(op, wide()?)),
+            Err(_) => match Cond::parse(name) {
+                Ok(cond) => Ok(Head::Cmp(CondPat::Fixed(cond), wide()?)),
+                Err(_) => Err(format!("`{token}` is no operation")),
+            },
         },
     }
 }

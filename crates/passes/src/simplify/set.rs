@@ -39,8 +39,9 @@ impl RuleSet {
     /// The rules that are applied unless said otherwise: those written by hand, then the store.
     pub fn shipped() -> Arc<RuleSet> {
         static SHIPPED: LazyLock<Arc<RuleSet>> = LazyLock::new(|| {
-            let learnt = RuleSet::shipped_store().rules();
-            Arc::new(RuleSet::new([RuleSet::written(), learnt].concat()))
+            let mut rules = RuleSet::written();
+            rules.extend(RuleSet::shipped_store().entries.into_iter().map(|e| e.rule));
+            Arc::new(RuleSet::new(rules))
         });
         Arc::clone(&SHIPPED)
     }

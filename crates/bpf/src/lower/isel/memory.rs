@@ -5,6 +5,7 @@ use millstream_ir::{AluOp, Function, Inst, MemFlags, Op, Prov, Size, Type, Value
 use regalloc2::Operand;
 
 use super::{Before, LowerError, MOp, Select};
+use crate::lower::Strategy;
 use crate::lower::mir::*;
 
 impl Select<'_> {
@@ -49,9 +50,9 @@ impl Select<'_> {
             Op::Store { size, offset, flags } => {
                 let value = self.through_copies(data.args[1]);
                 let at_hand = self.strategy.far_constants && self.vregs[value].is_some();
-                let often = (self.stored[value] > 1 || at_hand) && !self.strategy.immediate_stores;
-                let often = often || self.strategy.register_stores;
-                let imm = self.constant(data.args[1]).filter(|_| !often).and_then(|c| store_imm(size, c));
+                let often = self.stored[value] > 1 || at_hand;
+                let imm = self.constant(data.args[1]).and_then(|c| store_imm(size, c));
+                let imm = imm.filter(|_| self.stores_immediates(often));
                 let (base, offset) = self.flagged_address(base, offset, flags, &mut operands, &mut before);
                 if imm.is_none() {
                     operands.push(used(self.operand(data.args[1], &mut before)));
@@ -123,6 +124,18 @@ pub(super) fn store_counts(func: &Function) -> SecondaryMap<Value, u32> {
         }
     }
     counts
+}
+
+impl Select<'_> {
+    /// Whether a constant is stored as an immediate that is stored often, or at hand in a register.
+    fn stores_immediates(&mut self, often: bool) -> bool {
+        let Strategy { immediate_stores, register_stores, .. } = self.strategy;
+        let stores = |immediate: bool, register: bool| (!often || immediate) && !register;
+        let now = stores(immediate_stores, register_stores);
+        self.out.bearing.immediate_stores |= stores(!immediate_stores, register_stores) != now;
+        self.out.bearing.register_stores |= stores(immediate_stores, !register_stores) != now;
+        now
+    }
 }
 
 /// The constant as an immediate to store, if there is a form for it.

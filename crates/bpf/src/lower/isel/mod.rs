@@ -30,6 +30,8 @@ pub(super) fn select(
     strategy: Strategy,
 ) -> Result<MFunc, LowerError> {
     let order: Vec<Block> = func.layout.iter().copied().filter(|&b| cfg.is_reachable(b)).collect();
+    let bearing =
+        Strategy { far_constants: true, free_r0: true, bound_arguments: true, ..Strategy::default() };
     let mut select = Select {
         func,
         strategy,
@@ -40,7 +42,7 @@ pub(super) fn select(
         addresses: Vec::new(),
         vregs: SecondaryMap::new(),
         signed: SecondaryMap::new(),
-        out: MFunc::default(),
+        out: MFunc { bearing, ..MFunc::default() },
         pending: Vec::new(),
         loc: u32::MAX,
     };
@@ -142,8 +144,12 @@ impl Select<'_> {
 
     /// The register that holds a stack address through the block, if calls take it so often that it pays.
     fn kept_address(&mut self, value: Value) -> Option<VReg> {
-        let address = self.frame(value).filter(|_| self.strategy.kept_addresses)?;
+        let address = self.frame(value)?;
         let at = self.addresses.iter().position(|a| a.0 == address && a.1 > 2)?;
+        self.out.bearing.kept_addresses = true;
+        if !self.strategy.kept_addresses {
+            return None;
+        }
         let v = match self.addresses[at].2 {
             Some(v) => v,
             None => self.fresh(),
