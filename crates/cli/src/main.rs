@@ -14,6 +14,7 @@ mod doctor;
 mod exec;
 mod exit;
 mod explain;
+mod fastest;
 mod input;
 mod inspect;
 mod lab;

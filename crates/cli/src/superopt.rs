@@ -6,18 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use miette::{IntoDiagnostic, Result};
-use millstream_lab::measure::Plan;
-use millstream_lab::stats::Verdict;
-use millstream_lab::subject::Subject;
-use millstream_lab::{compare, os, workload};
+use millstream_lab::os;
 use millstream_object::Object;
 use millstream_opt::{
     Certainty, Goal, Kernel, Options, SuperOptions, SuperReport, Superoptimized, WindowRules,
 };
-use millstream_programs::packet::{Frame, Transport};
 use serde::Serialize;
 
 use crate::exit::Exit;
+use crate::fastest::{BEST, Timed};
 use crate::input::Section;
 use crate::prove::Solving;
 
@@ -110,14 +107,10 @@ pub(crate) fn run(
     common: &Common,
 ) -> Result<(Object, ExitCode)> {
     let (goal, searching) = (options.goal, &common.searching);
-    let done = superoptimize(object, options, rules, common)?;
+    let measured = goal == Goal::Latency && searching.budget != Some(Duration::ZERO);
+    let done = superoptimize(object, options, rules, common, if measured { BEST - 1 } else { 0 })?;
     let interrupted = os::interrupted();
-    let timed = match goal {
-        Goal::Latency if !interrupted && searching.budget != Some(Duration::ZERO) => {
-            Some(fastest(object, &done))
-        }
-        _ => None,
-    };
+    let timed = (measured && !interrupted).then(|| Timed::measure(object, &done));
     if common.json {
         let report = Report {
             schema: 1,
@@ -139,111 +132,21 @@ pub(crate) fn run(
     }
     let refuted = done.programs.iter().any(|p| matches!(p.proof, Certainty::Refuted(_)));
     let code = if refuted { Exit::Negative.into() } else { ExitCode::SUCCESS };
-    let object = match timed.map(|t| t.returned) {
-        Some(Form::Original) => object.clone(),
-        Some(Form::Static) => done.fixed.object,
-        _ => done.object,
+    let object = match timed {
+        Some(timed) => timed.returned.of(object, done),
+        None => done.object,
     };
     Ok((object, code))
 }
 
-/// A form of an object that may be returned: each was proven.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-#[serde(rename_all = "snake_case")]
-enum Form {
-    Searched,
-    Static,
-    Original,
-}
-
-/// What was measured of the forms of an object.
-#[derive(Debug, Serialize)]
-struct Timed {
-    returned: Form,
-    /// Why nothing could be measured, so that the prediction decides.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    not_measured: Option<String>,
-    /// On what: packets, in words.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    traffic: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    report: Option<compare::Report>,
-}
-
-/// Seconds of a measurement.
-const MEASUREMENT: f64 = 9.0;
-
-/// Packets that take different ways through most programs.
-fn packets() -> Vec<Vec<u8>> {
-    let of = |transport| Frame { transport, ..Frame::default() };
-    let frames = [
-        Frame::default(),
-        of(Transport::Tcp { src: 1024, dst: 80, flags: 16 }),
-        of(Transport::Echo { reply: false, id: 1 }),
-        Frame { vlan: Some(7), ..Frame::default() },
-    ];
-    frames.iter().map(Frame::to_bytes).collect()
-}
-
-/// Measures the result of a search, the static form and the original by interleaved test runs, and says which is the
-/// fastest: the result unless another one is measured faster. Where not all packets can be repeated (a program that
-/// changes the length of some), on one.
-fn fastest(object: &Object, done: &Superoptimized) -> Timed {
-    let forms =
-        [(Form::Searched, &done.object), (Form::Static, &done.fixed.object), (Form::Original, object)];
-    let measure = |load: &workload::Workload| -> Result<compare::Report, millstream_lab::Error> {
-        millstream_lab::environment::fit_for_timing()?;
-        let mut subjects: Vec<Subject<'_>> = Vec::new();
-        for (form, object) in forms {
-            let name = format!("{form:?}").to_lowercase();
-            let subject = Subject::prepare(name, object, None, subjects.first())?;
-            subjects.push(subject);
-        }
-        let cpu = os::allowed_cpus().last().copied().unwrap_or(0);
-        compare::by_test_runs(&subjects, &load.flows.packets, cpu, Plan::test_run(MEASUREMENT))
-    };
-    let several = workload::plain(packets(), "UDP, TCP, ICMP and tagged UDP");
-    let one = workload::plain(Vec::new(), "");
-    let measured = measure(&several).map(|report| (report, several)).or_else(|_| Ok((measure(&one)?, one)));
-    match measured.map_err(|e: millstream_lab::Error| e.to_string()) {
-        Err(e) => Timed { returned: Form::Searched, not_measured: Some(e), traffic: None, report: None },
-        Ok((report, load)) => {
-            let faster = report.sides.iter().enumerate().filter(|(_, side)| {
-                report.doubts().is_empty() && side.against_first.is_some_and(|r| r.verdict == Verdict::Faster)
-            });
-            let best = faster.min_by(|a, b| a.1.ns.total_cmp(&b.1.ns)).map_or(0, |(n, _)| n);
-            let traffic = Some(load.description);
-            Timed { returned: forms[best].0, not_measured: None, traffic, report: Some(report) }
-        }
-    }
-}
-
-impl std::fmt::Display for Timed {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let name = |form: Form| format!("{form:?}").to_lowercase();
-        match (&self.report, &self.not_measured) {
-            (Some(report), _) => {
-                let traffic = self.traffic.as_deref().unwrap_or_default();
-                write!(f, "measured on {traffic}, tables empty:")?;
-                for side in &report.sides {
-                    write!(f, " {} {:.2} ns,", side.name, side.ns)?;
-                }
-                write!(f, " returned: {}", name(self.returned))
-            }
-            (None, why) => {
-                let why = why.as_deref().unwrap_or_default();
-                write!(f, "not measured ({}): the prediction decides", first_line(why))
-            }
-        }
-    }
-}
-
-/// Superoptimizes, with these rules of windows in place of those that are shipped; Ctrl-C ends it with the best so far.
+/// Superoptimizes, with these rules of windows in place of those that are shipped, and keeps so many other forms beside the result;
+/// Ctrl-C ends it with the best so far.
 pub(crate) fn superoptimize(
     object: &Object,
     options: Options,
     rules: Option<Arc<WindowRules>>,
     common: &Common,
+    others: usize,
 ) -> Result<Superoptimized> {
     let (searching, solving) = (&common.searching, &common.solving);
     let rules = match rules {
@@ -263,6 +166,7 @@ pub(crate) fn superoptimize(
         without: searching.leave_out.clone(),
         rules,
         learn: false,
+        others,
         limits: solving.limits(),
         stop: Some(os::interruption()),
     };
@@ -351,6 +255,6 @@ pub(crate) fn certainty(c: &Certainty) -> String {
     }
 }
 
-fn first_line(text: &str) -> &str {
+pub(crate) fn first_line(text: &str) -> &str {
     text.lines().next().unwrap_or_default()
 }

@@ -32,6 +32,49 @@ fn the_report_says_what_became_of_each_program() {
 }
 
 #[test]
+fn under_a_latency_goal_one_of_the_best_proven_forms_is_returned_and_all_are_measured() {
+    if !millstream_kernel::testing::require() {
+        return;
+    }
+    let (input, output) = (file("latency-in.o"), file("latency-out.o"));
+    std::fs::write(&input, millstream_programs::ROUTER.object).unwrap();
+    let (from, to) = (input.to_str().unwrap(), output.to_str().unwrap());
+    let search = ["opt", "-O", "super", "--goal", "latency", "--budget", "30s", "--rounds", "2"];
+    let ran = millstream(&[&search[..], &[from, "-o", to, "--json"]].concat());
+    assert_eq!(ran.status.code(), Some(0), "{}", String::from_utf8_lossy(&ran.stderr));
+    let report: Value = serde_json::from_slice(&ran.stdout).unwrap();
+    let measured = &report["measured"];
+    assert_eq!(measured["not_measured"], Value::Null, "{measured}");
+    let candidates = measured["candidates"].as_array().unwrap();
+    let names: Vec<&str> = candidates.iter().map(|c| c["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["searched", "other 1", "other 2", "other 3", "other 4", "static", "original"]);
+    // The best five by prediction come first, the best of all in front, and each is proven.
+    let cycles: Vec<u64> = candidates.iter().map(|c| c["cost"]["cycles"].as_u64().unwrap()).collect();
+    assert!(cycles[..6].is_sorted() && cycles[0] < cycles[5], "{cycles:?}");
+    let proven = |c: &Value| c["proof"].as_str().unwrap().contains("equivalent, as a whole");
+    assert!(candidates[..6].iter().all(proven), "{measured}");
+    // Each was measured beside the first, with an interval.
+    let sides = measured["report"]["sides"].as_array().unwrap();
+    assert_eq!(sides.iter().map(|s| s["name"].as_str().unwrap()).collect::<Vec<_>>(), names);
+    for side in &sides[1..] {
+        let number = |n: &Value| n.as_f64().unwrap();
+        let (ratio, interval) = (&side["against_first"]["ratio"], &side["against_first"]["interval"]);
+        assert!(number(&interval[0]) <= number(ratio) && number(ratio) <= number(&interval[1]), "{side}");
+    }
+    // What is written is the one that is said to be returned.
+    let returned = candidates.iter().find(|c| c["form"] == measured["returned"]).unwrap();
+    let written = millstream(&["inspect", to, "--json"]);
+    let written: Value = serde_json::from_slice(&written.stdout).unwrap();
+    let functions = written["functions"].as_array().unwrap();
+    let slots: u64 = functions.iter().map(|f| f["slots"].as_u64().unwrap()).sum();
+    assert_eq!(returned["cost"]["slots"], slots, "{written}");
+    assert_eq!(millstream(&["prove", from, to]).status.code(), Some(0));
+    for path in [input, output] {
+        std::fs::remove_file(path).unwrap();
+    }
+}
+
+#[test]
 fn a_budget_is_a_time() {
     for bad in ["10 parsecs", "-1s", "fast"] {
         let ran = millstream(&["opt", "-O", "super", &format!("--budget={bad}"), "no.o"]);

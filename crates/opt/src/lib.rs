@@ -41,7 +41,7 @@ pub use lessons::lessons;
 pub use millstream_search::{Engine, Found, Lesson, Part, Rule as WindowRule, Rules as WindowRules, Tally};
 pub use prove::{ProofReport, Proven, StepReport, validate, validate_passes};
 pub use report::{FunctionReport, Measure, Outcome, PassReport, ProgramReport, Verdict};
-pub use superopt::{Certainty, Kernel, SuperOptions, SuperReport, Superoptimized, superoptimize};
+pub use superopt::{Certainty, Kernel, Other, SuperOptions, SuperReport, Superoptimized, superoptimize};
 pub use trace::{Origin, Traced, mark, trace, unmark};
 
 /// Why an object cannot be optimized at all. What concerns one function only is in its report instead.

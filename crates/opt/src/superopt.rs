@@ -44,6 +44,8 @@ pub struct SuperOptions {
     pub rules: Arc<Rules>,
     /// Whether what is found is kept as lessons, from which rules are learnt.
     pub learn: bool,
+    /// How many other forms are kept beside the result: the best by prediction that the search has come by.
+    pub others: usize,
     /// Limits of the proof of a whole program.
     pub limits: Limits,
     /// Set from elsewhere when it is enough: the best proven so far is returned.
@@ -115,10 +117,21 @@ pub struct Superoptimized {
     pub object: Object,
     /// The static form that it began with.
     pub fixed: Optimized,
+    /// Other forms, the best by prediction first: proven as the result is, and accepted by the kernel.
+    pub others: Vec<Other>,
     /// One a program.
     pub programs: Vec<SuperReport>,
     /// What was found, as [`Lesson`]s, if that was wanted.
     pub lessons: Vec<Lesson>,
+}
+
+/// A form that may be returned in place of the result: the result without the last replacements in one function.
+#[derive(Debug)]
+pub struct Other {
+    /// The object.
+    pub object: Object,
+    /// How each program is known to do what it did, in the order of the programs.
+    pub proofs: Vec<Certainty>,
 }
 
 /// Superoptimizes all programs of an object.
@@ -163,15 +176,17 @@ pub fn superoptimize(object: &Object, options: &SuperOptions) -> Result<Superopt
         fixed: &fixed.object,
         search: Search::new(search_options(object, kernel.is_ok(), options)),
         searched: Vec::new(),
+        earlier: Vec::new(),
     };
     let mut programs = Vec::new();
     for (n, proof) in proofs.into_iter().enumerate() {
         let why = left.iter().find(|l| l.0 == object.programs[n].func.0).map(|l| l.1.clone());
         programs.push(run.program(n, proof, why));
     }
+    let others = run.others(&programs);
     let lessons = run.search.lessons();
     let object = run.now;
-    Ok(Superoptimized { object, fixed, programs, lessons })
+    Ok(Superoptimized { object, fixed, others, programs, lessons })
 }
 
 /// How the search of an object is to go.
@@ -190,6 +205,7 @@ pub(crate) fn search_options(object: &Object, kernel: bool, s: &SuperOptions) ->
         without: s.without.clone(),
         rules: Arc::clone(&s.rules),
         learn: s.learn,
+        keep: s.others,
     }
 }
 
@@ -266,6 +282,8 @@ struct Super<'a> {
     search: Search,
     /// Functions that the search has been over.
     searched: Vec<u32>,
+    /// What functions were before their last replacements.
+    earlier: Vec<(u32, NewFunction)>,
 }
 
 impl Super<'_> {
@@ -330,8 +348,51 @@ impl Super<'_> {
             report.search.add(&improved.tally);
             if !improved.found.is_empty() && self.now.replace_function(FuncId(f), improved.function).is_ok() {
                 report.found.extend(improved.found);
+                self.earlier.extend(improved.earlier.into_iter().map(|function| (f, function)));
             }
         }
+    }
+
+    /// The best forms beside the result, each with all that the result has been through.
+    fn others(&self, programs: &[SuperReport]) -> Vec<Other> {
+        let mut forms = Vec::new();
+        for (f, function) in &self.earlier {
+            let mut object = self.now.clone();
+            if object.replace_function(FuncId(*f), function.clone()).is_ok() {
+                forms.push((total(self.original, &object), *f, object));
+            }
+        }
+        let (goal, base) = (self.options.options.goal, total(self.original, self.original));
+        forms.sort_by(|a, b| goal.compare(a.0, b.0, base));
+        let known = forms.into_iter().filter_map(|(_, f, object)| {
+            let proofs = self.known(&object, f, programs)?;
+            Some(Other { object, proofs })
+        });
+        known.take(self.options.others).collect()
+    }
+
+    /// How the programs of a form that differs from the result in one function are known to be right; nothing if one is not, or the
+    /// kernel refuses it.
+    fn known(&self, object: &Object, f: u32, programs: &[SuperReport]) -> Option<Vec<Certainty>> {
+        let one = |(p, result): (&millstream_object::Program, &SuperReport)| {
+            if !functions(object, p.func).contains(&f) {
+                return Some(result.proof.clone());
+            }
+            if matches!(result.kernel, Kernel::Accepted) && self.measured(object, p.func).is_err() {
+                return None;
+            }
+            match (prove_one((self.original, p.func), (object, p.func), self.options), &result.proof) {
+                (Static::Open(why), _) if why.starts_with("refuted") => {
+                    tracing::error!("a form of {} that was put together of proven windows is {why}", p.name);
+                    None
+                }
+                (_, Certainty::Refuted(_)) => None,
+                (Static::Open(why), Certainty::Windows(_)) => Some(Certainty::Windows(why)),
+                (Static::Open(why), _) => Some(Certainty::Composed(why)),
+                (Static::Unchanged | Static::Equivalent, _) => Some(Certainty::Whole),
+            }
+        };
+        self.original.programs.iter().zip(programs).map(one).collect()
     }
 
     /// How it is known that the result is right; what is refuted is put back.

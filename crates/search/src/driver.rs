@@ -57,6 +57,8 @@ pub struct Options {
     pub rules: Arc<Rules>,
     /// Whether what is found is kept as lessons.
     pub learn: bool,
+    /// How many versions of a function from before its last replacements are kept.
+    pub keep: usize,
 }
 
 impl Options {
@@ -167,6 +169,9 @@ impl Tally {
 pub struct Improved {
     /// Its contents.
     pub function: NewFunction,
+    /// What it was before its last replacements, the best first: by prediction no better, but accepted too. The function as it was
+    /// before the first one is not among them.
+    pub earlier: Vec<NewFunction>,
     /// The replacements, in order.
     pub found: Vec<Found>,
     /// Its cost before.
@@ -237,7 +242,9 @@ impl Search {
         hunt.tally.hits = hunt.store.hits - hits;
         let (code, after) = hunt.history.last()?;
         let (function, after) = (code.function(), *after);
-        Some(Improved { function, found: hunt.found, before: cost, after, tally: hunt.tally })
+        let earlier = hunt.history.iter().skip(1).rev().skip(1).map(|(code, _)| code.function());
+        let earlier = earlier.filter(|f| accepts(f)).take(hunt.options.keep).collect();
+        Some(Improved { function, earlier, found: hunt.found, before: cost, after, tally: hunt.tally })
     }
 }
 

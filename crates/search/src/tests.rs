@@ -60,6 +60,7 @@ fn options(goal: Goal, jobs: usize) -> Options {
         without: Vec::new(),
         rules: Default::default(),
         learn: false,
+        keep: 0,
     }
 }
 

@@ -130,7 +130,7 @@ fn make(args: &Args, a: &Object) -> Result<Made> {
         let Traced { optimized, origins, touched } = traced;
         return Ok(Made { object: optimized.object, origins, touched, searched: None });
     }
-    let done = superopt::superoptimize(&mark(a), options, None, &args.common)?;
+    let done = superopt::superoptimize(&mark(a), options, None, &args.common, 0)?;
     let mut object = done.object;
     let origins = Some(unmark(a, &mut object));
     Ok(Made { object, origins, touched: traced.touched, searched: Some(done.programs) })

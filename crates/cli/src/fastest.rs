@@ -1,0 +1,232 @@
+//! `opt -O super --goal latency`: which of the best forms is the fastest, measured by interleaved test runs.
+
+use millstream_lab::measure::Plan;
+use millstream_lab::stats::Verdict;
+use millstream_lab::subject::Subject;
+use millstream_lab::{compare, os, workload};
+use millstream_object::Object;
+use millstream_opt::{Certainty, Costs, Superoptimized, costs};
+use millstream_programs::packet::{Frame, Transport};
+use serde::Serialize;
+
+use crate::superopt::{certainty, first_line};
+
+/// How many of the best forms by prediction are measured, the result of the search among them.
+pub(crate) const BEST: usize = 5;
+
+/// Seconds of a measurement, for each form.
+const EACH: f64 = 3.0;
+
+/// A form of an object that may be returned: each was proven.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Form {
+    Searched,
+    /// Without the last replacements in a function: the next best by prediction, by its rank.
+    Other(usize),
+    Static,
+    Original,
+}
+
+impl Form {
+    fn name(self) -> String {
+        match self {
+            Form::Searched => "searched".into(),
+            Form::Other(n) => format!("other {}", n + 1),
+            Form::Static => "static".into(),
+            Form::Original => "original".into(),
+        }
+    }
+
+    /// The object in this form.
+    pub(crate) fn of(self, original: &Object, mut done: Superoptimized) -> Object {
+        match self {
+            Form::Searched => done.object,
+            Form::Other(n) => done.others.swap_remove(n).object,
+            Form::Static => done.fixed.object,
+            Form::Original => original.clone(),
+        }
+    }
+}
+
+/// A form that was measured, as it is predicted and known to be right.
+#[derive(Debug, Serialize)]
+struct Candidate {
+    form: Form,
+    /// The name of its side of the measurement.
+    name: String,
+    cost: Costs,
+    proof: String,
+}
+
+/// What was measured of the forms of an object.
+#[derive(Debug, Serialize)]
+pub(crate) struct Timed {
+    pub(crate) returned: Form,
+    /// All forms that may be returned, by prediction the best first; then static form and original.
+    candidates: Vec<Candidate>,
+    /// Why nothing could be measured, so that the prediction decides.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    not_measured: Option<String>,
+    /// On what: packets, in words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    traffic: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    report: Option<compare::Report>,
+}
+
+/// Packets that take different ways through most programs.
+fn packets() -> Vec<Vec<u8>> {
+    let of = |transport| Frame { transport, ..Frame::default() };
+    let frames = [
+        Frame::default(),
+        of(Transport::Tcp { src: 1024, dst: 80, flags: 16 }),
+        of(Transport::Echo { reply: false, id: 1 }),
+        Frame { vlan: Some(7), ..Frame::default() },
+    ];
+    frames.iter().map(Frame::to_bytes).collect()
+}
+
+impl Timed {
+    /// Measures the result of a search, the next best forms, the static form and the original by interleaved test runs, and
+    /// says which is the fastest: the result unless another one is measured faster. Where not all packets can be repeated (a
+    /// program that changes the length of some), on one.
+    pub(crate) fn measure(original: &Object, done: &Superoptimized) -> Timed {
+        let mut forms = vec![(Form::Searched, &done.object)];
+        forms.extend(done.others.iter().enumerate().map(|(n, other)| (Form::Other(n), &other.object)));
+        forms.extend([(Form::Static, &done.fixed.object), (Form::Original, original)]);
+        let measure = |load: &workload::Workload| -> Result<compare::Report, millstream_lab::Error> {
+            millstream_lab::environment::fit_for_timing()?;
+            let mut subjects: Vec<Subject<'_>> = Vec::new();
+            for (form, object) in &forms {
+                let subject = Subject::prepare(form.name(), object, None, subjects.first())?;
+                subjects.push(subject);
+            }
+            let cpu = os::allowed_cpus().last().copied().unwrap_or(0);
+            let plan = Plan::test_run(EACH * forms.len() as f64);
+            compare::by_test_runs(&subjects, &load.flows.packets, cpu, plan)
+        };
+        let several = workload::plain(packets(), "UDP, TCP, ICMP and tagged UDP");
+        let one = workload::plain(Vec::new(), "");
+        let measured =
+            measure(&several).map(|report| (report, several)).or_else(|_| Ok((measure(&one)?, one)));
+        let candidates =
+            forms.iter().map(|&(form, object)| candidate(form, object, original, done)).collect();
+        match measured.map_err(|e: millstream_lab::Error| e.to_string()) {
+            Err(e) => Timed {
+                returned: Form::Searched,
+                candidates,
+                not_measured: Some(e),
+                traffic: None,
+                report: None,
+            },
+            Ok((report, load)) => Timed {
+                returned: forms[best(&report)].0,
+                candidates,
+                not_measured: None,
+                traffic: Some(load.description),
+                report: Some(report),
+            },
+        }
+    }
+}
+
+/// The side that is measured to take least time; the first one unless another is measured faster than that.
+fn best(report: &compare::Report) -> usize {
+    let faster = report.sides.iter().enumerate().filter(|(_, side)| {
+        report.doubts().is_empty() && side.against_first.is_some_and(|r| r.verdict == Verdict::Faster)
+    });
+    faster.min_by(|a, b| a.1.ns.total_cmp(&b.1.ns)).map_or(0, |(n, _)| n)
+}
+
+fn candidate(form: Form, object: &Object, original: &Object, done: &Superoptimized) -> Candidate {
+    let mut cost = Costs::default();
+    for program in costs(original, object) {
+        cost.slots += program.after.slots;
+        cost.jited += program.after.jited;
+        cost.cycles += program.after.cycles;
+    }
+    let mut proofs: Vec<String> = match form {
+        Form::Searched => done.programs.iter().map(|p| certainty(&p.proof)).collect(),
+        Form::Other(n) => done.others[n].proofs.iter().map(certainty).collect(),
+        // Only static forms that are proven as a whole are used.
+        Form::Static => vec![certainty(&Certainty::Whole)],
+        Form::Original => vec![certainty(&Certainty::Unchanged)],
+    };
+    proofs.dedup();
+    Candidate { form, name: form.name(), cost, proof: proofs.join("; ") }
+}
+
+impl std::fmt::Display for Timed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Some(report) = &self.report else {
+            let why = self.not_measured.as_deref().unwrap_or_default();
+            return write!(f, "not measured ({}): the prediction decides", first_line(why));
+        };
+        let traffic = self.traffic.as_deref().unwrap_or_default();
+        write!(f, "measured on {traffic}, tables empty:")?;
+        for side in &report.sides {
+            write!(f, " {} {:.2} ns", side.name, side.ns)?;
+            match side.against_first {
+                Some(r) => write!(
+                    f,
+                    " ({:.3} of the first, {:.3} to {:.3}),",
+                    r.ratio, r.interval[0], r.interval[1]
+                )?,
+                None => write!(f, ",")?,
+            }
+        }
+        write!(f, " returned: {}", self.returned.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use millstream_lab::compare::{Mode, Report, SideReport};
+    use millstream_lab::measure::Plan;
+    use millstream_lab::stats::{Ratio, Verdict};
+
+    use super::best;
+
+    fn report(sides: &[(f64, Verdict)]) -> Report {
+        let side = |n: usize, &(ns, verdict): &(f64, Verdict)| {
+            let ratio =
+                Ratio { ratio: 1.0, interval: [1.0, 1.0], difference_ns: 0.0, limit_ns: 0.0, verdict };
+            SideReport {
+                name: n.to_string(),
+                ns,
+                net_ns: ns,
+                jited_bytes: 0,
+                jited_instructions: None,
+                executed_instructions: None,
+                executed_jited: None,
+                against_first: (n > 0).then_some(ratio),
+                answers_differ: None,
+            }
+        };
+        Report {
+            mode: Mode::TestRun,
+            plan: Plan::test_run(1.0),
+            sides: sides.iter().enumerate().map(|(n, s)| side(n, s)).collect(),
+            empty_ns: 1.0,
+            empty_verdict: 2,
+            generations: 20,
+            dropped: 0,
+            runs: 100,
+            disturbed: 0.0,
+            packets: 1,
+        }
+    }
+
+    #[test]
+    fn the_best_measured_form_is_returned_and_the_best_predicted_one_where_none_is_measured_faster() {
+        use Verdict::{Faster, NoDifferenceMeasurable, Slower};
+        let first = (20.0, NoDifferenceMeasurable);
+        let two_faster = report(&[first, (18.0, Faster), (17.0, Faster), (25.0, Slower)]);
+        assert_eq!(best(&two_faster), 2);
+        let within_the_limit = report(&[first, (19.9, NoDifferenceMeasurable), (25.0, Slower)]);
+        assert_eq!(best(&within_the_limit), 0);
+        let doubtful = Report { dropped: 1, ..two_faster };
+        assert_eq!(best(&doubtful), 0);
+    }
+}
