@@ -3,8 +3,9 @@
 
     bench/ablation.py DIRECTORY [--millstream PATH] [--time SECONDS] [--output FILE]
 
-DIRECTORY is that of bench/k2.py. For each acceleration: how many are proven within the limit,
-and the time each takes; those that run out of time count with the limit. The summary, as JSON, goes to standard output and to
+DIRECTORY is that of bench/k2.py. For each acceleration: how many are proven within the limit, how many terms were made, how many
+questions were put and how many of these had been answered before (no answers are kept from one run to the next), over the programs that
+are proven with all accelerations; and the time each takes; those that run out of time count with the limit. The summary, as JSON, goes to standard output and to
 --output.
 """
 
@@ -25,7 +26,7 @@ ACCELERATIONS = {
     "regions": "K2's IV, modular verification: large programs as a whole",
     "whole": "step by step from the first",
     "steps": "not step by step: as a whole, or region by region",
-    "cache": "K2's V, caching of answers",
+    "cache": "K2's V, caching of answers, but for those to the same question within one proof",
     "normal-form": "terms as they are written",
     "choices": "operations are not carried into choices",
     "sweep": "equal terms are not merged before the solver is asked",
@@ -34,12 +35,20 @@ ACCELERATIONS = {
 
 def prove(args, before, after, without):
     flags = [] if without == "none" else ["--without", without]
-    command = [args.millstream, "prove", before, after, "--json", "--proof-time", args.time, *flags]
+    command = [args.millstream, "prove", before, after, "--json", "--proof-time", args.time, "--cache", "off", *flags]
     report, problem, _ = record.run(*command)
     if report is None:
-        return {"verdict": "unknown", "milliseconds": args.time * 1e3, "terms": None, "reason": problem}
+        return {"verdict": "unknown", "milliseconds": args.time * 1e3, "terms": None, "asked": None, "reason": problem}
     (row,) = report["programs"]
-    return {k: row.get(k) for k in ("verdict", "milliseconds", "terms", "reason")}
+    hits = sum((row.get("solvers") or {}).get("cached", {}).values())
+    return {**{k: row.get(k) for k in ("verdict", "milliseconds", "terms", "asked", "reason")}, "hits": hits}
+
+
+def counts(rows, proven):
+    """Terms, questions and known answers of these programs together; those whose run said nothing are counted."""
+    found = {k: sum(rows[p].get(k) or 0 for p in proven) for k in ("terms", "asked", "hits")}
+    rate = round(found["hits"] / found["asked"], 4) if found["asked"] else None
+    return {**found, "hit_rate": rate, "without_counts": sum(rows[p]["terms"] is None for p in proven)}
 
 
 def main():
@@ -65,12 +74,14 @@ def main():
         "without": {},
         "each": {name: {w: rows[w][name] for w in rows} for name in full},
     }
+    proven = [p for p in full if full[p]["verdict"] == "equivalent"]
     for name, what in ACCELERATIONS.items():
         times = [min(r["milliseconds"], args.time * 1e3) for r in rows[name].values()]
         slower = [rows[name][p]["milliseconds"] / max(full[p]["milliseconds"], 0.01) for p in full]
         summary["without"][name] = {
             "what": what,
             "proven": sum(r["verdict"] == "equivalent" for r in rows[name].values()),
+            **counts(rows[name], proven),
             "milliseconds": {"sum": round(sum(times), 1), "median": round(statistics.median(times), 2), "worst": round(max(times), 1)},
             "slower_by": {"median": round(statistics.median(slower), 2), "worst": round(max(slower), 1)},
         }

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """What each part of the superoptimizer is worth: slots of K2's programs with one part left out at a time, and K2's Table 10.
 
-    bench/parts.py DIRECTORY [--budget TIME] [--millstream PATH] [--output FILE]
+    bench/parts.py DIRECTORY [--budget TIME] [--rounds N] [--millstream PATH] [--output FILE]
 
 DIRECTORY is that of bench/k2.py; the balancer is left out, as in K2's Table 10. First each part by itself is left out. Then all but the
 chains are, static forms too, so that Metropolis-Hastings begins with the original, under K2's six combinations of proposal rules:
 exchange of memory operands of type 1 or 2, replacement of two instructions in a row, or none of these; K2's own
-slots, after hours, stand beside. Every result is proven. The figures, as JSON, go to standard output and to --output. Needs root.
+slots, after hours, stand beside. With --rounds and time enough the figures do not depend on how fast or busy the machine is. Every result is proven. The figures, as JSON, go to standard output and to --output. Needs root.
 """
 
 import argparse
@@ -17,6 +17,7 @@ import k2
 import record
 
 PARTS = ["static", "rules", "store", "neighbourhood", "enumeration", "cegis", "chains"]
+COUNTS = ("candidates", "passed", "by_form", "asked", "lookups", "hits")
 MEM_1, MEM_2, TWO = "exchange-memory-1", "exchange-memory-2", "replace-two"
 # What of the three is left out, by the heads of K2's Table 10, and its slots for the first 18 programs.
 RULES = {
@@ -29,6 +30,11 @@ RULES = {
 }
 
 
+def effort(args):
+    """How long is searched, as flags of `millstream opt`."""
+    return ["--budget", args.budget] + (["--rounds", args.rounds] if args.rounds else [])
+
+
 def search(args, scratch, without):
     """The row of each program, searched without some parts."""
     rows = {}
@@ -36,7 +42,7 @@ def search(args, scratch, without):
         source = args.directory / f"{path}.insns"
         result = scratch / source.name
         flags = [word for part in without for word in ("--leave-out", part)]
-        command = [args.millstream, "opt", source, "-o", result, "-O", "super", "--goal", "size", "--budget", args.budget, *flags, "--json"]
+        command = [args.millstream, "opt", source, "-o", result, "-O", "super", "--goal", "size", *effort(args), *flags, "--json"]
         report, problem, seconds = record.run(*command)
         if report is None:
             rows[name] = {"slots": clang, "failed": problem}
@@ -47,13 +53,13 @@ def search(args, scratch, without):
             "slots": k2.slots(result),
             "proof": said["proof"] if isinstance(said["proof"], str) else next(iter(said["proof"])),
             "seconds": round(seconds, 2),
-            **{key: tally[key] for key in ("candidates", "passed", "by_form", "asked", "lookups", "hits")},
+            **{key: tally[key] for key in COUNTS},
         }
     return rows
 
 
 def summary(rows):
-    total = {key: sum(r.get(key, 0) for r in rows.values()) for key in ("slots", "candidates", "passed", "by_form", "asked", "lookups", "hits")}
+    total = {key: sum(r.get(key, 0) for r in rows.values()) for key in ("slots", *COUNTS)}
     # K2's Table 6 counts what need not be put to the solver: here, windows that the store knew, and candidates that came out as the same terms.
     spared = 1 - total["asked"] / total["passed"] if total["passed"] else None
     return {
@@ -68,6 +74,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("directory", type=pathlib.Path)
     parser.add_argument("--budget", default="4s", help="of -O super, for each program")
+    parser.add_argument("--rounds", help="of -O super, at most; as many as there is time for unless said")
     parser.add_argument("--millstream", default="target/release/millstream")
     parser.add_argument("--output", type=pathlib.Path)
     args = parser.parse_args()
@@ -79,7 +86,7 @@ def main():
         alone = [part for part in PARTS if part != "chains"]
         rules = {head: search(args, scratch, alone + left_out) for head, (left_out, _) in RULES.items()}
     found = {
-        **record.head(f"bench/parts.py DIRECTORY --budget {args.budget}"),
+        **record.head(f"bench/parts.py DIRECTORY {' '.join(effort(args))}"),
         "goal": "size",
         "clang": sum(clang for *_, clang, _ in k2.PROGRAMS[:18]),
         "k2": sum(slots for *_, slots in k2.PROGRAMS[:18]),
