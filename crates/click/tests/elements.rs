@@ -300,6 +300,17 @@ fn a_switch_floods_until_it_knows_and_never_sends_back() {
     assert_eq!(ran.dropped, [("s same_port".to_owned(), 1), ("s too_short".to_owned(), 1)]);
 }
 
+/// Buffers are used again: what a frame before has left behind the end of a short one is not looked at.
+#[test]
+fn a_frame_too_short_for_an_address_is_for_this_host() {
+    let broadcast = vec![0xff; 64];
+    let short: Vec<Vec<u8>> = (0..6).map(|bytes| vec![0xff; bytes]).collect();
+    let frames: Vec<Vec<u8>> = std::iter::repeat_n(broadcast, 2_000).chain(short.clone()).collect();
+    let outcome = run("FromDevice(a) -> DropBroadcasts -> ToDPDKDevice(b)", &frames);
+    let sent: Vec<Vec<u8>> = outcome.sent.into_iter().map(|(_, bytes)| bytes).collect();
+    assert_eq!(sent, short);
+}
+
 #[test]
 fn a_host_filter_passes_what_its_device_would_receive() {
     let frame = |to: &str, from: &str| hex(&format!("{to}{from}0800{}", "00".repeat(46)));

@@ -175,10 +175,15 @@ pub(super) const CLASSES: &[Class] = &[
 /// Notes how the link layer addressed the packet.
 struct Device;
 
+/// Bytes of an Ethernet address.
+const ADDRESS: i64 = 6;
+
 impl Behaviour for Device {
     fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
-        let cast = cast(code, packet, 0);
-        code.out(0, packet.with(Note::Cast, cast));
+        // What has no address in front of it is for this host.
+        let (beyond, host) = (code.at(packet.data, ADDRESS), code.int(HOST));
+        let cast = code.when(Cond::Le, beyond, packet.end, &[host], |code| vec![cast(code, packet, 0)]);
+        code.out(0, packet.with(Note::Cast, cast[0]));
     }
 }
 
