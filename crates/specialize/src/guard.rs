@@ -32,7 +32,7 @@
 //! *A packet reads the token, then the map is written.* The bits that it has read hold for all of it: what it sees of maps that are not
 //! behind is one state of them, that of the moment at which it read the token. A map that was behind it looks up
 //! later, and may find what is newer; so it reads the token again after that, and what follows is the original's code if anything
-//! in it is another (`transform::split`). No table is seen as it was before a write that another, looked at earlier, shows.
+//! in it is another (`transform::spare`). No table is seen as it was before a write that another, looked at earlier, shows.
 //!
 //! *What the daemon had read of a map that stays behind* is not lost: the keys written are remembered until an approval that finds the
 //! map unwritten (`live::answer`).
