@@ -55,7 +55,9 @@ struct guard_state {
 	__u64 session_start;
 	/* Packets that specialised code turned away to the original, where it counts them. */
 	__u64 missed;
-	__u64 reserved[4];
+	/* The number of bumps when program arrays were last found to hold what the session's own hold. */
+	__u64 chained;
+	__u64 reserved[3];
 	struct guard_writes maps[GUARD_MAPS];
 	/* Of each watched map, the bytes of its keys; 0 if they are not to be told. */
 	__u32 key_sizes[GUARD_MAPS];

@@ -49,12 +49,25 @@ fn cases(n: u32) -> ProptestConfig {
     ProptestConfig { cases: n * scale, failure_persistence: None, ..Default::default() }
 }
 
+#[test]
+fn a_width_is_the_range_of_its_values() {
+    for bits in 1..=64 {
+        assert_eq!(Scalar::of_width(bits), Scalar::range(0, u64::MAX >> (64 - bits)), "{bits}");
+    }
+}
+
 proptest! {
     #![proptest_config(cases(100_000))]
 
     #[test]
     fn members_are_members((set, x) in member()) {
         prop_assert!(set.contains(x), "{:?} {:#x}", set, x);
+    }
+
+    #[test]
+    fn of_a_set_and_one_value_that_value_is_left_or_nothing((set, _) in member(), y in edge()) {
+        let left = set.contains(y).then(|| Scalar::constant(y));
+        prop_assert_eq!(set.intersect(&Scalar::constant(y)), left);
     }
 
     #[test]

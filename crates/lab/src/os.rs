@@ -5,6 +5,7 @@ use std::ffi::CString;
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use crate::error::{Error, Result};
 
@@ -150,6 +151,50 @@ pub fn end_with_the_reader() {
 /// Whether the user asked to stop.
 pub fn interrupted() -> bool {
     INTERRUPTED.load(Ordering::Relaxed)
+}
+
+/// Signals that wait until they are asked for: [`Signals::next`].
+#[derive(Clone, Copy)]
+pub struct Signals(libc::sigset_t);
+
+impl Signals {
+    /// From now on these come by [`Signals::next`] only, if this is called before any thread is begun. Programs that are started inherit that: [`Signals::let_all_through`].
+    ///
+    /// # Errors
+    /// If there is no such signal.
+    pub fn hold(signals: &[i32]) -> io::Result<Signals> {
+        // SAFETY: an all-zero set is one, which is written by the calls.
+        let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
+        for signal in signals {
+            // SAFETY: changes one live set.
+            check(unsafe { libc::sigaddset(&mut set, *signal) })?;
+        }
+        // SAFETY: reads one live set.
+        match unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut()) } {
+            0 => Ok(Signals(set)),
+            errno => Err(io::Error::from_raw_os_error(errno)),
+        }
+    }
+
+    /// From now on signals have their effect, whatever this process was started with.
+    pub fn let_all_through() {
+        // SAFETY: an all-zero set is the empty one, which is read.
+        unsafe {
+            let none: libc::sigset_t = std::mem::zeroed();
+            libc::pthread_sigmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
+        }
+    }
+
+    /// The next one that comes, or none for so long.
+    pub fn next(&self, at_most: Duration) -> Option<i32> {
+        let time = libc::timespec {
+            tv_sec: i64::try_from(at_most.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(at_most.subsec_nanos()),
+        };
+        // SAFETY: reads a live set and a live time; what is known of the signal beside its number is not asked for.
+        let signal = unsafe { libc::sigtimedwait(&self.0, std::ptr::null_mut(), &time) };
+        (signal > 0).then_some(signal)
+    }
 }
 
 /// What [`interrupted`] reads, for loops that take a flag.

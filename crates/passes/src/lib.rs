@@ -26,6 +26,7 @@ mod target;
 
 pub use effects::{Summaries, call_effects};
 pub use fuel::{Fuel, Rewrite};
+pub use ipo::{fits_last, splice_last};
 pub use manager::{Ctx, DumpHook, FuncPass, ModuleInfo, ModulePass, Pass, PassError, PassStat, Session};
 pub use pipeline::{Pipeline, find, registry};
 pub use target::{Costs, Target};

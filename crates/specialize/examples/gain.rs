@@ -113,7 +113,13 @@ fn specialised(
     }
     let twins = Twins::new(std::mem::take(&mut planned.twins))?;
     let rooms = twins.rooms().collect();
-    let made = compiler.specialised(&Wanted { plan: &planned.plan, contents: &observed, rooms: &rooms })?;
+    let made = compiler.specialised(&Wanted {
+        plan: &planned.plan,
+        contents: &observed,
+        rooms: &rooms,
+        callees: &[],
+        joins: &[],
+    })?;
     println!("made in {:?}, the code in {:?}: {:?}", start.elapsed(), made.time, made.report);
     let mut object = made.object;
     let mut caches = Caches::new(planned.plan.caches.iter().map(|c| (c.of, c.shape)))?;
@@ -151,7 +157,7 @@ fn profiled(
     wanted: &[&Site],
 ) -> Outcome<Vec<SiteProfile>> {
     let ids: Vec<SiteId> = wanted.iter().map(|s| s.id).collect();
-    let Variant { object, .. } = compiler.instrumented(&ids, Keep::Count)?;
+    let Variant { object, .. } = compiler.instrumented(&ids, Keep::Count, &[])?;
     let name = &compiler.object().functions[compiler.program().index()].name;
     let subject = Subject::prepare("instrumented", &object, Some(name), Some(original))?;
     rig.attach(&subject.load()?)?;

@@ -11,7 +11,7 @@
 
 use std::path::Path;
 
-use millstream_kernel::{AttachType, Hook, Map, Program, ProgramType, interface};
+use millstream_kernel::{AttachType, Hook, Map, MapType, Program, ProgramType, interface};
 use millstream_object::{self as obj, FuncId, LinkedProgram, MapId, Object, RelocKind};
 
 use crate::live::LiveError;
@@ -103,7 +103,9 @@ impl Present {
         let (_, there) = side.find(ifindex, name, pins)?.ok_or(LiveError::NothingToAdopt)?;
         let program = pins.gave_way(&side.label(&interface(ifindex)?.name), &there)?.unwrap_or(there);
         let ids = program.info()?.map_ids;
-        Ok(Present { maps: ids.into_iter().map(Map::from_id).collect::<Result<_, _>>()?, program })
+        let mut maps = ids.into_iter().map(Map::from_id).collect::<Result<Vec<_>, _>>()?;
+        add_called(&mut maps)?;
+        Ok(Present { maps, program })
     }
 
     /// The map that is this one of the object.
@@ -120,6 +122,29 @@ impl Present {
     fn by_name(&self, object: &Object, id: MapId) -> Option<&Map> {
         self.maps.iter().find(|m| is_called(m, &object.maps[id.index()].name))
     }
+}
+
+/// Adds the maps of programs that tail calls may reach: those in program arrays among the maps, and in those that they have.
+fn add_called(maps: &mut Vec<Map>) -> Result<(), millstream_kernel::Error> {
+    let mut next = 0;
+    while let Some(map) = maps.get(next) {
+        next += 1;
+        if map.info().map_type != MapType::PROG_ARRAY {
+            continue;
+        }
+        // Values read as the ids of the programs.
+        let held = map.entries()?;
+        for id in held.iter().filter_map(|(_, id)| Some(u32::from_ne_bytes(id.try_into().ok()?))) {
+            // One that has left the slot meanwhile is not called.
+            let Ok(called) = Program::from_id(id).and_then(|p| p.info()) else { continue };
+            for id in called.map_ids {
+                if !maps.iter().any(|m| m.id() == id) {
+                    maps.push(Map::from_id(id)?);
+                }
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The maps that a program's instructions name, in the order in which the kernel meets them.

@@ -74,7 +74,8 @@ pub const MAPS: u32 = 64;
 const INNER: u32 = 1024;
 const FIRST_PACKET: u32 = 8;
 const RECENT: u32 = 4;
-const VERSION: usize = 40;
+/// Offset of the number of writes.
+pub const VERSION: u32 = 40;
 const STRAYS: usize = 48;
 const LATE: usize = 56;
 const UNSENT: usize = 64;
@@ -82,6 +83,8 @@ const SESSION_THREAD: usize = 72;
 const SESSION_START: usize = 80;
 /// Offset of the count of packets that found another generation approved than their own, where variants count them.
 pub const MISSED: u32 = 88;
+/// Offset of the number of writes when what program arrays hold was last found to be what their places hold.
+pub const CHAINED: u32 = 96;
 const FIRST_MAP: usize = 128;
 const KEY_SIZES: usize = FIRST_MAP + 16 * MAPS as usize;
 /// The largest key that is told.
@@ -374,12 +377,18 @@ impl Guard {
 
     /// How many writes there were, so far.
     pub fn version(&self) -> u64 {
-        self.memory.atomic_u64(VERSION).load(Ordering::SeqCst)
+        self.memory.atomic_u64(VERSION as usize).load(Ordering::SeqCst)
+    }
+
+    /// Program arrays hold what their places hold, as of this number of writes. That is true until the next write if the number was
+    /// taken before a [look](Guard::begin), and the arrays were read after it had begun: who counts himself in earlier has returned by then.
+    pub fn chain(&self, version: u64) {
+        self.memory.atomic_u64(CHAINED as usize).store(version, Ordering::SeqCst);
     }
 
     /// Stops all specialised code at once.
     pub fn revoke(&self) {
-        let version = self.memory.atomic_u64(VERSION).fetch_add(1, Ordering::SeqCst) + 1;
+        let version = self.memory.atomic_u64(VERSION as usize).fetch_add(1, Ordering::SeqCst) + 1;
         self.token().store(REVOKED | (version << 32 & (REVOKED - 1)), Ordering::SeqCst);
     }
 

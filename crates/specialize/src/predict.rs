@@ -15,7 +15,8 @@ use rustc_hash::FxHashMap;
 
 use crate::policy::cost;
 use crate::profile::SiteProfile;
-use crate::transform::{Lookup, Plan, Site, SitePlan};
+use crate::transform::{Lookup, Plan, SitePlan};
+use crate::variant::Compiler;
 
 /// Lookups of one run of the program.
 const LOOKUPS: usize = 16;
@@ -127,13 +128,13 @@ pub fn keys(map: &Map, profile: &SiteProfile) -> Result<Vec<Vec<u8>>, Error> {
 /// Nanoseconds a packet that a plan gains over the original. `packets` were profiled; `lookups` says what lookups take.
 pub fn gain_ns(
     plan: &Plan,
-    sites: &[Site],
+    compiler: &Compiler,
     profiles: &[SiteProfile],
     packets: u64,
     lookups: &FxHashMap<IrMap, f64>,
 ) -> f64 {
     let gain = |planned: &SitePlan| {
-        let site = sites.iter().find(|s| s.id == planned.site)?;
+        let site = compiler.sites().iter().find(|s| s.id == planned.site)?;
         let profile = profiles.iter().find(|p| p.site == planned.site)?;
         let behind = *lookups.get(&site.map)?;
         // Lookups for which it does not matter what they look up are not counted: one a packet.
@@ -143,7 +144,7 @@ pub fn gain_ns(
             Lookup::Empty => 0.0,
             Lookup::Cached { .. } => cost::CACHE,
             Lookup::OneLength { .. } => cost::TWIN,
-            Lookup::Whole(entries) => cost::searched(entries.len()),
+            Lookup::Whole(entries) => cost::whole(MapType(compiler.declaration(site.map).kind), entries),
             Lookup::Hot(hot) => cost::in_front(&shares[..hot.len().min(shares.len())], behind),
             Lookup::Twin { hot, .. } => cost::in_front(&shares[..hot.len().min(shares.len())], cost::TWIN),
         };

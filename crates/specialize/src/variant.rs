@@ -19,8 +19,8 @@ use rustc_hash::FxHashMap;
 use crate::guard::{self, Slots};
 use crate::stateful::{self, Stateful};
 use crate::transform::{
-    self, Cache, Contents, Keep, PacketKind, Plan, Report, Room, Rows, Samples, Site, SiteId, Sketch,
-    TRIE_VALUE, TransformError, Trie,
+    self, Alike, Cache, Chained, Contents, Joined, Keep, PacketKind, Plan, Report, Room, Rows, Samples, Site,
+    SiteId, Sketch, TRIE_VALUE, TransformError, Trie,
 };
 
 /// Slots of the sketch for each site.
@@ -33,6 +33,9 @@ const SAMPLES_NAME: &str = "ms.samples";
 const KEPT: (usize, u32) = (256, 16);
 const TWIN_NAME: &str = "ms.twin";
 const CACHE_NAME: &str = "ms.cache";
+const CHAIN_NAME: &str = "ms.chain";
+/// Lookups of a chain of programs, at most: the programs behind are left as they are.
+const MOST_SITES: usize = 192;
 /// Sides of each twin: the one that packets read, and those that can be written before a grace period has passed.
 pub const SIDES: u32 = 4;
 
@@ -66,6 +69,10 @@ pub struct Variant {
     pub object: Object,
     /// The program.
     pub linked: LinkedProgram,
+    /// Programs that it reaches by tail calls, in a form that goes with it.
+    pub callees: Vec<(FuncId, LinkedProgram)>,
+    /// Program arrays and slots of those of them that are in the program itself, where it calls them.
+    pub joined: Vec<(ir::Map, u32, FuncId)>,
     /// What was done.
     pub report: Report,
     /// How long it took.
@@ -80,7 +87,11 @@ pub struct Compiler {
     described: obj::Program,
     prepared: Lifted,
     usage: ir::usage::Usage,
+    /// The program, then those that its tail calls may reach, with the number of the first site of each.
+    parts: Vec<(FuncId, u32)>,
     sites: Vec<Site>,
+    /// Program arrays through which parts call, and the maps in whose place those are put that hold variants.
+    arrays: Vec<(ir::Map, MapId)>,
     guard: MapId,
     sketch: MapId,
     samples: Samples,
@@ -101,6 +112,10 @@ pub struct Wanted<'w> {
     pub contents: &'w dyn Contents,
     /// For what there is room in the twin of each map.
     pub rooms: &'w FxHashMap<ir::Map, Room>,
+    /// Programs that it reaches by tail calls, of which variants are to go with it.
+    pub callees: &'w [FuncId],
+    /// Program arrays and slots that hold one of them each: calls through these are joined.
+    pub joins: &'w [(ir::Map, u32, FuncId)],
 }
 
 impl Compiler {
@@ -119,12 +134,18 @@ impl Compiler {
         let misses = add_map(&mut object, MISSES_NAME, obj::MapType::PERCPU_ARRAY, 8, 1, 0);
         let twins = add_twins(&mut object);
         let places = add_caches(&mut object);
+        let arrays = add_chains(&mut object);
         let mut prepared = lift_object(&object)?;
         let mut session = Session::new(Target::bpf(isa));
         transform::prepare(&mut prepared.module, &mut session)?;
         // Of the prepared module: pointers that the compiler spilled would be taken for one another.
         let usage = ir::usage::Usage::new(&prepared.module);
-        let sites = transform::sites(&prepared.module, module::func(program));
+        let (parts, sites) = parts(&object, &prepared.module, &described);
+        let calls = |map| {
+            let called = |f: &FuncId| transform::calls(&prepared.module, module::func(*f));
+            parts.iter().any(|(f, _)| called(f).iter().any(|(array, _)| *array == map))
+        };
+        let arrays: Vec<_> = arrays.into_iter().filter(|(of, _)| calls(*of)).collect();
         let widest = sites.iter().map(|s| s.key_size).max().unwrap_or(0);
         let (size, entries) = (Sketch::value_size(widest), SLOTS * (sites.len() as u32).max(1));
         let spec = &mut object.maps[sketch.index()].spec;
@@ -134,11 +155,12 @@ impl Compiler {
         let entries = (sites.len() as u32).max(1);
         object.maps[misses.index()].spec.max_entries = entries;
         prepared.module.maps[module::map(misses)].max_entries = entries;
-        let compared = compared(&prepared.module.funcs[module::func(program)]);
+        let bodies = parts.iter().map(|(f, _)| &prepared.module.funcs[module::func(*f)]);
+        let compared: BTreeSet<ir::Map> = bodies.flat_map(compared).collect();
         let twins = twins.into_iter().filter(|(of, _)| !compared.contains(of)).collect();
         let known = |(map, place)| {
             let of = prepared.module.maps[map].inner.unwrap_or(map);
-            sites.iter().find(|site| site.map == of)?;
+            sites.iter().find(|site| site.map == of && site.func == module::func(program))?;
             let known = stateful::stateful(&prepared.module, &usage, module::func(program), of)?;
             Some((of, place, known))
         };
@@ -149,7 +171,9 @@ impl Compiler {
             described,
             prepared,
             usage,
+            parts,
             sites,
+            arrays,
             guard,
             sketch,
             samples,
@@ -289,17 +313,45 @@ impl Compiler {
         SLOTS
     }
 
-    /// The lookups of the program.
+    /// Program arrays through which the program, or one that it reaches, makes tail calls, and the maps in whose place those are put that
+    /// hold variants.
+    pub fn arrays(&self) -> &[(ir::Map, MapId)] {
+        &self.arrays
+    }
+
+    /// The programs that the arrays can lead to and that can have variants; the program itself is the first.
+    pub fn parts(&self) -> impl Iterator<Item = FuncId> {
+        self.parts.iter().map(|(func, _)| *func)
+    }
+
+    /// The program arrays through which a program makes tail calls, and in which slots, where it says which.
+    pub fn calls(&self, func: FuncId) -> Vec<(ir::Map, Option<u32>)> {
+        transform::calls(&self.prepared.module, module::func(func))
+    }
+
+    /// Whether a program may make other tail calls than those.
+    pub fn may_call_more(&self, func: FuncId) -> bool {
+        transform::may_call_more(&self.prepared.module, module::func(func))
+    }
+
+    /// Whether a lookup may have a cache: programs that others call may be called in the form in which they count no writes.
+    pub fn may_cache(&self, site: &Site) -> bool {
+        site.func == module::func(self.program)
+    }
+
+    /// The lookups of the program, and of those that it may reach by tail calls.
     pub fn sites(&self) -> &[Site] {
         &self.sites
     }
 
     /// The maps that lookups or addresses of the program name, but for our own.
     pub fn maps(&self) -> BTreeSet<ir::Map> {
-        let func = &self.prepared.module.funcs[module::func(self.program)];
-        let named = func.insts_in_order().filter_map(|(_, inst)| match func.insts[inst].op {
-            ir::Op::MapValueAddr { map, .. } => Some(map),
-            _ => None,
+        let bodies = self.parts().map(|func| &self.prepared.module.funcs[module::func(func)]);
+        let named = bodies.flat_map(|func| {
+            func.insts_in_order().filter_map(|(_, inst)| match func.insts[inst].op {
+                ir::Op::MapValueAddr { map, .. } => Some(map),
+                _ => None,
+            })
         });
         let all = self.sites.iter().map(|s| s.map).chain(named);
         all.filter(|map| !self.is_own(object_map(*map))).collect()
@@ -326,19 +378,32 @@ impl Compiler {
         self.usage.of_module(map).access(self.declaration(map))
     }
 
-    /// A variant that writes down the keys of these lookups, and keeps packets for the judge or counts them.
+    /// A variant that writes down the keys of these lookups, and keeps packets for the judge or counts them. With these programs that
+    /// it reaches.
     ///
     /// # Errors
     /// [`VariantError`].
-    pub fn instrumented(&self, sites: &[SiteId], keep: Keep) -> Result<Variant, VariantError> {
+    pub fn instrumented(
+        &self,
+        sites: &[SiteId],
+        keep: Keep,
+        callees: &[FuncId],
+    ) -> Result<Variant, VariantError> {
         let func = module::func(self.program);
         let sketch = Sketch { map: module::map(self.sketch), slots: SLOTS };
         let (kind, keep) = match self.packet_kind() {
             Some(kind) => (kind, keep),
             None => (self.samples.kind, Keep::Count),
         };
-        self.variant(&[], |m| {
-            transform::instrument(m, func, sites, &sketch)?;
+        let guard = module::map(self.guard);
+        let alike = Alike { map: guard, writes: guard::VERSION, found: guard::CHAINED };
+        let chain = self.chain(callees);
+        self.variant(&[], callees, |m| {
+            for &(part, first) in self.chosen(callees) {
+                let done = transform::instrument(m, module::func(part), first, sites, &sketch);
+                done.or_else(|e| self.only_called(part, e))?;
+                transform::follow(m, module::func(part), &chain, &alike);
+            }
             transform::keep_packets(m, func, &Samples { kind, ..self.samples }, keep)?;
             Ok(Report::default())
         })
@@ -349,11 +414,11 @@ impl Compiler {
     /// # Errors
     /// [`VariantError`].
     pub fn specialised(&self, wanted: &Wanted<'_>) -> Result<Variant, VariantError> {
-        let func = module::func(self.program);
         let mut others: Vec<ir::Func> = wanted.plan.caches.iter().flat_map(Cache::callees).collect();
         others.sort_unstable();
         others.dedup();
-        self.variant(&others, |m| {
+        let chain = self.chain(wanted.callees);
+        self.variant(&others, wanted.callees, |m| {
             for (&of, &room) in wanted.rooms {
                 if let Some(twin) = self.twin(of) {
                     m.maps[module::map(twin)].value_size = SIDES * room.bytes();
@@ -363,8 +428,67 @@ impl Compiler {
                 // One that does not fit is refused by the transform.
                 m.maps[cache.place].value_size = u32::try_from(cache.shape.bytes()).unwrap_or(0);
             }
-            transform::specialize(m, func, wanted.plan, wanted.contents)
+            let mut report = Report::default();
+            for &(part, first) in self.chosen(wanted.callees) {
+                let mut plan = self.plan_of(wanted.plan, part, first);
+                plan.chain.clone_from(&chain);
+                let done = transform::specialize(m, module::func(part), &plan, wanted.contents);
+                report.add(done.or_else(|e| self.only_called(part, e).map(|()| Report::default()))?);
+            }
+            let joins: Vec<Joined> = wanted.joins.iter().filter_map(|join| self.joined(join)).collect();
+            // The program itself comes last: what it is joined with is joined by then.
+            let parts: Vec<FuncId> = self.chosen(wanted.callees).map(|(part, _)| *part).collect();
+            for part in parts.into_iter().rev().filter(|_| !joins.is_empty()) {
+                report.joined.extend(transform::join(m, module::func(part), &joins));
+            }
+            report.joined.sort_unstable();
+            report.joined.dedup();
+            Ok(report)
         })
+    }
+
+    fn joined(&self, &(array, slot, callee): &(ir::Map, u32, FuncId)) -> Option<Joined> {
+        let (_, place) = self.arrays.iter().find(|(of, _)| *of == array)?;
+        Some(Joined { place: module::map(*place), slot, callee: module::func(callee) })
+    }
+
+    /// Programs that are called stay as they are where they cannot be changed.
+    fn only_called<E: std::fmt::Display>(&self, part: FuncId, error: E) -> Result<(), E> {
+        if part == self.program {
+            return Err(error);
+        }
+        tracing::debug!("{} stays as it is: {error}", self.object.functions[part.index()].name);
+        Ok(())
+    }
+
+    /// What of a plan is for one of the parts.
+    fn plan_of(&self, plan: &Plan, part: FuncId, first: u32) -> Plan {
+        let own = |site: SiteId| {
+            let of = self.sites.iter().find(|s| s.id == site).map(|s| s.func);
+            of.is_none_or(|func| func == module::func(part))
+        };
+        let mut plan = Plan { first_site: first, ..plan.clone() };
+        plan.sites.retain(|s| own(s.site));
+        plan.tests.retain(|t| own(t.site));
+        if part != self.program {
+            plan.caches.clear();
+            if let Some(guard) = &mut plan.guard {
+                // A packet counts once.
+                (guard.missed, guard.first_packet) = (None, None);
+            }
+        }
+        plan
+    }
+
+    /// The program and these others, with the numbers of their first sites.
+    fn chosen(&self, callees: &[FuncId]) -> impl Iterator<Item = &(FuncId, u32)> {
+        self.parts.iter().filter(move |(part, _)| *part == self.program || callees.contains(part))
+    }
+
+    /// The arrays, if there is anything to be called through their places.
+    fn chain(&self, callees: &[FuncId]) -> Vec<Chained> {
+        let all = self.arrays.iter().filter(|_| !callees.is_empty());
+        all.map(|&(array, place)| Chained { array, place: module::map(place) }).collect()
     }
 
     /// The guard of a generation, for a plan; with `count`, packets that it turns away are counted.
@@ -381,10 +505,11 @@ impl Compiler {
         }
     }
 
-    /// A variant in which a transform has changed the program, and these functions.
+    /// A variant in which a transform has changed the program, these functions, and these programs that it reaches.
     fn variant(
         &self,
         others: &[ir::Func],
+        callees: &[FuncId],
         transform: impl FnOnce(&mut ir::Module) -> Result<Report, TransformError>,
     ) -> Result<Variant, VariantError> {
         let start = Instant::now();
@@ -393,17 +518,48 @@ impl Compiler {
         transform::finish(&mut lifted.module, &mut Session::new(Target::bpf(self.isa)))?;
         // All others stay as they are in the object.
         let mut object = self.object.clone();
-        for &func in others.iter().chain([&module::func(self.program)]) {
+        let mut replace = |func: ir::Func| -> Result<(), VariantError> {
             // One strategy: trying them all takes several times as long, and the original runs meanwhile.
             let code = lower::lower_with(&lifted.module.funcs[func], Strategy::default())?;
-            object.replace_function(FuncId(func.as_u32()), new_function(&lifted, &code))?;
+            Ok(object.replace_function(FuncId(func.as_u32()), new_function(&lifted, &code))?)
+        };
+        others.iter().try_for_each(|func| replace(*func))?;
+        for &(part, _) in self.chosen(callees) {
+            replace(module::func(part)).or_else(|e| self.only_called(part, e))?;
         }
         let linked = object.link(self.program)?;
-        Ok(Variant { object, linked, report, time: start.elapsed() })
+        let others = self.chosen(callees).filter(|(part, _)| *part != self.program);
+        let callees = others.map(|(part, _)| Ok((*part, object.link(*part)?)));
+        let callees = callees.collect::<Result<_, ObjectError>>()?;
+        let array = |place| self.arrays.iter().find(|(_, p)| module::map(*p) == place).map(|(of, _)| *of);
+        let of = |j: &Joined| Some((array(j.place)?, j.slot, FuncId(j.callee.as_u32())));
+        let joined = report.joined.iter().filter_map(of).collect();
+        Ok(Variant { object, linked, callees, joined, report, time: start.elapsed() })
     }
 }
 
 const MMAPABLE: u32 = 1 << 10;
+
+/// Whether the kernel lets programs of two kinds call each other.
+pub(crate) fn is_alike(a: &obj::SectionKind, b: &obj::SectionKind) -> bool {
+    (a.program_type, a.attach_type, a.load_flags()) == (b.program_type, b.attach_type, b.load_flags())
+}
+
+/// The program and those of its kind that tail calls may reach, with the numbers of their first sites, and all sites.
+fn parts(object: &Object, module: &ir::Module, described: &obj::Program) -> (Vec<(FuncId, u32)>, Vec<Site>) {
+    let mut parts = vec![(described.func, 0)];
+    let mut sites = transform::sites(module, module::func(described.func), 0);
+    let is_chained = !transform::calls(module, module::func(described.func)).is_empty();
+    for other in object.programs.iter().filter(|p| is_chained && p.func != described.func) {
+        let first = sites.len() as u32;
+        let own = transform::sites(module, module::func(other.func), first);
+        if is_alike(&other.kind, &described.kind) && sites.len() + own.len() <= MOST_SITES {
+            parts.push((other.func, first));
+            sites.extend(own);
+        }
+    }
+    (parts, sites)
+}
 
 pub(crate) fn choose<'o>(object: &'o Object, name: Option<&str>) -> Result<&'o obj::Program, VariantError> {
     let names = || object.programs.iter().map(|p| p.name.as_str()).collect::<Vec<_>>().join(", ");
@@ -495,6 +651,19 @@ fn compared(func: &ir::Function) -> BTreeSet<ir::Map> {
         found.extend(data.args.iter().filter(|_| compares).filter_map(of));
     }
     found
+}
+
+/// A map for the place of each program array.
+fn add_chains(object: &mut Object) -> Vec<(ir::Map, MapId)> {
+    let is_array = |m: &&obj::Map| m.spec.map_type == obj::MapType::PROG_ARRAY;
+    let arrays: Vec<(u32, u32)> =
+        (0..).zip(&object.maps).filter(|(_, m)| is_array(m)).map(|(n, m)| (n, m.spec.max_entries)).collect();
+    let mut add = |(n, entries): (u32, u32)| {
+        let place =
+            add_map(object, &format!("{CHAIN_NAME}{n}"), obj::MapType::PROG_ARRAY, 4, entries.max(1), 0);
+        (module::map(MapId(n)), place)
+    };
+    arrays.into_iter().map(&mut add).collect()
 }
 
 /// A map for the cache of each that may have one, made like those of twins. Of maps of maps it is for the inner ones.

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use miette::miette;
-use millstream_specialize::live::details::{Details, KeyDetails, LookupDetails};
+use millstream_specialize::live::details::{Details, KeyDetails, LookupDetails, SlotDetails};
 use ratatui::backend::TestBackend;
 use ratatui::buffer::Cell as BufferCell;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind};
@@ -210,7 +210,7 @@ impl View {
         let rows = [
             Constraint::Length(1),
             Constraint::Length(programs.min(frame.area().height / 3)),
-            Constraint::Length(3),
+            Constraint::Length(3 + u16::from(self.details.as_ref().is_some_and(|d| !d.chain.is_empty()))),
             Constraint::Length((lookups.len() as u16 + 3).min(frame.area().height / 3)),
             Constraint::Min(3),
             Constraint::Length(1),
@@ -300,16 +300,19 @@ impl View {
             format!("slots: original {}, variant {variant}; twins {twins:.0} KiB", d.original_slots)
         });
         let reason = p.reason.iter().map(|r| Line::from(r.clone()).red());
+        let calls = self.details.iter().filter(|d| !d.chain.is_empty()).map(chain);
         let lines = [Line::from(counts), Line::from(cost)];
-        Paragraph::new(lines.into_iter().chain(reason).collect::<Vec<_>>())
+        Paragraph::new(lines.into_iter().chain(calls).chain(reason).collect::<Vec<_>>())
     }
 
     fn lookups(&self, frame: &mut Frame<'_>, area: Rect, lookups: &[&LookupDetails]) {
         let all = lookups.iter().map(|l| l.seen).sum::<u64>().max(1) as f64;
+        let is_chain = self.details.as_ref().is_some_and(|d| !d.chain.is_empty());
         let row = |l: &&LookupDetails| {
             let heat = l.seen as f64 / all;
+            let map = if is_chain { format!("{}: {}", l.program, l.map) } else { l.map.clone() };
             Row::new([
-                Cell::from(l.map.clone()),
+                Cell::from(map),
                 Cell::from(l.map_type.clone()),
                 Cell::from(format!("{:5.1} % {}", 100.0 * heat, bar(heat))),
                 Cell::from(l.how.to_string()),
@@ -331,6 +334,12 @@ impl View {
         let mut state = TableState::new().with_selected(Some(self.lookup));
         frame.render_stateful_widget(table, area, &mut state);
     }
+}
+
+/// What is in the slots of program arrays, and in which form it is called.
+fn chain(details: &Details) -> Line<'static> {
+    let slot = |s: &SlotDetails| format!("{}[{}] {} ({})", s.array, s.slot, s.program, s.runs);
+    Line::from(format!("calls: {}", details.chain.iter().map(slot).collect::<Vec<_>>().join(", ")))
 }
 
 /// The hottest keys of a lookup.
@@ -366,7 +375,7 @@ fn colour(state: State) -> Color {
 
 #[cfg(test)]
 mod tests {
-    use millstream_specialize::live::details::How;
+    use millstream_specialize::live::details::{How, Runs};
     use millstream_specialize::report::{Attachment, GuardState};
 
     use super::*;
@@ -396,6 +405,7 @@ mod tests {
             ..ProgramStatus::default()
         };
         let lookup = |map: &str, seen, how| LookupDetails {
+            program: "edge".into(),
             map: map.into(),
             map_type: "hash".into(),
             how,
@@ -404,7 +414,9 @@ mod tests {
             keys: vec![KeyDetails { text: format!("key of {map}"), share: 0.5, in_code: true }],
         };
         let lookups = vec![lookup("cold", 10, How::Map), lookup("hot", 90, How::Hot(7))];
-        let details = Details { lookups, original_slots: 120, variant_slots: Some(340), twin_bytes: 2048 };
+        let chain = Vec::new();
+        let details =
+            Details { lookups, chain, original_slots: 120, variant_slots: Some(340), twin_bytes: 2048 };
         let status = Status { programs: vec![program, failed], ..Status::default() };
         View { status, details: Some(details), ..View::default() }
     }
@@ -436,6 +448,19 @@ mod tests {
         for (columns, rows) in [(1, 1), (20, 5), (80, 12)] {
             assert_eq!(view().text(columns, rows).lines().count(), usize::from(rows));
         }
+    }
+
+    #[test]
+    fn programs_of_a_chain_are_named() {
+        let mut view = view();
+        let (array, program) = ("stages".to_owned(), "route".to_owned());
+        let details = view.details.as_mut().expect("details");
+        details.chain = vec![SlotDetails { array, slot: 1, program, runs: Runs::Variant }];
+        let text = view.text(120, 40);
+        assert!(
+            text.contains("calls: stages[1] route (specialised)") && text.contains("edge: hot"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -118,8 +118,12 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
         Ok(main) => main,
         Err(e) => return refused(e),
     };
-    let stamped =
-        |batch| bench(RigConfig { cpu: args.cpu, batch, stamps: true, urgent: true }, Some(&main.load));
+    let stamped = |batch| {
+        bench(
+            RigConfig { cpu: args.cpu, batch, stamps: true, urgent: true, ..RigConfig::default() },
+            Some(&main.load),
+        )
+    };
     let stamped = match (stamped(64)?, stamped(8)?) {
         (Ok(a), Ok(b)) => [a, b],
         (Err(e), _) | (_, Err(e)) => return refused(e),

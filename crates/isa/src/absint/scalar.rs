@@ -65,7 +65,14 @@ impl Scalar {
 
     /// What a zero-extending load of this many bits (8 to 64) gives.
     pub fn of_width(bits: u32) -> Scalar {
-        Scalar::range(0, u64::MAX >> (64 - bits))
+        let max = u64::MAX >> (64 - bits);
+        Scalar {
+            bits: Tnum::range(0, max),
+            u64: (0, max),
+            s64: if bits < 64 { (0, max as i64) } else { Scalar::UNKNOWN.s64 },
+            u32: (0, max as u32),
+            s32: if bits < 32 { (0, max as i32) } else { Scalar::UNKNOWN.s32 },
+        }
     }
 
     /// The known bits.
@@ -166,6 +173,13 @@ impl Scalar {
     ///
     /// The kernel's `reg_bounds_sync`.
     pub fn sync(mut self) -> Option<Scalar> {
+        // Most of what is asked is nothing or all.
+        if self == Scalar::UNKNOWN {
+            return Some(self);
+        }
+        if let Some(value) = self.bits.as_constant() {
+            return self.contains(value).then(|| Scalar::constant(value));
+        }
         self.bounds_from_bits();
         for _ in 0..3 {
             let before = self;

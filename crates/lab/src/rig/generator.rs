@@ -141,9 +141,14 @@ impl Generator {
         set(DUE, 0);
     }
 
-    /// Starts the sequence again.
-    pub(crate) fn rewind(&self) {
-        self.state.atomic_u64(POSITION).store(0, Ordering::Relaxed);
+    /// Goes on from this place of the sequence.
+    pub(crate) fn begin_at(&self, place: usize) {
+        self.state.atomic_u64(POSITION).store(place as u64, Ordering::Relaxed);
+    }
+
+    /// How long the sequence is.
+    pub(crate) fn order(&self) -> usize {
+        self.sequence_len
     }
 
     /// Another order of the same frames, from the next frame on.

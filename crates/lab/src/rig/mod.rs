@@ -56,6 +56,8 @@ const DRAIN: Duration = Duration::from_millis(200);
 pub struct RigConfig {
     /// The CPU that sends and receives; the last one allowed if not said.
     pub cpu: Option<usize>,
+    /// How many CPUs send and receive, each by queues of its own; all send the same frames, from other places of the order on.
+    pub lanes: usize,
     /// Frames a batch, 1 to 256. Latency is the place in the batch.
     pub batch: u32,
     /// Put the time into each frame's metadata, for latencies. Costs about 45 ns a frame.
@@ -67,7 +69,7 @@ pub struct RigConfig {
 
 impl Default for RigConfig {
     fn default() -> Self {
-        RigConfig { cpu: None, batch: 64, stamps: false, urgent: false }
+        RigConfig { cpu: None, lanes: 1, batch: 64, stamps: false, urgent: false }
     }
 }
 
@@ -136,7 +138,8 @@ pub struct Captured {
 #[derive(Debug)]
 pub struct Rig {
     config: RigConfig,
-    cpu: usize,
+    /// Of each lane the CPU.
+    cpus: Vec<usize>,
     // Fields are dropped in this order: first what is attached, then the name, last the namespace.
     test_link: Mutex<Option<Link>>,
     sink_links: [Link; 2],
@@ -153,8 +156,16 @@ pub struct Rig {
 
 #[derive(Debug)]
 struct Loaded {
-    generator: Arc<Generator>,
+    /// One a lane.
+    generators: Vec<Arc<Generator>>,
+    /// Of the first.
     link: Link,
+}
+
+impl Loaded {
+    fn generated(&self) -> u64 {
+        self.generators.iter().map(|g| g.generated()).sum()
+    }
 }
 
 impl Rig {
@@ -172,19 +183,16 @@ impl Rig {
                 config.batch
             )));
         }
-        let cpu = match config.cpu.or_else(|| os::allowed_cpus().last().copied()) {
-            Some(cpu) => cpu,
-            None => return Err(Error::Unusable("no CPU may be used".into())),
-        };
-        os::allowed(cpu)?;
+        let cpus = lanes(&config)?;
         let namespace = Namespace::new()?;
         let sink = Sink::new()?;
         let (name, ports, sink_links) = namespace.enter(|| {
             let name = Name::new()?;
             silence();
-            // One queue each: one ring, hence packets in order.
-            let (a, b) = create_veth(GENERATOR_PORT, TEST_PORT, 1)?;
-            let (c, d) = create_veth(SECOND_PORT, SECOND_PEER, 1)?;
+            // One queue a lane: one ring, hence packets in order.
+            let queues = cpus.len() as u32;
+            let (a, b) = create_veth(GENERATOR_PORT, TEST_PORT, queues)?;
+            let (c, d) = create_veth(SECOND_PORT, SECOND_PEER, queues)?;
             let link = |port| Link::attach_xdp(&sink.program, port, XdpMode::Native);
             let links = [link(a)?, link(d)?];
             for port in [a, b, c, d] {
@@ -195,7 +203,7 @@ impl Rig {
         let [generator_port, test_port, second_port] = ports;
         Ok(Rig {
             config,
-            cpu,
+            cpus,
             test_link: Mutex::new(None),
             sink_links,
             sink,
@@ -245,7 +253,7 @@ impl Rig {
     /// # Errors
     /// If there is no other CPU or no program, or what the kernel refuses.
     pub fn receive_elsewhere(&self) -> Result<Elsewhere> {
-        let other = os::allowed_cpus().into_iter().find(|c| *c != self.cpu);
+        let other = os::allowed_cpus().into_iter().find(|c| !self.cpus.contains(c));
         let other =
             other.ok_or_else(|| Error::Unusable("receiving on another CPU needs a second one".into()))?;
         let before = napi::threads()?;
@@ -266,9 +274,9 @@ impl Rig {
         }
     }
 
-    /// The CPU that sends.
+    /// The CPU that sends; of several the first.
     pub fn cpu(&self) -> usize {
-        self.cpu
+        self.cpus[0]
     }
 
     /// Attaches the program under test, natively, in the place of the one before.
@@ -297,24 +305,25 @@ impl Rig {
     /// # Errors
     /// Frames that cannot be sent, or what the kernel refuses.
     pub fn load_traffic(&self, traffic: &Traffic<'_>) -> Result<()> {
-        let generator = Arc::new(Generator::new(
-            traffic,
-            self.generator_port,
-            self.config.stamps,
-            self.config.urgent.then_some(self.config.batch),
-        )?);
+        let paced = self.config.urgent.then_some(self.config.batch);
+        let lane = |lane: usize| {
+            let generator = Generator::new(traffic, self.generator_port, self.config.stamps, paced)?;
+            generator.begin_at(lane * traffic.sequence.len() / self.cpus.len());
+            Ok(Arc::new(generator))
+        };
+        let generators = (0..self.cpus.len()).map(lane).collect::<Result<Vec<_>>>()?;
+        let program = &generators[0].program;
         let mut held = lock(&self.traffic);
         match &mut *held {
             Some(loaded) => {
-                loaded.link.replace_any(&generator.program)?;
-                let old = std::mem::replace(&mut loaded.generator, generator);
-                self.retired.fetch_add(old.generated(), Ordering::Relaxed);
+                loaded.link.replace_any(program)?;
+                self.retired.fetch_add(loaded.generated(), Ordering::Relaxed);
+                loaded.generators = generators;
             }
             None => {
-                let program = &generator.program;
                 let link =
                     self.namespace.enter(|| Link::attach_xdp(program, LOOPBACK, XdpMode::Generic))??;
-                *held = Some(Loaded { generator, link });
+                *held = Some(Loaded { generators, link });
             }
         }
         Ok(())
@@ -333,7 +342,7 @@ impl Rig {
     /// # Errors
     /// If no traffic is loaded, or the sequence does not fit it.
     pub fn reorder(&self, sequence: &[u32]) -> Result<()> {
-        self.generator()?.reorder(sequence)
+        self.generators()?.iter().try_for_each(|generator| generator.reorder(sequence))
     }
 
     /// Starts the sequence again from its first frame.
@@ -341,7 +350,9 @@ impl Rig {
     /// # Errors
     /// If no traffic is loaded.
     pub fn rewind(&self) -> Result<()> {
-        self.generator()?.rewind();
+        for (lane, generator) in self.generators()?.iter().enumerate() {
+            generator.begin_at(lane * generator.order() / self.cpus.len());
+        }
         Ok(())
     }
 
@@ -353,28 +364,42 @@ impl Rig {
         self.enter(|sender| sender.send(n))?
     }
 
-    /// Sends until `stop`, `rate` frames a second if said, otherwise as many as go. For a thread of its own.
+    /// Sends until `stop`, as many frames as go on all lanes, or `rate` frames a second on the first. For a thread of its own.
     ///
     /// # Errors
     /// As for [`Rig::send`].
     pub fn generator_loop(&self, stop: &AtomicBool, rate: Option<f64>) -> Result<Sent> {
-        self.enter(|sender| match rate {
-            None => sender.send_until(stop),
-            Some(rate) => sender.send_paced(stop, rate),
-        })?
+        if let Some(rate) = rate {
+            return self.enter(|sender| sender.send_paced(stop, rate))?;
+        }
+        std::thread::scope(|scope| {
+            let lane = |lane| move || self.enter_lane(lane, |sender| sender.send_until(stop))?;
+            let others: Vec<_> = (1..self.cpus.len()).map(|n| scope.spawn(lane(n))).collect();
+            let mut total = lane(0)()?;
+            for other in others {
+                let sent = other.join().map_err(|_| Error::Unusable("a sender came to grief".into()))??;
+                total = Sent { packets: total.packets + sent.packets, ns: total.ns.max(sent.ns) };
+            }
+            Ok(total)
+        })
     }
 
-    /// Runs `f` in a thread in the rig's namespace, tied to its CPU, with the means to send.
+    /// Runs `f` in a thread in the rig's namespace, tied to its (first) CPU, with the means to send.
     ///
     /// # Errors
     /// If the thread cannot be brought there.
     pub fn enter<R: Send>(&self, f: impl FnOnce(&mut Sender<'_>) -> R + Send) -> Result<R> {
+        self.enter_lane(0, f)
+    }
+
+    fn enter_lane<R: Send>(&self, lane: usize, f: impl FnOnce(&mut Sender<'_>) -> R + Send) -> Result<R> {
+        let cpu = self.cpus[lane];
         self.namespace.enter(|| {
-            os::pin_to_cpu(self.cpu).map_err(|e| Error::io(format!("moving to CPU {}", self.cpu), e))?;
+            os::pin_to_cpu(cpu).map_err(|e| Error::io(format!("moving to CPU {cpu}"), e))?;
             if self.config.urgent {
                 os::hurry(os::THIS_THREAD);
             }
-            Ok(f(&mut Sender { rig: self, output: TestOutput::default() }))
+            Ok(f(&mut Sender { rig: self, lane, output: TestOutput::default() }))
         })?
     }
 
@@ -455,7 +480,7 @@ impl Rig {
     fn counts_now(&self) -> Result<Counts> {
         let device = device_counts(TEST_PORT)?;
         let (returned, returned_bytes) = self.sink.counts();
-        let current = lock(&self.traffic).as_ref().map_or(0, |l| l.generator.generated());
+        let current = lock(&self.traffic).as_ref().map_or(0, Loaded::generated);
         Ok(Counts {
             sent: self.retired.load(Ordering::Relaxed) + current,
             received: device.rx_packets,
@@ -465,10 +490,10 @@ impl Rig {
         })
     }
 
-    fn generator(&self) -> Result<Arc<Generator>> {
+    fn generators(&self) -> Result<Vec<Arc<Generator>>> {
         let held = lock(&self.traffic);
         let loaded = held.as_ref().ok_or_else(|| Error::Unusable("no traffic is loaded".into()))?;
-        Ok(Arc::clone(&loaded.generator))
+        Ok(loaded.generators.clone())
     }
 }
 
@@ -476,6 +501,7 @@ impl Rig {
 #[derive(Debug)]
 pub struct Sender<'a> {
     rig: &'a Rig,
+    lane: usize,
     output: TestOutput,
 }
 
@@ -485,8 +511,12 @@ impl Sender<'_> {
     /// # Errors
     /// If no traffic is loaded, or what the kernel refuses.
     pub fn send(&mut self, n: u32) -> Result<Sent> {
-        let generator = self.rig.generator()?;
+        let generator = self.generator()?;
         self.send_by(&generator, &generator.program, n)
+    }
+
+    fn generator(&self) -> Result<Arc<Generator>> {
+        Ok(self.rig.generators()?.swap_remove(self.lane))
     }
 
     fn send_by(&mut self, generator: &Generator, program: &Program, n: u32) -> Result<Sent> {
@@ -528,7 +558,7 @@ impl Sender<'_> {
         if !(rate.is_finite() && rate > 0.0) {
             return Err(Error::Unusable(format!("a rate of {rate} frames a second")));
         }
-        let generator = self.rig.generator()?;
+        let generator = self.generator()?;
         let Some(paced) = &generator.paced else { return self.send_by_clock(stop, rate) };
         let batch = self.rig.config.batch;
         // Some calls a second, so that `stop` is noticed; each of whole bursts.
@@ -566,6 +596,25 @@ impl Sender<'_> {
         }
         total.ns = os::now_ns() - start;
         Ok(total)
+    }
+}
+
+/// The CPU of each lane. A frame's queue is its CPU's number, by the number of queues.
+fn lanes(config: &RigConfig) -> Result<Vec<usize>> {
+    let allowed = os::allowed_cpus();
+    let Some(first) = config.cpu.or_else(|| allowed.last().copied()) else {
+        return Err(Error::Unusable("no CPU may be used".into()));
+    };
+    os::allowed(first)?;
+    let mut cpus = vec![first];
+    for cpu in allowed.into_iter().rev() {
+        if cpus.len() < config.lanes && cpus.iter().all(|other| other % config.lanes != cpu % config.lanes) {
+            cpus.push(cpu);
+        }
+    }
+    match cpus.len() == config.lanes {
+        true => Ok(cpus),
+        false => Err(Error::Unusable(format!("{} lanes, where {} can be had", config.lanes, cpus.len()))),
     }
 }
 

@@ -146,7 +146,7 @@ fn known(func: &Function, facts: &FxHashMap<Value, Scalar>, value: Value) -> Sca
     match (facts.get(&value), func.as_const(value)) {
         (Some(fact), _) => *fact,
         (None, Some(constant)) => Scalar::constant(constant as u64),
-        (None, None) => of_type(func.types[value]),
+        (None, None) => of_type(Scalar::UNKNOWN, func.types[value]),
     }
 }
 

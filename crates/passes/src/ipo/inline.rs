@@ -177,7 +177,8 @@ struct Copier {
     blocks: SecondaryMap<Block, Option<Block>>,
     values: SecondaryMap<Value, Option<Value>>,
     slots: SecondaryMap<Slot, Option<Slot>>,
-    after: Block,
+    /// Where the caller goes on; nowhere, if it returns what the callee does.
+    after: Option<Block>,
     /// What the caller uses of the result.
     result: bool,
 }
@@ -201,7 +202,7 @@ fn splice(func: &mut Function, block: Block, at: usize, body: &Function) {
         blocks: SecondaryMap::new(),
         values: SecondaryMap::new(),
         slots: SecondaryMap::new(),
-        after,
+        after: Some(after),
         result: data.result.is_some(),
     };
     let entry = copier.copy(func, body);
@@ -211,6 +212,37 @@ fn splice(func: &mut Function, block: Block, at: usize, body: &Function) {
     let copied = body.layout.iter().filter_map(|&b| copier.blocks[b]).chain([after]);
     let copied: Vec<Block> = copied.collect();
     func.layout.splice(position + 1..position + 1, copied);
+}
+
+/// Replaces what stands from position `at` of a block on by the body of another function, with these arguments: what that returns, this one
+/// returns. Only a function without a frame of fixed places may be put there ([`fits_last`]).
+pub fn splice_last(func: &mut Function, block: Block, at: usize, args: &[Value], body: &Function) {
+    let loc = func.blocks[block].insts.get(at).map(|inst| func.insts[*inst].loc);
+    func.blocks[block].insts.truncate(at);
+    let mut copier = Copier {
+        blocks: SecondaryMap::new(),
+        values: SecondaryMap::new(),
+        slots: SecondaryMap::new(),
+        after: None,
+        result: false,
+    };
+    let entry = copier.copy(func, body);
+    let mut end = func.at_end(block);
+    end.loc = loc.unwrap_or(end.loc);
+    end.effect(Op::Jump {}, [], [BlockCall::with(entry, args.iter().copied())]);
+    let position = func.layout.iter().position(|&b| b == block).unwrap_or(0);
+    let copied: Vec<Block> = body.layout.iter().filter_map(|&b| copier.blocks[b]).collect();
+    func.layout.splice(position + 1..position + 1, copied);
+    // What followed is reached by nobody any more.
+    let cfg = Cfg::new(func);
+    func.layout.retain(|b| cfg.rpo.contains(b));
+    let cfg = Cfg::new(func);
+    refine_types(func, &cfg);
+}
+
+/// Whether a function can be put into another by [`splice_last`].
+pub fn fits_last(func: &Function) -> bool {
+    !func.layout.is_empty() && func.slots.values().all(|s| s.fixed.is_none() || s.size == 0)
 }
 
 impl Copier {
@@ -261,8 +293,8 @@ impl Copier {
 
     fn fill(&self, func: &mut Function, block: Block, data: &InstData, copy: Inst) {
         let args: SmallVec<[Value; 3]> = data.args.iter().map(|&v| self.value(v)).collect();
-        if let Op::Return {} = data.op {
-            let target = self.leave(func, block, args.first().copied());
+        if let (Op::Return {}, Some(after)) = (&data.op, self.after) {
+            let target = self.leave(func, block, after, args.first().copied());
             let jump = &mut func.insts[copy];
             jump.op = Op::Jump {};
             jump.targets.push(target);
@@ -282,9 +314,9 @@ impl Copier {
     }
 
     /// The way back to the caller, with the result where it is used.
-    fn leave(&self, func: &mut Function, block: Block, value: Option<Value>) -> BlockCall {
+    fn leave(&self, func: &mut Function, block: Block, after: Block, value: Option<Value>) -> BlockCall {
         if !self.result {
-            return BlockCall::new(self.after);
+            return BlockCall::new(after);
         }
         let value = match value {
             Some(value) => value,
@@ -293,6 +325,6 @@ impl Copier {
                 func.at(block, end).value(Op::Undef {}, [], Type::Any)
             }
         };
-        BlockCall::with(self.after, [value])
+        BlockCall::with(after, [value])
     }
 }

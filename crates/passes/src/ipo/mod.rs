@@ -5,5 +5,7 @@ mod inline;
 
 use crate::manager::Pass;
 
+pub use inline::{fits_last, splice_last};
+
 /// The passes of this module.
 pub(crate) const PASSES: &[Pass] = &[Pass::Module(&inline::Inline), Pass::Module(&dead::DeadFunctions)];

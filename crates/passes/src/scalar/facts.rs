@@ -25,15 +25,17 @@ pub(crate) fn transfer(func: &Function, inst: Inst, fact: impl Fn(Value) -> Scal
         Op::Select {} => arg(1).join(&arg(2)),
         _ => Scalar::UNKNOWN,
     };
-    let by_type = of_type(func.result(inst).map_or(Type::Any, |v| func.types[v]));
-    value.intersect(&by_type).unwrap_or(by_type)
+    of_type(value, func.result(inst).map_or(Type::Any, |v| func.types[v]))
 }
 
-/// What a type says.
-pub(crate) fn of_type(ty: Type) -> Scalar {
+/// Facts about a value, with what its type says.
+pub(crate) fn of_type(value: Scalar, ty: Type) -> Scalar {
     match ty.int_bits() {
-        Some(bits) if bits < 64 => Scalar::of_width(bits),
-        _ => Scalar::UNKNOWN,
+        Some(bits) if bits < 64 => {
+            let by_type = Scalar::of_width(bits);
+            if value == Scalar::UNKNOWN { by_type } else { value.intersect(&by_type).unwrap_or(by_type) }
+        }
+        _ => value,
     }
 }
 

@@ -180,8 +180,7 @@ impl Propagation {
             for (&param, &arg) in func.blocks[target.block].params.iter().zip(&target.args) {
                 let better = refined.and_then(|facts| facts.into_iter().find(|f| f.0 == arg).map(|f| f.1));
                 if let Some(fact) = better.or(self.fact[arg]) {
-                    let by_type = of_type(func.types[param]);
-                    self.learn(param, fact.intersect(&by_type).unwrap_or(by_type));
+                    self.learn(param, of_type(fact, func.types[param]));
                 }
             }
             self.reach(target.block);

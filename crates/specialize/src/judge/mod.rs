@@ -58,6 +58,10 @@ pub struct Case<'c, 's> {
     pub specialised: BTreeSet<ir::Map>,
     /// Its code.
     pub candidate: &'s LinkedProgram,
+    /// The code of the programs that go with it, by tail calls.
+    pub callees: Vec<(FuncId, &'s LinkedProgram)>,
+    /// The object's program arrays, and in whose place those are through which the candidate calls.
+    pub arrays: Vec<(MapId, MapId)>,
     /// The maps with its twins, and in whose place they are.
     pub twins: Vec<(MapId, &'s Map)>,
     /// Its caches: each side begins with empty ones.
@@ -299,9 +303,9 @@ fn sides<'c>(
     ours: &mut dyn FnMut(u32),
 ) -> Result<[Shadow<'c>; 3], Unjudged> {
     let sides = [
-        Shadow::new(case, moment, original)?,
-        Shadow::new(case, moment, original)?,
-        Shadow::new(case, moment, case.candidate)?,
+        Shadow::new(case, moment, original, &[])?,
+        Shadow::new(case, moment, original, &[])?,
+        Shadow::new(case, moment, case.candidate, &case.callees)?,
     ];
     for side in &sides {
         side.ids()?.into_iter().for_each(&mut *ours);

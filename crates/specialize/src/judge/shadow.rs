@@ -86,7 +86,7 @@ impl Moment {
             let role = role(case, id, live)?;
             moment.roles.push(role);
             let Some(live) = live else { continue };
-            if live.info().map_type == MapType::PROG_ARRAY {
+            if live.info().map_type == MapType::PROG_ARRAY && !case.compiler.is_own(id) {
                 moment.arrays.push((id, programs(case, map, live)?));
             }
             match role {
@@ -219,11 +219,12 @@ impl Answer {
 }
 
 impl<'c> Shadow<'c> {
-    /// Loads `linked` as the program, with maps as they were at the moment.
+    /// Loads `linked` as the program, with maps as they were at the moment. It calls these others through arrays of its own.
     pub(super) fn new(
         case: &Case<'c, '_>,
         moment: &Moment,
         linked: &LinkedProgram,
+        callees: &[(FuncId, &LinkedProgram)],
     ) -> Result<Shadow<'c>, Unjudged> {
         let (session, inner) = session(case, moment)?;
         let aids = Aids::new()?;
@@ -249,6 +250,23 @@ impl<'c> Shadow<'c> {
             }
         }
         let ring = |at| session.map(MapId(at as u32)).filter(|m| m.info().map_type == MapType::RINGBUF);
+        let mut variants = Vec::new();
+        for (func, linked) in callees {
+            variants.push((*func, load(*func, linked)?));
+        }
+        for (array, held) in moment.arrays.iter().filter(|_| !variants.is_empty()) {
+            let place = case.arrays.iter().find(|(of, _)| of == array);
+            let Some(place) = place.and_then(|(_, place)| session.map(*place)) else { continue };
+            for (slot, func) in held {
+                // What has no variant is left to the call through the array itself.
+                let first = (*func == compiler.program()).then_some(&program);
+                let variant = variants.iter().find(|(f, _)| f == func).map(|(_, p)| p);
+                if let Some(variant) = variant.or(first) {
+                    place.update_fd(slot, variant.as_fd())?;
+                }
+            }
+        }
+        others.extend(variants);
         let rings =
             (0..object.maps.len()).filter_map(ring).map(Map::ring_buffer).collect::<Result<_, _>>()?;
         Ok(Shadow { aids, rings, program, others, session, inner, answer: Answer::default() })

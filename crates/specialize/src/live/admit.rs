@@ -28,6 +28,8 @@ pub(super) struct Shape {
     fields: usize,
     tests: Vec<(SiteId, Piece, u32)>,
     has_copies: bool,
+    /// Programs that are where they are called.
+    joined: usize,
 }
 
 impl Shape {
@@ -42,6 +44,7 @@ impl Shape {
             fields: plan.fields.len(),
             tests: plan.tests.iter().map(|t| (t.site, t.piece, (t.values.len() + 1).ilog2())).collect(),
             has_copies: report.has_copies(),
+            joined: report.joined.len(),
         }
     }
 }
@@ -156,7 +159,7 @@ impl Live<'_> {
                 Err(why) => tracing::debug!("a lookup in {:?} is not timed: {why}", source.map.info().name),
             }
         }
-        predict::gain_ns(plan, self.compiler.sites(), profiles, self.profiled, &lookups)
+        predict::gain_ns(plan, self.compiler, profiles, self.profiled, &lookups)
     }
 
     fn judged_now(
@@ -171,6 +174,11 @@ impl Live<'_> {
         for (func, program) in all.chain([(function, &self.original)]) {
             programs.push((func, program.id()?));
         }
+        for (func, id) in candidate.chain.held.known() {
+            if !programs.iter().any(|(_, known)| *known == id) {
+                programs.push((func, id));
+            }
+        }
         let twins = candidate.twins.maps().filter_map(|(of, map)| Some((self.compiler.twin(of)?, map)));
         let case = Case {
             compiler: self.compiler,
@@ -178,6 +186,8 @@ impl Live<'_> {
             programs: &programs,
             specialised: self.sources.keys().copied().collect(),
             candidate: &candidate.linked,
+            callees: candidate.chain.linked(),
+            arrays: self.links.places(),
             twins: twins.collect(),
             caches: candidate.plan.caches.clone(),
             token: token(generation, candidate.twins.side()),

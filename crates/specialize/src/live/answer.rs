@@ -48,9 +48,9 @@ impl Live<'_> {
                     continue;
                 }
             };
-            let written = self.sources.iter().find(|(_, s)| s.index == index);
-            if let Some((map, _)) = written {
-                self.seen.dirty.note(*map, event.key);
+            let written = self.sources.iter().find(|(_, s)| s.index == index).map(|(map, _)| *map);
+            if let Some(map) = written.or_else(|| self.links.of_index(index)) {
+                self.seen.dirty.note(map, event.key);
             }
         }
         let unsent = self.guard.noticed().unsent;
@@ -98,6 +98,7 @@ impl Live<'_> {
                 return Ok(true);
             }
             let present = active.record.present(&self.sources, &now);
+            let present = if self.active_keeps_up(&now) { present } else { Present::Other };
             // Of what was written while the generation ran, nothing has a cache.
             if let Some(active) = self.active.as_mut().filter(|_| !runs) {
                 active.caches.forget();

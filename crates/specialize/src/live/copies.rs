@@ -35,7 +35,7 @@ impl Live<'_> {
 
     /// The variant that writes down keys and packets, if there was a look at the traffic.
     pub fn instrumented(&self) -> Option<&Program> {
-        self.instrumented.as_ref().map(|(program, _)| program)
+        self.instrumented.as_ref().map(|made| &made.program)
     }
 
     /// What original and variant execute for packets that come in at an interface, with the maps as they are; of the variant

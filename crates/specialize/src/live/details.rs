@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use millstream_btf::Kind;
-use millstream_kernel::MapType;
-use millstream_object::{MapSpec, Object};
+use millstream_kernel::{MapType, Program};
+use millstream_object::{FuncId, MapSpec, Object};
 
 use super::{Live, LiveError};
 use crate::policy::{Put, Tried};
@@ -17,8 +17,11 @@ const KEYS: usize = 20;
 /// A program's lookups, and what the variant at work costs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Details {
-    /// In the order of the program.
+    /// In the order of the program, then those of the programs that its tail calls reach.
     pub lookups: Vec<LookupDetails>,
+    /// What is in the slots of its program arrays.
+    #[serde(default)]
+    pub chain: Vec<SlotDetails>,
     /// Slots of the original.
     pub original_slots: usize,
     /// Slots of the variant; none is at work if it is missing.
@@ -27,9 +30,50 @@ pub struct Details {
     pub twin_bytes: u64,
 }
 
+/// A slot of a program array.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SlotDetails {
+    /// The array, as the object calls it.
+    pub array: String,
+    /// Its number.
+    pub slot: u32,
+    /// The program in it.
+    pub program: String,
+    /// What the variant at work calls in its place.
+    pub runs: Runs,
+}
+
+/// What is called in the place of a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Runs {
+    /// A variant of it.
+    Variant,
+    /// A variant of it that follows at once where the slot is a constant.
+    Joined,
+    /// The program itself.
+    Original,
+    /// The program itself, which is none of the object's.
+    Foreign,
+}
+
+impl std::fmt::Display for Runs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Runs::Variant => "specialised",
+            Runs::Joined => "joined",
+            Runs::Original => "original",
+            Runs::Foreign => "not the object's",
+        })
+    }
+}
+
 /// A lookup.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LookupDetails {
+    /// The program that makes it.
+    #[serde(default)]
+    pub program: String,
     /// The map, as the object calls it.
     pub map: String,
     /// The map's type.
@@ -94,7 +138,8 @@ impl Live<'_> {
     /// What the kernel refuses.
     pub fn details(&self) -> Result<Details, LiveError> {
         let profiles = self.last_profiles()?;
-        let lookups = self.compiler.sites().iter().map(|site| {
+        let reached = self.compiler.sites().iter().filter(|site| self.is_reached(site));
+        let lookups = reached.map(|site| {
             let profile = profiles.iter().find(|p| p.site == site.id);
             self.lookup_details(site, profile)
         });
@@ -102,21 +147,46 @@ impl Live<'_> {
         let twins = self.active.iter().flat_map(|a| a.twins.maps().chain(a.caches.maps()));
         Ok(Details {
             lookups: lookups.collect(),
+            chain: self.slots()?,
             original_slots: linked.map_err(millstream_loader::Error::from)?.insns.len(),
             variant_slots: self.active.as_ref().map(|a| a.linked.insns.len()),
             twin_bytes: twins.map(|(_, map)| u64::from(map.info().value_size)).sum(),
         })
     }
 
+    /// What is in the slots of program arrays.
+    fn slots(&self) -> Result<Vec<SlotDetails>, LiveError> {
+        let held = self.links.read()?;
+        let details = |(of, slot, id, func): (_, _, _, Option<FuncId>)| {
+            let active = self.active.as_ref().map(|a| &a.chain);
+            let functions = &self.compiler.object().functions;
+            SlotDetails {
+                array: self.compiler.declaration(of).name.clone(),
+                slot,
+                program: match func.and_then(|f| functions.get(f.index())) {
+                    Some(function) => function.name.clone(),
+                    None => Program::from_id(id).map_or_else(|_| id.to_string(), |p| p.name().to_owned()),
+                },
+                runs: match func {
+                    None => Runs::Foreign,
+                    Some(func) if active.is_some_and(|c| c.joins(func)) => Runs::Joined,
+                    Some(func) if active.is_some_and(|c| c.calls(func)) => Runs::Variant,
+                    Some(_) => Runs::Original,
+                },
+            }
+        };
+        Ok(held.slots().map(details).collect())
+    }
+
     /// What the last burst has left in its sketch; what the variant was made for, if there was none since.
     fn last_profiles(&self) -> Result<Vec<SiteProfile>, LiveError> {
         let made_for = || self.active.as_ref().map_or_else(Vec::new, |a| a.profiles.clone());
-        let (Some((_, sites)), Some(sketch)) = (&self.instrumented, self.session.map(self.compiler.sketch()))
+        let (Some(made), Some(sketch)) = (&self.instrumented, self.session.map(self.compiler.sketch()))
         else {
             return Ok(made_for());
         };
         let find = |id: &SiteId| self.compiler.sites().iter().find(|s| s.id == *id);
-        let sites: Vec<&Site> = sites.iter().filter_map(find).collect();
+        let sites: Vec<&Site> = made.sites.iter().filter_map(find).collect();
         let last = profile::read(sketch, &sites, self.compiler.slots())?;
         Ok(if last.iter().any(|p| p.total > 0) { last } else { made_for() })
     }
@@ -140,7 +210,9 @@ impl Live<'_> {
             share: *n as f64 / counted,
             in_code: in_code(key),
         };
+        let function = self.compiler.object().functions.get(site.func.as_u32() as usize);
         LookupDetails {
+            program: function.map_or_else(String::new, |f| f.name.clone()),
             map: declaration.name.clone(),
             map_type: MapType(declaration.kind).to_string(),
             how: match put {

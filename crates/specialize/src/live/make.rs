@@ -9,6 +9,7 @@ use millstream_object::LinkedProgram;
 use rustc_hash::FxHashMap;
 
 use super::admit::{Admission, Shape};
+use super::chain::Chain;
 use super::spared::Spared;
 use super::{ATTEMPTS, Active, Live, LiveError, MEASURE, PATIENCE, QUIET, explain, micros};
 use crate::caches::Caches;
@@ -31,6 +32,7 @@ pub(super) struct Candidate {
     pub(super) twins: Twins,
     spared: Spared,
     pub(super) caches: Caches,
+    pub(super) chain: Chain,
     keys: Keys,
     tried: Vec<Tried>,
     compile: Duration,
@@ -158,6 +160,9 @@ impl Live<'_> {
             }
             // What is not approved is looked at once more.
             let dirty = self.seen.dirty.clone();
+            if !self.keeps_up(&mut candidate.chain, &dirty) {
+                return false;
+            }
             let side = match candidate.record.present(&self.sources, &dirty) {
                 Present::Same => None,
                 Present::Other => return false,
@@ -196,7 +201,12 @@ impl Live<'_> {
     /// The maps that may have caches now.
     fn cached_now(&self) -> BTreeSet<Map> {
         let all = self.stateful.keys().chain(self.nested.keys());
-        if self.uncached.is_some() { BTreeSet::new() } else { all.copied().collect() }
+        // Who is called by others may be called in the form in which he does not count what he writes.
+        if self.uncached.is_some() || self.reached.contains(&self.compiler.program()) {
+            BTreeSet::new()
+        } else {
+            all.copied().collect()
+        }
     }
 
     /// Of a variant that did not pay, gives up what may have cost more than it gained; whether there is anything.
@@ -226,6 +236,9 @@ impl Live<'_> {
         snapshot: &Snapshot,
     ) -> Result<Option<Candidate>, String> {
         let start = Instant::now();
+        let held = self.links.read().map_err(|e| e.to_string())?;
+        self.note_reached(&held);
+        let profiles = &self.profiles_of_reached(profiles);
         let observed = Observed::new(&self.sources);
         let guard = self.compiler.guard(generation, self.settings.count);
         let cached = self.cached_now();
@@ -243,8 +256,21 @@ impl Live<'_> {
             }
             let twins = Twins::new(std::mem::take(&mut planned.twins)).map_err(|e| e.to_string())?;
             let rooms: FxHashMap<_, _> = twins.rooms().collect();
-            let wanted = Wanted { plan: &planned.plan, contents: &observed, rooms: &rooms };
-            let variant = self.compiler.specialised(&wanted).map_err(|e| e.to_string())?;
+            let callees = &self.callees(&planned.plan);
+            let joinable = if self.apart { Vec::new() } else { held.joinable(self.compiler) };
+            // Slots that are written often are better called through: then no code depends on what they hold.
+            let is_quiet = tier == Tier::Thorough;
+            planned.complete &= is_quiet || callees.is_empty() || joinable.is_empty();
+            let joins = if is_quiet { &joinable[..] } else { &[] };
+            let wanted = Wanted { plan: &planned.plan, contents: &observed, rooms: &rooms, callees, joins };
+            let variant = match self.compiler.specialised(&wanted) {
+                Err(why) if !joins.is_empty() => {
+                    tracing::debug!("nothing is joined: {why}");
+                    self.apart = true;
+                    return self.candidate(generation, profiles, tier, snapshot);
+                }
+                made => made.map_err(|e| e.to_string())?,
+            };
             let unfit = unanswered(&planned, &variant);
             if unfit.is_empty() {
                 break (planned, variant, twins);
@@ -259,13 +285,15 @@ impl Live<'_> {
         let start = Instant::now();
         let caches =
             Caches::new(planned.plan.caches.iter().map(|c| (c.of, c.shape))).map_err(|e| e.to_string())?;
-        let twins_at = twins.maps().map(|(of, map)| (self.compiler.twin(of), map));
-        for (place, map) in twins_at.chain(caches.maps().map(|(of, map)| (self.compiler.cache(of), map))) {
-            if let Some(place) = place {
-                self.session.replace_map(place, map.try_clone().map_err(|e| e.to_string())?);
+        self.put_beside(&twins, &caches).map_err(|e| e.to_string())?;
+        let (shape, report) = (Shape::new(&planned.plan, &variant.report), variant.report.clone());
+        let is_joined = !variant.joined.is_empty();
+        let (program, linked, chain) = match self.load_chain(variant, &held) {
+            Err(refused) if is_joined => {
+                tracing::debug!("nothing is joined: {}", explain(&refused));
+                self.apart = true;
+                return self.candidate(generation, profiles, tier, snapshot);
             }
-        }
-        let program = match self.session.load(self.compiler.program(), &variant.linked) {
             Err(refused) if !caches.is_empty() => {
                 tracing::debug!("no caches: {}", explain(&refused));
                 // Most often there is no room on the stack, and will be none.
@@ -280,26 +308,33 @@ impl Live<'_> {
         let grown = bytes(&program) > GROWN * bytes(&self.original);
         Ok(Some(Candidate {
             program,
-            shape: Shape::new(&planned.plan, &variant.report),
-            spared: Spared::new(
-                self.compiler,
-                &self.sources,
-                &record,
-                (&planned.plan.spared, &variant.report),
-            ),
+            shape,
+            spared: Spared::new(self.compiler, &self.sources, &record, (&planned.plan.spared, &report)),
             tier: if planned.complete { Tier::Thorough } else { tier },
             plan: planned.plan,
             record,
             twins,
             caches,
+            chain,
             keys: planned.keys,
             tried: planned.tried,
             compile,
             load: start.elapsed(),
-            entries: variant.report.sites.iter().map(|(_, s)| s.entries).sum(),
-            is_bulky: variant.report.has_copies() && grown,
-            linked: variant.linked,
+            entries: report.sites.iter().map(|(_, s)| s.entries).sum(),
+            is_bulky: report.has_copies() && grown,
+            linked,
         }))
+    }
+
+    /// Programs that are loaded from now on have these twins and caches.
+    fn put_beside(&mut self, twins: &Twins, caches: &Caches) -> Result<(), millstream_kernel::Error> {
+        let twins = twins.maps().map(|(of, map)| (self.compiler.twin(of), map));
+        for (place, map) in twins.chain(caches.maps().map(|(of, map)| (self.compiler.cache(of), map))) {
+            if let Some(place) = place {
+                self.session.replace_map(place, map.try_clone()?);
+            }
+        }
+        Ok(())
     }
 
     fn install(
@@ -310,7 +345,7 @@ impl Live<'_> {
         cause: Cause,
         tell: &mut dyn FnMut(&Report),
     ) -> Result<(), LiveError> {
-        let Candidate { program, linked, record, twins, caches, keys, tried, .. } = candidate;
+        let Candidate { program, linked, record, twins, caches, chain, keys, tried, .. } = candidate;
         let Candidate { compile, load, entries, tier, is_bulky, spared, .. } = candidate;
         // A write is answered as fast as can be; what it leads to is judged at the next look at the traffic.
         let judged = self.settings.measure && cause.reason != Reason::Write;
@@ -331,6 +366,7 @@ impl Live<'_> {
             twins,
             spared,
             caches,
+            chain,
             keys,
             tried,
             profiles,

@@ -12,6 +12,7 @@
 
 mod admit;
 mod answer;
+mod chain;
 mod copies;
 pub mod details;
 mod error;
@@ -49,8 +50,9 @@ use crate::report::{Attachment, GuardState, Report};
 use crate::stats::Clock;
 use crate::transform::SiteId;
 use crate::twins::Twins;
-use crate::variant::{Compiler, token};
+use crate::variant::{Compiler, is_alike, token};
 use admit::{Fate, Shape};
+use chain::{Chain, Links};
 pub use error::LiveError;
 use received::Received;
 pub use settings::Settings;
@@ -80,6 +82,8 @@ struct Active {
     twins: Twins,
     spared: Spared,
     caches: Caches,
+    /// The programs that it calls.
+    chain: Chain,
     keys: Keys,
     /// What could be tested before lookups, and what is.
     tried: Vec<Tried>,
@@ -94,6 +98,15 @@ impl Active {
     fn token(&self) -> u64 {
         token(self.generation, self.twins.side())
     }
+}
+
+/// The variant that profiles.
+#[derive(Debug)]
+struct Instrumented {
+    program: Program,
+    /// The lookups whose keys it writes down.
+    sites: Vec<SiteId>,
+    chain: Chain,
 }
 
 /// What the guard has seen and nobody has answered yet.
@@ -119,8 +132,14 @@ pub struct Live<'c> {
     /// The other programs of the object, which tail calls reach.
     others: Vec<(FuncId, Program)>,
     original: Program,
-    instrumented: Option<(Program, Vec<SiteId>)>,
+    instrumented: Option<Instrumented>,
     guard: Guard,
+    /// Program arrays.
+    links: Links,
+    /// Programs of the object that tail calls were found to reach, now or before: who exchanges them may put them back.
+    reached: BTreeSet<FuncId>,
+    /// Whether the kernel has refused programs that were joined.
+    apart: bool,
     sources: FxHashMap<IrMap, Source>,
     /// Maps that the program writes, and that may have caches.
     stateful: FxHashMap<IrMap, Source>,
@@ -184,8 +203,12 @@ impl<'c> Live<'c> {
         // The object's other programs may be for other kernels; those that can be called come along.
         let name = &compiler.object().functions[compiler.program().index()].name;
         let loader = loader.reuse_map(compiler.guard_name(), guard.state().try_clone()?)?;
-        let loaded = loader.only(name)?.with_program_arrays().load()?;
-        let (mut programs, session) = (loaded.programs, loaded.session);
+        let loader = loader.only(name)?.with_program_arrays();
+        let (chosen, session) = (loader.chosen(), loader.prepare()?);
+        let mut programs = load_all(compiler, &session, &chosen)?;
+        // What arrays hold that were there before is their owner's affair.
+        let is_new = |name: &str| !lent.maps.iter().any(|(there, _)| there == name);
+        chain::fill_new(compiler, &session, &programs, is_new)?;
         let at = programs.iter().position(|(f, _)| *f == compiler.program()).ok_or(LiveError::LeftOut)?;
         let mut ours = Ours::new(guard.programs());
         for (_, program) in &programs {
@@ -205,6 +228,13 @@ impl<'c> Live<'c> {
             exclude(&settings.exclude, compiler, sources, &mut refused);
         }
         let mut watched = watch(&mut guard, sources.values_mut().chain(stateful.values_mut()))?;
+        let all: Vec<(FuncId, &Program)> =
+            programs.iter().map(|(f, p)| (*f, p)).chain([(compiler.program(), &original)]).collect();
+        let links = Links::new(compiler, &session, &settings.exclude, &all, &mut guard)?;
+        for name in links.names() {
+            refused.retain(|(map, _)| *map != name);
+            watched.push(name);
+        }
         let nested = nested(compiler, &session, &settings.exclude, &mut guard)?;
         for outer in nested.keys().flat_map(|template| compiler.inner(*template).0) {
             let name = &compiler.object().maps[outer.index()].name;
@@ -219,6 +249,9 @@ impl<'c> Live<'c> {
             original,
             instrumented: None,
             guard,
+            links,
+            reached: BTreeSet::new(),
+            apart: false,
             sources,
             stateful,
             nested,
@@ -268,6 +301,14 @@ impl<'c> Live<'c> {
         let all = self.received.since_start();
         let missed = self.guard.missed() - self.missed_before;
         (all, all.saturating_sub(self.received.elsewhere() + missed))
+    }
+
+    /// A program of the object as clang made it: the one that is attached, or one that tail calls may reach.
+    pub fn program(&self, name: &str) -> Option<Program> {
+        let object = self.compiler.object();
+        let func = object.programs.iter().find(|p| p.name == name)?.func;
+        let other = self.others.iter().find(|(f, _)| *f == func).map(|(_, program)| program);
+        other.or((func == self.compiler.program()).then_some(&self.original))?.try_clone().ok()
     }
 
     /// The program as clang made it.
@@ -498,6 +539,37 @@ impl Drop for Live<'_> {
             tracing::warn!("putting the original back: {error}");
         }
     }
+}
+
+/// These programs, and those that somebody may put into program arrays, as far as this kernel takes them.
+fn load_all(
+    compiler: &Compiler,
+    session: &Session<'_>,
+    chosen: &[FuncId],
+) -> Result<Vec<(FuncId, Program)>, millstream_loader::Error> {
+    let (object, mut loaded) = (compiler.object(), Vec::new());
+    for &func in chosen {
+        let program =
+            session.load(func, &object.link(func)?).map_err(|e| millstream_loader::Error::Program {
+                name: object.functions[func.index()].name.clone(),
+                source: Box::new(e),
+            })?;
+        loaded.push((func, program));
+    }
+    let kind = &compiler.described().kind;
+    let callable =
+        object.programs.iter().filter(|p| !compiler.arrays().is_empty() && is_alike(&p.kind, kind));
+    for func in callable.map(|p| p.func) {
+        if loaded.iter().any(|(f, _)| *f == func) {
+            continue;
+        }
+        let Ok(linked) = object.link(func) else { continue };
+        match session.load(func, &linked) {
+            Ok(program) => loaded.push((func, program)),
+            Err(e) => tracing::debug!("a program beside it is left out: {}", explain(&e)),
+        }
+    }
+    Ok(loaded)
 }
 
 /// Whether the program is of a kind that is attached to an interface, and the settings are such a program's.

@@ -3,10 +3,11 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use millstream_kernel::Program;
+use millstream_object::FuncId;
 
+use super::chain::Held;
 use super::shift::Hits;
-use super::{Active, Live, LiveError, MEASURE, explain};
+use super::{Active, Instrumented, Live, LiveError, MEASURE, explain};
 use crate::judge::sample;
 use crate::policy::{self, Put, Tier};
 use crate::profile::{self, SiteProfile};
@@ -109,10 +110,11 @@ impl Live<'_> {
     }
 
     /// The lookups that could be specialised, or have a cache.
-    fn eligible(&self) -> impl Iterator<Item = &Site> {
+    pub(super) fn eligible(&self) -> impl Iterator<Item = &Site> {
         let may_have = |s: &Site| self.stateful.contains_key(&s.map) || self.nested.contains_key(&s.map);
-        let cached = move |s: &Site| may_have(s) && s.is_comparable();
-        self.compiler.sites().iter().filter(move |s| policy::eligible(s, &self.sources) || cached(s))
+        let cached = move |s: &Site| may_have(s) && s.is_comparable() && self.compiler.may_cache(s);
+        let may = move |s: &&Site| policy::eligible(s, &self.sources) || cached(s);
+        self.compiler.sites().iter().filter(move |s| self.is_reached(s)).filter(may)
     }
 
     /// Whether some lookups are specialised on hot keys, or could be.
@@ -127,11 +129,15 @@ impl Live<'_> {
         stop: &AtomicBool,
         tell: &mut dyn FnMut(&Report),
     ) -> Result<Option<(Vec<SiteProfile>, u64)>, LiveError> {
-        let wanted = self.profiled();
-        if self.instrumented.as_ref().is_none_or(|(_, sites)| *sites != wanted) {
-            self.instrumented = self.instrument(wanted, tell)?;
+        let held = self.links.read()?;
+        self.note_reached(&held);
+        let (wanted, compiler) = (self.profiled(), self.compiler);
+        let keeps_up =
+            |made: &mut Instrumented| made.sites == wanted && made.chain.refill(compiler, held.clone());
+        if !self.instrumented.as_mut().is_some_and(keeps_up) {
+            self.instrumented = self.instrument(wanted, &held, tell)?;
         }
-        let Some((program, sites)) = &self.instrumented else { return Ok(None) };
+        let Some(Instrumented { program, sites, .. }) = &self.instrumented else { return Ok(None) };
         let (program, chosen) = (program.try_clone()?, sites.clone());
         let Some(sketch) = self.session.map(self.compiler.sketch()) else { return Ok(None) };
         profile::clear(sketch)?;
@@ -141,7 +147,7 @@ impl Live<'_> {
         let (back, specialised) = (self.current().try_clone()?, self.active.is_some());
         let start = Instant::now();
         self.swap(program, false)?;
-        let gathered = self.gather(&chosen, start, stop);
+        let gathered = self.gather(&chosen, &held, start, stop);
         self.swap(back, specialised)?;
         self.settle();
         let (mut profiles, packets) = gathered?;
@@ -171,19 +177,21 @@ impl Live<'_> {
 
     /// Waits for enough packets. The sketch is read once, in the end: reading it takes longer than seeing them.
     fn gather(
-        &self,
+        &mut self,
         chosen: &[SiteId],
+        held: &Held,
         start: Instant,
         stop: &AtomicBool,
     ) -> Result<(Vec<SiteProfile>, u64), LiveError> {
-        let find = |id: &SiteId| self.compiler.sites().iter().find(|s| s.id == *id);
+        let compiler = self.compiler;
+        let find = |id: &SiteId| compiler.sites().iter().find(|s| s.id == *id);
         let sites: Vec<&Site> = chosen.iter().filter_map(find).collect();
-        let map = |id| self.session.map(id);
-        let (Some(sketch), Some(samples)) = (map(self.compiler.sketch()), map(self.compiler.samples()))
-        else {
-            return Ok((Vec::new(), 0));
-        };
         loop {
+            self.let_call(held);
+            let map = |id| self.session.map(id);
+            let (Some(sketch), Some(samples)) = (map(compiler.sketch()), map(compiler.samples())) else {
+                return Ok((Vec::new(), 0));
+            };
             let packets = sample::seen(samples)?;
             let over = start.elapsed() >= self.settings.patience || stop.load(Ordering::Relaxed);
             if packets >= ENOUGH || over {
@@ -197,25 +205,29 @@ impl Live<'_> {
     fn instrument(
         &mut self,
         sites: Vec<SiteId>,
+        held: &Held,
         tell: &mut dyn FnMut(&Report),
-    ) -> Result<Option<(Program, Vec<SiteId>)>, LiveError> {
+    ) -> Result<Option<Instrumented>, LiveError> {
         if self.eligible().next().is_none() {
             return Ok(None);
         }
-        let id = self.compiler.program();
-        let make = |keep| {
-            let made = self.compiler.instrumented(&sites, keep).map_err(|e| e.to_string());
-            made.and_then(|v| self.session.load(id, &v.linked).map_err(|e| explain(&e)))
+        let mut callees = self.reached.clone();
+        callees.remove(&self.compiler.program());
+        let callees: Vec<FuncId> = callees.into_iter().collect();
+        let mut make = |keep| {
+            let made = self.compiler.instrumented(&sites, keep, &callees).map_err(|e| e.to_string());
+            made.and_then(|v| self.load_chain(v, held).map_err(|e| explain(&e)))
         };
         // Older kernels have no way to keep packets.
         let loaded = make(Keep::Packets).or_else(|why| {
             tracing::debug!("keeping no packets: {why}");
             make(Keep::Count)
         });
+        self.call_as_before()?;
         match loaded {
-            Ok(program) => {
+            Ok((program, _, chain)) => {
                 self.ours.insert(&program)?;
-                Ok(Some((program, sites)))
+                Ok(Some(Instrumented { program, sites, chain }))
             }
             Err(reason) => {
                 tell(&Report::Dropped { reason: format!("instrumented variant: {reason}") });

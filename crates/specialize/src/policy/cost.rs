@@ -3,6 +3,8 @@
 
 use millstream_kernel::MapType;
 
+use crate::transform::Entry;
+
 /// One word compared with a constant, not equal.
 const COMPARE: f64 = 0.5;
 /// A branch that goes the other way than predicted.
@@ -86,9 +88,25 @@ pub(crate) fn searched(entries: usize) -> f64 {
     (entries.max(1) as f64).log2() * (COMPARE + MISPREDICTED / 2.0) - KNOWN
 }
 
-/// Whether so many entries are better looked for by halves than in the map.
-pub(super) fn whole(entries: usize, behind: f64) -> bool {
-    searched(entries) < behind
+/// A search in code for an entry of a map that has these.
+pub(crate) fn whole(kind: MapType, entries: &[Entry]) -> f64 {
+    if kind == MapType::ARRAY { among_runs(entries) } else { searched(entries.len()) }
+}
+
+/// A search among runs of consecutive indices of an array with one value each, the hottest soonest; what it is worth to know what was
+/// found is deducted. How much of it nobody can foresee is what the shares leave open.
+fn among_runs(entries: &[Entry]) -> f64 {
+    let index = |entry: &&Entry| entry.key.first_chunk().map(|key| u32::from_ne_bytes(*key));
+    let mut sorted: Vec<&Entry> = entries.iter().collect();
+    sorted.sort_by_key(index);
+    // What nobody looked up may be looked up all the same.
+    let unseen = 1.0 / sorted.len().max(1) as f64;
+    let heat = sorted.chunk_by(|a, b| a.value == b.value);
+    let heat: Vec<f64> = heat.map(|run| run.iter().map(|e| e.heat as f64 + unseen).sum()).collect();
+    let total: f64 = heat.iter().sum();
+    let open: f64 = heat.iter().map(|h| h / total).map(|share| -share * share.log2()).sum();
+    let first = if heat.len() > 1 { COMPARE } else { 0.0 };
+    first + open * (COMPARE + MISPREDICTED / 2.0) - KNOWN
 }
 
 #[cfg(test)]
@@ -120,8 +138,29 @@ mod tests {
 
     #[test]
     fn small_maps_become_code() {
-        assert!(whole(1, lookup(MapType::ARRAY, 1)) && whole(10, lookup(MapType::HASH, 10)));
-        assert!(whole(2_592, lookup(MapType::LPM_TRIE, 2_592)));
-        assert!(!whole(16, lookup(MapType::ARRAY, 16)) && !whole(4_096, lookup(MapType::HASH, 4_096)));
+        let pays = |kind, entries| searched(entries) < lookup(kind, entries);
+        assert!(pays(MapType::HASH, 10) && pays(MapType::LPM_TRIE, 2_592) && !pays(MapType::HASH, 4_096));
+    }
+
+    #[test]
+    fn an_array_pays_where_most_of_it_is_alike_or_hot() {
+        let array = |heat: [u64; 2]| -> Vec<Entry> {
+            let entry = |n: u32| {
+                let special = n % 100 == 50;
+                let value = Some(vec![u8::from(special)]);
+                Entry { key: n.to_ne_bytes().to_vec(), value, heat: heat[usize::from(special)] }
+            };
+            (0..400).map(entry).collect()
+        };
+        let behind = lookup(MapType::ARRAY, 400);
+        assert!(among_runs(&array([0, 0])) > behind, "nine runs, and nobody knows which");
+        assert!(among_runs(&array([0, 1_000])) > behind);
+        let once = |n: usize| {
+            let mut entries = array([0, 0]);
+            entries[n].heat = 1_000;
+            among_runs(&entries)
+        };
+        assert!(once(10) < behind && once(150) < behind);
+        assert!(among_runs(&array([0, 0])[..50]) < 0.0);
     }
 }

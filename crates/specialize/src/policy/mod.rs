@@ -155,6 +155,8 @@ pub fn plan(known: &Known<'_>, mut guard: Guard, tier: Tier) -> Planned {
         caches,
         spared: spared.into_iter().filter(|s| !fields.iter().any(|f| f.map == s.map)).collect(),
         fields,
+        chain: Vec::new(),
+        first_site: 0,
         budget: Budget::default(),
     };
     Planned { plan, keys, twins, tried, untwinned, complete: complete || tier == Tier::Thorough }
@@ -180,14 +182,20 @@ impl Known<'_> {
         }
         let in_time = tier == Tier::Thorough || decl.max_entries <= TINY;
         // An array has as many entries as it has room for; others may have fewer.
-        let may_pay = kind != MapType::ARRAY || cost::whole(decl.max_entries as usize, cost::lookup(kind, 0));
+        let may_pay = kind != MapType::ARRAY || decl.max_entries as usize <= WHOLE;
         if in_time
             && may_pay
             && let Some(table) = self.observed.table(site.map)
             && table.len() <= WHOLE
-            && (table.is_empty() || cost::whole(table.len(), cost::lookup(kind, table.len())))
         {
-            return Some(whole(table, kind, profile));
+            let lookup = whole(table, kind, profile);
+            let pays = match &lookup {
+                Lookup::Whole(all) => cost::whole(kind, all) < cost::lookup(kind, all.len()),
+                _ => true,
+            };
+            if pays {
+                return Some(lookup);
+            }
         }
         let behind = cost::lookup(kind, decl.max_entries as usize);
         let entries = self.hot(profile, behind, |key| self.observed.lookup(site.map, key));
@@ -218,7 +226,9 @@ impl Known<'_> {
     fn caches(&self, plans: &mut Vec<SitePlan>) -> Vec<Cache> {
         let often = self.profiles.iter().map(|p| p.total).max().unwrap_or(0) / CACHED;
         let busy = |site: &&Site| {
-            cacheable(site, self.cached) && self.profiles.iter().any(|p| p.site == site.id && p.total > often)
+            self.compiler.may_cache(site)
+                && cacheable(site, self.cached)
+                && self.profiles.iter().any(|p| p.site == site.id && p.total > often)
         };
         let caches = self.cached.iter().filter_map(|&map| {
             let sites: Vec<SiteId> =

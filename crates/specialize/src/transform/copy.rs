@@ -218,6 +218,7 @@ impl<'a> Copier<'a> {
             (Some(abs), Some(result)) => env[result.index()] = abs,
             _ if self.go_back(&args, at) => return Flow::Done,
             _ => {
+                self.call_on(inst, &args, at.out);
                 let value = self.counted_residual(inst, &args, at.out);
                 if let (Some(result), Some(value)) = (result, value) {
                     env[result.index()] = Abs::Val(value);

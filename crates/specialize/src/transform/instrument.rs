@@ -68,27 +68,28 @@ impl Sketch {
 /// Odd, with well-mixed bits: the golden ratio in 64 bits.
 const MULTIPLIER: i64 = 0x9e37_79b9_7f4a_7c15_u64 as i64;
 
-/// Makes the lookups of `wanted` write down their keys.
+/// Makes those lookups of `wanted` that are the function's write down their keys; its sites are numbered from `first` on.
 ///
 /// # Errors
-/// If a site does not exist or its key is not comparable, or the sketch's map is too small. Nothing has changed then.
+/// If a key is not comparable, or the sketch's map is too small. Nothing has changed then.
 pub fn instrument(
     module: &mut Module,
     func: Func,
+    first: u32,
     wanted: &[SiteId],
     sketch: &Sketch,
 ) -> Result<(), TransformError> {
-    let all = sites(module, func);
+    let all = sites(module, func, first);
     let mut chosen = Vec::with_capacity(wanted.len());
-    for &id in wanted {
-        let site = all.iter().find(|s| s.id == id).ok_or(TransformError::NoSuchSite(id))?;
+    for (number, &id) in (0..).zip(wanted) {
+        let Some(site) = all.iter().find(|s| s.id == id) else { continue };
         let layout = site.layout().filter(|_| site.is_comparable());
         let layout = layout.ok_or(TransformError::NotComparable(id))?.clone();
         check_map(module, sketch, site.key_size, wanted.len() as u32)?;
-        chosen.push((site.inst, matches!(site.key, Key::Stack(_)), layout));
+        chosen.push((number, site.inst, matches!(site.key, Key::Stack(_)), layout));
     }
-    for (number, (inst, in_memory, layout)) in chosen.into_iter().enumerate() {
-        record(&mut module.funcs[func], inst, in_memory, &layout, sketch, number as u32);
+    for (number, inst, in_memory, layout) in chosen {
+        record(&mut module.funcs[func], inst, in_memory, &layout, sketch, number);
     }
     Ok(())
 }

@@ -10,6 +10,7 @@
 
 mod before;
 mod cache;
+mod chain;
 mod copy;
 mod decide;
 mod error;
@@ -34,6 +35,7 @@ use millstream_ir::Module;
 use millstream_passes::{PassError, Pipeline, Session};
 
 pub use cache::{Cache, CacheShape, whole_words};
+pub use chain::{Alike, Chained, Joined, calls, follow, join, may_call_more};
 pub use error::TransformError;
 pub use instrument::{Sketch, instrument};
 pub(crate) use matcher::address_pieces;

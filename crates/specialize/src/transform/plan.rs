@@ -6,6 +6,7 @@ use std::ops::Range;
 use millstream_ir::{Map, Piece};
 
 use super::cache::Cache;
+use super::chain::{Chained, Joined};
 use super::site::SiteId;
 
 /// What maps hold, as long as the guard does not change.
@@ -186,6 +187,10 @@ pub struct Plan {
     pub caches: Vec<Cache>,
     /// Maps without whose twins the variant can do.
     pub spared: Vec<Spared>,
+    /// Program arrays through whose places the specialised path calls.
+    pub chain: Vec<Chained>,
+    /// The number of the function's first site.
+    pub first_site: u32,
     /// Limits.
     pub budget: Budget,
 }
@@ -221,11 +226,22 @@ pub struct Report {
     pub folded_lookups: u32,
     /// Loads of values of maps that became constants.
     pub folded_loads: u32,
+    /// Programs that are where they were called.
+    pub joined: Vec<Joined>,
     /// Maps that were to be spared, and are not everywhere, for want of room.
     pub unspared: BTreeSet<Map>,
 }
 
 impl Report {
+    /// What was done to one more program.
+    pub fn add(&mut self, other: Report) {
+        self.sites.extend(other.sites);
+        self.tests += other.tests;
+        self.folded_lookups += other.folded_lookups;
+        self.folded_loads += other.folded_loads;
+        self.unspared.extend(other.unspared);
+    }
+
     /// Whether what follows a lookup was copied for several values.
     pub fn has_copies(&self) -> bool {
         self.sites.iter().any(|(_, site)| site.copies > 1)

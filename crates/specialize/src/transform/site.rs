@@ -33,6 +33,8 @@ pub enum Key {
 pub struct Site {
     /// Its number.
     pub id: SiteId,
+    /// The function.
+    pub func: Func,
     /// The instruction.
     pub inst: Inst,
     /// Its block.
@@ -62,8 +64,8 @@ impl Site {
     }
 }
 
-/// The lookups of a prepared function.
-pub fn sites(module: &Module, func: Func) -> Vec<Site> {
+/// The lookups of a prepared function, numbered from `first` on: those of other programs of a chain may come before.
+pub fn sites(module: &Module, func: Func, first: u32) -> Vec<Site> {
     let body = &module.funcs[func];
     let cfg = Cfg::new(body);
     let mut found = Vec::new();
@@ -77,9 +79,9 @@ pub fn sites(module: &Module, func: Func) -> Vec<Site> {
                     .map_or(Key::Memory, |pieces| Key::Stack(stack_key::layout(&pieces))),
             },
         };
-        let id = SiteId(found.len() as u32);
+        let id = SiteId(first + found.len() as u32);
         let (is_inner, key_size) = (object.is_some(), module.maps[map].key_size);
-        found.push(Site { id, inst, block, map, is_inner, key, key_size });
+        found.push(Site { id, func, inst, block, map, is_inner, key, key_size });
     }
     found
 }

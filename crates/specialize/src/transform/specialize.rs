@@ -8,6 +8,7 @@ use millstream_ir::{
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::cache::count_callees;
+use super::chain::TAIL_CALL;
 use super::copy::{At, Copier, Env};
 use super::error::TransformError;
 use super::eval::{Abs, Fields};
@@ -15,7 +16,6 @@ use super::plan::{Contents, Fallback, Guard, KeyTest, Lookup, Plan, Report, Site
 use super::site::{Site, SiteId, sites};
 use super::twin::Room;
 
-const TAIL_CALL: i32 = 12;
 /// `bpf_ktime_get_ns`.
 const KTIME: i32 = 5;
 const HASH: u32 = 1;
@@ -31,7 +31,7 @@ pub fn specialize(
     plan: &Plan,
     contents: &dyn Contents,
 ) -> Result<Report, TransformError> {
-    let all = sites(module, func);
+    let all = sites(module, func, plan.first_site);
     let by_inst = check(module, &all, plan)?;
     let tests = check_tests(module, &all, plan)?;
     let src = &module.funcs[func];

@@ -127,8 +127,8 @@ fn station_mac(rng: &mut Rng) -> [u8; 6] {
 /// With a session and without, in turn, each time from the start.
 fn attacked(chosen: fn(&Example) -> Chosen) -> Attacked {
     let slice = Duration::from_secs(asked("MILLSTREAM_POINT_SECONDS", 1));
-    let (mut attack, mut generations, mut later) = ("", 0, Vec::new());
-    let at_once = in_turn(asked("MILLSTREAM_SLICES", 1) as usize, |with| {
+    let mut attack = "";
+    let pairs = in_turn(asked("MILLSTREAM_SLICES", 1) as usize, |with| {
         let plane = Plane {
             name: "attacks",
             builtin: Builtin { program: SWITCH, size: 1_000 },
@@ -137,22 +137,18 @@ fn attacked(chosen: fn(&Example) -> Chosen) -> Attacked {
             seed: 1,
             rig: RigConfig::default(),
         };
-        let found = plane.placed(
+        plane.placed(
             |settings| settings.interval = Duration::from_millis(500),
             |placed, live| {
                 let chosen = chosen(&Example::of(placed));
                 attack = chosen.attack;
                 under_attack(placed, live, &chosen, with, slice)
             },
-        );
-        generations += found.generations;
-        later.push((with, found.later));
-        found.at_once
+        )
     });
-    let later: Vec<(f64, f64)> = later
-        .chunks_exact(2)
-        .map(|pair| if pair[0].0 { (pair[1].1, pair[0].1) } else { (pair[0].1, pair[1].1) })
-        .collect();
+    let generations = pairs.iter().map(|(_, with)| with.generations).sum();
+    let [at_once, later]: [Vec<(f64, f64)>; 2] = [|s: &Suffered| s.at_once, |s: &Suffered| s.later]
+        .map(|of| pairs.iter().map(|(without, with)| (of(without), of(with))).collect());
     let judge = |pairs: &[(f64, f64)]| stats::judge(pairs, &mut Rng::new(1));
     let (at_once_ratio, later_ratio) = (judge(&at_once), judge(&later));
     let slice_s = slice.as_secs_f64();

@@ -4,11 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 
 use millstream_ir::Map as IrMap;
+use millstream_isa::asm::assemble;
+use millstream_isa::{Raw, encode_all};
 use millstream_kernel::{MapType, Program, TestRun, UpdateMode};
 use millstream_lab::os;
 use millstream_lab::subject::Form;
 use millstream_loader::{Loader, Session};
-use millstream_object::{FuncId, LinkedProgram, MapId, Object};
+use millstream_object::{FuncId, LinkedProgram, MapId, Object, RawInput};
 use millstream_programs::{self as programs, MapEntry};
 use millstream_specialize::caches::Caches;
 use millstream_specialize::contents::{Observed, Source, sources};
@@ -99,7 +101,7 @@ impl<'c> Offline<'c> {
         let eligible = |s: &&Site| policy::eligible(s, &self.sources) || policy::cacheable(s, &self.cached);
         let sites: Vec<&Site> = self.compiler.sites().iter().filter(eligible).collect();
         let ids: Vec<SiteId> = sites.iter().map(|s| s.id).collect();
-        let variant = self.compiler.instrumented(&ids, Keep::Packets).expect("made");
+        let variant = self.compiler.instrumented(&ids, Keep::Packets, &[]).expect("made");
         let program = self.session.load(self.compiler.program(), &variant.linked).expect("accepted");
         let (sketch, samples) = (self.map(self.compiler.sketch()), self.map(self.compiler.samples()));
         profile::clear(sketch).expect("cleared");
@@ -167,7 +169,8 @@ impl<'c> Offline<'c> {
         change(&mut planned.plan);
         let twins = Twins::new(std::mem::take(&mut planned.twins)).expect("twins");
         let rooms: FxHashMap<_, _> = twins.rooms().collect();
-        let wanted = Wanted { plan: &planned.plan, contents: &observed, rooms: &rooms };
+        let wanted =
+            Wanted { plan: &planned.plan, contents: &observed, rooms: &rooms, callees: &[], joins: &[] };
         let variant = self.compiler.specialised(&wanted).expect("made");
         let Plan { caches, mut spared, .. } = planned.plan;
         let (linked, report) = (variant.linked, variant.report);
@@ -231,6 +234,8 @@ impl<'c> Offline<'c> {
             programs: &programs,
             specialised: self.sources.keys().copied().collect(),
             candidate: &made.linked,
+            callees: Vec::new(),
+            arrays: Vec::new(),
             twins: twins.collect(),
             caches: made.caches.clone(),
             token: match valid {
@@ -241,4 +246,15 @@ impl<'c> Offline<'c> {
             cpu: os::allowed_cpus().last().copied().unwrap_or(0),
         })
     }
+}
+
+/// An XDP program as text, whose one map has descriptor 3.
+pub(crate) fn prepared(text: &str, maps: &str) -> Compiler {
+    let mut slots = encode_all(&assemble(text).expect("it assembles"));
+    let at = slots.iter().position(|s| s.code == 0x18).expect("it names its map");
+    (slots[at].src, slots[at].imm) = (1, 3);
+    let insns: Vec<u8> = slots.into_iter().flat_map(Raw::to_bytes).collect();
+    let files = RawInput { insns: &insns, maps: Some(maps.as_bytes()), desc: None };
+    let object = Object::parse_raw("text.insns", files, Some("xdp")).expect("a program");
+    Compiler::new(&object, None).expect("prepared")
 }

@@ -16,7 +16,7 @@ use millstream_specialize::{Live, Report};
 use serde::Serialize;
 
 use crate::bars::{asked, keep};
-use crate::planes::{Placed, Plane, in_turn};
+use crate::planes::{Placed, Plane, in_turn, patiently};
 
 /// What changes while a session runs.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -139,11 +139,11 @@ fn ratios(placed: &Placed<'_>, live: &mut Live<'_>, seed: u64) -> [Option<Ratio>
     let mut harness = LiveHarness::new(placed.rig, alike).expect("a harness");
     let mut sides = live.sides();
     let plan = Plan { generation: 0.15, seed, ..Plan::live(0.0) };
-    let found = measure_windows(&mut harness, &mut sides, &plan, 12).expect("measured");
+    let found = patiently(|| measure_windows(&mut harness, &mut sides, &plan, 12));
     let first = stats::judge(&found.pairs(0, 1), &mut Rng::new(seed));
     let again = (first.verdict == Verdict::Slower).then(|| {
         let plan = Plan { seed: seed + 1, ..Plan::live(8.0) };
-        let found = measure(&mut harness, &mut sides, &plan).expect("measured");
+        let found = patiently(|| measure(&mut harness, &mut sides, &plan));
         stats::judge(&found.pairs(0, 1), &mut Rng::new(seed + 1))
     });
     [Some(first), again]

@@ -1,16 +1,13 @@
 //! Twins of longest-prefix maps whose values are larger than a word, at work in the kernel.
 
-use millstream_isa::asm::assemble;
-use millstream_isa::{Raw, encode_all};
 use millstream_kernel::testing;
-use millstream_object::{Object, RawInput};
 use millstream_programs::MapEntry;
 use millstream_programs::rng::Rng;
 use millstream_specialize::Compiler;
 use millstream_specialize::judge::Finding;
 use millstream_specialize::policy::Tier;
 
-use crate::offline::Offline;
+use crate::offline::{Offline, prepared};
 
 /// Looks up an address that is put together byte by byte; writes a word of what it finds, and one at a distance that the packet
 /// says, into the packet.
@@ -52,13 +49,7 @@ absent:
 const MAPS: &str = "prefixes { type = 11, key_size = 8, value_size = 24, max_entries = 4096, fd = 3 }\n";
 
 fn compiler(compared: &str) -> Compiler {
-    let mut slots = encode_all(&assemble(&PROGRAM.replace("COMPARED", compared)).expect("it assembles"));
-    let at = slots.iter().position(|s| s.code == 0x18).expect("it names its map");
-    (slots[at].src, slots[at].imm) = (1, 3);
-    let insns: Vec<u8> = slots.into_iter().flat_map(Raw::to_bytes).collect();
-    let files = RawInput { insns: &insns, maps: Some(MAPS.as_bytes()), desc: None };
-    let object = Object::parse_raw("values.insns", files, Some("xdp")).expect("a program");
-    Compiler::new(&object, None).expect("prepared")
+    prepared(&PROGRAM.replace("COMPARED", compared), MAPS)
 }
 
 /// Prefixes below 10.0.0.0/8, most of them with values of their own.

@@ -118,7 +118,7 @@ impl Rig {
     /// The lookups of a map that can be compared, in order.
     pub(crate) fn sites_of(&self, map: &str) -> Vec<Site> {
         let map = self.map_id(map);
-        let mut all = sites(&self.prepared.module, self.func);
+        let mut all = sites(&self.prepared.module, self.func, 0);
         all.retain(|s| s.map == map && s.is_comparable());
         all
     }
@@ -133,6 +133,8 @@ impl Rig {
             tests: Vec::new(),
             caches: Vec::new(),
             spared: Vec::new(),
+            chain: Vec::new(),
+            first_site: 0,
             budget: Budget::default(),
         }
     }
@@ -190,7 +192,7 @@ impl Rig {
     pub(crate) fn instrumented(&self, wanted: &[SiteId]) -> Program {
         let mut lifted = self.prepared.clone();
         let sketch = Sketch { map: self.map_id("ms_sketch"), slots: SKETCH_SLOTS };
-        instrument(&mut lifted.module, self.func, wanted, &sketch).expect("it instruments");
+        instrument(&mut lifted.module, self.func, 0, wanted, &sketch).expect("it instruments");
         self.load(lifted)
     }
 
@@ -256,7 +258,7 @@ impl Rig {
 
     /// The lookups of read-only maps that can be compared.
     pub(crate) fn read_only_sites(&self) -> Vec<Site> {
-        let mut all = sites(&self.prepared.module, self.func);
+        let mut all = sites(&self.prepared.module, self.func, 0);
         all.retain(|s| s.is_comparable() && s.key_size <= WIDEST && self.is_read_only(s.map));
         all.truncate(SITES as usize);
         all

@@ -4,17 +4,23 @@
 //! planes, `MILLSTREAM_POINT_SECONDS` says how long each is measured. `bench/plots.py` puts the paper's figures beside them.
 
 mod churn;
+mod cores;
 mod latency;
 mod over_time;
+mod profiling;
 mod throughput;
+
+use std::time::Duration;
 
 use millstream_lab::RigConfig;
 use millstream_lab::workload::Builtin;
+use millstream_object::Object;
 use millstream_programs::traffic::Locality;
 use millstream_programs::{BALANCER, FIREWALL, NAT, Program, ROUTER, SWITCH};
 
 use crate::bars::asked;
 use crate::planes::Plane;
+use millstream_specialize::Settings;
 
 /// The data planes, with tables of the paper's sizes where it says them.
 const PLANES: [(Program, usize); 5] =
@@ -39,4 +45,25 @@ fn planes() -> (Vec<Builtin>, bool) {
 
 fn plane(builtin: Builtin, locality: Locality, rig: RigConfig) -> Plane {
     Plane { name: "paper", builtin, flows: FLOWS, locality, seed: 1, rig }
+}
+
+/// How long a session has to find its form.
+const SETTLE: Duration = Duration::from_secs(3);
+
+/// Nanoseconds a packet over so long, with a session that has settled, or with one that may specialise on nothing.
+fn spent(plane: &Plane, time: Duration, with: bool, settings: impl FnOnce(&mut Settings) + Send) -> f64 {
+    let program = &plane.builtin.program;
+    let maps = Object::parse(program.name, program.object).expect("ours").maps;
+    plane.placed(
+        |s| {
+            settings(s);
+            if !with {
+                s.exclude = maps.into_iter().map(|m| m.name).collect();
+            }
+        },
+        |placed, live| {
+            placed.send(Some(live), SETTLE, &mut |_| (), || ());
+            placed.spent(Some(live), time, &mut |_| ())
+        },
+    )
 }

@@ -18,15 +18,12 @@ use millstream_specialize::report::Outcome;
 use millstream_specialize::{Live, Report, Speed};
 use serde::Serialize;
 
-use super::{LOCALITIES, plane, planes, seconds};
+use super::{LOCALITIES, SETTLE, plane, planes, seconds};
 use crate::bars::keep;
-use crate::planes::Placed;
+use crate::planes::{Placed, patiently};
 
 /// Packets whose instructions are counted.
 const SAMPLE: usize = 512;
-/// How long the session has to find its form.
-const SETTLE: Duration = Duration::from_secs(3);
-
 /// What the session goes by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -158,14 +155,14 @@ fn times(placed: &Placed<'_>, live: &mut Live<'_>) -> Times {
     let told = answers(placed.rig, live.original(), &placed.sample(SAMPLE)).expect("answers");
     let verdict = common(&told.into_iter().map(|(verdict, _)| verdict).collect::<Vec<_>>());
     let plan = Plan::live(seconds());
-    let speed = live.speed(placed.rig, verdict, &plan).expect("measured");
+    let speed = patiently(|| live.speed(placed.rig, verdict, &plan));
     let recording = live.instrumented().map(|recording| {
         let [original, _] = live.sides();
         let mut sides = [original, Side::new("recording", || Ok(recording.try_clone()?))];
         let alike = Alike { attach: AttachType::XDP, flags: 0 };
         let mut harness = LiveHarness::new(placed.rig, alike).expect("a harness");
         let plan = Plan { seconds: plan.seconds / 2.0, ..plan };
-        let found = measure(&mut harness, &mut sides, &plan).expect("measured");
+        let found = patiently(|| measure(&mut harness, &mut sides, &plan));
         stats::judge(&found.pairs(0, 1), &mut Rng::new(plan.seed))
     });
     Times { speed, recording }

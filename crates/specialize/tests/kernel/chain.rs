@@ -1,0 +1,601 @@
+//! Programs that call each other by tail calls: each has its variant, and none is called that the user's array no longer holds.
+
+use std::collections::BTreeMap;
+use std::os::fd::AsFd;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use millstream_kernel::{
+    Link, Map, MapSpec, MapType, Program, TestRun, UpdateMode, XdpMode, query_xdp, testing,
+};
+use millstream_lab::{Rig, RigConfig, Traffic};
+use millstream_loader::Loader;
+use millstream_object::{FuncId, Object};
+use millstream_programs::rng::Rng;
+use millstream_programs::router;
+use millstream_programs::traffic::{Flows, Locality};
+use millstream_specialize::guard::TOKEN;
+use millstream_specialize::live::details::Runs;
+use millstream_specialize::report::{Outcome, Reason};
+use millstream_specialize::transform::{Budget, Fallback, Plan, Unknown};
+use millstream_specialize::variant::{Wanted, token};
+use millstream_specialize::{Compiler, Leave, Live, Report, Settings};
+use rustc_hash::FxHashMap;
+
+use crate::fixtures;
+use crate::routed::{End, alone, generation, settings};
+
+/// Slots of the array.
+const CLASSIFY: u32 = 0;
+const ROUTE: u32 = 1;
+const DENY: u32 = 2;
+const FREE: u32 = 3;
+/// What programs write into the first byte of a packet.
+const BY_ROUTE: u8 = 2;
+const BY_DETOUR: u8 = 4;
+const ABORTED: u32 = 0;
+const PASS: u32 = 2;
+const TX: u32 = 3;
+/// Senders, services and networks that have entries.
+const SENDERS: u32 = 40;
+const SERVICES: u16 = 20;
+const NETWORKS: u8 = 30;
+
+fn object() -> Option<Object> {
+    if testing::require() { fixtures::read("chain", &[]) } else { None }
+}
+
+fn compiler(object: &Object) -> Compiler {
+    Compiler::new(object, Some("parse")).expect("prepared")
+}
+
+fn func(object: &Object, name: &str) -> FuncId {
+    object.programs.iter().find(|p| p.name == name).expect(name).func
+}
+
+fn frame(sender: u32, service: u16, network: u8) -> Vec<u8> {
+    let mut frame = vec![0; 64];
+    frame[12] = 8;
+    frame[22] = 64;
+    frame[23] = 17;
+    frame[26..30].copy_from_slice(&sender.to_be_bytes());
+    frame[30..34].copy_from_slice(&[10, network, 1, 1]);
+    frame[36..38].copy_from_slice(&service.to_be_bytes());
+    frame
+}
+
+/// Verdict and packet.
+fn answer(program: &Program, frame: &[u8]) -> (u32, Vec<u8>) {
+    let out = program.test_run(&TestRun::packet(frame)).expect("a test run");
+    (out.retval, out.data)
+}
+
+/// Verdict, and which program it was that wrote the packet.
+fn way(program: &Program, frame: &[u8]) -> (u32, u8) {
+    let (verdict, data) = answer(program, frame);
+    (verdict, data[0])
+}
+
+/// The n-th sender's entry says in which slot its packets go on.
+fn set_sender(map: &Map, n: u32, slot: u32) {
+    map.update(&n.to_be_bytes(), &slot.to_ne_bytes(), UpdateMode::Any).expect("a sender");
+}
+
+fn set_service(map: &Map, n: u16, allowed: u32) {
+    let key = [&n.to_be_bytes()[..], &17u16.to_ne_bytes()].concat();
+    let value = [allowed, 0].map(u32::to_ne_bytes).concat();
+    map.update(&key, &value, UpdateMode::Any).expect("a service");
+}
+
+fn set_route(map: &Map, network: u8, hop: u32) {
+    let key = [&16u32.to_ne_bytes()[..], &[10, network, 0, 0]].concat();
+    map.update(&key, &hop.to_ne_bytes(), UpdateMode::Any).expect("a route");
+}
+
+/// Of ten senders nine are classified, one goes on to its route at once.
+fn fill(map: impl Fn(&str) -> Map) {
+    for n in 0..SENDERS {
+        set_sender(&map("senders"), n, if n % 10 == 3 { ROUTE } else { CLASSIFY });
+    }
+    (0..SERVICES).for_each(|n| set_service(&map("services"), n, u32::from(n % 7 != 0)));
+    (0..NETWORKS).for_each(|n| set_route(&map("routes"), n, u32::from(n) + 1));
+}
+
+/// Some of what no table has, too.
+fn flows(count: u32) -> Flows {
+    let config = router::generate(10, &[1], 4, 1);
+    let mut flows = router::flows(&config, count as usize, Locality::HIGH, 1);
+    let mut rng = Rng::new(3);
+    for packet in &mut flows.packets {
+        let mut below = |n| rng.below(n) as u32;
+        let (sender, service) = (below(u64::from(SENDERS) + 2), below(u64::from(SERVICES) + 2) as u16);
+        *packet = frame(sender, service, below(u64::from(NETWORKS) + 2) as u8);
+    }
+    flows
+}
+
+/// A rig with traffic for the chain.
+fn rigged() -> (Rig, Flows) {
+    let rig = Rig::new(RigConfig::default()).expect("a rig");
+    let flows = flows(500);
+    rig.load_traffic(&Traffic::new(&flows, &flows.sequence(1, 1 << 13))).expect("traffic");
+    (rig, flows)
+}
+
+fn empty_plan(compiler: &Compiler) -> Plan {
+    Plan {
+        guard: Some(compiler.guard(1, false)),
+        fallback: Fallback::InPlace,
+        sites: Vec::new(),
+        fields: Vec::new(),
+        tests: Vec::new(),
+        caches: Vec::new(),
+        spared: Vec::new(),
+        chain: Vec::new(),
+        first_site: 0,
+        budget: Budget::default(),
+    }
+}
+
+/// What the place holds is told from what the array holds by putting other programs into it.
+#[test]
+fn calls_go_through_the_place_only_while_the_guard_lets_them() {
+    let Some(object) = object() else { return };
+    let compiler = compiler(&object);
+    let loaded = Loader::new(compiler.object()).load().expect("loaded");
+    let (programs, mut session) = (loaded.programs, loaded.session);
+    let original = |name| &programs.iter().find(|(f, _)| *f == func(&object, name)).expect(name).1;
+    fill(|name| session.map_by_name(name).expect(name).try_clone().expect("a descriptor"));
+    let [(_, place)] = compiler.arrays() else { panic!("one array: {:?}", compiler.arrays()) };
+    let spec = MapSpec {
+        name: "place",
+        map_type: MapType::PROG_ARRAY,
+        key_size: 4,
+        value_size: 4,
+        ..MapSpec::default()
+    };
+    let array = Map::create(&MapSpec { max_entries: 4, ..spec }).expect("an array");
+    session.replace_map(*place, array.try_clone().expect("a descriptor"));
+    let callees = [func(&object, "classify")];
+    let plan = empty_plan(&compiler);
+    let wanted = Wanted {
+        plan: &plan,
+        contents: &Unknown,
+        rooms: &FxHashMap::default(),
+        callees: &callees,
+        joins: &[],
+    };
+    let variant = compiler.specialised(&wanted).expect("made");
+    assert_eq!(variant.callees.len(), 1);
+    let classify = session.load(callees[0], &variant.callees[0].1).expect("accepted");
+    let first = session.load(compiler.program(), &variant.linked).expect("accepted");
+    let put =
+        |slot: u32, program: &Program| array.update_fd(&slot.to_ne_bytes(), program.as_fd()).expect("put");
+    let state = session.map(compiler.guard_map()).expect("the guard's state").mmap(true).expect("mapped");
+    let set = |generation| {
+        state.atomic_u64(TOKEN as usize).store(token(generation, 0), Ordering::SeqCst);
+    };
+    let packet = frame(1, 1, 1);
+    assert_eq!(way(original("parse"), &packet), (TX, BY_ROUTE));
+    // Nothing is in the place: the call through the array itself is what is left.
+    set(1);
+    assert_eq!(way(&first, &packet), (TX, BY_ROUTE));
+    put(CLASSIFY, &classify);
+    put(ROUTE, original("detour"));
+    assert_eq!(way(&first, &packet), (TX, BY_DETOUR), "by the callee's variant, through the place");
+    put(CLASSIFY, original("deny"));
+    assert_eq!(way(&first, &packet).0, ABORTED);
+    assert_eq!(way(&first, &frame(3, 1, 1)), (TX, BY_DETOUR), "a slot that a table names");
+    set(2);
+    assert_eq!(way(&first, &packet), (TX, BY_ROUTE), "the guard has moved");
+    // The callee asks for itself.
+    put(CLASSIFY, &classify);
+    assert_eq!(way(&classify, &packet), (TX, BY_ROUTE));
+    set(1);
+    assert_eq!(way(&classify, &packet), (TX, BY_DETOUR));
+    // As when a session is killed: nobody has the place any more.
+    session.replace_map(*place, Map::create(&MapSpec { max_entries: 4, ..spec }).expect("an array"));
+    drop(array);
+    assert_eq!(way(&first, &packet), (TX, BY_ROUTE), "the kernel has emptied the place");
+}
+
+/// A session on the rig, with traffic; `beside` runs beside it.
+fn session<R: Send>(
+    name: &str,
+    set: impl FnOnce(&mut Settings) + Send,
+    beside: impl FnOnce(&Beside<'_>) -> R + Send,
+    after: impl FnOnce(&Live<'_>) + Send,
+) -> Option<R> {
+    let object = object()?;
+    let _alone = alone();
+    let (rig, flows) = rigged();
+    let compiler = compiler(&object);
+    let (told, stop) = (Mutex::new(Vec::<Report>::new()), AtomicBool::new(false));
+    let run = || {
+        let mut wanted = settings(name, Duration::from_millis(200));
+        set(&mut wanted);
+        let mut live = Live::load(&compiler, wanted).expect("loaded");
+        let map =
+            |live: &Live<'_>, name: &str| live.map(name).expect(name).try_clone().expect("a descriptor");
+        fill(|name| map(&live, name));
+        let maps = ["stages", "senders", "services", "routes"].map(|name| (name, map(&live, name)));
+        let loaded =
+            compiler.object().programs.iter().filter_map(|p| Some((p.name.clone(), live.program(&p.name)?)));
+        let programs = loaded.collect();
+        live.attach(&[rig.test_port()]).expect("attached");
+        let it = Beside { rig: &rig, maps: maps.into(), programs, told: &told };
+        let result = std::thread::scope(|scope| {
+            scope.spawn(|| rig.generator_loop(&stop, Some(100_000.0)));
+            let script = scope.spawn(|| {
+                let _end = End(&stop);
+                beside(&it)
+            });
+            // Also after a panic, so that the test ends.
+            let _end = End(&stop);
+            live.run(&stop, &mut |r| told.lock().expect("no panic").push(r.clone())).expect("runs");
+            script.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        });
+        for frame in &flows.packets {
+            assert_eq!(answer(live.current(), frame), answer(live.original(), frame), "{frame:02x?}");
+        }
+        after(&live);
+        let told = told.lock().expect("no panic");
+        let differs = |r: &Report| matches!(r, Report::Judged { outcome: Outcome::Different, .. });
+        assert!(!told.iter().any(differs), "{told:?}");
+        live.finish(Leave::Restored).expect("finished");
+        result
+    };
+    let result = rig.namespace().enter(run).expect("in the namespace");
+    assert_eq!(rig.counts().expect("counts").lost(), 0, "packets were lost");
+    Some(result)
+}
+
+struct Beside<'t> {
+    rig: &'t Rig,
+    maps: BTreeMap<&'static str, Map>,
+    programs: BTreeMap<String, Program>,
+    told: &'t Mutex<Vec<Report>>,
+}
+
+impl Beside<'_> {
+    fn until(&self, what: &str, wanted: impl Fn(&Report) -> bool) {
+        let start = Instant::now();
+        while !self.told.lock().expect("no panic").iter().any(&wanted) {
+            assert!(start.elapsed() < Duration::from_secs(60), "not told of {what}: {:?}", self.told);
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn made(&self) -> usize {
+        self.told.lock().expect("no panic").iter().filter(|r| generation(r).is_some()).count()
+    }
+
+    /// What is on the hook. It may leave it, and be gone, before there is a descriptor.
+    fn on_hook(&self) -> Program {
+        let port = self.rig.test_port();
+        loop {
+            let held = self.rig.namespace().enter(|| query_xdp(port)).expect("the namespace");
+            let id = held.expect("an answer").expect("a program is there").program_id;
+            if let Ok(program) = Program::from_id(id) {
+                return program;
+            }
+        }
+    }
+
+    /// What it does with a packet.
+    fn ask(&self, frame: &[u8]) -> (u32, u8) {
+        way(&self.on_hook(), frame)
+    }
+
+    /// How often constant slots were joined.
+    fn joined(&self) -> usize {
+        let told = self.told.lock().expect("no panic");
+        told.iter().filter(|r| matches!(r, Report::Specialised { reason: Reason::Quiet, .. })).count()
+    }
+
+    fn until_joined(&self, times: usize) {
+        let start = Instant::now();
+        while self.joined() < times {
+            assert!(start.elapsed() < Duration::from_secs(60), "not joined: {:?}", self.told);
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn put(&self, slot: u32, program: &str) {
+        self.maps["stages"]
+            .update_fd(&slot.to_ne_bytes(), self.programs[program].as_fd())
+            .expect("a program");
+    }
+
+    fn clear(&self, slot: u32) {
+        self.maps["stages"].delete(&slot.to_ne_bytes()).expect("a slot");
+    }
+}
+
+#[test]
+fn each_program_of_a_chain_has_its_variant() {
+    session(
+        "chain",
+        |_| (),
+        |it| it.until("a generation", |r| generation(r).is_some()),
+        |live| {
+            let details = live.details().expect("details");
+            let runs =
+                |slot| details.chain.iter().find(|s| s.slot == slot).map(|s| (s.program.as_str(), s.runs));
+            assert_eq!(runs(CLASSIFY), Some(("classify", Runs::Variant)), "{details:?}");
+            assert_eq!(runs(ROUTE), Some(("route", Runs::Variant)));
+            assert_eq!(runs(DENY), Some(("deny", Runs::Original)), "there is nothing to be specialised");
+            assert_eq!(runs(FREE), None);
+            let of = |program: &str| details.lookups.iter().find(|l| l.program == program).expect("a lookup");
+            assert!(of("parse").seen > 0 && of("classify").seen > 0, "callees are profiled: {details:?}");
+            assert!(of("classify").answered > 0.5 && of("route").answered > 0.5, "{details:?}");
+        },
+    );
+}
+
+/// What a slot holds, and what the tables of callees hold, counts as soon as the call that changed it has returned.
+#[test]
+fn no_packet_takes_the_way_of_before() {
+    session(
+        "chained",
+        |_| (),
+        |it| {
+            it.until("a generation", |r| generation(r).is_some());
+            let packet = frame(1, 1, 1);
+            for n in 0..200u32 {
+                let apart = Duration::from_millis(u64::from(n * 7 % 11));
+                it.put(ROUTE, "detour");
+                assert_eq!(it.ask(&packet), (TX, BY_DETOUR), "stale: {n}");
+                std::thread::sleep(apart);
+                assert_eq!(it.ask(&packet), (TX, BY_DETOUR), "{n}");
+                set_service(&it.maps["services"], 1, 0);
+                assert_eq!(it.ask(&packet).0, 1, "a callee's table, stale: {n}");
+                set_service(&it.maps["services"], 1, 1);
+                it.clear(ROUTE);
+                assert_eq!(it.ask(&packet).0, PASS, "stale: {n}");
+                std::thread::sleep(apart);
+                assert_eq!(it.ask(&packet).0, PASS, "{n}");
+                it.put(ROUTE, "route");
+                assert_eq!(it.ask(&packet), (TX, BY_ROUTE), "stale: {n}");
+                set_sender(&it.maps["senders"], 1, DENY);
+                assert_eq!(it.ask(&packet).0, ABORTED, "stale: {n}");
+                set_sender(&it.maps["senders"], 1, CLASSIFY);
+                set_route(&it.maps["routes"], 1, 1 + n % 5);
+                assert_eq!(it.ask(&packet), (TX, BY_ROUTE), "stale: {n}");
+            }
+            assert!(it.made() > 1, "{:?}", it.told);
+        },
+        |_| (),
+    );
+}
+
+/// Slots are written faster than anything can follow.
+#[test]
+fn a_flood_of_writes_to_slots_is_never_stale() {
+    session(
+        "flooded",
+        |_| (),
+        |it| {
+            it.until("a generation", |r| generation(r).is_some());
+            let packet = frame(1, 1, 1);
+            let start = Instant::now();
+            let mut count = 0u32;
+            while start.elapsed() < Duration::from_secs(3) {
+                for (program, mark) in [("detour", BY_DETOUR), ("route", BY_ROUTE)] {
+                    it.put(ROUTE, program);
+                    assert_eq!(it.ask(&packet), (TX, mark), "stale: {count}");
+                    count += 1;
+                }
+            }
+            assert!(count > 100);
+            std::thread::sleep(Duration::from_millis(500));
+            assert_eq!(it.ask(&packet), (TX, BY_ROUTE));
+        },
+        |_| (),
+    );
+}
+
+/// What the profiling variant calls is what the array holds, also when that changes while it is on the hook.
+#[test]
+fn the_profiling_variant_calls_what_the_array_holds() {
+    session(
+        "profiled",
+        |_| (),
+        |it| it.until("a generation", |r| generation(r).is_some()),
+        |live| {
+            let packet = frame(1, 1, 1);
+            let instrumented = live.instrumented().expect("there was a look at the traffic");
+            let seen = |live: &Live<'_>| {
+                let details = live.details().expect("details");
+                details.lookups.iter().filter(|l| l.program == "route").map(|l| l.seen).sum::<u64>()
+            };
+            // As if the array had just been found to be what it calls.
+            live.guard().chain(live.guard().version());
+            let before = seen(live);
+            assert_eq!(way(instrumented, &packet), (TX, BY_ROUTE));
+            let stages = live.map("stages").expect("the array");
+            let detour = live.program("detour").expect("it is loaded");
+            assert!(seen(live) >= before);
+            stages.update_fd(&ROUTE.to_ne_bytes(), detour.as_fd()).expect("another program");
+            assert_eq!(way(instrumented, &packet), (TX, BY_DETOUR));
+            let route = live.program("route").expect("it is loaded");
+            stages.update_fd(&ROUTE.to_ne_bytes(), route.as_fd()).expect("the program of before");
+        },
+    );
+}
+
+/// The kernel lets a packet go through 33 tail calls. Calls that fail do not count.
+#[test]
+fn a_chain_ends_where_it_did() {
+    session(
+        "around",
+        |_| (),
+        |it| {
+            let packet = frame(7, 1, 1);
+            set_sender(&it.maps["senders"], 7, FREE);
+            it.put(FREE, "around");
+            let made = it.made();
+            let start = Instant::now();
+            while it.made() < made + 1 {
+                assert!(start.elapsed() < Duration::from_secs(60), "{:?}", it.told);
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            std::thread::sleep(Duration::from_millis(300));
+            let rounds = answer(&it.on_hook(), &packet).1[1];
+            assert_eq!(rounds, answer(&it.programs["parse"], &packet).1[1]);
+            assert_eq!(rounds, 33);
+        },
+        |live| {
+            let details = live.details().expect("details");
+            let around = details.chain.iter().find(|s| s.slot == FREE).expect("it is there");
+            assert_eq!((around.program.as_str(), around.runs), ("around", Runs::Variant));
+        },
+    );
+}
+
+/// Once the slots have been left alone for a while, what a constant one holds is where it is called; until somebody writes it.
+#[test]
+fn constant_slots_are_joined_until_they_are_written() {
+    session(
+        "joined",
+        |_| (),
+        |it| {
+            let packet = frame(1, 1, 1);
+            it.until_joined(1);
+            for (program, mark) in
+                [("detour", BY_DETOUR), ("route", BY_ROUTE), ("detour", BY_DETOUR), ("route", BY_ROUTE)]
+            {
+                let before = it.joined();
+                it.put(ROUTE, program);
+                assert_eq!(it.ask(&packet), (TX, mark), "stale");
+                it.until_joined(before + 1);
+                assert_eq!(it.ask(&packet), (TX, mark));
+                assert_eq!(it.ask(&frame(3, 1, 2)), (TX, mark));
+            }
+            // One that is empty is no longer joined, and falls through as it did.
+            it.clear(ROUTE);
+            assert_eq!(it.ask(&packet), (PASS, 2), "stale");
+            std::thread::sleep(Duration::from_millis(50));
+            assert_eq!(it.ask(&packet), (PASS, 2));
+            let before = it.joined();
+            it.put(ROUTE, "route");
+            assert_eq!(it.ask(&packet), (TX, BY_ROUTE), "stale");
+            it.until_joined(before + 1);
+        },
+        |live| {
+            let details = live.details().expect("details");
+            let runs = |slot| details.chain.iter().find(|s| s.slot == slot).map(|s| s.runs);
+            assert_eq!(
+                (runs(CLASSIFY), runs(ROUTE)),
+                (Some(Runs::Joined), Some(Runs::Joined)),
+                "{details:?}"
+            );
+        },
+    );
+}
+
+/// The judge replays packets through all programs of a chain, on copies of the maps of all of them.
+#[test]
+fn chains_are_judged_as_a_whole() {
+    session(
+        "judged",
+        |settings| settings.measure = true,
+        |it| it.until("a judgement", |r| matches!(r, Report::Judged { packets: 500.., .. })),
+        |_| (),
+    )
+    .into_iter()
+    .for_each(drop);
+}
+
+/// Sends for a while, or until something was told.
+fn keep_fast(rig: &Rig, live: &mut Live<'_>, wanted: impl Fn(&Report) -> bool) {
+    let (start, stop) = (Instant::now(), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| rig.generator_loop(&stop, Some(100_000.0)));
+        let _end = End(&stop);
+        let tell = &mut |r: &Report| {
+            if wanted(r) || start.elapsed() > Duration::from_secs(60) {
+                stop.store(true, Ordering::SeqCst);
+            }
+        };
+        live.run(&stop, tell).expect("runs");
+    });
+    assert!(start.elapsed() < Duration::from_secs(60), "nothing came of it");
+}
+
+fn runs(live: &Live<'_>, slot: u32) -> Option<(String, Runs)> {
+    let details = live.details().expect("details");
+    details.chain.into_iter().find(|s| s.slot == slot).map(|s| (s.program, s.runs))
+}
+
+/// On a rig, with an array that somebody has changed, a session takes over what another has left.
+#[test]
+fn a_session_finds_what_slots_hold() {
+    let Some(object) = object() else { return };
+    let _alone = alone();
+    let (rig, _) = rigged();
+    let compiler = compiler(&object);
+    let act = || {
+        let wanted = settings("found", Duration::from_millis(200));
+        let mut live = Live::load(&compiler, wanted.clone()).expect("loaded");
+        fill(|name| live.map(name).expect(name).try_clone().expect("a descriptor"));
+        live.attach(&[rig.test_port()]).expect("attached");
+        let detour = live.program("detour").expect("it is loaded");
+        live.map("stages").expect("the array").update_fd(&ROUTE.to_ne_bytes(), detour.as_fd()).expect("put");
+        drop(detour);
+        live.finish(Leave::Original).expect("finished");
+        let mut live = Live::load(&compiler, wanted).expect("loaded");
+        live.attach(&[rig.test_port()]).expect("attached");
+        assert_eq!(way(live.current(), &frame(1, 1, 1)), (TX, BY_DETOUR), "it was there");
+        keep_fast(&rig, &mut live, |r| generation(r).is_some());
+        assert_eq!(way(live.current(), &frame(1, 1, 1)), (TX, BY_DETOUR));
+        let (program, runs) = runs(&live, ROUTE).expect("it is there");
+        assert_eq!((program.as_str(), runs), ("detour", Runs::Variant));
+        live.finish(Leave::Restored).expect("finished");
+    };
+    rig.namespace().enter(act).expect("in the namespace");
+}
+
+/// A chain that somebody else has loaded, with maps of which some are the callees' alone.
+#[test]
+fn chains_of_others_are_adopted_with_their_maps() {
+    let Some(object) = object() else { return };
+    let _alone = alone();
+    let (rig, flows) = rigged();
+    let compiler = compiler(&object);
+    let act = || {
+        let theirs = Loader::new(&object).load().expect("loaded");
+        let map =
+            |name: &str| theirs.session.map_by_name(name).expect(name).try_clone().expect("a descriptor");
+        fill(map);
+        map("stages")
+            .update_fd(&ROUTE.to_ne_bytes(), theirs.program("detour").expect("detour").as_fd())
+            .expect("put");
+        let port = rig.test_port();
+        let link =
+            Link::attach_xdp(theirs.program("parse").expect("parse"), port, XdpMode::Any).expect("attached");
+        let mut wanted = settings("adopted", Duration::from_millis(200));
+        wanted.adopt = vec![port];
+        let mut live = Live::load(&compiler, wanted).expect("loaded");
+        live.attach(&[port]).expect("attached");
+        keep_fast(&rig, &mut live, |r| generation(r).is_some());
+        for frame in &flows.packets {
+            assert_eq!(answer(live.current(), frame), answer(theirs.program("parse").expect("parse"), frame));
+        }
+        let names = [CLASSIFY, ROUTE].map(|slot| runs(&live, slot).expect("it is there"));
+        assert_eq!(names, [("classify".to_owned(), Runs::Variant), ("detour".to_owned(), Runs::Variant)]);
+        // Their control plane goes on.
+        set_service(&map("services"), 1, 0);
+        assert_eq!(way(live.current(), &frame(1, 1, 1)).0, 1);
+        map("stages")
+            .update_fd(&CLASSIFY.to_ne_bytes(), theirs.program("deny").expect("deny").as_fd())
+            .expect("put");
+        assert_eq!(way(live.current(), &frame(1, 1, 1)).0, ABORTED);
+        live.finish(Leave::Restored).expect("finished");
+        let back = query_xdp(port).expect("an answer").expect("a program is there").program_id;
+        assert_eq!(back, theirs.program("parse").expect("parse").id().expect("an id"));
+        drop(link);
+    };
+    rig.namespace().enter(act).expect("in the namespace");
+}
