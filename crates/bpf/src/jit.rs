@@ -64,28 +64,32 @@ impl Piece {
 
 /// The length of pieces one after the other. Jumps start long and are shortened until nothing changes, as the JIT does.
 pub(crate) fn relaxed(pieces: &[Piece]) -> u32 {
-    let mut long = vec![true; pieces.len()];
+    // Pieces with their jumps, and the jumps that are long: the piece, and where they go.
+    let mut bytes = Vec::with_capacity(pieces.len());
+    let mut long = Vec::with_capacity(pieces.len());
+    for (i, p) in pieces.iter().enumerate() {
+        // A jump to what follows is none.
+        let jump = p.jump.filter(|j| !(j.plain && j.to == i + 1));
+        long.extend(jump.map(|j| (i, j)));
+        bytes.push(p.bytes as i32 + jump.map_or(0, |j| if j.plain { 5 } else { 6 }));
+    }
     let mut start = vec![0i32; pieces.len() + 1];
     for _ in 0..6 {
-        for (i, p) in pieces.iter().enumerate() {
-            let jump = p.jump.map_or(0, |j| match (j.plain, long[i]) {
-                (true, _) if j.to == i + 1 => 0,
-                (_, false) => 2,
-                (true, true) => 5,
-                (false, true) => 6,
-            });
-            start[i + 1] = start[i] + p.bytes as i32 + jump;
+        let mut at = 0;
+        for (start, bytes) in start[1..].iter_mut().zip(&bytes) {
+            at += bytes;
+            *start = at;
         }
-        let mut changed = false;
-        for (i, p) in pieces.iter().enumerate() {
+        let before = long.len();
+        long.retain(|&(i, j)| {
             // The JIT leaves room up to 127, so that its passes converge.
-            let near = |j: Jump| (-128..=123).contains(&(start[j.to] - start[i + 1]));
-            if long[i] && p.jump.is_some_and(near) {
-                long[i] = false;
-                changed = true;
+            let near = (-128..=123).contains(&(start[j.to] - start[i + 1]));
+            if near {
+                bytes[i] -= if j.plain { 3 } else { 4 };
             }
-        }
-        if !changed {
+            !near
+        });
+        if long.len() == before {
             break;
         }
     }

@@ -1,6 +1,7 @@
 //! Threads for compilation: with stacks that hold what recursion over the longest functions needs.
 
 use std::panic::resume_unwind;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{Builder, scope};
 
 /// Bytes of stack of a thread that compiles or searches. What is not touched takes no memory.
@@ -17,11 +18,63 @@ pub fn both<A: Send, B>(first: impl Fn() -> A + Sync, second: impl FnOnce() -> B
     })
 }
 
+/// A thread that does one thing after another. What it has used of memory once need not be given to it anew, as to a new thread.
+pub(crate) struct Helper<Q, A> {
+    questions: Sender<Q>,
+    answers: Receiver<A>,
+}
+
+impl<Q: Copy, A> Helper<Q, A> {
+    /// Has something done by the thread, and something here meanwhile.
+    pub(crate) fn both<B>(&self, question: Q, here: impl FnOnce() -> B) -> (Option<A>, B) {
+        // Whoever does not take a question has panicked, which the scope tells.
+        let asked = self.questions.send(question).is_ok();
+        let b = here();
+        (asked.then(|| self.answers.recv().ok()).flatten(), b)
+    }
+}
+
+/// Gives a helper that does one thing; none where there is no thread to be had.
+pub(crate) fn helped<Q: Send, A: Send, R>(
+    work: impl Fn(Q) -> A + Sync,
+    body: impl FnOnce(Option<&Helper<Q, A>>) -> R,
+) -> R {
+    scope(|scope| {
+        let (questions, asked) = channel();
+        let (answered, answers) = channel();
+        let work = &work;
+        let answer_all = move || asked.into_iter().all(|question| answered.send(work(question)).is_ok());
+        let thread = Builder::new().stack_size(STACK).spawn_scoped(scope, answer_all);
+        let helper = thread.is_ok().then_some(Helper { questions, answers });
+        body(helper.as_ref())
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use std::hint::black_box;
 
-    use super::both;
+    use super::{both, helped};
+
+    #[test]
+    fn a_helper_answers_in_order_and_is_gone_in_the_end() {
+        let sum = helped(
+            |n: u32| n * 2,
+            |helper| {
+                let helper = helper.expect("a thread");
+                (0..100).map(|n| helper.both(n, || n)).map(|(a, b)| a.expect("an answer") + b).sum::<u32>()
+            },
+        );
+        assert_eq!(sum, 3 * 99 * 100 / 2);
+    }
+
+    #[test]
+    fn what_goes_wrong_in_a_helper_is_not_waited_for() {
+        let ran = std::panic::catch_unwind(|| {
+            helped(|n: u32| assert_ne!(n, 1), |helper| helper.map(|h| [1, 2].map(|n| h.both(n, || ()).0)))
+        });
+        assert!(ran.is_err());
+    }
 
     /// Takes more than a kilobyte of stack for each level.
     fn deep(levels: usize) -> usize {

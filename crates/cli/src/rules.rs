@@ -2,15 +2,15 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use miette::{IntoDiagnostic, WrapErr, miette};
 use millstream_opt::{WindowRule, WindowRules};
 use millstream_passes::Target;
 use millstream_passes::rules::{Entry, Origin, Rule, RuleSet, Store, parse};
-use millstream_prove::Solver;
 use millstream_prove::window::{Judgement, Windows};
+use millstream_prove::{Shared, Solver};
 use millstream_rules::{Checked, Outcome, check_all, questions};
 use serde::Serialize;
 
@@ -88,9 +88,10 @@ struct Check {
     json: bool,
 }
 
-/// As many as there are processors.
+/// As many as there are processors; asked once, since it reads files.
 pub(crate) fn jobs() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
+    static PROCESSORS: OnceLock<usize> = OnceLock::new();
+    *PROCESSORS.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
 }
 
 #[derive(Debug, Serialize)]
@@ -224,7 +225,7 @@ fn admitted_windows(
 
 /// The rules of a store, or of a file of rules.
 fn read(file: &Path) -> Result<Vec<Rule>, miette::Report> {
-    let (shown, text) = (file.display().to_string(), text_of(file)?);
+    let (shown, text) = (shown(file), text_of(file)?);
     if Store::is_one(&text) {
         return Ok(Store::parse(&shown, &text).into_diagnostic()?.rules());
     }
@@ -233,22 +234,46 @@ fn read(file: &Path) -> Result<Vec<Rule>, miette::Report> {
 
 /// A store of rules of windows.
 pub(crate) fn windows(file: &Path) -> Result<WindowRules, miette::Report> {
-    WindowRules::parse(&file.display().to_string(), &text_of(file)?).into_diagnostic()
+    WindowRules::parse(&shown(file), &text_of(file)?).into_diagnostic()
+}
+
+/// What a team keeps on a Redis server, where a path is the address of that.
+fn shared(file: &Path) -> Option<Result<Shared, miette::Report>> {
+    let url = file.to_str().filter(|f| f.starts_with("redis://"))?;
+    Some(
+        Shared::new(url)
+            .map_err(|_| miette!("a store on a Redis server is `redis://HOST[:PORT][/DATABASE]#NAME`")),
+    )
+}
+
+/// A store as people are told of it: without a password.
+fn shown(file: &Path) -> String {
+    match shared(file) {
+        Some(Ok(shared)) => shared.to_string(),
+        _ => file.display().to_string(),
+    }
 }
 
 fn text_of(file: &Path) -> Result<String, miette::Report> {
-    let shown = file.display();
+    let shown = shown(file);
+    if let Some(shared) = shared(file) {
+        let text = shared?.read().into_diagnostic().wrap_err_with(|| format!("reading {shown}"))?;
+        return text.ok_or_else(|| miette!("there is no {shown}"));
+    }
     std::fs::read_to_string(file).into_diagnostic().wrap_err_with(|| format!("reading {shown}"))
 }
 
 /// A store, read whole.
 pub(crate) fn store(file: &Path) -> Result<Store, miette::Report> {
-    Store::parse(&file.display().to_string(), &text_of(file)?).into_diagnostic()
+    Store::parse(&shown(file), &text_of(file)?).into_diagnostic()
 }
 
 /// Writes a store.
 pub(crate) fn write_store(file: &Path, text: &str) -> Result<(), miette::Report> {
-    let shown = file.display();
+    let shown = shown(file);
+    if let Some(shared) = shared(file) {
+        return shared?.write(text).into_diagnostic().wrap_err_with(|| format!("writing {shown}"));
+    }
     std::fs::write(file, text).into_diagnostic().wrap_err_with(|| format!("writing {shown}"))
 }
 
@@ -315,7 +340,7 @@ fn admitted_terms(
 }
 
 fn seal(args: &Seal) -> Result<ExitCode, miette::Report> {
-    let (shown, text) = (args.input.display().to_string(), text_of(&args.input)?);
+    let (shown, text) = (shown(&args.input), text_of(&args.input)?);
     if WindowRules::is_one(&text) {
         return seal_windows(args, &WindowRules::parse_unsealed(&shown, &text).into_diagnostic()?);
     }
@@ -347,7 +372,7 @@ fn seal_windows(args: &Seal, rules: &WindowRules) -> Result<ExitCode, miette::Re
 
 fn sealed(args: &Seal, text: &str, kept: usize, refused: usize) -> Result<ExitCode, miette::Report> {
     write_store(&args.output, text)?;
-    println!("{kept} rules in {}, {refused} left out", args.output.display());
+    println!("{kept} rules in {}, {refused} left out", shown(&args.output));
     Ok(if refused == 0 { Exit::Done } else { Exit::Unknown }.into())
 }
 

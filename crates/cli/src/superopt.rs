@@ -17,6 +17,7 @@ use crate::exit::Exit;
 use crate::fastest::{BEST, Timed};
 use crate::input::Section;
 use crate::prove::Solving;
+use crate::rules::jobs;
 
 /// How much is done.
 #[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -155,12 +156,11 @@ pub(crate) fn superoptimize(
     };
     // A second signal ends the process at once.
     os::catch_interrupts();
-    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let wanted = SuperOptions {
         options,
         budget: searching.budget,
         rounds: searching.rounds,
-        jobs: searching.jobs.unwrap_or(processors),
+        jobs: searching.jobs.unwrap_or_else(jobs),
         seed: searching.seed,
         solver: solving.solver(),
         without: searching.leave_out.clone(),

@@ -293,3 +293,104 @@ fn a_rule_of_windows_whose_proof_cannot_be_made_again_is_named_and_not_applied()
     assert_eq!(code, Some(0), "{said}");
     assert!(said.contains("team.windows:4: not applied, not proven"), "{said}");
 }
+
+/// A Redis server of our own, ended when dropped.
+struct Redis {
+    child: std::process::Child,
+    url: String,
+    port: u16,
+}
+
+impl Redis {
+    /// [`None`] where there is no server to start.
+    fn start() -> Option<Redis> {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        drop(listener);
+        let mut command = Command::new("redis-server");
+        command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""]);
+        let Ok(child) = command.stdout(std::process::Stdio::null()).spawn() else {
+            assert!(std::env::var("CI").is_err(), "no redis-server");
+            eprintln!("skipped: no redis-server");
+            return None;
+        };
+        let server = Redis { child, url: format!("redis://127.0.0.1:{port}"), port };
+        let listens = || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok();
+        let mut waits = std::iter::repeat_with(|| std::thread::sleep(std::time::Duration::from_millis(20)));
+        assert!(waits.by_ref().take(500).any(|()| listens()), "redis-server does not listen");
+        Some(server)
+    }
+
+    fn set(&self, key: &str, text: &str) {
+        use std::io::{Read as _, Write as _};
+        let mut raw = std::net::TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        let command = format!("*3\r\n$3\r\nSET\r\n${}\r\n{key}\r\n${}\r\n{text}\r\n", key.len(), text.len());
+        raw.write_all(command.as_bytes()).unwrap();
+        let mut answer = [0; 5];
+        raw.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b"+OK\r\n");
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_team_shares_a_store_of_rules_over_redis() {
+    let Some(server) = Redis::start() else { return };
+    let case = Case::new("shared-store", ARITHMETIC);
+    let there = format!("{}#team", server.url);
+    let rules = case.path("team.windows");
+    std::fs::write(&rules, format!("; millstream window rules, format 1\n{PAIR}\n{WRONG}\n")).unwrap();
+    // Only what is proven gets there.
+    let sealed = millstream(&["rules", "seal", &rules, "-o", &there, "--cache", "off"]);
+    assert_eq!(sealed.status.code(), Some(3), "{sealed:?}");
+    let checked = millstream(&["rules", "check", "--file", &there, "--cache", "off"]);
+    assert_eq!(checked.status.code(), Some(0), "{checked:?}");
+    assert!(String::from_utf8_lossy(&checked.stdout).starts_with("1 rules: 1 proven"), "{checked:?}");
+    let (code, said) = with_rules(&case, &[&there], "z3");
+    assert_eq!(code, Some(0), "{said}");
+    assert!(!said.contains("not applied"), "{said}");
+    // One that is not there, one that is damaged, and one on a server that is gone.
+    let (code, said) = with_rules(&case, &[&format!("{}#nobody", server.url)], "z3");
+    assert!(code == Some(2) && said.contains("there is no"), "{code:?} {said}");
+    server.set("millstream:rules:team", &format!("; millstream window rules, format 1\n{WRONG}\n"));
+    let (code, said) = with_rules(&case, &[&there], "z3");
+    assert!(code == Some(2) && said.contains("rules seal"), "{code:?} {said}");
+    drop(server);
+    let (code, said) = with_rules(&case, &[&there], "z3");
+    assert!(code == Some(2) && said.contains("Redis server"), "{code:?} {said}");
+}
+
+#[test]
+fn loops_without_a_bound_that_anybody_sees_end_the_search_in_order() {
+    let endless = "r2 = *(u32 *)(r1 +12)\nr0 = 0\nagain:\nr0 += 1\nr3 = r0\nr3 *= r3\nr3 ^= r2\nr3 &= 1\nr3 *= 4\n\
+                   if r3 != 7 goto again\nexit\n";
+    let counted = "r2 = *(u32 *)(r1 +12)\nr0 = 0\nr4 = 0\nagain:\nr4 += 1\nr3 = r4\nr3 *= r3\nr3 &= 1\nr0 += r3\n\
+                   r0 ^= r2\nif r4 != 60000 goto again\nexit\n";
+    for (name, text) in [("endless", endless), ("counted", counted)] {
+        let case = Case::new(name, text);
+        let (report, _) = case.done(&mut case.command(&["--rounds", "2", "--proof-time", "5"]));
+        let program = &report["programs"][0];
+        let slots = |form: &str| program[form]["slots"].as_u64().unwrap();
+        assert!(slots("after") <= slots("before"), "{name}: {program}");
+        assert!(!program["proof"].to_string().contains("refuted"), "{name}: {program}");
+    }
+}
+
+#[test]
+fn a_solver_that_takes_all_memory_is_ended_and_proves_nothing() {
+    let case = Case::new("hungry-solver", ARITHMETIC);
+    let hungry = case.script(
+        "z3-hungry",
+        "exec python3 -c 'import time; b = [bytearray(1 << 24) for _ in range(128)]; time.sleep(600)'",
+    );
+    let (alone, _) = case.done(case.command(&["--rounds", "3"]).env("PATH", &case.folder));
+    let flags = ["--rounds", "3", "--solver", &hungry, "--solver-memory", "256"];
+    let (report, _) = case.done(&mut case.command(&flags));
+    assert_eq!(report["programs"][0]["after"], alone["programs"][0]["after"], "{report}");
+}

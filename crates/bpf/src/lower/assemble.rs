@@ -15,6 +15,7 @@ pub(super) enum Ending {
     May(usize),
 }
 
+#[inline]
 pub(super) fn endings(term: Term, next: Option<usize>, far: bool) -> [Option<Ending>; 3] {
     let goto = |t: usize| (Some(t) != next).then_some(Ending::Goto(t));
     match term {

@@ -32,8 +32,10 @@ fn reg(alloc: Allocation) -> Reg {
 
 fn translate(mir: &MFunc, out: &Output, frame: &Frame, b: usize) -> Code {
     let block = &mir.blocks[b];
-    let mut code = Code { body: Vec::new(), term: Term::Return, loc: u32::MAX };
     let ids = mir.block_insns(Block::new(b));
+    let mut code = Code { body: Vec::with_capacity(ids.len()), term: Term::Return, loc: u32::MAX };
+    let succs: Vec<usize> = block.succs.iter().map(|s| s.index()).collect();
+    let mut regs: Vec<Reg> = Vec::new();
     let mut loc = mir.insts.get(ids.first().index()).map_or(u32::MAX, |i| i.loc);
     for step in out.block_insts_and_edits(mir, Block::new(b)) {
         match step {
@@ -45,8 +47,8 @@ fn translate(mir: &MFunc, out: &Output, frame: &Frame, b: usize) -> Code {
             InstOrEdit::Inst(inst) => {
                 let data = &mir.insts[inst.index()];
                 loc = data.loc;
-                let regs: Vec<Reg> = out.inst_allocs(inst).iter().map(|&a| reg(a)).collect();
-                let succs: Vec<usize> = block.succs.iter().map(|s| s.index()).collect();
+                regs.clear();
+                regs.extend(out.inst_allocs(inst).iter().map(|&a| reg(a)));
                 let mut sink = Sink { body: &mut code.body, frame, loc };
                 sink.inst(&data.op, &regs);
                 if let Some(term) = end(&data.op, &regs, &succs) {

@@ -9,8 +9,8 @@ use millstream_isa::{Insn, Reg};
 use super::code::{Code, Src, Term, successors};
 use super::layout::{Body, Meter, chained};
 use super::tidy::{
-    Known, RegSet, bit, constant, drop_redundant_constants, effect, known_behind, left_by, live_in,
-    redundant, term_reads,
+    Known, RegSet, bit, constant, drop_redundant_constants, effect, known_behind, left_by, live_behind,
+    live_in, redundant, sum, term_reads,
 };
 use super::{Length, Limits};
 
@@ -44,7 +44,7 @@ pub(super) fn hoist_constants(blocks: &mut [Code], limits: Limits) {
         match then.filter(|then| then.0 < now) {
             Some((then, known)) => {
                 book.settle(blocks, &before, then, known);
-                live = live_in(blocks);
+                live = book.live(blocks);
             }
             None => before.iter().zip(old).for_each(|(&p, old)| blocks[p] = old),
         }
@@ -76,6 +76,8 @@ struct Book {
 struct Entry {
     /// What it leaves in registers, and which it writes.
     left: (Known, RegSet),
+    /// What it reads of what it was given, and what it writes.
+    sum: (RegSet, RegSet),
     /// Whether it makes constants.
     constants: bool,
     /// What it is without those that are there already.
@@ -106,6 +108,14 @@ impl Book {
         };
         let bodies = (0..blocks.len()).map(body).collect();
         (Meter::of(blocks, bodies).length(&chained(blocks)), known)
+    }
+
+    /// Registers live on entry of each block, as the book has them.
+    fn live(&self, blocks: &[Code]) -> Vec<RegSet> {
+        let sums: Vec<(RegSet, RegSet)> = self.entries.iter().map(|e| e.sum).collect();
+        let live = live_behind(blocks, &sums);
+        debug_assert!(live == live_in(blocks), "the book is wrong");
+        live
     }
 
     /// Drops the constants that are there already after a trial that paid, and says so in the book.
@@ -143,7 +153,7 @@ impl Book {
 impl Entry {
     fn of(block: &Code, left: (Known, RegSet), known: Option<&Known>) -> Entry {
         let constants = block.body.iter().any(|e| constant(e).is_some());
-        Entry { left, constants, body: body_without(block, known) }
+        Entry { left, sum: sum(block), constants, body: body_without(block, known) }
     }
 }
 

@@ -29,7 +29,7 @@ use regalloc2::{Algorithm, RegallocOptions};
 use crate::cost::Goal;
 use crate::jit::jited_bytes;
 use crate::lift::Sym;
-use crate::threads::both;
+use crate::threads::{Helper, both, helped};
 use live::Crossing;
 
 pub use tables::expand_tables;
@@ -250,25 +250,14 @@ pub fn lower_func(module: &Module, func: Func) -> Result<Lowered, LowerError> {
 /// [`LowerError`], if no strategy succeeds.
 pub fn lower_within(func: &Function, limits: Limits, order: Order) -> Result<Lowered, LowerError> {
     let prepared = Prepared::new(func);
-    let strategy = Strategy::default();
-    let (code, ahead) = prepared.tried(strategy, Some(strategy.with(0)), limits);
-    let mut best = Best { code, strategy, tried: vec![strategy], assembled: None };
-    let mut at = 0;
-    if let Some(ahead) = ahead {
-        best.tried.push(strategy.with(0));
-        best.take(strategy.with(0), ahead, limits);
-        at = 1;
+    if func.insts.len() < LARGE {
+        return prepared.lowered(None, limits, order);
     }
-    best.choose(&prepared, at, limits, order);
-    // One choice may pay only after another: where the limits are not kept, all are tried once more.
-    if !best.code.as_ref().is_ok_and(|b| limits.hold(b.length)) {
-        best.choose(&prepared, 0, limits, order);
-    }
-    match best.assembled {
-        Some(assembled) => assembled,
-        None => best.code?.assembled(func, limits, order),
-    }
+    helped(|strategy| prepared.shaped(strategy, limits), |helper| prepared.lowered(helper, limits, order))
 }
+
+/// A thread that lowers by one strategy while another is at work, for functions that take long enough.
+type Trier = Helper<Strategy, Result<Shaped, LowerError>>;
 
 /// Lowers a function in all ways that there are: by each choice of [`Strategy`] on top of those that were good, with its blocks in
 /// each order. `good` says of code whether it is the best so far.
@@ -300,7 +289,14 @@ struct Best {
 
 impl Best {
     /// Tries the choices from `at` on one by one, each on top of those that have helped.
-    fn choose(&mut self, prepared: &Prepared, mut at: usize, limits: Limits, order: Order) {
+    fn choose(
+        &mut self,
+        prepared: &Prepared,
+        helper: Option<&Trier>,
+        mut at: usize,
+        limits: Limits,
+        order: Order,
+    ) {
         while at < CHOICES.len() {
             if self.is_idle(at) {
                 at += 1;
@@ -309,20 +305,19 @@ impl Best {
             let ahead_at = (at + 1..CHOICES.len()).find(|&n| !self.is_idle(n));
             let next = ahead_at.map(|n| self.strategy.with(n));
             let first = self.strategy.with(at);
+            let last = (ahead_at.unwrap_or(at) + 1..CHOICES.len()).all(|n| self.is_idle(n));
             self.tried.push(first);
             at += 1;
-            if next.is_none()
-                && prepared.is_large()
-                && let Ok(code) = &self.code
-            {
-                // Mostly the last one does not help.
-                let assemble = || code.clone().assembled(&prepared.func, limits, order);
-                let (assembled, code) = both(assemble, || prepared.shaped(first, limits));
-                self.assembled = Some(assembled);
-                self.take(first, code, limits);
-                continue;
-            }
-            let (code, ahead) = prepared.tried(first, next, limits);
+            let (code, ahead) = match &self.code {
+                // Mostly the last ones do not help.
+                Ok(code) if last && helper.is_some() => {
+                    let assemble = || code.clone().assembled(&prepared.func, limits, order);
+                    let (assembled, tried) = both(assemble, || prepared.tried(helper, first, next, limits));
+                    self.assembled = Some(assembled);
+                    tried
+                }
+                _ => prepared.tried(helper, first, next, limits),
+            };
             // What was tried ahead counts only where it is what would have been tried next.
             let helped = self.take(first, code, limits);
             if let (false, Some(ahead), Some(next), Some(ahead_at)) = (helped, ahead, next, ahead_at) {
@@ -379,24 +374,44 @@ impl Prepared {
         Prepared { func, cfg, crossing }
     }
 
-    /// Whether lowering it takes long enough for a thread of its own.
-    fn is_large(&self) -> bool {
-        self.func.insts.len() >= LARGE
+    /// Tries the choices one by one and keeps what helps.
+    fn lowered(&self, helper: Option<&Trier>, limits: Limits, order: Order) -> Result<Lowered, LowerError> {
+        let strategy = Strategy::default();
+        let (code, ahead) = self.tried(helper, strategy, Some(strategy.with(0)), limits);
+        let mut best = Best { code, strategy, tried: vec![strategy], assembled: None };
+        let mut at = 0;
+        if let Some(ahead) = ahead {
+            best.tried.push(strategy.with(0));
+            best.take(strategy.with(0), ahead, limits);
+            at = 1;
+        }
+        best.choose(self, helper, at, limits, order);
+        // One choice may pay only after another: where the limits are not kept, all are tried once more.
+        if !best.code.as_ref().is_ok_and(|b| limits.hold(b.length)) {
+            best.choose(self, helper, 0, limits, order);
+        }
+        match best.assembled {
+            Some(assembled) => assembled,
+            None => best.code?.assembled(&self.func, limits, order),
+        }
     }
 
-    /// Lowers by one strategy and, where that takes long enough for a thread of its own, by the one that is likely
-    /// to be tried next.
+    /// Lowers by one strategy and, where there is a helper, by the one that is likely to be tried next.
     fn tried(
         &self,
+        helper: Option<&Trier>,
         strategy: Strategy,
         next: Option<Strategy>,
         limits: Limits,
     ) -> (Result<Shaped, LowerError>, Option<Result<Shaped, LowerError>>) {
-        let Some(next) = next.filter(|_| self.is_large()) else {
-            return (self.shaped(strategy, limits), None);
-        };
-        let (ahead, code) = both(|| self.shaped(next, limits), || self.shaped(strategy, limits));
-        (code, Some(ahead))
+        let here = || self.shaped(strategy, limits);
+        match (helper, next) {
+            (Some(helper), Some(next)) => {
+                let (ahead, code) = helper.both(next, here);
+                (code, ahead)
+            }
+            _ => (here(), None),
+        }
     }
 
     /// All but the order of the blocks.

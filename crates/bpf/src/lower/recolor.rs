@@ -53,9 +53,9 @@ struct Webs {
     fixed: Vec<bool>,
     /// Colors that calls in a web's life forbid.
     forbidden: Vec<u16>,
-    neighbours: Vec<Vec<u32>>,
+    neighbours: Lists<u32>,
     /// Where a web is named: block, and instruction or, past the last, end of the block.
-    places: Vec<Vec<(u32, u32)>>,
+    places: Lists<(u32, u32)>,
     /// By block and instruction, the block's end last.
     fields: Vec<Vec<Fields>>,
     /// What is read without being named, by block: instruction, register, web.
@@ -64,6 +64,38 @@ struct Webs {
     population: [u32; 10],
     /// Webs whose choice may be another than when they were last looked at.
     stale: Vec<bool>,
+}
+
+/// A list for each web, all in one.
+#[derive(Default)]
+struct Lists<X> {
+    starts: Vec<u32>,
+    items: Vec<X>,
+}
+
+impl<X: Copy + Default> Lists<X> {
+    /// The lists of so many webs, of pairs of web and item in the order in which the items come.
+    fn of(webs: usize, pairs: &[(u32, X)]) -> Lists<X> {
+        let mut starts = vec![0u32; webs + 1];
+        for (web, _) in pairs {
+            starts[*web as usize + 1] += 1;
+        }
+        for web in 0..webs {
+            starts[web + 1] += starts[web];
+        }
+        let mut at = starts.clone();
+        let mut items = vec![X::default(); pairs.len()];
+        for (web, item) in pairs {
+            let at = &mut at[*web as usize];
+            items[*at as usize] = *item;
+            *at += 1;
+        }
+        Lists { starts, items }
+    }
+
+    fn get(&self, web: usize) -> &[X] {
+        &self.items[self.starts[web] as usize..self.starts[web + 1] as usize]
+    }
 }
 
 type Current = [u32; 10];
@@ -91,13 +123,11 @@ impl Webs {
             out.push(now);
         }
         webs.resolve();
+        let mut pairs = Vec::with_capacity(8 * webs.fields.iter().map(Vec::len).sum::<usize>());
         for (b, block) in blocks.iter().enumerate() {
-            webs.interfere(b, block, live_out(blocks, &live, b), &out[b]);
+            webs.interfere(b, block, live_out(blocks, &live, b), &out[b], &mut pairs);
         }
-        for list in &mut webs.neighbours {
-            list.sort_unstable();
-            list.dedup();
-        }
+        webs.neighbours = Lists::of(webs.parent.len(), &pairs);
         webs
     }
 
@@ -233,26 +263,33 @@ impl Webs {
             }
         }
         self.forbidden = vec![0; self.parent.len()];
-        self.neighbours = vec![Vec::new(); self.parent.len()];
-        self.places = vec![Vec::new(); self.parent.len()];
         self.stale = vec![true; self.parent.len()];
+        let mut places = Vec::with_capacity(2 * self.fields.iter().map(Vec::len).sum::<usize>());
         for (b, list) in self.fields.iter_mut().enumerate() {
             for (i, fields) in list.iter_mut().enumerate() {
                 for id in [&mut fields.dst, &mut fields.src] {
                     if *id != NONE {
                         *id = self.parent[*id as usize];
-                        let places = &mut self.places[*id as usize];
-                        if places.last() != Some(&(b as u32, i as u32)) {
-                            places.push((b as u32, i as u32));
-                        }
                     }
                 }
+                let place = (b as u32, i as u32);
+                let twice = fields.dst == fields.src;
+                places.extend((fields.dst != NONE).then_some((fields.dst, place)));
+                places.extend((fields.src != NONE && !twice).then_some((fields.src, place)));
             }
         }
+        self.places = Lists::of(self.parent.len(), &places);
     }
 
     /// Notes which webs live where others are written, from the end of a block to its start.
-    fn interfere(&mut self, b: usize, block: &Code, live_out: u16, out: &Current) {
+    fn interfere(
+        &mut self,
+        b: usize,
+        block: &Code,
+        live_out: u16,
+        out: &Current,
+        pairs: &mut Vec<(u32, u32)>,
+    ) {
         let resolved = |id: u32, parent: &[u32]| if id == NONE { NONE } else { parent[id as usize] };
         let mut live: Current =
             std::array::from_fn(
@@ -283,8 +320,7 @@ impl Webs {
             for other in live.into_iter().filter(|&w| w != NONE) {
                 self.forbidden[other as usize] |= clobbers;
                 if written != NONE && other != written && !(moved && other == fields.src) {
-                    self.neighbours[other as usize].push(written);
-                    self.neighbours[written as usize].push(other);
+                    pairs.extend([(other, written), (written, other)]);
                 }
             }
             for r in (0..10).filter(|r| reads & 1 << r != 0) {
@@ -310,14 +346,14 @@ impl Webs {
     fn sweep(&mut self, blocks: &[Code]) -> bool {
         let mut changed = false;
         for web in 0..self.parent.len() {
-            if self.fixed[web] || self.parent[web] as usize != web || self.places[web].is_empty() {
+            if self.fixed[web] || self.parent[web] as usize != web || self.places.get(web).is_empty() {
                 continue;
             }
             if !std::mem::take(&mut self.stale[web]) {
                 continue;
             }
             let mut taken = self.forbidden[web];
-            for &n in &self.neighbours[web] {
+            for &n in self.neighbours.get(web) {
                 taken |= 1 << self.color[n as usize];
             }
             let old = self.color[web];
@@ -343,10 +379,10 @@ impl Webs {
             self.stale.fill(true);
             return;
         }
-        for &n in &self.neighbours[web] {
+        for &n in self.neighbours.get(web) {
             self.stale[n as usize] = true;
         }
-        for &(b, i) in &self.places[web] {
+        for &(b, i) in self.places.get(web) {
             let fields = self.fields[b as usize][i as usize];
             for other in [fields.dst, fields.src].into_iter().filter(|&w| w != NONE) {
                 self.stale[other as usize] = true;
@@ -357,7 +393,7 @@ impl Webs {
     /// What a web costs in a register: the instructions that name it, the register's saving, and a preference for
     /// registers that others are likely to use as well.
     fn cost(&self, blocks: &[Code], web: usize, color: u8) -> u32 {
-        let places = self.places[web].iter();
+        let places = self.places.get(web).iter();
         let bytes: u32 = places.map(|&(b, i)| self.size(blocks, b as usize, i as usize, web, color)).sum();
         let saved = match color {
             6 if self.population[6] == 0 => 2,

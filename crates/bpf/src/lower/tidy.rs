@@ -197,16 +197,20 @@ pub(super) fn term_reads(term: Term) -> RegSet {
 
 /// Registers live on entry of each block.
 pub(super) fn live_in(blocks: &[Code]) -> Vec<RegSet> {
-    // What a block reads of what it was given, and what it writes.
-    let sums: Vec<(RegSet, RegSet)> = blocks
-        .iter()
-        .map(|block| {
-            block.body.iter().rev().fold((0, 0), |(before, written), e| {
-                let (reads, writes) = effect(e);
-                (before & !writes | reads, written | writes)
-            })
-        })
-        .collect();
+    let sums: Vec<(RegSet, RegSet)> = blocks.iter().map(sum).collect();
+    live_behind(blocks, &sums)
+}
+
+/// What a block reads of what it was given, and what it writes; not what its end reads.
+pub(super) fn sum(block: &Code) -> (RegSet, RegSet) {
+    block.body.iter().rev().fold((0, 0), |(before, written), e| {
+        let (reads, writes) = effect(e);
+        (before & !writes | reads, written | writes)
+    })
+}
+
+/// Registers live on entry of each block, given the sums of all.
+pub(super) fn live_behind(blocks: &[Code], sums: &[(RegSet, RegSet)]) -> Vec<RegSet> {
     let mut live = vec![0; blocks.len()];
     loop {
         let mut changed = false;

@@ -21,6 +21,7 @@ use sha2::{Digest as _, Sha256};
 
 use file::File;
 use redis::Redis;
+pub use redis::Shared;
 
 /// Answers that one process remembers; then it begins anew.
 const MOST: usize = 1 << 20;

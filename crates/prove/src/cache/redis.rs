@@ -2,6 +2,7 @@
 //!
 //! Invariant: nobody waits for a server longer than [`PATIENCE`]; after the first failure it is not asked again.
 
+use std::fmt;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpStream, ToSocketAddrs as _};
 use std::time::Duration;
@@ -107,6 +108,47 @@ impl Redis {
             self.connection = Some(connection);
         }
         self.connection.as_mut().ok_or_else(|| std::io::Error::other("no connection"))
+    }
+}
+
+/// A text that a team keeps on a Redis server under a name: `redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]#NAME`.
+pub struct Shared {
+    redis: Redis,
+    name: String,
+}
+
+impl Shared {
+    /// # Errors
+    /// If this is no address of one.
+    pub fn new(url: &str) -> Result<Shared, RedisError> {
+        let (server, name) = url.split_once('#').ok_or_else(|| RedisError(url.to_owned()))?;
+        let name = Some(name).filter(|n| !n.is_empty()).ok_or_else(|| RedisError(url.to_owned()))?;
+        Ok(Shared { redis: Redis::new(server)?, name: format!("millstream:rules:{name}") })
+    }
+
+    /// The text, if there is one of that name.
+    ///
+    /// # Errors
+    /// If the server is away or refuses.
+    pub fn read(&mut self) -> std::io::Result<Option<String>> {
+        exchange(self.redis.connected()?, &["GET", &self.name])
+    }
+
+    /// Puts a text in the place of the one of that name.
+    ///
+    /// # Errors
+    /// If the server is away or refuses.
+    pub fn write(&mut self, text: &str) -> std::io::Result<()> {
+        if text.len() > LONGEST {
+            return Err(std::io::Error::other(format!("{} bytes are more than fit", text.len())));
+        }
+        exchange(self.redis.connected()?, &["SET", &self.name, text]).map(|_| ())
+    }
+}
+
+impl fmt::Display for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} on the Redis server {}", self.name, self.redis.address)
     }
 }
 

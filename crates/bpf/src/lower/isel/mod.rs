@@ -56,6 +56,13 @@ pub(super) fn select(
     }
     let at = |block: Block| index[block].expand().map(|p| MBlockId::new(p.index()));
     let mut out = select.out;
+    let (mut insts, mut operands) = (0, 0);
+    for (_, operand, ..) in lowered.values().flatten().flat_map(|s| &s.insts) {
+        insts += 1;
+        operands += operand.len();
+    }
+    out.insts.reserve(insts);
+    out.operands.reserve(operands);
     for &block in &order {
         let Some(chosen) = lowered[block].take() else { continue };
         let start = out.insts.len() as u32;
@@ -248,7 +255,7 @@ impl Select<'_> {
     }
 
     fn block(&mut self, block: Block) -> Result<Selected, LowerError> {
-        self.pending = Vec::new();
+        self.pending = Vec::with_capacity(self.func.blocks[block].insts.len());
         self.count_addresses(block);
         let func = self.func;
         let mut args = Vec::new();
