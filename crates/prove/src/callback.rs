@@ -1,11 +1,14 @@
 //! `bpf_loop`: a function of the program that a helper calls for each number below one that it is given.
 //!
 //! The function is run once, on a number and a state of which nothing is known. What comes out of that is all that the loop
-//! depends on, with what there is when it begins: two loops over functions that do the same do the same. What the function
-//! is given besides must not point into the stack, where the two programs may keep other things.
+//! depends on, with what there is when it begins: two loops over functions that do the same do the same. That does not hold where
+//! the function is given more than a number: a pointer into the stack, where the two programs may keep other things. There
+//! it is run round by round, if the number of rounds is known and small.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
+
+use millstream_isa::{Cond, Width};
 
 use crate::Unknown;
 use crate::exec::{Exec, Waiting};
@@ -13,6 +16,9 @@ use crate::range::Ranges;
 use crate::state::{Chain, State};
 use crate::term::{Sort, T};
 use crate::value::{Kind, Region, Space, V};
+
+/// Rounds that are run one by one.
+const MOST_ROUNDS: u64 = 64;
 
 /// What names of variables have that stand for what a function is called with.
 const CALLED_WITH: &str = "called with ";
@@ -29,7 +35,7 @@ impl Exec<'_, '_> {
         for v in [count, context, flags] {
             match self.w.values.kind(v) {
                 Kind::Number(t) if !self.w.terms.has_address(t) => inputs.push(t),
-                _ => return Err(Unknown::new("bpf_loop gives its function more than a number")),
+                _ => return self.rounds(state, [count, flags], entry as usize, context),
             }
         }
         let (begin, end) = self.called(entry as usize, context)?;
@@ -55,6 +61,76 @@ impl Exec<'_, '_> {
         let value = self.w.values.number(t);
         self.returned(state, value);
         Ok(())
+    }
+
+    /// Runs a loop of a known number of rounds one by one.
+    fn rounds(
+        &mut self,
+        state: &mut State,
+        [count, flags]: [V; 2],
+        entry: usize,
+        context: V,
+    ) -> Result<(), Unknown> {
+        let mut known = |v| self.w.values.numeric(&mut self.w.terms, v).and_then(|t| self.w.terms.value(t));
+        let (count, flags) = (known(count).map(|n| n & u64::from(u32::MAX)), known(flags));
+        let (Some(count @ ..=MOST_ROUNDS), Some(0)) = (count, flags) else {
+            let most = format!(
+                "bpf_loop gives its function a pointer, and may go round more than {MOST_ROUNDS} times"
+            );
+            return Err(Unknown::new(most));
+        };
+        // What has left the loop, and what goes round.
+        let (mut left, mut goes) = (None, Some(state.clone()));
+        for round in 0..count {
+            let Some(begin) = goes.take() else { break };
+            let mut end = self.round(begin, entry, round, context)?;
+            let zero = self.constant_number(0);
+            let (terms, values) = (&mut self.w.terms, &mut self.w.values);
+            let on = values.compare(terms, Cond::Eq, Width::W64, end.regs[0], zero);
+            let on = on.ok_or_else(|| Unknown::new("a function without a result"))?;
+            let over = terms.not(on);
+            let mut leaves = end.clone();
+            if leaves.assume(terms, over) {
+                leaves.regs[0] = self.constant_number(round + 1);
+                left = Some(self.either_way(left, leaves));
+            }
+            goes = end.assume(&mut self.w.terms, on).then_some(end);
+        }
+        if let Some(mut goes) = goes {
+            goes.regs[0] = self.constant_number(count);
+            left = Some(self.either_way(left, goes));
+        }
+        *state = left.ok_or_else(|| Unknown::new("a loop that does not end"))?;
+        let rounds = state.regs[0];
+        self.returned(state, rounds);
+        Ok(())
+    }
+
+    /// The state after one round, as it is where the loop is called but for the function's result.
+    fn round(&mut self, mut state: State, entry: usize, round: u64, context: V) -> Result<State, Unknown> {
+        self.enter(entry, &mut state)?;
+        let undefined = self.w.values.undefined();
+        state.regs[1] = self.constant_number(round);
+        state.regs[2] = context;
+        state.regs[3..6].fill(undefined);
+        let place = self.side.flow(entry)?.start()?;
+        let mut waiting = Waiting::from([(vec![place], state)]);
+        let mut exec = self.inner();
+        while exec.advance(&mut waiting)? {}
+        let ended = exec.ended().cloned().ok_or_else(|| Unknown::new("a function that does not end"))?;
+        self.back(ended)
+    }
+
+    fn constant_number(&mut self, n: u64) -> V {
+        let t = self.w.terms.constant(64, n);
+        self.w.values.number(t)
+    }
+
+    fn either_way(&mut self, before: Option<State>, state: State) -> State {
+        match before {
+            None => state,
+            Some(before) => before.join(&mut self.w.terms, &mut self.w.values, state),
+        }
     }
 
     /// All memories that there may be, and all chains, as variables that stand for nothing else.

@@ -67,6 +67,8 @@ pub(crate) struct Exec<'a, 'p> {
     pub(crate) limits: &'a Limits,
     deadline: Instant,
     executed: u64,
+    /// Whether this is the run of a function that others wait for.
+    within: bool,
     /// States in which the program ended: by leaving, or in another program.
     ended: Option<State>,
 }
@@ -81,7 +83,7 @@ pub(crate) type Waiting = BTreeMap<Key, State>;
 pub(crate) type Key = Vec<Place>;
 
 /// What follows an instruction.
-enum Next {
+pub(crate) enum Next {
     Fall,
     /// To the start of this function.
     Enter(usize),
@@ -100,12 +102,14 @@ impl<'a, 'p> Exec<'a, 'p> {
         limits: &'a Limits,
         deadline: Instant,
     ) -> Exec<'a, 'p> {
-        Exec { w, p: side.p, side, limits, deadline, executed: 0, ended: None }
+        Exec { w, p: side.p, side, limits, deadline, executed: 0, within: false, ended: None }
     }
 
-    /// A run within this one.
+    /// A run within this one, of a function: the frames of those that wait stay.
     pub(crate) fn inner(&mut self) -> Exec<'_, 'p> {
-        Exec::new(self.w, self.side, self.limits, self.deadline)
+        let mut inner = Exec::new(self.w, self.side, self.limits, self.deadline);
+        inner.within = true;
+        inner
     }
 
     /// The state after a program has run whole, from the one that every program starts in changed by `begin`.
@@ -177,8 +181,10 @@ impl<'a, 'p> Exec<'a, 'p> {
 
     /// A path that is over.
     pub(crate) fn end(&mut self, mut state: State) {
-        state.frames.clear();
-        state.saved.clear();
+        if !self.within {
+            state.frames.clear();
+            state.saved.clear();
+        }
         let undefined = self.w.values.undefined();
         for r in 1..11 {
             state.regs[r] = undefined;
@@ -296,11 +302,18 @@ impl<'a, 'p> Exec<'a, 'p> {
     }
 
     /// Returns from a function to the one that called it: `key` is where it did.
-    fn leave(&mut self, mut key: Key, mut state: State) -> Result<Vec<(Key, State)>, Unknown> {
+    fn leave(&mut self, mut key: Key, state: State) -> Result<Vec<(Key, State)>, Unknown> {
         let Some(place) = key.pop() else {
             self.end(state);
             return Ok(Vec::new());
         };
+        let state = self.back(state)?;
+        key.push(self.side.flow(place.entry)?.place(place.slot + 1, place)?);
+        Ok(vec![(key, state)])
+    }
+
+    /// The state of a function that has returned, as the one that waited for it has it.
+    pub(crate) fn back(&mut self, mut state: State) -> Result<State, Unknown> {
         let undefined = self.w.values.undefined();
         let saved = state.saved.pop().ok_or_else(|| Unknown::new("a return without a call"))?;
         state.frames.truncate(state.saved.len() + 1);
@@ -308,8 +321,7 @@ impl<'a, 'p> Exec<'a, 'p> {
         state.regs[6..10].copy_from_slice(&saved);
         let zero = self.w.terms.constant(64, 0);
         state.regs[10] = self.w.values.pointer(Region::Stack(state.saved.len() as u8), zero);
-        key.push(self.side.flow(place.entry)?.place(place.slot + 1, place)?);
-        Ok(vec![(key, state)])
+        Ok(state)
     }
 
     fn step(&mut self, slot: usize, insn: Insn, state: &mut State) -> Result<Next, Unknown> {
@@ -528,7 +540,7 @@ impl<'a, 'p> Exec<'a, 'p> {
     }
 
     /// Makes the state that a function of the program begins in.
-    fn enter(&mut self, target: usize, state: &mut State) -> Result<Next, Unknown> {
+    pub(crate) fn enter(&mut self, target: usize, state: &mut State) -> Result<Next, Unknown> {
         let depth = state.frames.len();
         if depth >= MAX_FRAMES {
             return Err(Unknown::new("calls nest too deep"));

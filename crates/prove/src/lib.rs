@@ -49,7 +49,7 @@ mod without;
 
 use std::time::Duration;
 
-pub use cache::{Cache, CacheStats, Entry as CacheEntry, Key as CacheKey, RedisError, Said};
+pub use cache::{Cache, CacheStats, Entry as CacheEntry, Key as CacheKey, RedisError, Said, Shared};
 pub use check::{Proof, Verdict, differ, hold, prove};
 pub use counterexample::{Counterexample, Origin};
 pub use evaluate::{Evaluated, Evaluator};

@@ -41,10 +41,12 @@ impl Exec<'_, '_> {
     /// Forgets the registers and the bytes of the stack that nobody reads from a place on.
     pub(crate) fn forget_dead(&mut self, key: &Key, state: &mut State) {
         let undefined = self.w.values.undefined();
-        for (depth, place) in key.iter().enumerate() {
+        // Of functions that wait for one that is run within, nothing is known here.
+        let outer = state.frames.len().saturating_sub(key.len());
+        for (depth, place) in (outer..).zip(key) {
             let Ok(flow) = self.side.flow(place.entry) else { continue };
             // A function that waits goes on after its call.
-            let waits = depth + 1 < key.len();
+            let waits = depth + 1 < outer + key.len();
             let slot = place.slot + usize::from(waits);
             if let Some(frame) = state.frames.get_mut(depth)
                 && frame.keys().any(|at| !flow.is_byte_live(slot, *at))

@@ -511,6 +511,57 @@ fn a_call_that_sees_the_same_bytes_gives_the_same() {
     assert!(!proven(&both(9, 8), &turned(9, 8)));
 }
 
+/// A program with where its function is, at slot 1.
+fn placed(text: &str) -> String {
+    let whole = encode_all(&assemble(&text.replace("FUNCTION", "0")).expect("our own text"));
+    let at = whole.iter().position(|raw| raw.code == 0x18 && raw.src == 4).expect("the function") as i32;
+    text.replace("FUNCTION", &(-at).to_string())
+}
+
+#[test]
+fn loops_over_functions_that_are_given_the_stack_are_run_round_by_round() {
+    // The rounds, and what is on the stack afterwards, which begins with a number from outside.
+    let looped = |count: &str, at: u32, body: &str| {
+        placed(&format!(
+            "goto main\nbody:\n{body}exit\nmain:\nr6 = *(u32 *)(r1 + 12)\n*(u64 *)(r10 - {at}) = r6\nr1 = {count}\n\
+             r3 = r10\nr3 += -{at}\nr4 = 0\nr2 = subprog[FUNCTION]\ncall loop\nr1 = *(u64 *)(r10 - {at})\nr0 *= 256\n\
+             r0 += r1\nr0 += r6\nexit"
+        ))
+    };
+    let plain = |rounds: u32, more: u32| {
+        format!("r6 = *(u32 *)(r1 + 12)\nr0 = r6\nr0 += {}\nr0 += r6\nexit", 256 * rounds + more)
+    };
+    let adds = |then: &str| format!("r6 = *(u64 *)(r2 + 0)\nr6 += r1\n*(u64 *)(r2 + 0) = r6\n{then}");
+    let all = adds("r0 = 0\n");
+    let proven = |a: &str, b: &str| judged("", a, b);
+    assert!(proven(&looped("4", 8, &all), &looped("4", 24, &all)));
+    assert!(proven(&looped("4", 8, &all), &plain(4, 6)));
+    assert!(proven(&looped("0", 8, &all), &plain(0, 0)));
+    let to_two = adds("r0 = 0\nif r1 != 2 goto on\nr0 = 1\non:\n");
+    assert!(proven(&looped("64", 8, &to_two), &plain(3, 3)));
+    // Whether it leaves hangs on what nobody knows.
+    let odd = adds("r0 = r6\nr0 &= 1\n");
+    let other = odd.replace("r0 = r6\nr0 &= 1", "r0 = r6\nr0 <<= 63\nr0 >>= 63");
+    assert!(proven(&looped("5", 8, &odd), &looped("5", 16, &other)));
+    for (a, b) in [
+        (looped("4", 8, &all), plain(4, 7)),
+        (looped("4", 8, &all), plain(5, 6)),
+        (looped("4", 8, &all), looped("5", 8, &all)),
+        (looped("64", 8, &to_two), plain(2, 3)),
+        (looped("5", 8, &odd), looped("5", 8, &all)),
+        (looped("5", 8, &odd), looped("6", 8, &odd)),
+    ] {
+        assert!(!proven(&a, &b), "{a}\n{b}");
+    }
+    // Too many rounds, and nobody knows how many.
+    for count in ["65", "r6"] {
+        let (a, b) = (looped(count, 8, &all), looped(count, 24, &all));
+        let ((a, f), (b, g)) = (object(ProgramType::XDP, &a), object(ProgramType::XDP, &b));
+        let verdict = prove((&a, f), (&b, g), None, &Limits::default()).verdict;
+        assert!(format!("{verdict:?}").contains("may go round more than 64 times"), "{verdict:?}");
+    }
+}
+
 #[test]
 fn loops_over_functions_that_do_the_same_do_the_same() {
     let looked_up = |then: &str| {
@@ -522,12 +573,6 @@ fn loops_over_functions_that_do_the_same_do_the_same() {
             "goto main\nbody:\n{body}exit\nmain:\nr6 = *(u32 *)(r1 + 12)\n{before}r1 = r6\nr3 = {given}\nr4 = 0\n\
              r2 = subprog[FUNCTION]\ncall loop\nout:\nexit"
         )
-    };
-    // The function is at slot 1.
-    let placed = |text: &str| {
-        let whole = encode_all(&assemble(&text.replace("FUNCTION", "0")).expect("our own text"));
-        let at = whole.iter().position(|raw| raw.code == 0x18 && raw.src == 4).expect("the function") as i32;
-        text.replace("FUNCTION", &(-at).to_string())
     };
     let proven = |a: &str, b: &str| judged("", &placed(a), &placed(b));
     let plain = |given: &str, body: &str| program("", given, body);
