@@ -9,6 +9,7 @@ use millstream_kernel::{AttachType, ProgramType, possible_cpus};
 use millstream_loader::KernelTypes;
 use serde::Serialize;
 
+use crate::dpdk;
 use crate::exit::Exit;
 
 /// Flags of `millstream doctor`.
@@ -297,11 +298,20 @@ fn tools() -> Vec<Check> {
         Some(String::from_utf8_lossy(&out.stdout).lines().next().unwrap_or_default().to_owned())
     };
     let clang = ["clang-19", "clang"].into_iter().find_map(version);
-    vec![Check {
+    let clang = Check {
         name: "clang",
         status: if clang.is_some() { Status::Ok } else { Status::Limited },
         needed_for: "building the data planes under programs/; never at run time",
         advice: clang.is_none().then(|| "install clang-19".to_owned()),
         found: clang.unwrap_or_else(|| "not found".to_owned()),
-    }]
+    };
+    // A build with DPDK starts nowhere without it.
+    let dpdk = dpdk::version().map(|found| Check {
+        name: "DPDK",
+        status: Status::Ok,
+        found,
+        needed_for: "--io dpdk:DEVICE",
+        advice: None,
+    });
+    std::iter::once(clang).chain(dpdk).collect()
 }

@@ -15,6 +15,8 @@ pub(crate) enum Exit {
     Unknown = 3,
     /// This machine does not permit or support it (`millstream doctor` says what and why).
     NotPermitted = 4,
+    /// The program of packets that was run has crashed.
+    Crashed = 5,
 }
 
 impl From<Exit> for ExitCode {
@@ -24,12 +26,16 @@ impl From<Exit> for ExitCode {
 }
 
 /// What each code says, for the help and the manual pages.
-pub(crate) const CODES: [(Exit, &str); 5] = [
+pub(crate) const CODES: [(Exit, &str); 6] = [
     (Exit::Done, "done"),
     (Exit::Negative, "done, and the answer is no (rejected, failed, lost)"),
     (Exit::Input, "unusable input or command line"),
     (Exit::Unknown, "no answer (too short or too disturbed to tell, not proven)"),
     (Exit::NotPermitted, "this machine does not permit or support it; millstream doctor says what and why"),
+    (
+        Exit::Crashed,
+        "the packet program that was run has crashed; standard error says where and at which packet",
+    ),
 ];
 
 /// For the end of the help.

@@ -11,6 +11,11 @@ mod control;
 mod daemon;
 mod demo;
 mod doctor;
+#[cfg(feature = "dpdk")]
+mod dpdk;
+#[cfg(not(feature = "dpdk"))]
+#[path = "without_dpdk.rs"]
+mod dpdk;
 mod exec;
 mod exit;
 mod explain;
@@ -28,6 +33,7 @@ mod prove;
 mod rules;
 mod run;
 mod superopt;
+mod supervise;
 mod verify;
 mod xdp;
 
@@ -35,7 +41,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// The static compiler makes many small things: with the system's allocator it takes a quarter longer.
+/// The static compiler makes many small things: with the system's allocator it takes a quarter longer. Without huge pages (a
+/// feature of the crate), since the kernel clears two megabytes for each, of which a short run uses little.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

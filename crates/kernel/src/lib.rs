@@ -9,7 +9,7 @@
 //! and, where known, what to do about it ([`Error::hint`]).
 //!
 //! Architecture Invariant: no other crate issues bpf(2), rtnetlink or mmap of a map. `unsafe` code is therefore
-//! allowed in the modules `sys`, `grace`, `mapping`, `ringbuf`, `netlink`, `netns` and `packet` of this crate, each block with its reason, and
+//! allowed in the modules `sys`, `grace`, `mapping`, `ringbuf`, `netlink`, `netns`, `packet` and `tap` of this crate, each block with its reason, and
 //! denied in the others.
 //!
 //! Sources: `include/uapi/linux/bpf.h`, `kernel/bpf/syscall.c`, `net/bpf/test_run.c` and `net/core/dev.c` of
@@ -34,6 +34,7 @@ pub mod probe;
 mod program;
 mod ringbuf;
 mod sys;
+mod tap;
 mod tc;
 pub mod testing;
 mod testrun;
@@ -55,9 +56,10 @@ pub use map::{Map, MapSpec, UpdateMode};
 pub use map_batch::Entries;
 pub use mapping::{Mapping, shared_memory};
 pub use netns::Namespace;
-pub use packet::PacketSocket;
+pub use packet::{LONGEST as LONGEST_FRAME, PacketSocket};
 pub use program::{Program, run_time_statistics};
 pub use ringbuf::RingBuffer;
+pub use tap::Tap;
 pub use tc::{Filter, TcxState, filters, query_tcx};
 pub use testrun::{TestOutput, TestRun};
 pub use types::{AttachType, LinkType, MapType, ProgramType, map_flags, prog_flags};

@@ -6,7 +6,7 @@
 //! Sources: packet(7) and `include/uapi/linux/if_packet.h` of Linux 6.18.
 #![allow(unsafe_code)]
 
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use crate::error::{Error, Result};
@@ -21,8 +21,8 @@ const TPID_VALID: u32 = 1 << 6;
 const ETHERTYPE_VLAN: u16 = 0x8100;
 /// Both addresses, behind which a tag stands.
 const ADDRESSES: usize = 12;
-/// The longest frame that is received; longer ones are cut by nobody, for no link has such.
-const LONGEST: usize = 1 << 16;
+/// Room for the longest frame that is received; longer ones are cut by nobody, for no link has such.
+pub const LONGEST: usize = 1 << 16;
 
 /// A raw socket on one interface.
 #[derive(Debug)]
@@ -98,6 +98,18 @@ impl PacketSocket {
     /// What the kernel says of the interface, such as `ENETDOWN`.
     pub fn receive(&self) -> Result<Option<Vec<u8>>> {
         let mut frame = vec![0u8; LONGEST];
+        let length = self.receive_into(&mut frame)?;
+        Ok(length.map(|length| {
+            frame.truncate(length);
+            frame
+        }))
+    }
+
+    /// As [`PacketSocket::receive`], into `frame`, and says how long it is.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn receive_into(&self, frame: &mut [u8]) -> Result<Option<usize>> {
         let mut control = [0u64; 8];
         let mut part = libc::iovec { iov_base: frame.as_mut_ptr().cast(), iov_len: frame.len() };
         // SAFETY: an all-zero msghdr is a value.
@@ -114,11 +126,31 @@ impl PacketSocket {
                 errno => Err(Error::call("recvmsg", doing("receiving at", self.ifindex), errno)),
             };
         }
-        frame.truncate(len as usize);
-        if let Some(tag) = tag(&message) {
-            frame.splice(ADDRESSES.min(len as usize)..ADDRESSES.min(len as usize), tag);
+        let len = len as usize;
+        let Some(tag) = tag(&message).filter(|tag| len >= ADDRESSES && len + tag.len() <= frame.len()) else {
+            return Ok(Some(len));
+        };
+        frame.copy_within(ADDRESSES..len, ADDRESSES + tag.len());
+        frame[ADDRESSES..ADDRESSES + tag.len()].copy_from_slice(&tag);
+        Ok(Some(len + tag.len()))
+    }
+
+    /// Frames that came in since the last call, and found no room in the socket.
+    ///
+    /// # Errors
+    /// What getsockopt(2) refuses.
+    pub fn take_lost(&self) -> Result<u64> {
+        let mut found = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
+        let mut length = size_of_val(&found) as libc::socklen_t;
+        let to = std::ptr::from_mut(&mut found).cast();
+        let fd = self.fd.as_raw_fd();
+        // SAFETY: writes one value of the size said.
+        match unsafe { libc::getsockopt(fd, libc::SOL_PACKET, libc::PACKET_STATISTICS, to, &mut length) } {
+            0 => Ok(found.tp_drops.into()),
+            _ => {
+                Err(Error::call("getsockopt(SOL_PACKET)", doing("asking about", self.ifindex), last_errno()))
+            }
         }
-        Ok(Some(frame))
     }
 
     /// Sends a frame out of the interface.
@@ -139,16 +171,22 @@ impl PacketSocket {
     /// # Errors
     /// What poll(2) refuses.
     pub fn wait(sockets: &[PacketSocket], at_most: Duration) -> Result<()> {
-        let poll = |s: &PacketSocket| libc::pollfd { fd: s.fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        let mut polled: Vec<libc::pollfd> = sockets.iter().map(poll).collect();
-        let timeout = i32::try_from(at_most.as_millis()).unwrap_or(i32::MAX);
-        // SAFETY: writes to as many elements as said.
-        let ready = unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, timeout) };
-        match ready {
-            0.. => Ok(()),
-            _ if last_errno() == libc::EINTR => Ok(()),
-            _ => Err(Error::call("poll", "waiting for frames".to_owned(), last_errno())),
-        }
+        let all: Vec<RawFd> = sockets.iter().map(|socket| socket.fd.as_raw_fd()).collect();
+        poll_for(&all, at_most)
+    }
+}
+
+/// Waits until one of these can be read, or so long, or a signal comes.
+pub(crate) fn poll_for(all: &[RawFd], at_most: Duration) -> Result<()> {
+    let mut polled: Vec<libc::pollfd> =
+        all.iter().map(|fd| libc::pollfd { fd: *fd, events: libc::POLLIN, revents: 0 }).collect();
+    let timeout = i32::try_from(at_most.as_millis()).unwrap_or(i32::MAX);
+    // SAFETY: writes to as many elements as said.
+    let ready = unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, timeout) };
+    match ready {
+        0.. => Ok(()),
+        _ if last_errno() == libc::EINTR => Ok(()),
+        _ => Err(Error::call("poll", "waiting for frames".to_owned(), last_errno())),
     }
 }
 

@@ -34,9 +34,49 @@ struct Table {
     kind: MapKind,
     flags: u32,
     template: Option<Template>,
-    entries: Vec<Vec<u8>>,
-    /// Draws a key.
-    draw: fn(&[Vec<u8>], &mut Rng) -> Vec<u8>,
+    keys: Keys,
+}
+
+/// The keys of a table.
+enum Keys {
+    /// So many that anybody can compute: memory is for tables, and its large pages, too.
+    Numbered(u64),
+    /// Prefixes of IPv6.
+    Prefixes(Vec<Vec<u8>>),
+}
+
+impl Keys {
+    fn len(&self) -> u64 {
+        match self {
+            Keys::Numbered(count) => *count,
+            Keys::Prefixes(all) => all.len() as u64,
+        }
+    }
+
+    /// The key of an entry.
+    fn get(&self, at: u64) -> Vec<u8> {
+        match self {
+            Keys::Numbered(_) => {
+                let mut rng = Rng::new(at + 1);
+                [rng.next_u64().to_le_bytes(), rng.next_u64().to_le_bytes()].concat()
+            }
+            Keys::Prefixes(all) => all[at as usize].clone(),
+        }
+    }
+
+    /// A key that is looked up: that of some entry, or an address below some prefix.
+    fn draw(&self, rng: &mut Rng) -> Vec<u8> {
+        let mut key = self.get(rng.below(self.len()));
+        if matches!(self, Keys::Prefixes(_)) {
+            let bits = u32::from_le_bytes([key[0], key[1], key[2], key[3]]);
+            for (at, byte) in key[4..].iter_mut().enumerate() {
+                let kept = bits.saturating_sub(8 * at as u32).min(8);
+                *byte |= (rng.below(256) as u32 & (0xff >> kept)) as u8;
+            }
+            key[..4].copy_from_slice(&128u32.to_le_bytes());
+        }
+        key
+    }
 }
 
 /// The value of the key that the packet begins with, or 1 if it is not there.
@@ -44,9 +84,9 @@ fn program(table: &Table) -> (Module, Func) {
     let declaration = MapDecl {
         name: "table".into(),
         kind: table.kind as u32,
-        key_size: table.entries[0].len() as u32,
+        key_size: table.keys.get(0).len() as u32,
         value_size: 8,
-        max_entries: table.entries.len() as u32,
+        max_entries: table.keys.len() as u32,
         flags: table.flags,
         global: None,
         inner: None,
@@ -59,8 +99,8 @@ fn engine(table: &Table, ahead: Ahead) -> Result<Engine, millstream_native::Erro
     let tables = table.template.map(|template| ("table".to_owned(), template)).into_iter().collect();
     let mut engine = Engine::of_module(module, func, &Options { ahead, tables, ..Options::default() })?;
     if let Some(map) = engine.map("table") {
-        for key in &table.entries {
-            map.update(key, &2u64.to_le_bytes(), 0, None);
+        for at in 0..table.keys.len() {
+            map.update(&table.keys.get(at), &2u64.to_le_bytes(), 0, None);
         }
     }
     Ok(engine)
@@ -72,7 +112,7 @@ fn round(engine: &mut Engine, batch: &mut Batch, table: &Table, rng: &mut Rng) -
     for _ in 0..BATCHES {
         batch.clear();
         for _ in 0..BATCH {
-            let mut frame = (table.draw)(&table.entries, rng);
+            let mut frame = table.keys.draw(rng);
             frame.resize(64, 0);
             batch.push(&frame, 1);
         }
@@ -91,11 +131,7 @@ fn median(times: &mut [f64]) -> f64 {
 }
 
 fn hash(entries: u64, template: Template) -> Table {
-    let mut rng = Rng::new(5);
-    let key = |rng: &mut Rng| [rng.next_u64().to_le_bytes(), rng.next_u64().to_le_bytes()].concat();
-    let entries = (0..entries).map(|_| key(&mut rng)).collect();
-    let draw = |entries: &[Vec<u8>], rng: &mut Rng| entries[rng.below(entries.len() as u64) as usize].clone();
-    Table { kind: MapKind::Hash, flags: 0, template: Some(template), entries, draw }
+    Table { kind: MapKind::Hash, flags: 0, template: Some(template), keys: Keys::Numbered(entries) }
 }
 
 fn prefixes(text: &str) -> Table {
@@ -104,18 +140,8 @@ fn prefixes(text: &str) -> Table {
         let (address, bits) = (address.parse::<Ipv6Addr>().ok()?, bits.parse::<u32>().ok()?);
         Some([&bits.to_le_bytes()[..], &address.octets()].concat())
     };
-    let draw = |entries: &[Vec<u8>], rng: &mut Rng| {
-        let mut key = entries[rng.below(entries.len() as u64) as usize].clone();
-        let bits = u32::from_le_bytes([key[0], key[1], key[2], key[3]]);
-        for (at, byte) in key[4..].iter_mut().enumerate() {
-            let kept = bits.saturating_sub(8 * at as u32).min(8);
-            *byte |= (rng.below(256) as u32 & (0xff >> kept)) as u8;
-        }
-        key[..4].copy_from_slice(&128u32.to_le_bytes());
-        key
-    };
-    let entries = text.lines().filter_map(entry).collect();
-    Table { kind: MapKind::LpmTrie, flags: TRIE, template: None, entries, draw }
+    let keys = Keys::Prefixes(text.lines().filter_map(entry).collect());
+    Table { kind: MapKind::LpmTrie, flags: TRIE, template: None, keys }
 }
 
 fn table(args: &[String]) -> Result<Table, String> {
@@ -127,7 +153,7 @@ fn table(args: &[String]) -> Result<Table, String> {
         [kind, count] if kind == "cuckoo" => Ok(hash(number(count)?, Template::Cuckoo)),
         [kind, path] if kind == "prefixes" => {
             let table = prefixes(&std::fs::read_to_string(path).map_err(|e| format!("{path}: {e}"))?);
-            if table.entries.is_empty() { Err(format!("{path}: no IPv6 prefix")) } else { Ok(table) }
+            if table.keys.len() == 0 { Err(format!("{path}: no IPv6 prefix")) } else { Ok(table) }
         }
         _ => Err("expected `hash [ENTRIES]`, `cuckoo [ENTRIES]` or `prefixes FILE`".into()),
     }
@@ -148,11 +174,10 @@ fn measure(table: &Table) -> Result<(), String> {
     let ahead = |packets, pattern| Ahead { packets, pattern, from: 0, always: true };
     let variants = [
         ("plain", ahead(0, Pattern::Pipelined)),
-        ("pipelined 2", ahead(2, Pattern::Pipelined)),
+        ("by default", Ahead { from: 0, always: true, ..Ahead::default() }),
         ("pipelined 4", ahead(4, Pattern::Pipelined)),
         ("pipelined 8", ahead(8, Pattern::Pipelined)),
         ("pipelined 16", ahead(16, Pattern::Pipelined)),
-        ("groups of 16", ahead(16, Pattern::Grouped)),
         ("stage by stage", ahead(BATCH as u32, Pattern::Grouped)),
     ];
     let mut engines = Vec::new();
@@ -169,7 +194,7 @@ fn measure(table: &Table) -> Result<(), String> {
         }
     }
     let medians: Vec<f64> = times.iter_mut().map(|times| median(times)).collect();
-    println!("{{\n  \"entries\": {},", table.entries.len());
+    println!("{{\n  \"entries\": {},", table.keys.len());
     for (at, ((name, _), ns)) in variants.iter().zip(&medians).enumerate() {
         let comma = if at + 1 == variants.len() { "" } else { "," };
         println!("  \"{name}\": {{\"ns\": {ns:.1}, \"ratio\": {:.2}}}{comma}", medians[0] / ns);

@@ -40,12 +40,33 @@ pub enum Pattern {
     Pipelined,
     /// A group of packets is fetched for, then worked on, then the next.
     Grouped,
+    /// By measurement: pipelined in two stages, and where there are more, as in tries of long addresses, in groups of 64, so that no
+    /// packet is begun on far ahead of the end of its batch.
+    Fitting,
+}
+
+/// Packets of a group, unless said otherwise: the usual batch.
+pub(crate) const GROUP: u32 = 64;
+/// Stages that are pipelined, at most, unless said otherwise.
+const PIPELINED: u32 = 2;
+
+impl Ahead {
+    /// As it is for code with so many stages.
+    pub(crate) fn fitted(self, stages: u32) -> Ahead {
+        match self.pattern {
+            Pattern::Fitting if stages > PIPELINED => {
+                Ahead { packets: GROUP, pattern: Pattern::Grouped, ..self }
+            }
+            Pattern::Fitting => Ahead { pattern: Pattern::Pipelined, ..self },
+            _ => self,
+        }
+    }
 }
 
 impl Default for Ahead {
     fn default() -> Ahead {
         // Smaller tables stay in the caches of common servers.
-        Ahead { packets: 8, pattern: Pattern::Pipelined, from: 4 << 20, always: false }
+        Ahead { packets: 8, pattern: Pattern::Fitting, from: 4 << 20, always: false }
     }
 }
 
@@ -271,6 +292,16 @@ mod tests {
         at.effect(Op::Store { size: Size::W, offset: 0, flags }, [packet, null], []);
         at.effect(Op::Return {}, [null], []);
         func
+    }
+
+    #[test]
+    fn many_stages_go_through_groups_unless_it_is_said_otherwise() {
+        let said = |packets, pattern| Ahead { packets, pattern, ..Ahead::default() };
+        let of = |ahead: Ahead, stages| (ahead.fitted(stages).packets, ahead.fitted(stages).pattern);
+        assert_eq!(of(Ahead::default(), 2), (8, Pattern::Pipelined));
+        assert_eq!(of(Ahead::default(), 4), (GROUP, Pattern::Grouped));
+        assert_eq!(of(said(5, Pattern::Pipelined), 4), (5, Pattern::Pipelined));
+        assert_eq!(of(said(5, Pattern::Grouped), 1), (5, Pattern::Grouped));
     }
 
     #[test]

@@ -6,16 +6,17 @@ use std::time::{Duration, Instant};
 
 use cranelift_entity::SecondaryMap;
 use millstream_bpf::lift::LiftError;
-use millstream_bpf::module::{func, lift_object};
+use millstream_bpf::module::{Lifted, func, lift_object};
 use millstream_interp::{MapKind, MapSpec};
 use millstream_ir::{Func, Function, Linkage, Module, Op};
-use millstream_object::Object;
+use millstream_object::{LineInfo, Object};
 use millstream_passes::{PassError, Pipeline, Session, Target};
 
 use crate::ahead::{self, Ahead, Judge, Use};
+use crate::crash;
 use crate::emit::{BATCH, EmitError, MapInfo, Table, Unit, emit, is_program};
 use crate::image::table::Linked;
-use crate::image::{self, Cpu, First, Image, Initial, Shape, Unlinkable, Unloadable};
+use crate::image::{self, Cpu, First, Image, Initial, Lines, Shape, Unlinkable, Unloadable};
 use crate::llvm::{self, Compiler, ObjectFile};
 use crate::program::{Kept, Program};
 use crate::runtime::helpers;
@@ -99,6 +100,8 @@ pub struct Options {
     pub seed: u64,
     /// The processor.
     pub cpu: Cpu,
+    /// What records of lines stand for that instructions name, of which a crash speaks; those of objects are known by themselves.
+    pub places: Vec<String>,
 }
 
 impl Default for Options {
@@ -113,6 +116,7 @@ impl Default for Options {
             workers: 1,
             seed: 1,
             cpu: Cpu::default(),
+            places: Vec::new(),
         }
     }
 }
@@ -208,6 +212,8 @@ struct Made {
     /// Loops over a batch, then programs that tail calls reach.
     symbols: Vec<String>,
     loops: usize,
+    /// Of places in the code.
+    names: Vec<String>,
     timings: Timings,
     texts: Option<Texts>,
 }
@@ -222,6 +228,7 @@ impl Engine {
         let entry = choose(object, program)?;
         let lifted = lift_object(object)?;
         let lift = start.elapsed();
+        let options = &Options { places: places(object, &lifted), ..options.clone() };
         let mut engine = Engine::of_module(lifted.module, entry, options)?;
         engine.timings.lift = lift;
         engine.fill(&image::initial(object, &reached_order(object)))?;
@@ -234,7 +241,9 @@ impl Engine {
     /// As there, and if the code cannot be linked.
     pub fn build_object(object: &Object, program: Option<&str>, options: &Options) -> Result<Image, Error> {
         let entry = choose(object, program)?;
-        let mut image = Engine::build_module(lift_object(object)?.module, entry, options)?;
+        let lifted = lift_object(object)?;
+        let options = &Options { places: places(object, &lifted), ..options.clone() };
+        let mut image = Engine::build_module(lifted.module, entry, options)?;
         image.initial = image::initial(object, &reached_order(object));
         Ok(image)
     }
@@ -248,7 +257,10 @@ impl Engine {
         let start = Instant::now();
         let names: Vec<&str> = made.symbols.iter().map(String::as_str).collect();
         let (code, addresses) = made.compiler.link(&made.object, &names)?;
-        let program = Program::new(&addresses, made.loops, Kept::Linked { _code: code });
+        let (lines, first) = Lines::of_object(&made.object.bytes, names[0])?;
+        let described =
+            crash::Code { start: (addresses[0] as u64).wrapping_sub(first), lines, names: made.names };
+        let program = Program::new(&addresses, made.loops, Kept::Linked { _code: code }).described(described);
         let timings = Timings { link: start.elapsed(), ..made.timings };
         Ok(Engine {
             timings,
@@ -264,7 +276,8 @@ impl Engine {
     pub fn build_module(module: Module, entry: Func, options: &Options) -> Result<Image, Error> {
         let made = make_code(module, entry, options, &mut Place::fixed(0), None)?;
         let image = Image::link(&made.object, &made.symbols, made.loops, options.cpu)?;
-        Ok(Image { maps: made.shapes, seed: options.seed, workers: options.workers, ..image })
+        let (maps, names) = (made.shapes, made.names);
+        Ok(Image { maps, names, seed: options.seed, workers: options.workers, ..image })
     }
 
     /// As [`Engine::of_module`], as an object file for any linker, with one public symbol: the table that [`Linked::open`] takes. What `describe`
@@ -342,7 +355,9 @@ impl Engine {
         if addresses.len() < image.loops.max(1) || image.loops == 0 {
             return Err(Unloadable::Import(BATCH.to_owned()).into());
         }
-        let program = Program::new(&addresses, image.loops, Kept::Mapped { _code: code });
+        let described = image.described(code.address());
+        let program =
+            Program::new(&addresses, image.loops, Kept::Mapped { _code: code }).described(described);
         let mut engine = Engine::new(program, maps, epochs, image.seed);
         engine.fill(&image.initial)?;
         engine.timings.link = start.elapsed();
@@ -567,7 +582,11 @@ fn make_code(
     let (prefetch, shared) = (options.prefetch, options.workers > 1);
     let table = described.map(|described| described(&shapes));
     let table = table.as_ref();
-    let unit = Unit { module: &module, maps: &known, entry, others: &others, prefetch, shared, slice, table };
+    // Whoever links code with others has debug information of his own.
+    let located = table.is_none();
+    let (module, maps_known) = (&module, &known);
+    let unit =
+        Unit { module, maps: maps_known, entry, others: &others, prefetch, shared, slice, table, located };
     let text = emit(&unit)?;
     timings.emit = start.elapsed();
 
@@ -579,7 +598,21 @@ fn make_code(
     let texts = object.text.clone().map(|after| Texts { before: text, after });
 
     let (symbols, loops) = (unit.symbols(), unit.loops().len());
-    Ok(Made { maps, epochs, shapes, compiler, object, symbols, loops, timings, texts })
+    let functions = module.funcs.values().map(|func| format!("function `{}`", func.name));
+    let names = functions.chain(options.places.iter().cloned()).collect();
+    Ok(Made { maps, epochs, shapes, compiler, object, symbols, loops, names, timings, texts })
+}
+
+/// What records of lines stand for: places in source files.
+fn places(object: &Object, lifted: &Lifted) -> Vec<String> {
+    let place = |line: &LineInfo| match &object.btf {
+        Some(btf) => {
+            let file = btf.str(line.file).rsplit('/').next().unwrap_or_default();
+            format!("{file}:{}: {}", line.line, btf.str(line.text).trim())
+        }
+        None => "the program".to_owned(),
+    };
+    lifted.lines.iter().map(place).collect()
 }
 
 /// Whether all tables whose template is said are there, and hash tables.

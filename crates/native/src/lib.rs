@@ -11,6 +11,7 @@
 //! runs an object that the verifier has not seen runs it as a plug-in of the process.
 
 mod ahead;
+mod crash;
 mod emit;
 mod engine;
 mod image;
@@ -20,6 +21,7 @@ mod program;
 mod runtime;
 
 pub use ahead::{Ahead, Pattern};
+pub use crash::report_crashes;
 pub use engine::{Engine, Error, Linkable, Options, Texts, Timings};
 pub use image::table::{Linked, Table};
 pub use image::{Cpu, Image, Shape as MapShape, Unlinkable, Unloadable};

@@ -9,6 +9,7 @@ use std::io;
 use std::ptr::null_mut;
 use std::time::Instant;
 
+use crate::crash::{self, Code, Running};
 use crate::engine::{Engine, Lane};
 use crate::llvm;
 use crate::runtime::packet::Packet;
@@ -33,6 +34,8 @@ pub(crate) struct Program {
     ahead: Option<RunBatch>,
     /// Addresses of the programs that were asked for.
     pub(crate) programs: Vec<u64>,
+    /// What its parts stem from, if that is known.
+    code: Option<Code>,
     _kept: Kept,
 }
 
@@ -45,7 +48,12 @@ impl Program {
         let function = |at: &usize| unsafe { std::mem::transmute::<usize, RunBatch>(*at) };
         let programs = programs.iter().map(|&a| a as u64).collect();
         let ahead = loops.get(1).map(function);
-        Program { run: function(&loops[0]), ahead, programs, _kept: kept }
+        Program { run: function(&loops[0]), ahead, programs, code: None, _kept: kept }
+    }
+
+    /// With what its parts stem from.
+    pub(crate) fn described(self, code: Code) -> Program {
+        Program { code: Some(code), ..self }
     }
 
     /// Where the first loop is.
@@ -58,14 +66,17 @@ impl Program {
     pub(crate) fn run(&self, lane: &mut Lane, packets: &mut [Packet]) {
         let Lane { worker, judge } = lane;
         let (first, count) = (packets.as_mut_ptr(), packets.len());
-        let Some(ahead) = self.ahead else { return (self.run)(&mut **worker, first, count as u64) };
+        let worker = std::ptr::from_mut(&mut **worker);
+        let running = Running { code: self.code.as_ref(), worker, packets: first, count };
+        let by = |run: RunBatch| crash::running(&running, || run(worker, first, count as u64));
+        let Some(ahead) = self.ahead else { return by(self.run) };
         let (tries, chosen) = (judge.tries(), judge.choose());
         let run = if chosen { ahead } else { self.run };
         if !tries {
-            return run(&mut **worker, first, count as u64);
+            return by(run);
         }
         let start = Instant::now();
-        run(&mut **worker, first, count as u64);
+        by(run);
         judge.note(chosen, start.elapsed(), count);
     }
 }

@@ -7,9 +7,12 @@
 //! The kernel is woken when something is to be sent, and tells when it has to be woken to receive (need-wakeup). Where the
 //! driver takes frames as they are there is no copy in the kernel (zero copy); it decides by itself.
 //!
+//! [`Plain`] interfaces are raw sockets and TAP interfaces: slower, and without any condition.
+//!
 //! Architecture Invariant: an interface on which another program runs is refused, never taken over; when a [`Port`] is dropped,
 //! or its process dies, the interface is as it was.
 
+mod plain;
 mod queue;
 
 use std::iter::Sum;
@@ -20,6 +23,7 @@ use millstream_isa::asm::assemble;
 use millstream_isa::encode_all;
 use millstream_kernel::{Link, LoadError, Map, MapSpec, MapType, Program, ProgramSpec, ProgramType, XdpMode};
 
+pub use plain::Plain;
 use queue::{Queue, Refused};
 
 /// Most queues of an interface.

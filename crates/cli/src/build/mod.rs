@@ -84,7 +84,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let options = Options { cpu: args.cpu.into(), ..args.tuning.options() };
     let (input, options) = match is_object(&args.input)? {
         true => (object(args)?, Options { seed: native::seed(), ..options }),
-        false => (configuration(args)?, options),
+        false => {
+            let input = configuration(args)?;
+            let places = input.places();
+            (input, Options { places, ..options })
+        }
     };
     let wrote = match args.emit {
         Emit::Exe => executable(args, &input, &options)?,
@@ -143,6 +147,14 @@ fn configuration(args: &Args) -> Result<Input> {
 }
 
 impl Input {
+    /// What instructions name as the line that they stem from; of objects the engine knows it.
+    fn places(&self) -> Vec<String> {
+        match self {
+            Input::Object { .. } => Vec::new(),
+            Input::Configuration { program, .. } => click::places(program),
+        }
+    }
+
     /// What is written down of it beside the code.
     fn payload(&self, image: Image) -> Payload {
         match self {
@@ -253,6 +265,9 @@ fn execute(built: Payload) -> Result<ExitCode> {
     match built.kind {
         Kind::Click { configuration, mut program } => {
             let Click { running } = Click::parse();
+            if let Some(code) = running.watch.begin()? {
+                return Ok(code);
+            }
             program.entries = built.entries;
             let mut engine = Engine::of_image(&built.image).into_diagnostic()?;
             fill(&mut engine, &program.entries).into_diagnostic()?;
@@ -260,6 +275,9 @@ fn execute(built: Payload) -> Result<ExitCode> {
         }
         Kind::Native { object } => {
             let Native { running } = Native::parse();
+            if let Some(code) = running.watch.begin()? {
+                return Ok(code);
+            }
             let mut engine = Engine::of_image(&built.image).into_diagnostic()?;
             native::execute(&object, &running, &mut engine, false)
         }

@@ -23,6 +23,9 @@ const FAREWELL: Duration = Duration::from_secs(1);
 /// The longest line of a client.
 const LONGEST: u64 = 1 << 20;
 
+/// The handler of the process itself.
+const CRASHES: &str = "crashes";
+
 /// What a client wants.
 enum Wish {
     Read(String),
@@ -93,14 +96,16 @@ pub(super) struct AtWork {
     /// What those dropped for reasons that this one has not.
     pub(super) left: Vec<(Drop, u64)>,
     scripts: Scripts,
+    /// Crashes of the processes before this one, if it is supervised.
+    pub(super) crashes: Option<u32>,
     /// Whether what scripts print goes to standard error, since the other has the result.
     aside: bool,
 }
 
 impl AtWork {
-    pub(super) fn new(program: Program, aside: bool) -> AtWork {
+    pub(super) fn new(program: Program, aside: bool, crashes: Option<u32>) -> AtWork {
         let scripts = Scripts::new(&program);
-        AtWork { program, swaps: 0, left: Vec::new(), scripts, aside }
+        AtWork { program, swaps: 0, left: Vec::new(), scripts, crashes, aside }
     }
 
     /// Whether there is something to do between batches.
@@ -132,6 +137,9 @@ impl AtWork {
     }
 
     fn read(&self, engine: &mut Engine, name: &str) -> Outcome {
+        if name == CRASHES {
+            return Ok(self.crashes.unwrap_or(0).to_string());
+        }
         handlers::read(&self.program, &handlers::state(engine), name).map_err(|e| (511, e.to_string()))
     }
 
@@ -214,7 +222,8 @@ fn compiled(text: &str, options: Option<&Options>) -> Result<Wish, (u32, String)
     let variables: Vec<String> = words.collect();
     let program =
         super::front(Path::new(&conf), &variables, options.workers).map_err(|e| (520, e.to_string()))?;
-    let engine = Engine::of_module(program.module.clone(), program.entry, options);
+    let options = Options { places: super::places(&program), ..options.clone() };
+    let engine = Engine::of_module(program.module.clone(), program.entry, &options);
     let engine = engine.map_err(|e| (520, e.to_string()))?;
     Ok(Wish::Swap(Box::new((program, engine))))
 }

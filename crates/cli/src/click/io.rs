@@ -104,6 +104,11 @@ pub(super) fn open(specs: &[String], program: &Program, count: Option<u64>) -> R
     Ok(all)
 }
 
+/// Packets of ports, which are not here before they come.
+pub(super) fn of_ports(descriptions: Vec<String>) -> Vec<Packets> {
+    descriptions.into_iter().map(|description| Packets { description, ..nothing() }).collect()
+}
+
 /// Whether the devices that are named are there.
 fn check(specs: &[Spec], program: &Program) -> Result<()> {
     let sources =

@@ -22,9 +22,11 @@ use millstream_native::{Engine, Options};
 use millstream_object::Program as Described;
 
 use self::control::{AtWork, Control};
+use crate::dpdk::{self, Serving};
 use crate::exit::Exit;
 use crate::input;
 use crate::native::{Tuning, bind, is_llvm_missing, tables};
+use crate::supervise::Watch;
 
 /// Flags of `millstream click`.
 #[derive(Debug, clap::Args)]
@@ -68,7 +70,8 @@ impl Configuration {
 #[derive(Debug, clap::Args)]
 pub(crate) struct Running {
     /// Where packets of devices come from and go to: `mem` (random flows, what is sent is counted), or `pcap:IN[,OUT]`;
-    /// `DEVICE=pcap:IN[,OUT]` for one device; may be given several times
+    /// `DEVICE=pcap:IN[,OUT]` for one device; may be given several times. In builds with DPDK `DEVICE=dpdk:DEVICE` each, or
+    /// `dpdk:DEVICE[;DEVICE...]` for all in order, until --packets or Ctrl-C
     #[arg(long, value_name = "SPEC", default_value = "mem")]
     io: Vec<String>,
     /// Print a handler after the run: ELEMENT.HANDLER; may be given several times
@@ -86,13 +89,20 @@ pub(crate) struct Running {
     /// Packets that the program gets at once
     #[arg(long, value_name = "B", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1024))]
     batch: u32,
+    #[command(flatten)]
+    dpdk: dpdk::Flags,
     /// Print JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    pub(crate) watch: Watch,
 }
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    if let Some(code) = args.running.watch.begin()? {
+        return Ok(code);
+    }
     let Configuration { conf, variables } = &args.configuration;
     let at = || conf.display().to_string();
     if args.flat {
@@ -107,7 +117,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         print!("{}", program.module);
         return Ok(Exit::Done.into());
     }
-    let options = Options { keep_text: args.llvm_ir.is_some(), ..args.tuning.options() };
+    let (keep_text, places) = (args.llvm_ir.is_some(), places(&program));
+    let options = Options { keep_text, places, ..args.tuning.options() };
     let mut engine = match Engine::of_module(program.module.clone(), program.entry, &options) {
         Ok(engine) => engine,
         Err(e) if is_llvm_missing(&e) => {
@@ -133,7 +144,11 @@ fn text(conf: &Path) -> Result<(String, NamedSource<String>)> {
 pub(crate) fn front(conf: &Path, variables: &[String], workers: u32) -> Result<Program> {
     let (text, source) = text(conf)?;
     let graph = graph(&text, variables).map_err(|e| rendered(vec![e], &source))?;
-    let program = compile_with(&graph, &foreign).map_err(|all| rendered(all, &source))?;
+    let mut program = compile_with(&graph, &foreign).map_err(|all| rendered(all, &source))?;
+    for element in &mut program.elements {
+        let line = 1 + text.bytes().take(element.span.start).filter(|byte| *byte == b'\n').count();
+        element.name = format!("{}, {}:{line}", element.name, conf.display());
+    }
     for warning in &program.warnings {
         eprintln!(
             "{:?}",
@@ -144,6 +159,11 @@ pub(crate) fn front(conf: &Path, variables: &[String], workers: u32) -> Result<P
         1 => Ok(program),
         _ => program.for_workers().map_err(|all| rendered(all, &source)),
     }
+}
+
+/// What instructions of a program name as the line that they stem from.
+pub(crate) fn places(program: &Program) -> Vec<String> {
+    program.elements.iter().map(|element| element.name.clone()).collect()
 }
 
 /// Reads a program for an element, by its name or that of its section.
@@ -215,13 +235,21 @@ pub(crate) fn execute(
     for spec in &args.maps {
         tables::load(engine, spec)?;
     }
-    let packets = io::open(&args.io, &program, args.packets)?;
+    let mut ports = match dpdk::of_graph(&args.dpdk, &args.io, &program, engine.workers())? {
+        Ok(ports) => ports,
+        Err(code) => return Ok(code),
+    };
+    let packets = match &ports {
+        Some(ports) => io::of_ports(ports.descriptions()),
+        None => io::open(&args.io, &program, args.packets)?,
+    };
     let times = io::times(&packets);
     let sinks = io::Sinks::open(&packets, &times, &program)?;
     let feeds: Vec<_> = packets.iter().map(io::Packets::feed).collect();
     let size = args.batch as usize;
     let control = args.control.as_ref().map(|path| Control::open(path, options)).transpose()?;
-    let (outputs, mut at_work) = (program.targets.len(), AtWork::new(program, args.json));
+    let (outputs, mut at_work) =
+        (program.targets.len(), AtWork::new(program, args.json, args.watch.crashed()));
     let take = |p: Departure<'_>| sinks.take(&p, &packets);
     let scripted = at_work.has_scripts();
     // A script that cannot print ends the run.
@@ -234,14 +262,17 @@ pub(crate) fn execute(
         });
         on && control.as_ref().is_none_or(|c| c.serve(&mut at_work, engine))
     };
-    let ran = match engine.workers() {
-        // The scripts begin before any packet comes.
-        _ if !serve(engine) => Ok(GraphRan::none(feeds.len(), outputs)),
-        1 => run_graph_while(engine, &feeds, outputs, size, take, serve),
-        _ => {
-            let serve = (scripted || control.is_some()).then_some(serve);
-            run_graph_by(engine, &feeds, outputs, size, &Crew { enter: &bind }, &take, serve)
+    // The scripts begin before any packet comes.
+    let begun = serve(engine);
+    let asked = |serve| (scripted || control.is_some()).then_some(serve);
+    let ran = match (engine.workers(), &mut ports) {
+        _ if !begun => Ok(GraphRan::none(feeds.len(), outputs)),
+        (_, Some(ports)) => {
+            let serving = Serving::new(args.batch, args.packets, None);
+            ports.run(engine, &serving, asked(serve))
         }
+        (1, None) => run_graph_while(engine, &feeds, outputs, size, take, serve),
+        _ => run_graph_by(engine, &feeds, outputs, size, &Crew { enter: &bind }, &take, asked(serve)),
     };
     let ran = ran.into_diagnostic()?;
     if scripted {

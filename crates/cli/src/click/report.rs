@@ -7,6 +7,7 @@ use std::time::Duration;
 use millstream_built::handlers::number;
 use millstream_click::{Drop, Program, Source, Target};
 use millstream_native::Engine;
+use millstream_native::io::Reason;
 use millstream_native::io::graph::GraphRan;
 use serde::Serialize;
 
@@ -66,6 +67,9 @@ pub(super) struct Document {
     events: u64,
     /// Configurations that others took the place of.
     swaps: u32,
+    /// Crashes of the processes before this one, where it is supervised.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    crashes: Option<u32>,
     /// In the program, batches in full: mean, and the 10th percentile of windows.
     ns_per_packet: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -78,7 +82,12 @@ pub(super) struct Document {
     handlers: Vec<HandlerRow>,
 }
 
-fn dropped(program: &Program, state: &[u8], left: &[(Drop, u64)], unfit: u64) -> Vec<DropRow> {
+fn dropped(
+    program: &Program,
+    state: &[u8],
+    left: &[(Drop, u64)],
+    of_devices: [(Reason, u64); 2],
+) -> Vec<DropRow> {
     let row = |d: &Drop| DropRow {
         element: d.element.clone(),
         reason: d.reason.clone(),
@@ -86,9 +95,12 @@ fn dropped(program: &Program, state: &[u8], left: &[(Drop, u64)], unfit: u64) ->
     };
     let mut rows: Vec<DropRow> = program.drops.iter().map(row).filter(|r| r.packets > 0).collect();
     rows.extend(left.iter().map(|(d, packets)| DropRow { packets: *packets, ..row(d) }));
-    if unfit > 0 {
-        rows.push(DropRow { element: String::new(), reason: "size".into(), packets: unfit });
-    }
+    let of_devices = of_devices.into_iter().filter(|(_, packets)| *packets > 0);
+    rows.extend(of_devices.map(|(reason, packets)| DropRow {
+        element: String::new(),
+        reason: reason.name().into(),
+        packets,
+    }));
     rows
 }
 
@@ -104,7 +116,7 @@ impl Document {
         click: Option<Duration>,
         handlers: Vec<(String, String)>,
     ) -> Document {
-        let AtWork { program, swaps, left, .. } = at_work;
+        let AtWork { program, swaps, left, crashes, .. } = at_work;
         let left_out: u64 = packets.iter().map(|p| p.unfit).sum();
         let unfit = ran.unfit + left_out;
         let received: u64 = ran.received.iter().sum();
@@ -133,9 +145,10 @@ impl Document {
                 .zip(&ran.sent)
                 .map(|(target, packets)| SentRow { output: output(target), packets: *packets })
                 .collect(),
-            dropped: dropped(program, state, left, unfit),
+            dropped: dropped(program, state, left, [(Reason::Size, unfit), (Reason::NoRoom, ran.no_room)]),
             events: ran.events,
             swaps: *swaps,
+            crashes: *crashes,
             ns_per_packet: if seen == 0 { 0.0 } else { ran.busy.as_nanos() as f64 / seen as f64 },
             ns_per_packet_p10: ran.percentile(0.1),
             mpps: 1e3 * received as f64 / ran.total.as_nanos().max(1) as f64,

@@ -1,4 +1,4 @@
-//! `millstream native --io xdp:INTERFACE`: packets of interfaces, through AF_XDP, until told to stop.
+//! `millstream native --io xdp:INTERFACE`: packets of interfaces, through AF_XDP, raw sockets or as TAP interfaces, until told to stop.
 
 use std::io;
 use std::process::ExitCode;
@@ -10,34 +10,110 @@ use millstream_lab::os;
 use millstream_native::Engine;
 use millstream_native::io::Ran;
 use millstream_native::io::live::{Take, Wire, serve};
-use millstream_ports::{Error, Lost, Port};
+use millstream_ports::{Error, Lost, Plain, Port};
 
 use crate::exit::Exit;
 use crate::progress::Progress;
 
 /// A port as the loop has it.
-struct Wired(Port);
+enum Wired {
+    Xdp(Port),
+    Plain(Plain),
+}
 
 impl Wire for Wired {
     fn index(&self) -> u32 {
-        self.0.index()
+        match self {
+            Wired::Xdp(port) => port.index(),
+            Wired::Plain(plain) => plain.index(),
+        }
     }
 
     fn receive(&mut self, most: usize, take: Take<'_>) -> io::Result<usize> {
-        self.0.receive(most, take).map_err(io::Error::other)
+        match self {
+            Wired::Xdp(port) => port.receive(most, take),
+            Wired::Plain(plain) => plain.receive(most, take),
+        }
+        .map_err(io::Error::other)
     }
 
     fn send(&mut self, packet: &[u8]) -> bool {
-        self.0.send(packet)
+        match self {
+            Wired::Xdp(port) => port.send(packet),
+            Wired::Plain(plain) => plain.send(packet),
+        }
     }
 
     fn flush(&mut self) -> io::Result<bool> {
-        self.0.flush().map_err(io::Error::other)?;
-        Ok(self.0.unsent() == 0)
+        let Wired::Xdp(port) = self else { return Ok(true) };
+        port.flush().map_err(io::Error::other)?;
+        Ok(port.unsent() == 0)
     }
 
     fn wait(&mut self, at_most: Duration) -> io::Result<()> {
-        self.0.wait(at_most).map_err(io::Error::other)
+        match self {
+            Wired::Xdp(port) => port.wait(at_most),
+            Wired::Plain(plain) => plain.wait(at_most),
+        }
+        .map_err(io::Error::other)
+    }
+}
+
+impl Wired {
+    fn description(&self) -> String {
+        match self {
+            Wired::Xdp(port) => format!("{} ({} queues)", port.name(), port.queues()),
+            Wired::Plain(plain) => plain.name().to_owned(),
+        }
+    }
+
+    fn lost(&mut self) -> Result<Lost, Error> {
+        match self {
+            Wired::Xdp(port) => Ok(port.lost()),
+            Wired::Plain(plain) => plain.lost(),
+        }
+    }
+}
+
+/// How packets of interfaces come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Way {
+    /// AF_XDP: all packets, which nobody else gets.
+    Xdp,
+    /// Raw sockets: copies of all packets.
+    Raw,
+    /// Interfaces that are made for the purpose.
+    Tap,
+}
+
+impl Way {
+    /// What `--io` says: how, and of which interfaces; none if it is something else.
+    pub(super) fn of(io: &str) -> Option<(Way, &str)> {
+        let (word, names) = io.split_once(':')?;
+        let way = match word {
+            "xdp" => Way::Xdp,
+            "raw" => Way::Raw,
+            "tap" => Way::Tap,
+            _ => return None,
+        };
+        Some((way, names))
+    }
+
+    fn open(self, name: &str) -> Result<Wired, Error> {
+        match self {
+            Way::Xdp => Port::open(name).map(Wired::Xdp),
+            Way::Raw => Plain::raw(name).map(Wired::Plain),
+            Way::Tap => Plain::tap(name).map(Wired::Plain),
+        }
+    }
+
+    /// What it needs of this process.
+    fn rights(self) -> &'static str {
+        match self {
+            Way::Xdp => "--io xdp:... needs root, or CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF",
+            Way::Raw => "--io raw:... needs root, or CAP_NET_RAW",
+            Way::Tap => "--io tap:... needs root, or CAP_NET_ADMIN",
+        }
     }
 }
 
@@ -52,16 +128,12 @@ pub(super) struct Until {
 
 impl Ports {
     /// Takes interfaces, named with commas between.
-    pub(super) fn open(names: &str) -> Result<Ports, Refused> {
-        names
-            .split(',')
-            .map(|name| Port::open(name).map(Wired))
-            .collect::<Result<_, _>>()
-            .map(Ports)
-            .map_err(Refused)
+    pub(super) fn open(way: Way, names: &str) -> Result<Ports, Refused> {
+        let all = names.split(',').map(|name| way.open(name)).collect::<Result<_, _>>();
+        all.map(Ports).map_err(|error| Refused { way, error })
     }
 
-    /// The numbers by which tables name the first two; with one interface, both are its.
+    /// The numbers by which tables name the first two of interfaces that are there; with one, both are its.
     pub(super) fn pair(names: &str) -> Result<[u32; 2]> {
         let mut indices = names.split(',').map(interface_index);
         let first = indices.next().ok_or_else(|| miette!("no interface is named"))?.into_diagnostic()?;
@@ -70,8 +142,7 @@ impl Ports {
 
     /// In words.
     pub(super) fn description(&self) -> String {
-        let one = |w: &Wired| format!("{} ({} queues)", w.0.name(), w.0.queues());
-        self.0.iter().map(one).collect::<Vec<_>>().join(", ")
+        self.0.iter().map(Wired::description).collect::<Vec<_>>().join(", ")
     }
 
     /// Runs packets until it is enough, or Ctrl-C.
@@ -94,23 +165,27 @@ impl Ports {
             &mut |_| {},
         )
         .into_diagnostic()?;
-        Ok((ran, self.0.iter().map(|w| w.0.lost()).sum()))
+        let lost = self.0.iter_mut().map(Wired::lost).collect::<Result<Vec<_>, _>>().into_diagnostic()?;
+        Ok((ran, lost.into_iter().sum()))
     }
 }
 
 /// Interfaces that cannot be taken.
-pub(super) struct Refused(Error);
+pub(super) struct Refused {
+    way: Way,
+    error: Error,
+}
 
 impl Refused {
     /// What to say and how to end: not here, for want of rights, or a mistake.
     pub(super) fn exit(self) -> Result<ExitCode> {
-        let Refused(e) = self;
+        let Refused { way, error: e } = self;
         match &e {
             Error::Kernel(k) if matches!(k.errno(), Some(libc::EPERM | libc::EACCES)) => {
-                eprintln!("{e}\n  --io xdp:... needs root, or CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF");
+                eprintln!("{e}\n  {}", way.rights());
                 Ok(Exit::NotPermitted.into())
             }
-            _ if e.is_taken() => Err(miette!(
+            _ if way == Way::Xdp && e.is_taken() => Err(miette!(
                 help = "`ip link set dev NAME xdp off` takes an XDP program away, if nobody needs it",
                 "{e}"
             )),

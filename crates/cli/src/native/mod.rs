@@ -20,9 +20,11 @@ use millstream_native::io::{Crew, Nowhere, Plan, Ran, Reason, Replay, Sink, run 
 use millstream_native::{Ahead, Engine, Error, Options, Pattern, Template, Timings};
 use serde::Serialize;
 
-use self::live::{Ports, Until};
+use self::live::{Ports, Until, Way};
+use crate::dpdk::{self, Serving};
 use crate::exit::Exit;
 use crate::lab::{Feed, open};
+use crate::supervise::Watch;
 
 /// Packets of a run from memory, unless said otherwise.
 const USUAL_PACKETS: u64 = 10_000_000;
@@ -35,9 +37,9 @@ pub(crate) struct Tuning {
     /// Fetch the headers of the packet this many places ahead; 0 for not at all
     #[arg(long, value_name = "N", default_value_t = 4)]
     prefetch: u32,
-    /// Fetch what look-ups in large tables will read, in stages, each this many packets ahead; 0 for not at all
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(0..=1024))]
-    ahead: u32,
+    /// Fetch what look-ups in large tables will read, in stages, each this many packets ahead; 0 for not at all. By default 8, or, where there are more than two stages, in groups of 64
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1024))]
+    ahead: Option<u32>,
     /// Fetch for a group of --ahead packets, then work on it, instead of one packet behind the other
     #[arg(long)]
     ahead_groups: bool,
@@ -61,9 +63,14 @@ pub(crate) struct Tuning {
 impl Tuning {
     /// The usual options with these.
     pub(crate) fn options(&self) -> Options {
-        let pattern = if self.ahead_groups { Pattern::Grouped } else { Pattern::Pipelined };
-        let ahead = Ahead { packets: self.ahead, pattern, from: self.ahead_from, always: self.ahead_always };
         let usual = Options::default();
+        let pattern = match self.ahead {
+            _ if self.ahead_groups => Pattern::Grouped,
+            Some(_) => Pattern::Pipelined,
+            None => usual.ahead.pattern,
+        };
+        let packets = self.ahead.unwrap_or(usual.ahead.packets);
+        let ahead = Ahead { packets, pattern, from: self.ahead_from, always: self.ahead_always };
         let llvm_passes = self.llvm_passes.clone().unwrap_or(usual.llvm_passes.clone());
         let (prefetch, workers, tables) = (self.prefetch, self.workers, self.templates.clone());
         Options { prefetch, ahead, llvm_passes, workers, tables, ..usual }
@@ -100,8 +107,9 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Args)]
 pub(crate) struct Running {
     /// Where packets come from and go to: `mem` (replayed from memory, over and over; what is sent is counted),
-    /// `pcap:IN[,OUT]` (a capture file once; what is sent is written to OUT), or `xdp:INTERFACE[,INTERFACE...]` (all that
-    /// these receive, through AF_XDP, until --packets, --seconds or Ctrl-C)
+    /// `pcap:IN[,OUT]` (a capture file once; what is sent is written to OUT), or until --packets, --seconds or Ctrl-C all that
+    /// interfaces receive: `xdp:INTERFACE[,INTERFACE...]` (through AF_XDP), `dpdk:DEVICE[;DEVICE...]` (in builds with DPDK); for convenience
+    /// `raw:INTERFACE[,...]` (copies of what these receive, by raw sockets) and `tap:NAME[,...]` (TAP interfaces, made for the purpose)
     #[arg(long, value_name = "SPEC", default_value = "mem")]
     io: String,
     /// Fill map NAME from FILE, as `bpftool -j map dump` writes it; may be given several times
@@ -118,12 +126,16 @@ pub(crate) struct Running {
     /// Packets that the program gets at once
     #[arg(long, value_name = "B", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=4096))]
     batch: u32,
-    /// Number of the interface that packets from memory or a file come in by
+    /// Number of the interface that packets from memory or a file come in by, and of the first port of DPDK
     #[arg(long, value_name = "N", default_value_t = 1)]
     ifindex: u32,
+    #[command(flatten)]
+    dpdk: dpdk::Flags,
     /// Print JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    pub(crate) watch: Watch,
 }
 
 fn template(text: &str) -> Result<(String, Template), String> {
@@ -136,7 +148,7 @@ fn template(text: &str) -> Result<(String, Template), String> {
     said.ok_or_else(|| format!("`{text}` is not NAME=open or NAME=cuckoo"))
 }
 
-fn seconds(text: &str) -> Result<f64, String> {
+pub(crate) fn seconds(text: &str) -> Result<f64, String> {
     text.parse()
         .ok()
         .filter(|s| *s > 0.0 && *s < 1e7)
@@ -150,11 +162,11 @@ struct Dropped {
     packets: u64,
 }
 
-/// Packets that the kernel dropped.
+/// Packets that the kernel, or a driver of DPDK, dropped.
 #[derive(Serialize)]
-struct LostBefore {
-    no_room: u64,
-    unfit: u64,
+pub(crate) struct LostBefore {
+    pub(crate) no_room: u64,
+    pub(crate) unfit: u64,
 }
 
 /// A map at the end.
@@ -187,10 +199,13 @@ struct Document {
     transmitted: u64,
     redirected: u64,
     dropped: Vec<Dropped>,
-    /// What the kernel dropped before it came here, of packets of interfaces.
+    /// What the kernel or a driver dropped before it came here, of packets of interfaces.
     #[serde(skip_serializing_if = "Option::is_none")]
     lost: Option<LostBefore>,
     events: u64,
+    /// Crashes of the processes before this one, where it is supervised.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    crashes: Option<u32>,
     /// In the program, batches in full: mean, and the 10th percentile of windows.
     ns_per_packet: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -217,6 +232,9 @@ struct Packets {
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    if let Some(code) = args.running.watch.begin()? {
+        return Ok(code);
+    }
     let (object, program) = open(&args.object)?;
     let program = args.prog.clone().or(program);
     let options = Options { keep_text: args.llvm_ir.is_some(), seed: seed(), ..args.tuning.options() };
@@ -241,11 +259,18 @@ pub(crate) fn is_llvm_missing(error: &Error) -> bool {
 
 /// Runs a program of this name on packets, and prints what it found. `made`: its code was made here and now.
 pub(crate) fn execute(name: &str, args: &Running, engine: &mut Engine, made: bool) -> Result<ExitCode> {
-    let (description, unfit, ran, lost) = match args.io.strip_prefix("xdp:") {
-        Some(names) => match serve(name, args, engine, names)? {
-            Ok((description, ran, lost)) => (description, 0, ran, Some(lost)),
-            Err(code) => return Ok(code),
-        },
+    let served = match (args.io.split_once(':'), Way::of(&args.io)) {
+        (_, Some(which)) => Some(serve(name, args, engine, which)?),
+        (Some(("dpdk", devices)), None) => {
+            prepare(name, args, engine)?;
+            let serving = Serving::new(args.batch, args.packets, args.seconds);
+            Some(dpdk::serve(&args.dpdk, devices, args.ifindex, engine, &serving)?)
+        }
+        _ => None,
+    };
+    let (description, unfit, ran, lost) = match served {
+        Some(Ok((description, ran, lost))) => (description, 0, ran, Some(lost)),
+        Some(Err(code)) => return Ok(code),
         None => {
             let packets = packets(name, args, engine)?;
             for spec in &args.maps {
@@ -257,8 +282,15 @@ pub(crate) fn execute(name: &str, args: &Running, engine: &mut Engine, made: boo
     };
     let mut document = document(engine, (name, &description), unfit, &ran);
     document.compiled = document.compiled.filter(|_| made);
-    document.lost = lost;
+    (document.lost, document.crashes) = (lost, args.watch.crashed());
     print(args, &document)
+}
+
+/// Puts the tables in that go with packets that come by interfaces of the numbers that `--ifindex` begins.
+fn prepare(name: &str, args: &Running, engine: &mut Engine) -> Result<()> {
+    let (load, _) = args.feed.workload(name, [args.ifindex, args.ifindex + 1])?;
+    tables::apply(engine, &load.entries)?;
+    args.maps.iter().try_for_each(|spec| tables::load(engine, spec))
 }
 
 /// Runs packets of interfaces: where they came from, what was found and lost; or the exit code if that is not permitted.
@@ -266,18 +298,22 @@ fn serve(
     name: &str,
     args: &Running,
     engine: &mut Engine,
-    names: &str,
+    (way, names): (Way, &str),
 ) -> Result<Result<(String, Ran, LostBefore), ExitCode>> {
     if engine.workers() > 1 {
         return Err(miette!("--io {} is served by one worker: leave --workers out", args.io));
+    }
+    let made = if way == Way::Tap { Some(Ports::open(way, names)) } else { None };
+    if let Some(Err(refused)) = made {
+        return refused.exit().map(Err);
     }
     let (load, _) = args.feed.workload(name, Ports::pair(names)?)?;
     tables::apply(engine, &load.entries)?;
     for spec in &args.maps {
         tables::load(engine, spec)?;
     }
-    // Last of all, since packets come from then on.
-    let mut ports = match Ports::open(names) {
+    // Last of all, since packets come from then on, but for interfaces that nobody knows yet.
+    let mut ports = match made.unwrap_or_else(|| Ports::open(way, names)) {
         Ok(ports) => ports,
         Err(refused) => return refused.exit().map(Err),
     };
@@ -324,7 +360,7 @@ fn packets(name: &str, args: &Running, engine: &mut Engine) -> Result<Packets> {
     }
     if args.io != "mem" {
         return Err(miette!(
-            "--io {:?} is none of mem, pcap:IN[,OUT] and xdp:INTERFACE[,INTERFACE...]",
+            "--io {:?} is none of mem, pcap:IN[,OUT], xdp:INTERFACE[,INTERFACE...] (or raw:, tap:) and dpdk:DEVICE[;DEVICE...]",
             args.io
         ));
     }
@@ -376,6 +412,7 @@ fn document(engine: &mut Engine, (name, description): (&str, &str), unfit: u64, 
             .map(|&r| Dropped { reason: r.name(), packets: account.dropped[r as usize] + left_out(r) })
             .collect(),
         lost: None,
+        crashes: None,
         events: ran.events,
         ns_per_packet: per(ran.busy, seen),
         ns_per_packet_p10: ran.percentile(0.1),
@@ -431,6 +468,9 @@ fn text(d: &Document) -> String {
         "{:.2} ns a packet in the program{low}; {:.2} Mpps with copying in and out",
         d.ns_per_packet, d.mpps
     );
+    if let Some(crashes) = d.crashes.filter(|crashes| *crashes > 0) {
+        let _ = writeln!(out, "{crashes} crashes of processes before this one");
+    }
     if d.events > 0 {
         let _ = writeln!(out, "{} records in rings and traces", d.events);
     }

@@ -22,9 +22,9 @@ pub(super) fn batch(unit: &Unit<'_>, ahead: Option<Ahead>) -> String {
   %tails = getelementptr i8, ptr %w, i64 {tails}
 "
     );
-    match ahead {
+    match ahead.map(|ahead| ahead.fitted(unit.stages())) {
         Some(ahead) if ahead.pattern == Pattern::Grouped => grouped(&mut out, unit, ahead.packets),
-        _ => pipelined(&mut out, unit, ahead.map_or(0, |ahead| ahead.packets)),
+        ahead => pipelined(&mut out, unit, ahead.map_or(0, |ahead| ahead.packets)),
     }
     out.push_str("done:\n  ret void\n}\n");
     out

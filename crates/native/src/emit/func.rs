@@ -11,6 +11,7 @@ use millstream_isa::Size;
 use millstream_isa::semantics;
 
 use super::code::Code;
+use super::lines::{self, Place, Scope};
 use super::{EmitError, Unit, maps};
 
 /// Kinds of memory that do not overlap.
@@ -113,12 +114,18 @@ impl Emitter<'_> {
             self.code.text.clear();
             self.code.label = label(block);
             for &inst in &self.func.blocks[block].insts {
+                let from = self.code.text.len();
                 self.inst(inst)?;
+                if self.unit.located {
+                    let behind = self.scope().at(Some(self.place_of(inst)));
+                    lines::mark(&mut self.code.text, from, &behind);
+                }
             }
             bodies.push(std::mem::take(&mut self.code.text));
         }
         let list: String = params.iter().map(|&p| format!(", {} {}", self.type_of(p), name(p))).collect();
-        let mut out = format!("define internal i64 @{}(ptr %w{list}) nounwind {{\n", self.symbol);
+        let scope = if self.unit.located { self.scope().attached() } else { String::new() };
+        let mut out = format!("define internal i64 @{}(ptr %w{list}) nounwind{scope} {{\n", self.symbol);
         out.push_str(&self.entry);
         let _ = writeln!(out, "  br label %{}", label(self.func.entry()));
         for (block, body) in order.iter().zip(bodies) {
@@ -129,6 +136,19 @@ impl Emitter<'_> {
         out.push_str("}\n");
         out.push_str(&self.callback(&params));
         Ok(out)
+    }
+
+    fn scope(&self) -> Scope {
+        match (self.stage, self.id) {
+            (Some(stage), _) => Scope::Slice(stage),
+            (None, id) => Scope::Function(id.unwrap_or(self.unit.entry)),
+        }
+    }
+
+    /// What an instruction stems from.
+    fn place_of(&self, inst: Inst) -> Place {
+        let id = self.id.unwrap_or(self.unit.entry);
+        Place::of(id, &self.func.insts[inst], self.unit.module.funcs.len(), self.stage.is_some())
     }
 
     /// The block's parameters, as what arrives by each edge.
@@ -175,7 +195,7 @@ impl Emitter<'_> {
             }
         }
         let _ = write!(out, "  %r = call i64 @fn{id}(ptr %w{passed})\n  ret i64 %r\n}}\n");
-        out
+        if self.unit.located { lines::in_scope(&out, Scope::Caller(Func::new(id))) } else { out }
     }
 
     /// The value as a 64-bit integer.

@@ -8,6 +8,9 @@ use std::fmt::Write;
 use crate::runtime::hash::{HashLayout, MULTIPLIER};
 use crate::runtime::index::{OTHER, Template, WAYS};
 
+/// Bytes of a cache line.
+const LINE: u64 = 64;
+
 /// Loads the key's 64-bit words, the last one padded with zeros; gives their names.
 fn key_words(out: &mut String, key_size: u32) -> Vec<String> {
     let mut words = Vec::new();
@@ -139,11 +142,20 @@ pub(super) fn ahead(n: usize, key_size: u32, layout: &HashLayout, stage: u32) ->
   %element = add nuw i64 %so, {elements}
   %ep = inttoptr i64 %element to ptr
   call void @llvm.prefetch.p0(ptr %ep, i32 0, i32 3, i32 1)
-  ret void
-}}
 ",
         elements = elements.wrapping_sub(stride)
     );
+    if !LINE.is_multiple_of(stride) {
+        // It may lie in two lines; of a longer one the key is in the first two.
+        let _ = write!(
+            out,
+            "  %ep2 = getelementptr i8, ptr %ep, i64 {}
+  call void @llvm.prefetch.p0(ptr %ep2, i32 0, i32 3, i32 1)
+",
+            (stride - 1).min(LINE)
+        );
+    }
+    out.push_str("  ret void\n}\n");
     out
 }
 

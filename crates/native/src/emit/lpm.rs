@@ -195,20 +195,16 @@ pub(super) fn ahead(n: usize, layout: &LpmLayout, stage: u32) -> String {
     for level in 1..stage {
         let above = (level - 1).to_string();
         place(&mut out, &above, layout.nodes);
-        let _ = write!(
+        let _ = writeln!(
             out,
-            "  br i1 %node{above}, label %down{level}, label %leaf
-down{level}:
-  %dp{level} = getelementptr i8, ptr %data, i64 {byte}
-",
+            "  %dpdown{level} = getelementptr i8, ptr %data, i64 {byte}",
             byte = layout.root / 8 + level - 1
         );
-        below(&mut out, &level.to_string(), &above);
+        below(&mut out, &format!("down{level}"), &above);
+        // Where the walk has ended it stays: a branch would be guessed wrong about as often as lengths differ.
+        let _ = writeln!(out, "  %i{level} = select i1 %node{above}, i64 %idown{level}, i64 %i{above}");
     }
     fetch(&mut out, &(stage - 1).to_string(), layout.nodes);
-    if stage > 1 {
-        out.push_str("leaf:\n  ret void\n");
-    }
     out.push_str("}\n");
     out
 }

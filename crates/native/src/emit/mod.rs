@@ -15,6 +15,7 @@ mod calls;
 mod code;
 mod func;
 mod hash;
+mod lines;
 mod lpm;
 mod maps;
 mod packets;
@@ -31,6 +32,9 @@ use crate::ahead::Ahead;
 use crate::runtime::helpers;
 use crate::runtime::maps::{Inline, Targets};
 
+use lines::{Scope, in_scope};
+
+pub(crate) use lines::Place;
 pub(crate) use table::Table;
 
 /// What this back end cannot do, and where.
@@ -106,12 +110,19 @@ pub(crate) struct Unit<'a> {
     pub(crate) slice: Option<(&'a Function, Ahead)>,
     /// If others link it: what they see.
     pub(crate) table: Option<&'a Table>,
+    /// Whether code says what it stems from ([`lines`]).
+    pub(crate) located: bool,
 }
 
 impl Unit<'_> {
     /// How functions are defined that a batch or a tail call begins with.
     fn linkage(&self) -> &'static str {
         if self.table.is_some() { "internal " } else { "" }
+    }
+
+    /// A function with a scope, if code says what it stems from.
+    fn scoped(&self, text: String, scope: Scope) -> String {
+        if self.located { in_scope(&text, scope) } else { text }
     }
 
     /// The loops over a batch.
@@ -182,13 +193,13 @@ pub(crate) fn emit(unit: &Unit<'_>) -> Result<String, EmitError> {
         out.push_str(&func::emit(unit, f)?);
     }
     for &f in unit.others {
-        let _ = write!(
-            out,
+        let program = format!(
             "define {}i64 @{}(ptr %w, ptr %p) {{\n  %r = call i64 @fn{}(ptr %w, ptr %p)\n  ret i64 %r\n}}\n",
             unit.linkage(),
             program_symbol(f),
             f.index()
         );
+        out.push_str(&unit.scoped(program, Scope::Caller(f)));
     }
     if let Some((slice, _)) = unit.slice {
         for stage in 1..=unit.stages() {
@@ -196,15 +207,20 @@ pub(crate) fn emit(unit: &Unit<'_>) -> Result<String, EmitError> {
         }
     }
     if unit.slice.is_none_or(|(_, ahead)| !ahead.always) {
-        out.push_str(&batch::batch(unit, None));
+        out.push_str(&unit.scoped(batch::batch(unit, None), Scope::Loop));
     }
     if let Some((_, ahead)) = unit.slice {
-        out.push_str(&batch::batch(unit, Some(ahead)));
+        out.push_str(&unit.scoped(batch::batch(unit, Some(ahead)), Scope::LoopAhead));
     }
     if let Some(described) = unit.table {
         table::table(&mut out, described, &unit.symbols(), unit.loops().len());
     }
     out.push_str(func::METADATA);
+    if unit.located {
+        let functions = funcs.iter().flat_map(|&f| [Scope::Function(f), Scope::Caller(f)]);
+        let slices = (1..=MOST_STAGES).map(Scope::Slice);
+        lines::scopes(&mut out, functions.chain(slices).chain([Scope::Loop, Scope::LoopAhead]));
+    }
     Ok(out)
 }
 

@@ -6,7 +6,7 @@
 use super::{Import, Unlinkable};
 
 const SHT_SYMTAB: u32 = 2;
-const SHT_RELA: u32 = 4;
+pub(super) const SHT_RELA: u32 = 4;
 const SHT_NOBITS: u32 = 8;
 const SHF_ALLOC: u64 = 2;
 const SHN_UNDEF: u16 = 0;
@@ -21,19 +21,21 @@ pub(super) struct Linked {
     pub(super) code: Vec<u8>,
     pub(super) imports: Vec<Import>,
     pub(super) places: Vec<u64>,
+    /// Where the machine code begins in it.
+    pub(super) text: u64,
 }
 
 /// Little-endian fields of an ELF file.
 #[derive(Clone, Copy)]
-struct Bytes<'b>(&'b [u8]);
+pub(super) struct Bytes<'b>(pub(super) &'b [u8]);
 
 impl<'b> Bytes<'b> {
-    fn part(self, at: u64, len: u64) -> Result<&'b [u8], Unlinkable> {
+    pub(super) fn part(self, at: u64, len: u64) -> Result<&'b [u8], Unlinkable> {
         let (at, len) = (at as usize, len as usize);
         at.checked_add(len).and_then(|end| self.0.get(at..end)).ok_or(Unlinkable::Malformed)
     }
 
-    fn number<const N: usize>(self, at: u64) -> Result<u64, Unlinkable> {
+    pub(super) fn number<const N: usize>(self, at: u64) -> Result<u64, Unlinkable> {
         let mut wide = [0; 8];
         wide[..N].copy_from_slice(self.part(at, N as u64)?);
         Ok(u64::from_le_bytes(wide))
@@ -47,23 +49,25 @@ impl<'b> Bytes<'b> {
 }
 
 #[derive(Clone)]
-struct Section<'b> {
-    name: &'b str,
-    kind: u32,
+pub(super) struct Section<'b> {
+    pub(super) name: &'b str,
+    pub(super) kind: u32,
     flags: u64,
-    offset: u64,
-    size: u64,
+    pub(super) offset: u64,
+    pub(super) size: u64,
     link: u64,
-    info: u64,
+    pub(super) info: u64,
     align: u64,
     /// Where it lies in the block, if it does.
     place: Option<u64>,
 }
 
-struct Symbol<'b> {
-    name: &'b str,
-    section: u16,
-    value: u64,
+pub(super) struct Symbol<'b> {
+    pub(super) name: &'b str,
+    /// `STT_*`.
+    pub(super) kind: u8,
+    pub(super) section: u16,
+    pub(super) value: u64,
 }
 
 /// Lays out an object's code and constants, and resolves all that is inside.
@@ -98,10 +102,11 @@ pub(super) fn link(object: &[u8], wanted: &[String]) -> Result<Linked, Unlinkabl
     };
     let places = wanted.iter().map(find).collect::<Result<_, _>>()?;
     let imports = linker.slots.into_iter().map(|(symbol, at)| Import { symbol, at: at + 8 }).collect();
-    Ok(Linked { code: linker.code, imports, places })
+    let text = sections.iter().find(|s| s.name == ".text").and_then(|s| s.place).unwrap_or(0);
+    Ok(Linked { code: linker.code, imports, places, text })
 }
 
-fn sections(elf: Bytes<'_>) -> Result<Vec<Section<'_>>, Unlinkable> {
+pub(super) fn sections(elf: Bytes<'_>) -> Result<Vec<Section<'_>>, Unlinkable> {
     let (table, size) = (elf.number::<8>(0x28)?, elf.number::<2>(0x3a)?);
     let (count, names) = (elf.number::<2>(0x3c)?, elf.number::<2>(0x3e)?);
     let names = elf.number::<8>(table + names * size + 0x18)?;
@@ -123,7 +128,7 @@ fn sections(elf: Bytes<'_>) -> Result<Vec<Section<'_>>, Unlinkable> {
         .collect()
 }
 
-fn symbols<'b>(elf: Bytes<'b>, sections: &[Section<'b>]) -> Result<Vec<Symbol<'b>>, Unlinkable> {
+pub(super) fn symbols<'b>(elf: Bytes<'b>, sections: &[Section<'b>]) -> Result<Vec<Symbol<'b>>, Unlinkable> {
     let table = sections.iter().find(|s| s.kind == SHT_SYMTAB).ok_or(Unlinkable::Malformed)?;
     let names = sections.get(table.link as usize).ok_or(Unlinkable::Malformed)?.offset;
     (table.offset..table.offset + table.size)
@@ -131,6 +136,7 @@ fn symbols<'b>(elf: Bytes<'b>, sections: &[Section<'b>]) -> Result<Vec<Symbol<'b
         .map(|at| {
             Ok(Symbol {
                 name: elf.text(names + elf.number::<4>(at)?)?,
+                kind: elf.number::<1>(at + 4)? as u8 & 0xf,
                 section: elf.number::<2>(at + 6)? as u16,
                 value: elf.number::<8>(at + 8)?,
             })

@@ -4,6 +4,7 @@
 //! running give to the same maps in the same order, so that an [`Image`] is the code, the maps' declarations, and what
 //! is to be in them at first. Functions of the runtime are called through slots that loading fills ([`link`]).
 
+mod lines;
 mod link;
 pub(crate) mod table;
 
@@ -12,10 +13,13 @@ use millstream_ir::{Func, MapDecl};
 use millstream_object::{InitialValue, Object};
 use serde::{Deserialize, Serialize};
 
+use crate::crash;
 use crate::llvm::ObjectFile;
 use crate::program::Loaded;
 use crate::runtime::helpers;
 use crate::runtime::index::Template;
+
+pub(crate) use lines::Lines;
 
 /// Why object code cannot be made an image.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -154,6 +158,10 @@ pub struct Image {
     pub(crate) imports: Vec<Import>,
     /// What the code needs of a processor, as the system names it.
     pub(crate) needs: Vec<String>,
+    /// Where the machine code begins, what its parts stem from, and the names of that: of which a crash speaks.
+    pub(crate) text: u64,
+    pub(crate) lines: Lines,
+    pub(crate) names: Vec<String>,
     #[serde(skip)]
     pub(crate) code: Vec<u8>,
 }
@@ -169,8 +177,9 @@ impl Image {
         if cfg!(not(target_arch = "x86_64")) {
             return Err(Unlinkable::Machine);
         }
-        let link::Linked { code, imports, places } = link::link(&object.bytes, symbols)?;
-        Ok(Image { places, loops, imports, code, ..Image::without_code(cpu) })
+        let link::Linked { code, imports, places, text } = link::link(&object.bytes, symbols)?;
+        let (lines, _) = Lines::of_object(&object.bytes, &symbols[0])?;
+        Ok(Image { places, loops, imports, code, text, lines, ..Image::without_code(cpu) })
     }
 
     /// Of code that is elsewhere.
@@ -185,6 +194,9 @@ impl Image {
             area: 0,
             imports: Vec::new(),
             needs: cpu.needs(),
+            text: 0,
+            lines: Lines::default(),
+            names: Vec::new(),
             code: Vec::new(),
         }
     }
@@ -210,6 +222,12 @@ impl Image {
         let has = flags();
         let missing: Vec<String> = self.needs.iter().filter(|need| !has.contains(need)).cloned().collect();
         if missing.is_empty() { Ok(()) } else { Err(Unloadable::Processor(missing)) }
+    }
+
+    /// What parts of the code stem from, where it lies at this address.
+    pub(crate) fn described(&self, start: usize) -> crash::Code {
+        let (lines, names) = (self.lines.clone(), self.names.clone());
+        crash::Code { start: start as u64 + self.text, lines, names }
     }
 
     /// Puts the code into this process: addresses of the loops and programs, and what keeps it there.

@@ -14,12 +14,13 @@ use std::time::{Duration, Instant};
 use super::meter::Meter;
 use super::steer::Share;
 use super::{Crew, joined};
+use crate::crash::Stack;
 use crate::engine::Engine;
 use crate::runtime::packet::Batch;
 use crate::runtime::worker::Event;
 
 /// Copies for each packet of a batch, on average, before copying fails.
-const COPIES: usize = 16;
+pub(super) const COPIES: usize = 16;
 /// How often `goes_on` is asked while several workers run.
 const BETWEEN: Duration = Duration::from_millis(5);
 
@@ -52,6 +53,8 @@ pub struct GraphRan {
     pub received: Vec<u64>,
     /// Of those, too long for a buffer.
     pub unfit: u64,
+    /// Of those that were to be sent, not taken by the device.
+    pub no_room: u64,
     /// Copies made.
     pub copies: u64,
     /// Sent by each output.
@@ -177,7 +180,7 @@ impl Floor<'_> {
         take: &(impl Fn(Departure<'_>) -> io::Result<()> + Sync),
     ) -> io::Result<GraphRan> {
         let mut part = Part { floor: self, done: false };
-        let ran = hand().and_then(|hand| self.run(hand, number, feeds, take));
+        let ran = Stack::new().and_then(|_stack| self.run(hand()?, number, feeds, take));
         part.done = ran.is_ok();
         ran
     }
@@ -326,11 +329,12 @@ impl GraphRan {
     }
 
     /// With what another worker found.
-    fn and(mut self, other: GraphRan) -> GraphRan {
+    pub(super) fn and(mut self, other: GraphRan) -> GraphRan {
         let add = |to: &mut [u64], from: &[u64]| to.iter_mut().zip(from).for_each(|(to, from)| *to += from);
         add(&mut self.received, &other.received);
         add(&mut self.sent, &other.sent);
         self.unfit += other.unfit;
+        self.no_room += other.no_room;
         self.copies += other.copies;
         self.events += other.events;
         self.busy += other.busy;

@@ -6,6 +6,8 @@
 //!
 //! Invariant: every packet that is received is sent or dropped for one reason: [`Account::adds_up`].
 
+#[cfg(feature = "dpdk")]
+pub mod dpdk;
 pub mod graph;
 pub mod live;
 mod meter;
@@ -17,6 +19,7 @@ use std::sync::Mutex;
 use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
+use crate::crash::Stack;
 use crate::engine::{Engine, Lane};
 use crate::runtime::packet::Batch;
 use crate::runtime::worker::Event;
@@ -242,6 +245,7 @@ pub fn run_by(
             .map(|(share, number)| {
                 let sink = &sink;
                 scope.spawn(move || {
+                    let _stack = Stack::new()?;
                     (crew.enter)(number)?;
                     let mut lane = engine.lane(number);
                     work(engine, &mut lane, (source, share), plan, &mut |step| {

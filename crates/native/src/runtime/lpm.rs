@@ -99,7 +99,7 @@ impl Lpm {
         let room = nodes.saturating_add(1 << root).min(MOST_PLACES);
         let nodes = Region::new(4 * room, place)?;
         if root == 24 {
-            nodes.prefer_large_pages(4 << root);
+            nodes.prefer_large_pages(4 * room);
         }
         Ok(Lpm {
             bits,

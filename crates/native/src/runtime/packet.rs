@@ -4,9 +4,15 @@
 //! in the kernel, whatever way the context came to it; buffers therefore lie below 4 GiB. Room before and behind the
 //! data is the kernel's for `BPF_PROG_TEST_RUN`, and so are the limits of the helpers that use it.
 
+#[cfg(feature = "dpdk")]
+mod lent;
+
 use std::io;
+use std::sync::Arc;
 
 use super::region::Region;
+#[cfg(feature = "dpdk")]
+pub(crate) use lent::{FRONT, Lying};
 
 /// `XDP_PACKET_HEADROOM`.
 pub(crate) const HEADROOM: usize = 256;
@@ -75,6 +81,16 @@ impl Packet {
         (data >= self.start + XDP_FRAME + metadata && data + ETH_HLEN <= self.data_end).then_some(data)
     }
 
+    /// Where its bytes are, and how many.
+    pub(crate) fn extent(&self) -> (u32, usize) {
+        (self.data, self.data_end.wrapping_sub(self.data) as usize)
+    }
+
+    /// Which packet of its batch it was, or is a copy of.
+    pub(crate) fn origin(&self) -> u32 {
+        self.origin
+    }
+
     /// Addresses of metadata, data and end.
     pub(crate) fn bounds(&self) -> (u32, u32, u32) {
         (if self.open { self.data } else { self.data_meta }, self.data, self.data_end)
@@ -126,7 +142,10 @@ impl Packet {
 /// The buffers of a batch and their descriptors.
 #[derive(Debug)]
 pub struct Batch {
+    /// For packets that are copied in, and for copies.
     buffers: Region,
+    /// Where packets lie that are worked on in the buffers of a driver.
+    lent: Option<Arc<Region>>,
     /// Those that come in, then those that copies are made in.
     packets: Vec<Packet>,
     capacity: usize,
@@ -161,6 +180,7 @@ impl Batch {
         let none = Sent { packet: std::ptr::null_mut(), output: 0 };
         Ok(Batch {
             buffers,
+            lent: None,
             packets: (0..all).map(packet).collect(),
             capacity,
             len: 0,
@@ -232,8 +252,12 @@ impl Batch {
     }
 
     fn bytes_of(&self, packet: &Packet) -> &[u8] {
-        let base = self.buffers.address() as u32;
-        &self.buffers.bytes()[(packet.data - base) as usize..(packet.data_end - base) as usize]
+        let region = match &self.lent {
+            Some(lent) if lent.holds(packet.data) => lent,
+            _ => &self.buffers,
+        };
+        let base = region.address() as u32;
+        &region.bytes()[(packet.data - base) as usize..(packet.data_end - base) as usize]
     }
 
     /// What the program said of packet `at`.
@@ -274,10 +298,16 @@ impl Batch {
 
     /// Of these the one with this number.
     pub fn sent_at(&self, at: usize) -> Option<(&[u8], u64, usize)> {
+        let (at, output) = self.sent_which(at)?;
+        let packet = &self.packets[at];
+        Some((self.bytes_of(packet), output, packet.origin as usize))
+    }
+
+    /// Of these the place of its descriptor, below the capacity unless it is a copy, and the output.
+    fn sent_which(&self, at: usize) -> Option<(usize, u64)> {
         let sent = self.sent[..self.sent_len].get(at)?;
         let at = (sent.packet as usize - self.packets.as_ptr() as usize) / size_of::<Packet>();
-        let packet = self.packets.get(at)?;
-        Some((self.bytes_of(packet), sent.output, packet.origin as usize))
+        (at < self.packets.len()).then_some((at, sent.output))
     }
 
     /// How many packets the graph has sent.

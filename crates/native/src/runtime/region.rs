@@ -19,6 +19,11 @@ pub(crate) struct Region {
     len: usize,
 }
 
+// SAFETY: a mapping is the process's, not a thread's; who may look into it is the module's invariant.
+unsafe impl Send for Region {}
+// SAFETY: as above; by shared reference there is nothing but looking.
+unsafe impl Sync for Region {}
+
 /// Where regions are put that code knows the addresses of.
 #[derive(Debug)]
 pub(crate) enum Place {
@@ -93,6 +98,12 @@ impl Region {
     /// Where it begins.
     pub(crate) fn address(&self) -> u64 {
         self.base as u64
+    }
+
+    /// Whether this address below 4 GiB is one of its bytes.
+    #[inline]
+    pub(crate) fn holds(&self, address: u32) -> bool {
+        u64::from(address).checked_sub(self.address()).is_some_and(|at| at < self.len as u64)
     }
 
     /// The bytes.

@@ -1,0 +1,151 @@
+//! `--supervise`: a program of packets in a process of its own, which is started again when it crashes.
+//!
+//! The code of a program checks no access, so that a fault in it ends its process, with [`Exit::Crashed`]. The one that supervises does nothing with packets: it
+//! starts itself again with the same flags, passes signals on, waits, and counts. Tables and counters begin anew.
+
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, ExitStatus};
+use std::time::{Duration, Instant};
+
+use miette::{IntoDiagnostic, Result, WrapErr};
+use millstream_lab::os::Signals;
+use rustix::process::{Pid, Signal, getppid, kill_process, set_parent_process_death_signal};
+
+use crate::exit::Exit;
+use crate::native::seconds;
+
+/// How a crash of the program is dealt with.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Watch {
+    /// Run in a process of its own, which is started again, with empty tables, when the program crashes
+    #[arg(long)]
+    supervise: bool,
+    /// With --supervise: give up at so many crashes within --crashes-within
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    crashes: u32,
+    /// With --supervise: how long a crash counts
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
+    crashes_within: f64,
+    /// Keep the packet at which the program crashes in this folder, as millstream-crash-PID.pcap; with --supervise by default in the present one
+    #[arg(long, value_name = "FOLDER")]
+    keep_crashes: Option<PathBuf>,
+    /// Said by whoever supervises: how often it has crashed before
+    #[arg(long, hide = true, value_name = "N")]
+    crashed: Option<u32>,
+}
+
+/// The shortest time before it is started again, and the longest; it doubles with each crash that still counts.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// Signals that are passed on.
+const PASSED: [i32; 5] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2];
+/// How long nothing may happen before the process is looked at again.
+const LOOK: Duration = Duration::from_secs(1);
+/// Exit codes of processes that a signal ended, as shells have them.
+const BY_SIGNAL: i32 = 128;
+
+impl Watch {
+    /// Before anything else: supervises, and gives the exit code; or has crashes of this process reported, and goes on.
+    pub(crate) fn begin(&self) -> Result<Option<ExitCode>> {
+        if self.supervise {
+            return self.supervise().map(Some);
+        }
+        if self.crashed.is_some() {
+            let before = getppid();
+            set_parent_process_death_signal(Some(Signal::TERM)).into_diagnostic()?;
+            // It may have gone before it was said to be missed.
+            if getppid() != before {
+                return Ok(Some(Exit::Crashed.into()));
+            }
+            Signals::let_all_through();
+        }
+        let present = self.crashed.map(|_| Path::new("."));
+        millstream_native::report_crashes(Exit::Crashed as u8, self.keep_crashes.as_deref().or(present))
+            .into_diagnostic()?;
+        Ok(None)
+    }
+
+    /// Crashes of the processes before this one, if it is supervised.
+    pub(crate) fn crashed(&self) -> Option<u32> {
+        self.crashed
+    }
+
+    fn supervise(&self) -> Result<ExitCode> {
+        let mut all = PASSED.to_vec();
+        all.push(libc::SIGCHLD);
+        let signals = Signals::hold(&all).into_diagnostic()?;
+        let within = Duration::from_secs_f64(self.crashes_within);
+        let (mut count, mut recent) = (0, VecDeque::new());
+        loop {
+            let mut worker = start(count).into_diagnostic().wrap_err("the supervised process")?;
+            let number = worker.id();
+            let (status, told) = wait(&mut worker, &signals).into_diagnostic()?;
+            let crashed = status.code() == Some(Exit::Crashed as i32) || (status.signal().is_some() && !told);
+            if !crashed {
+                return Ok(code(status));
+            }
+            count += 1;
+            let now = Instant::now();
+            recent.push_back(now);
+            while recent.front().is_some_and(|then| now - *then > within) {
+                recent.pop_front();
+            }
+            let why = status.signal().map_or(String::new(), |signal| format!(" by signal {signal}"));
+            if recent.len() >= self.crashes as usize {
+                eprintln!(
+                    "millstream: process {number} has crashed{why}: {} crashes within {} s, no more are tried",
+                    recent.len(),
+                    self.crashes_within
+                );
+                return Ok(Exit::Crashed.into());
+            }
+            let doubled = FIRST_PAUSE * 2u32.saturating_pow(recent.len() as u32 - 1).min(1 << 10);
+            let pause = doubled.min(LONGEST_PAUSE);
+            eprintln!(
+                "millstream: process {number} has crashed{why}, the {count}. time: the next one begins in {:.1} s",
+                pause.as_secs_f64()
+            );
+            let end = Instant::now() + pause;
+            while let Some(left) = end.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
+                if let Some(signal) = signals.next(left).filter(|signal| PASSED.contains(signal)) {
+                    return Ok(ExitCode::from((BY_SIGNAL + signal) as u8));
+                }
+            }
+        }
+    }
+}
+
+/// Starts this command as one that is supervised, behind so many crashes. It has a process group of its own: what a terminal sends comes by us.
+fn start(crashes: u32) -> std::io::Result<Child> {
+    let mut args = std::env::args_os();
+    let name = args.next().unwrap_or_else(|| OsString::from("millstream"));
+    let args = args.map(|arg| match arg == "--supervise" {
+        true => OsString::from(format!("--crashed={crashes}")),
+        false => arg,
+    });
+    Command::new("/proc/self/exe").arg0(name).args(args).process_group(0).spawn()
+}
+
+/// Waits for a process, and passes signals on to it: how it ended, and whether any were.
+fn wait(worker: &mut Child, signals: &Signals) -> std::io::Result<(ExitStatus, bool)> {
+    let mut told = false;
+    loop {
+        if let Some(status) = worker.try_wait()? {
+            return Ok((status, told));
+        }
+        let signal = signals.next(LOOK).filter(|signal| PASSED.contains(signal));
+        if let Some(signal) = signal.and_then(Signal::from_named_raw) {
+            told = true;
+            // One that has ended is waited for.
+            let _ = kill_process(Pid::from_child(worker), signal);
+        }
+    }
+}
+
+fn code(status: ExitStatus) -> ExitCode {
+    let by_signal = || BY_SIGNAL + status.signal().unwrap_or(0);
+    ExitCode::from(status.code().unwrap_or_else(by_signal) as u8)
+}

@@ -1,0 +1,77 @@
+//! In place of `dpdk` in builds without that feature: says so.
+
+use std::io;
+use std::process::ExitCode;
+
+use miette::Result;
+use millstream_click::Program;
+use millstream_native::Engine;
+use millstream_native::io::Ran;
+use millstream_native::io::graph::GraphRan;
+
+use crate::exit::Exit;
+use crate::native::LostBefore;
+
+/// Nothing is served.
+pub(crate) struct Serving;
+
+impl Serving {
+    pub(crate) fn new(_: u32, _: Option<u64>, _: Option<f64>) -> Serving {
+        Serving
+    }
+}
+
+/// No flags.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Flags {}
+
+/// There are none.
+pub(crate) enum Ports {}
+
+impl Ports {
+    pub(crate) fn descriptions(&self) -> Vec<String> {
+        match *self {}
+    }
+
+    pub(crate) fn run(
+        &mut self,
+        _: &mut Engine,
+        _: &Serving,
+        _: Option<impl FnMut(&mut Engine) -> bool>,
+    ) -> io::Result<GraphRan> {
+        match *self {}
+    }
+}
+
+pub(crate) fn version() -> Option<String> {
+    None
+}
+
+fn missing() -> ExitCode {
+    eprintln!(
+        "--io dpdk:...: this build is without DPDK; build one with `cargo build --release --features dpdk`"
+    );
+    Exit::NotPermitted.into()
+}
+
+pub(crate) fn serve(
+    _: &Flags,
+    _: &str,
+    _: u32,
+    _: &Engine,
+    _: &Serving,
+) -> Result<Result<(String, Ran, LostBefore), ExitCode>> {
+    Ok(Err(missing()))
+}
+
+pub(crate) fn of_graph(
+    _: &Flags,
+    specs: &[String],
+    _: &Program,
+    _: u32,
+) -> Result<Result<Option<Ports>, ExitCode>> {
+    match specs.iter().any(|spec| spec.starts_with("dpdk:") || spec.contains("=dpdk:")) {
+        true => Ok(Err(missing())),
+        false => Ok(Ok(None)),
+    }
+}

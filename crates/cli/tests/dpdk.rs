@@ -1,0 +1,202 @@
+//! `--io dpdk:` as a user has it: virtual devices of DPDK for files in and out. Built with feature `dpdk` only.
+#![cfg(feature = "dpdk")]
+
+mod common;
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use millstream_lab::pcap;
+use millstream_lab::workload::Builtin;
+use millstream_programs::traffic::Locality;
+use serde_json::Value;
+
+use common::Files;
+
+fn millstream(arguments: &[&str]) -> (i32, String, String) {
+    let Output { status, stdout, stderr } =
+        Command::new(env!("CARGO_BIN_EXE_millstream")).args(arguments).output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    (status.code().unwrap(), text(stdout), text(stderr))
+}
+
+/// What a run that goes well prints.
+fn document(arguments: &[&str]) -> Value {
+    let (exit, out, errors) = millstream(&[arguments, &["--json"]].concat());
+    assert_eq!(exit, 0, "{errors}");
+    serde_json::from_str(&out).unwrap_or_else(|e| panic!("{e}: {out}"))
+}
+
+fn number(document: &Value, name: &str) -> u64 {
+    document[name].as_u64().unwrap_or_else(|| panic!("{name} in {document}"))
+}
+
+/// Dropped for any reason, or for this one.
+fn dropped(document: &Value, reason: Option<&str>) -> u64 {
+    let rows = document["dropped"].as_array().unwrap().iter();
+    rows.filter(|row| reason.is_none_or(|r| row["reason"] == r)).map(|row| number(row, "packets")).sum()
+}
+
+fn frames(path: &str) -> Vec<Vec<u8>> {
+    pcap::read_any(Path::new(path), 1 << 20).unwrap().frames
+}
+
+/// A capture of these frames.
+fn capture(frames: &[Vec<u8>]) -> Vec<u8> {
+    let word = |n: usize| (n as u32).to_le_bytes();
+    let mut out: Vec<u8> = [0xa1b2_c3d4, 0x0004_0002, 0, 0, 65_535, 1].into_iter().flat_map(word).collect();
+    for frame in frames {
+        out.extend([0, 0, frame.len(), frame.len()].into_iter().flat_map(word));
+        out.extend(frame);
+    }
+    out
+}
+
+/// Longer than a buffer takes: the first one is in one piece all the same.
+const LONG: [usize; 2] = [3521, 5000];
+
+/// Frames of a data plane's own traffic and others, and the same in a file.
+fn traffic(files: &Files, plane: &str, count: usize) -> (String, Vec<Vec<u8>>) {
+    let plane: Builtin = plane.parse().unwrap();
+    let load = plane.workload([1, 2], count, Locality::Pareto { alpha: 1.0, beta: 0.0 }).unwrap();
+    let mut frames = load.flows.packets;
+    frames.extend([60, 3000, LONG[0], 1500, LONG[1], 61].map(|len| vec![0x77; len]));
+    let path = files.path("in.pcap");
+    std::fs::write(&path, capture(&frames)).unwrap();
+    (path, frames)
+}
+
+/// Runs a configuration with devices `in` and `out` on a file, with this model, and gives the account and what was sent.
+fn replayed(conf: &str, files: &Files, input: &str, count: usize, more: &[&str]) -> (Value, Vec<Vec<u8>>) {
+    let output = files.path("dpdk.pcap");
+    let (from, to) =
+        (format!("in=dpdk:net_pcap0,rx_pcap={input}"), format!("out=dpdk:net_pcap1,tx_pcap={output}"));
+    let count = count.to_string();
+    let arguments = ["click", conf, "--io", &from, "--io", &to, "--packets", &count];
+    let document = document(&[&arguments, more].concat());
+    (document, frames(&output))
+}
+
+/// Copies, headers in front of packets far beyond the headroom that drivers keep, packets that are shortened and dropped.
+const GRAPH: &str = "FromDevice(in) -> c :: Classifier(12/0800, -);
+c[0] -> t :: Tee(2);
+t[0] -> EtherMirror -> out :: ToDPDKDevice(out);
+t[1] -> HEADERS -> out;
+c[1] -> Strip(14) -> CheckLength(1000) -> out;";
+
+#[test]
+fn what_leaves_is_what_leaves_by_our_own_files_whether_copied_or_not() {
+    let files = Files::new("dpdk-graph");
+    let (input, all) = traffic(&files, "builtin:router:100", 200);
+    let conf = files.path("test.click");
+    let headers = vec!["EtherEncap(0x1234, 1:2:3:4:5:6, 6:5:4:3:2:1)"; 15].join(" -> ");
+    std::fs::write(&conf, GRAPH.replace("HEADERS", &headers)).unwrap();
+    let expected = files.path("out.pcap");
+    let own = document(&["click", &conf, "--io", &format!("pcap:{input},{expected}")]);
+    let expected = frames(&expected);
+    assert!(expected.len() > 400 && expected.iter().any(|frame| frame.len() > 210), "{own}");
+    for model in ["overlay", "copy"] {
+        let (ours, sent) = replayed(&conf, &files, &input, all.len(), &["--metadata", model]);
+        assert!(sent == expected, "{model}: {} frames for {}: {ours}", sent.len(), expected.len());
+        for name in ["received", "copies", "sent"] {
+            assert_eq!(number(&ours, name), number(&own, name), "{model}: {name}");
+        }
+        assert_eq!(dropped(&ours, None), dropped(&own, None), "{model}: {ours}, {own}");
+        assert_eq!(dropped(&ours, Some("size")), LONG.len() as u64, "{ours}");
+    }
+}
+
+const NAT: &str = "builtin:nat:100";
+
+#[test]
+fn an_xdp_program_sends_from_port_to_port() {
+    let files = Files::new("dpdk-native");
+    let (input, all) = traffic(&files, NAT, 300);
+    let expected = files.path("out.pcap");
+    let own = document(&["native", NAT, "--flows", "300", "--io", &format!("pcap:{input},{expected}")]);
+    for model in ["overlay", "copy"] {
+        let outs = [files.path("a.pcap"), files.path("b.pcap")];
+        let io = format!("dpdk:net_pcap0,rx_pcap={input},tx_pcap={};net_pcap1,tx_pcap={}", outs[0], outs[1]);
+        let count = all.len().to_string();
+        let arguments = ["--flows", "300", "--io", &io, "--packets", &count, "--metadata", model];
+        let ours = document(&[&["native", NAT][..], &arguments].concat());
+        for name in ["received", "sent", "transmitted", "redirected"] {
+            assert_eq!(number(&ours, name), number(&own, name), "{model}: {name}");
+        }
+        assert_eq!(number(&ours, "received"), number(&ours, "sent") + dropped(&ours, None));
+        assert!(number(&ours, "redirected") >= 100, "{ours}");
+        assert_eq!(dropped(&ours, Some("pass")), dropped(&own, Some("pass")));
+        let mut sent: Vec<_> = outs.iter().flat_map(|path| frames(path)).collect();
+        let mut expected = frames(&expected);
+        sent.sort();
+        expected.sort();
+        assert!(sent == expected, "{model}: {} frames for {}", sent.len(), expected.len());
+    }
+}
+
+#[test]
+fn what_a_driver_takes_no_more_is_dropped_and_counted() {
+    let files = Files::new("dpdk-full");
+    let (input, frames) = traffic(&files, "builtin:router:100", 100);
+    let short: Vec<_> = frames.into_iter().filter(|frame| frame.len() < LONG[0]).collect();
+    std::fs::write(&input, capture(&short)).unwrap();
+    let conf = files.path("test.click");
+    std::fs::write(&conf, "FromDevice(in) -> ToDPDKDevice(out)").unwrap();
+    for model in ["overlay", "copy"] {
+        // A ring that nobody empties.
+        let io = format!("dpdk:net_pcap0,rx_pcap={input},infinite_rx=1;net_ring0");
+        let ran = document(&["click", &conf, "--io", &io, "--packets", "5000", "--metadata", model]);
+        assert_eq!(number(&ran, "received"), 5000);
+        let full = dropped(&ran, Some("no_room"));
+        assert!(full > 3000 && number(&ran, "sent") > 500, "{ran}");
+        assert_eq!(number(&ran, "sent") + full, 5000, "{model}: {ran}");
+    }
+}
+
+#[test]
+fn workers_have_a_queue_each() {
+    let files = Files::new("dpdk-workers");
+    let (input, all) = traffic(&files, "builtin:router:100", 100);
+    let conf = files.path("test.click");
+    std::fs::write(&conf, "FromDevice(in) -> c :: Counter -> ToDPDKDevice(in)").unwrap();
+    let outs = [files.path("a.pcap"), files.path("b.pcap")];
+    let io =
+        format!("dpdk:net_pcap0,rx_pcap={input},rx_pcap={input},tx_pcap={},tx_pcap={}", outs[0], outs[1]);
+    let count = (2 * all.len()).to_string();
+    let arguments = ["--io", &io, "--packets", &count, "--workers", "2", "--handler", "c.count"];
+    let ran = document(&[&["click", &conf], &arguments[..]].concat());
+    let fit: Vec<_> = all.into_iter().filter(|frame| frame.len() < LONG[0]).collect();
+    assert_eq!(
+        (number(&ran, "received"), number(&ran, "sent")),
+        (2 * (fit.len() + LONG.len()) as u64, 2 * fit.len() as u64)
+    );
+    assert_eq!(ran["handlers"][0]["value"], (2 * fit.len()).to_string());
+    for out in outs {
+        assert!(frames(&out) == fit, "each queue has its file's packets, in order");
+    }
+}
+
+#[test]
+fn bad_arguments_and_devices_are_told() {
+    let io = ["native", "builtin:router:100", "--io"];
+    let run = |more: &[&str]| millstream(&[&io[..], more].concat());
+    for (arguments, says) in [
+        (&["dpdk:net_null0", "--eal", "--nonsense"][..], "EAL does not start with `--nonsense"),
+        (&["dpdk:net_nothing0"], "No such device"),
+        (&["dpdk:net_pcap0,rx_pcap=/does/not/exist"], "no port \"net_pcap0\""),
+        (&["dpdk:"], "names no device"),
+        (&["dpdk:net_null0;;net_null1"], "names no device"),
+    ] {
+        let (exit, out, errors) = run(arguments);
+        assert!(
+            (exit, out.as_str()) == (2, "") && errors.contains(says),
+            "{arguments:?}: {exit} {out} {errors}"
+        );
+    }
+    // More memory than any machine has, by far.
+    let (exit, out, errors) = run(&["dpdk:net_null0", "--eal", "--no-huge --no-shconf -m 1000000000"]);
+    assert!(
+        (exit, out.as_str()) == (4, "") && errors.contains("EAL does not start"),
+        "{exit} {out} {errors}"
+    );
+}

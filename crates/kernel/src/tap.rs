@@ -1,0 +1,97 @@
+//! TAP interfaces: what the host sends into one is received here, and what is sent here the host receives.
+//!
+//! Source: `Documentation/networking/tuntap.rst` and `drivers/net/tun.c` of Linux 6.18.
+#![allow(unsafe_code)]
+
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+use crate::iface::{interface_index, set_up};
+use crate::packet::poll_for;
+use crate::sys::last_errno;
+
+/// A TAP interface, there as long as this, unless somebody has made it persistent.
+#[derive(Debug)]
+pub struct Tap {
+    file: File,
+    ifindex: u32,
+}
+
+impl Tap {
+    /// Makes an interface of this name in the calling thread's namespace, or takes the persistent one that is there, and sets it up.
+    ///
+    /// # Errors
+    /// `EPERM` without CAP_NET_ADMIN, `EBUSY` if another process has it, `EINVAL` if it is none.
+    pub fn open(name: &str) -> Result<Tap> {
+        let doing = || format!("opening the TAP interface {name:?}");
+        let failed = |e: std::io::Error| Error::call("open", doing(), e.raw_os_error().unwrap_or(libc::EIO));
+        let mut options = OpenOptions::new();
+        let file = options
+            .read(true)
+            .write(true)
+            .custom_flags(libc::O_NONBLOCK)
+            .open("/dev/net/tun")
+            .map_err(failed)?;
+        // SAFETY: an all-zero request is a value.
+        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+        if name.is_empty() || name.len() >= request.ifr_name.len() {
+            return Err(Error::argument(doing(), "no interface has a name of this length"));
+        }
+        for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+            *to = from as libc::c_char;
+        }
+        request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI) as libc::c_short;
+        // SAFETY: reads and writes one request, which is live.
+        if unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, &mut request) } < 0 {
+            return Err(Error::call("ioctl(TUNSETIFF)", doing(), last_errno()));
+        }
+        let ifindex = interface_index(name)?;
+        set_up(ifindex)?;
+        Ok(Tap { file, ifindex })
+    }
+
+    /// The interface.
+    pub fn ifindex(&self) -> u32 {
+        self.ifindex
+    }
+
+    /// Puts the next frame of the host's into `frame`, and says how long it is; `None` if there is none now.
+    ///
+    /// # Errors
+    /// If the interface has gone.
+    pub fn receive(&self, frame: &mut [u8]) -> Result<Option<usize>> {
+        match (&self.file).read(frame) {
+            Ok(length) => Ok(Some(length)),
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(None),
+            Err(e) => {
+                let errno = e.raw_os_error().unwrap_or(libc::EIO);
+                Err(Error::call("read", format!("receiving at interface {}", self.ifindex), errno))
+            }
+        }
+    }
+
+    /// Hands a frame to the host.
+    ///
+    /// # Errors
+    /// What the kernel says, such as `EIO` where the interface is down.
+    pub fn send(&self, frame: &[u8]) -> Result<()> {
+        let errno = match (&self.file).write(frame) {
+            Ok(length) if length == frame.len() => return Ok(()),
+            Ok(_) => libc::EMSGSIZE,
+            Err(e) => e.raw_os_error().unwrap_or(libc::EIO),
+        };
+        Err(Error::call("write", format!("sending at interface {}", self.ifindex), errno))
+    }
+
+    /// Waits until there is a frame, or so long, or a signal comes.
+    ///
+    /// # Errors
+    /// What poll(2) refuses.
+    pub fn wait(&self, at_most: Duration) -> Result<()> {
+        poll_for(&[self.file.as_raw_fd()], at_most)
+    }
+}

@@ -1,0 +1,348 @@
+//! EAL, its ports, and the buffers that drivers fill: all that is called of DPDK.
+//!
+//! Invariants: EAL is started once in a process, and ended when the [`Device`] is dropped. A queue of all ports is given to one [`Hand`],
+//! and so used by one thread. A buffer has one owner: a driver, the pool, or a list of [`Buffers`], which gives back what it still has. The pool lies
+//! in a region that the device holds until EAL has ended; Rust looks at its bytes through buffers that it owns only.
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::io;
+use std::marker::PhantomData;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use millstream_dpdk_sys as sys;
+
+use super::{Error, Lost};
+use crate::runtime::packet::{BUFFER, FRONT, Lying};
+use crate::runtime::region::Region;
+
+/// Buffers beside those that queues have, for packets under way and for what a driver keeps (`net_pcap`: a whole file, when it repeats it).
+const BUFFERS: u32 = 16 << 10;
+/// Buffers of a queue of a port, in and out.
+const OF_A_QUEUE: u32 = 2 << 10;
+/// What a buffer has room for behind [`FRONT`]. By as much as a packet can begin in front of its buffer it may have to be moved back.
+const ROOM: u16 = BUFFER as u16;
+const PAGE: usize = 4096;
+
+static STARTED: AtomicBool = AtomicBool::new(false);
+
+/// DPDK's own words of its version.
+pub(super) fn version() -> String {
+    text(sys::ms_dpdk_version())
+}
+
+fn text(words: *const c_char) -> String {
+    // SAFETY: a string of DPDK's, which stays until this thread asks again.
+    unsafe { CStr::from_ptr(words) }.to_string_lossy().into_owned()
+}
+
+fn reason(error: c_int) -> String {
+    text(sys::ms_dpdk_reason(error))
+}
+
+/// Ports that were started.
+pub(super) struct Device {
+    ports: Vec<u16>,
+    pool: *mut sys::Pool,
+    room: Arc<Region>,
+    queues: u16,
+}
+
+// SAFETY: the pool is made for many threads, and is all that is shared; queues are used by their hands.
+unsafe impl Send for Device {}
+// SAFETY: as above.
+unsafe impl Sync for Device {}
+
+impl Device {
+    /// Starts EAL with these arguments, and the ports that came of devices of these names, with so many queues each.
+    pub(super) fn open(arguments: &[String], names: &[&str], queues: u16) -> Result<Device, Error> {
+        if STARTED.swap(true, Ordering::Relaxed) {
+            return Err(Error::Again);
+        }
+        start(arguments)?;
+        let count = BUFFERS + OF_A_QUEUE * names.len() as u32 * u32::from(queues);
+        let bytes = sys::ms_dpdk_pool_bytes(count, FRONT, ROOM) + 2 * PAGE;
+        let room = Region::low(bytes.next_multiple_of(PAGE)).map_err(Error::Memory)?;
+        room.prefer_large_pages(bytes);
+        let mut device =
+            Device { ports: Vec::new(), pool: std::ptr::null_mut(), room: Arc::new(room), queues };
+        let (memory, mut error) = (device.memory(), 0);
+        // SAFETY: the region begins at a page, and `Drop` frees the pool before it.
+        device.pool = unsafe { sys::ms_dpdk_pool(memory.0, memory.1, count, FRONT, ROOM, &mut error) };
+        if device.pool.is_null() {
+            return Err(Error::Pool(reason(error)));
+        }
+        for name in names {
+            device.start(name)?;
+        }
+        Ok(device)
+    }
+
+    fn memory(&self) -> (*mut std::ffi::c_void, usize) {
+        (self.room.address() as *mut std::ffi::c_void, self.room.bytes().len() / PAGE * PAGE)
+    }
+
+    fn start(&mut self, name: &str) -> Result<(), Error> {
+        let no_port = || Error::NoPort(name.to_owned());
+        let words = CString::new(name).map_err(|_| no_port())?;
+        // SAFETY: EAL runs; the name is a string.
+        let port = u16::try_from(unsafe { sys::ms_dpdk_port(words.as_ptr()) }).map_err(|_| no_port())?;
+        let (memory, length) = self.memory();
+        // SAFETY: the port is there; pool and memory stay until it is closed.
+        let error = unsafe { sys::ms_dpdk_start(port, self.queues, self.pool, memory, length) };
+        // Closed by `Drop`, even if it did not start.
+        self.ports.push(port);
+        match error {
+            0 => Ok(()),
+            _ => Err(Error::Port { device: name.to_owned(), reason: reason(error) }),
+        }
+    }
+
+    pub(super) fn ports(&self) -> usize {
+        self.ports.len()
+    }
+
+    /// What drivers have dropped.
+    pub(super) fn lost(&self) -> Lost {
+        let of = |port: &u16| {
+            let mut lost = sys::Lost::default();
+            // SAFETY: the port is open.
+            unsafe { sys::ms_dpdk_lost(*port, &mut lost) };
+            lost
+        };
+        let all = self.ports.iter().map(of);
+        all.fold(Lost::default(), |sum, l| Lost {
+            no_room: sum.no_room + l.no_room,
+            unfit: sum.unfit + l.unfit,
+        })
+    }
+
+    /// One a queue.
+    pub(super) fn lines(&mut self) -> Vec<Line<'_>> {
+        let device = &*self;
+        (0..device.queues).map(|queue| Line { device, queue }).collect()
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        // SAFETY: EAL runs. Nobody has a hand or buffers any more, since these borrow this; drivers give theirs back when they are
+        // closed, and the pool goes before its memory.
+        unsafe {
+            for port in &self.ports {
+                sys::ms_dpdk_stop(*port);
+            }
+            if !self.pool.is_null() {
+                sys::ms_dpdk_pool_free(self.pool);
+            }
+            sys::ms_dpdk_cleanup();
+        }
+    }
+}
+
+/// Starts EAL, on a thread of its own: EAL binds that which starts it to a processor.
+fn start(arguments: &[String]) -> Result<(), Error> {
+    let words = || std::iter::once("millstream").chain(arguments.iter().map(String::as_str));
+    let strings: Result<Vec<CString>, _> = words().map(CString::new).collect();
+    let strings = strings.map_err(|_| Error::Eal { arguments: arguments.join(" "), errno: libc::EINVAL })?;
+    let started = std::thread::spawn(move || {
+        // EAL keeps them, and so they stay for as long as the process.
+        let mut pointers: Vec<*mut c_char> = strings.into_iter().map(CString::into_raw).collect();
+        let count = pointers.len() as c_int;
+        pointers.push(std::ptr::null_mut());
+        // SAFETY: strings and list stay, and are EAL's alone; it is the first start, by `STARTED`.
+        unsafe { sys::ms_dpdk_init(count, pointers.leak().as_mut_ptr()) }
+    });
+    match started.join() {
+        Ok(0) => Ok(()),
+        Ok(errno) => Err(Error::Eal { arguments: arguments.join(" "), errno }),
+        Err(_) => Err(Error::Eal { arguments: arguments.join(" "), errno: libc::EFAULT }),
+    }
+}
+
+/// What a system's or DPDK's error number means.
+pub(super) fn meaning(errno: i32) -> String {
+    reason(errno)
+}
+
+/// A queue of all ports, for whichever thread takes it.
+pub(super) struct Line<'d> {
+    device: &'d Device,
+    queue: u16,
+}
+
+impl<'d> Line<'d> {
+    /// The region that packets lie in.
+    pub(super) fn room(&self) -> &'d Arc<Region> {
+        &self.device.room
+    }
+
+    /// Takes it as this thread.
+    pub(super) fn enter(self) -> io::Result<Hand<'d>> {
+        // SAFETY: EAL runs, since there is a device.
+        match unsafe { sys::ms_dpdk_enter() } {
+            0 => Ok(Hand { device: self.device, queue: self.queue, here: PhantomData }),
+            error => Err(io::Error::other(format!("DPDK takes no further thread: {}", reason(error)))),
+        }
+    }
+}
+
+/// A queue of all ports, as the thread has it that it was taken by.
+pub(super) struct Hand<'d> {
+    device: &'d Device,
+    queue: u16,
+    /// It stays with the thread.
+    here: PhantomData<*mut ()>,
+}
+
+impl Drop for Hand<'_> {
+    fn drop(&mut self) {
+        // SAFETY: this thread was registered by `Line::enter`.
+        unsafe { sys::ms_dpdk_leave() };
+    }
+}
+
+impl<'d> Hand<'d> {
+    /// An empty list with room for so many buffers.
+    pub(super) fn buffers(&self, most: usize) -> Buffers<'d> {
+        Buffers { list: Vec::with_capacity(most), held: 0, _pool: PhantomData }
+    }
+
+    /// Receives at most so many packets by a port, in place of what is in the list.
+    pub(super) fn receive(&mut self, port: usize, most: usize, into: &mut Buffers<'_>) -> usize {
+        into.free();
+        let most = most.min(into.list.capacity()).min(usize::from(u16::MAX)) as u16;
+        // SAFETY: the port is open and this queue of it ours; the list has room, and owns what it says that came.
+        unsafe {
+            let port = self.device.ports[port];
+            let count = sys::ms_dpdk_receive(port, self.queue, into.list.as_mut_ptr(), most);
+            into.list.set_len(usize::from(count));
+        }
+        into.held = into.list.len();
+        into.list.len()
+    }
+
+    /// Sends all that is in the list by a port, and frees what the driver does not take: how many it took.
+    pub(super) fn send(&mut self, port: usize, from: &mut Buffers<'_>) -> usize {
+        let mut sent = 0;
+        for part in from.list.chunks_mut(usize::from(u16::MAX)) {
+            let port = self.device.ports[port];
+            // SAFETY: the port is open and this queue of it ours; it owns what it says that it took, the list no longer does.
+            let taken = unsafe { sys::ms_dpdk_send(port, self.queue, part.as_mut_ptr(), part.len() as u16) };
+            part[..usize::from(taken)].fill(std::ptr::null_mut());
+            sent += usize::from(taken);
+        }
+        from.held -= sent;
+        from.free();
+        sent
+    }
+
+    /// Puts a copy of a packet into the list; `false` if there is no buffer, or none so long.
+    pub(super) fn copy(&mut self, bytes: &[u8], into: &mut Buffers<'_>) -> bool {
+        // SAFETY: the pool is alive.
+        let buffer = unsafe { sys::ms_dpdk_new(self.device.pool) };
+        // SAFETY: a buffer of the pool, or null.
+        let Some(fields) = (unsafe { buffer.as_mut() }) else { return false };
+        into.list.push(buffer);
+        into.held += 1;
+        if bytes.len() > usize::from(ROOM - fields.data) {
+            into.remove(into.list.len() - 1);
+            return false;
+        }
+        (fields.len, fields.packet_len) = (bytes.len() as u16, bytes.len() as u32);
+        // SAFETY: so many bytes of the buffer are behind that place, by the check above.
+        unsafe {
+            let to = fields.address.add(usize::from(fields.data));
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
+        }
+        true
+    }
+}
+
+/// Buffers that somebody owns; places whose buffer was moved on are empty.
+pub(super) struct Buffers<'d> {
+    list: Vec<*mut sys::Buffer>,
+    /// Places that are not empty.
+    held: usize,
+    _pool: PhantomData<&'d Device>,
+}
+
+impl Buffers<'_> {
+    /// How many there are, empty places included.
+    pub(super) fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    #[inline]
+    fn fields(&mut self, at: usize) -> Option<&mut sys::Buffer> {
+        let buffer = *self.list.get(at)?;
+        // SAFETY: the list owns it, or it is null.
+        unsafe { buffer.as_mut() }
+    }
+
+    /// Where the packet lies, if it is in one piece.
+    #[inline]
+    pub(super) fn lying(&mut self, at: usize) -> Option<Lying> {
+        let fields = self.fields(at)?;
+        let buffer = fields.address as u32;
+        let (data, len) = (buffer + u32::from(fields.data), u32::from(fields.len));
+        (fields.pieces == 1).then_some(Lying { buffer, data, len })
+    }
+
+    /// Its bytes, if they are in one piece.
+    pub(super) fn bytes(&mut self, at: usize) -> Option<&[u8]> {
+        let fields = self.fields(at)?;
+        // SAFETY: the driver says that so many bytes are there; the buffer is ours.
+        let bytes = unsafe {
+            std::slice::from_raw_parts(fields.address.add(usize::from(fields.data)), usize::from(fields.len))
+        };
+        (fields.pieces == 1).then_some(bytes)
+    }
+
+    /// Moves one into another list, as the packet of these addresses: within the room that it had.
+    #[inline]
+    pub(super) fn forward(&mut self, at: usize, bounds: Range<u32>, into: &mut Buffers<'_>) {
+        let Some(fields) = self.fields(at) else { return };
+        let len = bounds.end - bounds.start;
+        let buffer = fields.address as u32;
+        let front = u32::from(FRONT);
+        assert!(bounds.start + front >= buffer && bounds.end <= buffer - front + BUFFER as u32);
+        if bounds.start < buffer {
+            // SAFETY: both are in the room of this buffer, by the check above: it ends `FRONT` bytes behind where packets may end.
+            unsafe {
+                let from = fields.address.sub((buffer - bounds.start) as usize);
+                std::ptr::copy(from, fields.address, len as usize);
+            }
+        }
+        fields.data = bounds.start.saturating_sub(buffer) as u16;
+        (fields.len, fields.packet_len) = (len as u16, len);
+        into.list.push(std::mem::replace(&mut self.list[at], std::ptr::null_mut()));
+        (self.held, into.held) = (self.held - 1, into.held + 1);
+    }
+
+    /// Gives one back to the pool; those behind it move up.
+    pub(super) fn remove(&mut self, at: usize) {
+        let mut buffer = self.list.remove(at);
+        self.held -= usize::from(!buffer.is_null());
+        // SAFETY: the list owned it, or it is null.
+        unsafe { sys::ms_dpdk_free(&mut buffer, 1) };
+    }
+
+    /// Gives all of them back to the pool.
+    pub(super) fn free(&mut self) {
+        if self.held > 0 {
+            // SAFETY: the list owns them; empty places are null.
+            unsafe { sys::ms_dpdk_free(self.list.as_mut_ptr(), self.list.len() as u32) };
+        }
+        self.list.clear();
+        self.held = 0;
+    }
+}
+
+impl Drop for Buffers<'_> {
+    fn drop(&mut self) {
+        self.free();
+    }
+}

@@ -1,0 +1,109 @@
+//! Interfaces by a system call a packet, for convenience: raw sockets, and TAP interfaces that are made for the purpose.
+//!
+//! A raw socket takes nothing from anybody: the host's stack gets what comes, too, and XDP programs come first. Of packets that a program of this host sends
+//! the kernel may have left the checksum to the card (`ethtool -K NAME tx off` at the sender).
+
+use std::time::Duration;
+
+use millstream_kernel::{LONGEST_FRAME, PacketSocket, Tap};
+
+use crate::{Error, Lost};
+
+/// An interface.
+pub struct Plain {
+    name: String,
+    way: Way,
+    frame: Vec<u8>,
+    lost: u64,
+}
+
+enum Way {
+    Raw(PacketSocket),
+    Tap(Tap),
+}
+
+impl Plain {
+    /// Listens at an interface of this network namespace.
+    ///
+    /// # Errors
+    /// If there is none of that name, or this process may not.
+    pub fn raw(name: &str) -> Result<Plain, Error> {
+        let index = millstream_kernel::interface_index(name)?;
+        Ok(Plain::new(name, Way::Raw(PacketSocket::open(index)?)))
+    }
+
+    /// Makes a TAP interface, which goes with this, or takes a persistent one; sets it up.
+    ///
+    /// # Errors
+    /// If there is another interface of that name, another process has it, or this process may not.
+    pub fn tap(name: &str) -> Result<Plain, Error> {
+        Ok(Plain::new(name, Way::Tap(Tap::open(name)?)))
+    }
+
+    fn new(name: &str, way: Way) -> Plain {
+        Plain { name: name.into(), way, frame: vec![0; LONGEST_FRAME], lost: 0 }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its number in the namespace.
+    pub fn index(&self) -> u32 {
+        match &self.way {
+            Way::Raw(socket) => socket.ifindex(),
+            Way::Tap(tap) => tap.ifindex(),
+        }
+    }
+
+    /// Hands over at most so many packets that have come, and says how many these were.
+    ///
+    /// # Errors
+    /// If the interface has gone.
+    pub fn receive(&mut self, most: usize, take: &mut dyn FnMut(&[u8])) -> Result<usize, Error> {
+        for taken in 0..most {
+            let frame = &mut self.frame;
+            let length = match &self.way {
+                Way::Raw(socket) => socket.receive_into(frame),
+                Way::Tap(tap) => tap.receive(frame),
+            };
+            match length? {
+                Some(length) => take(&self.frame[..length]),
+                None => return Ok(taken),
+            }
+        }
+        Ok(most)
+    }
+
+    /// Sends a packet; `false` if the interface takes it not: it has no room, is down, or the packet is longer than its packets may be.
+    pub fn send(&mut self, packet: &[u8]) -> bool {
+        match &self.way {
+            Way::Raw(socket) => socket.send(packet).is_ok(),
+            Way::Tap(tap) => tap.send(packet).is_ok(),
+        }
+    }
+
+    /// Waits until a packet has come, at most so long.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn wait(&self, at_most: Duration) -> Result<(), Error> {
+        let waited = match &self.way {
+            Way::Raw(socket) => PacketSocket::wait(std::slice::from_ref(socket), at_most),
+            Way::Tap(tap) => tap.wait(at_most),
+        };
+        Ok(waited?)
+    }
+
+    /// What the kernel has dropped before it came here; of TAP interfaces this is not known.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn lost(&mut self) -> Result<Lost, Error> {
+        if let Way::Raw(socket) = &self.way {
+            self.lost += socket.take_lost()?;
+        }
+        Ok(Lost { no_room: self.lost, unfit: 0 })
+    }
+}
