@@ -299,7 +299,7 @@ impl Scripts {
         text: &str,
         around: &mut Surroundings<'_>,
     ) -> io::Result<String> {
-        let (name, arguments) = text.trim().split_once(char::is_whitespace).unwrap_or((text.trim(), ""));
+        let (name, arguments) = words::first(text);
         let arguments = split(arguments);
         if name == "now" {
             return Ok(format!("{}.{:06}", around.now.as_secs(), around.now.subsec_micros()));
@@ -336,7 +336,7 @@ impl Scripts {
         text: &str,
         around: &mut Surroundings<'_>,
     ) -> io::Result<()> {
-        let (name, rest) = text.trim().split_once(char::is_whitespace).unwrap_or((text.trim(), ""));
+        let (name, rest) = words::first(text);
         let mut status = 0;
         if name == "stop" {
             self.stop();

@@ -153,6 +153,14 @@ pub(crate) fn unsigned(text: &Text, most: u64) -> Result<u64, Error> {
     value.filter(|v| *v <= most).ok_or_else(|| wrong(text, &format!("a number from 0 to {most}")))
 }
 
+/// A number of megabytes (of 2^20 bytes), fractions allowed: bytes.
+pub(crate) fn megabytes(text: &Text) -> Result<u64, Error> {
+    const MOST: f64 = 4096.0;
+    let number = text.text.parse().ok().filter(|n: &f64| (0.0..=MOST).contains(n));
+    let number = number.ok_or_else(|| wrong(text, &format!("a number of megabytes from 0 to {MOST}")))?;
+    Ok((number * f64::from(1 << 20)) as u64)
+}
+
 /// A byte.
 pub(crate) fn byte(text: &Text) -> Result<u64, Error> {
     unsigned(text, 255)

@@ -21,7 +21,7 @@ use crate::arguments::{Arguments, Names};
 use crate::build::{Code, Table};
 use crate::class::{Behaviour, Class};
 use crate::elements::ROUTE_BYTES;
-use crate::error::Error;
+use crate::error::{Error, Span};
 use crate::foreign::{self, Hook, ReadObject};
 use crate::graph::{Element, Graph, Port};
 use crate::layout::{self, Layout};
@@ -148,6 +148,18 @@ pub struct Program {
     /// Why one worker must run it all.
     #[serde(skip)]
     pub alone: Vec<Error>,
+    /// The elements, which are what instructions name as the line that they stem from.
+    #[serde(skip)]
+    pub elements: Vec<Named>,
+}
+
+/// An element that code stems from.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Named {
+    /// Its name and class.
+    pub name: String,
+    /// Where it was declared.
+    pub span: Span,
 }
 
 impl Program {
@@ -317,10 +329,21 @@ impl Setup<'_> {
         more: u32,
         max_entries: u32,
     ) -> Table {
+        self.table(LRU_HASH, name, (key, value), more, max_entries)
+    }
+
+    fn table(
+        &mut self,
+        kind: u32,
+        name: &str,
+        (key, value): (&'static [Size], &'static [Size]),
+        more: u32,
+        max_entries: u32,
+    ) -> Table {
         let bytes = |sizes: &[Size]| sizes.iter().map(|size| size.bytes()).sum::<u32>();
         let map = self.shared.module.maps.push(MapDecl {
             name: format!("{}.{name}", self.element.name),
-            kind: LRU_HASH,
+            kind,
             key_size: bytes(key),
             value_size: bytes(value) + more,
             max_entries,
@@ -331,11 +354,25 @@ impl Setup<'_> {
         Table { map, key, value }
     }
 
+    /// A table by index, whose entries are zero at first.
+    pub(crate) fn array(
+        &mut self,
+        name: &str,
+        key: &'static [Size],
+        value: &'static [Size],
+        max_entries: u32,
+    ) -> Table {
+        self.table(ARRAY, name, (key, value), 0, max_entries)
+    }
+
     /// Takes a program of an object file into the module, with its maps and what they hold.
     pub(crate) fn foreign(&mut self, file: &str, program: Option<&str>) -> Result<(Func, Hook), String> {
         let foreign = (self.objects)(file, program)?;
-        let element = &self.element.name;
+        let (element, before) = (&self.element.name, self.shared.module.funcs.len());
         let merged = foreign::merge(&mut self.shared.module, element, &foreign)?;
+        for func in self.shared.module.funcs.values_mut().skip(before) {
+            func.insts.values_mut().for_each(|data| data.loc = self.shared.element as u32);
+        }
         for (map, key, value) in foreign.contents {
             let map = format!("{element}.{}", foreign.module.maps[map].name);
             self.shared.entries.push(Entry { map, key, value });
@@ -437,7 +474,12 @@ pub fn compile_with(graph: &Graph, objects: &ReadObject<'_>) -> Result<Program, 
         warnings,
         layout,
         alone,
+        elements: graph.elements.iter().map(named).collect(),
     })
+}
+
+fn named(element: &Element) -> Named {
+    Named { name: format!("`{} :: {}`", element.name, element.class), span: element.span }
 }
 
 fn behaviours(
@@ -637,7 +679,9 @@ impl<'g> Compiler<'g> {
         let block = self.blocks[&port];
         let packet = Packet::of(&self.func.blocks[block].params.clone());
         let Some(behaviour) = self.behaviours[port.element].take() else { return };
+        let before = self.func.insts.len();
         behaviour.build(&mut Code::new(self, port.element, block), port.port, packet);
+        self.func.insts.values_mut().skip(before).for_each(|data| data.loc = port.element as u32);
         self.behaviours[port.element] = Some(behaviour);
     }
 

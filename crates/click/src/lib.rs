@@ -29,7 +29,7 @@ mod resolve;
 mod script;
 
 pub use compile::{
-    Access, Drop, Entry, Handler, Program, QUEUE, STATE, Source, Target, compile, compile_with,
+    Access, Drop, Entry, Handler, Named, Program, QUEUE, STATE, Source, Target, compile, compile_with,
 };
 pub use config::Text;
 pub use elements::time;

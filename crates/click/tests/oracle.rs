@@ -35,6 +35,8 @@ const GRAPHS: &[&str] = &[
     "-> VLANDecap -> EtherRewrite(1:1:1:1:1:1, 2:2:2:2:2:2) -> v :: Classifier(12/8100, -) -> StoreData(3, \\<010203>) -> ToDump(0);
         v[1] -> VLANEncap(VLAN_ID 7) -> CheckLength(90) -> ToDump(1)",
     "-> Strip(14) -> CheckIPHeader(CHECKSUM false) -> rw :: IPRewriter(pattern 192.0.2.1 1024-1027# - - 0 1) -> ToDump(0); rw[1] -> ToDump(1)",
+    "-> Strip(14) -> MarkIPHeader -> FlowIPManagerIMP -> FlowCounter -> c :: IPClassifier(tcp, -) -> FlowIPNAT(SIP 192.0.2.1) -> ToDump(0);
+        c[1] -> FlowCounter -> ToDump(1)",
     "-> side :: Classifier(5/00%01, -) -> s :: EtherSwitch -> ToDump(0); side[1] -> [1] s; s[1] -> ToDump(1)",
     "-> c :: Classifier(12/0806, -) -> [1] q :: ARPQuerier(10.0.0.1, 2:0:0:0:0:1) -> ToDump(0); c[1] -> Strip(14) -> GetIPAddress(16) -> q",
     "-> Strip(14) -> k :: CheckIP6Header -> GetIP6Address(24) -> rt :: LookupIP6Route(1::/16 0, 102::/15 3ffe::1 1, ::/0 2) -> DecIP6HLIM

@@ -28,6 +28,12 @@ pub(super) fn variable(text: &str) -> (&str, usize) {
     (&text[..length], length)
 }
 
+/// The first word of a text, and what is behind it.
+pub(super) fn first(text: &str) -> (&str, &str) {
+    let text = text.trim();
+    text.split_once(char::is_whitespace).unwrap_or((text, ""))
+}
+
 /// Words between blanks.
 pub(super) fn split(text: &str) -> Vec<String> {
     text.split_whitespace().map(str::to_owned).collect()

@@ -51,6 +51,18 @@ const DEVICE: &[&str] = &[
     "MEM_POOL",
     "FROM_PROC",
     "TO_PROC",
+    "CLEAR",
+    "MAC",
+    "MINQUEUES",
+    "MAXQUEUES",
+    "MAX_RSS",
+    "RETA_SIZE",
+    "RX_INTR",
+    "IPCO",
+    "TCO",
+    "UCO",
+    "TSO",
+    "POWER_MGMT",
 ];
 /// All but the device: how it is driven makes no difference here.
 const IGNORED: &[&str] = DEVICE.split_at(2).1;

@@ -2,9 +2,10 @@
 
 use millstream_ir::{Map, Value};
 use millstream_isa::{AluOp, Cond};
-use rustc_hash::FxHashSet;
 
 use super::ip::header;
+use super::ip_check::versioned;
+use super::lookup::{parts, routes};
 use super::transport::bad;
 use crate::arguments::{ip6, prefix6, unsigned};
 use crate::build::Code;
@@ -66,12 +67,7 @@ fn check(setup: &mut Setup<'_>) -> Made {
 
 impl Behaviour for Check {
     fn build(&self, code: &mut Code<'_, '_>, _: u32, mut packet: Packet) {
-        let least = code.at(packet.data, self.offset + HEADER);
-        code.check(Cond::Le, least, packet.end, |code| bad(code, packet, "too_short"));
-        let header = code.at(packet.data, self.offset);
-        let first = code.byte(header, 0);
-        let version = code.with(AluOp::Rsh, first, 4);
-        code.check_int(Cond::Eq, version, 6, |code| bad(code, packet, "bad_version"));
+        let header = versioned(code, packet, self.offset, (HEADER, 6));
         let payload = code.half(header, 4);
         let length = code.with(AluOp::Add, payload, HEADER);
         let end = code.end(header, length);
@@ -122,14 +118,7 @@ struct Lookup {
 }
 
 fn lookup(setup: &mut Setup<'_>) -> Made {
-    let (mut routes, mut seen) = (Vec::new(), FxHashSet::default());
-    for argument in setup.arguments.rest() {
-        let route = route(setup, &argument)?;
-        if !seen.insert((route.address, route.bits)) {
-            return Err(Error::new(argument.span, "there is a route for this prefix already"));
-        }
-        routes.push(route);
-    }
+    let routes = routes(setup, route, |route| (route.address, route.bits))?;
     if routes.is_empty() {
         return Err(Error::new(setup.element.span, "`LookupIP6Route` has no routes"));
     }
@@ -138,18 +127,10 @@ fn lookup(setup: &mut Setup<'_>) -> Made {
 
 fn route(setup: &Setup<'_>, argument: &Text) -> Result<Route6, Error> {
     let names = setup.arguments.names;
-    let all = words(argument);
-    let (to, gateway, output) = match &all[..] {
-        [to, output] => (to, None, output),
-        [to, gateway, output] => (to, Some(gateway), output),
-        _ => return Err(Error::new(argument.span, "expected a route: ADDRESS/BITS [GATEWAY] OUTPUT")),
-    };
-    let (address, bits) = prefix6(to, names)?;
-    let gateway = gateway.map_or(Ok(0), |text| ip6(text, names))?;
-    let most = u64::from(setup.outputs.max(1) - 1);
-    let output = unsigned(output, most)
-        .map_err(|e| e.help(format!("the last output that is connected is [{most}]")))?;
-    Ok(Route6 { address, bits, gateway, output: output as u32 })
+    let (to, gateway, output) = parts(setup, argument, "ADDRESS/BITS")?;
+    let (address, bits) = prefix6(&to, names)?;
+    let gateway = gateway.map_or(Ok(0), |text| ip6(&text, names))?;
+    Ok(Route6 { address, bits, gateway, output })
 }
 
 impl Behaviour for Lookup {

@@ -1,8 +1,10 @@
 //! `CheckIPHeader`: whether a header is as RFC 1812, 5.2.2 wants it.
 
+use millstream_ir::Value;
 use millstream_isa::{AluOp, Cond};
 
 use super::ip::{HEADER, header_length, header_sum};
+use super::transport::bad;
 use crate::arguments::{boolean, ip, prefix, unsigned};
 use crate::build::Code;
 use crate::class::{Behaviour, Class, Made};
@@ -74,19 +76,25 @@ fn addresses(setup: &Setup<'_>, text: &Text) -> Result<Vec<u32>, Error> {
     words(text).iter().map(|word| ip(word, setup.arguments.names)).collect()
 }
 
-/// Where packets go that are not in order.
-fn bad(code: &mut Code<'_, '_>, packet: Packet, reason: &'static str) {
-    if code.connected(1) { code.out(1, packet) } else { code.drop(packet, reason) }
+/// The header at an offset, which has so many bytes and this version.
+pub(super) fn versioned(
+    code: &mut Code<'_, '_>,
+    packet: Packet,
+    offset: i64,
+    (bytes, version): (i64, i64),
+) -> Value {
+    let least = code.at(packet.data, offset + bytes);
+    code.check(Cond::Le, least, packet.end, |code| bad(code, packet, "too_short"));
+    let header = code.at(packet.data, offset);
+    let first = code.byte(header, 0);
+    let found = code.with(AluOp::Rsh, first, 4);
+    code.check_int(Cond::Eq, found, version, |code| bad(code, packet, "bad_version"));
+    header
 }
 
 impl Behaviour for Check {
     fn build(&self, code: &mut Code<'_, '_>, _: u32, mut packet: Packet) {
-        let least = code.at(packet.data, self.offset + HEADER);
-        code.check(Cond::Le, least, packet.end, |code| bad(code, packet, "too_short"));
-        let header = code.at(packet.data, self.offset);
-        let first = code.byte(header, 0);
-        let version = code.with(AluOp::Rsh, first, 4);
-        code.check_int(Cond::Eq, version, 4, |code| bad(code, packet, "bad_version"));
+        let header = versioned(code, packet, self.offset, (HEADER, 4));
         let length = header_length(code, header);
         code.check_int(Cond::Ge, length, HEADER, |code| bad(code, packet, "bad_header_length"));
         let total = code.half(header, 2);
@@ -109,7 +117,7 @@ impl Behaviour for Check {
 
 impl Check {
     /// Refuses bad sources, unless the packet is for one of the good destinations.
-    fn sources(&self, code: &mut Code<'_, '_>, packet: Packet, header: millstream_ir::Value) {
+    fn sources(&self, code: &mut Code<'_, '_>, packet: Packet, header: Value) {
         if self.bad_sources.is_empty() {
             return;
         }

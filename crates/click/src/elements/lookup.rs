@@ -1,5 +1,7 @@
 //! Routes: the longest prefix of the destination annotation.
 
+use std::hash::Hash;
+
 use millstream_ir::Map;
 use millstream_isa::Cond;
 use rustc_hash::FxHashSet;
@@ -44,37 +46,59 @@ struct Lookup {
 }
 
 fn lookup(setup: &mut Setup<'_>) -> Made {
-    let (mut routes, mut seen) = (Vec::new(), FxHashSet::default());
-    for argument in setup.arguments.rest() {
-        let route = route(setup, &argument)?;
-        if !seen.insert((route.0, route.1)) {
-            return Err(Error::new(argument.span, "there is a route for this prefix already"));
-        }
-        routes.push(route);
-    }
+    let routes = routes(setup, route, |route| (route.0, route.1))?;
     Ok(Box::new(Lookup { routes: setup.routes(&routes), outputs: setup.outputs }))
+}
+
+/// All arguments as routes, each for a prefix of its own.
+pub(super) fn routes<R, P: Eq + Hash>(
+    setup: &mut Setup<'_>,
+    route: fn(&Setup<'_>, &Text) -> Result<R, Error>,
+    prefix: fn(&R) -> P,
+) -> Result<Vec<R>, Error> {
+    let mut seen = FxHashSet::default();
+    let arguments = setup.arguments.rest();
+    let one = |argument: Text| {
+        let route = route(setup, &argument)?;
+        match seen.insert(prefix(&route)) {
+            true => Ok(route),
+            false => Err(Error::new(argument.span, "there is a route for this prefix already")),
+        }
+    };
+    arguments.into_iter().map(one).collect()
+}
+
+/// The words of a route, `PREFIX [GATEWAY] OUTPUT`, the output as a number; no gateway where it is written as `-`.
+pub(super) fn parts(
+    setup: &Setup<'_>,
+    argument: &Text,
+    prefix: &str,
+) -> Result<(Text, Option<Text>, u32), Error> {
+    let (to, gateway, output) = match <[Text; 2]>::try_from(words(argument)) {
+        Ok([to, output]) => (to, None, output),
+        Err(all) => match <[Text; 3]>::try_from(all) {
+            Ok([to, gateway, output]) => (to, Some(gateway), output),
+            Err(_) => {
+                let expected = format!("expected a route: {prefix} [GATEWAY] OUTPUT");
+                return Err(Error::new(argument.span, expected));
+            }
+        },
+    };
+    let most = u64::from(setup.outputs.max(1) - 1);
+    let output = unsigned(&output, most)
+        .map_err(|e| e.help(format!("the last output that is connected is [{most}]")))?;
+    Ok((to, gateway.filter(|text| text.text != "-"), output as u32))
 }
 
 fn route(setup: &Setup<'_>, argument: &Text) -> Result<Route, Error> {
     let names = setup.arguments.names;
-    let all = words(argument);
-    let (to, gateway, output) = match &all[..] {
-        [to, output] => (to, None, output),
-        [to, gateway, output] => (to, Some(gateway), output),
-        _ => return Err(Error::new(argument.span, "expected a route: ADDRESS/MASK [GATEWAY] OUTPUT")),
-    };
-    let (address, mask) = prefix(to, names)?;
+    let (to, gateway, output) = parts(setup, argument, "ADDRESS/MASK")?;
+    let (address, mask) = prefix(&to, names)?;
     if mask.leading_ones() + mask.trailing_zeros() != 32 && mask != 0 {
         return Err(Error::new(to.span, "the mask is no prefix"));
     }
-    let gateway = match gateway {
-        Some(text) if text.text != "-" => ip(text, names)?,
-        _ => 0,
-    };
-    let most = u64::from(setup.outputs.max(1) - 1);
-    let output = unsigned(output, most)
-        .map_err(|e| e.help(format!("the last output that is connected is [{most}]")))?;
-    Ok((address & mask, mask.leading_ones(), gateway, output as u32))
+    let gateway = gateway.map_or(Ok(0), |text| ip(&text, names))?;
+    Ok((address & mask, mask.leading_ones(), gateway, output))
 }
 
 impl Behaviour for Lookup {

@@ -7,6 +7,7 @@ mod bpf;
 mod classify;
 mod devices;
 mod ether;
+mod flows;
 mod fragment;
 mod generators;
 mod headers;
@@ -25,6 +26,7 @@ mod rewrite;
 mod switch;
 mod transport;
 mod vlan;
+mod work;
 
 use crate::class::Class;
 use crate::config::Text;
@@ -40,6 +42,7 @@ pub(crate) const TABLES: &[&[Class]] = &[
     classify::CLASSES,
     devices::CLASSES,
     ether::CLASSES,
+    flows::CLASSES,
     fragment::CLASSES,
     generators::CLASSES,
     headers::CLASSES,
@@ -58,6 +61,7 @@ pub(crate) const TABLES: &[&[Class]] = &[
     switch::CLASSES,
     transport::CLASSES,
     vlan::CLASSES,
+    work::CLASSES,
 ];
 
 /// Seconds in nanoseconds.

@@ -15,7 +15,7 @@ use millstream_isa::{AluOp, Cond};
 use self::spec::{Choice, Pattern, Spec, spec};
 use super::ip::{header, header_length};
 use super::{SECOND, seconds};
-use crate::arguments::unsigned;
+use crate::arguments::{ip, unsigned};
 use crate::build::{Code, EEXIST, Table};
 use crate::class::{Behaviour, Class, Made};
 use crate::compile::Setup;
@@ -26,6 +26,9 @@ const TCP: i64 = 6;
 const UDP: i64 = 17;
 /// Entries unless said otherwise: 65,536 flows.
 const USUAL_ENTRIES: u64 = 1 << 17;
+/// When entries are old, in seconds: of UDP, of TCP, of TCP that has ended.
+const USUAL_TIMEOUTS: [(&str, u64); 3] =
+    [("UDP_TIMEOUT", 300), ("TCP_TIMEOUT", 86_400), ("TCP_DONE_TIMEOUT", 240)];
 /// Addresses, ports, protocol.
 const KEY: [Size; 3] = [Size::Dw, Size::W, Size::W];
 /// What an entry says ([`Entry`]), flags, when the last packet came.
@@ -56,6 +59,11 @@ const ARGUMENTS: &[&str] = &[
 /// Guarantees, streams, how often is tidied up: they make no difference here.
 const IGNORED: &[&str] = ARGUMENTS.split_at(6).1;
 
+/// Of `FlowIPNAT`: the address; whether TCP may begin without a SYN, whether it follows TCP's states.
+const TRANSLATED: &[&str] = &["SIP", "ACCEPT_NONSYN", "STATE"];
+/// The ports that it gives out, the first and how many more.
+const TRANSLATED_PORTS: (u16, u16) = (1024, 64_511);
+
 const fn class(name: &'static str, make: fn(&mut Setup<'_>) -> Made) -> Class {
     Class {
         name,
@@ -72,6 +80,10 @@ pub(super) const CLASSES: &[Class] = &[
     class("IPRewriter", |setup| rewriter(setup, &[TCP, UDP])),
     class("TCPRewriter", |setup| rewriter(setup, &[TCP])),
     class("UDPRewriter", |setup| rewriter(setup, &[TCP, UDP])),
+    Class {
+        processing: "h/h",
+        ..Class::filter("FlowIPNAT", TRANSLATED, translator).ignoring(TRANSLATED.split_at(1).1)
+    },
 ];
 
 struct Rewriter {
@@ -86,8 +98,7 @@ struct Rewriter {
 fn rewriter(setup: &mut Setup<'_>, protocols: &'static [i64]) -> Made {
     let all = setup.arguments.keyword("TIMEOUT").map(|text| seconds(&text)).transpose()?;
     let mut timeouts = [0; 3];
-    let usual = [("UDP_TIMEOUT", 300), ("TCP_TIMEOUT", 86_400), ("TCP_DONE_TIMEOUT", 240)];
-    for (timeout, (name, usual)) in timeouts.iter_mut().zip(usual) {
+    for (timeout, (name, usual)) in timeouts.iter_mut().zip(USUAL_TIMEOUTS) {
         *timeout = setup.arguments.keyword_or(name, all.unwrap_or(usual * SECOND), seconds)?;
     }
     let mut entries = USUAL_ENTRIES;
@@ -105,6 +116,19 @@ fn rewriter(setup: &mut Setup<'_>, protocols: &'static [i64]) -> Made {
         specs.iter().enumerate().map(|(at, text)| spec(setup, at, text)).collect::<Result<_, _>>()?;
     let flows = setup.evicting_table("flows", &KEY, &FLOW, 0, entries as u32);
     Ok(Box::new(Rewriter { flows, protocols, inputs, outputs: setup.outputs, timeouts }))
+}
+
+/// Each flow from one address, its port the one behind the last that was given out.
+fn translator(setup: &mut Setup<'_>) -> Made {
+    let source = ip(&setup.arguments.need("SIP")?, setup.arguments.names)?;
+    let next = setup.number();
+    let source_port = Some(TRANSLATED_PORTS);
+    let pattern =
+        Pattern { source: Some(source), source_port, choice: Choice::Next, next, ..Pattern::default() };
+    let flows = setup.evicting_table("flows", &KEY, &FLOW, 0, USUAL_ENTRIES as u32);
+    let inputs = vec![Spec::Flow { pattern, outputs: [0, 0] }];
+    let timeouts = USUAL_TIMEOUTS.map(|(_, seconds)| seconds * SECOND);
+    Ok(Box::new(Rewriter { flows, protocols: &[TCP, UDP], inputs, outputs: setup.outputs, timeouts }))
 }
 
 /// Addresses and ports of a flow, each pair as it lies in memory.

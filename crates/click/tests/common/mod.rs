@@ -1,7 +1,7 @@
 //! What tests of elements have in common.
 #![allow(dead_code, reason = "no test uses all of it")]
 
-use millstream_click::{Program, STATE, compile, flatten, parse};
+use millstream_click::{Access, Program, STATE, compile, flatten, parse};
 use millstream_native::io::graph::{Feed, run_graph};
 use millstream_native::{Clock, Engine, Options};
 
@@ -63,6 +63,15 @@ impl Bed {
         let mut state = map.get(&[0; 4]).expect("one value");
         assert_eq!(self.program.carry(&mut state, &old.program, &was), []);
         assert!(map.write(&[0; 4], &state));
+    }
+
+    /// What a handler of an element says that is a number.
+    pub(crate) fn counter(&mut self, element: &str, name: &str) -> u64 {
+        let state = self.engine.map(STATE).expect("the state").get(&[0; 4]).expect("one value");
+        let mut handlers = self.program.handlers.iter();
+        let handler = handlers.find(|h| h.element == element && h.name == name).expect("the handler");
+        let Access::Number(at) = handler.access else { panic!("{element}.{name} is no number") };
+        number(&state, at)
     }
 
     pub(crate) fn dropped(&mut self, reason: &str) -> u64 {

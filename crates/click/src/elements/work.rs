@@ -1,0 +1,141 @@
+//! Work that stands for a network function's: `WorkPackage`, as PacketMill's figures 7 and 9 have it.
+//!
+//! For each packet, random numbers, then reads of 4 bytes one after another, each at a place that the one before decides: of the packet or
+//! of an array of so many megabytes. What comes out is kept in the element's state, so that no pass may leave the work out.
+
+use millstream_ir::{Block, Size, Value};
+use millstream_isa::{AluOp, Cond};
+
+use crate::arguments::{boolean, megabytes, unsigned};
+use crate::build::{Code, Table};
+use crate::class::{Behaviour, Class, Made};
+use crate::compile::Setup;
+use crate::packet::Packet;
+
+const ARGUMENTS: &[&str] = &["S", "N", "R", "PAYLOAD", "W"];
+
+pub(super) const CLASSES: &[Class] = &[Class::filter("WorkPackage", ARGUMENTS, work).passing()];
+
+/// Bytes of an entry of the array.
+const ENTRY: u64 = 8;
+/// Ethernet, IP and TCP: what is read of a packet unless it is all of it.
+const HEADERS: i64 = 54;
+/// Random numbers and reads at most.
+const MOST: u64 = 1 << 20;
+/// Shifts of a generator of full period (Marsaglia, 2003, "Xorshift RNGs", section 4).
+const SHIFTS: [(AluOp, i64); 3] = [(AluOp::Lsh, 13), (AluOp::Rsh, 7), (AluOp::Lsh, 17)];
+
+struct Work {
+    array: Option<(Table, u64)>,
+    numbers: u64,
+    reads: u64,
+    /// Of the reads, in per cent, those of the packet.
+    of_packet: u64,
+    whole_packet: bool,
+    kept: u32,
+}
+
+fn work(setup: &mut Setup<'_>) -> Made {
+    let bytes = setup.arguments.or("S", 0, megabytes)?;
+    let reads = setup.arguments.or("N", 0, |text| unsigned(text, MOST))?;
+    let of_packet = setup.arguments.or("R", 0, |text| unsigned(text, 100))?;
+    let whole_packet = setup.arguments.or("PAYLOAD", false, boolean)?;
+    let numbers = setup.arguments.or("W", 0, |text| unsigned(text, MOST))?;
+    let entries = bytes / ENTRY;
+    let array =
+        (entries > 0).then(|| (setup.array("work", &[Size::W], &[Size::Dw], entries as u32), entries));
+    Ok(Box::new(Work { array, numbers, reads, of_packet, whole_packet, kept: setup.number() }))
+}
+
+impl Behaviour for Work {
+    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+        let seed = code.random();
+        // The generator stays at zero for ever.
+        let seed = code.with(AluOp::Or, seed, 1);
+        let random = repeat(code, self.numbers, seed, next);
+        let found = repeat(code, self.reads, random, |code, random| {
+            let word = self.read(code, packet, random);
+            let random = next(code, random);
+            code.alu(AluOp::Xor, random, word)
+        });
+        code.set(self.kept, found);
+        code.out(0, packet);
+    }
+}
+
+/// Does something so often, each time with what came of the time before.
+fn repeat(
+    code: &mut Code<'_, '_>,
+    times: u64,
+    first: Value,
+    once: impl FnOnce(&mut Code<'_, '_>, Value) -> Value,
+) -> Value {
+    let (head, body, done) = (code.block(), code.block(), code.block());
+    let (count, value) = (code.number_param(head), code.number_param(head));
+    let (zero, end) = (code.int(0), code.int(times as i64));
+    code.jump(head, &[zero, first]);
+    code.go(head);
+    code.branch(Cond::Lt, count, end, body, done);
+    code.go(body);
+    let came = once(code, value);
+    let more = code.with(AluOp::Add, count, 1);
+    code.jump(head, &[more, came]);
+    code.go(done);
+    value
+}
+
+/// The next random number.
+fn next(code: &mut Code<'_, '_>, random: Value) -> Value {
+    SHIFTS.into_iter().fold(random, |random, (op, by)| {
+        let shifted = code.with(op, random, by);
+        code.alu(AluOp::Xor, random, shifted)
+    })
+}
+
+/// A number below `bound`, by the lower or the upper half of a random one.
+fn below(code: &mut Code<'_, '_>, random: Value, lower: bool, bound: Value) -> Value {
+    let half =
+        if lower { code.with(AluOp::And, random, 0xffff_ffff) } else { code.with(AluOp::Rsh, random, 32) };
+    let product = code.alu(AluOp::Mul, half, bound);
+    code.with(AluOp::Rsh, product, 32)
+}
+
+impl Work {
+    /// A word of the packet or of the array; 0 where there is none.
+    fn read(&self, code: &mut Code<'_, '_>, packet: Packet, random: Value) -> Value {
+        let read = code.block();
+        let word = code.number_param(read);
+        let (zero, hundred) = (code.int(0), code.int(100));
+        let (of_packet, of_array) = (code.block(), code.block());
+        let (percent, share) = (below(code, random, false, hundred), code.int(self.of_packet as i64));
+        code.branch(Cond::Lt, percent, share, of_packet, of_array);
+        code.go(of_packet);
+        self.of_packet(code, packet, random, read);
+        code.go(of_array);
+        match &self.array {
+            Some((table, entries)) => {
+                let entries = code.int(*entries as i64);
+                let index = below(code, random, true, entries);
+                let entry = code.find(table, &[index]);
+                code.check_int(Cond::Ne, entry, 0, |code| code.jump(read, &[zero]));
+                let found = code.wide(entry, 0);
+                code.jump(read, &[found]);
+            }
+            None => code.jump(read, &[zero]),
+        }
+        code.go(read);
+        word
+    }
+
+    /// Goes to `read` with a word of the packet.
+    fn of_packet(&self, code: &mut Code<'_, '_>, packet: Packet, random: Value, read: Block) {
+        let zero = code.int(0);
+        let bytes = if self.whole_packet { code.length(packet) } else { code.int(HEADERS) };
+        let place = below(code, random, true, bytes);
+        let from = code.plus(packet.data, place);
+        let beyond = code.at(from, 4);
+        code.check(Cond::Le, beyond, packet.end, |code| code.jump(read, &[zero]));
+        let word = code.raw(4, from, 0);
+        code.jump(read, &[word]);
+    }
+}
