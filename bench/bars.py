@@ -288,10 +288,26 @@ def userspace(r):
             yield (f"FastClick, {name}", figure, f">= {bar} in both", min(row["ratio_net"] or 0, row["ratio"]) >= bar)
 
 
+def dpdk(r):
+    bars = {"mirror": 0.95, "router, 500 routes": 1.05}
+    for row in r["dpdk"]["cases"]:
+        low, high = row["interval"]["overlay"]
+        figure = f"{row['ratio']['overlay']} ({low} to {high}); {row['mpps']['overlay']} beside {row['mpps'][row['peer']]} Mpps"
+        yield (f"DPDK's {row['peer']}, {row['case']}", figure, f">= {bars[row['case']]}", row["ratio"]["overlay"] >= bars[row["case"]])
+
+
+def tables(r):
+    for name in ("cuckoo", "prefixes"):
+        found = r[f"tables-{name}"]
+        best = max((row["ratio"], variant) for variant, row in found.items() if isinstance(row, dict))
+        figure = f"{best[0]} ({best[1]}), by default {found['by default']['ratio']}"
+        yield (f"fetched ahead, {name}", figure, ">= 2.0 of the plain loop", found["by default"]["ratio"] >= 2.0)
+
+
 def main():
     directory = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "bench/results")
     results, missed = Results(directory), 0
-    for group in (conformance, semantics, mutants, equivalence, corpus, loaders, compiler, alike, runs, peers, public, localities, demo, updates, swaps, shadow, shifts, slower, offers, overhead, daemon, attacks, kills, proofs, k2_rules, k2_super, modern, userspace):
+    for group in (conformance, semantics, mutants, equivalence, corpus, loaders, compiler, alike, runs, peers, public, localities, demo, updates, swaps, shadow, shifts, slower, offers, overhead, daemon, attacks, kills, proofs, k2_rules, k2_super, modern, userspace, dpdk, tables):
         try:
             for what, figure, bar, met in group(results):
                 missed += not met

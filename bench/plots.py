@@ -13,6 +13,7 @@ Where its text gives a range for all programs, the range is given. It has no num
 import html
 import json
 import pathlib
+import statistics
 import sys
 
 PLANES = ["router", "switch", "firewall", "nat", "balancer"]
@@ -258,6 +259,31 @@ def over_time(read, name, what):
     return rows, picture.done()
 
 
+def paired(figure):
+    """The median of the pairs' packets a second with a session, over those without."""
+    return statistics.median(without / with_ for without, with_ in figure["pairs"])
+
+
+def profiling(read):
+    rows, groups = [], {}
+    for point in read("specialize-profiling"):
+        gain, pairs = paired(point), point["pairs"]
+        rows.append(dict(program=point["program"], recorded_percent=point["recorded_percent"], gain=gain, pairs=len(pairs), low=min(a / b for a, b in pairs), high=max(a / b for a, b in pairs)))
+        groups.setdefault(point["program"], []).append((gain, None))
+    names = [f"{row['recorded_percent']:g} % recorded" for row in rows if row["program"] == rows[0]["program"]]
+    title = "Figure 8: throughput by how much is recorded, low locality, without twins (the paper: best at 5 to 25 %)"
+    return rows, bars(title, "packets a second, over the original's", list(groups.items()), names)
+
+
+def cores(read):
+    rows, groups = [], []
+    for point in read("specialize-cores"):
+        sides = [statistics.median(1e3 / pair[side] for pair in point["pairs"]) for side in (0, 1)]
+        rows.append(dict(cores=point["cores"], original_mpps=sides[0], specialised_mpps=sides[1], gain=paired(point), pairs=len(point["pairs"])))
+        groups.append((f"{point['cores']} cores", [(side, None) for side in sides]))
+    return rows, bars("Figure 10: the router on several cores, low locality", "million packets a second", groups, ["original", "specialised"])
+
+
 def churn(read):
     figure = read("specialize-churn")
     ratio = figure["ratio"]
@@ -273,10 +299,12 @@ FIGURES = {
     "figure-5": code,
     "figure-6": latency,
     "figure-7": recording,
+    "figure-8": profiling,
     "table-3": times,
     "model": model,
     "figure-9a": lambda read: over_time(read, "over-time", "9a: throughput while all flows are alike, then some hot, then others"),
     "figure-9b": lambda read: over_time(read, "capture", "9b: throughput on a capture, part after part"),
+    "figure-10": cores,
     "section-6.5": churn,
 }
 

@@ -9,7 +9,9 @@
 #   K2=DIRECTORY                      K2's inputs (bench/k2.py)                       k2, ablation
 #   MUTANT_OBJECTS=DIRECTORY          public objects, in one folder                   mutants
 #   FASTCLICK=PATH                    FastClick's click, userlevel, with the element ReplayUnqueue    userspace
-#   ROUTES=FILE.gz                    prefixes of the Internet, one a line            userspace, one case
+#   MILLSTREAM_DPDK=PATH              millstream built with feature dpdk                dpdk
+#   L3FWD=PATH                        DPDK's example l3fwd (bench/dpdk.py)              dpdk, one case
+#   ROUTES=FILE.gz                    prefixes of the Internet, one a line            userspace, one case; tables
 #   CONFORMANCE="RUNNER TESTS"        the public bpf_conformance suite              conformance
 # SAMPLE=N is how many objects -O super is tried on in `modern` (20). SECONDS_EACH=N is the length of each measurement in time (30).
 set -eu
@@ -152,11 +154,29 @@ native() {
 	script native bench/native.py
 }
 
+tables() {
+	cargo build --release --quiet -p millstream-native --example tables
+	example=${CARGO_TARGET_DIR:-target}/release/examples/tables
+	take tables-cuckoo "$example" cuckoo
+	[ -n "${ROUTES:-}" ] || { echo "tables: ROUTES names no prefixes" >&2; return 0; }
+	prefixes=$(mktemp)
+	gunzip -c "$ROUTES" >"$prefixes"
+	take tables-prefixes "$example" prefixes "$prefixes"
+	rm -f "$prefixes"
+}
+
 userspace() {
 	[ -n "${FASTCLICK:-}" ] || { echo "userspace: FASTCLICK names no program" >&2; return 0; }
 	set -- --peer "$FASTCLICK"
 	[ -z "${ROUTES:-}" ] || set -- "$@" --routes "$ROUTES"
 	script userspace bench/userspace.py "$@"
+}
+
+dpdk() {
+	[ -n "${MILLSTREAM_DPDK:-}" ] || { echo "dpdk: MILLSTREAM_DPDK names no program" >&2; return 0; }
+	command -v dpdk-testpmd >/dev/null || { echo "dpdk: there is no dpdk-testpmd" >&2; return 0; }
+	bench/dpdk.py --millstream "$MILLSTREAM_DPDK" --output "$results/dpdk.json" >/dev/null || failed=1
+	echo "$results/dpdk.json"
 }
 
 peers() {
@@ -220,8 +240,8 @@ attacks() {
 # The evaluation of Morpheus on our data planes, half an hour; SPECIALIZE names parts of it.
 specialize() {
 	export MILLSTREAM_PLANES="${MILLSTREAM_PLANES:-router switch firewall nat balancer}"
-	export MILLSTREAM_POINT_SECONDS="${MILLSTREAM_POINT_SECONDS:-6}" MILLSTREAM_SLICES="${MILLSTREAM_SLICES:-12}"
-	for part in ${SPECIALIZE:-throughput latency over_time churn}; do
+	export MILLSTREAM_POINT_SECONDS="${MILLSTREAM_POINT_SECONDS:-6}" MILLSTREAM_ROUNDS="${MILLSTREAM_ROUNDS:-4}" MILLSTREAM_SLICES="${MILLSTREAM_SLICES:-12}"
+	for part in ${SPECIALIZE:-throughput latency over_time profiling cores churn}; do
 		tests -p millstream-specialize --test kernel "paper::$part::"
 	done
 	bench/plots.py "$results" || failed=1
@@ -248,7 +268,7 @@ mutants() {
 	rm -f "$list"
 }
 
-all="semantics mutants conformance equivalence corpus loaders compiler prove ablation k2 modern cost lab gain native userspace peers public demo updates swaps shadow shifts slower offers overhead daemon attacks specialize kills"
+all="semantics mutants conformance equivalence corpus loaders compiler prove ablation k2 modern cost lab gain native tables userspace dpdk peers public demo updates swaps shadow shifts slower offers overhead daemon attacks specialize kills"
 # shellcheck disable=SC2086 # a list of words
 [ $# -gt 0 ] || set -- $all
 for what in "$@"; do

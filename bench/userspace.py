@@ -56,19 +56,20 @@ def router(table, ports, check="rt", tag="", more=""):
     return "".join(parts) + more
 
 
-def frames(count, address, seed=1):
-    """UDP packets of 64 bytes with their frame check sequence, which is not there; one flow each. In front
+def frames(count, address, size=64, seed=1):
+    """UDP packets of so many bytes with their frame check sequence, which is not there; one flow each. In front
     of each are 16 bytes that are stripped, so that the peer has room for headers."""
+    payload = size - 46
     rng = random.Random(seed)
     for at in range(count):
         source, destination = 0x0A000000 | rng.randrange(1 << 22), address(rng)
-        ip = struct.pack(">BBHHHBBHII", 0x45, 0, 46, at & 0xFFFF, 0, 64, 17, 0, source, destination)
+        ip = struct.pack(">BBHHHBBHII", 0x45, 0, 28 + payload, at & 0xFFFF, 0, 64, 17, 0, source, destination)
         total = sum(struct.unpack(">10H", ip))
         total = (total & 0xFFFF) + (total >> 16)
         total = (total & 0xFFFF) + (total >> 16)
         ip = ip[:10] + struct.pack(">H", total ^ 0xFFFF) + ip[12:]
-        udp = struct.pack(">HHHH", 1024 + at % 60000, 53, 26, 0)
-        yield bytes(16) + bytes.fromhex("0200000000010200000000020800") + ip + udp + bytes(18)
+        udp = struct.pack(">HHHH", 1024 + at % 60000, 53, 8 + payload, 0)
+        yield bytes(16) + bytes.fromhex("0200000000010200000000020800") + ip + udp + bytes(payload)
 
 
 def capture(path, packets):
@@ -112,13 +113,19 @@ def uniform(rng):
 
 
 def cases(args):
-    """Name, graph, how many frames, where they go."""
+    """Name, graph, how many frames, where they go, bytes of each unless 64."""
     one, many = "RadixIPLookup(0.0.0.0/0 10.0.0.2 0)", made_up(500)
     yield "mirror", "{source} -> EtherMirror -> {sink};", 1024, uniform
     yield "router, one route", router(one, 1), 1024, uniform
     yield "router, 500 routes", router(table(many), 2), 1024, anywhere(many)
     yield "IDS and router", router(one, 1, "kinds :: IPClassifier(tcp, udp, icmp)", "VLANEncap(VLAN_ID 7) ->", IDS), 1024, uniform
     yield "NAT", NAT, 1024, uniform
+    # PacketMill's figures 6, 7 and 9: by size of packets, by size of memory and number of reads, by random numbers.
+    for size in (256, 1024, 1472):
+        yield f"router, {size:,} bytes", router(one, 1), 1024, uniform, size
+    for memory, reads, numbers in ((1, 1, 0), (1, 5, 0), (16, 1, 0), (16, 5, 0), (0, 0, 4), (0, 0, 20)):
+        work = f"WorkPackage(S {memory}, N {reads}, W {numbers})"
+        yield f"work, S {memory} N {reads} W {numbers}", f"{{source}} -> {work} -> EtherMirror -> {{sink}};", 1024, uniform
     if args.routes:
         routes = listed(args.routes)
         yield f"router, {len(routes) - 1:,} routes", router(table(routes), 2), args.spread, anywhere(routes)
@@ -176,9 +183,9 @@ class Peer(Side):
         return 1e9 * (long - short) / max(1, (rounds - few) * self.count)
 
 
-def measure(args, folder, name, graph, count, address):
+def measure(args, folder, name, graph, count, address, size=64):
     trace = folder / f"{count}.{name.replace(' ', '_').replace(',', '')}.pcap"
-    capture(trace, frames(count, address))
+    capture(trace, frames(count, address, size))
     sides = [Ours, Peer]
     made = {side.__name__.lower(): side(args, folder, side.__name__, graph, trace, count) for side in sides}
     bare = {side.__name__.lower(): side(args, folder, side.__name__ + "IO", IO, trace, count) for side in sides}
