@@ -17,8 +17,9 @@ use millstream_programs::router;
 use millstream_programs::traffic::{Flows, Locality};
 use millstream_specialize::guard::TOKEN;
 use millstream_specialize::live::details::Runs;
+use millstream_specialize::profile;
 use millstream_specialize::report::{Outcome, Reason};
-use millstream_specialize::transform::{Budget, Fallback, Plan, Unknown};
+use millstream_specialize::transform::{Budget, Fallback, Plan, Site, Unknown};
 use millstream_specialize::variant::{Wanted, token};
 use millstream_specialize::{Compiler, Leave, Live, Report, Settings};
 use rustc_hash::FxHashMap;
@@ -34,6 +35,8 @@ const FREE: u32 = 3;
 /// What programs write into the first byte of a packet.
 const BY_ROUTE: u8 = 2;
 const BY_DETOUR: u8 = 4;
+/// The map of the profile.
+const SKETCH: &str = "ms.sketch";
 const ABORTED: u32 = 0;
 const PASS: u32 = 2;
 const TX: u32 = 3;
@@ -75,6 +78,11 @@ fn answer(program: &Program, frame: &[u8]) -> (u32, Vec<u8>) {
 fn way(program: &Program, frame: &[u8]) -> (u32, u8) {
     let (verdict, data) = answer(program, frame);
     (verdict, data[0])
+}
+
+/// The maps that it has, as far as they are still there.
+fn maps_of(program: &Program) -> Vec<Map> {
+    program.info().expect("what it is").map_ids.into_iter().filter_map(|id| Map::from_id(id).ok()).collect()
 }
 
 /// The n-th sender's entry says in which slot its packets go on.
@@ -379,16 +387,11 @@ fn a_flood_of_writes_to_slots_is_never_stale() {
         |it| {
             it.until("a generation", |r| generation(r).is_some());
             let packet = frame(1, 1, 1);
-            let start = Instant::now();
-            let mut count = 0u32;
-            while start.elapsed() < Duration::from_secs(3) {
-                for (program, mark) in [("detour", BY_DETOUR), ("route", BY_ROUTE)] {
-                    it.put(ROUTE, program);
-                    assert_eq!(it.ask(&packet), (TX, mark), "stale: {count}");
-                    count += 1;
-                }
+            for n in 0..2000 {
+                let (program, mark) = [("detour", BY_DETOUR), ("route", BY_ROUTE)][n % 2];
+                it.put(ROUTE, program);
+                assert_eq!(it.ask(&packet), (TX, mark), "stale: {n}");
             }
-            assert!(count > 100);
             std::thread::sleep(Duration::from_millis(500));
             assert_eq!(it.ask(&packet), (TX, BY_ROUTE));
         },
@@ -396,9 +399,13 @@ fn a_flood_of_writes_to_slots_is_never_stale() {
     );
 }
 
-/// What the profiling variant calls is what the array holds, also when that changes while it is on the hook.
+/// What the profiling variant calls is what the array holds, also when that changes while it is on the hook; it calls what records as long as
+/// nothing has changed.
 #[test]
 fn the_profiling_variant_calls_what_the_array_holds() {
+    let Some(object) = object() else { return };
+    let compiler = compiler(&object);
+    let sites: Vec<&Site> = compiler.sites().iter().collect();
     session(
         "profiled",
         |_| (),
@@ -406,21 +413,79 @@ fn the_profiling_variant_calls_what_the_array_holds() {
         |live| {
             let packet = frame(1, 1, 1);
             let instrumented = live.instrumented().expect("there was a look at the traffic");
-            let seen = |live: &Live<'_>| {
-                let details = live.details().expect("details");
-                details.lookups.iter().filter(|l| l.program == "route").map(|l| l.seen).sum::<u64>()
+            let recorded = |mark| {
+                let sketch = live.map(SKETCH).expect("the profile");
+                let total = || {
+                    let read = profile::read(sketch, &sites, compiler.slots()).expect("it is read");
+                    read.iter().map(|site| site.total).sum::<u64>()
+                };
+                let before = total();
+                assert_eq!(way(instrumented, &packet), (TX, mark));
+                total() - before
             };
             // As if the array had just been found to be what it calls.
             live.guard().chain(live.guard().version());
-            let before = seen(live);
-            assert_eq!(way(instrumented, &packet), (TX, BY_ROUTE));
+            let by_all = recorded(BY_ROUTE);
             let stages = live.map("stages").expect("the array");
-            let detour = live.program("detour").expect("it is loaded");
-            assert!(seen(live) >= before);
-            stages.update_fd(&ROUTE.to_ne_bytes(), detour.as_fd()).expect("another program");
-            assert_eq!(way(instrumented, &packet), (TX, BY_DETOUR));
-            let route = live.program("route").expect("it is loaded");
-            stages.update_fd(&ROUTE.to_ne_bytes(), route.as_fd()).expect("the program of before");
+            let put = |program: &str| {
+                let program = live.program(program).expect("it is loaded");
+                stages.update_fd(&ROUTE.to_ne_bytes(), program.as_fd()).expect("another program");
+            };
+            put("detour");
+            let by_the_first = recorded(BY_DETOUR);
+            assert!(0 < by_the_first && by_the_first < by_all, "{by_the_first} {by_all}");
+            put("route");
+            assert_eq!(recorded(BY_ROUTE), by_the_first, "nobody has looked since");
+        },
+    );
+}
+
+/// A packet that was held up in whatever was on the hook, for as long as others took its place, goes on as the array says now. Somebody
+/// looks at all maps meanwhile, so that the kernel does not empty arrays by itself when the session lets go of them.
+#[test]
+fn a_packet_that_was_held_up_calls_what_the_array_holds_now() {
+    let packet = frame(1, 1, 1);
+    let all = Mutex::new(BTreeMap::<u32, (Program, Vec<Map>)>::new());
+    session(
+        "held-up",
+        |_| (),
+        |it| {
+            let gather = |until: &dyn Fn() -> bool| {
+                let start = Instant::now();
+                while !until() {
+                    assert!(start.elapsed() < Duration::from_secs(60), "{:?}", it.told);
+                    let program = it.on_hook();
+                    let id = program.id().expect("an id");
+                    all.lock().expect("no panic").entry(id).or_insert_with(|| {
+                        let maps = maps_of(&program);
+                        (program, maps)
+                    });
+                }
+            };
+            let others = |mark| {
+                for (id, (program, _)) in &*all.lock().expect("no panic") {
+                    assert_eq!(way(program, &packet), (TX, mark), "stale: {id}");
+                }
+            };
+            gather(&|| it.made() > 0);
+            for (program, mark) in [("detour", BY_DETOUR), ("route", BY_ROUTE), ("detour", BY_DETOUR)] {
+                let made = it.made();
+                it.put(ROUTE, program);
+                others(mark);
+                gather(&|| it.made() > made + 1);
+                others(mark);
+            }
+        },
+        |live| {
+            let all = all.lock().expect("no panic");
+            let records = |maps: &[Map]| maps.iter().any(|map| map.info().name == SKETCH);
+            let profiling = all.values().filter(|(_, maps)| records(maps)).count();
+            assert!(profiling > 1, "one was replaced by another: {profiling} of {}", all.len());
+            // As if the arrays of the last one had just been found to be what the user's are.
+            live.guard().chain(live.guard().version());
+            for (id, (program, _)) in &*all {
+                assert_eq!(way(program, &packet), (TX, BY_DETOUR), "stale: {id}");
+            }
         },
     );
 }
