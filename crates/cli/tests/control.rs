@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use millstream_kernel::{Namespace, PacketSocket, create_veth, set_up, testing};
+use millstream_kernel::{Namespace, PacketSocket, create_veth, set_up_pair, testing};
 use millstream_programs::packet::{Frame, Mac, Transport};
 use serde_json::{Value, json};
 
@@ -32,8 +32,7 @@ impl Bench {
         let namespace = Namespace::new().unwrap();
         let make = |n: usize| {
             let (inner, outer) = create_veth(&format!("in{n}"), &format!("out{n}"), 1).unwrap();
-            set_up(inner).unwrap();
-            set_up(outer).unwrap();
+            set_up_pair((inner, outer)).unwrap();
             PacketSocket::open(outer).unwrap()
         };
         let prepare = || {

@@ -5,7 +5,9 @@ mod common;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use millstream_kernel::{Namespace, PacketSocket, create_veth, interface_index, query_xdp, set_up, testing};
+use millstream_kernel::{
+    Namespace, PacketSocket, create_veth, interface_index, query_xdp, set_up_pair, testing,
+};
 use millstream_lab::workload::Builtin;
 use millstream_programs::traffic::Locality;
 use serde_json::Value;
@@ -121,9 +123,7 @@ fn serve(way: &str) -> (Value, u64) {
         if way != "tap" {
             for (n, port) in ports.iter_mut().enumerate() {
                 let (ours, far) = create_veth(&format!("msn{n}"), &format!("msn{n}far"), 1).expect("a pair");
-                for end in [ours, far] {
-                    set_up(end).expect("up");
-                }
+                set_up_pair((ours, far)).expect("up");
                 *port = ours;
             }
         }

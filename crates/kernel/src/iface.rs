@@ -2,6 +2,8 @@
 //!
 //! All functions act in the network namespace of the calling thread.
 
+use std::time::{Duration, Instant};
+
 use crate::error::{Error, Result};
 use crate::netlink::{self, Request};
 use crate::sys;
@@ -9,6 +11,9 @@ use crate::sys;
 const IFLA_ADDRESS: u16 = 1;
 const IFLA_IFNAME: u16 = 3;
 const IFLA_MTU: u16 = 4;
+const IFLA_OPERSTATE: u16 = 16;
+/// `IF_OPER_UP`.
+const OPERATIONAL: u8 = 6;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_INFO_KIND: u16 = 1;
 const IFLA_INFO_DATA: u16 = 2;
@@ -16,6 +21,9 @@ const VETH_INFO_PEER: u16 = 1;
 const IFLA_NUM_TX_QUEUES: u16 = 31;
 const IFLA_NUM_RX_QUEUES: u16 = 32;
 pub(crate) const IFLA_XDP: u16 = 43;
+
+/// How long the kernel is waited for.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// An interface, as rtnetlink describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +38,8 @@ pub struct Interface {
     pub mtu: u32,
     /// Whether it is set up (administratively).
     pub up: bool,
+    /// Whether it passes packets: it is set up, has a carrier, and the kernel has taken note of that.
+    pub operational: bool,
     pub(crate) xdp: Vec<(u16, Vec<u8>)>,
 }
 
@@ -61,6 +71,7 @@ pub fn interface(index: u32) -> Result<Interface> {
         address: Vec::new(),
         mtu: 0,
         up: flags & libc::IFF_UP as u32 != 0,
+        operational: false,
         xdp: Vec::new(),
     };
     for (kind, payload) in netlink::link_attributes(answer) {
@@ -68,6 +79,7 @@ pub fn interface(index: u32) -> Result<Interface> {
             IFLA_IFNAME => out.name = String::from_utf8_lossy(payload).trim_end_matches('\0').to_owned(),
             IFLA_ADDRESS => out.address = payload.to_vec(),
             IFLA_MTU => out.mtu = netlink::u32_at(payload, 0).unwrap_or(0),
+            IFLA_OPERSTATE => out.operational = payload.first() == Some(&OPERATIONAL),
             IFLA_XDP => {
                 out.xdp = netlink::attributes(payload).map(|(k, p)| (k, p.to_vec())).collect();
             }
@@ -111,6 +123,26 @@ pub fn set_up(index: u32) -> Result<()> {
     Request::link(libc::RTM_NEWLINK, 0, index, up, up)
         .send(&format!("setting interface {index} up"))
         .map(drop)
+}
+
+/// Sets both ends of a veth pair up, and waits until they pass packets. The one that is set up first has a carrier only with the other, which a
+/// worker of the kernel sees to; until then the kernel drops what is sent there, and says nothing.
+///
+/// # Errors
+/// `ENODEV`, `EPERM`; if one passes no packets after ten seconds.
+pub fn set_up_pair(ends: (u32, u32)) -> Result<()> {
+    let ends = [ends.0, ends.1];
+    ends.into_iter().try_for_each(set_up)?;
+    let start = Instant::now();
+    for end in ends {
+        while !interface(end)?.operational {
+            if start.elapsed() > PATIENCE {
+                return Err(Error::argument(format!("setting interface {end} up"), "it passes no packets"));
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    Ok(())
 }
 
 /// Removes an interface; of a veth pair, both ends.

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 
 use crate::error::{Error, Result};
-use crate::iface::{create_veth, set_up};
+use crate::iface::{create_veth, set_up_pair};
 use crate::link::{Link, XdpMode};
 use crate::load::{LoadError, ProgramSpec};
 use crate::map::{Map, MapSpec};
@@ -264,10 +264,9 @@ fn read(path: &Path) -> Result<String> {
 
 fn in_veth(f: impl FnOnce(u32) -> Result<()> + Send) -> Result<()> {
     Namespace::new()?.enter(|| {
-        let (a, b) = create_veth("probe0", "probe1", 1)?;
-        set_up(a)?;
-        set_up(b)?;
-        f(a)
+        let ends = create_veth("probe0", "probe1", 1)?;
+        set_up_pair(ends)?;
+        f(ends.0)
     })?
 }
 

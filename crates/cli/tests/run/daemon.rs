@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use millstream_kernel::{
     Link, Map, MapSpec, MapType, Namespace, Program, UpdateMode, XdpMode, create_veth, delete_interface,
-    interface_index, probe, replace_xdp_netlink, set_up, testing, xdp_program,
+    interface_index, probe, replace_xdp_netlink, set_up, set_up_pair, testing, xdp_program,
 };
 use millstream_lab::rig::TEST_PORT;
 use millstream_lab::{Rig, RigConfig, Traffic};
@@ -123,9 +123,7 @@ fn namespace(names: &[&str]) -> Namespace {
 }
 
 fn pair(name: &str) {
-    let (a, b) = create_veth(name, &format!("{name}x"), 1).unwrap();
-    set_up(a).unwrap();
-    set_up(b).unwrap();
+    set_up_pair(create_veth(name, &format!("{name}x"), 1).unwrap()).unwrap();
 }
 
 /// The program on an interface.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use millstream_kernel::{
     Link, Map, MapSpec, MapType, Namespace, Program, XdpMode, create_veth, interface_index, probe, query_xdp,
-    replace_xdp_netlink, set_up, testing,
+    replace_xdp_netlink, set_up_pair, testing,
 };
 use millstream_loader::Loader;
 use millstream_object::Object;
@@ -21,10 +21,9 @@ pub(crate) fn namespace() -> (Namespace, u32) {
     let namespace = Namespace::new().unwrap();
     let index = namespace
         .enter(|| {
-            let (a, b) = create_veth(DEV, "run1", 1).unwrap();
-            set_up(a).unwrap();
-            set_up(b).unwrap();
-            a
+            let ends = create_veth(DEV, "run1", 1).unwrap();
+            set_up_pair(ends).unwrap();
+            ends.0
         })
         .unwrap();
     (namespace, index)

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use crate::common::{array, counting_xdp, exit, mov, slot, xdp};
 use millstream_kernel::{
     AttachType, Btf, Hook, Link, LoadError, Namespace, Program, ProgramSpec, ProgramType, TestRun, XdpHolder,
-    XdpMode, create_veth, errno_name, interface, probe, program_ids, query_xdp, replace_xdp_netlink, set_up,
-    testing,
+    XdpMode, create_veth, errno_name, interface, probe, program_ids, query_xdp, replace_xdp_netlink,
+    set_up_pair, testing,
 };
 
 /// `r2 = data; r0 = *(u8 *)(r2 + 0)`: a packet access without a check.
@@ -239,9 +239,8 @@ fn live_frames_cross_a_veth_pair_and_all_are_counted() {
         .unwrap()
         .enter(|| {
             let (a, b) = create_veth("msk0", "msk1", 1).unwrap();
-            set_up(a).unwrap();
-            set_up(b).unwrap();
-            assert!(interface(a).unwrap().up);
+            set_up_pair((a, b)).unwrap();
+            assert!([a, b].map(|end| interface(end).unwrap()).iter().all(|end| end.up && end.operational));
             let receiver = counting_xdp("receiver", &counter, 1);
             let _receiver = Link::attach_xdp(&receiver, b, XdpMode::Native).unwrap();
             // bpf_redirect(a, 0); kept attached, so that the dispatcher is not rebuilt at each run.

@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use millstream_kernel::{Link, Namespace, Program, TestOutput, TestRun, XdpMode, create_veth, set_up};
+use millstream_kernel::{Link, Namespace, Program, TestOutput, TestRun, XdpMode, create_veth, set_up_pair};
 
 use serde::Serialize;
 
@@ -195,9 +195,8 @@ impl Rig {
             let (c, d) = create_veth(SECOND_PORT, SECOND_PEER, queues)?;
             let link = |port| Link::attach_xdp(&sink.program, port, XdpMode::Native);
             let links = [link(a)?, link(d)?];
-            for port in [a, b, c, d] {
-                set_up(port)?;
-            }
+            set_up_pair((a, b))?;
+            set_up_pair((c, d))?;
             Ok::<_, Error>((name, [a, b, c], links))
         })??;
         let [generator_port, test_port, second_port] = ports;
