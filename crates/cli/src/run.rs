@@ -12,6 +12,7 @@ use miette::miette;
 use millstream_kernel::{interface, interface_index};
 use millstream_lab::os;
 use millstream_specialize::adopt::{self, Adopt};
+use millstream_specialize::live::details::Runs;
 use millstream_specialize::report::{Attachment, Outcome, Report};
 use millstream_specialize::{Compiler, Leave, Live, LiveError, Settings};
 
@@ -276,12 +277,19 @@ pub(crate) fn text(report: &Report) -> String {
         }
         Report::Withdrawn { generation, reason } => format!("generation {generation} withdrawn: {reason}"),
         Report::Dropped { reason } => format!("no new generation: {reason}"),
-        Report::Status { pps, before_ns, now_ns, generation, guard, writes, .. } => {
+        Report::Status { pps, before_ns, now_ns, generation, guard, writes, chain, .. } => {
             // Not known while the traffic is not looked at.
             let times = (before_ns.or(*now_ns))
                 .map_or(String::new(), |_| format!("{} -> {} ns a packet   ", ns(before_ns), ns(now_ns)));
             let rate = pps / 1e6;
-            format!("{rate:8.3} Mpps   {times}generation {generation}   guard {guard}   {writes} writes seen")
+            let of = |runs: Runs| chain.iter().filter(|slot| slot.runs == runs).count();
+            let slots = match chain.len() {
+                0 => String::new(),
+                all => format!("   {} of {all} slots specialised", of(Runs::Variant) + of(Runs::Joined)),
+            };
+            format!(
+                "{rate:8.3} Mpps   {times}generation {generation}   guard {guard}   {writes} writes seen{slots}"
+            )
         }
         Report::Stopped { left } => format!("stopped; on the interface is left: {left}"),
     }
@@ -397,6 +405,7 @@ mod tests {
                 guard: GuardState::Valid,
                 writes: 12,
                 swaps: 1,
+                chain: Vec::new(),
             };
             story.line(&report).unwrap()
         };

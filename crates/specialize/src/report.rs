@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::live::details::SlotDetails;
 use crate::place::Held;
 
 /// The version of the JSON lines.
@@ -155,6 +156,9 @@ pub enum Report {
         writes: u64,
         /// How often a program took another's place on the hook.
         swaps: u64,
+        /// What is in the slots of the object's program arrays.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        chain: Vec<SlotDetails>,
     },
     /// The end.
     Stopped {

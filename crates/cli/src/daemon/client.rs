@@ -238,6 +238,7 @@ fn block(p: &ProgramStatus) -> String {
         for (what, maps) in lists.iter().filter(|(_, maps)| !maps.is_empty()) {
             out += &format!("  {what}: {maps}\n");
         }
+        p.chain.iter().for_each(|slot| out += &format!("  calls {slot}\n"));
         p.refused.iter().for_each(|(map, why)| out += &format!("  not on {map}: {why}\n"));
     }
     out
@@ -320,6 +321,8 @@ pub(crate) fn duration(seconds: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use millstream_specialize::live::details::{Runs, SlotDetails};
+
     use super::*;
 
     #[test]
@@ -331,6 +334,16 @@ mod tests {
         assert_eq!(duration(59.9), "59 s");
         assert_eq!(duration(3_661.0), "1 h 1 min");
         assert_eq!(duration(200_000.0), "2 d 7 h");
+    }
+
+    #[test]
+    fn what_is_called_is_named() {
+        let slot =
+            SlotDetails { array: "stages".into(), slot: 1, program: "route".into(), runs: Runs::Joined };
+        let mut program =
+            ProgramStatus { name: "edge".into(), chain: vec![slot], ..ProgramStatus::default() };
+        program.guard = Some(GuardState::Valid);
+        assert!(block(&program).contains("\n  calls stages[1] route (joined)\n"), "{}", block(&program));
     }
 
     #[test]

@@ -3,12 +3,14 @@
 //! What is counted elsewhere is read at each scrape; durations are put into histograms when they are told. The server
 //! answers `GET /metrics` and nothing else, one request a connection, and gives a slow client up after a moment.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
 use millstream_specialize::Report;
+use millstream_specialize::live::details::Runs;
 use millstream_specialize::report::GuardState;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
@@ -75,6 +77,7 @@ impl Collector for Reader {
         for metric in METRICS {
             metric.encode(&mut encoder, &status.programs)?;
         }
+        slots_of(&mut encoder, &status.programs)?;
         for (name, help, of) in HISTOGRAMS {
             let mut family = encoder.encode_descriptor(
                 name,
@@ -180,6 +183,22 @@ const METRICS: &[Metric] = &[
     count("millstream_failures", "Sessions that failed", |p| Some(p.counts.failures)),
 ];
 
+/// Slots of program arrays, by what is called in the place of the program in them.
+fn slots_of(encoder: &mut DescriptorEncoder<'_>, programs: &[ProgramStatus]) -> std::fmt::Result {
+    let gauge = prometheus_client::metrics::MetricType::Gauge;
+    let help = "Slots of program arrays, by what is called in the place of the program in them";
+    let mut family = encoder.encode_descriptor("millstream_slots", help, None, gauge)?;
+    for program in programs {
+        let mut counts: BTreeMap<Runs, i64> = BTreeMap::new();
+        program.chain.iter().for_each(|slot| *counts.entry(slot.runs).or_default() += 1);
+        for (runs, n) in counts {
+            let labels = [("program", program.name.clone()), ("runs", runs.to_string())];
+            ConstGauge::new(n).encode(family.encode_family(&labels)?)?;
+        }
+    }
+    Ok(())
+}
+
 fn of_daemon(encoder: &mut DescriptorEncoder<'_>, status: &Status) -> std::fmt::Result {
     let cpu = ConstCounter::new(status.cpu_s);
     let help = "User and system time of the daemon";
@@ -233,4 +252,32 @@ fn answer(mut stream: TcpStream, daemon: &Arc<Daemon>) -> std::io::Result<()> {
         stream,
         "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use millstream_specialize::live::details::SlotDetails;
+
+    use super::*;
+
+    #[test]
+    fn slots_are_counted_by_what_is_called() {
+        #[derive(Debug)]
+        struct Programs(Vec<ProgramStatus>);
+        impl Collector for Programs {
+            fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+                slots_of(&mut encoder, &self.0)
+            }
+        }
+        let slot = |slot, runs| SlotDetails { array: "stages".into(), slot, program: "route".into(), runs };
+        let chain = vec![slot(0, Runs::Variant), slot(1, Runs::Original), slot(4, Runs::Variant)];
+        let program = ProgramStatus { name: "edge".into(), chain, ..ProgramStatus::default() };
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(Programs(vec![program, ProgramStatus::default()])));
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("millstream_slots{")).collect();
+        let of = |runs, n| format!("millstream_slots{{program=\"edge\",runs=\"{runs}\"}} {n}");
+        assert_eq!(lines, [of("specialised", 2), of("original", 1)]);
+    }
 }

@@ -3,7 +3,7 @@
 //! A connection may ask any number of times; each question gets one line. `docs/daemon.md` has the fields.
 
 use millstream_specialize::Report;
-use millstream_specialize::live::details::Details;
+use millstream_specialize::live::details::{Details, SlotDetails};
 use millstream_specialize::report::{Attachment, GuardState};
 use serde::{Deserialize, Serialize};
 
@@ -155,6 +155,9 @@ pub(crate) struct ProgramStatus {
     pub(crate) now_ns: Option<f64>,
     pub(crate) writes: u64,
     pub(crate) swaps: u64,
+    /// What is in the slots of its program arrays.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) chain: Vec<SlotDetails>,
     pub(crate) counts: Counts,
 }
 

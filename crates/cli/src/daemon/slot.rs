@@ -211,11 +211,13 @@ impl Slot {
                 guard,
                 writes,
                 swaps,
+                chain,
             } => {
                 (status.pps, status.packets, status.specialised) = (*pps, *packets, *specialised);
                 (status.before_ns, status.now_ns) = (*before_ns, *now_ns);
                 (status.generation, status.guard) = (*generation, Some(*guard));
                 (status.writes, status.swaps) = (*writes, *swaps);
+                status.chain.clone_from(chain);
             }
             Report::Stopped { .. } => status.generation = 0,
             // What is in the history only.

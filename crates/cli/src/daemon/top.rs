@@ -338,8 +338,10 @@ impl View {
 
 /// What is in the slots of program arrays, and in which form it is called.
 fn chain(details: &Details) -> Line<'static> {
-    let slot = |s: &SlotDetails| format!("{}[{}] {} ({})", s.array, s.slot, s.program, s.runs);
-    Line::from(format!("calls: {}", details.chain.iter().map(slot).collect::<Vec<_>>().join(", ")))
+    Line::from(format!(
+        "calls: {}",
+        details.chain.iter().map(SlotDetails::to_string).collect::<Vec<_>>().join(", ")
+    ))
 }
 
 /// The hottest keys of a lookup.

@@ -41,7 +41,7 @@ impl Dice {
 }
 
 /// A pinned map of the session's.
-fn pinned(place: &Place, name: &str) -> Map {
+pub(crate) fn pinned(place: &Place, name: &str) -> Map {
     Map::from_pin(&place.pins.join("maps").join(name)).unwrap()
 }
 

@@ -1,6 +1,7 @@
 //! `millstream run` and `millstream daemon` as a user has them: the binary, what it says, its exit codes, and what it leaves behind, also when
 //! it is killed.
 
+mod chains;
 mod daemon;
 mod kill;
 mod messages;

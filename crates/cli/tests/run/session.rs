@@ -82,15 +82,19 @@ impl Session {
 
     /// Waits for an event; gives its line.
     pub(crate) fn wait_for(&mut self, event: &str) -> String {
+        self.wait_for_words(&format!("\"event\":\"{event}\""))
+    }
+
+    /// Waits for a line with these words, and gives it.
+    pub(crate) fn wait_for_words(&mut self, words: &str) -> String {
         let start = Instant::now();
-        let wanted = format!("\"event\":\"{event}\"");
         loop {
-            if let Some(line) = self.lines().into_iter().find(|l| l.contains(&wanted)) {
+            if let Some(line) = self.lines().into_iter().find(|l| l.contains(words)) {
                 return line;
             }
             let ended = self.child.try_wait().unwrap();
-            assert!(ended.is_none(), "it ended before {event}: {ended:?}, {:?}", self.lines());
-            assert!(start.elapsed() < Duration::from_secs(60), "no {event}: {:?}", self.lines());
+            assert!(ended.is_none(), "it ended before {words}: {ended:?}, {:?}", self.lines());
+            assert!(start.elapsed() < Duration::from_secs(60), "no {words}: {:?}", self.lines());
             std::thread::sleep(Duration::from_millis(2));
         }
     }

@@ -43,8 +43,14 @@ pub struct SlotDetails {
     pub runs: Runs,
 }
 
+impl std::fmt::Display for SlotDetails {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}[{}] {} ({})", self.array, self.slot, self.program, self.runs)
+    }
+}
+
 /// What is called in the place of a program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Runs {
     /// A variant of it.
@@ -155,7 +161,7 @@ impl Live<'_> {
     }
 
     /// What is in the slots of program arrays.
-    fn slots(&self) -> Result<Vec<SlotDetails>, LiveError> {
+    pub(super) fn slots(&self) -> Result<Vec<SlotDetails>, LiveError> {
         let held = self.links.read()?;
         let details = |(of, slot, id, func): (_, _, _, Option<FuncId>)| {
             let active = self.active.as_ref().map(|a| &a.chain);

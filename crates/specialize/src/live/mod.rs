@@ -499,6 +499,8 @@ impl<'c> Live<'c> {
             },
             writes: self.guard.version(),
             swaps: self.place.as_ref().map_or(0, Place::swaps),
+            // Somebody may have removed the program that a slot has just named.
+            chain: self.slots().unwrap_or_default(),
         }
     }
 

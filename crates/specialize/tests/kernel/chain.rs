@@ -213,7 +213,7 @@ fn session<R: Send>(
     name: &str,
     set: impl FnOnce(&mut Settings) + Send,
     beside: impl FnOnce(&Beside<'_>) -> R + Send,
-    after: impl FnOnce(&Live<'_>) + Send,
+    after: impl FnOnce(&mut Live<'_>) + Send,
 ) -> Option<R> {
     let object = object()?;
     let _alone = alone();
@@ -247,7 +247,7 @@ fn session<R: Send>(
         for frame in &flows.packets {
             assert_eq!(answer(live.current(), frame), answer(live.original(), frame), "{frame:02x?}");
         }
-        after(&live);
+        after(&mut live);
         let told = told.lock().expect("no panic");
         let differs = |r: &Report| matches!(r, Report::Judged { outcome: Outcome::Different, .. });
         assert!(!told.iter().any(differs), "{told:?}");
@@ -335,6 +335,8 @@ fn each_program_of_a_chain_has_its_variant() {
             assert_eq!(runs(ROUTE), Some(("route", Runs::Variant)));
             assert_eq!(runs(DENY), Some(("deny", Runs::Original)), "there is nothing to be specialised");
             assert_eq!(runs(FREE), None);
+            let Report::Status { chain, .. } = live.status() else { panic!("it says how things stand") };
+            assert_eq!(chain, details.chain);
             let of = |program: &str| details.lookups.iter().find(|l| l.program == program).expect("a lookup");
             assert!(of("parse").seen > 0 && of("classify").seen > 0, "callees are profiled: {details:?}");
             assert!(of("classify").answered > 0.5 && of("route").answered > 0.5, "{details:?}");
