@@ -1,10 +1,10 @@
 //! Look-ups at random in a large table: the plain loop over a batch beside those that fetch ahead. Figures for `bench/README.md`.
 //!
-//!     cargo run --release -p millstream-native --example tables -- hash|cuckoo [ENTRIES]
-//!     cargo run --release -p millstream-native --example tables -- prefixes FILE
+//!     cargo run --release -p millstream-native --example tables -- hash|robin-hood|cuckoo [ENTRIES]
+//!     cargo run --release -p millstream-native --example tables -- prefixes|packed FILE
 //!
-//! Hash tables have keys of 16 bytes, and an index by open addressing or of cuckoo buckets; FILE has IPv6 prefixes, one a line (others are left out), and addresses are drawn
-//! below them. Time is that of batches of 64 in the program; variants take turns, and the medians of their rounds are
+//! Hash tables have keys of 16 bytes, and an index by open addressing or of cuckoo buckets; FILE has IPv6 prefixes, one a line (others are left out), which are a trie of nodes with a word for each
+//! place, or packed; addresses are drawn below them. Time is that of batches of 64 in the program; variants take turns, and the medians of their rounds are
 //! printed as JSON.
 
 #[path = "../tests/common/mod.rs"]
@@ -17,7 +17,7 @@ use std::time::Instant;
 use common::{look_up, word};
 use millstream_interp::MapKind;
 use millstream_ir::{Func, MapDecl, Module};
-use millstream_native::{Ahead, Batch, Engine, Options, Pattern, Template};
+use millstream_native::{Ahead, Batch, Engine, Options, Pattern, Template, Trie};
 use millstream_programs::rng::Rng;
 
 /// `BPF_F_NO_PREALLOC` and `BPF_F_RDONLY_PROG`.
@@ -34,6 +34,7 @@ struct Table {
     kind: MapKind,
     flags: u32,
     template: Option<Template>,
+    trie: Option<Trie>,
     keys: Keys,
 }
 
@@ -96,8 +97,11 @@ fn program(table: &Table) -> (Module, Func) {
 
 fn engine(table: &Table, ahead: Ahead) -> Result<Engine, millstream_native::Error> {
     let (module, func) = program(table);
-    let tables = table.template.map(|template| ("table".to_owned(), template)).into_iter().collect();
-    let mut engine = Engine::of_module(module, func, &Options { ahead, tables, ..Options::default() })?;
+    let name = || "table".to_owned();
+    let tables = table.template.map(|template| (name(), template)).into_iter().collect();
+    let tries = table.trie.map(|trie| (name(), trie)).into_iter().collect();
+    let mut engine =
+        Engine::of_module(module, func, &Options { ahead, tables, tries, ..Options::default() })?;
     if let Some(map) = engine.map("table") {
         for at in 0..table.keys.len() {
             map.update(&table.keys.get(at), &2u64.to_le_bytes(), 0, None);
@@ -131,31 +135,40 @@ fn median(times: &mut [f64]) -> f64 {
 }
 
 fn hash(entries: u64, template: Template) -> Table {
-    Table { kind: MapKind::Hash, flags: 0, template: Some(template), keys: Keys::Numbered(entries) }
+    Table {
+        kind: MapKind::Hash,
+        flags: 0,
+        template: Some(template),
+        trie: None,
+        keys: Keys::Numbered(entries),
+    }
 }
 
-fn prefixes(text: &str) -> Table {
+fn prefixes(text: &str, trie: Trie) -> Table {
     let entry = |line: &str| {
         let (address, bits) = line.trim().split_once('/')?;
         let (address, bits) = (address.parse::<Ipv6Addr>().ok()?, bits.parse::<u32>().ok()?);
         Some([&bits.to_le_bytes()[..], &address.octets()].concat())
     };
     let keys = Keys::Prefixes(text.lines().filter_map(entry).collect());
-    Table { kind: MapKind::LpmTrie, flags: TRIE, template: None, keys }
+    Table { kind: MapKind::LpmTrie, flags: TRIE, template: None, trie: Some(trie), keys }
 }
 
 fn table(args: &[String]) -> Result<Table, String> {
     let number = |count: &String| count.parse().map_err(|e| format!("{count}: {e}"));
     match args {
         [kind] if kind == "hash" => Ok(hash(USUAL_ENTRIES, Template::Open)),
+        [kind] if kind == "robin-hood" => Ok(hash(USUAL_ENTRIES, Template::RobinHood)),
         [kind] if kind == "cuckoo" => Ok(hash(USUAL_CUCKOO, Template::Cuckoo)),
         [kind, count] if kind == "hash" => Ok(hash(number(count)?, Template::Open)),
+        [kind, count] if kind == "robin-hood" => Ok(hash(number(count)?, Template::RobinHood)),
         [kind, count] if kind == "cuckoo" => Ok(hash(number(count)?, Template::Cuckoo)),
-        [kind, path] if kind == "prefixes" => {
-            let table = prefixes(&std::fs::read_to_string(path).map_err(|e| format!("{path}: {e}"))?);
+        [kind, path] if kind == "prefixes" || kind == "packed" => {
+            let trie = if kind == "packed" { Trie::Packed } else { Trie::Multibit };
+            let table = prefixes(&std::fs::read_to_string(path).map_err(|e| format!("{path}: {e}"))?, trie);
             if table.keys.len() == 0 { Err(format!("{path}: no IPv6 prefix")) } else { Ok(table) }
         }
-        _ => Err("expected `hash [ENTRIES]`, `cuckoo [ENTRIES]` or `prefixes FILE`".into()),
+        _ => Err("expected `hash [ENTRIES]`, `robin-hood [ENTRIES]`, `cuckoo [ENTRIES]`, `prefixes FILE` or `packed FILE`".into()),
     }
 }
 

@@ -6,7 +6,7 @@
 //! look-ups in the maps that are asked for. Run for a packet some places ahead, it computes the key, and code fetches the
 //! cache lines of the look-up (`emit::maps::ahead`) while other packets are worked on.
 //!
-//! Invariant: a slice writes nothing but its own stack, and reads nothing that the program would not read. What it computes may be out of date
+//! Invariant: a slice writes nothing but its own stack and, in the packet's descriptor, how far it has come (which nobody believes), and reads nothing that the program would not read. What it computes may be out of date
 //! (the packet in front may change the table, or the slice may have left out a store): then it fetches the wrong line, which costs time
 //! and changes nothing. So no dependence through state forbids it, the order of packets stays, and nothing needs to be annotated.
 //!

@@ -21,6 +21,7 @@ use crate::llvm::{self, Compiler, ObjectFile};
 use crate::program::{Kept, Program};
 use crate::runtime::helpers;
 use crate::runtime::index::Template;
+use crate::runtime::lpm::Trie;
 use crate::runtime::maps::Map;
 use crate::runtime::packet::{Batch, Packet};
 use crate::runtime::region::{AREAS, Place, Placed};
@@ -94,6 +95,8 @@ pub struct Options {
     pub keep_text: bool,
     /// Templates of hash tables by name, for which none is to be chosen.
     pub tables: Vec<(String, Template)>,
+    /// The same of tries.
+    pub tries: Vec<(String, Trie)>,
     /// How many workers run the code at once, each on packets of its own.
     pub workers: u32,
     /// Of hash functions and `bpf_get_prandom_u32`.
@@ -113,6 +116,7 @@ impl Default for Options {
             ahead: Ahead::default(),
             keep_text: false,
             tables: Vec::new(),
+            tries: Vec::new(),
             workers: 1,
             seed: 1,
             cpu: Cpu::default(),
@@ -564,8 +568,10 @@ fn make_code(
     }
     timings.passes = start.elapsed();
 
-    let shapes: Vec<Shape> = module.maps.values().map(|map| Shape::of(map, &options.tables)).collect();
-    pinned(&shapes, &options.tables)?;
+    let (tables, tries) = (&options.tables, &options.tries);
+    let shapes: Vec<Shape> = module.maps.values().map(|map| Shape::of(map, tables, tries)).collect();
+    pinned(&shapes, tables, "hash table", &HASHES)?;
+    pinned(&shapes, tries, "trie", &[MapKind::LpmTrie])?;
     let epochs = Arc::new(Epochs::new(options.workers));
     let mut maps = make_maps(&shapes, options.seed, &epochs, place)?;
     let changed = changed(&module);
@@ -615,19 +621,25 @@ fn places(object: &Object, lifted: &Lifted) -> Vec<String> {
     lifted.lines.iter().map(place).collect()
 }
 
-/// Whether all tables whose template is said are there, and hash tables.
-fn pinned(shapes: &[Shape], tables: &[(String, Template)]) -> Result<(), Error> {
-    let is_hash = |shape: &&Shape| {
-        use MapKind as K;
-        let kinds = [K::Hash, K::PercpuHash, K::LruHash, K::LruPercpuHash, K::HashOfMaps, K::DevmapHash];
-        MapKind::from_number(shape.kind).is_some_and(|kind| kinds.contains(&kind))
-    };
-    let hashes = || shapes.iter().filter(is_hash).map(|shape| shape.name.as_str());
-    match tables.iter().find(|(name, _)| !hashes().any(|hash| hash == name)) {
+/// Kinds of hash tables.
+const HASHES: [MapKind; 6] = [
+    MapKind::Hash,
+    MapKind::PercpuHash,
+    MapKind::LruHash,
+    MapKind::LruPercpuHash,
+    MapKind::HashOfMaps,
+    MapKind::DevmapHash,
+];
+
+/// Whether all maps whose template is said are there, and of these kinds.
+fn pinned<T>(shapes: &[Shape], tables: &[(String, T)], what: &str, kinds: &[MapKind]) -> Result<(), Error> {
+    let is_one = |shape: &&Shape| MapKind::from_number(shape.kind).is_some_and(|kind| kinds.contains(&kind));
+    let there = || shapes.iter().filter(is_one).map(|shape| shape.name.as_str());
+    match tables.iter().find(|(name, _)| !there().any(|known| known == name)) {
         None => Ok(()),
         Some((name, _)) => Err(Error::Choose(format!(
-            "there is no hash table {name:?}; there are: {}",
-            hashes().collect::<Vec<_>>().join(", ")
+            "there is no {what} {name:?}; there are: {}",
+            there().collect::<Vec<_>>().join(", ")
         ))),
     }
 }
@@ -672,12 +684,14 @@ fn make(
     let Shape { key_size, value_size, max_entries, flags, .. } = *shape;
     let spec = MapSpec { kind, key_size, value_size, max_entries, flags };
     let workers = epochs.workers();
-    let map = Map::new(&shape.name, spec, workers, (seed, shape.template), place).and_then(|mut map| {
-        if workers > 1 {
-            map.share(epochs);
-        }
-        Placed::new(Guarded::new(map, workers), place)
-    });
+    let map = Map::new(&shape.name, spec, workers, (seed, shape.template, shape.trie), place).and_then(
+        |mut map| {
+            if workers > 1 {
+                map.share(epochs);
+            }
+            Placed::new(Guarded::new(map, workers), place)
+        },
+    );
     map.map(Some).map_err(|source| Error::Memory { map: shape.name.clone(), source })
 }
 

@@ -26,6 +26,7 @@ pub use engine::{Engine, Error, Linkable, Options, Texts, Timings};
 pub use image::table::{Linked, Table};
 pub use image::{Cpu, Image, Shape as MapShape, Unlinkable, Unloadable};
 pub use runtime::index::Template;
+pub use runtime::lpm::Trie;
 pub use runtime::maps::Map;
 pub use runtime::packet::{Batch, LONGEST};
 pub use runtime::worker::{Clock, Event};

@@ -6,7 +6,7 @@ mod common;
 use common::{look_up, word};
 use millstream_interp::{MapId, MapKind, MapSpec, Maps};
 use millstream_ir::{Func, MapDecl, MemFlags, Module, Op, Size};
-use millstream_native::{Ahead, Batch, Engine, Options, Pattern, Template};
+use millstream_native::{Ahead, Batch, Engine, Options, Pattern, Template, Trie};
 use millstream_programs::rng::Rng;
 
 const VALUE: usize = 8;
@@ -35,6 +35,13 @@ fn program(kind: MapKind, key_size: u32) -> (Module, Func) {
     })
 }
 
+/// The template of a table.
+#[derive(Clone, Copy)]
+enum Made {
+    Hash(Template),
+    Trie(Trie),
+}
+
 /// A table in native code and in the interpreter.
 struct Pair {
     engine: Engine,
@@ -45,12 +52,16 @@ struct Pair {
 }
 
 impl Pair {
-    fn new(kind: MapKind, key_size: u32, ahead: Option<Pattern>, template: Option<Template>) -> Pair {
+    fn new(kind: MapKind, key_size: u32, ahead: Option<Pattern>, template: Option<Made>) -> Pair {
         let (module, func) = program(kind, key_size);
         let ahead =
             ahead.map_or_else(Ahead::default, |pattern| Ahead { packets: 2, pattern, from: 0, always: true });
-        let tables = template.map(|template| ("table".to_owned(), template)).into_iter().collect();
-        let options = Options { ahead, tables, ..Options::default() };
+        let mut options = Options { ahead, ..Options::default() };
+        match template {
+            Some(Made::Hash(template)) => options.tables.push(("table".to_owned(), template)),
+            Some(Made::Trie(trie)) => options.tries.push(("table".to_owned(), trie)),
+            None => {}
+        }
         let engine = Engine::of_module(module, func, &options).expect("compiled");
         let mut maps = Maps::default();
         let spec = MapSpec { kind, key_size, value_size: VALUE as u32, max_entries: ENTRIES, flags: 0 };
@@ -136,12 +147,14 @@ fn key(kind: MapKind, size: usize, rng: &mut Rng) -> Vec<u8> {
     }
 }
 
-/// With look-ups as they come, and fetched ahead in both ways; hash tables by each template.
+/// With look-ups as they come, and fetched ahead in both ways; hash tables and tries by each template.
 fn check(kind: MapKind, key_size: u32, most: usize) {
     let templates: &[_] = match kind {
         MapKind::Hash | MapKind::PercpuHash | MapKind::LruHash => {
-            &[Some(Template::Open), Some(Template::Cuckoo)]
+            &[Template::Open, Template::RobinHood, Template::Cuckoo]
+                .map(|template| Some(Made::Hash(template)))
         }
+        MapKind::LpmTrie => &[Trie::Multibit, Trie::Packed, Trie::Lengths].map(|trie| Some(Made::Trie(trie))),
         _ => &[None],
     };
     for ahead in [None, Some(Pattern::Pipelined), Some(Pattern::Grouped)] {
@@ -151,13 +164,7 @@ fn check(kind: MapKind, key_size: u32, most: usize) {
     }
 }
 
-fn check_fetched(
-    kind: MapKind,
-    key_size: u32,
-    most: usize,
-    ahead: Option<Pattern>,
-    template: Option<Template>,
-) {
+fn check_fetched(kind: MapKind, key_size: u32, most: usize, ahead: Option<Pattern>, template: Option<Made>) {
     let mut pair = Pair::new(kind, key_size, ahead, template);
     let mut rng = Rng::new(u64::from(key_size));
     for step in 0..STEPS {
@@ -187,11 +194,15 @@ fn hash_tables_with_keys_of_all_sizes() {
 }
 
 #[test]
-fn a_template_is_for_a_hash_table_that_is_there() {
+fn a_template_is_for_a_table_of_its_kind_that_is_there() {
     let (module, func) = program(MapKind::LpmTrie, 8);
     let tables = vec![("table".to_owned(), Template::Cuckoo)];
     let made = Engine::of_module(module, func, &Options { tables, ..Options::default() });
     assert!(made.err().expect("a trie").to_string().contains("no hash table \"table\""));
+    let (module, func) = program(MapKind::Hash, 8);
+    let tries = vec![("table".to_owned(), Trie::Packed)];
+    let made = Engine::of_module(module, func, &Options { tries, ..Options::default() });
+    assert!(made.err().expect("a hash table").to_string().contains("no trie \"table\""));
 }
 
 #[test]

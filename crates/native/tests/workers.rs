@@ -211,6 +211,7 @@ fn tables_that_all_change_at_once_are_whole_to_each() {
     // Entries move whenever a neighbour comes or goes. Few that evict each other, so that slots are soon used again.
     for (kind, entries, keys, template) in [
         (MapKind::Hash, 512, 512, Template::Open),
+        (MapKind::Hash, 448, 448, Template::RobinHood),
         (MapKind::LruHash, 32, 256, Template::Open),
         (MapKind::Hash, 1638, 1638, Template::Cuckoo),
     ] {

@@ -17,7 +17,7 @@ use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use millstream_lab::{os, pcap};
 use millstream_native::io::pcap::Writer;
 use millstream_native::io::{Crew, Nowhere, Plan, Ran, Reason, Replay, Sink, run as run_packets, run_by};
-use millstream_native::{Ahead, Engine, Error, Options, Pattern, Template, Timings};
+use millstream_native::{Ahead, Engine, Error, Options, Pattern, Template, Timings, Trie};
 use serde::Serialize;
 
 use self::live::{Ports, Until, Way};
@@ -52,9 +52,9 @@ pub(crate) struct Tuning {
     /// LLVM's passes, as `opt -passes=` takes them
     #[arg(long, value_name = "PASSES")]
     llvm_passes: Option<String>,
-    /// Make the index of hash table NAME by this template instead of the one that fits its size; may be given several times
-    #[arg(long = "template", value_name = "NAME=open|cuckoo", value_parser = template)]
-    templates: Vec<(String, Template)>,
+    /// Make hash table or trie NAME by this template instead of the one that fits its size; may be given several times
+    #[arg(long = "template", value_name = "NAME=open|robin-hood|cuckoo|multibit|packed|lengths", value_parser = template)]
+    templates: Vec<(String, Pin)>,
     /// Run by so many workers, each a thread on a processor of its own with the packets of its flows
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) workers: u32,
@@ -72,8 +72,15 @@ impl Tuning {
         let packets = self.ahead.unwrap_or(usual.ahead.packets);
         let ahead = Ahead { packets, pattern, from: self.ahead_from, always: self.ahead_always };
         let llvm_passes = self.llvm_passes.clone().unwrap_or(usual.llvm_passes.clone());
-        let (prefetch, workers, tables) = (self.prefetch, self.workers, self.templates.clone());
-        Options { prefetch, ahead, llvm_passes, workers, tables, ..usual }
+        let (prefetch, workers) = (self.prefetch, self.workers);
+        let (mut tables, mut tries) = (Vec::new(), Vec::new());
+        for (name, pin) in self.templates.iter().cloned() {
+            match pin {
+                Pin::Index(template) => tables.push((name, template)),
+                Pin::Trie(trie) => tries.push((name, trie)),
+            }
+        }
+        Options { prefetch, ahead, llvm_passes, workers, tables, tries, ..usual }
     }
 }
 
@@ -138,14 +145,28 @@ pub(crate) struct Running {
     pub(crate) watch: Watch,
 }
 
-fn template(text: &str) -> Result<(String, Template), String> {
-    let known = |word| match word {
-        "open" => Some(Template::Open),
-        "cuckoo" => Some(Template::Cuckoo),
-        _ => None,
-    };
+/// What is said of a map's template.
+#[derive(Clone, Copy, Debug)]
+enum Pin {
+    Index(Template),
+    Trie(Trie),
+}
+
+/// Words for templates.
+const PINS: [(&str, Pin); 6] = [
+    ("open", Pin::Index(Template::Open)),
+    ("robin-hood", Pin::Index(Template::RobinHood)),
+    ("cuckoo", Pin::Index(Template::Cuckoo)),
+    ("multibit", Pin::Trie(Trie::Multibit)),
+    ("packed", Pin::Trie(Trie::Packed)),
+    ("lengths", Pin::Trie(Trie::Lengths)),
+];
+
+fn template(text: &str) -> Result<(String, Pin), String> {
+    let known = |said: &str| PINS.iter().find(|(word, _)| *word == said).map(|(_, pin)| *pin);
     let said = text.rsplit_once('=').and_then(|(name, word)| Some((name.to_owned(), known(word)?)));
-    said.ok_or_else(|| format!("`{text}` is not NAME=open or NAME=cuckoo"))
+    let words = || PINS.map(|(word, _)| format!("NAME={word}")).join(", ");
+    said.ok_or_else(|| format!("`{text}` is none of {}", words()))
 }
 
 pub(crate) fn seconds(text: &str) -> Result<f64, String> {

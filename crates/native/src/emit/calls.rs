@@ -71,7 +71,13 @@ impl Emitter<'_> {
         if let Some(stage) = self.stage
             && self.unit.maps[map].is_some_and(|info| info.ahead)
         {
-            self.code.line(&format!("call void @ahead{}x{stage}(ptr %w, ptr {key})", map.index()));
+            let packet = self.func.blocks[self.func.entry()].params[0];
+            let note = self.code.value(&format!(
+                "getelementptr i8, ptr {}, i64 {}",
+                super::func::name(packet),
+                self.unit.note_of(map)
+            ));
+            self.code.line(&format!("call void @ahead{}x{stage}(ptr {note}, ptr {key})", map.index()));
             return self.define_int(result, "0");
         }
         let value = self.code.value(&format!("call ptr @lookup{}(ptr %w, ptr {key})", map.index()));

@@ -69,7 +69,7 @@ fn label(block: Block) -> String {
     format!("b{}", block.index())
 }
 
-fn name(value: Value) -> String {
+pub(super) fn name(value: Value) -> String {
     format!("%v{}", value.index())
 }
 

@@ -86,53 +86,51 @@ pub(super) fn lookup(name: &str, key_size: u32, layout: &HashLayout) -> String {
     out
 }
 
-/// Fetches what a look-up of the key will read: `void @ahead{n}x{stage}(ptr worker, ptr key)`. The first stage fetches the places in
-/// the index, the second reads these and fetches the element.
+/// Fetches what a look-up of the key will read: `void @ahead{n}x{stage}(ptr note, ptr key)`; the hash is noted. The first stage fetches the place in
+/// the index, or the first bucket, which few entries are not in; the second reads these and fetches the element, or the other bucket. Lines under way
+/// are what limits this loop, so none is fetched that is hardly ever read.
 pub(super) fn ahead(n: usize, key_size: u32, layout: &HashLayout, stage: u32) -> String {
-    let mut out = format!("define internal void @ahead{n}x{stage}(ptr %w, ptr %key) alwaysinline {{\n");
-    if stage > 2 {
-        out.push_str("  ret void\n}\n");
-        return out;
+    let mut out = format!("define internal void @ahead{n}x{stage}(ptr %note, ptr %key) alwaysinline {{\n");
+    match stage {
+        1 => {
+            hashed(&mut out, key_size, layout);
+            out.push_str("  store i32 %hash, ptr %note, align 4\n");
+        }
+        2 => out.push_str("  %hash = load i32, ptr %note, align 4\n"),
+        _ => {
+            out.push_str("  ret void\n}\n");
+            return out;
+        }
     }
-    hashed(&mut out, key_size, layout);
     let HashLayout { elements, stride, .. } = *layout;
-    let places: &[&str] = match layout.template {
-        Template::Open => {
+    match layout.template {
+        Template::Open | Template::RobinHood => {
             let _ = writeln!(out, "  %home = and i32 %hash, {}", layout.mask);
             address(&mut out, "%home", "ap", layout.index, 3);
-            &["ap"]
         }
         Template::Cuckoo => {
             buckets(&mut out, layout);
             address(&mut out, "%one", "ap", layout.index, 6);
-            address(&mut out, "%two", "bp", layout.index, 6);
-            &["ap", "bp"]
         }
-    };
+    }
     if stage == 1 {
-        for place in places {
-            let _ = writeln!(out, "  call void @llvm.prefetch.p0(ptr %{place}, i32 0, i32 3, i32 1)");
-        }
+        fetch(&mut out, "%ap");
         out.push_str("  ret void\n}\n");
         return out;
     }
-    let mut from = "%ap".to_owned();
+    let mut from = "%ap";
     if layout.template == Template::Cuckoo {
-        let (a, b) = (matching(&mut out, "ap"), matching(&mut out, "bp"));
-        // Where neither has it, some word is read, and some line is fetched.
+        let found = matching(&mut out, "ap");
         let _ = write!(
             out,
-            "  %inone = icmp ne i8 {a}, 0
-  %match = select i1 %inone, i8 {a}, i8 {b}
-  %bucket = select i1 %inone, ptr %ap, ptr %bp
-  %bit = call i8 @llvm.cttz.i8(i8 %match, i1 false)
+            "  %bit = call i8 @llvm.cttz.i8(i8 {found}, i1 false)
   %way = and i8 %bit, {last}
   %wz = zext i8 %way to i64
-  %wp = getelementptr i64, ptr %bucket, i64 %wz
+  %wp = getelementptr i64, ptr %ap, i64 %wz
 ",
             last = WAYS - 1
         );
-        from = "%wp".to_owned();
+        from = "%wp";
     }
     let _ = write!(
         out,
@@ -140,23 +138,29 @@ pub(super) fn ahead(n: usize, key_size: u32, layout: &HashLayout, stage: u32) ->
   %slot = and i64 %e, 4294967295
   %so = mul nuw i64 %slot, {stride}
   %element = add nuw i64 %so, {elements}
-  %ep = inttoptr i64 %element to ptr
-  call void @llvm.prefetch.p0(ptr %ep, i32 0, i32 3, i32 1)
+  %there = inttoptr i64 %element to ptr
 ",
         elements = elements.wrapping_sub(stride)
     );
+    let mut at = "%there";
+    if layout.template == Template::Cuckoo {
+        // A branch would be guessed wrong.
+        address(&mut out, "%two", "bp", layout.index, 6);
+        let _ = writeln!(out, "  %none = icmp eq i8 %map, 0\n  %ep = select i1 %none, ptr %bp, ptr %there");
+        at = "%ep";
+    }
+    fetch(&mut out, at);
     if !LINE.is_multiple_of(stride) {
         // It may lie in two lines; of a longer one the key is in the first two.
-        let _ = write!(
-            out,
-            "  %ep2 = getelementptr i8, ptr %ep, i64 {}
-  call void @llvm.prefetch.p0(ptr %ep2, i32 0, i32 3, i32 1)
-",
-            (stride - 1).min(LINE)
-        );
+        let _ = writeln!(out, "  %second = getelementptr i8, ptr {at}, i64 {}", (stride - 1).min(LINE));
+        fetch(&mut out, "%second");
     }
     out.push_str("  ret void\n}\n");
     out
+}
+
+fn fetch(out: &mut String, at: &str) {
+    let _ = writeln!(out, "  call void @llvm.prefetch.p0(ptr {at}, i32 0, i32 3, i32 1)");
 }
 
 /// The address of place or bucket number `at`, as `%{name}`; each has `1 << shift` bytes.
@@ -211,7 +215,7 @@ fn search(out: &mut String, name: &str, words: usize, layout: &HashLayout) {
     let params: String = (0..words).map(|i| format!(", i64 %k{i}")).collect();
     let _ = writeln!(out, "define internal ptr @search.{name}(i32 %hash{params}) {{");
     match layout.template {
-        Template::Open => probes(out, layout),
+        Template::Open | Template::RobinHood => probes(out, layout),
         Template::Cuckoo => ways(out, layout),
     }
     let _ = write!(
@@ -243,7 +247,8 @@ no:
     );
 }
 
-/// Places in order, from the hash's own to an empty one: those with the hash as `%e` to `compare`, from there on by `miss`.
+/// Places in order, from the hash's own to an empty one, or to one whose entry is nearer to its own where that ends a search: those with the hash as `%e` to
+/// `compare`, from there on by `miss`.
 fn probes(out: &mut String, layout: &HashLayout) {
     let mask = layout.mask;
     let _ = write!(
@@ -251,7 +256,7 @@ fn probes(out: &mut String, layout: &HashLayout) {
         "  %home = and i32 %hash, {mask}
   br label %try
 try:
-  %at = phi i32 [ %home, %0 ], [ %next, %miss ]
+  %at = phi i32 [ %home, %0 ], [ %next, %on ]
 "
     );
     address(out, "%at", "ap", layout.index, 3);
@@ -266,6 +271,25 @@ there:
   %same = icmp eq i32 %eht, %hash
   br i1 %same, label %compare, label %miss
 miss:
+"
+    );
+    if layout.template == Template::RobinHood {
+        let _ = write!(
+            out,
+            "  %fm = sub i32 %at, %hash
+  %far = and i32 %fm, {mask}
+  %nm = sub i32 %at, %eht
+  %near = and i32 %nm, {mask}
+  %nearer = icmp ult i32 %near, %far
+  br i1 %nearer, label %no, label %on
+"
+        );
+    } else {
+        out.push_str("  br label %on\n");
+    }
+    let _ = write!(
+        out,
+        "on:
   %n1 = add i32 %at, 1
   %next = and i32 %n1, {mask}
   br label %try

@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
-use super::MapInfo;
+use super::{MapInfo, hash};
+use crate::runtime::lpm::lengths::{ByLengthLayout, LIST};
+use crate::runtime::lpm::packed::{COUNTS_AT, RUNS_AT};
 use crate::runtime::lpm::{LpmLayout, NODE};
 
 /// What a place says beside [`NODE`].
@@ -12,7 +14,12 @@ const INDEX: u32 = !NODE;
 pub(super) fn lookup(name: &str, map: &MapInfo, layout: &LpmLayout) -> String {
     let LpmLayout { bits, values, stride, .. } = *layout;
     let (address, size, values) = (map.address, map.key_size, values.wrapping_sub(stride));
-    let mut out = format!(
+    let mut out = String::new();
+    if let Some(by_length) = &layout.by_length {
+        out.push_str(&hash::lookup(&format!("exact.{name}"), size, &by_length.table));
+    }
+    let _ = write!(
+        out,
         "define internal ptr @{name}(ptr %w, ptr %key) alwaysinline {{
   %copy = alloca [{size} x i8], align 8
   %length = load i32, ptr %key, align 1
@@ -28,9 +35,10 @@ call:
 walk:
 "
     );
-    match bits {
-        0..=32 => unrolled(&mut out, layout),
-        _ => looped(&mut out, layout),
+    match (&layout.by_length, bits) {
+        (Some(by_length), _) => lengths(&mut out, name, bits, by_length),
+        (None, 0..=32) => unrolled(&mut out, layout),
+        (None, _) => looped(&mut out, layout),
     }
     let _ = write!(
         out,
@@ -75,13 +83,22 @@ fn root(out: &mut String, layout: &LpmLayout) {
     let _ = writeln!(out, "  %i0 = add nuw i64 {first}, 0");
 }
 
-/// The place `%i{level}` in the node that `%e{above}` names, by the address's byte at `%dp{level}`.
-fn below(out: &mut String, level: &str, above: &str) {
+/// The byte of the address that says which place of the node `%e{above}` is meant, as the number `%dz{level}`.
+fn byte(out: &mut String, level: &str) {
     let _ = write!(
         out,
         "  %db{level} = load i8, ptr %dp{level}, align 1
   %dz{level} = zext i8 %db{level} to i64
-  %n{level} = and i32 %e{above}, {INDEX}
+"
+    );
+}
+
+/// The place `%i{level}` in the node that `%e{above}` names, by the address's byte at `%dp{level}`.
+fn below(out: &mut String, level: &str, above: &str) {
+    byte(out, level);
+    let _ = write!(
+        out,
+        "  %n{level} = and i32 %e{above}, {INDEX}
   %nz{level} = zext i32 %n{level} to i64
   %ns{level} = shl nuw i64 %nz{level}, 8
   %i{level} = or i64 %ns{level}, %dz{level}
@@ -100,26 +117,93 @@ fn pointer(out: &mut String, level: &str, nodes: u64) {
     );
 }
 
-/// Fetches the line of the place `%i{level}`, and ends.
-fn fetch(out: &mut String, level: &str, nodes: u64) {
-    pointer(out, level, nodes);
+/// Fetches the line at an address, and ends.
+fn fetch(out: &mut String, at: &str) {
     let _ = write!(
         out,
-        "  call void @llvm.prefetch.p0(ptr %pp{level}, i32 0, i32 3, i32 1)
+        "  call void @llvm.prefetch.p0(ptr {at}, i32 0, i32 3, i32 1)
   ret void
 "
     );
 }
 
+/// Whether `%e{level}` names a node, as `%node{level}`.
+fn is_node(out: &mut String, level: &str) {
+    let _ = writeln!(out, "  %node{level} = icmp slt i32 %e{level}, 0");
+}
+
 /// Loads the place `%i{level}` as `%e{level}`.
 fn place(out: &mut String, level: &str, nodes: u64) {
     pointer(out, level, nodes);
+    let _ = writeln!(out, "  %e{level} = load i32, ptr %pp{level}, align 4");
+    is_node(out, level);
+}
+
+/// The number of the packed node that stands for none: the last of those that the root has.
+fn none(layout: &LpmLayout) -> u32 {
+    (1 << layout.root >> 8) - 1
+}
+
+/// The address of the packed node with the number in `%n{level}`, as `%na{level}`.
+fn node(out: &mut String, level: &str, layout: &LpmLayout, packed: u64) {
     let _ = write!(
         out,
-        "  %e{level} = load i32, ptr %pp{level}, align 4
-  %node{level} = icmp slt i32 %e{level}, 0
-"
+        "  %nz{level} = zext i32 %n{level} to i64
+  %no{level} = shl nuw i64 %nz{level}, 6
+  %na{level} = add i64 %no{level}, {nodes}
+",
+        nodes = packed.wrapping_sub(u64::from(none(layout)) << 6)
     );
+}
+
+/// Loads the word of the address's byte at `%dp{level}` in the packed node at `%na{level}`, as `%e{level}`.
+fn word(out: &mut String, level: &str, packed: u64) {
+    byte(out, level);
+    let _ = write!(
+        out,
+        "  %part{level} = lshr i64 %dz{level}, 6
+  %ko{level} = shl nuw i64 %part{level}, 3
+  %ka{level} = add nuw i64 %na{level}, %ko{level}
+  %kp{level} = inttoptr i64 %ka{level} to ptr
+  %bits{level} = load i64, ptr %kp{level}, align 8
+  %not{level} = xor i64 %dz{level}, -1
+  %by{level} = and i64 %not{level}, 63
+  %begun{level} = shl i64 %bits{level}, %by{level}
+  %runs{level} = call i64 @llvm.ctpop.i64(i64 %begun{level})
+  %cs{level} = add nuw i64 %na{level}, {COUNTS_AT}
+  %ca{level} = add nuw i64 %cs{level}, %part{level}
+  %cp{level} = inttoptr i64 %ca{level} to ptr
+  %cb{level} = load i8, ptr %cp{level}, align 1
+  %cz{level} = zext i8 %cb{level} to i64
+  %ra{level} = add nuw i64 %na{level}, {RUNS_AT}
+  %rp{level} = inttoptr i64 %ra{level} to ptr
+  %rl{level} = load i32, ptr %rp{level}, align 4
+  %rz{level} = zext i32 %rl{level} to i64
+  %r1{level} = add nuw i64 %rz{level}, %cz{level}
+  %r2{level} = add nuw i64 %r1{level}, %runs{level}
+  %wo{level} = shl nuw i64 %r2{level}, 2
+  %wa{level} = add nuw i64 %wo{level}, {words}
+  %wp{level} = inttoptr i64 %wa{level} to ptr
+  %e{level} = load i32, ptr %wp{level}, align 4
+",
+        words = packed
+    );
+    is_node(out, level);
+}
+
+/// Goes down from the node that `%e{above}` names, by the address's byte at `%dp{level}`, to `%e{level}`.
+fn down(out: &mut String, level: &str, above: &str, layout: &LpmLayout) {
+    match layout.packed {
+        None => {
+            below(out, level, above);
+            place(out, level, layout.nodes);
+        }
+        Some(packed) => {
+            let _ = writeln!(out, "  %n{level} = and i32 %e{above}, {INDEX}");
+            node(out, level, layout, packed);
+            word(out, level, packed);
+        }
+    }
 }
 
 /// One level after the other, `%best` at the end.
@@ -137,8 +221,7 @@ level{level}:
   %dp{level} = getelementptr i8, ptr %data, i64 {byte}
 "
         );
-        below(out, &level.to_string(), &above.to_string());
-        place(out, &level.to_string(), layout.nodes);
+        down(out, &level.to_string(), &above.to_string(), layout);
         let _ = write!(arms, ", [ %e{level}, %level{level} ]");
     }
     let _ = writeln!(out, "  br label %done\ndone:\n  %best = phi i32 {arms}");
@@ -147,30 +230,63 @@ level{level}:
 /// All levels below the root in a loop, `%best` at the end.
 fn looped(out: &mut String, layout: &LpmLayout) {
     root(out, layout);
-    let first = layout.root / 8;
+    place(out, "0", layout.nodes);
     let _ = write!(
         out,
-        "  br label %level
+        "  br i1 %node0, label %level, label %done
 level:
-  %i = phi i64 [ %i0, %walk ], [ %idown, %down ]
-  %at = phi i64 [ {first}, %walk ], [ %at1, %down ]
-"
-    );
-    place(out, "", layout.nodes);
-    let _ = write!(
-        out,
-        "  br i1 %node, label %down, label %done
-down:
+  %e = phi i32 [ %e0, %walk ], [ %edown, %level ]
+  %at = phi i64 [ {first}, %walk ], [ %at1, %level ]
   %dpdown = getelementptr i8, ptr %data, i64 %at
-"
+",
+        first = layout.root / 8
     );
-    below(out, "down", "");
+    down(out, "down", "", layout);
     out.push_str(
         "  %at1 = add nuw i64 %at, 1
-  br label %level
+  br i1 %nodedown, label %level, label %done
 done:
-  %best = add i32 %e, 0
+  %best = phi i32 [ %e0, %walk ], [ %edown, %level ]
 ",
+    );
+}
+
+/// One length after the other, `%best` at the end.
+fn lengths(out: &mut String, name: &str, bits: u32, layout: &ByLengthLayout) {
+    let ByLengthLayout { list, stride, .. } = *layout;
+    let first = list + LIST;
+    let _ = write!(
+        out,
+        "  %address = load i{bits}, ptr %data, align 1
+  %to = getelementptr i8, ptr %copy, i64 4
+  %lp = inttoptr i64 {list} to ptr
+  %count = load i64, ptr %lp, align 8
+  %size = mul nuw i64 %count, {stride}
+  %end = add nuw i64 %size, {first}
+  %any = icmp ne i64 %count, 0
+  br i1 %any, label %try, label %done
+try:
+  %at = phi i64 [ {first}, %walk ], [ %at1, %next ]
+  %ep = inttoptr i64 %at to ptr
+  %bits = load i32, ptr %ep, align 8
+  %mp = getelementptr i8, ptr %ep, i64 4
+  %mask = load i{bits}, ptr %mp, align 1
+  %cut = and i{bits} %address, %mask
+  store i32 %bits, ptr %copy, align 8
+  store i{bits} %cut, ptr %to, align 1
+  %found = call ptr @exact.{name}(ptr %w, ptr %copy)
+  %absent = icmp eq ptr %found, null
+  br i1 %absent, label %next, label %there
+next:
+  %at1 = add nuw i64 %at, {stride}
+  %over = icmp eq i64 %at1, %end
+  br i1 %over, label %done, label %try
+there:
+  %slot1 = load i32, ptr %found, align 8
+  br label %done
+done:
+  %best = phi i32 [ 0, %walk ], [ 0, %next ], [ %slot1, %there ]
+"
     );
 }
 
@@ -179,11 +295,11 @@ pub(super) fn stages(layout: &LpmLayout) -> u32 {
     1 + (layout.bits - layout.root) / 8
 }
 
-/// Fetches what a look-up of the key will read: `void @ahead{n}x{stage}(ptr worker, ptr key)`. Each stage goes down the levels that those before
-/// it have fetched, and fetches the place below.
+/// Fetches what a look-up of the key will read: `void @ahead{n}x{stage}(ptr note, ptr key)`. The first stage fetches the place in the root; each of the others
+/// reads what the one before has fetched, and fetches what is below. The place is noted, or the number of the packed node.
 pub(super) fn ahead(n: usize, layout: &LpmLayout, stage: u32) -> String {
     let mut out = format!(
-        "define internal void @ahead{n}x{stage}(ptr %w, ptr %key) alwaysinline {{
+        "define internal void @ahead{n}x{stage}(ptr %note, ptr %key) alwaysinline {{
   %data = getelementptr i8, ptr %key, i64 4
 "
     );
@@ -191,20 +307,80 @@ pub(super) fn ahead(n: usize, layout: &LpmLayout, stage: u32) -> String {
         out.push_str("  ret void\n}\n");
         return out;
     }
-    root(&mut out, layout);
-    for level in 1..stage {
-        let above = (level - 1).to_string();
-        place(&mut out, &above, layout.nodes);
-        let _ = writeln!(
-            out,
-            "  %dpdown{level} = getelementptr i8, ptr %data, i64 {byte}",
-            byte = layout.root / 8 + level - 1
-        );
-        below(&mut out, &format!("down{level}"), &above);
-        // Where the walk has ended it stays: a branch would be guessed wrong about as often as lengths differ.
-        let _ = writeln!(out, "  %i{level} = select i1 %node{above}, i64 %idown{level}, i64 %i{above}");
+    if stage == 1 {
+        root(&mut out, layout);
+        note(&mut out, "%i0");
+        pointer(&mut out, "0", layout.nodes);
+        fetch(&mut out, "%pp0");
+    } else {
+        let before = layout.root / 8 + stage - 2;
+        match layout.packed {
+            None => next_place(&mut out, before, layout),
+            Some(packed) => next_node(&mut out, before, stage == 2, layout, packed),
+        }
     }
-    fetch(&mut out, &(stage - 1).to_string(), layout.nodes);
     out.push_str("}\n");
     out
+}
+
+fn note(out: &mut String, what: &str) {
+    let _ = writeln!(out, "  %noted = trunc i64 {what} to i32\n  store i32 %noted, ptr %note, align 4");
+}
+
+/// What was noted, as the number `%{name}`: not more than `most`, whoever noted it.
+fn noted(out: &mut String, name: &str, most: u64) {
+    let _ = write!(
+        out,
+        "  %was = load i32, ptr %note, align 4
+  %wz = zext i32 %was to i64
+  %{name} = call i64 @llvm.umin.i64(i64 %wz, i64 {most})
+"
+    );
+}
+
+/// Goes from the place that was noted to that below it by the address's byte `at`, if there is a node, and fetches. A branch would be guessed wrong
+/// about as often as lengths differ.
+fn next_place(out: &mut String, at: u32, layout: &LpmLayout) {
+    noted(out, "i", layout.places - 1);
+    place(out, "", layout.nodes);
+    let _ = writeln!(out, "  %dpdown = getelementptr i8, ptr %data, i64 {at}");
+    below(out, "down", "");
+    out.push_str("  %inext = select i1 %node, i64 %idown, i64 %i\n");
+    note(out, "%inext");
+    pointer(out, "next", layout.nodes);
+    fetch(out, "%ppnext");
+}
+
+/// Goes from the place in the root that was noted to the packed node below it, or from a packed node by the address's byte in front of byte `at` to the
+/// next one, and fetches it. Where the walk has ended there is the node that stands for none.
+fn next_node(out: &mut String, at: u32, from_root: bool, layout: &LpmLayout, packed: u64) {
+    if from_root {
+        noted(out, "i", layout.places - 1);
+        place(out, "", layout.nodes);
+    } else {
+        noted(out, "m", layout.packed_nodes);
+        let _ = write!(
+            out,
+            "  %no = shl nuw i64 %m, 6
+  %na = add nuw i64 %no, {packed}
+  %dp = getelementptr i8, ptr %data, i64 {byte}
+",
+            byte = at - 1
+        );
+        word(out, "", packed);
+    }
+    let _ = write!(
+        out,
+        "  %below = and i32 %e, {INDEX}
+  %own = sub i32 %below, {none}
+  %mnext = select i1 %node, i32 %own, i32 0
+  %mz = zext i32 %mnext to i64
+  store i32 %mnext, ptr %note, align 4
+  %to = shl nuw i64 %mz, 6
+  %ta = add nuw i64 %to, {packed}
+  %tp = inttoptr i64 %ta to ptr
+",
+        none = none(layout)
+    );
+    fetch(out, "%tp");
 }

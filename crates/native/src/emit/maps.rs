@@ -94,7 +94,8 @@ pub(super) fn own_copy(own: u64, from: &str, to: &str) -> String {
     )
 }
 
-/// The functions that fetch what look-ups in map number `n` will read, stage by stage: `void @ahead{n}x{stage}(ptr worker, ptr key)`.
+/// The functions that fetch what look-ups in map number `n` will read, stage by stage: `void @ahead{n}x{stage}(ptr note, ptr key)`. What a
+/// stage has found out it notes for the next one.
 pub(super) fn ahead(n: usize, map: &MapInfo, stages: u32) -> String {
     let stage = |stage| match map.inline {
         Some(Inline::Hash(layout)) => hash::ahead(n, map.key_size, &layout, stage),

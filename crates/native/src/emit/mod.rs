@@ -31,6 +31,7 @@ use millstream_isa::helpers::Helper;
 use crate::ahead::Ahead;
 use crate::runtime::helpers;
 use crate::runtime::maps::{Inline, Targets};
+use crate::runtime::packet;
 
 use lines::{Scope, in_scope};
 
@@ -140,6 +141,13 @@ impl Unit<'_> {
         self.loops().iter().map(|name| (*name).to_owned()).chain(programs).collect()
     }
 
+    /// Where in a packet code notes how far it has fetched for a look-up in this map. Several maps may have one place: what is noted
+    /// is checked, and where it is another's, another line is fetched.
+    fn note_of(&self, map: Map) -> usize {
+        let before = self.maps.values().take(map.index()).flatten().filter(|info| info.ahead).count();
+        packet::AHEAD + 4 * (before % packet::WALKS)
+    }
+
     /// Stages in which lines of all tables are fetched.
     fn stages(&self) -> u32 {
         let ahead = self.maps.values().flatten().filter(|info| info.ahead);
@@ -172,6 +180,8 @@ pub(crate) fn emit(unit: &Unit<'_>) -> Result<String, EmitError> {
     out.push_str("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)\n");
     out.push_str("declare i16 @llvm.bswap.i16(i16)\n");
     out.push_str("declare i8 @llvm.cttz.i8(i8, i1)\n");
+    out.push_str("declare i64 @llvm.ctpop.i64(i64)\n");
+    out.push_str("declare i64 @llvm.umin.i64(i64, i64)\n");
     match unit.table {
         Some(_) => table::imports(&mut out),
         None => {

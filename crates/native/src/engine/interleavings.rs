@@ -195,7 +195,7 @@ impl Table {
 
     fn index(&self) -> Range<usize> {
         let places = match self.layout.template {
-            Template::Open => self.layout.mask + 1,
+            Template::Open | Template::RobinHood => self.layout.mask + 1,
             Template::Cuckoo => (self.layout.mask + 1) * WAYS,
         };
         let base = self.layout.index as usize;
@@ -346,7 +346,7 @@ fn entries_that_move_between_buckets_are_found_wherever_they_are() {
 #[test]
 fn entries_that_are_removed_are_there_or_not_and_their_neighbours_stay() {
     let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
-    for template in [Template::Open, Template::Cuckoo] {
+    for template in [Template::Open, Template::RobinHood, Template::Cuckoo] {
         let table = Table::new(MapKind::Hash, template, 24);
         (1..=24).for_each(|key| table.put(key));
         let home = |key: u32| hash(table.layout.seed, &key.to_le_bytes()) & table.layout.mask;

@@ -18,6 +18,7 @@ use crate::llvm::ObjectFile;
 use crate::program::Loaded;
 use crate::runtime::helpers;
 use crate::runtime::index::Template;
+use crate::runtime::lpm::Trie;
 
 pub(crate) use lines::Lines;
 
@@ -85,14 +86,21 @@ pub struct Shape {
     pub flags: u32,
     /// Of its index, if it is a hash table.
     pub template: Template,
+    /// If it is a trie.
+    pub trie: Trie,
 }
 
 impl Shape {
-    /// Of a declaration; `pinned` says which templates tables have, by name, whatever would be chosen.
-    pub(crate) fn of(map: &MapDecl, pinned: &[(String, Template)]) -> Shape {
-        let pin = pinned.iter().find(|(name, _)| *name == map.name);
+    /// Of a declaration; what is pinned says which templates hash tables and tries have, by name, whatever would be chosen.
+    pub(crate) fn of(map: &MapDecl, tables: &[(String, Template)], tries: &[(String, Trie)]) -> Shape {
+        /// What is said of a map.
+        fn said<T: Copy>(pinned: &[(String, T)], name: &str) -> Option<T> {
+            pinned.iter().find(|(pinned, _)| *pinned == name).map(|(_, template)| *template)
+        }
+        let (entries, name) = (map.max_entries, &map.name);
         Shape {
-            template: pin.map_or_else(|| Template::fitting(map.max_entries), |(_, template)| *template),
+            template: said(tables, name).unwrap_or_else(|| Template::fitting(entries)),
+            trie: said(tries, name).unwrap_or_default(),
             name: map.name.clone(),
             kind: map.kind,
             key_size: map.key_size,

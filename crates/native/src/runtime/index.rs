@@ -1,10 +1,13 @@
-//! The index of a hash table: which slot has a key of a given hash. Two templates of it.
+//! The index of a hash table: which slot has a key of a given hash. Three templates of it.
 //!
 //! A place is a 64-bit word: the low half is the slot plus one, the high half the hash; zero is an empty place. So entries move without a
 //! look at their keys.
 //!
 //! [`Template::Open`] is open addressing: a power of two of places, at most half of them used; the hash's low bits say where the search begins,
 //! and an empty place ends it. Removal shifts back what follows, so there are no tombstones.
+//!
+//! [`Template::RobinHood`] is the same with up to seven eighths of the places used (Celis, 1986). Entries lie in the order of the places where their searches begin,
+//! so none is much further from its own than others are, and a search ends at an entry that is nearer to its own than the search has come.
 //!
 //! [`Template::Cuckoo`] has buckets of eight places, a cache line each (Pagh and Rodler, 2001; Dietzfelbinger and Weidling, 2007). A key is in one of
 //! two buckets, both of which its hash says, so that a search reads two lines at most and none depends on the other. An entry that finds both full makes others
@@ -26,6 +29,8 @@ pub enum Template {
     /// Open addressing with linear probing.
     #[default]
     Open,
+    /// The same, fuller, with entries in order.
+    RobinHood,
     /// Two buckets a key.
     Cuckoo,
 }
@@ -63,6 +68,7 @@ fn size(template: Template, entries: u32) -> u64 {
     let entries = u64::from(entries);
     match template {
         Template::Open => (entries * 2).next_power_of_two().max(16),
+        Template::RobinHood => (entries + entries.div_ceil(7)).next_power_of_two().max(16),
         Template::Cuckoo if entries <= 2 * u64::from(WAYS) => 2 * u64::from(WAYS),
         // Few buckets fill unevenly.
         Template::Cuckoo if entries < 1024 => (entries * 2).next_power_of_two(),
@@ -105,7 +111,7 @@ impl Index {
 
     fn places(&self) -> u32 {
         match self.template {
-            Template::Open => self.mask + 1,
+            Template::Open | Template::RobinHood => self.mask + 1,
             Template::Cuckoo => (self.mask + 1) * WAYS,
         }
     }
@@ -130,8 +136,38 @@ impl Index {
                 let probes = (0..).map(|n| hash.wrapping_add(n) & self.mask);
                 probes.take_while(|&place| self.word(place) != 0).find_map(fits)
             }
+            Template::RobinHood => self.poorer(hash).find_map(fits),
             Template::Cuckoo => self.buckets(hash).into_iter().flat_map(ways).find_map(fits),
         }
+    }
+
+    /// How far an entry with this hash would be from where its search begins.
+    fn distance(&self, hash: u32, place: u32) -> u32 {
+        place.wrapping_sub(hash) & self.mask
+    }
+
+    /// Places from the hash's own on whose entries are as far from their own at least.
+    fn poorer(&self, hash: u32) -> impl Iterator<Item = u32> + '_ {
+        (0..).map(move |n| (n, hash.wrapping_add(n) & self.mask)).map_while(move |(n, place)| {
+            let word = self.word(place);
+            (word != 0 && self.distance(hash_of(word), place) >= n).then_some(place)
+        })
+    }
+
+    /// Moves what is nearer to its own place than an entry with this hash would be, up to the next empty place; the place that is empty then.
+    /// Every entry is in some place at every moment.
+    fn step_aside(&mut self, hash: u32) -> u32 {
+        let first = hash.wrapping_add(self.poorer(hash).count() as u32) & self.mask;
+        let mut hole = first;
+        while self.word(hole) != 0 {
+            hole = (hole + 1) & self.mask;
+        }
+        while hole != first {
+            let before = hole.wrapping_sub(1) & self.mask;
+            self.words.set_word(hole as usize, self.word(before));
+            hole = before;
+        }
+        first
     }
 
     /// The two buckets of a hash.
@@ -155,6 +191,7 @@ impl Index {
                 }
                 Some(place)
             }
+            Template::RobinHood => Some(self.step_aside(hash)),
             Template::Cuckoo => self.make_room(hash),
         };
         if let Some(place) = place {
@@ -169,12 +206,12 @@ impl Index {
         self.words.set_word(place as usize, word & !0xffff_ffff | u64::from(slot + 1));
     }
 
-    /// An empty place in one of a hash's buckets: the emptier one's, or one that others are moved from, breadth first.
+    /// An empty place in one of a hash's buckets, in the first one if that has any, so that few searches read two; or one that others are moved
+    /// from, breadth first.
     fn make_room(&mut self, hash: u32) -> Option<u32> {
         let empty = |bucket: u32| ways(bucket).filter(|&place| self.word(place) == 0);
         let [a, b] = self.buckets(hash);
-        let emptier = if empty(a).count() >= empty(b).count() { a } else { b };
-        if let Some(place) = empty(emptier).next() {
+        if let Some(place) = empty(a).chain(empty(b)).next() {
             return Some(place);
         }
         // Buckets that were reached, each with the place whose entry would move there, and where that was found.
@@ -210,10 +247,10 @@ impl Index {
         hole
     }
 
-    /// Empties a place; with open addressing those move back that were pushed beyond it.
+    /// Empties a place; without buckets those move back that were pushed beyond it.
     pub(crate) fn remove(&mut self, place: u32) {
         let (mut hole, mut next) = (place, place);
-        while self.template == Template::Open {
+        while self.template != Template::Cuckoo {
             next = (next + 1) & self.mask;
             let word = self.word(next);
             if word == 0 {
@@ -247,6 +284,8 @@ fn slot_of(word: u64) -> u32 {
 mod tests {
     use super::*;
 
+    const ALL: [Template; 3] = [Template::Open, Template::RobinHood, Template::Cuckoo];
+
     /// Hashes of keys 1, 2, and so on.
     fn hashes() -> impl Iterator<Item = u32> {
         (1u64..).map(|key| crate::runtime::hash::hash(7, &key.to_le_bytes()))
@@ -254,7 +293,7 @@ mod tests {
 
     #[test]
     fn as_many_entries_as_declared_find_room_and_are_found() {
-        for template in [Template::Open, Template::Cuckoo] {
+        for template in ALL {
             for entries in [1, 16, 17, 100, 1000, 1024, 6553, 100_000] {
                 let mut index = Index::new(template, entries, &mut Place::Anywhere).unwrap();
                 for (hash, slot) in hashes().zip(0..entries) {
@@ -274,7 +313,9 @@ mod tests {
 
     #[test]
     fn an_index_of_more_places_than_it_can_number_is_refused() {
-        for (template, most) in [(Template::Open, 1 << 30), (Template::Cuckoo, 1 << 31)] {
+        for (template, most) in
+            [(Template::Open, 1 << 30), (Template::RobinHood, 1 << 31), (Template::Cuckoo, 1 << 31)]
+        {
             assert!(Index::new(template, most + 1, &mut Place::Anywhere).is_err(), "{template:?}");
         }
         assert!(Index::new(Template::Open, u32::MAX, &mut Place::Anywhere).is_err());
@@ -291,8 +332,38 @@ mod tests {
     }
 
     #[test]
+    fn entries_stay_in_the_order_of_their_own_places_and_searches_end_early() {
+        let entries = 14 << 10;
+        let mut index = Index::new(Template::RobinHood, entries, &mut Place::Anywhere).unwrap();
+        let all: Vec<u32> = hashes().take(3 * entries as usize / 2).collect();
+        (0..entries).for_each(|slot| assert!(index.insert(all[slot as usize], slot)));
+        for slot in 0..entries / 2 {
+            let (place, _) = index.find(all[slot as usize], |s| s == slot).expect("it is there");
+            index.remove(place);
+            assert!(index.insert(all[(entries + slot) as usize], slot));
+        }
+        assert_eq!(index.places(), 16 << 10, "seven eighths of the places are used");
+        for place in 0..index.places() {
+            let (here, next) = (index.word(place), index.word((place + 1) & index.mask));
+            if next == 0 {
+                continue;
+            }
+            let far = index.distance(hash_of(next), place + 1);
+            match here {
+                0 => assert_eq!(far, 0, "nobody is pushed beyond an empty place"),
+                _ => assert!(far <= index.distance(hash_of(here), place) + 1),
+            }
+        }
+        let looked_at: usize = hashes().skip(100_000).take(1000).map(|hash| index.poorer(hash).count()).sum();
+        let until_empty =
+            |hash: u32| (0..).take_while(|n| index.word(hash.wrapping_add(*n) & index.mask) != 0).count();
+        let without: usize = hashes().skip(100_000).take(1000).map(until_empty).sum();
+        assert!(3 * looked_at < without, "{looked_at} places, {without} without an end before");
+    }
+
+    #[test]
     fn what_is_removed_and_added_again_is_what_there_is() {
-        for template in [Template::Open, Template::Cuckoo] {
+        for template in ALL {
             let mut index = Index::new(template, 4000, &mut Place::Anywhere).unwrap();
             let all: Vec<u32> = hashes().take(8000).collect();
             (0..4000).for_each(|slot| assert!(index.insert(all[slot as usize], slot)));

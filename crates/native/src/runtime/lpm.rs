@@ -6,20 +6,32 @@
 //! answer from where its walk ends. A place is a 32-bit word: slot plus one, or number of the node below with the top bit set.
 //! How long the prefix of a place is stands beside it, for updates only.
 //!
+//! [`Trie::Packed`] has the same nodes below the root for look-ups once more, each run of equal places as one word ([`packed`]): for long addresses, whose
+//! nodes have few prefixes each. The places themselves are for updates then.
+//!
+//! [`Trie::Lengths`] has no trie: look-ups try one length after the other in a hash table ([`lengths`]). That is for prefixes of few lengths, and for tables
+//! that change all the time, since a change costs the same however short the prefix is.
+//!
 //! The table of exact prefixes is what counts: the trie follows it, and a look-up for fewer bits than a key has,
 //! which the trie cannot answer, goes there. `emit::lpm` has the walk through the trie as LLVM's IR: both must
 //! change together.
 //!
 //! Where programs only read values, prefixes with equal values have one slot: the few next hops of many routes stay in the cache.
 
+pub(crate) mod lengths;
+pub(crate) mod packed;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
 
 use rustc_hash::FxHashMap;
+use serde::{Deserialize, Serialize};
 
 use super::region::{Place, Region};
 use super::values::Values;
+use lengths::{ByLength, ByLengthLayout};
+use packed::{MOST_NODES, Packed};
 
 /// A trie with its values.
 #[derive(Debug)]
@@ -37,10 +49,39 @@ pub(crate) struct Lpm {
     /// Places in use, and those there are.
     used: usize,
     room: usize,
+    /// If look-ups go through packed nodes: these, and the numbers of those that are to be packed anew.
+    packed: Option<Packed>,
+    touched: Vec<usize>,
+    /// If look-ups go by lengths instead of through the trie, which has nothing then.
+    by_length: Option<ByLength>,
     /// If values are shared: where each is.
     shared: Option<Shared>,
     pub(crate) values: Values,
     max_entries: u32,
+}
+
+/// How look-ups go through a trie.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub enum Trie {
+    /// By nodes with a word for each place.
+    #[default]
+    Multibit,
+    /// By nodes with a word for each run of equal places.
+    Packed,
+    /// Without a trie: by a hash table, once for each length that there is.
+    Lengths,
+}
+
+/// How a trie is made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Making {
+    pub(crate) template: Trie,
+    /// Of the hash table's hash.
+    pub(crate) seed: u64,
+    /// Programs do not write values: equal ones have one slot.
+    pub(crate) share: bool,
+    /// Slots beyond those of the entries.
+    pub(crate) spare: u32,
 }
 
 /// Slots of values, and how many prefixes have each.
@@ -62,6 +103,13 @@ pub(crate) struct LpmLayout {
     pub(crate) bits: u32,
     /// Bits that the root covers.
     pub(crate) root: u32,
+    /// Places that there is room for.
+    pub(crate) places: u64,
+    /// The packed nodes, if look-ups go through these, and the number of the last one that there is room for.
+    pub(crate) packed: Option<u64>,
+    pub(crate) packed_nodes: u64,
+    /// If look-ups go by lengths instead.
+    pub(crate) by_length: Option<ByLengthLayout>,
     pub(crate) values: u64,
     pub(crate) stride: u64,
 }
@@ -78,13 +126,12 @@ fn part(data: &[u8], from: u32, width: u32) -> usize {
 }
 
 impl Lpm {
-    /// An empty trie. `share`: programs do not write values; `spare`: slots beyond those of the entries.
+    /// An empty trie.
     pub(crate) fn new(
         key_size: u32,
         value_size: u32,
         max_entries: u32,
-        share: bool,
-        spare: u32,
+        Making { template, seed, share, spare }: Making,
         place: &mut Place,
     ) -> io::Result<Lpm> {
         let bits = key_size.saturating_sub(4) * 8;
@@ -95,11 +142,21 @@ impl Lpm {
         };
         // A prefix adds a node a level at most.
         let levels = (bits / 8).saturating_sub(1) as usize;
-        let nodes = (max_entries as usize).saturating_mul(levels).saturating_mul(256);
-        let room = nodes.saturating_add(1 << root).min(MOST_PLACES);
+        let most = match template {
+            Trie::Multibit => usize::MAX,
+            Trie::Packed => MOST_NODES,
+            Trie::Lengths => 0,
+        };
+        let below = (max_entries as usize).saturating_mul(levels).min(most);
+        let room = below.saturating_mul(256).saturating_add(1 << root).min(MOST_PLACES);
         let nodes = Region::new(4 * room, place)?;
-        if root == 24 {
+        let packed = (template == Trie::Packed).then(|| Packed::new(below, place)).transpose()?;
+        let by_length = (template == Trie::Lengths)
+            .then(|| ByLength::new(key_size, max_entries, seed, place))
+            .transpose()?;
+        if root == 24 && by_length.is_none() {
             nodes.prefer_large_pages(4 * room);
+            packed.iter().for_each(Packed::prefer_large_pages);
         }
         Ok(Lpm {
             bits,
@@ -110,6 +167,9 @@ impl Lpm {
             depths: Region::new(2 * room, place)?,
             used: 1 << root,
             room,
+            packed,
+            touched: Vec::new(),
+            by_length,
             shared: share.then(Shared::default),
             values: Values::new(0, value_size, 1, max_entries, spare, place)?,
             max_entries,
@@ -122,14 +182,18 @@ impl Lpm {
             nodes: self.nodes.address(),
             bits: self.bits,
             root: self.root,
+            places: self.room as u64,
+            packed: self.packed.as_ref().map(Packed::address),
+            packed_nodes: ((self.room - (1 << self.root)) >> 8) as u64,
+            by_length: self.by_length.as_ref().map(ByLength::layout),
             values: self.values.base(),
             stride: self.values.stride() as u64,
         }
     }
 
-    /// Bytes of the root: what addresses are spread over.
-    pub(crate) fn bytes(&self) -> u64 {
-        4 << self.root
+    /// Bytes of the root: what addresses are spread over; of a trie that is fetched ahead.
+    pub(crate) fn bytes(&self) -> Option<u64> {
+        self.by_length.is_none().then_some(4 << self.root)
     }
 
     pub(crate) fn len(&self) -> u32 {
@@ -175,6 +239,9 @@ impl Lpm {
         if most != self.bits {
             return if most < self.bits { self.shorter(key, most + 1).map(|(_, slot)| slot) } else { None };
         }
+        if self.by_length.is_some() {
+            return self.shorter(key, most + 1).map(|(_, slot)| slot);
+        }
         let data = &key[4..];
         let mut covered = self.root;
         let mut place = self.nodes.half(part(data, 0, self.root));
@@ -190,10 +257,35 @@ impl Lpm {
         let bits = length(key);
         let places = self.places(key, bits)?;
         let slot = self.slot_for(value)?;
-        self.exact.insert(Lpm::cut(key, bits), slot);
-        *self.lengths.entry(bits).or_default() += 1;
+        if !self.set_exact(key, slot) {
+            self.release(slot);
+            return None;
+        }
+        let count = self.lengths.entry(bits).or_default();
+        *count += 1;
+        if *count == 1 {
+            self.list_lengths();
+        }
         self.spread(places, bits, slot);
         Some(slot)
+    }
+
+    /// Sets the slot of a prefix where those are that count; `false` if there is no room.
+    fn set_exact(&mut self, key: &[u8], slot: u32) -> bool {
+        let prefix = Lpm::cut(key, length(key));
+        let room = self.by_length.as_mut().is_none_or(|table| table.set(&prefix, slot));
+        if room {
+            self.exact.insert(prefix, slot);
+        }
+        room
+    }
+
+    /// Which lengths there are has changed.
+    fn list_lengths(&mut self) {
+        let ones = vec![0xff; 4 + self.bits as usize / 8];
+        if let Some(table) = &mut self.by_length {
+            table.set_lengths(self.lengths.keys().rev().copied(), |bits| Lpm::cut(&ones, bits));
+        }
     }
 
     /// Gives a prefix a slot for another value, and the old one back.
@@ -202,7 +294,8 @@ impl Lpm {
         let bits = length(key);
         let places = self.places(key, bits)?;
         let new = self.slot_for(value)?;
-        self.exact.insert(Lpm::cut(key, bits), new);
+        // It has room: it was there.
+        self.set_exact(key, new);
         self.spread(places, bits, new);
         self.release(old);
         Some(new)
@@ -211,11 +304,16 @@ impl Lpm {
     /// Removes a prefix.
     pub(crate) fn remove(&mut self, key: &[u8]) -> bool {
         let bits = length(key);
-        let Some(slot) = self.exact.remove(&Lpm::cut(key, bits)) else { return false };
+        let prefix = Lpm::cut(key, bits);
+        let Some(slot) = self.exact.remove(&prefix) else { return false };
+        if let Some(table) = &mut self.by_length {
+            table.remove(&prefix);
+        }
         if let Some(count) = self.lengths.get_mut(&bits) {
             *count -= 1;
             if *count == 0 {
                 self.lengths.remove(&bits);
+                self.list_lengths();
             }
         }
         self.release(slot);
@@ -272,14 +370,38 @@ impl Lpm {
                 } else if wanted(self.depths.quarter(at)) {
                     self.nodes.set_half(at, word);
                     self.depths.set_quarter(at, depth);
+                    self.touch(at);
                 }
             }
         }
+        self.pack();
     }
 
-    /// The places of a prefix in the node where it ends, which is made if it is not there; `None` if there is no room
+    /// Notes that a place was changed.
+    fn touch(&mut self, at: usize) {
+        let node = at >> 8;
+        if self.packed.is_some() && at >= 1 << self.root && self.touched.last() != Some(&node) {
+            self.touched.push(node);
+        }
+    }
+
+    /// Packs what was changed.
+    fn pack(&mut self) {
+        let Some(packed) = &mut self.packed else { return };
+        self.touched.sort_unstable();
+        self.touched.dedup();
+        for node in self.touched.drain(..) {
+            let places = (node << 8..(node + 1) << 8).map(|place| self.nodes.half(place));
+            packed.set(node + 1 - (1 << self.root >> 8), places);
+        }
+    }
+
+    /// The places of a prefix in the node where it ends, which is made if it is not there; none where there is no trie; `None` if there is no room
     /// for a node.
     fn places(&mut self, key: &[u8], bits: u32) -> Option<Range<usize>> {
+        if self.by_length.is_some() {
+            return Some(0..0);
+        }
         let data = &key[4..];
         let (mut node, mut covered, mut width) = (0, 0, self.root);
         while bits > covered + width {
@@ -308,6 +430,8 @@ impl Lpm {
             self.depths.set_quarter(place, depth);
         }
         self.nodes.set_half(at, NODE | (new >> 8) as u32);
+        self.touch(new);
+        self.touch(at);
         Some(new)
     }
 

@@ -14,7 +14,7 @@ use rustc_hash::FxHashSet;
 
 use super::hash::{Hash, HashLayout, Making};
 use super::index::Template;
-use super::lpm::{Lpm, LpmLayout};
+use super::lpm::{self, Lpm, LpmLayout, Trie};
 use super::region::{Place, Region};
 use super::sharing::Epochs;
 use super::values::{Values, spare};
@@ -85,7 +85,7 @@ fn index(key: &[u8]) -> Option<u32> {
 }
 
 impl Map {
-    /// An empty map, with a copy of per-CPU values for each of `workers`. `seed` is of its hash, whose index is made by `template`, `place` where
+    /// An empty map, with a copy of per-CPU values for each of `workers`. `seed` is of its hash, whose index is made by `template`; `trie` is how a trie is made, `place` where
     /// its memory lies.
     ///
     /// # Errors
@@ -94,7 +94,7 @@ impl Map {
         name: &str,
         spec: MapSpec,
         workers: u32,
-        (seed, template): (u64, Template),
+        (seed, template, trie): (u64, Template, Trie),
         place: &mut Place,
     ) -> io::Result<Map> {
         use MapKind as K;
@@ -117,7 +117,8 @@ impl Map {
             K::LruHash | K::LruPercpuHash => Body::Hash(hash(true, place)?),
             K::LpmTrie => {
                 let share = spec.flags & RDONLY_PROG != 0;
-                Body::Lpm(Box::new(Lpm::new(key, value, entries, share, spare, place)?))
+                let making = lpm::Making { template: trie, seed, share, spare };
+                Body::Lpm(Box::new(Lpm::new(key, value, entries, making, place)?))
             }
             K::Queue => Body::Queue { items: VecDeque::new(), lifo: false },
             K::Stack => Body::Queue { items: VecDeque::new(), lifo: true },
@@ -212,7 +213,7 @@ impl Map {
     pub(crate) fn lookup_bytes(&self) -> Option<u64> {
         match &self.body {
             Body::Hash(hash) if self.spec.key_size > 0 && self.inline().is_some() => Some(hash.bytes()),
-            Body::Lpm(lpm) if self.inline().is_some() => Some(lpm.bytes()),
+            Body::Lpm(lpm) if self.inline().is_some() => lpm.bytes(),
             _ => None,
         }
     }

@@ -48,7 +48,12 @@ pub(crate) struct Packet {
     origin: u32,
     /// Whether it is a graph's: [`Packet::data_meta`] says how far there is room in front, and there is no metadata.
     open: bool,
+    /// How far fetching ahead has come for it: for code only, which believes nothing of it.
+    ahead: [u32; WALKS],
 }
+
+/// Look-ups that code notes in a packet how far it has fetched for.
+pub(crate) const WALKS: usize = 4;
 
 /// A packet that a graph has sent, and by which output.
 #[repr(C)]
@@ -63,6 +68,9 @@ pub(crate) const VERDICT: usize = std::mem::offset_of!(Packet, verdict);
 
 /// Offset of [`Packet::target`].
 pub(crate) const TARGET: usize = std::mem::offset_of!(Packet, target);
+
+/// Offset of [`Packet::ahead`].
+pub(crate) const AHEAD: usize = std::mem::offset_of!(Packet, ahead);
 
 /// Bytes of a [`Sent`].
 pub(crate) const SENT_SIZE: usize = size_of::<Sent>();

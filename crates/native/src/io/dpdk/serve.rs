@@ -220,7 +220,7 @@ pub(super) fn programs(
     let done = spread(device, crew, |number, line| {
         let mut way = Way::enter(line, ports, plan, false)?;
         let mut lane = engine.lane(number);
-        let (mut ran, mut meter) = (Ran::default(), Meter::default());
+        let (mut ran, mut meter) = (Ran::default(), Meter::sampling());
         for port in (0..ports).cycle() {
             let Some(most) = total.most() else { break };
             let (received, unfit) = way.receive(port, most, first + port as u32);
@@ -254,7 +254,7 @@ pub(super) fn graph(
     (crew.enter)(0)?;
     let total = Total { received: AtomicU64::new(0), plan };
     let mut ran = GraphRan::none(ends.sources.len(), ends.outputs.len());
-    let (start, mut meter) = (Instant::now(), Meter::default());
+    let (start, mut meter) = (Instant::now(), Meter::sampling());
     let Some(line) = device.lines().into_iter().next() else { return Ok(ran) };
     let mut way = Way::enter(line, ends.outputs.len(), plan, true)?;
     for source in (0..ends.sources.len()).cycle() {
@@ -286,7 +286,7 @@ pub(super) fn graph_by(
     let done = spread(device, crew, |number, line| {
         let mut way = Way::enter(line, ends.outputs.len(), plan, true)?;
         let mut lane = engine.lane(number);
-        let (mut ran, mut meter) = (none(), Meter::default());
+        let (mut ran, mut meter) = (none(), Meter::sampling());
         for source in (0..ends.sources.len()).cycle() {
             let Some(most) = total.most() else { break };
             let run = |batch: &mut Batch| {

@@ -1,0 +1,83 @@
+//! Prefixes in a hash table, for look-ups that try the lengths that there are, the longest first.
+//!
+//! A key of the table is a prefix with all bits behind it zero, in front of it its length. The list of lengths has a mask for each, so that code makes a key
+//! by one operation on the address. `emit::lpm` has the look-up as LLVM's IR: both must change together.
+
+use std::io;
+
+use crate::runtime::hash::{Hash, HashLayout, Making};
+use crate::runtime::index::Template;
+use crate::runtime::region::{Place, Region};
+
+/// Where the list's entries begin, behind their number.
+pub(crate) const LIST: u64 = 8;
+
+/// Prefixes by length.
+#[derive(Debug)]
+pub(crate) struct ByLength {
+    /// Value: the slot plus one.
+    table: Hash,
+    /// How many lengths there are, then for each a key of the length with all bits of prefixes set.
+    list: Region,
+    key_size: usize,
+}
+
+/// Where things lie.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ByLengthLayout {
+    pub(crate) table: HashLayout,
+    pub(crate) list: u64,
+    /// Distance of the list's entries.
+    pub(crate) stride: u64,
+}
+
+impl ByLength {
+    pub(crate) fn new(key_size: u32, max_entries: u32, seed: u64, place: &mut Place) -> io::Result<ByLength> {
+        let making = Making { lru: false, seed, template: Template::fitting(max_entries), spare: 0 };
+        let table = Hash::new(key_size, 8, 1, max_entries, making, place)?;
+        let key_size = key_size as usize;
+        let lengths = 8 * key_size.saturating_sub(4) + 1;
+        let list = Region::new(LIST as usize + stride(key_size) * lengths, place)?;
+        Ok(ByLength { table, list, key_size })
+    }
+
+    pub(crate) fn layout(&self) -> ByLengthLayout {
+        ByLengthLayout {
+            table: self.table.layout(),
+            list: self.list.address(),
+            stride: stride(self.key_size) as u64,
+        }
+    }
+
+    /// Sets the slot of a prefix; `false` if there is no room.
+    pub(crate) fn set(&mut self, prefix: &[u8], slot: u32) -> bool {
+        let Some(at) = self.table.find(prefix, false).or_else(|| self.table.insert(prefix)) else {
+            return false;
+        };
+        self.table.values.set(at, &u64::from(slot + 1).to_ne_bytes(), None);
+        true
+    }
+
+    pub(crate) fn remove(&mut self, prefix: &[u8]) {
+        self.table.remove(prefix);
+    }
+
+    /// Sets which lengths there are, the longest first; `mask` gives the key that has all bits of a length set.
+    pub(crate) fn set_lengths(
+        &mut self,
+        lengths: impl Iterator<Item = u32>,
+        mask: impl Fn(u32) -> Box<[u8]>,
+    ) {
+        let (stride, mut count) = (stride(self.key_size), 0);
+        for bits in lengths {
+            let at = LIST as usize + stride * count;
+            self.list.bytes_mut()[at..at + self.key_size].copy_from_slice(&mask(bits));
+            count += 1;
+        }
+        self.list.set_word(0, count as u64);
+    }
+}
+
+fn stride(key_size: usize) -> usize {
+    key_size.next_multiple_of(8)
+}
