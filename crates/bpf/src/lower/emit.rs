@@ -10,19 +10,19 @@ use super::frame::{self, Frame};
 use super::mir::*;
 use crate::lift::Sym;
 
-/// The blocks of a function, and the bytes of stack that they use.
+/// The blocks of a function, and its frame.
 pub(super) fn emit(
     func: &Function,
     cfg: &Cfg,
     mir: &MFunc,
     out: &Output,
-) -> Result<(Vec<Code>, u32), LowerError> {
+) -> Result<(Vec<Code>, Frame), LowerError> {
     let frame = Frame::new(func, cfg, mir, out);
     if frame.size > frame::MOST {
         return Err(LowerError::Stack { function: func.name.clone(), bytes: frame.size });
     }
     let blocks = (0..mir.blocks.len()).map(|b| translate(mir, out, &frame, b)).collect();
-    Ok((blocks, frame.size))
+    Ok((blocks, frame))
 }
 
 fn reg(alloc: Allocation) -> Reg {

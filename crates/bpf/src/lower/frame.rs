@@ -15,7 +15,7 @@ use super::mir::{Base, MFunc, MOp};
 /// Where stack objects and spills lie, as offsets from the frame pointer.
 pub(super) struct Frame {
     pub(super) slots: SecondaryMap<Slot, i32>,
-    spills: Vec<i32>,
+    pub(super) spills: Vec<i32>,
     pub(super) size: u32,
 }
 

@@ -1,7 +1,7 @@
 //! Lowering: SSA to bytecode.
 //!
 //! expand match tables → legalize → split critical edges → select instructions (`isel`) → allocate registers
-//! (`regalloc2`) → emit blocks (`emit`, `frame`) → repair them (`shape`, `tidy`) → order them (`layout`) → assemble. How
+//! (`regalloc2`) → emit blocks (`emit`, `frame`) → repair them (`shape`, `spills`, `tidy`) → order them (`layout`) → assemble. How
 //! constants reach block parameters is a matter of taste of the register allocator, so a function is lowered by each
 //! [`Strategy`] and the shortest result is taken.
 
@@ -19,6 +19,7 @@ mod live;
 mod mir;
 mod recolor;
 mod shape;
+mod spills;
 mod tables;
 mod tidy;
 
@@ -425,8 +426,10 @@ impl Prepared {
         };
         let out = regalloc2::run(&mir, &mir::machine_env(strategy.free_r0), &options)
             .map_err(|e| LowerError::Registers { function: func.name.clone(), why: format!("{e:?}") })?;
-        let (mut blocks, stack) = emit::emit(func, &self.cfg, &mir, &out)?;
+        let (mut blocks, frame) = emit::emit(func, &self.cfg, &mir, &out)?;
+        let stack = frame.size;
         shape::settle_undef(&mut blocks);
+        spills::tidy(&mut blocks, &frame.spills);
         shape::thread_empty(&mut blocks);
         shape::merge_equal(&mut blocks);
         tidy::tidy(&mut blocks, limits);

@@ -1,0 +1,247 @@
+//! Spill slots after allocation: what a register holds still is not loaded again, and what nobody loads is not stored. The allocator stores a
+//! spilled value once for each of its definitions, also where the next one follows at once.
+//!
+//! Only the allocator's own moves touch spill slots, which share no bytes with objects: each access is a whole slot, by the frame pointer. To the
+//! verifier a register is equal to the slot that it was stored to or loaded from, and a check of one is a check of the other.
+
+use millstream_isa::{Insn, Operand, Reg, Size, Width};
+
+use super::code::{Code, Emitted, successors};
+use super::tidy::effect;
+
+/// A set of spill slots.
+type Slots = u64;
+
+/// The slots that each register holds the content of.
+type Held = [Slots; 10];
+
+/// Repairs the accesses to the spill slots that lie at these displacements.
+pub(super) fn tidy(blocks: &mut [Code], spills: &[i32]) {
+    // A frame has room for no more than 64 slots.
+    if spills.is_empty() || spills.len() > Slots::BITS as usize {
+        return;
+    }
+    let slot = |off: i16| spills.iter().position(|&s| s == i32::from(off)).map_or(0, |n| 1 << n);
+    reuse(blocks, &slot);
+    drop_dead(blocks, &slot);
+}
+
+/// What an instruction does to spill slots.
+enum Access {
+    None,
+    Load(Reg, Slots),
+    Store(Reg, Slots),
+}
+
+fn access(e: &Emitted, slot: &impl Fn(i16) -> Slots) -> Access {
+    let found = match e.insn {
+        Insn::Load { size: Size::Dw, dst, src: Reg::R10, off, .. } => Access::Load(dst, slot(off)),
+        Insn::Store { size: Size::Dw, dst: Reg::R10, off, src: Operand::Reg(src) } => {
+            Access::Store(src, slot(off))
+        }
+        _ => Access::None,
+    };
+    match found {
+        Access::Load(_, 0) | Access::Store(_, 0) => Access::None,
+        found => found,
+    }
+}
+
+/// What registers hold behind an instruction.
+fn step(held: &mut Held, e: &Emitted, slot: &impl Fn(i16) -> Slots) {
+    match (access(e, slot), e.insn) {
+        (Access::Load(dst, slots), _) => held[dst.index()] = slots,
+        (Access::Store(src, slots), _) => {
+            held.iter_mut().for_each(|h| *h &= !slots);
+            held[src.index()] |= slots;
+        }
+        (Access::None, Insn::Mov { width: Width::W64, dst, src: Operand::Reg(src) }) if src != Reg::R10 => {
+            held[dst.index()] = held[src.index()];
+        }
+        (Access::None, _) => {
+            let (_, writes) = effect(e);
+            for (_, held) in held.iter_mut().enumerate().filter(|(r, _)| writes & (1 << r) != 0) {
+                *held = 0;
+            }
+        }
+    }
+}
+
+/// What registers hold on entry of each block, however it is reached.
+fn held_in(blocks: &[Code], slot: &impl Fn(i16) -> Slots) -> Vec<Option<Held>> {
+    let mut held: Vec<Option<Held>> = vec![None; blocks.len()];
+    held[0] = Some([0; 10]);
+    let mut work = vec![0];
+    while let Some(b) = work.pop() {
+        let Some(mut now) = held[b] else { continue };
+        blocks[b].body.iter().for_each(|e| step(&mut now, e, slot));
+        for s in successors(blocks[b].term) {
+            let met = match held[s] {
+                None => now,
+                Some(old) => std::array::from_fn(|r| old[r] & now[r]),
+            };
+            if held[s] != Some(met) {
+                held[s] = Some(met);
+                work.push(s);
+            }
+        }
+    }
+    held
+}
+
+/// Loads of what a register holds become moves, or nothing; stores of what is there become nothing.
+fn reuse(blocks: &mut [Code], slot: &impl Fn(i16) -> Slots) {
+    let held = held_in(blocks, slot);
+    for (block, held) in blocks.iter_mut().zip(held) {
+        let Some(mut now) = held else { continue };
+        block.body.retain_mut(|e| {
+            let before = now;
+            step(&mut now, e, slot);
+            match access(e, slot) {
+                Access::Load(dst, slots) => {
+                    let holder = (0..10u8).find(|&r| before[usize::from(r)] & slots != 0).and_then(Reg::new);
+                    let Some(src) = holder else { return true };
+                    let there = before[dst.index()] & slots != 0;
+                    let src = if there { dst } else { src };
+                    now[dst.index()] = before[src.index()];
+                    e.insn = Insn::Mov { width: Width::W64, dst, src: Operand::Reg(src) };
+                    !there
+                }
+                Access::Store(src, slots) => {
+                    let there = before[src.index()] & slots != 0;
+                    if there {
+                        now = before;
+                    }
+                    !there
+                }
+                Access::None => true,
+            }
+        });
+    }
+}
+
+/// Stores to slots that nobody loads before the next store.
+fn drop_dead(blocks: &mut [Code], slot: &impl Fn(i16) -> Slots) {
+    let before = |mut live: Slots, e: &Emitted| {
+        match access(e, slot) {
+            Access::Load(_, slots) => live |= slots,
+            Access::Store(_, slots) => live &= !slots,
+            Access::None => {}
+        }
+        live
+    };
+    let behind = |blocks: &[Code], live: &[Slots], b: usize| {
+        successors(blocks[b].term).fold(0, |all, s| all | live[s])
+    };
+    let mut live: Vec<Slots> = vec![0; blocks.len()];
+    loop {
+        let mut changed = false;
+        for b in (0..blocks.len()).rev() {
+            let now = blocks[b].body.iter().rev().fold(behind(blocks, &live, b), before);
+            changed |= live[b] != now;
+            live[b] = now;
+        }
+        if !changed {
+            break;
+        }
+    }
+    for b in 0..blocks.len() {
+        let mut now = behind(blocks, &live, b);
+        let mut keep = vec![true; blocks[b].body.len()];
+        for (e, keep) in blocks[b].body.iter().zip(&mut keep).rev() {
+            *keep = !matches!(access(e, slot), Access::Store(_, slots) if slots & now == 0);
+            now = before(now, e);
+        }
+        let mut it = keep.iter();
+        blocks[b].body.retain(|_| *it.next().unwrap_or(&true));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use millstream_ir::Cond;
+    use millstream_isa::asm::assemble;
+
+    use super::super::code::{Src, Term};
+    use super::*;
+
+    fn block(text: &str, term: Term) -> Code {
+        let body = assemble(text).expect("it assembles");
+        let emitted = |insn| Emitted { insn, sym: None, core: None, loc: 0, args: 0b10, undef: false };
+        Code { body: body.into_iter().map(emitted).collect(), term, loc: 0 }
+    }
+
+    /// What is left of blocks whose spill slots are at -8 and -16.
+    fn tidied(mut blocks: Vec<Code>) -> Vec<Vec<String>> {
+        tidy(&mut blocks, &[-8, -16]);
+        blocks.iter().map(|b| b.body.iter().map(|e| e.insn.to_string()).collect()).collect()
+    }
+
+    fn straight(text: &str) -> Vec<String> {
+        tidied(vec![block(text, Term::Return)]).remove(0)
+    }
+
+    #[test]
+    fn what_the_next_store_overwrites_is_not_stored() {
+        let left = straight(
+            "*(u64 *)(r10 -8) = r1\nr1 += 20\n*(u64 *)(r10 -8) = r1\nr1 *= 3\ncall bpf_ktime_get_ns#5\nr0 = *(u64 *)(r10 -8)",
+        );
+        assert_eq!(left[0], "r1 += 20");
+        assert_eq!(left.len(), 5);
+    }
+
+    #[test]
+    fn what_a_register_holds_is_not_loaded() {
+        let left = straight(
+            "r6 = *(u64 *)(r10 -8)\nr2 = *(u64 *)(r10 -8)\nr6 = *(u64 *)(r10 -8)\n*(u64 *)(r10 -8) = r2",
+        );
+        assert_eq!(left, ["r6 = *(u64 *)(r10 -8)", "r2 = r6"]);
+    }
+
+    #[test]
+    fn what_was_changed_or_clobbered_is_loaded() {
+        let text = "r1 = *(u64 *)(r10 -8)\nr6 = *(u64 *)(r10 -16)\ncall bpf_ktime_get_ns#5\nw6 += 1\nr1 = *(u64 *)(r10 -8)\nr2 = *(u64 *)(r10 -16)";
+        assert_eq!(straight(text).len(), 6);
+        // A part of a slot, and what is no slot, are none of it.
+        let text =
+            "r1 = *(u64 *)(r10 -24)\nr1 = *(u64 *)(r10 -24)\nr1 = *(u32 *)(r10 -32)\nr1 = *(u32 *)(r10 -32)";
+        assert_eq!(straight(text).len(), 4);
+    }
+
+    #[test]
+    fn a_register_holds_what_it_does_on_all_ways() {
+        let branch = Term::Branch {
+            cond: Cond::Eq,
+            width: Width::W64,
+            dst: Reg::R7,
+            src: Src::Imm(0),
+            taken: 1,
+            fall: 2,
+        };
+        let blocks = |other: &str| {
+            vec![
+                block("*(u64 *)(r10 -8) = r6", branch),
+                block("r1 = r6", Term::Jump(3)),
+                block(other, Term::Jump(3)),
+                block("r1 = *(u64 *)(r10 -8)\nr2 = *(u64 *)(r10 -8)", Term::Return),
+            ]
+        };
+        let left = tidied(blocks("r1 = *(u64 *)(r10 -8)\nr6 = 0"));
+        assert_eq!(
+            (left[0].len(), &left[2][0][..], &left[3][..]),
+            (0, "r1 = r6", &["r2 = r1".to_owned()][..])
+        );
+        let left = tidied(blocks("r1 = 1\nr6 = 0"));
+        assert_eq!(left[3], ["r1 = *(u64 *)(r10 -8)", "r2 = r1"]);
+        assert_eq!(left[0].len(), 1, "it is read");
+    }
+
+    #[test]
+    fn a_loop_keeps_what_it_reads_later() {
+        let left = tidied(vec![
+            block("*(u64 *)(r10 -8) = r6", Term::Jump(1)),
+            block("r1 = *(u64 *)(r10 -8)\nr6 = r1\nr6 += 1\n*(u64 *)(r10 -8) = r6\nr6 = 0", Term::Jump(1)),
+        ]);
+        assert_eq!((left[0].len(), left[1].len()), (1, 5));
+    }
+}
