@@ -160,7 +160,7 @@ impl Exec<'_, '_> {
     }
 
     /// Whether a value may be a pointer into the stack.
-    fn is_on_stack(&self, v: V) -> bool {
+    pub(crate) fn is_on_stack(&self, v: V) -> bool {
         match self.w.values.kind(v) {
             Kind::Pointer(Region::Stack(_), _) => true,
             Kind::Choice(_, a, b) => self.is_on_stack(a) || self.is_on_stack(b),

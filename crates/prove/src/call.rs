@@ -20,6 +20,10 @@ use crate::value::{Kind, Region, Space, V};
 const LONG: u64 = 64;
 /// `bpf_map_lookup_elem` (the kernel's `enum bpf_func_id`).
 const LOOKUP: i32 = 1;
+/// `bpf_for_each_map_elem`.
+const FOR_EACH: i32 = 164;
+/// `bpf_timer_set_callback`.
+const TIMER_SET_CALLBACK: i32 = 170;
 /// `bpf_loop`.
 const LOOP: i32 = 181;
 
@@ -86,8 +90,11 @@ impl Exec<'_, '_> {
     /// Runs a helper.
     pub(crate) fn helper(&mut self, state: &mut State, id: i32) -> Result<(), Unknown> {
         let helper = Helper::get(id).ok_or_else(|| Unknown::new(format!("helper {id} is unknown")))?;
-        if id == LOOP {
-            return self.bpf_loop(state);
+        match id {
+            LOOP => return self.bpf_loop(state),
+            FOR_EACH => return self.for_each_map_elem(state),
+            TIMER_SET_CALLBACK => return self.timer_set_callback(state, helper),
+            _ => {}
         }
         if helper.effects.intersects(Effects::CALLBACK) {
             return Err(Unknown::new(format!("bpf_{} calls back", helper.name)));
@@ -106,9 +113,14 @@ impl Exec<'_, '_> {
         if helper.effects.intersects(Effects::TAIL_CALL) {
             return self.tail_call(state, &call);
         }
-        let event = self.event(state, helper.effects, &call)?;
-        self.changes(state, helper.effects, &call, event)?;
-        let value = self.result(helper.ret, &call, event);
+        self.done(state, helper, &call)
+    }
+
+    /// A call that was put together: what it leaves behind, and its result.
+    pub(crate) fn done(&mut self, state: &mut State, helper: &Helper, call: &Call) -> Result<(), Unknown> {
+        let event = self.event(state, helper.effects, call)?;
+        self.changes(state, helper.effects, call, event)?;
+        let value = self.result(helper.ret, call, event);
         self.returned(state, value);
         Ok(())
     }
@@ -564,7 +576,8 @@ fn chain(effects: Effects) -> Option<Chain> {
     }
 }
 
-fn signature(sort: Sort) -> String {
+/// One function, one signature: what names of functions end with.
+pub(crate) fn signature(sort: Sort) -> String {
     match sort {
         Sort::Bool => "b".to_owned(),
         Sort::Bits(n) => format!("{n}."),

@@ -1,84 +1,214 @@
-//! `bpf_loop`: a function of the program that a helper calls for each number below one that it is given.
+//! Functions of the program that a helper calls: `bpf_loop` for each number below one that it is given, `bpf_for_each_map_elem` for
+//! each entry of a map, a timer some time later.
 //!
-//! The function is run once, on a number and a state of which nothing is known. What comes out of that is all that the loop
-//! depends on, with what there is when it begins: two loops over functions that do the same do the same. That does not hold where
-//! the function is given more than a number: a pointer into the stack, where the two programs may keep other things. There
-//! it is run round by round, if the number of rounds is known and small.
+//! The function is run once, on a state of which nothing is known, with arguments of which nothing is known. What comes out of that
+//! is all that the helper depends on, with what there is when it begins: two loops over functions that do the same do the same.
+//! Where the function is given a pointer into the stack, where the two programs may keep other things, `bpf_loop` runs it round by round
+//! if the number of rounds is known and small. Otherwise bytes of the stack are named by their distance from that pointer, and
+//! the helper depends on those that the function reads or writes, and on how it changes them. Pointers that lie there stay what they are: a
+//! function that changes one, or that puts something where nothing was, is not followed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
+use millstream_isa::helpers::Helper;
 use millstream_isa::{Cond, Width};
 
 use crate::Unknown;
-use crate::exec::{Exec, Waiting};
+use crate::call::{Call, Handle, signature};
+use crate::exec::{Exec, MAX_FRAMES, Waiting};
 use crate::range::Ranges;
-use crate::state::{Chain, State};
+use crate::state::{Cell, Chain, Frame, State, byte};
+use crate::sweep::cone;
 use crate::term::{Sort, T};
 use crate::value::{Kind, Region, Space, V};
 
 /// Rounds that are run one by one.
 const MOST_ROUNDS: u64 = 64;
 
-/// What names of variables have that stand for what a function is called with.
-const CALLED_WITH: &str = "called with ";
+/// A function of the program, and what a helper calls it with.
+struct Function {
+    entry: usize,
+    /// From `r1` on.
+    given: Vec<V>,
+    /// The frame and the place there that its context points to, if it points there.
+    context: Option<(u8, i64)>,
+    /// How names of variables begin that stand for what it is called with.
+    with: String,
+}
+
+/// A function that was run on any state.
+struct Ran {
+    begin: State,
+    end: State,
+    /// What it makes of that: the result, all memories, all chains.
+    makes: Vec<T>,
+    /// Bytes of the stack that it reads or writes, by their distance from the context.
+    looks_at: BTreeSet<i64>,
+    /// Bytes of the stack that it changes, and what they are then.
+    changes: BTreeMap<i64, T>,
+}
 
 impl Exec<'_, '_> {
     /// Runs `bpf_loop(count, function, context, flags)`.
     pub(crate) fn bpf_loop(&mut self, state: &mut State) -> Result<(), Unknown> {
-        let [count, function, context, flags] =
-            [1, 2, 3, 4].map(|r| self.w.values.on_path(&mut self.w.terms, state.path, state.regs[r]));
-        let Kind::Pointer(Region::Func(entry), _) = self.w.values.kind(function) else {
-            return Err(Unknown::new("bpf_loop is given a function that cannot be followed"));
+        const NAME: &str = "bpf_loop";
+        let [count, function, context, flags] = self.first_arguments(state);
+        if !self.is_number(context)
+            && let Some(count) = self.few_rounds(count, flags)
+        {
+            let entry = self.entry(function, NAME)?;
+            return self.rounds(state, count, entry, context);
+        }
+        let mut f = self.function(function, context, NAME)?;
+        let number = self.w.terms.var(&format!("{}number", f.with), Sort::Bits(32));
+        let number = self.w.terms.zero_extend_to(number, 64);
+        f.given = vec![self.w.values.number(number), context];
+        let inputs = self.numbers(&[count, flags], NAME)?;
+        self.again_and_again(state, NAME, &f, inputs)
+    }
+
+    /// Runs `bpf_for_each_map_elem(map, function, context, flags)`.
+    pub(crate) fn for_each_map_elem(&mut self, state: &mut State) -> Result<(), Unknown> {
+        const NAME: &str = "bpf_for_each_map_elem";
+        let [map, function, context, flags] = self.first_arguments(state);
+        let mut f = self.function(function, context, NAME)?;
+        let Handle::Map(number) = self.handle(map)? else {
+            return Err(Unknown::new(format!("{NAME} is given an inner map")));
         };
-        let mut inputs = Vec::new();
-        for v in [count, context, flags] {
-            match self.w.values.kind(v) {
-                Kind::Number(t) if !self.w.terms.has_address(t) => inputs.push(t),
-                _ => return self.rounds(state, [count, flags], entry as usize, context),
-            }
+        f.given = self.entry_of(number, &f.with);
+        f.given.push(context);
+        let mut inputs = self.numbers(&[flags], NAME)?;
+        inputs.push(self.w.terms.constant(32, u64::from(number)));
+        self.again_and_again(state, NAME, &f, inputs)
+    }
+
+    /// Runs `bpf_timer_set_callback(timer, function)`: what others see of it is what the function makes of any state.
+    pub(crate) fn timer_set_callback(&mut self, state: &mut State, helper: &Helper) -> Result<(), Unknown> {
+        let [timer, function, ..] = self.first_arguments(state);
+        let zero = self.constant_number(0);
+        let mut f = self.function(function, zero, "bpf_timer_set_callback")?;
+        let Kind::Pointer(Region::In(Space::Map(map), _), _) = self.w.values.kind(timer) else {
+            return Err(Unknown::new("bpf_timer_set_callback is given a timer that cannot be followed"));
+        };
+        f.given = self.entry_of(map, &f.with);
+        let mut call = Call { name: "bpf_timer_set_callback".to_owned(), ..Call::default() };
+        self.arguments(state, &helper.args[..1], &mut call)?;
+        call.inputs.extend(self.run_on_any_state(state, &f)?.makes);
+        self.done(state, helper, &call)
+    }
+
+    fn first_arguments(&mut self, state: &State) -> [V; 4] {
+        [1, 2, 3, 4].map(|r| self.w.values.on_path(&mut self.w.terms, state.path, state.regs[r]))
+    }
+
+    /// The slot of the function that a helper is given.
+    fn entry(&self, function: V, name: &str) -> Result<usize, Unknown> {
+        match self.w.values.kind(function) {
+            Kind::Pointer(Region::Func(entry), _) => Ok(entry as usize),
+            _ => Err(Unknown::new(format!("{name} is given a function that cannot be followed"))),
         }
-        let (begin, end) = self.called(entry as usize, context)?;
-        if (begin.length, begin.metadata) != (end.length, end.metadata) {
-            return Err(Unknown::new("bpf_loop calls a function that moves the packet"));
+    }
+
+    /// The function that a helper is given, and its context: a number, or a place on the stack.
+    fn function(&mut self, function: V, context: V, name: &str) -> Result<Function, Unknown> {
+        let entry = self.entry(function, name)?;
+        let place = match self.w.values.kind(context) {
+            Kind::Pointer(Region::Stack(frame), at) => self.w.terms.value(at).map(|at| (frame, at as i64)),
+            _ => None,
+        };
+        if place.is_none() && !self.is_number(context) {
+            return Err(Unknown::new(format!("{name} gives its function a pointer that cannot be followed")));
         }
-        let result = self.w.values.numeric(&mut self.w.terms, end.regs[0]);
-        inputs.push(result.ok_or_else(|| Unknown::new("a function without a result"))?);
+        // Where such a function calls a helper with one, that one's variables are others.
+        let with = format!("called {} deep with ", self.nesting);
+        Ok(Function { entry, given: Vec::new(), context: place, with })
+    }
+
+    fn is_number(&mut self, v: V) -> bool {
+        matches!(self.w.values.kind(v), Kind::Number(t) if !self.w.terms.has_address(t))
+    }
+
+    /// Any entry of a map, as functions are given it: the map, its key, its value.
+    fn entry_of(&mut self, map: u32, with: &str) -> Vec<V> {
+        let zero = self.w.terms.constant(64, 0);
+        // The key lies somewhere in the kernel.
+        let key = self.w.terms.var(&format!("{with}key"), Sort::Bits(64));
+        let entry = self.w.terms.var(&format!("{with}entry"), Sort::Bits(64));
+        let value = self.place(Space::Map(map), entry);
+        let values = &mut self.w.values;
+        vec![values.pointer(Region::Map(map), zero), values.number(key), values.pointer(value, zero)]
+    }
+
+    /// Arguments that are numbers.
+    fn numbers(&mut self, given: &[V], name: &str) -> Result<Vec<T>, Unknown> {
+        let number = |v: &V| match self.w.values.kind(*v) {
+            Kind::Number(t) if !self.w.terms.has_address(t) => Ok(t),
+            _ => Err(Unknown::new(format!("{name} is given a pointer as a number"))),
+        };
+        given.iter().map(number).collect()
+    }
+
+    /// The number of rounds of a loop, if it is known and small.
+    fn few_rounds(&mut self, count: V, flags: V) -> Option<u64> {
+        let mut known = |v| self.w.values.numeric(&mut self.w.terms, v).and_then(|t| self.w.terms.value(t));
+        let (count, flags) = (known(count)? & u64::from(u32::MAX), known(flags)?);
+        (count <= MOST_ROUNDS && flags == 0).then_some(count)
+    }
+
+    /// A helper that calls a function until that says that it is enough.
+    fn again_and_again(
+        &mut self,
+        state: &mut State,
+        name: &str,
+        f: &Function,
+        mut inputs: Vec<T>,
+    ) -> Result<(), Unknown> {
+        let ran = self.run_on_any_state(state, f)?;
+        if f.context.is_none() {
+            // A number that is given to each round.
+            inputs.extend(f.given.last().map(|v| self.numbers(&[*v], name)).transpose()?.unwrap_or_default());
+        }
         inputs.extend([state.length, state.metadata]);
-        // What a round makes of all that there is, and what there is when the loop begins.
-        for (space, t) in &end.memory {
-            inputs.extend([*t, state.memory(&mut self.w.terms, *space)]);
+        inputs.extend(&ran.makes);
+        // What there is when it begins.
+        for space in ran.end.memory.keys() {
+            inputs.push(state.memory(&mut self.w.terms, *space));
         }
-        for (chain, t) in &end.chains {
-            inputs.extend([*t, state.chain(&mut self.w.terms, *chain)]);
+        for chain in ran.end.chains.keys() {
+            inputs.push(state.chain(&mut self.w.terms, *chain));
+        }
+        inputs.push(self.w.terms.constant(32, ran.looks_at.len() as u64));
+        for at in &ran.looks_at {
+            inputs.push(self.w.terms.constant(64, *at as u64));
+            inputs.push(self.context_byte(state, f, *at)?);
+        }
+        for (at, becomes) in &ran.changes {
+            inputs.push(self.w.terms.constant(64, *at as u64));
+            inputs.push(*becomes);
         }
         for t in &mut inputs {
             *t = self.w.terms.under(*t, state.path);
         }
-        let event = self.w.terms.app("bpf_loop", &inputs, Sort::Token);
-        self.after_loop(state, [&begin, &end], event);
+        let sorts: String = inputs.iter().map(|t| signature(self.w.terms.sort(*t))).collect();
+        let event = self.w.terms.app(&format!("{name} {sorts}"), &inputs, Sort::Token);
+        self.after_loop(state, f, &ran, event);
         let t = self.w.terms.app("result", &[event], Sort::Bits(64));
         let value = self.w.values.number(t);
         self.returned(state, value);
         Ok(())
     }
 
+    /// The byte of the stack at a distance from where the context points.
+    fn context_byte(&mut self, state: &State, f: &Function, at: i64) -> Result<T, Unknown> {
+        let cell =
+            f.context.and_then(|(frame, start)| state.frames[usize::from(frame)].get(&(start + at)).copied());
+        let t = cell.and_then(|cell| byte(&mut self.w.terms, &mut self.w.values, cell));
+        t.ok_or_else(|| Unknown::new("a function looks at what was not put on the stack"))
+    }
+
     /// Runs a loop of a known number of rounds one by one.
-    fn rounds(
-        &mut self,
-        state: &mut State,
-        [count, flags]: [V; 2],
-        entry: usize,
-        context: V,
-    ) -> Result<(), Unknown> {
-        let mut known = |v| self.w.values.numeric(&mut self.w.terms, v).and_then(|t| self.w.terms.value(t));
-        let (count, flags) = (known(count).map(|n| n & u64::from(u32::MAX)), known(flags));
-        let (Some(count @ ..=MOST_ROUNDS), Some(0)) = (count, flags) else {
-            let most = format!(
-                "bpf_loop gives its function a pointer, and may go round more than {MOST_ROUNDS} times"
-            );
-            return Err(Unknown::new(most));
-        };
+    fn rounds(&mut self, state: &mut State, count: u64, entry: usize, context: V) -> Result<(), Unknown> {
         // What has left the loop, and what goes round.
         let (mut left, mut goes) = (None, Some(state.clone()));
         for round in 0..count {
@@ -134,7 +264,7 @@ impl Exec<'_, '_> {
     }
 
     /// All memories that there may be, and all chains, as variables that stand for nothing else.
-    fn everything(&mut self) -> (BTreeMap<Space, T>, BTreeMap<Chain, T>) {
+    fn everything(&mut self, with: &str) -> (BTreeMap<Space, T>, BTreeMap<Chain, T>) {
         let maps = (0..self.w.maps.len() as u32).flat_map(|m| [Space::Map(m), Space::Inner(m)]);
         let others = [Space::Packet, Space::Context, Space::Allocated, Space::Kernel];
         let spaces: Vec<Space> = maps.chain(others).collect();
@@ -143,55 +273,122 @@ impl Exec<'_, '_> {
         let memories: BTreeSet<Space> = spaces.iter().map(|s| self.memory_of(*s)).collect();
         let terms = &mut self.w.terms;
         let memory =
-            memories.into_iter().map(|s| (s, terms.var(&format!("{CALLED_WITH}memory {s:?}"), Sort::Memory)));
+            memories.into_iter().map(|s| (s, terms.var(&format!("{with}memory {s:?}"), Sort::Memory)));
         let memory = memory.collect();
-        let chains = chains.map(|c| (c, terms.var(&format!("{CALLED_WITH}{c:?}"), Sort::Token)));
+        let chains = chains.map(|c| (c, terms.var(&format!("{with}{c:?}"), Sort::Token)));
         (memory, chains.collect())
     }
 
-    /// The states in which a function of the program begins that is called with any number and any state, and ends.
-    fn called(&mut self, entry: usize, context: V) -> Result<(State, State), Unknown> {
-        let (memory, chains) = self.everything();
+    /// What a function can see of the frame that its context points into: any byte where a number was put, and the pointers
+    /// that are there. What else is there, and where other frames are, it finds nothing.
+    fn seen(&mut self, state: &State, (frame, start): (u8, i64), with: &str) -> Frame {
+        let mut out = Frame::new();
+        for (at, cell) in state.frames[usize::from(frame)].iter() {
+            let (at, cell) = (*at, *cell);
+            let cell = match cell {
+                Cell::Part(v, _) if !matches!(self.w.values.kind(v), Kind::Number(_)) => {
+                    (!self.is_on_stack(v)).then_some(cell)
+                }
+                _ => {
+                    let number = byte(&mut self.w.terms, &mut self.w.values, cell);
+                    let number = number.filter(|t| !self.w.terms.has_address(*t));
+                    let name = format!("{with}byte {}", at - start);
+                    number.map(|_| Cell::Byte(self.w.terms.var(&name, Sort::Bits(8))))
+                }
+            };
+            out.extend(cell.map(|cell| (at, cell)));
+        }
+        out
+    }
+
+    /// Runs a function from a state of which nothing is known to its end.
+    fn run_on_any_state(&mut self, state: &State, f: &Function) -> Result<Ran, Unknown> {
+        if state.frames.len() >= MAX_FRAMES {
+            return Err(Unknown::new("calls nest too deep"));
+        }
+        let (memory, chains) = self.everything(&f.with);
+        // Of a function that was called: others wait.
+        let mut frames = vec![Rc::default(); if f.context.is_some() { state.frames.len() } else { 1 }];
+        if let Some((frame, start)) = f.context {
+            frames[usize::from(frame)] = Rc::new(self.seen(state, (frame, start), &f.with));
+        }
+        let own = frames.len();
+        frames.push(Rc::default());
         let (terms, values) = (&mut self.w.terms, &mut self.w.values);
         let path = terms.truth(true);
         let mut regs = [values.undefined(); 11];
-        let number = terms.var(&format!("{CALLED_WITH}number"), Sort::Bits(32));
-        let number = terms.zero_extend_to(number, 64);
-        regs[1] = values.number(number);
-        regs[2] = context;
+        regs[1..=f.given.len()].copy_from_slice(&f.given);
         let zero = terms.constant(64, 0);
-        // Of a function that was called: another waits.
-        regs[10] = values.pointer(Region::Stack(1), zero);
-        let saved = vec![[values.undefined(); 4]];
+        regs[10] = values.pointer(Region::Stack(own as u8), zero);
+        let saved = vec![[values.undefined(); 4]; own];
         let [length, metadata] = ["length", "metadata"].map(|what| {
-            let any = terms.var(&format!("{CALLED_WITH}{what}"), Sort::Bits(16));
+            let any = terms.var(&format!("{}{what}", f.with), Sort::Bits(16));
             terms.zero_extend_to(any, 64)
         });
-        let first = State {
-            path,
-            facts: BTreeSet::new(),
-            ranges: Ranges::default(),
-            regs,
-            frames: vec![Rc::default(), Rc::default()],
-            saved,
-            memory,
-            chains,
-            length,
-            metadata,
-        };
-        let place = self.side.flow(entry)?.start()?;
-        let mut waiting = Waiting::from([(vec![place], first.clone())]);
+        let (facts, ranges) = (BTreeSet::new(), Ranges::default());
+        let begin = State { path, facts, ranges, regs, frames, saved, memory, chains, length, metadata };
+        let place = self.side.flow(f.entry)?.start()?;
+        let mut waiting = Waiting::from([(vec![place], begin.clone())]);
         let mut exec = self.inner();
         while exec.advance(&mut waiting)? {}
-        let ended = exec.ended().cloned().ok_or_else(|| Unknown::new("a function that does not end"))?;
-        match self.w.terms.known(ended.path) {
-            Some(true) => Ok((first, ended)),
-            _ => Err(Unknown::new("some paths of a function do not end")),
+        let end = exec.ended().cloned().ok_or_else(|| Unknown::new("a function that does not end"))?;
+        if self.w.terms.known(end.path) != Some(true) {
+            return Err(Unknown::new("some paths of a function do not end"));
         }
+        if (begin.length, begin.metadata) != (end.length, end.metadata) {
+            return Err(Unknown::new("a helper calls a function that moves the packet"));
+        }
+        let result = self.w.values.numeric(&mut self.w.terms, end.regs[0]);
+        let mut makes = vec![result.ok_or_else(|| Unknown::new("a function without a result"))?];
+        makes.extend(end.memory.values().chain(end.chains.values()));
+        let changes = self.changed(f, own, &begin, &end)?;
+        let looks_at = self.looked_at(f, &begin, &makes, &changes);
+        Ok(Ran { begin, end, makes, looks_at, changes })
+    }
+
+    /// The bytes of the stack that a function has left changed, which must be numbers before and after.
+    fn changed(
+        &mut self,
+        f: &Function,
+        own: usize,
+        begin: &State,
+        end: &State,
+    ) -> Result<BTreeMap<i64, T>, Unknown> {
+        let mut out = BTreeMap::new();
+        for n in 0..own {
+            let (before, after) = (&begin.frames[n], &end.frames[n]);
+            for (at, cell) in after.iter().filter(|(at, cell)| before.get(at) != Some(cell)) {
+                let start = f.context.filter(|(frame, _)| usize::from(*frame) == n).map(|(_, start)| start);
+                let number = byte(&mut self.w.terms, &mut self.w.values, *cell);
+                let number = number.filter(|t| !self.w.terms.has_address(*t));
+                let (Some(start), Some(Cell::Byte(_)), Some(t)) = (start, before.get(at), number) else {
+                    return Err(Unknown::new("a function that a helper calls changes what is on the stack"));
+                };
+                out.insert(at - start, t);
+            }
+        }
+        Ok(out)
+    }
+
+    /// The bytes of the stack on which it hangs what a function does, and those that it changes: it need not be called at all.
+    fn looked_at(
+        &self,
+        f: &Function,
+        begin: &State,
+        makes: &[T],
+        changes: &BTreeMap<i64, T>,
+    ) -> BTreeSet<i64> {
+        let Some((frame, start)) = f.context else { return BTreeSet::new() };
+        let all: Vec<T> = makes.iter().chain(changes.values()).copied().collect();
+        let needed: BTreeSet<T> = cone(&self.w.terms, &all).into_iter().collect();
+        let cells = begin.frames[usize::from(frame)].iter();
+        let needed = cells.filter(|(_, cell)| matches!(cell, Cell::Byte(t) if needed.contains(t)));
+        needed.map(|(at, _)| at - start).chain(changes.keys().copied()).collect()
     }
 
     /// What is changed in a round is something else after the loop.
-    fn after_loop(&mut self, state: &mut State, [begin, end]: [&State; 2], event: T) {
+    fn after_loop(&mut self, state: &mut State, f: &Function, ran: &Ran, event: T) {
+        let (begin, end) = (&ran.begin, &ran.end);
         for (space, _) in end.memory.iter().filter(|(space, t)| begin.memory.get(space) != Some(t)) {
             let before = state.memory(&mut self.w.terms, *space);
             let after = self.w.terms.app(&format!("memory {space:?} after"), &[event, before], Sort::Memory);
@@ -200,6 +397,11 @@ impl Exec<'_, '_> {
         for (chain, _) in end.chains.iter().filter(|(chain, t)| begin.chains.get(chain) != Some(t)) {
             let after = self.w.terms.app(&format!("{chain:?} after"), &[event], Sort::Token);
             state.chains.insert(*chain, after);
+        }
+        let Some((frame, start)) = f.context else { return };
+        for at in ran.changes.keys() {
+            let after = self.w.terms.app(&format!("byte {at} after"), &[event], Sort::Bits(8));
+            Rc::make_mut(&mut state.frames[usize::from(frame)]).insert(start + at, Cell::Byte(after));
         }
     }
 }

@@ -7,7 +7,7 @@ use millstream_object::{FuncId, Object};
 
 use crate::explore::Explorer;
 use crate::place::{self, Place};
-use crate::program::{MapInfo, Program};
+use crate::program::{Context, MapInfo, Program};
 use crate::replay::{Difference, Entry, Scene, Stage, hex};
 
 /// A run of two programs that shows that they differ.
@@ -92,8 +92,11 @@ impl Search {
     ) -> Result<Option<Counterexample>, String> {
         let stage = Stage::new(maps, programs)?;
         let mut explorer = Explorer::new(&stage, programs, self.seed);
-        let found = explorer.fill(Scene::default());
-        let found = found.or_else(|| explorer.search(self.tries, Instant::now() + self.time));
+        let deadline = Instant::now() + self.time;
+        let found = match explorer.fill(Scene::default()) {
+            Some(found) => Some(longer(&mut explorer, found, programs[0].context, self.tries, deadline)),
+            None => explorer.search(self.tries, deadline),
+        };
         Ok(found.map(|(scene, difference)| shown(&stage, Origin::MadeUp, scene, difference)))
     }
 
@@ -110,7 +113,8 @@ impl Search {
         let deadline = Instant::now() + self.time;
         let stage = Stage::new(maps, programs)?;
         let mut explorer = Explorer::new(&stage, programs, self.seed);
-        if let Some((scene, difference)) = explorer.fill(scene) {
+        if let Some(found) = explorer.fill(scene) {
+            let (scene, difference) = longer(&mut explorer, found, programs[0].context, 0, deadline);
             return Ok(Some(shown(&stage, Origin::Solver, scene, difference)));
         }
         let found = explorer.search(self.tries, deadline);
@@ -118,8 +122,31 @@ impl Search {
     }
 }
 
+/// Bytes of an Ethernet header: the kernel's test runs take no packet that is shorter.
+const SHORTEST: usize = 14;
+/// Made-up scenes after which it is left at a packet that no test run takes.
+const LONGER: usize = 256;
+
+/// A scene that the kernel can be tried on, too, if one is found soon: the difference of a packet that is too short may be gone
+/// in longer ones, where there is another.
+fn longer(
+    explorer: &mut Explorer<'_>,
+    (scene, difference): (Scene, Difference),
+    context: Context,
+    tries: usize,
+    deadline: Instant,
+) -> (Scene, Difference) {
+    if scene.packet.len() >= SHORTEST || context == Context::Other {
+        return (scene, difference);
+    }
+    let mut padded = scene.clone();
+    padded.packet.resize(SHORTEST, 0);
+    let found = explorer.fill(padded).or_else(|| explorer.search(tries.min(LONGER), deadline));
+    found.unwrap_or((scene, difference))
+}
+
 /// Lengths of packets that are tried, when one is made shorter.
-const LENGTHS: [usize; 9] = [14, 34, 42, 54, 60, 64, 128, 256, 1500];
+const LENGTHS: [usize; 9] = [SHORTEST, 34, 42, 54, 60, 64, 128, 256, 1500];
 
 /// The scene without what does not matter: the same observable still differs.
 fn smaller(stage: &Stage<'_>, mut scene: Scene, mut difference: Difference) -> (Scene, Difference) {

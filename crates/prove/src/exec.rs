@@ -22,7 +22,7 @@ use crate::value::{Kind, Region, Space, V, Values};
 use crate::{Limits, Unknown};
 
 /// Nested frames, as in the kernel.
-const MAX_FRAMES: usize = 8;
+pub(crate) const MAX_FRAMES: usize = 8;
 
 /// What both programs of a proof share.
 #[derive(Debug)]
@@ -67,8 +67,8 @@ pub(crate) struct Exec<'a, 'p> {
     pub(crate) limits: &'a Limits,
     deadline: Instant,
     executed: u64,
-    /// Whether this is the run of a function that others wait for.
-    within: bool,
+    /// How many runs wait for this one, of a function that a helper calls.
+    pub(crate) nesting: u32,
     /// States in which the program ended: by leaving, or in another program.
     ended: Option<State>,
 }
@@ -102,13 +102,14 @@ impl<'a, 'p> Exec<'a, 'p> {
         limits: &'a Limits,
         deadline: Instant,
     ) -> Exec<'a, 'p> {
-        Exec { w, p: side.p, side, limits, deadline, executed: 0, within: false, ended: None }
+        Exec { w, p: side.p, side, limits, deadline, executed: 0, nesting: 0, ended: None }
     }
 
     /// A run within this one, of a function: the frames of those that wait stay.
     pub(crate) fn inner(&mut self) -> Exec<'_, 'p> {
+        let nesting = self.nesting + 1;
         let mut inner = Exec::new(self.w, self.side, self.limits, self.deadline);
-        inner.within = true;
+        inner.nesting = nesting;
         inner
     }
 
@@ -181,7 +182,7 @@ impl<'a, 'p> Exec<'a, 'p> {
 
     /// A path that is over.
     pub(crate) fn end(&mut self, mut state: State) {
-        if !self.within {
+        if self.nesting == 0 {
             state.frames.clear();
             state.saved.clear();
         }

@@ -76,3 +76,28 @@ fn a_byte_of_the_packet_is_traced_to_its_store_and_not_to_later_ones() {
     // The second does not change the byte, which is zero already.
     assert!(lines(&found)[0].starts_with("data[33]"), "{:?}", lines(&found));
 }
+
+#[test]
+fn a_packet_that_the_kernel_takes_is_preferred_to_a_short_one() {
+    // Too short a packet and one of another protocol are told apart from the first program by the second.
+    let program = |drop: u32| {
+        let text = format!(
+            "r2 = *(u32 *)(r1 + 0)\nr3 = *(u32 *)(r1 + 4)\nr0 = {drop}\nr4 = r2\nr4 += 14\nif r4 > r3 goto out\n\
+             r5 = *(u8 *)(r2 + 12)\nif r5 != 8 goto out\nr0 = 2\nout:\nexit"
+        );
+        let mut object = Object::parse("router", millstream_programs::ROUTER.object).expect("a data plane");
+        let func = object.programs[0].func;
+        let f = &mut object.functions[func.0 as usize];
+        f.insns = millstream_isa::encode_all(&millstream_isa::asm::assemble(&text).expect("our own text"));
+        f.relocs.clear();
+        f.core_relos.clear();
+        f.line_info.clear();
+        (object, func)
+    };
+    let ((a, f), (b, g)) = (program(0), program(1));
+    let Verdict::Differs(found) = prove((&a, f), (&b, g), None, &Limits::default()).verdict else {
+        panic!("not found");
+    };
+    assert_eq!(found.packet.len(), 14, "{found}");
+    assert!(found.shows((&a, f), (&b, g)), "{found}");
+}
