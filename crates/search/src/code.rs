@@ -131,6 +131,12 @@ impl Code {
         before.map(|l| l.insn.slots() as u32).sum()
     }
 
+    /// Lines, by block and place there, as assembly, with their jumps in place.
+    pub(crate) fn text(&self, places: &[(usize, usize)]) -> Vec<String> {
+        let (insns, _) = self.laid_out();
+        places.iter().map(|(b, line)| insns[self.blocks[*b].first as usize + line].to_string()).collect()
+    }
+
     /// The instructions with their jumps in place, and the slots with a relocation.
     pub(crate) fn laid_out(&self) -> (Vec<Insn>, Vec<(u32, RelocKind)>) {
         let mut start = Vec::with_capacity(self.blocks.len() + 1);

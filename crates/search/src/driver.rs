@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 
 use millstream_bpf::cost::{self, Cost, Goal, Table, Weights};
 use millstream_bpf::threads::STACK;
-use millstream_isa::Insn;
 use millstream_object::{FuncId, NewFunction, Object, RelocKind};
 use millstream_prove::Solver;
 use millstream_prove::window::{Step, Windows};
@@ -29,7 +28,7 @@ use crate::part::Part;
 use crate::rules::{Lesson, Rules};
 use crate::splice::{lesson, replaced};
 use crate::store::{Entry, Form, Naming, Store};
-use crate::window::{Analysis, Span, Window, chain, cut, insns};
+use crate::window::{Analysis, Span, Window, chain, cut};
 
 /// Windows that are worked on at a time: what is found in one is not known in the others.
 const BATCH: usize = 24;
@@ -513,12 +512,12 @@ impl<'a> Hunt<'a> {
             self.banned.insert(form.clone());
             return;
         }
-        let text = |list: &[Insn]| list.iter().map(ToString::to_string).collect();
+        let Span { block, line, .. } = window.span;
         self.found.push(Found {
             engine,
-            slot: self.code().slot(window.span.block, window.span.line),
-            before: text(&window.insns()),
-            after: text(&insns(steps)),
+            slot: self.code().slot(block, line),
+            before: self.code().text(&chain(self.code(), block, line, window.steps.len())),
+            after: code.text(&chain(&code, block, line, steps.len())),
             solver,
             rule: rule.and_then(|n| self.options.rules.rules().get(n)).map(ToString::to_string),
         });

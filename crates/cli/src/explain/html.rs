@@ -19,7 +19,10 @@ h1 { font-size: 1.4rem; } h2 { font-size: 1.15rem; margin-top: 2.5rem; }
 table { border-collapse: collapse; width: 100%; } td, th { padding: .1rem .5rem; text-align: left; vertical-align: top; }
 .code { table-layout: fixed; font: 13px/1.4 ui-monospace, monospace; }
 .code td { overflow-wrap: anywhere; white-space: pre-wrap; } .code .slot { color: var(--dim); text-align: right; width: 4rem; }
-.summary td { border-bottom: 1px solid var(--line); } .number { text-align: right; }
+.summary td { border-bottom: 1px solid var(--line); } .summary .number { text-align: right; }
+.legend { color: var(--dim); } .legend span { color: var(--text); padding: 0 .4rem; } .legend .out { background: var(--removed); }
+.legend .in { background: var(--added); } .legend .other { background: var(--changed); } .legend .why { background: var(--cause); }
+.legend .elsewhere { color: #0969da; } .legend .only { color: var(--dim); }
 .source td { color: var(--dim); font-style: italic; padding-top: .5rem; }
 .removed .before, .changed .before { background: var(--removed); } .added .after, .changed .after { background: var(--added); }
 .registers td { color: var(--dim); } .moved td { color: #0969da; }
@@ -27,6 +30,14 @@ table { border-collapse: collapse; width: 100%; } td, th { padding: .1rem .5rem;
 details { border: 1px solid var(--line); margin: .2rem 0; } summary { color: var(--dim); cursor: pointer; padding: .1rem .5rem; }
 .refuted { color: #cf222e; font-weight: bold; }
 ";
+
+/// What the colours mean: the marks of the report as text.
+const LEGEND: &str = "<p class=\"legend\">Left the first form, right the second: <span class=\"out\">gone</span> \
+<span class=\"in\">new</span> <span class=\"other\">does something else</span> <span class=\"only\">other registers only</span> \
+<span class=\"elsewhere\">stands elsewhere</span> <span class=\"why\">what made the change</span></p>\n";
+
+/// Columns: slot and instruction of each form. Without this the first row decides, which may be a source line across all of them.
+const COLUMNS: &str = "<colgroup><col class=\"slot\"><col><col class=\"slot\"><col></colgroup>\n";
 
 /// The page.
 pub(super) fn page(report: &Report) -> String {
@@ -61,7 +72,8 @@ fn name(path: &str) -> &str {
 
 fn summary(out: &mut String, report: &Report) {
     out.push_str(
-        "<table class=\"summary\">\n<tr><th>function</th><th>slots</th><th>changes</th><th>proof</th></tr>\n",
+        "<table class=\"summary\">\n<tr><th>function</th><th class=\"number\">slots</th><th class=\"number\">changes</th>\
+         <th>proof</th></tr>\n",
     );
     for (n, f) in report.functions.iter().enumerate() {
         let proof = report.proofs.iter().find(|p| p.program == f.name);
@@ -88,6 +100,7 @@ fn summary(out: &mut String, report: &Report) {
         );
     }
     out.push_str("</table>\n");
+    out.push_str(LEGEND);
 }
 
 fn function(out: &mut String, n: usize, both: &Both) {
@@ -119,7 +132,7 @@ fn unchanged(out: &mut String, both: &Both, range: std::ops::Range<usize>) {
 }
 
 fn table(out: &mut String, both: &Both, range: std::ops::Range<usize>, change: Option<&Change>) {
-    out.push_str("<table class=\"code\">\n");
+    let _ = write!(out, "<table class=\"code\">\n{COLUMNS}");
     let mut line = None;
     for row in &both.rows[range] {
         let here = row.before.as_ref().or(row.after.as_ref()).and_then(|i| i.line);
