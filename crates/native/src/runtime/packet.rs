@@ -8,6 +8,7 @@
 mod lent;
 
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::region::Region;
@@ -244,11 +245,15 @@ impl Batch {
             data_end: data + bytes.len() as u32,
             data_meta: if open { start + XDP_FRAME } else { data },
             ingress,
+            rx_queue: 0,
+            egress: 0,
             start,
             limit: start + BUFFER as u32,
+            verdict: 0,
+            target: 0,
             origin: self.len as u32,
             open,
-            ..Packet::default()
+            ahead: [0; WALKS],
         };
         self.len += 1;
         true
@@ -260,12 +265,16 @@ impl Batch {
     }
 
     fn bytes_of(&self, packet: &Packet) -> &[u8] {
+        self.bytes_between(packet.data..packet.data_end)
+    }
+
+    fn bytes_between(&self, bounds: Range<u32>) -> &[u8] {
         let region = match &self.lent {
-            Some(lent) if lent.holds(packet.data) => lent,
+            Some(lent) if lent.holds(bounds.start) => lent,
             _ => &self.buffers,
         };
         let base = region.address() as u32;
-        &region.bytes()[(packet.data - base) as usize..(packet.data_end - base) as usize]
+        &region.bytes()[(bounds.start - base) as usize..(bounds.end - base) as usize]
     }
 
     /// What the program said of packet `at`.

@@ -282,13 +282,16 @@ impl Buffers<'_> {
         unsafe { buffer.as_mut() }
     }
 
-    /// Where the packet lies, if it is in one piece.
+    /// Where each packet lies, if it is in one piece.
     #[inline]
-    pub(super) fn lying(&mut self, at: usize) -> Option<Lying> {
-        let fields = self.fields(at)?;
-        let buffer = fields.address as u32;
-        let (data, len) = (buffer + u32::from(fields.data), u32::from(fields.len));
-        (fields.pieces == 1).then_some(Lying { buffer, data, len })
+    pub(super) fn lying(&self) -> impl Iterator<Item = Option<Lying>> + '_ {
+        self.list.iter().map(|buffer| {
+            // SAFETY: the list owns it, or it is null.
+            let fields = unsafe { buffer.as_ref() }?;
+            let buffer = fields.address as u32;
+            let (data, len) = (buffer + u32::from(fields.data), u32::from(fields.len));
+            (fields.pieces == 1).then_some(Lying { buffer, data, len })
+        })
     }
 
     /// Its bytes, if they are in one piece.

@@ -47,16 +47,16 @@ impl<'d> Way<'d> {
         batch.clear();
         let received = hand.receive(port, usize::try_from(most).unwrap_or(usize::MAX), came);
         let mut unfit = Vec::new();
-        for at in 0..received {
-            let taken = match (self.metadata, self.open) {
-                (Metadata::Overlay, open) => {
-                    came.lying(at).is_some_and(|lying| batch.push_lent(lying, ingress, open))
-                }
-                (Metadata::Copy, false) => came.bytes(at).is_some_and(|bytes| batch.push(bytes, ingress)),
-                (Metadata::Copy, true) => came.bytes(at).is_some_and(|bytes| batch.push_open(bytes, ingress)),
-            };
-            if !taken {
-                unfit.push(at);
+        match self.metadata {
+            Metadata::Overlay => {
+                batch.push_lent(came.lying(), (ingress, self.open), |at| unfit.push(at));
+            }
+            Metadata::Copy => {
+                let push = if self.open { Batch::push_open } else { Batch::push };
+                unfit.extend(
+                    (0..received)
+                        .filter(|&at| !came.bytes(at).is_some_and(|bytes| push(batch, bytes, ingress))),
+                );
             }
         }
         // Places of packets are those of their buffers.
@@ -118,19 +118,15 @@ impl<'d> Way<'d> {
 
     /// Sends what a graph has sent, by the ports of its outputs.
     fn leave(&mut self, outputs: &[usize], ran: &mut GraphRan) {
-        for at in 0..self.batch.sent_len() {
-            let Some((output, original)) = self.batch.sent_original(at) else { continue };
-            let list = output as usize;
-            let taken = match original {
-                Some(which) => self.forward(which, list),
-                None => {
-                    let Way { hand, batch, out, .. } = self;
-                    batch.sent_at(at).is_some_and(|(bytes, _, _)| hand.copy(bytes, &mut out[list]))
-                }
-            };
-            ran.no_room += u64::from(!taken);
+        let Way { hand, batch, came, out, metadata, .. } = self;
+        for (output, original, bounds) in batch.departures() {
+            let to = &mut out[output as usize];
+            match original {
+                Some(at) if *metadata == Metadata::Overlay => came.forward(at, bounds, to),
+                _ => ran.no_room += u64::from(!hand.copy(batch.departing(bounds), to)),
+            }
         }
-        self.came.free();
+        came.free();
         for (list, port) in outputs.iter().enumerate() {
             let (sent, left) = self.send(list, *port);
             ran.sent[list] += sent;
@@ -200,6 +196,10 @@ impl Total<'_> {
 
     fn add(&self, received: u64) {
         if received > 0 {
+            // Workers need not share a line for a number that nothing depends on.
+            if self.plan.most == u64::MAX {
+                return;
+            }
             self.received.fetch_add(received, Ordering::Relaxed);
         } else {
             std::hint::spin_loop();

@@ -7,14 +7,14 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::{BUFFER, Batch, ETH_HLEN, LONGEST, Packet, Sent, XDP_FRAME};
+use super::{BUFFER, Batch, ETH_HLEN, LONGEST, Packet, Sent, WALKS, XDP_FRAME};
 use crate::runtime::region::Region;
 
 /// Bytes in front of a driver's buffer that packets may use, too: with the headroom that drivers keep, [`super::HEADROOM`] in all.
 pub(crate) const FRONT: u16 = 128;
 
 /// Where a packet lies.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Lying {
     /// Where its buffer begins, [`FRONT`] not included.
     pub(crate) buffer: u32,
@@ -36,34 +36,50 @@ impl Batch {
         Ok(Batch { lent: Some(Arc::clone(lent)), capacity, ..batch })
     }
 
-    /// Takes a packet where it lies, as received on interface `ingress`; `false` if the batch is full, the packet too short or too long, as
-    /// for [`Batch::push`] and, for a graph, [`Batch::push_open`], or not where packets of this batch are.
+    /// Takes packets where they lie, as received on interface `ingress`; `unfit` is told the places of those that are not taken: if there is none (it is in
+    /// several pieces), the batch is full, the packet too short or too long, as for [`Batch::push`] and, for a graph, [`Batch::push_open`], or not where packets of
+    /// this batch are.
     #[inline]
-    pub(crate) fn push_lent(&mut self, lying: Lying, ingress: u32, open: bool) -> bool {
-        let Some(region) = &self.lent else { return false };
-        let Lying { buffer, data, len } = lying;
-        let start = buffer.wrapping_sub(u32::from(FRONT));
-        let limit = start.wrapping_add(BUFFER as u32);
+    pub(crate) fn push_lent(
+        &mut self,
+        packets: impl Iterator<Item = Option<Lying>>,
+        (ingress, open): (u32, bool),
+        mut unfit: impl FnMut(usize),
+    ) {
+        let Some(region) = &self.lent else { return };
+        let (base, length) = (region.address() as u32, region.bytes().len() as u32);
         let shortest = if open { 0 } else { ETH_HLEN };
-        let fits = (shortest..=LONGEST as u32).contains(&len) && self.len < self.capacity;
-        let inside =
-            region.holds(start) && region.holds(limit) && (start..=limit - len.min(limit)).contains(&data);
-        if !(fits && inside) {
-            return false;
+        let room = &mut self.packets[..self.capacity];
+        let mut taken = self.len;
+        for (at, lying) in packets.enumerate() {
+            let Lying { buffer, data, len } = lying.unwrap_or_default();
+            let start = buffer.wrapping_sub(u32::from(FRONT));
+            let inside = start.wrapping_sub(base) < length.saturating_sub(BUFFER as u32)
+                && len.wrapping_sub(shortest) <= LONGEST as u32 - shortest
+                && data.wrapping_sub(start) <= BUFFER as u32 - len;
+            let Some(packet) = room.get_mut(taken).filter(|_| inside && lying.is_some()) else {
+                unfit(at);
+                continue;
+            };
+            // All by name: a default's rest would go through the stack, in pieces that its loads have to wait for.
+            *packet = Packet {
+                data,
+                data_end: data + len,
+                data_meta: if open { start + XDP_FRAME } else { data },
+                ingress,
+                rx_queue: 0,
+                egress: 0,
+                start,
+                limit: start + BUFFER as u32,
+                verdict: 0,
+                target: 0,
+                origin: taken as u32,
+                open,
+                ahead: [0; WALKS],
+            };
+            taken += 1;
         }
-        self.packets[self.len] = Packet {
-            data,
-            data_end: data + len,
-            data_meta: if open { start + XDP_FRAME } else { data },
-            ingress,
-            start,
-            limit,
-            origin: self.len as u32,
-            open,
-            ..Packet::default()
-        };
-        self.len += 1;
-        true
+        self.len = taken;
     }
 
     /// Where packet `at` of those that came in lies now: addresses.
@@ -73,17 +89,32 @@ impl Batch {
         packet.data..packet.data_end
     }
 
-    /// Of the packets that a graph has sent the one with this number: by which output, and which packet of the batch it is, unless a copy.
+    /// What a graph has sent: by which output, which packet of the batch it is, unless a copy, and where it lies now: addresses.
     #[inline]
-    pub(crate) fn sent_original(&self, at: usize) -> Option<(u64, Option<usize>)> {
-        let (at, output) = self.sent_which(at)?;
-        Some((output, (at < self.capacity).then_some(at)))
+    pub(crate) fn departures(&self) -> impl Iterator<Item = (u64, Option<usize>, Range<u32>)> + '_ {
+        let (first, capacity) = (self.packets.as_ptr() as usize, self.capacity);
+        self.sent[..self.sent_len].iter().filter_map(move |sent| {
+            let at = (sent.packet as usize).wrapping_sub(first) / size_of::<Packet>();
+            let packet = self.packets.get(at)?;
+            Some((sent.output, (at < capacity).then_some(at), packet.data..packet.data_end))
+        })
+    }
+
+    /// The bytes of what lies at addresses that [`Batch::departures`] gave.
+    pub(crate) fn departing(&self, bounds: Range<u32>) -> &[u8] {
+        self.bytes_between(bounds)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn is_taken(batch: &mut Batch, lying: Option<Lying>) -> bool {
+        let mut taken = true;
+        batch.push_lent(std::iter::once(lying), (1, false), |_| taken = false);
+        taken
+    }
 
     #[test]
     fn only_what_lies_in_the_region_with_all_its_room_is_taken() {
@@ -103,10 +134,11 @@ mod tests {
             at(0, 0, 64),
             at(u32::MAX, u32::MAX, 64),
         ] {
-            assert!(!batch.push_lent(bad, 1, false), "{bad:?}");
+            assert!(!is_taken(&mut batch, Some(bad)), "{bad:?}");
         }
-        assert!(batch.push_lent(good, 1, false) && batch.push_lent(good, 1, false));
-        assert!(!batch.push_lent(good, 1, false), "the batch is full");
+        assert!(!is_taken(&mut batch, None), "in several pieces");
+        assert!(is_taken(&mut batch, Some(good)) && is_taken(&mut batch, Some(good)));
+        assert!(!is_taken(&mut batch, Some(good)), "the batch is full");
         assert_eq!((batch.bounds(1), batch.bytes(1).len()), (good.data..good.data + 64, 64));
     }
 }
