@@ -6,13 +6,14 @@ use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use miette::{IntoDiagnostic, Result, miette};
-use millstream_click::{Program, Source, Target};
+use millstream_click::Program;
 use millstream_lab::os;
 use millstream_native::Engine;
-use millstream_native::io::dpdk::{self, Ends, Error, Metadata, Plan};
-use millstream_native::io::graph::GraphRan;
+use millstream_native::io::dpdk::{self, Error, Metadata, Plan};
+use millstream_native::io::graph::{Ends, GraphRan};
 use millstream_native::io::{Crew, Ran};
 
+use crate::click::places::{Places, Said, device_of, places};
 use crate::exit::Exit;
 use crate::native::{LostBefore, bind};
 use crate::progress::Progress;
@@ -150,80 +151,27 @@ pub(crate) fn of_graph(
     program: &Program,
     workers: u32,
 ) -> Result<Result<Option<Ports>, ExitCode>> {
-    let said: Vec<_> = specs.iter().filter_map(|text| spec(text)).collect();
-    if said.is_empty() {
+    let found: Vec<_> = specs.iter().filter_map(|text| device_of(text, |word| word == "dpdk")).collect();
+    if found.is_empty() {
         return Ok(Ok(None));
     }
-    if said.len() < specs.len() {
+    if found.len() < specs.len() {
         return Err(miette!("--io: devices of DPDK and others do not go together"));
     }
-    let names = names(program)?;
-    let (mut devices, mut ports) = (Vec::new(), Vec::new());
-    for (name, given) in said {
-        let given = list(given)?;
-        let of = match name {
-            Some(name) => vec![name],
-            None => names.clone(),
-        };
-        if let Some(name) = of.iter().find(|name| !names.contains(name)) {
-            return Err(miette!("--io: the configuration has no device {name:?}; there are {names:?}"));
-        }
-        if of.len() != given.len() {
-            return Err(miette!("--io: {} devices of DPDK for {of:?}", given.len()));
-        }
-        ports.extend(of);
-        devices.extend(given);
-    }
-    let place = |name: &String| {
-        let at = ports.iter().position(|port| *port == name);
-        at.ok_or_else(|| miette!("--io: nothing is said of device {name:?}"))
+    let said = |(device, what): (_, &str)| {
+        let devices = what.split_once(':').map_or("", |(_, devices)| devices);
+        Ok(Said { device, ports: list(devices)? })
     };
-    let sources =
-        program.sources.iter().filter_map(|s| if let Source::Device(name) = s { Some(name) } else { None });
-    let targets =
-        program.targets.iter().filter_map(|t| if let Target::Device(name) = t { Some(name) } else { None });
-    let sources = sources.map(place).collect::<Result<_>>()?;
-    let outputs = targets.map(place).collect::<Result<_>>()?;
+    let said = found.into_iter().map(said).collect::<Result<_>>()?;
+    let Places { ports: devices, sources, outputs } = places(said, program, "devices of DPDK")?;
+    let sources = sources.into_iter().collect::<Option<_>>().ok_or_else(|| {
+        miette!("--io dpdk:...: the configuration has sources of packets that are no devices")
+    })?;
+    let outputs = outputs.into_iter().collect::<Option<_>>();
+    let outputs = outputs.ok_or_else(|| miette!("--io dpdk:...: the configuration writes files"))?;
     let metadata = flags.kept();
     let opened = flags.open(&devices, workers)?;
     Ok(opened.map(|ports| Some(Ports { ports, metadata, sources, outputs })))
-}
-
-/// `[DEVICE=]dpdk:...`: for which device of the configuration, and what.
-fn spec(text: &str) -> Option<(Option<&str>, &str)> {
-    let (before, devices) = text.split_once("dpdk:")?;
-    match before {
-        "" => Some((None, devices)),
-        _ => Some((Some(before.strip_suffix('=')?), devices)),
-    }
-}
-
-/// The devices of a configuration, in the order in which it has them; sources first.
-fn names(program: &Program) -> Result<Vec<&str>> {
-    let mut names: Vec<&str> = Vec::new();
-    for source in &program.sources {
-        match source {
-            Source::Device(name) => names.push(name),
-            _ => {
-                return Err(miette!(
-                    "--io dpdk:...: the configuration has sources of packets that are no devices"
-                ));
-            }
-        }
-    }
-    for target in &program.targets {
-        match target {
-            Target::Device(name) => names.push(name),
-            Target::File(path, _) => return Err(miette!("--io dpdk:...: the configuration writes {path:?}")),
-        }
-    }
-    let all = names.clone();
-    let mut at = 0;
-    names.retain(|name| {
-        at += 1;
-        !all[..at - 1].contains(name)
-    });
-    Ok(names)
 }
 
 impl Ports {

@@ -45,6 +45,33 @@ fn an_error_shows_the_line_and_the_nearest_name() {
 }
 
 #[test]
+fn libraries_are_read_and_their_errors_are_theirs() {
+    let files = Files::new("click-library");
+    std::fs::create_dir_all(files.path("lib")).expect("made");
+    let write = |name: &str, text: &str| std::fs::write(files.path(name), text).expect("written");
+    // Each requires the other: both are read once, and names of files are those beside the file that has them.
+    write("lib/one.click", "require(library two.click) elementclass One { -> Two -> Strip($cut) -> }");
+    write("lib/two.click", "require(library one.click)\ndefine($cut 2)\nelementclass Two { -> Counter -> }");
+    write("test.click", "require(library lib/one.click) require(click) Idle -> One -> Discard");
+    let run = |flag: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_millstream"));
+        let out = command.args(["click", &files.path("test.click"), flag]).output().expect("run");
+        [out.stdout, out.stderr].map(|text| String::from_utf8(text).expect("text"))
+    };
+    let [text, _] = run("--flat");
+    assert!(text.contains(":: Strip(2);") && text.contains(":: Counter();"), "{text}");
+    write("lib/two.click", "require(library one.click)\ndefine($cut 2)\nelementclass Two { -> Cuonter -> }");
+    let [_, errors] = run("--ir");
+    assert!(errors.contains("two.click:3:") && errors.contains("Cuonter"), "{errors}");
+    write("lib/two.click", "require(library three.click)");
+    let [_, errors] = run("--ir");
+    assert!(
+        errors.contains("there is no library `three.click`") && errors.contains("two.click:1:"),
+        "{errors}"
+    );
+}
+
+#[test]
 fn the_flat_form_is_a_configuration() {
     let out = click("flat", "elementclass C { -> Strip(1) -> } Idle -> C -> Discard", &["--flat"]);
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
@@ -207,15 +234,22 @@ fn scripts_print_write_handlers_and_end_the_run() {
 fn flows_that_are_made_up_are_sent_as_often_as_said() {
     let flows = |limit: &str| {
         format!(
-            "FastUDPFlows(RATE 0, LIMIT {limit}, LENGTH 64, SRCETH 1:1:1:1:1:1, DSTETH 2:2:2:2:2:2, SRCIP 10.0.0.1, DSTIP 10.0.0.2,
+            "flows :: FastUDPFlows(RATE 0, LIMIT {limit}, LENGTH 64, SRCETH 1:1:1:1:1:1, DSTETH 2:2:2:2:2:2, SRCIP 10.0.0.1, DSTIP 10.0.0.2,
                 FLOWS 4, FLOWSIZE 8) -> Strip(14) -> CheckIPHeader(CHECKSUM true) -> CheckUDPHeader -> c :: Counter -> Discard"
         )
     };
     for (limit, args, expected) in [("20000", &[][..], 20_000), ("-1", &["--packets", "17000"], 17_000)] {
-        let out = click("flows", &flows(limit), &[&["--json", "--handler", "c.count"], args].concat());
+        let asked =
+            ["count", "limit", "active", "rate"].map(|name| ["--handler".into(), format!("flows.{name}")]);
+        let asked: Vec<&str> = asked.as_flattened().iter().map(String::as_str).collect();
+        let args = [&["--json", "--handler", "c.count"], &asked[..], args].concat();
+        let out = click("flows", &flows(limit), &args);
         let report: serde_json::Value = serde_json::from_slice(&out.stdout).expect("JSON");
-        let counted = report["handlers"][0]["value"].as_str().map(str::to_owned);
-        assert_eq!((report["received"].as_u64(), counted), (Some(expected), Some(expected.to_string())));
+        let rows = report["handlers"].as_array().expect("rows").iter();
+        let values: Vec<_> = rows.map(|row| row["value"].as_str().expect("text")).collect();
+        let counted = expected.to_string();
+        assert_eq!(report["received"].as_u64(), Some(expected));
+        assert_eq!(values, [counted.as_str(), &counted, limit, "true", "0"]);
         assert!(out.stdout.len() < 10_000, "not all the packets are told");
     }
 }

@@ -1,18 +1,19 @@
 //! `millstream native` as a user has it: files in and out, tables, the account, exit codes.
 
 mod common;
+#[path = "common/wires.rs"]
+mod wires;
 
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use millstream_kernel::{
-    Namespace, PacketSocket, create_veth, interface_index, query_xdp, set_up_pair, testing,
-};
+use millstream_kernel::{Namespace, PacketSocket, create_veth, query_xdp, set_up_pair, testing};
 use millstream_lab::workload::Builtin;
 use millstream_programs::traffic::Locality;
 use serde_json::Value;
 
 use common::Files;
+use wires::wires;
 
 fn native(arguments: &[&str]) -> (i32, String, String) {
     let Output { status, stdout, stderr } =
@@ -101,18 +102,6 @@ fn maps_are_filled_from_files() {
         let (exit, _, errors) = run(map);
         assert!(exit == 2 && errors.contains(reason), "{reason}: {errors}");
     }
-}
-
-/// Raw sockets at interfaces, once these are there.
-fn wires(names: [&str; 2], start: Instant) -> Vec<PacketSocket> {
-    let open = |name| loop {
-        assert!(start.elapsed() < Duration::from_secs(60), "{name} never comes");
-        match interface_index(name).and_then(PacketSocket::open) {
-            Ok(wire) => break wire,
-            Err(_) => std::thread::sleep(Duration::from_millis(5)),
-        }
-    };
-    names.map(open).into()
 }
 
 /// The router serves two interfaces this way; what is sent into them from elsewhere is forwarded, and counted. Gives the report, and how many of the

@@ -32,6 +32,9 @@ const MOST_ROUNDS: i64 = 1 << 16;
 const COARSE_CLOCK: i32 = 160;
 const RANDOM: i32 = 7;
 
+/// `bpf_xdp_adjust_tail`.
+const ADJUST_TAIL: i32 = 65;
+
 /// `BPF_NOEXIST`, and what an update says then of a key that is there.
 const NOEXIST: i64 = 1;
 pub(crate) const EEXIST: i64 = -17;
@@ -353,6 +356,23 @@ impl<'c, 'g> Code<'c, 'g> {
         params
     }
 
+    /// Adds zeros behind the packet, or drops it.
+    pub(crate) fn lengthened(&mut self, packet: Packet, bytes: Value) -> Packet {
+        let distance = self.sub(packet.note(Note::Network), packet.data);
+        self.publish(packet);
+        let error = self.value(Op::Helper { id: ADJUST_TAIL }, &[packet.handle, bytes], Type::I64);
+        self.check_int(Cond::Eq, error, 0, |code| code.drop(packet, "no_tailroom"));
+        self.found_again(packet.handle, distance, packet)
+    }
+
+    /// A packet whose bytes may be elsewhere now: its bounds as the descriptor has them, and the network header at this distance.
+    fn found_again(&mut self, handle: Value, distance: Value, packet: Packet) -> Packet {
+        let data = self.bound(handle, 0, Type::Ptr(Prov::Packet));
+        let end = self.bound(handle, 4, Type::Ptr(Prov::PacketEnd));
+        let network = self.plus(data, distance);
+        Packet { handle, ..packet.bounded(data, end).with(Note::Network, network) }
+    }
+
     /// Drops the packet unless it has `bytes` bytes from `base` on.
     pub(crate) fn need(&mut self, packet: Packet, base: Value, bytes: i64, reason: &'static str) {
         let beyond = self.at(base, bytes);
@@ -601,11 +621,8 @@ impl<'c, 'g> Code<'c, 'g> {
         self.count(uncloned, one);
         self.jump(on, &[]);
         self.go(held);
-        let data = self.bound(copy, 0, Type::Ptr(Prov::Packet));
-        let end = self.bound(copy, 4, Type::Ptr(Prov::PacketEnd));
         let distance = self.sub(packet.note(Note::Network), packet.data);
-        let network = self.plus(data, distance);
-        let own = Packet { handle: copy, ..packet.bounded(data, end).with(Note::Network, network) };
+        let own = self.found_again(copy, distance, packet);
         let changed = change(self, own);
         self.hold(changed, number);
         self.jump(on, &[]);

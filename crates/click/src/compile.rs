@@ -21,6 +21,7 @@ use crate::arguments::{Arguments, Names};
 use crate::build::{Code, Table};
 use crate::class::{Behaviour, Class};
 use crate::elements::ROUTE_BYTES;
+use crate::elements::rewrite::Flows;
 use crate::error::{Error, Span};
 use crate::foreign::{self, Hook, ReadObject};
 use crate::graph::{Element, Graph, Port};
@@ -55,6 +56,25 @@ pub enum Source {
     Constant(Vec<u8>, Option<u64>),
     /// These packets, from the first again behind the last: so many, or without end.
     Frames(Vec<Vec<u8>>, Option<u64>),
+}
+
+impl Source {
+    /// How many packets there are at most, if that is known.
+    pub(crate) fn limit(&self) -> Option<u64> {
+        match self {
+            Source::Constant(_, limit) | Source::Frames(_, limit) => *limit,
+            Source::Device(_) | Source::File(_) => None,
+        }
+    }
+
+    /// The same, or no packets of it.
+    pub(crate) fn active(self, active: bool) -> Source {
+        match self {
+            Source::Constant(bytes, _) if !active => Source::Constant(bytes, Some(0)),
+            Source::Frames(frames, _) if !active => Source::Frames(frames, Some(0)),
+            other => other,
+        }
+    }
 }
 
 /// Where packets of a program go.
@@ -218,6 +238,8 @@ pub(crate) struct Compiler<'g> {
     resumptions: Vec<Port>,
     /// Annotations that are kept while a packet waits.
     pub(crate) kept: Vec<usize>,
+    /// Flows of rewriters, by their names.
+    pub(crate) rewriters: FxHashMap<String, Flows>,
 }
 
 /// What an element's class needs to make its behaviour.
@@ -230,6 +252,7 @@ pub(crate) struct Setup<'s> {
     pub(crate) element: &'s Element,
     /// Patterns of addresses and ports, by name.
     pub(crate) patterns: &'s Names,
+    graph: &'s Graph,
     objects: &'s ReadObject<'s>,
     shared: &'s mut Shared,
 }
@@ -247,6 +270,7 @@ struct Shared {
     alone: Vec<Error>,
     common: Vec<(String, u32)>,
     scripts: Vec<Script>,
+    rewriters: FxHashMap<String, Flows>,
     element: usize,
 }
 
@@ -277,6 +301,29 @@ impl Setup<'_> {
 
     pub(crate) fn handler(&mut self, name: &'static str, access: Access) {
         self.shared.handlers.push(Handler { element: self.element.name.clone(), name: name.into(), access });
+    }
+
+    /// The elements of the configuration.
+    pub(crate) fn elements(&self) -> &[Element] {
+        &self.graph.elements
+    }
+
+    /// The element that a name in the arguments means: one of the same compound element, or else of those around it.
+    pub(crate) fn named(&self, name: &str) -> Option<&Element> {
+        let mut around = self.element.name.as_str();
+        loop {
+            around = around.rsplit_once('/').map_or("", |(outer, _)| outer);
+            let whole = if around.is_empty() { name.to_owned() } else { format!("{around}/{name}") };
+            let found = self.graph.elements.iter().find(|element| element.name == whole);
+            if found.is_some() || around.is_empty() {
+                return found;
+            }
+        }
+    }
+
+    /// Says where the flows are that the element rewrites.
+    pub(crate) fn rewriter(&mut self, flows: Flows) {
+        self.shared.rewriters.insert(self.element.name.clone(), flows);
     }
 
     /// What is to be done between batches.
@@ -448,9 +495,10 @@ pub fn compile_with(graph: &Graph, objects: &ReadObject<'_>) -> Result<Program, 
         alone,
         common,
         scripts,
+        rewriters,
         ..
     } = shared;
-    let mut compiler = Compiler::written(graph, behaviours, (module, state_bytes), &sources);
+    let mut compiler = Compiler::written(graph, behaviours, (module, state_bytes), rewriters, &sources);
     let layout = compiler.layout();
     let drops = std::mem::take(&mut compiler.drops);
     let drop = |((element, reason), offset): ((usize, _), _)| Drop {
@@ -496,7 +544,8 @@ fn behaviours(
         shared.element = at;
         let (inputs, outputs) = all_ports[at];
         let arguments = Arguments::new(element, class.arguments, &names);
-        let mut setup = Setup { arguments, inputs, outputs, element, patterns: &patterns, objects, shared };
+        let mut setup =
+            Setup { arguments, inputs, outputs, element, patterns: &patterns, graph, objects, shared };
         let made = setup.arguments.check().and_then(|()| (class.make)(&mut setup));
         let Setup { arguments, .. } = setup;
         let made = made.and_then(|behaviour| arguments.finish(class.ignored).map(|()| behaviour));
@@ -573,6 +622,7 @@ impl<'g> Compiler<'g> {
             drops: BTreeMap::new(),
             resumptions: Vec::new(),
             kept: Vec::new(),
+            rewriters: FxHashMap::default(),
         }
     }
 
@@ -581,9 +631,11 @@ impl<'g> Compiler<'g> {
         graph: &'g Graph,
         behaviours: Vec<Option<Box<dyn Behaviour>>>,
         (module, state_bytes): (Module, u32),
+        rewriters: FxHashMap<String, Flows>,
         sources: &[(Port, Source)],
     ) -> Self {
         let mut first = Compiler::new(graph, behaviours, module.clone(), state_bytes);
+        first.rewriters = rewriters;
         first.function(sources);
         let resumed = first.resumptions.iter().map(|port| first.blocks[port]);
         let kept = layout::needed_later(&first.func, resumed);
@@ -591,7 +643,7 @@ impl<'g> Compiler<'g> {
             return first;
         }
         let mut second = Compiler::new(graph, first.behaviours, module, state_bytes);
-        second.kept = kept;
+        (second.kept, second.rewriters) = (kept, first.rewriters);
         second.function(sources);
         second
     }

@@ -30,7 +30,24 @@ fn rewriters_say_what_they_expect() {
     insta::assert_snapshot!(errors("Idle -> r :: IPRewriter(patern NAT 0 0) -> Discard"), @"`patern NAT 0 0`: expected drop, pass [OUTPUT], keep OUTPUT REPLY_OUTPUT, or pattern ... OUTPUT REPLY_OUTPUT");
     insta::assert_snapshot!(errors("Idle -> r :: IPRewriter(pattern NAT 0 0) -> Discard"), @"`pattern NAT 0 0`: no such pattern, and none of SADDR SPORT DADDR DPORT [patterns have names by IPRewriterPatterns(NAME SADDR SPORT DADDR DPORT)]");
     insta::assert_snapshot!(errors("Idle -> r :: IPRewriter(pattern 1.0.0.1 9-8 - - 0 0) -> Discard"), @"`9-8`: the range of ports goes backwards");
-    insta::assert_snapshot!(errors("Idle -> r :: IPRewriter(pattern 1.0.0.1-1.0.0.9 - - - 0 0) -> Discard"), @"`1.0.0.1-1.0.0.9`: `1.0.0.1-1.0.0.9` is not an IP address [one address, or `-` for what the packet has; ranges are of ports only]");
+    insta::assert_snapshot!(errors("Idle -> r :: IPRewriter(pattern 1.0.0.1-1.0.0.9 - - - 0 0) -> Discard"), @"`1.0.0.1-1.0.0.9`: a pattern with ports has one source address [several addresses to choose from are SADDR DADDR: `1.0.0.1-1.0.0.9 -`]");
+    insta::assert_snapshot!(errors("Idle -> r :: IPAddrRewriter(pattern 1.0.0.9-1.0.0.1 - 0 0) -> Discard"), @"`1.0.0.9-1.0.0.1`: the range of addresses goes backwards");
+    insta::assert_snapshot!(errors("Idle -> r :: IPAddrRewriter(pattern 1.0.0.0/33 - 0 0) -> Discard"), @"`1.0.0.0/33`: `1.0.0.0/33` is not an IP prefix like 18.26.4.0/24 [an address, a range `ADDR-ADDR2`, a prefix, or `-` for what the packet has]");
+    insta::assert_snapshot!(errors("Idle -> r :: IPAddrRewriter(pattern 1.0.0.1 2.0.0.1 0 0) -> Discard"), @"`pattern 1.0.0.1 2.0.0.1 0 0`: `IPAddrRewriter` changes the addresses of sources only: SADDR -");
+    insta::assert_snapshot!(errors("Idle -> r :: IPAddrPairRewriter(pattern 1.0.0.1 9 - - 0 0) -> Discard"), @"`pattern 1.0.0.1 9 - - 0 0`: `IPAddrPairRewriter` knows no ports: SADDR DADDR");
+}
+
+#[test]
+fn who_names_rewriters_is_told_which_there_are() {
+    let with = |maps| {
+        errors(&format!(
+            "Idle -> nat :: IPRewriter(keep 0 0) -> Discard; Idle -> c :: Counter -> ICMPRewriter({maps}) -> Discard"
+        ))
+    };
+    insta::assert_snapshot!(with("nta"), @"`nta`: there is no element `nta` [the nearest name is `nat`]");
+    insta::assert_snapshot!(with("nat c"), @"`c`: `c` is of class `Counter`, which rewrites no flows");
+    insta::assert_snapshot!(with("nat:1"), @"`nat:1`: `1` is not a number from 0 to 0");
+    insta::assert_snapshot!(with(""), @"`ICMPRewriter()`: `ICMPRewriter` lacks its argument MAPS");
 }
 
 #[test]
@@ -50,6 +67,17 @@ fn arguments_are_checked() {
     insta::assert_snapshot!(errors("Idle -> c :: Classifier(12/080, -); c[0] -> Discard; c[1] -> Discard"), @"`12/080`: `12/080` is no clause like 12/0806 or 33/02%12 [offset in decimal, value and mask in as many hexadecimal digits, an even number; `?` is any digit]");
     insta::assert_snapshot!(errors("Idle -> r :: StaticIPLookup(1.0.0.0/8 0, 1.0.0.0/8 0, 2/8 1); r -> Discard"), @"`1.0.0.0/8 0`: there is a route for this prefix already");
     insta::assert_snapshot!(errors("Idle -> f :: IPFilter(allow tpc port 80); f -> Discard"), @"`tpc`: expected a test like `src host 10.0.0.1`, `tcp` or `dst port 80`; found `tpc` [the nearest name is `tcp`]");
+}
+
+#[test]
+fn headers_and_lengths_that_cannot_be_are_refused() {
+    insta::assert_snapshot!(errors("Idle -> IPEncap(icmpp, 1.1.1.1, 2.2.2.2) -> Discard"), @"`icmpp`: `icmpp` is not a number from 0 to 255 [the nearest name is `icmp`]");
+    insta::assert_snapshot!(errors("Idle -> e :: IPEncap(4, 1.1.1.1, 2.2.2.2, TOS 1, CE true) -> Discard"), @"`e`: TOS excludes DSCP, ECT and CE");
+    insta::assert_snapshot!(errors("Idle -> e :: IPEncap(4, 1.1.1.1, 2.2.2.2, ECT 2, CE true) -> Discard"), @"`e`: ECT and CE exclude each other");
+    insta::assert_snapshot!(errors("Idle -> Pad(60, RANDOM true) -> Pad(9999) -> Discard"), @r"
+    `true`: `Pad` adds zeros, not what is random
+    `9999`: `9999` is not a number from 0 to 3500
+    ");
 }
 
 #[test]

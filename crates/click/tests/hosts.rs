@@ -173,3 +173,77 @@ fn echo_requests_are_answered_and_addresses_stored() {
     assert_eq!((sum(&answer[..20]), sum(&answer[20..])), (0xffff, 0xffff));
     assert_eq!(sent[1], (1, [&other[..16], &[9, 8, 7, 6], &other[20..]].concat()));
 }
+
+#[test]
+fn packets_go_into_others_with_a_header_of_their_own() {
+    let mut bed = Bed::new(
+        "FromDevice(a) -> MarkIPHeader -> GetIPAddress(16) -> IPEncap(ipip, 9.8.7.6, DST_ANNO, TTL 9, DSCP 3, ECT 2, DF true)
+        -> rt :: StaticIPLookup(2.0.0.2/32 0, 0/0 1) -> CheckIPHeader(CHECKSUM true) -> ToDPDKDevice(a); rt[1] -> Discard;
+        FromDevice(b) -> IPEncap(99, 1.1.1.1, 5.5.5.5) -> CheckIPHeader(CHECKSUM true) -> ToDPDKDevice(b)",
+    );
+    let inner = packet(17, b"abcdefgh");
+    let sent = bed.at(1, [&[inner.clone(), inner.clone()], &[vec![1, 2, 3]]]);
+    let outer = |id: u8| hex(&format!("450e 0030 00{id:02x} 4000 0904"));
+    for (id, packet) in [(0, &sent[0]), (1, &sent[1])] {
+        assert_eq!((packet.0, &packet.1[..10], &packet.1[20..]), (0, &outer(id)[..], &inner[..]));
+        assert_eq!(packet.1[12..20], [9, 8, 7, 6, 2, 0, 0, 2]);
+    }
+    let (output, other) = &sent[2];
+    assert_eq!((*output, &other[..10]), (1, &hex("4500 0017 0000 0000 fa63")[..]));
+    assert_eq!(other[12..], [1, 1, 1, 1, 5, 5, 5, 5, 1, 2, 3]);
+}
+
+#[test]
+fn packets_are_made_longer_with_zeros_and_cut() {
+    let mut bed = Bed::new(
+        "FromDevice(a) -> Pad(60) -> ToDPDKDevice(a); FromDevice(b) -> Pad(90, MAXLENGTH 40) -> Pad -> ToDPDKDevice(b)",
+    );
+    let of = |length: usize| vec![7; length];
+    let sent = bed.at(1, [&[of(20), of(61)], &[of(20), of(40), of(41)]]);
+    let lengths: Vec<_> = sent.iter().map(|(output, packet)| (*output, packet.len())).collect();
+    assert_eq!(lengths, [(0, 60), (0, 61), (1, 40), (1, 40), (1, 40)]);
+    assert_eq!(sent[0].1, [&[7; 20][..], &[0; 40]].concat());
+    assert_eq!(sent[4].1, [7; 40]);
+    // What is too short for the kernel's own way to lengthen packets is not sent with bytes that nobody wrote.
+    let mut bed = Bed::new("FromDevice(a) -> Pad(9) -> ToDPDKDevice(a); FromDevice(b) -> Discard");
+    assert_eq!(bed.at(1, [&[of(3)], NONE]), []);
+    assert_eq!(bed.dropped("no_tailroom"), 1);
+}
+
+#[test]
+fn outputs_take_turns() {
+    let mut bed = Bed::new(
+        "FromDevice(a) -> rr :: RoundRobinSwitch -> ToDPDKDevice(0); rr[1] -> ToDPDKDevice(1); rr[2] -> ToDPDKDevice(2); FromDevice(b) -> Discard",
+    );
+    let all = vec![vec![1; 60]; 5];
+    let turns = |bed: &mut Bed| bed.at(1, [&all, NONE]).iter().map(|(output, _)| *output).collect::<Vec<_>>();
+    assert_eq!((turns(&mut bed), turns(&mut bed)), (vec![0, 1, 2, 0, 1], vec![2, 0, 1, 2, 0]));
+}
+
+#[test]
+fn sums_are_set_as_cards_do() {
+    let mut bed = Bed::new(
+        "FromDevice(a) -> MarkIPHeader -> ResetIPChecksum(L4 true) -> ToDPDKDevice(a);
+        FromDevice(b) -> MarkIPHeader -> ResetIPChecksum -> ToDPDKDevice(b)",
+    );
+    let wrong = |protocol, rest: &[u8]| {
+        let mut packet = packet(protocol, rest);
+        packet[10] ^= 1;
+        packet
+    };
+    let udp = wrong(17, &hex("0001 0002 000a 1111 6162"));
+    let tcp = wrong(6, &hex("0001 0002 00000001 00000002 5010 0100 1111 0000 61"));
+    let mut fragment = udp.clone();
+    fragment[6] = 0x20;
+    let cut = wrong(6, &hex("0001 0002 0000"));
+    let sent =
+        bed.at(1, [&[udp.clone(), tcp.clone(), fragment.clone(), cut.clone()], std::slice::from_ref(&udp)]);
+    assert!(sent.iter().all(|(_, packet)| sum(&packet[..20]) == 0xffff), "{sent:02x?}");
+    for at in [0, 1] {
+        assert_eq!(transport_sum(&sent[at].1), 0xffff, "{:02x?}", sent[at].1);
+    }
+    // What has no sum of its own here, or one that cannot be computed, keeps what it has.
+    for (at, before) in [(2, fragment), (3, cut), (4, udp)] {
+        assert_eq!(sent[at].1[20..], before[20..]);
+    }
+}

@@ -35,6 +35,17 @@ const GRAPHS: &[&str] = &[
     "-> VLANDecap -> EtherRewrite(1:1:1:1:1:1, 2:2:2:2:2:2) -> v :: Classifier(12/8100, -) -> StoreData(3, \\<010203>) -> ToDump(0);
         v[1] -> VLANEncap(VLAN_ID 7) -> CheckLength(90) -> ToDump(1)",
     "-> Strip(14) -> CheckIPHeader(CHECKSUM false) -> rw :: IPRewriter(pattern 192.0.2.1 1024-1027# - - 0 1) -> ToDump(0); rw[1] -> ToDump(1)",
+    "-> Strip(14) -> CheckIPHeader(CHECKSUM false) -> f :: IPClassifier(icmp type echo or icmp type echo-reply, icmp, -)
+        -> ping :: ICMPPingRewriter(pattern 192.0.2.1 1024-1026# - - 0 1) -> ToDump(0); ping[1] -> ToDump(1);
+        f[1] -> errors :: ICMPRewriter(rw pairs hosts:0 ping) -> ToDump(2); errors[1] -> ToDump(3);
+        f[2] -> c :: IPClassifier(src host 1.2.0.4, src host 1.2.1.4, -) -> rw :: IPRewriter(pattern 192.0.2.1 1024-1027# - - 0 1) -> ToDump(0);
+        c[1] -> pairs :: IPAddrPairRewriter(pattern - 192.0.2.1 0 1) -> ToDump(0); c[2] -> hosts :: IPAddrRewriter(pattern 192.0.2.0/29# - 0 1)
+        -> ToDump(0); rw[1] -> ToDump(1); pairs[1] -> ToDump(1); hosts[1] -> ToDump(1)",
+    "-> Strip(14) -> MarkIPHeader -> ICMPPingRewriter(pattern 192.0.2.1 1024-1026? - - 0 0) -> IPAddrRewriter(pattern 192.0.2.1-192.0.2.2# - 0 0)
+        -> IPAddrPairRewriter(keep 0 0) -> e :: ICMPRewriter(none) -> ToDump(0); e[1] -> none :: TCPRewriter(pass 0) -> ToDump(1)",
+    "-> Pad(90, MAXLENGTH 200) -> FlowStrip(14) -> MarkIPHeader -> c :: IPClassifier(icmp, -) -> ResetIPChecksum(L4 true)
+        -> rr :: RoundRobinSwitch -> IPEncap(ipip, 1.2.3.4, DST_ANNO, TTL 9, DSCP 3, ECT 2, DF true) -> ToDump(0); rr[1] -> ToDump(1);
+        rr[2] -> p :: PathSpinlock -> FlowUnstrip(14) -> ToDump(2); c[1] -> Pad(MAXLENGTH 70) -> [1] p; p[1] -> ResetIPChecksum -> ToDump(3)",
     "-> Strip(14) -> MarkIPHeader -> FlowIPManagerIMP -> FlowCounter -> c :: IPClassifier(tcp, -) -> FlowIPNAT(SIP 192.0.2.1) -> ToDump(0);
         c[1] -> FlowCounter -> ToDump(1)",
     "-> side :: Classifier(5/00%01, -) -> s :: EtherSwitch -> ToDump(0); side[1] -> [1] s; s[1] -> ToDump(1)",
@@ -182,6 +193,29 @@ fn behind_ip6(protocol: u8, hops: u8, rest: &[u8]) -> Vec<u8> {
     packet
 }
 
+/// A message about a flow that may be known: an echo, or an error that carries a header as it is behind one of the graphs, or before it.
+fn about(bits: u16, rest: &[u8]) -> Vec<u8> {
+    let [a, b] = bits.to_le_bytes();
+    let word = [0, 4 * (b & 1), 0, a & 3];
+    if a & 4 == 0 {
+        return [&[if a & 8 == 0 { 8 } else { 0 }, 0, a, b][..], &[4 * (b & 1), a & 3, 0, 1], rest].concat();
+    }
+    let kind = [3, 4, 5, 11, 12, 9, 3, 3][usize::from(b >> 5)];
+    let protocol = [6, 17, 1, 17][usize::from(a >> 6)];
+    let ends = match (a >> 4) & 3 {
+        0 => [[192, 0, 2, 1 + (b & 3)], [10, 0, 0, 1 + (b >> 2 & 3)]],
+        1 => [[1, 2, 1, 4], [192, 0, 2, 1]],
+        2 => [[10, 0, 0, 1 + (b & 3)], [192, 0, 2, 1]],
+        _ => [[1, 2, b & 3, 4], [10, 0, 0, 1 + (b >> 2 & 3)]],
+    };
+    let behind = match protocol {
+        1 => vec![8, 0, a, b, 4, a & 3, 0, 1],
+        _ => vec![4, a & 3, 0, b & 7, 0, 0, a, b & 1],
+    };
+    let header = [&[0x45, 0, 0, 60, 0, 7, 0, 0, 9, protocol, a, b][..], ends.as_flattened()].concat();
+    [&[kind, 0, b, a][..], &word, &header, &behind, rest].concat()
+}
+
 /// Frames that elements look into: headers that are nearly right, behind tags or not, cut anywhere, short and long.
 fn frame() -> impl Strategy<Value = Vec<u8>> {
     let ethertype = prop::sample::select(vec![
@@ -216,6 +250,8 @@ fn frame() -> impl Strategy<Value = Vec<u8>> {
             frame.extend(tags.as_flattened());
             frame.extend(ethertype);
             let words = if length < 11 { 5 } else { length };
+            let is_icmp = protocol == 1 && ethertype == [8, 0];
+            let rest = if is_icmp { about(total, &rest) } else { rest };
             let total = if total & 1 == 0 { 20 + rest.len() as u16 } else { total };
             match ethertype {
                 [0x86, 0xdd] => frame.extend(behind_ip6(protocol, length, &rest)),
@@ -229,20 +265,10 @@ fn frame() -> impl Strategy<Value = Vec<u8>> {
                     .concat(),
                 ),
             }
-            frame.extend([
-                1,
-                2,
-                3 & mac[0],
-                4,
-                10,
-                0,
-                0,
-                1 + (mac[1] & 3),
-                0,
-                80 + (mac[2] & 1),
-                0,
-                mac[3] & 7,
-            ]);
+            frame.extend([1, 2, 3 & mac[0], 4, 10, 0, 0, 1 + (mac[1] & 3)]);
+            if !is_icmp {
+                frame.extend([0, 80 + (mac[2] & 1), 0, mac[3] & 7]);
+            }
             frame.extend(rest);
             frame.truncate(LONGEST);
             for (at, byte) in changes {

@@ -15,6 +15,8 @@ use millstream_native::io::pcap::Writer;
 use millstream_programs::packet::Frame;
 use millstream_programs::rng::Rng;
 
+use super::places::devices;
+
 /// Packets of a run from memory, unless said otherwise.
 const USUAL_PACKETS: u64 = 10_000_000;
 /// Frames of a capture file, at most.
@@ -38,6 +40,19 @@ impl Packets {
     pub(super) fn feed(&self) -> Feed<'_> {
         Feed { frames: &self.frames, count: self.count }
     }
+
+    /// Hands over at most so many packets, from number `next` on, and says how many these were.
+    pub(super) fn hand_over(&self, next: &mut u64, most: usize, take: &mut dyn FnMut(&[u8])) -> usize {
+        if self.frames.is_empty() {
+            return 0;
+        }
+        let begin = *next;
+        while *next < self.count && *next - begin < most as u64 {
+            take(&self.frames[(*next % self.frames.len() as u64) as usize]);
+            *next += 1;
+        }
+        (*next - begin) as usize
+    }
 }
 
 /// What `--io` says of a device, or of all.
@@ -48,7 +63,9 @@ struct Spec {
 }
 
 fn spec(text: &str) -> Result<Spec> {
-    let wrong = || miette!("--io {text:?} is neither mem nor [DEVICE=]pcap:IN[,OUT]");
+    let wrong = || {
+        miette!("--io {text:?} is none of mem, [DEVICE=]pcap:IN[,OUT], [DEVICE=]xdp, raw or tap[:INTERFACE]")
+    };
     let (device, what) = match text.split_once('=') {
         Some((device, what)) => (Some(device.to_owned()), what),
         None => (None, text),
@@ -83,16 +100,7 @@ pub(super) fn open(specs: &[String], program: &Program, count: Option<u64>) -> R
                     _ => nothing(),
                 }
             }
-            Source::File(path) => file(path, None)?,
-            Source::Constant(bytes, limit) => {
-                let count = limit.or(count).unwrap_or(USUAL_PACKETS);
-                Packets { frames: vec![bytes.clone()], count, description: "one packet".into(), ..nothing() }
-            }
-            Source::Frames(frames, limit) => {
-                let count = limit.or(count).unwrap_or(USUAL_PACKETS);
-                let description = format!("{} packets, over and over", frames.len());
-                Packets { frames: frames.clone(), count, description, ..nothing() }
-            }
+            other => made(other, count)?,
         });
     }
     if all.is_empty() {
@@ -104,6 +112,23 @@ pub(super) fn open(specs: &[String], program: &Program, count: Option<u64>) -> R
     Ok(all)
 }
 
+/// Packets of a source that is no device: so many, unless it says how many itself.
+pub(super) fn made(source: &Source, count: Option<u64>) -> Result<Packets> {
+    let usual = |limit: &Option<u64>| limit.or(count).unwrap_or(USUAL_PACKETS);
+    Ok(match source {
+        Source::Device(_) => nothing(),
+        Source::File(path) => file(path, None)?,
+        Source::Constant(bytes, limit) => {
+            let (frames, count) = (vec![bytes.clone()], usual(limit));
+            Packets { frames, count, description: "one packet".into(), ..nothing() }
+        }
+        Source::Frames(frames, limit) => {
+            let description = format!("{} packets, over and over", frames.len());
+            Packets { frames: frames.clone(), count: usual(limit), description, ..nothing() }
+        }
+    })
+}
+
 /// Packets of ports, which are not here before they come.
 pub(super) fn of_ports(descriptions: Vec<String>) -> Vec<Packets> {
     descriptions.into_iter().map(|description| Packets { description, ..nothing() }).collect()
@@ -111,13 +136,9 @@ pub(super) fn of_ports(descriptions: Vec<String>) -> Vec<Packets> {
 
 /// Whether the devices that are named are there.
 fn check(specs: &[Spec], program: &Program) -> Result<()> {
-    let sources =
-        program.sources.iter().filter_map(|s| if let Source::Device(name) = s { Some(name) } else { None });
-    let targets =
-        program.targets.iter().filter_map(|t| if let Target::Device(name) = t { Some(name) } else { None });
-    let devices: Vec<&String> = sources.chain(targets).collect();
+    let devices = devices(program);
     for name in specs.iter().filter_map(|s| s.device.as_ref()) {
-        if !devices.contains(&name) {
+        if !devices.contains(&name.as_str()) {
             return Err(miette!("--io: the configuration has no device {name:?}; there are {devices:?}"));
         }
     }
@@ -181,9 +202,14 @@ pub(super) fn times(packets: &[Packets]) -> Vec<u64> {
 }
 
 impl<'t> Sinks<'t> {
+    /// Nothing is written.
+    pub(super) fn none() -> Sinks<'t> {
+        Sinks { writers: BTreeMap::new(), files: Vec::new(), bases: Vec::new() }
+    }
+
     pub(super) fn open(packets: &[Packets], times: &'t [u64], program: &Program) -> Result<Sinks<'t>> {
         let out = packets.first().map_or(&[][..], |p| &p.out);
-        let mut sinks = Sinks { writers: BTreeMap::new(), files: Vec::new(), bases: Vec::new() };
+        let mut sinks = Sinks::none();
         for target in &program.targets {
             let (path, keep) = match target {
                 Target::File(path, keep) => (Some(path), *keep),

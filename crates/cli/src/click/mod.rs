@@ -5,13 +5,16 @@
 
 mod control;
 mod io;
+mod live;
+pub(crate) mod places;
 mod report;
+mod texts;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use miette::{IntoDiagnostic, LabeledSpan, NamedSource, Report, Result, Severity, WrapErr, miette};
+use miette::{IntoDiagnostic, Report, Result, Severity, WrapErr, miette};
 use millstream_bpf::module::{func, lift_object};
 use millstream_built::{fill, handlers};
 use millstream_click::{Error, Foreign, Graph, Program, compile_with, flatten, parse};
@@ -22,6 +25,7 @@ use millstream_native::{Engine, Options};
 use millstream_object::Program as Described;
 
 use self::control::{AtWork, Control};
+use self::texts::Texts;
 use crate::dpdk::{self, Serving};
 use crate::exit::Exit;
 use crate::input;
@@ -70,8 +74,9 @@ impl Configuration {
 #[derive(Debug, clap::Args)]
 pub(crate) struct Running {
     /// Where packets of devices come from and go to: `mem` (random flows, what is sent is counted), or `pcap:IN[,OUT]`;
-    /// `DEVICE=pcap:IN[,OUT]` for one device; may be given several times. In builds with DPDK `DEVICE=dpdk:DEVICE` each, or
-    /// `dpdk:DEVICE[;DEVICE...]` for all in order, until --packets or Ctrl-C
+    /// `DEVICE=pcap:IN[,OUT]` for one device; may be given several times. Until --packets or Ctrl-C: `raw` (raw sockets), `tap` (TAP interfaces, made
+    /// for the purpose) or `xdp` (AF_XDP) where devices are named as their interfaces are, `raw:INTERFACE[,INTERFACE...]` for all devices in
+    /// order, `DEVICE=raw:INTERFACE` for one; in builds with DPDK `DEVICE=dpdk:DEVICE` each, or `dpdk:DEVICE[;DEVICE...]` for all in order
     #[arg(long, value_name = "SPEC", default_value = "mem")]
     io: Vec<String>,
     /// Print a handler after the run: ELEMENT.HANDLER; may be given several times
@@ -83,7 +88,7 @@ pub(crate) struct Running {
     /// Listen at this Unix socket, as Click's ControlSocket does: READ and WRITE handlers, SWAP the configuration for another
     #[arg(long, value_name = "SOCKET")]
     control: Option<PathBuf>,
-    /// Packets of each device; 10,000,000 from memory, the file's from a file
+    /// Packets of each device; 10,000,000 from memory, the file's from a file; in all from interfaces, no end without
     #[arg(long, value_name = "N")]
     packets: Option<u64>,
     /// Packets that the program gets at once
@@ -106,8 +111,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let Configuration { conf, variables } = &args.configuration;
     let at = || conf.display().to_string();
     if args.flat {
-        let (text, source) = text(conf)?;
-        print!("{}", graph(&text, variables).map_err(|e| rendered(vec![e], &source))?);
+        let texts = Texts::read(conf)?;
+        print!("{}", graph(&texts, variables)?);
         return Ok(Exit::Done.into());
     }
     let start = Instant::now();
@@ -134,30 +139,20 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     execute(&at(), &args.running, program, &mut engine, Some((click, options)))
 }
 
-fn text(conf: &Path) -> Result<(String, NamedSource<String>)> {
-    let at = || conf.display().to_string();
-    let text = std::fs::read_to_string(conf).into_diagnostic().wrap_err_with(at)?;
-    Ok((text.clone(), NamedSource::new(at(), text)))
-}
-
 /// Reads and compiles a configuration for so many workers, to the IR.
 pub(crate) fn front(conf: &Path, variables: &[String], workers: u32) -> Result<Program> {
-    let (text, source) = text(conf)?;
-    let graph = graph(&text, variables).map_err(|e| rendered(vec![e], &source))?;
-    let mut program = compile_with(&graph, &foreign).map_err(|all| rendered(all, &source))?;
+    let texts = Texts::read(conf)?;
+    let graph = graph(&texts, variables)?;
+    let mut program = compile_with(&graph, &foreign).map_err(|all| rendered(&all, &texts))?;
     for element in &mut program.elements {
-        let line = 1 + text.bytes().take(element.span.start).filter(|byte| *byte == b'\n').count();
-        element.name = format!("{}, {}:{line}", element.name, conf.display());
+        element.name = format!("{}, {}", element.name, texts.place(element.span));
     }
     for warning in &program.warnings {
-        eprintln!(
-            "{:?}",
-            Report::new(diagnostic(warning, Severity::Warning)).with_source_code(source.clone())
-        );
+        eprintln!("{:?}", texts.report(warning, Severity::Warning));
     }
     match workers {
         1 => Ok(program),
-        _ => program.for_workers().map_err(|all| rendered(all, &source)),
+        _ => program.for_workers().map_err(|all| rendered(&all, &texts)),
     }
 }
 
@@ -189,32 +184,19 @@ fn foreign(file: &str, wanted: Option<&str>) -> Result<Foreign, String> {
     Ok(Foreign { module: lifted.module, program: func(program.func), contents })
 }
 
-fn graph(text: &str, variables: &[String]) -> Result<Graph, Error> {
+fn graph(texts: &Texts, variables: &[String]) -> Result<Graph> {
     let variables: Vec<(String, String)> = variables
         .iter()
         .filter_map(|v| v.split_once('='))
         .map(|(name, value)| (name.trim_start_matches('$').to_owned(), value.to_owned()))
         .collect();
-    flatten(&parse(text)?, &variables)
-}
-
-fn diagnostic(error: &Error, severity: Severity) -> miette::MietteDiagnostic {
-    let (start, len) = (error.span.start, error.span.end.saturating_sub(error.span.start));
-    let label = LabeledSpan::new_with_span(Some(error.label.clone()), (start, len));
-    let diagnostic =
-        miette::MietteDiagnostic::new(error.message.clone()).with_label(label).with_severity(severity);
-    match &error.help {
-        Some(help) => diagnostic.with_help(help.clone()),
-        None => diagnostic,
-    }
+    let graph = parse(&texts.whole).and_then(|statements| flatten(&statements, &variables));
+    graph.map_err(|e| rendered(&[e], texts))
 }
 
 /// All errors, the last one as the report's own.
-fn rendered(errors: Vec<Error>, source: &NamedSource<String>) -> Report {
-    let mut reports: Vec<Report> = errors
-        .iter()
-        .map(|e| Report::new(diagnostic(e, Severity::Error)).with_source_code(source.clone()))
-        .collect();
+fn rendered(errors: &[Error], texts: &Texts) -> Report {
+    let mut reports: Vec<Report> = errors.iter().map(|e| texts.report(e, Severity::Error)).collect();
     let last = reports.pop();
     for report in reports {
         eprintln!("{report:?}");
@@ -239,12 +221,20 @@ pub(crate) fn execute(
         Ok(ports) => ports,
         Err(code) => return Ok(code),
     };
-    let packets = match &ports {
-        Some(ports) => io::of_ports(ports.descriptions()),
-        None => io::open(&args.io, &program, args.packets)?,
+    let interfaces = match live::of_graph(&args.io, &program, args.packets, engine.workers())? {
+        Ok(interfaces) => interfaces,
+        Err(code) => return Ok(code),
+    };
+    let packets = match (&ports, &interfaces) {
+        (Some(ports), _) => io::of_ports(ports.descriptions()),
+        (None, Some(interfaces)) => interfaces.packets(),
+        (None, None) => io::open(&args.io, &program, args.packets)?,
     };
     let times = io::times(&packets);
-    let sinks = io::Sinks::open(&packets, &times, &program)?;
+    let sinks = match interfaces {
+        Some(_) => io::Sinks::none(),
+        None => io::Sinks::open(&packets, &times, &program)?,
+    };
     let feeds: Vec<_> = packets.iter().map(io::Packets::feed).collect();
     let size = args.batch as usize;
     let control = args.control.as_ref().map(|path| Control::open(path, options)).transpose()?;
@@ -265,13 +255,19 @@ pub(crate) fn execute(
     // The scripts begin before any packet comes.
     let begun = serve(engine);
     let asked = |serve| (scripted || control.is_some()).then_some(serve);
-    let ran = match (engine.workers(), &mut ports) {
+    let mut lost = None;
+    let ran = match (engine.workers(), &mut ports, interfaces) {
         _ if !begun => Ok(GraphRan::none(feeds.len(), outputs)),
-        (_, Some(ports)) => {
+        (_, Some(ports), _) => {
             let serving = Serving::new(args.batch, args.packets, None);
             ports.run(engine, &serving, asked(serve))
         }
-        (1, None) => run_graph_while(engine, &feeds, outputs, size, take, serve),
+        (_, None, Some(interfaces)) => {
+            let (ran, before) = interfaces.run(engine, args.batch, args.packets, serve)?;
+            lost = Some(before);
+            Ok(ran)
+        }
+        (1, None, None) => run_graph_while(engine, &feeds, outputs, size, take, serve),
         _ => run_graph_by(engine, &feeds, outputs, size, &Crew { enter: &bind }, &take, asked(serve)),
     };
     let ran = ran.into_diagnostic()?;
@@ -286,7 +282,8 @@ pub(crate) fn execute(
         Ok::<_, handlers::Error>((name.clone(), value))
     };
     let handlers = args.handlers.iter().map(read).collect::<Result<Vec<_>, _>>().into_diagnostic()?;
-    let document = report::Document::new(name, &at_work, &packets, engine, &ran, &state, click, handlers);
+    let document =
+        report::Document::new(name, &at_work, &packets, engine, (&ran, lost), &state, click, handlers);
     match args.json {
         true => println!("{}", serde_json::to_string_pretty(&document).into_diagnostic()?),
         false => print!("{}", document.text()),

@@ -13,6 +13,7 @@ use serde::Serialize;
 
 use super::control::AtWork;
 use super::io::Packets;
+use crate::native::LostBefore;
 
 #[derive(Serialize)]
 struct Compiled {
@@ -63,6 +64,9 @@ pub(super) struct Document {
     sent: u64,
     outputs: Vec<SentRow>,
     dropped: Vec<DropRow>,
+    /// What the kernel dropped before it came here, of packets of interfaces.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lost: Option<LostBefore>,
     /// Records that elements put into rings and traces.
     events: u64,
     /// Configurations that others took the place of.
@@ -111,7 +115,7 @@ impl Document {
         at_work: &AtWork,
         packets: &[Packets],
         engine: &Engine,
-        ran: &GraphRan,
+        (ran, lost): (&GraphRan, Option<LostBefore>),
         state: &[u8],
         click: Option<Duration>,
         handlers: Vec<(String, String)>,
@@ -146,6 +150,7 @@ impl Document {
                 .map(|(target, packets)| SentRow { output: output(target), packets: *packets })
                 .collect(),
             dropped: dropped(program, state, left, [(Reason::Size, unfit), (Reason::NoRoom, ran.no_room)]),
+            lost,
             events: ran.events,
             swaps: *swaps,
             crashes: *crashes,
@@ -183,6 +188,9 @@ impl Document {
         }
         for row in &self.dropped {
             let _ = writeln!(out, "dropped  {:>12}   {} {}", row.packets, row.element, row.reason);
+        }
+        if let Some(lost) = self.lost.as_ref().and_then(LostBefore::text) {
+            let _ = writeln!(out, "{lost}");
         }
         let low =
             self.ns_per_packet_p10.map_or(String::new(), |ns| format!(", {ns:.2} at the 10th percentile"));

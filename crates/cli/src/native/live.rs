@@ -1,4 +1,4 @@
-//! `millstream native --io xdp:INTERFACE`: packets of interfaces, through AF_XDP, raw sockets or as TAP interfaces, until told to stop.
+//! `--io xdp:INTERFACE`, `raw:` and `tap:`: packets of interfaces, through AF_XDP, raw sockets or as TAP interfaces, until told to stop.
 
 use std::io;
 use std::process::ExitCode;
@@ -8,15 +8,15 @@ use miette::{IntoDiagnostic, Result, miette};
 use millstream_kernel::interface_index;
 use millstream_lab::os;
 use millstream_native::Engine;
-use millstream_native::io::Ran;
 use millstream_native::io::live::{Take, Wire, serve};
+use millstream_native::io::{Account, Ran};
 use millstream_ports::{Error, Lost, Plain, Port};
 
 use crate::exit::Exit;
 use crate::progress::Progress;
 
 /// A port as the loop has it.
-enum Wired {
+pub(crate) enum Wired {
     Xdp(Port),
     Plain(Plain),
 }
@@ -60,14 +60,14 @@ impl Wire for Wired {
 }
 
 impl Wired {
-    fn description(&self) -> String {
+    pub(crate) fn description(&self) -> String {
         match self {
             Wired::Xdp(port) => format!("{} ({} queues)", port.name(), port.queues()),
             Wired::Plain(plain) => plain.name().to_owned(),
         }
     }
 
-    fn lost(&mut self) -> Result<Lost, Error> {
+    pub(crate) fn lost(&mut self) -> Result<Lost, Error> {
         match self {
             Wired::Xdp(port) => Ok(port.lost()),
             Wired::Plain(plain) => plain.lost(),
@@ -77,7 +77,7 @@ impl Wired {
 
 /// How packets of interfaces come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Way {
+pub(crate) enum Way {
     /// AF_XDP: all packets, which nobody else gets.
     Xdp,
     /// Raw sockets: copies of all packets.
@@ -87,24 +87,30 @@ pub(super) enum Way {
 }
 
 impl Way {
+    /// The way of this name.
+    pub(crate) fn named(word: &str) -> Option<Way> {
+        match word {
+            "xdp" => Some(Way::Xdp),
+            "raw" => Some(Way::Raw),
+            "tap" => Some(Way::Tap),
+            _ => None,
+        }
+    }
+
     /// What `--io` says: how, and of which interfaces; none if it is something else.
     pub(super) fn of(io: &str) -> Option<(Way, &str)> {
         let (word, names) = io.split_once(':')?;
-        let way = match word {
-            "xdp" => Way::Xdp,
-            "raw" => Way::Raw,
-            "tap" => Way::Tap,
-            _ => return None,
-        };
-        Some((way, names))
+        Some((Way::named(word)?, names))
     }
 
-    fn open(self, name: &str) -> Result<Wired, Error> {
-        match self {
+    /// Takes an interface.
+    pub(crate) fn open(self, name: &str) -> Result<Wired, Refused> {
+        let wired = match self {
             Way::Xdp => Port::open(name).map(Wired::Xdp),
             Way::Raw => Plain::raw(name).map(Wired::Plain),
             Way::Tap => Plain::tap(name).map(Wired::Plain),
-        }
+        };
+        wired.map_err(|error| Refused { way: self, error })
     }
 
     /// What it needs of this process.
@@ -120,17 +126,37 @@ impl Way {
 /// Interfaces that were taken.
 pub(super) struct Ports(Vec<Wired>);
 
-/// How long to go on.
-pub(super) struct Until {
-    pub(super) packets: Option<u64>,
-    pub(super) seconds: Option<f64>,
+/// How long to go on: until so many packets were received, for so long, and not beyond Ctrl-C.
+pub(crate) struct Until {
+    packets: Option<u64>,
+    end: Option<Instant>,
+    _bar: Progress,
+}
+
+impl Until {
+    /// Time begins to count, and Ctrl-C is no longer the end of the process.
+    pub(crate) fn begin(packets: Option<u64>, seconds: Option<f64>) -> Until {
+        os::catch_interrupts();
+        let time = seconds.map(Duration::from_secs_f64);
+        let bar = match time {
+            Some(time) => Progress::timed("serving", time),
+            None => Progress::open("serving, until Ctrl-C"),
+        };
+        Until { packets, end: time.map(|time| Instant::now() + time), _bar: bar }
+    }
+
+    /// Whether to go on when so many have been received.
+    pub(crate) fn goes_on(&self, received: u64) -> bool {
+        !os::interrupted()
+            && self.packets.is_none_or(|n| received < n)
+            && self.end.is_none_or(|end| Instant::now() < end)
+    }
 }
 
 impl Ports {
     /// Takes interfaces, named with commas between.
     pub(super) fn open(way: Way, names: &str) -> Result<Ports, Refused> {
-        let all = names.split(',').map(|name| way.open(name)).collect::<Result<_, _>>();
-        all.map(Ports).map_err(|error| Refused { way, error })
+        names.split(',').map(|name| way.open(name)).collect::<Result<_, _>>().map(Ports)
     }
 
     /// The numbers by which tables name the first two of interfaces that are there; with one, both are its.
@@ -147,38 +173,22 @@ impl Ports {
 
     /// Runs packets until it is enough, or Ctrl-C.
     pub(super) fn serve(&mut self, engine: &mut Engine, batch: usize, until: &Until) -> Result<(Ran, Lost)> {
-        os::catch_interrupts();
-        let _bar = match until.seconds {
-            Some(s) => Progress::timed("serving", Duration::from_secs_f64(s)),
-            None => Progress::open("serving, until Ctrl-C"),
-        };
-        let end = until.seconds.map(|s| Instant::now() + Duration::from_secs_f64(s));
-        let ran = serve(
-            engine,
-            &mut self.0,
-            batch,
-            &mut |account| {
-                !os::interrupted()
-                    && until.packets.is_none_or(|n| account.received < n)
-                    && end.is_none_or(|end| Instant::now() < end)
-            },
-            &mut |_| {},
-        )
-        .into_diagnostic()?;
+        let mut goes_on = |account: &Account| until.goes_on(account.received);
+        let ran = serve(engine, &mut self.0, batch, &mut goes_on, &mut |_| {}).into_diagnostic()?;
         let lost = self.0.iter_mut().map(Wired::lost).collect::<Result<Vec<_>, _>>().into_diagnostic()?;
         Ok((ran, lost.into_iter().sum()))
     }
 }
 
 /// Interfaces that cannot be taken.
-pub(super) struct Refused {
+pub(crate) struct Refused {
     way: Way,
     error: Error,
 }
 
 impl Refused {
     /// What to say and how to end: not here, for want of rights, or a mistake.
-    pub(super) fn exit(self) -> Result<ExitCode> {
+    pub(crate) fn exit(self) -> Result<ExitCode> {
         let Refused { way, error: e } = self;
         match &e {
             Error::Kernel(k) if matches!(k.errno(), Some(libc::EPERM | libc::EACCES)) => {

@@ -3,7 +3,7 @@
 //! The code, its maps and the account of packets are `millstream_native`'s; this module chooses packets and tables, and
 //! prints. docs/native.md.
 
-mod live;
+pub(crate) mod live;
 pub(crate) mod tables;
 
 use std::fmt::Write as _;
@@ -190,6 +190,16 @@ pub(crate) struct LostBefore {
     pub(crate) unfit: u64,
 }
 
+impl LostBefore {
+    /// In words, if there was any.
+    pub(crate) fn text(&self) -> Option<String> {
+        let LostBefore { no_room, unfit } = self;
+        let text =
+            || format!("lost before they came here: {no_room} for want of room, {unfit} that fit no frame");
+        (no_room + unfit > 0).then(text)
+    }
+}
+
 /// A map at the end.
 #[derive(Serialize)]
 struct MapState {
@@ -338,7 +348,7 @@ fn serve(
         Ok(ports) => ports,
         Err(refused) => return refused.exit().map(Err),
     };
-    let until = Until { packets: args.packets, seconds: args.seconds };
+    let until = Until::begin(args.packets, args.seconds);
     let (ran, lost) = ports.serve(engine, args.batch as usize, &until)?;
     let lost = LostBefore { no_room: lost.no_room, unfit: lost.unfit };
     Ok(Ok((ports.description(), ran, lost)))
@@ -476,12 +486,8 @@ fn text(d: &Document) -> String {
     let why: Vec<String> =
         d.dropped.iter().filter(|r| r.packets > 0).map(|r| format!("{} {}", r.reason, r.packets)).collect();
     let _ = writeln!(out, "dropped  {dropped:>12}   {}", why.join(", "));
-    if let Some(lost) = d.lost.as_ref().filter(|l| l.no_room + l.unfit > 0) {
-        let _ = writeln!(
-            out,
-            "lost before they came here: {} for want of room, {} that fit no frame",
-            lost.no_room, lost.unfit
-        );
+    if let Some(lost) = d.lost.as_ref().and_then(LostBefore::text) {
+        let _ = writeln!(out, "{lost}");
     }
     let low = d.ns_per_packet_p10.map_or(String::new(), |ns| format!(", {ns:.2} at the 10th percentile"));
     let _ = writeln!(

@@ -1,5 +1,7 @@
 //! Elements that count, pass, drop and copy, and those that say something about the configuration.
 
+use millstream_isa::Cond;
+
 use crate::arguments::unsigned;
 use crate::build::Code;
 use crate::class::{Behaviour, Class, Made};
@@ -185,6 +187,16 @@ pub(super) const CLASSES: &[Class] = &[
     Class { make: print, ..passing("IP6Print", "1/1", "a/a", PRINT) },
     Class { make: print, ..passing("Print", "1/1", "a/a", PRINT) },
     Class { make: print, ..passing("IPPrint", "1/1", "a/a", PRINT) },
+    Class {
+        ports: "1/1-",
+        processing: "h/h",
+        make: round_robin,
+        ..passing("RoundRobinSwitch", "1/1-", "h/h", &["SPLITBATCH", "MAX"])
+    },
+    // Paths are run to completion by one worker at a time.
+    Class { make: through, ..passing("PathSpinlock", "1-/1-", "a/a", &["LOCK"]) },
+    // Whoever reads handlers adds them up.
+    information("HandlerAggregate"),
     information("AddressInfo"),
     information("IPRewriterPatterns"),
     information("ScheduleInfo"),
@@ -239,11 +251,40 @@ impl Behaviour for Through {
     }
 }
 
+fn through(setup: &mut Setup<'_>) -> Made {
+    setup.arguments.rest();
+    Ok(Box::new(Through))
+}
+
 fn replay(setup: &mut Setup<'_>) -> Made {
     let message = format!("`{}` passes packets once, and replays none", setup.element.class);
     setup.warn(Error::new(setup.element.span, message));
-    setup.arguments.rest();
-    Ok(Box::new(Through))
+    through(setup)
+}
+
+/// Sends one packet to each output by turns.
+struct RoundRobin {
+    outputs: u32,
+    next: u32,
+}
+
+impl Behaviour for RoundRobin {
+    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+        let (turn, one, zero) = (code.get(self.next), code.int(1), code.int(0));
+        let following = code.add(turn, one);
+        let last = code.int(i64::from(self.outputs.max(1) - 1));
+        let over = code.compare(Cond::Ge, turn, last);
+        let following = code.select(over, zero, following);
+        code.set(self.next, following);
+        for port in 1..self.outputs {
+            code.check_int(Cond::Ne, turn, i64::from(port), |code| code.out(port, packet));
+        }
+        code.out(0, packet);
+    }
+}
+
+fn round_robin(setup: &mut Setup<'_>) -> Made {
+    Ok(Box::new(RoundRobin { outputs: setup.outputs, next: setup.number() }))
 }
 
 /// Drops, for a reason.

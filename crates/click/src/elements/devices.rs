@@ -8,6 +8,7 @@ use crate::build::Code;
 use crate::class::{Behaviour, Class, Made};
 use crate::compile::{NO_INPUT, Setup, Source, Target};
 use crate::config::unquote;
+use crate::elements::generators::generator;
 use crate::error::Error;
 use crate::packet::{BROADCAST, HOST, MULTICAST, Note, Packet};
 
@@ -137,6 +138,7 @@ pub(super) const CLASSES: &[Class] = &[
             "FILENAME",
             "STOP",
             "TIMING",
+            "TIMING_FNT",
             "SAMPLE",
             "FORCE_IP",
             "START",
@@ -150,7 +152,7 @@ pub(super) const CLASSES: &[Class] = &[
             "ACTIVE",
             "BURST",
         ],
-        ignored: &["STOP", "TIMING", "MMAP", "FORCE_IP", "BURST"],
+        ignored: &["STOP", "TIMING", "TIMING_FNT", "MMAP", "FORCE_IP", "BURST"],
         passes_all: true,
         make: from_dump,
     },
@@ -290,11 +292,11 @@ impl Behaviour for Plain {
     }
 }
 
-/// Refuses an argument that would change what packets there are.
-fn refuse(setup: &mut Setup<'_>, names: &[&str]) -> Result<(), Error> {
+/// Refuses an argument that would change what packets there are, which its usual value does not.
+fn refuse(setup: &mut Setup<'_>, names: &[(&str, &str)]) -> Result<(), Error> {
     let class = &setup.element.class;
-    for name in names {
-        if let Some(text) = setup.arguments.keyword(name) {
+    for (name, usual) in names {
+        if let Some(text) = setup.arguments.keyword(name).filter(|text| text.text != *usual) {
             return Err(Error::new(text.span, format!("{name} of `{class}` is not supported")));
         }
     }
@@ -305,7 +307,17 @@ fn from_dump(setup: &mut Setup<'_>) -> Made {
     let name = setup.arguments.need("FILENAME")?;
     refuse(
         setup,
-        &["SAMPLE", "START", "START_AFTER", "END", "END_AFTER", "INTERVAL", "END_CALL", "FILEPOS", "ACTIVE"],
+        &[
+            ("SAMPLE", "1"),
+            ("START", ""),
+            ("START_AFTER", "0"),
+            ("END", ""),
+            ("END_AFTER", "0"),
+            ("INTERVAL", ""),
+            ("END_CALL", ""),
+            ("FILEPOS", "0"),
+            ("ACTIVE", "true"),
+        ],
     )?;
     setup.source(Source::File(string(&name)));
     Ok(Box::new(Plain))
@@ -318,15 +330,11 @@ fn infinite(setup: &mut Setup<'_>) -> Made {
     let limit = limit.map(|text| unsigned(&text, u64::MAX)).transpose()?;
     // The third argument by position is the burst.
     setup.arguments.next("BURST");
-    if !setup.arguments.or("ACTIVE", true, boolean)? {
-        setup.source(Source::Constant(data, Some(0)));
-        return Ok(Box::new(Plain));
-    }
+    let active = setup.arguments.or("ACTIVE", true, boolean)?;
     if let Some(text) = setup.arguments.keyword("LENGTH") {
         data.resize(unsigned(&text, 65_535)? as usize, 0);
     }
-    setup.source(Source::Constant(data, limit));
-    Ok(Box::new(Plain))
+    generator(setup, 0, Source::Constant(data, limit), active, Plain)
 }
 
 struct Sink {

@@ -11,7 +11,7 @@ use super::seconds;
 use crate::arguments::{boolean, ether, ip, string, unsigned};
 use crate::build::Code;
 use crate::class::{Behaviour, Class, Made};
-use crate::compile::{NO_INPUT, Setup, Source};
+use crate::compile::{Access, NO_INPUT, Setup, Source};
 use crate::config::{Text, unquote};
 use crate::error::Error;
 use crate::packet::{Note, Packet};
@@ -114,6 +114,40 @@ impl Behaviour for Plain {
     }
 }
 
+/// Counts what a source makes.
+struct Counted {
+    counter: u32,
+    /// Where packets begin.
+    port: u32,
+    source: Box<dyn Behaviour>,
+}
+
+impl Behaviour for Counted {
+    fn build(&self, code: &mut Code<'_, '_>, port: u32, packet: Packet) {
+        if port == self.port {
+            let one = code.int(1);
+            code.count(self.counter, one);
+        }
+        self.source.build(code, port, packet);
+    }
+}
+
+/// The element as a source of these packets, which it sends only if it is active: with the handlers `count`, `limit` and `active`.
+pub(super) fn generator(
+    setup: &mut Setup<'_>,
+    port: u32,
+    packets: Source,
+    active: bool,
+    source: impl Behaviour + 'static,
+) -> Made {
+    let limit = packets.limit().map_or("-1".to_owned(), |limit| limit.to_string());
+    setup.handler("limit", Access::Text(limit));
+    setup.handler("active", Access::Text(active.to_string()));
+    let counter = setup.counter("count");
+    setup.source_at(port, packets.active(active));
+    Ok(Box::new(Counted { counter, port, source: Box::new(source) }))
+}
+
 /// Numbers that look random and are the same in every run (splitmix64).
 struct Random(u64);
 
@@ -195,7 +229,9 @@ fn at_once(setup: &mut Setup<'_>) {
 
 /// The rate, which makes no difference but for a warning.
 fn rate(setup: &mut Setup<'_>, default: u64) -> Result<(), Error> {
-    if setup.arguments.or("RATE", default, |text| unsigned(text, u64::MAX))? != 0 {
+    let rate = setup.arguments.or("RATE", default, |text| unsigned(text, u64::MAX))?;
+    setup.handler("rate", Access::Text(rate.to_string()));
+    if rate != 0 {
         at_once(setup);
     }
     Ok(())
@@ -229,8 +265,8 @@ fn flows(setup: &mut Setup<'_>) -> Made {
     let plan = Plan { flows: count as usize, size, burst, sequential };
     let number = limit.unwrap_or(MOST).min(MOST);
     let frames = plan.ports(number, setup.sources() as u64).into_iter().map(|ports| datagram.frame(ports));
-    setup.source(Source::Frames(frames.collect(), if active { limit } else { Some(0) }));
-    Ok(Box::new(Generated { header: ETHER as i64, destination: addresses[1] }))
+    let generated = Generated { header: ETHER as i64, destination: addresses[1] };
+    generator(setup, 0, Source::Frames(frames.collect(), limit), active, generated)
 }
 
 /// Which flows packets are of.
@@ -294,8 +330,8 @@ fn datagrams(setup: &mut Setup<'_>) -> Made {
     let active = setup.arguments.or("ACTIVE", true, boolean)?;
     let datagram = Datagram { ethers: [from, to], addresses: [from_ip, to_ip], length, checksum };
     let frame = datagram.frame([from_port, to_port]);
-    setup.source(Source::Constant(frame, if active { limit } else { Some(0) }));
-    Ok(Box::new(Generated { header: ETHER as i64, destination: to_ip }))
+    let generated = Generated { header: ETHER as i64, destination: to_ip };
+    generator(setup, 0, Source::Constant(frame, limit), active, generated)
 }
 
 /// A packet's bytes, or those that Click has for it.
@@ -312,8 +348,7 @@ fn rated(setup: &mut Setup<'_>) -> Made {
     if let Some(text) = setup.arguments.keyword("LENGTH") {
         data.resize(unsigned(&text, LONGEST)? as usize, 0);
     }
-    setup.source(Source::Constant(data, if active { limit } else { Some(0) }));
-    Ok(Box::new(Plain))
+    generator(setup, 0, Source::Constant(data, limit), active, Plain)
 }
 
 fn timed(setup: &mut Setup<'_>) -> Made {
@@ -321,8 +356,7 @@ fn timed(setup: &mut Setup<'_>) -> Made {
     setup.arguments.or("INTERVAL", 0, seconds)?;
     let data = data(setup.arguments.next("DATA"));
     let limit = setup.arguments.keyword_or("LIMIT", None, limit)?;
-    setup.source(Source::Constant(data, limit));
-    Ok(Box::new(Plain))
+    generator(setup, 0, Source::Constant(data, limit), true, Plain)
 }
 
 fn pings(setup: &mut Setup<'_>) -> Made {
@@ -345,8 +379,8 @@ fn pings(setup: &mut Setup<'_>) -> Made {
         [ip_header(IP as usize + message.len(), number, PING_HOPS, ICMP, [from, to]), message].concat()
     };
     let frames = (0..limit.unwrap_or(MOST).min(MOST)).map(request).collect();
-    setup.source_at(NO_INPUT, Source::Frames(frames, if active { limit } else { Some(0) }));
-    Ok(Box::new(Pings(Generated { header: 0, destination: to })))
+    let pings = Pings(Generated { header: 0, destination: to });
+    generator(setup, NO_INPUT, Source::Frames(frames, limit), active, pings)
 }
 
 const _: () = assert!(HEADERS as u64 + ETHER as u64 <= SHORTEST);

@@ -5,8 +5,9 @@ use millstream_ir::Value;
 use millstream_isa::{AluOp, Cond};
 
 use super::ip::{HEADER, fold, header, header_length, set_checksum};
+use super::ip_filter::PROTOCOLS;
 use super::transport::{ICMP, TCP, UDP, bad, pseudo_sum, sum_bytes};
-use crate::arguments::{boolean, ip, unsigned};
+use crate::arguments::{boolean, byte, ip, unsigned};
 use crate::build::Code;
 use crate::class::{Behaviour, Class, Made};
 use crate::compile::Setup;
@@ -21,6 +22,9 @@ pub(super) const CLASSES: &[Class] = &[
     Class::filter("UDPIPEncap", &["SRC", "SPORT", "DST", "DPORT", "CHECKSUM"], encap),
     Class::check("ICMPPingResponder", &[], |_| Ok(Box::new(Responder))),
     Class::check("StoreIPAddress", &["ADDR", "OFFSET"], store),
+    Class::filter("IPEncap", &["PROTO", "SRC", "DST", "TTL", "TOS", "DSCP", "DF", "ECT", "CE"], encap_ip)
+        .passing(),
+    Class::filter("ResetIPChecksum", &["L4"], reset),
 ];
 
 /// Bytes of the headers of TCP, UDP and an echo.
@@ -33,13 +37,19 @@ const OFFSET: i64 = 0x1fff;
 /// Time to live of what is made here.
 const HOPS: u8 = 250;
 
-/// The header behind that of IP, of which `bytes` bytes are there, or packets go where the bad ones do.
-fn transport(code: &mut Code<'_, '_>, packet: Packet, header: Value, bytes: i64) -> Value {
+/// The header behind that of IP, of which `bytes` bytes are there, or else what is done with packets that are wrong.
+fn transport(
+    code: &mut Code<'_, '_>,
+    packet: Packet,
+    header: Value,
+    bytes: i64,
+    wrong: &dyn Fn(&mut Code<'_, '_>, &'static str),
+) -> Value {
     let length = header_length(code, header);
-    code.check_int(Cond::Ge, length, HEADER, |code| bad(code, packet, "bad_header_length"));
+    code.check_int(Cond::Ge, length, HEADER, |code| wrong(code, "bad_header_length"));
     let transport = code.plus(header, length);
     let beyond = code.at(transport, bytes);
-    code.check(Cond::Le, beyond, packet.end, |code| bad(code, packet, "too_short"));
+    code.check(Cond::Le, beyond, packet.end, |code| wrong(code, "too_short"));
     transport
 }
 
@@ -58,23 +68,37 @@ fn set_tcp(setup: &mut Setup<'_>) -> Made {
 impl Behaviour for SetSum {
     fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
         let header = header(code, packet);
+        self.sum(code, packet, header, &|code, reason| bad(code, packet, reason));
+        code.out(0, packet);
+    }
+}
+
+impl SetSum {
+    /// Sets the sum, or does what there is to do where that cannot be, which must end the block.
+    fn sum(
+        &self,
+        code: &mut Code<'_, '_>,
+        packet: Packet,
+        header: Value,
+        wrong: &dyn Fn(&mut Code<'_, '_>, &'static str),
+    ) {
         let (least, place) = if self.protocol == TCP { (TCP_HEADER, 16) } else { (UDP_HEADER, 6) };
-        let transport = transport(code, packet, header, least);
+        let transport = transport(code, packet, header, least, wrong);
         let bytes = if self.protocol == TCP {
             let (total, length) = (code.half(header, 2), header_length(code, header));
             let bytes = code.sub(total, length);
-            code.check_int(Cond::Sge, bytes, least, |code| bad(code, packet, "bad_length"));
+            code.check_int(Cond::Sge, bytes, least, |code| wrong(code, "bad_length"));
             bytes
         } else {
             let fragment = code.half(header, 6);
             let fragment = code.with(AluOp::And, fragment, FRAGMENT);
-            code.check_int(Cond::Eq, fragment, 0, |code| bad(code, packet, "fragment"));
+            code.check_int(Cond::Eq, fragment, 0, |code| wrong(code, "fragment"));
             let bytes = code.half(transport, 4);
-            code.check_int(Cond::Ge, bytes, least, |code| bad(code, packet, "bad_length"));
+            code.check_int(Cond::Ge, bytes, least, |code| wrong(code, "bad_length"));
             bytes
         };
         let beyond = code.plus(transport, bytes);
-        code.check(Cond::Le, beyond, packet.end, |code| bad(code, packet, "bad_length"));
+        code.check(Cond::Le, beyond, packet.end, |code| wrong(code, "bad_length"));
         if self.fix_offset {
             fix_offset(code, transport, bytes);
         }
@@ -84,6 +108,44 @@ impl Behaviour for SetSum {
         let sum = fold(code, sum);
         let sum = code.with(AluOp::Xor, sum, 0xffff);
         code.set_raw(2, transport, place, sum);
+    }
+}
+
+/// Sets the checksums that a card would: of IP, and of TCP and UDP if it is asked to.
+struct Reset {
+    transport: bool,
+}
+
+fn reset(setup: &mut Setup<'_>) -> Made {
+    Ok(Box::new(Reset { transport: setup.arguments.or("L4", false, boolean)? }))
+}
+
+impl Behaviour for Reset {
+    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+        let header = header(code, packet);
+        let length = header_length(code, header);
+        code.check_int(Cond::Ge, length, HEADER, |code| code.drop(packet, "bad_header_length"));
+        let end = code.plus(header, length);
+        code.check(Cond::Le, end, packet.end, |code| code.drop(packet, "too_short"));
+        set_checksum(code, header, length);
+        if !self.transport {
+            return code.out(0, packet);
+        }
+        let (out, protocol) = (code.block(), code.byte(header, 9));
+        let fragment = code.half(header, 6);
+        let fragment = code.with(AluOp::And, fragment, FRAGMENT);
+        code.check_int(Cond::Eq, fragment, 0, |code| code.jump(out, &[]));
+        for number in [TCP, UDP] {
+            let (this, next, known) = (code.block(), code.block(), code.int(number));
+            code.branch(Cond::Eq, protocol, known, this, next);
+            code.go(this);
+            let set = SetSum { protocol: number, fix_offset: false };
+            set.sum(code, packet, header, &|code, _| code.jump(out, &[]));
+            code.jump(out, &[]);
+            code.go(next);
+        }
+        code.jump(out, &[]);
+        code.go(out);
         code.out(0, packet);
     }
 }
@@ -207,13 +269,78 @@ impl Behaviour for Encap {
     }
 }
 
+/// Puts a header of IP in front.
+struct EncapIp {
+    /// What is the same in all of them: the header without length, identification and checksum.
+    header: [u8; HEADER as usize],
+    /// Whether the destination is that of the annotation.
+    annotated: bool,
+    /// The identification of the next packet.
+    id: u32,
+}
+
+fn encap_ip(setup: &mut Setup<'_>) -> Made {
+    let names = setup.arguments.names;
+    let text = setup.arguments.need("PROTO")?;
+    let known = PROTOCOLS.iter().find(|(name, _)| *name == text.text).map(|(_, number)| u64::from(*number));
+    let protocol = known.map_or_else(|| byte(&text), Ok);
+    let protocol = protocol.map_err(|e| e.nearest(&text.text, PROTOCOLS.iter().map(|(name, _)| *name)))?;
+    let source = ip(&setup.arguments.need("SRC")?, names)?;
+    let text = setup.arguments.need("DST")?;
+    let annotated = text.text == "DST_ANNO";
+    let destination = if annotated { 0 } else { ip(&text, names)? };
+    let hops = setup.arguments.keyword_or("TTL", u64::from(HOPS), byte)?;
+    let class = setup.arguments.keyword("TOS").map(|text| byte(&text)).transpose()?;
+    let code_point = setup.arguments.keyword("DSCP").map(|text| unsigned(&text, 62)).transpose()?;
+    let capable = setup.arguments.keyword("ECT");
+    let capable = capable.map(|text| if text.text == "2" { Ok(2) } else { boolean(&text).map(u64::from) });
+    let congested = setup.arguments.keyword_or("CE", false, boolean)?;
+    let notified = match (capable.transpose()?.unwrap_or(0), congested) {
+        (0, true) => 3,
+        // ECT(1) is 1, ECT(0) is 2 (RFC 3168).
+        (bits, false) => bits,
+        _ => return Err(Error::new(setup.element.span, "ECT and CE exclude each other")),
+    };
+    if class.is_some() && (code_point.is_some() || notified > 0) {
+        return Err(Error::new(setup.element.span, "TOS excludes DSCP, ECT and CE"));
+    }
+    let class = class.unwrap_or(code_point.unwrap_or(0) << 2 | notified);
+    let kept_whole = if setup.arguments.keyword_or("DF", false, boolean)? { 0x40 } else { 0 };
+    let mut header = [0; HEADER as usize];
+    header[..10].copy_from_slice(&[0x45, class as u8, 0, 0, 0, 0, kept_whole, 0, hops as u8, protocol as u8]);
+    header[12..16].copy_from_slice(&source.to_be_bytes());
+    header[16..].copy_from_slice(&destination.to_be_bytes());
+    Ok(Box::new(EncapIp { header, annotated, id: setup.number() }))
+}
+
+impl Behaviour for EncapIp {
+    fn build(&self, code: &mut Code<'_, '_>, _: u32, mut packet: Packet) {
+        packet.data = code.push(packet, packet.data, HEADER);
+        let (data, total) = (packet.data, code.length(packet));
+        code.check_int(Cond::Le, total, 0xffff, |code| code.drop(packet, "too_long"));
+        code.write(data, 0, &self.header);
+        let (id, one) = (code.get(self.id), code.int(1));
+        code.count(self.id, one);
+        code.set_half(data, 2, total);
+        code.set_half(data, 4, id);
+        if self.annotated {
+            code.set_word(data, 16, packet.note(Note::Destination));
+        }
+        let length = code.int(HEADER);
+        set_checksum(code, data, length);
+        let (destination, yes) = (code.word(data, 16), code.truth(true));
+        let packet = packet.with(Note::Network, data).with(Note::HasNetwork, yes);
+        code.out(0, packet.with(Note::Destination, destination));
+    }
+}
+
 /// Makes echo requests their answers.
 struct Responder;
 
 impl Behaviour for Responder {
     fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
         let header = header(code, packet);
-        let transport = transport(code, packet, header, ECHO);
+        let transport = transport(code, packet, header, ECHO, &|code, reason| bad(code, packet, reason));
         let other = |code: &mut Code<'_, '_>| bad(code, packet, "no_echo_request");
         let (protocol, kind) = (code.byte(header, 9), code.byte(transport, 0));
         code.check_int(Cond::Eq, protocol, ICMP, other);

@@ -5,7 +5,8 @@
 use millstream_ir::Value;
 use millstream_isa::{AluOp, Cond};
 
-use super::ip::{fold, header, header_length, sum_words};
+use super::ip::{fold, header, header_length};
+use super::transport::sum_bytes;
 use crate::arguments::{boolean, ip, unsigned};
 use crate::build::Code;
 use crate::class::{Behaviour, Class, Made};
@@ -200,26 +201,12 @@ impl IcmpError {
         }
     }
 
-    /// Of all from the ICMP header on, whose length may be odd.
+    /// Of all from the ICMP header on.
     fn checksum(&self, code: &mut Code<'_, '_>, data: Value, end: Value) {
         let from = code.at(data, 20);
-        let length = code.sub(end, from);
-        let (whole, rest) = (code.with(AluOp::And, length, -4), code.with(AluOp::And, length, 3));
-        let middle = code.plus(from, whole);
-        let zero = code.int(0);
-        let sum = sum_words(code, from, middle, zero);
-        // The last bytes, padded with zeros: one, two or three.
-        let two = code.int(2);
-        let some = code.when(Cond::Ge, rest, two, &[sum, middle], |code| {
-            let half = code.raw(2, middle, 0);
-            vec![code.add(sum, half), code.at(middle, 2)]
-        });
-        let odd = code.with(AluOp::And, rest, 1);
-        let sum = code.when(Cond::Ne, odd, zero, &[some[0]], |code| {
-            let byte = code.raw(1, some[1], 0);
-            vec![code.add(some[0], byte)]
-        });
-        let sum = fold(code, sum[0]);
+        let (bytes, zero) = (code.sub(end, from), code.int(0));
+        let sum = sum_bytes(code, from, bytes, zero);
+        let sum = fold(code, sum);
         let sum = code.with(AluOp::Xor, sum, 0xffff);
         code.set_raw(2, data, 22, sum);
     }

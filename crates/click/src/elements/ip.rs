@@ -16,6 +16,9 @@ pub(super) const HEADER: i64 = 20;
 pub(super) const CLASSES: &[Class] = &[
     Class::filter("Strip", &["LENGTH"], |setup| Ok(Box::new(Strip(bytes(setup)?)))),
     Class::filter("Unstrip", &["LENGTH"], |setup| Ok(Box::new(Unstrip(bytes(setup)?)))),
+    // Flows are no stack of contexts here, which these would tell that the header is gone.
+    Class::filter("FlowStrip", &["LENGTH"], |setup| Ok(Box::new(Strip(bytes(setup)?)))),
+    Class::filter("FlowUnstrip", &["LENGTH"], |setup| Ok(Box::new(Unstrip(bytes(setup)?)))),
     Class::filter("StripIPHeader", &[], |_| Ok(Box::new(StripHeader))),
     Class::filter("MarkIPHeader", &["OFFSET"], mark),
     Class::filter("GetIPAddress", &["OFFSET", "ANNO", "IP"], get),

@@ -17,6 +17,7 @@ use crate::compile::Setup;
 use crate::config::{Text, words};
 use crate::error::Error;
 use crate::packet::Packet;
+pub(super) use parse::PROTOCOLS;
 use parse::{Expression, Field, Test, expression};
 
 const fn class(name: &'static str, make: fn(&mut Setup<'_>) -> Made) -> Class {

@@ -19,10 +19,11 @@ mod ip6_neighbours;
 mod ip_check;
 mod ip_filter;
 mod ip_options;
+mod lengths;
 mod lookup;
 mod paint;
 mod querier;
-mod rewrite;
+pub(crate) mod rewrite;
 mod switch;
 mod transport;
 mod vlan;
@@ -54,6 +55,7 @@ pub(crate) const TABLES: &[&[Class]] = &[
     ip_filter::CLASSES,
     ip_options::CLASSES,
     ip_check::CLASSES,
+    lengths::CLASSES,
     lookup::CLASSES,
     paint::CLASSES,
     querier::CLASSES,

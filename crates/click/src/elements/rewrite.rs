@@ -1,19 +1,22 @@
-//! Address and port translation: `IPRewriter` and its kin. Source: RFC 2663, RFC 1624.
+//! Address and port translation: `IPRewriter` and its kin. Source: RFC 2663, RFC 5508, RFC 1624.
 //!
-//! A flow has two entries in a table, one a direction, by addresses, ports and protocol as they arrive: what they become, what that adds
+//! A flow has two entries in a table, one a direction, by what tells flows apart ([`Kind`]) as it arrives: what that becomes, what the change adds
 //! to the checksums, where the packet leaves, and when the last one came. Time is looked at when a packet comes: an entry whose
 //! time has run out, and whose other direction's has, too, is as if it were not there. The table is one that evicts what was not
 //! used lately, so that it is never full.
 //!
 //! Addresses and ports are handled as they lie in memory.
 
+mod apply;
+mod errors;
 mod spec;
 
 use millstream_ir::{Block, Size, Value};
 use millstream_isa::{AluOp, Cond};
 
-use self::spec::{Choice, Pattern, Spec, spec};
+use self::spec::{Choice, Pattern, Spec, Varied, spec};
 use super::ip::{header, header_length};
+use super::transport::{ICMP, TCP, UDP};
 use super::{SECOND, seconds};
 use crate::arguments::{ip, unsigned};
 use crate::build::{Code, EEXIST, Table};
@@ -22,8 +25,9 @@ use crate::compile::Setup;
 use crate::error::Error;
 use crate::packet::{Note, Packet};
 
-const TCP: i64 = 6;
-const UDP: i64 = 17;
+/// Types of echo requests and their answers.
+const ECHO: i64 = 8;
+const ECHO_REPLY: i64 = 0;
 /// Entries unless said otherwise: 65,536 flows.
 const USUAL_ENTRIES: u64 = 1 << 17;
 /// When entries are old, in seconds: of UDP, of TCP, of TCP that has ended.
@@ -76,29 +80,78 @@ const fn class(name: &'static str, make: fn(&mut Setup<'_>) -> Made) -> Class {
     }
 }
 
+/// Rewriters of addresses alone, and of echoes: flows have one timeout.
+const OTHER_ARGUMENTS: &[&str] = &[
+    "TIMEOUT",
+    "MAPPING_CAPACITY",
+    "CAPACITY",
+    "GUARANTEE",
+    "REAP_INTERVAL",
+    "REAP_TIME",
+    "DST_ANNO",
+    "REPLY_ANNO",
+    "USE_CACHE",
+    "SET_AGGREGATE",
+    "HANDLE_MIGRATION",
+];
+
+const fn other(name: &'static str, make: fn(&mut Setup<'_>) -> Made) -> Class {
+    Class { arguments: OTHER_ARGUMENTS, ignored: OTHER_ARGUMENTS.split_at(3).1, ..class(name, make) }
+}
+
 pub(super) const CLASSES: &[Class] = &[
-    class("IPRewriter", |setup| rewriter(setup, &[TCP, UDP])),
-    class("TCPRewriter", |setup| rewriter(setup, &[TCP])),
-    class("UDPRewriter", |setup| rewriter(setup, &[TCP, UDP])),
+    class("IPRewriter", |setup| rewriter(setup, Kind::Ports, &[TCP, UDP])),
+    class("TCPRewriter", |setup| rewriter(setup, Kind::Ports, &[TCP])),
+    class("UDPRewriter", |setup| rewriter(setup, Kind::Ports, &[TCP, UDP])),
+    other("ICMPPingRewriter", |setup| rewriter(setup, Kind::Echoes, &[])),
+    other("IPAddrPairRewriter", |setup| rewriter(setup, Kind::Pairs, &[])),
+    other("IPAddrRewriter", |setup| rewriter(setup, Kind::Hosts, &[])),
     Class {
         processing: "h/h",
         ..Class::filter("FlowIPNAT", TRANSLATED, translator).ignoring(TRANSLATED.split_at(1).1)
     },
+    errors::CLASS,
 ];
 
-struct Rewriter {
-    flows: Table,
-    protocols: &'static [i64],
-    inputs: Vec<Spec>,
-    outputs: u32,
+/// What tells flows apart, and is changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    /// Addresses, and ports of TCP and UDP.
+    Ports,
+    /// Addresses, and identifiers of echo requests and their answers. The identifier stands where the source port of requests is and the destination
+    /// port of answers; the other port is greater by one, so that a request is never an answer.
+    Echoes,
+    /// Both addresses.
+    Pairs,
+    /// The source's address, and of what comes back the destination's. The other address is 0.
+    Hosts,
+}
+
+/// A rewriter's flows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Flows {
+    table: Table,
+    kind: Kind,
     /// Nanoseconds after which entries are old: of UDP, of TCP, of TCP that has ended.
     timeouts: [u64; 3],
 }
 
-fn rewriter(setup: &mut Setup<'_>, protocols: &'static [i64]) -> Made {
+struct Rewriter {
+    flows: Flows,
+    protocols: &'static [i64],
+    inputs: Vec<Spec>,
+    outputs: u32,
+}
+
+fn rewriter(setup: &mut Setup<'_>, kind: Kind, protocols: &'static [i64]) -> Made {
     let all = setup.arguments.keyword("TIMEOUT").map(|text| seconds(&text)).transpose()?;
     let mut timeouts = [0; 3];
     for (timeout, (name, usual)) in timeouts.iter_mut().zip(USUAL_TIMEOUTS) {
+        let usual = match kind {
+            Kind::Ports => usual,
+            Kind::Echoes => 300,
+            Kind::Pairs | Kind::Hosts => 7200,
+        };
         *timeout = setup.arguments.keyword_or(name, all.unwrap_or(usual * SECOND), seconds)?;
     }
     let mut entries = USUAL_ENTRIES;
@@ -113,9 +166,11 @@ fn rewriter(setup: &mut Setup<'_>, protocols: &'static [i64]) -> Made {
         return Err(Error::new(setup.arguments.span(), message));
     }
     let inputs =
-        specs.iter().enumerate().map(|(at, text)| spec(setup, at, text)).collect::<Result<_, _>>()?;
-    let flows = setup.evicting_table("flows", &KEY, &FLOW, 0, entries as u32);
-    Ok(Box::new(Rewriter { flows, protocols, inputs, outputs: setup.outputs, timeouts }))
+        specs.iter().enumerate().map(|(at, text)| spec(setup, kind, at, text)).collect::<Result<_, _>>()?;
+    let table = setup.evicting_table("flows", &KEY, &FLOW, 0, entries as u32);
+    let flows = Flows { table, kind, timeouts };
+    setup.rewriter(flows);
+    Ok(Box::new(Rewriter { flows, protocols, inputs, outputs: setup.outputs }))
 }
 
 /// Each flow from one address, its port the one behind the last that was given out.
@@ -125,10 +180,12 @@ fn translator(setup: &mut Setup<'_>) -> Made {
     let source_port = Some(TRANSLATED_PORTS);
     let pattern =
         Pattern { source: Some(source), source_port, choice: Choice::Next, next, ..Pattern::default() };
-    let flows = setup.evicting_table("flows", &KEY, &FLOW, 0, USUAL_ENTRIES as u32);
+    let table = setup.evicting_table("flows", &KEY, &FLOW, 0, USUAL_ENTRIES as u32);
     let inputs = vec![Spec::Flow { pattern, outputs: [0, 0] }];
     let timeouts = USUAL_TIMEOUTS.map(|(_, seconds)| seconds * SECOND);
-    Ok(Box::new(Rewriter { flows, protocols: &[TCP, UDP], inputs, outputs: setup.outputs, timeouts }))
+    let flows = Flows { table, kind: Kind::Ports, timeouts };
+    setup.rewriter(flows);
+    Ok(Box::new(Rewriter { flows, protocols: &[TCP, UDP], inputs, outputs: setup.outputs }))
 }
 
 /// Addresses and ports of a flow, each pair as it lies in memory.
@@ -136,6 +193,98 @@ fn translator(setup: &mut Setup<'_>) -> Made {
 struct Flow {
     addresses: Value,
     ports: Value,
+}
+
+/// Which of its addresses an entry says.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Both,
+    Source,
+    Destination,
+}
+
+impl Side {
+    /// A pair of addresses whose other one is 0, if there is another.
+    fn of(self, code: &mut Code<'_, '_>, addresses: Value) -> Value {
+        match self {
+            Side::Both => addresses,
+            Side::Source => code.with(AluOp::And, addresses, LOW),
+            Side::Destination => code.with(AluOp::And, addresses, !LOW),
+        }
+    }
+
+    /// What an entry says, and for the other address, which is 0 there, the one of `rest`.
+    fn whole(self, code: &mut Code<'_, '_>, said: Value, rest: Value) -> Value {
+        let rest = match self {
+            Side::Both => return said,
+            Side::Source => Side::Destination.of(code, rest),
+            Side::Destination => Side::Source.of(code, rest),
+        };
+        code.alu(AluOp::Or, said, rest)
+    }
+}
+
+/// Of a pair of addresses, the source's.
+const LOW: i64 = 0xffff_ffff;
+
+impl Flows {
+    fn key(flow: Flow, protocol: Value) -> [Value; 3] {
+        [flow.addresses, flow.ports, protocol]
+    }
+
+    /// In which ways packets of this kind are looked up.
+    fn sides(self) -> &'static [Side] {
+        match self.kind {
+            Kind::Hosts => &[Side::Source, Side::Destination],
+            Kind::Ports | Kind::Echoes | Kind::Pairs => &[Side::Both],
+        }
+    }
+
+    /// The entry of a flow. Goes to `missing` if there is none, and to `gone` if the time of both directions has run out.
+    fn current(
+        self,
+        code: &mut Code<'_, '_>,
+        flow: Flow,
+        (protocol, now): (Value, Value),
+        missing: Block,
+        gone: Block,
+    ) -> Value {
+        let entry = code.find(&self.table, &Self::key(flow, protocol));
+        code.check_int(Cond::Ne, entry, 0, |code| code.jump(missing, &[]));
+        let (fresh, old) = (code.block(), code.block());
+        self.branch_on_age(code, (protocol, now), entry, fresh, old);
+        code.go(old);
+        // Its answers may keep it alive.
+        let to = Entry::read(code, entry).to;
+        let back = reversed(code, to);
+        let answer = code.find(&self.table, &Self::key(back, protocol));
+        code.check_int(Cond::Ne, answer, 0, |code| code.jump(gone, &[]));
+        self.branch_on_age(code, (protocol, now), answer, fresh, gone);
+        code.go(fresh);
+        entry
+    }
+
+    /// Branches on whether an entry's time has run out.
+    fn branch_on_age(
+        self,
+        code: &mut Code<'_, '_>,
+        (protocol, now): (Value, Value),
+        entry: Value,
+        fresh: Block,
+        old: Block,
+    ) {
+        let last = code.wide(entry, 24);
+        let age = code.sub(now, last);
+        let [udp, tcp, done] = self.timeouts.map(|t| code.int(t as i64));
+        let flags = code.short(entry, 22);
+        let zero = code.int(0);
+        let ended = code.compare(Cond::Ne, flags, zero);
+        let limit = code.select(ended, done, tcp);
+        let number = code.int(UDP);
+        let is_udp = code.compare(Cond::Eq, protocol, number);
+        let limit = code.select(is_udp, udp, limit);
+        code.branch(Cond::Le, age, limit, fresh, old);
+    }
 }
 
 /// Halves exchanged: the flow of the answers.
@@ -153,9 +302,11 @@ struct Passage {
     packet: Packet,
     header: Value,
     transport: Value,
+    /// As the header says, and as keys do.
     protocol: Value,
+    key_protocol: Value,
     now: Value,
-    /// Where packets are changed; its parameters are [`Entry`]'s.
+    /// Where packets are changed; its parameters are [`Entry`]'s, and the destination annotation.
     apply: Block,
 }
 
@@ -176,6 +327,15 @@ impl Entry {
         let to = Flow { addresses: values[0], ports: values[1] };
         Entry { to, sums: [values[2], values[3]], output: values[4] }
     }
+
+    /// The one in a table.
+    fn read(code: &mut Code<'_, '_>, entry: Value) -> Entry {
+        Entry {
+            to: Flow { addresses: code.wide(entry, 0), ports: code.field(entry, 8) },
+            sums: [code.field(entry, 12), code.field(entry, 16)],
+            output: code.short(entry, 20),
+        }
+    }
 }
 
 impl Behaviour for Rewriter {
@@ -183,36 +343,106 @@ impl Behaviour for Rewriter {
         let spec = self.inputs.get(port as usize).copied().unwrap_or(Spec::Drop);
         let header = header(code, packet);
         let protocol = code.byte(header, 9);
-        let foreign = code.block();
-        self.ours(code, packet, header, protocol, foreign);
+        let kind = self.flows.kind;
+        let foreign = match kind {
+            Kind::Ports => Some(self.ours(code, packet, header, protocol)),
+            Kind::Echoes => Some(echoes(code, packet, header, protocol)),
+            Kind::Pairs | Kind::Hosts => None,
+        };
         let length = header_length(code, header);
         let transport = code.plus(header, length);
         let apply = code.block();
         let now = code.time();
-        let passage = Passage { packet, header, transport, protocol, now, apply };
-        let flow = Flow { addresses: code.raw(8, header, 12), ports: code.raw(4, transport, 0) };
-        let missing = code.block();
-        self.known(code, &passage, flow, missing);
-        code.go(missing);
+        let key_protocol = match kind {
+            Kind::Ports => protocol,
+            Kind::Echoes => code.int(ICMP),
+            Kind::Pairs | Kind::Hosts => code.int(0),
+        };
+        let passage = Passage { packet, header, transport, protocol, key_protocol, now, apply };
+        let addresses = code.raw(8, header, 12);
+        let ports = match kind {
+            Kind::Ports => code.raw(4, transport, 0),
+            Kind::Echoes => echo_ports(code, transport),
+            Kind::Pairs | Kind::Hosts => code.int(0),
+        };
+        for side in self.flows.sides() {
+            let flow = Flow { addresses: side.of(code, addresses), ports };
+            let missing = code.block();
+            self.known(code, &passage, flow, *side, missing);
+            code.go(missing);
+        }
+        if kind == Kind::Echoes {
+            // Answers begin no flow.
+            let kind = code.byte(transport, 0);
+            code.check_int(Cond::Eq, kind, ECHO, |code| match spec {
+                Spec::Pass(output) => code.out(output, packet),
+                _ => code.drop(packet, "no_mapping"),
+            });
+        }
         match spec {
             Spec::Drop => code.drop(packet, "no_mapping"),
             Spec::Pass(output) => code.out(output, packet),
-            Spec::Flow { pattern, outputs } => self.begin(code, &passage, flow, pattern, outputs),
+            Spec::Flow { pattern, outputs } => {
+                let flow = Flow { addresses: self.flows.sides()[0].of(code, addresses), ports };
+                self.begin(code, &passage, flow, pattern, outputs);
+            }
         }
         code.go(apply);
         self.apply(code, &passage);
+        let Some(foreign) = foreign else { return };
         code.go(foreign);
+        let reason = if kind == Kind::Ports { "not_tcp_or_udp" } else { "no_echo" };
         match spec {
             Spec::Pass(output) => code.out(output, packet),
-            _ => code.drop(packet, "not_tcp_or_udp"),
+            _ => code.drop(packet, reason),
         }
     }
 }
 
+/// Goes on with echo requests and their answers. All others go to the block that is given back.
+fn echoes(code: &mut Code<'_, '_>, packet: Packet, header: Value, protocol: Value) -> Block {
+    let foreign = code.block();
+    code.check_int(Cond::Eq, protocol, ICMP, |code| code.jump(foreign, &[]));
+    let fragment = code.half(header, 6);
+    let offset = code.with(AluOp::And, fragment, 0x1fff);
+    code.check_int(Cond::Eq, offset, 0, |code| code.jump(foreign, &[]));
+    let length = header_length(code, header);
+    let message = code.plus(header, length);
+    let beyond = code.at(message, 6);
+    code.check(Cond::Le, beyond, packet.end, |code| code.jump(foreign, &[]));
+    let (kind, handled) = (code.byte(message, 0), code.block());
+    for number in [ECHO, ECHO_REPLY] {
+        let (number, next) = (code.int(number), code.block());
+        code.branch(Cond::Eq, kind, number, handled, next);
+        code.go(next);
+    }
+    code.jump(foreign, &[]);
+    code.go(handled);
+    foreign
+}
+
+/// What stands for the ports of an echo request or its answer ([`Kind::Echoes`]).
+fn echo_ports(code: &mut Code<'_, '_>, message: Value) -> Value {
+    let (kind, identifier) = (code.byte(message, 0), code.raw(2, message, 4));
+    let request = with_identifier(code, identifier);
+    let answer = reversed(code, Flow { addresses: request, ports: request }).ports;
+    let number = code.int(ECHO);
+    let is_request = code.compare(Cond::Eq, kind, number);
+    code.select(is_request, request, answer)
+}
+
+/// The ports of a request with this identifier.
+fn with_identifier(code: &mut Code<'_, '_>, identifier: Value) -> Value {
+    let next = code.with(AluOp::Add, identifier, 1);
+    let next = code.with(AluOp::And, next, 0xffff);
+    let next = code.with(AluOp::Lsh, next, 16);
+    code.alu(AluOp::Or, identifier, next)
+}
+
 impl Rewriter {
-    /// Goes on with packets that have ports of a protocol that is handled here, and to `foreign` with all others.
-    fn ours(&self, code: &mut Code<'_, '_>, packet: Packet, header: Value, protocol: Value, foreign: Block) {
-        let handled = code.block();
+    /// Goes on with packets that have ports of a protocol that is handled here. All others go to the block that is given back.
+    fn ours(&self, code: &mut Code<'_, '_>, packet: Packet, header: Value, protocol: Value) -> Block {
+        let (foreign, handled) = (code.block(), code.block());
         for number in self.protocols {
             let (number, next) = (code.int(*number), code.block());
             code.branch(Cond::Eq, protocol, number, handled, next);
@@ -227,67 +457,50 @@ impl Rewriter {
         let ports = code.plus(header, length);
         let beyond = code.at(ports, 8);
         code.check(Cond::Le, beyond, packet.end, |code| code.jump(foreign, &[]));
+        foreign
     }
 
     fn key(&self, passage: &Passage, flow: Flow) -> [Value; 3] {
-        [flow.addresses, flow.ports, passage.protocol]
+        Flows::key(flow, passage.key_protocol)
     }
 
     /// Looks the flow up, and has the packet changed if it is known and not too old.
-    fn known(&self, code: &mut Code<'_, '_>, passage: &Passage, flow: Flow, missing: Block) {
-        let key = self.key(passage, flow);
-        let entry = code.find(&self.flows, &key);
-        code.check_int(Cond::Ne, entry, 0, |code| code.jump(missing, &[]));
-        let fresh = code.block();
-        let old = code.block();
-        self.branch_on_age(code, passage, entry, fresh, old);
-        code.go(old);
-        // Its answers may keep it alive.
-        let to = Flow { addresses: code.wide(entry, 0), ports: code.field(entry, 8) };
-        let back = reversed(code, to);
-        let back_key = self.key(passage, back);
-        let answer = code.find(&self.flows, &back_key);
+    fn known(&self, code: &mut Code<'_, '_>, passage: &Passage, flow: Flow, side: Side, missing: Block) {
         let gone = code.block();
-        let zero = code.int(0);
-        let there = code.block();
-        code.branch(Cond::Eq, answer, zero, gone, there);
-        code.go(there);
-        self.branch_on_age(code, passage, answer, fresh, gone);
-        code.go(gone);
-        code.forget(&self.flows, &key);
-        code.forget(&self.flows, &back_key);
-        code.jump(missing, &[]);
-        code.go(fresh);
+        let asked = (passage.key_protocol, passage.now);
+        let entry = self.flows.current(code, flow, asked, missing, gone);
         code.set_wide(entry, 24, passage.now);
-        self.note_end(code, passage, entry);
-        let found = Entry {
-            to: Flow { addresses: code.wide(entry, 0), ports: code.field(entry, 8) },
-            sums: [code.field(entry, 12), code.field(entry, 16)],
-            output: code.short(entry, 20),
-        };
-        code.jump(passage.apply, &found.values());
+        if self.flows.kind == Kind::Ports {
+            self.note_end(code, passage, entry);
+        }
+        let found = Entry::read(code, entry);
+        self.have_changed(code, passage, &found, side);
+        code.go(gone);
+        let to = Entry::read(code, entry).to;
+        let back = reversed(code, to);
+        for flow in [flow, back] {
+            let key = self.key(passage, flow);
+            code.forget(&self.flows.table, &key);
+        }
+        code.jump(missing, &[]);
     }
 
-    /// Branches on whether an entry's time has run out.
-    fn branch_on_age(
-        &self,
-        code: &mut Code<'_, '_>,
-        passage: &Passage,
-        entry: Value,
-        fresh: Block,
-        old: Block,
-    ) {
-        let last = code.wide(entry, 24);
-        let age = code.sub(passage.now, last);
-        let [udp, tcp, done] = self.timeouts.map(|t| code.int(t as i64));
-        let flags = code.short(entry, 22);
-        let zero = code.int(0);
-        let ended = code.compare(Cond::Ne, flags, zero);
-        let limit = code.select(ended, done, tcp);
-        let number = code.int(UDP);
-        let is_udp = code.compare(Cond::Eq, passage.protocol, number);
-        let limit = code.select(is_udp, udp, limit);
-        code.branch(Cond::Le, age, limit, fresh, old);
+    /// Ends with the packet changed as an entry says.
+    fn have_changed(&self, code: &mut Code<'_, '_>, passage: &Passage, entry: &Entry, side: Side) {
+        let rest = code.raw(8, passage.header, 12);
+        let addresses = side.whole(code, entry.to.addresses, rest);
+        let destination = match side {
+            // What is not changed is not annotated, either.
+            Side::Source => passage.packet.note(Note::Destination),
+            Side::Both | Side::Destination => {
+                let destination = code.with(AluOp::Rsh, addresses, 32);
+                code.swapped(32, destination)
+            }
+        };
+        let mut values = entry.values().to_vec();
+        values[0] = addresses;
+        values.push(destination);
+        code.jump(passage.apply, &values);
     }
 
     /// Notes whether a TCP segment ends its direction or begins it again.
@@ -330,7 +543,7 @@ impl Rewriter {
         code.jump(choose, &[]);
         code.go(choose);
         let to = self.become_by(code, passage, flow, pattern);
-        let [ip, transport] = differences(code, flow, to);
+        let [ip, transport] = differences(code, self.flows.kind, flow, to);
         let zero = code.int(0);
         let sums = |code: &mut Code<'_, '_>, forward: bool| {
             [ip, transport].map(|difference| {
@@ -345,11 +558,11 @@ impl Rewriter {
         let [output, reply] = outputs.map(|port| code.int(i64::from(port)));
         let forward = Entry { to, sums: there, output };
         let reply = Entry { to: answered, sums: back, output: reply };
-        let chosen = pattern.source_port.is_some_and(|(_, more)| more > 0);
+        let chosen = pattern.varied().is_some();
         // Whoever has the answers has the port: of workers that chose the same one, the others choose again.
         self.note(code, passage, answers, &reply, chosen.then_some(choose));
         self.note(code, passage, flow, &forward, None);
-        code.jump(passage.apply, &forward.values());
+        self.have_changed(code, passage, &forward, self.flows.sides()[0]);
     }
 
     /// Writes a direction down, or goes to `again` if it is there by now.
@@ -365,8 +578,8 @@ impl Rewriter {
         let [addresses, ports, ip, transport, output] = entry.values();
         let value = [addresses, ports, ip, transport, output, zero, passage.now];
         let error = match again {
-            Some(_) => code.claim(&self.flows, &key, &value),
-            None => code.remember(&self.flows, &key, &value),
+            Some(_) => code.claim(&self.flows.table, &key, &value),
+            None => code.remember(&self.flows.table, &key, &value),
         };
         code.check_int(Cond::Eq, error, 0, |code| {
             if let Some(again) = again {
@@ -376,48 +589,58 @@ impl Rewriter {
         });
     }
 
-    /// What a flow becomes by a pattern; ends with the packet dropped if no port is free.
+    /// What a flow becomes by a pattern; ends with the packet dropped if there is nothing free of what it may become.
     fn become_by(&self, code: &mut Code<'_, '_>, passage: &Passage, flow: Flow, pattern: Pattern) -> Flow {
         let mut to = flow;
         let raw = |address: u32| i64::from(address.swap_bytes());
         if let Some(source) = pattern.source {
-            let rest = code.with(AluOp::Rsh, to.addresses, 32);
-            let rest = code.with(AluOp::Lsh, rest, 32);
-            to.addresses = code.with(AluOp::Or, rest, raw(source));
+            to.addresses = with_source(code, to.addresses, |code| code.int(raw(source)));
         }
         if let Some(destination) = pattern.destination {
-            let rest = code.with(AluOp::And, to.addresses, 0xffff_ffff);
+            let rest = code.with(AluOp::And, to.addresses, LOW);
             to.addresses = code.with(AluOp::Or, rest, raw(destination) << 32);
         }
-        if let Some(port) = pattern.destination_port {
+        if let Some(port) = pattern.destination_port.filter(|_| self.flows.kind == Kind::Ports) {
             let rest = code.with(AluOp::And, to.ports, 0xffff);
             to.ports = code.with(AluOp::Or, rest, i64::from(port.swap_bytes()) << 16);
         }
-        match pattern.source_port {
-            None => to,
-            Some((first, 0)) => {
-                let first = code.int(i64::from(first));
-                Flow { ports: with_source_port(code, to.ports, first), ..to }
+        match (pattern.varied(), pattern.source_port) {
+            (Some(varied), _) => self.free(code, passage, to, varied, pattern),
+            (None, Some((port, _))) => {
+                let port = code.int(i64::from(port));
+                Flow { ports: self.with_port(code, to.ports, port), ..to }
             }
-            Some((first, more)) => self.free_port(code, passage, to, (first, more), pattern),
+            (None, None) => to,
         }
     }
 
-    /// The flow with a source port of a range that no other has.
-    fn free_port(
+    /// Ports with another source port or identifier, which is a number.
+    fn with_port(&self, code: &mut Code<'_, '_>, ports: Value, port: Value) -> Value {
+        match self.flows.kind {
+            Kind::Echoes => {
+                let identifier = code.swapped(16, port);
+                with_identifier(code, identifier)
+            }
+            _ => with_source_port(code, ports, port),
+        }
+    }
+
+    /// The flow with one of several source ports, identifiers or addresses, one that no other has.
+    fn free(
         &self,
         code: &mut Code<'_, '_>,
         passage: &Passage,
         to: Flow,
-        (first, more): (u16, u16),
+        varied: Varied,
         pattern: Pattern,
     ) -> Flow {
-        let (more, ports) = (i64::from(more), i64::from(more) + 1);
+        let more = varied.more();
+        let all = more + 1;
         let (search, found) = (code.block(), code.block());
         let (tried, at) = (code.number_param(search), code.number_param(search));
         let chosen = code.number_param(found);
         let zero = code.int(0);
-        if pattern.choice == Choice::Own {
+        if let (Choice::Own, Varied::Port(first, _)) = (pattern.choice, varied) {
             let own = code.with(AluOp::And, to.ports, 0xffff);
             let own = code.swapped(16, own);
             let place = code.with(AluOp::Sub, own, i64::from(first));
@@ -425,7 +648,7 @@ impl Rewriter {
             let last = code.int(more);
             code.branch(Cond::Le, place, last, inside, outside);
             code.go(inside);
-            let other = self.answered(code, passage, to, first, place);
+            let other = self.answered(code, passage, to, varied, place);
             code.check_int(Cond::Ne, other, 0, |code| code.jump(found, &[place]));
             code.jump(outside, &[]);
             code.go(outside);
@@ -439,13 +662,17 @@ impl Rewriter {
             }
             _ => {
                 let random = code.random();
-                code.with(AluOp::Mod, random, ports)
+                code.with(AluOp::Mod, random, all)
             }
         };
         code.jump(search, &[zero, start]);
         code.go(search);
-        code.check_int(Cond::Lt, tried, ports, |code| code.drop(passage.packet, "no_free_port"));
-        let other = self.answered(code, passage, to, first, at);
+        let none = match varied {
+            Varied::Port(..) => "no_free_port",
+            Varied::Address(..) => "no_free_address",
+        };
+        code.check_int(Cond::Lt, tried, all, |code| code.drop(passage.packet, none));
+        let other = self.answered(code, passage, to, varied, at);
         code.check_int(Cond::Ne, other, 0, |code| code.jump(found, &[at]));
         let (again, on) = (code.with(AluOp::Add, tried, 1), code.with(AluOp::Add, at, 1));
         let last = code.int(more);
@@ -455,60 +682,52 @@ impl Rewriter {
         code.go(found);
         let next = code.with(AluOp::Add, chosen, 1);
         code.set(pattern.next, next);
-        let port = code.with(AluOp::Add, chosen, i64::from(first));
-        Flow { ports: with_source_port(code, to.ports, port), ..to }
+        self.choice(code, to, varied, chosen)
     }
 
-    /// The entry that answers would find if the flow had port number `place` of those from `first` on.
+    /// The flow with choice number `place`.
+    fn choice(&self, code: &mut Code<'_, '_>, to: Flow, varied: Varied, place: Value) -> Flow {
+        match varied {
+            Varied::Port(first, _) => {
+                let port = code.with(AluOp::Add, place, i64::from(first));
+                Flow { ports: self.with_port(code, to.ports, port), ..to }
+            }
+            Varied::Address(first, _) => {
+                let addresses = with_source(code, to.addresses, |code| {
+                    let address = code.with(AluOp::Add, place, i64::from(first));
+                    code.swapped(32, address)
+                });
+                Flow { addresses, ..to }
+            }
+        }
+    }
+
+    /// The entry that answers would find if the flow had choice number `place`.
     fn answered(
         &self,
         code: &mut Code<'_, '_>,
         passage: &Passage,
         to: Flow,
-        first: u16,
+        varied: Varied,
         place: Value,
     ) -> Value {
-        let port = code.with(AluOp::Add, place, i64::from(first));
-        let to = Flow { ports: with_source_port(code, to.ports, port), ..to };
+        let to = self.choice(code, to, varied, place);
         let back = reversed(code, to);
         let key = self.key(passage, back);
-        code.find(&self.flows, &key)
+        code.find(&self.flows.table, &key)
     }
+}
 
-    /// Changes the packet as the entry says, and sends it on.
-    fn apply(&self, code: &mut Code<'_, '_>, passage: &Passage) {
-        let params: Vec<Value> = (0..5).map(|_| code.number_param(passage.apply)).collect();
-        let entry = Entry::of(&params);
-        let Passage { packet, header, transport, protocol, .. } = *passage;
-        code.set_raw(8, header, 12, entry.to.addresses);
-        adjust(code, header, 10, entry.sums[0]);
-        let destination = code.with(AluOp::Rsh, entry.to.addresses, 32);
-        let destination = code.swapped(32, destination);
-        let packet = packet.with(Note::Destination, destination);
-        let (tcp, udp, on) = (code.block(), code.block(), code.block());
-        let number = code.int(TCP);
-        code.branch(Cond::Eq, protocol, number, tcp, udp);
-        code.go(tcp);
-        // A segment that is cut off before its checksum keeps its ports: it could not be made right, and the peer leaves it alone, too.
-        let (whole, beyond) = (code.block(), code.at(transport, 18));
-        code.branch(Cond::Le, beyond, packet.end, whole, on);
-        code.go(whole);
-        code.set_raw(4, transport, 0, entry.to.ports);
-        adjust(code, transport, 16, entry.sums[1]);
-        code.jump(on, &[]);
-        code.go(udp);
-        code.set_raw(4, transport, 0, entry.to.ports);
-        let (sum, zero, summed) = (code.raw(2, transport, 6), code.int(0), code.block());
-        code.branch(Cond::Ne, sum, zero, summed, on);
-        code.go(summed);
-        adjust(code, transport, 6, entry.sums[1]);
-        code.jump(on, &[]);
-        code.go(on);
-        for port in 1..self.outputs {
-            code.check_int(Cond::Ne, entry.output, i64::from(port), |code| code.out(port, packet));
-        }
-        code.out(0, packet);
-    }
+/// Addresses with another source, as it lies in memory.
+fn with_source(
+    code: &mut Code<'_, '_>,
+    addresses: Value,
+    source: impl FnOnce(&mut Code<'_, '_>) -> Value,
+) -> Value {
+    let rest = code.with(AluOp::Rsh, addresses, 32);
+    let rest = code.with(AluOp::Lsh, rest, 32);
+    let source = source(code);
+    code.alu(AluOp::Or, rest, source)
 }
 
 /// Ports with another source port, which is a number.
@@ -518,26 +737,45 @@ fn with_source_port(code: &mut Code<'_, '_>, ports: Value, port: Value) -> Value
     code.alu(AluOp::Or, rest, port)
 }
 
-/// How the checksums of IP, and of TCP or UDP, differ for two flows: RFC 1624's equation 3, word by word, on zero.
-fn differences(code: &mut Code<'_, '_>, from: Flow, to: Flow) -> [Value; 2] {
-    let mut sum = code.int(0);
-    let mut both = [sum; 2];
-    for (at, (from, to, words)) in
-        [(from.addresses, to.addresses, 4), (from.ports, to.ports, 2)].into_iter().enumerate()
-    {
-        for word in 0..words {
-            let [old, new] = [from, to].map(|pair| {
-                let pair = code.with(AluOp::Rsh, pair, 16 * word);
-                code.with(AluOp::And, pair, 0xffff)
-            });
-            let (kept, gone) = (code.with(AluOp::Xor, sum, 0xffff), code.with(AluOp::Xor, old, 0xffff));
-            let total = code.add(kept, gone);
-            let total = code.add(total, new);
-            sum = folded(code, total);
+/// How the checksums of IP, and of TCP, UDP or echoes, differ for two flows: RFC 1624's equation 3, word by word, on zero.
+fn differences(code: &mut Code<'_, '_>, kind: Kind, from: Flow, to: Flow) -> [Value; 2] {
+    let zero = code.int(0);
+    let addresses = changes(code, from.addresses, to.addresses, 4);
+    let ip = exchanged(code, zero, &addresses);
+    let transport = match kind {
+        Kind::Ports => {
+            let ports = changes(code, from.ports, to.ports, 2);
+            exchanged(code, ip, &ports)
         }
-        both[at] = sum;
+        // ICMP has no pseudo header.
+        Kind::Echoes => {
+            let identifier = changes(code, from.ports, to.ports, 1);
+            exchanged(code, zero, &identifier)
+        }
+        Kind::Pairs | Kind::Hosts => ip,
+    };
+    [ip, transport]
+}
+
+/// The first so many 16-bit words of two values.
+fn changes(code: &mut Code<'_, '_>, from: Value, to: Value, words: i64) -> Vec<[Value; 2]> {
+    let word = |code: &mut Code<'_, '_>, value, at: i64| {
+        let value = code.with(AluOp::Rsh, value, 16 * at);
+        code.with(AluOp::And, value, 0xffff)
+    };
+    (0..words).map(|at| [word(code, from, at), word(code, to, at)]).collect()
+}
+
+/// A checksum after words of what it is of were exchanged: RFC 1624, equation 3, word by word.
+fn exchanged(code: &mut Code<'_, '_>, sum: Value, changes: &[[Value; 2]]) -> Value {
+    let mut sum = sum;
+    for [old, new] in changes {
+        let (kept, gone) = (code.with(AluOp::Xor, sum, 0xffff), code.with(AluOp::Xor, *old, 0xffff));
+        let total = code.add(kept, gone);
+        let total = code.add(total, *new);
+        sum = folded(code, total);
     }
-    both
+    sum
 }
 
 /// The complement of a sum of a few 16-bit words, with its carries.
@@ -548,13 +786,4 @@ fn folded(code: &mut Code<'_, '_>, sum: Value) -> Value {
     let sum = code.add(sum, carry);
     let sum = code.with(AluOp::Xor, sum, 0xffff);
     code.with(AluOp::And, sum, 0xffff)
-}
-
-/// Adds to a checksum what an entry says.
-fn adjust(code: &mut Code<'_, '_>, base: Value, offset: i32, added: Value) {
-    let sum = code.raw(2, base, offset);
-    let sum = code.with(AluOp::Xor, sum, 0xffff);
-    let sum = code.add(sum, added);
-    let sum = folded(code, sum);
-    code.set_raw(2, base, offset, sum);
 }

@@ -20,6 +20,47 @@ pub(crate) fn sum(bytes: &[u8]) -> u32 {
     sum
 }
 
+/// Sets a checksum so that the sum of `bytes` and `more` is right.
+pub(crate) fn seal(bytes: &mut [u8], at: usize, more: u32) {
+    bytes[at..at + 2].fill(0);
+    let mut total = sum(bytes) + more;
+    total = (total & 0xffff) + (total >> 16);
+    total = (total & 0xffff) + (total >> 16);
+    bytes[at..at + 2].copy_from_slice(&(!total as u16).to_be_bytes());
+}
+
+/// What the pseudo header adds.
+pub(crate) fn pseudo(packet: &[u8]) -> u32 {
+    sum(&packet[12..20]) + u32::from(packet[9]) + (packet.len() as u32 - 20)
+}
+
+/// A TCP segment or UDP datagram without Ethernet header.
+pub(crate) fn packet(
+    protocol: u8,
+    [from, to]: [[u8; 4]; 2],
+    [source, destination]: [u16; 2],
+    flags: u8,
+) -> Vec<u8> {
+    let len = if protocol == 6 { 20 } else { 8 };
+    let mut packet = vec![0x45, 0, 0, 20 + len, 0, 7, 0, 0, 64, protocol, 0, 0];
+    packet.extend([from, to].concat());
+    packet.extend([source, destination].map(u16::to_be_bytes).concat());
+    match protocol {
+        6 => packet.extend([0, 0, 0, 1, 0, 0, 0, 2, 0x50, flags, 1, 0, 0, 0, 0, 0]),
+        _ => packet.extend([0, 8, 0, 0]),
+    }
+    let more = pseudo(&packet);
+    seal(&mut packet[20..], if protocol == 6 { 16 } else { 6 }, more);
+    seal(&mut packet[..20], 10, 0);
+    packet
+}
+
+/// Both checksums are right.
+pub(crate) fn sealed(packet: &[u8]) -> bool {
+    let total = sum(&packet[20..]) + pseudo(packet);
+    sum(&packet[..20]) == 0xffff && sum(&total.to_be_bytes()) == 0xffff
+}
+
 const SECOND: u64 = 1_000_000_000;
 
 /// A configuration that stays, with the packets that its sources are given.

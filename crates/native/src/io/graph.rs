@@ -33,6 +33,15 @@ pub struct Feed<'f> {
     pub count: u64,
 }
 
+/// Places of ports, of the sources and of the outputs of a graph.
+#[derive(Clone, Copy, Debug)]
+pub struct Ends<'e> {
+    /// A source's.
+    pub sources: &'e [usize],
+    /// An output's.
+    pub outputs: &'e [usize],
+}
+
 /// A packet that is sent.
 #[derive(Clone, Copy, Debug)]
 pub struct Departure<'p> {

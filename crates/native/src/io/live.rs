@@ -1,11 +1,12 @@
 //! Packets from and to interfaces, as they come.
 //!
 //! What carries packets is a [`Wire`]; who implements it is not this crate's business. One worker takes from all of them in
-//! turn, a batch at a time, and sends what the program says: back, or out of another one of them.
+//! turn, a batch at a time, and sends what the program says: back, or out of another one of them; of graphs, by the wire of the output.
 
 use std::io;
 use std::time::{Duration, Instant};
 
+use super::graph::{COPIES, Ends, GraphRan};
 use super::meter::Meter;
 use super::{Account, Fate, Ran, Reason, fate};
 use crate::engine::Engine;
@@ -63,23 +64,15 @@ pub fn serve<W: Wire>(
 ) -> io::Result<Ran> {
     let mut batch = Batch::new(size)?;
     let mut from = Vec::with_capacity(size);
-    let (mut ran, mut meter, mut idle) = (Ran::default(), Meter::default(), 0);
+    let (mut ran, mut meter, mut idle) = (Ran::default(), Meter::default(), Idle::default());
     let start = Instant::now();
     while goes_on(&ran.account) {
         receive(wires, &mut batch, &mut from, &mut ran.account)?;
         if batch.is_empty() {
-            idle += 1;
-            for wire in wires.iter_mut() {
-                wire.flush()?;
-            }
-            if idle > SPINS
-                && let Some(wire) = wires.first_mut()
-            {
-                wire.wait(NAP)?;
-            }
+            idle.rest(wires)?;
             continue;
         }
-        idle = 0;
+        idle = Idle::default();
         meter.run(engine, &mut batch, &mut ran);
         send(wires, &batch, &from, &mut ran.account)?;
         for event in engine.take_events() {
@@ -87,12 +80,98 @@ pub fn serve<W: Wire>(
             events(&event);
         }
     }
-    let end = Instant::now() + LAST;
-    for wire in wires.iter_mut() {
-        while !wire.flush()? && Instant::now() < end {}
-    }
+    finish(wires)?;
     ran.total = start.elapsed();
     Ok(ran)
+}
+
+/// Serves the wires of a graph's sources and outputs, as [`serve`] does. `goes_on` is asked before every batch and while nothing comes, and
+/// may put another engine in the place of this one.
+///
+/// # Errors
+/// As for [`serve`].
+pub fn serve_graph<W: Wire>(
+    engine: &mut Engine,
+    wires: &mut [W],
+    ends: &Ends<'_>,
+    size: usize,
+    goes_on: &mut dyn FnMut(&GraphRan, &mut Engine) -> bool,
+) -> io::Result<GraphRan> {
+    let mut batch = Batch::with_copies(size, size * COPIES)?;
+    let mut ran = GraphRan::none(ends.sources.len(), ends.outputs.len());
+    let (mut meter, mut idle, mut in_vain) = (Meter::default(), Idle::default(), 0);
+    let start = Instant::now();
+    for source in (0..ends.sources.len()).cycle() {
+        if !goes_on(&ran, engine) {
+            break;
+        }
+        batch.clear();
+        wires[ends.sources[source]].receive(size, &mut |bytes| {
+            ran.received[source] += 1;
+            ran.unfit += u64::from(!batch.push_open(bytes, source as u32 + 1));
+        })?;
+        if batch.is_empty() {
+            in_vain += 1;
+            if in_vain >= ends.sources.len() {
+                idle.rest(wires)?;
+                in_vain = 0;
+            }
+            continue;
+        }
+        (idle, in_vain) = (Idle::default(), 0);
+        let packets = batch.len();
+        meter.measure(packets, (&mut ran.busy, &mut ran.windows), || engine.run_graph(&mut batch));
+        ran.events += engine.take_events().len() as u64;
+        ran.copies += batch.copies() as u64;
+        for (bytes, output, _) in batch.sent() {
+            match hand(&mut wires[ends.outputs[output as usize]], bytes)? {
+                true => ran.sent[output as usize] += 1,
+                false => ran.no_room += 1,
+            }
+        }
+        for wire in wires.iter_mut() {
+            wire.flush()?;
+        }
+    }
+    finish(wires)?;
+    ran.total = start.elapsed();
+    Ok(ran)
+}
+
+/// How often it was looked in vain.
+#[derive(Default)]
+struct Idle(u32);
+
+impl Idle {
+    /// Nothing has come: sends on what waits, and sleeps if that is so for long.
+    fn rest<W: Wire>(&mut self, wires: &mut [W]) -> io::Result<()> {
+        self.0 = self.0.saturating_add(1);
+        for wire in wires.iter_mut() {
+            wire.flush()?;
+        }
+        match wires.first_mut() {
+            Some(wire) if self.0 > SPINS => wire.wait(NAP),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Gives wires some time to send the last packets.
+fn finish<W: Wire>(wires: &mut [W]) -> io::Result<()> {
+    let end = Instant::now() + LAST;
+    for wire in wires {
+        while !wire.flush()? && Instant::now() < end {}
+    }
+    Ok(())
+}
+
+/// Gives a wire a packet, twice if it has to send others first; whether it takes it.
+fn hand<W: Wire>(wire: &mut W, bytes: &[u8]) -> io::Result<bool> {
+    if wire.send(bytes) {
+        return Ok(true);
+    }
+    wire.flush()?;
+    Ok(wire.send(bytes))
 }
 
 /// Fills a batch, each wire its share; `from` says which wire each packet came by.
@@ -136,13 +215,7 @@ fn send<W: Wire>(wires: &mut [W], batch: &Batch, from: &[usize], account: &mut A
                 continue;
             }
         };
-        let (wire, bytes) = (&mut wires[to], batch.bytes(at));
-        let mut taken = wire.send(bytes);
-        if !taken {
-            wire.flush()?;
-            taken = wire.send(bytes);
-        }
-        match taken {
+        match hand(&mut wires[to], batch.bytes(at))? {
             true => *count += 1,
             false => account.dropped(Reason::NoRoom),
         }

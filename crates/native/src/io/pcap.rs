@@ -47,17 +47,27 @@ impl<'t, W: Write> Writer<'t, W> {
     }
 }
 
-impl<W: Write> Sink for Writer<'_, W> {
-    fn send(&mut self, packet: &[u8], origin: u64, _: u32) -> io::Result<()> {
-        let time = match self.times.len() as u64 {
-            0 => 0,
-            len => self.times[(origin % len) as usize],
-        };
+impl<W: Write> Writer<'_, W> {
+    /// Writes a packet with this time, in nanoseconds.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn write(&mut self, packet: &[u8], time: u64) -> io::Result<()> {
         let (seconds, rest) = ((time / 1_000_000_000) as u32, (time % 1_000_000_000) as u32);
         let kept = &packet[..packet.len().min(self.most)];
         for word in [seconds, rest, kept.len() as u32, packet.len() as u32] {
             self.out.write_all(&word.to_ne_bytes())?;
         }
         self.out.write_all(kept)
+    }
+}
+
+impl<W: Write> Sink for Writer<'_, W> {
+    fn send(&mut self, packet: &[u8], origin: u64, _: u32) -> io::Result<()> {
+        let time = match self.times.len() as u64 {
+            0 => 0,
+            len => self.times[(origin % len) as usize],
+        };
+        self.write(packet, time)
     }
 }

@@ -37,7 +37,8 @@ pub(super) enum Expression {
 }
 
 const DEEPEST: u32 = 64;
-const PROTOCOLS: &[(&str, u32)] = &[("icmp", 1), ("igmp", 2), ("ipip", 4), ("tcp", 6), ("udp", 17)];
+pub(in crate::elements) const PROTOCOLS: &[(&str, u32)] =
+    &[("icmp", 1), ("igmp", 2), ("ipip", 4), ("tcp", 6), ("udp", 17)];
 const TCP: u32 = 6;
 const UDP: u32 = 17;
 const ICMP: u32 = 1;

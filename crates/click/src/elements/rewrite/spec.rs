@@ -1,6 +1,7 @@
 //! What a rewriter's arguments say: what becomes of packets that belong to no flow.
 
-use crate::arguments::{ip, unsigned};
+use super::Kind;
+use crate::arguments::{ip, prefix, unsigned};
 use crate::compile::Setup;
 use crate::config::{Text, words};
 use crate::error::Error;
@@ -22,6 +23,8 @@ pub(super) enum Spec {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Pattern {
     pub(super) source: Option<u32>,
+    /// How many more addresses behind that one there are to choose from.
+    pub(super) more_sources: u32,
     pub(super) destination: Option<u32>,
     /// The first source port, and how many more there are to choose from.
     pub(super) source_port: Option<(u16, u16)>,
@@ -31,10 +34,39 @@ pub(super) struct Pattern {
     pub(super) next: u32,
 }
 
-/// Which of several ports is tried first.
+/// What there is to choose from: the first, and how many more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Varied {
+    /// Source ports or identifiers.
+    Port(u16, u16),
+    /// Source addresses.
+    Address(u32, u32),
+}
+
+impl Varied {
+    pub(super) fn more(self) -> i64 {
+        match self {
+            Varied::Port(_, more) => i64::from(more),
+            Varied::Address(_, more) => i64::from(more),
+        }
+    }
+}
+
+impl Pattern {
+    /// What a flow is given of several, so that no other has it.
+    pub(super) fn varied(&self) -> Option<Varied> {
+        match (self.source, self.source_port) {
+            (Some(first), None) if self.more_sources > 0 => Some(Varied::Address(first, self.more_sources)),
+            (_, Some((first, more))) if more > 0 => Some(Varied::Port(first, more)),
+            _ => None,
+        }
+    }
+}
+
+/// Which of several is tried first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) enum Choice {
-    /// The packet's own, then any.
+    /// The packet's own port, then any.
     #[default]
     Own,
     Any,
@@ -43,7 +75,7 @@ pub(super) enum Choice {
 }
 
 /// Reads the specification of an input.
-pub(super) fn spec(setup: &mut Setup<'_>, input: usize, argument: &Text) -> Result<Spec, Error> {
+pub(super) fn spec(setup: &mut Setup<'_>, kind: Kind, input: usize, argument: &Text) -> Result<Spec, Error> {
     let all = words(argument);
     let wrong = || {
         Error::new(
@@ -72,6 +104,7 @@ pub(super) fn spec(setup: &mut Setup<'_>, input: usize, argument: &Text) -> Resu
             };
             let next = setup.shared_number(&format!("pattern {name}"));
             let pattern = Pattern { next, ..self::pattern(setup, argument, words)? };
+            pattern.fits(kind, setup, argument)?;
             Ok(Spec::Flow { pattern, outputs: [output(&ports[0])?, output(&ports[1])?] })
         }
         _ => Err(wrong()),
@@ -90,23 +123,21 @@ fn pattern(setup: &Setup<'_>, argument: &Text, words: &[Text]) -> Result<Pattern
         }
     };
     let given = |text: &Text| text.text != "-";
-    let address = |text: &Text| {
-        given(text)
-            .then(|| ip(text, setup.arguments.names))
-            .transpose()
-            .map_err(|e| e.help("one address, or `-` for what the packet has; ranges are of ports only"))
-    };
-    let mut found =
-        Pattern { source: address(source)?, destination: address(destination)?, ..Pattern::default() };
+    let mut found = Pattern::default();
+    if given(source) {
+        let (first, more, choice) = sources(setup, source)?;
+        if more > 0 && source_port.is_some() {
+            return Err(Error::new(source.span, "a pattern with ports has one source address")
+                .help("several addresses to choose from are SADDR DADDR: `1.0.0.1-1.0.0.9 -`"));
+        }
+        (found.source, found.more_sources, found.choice) = (Some(first), more, choice);
+    }
+    if given(destination) {
+        found.destination = Some(ip(destination, setup.arguments.names)?);
+    }
     let port = |text: &Text| Ok::<u16, Error>(unsigned(text, 65_535)? as u16);
     if let Some(text) = source_port.filter(|text| given(text)) {
-        let (range, choice) = match text.text.strip_suffix('#') {
-            Some(range) => (range, Choice::Next),
-            None => match text.text.strip_suffix('?') {
-                Some(range) => (range, Choice::Any),
-                None => (text.text.as_str(), Choice::Own),
-            },
-        };
+        let (range, choice) = chosen(&text.text);
         let (first, last) = range.split_once('-').unwrap_or((range, range));
         let part = |part: &str| port(&Text { text: part.to_owned(), span: text.span });
         let (first, last) = (part(first)?, part(last)?);
@@ -116,4 +147,55 @@ fn pattern(setup: &Setup<'_>, argument: &Text, words: &[Text]) -> Result<Pattern
     }
     found.destination_port = destination_port.filter(|text| given(text)).map(port).transpose()?;
     Ok(found)
+}
+
+/// A range, and what the letter behind it says.
+fn chosen(text: &str) -> (&str, Choice) {
+    match (text.strip_suffix('#'), text.strip_suffix('?')) {
+        (Some(range), _) => (range, Choice::Next),
+        (None, Some(range)) => (range, Choice::Any),
+        (None, None) => (text, Choice::Own),
+    }
+}
+
+/// The first source address, how many more there are, and which is tried first: `ADDR`, `ADDR-ADDR2` or `ADDR/PREFIX`.
+fn sources(setup: &Setup<'_>, text: &Text) -> Result<(u32, u32, Choice), Error> {
+    let names = setup.arguments.names;
+    let (range, choice) = chosen(&text.text);
+    let part = |part: &str| Text { text: part.to_owned(), span: text.span };
+    let whole = part(range);
+    // Names may have a minus in them.
+    if let Ok(one) = ip(&whole, names) {
+        return Ok((one, 0, choice));
+    }
+    if let Some((first, last)) = range.split_once('-') {
+        let (first, last) = (ip(&part(first), names)?, ip(&part(last), names)?);
+        let more = last.checked_sub(first);
+        let more = more.ok_or_else(|| Error::new(text.span, "the range of addresses goes backwards"))?;
+        return Ok((first, more, choice));
+    }
+    let (address, mask) = prefix(&whole, names)
+        .map_err(|e| e.help("an address, a range `ADDR-ADDR2`, a prefix, or `-` for what the packet has"))?;
+    Ok(match !mask {
+        0 => (address, 0, choice),
+        1 => (address & mask, 1, choice),
+        // The first and the last address of a prefix are no host's.
+        hosts => ((address & mask) | 1, hosts - 2, choice),
+    })
+}
+
+impl Pattern {
+    /// Whether a rewriter of this kind can do it.
+    fn fits(&self, kind: Kind, setup: &Setup<'_>, argument: &Text) -> Result<(), Error> {
+        let class = &setup.element.class;
+        let wrong = |what: &str| Err(Error::new(argument.span, format!("`{class}` {what}")));
+        let has_ports = self.source_port.is_some() || self.destination_port.is_some();
+        match kind {
+            Kind::Pairs | Kind::Hosts if has_ports => wrong("knows no ports: SADDR DADDR"),
+            Kind::Hosts if self.destination.is_some() => {
+                wrong("changes the addresses of sources only: SADDR -")
+            }
+            _ => Ok(()),
+        }
+    }
 }

@@ -16,7 +16,7 @@ use std::io;
 use crate::engine::Engine;
 use device::Device;
 
-use super::graph::GraphRan;
+use super::graph::{Ends, GraphRan};
 use super::{Crew, Ran};
 
 /// Whether packets are copied.
@@ -171,15 +171,6 @@ impl Ports {
     ) -> io::Result<GraphRan> {
         serve::graph_by(&mut self.device, engine, ends, plan, crew)
     }
-}
-
-/// Places of ports, of the sources and of the outputs of a graph.
-#[derive(Clone, Copy, Debug)]
-pub struct Ends<'e> {
-    /// A source's.
-    pub sources: &'e [usize],
-    /// An output's.
-    pub outputs: &'e [usize],
 }
 
 /// Whether a device is named by its place on the PCI bus: `0000:01:00.0` or `01:00.0`.

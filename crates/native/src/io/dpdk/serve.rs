@@ -6,10 +6,10 @@ use std::thread;
 use std::time::Instant;
 
 use super::device::{Buffers, Device, Hand, Line};
-use super::{Ends, Metadata, Plan};
+use super::{Metadata, Plan};
 use crate::crash::Stack;
 use crate::engine::Engine;
-use crate::io::graph::{COPIES, GraphRan};
+use crate::io::graph::{COPIES, Ends, GraphRan};
 use crate::io::meter::Meter;
 use crate::io::{Account, Crew, Fate, Ran, Reason, fate, joined};
 use crate::runtime::packet::Batch;

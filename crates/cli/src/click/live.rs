@@ -1,0 +1,224 @@
+//! Configurations on interfaces. Devices are interfaces; packets that the configuration makes up or reads from files come by turns with theirs,
+//! and what it writes to files is written as it comes.
+
+use std::fs::File;
+use std::io::{self, BufWriter};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use miette::{IntoDiagnostic, Result, WrapErr, miette};
+use millstream_click::{Program, Target};
+use millstream_lab::os;
+use millstream_native::Engine;
+use millstream_native::io::graph::{Ends, GraphRan};
+use millstream_native::io::live::{Take, Wire, serve_graph};
+use millstream_native::io::pcap::Writer;
+
+use super::io::{Packets, made, of_ports};
+use super::places::{Places, Said, device_of, devices, places};
+use crate::native::LostBefore;
+use crate::native::live::{Until, Way, Wired};
+
+/// What a source or an output of a configuration is.
+enum End {
+    Interface(Wired),
+    /// Packets that are made up, or a file's, and the number of the next one.
+    Made(Packets, u64),
+    File(Writer<'static, BufWriter<File>>, io::Result<()>),
+}
+
+impl Wire for End {
+    fn index(&self) -> u32 {
+        match self {
+            End::Interface(wired) => wired.index(),
+            End::Made(..) | End::File(..) => 0,
+        }
+    }
+
+    fn receive(&mut self, most: usize, take: Take<'_>) -> io::Result<usize> {
+        match self {
+            End::Interface(wired) => wired.receive(most, take),
+            End::Made(packets, next) => Ok(packets.hand_over(next, most, take)),
+            End::File(..) => Ok(0),
+        }
+    }
+
+    fn send(&mut self, packet: &[u8]) -> bool {
+        match self {
+            End::Interface(wired) => wired.send(packet),
+            End::Made(..) => false,
+            End::File(writer, written) => {
+                if written.is_ok() {
+                    *written = writer.write(packet, os::now_ns());
+                }
+                true
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<bool> {
+        match self {
+            End::Interface(wired) => wired.flush(),
+            End::Made(..) => Ok(true),
+            End::File(_, written) => std::mem::replace(written, Ok(())).map(|()| true),
+        }
+    }
+
+    fn wait(&mut self, at_most: Duration) -> io::Result<()> {
+        match self {
+            End::Interface(wired) => wired.wait(at_most),
+            End::Made(..) | End::File(..) => {
+                std::thread::sleep(at_most);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Interfaces and files of a configuration.
+pub(super) struct Ports {
+    /// Interfaces first.
+    ends: Vec<End>,
+    sources: Vec<usize>,
+    outputs: Vec<usize>,
+    /// Of each source a description, and how many of its packets no buffer takes.
+    described: Vec<(String, u64)>,
+    /// How many packets there are, if none comes by an interface.
+    finite: Option<u64>,
+}
+
+/// An interface to be taken.
+type Wanted = (Way, String);
+
+/// What `--io` says, if it speaks of interfaces.
+fn said<'s>(specs: &'s [String], program: &Program) -> Result<Vec<Said<'s, Wanted>>> {
+    let find = |text: &'s String| device_of(text, |word| Way::named(word).is_some());
+    let found: Vec<_> = specs.iter().filter_map(find).collect();
+    if !found.is_empty() && found.len() < specs.len() {
+        return Err(miette!("--io: interfaces and others do not go together"));
+    }
+    let said = found.into_iter().filter_map(|(device, what)| {
+        let (word, names) = what.split_once(':').unwrap_or((what, ""));
+        let way = Way::named(word)?;
+        let ports: Vec<Wanted> = match (names, device) {
+            // Devices are named as their interfaces are.
+            ("", None) => devices(program).into_iter().map(|name| (way, name.to_owned())).collect(),
+            ("", Some(name)) => vec![(way, name.to_owned())],
+            _ => names.split(',').map(|name| (way, name.to_owned())).collect(),
+        };
+        Some(Said { device, ports })
+    });
+    Ok(said.collect())
+}
+
+/// Takes the interfaces that `--io` names, if it names any; or the exit code if that is not permitted.
+pub(super) fn of_graph(
+    specs: &[String],
+    program: &Program,
+    packets: Option<u64>,
+    workers: u32,
+) -> Result<Result<Option<Ports>, ExitCode>> {
+    let said = said(specs, program)?;
+    if said.is_empty() {
+        return Ok(Ok(None));
+    }
+    if workers > 1 {
+        return Err(miette!("--io {} is served by one worker: leave --workers out", specs[0]));
+    }
+    let Places { ports, sources, outputs } = places(said, program, "interfaces")?;
+    let (mut ends, mut finite) = (Vec::new(), Some(0));
+    for (way, name) in ports {
+        match way.open(&name) {
+            Ok(wired) => ends.push(End::Interface(wired)),
+            Err(refused) => return refused.exit().map(Err),
+        }
+    }
+    let mut described = Vec::new();
+    let mut places = Vec::new();
+    for (source, place) in program.sources.iter().zip(sources) {
+        let place = match place {
+            Some(place) => {
+                finite = None;
+                place
+            }
+            None => {
+                let made = made(source, packets.or(Some(u64::MAX)))?;
+                finite = finite.map(|all: u64| all.saturating_add(made.feed().count));
+                ends.push(End::Made(made, 0));
+                ends.len() - 1
+            }
+        };
+        described.push(match &ends[place] {
+            End::Interface(wired) => (wired.description(), 0),
+            End::Made(packets, _) => (packets.description.clone(), packets.unfit),
+            End::File(..) => (String::new(), 0),
+        });
+        places.push(place);
+    }
+    let outputs = written(program, outputs, &mut ends)?;
+    Ok(Ok(Some(Ports { ends, sources: places, outputs, described, finite })))
+}
+
+/// The place of each output; files are made for those that have none, each once.
+fn written(program: &Program, outputs: Vec<Option<usize>>, ends: &mut Vec<End>) -> Result<Vec<usize>> {
+    let mut files: Vec<(&str, usize)> = Vec::new();
+    let mut all = Vec::new();
+    for (target, place) in program.targets.iter().zip(outputs) {
+        all.push(match (target, place) {
+            (_, Some(place)) => place,
+            (Target::File(path, keep), None) => match files.iter().find(|(known, _)| known == path) {
+                Some((_, place)) => *place,
+                None => {
+                    let file = File::create(path).and_then(|file| Writer::new(BufWriter::new(file), &[]));
+                    let writer = file.into_diagnostic().wrap_err_with(|| path.clone())?;
+                    ends.push(End::File(writer.cut_at(*keep as usize), Ok(())));
+                    files.push((path, ends.len() - 1));
+                    ends.len() - 1
+                }
+            },
+            (Target::Device(name), None) => return Err(miette!("--io: nothing is said of device {name:?}")),
+        });
+    }
+    Ok(all)
+}
+
+impl Ports {
+    /// The packets of each source, which are not here before they come.
+    pub(super) fn packets(&self) -> Vec<Packets> {
+        let mut all = of_ports(self.described.iter().map(|(text, _)| text.clone()).collect());
+        all.iter_mut().zip(&self.described).for_each(|(packets, (_, unfit))| packets.unfit = *unfit);
+        all
+    }
+
+    /// Runs the graph on what comes, until it is enough or Ctrl-C; `between` is asked between batches. Gives what was lost before it came here,
+    /// too.
+    pub(super) fn run(
+        mut self,
+        engine: &mut Engine,
+        batch: u32,
+        packets: Option<u64>,
+        mut between: impl FnMut(&mut Engine) -> bool,
+    ) -> Result<(GraphRan, LostBefore)> {
+        let ends = Ends { sources: &self.sources, outputs: &self.outputs };
+        let (until, finite) = (Until::begin(packets, None), self.finite);
+        let mut goes_on = |ran: &GraphRan, engine: &mut Engine| {
+            let received = ran.received.iter().sum();
+            until.goes_on(received) && finite.is_none_or(|all| received < all) && between(engine)
+        };
+        let ran = serve_graph(engine, &mut self.ends, &ends, batch as usize, &mut goes_on);
+        let ran = ran.into_diagnostic()?;
+        let mut lost = LostBefore { no_room: 0, unfit: 0 };
+        for end in self.ends {
+            match end {
+                End::Interface(mut wired) => {
+                    let more = wired.lost().into_diagnostic()?;
+                    lost.no_room += more.no_room;
+                    lost.unfit += more.unfit;
+                }
+                End::File(writer, _) => writer.finish().into_diagnostic()?,
+                End::Made(..) => {}
+            }
+        }
+        Ok((ran, lost))
+    }
+}

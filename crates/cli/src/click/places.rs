@@ -1,0 +1,82 @@
+//! Which port each device of a configuration is, as `--io` says.
+
+use miette::{Result, miette};
+use millstream_click::{Program, Source, Target};
+
+/// What `--io` says of one device of a configuration, or of all in order.
+pub(crate) struct Said<'s, P> {
+    pub(crate) device: Option<&'s str>,
+    /// A port; of all devices one each.
+    pub(crate) ports: Vec<P>,
+}
+
+/// Ports, and the places of those of sources and outputs. What is no device has none.
+pub(crate) struct Places<P> {
+    pub(crate) ports: Vec<P>,
+    pub(crate) sources: Vec<Option<usize>>,
+    pub(crate) outputs: Vec<Option<usize>>,
+}
+
+fn of_source(source: &Source) -> Option<&str> {
+    match source {
+        Source::Device(name) => Some(name),
+        _ => None,
+    }
+}
+
+fn of_target(target: &Target) -> Option<&str> {
+    match target {
+        Target::Device(name) => Some(name),
+        Target::File(..) => None,
+    }
+}
+
+/// The devices of a configuration, in the order in which it has them; sources first.
+pub(crate) fn devices(program: &Program) -> Vec<&str> {
+    let mut names: Vec<&str> = Vec::new();
+    let all =
+        program.sources.iter().filter_map(of_source).chain(program.targets.iter().filter_map(of_target));
+    for name in all {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names
+}
+
+/// Finds the port of each device. `kind` is of ports, for errors.
+pub(crate) fn places<P>(said: Vec<Said<'_, P>>, program: &Program, kind: &str) -> Result<Places<P>> {
+    let names = devices(program);
+    let (mut of, mut ports) = (Vec::new(), Vec::new());
+    for Said { device, ports: given } in said {
+        let wanted = device.map_or_else(|| names.clone(), |name| vec![name]);
+        if let Some(name) = wanted.iter().find(|name| !names.contains(name)) {
+            return Err(miette!("--io: the configuration has no device {name:?}; there are {names:?}"));
+        }
+        if wanted.len() != given.len() {
+            return Err(miette!("--io: {} {kind} for {wanted:?}", given.len()));
+        }
+        of.extend(wanted);
+        ports.extend(given);
+    }
+    let place = |name: Option<&str>| {
+        let at = name.map(|name| {
+            let at = of.iter().position(|known| *known == name);
+            at.ok_or_else(|| miette!("--io: nothing is said of device {name:?}"))
+        });
+        at.transpose()
+    };
+    let sources = program.sources.iter().map(|source| place(of_source(source))).collect::<Result<_>>()?;
+    let outputs = program.targets.iter().map(|target| place(of_target(target))).collect::<Result<_>>()?;
+    Ok(Places { ports, sources, outputs })
+}
+
+/// What a text says of a device: `[DEVICE=]WHAT`, where WHAT begins with one of these words. (Names of devices may have any other `=` in them.)
+pub(crate) fn device_of<'t>(text: &'t str, is: impl Fn(&str) -> bool) -> Option<(Option<&'t str>, &'t str)> {
+    let word = |what: &'t str| what.split(':').next().unwrap_or(what);
+    if is(word(text)) {
+        return Some((None, text));
+    }
+    let (device, what) = text.split_once('=')?;
+    is(word(what)).then_some((Some(device), what))
+}

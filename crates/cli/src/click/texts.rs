@@ -1,0 +1,111 @@
+//! The text of a configuration, with those of the libraries that it requires.
+//!
+//! `require(library FILE)` stands for what the file says, once, in front of the file that requires it. The front end reads all as one text; here it is
+//! known which file each place is in.
+
+use std::path::{Path, PathBuf};
+
+use miette::{IntoDiagnostic, LabeledSpan, MietteDiagnostic, NamedSource, Report, Result, Severity, WrapErr};
+use millstream_click::ast::Statement;
+use millstream_click::{Error, Span, parse};
+
+/// Texts of files, one behind the other.
+#[derive(Default)]
+pub(super) struct Texts {
+    pub(super) whole: String,
+    parts: Vec<Part>,
+}
+
+/// A file, and where it begins in the whole.
+struct Part {
+    name: String,
+    from: usize,
+    source: NamedSource<String>,
+}
+
+impl Part {
+    fn new(name: String, text: &str, from: usize) -> Part {
+        let source = NamedSource::new(name.clone(), text.to_owned());
+        Part { name, from, source }
+    }
+
+    fn report(&self, error: &Error, severity: Severity) -> Report {
+        let (from, to) =
+            (error.span.start.saturating_sub(self.from), error.span.end.saturating_sub(self.from));
+        let label = LabeledSpan::new_with_span(Some(error.label.clone()), (from, to.saturating_sub(from)));
+        let diagnostic =
+            MietteDiagnostic::new(error.message.clone()).with_label(label).with_severity(severity);
+        let diagnostic = match &error.help {
+            Some(help) => diagnostic.with_help(help.clone()),
+            None => diagnostic,
+        };
+        Report::new(diagnostic).with_source_code(self.source.clone())
+    }
+}
+
+impl Texts {
+    /// Reads a configuration and its libraries.
+    pub(super) fn read(conf: &Path) -> Result<Texts> {
+        let mut texts = Texts::default();
+        texts.add(conf, &mut Vec::new())?;
+        Ok(texts)
+    }
+
+    fn add(&mut self, path: &Path, seen: &mut Vec<PathBuf>) -> Result<()> {
+        let name = path.display().to_string();
+        let text = std::fs::read_to_string(path).into_diagnostic().wrap_err_with(|| name.clone())?;
+        seen.extend(path.canonicalize());
+        let folder = path.parent().unwrap_or(Path::new(""));
+        for (library, span) in libraries(&text) {
+            let places = [folder.join(&library), PathBuf::from(&library)];
+            let Some(found) = places.iter().find(|place| place.is_file()) else {
+                let error = Error::new(span, format!("there is no library `{library}`")).help(format!(
+                    "it is looked for as {} and {}",
+                    places[0].display(),
+                    places[1].display()
+                ));
+                return Err(Part::new(name, &text, 0).report(&error, Severity::Error));
+            };
+            let known = found.canonicalize().is_ok_and(|found| seen.contains(&found));
+            if !known {
+                self.add(found, seen)?;
+            }
+        }
+        self.parts.push(Part::new(name, &text, self.whole.len()));
+        self.whole.push_str(&text);
+        self.whole.push('\n');
+        Ok(())
+    }
+
+    /// The file that a place is in.
+    fn part(&self, span: Span) -> Option<&Part> {
+        self.parts.iter().rev().find(|part| part.from <= span.start)
+    }
+
+    /// `FILE:LINE`.
+    pub(super) fn place(&self, span: Span) -> String {
+        let Some(part) = self.part(span) else { return String::new() };
+        let before = self.whole.get(part.from..span.start).unwrap_or_default();
+        format!("{}:{}", part.name, 1 + before.bytes().filter(|byte| *byte == b'\n').count())
+    }
+
+    /// What is wrong, at its place.
+    pub(super) fn report(&self, error: &Error, severity: Severity) -> Report {
+        match self.part(error.span) {
+            Some(part) => part.report(error, severity),
+            None => Report::msg(error.message.clone()),
+        }
+    }
+}
+
+/// The libraries that a text requires, and where. A text that is wrong has none: that is said when all is read.
+fn libraries(text: &str) -> Vec<(String, Span)> {
+    let statements = parse(text).unwrap_or_default();
+    let required = statements.into_iter().filter_map(|statement| {
+        let Statement::Require(config) = statement else { return None };
+        let library = config.text.trim().strip_prefix("library")?;
+        let named = library.starts_with(char::is_whitespace) && !library.trim().is_empty();
+        named.then(|| (library.trim().to_owned(), config.span))
+    });
+    required.collect()
+}

@@ -1,0 +1,149 @@
+//! `millstream click` on interfaces.
+
+mod common;
+#[path = "common/wires.rs"]
+mod wires;
+
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use millstream_kernel::{Namespace, PacketSocket, create_veth, set_up_pair, testing};
+use serde_json::Value;
+
+use common::Files;
+use wires::wires;
+
+/// What is sent into the interfaces: a type that nobody else sends.
+const FRAME: [u8; 60] = {
+    let mut frame = [7; 60];
+    (frame[12], frame[13]) = (0x88, 0xb5);
+    frame
+};
+
+fn click(conf: &str, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_millstream"));
+    command.args(["click", conf, "--json"]).args(args).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn number(document: &Value, name: &str) -> u64 {
+    document[name].as_u64().unwrap_or_else(|| panic!("{name} in {document}"))
+}
+
+/// received + copies = sent + dropped.
+fn adds_up(document: &Value) -> bool {
+    let rows = document["dropped"].as_array().unwrap().iter();
+    let dropped: u64 = rows.map(|row| number(row, "packets")).sum();
+    number(document, "received") + number(document, "copies") == number(document, "sent") + dropped
+}
+
+/// How many of the frames have come to each wire.
+fn come(wires: &[PacketSocket], tap: bool) -> Vec<usize> {
+    let count = |wire: &PacketSocket| {
+        let mut come = 0;
+        loop {
+            match wire.receive() {
+                Ok(Some(frame)) => come += usize::from(frame == FRAME),
+                Ok(None) => return come,
+                // An interface that was made for it goes with it, which is said once.
+                Err(e) => assert!(tap, "{e}"),
+            }
+        }
+    };
+    wires.iter().map(count).collect()
+}
+
+/// A configuration between two interfaces serves them in this way, from one to the other and back, and writes and makes packets up.
+fn serve(way: &str, files: &Files) -> (Value, Vec<usize>) {
+    let (conf, dump) = (files.path("test.click"), files.path("out.pcap"));
+    let text = format!(
+        "FromDevice(msc0) -> c :: Counter -> Queue -> ToDevice(msc1); FromDevice(msc1) -> t :: Tee(2) -> ToDPDKDevice(msc0);
+        t[1] -> ToDump({dump}); InfiniteSource(DATA \\<{}>, LIMIT 5) -> ToDump({dump})",
+        "01".repeat(60)
+    );
+    std::fs::write(&conf, text).unwrap();
+    let tap = way == "tap";
+    let mut child = click(&conf, &["--io", way, "--packets", "100", "--handler", "c.count"]).spawn().unwrap();
+    let start = Instant::now();
+    let wires = wires(if tap { ["msc0", "msc1"] } else { ["msc0far", "msc1far"] }, start);
+    let mut back = vec![0; 2];
+    while child.try_wait().unwrap().is_none() {
+        assert!(start.elapsed() < Duration::from_secs(60), "it never ends");
+        for wire in &wires {
+            let sent = wire.send(&FRAME);
+            assert!(sent.is_ok() || tap, "{sent:?}");
+        }
+        std::thread::sleep(Duration::from_millis(2));
+        back.iter_mut().zip(come(&wires, tap)).for_each(|(back, more)| *back += more);
+    }
+    let Output { status, stdout, stderr } = child.wait_with_output().unwrap();
+    assert!(status.success(), "{}", String::from_utf8_lossy(&stderr));
+    (serde_json::from_slice(&stdout).unwrap(), back)
+}
+
+#[test]
+fn devices_are_interfaces() {
+    if !testing::require() {
+        return;
+    }
+    for way in ["raw", "tap"] {
+        let files = Files::new(&format!("live-{way}"));
+        let served = Namespace::new().expect("a namespace").enter(|| {
+            for n in 0..if way == "tap" { 0 } else { 2 } {
+                let (ours, far) = create_veth(&format!("msc{n}"), &format!("msc{n}far"), 1).expect("a pair");
+                set_up_pair((ours, far)).expect("up");
+            }
+            let served = serve(way, &files);
+            if way == "raw" {
+                ends_with_its_packets(&files);
+            }
+            served
+        });
+        let (document, back) = served.expect("entered");
+        assert!(number(&document, "received") >= 100 && adds_up(&document), "{document}");
+        assert!(back.iter().all(|come| *come > 0), "{way}: {back:?}");
+        assert!(document["lost"].is_object(), "{document}");
+        let by = |list: &str, name: &str, value: &str, what: &str| {
+            let row = document[list].as_array().unwrap().iter().find(|row| row[name] == value);
+            number(row.unwrap_or_else(|| panic!("{value} in {document}")), what)
+        };
+        let counted: u64 = document["handlers"][0]["value"].as_str().unwrap().parse().unwrap();
+        assert_eq!(counted, number(&document["sources"][0], "received"));
+        assert_eq!(number(&document["sources"][2], "received"), 5, "what is made up comes, too");
+        let written = by("outputs", "output", &files.path("out.pcap"), "packets");
+        let length = std::fs::metadata(files.path("out.pcap")).unwrap().len();
+        assert!(written > 5 && length >= 24 + written * (16 + 60), "{written} packets, {length} bytes");
+    }
+}
+
+/// Where no packet comes by an interface, the run is over when there are no more.
+fn ends_with_its_packets(files: &Files) {
+    let conf = files.path("finite.click");
+    std::fs::write(&conf, "InfiniteSource(LIMIT 7) -> Queue -> ToDevice(out)").unwrap();
+    let out = click(&conf, &["--io", "out=raw:msc0"]).output().unwrap();
+    let document: Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!((number(&document, "received"), number(&document, "sent")), (7, 7));
+}
+
+#[test]
+fn interfaces_that_do_not_fit_are_named() {
+    let files = Files::new("live-errors");
+    let conf = files.path("test.click");
+    std::fs::write(&conf, "FromDevice(a) -> Queue -> ToDevice(b)").unwrap();
+    for (args, said) in [
+        (&["--io", "raw:mscnothere,lo"][..], "mscnothere"),
+        (&["--io", "raw"], "a"),
+        (&["--io", "raw:lo"], "1 interfaces for [\"a\", \"b\"]"),
+        (&["--io", "a=raw:lo"], "nothing is said of device \"b\""),
+        (&["--io", "c=tap"], "no device \"c\"; there are [\"a\", \"b\"]"),
+        (&["--io", "raw", "--io", "b=pcap:x"], "do not go together"),
+        (&["--io", "tap", "--workers", "2"], "served by one worker"),
+        (&["--io", "rwa:lo"], "raw or tap[:INTERFACE]"),
+    ] {
+        let out = click(&conf, args).output().unwrap();
+        let text = String::from_utf8_lossy(&out.stderr).into_owned();
+        // Lines are broken where the terminal ends.
+        let text = text.split_whitespace().filter(|word| *word != "│").collect::<Vec<_>>().join(" ");
+        assert!(out.status.code() == Some(2) && text.contains(said), "{args:?}: {text}");
+    }
+}
