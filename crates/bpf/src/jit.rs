@@ -68,8 +68,10 @@ pub(crate) fn relaxed(pieces: &[Piece]) -> u32 {
     let mut bytes = Vec::with_capacity(pieces.len());
     let mut long = Vec::with_capacity(pieces.len());
     for (i, p) in pieces.iter().enumerate() {
-        // A jump to what follows is none.
-        let jump = p.jump.filter(|j| !(j.plain && j.to == i + 1));
+        // A jump to what follows is none, also over what makes no code.
+        let follows =
+            |to: usize| to > i && pieces[i + 1..to].iter().all(|p| p.bytes == 0 && p.jump.is_none());
+        let jump = p.jump.filter(|j| !(j.plain && follows(j.to)));
         long.extend(jump.map(|j| (i, j)));
         bytes.push(p.bytes as i32 + jump.map_or(0, |j| if j.plain { 5 } else { 6 }));
     }
@@ -261,5 +263,24 @@ fn compare(width: Width, cond: Cond, dst: Reg, src: Operand) -> u32 {
         (_, Operand::Imm(0)) => 2 + prefix,
         (_, Operand::Imm(imm)) if is_imm8(imm) => 3 + prefix,
         (_, Operand::Imm(_)) => 6 + prefix,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use millstream_isa::asm::assemble;
+
+    use super::*;
+
+    fn bytes(text: &str) -> u32 {
+        jited_bytes(&assemble(text).expect("it assembles"), &[])
+    }
+
+    #[test]
+    fn a_jump_over_what_makes_no_code_is_none() {
+        let nothing = "r0 = le64 r0";
+        assert_eq!(bytes(&format!("goto pc+1\n{nothing}\nexit")), bytes(&format!("{nothing}\nexit")));
+        assert_eq!(bytes("goto pc+0\nexit"), bytes("exit"));
+        assert_eq!(bytes("goto pc+1\nr0 = 0\nexit"), bytes("r0 = 0\nexit") + 2);
     }
 }

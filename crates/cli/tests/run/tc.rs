@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use millstream_isa::{asm, encode_all};
 use millstream_kernel::{
@@ -86,6 +86,16 @@ impl Theirs {
 fn on_tc(namespace: &Namespace, index: u32) -> Vec<u32> {
     let found = namespace.enter(|| Hook::adopt_tc(index, AttachType::TCX_INGRESS).unwrap()).unwrap();
     found.iter().map(|(_, program)| program.id().unwrap()).collect()
+}
+
+/// Waits until nothing is on the way in: a link that was dropped stays as long as somebody looks at it, as sessions of other tests do that
+/// look who may write a map.
+fn until_gone(namespace: &Namespace, index: u32) {
+    let start = Instant::now();
+    while !on_tc(namespace, index).is_empty() {
+        assert!(start.elapsed() < Duration::from_secs(60), "it stays: {:?}", on_tc(namespace, index));
+        std::thread::sleep(Duration::from_millis(2));
+    }
 }
 
 fn tc(namespace: &Namespace, words: &str) -> String {
@@ -205,6 +215,7 @@ fn a_program_on_tcx_is_adopted_and_given_back() {
     adopted_and_given_back(&namespace, index, &place, &theirs, 1);
     assert_eq!(links[1].info().unwrap().id, id);
     drop(links);
+    until_gone(&namespace, index);
     // Beside others, if nothing is to be adopted.
     let link = attach(&theirs.program);
     let mut session = Session::start(&namespace, &mut place.run_object(&object, DEV));
@@ -213,6 +224,7 @@ fn a_program_on_tcx_is_adopted_and_given_back() {
     assert_eq!(session.interrupt().0, Some(0));
     assert_eq!(on_tc(&namespace, index), [theirs.program.id().unwrap()]);
     drop(link);
+    until_gone(&namespace, index);
     let nothing = ended(&namespace, place.run_object(&object, DEV).arg("--adopt"));
     says(&nothing, 2, &["no program", "adopted"]);
     let (one, two) = (attach(&first), attach(&passing()));
