@@ -4,7 +4,7 @@
 use millstream_ir::Value;
 use millstream_isa::{AluOp, Cond};
 
-use super::ip::{HEADER, fold, header, header_length, set_checksum};
+use super::ip::{HEADER, checked_and_set, fold, header, header_length, set_checksum};
 use super::ip_filter::PROTOCOLS;
 use super::transport::{ICMP, TCP, UDP, bad, pseudo_sum, sum_bytes};
 use crate::arguments::{boolean, byte, ip, unsigned};
@@ -122,12 +122,7 @@ fn reset(setup: &mut Setup<'_>) -> Made {
 
 impl Behaviour for Reset {
     fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
-        let header = header(code, packet);
-        let length = header_length(code, header);
-        code.check_int(Cond::Ge, length, HEADER, |code| code.drop(packet, "bad_header_length"));
-        let end = code.plus(header, length);
-        code.check(Cond::Le, end, packet.end, |code| code.drop(packet, "too_short"));
-        set_checksum(code, header, length);
+        let header = checked_and_set(code, packet);
         if !self.transport {
             return code.out(0, packet);
         }

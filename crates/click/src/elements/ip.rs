@@ -103,14 +103,20 @@ struct SetChecksum;
 
 impl Behaviour for SetChecksum {
     fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
-        let header = header(code, packet);
-        let length = header_length(code, header);
-        code.check_int(Cond::Ge, length, HEADER, |code| code.drop(packet, "bad_header_length"));
-        let end = code.plus(header, length);
-        code.check(Cond::Le, end, packet.end, |code| code.drop(packet, "too_short"));
-        set_checksum(code, header, length);
+        checked_and_set(code, packet);
         code.out(0, packet);
     }
+}
+
+/// Drops what has no whole header, and gives the others' headers their checksum; the header.
+pub(super) fn checked_and_set(code: &mut Code<'_, '_>, packet: Packet) -> Value {
+    let header = header(code, packet);
+    let length = header_length(code, header);
+    code.check_int(Cond::Ge, length, HEADER, |code| code.drop(packet, "bad_header_length"));
+    let end = code.plus(header, length);
+    code.check(Cond::Le, end, packet.end, |code| code.drop(packet, "too_short"));
+    set_checksum(code, header, length);
+    header
 }
 
 struct Strip(i64);
