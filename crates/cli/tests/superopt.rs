@@ -39,7 +39,7 @@ fn under_a_latency_goal_one_of_the_best_proven_forms_is_returned_and_all_are_mea
     let (input, output) = (file("latency-in.o"), file("latency-out.o"));
     std::fs::write(&input, millstream_programs::ROUTER.object).unwrap();
     let (from, to) = (input.to_str().unwrap(), output.to_str().unwrap());
-    let search = ["opt", "-O", "super", "--goal", "latency", "--budget", "30s", "--rounds", "2"];
+    let search = ["opt", "-O", "super", "--goal", "latency", "--budget", "2m", "--rounds", "2"];
     let ran = millstream(&[&search[..], &[from, "-o", to, "--json"]].concat());
     assert_eq!(ran.status.code(), Some(0), "{}", String::from_utf8_lossy(&ran.stderr));
     let report: Value = serde_json::from_slice(&ran.stdout).unwrap();
@@ -149,6 +149,9 @@ impl Drop for Case {
 const ARITHMETIC: &str = "r2 = *(u32 *)(r1 +4)\nr6 = *(u32 *)(r1 +0)\nr3 = r6\nr3 += 16\nr0 = 1\nif r3 > r2 goto out\n\
     r0 = *(u16 *)(r6 +0)\nr4 = r0\nr4 *= r0\nr4 &= 1\nr0 &= 1\nr0 ^= r4\nr0 += 2\nout:\nexit\n";
 
+/// A search that ends after as many rounds, also where solvers take long: its result depends on nothing else.
+const ROUNDS: [&str; 4] = ["--rounds", "3", "--budget", "2m"];
+
 #[test]
 fn without_a_solver_what_needs_none_is_found_and_the_rest_stays() {
     let case = Case::new("no-solver", ARITHMETIC);
@@ -169,9 +172,9 @@ fn a_solver_that_crashes_or_lies_proves_nothing_and_breaks_nothing() {
         case.script("z3-lies", lies),
         case.script("says-nothing", "exit 0"),
     ];
-    let (alone, _) = case.done(case.command(&["--rounds", "3"]).env("PATH", &case.folder));
+    let (alone, _) = case.done(case.command(&ROUNDS).env("PATH", &case.folder));
     for script in scripts {
-        let (report, _) = case.done(&mut case.command(&["--rounds", "3", "--solver", &script]));
+        let (report, _) = case.done(&mut case.command(&[&ROUNDS[..], &["--solver", &script]].concat()));
         let after = |report: &Value| report["programs"][0]["after"]["slots"].clone();
         assert_eq!(after(&report), after(&alone), "{script}: {report}");
         assert_eq!(report["programs"][0]["proof"], alone["programs"][0]["proof"], "{script}");
@@ -389,8 +392,8 @@ fn a_solver_that_takes_all_memory_is_ended_and_proves_nothing() {
         "z3-hungry",
         "exec python3 -c 'import time; b = [bytearray(1 << 24) for _ in range(128)]; time.sleep(600)'",
     );
-    let (alone, _) = case.done(case.command(&["--rounds", "3"]).env("PATH", &case.folder));
-    let flags = ["--rounds", "3", "--solver", &hungry, "--solver-memory", "256"];
-    let (report, _) = case.done(&mut case.command(&flags));
+    let (alone, _) = case.done(case.command(&ROUNDS).env("PATH", &case.folder));
+    let solver = ["--solver", &hungry, "--solver-memory", "256"];
+    let (report, _) = case.done(&mut case.command(&[&ROUNDS[..], &solver].concat()));
     assert_eq!(report["programs"][0]["after"], alone["programs"][0]["after"], "{report}");
 }
