@@ -12,7 +12,7 @@ use crate::term::T;
 use crate::value::{Kind, Region, Space, V};
 
 /// Largest memory argument that is taken byte by byte.
-pub(crate) const MOST_BYTES: u64 = 1 << 12;
+pub(crate) const MOST_BYTES: u64 = 1 << 13;
 
 impl Exec<'_, '_> {
     pub(crate) fn arguments(

@@ -14,6 +14,7 @@ use crate::solver::{Answer, Answers, Session, Solver};
 use crate::state::{Chain, State};
 use crate::sweep::{Sweep, cone};
 use crate::term::{Forms, T, Terms};
+use crate::unwritten::Unwritten;
 use crate::value::{Space, Values};
 use crate::{Acceleration, Cache, Limits, Unknown, explain, lockstep, model};
 
@@ -219,6 +220,10 @@ impl Way {
 /// The part of all terms that may be made before two programs are first cut.
 const FIRST: usize = 8;
 
+/// How often one way is tried again with other bytes of the two stacks taken to be the same, where some are read before
+/// they are written.
+const GUESSES: u32 = 3;
+
 /// What is tried, one after the other, and until when, in per cent of the time. Steps and small regions forget more, large
 /// ones may become too large.
 const WAYS: [(Way, u32); 6] = [
@@ -239,6 +244,7 @@ fn decide(
 ) -> Verdict {
     let start = Instant::now();
     let mut maps = maps.0;
+    let mut unwritten = Unwritten::default();
     let mut decision =
         Decision { programs, solver, limits, deadline: start, proof, tried: false, attempts: 0 };
     // Why the first way did not do says most.
@@ -254,13 +260,20 @@ fn decide(
             continue;
         }
         decision.deadline = start + limits.time * share / 100;
-        let terms = Terms::of(limits.terms, way.forms(limits));
-        let mut world = World { terms, values: Values::default(), maps };
-        world.terms.until(decision.deadline);
-        let (cuts, end) = decision.attempt(&mut world, way);
-        // Without a cut, or room for one, only more time is worth a try.
-        large |= cuts > 0 || world.terms.len() > limits.terms / FIRST;
-        maps = world.maps;
+        let mut guesses = 0;
+        let end = loop {
+            let terms = Terms::of(limits.terms, way.forms(limits));
+            let mut world = World { terms, values: Values::default(), maps, unwritten };
+            world.terms.until(decision.deadline);
+            let (cuts, end) = decision.attempt(&mut world, way);
+            // Without a cut, or room for one, only more time is worth a try.
+            large |= cuts > 0 || world.terms.len() > limits.terms / FIRST;
+            World { maps, unwritten, .. } = world;
+            guesses += 1;
+            if matches!(end, Ok(()) | Err(Stop::Differs(_))) || guesses > GUESSES || !unwritten.learn() {
+                break end;
+            }
+        };
         let said = match end {
             Ok(()) => return Verdict::Equivalent,
             Err(Stop::Differs(found)) => return Verdict::Differs(found),
@@ -319,6 +332,7 @@ impl Decision<'_> {
             _ => return Err(Unknown::new("one of the two ends where the other does not").into()),
         };
         world.terms.allow(self.limits.terms);
+        world.meet_in(one, two);
         let goals = goals(world, one, two)?;
         full(&world.terms)?;
         let all = goals.len();

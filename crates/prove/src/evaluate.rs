@@ -11,6 +11,7 @@ use crate::program::{Context, Program};
 use crate::state::{State, initial_memory};
 use crate::sweep::cone;
 use crate::term::{Node, T, Terms};
+use crate::unwritten::Unwritten;
 use crate::value::{Region, Space, Values};
 use crate::{Limits, Unknown};
 
@@ -98,7 +99,12 @@ impl Evaluator {
             context,
             parameters: FxHashMap::default(),
         };
-        let mut w = World { terms: Terms::new(limits.terms), values: Values::default(), maps: Vec::new() };
+        let mut w = World {
+            terms: Terms::new(limits.terms),
+            values: Values::default(),
+            maps: Vec::new(),
+            unwritten: Unwritten::default(),
+        };
         let deadline = Instant::now() + limits.time;
         let end = Exec::run_from(&mut w, &mut Side::new(&program, 'A'), limits, deadline, begin)?;
         let result = w.values.numeric(&mut w.terms, end.regs[0]);

@@ -13,11 +13,13 @@ use millstream_isa::semantics::Prim;
 use millstream_isa::{Callee, Cond, Insn, LegacyMode, Operand, Pseudo, Reg, Size, Width};
 use rustc_hash::FxHashMap;
 
+use crate::access::STACK_SIZE;
 use crate::flow::{Flow, Place};
 use crate::program::{MapInfo, Program, Target};
 use crate::range::{Ranges, Test};
-use crate::state::{Chain, State};
+use crate::state::{Cell, Chain, Frame, State};
 use crate::term::{Sort, T, Terms, mask};
+use crate::unwritten::Unwritten;
 use crate::value::{Kind, Region, Space, V, Values};
 use crate::{Limits, Unknown};
 
@@ -30,6 +32,7 @@ pub(crate) struct World {
     pub(crate) terms: Terms,
     pub(crate) values: Values,
     pub(crate) maps: Vec<MapInfo>,
+    pub(crate) unwritten: Unwritten,
 }
 
 /// One of the programs of a proof, and what is kept of it from one run to the next.
@@ -46,6 +49,11 @@ impl<'a> Side<'a> {
     /// A program that was not run yet.
     pub(crate) fn new(p: &'a Program, name: char) -> Side<'a> {
         Side { p, name, fresh: 0, flows: FxHashMap::default() }
+    }
+
+    /// Whether this is the first of the two.
+    pub(crate) fn is_first(&self) -> bool {
+        self.name == 'A'
     }
 
     /// What is known of the function at `entry`.
@@ -139,8 +147,13 @@ impl<'a, 'p> Exec<'a, 'p> {
 
     /// The start of the program, in the state that every program starts in.
     pub(crate) fn begin(&mut self) -> Result<Waiting, Unknown> {
-        let place = self.side.flow(0)?.start()?;
-        let state = self.start();
+        let flow = self.side.flow(0)?;
+        let place = flow.start()?;
+        let mut state = self.start();
+        let World { terms, unwritten, .. } = &mut *self.w;
+        let read = (-STACK_SIZE..0).filter(|at| flow.is_byte_live(place.slot, *at));
+        let cells = read.map(|at| (at, Cell::Byte(unwritten.byte(terms, self.side.is_first(), at))));
+        state.frames = vec![Rc::new(cells.collect::<Frame>())];
         Ok(Waiting::from([(vec![place], state)]))
     }
 

@@ -17,6 +17,7 @@ use crate::explain::shown;
 use crate::range::Ranges;
 use crate::state::{Cell, Frame, State, byte, initial_chain, initial_memory, put, where_put, whole};
 use crate::term::{ADDRESS, Literal, MOST_LITERALS, Node, Sort, T, Terms};
+use crate::unwritten::{Beside, Unwritten};
 use crate::value::{Kind, Region, V, Values};
 
 /// Constants that are kept as a choice between them.
@@ -35,6 +36,8 @@ pub(crate) struct Joined {
     pub(crate) pair: Pair,
     /// Whether the second is an instance of the first: nothing was forgotten.
     pub(crate) instance: bool,
+    /// Unwritten bytes of the two frames that were seen to stand for each other.
+    pub(crate) met: Vec<(i64, i64)>,
 }
 
 /// A join under way. "Ours" is the first.
@@ -62,6 +65,8 @@ struct Join<'a> {
     keeps: bool,
     name: String,
     count: usize,
+    unwritten: &'a Unwritten,
+    beside: Beside,
 }
 
 /// How two ways come to one place.
@@ -76,7 +81,14 @@ pub(crate) enum Ways {
 }
 
 /// Joins two pairs at one place. `number` tells the variables from those of other joins.
-pub(crate) fn join(ours: &mut Pair, theirs: &mut Pair, number: usize, limit: usize, ways: Ways) -> Joined {
+pub(crate) fn join(
+    ours: &mut Pair,
+    theirs: &mut Pair,
+    unwritten: &Unwritten,
+    number: usize,
+    limit: usize,
+    ways: Ways,
+) -> Joined {
     let forms = ours.terms.forms();
     let literals = [&*ours, &*theirs].map(|p| Rc::new(p.terms.implied(p.states[0].path)));
     let mut join = Join {
@@ -98,8 +110,10 @@ pub(crate) fn join(ours: &mut Pair, theirs: &mut Pair, number: usize, limit: usi
         keeps: ways == Ways::Kept,
         name: format!("join {number}"),
         count: 0,
+        unwritten,
+        beside: Beside::default(),
     };
-    let [a, b] = [0, 1].map(|side| join.state(&ours.states[side], &theirs.states[side]));
+    let [a, b] = [0, 1].map(|side| join.state(side, &ours.states[side], &theirs.states[side]));
     let facts = join.facts(&ours.states[0].facts, &theirs.states[0].facts);
     let ranges = join.ranges(&ours.states[0].ranges, &theirs.states[0].ranges);
     let mut path = join.condition();
@@ -108,12 +122,16 @@ pub(crate) fn join(ours: &mut Pair, theirs: &mut Pair, number: usize, limit: usi
     }
     let instance = join.instance;
     let states = [a, b].map(|s| State { path, facts: facts.clone(), ranges: ranges.clone(), ..s });
-    Joined { pair: Pair { terms: join.new, values: join.values, states }, instance }
+    let met = join.beside.pairs();
+    Joined { pair: Pair { terms: join.new, values: join.values, states }, instance, met }
 }
 
 impl Join<'_> {
-    /// All of a state but its condition.
-    fn state(&mut self, a: &State, b: &State) -> State {
+    /// All of a state of one side but its condition.
+    fn state(&mut self, side: usize, a: &State, b: &State) -> State {
+        if let (Some(x), Some(y)) = (a.frames.first(), b.frames.first()) {
+            self.note_unwritten(side, x, y);
+        }
         let mut regs = a.regs;
         for (r, other) in regs.iter_mut().zip(b.regs) {
             *r = self.value(*r, other);
@@ -156,6 +174,24 @@ impl Join<'_> {
             out.insert(key, self.any(x, y));
         }
         out
+    }
+
+    /// Notes the unwritten bytes of a side's frame on one way, and what stands there on the other.
+    fn note_unwritten(&mut self, side: usize, a: &Frame, b: &Frame) {
+        for (at, x) in a {
+            let Some(y) = b.get(at) else { continue };
+            let x = byte(self.ours, self.our_values, *x);
+            let y = byte(self.theirs, self.their_values, *y);
+            let (Some(x), Some(y)) = (x, y) else { continue };
+            let first = side == 0;
+            let place = self.unwritten.place(self.ours, first, x);
+            let other = self.unwritten.place(self.theirs, first, y);
+            match (place, other) {
+                (Some(place), None) => self.beside.note(0, y, side, place),
+                (None, Some(place)) => self.beside.note(1, x, side, place),
+                _ => {}
+            }
+        }
     }
 
     /// The bytes that were put on either way.

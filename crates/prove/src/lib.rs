@@ -43,6 +43,7 @@ mod stack;
 mod state;
 mod sweep;
 mod term;
+mod unwritten;
 mod value;
 pub mod window;
 mod without;

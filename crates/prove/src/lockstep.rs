@@ -313,6 +313,11 @@ impl<'a> Walk<'a> {
 
     /// Why the two do not meet.
     fn lost(&mut self, point: &Point, moments: &[Vec<Moment>; 2]) -> Unknown {
+        let last = moments.each_ref().map(|list| list.iter().rev().take(1).flat_map(Moment::states));
+        let [ours, theirs] = last;
+        for (a, b) in ours.zip(theirs) {
+            self.world.meet_in(a, b);
+        }
         if tracing::enabled!(tracing::Level::DEBUG) {
             self.world.terms.allow(MOST_TERMS);
             for (side, list) in moments.iter().enumerate() {
@@ -333,7 +338,9 @@ impl<'a> Walk<'a> {
         let number = self.count;
         if let Some(mut before) = self.waiting.remove(&to) {
             let ways = if self.keep == Keep::Constants { Ways::Kept } else { Ways::Meet };
-            let joined = join(&mut before, &mut pair, number, MOST_TERMS, ways).pair;
+            let joined = join(&mut before, &mut pair, &self.world.unwritten, number, MOST_TERMS, ways);
+            self.world.unwritten.meet(joined.met);
+            let joined = joined.pair;
             self.full(&[&before.terms, &pair.terms, &joined.terms])?;
             self.waiting.insert(to, joined);
             return Ok(());
@@ -346,7 +353,9 @@ impl<'a> Walk<'a> {
                 self.waiting.insert(to, pair);
                 return Ok(());
             }
-            let joined = join(before, &mut pair, number, MOST_TERMS, Ways::Again);
+            let unwritten = &mut self.world.unwritten;
+            let joined = join(before, &mut pair, unwritten, number, MOST_TERMS, Ways::Again);
+            unwritten.meet(joined.met);
             if before.terms.is_full() || pair.terms.is_full() || joined.pair.terms.is_full() {
                 return Err(Unknown::new(TERMS));
             }
@@ -380,6 +389,7 @@ impl<'a> Walk<'a> {
             self.exec(side).clean(key, &states[side])
         });
         let path = clean[0].path;
+        self.world.meet_in(&clean[0], &clean[1]);
         self.count += 1;
         let World { terms, values, .. } = &mut *self.world;
         let [a, b] = &clean;
