@@ -4,8 +4,8 @@
 //! host order: loads and stores of packet fields change the byte order.
 
 use millstream_ir::{
-    AluOp, Block, BlockCall, Cond, Cursor, End, Func, Map, MemFlags, Op, Piece, Prov, Size, SwapKind, Type,
-    Value, Verdict, Width,
+    AluOp, Block, BlockCall, Cond, Cursor, End, Func, Map, MemFlags, Op, Piece, Prov, Size, SwapKind,
+    TableDecl, Type, Value, Verdict, Width,
 };
 
 use crate::compile::{Compiler, QUEUE};
@@ -269,6 +269,20 @@ impl<'c, 'g> Code<'c, 'g> {
             self.store(size, base, offset + at as i32, value);
             at += len;
         }
+    }
+
+    /// A name for a match table of the element.
+    pub(crate) fn table_name(&self) -> String {
+        let element = &self.compiler.element_name(self.element);
+        let taken = |name: &String| self.compiler.module.tables.values().any(|table| table.name == *name);
+        let mut names = (1..).map(|n| if n == 1 { element.clone() } else { format!("{element}.{n}") });
+        names.find(|name| !taken(name)).unwrap_or_default()
+    }
+
+    /// What a match table gives for a key, or -1.
+    pub(crate) fn match_table(&mut self, table: TableDecl, key: &[Value]) -> Value {
+        let table = self.compiler.module.tables.push(table);
+        self.value(Op::TableMatch { table }, key, Type::I64)
     }
 
     /// The truth of a comparison.

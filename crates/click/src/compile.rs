@@ -655,6 +655,11 @@ impl<'g> Compiler<'g> {
         layout::layout(&self.func, &inputs, &self.kept, !self.resumptions.is_empty())
     }
 
+    /// An element's name.
+    pub(crate) fn element_name(&self, element: usize) -> String {
+        self.graph.elements.get(element).map_or_else(String::new, |e| e.name.clone())
+    }
+
     /// The input that an output is connected to. (A pull output has one puller, a push output one receiver.)
     pub(crate) fn target(&self, from: Port) -> Option<Port> {
         self.outputs.get(&from).copied()

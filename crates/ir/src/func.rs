@@ -177,6 +177,20 @@ impl Function {
         inst
     }
 
+    /// Takes the instruction at a position of a block away, and all behind it into a block of their own that is not in the layout yet. What the
+    /// instruction's result was is that block's parameter now.
+    pub fn cut_at(&mut self, block: Block, at: usize) -> Block {
+        let rest = self.blocks[block].insts.split_off(at + 1);
+        let removed = self.blocks[block].insts.pop();
+        let behind = self.blocks.push(BlockData::default());
+        self.blocks[behind].insts = rest;
+        if let Some(result) = removed.and_then(|inst| self.result(inst)) {
+            self.blocks[behind].params.push(result);
+            self.defs[result] = ValueDef::Param(behind, 0);
+        }
+        behind
+    }
+
     /// The result of an instruction.
     pub fn result(&self, inst: Inst) -> Option<Value> {
         self.insts[inst].result.expand()

@@ -121,6 +121,15 @@ pub struct TableDecl {
     pub fields: Vec<FieldDecl>,
     /// Entries, highest priority first.
     pub entries: Vec<Vec<FieldMatch>>,
+    /// What a match of each entry gives, below 2^30; empty where that is the entry's index.
+    pub results: Vec<u32>,
+}
+
+impl TableDecl {
+    /// What a match gives of which this is the first entry that is met.
+    pub fn result(&self, entry: usize) -> u32 {
+        self.results.get(entry).copied().unwrap_or(entry as u32)
+    }
 }
 
 /// Everything that is compiled together: one object, one configuration.

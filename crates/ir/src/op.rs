@@ -290,7 +290,7 @@ ops! {
     MapDelete "map_delete" { /// The map.
         map: Map, /// Layout of the key.
         key: Layout } (; key_values ..) -> Value, Effects::CALL;
-    /// Index of the first entry of a match table that the fields match, or -1.
+    /// The result of the first entry of a match table that the fields match, or -1.
     TableMatch "table_match" { /// The table.
         table: Table } (; fields ..) -> Value, Effects::READS;
 

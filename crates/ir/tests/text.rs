@@ -13,7 +13,7 @@ table table0 "acl" {
   field "port" 16 range
   field "proto" 8 exact
   field "flags" 8 ternary
-  entry 0x2001_0x1/64, 0x50..0x1bb, 0x6, 0x2&0x3f
+  entry 0x2001_0x1/64, 0x50..0x1bb, 0x6, 0x2&0x3f gives 3
 }
 fn0 "xdp_router" program(6) returns {
   ss0 size=512 align=8 fixed=-512

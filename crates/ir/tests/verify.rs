@@ -135,6 +135,8 @@ fn entries_of_tables_fit_their_fields() {
         ("512/9, 0_1..0_2", &["table0: entry 0: field \"p\": a value wider than 9 bits"]),
         ("1/9, 0_3..0_2", &["table0: entry 0: field \"r\": the range is empty"]),
         ("1/9, 3..4", &["table0: entry 0: field \"r\": 1 words instead of 2"]),
+        ("1/9, 0_1..0_2 gives 7\nentry 1/9, 0_1..0_2", &["table0: 1 results of 2 entries"]),
+        ("1/9, 0_1..0_2 gives 1073741824", &["table0: result 1073741824 is not below 2^30"]),
         ("1/9, 0_1..0_2", &[]),
     ] {
         assert_eq!(errors(&parse_module(&text(entry)).unwrap()), expect, "{entry}");

@@ -13,6 +13,7 @@ use millstream_object::{LineInfo, Object};
 use millstream_passes::{PassError, Pipeline, Session, Target};
 
 use crate::ahead::{self, Ahead, Judge, Use};
+use crate::classifier::{self, Classifier};
 use crate::crash;
 use crate::emit::{BATCH, EmitError, MapInfo, Table, Unit, emit, is_program};
 use crate::image::table::Linked;
@@ -69,12 +70,12 @@ pub enum Error {
     #[error(transparent)]
     Unloadable(#[from] Unloadable),
     /// A map's initial contents cannot be put in.
-    #[error("map {map:?}: entry {key} cannot be set: error {errno}")]
+    #[error("map {map:?}: entry {key:02x?} cannot be set: error {errno}")]
     Initial {
         /// The map.
         map: String,
         /// Its key.
-        key: u32,
+        key: Vec<u8>,
         /// The kernel's error number.
         errno: i64,
     },
@@ -97,6 +98,8 @@ pub struct Options {
     pub tables: Vec<(String, Template)>,
     /// The same of tries.
     pub tries: Vec<(String, Trie)>,
+    /// The same of classifiers: match tables.
+    pub classifiers: Vec<(String, Classifier)>,
     /// How many workers run the code at once, each on packets of its own.
     pub workers: u32,
     /// Of hash functions and `bpf_get_prandom_u32`.
@@ -117,6 +120,7 @@ impl Default for Options {
             keep_text: false,
             tables: Vec::new(),
             tries: Vec::new(),
+            classifiers: Vec::new(),
             workers: 1,
             seed: 1,
             cpu: Cpu::default(),
@@ -211,6 +215,8 @@ struct Made {
     maps: Maps,
     epochs: Arc<Epochs>,
     shapes: Vec<Shape>,
+    /// What maps that stand for match tables hold.
+    initial: Vec<Initial>,
     compiler: Compiler,
     object: ObjectFile,
     /// Loops over a batch, then programs that tail calls reach.
@@ -248,7 +254,7 @@ impl Engine {
         let lifted = lift_object(object)?;
         let options = &Options { places: places(object, &lifted), ..options.clone() };
         let mut image = Engine::build_module(lifted.module, entry, options)?;
-        image.initial = image::initial(object, &reached_order(object));
+        image.initial.extend(image::initial(object, &reached_order(object)));
         Ok(image)
     }
 
@@ -266,11 +272,9 @@ impl Engine {
             crash::Code { start: (addresses[0] as u64).wrapping_sub(first), lines, names: made.names };
         let program = Program::new(&addresses, made.loops, Kept::Linked { _code: code }).described(described);
         let timings = Timings { link: start.elapsed(), ..made.timings };
-        Ok(Engine {
-            timings,
-            texts: made.texts,
-            ..Engine::new(program, made.maps, made.epochs, options.seed)
-        })
+        let mut engine = Engine::new(program, made.maps, made.epochs, options.seed);
+        engine.fill(&made.initial)?;
+        Ok(Engine { timings, texts: made.texts, ..engine })
     }
 
     /// As [`Engine::of_module`], ahead of time: for [`Engine::of_image`] in another process.
@@ -280,8 +284,8 @@ impl Engine {
     pub fn build_module(module: Module, entry: Func, options: &Options) -> Result<Image, Error> {
         let made = make_code(module, entry, options, &mut Place::fixed(0), None)?;
         let image = Image::link(&made.object, &made.symbols, made.loops, options.cpu)?;
-        let (maps, names) = (made.shapes, made.names);
-        Ok(Image { maps, names, seed: options.seed, workers: options.workers, ..image })
+        let (maps, initial, names) = (made.shapes, made.initial, made.names);
+        Ok(Image { maps, initial, names, seed: options.seed, workers: options.workers, ..image })
     }
 
     /// As [`Engine::of_module`], as an object file for any linker, with one public symbol: the table that [`Linked::open`] takes. What `describe`
@@ -323,13 +327,16 @@ impl Engine {
     ) -> Result<(Vec<u8>, Image), Error> {
         let (area, workers) = (linkage.area(), options.workers);
         let image = Image { initial, seed: options.seed, workers, area, ..Image::without_code(options.cpu) };
-        let with = |maps: &[Shape]| Image { maps: maps.to_vec(), ..image.clone() };
-        let described = |maps: &[Shape]| {
-            let description = (linkage.describe)(&with(maps));
+        let with = |maps: &[Shape], made: &[Initial]| {
+            let initial = [made, &image.initial].concat();
+            Image { maps: maps.to_vec(), initial, ..image.clone() }
+        };
+        let described = |maps: &[Shape], made: &[Initial]| {
+            let description = (linkage.describe)(&with(maps, made));
             Table { symbol: linkage.symbol.to_owned(), description }
         };
         let made = make_code(module, entry, options, &mut Place::fixed(area), Some(&described))?;
-        Ok((made.object.bytes, with(&made.shapes)))
+        Ok((made.object.bytes, with(&made.shapes, &made.initial)))
     }
 
     /// A program whose code was linked into this process, with its maps.
@@ -398,25 +405,25 @@ impl Engine {
         for Initial { map, key, value } in initial {
             let address = match value {
                 First::Bytes(bytes) => {
-                    self.put(*map, *key, bytes)?;
+                    self.put(*map, key, bytes)?;
                     continue;
                 }
                 First::Map(inner) => self.maps.get(*inner).and_then(Option::as_ref).map(Placed::address),
                 First::Program(at) => self.program.programs.get(*at).copied(),
             };
             if let Some(address) = address {
-                self.put(*map, *key, &address.to_ne_bytes())?;
+                self.put(*map, key, &address.to_ne_bytes())?;
             }
         }
         Ok(())
     }
 
-    fn put(&mut self, at: usize, key: u32, value: &[u8]) -> Result<(), Error> {
+    fn put(&mut self, at: usize, key: &[u8], value: &[u8]) -> Result<(), Error> {
         let Some(map) = self.maps.get_mut(at).and_then(Option::as_mut) else { return Ok(()) };
         let map = map.get_mut();
-        match map.update(&key.to_ne_bytes(), value, 0, None) {
+        match map.update(key, value, 0, None) {
             0 => Ok(()),
-            errno => Err(Error::Initial { map: map.name().to_owned(), key, errno }),
+            errno => Err(Error::Initial { map: map.name().to_owned(), key: key.to_vec(), errno }),
         }
     }
 
@@ -551,7 +558,7 @@ fn reached_by_tail_calls(module: &Module) -> Vec<Func> {
 }
 
 /// What an object file says of a program with such maps.
-type Described<'d> = &'d dyn Fn(&[Shape]) -> Table;
+type Described<'d> = &'d dyn Fn(&[Shape], &[Initial]) -> Table;
 
 /// Runs the passes, makes the maps, and has LLVM compile; for others to link, if it is `described` for them.
 fn make_code(
@@ -563,6 +570,7 @@ fn make_code(
 ) -> Result<Made, Error> {
     let mut timings = Timings::default();
     let start = Instant::now();
+    let initial = classifier::expand(&mut module, &options.classifiers)?;
     if options.passes {
         Pipeline::default_o2().run(&mut module, &mut Session::new(Target::native()))?;
     }
@@ -586,7 +594,7 @@ fn make_code(
     let slice = way(&module, entry, &known);
     let slice = slice.as_ref().map(|slice| (slice, options.ahead));
     let (prefetch, shared) = (options.prefetch, options.workers > 1);
-    let table = described.map(|described| described(&shapes));
+    let table = described.map(|described| described(&shapes, &initial));
     let table = table.as_ref();
     // Whoever links code with others has debug information of his own.
     let located = table.is_none();
@@ -606,7 +614,7 @@ fn make_code(
     let (symbols, loops) = (unit.symbols(), unit.loops().len());
     let functions = module.funcs.values().map(|func| format!("function `{}`", func.name));
     let names = functions.chain(options.places.iter().cloned()).collect();
-    Ok(Made { maps, epochs, shapes, compiler, object, symbols, loops, names, timings, texts })
+    Ok(Made { maps, epochs, shapes, initial, compiler, object, symbols, loops, names, timings, texts })
 }
 
 /// What records of lines stand for: places in source files.

@@ -11,6 +11,7 @@
 //! runs an object that the verifier has not seen runs it as a plug-in of the process.
 
 mod ahead;
+mod classifier;
 mod crash;
 mod emit;
 mod engine;
@@ -21,6 +22,7 @@ mod program;
 mod runtime;
 
 pub use ahead::{Ahead, Pattern};
+pub use classifier::Classifier;
 pub use crash::report_crashes;
 pub use engine::{Engine, Error, Linkable, Options, Texts, Timings};
 pub use image::table::{Linked, Table};

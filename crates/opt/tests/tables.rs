@@ -93,7 +93,7 @@ impl Random {
         let fields: Vec<FieldDecl> =
             fields.iter().map(|&(bits, kind)| FieldDecl { name: "f".into(), bits, kind }).collect();
         let entries = (0..ENTRIES).map(|_| fields.iter().map(|f| self.entry(f)).collect()).collect();
-        TableDecl { name: "t".into(), fields, entries }
+        TableDecl { name: "t".into(), fields, entries, results: Vec::new() }
     }
 
     /// A key at or next to what an entry states, or any. Five words: those that no field takes are noise.

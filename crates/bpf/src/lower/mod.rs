@@ -33,7 +33,11 @@ use crate::lift::Sym;
 use crate::threads::{Helper, both, helped};
 use live::Crossing;
 
-pub use tables::expand_tables;
+pub use tables::{
+    Comparison as TableComparison, Form as TableForm, Plan as TablePlan, Rule as TableRule,
+    Step as TableStep, Test as TableTest, expand_tables, plan as table_plan, rules as table_rules,
+    widths as table_widths,
+};
 
 /// Why a function cannot be lowered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -17,7 +17,7 @@ use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use millstream_lab::{os, pcap};
 use millstream_native::io::pcap::Writer;
 use millstream_native::io::{Crew, Nowhere, Plan, Ran, Reason, Replay, Sink, run as run_packets, run_by};
-use millstream_native::{Ahead, Engine, Error, Options, Pattern, Template, Timings, Trie};
+use millstream_native::{Ahead, Classifier, Engine, Error, Options, Pattern, Template, Timings, Trie};
 use serde::Serialize;
 
 use self::live::{Ports, Until, Way};
@@ -52,8 +52,8 @@ pub(crate) struct Tuning {
     /// LLVM's passes, as `opt -passes=` takes them
     #[arg(long, value_name = "PASSES")]
     llvm_passes: Option<String>,
-    /// Make hash table or trie NAME by this template instead of the one that fits its size; may be given several times
-    #[arg(long = "template", value_name = "NAME=open|robin-hood|cuckoo|multibit|packed|lengths", value_parser = template)]
+    /// Make hash table, trie or classifier NAME by this template instead of the one that fits what it holds; may be given several times
+    #[arg(long = "template", value_name = "NAME=open|robin-hood|cuckoo|multibit|packed|lengths|linear|tree|tuples", value_parser = template)]
     templates: Vec<(String, Pin)>,
     /// Run by so many workers, each a thread on a processor of its own with the packets of its flows
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
@@ -73,14 +73,15 @@ impl Tuning {
         let ahead = Ahead { packets, pattern, from: self.ahead_from, always: self.ahead_always };
         let llvm_passes = self.llvm_passes.clone().unwrap_or(usual.llvm_passes.clone());
         let (prefetch, workers) = (self.prefetch, self.workers);
-        let (mut tables, mut tries) = (Vec::new(), Vec::new());
+        let (mut tables, mut tries, mut classifiers) = (Vec::new(), Vec::new(), Vec::new());
         for (name, pin) in self.templates.iter().cloned() {
             match pin {
                 Pin::Index(template) => tables.push((name, template)),
                 Pin::Trie(trie) => tries.push((name, trie)),
+                Pin::Classifier(classifier) => classifiers.push((name, classifier)),
             }
         }
-        Options { prefetch, ahead, llvm_passes, workers, tables, tries, ..usual }
+        Options { prefetch, ahead, llvm_passes, workers, tables, tries, classifiers, ..usual }
     }
 }
 
@@ -150,16 +151,20 @@ pub(crate) struct Running {
 enum Pin {
     Index(Template),
     Trie(Trie),
+    Classifier(Classifier),
 }
 
 /// Words for templates.
-const PINS: [(&str, Pin); 6] = [
+const PINS: [(&str, Pin); 9] = [
     ("open", Pin::Index(Template::Open)),
     ("robin-hood", Pin::Index(Template::RobinHood)),
     ("cuckoo", Pin::Index(Template::Cuckoo)),
     ("multibit", Pin::Trie(Trie::Multibit)),
     ("packed", Pin::Trie(Trie::Packed)),
     ("lengths", Pin::Trie(Trie::Lengths)),
+    ("linear", Pin::Classifier(Classifier::Linear)),
+    ("tree", Pin::Classifier(Classifier::Tree)),
+    ("tuples", Pin::Classifier(Classifier::Tuples)),
 ];
 
 fn template(text: &str) -> Result<(String, Pin), String> {

@@ -1,6 +1,8 @@
-//! `Classifier`: by bytes at offsets.
+//! `Classifier`: by bytes at offsets. Many patterns are a match table ([`super::table`]), whose key is of words that begin at multiples of four.
 
-use millstream_ir::Block;
+use std::collections::BTreeMap;
+
+use millstream_ir::{Block, Value};
 use millstream_isa::{AluOp, Cond};
 
 use crate::build::Code;
@@ -9,6 +11,8 @@ use crate::compile::Setup;
 use crate::config::{Text, words};
 use crate::error::Error;
 use crate::packet::Packet;
+
+use super::table::{Demand, Formula, Part, Rules, Window, Word, different, equal, parts};
 
 pub(super) const CLASSES: &[Class] = &[Class {
     name: "Classifier",
@@ -32,6 +36,35 @@ struct Clause {
 /// One pattern an output; a pattern without clauses matches all.
 struct Classifier {
     patterns: Vec<Vec<Clause>>,
+    parts: Vec<Part<Key>>,
+}
+
+/// What a word of a table's key is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Key {
+    /// Four bytes from an offset on; those that are not there are zero.
+    Bytes(u32),
+    /// Whether the packet has so many bytes.
+    Reach(u32),
+}
+
+/// Bytes of a word.
+const WORD: u32 = 4;
+
+impl Word for Key {
+    fn bits(self) -> u32 {
+        match self {
+            Key::Bytes(_) => 8 * WORD,
+            Key::Reach(_) => 1,
+        }
+    }
+
+    fn name(self) -> String {
+        match self {
+            Key::Bytes(offset) => format!("{offset}"),
+            Key::Reach(bytes) => format!("{bytes} bytes"),
+        }
+    }
 }
 
 /// One output an argument.
@@ -49,8 +82,12 @@ pub(super) fn outputs_are(setup: &Setup<'_>, patterns: usize) -> Result<(), Erro
 fn classifier(setup: &mut Setup<'_>) -> Made {
     let arguments = setup.arguments.rest();
     outputs_are(setup, arguments.len())?;
-    let patterns = arguments.iter().map(pattern).collect::<Result<_, _>>()?;
-    Ok(Box::new(Classifier { patterns }))
+    let patterns = arguments.iter().map(pattern).collect::<Result<Vec<_>, _>>()?;
+    let asked = |(port, pattern): (usize, &Vec<Clause>)| {
+        (Some(Formula::All(pattern.iter().map(Clause::formula).collect())), port as u32)
+    };
+    let asked: Vec<_> = patterns.iter().enumerate().map(asked).collect();
+    Ok(Box::new(Classifier { parts: parts(&asked), patterns }))
 }
 
 fn pattern(argument: &Text) -> Result<Vec<Clause>, Error> {
@@ -102,9 +139,55 @@ fn bytes(text: &str, digit: impl Fn(char) -> Option<u8>) -> Option<Vec<u8>> {
     even.then(|| digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect())
 }
 
-impl Behaviour for Classifier {
-    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
-        for (port, pattern) in self.patterns.iter().enumerate() {
+impl Clause {
+    /// Bytes that the packet must have.
+    fn used(&self) -> usize {
+        self.mask.iter().rposition(|m| *m != 0).map_or(0, |last| last + 1)
+    }
+
+    /// What it asks of words. Bytes that are not there are zero: where that would do, it is asked whether they are there.
+    fn formula(&self) -> Formula<Key> {
+        let used = self.used();
+        let mut words: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+        for (at, (value, mask)) in
+            self.value.iter().zip(&self.mask).enumerate().filter(|(_, (_, mask))| **mask != 0)
+        {
+            let at = self.offset + at as u32;
+            let (known, shift) = (words.entry(at / WORD * WORD).or_default(), 8 * (WORD - 1 - at % WORD));
+            known.0 |= u64::from(*value) << shift;
+            known.1 |= u64::from(*mask) << shift;
+        }
+        let demand = |(offset, (value, mask)): (u32, (u64, u64))| {
+            let demands =
+                if self.negated { different(value, mask, u64::from(u32::MAX)) } else { equal(value, mask) };
+            Formula::one_of(Key::Bytes(offset), demands)
+        };
+        let mut asked: Vec<Formula<Key>> = words.into_iter().map(demand).collect();
+        if used == 0 || self.value[used - 1] == 0 {
+            let reach = Key::Reach(self.offset + used as u32);
+            asked.push(Formula::Demand(reach, Demand::Masked(u64::from(!self.negated), 1)));
+        }
+        if self.negated { Formula::Any(asked) } else { Formula::All(asked) }
+    }
+}
+
+impl Classifier {
+    /// The words of the key of a table.
+    fn words(code: &mut Code<'_, '_>, packet: Packet, rules: &Rules<Key>) -> BTreeMap<Key, Value> {
+        let all = rules.words();
+        let word = |key: &Key| if let Key::Bytes(offset) = key { Some((*offset, WORD)) } else { None };
+        let reach = |key: &Key| if let Key::Reach(bytes) = key { Some(*bytes) } else { None };
+        let fields: Vec<(u32, u32)> = all.iter().filter_map(word).collect();
+        let needs: Vec<u32> = all.iter().filter_map(reach).collect();
+        let window = Window { base: packet.data, packet, whole: false };
+        let read = window.read(code, &fields, &needs, |_| None);
+        // Words come before numbers of bytes in the order of keys, too.
+        all.into_iter().zip(read).collect()
+    }
+
+    /// Patterns of outputs, one by one.
+    fn in_order(&self, code: &mut Code<'_, '_>, packet: Packet, ports: std::ops::Range<usize>) {
+        for (port, pattern) in self.patterns.iter().enumerate().take(ports.end).skip(ports.start) {
             let next = code.block();
             for clause in pattern {
                 if clause.negated {
@@ -119,13 +202,28 @@ impl Behaviour for Classifier {
             code.out(port as u32, packet);
             code.go(next);
         }
+    }
+}
+
+impl Behaviour for Classifier {
+    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+        let outputs: Vec<u32> = (0..self.patterns.len() as u32).collect();
+        for part in &self.parts {
+            match part {
+                Part::Linear(ports) => self.in_order(code, packet, ports.clone()),
+                Part::Table(rules) => {
+                    let words = Self::words(code, packet, rules);
+                    rules.choose(code, &words, &outputs, |code, port| code.out(port, packet));
+                }
+            }
+        }
         code.drop(packet, "no_pattern");
     }
 }
 
 /// Goes on where the packet has what a clause says, else to `no`. A packet that is too short has not.
 fn test(code: &mut Code<'_, '_>, packet: Packet, clause: &Clause, no: Block) {
-    let used = clause.mask.iter().rposition(|m| *m != 0).map_or(0, |last| last + 1);
+    let used = clause.used();
     let beyond = code.at(packet.data, i64::from(clause.offset) + used as i64);
     let long = code.block();
     code.branch(Cond::Le, beyond, packet.end, long, no);

@@ -1,15 +1,18 @@
 //! `IPClassifier` and `IPFilter`: packets by expressions like tcpdump's.
 //!
 //! An expression becomes control flow: each test is a branch, `and`, `or` and `not` say where its sides go. What ports and
-//! ICMP types need (the protocol, the first fragment, a header that is there) is part of each test.
+//! ICMP types need (the protocol, the first fragment, a header that is there) is part of each test. Many rules are a match table instead ([`super::table`]).
 
 mod parse;
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use millstream_ir::{Block, Value};
 use millstream_isa::{AluOp, Cond};
 
 use super::classify::outputs_are;
 use super::ip::header_length;
+use super::table::{Demand, Formula, Part, Rules, Window, Word, compared, different, equal, parts};
 use crate::arguments::{boolean, unsigned};
 use crate::build::Code;
 use crate::class::{Behaviour, Class, Made};
@@ -37,6 +40,95 @@ pub(super) const CLASSES: &[Class] = &[class("IPClassifier", classifier), class(
 struct Filter {
     /// Output, or none for those that are dropped, and what must hold.
     rules: Vec<(Option<u32>, Expression)>,
+    parts: Vec<Part<Key>>,
+    /// What rules of tables may say: an output each, or none.
+    actions: Vec<Option<u32>>,
+}
+
+/// What a word of a table's key is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Key {
+    /// A field under a mask; zero where it is not there.
+    Field(Field, u32),
+    /// Whether there are so many bytes behind the IP header, in a first fragment.
+    Reach(u32),
+}
+
+impl Word for Key {
+    fn bits(self) -> u32 {
+        match self {
+            Key::Field(Field::Header { bytes, .. } | Field::Transport { bytes, .. }, _) => 8 * bytes,
+            Key::Field(Field::Length, _) => 32,
+            Key::Reach(_) => 1,
+        }
+    }
+
+    fn name(self) -> String {
+        match self {
+            Key::Field(Field::Header { offset, bytes }, _) => format!("ip[{offset}:{bytes}]"),
+            Key::Field(Field::Transport { offset, bytes }, _) => format!("transp[{offset}:{bytes}]"),
+            Key::Field(Field::Length, _) => "ip len".to_owned(),
+            Key::Reach(bytes) => format!("transp of {bytes} bytes"),
+        }
+    }
+}
+
+impl Filter {
+    fn new(rules: Vec<(Option<u32>, Expression)>) -> Filter {
+        let actions: BTreeSet<Option<u32>> = rules.iter().map(|(output, _)| *output).collect();
+        let actions: Vec<Option<u32>> = actions.into_iter().collect();
+        let number = |output| actions.partition_point(|known| *known < output) as u32;
+        let asked: Vec<_> =
+            rules.iter().map(|(output, rule)| (formula(rule, true), number(*output))).collect();
+        Filter { parts: parts(&asked), rules, actions }
+    }
+}
+
+/// An expression, or the opposite of one.
+fn formula(expression: &Expression, holds: bool) -> Option<Formula<Key>> {
+    let all = |inner: &[Expression]| inner.iter().map(|part| formula(part, holds)).collect::<Option<_>>();
+    Some(match expression {
+        Expression::Constant(truth) => Formula::Constant(*truth == holds),
+        Expression::Not(inner) => formula(inner, !holds)?,
+        Expression::All(inner) if holds => Formula::All(all(inner)?),
+        Expression::Any(inner) if !holds => Formula::All(all(inner)?),
+        Expression::All(inner) | Expression::Any(inner) => Formula::Any(all(inner)?),
+        Expression::Test(test) => test_formula(test, holds)?,
+    })
+}
+
+/// What is asked of words by a test, or by the opposite of one. A field that is not there is zero: where that would do, it is asked whether it is there.
+fn test_formula(test: &Test, holds: bool) -> Option<Formula<Key>> {
+    let cond = match (test.cond, holds) {
+        (cond, true) => cond,
+        (Cond::Eq, false) => Cond::Ne,
+        (Cond::Ne, false) => Cond::Eq,
+        (Cond::Lt, false) => Cond::Ge,
+        (Cond::Ge, false) => Cond::Lt,
+        (Cond::Gt, false) => Cond::Le,
+        (Cond::Le, false) => Cond::Gt,
+        _ => return None,
+    };
+    let all = u64::MAX >> (64 - Key::Field(test.field, u32::MAX).bits());
+    let (mask, value) = (u64::from(test.mask) & all, u64::from(test.value));
+    let (word, demands) = match cond {
+        Cond::Eq => (Key::Field(test.field, u32::MAX), equal(value, mask)),
+        Cond::Ne => (Key::Field(test.field, u32::MAX), different(value, mask, all)),
+        // What is compared is under the mask, but of all the bits there are.
+        _ => (
+            Key::Field(test.field, if mask == all { u32::MAX } else { test.mask }),
+            compared(cond, value, all)?,
+        ),
+    };
+    let zero = demands.iter().any(|demand| demand.takes_zero());
+    let found = Formula::one_of(word, demands);
+    let Field::Transport { offset, bytes } = test.field else { return Some(found) };
+    let reach = Key::Reach((offset as u32) + bytes);
+    Some(match (holds, zero) {
+        (true, true) => Formula::All(vec![Formula::Demand(reach, Demand::Masked(1, 1)), found]),
+        (false, false) => Formula::Any(vec![Formula::Demand(reach, Demand::Masked(0, 1)), found]),
+        _ => found,
+    })
 }
 
 fn classifier(setup: &mut Setup<'_>) -> Made {
@@ -46,7 +138,7 @@ fn classifier(setup: &mut Setup<'_>) -> Made {
         Ok((Some(at as u32), expression(&words(text), text, setup.arguments.names)?))
     };
     let rules = arguments.iter().enumerate().map(rule).collect::<Result<_, Error>>()?;
-    Ok(Box::new(Filter { rules }))
+    Ok(Box::new(Filter::new(rules)))
 }
 
 fn filter(setup: &mut Setup<'_>) -> Made {
@@ -69,7 +161,7 @@ fn filter(setup: &mut Setup<'_>) -> Made {
         };
         rules.push((output, expression(pattern, &argument, setup.arguments.names)?));
     }
-    Ok(Box::new(Filter { rules }))
+    Ok(Box::new(Filter::new(rules)))
 }
 
 impl Behaviour for Filter {
@@ -77,15 +169,26 @@ impl Behaviour for Filter {
         let header = super::ip::header(code, packet);
         let length = header_length(code, header);
         let seen = Seen { packet, header, transport: code.plus(header, length) };
-        for (output, expression) in &self.rules {
-            let (yes, no) = (code.block(), code.block());
-            decide(code, &seen, expression, yes, no);
-            code.go(yes);
-            match output {
-                Some(output) => code.out(*output, packet),
-                None => code.drop(packet, "denied"),
+        let act = |code: &mut Code<'_, '_>, output: Option<u32>| match output {
+            Some(output) => code.out(output, packet),
+            None => code.drop(packet, "denied"),
+        };
+        for part in &self.parts {
+            match part {
+                Part::Table(rules) => {
+                    let words = seen.words(code, rules);
+                    rules.choose(code, &words, &self.actions, act);
+                }
+                Part::Linear(range) => {
+                    for (output, expression) in &self.rules[range.clone()] {
+                        let (yes, no) = (code.block(), code.block());
+                        decide(code, &seen, expression, yes, no);
+                        code.go(yes);
+                        act(code, *output);
+                        code.go(no);
+                    }
+                }
             }
-            code.go(no);
         }
         code.drop(packet, "no_rule");
     }
@@ -96,6 +199,53 @@ struct Seen {
     packet: Packet,
     header: Value,
     transport: Value,
+}
+
+impl Seen {
+    /// The words of the key of a table.
+    fn words(&self, code: &mut Code<'_, '_>, rules: &Rules<Key>) -> BTreeMap<Key, Value> {
+        let all = rules.words();
+        let behind = |key: &Key| match key {
+            Key::Field(Field::Transport { offset, bytes }, _) => Some((*offset as u32, *bytes)),
+            _ => None,
+        };
+        let reach = |key: &Key| if let Key::Reach(bytes) = key { Some(*bytes) } else { None };
+        let fields: BTreeSet<(u32, u32)> = all.iter().filter_map(behind).collect();
+        let fields: Vec<(u32, u32)> = fields.into_iter().collect();
+        let needs: Vec<u32> = all.iter().filter_map(reach).collect();
+        let mut read = Vec::new();
+        if fields.len() + needs.len() > 0 {
+            let fragment = code.half(self.header, 6);
+            let window = Window { base: self.transport, packet: self.packet, whole: true };
+            read = window.read(code, &fields, &needs, |code| {
+                let (first, none) = (code.block(), code.block());
+                let distance = code.with(AluOp::And, fragment, 0x1fff);
+                let zero = code.int(0);
+                code.branch(Cond::Eq, distance, zero, first, none);
+                code.go(first);
+                Some(none)
+            });
+        }
+        let (fields_read, needs_read) = read.split_at(fields.len());
+        let place = |wanted: (u32, u32)| fields.iter().position(|field| *field == wanted);
+        let mut words = BTreeMap::new();
+        for key in all {
+            let value = match key {
+                Key::Field(Field::Header { offset, bytes }, _) => code.number(bytes, self.header, offset),
+                Key::Field(Field::Transport { offset, bytes }, _) => {
+                    fields_read[place((offset as u32, bytes)).unwrap_or_default()]
+                }
+                Key::Field(Field::Length, _) => code.sub(self.packet.end, self.header),
+                Key::Reach(bytes) => needs_read[needs.iter().position(|n| *n == bytes).unwrap_or_default()],
+            };
+            let masked = match key {
+                Key::Field(_, mask) if mask != u32::MAX => code.with(AluOp::And, value, i64::from(mask)),
+                _ => value,
+            };
+            words.insert(key, masked);
+        }
+        words
+    }
 }
 
 /// Goes to one of two blocks, as an expression holds.

@@ -25,6 +25,7 @@ mod paint;
 mod querier;
 pub(crate) mod rewrite;
 mod switch;
+mod table;
 mod transport;
 mod vlan;
 mod work;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use millstream_bpf::lower::{expand_tables, lower_func};
+use millstream_bpf::lower::{TableForm, expand_tables, lower_func};
 use millstream_interp::Machine;
 use millstream_interp::bytecode::{Interpreter as Bytecode, Program};
 use millstream_interp::ir::Interpreter;
@@ -59,9 +59,13 @@ impl Rng {
             }
         }
         let most = [2, 8, 40][self.below(3)];
-        let entries =
+        let entries: Vec<Vec<FieldMatch>> =
             (0..self.below(most)).map(|_| fields.iter().map(|f| self.field_match(f)).collect()).collect();
-        TableDecl { name: "t".into(), fields, entries }
+        let mut results = Vec::new();
+        if self.below(2) == 0 {
+            results.resize_with(entries.len(), || self.below(5) as u32);
+        }
+        TableDecl { name: "t".into(), fields, entries, results }
     }
 
     /// A key near the bounds that an entry states, or any.
@@ -108,10 +112,10 @@ fn module(table: TableDecl) -> Module {
     module
 }
 
-fn expanded(module: &Module, jmp32: bool) -> Module {
+fn expanded(module: &Module, jmp32: bool, form: TableForm) -> Module {
     let mut expanded = module.clone();
     let func = &mut expanded.funcs[Func::from_u32(0)];
-    assert!(expand_tables(func, &module.tables, jmp32, || true));
+    assert!(expand_tables(func, &module.tables, jmp32, |_| Some(form)));
     assert_eq!(verify_module(&expanded), [], "{module}");
     expanded
 }
@@ -129,11 +133,13 @@ fn expanded_matches_agree_with_tables() {
     for round in 0..600 {
         let module = module(rng.table());
         let table = &module.tables[Table::from_u32(0)];
-        let expanded = expanded(&module, round % 2 == 0);
+        let forms = [TableForm::Tree, TableForm::InOrder].map(|form| expanded(&module, round % 2 == 0, form));
         for _ in 0..30 {
             let key = rng.key(table);
             let expected = run(&module, &key);
-            assert_eq!(run(&expanded, &key), expected, "{key:x?}\n{module}");
+            for expanded in &forms {
+                assert_eq!(run(expanded, &key), expected, "{key:x?}\n{module}");
+            }
             found += usize::from(expected != u64::MAX);
         }
     }
@@ -160,7 +166,7 @@ fn lowered_matches_agree_with_tables() {
 
 /// Branches on the longest way through the expansion, and in all of it.
 fn size(table: TableDecl) -> (usize, usize) {
-    let module = expanded(&module(table), true);
+    let module = expanded(&module(table), true, TableForm::Tree);
     let func = &module.funcs[Func::from_u32(0)];
     let branches = func.layout.iter().filter(|&&b| func.targets(b).len() == 2).count();
     (depth(func, func.entry(), &mut HashMap::new()), branches)
@@ -181,7 +187,12 @@ fn depth(func: &Function, block: Block, known: &mut HashMap<Block, usize>) -> us
 fn lookups_are_logarithmic_and_code_is_linear() {
     let field = |bits, kind| FieldDecl { name: "f".into(), bits, kind };
     let exact = (0..1000).map(|i| vec![FieldMatch::Exact(vec![i * 37])]).collect();
-    let table = TableDecl { name: "e".into(), fields: vec![field(32, MatchKind::Exact)], entries: exact };
+    let table = TableDecl {
+        name: "e".into(),
+        fields: vec![field(32, MatchKind::Exact)],
+        entries: exact,
+        results: Vec::new(),
+    };
     let (depth, branches) = size(table);
     assert!(depth <= 11 && branches <= 2000, "exact: {depth} deep, {branches} branches");
 
@@ -190,7 +201,12 @@ fn lookups_are_logarithmic_and_code_is_linear() {
         (0..1000).map(|_| (rng.next() >> 32, 8 + rng.below(25) as u32)).collect();
     prefixes.sort_by_key(|p| std::cmp::Reverse(p.1));
     let entries = prefixes.iter().map(|&(v, len)| vec![FieldMatch::Prefix(vec![v], len)]).collect();
-    let table = TableDecl { name: "p".into(), fields: vec![field(32, MatchKind::Prefix)], entries };
+    let table = TableDecl {
+        name: "p".into(),
+        fields: vec![field(32, MatchKind::Prefix)],
+        entries,
+        results: Vec::new(),
+    };
     let (depth, branches) = size(table);
     assert!(depth <= 12 && branches <= 2100, "prefixes: {depth} deep, {branches} branches");
 
@@ -201,6 +217,6 @@ fn lookups_are_logarithmic_and_code_is_linear() {
     };
     let entries = (0..500).map(|_| entry(&mut rng)).collect();
     let fields = vec![field(32, MatchKind::Prefix), field(16, MatchKind::Range)];
-    let (depth, branches) = size(TableDecl { name: "acl".into(), fields, entries });
+    let (depth, branches) = size(TableDecl { name: "acl".into(), fields, entries, results: Vec::new() });
     assert!(depth <= 24 && branches <= 3000, "two fields: {depth} deep, {branches} branches");
 }

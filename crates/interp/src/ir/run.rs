@@ -340,7 +340,7 @@ impl<'a> Run<'a> {
 
     fn match_table(&self, table: Table, key: &[u64]) -> Result<u64, Fault> {
         let table = self.interpreter.module.tables.get(table).ok_or(Fault::Unlinked("a match table"))?;
-        Ok(match_table(table, key).map_or(-1, |i| i as i64) as u64)
+        Ok(match_table(table, key).map_or(-1, |entry| i64::from(table.result(entry))) as u64)
     }
 }
 

@@ -64,6 +64,7 @@ mod tests {
             name: "t".into(),
             fields: vec![FieldDecl { name: "f".into(), bits, kind }],
             entries: entries.into_iter().map(|m| vec![m]).collect(),
+            results: Vec::new(),
         }
     }
 

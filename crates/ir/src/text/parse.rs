@@ -147,7 +147,8 @@ fn parse_extern(module: &mut Module, line: &mut Line<'_>) -> Result<(), ParseErr
 
 fn parse_table(module: &mut Module, lines: &mut Lines<'_>, mut line: Line<'_>) -> Result<(), ParseError> {
     in_order(&mut line, "table", module.tables.len())?;
-    let mut table = TableDecl { name: line.quoted()?, fields: Vec::new(), entries: Vec::new() };
+    let mut table =
+        TableDecl { name: line.quoted()?, fields: Vec::new(), entries: Vec::new(), results: Vec::new() };
     line.expect("{")?;
     line.expect_end()?;
     loop {
@@ -164,7 +165,12 @@ fn parse_table(module: &mut Module, lines: &mut Lines<'_>, mut line: Line<'_>) -
                 bits: line.number("a width in bits")?,
                 kind: keyword(&mut line, &MATCH_KINDS)?,
             }),
-            "entry" => table.entries.push(parse_entry(&table.fields, &mut line)?),
+            "entry" => {
+                table.entries.push(parse_entry(&table.fields, &mut line)?);
+                if line.eat("gives") {
+                    table.results.push(line.number("a result")?);
+                }
+            }
             word => return Err(place.error(format!("expected field or entry, found `{word}`"))),
         }
         line.expect_end()?;

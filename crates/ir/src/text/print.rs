@@ -87,9 +87,13 @@ fn write_table(out: &mut impl Write, id: Table, table: &TableDecl) -> fmt::Resul
     for field in &table.fields {
         writeln!(out, "  field {} {} {}", Quoted(&field.name), field.bits, match_word(field.kind))?;
     }
-    for entry in &table.entries {
+    for (at, entry) in table.entries.iter().enumerate() {
         let fields: Vec<String> = entry.iter().map(field_match_text).collect();
-        writeln!(out, "  entry {}", fields.join(", "))?;
+        write!(out, "  entry {}", fields.join(", "))?;
+        if let Some(result) = table.results.get(at) {
+            write!(out, " gives {result}")?;
+        }
+        writeln!(out)?;
     }
     writeln!(out, "}}")
 }

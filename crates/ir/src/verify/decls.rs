@@ -15,6 +15,12 @@ pub(super) fn verify(module: &Module) -> Vec<VerifyError> {
         if let Some(field) = table.fields.iter().find(|f| f.bits == 0) {
             error(format!("{id}: field \"{}\" is empty", field.name));
         }
+        if !table.results.is_empty() && table.results.len() != table.entries.len() {
+            error(format!("{id}: {} results of {} entries", table.results.len(), table.entries.len()));
+        }
+        if let Some(result) = table.results.iter().find(|result| **result >> 30 != 0) {
+            error(format!("{id}: result {result} is not below 2^30"));
+        }
         for (i, entry) in table.entries.iter().enumerate() {
             if let Err(message) = entry_error(table, entry) {
                 error(format!("{id}: entry {i}: {message}"));

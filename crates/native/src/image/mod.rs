@@ -115,7 +115,7 @@ impl Shape {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Initial {
     pub(crate) map: usize,
-    pub(crate) key: u32,
+    pub(crate) key: Vec<u8>,
     pub(crate) value: First,
 }
 
@@ -134,7 +134,7 @@ pub(crate) fn initial(object: &Object, programs: &[Func]) -> Vec<Initial> {
     for (map, declared) in object.maps.iter().enumerate() {
         all.extend(declared.data.iter().map(|data| Initial {
             map,
-            key: 0,
+            key: 0u32.to_ne_bytes().to_vec(),
             value: First::Bytes(data.clone()),
         }));
         for (key, value) in &declared.initial {
@@ -144,7 +144,7 @@ pub(crate) fn initial(object: &Object, programs: &[Func]) -> Vec<Initial> {
                     programs.iter().position(|f| *f == func(*id)).map(First::Program)
                 }
             };
-            all.extend(value.map(|value| Initial { map, key: *key, value }));
+            all.extend(value.map(|value| Initial { map, key: key.to_ne_bytes().to_vec(), value }));
         }
     }
     all

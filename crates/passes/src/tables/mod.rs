@@ -1,6 +1,6 @@
 //! Match tables.
 
-use millstream_bpf::lower::expand_tables;
+use millstream_bpf::lower::{TableForm, expand_tables};
 use millstream_ir::Function;
 
 use crate::manager::{Ctx, FuncPass, Pass};
@@ -24,12 +24,12 @@ impl FuncPass for LowerTables {
     }
 
     fn run(&self, func: &mut Function, cx: &mut Ctx<'_>) -> bool {
-        // Native code searches tables in batches.
+        // Native code has templates for tables, of which it chooses before the passes.
         if !cx.target().keep_verifier_facts {
             return false;
         }
         let tables = cx.info.tables;
         let jmp32 = cx.target().has_jmp32();
-        expand_tables(func, tables, jmp32, || cx.fuel(NAME))
+        expand_tables(func, tables, jmp32, |_| cx.fuel(NAME).then_some(TableForm::Tree))
     }
 }

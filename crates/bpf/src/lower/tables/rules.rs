@@ -10,7 +10,7 @@ const MAX_RULES: usize = 1 << 14;
 
 /// What a rule demands of a word. Bits above the word's width are zero.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Test {
+pub enum Test {
     /// Nothing.
     Any,
     /// Between two bounds, inclusive.
@@ -76,13 +76,15 @@ impl Test {
 
 /// A demand on each word, and the entry that it stands for.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Rule {
+pub struct Rule {
+    /// One a word.
     pub tests: Vec<Test>,
+    /// What the match gives.
     pub result: i64,
 }
 
 /// All bits of each word of the key, as masks.
-pub(super) fn widths(table: &TableDecl) -> Vec<u64> {
+pub fn widths(table: &TableDecl) -> Vec<u64> {
     table.fields.iter().flat_map(field_widths).collect()
 }
 
@@ -95,9 +97,9 @@ fn field_widths(field: &FieldDecl) -> Vec<u64> {
 }
 
 /// The table's entries as rules, highest priority first; `None` if there are too many.
-pub(super) fn rules(table: &TableDecl) -> Option<Vec<Rule>> {
+pub fn rules(table: &TableDecl) -> Option<Vec<Rule>> {
     let mut rules = Vec::new();
-    for (result, entry) in table.entries.iter().enumerate() {
+    for (at, entry) in table.entries.iter().enumerate() {
         let mut rows = vec![Vec::new()];
         for (m, field) in entry.iter().zip(&table.fields) {
             let alternatives = field_rows(m, field);
@@ -109,7 +111,8 @@ pub(super) fn rules(table: &TableDecl) -> Option<Vec<Rule>> {
                 .flat_map(|row| alternatives.iter().map(move |more| [row.as_slice(), more].concat()))
                 .collect();
         }
-        rules.extend(rows.into_iter().map(|tests| Rule { tests, result: result as i64 }));
+        let result = i64::from(table.result(at));
+        rules.extend(rows.into_iter().map(|tests| Rule { tests, result }));
     }
     Some(rules)
 }

@@ -7,7 +7,7 @@ use crate::config::Text;
 use crate::error::Error;
 
 /// What a test looks at.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Field {
     /// 1, 2 or 4 bytes of the IP header.
     Header { offset: i32, bytes: u32 },

@@ -1,0 +1,210 @@
+//! `IPFilter` of many rules by each template, beside the same rules as control flow. Figures for `bench/README.md`.
+//!
+//!     cargo run --release -p millstream-click --example classifiers -- access|firewall|exact RULES
+//!     valgrind --tool=callgrind ... classifiers access|firewall|exact RULES VARIANT BATCHES
+//!
+//! Rules are those of the firewall's generator (`access`, `firewall`), or name addresses, ports and protocol exactly; each packet meets a rule that is drawn
+//! evenly. Time is that of batches of 64 in the program; variants take turns, and the medians of their rounds are printed as JSON, with the time to compile. With VARIANT and
+//! BATCHES one variant runs so many batches and nothing is printed: the instructions of a packet are the difference of two such runs.
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use millstream_click::{Program, compile, flatten, parse};
+use millstream_native::{Batch, Classifier, Engine, Options};
+use millstream_programs::firewall::{self, Action, Config, Flavour, PortRange, Rule};
+use millstream_programs::rng::Rng;
+use millstream_programs::traffic::Locality;
+
+const BATCH: usize = 64;
+const BATCHES: usize = 1_000;
+const ROUNDS: usize = 9;
+const FLOWS: usize = 20_000;
+/// More rules than that take too long as control flow, one comparison after the other.
+const MOST_LINEAR: usize = 1_000;
+
+/// How rules become code.
+#[derive(Clone, Copy)]
+enum Variant {
+    /// As they would without tables: a chain of elements.
+    Chain,
+    Table(Option<Classifier>),
+}
+
+const VARIANTS: [(&str, Variant); 5] = [
+    ("control flow", Variant::Chain),
+    ("linear", Variant::Table(Some(Classifier::Linear))),
+    ("tree", Variant::Table(Some(Classifier::Tree))),
+    ("tuples", Variant::Table(Some(Classifier::Tuples))),
+    ("by default", Variant::Table(None)),
+];
+
+/// A rule in Click's words.
+fn rule(rule: &Rule) -> String {
+    let mut words = vec![format!("src net {} and dst net {}", rule.src, rule.dst)];
+    words.extend(rule.protocol.map(|protocol| format!("ip proto {protocol}")));
+    for (side, PortRange { first, last }) in [("src", rule.src_ports), ("dst", rule.dst_ports)] {
+        if first == last {
+            words.push(format!("{side} port {first}"));
+        } else if (PortRange { first, last }) != PortRange::ANY {
+            words.push(format!("{side} port >= {first} and {side} port <= {last}"));
+        }
+    }
+    words.join(" and ")
+}
+
+/// Rules with one source, one destination, one protocol and two ports each.
+fn exact(count: usize) -> Result<Config, String> {
+    let mut config = firewall::generate(Flavour::AccessList, 1, 1);
+    config.rules.clear();
+    let mut rng = Rng::new(7);
+    for _ in 0..count {
+        let [a, b] = [rng.next_u32(), rng.next_u32()];
+        let text = format!(
+            "accept {} 10.{}.{}.{}/32 {} 192.168.{}.{}/32 {}",
+            ["tcp", "udp"][(a & 1) as usize],
+            a >> 8 & 255,
+            a >> 16 & 255,
+            a >> 24,
+            1024 + (b & 0xfff),
+            b >> 12 & 255,
+            b >> 20 & 255,
+            [80, 443, 53, 22][(a >> 1 & 3) as usize]
+        );
+        config.rules.push(text.parse().map_err(|e| format!("{text}: {e}"))?);
+    }
+    Ok(config)
+}
+
+fn program(config: &Config, variant: Variant) -> Result<Program, String> {
+    let output = |rule: &Rule| if rule.action == Action::Accept { "allow" } else { "deny" };
+    let text = match variant {
+        Variant::Table(_) => {
+            let rules: Vec<String> =
+                config.rules.iter().map(|r| format!("{} {}", output(r), rule(r))).collect();
+            format!("FromDump(a) -> MarkIPHeader(14) -> f :: IPFilter({}) -> ToDump(b);", rules.join(",\n"))
+        }
+        Variant::Chain => {
+            let element = |(at, r): (usize, &Rule)| {
+                let to = if r.action == Action::Accept { "o" } else { "Discard" };
+                format!("c{at} :: IPClassifier({}, -); c{at}[0] -> {to}; c{at}[1] -> c{};\n", rule(r), at + 1)
+            };
+            let all: String = config.rules.iter().enumerate().map(element).collect();
+            let last = config.rules.len();
+            format!(
+                "o :: ToDump(b); Idle -> o; FromDump(a) -> MarkIPHeader(14) -> c0; {all} c{last} :: Discard;"
+            )
+        }
+    };
+    let graph = parse(&text).and_then(|statements| flatten(&statements, &[])).map_err(|e| e.to_string())?;
+    compile(&graph).map_err(|e| format!("{e:?}"))
+}
+
+fn engine(config: &Config, variant: Variant) -> Result<Engine, String> {
+    let classifiers = match variant {
+        Variant::Table(Some(template)) if config.rules.len() >= 8 => vec![("f".to_owned(), template)],
+        _ => Vec::new(),
+    };
+    let program = program(config, variant)?;
+    let options = Options { classifiers, ..Options::default() };
+    Engine::of_module(program.module, program.entry, &options).map_err(|e| e.to_string())
+}
+
+/// Nanoseconds a packet: the median of the batches.
+fn round(
+    engine: &mut Engine,
+    batch: &mut Batch,
+    frames: &[Vec<u8>],
+    batches: usize,
+    rng: &mut Rng,
+) -> (f64, usize) {
+    let (mut times, mut sent) = (Vec::with_capacity(batches), 0);
+    for _ in 0..batches {
+        batch.clear();
+        for _ in 0..BATCH {
+            batch.push_open(&frames[rng.below(frames.len() as u64) as usize], 1);
+        }
+        let start = Instant::now();
+        engine.run_graph(batch);
+        times.push(start.elapsed().as_nanos() as f64 / BATCH as f64);
+        sent += batch.sent_len();
+    }
+    (median(&mut times), sent)
+}
+
+fn median(times: &mut [f64]) -> f64 {
+    times.sort_by(f64::total_cmp);
+    times[times.len() / 2]
+}
+
+fn measure(config: &Config, frames: &[Vec<u8>]) -> Result<(), String> {
+    let mut batch = Batch::with_copies(BATCH, BATCH).map_err(|e| e.to_string())?;
+    let mut engines = Vec::new();
+    for (name, variant) in VARIANTS {
+        if config.rules.len() > MOST_LINEAR && matches!(name, "control flow" | "linear") {
+            continue;
+        }
+        let start = Instant::now();
+        match engine(config, variant) {
+            Ok(engine) => engines.push((name, start.elapsed().as_secs_f64() * 1e3, engine, Vec::new())),
+            Err(why) => eprintln!("{name}: {why}"),
+        }
+    }
+    let mut sent: Vec<usize> = Vec::new();
+    for turn in 0..ROUNDS {
+        for step in 0..engines.len() {
+            let at = (turn + step) % engines.len();
+            let (_, _, engine, times) = &mut engines[at];
+            let (ns, passed) = round(engine, &mut batch, frames, BATCHES, &mut Rng::new(turn as u64 + 1));
+            times.push(ns);
+            if step == 0 {
+                sent.push(passed);
+            }
+            assert_eq!(sent[turn], passed, "all variants decide alike");
+        }
+    }
+    println!("{{\n  \"rules\": {},", config.rules.len());
+    let last = engines.len() - 1;
+    for (at, (name, compiled, engine, times)) in engines.iter_mut().enumerate() {
+        let comma = if at == last { "" } else { "," };
+        let (ns, bytes, maps) = (median(times), engine.timings.bytes, engine.maps().count() - 1);
+        println!(
+            "  \"{name}\": {{\"ns\": {ns:.1}, \"compile_ms\": {compiled:.0}, \"object_bytes\": {bytes}, \"hash_tables\": {maps}}}{comma}"
+        );
+    }
+    println!("}}");
+    Ok(())
+}
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match run(&args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("{e}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &[String]) -> Result<(), String> {
+    let [kind, count, rest @ ..] = args else {
+        return Err("expected `access`, `firewall` or `exact`, and how many rules".into());
+    };
+    let count: usize = count.parse().map_err(|e| format!("{count}: {e}"))?;
+    let config = match kind.as_str() {
+        "access" => firewall::generate(Flavour::AccessList, count, 1),
+        "firewall" => firewall::generate(Flavour::Firewall, count, 1),
+        "exact" => exact(count)?,
+        other => return Err(format!("`{other}` is not access, firewall or exact")),
+    };
+    let frames = firewall::flows(&config, FLOWS, Locality::NONE, 2, |_| true).packets;
+    let [variant, batches] = rest else { return measure(&config, &frames) };
+    let found = VARIANTS.iter().find(|(name, _)| name == variant);
+    let (_, variant) = found.ok_or_else(|| format!("there is no variant `{variant}`"))?;
+    let batches = batches.parse().map_err(|e| format!("{batches}: {e}"))?;
+    let mut engine = engine(&config, *variant)?;
+    let mut batch = Batch::with_copies(BATCH, BATCH).map_err(|e| e.to_string())?;
+    round(&mut engine, &mut batch, &frames, batches, &mut Rng::new(1));
+    Ok(())
+}

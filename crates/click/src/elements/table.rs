@@ -1,0 +1,466 @@
+//! Many rules as match tables.
+//!
+//! What a rule asks for is brought into alternatives, each of which demands something of words of the packet: entries of a table, whose first that is met
+//! says what becomes of the packet. How the table is searched is the back end's choice. Rules that would be too many alternatives stay
+//! control flow, and divide the others into tables before and behind them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use millstream_ir::{Block, FieldDecl, FieldMatch, MatchKind, TableDecl, Value};
+use millstream_isa::{AluOp, Cond};
+
+use crate::build::Code;
+use crate::packet::Packet;
+
+/// So few rules are control flow.
+const FEW: usize = 8;
+/// Alternatives of a rule, at most.
+const MOST_ALTERNATIVES: usize = 256;
+/// Entries of a table, at most.
+const MOST_ENTRIES: usize = 1 << 14;
+
+/// What is demanded of a word.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Demand {
+    /// A value under a mask, without bits outside of it.
+    Masked(u64, u64),
+    /// Two bounds, inclusive.
+    Between(u64, u64),
+}
+
+/// A word of the key.
+pub(super) trait Word: Copy + Ord {
+    fn bits(self) -> u32;
+    fn name(self) -> String;
+}
+
+/// What a rule asks for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Formula<W> {
+    Constant(bool),
+    Demand(W, Demand),
+    All(Vec<Formula<W>>),
+    Any(Vec<Formula<W>>),
+}
+
+/// What one entry demands: of each word that it names, in order, what its value is under a mask, and what it lies between.
+type Entry<W> = BTreeMap<W, Demands>;
+/// Of a word: value and mask, bounds.
+type Demands = (Option<(u64, u64)>, Option<(u64, u64)>);
+
+/// Rules one behind the other.
+pub(super) enum Part<W> {
+    /// To be tested one by one.
+    Linear(Range<usize>),
+    /// In a table.
+    Table(Rules<W>),
+}
+
+/// Rules of a table: entries and what they give.
+pub(super) struct Rules<W> {
+    entries: Vec<(Entry<W>, u32)>,
+}
+
+/// The values that compare with one so, as numbers under `all`, which is a row of ones.
+pub(super) fn compared(cond: Cond, value: u64, all: u64) -> Option<Vec<Demand>> {
+    let from = |from: u64| (from <= all).then_some(Demand::Between(from, all));
+    let to = |to: Option<u64>| to.map(|to| Demand::Between(0, to.min(all)));
+    Some(match cond {
+        Cond::Eq => equal(value, all),
+        Cond::Ne => different(value, all, all),
+        Cond::Lt => to(value.checked_sub(1)).into_iter().collect(),
+        Cond::Le => to(Some(value)).into_iter().collect(),
+        Cond::Gt => value.checked_add(1).and_then(from).into_iter().collect(),
+        Cond::Ge => from(value).into_iter().collect(),
+        _ => return None,
+    })
+}
+
+/// The values that are this one under a mask.
+pub(super) fn equal(value: u64, mask: u64) -> Vec<Demand> {
+    if value & !mask == 0 { vec![Demand::Masked(value, mask)] } else { Vec::new() }
+}
+
+/// The values that are another one under a mask, of a word that has the bits `all`.
+pub(super) fn different(value: u64, mask: u64, all: u64) -> Vec<Demand> {
+    if value & !mask != 0 {
+        return vec![Demand::Between(0, all)];
+    }
+    let free = all & !mask;
+    if free & (free + 1) == 0 {
+        let below = value.checked_sub(1).map(|last| Demand::Between(0, last));
+        let above =
+            Some((value | free) + 1).filter(|first| *first <= all).map(|first| Demand::Between(first, all));
+        return below.into_iter().chain(above).collect();
+    }
+    let bit = |bit: u32| (mask >> bit & 1 == 1).then(|| Demand::Masked(!value & 1 << bit, 1 << bit));
+    (0..64).filter_map(bit).collect()
+}
+
+impl Demand {
+    /// Whether zero is among the values.
+    pub(super) fn takes_zero(self) -> bool {
+        matches!(self, Demand::Masked(0, _) | Demand::Between(0, _))
+    }
+}
+
+impl<W: Word> Formula<W> {
+    /// One of several demands of a word.
+    pub(super) fn one_of(word: W, demands: Vec<Demand>) -> Formula<W> {
+        Formula::Any(demands.into_iter().map(|demand| Formula::Demand(word, demand)).collect())
+    }
+
+    /// Its alternatives; none if there are too many.
+    fn alternatives(&self) -> Option<Vec<Entry<W>>> {
+        match self {
+            Formula::Constant(true) => Some(vec![Entry::new()]),
+            Formula::Constant(false) => Some(Vec::new()),
+            Formula::Demand(word, demand) => {
+                let (masked, between) = match *demand {
+                    Demand::Masked(value, mask) => (Some((value, mask)), None),
+                    Demand::Between(from, to) => (None, Some((from, to))),
+                };
+                Some(vec![Entry::from([(*word, (masked, between))])])
+            }
+            Formula::Any(parts) => {
+                let mut all = Vec::new();
+                for part in parts {
+                    all.extend(part.alternatives()?);
+                    if all.len() > MOST_ALTERNATIVES {
+                        return None;
+                    }
+                }
+                Some(all)
+            }
+            Formula::All(parts) => {
+                let mut all = vec![Entry::new()];
+                for part in parts {
+                    let more = part.alternatives()?;
+                    if all.len() * more.len() > MOST_ALTERNATIVES {
+                        return None;
+                    }
+                    all = all.iter().flat_map(|a| more.iter().filter_map(|b| both(a, b))).collect();
+                }
+                Some(all)
+            }
+        }
+    }
+}
+
+/// What two entries demand together; none if no packet has both.
+fn both<W: Word>(a: &Entry<W>, b: &Entry<W>) -> Option<Entry<W>> {
+    let mut all = a.clone();
+    for (word, (masked, between)) in b {
+        let known = all.entry(*word).or_default();
+        known.0 = match (known.0, *masked) {
+            (Some((v, m)), Some((w, n))) if (v ^ w) & m & n == 0 => Some((v | w, m | n)),
+            (Some(_), Some(_)) => return None,
+            (one, other) => one.or(other),
+        };
+        known.1 = match (known.1, *between) {
+            (Some((from, to)), Some((least, most))) => {
+                Some((from.max(least), to.min(most))).filter(|(from, to)| from <= to)
+            }
+            (one, other) => one.or(other),
+        };
+        if between.is_some() && known.1.is_none() {
+            return None;
+        }
+    }
+    Some(all)
+}
+
+/// Divides rules into those of tables and others. What a rule asks for is none where that has no such form, and comes with what it gives.
+pub(super) fn parts<W: Word>(rules: &[(Option<Formula<W>>, u32)]) -> Vec<Part<W>> {
+    let mut parts = Vec::new();
+    let (mut start, mut entries) = (0, Vec::new());
+    let mut close = |range: Range<usize>, entries: &mut Vec<(Entry<W>, u32)>| {
+        let entries = std::mem::take(entries);
+        if range.len() >= FEW {
+            parts.push(Part::Table(Rules { entries }));
+        } else if !range.is_empty() {
+            parts.push(Part::Linear(range));
+        }
+    };
+    for (at, (formula, result)) in rules.iter().enumerate() {
+        let found = formula.as_ref().and_then(Formula::alternatives);
+        if found.as_ref().is_none_or(|found| entries.len() + found.len() > MOST_ENTRIES) {
+            close(start..at, &mut entries);
+            start = at;
+        }
+        match found {
+            Some(found) => entries.extend(found.into_iter().map(|entry| (entry, *result))),
+            None => {
+                close(at..at + 1, &mut entries);
+                start = at + 1;
+            }
+        }
+    }
+    close(start..rules.len(), &mut entries);
+    parts
+}
+
+/// An interval that is all values with a prefix, as value and mask.
+fn prefix(from: u64, to: u64, all: u64) -> Option<(u64, u64)> {
+    let free = from ^ to;
+    (free & free.wrapping_add(1) == 0 && from & free == 0).then_some((from, all & !free))
+}
+
+fn all_bits(bits: u32) -> u64 {
+    u64::MAX >> (64 - bits)
+}
+
+impl<W: Word> Rules<W> {
+    /// The words that something is demanded of.
+    pub(super) fn words(&self) -> BTreeSet<W> {
+        self.entries.iter().flat_map(|(entry, _)| entry.keys().copied()).collect()
+    }
+
+    /// The table, and the words of its key.
+    fn table(&self, name: String) -> (TableDecl, Vec<W>) {
+        let demands = |word: W| self.entries.iter().filter_map(move |(entry, _)| entry.get(&word));
+        let mut columns: Vec<(W, bool)> = Vec::new();
+        for word in self.words() {
+            let all = all_bits(word.bits());
+            let ranged =
+                demands(word).any(|(_, between)| between.is_some_and(|(a, b)| prefix(a, b, all).is_none()));
+            let as_range = |(_, mask): (u64, u64)| {
+                let free = all & !mask;
+                ranged && free & free.wrapping_add(1) == 0
+            };
+            let masked = demands(word).any(|(masked, _)| masked.is_some_and(|m| !as_range(m)));
+            if masked || !ranged {
+                columns.push((word, false));
+            }
+            if ranged {
+                columns.push((word, true));
+            }
+        }
+        let field = |&(word, ranged): &(W, bool)| FieldDecl {
+            name: word.name(),
+            bits: word.bits(),
+            kind: if ranged { MatchKind::Range } else { MatchKind::Ternary },
+        };
+        let ranges: BTreeSet<W> =
+            columns.iter().filter(|(_, ranged)| *ranged).map(|(word, _)| *word).collect();
+        let mut table = TableDecl {
+            name,
+            fields: columns.iter().map(field).collect(),
+            entries: Vec::new(),
+            results: Vec::new(),
+        };
+        for (entry, result) in &self.entries {
+            let row = columns.iter().map(|&(word, ranged)| {
+                let all = all_bits(word.bits());
+                demanded(entry.get(&word).copied().unwrap_or_default(), all, ranges.contains(&word), ranged)
+            });
+            // One that asks for the impossible is left out.
+            if let Some(row) = row.collect::<Option<Vec<FieldMatch>>>() {
+                table.entries.push(row);
+                table.results.push(*result);
+            }
+        }
+        (table, columns.into_iter().map(|(word, _)| word).collect())
+    }
+
+    /// Goes on with what the first rule that a packet meets says, and behind all that where it meets none. `words` are the values of those of the key, and
+    /// `act` ends the block.
+    pub(super) fn choose<A: Copy>(
+        &self,
+        code: &mut Code<'_, '_>,
+        words: &BTreeMap<W, Value>,
+        actions: &[A],
+        act: impl Fn(&mut Code<'_, '_>, A),
+    ) {
+        let name = code.table_name();
+        let (table, key) = self.table(name);
+        let given: BTreeSet<u32> = table.results.iter().copied().collect();
+        let key: Vec<Value> = key.iter().map(|word| words[word]).collect();
+        let result = code.match_table(table, &key);
+        for number in given {
+            let (here, next) = (code.block(), code.block());
+            let wanted = code.int(i64::from(number));
+            code.branch(Cond::Eq, result, wanted, here, next);
+            code.go(here);
+            act(code, actions[number as usize]);
+            code.go(next);
+        }
+    }
+}
+
+/// What an entry demands in a column: that of a range or the other one of a word, which may have both; none if no value is such.
+fn demanded((masked, between): Demands, all: u64, has_range: bool, ranged: bool) -> Option<FieldMatch> {
+    let interval = masked.and_then(|(value, mask)| {
+        let free = all & !mask;
+        (has_range && free & free.wrapping_add(1) == 0).then_some((value, value | free))
+    });
+    if ranged {
+        let (from, to) = between.unwrap_or((0, all));
+        let (least, most) = interval.unwrap_or((0, all));
+        let (from, to) = (from.max(least), to.min(most));
+        return (from <= to).then(|| FieldMatch::Range(vec![from], vec![to]));
+    }
+    let own = masked.filter(|_| interval.is_none());
+    let other = between.filter(|_| !has_range).and_then(|(from, to)| prefix(from, to, all));
+    let (value, mask) = match (own, other) {
+        (Some((v, m)), Some((w, n))) if (v ^ w) & m & n == 0 => (v | w, m | n),
+        (Some(_), Some(_)) => return None,
+        (one, other) => one.or(other).unwrap_or((0, 0)),
+    };
+    Some(FieldMatch::Ternary(vec![value], vec![mask]))
+}
+
+/// Where words are read that may lie behind a packet's end.
+#[derive(Clone, Copy)]
+pub(super) struct Window {
+    pub(super) base: Value,
+    pub(super) packet: Packet,
+    /// A word that is not there as a whole is zero; else bytes that are not there are.
+    pub(super) whole: bool,
+}
+
+impl Window {
+    /// Reads words, by offset and bytes, and says of each of some numbers of bytes whether there are as many: in this order. `nothing` may lead to
+    /// a block where nothing is there.
+    pub(super) fn read(
+        self,
+        code: &mut Code<'_, '_>,
+        words: &[(u32, u32)],
+        needs: &[u32],
+        nothing: impl FnOnce(&mut Code<'_, '_>) -> Option<Block>,
+    ) -> Vec<Value> {
+        let (all, few, on) = (code.block(), code.block(), code.block());
+        let params = (0..words.len() + needs.len()).map(|_| code.number_param(on)).collect();
+        let (zero, one) = (code.int(0), code.int(1));
+        let none = nothing(code);
+        let longest = words.iter().map(|(offset, bytes)| offset + bytes).chain(needs.iter().copied()).max();
+        let beyond = code.at(self.base, i64::from(longest.unwrap_or(0)));
+        code.branch(Cond::Le, beyond, self.packet.end, all, few);
+        code.go(all);
+        let mut values: Vec<Value> =
+            words.iter().map(|&(offset, bytes)| code.number(bytes, self.base, offset as i32)).collect();
+        values.resize(words.len() + needs.len(), one);
+        code.jump(on, &values);
+        code.go(few);
+        let mut values = Vec::new();
+        for &(offset, bytes) in words {
+            values.push(if self.whole {
+                self.guarded(code, offset, bytes)
+            } else {
+                let mut word = zero;
+                for at in 0..bytes {
+                    let byte = self.guarded(code, offset + at, 1);
+                    let before = code.with(AluOp::Lsh, word, 8);
+                    word = code.alu(AluOp::Or, before, byte);
+                }
+                word
+            });
+        }
+        for &need in needs {
+            let beyond = code.at(self.base, i64::from(need));
+            let there = code.compare(Cond::Le, beyond, self.packet.end);
+            values.push(code.select(there, one, zero));
+        }
+        code.jump(on, &values);
+        if let Some(none) = none {
+            code.go(none);
+            code.jump(on, &vec![zero; words.len() + needs.len()]);
+        }
+        code.go(on);
+        params
+    }
+
+    /// Bytes if they are there, else zero.
+    fn guarded(self, code: &mut Code<'_, '_>, offset: u32, bytes: u32) -> Value {
+        let beyond = code.at(self.base, i64::from(offset + bytes));
+        let zero = code.int(0);
+        code.when(Cond::Le, beyond, self.packet.end, &[zero], |code| {
+            vec![code.number(bytes, self.base, offset as i32)]
+        })[0]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl Word for u8 {
+        fn bits(self) -> u32 {
+            8
+        }
+
+        fn name(self) -> String {
+            format!("byte {self}")
+        }
+    }
+
+    fn holds(demand: Demand, value: u64) -> bool {
+        match demand {
+            Demand::Masked(v, mask) => value & mask == v,
+            Demand::Between(from, to) => from <= value && value <= to,
+        }
+    }
+
+    #[test]
+    fn demands_are_what_they_stand_for() {
+        for value in [0, 1, 6, 7, 8, 0x55, 0xfe, 0xff, 0x100] {
+            for number in 0..=255 {
+                let any = |all: &[Demand]| all.iter().any(|demand| holds(*demand, number));
+                let conditions = [
+                    (Cond::Eq, number == value),
+                    (Cond::Ne, number != value),
+                    (Cond::Lt, number < value),
+                    (Cond::Le, number <= value),
+                    (Cond::Gt, number > value),
+                    (Cond::Ge, number >= value),
+                ];
+                for (cond, expected) in conditions {
+                    let found = compared(cond, value, 0xff).expect("a form");
+                    assert_eq!(any(&found), expected, "{number} {cond:?} {value}: {found:?}");
+                }
+                for mask in [0, 1, 7, 0x55, 0xf0, 0xff] {
+                    assert_eq!(any(&equal(value, mask)), number & mask == value, "{number}&{mask} {value}");
+                    assert_eq!(
+                        any(&different(value, mask, 0xff)),
+                        number & mask != value,
+                        "{number}&{mask} {value}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn rules_without_a_form_divide_the_others() {
+        let demand = || (Some(Formula::Demand(0u8, Demand::Masked(1, 3))), 0);
+        let mut rules: Vec<_> = (0..20).map(|_| demand()).collect();
+        rules[9].0 = None;
+        rules[15].0 = None;
+        let shown = |part: &Part<u8>| match part {
+            Part::Linear(range) => format!("{range:?}"),
+            Part::Table(rules) => format!("{} entries", rules.entries.len()),
+        };
+        let all: Vec<String> = parts(&rules).iter().map(shown).collect();
+        assert_eq!(all, ["9 entries", "9..10", "10..15", "15..16", "16..20"]);
+    }
+
+    #[test]
+    fn a_word_is_compared_in_one_way_where_that_is_possible() {
+        let port = |demand| Formula::Demand(0u8, demand);
+        let rules = [
+            port(Demand::Masked(80, 0xff)),
+            port(Demand::Between(100, 200)),
+            Formula::All(vec![port(Demand::Masked(0x10, 0xf0)), port(Demand::Between(0x18, 0x40))]),
+            Formula::All(vec![port(Demand::Masked(0x10, 0xf0)), port(Demand::Between(0x28, 0x40))]),
+        ];
+        let entries =
+            rules.iter().flat_map(|rule| rule.alternatives().expect("few")).map(|entry| (entry, 3)).collect();
+        let (table, key) = Rules { entries }.table("t".into());
+        assert_eq!(key, [0]);
+        assert_eq!(table.fields[0].kind, MatchKind::Range);
+        let range = |from, to| vec![FieldMatch::Range(vec![from], vec![to])];
+        assert_eq!(table.entries, [range(80, 80), range(100, 200), range(0x18, 0x1f)]);
+        assert_eq!(table.results, [3, 3, 3]);
+    }
+}

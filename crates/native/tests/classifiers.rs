@@ -1,0 +1,205 @@
+//! Random match tables as native code, by each template and by the one that is chosen: all give what a linear scan of the entries gives.
+
+use millstream_interp::ir::match_table;
+use millstream_ir::{
+    FieldDecl, FieldMatch, Func, Function, Linkage, MatchKind, MemFlags, Module, Op, Prov, Size, Table,
+    TableDecl, Type,
+};
+use millstream_native::{Batch, Classifier, Engine, Error, Options};
+use millstream_programs::rng::Rng;
+
+/// `BPF_PROG_TYPE_XDP`.
+const XDP: u32 = 6;
+/// Where the result goes in the packet, whose beginning is the key.
+const RESULT: i32 = 64;
+const TEMPLATES: [Option<Classifier>; 4] =
+    [None, Some(Classifier::Linear), Some(Classifier::Tree), Some(Classifier::Tuples)];
+
+/// A program that matches a table.
+fn program(table: TableDecl) -> (Module, Func) {
+    let mut func = Function::new("match", Linkage::Program { prog_type: XDP });
+    let block = func.add_block();
+    let ctx = func.add_param(block, Type::Ptr(Prov::Ctx));
+    let flags = MemFlags::default();
+    let mut at = func.at_end(block);
+    let load = Op::Load { size: Size::W, sext: false, offset: 0, flags };
+    let packet = at.value(load, [ctx], Type::Ptr(Prov::Packet));
+    let words = table.fields.iter().map(FieldDecl::words).sum::<usize>() as i32;
+    let word = |n: i32| Op::Load { size: Size::Dw, sext: false, offset: 8 * n, flags };
+    let key: Vec<_> = (0..words).map(|n| at.value(word(n), [packet], Type::I64)).collect();
+    let result = at.value(Op::TableMatch { table: Table::from_u32(0) }, key, Type::I64);
+    at.effect(Op::Store { size: Size::Dw, offset: RESULT, flags }, [packet, result], []);
+    let verdict = at.iconst(2);
+    at.effect(Op::Return {}, [verdict], []);
+    let mut module = Module::default();
+    module.tables.push(table);
+    let func = module.funcs.push(func);
+    (module, func)
+}
+
+fn engine(table: &TableDecl, template: Option<Classifier>, passes: bool) -> Result<Engine, Error> {
+    let (module, func) = program(table.clone());
+    let classifiers = template.map(|template| (table.name.clone(), template)).into_iter().collect();
+    Engine::of_module(module, func, &Options { classifiers, passes, ..Options::default() })
+}
+
+/// What a program gives for each of some keys.
+fn results(engine: &mut Engine, keys: &[Vec<u64>]) -> Vec<i64> {
+    let mut all = Vec::new();
+    for keys in keys.chunks(32) {
+        let mut batch = Batch::new(32).expect("memory");
+        for key in keys {
+            let mut frame: Vec<u8> = key.iter().flat_map(|word| word.to_le_bytes()).collect();
+            frame.resize(RESULT as usize + 8, 0);
+            assert!(batch.push(&frame, 1));
+        }
+        engine.run(&mut batch);
+        let result = |at| batch.bytes(at)[RESULT as usize..].first_chunk().map(|b| i64::from_le_bytes(*b));
+        all.extend((0..keys.len()).map(|at| result(at).expect("eight bytes")));
+    }
+    all
+}
+
+/// What a linear scan of the entries gives.
+fn scanned(table: &TableDecl, key: &[u64]) -> i64 {
+    match_table(table, key)
+        .map_or(-1, |entry| table.results.get(entry).map_or(entry as i64, |r| i64::from(*r)))
+}
+
+/// Random tables and keys.
+struct Random(Rng);
+
+impl Random {
+    fn pick<const N: usize>(&mut self, from: [u64; N]) -> u64 {
+        from[self.0.below(N as u64) as usize]
+    }
+
+    /// A word that meets others often.
+    fn word(&mut self, bits: u32) -> u64 {
+        let any = self.0.next_u64();
+        let word = match self.0.below(4) {
+            0 => any & 7,
+            1 => 10 << 24 | any & 0x1_0103,
+            _ => any,
+        };
+        word & (u64::MAX >> (64 - bits))
+    }
+
+    fn field(&mut self, at: usize, kinds: &[MatchKind]) -> FieldDecl {
+        let bits = self.pick([1, 8, 9, 16, 32, 33, 64]) as u32;
+        let kind = kinds[self.0.below(kinds.len() as u64) as usize];
+        FieldDecl { name: format!("f{at}"), bits, kind }
+    }
+
+    fn demand(&mut self, field: &FieldDecl) -> FieldMatch {
+        let (a, b) = (self.word(field.bits), self.word(field.bits));
+        let all = u64::MAX >> (64 - field.bits);
+        match field.kind {
+            MatchKind::Exact => FieldMatch::Exact(vec![a]),
+            MatchKind::Prefix => FieldMatch::Prefix(vec![a], self.pick([0, 1, 1, 1]) as u32 * field.bits / 2),
+            MatchKind::Range => FieldMatch::Range(vec![a.min(b)], vec![a.max(b)]),
+            MatchKind::Ternary => {
+                FieldMatch::Ternary(vec![a], vec![self.pick([0, all, 0x3f & all, !3 & all])])
+            }
+        }
+    }
+
+    fn table(&mut self, entries: u64, kinds: &[MatchKind]) -> TableDecl {
+        let fields: Vec<FieldDecl> =
+            (0..1 + self.0.below(4) as usize).map(|at| self.field(at, kinds)).collect();
+        let entries: Vec<Vec<FieldMatch>> =
+            (0..entries).map(|_| fields.iter().map(|field| self.demand(field)).collect()).collect();
+        let results = match self.0.below(2) {
+            0 => Vec::new(),
+            _ => (0..entries.len()).map(|_| self.0.below(3) as u32).collect(),
+        };
+        TableDecl { name: "acl".into(), fields, entries, results }
+    }
+
+    /// A key at or near what an entry demands; bits that fields do not have are noise.
+    fn key(&mut self, table: &TableDecl) -> Vec<u64> {
+        let near = self.0.below(table.entries.len().max(1) as u64) as usize;
+        let word = |(at, field): (usize, &FieldDecl)| {
+            let stated = table.entries.get(near).map(|entry| match &entry[at] {
+                FieldMatch::Exact(v) | FieldMatch::Prefix(v, _) | FieldMatch::Ternary(v, _) => v[0],
+                FieldMatch::Range(from, to) => [from[0], to[0]][self.0.below(2) as usize],
+            });
+            let noise = self.0.next_u64().checked_shl(field.bits).unwrap_or(0);
+            let word = match (stated, self.0.below(8)) {
+                (Some(word), 2..) => word,
+                (Some(word), 1) => word.wrapping_add(1),
+                _ => self.word(field.bits),
+            };
+            word & (u64::MAX >> (64 - field.bits)) | noise
+        };
+        table.fields.iter().enumerate().map(word).collect()
+    }
+}
+
+#[test]
+fn templates_give_what_a_linear_scan_gives() {
+    use MatchKind::{Exact, Prefix, Range, Ternary};
+    let mut random = Random(Rng::new(3));
+    let (mut found, mut refused) = (0, 0);
+    for round in 0..28 {
+        let kinds: &[&[MatchKind]] =
+            &[&[Exact], &[Exact, Prefix], &[Range, Exact], &[Exact, Prefix, Range, Ternary]];
+        let entries = random.pick([0, 1, 3, 12, 60, 600]);
+        let table = random.table(entries, kinds[round % 4]);
+        let keys: Vec<Vec<u64>> = (0..200).map(|_| random.key(&table)).collect();
+        let expected: Vec<i64> = keys.iter().map(|key| scanned(&table, key)).collect();
+        found += expected.iter().filter(|result| **result >= 0).count();
+        for template in TEMPLATES {
+            let mut engine = match engine(&table, template, round % 3 != 0) {
+                Ok(engine) => engine,
+                // Ranges of 64 bits are many prefixes.
+                Err(Error::Choose(why)) if template == Some(Classifier::Tuples) => {
+                    assert!(why.starts_with("classifier \"acl\": its rules have more than"), "{why}");
+                    refused += 1;
+                    continue;
+                }
+                Err(e) => panic!("{e}"),
+            };
+            assert_eq!(results(&mut engine, &keys), expected, "{template:?} of {table:?}");
+        }
+    }
+    assert!((1_500..5_000).contains(&found), "{found} of 5600 keys have an entry: too few of one kind");
+    assert!(refused < 14, "{refused} of 28 tables cannot be hashed");
+}
+
+#[test]
+fn many_rules_of_few_masks_are_hashed_and_others_become_a_tree() {
+    let field = |bits, kind| FieldDecl { name: "f".into(), bits, kind };
+    let exact = |n: u64| vec![FieldMatch::Exact(vec![n * 77])];
+    let exact = |entries| TableDecl {
+        name: "exact".into(),
+        fields: vec![field(32, MatchKind::Exact)],
+        entries: (0..entries).map(exact).collect(),
+        results: Vec::new(),
+    };
+    let prefix =
+        |n: u64| vec![FieldMatch::Prefix(vec![(n * 0x1234_5678) & 0xffff_ffff], 8 + (n % 25) as u32)];
+    let prefixes = TableDecl {
+        name: "prefixes".into(),
+        fields: vec![field(32, MatchKind::Prefix)],
+        entries: (0..600).map(prefix).collect(),
+        results: Vec::new(),
+    };
+    let maps = |table: &TableDecl| {
+        let mut engine = engine(table, None, true).expect("compiled");
+        engine.maps().map(|map| (map.name().to_owned(), map.keys().len())).collect::<Vec<_>>()
+    };
+    assert_eq!(maps(&exact(1000)), [("exact.tuple0".to_owned(), 1000)]);
+    assert_eq!(maps(&exact(20)), []);
+    assert_eq!(maps(&prefixes), [("prefixes.steps".to_owned(), 1)]);
+}
+
+#[test]
+fn only_a_classifier_can_be_pinned() {
+    let (module, func) = program(Random(Rng::new(1)).table(3, &[MatchKind::Exact]));
+    let classifiers = vec![("alc".to_owned(), Classifier::Tree)];
+    let Err(e) = Engine::of_module(module, func, &Options { classifiers, ..Options::default() }) else {
+        panic!("there is no such classifier");
+    };
+    assert_eq!(e.to_string(), "there is no classifier \"alc\"; there are: acl");
+}
