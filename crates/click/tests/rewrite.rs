@@ -136,3 +136,22 @@ fn what_has_no_ports_passes_or_is_dropped() {
     assert_eq!(bed.at(2, [&[], std::slice::from_ref(&there)]), [(0, there)]);
     assert_eq!(bed.at(3, [std::slice::from_ref(&answer), &[]]), [(1, answer)]);
 }
+
+#[test]
+fn a_destination_is_annotated_unless_that_is_said() {
+    for (more, output) in [("", 1), (", DST_ANNO true", 1), (", DST_ANNO false", 0)] {
+        // What the annotation is shows where the packet leaves: 10.0.0.0/8 was said before, 203.0.113.0/24 is what it becomes.
+        let mut bed = Bed::new(&format!(
+            "FromDevice(in) -> MarkIPHeader -> SetIPAddress(10.9.9.9)
+            -> IPRewriter(pattern - - 203.0.113.9 - 0 0{more})
+            -> rt :: StaticIPLookup(10.0.0.0/8 0, 203.0.113.0/24 1, 0/0 2);
+            rt[0] -> ToDPDKDevice(a); rt[1] -> ToDPDKDevice(b); rt[2] -> ToDPDKDevice(c)"
+        ));
+        let there = packet(17, [INSIDE, SERVER], [5000, 80], 0);
+        // The first of a flow, and one that is known.
+        let sent = bed.at(1, [&[there.clone(), there], &[]]);
+        let outputs: Vec<usize> = sent.iter().map(|(to, _)| *to).collect();
+        assert_eq!(outputs, [output, output], "{more}");
+        assert!(sent.iter().all(|(_, bytes)| ends(bytes).2 == [203, 0, 113, 9]), "{more}");
+    }
+}

@@ -5,7 +5,7 @@ use millstream_ir::{
     FieldDecl, FieldMatch, Func, Function, Linkage, MatchKind, MemFlags, Module, Op, Prov, Size, Table,
     TableDecl, Type,
 };
-use millstream_native::{Batch, Classifier, Engine, Error, Options};
+use millstream_native::{Batch, Classifier, Engine, Error, Image, Options};
 use millstream_programs::rng::Rng;
 
 /// `BPF_PROG_TYPE_XDP`.
@@ -192,6 +192,26 @@ fn many_rules_of_few_masks_are_hashed_and_others_become_a_tree() {
     assert_eq!(maps(&exact(1000)), [("exact.tuple0".to_owned(), 1000)]);
     assert_eq!(maps(&exact(20)), []);
     assert_eq!(maps(&prefixes), [("prefixes.steps".to_owned(), 1)]);
+}
+
+/// What tables that are data hold goes with the image. (Code at fixed places is one at a time in a process, so this is one test.)
+#[test]
+fn built_classifiers_do_what_those_in_place_do() {
+    let mut random = Random(Rng::new(11));
+    for (entries, template) in [(600, Classifier::Tree), (60, Classifier::Tuples)] {
+        let table = random.table(entries, &[MatchKind::Exact, MatchKind::Prefix]);
+        let keys: Vec<Vec<u64>> = (0..200).map(|_| random.key(&table)).collect();
+        let expected: Vec<i64> = keys.iter().map(|key| scanned(&table, key)).collect();
+        let (module, func) = program(table);
+        let classifiers = vec![("acl".to_owned(), template)];
+        let options = Options { classifiers, ..Options::default() };
+        let image = Engine::build_module(module, func, &options).expect("built");
+        let text = serde_json::to_string(&image).expect("plain data");
+        let read: Image = serde_json::from_str(&text).expect("what was written");
+        let mut built = Engine::of_image(&read.with_code(image.code().to_vec())).expect("loaded");
+        assert!(built.maps().count() > 0, "{template:?}");
+        assert_eq!(results(&mut built, &keys), expected, "{template:?}");
+    }
 }
 
 #[test]

@@ -18,7 +18,7 @@ use self::spec::{Choice, Pattern, Spec, Varied, spec};
 use super::ip::{header, header_length};
 use super::transport::{ICMP, TCP, UDP};
 use super::{SECOND, seconds};
-use crate::arguments::{ip, unsigned};
+use crate::arguments::{boolean, ip, unsigned};
 use crate::build::{Code, EEXIST, Table};
 use crate::class::{Behaviour, Class, Made};
 use crate::compile::Setup;
@@ -47,6 +47,7 @@ const ARGUMENTS: &[&str] = &[
     "TCP_DONE_TIMEOUT",
     "MAPPING_CAPACITY",
     "CAPACITY",
+    "DST_ANNO",
     "TCP_NODATA_TIMEOUT",
     "UDP_STREAMING_TIMEOUT",
     "GUARANTEE",
@@ -54,14 +55,13 @@ const ARGUMENTS: &[&str] = &[
     "UDP_GUARANTEE",
     "REAP_INTERVAL",
     "REAP_TIME",
-    "DST_ANNO",
     "REPLY_ANNO",
     "USE_CACHE",
     "SET_AGGREGATE",
     "HANDLE_MIGRATION",
 ];
 /// Guarantees, streams, how often is tidied up: they make no difference here.
-const IGNORED: &[&str] = ARGUMENTS.split_at(6).1;
+const IGNORED: &[&str] = ARGUMENTS.split_at(7).1;
 
 /// Of `FlowIPNAT`: the address; whether TCP may begin without a SYN, whether it follows TCP's states.
 const TRANSLATED: &[&str] = &["SIP", "ACCEPT_NONSYN", "STATE"];
@@ -85,10 +85,10 @@ const OTHER_ARGUMENTS: &[&str] = &[
     "TIMEOUT",
     "MAPPING_CAPACITY",
     "CAPACITY",
+    "DST_ANNO",
     "GUARANTEE",
     "REAP_INTERVAL",
     "REAP_TIME",
-    "DST_ANNO",
     "REPLY_ANNO",
     "USE_CACHE",
     "SET_AGGREGATE",
@@ -96,7 +96,7 @@ const OTHER_ARGUMENTS: &[&str] = &[
 ];
 
 const fn other(name: &'static str, make: fn(&mut Setup<'_>) -> Made) -> Class {
-    Class { arguments: OTHER_ARGUMENTS, ignored: OTHER_ARGUMENTS.split_at(3).1, ..class(name, make) }
+    Class { arguments: OTHER_ARGUMENTS, ignored: OTHER_ARGUMENTS.split_at(4).1, ..class(name, make) }
 }
 
 pub(super) const CLASSES: &[Class] = &[
@@ -141,6 +141,8 @@ struct Rewriter {
     protocols: &'static [i64],
     inputs: Vec<Spec>,
     outputs: u32,
+    /// Whether the destination annotation is what the packet's becomes.
+    annotates: bool,
 }
 
 fn rewriter(setup: &mut Setup<'_>, kind: Kind, protocols: &'static [i64]) -> Made {
@@ -154,6 +156,7 @@ fn rewriter(setup: &mut Setup<'_>, kind: Kind, protocols: &'static [i64]) -> Mad
         };
         *timeout = setup.arguments.keyword_or(name, all.unwrap_or(usual * SECOND), seconds)?;
     }
+    let annotates = setup.arguments.keyword_or("DST_ANNO", true, boolean)?;
     let mut entries = USUAL_ENTRIES;
     for name in ["CAPACITY", "MAPPING_CAPACITY"] {
         let flows = setup.arguments.keyword_or(name, entries / 2, |text| unsigned(text, 1 << 28))?;
@@ -170,7 +173,7 @@ fn rewriter(setup: &mut Setup<'_>, kind: Kind, protocols: &'static [i64]) -> Mad
     let table = setup.evicting_table("flows", &KEY, &FLOW, 0, entries as u32);
     let flows = Flows { table, kind, timeouts };
     setup.rewriter(flows);
-    Ok(Box::new(Rewriter { flows, protocols, inputs, outputs: setup.outputs }))
+    Ok(Box::new(Rewriter { flows, protocols, inputs, outputs: setup.outputs, annotates }))
 }
 
 /// Each flow from one address, its port the one behind the last that was given out.
@@ -185,7 +188,8 @@ fn translator(setup: &mut Setup<'_>) -> Made {
     let timeouts = USUAL_TIMEOUTS.map(|(_, seconds)| seconds * SECOND);
     let flows = Flows { table, kind: Kind::Ports, timeouts };
     setup.rewriter(flows);
-    Ok(Box::new(Rewriter { flows, protocols: &[TCP, UDP], inputs, outputs: setup.outputs }))
+    let (protocols, outputs) = (&[TCP, UDP], setup.outputs);
+    Ok(Box::new(Rewriter { flows, protocols, inputs, outputs, annotates: true }))
 }
 
 /// Addresses and ports of a flow, each pair as it lies in memory.
@@ -491,11 +495,11 @@ impl Rewriter {
         let addresses = side.whole(code, entry.to.addresses, rest);
         let destination = match side {
             // What is not changed is not annotated, either.
-            Side::Source => passage.packet.note(Note::Destination),
-            Side::Both | Side::Destination => {
+            Side::Both | Side::Destination if self.annotates => {
                 let destination = code.with(AluOp::Rsh, addresses, 32);
                 code.swapped(32, destination)
             }
+            _ => passage.packet.note(Note::Destination),
         };
         let mut values = entry.values().to_vec();
         values[0] = addresses;
