@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use crate::helpers::made_up::{mixed, number};
 use crate::{Fault, MapId};
 
 /// Something that a program did and that outlives it.
@@ -38,6 +39,13 @@ pub enum Event {
         port: u64,
         /// The packet.
         data: Vec<u8>,
+    },
+    /// A helper was called that is not modelled, and whose answer was made up ([`Env::made_up`]).
+    Call {
+        /// The helper.
+        id: i32,
+        /// Its arguments.
+        args: Vec<u64>,
     },
     /// A timer was started.
     Timer {
@@ -118,6 +126,9 @@ pub struct Env {
     pub tick: u64,
     /// State of the random generator (xorshift; never 0).
     pub seed: u64,
+    /// What decides the answers of helpers that are not modelled, and what the kernel's memory holds. Without it such a helper
+    /// is a fault, and so is reading there.
+    pub made_up: Option<u64>,
     /// `bpf_get_current_pid_tgid`.
     pub pid_tgid: u64,
     /// `bpf_get_current_uid_gid`.
@@ -142,6 +153,7 @@ impl Default for Env {
             time: 1_000_000_000,
             tick: 1,
             seed: 0x9e37_79b9_7f4a_7c15,
+            made_up: None,
             pid_tgid: 0,
             uid_gid: 0,
             comm: *b"millstream\0\0\0\0\0\0",
@@ -154,6 +166,13 @@ impl Default for Env {
 }
 
 impl Env {
+    /// Makes up what is not modelled, and who runs the program: the same for the same number.
+    pub fn make_up(&mut self, seed: u64) {
+        self.made_up = Some(seed);
+        self.pid_tgid = number(mixed(seed ^ 1)) << 32 | number(mixed(seed ^ 2)) & 0xffff_ffff;
+        self.uid_gid = number(mixed(seed ^ 3)) << 32 | number(mixed(seed ^ 4)) & 0xffff_ffff;
+    }
+
     /// The time, moving the clock on.
     pub(crate) fn now(&mut self) -> u64 {
         self.time = self.time.wrapping_add(self.tick);

@@ -4,6 +4,9 @@
 //! works as on a pointer and an access can be checked against the object it was made for. Packets are object 0:
 //! their addresses fit in the 32-bit fields of the context structures, as programs expect.
 
+use std::collections::BTreeMap;
+
+use crate::helpers::made_up::{PAGE, page};
 use crate::maps::Maps;
 use crate::packet::{Context, Packet};
 use crate::{Env, Fault, MapId};
@@ -25,8 +28,9 @@ const MAP_VALUES: u64 = 0x2_0000;
 const EXTRAS: u64 = 0x8_0000;
 /// Maps that the address layout has room for.
 pub(crate) const MAX_MAPS: usize = 0x1_0000;
+const KERNEL: u64 = 0xf_0000;
 /// Extra objects that the address layout has room for.
-const MAX_EXTRAS: usize = 0x7_0000;
+const MAX_EXTRAS: usize = (KERNEL - EXTRAS) as usize;
 
 const fn address(object: u64, offset: u64) -> u64 {
     (object << OFFSET_BITS) + BIAS + offset
@@ -49,12 +53,17 @@ pub enum Place {
     Value(MapId, u64),
     /// Another object.
     Extra(usize, u64),
+    /// The kernel's memory, by address.
+    Kernel(u64),
 }
 
 impl Place {
     /// Decodes an address; `None` if it is below every offset of its object.
     pub fn of(addr: u64) -> Option<Place> {
         let object = addr >> OFFSET_BITS;
+        if object >= KERNEL {
+            return Some(Place::Kernel(addr));
+        }
         let offset = (addr & ((1 << OFFSET_BITS) - 1)).checked_sub(BIAS)?;
         Some(match object {
             PACKET => Place::Packet(offset),
@@ -85,6 +94,10 @@ pub struct Machine {
     kind: Context,
     stacks: Vec<[u8; STACK_SIZE]>,
     extras: Vec<Extra>,
+    /// Pages of the kernel's memory that were looked at.
+    kernel: BTreeMap<u64, Vec<u8>>,
+    /// How often a helper was answered whose answers are made up and need not be the same the next time.
+    pub(crate) answers: BTreeMap<i32, u64>,
     /// The maps.
     pub maps: Maps,
     /// Time, randomness, events.
@@ -113,6 +126,8 @@ impl Machine {
             kind,
             stacks: vec![[0; STACK_SIZE]; MAX_FRAMES],
             extras: Vec::new(),
+            kernel: BTreeMap::new(),
+            answers: BTreeMap::new(),
             maps: Maps::default(),
             env: Env::default(),
             executed: 0,
@@ -128,6 +143,8 @@ impl Machine {
     pub fn reset(&mut self, packet: &[u8]) {
         self.packet.set(packet);
         self.extras.clear();
+        self.kernel.clear();
+        self.answers.clear();
         self.env.events.clear();
         self.env.redirect = None;
         self.tail_calls = 0;
@@ -281,6 +298,13 @@ impl Machine {
                 let extra = self.extras.get_mut(at).filter(|extra| extra.live);
                 let extra = extra.ok_or_else(|| fault("no such object"))?;
                 part(&mut extra.bytes, off, size).ok_or_else(|| fault("outside of its object"))
+            }
+            Place::Kernel(addr) => {
+                let seed = self.env.made_up.filter(|_| !write);
+                let seed = seed.ok_or_else(|| fault("the kernel's memory"))?;
+                let (start, off) = (addr - addr % PAGE, addr % PAGE);
+                let bytes = self.kernel.entry(start).or_insert_with(|| page(seed, start));
+                part(bytes, off, size).ok_or_else(|| fault("beyond a page of the kernel's memory"))
             }
             Place::Function(_) => Err(fault("a function")),
             Place::Map(_) => Err(fault("a map")),

@@ -237,13 +237,18 @@ impl Exec<'_, '_> {
 
     /// A byte that has been put on the stack: anything where it was not.
     fn stack_byte_there(&mut self, state: &State, frame: &Frame, at: i64) -> Option<T> {
-        let cell = *frame.get(&at)?;
+        let Some(cell) = frame.get(&at).copied() else {
+            self.w.unwritten.missed = true;
+            return None;
+        };
         let Cell::Half(defined, t) = cell else {
             return byte(&mut self.w.terms, &mut self.w.values, cell);
         };
         let defined = self.w.terms.under(defined, state.path);
         let defined = state.ranges.settle(&mut self.w.terms, defined);
-        match self.w.terms.known(defined) {
+        let known = self.w.terms.known(defined);
+        self.w.unwritten.missed |= known != Some(true);
+        match known {
             Some(there) => there.then_some(t),
             None => {
                 let anything = self.anything(Sort::Bits(8));

@@ -72,7 +72,7 @@ impl Exec<'_, '_> {
                 call.map = Some(handle);
             }
             ArgKind::MapKey | ArgKind::MapValue if call.map.is_some_and(|m| self.is_open(m)) => {
-                self.open_bytes(state, v, call)?;
+                self.open_bytes(state, v, None, call)?;
             }
             ArgKind::MapKey => {
                 let (key, _) = self.sizes(call)?;
@@ -134,7 +134,11 @@ impl Exec<'_, '_> {
         // These read what it points to, and do nothing else with it.
         if call.name.starts_with("bpf_probe_read") {
             match self.w.values.kind(v) {
-                Kind::Pointer(Region::Stack(_), _) => return self.open_bytes(state, v, call),
+                Kind::Pointer(Region::Stack(_), _) => {
+                    let size = self.w.values.numeric(&mut self.w.terms, state.regs[2]);
+                    let size = size.and_then(|size| self.w.terms.value(size));
+                    return self.open_bytes(state, v, size, call);
+                }
                 Kind::Choice(c, a, b) if self.is_on_stack(a) || self.is_on_stack(b) => {
                     call.inputs.push(c);
                     self.plain_argument(state, a, call)?;
@@ -206,7 +210,7 @@ impl Exec<'_, '_> {
                 Ok(())
             }
             Kind::Pointer(Region::Stack(_), offset) => {
-                self.open_bytes(state, v, call)?;
+                self.open_bytes(state, v, None, call)?;
                 let start = self.w.terms.value(offset).map_or(0, |o| o as i64);
                 call.outs.push(Out::Some(v, start.min(0).unsigned_abs()));
                 Ok(())
@@ -316,13 +320,25 @@ impl Exec<'_, '_> {
         let count = start.unsigned_abs();
         call.inputs.push(size);
         let zero = self.w.terms.constant(8, 0);
-        for i in (0..count).take_while(|i| read && state.is_put(frame, start + *i as i64)) {
+        let mut bytes = Vec::new();
+        for i in (0..count).take_while(|_| read) {
+            let within = self.within(i, size);
+            let within = self.w.terms.under(within, state.path);
+            let within = state.ranges.settle(&mut self.w.terms, within);
+            if self.w.terms.known(within) == Some(false) {
+                break;
+            }
+            let here = start + i as i64;
+            if !state.is_put(frame, here) {
+                self.rest_is_empty(state, frame, here, 0)?;
+                break;
+            }
             let at = self.w.values.pointer(Region::Stack(frame), offset_by(&mut self.w.terms, offset, i));
             let byte = self.read(state, at, 1)?[0];
-            let within = self.within(i, size);
-            let t = self.w.terms.ite(within, byte, zero);
-            call.inputs.push(t);
+            bytes.push(self.w.terms.ite(within, byte, zero));
         }
+        let used = bytes.iter().rposition(|t| *t != zero).map_or(0, |last| last + 1);
+        call.inputs.extend_from_slice(&bytes[..used]);
         if write {
             let at = self.w.values.pointer(Region::Stack(frame), offset);
             call.outs.push(Out::Upto(at, count, size));
@@ -336,18 +352,30 @@ impl Exec<'_, '_> {
         self.w.terms.compare_terms(Pred::Ult, i, size)
     }
 
-    /// Stack memory of a size that nobody says: all that has been put there from the pointer on without a gap, which is at
-    /// least what is read.
-    fn open_bytes(&mut self, state: &State, v: V, call: &mut Call) -> Result<(), Unknown> {
+    /// Stack memory of a size that nobody says, or of which at most so many bytes are read: all that has been put there from the
+    /// pointer on, which is at least what is read.
+    fn open_bytes(&mut self, state: &State, v: V, most: Option<u64>, call: &mut Call) -> Result<(), Unknown> {
         let Kind::Pointer(Region::Stack(frame), offset) = self.w.values.kind(v) else {
             return Err(Unknown::new(format!("{} is given memory of a size that nobody says", call.name)));
         };
         let start = self.w.terms.value(offset).map(|o| o as i64);
         let start = start.ok_or_else(|| Unknown::new("stack memory at an offset that varies"))?;
-        let count = (start..0).take_while(|at| state.is_put(frame, *at)).count() as u64;
+        let end = most.map_or(0, |most| start.saturating_add_unsigned(most).min(0));
+        let count = (start..end).take_while(|at| state.is_put(frame, *at)).count() as u64;
+        self.rest_is_empty(state, frame, start + count as i64, end)?;
         let counted = self.w.terms.constant(32, count);
         call.inputs.push(counted);
         self.input_bytes(state, v, count, call)
+    }
+
+    /// Makes sure that nothing was put in a frame from a place on where nothing was, up to an end: if something was, behind
+    /// it, a call may read both.
+    fn rest_is_empty(&mut self, state: &State, frame: u8, at: i64, end: i64) -> Result<(), Unknown> {
+        if state.frames[usize::from(frame)].range(at.min(end)..end).next().is_none() {
+            return Ok(());
+        }
+        self.w.unwritten.missed = true;
+        Err(Unknown::new("a call may read what was not put on the stack"))
     }
 
     fn input_bytes(&mut self, state: &State, v: V, count: u64, call: &mut Call) -> Result<(), Unknown> {

@@ -204,6 +204,7 @@ impl Exec<'_, '_> {
         let cell =
             f.context.and_then(|(frame, start)| state.frames[usize::from(frame)].get(&(start + at)).copied());
         let t = cell.and_then(|cell| byte(&mut self.w.terms, &mut self.w.values, cell));
+        self.w.unwritten.missed |= t.is_none();
         t.ok_or_else(|| Unknown::new("a function looks at what was not put on the stack"))
     }
 

@@ -259,18 +259,35 @@ fn decide(
         if !way.is_used(limits) || !is_needed {
             continue;
         }
-        decision.deadline = start + limits.time * share / 100;
+        let until = start + limits.time * share / 100;
+        unwritten.followed = unwritten.missed && matches!(way, Way::Regions(part) if part != FIRST);
         let mut guesses = 0;
         let end = loop {
+            // Where they may have to be followed, time is left for that.
+            let left = until.saturating_duration_since(Instant::now());
+            let spared = if unwritten.missed && !unwritten.followed { left / 2 } else { Duration::ZERO };
+            decision.deadline = until - spared;
             let terms = Terms::of(limits.terms, way.forms(limits));
             let mut world = World { terms, values: Values::default(), maps, unwritten };
             world.terms.until(decision.deadline);
             let (cuts, end) = decision.attempt(&mut world, way);
             // Without a cut, or room for one, only more time is worth a try.
-            large |= cuts > 0 || world.terms.len() > limits.terms / FIRST;
+            let is_large = cuts > 0 || world.terms.len() > limits.terms / FIRST;
+            large |= is_large;
             World { maps, unwritten, .. } = world;
-            guesses += 1;
-            if matches!(end, Ok(()) | Err(Stop::Differs(_))) || guesses > GUESSES || !unwritten.learn() {
+            let goes_on = match end {
+                Ok(()) | Err(Stop::Differs(_)) => false,
+                // What is too large as a whole is no smaller with them.
+                Err(_) if !unwritten.followed => {
+                    unwritten.followed = unwritten.missed && !(is_large && way == Way::Regions(FIRST));
+                    unwritten.followed
+                }
+                Err(_) => {
+                    guesses += 1;
+                    guesses <= GUESSES && unwritten.learn()
+                }
+            };
+            if !goes_on {
                 break end;
             }
         };

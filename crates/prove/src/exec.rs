@@ -151,7 +151,7 @@ impl<'a, 'p> Exec<'a, 'p> {
         let place = flow.start()?;
         let mut state = self.start();
         let World { terms, unwritten, .. } = &mut *self.w;
-        let read = (-STACK_SIZE..0).filter(|at| flow.is_byte_live(place.slot, *at));
+        let read = (-STACK_SIZE..0).filter(|at| unwritten.followed && flow.is_byte_live(place.slot, *at));
         let cells = read.map(|at| (at, Cell::Byte(unwritten.byte(terms, self.side.is_first(), at))));
         state.frames = vec![Rc::new(cells.collect::<Frame>())];
         Ok(Waiting::from([(vec![place], state)]))

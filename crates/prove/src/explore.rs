@@ -13,6 +13,10 @@ use crate::replay::{Difference, Entry, Scene, Stage};
 
 /// Rounds of filling in keys.
 const ROUNDS: usize = 5;
+/// Words of a context of which nothing is known that are set.
+const WORDS: usize = 24;
+/// Addresses of the kernel's memory.
+const KERNEL: u64 = 0xffff_8880_0000_0000;
 /// Longest packet.
 const LONGEST: usize = 300;
 
@@ -117,6 +121,17 @@ impl<'a> Explorer<'a> {
         for _ in 0..self.rng.below(8) {
             let (at, byte) = (self.rng.below(64), self.rng.next() as u8);
             scene.context.push((at, byte));
+        }
+        if self.stage.has_raw_context() {
+            for word in 0..self.rng.below(WORDS) {
+                let number = match self.rng.below(4) {
+                    0 => self.constant(),
+                    1 => self.rng.next() & 0xffff,
+                    _ => KERNEL | self.rng.next() >> 36 << 6,
+                };
+                let bytes = number.to_le_bytes().into_iter().enumerate();
+                scene.context.extend(bytes.map(|(n, byte)| (8 * word + n, byte)));
+            }
         }
         for (number, map) in self.stage.maps.iter().enumerate() {
             let entries = map.max_entries.clamp(1, 8) as usize;

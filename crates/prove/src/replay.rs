@@ -151,6 +151,11 @@ impl<'a> Stage<'a> {
         Some(Stopped { outcome: self.outcome(m, result), executed, slot })
     }
 
+    /// Whether nothing is known of what the programs are given.
+    pub(crate) fn has_raw_context(&self) -> bool {
+        self.kind == Kind::Raw
+    }
+
     /// The instruction at a slot.
     pub(crate) fn insn(&self, which: usize, slot: usize) -> Option<Insn> {
         self.insns[which].get(slot).copied().flatten()
@@ -161,6 +166,7 @@ impl<'a> Stage<'a> {
         let mut m = Machine::new(self.kind);
         m.fuel = FUEL;
         (m.env.time, m.env.seed) = (scene.time, scene.seed);
+        m.env.make_up(scene.seed);
         for (spec, info) in self.specs.iter().zip(self.maps) {
             let id = m.maps.add(*spec, 1).ok()?;
             if let Some(data) = &info.data {

@@ -6,6 +6,9 @@
 //! the one may do the other may do, too. A correspondence is chosen before a proof and holds for all of it: at first bytes
 //! at the same places, and then those that were seen to stand for each other.
 //!
+//! Most programs read no such byte, and then it is less work not to follow them: only after a proof came by one are they
+//! there from the start. Where they are not followed each is anything, each time anew.
+//!
 //! Architecture Invariant: no two bytes of one frame correspond to the same byte of the other.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,11 +38,20 @@ pub(crate) struct Unwritten {
     partners: BTreeMap<i64, i64>,
     /// How often a byte of the first and one of the second were seen to stand for each other.
     seen: BTreeMap<(i64, i64), usize>,
+    /// Whether they are followed.
+    pub(crate) followed: bool,
+    /// Whether one was looked at where they were not followed.
+    pub(crate) missed: bool,
 }
 
 impl Default for Unwritten {
     fn default() -> Unwritten {
-        Unwritten { partners: (-STACK_SIZE..0).map(|at| (at, at)).collect(), seen: BTreeMap::new() }
+        Unwritten {
+            partners: (-STACK_SIZE..0).map(|at| (at, at)).collect(),
+            seen: BTreeMap::new(),
+            followed: false,
+            missed: false,
+        }
     }
 }
 
@@ -113,6 +125,9 @@ impl Unwritten {
 impl World {
     /// Looks for bytes that stand for each other where two states differ.
     pub(crate) fn meet_in(&mut self, a: &State, b: &State) {
+        if !self.unwritten.followed {
+            return;
+        }
         let mut todo: Vec<(T, T)> = vec![(a.path, b.path), (a.length, b.length)];
         todo.extend(a.chains.iter().filter_map(|(chain, x)| Some((*x, *b.chains.get(chain)?))));
         todo.extend(a.memory.iter().filter_map(|(space, x)| Some((*x, *b.memory.get(space)?))));

@@ -6,7 +6,7 @@ mod common;
 
 use std::time::Duration;
 
-use millstream_object::Object;
+use millstream_object::{FuncId, Object, ProgramType};
 use millstream_prove::{Counterexample, Limits, Origin, Solver, Verdict, prove};
 
 /// How the two programs of a name differ.
@@ -77,27 +77,64 @@ fn a_byte_of_the_packet_is_traced_to_its_store_and_not_to_later_ones() {
     assert!(lines(&found)[0].starts_with("data[33]"), "{:?}", lines(&found));
 }
 
+/// An object with one program, of these instructions.
+fn program(kind: ProgramType, text: &str) -> (Object, FuncId) {
+    let mut object = Object::parse("router", millstream_programs::ROUTER.object).expect("a data plane");
+    let func = object.programs[0].func;
+    object.programs[0].kind.program_type = kind;
+    let f = &mut object.functions[func.0 as usize];
+    f.insns = millstream_isa::encode_all(&millstream_isa::asm::assemble(text).expect("our own text"));
+    f.relocs.clear();
+    f.core_relos.clear();
+    f.line_info.clear();
+    (object, func)
+}
+
 #[test]
 fn a_packet_that_the_kernel_takes_is_preferred_to_a_short_one() {
     // Too short a packet and one of another protocol are told apart from the first program by the second.
-    let program = |drop: u32| {
+    let given = |drop: u32| {
         let text = format!(
             "r2 = *(u32 *)(r1 + 0)\nr3 = *(u32 *)(r1 + 4)\nr0 = {drop}\nr4 = r2\nr4 += 14\nif r4 > r3 goto out\n\
              r5 = *(u8 *)(r2 + 12)\nif r5 != 8 goto out\nr0 = 2\nout:\nexit"
         );
-        let mut object = Object::parse("router", millstream_programs::ROUTER.object).expect("a data plane");
-        let func = object.programs[0].func;
-        let f = &mut object.functions[func.0 as usize];
-        f.insns = millstream_isa::encode_all(&millstream_isa::asm::assemble(&text).expect("our own text"));
-        f.relocs.clear();
-        f.core_relos.clear();
-        f.line_info.clear();
-        (object, func)
+        program(ProgramType::XDP, &text)
     };
-    let ((a, f), (b, g)) = (program(0), program(1));
+    let ((a, f), (b, g)) = (given(0), given(1));
     let Verdict::Differs(found) = prove((&a, f), (&b, g), None, &Limits::default()).verdict else {
         panic!("not found");
     };
     assert_eq!(found.packet.len(), 14, "{found}");
     assert!(found.shows((&a, f), (&b, g)), "{found}");
+}
+
+#[test]
+fn tracing_programs_differ_by_what_the_kernel_holds() {
+    // Of the current task, of what a function of the kernel was given, and of who runs the program.
+    let task = |at: u32, test: &str| {
+        format!(
+            "call get_current_task\nr6 = r0\nr1 = r10\nr1 += -8\nr2 = 4\nr3 = r6\nr3 += {at}\ncall probe_read_kernel\n\
+             r1 = *(u32 *)(r10 - 8)\nr0 = 1\nif r1 {test} goto out\nr0 = 2\nout:\nexit"
+        )
+    };
+    let given = |at: u32| {
+        format!(
+            "r3 = *(u64 *)(r1 + 112)\nr3 += {at}\nr1 = r10\nr1 += -8\nr2 = 8\ncall probe_read_kernel\nr0 = *(u64 *)(r10 - 8)\nexit"
+        )
+    };
+    let who = |shift: u32| format!("call get_current_pid_tgid\nr0 >>= {shift}\nexit");
+    let pairs = [
+        (task(16, "== 0"), task(24, "== 0")),
+        (task(16, "== 0"), task(16, "< 7")),
+        (given(8), given(12)),
+        (who(32), who(33)),
+    ];
+    for (one, other) in pairs {
+        let ((a, f), (b, g)) = (program(ProgramType::KPROBE, &one), program(ProgramType::KPROBE, &other));
+        let Verdict::Differs(found) = prove((&a, f), (&b, g), None, &Limits::default()).verdict else {
+            panic!("not found:\n{one}\n{other}");
+        };
+        assert!(found.shows((&a, f), (&b, g)), "{found}");
+        assert!(!found.shows((&a, f), (&a, f)), "{found}");
+    }
 }

@@ -560,6 +560,28 @@ fn a_call_that_sees_the_same_bytes_gives_the_same() {
     assert!(!proven(&both(9, 8), &turned(9, 8)));
 }
 
+#[test]
+fn a_call_may_read_beyond_a_gap_in_what_was_put_on_the_stack() {
+    let Some(solver) = Solver::found() else {
+        assert!(std::env::var("CI").is_err(), "no solver");
+        eprintln!("skipped: no solver");
+        return;
+    };
+    let given = |value: &str, at: i32| {
+        format!(
+            "r6 = *(u32 *)(r1 + 12)\nr7 = *(u32 *)(r1 + 16)\nr1 = r10\nr1 += -{at}\n*(u8 *)(r1 + 0) = 1\n\
+             *(u32 *)(r1 + 4) = {value}\nr2 = 0\nr3 = 0\nr4 = 0\nr5 = 0\ncall kernel-function#0\nexit"
+        )
+    };
+    let proven = |a: &str, b: &str| {
+        let ((a, f), (b, g)) = (calling("looks", a), calling("looks", b));
+        prove((&a, f), (&b, g), Some(&solver), &Limits::default()).verdict == Verdict::Equivalent
+    };
+    assert!(proven(&given("r6", 8), &given("r6", 8).replace("r2 = 0\nr3 = 0", "r3 = 0\nr2 = r3")));
+    assert!(!proven(&given("r6", 8), &given("r7", 8)));
+    assert!(!proven(&given("r6", 8), &given("r6", 8).replace("r1 + 4", "r1 + 3")));
+}
+
 /// A program with where its function is, at slot 1.
 fn placed(text: &str) -> String {
     let whole = encode_all(&assemble(&text.replace("FUNCTION", "0")).expect("our own text"));

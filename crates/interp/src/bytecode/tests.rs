@@ -248,3 +248,37 @@ fn legacy_loads_are_in_network_order_and_end_the_program_beyond_the_packet() {
 fn what_calls_clobber_is_not_what_it_was() {
     assert_ne!(value("r1 = 1\ncall bpf_ktime_get_ns\nr0 = r1\nexit"), 1);
 }
+
+#[test]
+fn what_is_not_modelled_is_made_up_if_that_is_asked_for() {
+    // The current task, what lies there behind a pointer, and a number of which each answer may be another.
+    let text = "call get_current_task\nr6 = r0\nr0 = *(u32 *)(r6 + 16)\nr7 = r10\nr7 += -8\nr1 = r7\nr2 = 8\nr3 = r6\n\
+                call probe_read_kernel\nr8 = r0\nr1 = *(u64 *)(r10 - 8)\nr0 = *(u64 *)(r6 + 0)\nr0 ^= r1\nr0 |= r8\nexit";
+    assert!(matches!(fault(text), Fault::Helper(35)));
+    let run = |text: &str, seed: u64| {
+        let mut machine = Machine::default();
+        machine.env.make_up(seed);
+        let result = Interpreter::new(&[program(text)]).run_context(&mut machine, 0);
+        result.map(|result| (result, machine.env.events.len()))
+    };
+    for seed in 0..64 {
+        // Both ways to read see the same.
+        assert_eq!(run(text, seed).expect("a run"), (0, 0));
+    }
+    // One that others see leaves an event; and what lies there cannot be written.
+    let seen = "r1 = 0\nr2 = 7\ncall perf_event_read\nr0 = 0\nexit";
+    assert_eq!(run(seen, 3).expect("a run"), (0, 1));
+    // What is the same all the time, and what is not.
+    let twice = |name: &str| {
+        format!("r1 = 0\nr2 = 7\ncall {name}\nr6 = r0\nr1 = 0\nr2 = 7\ncall {name}\nr0 -= r6\nexit")
+    };
+    let differs = |name: &str| (0..16).any(|seed| run(&twice(name), seed).expect("a run").0 != 0);
+    assert!(!differs("get_numa_node_id") && differs("perf_event_read"));
+    let written = "call get_current_task\n*(u64 *)(r0 + 0) = 1\nr0 = 0\nexit";
+    assert!(matches!(run(written, 1).expect_err("no run").fault, Fault::Access { write: true, .. }));
+    // From one seed to another it is something else.
+    let low = "call get_current_task\nexit";
+    let answers: std::collections::BTreeSet<u64> =
+        (0..8).map(|seed| run(low, seed).expect("a run").0).collect();
+    assert_eq!(answers.len(), 8);
+}

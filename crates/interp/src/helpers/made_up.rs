@@ -1,0 +1,96 @@
+//! What a program asks of the kernel and the machine does not model, made up: answers of helpers, and memory of the kernel.
+//!
+//! Whatever is made up is something that a kernel might say, and the same for the same question; which, a number decides
+//! ([`crate::Env::made_up`]).
+
+use millstream_isa::helpers::{ArgKind, Effects, Helper, RetKind};
+
+use crate::Machine;
+use crate::env::Event;
+
+/// Addresses of the kernel's memory that are made up lie from here on.
+const POINTERS: u64 = 0xffff_8880_0000_0000;
+/// Bytes of the kernel's memory that are made up at once.
+pub(crate) const PAGE: u64 = 4096;
+
+/// What helpers may do that are answered: nothing that others of this machine would see.
+const UNSEEN: Effects = Effects::WRITES_PACKET
+    .or(Effects::MOVES_PACKET)
+    .or(Effects::CALLBACK)
+    .or(Effects::ACQUIRES)
+    .or(Effects::RELEASES)
+    .or(Effects::LOCK)
+    .or(Effects::TAIL_CALL);
+
+impl Machine {
+    /// The answer of a helper that is given numbers, maps, the context or kernel objects only; [`None`] for any other, or if
+    /// nothing is made up.
+    pub(super) fn made_up_answer(&mut self, id: i32, args: [u64; 5]) -> Option<u64> {
+        let seed = self.env.made_up?;
+        let helper = Helper::get(id)?;
+        let plain = |kind: &ArgKind| {
+            matches!(
+                kind,
+                ArgKind::Any | ArgKind::Ctx | ArgKind::CtxOrNull | ArgKind::ConstMap | ArgKind::Btf
+            )
+        };
+        if helper.effects.intersects(UNSEEN) || !helper.args.iter().all(plain) {
+            return None;
+        }
+        let args = args[..helper.args.len()].to_vec();
+        let mut question = args.iter().fold(mixed(seed ^ id as u64), |all, a| mixed(all ^ a));
+        if helper.effects.intersects(Effects::VOLATILE) {
+            let count = self.answers.entry(id).or_insert(0);
+            *count += 1;
+            question = mixed(question ^ *count);
+        }
+        if helper.effects.intersects(Effects::EXTERNAL) {
+            self.env.events.push(Event::Call { id, args });
+        }
+        match helper.ret {
+            // The current task is an address, too.
+            RetKind::Int if id == CURRENT_TASK => Some(pointer(question)),
+            RetKind::Int | RetKind::Void => Some(number(question)),
+            RetKind::Btf => Some(pointer(question)),
+            RetKind::BtfOrNull => Some(if question & 1 == 0 { 0 } else { pointer(question) }),
+            _ => None,
+        }
+    }
+}
+
+/// `bpf_get_current_task`
+const CURRENT_TASK: i32 = 35;
+
+/// A page of the kernel's memory: numbers, large and small, and addresses of more of it.
+pub(crate) fn page(seed: u64, address: u64) -> Vec<u8> {
+    let words = (address..address + PAGE).step_by(8).map(|at| {
+        let question = mixed(seed ^ at);
+        if question & 3 == 0 { pointer(question) } else { number(question) }
+    });
+    words.flat_map(u64::to_le_bytes).collect()
+}
+
+/// A number of the kind that programs compare with.
+pub(crate) fn number(question: u64) -> u64 {
+    let value = question >> 8;
+    match question & 7 {
+        0 | 1 => 0,
+        2 | 3 => value & 0xf,
+        4 => value & 0xffff,
+        5 => (value & 0xf).wrapping_neg(),
+        _ => value,
+    }
+}
+
+/// An address of the kernel's memory.
+pub(crate) fn pointer(question: u64) -> u64 {
+    POINTERS | (question >> 24 & 0xfff_ffc0)
+}
+
+/// Well mixed bits of a number (the finalizer of splitmix64).
+pub(crate) fn mixed(n: u64) -> u64 {
+    let n = n.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let n = (n ^ n >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let n = (n ^ n >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    n ^ n >> 31
+}
