@@ -102,7 +102,7 @@ fn program(config: &Config, variant: Variant) -> Result<Program, String> {
 
 fn engine(config: &Config, variant: Variant) -> Result<Engine, String> {
     let classifiers = match variant {
-        Variant::Table(Some(template)) if config.rules.len() >= 8 => vec![("f".to_owned(), template)],
+        Variant::Table(Some(template)) if config.rules.len() > 16 => vec![("f".to_owned(), template)],
         _ => Vec::new(),
     };
     let program = program(config, variant)?;

@@ -196,7 +196,7 @@ fn random_filters_send_what_a_chain_of_single_rules_sends() {
     let mut random = Random(Rng::new(5));
     let (mut sent, mut all) = (0, 0);
     for round in 0..10 {
-        let count = [9, 16, 40][round % 3];
+        let count = [17, 24, 40][round % 3];
         let rules: Vec<_> =
             (0..count).map(|_| (random.action(), random.rule(1 + round as u32 % 3))).collect();
         let (one, chain) = both("MarkIPHeader(0) ->", &rules);
@@ -210,7 +210,7 @@ fn random_filters_send_what_a_chain_of_single_rules_sends() {
 
 #[test]
 fn rules_without_few_alternatives_stay_between_tables() {
-    let mut rules: Vec<(Option<u64>, String)> = (0..30)
+    let mut rules: Vec<(Option<u64>, String)> = (0..60)
         .map(|n| {
             (
                 Some(n % OUTPUTS),
@@ -220,7 +220,7 @@ fn rules_without_few_alternatives_stay_between_tables() {
         .collect();
     // Twenty bits that may each differ, of two fields at once.
     rules.insert(
-        14,
+        30,
         (
             Some(3),
             "ip[12:4] & 0x05550555 != 0 and ip[16:4] & 0x05550555 != 0 and src port & 0x5555 != 0 and tcp"
@@ -262,7 +262,7 @@ fn random_patterns_of_bytes_send_what_a_chain_sends() {
         let pattern = |random: &mut Random| {
             (0..1 + random.below(3)).map(|_| clause(random)).collect::<Vec<_>>().join(" ")
         };
-        let patterns: Vec<String> = (0..[8, 20][round % 2]).map(|_| pattern(&mut random)).collect();
+        let patterns: Vec<String> = (0..[17, 24][round % 2]).map(|_| pattern(&mut random)).collect();
         let to: Vec<u64> = patterns.iter().map(|_| random.below(OUTPUTS)).collect();
         let outputs: String = to.iter().enumerate().map(|(at, to)| format!("f[{at}] -> d{to};")).collect();
         let one = program(&format!(

@@ -5,7 +5,7 @@ use millstream_ir::{
     FieldDecl, FieldMatch, Func, Function, Linkage, MatchKind, MemFlags, Module, Op, Prov, Size, Table,
     TableDecl, Type,
 };
-use millstream_native::{Batch, Classifier, Engine, Error, Image, Options};
+use millstream_native::{Ahead, Batch, Classifier, Engine, Error, Image, Options};
 use millstream_programs::rng::Rng;
 
 /// `BPF_PROG_TYPE_XDP`.
@@ -37,10 +37,17 @@ fn program(table: TableDecl) -> (Module, Func) {
     (module, func)
 }
 
-fn engine(table: &TableDecl, template: Option<Classifier>, passes: bool) -> Result<Engine, Error> {
+/// With `ahead` what look-ups of hash tables read is fetched ahead, however small these are.
+fn engine(
+    table: &TableDecl,
+    template: Option<Classifier>,
+    (passes, ahead): (bool, bool),
+) -> Result<Engine, Error> {
     let (module, func) = program(table.clone());
     let classifiers = template.map(|template| (table.name.clone(), template)).into_iter().collect();
-    Engine::of_module(module, func, &Options { classifiers, passes, ..Options::default() })
+    let usual = Options::default();
+    let ahead = if ahead { Ahead { packets: 2, from: 0, always: true, ..usual.ahead } } else { usual.ahead };
+    Engine::of_module(module, func, &Options { classifiers, passes, ahead, ..usual })
 }
 
 /// What a program gives for each of some keys.
@@ -150,7 +157,7 @@ fn templates_give_what_a_linear_scan_gives() {
         let expected: Vec<i64> = keys.iter().map(|key| scanned(&table, key)).collect();
         found += expected.iter().filter(|result| **result >= 0).count();
         for template in TEMPLATES {
-            let mut engine = match engine(&table, template, round % 3 != 0) {
+            let mut engine = match engine(&table, template, (round % 3 != 0, round % 2 != 0)) {
                 Ok(engine) => engine,
                 // Ranges of 64 bits are many prefixes.
                 Err(Error::Choose(why)) if template == Some(Classifier::Tuples) => {
@@ -186,7 +193,7 @@ fn many_rules_of_few_masks_are_hashed_and_others_become_a_tree() {
         results: Vec::new(),
     };
     let maps = |table: &TableDecl| {
-        let mut engine = engine(table, None, true).expect("compiled");
+        let mut engine = engine(table, None, (true, false)).expect("compiled");
         engine.maps().map(|map| (map.name().to_owned(), map.keys().len())).collect::<Vec<_>>()
     };
     assert_eq!(maps(&exact(1000)), [("exact.tuple0".to_owned(), 1000)]);

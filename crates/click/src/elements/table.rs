@@ -13,8 +13,8 @@ use millstream_isa::{AluOp, Cond};
 use crate::build::Code;
 use crate::packet::Packet;
 
-/// So few rules are control flow.
-const FEW: usize = 8;
+/// Fewer rules are control flow.
+const FEW: usize = 17;
 /// Alternatives of a rule, at most.
 const MOST_ALTERNATIVES: usize = 256;
 /// Entries of a table, at most.
@@ -434,15 +434,15 @@ mod tests {
     #[test]
     fn rules_without_a_form_divide_the_others() {
         let demand = || (Some(Formula::Demand(0u8, Demand::Masked(1, 3))), 0);
-        let mut rules: Vec<_> = (0..20).map(|_| demand()).collect();
-        rules[9].0 = None;
-        rules[15].0 = None;
+        let mut rules: Vec<_> = (0..40).map(|_| demand()).collect();
+        rules[18].0 = None;
+        rules[35].0 = None;
         let shown = |part: &Part<u8>| match part {
             Part::Linear(range) => format!("{range:?}"),
             Part::Table(rules) => format!("{} entries", rules.entries.len()),
         };
         let all: Vec<String> = parts(&rules).iter().map(shown).collect();
-        assert_eq!(all, ["9 entries", "9..10", "10..15", "15..16", "16..20"]);
+        assert_eq!(all, ["18 entries", "18..19", "19..35", "35..36", "36..40"]);
     }
 
     #[test]
