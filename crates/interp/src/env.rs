@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::helpers::made_up::{mixed, number};
 use crate::{Fault, MapId};
 
 /// Something that a program did and that outlives it.
@@ -166,13 +165,6 @@ impl Default for Env {
 }
 
 impl Env {
-    /// Makes up what is not modelled, and who runs the program: the same for the same number.
-    pub fn make_up(&mut self, seed: u64) {
-        self.made_up = Some(seed);
-        self.pid_tgid = number(mixed(seed ^ 1)) << 32 | number(mixed(seed ^ 2)) & 0xffff_ffff;
-        self.uid_gid = number(mixed(seed ^ 3)) << 32 | number(mixed(seed ^ 4)) & 0xffff_ffff;
-    }
-
     /// The time, moving the clock on.
     pub(crate) fn now(&mut self) -> u64 {
         self.time = self.time.wrapping_add(self.tick);

@@ -29,6 +29,8 @@ pub struct Counterexample {
     pub time: u64,
     /// The state of the random generator.
     pub seed: u64,
+    /// Who runs the program: what `bpf_get_current_pid_tgid` and `bpf_get_current_uid_gid` give.
+    pub process: [u64; 2],
     /// Who found it.
     pub origin: Origin,
     /// Where the first program made what differs, if that is known, and where the second.
@@ -68,6 +70,7 @@ impl Counterexample {
             entries: entries.collect(),
             time: self.time,
             seed: self.seed,
+            process: self.process,
         };
         stage.compare(&scene, &mut Vec::new()).is_some()
     }
@@ -171,6 +174,7 @@ fn smaller(stage: &Stage<'_>, mut scene: Scene, mut difference: Difference) -> (
             s.entries.remove(at);
         });
     }
+    attempt(&mut scene, &|s| s.process = [0; 2]);
     for at in (0..scene.context.len()).rev() {
         attempt(&mut scene, &|s| {
             s.context.remove(at);
@@ -192,6 +196,7 @@ fn shown(stage: &Stage<'_>, origin: Origin, scene: Scene, difference: Difference
         entries: scene.entries.into_iter().map(name).collect(),
         time: scene.time,
         seed: scene.seed,
+        process: scene.process,
         origin,
         places: [None, None],
         slots,
@@ -216,6 +221,10 @@ impl fmt::Display for Counterexample {
         }
         for (map, (key, value)) in &self.entries {
             writeln!(f, "  map {map:?}: {} -> {}", hex(key), hex(value))?;
+        }
+        if self.process != [0; 2] {
+            let [thread, user] = self.process;
+            writeln!(f, "  pid_tgid: {thread:#x}, uid_gid: {user:#x}")?;
         }
         write!(f, "  clock: {} ns, random state: {:#x}", self.time, self.seed)
     }

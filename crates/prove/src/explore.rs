@@ -48,6 +48,8 @@ pub(crate) struct Explorer<'a> {
     /// Offsets that the programs read packets and values at.
     offsets: Vec<usize>,
     rng: Rng,
+    /// Who runs the program in the scene that is being made, as programs look at it: settings may ask for just these.
+    process: [u32; 4],
 }
 
 impl<'a> Explorer<'a> {
@@ -70,7 +72,7 @@ impl<'a> Explorer<'a> {
         constants.dedup();
         offsets.sort_unstable();
         offsets.dedup();
-        Explorer { stage, constants, offsets, rng: Rng::new(seed) }
+        Explorer { stage, constants, offsets, rng: Rng::new(seed), process: [0; 4] }
     }
 
     /// Tries scenes until one shows a difference.
@@ -118,6 +120,15 @@ impl<'a> Explorer<'a> {
             seed: self.rng.next(),
             ..Scene::default()
         };
+        if self.stage.has_raw_context() {
+            self.process = [(); 4].map(|()| match self.rng.below(3) {
+                0 => 0,
+                1 => self.constant() as u32,
+                _ => (self.rng.next() >> 33) as u32 & 0xffff,
+            });
+            let [thread, group, user, users] = self.process.map(u64::from);
+            scene.process = [group << 32 | thread, users << 32 | user];
+        }
         for _ in 0..self.rng.below(8) {
             let (at, byte) = (self.rng.below(64), self.rng.next() as u8);
             scene.context.push((at, byte));
@@ -151,6 +162,9 @@ impl<'a> Explorer<'a> {
     }
 
     fn constant(&mut self) -> u64 {
+        if self.stage.has_raw_context() && self.rng.below(4) == 0 {
+            return u64::from(self.process[self.rng.below(4)]);
+        }
         self.constants[self.rng.below(self.constants.len())]
     }
 

@@ -12,6 +12,9 @@ use crate::value::Space;
 /// Largest packet that is put together.
 const LONGEST: u64 = 9000;
 
+/// Calls that say who runs the program.
+const PROCESS: [&str; 2] = ["bpf_get_current_pid_tgid ", "bpf_get_current_uid_gid "];
+
 /// The terms whose values say what the scene is.
 pub(crate) fn wanted(terms: &Terms, cone: &[T]) -> Vec<T> {
     let mut out = Vec::new();
@@ -54,7 +57,13 @@ pub(crate) fn scene(terms: &mut Terms, cone: &[T], model: &Model, maps: &[MapInf
             }
             Node::App(f, args) => {
                 let name = terms.name(*f);
-                if name == "packet length" {
+                if name == "result"
+                    && let [event] = args[..]
+                    && let Node::App(call, _) = terms.node(event)
+                    && let Some(which) = PROCESS.iter().position(|p| terms.name(*call).starts_with(p))
+                {
+                    scene.process[which] = v;
+                } else if name == "packet length" {
                     scene.packet.resize(v.min(LONGEST) as usize, 0);
                 } else if let Some(space) = name.strip_prefix(FOUND).and_then(|n| named(n, maps)) {
                     if v == 1 {

@@ -34,6 +34,8 @@ pub(crate) struct Scene {
     pub(crate) time: u64,
     /// The state of the random generator.
     pub(crate) seed: u64,
+    /// Who runs the program: thread and group, user and group.
+    pub(crate) process: [u64; 2],
 }
 
 /// Something of an outcome that can differ.
@@ -166,7 +168,8 @@ impl<'a> Stage<'a> {
         let mut m = Machine::new(self.kind);
         m.fuel = FUEL;
         (m.env.time, m.env.seed) = (scene.time, scene.seed);
-        m.env.make_up(scene.seed);
+        m.env.made_up = Some(scene.seed);
+        [m.env.pid_tgid, m.env.uid_gid] = scene.process;
         for (spec, info) in self.specs.iter().zip(self.maps) {
             let id = m.maps.add(*spec, 1).ok()?;
             if let Some(data) = &info.data {

@@ -123,11 +123,17 @@ fn tracing_programs_differ_by_what_the_kernel_holds() {
         )
     };
     let who = |shift: u32| format!("call get_current_pid_tgid\nr0 >>= {shift}\nexit");
+    let by = |user: u32, result: u32| {
+        format!(
+            "call get_current_uid_gid\nw1 = w0\nr0 = 7\nif r1 != {user} goto out\nr0 = {result}\nout:\nexit"
+        )
+    };
     let pairs = [
         (task(16, "== 0"), task(24, "== 0")),
         (task(16, "== 0"), task(16, "< 7")),
         (given(8), given(12)),
         (who(32), who(33)),
+        (by(0x1234_5678, 1), by(0x1234_5678, 2)),
     ];
     for (one, other) in pairs {
         let ((a, f), (b, g)) = (program(ProgramType::KPROBE, &one), program(ProgramType::KPROBE, &other));

@@ -257,7 +257,7 @@ fn what_is_not_modelled_is_made_up_if_that_is_asked_for() {
     assert!(matches!(fault(text), Fault::Helper(35)));
     let run = |text: &str, seed: u64| {
         let mut machine = Machine::default();
-        machine.env.make_up(seed);
+        machine.env.made_up = Some(seed);
         let result = Interpreter::new(&[program(text)]).run_context(&mut machine, 0);
         result.map(|result| (result, machine.env.events.len()))
     };
@@ -276,6 +276,9 @@ fn what_is_not_modelled_is_made_up_if_that_is_asked_for() {
     assert!(!differs("get_numa_node_id") && differs("perf_event_read"));
     let written = "call get_current_task\n*(u64 *)(r0 + 0) = 1\nr0 = 0\nexit";
     assert!(matches!(run(written, 1).expect_err("no run").fault, Fault::Access { write: true, .. }));
+    // Up to the very end of all addresses.
+    let last = "r1 = -8\nr0 = *(u64 *)(r1 + 0)\nr0 = 0\nexit";
+    assert_eq!(run(last, 1).expect("a run").0, 0);
     // From one seed to another it is something else.
     let low = "call get_current_task\nexit";
     let answers: std::collections::BTreeSet<u64> =
