@@ -165,6 +165,13 @@ tables() {
 	rm -f "$prefixes"
 }
 
+classifiers() {
+	cargo build --release --quiet -p millstream-click --example classifiers
+	bench/classifiers.py --example "${CARGO_TARGET_DIR:-target}/release/examples/classifiers" \
+		--output "$results/classifiers.json" >/dev/null || failed=1
+	echo "$results/classifiers.json"
+}
+
 userspace() {
 	[ -n "${FASTCLICK:-}" ] || { echo "userspace: FASTCLICK names no program" >&2; return 0; }
 	set -- --peer "$FASTCLICK"
@@ -268,7 +275,7 @@ mutants() {
 	rm -f "$list"
 }
 
-all="semantics mutants conformance equivalence corpus loaders compiler prove ablation k2 modern cost lab gain native tables userspace dpdk peers public demo updates swaps shadow shifts slower offers overhead daemon attacks specialize kills"
+all="semantics mutants conformance equivalence corpus loaders compiler prove ablation k2 modern cost lab gain native classifiers tables userspace dpdk peers public demo updates swaps shadow shifts slower offers overhead daemon attacks specialize kills"
 # shellcheck disable=SC2086 # a list of words
 [ $# -gt 0 ] || set -- $all
 for what in "$@"; do

@@ -5,7 +5,7 @@ mod common;
 
 use millstream_click::{Program, compile, flatten, parse};
 use millstream_interp::ir::Interpreter;
-use millstream_interp::{Context, Event, Machine};
+use millstream_interp::{Context, Machine};
 use millstream_native::io::graph::{Feed, run_graph};
 use millstream_native::{Classifier, Engine, Error, Options};
 use millstream_programs::firewall::{self, Action, Flavour, PortRange, Rule};
@@ -29,19 +29,8 @@ fn program(text: &str) -> Program {
 fn interpreted(program: &Program, frames: &[Vec<u8>]) -> Sent {
     let mut machine = Machine::new(Context::Xdp);
     let interpreter = Interpreter::new(&program.module, &mut machine);
-    let mut sent = Vec::new();
-    for frame in frames {
-        machine.reset(frame);
-        // The first device.
-        machine.set_context_field(12, 1);
-        let done = interpreter.run_context(&mut machine, program.entry);
-        done.unwrap_or_else(|fault| panic!("{fault}: {frame:02x?}"));
-        sent.extend(machine.env.events.drain(..).filter_map(|event| match event {
-            Event::Emit { port, data } => Some((port as usize, data)),
-            _ => None,
-        }));
-    }
-    sent
+    let sent = common::sent(program, &interpreter, &mut machine, frames);
+    sent.into_iter().map(|(port, data)| (port as usize, data)).collect()
 }
 
 /// What native code sends that has the template for the element `f`.

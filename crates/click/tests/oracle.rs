@@ -9,7 +9,7 @@ mod common;
 use common::{number, sum};
 use millstream_click::{Program, STATE, compile, flatten, parse};
 use millstream_interp::ir::Interpreter;
-use millstream_interp::{Context, Event, Machine};
+use millstream_interp::{Context, Machine};
 use millstream_ir::Map;
 use millstream_native::io::graph::{Feed, run_graph};
 use millstream_native::{Clock, Engine, LONGEST, Options};
@@ -98,18 +98,7 @@ fn interpreted(program: &Program, frames: &[Vec<u8>]) -> Outcome {
     for entry in &program.entries {
         machine.maps.set(id(&entry.map), &entry.key, &entry.value, 0).expect("room");
     }
-    let mut sent = Vec::new();
-    for frame in frames {
-        machine.reset(frame);
-        // The first device.
-        machine.set_context_field(12, 1);
-        let done = interpreter.run_context(&mut machine, program.entry);
-        done.unwrap_or_else(|fault| panic!("{fault}: {frame:02x?}"));
-        sent.extend(machine.env.events.drain(..).filter_map(|event| match event {
-            Event::Emit { port, data } => Some((port, data)),
-            _ => None,
-        }));
-    }
+    let sent = common::sent(program, &interpreter, &mut machine, frames);
     let maps = names.into_iter().map(|(name, id)| (name, machine.maps.entries(id)));
     (sent, maps.collect())
 }

@@ -21,6 +21,7 @@ mod packet;
 
 pub use env::{Env, Event, Hooks, NoHooks, Redirect};
 pub use error::{Error, Fault};
+pub use helpers::made_up::KERNEL_MEMORY;
 pub use helpers::{Caller, Outcome};
 pub use machine::{Machine, Place, STACK_SIZE};
 pub use maps::{MapId, MapKind, MapSpec, Maps};

@@ -69,8 +69,7 @@ fn results(engine: &mut Engine, keys: &[Vec<u64>]) -> Vec<i64> {
 
 /// What a linear scan of the entries gives.
 fn scanned(table: &TableDecl, key: &[u64]) -> i64 {
-    match_table(table, key)
-        .map_or(-1, |entry| table.results.get(entry).map_or(entry as i64, |r| i64::from(*r)))
+    match_table(table, key).map_or(-1, |entry| i64::from(table.result(entry)))
 }
 
 /// Random tables and keys.

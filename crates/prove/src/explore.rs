@@ -6,6 +6,7 @@
 
 use std::time::Instant;
 
+use millstream_interp::KERNEL_MEMORY;
 use millstream_isa::{Insn, Operand};
 
 use crate::program::Program;
@@ -15,8 +16,6 @@ use crate::replay::{Difference, Entry, Scene, Stage};
 const ROUNDS: usize = 5;
 /// Words of a context of which nothing is known that are set.
 const WORDS: usize = 24;
-/// Addresses of the kernel's memory.
-const KERNEL: u64 = 0xffff_8880_0000_0000;
 /// Longest packet.
 const LONGEST: usize = 300;
 
@@ -138,7 +137,7 @@ impl<'a> Explorer<'a> {
                 let number = match self.rng.below(4) {
                     0 => self.constant(),
                     1 => self.rng.next() & 0xffff,
-                    _ => KERNEL | self.rng.next() >> 36 << 6,
+                    _ => KERNEL_MEMORY | self.rng.next() >> 36 << 6,
                 };
                 let bytes = number.to_le_bytes().into_iter().enumerate();
                 scene.context.extend(bytes.map(|(n, byte)| (8 * word + n, byte)));

@@ -3,11 +3,13 @@
 
 #[path = "../../object/tests/objects/common.rs"]
 mod common;
+mod written;
 
 use std::time::Duration;
 
-use millstream_object::{FuncId, Object, ProgramType};
+use millstream_object::{Object, ProgramType};
 use millstream_prove::{Counterexample, Limits, Origin, Solver, Verdict, prove};
+use written::object;
 
 /// How the two programs of a name differ.
 fn difference(a: &Object, b: &Object, name: &str) -> Option<Counterexample> {
@@ -77,19 +79,6 @@ fn a_byte_of_the_packet_is_traced_to_its_store_and_not_to_later_ones() {
     assert!(lines(&found)[0].starts_with("data[33]"), "{:?}", lines(&found));
 }
 
-/// An object with one program, of these instructions.
-fn program(kind: ProgramType, text: &str) -> (Object, FuncId) {
-    let mut object = Object::parse("router", millstream_programs::ROUTER.object).expect("a data plane");
-    let func = object.programs[0].func;
-    object.programs[0].kind.program_type = kind;
-    let f = &mut object.functions[func.0 as usize];
-    f.insns = millstream_isa::encode_all(&millstream_isa::asm::assemble(text).expect("our own text"));
-    f.relocs.clear();
-    f.core_relos.clear();
-    f.line_info.clear();
-    (object, func)
-}
-
 #[test]
 fn a_packet_that_the_kernel_takes_is_preferred_to_a_short_one() {
     // Too short a packet and one of another protocol are told apart from the first program by the second.
@@ -98,7 +87,7 @@ fn a_packet_that_the_kernel_takes_is_preferred_to_a_short_one() {
             "r2 = *(u32 *)(r1 + 0)\nr3 = *(u32 *)(r1 + 4)\nr0 = {drop}\nr4 = r2\nr4 += 14\nif r4 > r3 goto out\n\
              r5 = *(u8 *)(r2 + 12)\nif r5 != 8 goto out\nr0 = 2\nout:\nexit"
         );
-        program(ProgramType::XDP, &text)
+        object(ProgramType::XDP, &text)
     };
     let ((a, f), (b, g)) = (given(0), given(1));
     let Verdict::Differs(found) = prove((&a, f), (&b, g), None, &Limits::default()).verdict else {
@@ -136,7 +125,7 @@ fn tracing_programs_differ_by_what_the_kernel_holds() {
         (by(0x1234_5678, 1), by(0x1234_5678, 2)),
     ];
     for (one, other) in pairs {
-        let ((a, f), (b, g)) = (program(ProgramType::KPROBE, &one), program(ProgramType::KPROBE, &other));
+        let ((a, f), (b, g)) = (object(ProgramType::KPROBE, &one), object(ProgramType::KPROBE, &other));
         let Verdict::Differs(found) = prove((&a, f), (&b, g), None, &Limits::default()).verdict else {
             panic!("not found:\n{one}\n{other}");
         };

@@ -2,8 +2,31 @@
 #![allow(dead_code, reason = "no test uses all of it")]
 
 use millstream_click::{Access, Program, STATE, compile, flatten, parse};
+use millstream_interp::ir::Interpreter;
+use millstream_interp::{Event, Machine};
 use millstream_native::io::graph::{Feed, run_graph};
 use millstream_native::{Clock, Engine, Options};
+
+/// What a program that is interpreted sends, and by which port, of frames that come by the first device.
+pub(crate) fn sent(
+    program: &Program,
+    interpreter: &Interpreter<'_>,
+    machine: &mut Machine,
+    frames: &[Vec<u8>],
+) -> Vec<(u64, Vec<u8>)> {
+    let mut sent = Vec::new();
+    for frame in frames {
+        machine.reset(frame);
+        machine.set_context_field(12, 1);
+        let done = interpreter.run_context(machine, program.entry);
+        done.unwrap_or_else(|fault| panic!("{fault}: {frame:02x?}"));
+        sent.extend(machine.env.events.drain(..).filter_map(|event| match event {
+            Event::Emit { port, data } => Some((port, data)),
+            _ => None,
+        }));
+    }
+    sent
+}
 
 /// A number of the state of all elements.
 pub(crate) fn number(state: &[u8], at: u32) -> u64 {

@@ -8,8 +8,8 @@ use millstream_isa::helpers::{ArgKind, Effects, Helper, RetKind};
 use crate::Machine;
 use crate::env::Event;
 
-/// Addresses of the kernel's memory that are made up lie from here on.
-const POINTERS: u64 = 0xffff_8880_0000_0000;
+/// From where on pointers into the kernel's memory are made up ([`crate::Env::made_up`]).
+pub const KERNEL_MEMORY: u64 = 0xffff_8880_0000_0000;
 /// Bytes of the kernel's memory that are made up at once.
 pub(crate) const PAGE: u64 = 4096;
 
@@ -84,7 +84,7 @@ fn number(question: u64) -> u64 {
 
 /// An address of the kernel's memory.
 fn pointer(question: u64) -> u64 {
-    POINTERS | (question >> 24 & 0xfff_ffc0)
+    KERNEL_MEMORY | (question >> 24 & 0xfff_ffc0)
 }
 
 /// Well mixed bits of a number (the finalizer of splitmix64).
