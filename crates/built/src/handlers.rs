@@ -2,7 +2,7 @@
 //!
 //! All numbers of a graph are one value of one map, `click.state`; with several workers each has a copy, and what is read is the sum.
 
-use millstream_click::{Access, Handler, Program, STATE};
+use millstream_click::{Access, Flow, Handler, Program, STATE, Sketch};
 use millstream_native::Engine;
 
 /// Why a handler cannot be used.
@@ -22,6 +22,14 @@ pub enum Error {
     /// It is one that is written.
     #[error("handler {0:?} can only be written")]
     Unreadable(String),
+    /// Its argument is nothing that it takes.
+    #[error("handler {name:?} takes {takes}")]
+    Argument {
+        /// The handler.
+        name: String,
+        /// What its argument is.
+        takes: &'static str,
+    },
     /// It is one that is read.
     #[error("handler {0:?} can only be read")]
     Unwritable(String),
@@ -77,18 +85,49 @@ fn handler<'p>(program: &'p Program, name: &str) -> Result<&'p Handler, Error> {
     })
 }
 
-/// Reads the handler `ELEMENT.NAME`.
+/// Reads the handler `ELEMENT.NAME`, with what is behind a space as its argument.
 ///
 /// # Errors
-/// If there is none, or none that is read.
-pub fn read(program: &Program, state: &[u8], name: &str) -> Result<String, Error> {
+/// If there is none, or none that is read, or it takes no such argument.
+pub fn read(program: &Program, engine: &mut Engine, text: &str) -> Result<String, Error> {
+    let (name, argument) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
     let handler = handler(program, name)?;
     Ok(match &handler.access {
-        Access::Number(offset) => number(state, *offset).to_string(),
+        Access::Number(offset) => number(&state(engine), *offset).to_string(),
         Access::Text(text) => text.clone(),
-        Access::Drops => drops_of(program, state, &handler.element).to_string(),
-        Access::Zero(_) => return Err(Error::Unreadable(name.to_owned())),
+        Access::Drops => drops_of(program, &state(engine), &handler.element).to_string(),
+        Access::Zero { .. } => return Err(Error::Unreadable(name.to_owned())),
+        Access::Estimate(sketch) => {
+            let takes = "a flow like `10.0.0.1 1234 10.0.0.2 80 tcp`";
+            let flow = Flow::parse(argument).ok_or(Error::Argument { name: name.to_owned(), takes })?;
+            sketch.estimate(flow, |at| counter(engine, sketch, at)).to_string()
+        }
+        Access::Largest(sketch) => {
+            let candidates = candidates(engine, sketch);
+            let largest = sketch.largest(candidates, |at| counter(engine, sketch, at));
+            let line = |(estimate, flow)| format!("{estimate} {flow}\n");
+            largest.into_iter().map(line).collect()
+        }
     })
+}
+
+/// A counter of a sketch: the sum over workers.
+fn counter(engine: &mut Engine, sketch: &Sketch, at: u32) -> i64 {
+    let all = engine.map(&sketch.counters).and_then(|map| map.get(&at.to_ne_bytes())).unwrap_or_default();
+    all.chunks_exact(8).fold(0, |sum, copy| sum.wrapping_add(number(copy, 0) as i64))
+}
+
+/// Flows that are candidates of some worker.
+fn candidates(engine: &mut Engine, sketch: &Sketch) -> Vec<Flow> {
+    let Some(map) = engine.map(&sketch.candidates) else { return Vec::new() };
+    let size = map.spec().value_size as usize;
+    let mut flows = Vec::new();
+    for at in 0..map.spec().max_entries {
+        let all = map.get(&at.to_ne_bytes()).unwrap_or_default();
+        let there = all.chunks_exact(size).filter(|copy| number(copy, 16) != 0);
+        flows.extend(there.map(|copy| Flow { addresses: number(copy, 0), rest: number(copy, 8) }));
+    }
+    flows
 }
 
 /// Writes the handler `ELEMENT.NAME`.
@@ -96,7 +135,7 @@ pub fn read(program: &Program, state: &[u8], name: &str) -> Result<String, Error
 /// # Errors
 /// If there is none, or none that is written.
 pub fn write(program: &Program, engine: &mut Engine, name: &str) -> Result<(), Error> {
-    let Access::Zero(words) = &handler(program, name)?.access else {
+    let Access::Zero { words, arrays } = &handler(program, name)?.access else {
         return Err(Error::Unwritable(name.to_owned()));
     };
     let mut state = state(engine);
@@ -106,5 +145,18 @@ pub fn write(program: &Program, engine: &mut Engine, name: &str) -> Result<(), E
         }
     }
     set_state(engine, &state);
+    for map in arrays {
+        clear(engine, map);
+    }
     Ok(())
+}
+
+/// Sets what an array holds to zero, for all workers.
+fn clear(engine: &mut Engine, array: &str) {
+    let Some(map) = engine.map(array) else { return };
+    let (none, entries) = (vec![0; map.spec().value_size as usize], map.spec().max_entries);
+    for at in 0..entries {
+        // Entries of arrays cannot be refused.
+        map.update(&at.to_ne_bytes(), &none, 0, None);
+    }
 }

@@ -50,10 +50,10 @@ pub fn header(symbol: &str, payload: &Payload) -> String {
             program.targets.iter().map(|(Target::Device(name) | Target::File(name, _))| name.clone());
         ports(&mut out, "Where packets go", &format!("{name}_TO"), targets, 0);
         let numbers =
-            program.handlers.iter().filter(|h| matches!(h.access, Access::Number(_) | Access::Zero(_)));
+            program.handlers.iter().filter(|h| !matches!(h.access, Access::Text(_) | Access::Drops));
         let _ = writeln!(out, "/* Handlers, beside class, config and drops of each element:");
         for handler in numbers {
-            let how = if matches!(handler.access, Access::Zero(_)) { "write" } else { "read" };
+            let how = if matches!(handler.access, Access::Zero { .. }) { "write" } else { "read" };
             let _ = writeln!(out, " * {how} {}", comment(&format!("{}.{}", handler.element, handler.name)));
         }
         out.push_str(" */\n");

@@ -316,9 +316,11 @@ impl Scripts {
             self.run(other, &arguments, around)?;
             return Ok(std::mem::take(&mut self.all[other].value));
         }
-        let state = handlers::state(around.engine);
         let near = scopes(&self.all[at].script.element, name);
-        let mut found = near.iter().map(|name| handlers::read(around.program, &state, name));
+        let argument = arguments.join(" ");
+        let mut found = near
+            .iter()
+            .map(|name| handlers::read(around.program, around.engine, &format!("{name} {argument}")));
         match found.find_map(Result::ok) {
             Some(value) => Ok(value),
             None => {

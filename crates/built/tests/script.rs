@@ -57,7 +57,12 @@ impl Bed {
 
     /// Gives the first source so many packets.
     fn packets(&mut self, count: u64) {
-        let feeds = [Feed { frames: &[vec![0; 64]], count }];
+        self.frames(&[vec![0; 64]], count);
+    }
+
+    /// Gives it so many of these, by turns.
+    fn frames(&mut self, frames: &[Vec<u8>], count: u64) {
+        let feeds = [Feed { frames, count }];
         run_graph(&mut self.engine, &feeds, self.program.targets.len(), 8, |_| Ok(())).expect("memory");
     }
 }
@@ -92,6 +97,26 @@ fn scripts_of_the_documentation_say_what_it_says() {
     assert_eq!(counted(quotes).at(0).0, "0\n00\n0\nc.count\n\"c.count\"\nc.count\n0\n");
     let sum = "s :: Script(TYPE PASSIVE, return $(add $(c.count) $1 $#)); Script(print s.run 0, print $(s.run 40 1))";
     assert_eq!(counted(sum).at(0).0, "1\n42\n");
+}
+
+#[test]
+fn sketches_are_asked_about_flows_and_begin_anew() {
+    let mut bed = Bed::new(
+        "FromDevice(a) -> MarkIPHeader -> s :: CountMinSketch(TOP 1) -> Discard;
+         Script(label l, print \"$(s.count) $(s.estimate 1.2.3.4 5 6.7.8.9 10 tcp) $(s.estimate 1.2.3.4 6.7.8.9 udp)\", printn $(s.top), wait 1, goto l);
+         Script(TYPE PASSIVE, return $(s.estimate 1.2.3.4)); Script(wait 2.5, write s.reset)",
+    );
+    assert_eq!(bed.at(0).0, "0 0 0\n");
+    let segment =
+        [&[0x45, 0, 0, 40, 0, 0, 0, 0, 9, 6, 0, 0, 1, 2, 3, 4, 6, 7, 8, 9, 0, 5, 0, 10][..], &[0; 16]]
+            .concat();
+    bed.frames(&[segment], 7);
+    assert_eq!(bed.at(1000).0, "7 7 0\n7 1.2.3.4 5 6.7.8.9 10 tcp\n");
+    assert_eq!(bed.at(2500).0, "7 7 0\n7 1.2.3.4 5 6.7.8.9 10 tcp\n");
+    assert_eq!(bed.at(4000).0, "0 0 0\n");
+    assert_eq!(bed.complaints(), "");
+    let said = millstream_built::handlers::read(&bed.program, &mut bed.engine, "s.estimate 1.2.3.4");
+    assert!(said.expect_err("no flow").to_string().contains("takes a flow like"));
 }
 
 #[test]

@@ -29,6 +29,7 @@ use crate::layout::{self, Layout};
 use crate::packet::{HOST, Packet, TYPES};
 use crate::resolve;
 use crate::script::Script;
+use crate::sketch::Sketch;
 
 /// The queue of packets that wait for the one at hand.
 pub const QUEUE: i64 = 0;
@@ -91,8 +92,17 @@ pub enum Target {
 pub enum Access {
     /// 64 bits of the state, at this byte.
     Number(u32),
-    /// Writing sets these words of the state to zero.
-    Zero(Vec<u32>),
+    /// Writing sets to zero these words of the state, and what these arrays hold.
+    Zero {
+        /// Where they begin in the state.
+        words: Vec<u32>,
+        /// Names of maps.
+        arrays: Vec<String>,
+    },
+    /// About what a sketch has counted of the flow that is the argument.
+    Estimate(Sketch),
+    /// The largest flows that a sketch knows of.
+    Largest(Sketch),
     /// A text that does not change.
     Text(String),
     /// The sum of drops of the element.
@@ -183,7 +193,7 @@ pub struct Named {
 }
 
 impl Program {
-    /// The same program for several workers. Each counts for itself, and numbers that elements go on with (the next port of a pattern, the next
+    /// The same program for several workers. Each counts for itself, in sketches, too, and numbers that elements go on with (the next port of a pattern, the next
     /// identification) are each worker's; tables are those of all.
     ///
     /// # Errors
@@ -192,7 +202,12 @@ impl Program {
         if !self.alone.is_empty() {
             return Err(self.alone);
         }
-        for map in self.module.maps.values_mut().filter(|map| map.name == STATE) {
+        let sketches = self.handlers.iter().filter_map(|handler| match &handler.access {
+            Access::Estimate(sketch) => Some([&sketch.counters, &sketch.candidates]),
+            _ => None,
+        });
+        let own: Vec<&str> = sketches.flatten().map(String::as_str).chain([STATE]).collect();
+        for map in self.module.maps.values_mut().filter(|map| own.contains(&map.name.as_str())) {
             map.kind = PERCPU_ARRAY;
         }
         Ok(self)
@@ -303,6 +318,11 @@ impl Setup<'_> {
         self.shared.handlers.push(Handler { element: self.element.name.clone(), name: name.into(), access });
     }
 
+    /// A handler that sets words of the state to zero.
+    pub(crate) fn resets(&mut self, name: &'static str, words: Vec<u32>) {
+        self.handler(name, Access::Zero { words, arrays: Vec::new() });
+    }
+
     /// The elements of the configuration.
     pub(crate) fn elements(&self) -> &[Element] {
         &self.graph.elements
@@ -399,6 +419,11 @@ impl Setup<'_> {
             inner: None,
         });
         Table { map, key, value }
+    }
+
+    /// The name of a table's map.
+    pub(crate) fn map_name(&self, table: &Table) -> String {
+        self.shared.module.maps[table.map].name.clone()
     }
 
     /// A table by index, whose entries are zero at first.

@@ -27,6 +27,7 @@ mod packet;
 mod parse;
 mod resolve;
 mod script;
+mod sketch;
 
 pub use compile::{
     Access, Drop, Entry, Handler, Named, Program, QUEUE, STATE, Source, Target, compile, compile_with,
@@ -40,3 +41,4 @@ pub use graph::{Connection, Element, Graph, Port};
 pub use layout::{Annotation, Field, Layout};
 pub use parse::parse;
 pub use script::{Goal, Script, ScriptKind, Step, unquoted};
+pub use sketch::{Flow, Sketch};

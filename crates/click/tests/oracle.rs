@@ -48,6 +48,7 @@ const GRAPHS: &[&str] = &[
         rr[2] -> p :: PathSpinlock -> FlowUnstrip(14) -> ToDump(2); c[1] -> Pad(MAXLENGTH 70) -> [1] p; p[1] -> ResetIPChecksum -> ToDump(3)",
     "-> Strip(14) -> MarkIPHeader -> FlowIPManagerIMP -> FlowCounter -> c :: IPClassifier(tcp, -) -> FlowIPNAT(SIP 192.0.2.1) -> ToDump(0);
         c[1] -> FlowCounter -> ToDump(1)",
+    "-> Strip(14) -> MarkIPHeader -> CountMinSketch(0.1, 0.1, TOP 2) -> CountSketch(0.3, 0.2, TOP 1, BYTES true) -> ToDump(0)",
     "-> side :: Classifier(5/00%01, -) -> s :: EtherSwitch -> ToDump(0); side[1] -> [1] s; s[1] -> ToDump(1)",
     "-> c :: Classifier(12/0806, -) -> [1] q :: ARPQuerier(10.0.0.1, 2:0:0:0:0:1) -> ToDump(0); c[1] -> Strip(14) -> GetIPAddress(16) -> q",
     "-> Strip(14) -> k :: CheckIP6Header -> GetIP6Address(24) -> rt :: LookupIP6Route(1::/16 0, 102::/15 3ffe::1 1, ::/0 2) -> DecIP6HLIM

@@ -350,8 +350,7 @@ extern "C" fn millstream_read(
 ) -> i64 {
     let open = open(program);
     let Kind::Click { program, .. } = &open.kind else { return i64::from(ENOENT) };
-    let state = handlers::state(&mut open.engine);
-    let Ok(said) = handlers::read(program, &state, text(handler)) else { return i64::from(ENOENT) };
+    let Ok(said) = handlers::read(program, &mut open.engine, text(handler)) else { return i64::from(ENOENT) };
     put(&said, to, room);
     said.len() as i64
 }

@@ -140,7 +140,7 @@ impl AtWork {
         if name == CRASHES {
             return Ok(self.crashes.unwrap_or(0).to_string());
         }
-        handlers::read(&self.program, &handlers::state(engine), name).map_err(|e| (511, e.to_string()))
+        handlers::read(&self.program, engine, name).map_err(|e| (511, e.to_string()))
     }
 
     fn write(&self, engine: &mut Engine, name: &str) -> Outcome {
@@ -192,7 +192,7 @@ fn talk(stream: UnixStream, send: &Sender<Request>, options: Option<&Options>) -
         let (wish, what) = match command.to_ascii_uppercase().as_str() {
             "" => continue,
             "QUIT" => return out.write_all(b"200 Goodbye!\r\n"),
-            "READ" => (Ok(Wish::Read(name.clone())), "Read handler"),
+            "READ" => (Ok(Wish::Read(rest.to_owned())), "Read handler"),
             "WRITE" => (Ok(Wish::Write(name.clone())), "Write handler"),
             "SWAP" => (compiled(rest, options), "Swap"),
             _ => (Err((501, format!("there is no command {command:?}: READ, WRITE, SWAP, QUIT"))), ""),

@@ -276,14 +276,13 @@ pub(crate) fn execute(
     }
     failed.map_or(Ok(()), Err).into_diagnostic()?;
     sinks.finish()?;
-    let state = handlers::state(engine);
     let read = |name: &String| {
-        let value = handlers::read(&at_work.program, &state, name)?;
+        let value = handlers::read(&at_work.program, engine, name)?;
         Ok::<_, handlers::Error>((name.clone(), value))
     };
-    let handlers = args.handlers.iter().map(read).collect::<Result<Vec<_>, _>>().into_diagnostic()?;
-    let document =
-        report::Document::new(name, &at_work, &packets, engine, (&ran, lost), &state, click, handlers);
+    let read = args.handlers.iter().map(read).collect::<Result<Vec<_>, _>>().into_diagnostic()?;
+    let state = handlers::state(engine);
+    let document = report::Document::new(name, &at_work, &packets, engine, (&ran, lost), &state, click, read);
     match args.json {
         true => println!("{}", serde_json::to_string_pretty(&document).into_diagnostic()?),
         false => print!("{}", document.text()),

@@ -5,7 +5,7 @@ use millstream_isa::Cond;
 use crate::arguments::unsigned;
 use crate::build::Code;
 use crate::class::{Behaviour, Class, Made};
-use crate::compile::{Access, Setup};
+use crate::compile::Setup;
 use crate::config::unquote;
 use crate::error::Error;
 use crate::packet::Packet;
@@ -308,7 +308,7 @@ fn timed_sink(setup: &mut Setup<'_>) -> Made {
 
 fn discard(setup: &mut Setup<'_>) -> Made {
     let counter = setup.counter("count");
-    setup.handler("reset_counts", Access::Zero(vec![counter]));
+    setup.resets("reset_counts", vec![counter]);
     Ok(Box::new(Drop { reason: "discarded", counter }))
 }
 
@@ -353,7 +353,7 @@ fn counter(setup: &mut Setup<'_>) -> Made {
     setup.arguments.rest();
     let (packets, bytes) = (setup.counter("count"), setup.counter("byte_count"));
     for name in ["reset_counts", "reset"] {
-        setup.handler(name, Access::Zero(vec![packets, bytes]));
+        setup.resets(name, vec![packets, bytes]);
     }
     Ok(Box::new(Counter { packets, bytes }))
 }

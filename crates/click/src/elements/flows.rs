@@ -1,7 +1,7 @@
 //! Elements of FastClick's flow subsystem, each with a table of its own: there, a manager looks a flow up for all that follow; here,
 //! the compiler sees all tables at once, and a manager has nothing to do.
 
-use millstream_ir::Size;
+use millstream_ir::{Size, Value};
 use millstream_isa::{AluOp, Cond};
 
 use super::ip::{header, header_length};
@@ -59,31 +59,37 @@ fn counter(setup: &mut Setup<'_>) -> Made {
     Ok(Box::new(Counter { flows, counter: setup.counter("count") }))
 }
 
+/// A flow: both addresses, both ports, or zero where there are none, each as they lie in the packet; the protocol.
+pub(super) fn key(code: &mut Code<'_, '_>, packet: Packet) -> [Value; 3] {
+    let header = header(code, packet);
+    let protocol = code.byte(header, 9);
+    let (with_ports, flow) = (code.block(), code.block());
+    let ports = code.number_param(flow);
+    let zero = code.int(0);
+    for number in [TCP, UDP] {
+        let (number, next) = (code.int(number), code.block());
+        code.branch(Cond::Eq, protocol, number, with_ports, next);
+        code.go(next);
+    }
+    code.jump(flow, &[zero]);
+    code.go(with_ports);
+    let fragment = code.half(header, 6);
+    let offset = code.with(AluOp::And, fragment, 0x1fff);
+    code.check_int(Cond::Eq, offset, 0, |code| code.jump(flow, &[zero]));
+    let length = header_length(code, header);
+    let transport = code.plus(header, length);
+    let beyond = code.at(transport, 4);
+    code.check(Cond::Le, beyond, packet.end, |code| code.jump(flow, &[zero]));
+    let found = code.raw(4, transport, 0);
+    code.jump(flow, &[found]);
+    code.go(flow);
+    [code.raw(8, header, 12), ports, protocol]
+}
+
 impl Behaviour for Counter {
     fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
-        let header = header(code, packet);
-        let protocol = code.byte(header, 9);
-        let (with_ports, flow) = (code.block(), code.block());
-        let ports = code.number_param(flow);
+        let key = key(code, packet);
         let zero = code.int(0);
-        for number in [TCP, UDP] {
-            let (number, next) = (code.int(number), code.block());
-            code.branch(Cond::Eq, protocol, number, with_ports, next);
-            code.go(next);
-        }
-        code.jump(flow, &[zero]);
-        code.go(with_ports);
-        let fragment = code.half(header, 6);
-        let offset = code.with(AluOp::And, fragment, 0x1fff);
-        code.check_int(Cond::Eq, offset, 0, |code| code.jump(flow, &[zero]));
-        let length = header_length(code, header);
-        let transport = code.plus(header, length);
-        let beyond = code.at(transport, 4);
-        code.check(Cond::Le, beyond, packet.end, |code| code.jump(flow, &[zero]));
-        let found = code.raw(4, transport, 0);
-        code.jump(flow, &[found]);
-        code.go(flow);
-        let key = [code.raw(8, header, 12), ports, protocol];
         let known = code.find(&self.flows, &key);
         let (new, old, on) = (code.block(), code.block(), code.block());
         code.branch(Cond::Eq, known, zero, new, old);

@@ -24,6 +24,7 @@ mod lookup;
 mod paint;
 mod querier;
 pub(crate) mod rewrite;
+mod sketch;
 mod switch;
 mod table;
 mod transport;
@@ -61,6 +62,7 @@ pub(crate) const TABLES: &[&[Class]] = &[
     paint::CLASSES,
     querier::CLASSES,
     rewrite::CLASSES,
+    sketch::CLASSES,
     switch::CLASSES,
     transport::CLASSES,
     vlan::CLASSES,

@@ -77,7 +77,8 @@ impl Emitter<'_> {
                 super::func::name(packet),
                 self.unit.note_of(map)
             ));
-            self.code.line(&format!("call void @ahead{}x{stage}(ptr {note}, ptr {key})", map.index()));
+            self.code
+                .line(&format!("call void @ahead{}x{stage}(ptr %w, ptr {note}, ptr {key})", map.index()));
             return self.define_int(result, "0");
         }
         let value = self.code.value(&format!("call ptr @lookup{}(ptr %w, ptr {key})", map.index()));

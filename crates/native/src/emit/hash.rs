@@ -86,11 +86,12 @@ pub(super) fn lookup(name: &str, key_size: u32, layout: &HashLayout) -> String {
     out
 }
 
-/// Fetches what a look-up of the key will read: `void @ahead{n}x{stage}(ptr note, ptr key)`; the hash is noted. The first stage fetches the place in
+/// Fetches what a look-up of the key will read: `void @ahead{n}x{stage}(ptr worker, ptr note, ptr key)`; the hash is noted. The first stage fetches the place in
 /// the index, or the first bucket, which few entries are not in; the second reads these and fetches the element, or the other bucket. Lines under way
 /// are what limits this loop, so none is fetched that is hardly ever read.
 pub(super) fn ahead(n: usize, key_size: u32, layout: &HashLayout, stage: u32) -> String {
-    let mut out = format!("define internal void @ahead{n}x{stage}(ptr %note, ptr %key) alwaysinline {{\n");
+    let mut out =
+        format!("define internal void @ahead{n}x{stage}(ptr %w, ptr %note, ptr %key) alwaysinline {{\n");
     match stage {
         1 => {
             hashed(&mut out, key_size, layout);

@@ -295,11 +295,11 @@ pub(super) fn stages(layout: &LpmLayout) -> u32 {
     1 + (layout.bits - layout.root) / 8
 }
 
-/// Fetches what a look-up of the key will read: `void @ahead{n}x{stage}(ptr note, ptr key)`. The first stage fetches the place in the root; each of the others
+/// Fetches what a look-up of the key will read: `void @ahead{n}x{stage}(ptr worker, ptr note, ptr key)`. The first stage fetches the place in the root; each of the others
 /// reads what the one before has fetched, and fetches what is below. The place is noted, or the number of the packed node.
 pub(super) fn ahead(n: usize, layout: &LpmLayout, stage: u32) -> String {
     let mut out = format!(
-        "define internal void @ahead{n}x{stage}(ptr %note, ptr %key) alwaysinline {{
+        "define internal void @ahead{n}x{stage}(ptr %w, ptr %note, ptr %key) alwaysinline {{
   %data = getelementptr i8, ptr %key, i64 4
 "
     );

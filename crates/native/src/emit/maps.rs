@@ -94,13 +94,16 @@ pub(super) fn own_copy(own: u64, from: &str, to: &str) -> String {
     )
 }
 
-/// The functions that fetch what look-ups in map number `n` will read, stage by stage: `void @ahead{n}x{stage}(ptr note, ptr key)`. What a
+/// The functions that fetch what look-ups in map number `n` will read, stage by stage: `void @ahead{n}x{stage}(ptr worker, ptr note, ptr key)`. What a
 /// stage has found out it notes for the next one.
 pub(super) fn ahead(n: usize, map: &MapInfo, stages: u32) -> String {
     let stage = |stage| match map.inline {
         Some(Inline::Hash(layout)) => hash::ahead(n, map.key_size, &layout, stage),
         Some(Inline::Lpm(layout)) => lpm::ahead(n, &layout, stage),
-        _ => String::new(),
+        Some(Inline::Array { base, stride, entries }) => {
+            array_ahead(n, map.own, (base, stride, entries), stage)
+        }
+        None => String::new(),
     };
     (1..=stages).map(stage).collect()
 }
@@ -109,6 +112,7 @@ pub(super) fn ahead(n: usize, map: &MapInfo, stages: u32) -> String {
 pub(super) fn stages(map: &MapInfo) -> u32 {
     match map.inline {
         Some(Inline::Lpm(layout)) => lpm::stages(&layout),
+        Some(Inline::Array { .. }) => 1,
         _ => 2,
     }
 }
@@ -170,6 +174,33 @@ no:
 }}
 "
     )
+}
+
+/// Fetches the value's first line, in the one stage that there is; the last value's, where the index is none.
+fn array_ahead(n: usize, own: u64, (base, stride, entries): (u64, u64, u32), stage: u32) -> String {
+    let mut out =
+        format!("define internal void @ahead{n}x{stage}(ptr %w, ptr %note, ptr %key) alwaysinline {{\n");
+    if stage == 1 {
+        let _ = write!(
+            out,
+            "  %i = load i32, ptr %key, align 1
+  %z = zext i32 %i to i64
+  %in = call i64 @llvm.umin.i64(i64 %z, i64 {last})
+  %o = mul nuw i64 %in, {stride}
+  %a = add nuw i64 %o, {base}
+  %p = inttoptr i64 %a to ptr
+",
+            last = entries.saturating_sub(1)
+        );
+        let mut at = "%p";
+        if own > 0 {
+            out.push_str(&own_copy(own, "%p", "%mine"));
+            at = "%mine";
+        }
+        let _ = writeln!(out, "  call void @llvm.prefetch.p0(ptr {at}, i32 0, i32 3, i32 1)");
+    }
+    out.push_str("  ret void\n}\n");
+    out
 }
 
 fn called(name: &str, map: &MapInfo) -> String {

@@ -214,6 +214,9 @@ impl Map {
         match &self.body {
             Body::Hash(hash) if self.spec.key_size > 0 && self.inline().is_some() => Some(hash.bytes()),
             Body::Lpm(lpm) if self.inline().is_some() => lpm.bytes(),
+            Body::Array { values, present: None } => {
+                Some(values.stride() as u64 * u64::from(self.spec.max_entries))
+            }
             _ => None,
         }
     }
