@@ -2,14 +2,16 @@
 //!
 //!     cargo run --release -p millstream-native --example tables -- hash|robin-hood|cuckoo [ENTRIES]
 //!     cargo run --release -p millstream-native --example tables -- prefixes|packed FILE
+//!     cargo run --release -p millstream-native --example tables -- drawn multibit|packed|lengths BYTES ENTRIES LENGTH[,LENGTH...]
 //!
 //! Hash tables have keys of 16 bytes, and an index by open addressing or of cuckoo buckets; FILE has IPv6 prefixes, one a line (others are left out), which are a trie of nodes with a word for each
-//! place, or packed; addresses are drawn below them. Time is that of batches of 64 in the program; variants take turns, and the medians of their rounds are
+//! place, or packed; addresses are drawn below them. `drawn` makes prefixes of addresses of BYTES bytes up, evenly of these lengths. Time is that of batches of 64 in the program; variants take turns, and the medians of their rounds are
 //! printed as JSON.
 
 #[path = "../tests/common/mod.rs"]
 mod common;
 
+use std::collections::HashSet;
 use std::net::Ipv6Addr;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -42,7 +44,7 @@ struct Table {
 enum Keys {
     /// So many that anybody can compute: memory is for tables, and its large pages, too.
     Numbered(u64),
-    /// Prefixes of IPv6.
+    /// Prefixes.
     Prefixes(Vec<Vec<u8>>),
 }
 
@@ -74,7 +76,8 @@ impl Keys {
                 let kept = bits.saturating_sub(8 * at as u32).min(8);
                 *byte |= (rng.below(256) as u32 & (0xff >> kept)) as u8;
             }
-            key[..4].copy_from_slice(&128u32.to_le_bytes());
+            let all = 8 * (key.len() as u32 - 4);
+            key[..4].copy_from_slice(&all.to_le_bytes());
         }
         key
     }
@@ -150,8 +153,28 @@ fn prefixes(text: &str, trie: Trie) -> Table {
         let (address, bits) = (address.parse::<Ipv6Addr>().ok()?, bits.parse::<u32>().ok()?);
         Some([&bits.to_le_bytes()[..], &address.octets()].concat())
     };
-    let keys = Keys::Prefixes(text.lines().filter_map(entry).collect());
+    routes(text.lines().filter_map(entry).collect(), trie)
+}
+
+fn routes(prefixes: Vec<Vec<u8>>, trie: Trie) -> Table {
+    let keys = Keys::Prefixes(prefixes);
     Table { kind: MapKind::LpmTrie, flags: TRIE, template: None, trie: Some(trie), keys }
+}
+
+/// So many different prefixes of these lengths, by turns, of addresses of so many bytes.
+fn drawn(bytes: usize, entries: u64, lengths: &[u32], trie: Trie) -> Table {
+    let (mut rng, mut seen) = (Rng::new(5), HashSet::new());
+    let mut prefix = |at: u64| loop {
+        let bits = lengths[at as usize % lengths.len()];
+        let mut key = bits.to_le_bytes().to_vec();
+        let kept = |byte: u32| bits.saturating_sub(8 * byte).min(8);
+        key.extend((0..bytes as u32).map(|byte| rng.below(256) as u8 & !(0xffu32 >> kept(byte)) as u8));
+        if seen.insert(key.clone()) {
+            return key;
+        }
+    };
+    let all = (0..entries).map(&mut prefix).collect();
+    routes(all, trie)
 }
 
 fn table(args: &[String]) -> Result<Table, String> {
@@ -168,7 +191,18 @@ fn table(args: &[String]) -> Result<Table, String> {
             let table = prefixes(&std::fs::read_to_string(path).map_err(|e| format!("{path}: {e}"))?, trie);
             if table.keys.len() == 0 { Err(format!("{path}: no IPv6 prefix")) } else { Ok(table) }
         }
-        _ => Err("expected `hash [ENTRIES]`, `robin-hood [ENTRIES]`, `cuckoo [ENTRIES]`, `prefixes FILE` or `packed FILE`".into()),
+        [kind, trie, bytes, count, lengths] if kind == "drawn" => {
+            let trie = match trie.as_str() {
+                "multibit" => Trie::Multibit,
+                "packed" => Trie::Packed,
+                "lengths" => Trie::Lengths,
+                other => return Err(format!("`{other}` is not multibit, packed or lengths")),
+            };
+            let lengths: Result<Vec<u32>, _> = lengths.split(',').map(str::parse).collect();
+            let lengths = lengths.map_err(|e| e.to_string())?;
+            Ok(drawn(number(bytes)? as usize, number(count)?, &lengths, trie))
+        }
+        _ => Err("expected `hash [ENTRIES]`, `robin-hood [ENTRIES]`, `cuckoo [ENTRIES]`, `prefixes FILE`, `packed FILE` or `drawn multibit|packed|lengths BYTES ENTRIES LENGTHS`".into()),
     }
 }
 

@@ -13,21 +13,23 @@ use millstream_object::{LineInfo, Object};
 use millstream_passes::{PassError, Pipeline, Session, Target};
 
 use crate::ahead::{self, Ahead, Judge, Use};
-use crate::classifier::{self, Classifier};
+use crate::classifier::{self, Classifier, Expanded};
 use crate::crash;
 use crate::emit::{BATCH, EmitError, MapInfo, Table, Unit, emit, is_program};
 use crate::image::table::Linked;
-use crate::image::{self, Cpu, First, Image, Initial, Lines, Shape, Unlinkable, Unloadable};
+use crate::image::{self, Cpu, First, HASHES, Image, Initial, Lines, Shape, Unlinkable, Unloadable};
 use crate::llvm::{self, Compiler, ObjectFile};
 use crate::program::{Kept, Program};
 use crate::runtime::helpers;
 use crate::runtime::index::Template;
 use crate::runtime::lpm::Trie;
+use crate::runtime::lpm::fitting::Prefixes;
 use crate::runtime::maps::Map;
 use crate::runtime::packet::{Batch, Packet};
 use crate::runtime::region::{AREAS, Place, Placed};
 use crate::runtime::sharing::{Epochs, Guarded};
 use crate::runtime::worker::{Clock, Event, Worker};
+use crate::templates::{Chosen, Known};
 
 /// `BPF_PROG_TYPE_XDP`.
 const XDP: u32 = 6;
@@ -100,6 +102,8 @@ pub struct Options {
     pub tries: Vec<(String, Trie)>,
     /// The same of classifiers: match tables.
     pub classifiers: Vec<(String, Classifier)>,
+    /// What tries will hold, by name, of which that is known.
+    pub prefixes: Vec<(String, Prefixes)>,
     /// How many workers run the code at once, each on packets of its own.
     pub workers: u32,
     /// Of hash functions and `bpf_get_prandom_u32`.
@@ -121,6 +125,7 @@ impl Default for Options {
             tables: Vec::new(),
             tries: Vec::new(),
             classifiers: Vec::new(),
+            prefixes: Vec::new(),
             workers: 1,
             seed: 1,
             cpu: Cpu::default(),
@@ -184,6 +189,8 @@ pub struct Engine {
     seed: u64,
     /// What making it took.
     pub timings: Timings,
+    /// Templates of its hash tables, tries and classifiers.
+    pub templates: Vec<Chosen>,
     /// If asked for.
     pub texts: Option<Texts>,
 }
@@ -217,6 +224,7 @@ struct Made {
     shapes: Vec<Shape>,
     /// What maps that stand for match tables hold.
     initial: Vec<Initial>,
+    templates: Vec<Chosen>,
     compiler: Compiler,
     object: ObjectFile,
     /// Loops over a batch, then programs that tail calls reach.
@@ -274,7 +282,7 @@ impl Engine {
         let timings = Timings { link: start.elapsed(), ..made.timings };
         let mut engine = Engine::new(program, made.maps, made.epochs, options.seed);
         engine.fill(&made.initial)?;
-        Ok(Engine { timings, texts: made.texts, ..engine })
+        Ok(Engine { timings, texts: made.texts, templates: made.templates, ..engine })
     }
 
     /// As [`Engine::of_module`], ahead of time: for [`Engine::of_image`] in another process.
@@ -284,8 +292,8 @@ impl Engine {
     pub fn build_module(module: Module, entry: Func, options: &Options) -> Result<Image, Error> {
         let made = make_code(module, entry, options, &mut Place::fixed(0), None)?;
         let image = Image::link(&made.object, &made.symbols, made.loops, options.cpu)?;
-        let (maps, initial, names) = (made.shapes, made.initial, made.names);
-        Ok(Image { maps, initial, names, seed: options.seed, workers: options.workers, ..image })
+        let (maps, initial, names, templates) = (made.shapes, made.initial, made.names, made.templates);
+        Ok(Image { maps, initial, names, templates, seed: options.seed, workers: options.workers, ..image })
     }
 
     /// As [`Engine::of_module`], as an object file for any linker, with one public symbol: the table that [`Linked::open`] takes. What `describe`
@@ -372,12 +380,22 @@ impl Engine {
         let mut engine = Engine::new(program, maps, epochs, image.seed);
         engine.fill(&image.initial)?;
         engine.timings.link = start.elapsed();
+        engine.templates.clone_from(&image.templates);
         Ok(engine)
     }
 
     fn new(program: Program, maps: Maps, epochs: Arc<Epochs>, seed: u64) -> Engine {
         let lane = Lane::new(0, seed);
-        Engine { program, maps, epochs, lane, seed, timings: Timings::default(), texts: None }
+        Engine {
+            program,
+            maps,
+            epochs,
+            lane,
+            seed,
+            timings: Timings::default(),
+            templates: Vec::new(),
+            texts: None,
+        }
     }
 
     /// How many workers may run it at once.
@@ -570,14 +588,20 @@ fn make_code(
 ) -> Result<Made, Error> {
     let mut timings = Timings::default();
     let start = Instant::now();
-    let initial = classifier::expand(&mut module, &options.classifiers)?;
+    let Expanded { initial, mut templates, absent } = classifier::expand(&mut module, &options.classifiers)?;
     if options.passes {
         Pipeline::default_o2().run(&mut module, &mut Session::new(Target::native()))?;
     }
     timings.passes = start.elapsed();
 
     let (tables, tries) = (&options.tables, &options.tries);
-    let shapes: Vec<Shape> = module.maps.values().map(|map| Shape::of(map, tables, tries)).collect();
+    let said = Known { tables, tries, prefixes: &options.prefixes, absent: &absent };
+    let mut shapes: Vec<Shape> = Vec::new();
+    for (at, map) in module.maps.values().enumerate() {
+        let (shape, chosen) = Shape::of(at, map, &said);
+        shapes.push(shape);
+        templates.extend(chosen);
+    }
     pinned(&shapes, tables, "hash table", &HASHES)?;
     pinned(&shapes, tries, "trie", &[MapKind::LpmTrie])?;
     let epochs = Arc::new(Epochs::new(options.workers));
@@ -614,7 +638,20 @@ fn make_code(
     let (symbols, loops) = (unit.symbols(), unit.loops().len());
     let functions = module.funcs.values().map(|func| format!("function `{}`", func.name));
     let names = functions.chain(options.places.iter().cloned()).collect();
-    Ok(Made { maps, epochs, shapes, initial, compiler, object, symbols, loops, names, timings, texts })
+    Ok(Made {
+        maps,
+        epochs,
+        shapes,
+        initial,
+        templates,
+        compiler,
+        object,
+        symbols,
+        loops,
+        names,
+        timings,
+        texts,
+    })
 }
 
 /// What records of lines stand for: places in source files.
@@ -628,16 +665,6 @@ fn places(object: &Object, lifted: &Lifted) -> Vec<String> {
     };
     lifted.lines.iter().map(place).collect()
 }
-
-/// Kinds of hash tables.
-const HASHES: [MapKind; 6] = [
-    MapKind::Hash,
-    MapKind::PercpuHash,
-    MapKind::LruHash,
-    MapKind::LruPercpuHash,
-    MapKind::HashOfMaps,
-    MapKind::DevmapHash,
-];
 
 /// Whether all maps whose template is said are there, and of these kinds.
 fn pinned<T>(shapes: &[Shape], tables: &[(String, T)], what: &str, kinds: &[MapKind]) -> Result<(), Error> {

@@ -20,6 +20,7 @@ pub mod io;
 pub mod llvm;
 mod program;
 mod runtime;
+mod templates;
 
 pub use ahead::{Ahead, Pattern};
 pub use classifier::Classifier;
@@ -29,6 +30,8 @@ pub use image::table::{Linked, Table};
 pub use image::{Cpu, Image, Shape as MapShape, Unlinkable, Unloadable};
 pub use runtime::index::Template;
 pub use runtime::lpm::Trie;
+pub use runtime::lpm::fitting::Prefixes;
 pub use runtime::maps::Map;
 pub use runtime::packet::{Batch, LONGEST};
 pub use runtime::worker::{Clock, Event};
+pub use templates::Chosen;

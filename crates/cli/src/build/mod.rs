@@ -15,7 +15,7 @@ use clap::Parser;
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use millstream_built::{Kind, Payload, fill, header};
 use millstream_click::Program;
-use millstream_native::{Cpu, Engine, Image, Linkable, Options};
+use millstream_native::{Cpu, Engine, Image, Linkable, Options, Prefixes};
 use millstream_object::Object;
 
 use crate::exit::Exit;
@@ -86,8 +86,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         true => (object(args)?, Options { seed: native::seed(), ..options }),
         false => {
             let input = configuration(args)?;
-            let places = input.places();
-            (input, Options { places, ..options })
+            let (places, prefixes) = input.known();
+            (input, Options { places, prefixes, ..options })
         }
     };
     let wrote = match args.emit {
@@ -147,11 +147,11 @@ fn configuration(args: &Args) -> Result<Input> {
 }
 
 impl Input {
-    /// What instructions name as the line that they stem from; of objects the engine knows it.
-    fn places(&self) -> Vec<String> {
+    /// What instructions name as the line that they stem from, and what tables of routes will hold; of objects the engine knows the one, and nobody the other.
+    fn known(&self) -> (Vec<String>, Vec<(String, Prefixes)>) {
         match self {
-            Input::Object { .. } => Vec::new(),
-            Input::Configuration { program, .. } => click::places(program),
+            Input::Object { .. } => (Vec::new(), Vec::new()),
+            Input::Configuration { program, .. } => (click::places(program), click::prefixes(program)),
         }
     }
 

@@ -222,7 +222,8 @@ fn compiled(text: &str, options: Option<&Options>) -> Result<Wish, (u32, String)
     let variables: Vec<String> = words.collect();
     let program =
         super::front(Path::new(&conf), &variables, options.workers).map_err(|e| (520, e.to_string()))?;
-    let options = Options { places: super::places(&program), ..options.clone() };
+    let options =
+        Options { places: super::places(&program), prefixes: super::prefixes(&program), ..options.clone() };
     let engine = Engine::of_module(program.module.clone(), program.entry, &options);
     let engine = engine.map_err(|e| (520, e.to_string()))?;
     Ok(Wish::Swap(Box::new((program, engine))))

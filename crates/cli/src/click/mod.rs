@@ -18,10 +18,11 @@ use miette::{IntoDiagnostic, Report, Result, Severity, WrapErr, miette};
 use millstream_bpf::module::{func, lift_object};
 use millstream_built::{fill, handlers};
 use millstream_click::{Error, Foreign, Graph, Program, compile_with, flatten, parse};
+use millstream_interp::MapKind;
 use millstream_ir::Map;
 use millstream_native::io::Crew;
 use millstream_native::io::graph::{Departure, GraphRan, run_graph_by, run_graph_while};
-use millstream_native::{Engine, Options};
+use millstream_native::{Engine, Options, Prefixes};
 use millstream_object::Program as Described;
 
 use self::control::{AtWork, Control};
@@ -123,7 +124,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         return Ok(Exit::Done.into());
     }
     let (keep_text, places) = (args.llvm_ir.is_some(), places(&program));
-    let options = Options { keep_text, places, ..args.tuning.options() };
+    let options = Options { keep_text, places, prefixes: prefixes(&program), ..args.tuning.options() };
     let mut engine = match Engine::of_module(program.module.clone(), program.entry, &options) {
         Ok(engine) => engine,
         Err(e) if is_llvm_missing(&e) => {
@@ -154,6 +155,18 @@ pub(crate) fn front(conf: &Path, variables: &[String], workers: u32) -> Result<P
         1 => Ok(program),
         _ => program.for_workers().map_err(|all| rendered(&all, &texts)),
     }
+}
+
+/// What tables of routes will hold.
+pub(crate) fn prefixes(program: &Program) -> Vec<(String, Prefixes)> {
+    const LPM_TRIE: u32 = MapKind::LpmTrie as u32;
+    let tries = program.module.maps.values().filter(|map| map.kind == LPM_TRIE);
+    let held = |name: &str| {
+        let keys = program.entries.iter().filter(|entry| entry.map == name).map(|entry| &*entry.key);
+        Prefixes::of(keys)
+    };
+    let known = tries.filter(|map| program.entries.iter().any(|entry| entry.map == map.name));
+    known.map(|map| (map.name.clone(), held(&map.name))).collect()
 }
 
 /// What instructions of a program name as the line that they stem from.

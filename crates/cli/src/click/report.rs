@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use millstream_built::handlers::number;
 use millstream_click::{Drop, Program, Source, Target};
-use millstream_native::Engine;
 use millstream_native::io::Reason;
 use millstream_native::io::graph::GraphRan;
+use millstream_native::{Chosen, Engine};
 use serde::Serialize;
 
 use super::control::AtWork;
 use super::io::Packets;
-use crate::native::LostBefore;
+use crate::native::{LostBefore, template_lines};
 
 #[derive(Serialize)]
 struct Compiled {
@@ -83,6 +83,8 @@ pub(super) struct Document {
     /// Unless it was ahead of time.
     #[serde(skip_serializing_if = "Option::is_none")]
     compiled: Option<Compiled>,
+    /// How look-ups in tables and classifiers are made, and why so.
+    templates: Vec<Chosen>,
     handlers: Vec<HandlerRow>,
 }
 
@@ -158,6 +160,7 @@ impl Document {
             ns_per_packet_p10: ran.percentile(0.1),
             mpps: 1e3 * received as f64 / ran.total.as_nanos().max(1) as f64,
             compiled: click.map(|click| compiled(engine, click)),
+            templates: engine.templates.clone(),
             handlers: handlers.into_iter().map(|(handler, value)| HandlerRow { handler, value }).collect(),
         }
     }
@@ -177,6 +180,7 @@ impl Document {
                 c.link_ms
             );
         }
+        out.push_str(&template_lines(&self.templates));
         for source in &self.sources {
             let _ = writeln!(out, "received {:>12}   {}, {}", source.received, source.source, source.packets);
         }

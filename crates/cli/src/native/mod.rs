@@ -17,7 +17,9 @@ use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use millstream_lab::{os, pcap};
 use millstream_native::io::pcap::Writer;
 use millstream_native::io::{Crew, Nowhere, Plan, Ran, Reason, Replay, Sink, run as run_packets, run_by};
-use millstream_native::{Ahead, Classifier, Engine, Error, Options, Pattern, Template, Timings, Trie};
+use millstream_native::{
+    Ahead, Chosen, Classifier, Engine, Error, Options, Pattern, Template, Timings, Trie,
+};
 use serde::Serialize;
 
 use self::live::{Ports, Until, Way};
@@ -156,15 +158,15 @@ enum Pin {
 
 /// Words for templates.
 const PINS: [(&str, Pin); 9] = [
-    ("open", Pin::Index(Template::Open)),
-    ("robin-hood", Pin::Index(Template::RobinHood)),
-    ("cuckoo", Pin::Index(Template::Cuckoo)),
-    ("multibit", Pin::Trie(Trie::Multibit)),
-    ("packed", Pin::Trie(Trie::Packed)),
-    ("lengths", Pin::Trie(Trie::Lengths)),
-    ("linear", Pin::Classifier(Classifier::Linear)),
-    ("tree", Pin::Classifier(Classifier::Tree)),
-    ("tuples", Pin::Classifier(Classifier::Tuples)),
+    (Template::Open.name(), Pin::Index(Template::Open)),
+    (Template::RobinHood.name(), Pin::Index(Template::RobinHood)),
+    (Template::Cuckoo.name(), Pin::Index(Template::Cuckoo)),
+    (Trie::Multibit.name(), Pin::Trie(Trie::Multibit)),
+    (Trie::Packed.name(), Pin::Trie(Trie::Packed)),
+    (Trie::Lengths.name(), Pin::Trie(Trie::Lengths)),
+    (Classifier::Linear.name(), Pin::Classifier(Classifier::Linear)),
+    (Classifier::Tree.name(), Pin::Classifier(Classifier::Tree)),
+    (Classifier::Tuples.name(), Pin::Classifier(Classifier::Tuples)),
 ];
 
 fn template(text: &str) -> Result<(String, Pin), String> {
@@ -252,6 +254,8 @@ struct Document {
     #[serde(skip_serializing_if = "Option::is_none")]
     compiled: Option<Compiled>,
     maps: Vec<MapState>,
+    /// How look-ups in hash tables and tries are made, and why so.
+    templates: Vec<Chosen>,
 }
 
 /// What goes in, what for, and where it goes.
@@ -454,8 +458,14 @@ fn document(engine: &mut Engine, (name, description): (&str, &str), unfit: u64, 
         ns_per_packet_p10: ran.percentile(0.1),
         mpps: 1e3 * account.received as f64 / ran.total.as_nanos().max(1) as f64,
         compiled: Some(compiled(&engine.timings)),
+        templates: engine.templates.clone(),
         maps: engine.maps().map(|m| MapState { name: m.name().to_owned(), entries: m.len() }).collect(),
     }
+}
+
+/// A line for each table that has a template.
+pub(crate) fn template_lines(templates: &[Chosen]) -> String {
+    templates.iter().map(|t| format!("table {}: {}: {}\n", t.table, t.template, t.why)).collect()
 }
 
 fn compiled(timings: &Timings) -> Compiled {
@@ -484,6 +494,7 @@ fn text(d: &Document) -> String {
             c.link_ms
         );
     }
+    out.push_str(&template_lines(&d.templates));
     let _ = writeln!(out, "received {:>12}", d.received);
     let _ =
         writeln!(out, "sent     {:>12}   transmitted {}, redirected {}", d.sent, d.transmitted, d.redirected);

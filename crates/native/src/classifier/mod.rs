@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::engine::Error;
 use crate::image::Initial;
+use crate::templates::{Chosen, PINNED, said};
 use steps::Steps;
 use tuples::Tuples;
 
@@ -49,8 +50,18 @@ enum Choice {
     Tuples(Tuples),
 }
 
-/// Replaces all matches of tables, by the templates that are said, by name, or else by those that fit. Gives what maps hold at first that were made.
-pub(crate) fn expand(module: &mut Module, pinned: &[(String, Classifier)]) -> Result<Vec<Initial>, Error> {
+/// What came of match tables.
+pub(crate) struct Expanded {
+    /// What maps hold at first that were made.
+    pub(crate) initial: Vec<Initial>,
+    /// The template of each table.
+    pub(crate) templates: Vec<Chosen>,
+    /// Numbers of maps that most keys are not in: of several tuples one has the rule that counts.
+    pub(crate) absent: Vec<usize>,
+}
+
+/// Replaces all matches of tables, by the templates that are said, by name, or else by those that fit.
+pub(crate) fn expand(module: &mut Module, pinned: &[(String, Classifier)]) -> Result<Expanded, Error> {
     if let Some((name, _)) = pinned.iter().find(|(name, _)| module.tables.values().all(|t| t.name != *name)) {
         let there: Vec<&str> = module.tables.values().map(|table| table.name.as_str()).collect();
         return Err(Error::Choose(format!(
@@ -59,11 +70,14 @@ pub(crate) fn expand(module: &mut Module, pinned: &[(String, Classifier)]) -> Re
         )));
     }
     let mut choices: PrimaryMap<Table, Choice> = PrimaryMap::new();
+    let mut templates = Vec::new();
     for table in module.tables.values() {
-        let said = pinned.iter().find(|(name, _)| *name == table.name).map(|(_, said)| *said);
-        choices.push(choice(table, said)?);
+        let (choice, template, why) = choice(table, said(pinned, &table.name).copied())?;
+        choices.push(choice);
+        let (table, template) = (table.name.clone(), template.name().to_owned());
+        templates.push(Chosen { table, template, why });
     }
-    let mut initial = Vec::new();
+    let (mut initial, before) = (Vec::new(), module.maps.len());
     let Module { tables, maps, funcs, .. } = module;
     for func in funcs.values_mut() {
         expand_tables(func, tables, true, |table| match choices[table] {
@@ -93,33 +107,43 @@ pub(crate) fn expand(module: &mut Module, pinned: &[(String, Classifier)]) -> Re
             b += 1;
         }
     }
-    Ok(initial)
+    let absent = (before..maps.len()).collect();
+    Ok(Expanded { initial, templates, absent })
 }
 
-/// The template of a table.
-fn choice(table: &TableDecl, said: Option<Classifier>) -> Result<Choice, Error> {
+/// What a table becomes, its template, and why that.
+fn choice(table: &TableDecl, said: Option<Classifier>) -> Result<(Choice, Classifier, String), Error> {
     let refused = |why: &str| Error::Choose(format!("classifier {:?}: {why}", table.name));
     let rules = table_rules(table).ok_or_else(|| refused("too many entries"))?;
-    let widths = table_widths(table);
-    let tree = || match rules.len() <= MOST_CODE {
+    let (widths, count) = (table_widths(table), rules.len());
+    let tree = || match count <= MOST_CODE {
         true => Choice::Code(TableForm::Tree),
         false => Choice::Steps(Steps::new(rules.clone(), widths.clone())),
     };
-    Ok(match said {
-        Some(Classifier::Linear) => Choice::Code(TableForm::InOrder),
-        Some(Classifier::Tree) => tree(),
-        Some(Classifier::Tuples) => {
-            let made = Tuples::of(&rules, &widths, MOST_TUPLES, MOST_ROWS);
-            Choice::Tuples(made.ok_or_else(|| {
-                refused(&format!("its rules have more than {MOST_TUPLES} sets of masks, or ranges that are too many prefixes"))
-            })?)
+    if let Some(said) = said {
+        let choice = match said {
+            Classifier::Linear => Choice::Code(TableForm::InOrder),
+            Classifier::Tree => tree(),
+            Classifier::Tuples => {
+                let made = Tuples::of(&rules, &widths, MOST_TUPLES, MOST_ROWS);
+                Choice::Tuples(made.ok_or_else(|| {
+                    refused(&format!("its rules have more than {MOST_TUPLES} sets of masks, or ranges that are too many prefixes"))
+                })?)
+            }
+        };
+        return Ok((choice, said, PINNED.to_owned()));
+    }
+    if count <= FEW {
+        return Ok((Choice::Code(TableForm::InOrder), Classifier::Linear, format!("{count} rules")));
+    }
+    // A hash table takes as long as a few levels of a tree, whose height is the logarithm of the rules.
+    let sets = if count < MANY { 0 } else { count.ilog2() as usize - 3 };
+    match Tuples::of(&rules, &widths, sets, SPREAD * count) {
+        Some(tuples) if count >= MANY => {
+            let why = format!("{count} rules with {} sets of masks", tuples.len());
+            Ok((Choice::Tuples(tuples), Classifier::Tuples, why))
         }
-        None if rules.len() <= FEW => Choice::Code(TableForm::InOrder),
-        None if rules.len() < MANY => tree(),
-        // A hash table takes as long as a few levels of a tree, whose height is the logarithm of the rules.
-        None => match Tuples::of(&rules, &widths, rules.len().ilog2() as usize - 3, SPREAD * rules.len()) {
-            Some(tuples) => Choice::Tuples(tuples),
-            None => tree(),
-        },
-    })
+        _ if count < MANY => Ok((tree(), Classifier::Tree, format!("{count} rules"))),
+        _ => Ok((tree(), Classifier::Tree, format!("{count} rules with more than {sets} sets of masks"))),
+    }
 }

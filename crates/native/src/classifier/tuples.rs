@@ -119,6 +119,11 @@ impl Tuples {
         Some(Tuples { tuples, widths: widths.to_vec(), otherwise })
     }
 
+    /// How many tables there are.
+    pub(super) fn len(&self) -> usize {
+        self.tuples.len()
+    }
+
     /// Makes the maps, unless they are there.
     pub(super) fn declare(
         &mut self,

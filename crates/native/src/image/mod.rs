@@ -9,6 +9,7 @@ mod link;
 pub(crate) mod table;
 
 use millstream_bpf::module::func;
+use millstream_interp::MapKind;
 use millstream_ir::{Func, MapDecl};
 use millstream_object::{InitialValue, Object};
 use serde::{Deserialize, Serialize};
@@ -19,6 +20,7 @@ use crate::program::Loaded;
 use crate::runtime::helpers;
 use crate::runtime::index::Template;
 use crate::runtime::lpm::Trie;
+use crate::templates::{Chosen, Known};
 
 pub(crate) use lines::Lines;
 
@@ -69,6 +71,16 @@ pub(crate) struct Import {
     at: u64,
 }
 
+/// Kinds of hash tables.
+pub(crate) const HASHES: [MapKind; 6] = [
+    MapKind::Hash,
+    MapKind::PercpuHash,
+    MapKind::LruHash,
+    MapKind::LruPercpuHash,
+    MapKind::HashOfMaps,
+    MapKind::DevmapHash,
+];
+
 /// A map's declaration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shape {
@@ -91,23 +103,29 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Of a declaration; what is pinned says which templates hash tables and tries have, by name, whatever would be chosen.
-    pub(crate) fn of(map: &MapDecl, tables: &[(String, Template)], tries: &[(String, Trie)]) -> Shape {
-        /// What is said of a map.
-        fn said<T: Copy>(pinned: &[(String, T)], name: &str) -> Option<T> {
-            pinned.iter().find(|(pinned, _)| *pinned == name).map(|(_, template)| *template)
-        }
+    /// Of a declaration, by its number; and which template it has, if it is a hash table or a trie.
+    pub(crate) fn of(at: usize, map: &MapDecl, known: &Known<'_>) -> (Shape, Option<Chosen>) {
         let (entries, name) = (map.max_entries, &map.name);
-        Shape {
-            template: said(tables, name).unwrap_or_else(|| Template::fitting(entries)),
-            trie: said(tries, name).unwrap_or_default(),
+        let (template, for_hash) = known.table(at, name, entries);
+        let (trie, for_trie) = known.trie(name, entries);
+        let chosen =
+            |template: &str, why| Some(Chosen { table: name.clone(), template: template.to_owned(), why });
+        let chosen = match MapKind::from_number(map.kind) {
+            Some(kind) if HASHES.contains(&kind) => chosen(template.name(), for_hash),
+            Some(MapKind::LpmTrie) => chosen(trie.name(), for_trie),
+            _ => None,
+        };
+        let shape = Shape {
+            template,
+            trie,
             name: map.name.clone(),
             kind: map.kind,
             key_size: map.key_size,
             value_size: map.value_size,
             max_entries: map.max_entries,
             flags: map.flags,
-        }
+        };
+        (shape, chosen)
     }
 }
 
@@ -155,6 +173,7 @@ pub(crate) fn initial(object: &Object, programs: &[Func]) -> Vec<Initial> {
 pub struct Image {
     pub(crate) maps: Vec<Shape>,
     pub(crate) initial: Vec<Initial>,
+    pub(crate) templates: Vec<Chosen>,
     pub(crate) seed: u64,
     /// How many run it at once.
     pub(crate) workers: u32,
@@ -195,6 +214,7 @@ impl Image {
         Image {
             maps: Vec::new(),
             initial: Vec::new(),
+            templates: Vec::new(),
             seed: 0,
             workers: 1,
             places: Vec::new(),

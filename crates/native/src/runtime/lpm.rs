@@ -18,6 +18,7 @@
 //!
 //! Where programs only read values, prefixes with equal values have one slot: the few next hops of many routes stay in the cache.
 
+pub(crate) mod fitting;
 pub(crate) mod lengths;
 pub(crate) mod packed;
 
@@ -114,6 +115,15 @@ pub(crate) struct LpmLayout {
     pub(crate) stride: u64,
 }
 
+/// Bits that the root covers, of addresses with so many and for so many prefixes.
+fn root_bits(bits: u32, entries: u32) -> u32 {
+    match bits {
+        24.. if entries >= MANY => 24,
+        16.. => 16,
+        _ => 8,
+    }
+}
+
 /// Prefix length of a key, its first word.
 fn length(key: &[u8]) -> u32 {
     key.first_chunk().map_or(u32::MAX, |word| u32::from_ne_bytes(*word))
@@ -135,11 +145,7 @@ impl Lpm {
         place: &mut Place,
     ) -> io::Result<Lpm> {
         let bits = key_size.saturating_sub(4) * 8;
-        let root = match bits {
-            24.. if max_entries >= MANY => 24,
-            16.. => 16,
-            _ => 8,
-        };
+        let root = root_bits(bits, max_entries);
         // A prefix adds a node a level at most.
         let levels = (bits / 8).saturating_sub(1) as usize;
         let most = match template {

@@ -1,0 +1,120 @@
+//! Which way through a trie fits prefixes that are known when code is made.
+//!
+//! Measured (`examples/tables`, `drawn`): a search of a hash table takes as long as six nodes of a walk, whatever the caches hold. Nodes with a word for each place have the fewest instructions, until
+//! they take the caches' room: then packed ones are read in a quarter to three quarters of the time, unless lines are fetched ahead, as for tables with a root of 24 bits.
+
+use std::collections::BTreeMap;
+
+use rustc_hash::FxHashSet;
+
+use super::{Lpm, MANY, Trie, length, root_bits};
+
+/// What is known of the prefixes that a table will hold.
+#[derive(Clone, Debug, Default)]
+pub struct Prefixes {
+    /// How many there are of each length.
+    lengths: BTreeMap<u32, u64>,
+    /// Nodes below the root, if they are few enough to be counted.
+    nodes: usize,
+    /// Bits of an address.
+    bits: u32,
+}
+
+/// Nodes of a walk that take as long as the search of a hash table.
+const STEPS_A_SEARCH: f64 = 6.0;
+/// Bytes of lines that walks read, of which more are no longer in the caches next to the processor.
+const CACHED: usize = 1 << 20;
+const LINE: usize = 64;
+/// Walks through as many nodes read lines that are each another prefix's.
+const LONG: f64 = 3.0;
+
+impl Prefixes {
+    /// Of keys of a map: length and address each.
+    pub fn of<'k>(keys: impl Iterator<Item = &'k [u8]> + Clone) -> Prefixes {
+        let mut known = Prefixes::default();
+        for key in keys.clone() {
+            *known.lengths.entry(length(key)).or_default() += 1;
+            known.bits = 8 * (key.len() as u32).saturating_sub(4);
+        }
+        if known.count() < u64::from(MANY) {
+            let mut nodes = FxHashSet::default();
+            for key in keys {
+                let ends = (known.root()..length(key)).step_by(8);
+                nodes.extend(ends.map(|bits| Lpm::cut(key, bits)));
+            }
+            known.nodes = nodes.len();
+        }
+        known
+    }
+
+    fn count(&self) -> u64 {
+        self.lengths.values().sum()
+    }
+
+    fn root(&self) -> u32 {
+        root_bits(self.bits, self.count().min(u64::from(u32::MAX)) as u32)
+    }
+
+    /// Nodes of a walk below the root, on average over prefixes.
+    fn steps(&self) -> f64 {
+        let steps =
+            |(bits, count): (&u32, &u64)| u64::from(bits.saturating_sub(self.root()).div_ceil(8)) * count;
+        self.lengths.iter().map(steps).sum::<u64>() as f64 / self.count().max(1) as f64
+    }
+}
+
+impl Trie {
+    /// The one for these prefixes, and why.
+    pub(crate) fn fitting(known: &Prefixes) -> (Trie, String) {
+        let (count, lengths, steps) = (known.count(), known.lengths.len(), known.steps());
+        let bytes = known.nodes * LINE;
+        if count > 0 && steps >= STEPS_A_SEARCH * lengths as f64 {
+            let why =
+                format!("{count} prefixes of {lengths} lengths, {steps:.1} nodes of a trie away on average");
+            return (Trie::Lengths, why);
+        }
+        if steps >= LONG && bytes >= CACHED {
+            let why = format!("{count} prefixes in {} nodes, more than caches hold", known.nodes);
+            return (Trie::Packed, why);
+        }
+        (Trie::Multibit, format!("{count} prefixes, {steps:.1} nodes below the root on average"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Prefixes, Trie};
+
+    /// Prefixes of these lengths, by turns, that differ in their first bits.
+    fn drawn(bytes: usize, count: u32, lengths: &[u32]) -> (Trie, String) {
+        let key = |at: u32| {
+            let mut key = lengths[at as usize % lengths.len()].to_ne_bytes().to_vec();
+            key.extend(at.wrapping_mul(0x9e37_79b1).to_be_bytes());
+            key.resize(4 + bytes, 0);
+            key
+        };
+        let keys: Vec<Vec<u8>> = (0..count).map(key).collect();
+        Trie::fitting(&Prefixes::of(keys.iter().map(Vec::as_slice)))
+    }
+
+    #[test]
+    fn the_way_follows_from_lengths_and_nodes() {
+        for (bytes, count, lengths, expected) in [
+            (4, 500, &[8, 16, 24][..], Trie::Multibit),
+            (4, 40_000, &[24, 32], Trie::Multibit),
+            (4, 900_000, &[24], Trie::Multibit),
+            (16, 1_000, &[48], Trie::Multibit),
+            (16, 10_000, &[32, 48], Trie::Packed),
+            (16, 10_000, &[48], Trie::Packed),
+            (16, 160_000, &[32, 48], Trie::Multibit),
+            (16, 1_000, &[64], Trie::Lengths),
+            (16, 1_000, &[48, 64], Trie::Multibit),
+            (16, 60_000, &[128], Trie::Lengths),
+            (16, 60_000, &[96, 128], Trie::Lengths),
+        ] {
+            let (trie, why) = drawn(bytes, count, lengths);
+            assert_eq!(trie, expected, "{count} prefixes of {bytes} bytes, {lengths:?}: {why}");
+        }
+        assert_eq!(Trie::fitting(&Prefixes::default()).0, Trie::Multibit);
+    }
+}

@@ -1,0 +1,94 @@
+//! Which template each table has, and why.
+
+use serde::{Deserialize, Serialize};
+
+use crate::classifier::Classifier;
+use crate::runtime::index::Template;
+use crate::runtime::lpm::Trie;
+use crate::runtime::lpm::fitting::Prefixes;
+
+/// The template of a table.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Chosen {
+    /// The table's name.
+    pub table: String,
+    /// The template's, as it is pinned.
+    pub template: String,
+    /// What it was chosen for.
+    pub why: String,
+}
+
+/// What is said and known of tables, by name.
+#[derive(Clone, Copy)]
+pub(crate) struct Known<'k> {
+    /// Templates of hash tables and tries that are pinned.
+    pub(crate) tables: &'k [(String, Template)],
+    pub(crate) tries: &'k [(String, Trie)],
+    /// What tries will hold.
+    pub(crate) prefixes: &'k [(String, Prefixes)],
+    /// Numbers of hash tables that most keys are not in.
+    pub(crate) absent: &'k [usize],
+}
+
+/// What a list says of a name.
+pub(crate) fn said<'s, T>(all: &'s [(String, T)], name: &str) -> Option<&'s T> {
+    all.iter().find(|(known, _)| *known == name).map(|(_, said)| said)
+}
+
+/// Why a template is that was pinned.
+pub(crate) const PINNED: &str = "pinned";
+
+impl Known<'_> {
+    /// The template of a hash table, by its number, name, and entries when full.
+    pub(crate) fn table(&self, at: usize, name: &str, entries: u32) -> (Template, String) {
+        match said(self.tables, name) {
+            Some(template) => (*template, PINNED.to_owned()),
+            None if self.absent.contains(&at) => {
+                (Template::Cuckoo, format!("{entries} entries, and few of the keys that are looked up"))
+            }
+            None => Template::fitting(entries),
+        }
+    }
+
+    /// The template of a trie, by its name, and entries when full.
+    pub(crate) fn trie(&self, name: &str, entries: u32) -> (Trie, String) {
+        match (said(self.tries, name), said(self.prefixes, name)) {
+            (Some(trie), _) => (*trie, PINNED.to_owned()),
+            (None, Some(prefixes)) => Trie::fitting(prefixes),
+            (None, None) => (Trie::default(), format!("up to {entries} prefixes, not known yet")),
+        }
+    }
+}
+
+impl Template {
+    /// Its name, as it is pinned.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Template::Open => "open",
+            Template::RobinHood => "robin-hood",
+            Template::Cuckoo => "cuckoo",
+        }
+    }
+}
+
+impl Trie {
+    /// Its name, as it is pinned.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Trie::Multibit => "multibit",
+            Trie::Packed => "packed",
+            Trie::Lengths => "lengths",
+        }
+    }
+}
+
+impl Classifier {
+    /// Its name, as it is pinned.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Classifier::Linear => "linear",
+            Classifier::Tree => "tree",
+            Classifier::Tuples => "tuples",
+        }
+    }
+}
