@@ -122,7 +122,7 @@ pub fn by_test_runs(subjects: &[Subject<'_>], packets: &[Vec<u8>], cpu: usize, p
     }
     let verdict = common(before.first().map_or(&[], |b| &b.verdicts));
     let mut harness = TestRunHarness::new(alike(subjects)?, packets, writes, cpu)?;
-    let empty = Empty { attributes: alike(subjects)?, verdict };
+    let empty = Empty { attributes: alike(subjects)?, verdict, port: None };
     finish(Mode::TestRun, &mut harness, subjects, before, empty, packets.len(), plan)
 }
 
@@ -145,7 +145,7 @@ pub fn on_the_rig(
         before.push(Before { jited_bytes: program.info()?.jited_len, counted, verdicts, packets });
     }
     let mut harness = LiveHarness::new(rig, alike(subjects)?)?;
-    let empty = Empty { attributes: alike(subjects)?, verdict };
+    let empty = Empty { attributes: alike(subjects)?, verdict, port: Some(rig.second_port()) };
     finish(Mode::Live, &mut harness, subjects, before, empty, sample.len(), plan)
 }
 
@@ -153,11 +153,12 @@ pub fn on_the_rig(
 struct Empty {
     attributes: crate::measure::Alike,
     verdict: u32,
+    port: Option<u32>,
 }
 
 impl Empty {
     fn load(&self) -> Result<Program> {
-        crate::measure::empty(self.verdict, self.attributes)
+        crate::measure::empty(self.verdict, self.port, self.attributes)
     }
 }
 

@@ -16,7 +16,7 @@ use crate::rig::{Rig, Traffic};
 /// `XDP_TX`.
 const TX: u32 = 3;
 /// `XDP_REDIRECT`.
-const REDIRECT: u32 = 4;
+pub(crate) const REDIRECT: u32 = 4;
 
 /// A verdict, and the frame as the program left it.
 pub type Answer = (u32, Vec<u8>);

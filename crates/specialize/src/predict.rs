@@ -142,7 +142,7 @@ pub fn gain_ns(
         let shares: Vec<f64> = profile.shares().collect();
         let instead = match &planned.lookup {
             Lookup::Empty => 0.0,
-            Lookup::Cached { .. } => cost::CACHE,
+            Lookup::Cached => cost::CACHE,
             Lookup::OneLength { .. } => cost::TWIN,
             Lookup::Whole(entries) => cost::whole(MapType(compiler.declaration(site.map).kind), entries),
             Lookup::Hot(hot) => cost::in_front(&shares[..hot.len().min(shares.len())], behind),

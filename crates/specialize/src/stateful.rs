@@ -96,18 +96,13 @@ fn is_new(module: &Module, site: &usage::Site) -> bool {
     flags.and_then(|f| func.as_const(*f)) == Some(NO_EXIST)
 }
 
-/// How large a cache is for so many lookups of a map with room for so many entries, or of inner maps, however large; `None` if so
+/// How large a cache is of a map with room for so many entries, or of inner maps, however large; `None` if so
 /// many CPUs would take too much memory.
-pub(crate) fn shape(
-    (key, value): (u32, u32),
-    entries: Option<u32>,
-    areas: u32,
-    cpus: u32,
-) -> Option<CacheShape> {
+pub(crate) fn shape((key, value): (u32, u32), entries: Option<u32>, cpus: u32) -> Option<CacheShape> {
     let wanted = entries.map_or(SLOTS, |n| n.saturating_mul(SPARE));
     let slots = wanted.clamp(CacheShape::LEAST_SLOTS, SLOTS).next_power_of_two();
     let (cpus, is_inner) = (cpus.next_power_of_two(), entries.is_none());
-    let mut shape = CacheShape { key, value, slots, areas, cpus, is_inner };
+    let mut shape = CacheShape { key, value, slots, cpus, is_inner };
     while shape.bytes() > BYTES && shape.slots > CacheShape::LEAST_SLOTS {
         shape.slots /= 2;
     }
@@ -126,7 +121,7 @@ mod tests {
     #[test]
     fn memory_is_bounded_however_many_cpus_there_are() {
         for cpus in [1, 2, 24, 96, 512, 8192] {
-            let found = shape((16, 32), Some(1 << 20), 3, cpus);
+            let found = shape((16, 32), Some(1 << 20), cpus);
             assert!(found.is_none_or(|s| s.bytes() <= BYTES), "{found:?}");
             assert_eq!(found.is_some(), cpus <= 96, "{cpus}: {found:?}");
         }

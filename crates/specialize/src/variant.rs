@@ -291,8 +291,8 @@ impl Compiler {
         Some((obj::MapType(decl.kind), uses.access(decl)))
     }
 
-    /// A cache of a map, for so many of its lookups; `None` if it can have none.
-    pub fn cache_for(&self, map: ir::Map, areas: u32) -> Option<Cache> {
+    /// A cache of a map; `None` if it can have none.
+    pub fn cache_for(&self, map: ir::Map) -> Option<Cache> {
         let (_, place, known) = self.caches.iter().find(|(of, _, _)| *of == map)?;
         let decl = self.declaration(map);
         // What a template has room for says nothing of the maps that are put inside.
@@ -301,7 +301,7 @@ impl Compiler {
         Some(Cache {
             of: map,
             place: module::map(*place),
-            shape: stateful::shape((decl.key_size, decl.value_size), entries, areas, cpus)?,
+            shape: stateful::shape((decl.key_size, decl.value_size), entries, cpus)?,
             writers: known.writers.clone(),
             callees: known.callees.clone(),
             read: known.read.clone(),

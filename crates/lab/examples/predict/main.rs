@@ -265,7 +265,7 @@ fn run(document: &mut Document, opened: &[(String, Object, bool)], seconds: f64)
     }
     let cpu = os::allowed_cpus().last().copied().unwrap_or(0);
     let mut harness = TestRunHarness::new(alike, &packets, writes, cpu)?;
-    let mut sides = vec![Side::new("empty", || empty(XDP_PASS, alike))];
+    let mut sides = vec![Side::new("empty", || empty(XDP_PASS, None, alike))];
     sides.extend(subjects.iter().map(|(_, s)| Side::new(&s.name, || s.load())));
     let copies = (MAX_COPIES / sides.len()).clamp(1, 8);
     let plan = Plan { copies, generation: 1.0, ..Plan::test_run(seconds) };

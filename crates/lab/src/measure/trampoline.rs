@@ -4,10 +4,11 @@ use std::os::fd::AsFd;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
 
-use millstream_kernel::{AttachType, Map, MapSpec, MapType, Mapping, Program};
+use millstream_kernel::{AttachType, Map, MapSpec, MapType, Mapping, Program, UpdateMode};
 
 use crate::code::{shared, value, xdp_as};
 use crate::error::Result;
+use crate::verify::REDIRECT;
 
 /// Copies that a trampoline can call.
 pub const MAX_COPIES: usize = 256;
@@ -132,10 +133,26 @@ impl Table {
     }
 }
 
-/// Loads a program that does nothing but give a verdict, and can be called beside others that are alike.
+/// Loads a program that does nothing but give a verdict, and can be called beside others that are alike. A frame that is
+/// redirected must go somewhere, or the kernel throws it away, which is not what happens to those of other programs:
+/// `port` is the interface that it goes to, by way of a map, where frames are real.
 ///
 /// # Errors
 /// What the kernel refuses.
-pub fn empty(verdict: u32, alike: Alike) -> Result<Program> {
-    xdp_as("ms_empty", &format!("r0 = {verdict}\nexit"), alike.attach, alike.flags)
+pub fn empty(verdict: u32, port: Option<u32>, alike: Alike) -> Result<Program> {
+    let Some(port) = port.filter(|_| verdict == REDIRECT) else {
+        return xdp_as("ms_empty", &format!("r0 = {verdict}\nexit"), alike.attach, alike.flags);
+    };
+    let ports = Map::create(&MapSpec {
+        name: "ms_ports",
+        map_type: MapType::DEVMAP,
+        key_size: 4,
+        value_size: 4,
+        max_entries: 1,
+        ..MapSpec::default()
+    })?;
+    ports.update(&0u32.to_ne_bytes(), &port.to_ne_bytes(), UpdateMode::Any)?;
+    let map = ports.as_fd().as_raw_fd();
+    let text = format!("r1 = map[fd:{map}]\nr2 = 0\nr3 = 0\ncall redirect_map\nexit");
+    xdp_as("ms_empty", &text, alike.attach, alike.flags)
 }

@@ -69,7 +69,7 @@ impl Live<'_> {
     pub fn speed(&self, rig: &Rig, verdict: u32, plan: &Plan) -> Result<Speed> {
         let alike = Alike { attach: AttachType::XDP, flags: 0 };
         let mut sides = Vec::from(self.sides());
-        sides.push(Side::new("empty", || empty(verdict, alike)));
+        sides.push(Side::new("empty", || empty(verdict, Some(rig.second_port()), alike)));
         let measured = measure(&mut LiveHarness::new(rig, alike)?, &mut sides, plan)?;
         Ok(Speed::new(&measured, plan))
     }

@@ -131,16 +131,14 @@ pub fn plan(known: &Known<'_>, mut guard: Guard, tier: Tier) -> Planned {
                 Put::Hot(entries.iter().map(|e| e.key.clone()).collect())
             }
             Lookup::Whole(_) | Lookup::Empty => Put::Whole,
-            Lookup::Cached { .. } => Put::Cached,
+            Lookup::Cached => Put::Cached,
         };
         complete &= !matches!(put, Put::Hot(_));
         keys.insert(site.id, put);
         plans.push(SitePlan { site: site.id, lookup });
     }
     let caches = known.caches(&mut plans);
-    keys.extend(
-        plans.iter().filter(|p| matches!(p.lookup, Lookup::Cached { .. })).map(|p| (p.site, Put::Cached)),
-    );
+    keys.extend(plans.iter().filter(|p| p.lookup == Lookup::Cached).map(|p| (p.site, Put::Cached)));
     if twins.is_empty() {
         guard.sides = 1;
     }
@@ -233,11 +231,8 @@ impl Known<'_> {
         let caches = self.cached.iter().filter_map(|&map| {
             let sites: Vec<SiteId> =
                 self.compiler.sites().iter().filter(|s| s.map == map).filter(busy).map(|s| s.id).collect();
-            let areas = u32::try_from(sites.len()).ok().filter(|n| *n > 0)?;
-            let cache = self.compiler.cache_for(map, areas)?;
-            plans.extend(
-                (0..).zip(sites).map(|(area, site)| SitePlan { site, lookup: Lookup::Cached { area } }),
-            );
+            let cache = (!sites.is_empty()).then(|| self.compiler.cache_for(map))??;
+            plans.extend(sites.into_iter().map(|site| SitePlan { site, lookup: Lookup::Cached }));
             Some(cache)
         });
         caches.collect()

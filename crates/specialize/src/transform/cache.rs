@@ -1,7 +1,7 @@
 //! Copies of entries of maps that the data plane writes itself: connection tables, learning tables.
 //!
-//! A [`Cache`] lies in the value of an array map of one entry. Each CPU has slots of its own in it, for each lookup that is
-//! cached; a slot holds a key, the bytes of its value that the program reads, and a *stamp*. A lookup whose key and stamp
+//! A [`Cache`] lies in the value of an array map of one entry. Each CPU has slots of its own in it, which all lookups in the map share
+//! (but what a packet holds a copy of is not written over while it may read it); a slot holds a key, the bytes of its value that the program reads, and a *stamp*. A lookup whose key and stamp
 //! are right goes on with the copy: no helper is called. What the code then wants of the entry itself (to write to it, to
 //! hand its address on) it gets by giving the copy up: it goes back to the lookup, which it can as long as nothing that
 //! others could see has happened since.
@@ -30,6 +30,9 @@
 //! Absent keys are not cached. Slots of a CPU are written by packets of that CPU only, which do not interrupt each other:
 //! packet programs run with bottom halves off.
 
+use std::collections::BTreeSet;
+
+use cranelift_entity::EntityRef;
 use millstream_ir::usage::Range;
 use millstream_ir::{
     AluOp, AtomicOp, Block, BlockCall, Cond, Func, Function, Inst, Layout, Map, MapDecl, MemFlags, Module,
@@ -64,10 +67,8 @@ pub struct CacheShape {
     pub key: u32,
     /// Bytes of values.
     pub value: u32,
-    /// Slots of a CPU for one lookup: a power of two, [`CacheShape::LEAST_SLOTS`] at least.
+    /// Slots of a CPU: a power of two, [`CacheShape::LEAST_SLOTS`] at least.
     pub slots: u32,
-    /// Lookups that have slots.
-    pub areas: u32,
     /// CPUs that have slots: a power of two, above the highest number of a CPU.
     pub cpus: u32,
     /// Whether slots hold the address of the map beside the key: it is an inner one, one of many.
@@ -93,13 +94,14 @@ impl CacheShape {
         8 + self.key.next_multiple_of(8)
     }
 
-    fn area(&self) -> u64 {
+    /// Bytes of the slots of one CPU.
+    fn own(&self) -> u64 {
         u64::from(self.slots) * u64::from(self.slot().bytes())
     }
 
     /// Bytes of all.
     pub fn bytes(&self) -> u64 {
-        u64::from(SLOTS) + u64::from(self.cpus) * u64::from(self.areas) * self.area()
+        u64::from(SLOTS) + u64::from(self.cpus) * self.own()
     }
 
     /// Whether the map that it is put into is fit for it.
@@ -171,6 +173,10 @@ struct Spot<'p> {
     /// The address of the map, if it is an inner one.
     object: Option<Value>,
     slot: Value,
+    /// Its offset among those of the CPU.
+    offset: Value,
+    /// Those of slots of which the packet has copies.
+    held: Vec<Value>,
     /// Offset of the bucket among the buckets.
     bucket: Value,
     /// Writers that had come in when the lookup began.
@@ -185,20 +191,22 @@ impl<'a> Copier<'a> {
         &mut self,
         inst: Inst,
         map: Map,
-        (site, area): (&SitePlan, u32),
+        site: &SitePlan,
         key: &KeyAbs,
         pieces: (&Layout, &[Abs]),
         at: At,
         env: &mut Env,
     ) -> Option<Flow> {
         let plan = self.plan;
-        let cache = plan.caches.iter().find(|c| c.of == map && area < c.shape.areas)?;
+        let cache = plan.caches.iter().find(|c| c.of == map)?;
         if self.addressed.contains(&inst) || self.in_loop(at.block) || !whole_words(pieces.0) {
             return None;
         }
         let words = self.key_words(pieces.0, pieces.1, cache.shape.key, at.out)?;
         let object = key.object.map(|object| self.materialize(object, at.out));
-        let spot = self.spot(cache, area, (words, object), at.out);
+        let held = self.slots_held(map, at, env);
+        let spot = self.spot(cache, (words, object), held, at.out);
+        self.slots.insert(spot.slot, spot.offset);
         let [hit, miss, back, by_map, absent] = std::array::from_fn(|_| self.new_block());
         let ty = self.src.result(inst).map_or(Type::Ptr(Prov::MapValueOrNull(map)), |v| self.src.types[v]);
         let entry = self.out.add_param(by_map, ty);
@@ -225,6 +233,25 @@ impl<'a> Copier<'a> {
         let known = self.known.push(Known { map, origin: inst, bytes: Bytes::Copy(spot.slot), address });
         self.define(inst, Abs::Ptr(known, 0), env);
         Some(Flow::On(hit))
+    }
+
+    /// Offsets of the slots whose copies of values of a map may still be read.
+    fn slots_held(&self, map: Map, at: At, env: &Env) -> Vec<Value> {
+        let before = self.cfg.rpo.iter().filter(|block| self.dom.dominates(**block, at.block));
+        let defined = before.flat_map(|&block| {
+            let data = &self.src.blocks[block];
+            let done = if block == at.block { at.next } else { data.insts.len() };
+            let results = data.insts[..done].iter().filter_map(|inst| self.src.result(*inst));
+            data.params.iter().copied().chain(results)
+        });
+        let copied = defined.filter_map(|value| match env[value.index()] {
+            Abs::Ptr(id, _) if self.known[id].map == map => match self.known[id].bytes {
+                Bytes::Copy(slot) => self.slots.get(&slot).copied(),
+                _ => None,
+            },
+            _ => None,
+        });
+        copied.collect::<BTreeSet<_>>().into_iter().collect()
     }
 
     /// Whether control may come back to a block of the source.
@@ -326,8 +353,8 @@ impl<'a> Copier<'a> {
     fn spot<'p>(
         &mut self,
         cache: &'p Cache,
-        area: u32,
         (words, object): (Vec<Value>, Option<Value>),
+        held: Vec<Value>,
         out: Block,
     ) -> Spot<'p> {
         let shape = cache.shape;
@@ -336,17 +363,17 @@ impl<'a> Copier<'a> {
         let bucket = self.by(AluOp::Lsh, bucket, 3, out);
         let stamp = self.counted(cache, STARTED_BUCKETS, 0, bucket, out);
         // Below 2^29, as all offsets into values are; the kernel refuses a map that is larger.
-        let mut slot = self.place(cache, SLOTS + (u64::from(area) * shape.area()) as u32, out);
+        let mut slot = self.place(cache, SLOTS, out);
         if shape.cpus > 1 {
             let cpu = self.value(out, Op::Helper { id: CPU }, &[], Type::I64);
             let cpu = self.by(AluOp::And, cpu, u64::from(shape.cpus - 1), out);
-            let own = self.by(AluOp::Mul, cpu, u64::from(shape.areas) * shape.area(), out);
+            let own = self.by(AluOp::Mul, cpu, shape.own(), out);
             slot = self.moved(slot, own, cache, out);
         }
         let index = self.by(AluOp::Rsh, hash, u64::from(64 - shape.slots.trailing_zeros()), out);
         let offset = self.by(AluOp::Mul, index, shape.slot().bytes().into(), out);
         let slot = self.moved(slot, offset, cache, out);
-        Spot { cache, words, object, slot, bucket, stamp }
+        Spot { cache, words, object, slot, offset, held, bucket, stamp }
     }
 
     fn place(&mut self, cache: &Cache, offset: u32, out: Block) -> Value {
@@ -429,7 +456,13 @@ impl<'a> Copier<'a> {
         let [there, fill, done] = std::array::from_fn(|_| self.new_block());
         let leave = BlockCall::with(by_map, [entry]);
         self.if_absent(entry, [BlockCall::new(absent), BlockCall::new(there)], miss);
-        self.unless_equal(gone, came, [leave.clone(), BlockCall::new(fill)], there);
+        let mut free = there;
+        for &held in &spot.held {
+            let next = self.new_block();
+            self.unless_equal(held, spot.offset, [BlockCall::new(next), leave.clone()], free);
+            free = next;
+        }
+        self.unless_equal(gone, came, [leave.clone(), BlockCall::new(fill)], free);
         // No sum is 0: somebody has come in before anybody else.
         let none = self.value(fill, Op::Const { value: 0 }, &[], Type::I64);
         self.put(slot, (0, Size::Dw), none, volatile(), fill);

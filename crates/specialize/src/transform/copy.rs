@@ -79,6 +79,8 @@ pub(super) struct Copier<'a> {
     pub(super) plain: bool,
     /// Of entries whose key is known: their map, and where writers of the key are counted.
     pub(super) buckets: FxHashMap<Value, (Map, Value)>,
+    /// Where slots of caches lie among those of the CPU.
+    pub(super) slots: FxHashMap<Value, Value>,
     /// The block of the source whose instructions are being copied.
     pub(super) source: Block,
     /// Blocks in which what was copied is looked up after all, and where it was a copy.

@@ -71,10 +71,7 @@ pub enum Lookup {
         length: u32,
     },
     /// The map, which the program writes, has a [`Cache`] in the plan.
-    Cached {
-        /// The lookup's slots in it.
-        area: u32,
-    },
+    Cached,
     /// The map is empty.
     Empty,
 }

@@ -68,6 +68,7 @@ pub fn specialize(
             source: src.entry(),
             backs: FxHashMap::default(),
             counted: FxHashMap::default(),
+            slots: FxHashMap::default(),
             traceless: FxHashSet::default(),
             loc: u32::MAX,
         };
@@ -110,15 +111,13 @@ fn check<'p>(
         {
             return Err(TransformError::UnfitMap { map, what: "it has no room for a twin" });
         }
-        if let Lookup::Cached { area } = site.lookup
-            && !plan.caches.iter().any(|c| c.of == found.map && area < c.shape.areas)
-        {
+        if site.lookup == Lookup::Cached && !plan.caches.iter().any(|c| c.of == found.map) {
             return Err(TransformError::UnfitMap { map: found.map, what: "it has no cache" });
         }
-        if matches!(site.lookup, Lookup::Cached { .. }) && !found.is_comparable() {
+        if site.lookup == Lookup::Cached && !found.is_comparable() {
             return Err(TransformError::NotComparable(site.site));
         }
-        if found.is_inner && !matches!(site.lookup, Lookup::Cached { .. }) {
+        if found.is_inner && site.lookup != Lookup::Cached {
             return Err(TransformError::UnfitMap { map: found.map, what: "it stands for inner maps" });
         }
         if let Lookup::Hot(entries) | Lookup::Whole(entries) | Lookup::Twin { hot: entries, .. } =

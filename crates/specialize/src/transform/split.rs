@@ -361,9 +361,7 @@ impl Copier<'_> {
     ) -> Option<Flow> {
         let (Given::Values(layout, args) | Given::Stack(_, layout, args)) = &key.given else { return None };
         let whole = match &site.lookup {
-            Lookup::Cached { area } => {
-                return self.cached(inst, map, (site, *area), key, (layout, args), at, env);
-            }
+            Lookup::Cached => return self.cached(inst, map, site, key, (layout, args), at, env),
             Lookup::Empty => {
                 self.define(inst, Abs::Const(0), env);
                 return Some(Flow::On(at.out));
@@ -376,7 +374,7 @@ impl Copier<'_> {
             Lookup::Whole(entries) | Lookup::Hot(entries) => (entries.as_slice(), None),
             Lookup::Twin { map: twin, hot } => (hot.as_slice(), Some((*twin, None))),
             Lookup::OneLength { map: twin, length } => (&[][..], Some((*twin, Some(*length)))),
-            Lookup::Empty | Lookup::Cached { .. } => return None,
+            Lookup::Empty | Lookup::Cached => return None,
         };
         let twin = match twin {
             Some(_) if self.addressed.contains(&inst) => return None,

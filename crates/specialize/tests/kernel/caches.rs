@@ -14,6 +14,7 @@ use millstream_specialize::caches::Caches;
 use millstream_specialize::judge::sample::Sample;
 use millstream_specialize::live::details::How;
 use millstream_specialize::policy::Tier;
+use millstream_specialize::transform::{Lookup, key_hash};
 use millstream_specialize::{Compiler, Leave, Live, Report, monotonic_ns};
 
 use crate::offline::{INGRESS, Made, Offline, compiler};
@@ -258,4 +259,34 @@ fn a_packet_sees_what_it_has_written_itself() {
             assert!(plan.caches.iter().any(|c| c.callees().count() == 1), "{:?}", plan.caches);
         });
     }
+}
+
+/// What a packet still reads of one entry is not written over when it looks up another that has the same slot.
+#[test]
+fn copies_that_a_packet_holds_stay() {
+    if !testing::require() {
+        return;
+    }
+    let Some(object) = crate::fixtures::read("pair", &[]) else { return };
+    let compiler = Compiler::new(&object, None).expect("prepared");
+    let wanted = key_hash(&[0; 4]) >> 48;
+    let keys: Vec<[u8; 4]> =
+        (0u32..).map(u32::to_ne_bytes).filter(|key| key_hash(key) >> 48 == wanted).take(8).collect();
+    let pairs = keys.iter().flat_map(|from| keys.iter().map(move |to| [*from, *to].concat()));
+    let frames: Vec<Vec<u8>> = pairs
+        .cycle()
+        .take(1_000)
+        .map(|pair| {
+            let mut packet = vec![0; 64];
+            packet[26..34].copy_from_slice(&pair);
+            packet
+        })
+        .collect();
+    let (profiles, _) = Offline::new(&compiler, &[]).profile(&frames);
+    let samples: Vec<Sample> =
+        frames.into_iter().map(|packet| Sample { packet, context: Vec::new() }).collect();
+    Offline::new(&compiler, &[]).is_the_same_if(true, &profiles, &samples, |plan| {
+        let cached = plan.sites.iter().filter(|s| s.lookup == Lookup::Cached).count();
+        assert_eq!(cached, 2, "{:?}", plan.sites);
+    });
 }
