@@ -164,7 +164,7 @@ fn several_workers_count_together_unless_an_element_is_for_one() {
 #[test]
 fn what_tables_hold_says_how_they_are_searched_and_the_report_says_why() {
     let hosts: Vec<String> = (1..40).map(|n| format!("2001:db8::{n:x}/128 0")).collect();
-    let rules: Vec<String> = (1..20).map(|n| format!("allow src host 10.0.0.{n}")).collect();
+    let rules: Vec<String> = (1..80).map(|n| format!("allow src host 10.0.0.{n}")).collect();
     let text = format!(
         "FromDevice(in) -> c :: Classifier(12/0800, -) -> Strip(14) -> r :: RadixIPLookup(10.0.0.0/8 0, 0/0 0) -> MarkIPHeader
             -> a :: IPFilter({rules}) -> b :: IPFilter({rules}) -> EtherEncap(0x800, 1:1:1:1:1:1, 2:2:2:2:2:2) -> out :: ToDPDKDevice(out);
@@ -180,7 +180,7 @@ fn what_tables_hold_says_how_they_are_searched_and_the_report_says_why() {
     let mut rows: Vec<[String; 3]> = report["templates"].as_array().expect("rows").iter().map(row).collect();
     rows.sort_unstable();
     let expected = [
-        ["a", "tree", "19 rules"],
+        ["a", "tree", "79 rules"],
         ["b", "linear", "pinned"],
         ["r.routes", "multibit", "2 prefixes, 0.0 nodes below the root on average"],
         ["six.routes", "lengths", "39 prefixes of 1 lengths, 14.0 nodes of a trie away on average"],

@@ -588,7 +588,8 @@ fn make_code(
 ) -> Result<Made, Error> {
     let mut timings = Timings::default();
     let start = Instant::now();
-    let Expanded { initial, mut templates, absent } = classifier::expand(&mut module, &options.classifiers)?;
+    let Expanded { initial, mut templates, absent, trees } =
+        classifier::expand(&mut module, &options.classifiers)?;
     if options.passes {
         Pipeline::default_o2().run(&mut module, &mut Session::new(Target::native()))?;
     }
@@ -623,8 +624,18 @@ fn make_code(
     // Whoever links code with others has debug information of his own.
     let located = table.is_none();
     let (module, maps_known) = (&module, &known);
-    let unit =
-        Unit { module, maps: maps_known, entry, others: &others, prefetch, shared, slice, table, located };
+    let unit = Unit {
+        module,
+        maps: maps_known,
+        entry,
+        others: &others,
+        prefetch,
+        shared,
+        slice,
+        trees: &trees,
+        table,
+        located,
+    };
     let text = emit(&unit)?;
     timings.emit = start.elapsed();
 

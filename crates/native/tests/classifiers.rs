@@ -150,7 +150,7 @@ fn templates_give_what_a_linear_scan_gives() {
     for round in 0..28 {
         let kinds: &[&[MatchKind]] =
             &[&[Exact], &[Exact, Prefix], &[Range, Exact], &[Exact, Prefix, Range, Ternary]];
-        let entries = random.pick([0, 1, 3, 12, 60, 600]);
+        let entries = random.pick([0, 1, 3, 12, 60, 1100]);
         let table = random.table(entries, kinds[round % 4]);
         let keys: Vec<Vec<u64>> = (0..200).map(|_| random.key(&table)).collect();
         let expected: Vec<i64> = keys.iter().map(|key| scanned(&table, key)).collect();
@@ -188,7 +188,7 @@ fn many_rules_of_few_masks_are_hashed_and_others_become_a_tree() {
     let prefixes = TableDecl {
         name: "prefixes".into(),
         fields: vec![field(32, MatchKind::Prefix)],
-        entries: (0..600).map(prefix).collect(),
+        entries: (0..1200).map(prefix).collect(),
         results: Vec::new(),
     };
     let maps = |table: &TableDecl| {
@@ -204,7 +204,7 @@ fn many_rules_of_few_masks_are_hashed_and_others_become_a_tree() {
 #[test]
 fn built_classifiers_do_what_those_in_place_do() {
     let mut random = Random(Rng::new(11));
-    for (entries, template) in [(600, Classifier::Tree), (60, Classifier::Tuples)] {
+    for (entries, template) in [(1100, Classifier::Tree), (60, Classifier::Tuples)] {
         let table = random.table(entries, &[MatchKind::Exact, MatchKind::Prefix]);
         let keys: Vec<Vec<u64>> = (0..200).map(|_| random.key(&table)).collect();
         let expected: Vec<i64> = keys.iter().map(|key| scanned(&table, key)).collect();

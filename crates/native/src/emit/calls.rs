@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use cranelift_entity::EntityRef;
-use millstream_ir::{Func, InstData, Layout, Map, Op, Prov, Type, Value};
+use millstream_ir::{Func, InstData, Layout, Map, Op, Prov, Table, Type, Value};
 use millstream_isa::semantics;
 
 use super::func::Emitter;
@@ -186,6 +186,13 @@ impl Emitter<'_> {
         self.code.line(&format!("ret i64 {value}"));
         self.code.begin(&stay);
         self.define_int(data.result.expand(), "0");
+    }
+
+    /// Calls the function that a match table is.
+    pub(super) fn match_table(&mut self, table: Table, data: &InstData) {
+        let words: Vec<String> = data.args.iter().map(|&arg| format!("i64 {}", self.int(arg))).collect();
+        let value = self.code.value(&format!("call i64 @table{}({})", table.index(), words.join(", ")));
+        self.define_int(data.result.expand(), &value);
     }
 
     pub(super) fn call(&mut self, callee: Func, data: &InstData) {

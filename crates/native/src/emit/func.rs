@@ -288,6 +288,7 @@ impl Emitter<'_> {
             Op::MapLookup { .. } | Op::MapUpdate { .. } | Op::MapDelete { .. } => self.map_op(data)?,
             Op::Helper { id } => self.helper(*id, data)?,
             Op::Call { func } => self.call(*func, data),
+            Op::TableMatch { table } => self.match_table(*table, data),
             Op::CallIndirect {} => self.call_indirect(data),
             _ if self.unary(data) || self.packet_op(data) => {}
             _ => self.memory(data)?,

@@ -20,11 +20,13 @@ mod lpm;
 mod maps;
 mod packets;
 mod table;
+mod tree;
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use cranelift_entity::{EntityRef, SecondaryMap};
+use millstream_bpf::lower::TablePlan;
 use millstream_ir::{Func, Function, Linkage, Map, Module, Op};
 use millstream_isa::helpers::Helper;
 
@@ -95,6 +97,12 @@ pub(crate) struct MapInfo {
     pub(crate) value_size: u32,
 }
 
+/// A match table as a tree of comparisons, of words of these widths.
+pub(crate) struct Tree {
+    pub(crate) plan: TablePlan,
+    pub(crate) widths: Vec<u64>,
+}
+
 /// What is compiled.
 pub(crate) struct Unit<'a> {
     pub(crate) module: &'a Module,
@@ -109,6 +117,8 @@ pub(crate) struct Unit<'a> {
     pub(crate) shared: bool,
     /// The way to look-ups in large tables, and how it is used.
     pub(crate) slice: Option<(&'a Function, Ahead)>,
+    /// Trees of comparisons that are functions, by number of the match table.
+    pub(crate) trees: &'a [(millstream_ir::Table, Tree)],
     /// If others link it: what they see.
     pub(crate) table: Option<&'a Table>,
     /// Whether code says what it stems from ([`lines`]).
@@ -198,6 +208,9 @@ pub(crate) fn emit(unit: &Unit<'_>) -> Result<String, EmitError> {
         if info.ahead && unit.slice.is_some() {
             out.push_str(&maps::ahead(map.index(), info, unit.stages()));
         }
+    }
+    for (table, Tree { plan, widths }) in unit.trees {
+        out.push_str(&tree::function(table.index(), plan, widths));
     }
     for &f in &funcs {
         out.push_str(&func::emit(unit, f)?);
