@@ -31,6 +31,8 @@ pub struct Builtin {
     pub program: programs::Program,
     /// Routes, stations, rules, connections, or reals of each of ten services.
     pub size: usize,
+    /// Prefixes, one a line, that a router has routes for, in place of generated ones.
+    pub prefixes: Option<&'static str>,
 }
 
 impl std::str::FromStr for Builtin {
@@ -59,13 +61,18 @@ impl std::str::FromStr for Builtin {
             Some(size) => size.parse().map_err(|_| unusable())?,
         };
         match parts.next() {
-            None => Ok(Builtin { program, size }),
+            None => Ok(Builtin::generated(program, size)),
             Some(_) => Err(unusable()),
         }
     }
 }
 
 impl Builtin {
+    /// Tables of a program that are drawn at random.
+    pub const fn generated(program: programs::Program, size: usize) -> Builtin {
+        Builtin { program, size, prefixes: None }
+    }
+
     /// The tables for two ports, and `flows` flows that come in at the first. Where the program can send
     /// out of the port that a packet came in by, all that it forwards goes there.
     ///
@@ -78,7 +85,11 @@ impl Builtin {
         let mut more = Vec::new();
         let (mut entries, flows) = match self.program.name {
             "router" => {
-                let config = router::generate(size, &ports[..1], 8, SEED);
+                let config = match self.prefixes {
+                    Some(text) => router::Config::from_prefixes(text, &router::next_hops(&ports[..1], 8)),
+                    None => Ok(router::generate(size, &ports[..1], 8, SEED)),
+                };
+                let config = config.map_err(|e| bad(&e))?;
                 let flows = router::flows(&config, flows, locality, SEED + 1);
                 (config.entries().map_err(|e| bad(&e))?, flows)
             }

@@ -44,21 +44,24 @@ fn mac(kind: u8, port: u32, n: u8) -> Mac {
     [2, kind, 0, a, b, n]
 }
 
+/// So many next hops on each port.
+pub fn next_hops(ports: &[u32], hops_per_port: u8) -> Vec<NextHop> {
+    let on = |port: u32| {
+        (0..hops_per_port).map(move |n| NextHop::Forward {
+            dst_mac: mac(2, port, n),
+            src_mac: mac(1, port, 0),
+            port,
+            mtu: 1500,
+        })
+    };
+    ports.iter().flat_map(|&port| on(port)).collect()
+}
+
 /// A table of `routes` distinct prefixes, the default route among them, over `hops_per_port` next hops on each port.
 ///
 /// The same arguments give the same table.
 pub fn generate(routes: usize, ports: &[u32], hops_per_port: u8, seed: u64) -> Config {
-    let next_hops: Vec<NextHop> = ports
-        .iter()
-        .flat_map(|&port| {
-            (0..hops_per_port).map(move |n| NextHop::Forward {
-                dst_mac: mac(2, port, n),
-                src_mac: mac(1, port, 0),
-                port,
-                mtu: 1500,
-            })
-        })
-        .collect();
+    let next_hops = next_hops(ports, hops_per_port);
     let mut rng = Rng::new(seed);
     let mut seen = HashSet::new();
     let mut table: Vec<Route> = Vec::with_capacity(routes);

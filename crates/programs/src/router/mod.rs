@@ -5,7 +5,7 @@
 mod generate;
 mod model;
 
-pub use generate::{flows, generate};
+pub use generate::{flows, generate, next_hops};
 pub use model::{Model, Outcome};
 
 use crate::packet::Mac;

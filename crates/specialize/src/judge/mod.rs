@@ -219,7 +219,8 @@ impl<'c, 's, 'r> Replay<'c, 's, 'r> {
             if self.sides[0].answer().output().is_none() {
                 self.samples.iter_mut().for_each(|s| s.context.clear());
             }
-            self.renew()?;
+            self.sides[0] = Shadow::new(self.case, &self.moment, &self.original, &[])?;
+            self.sides[0].ids()?.into_iter().for_each(&mut *self.ours);
         }
         let count = packets.div_ceil(self.samples.len()) * self.samples.len();
         let Some(seen) = self.play(count)? else { return Ok(None) };

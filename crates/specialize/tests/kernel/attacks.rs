@@ -131,7 +131,7 @@ fn attacked(chosen: fn(&Example) -> Chosen) -> Attacked {
     let pairs = in_turn(asked("MILLSTREAM_SLICES", 1) as usize, |with| {
         let plane = Plane {
             name: "attacks",
-            builtin: Builtin { program: SWITCH, size: 1_000 },
+            builtin: Builtin::generated(SWITCH, 1_000),
             flows: 10_000,
             locality: Locality::HIGH,
             seed: 1,

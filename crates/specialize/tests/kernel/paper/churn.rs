@@ -38,7 +38,7 @@ fn a_nat_whose_connections_are_forgotten_all_the_time() {
     if !testing::require() {
         return;
     }
-    let builtin = Builtin { program: NAT, size: 10_000 };
+    let builtin = Builtin::generated(NAT, 10_000);
     let slice = Duration::from_secs_f64(seconds().min(3.0));
     let deleted = AtomicU64::new(0);
     let (mut generations, mut packets) = (0, 0);

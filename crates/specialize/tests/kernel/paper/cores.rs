@@ -32,7 +32,7 @@ fn throughput_by_cores() {
     let rounds = asked("MILLSTREAM_ROUNDS", 1) as usize;
     let fewest = if rounds > 1 { 1 } else { most };
     for cores in fewest..=most {
-        let builtin = Builtin { program: ROUTER, size: 2_592 };
+        let builtin = Builtin::generated(ROUTER, 2_592);
         let plane = plane(builtin, Locality::LOW, RigConfig { lanes: cores, ..RigConfig::default() });
         let pairs = in_turn(rounds, |with| spent(&plane, time, with, |_| ()));
         points.push(Point { cores, pairs });

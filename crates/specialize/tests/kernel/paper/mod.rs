@@ -1,14 +1,16 @@
 //! The evaluation of Morpheus (ASPLOS'22, section 6) on our data planes.
 //!
 //! CI takes one point of each part, for a second. `bench/run.sh specialize` takes them all: `MILLSTREAM_PLANES` names the data
-//! planes, `MILLSTREAM_POINT_SECONDS` says how long each is measured. `bench/plots.py` puts the paper's figures beside them.
+//! planes (`firewall`, or of one size `firewall:4500`), `MILLSTREAM_POINT_SECONDS` says how long each is measured, and `MILLSTREAM_ROUTES` is a file of
+//! prefixes, one a line, of a router's table as large as those of the Internet. `bench/plots.py` puts the paper's figures beside them.
 
 mod churn;
 mod cores;
 mod latency;
 mod over_time;
 mod profiling;
-mod throughput;
+mod responses;
+pub(crate) mod throughput;
 
 use std::time::Duration;
 
@@ -23,8 +25,8 @@ use crate::planes::Plane;
 use millstream_specialize::Settings;
 
 /// The data planes, with tables of the paper's sizes where it says them.
-const PLANES: [(Program, usize); 5] =
-    [(ROUTER, 2_592), (SWITCH, 4_000), (FIREWALL, 450), (NAT, 10_000), (BALANCER, 100)];
+const PLANES: [(Program, usize); 6] =
+    [(ROUTER, 2_592), (SWITCH, 4_000), (FIREWALL, 450), (FIREWALL, 4_500), (NAT, 10_000), (BALANCER, 100)];
 const FLOWS: usize = 10_000;
 const LOCALITIES: [(&str, Locality); 3] =
     [("high", Locality::HIGH), ("low", Locality::LOW), ("none", Locality::NONE)];
@@ -38,9 +40,18 @@ fn seconds() -> f64 {
 fn planes() -> (Vec<Builtin>, bool) {
     let names = std::env::var("MILLSTREAM_PLANES").ok();
     let chosen = names.as_deref().unwrap_or(ROUTER.name);
-    let wanted = |name: &str| chosen.split_whitespace().any(|n| n == name);
-    let all = PLANES.into_iter().filter(|(program, _)| wanted(program.name));
-    (all.map(|(program, size)| Builtin { program, size }).collect(), names.is_some())
+    let of_size = |name: &str, size: usize| format!("{name}:{size}");
+    let wanted = |name: &str, size| chosen.split_whitespace().any(|n| n == name || n == of_size(name, size));
+    let all = PLANES.into_iter().filter(|(program, size)| wanted(program.name, *size));
+    let mut all: Vec<Builtin> = all.map(|(program, size)| Builtin::generated(program, size)).collect();
+    if let Some(text) =
+        std::env::var_os("MILLSTREAM_ROUTES").map(|file| std::fs::read_to_string(file).expect("routes"))
+    {
+        let prefixes: &'static str = text.leak();
+        let size = prefixes.lines().filter(|line| !line.contains(':')).count();
+        all.push(Builtin { prefixes: Some(prefixes), ..Builtin::generated(ROUTER, size) });
+    }
+    (all, names.is_some())
 }
 
 fn plane(builtin: Builtin, locality: Locality, rig: RigConfig) -> Plane {

@@ -91,7 +91,7 @@ fn run(
     original: bool,
     judged: &AtomicU32,
 ) -> Vec<Moment> {
-    let builtin = Builtin { program: ROUTER, size: 2_592 };
+    let builtin = Builtin::generated(ROUTER, 2_592);
     let maps = Object::parse(ROUTER.name, ROUTER.object).expect("ours").maps;
     plane(builtin, Locality::NONE, RigConfig::default()).placed(
         |settings| {

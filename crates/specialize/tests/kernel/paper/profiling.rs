@@ -40,7 +40,7 @@ fn throughput_by_how_much_is_recorded() {
     let time = Duration::from_secs_f64(seconds());
     let mut points = Vec::new();
     for &(program, size) in planes {
-        let plane = plane(Builtin { program, size }, Locality::LOW, RigConfig::default());
+        let plane = plane(Builtin::generated(program, size), Locality::LOW, RigConfig::default());
         for &share in shares {
             let pairs = in_turn(rounds, |with| {
                 spent(&plane, time, with, |settings| {

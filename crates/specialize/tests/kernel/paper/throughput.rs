@@ -52,11 +52,11 @@ struct Judged {
 
 /// Times by live frames, interleaved.
 #[derive(Debug, Serialize)]
-struct Times {
+pub(crate) struct Times {
     #[serde(flatten)]
-    speed: Speed,
+    pub(crate) speed: Speed,
     /// The variant that writes all lookups down, over the original, the rig included.
-    recording: Option<Ratio>,
+    pub(crate) recording: Option<Ratio>,
 }
 
 /// What a packet executes.
@@ -150,7 +150,7 @@ fn codes(placed: &Placed<'_>, live: &Live<'_>) -> (Code, Option<Code>) {
 
 /// Measures original and variant beside an empty program; then the one that records, whose tables leave less of the processor's
 /// caches to the others.
-fn times(placed: &Placed<'_>, live: &mut Live<'_>) -> Times {
+pub(crate) fn times(placed: &Placed<'_>, live: &mut Live<'_>) -> Times {
     live.detach().expect("the rig is free");
     let told = answers(placed.rig, live.original(), &placed.sample(SAMPLE)).expect("answers");
     let verdict = common(&told.into_iter().map(|(verdict, _)| verdict).collect::<Vec<_>>());

@@ -1,0 +1,109 @@
+//! Table 3, and what it lacks: how soon a write of the control plane is in what runs, in code that is made anew or in a twin, while
+//! packets come.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use millstream_kernel::{UpdateMode, testing};
+use millstream_lab::RigConfig;
+use millstream_lab::workload::Builtin;
+use millstream_programs::rng::Rng;
+use millstream_programs::table::MapEntry;
+use millstream_programs::traffic::Locality;
+use millstream_specialize::Report;
+use serde::Serialize;
+
+use super::{SETTLE, plane, planes};
+use crate::bars::{asked, keep};
+
+/// From one write to the next.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Microseconds from the moment before a write, for each that had this answer.
+#[derive(Debug, Default, Serialize)]
+struct Responses {
+    program: &'static str,
+    size: usize,
+    writes: u64,
+    /// To the first packet through code that was made anew, of a shape that was known.
+    specialised_us: Vec<u64>,
+    /// To the approval of code that the write does not concern.
+    confirmed_us: Vec<u64>,
+    /// To the moment from which twins answer again, and to the first packet that finds what was written.
+    in_step_us: Vec<u64>,
+    refreshed_us: Vec<u64>,
+    /// Milliseconds that shapes took that were new: made, loaded, held against the original and installed.
+    new_shapes_ms: Vec<u64>,
+}
+
+impl Responses {
+    fn take(&mut self, report: &Report, judged: &mut u64) {
+        match *report {
+            Report::Judged { ms, .. } => *judged = ms,
+            Report::Specialised { latency_us, compile_us, load_us, swap_us, .. } => {
+                match std::mem::take(judged) {
+                    0 => self.specialised_us.extend(latency_us),
+                    ms => self.new_shapes_ms.push(ms + (compile_us + load_us + swap_us) / 1_000),
+                }
+            }
+            Report::Confirmed { latency_us, .. } => self.confirmed_us.push(latency_us),
+            Report::Refreshed { in_step_us, latency_us, .. } => {
+                self.in_step_us.extend(in_step_us);
+                self.refreshed_us.extend(latency_us);
+            }
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn how_soon_writes_are_in_what_runs() {
+    if !testing::require() {
+        return;
+    }
+    let (planes, _) = planes();
+    let mut all = Vec::new();
+    for builtin in planes {
+        all.push(responses(builtin, asked("MILLSTREAM_WRITES", 20)));
+        keep("specialize-responses.json", &all);
+    }
+    let answered = |r: &Responses| r.specialised_us.len() + r.confirmed_us.len() + r.in_step_us.len();
+    assert!(all.iter().any(|r| answered(r) > 0), "{all:?}");
+}
+
+fn responses(builtin: Builtin, writes: u64) -> Responses {
+    plane(builtin, Locality::HIGH, RigConfig::default()).placed(
+        |settings| settings.interval = Duration::from_millis(500),
+        |placed, live| {
+            let (program, size) = (builtin.program.name, builtin.size);
+            let mut found = Responses { program, size, writes, ..Responses::default() };
+            let mut judged = 0;
+            placed.send(Some(live), 2 * SETTLE, &mut |r| found.take(r, &mut judged), || ());
+            let mut tables: BTreeMap<&str, Vec<&MapEntry>> = BTreeMap::new();
+            for entry in &placed.load.entries {
+                tables.entry(entry.map).or_default().push(entry);
+            }
+            // One entry with the value of another, and then its own again.
+            let tables: Vec<_> = tables
+                .into_iter()
+                .filter(|(_, entries)| entries.iter().any(|e| e.value != entries[0].value))
+                .map(|(map, entries)| (live.map(map).expect(map).try_clone().expect("a descriptor"), entries))
+                .collect();
+            let write = || {
+                let mut rng = Rng::new(7);
+                for n in 0..writes / 2 {
+                    let (map, entries) = &tables[n as usize % tables.len()];
+                    let any = |rng: &mut Rng| entries[rng.below(entries.len() as u64) as usize];
+                    let entry = any(&mut rng);
+                    let other = std::iter::repeat_with(|| any(&mut rng)).find(|e| e.value != entry.value);
+                    for value in [&other.expect("there are others").value, &entry.value] {
+                        map.update_all_cpus(&entry.key, value, UpdateMode::Any).expect("written");
+                        std::thread::sleep(PAUSE);
+                    }
+                }
+            };
+            placed.send(Some(live), SETTLE, &mut |r| found.take(r, &mut judged), write);
+            found
+        },
+    )
+}
