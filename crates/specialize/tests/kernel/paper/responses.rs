@@ -17,7 +17,7 @@ use super::{SETTLE, plane, planes};
 use crate::bars::{asked, keep};
 
 /// From one write to the next.
-const PAUSE: Duration = Duration::from_millis(50);
+const PAUSE: Duration = Duration::from_millis(500);
 
 /// Microseconds from the moment before a write, for each that had this answer.
 #[derive(Debug, Default, Serialize)]
@@ -64,7 +64,7 @@ fn how_soon_writes_are_in_what_runs() {
     let (planes, _) = planes();
     let mut all = Vec::new();
     for builtin in planes {
-        all.push(responses(builtin, asked("MILLSTREAM_WRITES", 20)));
+        all.push(responses(builtin, asked("MILLSTREAM_WRITES", 4)));
         keep("specialize-responses.json", &all);
     }
     let answered = |r: &Responses| r.specialised_us.len() + r.confirmed_us.len() + r.in_step_us.len();
