@@ -116,6 +116,50 @@ fn devices_are_interfaces() {
     }
 }
 
+/// What `KernelTun` has is IP packets, both ways, and what `KernelTap` has is frames.
+#[test]
+fn a_tunnel_has_packets_without_frames() {
+    if !testing::require() {
+        return;
+    }
+    let files = Files::new("live-tun");
+    let conf = files.path("tun.click");
+    let text = "t :: KernelTun(10.9.8.1/24, DEVNAME mstun) -> c :: CheckIPHeader(CHECKSUM false) -> IPMirror -> t; c[1] -> Discard;
+        e :: KernelTap(10.9.7.1/24, DEVNAME mstap) -> k :: Classifier(12/88b5, -) -> EtherMirror -> e; k[1] -> Discard";
+    std::fs::write(&conf, text).unwrap();
+    let (document, back, frames) = Namespace::new()
+        .expect("a namespace")
+        .enter(|| {
+            let mut child =
+                click(&conf, &["--io", "tap", "--packets", "60", "--handler", "c.drops"]).spawn().unwrap();
+            let start = Instant::now();
+            let wires = wires(["mstun", "mstap"], start);
+            let packet = [
+                &[0x45, 0, 0, 28, 0, 1, 0, 0, 9, 17, 0, 0, 10, 9, 8, 1, 10, 9, 8, 2][..],
+                &[0, 5, 0, 6, 0, 8, 0, 0],
+            ]
+            .concat();
+            let (mut back, mut frames) = (0, 0);
+            while child.try_wait().unwrap().is_none() {
+                assert!(start.elapsed() < Duration::from_secs(60), "it never ends");
+                let _ = (wires[0].send(&packet), wires[1].send(&FRAME));
+                std::thread::sleep(Duration::from_millis(2));
+                while let Ok(Some(came)) = wires[0].receive() {
+                    back += usize::from(came.len() == 28 && came[12..20] == [10, 9, 8, 2, 10, 9, 8, 1]);
+                }
+                while let Ok(Some(came)) = wires[1].receive() {
+                    frames += usize::from(came == FRAME);
+                }
+            }
+            let Output { status, stdout, stderr } = child.wait_with_output().unwrap();
+            assert!(status.success(), "{}", String::from_utf8_lossy(&stderr));
+            (serde_json::from_slice::<Value>(&stdout).unwrap(), back, frames)
+        })
+        .expect("entered");
+    assert!(adds_up(&document) && number(&document, "received") >= 60, "{document}");
+    assert!(back > 0 && frames > 0, "{back} packets, {frames} frames, {document}");
+}
+
 /// Where no packet comes by an interface, the run is over when there are no more.
 fn ends_with_its_packets(files: &Files) {
     let conf = files.path("finite.click");

@@ -165,6 +165,8 @@ pub struct Program {
     pub entries: Vec<Entry>,
     /// What scripts do between batches.
     pub scripts: Vec<Script>,
+    /// Devices whose packets have no Ethernet header.
+    pub unframed: Vec<String>,
     /// Numbers of the state that several elements have in common, by name.
     pub common: Vec<(String, u32)>,
     /// Where copies are counted that could not be made.
@@ -284,6 +286,7 @@ struct Shared {
     warnings: Vec<Error>,
     alone: Vec<Error>,
     common: Vec<(String, u32)>,
+    unframed: Vec<String>,
     scripts: Vec<Script>,
     rewriters: FxHashMap<String, Flows>,
     element: usize,
@@ -360,6 +363,11 @@ impl Setup<'_> {
     pub(crate) fn alone(&mut self, why: &str) {
         let message = format!("`{}` is for one worker: {why}", self.element.class);
         self.shared.alone.push(Error::new(self.element.span, message));
+    }
+
+    /// Says that packets of a device have no Ethernet header.
+    pub(crate) fn unframed(&mut self, device: &str) {
+        self.shared.unframed.push(device.to_owned());
     }
 
     /// Makes the element a source: its packets begin at input 0, which is not connected.
@@ -519,6 +527,7 @@ pub fn compile_with(graph: &Graph, objects: &ReadObject<'_>) -> Result<Program, 
         warnings,
         alone,
         common,
+        unframed,
         scripts,
         rewriters,
         ..
@@ -542,6 +551,7 @@ pub fn compile_with(graph: &Graph, objects: &ReadObject<'_>) -> Result<Program, 
         handlers,
         entries,
         scripts,
+        unframed,
         common,
         uncloned,
         warnings,

@@ -1,4 +1,4 @@
-//! TAP interfaces: what the host sends into one is received here, and what is sent here the host receives.
+//! TAP interfaces: what the host sends into one is received here, and what is sent here the host receives. TUN interfaces are the same without Ethernet: IP packets.
 //!
 //! Source: `Documentation/networking/tuntap.rst` and `drivers/net/tun.c` of Linux 6.18.
 #![allow(unsafe_code)]
@@ -14,7 +14,7 @@ use crate::iface::{interface_index, set_up};
 use crate::packet::poll_for;
 use crate::sys::last_errno;
 
-/// A TAP interface, there as long as this, unless somebody has made it persistent.
+/// A TAP or TUN interface, there as long as this, unless somebody has made it persistent.
 #[derive(Debug)]
 pub struct Tap {
     file: File,
@@ -27,7 +27,19 @@ impl Tap {
     /// # Errors
     /// `EPERM` without CAP_NET_ADMIN, `EBUSY` if another process has it, `EINVAL` if it is none.
     pub fn open(name: &str) -> Result<Tap> {
-        let doing = || format!("opening the TAP interface {name:?}");
+        Tap::of_kind(name, "TAP", libc::IFF_TAP)
+    }
+
+    /// The same with IP packets in place of frames: a TUN interface.
+    ///
+    /// # Errors
+    /// As for [`Tap::open`].
+    pub fn open_tun(name: &str) -> Result<Tap> {
+        Tap::of_kind(name, "TUN", libc::IFF_TUN)
+    }
+
+    fn of_kind(name: &str, kind: &str, flag: libc::c_int) -> Result<Tap> {
+        let doing = || format!("opening the {kind} interface {name:?}");
         let failed = |e: std::io::Error| Error::call("open", doing(), e.raw_os_error().unwrap_or(libc::EIO));
         let mut options = OpenOptions::new();
         let file = options
@@ -44,7 +56,7 @@ impl Tap {
         for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
             *to = from as libc::c_char;
         }
-        request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI) as libc::c_short;
+        request.ifr_ifru.ifru_flags = (flag | libc::IFF_NO_PI) as libc::c_short;
         // SAFETY: reads and writes one request, which is live.
         if unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, &mut request) } < 0 {
             return Err(Error::call("ioctl(TUNSETIFF)", doing(), last_errno()));
@@ -59,7 +71,7 @@ impl Tap {
         self.ifindex
     }
 
-    /// Puts the next frame of the host's into `frame`, and says how long it is; `None` if there is none now.
+    /// Puts the next frame, or packet, of the host's into `frame`, and says how long it is; `None` if there is none now.
     ///
     /// # Errors
     /// If the interface has gone.

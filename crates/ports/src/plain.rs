@@ -1,4 +1,4 @@
-//! Interfaces by a system call a packet, for convenience: raw sockets, and TAP interfaces that are made for the purpose.
+//! Interfaces by a system call a packet, for convenience: raw sockets, and TAP and TUN interfaces that are made for the purpose.
 //!
 //! A raw socket takes nothing from anybody: the host's stack gets what comes, too, and XDP programs come first. Of packets that a program of this host sends
 //! the kernel may have left the checksum to the card (`ethtool -K NAME tx off` at the sender).
@@ -38,6 +38,14 @@ impl Plain {
     /// If there is another interface of that name, another process has it, or this process may not.
     pub fn tap(name: &str) -> Result<Plain, Error> {
         Ok(Plain::new(name, Way::Tap(Tap::open(name)?)))
+    }
+
+    /// As [`Plain::tap`], a TUN interface: its packets are those of IP, without Ethernet.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn tun(name: &str) -> Result<Plain, Error> {
+        Ok(Plain::new(name, Way::Tap(Tap::open_tun(name)?)))
     }
 
     fn new(name: &str, way: Way) -> Plain {

@@ -100,12 +100,14 @@ fn said<'s>(specs: &'s [String], program: &Program) -> Result<Vec<Said<'s, Wante
     let said = found.into_iter().filter_map(|(device, what)| {
         let (word, names) = what.split_once(':').unwrap_or((what, ""));
         let way = Way::named(word)?;
-        let ports: Vec<Wanted> = match (names, device) {
-            // Devices are named as their interfaces are.
-            ("", None) => devices(program).into_iter().map(|name| (way, name.to_owned())).collect(),
-            ("", Some(name)) => vec![(way, name.to_owned())],
-            _ => names.split(',').map(|name| (way, name.to_owned())).collect(),
+        let wanted = device.map_or_else(|| devices(program), |name| vec![name]);
+        // Devices are named as their interfaces are.
+        let names = if names.is_empty() { wanted.clone() } else { names.split(',').collect() };
+        let port = |(at, name): (usize, &str)| {
+            let unframed = wanted.get(at).is_some_and(|device| program.unframed.iter().any(|d| d == device));
+            (if way == Way::Tap && unframed { Way::Tun } else { way }, name.to_owned())
         };
+        let ports: Vec<Wanted> = names.into_iter().enumerate().map(port).collect();
         Some(Said { device, ports })
     });
     Ok(said.collect())

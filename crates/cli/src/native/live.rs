@@ -84,6 +84,8 @@ pub(crate) enum Way {
     Raw,
     /// Interfaces that are made for the purpose.
     Tap,
+    /// The same with IP packets, for what has such in a configuration.
+    Tun,
 }
 
 impl Way {
@@ -109,6 +111,7 @@ impl Way {
             Way::Xdp => Port::open(name).map(Wired::Xdp),
             Way::Raw => Plain::raw(name).map(Wired::Plain),
             Way::Tap => Plain::tap(name).map(Wired::Plain),
+            Way::Tun => Plain::tun(name).map(Wired::Plain),
         };
         wired.map_err(|error| Refused { way: self, error })
     }
@@ -118,7 +121,7 @@ impl Way {
         match self {
             Way::Xdp => "--io xdp:... needs root, or CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF",
             Way::Raw => "--io raw:... needs root, or CAP_NET_RAW",
-            Way::Tap => "--io tap:... needs root, or CAP_NET_ADMIN",
+            Way::Tap | Way::Tun => "--io tap:... needs root, or CAP_NET_ADMIN",
         }
     }
 }

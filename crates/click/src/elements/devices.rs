@@ -280,8 +280,12 @@ fn to_and_from(setup: &mut Setup<'_>) -> Made {
     let named = setup.arguments.keyword("DEVNAME").or_else(|| setup.arguments.keyword("DEV_NAME"));
     let name = named.map_or_else(|| setup.element.name.clone(), |text| string(&text));
     let output = setup.target(Target::Device(name.clone()));
+    let framed = setup.element.class == "KernelTap";
+    if !framed {
+        setup.unframed(&name);
+    }
     setup.source_at(NO_INPUT, Source::Device(name));
-    Ok(Box::new(Tunnel { output, framed: setup.element.class == "KernelTap" }))
+    Ok(Box::new(Tunnel { output, framed }))
 }
 
 struct Plain;
