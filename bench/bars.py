@@ -148,6 +148,20 @@ def localities(r):
         yield (f"{program} {size}, {locality} locality, time", figure, f"<= {bar:.2f}", time["ratio"] <= bar)
 
 
+def responses(r):
+    at = lambda all, part: sorted(all)[min(len(all) - 1, int(len(all) * part))]
+    for point in r["specialize-responses"]["figures"]:
+        what = f"{point['program']} {point['size']}"
+        if anew := point["specialised_us"]:
+            half, most = at(anew, 0.5) / 1e3, at(anew, 0.99) / 1e3
+            yield (f"{what}, a write into code made anew", f"{half:.1f} ms, p99 {most:.1f} ms of {len(anew)}", "<= 10 ms, <= 30 ms", half <= 10 and most <= 30)
+        if twins := point["in_step_us"]:
+            half, most = at(twins, 0.5) / 1e3, at(twins, 0.99) / 1e3
+            yield (f"{what}, a write into a twin", f"{half:.2f} ms, p99 {most:.2f} ms of {len(twins)}", "p99 <= 1 ms", most <= 1)
+        if new := point["new_shapes_ms"]:
+            yield (f"{what}, a new shape, judged first", f"worst {max(new)} ms of {len(new)}", "<= 2000 ms", max(new) <= 2000)
+
+
 def demo(r):
     d = r["demo"]
     few, far = d["few"], d["far_end"]
@@ -310,7 +324,7 @@ def tables(r):
 def main():
     directory = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "bench/results")
     results, missed = Results(directory), 0
-    for group in (conformance, semantics, mutants, equivalence, corpus, loaders, compiler, alike, runs, peers, public, localities, demo, updates, swaps, shadow, shifts, slower, offers, overhead, daemon, attacks, kills, proofs, k2_rules, k2_super, modern, userspace, dpdk, tables):
+    for group in (conformance, semantics, mutants, equivalence, corpus, loaders, compiler, alike, runs, peers, public, localities, responses, demo, updates, swaps, shadow, shifts, slower, offers, overhead, daemon, attacks, kills, proofs, k2_rules, k2_super, modern, userspace, dpdk, tables):
         try:
             for what, figure, bar, met in group(results):
                 missed += not met

@@ -248,7 +248,8 @@ attacks() {
 specialize() {
 	export MILLSTREAM_PLANES="${MILLSTREAM_PLANES:-router switch firewall nat balancer}"
 	export MILLSTREAM_POINT_SECONDS="${MILLSTREAM_POINT_SECONDS:-6}" MILLSTREAM_ROUNDS="${MILLSTREAM_ROUNDS:-4}" MILLSTREAM_SLICES="${MILLSTREAM_SLICES:-12}"
-	for part in ${SPECIALIZE:-throughput latency over_time profiling cores churn}; do
+	export MILLSTREAM_WRITES="${MILLSTREAM_WRITES:-40}"
+	for part in ${SPECIALIZE:-throughput responses latency over_time profiling cores churn}; do
 		tests -p millstream-specialize --test kernel "paper::$part::"
 	done
 	bench/plots.py "$results" || failed=1
