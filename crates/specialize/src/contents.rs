@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use millstream_ir::usage::{self, Access};
-use millstream_ir::{Map, Piece};
+use millstream_ir::{Map, Piece, Size};
 use millstream_kernel::{Entries, Map as KernelMap, MapType};
 use millstream_loader::Session;
 use millstream_object::MapId;
@@ -145,6 +145,8 @@ fn word(key: &[u8], piece: Piece) -> Option<u64> {
 
 /// Values of a word of keys that are few.
 const FEW: usize = 8;
+/// The key of an array.
+const INDEX: Piece = Piece { offset: 0, size: Size::W };
 
 /// The maps, and everything that was read of them.
 #[derive(Debug)]
@@ -262,6 +264,22 @@ impl<'m> Observed<'m> {
             all.retain(|few| few.values.len() <= FEW);
         }
         Some(all)
+    }
+
+    /// The value that most entries of a small array have alike, and the indices that have others, if they are few. Nothing depends on it.
+    pub fn common(&self, map: Map) -> Option<(FewValues, Vec<u8>)> {
+        let source = self.sources.get(&map)?;
+        let entries = self.entries(map)?;
+        let values: Vec<(u64, Vec<u8>)> = entries
+            .iter()
+            .map(|(key, value)| Some((word(key, INDEX)?, masked(source, value.to_vec()))))
+            .collect::<Option<_>>()?;
+        let mut counts: BTreeMap<&[u8], usize> = BTreeMap::new();
+        values.iter().for_each(|(_, value)| *counts.entry(value).or_default() += 1);
+        let (common, _) = counts.into_iter().max_by_key(|(_, n)| *n)?;
+        let others: BTreeSet<u64> =
+            values.iter().filter(|(_, value)| value != common).map(|(index, _)| *index).collect();
+        (others.len() <= FEW).then(|| (FewValues { piece: INDEX, values: others }, common.to_vec()))
     }
 
     /// Code depends on it from now on.

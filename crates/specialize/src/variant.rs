@@ -373,6 +373,23 @@ impl Compiler {
         inner.unwrap_or_else(|| &self.object.maps[object_map(map).index()].spec)
     }
 
+    /// The lookups of which it makes no difference what they find where this one finds that, if the word of its key is known ahead of
+    /// them; in their order.
+    pub fn spared_by(
+        &self,
+        site: &Site,
+        piece: ir::Piece,
+        finds: Option<Vec<u8>>,
+        contents: &dyn Contents,
+    ) -> Vec<SiteId> {
+        transform::spared_by(&self.prepared.module, &self.sites, (site, piece), finds, contents)
+    }
+
+    /// Whether a lookup in an array is never for an index that the array does not have.
+    pub fn in_range(&self, site: &Site) -> bool {
+        transform::in_range(&self.prepared.module, site.func, site)
+    }
+
     /// How far a map is read-only to all programs of the object.
     pub fn access(&self, map: ir::Map) -> ir::usage::Access {
         self.usage.of_module(map).access(self.declaration(map))
@@ -520,7 +537,8 @@ impl Compiler {
         let mut object = self.object.clone();
         let mut replace = |func: ir::Func| -> Result<(), VariantError> {
             // One strategy: trying them all takes several times as long, and the original runs meanwhile.
-            let code = lower::lower_with(&lifted.module.funcs[func], Strategy::default())?;
+            let body = &lifted.module.funcs[func];
+            let code = lower::lower_with(body, Strategy::default()).or_else(|_| lower::lower(body))?;
             Ok(object.replace_function(FuncId(func.as_u32()), new_function(&lifted, &code))?)
         };
         others.iter().try_for_each(|func| replace(*func))?;

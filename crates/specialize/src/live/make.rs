@@ -20,7 +20,7 @@ use crate::profile::SiteProfile;
 use crate::report::{Reason, Report};
 use crate::transform::{Lookup, Plan};
 use crate::twins::Twins;
-use crate::variant::{Variant, Wanted, token};
+use crate::variant::{Variant, VariantError, Wanted, token};
 
 /// A variant that could be put onto the hook.
 pub(super) struct Candidate {
@@ -61,6 +61,8 @@ const CATCHING_UP: u32 = 10;
 /// Machine code, by the original's, from which on copies of what follows lookups may cost more than they gain. A variant has the
 /// original in it.
 const GROWN: u32 = 3;
+/// Instructions of copies of what follows lookups below which there are none, where the kernel refuses more.
+const FEWEST_COPIES: usize = 1_000;
 /// For how long there are no caches, or copies of what follows lookups, after some did not pay.
 const GIVEN_UP: Duration = Duration::from_secs(20);
 /// For how many looks at the traffic, one after the other, a variant may stay of which nothing can be told.
@@ -248,9 +250,7 @@ impl Live<'_> {
                 Known { compiler: self.compiler, profiles, observed: &observed, unfit, cached: &cached };
             let mut planned = policy::plan(&known, guard, tier);
             self.unfit.append(&mut planned.untwinned);
-            if self.uncopied.is_some() {
-                planned.plan.budget.code = 0;
-            }
+            planned.plan.budget.code = if self.uncopied.is_some() { 0 } else { self.room };
             if planned.plan.is_empty() {
                 return Ok(None);
             }
@@ -267,6 +267,11 @@ impl Live<'_> {
                 Err(why) if !joins.is_empty() => {
                     tracing::debug!("nothing is joined: {why}");
                     self.apart = true;
+                    return self.candidate(generation, profiles, tier, snapshot);
+                }
+                Err(VariantError::Lower(why)) if planned.plan.budget.code > 0 => {
+                    tracing::debug!("fewer copies: {why}");
+                    self.fewer_copies();
                     return self.candidate(generation, profiles, tier, snapshot);
                 }
                 made => made.map_err(|e| e.to_string())?,
@@ -301,6 +306,12 @@ impl Live<'_> {
                 self.nested.clear();
                 return self.candidate(generation, profiles, tier, snapshot);
             }
+            Err(refused) if report.has_copies() => {
+                tracing::debug!("fewer copies: {}", explain(&refused));
+                // Often it is the ways through them that are too many for the kernel to follow.
+                self.fewer_copies();
+                return self.candidate(generation, profiles, tier, snapshot);
+            }
             loaded => loaded.map_err(|e| explain(&e))?,
         };
         self.ours.insert(&program).map_err(|e| e.to_string())?;
@@ -324,6 +335,11 @@ impl Live<'_> {
             is_bulky: report.has_copies() && grown,
             linked,
         }))
+    }
+
+    /// There is less room for copies of what follows lookups, since with as many the result is no program that can be loaded.
+    fn fewer_copies(&mut self) {
+        self.room = if self.room > FEWEST_COPIES { self.room / 4 } else { 0 };
     }
 
     /// Programs that are loaded from now on have these twins and caches.

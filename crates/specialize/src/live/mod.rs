@@ -48,7 +48,7 @@ use crate::policy::{Keys, Tier, Tried};
 use crate::profile::SiteProfile;
 use crate::report::{Attachment, GuardState, Report};
 use crate::stats::Clock;
-use crate::transform::SiteId;
+use crate::transform::{Budget, SiteId};
 use crate::twins::Twins;
 use crate::variant::{Compiler, is_alike, token};
 use admit::{Fate, Shape};
@@ -149,6 +149,8 @@ pub struct Live<'c> {
     uncached: Option<Instant>,
     /// When copies of what follows lookups, one for each value, were given up because they did not pay.
     uncopied: Option<Instant>,
+    /// Instructions in copies of what follows lookups, at most: as many as the kernel takes.
+    room: usize,
     watched: Vec<String>,
     refused: Vec<(String, String)>,
     ours: Ours,
@@ -257,6 +259,7 @@ impl<'c> Live<'c> {
             nested,
             uncached: None,
             uncopied: None,
+            room: Budget::default().code,
             watched,
             refused,
             ours,

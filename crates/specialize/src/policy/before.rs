@@ -1,10 +1,10 @@
 //! Which words of keys are tested before lookups: those that take few values in the whole table, where traffic brings others
-//! often enough.
+//! often enough. In small arrays, indices that have another value than all others; so that lookups of other maps are spared.
 
 use millstream_ir::Map;
 use millstream_kernel::MapType;
 
-use super::{FIELDS, Known, TINY, cost};
+use super::{FIELDS, Known, TINY, WHOLE, cost};
 use crate::contents::FewValues;
 use crate::profile::SiteProfile;
 use crate::transform::{KeyTest, Site, SiteId};
@@ -16,7 +16,11 @@ pub struct Tried {
     pub site: SiteId,
     map: Map,
     few: FewValues,
-    /// What a lookup without any of them is spared, in nanoseconds.
+    /// What is found with none of the values.
+    otherwise: Option<Vec<u8>>,
+    /// The lookup ahead of which it is tested.
+    at: SiteId,
+    /// What a lookup without any of them is spared, with those of others that are needless then, in nanoseconds.
     saved: f64,
     /// Whether it is tested.
     pub is_chosen: bool,
@@ -64,14 +68,14 @@ pub(super) fn passing(profile: &SiteProfile, tests: &[Tried]) -> SiteProfile {
 impl Known<'_> {
     /// The words of a lookup's key that take few values, those chosen that pay.
     pub(super) fn tests(&self, site: &Site, profile: &SiteProfile) -> Vec<Tried> {
-        let decl = self.compiler.declaration(site.map);
-        let bytes = u64::from(decl.max_entries) * u64::from(decl.key_size + decl.value_size);
-        let is_fit = MapType(decl.kind) == MapType::HASH && site.is_comparable() && !site.is_inner;
-        let layout = site.layout().filter(|_| is_fit && bytes <= FIELDS && self.observed.knows(site.map));
-        let Some(layout) = layout.filter(|_| !profile.keys.is_empty()) else { return Vec::new() };
-        let few = self.observed.few(site.map, layout).unwrap_or_default();
+        let few = if profile.keys.is_empty() { Vec::new() } else { self.few(site) };
         let saved = cost::spared(self.looked_up(site, profile));
-        let tried = |few| Tried { site: site.id, map: site.map, few, saved, is_chosen: false };
+        let tried = |(few, otherwise): (FewValues, Option<Vec<u8>>)| {
+            let spared = self.compiler.spared_by(site, few.piece, otherwise.clone(), self.observed);
+            let saved = saved + spared.iter().map(|id| self.looked_up_at(*id)).sum::<f64>();
+            let at = spared.first().copied().unwrap_or(site.id);
+            Tried { site: site.id, map: site.map, few, otherwise, at, saved, is_chosen: false }
+        };
         let mut tried: Vec<Tried> = few.into_iter().map(tried).collect();
         loop {
             let left = passing(profile, &tried);
@@ -81,6 +85,33 @@ impl Known<'_> {
             let Some((best, _)) = best else { return tried };
             tried[best].is_chosen = true;
         }
+    }
+
+    /// Words of the keys of a lookup that take few values, with what is found with all others.
+    fn few(&self, site: &Site) -> Vec<(FewValues, Option<Vec<u8>>)> {
+        let decl = self.compiler.declaration(site.map);
+        let bytes = u64::from(decl.max_entries) * u64::from(decl.key_size + decl.value_size);
+        let is_fit =
+            site.is_comparable() && !site.is_inner && bytes <= FIELDS && self.observed.knows(site.map);
+        let Some(layout) = site.layout().filter(|_| is_fit) else { return Vec::new() };
+        match MapType(decl.kind) {
+            MapType::HASH => {
+                let few = self.observed.few(site.map, layout).unwrap_or_default();
+                few.into_iter().map(|few| (few, None)).collect()
+            }
+            MapType::ARRAY if decl.max_entries as usize <= WHOLE && self.compiler.in_range(site) => {
+                let common = self.observed.common(site.map);
+                common.map(|(few, value)| (few, Some(value))).into_iter().collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// What a lookup takes, by its number.
+    fn looked_up_at(&self, id: SiteId) -> f64 {
+        let site = self.compiler.sites().iter().find(|site| site.id == id);
+        let profile = self.profiles.iter().find(|profile| profile.site == id);
+        site.zip(profile).map_or(0.0, |(site, profile)| self.looked_up(site, profile))
     }
 
     /// What a lookup takes, with hot keys in front as they pay.
@@ -98,9 +129,13 @@ impl Known<'_> {
     /// The tests that were chosen; what they rest on is remembered.
     pub(super) fn chosen(&self, tried: &[Tried]) -> Vec<KeyTest> {
         let test = |tried: &Tried| {
-            self.observed.rely(tried.map, tried.few.clone());
+            match tried.otherwise {
+                None => self.observed.rely(tried.map, tried.few.clone()),
+                Some(_) => drop(self.observed.table(tried.map)),
+            }
             let FewValues { piece, values } = tried.few.clone();
-            KeyTest { site: tried.site, piece, values: values.into_iter().collect() }
+            let (site, at, otherwise) = (tried.site, tried.at, tried.otherwise.clone());
+            KeyTest { site, at, piece, values: values.into_iter().collect(), otherwise }
         };
         tried.iter().filter(|t| t.is_chosen).map(test).collect()
     }

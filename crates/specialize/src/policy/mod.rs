@@ -35,6 +35,8 @@ const TINY: u32 = 64;
 const FIELDS: u64 = 16 << 20;
 /// The same, where packets wait.
 const QUICK_FIELDS: u64 = 256 << 10;
+/// Bytes of values of prefixes from which on they are no routes.
+const WIDE: u32 = 64;
 /// Hot keys of a site at most.
 const HOT: usize = 48;
 /// One in so many of the lookups of the busiest site must be made at a site that gets a cache.
@@ -173,7 +175,7 @@ impl Known<'_> {
         }
         let decl = self.compiler.declaration(site.map);
         let kind = MapType(decl.kind);
-        if !self.is_few(site.map, decl)
+        if !self.is_few(site.map, decl, tier)
             && let Some(lookup) = self.twin(site, profile, twins)
         {
             return Some(lookup);
@@ -200,10 +202,18 @@ impl Known<'_> {
         (!entries.is_empty()).then_some(Lookup::Hot(entries))
     }
 
-    /// Whether code finds an entry of a map faster than a twin would: branches that nobody can foresee take longer than its loads.
-    fn is_few(&self, map: Map, decl: &MapDecl) -> bool {
-        let by_code = || self.observed.count(map).is_none_or(|n| cost::searched(n) <= cost::TWIN);
-        decl.max_entries <= TINY && (MapType(decl.kind) != MapType::HASH || by_code())
+    /// Whether code finds an entry of a map faster than a twin would: branches that nobody can foresee take longer than its loads. A map
+    /// that may become large is left to a twin, which follows it, until it has been left alone for a while.
+    fn is_few(&self, map: Map, decl: &MapDecl, tier: Tier) -> bool {
+        let (is_hash, is_tiny) = (MapType(decl.kind) == MapType::HASH, decl.max_entries <= TINY);
+        let count = || self.observed.count(map);
+        match is_tiny {
+            true => !is_hash || count().is_none_or(|n| cost::searched(n) <= cost::TWIN),
+            false if tier == Tier::Thorough => {
+                count().is_some_and(|n| n == 0 || is_hash && cost::searched(n) <= cost::TWIN)
+            }
+            false => false,
+        }
     }
 
     /// As many of the hottest keys as pay in front of what takes `behind`.
@@ -247,13 +257,13 @@ impl Known<'_> {
     }
 
     /// Fields that are equal in all entries of maps that are looked up and do not become code as a whole; and whether there may
-    /// be more, in maps too large for the time that there is. Routes come and go too fast for any.
+    /// be more, in maps too large for the time that there is. Routes come and go too fast for any, sets of rules do not.
     fn fields(&self, keys: &Keys, tier: Tier) -> (Vec<FieldConstant>, bool) {
         let (mut fields, mut left) = (Vec::new(), false);
         let is_trie = |site: &Site| MapType(self.compiler.declaration(site.map).kind) == MapType::LPM_TRIE;
         let whole = |site: &Site| match keys.get(&site.id) {
             Some(Put::Whole) => true,
-            Some(Put::Twin) => is_trie(site),
+            Some(Put::Twin) => is_trie(site) && self.compiler.declaration(site.map).value_size < WIDE,
             _ => false,
         };
         let sites = self.compiler.sites().iter().filter(|s| self.observed.knows(s.map) && !whole(s));

@@ -1,43 +1,338 @@
 //! Tests before lookups: a word of the key that has none of the values that the table's keys have is looked up in vain, and need
 //! not be.
+//!
+//! A test stands as far ahead as it spares lookups of which it makes no difference what they find, once that is known
+//! ([`super::needless`]): a classifier asks for the protocol last, and for nothing else if no rule is about that protocol.
 
-use millstream_ir::{Block, Inst};
+use cranelift_entity::EntityRef;
+use millstream_ir::{Block, Cfg, DomTree, Func, Function, Inst, Module, Piece, Size, Value, ValueDef};
+use rustc_hash::FxHashMap;
 use smallvec::smallvec;
 
-use super::copy::{At, Copier, Env};
+use super::copy::{ARRAY, At, Copier, Env, Flow};
 use super::decide::Row;
-use super::eval::Abs;
+use super::error::TransformError;
+use super::eval::{Abs, Bytes};
+use super::needless::{Assumed, Both, Held, Outlook};
+use super::plan::{Contents, KeyTest, Plan, Unknown};
+use super::site::{Key, Looked, Site, SiteId};
 use super::split::KeyAbs;
+use super::stack_key;
+
+const HASH: u32 = 1;
+
+/// A test, as the code ahead of which it stands sees it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Test<'p> {
+    plan: &'p KeyTest,
+    /// The lookup of whose key it is.
+    lookup: Inst,
+    /// The word.
+    word: Option<Value>,
+}
+
+/// Whether the tests before lookups fit; by the lookups that they stand ahead of.
+pub(super) fn check_tests<'p>(
+    module: &Module,
+    func: Func,
+    all: &[Site],
+    plan: &'p Plan,
+) -> Result<FxHashMap<Inst, Vec<Test<'p>>>, TransformError> {
+    let src = &module.funcs[func];
+    let cfg = Cfg::new(src);
+    let dom = DomTree::new(src, &cfg);
+    let find = |id: SiteId| all.iter().find(|s| s.id == id).ok_or(TransformError::NoSuchSite(id));
+    let mut by_inst: FxHashMap<Inst, Vec<Test<'_>>> = FxHashMap::default();
+    for test in &plan.tests {
+        let (site, at) = (find(test.site)?, find(test.at)?);
+        let decl = &module.maps[site.map];
+        if !site.is_comparable() || !site.layout().is_some_and(|l| l.contains(&test.piece)) {
+            return Err(TransformError::NotComparable(test.site));
+        }
+        let fits = match &test.otherwise {
+            None => decl.kind == HASH,
+            Some(value) => value.len() == decl.value_size as usize && in_range(module, func, site),
+        };
+        if site.is_inner || !fits {
+            return Err(TransformError::UnfitMap { map: site.map, what: "it has no such words in its keys" });
+        }
+        let word = word(src, (&cfg, &dom), site, test.piece);
+        if test.at != test.site && !word.is_some_and(|word| is_known(src, (&cfg, &dom), word, site, at)) {
+            return Err(TransformError::NotComparable(test.site));
+        }
+        by_inst.entry(at.inst).or_default().push(Test { plan: test, lookup: site.inst, word });
+    }
+    Ok(by_inst)
+}
+
+/// The value that a piece of a lookup's key has.
+fn word(func: &Function, (cfg, dom): (&Cfg, &DomTree), site: &Site, piece: Piece) -> Option<Value> {
+    match &site.key {
+        Key::Values(layout) => {
+            let at = layout.iter().position(|p| *p == piece)?;
+            func.insts[site.inst].args.get(at).copied()
+        }
+        Key::Stack(_) => {
+            let pieces = stack_key::on_stack(func, (cfg, dom), site.block, site.inst, site.key_size)?;
+            pieces.into_iter().find(|stored| stored.piece == piece)?.value
+        }
+        Key::MapValue(_) | Key::Memory => None,
+    }
+}
+
+/// Whether another lookup is on every way to one, and a word of the key of that is known there.
+fn is_known(func: &Function, (cfg, dom): (&Cfg, &DomTree), word: Value, site: &Site, other: &Site) -> bool {
+    let place = |block: Block, inst: Inst| func.blocks[block].insts.iter().position(|i| *i == inst);
+    // In one block, what comes first; else by dominance.
+    let precedes = |(a, at): (Block, Option<usize>), (b, by): (Block, Option<usize>)| {
+        if a == b { at < by } else { dom.dominates(a, b) }
+    };
+    let here = (other.block, place(other.block, other.inst));
+    let defined = match func.defs[word] {
+        ValueDef::Param(block, _) => dom.dominates(block, other.block),
+        ValueDef::Inst(inst) => {
+            let block = cfg.rpo.iter().find(|b| func.blocks[**b].insts.contains(&inst));
+            block.is_some_and(|block| precedes((*block, place(*block, inst)), here))
+        }
+    };
+    defined && precedes(here, (site.block, place(site.block, site.inst)))
+}
+
+/// Whether a lookup in an array is never for an index that the array does not have.
+pub fn in_range(module: &Module, func: Func, site: &Site) -> bool {
+    let (body, decl) = (&module.funcs[func], &module.maps[site.map]);
+    let cfg = Cfg::new(body);
+    let dom = DomTree::new(body, &cfg);
+    let one = [Piece { offset: 0, size: Size::W }];
+    let index = match &site.key {
+        Key::Values(layout) if layout[..] == one => body.insts[site.inst].args.first().copied(),
+        Key::Stack(layout) if layout[..] == one => word(body, (&cfg, &dom), site, one[0]),
+        _ => None,
+    };
+    let bits = index.and_then(|index| body.types[index].int_bits());
+    decl.kind == ARRAY && bits.is_some_and(|bits| bits <= 16 && 1 << bits <= decl.max_entries)
+}
+
+/// The lookups of which it makes no difference what they find where another one finds this, in their order; those only that are on every
+/// way to it, and where the word of its key is known.
+pub fn spared_by(
+    module: &Module,
+    all: &[Site],
+    (site, piece): (&Site, Piece),
+    finds: Option<Vec<u8>>,
+    contents: &dyn Contents,
+) -> Vec<SiteId> {
+    let func = &module.funcs[site.func];
+    let cfg = Cfg::new(func);
+    let dom = DomTree::new(func, &cfg);
+    let Some(word) = word(func, (&cfg, &dom), site, piece) else { return Vec::new() };
+    let assumed = Assumed::from_iter([(site.inst, finds)]);
+    let outlook = Outlook { module, func, cfg: &cfg, contents, fields: &[], assumed: &assumed };
+    let before =
+        |value: Value, _: &mut Vec<Held>| func.as_const(value).map_or(Both::Same(value), Both::Const);
+    let is_spared = |other: &&Site| {
+        is_known(func, (&cfg, &dom), word, site, other)
+            && outlook.is_needless((other.block, other.inst), &before)
+    };
+    let others = all.iter().filter(|other| other.func == site.func && other.id != site.id);
+    let mut spared: Vec<&Site> = others.filter(is_spared).collect();
+    let place = |s: &Site| func.blocks[s.block].insts.iter().position(|i| *i == s.inst);
+    spared.sort_by_key(|s| (cfg.rpo_index[s.block], place(s)));
+    spared.into_iter().map(|s| s.id).collect()
+}
 
 impl Copier<'_> {
-    /// Tests the words of the key that the plan names. Gives the block in which to go on, and whether what the lookup finds is known by
-    /// then.
-    pub(super) fn tested(&mut self, inst: Inst, key: &KeyAbs, at: At, env: &mut Env) -> (Block, bool) {
+    /// Makes the tests that stand ahead of a lookup. Gives the block in which to go on; `None` if nothing is to be found for certain.
+    pub(super) fn tested(
+        &mut self,
+        inst: Inst,
+        looked: &Looked<'_>,
+        key: &KeyAbs,
+        at: At,
+        env: &Env,
+    ) -> Option<Block> {
         let mut out = at.out;
         for test in self.tests.get(&inst).cloned().unwrap_or_default() {
-            let word = match key.piece(test.piece) {
-                Some(Abs::Val(word)) => word,
-                Some(Abs::Const(word)) => {
-                    let bits = u64::MAX >> (64 - test.piece.size.bits());
-                    if test.values.contains(&(word as u64 & bits)) {
+            let Test { plan, lookup, word } = test;
+            let known = match word {
+                _ if lookup == inst => key.piece(plan.piece),
+                word => word.map(|word| env[word.index()]),
+            };
+            let word = match known {
+                Some(Abs::Val(word)) if !self.assumed.contains_key(&lookup) => word,
+                Some(Abs::Const(word)) if lookup == inst && plan.otherwise.is_none() => {
+                    let bits = u64::MAX >> (64 - plan.piece.size.bits());
+                    if plan.values.contains(&(word as u64 & bits)) {
                         continue;
                     }
                     self.report.tests += 1;
-                    self.define(inst, Abs::Const(0), env);
-                    return (out, true);
+                    return None;
                 }
                 _ => continue,
             };
-            let words = self.words(&[(word, test.piece.size)], out);
-            let (passed, absent) = (self.new_block(), self.new_block());
+            let words = self.words(&[(word, plan.piece.size)], out);
+            let (passed, other) = (self.new_block(), self.new_block());
             let row = |value: &u64| Row { key: smallvec![*value], heat: 0, target: passed };
-            self.exact(&words, test.values.iter().map(row).collect(), out, absent);
+            self.exact(&words, plan.values.iter().map(row).collect(), out, other);
             let mut without = env.clone();
-            self.define(inst, Abs::Const(0), &mut without);
-            self.region(At { next: at.next + 1, out: absent, ..at }, without);
+            self.assumed.insert(lookup, plan.otherwise.clone());
+            if let Flow::On(out) = self.lookup(inst, looked, At { out: other, ..at }, &mut without) {
+                self.region(At { next: at.next + 1, out, ..at }, without);
+            }
+            self.assumed.remove(&lookup);
             self.report.tests += 1;
             out = passed;
         }
-        (out, false)
+        Some(out)
+    }
+
+    /// Whether it makes no difference here what a lookup finds.
+    pub(super) fn is_needless(&self, inst: Inst, block: Block, env: &Env) -> bool {
+        // Of tables that may have changed, no more is believed.
+        let nothing = Assumed::default();
+        let (contents, fields, assumed) = match self.late {
+            true => (&Unknown as &dyn Contents, &[][..], &nothing),
+            false => (self.contents, self.plan.fields.as_slice(), &self.assumed),
+        };
+        let outlook =
+            Outlook { module: self.module, func: self.src, cfg: &self.cfg, contents, fields, assumed };
+        let before = |value: Value, held: &mut Vec<Held>| match env[value.index()] {
+            Abs::Const(constant) => Both::Const(constant),
+            Abs::Ptr(id, at) => {
+                let known = &self.known[id];
+                let bytes = match &known.bytes {
+                    Bytes::One(bytes) if contents.constant(known.map, 0..bytes.len() as u32) => {
+                        Some(bytes.clone())
+                    }
+                    _ => None,
+                };
+                let or_null = matches!(known.bytes, Bytes::Unknown);
+                held.push(Held { values: vec![(known.map, bytes)], or_null, differs: false });
+                Both::Found(held.len() - 1, at)
+            }
+            Abs::Val(_) | Abs::None => Both::Same(value),
+        };
+        outlook.is_needless((block, inst), &before)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use millstream_ir::text::parse_module;
+
+    use super::super::site::sites;
+    use super::*;
+
+    /// Nothing is known of any map, but that nobody writes it.
+    struct ReadOnly;
+
+    impl Contents for ReadOnly {
+        fn lookup(&self, _: millstream_ir::Map, _: &[u8]) -> Option<Option<Vec<u8>>> {
+            None
+        }
+
+        fn constant(&self, _: millstream_ir::Map, _: std::ops::Range<u32>) -> bool {
+            true
+        }
+    }
+
+    /// A program that looks up what it is given in `map0` and then in `map1`; `between` and `after` are put between the two and behind.
+    fn spared(kind: u32, between: &str, after: &str) -> usize {
+        let text = format!(
+            "map map0 \"a\" kind={kind} key=4 value=8 entries=8 flags=0
+map map1 \"b\" kind=1 key=4 value=8 entries=8 flags=0
+map map2 \"state\" kind=2 key=4 value=8 entries=1 flags=0
+fn0 \"f\" program(6) returns {{
+  ss0 size=8 align=8
+block0(v0: ptr(ctx)):
+  v1: i32 = load.w.u.12.plain v0
+  v2: i32 = load.w.u.16.plain v0
+  v3: i64 = const.0
+  v4: i64 = const.1
+  v5: ptr(value:map2) = map_value_addr.map2.0
+  v6: ptr(stack) = stack_addr.ss0.0
+  v10: ptr(value?:map0) = map_lookup.map0.[w@0] v1
+  br.eq.w64 v10, v3, block3(v3), block1
+block1:
+  v11: i64 = load.dw.u.0.plain v10
+  {between}
+  v20: ptr(value?:map1) = map_lookup.map1.[w@0] v2
+  br.eq.w64 v20, v3, block3(v3), block2
+block2:
+  v21: i64 = load.dw.u.0.plain v20
+  v22: i64 = alu.and.w64 v11, v21
+  jump block3(v22)
+{after}
+}}
+"
+        );
+        let module = parse_module(&text).unwrap_or_else(|e| panic!("{e:?}: {text}"));
+        let func = module.funcs.keys().next().unwrap();
+        let all = sites(&module, func, 0);
+        let [_, second] = &all[..] else { panic!("{all:?}") };
+        let piece = Piece { offset: 0, size: Size::W };
+        let by = |finds| spared_by(&module, &all, (second, piece), finds, &ReadOnly).len();
+        let found = by(None);
+        assert_eq!(by(Some(vec![0; 8])), found, "no bits, no rule");
+        assert_eq!(by(Some(vec![1; 8])), 0);
+        found
+    }
+
+    const ANSWERS: &str = "block3(v30: i64):
+  return v30";
+
+    #[test]
+    fn what_makes_no_difference_is_spared() {
+        assert_eq!(spared(1, "", ANSWERS), 1);
+        assert_eq!(spared(11, "v12: i32 = load.w.u.20.plain v0", ANSWERS), 1);
+        // Where ways end apart, with one answer.
+        let apart = "block3(v30: i64):
+  br.eq.w64 v30, v3, block4, block5
+block4:
+  return v3
+block5:
+  return v4";
+        assert_eq!(spared(1, "", apart), 1);
+    }
+
+    #[test]
+    fn what_others_see_is_not_spared() {
+        // A lookup that is noted in the map.
+        assert_eq!(spared(9, "", ANSWERS), 0);
+        // What happens for some only.
+        assert_eq!(spared(1, "store.dw.0.plain v5, v4", ANSWERS), 0);
+        assert_eq!(spared(1, "v12: any = helper.5", ANSWERS), 1);
+        assert_eq!(spared(1, "v12: any = helper.6 v5, v4", ANSWERS), 0);
+        // What is done with what was found.
+        let kept = "block3(v30: i64):
+  store.dw.0.plain v5, v10
+  return v30";
+        assert_eq!(spared(1, "", kept), 0);
+        // What happens when all is over is for all.
+        let counted = "block3(v30: i64):
+  store.dw.0.plain v5, v30
+  return v30";
+        assert_eq!(spared(1, "", counted), 1);
+        // Nobody sees what is on the stack, unless it is read where ways have met.
+        assert_eq!(spared(1, "store.dw.0.plain v6, v4", ANSWERS), 1);
+        let read = "block3(v30: i64):
+  v31: i64 = load.dw.u.0.plain v6
+  v32: i64 = alu.add.w64 v31, v30
+  return v32";
+        assert_eq!(spared(1, "store.dw.0.plain v6, v4", read), 0);
+        assert_eq!(spared(1, "", read), 1);
+        let written = "block3(v30: i64):
+  store.dw.0.plain v6, v2
+  v31: i64 = load.dw.u.0.plain v6
+  v32: i64 = alu.add.w64 v31, v30
+  return v32";
+        assert_eq!(spared(1, "store.dw.0.plain v6, v4", written), 1);
+        // A loop may go on for ever.
+        let again = "block3(v30: i64):
+  v31: i64 = alu.add.w64 v30, v4
+  br.ult.w64 v31, v11, block3(v31), block4
+block4:
+  return v30";
+        assert_eq!(spared(1, "", again), 0);
     }
 }

@@ -17,9 +17,11 @@ use millstream_isa::semantics::eval;
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
+use super::before::Test;
 use super::error::TransformError;
 use super::eval::{Abs, Address, Bytes, Field, Fields, Known, KnownId, MergeId, arithmetic, read};
-use super::plan::{Contents, KeyTest, Plan, Report, SitePlan};
+use super::needless::Assumed;
+use super::plan::{Contents, Plan, Report, SitePlan};
 use super::site::lookup;
 
 pub(super) const ARRAY: u32 = 2;
@@ -54,7 +56,9 @@ pub(super) struct Copier<'a> {
     /// Plans by lookup instruction of the source.
     pub(super) sites: FxHashMap<Inst, &'a SitePlan>,
     /// What is tested before them.
-    pub(super) tests: FxHashMap<Inst, Vec<&'a KeyTest>>,
+    pub(super) tests: FxHashMap<Inst, Vec<Test<'a>>>,
+    /// What lookups find here that are yet to come, by what was tested.
+    pub(super) assumed: Assumed,
     pub(super) out: Function,
     /// Of the blocks of the copy, those that lead to them.
     pub(super) preds: SecondaryMap<Block, SmallVec<[Block; 2]>>,

@@ -110,9 +110,24 @@ pub(super) fn arithmetic(op: &Op, args: &[Abs]) -> Option<Abs> {
     if let (Op::Select {}, &[Abs::Const(truth), yes, no]) = (op, args) {
         return Some(if truth != 0 { yes } else { no });
     }
+    if let Some(value) = absorbed(op, args) {
+        return Some(Abs::Const(value));
+    }
     let constants: Option<Vec<u64>> =
         args.iter().map(|a| if let Abs::Const(c) = a { Some(*c as u64) } else { None }).collect();
     Some(Abs::Const(constant(op, &constants?)? as i64))
+}
+
+/// What an operation gives whatever its other operand is.
+fn absorbed(op: &Op, args: &[Abs]) -> Option<i64> {
+    let Op::Alu { op, width } = op else { return None };
+    let all = if *width == Width::W64 { u64::MAX } else { u64::from(u32::MAX) };
+    let has = |wanted: u64| args.iter().any(|a| matches!(a, Abs::Const(c) if *c as u64 & all == wanted));
+    match op {
+        AluOp::And | AluOp::Mul if has(0) => Some(0),
+        AluOp::Or if has(all) => Some(all as i64),
+        _ => None,
+    }
 }
 
 /// A pointer plus or minus a constant.

@@ -18,6 +18,7 @@ mod eval;
 mod instrument;
 mod lpm;
 mod matcher;
+mod needless;
 mod one_length;
 mod plan;
 mod rows;
@@ -34,6 +35,7 @@ mod values;
 use millstream_ir::Module;
 use millstream_passes::{PassError, Pipeline, Session};
 
+pub use before::{in_range, spared_by};
 pub use cache::{Cache, CacheShape, whole_words};
 pub use chain::{Alike, Chained, Joined, calls, follow, join, may_call_more};
 pub use error::TransformError;

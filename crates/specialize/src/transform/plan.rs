@@ -87,15 +87,19 @@ pub struct FieldConstant {
     pub bytes: Vec<u8>,
 }
 
-/// A word of a lookup's key that takes few values in the whole table: where it has another, there is nothing to be found.
+/// A word of a lookup's key that takes few values in the whole table: where it has another, it is known what is found.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KeyTest {
-    /// The lookup, in a hash map.
+    /// The lookup, in a hash map or an array.
     pub site: SiteId,
+    /// The lookup ahead of which the word is tested: this one, or one on every way to it where the word is known already.
+    pub at: SiteId,
     /// The word: a piece of its key.
     pub piece: Piece,
     /// The values with which the lookup must be made.
     pub values: Vec<u64>,
+    /// What is found with all others: nothing, or in an array this value.
+    pub otherwise: Option<Vec<u8>>,
 }
 
 /// What becomes of one site.
@@ -219,6 +223,8 @@ pub struct Report {
     pub sites: Vec<(SiteId, SiteReport)>,
     /// Words of keys that are tested before lookups.
     pub tests: u32,
+    /// Lookups that are not made since it makes no difference what they find.
+    pub needless: u32,
     /// Lookups whose key turned out constant and whose result is known.
     pub folded_lookups: u32,
     /// Loads of values of maps that became constants.
@@ -234,6 +240,7 @@ impl Report {
     pub fn add(&mut self, other: Report) {
         self.sites.extend(other.sites);
         self.tests += other.tests;
+        self.needless += other.needless;
         self.folded_lookups += other.folded_lookups;
         self.folded_loads += other.folded_loads;
         self.unspared.extend(other.unspared);

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use millstream_ir::{Block, Cfg, Func, Function, Inst, Layout, Map, Module, Op, Prov, Type, Value, ValueDef};
+use millstream_ir::{
+    Block, Cfg, DomTree, Func, Function, Inst, Layout, Map, Module, Op, Prov, Type, Value, ValueDef,
+};
 use rustc_hash::FxHashSet;
 
 use super::stack_key;
@@ -68,6 +70,7 @@ impl Site {
 pub fn sites(module: &Module, func: Func, first: u32) -> Vec<Site> {
     let body = &module.funcs[func];
     let cfg = Cfg::new(body);
+    let dom = DomTree::new(body, &cfg);
     let mut found = Vec::new();
     for (block, inst) in body.insts_in_order() {
         let Some(Looked { map, object, key }) = lookup(module, body, &cfg, inst) else { continue };
@@ -75,7 +78,7 @@ pub fn sites(module: &Module, func: Func, first: u32) -> Vec<Site> {
             LookupKey::Values(layout) => Key::Values(layout.clone()),
             LookupKey::Pointer(p) => match body.types[p] {
                 Type::Ptr(Prov::MapValue(m) | Prov::MapValueOrNull(m)) => Key::MapValue(m),
-                _ => stack_key::on_stack(body, &cfg, block, inst, module.maps[map].key_size)
+                _ => stack_key::on_stack(body, (&cfg, &dom), block, inst, module.maps[map].key_size)
                     .map_or(Key::Memory, |pieces| Key::Stack(stack_key::layout(&pieces))),
             },
         };

@@ -7,18 +7,18 @@ use millstream_ir::{
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::before::check_tests;
 use super::cache::count_callees;
 use super::chain::TAIL_CALL;
 use super::copy::{At, Copier, Env};
 use super::error::TransformError;
 use super::eval::{Abs, Fields};
-use super::plan::{Contents, Fallback, Guard, KeyTest, Lookup, Plan, Report, SitePlan, Unknown};
+use super::plan::{Contents, Fallback, Guard, Lookup, Plan, Report, SitePlan, Unknown};
 use super::site::{Site, SiteId, sites};
 use super::twin::Room;
 
 /// `bpf_ktime_get_ns`.
 const KTIME: i32 = 5;
-const HASH: u32 = 1;
 const ARRAY: u32 = 2;
 
 /// Replaces a prepared function by its variant for a plan.
@@ -33,7 +33,7 @@ pub fn specialize(
 ) -> Result<Report, TransformError> {
     let all = sites(module, func, plan.first_site);
     let by_inst = check(module, &all, plan)?;
-    let tests = check_tests(module, &all, plan)?;
+    let tests = check_tests(module, func, &all, plan)?;
     let src = &module.funcs[func];
     let cfg = Cfg::new(src);
     let dom = DomTree::new(src, &cfg);
@@ -50,6 +50,7 @@ pub fn specialize(
             contents,
             sites: by_inst.clone(),
             tests: tests.clone(),
+            assumed: FxHashMap::default(),
             out: shell(src),
             preds: SecondaryMap::new(),
             known: PrimaryMap::new(),
@@ -136,27 +137,6 @@ fn check<'p>(
             }
         }
         by_inst.insert(found.inst, site);
-    }
-    Ok(by_inst)
-}
-
-/// Whether the tests before lookups fit; by the lookups' instructions.
-fn check_tests<'p>(
-    module: &Module,
-    all: &[Site],
-    plan: &'p Plan,
-) -> Result<FxHashMap<Inst, Vec<&'p KeyTest>>, TransformError> {
-    let mut by_inst: FxHashMap<Inst, Vec<&KeyTest>> = FxHashMap::default();
-    for test in &plan.tests {
-        let site = all.iter().find(|s| s.id == test.site).ok_or(TransformError::NoSuchSite(test.site))?;
-        let decl = &module.maps[site.map];
-        if !site.is_comparable() || !site.layout().is_some_and(|l| l.contains(&test.piece)) {
-            return Err(TransformError::NotComparable(test.site));
-        }
-        if site.is_inner || decl.kind != HASH {
-            return Err(TransformError::UnfitMap { map: site.map, what: "it has no such words in its keys" });
-        }
-        by_inst.entry(site.inst).or_default().push(test);
     }
     Ok(by_inst)
 }

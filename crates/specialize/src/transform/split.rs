@@ -74,7 +74,17 @@ enum KeyKnown {
 impl Copier<'_> {
     /// Copies a lookup, or what is known instead.
     pub(super) fn lookup(&mut self, inst: Inst, looked: &Looked<'_>, mut at: At, env: &mut Env) -> Flow {
-        let (map, key) = (looked.map, self.key(inst, looked, at, env));
+        let map = looked.map;
+        if let Some(found) = self.assumed.get(&inst).filter(|_| !self.late).cloned() {
+            let key = self.key(inst, looked, at, env);
+            return self.found(inst, map, found, &key, at, env);
+        }
+        if self.is_needless(inst, at.block, env) {
+            self.report.needless += 1;
+            self.define(inst, Abs::Const(0), env);
+            return Flow::On(at.out);
+        }
+        let key = self.key(inst, looked, at, env);
         match (&key.known, &key.given) {
             _ if self.late => {}
             (KeyKnown::Constant(bytes), _) => {
@@ -91,11 +101,13 @@ impl Copier<'_> {
             (KeyKnown::No, Given::Values(..) | Given::Stack(..)) => {
                 let may = !self.plain && !too_deep(&self.regions);
                 if may {
-                    let (out, known) = self.tested(inst, &key, at, env);
-                    if known {
-                        return Flow::On(out);
+                    match self.tested(inst, looked, &key, at, env) {
+                        Some(out) => at.out = out,
+                        None => {
+                            self.define(inst, Abs::Const(0), env);
+                            return Flow::On(at.out);
+                        }
                     }
-                    at.out = out;
                 }
                 let site = self.sites.get(&inst).copied().filter(|_| may);
                 if let Some(site) = site
@@ -136,7 +148,8 @@ impl Copier<'_> {
                 let abs = env[p.index()];
                 if self.sites.contains_key(&inst)
                     && let Abs::Val(pointer) = abs
-                    && let Some(pieces) = stack_key::on_stack(self.src, &self.cfg, at.block, inst, size)
+                    && let Some(pieces) =
+                        stack_key::on_stack(self.src, (&self.cfg, &self.dom), at.block, inst, size)
                 {
                     self.read_back(pointer, &pieces, size, at.out, env)
                 } else {
@@ -189,17 +202,11 @@ impl Copier<'_> {
         let (merge, count) = merged.map_or((None, 1), |(m, n)| (Some(m), n));
         let mut keys = Vec::with_capacity(count);
         for n in 0..count {
-            let mut bytes = vec![0; size as usize];
-            for (piece, abs) in layout.iter().zip(args) {
-                let value = match abs {
-                    Abs::Const(c) => *c,
-                    other => self.field_of(field(other)?, n)?,
-                };
-                let start = usize::from(piece.offset);
-                let len = piece.size.bytes() as usize;
-                bytes[start..start + len].copy_from_slice(&value.to_le_bytes()[..len]);
-            }
-            keys.push(bytes);
+            let value = |at: usize| match &args[at] {
+                Abs::Const(c) => Some(*c),
+                other => self.field_of(field(other)?, n),
+            };
+            keys.push(key_bytes(layout, size, value)?);
         }
         match merge {
             Some(merge) => Some(KeyKnown::Merged(merge, keys)),
@@ -672,6 +679,16 @@ impl Copier<'_> {
         rows.retain(|r| seen.insert(r.key.clone()));
         self.exact(&words, rows, out, default);
     }
+}
+
+/// A key of which these are the pieces, in their order.
+pub(super) fn key_bytes(layout: &Layout, size: u32, value: impl Fn(usize) -> Option<i64>) -> Option<Vec<u8>> {
+    let mut bytes = vec![0; size as usize];
+    for (n, piece) in layout.iter().enumerate() {
+        let (start, len) = (usize::from(piece.offset), piece.size.bytes() as usize);
+        bytes[start..start + len].copy_from_slice(&value(n)?.to_le_bytes()[..len]);
+    }
+    Some(bytes)
 }
 
 /// A constant key as pieces.

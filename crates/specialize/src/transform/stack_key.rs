@@ -5,11 +5,14 @@
 //! a piece last is known as a value, and need not be read.
 
 use millstream_ir::{
-    AluOp, Block, Cfg, Function, Inst, Layout, Op, Piece, Prov, Size, Slot, Type, Value, Width,
+    AluOp, Block, Cfg, DomTree, Function, Inst, Layout, Op, Piece, Prov, Size, Slot, Type, Value, Width,
 };
+use millstream_isa::helpers::{Effects, Helper};
+use rustc_hash::FxHashSet;
 
-/// Blocks before the lookup in which its key is looked for.
+/// Blocks before the lookup in which its key is looked for: on every way to it, and between two of these.
 const BLOCKS: usize = 8;
+const BETWEEN: usize = 32;
 
 /// A piece of a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,7 +30,7 @@ pub(super) fn layout(pieces: &[Stored]) -> Layout {
 /// The key of so many bytes that the instruction finds on the stack behind its second argument, in ascending pieces.
 pub(super) fn on_stack(
     func: &Function,
-    cfg: &Cfg,
+    (cfg, dom): (&Cfg, &DomTree),
     block: Block,
     inst: Inst,
     size: u32,
@@ -40,8 +43,12 @@ pub(super) fn on_stack(
         for &before in func.blocks[block].insts[..end].iter().rev() {
             scan.see(func, before);
         }
-        let [only] = cfg.preds[block][..] else { break };
-        (block, end) = (only, func.blocks[only].insts.len());
+        let before = match (&cfg.preds[block][..], dom.idom(block)) {
+            (&[only], _) => only,
+            (_, Some(before)) if scan.is_left_alone(func, cfg, before, block) => before,
+            _ => break,
+        };
+        (block, end) = (before, func.blocks[before].insts.len());
     }
     scan.rest(func.slots[slot].align);
     scan.found.sort_unstable_by_key(|s| s.piece.offset);
@@ -62,7 +69,7 @@ impl Scan {
     fn see(&mut self, func: &Function, inst: Inst) {
         let data = &func.insts[inst];
         let Op::Store { size, offset, .. } = data.op else {
-            self.certain &= !data.op.effects().writes;
+            self.certain &= !may_write_stack(&data.op);
             return;
         };
         match stack_address(func, data.args[0]) {
@@ -78,6 +85,31 @@ impl Scan {
                 self.certain &= known;
             }
         }
+    }
+
+    /// Whether nothing on any way from the end of one block to the start of another may write the key.
+    fn is_left_alone(&self, func: &Function, cfg: &Cfg, from: Block, to: Block) -> bool {
+        let (mut seen, mut work) = (FxHashSet::default(), cfg.preds[to].clone());
+        while let Some(block) = work.pop() {
+            if block == from || !seen.insert(block) {
+                continue;
+            }
+            let writes = |inst: &Inst| match func.insts[*inst].op {
+                Op::Store { .. } => {
+                    let mut one =
+                        Scan { found: Vec::new(), covered: self.covered.clone(), certain: true, ..*self };
+                    one.covered.fill(false);
+                    one.see(func, *inst);
+                    !one.found.is_empty() || !one.certain
+                }
+                ref op => may_write_stack(op),
+            };
+            if seen.len() > BETWEEN || func.blocks[block].insts.iter().any(writes) {
+                return false;
+            }
+            work.extend(&cfg.preds[block]);
+        }
+        true
     }
 
     fn stored(&mut self, at: i64, size: Size, value: Value) {
@@ -118,8 +150,20 @@ impl Scan {
     }
 }
 
+/// Whether an operation that is no store of its own may write the stack.
+fn may_write_stack(op: &Op) -> bool {
+    match op {
+        Op::MapLookup { .. } | Op::MapUpdate { .. } | Op::MapDelete { .. } => false,
+        Op::Helper { id } => {
+            let quiet = |h: &Helper| !h.writes_memory() && !h.effects.intersects(Effects::CALLBACK);
+            !Helper::get(*id).is_some_and(quiet)
+        }
+        op => op.effects().writes,
+    }
+}
+
 /// The stack object that a pointer points into, and where.
-fn stack_address(func: &Function, mut pointer: Value) -> Option<(Slot, i64)> {
+pub(super) fn stack_address(func: &Function, mut pointer: Value) -> Option<(Slot, i64)> {
     let mut by = 0i64;
     loop {
         let inst = func.def_inst(pointer)?;
@@ -162,7 +206,9 @@ block0(v0: any):
         let func = parse_function(&text).unwrap_or_else(|e| panic!("{e:?}: {text}"));
         let (block, inst) =
             func.insts_in_order().find(|(_, i)| matches!(func.insts[*i].op, Op::Helper { id: 1 })).unwrap();
-        let found = on_stack(&func, &Cfg::new(&func), block, inst, 8).unwrap();
+        let cfg = Cfg::new(&func);
+        let dom = DomTree::new(&func, &cfg);
+        let found = on_stack(&func, (&cfg, &dom), block, inst, 8).unwrap();
         found.iter().map(|s| (s.piece.offset, s.piece.size.bytes(), s.value.is_some())).collect()
     }
 
@@ -183,6 +229,18 @@ block0(v0: any):
         );
     }
 
+    /// Where ways meet, the key is what it was before they parted, if it was left alone on all of them.
+    #[test]
+    fn a_key_may_have_been_written_before_ways_parted() {
+        let parted = |on_one: &str| {
+            let before = "store.dw.0.plain v1, v0; br.eq.w64 v0, v3, block1, block2; block1:; {}; jump block3; block2:; jump block3; block3:";
+            pieces(&before.replace("{}", on_one).replace("; block", "\nblock"))
+        };
+        assert_eq!(parted("store.w.8.plain v1, v3"), [(0, 8, true)]);
+        assert_eq!(parted("store.w.4.plain v1, v3"), [(0, 8, false)]);
+        assert_eq!(parted("v7: any = helper.26 v0, v3, v2, v3"), [(0, 8, false)]);
+    }
+
     #[test]
     fn what_may_have_been_written_unseen_is_read() {
         // A piece of the older one was written again; the rest of it is read, and what is older still is not believed.
@@ -197,8 +255,9 @@ block0(v0: any):
             pieces("store.w.4.plain v1, v0; store.dw.4.plain v1, v0; store.w.0.plain v1, v3"),
             [(0, 4, true), (4, 4, false)]
         );
-        // Through a pointer of which nothing is known, and by a call.
+        // Through a pointer of which nothing is known, and by a call that writes memory.
         assert_eq!(pieces("store.dw.0.plain v1, v3; store.w.0.plain v0, v3"), [(0, 8, false)]);
-        assert_eq!(pieces("store.dw.0.plain v1, v3; v7: any = helper.5"), [(0, 8, false)]);
+        assert_eq!(pieces("store.dw.0.plain v1, v3; v7: any = helper.26 v0, v3, v2, v3"), [(0, 8, false)]);
+        assert_eq!(pieces("store.dw.0.plain v1, v3; v7: any = helper.5"), [(0, 8, true)]);
     }
 }

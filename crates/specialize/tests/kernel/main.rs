@@ -4,6 +4,7 @@ mod acl;
 mod attacks;
 mod bars;
 mod before;
+mod bitvector;
 mod caches;
 mod chain;
 mod contents;

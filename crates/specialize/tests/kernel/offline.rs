@@ -8,7 +8,7 @@ use millstream_isa::asm::assemble;
 use millstream_isa::{Raw, encode_all};
 use millstream_kernel::{MapType, Program, TestRun, UpdateMode};
 use millstream_lab::os;
-use millstream_lab::subject::Form;
+use millstream_lab::subject::{Counted, Form};
 use millstream_loader::{Loader, Session};
 use millstream_object::{FuncId, LinkedProgram, MapId, Object, RawInput};
 use millstream_programs::{self as programs, MapEntry};
@@ -135,6 +135,10 @@ impl<'c> Offline<'c> {
     /// Calls by which the original and a variant look up, write or delete elements of maps, for each of the frames, as our
     /// interpreter counts them.
     pub(crate) fn map_calls(&mut self, made: &Made, frames: &[Vec<u8>]) -> [f64; 2] {
+        self.counted(made, frames).map(|counted| counted.map_calls.expect("all is modelled"))
+    }
+
+    fn counted(&mut self, made: &Made, frames: &[Vec<u8>]) -> [Counted; 2] {
         for (of, map) in made.twins.maps() {
             let place = self.compiler.twin(of).expect("it can have a twin");
             self.session.replace_map(place, map.try_clone().expect("a descriptor"));
@@ -143,8 +147,8 @@ impl<'c> Offline<'c> {
         let func = self.compiler.program();
         let original = self.compiler.object().link(func).expect("it links");
         [&original, &made.linked].map(|linked| {
-            let counted = Form { session: &self.session, func, linked }.count(frames, INGRESS);
-            counted.expect("the maps can be read").map_calls.expect("all is modelled")
+            let form = Form { session: &self.session, func, linked };
+            form.count(frames, INGRESS).expect("the maps can be read")
         })
     }
 
@@ -169,9 +173,14 @@ impl<'c> Offline<'c> {
         change(&mut planned.plan);
         let twins = Twins::new(std::mem::take(&mut planned.twins)).expect("twins");
         let rooms: FxHashMap<_, _> = twins.rooms().collect();
-        let wanted =
-            Wanted { plan: &planned.plan, contents: &observed, rooms: &rooms, callees: &[], joins: &[] };
-        let variant = self.compiler.specialised(&wanted).expect("made");
+        let mut make = |room: usize| {
+            planned.plan.budget.code = room.min(planned.plan.budget.code);
+            let plan = &planned.plan;
+            let wanted = Wanted { plan, contents: &observed, rooms: &rooms, callees: &[], joins: &[] };
+            self.compiler.specialised(&wanted)
+        };
+        // A session makes fewer copies, too, where there are too many.
+        let variant = make(usize::MAX).or_else(|_| make(0)).expect("made");
         let Plan { caches, mut spared, .. } = planned.plan;
         let (linked, report) = (variant.linked, variant.report);
         let known: BTreeSet<IrMap> = observed.into_record().behind_twins().collect();

@@ -1,0 +1,277 @@
+//! Classifiers by bit vectors, as packet filters that stand in for iptables have them.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use millstream_kernel::{UpdateMode, testing};
+use millstream_lab::{Rig, RigConfig, Traffic};
+use millstream_programs::firewall::{self, Action, Config, Flavour, PortRange, Rule};
+use millstream_programs::packet::{ICMP, TCP, UDP};
+use millstream_programs::rng::Rng;
+use millstream_programs::traffic::{Flows, Locality};
+use millstream_programs::{MapEntry, Prefix, router};
+use millstream_specialize::judge::Finding;
+use millstream_specialize::policy::Tier;
+use millstream_specialize::{Compiler, Leave, Live};
+
+use crate::acl::{TX, answer};
+use crate::fixtures;
+use crate::offline::Offline;
+use crate::routed::{Routed, alone, generation, settings};
+use crate::twins::run_until;
+
+const DROP: u32 = 1;
+
+/// The tables of the fixture `bitvector` for a list of rules.
+struct Tables<'r> {
+    rules: &'r [Rule],
+    /// Words of each set.
+    words: usize,
+    protocols_in_array: bool,
+}
+
+impl Tables<'_> {
+    fn set(&self, has: impl Fn(&Rule) -> bool) -> Vec<u8> {
+        let mut words = vec![0u64; self.words];
+        for (n, _) in self.rules.iter().enumerate().filter(|(_, rule)| has(rule)) {
+            words[n / 64] |= 1 << (n % 64);
+        }
+        words.into_iter().flat_map(u64::to_ne_bytes).collect()
+    }
+
+    fn prefixes(&self, map: &'static str, of: impl Fn(&Rule) -> Prefix) -> Vec<MapEntry> {
+        let all: BTreeSet<(u8, u32)> =
+            self.rules.iter().map(&of).map(|p| (p.length(), p.nth(0).into())).collect();
+        let entry = |(length, address): (u8, u32)| {
+            let key = [&u32::from(length).to_ne_bytes()[..], &address.to_be_bytes()].concat();
+            let inside = |p: Prefix| p.length() <= length && p.contains(address.into());
+            MapEntry { map, key, value: self.set(|rule| inside(of(rule))) }
+        };
+        all.into_iter().map(entry).collect()
+    }
+
+    fn ports(&self, map: &'static str, any: u32, of: impl Fn(&Rule) -> PortRange) -> Vec<MapEntry> {
+        let named = |rule: &Rule| (of(rule) != PortRange::ANY).then_some(of(rule).first);
+        let all: BTreeSet<u16> = self.rules.iter().filter_map(named).collect();
+        let value = self.set(|rule| named(rule).is_none());
+        let rest = MapEntry { map: "any_port", key: any.to_ne_bytes().to_vec(), value };
+        let entry = |port: u16| {
+            let value = self.set(|rule| named(rule).is_none_or(|named| named == port));
+            MapEntry { map, key: port.to_be_bytes().to_vec(), value }
+        };
+        all.into_iter().map(entry).chain([rest]).collect()
+    }
+
+    fn protocols(&self) -> Vec<MapEntry> {
+        let named: BTreeSet<u8> = self.rules.iter().filter_map(|rule| rule.protocol).collect();
+        let entry = |protocol: u8| {
+            let value = self.set(|rule| rule.protocol.is_none_or(|p| p == protocol));
+            let key = match self.protocols_in_array {
+                true => u32::from(protocol).to_ne_bytes().to_vec(),
+                false => vec![protocol],
+            };
+            MapEntry { map: "protocols", key, value }
+        };
+        named.into_iter().map(entry).collect()
+    }
+
+    fn actions(&self) -> Vec<MapEntry> {
+        let none = 64 * self.words;
+        let action = |(n, action): (usize, Action)| {
+            let verdict = if action == Action::Accept { TX } else { DROP };
+            let value = [verdict.to_ne_bytes(), (n as u32).to_ne_bytes()].concat();
+            MapEntry { map: "actions", key: (n as u32).to_ne_bytes().to_vec(), value }
+        };
+        let all = self.rules.iter().map(|rule| rule.action).enumerate();
+        all.chain([(none, Action::Drop)]).map(action).collect()
+    }
+
+    fn entries(&self) -> Vec<MapEntry> {
+        let parts = [
+            self.prefixes("sources", |rule| rule.src),
+            self.prefixes("destinations", |rule| rule.dst),
+            self.ports("source_ports", 0, |rule| rule.src_ports),
+            self.ports("destination_ports", 1, |rule| rule.dst_ports),
+            self.protocols(),
+            self.actions(),
+        ];
+        parts.concat()
+    }
+
+    /// The number of the rule that decides about a frame, if it is one that accepts.
+    fn accepts(&self, frame: &[u8]) -> Option<u32> {
+        let word = |at: usize| u32::from_be_bytes([frame[at], frame[at + 1], frame[at + 2], frame[at + 3]]);
+        let has_ports = [TCP, UDP].contains(&frame[23]);
+        let port = |at: usize| if has_ports { u16::from_be_bytes([frame[at], frame[at + 1]]) } else { 0 };
+        let is_port = |range: PortRange, port: u16| range == PortRange::ANY || range.first == port;
+        let decides = |rule: &&Rule| {
+            rule.src.contains(word(26).into())
+                && rule.dst.contains(word(30).into())
+                && is_port(rule.src_ports, port(34))
+                && is_port(rule.dst_ports, port(36))
+                && rule.protocol.is_none_or(|protocol| protocol == frame[23])
+        };
+        let found = self.rules.iter().position(|rule| decides(&rule))?;
+        (self.rules[found].action == Action::Accept).then_some(found as u32)
+    }
+}
+
+/// So many rules, each of which names its protocol.
+fn rules(count: usize, seed: u64) -> Vec<Rule> {
+    let mut rules = firewall::generate(Flavour::AccessList, count + count / 4, seed).rules;
+    rules.retain(|rule| rule.protocol.is_some());
+    rules.truncate(count);
+    rules
+}
+
+/// The protocol that no rule is about.
+const ESP: u8 = 50;
+
+/// Frames that rules are about, but that every third one is of another protocol, and of some one field is any.
+fn frames(rules: &[Rule], count: usize, seed: u64) -> Flows {
+    let config = Config { rules: rules.to_vec(), ..firewall::generate(Flavour::AccessList, 1, 1) };
+    let mut flows = firewall::flows(&config, count, Locality::NONE, seed, |_| true);
+    let mut rng = Rng::new(seed);
+    for (n, frame) in flows.packets.iter_mut().enumerate() {
+        match n % 6 {
+            0 | 3 => frame[23] = ESP,
+            1 => frame[26 + rng.below(12) as usize] = rng.next_u32() as u8,
+            _ => {}
+        }
+    }
+    flows
+}
+
+/// The forms of the fixture: what compilers are told, and where protocols are.
+const FORMS: [(&[&str], bool); 4] = [
+    (&[], false),
+    (&["-DSTAGED"], false),
+    (&["-DPROTOCOLS_IN_ARRAY"], true),
+    (&["-DSTAGED", "-DPROTOCOLS_IN_ARRAY"], true),
+];
+
+/// A protocol that no rule is about is seen before any other field is looked up; of the words of sets, only those are compared that
+/// some rule is in.
+#[test]
+fn what_no_rule_is_about_costs_no_lookup() {
+    if !testing::require() {
+        return;
+    }
+    for (flags, protocols_in_array) in FORMS {
+        let Some(object) = fixtures::read("bitvector", flags) else { return };
+        let compiler = Compiler::new(&object, None).expect("prepared");
+        let rules = rules(450, 1);
+        let tables = Tables { rules: &rules, words: 16, protocols_in_array };
+        let mut plane = Offline::new(&compiler, &tables.entries());
+        let flows = frames(&rules, 6_000, 1);
+        let (profiles, samples) = plane.profile(&flows.packets);
+        let mut plan = None;
+        let made =
+            plane.variant(&profiles, Tier::Thorough, |made| plan = Some(made.clone())).expect("a variant");
+        let plan = plan.expect("planned");
+        let [test] = &plan.tests[..] else { panic!("{flags:?}: one test: {:?}", plan.tests) };
+        assert_eq!((test.at.0, &test.values[..]), (0, &[ICMP, TCP, UDP].map(u64::from)[..]), "{flags:?}");
+        assert_eq!(test.otherwise, protocols_in_array.then(|| vec![0; 128]), "{flags:?}");
+        for map in ["sources", "destinations", "destination_ports"] {
+            let is_zero = |f: &&millstream_specialize::transform::FieldConstant| {
+                compiler.declaration(f.map).name == map && f.offset <= 64 && f.bytes.len() >= 64
+            };
+            let field = plan.fields.iter().find(is_zero);
+            let field = field.unwrap_or_else(|| panic!("{flags:?} {map}: {:?}", plan.fields));
+            assert!(field.bytes.iter().all(|byte| *byte == 0), "{field:?}");
+        }
+        let judged = plane.compare(&made, &samples, true, 20_000).expect("compared");
+        assert!(matches!(judged.finding, Finding::Same(_)) && judged.packets >= 20_000, "{judged:?}");
+        let other: Vec<Vec<u8>> = flows.packets.iter().filter(|f| f[23] == ESP).take(500).cloned().collect();
+        let [before, after] = plane.map_calls(&made, &other);
+        // But for the action, where it is not seen which it is.
+        assert!(before >= 3.0 && after <= 1.0, "{flags:?}: {after} of {before} lookups");
+    }
+}
+
+/// Whatever the rules are.
+#[test]
+fn specialised_classifiers_are_the_originals() {
+    if !testing::require() {
+        return;
+    }
+    for (n, (flags, protocols_in_array)) in FORMS.into_iter().enumerate() {
+        let Some(object) = fixtures::read("bitvector", flags) else { return };
+        let compiler = Compiler::new(&object, None).expect("prepared");
+        // The frame has no room for all that a set of many words leaves between two fields.
+        let most = if flags.contains(&"-DSTAGED") { 450 } else { 1000 };
+        for (count, seed) in [(3, 1), (40, 2), (450, 3), (most, 4)] {
+            let rules = rules(count, seed + n as u64);
+            let tables = Tables { rules: &rules, words: 16, protocols_in_array };
+            let plane = Offline::new(&compiler, &tables.entries());
+            let flows = frames(&rules, 2_000, seed);
+            let (profiles, samples) = plane.profile(&flows.packets);
+            for tier in [Tier::Quick, Tier::Thorough] {
+                let Some(made) = plane.variant(&profiles, tier, |_| ()) else { continue };
+                for valid in [true, false] {
+                    let judged = plane.compare(&made, &samples, valid, 3_000).expect("compared");
+                    assert!(matches!(judged.finding, Finding::Same(_)), "{flags:?} {count}: {judged:?}");
+                }
+            }
+            let wrong = flows.packets.iter().find(|f| answer(&plane.original, f) != tables.accepts(f));
+            assert!(wrong.is_none(), "the fixture: {wrong:?}");
+        }
+    }
+}
+
+/// Rules come and go: from the moment at which one is written, every packet is decided by it.
+#[test]
+fn rules_that_are_written_count_at_once() {
+    if !testing::require() {
+        return;
+    }
+    let _alone = alone();
+    for (flags, protocols_in_array) in [FORMS[0], FORMS[3]] {
+        let Some(object) = fixtures::read("bitvector", flags) else { return };
+        let rig = Rig::new(RigConfig::default()).expect("a rig");
+        let mut rules = rules(450, 1);
+        let flows = frames(&rules, 1_500, 1);
+        rig.load_traffic(&Traffic::new(&flows, &flows.sequence(1, 1 << 13))).expect("traffic");
+        let compiler = Compiler::new(&object, None).expect("prepared");
+        let config = router::generate(1, &[1], 1, 1);
+        let it = Routed { rig: &rig, config: &config, flows: &flows, rate: Some(200_000.0) };
+        let act = || {
+            let mut live =
+                Live::load(&compiler, settings("bitvector", Duration::from_millis(200))).expect("loaded");
+            let write = |live: &Live<'_>, rules: &[Rule]| {
+                for entry in (Tables { rules, words: 16, protocols_in_array }).entries() {
+                    let map = live.map(entry.map).expect("the map");
+                    map.update(&entry.key, &entry.value, UpdateMode::Any).expect("an entry");
+                }
+            };
+            let check = |live: &Live<'_>, rules: &[Rule]| {
+                let tables = Tables { rules, words: 16, protocols_in_array };
+                let wrong = flows.packets.iter().find(|f| answer(live.current(), f) != tables.accepts(f));
+                assert!(wrong.is_none(), "{flags:?}: {wrong:?}");
+            };
+            write(&live, &rules);
+            live.attach(&[rig.test_port()]).expect("attached");
+            run_until(&it, &mut live, |r| generation(r).is_some());
+            check(&live, &rules);
+            for n in 0..3 {
+                // A rule about what none was about, beyond the words that others are in; then about everything.
+                let last = rules.len();
+                let mut rule = rules[n];
+                rule.protocol = if n == 2 { Some(1) } else { Some(ESP) };
+                if n == 1 {
+                    (rule.src_ports, rule.dst_ports) = (PortRange::ANY, PortRange::ANY);
+                    (rule.src, rule.dst) = (Prefix::new(0.into(), 0), Prefix::new(0.into(), 0));
+                }
+                rule.action = Action::Accept;
+                rules.extend(vec![Rule { action: Action::Drop, ..rules[0] }; 530 * usize::from(last < 500)]);
+                rules.push(rule);
+                write(&live, &rules);
+                check(&live, &rules);
+                run_until(&it, &mut live, |r| generation(r).is_some());
+                check(&live, &rules);
+            }
+            live.finish(Leave::Restored).expect("finished");
+        };
+        rig.namespace().enter(act).expect("in the namespace");
+    }
+}
