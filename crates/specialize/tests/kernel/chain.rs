@@ -205,7 +205,12 @@ fn calls_go_through_the_place_only_while_the_guard_lets_them() {
     // As when a session is killed: nobody has the place any more.
     session.replace_map(*place, Map::create(&MapSpec { max_entries: 4, ..spec }).expect("an array"));
     drop(array);
-    assert_eq!(way(&first, &packet), (TX, BY_ROUTE), "the kernel has emptied the place");
+    // It empties the place when the last descriptor is closed; a process that another test starts has a copy of it for a moment.
+    let emptied = (0..500).any(|_| {
+        std::thread::sleep(Duration::from_millis(10));
+        way(&first, &packet) == (TX, BY_ROUTE)
+    });
+    assert!(emptied, "the kernel has emptied the place");
 }
 
 /// A session on the rig, with traffic; `beside` runs beside it.
