@@ -89,7 +89,8 @@ fn native(program: &Program, frames: &[Vec<u8>]) -> Outcome {
 
 fn interpreted(program: &Program, frames: &[Vec<u8>]) -> Outcome {
     let mut machine = Machine::new(Context::Xdp);
-    (machine.env.time, machine.env.tick) = (NOW, 0);
+    // Ports that are drawn are the same.
+    (machine.env.time, machine.env.tick, machine.env.seed) = (NOW, 0, Options::default().seed);
     let interpreter = Interpreter::new(&program.module, &mut machine);
     let names: Vec<(String, _)> = (0..program.module.maps.len())
         .map(|at| Map::from_u32(at as u32))
