@@ -11,6 +11,7 @@ use millstream_programs::rng::Rng;
 use millstream_programs::table::MapEntry;
 use millstream_programs::traffic::Locality;
 use millstream_specialize::Report;
+use millstream_specialize::report::Outcome;
 use serde::Serialize;
 
 use super::{SETTLE, plane, planes};
@@ -39,7 +40,10 @@ struct Responses {
 impl Responses {
     fn take(&mut self, report: &Report, judged: &mut u64) {
         match *report {
-            Report::Judged { ms, .. } => *judged = ms,
+            // What was refused is not installed.
+            Report::Judged { ms, outcome: Outcome::Faster | Outcome::Same | Outcome::Unjudged, .. } => {
+                *judged = ms;
+            }
             Report::Specialised { latency_us, compile_us, load_us, swap_us, .. } => {
                 match std::mem::take(judged) {
                     0 => self.specialised_us.extend(latency_us),
