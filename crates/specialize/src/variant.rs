@@ -5,6 +5,7 @@
 //! else of the object stays as clang made it.
 
 use std::collections::BTreeSet;
+use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
 
 use cranelift_entity::EntityRef;
@@ -100,6 +101,8 @@ pub struct Compiler {
     twins: Vec<(ir::Map, MapId)>,
     /// Maps that can have caches, templates of inner ones among them, and the maps in whose place these are put.
     caches: Vec<(ir::Map, MapId, Stateful)>,
+    /// What the slots of caches follow from, beside the keys.
+    secret: u64,
     isa: u8,
 }
 
@@ -180,6 +183,8 @@ impl Compiler {
             misses,
             twins,
             caches,
+            // Drawn by the system's generator, as the seeds of the standard library's tables are.
+            secret: RandomState::new().hash_one(0),
             isa,
         })
     }
@@ -305,6 +310,7 @@ impl Compiler {
             writers: known.writers.clone(),
             callees: known.callees.clone(),
             read: known.read.clone(),
+            secret: self.secret,
         })
     }
 

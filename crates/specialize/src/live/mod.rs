@@ -293,6 +293,11 @@ impl<'c> Live<'c> {
         self.session.map_by_name(name)
     }
 
+    /// What makes its variants.
+    pub fn compiler(&self) -> &Compiler {
+        self.compiler
+    }
+
     /// The guard.
     pub fn guard(&self) -> &Guard {
         &self.guard

@@ -27,6 +27,9 @@
 //! An address means the same map until what is inside changes, which revokes the variant, and then all copies are forgotten
 //! ([`crate::nested`]).
 //!
+//! *Who chooses packets* does not choose slots: by what words of keys count is drawn anew by each session. Programs that share a cache's memory
+//! must share that, too, or a writer would count in another bucket than readers look at.
+//!
 //! Absent keys are not cached. Slots of a CPU are written by packets of that CPU only, which do not interrupt each other:
 //! packet programs run with bottom halves off.
 
@@ -44,7 +47,7 @@ use smallvec::SmallVec;
 use super::copy::{At, Copier, Env, Flow, pieces_of};
 use super::eval::{Abs, Address, Bytes, Known, KnownId};
 use super::plan::{SitePlan, SiteReport};
-use super::rows::{MULTIPLIER, Row, factor};
+use super::rows::{MULTIPLIER, Row, key_words};
 use super::specialize::volatile;
 use super::split::KeyAbs;
 
@@ -55,6 +58,7 @@ const TRACELESS: &[i32] = &[super::site::LOOKUP, 5, CPU, 125, 160];
 /// Counts of writers, for keys by their hash.
 const BUCKETS: u32 = 1 << BUCKET_BITS;
 const BUCKET_BITS: u32 = 10;
+const STARTED: u32 = 0;
 const FINISHED: u32 = 8;
 const STARTED_BUCKETS: u32 = 64;
 const FINISHED_BUCKETS: u32 = STARTED_BUCKETS + 8 * BUCKETS;
@@ -79,7 +83,7 @@ impl CacheShape {
     /// The fewest slots.
     pub const LEAST_SLOTS: u32 = BUCKETS;
     /// Offset of the count of writers of the whole map that have come in; that of those that have gone follows.
-    pub const STARTED: usize = 0;
+    pub const STARTED: usize = STARTED as usize;
     /// Offset of the count of writers of the whole map that have gone.
     pub const FINISHED: usize = FINISHED as usize;
 
@@ -89,9 +93,14 @@ impl CacheShape {
         Row { key: if self.is_inner { key + 8 } else { key }, value: self.value }
     }
 
-    /// Where the address of the inner map lies in a slot.
+    /// Where the address of the inner map lies, counted as a slot's address is.
     fn map_at(&self) -> u32 {
-        8 + self.key.next_multiple_of(8)
+        SLOTS + 8 + self.key.next_multiple_of(8)
+    }
+
+    /// Where the value lies, counted as a slot's address is.
+    fn value_at(&self) -> u32 {
+        SLOTS + self.slot().value_at()
     }
 
     /// Bytes of the slots of one CPU.
@@ -102,6 +111,11 @@ impl CacheShape {
     /// Bytes of all.
     pub fn bytes(&self) -> u64 {
         u64::from(SLOTS) + u64::from(self.cpus) * self.own()
+    }
+
+    /// Bits of a slot's number.
+    fn slot_bits(&self) -> u32 {
+        self.slots.trailing_zeros()
     }
 
     /// Whether the map that it is put into is fit for it.
@@ -128,6 +142,8 @@ pub struct Cache {
     pub callees: Vec<(Func, Vec<Inst>)>,
     /// Bytes of values that the function reads.
     pub read: Vec<Range>,
+    /// By what words of keys count; nobody who sends packets knows it. All who use `place` have the same.
+    pub secret: u64,
 }
 
 impl Cache {
@@ -137,6 +153,21 @@ impl Cache {
             .get(self.of)
             .is_some_and(|d| (d.key_size, d.value_size) == (self.shape.key, self.shape.value));
         of && maps.get(self.place).is_some_and(|d| self.shape.fits(d))
+    }
+
+    /// The number of a key's slot.
+    pub fn slot(&self, key: &[u8]) -> u32 {
+        let sum = key_words(key).zip(0..).map(|(word, n)| word.wrapping_mul(self.factor(n)));
+        (sum.fold(0, u64::wrapping_add) >> (64 - self.shape.slot_bits())) as u32
+    }
+
+    /// By what the n-th word of a key counts: odd, and of all those equally likely.
+    fn factor(&self, n: u32) -> u64 {
+        // SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): independent of one another for whom the seed is not known.
+        let step = self.secret.wrapping_add(u64::from(n + 1).wrapping_mul(MULTIPLIER));
+        let step = (step ^ step >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let step = (step ^ step >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (step ^ step >> 31) | 1
     }
 
     /// The other functions that write the map.
@@ -172,6 +203,7 @@ struct Spot<'p> {
     words: Vec<Value>,
     /// The address of the map, if it is an inner one.
     object: Option<Value>,
+    /// So far before the slot as all slots lie behind the beginning: loads and stores add that at no cost.
     slot: Value,
     /// Its offset among those of the CPU.
     offset: Value,
@@ -212,7 +244,8 @@ impl<'a> Copier<'a> {
         let entry = self.out.add_param(by_map, ty);
         self.backs.insert(back, hit);
         let of_map = self.of_map(&spot, hit, miss);
-        self.compare_row(spot.slot, (spot.stamp, volatile()), &spot.words, at.out, [of_map, miss]);
+        let row = (spot.slot, SLOTS);
+        self.compare_row(row, (spot.stamp, volatile()), &spot.words, at.out, [of_map, miss]);
         let counted = self.count_miss(site.site, miss);
         self.fill(inst, map, key, &spot, [counted, hit, by_map, absent]);
         let found = self.residual_lookup(inst, map, key, back);
@@ -325,22 +358,6 @@ impl<'a> Copier<'a> {
         self.both(op, value, by, out)
     }
 
-    /// As [`super::rows::hash`] does it.
-    pub(super) fn hash(&mut self, words: &[Value], out: Block) -> Value {
-        let mut sum: Option<Value> = None;
-        for (n, &word) in (0..).zip(words) {
-            let part = match factor(n) {
-                1 => word,
-                by => self.by(AluOp::Mul, word, by, out),
-            };
-            sum = Some(sum.map_or(part, |sum| self.both(AluOp::Add, sum, part, out)));
-        }
-        let sum = sum.unwrap_or_else(|| self.value(out, Op::Const { value: 0 }, &[], Type::I64));
-        let high = self.by(AluOp::Rsh, sum, 32, out);
-        let folded = self.both(AluOp::Xor, sum, high, out);
-        self.by(AluOp::Mul, folded, MULTIPLIER, out)
-    }
-
     /// The block that goes on in `hit` if a slot is of this inner map; `hit` if it can be of no other map.
     fn of_map(&mut self, spot: &Spot<'_>, hit: Block, miss: Block) -> Block {
         let Some(object) = spot.object else { return hit };
@@ -358,22 +375,36 @@ impl<'a> Copier<'a> {
         out: Block,
     ) -> Spot<'p> {
         let shape = cache.shape;
-        let hash = self.hash(&words, out);
-        let bucket = self.by(AluOp::Rsh, hash, u64::from(64 - BUCKET_BITS), out);
-        let bucket = self.by(AluOp::Lsh, bucket, 3, out);
-        let stamp = self.counted(cache, STARTED_BUCKETS, 0, bucket, out);
         // Below 2^29, as all offsets into values are; the kernel refuses a map that is larger.
-        let mut slot = self.place(cache, SLOTS, out);
+        let mut slot = self.place(cache, 0, out);
+        // First of all: what is at hand across a call is not in most registers.
         if shape.cpus > 1 {
             let cpu = self.value(out, Op::Helper { id: CPU }, &[], Type::I64);
             let cpu = self.by(AluOp::And, cpu, u64::from(shape.cpus - 1), out);
             let own = self.by(AluOp::Mul, cpu, shape.own(), out);
             slot = self.moved(slot, own, cache, out);
         }
-        let index = self.by(AluOp::Rsh, hash, u64::from(64 - shape.slots.trailing_zeros()), out);
+        let hash = self.sum(&words, |n| cache.factor(n), out);
+        let bucket = self.by(AluOp::Rsh, hash, u64::from(64 - BUCKET_BITS), out);
+        let bucket = self.by(AluOp::Lsh, bucket, 3, out);
+        let stamp = self.counted(cache, STARTED_BUCKETS, STARTED, bucket, out);
+        let index = self.by(AluOp::Rsh, hash, u64::from(64 - shape.slot_bits()), out);
         let offset = self.by(AluOp::Mul, index, shape.slot().bytes().into(), out);
         let slot = self.moved(slot, offset, cache, out);
         Spot { cache, words, object, slot, offset, held, bucket, stamp }
+    }
+
+    /// The words, each times its factor, added up: none has to wait for another.
+    pub(super) fn sum(&mut self, words: &[Value], factor: impl Fn(u32) -> u64, out: Block) -> Value {
+        let mut sum: Option<Value> = None;
+        for (n, &word) in (0..).zip(words) {
+            let part = match factor(n) {
+                1 => word,
+                by => self.by(AluOp::Mul, word, by, out),
+            };
+            sum = Some(sum.map_or(part, |sum| self.both(AluOp::Add, sum, part, out)));
+        }
+        sum.unwrap_or_else(|| self.value(out, Op::Const { value: 0 }, &[], Type::I64))
     }
 
     fn place(&mut self, cache: &Cache, offset: u32, out: Block) -> Value {
@@ -388,10 +419,10 @@ impl<'a> Copier<'a> {
 
     /// The sum of a count of the key's bucket and that of the map.
     fn counted(&mut self, cache: &Cache, buckets: u32, whole: u32, bucket: Value, out: Block) -> Value {
-        let of_all = self.place(cache, buckets, out);
-        let of_key = self.moved(of_all, bucket, cache, out);
-        let of_map = self.place(cache, whole, out);
-        let [a, b] = [of_key, of_map].map(|address| self.word(address, 0, volatile(), out));
+        let all = self.place(cache, 0, out);
+        let of_key = self.moved(all, bucket, cache, out);
+        let counts = [(of_key, buckets), (all, whole)];
+        let [a, b] = counts.map(|(address, at)| self.word(address, at, volatile(), out));
         self.both(AluOp::Add, a, b, out)
     }
 
@@ -418,19 +449,19 @@ impl<'a> Copier<'a> {
         self.emit(out, op, &[entry, zero], &targets, Type::Any);
     }
 
-    /// Goes on in `hit` if a row has this first word and these words of a key. Ends the block.
+    /// Goes on in `hit` if a row, so far behind an address, has this first word and these words of a key. Ends the block.
     pub(super) fn compare_row(
         &mut self,
-        row: Value,
+        (row, at): (Value, u32),
         (first, flags): (Value, MemFlags),
         words: &[Value],
         out: Block,
         [hit, miss]: [Block; 2],
     ) {
-        let held = self.word(row, 0, flags, out);
+        let held = self.word(row, at, flags, out);
         let mut differs = self.both(AluOp::Xor, held, first, out);
         for (n, &word) in (1..).zip(words) {
-            let held = self.word(row, 8 * n, MemFlags::default(), out);
+            let held = self.word(row, at + 8 * n, MemFlags::default(), out);
             let differs_here = self.both(AluOp::Xor, held, word, out);
             differs = self.both(AluOp::Or, differs, differs_here, out);
         }
@@ -451,7 +482,7 @@ impl<'a> Copier<'a> {
         let Spot { cache, slot, bucket, .. } = *spot;
         // In this order: if the older reading of those that have gone equals the newer one of those that came, nobody was inside.
         let gone = self.counted(cache, FINISHED_BUCKETS, FINISHED, bucket, miss);
-        let came = self.counted(cache, STARTED_BUCKETS, 0, bucket, miss);
+        let came = self.counted(cache, STARTED_BUCKETS, STARTED, bucket, miss);
         let entry = self.residual_lookup(inst, map, key, miss);
         let [there, fill, done] = std::array::from_fn(|_| self.new_block());
         let leave = BlockCall::with(by_map, [entry]);
@@ -465,9 +496,9 @@ impl<'a> Copier<'a> {
         self.unless_equal(gone, came, [leave.clone(), BlockCall::new(fill)], free);
         // No sum is 0: somebody has come in before anybody else.
         let none = self.value(fill, Op::Const { value: 0 }, &[], Type::I64);
-        self.put(slot, (0, Size::Dw), none, volatile(), fill);
+        self.put(slot, (SLOTS, Size::Dw), none, volatile(), fill);
         for (n, &word) in (1..).zip(&spot.words) {
-            self.put(slot, (8 * n, Size::Dw), word, MemFlags::default(), fill);
+            self.put(slot, (SLOTS + 8 * n, Size::Dw), word, MemFlags::default(), fill);
         }
         if let Some(object) = spot.object {
             self.put(slot, (cache.shape.map_at(), Size::Dw), object, MemFlags::default(), fill);
@@ -478,12 +509,12 @@ impl<'a> Copier<'a> {
                 let (size, flags) = (piece.size, MemFlags::default());
                 let op = Op::Load { size, sext: false, offset: at as i32, flags };
                 let held = self.value(fill, op, &[entry], Type::int(size.bits()));
-                self.put(slot, (cache.shape.slot().value_at() + at, size), held, flags, fill);
+                self.put(slot, (cache.shape.value_at() + at, size), held, flags, fill);
             }
         }
-        let still = self.counted(cache, STARTED_BUCKETS, 0, bucket, fill);
+        let still = self.counted(cache, STARTED_BUCKETS, STARTED, bucket, fill);
         self.unless_equal(still, came, [leave, BlockCall::new(done)], fill);
-        self.put(slot, (0, Size::Dw), came, volatile(), done);
+        self.put(slot, (SLOTS, Size::Dw), came, volatile(), done);
         self.emit(done, Op::Jump {}, &[], &[BlockCall::new(hit)], Type::Any);
     }
 
@@ -495,11 +526,11 @@ impl<'a> Copier<'a> {
         let at = u32::try_from(by.checked_add(i64::from(offset))?).ok()?;
         let end = at.checked_add(size.bytes())?;
         let decl = &self.module.maps[map];
-        let (is_held, row) = match self.plan.caches.iter().find(|c| c.of == map) {
-            Some(cache) => (cache.reads(at, end), cache.shape.slot()),
+        let (is_held, value_at) = match self.plan.caches.iter().find(|c| c.of == map) {
+            Some(cache) => (cache.reads(at, end), cache.shape.value_at()),
             None => {
                 let row = Row { key: decl.key_size, value: decl.value_size };
-                (self.contents.constant(map, at..end), row)
+                (self.contents.constant(map, at..end), row.value_at())
             }
         };
         // What the packet itself has written since the entry may have, and a copy has not. Ways back are seen when they are made.
@@ -511,7 +542,7 @@ impl<'a> Copier<'a> {
         if !is_held || end > decl.value_size {
             return None;
         }
-        let offset = (row.value_at() + at) as i32;
+        let offset = (value_at + at) as i32;
         Some(Abs::Val(self.value(out, Op::Load { size, sext, offset, flags }, &[slot], ty)))
     }
 
@@ -614,22 +645,22 @@ impl<'a> Copier<'a> {
 
     /// Counts a writer in, or out.
     pub(super) fn count_writer(&mut self, cache: &Cache, bucket: Option<Value>, comes: bool, out: Block) {
-        let (buckets, whole) = if comes { (STARTED_BUCKETS, 0) } else { (FINISHED_BUCKETS, FINISHED) };
-        let address = match bucket {
-            Some(bucket) => {
-                let all = self.place(cache, buckets, out);
-                self.moved(all, bucket, cache, out)
-            }
-            None => self.place(cache, whole, out),
+        let (buckets, whole) = if comes { (STARTED_BUCKETS, STARTED) } else { (FINISHED_BUCKETS, FINISHED) };
+        let all = self.place(cache, 0, out);
+        let (address, at) = match bucket {
+            Some(bucket) => (self.moved(all, bucket, cache, out), buckets),
+            None => (all, whole),
         };
         let one = self.value(out, Op::Const { value: 1 }, &[], Type::I64);
-        let inst = self.emit(out, COUNT, &[address, one], &[], Type::I64);
+        let inst = self.emit(out, count(at), &[address, one], &[], Type::I64);
         self.counted.insert(inst, cache.of);
     }
 }
 
 /// With a result, so that it is ordered with all else.
-const COUNT: Op = Op::AtomicFetch { op: AtomicOp::Add, size: Size::Dw, offset: 0 };
+const fn count(at: u32) -> Op {
+    Op::AtomicFetch { op: AtomicOp::Add, size: Size::Dw, offset: at as i32 }
+}
 
 /// Counts the writers in other functions than the one that has the lookups, for the whole map.
 pub(super) fn count_callees(module: &mut Module, cache: &Cache) {
@@ -641,19 +672,19 @@ pub(super) fn count_callees(module: &mut Module, cache: &Cache) {
             for inst in insts {
                 let writes = writers.contains(&inst);
                 if writes {
-                    count_one(body, block, cache, CacheShape::STARTED);
+                    count_one(body, block, cache, STARTED);
                 }
                 body.blocks[block].insts.push(inst);
                 if writes {
-                    count_one(body, block, cache, CacheShape::FINISHED);
+                    count_one(body, block, cache, FINISHED);
                 }
             }
         }
     }
 }
 
-fn count_one(body: &mut Function, block: Block, cache: &Cache, at: usize) {
-    let address = Op::MapValueAddr { map: cache.place, offset: at as u32 };
+fn count_one(body: &mut Function, block: Block, cache: &Cache, at: u32) {
+    let address = Op::MapValueAddr { map: cache.place, offset: 0 };
     let ty = Type::Ptr(Prov::MapValue(cache.place));
     let mut last: SmallVec<[Value; 2]> = SmallVec::new();
     for (op, ty) in [(address, ty), (Op::Const { value: 1 }, Type::I64)] {
@@ -661,7 +692,7 @@ fn count_one(body: &mut Function, block: Block, cache: &Cache, at: usize) {
         body.blocks[block].insts.push(inst);
         last.extend(body.result(inst));
     }
-    let count = body.make_inst(COUNT, last, [], Type::I64);
+    let count = body.make_inst(count(at), last, [], Type::I64);
     body.blocks[block].insts.push(count);
 }
 

@@ -47,7 +47,7 @@ pub use plan::{
     Budget, Contents, Entry, Fallback, FieldConstant, Guard, KeyTest, Lookup, Plan, Report, SitePlan,
     SiteReport, Spared, Unknown,
 };
-pub use rows::{Row, Rows, hash as key_hash};
+pub use rows::{Row, Rows};
 pub use sampler::{Keep, PacketKind, Samples, keep_packets};
 pub use site::{Key, Site, SiteId, sites};
 pub(crate) use site::{is_template, of_shape};

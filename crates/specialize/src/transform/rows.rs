@@ -11,8 +11,6 @@ use smallvec::SmallVec;
 
 /// Odd, with about as many ones as zeros in every part.
 pub(super) const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
-/// For the place of a row, another.
-pub(super) const PLACER: u64 = 0xd6e8_feb8_6659_fd93;
 /// Rows for each bucket.
 const BUCKET: u32 = 8;
 /// The fewest rows.
@@ -99,22 +97,24 @@ pub struct Rows {
     changed: BTreeSet<u32>,
 }
 
-/// What the n-th word of a key counts by, odd; the first counts as it is.
+/// What the n-th word of a key counts by, odd.
 pub(super) const fn factor(n: u32) -> u64 {
-    if n == 0 { 1 } else { MULTIPLIER.rotate_left(11 * n) | 1 }
+    MULTIPLIER.rotate_left(11 * n) | 1
 }
 
-/// A key's words as code has them, zeros behind it, hashed: a sum, so that no word has to wait for another. Its highest bits say
-/// where in a twin or a cache the key is.
-pub fn hash(key: &[u8]) -> u64 {
-    let words = key.chunks(8).map(|part| {
+/// A key's words as code has them, zeros behind it.
+pub(super) fn key_words(key: &[u8]) -> impl Iterator<Item = u64> {
+    key.chunks(8).map(|part| {
         let mut word = [0; 8];
         word[..part.len()].copy_from_slice(part);
         u64::from_le_bytes(word)
-    });
-    let parts = (0..).zip(words).map(|(n, word)| word.wrapping_mul(factor(n)));
-    let sum = parts.fold(0, u64::wrapping_add);
-    (sum ^ sum >> 32).wrapping_mul(MULTIPLIER)
+    })
+}
+
+/// A key's words hashed: a sum, so that no word has to wait for another. Its highest bits say where in a twin the key is.
+pub(super) fn hash(key: &[u8]) -> u64 {
+    let parts = (0..).zip(key_words(key)).map(|(n, word)| word.wrapping_mul(factor(n)));
+    parts.fold(0, u64::wrapping_add)
 }
 
 impl Rows {
@@ -187,7 +187,7 @@ impl Rows {
         entries.push((key.to_vec(), value.to_vec()));
         rows.iter().for_each(|row| self.clear(*row));
         let hashes: Vec<u64> = entries.iter().map(|(key, _)| hash(key)).collect();
-        let seed = (0..=u16::MAX).find(|seed| self.are_free(&hashes, *seed))?;
+        let seed = (1..=u16::MAX).find(|seed| self.are_free(&hashes, *seed))?;
         let at = 2 * bucket;
         self.put(at, &seed.to_le_bytes());
         for ((key, value), hash) in entries.iter().zip(hashes) {
@@ -203,7 +203,7 @@ impl Rows {
     }
 
     fn row_of(&self, hash: u64, seed: u16) -> u32 {
-        ((hash ^ u64::from(seed)).wrapping_mul(PLACER) >> (64 - self.shape.row_bits())) as u32
+        (hash.wrapping_mul(seed.into()) >> (64 - self.shape.row_bits())) as u32
     }
 
     fn seed(&self, bucket: usize) -> u16 {
@@ -285,7 +285,7 @@ mod tests {
         let hash = hash(key);
         let bucket = (hash >> (64 - shape.bucket_bits())) as usize;
         let seed = u16::from_le_bytes([memory[2 * bucket], memory[2 * bucket + 1]]);
-        let row = (hash ^ u64::from(seed)).wrapping_mul(PLACER) >> (64 - shape.row_bits());
+        let row = hash.wrapping_mul(seed.into()) >> (64 - shape.row_bits());
         let row = &memory[shape.rows_at() as usize + row as usize * shape.row.bytes() as usize..];
         let held = row[0] == 1 && row[8..8 + key.len()] == *key;
         held.then(|| row[shape.row.value_at() as usize..][..shape.row.value as usize].to_vec())

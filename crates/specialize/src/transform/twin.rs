@@ -16,7 +16,7 @@ use millstream_ir::{AluOp, Block, BlockCall, Cond, MapDecl, Op, Prov, Size, Type
 use super::copy::{ARRAY, Copier};
 use super::matcher::LPM_TRIE;
 use super::one_length::OneLength;
-use super::rows::{PLACER, Row, Rows, RowsShape};
+use super::rows::{Row, Rows, RowsShape, factor};
 use super::trie::{ABSENT, FIRST_BYTES, GROUP_BYTES, IS_GROUP, Trie};
 use super::values::{MOST_BYTES, SMALL, places, stride, values_bytes};
 
@@ -211,18 +211,18 @@ impl Copier<'_> {
         [from, found, absent]: [Block; 3],
     ) -> Value {
         let side = self.side_of_twin(Room::Rows(shape), from);
-        let hash = self.hash(words, from);
+        let hash = self.sum(words, factor, from);
         let bucket = self.by(AluOp::Rsh, hash, u64::from(64 - shape.bucket_bits()), from);
         let seed = self.by(AluOp::Lsh, bucket, 1, from);
-        let seed = self.cell(map, 0, [Some(seed), side], from);
+        let seed = self.cell(map, 0, [side, Some(seed)], from);
         let seed = self.masked(seed, 0xffff, from);
-        let placed = self.both(AluOp::Xor, hash, seed, from);
-        let placed = self.by(AluOp::Mul, placed, PLACER, from);
+        let placed = self.both(AluOp::Mul, hash, seed, from);
         let number = self.by(AluOp::Rsh, placed, u64::from(64 - shape.row_bits()), from);
         let offset = self.by(AluOp::Mul, number, shape.row.bytes().into(), from);
-        let row = self.address_in(map, shape.rows_at(), [Some(offset), side], from);
+        let rows_at = self.constant(shape.rows_at().into(), from);
+        let row = self.address_in(map, 0, [side, Some(offset), Some(rows_at)], from);
         let mark = self.value(from, Op::Const { value: 1 }, &[], Type::I64);
-        self.compare_row(row, (mark, Default::default()), words, from, [found, absent]);
+        self.compare_row((row, 0), (mark, Default::default()), words, from, [found, absent]);
         row
     }
 
@@ -292,7 +292,7 @@ impl Copier<'_> {
         &mut self,
         map: millstream_ir::Map,
         offset: u32,
-        by: [Option<Value>; 2],
+        by: impl IntoIterator<Item = Option<Value>>,
         out: Block,
     ) -> Value {
         let ty = Type::Ptr(Prov::MapValue(map));

@@ -2,7 +2,8 @@
 //! same packets.
 //!
 //! The switch is attacked, since its table is filled by packets of anybody: by stations whose keys all have one slot of a cache,
-//! in turn, and by a new source address in each frame, so that each is an entry more and the copies of all are out of date.
+//! in turn, and by a new source address in each frame, so that each is an entry more and the copies of all are out of date. Which keys
+//! have one slot only the session itself knows; who has the same program and the same code of ours knows it of a session of his own.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -14,17 +15,15 @@ use millstream_lab::{RigConfig, Traffic};
 use millstream_programs::rng::Rng;
 use millstream_programs::traffic::{Flows, Locality};
 use millstream_programs::{MapEntry, SWITCH, switch};
-use millstream_specialize::transform::key_hash;
-use millstream_specialize::{Live, Report};
+use millstream_specialize::{Compiler, Live, Report};
 use serde::Serialize;
 
 use crate::bars::{asked, keep};
+use crate::offline::compiler;
 use crate::planes::{Placed, Plane, in_turn};
 
 /// Stations of one slot on either side.
 const COLLIDING: usize = 32;
-/// What all of their hashes begin with: more bits than any cache has slots for.
-const SAME_BITS: u32 = 16;
 /// Frames in the order that repeats.
 const ORDER: usize = 1 << 14;
 /// Usual traffic comes for so long, until a session has a variant at work; so often at most.
@@ -56,7 +55,7 @@ fn what_chosen_packets_cost_is_bounded() {
     if !testing::require() {
         return;
     }
-    let all = [Example::one_slot, Example::new_sources].map(attacked);
+    let all = [Example::known_slot, Example::guessed_slot, Example::new_sources].map(attacked);
     keep("attacks.json", &all);
     for found in all {
         // How much is lost is a figure for `bench/bars.py`.
@@ -93,13 +92,25 @@ impl Example {
         [&to[..6], &from[..6], &self.frame[12..]].concat()
     }
 
-    /// Stations whose keys' hashes begin alike.
-    fn one_slot(&self) -> Chosen {
+    /// Stations of one slot of the session's own cache.
+    fn known_slot(&self, session: &Compiler) -> Chosen {
+        Chosen { attack: "one slot, known", ..self.one_slot(session) }
+    }
+
+    /// Stations of one slot of another session's cache.
+    fn guessed_slot(&self, _: &Compiler) -> Chosen {
+        Chosen { attack: "one slot, guessed", ..self.one_slot(&compiler(&SWITCH)) }
+    }
+
+    /// Stations whose keys have one slot of the cache that a session makes of this.
+    fn one_slot(&self, compiler: &Compiler) -> Chosen {
         let mut rng = Rng::new(3);
-        let prefix = |key: &[u8]| key_hash(key) >> (64 - SAME_BITS);
-        let wanted = prefix(&self.key(station_mac(&mut rng)));
+        let is_table = |map: &millstream_ir::Map| compiler.declaration(*map).name == switch::STATIONS;
+        let of = compiler.cacheable().find(is_table).expect("stations may have a cache");
+        let cache = compiler.cache_for(of).expect("it has room");
+        let wanted = cache.slot(&self.key(station_mac(&mut rng)));
         let mut alike =
-            std::iter::repeat_with(|| self.key(station_mac(&mut rng))).filter(|k| prefix(k) == wanted);
+            std::iter::repeat_with(|| self.key(station_mac(&mut rng))).filter(|k| cache.slot(k) == wanted);
         let pairs: Vec<[Vec<u8>; 2]> =
             (0..COLLIDING).map(|_| [(); 2].map(|()| alike.next().expect("endless"))).collect();
         let frames = pairs.iter().map(|[to, from]| self.between(to, from)).collect();
@@ -110,7 +121,7 @@ impl Example {
     }
 
     /// Each frame from a station that nobody knows.
-    fn new_sources(&self) -> Chosen {
+    fn new_sources(&self, _: &Compiler) -> Chosen {
         let mut rng = Rng::new(4);
         let frames = (0..ORDER).map(|_| self.between(&self.frame[..6], &station_mac(&mut rng))).collect();
         Chosen { attack: "new sources", frames, stations: Vec::new() }
@@ -125,7 +136,7 @@ fn station_mac(rng: &mut Rng) -> [u8; 6] {
 }
 
 /// With a session and without, in turn, each time from the start.
-fn attacked(chosen: fn(&Example) -> Chosen) -> Attacked {
+fn attacked(chosen: fn(&Example, &Compiler) -> Chosen) -> Attacked {
     let slice = Duration::from_secs(asked("MILLSTREAM_POINT_SECONDS", 1));
     let mut attack = "";
     let pairs = in_turn(asked("MILLSTREAM_SLICES", 1) as usize, |with| {
@@ -140,7 +151,7 @@ fn attacked(chosen: fn(&Example) -> Chosen) -> Attacked {
         plane.placed(
             |settings| settings.interval = Duration::from_millis(500),
             |placed, live| {
-                let chosen = chosen(&Example::of(placed));
+                let chosen = chosen(&Example::of(placed), live.compiler());
                 attack = chosen.attack;
                 under_attack(placed, live, &chosen, with, slice)
             },

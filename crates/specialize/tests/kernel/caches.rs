@@ -14,7 +14,7 @@ use millstream_specialize::caches::Caches;
 use millstream_specialize::judge::sample::Sample;
 use millstream_specialize::live::details::How;
 use millstream_specialize::policy::Tier;
-use millstream_specialize::transform::{Lookup, key_hash};
+use millstream_specialize::transform::Lookup;
 use millstream_specialize::{Compiler, Leave, Live, Report, monotonic_ns};
 
 use crate::offline::{INGRESS, Made, Offline, compiler};
@@ -269,9 +269,11 @@ fn copies_that_a_packet_holds_stay() {
     }
     let Some(object) = crate::fixtures::read("pair", &[]) else { return };
     let compiler = Compiler::new(&object, None).expect("prepared");
-    let wanted = key_hash(&[0; 4]) >> 48;
+    let of = compiler.cacheable().next().expect("a map that is written");
+    let cache = compiler.cache_for(of).expect("it can have a cache");
+    let wanted = cache.slot(&[0; 4]);
     let keys: Vec<[u8; 4]> =
-        (0u32..).map(u32::to_ne_bytes).filter(|key| key_hash(key) >> 48 == wanted).take(8).collect();
+        (0u32..).map(u32::to_ne_bytes).filter(|key| cache.slot(key) == wanted).take(8).collect();
     let pairs = keys.iter().flat_map(|from| keys.iter().map(move |to| [*from, *to].concat()));
     let frames: Vec<Vec<u8>> = pairs
         .cycle()
