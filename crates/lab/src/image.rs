@@ -12,6 +12,7 @@
 //! Only for x86-64; elsewhere there is no count.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction};
 use millstream_isa::{Insn, Raw, decode_all};
@@ -39,8 +40,8 @@ type Bounds = (u64, u64);
 #[derive(Debug)]
 pub(crate) struct Image {
     code: BTreeMap<u64, Instruction>,
-    /// Where the functions begin.
-    functions: Vec<u64>,
+    /// Where the functions begin and end; in memory they lie in any order.
+    functions: Vec<Range<u64>>,
     /// Slot of each BPF instruction that is still there, and where its code begins.
     places: Vec<(usize, u64)>,
     starts: BTreeSet<u64>,
@@ -89,7 +90,8 @@ impl Image {
             code.extend(decoder.into_iter().map(|i| (i.ip(), i)));
         }
         let starts = places.iter().map(|(_, at)| *at).collect();
-        Image { code, functions: functions.iter().map(|f| f.0).collect(), places, starts, exits }
+        let functions = functions.iter().map(|&(at, len)| at..at + u64::from(len)).collect();
+        Image { code, functions, places, starts, exits }
     }
 
     /// Instructions in the image, executed or not. Padding behind the last return of a function counts, too.
@@ -112,12 +114,13 @@ impl Image {
                 add(count(slot), self.stretch(at, self.exits.contains(&slot)));
             }
         }
-        for (i, &function) in self.functions.iter().enumerate() {
+        for (i, function) in self.functions.iter().enumerate() {
             // A function is entered as often as its first instruction is executed: clang begins none with a loop. The
             // kernel counts the prologue as code of that instruction where it knows of both.
-            let Some((slot, first)) = self.places.iter().find(|(_, at)| *at >= function) else { continue };
-            if *first != function {
-                add(if i == 0 { packets as u64 } else { count(*slot) }, self.stretch(function, false));
+            let own = self.places.iter().filter(|(_, at)| function.contains(at));
+            let Some((slot, first)) = own.min_by_key(|(_, at)| *at) else { continue };
+            if *first != function.start {
+                add(if i == 0 { packets as u64 } else { count(*slot) }, self.stretch(function.start, false));
             }
         }
         let each = |n: u64| n as f64 / packets.max(1) as f64;
@@ -196,6 +199,18 @@ mod tests {
         let code = [0x55, 0x48, 0x89, 0xe5, 0xb8, 1, 0, 0, 0, 0xc9, 0xc3];
         let image = image(&code, &[(0, 0), (1, 9)], &[1]);
         assert_eq!(image.executed(&[3, 3], 3), Executed { least: 5.0, most: 5.0 });
+    }
+
+    /// The second function lies before the first in memory, and is not called.
+    #[test]
+    fn prologues_of_functions_that_are_not_called_do_not_count() {
+        // push rbp; mov rbp, rsp | mov eax, 1; leave; ret
+        let code = [0x55, 0x48, 0x89, 0xe5, 0xb8, 1, 0, 0, 0, 0xc9, 0xc3];
+        let both = [code, code].concat();
+        let len = code.len() as u32;
+        let places = vec![(0, AT + 0x104), (1, AT + 0x109), (2, AT + 4), (3, AT + 9)];
+        let image = Image::new(&both, &[(AT + 0x100, len), (AT, len)], places, [1, 3].into());
+        assert_eq!(image.executed(&[1, 1, 0, 0], 1), Executed { least: 5.0, most: 5.0 });
     }
 
     #[test]
