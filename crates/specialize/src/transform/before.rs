@@ -210,7 +210,7 @@ impl Copier<'_> {
                 held.push(Held { values: vec![(known.map, bytes)], or_null, differs: false });
                 Both::Found(held.len() - 1, at)
             }
-            Abs::Val(_) | Abs::None => Both::Same(value),
+            Abs::Val(_) | Abs::In(..) | Abs::None => Both::Same(value),
         };
         outlook.is_needless((block, inst), &before)
     }

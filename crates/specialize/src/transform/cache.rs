@@ -327,7 +327,7 @@ impl<'a> Copier<'a> {
                         None => moved,
                     });
                 }
-                Abs::None | Abs::Ptr(..) => return None,
+                Abs::None | Abs::Ptr(..) | Abs::In(..) => return None,
             }
         }
         let word = |(constant, part): (u64, Option<Value>)| match part {

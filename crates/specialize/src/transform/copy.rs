@@ -10,8 +10,8 @@
 
 use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap};
 use millstream_ir::{
-    Block, BlockCall, Cfg, Cond, DomTree, Function, Inst, Map, MemFlags, Module, Op, Piece, Size, Type,
-    Value, ValueDef, Width,
+    AluOp, Block, BlockCall, Cfg, Cond, DomTree, Function, Inst, Map, MemFlags, Module, Op, Piece, Prov,
+    Size, Type, Value, ValueDef, Width,
 };
 use millstream_isa::semantics::eval;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -162,7 +162,7 @@ impl<'a> Copier<'a> {
 
     /// The lookup, if this is what it found and its address is not at hand.
     fn without_address(&self, abs: Abs) -> Option<Inst> {
-        let Abs::Ptr(id, _) = abs else { return None };
+        let (Abs::Ptr(id, _) | Abs::In(id, ..)) = abs else { return None };
         let known = &self.known[id];
         matches!(known.address, Address::None | Address::Back { .. }).then_some(known.origin)
     }
@@ -217,9 +217,16 @@ impl<'a> Copier<'a> {
             }
             op @ Op::Load { .. } => self.copied(args[0], op, ty, at.out),
             Op::MapValueAddr { map, offset } if self.active && !self.late => self.global(inst, *map, *offset),
-            op => arithmetic(op, &args),
+            op => arithmetic(op, &args).or_else(|| self.further(op, &args).filter(|_| self.active)),
         };
         let result = data.result.expand();
+        if let (Op::Load { flags, .. }, Some(result)) = (&data.op, result)
+            && *flags == MemFlags::default()
+            && let Some((abs, flow)) = self.indexed(args[0], &data.op, at)
+        {
+            env[result.index()] = abs;
+            return flow;
+        }
         match (known, result) {
             (Some(abs), Some(result)) => env[result.index()] = abs,
             _ if self.go_back(&args, at) => return Flow::Done,
@@ -385,12 +392,16 @@ impl<'a> Copier<'a> {
             Abs::Val(v) => v,
             Abs::Const(value) => self.value(out, Op::Const { value }, &[], Type::I64),
             Abs::Ptr(id, at) => self.address(id, at, out),
+            Abs::In(id, at, by) => {
+                let base = self.address(id, at, out);
+                let ty = Type::Ptr(Prov::MapValue(self.known[id].map));
+                self.value(out, Op::Alu { op: AluOp::Add, width: Width::W64 }, &[base, by], ty)
+            }
             Abs::None => self.value(out, Op::Undef {}, &[], Type::Any),
         }
     }
 
     fn address(&mut self, id: KnownId, at: i64, out: Block) -> Value {
-        use millstream_ir::Prov;
         let Known { map, origin, address, .. } = self.known[id];
         let ty = Type::Ptr(Prov::MapValue(map));
         match (address, u32::try_from(at)) {
@@ -410,7 +421,7 @@ impl<'a> Copier<'a> {
                     return base;
                 }
                 let by = self.value(out, Op::Const { value: at }, &[], Type::I64);
-                self.value(out, Op::Alu { op: millstream_ir::AluOp::Add, width: Width::W64 }, &[base, by], ty)
+                self.value(out, Op::Alu { op: AluOp::Add, width: Width::W64 }, &[base, by], ty)
             }
         }
     }

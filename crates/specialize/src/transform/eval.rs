@@ -17,6 +17,8 @@ pub(super) enum Abs {
     Const(i64),
     /// So many bytes into what a lookup found.
     Ptr(KnownId, i64),
+    /// As many and so many as this value of the copy says.
+    In(KnownId, i64, Value),
 }
 
 /// A value of a map that a lookup found.

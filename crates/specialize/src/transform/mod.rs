@@ -15,6 +15,7 @@ mod copy;
 mod decide;
 mod error;
 mod eval;
+mod indexed;
 mod instrument;
 mod lpm;
 mod matcher;

@@ -1,0 +1,116 @@
+//! Loads at places of a known value that are found out only by the packet: a word of a bitmap, an element of an array within
+//! a value.
+//!
+//! Where the elements that an index can choose from are few runs of equal ones, a comparison or two choose between constants, and
+//! nobody wants the address of the value any more: the lookup need not be made.
+//!
+//! Invariant: every element that the index can choose lies in the value and is known; else the load is made.
+
+use millstream_ir::{AluOp, BlockCall, Op, Size, Type, Value, Width};
+use rustc_hash::FxHashMap;
+
+use super::copy::{At, Copier, Flow};
+use super::decide::Interval;
+use super::eval::{Abs, Bytes, read};
+
+/// Elements that are looked at, at most.
+const ELEMENTS: u64 = 4_096;
+/// Runs of equal elements: as many are told apart in the time that a lookup takes.
+const RUNS: usize = 3;
+
+/// A distance in bytes that is computed from an index.
+struct Index {
+    value: Value,
+    width: Width,
+    /// The highest index.
+    last: u64,
+    /// From one element to the next, as the index counts.
+    step: u64,
+    /// By how many bits it is moved to make bytes of it.
+    shift: u32,
+}
+
+impl Copier<'_> {
+    /// A known value's address plus what is not known, if it may pay not to compute it yet.
+    pub(super) fn further(&self, op: &Op, args: &[Abs]) -> Option<Abs> {
+        let &Op::Alu { op: AluOp::Add, width: Width::W64 } = op else { return None };
+        match *args {
+            [Abs::Ptr(id, at), Abs::Val(by)] | [Abs::Val(by), Abs::Ptr(id, at)] => {
+                let one = matches!(self.known[id].bytes, Bytes::One(_));
+                let looked_up = self.addressed.contains(&self.known[id].origin);
+                (one && !looked_up && self.index(by).is_some()).then_some(Abs::In(id, at, by))
+            }
+            [Abs::In(id, at, by), Abs::Const(more)] | [Abs::Const(more), Abs::In(id, at, by)] => {
+                Some(Abs::In(id, at.checked_add(more)?, by))
+            }
+            _ => None,
+        }
+    }
+
+    /// What a load gives at a place of a known value that follows from an index; where to go on.
+    pub(super) fn indexed(&mut self, base: Abs, load: &Op, at: At) -> Option<(Abs, Flow)> {
+        let (Abs::In(id, begin, by), &Op::Load { size, sext, offset, .. }) = (base, load) else {
+            return None;
+        };
+        let index = self.index(by)?;
+        let Bytes::One(bytes) = &self.known[id].bytes else { return None };
+        let first = begin.checked_add(i64::from(offset))?;
+        let element = |n: u64| {
+            let start = first.checked_add(i64::try_from(n << index.shift).ok()?)?;
+            let start = u32::try_from(start).ok()?;
+            let end = start.checked_add(size.bytes())?;
+            let known = self.contents.constant(self.known[id].map, start..end);
+            known.then(|| read(bytes, start, size, sext))?
+        };
+        let mut runs: Vec<(u64, i64)> = Vec::new();
+        for n in (0..=index.last).step_by(usize::try_from(index.step).ok()?) {
+            let value = element(n)?;
+            if runs.last().is_none_or(|(_, last)| *last != value) {
+                runs.push((n, value));
+            }
+            if runs.len() > RUNS {
+                return None;
+            }
+        }
+        self.report.folded_loads += 1;
+        if let [(_, only)] = runs[..] {
+            return Some((Abs::Const(only), Flow::On(at.out)));
+        }
+        let on = self.new_block();
+        let result = self.out.add_param(on, Type::I64);
+        let mut leaves = FxHashMap::default();
+        let mut all = Vec::new();
+        for (start, value) in runs {
+            let leaf = *leaves.entry(value).or_insert_with(|| {
+                let leaf = self.new_block();
+                let constant = self.constant(value, leaf);
+                self.emit(leaf, Op::Jump {}, &[], &[BlockCall::with(on, [constant])], Type::Any);
+                leaf
+            });
+            all.push(Interval { start, heat: 0, target: leaf });
+        }
+        let size = if index.width == Width::W64 { Size::Dw } else { Size::W };
+        self.intervals((index.value, size), &all, at.out);
+        Some((Abs::Val(result), Flow::On(on)))
+    }
+
+    /// The index that a distance is computed from, if it is masked: how far it reaches is known then.
+    fn index(&self, by: Value) -> Option<Index> {
+        let constant = |value: Value| self.out.as_const(value).and_then(|c| u64::try_from(c).ok());
+        let operands = |value: Value, wanted: AluOp| {
+            let inst = &self.out.insts[self.out.def_inst(value)?];
+            let Op::Alu { op, width } = inst.op else { return None };
+            (op == wanted).then_some((inst.args[0], constant(inst.args[1])?, width))
+        };
+        let (value, shift) = match operands(by, AluOp::Lsh) {
+            Some((value, shift, Width::W64)) => (value, u32::try_from(shift).ok()?),
+            Some(_) => return None,
+            None => (by, 0),
+        };
+        let (_, mask, width) = operands(value, AluOp::And)?;
+        let step = 1 << mask.trailing_zeros().min(63);
+        let elements = mask / step + 1;
+        let fits = mask != 0 && elements.is_power_of_two() && elements <= ELEMENTS && mask <= 0xffff;
+        (fits && shift <= 16).then_some(Index { value, width, last: mask, step, shift })
+    }
+}
