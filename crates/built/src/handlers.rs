@@ -1,38 +1,57 @@
 //! The state of a graph: what handlers read and write, and what was dropped.
 //!
-//! All numbers of a graph are one value of one map, `click.state`; with several workers each has a copy, and what is read is the sum.
+//! All numbers that a graph counts are one value of one map, `click.state`; with several workers each has a copy, and what is read is the sum. What
+//! handlers set is one value of another map, `click.settings`, which all workers have together.
 
-use millstream_click::{Access, Flow, Handler, Program, STATE, Sketch};
+use millstream_click::{Access, Flow, Handler, Program, SETTINGS, STATE, Sketch, nearest};
 use millstream_native::Engine;
+
+use crate::tables;
 
 /// Why a handler cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// There is none of this name.
-    #[error("there is no handler {name:?}; the element has {near:?}")]
+    #[error("there is no handler {name:?}{}; there are {}", near_text(.near), .there.join(" "))]
     Unknown {
         /// What was asked for.
         name: String,
+        /// The nearest there is.
+        near: Option<String>,
         /// What the element has.
-        near: Vec<String>,
+        there: Vec<String>,
     },
     /// There is no such element.
-    #[error("there is no element {0:?} with handlers")]
-    NoElement(String),
+    #[error("there is no element {name:?}{}", near_text(.near))]
+    NoElement {
+        /// What was asked for.
+        name: String,
+        /// The nearest there is.
+        near: Option<String>,
+    },
     /// It is one that is written.
     #[error("handler {0:?} can only be written")]
     Unreadable(String),
-    /// Its argument is nothing that it takes.
-    #[error("handler {name:?} takes {takes}")]
-    Argument {
+    /// Its argument, or what is to be written, is nothing that it takes.
+    #[error("handler {name:?}: {why}")]
+    Unfit {
         /// The handler.
         name: String,
-        /// What its argument is.
-        takes: &'static str,
+        /// What is wrong, and what would fit.
+        why: String,
     },
     /// It is one that is read.
     #[error("handler {0:?} can only be read")]
     Unwritable(String),
+    /// It is a setting that is in the code.
+    #[error(
+        "handler {0:?} is a constant of the code: it can be written where a socket was asked for with `--control`, or `build` was told `--writable`"
+    )]
+    Constant(String),
+}
+
+fn near_text(near: &Option<String>) -> String {
+    near.as_ref().map_or(String::new(), |near| format!(" (the nearest name is {near:?})"))
 }
 
 /// The state of all elements: sums over workers.
@@ -71,18 +90,68 @@ pub fn drops_of(program: &Program, state: &[u8], element: &str) -> u64 {
     program.drops.iter().filter(|d| d.element == element).map(|d| number(state, d.offset)).sum()
 }
 
-/// The handler `ELEMENT.NAME`.
+/// The settings.
+fn settings(engine: &mut Engine) -> Vec<u8> {
+    engine.map(SETTINGS).and_then(|map| map.get(&0u32.to_ne_bytes())).unwrap_or_default()
+}
+
+/// A number of the settings, which may be negative.
+pub fn setting(engine: &mut Engine, offset: u32) -> i64 {
+    number(&settings(engine), offset) as i64
+}
+
+/// Sets a number of the settings.
+pub fn set_setting(engine: &mut Engine, offset: u32, value: i64) {
+    let mut all = settings(engine);
+    let at = offset as usize;
+    if let (Some(word), Some(map)) = (all.get_mut(at..at + 8), engine.map(SETTINGS)) {
+        word.copy_from_slice(&value.to_le_bytes());
+        // The one entry that there is cannot be refused.
+        map.update(&0u32.to_ne_bytes(), &all, 0, None);
+    }
+}
+
+/// The handler `ELEMENT.NAME`, or `NAME` of the configuration.
 fn handler<'p>(program: &'p Program, name: &str) -> Result<&'p Handler, Error> {
-    let found = program.handlers.iter().find(|h| format!("{}.{}", h.element, h.name) == name);
-    found.ok_or_else(|| {
-        let all = program.handlers.iter().map(|h| format!("{}.{}", h.element, h.name));
-        let element = name.rsplit_once('.').map_or(name, |(element, _)| element);
-        let near: Vec<String> = all.filter(|h| h.starts_with(&format!("{element}."))).collect();
-        match near.is_empty() {
-            true => Error::NoElement(element.to_owned()),
-            false => Error::Unknown { name: name.to_owned(), near },
-        }
-    })
+    let (element, own) = name.rsplit_once('.').unwrap_or(("", name));
+    let of_element = || program.handlers.iter().filter(|h| h.element == element);
+    if let Some(found) = of_element().find(|h| h.name == own) {
+        return Ok(found);
+    }
+    let there: Vec<String> = of_element().map(|h| h.name.to_string()).collect();
+    if there.is_empty() || (element.is_empty() && program.handlers.iter().any(|h| h.element == own)) {
+        let asked = if element.is_empty() { own } else { element };
+        let near = nearest(asked, program.handlers.iter().map(|h| h.element.as_str()));
+        return Err(Error::NoElement { name: asked.to_owned(), near: near.map(str::to_owned) });
+    }
+    let near = nearest(own, there.iter().map(String::as_str)).map(str::to_owned);
+    Err(Error::Unknown { name: name.to_owned(), near, there })
+}
+
+/// The handlers of an element, a line each: the name, and `r`, `w`, or `+` for one that takes an argument when it is read.
+fn listing(program: &Program, element: &str) -> String {
+    let line = |handler: &Handler| {
+        let (reads, writes) = handler.access.ways();
+        let flags = [(reads, "r"), (writes, "w"), (handler.access.takes_argument(), "+")];
+        let flags: String = flags.iter().filter(|(has, _)| *has).map(|(_, flag)| *flag).collect();
+        format!("{}\t{flags}\n", handler.name)
+    };
+    program.handlers.iter().filter(|h| h.element == element).map(line).collect()
+}
+
+/// Whether the handler `ELEMENT.NAME` can be read or, for `write`, written.
+///
+/// # Errors
+/// If not, and why.
+pub fn check(program: &Program, name: &str, write: bool) -> Result<(), Error> {
+    let name = name.trim();
+    let access = &handler(program, name)?.access;
+    match (access, write, access.ways()) {
+        (Access::Constant(_), true, _) => Err(Error::Constant(name.to_owned())),
+        (_, true, (_, false)) => Err(Error::Unwritable(name.to_owned())),
+        (_, false, (false, _)) => Err(Error::Unreadable(name.to_owned())),
+        _ => Ok(()),
+    }
 }
 
 /// Reads the handler `ELEMENT.NAME`, with what is behind a space as its argument.
@@ -92,14 +161,23 @@ fn handler<'p>(program: &'p Program, name: &str) -> Result<&'p Handler, Error> {
 pub fn read(program: &Program, engine: &mut Engine, text: &str) -> Result<String, Error> {
     let (name, argument) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
     let handler = handler(program, name)?;
+    let unfit = |why: String| Error::Unfit { name: name.to_owned(), why };
     Ok(match &handler.access {
         Access::Number(offset) => number(&state(engine), *offset).to_string(),
-        Access::Text(text) => text.clone(),
+        Access::Text(text) | Access::Constant(text) => text.clone(),
         Access::Drops => drops_of(program, &state(engine), &handler.element).to_string(),
-        Access::Zero { .. } => return Err(Error::Unreadable(name.to_owned())),
+        Access::Setting(offset, takes) => takes.text(setting(engine, *offset)),
+        Access::Listing => listing(program, &handler.element),
+        Access::Table { verb, .. } if verb.writes() => return Err(Error::Unreadable(name.to_owned())),
+        Access::Table { map, form, verb } => {
+            tables::read(engine, map, *form, *verb, argument).map_err(unfit)?
+        }
+        Access::Zero { .. } | Access::Sets(_) | Access::Restart { .. } => {
+            return Err(Error::Unreadable(name.to_owned()));
+        }
         Access::Estimate(sketch) => {
-            let takes = "a flow like `10.0.0.1 1234 10.0.0.2 80 tcp`";
-            let flow = Flow::parse(argument).ok_or(Error::Argument { name: name.to_owned(), takes })?;
+            let takes = "it takes a flow like `10.0.0.1 1234 10.0.0.2 80 tcp`";
+            let flow = Flow::parse(argument).ok_or_else(|| unfit(takes.to_owned()))?;
             sketch.estimate(flow, |at| counter(engine, sketch, at)).to_string()
         }
         Access::Largest(sketch) => {
@@ -130,14 +208,39 @@ fn candidates(engine: &mut Engine, sketch: &Sketch) -> Vec<Flow> {
     flows
 }
 
-/// Writes the handler `ELEMENT.NAME`.
+/// Writes the handler `ELEMENT.NAME`, with what is behind a space or line feed as the value.
 ///
 /// # Errors
-/// If there is none, or none that is written.
-pub fn write(program: &Program, engine: &mut Engine, name: &str) -> Result<(), Error> {
-    let Access::Zero { words, arrays } = &handler(program, name)?.access else {
-        return Err(Error::Unwritable(name.to_owned()));
-    };
+/// If there is none, or none that is written, or it takes no such value; nothing has changed then.
+pub fn write(program: &Program, engine: &mut Engine, text: &str) -> Result<(), Error> {
+    let (name, value) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
+    let handler = handler(program, name)?;
+    let unfit = |why: String| Error::Unfit { name: name.to_owned(), why };
+    match &handler.access {
+        Access::Zero { words, arrays } => zero(engine, words, arrays),
+        Access::Sets(all) => all.iter().for_each(|(offset, value)| set_setting(engine, *offset, *value)),
+        Access::Restart { count, base } => {
+            let sent = setting(engine, *base) + number(&state(engine), *count) as i64;
+            set_setting(engine, *base, sent);
+            zero(engine, &[*count], &[]);
+        }
+        Access::Setting(offset, takes) => {
+            let value = takes
+                .parse(value)
+                .ok_or_else(|| unfit(format!("{value:?} does not fit: it takes {takes}")))?;
+            set_setting(engine, *offset, value);
+        }
+        Access::Table { map, form, verb } if verb.writes() => {
+            tables::write(engine, map, *form, *verb, value).map_err(unfit)?;
+        }
+        Access::Constant(_) => return Err(Error::Constant(name.to_owned())),
+        _ => return Err(Error::Unwritable(name.to_owned())),
+    }
+    Ok(())
+}
+
+/// Sets words of the state to zero, and what arrays hold.
+fn zero(engine: &mut Engine, words: &[u32], arrays: &[String]) {
     let mut state = state(engine);
     for &at in words {
         if let Some(word) = state.get_mut(at as usize..at as usize + 8) {
@@ -148,7 +251,6 @@ pub fn write(program: &Program, engine: &mut Engine, name: &str) -> Result<(), E
     for map in arrays {
         clear(engine, map);
     }
-    Ok(())
 }
 
 /// Sets what an array holds to zero, for all workers.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use millstream_click::{Access, Source, Target};
+use millstream_click::{Access, Handler, Source, Target};
 use millstream_native::{LONGEST, MapShape};
 
 use crate::{Kind, Payload};
@@ -49,11 +49,17 @@ pub fn header(symbol: &str, payload: &Payload) -> String {
         let targets =
             program.targets.iter().map(|(Target::Device(name) | Target::File(name, _))| name.clone());
         ports(&mut out, "Where packets go", &format!("{name}_TO"), targets, 0);
-        let numbers =
-            program.handlers.iter().filter(|h| !matches!(h.access, Access::Text(_) | Access::Drops));
-        let _ = writeln!(out, "/* Handlers, beside class, config and drops of each element:");
-        for handler in numbers {
-            let how = if matches!(handler.access, Access::Zero { .. }) { "write" } else { "read" };
+        let said = |h: &&Handler| !matches!(h.access, Access::Text(_) | Access::Drops | Access::Listing);
+        let _ = writeln!(
+            out,
+            "/* Handlers, beside class, name, config, ports, handlers and drops of each element:"
+        );
+        for handler in program.handlers.iter().filter(said) {
+            let how = match handler.access.ways() {
+                (true, true) => "read, write",
+                (false, true) => "write",
+                _ => "read",
+            };
             let _ = writeln!(out, " * {how} {}", comment(&format!("{}.{}", handler.element, handler.name)));
         }
         out.push_str(" */\n");

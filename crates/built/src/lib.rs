@@ -9,5 +9,6 @@ pub mod handlers;
 pub mod header;
 mod payload;
 pub mod script;
+mod tables;
 
 pub use payload::{Kind, Payload, Refused, fill};

@@ -318,16 +318,17 @@ impl Scripts {
         }
         let near = scopes(&self.all[at].script.element, name);
         let argument = arguments.join(" ");
-        let mut found = near
-            .iter()
-            .map(|name| handlers::read(around.program, around.engine, &format!("{name} {argument}")));
-        match found.find_map(Result::ok) {
-            Some(value) => Ok(value),
-            None => {
-                self.mistake(at, place, &format!("there is no handler `{name}` to read"), around)?;
-                Ok(String::new())
+        let mut failure = None;
+        for near in near {
+            match handlers::read(around.program, around.engine, &format!("{near} {argument}")) {
+                Ok(value) => return Ok(value),
+                Err(e) if is_nowhere(&e, &near) => {}
+                Err(other) => failure = failure.or(Some(other.to_string())),
             }
         }
+        let why = failure.unwrap_or_else(|| format!("there is no handler `{name}` to read"));
+        self.mistake(at, place, &why, around)?;
+        Ok(String::new())
     }
 
     /// Writes a handler.
@@ -348,9 +349,20 @@ impl Scripts {
             self.advance(other, rest.trim().parse().unwrap_or(1));
         } else {
             let near = scopes(&self.all[at].script.element, name);
-            if !near.iter().any(|name| handlers::write(around.program, around.engine, name).is_ok()) {
+            let value = unquoted(rest.trim());
+            let mut failure = None;
+            let mut write = |name: &String| {
+                match handlers::write(around.program, around.engine, &format!("{name} {value}")) {
+                    Ok(()) => return true,
+                    Err(e) if is_nowhere(&e, name) => {}
+                    Err(other) => failure = failure.take().or(Some(other.to_string())),
+                }
+                false
+            };
+            if !near.iter().any(&mut write) {
                 status = 1;
-                self.mistake(at, place, &format!("there is no handler `{name}` to write"), around)?;
+                let why = failure.unwrap_or_else(|| format!("there is no handler `{name}` to write"));
+                self.mistake(at, place, &why, around)?;
             }
         }
         self.all[at].variables.insert("?".to_owned(), status.to_string());
@@ -415,6 +427,15 @@ impl Scripts {
         self.depth -= 1;
         out.push_str(rest);
         Ok(out)
+    }
+}
+
+/// Whether a name is none of an element there is.
+fn is_nowhere(error: &handlers::Error, name: &str) -> bool {
+    match error {
+        handlers::Error::NoElement { .. } => true,
+        handlers::Error::Unknown { .. } => !name.contains('.'),
+        _ => false,
     }
 }
 

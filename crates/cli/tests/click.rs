@@ -212,13 +212,13 @@ fn replaced(workers: &str) {
     let before = spoken.number("c.count");
     let (answer, _) = spoken.say("SWAP nowhere.click");
     assert!(answer.starts_with("520"), "{answer}");
-    assert!(spoken.say("READ nobody.count").0.starts_with("511"));
+    assert!(spoken.say("READ nobody.count").0.starts_with("510"));
     assert_eq!(spoken.say(&format!("SWAP {second}")).0, format!("200 Swap '{second}' OK\r\n"));
     assert!(spoken.number("c.count") >= before, "counts go on");
     while spoken.number("new.count") < 1000 {}
-    assert!(spoken.say("READ old.count").0.starts_with("511"));
+    assert!(spoken.say("READ old.count").0.starts_with("510"));
     assert!(spoken.say("WRITE new.reset_counts").0.starts_with("200"));
-    assert!(spoken.say("WRITE c.class").0.starts_with("520"));
+    assert!(spoken.say("WRITE c.class").0.starts_with("530"));
     assert!(spoken.say("WRITE stop").0.starts_with("200"));
     let out = spoken.run.wait_with_output().expect("its end");
     let report: serde_json::Value = serde_json::from_slice(&out.stdout).expect("JSON");
@@ -229,6 +229,50 @@ fn replaced(workers: &str) {
     assert_eq!(number(&report["received"]) + number(&report["copies"]), number(&report["sent"]) + dropped);
     assert!(rows.iter().any(|row| number(&row["packets"]) >= 1000), "what the first one dropped: {rows:?}");
     assert!(!Path::new(&files.path("control")).exists(), "the socket has gone");
+}
+
+#[test]
+fn settings_and_tables_are_changed_while_packets_come() {
+    let files = Files::new("click-settings");
+    let conf = files.path("test.click");
+    let text = "FromDevice(in) -> s :: Switch -> Strip(14) -> CheckIPHeader(CHECKSUM false) -> r :: RadixIPLookup(0/0 0) -> a :: Counter -> Discard;
+        r[1] -> b :: Counter -> Discard; s[1] -> c :: Counter -> Discard;
+        InfiniteSource(LIMIT 5) -> i :: Counter -> Discard; p :: InfiniteSource(LIMIT 7, ACTIVE false) -> j :: Counter -> Discard";
+    std::fs::write(&conf, text).expect("written");
+    let mut spoken = Spoken::new(&conf, &files.path("control"), "2");
+    while spoken.number("a.count") < 1000 {}
+    assert_eq!([spoken.number("i.count"), spoken.number("j.count"), spoken.number("b.count")], [5, 0, 0]);
+    let both = "add 0.0.0.0/1 1\nadd 128.0.0.0/1 1";
+    let data = format!("WRITEDATA r.ctrl {}\r\n{both}", both.len());
+    spoken.socket.get_mut().write_all(data.as_bytes()).expect("sent");
+    assert_eq!(spoken.say("").0, "200 Write handler 'r.ctrl' OK\r\n");
+    let before = spoken.number("a.count");
+    while spoken.number("b.count") < 1000 {}
+    assert_eq!(spoken.number("a.count"), before, "no packet goes the old way");
+    assert!(spoken.say("WRITE s.switch 1").0.starts_with("200"));
+    let before = spoken.number("b.count");
+    while spoken.number("c.count") < 1000 {}
+    assert_eq!(spoken.number("b.count"), before);
+    for (line, answer) in [
+        ("WRITE s.switch 2", "520"),
+        ("READ s.swich", "511"),
+        ("WRITE r.table", "530"),
+        ("CHECKWRITE s.switch", "200"),
+        ("CHECKREAD r.ctrl", "530"),
+        ("WRITEDATA s.switch", "500"),
+        ("WRITE p.active true", "200"),
+    ] {
+        let said = spoken.say(line).0;
+        assert!(said.starts_with(answer), "{line}: {said}");
+    }
+    while spoken.number("j.count") < 7 {}
+    assert!(spoken.say("WRITE p.reset").0.starts_with("200"));
+    while spoken.number("j.count") < 14 {}
+    assert_eq!([spoken.number("p.count"), spoken.number("j.count")], [7, 14]);
+    assert!(spoken.say("READ flatconfig").1.contains("r :: RadixIPLookup(0/0 0);"));
+    assert_eq!(spoken.say("READ config").1.trim_end(), text);
+    assert!(spoken.say("WRITE stop").0.starts_with("200"));
+    assert!(spoken.run.wait().expect("its end").success());
 }
 
 #[test]

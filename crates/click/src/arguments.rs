@@ -185,7 +185,8 @@ fn named<T>(text: &Text, names: &Names, read: impl Fn(&str) -> Option<T>) -> Opt
     read(&text.text).or_else(|| names.get(&text.text)?.iter().find_map(|value| read(&value.text)))
 }
 
-fn ip_text(text: &str) -> Option<u32> {
+/// An IPv4 address.
+pub fn ip_text(text: &str) -> Option<u32> {
     text.parse::<Ipv4Addr>().ok().map(u32::from)
 }
 
@@ -203,7 +204,8 @@ pub(crate) fn prefix(text: &Text, names: &Names) -> Result<(u32, u32), Error> {
     named(text, names, prefix_text).ok_or_else(|| wrong(text, "an IP prefix like 18.26.4.0/24"))
 }
 
-fn prefix_text(text: &str) -> Option<(u32, u32)> {
+/// Address and mask of a prefix of IPv4.
+pub fn prefix_text(text: &str) -> Option<(u32, u32)> {
     let Some((address, mask)) = text.split_once('/') else { return Some((ip_text(text)?, u32::MAX)) };
     let mask = match mask.parse::<u32>() {
         Ok(bits) if bits <= 32 => u32::MAX.checked_shl(32 - bits).unwrap_or(0),
@@ -216,7 +218,8 @@ fn prefix_text(text: &str) -> Option<(u32, u32)> {
     Some((ip_text(&whole)?, mask))
 }
 
-fn ip6_text(text: &str) -> Option<u128> {
+/// An IPv6 address.
+pub fn ip6_text(text: &str) -> Option<u128> {
     text.parse::<Ipv6Addr>().ok().map(u128::from)
 }
 
@@ -230,7 +233,8 @@ pub(crate) fn prefix6(text: &Text, names: &Names) -> Result<(u128, u32), Error> 
     named(text, names, prefix6_text).ok_or_else(|| wrong(text, "an IPv6 prefix like 3ffe:1ce1:2::/80"))
 }
 
-fn prefix6_text(text: &str) -> Option<(u128, u32)> {
+/// Address and length of a prefix of IPv6; an address alone is one of all bits.
+pub fn prefix6_text(text: &str) -> Option<(u128, u32)> {
     let (address, bits) = text.split_once('/').unwrap_or((text, "128"));
     let bits = bits.parse().ok().filter(|bits| *bits <= 128)?;
     Some((ip6_text(address)? & mask6(bits), bits))
@@ -246,7 +250,8 @@ pub(crate) fn ether(text: &Text, names: &Names) -> Result<[u8; 6], Error> {
     named(text, names, ether_text).ok_or_else(|| wrong(text, "an Ethernet address like 0:1:2:3:4:5"))
 }
 
-pub(crate) fn ether_text(text: &str) -> Option<[u8; 6]> {
+/// An Ethernet address.
+pub fn ether_text(text: &str) -> Option<[u8; 6]> {
     let mut address = [0; 6];
     let mut parts = text.split([':', '-']);
     for byte in &mut address {

@@ -10,6 +10,7 @@ use millstream_ir::{
 
 use crate::compile::{Compiler, QUEUE};
 use crate::graph::Port;
+use crate::handlers::Setting;
 use crate::layout::{KEPT_EACH, KEPT_HEAD};
 use crate::packet::{FIRST_NOTE, NOTES, Note, Packet, TYPES};
 
@@ -402,6 +403,19 @@ impl<'c, 'g> Code<'c, 'g> {
     fn state(&mut self, offset: u32) -> Value {
         let map = self.compiler.state;
         self.value(Op::MapValueAddr { map, offset }, &[], Type::Ptr(Prov::MapValue(map)))
+    }
+
+    /// A setting of the element.
+    pub(crate) fn setting(&mut self, setting: Setting) -> Value {
+        match (setting, self.compiler.settings) {
+            (Setting::Live(offset), Some(map)) => {
+                let address = Op::MapValueAddr { map, offset };
+                let address = self.value(address, &[], Type::Ptr(Prov::MapValue(map)));
+                self.load(Size::Dw, address, 0)
+            }
+            (Setting::Live(_), None) => self.int(0),
+            (Setting::Fixed(value), _) => self.int(value),
+        }
     }
 
     /// Four words of the packet, one behind the other.

@@ -1,6 +1,7 @@
 //! What a configuration that takes another's place has of its state: numbers that both have by name.
 
-use crate::compile::{Access, Drop, Program};
+use crate::compile::{Drop, Program};
+use crate::handlers::Access;
 
 /// The number at a place of a state.
 fn number(state: &[u8], at: u32) -> u64 {

@@ -17,19 +17,19 @@ use millstream_ir::{
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::{Deserialize, Serialize};
 
+use crate::about;
 use crate::arguments::{Arguments, Names};
 use crate::build::{Code, Table};
 use crate::class::{Behaviour, Class};
-use crate::elements::ROUTE_BYTES;
 use crate::elements::rewrite::Flows;
 use crate::error::{Error, Span};
 use crate::foreign::{self, Hook, ReadObject};
 use crate::graph::{Element, Graph, Port};
+use crate::handlers::{Access, Handler, SETTINGS, Setting, Takes, Writers};
 use crate::layout::{self, Layout};
 use crate::packet::{HOST, Packet, TYPES};
 use crate::resolve;
 use crate::script::Script;
-use crate::sketch::Sketch;
 
 /// The queue of packets that wait for the one at hand.
 pub const QUEUE: i64 = 0;
@@ -40,9 +40,8 @@ pub(crate) const NO_INPUT: u32 = u32::MAX;
 const ARRAY: u32 = 2;
 const PERCPU_ARRAY: u32 = 6;
 const LRU_HASH: u32 = 9;
-const LPM_TRIE: u32 = 11;
-/// `BPF_F_NO_PREALLOC`, which tries must have, and `BPF_F_RDONLY_PROG`: no element writes routes.
-const ROUTE_FLAGS: u32 = 1 | 1 << 7;
+/// `BPF_F_RDONLY_PROG`: no element writes it.
+pub(crate) const RDONLY_PROG: u32 = 1 << 7;
 /// `BPF_PROG_TYPE_XDP`: what it is given is a packet with its bounds.
 const XDP: u32 = 6;
 
@@ -87,37 +86,17 @@ pub enum Target {
     File(String, u32),
 }
 
-/// What reading or writing a handler does.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum Access {
-    /// 64 bits of the state, at this byte.
-    Number(u32),
-    /// Writing sets to zero these words of the state, and what these arrays hold.
-    Zero {
-        /// Where they begin in the state.
-        words: Vec<u32>,
-        /// Names of maps.
-        arrays: Vec<String>,
-    },
-    /// About what a sketch has counted of the flow that is the argument.
-    Estimate(Sketch),
-    /// The largest flows that a sketch knows of.
-    Largest(Sketch),
-    /// A text that does not change.
-    Text(String),
-    /// The sum of drops of the element.
-    Drops,
-}
-
-/// A handler of an element.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Handler {
-    /// The element's name.
-    pub element: String,
-    /// Its own.
-    pub name: Cow<'static, str>,
-    /// What it does.
-    pub access: Access,
+/// What tells a source when to send: 64 bits of the settings each.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Gate {
+    /// The source's place in [`Program::sources`].
+    pub source: usize,
+    /// How many packets it sends since it began; negative for no limit.
+    pub limit: u32,
+    /// 0 while it sends none.
+    pub active: u32,
+    /// How many it had sent before it began again.
+    pub base: u32,
 }
 
 /// An entry that a table holds at first.
@@ -156,6 +135,8 @@ pub struct Program {
     pub sources: Vec<Source>,
     /// Where packets go; output 0 is the first.
     pub targets: Vec<Target>,
+    /// Which of the sources handlers tell when to send.
+    pub gates: Vec<Gate>,
     /// Reasons to drop.
     pub drops: Vec<Drop>,
     /// Handlers.
@@ -224,16 +205,6 @@ fn first() -> Func {
 /// The name of the map with the state of all elements.
 pub const STATE: &str = "click.state";
 
-/// A route of IPv6.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Route6 {
-    pub(crate) address: u128,
-    pub(crate) bits: u32,
-    /// 0 for none.
-    pub(crate) gateway: u128,
-    pub(crate) output: u32,
-}
-
 /// What is being compiled.
 pub(crate) struct Compiler<'g> {
     graph: &'g Graph,
@@ -244,6 +215,8 @@ pub(crate) struct Compiler<'g> {
     pub(crate) func: Function,
     pub(crate) module: Module,
     pub(crate) state: Map,
+    /// The array of settings, if any may be written.
+    pub(crate) settings: Option<Map>,
     pub(crate) uncloned: u32,
     /// Where packets end.
     pub(crate) finish: Block,
@@ -271,18 +244,21 @@ pub(crate) struct Setup<'s> {
     pub(crate) patterns: &'s Names,
     graph: &'s Graph,
     objects: &'s ReadObject<'s>,
-    shared: &'s mut Shared,
+    writers: Writers,
+    pub(crate) shared: &'s mut Shared,
 }
 
 /// What all elements add to.
 #[derive(Default)]
-struct Shared {
-    module: Module,
+pub(crate) struct Shared {
+    pub(crate) module: Module,
     state_bytes: u32,
+    settings: Vec<i64>,
+    gates: Vec<Gate>,
     sources: Vec<(Port, Source)>,
     targets: Vec<Target>,
     handlers: Vec<Handler>,
-    entries: Vec<Entry>,
+    pub(crate) entries: Vec<Entry>,
     warnings: Vec<Error>,
     alone: Vec<Error>,
     common: Vec<(String, u32)>,
@@ -290,6 +266,27 @@ struct Shared {
     scripts: Vec<Script>,
     rewriters: FxHashMap<String, Flows>,
     element: usize,
+}
+
+impl Shared {
+    /// Makes the array of settings, if there are any.
+    fn settle(&mut self) {
+        if self.settings.is_empty() {
+            return;
+        }
+        let value: Vec<u8> = self.settings.iter().flat_map(|value| value.to_le_bytes()).collect();
+        self.module.maps.push(MapDecl {
+            name: SETTINGS.to_owned(),
+            kind: ARRAY,
+            key_size: 4,
+            value_size: value.len() as u32,
+            max_entries: 1,
+            flags: RDONLY_PROG,
+            global: Some(GlobalData::Bss),
+            inner: None,
+        });
+        self.entries.push(Entry { map: SETTINGS.to_owned(), key: vec![0; 4], value });
+    }
 }
 
 impl Setup<'_> {
@@ -317,8 +314,37 @@ impl Setup<'_> {
         at
     }
 
-    pub(crate) fn handler(&mut self, name: &'static str, access: Access) {
+    /// A handler of the element.
+    pub(crate) fn handler(&mut self, name: impl Into<Cow<'static, str>>, access: Access) {
         self.shared.handlers.push(Handler { element: self.element.name.clone(), name: name.into(), access });
+    }
+
+    /// A number that the handler of this name reads and, where somebody may, writes.
+    pub(crate) fn setting(
+        &mut self,
+        name: impl Into<Cow<'static, str>>,
+        takes: Takes,
+        value: i64,
+    ) -> Setting {
+        let name = name.into();
+        if !self.writers.write(self.graph, &name) {
+            self.handler(name, Access::Constant(takes.text(value)));
+            return Setting::Fixed(value);
+        }
+        let at = self.hidden_setting(value);
+        self.handler(name, Access::Setting(at, takes));
+        Setting::Live(at)
+    }
+
+    /// A number that handlers change, but none reads.
+    pub(crate) fn hidden_setting(&mut self, value: i64) -> u32 {
+        self.shared.settings.push(value);
+        8 * (self.shared.settings.len() - 1) as u32
+    }
+
+    /// Whether somebody may write one of these handlers of the element.
+    pub(crate) fn written(&self, names: &[&str]) -> bool {
+        names.iter().any(|name| self.writers.write(self.graph, name))
     }
 
     /// A handler that sets words of the state to zero.
@@ -380,6 +406,17 @@ impl Setup<'_> {
         self.shared.sources.push((Port { element: self.shared.element, port }, source));
     }
 
+    /// As [`Self::source_at`], for a source that handlers tell when to send, by limit and activity; `count` is where its packets are counted.
+    pub(crate) fn gated(&mut self, port: u32, source: Source, count: u32, [limit, active]: [i64; 2]) {
+        let [limit_at, active_at, base] = [limit, active, 0].map(|value| self.hidden_setting(value));
+        self.handler("limit", Access::Setting(limit_at, Takes::Limit));
+        self.handler("active", Access::Setting(active_at, Takes::Truth));
+        self.handler("reset", Access::Restart { count, base });
+        let source_at = self.sources();
+        self.shared.gates.push(Gate { source: source_at, limit: limit_at, active: active_at, base });
+        self.source_at(port, source);
+    }
+
     /// How many sources there are by now.
     pub(crate) fn sources(&self) -> usize {
         self.shared.sources.len()
@@ -407,17 +444,46 @@ impl Setup<'_> {
         self.table(LRU_HASH, name, (key, value), more, max_entries)
     }
 
+    /// As [`Self::evicting_table`], the table of an element of this name, with all that want that one's.
+    pub(crate) fn shared_table(
+        &mut self,
+        owner: Option<&str>,
+        name: &str,
+        key: &'static [Size],
+        value: &'static [Size],
+        more: u32,
+        max_entries: u32,
+    ) -> Table {
+        let whole = format!("{}.{name}", owner.unwrap_or(&self.element.name));
+        let known = self.shared.module.maps.iter().find(|(_, map)| map.name == whole);
+        match known.map(|(map, _)| map) {
+            Some(map) => Table { map, key, value },
+            None => self.named_table(LRU_HASH, whole, (key, value), more, max_entries),
+        }
+    }
+
     fn table(
         &mut self,
         kind: u32,
         name: &str,
+        pieces: (&'static [Size], &'static [Size]),
+        more: u32,
+        max_entries: u32,
+    ) -> Table {
+        self.named_table(kind, format!("{}.{name}", self.element.name), pieces, more, max_entries)
+    }
+
+    fn named_table(
+        &mut self,
+        kind: u32,
+        name: String,
         (key, value): (&'static [Size], &'static [Size]),
         more: u32,
         max_entries: u32,
     ) -> Table {
         let bytes = |sizes: &[Size]| sizes.iter().map(|size| size.bytes()).sum::<u32>();
         let map = self.shared.module.maps.push(MapDecl {
-            name: format!("{}.{name}", self.element.name),
+            name,
             kind,
             key_size: bytes(key),
             value_size: bytes(value) + more,
@@ -459,48 +525,9 @@ impl Setup<'_> {
         }
         Ok(merged)
     }
-
-    /// A table of prefixes: each with its length, gateway and output.
-    pub(crate) fn routes(&mut self, routes: &[(u32, u32, u32, u32)]) -> Map {
-        let entry = |&(address, bits, gateway, output): &(u32, u32, u32, u32)| {
-            let key = [bits.to_le_bytes(), address.to_be_bytes()].concat();
-            (key, [gateway.to_le_bytes(), output.to_le_bytes()].concat())
-        };
-        self.prefixes(routes.iter().map(entry).collect())
-    }
-
-    /// A table of prefixes of IPv6: each with its length, gateway and output.
-    pub(crate) fn routes6(&mut self, routes: &[Route6]) -> Map {
-        let entry = |route: &Route6| {
-            let key = [&route.bits.to_le_bytes()[..], &route.address.to_be_bytes()].concat();
-            let words = route.gateway.to_be_bytes();
-            let gateway = words.chunks_exact(4).flat_map(|word| word.iter().rev().copied());
-            (key, gateway.chain(route.output.to_le_bytes()).collect())
-        };
-        self.prefixes(routes.iter().map(entry).collect())
-    }
-
-    /// A table of prefixes with these keys and values, of which the first says how long they are.
-    fn prefixes(&mut self, entries: Vec<(Vec<u8>, Vec<u8>)>) -> Map {
-        let name = format!("{}.routes", self.element.name);
-        let (key, value) = entries.first().map_or((8, ROUTE_BYTES as usize), |(k, v)| (k.len(), v.len()));
-        let max_entries = (entries.len() as u32).max(1);
-        let all = entries.into_iter().map(|(key, value)| Entry { map: name.clone(), key, value });
-        self.shared.entries.extend(all);
-        self.shared.module.maps.push(MapDecl {
-            name,
-            kind: LPM_TRIE,
-            key_size: key as u32,
-            value_size: value as u32,
-            max_entries,
-            flags: ROUTE_FLAGS,
-            global: None,
-            inner: None,
-        })
-    }
 }
 
-/// Compiles a graph without elements that name object files.
+/// Compiles a graph without elements that name object files, whose handlers its scripts alone write.
 ///
 /// # Errors
 /// As for [`compile_with`].
@@ -508,19 +535,30 @@ pub fn compile(graph: &Graph) -> Result<Program, Vec<Error>> {
     compile_with(graph, &|_, _| Err("object files are not read here".into()))
 }
 
-/// Compiles a graph; object files that elements name are read by `objects`.
+/// Compiles a graph whose handlers its scripts alone write; object files that elements name are read by `objects`.
+///
+/// # Errors
+/// As for [`compile_for`].
+pub fn compile_with(graph: &Graph, objects: &ReadObject<'_>) -> Result<Program, Vec<Error>> {
+    compile_for(graph, objects, Writers::Scripts)
+}
+
+/// Compiles a graph; object files that elements name are read by `objects`, handlers are written by `writers`.
 ///
 /// # Errors
 /// All that is wrong with elements, their arguments and their connections.
-pub fn compile_with(graph: &Graph, objects: &ReadObject<'_>) -> Result<Program, Vec<Error>> {
+pub fn compile_for(graph: &Graph, objects: &ReadObject<'_>, writers: Writers) -> Result<Program, Vec<Error>> {
     let classes = resolve::classes(graph)?;
     resolve::ports(graph, &classes)?;
     let mut shared = Shared::default();
-    let behaviours = behaviours(graph, &classes, objects, &mut shared)?;
+    let behaviours = behaviours(graph, &classes, (objects, writers), &mut shared)?;
+    shared.handlers.extend(about::handlers(graph, &classes));
+    shared.settle();
     let Shared {
         module,
         state_bytes,
         sources,
+        gates,
         targets,
         handlers,
         entries,
@@ -547,6 +585,7 @@ pub fn compile_with(graph: &Graph, objects: &ReadObject<'_>) -> Result<Program, 
         entry,
         sources: sources.into_iter().map(|(_, source)| source).collect(),
         targets,
+        gates,
         drops: drops.into_iter().map(drop).collect(),
         handlers,
         entries,
@@ -568,7 +607,7 @@ fn named(element: &Element) -> Named {
 fn behaviours(
     graph: &Graph,
     classes: &[&'static Class],
-    objects: &ReadObject<'_>,
+    (objects, writers): (&ReadObject<'_>, Writers),
     shared: &mut Shared,
 ) -> Result<Vec<Option<Box<dyn Behaviour>>>, Vec<Error>> {
     let names = said_by(graph, "AddressInfo");
@@ -579,24 +618,20 @@ fn behaviours(
         shared.element = at;
         let (inputs, outputs) = all_ports[at];
         let arguments = Arguments::new(element, class.arguments, &names);
-        let mut setup =
-            Setup { arguments, inputs, outputs, element, patterns: &patterns, graph, objects, shared };
+        let mut setup = Setup {
+            arguments,
+            inputs,
+            outputs,
+            element,
+            patterns: &patterns,
+            graph,
+            objects,
+            writers,
+            shared,
+        };
         let made = setup.arguments.check().and_then(|()| (class.make)(&mut setup));
         let Setup { arguments, .. } = setup;
         let made = made.and_then(|behaviour| arguments.finish(class.ignored).map(|()| behaviour));
-        let text = element.arguments.iter().map(|a| a.text.as_str()).collect::<Vec<_>>().join(", ");
-        for (name, text) in [("class", class.name.to_owned()), ("config", text)] {
-            shared.handlers.push(Handler {
-                element: element.name.clone(),
-                name: Cow::Borrowed(name),
-                access: Access::Text(text),
-            });
-        }
-        shared.handlers.push(Handler {
-            element: element.name.clone(),
-            name: "drops".into(),
-            access: Access::Drops,
-        });
         match made {
             Ok(behaviour) => all.push(Some(behaviour)),
             Err(e) => errors.push(e),
@@ -641,6 +676,7 @@ impl<'g> Compiler<'g> {
         func.add_param(entry, Type::Ptr(Prov::Ctx));
         let finish = func.add_block();
         let outputs = graph.connections.iter().map(|c| (c.from, c.to)).collect();
+        let settings = module.maps.iter().find(|(_, map)| map.name == SETTINGS).map(|(map, _)| map);
         Compiler {
             graph,
             behaviours,
@@ -649,6 +685,7 @@ impl<'g> Compiler<'g> {
             func,
             module,
             state,
+            settings,
             uncloned: state_bytes,
             finish,
             state_bytes: state_bytes + 8,
@@ -746,8 +783,9 @@ impl<'g> Compiler<'g> {
         let end = code.bound(handle, 4, Type::Ptr(Prov::PacketEnd));
         let ingress = code.bound(handle, 12, Type::I64);
         let (zero, no, host) = (code.int(0), code.truth(false), code.int(HOST));
-        let packet =
-            Packet::of(&[handle, data, end, data, no, zero, zero, no, host, zero, zero, zero, zero, zero]);
+        let packet = Packet::of(&[
+            handle, data, end, data, no, zero, zero, no, host, zero, zero, zero, zero, zero, zero,
+        ]);
         for (at, (port, _)) in sources.iter().enumerate() {
             let number = code.int(at as i64 + 1);
             let (here, next) = (code.compiler.block_of(*port), code.block());

@@ -46,16 +46,18 @@ impl Error {
     /// Names the candidate that is nearest to what was written, if one is near.
     #[must_use]
     pub fn nearest<'c>(self, written: &str, candidates: impl IntoIterator<Item = &'c str>) -> Error {
-        let same = |c: &str| c.bytes().zip(written.bytes()).filter(|(a, b)| a == b).count();
-        let near =
-            candidates.into_iter().map(|c| (distance(written, c), std::cmp::Reverse(same(c)), c)).min();
-        match near {
-            Some((distance, _, candidate)) if distance <= 1 + written.len() / 3 => {
-                self.help(format!("the nearest name is `{candidate}`"))
-            }
-            _ => self,
+        match nearest(written, candidates) {
+            Some(candidate) => self.help(format!("the nearest name is `{candidate}`")),
+            None => self,
         }
     }
+}
+
+/// The candidate that is nearest to what was written, if one is near.
+pub fn nearest<'c>(written: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
+    let same = |c: &str| c.bytes().zip(written.bytes()).filter(|(a, b)| a == b).count();
+    let near = candidates.into_iter().map(|c| (distance(written, c), std::cmp::Reverse(same(c)), c)).min();
+    near.filter(|(distance, ..)| *distance <= 1 + written.len() / 3).map(|(.., candidate)| candidate)
 }
 
 /// Edits between two names, an exchange of neighbours being one; a difference of case alone is none.

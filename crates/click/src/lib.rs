@@ -9,6 +9,7 @@
 //! Architecture Invariant: configurations are hostile until read: memory is bounded by limits on elements and connections,
 //! nothing panics, and the code that is made accesses no byte outside of a packet, whatever the packet.
 
+mod about;
 mod arguments;
 pub mod ast;
 mod build;
@@ -21,23 +22,28 @@ mod error;
 mod flatten;
 mod foreign;
 mod graph;
+mod handlers;
 mod layout;
 mod lex;
 mod packet;
 mod parse;
+mod refused;
 mod resolve;
 mod script;
 mod sketch;
+mod tables;
 
+pub use arguments::{ether_text, ip_text, ip6_text, prefix_text, prefix6_text};
 pub use compile::{
-    Access, Drop, Entry, Handler, Named, Program, QUEUE, STATE, Source, Target, compile, compile_with,
+    Drop, Entry, Gate, Named, Program, QUEUE, STATE, Source, Target, compile, compile_for, compile_with,
 };
 pub use config::Text;
 pub use elements::time;
-pub use error::{Error, Span};
+pub use error::{Error, Span, nearest};
 pub use flatten::flatten;
 pub use foreign::{Foreign, ReadObject};
 pub use graph::{Connection, Element, Graph, Port};
+pub use handlers::{Access, Form, Handler, SETTINGS, Takes, Verb, Writers};
 pub use layout::{Annotation, Field, Layout};
 pub use parse::parse;
 pub use script::{Goal, Script, ScriptKind, Step, unquoted};

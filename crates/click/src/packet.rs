@@ -28,6 +28,8 @@ pub(crate) enum Note {
     Destination2,
     Destination3,
     Destination4,
+    /// The tag of a VLAN, in host order; 0 for none.
+    Tag,
 }
 
 /// The four words of a destination of IPv6.
@@ -42,7 +44,7 @@ pub(crate) const BROADCAST: i64 = 1;
 pub(crate) const MULTICAST: i64 = 2;
 
 /// How many annotations there are.
-pub(crate) const NOTES: usize = 11;
+pub(crate) const NOTES: usize = 12;
 
 /// Their names, in order.
 pub(crate) const NOTE_NAMES: [&str; NOTES] = [
@@ -57,6 +59,7 @@ pub(crate) const NOTE_NAMES: [&str; NOTES] = [
     "destination, second word",
     "destination, third word",
     "destination, last word",
+    "VLAN tag",
 ];
 
 /// The place of the first one in [`TYPES`].
@@ -72,6 +75,7 @@ pub(crate) const TYPES: [Type; FIRST_NOTE + NOTES] = [
     Type::I64,
     Type::I64,
     Type::I1,
+    Type::I64,
     Type::I64,
     Type::I64,
     Type::I64,

@@ -5,6 +5,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::class::{self, Class, Processing, port_range, processing};
 use crate::error::Error;
 use crate::graph::{Graph, Port};
+use crate::refused;
 
 /// The class of each element.
 ///
@@ -19,8 +20,15 @@ pub(crate) fn classes(graph: &Graph) -> Result<Vec<&'static Class>, Vec<Error>> 
                 let names =
                     class::all().map(|c| c.name).chain(graph.elements.iter().map(|e| e.name.as_str()));
                 let names = names.filter(|n| *n != element.name && *n != element.class);
-                let message = format!("there is no element class `{}`", element.class);
-                errors.push(Error::new(element.span, message).nearest(&element.class, names));
+                errors.push(match refused::why(&element.class) {
+                    Some(why) => {
+                        Error::new(element.span, format!("`{}` is not supported: {why}", element.class))
+                    }
+                    None => {
+                        let message = format!("there is no element class `{}`", element.class);
+                        Error::new(element.span, message).nearest(&element.class, names)
+                    }
+                });
             }
         }
     }
@@ -76,7 +84,7 @@ fn counts(graph: &Graph, classes: &[&'static Class]) -> Vec<Error> {
 }
 
 /// Which way ports pass packets, agnostic ones as their neighbours say.
-struct Ways {
+pub(crate) struct Ways {
     /// By input or output and port: the set that it belongs to.
     sets: FxHashMap<(bool, Port), usize>,
     parents: Vec<usize>,
@@ -85,7 +93,7 @@ struct Ways {
 }
 
 impl Ways {
-    fn new(graph: &Graph, classes: &[&'static Class]) -> Ways {
+    pub(crate) fn new(graph: &Graph, classes: &[&'static Class]) -> Ways {
         let mut this =
             Ways { sets: FxHashMap::default(), parents: Vec::new(), ways: Vec::new(), conflicts: Vec::new() };
         for (element, (class, (inputs, outputs))) in classes.iter().zip(graph.ports()).enumerate() {
@@ -135,6 +143,13 @@ impl Ways {
         }
         self.parents[a] = b;
         self.ways[b] = self.ways[b].or(self.ways[a]);
+    }
+
+    /// Whether packets are pulled at a port. (Where nobody decides, they are pushed.)
+    pub(crate) fn pulls(&mut self, output: bool, port: Port) -> bool {
+        let Some(set) = self.sets.get(&(output, port)).copied() else { return false };
+        let root = self.root(set);
+        matches!(self.ways[root], Some((Processing::Pull, _)))
     }
 
     /// Push ports that meet pull ports.

@@ -49,6 +49,10 @@ const GRAPHS: &[&str] = &[
     "-> Strip(14) -> MarkIPHeader -> FlowIPManagerIMP -> FlowCounter -> c :: IPClassifier(tcp, -) -> FlowIPNAT(SIP 192.0.2.1) -> ToDump(0);
         c[1] -> FlowCounter -> ToDump(1)",
     "-> Strip(14) -> MarkIPHeader -> CountMinSketch(0.1, 0.1, TOP 2) -> CountSketch(0.3, 0.2, TOP 1, BYTES true) -> ToDump(0)",
+    "-> Strip(14) -> d :: CTXDispatcher(9/06 20/0050 1, 9/06 drop, 9/11 0, -) -> h :: HashSwitch(12, 4) -> ToDump(0); h[1] -> ToDump(1);
+        h[2] -> ToDump(2); d[1] -> s :: StrideSwitch(3, 1) -> ToDump(1); s[1] -> ToDump(3); d[2] -> [0] u :: Suppressor -> RandomSwitch -> ToDump(2)",
+    "-> HashSwitch(3, 2) => [0] a :: Suppressor, [1] a; a[0] -> VLANDecap -> VLANEncap(ANNO) -> r :: RatedSplitter(3000, BURST_SIZE 7) -> ToDump(0);
+        r[1] -> ToDump(1); a[1] -> SetVLANAnno(VLAN_ID 5, VLAN_PCP 3) -> VLANEncap(ANNO, NATIVE_VLAN 7) -> b :: BandwidthRatedSplitter(90000) -> ToDump(2); b[1] -> ToDump(3)",
     "-> side :: Classifier(5/00%01, -) -> s :: EtherSwitch -> ToDump(0); side[1] -> [1] s; s[1] -> ToDump(1)",
     "-> c :: Classifier(12/0806, -) -> [1] q :: ARPQuerier(10.0.0.1, 2:0:0:0:0:1) -> ToDump(0); c[1] -> Strip(14) -> GetIPAddress(16) -> q",
     "-> Strip(14) -> k :: CheckIP6Header -> GetIP6Address(24) -> rt :: LookupIP6Route(1::/16 0, 102::/15 3ffe::1 1, ::/0 2) -> DecIP6HLIM

@@ -460,6 +460,12 @@ impl Engine {
         self.lane.worker.clock = clock;
     }
 
+    /// The time that programs see now, by the coarse clock.
+    pub fn now(&mut self) -> u64 {
+        helpers::tick(&mut self.lane.worker);
+        self.lane.worker.coarse
+    }
+
     /// Takes over what maps of another engine hold, by name: those of the same kind and size that programs write, but not those in `except`.
     pub fn adopt(&mut self, other: &mut Engine, except: &[&str]) {
         for map in self.maps.iter_mut().flatten().map(|map| map.get_mut()) {

@@ -14,7 +14,7 @@ use std::time::Instant;
 use clap::Parser;
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use millstream_built::{Kind, Payload, fill, header};
-use millstream_click::Program;
+use millstream_click::{Program, Writers};
 use millstream_native::{Cpu, Engine, Image, Linkable, Options, Prefixes};
 use millstream_object::Object;
 
@@ -43,6 +43,9 @@ pub(crate) struct Args {
     /// The processor to build for: `native`, this machine's and those that have all that it has, or a level of x86-64
     #[arg(long, value_name = "CPU", default_value = "native")]
     cpu: Processor,
+    /// Keep what handlers of a configuration set out of the code, so that they can be written where it runs: by `--control`, or by the program in C
+    #[arg(long)]
+    writable: bool,
     #[command(flatten)]
     tuning: Tuning,
 }
@@ -130,6 +133,9 @@ enum Input {
 }
 
 fn object(args: &Args) -> Result<Input> {
+    if args.writable {
+        return Err(miette!("--writable is for configurations of Click"));
+    }
     if let Some(extra) = args.variables.first() {
         return Err(miette!("{extra:?}: variables are for configurations of Click"));
     }
@@ -142,7 +148,8 @@ fn configuration(args: &Args) -> Result<Input> {
     if args.prog.is_some() {
         return Err(miette!("--prog is for objects"));
     }
-    let program = click::front(Path::new(&args.input), &args.variables, args.tuning.workers)?;
+    let writers = if args.writable { Writers::Anybody } else { Writers::Scripts };
+    let program = click::front(Path::new(&args.input), &args.variables, args.tuning.workers, writers)?;
     Ok(Input::Configuration { name: args.input.clone(), program: Box::new(program) })
 }
 

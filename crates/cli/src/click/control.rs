@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use miette::{Result, miette};
 use millstream_built::script::{Scripts, Surroundings};
 use millstream_built::{fill, handlers};
-use millstream_click::{Drop, Program, STATE};
+use millstream_click::{Drop, Program, STATE, Writers};
 use millstream_native::{Engine, Options};
 
 use crate::daemon::socket::{Socket, SocketError};
@@ -23,13 +23,19 @@ const FAREWELL: Duration = Duration::from_secs(1);
 /// The longest line of a client.
 const LONGEST: u64 = 1 << 20;
 
+/// What clients may ask for.
+const COMMANDS: &str = "READ, READDATA, WRITE, WRITEDATA, CHECKREAD, CHECKWRITE, SWAP, QUIT";
+
 /// The handler of the process itself.
 const CRASHES: &str = "crashes";
 
 /// What a client wants.
 enum Wish {
     Read(String),
+    /// The handler, and what is to be written.
     Write(String),
+    /// Whether a handler can be read or, if `true`, written.
+    Check(String, bool),
     /// A configuration that is compiled, and its name.
     Swap(Box<(Program, Engine)>),
 }
@@ -69,11 +75,12 @@ impl Control {
     /// Does what clients want by now; `false` to end.
     pub(super) fn serve(&self, at_work: &mut AtWork, engine: &mut Engine) -> bool {
         while let Ok(Request { wish, answer, told }) = self.requests.try_recv() {
-            let stops = matches!(&wish, Wish::Write(name) if name == "stop");
+            let stops = matches!(&wish, Wish::Write(text) if text.trim() == "stop");
             let outcome = match wish {
                 Wish::Read(name) => at_work.read(engine, &name),
                 Wish::Write(_) if stops => Ok(String::new()),
-                Wish::Write(name) => at_work.write(engine, &name),
+                Wish::Write(text) => at_work.write(engine, &text),
+                Wish::Check(name, write) => at_work.check(&name, write),
                 Wish::Swap(new) => at_work.swap(engine, *new),
             };
             // A client that has gone wants no answer.
@@ -140,14 +147,18 @@ impl AtWork {
         if name == CRASHES {
             return Ok(self.crashes.unwrap_or(0).to_string());
         }
-        handlers::read(&self.program, engine, name).map_err(|e| (511, e.to_string()))
+        handlers::read(&self.program, engine, name).map_err(refused)
     }
 
-    fn write(&self, engine: &mut Engine, name: &str) -> Outcome {
-        handlers::write(&self.program, engine, name).map(|()| String::new()).map_err(|e| match e {
-            handlers::Error::Unwritable(_) => (520, e.to_string()),
-            _ => (511, e.to_string()),
-        })
+    fn write(&self, engine: &mut Engine, text: &str) -> Outcome {
+        handlers::write(&self.program, engine, text).map(|()| String::new()).map_err(refused)
+    }
+
+    fn check(&self, name: &str, write: bool) -> Outcome {
+        if name == CRASHES || name == "stop" {
+            return Ok(String::new());
+        }
+        handlers::check(&self.program, name, write).map(|()| String::new()).map_err(refused)
     }
 
     /// Puts another configuration in the place of this one, with what it can have of its state.
@@ -160,12 +171,29 @@ impl AtWork {
         let mut state = handlers::state(&mut new);
         self.left.extend(program.carry(&mut state, &self.program, &handlers::state(engine)));
         handlers::set_state(&mut new, &state);
+        // Limits are those of the new one, but count from where the source began in the old one.
+        for gate in &program.gates {
+            let old = self.program.gates.iter().find(|old| old.source == gate.source);
+            let base = old.map_or(0, |old| handlers::setting(engine, old.base));
+            handlers::set_setting(&mut new, gate.base, base);
+        }
         *engine = new;
         self.scripts = Scripts::new(&program);
         self.program = program;
         self.swaps += 1;
         Ok(String::new())
     }
+}
+
+/// The protocol's number for what cannot be done, and why.
+fn refused(error: handlers::Error) -> (u32, String) {
+    let number = match error {
+        handlers::Error::NoElement { .. } => 510,
+        handlers::Error::Unknown { .. } => 511,
+        handlers::Error::Unfit { .. } => 520,
+        handlers::Error::Unreadable(_) | handlers::Error::Unwritable(_) | handlers::Error::Constant(_) => 530,
+    };
+    (number, error.to_string())
 }
 
 fn listen(listener: &UnixListener, send: &Sender<Request>, options: Option<&Options>) {
@@ -193,9 +221,13 @@ fn talk(stream: UnixStream, send: &Sender<Request>, options: Option<&Options>) -
             "" => continue,
             "QUIT" => return out.write_all(b"200 Goodbye!\r\n"),
             "READ" => (Ok(Wish::Read(rest.to_owned())), "Read handler"),
-            "WRITE" => (Ok(Wish::Write(name.clone())), "Write handler"),
+            "READDATA" => (text_behind(rest, &mut reader)?.map(Wish::Read), "Read handler"),
+            "WRITE" => (Ok(Wish::Write(rest.to_owned())), "Write handler"),
+            "WRITEDATA" => (text_behind(rest, &mut reader)?.map(Wish::Write), "Write handler"),
+            "CHECKREAD" => (Ok(Wish::Check(rest.to_owned(), false)), "CHECKREAD handler"),
+            "CHECKWRITE" => (Ok(Wish::Check(rest.to_owned(), true)), "CHECKWRITE handler"),
             "SWAP" => (compiled(rest, options), "Swap"),
-            _ => (Err((501, format!("there is no command {command:?}: READ, WRITE, SWAP, QUIT"))), ""),
+            _ => (Err((501, format!("there is no command {command:?}: {COMMANDS}"))), ""),
         };
         let (_telling, told) = mpsc::channel();
         let outcome = wish.and_then(|wish| {
@@ -214,14 +246,26 @@ fn talk(stream: UnixStream, send: &Sender<Request>, options: Option<&Options>) -
     }
 }
 
+/// `HANDLER N` and the N bytes behind the line: the handler and these. The inner result is what to answer where that makes no sense.
+fn text_behind(rest: &str, reader: &mut impl io::Read) -> io::Result<Result<String, (u32, String)>> {
+    let wrong = || Ok(Err((500, format!("expected HANDLER N and N bytes, N at most {LONGEST}"))));
+    let Some((name, length)) = rest.trim().split_once(char::is_whitespace) else { return wrong() };
+    let Some(length) = length.trim().parse().ok().filter(|length: &u64| *length <= LONGEST) else {
+        return wrong();
+    };
+    let mut bytes = vec![0; length as usize];
+    reader.read_exact(&mut bytes)?;
+    Ok(Ok(format!("{name} {}", String::from_utf8_lossy(&bytes))))
+}
+
 /// A configuration and its variables, compiled.
 fn compiled(text: &str, options: Option<&Options>) -> Result<Wish, (u32, String)> {
     let options = options.ok_or((520, "what was built ahead of time is not replaced".to_owned()))?;
     let mut words = text.split_whitespace().map(str::to_owned);
     let conf = words.next().ok_or((500, "SWAP wants a file".to_owned()))?;
     let variables: Vec<String> = words.collect();
-    let program =
-        super::front(Path::new(&conf), &variables, options.workers).map_err(|e| (520, e.to_string()))?;
+    let program = super::front(Path::new(&conf), &variables, options.workers, Writers::Anybody)
+        .map_err(|e| (520, e.to_string()))?;
     let options =
         Options { places: super::places(&program), prefixes: super::prefixes(&program), ..options.clone() };
     let engine = Engine::of_module(program.module.clone(), program.entry, &options);

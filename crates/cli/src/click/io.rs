@@ -4,17 +4,19 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufWriter, Write as _};
 use std::path::Path;
-use std::sync::Mutex;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use millstream_click::{Program, Source, Target};
 use millstream_lab::pcap;
 use millstream_native::io::Sink as _;
-use millstream_native::io::graph::{Departure, Feed};
+use millstream_native::io::graph::{Departure, Feed, Gate};
 use millstream_native::io::pcap::Writer;
 use millstream_programs::packet::Frame;
 use millstream_programs::rng::Rng;
 
+use super::gates::Gates;
 use super::places::devices;
 
 /// Packets of a run from memory, unless said otherwise.
@@ -34,6 +36,8 @@ pub(super) struct Packets {
     pub(super) description: String,
     /// The file for what is sent to devices, and to which.
     out: Vec<(Option<String>, String)>,
+    /// What tells it when to send.
+    gate: Option<Arc<Gate>>,
 }
 
 impl Packets {
@@ -46,8 +50,12 @@ impl Packets {
         if self.frames.is_empty() {
             return 0;
         }
-        let begin = *next;
-        while *next < self.count && *next - begin < most as u64 {
+        let until = self.gate.as_ref().map_or(u64::MAX, |gate| match gate.paused.load(Ordering::Relaxed) {
+            true => 0,
+            false => gate.until.load(Ordering::Relaxed),
+        });
+        let (begin, end) = (*next, self.count.min(until));
+        while *next < end && *next - begin < most as u64 {
             take(&self.frames[(*next % self.frames.len() as u64) as usize]);
             *next += 1;
         }
@@ -82,12 +90,17 @@ fn spec(text: &str) -> Result<Spec> {
 }
 
 /// Packets of all sources of a program.
-pub(super) fn open(specs: &[String], program: &Program, count: Option<u64>) -> Result<Vec<Packets>> {
+pub(super) fn open(
+    specs: &[String],
+    program: &Program,
+    count: Option<u64>,
+    gates: &Gates,
+) -> Result<Vec<Packets>> {
     let specs = specs.iter().map(|text| spec(text)).collect::<Result<Vec<_>>>()?;
     check(&specs, program)?;
     let mut first = true;
     let mut all = Vec::new();
-    for source in &program.sources {
+    for (at, source) in program.sources.iter().enumerate() {
         all.push(match source {
             Source::Device(name) => {
                 let own = specs.iter().find(|s| s.device.as_deref() == Some(name));
@@ -100,7 +113,7 @@ pub(super) fn open(specs: &[String], program: &Program, count: Option<u64>) -> R
                     _ => nothing(),
                 }
             }
-            other => made(other, count)?,
+            other => made(other, count, gates.of(at))?,
         });
     }
     if all.is_empty() {
@@ -112,21 +125,30 @@ pub(super) fn open(specs: &[String], program: &Program, count: Option<u64>) -> R
     Ok(all)
 }
 
-/// Packets of a source that is no device: so many, unless it says how many itself.
-pub(super) fn made(source: &Source, count: Option<u64>) -> Result<Packets> {
-    let usual = |limit: &Option<u64>| limit.or(count).unwrap_or(USUAL_PACKETS);
-    Ok(match source {
+/// How many packets a source has that does not say so.
+pub(super) fn usual(count: Option<u64>) -> u64 {
+    count.unwrap_or(USUAL_PACKETS)
+}
+
+/// Packets of a source that is no device: so many, unless it says how many itself, or has a gate that does.
+pub(super) fn made(source: &Source, count: Option<u64>, gate: Option<Arc<Gate>>) -> Result<Packets> {
+    let limited = |limit: &Option<u64>| match gate {
+        Some(_) => u64::MAX,
+        None => limit.unwrap_or(usual(count)),
+    };
+    let packets = match source {
         Source::Device(_) => nothing(),
         Source::File(path) => file(path, None)?,
         Source::Constant(bytes, limit) => {
-            let (frames, count) = (vec![bytes.clone()], usual(limit));
+            let (frames, count) = (vec![bytes.clone()], limited(limit));
             Packets { frames, count, description: "one packet".into(), ..nothing() }
         }
         Source::Frames(frames, limit) => {
             let description = format!("{} packets, over and over", frames.len());
-            Packets { frames: frames.clone(), count: usual(limit), description, ..nothing() }
+            Packets { frames: frames.clone(), count: limited(limit), description, ..nothing() }
         }
-    })
+    };
+    Ok(Packets { gate, ..packets })
 }
 
 /// Packets of ports, which are not here before they come.
@@ -153,6 +175,7 @@ fn nothing() -> Packets {
         unfit: 0,
         description: "nothing".into(),
         out: Vec::new(),
+        gate: None,
     }
 }
 
@@ -165,7 +188,7 @@ fn file(path: &str, count: Option<u64>) -> Result<Packets> {
         count: count.unwrap_or(all),
         unfit: capture.left_out as u64,
         description: format!("{path}, {all} frames"),
-        out: Vec::new(),
+        ..nothing()
     })
 }
 

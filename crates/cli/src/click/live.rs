@@ -14,6 +14,7 @@ use millstream_native::io::graph::{Ends, GraphRan};
 use millstream_native::io::live::{Take, Wire, serve_graph};
 use millstream_native::io::pcap::Writer;
 
+use super::gates::Gates;
 use super::io::{Packets, made, of_ports};
 use super::places::{Places, Said, device_of, devices, places};
 use crate::native::LostBefore;
@@ -119,6 +120,7 @@ pub(super) fn of_graph(
     program: &Program,
     packets: Option<u64>,
     workers: u32,
+    gates: &Gates,
 ) -> Result<Result<Option<Ports>, ExitCode>> {
     let said = said(specs, program)?;
     if said.is_empty() {
@@ -137,14 +139,14 @@ pub(super) fn of_graph(
     }
     let mut described = Vec::new();
     let mut places = Vec::new();
-    for (source, place) in program.sources.iter().zip(sources) {
+    for (at, (source, place)) in program.sources.iter().zip(sources).enumerate() {
         let place = match place {
             Some(place) => {
                 finite = None;
                 place
             }
             None => {
-                let made = made(source, packets.or(Some(u64::MAX)))?;
+                let made = made(source, packets.or(Some(u64::MAX)), gates.of(at))?;
                 finite = finite.map(|all: u64| all.saturating_add(made.feed().count));
                 ends.push(End::Made(made, 0));
                 ends.len() - 1

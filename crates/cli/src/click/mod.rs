@@ -4,6 +4,7 @@
 //! to packets, reads and writes handlers, and prints. docs/click.md.
 
 mod control;
+mod gates;
 mod io;
 mod live;
 pub(crate) mod places;
@@ -17,15 +18,18 @@ use std::time::{Duration, Instant};
 use miette::{IntoDiagnostic, Report, Result, Severity, WrapErr, miette};
 use millstream_bpf::module::{func, lift_object};
 use millstream_built::{fill, handlers};
-use millstream_click::{Error, Foreign, Graph, Program, compile_with, flatten, parse};
+use millstream_click::{
+    Access, Error, Foreign, Graph, Handler, Program, Writers, compile_for, flatten, parse,
+};
 use millstream_interp::MapKind;
 use millstream_ir::Map;
 use millstream_native::io::Crew;
-use millstream_native::io::graph::{Departure, GraphRan, run_graph_by, run_graph_while};
+use millstream_native::io::graph::{Departure, GraphRan, Sources, run_graph_by, run_graph_while};
 use millstream_native::{Engine, Options, Prefixes};
 use millstream_object::Program as Described;
 
 use self::control::{AtWork, Control};
+use self::gates::Gates;
 use self::texts::Texts;
 use crate::dpdk::{self, Serving};
 use crate::exit::Exit;
@@ -66,8 +70,8 @@ pub(crate) struct Configuration {
 
 impl Configuration {
     /// Read and compiled for so many workers, to the IR.
-    pub(crate) fn program(&self, workers: u32) -> Result<Program> {
-        front(&self.conf, &self.variables, workers)
+    pub(crate) fn program(&self, workers: u32, writers: Writers) -> Result<Program> {
+        front(&self.conf, &self.variables, workers, writers)
     }
 }
 
@@ -117,7 +121,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         return Ok(Exit::Done.into());
     }
     let start = Instant::now();
-    let program = args.configuration.program(args.tuning.workers)?;
+    let writers = if args.running.control.is_some() { Writers::Anybody } else { Writers::Scripts };
+    let program = args.configuration.program(args.tuning.workers, writers)?;
     let click = start.elapsed();
     if args.ir {
         print!("{}", program.module);
@@ -140,11 +145,13 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     execute(&at(), &args.running, program, &mut engine, Some((click, options)))
 }
 
-/// Reads and compiles a configuration for so many workers, to the IR.
-pub(crate) fn front(conf: &Path, variables: &[String], workers: u32) -> Result<Program> {
+/// Reads and compiles a configuration for so many workers, to the IR, with handlers that these may write.
+pub(crate) fn front(conf: &Path, variables: &[String], workers: u32, writers: Writers) -> Result<Program> {
     let texts = Texts::read(conf)?;
     let graph = graph(&texts, variables)?;
-    let mut program = compile_with(&graph, &foreign).map_err(|all| rendered(&all, &texts))?;
+    let mut program = compile_for(&graph, &foreign, writers).map_err(|all| rendered(&all, &texts))?;
+    let config = Access::Text(texts.whole.clone());
+    program.handlers.push(Handler { element: String::new(), name: "config".into(), access: config });
     for element in &mut program.elements {
         element.name = format!("{}, {}", element.name, texts.place(element.span));
     }
@@ -234,14 +241,15 @@ pub(crate) fn execute(
         Ok(ports) => ports,
         Err(code) => return Ok(code),
     };
-    let interfaces = match live::of_graph(&args.io, &program, args.packets, engine.workers())? {
+    let gates = Gates::new(&program, args.packets);
+    let interfaces = match live::of_graph(&args.io, &program, args.packets, engine.workers(), &gates)? {
         Ok(interfaces) => interfaces,
         Err(code) => return Ok(code),
     };
     let packets = match (&ports, &interfaces) {
         (Some(ports), _) => io::of_ports(ports.descriptions()),
         (None, Some(interfaces)) => interfaces.packets(),
-        (None, None) => io::open(&args.io, &program, args.packets)?,
+        (None, None) => io::open(&args.io, &program, args.packets, &gates)?,
     };
     let times = io::times(&packets);
     let sinks = match interfaces {
@@ -263,12 +271,15 @@ pub(crate) fn execute(
             failed = Some(e);
             false
         });
-        on && control.as_ref().is_none_or(|c| c.serve(&mut at_work, engine))
+        let on = on && control.as_ref().is_none_or(|c| c.serve(&mut at_work, engine));
+        gates.renew(&at_work.program, engine);
+        on
     };
     // The scripts begin before any packet comes.
     let begun = serve(engine);
     let asked = |serve| (scripted || control.is_some()).then_some(serve);
     let mut lost = None;
+    let sources = Sources { feeds: &feeds, gates: gates.all() };
     let ran = match (engine.workers(), &mut ports, interfaces) {
         _ if !begun => Ok(GraphRan::none(feeds.len(), outputs)),
         (_, Some(ports), _) => {
@@ -280,8 +291,8 @@ pub(crate) fn execute(
             lost = Some(before);
             Ok(ran)
         }
-        (1, None, None) => run_graph_while(engine, &feeds, outputs, size, take, serve),
-        _ => run_graph_by(engine, &feeds, outputs, size, &Crew { enter: &bind }, &take, asked(serve)),
+        (1, None, None) => run_graph_while(engine, sources, outputs, size, take, serve),
+        _ => run_graph_by(engine, sources, outputs, size, &Crew { enter: &bind }, &take, asked(serve)),
     };
     let ran = ran.into_diagnostic()?;
     if scripted {

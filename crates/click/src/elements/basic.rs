@@ -8,6 +8,7 @@ use crate::class::{Behaviour, Class, Made};
 use crate::compile::Setup;
 use crate::config::unquote;
 use crate::error::Error;
+use crate::handlers::{Access, Setting, Takes};
 use crate::packet::Packet;
 use crate::script::{ScriptKind, script as read_script};
 
@@ -42,8 +43,15 @@ const fn counting(name: &'static str, ignored: &'static [&'static str]) -> Class
     Class { make: counter, ..passing(name, "1/1", "a/a", ignored) }
 }
 
-const QUEUE: &[&str] = &["CAPACITY"];
+const fn queue(name: &'static str) -> Class {
+    Class { make: passes_queue, ..passing(name, "1/1", "h/l", &["CAPACITY"]) }
+}
+
+/// What a queue holds at most, unless it says so.
+const USUAL_CAPACITY: &str = "1000";
 const PUSHING: &[&str] = &["ACTIVE", "LIMIT", "BURST"];
+const TABLE: &[&str] =
+    &["CAPACITY", "ENTRY_CAPACITY", "ENTRY_PACKET_CAPACITY", "CAPACITY_SLIM_FACTOR", "TIMEOUT"];
 /// What is said of rates.
 const SHAPED: &[&str] =
     &["RATE", "BANDWIDTH", "BURST", "BURST_DURATION", "BURST_SIZE", "BURST_BYTES", "ACTIVE"];
@@ -112,6 +120,7 @@ pub(super) const CLASSES: &[Class] = &[
     counting("CounterMP", COUNTED),
     counting("AverageCounter", RATES),
     counting("AverageCounterMP", RATES),
+    counting("AverageCounterIMP", RATES),
     Class {
         name: "Tee",
         ports: "1/1-",
@@ -148,11 +157,11 @@ pub(super) const CLASSES: &[Class] = &[
         passes_all: false,
         make: store,
     },
-    passing("Queue", "1/1", "h/l", QUEUE),
-    passing("SimpleQueue", "1/1", "h/l", QUEUE),
-    passing("ThreadSafeQueue", "1/1", "h/l", QUEUE),
-    passing("FullNoteQueue", "1/1", "h/l", QUEUE),
-    passing("FrontDropQueue", "1/1", "h/l", QUEUE),
+    queue("Queue"),
+    queue("SimpleQueue"),
+    queue("ThreadSafeQueue"),
+    queue("FullNoteQueue"),
+    queue("FrontDropQueue"),
     passing("Unqueue", "1/1", "l/h", PUSHING),
     passing("RoundRobinSched", "1-/1", "l/l", &[]),
     passing("PrioSched", "1-/1", "l/l", &[]),
@@ -211,7 +220,10 @@ pub(super) const CLASSES: &[Class] = &[
     information("ClickyInfo"),
     information("JiffieClock"),
     information("TSCClock"),
-    information("ARPTable"),
+    // Queriers that name it have its table together.
+    Class { arguments: TABLE, ignored: TABLE, ..information("ARPTable") },
+    // Random numbers are those of a seed that every run begins with.
+    Class { arguments: &["SEED"], ignored: &["SEED"], ..information("RandomSeed") },
     information("AlignmentInfo"),
 ];
 
@@ -227,6 +239,18 @@ impl Behaviour for Pass {
 fn pass(setup: &mut Setup<'_>) -> Made {
     setup.arguments.rest();
     Ok(Box::new(Pass))
+}
+
+/// A queue hands on at once: it is empty whenever somebody asks.
+fn passes_queue(setup: &mut Setup<'_>) -> Made {
+    let capacity = setup.arguments.next("CAPACITY").map_or(USUAL_CAPACITY.to_owned(), |text| text.text);
+    setup.handler("capacity", Access::Text(capacity));
+    for name in ["length", "highwater_length"] {
+        setup.handler(name, Access::Text("0".to_owned()));
+    }
+    setup.resets("reset", Vec::new());
+    setup.resets("reset_counts", Vec::new());
+    pass(setup)
 }
 
 fn print(setup: &mut Setup<'_>) -> Made {
@@ -406,23 +430,36 @@ fn tee(setup: &mut Setup<'_>) -> Made {
 
 /// Sends all packets to one output.
 struct Switch {
-    output: Option<u32>,
+    /// Negative to drop them.
+    output: Setting,
+    outputs: u32,
 }
 
 impl Behaviour for Switch {
     fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
         match self.output {
-            Some(port) => code.out(port, packet),
-            None => code.drop(packet, "switched_off"),
+            Setting::Fixed(port) => match u32::try_from(port) {
+                Ok(port) => code.out(port, packet),
+                Err(_) => code.drop(packet, "switched_off"),
+            },
+            Setting::Live(_) => {
+                let output = code.setting(self.output);
+                for port in 0..self.outputs {
+                    code.check_int(Cond::Ne, output, i64::from(port), |code| code.out(port, packet));
+                }
+                code.drop(packet, "switched_off");
+            }
         }
     }
 }
 
 fn switch(setup: &mut Setup<'_>) -> Made {
-    let Some(text) = setup.arguments.next("OUTPUT") else { return Ok(Box::new(Switch { output: Some(0) })) };
-    if text.text == "-1" {
-        return Ok(Box::new(Switch { output: None }));
-    }
-    let output = unsigned(&text, u64::from(setup.outputs.max(1) - 1))?;
-    Ok(Box::new(Switch { output: Some(output as u32) }))
+    let last = i64::from(setup.outputs.max(1) - 1);
+    let output = match setup.arguments.next("OUTPUT") {
+        Some(text) if text.text == "-1" => -1,
+        Some(text) => unsigned(&text, last as u64)? as i64,
+        None => 0,
+    };
+    let output = setup.setting("switch", Takes::Number(-1, last), output);
+    Ok(Box::new(Switch { output, outputs: setup.outputs }))
 }

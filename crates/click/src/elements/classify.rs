@@ -5,24 +5,27 @@ use std::collections::BTreeMap;
 use millstream_ir::{Block, Value};
 use millstream_isa::{AluOp, Cond};
 
+use crate::arguments::unsigned;
 use crate::build::Code;
 use crate::class::{Behaviour, Class, Made};
 use crate::compile::Setup;
 use crate::config::{Text, words};
 use crate::error::Error;
+use crate::handlers::Access;
 use crate::packet::Packet;
 
 use super::table::{Demand, Formula, Part, Rules, Window, Word, different, equal, parts};
 
-pub(super) const CLASSES: &[Class] = &[Class {
-    name: "Classifier",
-    ports: "1/-",
-    processing: "h/h",
-    arguments: &[],
-    ignored: &[],
-    passes_all: false,
-    make: classifier,
-}];
+const fn class(name: &'static str, make: fn(&mut Setup<'_>) -> Made) -> Class {
+    Class { name, ports: "1/-", processing: "h/h", arguments: &[], ignored: &[], passes_all: false, make }
+}
+
+pub(super) const CLASSES: &[Class] = &[
+    class("Classifier", classifier),
+    class("CTXDispatcher", dispatcher),
+    class("FlowContextDispatcher", dispatcher),
+    class("FlowDispatcher", dispatcher),
+];
 
 /// Bytes at an offset, under a mask.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -33,9 +36,11 @@ struct Clause {
     mask: Vec<u8>,
 }
 
-/// One pattern an output; a pattern without clauses matches all.
+/// Patterns and where packets of each leave, in order; a pattern without clauses matches all.
 struct Classifier {
     patterns: Vec<Vec<Clause>>,
+    /// An output, or none where packets of the pattern are dropped.
+    outputs: Vec<Option<u32>>,
     parts: Vec<Part<Key>>,
 }
 
@@ -83,11 +88,52 @@ fn classifier(setup: &mut Setup<'_>) -> Made {
     let arguments = setup.arguments.rest();
     outputs_are(setup, arguments.len())?;
     let patterns = arguments.iter().map(pattern).collect::<Result<Vec<_>, _>>()?;
-    let asked = |(port, pattern): (usize, &Vec<Clause>)| {
-        (Some(Formula::All(pattern.iter().map(Clause::formula).collect())), port as u32)
-    };
-    let asked: Vec<_> = patterns.iter().enumerate().map(asked).collect();
-    Ok(Box::new(Classifier { parts: parts(&asked), patterns }))
+    for (at, argument) in arguments.iter().enumerate() {
+        setup.handler(format!("pattern{at}"), Access::Text(argument.text.clone()));
+    }
+    let outputs = (0..patterns.len() as u32).map(Some).collect();
+    Ok(Box::new(Classifier::of(patterns, outputs)))
+}
+
+/// A classifier of MiddleClick's contexts: patterns with an output or `drop` behind them, or, without, the output behind that of the one
+/// before.
+fn dispatcher(setup: &mut Setup<'_>) -> Made {
+    let last = setup.outputs.max(1) - 1;
+    let (mut patterns, mut outputs, mut next) = (Vec::new(), Vec::new(), 0);
+    for argument in setup.arguments.rest() {
+        let mut all = words(&argument);
+        let given = match all.last() {
+            Some(word) if all.len() > 1 && word.text == "drop" => Some(None),
+            Some(word) if all.len() > 1 && !word.text.contains('/') => {
+                Some(Some(unsigned(word, u64::from(last))? as u32))
+            }
+            _ => None,
+        };
+        if given.is_some() {
+            all.pop();
+        }
+        let text = all.iter().map(|word| word.text.as_str()).collect::<Vec<_>>().join(" ");
+        patterns.push(pattern(&Text { text, span: argument.span })?);
+        let output = given.unwrap_or(Some(next));
+        if output.is_some_and(|output| output > last) {
+            let message =
+                format!("there is no output for this pattern: the last that is connected is [{last}]");
+            return Err(Error::new(argument.span, message));
+        }
+        next = output.map_or(next, |output| output + 1);
+        outputs.push(output);
+    }
+    Ok(Box::new(Classifier::of(patterns, outputs)))
+}
+
+impl Classifier {
+    fn of(patterns: Vec<Vec<Clause>>, outputs: Vec<Option<u32>>) -> Classifier {
+        let asked = |(port, pattern): (usize, &Vec<Clause>)| {
+            (Some(Formula::All(pattern.iter().map(Clause::formula).collect())), port as u32)
+        };
+        let asked: Vec<_> = patterns.iter().enumerate().map(asked).collect();
+        Classifier { parts: parts(&asked), patterns, outputs }
+    }
 }
 
 fn pattern(argument: &Text) -> Result<Vec<Clause>, Error> {
@@ -172,6 +218,14 @@ impl Clause {
 }
 
 impl Classifier {
+    /// Ends with the packet of a pattern where that leads.
+    fn leave(&self, code: &mut Code<'_, '_>, packet: Packet, pattern: u32) {
+        match self.outputs.get(pattern as usize).copied().flatten() {
+            Some(output) => code.out(output, packet),
+            None => code.drop(packet, "dropped_by_pattern"),
+        }
+    }
+
     /// The words of the key of a table.
     fn words(code: &mut Code<'_, '_>, packet: Packet, rules: &Rules<Key>) -> BTreeMap<Key, Value> {
         let all = rules.words();
@@ -199,7 +253,7 @@ impl Classifier {
                     test(code, packet, clause, next);
                 }
             }
-            code.out(port as u32, packet);
+            self.leave(code, packet, port as u32);
             code.go(next);
         }
     }
@@ -207,13 +261,13 @@ impl Classifier {
 
 impl Behaviour for Classifier {
     fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
-        let outputs: Vec<u32> = (0..self.patterns.len() as u32).collect();
+        let all: Vec<u32> = (0..self.patterns.len() as u32).collect();
         for part in &self.parts {
             match part {
                 Part::Linear(ports) => self.in_order(code, packet, ports.clone()),
                 Part::Table(rules) => {
                     let words = Self::words(code, packet, rules);
-                    rules.choose(code, &words, &outputs, |code, port| code.out(port, packet));
+                    rules.choose(code, &words, &all, |code, pattern| self.leave(code, packet, pattern));
                 }
             }
         }

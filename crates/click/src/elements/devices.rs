@@ -64,6 +64,11 @@ const DEVICE: &[&str] = &[
     "UCO",
     "TSO",
     "POWER_MGMT",
+    "RSS_AGGREGATE",
+    "RSS",
+    "PAINT_QUEUE",
+    "MINTHREADS",
+    "SCALE",
 ];
 /// All but the device: how it is driven makes no difference here.
 const IGNORED: &[&str] = DEVICE.split_at(2).1;
@@ -119,11 +124,14 @@ pub(super) const CLASSES: &[Class] = &[
     source("FromDevice", from_device),
     source("PollDevice", from_device),
     source("FromDPDKDevice", from_device),
+    // PacketMill's: descriptors of packets are our own with every device.
+    source("FromDPDKDeviceXCHG", from_device),
     source("FromNetmapDevice", from_device),
     source("FromHost", from_device),
     source("FromDPDKRing", from_ring),
     sink("ToDevice", "l"),
     sink("ToDPDKDevice", "a"),
+    sink("ToDPDKDeviceXCHG", "a"),
     sink("ToNetmapDevice", "a"),
     Class { make: to_ring, ..sink("ToDPDKRing", "a") },
     tunnel("KernelTap"),

@@ -1,7 +1,10 @@
 //! Ethernet headers, and answers to ARP requests.
 
-use millstream_ir::Value;
+use std::net::Ipv4Addr;
+
+use millstream_ir::{Map, Value};
 use millstream_isa::{AluOp, Cond};
+use rustc_hash::FxHashSet;
 
 use crate::arguments::{boolean, ether, ether_text, prefix, unsigned};
 use crate::build::Code;
@@ -10,6 +13,7 @@ use crate::compile::Setup;
 use crate::config::words;
 use crate::elements::devices::cast;
 use crate::error::Error;
+use crate::handlers::Access;
 use crate::packet::{HOST, Note, Packet};
 
 /// Bytes of an Ethernet header.
@@ -131,10 +135,12 @@ fn host_filter(setup: &mut Setup<'_>) -> Made {
     Ok(Box::new(HostFilter { address, drop_own, drop_other, offset }))
 }
 
-/// Answers requests for addresses.
-struct Responder {
-    /// Address, mask and answer; the first that matches answers.
-    entries: Vec<(u32, u32, [u8; 6])>,
+/// Answers requests for addresses: the longest prefix does.
+enum Responder {
+    /// Address, mask and answer, the longest first.
+    Fixed(Vec<(u32, u32, [u8; 6])>),
+    /// A table that handlers write.
+    Live(Map),
 }
 
 fn responder(setup: &mut Setup<'_>) -> Made {
@@ -167,7 +173,32 @@ fn responder(setup: &mut Setup<'_>) -> Made {
         })?;
         entries.extend(prefixes.into_iter().map(|(address, mask)| (address & mask, mask, answer)));
     }
-    Ok(Box::new(Responder { entries }))
+    answering(setup, entries)
+}
+
+/// Prefixes that are answered for, by address and mask; of several for one the last counts.
+fn answering(setup: &mut Setup<'_>, mut entries: Vec<(u32, u32, [u8; 6])>) -> Made {
+    let mut seen = FxHashSet::default();
+    entries.reverse();
+    entries.retain(|(address, mask, _)| seen.insert((*address, *mask)));
+    entries.sort_by_key(|(_, mask, _)| std::cmp::Reverse(mask.count_ones()));
+    if !setup.written(&["add", "remove"]) {
+        let line = |(address, mask, ether): &(u32, u32, [u8; 6])| {
+            let ether = ether.map(|byte| format!("{byte:02X}")).join("-");
+            format!("{}/{} {ether}\n", Ipv4Addr::from(*address), mask.count_ones())
+        };
+        setup.handler("table", Access::Text(entries.iter().map(line).collect()));
+        return Ok(Box::new(Responder::Fixed(entries)));
+    }
+    let prefix = |&(address, mask, ether): &(u32, u32, [u8; 6])| match mask.leading_ones() {
+        bits if bits == mask.count_ones() => Ok((address, bits, ether)),
+        _ => Err(Error::new(
+            setup.element.span,
+            "a mask is no prefix, which it must be where handlers write the table",
+        )),
+    };
+    let prefixes = entries.iter().map(prefix).collect::<Result<Vec<_>, _>>()?;
+    Ok(Box::new(Responder::Live(setup.answers(&prefixes))))
 }
 
 impl Behaviour for Responder {
@@ -183,23 +214,46 @@ impl Behaviour for Responder {
         let operation = code.half(packet.data, 20);
         code.check_int(Cond::Eq, operation, 1, other);
         let wanted = code.word(packet.data, 38);
-        for (address, mask, answer) in &self.entries {
-            let masked = code.with(AluOp::And, wanted, i64::from(*mask));
-            code.check_int(Cond::Ne, masked, i64::from(*address), |code| reply(code, packet, answer));
+        match self {
+            Responder::Fixed(entries) => {
+                for (address, mask, answer) in entries {
+                    let masked = code.with(AluOp::And, wanted, i64::from(*mask));
+                    code.check_int(Cond::Ne, masked, i64::from(*address), |code| {
+                        let [low, high] = halves(answer);
+                        let answer = [code.int(low), code.int(high)];
+                        reply(code, packet, answer);
+                    });
+                }
+                other(code);
+            }
+            Responder::Live(map) => {
+                let found = code.longest(*map, wanted);
+                code.check_int(Cond::Ne, found, 0, other);
+                let answer = [code.field(found, 0), code.short(found, 4)];
+                reply(code, packet, answer);
+            }
         }
-        other(code);
     }
 }
 
+/// The first four bytes of an Ethernet address and the others, as they lie in memory.
+fn halves(address: &[u8; 6]) -> [i64; 2] {
+    let [a, b, c, d, e, f] = *address;
+    [i64::from(u32::from_le_bytes([a, b, c, d])), i64::from(u16::from_le_bytes([e, f]))]
+}
+
 /// Makes the request its answer.
-fn reply(code: &mut Code<'_, '_>, mut packet: Packet, answer: &[u8; 6]) {
+fn reply(code: &mut Code<'_, '_>, mut packet: Packet, answer: [Value; 2]) {
     let data = packet.data;
     // To whom it came from; the sender's addresses are the target's now, and what was asked for is the sender's.
     let wanted = code.word(data, 38);
     code.copy(data, 0, data, 22, 6);
-    code.write(data, 6, &[&answer[..], &[8, 6, 0, 1, 8, 0, 6, 4, 0, 2]].concat());
+    code.write(data, 12, &[8, 6, 0, 1, 8, 0, 6, 4, 0, 2]);
     code.copy(data, 32, data, 22, 10);
-    code.write(data, 22, answer);
+    for at in [6, 22] {
+        code.set_raw(4, data, at, answer[0]);
+        code.set_raw(2, data, at + 4, answer[1]);
+    }
     code.set_word(data, 28, wanted);
     let length = code.int(ARP);
     packet.end = code.end(data, length);

@@ -19,7 +19,35 @@ const fn manager(name: &'static str) -> Class {
     }
 }
 
+/// How the manager of MiddleClick's contexts keeps these, which the compiler has no need of.
+const CONTEXTS: &[&str] = &[
+    "BUILDER",
+    "AGGTRUST",
+    "VERBOSE_FCB",
+    "AGGCACHE",
+    "CACHESIZE",
+    "CACHERINGSIZE",
+    "VERBOSE",
+    "EARLYDROP",
+    "CLEAN_TIMER",
+    "PULLBURST",
+    "CONTEXT",
+    "OPTIMIZE",
+    "RESERVE",
+    "SIZE_VERBOSE",
+    "RELEASE",
+    "ORDERED",
+    "NOCUT",
+];
+
+const fn contexts(name: &'static str) -> Class {
+    Class { ports: "1/1-2", arguments: CONTEXTS, ignored: CONTEXTS, ..manager(name) }
+}
+
 pub(super) const CLASSES: &[Class] = &[
+    // A dispatcher is a classifier, wherever its manager is; `FlowClassifier` is the manager's former name.
+    contexts("CTXManager"),
+    contexts("FlowClassifier"),
     manager("FlowIPManager"),
     manager("FlowIPManagerIMP"),
     manager("FlowIPManager_CuckooPP"),

@@ -11,9 +11,10 @@ use super::seconds;
 use crate::arguments::{boolean, ether, ip, string, unsigned};
 use crate::build::Code;
 use crate::class::{Behaviour, Class, Made};
-use crate::compile::{Access, NO_INPUT, Setup, Source};
+use crate::compile::{NO_INPUT, Setup, Source};
 use crate::config::{Text, unquote};
 use crate::error::Error;
+use crate::handlers::Access;
 use crate::packet::{Note, Packet};
 
 const FLOWS: &[&str] = &[
@@ -132,7 +133,7 @@ impl Behaviour for Counted {
     }
 }
 
-/// The element as a source of these packets, which it sends only if it is active: with the handlers `count`, `limit` and `active`.
+/// The element as a source of these packets, which it sends only if it is active: with the handlers `count`, `limit`, `active` and `reset`.
 pub(super) fn generator(
     setup: &mut Setup<'_>,
     port: u32,
@@ -140,11 +141,16 @@ pub(super) fn generator(
     active: bool,
     source: impl Behaviour + 'static,
 ) -> Made {
-    let limit = packets.limit().map_or("-1".to_owned(), |limit| limit.to_string());
-    setup.handler("limit", Access::Text(limit));
-    setup.handler("active", Access::Text(active.to_string()));
+    let limit = packets.limit().map_or(-1, |limit| i64::try_from(limit).unwrap_or(i64::MAX));
     let counter = setup.counter("count");
-    setup.source_at(port, packets.active(active));
+    let live = setup.written(&["active", "limit", "reset"]);
+    if live {
+        setup.gated(port, packets, counter, [limit, i64::from(active)]);
+    } else {
+        setup.handler("limit", Access::Constant(limit.to_string()));
+        setup.handler("active", Access::Constant(active.to_string()));
+        setup.source_at(port, packets.active(active));
+    }
     Ok(Box::new(Counted { counter, port, source: Box::new(source) }))
 }
 

@@ -10,10 +10,11 @@ use super::transport::bad;
 use crate::arguments::{ip6, prefix6, unsigned};
 use crate::build::Code;
 use crate::class::{Behaviour, Class, Made};
-use crate::compile::{Route6, Setup};
+use crate::compile::Setup;
 use crate::config::{Text, words};
 use crate::error::Error;
 use crate::packet::{Note, Packet};
+use crate::tables::Route;
 
 /// Bytes of a header.
 pub(super) const HEADER: i64 = 40;
@@ -125,12 +126,12 @@ fn lookup(setup: &mut Setup<'_>) -> Made {
     Ok(Box::new(Lookup { routes: setup.routes6(&routes), outputs: setup.outputs }))
 }
 
-fn route(setup: &Setup<'_>, argument: &Text) -> Result<Route6, Error> {
+fn route(setup: &Setup<'_>, argument: &Text) -> Result<Route<u128>, Error> {
     let names = setup.arguments.names;
     let (to, gateway, output) = parts(setup, argument, "ADDRESS/BITS")?;
     let (address, bits) = prefix6(&to, names)?;
     let gateway = gateway.map_or(Ok(0), |text| ip6(&text, names))?;
-    Ok(Route6 { address, bits, gateway, output })
+    Ok(Route { address, bits, gateway, output })
 }
 
 impl Behaviour for Lookup {

@@ -13,6 +13,7 @@ use crate::compile::Setup;
 use crate::config::{Text, words};
 use crate::error::Error;
 use crate::packet::{Note, Packet};
+use crate::tables::Route;
 
 const fn class(name: &'static str) -> Class {
     Class {
@@ -37,16 +38,13 @@ pub(super) const CLASSES: &[Class] = &[
     class("LookupIPRouteMP"),
 ];
 
-/// A route: address, length, gateway or 0, output.
-type Route = (u32, u32, u32, u32);
-
 struct Lookup {
     routes: Map,
     outputs: u32,
 }
 
 fn lookup(setup: &mut Setup<'_>) -> Made {
-    let routes = routes(setup, route, |route| (route.0, route.1))?;
+    let routes = routes(setup, route, |route| (route.address, route.bits))?;
     Ok(Box::new(Lookup { routes: setup.routes(&routes), outputs: setup.outputs }))
 }
 
@@ -90,7 +88,7 @@ pub(super) fn parts(
     Ok((to, gateway.filter(|text| text.text != "-"), output as u32))
 }
 
-fn route(setup: &Setup<'_>, argument: &Text) -> Result<Route, Error> {
+fn route(setup: &Setup<'_>, argument: &Text) -> Result<Route<u32>, Error> {
     let names = setup.arguments.names;
     let (to, gateway, output) = parts(setup, argument, "ADDRESS/MASK")?;
     let (address, mask) = prefix(&to, names)?;
@@ -98,7 +96,7 @@ fn route(setup: &Setup<'_>, argument: &Text) -> Result<Route, Error> {
         return Err(Error::new(to.span, "the mask is no prefix"));
     }
     let gateway = gateway.map_or(Ok(0), |text| ip(&text, names))?;
-    Ok((address & mask, mask.leading_ones(), gateway, output))
+    Ok(Route { address: address & mask, bits: mask.leading_ones(), gateway, output })
 }
 
 impl Behaviour for Lookup {

@@ -25,6 +25,7 @@ mod paint;
 mod querier;
 pub(crate) mod rewrite;
 mod sketch;
+mod spread;
 mod switch;
 mod table;
 mod transport;
@@ -34,9 +35,6 @@ mod work;
 use crate::class::Class;
 use crate::config::Text;
 use crate::error::Error;
-
-/// Bytes of a route: gateway and output.
-pub(crate) const ROUTE_BYTES: u32 = 8;
 
 /// All classes, by topic.
 pub(crate) const TABLES: &[&[Class]] = &[
@@ -63,6 +61,7 @@ pub(crate) const TABLES: &[&[Class]] = &[
     querier::CLASSES,
     rewrite::CLASSES,
     sketch::CLASSES,
+    spread::CLASSES,
     switch::CLASSES,
     transport::CLASSES,
     vlan::CLASSES,

@@ -7,6 +7,7 @@ use crate::build::Code;
 use crate::class::{Behaviour, Class, Made};
 use crate::compile::Setup;
 use crate::error::Error;
+use crate::handlers::{Setting, Takes};
 use crate::packet::{Note, Packet};
 
 const fn class(
@@ -28,10 +29,10 @@ pub(super) const CLASSES: &[Class] = &[
     Class { arguments: &["ANNO"], passes_all: false, ..class("PaintSwitch", "1/-", "h/h", switch) },
 ];
 
-fn colour(setup: &mut Setup<'_>) -> Result<i64, Error> {
+fn colour(setup: &mut Setup<'_>) -> Result<Setting, Error> {
     let colour = byte(&setup.arguments.need("COLOR")?)? as i64;
     annotation(setup)?;
-    Ok(colour)
+    Ok(setup.setting("color", Takes::Number(0, 255), colour))
 }
 
 /// There is one annotation for paint.
@@ -44,32 +45,34 @@ fn annotation(setup: &mut Setup<'_>) -> Result<(), Error> {
     }
 }
 
-struct Paint(i64);
+struct Paint(Setting);
 
 impl Behaviour for Paint {
     fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
-        let colour = code.int(self.0);
+        let colour = code.setting(self.0);
         code.out(0, packet.with(Note::Paint, colour));
     }
 }
 
-struct Check(i64);
+struct Check(Setting);
 
 impl Behaviour for Check {
     fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
-        code.check_int(Cond::Eq, packet.note(Note::Paint), self.0, |code| {
+        let colour = code.setting(self.0);
+        code.check(Cond::Eq, packet.note(Note::Paint), colour, |code| {
             if code.connected(1) { code.out(1, packet) } else { code.drop(packet, "other_paint") }
         });
         code.out(0, packet);
     }
 }
 
-struct Tee(i64);
+struct Tee(Setting);
 
 impl Behaviour for Tee {
     fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+        let colour = code.setting(self.0);
         // The copy goes first: so it is the original that waits, as a copy.
-        code.check_int(Cond::Ne, packet.note(Note::Paint), self.0, |code| {
+        code.check(Cond::Ne, packet.note(Note::Paint), colour, |code| {
             code.fork(0, packet);
             code.out(1, packet);
         });

@@ -15,6 +15,9 @@ use crate::arguments::{ether, ip, ip6, unsigned};
 use crate::build::{Code, Table};
 use crate::class::{Behaviour, Class, Made};
 use crate::compile::Setup;
+use crate::config::Text;
+use crate::error::Error;
+use crate::handlers::{Form, Verb};
 use crate::packet::{Note, Packet};
 
 pub(super) const CLASSES: &[Class] = &[
@@ -30,10 +33,20 @@ pub(super) const CLASSES: &[Class] = &[
     },
 ];
 
-const ARGUMENTS: &[&str] =
-    &["IP", "ETH", "TIMEOUT", "ENTRY_CAPACITY", "CAPACITY", "BROADCAST", "BROADCAST_POLL", "POLL_TIMEOUT"];
+const ARGUMENTS: &[&str] = &[
+    "IP",
+    "ETH",
+    "TIMEOUT",
+    "ENTRY_CAPACITY",
+    "TABLE",
+    "CAPACITY",
+    "BROADCAST",
+    "BROADCAST_POLL",
+    "POLL_TIMEOUT",
+    "CACHE",
+];
 /// How many packets wait, and how often is asked again: they make no difference here.
-const IGNORED: &[&str] = ARGUMENTS.split_at(4).1;
+const IGNORED: &[&str] = ARGUMENTS.split_at(5).1;
 
 /// Hops that are known or asked for at a time, unless said otherwise.
 const USUAL_ENTRIES: u64 = 1024;
@@ -50,6 +63,16 @@ const LENGTH: i32 = 24;
 const KEPT: i32 = 32;
 /// Longer packets do not wait.
 const LONGEST: i64 = 1536;
+
+/// Handlers, as Click's `ARPTable` has them.
+const HANDLERS: &[(&str, Verb)] = &[
+    ("table", Verb::List),
+    ("count", Verb::Count),
+    ("lookup", Verb::Find),
+    ("insert", Verb::Set),
+    ("delete", Verb::Remove),
+    ("clear", Verb::Clear),
+];
 
 /// Why one worker only.
 const WAITING: &str =
@@ -124,10 +147,24 @@ fn querier(setup: &mut Setup<'_>) -> Made {
     let entries =
         setup.arguments.keyword_or("ENTRY_CAPACITY", USUAL_ENTRIES, |text| unsigned(text, 1 << 20))?;
     let entries = if entries == 0 { USUAL_ENTRIES } else { entries };
-    let hops = setup.evicting_table("hops", &[Size::W], &ENTRY, LONGEST as u32, entries as u32);
-    setup.alone(WAITING);
-    let (queries, responses) = (setup.counter("queries"), setup.counter("responses"));
+    let table = setup.arguments.keyword("TABLE");
+    let table = table.map(|text| shared_table(setup, &text)).transpose()?;
+    let hops =
+        setup.shared_table(table.as_deref(), "hops", &[Size::W], &ENTRY, LONGEST as u32, entries as u32);
+    let [queries, responses] = counted(setup, &hops, Form::Hops { timeout, bytes: 4 });
     Ok(Box::new(Querier { hops, own: Own::Arp(address), ether, timeout, queries, responses }))
+}
+
+/// The element whose table several queriers have together.
+fn shared_table(setup: &Setup<'_>, text: &Text) -> Result<String, Error> {
+    match setup.named(&text.text).filter(|element| element.class == "ARPTable") {
+        Some(element) => Ok(element.name.clone()),
+        None => {
+            let tables = setup.elements().iter().filter(|e| e.class == "ARPTable").map(|e| e.name.as_str());
+            let message = format!("there is no `ARPTable` of the name `{}`", text.text);
+            Err(Error::new(text.span, message).nearest(&text.text, tables))
+        }
+    }
 }
 
 fn solicitor(setup: &mut Setup<'_>) -> Made {
@@ -135,9 +172,16 @@ fn solicitor(setup: &mut Setup<'_>) -> Made {
     let own = Own::Neighbour(ip6(&setup.arguments.need("IP")?, names)?);
     let ether = ether(&setup.arguments.need("ETH")?, names)?;
     let hops = setup.evicting_table("hops", &[Size::W; 4], &ENTRY, LONGEST as u32, USUAL_ENTRIES as u32);
-    setup.alone(WAITING);
-    let (queries, responses) = (setup.counter("queries"), setup.counter("responses"));
+    let [queries, responses] = counted(setup, &hops, Form::Hops { timeout: NEIGHBOUR_TIMEOUT, bytes: 16 });
     Ok(Box::new(Querier { hops, own, ether, timeout: NEIGHBOUR_TIMEOUT, queries, responses }))
+}
+
+/// Handlers of a table of hops, and the counters of questions and answers.
+fn counted(setup: &mut Setup<'_>, hops: &Table, form: Form) -> [u32; 2] {
+    setup.alone(WAITING);
+    let map = setup.map_name(hops);
+    setup.table_handlers(&map, form, HANDLERS);
+    ["queries", "responses"].map(|name| setup.counter(name))
 }
 
 impl Behaviour for Querier {

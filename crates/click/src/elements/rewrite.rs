@@ -23,6 +23,7 @@ use crate::build::{Code, EEXIST, Table};
 use crate::class::{Behaviour, Class, Made};
 use crate::compile::Setup;
 use crate::error::Error;
+use crate::handlers::{Form, Verb};
 use crate::packet::{Note, Packet};
 
 /// Types of echo requests and their answers.
@@ -172,8 +173,16 @@ fn rewriter(setup: &mut Setup<'_>, kind: Kind, protocols: &'static [i64]) -> Mad
         specs.iter().enumerate().map(|(at, text)| spec(setup, kind, at, text)).collect::<Result<_, _>>()?;
     let table = setup.evicting_table("flows", &KEY, &FLOW, 0, entries as u32);
     let flows = Flows { table, kind, timeouts };
-    setup.rewriter(flows);
+    known_flows(setup, flows);
     Ok(Box::new(Rewriter { flows, protocols, inputs, outputs: setup.outputs, annotates }))
+}
+
+/// Says where the flows are, for other elements and for handlers.
+fn known_flows(setup: &mut Setup<'_>, flows: Flows) {
+    let map = setup.map_name(&flows.table);
+    let verbs = [("table", Verb::List), ("size", Verb::Count), ("clear", Verb::Clear)];
+    setup.table_handlers(&map, Form::Flows, &verbs);
+    setup.rewriter(flows);
 }
 
 /// Each flow from one address, its port the one behind the last that was given out.
@@ -187,7 +196,7 @@ fn translator(setup: &mut Setup<'_>) -> Made {
     let inputs = vec![Spec::Flow { pattern, outputs: [0, 0] }];
     let timeouts = USUAL_TIMEOUTS.map(|(_, seconds)| seconds * SECOND);
     let flows = Flows { table, kind: Kind::Ports, timeouts };
-    setup.rewriter(flows);
+    known_flows(setup, flows);
     let (protocols, outputs) = (&[TCP, UDP], setup.outputs);
     Ok(Box::new(Rewriter { flows, protocols, inputs, outputs, annotates: true }))
 }

@@ -10,9 +10,10 @@ use super::flows;
 use crate::arguments::{boolean, unsigned};
 use crate::build::{Code, Table};
 use crate::class::{Behaviour, Class, Made};
-use crate::compile::{Access, Setup};
+use crate::compile::Setup;
 use crate::config::Text;
 use crate::error::Error;
+use crate::handlers::Access;
 use crate::packet::Packet;
 use crate::sketch::{MIX, MOST_ROWS, Sketch, multiplier};
 

@@ -7,6 +7,7 @@ use super::seconds;
 use crate::build::{Code, Table};
 use crate::class::{Behaviour, Class, Made};
 use crate::compile::Setup;
+use crate::handlers::{Form, Verb};
 use crate::packet::Packet;
 
 pub(super) const CLASSES: &[Class] = &[Class {
@@ -36,6 +37,9 @@ struct Switch {
 fn switch(setup: &mut Setup<'_>) -> Made {
     let timeout = setup.arguments.keyword_or("TIMEOUT", USUAL, seconds)?;
     let stations = setup.evicting_table("stations", &[Size::Dw], &STATION, 0, STATIONS);
+    let map = setup.map_name(&stations);
+    let verbs = [("table", Verb::List), ("count", Verb::Count), ("clear", Verb::Clear)];
+    setup.table_handlers(&map, Form::Stations { timeout }, &verbs);
     Ok(Box::new(Switch { stations, timeout, outputs: setup.outputs }))
 }
 

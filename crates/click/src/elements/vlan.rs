@@ -1,18 +1,21 @@
 //! VLAN tags. Source: IEEE 802.1Q.
 
-use millstream_isa::Cond;
+use millstream_isa::{AluOp, Cond};
 
 use crate::arguments::{boolean, unsigned};
 use crate::build::Code;
 use crate::class::{Behaviour, Class, Made};
 use crate::compile::Setup;
+use crate::config::Text;
 use crate::error::Error;
-use crate::packet::Packet;
+use crate::handlers::Access;
+use crate::packet::{Note, Packet};
 
 pub(super) const CLASSES: &[Class] = &[
     Class::filter("VLANEncap", &["VLAN_TCI", "VLAN_PCP", "VLAN_ID", "NATIVE_VLAN", "ETHERTYPE"], encap)
         .passing(),
     Class::filter("VLANDecap", &["ANNO", "ETHERTYPE"], decap).passing(),
+    Class::filter("SetVLANAnno", &["VLAN_TCI", "VLAN_PCP", "VLAN_ID"], set).passing(),
 ];
 
 /// The usual type of tags.
@@ -22,64 +25,108 @@ fn ethertype(setup: &mut Setup<'_>) -> Result<u16, Error> {
     Ok(setup.arguments.keyword_or("ETHERTYPE", TAG, |text| unsigned(text, 0xffff))? as u16)
 }
 
+/// Where a tag comes from.
+#[derive(Clone, Copy)]
+enum Tag {
+    /// The annotation.
+    Annotation,
+    Always(u16),
+}
+
 /// Puts a tag behind the addresses.
 struct Encap {
-    /// Type and tag; none for packets of the native VLAN, which have no tag.
-    tag: Option<[u16; 2]>,
+    kind: u16,
+    tag: Tag,
+    /// Packets of this VLAN have no tag.
+    native: Option<i64>,
 }
 
 impl Behaviour for Encap {
     fn build(&self, code: &mut Code<'_, '_>, _: u32, mut packet: Packet) {
-        if let Some(tag) = self.tag {
-            code.need(packet, packet.data, 12, "too_short");
-            let old = packet.data;
-            packet.data = code.push(packet, old, 4);
-            code.copy(packet.data, 0, old, 0, 12);
-            code.write(packet.data, 12, tag.map(u16::to_be_bytes).as_flattened());
+        let tag = match self.tag {
+            Tag::Annotation => packet.note(Note::Tag),
+            Tag::Always(tag) => code.int(i64::from(tag)),
+        };
+        if let Some(native) = self.native {
+            let id = code.with(AluOp::And, tag, 0xfff);
+            code.check_int(Cond::Ne, id, native, |code| code.out(0, packet));
         }
+        code.need(packet, packet.data, 12, "too_short");
+        let old = packet.data;
+        packet.data = code.push(packet, old, 4);
+        code.copy(packet.data, 0, old, 0, 12);
+        code.write(packet.data, 12, &self.kind.to_be_bytes());
+        code.set_half(packet.data, 14, tag);
         code.out(0, packet);
     }
 }
 
-fn encap(setup: &mut Setup<'_>) -> Made {
-    let whole = setup.arguments.next("VLAN_TCI");
-    if let Some(text) = whole.as_ref().filter(|text| text.text == "ANNO") {
-        return Err(Error::new(text.span, "there is no annotation for tags"));
-    }
+/// A tag as arguments say it: as a whole, or by identifier and priority.
+fn tag(setup: &mut Setup<'_>, whole: Option<Text>) -> Result<u16, Error> {
     let whole = whole.map(|text| unsigned(&text, 0xffff)).transpose()?;
     let priority = setup.arguments.or("VLAN_PCP", 0, |text| unsigned(text, 7))?;
     let id = setup.arguments.keyword_or("VLAN_ID", 0, |text| unsigned(text, 0xfff))?;
+    Ok((whole.unwrap_or(id) | priority << 13) as u16)
+}
+
+fn encap(setup: &mut Setup<'_>) -> Made {
+    let whole = setup.arguments.next("VLAN_TCI");
+    let annotated = whole.as_ref().is_some_and(|text| text.text == "ANNO");
+    let always = tag(setup, whole.filter(|_| !annotated))?;
     let native = match setup.arguments.keyword("NATIVE_VLAN") {
         Some(text) if text.text == "-1" => None,
-        Some(text) => Some(unsigned(&text, 0xfff)?),
+        Some(text) => Some(unsigned(&text, 0xfff)? as i64),
         None => Some(0),
     };
     let kind = ethertype(setup)?;
-    let tag = (whole.unwrap_or(id) | priority << 13) as u16;
-    let tagged = Some(u64::from(tag & 0xfff)) != native;
-    Ok(Box::new(Encap { tag: tagged.then_some([kind, tag]) }))
+    Ok(Box::new(Encap { kind, tag: if annotated { Tag::Annotation } else { Tag::Always(always) }, native }))
+}
+
+/// Sets the annotation.
+struct Set(u16);
+
+impl Behaviour for Set {
+    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+        let tag = code.int(i64::from(self.0));
+        code.out(0, packet.with(Note::Tag, tag));
+    }
+}
+
+fn set(setup: &mut Setup<'_>) -> Made {
+    let whole = setup.arguments.next("VLAN_TCI");
+    let tag = tag(setup, whole)?;
+    for (name, value) in [("vlan_tci", tag), ("vlan_id", tag & 0xfff), ("vlan_pcp", tag >> 13)] {
+        setup.handler(name, Access::Text(value.to_string()));
+    }
+    Ok(Box::new(Set(tag)))
 }
 
 /// Takes a tag away, if there is one.
 struct Decap {
     kind: u16,
+    /// Whether the annotation is what it was.
+    annotates: bool,
 }
 
 impl Behaviour for Decap {
     fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+        let none = code.int(0);
+        let annotated =
+            |packet: Packet, tag| if self.annotates { packet.with(Note::Tag, tag) } else { packet };
         let beyond = code.at(packet.data, 16);
-        code.check(Cond::Le, beyond, packet.end, |code| code.out(0, packet));
+        code.check(Cond::Le, beyond, packet.end, |code| code.out(0, annotated(packet, none)));
         let kind = code.half(packet.data, 12);
-        code.check_int(Cond::Eq, kind, i64::from(self.kind), |code| code.out(0, packet));
+        code.check_int(Cond::Eq, kind, i64::from(self.kind), |code| code.out(0, annotated(packet, none)));
         let old = packet.data;
+        let tag = code.half(old, 14);
         let four = code.int(4);
         let data = code.plus(old, four);
         code.copy(data, 0, old, 0, 12);
-        code.out(0, packet.bounded(data, packet.end));
+        code.out(0, annotated(packet.bounded(data, packet.end), tag));
     }
 }
 
 fn decap(setup: &mut Setup<'_>) -> Made {
-    setup.arguments.or("ANNO", true, boolean)?;
-    Ok(Box::new(Decap { kind: ethertype(setup)? }))
+    let annotates = setup.arguments.or("ANNO", true, boolean)?;
+    Ok(Box::new(Decap { kind: ethertype(setup)?, annotates }))
 }

@@ -6,8 +6,8 @@
 //! Invariant: received + copies = sent + dropped, where the graph counts what it drops itself.
 
 use std::io;
-use std::sync::RwLock;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, RwLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -23,6 +23,8 @@ use crate::runtime::worker::Event;
 pub(super) const COPIES: usize = 16;
 /// How often `goes_on` is asked while several workers run.
 const BETWEEN: Duration = Duration::from_millis(5);
+/// Between two looks at sources that wait.
+const NAP: Duration = Duration::from_millis(1);
 
 /// Packets that a source has.
 #[derive(Clone, Copy, Debug)]
@@ -31,6 +33,60 @@ pub struct Feed<'f> {
     pub frames: &'f [Vec<u8>],
     /// Packets in all.
     pub count: u64,
+}
+
+/// What a source that is told when to send goes by. Somebody else may change it at any time.
+#[derive(Debug)]
+pub struct Gate {
+    /// It has no packets from this number on.
+    pub until: AtomicU64,
+    /// It sends none, and the run waits for it.
+    pub paused: AtomicBool,
+}
+
+impl Default for Gate {
+    fn default() -> Gate {
+        Gate { until: AtomicU64::new(u64::MAX), paused: AtomicBool::new(false) }
+    }
+}
+
+/// Packets of all sources, and what those go by that are told when to send, at the places of the sources. Behind the last gate are sources
+/// without.
+#[derive(Clone, Copy, Debug)]
+pub struct Sources<'f> {
+    /// Packets.
+    pub feeds: &'f [Feed<'f>],
+    /// When they may go.
+    pub gates: &'f [Option<Arc<Gate>>],
+}
+
+impl<'f> From<&'f [Feed<'f>]> for Sources<'f> {
+    fn from(feeds: &'f [Feed<'f>]) -> Sources<'f> {
+        Sources { feeds, gates: &[] }
+    }
+}
+
+impl<'f> From<&'f Vec<Feed<'f>>> for Sources<'f> {
+    fn from(feeds: &'f Vec<Feed<'f>>) -> Sources<'f> {
+        Sources { feeds, gates: &[] }
+    }
+}
+
+impl<'f, const N: usize> From<&'f [Feed<'f>; N]> for Sources<'f> {
+    fn from(feeds: &'f [Feed<'f>; N]) -> Sources<'f> {
+        Sources { feeds, gates: &[] }
+    }
+}
+
+impl<'f> Sources<'f> {
+    fn gate(&self, source: usize) -> Option<&'f Gate> {
+        self.gates.get(source)?.as_deref()
+    }
+
+    /// Whether some source waits for somebody to let it send.
+    fn waiting(&self) -> bool {
+        self.gates.iter().flatten().any(|gate| gate.paused.load(Ordering::Relaxed))
+    }
 }
 
 /// Places of ports, of the sources and of the outputs of a graph.
@@ -82,9 +138,9 @@ pub struct GraphRan {
 ///
 /// # Errors
 /// If what takes the packets fails, or there is no memory for a batch.
-pub fn run_graph(
+pub fn run_graph<'f>(
     engine: &mut Engine,
-    feeds: &[Feed<'_>],
+    feeds: impl Into<Sources<'f>>,
     outputs: usize,
     size: usize,
     take: impl FnMut(Departure<'_>) -> io::Result<()>,
@@ -97,30 +153,33 @@ pub fn run_graph(
 ///
 /// # Errors
 /// As there.
-pub fn run_graph_while(
+pub fn run_graph_while<'f>(
     engine: &mut Engine,
-    feeds: &[Feed<'_>],
+    sources: impl Into<Sources<'f>>,
     outputs: usize,
     size: usize,
     mut take: impl FnMut(Departure<'_>) -> io::Result<()>,
     mut goes_on: impl FnMut(&mut Engine) -> bool,
 ) -> io::Result<GraphRan> {
-    let mut hand = Hand::new(shares(feeds, 1).remove(0), outputs, size)?;
+    let sources = sources.into();
+    let mut hand = Hand::new(shares(sources.feeds, 1).remove(0), outputs, size)?;
     let start = Instant::now();
     'run: loop {
         let mut any = false;
-        for (source, feed) in feeds.iter().enumerate() {
+        for source in 0..sources.feeds.len() {
             let run = |batch: &mut Batch| {
                 engine.run_graph(batch);
                 engine.take_events()
             };
-            any |= hand.batch(source, feed, run, &mut take)?;
+            any |= hand.batch(source, &sources, run, &mut take)?;
             if !goes_on(engine) {
                 break 'run;
             }
         }
-        if !any {
-            break;
+        match sources.waiting() {
+            _ if any => {}
+            true => thread::sleep(NAP),
+            false => break,
         }
     }
     hand.ran.total = start.elapsed();
@@ -132,16 +191,16 @@ pub fn run_graph_while(
 ///
 /// # Errors
 /// As there, and if a worker cannot begin.
-pub fn run_graph_by(
+pub fn run_graph_by<'f>(
     engine: &mut Engine,
-    feeds: &[Feed<'_>],
+    sources: impl Into<Sources<'f>>,
     outputs: usize,
     size: usize,
     crew: &Crew<'_>,
     take: &(impl Fn(Departure<'_>) -> io::Result<()> + Sync),
     goes_on: Option<impl FnMut(&mut Engine) -> bool>,
 ) -> io::Result<GraphRan> {
-    let workers = engine.workers();
+    let (workers, sources) = (engine.workers(), sources.into());
     let floor = Floor {
         engine: RwLock::new(engine),
         wanted: AtomicBool::new(false),
@@ -150,13 +209,13 @@ pub fn run_graph_by(
     };
     let start = Instant::now();
     let done = thread::scope(|scope| {
-        let spawned: Vec<_> = shares(feeds, workers)
+        let spawned: Vec<_> = shares(sources.feeds, workers)
             .into_iter()
             .zip(0..)
             .map(|(shares, number)| {
                 let (floor, enter) = (&floor, crew.enter);
                 let hand = move || enter(number).and_then(|()| Hand::new(shares, outputs, size));
-                scope.spawn(move || floor.work(hand, number, feeds, take))
+                scope.spawn(move || floor.work(hand, number, &sources, take))
             })
             .collect();
         if let Some(goes_on) = goes_on {
@@ -185,11 +244,11 @@ impl Floor<'_> {
         &self,
         hand: impl FnOnce() -> io::Result<Hand>,
         number: u32,
-        feeds: &[Feed<'_>],
+        sources: &Sources<'_>,
         take: &(impl Fn(Departure<'_>) -> io::Result<()> + Sync),
     ) -> io::Result<GraphRan> {
         let mut part = Part { floor: self, done: false };
-        let ran = Stack::new().and_then(|_stack| self.run(hand()?, number, feeds, take));
+        let ran = Stack::new().and_then(|_stack| self.run(hand()?, number, sources, take));
         part.done = ran.is_ok();
         ran
     }
@@ -198,7 +257,7 @@ impl Floor<'_> {
         &self,
         mut hand: Hand,
         number: u32,
-        feeds: &[Feed<'_>],
+        sources: &Sources<'_>,
         take: &(impl Fn(Departure<'_>) -> io::Result<()> + Sync),
     ) -> io::Result<GraphRan> {
         let mut lane = self.engine.read().map_err(poisoned)?.lane(number);
@@ -210,16 +269,23 @@ impl Floor<'_> {
             let engine = self.engine.read().map_err(poisoned)?;
             while !self.wanted.load(Ordering::Relaxed) && !self.ended.load(Ordering::Relaxed) {
                 let mut any = false;
-                for (source, feed) in feeds.iter().enumerate() {
+                for source in 0..sources.feeds.len() {
                     let run = |batch: &mut Batch| {
                         engine.run_graph_by(&mut lane, batch);
                         lane.take_events()
                     };
-                    any |= hand.batch(source, feed, run, &mut &*take)?;
+                    any |= hand.batch(source, sources, run, &mut &*take)?;
                 }
-                if !any {
-                    return Ok(hand.ran);
+                match sources.waiting() {
+                    _ if any => {}
+                    // Who may let it send wants the engine meanwhile.
+                    true => break,
+                    false => return Ok(hand.ran),
                 }
+            }
+            drop(engine);
+            if sources.waiting() {
+                thread::sleep(NAP);
             }
         }
         Ok(hand.ran)
@@ -290,11 +356,11 @@ impl Hand {
     fn batch(
         &mut self,
         source: usize,
-        feed: &Feed<'_>,
+        sources: &Sources<'_>,
         run: impl FnOnce(&mut Batch) -> Vec<Event>,
         take: &mut impl FnMut(Departure<'_>) -> io::Result<()>,
     ) -> io::Result<bool> {
-        self.fill(source, feed);
+        self.fill(source, sources);
         let Hand { batch, ran, numbers, meter, .. } = self;
         let mut events = Vec::new();
         meter.measure(batch.len(), (&mut ran.busy, &mut ran.windows), || events = run(batch));
@@ -311,11 +377,17 @@ impl Hand {
     }
 
     /// Takes a batch from a source; `numbers` are those of the packets in it.
-    fn fill(&mut self, source: usize, feed: &Feed<'_>) {
+    fn fill(&mut self, source: usize, sources: &Sources<'_>) {
         self.batch.clear();
         self.numbers.clear();
+        let (feed, gate) = (&sources.feeds[source], sources.gate(source));
+        let until = match gate {
+            Some(gate) if gate.paused.load(Ordering::Relaxed) => 0,
+            Some(gate) => gate.until.load(Ordering::Relaxed),
+            None => u64::MAX,
+        };
         while self.batch.len() < self.batch.capacity() {
-            let Some((place, number)) = self.shares[source].next() else { break };
+            let Some((place, number)) = self.shares[source].next_below(until) else { break };
             if self.batch.push_open(&feed.frames[place as usize], source as u32 + 1) {
                 self.numbers.push(number);
             } else {

@@ -121,18 +121,23 @@ impl Share {
         shares
     }
 
-    /// The next packet: its place in the list, and its number among all.
-    pub(super) fn next(&mut self) -> Option<(u32, u64)> {
+    /// The next packet: its place in the list, and its number among all; none whose number is `until` or more.
+    pub(super) fn next_below(&mut self, until: u64) -> Option<(u32, u64)> {
         if self.next == self.places.len() {
             (self.next, self.base) = (0, self.base + self.length);
         }
         let place = *self.places.get(self.next)?;
         let number = self.base + u64::from(place);
-        if number >= self.count {
+        if number >= self.count.min(until) {
             return None;
         }
         self.next += 1;
         Some((place, number))
+    }
+
+    /// The next packet: its place in the list, and its number among all.
+    pub(super) fn next(&mut self) -> Option<(u32, u64)> {
+        self.next_below(u64::MAX)
     }
 }
 

@@ -1,0 +1,257 @@
+//! Handlers of elements as they are read and written between batches.
+
+use millstream_built::fill;
+use millstream_built::handlers::{self, Error};
+use millstream_click::{Program, Writers, compile_for, flatten, parse};
+use millstream_native::io::graph::{Feed, run_graph};
+use millstream_native::{Clock, Engine, Options};
+
+const SECOND: u64 = 1_000_000_000;
+
+struct Bed {
+    program: Program,
+    engine: Engine,
+}
+
+impl Bed {
+    fn new(text: &str) -> Bed {
+        Bed::by(text, Writers::Anybody)
+    }
+
+    fn by(text: &str, writers: Writers) -> Bed {
+        let graph = flatten(&parse(text).expect("parsed"), &[]).expect("flattened");
+        let none = |_: &str, _: Option<&str>| Err("no objects".to_owned());
+        let program = compile_for(&graph, &none, writers).unwrap_or_else(|e| panic!("{e:?}"));
+        let engine = Engine::of_module(program.module.clone(), program.entry, &Options::default());
+        let mut engine = engine.expect("compiled");
+        engine.set_clock(Clock::Fixed(1000 * SECOND));
+        fill(&mut engine, &program.entries).expect("room");
+        Bed { program, engine }
+    }
+
+    fn read(&mut self, text: &str) -> String {
+        handlers::read(&self.program, &mut self.engine, text).unwrap_or_else(|e| panic!("{text}: {e}"))
+    }
+
+    fn write(&mut self, text: &str) {
+        handlers::write(&self.program, &mut self.engine, text).unwrap_or_else(|e| panic!("{text}: {e}"));
+    }
+
+    /// Why something cannot be written.
+    fn refused(&mut self, text: &str) -> String {
+        handlers::write(&self.program, &mut self.engine, text).expect_err("refused").to_string()
+    }
+
+    /// The outputs by which frames leave, and their bytes.
+    fn sent(&mut self, frames: &[Vec<u8>]) -> Vec<(usize, Vec<u8>)> {
+        let feeds = [Feed { frames, count: frames.len() as u64 }];
+        let mut sent = Vec::new();
+        run_graph(&mut self.engine, &feeds, self.program.targets.len(), 4, |p| {
+            sent.push((p.output, p.bytes.to_vec()));
+            Ok(())
+        })
+        .expect("memory");
+        sent
+    }
+
+    fn outputs(&mut self, frames: &[Vec<u8>]) -> Vec<usize> {
+        self.sent(frames).into_iter().map(|(output, _)| output).collect()
+    }
+}
+
+/// An IP packet to an address.
+fn to(address: [u8; 4]) -> Vec<u8> {
+    [&[0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1][..], &address, &[0, 9, 0, 53, 0, 8, 0, 0]]
+        .concat()
+}
+
+const ROUTED: &str =
+    "FromDump(a) -> GetIPAddress(16) -> r :: RadixIPLookup(10.0.0.0/8 0, 10.1.0.0/16 9.9.9.9 1) -> ToDump(0);
+    r[1] -> ToDump(1); r[2] -> ToDump(2)";
+
+#[test]
+fn routes_are_added_set_removed_and_looked_up() {
+    let mut bed = Bed::new(ROUTED);
+    assert_eq!(bed.read("r.table"), "10.0.0.0/8\t-\t0\n10.1.0.0/16\t9.9.9.9\t1\n");
+    assert_eq!([bed.read("r.lookup 10.1.2.3"), bed.read("r.lookup 11.0.0.1")], ["1 9.9.9.9", "-1"]);
+    let frames = [to([10, 1, 2, 3]), to([10, 2, 0, 1]), to([11, 0, 0, 1])];
+    assert_eq!(bed.outputs(&frames), [1, 0]);
+    bed.write("r.add 11.0.0.0/8 2");
+    bed.write("r.set 10.1.0.0/16 0");
+    assert_eq!(bed.outputs(&frames), [0, 0, 2]);
+    assert!(bed.refused("r.add 11.0.0.0/8 1").contains("there is one already: 11.0.0.0/8\t-\t2"));
+    bed.write("r.remove 10.0.0.0/8");
+    assert!(bed.refused("r.remove 10.0.0.0/8").contains("there is no entry `10.0.0.0/8`"));
+    assert_eq!(bed.outputs(&frames), [0, 2]);
+    assert!(bed.refused("r.add 12.0.0.0/8 3").contains("`3` is no output: they are 0 to 2"));
+    assert!(bed.refused("r.add 12.0.0.0 1 2 3").contains("expected ADDRESS/MASK [GATEWAY] OUTPUT"));
+    assert!(bed.refused("r.add 1.0.0.0/255.0.255.0 1").contains("is no prefix"));
+    bed.write("r.flush");
+    assert_eq!((bed.read("r.table"), bed.outputs(&frames)), (String::new(), vec![]));
+}
+
+#[test]
+fn several_changes_of_routes_are_all_made_or_none() {
+    let mut bed = Bed::new(ROUTED);
+    let before = bed.read("r.table");
+    let why =
+        bed.refused("r.ctrl add 12.0.0.0/8 2\nset 10.0.0.0/8 2\nremove 10.1.0.0/16\n\nremove 13.0.0.0/8");
+    assert!(why.contains("line 5: there is no entry `13.0.0.0/8`"), "{why}");
+    assert_eq!(bed.read("r.table"), before);
+    assert!(
+        bed.refused("r.ctrl add 12.0.0.0/8 2\nput 1.0.0.0/8 1").contains("line 2: there is no command `put`")
+    );
+    assert_eq!(bed.read("r.table"), before);
+    bed.write("r.ctrl add 12.0.0.0/8 2\nremove 10.1.0.0/16");
+    assert_eq!(bed.read("r.table"), "10.0.0.0/8\t-\t0\n12.0.0.0/8\t-\t2\n");
+}
+
+#[test]
+fn a_table_that_is_full_says_so_and_stays_as_it_was() {
+    let mut bed = Bed::by(ROUTED, Writers::Scripts);
+    let before = bed.read("r.table");
+    assert!(bed.refused("r.add 11.0.0.0/8 2").contains("no room for more than 2 entries"));
+    bed.write("r.set 10.0.0.0/8 2");
+    assert_ne!(bed.read("r.table"), before, "an entry that is there has room");
+}
+
+#[test]
+fn routes_of_ipv6_are_written_too() {
+    let mut bed = Bed::new(
+        "FromDump(a) -> GetIP6Address(24) -> r :: LookupIP6Route(3ffe::/16 0) -> ToDump(0); r[1] -> ToDump(1)",
+    );
+    let frame = [&[0x60, 0, 0, 0, 0, 0, 59, 9][..], &[0; 16], &[0x20, 1, 0xd, 0xb8], &[0; 11], &[1]].concat();
+    assert!(bed.outputs(&[frame.clone()]).is_empty());
+    bed.write("r.add 2001:db8::/32 3ffe::7 1");
+    assert_eq!(bed.read("r.lookup 2001:db8::1"), "1 3ffe::7");
+    assert_eq!(bed.outputs(&[frame]), [1]);
+    assert_eq!(bed.read("r.table"), "2001:db8::/32\t3ffe::7\t1\n3ffe::/16\t-\t0\n");
+}
+
+#[test]
+fn next_hops_are_put_in_and_taken_out() {
+    let mut bed = Bed::new(
+        "FromDump(a) -> GetIPAddress(16) -> q :: ARPQuerier(10.0.0.1, 2:0:0:0:0:1) -> ToDump(0); q[1] -> ToDump(1)",
+    );
+    let frames = [to([10, 0, 0, 9])];
+    assert_eq!(bed.outputs(&frames), [1], "a question");
+    bed.write("q.insert 10.0.0.9 2:0:0:0:0:9");
+    let sent = bed.sent(&frames);
+    assert_eq!((sent[0].0, &sent[0].1[..14]), (0, &[2, 0, 0, 0, 0, 9, 2, 0, 0, 0, 0, 1, 8, 0][..]));
+    bed.engine.set_clock(Clock::Fixed(1002 * SECOND));
+    assert_eq!(bed.read("q.table"), "10.0.0.9 1 02-00-00-00-00-09 2.000\n");
+    bed.engine.set_clock(Clock::Fixed(2000 * SECOND));
+    assert!(bed.read("q.table").starts_with("10.0.0.9 0 "), "it is too old");
+    bed.write("q.delete 10.0.0.9");
+    assert_eq!((bed.read("q.count"), bed.outputs(&frames)), ("0".into(), vec![1]));
+    bed.write("q.insert 10.0.0.9 2:0:0:0:0:9");
+    bed.write("q.clear");
+    assert_eq!(bed.read("q.table"), "");
+    assert!(bed.refused("q.insert 10.0.0.9").contains("expected ADDRESS ETHER"));
+    assert!(bed.refused("q.insert 10.0.0.9 2:0").contains("is not an Ethernet address"));
+}
+
+/// A request for an address.
+fn request(address: [u8; 4]) -> Vec<u8> {
+    let head = [&[0xff; 6][..], &[2, 0, 0, 0, 0, 7], &[8, 6, 0, 1, 8, 0, 6, 4, 0, 1], &[2, 0, 0, 0, 0, 7]];
+    [&head.concat()[..], &[10, 0, 0, 7], &[0; 6], &address].concat()
+}
+
+#[test]
+fn addresses_that_are_answered_for_come_and_go_and_the_longest_prefix_answers() {
+    let text = "FromDump(a) -> r :: ARPResponder(10.0.0.0/8 1:1:1:1:1:1, 10.1.0.0/16 2:2:2:2:2:2, 10.0.0.0/8 3:3:3:3:3:3) -> ToDump(0)";
+    let answer = |bed: &mut Bed, address| bed.sent(&[request(address)]).first().map(|(_, bytes)| bytes[6]);
+    for writers in [Writers::Scripts, Writers::Anybody] {
+        let mut bed = Bed::by(text, writers);
+        assert_eq!(answer(&mut bed, [10, 1, 0, 1]), Some(2), "{writers:?}");
+        assert_eq!(
+            answer(&mut bed, [10, 2, 0, 1]),
+            Some(3),
+            "of two for one prefix the last counts: {writers:?}"
+        );
+        assert_eq!(answer(&mut bed, [11, 0, 0, 1]), None);
+        let mut lines: Vec<String> = bed.read("r.table").lines().map(str::to_owned).collect();
+        lines.sort();
+        assert_eq!(lines, ["10.0.0.0/8 03-03-03-03-03-03", "10.1.0.0/16 02-02-02-02-02-02"]);
+    }
+    let mut bed = Bed::new(text);
+    bed.write("r.add 11.0.0.0/8 12.0.0.1/32 4:4:4:4:4:4");
+    assert_eq!(bed.sent(&[request([12, 0, 0, 1])])[0].1[22..32], [4, 4, 4, 4, 4, 4, 12, 0, 0, 1]);
+    assert_eq!(bed.read("r.lookup 11.2.3.4"), "04-04-04-04-04-04");
+    bed.write("r.remove 10.1.0.0/16");
+    assert_eq!(answer(&mut bed, [10, 1, 0, 1]), Some(3));
+    assert!(bed.refused("r.remove 10.1.0.0/16").contains("there is no entry"));
+}
+
+#[test]
+fn stations_and_flows_are_shown_and_forgotten() {
+    let mut bed = Bed::new(
+        "FromDump(a) -> c :: Classifier(11/01, -); c[0] -> [0] s :: EtherSwitch; c[1] -> [1] s; s[0] -> ToDump(0); s[1] -> ToDump(1)",
+    );
+    let frame = |to: u8, from: u8| [&[0, 0, 0, 0, 0, to, 0, 0, 0, 0, 0, from][..], &[0; 48]].concat();
+    assert_eq!(bed.outputs(&[frame(2, 1), frame(1, 2)]), [1, 0]);
+    assert_eq!(bed.read("s.table"), "00-00-00-00-00-01 0\n00-00-00-00-00-02 1\n");
+    bed.write("s.clear");
+    assert_eq!(bed.read("s.count"), "0");
+
+    let mut bed = Bed::new(
+        "FromDump(a) -> MarkIPHeader -> n :: IPRewriter(pattern 192.0.2.1 1024-65535# - - 0 0) -> ToDump(0)",
+    );
+    bed.sent(&[to([10, 0, 0, 9])]);
+    let flow = "udp (10.0.0.1, 9, 10.0.0.9, 53) => (192.0.2.1, 1024, 10.0.0.9, 53) [0] 0.000\n";
+    assert!(bed.read("n.table").contains(flow), "{}", bed.read("n.table"));
+    assert_eq!(bed.read("n.size"), "2");
+    bed.write("n.clear");
+    assert_eq!(bed.read("n.table"), "");
+}
+
+#[test]
+fn settings_are_loaded_where_somebody_may_write_them_and_constants_elsewhere() {
+    let text = "FromDump(a) -> s :: Switch(1) -> p :: Paint(3) -> k :: CheckPaint(3) -> ToDump(0); s[1] -> ToDump(1); k[1] -> ToDump(2)";
+    let mut bed = Bed::new(text);
+    let one = [vec![0u8; 60]];
+    assert_eq!((bed.outputs(&one), bed.read("s.switch")), (vec![1], "1".into()));
+    bed.write("s.switch 0");
+    assert_eq!(bed.outputs(&one), [0]);
+    bed.write("p.color 0x04");
+    assert_eq!((bed.outputs(&one), bed.read("p.color")), (vec![2], "4".into()));
+    bed.write("s.switch -1");
+    assert!(bed.outputs(&one).is_empty());
+    assert!(bed.refused("s.switch 2").contains("it takes a number from -1 to 1"));
+    assert_eq!(bed.read("s.switch"), "-1");
+
+    let fixed = Bed::by(text, Writers::Scripts);
+    let loads =
+        |bed: &Bed| bed.program.module.maps.values().any(|map| map.name == millstream_click::SETTINGS);
+    assert!(loads(&bed) && !loads(&fixed), "what nobody writes is in the code");
+    let mut fixed = fixed;
+    assert_eq!(fixed.read("s.switch"), "1");
+    assert!(fixed.refused("s.switch 0").contains("a constant of the code"));
+    let script = Bed::by(&format!("{text}; Script(write s.switch 0)"), Writers::Scripts);
+    assert!(loads(&script));
+}
+
+#[test]
+fn all_elements_say_what_they_are_and_unknown_names_have_a_nearest_one() {
+    let mut bed = Bed::new(
+        "require(fastclick); FromDevice(a) -> q :: Queue(7) -> c :: Counter -> Unqueue -> d :: Discard",
+    );
+    assert_eq!([bed.read("c.class"), bed.read("c.name"), bed.read("q.config")], ["Counter", "c", "7"]);
+    assert_eq!(bed.read("c.ports"), "1 input\npull~\t-\tq [0]\n1 output\npull~\t-\tUnqueue@4 [0]\n");
+    let listed = bed.read("c.handlers");
+    assert!(listed.contains("count\tr\n") && listed.contains("reset\tw\n"), "{listed}");
+    assert_eq!([bed.read("q.capacity"), bed.read("q.length")], ["7", "0"]);
+    assert_eq!(bed.read("list"), "5\nFromDevice@1\nq\nc\nUnqueue@4\nd\n");
+    assert_eq!(bed.read("requirements"), "fastclick\n");
+    assert!(bed.read("classes").contains("\nCounter\n") && bed.read("flatconfig").contains("q :: Queue(7);"));
+    assert!(bed.read("version").starts_with(|c: char| c.is_ascii_digit()));
+    let wrong =
+        |bed: &mut Bed, text: &str| handlers::read(&bed.program, &mut bed.engine, text).expect_err(text);
+    let Error::Unknown { near, .. } = wrong(&mut bed, "c.cuont") else { panic!("known") };
+    assert_eq!(near.as_deref(), Some("count"));
+    let message = wrong(&mut bed, "cc.count").to_string();
+    assert!(message.starts_with("there is no element \"cc\" (the nearest name is \"c\")"), "{message}");
+    assert_eq!(wrong(&mut bed, "c.reset"), Error::Unreadable("c.reset".into()));
+    assert_eq!(handlers::check(&bed.program, "c.reset", true), Ok(()));
+    assert!(handlers::check(&bed.program, "c.count", true).is_err());
+}

@@ -1,0 +1,70 @@
+//! Handlers that every element has, and those of the configuration itself.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+use crate::class::{self, Class};
+use crate::graph::{Graph, Port};
+use crate::handlers::{Access, Handler};
+use crate::resolve::Ways;
+
+/// Handlers of all elements, and behind them those of the configuration, which belong to the element without a name.
+pub(crate) fn handlers(graph: &Graph, classes: &[&'static Class]) -> Vec<Handler> {
+    let mut ways = Ways::new(graph, classes);
+    let handler = |element: &str, name: &'static str, access: Access| Handler {
+        element: element.to_owned(),
+        name: Cow::Borrowed(name),
+        access,
+    };
+    let mut all = Vec::new();
+    for (at, (element, class)) in graph.elements.iter().zip(classes).enumerate() {
+        let config: Vec<&str> = element.arguments.iter().map(|a| a.text.as_str()).collect();
+        for (name, access) in [
+            ("class", Access::Text(class.name.to_owned())),
+            ("name", Access::Text(element.name.clone())),
+            ("config", Access::Text(config.join(", "))),
+            ("ports", Access::Text(ports(graph, classes, &mut ways, at))),
+            ("handlers", Access::Listing),
+            ("drops", Access::Drops),
+        ] {
+            all.push(handler(&element.name, name, access));
+        }
+    }
+    let lines = |texts: Vec<&str>| texts.iter().map(|text| format!("{text}\n")).collect::<String>();
+    let elements = lines(graph.elements.iter().map(|e| e.name.as_str()).collect());
+    for (name, text) in [
+        ("list", format!("{}\n{elements}", graph.elements.len())),
+        ("flatconfig", graph.to_string()),
+        ("requirements", lines(graph.requirements.iter().map(|r| r.text.as_str()).collect())),
+        ("classes", lines(class::all().map(|class| class.name).collect())),
+        ("version", env!("CARGO_PKG_VERSION").to_owned()),
+    ] {
+        all.push(handler("", name, Access::Text(text)));
+    }
+    all.push(handler("", "handlers", Access::Listing));
+    all
+}
+
+/// An element's ports, a line each: how it passes packets (`~` where its neighbours decide that), `-` for the packets, which are not
+/// counted, and what it is connected to.
+fn ports(graph: &Graph, classes: &[&'static Class], ways: &mut Ways, element: usize) -> String {
+    let (inputs, outputs) = graph.ports()[element];
+    let mut out = String::new();
+    for (output, count, side) in [(false, inputs, "input"), (true, outputs, "output")] {
+        // Writing to a string does not fail.
+        let _ = writeln!(out, "{count} {side}{}", if count == 1 { "" } else { "s" });
+        for port in 0..count {
+            let at = Port { element, port };
+            let way = if ways.pulls(output, at) { "pull" } else { "push" };
+            let open = class::processing(classes[element], output, port) == class::Processing::Agnostic;
+            let others = graph.connections.iter().filter_map(|c| match output {
+                true => (c.from == at).then_some(c.to),
+                false => (c.to == at).then_some(c.from),
+            });
+            let others: Vec<String> =
+                others.map(|port| format!("{} [{}]", graph.elements[port.element].name, port.port)).collect();
+            let _ = writeln!(out, "{way}{}\t-\t{}", if open { "~" } else { "" }, others.join(", "));
+        }
+    }
+    out
+}

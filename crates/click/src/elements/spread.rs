@@ -1,0 +1,264 @@
+//! Elements that choose an output without looking into headers: at random, by turns, by a hash of bytes, at a rate, or as handlers say.
+
+use millstream_ir::Value;
+use millstream_isa::{AluOp, Cond};
+
+use super::{SECOND, seconds};
+use crate::arguments::unsigned;
+use crate::build::Code;
+use crate::class::{Behaviour, Class, Made};
+use crate::compile::Setup;
+use crate::error::Error;
+use crate::handlers::{Access, Setting, Takes};
+use crate::packet::Packet;
+
+const fn switch(
+    name: &'static str,
+    arguments: &'static [&'static str],
+    make: fn(&mut Setup<'_>) -> Made,
+) -> Class {
+    Class { name, ports: "1/1-", processing: "h/h", arguments, ignored: &[], passes_all: true, make }
+}
+
+const fn splitting(name: &'static str, make: fn(&mut Setup<'_>) -> Made) -> Class {
+    Class { ports: "1/1-2", passes_all: false, ..switch(name, RATED, make) }
+}
+
+/// How a token bucket is filled, and how many tokens it holds.
+const RATED: &[&str] = &["RATE", "BURST_DURATION", "BURST_SIZE"];
+
+pub(super) const CLASSES: &[Class] = &[
+    switch("RandomSwitch", &[], |setup| Ok(Box::new(AtRandom { outputs: setup.outputs }))),
+    switch("HashSwitch", &["OFFSET", "LENGTH"], hash),
+    switch("StrideSwitch", &[], stride),
+    Class { ports: "1-/1-", processing: "a/a", passes_all: false, ..switch("Suppressor", &[], suppressor) },
+    splitting("RatedSplitter", |setup| splitter(setup, false)),
+    splitting("BandwidthRatedSplitter", |setup| splitter(setup, true)),
+];
+
+/// Bytes that are hashed at most.
+const MOST_HASHED: u64 = 256;
+/// What a stride of one ticket is.
+const STRIDE: u64 = 1 << 16;
+/// Tickets at most.
+const MOST_TICKETS: u64 = 1 << 15;
+/// A bucket holds the tokens of so many nanoseconds, unless said otherwise.
+const USUAL_BURST: u64 = SECOND / 50;
+/// Packets or bytes a second, at most: so that the tokens of what a bucket holds, in nanoseconds, are a number.
+const MOST_RATE: u64 = 1 << 40;
+
+/// Ends with the packet on the output of this number; on the first one if there is none.
+fn out_by(code: &mut Code<'_, '_>, packet: Packet, number: Value, outputs: u32) {
+    for port in 1..outputs {
+        code.check_int(Cond::Ne, number, i64::from(port), |code| code.out(port, packet));
+    }
+    code.out(0, packet);
+}
+
+struct AtRandom {
+    outputs: u32,
+}
+
+impl Behaviour for AtRandom {
+    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+        let random = code.random();
+        let number = code.with(AluOp::Mod, random, i64::from(self.outputs.max(1)));
+        out_by(code, packet, number, self.outputs);
+    }
+}
+
+/// By the sum of bytes, as the peer has it. Packets that are too short leave by output 0.
+struct Hash {
+    offset: u64,
+    length: u64,
+    outputs: u32,
+}
+
+fn hash(setup: &mut Setup<'_>) -> Made {
+    let offset = unsigned(&setup.arguments.need("OFFSET")?, 65_535)?;
+    let text = setup.arguments.need("LENGTH")?;
+    match unsigned(&text, MOST_HASHED)? {
+        0 => Err(Error::new(text.span, "there must be a byte to hash at least")),
+        length => Ok(Box::new(Hash { offset, length, outputs: setup.outputs })),
+    }
+}
+
+impl Behaviour for Hash {
+    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+        let beyond = code.at(packet.data, (self.offset + self.length) as i64);
+        code.check(Cond::Le, beyond, packet.end, |code| code.out(0, packet));
+        let mut sum = code.int(0);
+        for at in self.offset..self.offset + self.length {
+            let byte = code.byte(packet.data, at as i32);
+            sum = code.add(sum, byte);
+        }
+        let outputs = i64::from(self.outputs);
+        let number = match outputs {
+            2 | 4 | 8 => {
+                let high = code.with(AluOp::Rsh, sum, 4);
+                let mixed = code.alu(AluOp::Xor, sum, high);
+                code.with(AluOp::And, mixed, outputs - 1)
+            }
+            _ => code.with(AluOp::Mod, sum, outputs.max(1)),
+        };
+        out_by(code, packet, number, self.outputs);
+    }
+}
+
+/// By turns, as often as each output has tickets: the one that is least far along is next, of several that which became so last.
+struct Stride {
+    /// Output, stride, where it is noted how far along it is and when it became so.
+    clients: Vec<(u32, i64, [u32; 2])>,
+    turn: u32,
+}
+
+fn stride(setup: &mut Setup<'_>) -> Made {
+    let all = setup.arguments.rest();
+    if all.len() != setup.outputs as usize {
+        let message =
+            format!("{} numbers of tickets and {} outputs: there must be one each", all.len(), setup.outputs);
+        return Err(Error::new(setup.element.span, message));
+    }
+    let mut clients = Vec::new();
+    for (output, text) in (0..).zip(&all) {
+        let tickets = unsigned(text, MOST_TICKETS)?;
+        setup.handler(format!("tickets{output}"), Access::Text(tickets.to_string()));
+        if tickets > 0 {
+            let noted = [setup.number(), setup.number()];
+            clients.push((output, (STRIDE / tickets) as i64, noted));
+        }
+    }
+    Ok(Box::new(Stride { clients, turn: setup.number() }))
+}
+
+impl Behaviour for Stride {
+    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+        let Some((first, rest)) = self.clients.split_first() else { return code.drop(packet, "no_tickets") };
+        let turn = code.get(self.turn);
+        let next = code.with(AluOp::Add, turn, 1);
+        code.set(self.turn, next);
+        // None has had its turn at first: the last one is in front then.
+        let mut best = [code.get(first.2[0]), code.get(first.2[1]), code.int(i64::from(first.0))];
+        for (output, _, noted) in rest {
+            let other = [code.get(noted[0]), code.get(noted[1]), code.int(i64::from(*output))];
+            let (less, same, later) = (
+                code.compare(Cond::Lt, other[0], best[0]),
+                code.compare(Cond::Eq, other[0], best[0]),
+                code.compare(Cond::Ge, other[1], best[1]),
+            );
+            let later = [0, 1, 2].map(|at| code.select(later, other[at], best[at]));
+            let same = [0, 1, 2].map(|at| code.select(same, later[at], best[at]));
+            best = [0, 1, 2].map(|at| code.select(less, other[at], same[at]));
+        }
+        for (output, stride, noted) in &self.clients {
+            code.check_int(Cond::Ne, best[2], i64::from(*output), |code| {
+                let along = code.with(AluOp::Add, best[0], *stride);
+                code.set(noted[0], along);
+                code.set(noted[1], next);
+                code.out(*output, packet);
+            });
+        }
+        code.drop(packet, "no_tickets");
+    }
+}
+
+/// Passes packets from each input to the output of the same number, unless it is told not to.
+struct Suppressor {
+    active: Vec<Setting>,
+}
+
+fn suppressor(setup: &mut Setup<'_>) -> Made {
+    let name = |port: u32| format!("active{port}");
+    let active: Vec<Setting> =
+        (0..setup.inputs).map(|port| setup.setting(name(port), Takes::Truth, 1)).collect();
+    let live = active.iter().filter_map(|setting| match setting {
+        Setting::Live(at) => Some((*at, 1)),
+        Setting::Fixed(_) => None,
+    });
+    let live: Vec<(u32, i64)> = live.collect();
+    setup.handler("reset", Access::Sets(live));
+    Ok(Box::new(Suppressor { active }))
+}
+
+impl Behaviour for Suppressor {
+    fn build(&self, code: &mut Code<'_, '_>, port: u32, packet: Packet) {
+        if let Some(active) = self.active.get(port as usize) {
+            let active = code.setting(*active);
+            code.check_int(Cond::Ne, active, 0, |code| code.drop(packet, "suppressed"));
+        }
+        code.out(port, packet);
+    }
+}
+
+/// Passes so many packets or bytes a second to output 0, by a token bucket, and the others to output 1.
+struct Splitter {
+    /// Tokens a second: a token is a packet or a byte. The bucket counts nanoseconds of these.
+    rate: Setting,
+    /// Nanoseconds that the bucket holds, if it is by time; else tokens.
+    burst: Burst,
+    bytes: bool,
+    /// Tokens times nanoseconds that are left, and when that was so.
+    left: u32,
+    since: u32,
+}
+
+#[derive(Clone, Copy)]
+enum Burst {
+    Nanoseconds(u64),
+    Tokens(u64),
+}
+
+fn splitter(setup: &mut Setup<'_>, bytes: bool) -> Made {
+    let rate = unsigned(&setup.arguments.need("RATE")?, MOST_RATE)? as i64;
+    let duration = setup.arguments.keyword_or("BURST_DURATION", USUAL_BURST, seconds)?;
+    let burst = match setup.arguments.keyword("BURST_SIZE") {
+        Some(text) => Burst::Tokens(unsigned(&text, 1 << 32)?),
+        None => Burst::Nanoseconds(duration),
+    };
+    if let Burst::Nanoseconds(duration) = burst
+        && duration > SECOND
+    {
+        return Err(Error::new(setup.element.span, "a bucket holds a second's tokens at most"));
+    }
+    let rate = setup.setting("rate", Takes::Number(0, MOST_RATE as i64), rate);
+    let [left, since] = [setup.number(), setup.number()];
+    Ok(Box::new(Splitter { rate, burst, bytes, left, since }))
+}
+
+impl Behaviour for Splitter {
+    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+        let second = SECOND as i64;
+        let (rate, now, since) = (code.setting(self.rate), code.time(), code.get(self.since));
+        // A token takes a second's nanoseconds by the rate; a bucket that was not looked at for a second is full.
+        let passed = code.sub(now, since);
+        let most = code.int(second);
+        let short = code.compare(Cond::Lt, passed, most);
+        let passed = code.select(short, passed, most);
+        let micros = code.with(AluOp::Div, passed, 1000);
+        let came = code.alu(AluOp::Mul, micros, rate);
+        let had = code.get(self.left);
+        let has = code.add(had, came);
+        let room = match self.burst {
+            Burst::Nanoseconds(duration) => {
+                let room = code.with(AluOp::Mul, rate, (duration / 1000) as i64);
+                // There is room for one packet, or none would ever pass.
+                let least = code.int(second / 1000);
+                let enough = code.compare(Cond::Gt, room, least);
+                code.select(enough, room, least)
+            }
+            Burst::Tokens(tokens) => code.int(tokens as i64 * (second / 1000)),
+        };
+        let fits = code.compare(Cond::Lt, has, room);
+        let has = code.select(fits, has, room);
+        code.set(self.since, now);
+        let tokens = if self.bytes { code.length(packet) } else { code.int(1) };
+        let cost = code.with(AluOp::Mul, tokens, second / 1000);
+        code.check(Cond::Ge, has, cost, |code| {
+            code.set(self.left, has);
+            if code.connected(1) { code.out(1, packet) } else { code.drop(packet, "over_rate") }
+        });
+        let left = code.sub(has, cost);
+        code.set(self.left, left);
+        code.out(0, packet);
+    }
+}

@@ -1,0 +1,265 @@
+//! What can be read and written of a configuration that runs: handlers, and the settings behind some of them.
+//!
+//! A setting is a number that a handler writes. Code loads it from an array where somebody may write it ([`Writers`]); elsewhere it is a constant
+//! of the code, so that what nobody uses costs nothing.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::words;
+use crate::graph::Graph;
+use crate::sketch::Sketch;
+
+/// The name of the map with the settings of all elements: one value, which all workers read.
+pub const SETTINGS: &str = "click.settings";
+
+/// What reading or writing a handler does.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Access {
+    /// 64 bits of the state, at this byte.
+    Number(u32),
+    /// Writing sets to zero these words of the state, and what these arrays hold.
+    Zero {
+        /// Where they begin in the state.
+        words: Vec<u32>,
+        /// Names of maps.
+        arrays: Vec<String>,
+    },
+    /// About what a sketch has counted of the flow that is the argument.
+    Estimate(Sketch),
+    /// The largest flows that a sketch knows of.
+    Largest(Sketch),
+    /// A text that does not change.
+    Text(String),
+    /// The sum of drops of the element.
+    Drops,
+    /// 64 bits of the settings, at this byte, which may be written.
+    Setting(u32, Takes),
+    /// Writing gives these settings these values.
+    Sets(Vec<(u32, i64)>),
+    /// A setting that is a constant of the code, since nobody was to write it.
+    Constant(String),
+    /// Lets a source begin again: what it has sent (of the state) counts from the number of the settings at this byte.
+    Restart {
+        /// Where its packets are counted, in the state.
+        count: u32,
+        /// Those before, in the settings.
+        base: u32,
+    },
+    /// Something about the entries of a table.
+    Table {
+        /// The map's name.
+        map: String,
+        /// What its entries are.
+        form: Form,
+        /// What is done.
+        verb: Verb,
+    },
+    /// The handlers of the element.
+    Listing,
+}
+
+/// Values that a setting takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Takes {
+    /// A number from this one to that one.
+    Number(i64, i64),
+    /// `true` or `false`.
+    Truth,
+    /// So many, or `-1` for no limit.
+    Limit,
+}
+
+impl Takes {
+    /// The value that a text says, if it is one.
+    pub fn parse(self, text: &str) -> Option<i64> {
+        let text = text.trim();
+        match self {
+            Takes::Number(least, most) => {
+                let number = match text.strip_prefix("0x") {
+                    Some(digits) => i64::from_str_radix(digits, 16).ok()?,
+                    None => text.parse().ok()?,
+                };
+                (least..=most).contains(&number).then_some(number)
+            }
+            Takes::Truth => match text.to_ascii_lowercase().as_str() {
+                "1" | "true" | "yes" => Some(1),
+                "0" | "false" | "no" => Some(0),
+                _ => None,
+            },
+            Takes::Limit => text.parse().ok().filter(|limit| *limit >= -1),
+        }
+    }
+
+    /// A value as it is read.
+    pub fn text(self, value: i64) -> String {
+        match self {
+            Takes::Truth => (value != 0).to_string(),
+            Takes::Number(..) | Takes::Limit => value.to_string(),
+        }
+    }
+}
+
+impl std::fmt::Display for Takes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Takes::Number(least, most) => write!(f, "a number from {least} to {most}"),
+            Takes::Truth => f.write_str("true or false"),
+            Takes::Limit => f.write_str("a number of packets, or -1 for no limit"),
+        }
+    }
+}
+
+/// What the entries of a table are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Form {
+    /// Prefixes with gateway and output, of which the last one has this number. Addresses have so many bytes.
+    Routes {
+        /// The last output.
+        last: u32,
+        /// 4, or 16 of IPv6.
+        bytes: u32,
+    },
+    /// Next hops by address, with their Ethernet addresses, which hold for so many nanoseconds.
+    Hops {
+        /// How long.
+        timeout: u64,
+        /// 4, or 16 of IPv6.
+        bytes: u32,
+    },
+    /// Prefixes with the Ethernet address to answer with.
+    Answers,
+    /// Ethernet addresses with the port where each was seen, which is known for so many nanoseconds.
+    Stations {
+        /// How long.
+        timeout: u64,
+    },
+    /// Flows of a rewriter, two entries each.
+    Flows,
+}
+
+/// What is done with the entries of a table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Verb {
+    /// All are read, a line each.
+    List,
+    /// How many there are is read.
+    Count,
+    /// What an address finds is read.
+    Find,
+    /// One is put in where there was none.
+    Add,
+    /// One is put in.
+    Set,
+    /// One is removed.
+    Remove,
+    /// Several are put in and removed, or none.
+    Several,
+    /// All are removed.
+    Clear,
+}
+
+impl Verb {
+    /// Whether it is a handler that is written.
+    pub fn writes(self) -> bool {
+        !matches!(self, Verb::List | Verb::Count | Verb::Find)
+    }
+}
+
+impl Access {
+    /// Whether the handler can be read, and whether it can be written.
+    pub fn ways(&self) -> (bool, bool) {
+        match self {
+            Access::Zero { .. } | Access::Sets(_) | Access::Restart { .. } => (false, true),
+            Access::Setting(..) => (true, true),
+            Access::Table { verb, .. } => (!verb.writes(), verb.writes()),
+            _ => (true, false),
+        }
+    }
+
+    /// Whether it takes an argument when it is read.
+    pub fn takes_argument(&self) -> bool {
+        matches!(self, Access::Estimate(_) | Access::Table { verb: Verb::Find, .. })
+    }
+}
+
+/// A handler of an element.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Handler {
+    /// The element's name; none for those of the configuration.
+    pub element: String,
+    /// Its own.
+    pub name: Cow<'static, str>,
+    /// What it does.
+    pub access: Access,
+}
+
+/// Who may write handlers while a program runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Writers {
+    /// Scripts of the configuration.
+    #[default]
+    Scripts,
+    /// Anybody: over a socket, or whoever has the program as a library.
+    Anybody,
+}
+
+impl Writers {
+    /// Whether the handler of this name of some element may be written in a configuration.
+    pub(crate) fn write(self, graph: &Graph, name: &str) -> bool {
+        let writes = |text: &crate::config::Text| {
+            let all = words(text);
+            let [instruction, handler, ..] = &all[..] else { return false };
+            let is_write = ["write", "writeq", "call"].contains(&instruction.text.as_str());
+            let own = handler.text.rsplit_once('.').map_or("", |(_, own)| own);
+            is_write && (own == name || handler.text.contains('$'))
+        };
+        let is_script = |class: &str| class == "Script" || class == "DriverManager";
+        self == Writers::Anybody
+            || graph.elements.iter().filter(|e| is_script(&e.class)).any(|e| e.arguments.iter().any(writes))
+    }
+}
+
+/// A setting in code.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Setting {
+    /// Always this.
+    Fixed(i64),
+    /// 64 bits of the settings, at this byte.
+    Live(u32),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Takes, Writers};
+    use crate::{flatten, parse};
+
+    #[test]
+    fn settings_take_what_fits() {
+        assert_eq!(
+            [Takes::Number(-1, 3).parse("3"), Takes::Number(-1, 3).parse(" -1 ")],
+            [Some(3), Some(-1)]
+        );
+        assert_eq!(["4", "-2", "x", ""].map(|text| Takes::Number(-1, 3).parse(text)), [None; 4]);
+        assert_eq!(["TRUE", "0", "maybe"].map(|text| Takes::Truth.parse(text)), [Some(1), Some(0), None]);
+        assert_eq!(["-1", "7", "-2"].map(|text| Takes::Limit.parse(text)), [Some(-1), Some(7), None]);
+    }
+
+    #[test]
+    fn a_script_makes_settable_what_it_writes() {
+        let graph = |script: &str| {
+            let text = format!("Idle -> s :: Switch -> Discard; Script({script})");
+            flatten(&parse(&text).expect("parsed"), &[]).expect("flattened")
+        };
+        for (script, name, settable) in [
+            ("write s.switch 0", "switch", true),
+            ("write s.switch 0", "color", false),
+            ("print s.switch", "switch", false),
+            ("write $(which) 0", "color", true),
+        ] {
+            assert_eq!(Writers::Scripts.write(&graph(script), name), settable, "{script}");
+        }
+        assert!(Writers::Anybody.write(&graph("stop"), "switch"));
+    }
+}

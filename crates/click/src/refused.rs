@@ -1,0 +1,105 @@
+//! Classes of Click that make no sense here, and why not: said in place of a name that looks like theirs.
+
+/// Why each of some classes is not supported; a name that ends with `*` stands for all that begin so.
+const REFUSED: &[(&[&str], &str)] = &[
+    (
+        &[
+            "*Wifi",
+            "Wifi*",
+            "Prism2*",
+            "Radiotap*",
+            "Athdesc*",
+            "ExtraDecap",
+            "ExtraEncap",
+            "FilterTX",
+            "FilterPhyErr",
+            "FilterFailures",
+            "SetTXRate",
+            "SetTXPower",
+            "AvailableRates",
+            "Beacon*",
+            "Association*",
+            "OpenAuth*",
+            "Probe*",
+            "MadwifiRate",
+            "SetPacketType",
+        ],
+        "it works on frames of 802.11 as a monitoring interface has them, and no device here gives or takes these",
+    ),
+    (
+        &["SR2*", "ETT*", "LinkTable", "PrintSR", "CheckSRHeader", "GatewaySelector", "Metric*"],
+        "it is a routing protocol of wireless meshes over 802.11, which no device here speaks",
+    ),
+    (
+        &["*Grid*", "DSDV*", "FixSrcLoc", "LookupLocalGridRoute*"],
+        "it is a routing protocol of wireless meshes, which keeps time for itself: there are no timers here",
+    ),
+    (&["IPsec*", "RadixIPsecLookup"], "there is no cryptography here"),
+    (
+        &[
+            "TCPIn",
+            "TCPOut",
+            "IPIn",
+            "IPOut",
+            "HTTPIn",
+            "HTTPOut",
+            "WordMatcher",
+            "RegexMatcher*",
+            "FlowIDSMatcher",
+        ],
+        "it changes or searches the bytes of a stream, and there are packets here, no streams",
+    ),
+    (
+        &[
+            "WebGen",
+            "ToyTCP",
+            "TCPConn",
+            "TCPDemux",
+            "TCPAck",
+            "TCPBuffer",
+            "BufferConverter",
+            "CopyTCPSeq",
+            "CopyFlowID",
+        ],
+        "it is an end of TCP connections, with timers of its own, which there are none of here",
+    ),
+    (
+        &["EtherSpanTree"],
+        "a spanning tree sends messages every two seconds, whether packets come or not: there are no timers here",
+    ),
+    (&["SchedOrderTest"], "it tests the scheduling of tasks, and there are no tasks here"),
+    (
+        &["DeviceBalancer", "AggregateCounterVector"],
+        "it moves queues of a card between threads: workers here have their flows by a hash (--workers)",
+    ),
+];
+
+/// Why a class of Click is not supported here, if that is known.
+pub(crate) fn why(class: &str) -> Option<&'static str> {
+    let fits = |pattern: &&str| match (pattern.strip_prefix('*'), pattern.strip_suffix('*')) {
+        (Some(inner), Some(_)) => class.contains(inner.trim_end_matches('*')),
+        (Some(end), None) => class.ends_with(end),
+        (None, Some(begin)) => class.starts_with(begin),
+        (None, None) => class == *pattern,
+    };
+    REFUSED.iter().find(|(classes, _)| classes.iter().any(|pattern| fits(pattern))).map(|(_, why)| *why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::why;
+    use crate::class;
+
+    #[test]
+    fn what_is_refused_is_known_by_name_and_nothing_that_there_is() {
+        for refused in
+            ["PrintWifi", "WifiDecap", "SetGridChecksum", "SR2Querier", "IPsecESPEncap", "EtherSpanTree"]
+        {
+            assert!(why(refused).is_some(), "{refused}");
+        }
+        assert_eq!(why("Counterr"), None);
+        for class in class::all() {
+            assert_eq!(why(class.name), None, "{}", class.name);
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Tables of elements that handlers read and write: what entries look like is said here, once for the elements that use them.
+//!
+//! Routes are a map of longest prefixes with gateway and output, answers one with Ethernet addresses. No element writes them, and where nobody
+//! else may, there is room for no more than they hold at first.
+
+use millstream_ir::{Map, MapDecl};
+
+use crate::compile::{Entry, RDONLY_PROG, Setup};
+use crate::handlers::{Access, Form, Verb};
+
+const LPM_TRIE: u32 = 11;
+/// `BPF_F_NO_PREALLOC`, which tries must have.
+const FLAGS: u32 = 1 | RDONLY_PROG;
+/// Prefixes that may come to those of a configuration, at least.
+const ROOM: u32 = 1 << 14;
+
+/// A route.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Route<A> {
+    pub(crate) address: A,
+    pub(crate) bits: u32,
+    /// 0 for none.
+    pub(crate) gateway: A,
+    pub(crate) output: u32,
+}
+
+/// Handlers of a table of routes, as Click's `IPRouteTable` has them.
+const ROUTE_HANDLERS: &[(&str, Verb)] = &[
+    ("table", Verb::List),
+    ("lookup", Verb::Find),
+    ("add", Verb::Add),
+    ("set", Verb::Set),
+    ("remove", Verb::Remove),
+    ("ctrl", Verb::Several),
+    ("flush", Verb::Clear),
+];
+
+/// Those of prefixes that are answered for.
+const ANSWER_HANDLERS: &[(&str, Verb)] =
+    &[("table", Verb::List), ("lookup", Verb::Find), ("add", Verb::Set), ("remove", Verb::Remove)];
+
+impl Setup<'_> {
+    /// Handlers about the entries of a table.
+    pub(crate) fn table_handlers(&mut self, map: &str, form: Form, verbs: &[(&'static str, Verb)]) {
+        for (name, verb) in verbs {
+            self.handler(*name, Access::Table { map: map.to_owned(), form, verb: *verb });
+        }
+    }
+
+    /// A table of routes, and its handlers.
+    pub(crate) fn routes(&mut self, routes: &[Route<u32>]) -> Map {
+        let entry = |route: &Route<u32>| {
+            let key = [route.bits.to_le_bytes(), route.address.to_be_bytes()].concat();
+            (key, [route.gateway.to_le_bytes(), route.output.to_le_bytes()].concat())
+        };
+        self.route_table(routes.iter().map(entry).collect(), 4)
+    }
+
+    /// A table of routes of IPv6, and its handlers.
+    pub(crate) fn routes6(&mut self, routes: &[Route<u128>]) -> Map {
+        let entry = |route: &Route<u128>| {
+            let key = [&route.bits.to_le_bytes()[..], &route.address.to_be_bytes()].concat();
+            let words = route.gateway.to_be_bytes();
+            let gateway = words.chunks_exact(4).flat_map(|word| word.iter().rev().copied());
+            (key, gateway.chain(route.output.to_le_bytes()).collect())
+        };
+        self.route_table(routes.iter().map(entry).collect(), 16)
+    }
+
+    fn route_table(&mut self, entries: Vec<(Vec<u8>, Vec<u8>)>, bytes: u32) -> Map {
+        let may_grow = self.written(&["add", "set", "ctrl"]);
+        let (name, map) = self.prefixes("routes", entries, (bytes, bytes + 4), may_grow);
+        let last = self.outputs.max(1) - 1;
+        self.table_handlers(&name, Form::Routes { last, bytes }, ROUTE_HANDLERS);
+        map
+    }
+
+    /// A table of prefixes, each with its length, that are answered for by Ethernet addresses; and its handlers.
+    pub(crate) fn answers(&mut self, answers: &[(u32, u32, [u8; 6])]) -> Map {
+        let entry = |&(address, bits, ether): &(u32, u32, [u8; 6])| {
+            let key = [bits.to_le_bytes(), address.to_be_bytes()].concat();
+            (key, [&ether[..], &[0; 2]].concat())
+        };
+        let (name, map) = self.prefixes("answers", answers.iter().map(entry).collect(), (4, 8), true);
+        self.table_handlers(&name, Form::Answers, ANSWER_HANDLERS);
+        map
+    }
+
+    /// A table of prefixes with these keys and values, of which the first says how long they are: its name, and the map.
+    fn prefixes(
+        &mut self,
+        what: &str,
+        entries: Vec<(Vec<u8>, Vec<u8>)>,
+        (address, value_size): (u32, u32),
+        may_grow: bool,
+    ) -> (String, Map) {
+        let name = format!("{}.{what}", self.element.name);
+        let held = entries.len() as u32;
+        let max_entries = if may_grow { held.saturating_add(held.max(ROOM)) } else { held.max(1) };
+        let all = entries.into_iter().map(|(key, value)| Entry { map: name.clone(), key, value });
+        self.shared.entries.extend(all);
+        let map = self.shared.module.maps.push(MapDecl {
+            name: name.clone(),
+            kind: LPM_TRIE,
+            key_size: 4 + address,
+            value_size,
+            max_entries,
+            flags: FLAGS,
+            global: None,
+            inner: None,
+        });
+        (name, map)
+    }
+}
