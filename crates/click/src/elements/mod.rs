@@ -28,6 +28,8 @@ mod sketch;
 mod spread;
 mod switch;
 mod table;
+mod translate;
+mod translate_address;
 mod transport;
 mod vlan;
 mod work;
@@ -63,6 +65,8 @@ pub(crate) const TABLES: &[&[Class]] = &[
     sketch::CLASSES,
     spread::CLASSES,
     switch::CLASSES,
+    translate::CLASSES,
+    translate_address::CLASSES,
     transport::CLASSES,
     vlan::CLASSES,
     work::CLASSES,
