@@ -4,7 +4,6 @@ use std::io;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use clap::ValueEnum;
 use miette::{IntoDiagnostic, Result, miette};
 use millstream_click::Program;
 use millstream_lab::os;
@@ -15,6 +14,7 @@ use millstream_native::io::{Crew, Ran};
 
 use crate::click::places::{Places, Said, device_of, places};
 use crate::exit::Exit;
+use crate::native::taken::Kept;
 use crate::native::{LostBefore, bind};
 use crate::progress::Progress;
 
@@ -23,12 +23,13 @@ pub(crate) struct Serving {
     batch: u32,
     packets: Option<u64>,
     seconds: Option<f64>,
+    kept: Kept,
 }
 
 impl Serving {
-    /// So many packets at once, of so many, for so long; no end without.
-    pub(crate) fn new(batch: u32, packets: Option<u64>, seconds: Option<f64>) -> Serving {
-        Serving { batch, packets, seconds }
+    /// So many packets at once, of so many, for so long, no end without; and whose buffers they are in.
+    pub(crate) fn new(batch: u32, packets: Option<u64>, seconds: Option<f64>, kept: Kept) -> Serving {
+        Serving { batch, packets, seconds, kept }
     }
 }
 
@@ -43,17 +44,6 @@ pub(crate) struct Flags {
         default_value = "--no-huge -m 512 --no-shconf --no-telemetry --iova-mode=va --log-level=warning"
     )]
     eal: String,
-    /// With --io dpdk:..., whether packets are worked on where drivers put them, or copied
-    #[arg(long, value_enum, default_value_t = Kept::Overlay)]
-    metadata: Kept,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-enum Kept {
-    /// Descriptors over the driver's buffers
-    Overlay,
-    /// Into buffers of the program's and back
-    Copy,
 }
 
 impl Flags {
@@ -66,13 +56,6 @@ impl Flags {
                 eprintln!("--io dpdk:...: {e}\n  {}", help(&e));
                 Ok(Err(Exit::NotPermitted.into()))
             }
-        }
-    }
-
-    fn kept(&self) -> Metadata {
-        match self.metadata {
-            Kept::Overlay => Metadata::Overlay,
-            Kept::Copy => Metadata::Copy,
         }
     }
 }
@@ -105,7 +88,7 @@ pub(crate) fn serve(
         Ok(ports) => ports,
         Err(code) => return Ok(Err(code)),
     };
-    let ran = during(flags.kept(), serving, |plan, crew| ports.run(engine, first, plan, crew));
+    let ran = during(serving, |plan, crew| ports.run(engine, first, plan, crew));
     let dpdk::Lost { no_room, unfit } = ports.lost();
     Ok(Ok((ports.names().join(", "), ran.into_diagnostic()?, LostBefore { no_room, unfit })))
 }
@@ -120,11 +103,7 @@ fn list(devices: &str) -> Result<Vec<String>> {
 }
 
 /// Does something with packets until it is enough, or Ctrl-C.
-fn during<R>(
-    metadata: Metadata,
-    serving: &Serving,
-    run: impl FnOnce(&Plan<'_>, &Crew<'_>) -> io::Result<R>,
-) -> io::Result<R> {
+fn during<R>(serving: &Serving, run: impl FnOnce(&Plan<'_>, &Crew<'_>) -> io::Result<R>) -> io::Result<R> {
     os::catch_interrupts();
     let _bar = match serving.seconds {
         Some(s) => Progress::timed("serving", Duration::from_secs_f64(s)),
@@ -132,6 +111,10 @@ fn during<R>(
     };
     let end = serving.seconds.map(|s| Instant::now() + Duration::from_secs_f64(s));
     let goes_on = || !os::interrupted() && end.is_none_or(|end| Instant::now() < end);
+    let metadata = match serving.kept {
+        Kept::Copy => Metadata::Copy,
+        _ => Metadata::Overlay,
+    };
     let (batch, most) = (serving.batch as usize, serving.packets.unwrap_or(u64::MAX));
     run(&Plan { batch, metadata, most, goes_on: &goes_on }, &Crew { enter: &bind })
 }
@@ -139,7 +122,6 @@ fn during<R>(
 /// Ports of the devices of a configuration.
 pub(crate) struct Ports {
     ports: dpdk::Ports,
-    metadata: Metadata,
     sources: Vec<usize>,
     outputs: Vec<usize>,
 }
@@ -169,9 +151,8 @@ pub(crate) fn of_graph(
     })?;
     let outputs = outputs.into_iter().collect::<Option<_>>();
     let outputs = outputs.ok_or_else(|| miette!("--io dpdk:...: the configuration writes files"))?;
-    let metadata = flags.kept();
     let opened = flags.open(&devices, workers)?;
-    Ok(opened.map(|ports| Some(Ports { ports, metadata, sources, outputs })))
+    Ok(opened.map(|ports| Some(Ports { ports, sources, outputs })))
 }
 
 impl Ports {
@@ -187,9 +168,9 @@ impl Ports {
         serving: &Serving,
         between: Option<impl FnMut(&mut Engine) -> bool>,
     ) -> io::Result<GraphRan> {
-        let Ports { ports, metadata, sources, outputs } = self;
+        let Ports { ports, sources, outputs } = self;
         let ends = Ends { sources, outputs };
-        during(*metadata, serving, |plan, crew| match (engine.workers(), between) {
+        during(serving, |plan, crew| match (engine.workers(), between) {
             (1, Some(between)) => ports.run_graph(engine, &ends, plan, crew, between),
             (1, None) => ports.run_graph(engine, &ends, plan, crew, |_| true),
             (_, None) => ports.run_graph_by(engine, &ends, plan, crew),

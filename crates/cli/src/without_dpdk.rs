@@ -11,12 +11,13 @@ use millstream_native::io::graph::GraphRan;
 
 use crate::exit::Exit;
 use crate::native::LostBefore;
+use crate::native::taken::Kept;
 
 /// Nothing is served.
 pub(crate) struct Serving;
 
 impl Serving {
-    pub(crate) fn new(_: u32, _: Option<u64>, _: Option<f64>) -> Serving {
+    pub(crate) fn new(_: u32, _: Option<u64>, _: Option<f64>, _: Kept) -> Serving {
         Serving
     }
 }

@@ -62,8 +62,12 @@ fn serve(way: &str, files: &Files) -> (Value, Vec<usize>) {
         "01".repeat(60)
     );
     std::fs::write(&conf, text).unwrap();
-    let tap = way == "tap";
-    let mut child = click(&conf, &["--io", way, "--packets", "100", "--handler", "c.count"]).spawn().unwrap();
+    run(&conf, &["--io", way, "--packets", "100", "--handler", "c.count"], way == "tap")
+}
+
+/// Runs a configuration between two interfaces, into which frames are sent; the report, and how many came to either end.
+fn run(conf: &str, args: &[&str], tap: bool) -> (Value, Vec<usize>) {
+    let mut child = click(conf, args).spawn().unwrap();
     let start = Instant::now();
     let wires = wires(if tap { ["msc0", "msc1"] } else { ["msc0far", "msc1far"] }, start);
     let mut back = vec![0; 2];
@@ -86,7 +90,7 @@ fn devices_are_interfaces() {
     if !testing::require() {
         return;
     }
-    for way in ["raw", "tap"] {
+    for way in ["raw", "tap", "xdp"] {
         let files = Files::new(&format!("live-{way}"));
         let served = Namespace::new().expect("a namespace").enter(|| {
             for n in 0..if way == "tap" { 0 } else { 2 } {
@@ -103,6 +107,11 @@ fn devices_are_interfaces() {
         assert!(number(&document, "received") >= 100 && adds_up(&document), "{document}");
         assert!(back.iter().all(|come| *come > 0), "{way}: {back:?}");
         assert!(document["lost"].is_object(), "{document}");
+        assert_eq!(
+            document["metadata"] == "copy",
+            way == "xdp",
+            "files are beside the interfaces: {document}"
+        );
         let by = |list: &str, name: &str, value: &str, what: &str| {
             let row = document[list].as_array().unwrap().iter().find(|row| row[name] == value);
             number(row.unwrap_or_else(|| panic!("{value} in {document}")), what)
@@ -113,6 +122,39 @@ fn devices_are_interfaces() {
         let written = by("outputs", "output", &files.path("out.pcap"), "packets");
         let length = std::fs::metadata(files.path("out.pcap")).unwrap().len();
         assert!(written > 5 && length >= 24 + written * (16 + 60), "{written} packets, {length} bytes");
+    }
+}
+
+/// Where all devices are interfaces by AF_XDP, packets leave as they lie, copies by other frames; by several workers, too.
+#[test]
+fn devices_exchange_frames() {
+    if !testing::require() {
+        return;
+    }
+    let files = Files::new("live-exchange");
+    let conf = files.path("test.click");
+    let text = "FromDevice(msc0) -> c :: Counter -> Queue -> ToDevice(msc1); FromDevice(msc1) -> t :: Tee(2) -> ToDPDKDevice(msc0); t[1] -> ToDPDKDevice(msc0)";
+    std::fs::write(&conf, text).unwrap();
+    for workers in ["1", "2"] {
+        let args = ["--io", "xdp", "--packets", "200", "--handler", "c.count", "--workers", workers];
+        let served = Namespace::new().expect("a namespace").enter(|| {
+            for n in 0..2 {
+                let (ours, far) = create_veth(&format!("msc{n}"), &format!("msc{n}far"), 2).expect("a pair");
+                set_up_pair((ours, far)).expect("up");
+            }
+            run(&conf, &args, false)
+        });
+        let (document, back) = served.expect("entered");
+        assert_eq!(document["metadata"], "exchange", "{document}");
+        assert!(number(&document, "received") >= 200 && adds_up(&document), "{document}");
+        let received = |at: usize| number(&document["sources"][at], "received");
+        assert_eq!(number(&document, "copies"), received(1), "one for each of the second one's");
+        assert_eq!(number(&document, "sent"), received(0) + 2 * received(1));
+        let counted: u64 = document["handlers"][0]["value"].as_str().unwrap().parse().unwrap();
+        assert_eq!(counted, received(0));
+        // Others, such as the stack, send into the pairs, too.
+        let least = |at: usize, sent: u64| back[at] as u64 > sent / 2 && back[at] as u64 <= sent;
+        assert!(least(0, 2 * received(1)) && least(1, received(0)), "{back:?} {document}");
     }
 }
 

@@ -104,14 +104,15 @@ fn maps_are_filled_from_files() {
     }
 }
 
-/// The router serves two interfaces this way; what is sent into them from elsewhere is forwarded, and counted. Gives the report, and how many of the
+/// The router serves two interfaces of so many queues this way; what is sent into them from elsewhere is forwarded, and counted. Gives the report, and how many of the
 /// packets came back.
-fn serve(way: &str) -> (Value, u64) {
+fn serve(way: &str, queues: u32, more: &[&str]) -> (Value, u64) {
     let served = Namespace::new().expect("a namespace").enter(|| {
         let mut ports = [1; 2];
         if way != "tap" {
             for (n, port) in ports.iter_mut().enumerate() {
-                let (ours, far) = create_veth(&format!("msn{n}"), &format!("msn{n}far"), 1).expect("a pair");
+                let (ours, far) =
+                    create_veth(&format!("msn{n}"), &format!("msn{n}far"), queues).expect("a pair");
                 set_up_pair((ours, far)).expect("up");
                 *port = ours;
             }
@@ -121,6 +122,7 @@ fn serve(way: &str) -> (Value, u64) {
         let io = format!("{way}:msn0,msn1");
         let command = Command::new(env!("CARGO_BIN_EXE_millstream"))
             .args(["native", "builtin:router:100", "--io", &io, "--packets", "400", "--json"])
+            .args(more)
             .stdout(Stdio::piped())
             .spawn();
         let mut child = command.expect("it starts");
@@ -172,12 +174,29 @@ fn interfaces_are_served() {
     if !testing::require() {
         return;
     }
-    for way in ["xdp", "raw", "tap"] {
-        let (document, back) = serve(way);
+    let exchange: &[&str] = &[];
+    for (way, queues, more, metadata) in [
+        ("xdp", 1, exchange, "exchange"),
+        ("xdp", 1, &["--metadata", "copy"], "copy"),
+        ("xdp", 2, &["--zero-copy", "never"], "exchange"),
+        ("xdp", 1, &["--busy-poll", "20", "--busy-poll-budget", "16"], "exchange"),
+        ("xdp", 2, &["--workers", "2"], "exchange"),
+        ("xdp", 3, &["--workers", "2", "--metadata", "copy"], "copy"),
+        ("raw", 1, &[], ""),
+        ("tap", 1, &["--metadata", "copy"], ""),
+    ] {
+        let (document, back) = serve(way, queues, more);
+        let said = document["metadata"].as_str().unwrap_or_default();
+        assert_eq!(said, metadata, "{way} {more:?}: {document}");
+        if way == "xdp" {
+            let interface = &document["interfaces"][1];
+            assert_eq!((&interface["name"], number(interface, "queues")), (&"msn1".into(), queues.into()));
+            assert_eq!((&interface["zero_copy"], &interface["mode"]), (&false.into(), &"driver".into()));
+        }
         assert!(number(&document, "received") >= 400, "{document}");
         assert!(number(&document, "sent") >= 300, "{document}");
         assert_eq!(number(&document, "sent") + dropped(&document), number(&document, "received"));
-        assert_eq!(back, number(&document, "sent"), "{way}: all that was sent came back");
+        assert_eq!(back, number(&document, "sent"), "{way} {more:?}: all that was sent came back");
     }
 }
 
@@ -185,6 +204,17 @@ fn interfaces_are_served() {
 fn an_interface_that_cannot_be_taken_is_named() {
     let (exit, out, errors) = native(&["builtin:router", "--io", "xdp:msnothere"]);
     assert!((exit, out.as_str()) == (2, "") && errors.contains("msnothere"), "{exit} {errors}");
+    for (flags, io, reason) in [
+        (["--metadata", "exchange"], "mem", "copy is"),
+        (["--metadata", "overlay"], "xdp:msnothere", "msnothere"),
+        (["--metadata", "exchange"], "tap:msnothere", "copy is"),
+        (["--busy-poll", "20"], "raw:msnothere", "--io xdp"),
+        (["--zero-copy", "never"], "mem", "--io xdp"),
+        (["--busy-poll", "0"], "xdp:msnothere", "1..=1000000"),
+    ] {
+        let (exit, out, errors) = native(&["builtin:router", "--io", io, flags[0], flags[1]]);
+        assert!((exit, out.as_str()) == (2, "") && errors.contains(reason), "{flags:?}: {exit} {errors}");
+    }
     let (exit, _, errors) = native(&["builtin:router", "--io", "tape:0"]);
     assert!(exit == 2 && errors.contains("xdp:INTERFACE"), "{exit} {errors}");
 }

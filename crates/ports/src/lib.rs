@@ -1,33 +1,51 @@
 //! Network interfaces in userspace.
 //!
-//! A [`Port`] takes all packets that an interface receives, on each of its queues, and sends packets out of it. It is an
-//! XDP program that redirects to AF_XDP sockets, one a queue. The kernel and this process share the frames: packets are
-//! copied between these and the buffers of whoever processes them.
+//! [`Interfaces`] take all packets that some interfaces receive, on each of their queues, and send packets out of them. They have an
+//! XDP program each that redirects to AF_XDP sockets, one a queue, and a [`Line`] for each worker: some queues of every interface, over one memory that the
+//! kernel and this process share. A frame that has come by a queue is sent by any queue of its line as it is, whichever
+//! interface that is of.
+//!
+//! [`Port`] is one interface with all of its queues, for whoever has buffers of his own: packets are copied between these and the frames.
 //!
 //! The kernel is woken when something is to be sent, and tells when it has to be woken to receive (need-wakeup). Where the
-//! driver takes frames as they are there is no copy in the kernel (zero copy); it decides by itself.
+//! driver takes frames as they are there is no copy in the kernel (zero copy); it decides by itself, unless it is told.
 //!
 //! [`Plain`] interfaces are raw sockets and TAP interfaces: slower, and without any condition.
 //!
-//! Architecture Invariant: an interface on which another program runs is refused, never taken over; when a [`Port`] is dropped,
-//! or its process dies, the interface is as it was.
+//! Architecture Invariant: an interface on which another program runs is refused, never taken over; when [`Interfaces`] are dropped,
+//! or their process dies, the interfaces are as they were.
 
+mod frames;
+mod line;
 mod plain;
-mod queue;
+mod port;
+mod socket;
 
+use std::io;
 use std::iter::Sum;
 use std::os::fd::AsFd;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use millstream_isa::asm::assemble;
 use millstream_isa::encode_all;
-use millstream_kernel::{Link, LoadError, Map, MapSpec, MapType, Program, ProgramSpec, ProgramType, XdpMode};
+use millstream_kernel::{
+    Link, LoadError, Map, MapSpec, MapType, Program, ProgramSpec, ProgramType, XdpMode, query_xdp,
+};
 
+pub use frames::Frame;
+pub use line::{Line, Place};
 pub use plain::Plain;
-use queue::{Queue, Refused};
+pub use port::Port;
+pub use socket::{FRAME, Memory, Own};
+
+use line::Queue;
+use socket::{Binding, Socket};
 
 /// Most queues of an interface.
 const MOST_QUEUES: u32 = 64;
+/// How long the kernel may take to let go of the queues of sockets that were closed.
+const RELEASE: Duration = Duration::from_secs(1);
 
 /// Why an interface cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -44,6 +62,28 @@ pub enum Error {
         /// The interface.
         interface: String,
     },
+    /// It was named before.
+    #[error("{interface} is named twice")]
+    Twice {
+        /// The interface.
+        interface: String,
+    },
+    /// There are more workers than queues.
+    #[error("{interface} has {queues} of the queues of which each of {workers} workers needs one")]
+    Queues {
+        /// The interface.
+        interface: String,
+        /// Its queues.
+        queues: u32,
+        /// Workers.
+        workers: u32,
+    },
+    /// Its driver always copies.
+    #[error("{interface}: its driver does not take frames without a copy")]
+    NoZeroCopy {
+        /// The interface.
+        interface: String,
+    },
     /// A socket cannot be made or bound.
     #[error("{interface}, queue {queue}: {reason}")]
     Socket {
@@ -54,13 +94,21 @@ pub enum Error {
         /// In the kernel's words.
         reason: String,
     },
+    /// There is no memory for frames.
+    #[error("no memory for frames of {queues} queues: {source}")]
+    Memory {
+        /// Queues of a worker.
+        queues: usize,
+        /// In the system's words.
+        source: io::Error,
+    },
     /// Packets cannot be sent or received any more.
     #[error("{interface}: {source}")]
     Io {
         /// The interface.
         interface: String,
         /// In the kernel's words.
-        source: std::io::Error,
+        source: io::Error,
     },
 }
 
@@ -72,6 +120,16 @@ impl Error {
             Error::Taken { .. } => true,
             _ => false,
         }
+    }
+
+    /// Whether this process may not do it.
+    pub fn is_forbidden(&self) -> bool {
+        let errno = match self {
+            Error::Kernel(e) => e.errno(),
+            Error::Io { source, .. } | Error::Memory { source, .. } => source.raw_os_error(),
+            _ => None,
+        };
+        matches!(errno, Some(libc::EPERM | libc::EACCES))
     }
 }
 
@@ -93,54 +151,60 @@ impl Sum for Lost {
     }
 }
 
-/// An interface.
-pub struct Port {
+/// Whether drivers take frames as they are, or the kernel copies between theirs and ours.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ZeroCopy {
+    /// They do where all of them can.
+    #[default]
+    Auto,
+    /// They must.
+    Always,
+    /// The kernel copies.
+    Never,
+}
+
+/// Drivers that work when they are asked for packets, in place of interrupts (`SO_PREFER_BUSY_POLL`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BusyPoll {
+    /// Microseconds that they look for packets in vain.
+    pub microseconds: u32,
+    /// Packets that they take at once.
+    pub budget: u32,
+}
+
+/// How interfaces are taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Options {
+    /// Whether frames are copied.
+    pub zero_copy: ZeroCopy,
+    /// Whether drivers are polled.
+    pub busy_poll: Option<BusyPoll>,
+}
+
+/// How many lines there are, and what each is to have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Lines {
+    /// Workers, of which each has a line.
+    pub workers: u32,
+    /// Frames that a worker has at hand, at most.
+    pub at_hand: usize,
+}
+
+/// Gives memory of this length.
+pub type Allot<'a> = &'a mut dyn FnMut(usize) -> io::Result<Arc<dyn Memory>>;
+
+/// An interface that was taken.
+pub struct Interface {
     name: String,
     index: u32,
-    queues: Vec<Queue>,
-    /// Where the next packet is sent from.
-    turn: usize,
+    queues: u32,
+    zero_copy: bool,
+    mode: Option<XdpMode>,
     _link: Link,
     _sockets: Map,
 }
 
-impl Port {
-    /// Takes an interface of this network namespace.
-    ///
-    /// # Errors
-    /// If there is none of that name, another XDP program is on it, or this process may not.
-    pub fn open(name: &str) -> Result<Port, Error> {
-        let index = millstream_kernel::interface_index(name)?;
-        let mut queues = Vec::new();
-        for n in 0..MOST_QUEUES {
-            match Queue::open(index, n) {
-                Ok(queue) => queues.push(queue),
-                Err(Refused::NoSuchQueue) if n > 0 => break,
-                Err(Refused::Taken) => return Err(Error::Taken { interface: name.into() }),
-                Err(refused) => {
-                    return Err(Error::Socket {
-                        interface: name.into(),
-                        queue: n,
-                        reason: refused.to_string(),
-                    });
-                }
-            }
-        }
-        let sockets = Map::create(&MapSpec {
-            name: "ms_sockets",
-            map_type: MapType::XSKMAP,
-            key_size: 4,
-            value_size: 4,
-            max_entries: queues.len() as u32,
-            ..MapSpec::default()
-        })?;
-        for (n, queue) in queues.iter().enumerate() {
-            sockets.update_fd(&(n as u32).to_ne_bytes(), queue.as_fd())?;
-        }
-        let link = Link::attach_xdp(&redirect(&sockets)?, index, XdpMode::Any)?;
-        Ok(Port { name: name.into(), index, queues, turn: 0, _link: link, _sockets: sockets })
-    }
-
+impl Interface {
     /// Its name.
     pub fn name(&self) -> &str {
         &self.name
@@ -152,71 +216,185 @@ impl Port {
     }
 
     /// How many queues it has.
-    pub fn queues(&self) -> usize {
-        self.queues.len()
+    pub fn queues(&self) -> u32 {
+        self.queues
     }
 
-    /// Hands over at most so many packets that have come, and says how many these were.
+    /// Whether its driver takes frames as they are.
+    pub fn is_zero_copy(&self) -> bool {
+        self.zero_copy
+    }
+
+    /// Where in the receive path packets are taken, where that can be asked.
+    pub fn mode(&self) -> Option<XdpMode> {
+        self.mode
+    }
+}
+
+/// Interfaces. What takes packets from the stack goes before the queues that they come by.
+pub struct Interfaces {
+    all: Vec<Interface>,
+    lines: Vec<Line>,
+}
+
+/// An interface that is to be taken.
+struct Named<'n> {
+    name: &'n str,
+    index: u32,
+    queues: u32,
+}
+
+impl Interfaces {
+    /// Takes interfaces of this network namespace. Queue n is that of worker n modulo their number.
     ///
     /// # Errors
-    /// If the kernel cannot be given frames for more.
-    pub fn receive(&mut self, most: usize, take: &mut dyn FnMut(&[u8])) -> Result<usize, Error> {
-        let mut taken = 0;
-        // Each queue gets its share of the room first, then what is left.
-        for share in [most.div_ceil(self.queues.len()), most] {
-            for queue in &mut self.queues {
-                let room = share.min(most - taken);
-                if room > 0 {
-                    let got = queue.receive(room, take);
-                    taken += got.map_err(|source| Error::Io { interface: self.name.clone(), source })?;
-                }
+    /// If there is none of a name, another XDP program is on it, it has fewer queues than there are workers, or this process may not.
+    pub fn open(
+        names: &[&str],
+        lines: Lines,
+        options: &Options,
+        memory: Allot<'_>,
+    ) -> Result<Interfaces, Error> {
+        let mut named: Vec<Named<'_>> = Vec::new();
+        for &name in names {
+            if named.iter().any(|known| known.name == name) {
+                return Err(Error::Twice { interface: name.into() });
             }
-        }
-        Ok(taken)
-    }
-
-    /// Puts a packet into a queue to be sent with the next [`Port::flush`]; `false` if there is no room, or it is longer than a
-    /// frame.
-    pub fn send(&mut self, packet: &[u8]) -> bool {
-        for _ in 0..self.queues.len() {
-            self.turn = (self.turn + 1) % self.queues.len();
-            if self.queues[self.turn].send(packet) {
-                return true;
+            let index = millstream_kernel::interface_index(name)?;
+            let queues = socket::queues(name).min(MOST_QUEUES);
+            if queues < lines.workers {
+                let Lines { workers, .. } = lines;
+                return Err(Error::Queues { interface: name.into(), queues, workers });
             }
+            named.push(Named { name, index, queues });
         }
-        false
+        let lines = match (bound(&named, lines, options, memory), options.zero_copy) {
+            // Of interfaces that share frames all have to do without a copy, or none.
+            (Err(Error::NoZeroCopy { .. }), ZeroCopy::Auto) => {
+                let options = Options { zero_copy: ZeroCopy::Never, ..*options };
+                bound(&named, lines, &options, memory)?
+            }
+            (lines, _) => lines?,
+        };
+        let all = named.iter().enumerate().map(|(at, named)| attached(named, at, &lines));
+        Ok(Interfaces { all: all.collect::<Result<_, _>>()?, lines })
     }
 
-    /// Sends what was put into the queues, and takes back the frames of what has been sent.
-    ///
-    /// # Errors
-    /// If the interface has gone.
-    pub fn flush(&mut self) -> Result<(), Error> {
-        for queue in &mut self.queues {
-            queue.flush().map_err(|source| Error::Io { interface: self.name.clone(), source })?;
-        }
-        Ok(())
+    /// The interfaces, in the order in which they were named.
+    pub fn all(&self) -> &[Interface] {
+        &self.all
     }
 
-    /// Packets that were given to the kernel to be sent, and are not yet.
-    pub fn unsent(&self) -> usize {
-        self.queues.iter().map(Queue::unsent).sum()
-    }
-
-    /// Waits until a packet has come, at most so long.
-    ///
-    /// # Errors
-    /// If the interface has gone.
-    pub fn wait(&self, at_most: Duration) -> Result<(), Error> {
-        // The first queue is waited for; the others are looked at when the time is over.
-        let Some(queue) = self.queues.first() else { return Ok(()) };
-        queue.wait(at_most).map_err(|source| Error::Io { interface: self.name.clone(), source })
+    /// Those, and a line for each worker.
+    pub fn parts(&mut self) -> (&[Interface], &mut [Line]) {
+        (&self.all, &mut self.lines)
     }
 
     /// What the kernel has dropped.
     pub fn lost(&self) -> Lost {
-        self.queues.iter().map(Queue::lost).sum()
+        self.lines.iter().map(Line::lost).sum()
     }
+}
+
+/// Lines with sockets that are bound to the queues of these interfaces.
+fn bound(
+    named: &[Named<'_>],
+    lines: Lines,
+    options: &Options,
+    memory: Allot<'_>,
+) -> Result<Vec<Line>, Error> {
+    (0..lines.workers).map(|worker| line_of(worker, named, lines, options, memory)).collect()
+}
+
+/// The line of one worker.
+fn line_of(
+    worker: u32,
+    named: &[Named<'_>],
+    Lines { workers, at_hand }: Lines,
+    options: &Options,
+    memory: Allot<'_>,
+) -> Result<Line, Error> {
+    let own = |queues: u32| (worker..queues).step_by(workers.max(1) as usize);
+    let count = named.iter().map(|named| own(named.queues).count()).sum();
+    let memory = memory(Line::memory_of(count, at_hand));
+    let mut line = line::line(
+        memory.map_err(|source| Error::Memory { queues: count, source })?,
+        options.busy_poll.is_some(),
+    );
+    for (at, named) in named.iter().enumerate() {
+        for number in own(named.queues) {
+            let queue =
+                open(&line, (at, number), named.index, options).map_err(|e| refused(e, named, number))?;
+            line.add(queue);
+        }
+    }
+    Ok(line)
+}
+
+/// A queue of an interface, bound to the memory of a line.
+fn open(line: &Line, (at, number): (usize, u32), index: u32, options: &Options) -> io::Result<Queue> {
+    let socket = Socket::new()?;
+    let first = line.first();
+    if first.is_none() {
+        socket.register(line.frames().memory())?;
+    }
+    let queue = Queue::new(socket, at, number)?;
+    if let Some(BusyPoll { microseconds, budget }) = options.busy_poll {
+        queue.socket.poll_busily(microseconds, budget)?;
+    }
+    let how = match (first, options.zero_copy) {
+        (Some(first), _) => Binding::Sharing(first),
+        (None, ZeroCopy::Auto) => Binding::First(0),
+        (None, ZeroCopy::Always) => Binding::First(libc::XDP_ZEROCOPY),
+        (None, ZeroCopy::Never) => Binding::First(libc::XDP_COPY),
+    };
+    let end = Instant::now() + RELEASE;
+    loop {
+        match queue.socket.bind(index, number, how) {
+            // The kernel lets go of the queues of a socket some time after it was closed.
+            Err(e) if e.raw_os_error() == Some(libc::EBUSY) && Instant::now() < end => {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            done => return done.map(|()| queue),
+        }
+    }
+}
+
+fn refused(e: io::Error, named: &Named<'_>, queue: u32) -> Error {
+    let interface = named.name.to_owned();
+    match e.raw_os_error() {
+        Some(libc::EBUSY) => Error::Taken { interface },
+        Some(libc::EOPNOTSUPP) => Error::NoZeroCopy { interface },
+        Some(libc::EPERM | libc::EACCES) => Error::Io { interface, source: e },
+        _ => Error::Socket { interface, queue, reason: e.to_string() },
+    }
+}
+
+/// Has an interface give its packets to the sockets of its queues.
+fn attached(named: &Named<'_>, at: usize, lines: &[Line]) -> Result<Interface, Error> {
+    let sockets = Map::create(&MapSpec {
+        name: "ms_sockets",
+        map_type: MapType::XSKMAP,
+        key_size: 4,
+        value_size: 4,
+        max_entries: named.queues,
+        ..MapSpec::default()
+    })?;
+    let mut zero_copy = true;
+    for line in lines {
+        for queue in 0..line.queues() {
+            let ((interface, number), socket) = (line.queue(queue), line.socket(queue));
+            if interface == at {
+                sockets.update_fd(&number.to_ne_bytes(), socket.as_fd())?;
+                zero_copy &= socket.is_zero_copy();
+            }
+        }
+    }
+    let link = Link::attach_xdp(&redirect(&sockets)?, named.index, XdpMode::Any)?;
+    // Who may not ask does without.
+    let mode = query_xdp(named.index).ok().flatten().map(|state| state.mode);
+    let Named { name, index, queues } = *named;
+    Ok(Interface { name: name.into(), index, queues, zero_copy, mode, _link: link, _sockets: sockets })
 }
 
 /// The program that gives each packet to the socket of its queue; one without a socket goes on to the stack.

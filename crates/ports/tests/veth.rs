@@ -1,9 +1,10 @@
 //! Ports on a veth pair of a network namespace of their own.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use millstream_kernel::{Namespace, PacketSocket, create_veth, query_xdp, set_up, testing};
-use millstream_ports::Port;
+use millstream_kernel::{Namespace, PacketSocket, create_veth, delete_interface, query_xdp, set_up, testing};
+use millstream_ports::{Error, Frame, Interfaces, Lines, Options, Own, Place, Port, ZeroCopy};
 
 /// Frames that are sent at once: fewer than the socket at the other end has room for.
 const FRAMES: usize = 40;
@@ -30,6 +31,10 @@ fn on_a_pair(queues: u32, f: impl FnOnce(u32, u32) + Send) {
     done.expect("entered");
 }
 
+fn open(name: &str) -> Port {
+    Port::open(name, &Options::default()).expect("a port")
+}
+
 /// What a port receives until there are so many, or nothing comes for a second.
 fn received(port: &mut Port, count: usize) -> Vec<Vec<u8>> {
     let mut all: Vec<Vec<u8>> = Vec::new();
@@ -49,8 +54,9 @@ fn received(port: &mut Port, count: usize) -> Vec<Vec<u8>> {
 fn what_one_end_sends_the_other_receives_and_sends_back() {
     on_a_pair(1, |near, far| {
         let wire = PacketSocket::open(near).expect("a socket");
-        let mut port = Port::open("ports1").expect("a port");
-        assert_eq!((port.index(), port.queues(), port.name()), (far, 1, "ports1"));
+        let mut port = open("ports1");
+        let interface = port.interface();
+        assert_eq!((interface.index(), interface.queues(), interface.name()), (far, 1, "ports1"));
         for round in 0..100 {
             let sent: Vec<Vec<u8>> = (0..FRAMES).map(|n| frame(round * FRAMES + n)).collect();
             for f in &sent {
@@ -80,7 +86,7 @@ fn what_one_end_sends_the_other_receives_and_sends_back() {
 #[test]
 fn frames_of_sent_packets_come_back() {
     on_a_pair(1, |_, _| {
-        let mut port = Port::open("ports1").expect("a port");
+        let mut port = open("ports1");
         let mut sent = 0;
         // More than there are frames.
         for n in 0..10_000 {
@@ -101,15 +107,164 @@ fn frames_of_sent_packets_come_back() {
 #[test]
 fn all_queues_are_served_and_the_interface_is_left_as_it_was() {
     on_a_pair(4, |near, far| {
-        let port = Port::open("ports1").expect("a port");
-        assert_eq!(port.queues(), 4);
+        let port = open("ports1");
+        assert_eq!(port.interface().queues(), 4);
         assert!(query_xdp(far).expect("asked").is_some(), "the program is there");
-        let second = Port::open("ports1").err().expect("one at a time");
+        let second = Port::open("ports1", &Options::default()).err().expect("one at a time");
         assert!(second.is_taken(), "{second}");
-        let other = Port::open("ports0").expect("the other end");
+        let other = open("ports0");
         drop((port, other));
         assert!(query_xdp(far).expect("asked").is_none(), "and gone");
         assert!(query_xdp(near).expect("asked").is_none());
-        assert!(Port::open("ports7").is_err());
+        assert!(Port::open("ports7", &Options::default()).is_err());
+    });
+}
+
+/// Two interfaces of two queues, of which each of two workers has one a piece; and the far ends.
+fn two(options: &Options) -> Result<Interfaces, Error> {
+    let memory = &mut |length| Ok(Arc::new(Own::new(length)?) as Arc<dyn millstream_ports::Memory>);
+    Interfaces::open(&["ports1", "ports3"], Lines { workers: 2, at_hand: 64 }, options, memory)
+}
+
+/// Runs `f` with the near ends of two pairs of two queues each.
+fn on_two_pairs(f: impl FnOnce([u32; 2]) + Send) {
+    on_a_pair(2, |first, _| {
+        let (third, other) = create_veth("ports2", "ports3", 2).expect("a pair");
+        set_up(third).expect("up");
+        set_up(other).expect("up");
+        f([first, third]);
+    });
+}
+
+#[test]
+fn a_frame_that_came_by_one_interface_leaves_by_another_as_it_lies() {
+    on_two_pairs(|near| {
+        let wires = near.map(|near| PacketSocket::open(near).expect("a socket"));
+        let mut interfaces = two(&Options::default()).expect("they are free");
+        let (all, lines) = interfaces.parts();
+        assert_eq!(
+            all.iter().map(|i| (i.name(), i.queues())).collect::<Vec<_>>(),
+            [("ports1", 2), ("ports3", 2)]
+        );
+        assert!(!all[0].is_zero_copy() && all[0].mode().is_some());
+        for (worker, line) in lines.iter().enumerate() {
+            let queues: Vec<_> = (0..line.queues()).map(|at| line.queue(at)).collect();
+            assert_eq!(queues, [(0, worker as u32), (1, worker as u32)]);
+        }
+        // More rounds than there are frames: none is lost on the way.
+        let start = Instant::now();
+        for round in 0..500 {
+            let sent: Vec<Vec<u8>> = (0..FRAMES).map(|n| frame(round * FRAMES + n)).collect();
+            sent.iter().for_each(|f| wires[0].send(f).expect("it sends"));
+            let (mut forwarded, mut back) = (0, Vec::new());
+            while forwarded < FRAMES || back.len() < FRAMES {
+                assert!(
+                    start.elapsed() < Duration::from_secs(60),
+                    "round {round}: {forwarded}, {}",
+                    back.len()
+                );
+                for line in &mut *lines {
+                    let mut came: Vec<(Frame, Place)> = Vec::new();
+                    line.receive(0, 64, |frame, place| came.push((frame, place))).expect("it receives");
+                    for (frame, place) in came {
+                        let from = (place.start - frame.offset()) as usize;
+                        match line.bytes(&frame)[from + 12..from + 14] == [0x88, 0xb5] {
+                            true => {
+                                line.send(1, frame, place).expect("there is room");
+                                forwarded += 1;
+                            }
+                            false => line.give_back(frame),
+                        }
+                    }
+                    line.flush(1).expect("it sends");
+                }
+                while let Some(f) = wires[1].receive().expect("it receives") {
+                    if f[12..14] == [0x88, 0xb5] {
+                        back.push(f);
+                    }
+                }
+            }
+            assert!(back.iter().all(|f| sent.contains(f)), "round {round}");
+        }
+        assert_eq!(interfaces.lost(), Default::default());
+    });
+}
+
+#[test]
+fn what_a_line_has_no_room_for_comes_back_and_frames_are_not_lost() {
+    on_a_pair(1, |_, _| {
+        let memory = &mut |length| Ok(Arc::new(Own::new(length)?) as Arc<dyn millstream_ports::Memory>);
+        let lines = Lines { workers: 1, at_hand: 8 };
+        let mut interfaces =
+            Interfaces::open(&["ports1"], lines, &Options::default(), memory).expect("it is free");
+        let line = &mut interfaces.parts().1[0];
+        for round in 0..3 {
+            let (mut sent, refused) = (
+                0,
+                loop {
+                    let frame = line.take();
+                    let Some(frame) = frame else { break None };
+                    let start = frame.offset();
+                    if let Err(frame) = line.send(0, frame, start..start + 60) {
+                        break Some(frame);
+                    }
+                    // Not flushed: the ring fills.
+                },
+            );
+            let refused = refused.expect("the ring is full before the frames are all gone");
+            let outside = refused.offset()..refused.offset() + 4097;
+            let refused = line.send(0, refused, outside).expect_err("longer than its frame");
+            line.give_back(refused);
+            let start = Instant::now();
+            while line.unsent() > 0 {
+                line.flush(0).expect("it sends");
+                assert!(start.elapsed() < Duration::from_secs(10), "round {round}");
+                sent += 1;
+            }
+            assert!(sent > 0);
+        }
+    });
+}
+
+#[test]
+fn interfaces_that_cannot_be_taken_are_left_as_they_are() {
+    on_two_pairs(|_| {
+        let memory = &mut |length| Ok(Arc::new(Own::new(length)?) as Arc<dyn millstream_ports::Memory>);
+        let mut open = |names: &[&str], workers, zero_copy| {
+            let options = Options { zero_copy, ..Options::default() };
+            Interfaces::open(names, Lines { workers, at_hand: 8 }, &options, memory).err().expect("refused")
+        };
+        let many = open(&["ports1"], 3, ZeroCopy::Auto);
+        assert!(matches!(many, Error::Queues { queues: 2, workers: 3, .. }), "{many}");
+        let twice = open(&["ports1", "ports1"], 1, ZeroCopy::Auto);
+        assert!(matches!(twice, Error::Twice { .. }), "{twice}");
+        let copied = open(&["ports1"], 1, ZeroCopy::Always);
+        assert!(matches!(copied, Error::NoZeroCopy { .. }), "{copied}");
+        let own = Port::open("ports3", &Options::default()).expect("it is free");
+        let taken = open(&["ports1", "ports3"], 1, ZeroCopy::Auto);
+        assert!(taken.is_taken(), "{taken}");
+        drop(own);
+        for name in ["ports1", "ports3"] {
+            let index = millstream_kernel::interface_index(name).expect("it is there");
+            assert!(query_xdp(index).expect("asked").is_none(), "{name} has its program still");
+        }
+        drop(two(&Options::default()).expect("all are free again"));
+    });
+}
+
+#[test]
+fn an_interface_that_goes_is_noticed() {
+    on_a_pair(1, |near, _| {
+        let mut port = open("ports1");
+        assert_eq!(port.receive(64, &mut |_| {}).expect("nothing comes"), 0);
+        delete_interface(near).expect("it goes, and its other end");
+        let start = Instant::now();
+        let gone = loop {
+            if let Err(e) = port.wait(Duration::from_millis(10)) {
+                break e;
+            }
+            assert!(start.elapsed() < Duration::from_secs(10), "nobody says so");
+        };
+        assert!(gone.to_string().contains("ports1"), "{gone}");
     });
 }

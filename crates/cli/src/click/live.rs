@@ -14,11 +14,13 @@ use millstream_native::io::graph::{Ends, GraphRan};
 use millstream_native::io::live::{Take, Wire, serve_graph};
 use millstream_native::io::pcap::Writer;
 
+use super::Running;
 use super::gates::Gates;
 use super::io::{Packets, made, of_ports};
 use super::places::{Places, Said, device_of, devices, places};
 use crate::native::LostBefore;
 use crate::native::live::{Until, Way, Wired};
+use crate::native::taken::{Queues, Taken};
 
 /// What a source or an output of a configuration is.
 enum End {
@@ -78,14 +80,19 @@ impl Wire for End {
 
 /// Interfaces and files of a configuration.
 pub(super) struct Ports {
-    /// Interfaces first.
-    ends: Vec<End>,
+    by: By,
     sources: Vec<usize>,
     outputs: Vec<usize>,
     /// Of each source a description, and how many of its packets no buffer takes.
     described: Vec<(String, u64)>,
-    /// How many packets there are, if none comes by an interface.
-    finite: Option<u64>,
+}
+
+/// What has them.
+enum By {
+    /// Interfaces alone, by AF_XDP: workers have their queues.
+    Queues(Queues),
+    /// Any, interfaces first: one worker has all. How many packets there are, if none comes by an interface.
+    Ends(Vec<End>, Option<u64>),
 }
 
 /// An interface to be taken.
@@ -116,20 +123,28 @@ fn said<'s>(specs: &'s [String], program: &Program) -> Result<Vec<Said<'s, Wante
 
 /// Takes the interfaces that `--io` names, if it names any; or the exit code if that is not permitted.
 pub(super) fn of_graph(
-    specs: &[String],
+    args: &Running,
     program: &Program,
-    packets: Option<u64>,
     workers: u32,
     gates: &Gates,
 ) -> Result<Result<Option<Ports>, ExitCode>> {
+    let (specs, packets) = (&args.io, args.packets);
     let said = said(specs, program)?;
     if said.is_empty() {
         return Ok(Ok(None));
     }
+    let Places { ports, sources, outputs } = places(said, program, "interfaces")?;
+    if let Some(ends) = only_queues(&ports, &sources, &outputs) {
+        let names: Vec<&str> = ports.iter().map(|(_, name)| name.as_str()).collect();
+        let queues = Queues::open(&names, workers, args.batch, &args.taking)?;
+        return Ok(queues.map(|queues| Some(Ports::of_queues(queues, ends))));
+    }
     if workers > 1 {
         return Err(miette!("--io {} is served by one worker: leave --workers out", specs[0]));
     }
-    let Places { ports, sources, outputs } = places(said, program, "interfaces")?;
+    args.taking.of_copies(
+        "interfaces that are not all AF_XDP's, or files and packets that are made up beside them",
+    )?;
     let (mut ends, mut finite) = (Vec::new(), Some(0));
     for (way, name) in ports {
         match way.open(&name) {
@@ -160,7 +175,19 @@ pub(super) fn of_graph(
         places.push(place);
     }
     let outputs = written(program, outputs, &mut ends)?;
-    Ok(Ok(Some(Ports { ends, sources: places, outputs, described, finite })))
+    Ok(Ok(Some(Ports { by: By::Ends(ends, finite), sources: places, outputs, described })))
+}
+
+/// Places of sources and of outputs, if all are interfaces of AF_XDP, and no two sources one.
+fn only_queues(
+    ports: &[Wanted],
+    sources: &[Option<usize>],
+    outputs: &[Option<usize>],
+) -> Option<(Vec<usize>, Vec<usize>)> {
+    let sources: Vec<usize> = sources.iter().copied().collect::<Option<_>>()?;
+    let outputs = outputs.iter().copied().collect::<Option<_>>()?;
+    let twice = sources.iter().enumerate().any(|(at, source)| sources[..at].contains(source));
+    (!twice && ports.iter().all(|(way, _)| *way == Way::Xdp)).then_some((sources, outputs))
 }
 
 /// The place of each output; files are made for those that have none, each once.
@@ -187,6 +214,23 @@ fn written(program: &Program, outputs: Vec<Option<usize>>, ends: &mut Vec<End>) 
 }
 
 impl Ports {
+    fn of_queues(queues: Queues, (sources, outputs): (Vec<usize>, Vec<usize>)) -> Ports {
+        let taken = queues.taken();
+        let described = sources.iter().map(|&at| (taken.interfaces[at].text(), 0)).collect();
+        Ports { by: By::Queues(queues), sources, outputs, described }
+    }
+
+    /// How those interfaces were taken that are AF_XDP's.
+    pub(super) fn taken(&self) -> Option<Taken> {
+        let ends = match &self.by {
+            By::Queues(queues) => return Some(queues.taken()),
+            By::Ends(ends, _) => ends,
+        };
+        let of = |end: &End| if let End::Interface(wired) = end { wired.taken() } else { None };
+        let interfaces: Vec<_> = ends.iter().filter_map(of).collect();
+        (!interfaces.is_empty()).then_some(Taken { metadata: "copy", interfaces })
+    }
+
     /// The packets of each source, which are not here before they come.
     pub(super) fn packets(&self) -> Vec<Packets> {
         let mut all = of_ports(self.described.iter().map(|(text, _)| text.clone()).collect());
@@ -197,22 +241,32 @@ impl Ports {
     /// Runs the graph on what comes, until it is enough or Ctrl-C; `between` is asked between batches. Gives what was lost before it came here,
     /// too.
     pub(super) fn run(
-        mut self,
+        self,
         engine: &mut Engine,
         batch: u32,
         packets: Option<u64>,
-        mut between: impl FnMut(&mut Engine) -> bool,
+        between: Option<impl FnMut(&mut Engine) -> bool>,
     ) -> Result<(GraphRan, LostBefore)> {
         let ends = Ends { sources: &self.sources, outputs: &self.outputs };
-        let (until, finite) = (Until::begin(packets, None), self.finite);
+        let until = Until::begin(packets, None);
+        let (mut wires, finite) = match self.by {
+            By::Queues(mut queues) => {
+                let ran = queues.run_graph(engine, &ends, &until, between).into_diagnostic()?;
+                return Ok((ran, queues.lost()));
+            }
+            By::Ends(wires, finite) => (wires, finite),
+        };
+        let mut between = between;
         let mut goes_on = |ran: &GraphRan, engine: &mut Engine| {
             let received = ran.received.iter().sum();
-            until.goes_on(received) && finite.is_none_or(|all| received < all) && between(engine)
+            until.goes_on(received)
+                && finite.is_none_or(|all| received < all)
+                && between.as_mut().is_none_or(|between| between(engine))
         };
-        let ran = serve_graph(engine, &mut self.ends, &ends, batch as usize, &mut goes_on);
+        let ran = serve_graph(engine, &mut wires, &ends, batch as usize, &mut goes_on);
         let ran = ran.into_diagnostic()?;
         let mut lost = LostBefore { no_room: 0, unfit: 0 };
-        for end in self.ends {
+        for end in wires {
             match end {
                 End::Interface(mut wired) => {
                     let more = wired.lost().into_diagnostic()?;

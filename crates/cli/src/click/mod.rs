@@ -34,6 +34,7 @@ use self::texts::Texts;
 use crate::dpdk::{self, Serving};
 use crate::exit::Exit;
 use crate::input;
+use crate::native::taken::{self, Kept};
 use crate::native::{Tuning, bind, is_llvm_missing, tables};
 use crate::supervise::Watch;
 
@@ -99,6 +100,8 @@ pub(crate) struct Running {
     /// Packets that the program gets at once
     #[arg(long, value_name = "B", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1024))]
     batch: u32,
+    #[command(flatten)]
+    taking: taken::Taking,
     #[command(flatten)]
     dpdk: dpdk::Flags,
     /// Print JSON
@@ -242,9 +245,17 @@ pub(crate) fn execute(
         Err(code) => return Ok(code),
     };
     let gates = Gates::new(&program, args.packets);
-    let interfaces = match live::of_graph(&args.io, &program, args.packets, engine.workers(), &gates)? {
+    let interfaces = match live::of_graph(args, &program, engine.workers(), &gates)? {
         Ok(interfaces) => interfaces,
         Err(code) => return Ok(code),
+    };
+    let kept = match (&ports, &interfaces) {
+        (Some(_), _) => args.taking.of_dpdk()?,
+        (None, Some(_)) => Kept::Copy,
+        (None, None) => {
+            args.taking.of_copies("mem or pcap:...")?;
+            Kept::Copy
+        }
     };
     let packets = match (&ports, &interfaces) {
         (Some(ports), _) => io::of_ports(ports.descriptions()),
@@ -278,16 +289,17 @@ pub(crate) fn execute(
     // The scripts begin before any packet comes.
     let begun = serve(engine);
     let asked = |serve| (scripted || control.is_some()).then_some(serve);
-    let mut lost = None;
+    let (mut lost, mut taken) = (None, None);
     let sources = Sources { feeds: &feeds, gates: gates.all() };
     let ran = match (engine.workers(), &mut ports, interfaces) {
         _ if !begun => Ok(GraphRan::none(feeds.len(), outputs)),
         (_, Some(ports), _) => {
-            let serving = Serving::new(args.batch, args.packets, None);
+            let serving = Serving::new(args.batch, args.packets, None, kept);
             ports.run(engine, &serving, asked(serve))
         }
         (_, None, Some(interfaces)) => {
-            let (ran, before) = interfaces.run(engine, args.batch, args.packets, serve)?;
+            taken = interfaces.taken();
+            let (ran, before) = interfaces.run(engine, args.batch, args.packets, asked(serve))?;
             lost = Some(before);
             Ok(ran)
         }
@@ -306,7 +318,8 @@ pub(crate) fn execute(
     };
     let read = args.handlers.iter().map(read).collect::<Result<Vec<_>, _>>().into_diagnostic()?;
     let state = handlers::state(engine);
-    let document = report::Document::new(name, &at_work, &packets, engine, (&ran, lost), &state, click, read);
+    let document =
+        report::Document::new(name, &at_work, &packets, engine, (&ran, lost, taken), &state, click, read);
     match args.json {
         true => println!("{}", serde_json::to_string_pretty(&document).into_diagnostic()?),
         false => print!("{}", document.text()),

@@ -13,6 +13,7 @@ use serde::Serialize;
 
 use super::control::AtWork;
 use super::io::Packets;
+use crate::native::taken::Taken;
 use crate::native::{LostBefore, template_lines};
 
 #[derive(Serialize)]
@@ -64,6 +65,9 @@ pub(super) struct Document {
     sent: u64,
     outputs: Vec<SentRow>,
     dropped: Vec<DropRow>,
+    /// How interfaces were taken, by AF_XDP.
+    #[serde(flatten)]
+    taken: Option<Taken>,
     /// What the kernel dropped before it came here, of packets of interfaces.
     #[serde(skip_serializing_if = "Option::is_none")]
     lost: Option<LostBefore>,
@@ -117,7 +121,7 @@ impl Document {
         at_work: &AtWork,
         packets: &[Packets],
         engine: &Engine,
-        (ran, lost): (&GraphRan, Option<LostBefore>),
+        (ran, lost, taken): (&GraphRan, Option<LostBefore>, Option<Taken>),
         state: &[u8],
         click: Option<Duration>,
         handlers: Vec<(String, String)>,
@@ -152,6 +156,7 @@ impl Document {
                 .map(|(target, packets)| SentRow { output: output(target), packets: *packets })
                 .collect(),
             dropped: dropped(program, state, left, [(Reason::Size, unfit), (Reason::NoRoom, ran.no_room)]),
+            taken,
             lost,
             events: ran.events,
             swaps: *swaps,

@@ -10,8 +10,9 @@ use millstream_lab::os;
 use millstream_native::Engine;
 use millstream_native::io::live::{Take, Wire, serve};
 use millstream_native::io::{Account, Ran};
-use millstream_ports::{Error, Lost, Plain, Port};
+use millstream_ports::{Error, Lost, Options, Plain, Port};
 
+use super::taken;
 use crate::exit::Exit;
 use crate::progress::Progress;
 
@@ -24,7 +25,7 @@ pub(crate) enum Wired {
 impl Wire for Wired {
     fn index(&self) -> u32 {
         match self {
-            Wired::Xdp(port) => port.index(),
+            Wired::Xdp(port) => port.interface().index(),
             Wired::Plain(plain) => plain.index(),
         }
     }
@@ -62,8 +63,16 @@ impl Wire for Wired {
 impl Wired {
     pub(crate) fn description(&self) -> String {
         match self {
-            Wired::Xdp(port) => format!("{} ({} queues)", port.name(), port.queues()),
+            Wired::Xdp(port) => taken::Port::of(port.interface()).text(),
             Wired::Plain(plain) => plain.name().to_owned(),
+        }
+    }
+
+    /// How it was taken, if by AF_XDP.
+    pub(crate) fn taken(&self) -> Option<taken::Port> {
+        match self {
+            Wired::Xdp(port) => Some(taken::Port::of(port.interface())),
+            Wired::Plain(_) => None,
         }
     }
 
@@ -99,6 +108,15 @@ impl Way {
         }
     }
 
+    /// Its word.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Way::Xdp => "xdp:...",
+            Way::Raw => "raw:...",
+            Way::Tap | Way::Tun => "tap:...",
+        }
+    }
+
     /// What `--io` says: how, and of which interfaces; none if it is something else.
     pub(super) fn of(io: &str) -> Option<(Way, &str)> {
         let (word, names) = io.split_once(':')?;
@@ -108,7 +126,7 @@ impl Way {
     /// Takes an interface.
     pub(crate) fn open(self, name: &str) -> Result<Wired, Refused> {
         let wired = match self {
-            Way::Xdp => Port::open(name).map(Wired::Xdp),
+            Way::Xdp => Port::open(name, &Options::default()).map(Wired::Xdp),
             Way::Raw => Plain::raw(name).map(Wired::Plain),
             Way::Tap => Plain::tap(name).map(Wired::Plain),
             Way::Tun => Plain::tun(name).map(Wired::Plain),
@@ -146,6 +164,11 @@ impl Until {
             None => Progress::open("serving, until Ctrl-C"),
         };
         Until { packets, end: time.map(|time| Instant::now() + time), _bar: bar }
+    }
+
+    /// No more packets than these, if that was said.
+    pub(crate) fn packets(&self) -> Option<u64> {
+        self.packets
     }
 
     /// Whether to go on when so many have been received.
@@ -190,16 +213,34 @@ pub(crate) struct Refused {
 }
 
 impl Refused {
+    pub(super) fn new(way: Way, error: Error) -> Refused {
+        Refused { way, error }
+    }
+
     /// What to say and how to end: not here, for want of rights, or a mistake.
     pub(crate) fn exit(self) -> Result<ExitCode> {
         let Refused { way, error: e } = self;
         match &e {
-            Error::Kernel(k) if matches!(k.errno(), Some(libc::EPERM | libc::EACCES)) => {
+            _ if e.is_forbidden() => {
                 eprintln!("{e}\n  {}", way.rights());
                 Ok(Exit::NotPermitted.into())
             }
             _ if way == Way::Xdp && e.is_taken() => Err(miette!(
                 help = "`ip link set dev NAME xdp off` takes an XDP program away, if nobody needs it",
+                "{e}"
+            )),
+            Error::Queues { interface, workers, .. } => Err(miette!(
+                help = format!(
+                    "`ethtool -L {interface} combined {workers}` gives it as many, if its driver has them; or leave --workers out"
+                ),
+                "{e}"
+            )),
+            Error::NoZeroCopy { .. } => {
+                eprintln!("{e}\n  leave --zero-copy out, and the kernel copies");
+                Ok(Exit::NotPermitted.into())
+            }
+            Error::Memory { .. } => Err(miette!(
+                help = "frames lie below 2 GiB; `ethtool -L NAME combined N` gives an interface fewer queues",
                 "{e}"
             )),
             _ => Err(miette!("{e}")),

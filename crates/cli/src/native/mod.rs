@@ -5,6 +5,7 @@
 
 pub(crate) mod live;
 pub(crate) mod tables;
+pub(crate) mod taken;
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -23,6 +24,7 @@ use millstream_native::{
 use serde::Serialize;
 
 use self::live::{Ports, Until, Way};
+use self::taken::{Queues, Taken};
 use crate::dpdk::{self, Serving};
 use crate::exit::Exit;
 use crate::lab::{Feed, open};
@@ -140,6 +142,8 @@ pub(crate) struct Running {
     #[arg(long, value_name = "N", default_value_t = 1)]
     ifindex: u32,
     #[command(flatten)]
+    taking: taken::Taking,
+    #[command(flatten)]
     dpdk: dpdk::Flags,
     /// Print JSON
     #[arg(long)]
@@ -237,6 +241,9 @@ struct Document {
     transmitted: u64,
     redirected: u64,
     dropped: Vec<Dropped>,
+    /// How interfaces were taken, by AF_XDP.
+    #[serde(flatten)]
+    taken: Option<Taken>,
     /// What the kernel or a driver dropped before it came here, of packets of interfaces.
     #[serde(skip_serializing_if = "Option::is_none")]
     lost: Option<LostBefore>,
@@ -300,16 +307,29 @@ pub(crate) fn is_llvm_missing(error: &Error) -> bool {
 /// Runs a program of this name on packets, and prints what it found. `made`: its code was made here and now.
 pub(crate) fn execute(name: &str, args: &Running, engine: &mut Engine, made: bool) -> Result<ExitCode> {
     let served = match (args.io.split_once(':'), Way::of(&args.io)) {
-        (_, Some(which)) => Some(serve(name, args, engine, which)?),
+        (_, Some((Way::Xdp, names))) => Some(serve_queues(name, args, engine, names)?),
+        (_, Some(which)) => {
+            args.taking.of_copies(which.0.word())?;
+            Some(serve(name, args, engine, which)?)
+        }
         (Some(("dpdk", devices)), None) => {
             prepare(name, args, engine)?;
-            let serving = Serving::new(args.batch, args.packets, args.seconds);
-            Some(dpdk::serve(&args.dpdk, devices, args.ifindex, engine, &serving)?)
+            let kept = args.taking.of_dpdk()?;
+            let serving = Serving::new(args.batch, args.packets, args.seconds, kept);
+            let served = dpdk::serve(&args.dpdk, devices, args.ifindex, engine, &serving)?;
+            Some(served.map(|(description, ran, lost)| (description, None, ran, lost)))
         }
-        _ => None,
+        _ => {
+            args.taking.of_copies("mem or pcap:...")?;
+            None
+        }
     };
+    let mut taken = None;
     let (description, unfit, ran, lost) = match served {
-        Some(Ok((description, ran, lost))) => (description, 0, ran, Some(lost)),
+        Some(Ok((description, by, ran, lost))) => {
+            taken = by;
+            (description, 0, ran, Some(lost))
+        }
         Some(Err(code)) => return Ok(code),
         None => {
             let packets = packets(name, args, engine)?;
@@ -322,7 +342,7 @@ pub(crate) fn execute(name: &str, args: &Running, engine: &mut Engine, made: boo
     };
     let mut document = document(engine, (name, &description), unfit, &ran);
     document.compiled = document.compiled.filter(|_| made);
-    (document.lost, document.crashes) = (lost, args.watch.crashed());
+    (document.lost, document.crashes, document.taken) = (lost, args.watch.crashed(), taken);
     print(args, &document)
 }
 
@@ -333,13 +353,28 @@ fn prepare(name: &str, args: &Running, engine: &mut Engine) -> Result<()> {
     args.maps.iter().try_for_each(|spec| tables::load(engine, spec))
 }
 
+/// What came of packets of interfaces: where they came from and how, what was found and lost; or the exit code if that is not permitted.
+type Served = Result<(String, Option<Taken>, Ran, LostBefore), ExitCode>;
+
+/// Runs packets of the queues of interfaces, by AF_XDP.
+fn serve_queues(name: &str, args: &Running, engine: &mut Engine, names: &str) -> Result<Served> {
+    let (load, _) = args.feed.workload(name, Ports::pair(names)?)?;
+    tables::apply(engine, &load.entries)?;
+    args.maps.iter().try_for_each(|spec| tables::load(engine, spec))?;
+    // Last of all, since packets come from then on.
+    let names: Vec<&str> = names.split(',').collect();
+    let mut queues = match Queues::open(&names, engine.workers(), args.batch, &args.taking)? {
+        Ok(queues) => queues,
+        Err(code) => return Ok(Err(code)),
+    };
+    let until = Until::begin(args.packets, args.seconds);
+    let (ran, taken) = (queues.run(engine, &until)?, queues.taken());
+    let description = taken.interfaces.iter().map(taken::Port::text).collect::<Vec<_>>().join(", ");
+    Ok(Ok((description, Some(taken), ran, queues.lost())))
+}
+
 /// Runs packets of interfaces: where they came from, what was found and lost; or the exit code if that is not permitted.
-fn serve(
-    name: &str,
-    args: &Running,
-    engine: &mut Engine,
-    (way, names): (Way, &str),
-) -> Result<Result<(String, Ran, LostBefore), ExitCode>> {
+fn serve(name: &str, args: &Running, engine: &mut Engine, (way, names): (Way, &str)) -> Result<Served> {
     if engine.workers() > 1 {
         return Err(miette!("--io {} is served by one worker: leave --workers out", args.io));
     }
@@ -360,7 +395,7 @@ fn serve(
     let until = Until::begin(args.packets, args.seconds);
     let (ran, lost) = ports.serve(engine, args.batch as usize, &until)?;
     let lost = LostBefore { no_room: lost.no_room, unfit: lost.unfit };
-    Ok(Ok((ports.description(), ran, lost)))
+    Ok(Ok((ports.description(), None, ran, lost)))
 }
 
 fn print(args: &Running, document: &Document) -> Result<ExitCode> {
@@ -451,6 +486,7 @@ fn document(engine: &mut Engine, (name, description): (&str, &str), unfit: u64, 
             .iter()
             .map(|&r| Dropped { reason: r.name(), packets: account.dropped[r as usize] + left_out(r) })
             .collect(),
+        taken: None,
         lost: None,
         crashes: None,
         events: ran.events,

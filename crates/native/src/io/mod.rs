@@ -13,6 +13,7 @@ pub mod live;
 mod meter;
 pub mod pcap;
 pub mod steer;
+pub mod xdp;
 
 use std::io;
 use std::sync::Mutex;

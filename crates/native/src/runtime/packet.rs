@@ -4,7 +4,6 @@
 //! in the kernel, whatever way the context came to it; buffers therefore lie below 4 GiB. Room before and behind the
 //! data is the kernel's for `BPF_PROG_TEST_RUN`, and so are the limits of the helpers that use it.
 
-#[cfg(feature = "dpdk")]
 mod lent;
 
 use std::io;
@@ -12,6 +11,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::region::Region;
+pub(crate) use lent::Came;
 #[cfg(feature = "dpdk")]
 pub(crate) use lent::{FRONT, Lying};
 
@@ -273,8 +273,8 @@ impl Batch {
             Some(lent) if lent.holds(bounds.start) => lent,
             _ => &self.buffers,
         };
-        let base = region.address() as u32;
-        &region.bytes()[(bounds.start - base) as usize..(bounds.end - base) as usize]
+        let from = bounds.start - region.address() as u32;
+        region.part(from as usize, (bounds.end - bounds.start) as usize)
     }
 
     /// What the program said of packet `at`.

@@ -24,6 +24,18 @@ unsafe impl Send for Region {}
 // SAFETY: as above; by shared reference there is nothing but looking.
 unsafe impl Sync for Region {}
 
+// SAFETY: the mapping is that long, begins at a page, and goes with the region. Of one whose frames are a line's nobody looks at other bytes than
+// those of packets of a batch, whose frames the worker has (`Region::part`).
+unsafe impl millstream_ports::Memory for Region {
+    fn address(&self) -> u64 {
+        Region::address(self)
+    }
+
+    fn length(&self) -> usize {
+        self.len
+    }
+}
+
 /// Where regions are put that code knows the addresses of.
 #[derive(Debug)]
 pub(crate) enum Place {
@@ -116,6 +128,15 @@ impl Region {
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `bytes`, and writable; nothing else looks meanwhile, by the module's invariant.
         unsafe { std::slice::from_raw_parts_mut(self.base, self.len) }
+    }
+
+    /// So many bytes from a place on; none, if they are not all in it. The others may be somebody else's meanwhile.
+    pub(crate) fn part(&self, from: usize, len: usize) -> &[u8] {
+        if from > self.len || len > self.len - from {
+            return &[];
+        }
+        // SAFETY: these bytes are in the mapping; nothing writes them meanwhile, by the module's invariant.
+        unsafe { std::slice::from_raw_parts(self.base.add(from), len) }
     }
 
     /// The 64-bit word number `at`.

@@ -11,15 +11,28 @@ use super::{BUFFER, Batch, ETH_HLEN, LONGEST, Packet, Sent, WALKS, XDP_FRAME};
 use crate::runtime::region::Region;
 
 /// Bytes in front of a driver's buffer that packets may use, too: with the headroom that drivers keep, [`super::HEADROOM`] in all.
+#[cfg(feature = "dpdk")]
 pub(crate) const FRONT: u16 = 128;
 
 /// Where a packet lies.
+#[cfg(feature = "dpdk")]
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Lying {
     /// Where its buffer begins, [`FRONT`] not included.
     pub(crate) buffer: u32,
     pub(crate) data: u32,
     pub(crate) len: u32,
+}
+
+/// What packets that came together have alike.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Came {
+    /// The interface, or the source of a graph.
+    pub(crate) ingress: u32,
+    /// Its queue.
+    pub(crate) queue: u32,
+    /// Whether they are a graph's.
+    pub(crate) open: bool,
 }
 
 impl Batch {
@@ -36,9 +49,43 @@ impl Batch {
         Ok(Batch { lent: Some(Arc::clone(lent)), capacity, ..batch })
     }
 
+    /// Takes a packet where it lies: `start` is where its buffer begins, of which packets have [`BUFFER`] bytes, `place` that of its bytes. `false` if the batch is full, the
+    /// packet too short or too long, as for [`Batch::push`] and, for a graph, [`Batch::push_open`], or not where packets of this batch are.
+    #[inline]
+    pub(crate) fn push_frame(&mut self, start: u32, place: Range<u32>, came: Came) -> bool {
+        let Some(region) = &self.lent else { return false };
+        let len = place.end.wrapping_sub(place.start);
+        let Came { ingress, queue, open } = came;
+        let shortest = if open { 0 } else { ETH_HLEN };
+        let inside = region.holds(start)
+            && len.wrapping_sub(shortest) <= LONGEST as u32 - shortest
+            && place.start.wrapping_sub(start) <= BUFFER as u32 - len;
+        let Some(packet) = self.packets[..self.capacity].get_mut(self.len).filter(|_| inside) else {
+            return false;
+        };
+        *packet = Packet {
+            data: place.start,
+            data_end: place.end,
+            data_meta: if open { start + XDP_FRAME } else { place.start },
+            ingress,
+            rx_queue: queue,
+            egress: 0,
+            start,
+            limit: start + BUFFER as u32,
+            verdict: 0,
+            target: 0,
+            origin: self.len as u32,
+            open,
+            ahead: [0; WALKS],
+        };
+        self.len += 1;
+        true
+    }
+
     /// Takes packets where they lie, as received on interface `ingress`; `unfit` is told the places of those that are not taken: if there is none (it is in
     /// several pieces), the batch is full, the packet too short or too long, as for [`Batch::push`] and, for a graph, [`Batch::push_open`], or not where packets of
     /// this batch are.
+    #[cfg(feature = "dpdk")]
     #[inline]
     pub(crate) fn push_lent(
         &mut self,
@@ -89,7 +136,16 @@ impl Batch {
         packet.data..packet.data_end
     }
 
-    /// What a graph has sent: by which output, which packet of the batch it is, unless a copy, and where it lies now: addresses.
+    /// What a graph has sent, by its number: by which output, which packet of the batch it is, unless a copy, and where it lies now: addresses.
+    #[inline]
+    pub(crate) fn departure(&self, number: usize) -> Option<(u64, Option<usize>, Range<u32>)> {
+        let (at, output) = self.sent_which(number)?;
+        let packet = &self.packets[at];
+        Some((output, (at < self.capacity).then_some(at), packet.data..packet.data_end))
+    }
+
+    /// As [`Batch::departure`], all of it.
+    #[cfg(feature = "dpdk")]
     #[inline]
     pub(crate) fn departures(&self) -> impl Iterator<Item = (u64, Option<usize>, Range<u32>)> + '_ {
         let (first, capacity) = (self.packets.as_ptr() as usize, self.capacity);
@@ -100,7 +156,7 @@ impl Batch {
         })
     }
 
-    /// The bytes of what lies at addresses that [`Batch::departures`] gave.
+    /// The bytes of what lies at addresses that [`Batch::departure`] gave.
     pub(crate) fn departing(&self, bounds: Range<u32>) -> &[u8] {
         self.bytes_between(bounds)
     }
@@ -110,12 +166,38 @@ impl Batch {
 mod tests {
     use super::*;
 
+    #[test]
+    fn a_frame_is_taken_where_its_packet_has_all_its_room() {
+        let region = Arc::new(Region::low(2 * 4096).unwrap());
+        let start = region.address() as u32 + 4096;
+        let mut batch = Batch::over(&region, 2, 0).unwrap();
+        let came = Came { ingress: 7, queue: 3, open: false };
+        let good = start + 256..start + 316;
+        for (start, bad) in [
+            (start + 4096, start + 4096 + 256..start + 4096 + 316),
+            (start, start - 1..start + 60),
+            (start, start + 256..start + 269),
+            (start, start + 256..start + 257 + LONGEST as u32),
+            (start, start + BUFFER as u32 - 59..start + BUFFER as u32 + 1),
+        ] {
+            assert!(!batch.push_frame(start, bad.clone(), came), "{bad:?}");
+        }
+        assert!(batch.push_frame(start, good.clone(), came) && batch.push_frame(start, good.clone(), came));
+        assert!(!batch.push_frame(start, good.clone(), came), "the batch is full");
+        let packet = batch.packets[1];
+        assert_eq!((packet.ingress, packet.rx_queue, packet.origin), (7, 3, 1));
+        assert_eq!((packet.start, packet.limit), (start, start + BUFFER as u32));
+        assert_eq!((batch.bounds(1), batch.bytes(1).len()), (good, 60));
+    }
+
+    #[cfg(feature = "dpdk")]
     fn is_taken(batch: &mut Batch, lying: Option<Lying>) -> bool {
         let mut taken = true;
         batch.push_lent(std::iter::once(lying), (1, false), |_| taken = false);
         taken
     }
 
+    #[cfg(feature = "dpdk")]
     #[test]
     fn only_what_lies_in_the_region_with_all_its_room_is_taken() {
         let region = Arc::new(Region::low(2 * BUFFER).unwrap());

@@ -1,0 +1,217 @@
+//! Interfaces by AF_XDP, as they are taken: whose buffers programs work on, whether drivers copy, how they are polled.
+
+use std::io;
+use std::process::ExitCode;
+
+use clap::ValueEnum;
+use miette::{IntoDiagnostic, Result, miette};
+use millstream_kernel::XdpMode;
+use millstream_native::Engine;
+use millstream_native::io::graph::{Ends, GraphRan};
+use millstream_native::io::xdp::{Metadata, Plan, Ports};
+use millstream_native::io::{Crew, Ran};
+use millstream_ports::{BusyPoll, Interface, Lost, Options, ZeroCopy};
+use serde::Serialize;
+
+use super::live::{Refused, Until, Way};
+use super::{LostBefore, bind};
+
+/// How interfaces are taken.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Taking {
+    /// Whose buffers programs work on. With --io xdp:... `exchange` (the usual) or `copy`, with dpdk:... `overlay` (the usual) or `copy`; packets from
+    /// memory, files, raw sockets and TAP interfaces are always copied
+    #[arg(long, value_enum)]
+    metadata: Option<Kept>,
+    /// With --io xdp:..., whether drivers take frames as they are, or the kernel copies: as all of them can, or as is said here
+    #[arg(long, value_enum, default_value_t = Copying::Auto)]
+    zero_copy: Copying,
+    /// With --io xdp:..., poll drivers, which look for packets for so long, in place of their interrupts; workers do not sleep
+    #[arg(long, value_name = "MICROSECONDS", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    busy_poll: Option<u32>,
+    /// With --busy-poll: packets that drivers take at once
+    #[arg(long, value_name = "PACKETS", default_value_t = 64, requires = "busy_poll", value_parser = clap::value_parser!(u32).range(1..=65_535))]
+    busy_poll_budget: u32,
+}
+
+/// Whose buffers programs work on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Kept {
+    /// The program's: packets are copied in, and out
+    Copy,
+    /// The driver's, with descriptors over them
+    Overlay,
+    /// Those that are shared with the kernel: what is received is sent as it lies
+    Exchange,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Copying {
+    Auto,
+    Always,
+    Never,
+}
+
+impl Taking {
+    /// What `--metadata` says, for packets that come this way and that may be kept so; the first one is the usual.
+    fn kept(&self, way: &str, may: &[Kept]) -> Result<Kept> {
+        let word = |kept: &Kept| kept.to_possible_value().map_or(String::new(), |v| v.get_name().to_owned());
+        match self.metadata {
+            Some(said) if !may.contains(&said) => Err(miette!(
+                help = "docs/native.md has what each of them means",
+                "--metadata {} is not there with --io {way}: {} is",
+                word(&said),
+                may.iter().map(word).collect::<Vec<_>>().join(", or ")
+            )),
+            said => Ok(said.unwrap_or(may[0])),
+        }
+    }
+
+    /// Whether all flags were left out that are nothing for packets that come this way, which are copied.
+    pub(crate) fn of_copies(&self, way: &str) -> Result<()> {
+        self.kept(way, &[Kept::Copy])?;
+        self.of_others(way)
+    }
+
+    /// The same of flags for drivers, which only those of AF_XDP heed.
+    fn of_others(&self, way: &str) -> Result<()> {
+        let flag = match (self.busy_poll, self.zero_copy) {
+            (Some(_), _) => "--busy-poll",
+            (_, Copying::Always | Copying::Never) => "--zero-copy",
+            _ => return Ok(()),
+        };
+        Err(miette!("{flag} is for --io xdp:..., not for {way}"))
+    }
+
+    /// What `--metadata` says for DPDK, whose ports heed no other flag of these.
+    pub(crate) fn of_dpdk(&self) -> Result<Kept> {
+        self.of_others("dpdk:...")?;
+        self.kept("dpdk:...", &[Kept::Overlay, Kept::Copy])
+    }
+
+    pub(crate) fn options(&self) -> Options {
+        let zero_copy = match self.zero_copy {
+            Copying::Auto => ZeroCopy::Auto,
+            Copying::Always => ZeroCopy::Always,
+            Copying::Never => ZeroCopy::Never,
+        };
+        let busy_poll =
+            self.busy_poll.map(|microseconds| BusyPoll { microseconds, budget: self.busy_poll_budget });
+        Options { zero_copy, busy_poll }
+    }
+}
+
+/// An interface, as it was taken.
+#[derive(Clone, Serialize)]
+pub(crate) struct Port {
+    name: String,
+    queues: u32,
+    /// `driver`, `generic` or `hardware`: where in the receive path its packets are taken.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mode: Option<&'static str>,
+    zero_copy: bool,
+}
+
+impl Port {
+    pub(crate) fn of(interface: &Interface) -> Port {
+        let mode = interface.mode().and_then(|mode| match mode {
+            XdpMode::Native => Some("driver"),
+            XdpMode::Generic => Some("generic"),
+            XdpMode::Hardware => Some("hardware"),
+            XdpMode::Any => None,
+        });
+        let (name, queues) = (interface.name().to_owned(), interface.queues());
+        Port { name, queues, mode, zero_copy: interface.is_zero_copy() }
+    }
+
+    /// In words.
+    pub(crate) fn text(&self) -> String {
+        let Port { name, queues, mode, zero_copy } = self;
+        let queues = if *queues == 1 { "1 queue".to_owned() } else { format!("{queues} queues") };
+        let mode = mode.map_or(String::new(), |mode| format!(", {mode} mode"));
+        let copies = if *zero_copy { "zero copy" } else { "the kernel copies" };
+        format!("{name} ({queues}{mode}, {copies})")
+    }
+}
+
+/// How packets of interfaces were taken.
+#[derive(Clone, Serialize)]
+pub(crate) struct Taken {
+    pub(crate) metadata: &'static str,
+    pub(crate) interfaces: Vec<Port>,
+}
+
+/// Interfaces whose queues workers have.
+pub(crate) struct Queues {
+    ports: Ports,
+    metadata: Metadata,
+    batch: usize,
+}
+
+impl Queues {
+    /// Takes interfaces.
+    pub(crate) fn open(
+        names: &[&str],
+        workers: u32,
+        batch: u32,
+        flags: &Taking,
+    ) -> Result<Result<Queues, ExitCode>> {
+        let metadata = match flags.kept("xdp:...", &[Kept::Exchange, Kept::Copy])? {
+            Kept::Copy => Metadata::Copy,
+            _ => Metadata::Exchange,
+        };
+        match Ports::open(names, workers, batch as usize, &flags.options()) {
+            Ok(ports) => Ok(Ok(Queues { ports, metadata, batch: batch as usize })),
+            Err(error) => Refused::new(Way::Xdp, error).exit().map(Err),
+        }
+    }
+
+    /// How they were taken.
+    pub(crate) fn taken(&self) -> Taken {
+        let metadata = match self.metadata {
+            Metadata::Exchange => "exchange",
+            Metadata::Copy => "copy",
+        };
+        Taken { metadata, interfaces: self.ports.interfaces().iter().map(Port::of).collect() }
+    }
+
+    pub(crate) fn lost(&self) -> LostBefore {
+        let Lost { no_room, unfit } = self.ports.lost();
+        LostBefore { no_room, unfit }
+    }
+
+    /// Runs an XDP program on what comes, until it is enough.
+    pub(crate) fn run(&mut self, engine: &Engine, until: &Until) -> Result<Ran> {
+        self.during(until, |ports, plan, crew| ports.run(engine, plan, crew)).into_diagnostic()
+    }
+
+    /// Runs a graph on what comes; `between` is asked between batches, and so one worker has it.
+    pub(crate) fn run_graph(
+        &mut self,
+        engine: &mut Engine,
+        ends: &Ends<'_>,
+        until: &Until,
+        between: Option<impl FnMut(&mut Engine) -> bool>,
+    ) -> io::Result<GraphRan> {
+        self.during(until, |ports, plan, crew| match (engine.workers(), between) {
+            (1, Some(between)) => ports.run_graph(engine, ends, plan, crew, between),
+            (1, None) => ports.run_graph(engine, ends, plan, crew, |_| true),
+            (_, None) => ports.run_graph_by(engine, ends, plan, crew),
+            (_, Some(_)) => Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "scripts and --control with --io xdp need one worker: leave --workers out",
+            )),
+        })
+    }
+
+    fn during<R>(
+        &mut self,
+        until: &Until,
+        run: impl FnOnce(&mut Ports, &Plan<'_>, &Crew<'_>) -> io::Result<R>,
+    ) -> io::Result<R> {
+        let goes_on = || until.goes_on(0);
+        let (batch, most) = (self.batch, until.packets().unwrap_or(u64::MAX));
+        let plan = Plan { batch, metadata: self.metadata, most, goes_on: &goes_on };
+        run(&mut self.ports, &plan, &Crew { enter: &bind })
+    }
+}

@@ -1,0 +1,130 @@
+//! Frames of a memory, each of which somebody has.
+//!
+//! Invariant: a [`Frame`] is the only one of its place in the memory. It is made when the memory is taken, and again when the kernel gives a
+//! place back that it was given: so whoever has it is alone with its bytes. One that is dropped is lost to its memory, no more.
+#![allow(unsafe_code)]
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::socket::{FRAME, Memory};
+
+/// A frame, by whoever has it.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// Where it begins in its memory.
+    offset: u32,
+    /// Which memory that is.
+    of: u32,
+}
+
+impl Frame {
+    /// Where it begins in its memory.
+    #[inline]
+    pub fn offset(&self) -> u32 {
+        self.offset
+    }
+}
+
+/// Frames of a memory that nobody has, and what is known of all.
+pub(crate) struct Frames {
+    free: Vec<u32>,
+    of: u32,
+    memory: Arc<dyn Memory>,
+}
+
+/// Memories so far: each has a number of its own, so that a frame of another one is told from its own.
+static MEMORIES: AtomicU32 = AtomicU32::new(0);
+
+impl Frames {
+    /// All frames of a memory of which nobody has any.
+    pub(crate) fn new(memory: Arc<dyn Memory>) -> Frames {
+        let count = memory.length().min(u32::MAX as usize) / FRAME;
+        // The first ones are taken first.
+        let free = (0..count).rev().map(|at| (at * FRAME) as u32).collect();
+        Frames { free, of: MEMORIES.fetch_add(1, Ordering::Relaxed), memory }
+    }
+
+    pub(crate) fn memory(&self) -> &dyn Memory {
+        &*self.memory
+    }
+
+    /// One that nobody has; the one that was given back last, which caches are likely to hold.
+    #[inline]
+    pub(crate) fn take(&mut self) -> Option<Frame> {
+        self.free.pop().map(|offset| Frame { offset, of: self.of })
+    }
+
+    #[inline]
+    pub(crate) fn give_back(&mut self, frame: Frame) {
+        if frame.of == self.of {
+            self.free.push(frame.offset);
+        }
+    }
+
+    /// The kernel gives back the frame that this address lies in, which it was given by [`Frames::given`].
+    #[inline]
+    pub(crate) fn returned(&self, address: u64) -> Frame {
+        Frame { offset: address as u32 & !(FRAME as u32 - 1), of: self.of }
+    }
+
+    /// The kernel is given a frame: its address, or the frame again if it is of another memory or the bytes at `place` are not all in it.
+    #[inline]
+    pub(crate) fn given(&self, frame: Frame, place: &Range<u32>) -> Result<u64, Frame> {
+        let inside = place.start >= frame.offset
+            && place.start <= place.end
+            && place.end - frame.offset <= FRAME as u32
+            && frame.of == self.of;
+        if inside { Ok(u64::from(place.start)) } else { Err(frame) }
+    }
+
+    /// The bytes of a frame; none, if it is of another memory.
+    pub(crate) fn bytes<'f>(&'f self, frame: &'f Frame) -> &'f [u8] {
+        if frame.of != self.of {
+            return &[];
+        }
+        // SAFETY: the frame lies in the memory, whose bytes stay; whoever has the frame is alone with them, by the module's invariant.
+        unsafe { std::slice::from_raw_parts(self.place(frame), FRAME) }
+    }
+
+    /// The bytes of a frame, to be written; none, if it is of another memory.
+    pub(crate) fn bytes_mut<'f>(&'f self, frame: &'f mut Frame) -> &'f mut [u8] {
+        if frame.of != self.of {
+            return &mut [];
+        }
+        // SAFETY: as in `bytes`; there is one `&mut` to the frame.
+        unsafe { std::slice::from_raw_parts_mut(self.place(frame), FRAME) }
+    }
+
+    fn place(&self, frame: &Frame) -> *mut u8 {
+        (self.memory.address() + u64::from(frame.offset)) as *mut u8
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::socket::Own;
+
+    #[test]
+    fn a_frame_is_had_by_one_and_known_by_its_memory() {
+        let frames = |count: usize| Frames::new(Arc::new(Own::new(count * FRAME).expect("memory")));
+        let (mut own, mut other) = (frames(3), frames(1));
+        let mut all: Vec<Frame> = std::iter::from_fn(|| own.take()).collect();
+        assert_eq!(all.iter().map(Frame::offset).collect::<Vec<_>>(), [0, 4096, 8192]);
+        own.bytes_mut(&mut all[1])[7] = 9;
+        assert_eq!((own.bytes(&all[1])[7], own.bytes(&all[2])[7]), (9, 0));
+        let foreign = other.take().expect("it is free");
+        assert_eq!(own.bytes(&foreign), [0; 0]);
+        assert_eq!(own.given(foreign, &(0..60)), Err(other.returned(0)));
+        own.give_back(other.returned(0));
+        assert_eq!(own.take(), None, "what is of another memory is not taken");
+        let last = all.pop().expect("three");
+        for outside in [8000..8060, 12_230..12_290] {
+            assert_eq!(own.given(own.returned(8192), &outside), Err(own.returned(8192)), "{outside:?}");
+        }
+        assert_eq!(own.given(last, &(8192..12_288)), Ok(8192));
+        assert_eq!(own.returned(8192 + 300).offset(), 8192);
+    }
+}

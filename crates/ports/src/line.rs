@@ -1,0 +1,280 @@
+//! Queues that one worker has, over one memory: a frame that was received by one of them is sent by any other as it is.
+//!
+//! The memory has as many frames as the queues can hold, and those that the worker has at hand. A frame is in one place at a time: free, with the kernel
+//! to be filled, in the ring of what was received, with the worker, or with the kernel to be sent. So there is always one to be filled in place of one that was
+//! received.
+
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::Lost;
+use crate::frames::{Frame, Frames};
+use crate::socket::{Descriptor, FRAME, Ring, Socket, Which};
+
+/// Entries of each ring.
+pub(crate) const RING: u32 = 2048;
+
+/// A queue of an interface. Fields are dropped in order.
+pub(crate) struct Queue {
+    fill: Ring<u64>,
+    completion: Ring<u64>,
+    receive: Ring<Descriptor>,
+    send: Ring<Descriptor>,
+    pub(crate) socket: Socket,
+    /// Its interface's place among those of the line, and its number there.
+    interface: usize,
+    number: u32,
+    /// Frames that the kernel has to fill, or has filled.
+    filling: u32,
+    /// Frames of packets to be sent that have not come back.
+    unsent: u32,
+}
+
+impl Queue {
+    /// A queue whose socket is not bound yet; the first one of a line has been given the memory.
+    pub(crate) fn new(socket: Socket, interface: usize, number: u32) -> io::Result<Queue> {
+        Ok(Queue {
+            fill: socket.ring(Which::Fill, RING)?,
+            completion: socket.ring(Which::Completion, RING)?,
+            receive: socket.ring(Which::Receive, RING)?,
+            send: socket.ring(Which::Send, RING)?,
+            socket,
+            interface,
+            number,
+            filling: 0,
+            unsent: 0,
+        })
+    }
+
+    /// Gives the kernel frames to fill, as many as the ring has room for.
+    fn refill(&mut self, frames: &mut Frames) {
+        while self.filling < RING {
+            let Some(frame) = frames.take() else { break };
+            let whole = frame.offset()..frame.offset() + FRAME as u32;
+            let Ok(address) = frames.given(frame, &whole) else { break };
+            if !self.fill.put(address) {
+                frames.give_back(frames.returned(address));
+                break;
+            }
+            self.filling += 1;
+        }
+        self.fill.publish();
+    }
+
+    /// Takes back the frames of what has been sent.
+    fn complete(&mut self, frames: &mut Frames) {
+        while let Some(address) = self.completion.take() {
+            let frame = frames.returned(address);
+            frames.give_back(frame);
+            self.unsent -= 1;
+        }
+        self.completion.release();
+    }
+}
+
+/// Where a packet lies that has come: addresses of bytes in the memory.
+pub type Place = Range<u32>;
+
+/// Queues of one worker.
+pub struct Line {
+    queues: Vec<Queue>,
+    frames: Frames,
+    /// Whether drivers work only when they are asked.
+    busy: bool,
+}
+
+impl Line {
+    pub(crate) fn new(frames: Frames, busy: bool) -> Line {
+        Line { queues: Vec::new(), frames, busy }
+    }
+
+    /// Bytes of memory for so many queues, and a worker that has so many frames at hand.
+    pub(crate) fn memory_of(queues: usize, at_hand: usize) -> usize {
+        (2 * RING as usize * queues + at_hand) * FRAME
+    }
+
+    pub(crate) fn frames(&self) -> &Frames {
+        &self.frames
+    }
+
+    /// The socket that the memory was given to, if there is one.
+    pub(crate) fn first(&self) -> Option<&Socket> {
+        self.queues.first().map(|queue| &queue.socket)
+    }
+
+    /// With another queue, whose socket is bound.
+    pub(crate) fn add(&mut self, mut queue: Queue) {
+        queue.refill(&mut self.frames);
+        self.queues.push(queue);
+    }
+
+    /// How many queues there are.
+    pub fn queues(&self) -> usize {
+        self.queues.len()
+    }
+
+    /// The interface of a queue, by its place among all, and the queue's number there.
+    pub fn queue(&self, at: usize) -> (usize, u32) {
+        (self.queues[at].interface, self.queues[at].number)
+    }
+
+    pub(crate) fn socket(&self, at: usize) -> &Socket {
+        &self.queues[at].socket
+    }
+
+    /// Hands over at most so many packets that have come by a queue: the frame, and where in the memory the packet lies. Says how many these were.
+    ///
+    /// # Errors
+    /// If the interface has gone.
+    #[inline]
+    pub fn receive(
+        &mut self,
+        at: usize,
+        most: usize,
+        mut take: impl FnMut(Frame, Place),
+    ) -> io::Result<usize> {
+        let Line { queues, frames, busy } = self;
+        let queue = &mut queues[at];
+        let mut taken = 0;
+        while taken < most {
+            let Some(Descriptor { address, length, .. }) = queue.receive.take() else { break };
+            let (frame, start) = (frames.returned(address), address as u32);
+            take(frame, start..start + length);
+            taken += 1;
+        }
+        if taken == 0 {
+            if *busy || queue.fill.needs_wakeup() {
+                queue.socket.wake_receiver()?;
+            }
+            return Ok(0);
+        }
+        queue.receive.release();
+        queue.filling -= taken as u32;
+        queue.refill(frames);
+        Ok(taken)
+    }
+
+    /// A frame that nobody has.
+    #[inline]
+    pub fn take(&mut self) -> Option<Frame> {
+        self.frames.take()
+    }
+
+    /// Takes a frame back that is not sent.
+    #[inline]
+    pub fn give_back(&mut self, frame: Frame) {
+        self.frames.give_back(frame);
+    }
+
+    /// The bytes of a frame.
+    pub fn bytes<'f>(&'f self, frame: &'f Frame) -> &'f [u8] {
+        self.frames.bytes(frame)
+    }
+
+    /// The bytes of a frame, to be written.
+    pub fn bytes_mut<'f>(&'f mut self, frame: &'f mut Frame) -> &'f mut [u8] {
+        self.frames.bytes_mut(frame)
+    }
+
+    /// Puts a packet of this line's memory to those that a queue sends with the next [`Line::flush`].
+    ///
+    /// # Errors
+    /// The frame, if there is no room, or the packet does not lie in it.
+    #[inline]
+    pub fn send(&mut self, at: usize, frame: Frame, place: Place) -> Result<(), Frame> {
+        let Line { queues, frames, .. } = self;
+        let queue = &mut queues[at];
+        if queue.unsent >= RING {
+            queue.complete(frames);
+            if queue.unsent >= RING {
+                return Err(frame);
+            }
+        }
+        let address = frames.given(frame, &place)?;
+        let packet = Descriptor { address, length: place.end - place.start, options: 0 };
+        if !queue.send.put(packet) {
+            return Err(frames.returned(address));
+        }
+        queue.unsent += 1;
+        Ok(())
+    }
+
+    /// Copies a packet into a frame, and sends it as [`Line::send`] does; `false` if there is no room, or it is longer than a frame.
+    pub fn send_copy(&mut self, at: usize, bytes: &[u8]) -> bool {
+        if bytes.len() > FRAME {
+            return false;
+        }
+        let Some(mut frame) = self.take() else { return false };
+        if let Some(room) = self.bytes_mut(&mut frame).get_mut(..bytes.len()) {
+            room.copy_from_slice(bytes);
+        }
+        let start = frame.offset();
+        match self.send(at, frame, start..start + bytes.len() as u32) {
+            Ok(()) => true,
+            Err(frame) => {
+                self.give_back(frame);
+                false
+            }
+        }
+    }
+
+    /// Has the kernel send what was put to a queue, and takes back the frames of what it has sent.
+    ///
+    /// # Errors
+    /// If the interface has gone.
+    pub fn flush(&mut self, at: usize) -> io::Result<()> {
+        let Line { queues, frames, .. } = self;
+        let queue = &mut queues[at];
+        if queue.unsent == 0 {
+            return Ok(());
+        }
+        queue.send.publish();
+        // Where the kernel copies, it sends a few dozen packets a call.
+        let mut pending = queue.send.pending();
+        while pending > 0 && queue.send.needs_wakeup() {
+            let more = queue.socket.wake_sender()?;
+            queue.complete(frames);
+            let left = queue.send.pending();
+            if !more || left == pending {
+                break;
+            }
+            pending = left;
+        }
+        queue.complete(frames);
+        Ok(())
+    }
+
+    /// Packets that were given to the kernel to be sent, and are not yet.
+    pub fn unsent(&self) -> usize {
+        self.queues.iter().map(|queue| queue.unsent as usize).sum()
+    }
+
+    /// Waits until a packet has come by any queue, at most so long.
+    ///
+    /// # Errors
+    /// If an interface has gone.
+    pub fn wait(&self, at_most: Duration) -> io::Result<()> {
+        Socket::wait(self.queues.iter().map(|queue| &queue.socket), at_most)
+    }
+
+    /// What the kernel has dropped.
+    pub fn lost(&self) -> Lost {
+        let of = |queue: &Queue| {
+            queue.socket.statistics().map_or_else(
+                |_| Lost::default(),
+                |s| Lost {
+                    no_room: s.rx_ring_full + s.rx_fill_ring_empty_descs,
+                    unfit: s.rx_dropped + s.rx_invalid_descs,
+                },
+            )
+        };
+        self.queues.iter().map(of).sum()
+    }
+}
+
+/// What a line is made of before its queues are there.
+pub(crate) fn line(memory: Arc<dyn crate::socket::Memory>, busy: bool) -> Line {
+    Line::new(Frames::new(memory), busy)
+}

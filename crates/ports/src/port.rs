@@ -1,0 +1,124 @@
+//! One interface with all of its queues, for whoever has buffers of his own.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::socket::Own;
+use crate::{Error, Frame, Interface, Interfaces, Line, Lines, Lost, Memory, Options, Place};
+
+/// An interface.
+pub struct Port {
+    interfaces: Interfaces,
+    /// Which queue is sent by: one, until it has no room, so that packets leave in the order in which they were given.
+    turn: usize,
+    /// What has come and is not handed over yet, for the time of a call.
+    came: Vec<(Frame, Place)>,
+}
+
+/// Frames that are out of the queues at once, at most.
+const HAND: usize = 64;
+
+impl Port {
+    /// Takes an interface of this network namespace.
+    ///
+    /// # Errors
+    /// As for [`Interfaces::open`].
+    pub fn open(name: &str, options: &Options) -> Result<Port, Error> {
+        let own = &mut |length| Own::new(length).map(|own| Arc::new(own) as Arc<dyn Memory>);
+        let interfaces = Interfaces::open(&[name], Lines { workers: 1, at_hand: HAND }, options, own)?;
+        Ok(Port { interfaces, turn: 0, came: Vec::with_capacity(HAND) })
+    }
+
+    /// The interface.
+    pub fn interface(&self) -> &Interface {
+        &self.interfaces.all()[0]
+    }
+
+    fn line(&mut self) -> &mut Line {
+        &mut self.interfaces.parts().1[0]
+    }
+
+    fn failed(&self, source: io::Error) -> Error {
+        Error::Io { interface: self.interface().name().to_owned(), source }
+    }
+
+    /// Hands over at most so many packets that have come, and says how many these were.
+    ///
+    /// # Errors
+    /// If the interface has gone.
+    pub fn receive(&mut self, most: usize, take: &mut dyn FnMut(&[u8])) -> Result<usize, Error> {
+        let (mut taken, queues) = (0, self.line().queues());
+        // Each queue gets its share of the room first, then what is left.
+        for share in [most.div_ceil(queues), most] {
+            for at in 0..queues {
+                let mut room = share.min(most - taken);
+                while room > 0 {
+                    let got = self.some(at, room.min(HAND), take)?;
+                    if got == 0 {
+                        break;
+                    }
+                    (taken, room) = (taken + got, room - got);
+                }
+            }
+        }
+        Ok(taken)
+    }
+
+    /// Hands over at most so many packets of a queue, no more than [`HAND`].
+    fn some(&mut self, at: usize, most: usize, take: &mut dyn FnMut(&[u8])) -> Result<usize, Error> {
+        let mut came = std::mem::take(&mut self.came);
+        let got = self.line().receive(at, most, |frame, place| came.push((frame, place)));
+        for (frame, place) in came.drain(..) {
+            let (start, line) = (frame.offset(), self.line());
+            let (from, to) = ((place.start - start) as usize, (place.end - start) as usize);
+            take(line.bytes(&frame).get(from..to).unwrap_or_default());
+            line.give_back(frame);
+        }
+        self.came = came;
+        got.map_err(|e| self.failed(e))
+    }
+
+    /// Puts a packet into a queue to be sent with the next [`Port::flush`]; `false` if there is no room, or it is longer than a
+    /// frame.
+    pub fn send(&mut self, packet: &[u8]) -> bool {
+        let queues = self.line().queues();
+        for _ in 0..queues {
+            let turn = self.turn;
+            if self.line().send_copy(turn, packet) {
+                return true;
+            }
+            self.turn = (turn + 1) % queues;
+        }
+        false
+    }
+
+    /// Sends what was put into the queues, and takes back the frames of what has been sent.
+    ///
+    /// # Errors
+    /// If the interface has gone.
+    pub fn flush(&mut self) -> Result<(), Error> {
+        for at in 0..self.line().queues() {
+            self.line().flush(at).map_err(|e| self.failed(e))?;
+        }
+        Ok(())
+    }
+
+    /// Packets that were given to the kernel to be sent, and are not yet.
+    pub fn unsent(&mut self) -> usize {
+        self.line().unsent()
+    }
+
+    /// Waits until a packet has come, at most so long.
+    ///
+    /// # Errors
+    /// If the interface has gone.
+    pub fn wait(&mut self, at_most: Duration) -> Result<(), Error> {
+        self.line().wait(at_most).map_err(|e| self.failed(e))
+    }
+
+    /// What the kernel has dropped.
+    pub fn lost(&self) -> Lost {
+        self.interfaces.lost()
+    }
+}

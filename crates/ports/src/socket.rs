@@ -1,0 +1,430 @@
+//! AF_XDP sockets: memory that is shared with the kernel, and the four rings of a queue.
+//!
+//! A ring has one producer and one consumer, each with an index that only it moves. What is at an index is written before the index is
+//! moved past it (release), and read after that was seen (acquire). Where the kernel is the other end it keeps the same order.
+//!
+//! The kernel pins the pages of the memory, so that what it writes never lands elsewhere, even after the mapping is gone.
+//!
+//! Sources: `include/uapi/linux/if_xdp.h`, `net/xdp/{xsk,xsk_queue,xsk_buff_pool}.c` of Linux 6.18.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::marker::PhantomData;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+/// Bytes of a frame.
+pub const FRAME: usize = 4096;
+/// `SO_PREFER_BUSY_POLL` and `SO_BUSY_POLL_BUDGET`.
+const PREFER_BUSY_POLL: libc::c_int = 69;
+const BUSY_POLL_BUDGET: libc::c_int = 70;
+/// `SIOCETHTOOL` and `ETHTOOL_GCHANNELS`.
+const SIOCETHTOOL: libc::c_ulong = 0x8946;
+const GET_CHANNELS: u32 = 0x3c;
+
+/// Memory that frames lie in.
+///
+/// # Safety
+/// From `address` on `length` bytes of this process are mapped, can be read and written, and stay for as long as the value lives. Nobody holds a
+/// reference to bytes of a frame that he does not have.
+pub unsafe trait Memory: Send + Sync {
+    /// Where it begins: at a page.
+    fn address(&self) -> u64;
+
+    /// How long it is.
+    fn length(&self) -> usize;
+}
+
+/// Memory of its own, wherever there is room.
+pub struct Own(Mapping);
+
+impl Own {
+    /// So many bytes of it.
+    ///
+    /// # Errors
+    /// If the system has none.
+    pub fn new(length: usize) -> io::Result<Own> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        Mapping::new(length, flags, -1, 0).map(Own)
+    }
+}
+
+// SAFETY: a mapping of that length, which goes with the value; nothing here gives out its bytes.
+unsafe impl Memory for Own {
+    fn address(&self) -> u64 {
+        self.0.base as u64
+    }
+
+    fn length(&self) -> usize {
+        self.0.length
+    }
+}
+
+/// A mapping of this process.
+struct Mapping {
+    base: *mut u8,
+    length: usize,
+}
+
+// SAFETY: a mapping is the process's, not a thread's.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; by shared reference there is nothing but its place.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    fn new(length: usize, flags: libc::c_int, fd: libc::c_int, at: libc::off_t) -> io::Result<Mapping> {
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping at a place that the system chooses touches no memory that exists.
+        let base = unsafe { libc::mmap(null_mut(), length, access, flags, fd, at) };
+        match base == libc::MAP_FAILED {
+            true => Err(io::Error::last_os_error()),
+            false => Ok(Mapping { base: base.cast(), length }),
+        }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping, of that length; whoever has it holds no reference into it.
+        unsafe { libc::munmap(self.base.cast(), self.length) };
+    }
+}
+
+/// Which of the rings.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Which {
+    /// Frames that the kernel is to fill.
+    Fill,
+    /// Frames of which it has sent what was in them.
+    Completion,
+    /// What it has received.
+    Receive,
+    /// What it is to send.
+    Send,
+}
+
+impl Which {
+    /// The option that gives it a size, and where it is mapped from.
+    fn numbers(self) -> (libc::c_int, libc::off_t) {
+        match self {
+            Which::Fill => (libc::XDP_UMEM_FILL_RING, libc::XDP_UMEM_PGOFF_FILL_RING as libc::off_t),
+            Which::Completion => {
+                (libc::XDP_UMEM_COMPLETION_RING, libc::XDP_UMEM_PGOFF_COMPLETION_RING as libc::off_t)
+            }
+            Which::Receive => (libc::XDP_RX_RING, libc::XDP_PGOFF_RX_RING as libc::off_t),
+            Which::Send => (libc::XDP_TX_RING, libc::XDP_PGOFF_TX_RING as libc::off_t),
+        }
+    }
+
+    fn offset(self, all: &libc::xdp_mmap_offsets) -> libc::xdp_ring_offset {
+        match self {
+            Which::Fill => all.fr,
+            Which::Completion => all.cr,
+            Which::Receive => all.rx,
+            Which::Send => all.tx,
+        }
+    }
+}
+
+/// What is in a ring: plain numbers, any bits of which are a value.
+pub(crate) trait Entry: Copy {}
+impl Entry for u64 {}
+impl Entry for Descriptor {}
+
+/// `struct xdp_desc`: a packet, by where it begins in the memory.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Descriptor {
+    pub(crate) address: u64,
+    pub(crate) length: u32,
+    pub(crate) options: u32,
+}
+
+/// One end of a ring. `own` is how far this end has come, `published` what the other end knows of that, `seen` how far that was when it was looked
+/// at last.
+pub(crate) struct Ring<T> {
+    mapping: Mapping,
+    offset: [usize; 4],
+    size: u32,
+    own: u32,
+    published: u32,
+    seen: u32,
+    entries: PhantomData<T>,
+}
+
+/// Places in a mapping, of [`Ring::offset`].
+const PRODUCER: usize = 0;
+const CONSUMER: usize = 1;
+const FLAGS: usize = 2;
+const ENTRIES: usize = 3;
+
+impl<T: Entry> Ring<T> {
+    fn word(&self, which: usize) -> &AtomicU32 {
+        // SAFETY: the kernel has 32-bit words there, which both ends use as atomic ones; the mapping lives as long as `self`.
+        unsafe { AtomicU32::from_ptr(self.mapping.base.add(self.offset[which]).cast()) }
+    }
+
+    fn entry(&self, index: u32) -> *mut T {
+        let at = (index & (self.size - 1)) as usize;
+        // SAFETY: the ring has `size` entries there, a power of two.
+        unsafe { self.mapping.base.add(self.offset[ENTRIES]).cast::<T>().add(at) }
+    }
+
+    /// As its producer: puts an entry in, of which the other end learns by [`Ring::publish`]; `false` if it is full.
+    #[inline]
+    pub(crate) fn put(&mut self, entry: T) -> bool {
+        if self.own.wrapping_sub(self.seen) == self.size {
+            self.seen = self.word(CONSUMER).load(Ordering::Acquire);
+            if self.own.wrapping_sub(self.seen) >= self.size {
+                return false;
+            }
+        }
+        // SAFETY: the consumer has left this entry, and looks at it when the index says so.
+        unsafe { self.entry(self.own).write(entry) };
+        self.own = self.own.wrapping_add(1);
+        true
+    }
+
+    /// As its producer: shows the other end what was put in.
+    #[inline]
+    pub(crate) fn publish(&mut self) {
+        if self.published != self.own {
+            self.word(PRODUCER).store(self.own, Ordering::Release);
+            self.published = self.own;
+        }
+    }
+
+    /// As its producer: entries that the other end has not taken.
+    pub(crate) fn pending(&self) -> u32 {
+        self.published.wrapping_sub(self.word(CONSUMER).load(Ordering::Acquire))
+    }
+
+    /// As its consumer: the next entry, which is the other end's again after [`Ring::release`].
+    #[inline]
+    pub(crate) fn take(&mut self) -> Option<T> {
+        if self.own == self.seen {
+            self.seen = self.word(PRODUCER).load(Ordering::Acquire);
+            if self.own == self.seen {
+                return None;
+            }
+        }
+        // SAFETY: the producer has filled it, and leaves it alone until the index says that it was taken.
+        let entry = unsafe { self.entry(self.own).read() };
+        self.own = self.own.wrapping_add(1);
+        Some(entry)
+    }
+
+    /// As its consumer: gives the other end the entries that were taken.
+    #[inline]
+    pub(crate) fn release(&mut self) {
+        if self.published != self.own {
+            self.word(CONSUMER).store(self.own, Ordering::Release);
+            self.published = self.own;
+        }
+    }
+
+    /// Whether the kernel wants to be woken for it.
+    pub(crate) fn needs_wakeup(&self) -> bool {
+        self.word(FLAGS).load(Ordering::Relaxed) & libc::XDP_RING_NEED_WAKEUP != 0
+    }
+}
+
+/// How a socket is bound.
+#[derive(Clone, Copy)]
+pub(crate) enum Binding<'s> {
+    /// With memory of its own, and `XDP_COPY`, `XDP_ZEROCOPY` or neither.
+    First(u16),
+    /// With that of another socket.
+    Sharing(&'s Socket),
+}
+
+/// An AF_XDP socket.
+pub(crate) struct Socket {
+    fd: OwnedFd,
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Socket {
+    pub(crate) fn new() -> io::Result<Socket> {
+        // SAFETY: passes numbers only.
+        let fd = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the descriptor was just made and belongs to nobody else.
+        Ok(Socket { fd: unsafe { OwnedFd::from_raw_fd(fd) } })
+    }
+
+    /// `T` is what the option takes, by value.
+    fn set<T>(&self, level: libc::c_int, option: libc::c_int, value: &T) -> io::Result<()> {
+        let (fd, length) = (self.fd.as_raw_fd(), size_of::<T>() as libc::socklen_t);
+        // SAFETY: the kernel reads one value of the size said.
+        let done = unsafe { libc::setsockopt(fd, level, option, std::ptr::from_ref(value).cast(), length) };
+        if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// `T` is made of integers, as which any bytes are a value.
+    fn get<T>(&self, level: libc::c_int, option: libc::c_int) -> io::Result<T> {
+        // SAFETY: integers may be zero.
+        let mut value: T = unsafe { std::mem::zeroed() };
+        let mut length = size_of::<T>() as libc::socklen_t;
+        let to = std::ptr::from_mut(&mut value).cast();
+        // SAFETY: the kernel writes no more bytes than it is told to have room for.
+        let done = unsafe { libc::getsockopt(self.fd.as_raw_fd(), level, option, to, &mut length) };
+        if done == 0 { Ok(value) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// Gives the kernel the memory, as frames of [`FRAME`] bytes.
+    pub(crate) fn register(&self, memory: &dyn Memory) -> io::Result<()> {
+        let area = libc::xdp_umem_reg {
+            addr: memory.address(),
+            len: (memory.length() / FRAME * FRAME) as u64,
+            chunk_size: FRAME as u32,
+            headroom: 0,
+            flags: 0,
+            tx_metadata_len: 0,
+        };
+        self.set(libc::SOL_XDP, libc::XDP_UMEM_REG, &area)
+    }
+
+    /// Makes one of its rings, of a size that is a power of two.
+    pub(crate) fn ring<T: Entry>(&self, which: Which, size: u32) -> io::Result<Ring<T>> {
+        let (option, at) = which.numbers();
+        self.set(libc::SOL_XDP, option, &size)?;
+        let offsets: libc::xdp_mmap_offsets = self.get(libc::SOL_XDP, libc::XDP_MMAP_OFFSETS)?;
+        let offset = which.offset(&offsets);
+        let offset = [offset.producer, offset.consumer, offset.flags, offset.desc].map(|at| at as usize);
+        let length = offset[ENTRIES] + size as usize * size_of::<T>();
+        let flags = libc::MAP_SHARED | libc::MAP_POPULATE;
+        let mapping = Mapping::new(length, flags, self.fd.as_raw_fd(), at)?;
+        Ok(Ring { mapping, offset, size, own: 0, published: 0, seen: 0, entries: PhantomData })
+    }
+
+    /// Binds it to a queue of an interface.
+    pub(crate) fn bind(&self, interface: u32, queue: u32, how: Binding<'_>) -> io::Result<()> {
+        let (flags, other) = match how {
+            Binding::First(flags) => (flags | libc::XDP_USE_NEED_WAKEUP, 0),
+            // How packets are moved is the first one's choice.
+            Binding::Sharing(first) => (libc::XDP_SHARED_UMEM, first.fd.as_raw_fd() as u32),
+        };
+        let address = libc::sockaddr_xdp {
+            sxdp_family: libc::AF_XDP as u16,
+            sxdp_flags: flags,
+            sxdp_ifindex: interface,
+            sxdp_queue_id: queue,
+            sxdp_shared_umem_fd: other,
+        };
+        let length = size_of_val(&address) as libc::socklen_t;
+        // SAFETY: reads one address of the size said.
+        let done = unsafe { libc::bind(self.fd.as_raw_fd(), std::ptr::from_ref(&address).cast(), length) };
+        if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// Whether the driver takes frames as they are.
+    pub(crate) fn is_zero_copy(&self) -> bool {
+        let options: io::Result<libc::xdp_options> = self.get(libc::SOL_XDP, libc::XDP_OPTIONS);
+        options.is_ok_and(|options| options.flags & libc::XDP_OPTIONS_ZEROCOPY != 0)
+    }
+
+    /// Has the driver polled by whoever receives, up to so many microseconds and packets a call, in place of interrupts.
+    pub(crate) fn poll_busily(&self, microseconds: u32, budget: u32) -> io::Result<()> {
+        self.set(libc::SOL_SOCKET, PREFER_BUSY_POLL, &1u32)?;
+        self.set(libc::SOL_SOCKET, libc::SO_BUSY_POLL, &microseconds)?;
+        self.set(libc::SOL_SOCKET, BUSY_POLL_BUDGET, &budget)
+    }
+
+    pub(crate) fn statistics(&self) -> io::Result<libc::xdp_statistics> {
+        self.get(libc::SOL_XDP, libc::XDP_STATISTICS)
+    }
+
+    /// Why it is of no use any more, if it is not.
+    fn fault(&self) -> io::Result<()> {
+        match self.get::<libc::c_int>(libc::SOL_SOCKET, libc::SO_ERROR)? {
+            0 => Ok(()),
+            errno => Err(io::Error::from_raw_os_error(errno)),
+        }
+    }
+
+    /// Asks the kernel to send; whether it says that there is more.
+    pub(crate) fn wake_sender(&self) -> io::Result<bool> {
+        let (fd, none) = (self.fd.as_raw_fd(), std::ptr::null());
+        // SAFETY: no address is passed.
+        let done = unsafe { libc::sendto(fd, none, 0, libc::MSG_DONTWAIT, std::ptr::null(), 0) };
+        Ok(busy(done)? == Some(libc::EAGAIN))
+    }
+
+    /// Tells a driver that went to sleep for want of frames that there are some, or polls it.
+    pub(crate) fn wake_receiver(&self) -> io::Result<()> {
+        let (fd, none) = (self.fd.as_raw_fd(), null_mut());
+        // SAFETY: no address is passed.
+        let done = unsafe { libc::recvfrom(fd, none, 0, libc::MSG_DONTWAIT, null_mut(), null_mut()) };
+        busy(done).map(|_| ())
+    }
+
+    /// Waits until one of these has received something, at most so long.
+    pub(crate) fn wait<'s>(sockets: impl Iterator<Item = &'s Socket>, at_most: Duration) -> io::Result<()> {
+        let sockets: Vec<&Socket> = sockets.collect();
+        let asked = |s: &&Socket| libc::pollfd { fd: s.fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        let mut polled: Vec<libc::pollfd> = sockets.iter().map(asked).collect();
+        let time = libc::c_int::try_from(at_most.as_millis().max(1)).unwrap_or(libc::c_int::MAX);
+        // SAFETY: as many entries as it is told.
+        let done = unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, time) };
+        if done < 0 {
+            let e = io::Error::last_os_error();
+            return if e.kind() == io::ErrorKind::Interrupted { Ok(()) } else { Err(e) };
+        }
+        // A socket whose interface has gone has nothing to be polled for, and says so only when it is asked.
+        if done == 0 { sockets.into_iter().try_for_each(Socket::fault) } else { Ok(()) }
+    }
+}
+
+/// What a wake-up says: nothing, that the kernel is busy and why, or that the interface cannot be used.
+fn busy(done: isize) -> io::Result<Option<i32>> {
+    if done >= 0 {
+        return Ok(None);
+    }
+    let e = io::Error::last_os_error();
+    match e.raw_os_error() {
+        Some(errno @ (libc::EAGAIN | libc::EBUSY | libc::ENOBUFS | libc::EINTR)) => Ok(Some(errno)),
+        _ => Err(e),
+    }
+}
+
+/// `struct ethtool_channels`.
+#[repr(C)]
+#[derive(Default)]
+struct Channels {
+    command: u32,
+    most: [u32; 4],
+    receive: u32,
+    send: u32,
+    other: u32,
+    combined: u32,
+}
+
+/// Queues of an interface, the more of those to receive by and to send by; one where the driver does not say.
+pub(crate) fn queues(name: &str) -> u32 {
+    let Ok(socket) = std::net::UdpSocket::bind("0.0.0.0:0").map(OwnedFd::from) else { return 1 };
+    let mut channels = Channels { command: GET_CHANNELS, ..Channels::default() };
+    // SAFETY: all zero is a value.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    let room = request.ifr_name.len() - 1;
+    for (to, byte) in request.ifr_name.iter_mut().take(room).zip(name.bytes()) {
+        *to = byte as libc::c_char;
+    }
+    request.ifr_ifru.ifru_data = std::ptr::from_mut(&mut channels).cast();
+    // SAFETY: the request points to the structure that this command is about, both of which live until it returns.
+    let done = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL as _, &mut request) };
+    match done {
+        0 => channels.combined + channels.receive.max(channels.send),
+        _ => 1,
+    }
+    .max(1)
+}
