@@ -152,13 +152,14 @@ def responses(r):
     at = lambda all, part: sorted(all)[min(len(all) - 1, int(len(all) * part))]
     for point in r["specialize-responses"]["figures"]:
         what = f"{point['program']} {point['size']}"
-        if anew := point["specialised_us"]:
+        # In code that was made anew, or in a variant that stood by: either way the first packet finds what was written.
+        if anew := point["specialised_us"] + point.get("stood_in_us", []):
             half, most = at(anew, 0.5) / 1e3, at(anew, 0.99) / 1e3
-            yield (f"{what}, a write into code made anew", f"{half:.1f} ms, p99 {most:.1f} ms of {len(anew)}", "<= 10 ms, <= 30 ms", half <= 10 and most <= 30)
+            yield (f"{what}, a write into what is in code", f"{half:.1f} ms, p99 {most:.1f} ms of {len(anew)}", "<= 10 ms, <= 30 ms", half <= 10 and most <= 30)
         if twins := point["in_step_us"]:
             half, most = at(twins, 0.5) / 1e3, at(twins, 0.99) / 1e3
             yield (f"{what}, a write into a twin", f"{half:.2f} ms, p99 {most:.2f} ms of {len(twins)}", "p99 <= 1 ms", most <= 1)
-        if new := point["new_shapes_ms"]:
+        if new := point["new_shapes_ms"] + point.get("standby_ms", []):
             yield (f"{what}, a new shape, judged first", f"worst {max(new)} ms of {len(new)}", "<= 2000 ms", max(new) <= 2000)
 
 

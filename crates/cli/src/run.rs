@@ -253,6 +253,11 @@ pub(crate) fn text(report: &Report) -> String {
         Report::Moved { interfaces } if interfaces.is_empty() => "on no interface".to_owned(),
         Report::Moved { interfaces } => format!("now on {}", places(interfaces)),
         Report::Specialised { .. } => specialised(report),
+        Report::StandsBy { generation, compile_us, load_us, slots } => format!(
+            "generation {generation} stands by, with no table in code: {slots} slots; compiled {:.1} ms, loaded {:.1} ms",
+            ms(*compile_us),
+            ms(*load_us)
+        ),
         Report::Confirmed { generation, latency_us, .. } => {
             format!("generation {generation} holds after a write ({latency_us} us)")
         }
@@ -315,12 +320,13 @@ fn specialised(report: &Report) -> String {
     let reason = format!("{reason:?}").to_lowercase();
     // None where tables are read as twins.
     let entries = if *entries > 0 { format!("{entries} entries in code, ") } else { String::new() };
+    let made = match (*compile_us, *load_us) {
+        (0, 0) => "stood by".to_owned(),
+        (compile, load) => format!("compiled {:.1} ms, loaded {:.1} ms", ms(compile), ms(load)),
+    };
     format!(
-        "generation {generation} ({reason}): {entries}{slots} slots, {} ns a packet; \
-         compiled {:.1} ms, loaded {:.1} ms, swapped {:.1} ms{}",
+        "generation {generation} ({reason}): {entries}{slots} slots, {} ns a packet; {made}, swapped {:.1} ms{}",
         ns(time),
-        ms(*compile_us),
-        ms(*load_us),
         ms(*swap_us),
         after_the_write(*latency_us)
     )

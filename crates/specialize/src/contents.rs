@@ -160,12 +160,20 @@ pub struct Observed<'m> {
     few: RefCell<Few>,
     /// Whole maps, as they were read for other ends than code.
     entries: RefCell<BTreeMap<Map, Rc<Entries>>>,
+    /// Maps that are in no code: twins may answer for them.
+    restless: BTreeSet<Map>,
 }
 
 impl<'m> Observed<'m> {
     /// Nothing was read yet.
     pub fn new(sources: &'m FxHashMap<Map, Source>) -> Self {
+        Observed::without(sources, BTreeSet::new())
+    }
+
+    /// Nothing was read yet, and nothing of these maps will be for code.
+    pub fn without(sources: &'m FxHashMap<Map, Source>, restless: BTreeSet<Map>) -> Self {
         Observed {
+            restless,
             sources,
             lookups: RefCell::default(),
             hot: RefCell::default(),
@@ -182,6 +190,21 @@ impl<'m> Observed<'m> {
         self.sources.contains_key(&map)
     }
 
+    /// Whether nothing of a map may be in code, since it changes too often.
+    pub fn is_restless(&self, map: Map) -> bool {
+        self.restless.contains(&map)
+    }
+
+    /// From now on everything may be in code; whether anything was not to be.
+    pub fn leave_nothing_out(&mut self) -> bool {
+        !std::mem::take(&mut self.restless).is_empty()
+    }
+
+    /// The map, if code may depend on what it holds.
+    fn for_code(&self, map: Map) -> Option<&'m Source> {
+        self.sources.get(&map).filter(|_| !self.is_restless(map))
+    }
+
     /// The value of a key that code compares with before it looks into the map's twin.
     pub fn before_twin(&self, map: Map, key: &[u8]) -> Option<Option<Vec<u8>>> {
         self.read(&self.hot, map, key)
@@ -192,7 +215,7 @@ impl<'m> Observed<'m> {
         if let Some(known) = known.borrow().get(&at) {
             return Some(known.clone());
         }
-        let value = read_value(self.sources.get(&map)?, key)?;
+        let value = read_value(self.for_code(map)?, key)?;
         known.borrow_mut().insert(at, value.clone());
         Some(value)
     }
@@ -202,12 +225,12 @@ impl<'m> Observed<'m> {
         Some(self.entries(map)?.len())
     }
 
-    /// All entries of a map, for code; `None` if it cannot be read.
+    /// All entries of a map, for code; `None` if it cannot be read, or is not to be.
     pub fn table(&self, map: Map) -> Option<Table> {
         if let Some(known) = self.tables.borrow().get(&map) {
             return Some(known.clone());
         }
-        let table = read_table(self.sources.get(&map)?)?;
+        let table = read_table(self.for_code(map)?)?;
         self.tables.borrow_mut().insert(map, table.clone());
         Some(table)
     }
@@ -232,7 +255,7 @@ impl<'m> Observed<'m> {
     /// The bytes that all values of a map have alike, among those that programs read and do not write, as runs. `None` if
     /// it cannot be read, or is empty.
     pub fn equal(&self, map: Map, read: &[usage::Range]) -> Option<Vec<(u32, Vec<u8>)>> {
-        let (source, entries) = (self.sources.get(&map)?, self.entries(map)?);
+        let (source, entries) = (self.for_code(map)?, self.entries(map)?);
         let (_, first) = entries.iter().next()?;
         let known = |at: &usize| {
             let at = *at as u32;
@@ -253,7 +276,7 @@ impl<'m> Observed<'m> {
     /// The words of a hash map's keys, among these pieces, that take few values. Nothing depends on them before somebody
     /// [relies](Observed::rely) on them.
     pub fn few(&self, map: Map, pieces: &[Piece]) -> Option<Vec<FewValues>> {
-        let entries = self.entries(map)?;
+        let entries = self.for_code(map).and_then(|_| self.entries(map))?;
         if entries.is_empty() {
             return None;
         }
@@ -268,7 +291,7 @@ impl<'m> Observed<'m> {
 
     /// The value that most entries of a small array have alike, and the indices that have others, if they are few. Nothing depends on it.
     pub fn common(&self, map: Map) -> Option<(FewValues, Vec<u8>)> {
-        let source = self.sources.get(&map)?;
+        let source = self.for_code(map)?;
         let entries = self.entries(map)?;
         let values: Vec<(u64, Vec<u8>)> = entries
             .iter()
@@ -475,18 +498,51 @@ pub enum Present {
 impl Record {
     /// The maps that code knows by their twins only, and by what it compares with before it looks into these.
     pub fn behind_twins(&self) -> impl Iterator<Item = Map> {
-        let elsewhere = |map: &Map| {
-            self.lookups.keys().any(|(of, _)| of == map)
-                || self.tables.contains_key(map)
-                || self.equal.get(map).is_some_and(|runs| !runs.is_empty())
-                || self.few.contains_key(map)
+        self.twinned.keys().copied().filter(move |map| !self.is_elsewhere(*map))
+    }
+
+    /// Whether code knows something of a map that it does not know by its twin, nor compares with before it looks into that.
+    fn is_elsewhere(&self, map: Map) -> bool {
+        self.lookups.keys().any(|(of, _)| *of == map)
+            || self.tables.contains_key(&map)
+            || self.equal.get(&map).is_some_and(|runs| !runs.is_empty())
+            || self.few.contains_key(&map)
+    }
+
+    /// The maps of which something is in code.
+    pub fn in_code(&self) -> BTreeSet<Map> {
+        let all = self.lookups.keys().chain(self.hot.keys()).map(|(map, _)| map);
+        let all = all.chain(self.tables.keys()).chain(self.equal.keys()).chain(self.few.keys());
+        let is_in_code = |map: &Map| self.is_elsewhere(*map) || self.hot.keys().any(|(of, _)| of == map);
+        all.copied().collect::<BTreeSet<_>>().into_iter().filter(is_in_code).collect()
+    }
+
+    /// The maps in code that were written, as far as it is known which were, and are not what the code was made of.
+    pub fn changed(&self, sources: &FxHashMap<Map, Source>, dirty: &Dirty) -> BTreeSet<Map> {
+        let is_touched = |map: &Map| !dirty.all && dirty.touches(*map);
+        let changed = |map: &Map| self.of(*map).holds(sources, dirty) != Some(true);
+        self.in_code().into_iter().filter(is_touched).filter(changed).collect()
+    }
+
+    /// What of it is about one map, in code.
+    fn of(&self, map: Map) -> Record {
+        let lookups = |known: &Lookups| {
+            let own = known.iter().filter(|((of, _), _)| *of == map);
+            own.map(|(at, value)| (at.clone(), value.clone())).collect()
         };
-        self.twinned.keys().copied().filter(move |map| !elsewhere(map))
+        Record {
+            lookups: lookups(&self.lookups),
+            hot: lookups(&self.hot),
+            tables: self.tables.get(&map).map(|t| (map, t.clone())).into_iter().collect(),
+            twinned: BTreeMap::new(),
+            equal: self.equal.get(&map).map(|e| (map, e.clone())).into_iter().collect(),
+            few: self.few.get(&map).map(|f| (map, f.clone())).into_iter().collect(),
+        }
     }
 
     /// Reads again what may have changed.
     pub fn present(&self, sources: &FxHashMap<Map, Source>, dirty: &Dirty) -> Present {
-        match (self.in_code(sources, dirty), self.changes(sources, dirty)) {
+        match (self.holds(sources, dirty), self.changes(sources, dirty)) {
             (Some(true), Some(changes)) if changes.is_empty() => Present::Same,
             (Some(true), Some(changes)) => Present::Twinned(changes),
             _ => Present::Other,
@@ -494,7 +550,7 @@ impl Record {
     }
 
     /// Whether what is in code is what the maps hold.
-    fn in_code(&self, sources: &FxHashMap<Map, Source>, dirty: &Dirty) -> Option<bool> {
+    fn holds(&self, sources: &FxHashMap<Map, Source>, dirty: &Dirty) -> Option<bool> {
         for ((map, key), value) in self.lookups.iter().chain(&self.hot) {
             // A prefix counts for many keys.
             if !matches!(dirty.of(*map), Touched::Nothing) && read_value(sources.get(map)?, key)? != *value {

@@ -394,8 +394,16 @@ impl Guard {
 
     /// The token by which specialised code may run now, with the bits of maps that are behind.
     pub fn approved(&self) -> Option<u64> {
-        let token = self.token().load(Ordering::SeqCst) & !LOOK;
-        (token & REVOKED == 0).then_some(token)
+        self.asks()()
+    }
+
+    /// Asks for the [same](Guard::approved), from any thread.
+    pub fn asks(&self) -> impl Fn() -> Option<u64> + Sync + '_ {
+        let memory = &self.memory;
+        move || {
+            let token = memory.atomic_u64(TOKEN as usize).load(Ordering::SeqCst) & !LOOK;
+            (token & REVOKED == 0).then_some(token)
+        }
     }
 
     /// What was noticed late.

@@ -43,9 +43,9 @@ pub enum Report {
         /// From that write to the first packet through this generation.
         #[serde(skip_serializing_if = "Option::is_none")]
         latency_us: Option<u64>,
-        /// Reading the maps and making the code.
+        /// Reading the maps and making the code; 0 if it had stood by.
         compile_us: u64,
-        /// Loading: verification and compilation by the kernel.
+        /// Loading: verification and compilation by the kernel; 0 if it had stood by.
         load_us: u64,
         /// The swap, until no packet was left in the program before.
         swap_us: u64,
@@ -56,6 +56,18 @@ pub enum Report {
         /// Nanoseconds a packet.
         #[serde(skip_serializing_if = "Option::is_none")]
         ns: Option<f64>,
+    },
+    /// A generation was made that has no table in code which somebody may write, and can take the place of the one that runs when such a table
+    /// changes. If it does, that is told as [`Report::Specialised`], for the reason of a write.
+    StandsBy {
+        /// Its number.
+        generation: u32,
+        /// Reading the maps and making the code.
+        compile_us: u64,
+        /// Loading: verification and compilation by the kernel.
+        load_us: u64,
+        /// Slots of the program.
+        slots: usize,
     },
     /// A write changed nothing that the running generation was made of: it goes on.
     Confirmed {

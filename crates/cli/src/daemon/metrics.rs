@@ -51,8 +51,11 @@ impl Times {
         let seconds = |us: u64| us as f64 / 1e6;
         let latency = match report {
             Report::Specialised { compile_us, load_us, swap_us, latency_us, .. } => {
-                self.compile.observe(seconds(*compile_us));
-                self.load.observe(seconds(*load_us));
+                // What stood by was made before.
+                if (*compile_us, *load_us) != (0, 0) {
+                    self.compile.observe(seconds(*compile_us));
+                    self.load.observe(seconds(*load_us));
+                }
                 self.swap.observe(seconds(*swap_us));
                 *latency_us
             }

@@ -167,25 +167,26 @@ pub fn measure(harness: &mut dyn Harness, sides: &mut [Side<'_>], plan: &Plan) -
     let mut out = Measured::default();
     let end = os::now_ns() + (plan.seconds * 1e9) as u64;
     while os::now_ns() < end && !os::interrupted() {
-        generation(harness, sides, plan, 1, &mut rng, &mut out)?;
+        generation(harness, sides, plan, (1, &|| true), &mut rng, &mut out)?;
     }
     complete(out)
 }
 
 /// Measures the sides against one another without loading anything anew: the windows, of a generation's length each, take
 /// the place of generations. Where loading takes long and an answer is wanted soon; what the place of a copy in memory does to
-/// it is the same in all windows, so that only differences above some nanosecond count.
+/// it is the same in all windows, so that only differences above some nanosecond count. `goes_on` is asked before each.
 ///
 /// # Errors
-/// As for [`measure`].
+/// As for [`measure`]; if it is not to go on.
 pub fn measure_windows(
     harness: &mut dyn Harness,
     sides: &mut [Side<'_>],
     plan: &Plan,
     windows: usize,
+    goes_on: &(dyn Fn() -> bool + Sync),
 ) -> Result<Measured> {
     let mut out = Measured::default();
-    generation(harness, sides, plan, windows, &mut Rng::new(plan.seed), &mut out)?;
+    generation(harness, sides, plan, (windows, goes_on), &mut Rng::new(plan.seed), &mut out)?;
     complete(out)
 }
 
@@ -204,7 +205,7 @@ fn generation(
     harness: &mut dyn Harness,
     sides: &mut [Side<'_>],
     plan: &Plan,
-    windows: usize,
+    (windows, goes_on): (usize, &(dyn Fn() -> bool + Sync)),
     rng: &mut Rng,
     out: &mut Measured,
 ) -> Result<()> {
@@ -219,6 +220,9 @@ fn generation(
             packets.push(timer.calibrate()?);
         }
         for _ in 0..windows {
+            if !goes_on() {
+                return Err(Error::Unusable("it was interrupted".to_owned()));
+            }
             let mut times = vec![Vec::new(); n * plan.copies];
             window(timer, &packets, &mut times, length, rng)?;
             account(&mut times, n, plan, out);

@@ -72,11 +72,32 @@ pub struct Case<'c, 's> {
     pub samples: &'s [Sample],
     /// Where to run it all: best where few packets are handled, for it keeps a CPU busy.
     pub cpu: usize,
+    /// Whether it is to go on: something else may have to be done first.
+    pub goes_on: GoesOn<'s>,
+}
+
+/// Asked now and then whether judging is to go on.
+#[derive(Clone, Copy)]
+pub struct GoesOn<'f>(pub &'f (dyn Fn() -> bool + Sync));
+
+impl std::fmt::Debug for GoesOn<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("GoesOn").field(&(self.0)()).finish()
+    }
+}
+
+impl GoesOn<'_> {
+    fn check(self) -> Result<(), Unjudged> {
+        if (self.0)() { Ok(()) } else { Err(Unjudged::Interrupted) }
+    }
 }
 
 /// Why nothing can be said.
 #[derive(Debug, thiserror::Error)]
 pub enum Unjudged {
+    /// It was not to go on.
+    #[error("it was interrupted")]
+    Interrupted,
     /// No packets.
     #[error("no packet was kept")]
     NoPackets,
@@ -142,7 +163,9 @@ pub fn judge(case: &Case<'_, '_>, ours: &mut dyn FnMut(u32)) -> Result<Judgement
     on_one_cpu(case.cpu, || {
         let (mut judgement, replay) = replay(case, REPLAYED, ours)?;
         if let Finding::Same(time) = &mut judgement.finding {
+            case.goes_on.check()?;
             let ratio = times::ratio(case, &replay.sides, &replay.samples, case.cpu);
+            case.goes_on.check()?;
             *time = ratio.inspect_err(|e| tracing::debug!("not timed by test runs: {}", e.in_full())).ok();
         }
         Ok(judgement)
@@ -251,6 +274,7 @@ impl<'c, 's, 'r> Replay<'c, 's, 'r> {
         for after in 0..count {
             let sample = &self.samples[after % self.samples.len()];
             let (time, random) = (self.time + STEP_NS * after as u64, rng.next_u64());
+            self.case.goes_on.check()?;
             // Who comes first takes turns.
             for n in 0..3 {
                 self.sides[(n + after) % 3].run(sample, time, random);
@@ -303,11 +327,11 @@ fn sides<'c>(
     original: &LinkedProgram,
     ours: &mut dyn FnMut(u32),
 ) -> Result<[Shadow<'c>; 3], Unjudged> {
-    let sides = [
-        Shadow::new(case, moment, original, &[])?,
-        Shadow::new(case, moment, original, &[])?,
-        Shadow::new(case, moment, case.candidate, &case.callees)?,
-    ];
+    let new = |linked, callees| {
+        case.goes_on.check()?;
+        Shadow::new(case, moment, linked, callees)
+    };
+    let sides = [new(original, &[])?, new(original, &[])?, new(case.candidate, &case.callees)?];
     for side in &sides {
         side.ids()?.into_iter().for_each(&mut *ours);
     }

@@ -59,7 +59,7 @@ pub(super) fn ratio(
         Side::new("the candidate", || load(&sides[2], case.candidate)),
     ];
     let plan = Plan { copies, generation: WINDOW, ..Plan::test_run(0.0) };
-    let found = measure_windows(&mut harness, &mut measured, &plan, WINDOWS)?;
+    let found = measure_windows(&mut harness, &mut measured, &plan, WINDOWS, case.goes_on.0)?;
     Ok(judge(&found.pairs(0, 1), &mut Rng::new(plan.seed)))
 }
 

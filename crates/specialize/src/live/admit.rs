@@ -11,12 +11,12 @@ use super::Live;
 use super::make::Candidate;
 use crate::guard::Snapshot;
 use crate::judge::difference::Difference;
-use crate::judge::{self, Case, Finding, Judgement, Unjudged, sample};
+use crate::judge::{self, Case, Finding, GoesOn, Judgement, Unjudged, sample};
+use crate::policy::Tier;
 use crate::predict;
 use crate::profile::SiteProfile;
 use crate::report::{Outcome, Report};
 use crate::transform::{self, Lookup, Plan, SiteId};
-use crate::variant::token;
 
 /// Nanoseconds that must be gained in test runs: where the copies lie in memory moves them by half as much.
 const LEAST_NS: f64 = 1.0;
@@ -73,18 +73,23 @@ impl Live<'_> {
     /// Whether a variant, made of the maps as of a snapshot, may be put onto the hook.
     pub(super) fn admits(
         &mut self,
-        generation: u32,
         candidate: &Candidate,
+        tier: Tier,
         profiles: &[SiteProfile],
         snapshot: &Snapshot,
         tell: &mut dyn FnMut(&Report),
     ) -> Admission {
+        let generation = candidate.active.generation;
         if let Some(known) = self.known(&candidate.shape, tell) {
             return known;
         }
         let start = Instant::now();
         let mut ids = FxHashSet::default();
-        let judged = self.judged_now(generation, candidate, &mut |id| {
+        // What is at work may need an answer to a write, where there is no hurry.
+        let running = self.active.as_ref().filter(|_| tier != Tier::Quick).map(|a| a.token());
+        let approved = self.guard.asks();
+        let goes_on = || running.is_none() || approved() == running;
+        let judged = self.judged_now(candidate, GoesOn(&goes_on), &mut |id| {
             ids.insert(id);
         });
         let gained = match &judged {
@@ -97,8 +102,9 @@ impl Live<'_> {
             })
         });
         ids.into_iter().for_each(|id| self.ours.insert_id(id));
-        let (outcome, fate) = sentence(&judged, !candidate.caches.is_empty());
-        if outcome == Outcome::Different && !self.guard.holds(snapshot) {
+        let (outcome, fate) = sentence(&judged, !candidate.active.caches.is_empty());
+        let is_interrupted = matches!(judged, Err(Unjudged::Interrupted));
+        if is_interrupted || outcome == Outcome::Different && !self.guard.holds(snapshot) {
             // The original read other tables than the variant was made of.
             return Admission::Void;
         }
@@ -164,8 +170,8 @@ impl Live<'_> {
 
     fn judged_now(
         &self,
-        generation: u32,
         candidate: &Candidate,
+        goes_on: GoesOn<'_>,
         ours: &mut dyn FnMut(u32),
     ) -> Result<Judgement, Unjudged> {
         let function = self.compiler.program();
@@ -174,25 +180,27 @@ impl Live<'_> {
         for (func, program) in all.chain([(function, &self.original)]) {
             programs.push((func, program.id()?));
         }
-        for (func, id) in candidate.chain.held.known() {
+        for (func, id) in candidate.active.chain.held.known() {
             if !programs.iter().any(|(_, known)| *known == id) {
                 programs.push((func, id));
             }
         }
-        let twins = candidate.twins.maps().filter_map(|(of, map)| Some((self.compiler.twin(of)?, map)));
+        let twins =
+            candidate.active.twins.maps().filter_map(|(of, map)| Some((self.compiler.twin(of)?, map)));
         let case = Case {
             compiler: self.compiler,
             session: &self.session,
             programs: &programs,
             specialised: self.sources.keys().copied().collect(),
-            candidate: &candidate.linked,
-            callees: candidate.chain.linked(),
+            candidate: &candidate.active.linked,
+            callees: candidate.active.chain.linked(),
             arrays: self.links.places(),
             twins: twins.collect(),
             caches: candidate.plan.caches.clone(),
-            token: token(generation, candidate.twins.side()),
+            token: candidate.active.token(),
             samples: &self.samples,
             cpu: self.idlest()?,
+            goes_on,
         };
         judge::judge(&case, ours)
     }

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::spared::Spared;
-use super::{ATTEMPTS, Active, Live, LiveError, PATIENCE, QUIET, micros};
+use super::{ATTEMPTS, Active, Live, LiveError, PATIENCE, micros};
 use crate::clock::monotonic_ns;
 use crate::contents::{Changes, Dirty, Present};
 use crate::guard::{EventKind, Slots, Snapshot};
@@ -25,10 +25,13 @@ impl Live<'_> {
             self.review(tell)?;
         }
         if self.thorough_at.is_some() {
-            self.thorough_at = Some(Instant::now() + QUIET);
+            self.thorough_at = Some(Instant::now() + self.quiet);
         }
         let Some(active) = &self.active else { return Ok(()) };
-        if self.guard.approved() == Some(active.token()) || self.follow(Some(first), tell)? {
+        if self.guard.approved() == Some(active.token())
+            || self.follow(Some(first), tell)?
+            || self.stand_in(Some(first), tell)?
+        {
             return Ok(());
         }
         let Some(active) = &self.active else { return Ok(()) };
@@ -44,18 +47,19 @@ impl Live<'_> {
                 EventKind::Write(index) => index,
                 EventKind::Any | EventKind::Foreign => {
                     self.seen.foreign |= event.kind == EventKind::Foreign;
-                    self.seen.dirty = Dirty::everything();
+                    self.seen.anything();
                     continue;
                 }
             };
             let written = self.sources.iter().find(|(_, s)| s.index == index).map(|(map, _)| *map);
             if let Some(map) = written.or_else(|| self.links.of_index(index)) {
-                self.seen.dirty.note(map, event.key);
+                self.seen.dirty.note(map, event.key.clone());
+                self.seen.aside.note(map, event.key);
             }
         }
         let unsent = self.guard.noticed().unsent;
         if std::mem::replace(&mut self.seen.unsent, unsent) != unsent {
-            self.seen.dirty = Dirty::everything();
+            self.seen.anything();
         }
     }
 
@@ -104,7 +108,12 @@ impl Live<'_> {
                 active.caches.forget();
             }
             let done = match present {
-                Present::Other => None,
+                Present::Other => {
+                    let changed = self.active.as_ref().map(|a| a.record.changed(&self.sources, &now));
+                    let noticed = Instant::now();
+                    changed.into_iter().flatten().for_each(|map| self.restless.note(map, noticed));
+                    None
+                }
                 Present::Same => Some(self.confirm(snapshot, behind, write, tell)),
                 Present::Twinned(changes) => {
                     match self.refresh(snapshot, behind, changes, start, write, tell) {
@@ -191,9 +200,18 @@ impl Live<'_> {
         Ok(Some(behind))
     }
 
-    /// Puts whole tables into code, now that there is time.
+    /// Makes what can follow writes, and then puts whole tables into code, now that there is time.
     pub(super) fn be_thorough(&mut self, tell: &mut dyn FnMut(&Report)) -> Result<(), LiveError> {
-        let Some(active) = self.active.as_ref().filter(|a| a.tier == Tier::Quick) else { return Ok(()) };
+        if self.wants_standby() {
+            // Writes that come meanwhile are answered first.
+            self.thorough_at = Some(Instant::now());
+            return self.make_standby(tell);
+        }
+        if self.is_all_restless() {
+            self.thorough_at = Some(Instant::now() + self.quiet);
+            return Ok(());
+        }
+        let Some(active) = self.active.as_ref().filter(|a| a.tier != Tier::Thorough) else { return Ok(()) };
         let profiles = active.profiles.clone();
         self.respecialise(profiles, Tier::Thorough, Reason::Quiet, None, tell)
     }
@@ -232,6 +250,7 @@ impl Live<'_> {
         }
         self.watched.retain(|name| !lost.iter().any(|(l, _)| l == name));
         self.instrumented = None;
+        self.stand_down();
         let reason =
             lost.iter().map(|(name, why)| format!("map {name:?}: {why}")).collect::<Vec<_>>().join("; ");
         self.refused.extend(lost);
@@ -244,6 +263,7 @@ impl Live<'_> {
         reason: String,
         tell: &mut dyn FnMut(&Report),
     ) -> Result<(), LiveError> {
+        self.stand_down();
         let Some(active) = self.active.take() else { return Ok(()) };
         self.guard.revoke();
         let original = self.original.try_clone()?;

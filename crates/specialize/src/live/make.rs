@@ -5,17 +5,16 @@ use std::time::{Duration, Instant};
 
 use millstream_ir::Map;
 use millstream_kernel::Program;
-use millstream_object::LinkedProgram;
 use rustc_hash::FxHashMap;
 
 use super::admit::{Admission, Shape};
-use super::chain::Chain;
+use super::chain::Held;
 use super::spared::Spared;
 use super::{ATTEMPTS, Active, Live, LiveError, MEASURE, PATIENCE, QUIET, explain, micros};
 use crate::caches::Caches;
 use crate::contents::{Dirty, Observed, Present, Record};
 use crate::guard::{Slots, Snapshot};
-use crate::policy::{self, Keys, Known, Planned, Tier, Tried};
+use crate::policy::{self, Known, Planned, Tier};
 use crate::profile::SiteProfile;
 use crate::report::{Reason, Report};
 use crate::transform::{Lookup, Plan};
@@ -24,30 +23,50 @@ use crate::variant::{Variant, VariantError, Wanted, token};
 
 /// A variant that could be put onto the hook.
 pub(super) struct Candidate {
-    program: Program,
-    pub(super) linked: LinkedProgram,
     pub(super) shape: Shape,
     pub(super) plan: Plan,
+    pub(super) active: Active,
+    pub(super) making: Making,
+}
+
+/// The code of a variant, and what it was made of.
+struct Code {
+    planned: Planned,
+    variant: Variant,
+    twins: Twins,
     record: Record,
-    pub(super) twins: Twins,
-    spared: Spared,
-    pub(super) caches: Caches,
-    pub(super) chain: Chain,
-    keys: Keys,
-    tried: Vec<Tried>,
+    /// What program arrays held.
+    held: Held,
+    compile: Duration,
+}
+
+/// What making a variant took, and how much of tables is in it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Making {
     compile: Duration,
     load: Duration,
     entries: u32,
-    tier: Tier,
-    is_bulky: bool,
 }
 
 /// Why a generation is made.
 #[derive(Clone, Copy)]
-struct Cause {
-    reason: Reason,
+pub(super) struct Cause {
+    pub(super) reason: Reason,
     /// The write that it answers.
-    write: Option<u64>,
+    pub(super) write: Option<u64>,
+}
+
+impl Candidate {
+    /// That it stands by.
+    pub(super) fn stands_by(&self) -> Report {
+        let (Making { compile, load, .. }, active) = (self.making, &self.active);
+        Report::StandsBy {
+            generation: active.generation,
+            compile_us: micros(compile),
+            load_us: micros(load),
+            slots: active.linked.insns.len(),
+        }
+    }
 }
 
 /// Nanoseconds, and the part of the original's time, by which a variant must be faster to be kept: less cannot be told
@@ -65,6 +84,8 @@ const GROWN: u32 = 3;
 const FEWEST_COPIES: usize = 1_000;
 /// For how long there are no caches, or copies of what follows lookups, after some did not pay.
 const GIVEN_UP: Duration = Duration::from_secs(20);
+/// For how long it must be quiet after writes came again and again while code was made.
+const LONG_QUIET: Duration = Duration::from_secs(8);
 /// For how many looks at the traffic, one after the other, a variant may stay of which nothing can be told.
 const UNJUDGED: u32 = 5;
 
@@ -99,17 +120,21 @@ impl Live<'_> {
                     return Ok(());
                 }
             };
-            match self.admits(generation, &candidate, &profiles, &snapshot, tell) {
+            match self.admits(&candidate, tier, &profiles, &snapshot, tell) {
                 Admission::Granted => {}
                 // Where writes never cease, what can be told is told by live traffic.
-                Admission::Void if attempt == ATTEMPTS => {}
+                Admission::Void if attempt == ATTEMPTS && tier == Tier::Quick => {}
                 Admission::Void => {
                     self.seen.dirty.merge(unanswered);
+                    if tier == Tier::Thorough {
+                        self.interrupted();
+                        return Ok(());
+                    }
                     continue;
                 }
                 Admission::Refused => {
                     self.seen.dirty.merge(unanswered);
-                    if self.give_up(!candidate.caches.is_empty(), candidate.is_bulky) {
+                    if self.give_up(!candidate.active.caches.is_empty(), candidate.active.is_bulky) {
                         continue;
                     }
                     // One look at the traffic, however many forms were tried. It says nothing of copies for other traffic.
@@ -119,8 +144,9 @@ impl Live<'_> {
                 }
             }
             self.guard.clear_first_packet(generation);
-            if self.approve(snapshot, generation, &mut candidate, &unanswered) {
-                return self.install(generation, candidate, profiles, Cause { reason, write }, tell);
+            if let Some(dirty) = self.approve(snapshot, &mut candidate.active, &unanswered) {
+                let Candidate { active, making, .. } = candidate;
+                return self.install(active, making, Cause { reason, write }, dirty, tell);
             }
             self.seen.dirty.merge(unanswered);
         }
@@ -128,11 +154,17 @@ impl Live<'_> {
         Ok(())
     }
 
+    /// A write came while something was made for which there is time. The next quiet moment will do, and after that a longer one: packets have
+    /// waited for the answer.
+    pub(super) fn interrupted(&mut self) {
+        self.quiet = (2 * self.quiet).min(LONG_QUIET);
+        self.thorough_at = Some(Instant::now() + self.quiet);
+    }
+
     /// Tells why there is no candidate: an error, or nothing to be done.
     fn not_made(&mut self, error: Option<String>, tier: Tier, tell: &mut dyn FnMut(&Report)) {
         if error.is_none() && tier == Tier::Thorough {
-            // The next quiet moment will do.
-            self.thorough_at = Some(Instant::now() + QUIET);
+            self.interrupted();
             return;
         }
         let reason = error.unwrap_or_else(|| "nothing to specialise on".into());
@@ -140,57 +172,57 @@ impl Live<'_> {
         self.fruitless += 1;
     }
 
-    /// Lets a candidate run, if the maps are what it was made of. Writes that came meanwhile may have changed other
-    /// things, or what its twins can take over.
-    fn approve(
-        &mut self,
-        snapshot: Snapshot,
-        generation: u32,
-        candidate: &mut Candidate,
-        unanswered: &Dirty,
-    ) -> bool {
-        let spared = candidate.spared.slots();
-        if let Some(behind) = self.guard.approve(snapshot, token(generation, 0), spared, Slots::NONE) {
-            self.approved(generation, candidate, behind, unanswered);
-            return true;
+    /// Lets a variant run that was just made, if the maps are what it was made of, or it can follow them. `unanswered` is what may have changed
+    /// since what runs was found to hold, and what came with it is given.
+    fn approve(&mut self, snapshot: Snapshot, active: &mut Active, unanswered: &Dirty) -> Option<Dirty> {
+        let spared = active.spared.slots();
+        match self.guard.approve(snapshot, active.token(), spared, Slots::NONE) {
+            Some(behind) => {
+                self.approved(active, behind, unanswered);
+                Some(unanswered.clone())
+            }
+            None => self.catch_up(active, unanswered),
         }
-        for _ in 0..CATCHING_UP {
-            let Some(again) = self.guard.begin(PATIENCE, &[]) else { return false };
-            self.take_note();
-            if self.seen.foreign {
-                return false;
-            }
-            // What is not approved is looked at once more.
-            let dirty = self.seen.dirty.clone();
-            if !self.keeps_up(&mut candidate.chain, &dirty) {
-                return false;
-            }
-            let side = match candidate.record.present(&self.sources, &dirty) {
-                Present::Same => None,
-                Present::Other => return false,
-                Present::Twinned(changes) => match candidate.twins.write(changes) {
-                    Ok((side, _)) => Some(side),
-                    Err(_) => return false,
-                },
-            };
-            let new = token(generation, side.unwrap_or(candidate.twins.side()));
-            if let Some(behind) = self.guard.approve(again, new, spared, Slots::NONE) {
-                if side.is_some() {
-                    candidate.twins.turn();
-                }
-                let mut all = std::mem::take(&mut self.seen.dirty);
-                all.merge(unanswered.clone());
-                self.approved(generation, candidate, behind, &all);
-                return true;
-            }
-        }
-        false
     }
 
-    /// A candidate may run: from now on writes to what it can do without stop nothing else.
-    fn approved(&mut self, generation: u32, candidate: &Candidate, behind: Slots, dirty: &Dirty) {
-        self.guard.mark(generation, &candidate.spared.places());
-        self.left(&candidate.spared, behind, dirty, None);
+    /// Lets a variant run that is not at work, if it can follow what may have changed. Writes may have changed other things than it was made
+    /// of, or what its twins can take over. Gives what may have changed.
+    pub(super) fn catch_up(&mut self, active: &mut Active, unanswered: &Dirty) -> Option<Dirty> {
+        let spared = active.spared.slots();
+        for _ in 0..CATCHING_UP {
+            let again = self.guard.begin(PATIENCE, &[])?;
+            self.take_note();
+            if self.seen.foreign {
+                return None;
+            }
+            // What is not approved is looked at once more. Who was noted before the tables were read may have written after.
+            let mut dirty = self.seen.dirty.clone();
+            dirty.merge(unanswered.clone());
+            if !self.keeps_up(&mut active.chain, &dirty) {
+                return None;
+            }
+            let side = match active.record.present(&self.sources, &dirty) {
+                Present::Same => None,
+                Present::Other => return None,
+                Present::Twinned(changes) => Some(active.twins.write(changes).ok()?.0),
+            };
+            let new = token(active.generation, side.unwrap_or(active.twins.side()));
+            if let Some(behind) = self.guard.approve(again, new, spared, Slots::NONE) {
+                if side.is_some() {
+                    active.twins.turn();
+                }
+                self.seen.dirty = Dirty::default();
+                self.approved(active, behind, &dirty);
+                return Some(dirty);
+            }
+        }
+        None
+    }
+
+    /// A variant may run: from now on writes to what it can do without stop nothing else.
+    fn approved(&mut self, active: &Active, behind: Slots, dirty: &Dirty) {
+        self.guard.mark(active.generation, &active.spared.places());
+        self.left(&active.spared, behind, dirty, None);
     }
 
     /// Nobody comes any more who writes maps without counting himself in their caches.
@@ -213,6 +245,8 @@ impl Live<'_> {
 
     /// Of a variant that did not pay, gives up what may have cost more than it gained; whether there is anything.
     fn give_up(&mut self, caches: bool, copies: bool) -> bool {
+        // It would have what is given up.
+        self.stand_down();
         if caches {
             self.uncached = Some(Instant::now());
         } else if copies {
@@ -228,20 +262,21 @@ impl Live<'_> {
         tries.iter().any(Option::is_some)
     }
 
-    /// A variant, not yet approved. `None` if there is nothing to specialise, or, when there is no hurry, a write came while the
-    /// code was made.
-    fn candidate(
+    /// The code of a variant, of the maps as they are. `None` if there is nothing to specialise.
+    fn code(
         &mut self,
         generation: u32,
         profiles: &[SiteProfile],
         tier: Tier,
-        snapshot: &Snapshot,
-    ) -> Result<Option<Candidate>, String> {
+    ) -> Result<Option<Code>, String> {
         let start = Instant::now();
         let held = self.links.read().map_err(|e| e.to_string())?;
         self.note_reached(&held);
-        let profiles = &self.profiles_of_reached(profiles);
-        let observed = Observed::new(&self.sources);
+        let given = profiles;
+        let profiles = &self.profiles_of_reached(given);
+        let restless = self.restless_in(tier);
+        let is_left_out = !restless.is_empty() && tier != Tier::Standby;
+        let mut observed = Observed::without(&self.sources, restless);
         let guard = self.compiler.guard(generation, self.settings.count);
         let cached = self.cached_now();
         let (planned, variant, twins) = loop {
@@ -252,7 +287,11 @@ impl Live<'_> {
             self.unfit.append(&mut planned.untwinned);
             planned.plan.budget.code = if self.uncopied.is_some() { 0 } else { self.room };
             if planned.plan.is_empty() {
-                return Ok(None);
+                if !is_left_out || !observed.leave_nothing_out() {
+                    return Ok(None);
+                }
+                // Better code that has to be made again than none.
+                continue;
             }
             let twins = Twins::new(std::mem::take(&mut planned.twins)).map_err(|e| e.to_string())?;
             let rooms: FxHashMap<_, _> = twins.rooms().collect();
@@ -267,12 +306,12 @@ impl Live<'_> {
                 Err(why) if !joins.is_empty() => {
                     tracing::debug!("nothing is joined: {why}");
                     self.apart = true;
-                    return self.candidate(generation, profiles, tier, snapshot);
+                    return self.code(generation, given, tier);
                 }
                 Err(VariantError::Lower(why)) if planned.plan.budget.code > 0 => {
                     tracing::debug!("fewer copies: {why}");
                     self.fewer_copies();
-                    return self.candidate(generation, profiles, tier, snapshot);
+                    return self.code(generation, given, tier);
                 }
                 made => made.map_err(|e| e.to_string())?,
             };
@@ -283,7 +322,23 @@ impl Live<'_> {
             self.unfit.extend(unfit);
         };
         let record = observed.into_record();
-        let compile = start.elapsed();
+        Ok(Some(Code { planned, variant, twins, record, held, compile: start.elapsed() }))
+    }
+
+    /// A variant, not yet approved. `None` if there is nothing to specialise, or, when there is no hurry, a write came while the
+    /// code was made.
+    pub(super) fn candidate(
+        &mut self,
+        generation: u32,
+        profiles: &[SiteProfile],
+        tier: Tier,
+        snapshot: &Snapshot,
+    ) -> Result<Option<Candidate>, String> {
+        let Some(Code { planned, variant, twins, record, held, compile }) =
+            self.code(generation, profiles, tier)?
+        else {
+            return Ok(None);
+        };
         if tier == Tier::Thorough && !self.guard.holds(snapshot) {
             return Ok(None);
         }
@@ -317,24 +372,33 @@ impl Live<'_> {
         self.ours.insert(&program).map_err(|e| e.to_string())?;
         let bytes = |program: &Program| program.info().map_or(0, |info| info.jited_len);
         let grown = bytes(&program) > GROWN * bytes(&self.original);
-        Ok(Some(Candidate {
+        let is_complete = planned.complete && tier != Tier::Standby;
+        let active = Active {
+            generation,
             program,
-            shape,
             spared: Spared::new(self.compiler, &self.sources, &record, (&planned.plan.spared, &report)),
-            tier: if planned.complete { Tier::Thorough } else { tier },
-            plan: planned.plan,
+            tier: if is_complete { Tier::Thorough } else { tier },
             record,
             twins,
             caches,
             chain,
             keys: planned.keys,
             tried: planned.tried,
-            compile,
-            load: start.elapsed(),
-            entries: report.sites.iter().map(|(_, s)| s.entries).sum(),
+            profiles: profiles.to_vec(),
             is_bulky: report.has_copies() && grown,
             linked,
-        }))
+        };
+        let entries = report.sites.iter().map(|(_, s)| s.entries).sum();
+        let making = Making { compile, load: start.elapsed(), entries };
+        Ok(Some(Candidate { shape, plan: planned.plan, active, making }))
+    }
+
+    /// The maps of which nothing may be in code.
+    fn restless_in(&self, tier: Tier) -> BTreeSet<Map> {
+        match tier {
+            Tier::Standby => self.sources.iter().filter(|(_, s)| !s.is_constant).map(|(m, _)| *m).collect(),
+            Tier::Quick | Tier::Thorough => self.restless.maps(),
+        }
     }
 
     /// There is less room for copies of what follows lookups, since with as many the result is no program that can be loaded.
@@ -343,7 +407,11 @@ impl Live<'_> {
     }
 
     /// Programs that are loaded from now on have these twins and caches.
-    fn put_beside(&mut self, twins: &Twins, caches: &Caches) -> Result<(), millstream_kernel::Error> {
+    pub(super) fn put_beside(
+        &mut self,
+        twins: &Twins,
+        caches: &Caches,
+    ) -> Result<(), millstream_kernel::Error> {
         let twins = twins.maps().map(|(of, map)| (self.compiler.twin(of), map));
         for (place, map) in twins.chain(caches.maps().map(|(of, map)| (self.compiler.cache(of), map))) {
             if let Some(place) = place {
@@ -353,16 +421,16 @@ impl Live<'_> {
         Ok(())
     }
 
-    fn install(
+    /// Puts a variant that was approved onto the hook. `dirty` is what may have changed since what was there was found to hold.
+    pub(super) fn install(
         &mut self,
-        generation: u32,
-        candidate: Candidate,
-        profiles: Vec<SiteProfile>,
+        active: Active,
+        making: Making,
         cause: Cause,
+        dirty: Dirty,
         tell: &mut dyn FnMut(&Report),
     ) -> Result<(), LiveError> {
-        let Candidate { program, linked, record, twins, caches, chain, keys, tried, .. } = candidate;
-        let Candidate { compile, load, entries, tier, is_bulky, spared, .. } = candidate;
+        let Making { compile, load, entries } = making;
         // A write is answered as fast as can be; what it leads to is judged at the next look at the traffic.
         let judged = self.settings.measure && cause.reason != Reason::Write;
         if judged {
@@ -370,30 +438,21 @@ impl Live<'_> {
             self.before_ns = self.clock.measure(self.current(), MEASURE);
         }
         let start = Instant::now();
-        self.swap(program.try_clone()?, true)?;
+        self.swap(active.program.try_clone()?, true)?;
         let swap = start.elapsed();
-        self.generation = generation;
-        let slots = linked.insns.len();
-        self.active = Some(Active {
-            generation,
-            program,
-            linked,
-            record,
-            twins,
-            spared,
-            caches,
-            chain,
-            keys,
-            tried,
-            profiles,
-            tier,
-            is_bulky,
-        });
+        let (generation, slots, tier) = (active.generation, active.linked.insns.len(), active.tier);
+        self.generation = self.generation.max(generation);
+        let before = self.active.replace(active);
+        self.put_aside(before, cause.reason, dirty);
         self.settle();
         if matches!(cause.reason, Reason::Start | Reason::Traffic) {
             self.fruitless = 0;
         }
-        self.thorough_at = (tier == Tier::Quick).then(|| Instant::now() + QUIET);
+        let is_last = tier == Tier::Thorough && !self.wants_standby();
+        if cause.reason == Reason::Quiet {
+            self.quiet = QUIET;
+        }
+        self.thorough_at = (!is_last).then(|| Instant::now() + self.quiet);
         if judged {
             self.now_ns = self.variant_ns();
         }

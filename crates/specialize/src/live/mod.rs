@@ -4,7 +4,7 @@
 //! [`Live::run`] profiles, specialises and swaps until it is told to stop. What runs at any moment is the original or
 //! a variant that equals it as long as the guard lets it; a variant that cannot be made, is rejected, or is not faster
 //! is dropped, and what runs goes on running. The parts: `answer` follows writes, `traffic` looks at packets, `make`
-//! makes variants, `admit` has new shapes of them judged by replay before they come onto the hook, `shift` sees when their
+//! makes variants, `standby` has one that can follow whatever is written, `restless` knows what is written too often to be in code, `admit` has new shapes of them judged by replay before they come onto the hook, `shift` sees when their
 //! hot keys are hot no more; `copies` and `speed` are for measurements.
 //!
 //! Invariant: a variant is put onto the hook only after a snapshot has approved it. How the hook is held, and what is
@@ -18,10 +18,12 @@ pub mod details;
 mod error;
 mod make;
 mod received;
+mod restless;
 mod settings;
 mod shift;
 mod spared;
 mod speed;
+mod standby;
 mod traffic;
 
 use std::collections::{BTreeSet, HashMap};
@@ -55,10 +57,12 @@ use admit::{Fate, Shape};
 use chain::{Chain, Links};
 pub use error::LiveError;
 use received::Received;
+use restless::Restless;
 pub use settings::Settings;
 use shift::Hits;
 use spared::Spared;
 pub use speed::Speed;
+use standby::Standby;
 
 /// What is left on the interface at the end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -118,8 +122,18 @@ struct Seen {
     foreign: bool,
     /// What may have changed since what runs was found to hold.
     dirty: Dirty,
+    /// What may have changed since the tables of the variant that stands by were read, or its twins brought up to date.
+    aside: Dirty,
     /// Events that were lost, so far.
     unsent: u64,
+}
+
+impl Seen {
+    /// Anything may have changed.
+    fn anything(&mut self) {
+        self.dirty = Dirty::everything();
+        self.aside = Dirty::everything();
+    }
 }
 
 /// A session.
@@ -160,6 +174,15 @@ pub struct Live<'c> {
     place: Option<Place>,
     _claim: Option<Claim>,
     active: Option<Active>,
+    /// What could answer a write that the active one cannot follow.
+    standby: Option<Standby>,
+    /// Whether there can be none.
+    alone: bool,
+    /// The maps that somebody may write and that were in code, in the last variant that had any.
+    risked: BTreeSet<IrMap>,
+    /// Maps that change too often to be in code.
+    restless: Restless,
+    /// The last number that a variant was given that could come onto the hook.
     generation: u32,
     clock: Clock,
     before_ns: Option<f64>,
@@ -173,6 +196,8 @@ pub struct Live<'c> {
     next_look: Option<Instant>,
     /// When there will have been no write for long enough to put whole tables into code.
     thorough_at: Option<Instant>,
+    /// For how long there must be no write until then.
+    quiet: Duration,
     /// Looks at the traffic that led to nothing, one after the other.
     fruitless: u32,
     /// How many of the lookups hot keys do not answer.
@@ -268,6 +293,10 @@ impl<'c> Live<'c> {
             place: None,
             _claim: Some(claim),
             active: None,
+            standby: None,
+            alone: false,
+            risked: BTreeSet::new(),
+            restless: Restless::default(),
             generation: 0,
             clock: if settings.measure { Clock::calibrate() } else { Clock::default() },
             before_ns: None,
@@ -277,6 +306,7 @@ impl<'c> Live<'c> {
             looked_at: 0,
             next_look: None,
             thorough_at: None,
+            quiet: QUIET,
             fruitless: 0,
             hits: Hits::default(),
             unjudged: 0,

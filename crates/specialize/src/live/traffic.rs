@@ -35,6 +35,7 @@ impl Live<'_> {
         if self.received.known() && count == std::mem::replace(&mut self.looked_at, count) {
             return Ok(());
         }
+        self.reconsider();
         self.judge_again(tell)?;
         if self.active.is_some() && !self.traffic_matters() {
             self.fruitless += 1;
@@ -71,7 +72,7 @@ impl Live<'_> {
         }
         let Some(active) = &self.active else { return Ok(()) };
         let profiles = active.profiles.clone();
-        if self.variant_runs() || self.follow(None, tell)? {
+        if self.variant_runs() || self.follow(None, tell)? || self.stand_in(None, tell)? {
             return Ok(());
         }
         self.respecialise(profiles, Tier::Quick, Reason::Write, None, tell)

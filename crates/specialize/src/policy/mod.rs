@@ -4,7 +4,8 @@
 //! twin itself (a mispredicted comparison costs more than the twin's loads), and the code does not depend on what the map
 //! holds. A hash map that has a twin gets it as well, with as many hot keys before it as pay, unless it has so few entries that
 //! code finds them faster. Other maps become code as a whole where that is faster (when there is time, or they are tiny), or their hot keys do, as
-//! many as pay by the figures of `cost.rs`. Maps that the program itself writes get caches, for the lookups that traffic makes often.
+//! many as pay by the figures of `cost.rs`. Maps that change too often are in no code ([`Observed::is_restless`]): they have twins, or
+//! are looked up. Maps that the program itself writes get caches, for the lookups that traffic makes often.
 
 mod before;
 pub(crate) mod cost;
@@ -74,6 +75,8 @@ pub type Keys = BTreeMap<SiteId, Put>;
 pub enum Tier {
     /// Packets wait in the original code: twins and hot keys only, within milliseconds.
     Quick,
+    /// It is to follow every table without other code: nothing is in code that somebody may write.
+    Standby,
     /// Whole tables.
     Thorough,
 }
@@ -205,6 +208,9 @@ impl Known<'_> {
     /// Whether code finds an entry of a map faster than a twin would: branches that nobody can foresee take longer than its loads. A map
     /// that may become large is left to a twin, which follows it, until it has been left alone for a while.
     fn is_few(&self, map: Map, decl: &MapDecl, tier: Tier) -> bool {
+        if self.observed.is_restless(map) {
+            return false;
+        }
         let (is_hash, is_tiny) = (MapType(decl.kind) == MapType::HASH, decl.max_entries <= TINY);
         let count = || self.observed.count(map);
         match is_tiny {

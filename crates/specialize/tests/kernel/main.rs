@@ -24,6 +24,7 @@ mod shadow;
 mod slower;
 mod spared;
 mod sparse;
+mod standby;
 mod twins;
 mod values;
 mod writers;

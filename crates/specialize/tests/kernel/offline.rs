@@ -16,7 +16,7 @@ use millstream_specialize::caches::Caches;
 use millstream_specialize::contents::{Observed, Source, sources};
 use millstream_specialize::guard::TOKEN;
 use millstream_specialize::judge::sample::{self, Sample};
-use millstream_specialize::judge::{self, Case, Finding, Judgement, Unjudged};
+use millstream_specialize::judge::{self, Case, Finding, GoesOn, Judgement, Unjudged};
 use millstream_specialize::policy::{self, Known, Tier};
 use millstream_specialize::profile::{self, SiteProfile};
 use millstream_specialize::transform::{Cache, Keep, Plan, Site, SiteId, Spared};
@@ -253,6 +253,7 @@ impl<'c> Offline<'c> {
             },
             samples,
             cpu: os::allowed_cpus().last().copied().unwrap_or(0),
+            goes_on: GoesOn(&|| true),
         })
     }
 }

@@ -140,7 +140,7 @@ fn ratios(placed: &Placed<'_>, live: &mut Live<'_>, seed: u64) -> [Option<Ratio>
     let mut harness = LiveHarness::new(placed.rig, alike).expect("a harness");
     let mut sides = live.sides();
     let plan = Plan { generation: 0.15, seed, ..Plan::live(0.0) };
-    let found = patiently(|| measure_windows(&mut harness, &mut sides, &plan, 12));
+    let found = patiently(|| measure_windows(&mut harness, &mut sides, &plan, 12, &|| true));
     let first = stats::judge(&found.pairs(0, 1), &mut Rng::new(seed));
     let again = (first.verdict == Verdict::Slower).then(|| {
         let plan = Plan { seed: seed + 1, ..Plan::live(8.0) };

@@ -1,0 +1,201 @@
+//! Writes to what is in code, answered by a variant that stood by.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use millstream_kernel::{Map, UpdateMode, testing};
+use millstream_programs::router;
+use millstream_specialize::report::Reason;
+use millstream_specialize::{Live, Report};
+
+use crate::routed::{HOPS, Routed, Wanted, attached, generation, same_answers};
+
+/// Where addresses lie in a next hop, but for the first byte of each.
+const TO: usize = 1;
+const FROM: usize = 7;
+
+/// A router whose next hops are in code, as far as they are alike, and what was told of it.
+struct Stage<'s, 'l, 'c> {
+    it: &'s Routed<'s>,
+    live: &'l mut Live<'c>,
+    told: Vec<Report>,
+    next_hops: Map,
+    routes: Map,
+}
+
+/// Runs such a router for as long as `act` takes.
+fn stage<R: Send>(name: &'static str, act: impl FnOnce(&mut Stage<'_, '_, '_>) -> R + Send) -> R {
+    let wanted = Wanted { interval: Duration::from_secs(1), ..Wanted::new(name, 200) };
+    let act = |it: &Routed<'_>, live: &mut Live<'_>, (): &()| {
+        let map = |name| live.map(name).expect(name).try_clone().expect("a descriptor");
+        let (next_hops, routes) = (map(router::NEXT_HOPS), map(router::ROUTES));
+        act(&mut Stage { it, live, told: Vec::new(), next_hops, routes })
+    };
+    let (result, counts) = attached(&wanted, |_| (), act);
+    assert_eq!(counts.lost(), 0, "packets were lost");
+    result
+}
+
+impl Stage<'_, '_, '_> {
+    /// Runs until this is told, and gives it; `beside` runs meanwhile, again and again.
+    fn until(&mut self, wanted: impl Fn(&Report) -> bool, beside: impl Fn() + Sync) -> Report {
+        let (stop, start, from) = (AtomicBool::new(false), Instant::now(), self.told.len());
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    beside();
+                    std::thread::sleep(Duration::from_micros(200));
+                }
+            });
+            let told = &mut self.told;
+            self.it.run(self.live, &stop, |report| {
+                told.push(report.clone());
+                let is_late = start.elapsed() > Duration::from_secs(20);
+                if is_late || wanted(report) {
+                    stop.store(true, Ordering::Relaxed);
+                }
+            });
+        });
+        let found = self.told[from..].iter().find(|r| wanted(r));
+        found.unwrap_or_else(|| panic!("not told; of late: {:?}", self.late())).clone()
+    }
+
+    /// What was told last, but for how things stand.
+    fn late(&self) -> Vec<&Report> {
+        let told: Vec<&Report> = self.told.iter().filter(|r| !matches!(r, Report::Status { .. })).collect();
+        told[told.len().saturating_sub(8)..].to_vec()
+    }
+
+    fn stands_by(&mut self) -> u32 {
+        match self.until(|r| matches!(r, Report::StandsBy { .. }), || ()) {
+            Report::StandsBy { generation, .. } => generation,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Gives a next hop a part of an address, from `from` on, that no other has: that all of them have bytes of it alike was in code.
+    fn readdress(&self, hop: u32, from: usize) {
+        let value = self.next_hops.lookup(&hop.to_ne_bytes()).expect("an answer");
+        let mut value = value.expect("a next hop");
+        value[from..from + 5].iter_mut().for_each(|byte| *byte ^= 0x55);
+        self.next_hops.update(&hop.to_ne_bytes(), &value, UpdateMode::Any).expect("a next hop");
+    }
+
+    fn set_route(&self, route: usize, hop: u32) {
+        set_route(&self.routes, self.it, route, hop);
+    }
+
+    /// What runs is this generation, and does what the original does.
+    fn is_right(&self, wanted: u32) {
+        assert_eq!(self.told.iter().rev().find_map(generation), Some(wanted), "{:?}", self.late());
+        assert!(same_answers(self.live, self.it.flows), "nothing runs: {:?}", self.late());
+    }
+}
+
+fn set_route(routes: &Map, it: &Routed<'_>, route: usize, hop: u32) {
+    let key = router::route_key(it.config.routes[route].prefix);
+    routes.update(&key, &hop.to_ne_bytes(), UpdateMode::Any).expect("a route");
+}
+
+/// It answers a write, without anything that had to be made.
+fn stood_in(report: &Report) -> bool {
+    matches!(report, Report::Specialised { reason: Reason::Write, compile_us: 0, load_us: 0, .. })
+}
+
+fn is_quiet(report: &Report) -> bool {
+    matches!(report, Report::Specialised { reason: Reason::Quiet, .. })
+}
+
+#[test]
+fn what_stands_by_has_every_write_since_it_was_made() {
+    if !testing::require() {
+        return;
+    }
+    stage("stands_by", |it| {
+        let standby = it.stands_by();
+        // In its twin, then in the code of the other: each alone would leave it what it was made of.
+        for route in 0..100 {
+            it.set_route(route, (it.it.config.routes[route].next_hop + 1) % HOPS);
+        }
+        (1..HOPS).for_each(|hop| it.readdress(hop, TO));
+        it.until(stood_in, || ());
+        it.is_right(standby);
+        // From now on it follows by its twin alone.
+        for route in 0..100 {
+            it.set_route(route, 0);
+        }
+        it.until(|r| matches!(r, Report::Refreshed { .. }), || ());
+        it.is_right(standby);
+    });
+}
+
+#[test]
+fn what_stood_in_stands_by_again() {
+    if !testing::require() {
+        return;
+    }
+    stage("again", |it| {
+        let standby = it.stands_by();
+        it.readdress(1, TO);
+        it.until(stood_in, || ());
+        // Constants are in code again, if of fewer fields.
+        it.until(is_quiet, || ());
+        for route in 0..100 {
+            it.set_route(route, (it.it.config.routes[route].next_hop + 1) % HOPS);
+        }
+        it.readdress(3, FROM);
+        for route in 50..150 {
+            it.set_route(route, 2);
+        }
+        it.until(stood_in, || ());
+        it.is_right(standby);
+    });
+}
+
+/// Whatever is written while its tables are read, while it is loaded, and before it is known to stand by.
+#[test]
+fn writes_while_it_is_made_are_in_what_stands_by() {
+    if !testing::require() {
+        return;
+    }
+    stage("made", |it| {
+        let (routes, routed, round) =
+            (it.routes.try_clone().expect("a descriptor"), it.it, AtomicUsize::new(0));
+        // Bursts that are farther apart than the quiet in which it is made, and move against that.
+        let write = || {
+            let n = round.fetch_add(1, Ordering::Relaxed);
+            set_route(&routes, routed, n % 150, (n / 150) as u32 % HOPS);
+            if n % 20 == 19 {
+                std::thread::sleep(Duration::from_millis(505 + (n / 20 % 8 * 5) as u64));
+            }
+        };
+        it.until(|r| matches!(r, Report::StandsBy { .. }), write);
+        it.readdress(1, TO);
+        it.until(stood_in, || ());
+        assert!(same_answers(it.live, it.it.flows), "nothing runs: {:?}", it.late());
+    });
+}
+
+/// A map that changes again and again is no more in code: writes to it concern none.
+#[test]
+fn what_changes_often_is_left_out_of_code() {
+    if !testing::require() {
+        return;
+    }
+    stage("often", |it| {
+        it.stands_by();
+        it.readdress(1, TO);
+        it.until(stood_in, || ());
+        it.until(is_quiet, || ());
+        it.readdress(3, FROM);
+        it.until(stood_in, || ());
+        // Longer than it takes until constants are in code again.
+        for _ in 0..6 {
+            it.until(|r| matches!(r, Report::Status { .. }), || ());
+        }
+        it.readdress(5, FROM);
+        let answer = it.until(|r| !matches!(r, Report::Status { .. }), || ());
+        assert!(matches!(answer, Report::Confirmed { .. }), "it is in code again: {:?}", it.late());
+        assert!(same_answers(it.live, it.it.flows), "nothing runs: {:?}", it.late());
+    });
+}
