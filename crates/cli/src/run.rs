@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use miette::miette;
 use millstream_kernel::{interface, interface_index};
 use millstream_lab::os;
+use millstream_object::{Map, MapType, Object};
 use millstream_specialize::adopt::{self, Adopt};
 use millstream_specialize::live::details::Runs;
 use millstream_specialize::report::{Attachment, Outcome, Report};
@@ -50,6 +51,13 @@ pub(crate) struct Args {
     /// Pin maps and links in this directory of a BPF file system; the default is one for the interface
     #[arg(long, value_name = "DIR")]
     pin: Option<PathBuf>,
+    /// Specialise on nothing that this map of the object holds; may be given several times
+    #[arg(long, value_name = "MAP")]
+    exclude: Vec<String>,
+    /// Lookups in this map of least recent use, which no program writes, need not count as use: when the control plane inserts more than
+    /// there is room for, other entries may go first; may be given several times
+    #[arg(long, value_name = "MAP")]
+    approximate_lru: Vec<String>,
     /// Milliseconds from one look at the traffic to the next
     #[arg(long, value_name = "MS", default_value_t = 2000)]
     interval: u64,
@@ -72,10 +80,39 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
     let compiler = Compiler::new(&object, args.prog.as_deref()).map_err(|e| {
         miette!(help = "name one with --prog; `millstream inspect` shows them", "{path}: {e}")
     })?;
+    check_maps(&object, &args.exclude, &args.approximate_lru)
+        .map_err(|(message, help)| miette!(help = help, "{path}: {message}"))?;
     os::catch_interrupts();
     match session(args, &compiler, &interfaces) {
         Ok(()) => Ok(Exit::Done.into()),
         Err(error) => Ok(ended(args, &error).into()),
+    }
+}
+
+/// Whether the object has these maps, and those whose use need not be exact are of least recent use; else what is wrong, and what to do.
+pub(crate) fn check_maps(
+    object: &Object,
+    exclude: &[String],
+    approximate: &[String],
+) -> Result<(), (String, String)> {
+    let list = |maps: &mut dyn Iterator<Item = &Map>| {
+        let names: Vec<&str> = maps.map(|m| m.name.as_str()).collect();
+        if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+    };
+    let is_lru = |m: &&Map| m.spec.map_type == MapType::LRU_HASH;
+    for name in exclude.iter().chain(approximate) {
+        if !object.maps.iter().any(|m| m.name == *name) {
+            let help = format!("its maps: {}", list(&mut object.maps.iter()));
+            return Err((format!("the object has no map {name:?}"), help));
+        }
+    }
+    match approximate.iter().find(|name| !object.maps.iter().filter(is_lru).any(|m| m.name == **name)) {
+        None => Ok(()),
+        Some(name) => {
+            let help =
+                format!("its maps of least recent use: {}", list(&mut object.maps.iter().filter(is_lru)));
+            Err((format!("map {name:?} is none of least recent use, every entry of it stays"), help))
+        }
     }
 }
 
@@ -118,6 +155,8 @@ fn session(args: &Args, compiler: &Compiler, interfaces: &[u32]) -> Result<(), L
     settings.interval = Duration::from_millis(args.interval.max(10));
     settings.mode = args.mode.into();
     settings.egress = args.egress;
+    settings.exclude.clone_from(&args.exclude);
+    settings.approximate = args.approximate_lru.iter().cloned().collect();
     if let Some(which) = args.adopt {
         (settings.adopt, settings.which) = (interfaces.to_vec(), which.into());
     }

@@ -87,7 +87,7 @@ fn specialised(
     rig: &Rig,
     mode: &str,
 ) -> Outcome<(Object, Twins, Caches)> {
-    let (sources, refused) = sources(compiler, original.session());
+    let (sources, refused) = sources(compiler, original.session(), &BTreeSet::new());
     println!("not specialised on: {refused:?}");
     // Beside the original, which writes without counting itself in them: what they gain is right, what they hold is not.
     let cached: BTreeSet<_> = match mode.contains("-uncached") {

@@ -39,16 +39,23 @@ impl Source {
         Source { map, access, index: 0, is_constant }
     }
 
+    /// Whether a write of one entry may take others away: in maps of least recent use, the kernel makes room.
+    pub fn evicts(&self) -> bool {
+        self.map.info().map_type == MapType::LRU_HASH
+    }
+
     /// Why others may write it, if they may.
     pub fn foreign(&self, holders: &Holders, ours: &Ours) -> Option<Unsafe> {
         if self.is_constant { None } else { holders.foreign(self.map.id(), ours) }
     }
 }
 
-/// The maps that lookups of the program may be specialised on, and why others may not.
+/// The maps that lookups of the program may be specialised on, and why others may not. Of `approximate` maps of least recent use the
+/// operator says that lookups need not count as use.
 pub fn sources(
     compiler: &Compiler,
     session: &Session<'_>,
+    approximate: &BTreeSet<String>,
 ) -> (FxHashMap<Map, Source>, Vec<(String, String)>) {
     let mut sources = FxHashMap::default();
     let mut refused = Vec::new();
@@ -61,7 +68,7 @@ pub fn sources(
             Some(m) if access == Access::Written && !holders::is_constant(m) => {
                 Some("programs write it".to_owned())
             }
-            Some(m) => holders::by_kind(m).map(|w| w.to_string()),
+            Some(m) => holders::by_kind(m, approximate.contains(&name)).map(|w| w.to_string()),
         };
         match (why, made) {
             (None, Some(made)) => drop(sources.insert(map, Source::new(made, access))),

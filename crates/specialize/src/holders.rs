@@ -45,15 +45,21 @@ pub fn is_constant(map: &Map) -> bool {
     map.info().flags & map_flags::RDONLY_PROG != 0 && map.is_frozen().unwrap_or(false)
 }
 
-/// Whether the map itself forbids it, whoever holds it.
-pub fn by_kind(map: &Map) -> Option<Unsafe> {
+/// Whether the map itself forbids it, whoever holds it. `recency` is whether which entries of a map of least recent use go first is
+/// allowed to change.
+pub fn by_kind(map: &Map, recency: bool) -> Option<Unsafe> {
     let info = map.info();
     if info.flags & map_flags::MMAPABLE != 0 && !is_constant(map) {
         return Some(Unsafe::Mappable);
     }
-    // Least-recently-used maps evict without a word, and a look-up that is skipped makes its element look unused.
-    let kinds = [MapType::HASH, MapType::ARRAY, MapType::LPM_TRIE];
-    (!kinds.contains(&info.map_type)).then_some(Unsafe::Kind(info.map_type))
+    match info.map_type {
+        MapType::HASH | MapType::ARRAY | MapType::LPM_TRIE => None,
+        // A look-up that is skipped makes its entry look unused.
+        MapType::LRU_HASH if recency => None,
+        // Entries of devmaps go with their devices, without a write that a guard could see; the others hold descriptors, or have a value
+        // for each CPU.
+        other => Some(Unsafe::Kind(other)),
+    }
 }
 
 /// The programs whose code is known.

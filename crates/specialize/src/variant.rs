@@ -637,7 +637,7 @@ fn add_twins(object: &mut Object) -> Vec<(ir::Map, MapId)> {
         let in_rows = key <= Rows::WIDEST.0 && value <= Rows::WIDEST.1;
         match m.spec.map_type {
             obj::MapType::LPM_TRIE => in_rows || key == Trie::KEY && value <= TRIE_VALUE,
-            obj::MapType::HASH => in_rows,
+            obj::MapType::HASH | obj::MapType::LRU_HASH => in_rows,
             _ => false,
         }
     };

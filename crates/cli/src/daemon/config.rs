@@ -13,7 +13,7 @@ use millstream_specialize::{Leave, Settings};
 use serde::Deserialize;
 use toml::Spanned;
 
-use crate::run::{Adopted, PINS, default_pins};
+use crate::run::{Adopted, PINS, check_maps, default_pins};
 use crate::xdp::Mode;
 
 /// Why a configuration cannot be used.
@@ -50,6 +50,8 @@ pub(crate) struct Entry {
     /// Take the places of the programs that are there: of which.
     pub(crate) adopt: Option<Adopted>,
     pub(crate) exclude: Vec<String>,
+    /// Maps of least recent use whose lookups need not count as use.
+    pub(crate) approximate_lru: Vec<String>,
     pub(crate) twins: bool,
     pub(crate) count: bool,
     pub(crate) keep: bool,
@@ -74,6 +76,7 @@ impl Entry {
             egress: false,
             adopt: None,
             exclude: Vec::new(),
+            approximate_lru: Vec::new(),
             twins: true,
             count: true,
             keep: false,
@@ -94,20 +97,17 @@ impl Entry {
         settings.twins = self.twins;
         settings.count = self.count;
         settings.exclude.clone_from(&self.exclude);
+        settings.approximate = self.approximate_lru.iter().cloned().collect();
         settings
     }
 
     /// Whether what is said of the object's maps is true of this object.
     pub(crate) fn check_object(&self, object: &Object) -> Result<(), ConfigError> {
-        let maps: Vec<&str> = object.maps.iter().map(|m| m.name.as_str()).collect();
-        match self.exclude.iter().find(|name| !maps.contains(&name.as_str())) {
-            None => Ok(()),
-            Some(unknown) => Err(ConfigError {
-                place: self.object.display().to_string(),
-                message: format!("the object has no map {unknown:?}"),
-                help: format!("`exclude` names maps of the object: {}", maps.join(", ")),
-            }),
-        }
+        check_maps(object, &self.exclude, &self.approximate_lru).map_err(|(message, help)| ConfigError {
+            place: self.object.display().to_string(),
+            message,
+            help,
+        })
     }
 
     /// What is left on the interfaces at the end.
@@ -142,6 +142,8 @@ struct Table {
     adopt: Option<Adopted>,
     #[serde(default)]
     exclude: Vec<String>,
+    #[serde(default)]
+    approximate_lru: Vec<String>,
     twins: Option<bool>,
     count: Option<bool>,
     at_exit: Option<AtExit>,
@@ -210,6 +212,7 @@ impl Table {
         entry.egress = self.egress;
         entry.adopt = self.adopt;
         entry.exclude = self.exclude;
+        entry.approximate_lru = self.approximate_lru;
         entry.twins = self.twins.unwrap_or(entry.twins);
         entry.count = self.count.unwrap_or(entry.count);
         entry.keep = self.at_exit == Some(AtExit::Keep);
@@ -288,7 +291,7 @@ mod tests {
     fn a_configuration_is_read() {
         let config = parsed(
             "socket = '/run/x.sock'\nmetrics = '127.0.0.1:9464'\n[[program]]\nname = 'edge'\nobject = 'OBJECT'\n\
-             interfaces = ['eth0', 'eth1.7']\nmode = 'native'\nadopt = 'same'\nexclude = ['stats']\nat-exit = 'keep'\n\
+             interfaces = ['eth0', 'eth1.7']\nmode = 'native'\nadopt = 'same'\nexclude = ['stats']\napproximate-lru = ['sessions']\nat-exit = 'keep'\n\
              interval-ms = 500\ntwins = false\n[[program]]\nobject = 'OBJECT'\ninterfaces = ['eth1']\n",
         )
         .unwrap();
@@ -297,6 +300,7 @@ mod tests {
         assert_eq!((edge.name.as_str(), edge.interfaces.len(), edge.leave()), ("edge", 2, Leave::Original));
         let settings = edge.settings(&[4, 5]);
         assert_eq!((settings.adopt, settings.exclude), (vec![4, 5], vec!["stats".to_owned()]));
+        assert_eq!(settings.approximate, BTreeSet::from(["sessions".to_owned()]));
         assert_eq!((settings.interval, settings.twins), (Duration::from_millis(500), false));
         assert_eq!((other.name.as_str(), other.leave(), other.adopt), ("eth1", Leave::Restored, None));
         assert_ne!(edge.pins, other.pins);

@@ -66,6 +66,10 @@ fn what_cannot_be_used_is_refused_before_anything_is_touched() {
     says(&ended(&namespace, place.run(DEV).args(["--prog", "other"])), 2, &["\"other\"", "router", "--prog"]);
     says(&ended(&namespace, place.run(DEV).arg("--egress")), 2, &["XDP program", "nothing was changed"]);
     says(&ended(&namespace, place.run(DEV).arg("--adopt")), 2, &["no program", "adopted"]);
+    let unknown = ended(&namespace, place.run(DEV).args(["--exclude", "rutes"]));
+    says(&unknown, 2, &["no map \"rutes\"", "routes"]);
+    let exact = ended(&namespace, place.run(DEV).args(["--approximate-lru", "routes"]));
+    says(&exact, 2, &["\"routes\" is none of least recent use", "none"]);
     let guard = place.files.join("guard.o");
     std::fs::write(&guard, GUARD.object).unwrap();
     let several = ended(&namespace, &mut place.run_object(&guard, DEV));

@@ -51,10 +51,11 @@ impl Live<'_> {
                     continue;
                 }
             };
-            let written = self.sources.iter().find(|(_, s)| s.index == index).map(|(map, _)| *map);
-            if let Some(map) = written.or_else(|| self.links.of_index(index)) {
-                self.seen.dirty.note(map, event.key.clone());
-                self.seen.aside.note(map, event.key);
+            let written = self.sources.iter().find(|(_, s)| s.index == index);
+            let key = event.key.filter(|_| !written.is_some_and(|(_, s)| s.evicts()));
+            if let Some(map) = written.map(|(map, _)| *map).or_else(|| self.links.of_index(index)) {
+                self.seen.dirty.note(map, key.clone());
+                self.seen.aside.note(map, key);
             }
         }
         let unsent = self.guard.noticed().unsent;

@@ -248,7 +248,7 @@ impl<'c> Live<'c> {
                 .iter()
                 .try_for_each(|(ifindex, present)| adopt::same(&original, present, *ifindex))?;
         }
-        let (mut sources, mut refused) = sources(compiler, &session);
+        let (mut sources, mut refused) = sources(compiler, &session, &settings.approximate);
         let mut stateful = cacheable(compiler, &session);
         refused.retain(|(name, _)| !stateful.keys().any(|m| compiler.declaration(*m).name == *name));
         for sources in [&mut sources, &mut stateful] {

@@ -43,6 +43,9 @@ pub struct Settings {
     pub twins: bool,
     /// Maps that nothing is to be specialised on, by name.
     pub exclude: Vec<String>,
+    /// Maps of least recent use that no program writes and whose lookups may be code, by name. The kernel does not see such lookups, so
+    /// that another entry may go first when the control plane inserts more than there is room for.
+    pub approximate: BTreeSet<String>,
     /// Count the packets that take the original code, where a variant is on the hook (an atomic addition for each).
     pub count: bool,
 }
@@ -67,6 +70,7 @@ impl Settings {
             differences: PathBuf::from("/var/lib/millstream/differences"),
             twins: true,
             exclude: Vec::new(),
+            approximate: BTreeSet::new(),
             count: false,
         }
     }

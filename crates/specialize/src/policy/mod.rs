@@ -211,7 +211,7 @@ impl Known<'_> {
         if self.observed.is_restless(map) {
             return false;
         }
-        let (is_hash, is_tiny) = (MapType(decl.kind) == MapType::HASH, decl.max_entries <= TINY);
+        let (is_hash, is_tiny) = (is_hash(decl), decl.max_entries <= TINY);
         let count = || self.observed.count(map);
         match is_tiny {
             true => !is_hash || count().is_none_or(|n| cost::searched(n) <= cost::TWIN),
@@ -294,7 +294,7 @@ impl Known<'_> {
     fn twin(&self, site: &Site, profile: &SiteProfile, twins: &mut BTreeMap<Map, Twin>) -> Option<Lookup> {
         let in_trie = alike(self.compiler, site, self.unfit);
         let in_rows = || {
-            MapType(self.compiler.declaration(site.map).kind) == MapType::HASH
+            is_hash(self.compiler.declaration(site.map))
                 && !self.unfit.contains(&site.id)
                 && site.is_comparable()
                 && site.layout().is_some_and(transform::whole_words)
@@ -328,6 +328,11 @@ impl Known<'_> {
         let hot = if in_trie { Vec::new() } else { self.hot(profile, cost::TWIN, value) };
         Some(Lookup::Twin { map: module::map(place), hot })
     }
+}
+
+/// Whether a lookup finds the entry of a key, or none.
+fn is_hash(decl: &MapDecl) -> bool {
+    matches!(MapType(decl.kind), MapType::HASH | MapType::LRU_HASH)
 }
 
 /// Whether a twin may answer all keys of the lookup alike, so that traffic does not matter, as far as that can be seen before one

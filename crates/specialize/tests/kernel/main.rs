@@ -17,6 +17,7 @@ mod offline;
 mod paper;
 mod planes;
 mod races;
+mod recency;
 mod refresh;
 mod routed;
 mod rows;

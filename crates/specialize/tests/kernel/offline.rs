@@ -63,11 +63,16 @@ pub(crate) struct Made {
 impl<'c> Offline<'c> {
     /// Loads the program and writes the entries.
     pub(crate) fn new(compiler: &'c Compiler, entries: &[MapEntry]) -> Self {
+        Self::approximate(compiler, entries, &[])
+    }
+
+    /// The same, and lookups in these maps of least recent use need not count as use.
+    pub(crate) fn approximate(compiler: &'c Compiler, entries: &[MapEntry], names: &[&str]) -> Self {
         let object = compiler.object();
         let session = Loader::new(object).prepare().expect("maps");
         let linked = object.link(compiler.program()).expect("it links");
         let original = session.load(compiler.program(), &linked).expect("accepted");
-        let (sources, _) = sources(compiler, &session);
+        let (sources, _) = sources(compiler, &session, &names.iter().map(|n| (*n).to_owned()).collect());
         let cached = compiler.cacheable().collect();
         let (unfit, behind) = (BTreeSet::new(), 0);
         let it = Offline { compiler, session, original, sources, cached, unfit, behind };
