@@ -69,11 +69,14 @@ fn fetch(out: &mut String) {
 /// Runs the program on the packet at `%prun`.
 fn run(out: &mut String, unit: &Unit<'_>) {
     let (entry, verdict) = (unit.entry.index(), packet::VERDICT);
+    out.push_str("  store ptr %prun, ptr %current, align 8\n");
+    // Where none are made there is nothing to count.
+    if !unit.others.is_empty() {
+        out.push_str("  store i32 0, ptr %tails, align 4\n");
+    }
     let _ = write!(
         out,
-        "  store ptr %prun, ptr %current, align 8
-  store i32 0, ptr %tails, align 4
-  %r = call i64 @fn{entry}(ptr %w, ptr %prun)
+        "  %r = call i64 @fn{entry}(ptr %w, ptr %prun)
   %v = trunc i64 %r to i32
   %vp = getelementptr i8, ptr %prun, i64 {verdict}
   store i32 %v, ptr %vp, align 4
@@ -108,7 +111,14 @@ next:
         }
     }
     let _ = writeln!(out, "  %i = sub i64 %t, {reach}");
-    phase(out, "i", "run", |out| run(out, unit));
+    if reach > 0 {
+        phase(out, "i", "run", |out| run(out, unit));
+    } else {
+        // There is a turn for each packet, and none beside.
+        descriptor(out, "i", "run");
+        run(out, unit);
+        out.push_str("  br label %afterrun\nafterrun:\n");
+    }
     out.push_str(
         "  %t1 = add nuw i64 %t, 1
   %end = icmp eq i64 %t1, %turns

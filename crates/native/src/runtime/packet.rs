@@ -39,8 +39,8 @@ pub(crate) struct Packet {
     pub(crate) ingress: u32,
     rx_queue: u32,
     egress: u32,
+    /// Where its buffer begins, which has [`BUFFER`] bytes.
     start: u32,
-    limit: u32,
     /// What the program returned, cut to 32 bits.
     pub(crate) verdict: u32,
     /// Where to, if that is to redirect: interface or key.
@@ -115,7 +115,7 @@ impl Packet {
     /// `bpf_xdp_adjust_tail`: the new end; what is new is to be zeroed by the caller.
     pub(crate) fn tail_moved(&self, delta: i32) -> Option<u32> {
         let end = self.data_end.checked_add_signed(delta)?;
-        (end <= self.limit && end >= self.data + ETH_HLEN).then_some(end)
+        (end <= self.start + BUFFER as u32 && end >= self.data + ETH_HLEN).then_some(end)
     }
 
     pub(crate) fn set_end(&mut self, end: u32) {
@@ -184,7 +184,7 @@ impl Batch {
         let base = buffers.address() as u32;
         let packet = |at: usize| {
             let start = base + (at * BUFFER) as u32;
-            Packet { start, limit: start + BUFFER as u32, ..Packet::default() }
+            Packet { start, ..Packet::default() }
         };
         let none = Sent { packet: std::ptr::null_mut(), output: 0 };
         Ok(Batch {
@@ -248,7 +248,6 @@ impl Batch {
             rx_queue: 0,
             egress: 0,
             start,
-            limit: start + BUFFER as u32,
             verdict: 0,
             target: 0,
             origin: self.len as u32,

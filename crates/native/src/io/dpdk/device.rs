@@ -207,7 +207,7 @@ impl Drop for Hand<'_> {
 impl<'d> Hand<'d> {
     /// An empty list with room for so many buffers.
     pub(super) fn buffers(&self, most: usize) -> Buffers<'d> {
-        Buffers { list: Vec::with_capacity(most), held: 0, _pool: PhantomData }
+        Buffers { list: Vec::with_capacity(most), gone: 0, _pool: PhantomData }
     }
 
     /// Receives at most so many packets by a port, in place of what is in the list.
@@ -220,7 +220,6 @@ impl<'d> Hand<'d> {
             let count = sys::ms_dpdk_receive(port, self.queue, into.list.as_mut_ptr(), most);
             into.list.set_len(usize::from(count));
         }
-        into.held = into.list.len();
         into.list.len()
     }
 
@@ -234,7 +233,7 @@ impl<'d> Hand<'d> {
             part[..usize::from(taken)].fill(std::ptr::null_mut());
             sent += usize::from(taken);
         }
-        from.held -= sent;
+        from.gone += sent;
         from.free();
         sent
     }
@@ -246,7 +245,6 @@ impl<'d> Hand<'d> {
         // SAFETY: a buffer of the pool, or null.
         let Some(fields) = (unsafe { buffer.as_mut() }) else { return false };
         into.list.push(buffer);
-        into.held += 1;
         if bytes.len() > usize::from(ROOM - fields.data) {
             into.remove(into.list.len() - 1);
             return false;
@@ -264,8 +262,8 @@ impl<'d> Hand<'d> {
 /// Buffers that somebody owns; places whose buffer was moved on are empty.
 pub(super) struct Buffers<'d> {
     list: Vec<*mut sys::Buffer>,
-    /// Places that are not empty.
-    held: usize,
+    /// Places that are empty.
+    gone: usize,
     _pool: PhantomData<&'d Device>,
 }
 
@@ -282,15 +280,16 @@ impl Buffers<'_> {
         unsafe { buffer.as_mut() }
     }
 
-    /// Where each packet lies, if it is in one piece.
+    /// Where each packet lies.
     #[inline]
-    pub(super) fn lying(&self) -> impl Iterator<Item = Option<Lying>> + '_ {
+    pub(super) fn lying(&self) -> impl ExactSizeIterator<Item = Lying> + Clone + '_ {
         self.list.iter().map(|buffer| {
             // SAFETY: the list owns it, or it is null.
-            let fields = unsafe { buffer.as_ref() }?;
-            let buffer = fields.address as u32;
-            let (data, len) = (buffer + u32::from(fields.data), u32::from(fields.len));
-            (fields.pieces == 1).then_some(Lying { buffer, data, len })
+            let fields = unsafe { buffer.as_ref() };
+            fields.filter(|fields| fields.pieces == 1).map_or(Lying::NOWHERE, |fields| {
+                let buffer = fields.address as u32;
+                Lying { buffer, data: buffer + u32::from(fields.data), len: u32::from(fields.len) }
+            })
         })
     }
 
@@ -307,40 +306,76 @@ impl Buffers<'_> {
     /// Moves one into another list, as the packet of these addresses: within the room that it had.
     #[inline]
     pub(super) fn forward(&mut self, at: usize, bounds: Range<u32>, into: &mut Buffers<'_>) {
-        let Some(fields) = self.fields(at) else { return };
-        let len = bounds.end - bounds.start;
-        let buffer = fields.address as u32;
-        let front = u32::from(FRONT);
-        assert!(bounds.start + front >= buffer && bounds.end <= buffer - front + BUFFER as u32);
-        if bounds.start < buffer {
-            // SAFETY: both are in the room of this buffer, by the check above: it ends `FRONT` bytes behind where packets may end.
-            unsafe {
-                let from = fields.address.sub((buffer - bounds.start) as usize);
-                std::ptr::copy(from, fields.address, len as usize);
+        self.gone += usize::from(self.list.get_mut(at).is_some_and(|place| moved(place, bounds, into)));
+    }
+
+    /// Moves those that leave into the lists of their outputs: of the first `count`, with their places.
+    // By itself, so that the loop has the registers.
+    #[inline(never)]
+    pub(super) fn forward_all(
+        &mut self,
+        departures: impl Iterator<Item = (u64, usize, Range<u32>)>,
+        count: usize,
+        out: &mut [Buffers<'_>],
+    ) {
+        let list = &mut self.list[..count];
+        let mut gone = 0;
+        for (output, at, bounds) in departures {
+            if let (Some(place), Some(into)) = (list.get_mut(at), out.get_mut(output as usize)) {
+                gone += usize::from(moved(place, bounds, into));
             }
         }
-        fields.data = bounds.start.saturating_sub(buffer) as u16;
-        (fields.len, fields.packet_len) = (len as u16, len);
-        into.list.push(std::mem::replace(&mut self.list[at], std::ptr::null_mut()));
-        (self.held, into.held) = (self.held - 1, into.held + 1);
+        self.gone += gone;
     }
 
     /// Gives one back to the pool; those behind it move up.
     pub(super) fn remove(&mut self, at: usize) {
         let mut buffer = self.list.remove(at);
-        self.held -= usize::from(!buffer.is_null());
+        self.gone -= usize::from(buffer.is_null());
         // SAFETY: the list owned it, or it is null.
         unsafe { sys::ms_dpdk_free(&mut buffer, 1) };
     }
 
     /// Gives all of them back to the pool.
     pub(super) fn free(&mut self) {
-        if self.held > 0 {
+        if self.gone < self.list.len() {
             // SAFETY: the list owns them; empty places are null.
             unsafe { sys::ms_dpdk_free(self.list.as_mut_ptr(), self.list.len() as u32) };
         }
         self.list.clear();
-        self.held = 0;
+        self.gone = 0;
+    }
+}
+
+/// Moves the buffer of a place, if it has one, into a list, as the packet of these addresses.
+#[inline(always)]
+fn moved(place: &mut *mut sys::Buffer, bounds: Range<u32>, into: &mut Buffers<'_>) -> bool {
+    let buffer = std::mem::replace(place, std::ptr::null_mut());
+    // SAFETY: the place's list owned it, or it is null.
+    let Some(fields) = (unsafe { buffer.as_mut() }) else { return false };
+    into.list.push(buffer);
+    let begin = fields.address as u32;
+    if bounds.start < begin {
+        move_up(fields, &bounds);
+    }
+    fields.data = bounds.start.saturating_sub(begin) as u16;
+    assert!(bounds.end <= begin - u32::from(FRONT) + BUFFER as u32, "it ends behind its buffer");
+    let len = bounds.end - bounds.start;
+    (fields.len, fields.packet_len) = (len as u16, len);
+    true
+}
+
+/// Moves a packet that begins in front of its driver's headroom up to where that begins.
+#[cold]
+fn move_up(fields: &mut sys::Buffer, bounds: &Range<u32>) {
+    let buffer = fields.address as u32;
+    let front = u32::from(FRONT);
+    assert!(bounds.start + front >= buffer && bounds.start <= bounds.end, "it begins in front of its buffer");
+    assert!(bounds.end <= buffer - front + BUFFER as u32, "it ends behind its buffer");
+    // SAFETY: both are in the room of this buffer, by the checks above: it ends `FRONT` bytes behind where packets may end.
+    unsafe {
+        let from = fields.address.sub((buffer - bounds.start) as usize);
+        std::ptr::copy(from, fields.address, (bounds.end - bounds.start) as usize);
     }
 }
 

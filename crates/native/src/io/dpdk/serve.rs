@@ -119,11 +119,16 @@ impl<'d> Way<'d> {
     /// Sends what a graph has sent, by the ports of its outputs.
     fn leave(&mut self, outputs: &[usize], ran: &mut GraphRan) {
         let Way { hand, batch, came, out, metadata, .. } = self;
-        for (output, original, bounds) in batch.departures() {
-            let to = &mut out[output as usize];
-            match original {
-                Some(at) if *metadata == Metadata::Overlay => came.forward(at, bounds, to),
-                _ => ran.no_room += u64::from(!hand.copy(batch.departing(bounds), to)),
+        let overlay = *metadata == Metadata::Overlay;
+        if overlay && batch.copies() == 0 {
+            came.forward_all(batch.departures_of_originals(), batch.len(), out);
+        } else {
+            for (output, original, bounds) in batch.departures() {
+                let to = &mut out[output as usize];
+                match original {
+                    Some(at) if overlay => came.forward(at, bounds, to),
+                    _ => ran.no_room += u64::from(!hand.copy(batch.departing(bounds), to)),
+                }
             }
         }
         came.free();

@@ -16,12 +16,51 @@ pub(crate) const FRONT: u16 = 128;
 
 /// Where a packet lies.
 #[cfg(feature = "dpdk")]
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Lying {
     /// Where its buffer begins, [`FRONT`] not included.
     pub(crate) buffer: u32,
     pub(crate) data: u32,
     pub(crate) len: u32,
+}
+
+#[cfg(feature = "dpdk")]
+impl Lying {
+    /// Of what is not in one piece: no batch takes it.
+    pub(crate) const NOWHERE: Lying = Lying { buffer: 0, data: 0, len: u32::MAX };
+}
+
+/// What packets of one burst have in common.
+#[cfg(feature = "dpdk")]
+#[derive(Clone, Copy)]
+struct Burst {
+    /// Where the region of the driver's buffers begins, and its length but for one buffer.
+    base: u32,
+    reach: u32,
+    shortest: u32,
+    ingress: u32,
+    open: bool,
+}
+
+#[cfg(feature = "dpdk")]
+impl Burst {
+    /// Has a descriptor say where a packet lies; `false` if it must not be used, since that is outside of the region or of what a buffer has room
+    /// for. What is not written is as [`Batch::over`] made it, or written by whoever runs the packet.
+    #[inline(always)]
+    fn put(&self, packet: &mut Packet, Lying { buffer, data, len }: Lying) -> bool {
+        let start = buffer.wrapping_sub(u32::from(FRONT));
+        packet.data = data;
+        packet.data_end = data.wrapping_add(len);
+        packet.data_meta = if self.open { start.wrapping_add(XDP_FRAME) } else { data };
+        packet.ingress = self.ingress;
+        packet.start = start;
+        packet.target = 0;
+        packet.open = self.open;
+        // All of them without a branch: the second is of no worth where the first does not hold, and may be anything.
+        (start.wrapping_sub(self.base) < self.reach)
+            & (len.wrapping_sub(self.shortest) <= LONGEST as u32 - self.shortest)
+            & (data.wrapping_sub(start) <= (BUFFER as u32).wrapping_sub(len))
+    }
 }
 
 /// What packets that came together have alike.
@@ -42,7 +81,8 @@ impl Batch {
     /// As for [`Batch::new`].
     pub(crate) fn over(lent: &Arc<Region>, capacity: usize, copies: usize) -> io::Result<Batch> {
         let mut batch = Batch::with_copies(0, copies)?;
-        batch.packets.splice(0..0, std::iter::repeat_n(Packet::default(), capacity));
+        let packet = |at: usize| Packet { origin: at as u32, ..Packet::default() };
+        batch.packets.splice(0..0, (0..capacity).map(packet));
         if copies > 0 {
             batch.sent.resize(capacity + copies, Sent { packet: std::ptr::null_mut(), output: 0 });
         }
@@ -71,7 +111,6 @@ impl Batch {
             rx_queue: queue,
             egress: 0,
             start,
-            limit: start + BUFFER as u32,
             verdict: 0,
             target: 0,
             origin: self.len as u32,
@@ -89,44 +128,43 @@ impl Batch {
     #[inline]
     pub(crate) fn push_lent(
         &mut self,
-        packets: impl Iterator<Item = Option<Lying>>,
+        packets: impl ExactSizeIterator<Item = Lying> + Clone,
         (ingress, open): (u32, bool),
-        mut unfit: impl FnMut(usize),
+        unfit: impl FnMut(usize),
     ) {
         let Some(region) = &self.lent else { return };
         let (base, length) = (region.address() as u32, region.bytes().len() as u32);
-        let shortest = if open { 0 } else { ETH_HLEN };
-        let room = &mut self.packets[..self.capacity];
-        let mut taken = self.len;
-        for (at, lying) in packets.enumerate() {
-            let Lying { buffer, data, len } = lying.unwrap_or_default();
-            let start = buffer.wrapping_sub(u32::from(FRONT));
-            let inside = start.wrapping_sub(base) < length.saturating_sub(BUFFER as u32)
-                && len.wrapping_sub(shortest) <= LONGEST as u32 - shortest
-                && data.wrapping_sub(start) <= BUFFER as u32 - len;
-            let Some(packet) = room.get_mut(taken).filter(|_| inside && lying.is_some()) else {
-                unfit(at);
-                continue;
-            };
-            // All by name: a default's rest would go through the stack, in pieces that its loads have to wait for.
-            *packet = Packet {
-                data,
-                data_end: data + len,
-                data_meta: if open { start + XDP_FRAME } else { data },
-                ingress,
-                rx_queue: 0,
-                egress: 0,
-                start,
-                limit: start + BUFFER as u32,
-                verdict: 0,
-                target: 0,
-                origin: taken as u32,
-                open,
-                ahead: [0; WALKS],
-            };
-            taken += 1;
+        let reach = length.saturating_sub(BUFFER as u32);
+        let burst = Burst { base, reach, shortest: if open { 0 } else { ETH_HLEN }, ingress, open };
+        let room = &mut self.packets[self.len..self.capacity];
+        let count = packets.len();
+        let mut fit = count <= room.len();
+        for (packet, lying) in room.iter_mut().zip(packets.clone()) {
+            fit &= burst.put(packet, lying);
         }
-        self.len = taken;
+        match fit {
+            true => self.len += count,
+            false => self.push_some(&burst, packets, unfit),
+        }
+    }
+
+    /// Takes those packets of a burst that can be taken.
+    #[cfg(feature = "dpdk")]
+    #[cold]
+    fn push_some(
+        &mut self,
+        burst: &Burst,
+        packets: impl Iterator<Item = Lying>,
+        mut unfit: impl FnMut(usize),
+    ) {
+        let room = &mut self.packets[..self.capacity];
+        for (at, lying) in packets.enumerate() {
+            if room.get_mut(self.len).is_some_and(|packet| burst.put(packet, lying)) {
+                self.len += 1;
+            } else {
+                unfit(at);
+            }
+        }
     }
 
     /// Where packet `at` of those that came in lies now: addresses.
@@ -153,6 +191,17 @@ impl Batch {
             let at = (sent.packet as usize).wrapping_sub(first) / size_of::<Packet>();
             let packet = self.packets.get(at)?;
             Some((sent.output, (at < capacity).then_some(at), packet.data..packet.data_end))
+        })
+    }
+
+    /// As [`Batch::departures`], for a batch without copies: by which output, which packet, and where it lies.
+    #[cfg(feature = "dpdk")]
+    #[inline]
+    pub(crate) fn departures_of_originals(&self) -> impl Iterator<Item = (u64, usize, Range<u32>)> + '_ {
+        let (first, packets) = (self.packets.as_ptr() as usize, &self.packets[..self.len]);
+        self.sent[..self.sent_len].iter().filter_map(move |sent| {
+            let at = (sent.packet as usize).wrapping_sub(first) / size_of::<Packet>();
+            packets.get(at).map(|packet| (sent.output, at, packet.data..packet.data_end))
         })
     }
 
@@ -186,12 +235,12 @@ mod tests {
         assert!(!batch.push_frame(start, good.clone(), came), "the batch is full");
         let packet = batch.packets[1];
         assert_eq!((packet.ingress, packet.rx_queue, packet.origin), (7, 3, 1));
-        assert_eq!((packet.start, packet.limit), (start, start + BUFFER as u32));
+        assert_eq!(packet.start, start);
         assert_eq!((batch.bounds(1), batch.bytes(1).len()), (good, 60));
     }
 
     #[cfg(feature = "dpdk")]
-    fn is_taken(batch: &mut Batch, lying: Option<Lying>) -> bool {
+    fn is_taken(batch: &mut Batch, lying: Lying) -> bool {
         let mut taken = true;
         batch.push_lent(std::iter::once(lying), (1, false), |_| taken = false);
         taken
@@ -216,11 +265,33 @@ mod tests {
             at(0, 0, 64),
             at(u32::MAX, u32::MAX, 64),
         ] {
-            assert!(!is_taken(&mut batch, Some(bad)), "{bad:?}");
+            assert!(!is_taken(&mut batch, bad), "{bad:?}");
         }
-        assert!(!is_taken(&mut batch, None), "in several pieces");
-        assert!(is_taken(&mut batch, Some(good)) && is_taken(&mut batch, Some(good)));
-        assert!(!is_taken(&mut batch, Some(good)), "the batch is full");
+        assert!(!is_taken(&mut batch, Lying::NOWHERE), "in several pieces");
+        assert!(is_taken(&mut batch, good) && is_taken(&mut batch, good));
+        assert!(!is_taken(&mut batch, good), "the batch is full");
         assert_eq!((batch.bounds(1), batch.bytes(1).len()), (good.data..good.data + 64, 64));
+    }
+
+    #[cfg(feature = "dpdk")]
+    #[test]
+    fn of_a_burst_those_that_fit_are_taken_and_keep_their_order() {
+        let region = Arc::new(Region::low(8 * BUFFER).unwrap());
+        let buffer = region.address() as u32 + u32::from(FRONT);
+        let at = |place: u32| Lying { buffer, data: buffer + place, len: 64 };
+        let mut batch = Batch::over(&region, 3, 0).unwrap();
+        for _ in 0..2 {
+            batch.clear();
+            let mut unfit = Vec::new();
+            let burst = [Lying::NOWHERE, at(1), at(2), Lying { data: 0, ..at(0) }, at(3), at(4)];
+            batch.push_lent(burst.into_iter(), (7, true), |at| unfit.push(at));
+            assert_eq!((unfit, batch.len()), (vec![0, 3, 5], 3));
+            for (number, packet) in (0..).zip(&batch.packets[..3]) {
+                assert_eq!((packet.data, packet.ingress, packet.open), (buffer + number + 1, 7, true));
+                assert_eq!((packet.origin, packet.target), (number, 0));
+            }
+            // What the one before left is not the next one's.
+            batch.packets[1].target = 9;
+        }
     }
 }
