@@ -14,6 +14,7 @@ const LOOKUP: i32 = 1;
 const UPDATE: i32 = 2;
 const DELETE: i32 = 3;
 const TAIL_CALL: i32 = 12;
+const ADJUST_HEAD: i32 = 44;
 const REDIRECT_MAP: i32 = 51;
 const COARSE_CLOCK: i32 = 160;
 
@@ -123,8 +124,7 @@ impl Emitter<'_> {
         match (id, known, data.args.as_slice()) {
             (TAIL_CALL, ..) => self.tail_call(data),
             (LOOKUP, Some(map), &[_, key, ..]) => {
-                self.map(map)?;
-                let key = self.ptr(key);
+                let key = self.copy(key, self.map(map)?.key_size);
                 self.lookup(map, &key, result);
             }
             (REDIRECT_MAP, Some(map), &[_, key, flags, ..]) if self.map(map)?.targets.is_some() => {
@@ -132,6 +132,9 @@ impl Emitter<'_> {
                 let call = format!("call i64 @redirect{}(ptr %w, i64 {key}, i64 {flags})", map.index());
                 let value = self.code.value(&call);
                 self.define_int(result, &value);
+            }
+            (ADJUST_HEAD, _, &[packet, delta, ..]) if self.func.types[packet] == Type::Ptr(Prov::Ctx) => {
+                self.adjust_head(packet, delta, result);
             }
             (COARSE_CLOCK, ..) => {
                 let at = self.code.value(&format!("getelementptr i8, ptr %w, i64 {}", worker::COARSE));
@@ -159,13 +162,25 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// A copy of what a pointer points to, if that is on the stack.
+    /// A copy of what a pointer points to, if that is on the stack: in the pieces that it was stored in, where these are known ([`super::keys`]).
     fn copy(&mut self, value: Value, size: u32) -> String {
         let from = self.ptr(value);
         if self.func.types[value] != Type::Ptr(Prov::Stack) {
             return from;
         }
         let to = self.allocate(size);
+        if let Some(pieces) = self.seams.pieces(self.func, value, size) {
+            for (at, bytes) in pieces {
+                let (bits, place) = (8 * bytes, format!("i64 {at}"));
+                let source = self.code.value(&format!("getelementptr i8, ptr {from}, {place}"));
+                let piece = self.code.value(&format!("load i{bits}, ptr {source}, align 1"));
+                // As in all loads from the stack.
+                let piece = self.code.value(&format!("freeze i{bits} {piece}"));
+                let target = self.code.value(&format!("getelementptr i8, ptr {to}, {place}"));
+                self.code.line(&format!("store i{bits} {piece}, ptr {target}, align 1"));
+            }
+            return to;
+        }
         self.code
             .line(&format!("call void @llvm.memcpy.p0.p0.i64(ptr {to}, ptr {from}, i64 {size}, i1 false)"));
         to

@@ -11,6 +11,7 @@ use millstream_isa::Size;
 use millstream_isa::semantics;
 
 use super::code::Code;
+use super::keys::Seams;
 use super::lines::{self, Place, Scope};
 use super::{EmitError, Unit, maps};
 
@@ -45,6 +46,7 @@ pub(super) struct Emitter<'a> {
     entry: String,
     allocations: u32,
     edges: BTreeMap<Block, Vec<Edge>>,
+    pub(super) seams: Seams,
 }
 
 /// Writes a function and, if its address is taken, the form that the runtime calls.
@@ -85,6 +87,7 @@ impl<'a> Emitter<'a> {
             entry: String::new(),
             allocations: 0,
             edges: BTreeMap::new(),
+            seams: Seams::new(func),
         }
     }
 }

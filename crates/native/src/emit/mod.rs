@@ -15,6 +15,7 @@ mod calls;
 mod code;
 mod func;
 mod hash;
+mod keys;
 mod lines;
 mod lpm;
 mod maps;
@@ -209,6 +210,7 @@ pub(crate) fn emit(unit: &Unit<'_>) -> Result<String, EmitError> {
             out.push_str(&maps::ahead(map.index(), info, unit.stages()));
         }
     }
+    out.push_str(&packets::adjust_head());
     for (table, Tree { plan, widths }) in unit.trees {
         out.push_str(&tree::function(table.index(), plan, widths));
     }

@@ -3,8 +3,58 @@
 use millstream_ir::{End, InstData, Op, Value};
 
 use super::func::Emitter;
-use crate::runtime::packet::{SENT_SIZE, bounds_offsets};
+use crate::runtime::packet::{ETH_HLEN, HEAD, SENT_SIZE, XDP_FRAME, bounds_offsets};
 use crate::runtime::worker;
+
+const EINVAL: i32 = libc::EINVAL;
+
+/// Text of `i64 @adjust_head(ptr worker, ptr packet, i64 delta)`: `bpf_xdp_adjust_head`, by the runtime only where there is metadata to be moved, or might be.
+pub(super) fn adjust_head() -> String {
+    let [meta, start, open] = HEAD;
+    let end = bounds_offsets()[1];
+    format!(
+        "define internal i64 @adjust_head(ptr %w, ptr %p, i64 %delta) alwaysinline {{
+  %d = load i32, ptr %p, align 4, !tbaa !5
+  %mp = getelementptr i8, ptr %p, i64 {meta}
+  %m = load i32, ptr %mp, align 4, !tbaa !5
+  %op = getelementptr i8, ptr %p, i64 {open}
+  %o = load i8, ptr %op, align 1, !tbaa !5
+  %bare = icmp eq i32 %m, %d
+  %closed = icmp eq i8 %o, 0
+  %plain = and i1 %bare, %closed
+  br i1 %plain, label %own, label %called
+own:
+  %dz = zext i32 %d to i64
+  %dt = trunc i64 %delta to i32
+  %ds = sext i32 %dt to i64
+  %new = add nsw i64 %dz, %ds
+  %sp = getelementptr i8, ptr %p, i64 {start}
+  %s = load i32, ptr %sp, align 4, !tbaa !5
+  %sz = zext i32 %s to i64
+  %first = add nuw i64 %sz, {XDP_FRAME}
+  %ep = getelementptr i8, ptr %p, i64 {end}
+  %e = load i32, ptr %ep, align 4, !tbaa !5
+  %ez = zext i32 %e to i64
+  %last = add nsw i64 %ez, -{ETH_HLEN}
+  %behind = icmp sge i64 %new, %first
+  %before = icmp sle i64 %new, %last
+  %fits = and i1 %behind, %before
+  br i1 %fits, label %move, label %refused
+move:
+  %nt = trunc i64 %new to i32
+  store i32 %nt, ptr %p, align 4, !tbaa !5
+  store i32 %nt, ptr %mp, align 4, !tbaa !5
+  ret i64 0
+refused:
+  ret i64 -{EINVAL}
+called:
+  %pi = ptrtoint ptr %p to i64
+  %r = call i64 @ms_adjust_head(ptr %w, i64 %pi, i64 %delta, i64 0, i64 0, i64 0)
+  ret i64 %r
+}}
+"
+    )
+}
 
 impl Emitter<'_> {
     /// An operation on whole packets; `false` for all others.
@@ -26,6 +76,13 @@ impl Emitter<'_> {
             _ => return false,
         }
         true
+    }
+
+    /// `bpf_xdp_adjust_head` of the packet at hand.
+    pub(super) fn adjust_head(&mut self, packet: Value, delta: Value, result: Option<Value>) {
+        let (packet, delta) = (self.ptr(packet), self.int(delta));
+        let value = self.code.value(&format!("call i64 @adjust_head(ptr %w, ptr {packet}, i64 {delta})"));
+        self.define_int(result, &value);
     }
 
     fn set_bounds(&mut self, packet: Value, data: Value, end: Value) {

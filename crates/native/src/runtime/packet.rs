@@ -23,8 +23,8 @@ pub(crate) const BUFFER: usize = 4096 - 320;
 /// The longest packet.
 pub const LONGEST: usize = BUFFER - HEADROOM;
 /// `sizeof(struct xdp_frame)`: headroom that the kernel keeps to itself.
-const XDP_FRAME: u32 = 40;
-const ETH_HLEN: u32 = 14;
+pub(crate) const XDP_FRAME: u32 = 40;
+pub(crate) const ETH_HLEN: u32 = 14;
 /// What drivers without metadata say, which C libraries do not know.
 const ENOTSUPP: i64 = 524;
 
@@ -80,6 +80,13 @@ pub(crate) const SENT_SIZE: usize = size_of::<Sent>();
 pub(crate) const fn bounds_offsets() -> [usize; 2] {
     [std::mem::offset_of!(Packet, data), std::mem::offset_of!(Packet, data_end)]
 }
+
+/// Offsets of [`Packet::data_meta`], [`Packet::start`] and [`Packet::open`].
+pub(crate) const HEAD: [usize; 3] = [
+    std::mem::offset_of!(Packet, data_meta),
+    std::mem::offset_of!(Packet, start),
+    std::mem::offset_of!(Packet, open),
+];
 
 impl Packet {
     /// `bpf_xdp_adjust_head`, but for moving the metadata: the new place of the data, or `None` where the kernel says
