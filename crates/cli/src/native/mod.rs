@@ -21,6 +21,7 @@ use millstream_native::io::{Crew, Nowhere, Plan, Ran, Reason, Replay, Sink, run 
 use millstream_native::{
     Ahead, Chosen, Classifier, Engine, Error, Options, Pattern, Template, Timings, Trie,
 };
+use millstream_object::Object;
 use serde::Serialize;
 
 use self::live::{Ports, Until, Way};
@@ -106,6 +107,9 @@ pub(crate) struct Args {
     /// The program to run, if the object has several
     #[arg(long, value_name = "NAME")]
     prog: Option<String>,
+    /// Make map NAME with room for N entries, as a loader of the object may; may be given several times
+    #[arg(long, value_name = "NAME=N", value_parser = sized)]
+    max_entries: Vec<(String, u32)>,
     #[command(flatten)]
     running: Running,
     #[command(flatten)]
@@ -178,6 +182,12 @@ fn template(text: &str) -> Result<(String, Pin), String> {
     let said = text.rsplit_once('=').and_then(|(name, word)| Some((name.to_owned(), known(word)?)));
     let words = || PINS.map(|(word, _)| format!("NAME={word}")).join(", ");
     said.ok_or_else(|| format!("`{text}` is none of {}", words()))
+}
+
+fn sized(text: &str) -> Result<(String, u32), String> {
+    let said = text.rsplit_once('=').and_then(|(name, n)| Some((name.to_owned(), n.parse().ok()?)));
+    said.filter(|(_, n)| *n > 0)
+        .ok_or_else(|| format!("`{text}` is not NAME=N, with N from 1 to {}", u32::MAX))
 }
 
 pub(crate) fn seconds(text: &str) -> Result<f64, String> {
@@ -282,7 +292,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     if let Some(code) = args.running.watch.begin()? {
         return Ok(code);
     }
-    let (object, program) = open(&args.object)?;
+    let (mut object, program) = open(&args.object)?;
+    resize(&mut object, &args.max_entries).wrap_err_with(|| args.object.clone())?;
     let program = args.prog.clone().or(program);
     let options = Options { keep_text: args.llvm_ir.is_some(), seed: seed(), ..args.tuning.options() };
     let mut engine = match Engine::of_object(&object, program.as_deref(), &options) {
@@ -297,6 +308,24 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         std::fs::write(path, &texts.after).into_diagnostic().wrap_err_with(|| path.display().to_string())?;
     }
     execute(&args.object, &args.running, &mut engine, true)
+}
+
+/// Gives maps another number of entries.
+fn resize(object: &mut Object, sizes: &[(String, u32)]) -> Result<()> {
+    for (name, entries) in sizes {
+        let Some(map) = object.maps.iter_mut().find(|map| map.name == *name) else {
+            let names: Vec<&str> = object.maps.iter().map(|map| map.name.as_str()).collect();
+            return Err(miette!(
+                "--max-entries {name}={entries}: there is no map {name:?}; there are: {}",
+                names.join(", ")
+            ));
+        };
+        if map.origin.is_global() {
+            return Err(miette!("--max-entries {name}={entries}: {name:?} is global data, of one entry"));
+        }
+        map.spec.max_entries = *entries;
+    }
+    Ok(())
 }
 
 /// Whether code cannot be made since LLVM's library is not there.

@@ -4,13 +4,16 @@
 //! `peers COMPARISON OBJECT [--prog NAME] [--seconds N]` measures by the protocol of docs/measuring.md, 10,000 flows of high
 //! locality, and prints JSON. Exit code 1 says that our time is above [`BAR`] of the peer's, 3 that the machine was too
 //! busy to tell. With `--specialised LOCALITY` the public program is measured beside what a session makes of it
-//! (`specialised.rs`). `bench/README.md` says which programs these are and where they are published; `tables.rs` knows their
+//! (`specialised.rs`). With `--files DIRECTORY` nothing is measured: its tables and the frames are written there, for
+//! `millstream native` (`files.rs`). `bench/README.md` says which programs these are and where they are published; `tables.rs` knows their
 //! maps. None of their code is part of this repository.
 
+mod files;
 mod specialised;
 mod tables;
 
 use std::io::Write;
+use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 
 use millstream_kernel::Map;
@@ -71,6 +74,8 @@ struct Arguments {
     seconds: f64,
     /// The locality of the traffic to which it is to be specialised.
     specialised: Option<String>,
+    /// Where its tables and the frames are to be written.
+    files: Option<PathBuf>,
 }
 
 impl Arguments {
@@ -84,26 +89,29 @@ impl Arguments {
 }
 
 fn arguments() -> Result<Arguments, Error> {
-    const USAGE: &str = "usage: peers COMPARISON OBJECT [--prog NAME] [--seconds N] [--specialised high|low|none|zipf:EXPONENT]";
-    let (mut plain, mut program, mut seconds, mut specialised) = (Vec::new(), None, 60.0, None);
+    const USAGE: &str = "usage: peers COMPARISON OBJECT [--prog NAME] [--seconds N] [--specialised high|low|none|zipf:EXPONENT | --files DIRECTORY]";
+    let (mut plain, mut program, mut seconds, mut specialised, mut files) =
+        (Vec::new(), None, 60.0, None, None);
     let mut given = std::env::args().skip(1);
     while let Some(argument) = given.next() {
         match argument.as_str() {
             "--prog" => program = Some(given.next().ok_or(USAGE)?),
             "--seconds" => seconds = given.next().ok_or(USAGE)?.parse()?,
             "--specialised" => specialised = Some(given.next().ok_or(USAGE)?),
+            "--files" => files = Some(given.next().ok_or(USAGE)?.into()),
             _ => plain.push(argument),
         }
     }
     let [id, object] = plain.try_into().map_err(|_| USAGE)?;
     let peer = tables::PEERS.iter().find(|p| p.id == id).ok_or("no such comparison")?;
-    Ok(Arguments { peer, object, program, seconds, specialised })
+    Ok(Arguments { peer, object, program, seconds, specialised, files })
 }
 
 fn main() -> ExitCode {
-    let said = arguments().and_then(|a| match &a.specialised {
-        Some(locality) => specialised::measure(&a, locality).map(|document| document.told()),
-        None => compare(&a).map(|document| document.told()),
+    let said = arguments().and_then(|a| match (&a.files, &a.specialised) {
+        (Some(directory), _) => files::write(a.peer, directory).map(|()| ExitCode::SUCCESS),
+        (None, Some(locality)) => specialised::measure(&a, locality).map(|document| document.told()),
+        (None, None) => compare(&a).map(|document| document.told()),
     });
     match said {
         Ok(code) => code,
