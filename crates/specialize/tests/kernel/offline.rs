@@ -58,6 +58,8 @@ pub(crate) struct Made {
     pub(crate) report: transform::Report,
     /// Maps that it can do without.
     pub(crate) spared: Vec<Spared>,
+    /// Maps of which nothing is in it, not even a twin beside it.
+    pub(crate) loose: Vec<IrMap>,
 }
 
 impl<'c> Offline<'c> {
@@ -168,7 +170,9 @@ impl<'c> Offline<'c> {
         tier: Tier,
         change: impl FnOnce(&mut Plan),
     ) -> Option<Made> {
-        let observed = Observed::new(&self.sources);
+        let may_change = self.sources.iter().filter(|(_, source)| !source.is_constant).map(|(map, _)| *map);
+        let restless: BTreeSet<IrMap> = may_change.filter(|_| tier == Tier::Standby).collect();
+        let observed = Observed::without(&self.sources, restless.clone());
         let (unfit, cached) = (&self.unfit, &self.cached);
         let known = Known { compiler: self.compiler, profiles, observed: &observed, unfit, cached };
         let mut planned = policy::plan(&known, self.compiler.guard(GENERATION, false), tier);
@@ -190,14 +194,16 @@ impl<'c> Offline<'c> {
         let (linked, report) = (variant.linked, variant.report);
         let known: BTreeSet<IrMap> = observed.into_record().behind_twins().collect();
         spared.retain(|s| known.contains(&s.map) && !report.unspared.contains(&s.map));
-        Some(Made { linked, twins, caches, report, spared })
+        let loose = restless.into_iter().filter(|map| !twins.maps().any(|(of, _)| of == *map)).collect();
+        Some(Made { linked, twins, caches, report, spared, loose })
     }
 
     /// The original, as if it were a variant.
     pub(crate) fn unchanged(&self) -> Made {
         let linked = self.compiler.object().link(self.compiler.program()).expect("it links");
         let twins = Twins::new(BTreeMap::new()).expect("none");
-        Made { linked, twins, caches: Vec::new(), report: transform::Report::default(), spared: Vec::new() }
+        let (report, caches, spared, loose) = Default::default();
+        Made { linked, twins, caches, report, spared, loose }
     }
 
     /// Holds a variant against the original.

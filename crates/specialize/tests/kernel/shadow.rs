@@ -38,6 +38,8 @@ struct Compared {
     /// Rounds with a twin, by tier in which they were made.
     twins: u64,
     thorough: u64,
+    /// Rounds with what stands by, of which tables change that have no twin, too.
+    standby: u64,
     /// Rounds in which tables changed and their twins were behind.
     behind: u64,
     /// Caches, over all rounds.
@@ -131,7 +133,7 @@ fn shadowed(builtin: Builtin, packets: u64, seed: u64) -> Compared {
         let frames: Vec<Vec<u8>> = (0..round / 5).map(|_| frame(&load, &mut rng)).collect();
         let (mut profiles, _) = plane.profile(&frames[..2_000]);
         beside(&mut profiles, &mut rng);
-        let tier = if rng.below(2) == 0 { Tier::Quick } else { Tier::Thorough };
+        let tier = [Tier::Quick, Tier::Standby, Tier::Thorough][rng.below(3) as usize];
         let Some(made) = plane.variant(&profiles, tier, |_| ()) else { continue };
         let valid = found.rounds % TURNED_AWAY != TURNED_AWAY - 1;
         if !valid {
@@ -140,7 +142,9 @@ fn shadowed(builtin: Builtin, packets: u64, seed: u64) -> Compared {
         }
         let behind: Vec<&Spared> = made.spared.iter().filter(|_| valid && rng.below(2) == 0).collect();
         plane.behind = behind.iter().fold(0, |bits, s| bits | s.behind);
-        let names: Vec<&str> = behind.iter().map(|s| compiler.declaration(s.map).name.as_str()).collect();
+        let loose = made.loose.iter().filter(|_| valid).copied();
+        let maps: Vec<_> = behind.iter().map(|s| s.map).chain(loose).collect();
+        let names: Vec<&str> = maps.iter().map(|m| compiler.declaration(*m).name.as_str()).collect();
         let mut changed = drawn(&load.entries, &mut rng);
         changed.retain(|entry| names.contains(&entry.map));
         plane.write_if_taken(&changed);
@@ -167,6 +171,7 @@ fn shadowed(builtin: Builtin, packets: u64, seed: u64) -> Compared {
         found.behind += u64::from(!behind.is_empty());
         found.caches += made.caches.len() as u64;
         found.thorough += u64::from(tier == Tier::Thorough);
+        found.standby += u64::from(tier == Tier::Standby);
         found.sites += made.report.sites.len() as u64;
     }
     found.seconds = start.elapsed().as_secs_f64();
@@ -190,6 +195,7 @@ fn what_is_made_does_as_the_original_whatever_tables_and_packets_hold() {
         assert!(found.packets >= each && found.sites > 0 && found.turned_away > 0, "{found:?}");
         assert!(found.varies.is_empty(), "not all was compared: {found:?}");
     }
+    assert!(all.iter().any(|found| found.standby > 0), "{all:?}");
     assert!(all.iter().any(|found| found.twins > 0) && all.iter().any(|found| found.behind > 0), "{all:?}");
     assert!(all.iter().filter(|found| found.caches > 0).count() >= 3, "{all:?}");
 }

@@ -17,6 +17,8 @@ use serde::Serialize;
 use super::{SETTLE, plane, planes};
 use crate::bars::{asked, keep};
 
+/// How often it is waited until something stands by.
+const PATIENCE: u32 = 3;
 /// From one write to the next.
 const PAUSE: Duration = Duration::from_millis(500);
 
@@ -115,7 +117,14 @@ fn responses(builtin: Builtin, writes: u64) -> Responses {
             let (program, size) = (builtin.program.name, builtin.size);
             let mut found = Responses { program, size, writes, ..Responses::default() };
             let mut watch = Watch::default();
+            // Until it has found its form, and something stands by if there is anything to stand by for.
             placed.send(Some(live), 2 * SETTLE, &mut |r| found.take(r, &mut watch), || ());
+            for _ in 0..PATIENCE {
+                if found.standby_ms.is_empty() {
+                    placed.send(Some(live), SETTLE, &mut |r| found.take(r, &mut watch), || ());
+                }
+            }
+            placed.send(Some(live), SETTLE, &mut |r| found.take(r, &mut watch), || ());
             let mut tables: BTreeMap<&str, Vec<&MapEntry>> = BTreeMap::new();
             for entry in &placed.load.entries {
                 tables.entry(entry.map).or_default().push(entry);
