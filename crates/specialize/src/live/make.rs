@@ -27,6 +27,8 @@ pub(super) struct Candidate {
     pub(super) plan: Plan,
     pub(super) active: Active,
     pub(super) making: Making,
+    /// Whether there would be copies of what follows lookups if there were more time.
+    is_short: bool,
 }
 
 /// The code of a variant, and what it was made of.
@@ -37,6 +39,7 @@ struct Code {
     record: Record,
     /// What program arrays held.
     held: Held,
+    is_short: bool,
     compile: Duration,
 }
 
@@ -80,6 +83,9 @@ const CATCHING_UP: u32 = 10;
 /// Machine code, by the original's, from which on copies of what follows lookups may cost more than they gain. A variant has the
 /// original in it.
 const GROWN: u32 = 3;
+/// Slots from which on code with copies of what follows lookups is not made where packets wait: the kernel follows all ways through
+/// them, each time it is loaded, and it is loaded several times to be judged.
+const LONG: usize = 6_000;
 /// Instructions of copies of what follows lookups below which there are none, where the kernel refuses more.
 const FEWEST_COPIES: usize = 1_000;
 /// For how long there are no caches, or copies of what follows lookups, after some did not pay.
@@ -134,6 +140,11 @@ impl Live<'_> {
                 }
                 Admission::Refused => {
                     self.seen.dirty.merge(unanswered);
+                    // It may be the copies that pay.
+                    if candidate.is_short {
+                        self.is_patient = true;
+                        continue;
+                    }
                     if self.give_up(!candidate.active.caches.is_empty(), candidate.active.is_bulky) {
                         continue;
                     }
@@ -279,13 +290,15 @@ impl Live<'_> {
         let mut observed = Observed::without(&self.sources, restless);
         let guard = self.compiler.guard(generation, self.settings.count);
         let cached = self.cached_now();
+        let mut is_short = false;
         let (planned, variant, twins) = loop {
             let unfit = &self.unfit;
             let known =
                 Known { compiler: self.compiler, profiles, observed: &observed, unfit, cached: &cached };
             let mut planned = policy::plan(&known, guard, tier);
             self.unfit.append(&mut planned.untwinned);
-            planned.plan.budget.code = if self.uncopied.is_some() { 0 } else { self.room };
+            planned.plan.budget.code = if self.uncopied.is_some() || is_short { 0 } else { self.room };
+            planned.complete &= !is_short;
             if planned.plan.is_empty() {
                 if !is_left_out || !observed.leave_nothing_out() {
                     return Ok(None);
@@ -315,6 +328,11 @@ impl Live<'_> {
                 }
                 made => made.map_err(|e| e.to_string())?,
             };
+            let slots = variant.linked.insns.len();
+            if tier == Tier::Quick && !self.is_patient && variant.report.has_copies() && slots > LONG {
+                is_short = true;
+                continue;
+            }
             let unfit = unanswered(&planned, &variant);
             if unfit.is_empty() {
                 break (planned, variant, twins);
@@ -322,7 +340,7 @@ impl Live<'_> {
             self.unfit.extend(unfit);
         };
         let record = observed.into_record();
-        Ok(Some(Code { planned, variant, twins, record, held, compile: start.elapsed() }))
+        Ok(Some(Code { planned, variant, twins, record, held, is_short, compile: start.elapsed() }))
     }
 
     /// A variant, not yet approved. `None` if there is nothing to specialise, or, when there is no hurry, a write came while the
@@ -334,7 +352,7 @@ impl Live<'_> {
         tier: Tier,
         snapshot: &Snapshot,
     ) -> Result<Option<Candidate>, String> {
-        let Some(Code { planned, variant, twins, record, held, compile }) =
+        let Some(Code { planned, variant, twins, record, held, is_short, compile }) =
             self.code(generation, profiles, tier)?
         else {
             return Ok(None);
@@ -390,7 +408,7 @@ impl Live<'_> {
         };
         let entries = report.sites.iter().map(|(_, s)| s.entries).sum();
         let making = Making { compile, load: start.elapsed(), entries };
-        Ok(Some(Candidate { shape, plan: planned.plan, active, making }))
+        Ok(Some(Candidate { shape, plan: planned.plan, active, making, is_short }))
     }
 
     /// The maps of which nothing may be in code.

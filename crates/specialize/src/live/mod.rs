@@ -163,6 +163,8 @@ pub struct Live<'c> {
     uncached: Option<Instant>,
     /// When copies of what follows lookups, one for each value, were given up because they did not pay.
     uncopied: Option<Instant>,
+    /// Whether copies are made also where packets wait and they are long: what had none did not pay.
+    is_patient: bool,
     /// Instructions in copies of what follows lookups, at most: as many as the kernel takes.
     room: usize,
     watched: Vec<String>,
@@ -284,6 +286,7 @@ impl<'c> Live<'c> {
             nested,
             uncached: None,
             uncopied: None,
+            is_patient: false,
             room: Budget::default().code,
             watched,
             refused,
