@@ -102,6 +102,11 @@ fn stood_in(report: &Report) -> bool {
     matches!(report, Report::Specialised { reason: Reason::Write, compile_us: 0, load_us: 0, .. })
 }
 
+/// Twins follow.
+fn followed(report: &Report) -> bool {
+    matches!(report, Report::Refreshed { .. })
+}
+
 fn is_quiet(report: &Report) -> bool {
     matches!(report, Report::Specialised { reason: Reason::Quiet, .. })
 }
@@ -113,10 +118,11 @@ fn what_stands_by_has_every_write_since_it_was_made() {
     }
     stage("stands_by", |it| {
         let standby = it.stands_by();
-        // In its twin, then in the code of the other: each alone would leave it what it was made of.
+        // The one at work follows these by its own twin; they are in the one that stands by only if they were noted for it.
         for route in 0..100 {
             it.set_route(route, (it.it.config.routes[route].next_hop + 1) % HOPS);
         }
+        it.until(followed, || ());
         (1..HOPS).for_each(|hop| it.readdress(hop, TO));
         it.until(stood_in, || ());
         it.is_right(standby);
@@ -124,7 +130,7 @@ fn what_stands_by_has_every_write_since_it_was_made() {
         for route in 0..100 {
             it.set_route(route, 0);
         }
-        it.until(|r| matches!(r, Report::Refreshed { .. }), || ());
+        it.until(followed, || ());
         it.is_right(standby);
     });
 }
@@ -143,6 +149,7 @@ fn what_stood_in_stands_by_again() {
         for route in 0..100 {
             it.set_route(route, (it.it.config.routes[route].next_hop + 1) % HOPS);
         }
+        it.until(followed, || ());
         it.readdress(3, FROM);
         for route in 50..150 {
             it.set_route(route, 2);
@@ -170,6 +177,8 @@ fn writes_while_it_is_made_are_in_what_stands_by() {
             }
         };
         it.until(|r| matches!(r, Report::StandsBy { .. }), write);
+        // By now what is at work has followed.
+        it.until(|r| matches!(r, Report::Status { .. }), || ());
         it.readdress(1, TO);
         it.until(stood_in, || ());
         assert!(same_answers(it.live, it.it.flows), "nothing runs: {:?}", it.late());
