@@ -2,7 +2,8 @@
 //!
 //! A [`Cache`] lies in the value of an array map of one entry. Each CPU has slots of its own in it, which all lookups in the map share
 //! (but what a packet holds a copy of is not written over while it may read it); a slot holds a key, the bytes of its value that the program reads, and a *stamp*. A lookup whose key and stamp
-//! are right goes on with the copy: no helper is called. What the code then wants of the entry itself (to write to it, to
+//! are right goes on with the copy: no helper is called. A key has two slots, one beside the other: keys that want the same one are in each
+//! other's way only where they are three. What the code then wants of the entry itself (to write to it, to
 //! hand its address on) it gets by giving the copy up: it goes back to the lookup, which it can as long as nothing that
 //! others could see has happened since.
 //!
@@ -203,16 +204,23 @@ struct Spot<'p> {
     words: Vec<Value>,
     /// The address of the map, if it is an inner one.
     object: Option<Value>,
-    /// So far before the slot as all slots lie behind the beginning: loads and stores add that at no cost.
-    slot: Value,
-    /// Its offset among those of the CPU.
-    offset: Value,
-    /// Those of slots of which the packet has copies.
+    /// The slot that the key has before any other.
+    first: Slot,
+    /// The numbers of slots of which the packet has copies.
     held: Vec<Value>,
+    /// So far before the first slot of the CPU as all slots lie behind the beginning.
+    own: Value,
     /// Offset of the bucket among the buckets.
     bucket: Value,
-    /// Writers that had come in when the lookup began.
-    stamp: Value,
+}
+
+/// A slot of a cache.
+#[derive(Clone, Copy)]
+struct Slot {
+    /// So far before it as all slots lie behind the beginning: loads and stores add that at no cost.
+    at: Value,
+    /// Its number among those of the CPU.
+    number: Value,
 }
 
 impl<'a> Copier<'a> {
@@ -238,16 +246,21 @@ impl<'a> Copier<'a> {
         let object = key.object.map(|object| self.materialize(object, at.out));
         let held = self.slots_held(map, at, env);
         let spot = self.spot(cache, (words, object), held, at.out);
-        self.slots.insert(spot.slot, spot.offset);
-        let [hit, miss, back, by_map, absent] = std::array::from_fn(|_| self.new_block());
+        let [hit, second, miss, back, by_map, absent] = std::array::from_fn(|_| self.new_block());
+        let slot = self.slot_param(cache, hit);
+        self.slots.insert(slot.at, slot.number);
         let ty = self.src.result(inst).map_or(Type::Ptr(Prov::MapValueOrNull(map)), |v| self.src.types[v]);
         let entry = self.out.add_param(by_map, ty);
         self.backs.insert(back, hit);
-        let of_map = self.of_map(&spot, hit, miss);
-        let row = (spot.slot, SLOTS);
-        self.compare_row(row, (spot.stamp, volatile()), &spot.words, at.out, [of_map, miss]);
+        let stamp = self.counted(cache, STARTED_BUCKETS, STARTED, spot.bucket, at.out);
+        self.try_slot(&spot, (spot.first, stamp), [at.out, hit, second]);
+        let neighbour = self.by(AluOp::Xor, spot.first.number, 1, second);
+        let neighbour = self.slot(cache, spot.own, neighbour, second);
+        // Read once more: it is not kept for what happens rarely.
+        let stamp = self.counted(cache, STARTED_BUCKETS, STARTED, spot.bucket, second);
+        self.try_slot(&spot, (neighbour, stamp), [second, hit, miss]);
         let counted = self.count_miss(site.site, miss);
-        self.fill(inst, map, key, &spot, [counted, hit, by_map, absent]);
+        self.fill(inst, map, key, (&spot, neighbour), [counted, hit, by_map, absent]);
         let found = self.residual_lookup(inst, map, key, back);
         self.if_absent(found, [BlockCall::new(absent), BlockCall::with(by_map, [found])], back);
         self.buckets.insert(entry, (map, spot.bucket));
@@ -263,12 +276,12 @@ impl<'a> Copier<'a> {
         }
         self.plain = plain;
         let address = Address::Back { block: back, since: hit };
-        let known = self.known.push(Known { map, origin: inst, bytes: Bytes::Copy(spot.slot), address });
+        let known = self.known.push(Known { map, origin: inst, bytes: Bytes::Copy(slot.at), address });
         self.define(inst, Abs::Ptr(known, 0), env);
         Some(Flow::On(hit))
     }
 
-    /// Offsets of the slots whose copies of values of a map may still be read.
+    /// Numbers of the slots whose copies of values of a map may still be read.
     fn slots_held(&self, map: Map, at: At, env: &Env) -> Vec<Value> {
         let before = self.cfg.rpo.iter().filter(|block| self.dom.dominates(**block, at.block));
         let defined = before.flat_map(|&block| {
@@ -358,13 +371,32 @@ impl<'a> Copier<'a> {
         self.both(op, value, by, out)
     }
 
-    /// The block that goes on in `hit` if a slot is of this inner map; `hit` if it can be of no other map.
-    fn of_map(&mut self, spot: &Spot<'_>, hit: Block, miss: Block) -> Block {
-        let Some(object) = spot.object else { return hit };
-        let of_key = self.new_block();
-        let held = self.word(spot.slot, spot.cache.shape.map_at(), MemFlags::default(), of_key);
-        self.unless_equal(held, object, [BlockCall::new(miss), BlockCall::new(hit)], of_key);
-        of_key
+    /// A slot as parameters of a block.
+    fn slot_param(&mut self, cache: &Cache, block: Block) -> Slot {
+        let at = self.out.add_param(block, Type::Ptr(Prov::MapValue(cache.place)));
+        Slot { at, number: self.out.add_param(block, Type::I64) }
+    }
+
+    /// The slot of a number.
+    fn slot(&mut self, cache: &Cache, own: Value, number: Value, out: Block) -> Slot {
+        let offset = self.by(AluOp::Mul, number, cache.shape.slot().bytes().into(), out);
+        Slot { at: self.moved(own, offset, cache, out), number }
+    }
+
+    /// Goes on in `hit` with the slot if it has a copy that is good with this stamp, else in `miss`. Ends the block `from`.
+    fn try_slot(&mut self, spot: &Spot<'_>, (slot, stamp): (Slot, Value), [from, hit, miss]: [Block; 3]) {
+        let (hit, miss) = (BlockCall::with(hit, [slot.at, slot.number]), BlockCall::new(miss));
+        let of_key = match spot.object {
+            None => hit,
+            // Of another map it is of no use.
+            Some(object) => {
+                let of_key = self.new_block();
+                let held = self.word(slot.at, spot.cache.shape.map_at(), MemFlags::default(), of_key);
+                self.unless_equal(held, object, [miss.clone(), hit], of_key);
+                BlockCall::new(of_key)
+            }
+        };
+        self.compare_row((slot.at, SLOTS), (stamp, volatile()), &spot.words, from, [of_key, miss]);
     }
 
     fn spot<'p>(
@@ -376,22 +408,20 @@ impl<'a> Copier<'a> {
     ) -> Spot<'p> {
         let shape = cache.shape;
         // Below 2^29, as all offsets into values are; the kernel refuses a map that is larger.
-        let mut slot = self.place(cache, 0, out);
+        let mut own = self.place(cache, 0, out);
         // First of all: what is at hand across a call is not in most registers.
         if shape.cpus > 1 {
             let cpu = self.value(out, Op::Helper { id: CPU }, &[], Type::I64);
             let cpu = self.by(AluOp::And, cpu, u64::from(shape.cpus - 1), out);
-            let own = self.by(AluOp::Mul, cpu, shape.own(), out);
-            slot = self.moved(slot, own, cache, out);
+            let before = self.by(AluOp::Mul, cpu, shape.own(), out);
+            own = self.moved(own, before, cache, out);
         }
         let hash = self.sum(&words, |n| cache.factor(n), out);
         let bucket = self.by(AluOp::Rsh, hash, u64::from(64 - BUCKET_BITS), out);
         let bucket = self.by(AluOp::Lsh, bucket, 3, out);
-        let stamp = self.counted(cache, STARTED_BUCKETS, STARTED, bucket, out);
-        let index = self.by(AluOp::Rsh, hash, u64::from(64 - shape.slot_bits()), out);
-        let offset = self.by(AluOp::Mul, index, shape.slot().bytes().into(), out);
-        let slot = self.moved(slot, offset, cache, out);
-        Spot { cache, words, object, slot, offset, held, bucket, stamp }
+        let number = self.by(AluOp::Rsh, hash, u64::from(64 - shape.slot_bits()), out);
+        let first = self.slot(cache, own, number, out);
+        Spot { cache, words, object, first, held, own, bucket }
     }
 
     /// The words, each times its factor, added up: none has to wait for another.
@@ -456,7 +486,7 @@ impl<'a> Copier<'a> {
         (first, flags): (Value, MemFlags),
         words: &[Value],
         out: Block,
-        [hit, miss]: [Block; 2],
+        [hit, miss]: [BlockCall; 2],
     ) {
         let held = self.word(row, at, flags, out);
         let mut differs = self.both(AluOp::Xor, held, first, out);
@@ -466,31 +496,36 @@ impl<'a> Copier<'a> {
             differs = self.both(AluOp::Or, differs, differs_here, out);
         }
         let zero = self.value(out, Op::Const { value: 0 }, &[], Type::I64);
-        self.unless_equal(differs, zero, [BlockCall::new(miss), BlockCall::new(hit)], out);
+        self.unless_equal(differs, zero, [miss, hit], out);
     }
 
     /// Looks up in the map, and copies what is found where nobody writes it meanwhile. Goes to `hit` with the copy made, else
-    /// to `by_map` with the entry, or to `absent`.
+    /// to `by_map` with the entry, or to `absent`. The copy takes the place of one that is of no use any more, if there is one: only where the
+    /// first slot has one that is good, and the key wants it, too, the neighbour is written over.
     fn fill(
         &mut self,
         inst: Inst,
         map: Map,
         key: &KeyAbs,
-        spot: &Spot<'_>,
+        (spot, neighbour): (&Spot<'_>, Slot),
         [miss, hit, by_map, absent]: [Block; 4],
     ) {
-        let Spot { cache, slot, bucket, .. } = *spot;
+        let Spot { cache, first, bucket, .. } = *spot;
         // In this order: if the older reading of those that have gone equals the newer one of those that came, nobody was inside.
         let gone = self.counted(cache, FINISHED_BUCKETS, FINISHED, bucket, miss);
         let came = self.counted(cache, STARTED_BUCKETS, STARTED, bucket, miss);
         let entry = self.residual_lookup(inst, map, key, miss);
-        let [there, fill, done] = std::array::from_fn(|_| self.new_block());
+        let [there, chosen, fill, done] = std::array::from_fn(|_| self.new_block());
         let leave = BlockCall::with(by_map, [entry]);
         self.if_absent(entry, [BlockCall::new(absent), BlockCall::new(there)], miss);
-        let mut free = there;
+        let held = self.word(first.at, SLOTS, volatile(), there);
+        let choices = [first, neighbour].map(|s| BlockCall::with(chosen, [s.at, s.number]));
+        self.unless_equal(held, came, choices, there);
+        let Slot { at: slot, number } = self.slot_param(cache, chosen);
+        let mut free = chosen;
         for &held in &spot.held {
             let next = self.new_block();
-            self.unless_equal(held, spot.offset, [BlockCall::new(next), leave.clone()], free);
+            self.unless_equal(held, number, [BlockCall::new(next), leave.clone()], free);
             free = next;
         }
         self.unless_equal(gone, came, [leave.clone(), BlockCall::new(fill)], free);
@@ -515,7 +550,7 @@ impl<'a> Copier<'a> {
         let still = self.counted(cache, STARTED_BUCKETS, STARTED, bucket, fill);
         self.unless_equal(still, came, [leave, BlockCall::new(done)], fill);
         self.put(slot, (SLOTS, Size::Dw), came, volatile(), done);
-        self.emit(done, Op::Jump {}, &[], &[BlockCall::new(hit)], Type::Any);
+        self.emit(done, Op::Jump {}, &[], &[BlockCall::with(hit, [slot, number])], Type::Any);
     }
 
     /// What a load from a copied value gives.

@@ -222,7 +222,8 @@ impl Copier<'_> {
         let rows_at = self.constant(shape.rows_at().into(), from);
         let row = self.address_in(map, 0, [side, Some(offset), Some(rows_at)], from);
         let mark = self.value(from, Op::Const { value: 1 }, &[], Type::I64);
-        self.compare_row((row, 0), (mark, Default::default()), words, from, [found, absent]);
+        let ways = [found, absent].map(BlockCall::new);
+        self.compare_row((row, 0), (mark, Default::default()), words, from, ways);
         row
     }
 
