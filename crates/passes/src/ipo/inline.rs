@@ -22,9 +22,12 @@ const NAME: &str = "inline";
 const TINY: usize = 6;
 /// Instructions up to which the only call of a function is replaced by it.
 const ONCE: usize = 400;
+/// Calls of a function that looks something up, at most, and its instructions, up to which they are replaced by it.
+const LOOKUPS: (usize, usize) = (2, 100);
 const STACK: u32 = 512;
 /// Estimated bytes of spills in a frame.
 const SPILLS: u32 = 64;
+const LOOKUP: i32 = 1;
 const TAIL_CALL: i32 = 12;
 
 /// The pass.
@@ -40,23 +43,51 @@ impl ModulePass for Inline {
     }
 
     fn run(&self, module: &mut Module, session: &mut Session) -> bool {
-        let mut changed = false;
-        for caller in bottom_up(module) {
-            while let Some((block, at, callee)) = candidate(module, caller) {
-                if !session.fuel(NAME) {
-                    break;
-                }
-                let body = module.funcs[callee].clone();
-                splice(&mut module.funcs[caller], block, at, &body);
-                changed = true;
-            }
-            if changed && !module.funcs[caller].layout.is_empty() {
-                let cfg = Cfg::new(&module.funcs[caller]);
-                refine_types(&mut module.funcs[caller], &cfg);
-            }
-        }
-        changed
+        inline(module, session, NAME, is_small)
     }
+}
+
+/// The pass for what is to know its lookups by the place of the call: functions that make one and are called a few times are put there,
+/// too, though the code grows by it.
+pub(crate) struct InlineLookups;
+
+impl ModulePass for InlineLookups {
+    fn name(&self) -> &'static str {
+        "inline-lookups"
+    }
+
+    fn describe(&self) -> &'static str {
+        "replace the few calls of static functions that look something up by their bodies"
+    }
+
+    fn run(&self, module: &mut Module, session: &mut Session) -> bool {
+        inline(module, session, self.name(), looks_up)
+    }
+}
+
+/// Puts the functions that are worth it in the place of their calls.
+fn inline(
+    module: &mut Module,
+    session: &mut Session,
+    name: &'static str,
+    is_worth: fn(&Function, usize) -> bool,
+) -> bool {
+    let mut changed = false;
+    for caller in bottom_up(module) {
+        while let Some((block, at, callee)) = candidate(module, caller, is_worth) {
+            if !session.fuel(name) {
+                break;
+            }
+            let body = module.funcs[callee].clone();
+            splice(&mut module.funcs[caller], block, at, &body);
+            changed = true;
+        }
+        if changed && !module.funcs[caller].layout.is_empty() {
+            let cfg = Cfg::new(&module.funcs[caller]);
+            refine_types(&mut module.funcs[caller], &cfg);
+        }
+    }
+    changed
 }
 
 /// Functions with callees before callers.
@@ -91,12 +122,17 @@ fn callees(module: &Module, func: Func) -> Vec<Func> {
 }
 
 /// The first call in the function that is worth replacing.
-fn candidate(module: &Module, caller: Func) -> Option<(Block, usize, Func)> {
+fn candidate(
+    module: &Module,
+    caller: Func,
+    is_worth: fn(&Function, usize) -> bool,
+) -> Option<(Block, usize, Func)> {
     let func = &module.funcs[caller];
     for &block in &func.layout {
         for (at, &inst) in func.blocks[block].insts.iter().enumerate() {
             let Op::Call { func: callee } = func.insts[inst].op else { continue };
-            if callee != caller && is_worth(module, callee) && stack_fits(module, caller, callee) {
+            let may = callee != caller && is_possible(module, callee) && stack_fits(module, caller, callee);
+            if may && is_worth(&module.funcs[callee], references(module, callee).0) {
                 return Some((block, at, callee));
             }
         }
@@ -104,18 +140,30 @@ fn candidate(module: &Module, caller: Func) -> Option<(Block, usize, Func)> {
     None
 }
 
-fn is_worth(module: &Module, callee: Func) -> bool {
+fn is_possible(module: &Module, callee: Func) -> bool {
     let func = &module.funcs[callee];
-    let possible = func.linkage == Linkage::Static
+    func.linkage == Linkage::Static
         && !func.layout.is_empty()
         && func.slots.values().all(|s| s.fixed.is_none() || s.size == 0)
-        && func.insts_in_order().all(|(_, i)| is_movable(&func.insts[i].op));
-    if !possible {
-        return false;
-    }
-    let size = func.insts_in_order().filter(|&(_, i)| !matches!(func.insts[i].op, Op::Const { .. })).count();
-    let (calls, addresses) = references(module, callee);
-    addresses == 0 && (size <= TINY || (calls == 1 && size <= ONCE))
+        && func.insts_in_order().all(|(_, i)| is_movable(&func.insts[i].op))
+        && references(module, callee).1 == 0
+}
+
+/// Instructions, constants apart.
+fn size(func: &Function) -> usize {
+    func.insts_in_order().filter(|&(_, i)| !matches!(func.insts[i].op, Op::Const { .. })).count()
+}
+
+fn is_small(func: &Function, calls: usize) -> bool {
+    let size = size(func);
+    size <= TINY || (calls == 1 && size <= ONCE)
+}
+
+fn looks_up(func: &Function, calls: usize) -> bool {
+    let lookup = |op: &Op| matches!(op, Op::MapLookup { .. } | Op::Helper { id: LOOKUP });
+    calls <= LOOKUPS.0
+        && size(func) <= LOOKUPS.1
+        && func.insts_in_order().any(|(_, inst)| lookup(&func.insts[inst].op))
 }
 
 fn is_movable(op: &Op) -> bool {

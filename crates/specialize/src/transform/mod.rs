@@ -58,10 +58,11 @@ pub use twin::{Room, Twin};
 pub use values::MOST_BYTES as TRIE_VALUE;
 
 /// Before the sites of a function are known. Twice: what is stored for the last time after the first round may have kept other
-/// words of its bytes in memory.
-const PREPARE: [&[&str]; 4] = [
+/// words of its bytes in memory. Functions that look something up can be put where they are called once their stacks are split.
+const PREPARE: [&[&str]; 5] = [
     &["inline", "simplify-cfg", "promote-spills", "split-stack"],
     VALUES,
+    &["inline-lookups"],
     VALUES,
     &["simplify-cfg", "params", "dce"],
 ];

@@ -56,6 +56,33 @@ fn what_no_entry_has_is_not_looked_up() {
     assert!(before == 1.0 && (0.3..0.36).contains(&after), "{after} of {before} lookups");
 }
 
+/// A function that is called twice makes two lookups, each known by its own keys.
+#[test]
+fn lookups_of_functions_are_those_of_their_callers() {
+    if !testing::require() {
+        return;
+    }
+    let Some(object) = fixtures::read("called", &[]) else { return };
+    let compiler = Compiler::new(&object, None).expect("prepared");
+    let main = compiler.program().index() as u32;
+    let sites: Vec<_> = compiler.sites().iter().map(|s| (s.func.as_u32(), s.is_comparable())).collect();
+    assert_eq!(sites, [(main, true), (main, true)]);
+    let mut plane = Offline::new(&compiler, &[]);
+    let hosts = plane.session.map_by_name("hosts").expect("the map");
+    for n in 0..8u32 {
+        let value = [(n % 3).to_ne_bytes(), (n + 1).to_ne_bytes()].concat();
+        hosts.update(&n.to_ne_bytes(), &value, UpdateMode::Any).expect("a host");
+    }
+    // Some are not in the map.
+    let frame = |n: u32| [&[0; 26][..], &(n % 9).to_ne_bytes(), &(n % 11).to_ne_bytes(), &[0; 30]].concat();
+    let frames: Vec<Vec<u8>> = (0..2_000).map(frame).collect();
+    let (profiles, samples) = plane.profile(&frames);
+    let made = plane.variant(&profiles, Tier::Thorough, |_| ()).expect("a variant");
+    let judged = plane.compare(&made, &samples, true, 20_000).expect("compared");
+    assert!(matches!(judged.finding, Finding::Same(_)) && judged.packets >= 20_000, "{judged:?}");
+    assert_eq!(plane.map_calls(&made, &frames), [2.0, 0.0]);
+}
+
 #[test]
 fn an_entry_that_no_test_lets_pass_counts_at_once() {
     if !testing::require() {
