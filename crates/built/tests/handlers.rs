@@ -2,7 +2,7 @@
 
 use millstream_built::fill;
 use millstream_built::handlers::{self, Error};
-use millstream_click::{Program, Writers, compile_for, flatten, parse};
+use millstream_click::{General, Program, Writers, compile_for, flatten, parse};
 use millstream_native::io::graph::{Feed, run_graph};
 use millstream_native::{Clock, Engine, Options};
 
@@ -21,7 +21,7 @@ impl Bed {
     fn by(text: &str, writers: Writers) -> Bed {
         let graph = flatten(&parse(text).expect("parsed"), &[]).expect("flattened");
         let none = |_: &str, _: Option<&str>| Err("no objects".to_owned());
-        let program = compile_for(&graph, &none, writers).unwrap_or_else(|e| panic!("{e:?}"));
+        let program = compile_for(&graph, &none, writers, General::default()).unwrap_or_else(|e| panic!("{e:?}"));
         let engine = Engine::of_module(program.module.clone(), program.entry, &Options::default());
         let mut engine = engine.expect("compiled");
         engine.set_clock(Clock::Fixed(1000 * SECOND));

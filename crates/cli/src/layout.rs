@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use miette::{IntoDiagnostic, Result};
-use millstream_click::{Annotation, Layout, Writers};
+use millstream_click::{Annotation, General, Layout, Writers};
 use serde::Serialize;
 
 use crate::click;
@@ -57,7 +57,7 @@ struct Document {
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    let program = args.configuration.program(1, Writers::Scripts)?;
+    let program = args.configuration.program(1, (Writers::Scripts, General::default()))?;
     let document = document(args.configuration.conf.display().to_string(), &program.layout);
     match args.json {
         true => println!("{}", serde_json::to_string_pretty(&document).into_diagnostic()?),

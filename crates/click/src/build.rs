@@ -88,9 +88,12 @@ impl<'c, 'g> Code<'c, 'g> {
         self.cursor().effect(op, args.iter().copied(), []);
     }
 
-    /// A constant.
+    /// A constant, or the place of an argument.
     pub(crate) fn int(&mut self, value: i64) -> Value {
-        self.cursor().iconst(value)
+        match self.compiler.argument(self.element, value) {
+            None => self.cursor().iconst(value),
+            Some(place) => self.remembered(place),
+        }
     }
 
     /// A constant truth value.
@@ -168,7 +171,10 @@ impl<'c, 'g> Code<'c, 'g> {
     /// Makes room in front of the packet, or drops it: the new first byte.
     pub(crate) fn push(&mut self, packet: Packet, base: Value, bytes: i64) -> Value {
         let data = self.at(base, -bytes);
-        let room = self.bound(packet.handle, 8, Type::Ptr(Prov::Packet));
+        let mut room = self.bound(packet.handle, 8, Type::Ptr(Prov::Packet));
+        if self.compiler.general.annotations {
+            room = self.at(room, kept_bytes(&self.compiler.kept));
+        }
         self.check(Cond::Ge, data, room, |code| code.drop(packet, "no_headroom"));
         data
     }
@@ -575,11 +581,25 @@ impl<'c, 'g> Code<'c, 'g> {
         match self.compiler.target(from) {
             Some(to) => {
                 let packet = self.rounded(from, packet);
+                if self.compiler.general.annotations {
+                    self.keep(packet);
+                }
+                if let Some((place, dispatch)) = self.compiler.connection(to) {
+                    let mut values = packet.values().to_vec();
+                    values.push(self.remembered(place));
+                    return self.jump(dispatch, &values);
+                }
                 let block = self.compiler.block_of(to);
                 self.jump(block, &packet.values());
             }
             None => self.drop(packet, "unconnected"),
         }
+    }
+
+    /// A number that is read from memory, and known beforehand.
+    fn remembered(&mut self, (map, offset): (Map, u32)) -> Value {
+        let address = self.value(Op::MapValueAddr { map, offset }, &[], Type::Ptr(Prov::MapValue(map)));
+        self.load(Size::Dw, address, 0)
     }
 
     /// Counts a round where an output leads back, and ends packets that go round for ever. (Copies need no count: each takes one of a
@@ -660,10 +680,27 @@ impl<'c, 'g> Code<'c, 'g> {
     /// Puts a packet in front of those that wait, with the annotations that are looked at behind that.
     fn hold(&mut self, packet: Packet, number: u32) {
         self.publish(packet);
-        let kept = self.compiler.kept.clone();
-        let base = self.at(packet.data, -kept_bytes(&kept));
-        let number = self.int(i64::from(number));
+        let base = self.keep(packet);
+        let number = self.cursor().iconst(i64::from(number));
         self.store(Size::W, base, 0, number);
+        let queue = self.cursor().iconst(QUEUE);
+        self.effect(Op::Hold { end: End::Front }, &[packet.handle, queue]);
+    }
+
+    /// Where annotations of a packet are kept: in front of its bytes, or, if they are kept wherever it goes, at the beginning of its buffer,
+    /// where they are out of the way of headers that were stripped.
+    fn kept_at(&mut self, handle: Value, data: Value) -> Value {
+        if self.compiler.general.annotations {
+            return self.bound(handle, 8, Type::Ptr(Prov::Packet));
+        }
+        let bytes = kept_bytes(&self.compiler.kept);
+        self.at(data, -bytes)
+    }
+
+    /// Writes down the annotations that are kept. Gives the place.
+    fn keep(&mut self, packet: Packet) -> Value {
+        let base = self.kept_at(packet.handle, packet.data);
+        let kept = self.compiler.kept.clone();
         for (note, offset) in kept.into_iter().zip(kept_offsets()) {
             let value = match note {
                 NETWORK => self.sub(packet.notes[note], packet.data),
@@ -671,8 +708,7 @@ impl<'c, 'g> Code<'c, 'g> {
             };
             self.store(Size::W, base, offset, value);
         }
-        let queue = self.int(QUEUE);
-        self.effect(Op::Hold { end: End::Front }, &[packet.handle, queue]);
+        base
     }
 
     /// A packet that was held: where to go on, and the packet. Gives the handle, which may be null, to `none` first.
@@ -686,7 +722,7 @@ impl<'c, 'g> Code<'c, 'g> {
         let data = self.bound(handle, 0, Type::Ptr(Prov::Packet));
         let end = self.bound(handle, 4, Type::Ptr(Prov::PacketEnd));
         let kept = self.compiler.kept.clone();
-        let base = self.at(data, -kept_bytes(&kept));
+        let base = self.kept_at(handle, data);
         let number = self.load(Size::W, base, 0);
         // What nobody looks at is anything.
         let no = self.truth(false);

@@ -24,10 +24,11 @@ use crate::class::{Behaviour, Class};
 use crate::elements::rewrite::Flows;
 use crate::error::{Error, Span};
 use crate::foreign::{self, Hook, ReadObject};
+use crate::general::{self, General};
 use crate::graph::{Element, Graph, Port};
 use crate::handlers::{Access, Handler, SETTINGS, Setting, Takes, Writers};
 use crate::layout::{self, Layout};
-use crate::packet::{HOST, Packet, TYPES};
+use crate::packet::{HOST, NOTES, Packet, TYPES};
 use crate::resolve;
 use crate::script::Script;
 
@@ -205,6 +206,9 @@ fn first() -> Func {
 /// The name of the map with the state of all elements.
 pub const STATE: &str = "click.state";
 
+/// The name of the map with numbers that are read from memory and known beforehand.
+const REMEMBERED: &str = "click.numbers";
+
 /// What is being compiled.
 pub(crate) struct Compiler<'g> {
     graph: &'g Graph,
@@ -230,6 +234,14 @@ pub(crate) struct Compiler<'g> {
     pub(crate) kept: Vec<usize>,
     /// Flows of rewriters, by their names.
     pub(crate) rewriters: FxHashMap<String, Flows>,
+    pub(crate) general: General,
+    /// Where numbers are that are read from memory, if any are; of these, what they are; and the numbers of each element's arguments.
+    remembered: Option<Map>,
+    read: Vec<i64>,
+    said: Vec<FxHashSet<i64>>,
+    /// Inputs by number, and where packets go there by these.
+    inputs: Vec<Port>,
+    dispatch: Option<Block>,
 }
 
 /// What an element's class needs to make its behaviour.
@@ -540,14 +552,20 @@ pub fn compile(graph: &Graph) -> Result<Program, Vec<Error>> {
 /// # Errors
 /// As for [`compile_for`].
 pub fn compile_with(graph: &Graph, objects: &ReadObject<'_>) -> Result<Program, Vec<Error>> {
-    compile_for(graph, objects, Writers::Scripts)
+    compile_for(graph, objects, Writers::Scripts, General::default())
 }
 
-/// Compiles a graph; object files that elements name are read by `objects`, handlers are written by `writers`.
+/// Compiles a graph; object files that elements name are read by `objects`, handlers are written by `writers`, and what `general` says is not
+/// made use of.
 ///
 /// # Errors
 /// All that is wrong with elements, their arguments and their connections.
-pub fn compile_for(graph: &Graph, objects: &ReadObject<'_>, writers: Writers) -> Result<Program, Vec<Error>> {
+pub fn compile_for(
+    graph: &Graph,
+    objects: &ReadObject<'_>,
+    writers: Writers,
+    general: General,
+) -> Result<Program, Vec<Error>> {
     let classes = resolve::classes(graph)?;
     resolve::ports(graph, &classes)?;
     let mut shared = Shared::default();
@@ -561,7 +579,7 @@ pub fn compile_for(graph: &Graph, objects: &ReadObject<'_>, writers: Writers) ->
         gates,
         targets,
         handlers,
-        entries,
+        mut entries,
         warnings,
         alone,
         common,
@@ -570,7 +588,9 @@ pub fn compile_for(graph: &Graph, objects: &ReadObject<'_>, writers: Writers) ->
         rewriters,
         ..
     } = shared;
-    let mut compiler = Compiler::written(graph, behaviours, (module, state_bytes), rewriters, &sources);
+    let mut compiler =
+        Compiler::written(graph, behaviours, (module, state_bytes), (rewriters, general), &sources);
+    entries.extend(compiler.numbers());
     let layout = compiler.layout();
     let drops = std::mem::take(&mut compiler.drops);
     let drop = |((element, reason), offset): ((usize, _), _)| Drop {
@@ -695,7 +715,83 @@ impl<'g> Compiler<'g> {
             resumptions: Vec::new(),
             kept: Vec::new(),
             rewriters: FxHashMap::default(),
+            general: General::default(),
+            remembered: None,
+            read: Vec::new(),
+            said: Vec::new(),
+            inputs: Vec::new(),
+            dispatch: None,
         }
+    }
+
+    /// Keeps general what is to be so.
+    fn generally(mut self, general: General) -> Self {
+        self.general = general;
+        if general.arguments {
+            self.said = self.graph.elements.iter().map(general::said).collect();
+        }
+        if general.graph {
+            let block = self.func.add_block();
+            for ty in TYPES.into_iter().chain([Type::I64]) {
+                self.func.add_param(block, ty);
+            }
+            self.dispatch = Some(block);
+        }
+        if general.arguments || general.graph {
+            let map = MapDecl { name: REMEMBERED.to_owned(), ..self.module.maps[self.state].clone() };
+            self.remembered = Some(self.module.maps.push(map));
+        }
+        self
+    }
+
+    /// Where a number that an element needs is read, if it is one of its arguments' and these are read from memory.
+    pub(crate) fn argument(&mut self, element: usize, number: i64) -> Option<(Map, u32)> {
+        match self.said.get(element)?.contains(&number) {
+            true => Some(self.remember(number, self.remembered?)),
+            false => None,
+        }
+    }
+
+    fn remember(&mut self, number: i64, map: Map) -> (Map, u32) {
+        self.read.push(number);
+        (map, 8 * (self.read.len() as u32 - 1))
+    }
+
+    /// Where the number of an input is read, and where packets go that have read it; none if connections are jumps.
+    pub(crate) fn connection(&mut self, to: Port) -> Option<((Map, u32), Block)> {
+        let (map, dispatch) = (self.remembered?, self.dispatch?);
+        let known = self.inputs.iter().position(|port| *port == to);
+        let number = known.unwrap_or_else(|| {
+            self.inputs.push(to);
+            self.inputs.len() - 1
+        });
+        self.block_of(to);
+        Some((self.remember(number as i64, map), dispatch))
+    }
+
+    /// Writes where packets go by the numbers of inputs.
+    fn dispatching(&mut self) {
+        let Some(dispatch) = self.dispatch else { return };
+        let none = self.graph.elements.len();
+        let params = self.func.blocks[dispatch].params.clone();
+        let (values, number) = (&params[..TYPES.len()], params[TYPES.len()]);
+        let mut code = Code::new(self, none, dispatch);
+        for (at, port) in code.compiler.inputs.clone().into_iter().enumerate() {
+            let block = code.compiler.block_of(port);
+            let (at, next) = (code.int(at as i64), code.block());
+            code.branch_to(number, at, (block, values), next);
+            code.go(next);
+        }
+        code.leave();
+    }
+
+    /// What numbers that are read from memory are.
+    fn numbers(&mut self) -> Option<Entry> {
+        let map = self.remembered?;
+        let numbers = if self.read.is_empty() { &[0][..] } else { &self.read };
+        let value: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+        self.module.maps[map].value_size = value.len() as u32;
+        Some(Entry { map: REMEMBERED.to_owned(), key: vec![0; 4], value })
     }
 
     /// Writes the function: first without annotations of packets that wait, to see which of these are looked at, then with them.
@@ -703,18 +799,21 @@ impl<'g> Compiler<'g> {
         graph: &'g Graph,
         behaviours: Vec<Option<Box<dyn Behaviour>>>,
         (module, state_bytes): (Module, u32),
-        rewriters: FxHashMap<String, Flows>,
+        (rewriters, general): (FxHashMap<String, Flows>, General),
         sources: &[(Port, Source)],
     ) -> Self {
-        let mut first = Compiler::new(graph, behaviours, module.clone(), state_bytes);
+        let mut first = Compiler::new(graph, behaviours, module.clone(), state_bytes).generally(general);
         first.rewriters = rewriters;
         first.function(sources);
         let resumed = first.resumptions.iter().map(|port| first.blocks[port]);
-        let kept = layout::needed_later(&first.func, resumed);
+        let kept = match general.annotations {
+            true => (0..NOTES).collect(),
+            false => layout::needed_later(&first.func, resumed),
+        };
         if kept.is_empty() {
             return first;
         }
-        let mut second = Compiler::new(graph, first.behaviours, module, state_bytes);
+        let mut second = Compiler::new(graph, first.behaviours, module, state_bytes).generally(general);
         (second.kept, second.rewriters) = (kept, first.rewriters);
         second.function(sources);
         second
@@ -803,6 +902,7 @@ impl<'g> Compiler<'g> {
             resumable += 1;
         }
         self.finishing();
+        self.dispatching();
     }
 
     fn element(&mut self, port: Port) {

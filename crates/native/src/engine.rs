@@ -88,6 +88,10 @@ pub enum Error {
 pub struct Options {
     /// Passes on the IR before LLVM sees it.
     pub passes: bool,
+    /// Of these, those that are left out.
+    pub left_out: Vec<String>,
+    /// Look-ups are code where they can be, and calls elsewhere.
+    pub inline_lookups: bool,
     /// LLVM's passes, as `opt -passes=` takes them.
     pub llvm_passes: String,
     /// How many packets ahead of the one at hand the headers are fetched; 0 for not at all.
@@ -118,6 +122,8 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             passes: true,
+            left_out: Vec::new(),
+            inline_lookups: true,
             llvm_passes: PASSES.into(),
             prefetch: 4,
             ahead: Ahead::default(),
@@ -597,7 +603,9 @@ fn make_code(
     let Expanded { initial, mut templates, absent, trees } =
         classifier::expand(&mut module, &options.classifiers)?;
     if options.passes {
-        Pipeline::default_o2().run(&mut module, &mut Session::new(Target::native()))?;
+        let mut session = Session::new(Target::native());
+        session.disabled.extend(options.left_out.iter().cloned());
+        Pipeline::default_o2().run(&mut module, &mut session)?;
     }
     timings.passes = start.elapsed();
 
@@ -617,7 +625,7 @@ fn make_code(
     let mut known = SecondaryMap::new();
     for (at, map) in module.maps.keys().zip(&mut maps) {
         let guarded = options.workers > 1 && changed[at];
-        known[at] = map.as_mut().map(|map| MapInfo { guarded, ..info(map, &options.ahead) });
+        known[at] = map.as_mut().map(|map| MapInfo { guarded, ..info(map, options) });
     }
 
     let start = Instant::now();
@@ -760,12 +768,15 @@ fn way(
     })
 }
 
-fn info(map: &mut Placed<Guarded>, ahead: &Ahead) -> MapInfo {
-    let address = map.address();
+fn info(map: &mut Placed<Guarded>, options: &Options) -> MapInfo {
+    let (address, ahead) = (map.address(), &options.ahead);
     let map = map.get_mut();
+    let inline = map.inline().filter(|_| options.inline_lookups);
     MapInfo {
-        ahead: ahead.packets > 0 && map.lookup_bytes().is_some_and(|bytes| bytes >= ahead.from),
-        inline: map.inline(),
+        ahead: ahead.packets > 0
+            && inline.is_some()
+            && map.lookup_bytes().is_some_and(|bytes| bytes >= ahead.from),
+        inline,
         targets: map.targets(),
         first_value: map.first_value(),
         only_reads: map.lookup_only_reads(),

@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use miette::{Result, miette};
 use millstream_built::script::{Scripts, Surroundings};
 use millstream_built::{fill, handlers};
-use millstream_click::{Drop, Program, STATE, Writers};
+use millstream_click::{Drop, General, Program, STATE, Writers};
 use millstream_native::{Engine, Options};
 
 use crate::daemon::socket::{Socket, SocketError};
@@ -264,7 +264,8 @@ fn compiled(text: &str, options: Option<&Options>) -> Result<Wish, (u32, String)
     let mut words = text.split_whitespace().map(str::to_owned);
     let conf = words.next().ok_or((500, "SWAP wants a file".to_owned()))?;
     let variables: Vec<String> = words.collect();
-    let program = super::front(Path::new(&conf), &variables, options.workers, Writers::Anybody)
+    let made = (Writers::Anybody, General::default());
+    let program = super::front(Path::new(&conf), &variables, options.workers, made)
         .map_err(|e| (520, e.to_string()))?;
     let options =
         Options { places: super::places(&program), prefixes: super::prefixes(&program), ..options.clone() };

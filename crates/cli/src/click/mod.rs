@@ -19,7 +19,7 @@ use miette::{IntoDiagnostic, Report, Result, Severity, WrapErr, miette};
 use millstream_bpf::module::{func, lift_object};
 use millstream_built::{fill, handlers};
 use millstream_click::{
-    Access, Error, Foreign, Graph, Handler, Program, Writers, compile_for, flatten, parse,
+    Access, Error, Foreign, General, Graph, Handler, Program, Writers, compile_for, flatten, parse,
 };
 use millstream_interp::MapKind;
 use millstream_ir::Map;
@@ -71,8 +71,8 @@ pub(crate) struct Configuration {
 
 impl Configuration {
     /// Read and compiled for so many workers, to the IR.
-    pub(crate) fn program(&self, workers: u32, writers: Writers) -> Result<Program> {
-        front(&self.conf, &self.variables, workers, writers)
+    pub(crate) fn program(&self, workers: u32, made: (Writers, General)) -> Result<Program> {
+        front(&self.conf, &self.variables, workers, made)
     }
 }
 
@@ -125,7 +125,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     }
     let start = Instant::now();
     let writers = if args.running.control.is_some() { Writers::Anybody } else { Writers::Scripts };
-    let program = args.configuration.program(args.tuning.workers, writers)?;
+    let program = args.configuration.program(args.tuning.workers, (writers, args.tuning.general()?))?;
     let click = start.elapsed();
     if args.ir {
         print!("{}", program.module);
@@ -148,11 +148,18 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     execute(&at(), &args.running, program, &mut engine, Some((click, options)))
 }
 
-/// Reads and compiles a configuration for so many workers, to the IR, with handlers that these may write.
-pub(crate) fn front(conf: &Path, variables: &[String], workers: u32, writers: Writers) -> Result<Program> {
+/// Reads and compiles a configuration for so many workers, to the IR, with handlers that these may write, and without what is to be kept
+/// general.
+pub(crate) fn front(
+    conf: &Path,
+    variables: &[String],
+    workers: u32,
+    (writers, general): (Writers, General),
+) -> Result<Program> {
     let texts = Texts::read(conf)?;
     let graph = graph(&texts, variables)?;
-    let mut program = compile_for(&graph, &foreign, writers).map_err(|all| rendered(&all, &texts))?;
+    let mut program =
+        compile_for(&graph, &foreign, writers, general).map_err(|all| rendered(&all, &texts))?;
     let config = Access::Text(texts.whole.clone());
     program.handlers.push(Handler { element: String::new(), name: "config".into(), access: config });
     for element in &mut program.elements {

@@ -6,6 +6,7 @@
 pub(crate) mod live;
 pub(crate) mod tables;
 pub(crate) mod taken;
+mod without;
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -15,6 +16,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
+use millstream_click::General;
 use millstream_lab::{os, pcap};
 use millstream_native::io::pcap::Writer;
 use millstream_native::io::{Crew, Nowhere, Plan, Ran, Reason, Replay, Sink, run as run_packets, run_by};
@@ -26,6 +28,7 @@ use serde::Serialize;
 
 use self::live::{Ports, Until, Way};
 use self::taken::{Queues, Taken};
+use self::without::{Without, without};
 use crate::dpdk::{self, Serving};
 use crate::exit::Exit;
 use crate::lab::{Feed, open};
@@ -60,6 +63,10 @@ pub(crate) struct Tuning {
     /// Make hash table, trie or classifier NAME by this template instead of the one that fits what it holds; may be given several times
     #[arg(long = "template", value_name = "NAME=open|robin-hood|cuckoo|multibit|packed|lengths|linear|tree|tuples", value_parser = template)]
     templates: Vec<(String, Pin)>,
+    /// Leave out optimisations, to see what each is worth: of configurations `static-graph`, `constants` and `annotations`; of all code `passes`, `llvm-passes`,
+    /// `prefetch`, `ahead`, `lookups`, or a pass that `millstream opt --list-passes` names
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = without)]
+    without: Vec<Without>,
     /// Run by so many workers, each a thread on a processor of its own with the packets of its flows
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) workers: u32,
@@ -86,7 +93,23 @@ impl Tuning {
                 Pin::Classifier(classifier) => classifiers.push((name, classifier)),
             }
         }
-        Options { prefetch, ahead, llvm_passes, workers, tables, tries, classifiers, ..usual }
+        let options = Options { prefetch, ahead, llvm_passes, workers, tables, tries, classifiers, ..usual };
+        without::options(&self.without, options)
+    }
+
+    /// What a configuration keeps general.
+    pub(crate) fn general(&self) -> General {
+        without::general(&self.without)
+    }
+
+    /// Fails if something is left out that objects do not have.
+    pub(crate) fn of_objects(&self) -> Result<()> {
+        if self.general() == General::default() {
+            return Ok(());
+        }
+        Err(miette!(
+            "--without static-graph, constants and annotations are for configurations: an object has none of these"
+        ))
     }
 }
 
@@ -292,6 +315,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     if let Some(code) = args.running.watch.begin()? {
         return Ok(code);
     }
+    args.tuning.of_objects()?;
     let (mut object, program) = open(&args.object)?;
     resize(&mut object, &args.max_entries).wrap_err_with(|| args.object.clone())?;
     let program = args.prog.clone().or(program);

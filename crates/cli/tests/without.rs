@@ -1,0 +1,115 @@
+//! `--without`: whatever optimisation is left out, a program does the same; and it is left out.
+
+mod common;
+
+use std::process::{Command, Output};
+
+use millstream_programs::packet::partly_broken;
+use millstream_programs::rng::Rng;
+use serde_json::Value;
+
+use common::Files;
+
+/// Headers that are stripped and put back, copies, an annotation that is looked at, errors that packets are sent about, a translated flow.
+const GRAPH: &str = "
+    FromDump($IN, STOP true) -> c :: Classifier(12/0800, -);
+    c[1] -> t :: Tee(2) -> Discard; t[1] -> Strip(4) -> bad :: Counter -> Unstrip(4) -> ToDump($OTHER, SNAPLEN 0);
+    c[0] -> Paint(7) -> Strip(14) -> k :: CheckIPHeader(CHECKSUM true) -> rt :: RadixIPLookup(0.0.0.0/1 10.0.0.2 0, 128.0.0.0/1 10.0.0.3 1);
+    k[1] -> Unstrip(14) -> ToDump($OTHER, SNAPLEN 0);
+    rt[0] -> DecIPTTL -> p :: CheckPaint(7) -> EtherEncap(0x0800, 1:1:1:1:1:1, 2:2:2:2:2:2) -> out :: ToDump($OUT, SNAPLEN 0);
+    rt[1] -> rw :: IPRewriter(pattern 192.0.2.1 1024-65535# - - 0 0) -> l :: Counter -> Unstrip(14) -> out;
+    p[1] -> Discard;";
+
+const LEFT_OUT: [&str; 14] = [
+    "static-graph",
+    "constants",
+    "annotations",
+    "static-graph,constants,annotations",
+    "annotations,static-graph",
+    "passes",
+    "llvm-passes",
+    "passes,llvm-passes",
+    "prefetch",
+    "ahead",
+    "lookups",
+    "sccp",
+    "gvn,dse,forward",
+    "static-graph,constants,annotations,passes,llvm-passes,prefetch,lookups",
+];
+
+fn millstream(arguments: &[&str]) -> (i32, String, String) {
+    let Output { status, stdout, stderr } =
+        Command::new(env!("CARGO_BIN_EXE_millstream")).args(arguments).output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    (status.code().unwrap(), text(stdout), text(stderr))
+}
+
+/// A capture of these frames.
+fn capture(frames: &[Vec<u8>]) -> Vec<u8> {
+    let words = |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
+    let mut out = words(&[0xa1b2_c3d4, 0x0004_0002, 0, 0, 65_535, 1]);
+    for (at, frame) in (0..).zip(frames) {
+        out.extend(words(&[at, 5, frame.len() as u32, frame.len() as u32]));
+        out.extend(frame);
+    }
+    out
+}
+
+#[test]
+fn a_configuration_sends_the_same_packets_whatever_is_left_out() {
+    let files = Files::new("without");
+    let [conf, input] = ["conf.click", "in.pcap"].map(|name| files.path(name));
+    std::fs::write(&conf, GRAPH).unwrap();
+    std::fs::write(&input, capture(&partly_broken(&mut Rng::new(5), 600))).unwrap();
+    let run = |name: &str, more: &[&str]| {
+        let [out, other] = ["out", "other"].map(|kind| files.path(&format!("{name}-{kind}.pcap")));
+        let variables = [format!("IN={input}"), format!("OUT={out}"), format!("OTHER={other}")];
+        let [a, b, c] = variables.each_ref().map(String::as_str);
+        let handlers = ["--handler", "bad.count", "--handler", "l.count", "--json"];
+        let (exit, report, errors) = millstream(&[&["click", &conf, a, b, c], &handlers[..], more].concat());
+        assert_eq!((exit, errors.as_str()), (0, ""), "{name}");
+        let report: Value = serde_json::from_str(&report).unwrap();
+        let account = ["received", "copies", "sent", "dropped", "handlers"].map(|part| report[part].clone());
+        (account, std::fs::read(out).unwrap(), std::fs::read(other).unwrap())
+    };
+    let usual = run("usual", &[]);
+    // All ways are taken.
+    assert!(usual.1.len() > 20_000 && usual.2.len() > 1_000, "{} {}", usual.1.len(), usual.2.len());
+    for (at, left_out) in LEFT_OUT.iter().enumerate() {
+        assert!(run(&at.to_string(), &["--without", left_out]) == usual, "without {left_out}");
+    }
+}
+
+#[test]
+fn what_is_left_out_is_not_in_the_code() {
+    let files = Files::new("without-code");
+    let conf = files.path("conf.click");
+    std::fs::write(&conf, "FromDevice(in) -> Strip(14) -> Paint(3) -> CheckPaint(3) -> ToDPDKDevice(out);")
+        .unwrap();
+    let ir = |more: &[&str]| {
+        let (exit, text, errors) = millstream(&[&["click", &conf, "--ir"], more].concat());
+        assert_eq!((exit, errors.as_str()), (0, ""));
+        text
+    };
+    assert!(!ir(&[]).contains("click.numbers"), "{}", ir(&[]));
+    for left_out in ["static-graph", "constants"] {
+        assert!(ir(&["--without", left_out]).contains("click.numbers"), "without {left_out}");
+    }
+    let stores = |text: &str| text.matches("store").count();
+    assert!(stores(&ir(&["--without", "annotations"])) > stores(&ir(&[])) + 20);
+}
+
+#[test]
+fn names_that_nothing_has_are_refused() {
+    for (arguments, said) in [
+        (&["click", "x.click", "--without", "speed"][..], "static-graph, constants, annotations"),
+        (&["native", "builtin:router:100", "--without", "static-graph"], "for configurations"),
+        (&["native", "builtin:router:100", "--without", "lower-keys"], "there is no code"),
+    ] {
+        let (exit, _, errors) = millstream(arguments);
+        assert!(exit == 2 && errors.contains(said), "{arguments:?}: {errors}");
+    }
+    let (exit, _, errors) =
+        millstream(&["native", "builtin:router:100", "--packets", "1000", "--without", "lookups,passes"]);
+    assert_eq!((exit, errors.as_str()), (0, ""));
+}
