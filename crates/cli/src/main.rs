@@ -4,6 +4,7 @@
 //! or a report. JSON goes to standard output and has a `schema` number; everything else that is not the result
 //! goes to standard error.
 
+mod bench_user;
 mod build;
 mod click;
 mod completions;
@@ -104,6 +105,10 @@ enum Command {
     Native(native::Args),
     /// Run a Click configuration as one native program: packets from memory or capture files
     Click(click::Args),
+    /// Measure a Click configuration or an XDP program in userspace: time a packet, latency by offered load, instructions
+    ///
+    /// Needs no peer, no NIC and no root: packets come from memory.
+    BenchUser(Box<bench_user::Args>),
     /// Show what a Click configuration, compiled, keeps of a packet beside its bytes: live annotations, where they lie, what is dead
     Layout(layout::Args),
     /// Build an executable of its own from a Click configuration or an XDP program, compiled ahead of time
@@ -162,6 +167,7 @@ fn main() -> ExitCode {
         Command::Control(args) => control::run(&args),
         Command::Native(args) => native::run(&args),
         Command::Click(args) => click::run(&args),
+        Command::BenchUser(args) => bench_user::run(&args),
         Command::Layout(args) => layout::run(&args),
         Command::Build(args) => build::run(&args),
         Command::Verify(args) => verify::run(args),

@@ -105,6 +105,7 @@ fn names_that_nothing_has_are_refused() {
         (&["click", "x.click", "--without", "speed"][..], "static-graph, constants, annotations"),
         (&["native", "builtin:router:100", "--without", "static-graph"], "for configurations"),
         (&["native", "builtin:router:100", "--without", "lower-keys"], "there is no code"),
+        (&["bench-user", "builtin:router:100", "--without", "constants"], "for configurations"),
     ] {
         let (exit, _, errors) = millstream(arguments);
         assert!(exit == 2 && errors.contains(said), "{arguments:?}: {errors}");

@@ -19,6 +19,11 @@ pub fn monotonic_ns() -> u64 {
     clock(libc::CLOCK_MONOTONIC)
 }
 
+/// Nanoseconds that processors have worked for this process, in all its threads.
+pub fn processor_ns() -> u64 {
+    clock(libc::CLOCK_PROCESS_CPUTIME_ID)
+}
+
 fn clock(id: libc::clockid_t) -> u64 {
     let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: writes one timespec, which is live and exclusive; the clocks exist on every Linux that has BPF.

@@ -27,13 +27,13 @@ const MOST_FRAMES: usize = 1 << 24;
 const FLOWS: usize = 1024;
 
 /// Packets of a source.
-pub(super) struct Packets {
+pub(crate) struct Packets {
     frames: Vec<Vec<u8>>,
     pub(super) times: Vec<u64>,
     count: u64,
     /// Left out of a capture file because no buffer takes them.
     pub(super) unfit: u64,
-    pub(super) description: String,
+    pub(crate) description: String,
     /// The file for what is sent to devices, and to which.
     out: Vec<(Option<String>, String)>,
     /// What tells it when to send.
@@ -41,7 +41,7 @@ pub(super) struct Packets {
 }
 
 impl Packets {
-    pub(super) fn feed(&self) -> Feed<'_> {
+    pub(crate) fn feed(&self) -> Feed<'_> {
         Feed { frames: &self.frames, count: self.count }
     }
 
@@ -131,7 +131,7 @@ pub(super) fn usual(count: Option<u64>) -> u64 {
 }
 
 /// Packets of a source that is no device: so many, unless it says how many itself, or has a gate that does.
-pub(super) fn made(source: &Source, count: Option<u64>, gate: Option<Arc<Gate>>) -> Result<Packets> {
+pub(crate) fn made(source: &Source, count: Option<u64>, gate: Option<Arc<Gate>>) -> Result<Packets> {
     let limited = |limit: &Option<u64>| match gate {
         Some(_) => u64::MAX,
         None => limit.unwrap_or(usual(count)),
@@ -192,18 +192,20 @@ fn file(path: &str, count: Option<u64>) -> Result<Packets> {
     })
 }
 
-/// Flows of 64-byte packets between random addresses.
+/// So many flows of 64-byte packets between random addresses.
+pub(crate) fn made_up(seed: u64, flows: usize) -> Vec<Vec<u8>> {
+    let mut rng = Rng::new(seed);
+    let frame = |_| {
+        let mut address = || (0x0100_0000 + rng.below(0xdeff_ffff - 0x0100_0000)) as u32;
+        let (source, destination) = (address(), address());
+        Frame { src: source.into(), dst: destination.into(), ..Frame::default() }.to_bytes()
+    };
+    (0..flows).map(frame).collect()
+}
+
 fn memory(seed: u64, count: Option<u64>) -> Packets {
-    let mut rng = Rng::new(seed + 1);
-    let frames = (0..FLOWS)
-        .map(|_| {
-            let mut address = || (0x0100_0000 + rng.below(0xdeff_ffff - 0x0100_0000)) as u32;
-            let (source, destination) = (address(), address());
-            Frame { src: source.into(), dst: destination.into(), ..Frame::default() }.to_bytes()
-        })
-        .collect();
     Packets {
-        frames,
+        frames: made_up(seed + 1, FLOWS),
         count: count.unwrap_or(USUAL_PACKETS),
         description: format!("{FLOWS} flows of 64-byte packets"),
         ..nothing()

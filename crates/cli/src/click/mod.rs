@@ -30,6 +30,7 @@ use millstream_object::Program as Described;
 
 use self::control::{AtWork, Control};
 use self::gates::Gates;
+pub(crate) use self::io::{Packets, made, made_up};
 use self::texts::Texts;
 use crate::dpdk::{self, Serving};
 use crate::exit::Exit;

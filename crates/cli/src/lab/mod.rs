@@ -54,7 +54,7 @@ pub(crate) struct Feed {
     tables: Option<String>,
     /// Flows to draw from the tables
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=MOST_FRAMES as i64))]
-    flows: u32,
+    pub(crate) flows: u32,
     /// How packets fall on flows: `high`, `low`, `none` (ClassBench's Pareto rule) or `zipf:EXPONENT`
     #[arg(long, value_name = "RULE", default_value = "high")]
     locality: String,
@@ -67,7 +67,7 @@ pub(crate) struct Feed {
 }
 
 /// Frames that were not generated, and what they are.
-type Recorded = (Vec<Vec<u8>>, &'static str);
+pub(crate) type Recorded = (Vec<Vec<u8>>, &'static str);
 
 impl Feed {
     /// The workload for a program with these two ports, and the order of its frames.
@@ -104,7 +104,7 @@ impl Feed {
     }
 
     /// Frames from a file, and what they are.
-    fn recorded(&self) -> Result<Option<Recorded>, miette::Report> {
+    pub(crate) fn recorded(&self) -> Result<Option<Recorded>, miette::Report> {
         if let Some(path) = &self.packet {
             let frame = std::fs::read(path).into_diagnostic().wrap_err_with(|| path.display().to_string())?;
             return Ok(Some((vec![frame], "one frame from a file")));

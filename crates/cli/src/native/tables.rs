@@ -22,7 +22,7 @@ struct CpuValue {
 }
 
 /// Puts generated entries in.
-pub(super) fn apply(engine: &mut Engine, entries: &[MapEntry]) -> Result<()> {
+pub(crate) fn apply(engine: &mut Engine, entries: &[MapEntry]) -> Result<()> {
     for entry in entries {
         set(engine, entry.map, &entry.key, &entry.value)?;
     }

@@ -1,0 +1,309 @@
+//! `millstream bench-user`: what a Click configuration or an XDP program takes in userspace, without a peer, a NIC or root.
+//!
+//! Packets come from memory, and what is sent is counted. Times are of a packet's whole way, copying in and out included, unless they are said
+//! to be the program's. Points of a part are measured by turns, in random order, in several rounds; reported are medians, with the least and
+//! the most of all rounds. docs/native.md.
+
+mod instructions;
+mod paced;
+mod report;
+mod subject;
+mod traffic;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use miette::{IntoDiagnostic, Result, miette};
+use millstream_lab::os;
+use millstream_programs::rng::Rng;
+
+use self::paced::Pace;
+use self::report::{Document, LatencyRow, LeftOut, Row, median};
+use self::subject::{Made, Ran, Runner, Subject};
+use self::traffic::Traffic;
+use crate::exit::Exit;
+use crate::lab::Feed;
+use crate::native::{Tuning, bind, seconds};
+use crate::progress::{Counted, Progress};
+
+/// Flags of `millstream bench-user`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// What is measured: a Click configuration, or an XDP program: FILE.o, FILE.o:PROGRAM or builtin:NAME
+    #[arg(value_name = "CONF|OBJECT")]
+    what: String,
+    /// Variables of a configuration that win over its `define`
+    #[arg(value_name = "NAME=VALUE")]
+    variables: Vec<String>,
+    /// Fill map NAME from FILE, as `bpftool -j map dump` writes it; may be given several times
+    #[arg(long = "map", value_name = "NAME=FILE")]
+    maps: Vec<String>,
+    #[command(flatten)]
+    feed: Feed,
+    /// What is measured
+    #[arg(
+        long,
+        value_name = "PART,...",
+        value_enum,
+        value_delimiter = ',',
+        default_value = "batches,sizes,workers,latency,instructions"
+    )]
+    parts: Vec<Part>,
+    /// Packets at once, wherever that is not what is varied
+    #[arg(long, value_name = "B", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    batch: u32,
+    /// Packets at once, one number after the other
+    #[arg(long, value_name = "B,...", value_delimiter = ',', default_value = "1,4,16,32,64,128,256", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    batches: Vec<u32>,
+    /// Bytes that packets are lengthened to, without the frame check sequence
+    #[arg(long, value_name = "BYTES,...", value_delimiter = ',', default_value = "64,128,256,512,1024,1472", value_parser = clap::value_parser!(u32).range(60..=3520))]
+    sizes: Vec<u32>,
+    /// Offered loads, in percent of what is done of packets without end
+    #[arg(long, value_name = "PERCENT,...", value_delimiter = ',', default_value = "10,25,50,75,90,95,100,110", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    loads: Vec<u32>,
+    /// How long each point is measured, all rounds together
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+    seconds: f64,
+    /// Rounds
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+    #[command(flatten)]
+    tuning: Tuning,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Run so many packets and nothing else: what a count of instructions starts
+    #[arg(long, value_name = "N", hide = true)]
+    counted: Option<u64>,
+}
+
+/// A part of the measurement.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+enum Part {
+    /// Time a packet by the number of packets at once
+    Batches,
+    /// Time a packet by its size
+    Sizes,
+    /// Time a packet, and packets a second, by the number of workers: 1, 2, 4 and so on up to --workers
+    Workers,
+    /// Latency by offered load: packets that come by a Poisson process into a ring of 1,024, polled by one worker
+    Latency,
+    /// Instructions of a packet, counted by valgrind's callgrind where there is one
+    Instructions,
+}
+
+/// A step of a worker's loop that takes longer is not its own, before it is known how long batches are.
+const LONGEST_STEP: Duration = Duration::from_millis(1);
+/// The same from then on: so many batches, and never less than this.
+const BATCHES_A_STEP: f64 = 20.0;
+const SHORTEST_STEP: Duration = Duration::from_micros(50);
+/// Packets by which it is found out how many fill a round.
+const FIRST: u64 = 1 << 14;
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    os::catch_interrupts();
+    let subject = Subject::read(args)?;
+    let runner = match subject.runner(args, 1)? {
+        Made::Ready(runner) => runner,
+        Made::NoLlvm(why) => {
+            eprintln!("{why}");
+            return Ok(Exit::NotPermitted.into());
+        }
+    };
+    let traffic = subject.traffic(args)?;
+    if let Some(count) = args.counted {
+        let mut runner = runner;
+        println!("{}", runner.run(&traffic, count, args.batch as usize)?.received);
+        return Ok(Exit::Done.into());
+    }
+    let mut bench = Bench::new(args, &subject, *runner, traffic);
+    for part in all_parts().filter(|part| args.parts.contains(part)) {
+        bench.part(part)?;
+        if os::interrupted() {
+            eprintln!("interrupted: no answer");
+            return Ok(Exit::Unknown.into());
+        }
+    }
+    let document = bench.document();
+    match args.json {
+        true => println!("{}", serde_json::to_string_pretty(&document).into_diagnostic()?),
+        false => print!("{}", document.text()),
+    }
+    Ok(Exit::Done.into())
+}
+
+fn all_parts() -> impl Iterator<Item = Part> {
+    use Part::{Batches, Instructions, Latency, Sizes, Workers};
+    [Batches, Sizes, Workers, Latency, Instructions].into_iter()
+}
+
+/// What is being measured, and what was found so far.
+struct Bench<'b> {
+    args: &'b Args,
+    subject: &'b Subject,
+    runner: Runner,
+    traffic: Traffic,
+    found: Document,
+}
+
+/// A point: who runs how many packets at once of which traffic.
+struct Point<'p> {
+    runner: usize,
+    traffic: &'p Traffic,
+    batch: u32,
+}
+
+impl<'b> Bench<'b> {
+    fn new(args: &'b Args, subject: &'b Subject, runner: Runner, traffic: Traffic) -> Bench<'b> {
+        let found = Document::new(&args.what, &traffic, args, runner.compiled_ms());
+        Bench { args, subject, runner, traffic, found }
+    }
+
+    fn document(self) -> Document {
+        self.found
+    }
+
+    fn left_out(&mut self, part: &'static str, why: impl Into<String>) {
+        self.found.left_out.push(LeftOut { part, why: why.into() });
+    }
+
+    fn part(&mut self, part: Part) -> Result<()> {
+        bind(0).into_diagnostic()?;
+        match part {
+            Part::Batches => {
+                let points: Vec<Point<'_>> = self
+                    .args
+                    .batches
+                    .iter()
+                    .map(|&batch| Point { runner: 0, traffic: &self.traffic, batch })
+                    .collect();
+                self.found.by_batch = measure(self.args, std::slice::from_mut(&mut self.runner), &points)?;
+            }
+            Part::Sizes => self.sizes()?,
+            Part::Workers => self.workers()?,
+            Part::Latency => self.latency()?,
+            Part::Instructions => match instructions::count(self.args.batch)? {
+                Ok(counted) => self.found.instructions_per_packet = Some(counted),
+                Err(why) => self.left_out("instructions", why),
+            },
+        }
+        Ok(())
+    }
+
+    fn sizes(&mut self) -> Result<()> {
+        if !self.runner.takes_traffic() {
+            self.left_out("sizes", "no packet comes from a device: the configuration makes its own");
+            return Ok(());
+        }
+        let lengthened: Vec<Traffic> =
+            self.args.sizes.iter().map(|&size| self.traffic.lengthened(size as usize)).collect();
+        let batch = self.args.batch;
+        let points: Vec<Point<'_>> =
+            lengthened.iter().map(|traffic| Point { runner: 0, traffic, batch }).collect();
+        self.found.by_size = measure(self.args, std::slice::from_mut(&mut self.runner), &points)?;
+        Ok(())
+    }
+
+    fn workers(&mut self) -> Result<()> {
+        let most = self.args.tuning.workers;
+        let mut numbers: Vec<u32> = (0..).map(|n| 1 << n).take_while(|&n| n < most).collect();
+        numbers.push(most);
+        let mut runners = Vec::new();
+        for &workers in &numbers {
+            match self.subject.runner(self.args, workers) {
+                Ok(Made::Ready(runner)) => runners.push(*runner),
+                Ok(Made::NoLlvm(why)) => return Err(miette!(why)),
+                // Elements for one worker only.
+                Err(why) => {
+                    self.left_out("workers", format!("{workers} workers: {why}"));
+                    break;
+                }
+            }
+        }
+        let batch = self.args.batch;
+        let points: Vec<Point<'_>> =
+            (0..runners.len()).map(|runner| Point { runner, traffic: &self.traffic, batch }).collect();
+        self.found.by_workers = measure(self.args, &mut runners, &points)?;
+        Ok(())
+    }
+
+    fn latency(&mut self) -> Result<()> {
+        let length = Duration::from_secs_f64(self.args.seconds);
+        let mut bar = Progress::counted("latency", self.args.loads.len() + 1);
+        let batch = self.args.batch as usize;
+        let pace = Pace { rate: None, length, longest_step: LONGEST_STEP };
+        let without_end = self.runner.paced(&self.traffic, &pace, batch)?;
+        let most = without_end.received as f64 / without_end.time.as_secs_f64();
+        bar.step();
+        if without_end.received == 0 {
+            self.left_out("latency", "no packet comes");
+            return Ok(());
+        }
+        self.found.without_end_mpps = Some(most / 1e6);
+        let longest_step = Duration::from_secs_f64(BATCHES_A_STEP * f64::from(self.args.batch) / most);
+        let pace = Pace { longest_step: longest_step.max(SHORTEST_STEP), ..pace };
+        for &load in &self.args.loads {
+            if os::interrupted() {
+                break;
+            }
+            let offered = most * f64::from(load) / 100.0;
+            let ran = self.runner.paced(&self.traffic, &Pace { rate: Some(offered), ..pace }, batch)?;
+            self.found.by_load.push(LatencyRow::new(load, offered, &ran));
+            bar.step();
+        }
+        Ok(())
+    }
+}
+
+/// Measures points by turns.
+fn measure(args: &Args, runners: &mut [Runner], points: &[Point<'_>]) -> Result<Vec<Row>> {
+    let mut bar: Counted = Progress::counted("measuring", points.len() * (1 + args.rounds as usize));
+    let length = args.seconds / f64::from(args.rounds);
+    let mut counts = Vec::new();
+    for point in points {
+        let first = runners[point.runner].run(point.traffic, FIRST, point.batch as usize)?;
+        if first.received == 0 {
+            return Ok(Vec::new());
+        }
+        let each = first.wall.as_secs_f64() / first.received as f64;
+        counts.push(((length / each.max(1e-10)) as u64).max(FIRST));
+        bar.step();
+    }
+    let mut rng = Rng::new(u64::from(args.rounds));
+    let mut found: Vec<Vec<Ran>> = points.iter().map(|_| Vec::new()).collect();
+    for _ in 0..args.rounds {
+        for at in shuffled(&mut rng, points.len()) {
+            if os::interrupted() {
+                return Ok(Vec::new());
+            }
+            let point = &points[at];
+            found[at].push(runners[point.runner].run(point.traffic, counts[at], point.batch as usize)?);
+            bar.step();
+        }
+    }
+    let row = |(point, ran): (&Point<'_>, &Vec<Ran>)| Row {
+        batch: point.batch,
+        bytes: point.traffic.mean_length(),
+        workers: runners[point.runner].workers(),
+        ns_per_packet: median(ran.iter().map(Ran::ns)),
+        ns_least: ran.iter().map(Ran::ns).fold(f64::INFINITY, f64::min),
+        ns_most: ran.iter().map(Ran::ns).fold(0.0, f64::max),
+        program_ns: median(ran.iter().map(Ran::program_ns)),
+        mpps: median(ran.iter().map(Ran::mpps)),
+        mpps_per_cpu_second: median(ran.iter().map(Ran::mpps_per_cpu_second)),
+        received: ran.iter().map(|r| r.received).sum(),
+        sent: ran.iter().map(|r| r.sent).sum(),
+        dropped: ran.iter().map(|r| r.dropped).sum(),
+    };
+    Ok(points.iter().zip(&found).map(row).collect())
+}
+
+/// The numbers below `count` in random order.
+fn shuffled(rng: &mut Rng, count: usize) -> Vec<usize> {
+    let mut all: Vec<usize> = (0..count).collect();
+    for at in (1..count).rev() {
+        all.swap(at, rng.below(at as u64 + 1) as usize);
+    }
+    all
+}

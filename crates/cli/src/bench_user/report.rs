@@ -1,0 +1,189 @@
+//! What a measurement found, as text and JSON.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+
+use super::Args;
+use super::subject::PacedRan;
+use super::traffic::Traffic;
+
+/// A point: medians over rounds.
+#[derive(Serialize)]
+pub(super) struct Row {
+    pub(super) batch: u32,
+    /// Of a packet, on average.
+    pub(super) bytes: f64,
+    pub(super) workers: u32,
+    /// Of a worker's processor, copying in and out included.
+    pub(super) ns_per_packet: f64,
+    pub(super) ns_least: f64,
+    pub(super) ns_most: f64,
+    /// Of these, in the program.
+    pub(super) program_ns: f64,
+    /// By the clock, of all workers together.
+    pub(super) mpps: f64,
+    pub(super) mpps_per_cpu_second: f64,
+    pub(super) received: u64,
+    pub(super) sent: u64,
+    pub(super) dropped: u64,
+}
+
+/// Latency at an offered load.
+#[derive(Serialize)]
+pub(super) struct LatencyRow {
+    load_percent: u32,
+    offered_mpps: f64,
+    done_mpps: f64,
+    /// Of those that came, found no place in the ring.
+    lost_share: f64,
+    /// Of the time, in which the worker did not have its processor.
+    left_out_share: f64,
+    p50_ns: Option<u64>,
+    p99_ns: Option<u64>,
+    p999_ns: Option<u64>,
+}
+
+impl LatencyRow {
+    pub(super) fn new(load_percent: u32, offered: f64, ran: &PacedRan) -> LatencyRow {
+        let PacedRan { received, lost, time, left_out, latencies } = ran;
+        LatencyRow {
+            load_percent,
+            offered_mpps: offered / 1e6,
+            done_mpps: *received as f64 / time.as_secs_f64() / 1e6,
+            lost_share: *lost as f64 / (received + lost).max(1) as f64,
+            left_out_share: *left_out,
+            p50_ns: latencies.percentile(0.5),
+            p99_ns: latencies.percentile(0.99),
+            p999_ns: latencies.percentile(0.999),
+        }
+    }
+}
+
+/// A part that was asked for and not measured.
+#[derive(Serialize)]
+pub(super) struct LeftOut {
+    pub(super) part: &'static str,
+    pub(super) why: String,
+}
+
+/// All that was found.
+#[derive(Serialize)]
+pub(super) struct Document {
+    schema: u32,
+    what: String,
+    packets: String,
+    seconds: f64,
+    rounds: u32,
+    /// From the file to code that runs.
+    compiled_ms: f64,
+    pub(super) by_batch: Vec<Row>,
+    pub(super) by_size: Vec<Row>,
+    pub(super) by_workers: Vec<Row>,
+    /// Of packets without end, which loads are percentages of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) without_end_mpps: Option<f64>,
+    pub(super) by_load: Vec<LatencyRow>,
+    /// In the program.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) instructions_per_packet: Option<f64>,
+    pub(super) left_out: Vec<LeftOut>,
+}
+
+impl Document {
+    pub(super) fn new(what: &str, traffic: &Traffic, args: &Args, compiled_ms: f64) -> Document {
+        Document {
+            schema: 1,
+            what: what.to_owned(),
+            packets: traffic.description.clone(),
+            seconds: args.seconds,
+            rounds: args.rounds,
+            compiled_ms,
+            by_batch: Vec::new(),
+            by_size: Vec::new(),
+            by_workers: Vec::new(),
+            without_end_mpps: None,
+            by_load: Vec::new(),
+            instructions_per_packet: None,
+            left_out: Vec::new(),
+        }
+    }
+
+    pub(super) fn text(&self) -> String {
+        let mut out = String::new();
+        // Writing to a string does not fail.
+        let _ = writeln!(out, "{} on {}", self.what, self.packets);
+        let _ = writeln!(out, "code after {:.1} ms; medians of {} rounds", self.compiled_ms, self.rounds);
+        for (what, rows) in
+            [("batch", &self.by_batch), ("size", &self.by_size), ("workers", &self.by_workers)]
+        {
+            if !rows.is_empty() {
+                rows_text(&mut out, what, rows);
+            }
+        }
+        if let Some(most) = self.without_end_mpps {
+            let _ = writeln!(
+                out,
+                "\nlatency by offered load, of {most:.2} Mpps that are done of packets without end"
+            );
+            let _ = writeln!(
+                out,
+                "{:>6} {:>9} {:>9} {:>7} {:>10} {:>10} {:>10}",
+                "load", "offered", "done", "lost", "p50", "p99", "p99.9"
+            );
+            for row in &self.by_load {
+                let us = |ns: Option<u64>| {
+                    ns.map_or_else(|| "-".to_owned(), |ns| format!("{:.2} us", ns as f64 / 1e3))
+                };
+                let percent = |share: f64| format!("{:.2} %", 100.0 * share);
+                let (lost, left_out) = (percent(row.lost_share), percent(row.left_out_share));
+                let load = format!("{} %", row.load_percent);
+                let _ = writeln!(
+                    out,
+                    "{load:>6} {:>9.2} {:>9.2} {lost:>7} {:>10} {:>10} {:>10} {left_out:>9}",
+                    row.offered_mpps,
+                    row.done_mpps,
+                    us(row.p50_ns),
+                    us(row.p99_ns),
+                    us(row.p999_ns)
+                );
+            }
+        }
+        if let Some(instructions) = self.instructions_per_packet {
+            let _ = writeln!(out, "\n{instructions:.1} instructions a packet in the program");
+        }
+        for LeftOut { part, why } in &self.left_out {
+            let _ = writeln!(out, "\n{part} left out: {why}");
+        }
+        out
+    }
+}
+
+fn rows_text(out: &mut String, what: &str, rows: &[Row]) {
+    let _ = writeln!(
+        out,
+        "\n{what:>8} {:>10} {:>19} {:>11} {:>8} {:>12} {:>7}",
+        "ns/packet", "(least to most)", "in program", "Mpps", "Mpps/CPU-s", "sent"
+    );
+    for row in rows {
+        let label = match what {
+            "batch" => row.batch.to_string(),
+            "size" => format!("{:.0} B", row.bytes),
+            _ => row.workers.to_string(),
+        };
+        let range = format!("({:.2} to {:.2})", row.ns_least, row.ns_most);
+        let sent = format!("{:.1} %", 100.0 * row.sent as f64 / row.received.max(1) as f64);
+        let _ = writeln!(
+            out,
+            "{label:>8} {:>10.2} {range:>19} {:>11.2} {:>8.2} {:>12.2} {sent:>7}",
+            row.ns_per_packet, row.program_ns, row.mpps, row.mpps_per_cpu_second
+        );
+    }
+}
+
+/// The middle of some numbers.
+pub(super) fn median(numbers: impl Iterator<Item = f64>) -> f64 {
+    let mut sorted: Vec<f64> = numbers.collect();
+    sorted.sort_unstable_by(f64::total_cmp);
+    sorted.get(sorted.len() / 2).copied().unwrap_or(0.0)
+}

@@ -1,0 +1,340 @@
+//! What is measured: a configuration or an XDP program, compiled for a number of workers, and run on packets from memory.
+
+use std::io::Read as _;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use miette::{IntoDiagnostic, Result, WrapErr, miette};
+use millstream_built::fill;
+use millstream_click::{Program, Source};
+use millstream_lab::os;
+use millstream_lab::workload::Workload;
+use millstream_native::io::graph::{Ends, Feed, GraphRan, run_graph, run_graph_by};
+use millstream_native::io::live::{serve, serve_graph};
+use millstream_native::io::{
+    Account, Crew, Nowhere, Plan, Ran as ObjectRan, Replay, run as run_packets, run_by,
+};
+use millstream_native::{Engine, Options};
+use millstream_object::Object;
+
+use super::Args;
+use super::paced::{self, Clock, End, Latencies, Pace};
+use super::traffic::Traffic;
+use crate::click::{self, Packets};
+use crate::lab::open;
+use crate::native::{bind, is_llvm_missing, seed, tables};
+
+/// Where packets come in by; an object that redirects finds the next one, too.
+const INGRESS: u32 = 1;
+
+/// A run at a pace ends after so many times its length, however little of it the worker had its processor.
+const PATIENCE: u32 = 30;
+
+/// What is measured.
+pub(super) enum Subject {
+    Configuration,
+    Object(Box<(Object, Option<String>, Workload, Vec<u32>)>),
+}
+
+/// What became of the wish for code.
+pub(super) enum Made {
+    Ready(Box<Runner>),
+    /// LLVM's library is not there.
+    NoLlvm(String),
+}
+
+/// Whether this names an object and not a configuration.
+fn is_object(what: &str) -> bool {
+    let path = match what.rsplit_once(':') {
+        Some((path, program)) if !program.contains('/') && !Path::new(what).exists() => path,
+        _ => what,
+    };
+    let is_elf = || {
+        let mut magic = [0; 4];
+        let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut magic));
+        read.is_ok() && magic == *b"\x7fELF"
+    };
+    what.starts_with("builtin:") || path.ends_with(".o") || is_elf()
+}
+
+impl Subject {
+    pub(super) fn read(args: &Args) -> Result<Subject> {
+        if !is_object(&args.what) {
+            return Ok(Subject::Configuration);
+        }
+        if let Some(variable) = args.variables.first() {
+            return Err(miette!("{variable}: an object has no variables; these are for configurations"));
+        }
+        args.tuning.of_objects()?;
+        let (object, program) = open(&args.what)?;
+        let (load, order) = args.feed.workload(&args.what, [INGRESS, INGRESS + 1])?;
+        Ok(Subject::Object(Box::new((object, program, load, order))))
+    }
+
+    /// The packets of devices.
+    pub(super) fn traffic(&self, args: &Args) -> Result<Traffic> {
+        Ok(match self {
+            Subject::Configuration => {
+                let (frames, from) = match args.feed.recorded()? {
+                    Some((frames, from)) => (frames, from.to_owned()),
+                    None => {
+                        let frames = click::made_up(1, args.feed.flows as usize);
+                        (frames, format!("{} flows of 64-byte packets", args.feed.flows))
+                    }
+                };
+                if frames.is_empty() {
+                    return Err(miette!("there are no packets in what --pcap or --packet names"));
+                }
+                Traffic { order: (0..frames.len() as u32).collect(), frames, description: from }
+            }
+            Subject::Object(of) => {
+                let (_, _, load, order) = &**of;
+                Traffic {
+                    frames: load.flows.packets.clone(),
+                    order: order.clone(),
+                    description: load.description.clone(),
+                }
+            }
+        })
+    }
+
+    /// Code for so many workers, with its tables.
+    pub(super) fn runner(&self, args: &Args, workers: u32) -> Result<Made> {
+        let start = Instant::now();
+        let options = Options { workers, ..args.tuning.options() };
+        let program = match self {
+            Subject::Configuration => {
+                let general = args.tuning.general();
+                Some(click::front(Path::new(&args.what), &args.variables, workers, general)?)
+            }
+            Subject::Object(_) => None,
+        };
+        let engine = match (self, &program) {
+            (Subject::Object(of), _) => {
+                Engine::of_object(&of.0, of.1.as_deref(), &Options { seed: seed(), ..options })
+            }
+            (_, Some(program)) => {
+                let (places, prefixes) = (click::places(program), click::prefixes(program));
+                let options = Options { places, prefixes, ..options };
+                Engine::of_module(program.module.clone(), program.entry, &options)
+            }
+            (Subject::Configuration, None) => return Err(miette!("{}: no configuration", args.what)),
+        };
+        let mut engine = match engine {
+            Ok(engine) => engine,
+            Err(e) if is_llvm_missing(&e) => return Ok(Made::NoLlvm(e.to_string())),
+            Err(e) => return Err(e).into_diagnostic().wrap_err_with(|| args.what.clone()),
+        };
+        let compiled = start.elapsed();
+        if let Some(program) = &program {
+            fill(&mut engine, &program.entries).into_diagnostic()?;
+        }
+        if let Subject::Object(of) = self {
+            tables::apply(&mut engine, &of.2.entries)?;
+        }
+        args.maps.iter().try_for_each(|spec| tables::load(&mut engine, spec))?;
+        let made = program.as_ref().map_or(Ok(Vec::new()), own_packets)?;
+        Ok(Made::Ready(Box::new(Runner { program, made, engine, compiled })))
+    }
+}
+
+/// Packets that a configuration has by itself, for each of its sources; none for those of devices.
+fn own_packets(program: &Program) -> Result<Vec<Option<Packets>>> {
+    if !program.scripts.is_empty() {
+        eprintln!("the scripts of the configuration are not run");
+    }
+    let own = |source: &Source| match source {
+        Source::Device(_) => Ok(None),
+        other => click::made(other, None).map(Some),
+    };
+    program.sources.iter().map(own).collect()
+}
+
+/// Code, ready to run.
+pub(super) struct Runner {
+    program: Option<Program>,
+    /// Packets of sources that are no devices.
+    made: Vec<Option<Packets>>,
+    engine: Engine,
+    compiled: Duration,
+}
+
+/// What a run found.
+#[derive(Clone, Debug)]
+pub(super) struct Ran {
+    pub(super) received: u64,
+    pub(super) sent: u64,
+    /// With copies that were made and dropped.
+    pub(super) dropped: u64,
+    /// Of the clock, of the processors, and of these in the program.
+    pub(super) wall: Duration,
+    cpu: Duration,
+    busy: Duration,
+}
+
+impl Ran {
+    fn each(&self, time: Duration) -> f64 {
+        time.as_nanos() as f64 / self.received.max(1) as f64
+    }
+
+    /// Nanoseconds of a worker a packet.
+    pub(super) fn ns(&self) -> f64 {
+        self.each(self.cpu)
+    }
+
+    /// Of these, in the program.
+    pub(super) fn program_ns(&self) -> f64 {
+        self.each(self.busy)
+    }
+
+    /// Millions of packets a second of the clock.
+    pub(super) fn mpps(&self) -> f64 {
+        1e3 / self.each(self.wall).max(1e-9)
+    }
+
+    /// Millions of packets a second of the workers' processors.
+    pub(super) fn mpps_per_cpu_second(&self) -> f64 {
+        1e3 / self.each(self.cpu).max(1e-9)
+    }
+}
+
+/// What a run at a rate found.
+pub(super) struct PacedRan {
+    pub(super) received: u64,
+    /// Found no place in the ring.
+    pub(super) lost: u64,
+    /// Without what is left out: the worker's.
+    pub(super) time: Duration,
+    /// Of all the time.
+    pub(super) left_out: f64,
+    pub(super) latencies: Latencies,
+}
+
+impl Runner {
+    pub(super) fn workers(&self) -> u32 {
+        self.engine.workers()
+    }
+
+    pub(super) fn compiled_ms(&self) -> f64 {
+        self.compiled.as_secs_f64() * 1e3
+    }
+
+    /// Whether any packets come from outside.
+    pub(super) fn takes_traffic(&self) -> bool {
+        self.program.is_none() || self.made.iter().any(Option::is_none)
+    }
+
+    /// Runs so many packets.
+    pub(super) fn run(&mut self, traffic: &Traffic, count: u64, batch: usize) -> Result<Ran> {
+        let before = os::processor_ns();
+        let ran = match &self.program {
+            None => self.object(traffic, count, batch),
+            Some(program) => {
+                let outputs = program.targets.len();
+                self.graph(traffic, count, outputs, batch)
+            }
+        };
+        let cpu = Duration::from_nanos(os::processor_ns().saturating_sub(before));
+        ran.map(|ran| Ran { cpu, ..ran })
+    }
+
+    fn object(&mut self, traffic: &Traffic, count: u64, batch: usize) -> Result<Ran> {
+        let source = Replay { frames: &traffic.frames, order: &traffic.order, count };
+        let plan = Plan { batch, ingress: INGRESS };
+        let ran: ObjectRan = match self.engine.workers() {
+            1 => run_packets(&mut self.engine, &source, &mut Nowhere, plan),
+            _ => run_by(&self.engine, &source, &mut Nowhere, plan, &Crew { enter: &bind }),
+        }
+        .into_diagnostic()?;
+        let (received, sent) = (ran.account.received, ran.account.sent());
+        Ok(Ran {
+            received,
+            sent,
+            dropped: ran.account.all_dropped(),
+            wall: ran.total,
+            cpu: Duration::ZERO,
+            busy: ran.busy,
+        })
+    }
+
+    fn graph(&mut self, traffic: &Traffic, count: u64, outputs: usize, batch: usize) -> Result<Ran> {
+        let each = count / self.made.len().max(1) as u64;
+        let outside = Feed { frames: &traffic.frames, count: each };
+        let with_count = |feed| Feed { count: each, ..feed };
+        let feeds: Vec<Feed<'_>> = self
+            .made
+            .iter()
+            .map(|made| made.as_ref().map_or(outside, |own| with_count(own.feed())))
+            .collect();
+        let ran: GraphRan = match self.engine.workers() {
+            1 => run_graph(&mut self.engine, &feeds, outputs, batch, |_| Ok(())),
+            _ => {
+                let never = None::<fn(&mut Engine) -> bool>;
+                run_graph_by(
+                    &mut self.engine,
+                    &feeds,
+                    outputs,
+                    batch,
+                    &Crew { enter: &bind },
+                    &|_| Ok(()),
+                    never,
+                )
+            }
+        }
+        .into_diagnostic()?;
+        let (received, sent) = (ran.received.iter().sum::<u64>(), ran.sent.iter().sum::<u64>());
+        let dropped = received + ran.copies - sent;
+        Ok(Ran { received, sent, dropped, wall: ran.total, cpu: Duration::ZERO, busy: ran.busy })
+    }
+
+    /// Runs packets that come at a pace, by one worker.
+    pub(super) fn paced(&mut self, traffic: &Traffic, pace: &Pace, batch: usize) -> Result<PacedRan> {
+        let own: Vec<Option<Traffic>> = self.made.iter().map(|made| made.as_ref().map(of_own)).collect();
+        let sources: Vec<&Traffic> = match &self.program {
+            None => vec![traffic],
+            Some(_) => own.iter().map(|own| own.as_ref().unwrap_or(traffic)).collect(),
+        };
+        let each = Pace { rate: pace.rate.map(|rate| rate / sources.len() as f64), ..*pace };
+        let count = sources.len();
+        let clock = Clock::new(pace.longest_step);
+        let source =
+            |(seed, traffic)| End::Source(Box::new(paced::Source::new(traffic, &clock, &each, seed)));
+        let mut wires: Vec<End<'_>> = (0..).zip(sources).map(source).chain([End::Sink]).collect();
+        // By the worker's own time, unless hardly any of it comes.
+        let (start, length) = (Instant::now(), pace.length.as_nanos() as f64);
+        let goes_on = || clock.now() < length && start.elapsed() < pace.length * PATIENCE;
+        let (received, wall) = match &self.program {
+            None => {
+                // Each wire has its share of a batch, the sink, too.
+                let (size, goes_on) = (batch * wires.len(), &mut |_: &Account| goes_on());
+                let ran =
+                    serve(&mut self.engine, &mut wires, size, goes_on, &mut |_| {}).into_diagnostic()?;
+                (ran.account.received, ran.total)
+            }
+            Some(program) => {
+                let (from, to) = ((0..count).collect::<Vec<_>>(), vec![count; program.targets.len()]);
+                let ends = Ends { sources: &from, outputs: &to };
+                let goes_on = &mut |_: &GraphRan, _: &mut Engine| goes_on();
+                let ran =
+                    serve_graph(&mut self.engine, &mut wires, &ends, batch, goes_on).into_diagnostic()?;
+                (ran.received.iter().sum(), ran.total)
+            }
+        };
+        let (mut lost, mut latencies) = (0, Latencies::default());
+        for wire in &wires {
+            if let End::Source(source) = wire {
+                lost += source.lost;
+                latencies.and(&source.latencies);
+            }
+        }
+        let time = wall.saturating_sub(Duration::from_nanos(clock.left_out() as u64));
+        let left_out = clock.left_out() / wall.as_nanos().max(1) as f64;
+        Ok(PacedRan { received, lost, time, left_out, latencies })
+    }
+}
+
+/// Packets that a configuration makes, as they come.
+fn of_own(packets: &Packets) -> Traffic {
+    let frames = packets.feed().frames.to_vec();
+    Traffic { order: (0..frames.len() as u32).collect(), frames, description: packets.description.clone() }
+}

@@ -1,0 +1,121 @@
+//! `millstream bench-user` as a user has it. No test looks at a time, but for whether there is one.
+
+mod common;
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+use common::Files;
+
+fn bench(arguments: &[&str]) -> (i32, String, String) {
+    answer(Command::new(env!("CARGO_BIN_EXE_millstream")).arg("bench-user").args(arguments))
+}
+
+fn answer(command: &mut Command) -> (i32, String, String) {
+    let Output { status, stdout, stderr } = command.output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    (status.code().unwrap(), text(stdout), text(stderr))
+}
+
+fn rows<'d>(document: &'d Value, name: &str) -> &'d [Value] {
+    document[name].as_array().unwrap_or_else(|| panic!("{name} in {document}"))
+}
+
+fn number(row: &Value, name: &str) -> f64 {
+    row[name].as_f64().unwrap_or_else(|| panic!("{name} in {row}"))
+}
+
+/// Few, short rounds.
+const SHORT: [&str; 5] = ["--seconds", "0.02", "--rounds", "2", "--json"];
+
+fn measured(what: &[&str], more: &[&str]) -> Value {
+    let (exit, out, errors) = bench(&[what, more, &SHORT[..]].concat());
+    assert_eq!((exit, errors.as_str()), (0, ""));
+    serde_json::from_str(&out).unwrap()
+}
+
+const MIRROR: &str = "FromDevice(in) -> EtherMirror -> ToDPDKDevice(out);";
+
+fn configuration(files: &Files, text: &str) -> String {
+    let path = files.path("conf.click");
+    std::fs::write(&path, text).unwrap();
+    path
+}
+
+#[test]
+fn a_configuration_is_measured_by_batch_size_and_workers() {
+    let files = Files::new("bench-user-graph");
+    let conf = configuration(&files, MIRROR);
+    let more =
+        ["--parts", "batches,sizes,workers", "--batches", "1,32", "--sizes", "64,700", "--workers", "2"];
+    let found = measured(&[&conf], &more);
+    assert_eq!((number(&found, "schema"), found["what"].as_str()), (1.0, Some(conf.as_str())));
+    assert_eq!(rows(&found, "by_load").len() + rows(&found, "left_out").len(), 0);
+    let of = |rows: &[Value], field: &str| rows.iter().map(|row| number(row, field)).collect::<Vec<_>>();
+    assert_eq!(of(rows(&found, "by_batch"), "batch"), [1.0, 32.0]);
+    assert_eq!(of(rows(&found, "by_size"), "bytes"), [64.0, 700.0]);
+    assert_eq!(of(rows(&found, "by_workers"), "workers"), [1.0, 2.0]);
+    for row in ["by_batch", "by_size", "by_workers"].iter().flat_map(|part| rows(&found, part)) {
+        assert!(number(row, "received") > 0.0 && number(row, "received") == number(row, "sent"), "{row}");
+        let (least, most) = (number(row, "ns_least"), number(row, "ns_most"));
+        assert!(
+            0.0 < least && least <= number(row, "ns_per_packet") && number(row, "ns_per_packet") <= most,
+            "{row}"
+        );
+        assert!(number(row, "program_ns") > 0.0 && number(row, "mpps_per_cpu_second") > 0.0, "{row}");
+    }
+}
+
+#[test]
+fn latency_is_measured_by_offered_load() {
+    let files = Files::new("bench-user-latency");
+    for what in [&*configuration(&files, MIRROR), "builtin:router:100"] {
+        let found = measured(&[what], &["--parts", "latency", "--loads", "5,400"]);
+        assert!(number(&found, "without_end_mpps") > 0.0);
+        let [few, many] = rows(&found, "by_load") else { panic!("{found}") };
+        assert!(number(few, "p50_ns") > 0.0 && number(few, "p50_ns") <= number(few, "p999_ns"), "{few}");
+        // Four times as much as can be done: the ring is full, and a packet waits for all of it.
+        assert!(number(many, "lost_share") > 0.3, "{many}");
+        assert!(number(many, "p50_ns") > number(few, "p50_ns"), "{found}");
+    }
+}
+
+#[test]
+fn an_object_with_its_tables_is_measured() {
+    let found =
+        measured(&["builtin:router:100"], &["--parts", "batches,sizes", "--batches", "64", "--sizes", "256"]);
+    for part in ["by_batch", "by_size"] {
+        let [row] = rows(&found, part) else { panic!("{found}") };
+        assert!(number(row, "sent") > 0.0, "{row}");
+        assert_eq!(number(row, "received"), number(row, "sent") + number(row, "dropped"));
+    }
+}
+
+#[test]
+fn what_cannot_be_measured_is_said() {
+    let files = Files::new("bench-user-without");
+    let own = configuration(&files, "InfiniteSource(LENGTH 64) -> Discard;");
+    let found = measured(&[&own], &["--parts", "sizes,batches", "--batches", "8"]);
+    let [left_out] = rows(&found, "left_out") else { panic!("{found}") };
+    assert_eq!(left_out["part"], "sizes");
+    assert_eq!(rows(&found, "by_batch").len(), 1);
+
+    let mut bare = Command::new(env!("CARGO_BIN_EXE_millstream"));
+    let (exit, out, errors) =
+        answer(bare.args(["bench-user", "builtin:router:100", "--parts", "instructions"]).env("PATH", ""));
+    assert_eq!(exit, 0, "{errors}");
+    assert!(out.contains("instructions left out: there is no valgrind"), "{out}");
+
+    for (arguments, said) in [
+        (&["/does/not/exist.click"][..], "/does/not/exist.click"),
+        (&["/does/not/exist.o"][..], "/does/not/exist.o"),
+        (&["builtin:router:100", "x=1"][..], "x=1"),
+        (&["builtin:router:100", "--parts", "speed"][..], "batches"),
+        (&["builtin:router:100", "--sizes", "20"][..], "60"),
+        (&["builtin:router:100", "--batches", "0"][..], "1"),
+    ] {
+        let (exit, _, errors) = bench(arguments);
+        assert!(exit == 2 && errors.contains(said), "{arguments:?}: {errors}");
+    }
+}
