@@ -25,7 +25,7 @@ library: ## Build the library that programs in C link with what `millstream buil
 	$(CARGO) build --release --locked -p millstream-embed
 
 .PHONY: bench-userspace
-bench-userspace: ## Measure Click configurations beside FastClick (FASTCLICK=PATH, and ROUTES=FILE.gz for the whole table)
+bench-userspace: ## Take the measurements of PacketMill's evaluation (FASTCLICK=PATH, ROUTES=FILE.gz, MILLSTREAM_DPDK=PATH ...: bench/run.sh says which)
 	@bench/run.sh userspace
 
 .PHONY: bless

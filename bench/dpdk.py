@@ -3,8 +3,9 @@
 
     bench/dpdk.py [--millstream PATH] [--case NAME ...] [--rounds N] [--seconds S] [--output FILE]
 
-Needs a millstream with feature `dpdk`, and `dpdk-testpmd`. L3FWD in the environment names DPDK's example l3fwd, without which its case is left out; it is
-built as published, but that it asks ports for no checksums, which these have none of. Frames of 64 bytes come from `net_pcap` with `infinite_rx`, 1,024 flows, and
+Needs a millstream with feature `dpdk`. Peers that are missing are left out, with a word: `dpdk-testpmd`; DPDK's examples l2fwd and l3fwd, named by L2FWD and L3FWD in the
+environment (l3fwd as published, but that it asks ports for no checksums, which these have none of); FastClick with DPDK, named by FASTCLICK_DPDK. FASTCLICK_EMBEDDED names a
+folder with FastClick after PacketMill's source passes, one program for each case, CASE and CASE.config, as these passes make them of the configurations that `--write FOLDER` writes. Frames of 64 bytes come from `net_pcap` with `infinite_rx`, 1,024 flows, and
 go to `net_null`; worker and device are on one processor, without hugepages. Every side is a process that is looked at while it runs: packets are those that DPDK's
 telemetry counts at the port by which they leave, time is the processor time of the busiest thread, both between the same two moments. Sides run in turns, in
 random order. Ratios are ours over theirs, of medians, with a 99 % bootstrap interval over rounds. `copy` is ours with `--metadata copy`.
@@ -20,7 +21,9 @@ PATIENCE, WARM = 30, 0.3
 RESAMPLES = 4000
 RUNTIME = "/var/run/dpdk"
 EAL = "--no-huge -m 512 --no-shconf --iova-mode=va --log-level=warning --file-prefix={prefix}"
-MIRROR = "FromDevice(in) -> EtherMirror -> ToDPDKDevice(out);"
+MIRROR = "{source} -> EtherMirror -> {sink};"
+OURS = "FromDevice(in)", "ToDPDKDevice(out)"
+FASTCLICK = "FromDPDKDevice(0, BURST {burst})", "ToDPDKDevice(1, BURST {burst})"
 
 
 class Side:
@@ -90,9 +93,31 @@ def vdevs(trace):
 
 def ours(args, folder, graph, trace, metadata):
     conf = folder / "ours.click"
-    conf.write_text(graph)
+    conf.write_text(userspace.filled(graph, *OURS))
     command = [args.millstream, "click", conf, "--io", "dpdk:" + ";".join(devices(trace)), "--eal", EAL, "--metadata", metadata]
     return Side(args, folder, metadata, [*command, "--batch", args.burst, *args.flag])
+
+
+def fastclick_graph(args, graph):
+    return userspace.filled(graph, *(end.format(burst=args.burst) for end in FASTCLICK))
+
+
+def fastclick(args, folder, name, graph, trace):
+    """As it is, and after PacketMill's source passes: those of these that are there."""
+    sides = []
+    conf = folder / "fastclick.click"
+    conf.write_text(fastclick_graph(args, graph))
+    embedded = pathlib.Path(args.embedded or "/nonexistent") / stem(name)
+    for side, program, config in (("FastClick", args.fastclick, conf), ("FastClick, embedded", embedded, f"{embedded}.config")):
+        if program and os.access(program, os.X_OK):
+            command = [program, "--dpdk", *EAL.split(), "-l", "{cpu}", *vdevs(trace), "--", config]
+            sides.append(Side(args, folder, side, command))
+    return sides
+
+
+def stem(name):
+    """Of a case, for names of files."""
+    return name.replace(", ", "-").replace(" ", "-")
 
 
 def testpmd(args, folder, mode, trace):
@@ -112,28 +137,39 @@ def l3fwd(args, folder, routes, trace):
     return Side(args, folder, "l3fwd-lpm", [args.l3fwd, *EAL.split(), "-l", "{cpu}", *vdevs(trace), "--", *own])
 
 
+def l2fwd(args, folder, trace):
+    return Side(args, folder, "l2fwd", [args.l2fwd, *EAL.split(), "-l", "{cpu}", *vdevs(trace), "--", "-p", "0x3", "-q", "2", "-T", "0"])
+
+
+def graphs():
+    """Name, graph, where packets go."""
+    one, many = "RadixIPLookup(0.0.0.0/0 10.0.0.2 0)", userspace.made_up(ROUTES)
+    return [
+        ("mirror", MIRROR, userspace.uniform),
+        ("router, one route", userspace.router(one, 1), userspace.uniform),
+        (f"router, {ROUTES} routes", userspace.router(userspace.table(many), 2), userspace.anywhere(many)),
+        ("IDS and router", userspace.router(one, 1, "kinds :: IPClassifier(tcp, udp, icmp)", "VLANEncap(VLAN_ID 7) ->", userspace.IDS), userspace.uniform),
+        ("NAT", userspace.NAT, userspace.uniform),
+    ]
+
+
 def cases(args, folder):
-    """Name, sides."""
-    routes = userspace.made_up(ROUTES)
-    traces = {}
-    for name, address in (("mirror", userspace.uniform), ("router", userspace.anywhere(routes))):
-        traces[name] = folder / f"{name}.pcap"
-        # Without the bytes in front that the graphs of userspace.py strip.
-        userspace.capture(traces[name], [frame[16:] for frame in userspace.frames(FRAMES, address)])
-
-    def both(name, graph):
-        part = folder / name
+    """Name, ours, peers."""
+    for name, graph, address in graphs():
+        part = folder / stem(name)
         part.mkdir()
-        return [ours(args, part, graph, traces[name], metadata) for metadata in ("overlay", "copy")]
-
-    mirror = both("mirror", MIRROR)
-    yield "mirror", [*mirror, testpmd(args, folder, "macswap", traces["mirror"])]
-    graph = userspace.filled(userspace.router(userspace.table(routes), 2), "FromDevice(in)", "ToDPDKDevice(out)")
-    router = both("router", graph)
-    if args.l3fwd:
-        yield f"router, {ROUTES} routes", [*router, l3fwd(args, folder, routes, traces["router"])]
-    else:
-        print("L3FWD is not set: the case of l3fwd is left out", file=sys.stderr)
+        trace = part / "in.pcap"
+        # Without the bytes in front that the graphs of userspace.py strip.
+        userspace.capture(trace, [frame[16:] for frame in userspace.frames(FRAMES, address)])
+        peers = fastclick(args, part, name, graph, trace)
+        if name == "mirror":
+            if shutil.which("dpdk-testpmd"):
+                peers += [testpmd(args, part, mode, trace) for mode in ("macswap", "io")]
+            if args.l2fwd:
+                peers.append(l2fwd(args, part, trace))
+        if name.endswith("routes") and args.l3fwd:
+            peers.append(l3fwd(args, part, userspace.made_up(ROUTES), trace))
+        yield name, [ours(args, part, graph, trace, metadata) for metadata in args.metadata], peers
 
 
 def interval(our, their):
@@ -144,23 +180,25 @@ def interval(our, their):
     return [round(ratios[at], 3) for at in (RESAMPLES // 200, -RESAMPLES // 200 - 1)]
 
 
-def measure(args, name, sides):
+def measure(args, name, own, peers):
+    """A row for each peer, of the same rounds; one without if there is none."""
+    sides = [*own, *peers]
     paces, shares = {side.name: [] for side in sides}, {}
     for at in range(args.rounds):
         for side in random.sample(sides, len(sides)):
             pace, shares[side.name] = side.run(f"ms-{os.getpid()}-{at}-{sides.index(side)}")
             paces[side.name].append(pace)
-    theirs = paces[sides[-1].name]
-    ratio = lambda values: round(statistics.median(values) / statistics.median(theirs), 3)
-    return {
-        "case": name,
-        "peer": sides[-1].name,
-        "mpps": {key: round(statistics.median(values), 2) for key, values in paces.items()},
-        "ratio": {key: ratio(paces[key]) for key in ("overlay", "copy")},
-        "interval": {key: interval(paces[key], theirs) for key in ("overlay", "copy")},
+    median = {key: statistics.median(values) for key, values in paces.items()}
+    common = {
+        "mpps": {key: round(value, 2) for key, value in median.items()},
         "sent": {key: round(share, 4) for key, share in shares.items()},
         "all": {key: [round(value, 2) for value in values] for key, values in paces.items()},
     }
+    for peer in peers or [None]:
+        theirs = peer and paces[peer.name]
+        ratios = {side.name: round(median[side.name] / median[peer.name], 3) for side in own} if peer else None
+        intervals = {side.name: interval(paces[side.name], theirs) for side in own} if peer else None
+        yield {"case": name, "peer": peer and peer.name, "ratio": ratios, "interval": intervals, **common}
 
 
 def main():
@@ -172,15 +210,28 @@ def main():
     parser.add_argument("--burst", type=int, default=32, help="packets at once, of testpmd and of ours")
     parser.add_argument("--cpu", type=int, default=1)
     parser.add_argument("--flag", action="append", default=[], help="a further argument of millstream click")
+    parser.add_argument("--metadata", action="append", help="models of ours; overlay and copy without")
+    parser.add_argument("--write", type=pathlib.Path, help="write FastClick's configurations into this folder, and stop")
     parser.add_argument("--output", type=pathlib.Path)
     args = parser.parse_args()
-    args.l3fwd = os.environ.get("L3FWD")
+    if args.write:
+        args.write.mkdir(parents=True, exist_ok=True)
+        for name, graph, _ in graphs():
+            (args.write / f"{stem(name)}.click").write_text(fastclick_graph(args, graph))
+        return
+    args.metadata = args.metadata or ["overlay", "copy"]
+    named = {"l2fwd": "L2FWD", "l3fwd": "L3FWD", "fastclick": "FASTCLICK_DPDK", "embedded": "FASTCLICK_EMBEDDED"}
+    for field, variable in named.items():
+        setattr(args, field, os.environ.get(variable))
+        if not getattr(args, field):
+            print(f"{variable} is not set: it is left out", file=sys.stderr)
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        for name, sides in cases(args, pathlib.Path(folder)):
+        for name, own, peers in cases(args, pathlib.Path(folder)):
             if not args.case or any(name.startswith(wanted) for wanted in args.case):
-                rows.append(measure(args, name, sides))
-                print(json.dumps(rows[-1]), file=sys.stderr)
+                for row in measure(args, name, own, peers):
+                    rows.append(row)
+                    print(json.dumps(row), file=sys.stderr)
     found = {**record.head("bench/dpdk.py"), "rounds": args.rounds, "seconds": args.seconds, "burst": args.burst, "cases": rows}
     record.keep(found, args.output)
 

@@ -2,6 +2,7 @@
 
 import datetime
 import json
+import os
 import pathlib
 import platform
 import subprocess
@@ -15,8 +16,16 @@ def head(command):
         "schema": 1,
         "when": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "kernel": platform.release(),
+        "cpu": processor(),
+        "cpus": os.cpu_count(),
         "command": command,
     }
+
+
+def processor():
+    """Its name, as the kernel has it."""
+    lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
 def objects(directory):

@@ -8,9 +8,10 @@
 #   PEERS_DIRECTORY=DIRECTORY         public programs like ours                     peers, public, gain
 #   K2=DIRECTORY                      K2's inputs (bench/k2.py)                       k2, ablation
 #   MUTANT_OBJECTS=DIRECTORY          public objects, in one folder                   mutants
-#   FASTCLICK=PATH                    FastClick's click, userlevel, with the element ReplayUnqueue    userspace
-#   MILLSTREAM_DPDK=PATH              millstream built with feature dpdk                dpdk
-#   L3FWD=PATH                        DPDK's example l3fwd (bench/dpdk.py)              dpdk, one case
+#   FASTCLICK=PATH                    FastClick's click, userlevel, with the element ReplayUnqueue    userspace, the peer's part
+#   MILLSTREAM_DPDK=PATH              millstream built with feature dpdk                dpdk, and with userspace
+#   L2FWD=PATH, L3FWD=PATH            DPDK's examples (bench/dpdk.py)                   dpdk, their part
+#   FASTCLICK_DPDK=PATH, FASTCLICK_EMBEDDED=DIRECTORY   FastClick with DPDK, and after PacketMill's source passes    dpdk, their part
 #   ROUTES=FILE.gz                    prefixes of the Internet, one a line            userspace, one case; tables
 #   CONFORMANCE="RUNNER TESTS"        the public bpf_conformance suite              conformance
 # SAMPLE=N is how many objects -O super is tried on in `modern` (20). SECONDS_EACH=N is the length of each measurement in time (30).
@@ -172,16 +173,25 @@ classifiers() {
 	echo "$results/classifiers.json"
 }
 
+# The evaluation of PacketMill: beside FastClick where that is told, what each optimisation is worth, latency; half an hour.
 userspace() {
-	[ -n "${FASTCLICK:-}" ] || { echo "userspace: FASTCLICK names no program" >&2; return 0; }
-	set -- --peer "$FASTCLICK"
+	set --
+	if [ -n "${FASTCLICK:-}" ]; then
+		set -- --peer "$FASTCLICK"
+	else
+		echo "userspace: FASTCLICK names no program: ours alone" >&2
+	fi
 	[ -z "${ROUTES:-}" ] || set -- "$@" --routes "$ROUTES"
 	script userspace bench/userspace.py "$@"
+	bench/optimisations.py --millstream "$millstream" --code "$results/userspace-code.json" >/dev/null || failed=1
+	bench/optimisations.py --millstream "$millstream" --case "router, one route" \
+		--latency "$results/userspace-latency.json" >/dev/null || failed=1
+	[ -z "${MILLSTREAM_DPDK:-}" ] || dpdk
+	bench/plots.py "$results" || failed=1
 }
 
 dpdk() {
 	[ -n "${MILLSTREAM_DPDK:-}" ] || { echo "dpdk: MILLSTREAM_DPDK names no program" >&2; return 0; }
-	command -v dpdk-testpmd >/dev/null || { echo "dpdk: there is no dpdk-testpmd" >&2; return 0; }
 	bench/dpdk.py --millstream "$MILLSTREAM_DPDK" --output "$results/dpdk.json" >/dev/null || failed=1
 	echo "$results/dpdk.json"
 }

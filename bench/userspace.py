@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """Click configurations as native code beside FastClick, from memory: time a packet, both in turns.
 
-    bench/userspace.py --peer PATH [--millstream PATH] [--routes FILE.gz] [--case NAME ...] [--rounds N] [--output FILE]
+    bench/userspace.py [--peer PATH] [--millstream PATH] [--routes FILE.gz] [--case NAME ...] [--rounds N] [--output FILE]
 
 Both read the same frames into memory once and send them through the graph over and over: the peer by ReplayUnqueue, whose clones are
 copied where an element first writes, Millstream by copying each frame into a buffer. Theirs is the processor time
 of a whole run less that of a short one, a packet; ours the time from the first to the last packet, since code is made before. `io` is that of a
 graph which only writes one byte of each packet, `net` what is left without it, `program` ours without copying. Ratios are the peer's time over ours;
 that of `net` is the one to look at, since the peer's way to packets in memory is the more expensive one. Medians over rounds. Without
---routes the case of the whole table of the Internet (prefixes, one a line) is left out. The last case is the NAT on one and on two
+--peer ours are measured alone. Without --routes the case of the whole table of the Internet (prefixes, one a line) is left out. The last case is the NAT on one and on two
 cores (PacketMill, Figure 10): there all times are of the clock, the frames have no bytes in front, ours are spread by flow, the peer's two threads
 have half of the flows each.
 """
@@ -112,6 +112,11 @@ def uniform(rng):
     return rng.randrange(0x01000000, 0xDF000000)
 
 
+# Megabytes, reads and random numbers of `WorkPackage`: figure 7 by reads and numbers, figure 9 by megabytes with one read and four numbers.
+WORK = [(memory, reads, numbers) for reads in (1, 5) for memory in (1, 16) for numbers in (0, 20)]
+WORK += [(memory, 1, 4) for memory in (1, 2, 4, 8, 12, 16, 20)]
+
+
 def cases(args):
     """Name, graph, how many frames, where they go, bytes of each unless 64."""
     one, many = "RadixIPLookup(0.0.0.0/0 10.0.0.2 0)", made_up(500)
@@ -123,7 +128,7 @@ def cases(args):
     # PacketMill's figures 6, 7 and 9: by size of packets, by size of memory and number of reads, by random numbers.
     for size in (256, 1024, 1472):
         yield f"router, {size:,} bytes", router(one, 1), 1024, uniform, size
-    for memory, reads, numbers in ((1, 1, 0), (1, 5, 0), (16, 1, 0), (16, 5, 0), (0, 0, 4), (0, 0, 20)):
+    for memory, reads, numbers in WORK:
         work = f"WorkPackage(S {memory}, N {reads}, W {numbers})"
         yield f"work, S {memory} N {reads} W {numbers}", f"{{source}} -> {work} -> EtherMirror -> {{sink}};", 1024, uniform
     if args.routes:
@@ -186,27 +191,27 @@ class Peer(Side):
 def measure(args, folder, name, graph, count, address, size=64):
     trace = folder / f"{count}.{name.replace(' ', '_').replace(',', '')}.pcap"
     capture(trace, frames(count, address, size))
-    sides = [Ours, Peer]
+    sides = [Ours, Peer] if args.peer else [Ours]
     made = {side.__name__.lower(): side(args, folder, side.__name__, graph, trace, count) for side in sides}
     bare = {side.__name__.lower(): side(args, folder, side.__name__ + "IO", IO, trace, count) for side in sides}
-    times = {key: [] for key in ("ours", "peer", "ours_io", "peer_io", "program")}
+    times = {key: [] for name in made for key in (name, f"{name}_io")} | {"program": []}
     for _ in range(args.rounds):
-        for key, side in random.sample(list(made.items()), 2):
+        for key, side in random.sample(list(made.items()), len(made)):
             times[key].append(side.run(args.packets))
             times[f"{key}_io"].append(bare[key].run(args.packets))
         times["program"].append(made["ours"].reported["ns_per_packet"])
     median = {key: statistics.median(values) for key, values in times.items()}
-    net = {key: median[key] - median[f"{key}_io"] for key in ("ours", "peer")}
-    ratio = statistics.median(p / o for p, o in zip(times["peer"], times["ours"]))
+    net = {key: median[key] - median[f"{key}_io"] for key in made}
+    ratios = sorted(round(p / o, 2) for p, o in zip(times.get("peer", []), times["ours"]))
     report = made["ours"].reported
     return {
         "case": name,
         "ns": {key: round(value, 2) for key, value in median.items()},
         "net_ns": {key: round(value, 2) for key, value in net.items()},
-        "ratio": round(ratio, 2),
+        "ratio": statistics.median(ratios) if ratios else None,
         # A mirror does no more than what is deducted.
-        "ratio_net": round(net["peer"] / net["ours"], 2) if min(net.values()) > 1 else None,
-        "ratios": sorted(round(p / o, 2) for p, o in zip(times["peer"], times["ours"])),
+        "ratio_net": round(net["peer"] / net["ours"], 2) if ratios and min(net.values()) > 1 else None,
+        "ratios": ratios,
         "sent": round(report["sent"] / report["received"], 4),
         "frames": count,
         "compile_ms": {key: round(value, 1) for key, value in report["compiled"].items() if key.endswith("_ms")},
@@ -267,19 +272,20 @@ def scaling(args, folder):
         for at, part in enumerate(parts):
             capture(part, packets[at::workers])
         sides["ours", workers] = OurWorkers(args, folder, workers, NAT, trace, count)
-        sides["peer", workers] = PeerThreads(args, folder, workers, NAT, parts, count)
+        if args.peer:
+            sides["peer", workers] = PeerThreads(args, folder, workers, NAT, parts, count)
     times = {key: [] for key in sides}
     for _ in range(args.rounds):
         for key, side in random.sample(list(sides.items()), len(sides)):
             times[key].append(side.run(args.packets))
     median = {key: statistics.median(values) for key, values in times.items()}
-    gain = {side: statistics.median(a / b for a, b in zip(times[side, 1], times[side, 2])) for side in ("ours", "peer")}
+    gain = {side: statistics.median(a / b for a, b in zip(times[side, 1], times[side, 2])) for side in {side for side, _ in sides}}
     reports = {workers: sides["ours", workers].reported for workers in CPUS}
     return {
         "case": "NAT on 1 and 2 cores",
         "ns": {f"{side}, {workers}": round(value, 2) for (side, workers), value in median.items()},
         "gain_of_the_second": {side: round(value, 2) for side, value in gain.items()},
-        "ratios": {workers: round(statistics.median(p / o for p, o in zip(times["peer", workers], times["ours", workers])), 2) for workers in CPUS},
+        "ratios": {workers: round(statistics.median(p / o for p, o in zip(times["peer", workers], times["ours", workers])), 2) for workers in CPUS if args.peer},
         "sent": {workers: round(report["sent"] / report["received"], 4) for workers, report in reports.items()},
     }
 
@@ -287,7 +293,7 @@ def scaling(args, folder):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--millstream", default="target/release/millstream")
-    parser.add_argument("--peer", required=True)
+    parser.add_argument("--peer")
     parser.add_argument("--routes", type=pathlib.Path)
     parser.add_argument("--spread", type=int, default=1 << 19, help="frames of the case with the whole table")
     parser.add_argument("--case", action="append", help="cases whose names begin so; all without")
