@@ -165,6 +165,8 @@ def cases(args, folder):
         if name == "mirror":
             if shutil.which("dpdk-testpmd"):
                 peers += [testpmd(args, part, mode, trace) for mode in ("macswap", "io")]
+            else:
+                print("there is no dpdk-testpmd: it is left out", file=sys.stderr)
             if args.l2fwd:
                 peers.append(l2fwd(args, part, trace))
         if name.endswith("routes") and args.l3fwd:
