@@ -23,6 +23,12 @@ RUNTIME = "/var/run/dpdk"
 EAL = "--no-huge -m 512 --no-shconf --iova-mode=va --log-level=warning --file-prefix={prefix}"
 MIRROR = "{source} -> EtherMirror -> {sink};"
 OURS = "FromDevice(in)", "ToDPDKDevice(out)"
+# What FastClick has beside IPRewriter.
+FLOW_NAT = """
+{source} -> Classifier(12/0800) -> Strip(14) -> CheckIPHeader(CHECKSUM true) -> kinds :: IPClassifier(tcp or udp, -);
+kinds[0] -> FlowIPManagerIMP(CAPACITY 65536) -> FlowIPNAT(SIP 192.0.2.1) -> EtherEncap(0x0800, 1:1:1:1:1:1, 2:2:2:2:2:2) -> {sink};
+kinds[1] -> Discard;
+"""
 FASTCLICK = "FromDPDKDevice(0, BURST {burst})", "ToDPDKDevice(1, BURST {burst})"
 
 
@@ -103,12 +109,17 @@ def fastclick_graph(args, graph):
 
 
 def fastclick(args, folder, name, graph, trace):
-    """As it is, and after PacketMill's source passes: those of these that are there."""
+    """As it is, after PacketMill's source passes, and with its other NAT: those of these that are there."""
     sides = []
     conf = folder / "fastclick.click"
     conf.write_text(fastclick_graph(args, graph))
     embedded = pathlib.Path(args.embedded or "/nonexistent") / stem(name)
-    for side, program, config in (("FastClick", args.fastclick, conf), ("FastClick, embedded", embedded, f"{embedded}.config")):
+    wanted = [("FastClick", args.fastclick, conf), ("FastClick, embedded", embedded, f"{embedded}.config")]
+    if graph == userspace.NAT:
+        flows = folder / "flows.click"
+        flows.write_text(fastclick_graph(args, FLOW_NAT))
+        wanted.append(("FastClick, FlowIPNAT", args.fastclick, flows))
+    for side, program, config in wanted:
         if program and os.access(program, os.X_OK):
             command = [program, "--dpdk", *EAL.split(), "-l", "{cpu}", *vdevs(trace), "--", config]
             sides.append(Side(args, folder, side, command))
