@@ -31,6 +31,8 @@ USUAL = {
     "CHKSUM": "0", "NAT_CAPA": "10000000", "INITVLAN": "", "SETVLAN": "", "WP": "",
 }
 VLAN = {"INITVLAN": "-> SetVLANAnno(0)", "SETVLAN": "-> VLANEncap(VLAN_TCI ANNO, VLAN_PCP 0)"}
+# What is said of a mistake, on one line or several.
+REASON = re.compile(r"^ +× (.*(?:\n +│ .*)*)", re.MULTILINE)
 WORK = {"WP": "-> WorkPackage(S 4, N 5, R 0, PAYLOAD false, W 4)"}
 
 
@@ -42,7 +44,7 @@ def compiled(millstream, path, variables):
     except subprocess.TimeoutExpired:
         return False, ["it takes more than two minutes"]
     text = done.stderr.decode(errors="replace")
-    reasons = [line.strip(" ×\n") for line in text.splitlines() if "×" in line or line.startswith("Error: ")]
+    reasons = [" ".join(found.replace("│", " ").split()) for found in re.findall(REASON, text)]
     return done.returncode == 0, list(dict.fromkeys(reasons)) or text.strip().splitlines()[-1:]
 
 

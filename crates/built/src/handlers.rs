@@ -165,6 +165,11 @@ pub fn read(program: &Program, engine: &mut Engine, text: &str) -> Result<String
     Ok(match &handler.access {
         Access::Number(offset) => number(&state(engine), *offset).to_string(),
         Access::Text(text) | Access::Constant(text) => text.clone(),
+        Access::Ratio(ratio) => {
+            let state = state(engine);
+            let by = ratio.by.map_or(1, |by| number(&state, by)).max(1) * u64::from(ratio.divisor.max(1));
+            format!("{:.3}", number(&state, ratio.of) as f64 / by as f64)
+        }
         Access::Drops => drops_of(program, &state(engine), &handler.element).to_string(),
         Access::Setting(offset, takes) => takes.text(setting(engine, *offset)),
         Access::Listing => listing(program, &handler.element),

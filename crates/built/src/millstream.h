@@ -74,11 +74,12 @@ int millstream_map_delete(struct millstream *program, const char *map, const voi
 int millstream_map_each(struct millstream *program, const char *map,
 			int (*visit)(void *context, const void *key, const void *value), void *context);
 
-/* A configuration's handler, "ELEMENT.NAME": its text, cut to `room` bytes with the 0 behind it. Its whole length, or -ENOENT if there is
+/* A configuration's handler, "ELEMENT.NAME" or "ELEMENT.NAME ARGUMENT": its text, cut to `room` bytes with the 0 behind it. Its whole length, or -ENOENT if there is
  * none that is read. */
 int64_t millstream_read(struct millstream *program, const char *handler, char *text, size_t room);
 
-/* Writes a handler without a value, such as "counter.reset_counts". 0, or -ENOENT if there is none that is written. */
+/* Writes a handler, with its value behind a blank: "counter.reset_counts", "rt.add 10.0.0.0/8 1". 0, -ENOENT if there is none that is written, or
+ * -EINVAL for a value that does not fit; nothing has changed then. Settings are written in programs that were built with --writable. */
 int millstream_write(struct millstream *program, const char *handler);
 
 #ifdef __cplusplus

@@ -175,6 +175,17 @@ pub(crate) fn boolean(text: &Text) -> Result<bool, Error> {
     }
 }
 
+/// What stands for an address.
+const NAMES: &str =
+    "a name is what `AddressInfo` says it is: this machine's interfaces are not asked for their addresses";
+
+/// An error of an address, which says what names stand for if what was written is one.
+fn no_name(text: &Text, error: Error) -> Error {
+    let hexadecimal = |part: &str| part.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let written = text.text.split([':', '.', '-', '/']).all(hexadecimal);
+    if written { error } else { error.help(NAMES) }
+}
+
 /// A string, without its quotes.
 pub(crate) fn string(text: &Text) -> String {
     String::from_utf8_lossy(&unquote(&text.text)).into_owned()
@@ -196,7 +207,7 @@ pub(crate) fn ip(text: &Text, names: &Names) -> Result<u32, Error> {
     let direct = ip_text(&text.text);
     direct
         .or_else(|| names.get(&text.text)?.iter().find_map(|value| read(&value.text)))
-        .ok_or_else(|| wrong(text, "an IP address"))
+        .ok_or_else(|| no_name(text, wrong(text, "an IP address")))
 }
 
 /// Address and mask of a prefix: `18.26.4/24`, `18.26.4.0/255.255.255.0`, or an address alone.
@@ -247,7 +258,8 @@ pub(crate) fn mask6(bits: u32) -> u128 {
 
 /// An Ethernet address, or a name for one.
 pub(crate) fn ether(text: &Text, names: &Names) -> Result<[u8; 6], Error> {
-    named(text, names, ether_text).ok_or_else(|| wrong(text, "an Ethernet address like 0:1:2:3:4:5"))
+    named(text, names, ether_text)
+        .ok_or_else(|| no_name(text, wrong(text, "an Ethernet address like 0:1:2:3:4:5")))
 }
 
 /// An Ethernet address.

@@ -31,6 +31,8 @@ const MOST_ROUNDS: i64 = 1 << 16;
 
 /// `bpf_ktime_get_coarse_ns` and `bpf_get_prandom_u32`.
 const COARSE_CLOCK: i32 = 160;
+/// `bpf_ktime_get_ns`.
+const FINE_CLOCK: i32 = 5;
 const RANDOM: i32 = 7;
 
 /// `bpf_xdp_adjust_tail`.
@@ -500,6 +502,11 @@ impl<'c, 'g> Code<'c, 'g> {
         self.value(Op::Helper { id: COARSE_CLOCK }, &[], Type::I64)
     }
 
+    /// Nanoseconds of the fine clock.
+    pub(crate) fn fine_time(&mut self) -> Value {
+        self.value(Op::Helper { id: FINE_CLOCK }, &[], Type::I64)
+    }
+
     /// A random number of 32 bits.
     pub(crate) fn random(&mut self) -> Value {
         self.value(Op::Helper { id: RANDOM }, &[], Type::I64)
@@ -578,6 +585,10 @@ impl<'c, 'g> Code<'c, 'g> {
     /// Ends with the packet on an output. An output that is not connected drops it.
     pub(crate) fn out(&mut self, port: u32, packet: Packet) {
         let from = Port { element: self.element, port };
+        if let Some((pullers, turn)) = self.compiler.pullers(from) {
+            let packet = self.rounded(from, packet);
+            return self.by_turns(&pullers, turn, packet);
+        }
         match self.compiler.target(from) {
             Some(to) => {
                 let packet = self.rounded(from, packet);
@@ -600,6 +611,22 @@ impl<'c, 'g> Code<'c, 'g> {
     fn remembered(&mut self, (map, offset): (Map, u32)) -> Value {
         let address = self.value(Op::MapValueAddr { map, offset }, &[], Type::Ptr(Prov::MapValue(map)));
         self.load(Size::Dw, address, 0)
+    }
+
+    /// Ends with the packet at the input whose turn it is.
+    fn by_turns(&mut self, inputs: &[Port], noted: u32, packet: Packet) {
+        let turn = self.get(noted);
+        let next = self.with(AluOp::Add, turn, 1);
+        let next = self.with(AluOp::Mod, next, inputs.len() as i64);
+        self.set(noted, next);
+        for (at, input) in inputs.iter().enumerate() {
+            let (block, on) = (self.compiler.block_of(*input), self.block());
+            let at = self.int(at as i64);
+            self.branch_with(Cond::Eq, turn, at, (block, &packet.values()), (on, &[]));
+            self.go(on);
+        }
+        // The turn is always one of theirs.
+        self.drop(packet, "unconnected");
     }
 
     /// Counts a round where an output leads back, and ends packets that go round for ever. (Copies need no count: each takes one of a

@@ -21,7 +21,7 @@ use crate::about;
 use crate::arguments::{Arguments, Names};
 use crate::build::{Code, Table};
 use crate::class::{Behaviour, Class};
-use crate::elements::rewrite::Flows;
+use crate::elements::rewrite::{Flows, Rewriter};
 use crate::error::{Error, Span};
 use crate::foreign::{self, Hook, ReadObject};
 use crate::general::{self, General};
@@ -213,7 +213,10 @@ const REMEMBERED: &str = "click.numbers";
 pub(crate) struct Compiler<'g> {
     graph: &'g Graph,
     behaviours: Vec<Option<Box<dyn Behaviour>>>,
-    outputs: FxHashMap<Port, Port>,
+    /// Inputs that outputs are connected to: several only where these pull.
+    outputs: FxHashMap<Port, Vec<Port>>,
+    /// Where it is noted whose turn it is to pull.
+    turns: FxHashMap<Port, u32>,
     /// Outputs that lead back to an element on the way to them.
     returns: FxHashSet<Port>,
     pub(crate) func: Function,
@@ -242,6 +245,8 @@ pub(crate) struct Compiler<'g> {
     /// Inputs by number, and where packets go there by these.
     inputs: Vec<Port>,
     dispatch: Option<Block>,
+    /// Rewriters in which others begin flows.
+    pub(crate) mapped: FxHashMap<String, Rewriter>,
 }
 
 /// What an element's class needs to make its behaviour.
@@ -277,6 +282,7 @@ pub(crate) struct Shared {
     unframed: Vec<String>,
     scripts: Vec<Script>,
     rewriters: FxHashMap<String, Flows>,
+    mapped: FxHashMap<String, Rewriter>,
     element: usize,
 }
 
@@ -371,7 +377,12 @@ impl Setup<'_> {
 
     /// The element that a name in the arguments means: one of the same compound element, or else of those around it.
     pub(crate) fn named(&self, name: &str) -> Option<&Element> {
-        let mut around = self.element.name.as_str();
+        self.named_by(self.element, name)
+    }
+
+    /// As [`Self::named`], for a name in another element's arguments.
+    pub(crate) fn named_by(&self, element: &Element, name: &str) -> Option<&Element> {
+        let mut around = element.name.as_str();
         loop {
             around = around.rsplit_once('/').map_or("", |(outer, _)| outer);
             let whole = if around.is_empty() { name.to_owned() } else { format!("{around}/{name}") };
@@ -385,6 +396,11 @@ impl Setup<'_> {
     /// Says where the flows are that the element rewrites.
     pub(crate) fn rewriter(&mut self, flows: Flows) {
         self.shared.rewriters.insert(self.element.name.clone(), flows);
+    }
+
+    /// Says what the element would do with the first packet of a flow.
+    pub(crate) fn mapped(&mut self, rewriter: Rewriter) {
+        self.shared.mapped.insert(self.element.name.clone(), rewriter);
     }
 
     /// What is to be done between batches.
@@ -471,6 +487,23 @@ impl Setup<'_> {
         match known.map(|(map, _)| map) {
             Some(map) => Table { map, key, value },
             None => self.named_table(LRU_HASH, whole, (key, value), more, max_entries),
+        }
+    }
+
+    /// As [`Self::array`], that of an element of this name, with all that want it.
+    pub(crate) fn shared_array(
+        &mut self,
+        owner: &str,
+        name: &str,
+        key: &'static [Size],
+        value: &'static [Size],
+        max_entries: u32,
+    ) -> Table {
+        let whole = format!("{owner}.{name}");
+        let known = self.shared.module.maps.iter().find(|(_, map)| map.name == whole);
+        match known.map(|(map, _)| map) {
+            Some(map) => Table { map, key, value },
+            None => self.named_table(ARRAY, whole, (key, value), 0, max_entries),
         }
     }
 
@@ -586,10 +619,11 @@ pub fn compile_for(
         unframed,
         scripts,
         rewriters,
+        mapped,
         ..
     } = shared;
     let mut compiler =
-        Compiler::written(graph, behaviours, (module, state_bytes), (rewriters, general), &sources);
+        Compiler::written(graph, behaviours, (module, state_bytes), (rewriters, mapped, general), &sources);
     entries.extend(compiler.numbers());
     let layout = compiler.layout();
     let drops = std::mem::take(&mut compiler.drops);
@@ -695,12 +729,14 @@ impl<'g> Compiler<'g> {
         let entry = func.add_block();
         func.add_param(entry, Type::Ptr(Prov::Ctx));
         let finish = func.add_block();
-        let outputs = graph.connections.iter().map(|c| (c.from, c.to)).collect();
+        let mut outputs: FxHashMap<Port, Vec<Port>> = FxHashMap::default();
+        graph.connections.iter().for_each(|c| outputs.entry(c.from).or_default().push(c.to));
         let settings = module.maps.iter().find(|(_, map)| map.name == SETTINGS).map(|(map, _)| map);
         Compiler {
             graph,
             behaviours,
             outputs,
+            turns: FxHashMap::default(),
             returns: resolve::returns(graph),
             func,
             module,
@@ -721,6 +757,7 @@ impl<'g> Compiler<'g> {
             said: Vec::new(),
             inputs: Vec::new(),
             dispatch: None,
+            mapped: FxHashMap::default(),
         }
     }
 
@@ -799,11 +836,11 @@ impl<'g> Compiler<'g> {
         graph: &'g Graph,
         behaviours: Vec<Option<Box<dyn Behaviour>>>,
         (module, state_bytes): (Module, u32),
-        (rewriters, general): (FxHashMap<String, Flows>, General),
+        (rewriters, mapped, general): (FxHashMap<String, Flows>, FxHashMap<String, Rewriter>, General),
         sources: &[(Port, Source)],
     ) -> Self {
         let mut first = Compiler::new(graph, behaviours, module.clone(), state_bytes).generally(general);
-        first.rewriters = rewriters;
+        (first.rewriters, first.mapped) = (rewriters, mapped);
         first.function(sources);
         let resumed = first.resumptions.iter().map(|port| first.blocks[port]);
         let kept = match general.annotations {
@@ -814,7 +851,7 @@ impl<'g> Compiler<'g> {
             return first;
         }
         let mut second = Compiler::new(graph, first.behaviours, module, state_bytes).generally(general);
-        (second.kept, second.rewriters) = (kept, first.rewriters);
+        (second.kept, second.rewriters, second.mapped) = (kept, first.rewriters, first.mapped);
         second.function(sources);
         second
     }
@@ -831,9 +868,20 @@ impl<'g> Compiler<'g> {
         self.graph.elements.get(element).map_or_else(String::new, |e| e.name.clone())
     }
 
-    /// The input that an output is connected to. (A pull output has one puller, a push output one receiver.)
+    /// The input that an output is connected to, or the first of several that pull from it.
     pub(crate) fn target(&self, from: Port) -> Option<Port> {
-        self.outputs.get(&from).copied()
+        self.outputs.get(&from)?.first().copied()
+    }
+
+    /// The inputs that pull from an output, and where it is noted whose turn it is; none where it is one alone.
+    pub(crate) fn pullers(&mut self, from: Port) -> Option<(Vec<Port>, u32)> {
+        let pullers = self.outputs.get(&from).filter(|all| all.len() > 1)?.clone();
+        let state_bytes = &mut self.state_bytes;
+        let turn = *self.turns.entry(from).or_insert_with(|| {
+            *state_bytes += 8;
+            *state_bytes - 8
+        });
+        Some((pullers, turn))
     }
 
     /// Whether an output leads back to an element on the way to it.

@@ -34,6 +34,8 @@ pub enum Access {
     Text(String),
     /// The sum of drops of the element.
     Drops,
+    /// A number of the state by another one.
+    Ratio(Ratio),
     /// 64 bits of the settings, at this byte, which may be written.
     Setting(u32, Takes),
     /// Writing gives these settings these values.
@@ -58,6 +60,17 @@ pub enum Access {
     },
     /// The handlers of the element.
     Listing,
+}
+
+/// A number that is computed when it is read, with three places.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Ratio {
+    /// 64 bits of the state, at this byte.
+    pub of: u32,
+    /// What it is divided by, if anything; nothing by nothing is zero.
+    pub by: Option<u32>,
+    /// And this.
+    pub divisor: u32,
 }
 
 /// Values that a setting takes.

@@ -17,6 +17,7 @@ const REFUSED: &[(&[&str], &str)] = &[
             "SetTXRate",
             "SetTXPower",
             "AvailableRates",
+            "WirelessInfo",
             "Beacon*",
             "Association*",
             "OpenAuth*",
@@ -67,6 +68,9 @@ const REFUSED: &[(&[&str], &str)] = &[
         &["EtherSpanTree"],
         "a spanning tree sends messages every two seconds, whether packets come or not: there are no timers here",
     ),
+    (&["Rewriter"], "`IPRewriter` has taken its place, with other arguments"),
+    (&["ProtocolTranslator"], "`ProtocolTranslator64` and `ProtocolTranslator46` have taken its place"),
+    (&["NDAdv"], "`IP6NDAdvertiser` has taken its place"),
     (&["SchedOrderTest"], "it tests the scheduling of tasks, and there are no tasks here"),
     (
         &["DeviceBalancer", "AggregateCounterVector"],

@@ -175,7 +175,7 @@ impl Ways {
         self.conflicts.iter().map(error).collect()
     }
 
-    /// Push outputs and pull inputs with more than one connection.
+    /// Push outputs and pull inputs with more than one connection. (Of those that pull from one output each has its turn.)
     fn doubled(mut self, graph: &Graph) -> Vec<Error> {
         let mut errors = Vec::new();
         let (mut outputs, mut inputs) = (FxHashMap::default(), FxHashMap::default());
@@ -194,11 +194,6 @@ impl Ways {
                     Error::new(c.span, message)
                         .help("a scheduler such as `RoundRobinSched` pulls from several"),
                 );
-            }
-            if pull && outputs.insert(c.from, c.to).is_some() {
-                let message = format!("pull output {} of `{}` is connected twice", c.from.port, name(c.from));
-                errors
-                    .push(Error::new(c.span, message).help("two elements cannot pull from one output here"));
             }
         }
         errors

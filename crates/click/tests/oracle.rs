@@ -53,6 +53,14 @@ const GRAPHS: &[&str] = &[
         h[2] -> ToDump(2); d[1] -> s :: StrideSwitch(3, 1) -> ToDump(1); s[1] -> ToDump(3); d[2] -> [0] u :: Suppressor -> RandomSwitch -> ToDump(2)",
     "-> HashSwitch(3, 2) => [0] a :: Suppressor, [1] a; a[0] -> VLANDecap -> VLANEncap(ANNO) -> r :: RatedSplitter(3000, BURST_SIZE 7) -> ToDump(0);
         r[1] -> ToDump(1); a[1] -> SetVLANAnno(VLAN_ID 5, VLAN_PCP 3) -> VLANEncap(ANNO, NATIVE_VLAN 7) -> b :: BandwidthRatedSplitter(90000) -> ToDump(2); b[1] -> ToDump(3)",
+    "-> Strip(14) -> CheckIPHeader(CHECKSUM false) -> StoreData(20, \\<1234 0015 00000001 00000002 5018 0100 0000 0000>) -> StoreData(40, \"PORT 1,2,1,4,\")
+        -> f :: FTPPortMapper(rw, rw, 0) -> rw :: TCPRewriter(pattern 192.0.2.200 1024-1027# - - 0 1) -> ToDump(0); rw[1] -> ToDump(1)",
+    "-> NumberPacket(20, NET_ORDER true) -> RecordTimestamp(N 8, OFFSET 22) -> t :: TimestampDiff(r, OFFSET 5) -> ToDump(0);
+        t[1] -> r :: RecordTimestamp(N 8) -> ToDump(1)",
+    "-> Strip(14) -> k :: CheckIP6Header -> ProtocolTranslator64 -> CheckIPHeader -> ToDump(0);
+        k[1] -> j :: CheckIPHeader -> ProtocolTranslator46 -> CheckIP6Header -> ToDump(1); j[1] -> ToDump(2)",
+    "-> Strip(14) -> CheckIP6Header -> c :: Classifier(39/01, 38/0002, 39/03, -) -> [0] a :: AddressTranslator(1, 0, 102:304::1 ::9, 1, 1, 0, ::1 5000 5003);
+        c[1] -> [1] a; c[2] -> [0] b :: AddressTranslator(0, 1, 0, 0, ::1, ::2); c[3] -> [1] b; a -> ToDump(0); a[1] -> ToDump(1); b -> ToDump(2); b[1] -> ToDump(3)",
     "-> side :: Classifier(5/00%01, -) -> s :: EtherSwitch -> ToDump(0); side[1] -> [1] s; s[1] -> ToDump(1)",
     "-> c :: Classifier(12/0806, -) -> [1] q :: ARPQuerier(10.0.0.1, 2:0:0:0:0:1) -> ToDump(0); c[1] -> Strip(14) -> GetIPAddress(16) -> q",
     "-> Strip(14) -> k :: CheckIP6Header -> GetIP6Address(24) -> rt :: LookupIP6Route(1::/16 0, 102::/15 3ffe::1 1, ::/0 2) -> DecIP6HLIM

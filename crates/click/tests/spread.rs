@@ -24,10 +24,11 @@ fn bed(element: &str, count: usize) -> Bed {
 }
 
 #[test]
-fn strides_are_by_tickets_and_begin_with_the_last_output() {
+fn strides_are_by_tickets_and_begin_where_there_are_most() {
     let mut three = bed("StrideSwitch(1, 2, 1)", 3);
     let first = outputs(&mut three, 1, 8);
-    assert_eq!(first[0], 2, "all are equally far at first");
+    // The shortest stride; it is as far as the others then, and was the last to become so.
+    assert_eq!(first[..4], [1, 1, 0, 2]);
     let count = |all: &[usize], output| all.iter().filter(|o| **o == output).count();
     assert_eq!([0, 1, 2].map(|output| count(&first, output)), [2, 4, 2]);
     let more = outputs(&mut three, 1, 80);
@@ -66,11 +67,22 @@ fn a_rate_is_kept_and_what_is_over_it_leaves_by_the_other_output() {
 
 #[test]
 fn a_dispatcher_takes_outputs_from_its_rules() {
-    let text = "CTXDispatcher(20/01 1, 20/02 drop, 20/03 0, 20/04, -)";
+    let text = "CTXDispatcher(20/01 1, 20/02 drop, 20/03 0, 20/04, 20/05/0f 9, -)";
     let mut contexts = bed(text, 3);
-    // A rule without an output has the one behind that of the rule before.
-    assert_eq!(outputs(&mut contexts, 1, 6), [2, 1, 0, 1, 2]);
-    assert_eq!(contexts.dropped("dropped_by_pattern"), 1);
+    // A rule without an output has the one behind the highest, and the rest none if there is none.
+    assert_eq!(outputs(&mut contexts, 1, 5), [1, 0, 2]);
+    assert_eq!(contexts.dropped("dropped_by_pattern"), 2);
+    let mut open = bed("CTXDispatcher(20/01 0)", 2);
+    assert_eq!(outputs(&mut open, 1, 3), [1, 0, 1], "what no rule names leaves by the last output");
+}
+
+#[test]
+fn those_that_pull_from_one_output_have_packets_by_turns() {
+    let mut bed = Bed::new(
+        "FromDump(a) -> p :: PathSpinlock; p -> Unqueue -> ToDump(0); p -> Unqueue -> ToDump(1); p -> Unqueue -> ToDump(2);
+        FromDump(b) -> Discard",
+    );
+    assert_eq!(outputs(&mut bed, 1, 7), [0, 1, 2, 0, 1, 2, 0]);
 }
 
 #[test]
@@ -106,5 +118,31 @@ fn queriers_that_name_a_table_have_it_together() {
         (sent[0].0, &sent[0].1[..6]),
         (0, &[2, 0, 0, 0, 0, 9][..]),
         "what one has learnt the other knows"
+    );
+}
+
+#[test]
+fn packets_that_come_back_say_how_long_they_took() {
+    let mut bed = Bed::new(
+        "FromDump(a) -> n :: NumberPacket(8) -> r :: RecordTimestamp(N 16, OFFSET 8) -> ToDump(0);
+        FromDump(b) -> d :: TimestampDiff(r, OFFSET 8, MAXDELAY 5000) -> ToDump(1); d[1] -> ToDump(2)",
+    );
+    let sent = bed.at(1, [&vec![vec![0; 60]; 3], &[]]);
+    let numbers: Vec<u64> =
+        sent.iter().map(|(_, p)| u64::from_le_bytes(p[8..16].try_into().expect("eight bytes"))).collect();
+    assert_eq!(numbers, [0, 1, 2]);
+    let back: Vec<Vec<u8>> = sent.into_iter().map(|(_, packet)| packet).collect();
+    let outputs =
+        |sent: Vec<(usize, Vec<u8>)>| sent.into_iter().map(|(output, _)| output).collect::<Vec<_>>();
+    assert_eq!(outputs(bed.at(3, [&[], &back[..2]])), [1, 1]);
+    assert_eq!(outputs(bed.at(9, [&[], &back[2..]])), [2], "that is too long ago");
+    let mut never = back[0].clone();
+    never[8] = 9;
+    assert_eq!(outputs(bed.at(3, [&[], &[never, vec![0; 15]]])), [2, 2]);
+    assert_eq!(bed.counter("d", "count"), 2);
+    assert_eq!(
+        bed.at(1, [&[vec![0; 9]], &[]])[0].1,
+        [&[0; 8][..], &3u64.to_le_bytes()].concat(),
+        "it is made longer"
     );
 }

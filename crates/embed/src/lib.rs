@@ -360,5 +360,9 @@ extern "C" fn millstream_read(
 extern "C" fn millstream_write(program: *mut Open, handler: *const c_char) -> c_int {
     let open = open(program);
     let Kind::Click { program, .. } = &open.kind else { return ENOENT };
-    handlers::write(program, &mut open.engine, text(handler)).map_or(ENOENT, |()| 0)
+    match handlers::write(program, &mut open.engine, text(handler)) {
+        Ok(()) => 0,
+        Err(handlers::Error::Unfit { .. }) => EINVAL,
+        Err(_) => ENOENT,
+    }
 }

@@ -95,8 +95,8 @@ fn classifier(setup: &mut Setup<'_>) -> Made {
     Ok(Box::new(Classifier::of(patterns, outputs)))
 }
 
-/// A classifier of MiddleClick's contexts: patterns with an output or `drop` behind them, or, without, the output behind that of the one
-/// before.
+/// A classifier of MiddleClick's contexts: patterns with an output or `drop` behind them, or, without, the output behind the highest
+/// so far.
 fn dispatcher(setup: &mut Setup<'_>) -> Made {
     let last = setup.outputs.max(1) - 1;
     let (mut patterns, mut outputs, mut next) = (Vec::new(), Vec::new(), 0);
@@ -104,24 +104,28 @@ fn dispatcher(setup: &mut Setup<'_>) -> Made {
         let mut all = words(&argument);
         let given = match all.last() {
             Some(word) if all.len() > 1 && word.text == "drop" => Some(None),
+            // Beyond the last one there is none: such packets are dropped, too.
             Some(word) if all.len() > 1 && !word.text.contains('/') => {
-                Some(Some(unsigned(word, u64::from(last))? as u32))
+                Some(Some(unsigned(word, 255)? as u32).filter(|output| *output <= last))
             }
             _ => None,
         };
         if given.is_some() {
             all.pop();
         }
-        let text = all.iter().map(|word| word.text.as_str()).collect::<Vec<_>>().join(" ");
+        // A second slash has a mask behind it.
+        let masked = |word: &Text| word.text.replacen('/', "\0", 1).replacen('/', "%", 1).replace('\0', "/");
+        let text = all.iter().map(masked).collect::<Vec<_>>().join(" ");
         patterns.push(pattern(&Text { text, span: argument.span })?);
-        let output = given.unwrap_or(Some(next));
-        if output.is_some_and(|output| output > last) {
-            let message =
-                format!("there is no output for this pattern: the last that is connected is [{last}]");
-            return Err(Error::new(argument.span, message));
-        }
-        next = output.map_or(next, |output| output + 1);
+        let rest = argument.text == "-" && next > last;
+        let output = given.unwrap_or(if rest { None } else { Some(next.min(last)) });
+        next = output.map_or(next, |output| next.max(output + 1));
         outputs.push(output);
+    }
+    // Packets of no pattern leave by the last output, if no pattern has it.
+    if next <= last && !patterns.iter().any(Vec::is_empty) {
+        patterns.push(Vec::new());
+        outputs.push(Some(last));
     }
     Ok(Box::new(Classifier::of(patterns, outputs)))
 }

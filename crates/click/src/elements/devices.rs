@@ -16,6 +16,7 @@ use crate::packet::{BROADCAST, HOST, MULTICAST, Note, Packet};
 const DEVICE: &[&str] = &[
     "DEVNAME",
     "PORT",
+    "FLOW_RULES_FILE",
     "SNIFFER",
     "PROMISC",
     "SNAPLEN",
@@ -71,7 +72,7 @@ const DEVICE: &[&str] = &[
     "SCALE",
 ];
 /// All but the device: how it is driven makes no difference here.
-const IGNORED: &[&str] = DEVICE.split_at(2).1;
+const IGNORED: &[&str] = DEVICE.split_at(3).1;
 
 /// Interfaces that Click makes: by which name, and what does not matter of them.
 const TUNNEL: &[&str] = &[
@@ -239,6 +240,11 @@ fn device(setup: &mut Setup<'_>) -> Result<String, Error> {
         Some(text) => text,
         None => setup.arguments.need("DEVNAME")?,
     };
+    if let Some(text) = setup.arguments.keyword("FLOW_RULES_FILE") {
+        let message =
+            "FLOW_RULES_FILE is not supported: no rules are given to a card, whose packets come here all";
+        return Err(Error::new(text.span, message));
+    }
     setup.arguments.rest();
     Ok(string(&name))
 }

@@ -19,6 +19,7 @@ use crate::class::{Behaviour, Class, Made};
 use crate::compile::Setup;
 use crate::config::{Text, words};
 use crate::error::Error;
+use crate::handlers::Access;
 use crate::packet::Packet;
 pub(super) use parse::PROTOCOLS;
 use parse::{Expression, Field, Test, expression};
@@ -138,6 +139,9 @@ fn classifier(setup: &mut Setup<'_>) -> Made {
         Ok((Some(at as u32), expression(&words(text), text, setup.arguments.names)?))
     };
     let rules = arguments.iter().enumerate().map(rule).collect::<Result<_, Error>>()?;
+    for (at, text) in arguments.iter().enumerate() {
+        setup.handler(format!("pattern{at}"), Access::Text(text.text.clone()));
+    }
     Ok(Box::new(Filter::new(rules)))
 }
 
@@ -159,6 +163,7 @@ fn filter(setup: &mut Setup<'_>) -> Made {
                     as u32,
             ),
         };
+        setup.handler(format!("rule{}", rules.len()), Access::Text(argument.text.clone()));
         rules.push((output, expression(pattern, &argument, setup.arguments.names)?));
     }
     Ok(Box::new(Filter::new(rules)))

@@ -19,6 +19,7 @@ mod ip6_neighbours;
 mod ip_check;
 mod ip_filter;
 mod ip_options;
+mod latency;
 mod lengths;
 mod lookup;
 mod paint;
@@ -57,6 +58,7 @@ pub(crate) const TABLES: &[&[Class]] = &[
     ip_filter::CLASSES,
     ip_options::CLASSES,
     ip_check::CLASSES,
+    latency::CLASSES,
     lengths::CLASSES,
     lookup::CLASSES,
     paint::CLASSES,

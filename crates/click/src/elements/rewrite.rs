@@ -9,6 +9,7 @@
 
 mod apply;
 mod errors;
+mod ftp;
 mod spec;
 
 use millstream_ir::{Block, Size, Value};
@@ -112,6 +113,7 @@ pub(super) const CLASSES: &[Class] = &[
         ..Class::filter("FlowIPNAT", TRANSLATED, translator).ignoring(TRANSLATED.split_at(1).1)
     },
     errors::CLASS,
+    ftp::CLASS,
 ];
 
 /// What tells flows apart, and is changed.
@@ -137,13 +139,16 @@ pub(crate) struct Flows {
     timeouts: [u64; 3],
 }
 
-struct Rewriter {
+#[derive(Clone)]
+pub(crate) struct Rewriter {
     flows: Flows,
     protocols: &'static [i64],
     inputs: Vec<Spec>,
     outputs: u32,
     /// Whether the destination annotation is what the packet's becomes.
     annotates: bool,
+    /// How much longer streams are that a mapper in front has changed, if there is one.
+    deltas: Option<Table>,
 }
 
 fn rewriter(setup: &mut Setup<'_>, kind: Kind, protocols: &'static [i64]) -> Made {
@@ -174,7 +179,10 @@ fn rewriter(setup: &mut Setup<'_>, kind: Kind, protocols: &'static [i64]) -> Mad
     let table = setup.evicting_table("flows", &KEY, &FLOW, 0, entries as u32);
     let flows = Flows { table, kind, timeouts };
     known_flows(setup, flows);
-    Ok(Box::new(Rewriter { flows, protocols, inputs, outputs: setup.outputs, annotates }))
+    let deltas = ftp::deltas_of(setup);
+    let rewriter = Rewriter { flows, protocols, inputs, outputs: setup.outputs, annotates, deltas };
+    setup.mapped(rewriter.clone());
+    Ok(Box::new(rewriter))
 }
 
 /// Says where the flows are, for other elements and for handlers.
@@ -198,7 +206,7 @@ fn translator(setup: &mut Setup<'_>) -> Made {
     let flows = Flows { table, kind: Kind::Ports, timeouts };
     known_flows(setup, flows);
     let (protocols, outputs) = (&[TCP, UDP], setup.outputs);
-    Ok(Box::new(Rewriter { flows, protocols, inputs, outputs, annotates: true }))
+    Ok(Box::new(Rewriter { flows, protocols, inputs, outputs, annotates: true, deltas: None }))
 }
 
 /// Addresses and ports of a flow, each pair as it lies in memory.
@@ -487,6 +495,9 @@ impl Rewriter {
             self.note_end(code, passage, entry);
         }
         let found = Entry::read(code, entry);
+        if let Some(deltas) = &self.deltas {
+            ftp::renumber(code, passage, deltas, flow, found.to);
+        }
         self.have_changed(code, passage, &found, side);
         code.go(gone);
         let to = Entry::read(code, entry).to;
@@ -543,7 +554,7 @@ impl Rewriter {
         code.go(on);
     }
 
-    /// Begins a flow: chooses what it becomes, and writes down both directions.
+    /// Begins a flow with the packet that is its first.
     fn begin(
         &self,
         code: &mut Code<'_, '_>,
@@ -552,6 +563,19 @@ impl Rewriter {
         pattern: Pattern,
         outputs: [u32; 2],
     ) {
+        let forward = self.install(code, passage, flow, pattern, outputs);
+        self.have_changed(code, passage, &forward, self.flows.sides()[0]);
+    }
+
+    /// Chooses what a flow becomes, and writes down both directions; the one in which it begins.
+    fn install(
+        &self,
+        code: &mut Code<'_, '_>,
+        passage: &Passage,
+        flow: Flow,
+        pattern: Pattern,
+        outputs: [u32; 2],
+    ) -> Entry {
         let choose = code.block();
         code.jump(choose, &[]);
         code.go(choose);
@@ -575,7 +599,7 @@ impl Rewriter {
         // Whoever has the answers has the port: of workers that chose the same one, the others choose again.
         self.note(code, passage, answers, &reply, chosen.then_some(choose));
         self.note(code, passage, flow, &forward, None);
-        self.have_changed(code, passage, &forward, self.flows.sides()[0]);
+        forward
     }
 
     /// Writes a direction down, or goes to `again` if it is there by now.

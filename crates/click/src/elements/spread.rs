@@ -105,7 +105,8 @@ impl Behaviour for Hash {
     }
 }
 
-/// By turns, as often as each output has tickets: the one that is least far along is next, of several that which became so last.
+/// By turns, as often as each output has tickets: the one that is least far along is next, of several that which became so last (stride
+/// scheduling: Waldspurger and Weihl, 1995).
 struct Stride {
     /// Output, stride, where it is noted how far along it is and when it became so.
     clients: Vec<(u32, i64, [u32; 2])>,
@@ -137,23 +138,27 @@ impl Behaviour for Stride {
         let turn = code.get(self.turn);
         let next = code.with(AluOp::Add, turn, 1);
         code.set(self.turn, next);
-        // None has had its turn at first: the last one is in front then.
-        let mut best = [code.get(first.2[0]), code.get(first.2[1]), code.int(i64::from(first.0))];
-        for (output, _, noted) in rest {
-            let other = [code.get(noted[0]), code.get(noted[1]), code.int(i64::from(*output))];
+        let along = |code: &mut Code<'_, '_>, (output, stride, noted): &(u32, i64, [u32; 2])| {
+            let strides = code.get(noted[0]);
+            // Each begins a stride along.
+            let along = code.with(AluOp::Add, strides, *stride);
+            [along, code.get(noted[1]), code.int(i64::from(*output))]
+        };
+        let mut best = along(code, first);
+        for client in rest {
+            let other = along(code, client);
             let (less, same, later) = (
                 code.compare(Cond::Lt, other[0], best[0]),
                 code.compare(Cond::Eq, other[0], best[0]),
-                code.compare(Cond::Ge, other[1], best[1]),
+                code.compare(Cond::Gt, other[1], best[1]),
             );
             let later = [0, 1, 2].map(|at| code.select(later, other[at], best[at]));
             let same = [0, 1, 2].map(|at| code.select(same, later[at], best[at]));
             best = [0, 1, 2].map(|at| code.select(less, other[at], same[at]));
         }
-        for (output, stride, noted) in &self.clients {
+        for (output, _, noted) in &self.clients {
             code.check_int(Cond::Ne, best[2], i64::from(*output), |code| {
-                let along = code.with(AluOp::Add, best[0], *stride);
-                code.set(noted[0], along);
+                code.set(noted[0], best[0]);
                 code.set(noted[1], next);
                 code.out(*output, packet);
             });

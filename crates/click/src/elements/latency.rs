@@ -1,0 +1,221 @@
+//! How long packets take that come back: `NumberPacket` writes a number into each, `RecordTimestamp` notes when it left, `TimestampDiff` how long ago
+//! that was. Times are those of the system's fine clock, in nanoseconds; what is read is in microseconds.
+
+use millstream_ir::{Size, Value};
+use millstream_isa::{AluOp, Cond};
+
+use crate::arguments::{boolean, unsigned};
+use crate::build::{Code, Table};
+use crate::class::{Behaviour, Class, Made};
+use crate::compile::Setup;
+use crate::config::Text;
+use crate::error::Error;
+use crate::handlers::{Access, Ratio};
+use crate::packet::{Note, Packet};
+
+const NUMBER: &[&str] = &["OFFSET", "NET_ORDER"];
+const RECORD: &[&str] = &["N", "OFFSET", "NET_ORDER", "DYNAMIC", "SAMPLE"];
+const DIFFERENCE: &[&str] = &["RECORDER", "OFFSET", "N", "MAXDELAY", "SAMPLE", "NET_ORDER", "VERBOSE"];
+
+pub(super) const CLASSES: &[Class] = &[
+    Class::filter("NumberPacket", NUMBER, number),
+    Class {
+        processing: "h/h",
+        ..Class::filter("RecordTimestamp", RECORD, record).ignoring(&["DYNAMIC", "SAMPLE"])
+    },
+    Class {
+        ports: "1/1-2",
+        processing: "h/h",
+        ..Class::filter("TimestampDiff", DIFFERENCE, difference).ignoring(&["N", "SAMPLE", "VERBOSE"])
+    },
+];
+
+/// Bytes of a number.
+const BYTES: i64 = 8;
+/// Where it is, unless said otherwise.
+const USUAL_OFFSET: u64 = 40;
+/// Times that are noted, unless said otherwise, and at most.
+const USUAL_TIMES: u64 = 65_536;
+const MOST_TIMES: u64 = 1 << 24;
+/// Milliseconds after which a packet counts as one that was lost.
+const USUAL_DELAY: u64 = 1000;
+const MILLISECOND: i64 = 1_000_000;
+
+/// How a number lies in a packet.
+#[derive(Clone, Copy)]
+struct Place {
+    offset: u64,
+    network: bool,
+}
+
+fn place(setup: &mut Setup<'_>) -> Result<Place, Error> {
+    let offset = setup.arguments.or("OFFSET", USUAL_OFFSET, |text| unsigned(text, 1500))?;
+    Ok(Place { offset, network: setup.arguments.keyword_or("NET_ORDER", false, boolean)? })
+}
+
+impl Place {
+    /// The number, in a packet that is long enough.
+    fn read(self, code: &mut Code<'_, '_>, packet: Packet) -> Value {
+        let raw = code.raw(BYTES as usize, packet.data, self.offset as i32);
+        if self.network { code.swapped(64, raw) } else { raw }
+    }
+}
+
+/// Writes a number into each packet, which is made long enough for it.
+struct Number {
+    place: Place,
+    count: u32,
+}
+
+fn number(setup: &mut Setup<'_>) -> Made {
+    Ok(Box::new(Number { place: place(setup)?, count: setup.counter("count") }))
+}
+
+impl Behaviour for Number {
+    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+        let least = self.place.offset as i64 + BYTES;
+        let (length, write, least_value) = (code.length(packet), code.block(), code.int(least));
+        let types = crate::packet::TYPES;
+        let params: Vec<Value> = types.iter().map(|ty| code.param(write, *ty)).collect();
+        code.check(Cond::Lt, length, least_value, |code| code.jump(write, &packet.values()));
+        let missing = code.sub(least_value, length);
+        let longer = code.lengthened(packet, missing);
+        // Its IP header says so, if it has one.
+        let (header, on) = (longer.note(Note::Network), code.block());
+        let first = code.at(header, 4);
+        code.check_int(Cond::Ne, longer.note(Note::HasNetwork), 0, |code| code.jump(on, &[]));
+        code.check(Cond::Le, first, longer.end, |code| code.jump(on, &[]));
+        code.set_half(header, 2, least_value);
+        code.jump(on, &[]);
+        code.go(on);
+        code.jump(write, &longer.values());
+        code.go(write);
+        let packet = Packet::of(&params);
+        let (number, one) = (code.get(self.count), code.int(1));
+        code.count(self.count, one);
+        let raw = if self.place.network { code.swapped(64, number) } else { number };
+        code.set_raw(BYTES as usize, packet.data, self.place.offset as i32, raw);
+        code.out(0, packet);
+    }
+}
+
+/// Notes the time of each packet, by the number in it or one behind the other.
+struct Record {
+    times: Table,
+    entries: u64,
+    place: Option<Place>,
+    next: u32,
+}
+
+/// The table of a recorder's times.
+const TIMES: &str = "times";
+
+fn record(setup: &mut Setup<'_>) -> Made {
+    let entries = setup.arguments.or("N", USUAL_TIMES, |text| unsigned(text, MOST_TIMES))?.max(1);
+    let offset = setup.arguments.keyword("OFFSET").filter(|text| !text.text.starts_with('-'));
+    let offset = offset.map(|text| unsigned(&text, 1500)).transpose()?;
+    let network = setup.arguments.keyword_or("NET_ORDER", false, boolean)?;
+    let owner = setup.element.name.clone();
+    let times = setup.shared_array(&owner, TIMES, &[Size::W], &[Size::Dw], entries as u32);
+    let place = offset.map(|offset| Place { offset, network });
+    Ok(Box::new(Record { times, entries, place, next: setup.number() }))
+}
+
+impl Behaviour for Record {
+    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+        let number = match self.place {
+            Some(place) => {
+                let beyond = code.at(packet.data, place.offset as i64 + BYTES);
+                code.check(Cond::Le, beyond, packet.end, |code| code.out(0, packet));
+                place.read(code, packet)
+            }
+            None => {
+                let (number, one) = (code.get(self.next), code.int(1));
+                code.count(self.next, one);
+                number
+            }
+        };
+        let at = code.with(AluOp::Mod, number, self.entries as i64);
+        let noted = code.find(&self.times, &[at]);
+        code.check_int(Cond::Ne, noted, 0, |code| code.out(0, packet));
+        let now = code.fine_time();
+        code.set_wide(noted, 0, now);
+        code.out(0, packet);
+    }
+}
+
+/// Sums up how long packets took.
+struct Difference {
+    times: Table,
+    entries: u64,
+    place: Place,
+    /// Nanoseconds beyond which a packet does not count.
+    most: i64,
+    count: u32,
+    sum: u32,
+    least: u32,
+    greatest: u32,
+}
+
+/// The recorder that an argument names, and how many times it notes.
+fn recorder(setup: &Setup<'_>, text: &Text) -> Result<(String, u64), Error> {
+    let found = setup.named(&text.text).filter(|element| element.class == "RecordTimestamp");
+    let Some(element) = found else {
+        let all = setup.elements().iter().filter(|e| e.class == "RecordTimestamp").map(|e| e.name.as_str());
+        let message = format!("there is no `RecordTimestamp` of the name `{}`", text.text);
+        return Err(Error::new(text.span, message).nearest(&text.text, all));
+    };
+    let names = setup.arguments.names;
+    let mut arguments = crate::arguments::Arguments::new(element, RECORD, names);
+    let entries = arguments.or("N", USUAL_TIMES, |text| unsigned(text, MOST_TIMES))?.max(1);
+    Ok((element.name.clone(), entries))
+}
+
+fn difference(setup: &mut Setup<'_>) -> Made {
+    let text = setup.arguments.need("RECORDER")?;
+    let (owner, entries) = recorder(setup, &text)?;
+    let place = place(setup)?;
+    let delay = setup.arguments.keyword_or("MAXDELAY", USUAL_DELAY, |text| unsigned(text, 1 << 32))?;
+    let times = setup.shared_array(&owner, TIMES, &[Size::W], &[Size::Dw], entries as u32);
+    let count = setup.counter("count");
+    let [sum, least, greatest] = [setup.number(), setup.number(), setup.number()];
+    setup.handler("average", Access::Ratio(Ratio { of: sum, by: Some(count), divisor: 1000 }));
+    setup.handler("min", Access::Ratio(Ratio { of: least, by: None, divisor: 1000 }));
+    setup.handler("max", Access::Ratio(Ratio { of: greatest, by: None, divisor: 1000 }));
+    setup.resets("reset", vec![count, sum, least, greatest]);
+    // Each worker would have a least one of its own, and their sum would be read.
+    setup.alone("the least and the largest time are no sums over workers");
+    let most = delay as i64 * MILLISECOND;
+    Ok(Box::new(Difference { times, entries, place, most, count, sum, least, greatest }))
+}
+
+impl Behaviour for Difference {
+    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+        let unknown = |code: &mut Code<'_, '_>| {
+            if code.connected(1) { code.out(1, packet) } else { code.drop(packet, "no_timestamp") }
+        };
+        let beyond = code.at(packet.data, self.place.offset as i64 + BYTES);
+        code.check(Cond::Le, beyond, packet.end, unknown);
+        let number = self.place.read(code, packet);
+        let at = code.with(AluOp::Mod, number, self.entries as i64);
+        let noted = code.find(&self.times, &[at]);
+        code.check_int(Cond::Ne, noted, 0, unknown);
+        let then = code.wide(noted, 0);
+        code.check_int(Cond::Ne, then, 0, unknown);
+        let now = code.fine_time();
+        let took = code.sub(now, then);
+        code.check_int(Cond::Le, took, self.most, unknown);
+        let (before, one) = (code.get(self.count), code.int(1));
+        code.count(self.count, one);
+        code.count(self.sum, took);
+        let (zero, least, greatest) = (code.int(0), code.get(self.least), code.get(self.greatest));
+        let (first, less) = (code.compare(Cond::Eq, before, zero), code.compare(Cond::Lt, took, least));
+        let lower = code.select(less, took, least);
+        let lower = code.select(first, took, lower);
+        code.set(self.least, lower);
+        let more = code.compare(Cond::Gt, took, greatest);
+        let upper = code.select(more, took, greatest);
+        code.set(self.greatest, upper);
+        code.out(0, packet);
+    }
+}
