@@ -103,6 +103,10 @@ enum Command {
     ///
     /// The code checks no access: have the kernel's verifier look at the program first (`millstream verify`).
     Native(native::Args),
+    /// Look at the maps of a program that `millstream native --control` runs, and change them
+    Map(native::client::MapArgs),
+    /// Show what a program has done so far that `millstream native --control` runs
+    Stats(native::client::StatsArgs),
     /// Run a Click configuration as one native program: packets from memory or capture files
     Click(click::Args),
     /// Measure a Click configuration or an XDP program in userspace: time a packet, latency by offered load, instructions
@@ -166,6 +170,8 @@ fn main() -> ExitCode {
         Command::Reload(args) => daemon::client::reload(&args),
         Command::Control(args) => control::run(&args),
         Command::Native(args) => native::run(&args),
+        Command::Map(args) => native::client::map(&args),
+        Command::Stats(args) => native::client::stats(&args),
         Command::Click(args) => click::run(&args),
         Command::BenchUser(args) => bench_user::run(&args),
         Command::Layout(args) => layout::run(&args),

@@ -16,10 +16,7 @@ use common::Files;
 use wires::wires;
 
 fn native(arguments: &[&str]) -> (i32, String, String) {
-    let Output { status, stdout, stderr } =
-        Command::new(env!("CARGO_BIN_EXE_millstream")).arg("native").args(arguments).output().unwrap();
-    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-    (status.code().unwrap(), text(stdout), text(stderr))
+    millstream(&[&["native"], arguments].concat())
 }
 
 fn number(document: &Value, name: &str) -> u64 {
@@ -102,6 +99,137 @@ fn maps_are_filled_from_files() {
         let (exit, _, errors) = run(map);
         assert!(exit == 2 && errors.contains(reason), "{reason}: {errors}");
     }
+}
+
+/// A program that runs until this goes.
+struct Running(std::process::Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn millstream(arguments: &[&str]) -> (i32, String, String) {
+    let Output { status, stdout, stderr } =
+        Command::new(env!("CARGO_BIN_EXE_millstream")).args(arguments).output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    (status.code().unwrap(), text(stdout), text(stderr))
+}
+
+#[test]
+fn maps_of_a_program_that_runs_are_looked_at_and_changed() {
+    for workers in ["1", "2"] {
+        let files = Files::new(&format!("native-control-{workers}"));
+        let socket = files.path("control.sock");
+        let command = Command::new(env!("CARGO_BIN_EXE_millstream"))
+            .args(["native", "builtin:router:100", "--packets", "1000000000000", "--workers", workers])
+            .args(["--control", &socket])
+            .stdout(Stdio::null())
+            .spawn();
+        let _running = Running(command.expect("it starts"));
+        let ask = |words: &str| {
+            let words: Vec<&str> = words.split(' ').collect();
+            millstream(&[&["map", "--socket", &socket, "--json"], words.as_slice()].concat())
+        };
+        let json = |words: &str| {
+            let (exit, out, errors) = ask(words);
+            assert_eq!(exit, 0, "{words}: {errors}");
+            serde_json::from_str::<Value>(&out).unwrap_or_else(|e| panic!("{words}: {e}: {out}"))
+        };
+        let stats = || {
+            let (exit, out, errors) = millstream(&["stats", "--socket", &socket, "--json"]);
+            assert_eq!(exit, 0, "{errors}");
+            serde_json::from_str::<Value>(&out).expect("JSON")
+        };
+        let start = Instant::now();
+        while ask("list").0 != 0 || number(&stats(), "sent") == 0 {
+            assert!(start.elapsed() < Duration::from_secs(60), "it never answers");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let maps = json("list");
+        let routes =
+            maps.as_array().unwrap().iter().find(|m| m["name"] == "routes").expect("no map \"nothing\"");
+        assert_eq!((&routes["type"], number(routes, "bytes_key")), (&"lpm_trie".into(), 8));
+        assert_eq!(json(&format!("show id {}", routes["id"])), *routes);
+
+        // As `native --map` takes them: what bpftool writes.
+        let all = json("dump routes");
+        let all = all.as_array().unwrap();
+        assert_eq!(all.len(), 100);
+        let hex = |bytes: &Value| {
+            let bytes = bytes.as_array().unwrap().iter().map(|b| b.as_str().unwrap());
+            bytes.collect::<Vec<_>>().join(" ")
+        };
+        let key = hex(&all[7]["key"]);
+        assert_eq!(json(&format!("lookup routes key {key}")), all[7]);
+        let next = json(&format!("getnext routes key {key}"));
+        assert_eq!((&next["key"], &next["next_key"]), (&all[7]["key"], &all[8]["key"]));
+        assert_eq!(json("getnext routes")["next_key"], all[0]["key"]);
+        let (exit, _, errors) = ask(&format!("getnext routes key {}", hex(&all[99]["key"])));
+        assert!(exit == 1 && errors.contains("ENOENT"), "{exit} {errors}");
+
+        // What is changed is what packets meet.
+        for route in all {
+            assert_eq!(json(&format!("delete routes key {}", hex(&route["key"]))), Value::Null);
+        }
+        assert_eq!(json("dump routes"), Value::Array(Vec::new()));
+        let sent = number(&stats(), "sent");
+        let before = number(&stats(), "received");
+        let start = Instant::now();
+        while number(&stats(), "received") < before + 100_000 {
+            assert!(start.elapsed() < Duration::from_secs(60), "it stands still");
+        }
+        assert_eq!(number(&stats(), "sent"), sent, "there is no route any more");
+        let value = hex(&all[7]["value"]);
+        let (exit, _, errors) = ask(&format!("update routes key {key} value {value} exist"));
+        assert!(exit == 1 && errors.contains("ENOENT"), "{exit} {errors}");
+        assert_eq!(json(&format!("update routes key {key} value {value} noexist")), Value::Null);
+        let (exit, _, errors) = ask(&format!("update routes key {key} value {value} noexist"));
+        assert!(exit == 1 && errors.contains("EEXIST"), "{exit} {errors}");
+        while number(&stats(), "sent") == sent {
+            assert!(start.elapsed() < Duration::from_secs(60), "the new route is not found");
+        }
+
+        // What is wrong, and what is not there.
+        assert_eq!(ask("lookup routes key 8 0 0 0 1 2 3 4").0, 1);
+        for (words, reason) in [
+            ("lookup routes key 1", "keys of 8 bytes"),
+            ("update routes key 1 2 3 4 5 6 7 8 value 1", "values of 4 bytes"),
+            ("dump nothing", "there is no map \"nothing\""),
+            ("show id 99", "with id 99"),
+            ("frobnicate", "lookup MAP key DATA"),
+        ] {
+            let (exit, out, errors) = ask(words);
+            assert!((exit, out.as_str()) == (2, "") && errors.contains(reason), "{words}: {exit} {errors}");
+        }
+        let (exit, out, _) = millstream(&["map", "--socket", &socket, "dump", "routes"]);
+        assert_eq!((exit, out.lines().count()), (0, 2), "{out}");
+
+        // The account of all, and of each.
+        let last = stats();
+        let each = last["workers"].as_array().unwrap();
+        assert_eq!(each.len().to_string(), workers);
+        assert!(each.iter().all(|worker| number(worker, "received") > 0), "{last}");
+        let latency = &last["latency_ns"];
+        let [p50, p99, p999] = ["p50", "p99", "p999"].map(|share| number(latency, share));
+        assert!(0 < p50 && p50 <= p99 && p99 <= p999, "{latency}");
+    }
+}
+
+#[test]
+fn sockets_that_nobody_listens_at_are_named() {
+    let files = Files::new("native-nobody");
+    let nobody = files.path("nobody.sock");
+    for command in [&["map", "list", "--socket", &nobody][..], &["stats", "--socket", &nobody]] {
+        let (exit, out, errors) = millstream(command);
+        assert!((exit, out.as_str()) == (2, "") && errors.contains("nobody answers"), "{exit} {errors}");
+    }
+    let plain = files.path("plain");
+    std::fs::write(&plain, "").unwrap();
+    let (exit, _, errors) = native(&["builtin:router:100", "--packets", "10", "--control", &plain]);
+    assert!(exit == 2 && errors.contains("is no socket"), "{exit} {errors}");
 }
 
 /// The router serves two interfaces of so many queues this way; what is sent into them from elsewhere is forwarded, and counted. Gives the report, and how many of the
@@ -196,6 +324,18 @@ fn interfaces_are_served() {
         assert!(number(&document, "received") >= 400, "{document}");
         assert!(number(&document, "sent") >= 300, "{document}");
         assert_eq!(number(&document, "sent") + dropped(&document), number(&document, "received"));
+        assert!(
+            document["latency_ns"]["p50"].as_u64() <= document["latency_ns"]["p999"].as_u64(),
+            "{document}"
+        );
+        if let Some(workers) = document["by_worker"].as_array() {
+            let each = |what: &str| workers.iter().map(|worker| number(worker, what)).sum::<u64>();
+            assert_eq!(
+                (each("received"), each("sent")),
+                (number(&document, "received"), number(&document, "sent"))
+            );
+            assert_eq!((each("dropped"), workers.len()), (dropped(&document), 2));
+        }
         assert_eq!(back, number(&document, "sent"), "{way} {more:?}: all that was sent came back");
     }
 }

@@ -18,6 +18,9 @@ use crate::crash;
 use crate::emit::{BATCH, EmitError, MapInfo, Table, Unit, emit, is_program};
 use crate::image::table::Linked;
 use crate::image::{self, Cpu, First, HASHES, Image, Initial, Lines, Shape, Unlinkable, Unloadable};
+use crate::io::Ran;
+use crate::io::board::{Board, Sampler};
+use crate::io::graph::GraphRan;
 use crate::llvm::{self, Compiler, ObjectFile};
 use crate::program::{Kept, Program};
 use crate::runtime::helpers;
@@ -192,6 +195,7 @@ pub struct Engine {
     epochs: Arc<Epochs>,
     /// The first worker's.
     lane: Lane,
+    board: Arc<Board>,
     seed: u64,
     /// What making it took.
     pub timings: Timings,
@@ -206,12 +210,38 @@ pub(crate) struct Lane {
     pub(crate) worker: Box<Worker>,
     /// Decides between the loops over a batch that there are.
     pub(crate) judge: Judge,
+    /// Where it shows what it has done.
+    board: Arc<Board>,
+    sampler: Sampler,
 }
 
 impl Lane {
-    fn new(number: u32, seed: u64) -> Lane {
+    fn new(number: u32, seed: u64, board: &Arc<Board>) -> Lane {
         let seed = seed.wrapping_add(u64::from(number));
-        Lane { worker: Box::new(Worker::new(number, seed)), judge: Judge::default() }
+        let (worker, judge) = (Box::new(Worker::new(number, seed)), Judge::default());
+        Lane { worker, judge, board: Arc::clone(board), sampler: Sampler::default() }
+    }
+
+    /// Shows what the worker has done so far.
+    pub(crate) fn show(&self, ran: &Ran) {
+        self.board.show(self.worker.number, &ran.account, ran.busy);
+    }
+
+    /// The same of a graph's packets.
+    pub(crate) fn show_graph(&self, ran: &GraphRan) {
+        self.board.show(self.worker.number, &ran.account(), ran.busy);
+    }
+
+    /// The time, if the latency of this batch is to be taken.
+    pub(crate) fn stamp(&mut self) -> Option<Instant> {
+        self.sampler.next().then(Instant::now)
+    }
+
+    /// All is done with so many packets of a batch that began then.
+    pub(crate) fn done(&self, stamp: Option<Instant>, packets: u64) {
+        if let Some(begun) = stamp {
+            self.board.took(self.worker.number, packets, begun.elapsed());
+        }
     }
 
     /// What programs have put into rings since the last time.
@@ -391,12 +421,14 @@ impl Engine {
     }
 
     fn new(program: Program, maps: Maps, epochs: Arc<Epochs>, seed: u64) -> Engine {
-        let lane = Lane::new(0, seed);
+        let board = Arc::new(Board::new(epochs.workers()));
+        let lane = Lane::new(0, seed, &board);
         Engine {
             program,
             maps,
             epochs,
             lane,
+            board,
             seed,
             timings: Timings::default(),
             templates: Vec::new(),
@@ -411,14 +443,14 @@ impl Engine {
 
     /// What a worker needs, of a number below [`Engine::workers`].
     pub(crate) fn lane(&self, number: u32) -> Lane {
-        let mut lane = Lane::new(number, self.seed);
+        let mut lane = Lane::new(number, self.seed, &self.board);
         lane.worker.clock = self.lane.worker.clock;
         lane
     }
 
     /// Does something as the first worker.
     pub(crate) fn with_own_lane<R>(&mut self, act: impl FnOnce(&Engine, &mut Lane) -> R) -> R {
-        let mut lane = std::mem::replace(&mut self.lane, Lane::new(0, self.seed));
+        let mut lane = std::mem::replace(&mut self.lane, Lane::new(0, self.seed, &self.board));
         let result = act(self, &mut lane);
         self.lane = lane;
         result
@@ -489,6 +521,8 @@ impl Engine {
         let (own, others) = (&mut self.lane.worker, &mut other.lane.worker);
         (own.clock, own.seed) = (others.clock, others.seed);
         own.events.append(&mut others.events);
+        self.board = Arc::clone(&other.board);
+        self.lane.board = Arc::clone(&other.board);
     }
 
     /// Runs the program on every packet of the batch; verdicts and packets are in the batch then.
@@ -509,6 +543,31 @@ impl Engine {
     /// As [`Engine::run_graph`], by one of several workers.
     pub(crate) fn run_graph_by(&self, lane: &mut Lane, batch: &mut Batch) {
         run_graph(&self.program, &self.maps, &self.epochs, lane, batch);
+    }
+
+    /// What its workers have done, which may be looked at while they run.
+    pub fn board(&self) -> &Arc<Board> {
+        &self.board
+    }
+
+    /// The first worker shows what it has done so far.
+    pub(crate) fn show(&self, ran: &Ran) {
+        self.lane.show(ran);
+    }
+
+    /// The same of a graph's packets.
+    pub(crate) fn show_graph(&self, ran: &GraphRan) {
+        self.lane.show_graph(ran);
+    }
+
+    /// As [`Lane::stamp`], of the first worker.
+    pub(crate) fn stamp(&mut self) -> Option<Instant> {
+        self.lane.stamp()
+    }
+
+    /// As [`Lane::done`].
+    pub(crate) fn done(&self, stamp: Option<Instant>, packets: u64) {
+        self.lane.done(stamp, packets);
     }
 
     /// What programs have put into rings since the last time.

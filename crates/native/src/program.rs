@@ -64,7 +64,7 @@ impl Program {
 
     /// Runs the program on each packet, by the loop that the worker found to be the faster one.
     pub(crate) fn run(&self, lane: &mut Lane, packets: &mut [Packet]) {
-        let Lane { worker, judge } = lane;
+        let Lane { worker, judge, .. } = lane;
         let (first, count) = (packets.as_mut_ptr(), packets.len());
         let worker = std::ptr::from_mut(&mut **worker);
         let running = Running { code: self.code.as_ref(), worker, packets: first, count };

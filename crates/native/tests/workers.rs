@@ -159,7 +159,7 @@ impl Sink for Noted {
     }
 }
 
-fn run(engine: &Engine, frames: &[Vec<u8>], count: u64, sink: &mut Noted) -> Ran {
+fn run(engine: &mut Engine, frames: &[Vec<u8>], count: u64, sink: &mut Noted) -> Ran {
     let order: Vec<u32> = (0..frames.len() as u32).collect();
     let began = Mutex::new(Vec::new());
     let enter = |worker| {
@@ -167,7 +167,7 @@ fn run(engine: &Engine, frames: &[Vec<u8>], count: u64, sink: &mut Noted) -> Ran
         Ok(())
     };
     let source = Replay { frames, order: &order, count };
-    let ran = run_by(engine, &source, sink, PLAN, &Crew { enter: &enter }).expect("run");
+    let ran = run_by(engine, &source, sink, PLAN, &Crew { enter: &enter }, None).expect("run");
     let mut began = began.into_inner().expect("nobody panics");
     began.sort_unstable();
     assert_eq!(began, (0..engine.workers()).collect::<Vec<_>>());
@@ -191,7 +191,7 @@ fn packets_are_run_once_each_and_in_the_order_of_their_flows() {
     let mut engine = engine(MapKind::Hash, 64, Template::Open);
     let frames = frames(4096, 64, false);
     let mut noted = Noted::default();
-    let ran = run(&engine, &frames, 50_000, &mut noted);
+    let ran = run(&mut engine, &frames, 50_000, &mut noted);
     assert_eq!((ran.account.received, ran.account.transmitted), (50_000, 50_000));
     let mut last = std::collections::BTreeMap::new();
     for &origin in &noted.0 {
@@ -222,7 +222,7 @@ fn tables_that_all_change_at_once_are_whole_to_each() {
             assert_eq!(engine.map("table").expect("there").update(&key.to_le_bytes(), &value, 0, None), 0);
         }
         let frames = frames(8192, keys, even);
-        let ran = run(&engine, &frames, 1_500_000, &mut Noted::default());
+        let ran = run(&mut engine, &frames, 1_500_000, &mut Noted::default());
         let aborted = ran.account.dropped[Reason::Aborted as usize];
         assert_eq!(aborted, 0, "{kind:?}, {template:?}: not found, or with a value of another key");
         assert!(ran.account.adds_up());

@@ -156,7 +156,7 @@ fn served(config: &Config, frames: &[Vec<u8>], room: usize) -> (Vec<Wire>, Accou
     let wire = |index, coming, room| Wire { index, coming, sent: Vec::new(), room, taken: 0 };
     let mut wires = vec![wire(1, frames.to_vec(), 1000), wire(2, Vec::new(), room)];
     let all = frames.len() as u64;
-    let ran = live::serve(&mut router(config), &mut wires, 32, &mut |a| a.received < all, &mut |_| {});
+    let ran = live::serve(&mut router(config), &mut wires, 32, &mut |a, _| a.received < all, &mut |_| {});
     let account = ran.expect("wires of ours do not fail").account;
     assert!(account.adds_up() && account.received == all, "{account:?}");
     (wires, account)

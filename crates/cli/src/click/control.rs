@@ -17,6 +17,7 @@ use millstream_click::{Drop, General, Program, STATE, Writers};
 use millstream_native::{Engine, Options};
 
 use crate::daemon::socket::{Socket, SocketError};
+use crate::native::stats::Stats;
 
 /// How long a client that ends the run is waited for.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -26,8 +27,9 @@ const LONGEST: u64 = 1 << 20;
 /// What clients may ask for.
 const COMMANDS: &str = "READ, READDATA, WRITE, WRITEDATA, CHECKREAD, CHECKWRITE, SWAP, QUIT";
 
-/// The handler of the process itself.
+/// Handlers of the process itself.
 const CRASHES: &str = "crashes";
+const STATS: &str = "stats";
 
 /// What a client wants.
 enum Wish {
@@ -147,6 +149,9 @@ impl AtWork {
         if name == CRASHES {
             return Ok(self.crashes.unwrap_or(0).to_string());
         }
+        if name == STATS {
+            return serde_json::to_string(&Stats::of(engine.board())).map_err(|e| (511, e.to_string()));
+        }
         handlers::read(&self.program, engine, name).map_err(refused)
     }
 
@@ -155,7 +160,7 @@ impl AtWork {
     }
 
     fn check(&self, name: &str, write: bool) -> Outcome {
-        if name == CRASHES || name == "stop" {
+        if [CRASHES, STATS, "stop"].contains(&name) {
             return Ok(String::new());
         }
         handlers::check(&self.program, name, write).map(|()| String::new()).map_err(refused)

@@ -13,6 +13,7 @@ use serde::Serialize;
 
 use super::control::AtWork;
 use super::io::Packets;
+use crate::native::stats::{self, Latencies, Worker};
 use crate::native::taken::Taken;
 use crate::native::{LostBefore, template_lines};
 
@@ -78,6 +79,11 @@ pub(super) struct Document {
     /// Crashes of the processes before this one, where it is supervised.
     #[serde(skip_serializing_if = "Option::is_none")]
     crashes: Option<u32>,
+    /// What each of several workers has done.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    by_worker: Vec<Worker>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    latency_ns: Option<Latencies>,
     /// In the program, batches in full: mean, and the 10th percentile of windows.
     ns_per_packet: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -161,6 +167,8 @@ impl Document {
             events: ran.events,
             swaps: *swaps,
             crashes: *crashes,
+            by_worker: if engine.workers() > 1 { stats::workers(engine.board()) } else { Vec::new() },
+            latency_ns: Latencies::of(&engine.board().latency()),
             ns_per_packet: if seen == 0 { 0.0 } else { ran.busy.as_nanos() as f64 / seen as f64 },
             ns_per_packet_p10: ran.percentile(0.1),
             mpps: 1e3 * received as f64 / ran.total.as_nanos().max(1) as f64,

@@ -12,6 +12,7 @@ use millstream_native::io::live::{Take, Wire, serve};
 use millstream_native::io::{Account, Ran};
 use millstream_ports::{Error, Lost, Options, Plain, Port};
 
+use super::control::Control;
 use super::taken;
 use crate::exit::Exit;
 use crate::progress::Progress;
@@ -198,8 +199,17 @@ impl Ports {
     }
 
     /// Runs packets until it is enough, or Ctrl-C.
-    pub(super) fn serve(&mut self, engine: &mut Engine, batch: usize, until: &Until) -> Result<(Ran, Lost)> {
-        let mut goes_on = |account: &Account| until.goes_on(account.received);
+    pub(super) fn serve(
+        &mut self,
+        engine: &mut Engine,
+        batch: usize,
+        until: &Until,
+        control: Option<&Control>,
+    ) -> Result<(Ran, Lost)> {
+        let mut goes_on = |account: &Account, engine: &mut Engine| {
+            control.iter().for_each(|control| control.serve(engine));
+            until.goes_on(account.received)
+        };
         let ran = serve(engine, &mut self.0, batch, &mut goes_on, &mut |_| {}).into_diagnostic()?;
         let lost = self.0.iter_mut().map(Wired::lost).collect::<Result<Vec<_>, _>>().into_diagnostic()?;
         Ok((ran, lost.into_iter().sum()))

@@ -3,7 +3,11 @@
 //! The code, its maps and the account of packets are `millstream_native`'s; this module chooses packets and tables, and
 //! prints. docs/native.md.
 
+pub(crate) mod client;
+mod control;
 pub(crate) mod live;
+mod maps;
+pub(crate) mod stats;
 pub(crate) mod tables;
 pub(crate) mod taken;
 mod without;
@@ -18,6 +22,7 @@ use std::time::Duration;
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use millstream_click::General;
 use millstream_lab::{os, pcap};
+use millstream_native::io::floor::Floor;
 use millstream_native::io::pcap::Writer;
 use millstream_native::io::{Crew, Nowhere, Plan, Ran, Reason, Replay, Sink, run as run_packets, run_by};
 use millstream_native::{
@@ -26,7 +31,9 @@ use millstream_native::{
 use millstream_object::Object;
 use serde::Serialize;
 
+use self::control::Control;
 use self::live::{Ports, Until, Way};
+use self::stats::{Latencies, Worker};
 use self::taken::{Queues, Taken};
 use self::without::{Without, without};
 use crate::dpdk::{self, Serving};
@@ -154,6 +161,9 @@ pub(crate) struct Running {
     /// Fill map NAME from FILE, as `bpftool -j map dump` writes it; may be given several times
     #[arg(long = "map", value_name = "NAME=FILE")]
     maps: Vec<String>,
+    /// Listen at this Unix socket: maps are looked at and changed (`millstream map`), statistics read (`millstream stats`) while the program runs
+    #[arg(long, value_name = "SOCKET")]
+    control: Option<PathBuf>,
     #[command(flatten)]
     feed: Feed,
     /// Packets to run; 10,000,000 from memory, the file's from a file, no end from interfaces
@@ -222,7 +232,7 @@ pub(crate) fn seconds(text: &str) -> Result<f64, String> {
 
 /// What packets were dropped for.
 #[derive(Serialize)]
-struct Dropped {
+pub(crate) struct Dropped {
     reason: &'static str,
     packets: u64,
 }
@@ -284,6 +294,11 @@ struct Document {
     /// Crashes of the processes before this one, where it is supervised.
     #[serde(skip_serializing_if = "Option::is_none")]
     crashes: Option<u32>,
+    /// What each of several workers has done.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    by_worker: Vec<Worker>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    latency_ns: Option<Latencies>,
     /// In the program, batches in full: mean, and the 10th percentile of windows.
     ns_per_packet: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -368,6 +383,9 @@ pub(crate) fn execute(name: &str, args: &Running, engine: &mut Engine, made: boo
         (Some(("dpdk", devices)), None) => {
             prepare(name, args, engine)?;
             let kept = args.taking.of_dpdk()?;
+            if args.control.is_some() {
+                return Err(miette!("--control is not there with --io dpdk:..."));
+            }
             let serving = Serving::new(args.batch, args.packets, args.seconds, kept);
             let served = dpdk::serve(&args.dpdk, devices, args.ifindex, engine, &serving)?;
             Some(served.map(|(description, ran, lost)| (description, None, ran, lost)))
@@ -406,6 +424,11 @@ fn prepare(name: &str, args: &Running, engine: &mut Engine) -> Result<()> {
     args.maps.iter().try_for_each(|spec| tables::load(engine, spec))
 }
 
+/// The socket that `--control` names.
+fn listening(args: &Running, engine: &Engine) -> Result<Option<Control>> {
+    args.control.as_ref().map(|path| Control::open(path, engine)).transpose()
+}
+
 /// What came of packets of interfaces: where they came from and how, what was found and lost; or the exit code if that is not permitted.
 type Served = Result<(String, Option<Taken>, Ran, LostBefore), ExitCode>;
 
@@ -420,8 +443,9 @@ fn serve_queues(name: &str, args: &Running, engine: &mut Engine, names: &str) ->
         Ok(queues) => queues,
         Err(code) => return Ok(Err(code)),
     };
+    let control = listening(args, engine)?;
     let until = Until::begin(args.packets, args.seconds);
-    let (ran, taken) = (queues.run(engine, &until)?, queues.taken());
+    let (ran, taken) = (queues.run(engine, &until, control.as_ref())?, queues.taken());
     let description = taken.interfaces.iter().map(taken::Port::text).collect::<Vec<_>>().join(", ");
     Ok(Ok((description, Some(taken), ran, queues.lost())))
 }
@@ -445,8 +469,9 @@ fn serve(name: &str, args: &Running, engine: &mut Engine, (way, names): (Way, &s
         Ok(ports) => ports,
         Err(refused) => return refused.exit().map(Err),
     };
+    let control = listening(args, engine)?;
     let until = Until::begin(args.packets, args.seconds);
-    let (ran, lost) = ports.serve(engine, args.batch as usize, &until)?;
+    let (ran, lost) = ports.serve(engine, args.batch as usize, &until, control.as_ref())?;
     let lost = LostBefore { no_room: lost.no_room, unfit: lost.unfit };
     Ok(Ok((ports.description(), None, ran, lost)))
 }
@@ -508,9 +533,13 @@ fn packets(name: &str, args: &Running, engine: &mut Engine) -> Result<Packets> {
 fn feed(args: &Running, engine: &mut Engine, packets: &Packets) -> Result<Ran> {
     let source = Replay { frames: &packets.frames, order: &packets.order, count: packets.count };
     let plan = Plan { batch: args.batch as usize, ingress: args.ifindex };
-    let mut run = |sink: &mut (dyn Sink + Send)| match engine.workers() {
-        1 => run_packets(engine, &source, sink, plan),
-        _ => run_by(engine, &source, sink, plan, &Crew { enter: &bind }),
+    let control = listening(args, engine)?;
+    let mut run = |sink: &mut (dyn Sink + Send)| match (engine.workers(), &control) {
+        (1, None) => run_packets(engine, &source, sink, plan),
+        (_, control) => {
+            let mut attend = |floor: &Floor<'_>| control.iter().for_each(|control| control.attend(floor));
+            run_by(engine, &source, sink, plan, &Crew { enter: &bind }, Some(&mut attend))
+        }
     };
     let Some(path) = &packets.out else { return run(&mut Nowhere).into_diagnostic() };
     let at = || path.display().to_string();
@@ -543,6 +572,8 @@ fn document(engine: &mut Engine, (name, description): (&str, &str), unfit: u64, 
         lost: None,
         crashes: None,
         events: ran.events,
+        by_worker: if engine.workers() > 1 { stats::workers(engine.board()) } else { Vec::new() },
+        latency_ns: Latencies::of(&engine.board().latency()),
         ns_per_packet: per(ran.busy, seen),
         ns_per_packet_p10: ran.percentile(0.1),
         mpps: 1e3 * account.received as f64 / ran.total.as_nanos().max(1) as f64,
@@ -600,6 +631,9 @@ fn text(d: &Document) -> String {
         "{:.2} ns a packet in the program{low}; {:.2} Mpps with copying in and out",
         d.ns_per_packet, d.mpps
     );
+    if let Some(latency) = &d.latency_ns {
+        let _ = writeln!(out, "{}", latency.text());
+    }
     if let Some(crashes) = d.crashes.filter(|crashes| *crashes > 0) {
         let _ = writeln!(out, "{crashes} crashes of processes before this one");
     }

@@ -7,12 +7,14 @@ use clap::ValueEnum;
 use miette::{IntoDiagnostic, Result, miette};
 use millstream_kernel::XdpMode;
 use millstream_native::Engine;
+use millstream_native::io::floor::Floor;
 use millstream_native::io::graph::{Ends, GraphRan};
 use millstream_native::io::xdp::{Metadata, Plan, Ports};
 use millstream_native::io::{Crew, Ran};
 use millstream_ports::{BusyPoll, Interface, Lost, Options, ZeroCopy};
 use serde::Serialize;
 
+use super::control::Control;
 use super::live::{Refused, Until, Way};
 use super::{LostBefore, bind};
 
@@ -181,11 +183,20 @@ impl Queues {
     }
 
     /// Runs an XDP program on what comes, until it is enough.
-    pub(crate) fn run(&mut self, engine: &Engine, until: &Until) -> Result<Ran> {
-        self.during(until, |ports, plan, crew| ports.run(engine, plan, crew)).into_diagnostic()
+    pub(super) fn run(
+        &mut self,
+        engine: &mut Engine,
+        until: &Until,
+        control: Option<&Control>,
+    ) -> Result<Ran> {
+        let mut attend = |floor: &Floor<'_>| control.iter().for_each(|control| control.attend(floor));
+        let run = |ports: &mut Ports, plan: &Plan<'_>, crew: &Crew<'_>| {
+            ports.run(engine, plan, crew, Some(&mut attend))
+        };
+        self.during(until, run).into_diagnostic()
     }
 
-    /// Runs a graph on what comes; `between` is asked between batches, and so one worker has it.
+    /// Runs a graph on what comes; `between` is asked between batches, of several workers now and then, when all of them are between two.
     pub(crate) fn run_graph(
         &mut self,
         engine: &mut Engine,
@@ -196,11 +207,7 @@ impl Queues {
         self.during(until, |ports, plan, crew| match (engine.workers(), between) {
             (1, Some(between)) => ports.run_graph(engine, ends, plan, crew, between),
             (1, None) => ports.run_graph(engine, ends, plan, crew, |_| true),
-            (_, None) => ports.run_graph_by(engine, ends, plan, crew),
-            (_, Some(_)) => Err(io::Error::new(
-                io::ErrorKind::Unsupported,
-                "scripts and --control with --io xdp need one worker: leave --workers out",
-            )),
+            (_, between) => ports.run_graph_by(engine, ends, plan, crew, between),
         })
     }
 

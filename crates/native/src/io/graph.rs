@@ -6,25 +6,21 @@
 //! Invariant: received + copies = sent + dropped, where the graph counts what it drops itself.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::floor::{Floor, NAP, Next};
 use super::meter::Meter;
 use super::steer::Share;
-use super::{Crew, joined};
-use crate::crash::Stack;
+use super::{Account, Crew, Reason, joined};
 use crate::engine::Engine;
 use crate::runtime::packet::Batch;
 use crate::runtime::worker::Event;
 
 /// Copies for each packet of a batch, on average, before copying fails.
 pub(super) const COPIES: usize = 16;
-/// How often `goes_on` is asked while several workers run.
-const BETWEEN: Duration = Duration::from_millis(5);
-/// Between two looks at sources that wait.
-const NAP: Duration = Duration::from_millis(1);
 
 /// Packets that a source has.
 #[derive(Clone, Copy, Debug)]
@@ -167,11 +163,14 @@ pub fn run_graph_while<'f>(
     'run: loop {
         let mut any = false;
         for source in 0..sources.feeds.len() {
+            let stamp = engine.stamp();
             let run = |batch: &mut Batch| {
                 engine.run_graph(batch);
                 engine.take_events()
             };
             any |= hand.batch(source, &sources, run, &mut take)?;
+            engine.done(stamp, hand.numbers.len() as u64);
+            engine.show_graph(&hand.ran);
             if !goes_on(engine) {
                 break 'run;
             }
@@ -200,22 +199,41 @@ pub fn run_graph_by<'f>(
     take: &(impl Fn(Departure<'_>) -> io::Result<()> + Sync),
     goes_on: Option<impl FnMut(&mut Engine) -> bool>,
 ) -> io::Result<GraphRan> {
-    let (workers, sources) = (engine.workers(), sources.into());
-    let floor = Floor {
-        engine: RwLock::new(engine),
-        wanted: AtomicBool::new(false),
-        ended: AtomicBool::new(false),
-        at_work: AtomicU32::new(workers),
-    };
+    let sources = sources.into();
+    let all = shares(sources.feeds, engine.workers());
+    let floor = Floor::new(engine);
     let start = Instant::now();
     let done = thread::scope(|scope| {
-        let spawned: Vec<_> = shares(sources.feeds, workers)
+        let spawned: Vec<_> = all
             .into_iter()
             .zip(0..)
             .map(|(shares, number)| {
                 let (floor, enter) = (&floor, crew.enter);
-                let hand = move || enter(number).and_then(|()| Hand::new(shares, outputs, size));
-                scope.spawn(move || floor.work(hand, number, &sources, take))
+                scope.spawn(move || {
+                    let begin = |engine: &Engine| {
+                        enter(number)?;
+                        Ok((Hand::new(shares, outputs, size)?, engine.lane(number)))
+                    };
+                    let (hand, _) = floor.work(begin, |engine, (hand, lane)| {
+                        let mut any = false;
+                        for source in 0..sources.feeds.len() {
+                            let stamp = lane.stamp();
+                            let run = |batch: &mut Batch| {
+                                engine.run_graph_by(lane, batch);
+                                lane.take_events()
+                            };
+                            any |= hand.batch(source, &sources, run, &mut &*take)?;
+                            lane.done(stamp, hand.numbers.len() as u64);
+                            lane.show_graph(&hand.ran);
+                        }
+                        Ok(match sources.waiting() {
+                            _ if any => Next::Batch,
+                            true => Next::Nap,
+                            false => Next::End,
+                        })
+                    })?;
+                    Ok(hand.ran)
+                })
             })
             .collect();
         if let Some(goes_on) = goes_on {
@@ -226,103 +244,6 @@ pub fn run_graph_by<'f>(
     let mut ran = done.into_iter().reduce(GraphRan::and).unwrap_or_default();
     ran.total = start.elapsed();
     Ok(ran)
-}
-
-/// Where several workers meet.
-struct Floor<'e> {
-    engine: RwLock<&'e mut Engine>,
-    /// Somebody wants the engine for himself.
-    wanted: AtomicBool,
-    /// It is enough.
-    ended: AtomicBool,
-    at_work: AtomicU32,
-}
-
-impl Floor<'_> {
-    /// A worker's part, to its end.
-    fn work(
-        &self,
-        hand: impl FnOnce() -> io::Result<Hand>,
-        number: u32,
-        sources: &Sources<'_>,
-        take: &(impl Fn(Departure<'_>) -> io::Result<()> + Sync),
-    ) -> io::Result<GraphRan> {
-        let mut part = Part { floor: self, done: false };
-        let ran = Stack::new().and_then(|_stack| self.run(hand()?, number, sources, take));
-        part.done = ran.is_ok();
-        ran
-    }
-
-    fn run(
-        &self,
-        mut hand: Hand,
-        number: u32,
-        sources: &Sources<'_>,
-        take: &(impl Fn(Departure<'_>) -> io::Result<()> + Sync),
-    ) -> io::Result<GraphRan> {
-        let mut lane = self.engine.read().map_err(poisoned)?.lane(number);
-        while !self.ended.load(Ordering::Relaxed) {
-            if self.wanted.load(Ordering::Relaxed) {
-                thread::yield_now();
-                continue;
-            }
-            let engine = self.engine.read().map_err(poisoned)?;
-            while !self.wanted.load(Ordering::Relaxed) && !self.ended.load(Ordering::Relaxed) {
-                let mut any = false;
-                for source in 0..sources.feeds.len() {
-                    let run = |batch: &mut Batch| {
-                        engine.run_graph_by(&mut lane, batch);
-                        lane.take_events()
-                    };
-                    any |= hand.batch(source, sources, run, &mut &*take)?;
-                }
-                match sources.waiting() {
-                    _ if any => {}
-                    // Who may let it send wants the engine meanwhile.
-                    true => break,
-                    false => return Ok(hand.ran),
-                }
-            }
-            drop(engine);
-            if sources.waiting() {
-                thread::sleep(NAP);
-            }
-        }
-        Ok(hand.ran)
-    }
-
-    /// Asks now and then whether to go on, until all workers are done.
-    fn ask(&self, mut goes_on: impl FnMut(&mut Engine) -> bool) {
-        while self.at_work.load(Ordering::Relaxed) > 0 {
-            self.wanted.store(true, Ordering::Relaxed);
-            let on = self.engine.write().is_ok_and(|mut engine| goes_on(&mut engine));
-            self.wanted.store(false, Ordering::Relaxed);
-            if !on {
-                self.ended.store(true, Ordering::Relaxed);
-                return;
-            }
-            thread::sleep(BETWEEN);
-        }
-    }
-}
-
-/// A worker's part, while it lasts. If the worker fails or panics, that is the end for all.
-struct Part<'f, 'e> {
-    floor: &'f Floor<'e>,
-    done: bool,
-}
-
-impl Drop for Part<'_, '_> {
-    fn drop(&mut self) {
-        if !self.done {
-            self.floor.ended.store(true, Ordering::Relaxed);
-        }
-        self.floor.at_work.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-fn poisoned<T>(_: T) -> io::Error {
-    io::Error::other("another worker has failed")
 }
 
 /// A worker's packets, on their way.
@@ -407,6 +328,18 @@ impl GraphRan {
     /// Nanoseconds a packet in the program that this share of the windows are below.
     pub fn percentile(&self, share: f64) -> Option<f64> {
         super::percentile(&self.windows, share)
+    }
+
+    /// What became of the packets as far as it is seen here: what the graph dropped itself is not among it.
+    pub(crate) fn account(&self) -> Account {
+        let mut account = Account {
+            received: self.received.iter().sum(),
+            redirected: self.sent.iter().sum(),
+            ..Account::default()
+        };
+        account.dropped[Reason::Size as usize] = self.unfit;
+        account.dropped[Reason::NoRoom as usize] = self.no_room;
+        account
     }
 
     /// With what another worker found.

@@ -59,14 +59,15 @@ pub fn serve<W: Wire>(
     engine: &mut Engine,
     wires: &mut [W],
     size: usize,
-    goes_on: &mut dyn FnMut(&Account) -> bool,
+    goes_on: &mut dyn FnMut(&Account, &mut Engine) -> bool,
     events: &mut dyn FnMut(&Event),
 ) -> io::Result<Ran> {
     let mut batch = Batch::new(size)?;
     let mut from = Vec::with_capacity(size);
     let (mut ran, mut meter, mut idle) = (Ran::default(), Meter::default(), Idle::default());
     let start = Instant::now();
-    while goes_on(&ran.account) {
+    while goes_on(&ran.account, engine) {
+        let stamp = engine.stamp();
         receive(wires, &mut batch, &mut from, &mut ran.account)?;
         if batch.is_empty() {
             idle.rest(wires)?;
@@ -79,6 +80,8 @@ pub fn serve<W: Wire>(
             ran.events += 1;
             events(&event);
         }
+        engine.done(stamp, batch.len() as u64);
+        engine.show(&ran);
     }
     finish(wires)?;
     ran.total = start.elapsed();
@@ -106,6 +109,7 @@ pub fn serve_graph<W: Wire>(
             break;
         }
         batch.clear();
+        let stamp = engine.stamp();
         wires[ends.sources[source]].receive(size, &mut |bytes| {
             ran.received[source] += 1;
             ran.unfit += u64::from(!batch.push_open(bytes, source as u32 + 1));
@@ -132,6 +136,8 @@ pub fn serve_graph<W: Wire>(
         for wire in wires.iter_mut() {
             wire.flush()?;
         }
+        engine.done(stamp, packets as u64);
+        engine.show_graph(&ran);
     }
     finish(wires)?;
     ran.total = start.elapsed();

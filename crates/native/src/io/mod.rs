@@ -6,8 +6,10 @@
 //!
 //! Invariant: every packet that is received is sent or dropped for one reason: [`Account::adds_up`].
 
+pub mod board;
 #[cfg(feature = "dpdk")]
 pub mod dpdk;
+pub mod floor;
 pub mod graph;
 pub mod live;
 mod meter;
@@ -20,10 +22,10 @@ use std::sync::Mutex;
 use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
-use crate::crash::Stack;
 use crate::engine::{Engine, Lane};
 use crate::runtime::packet::Batch;
 use crate::runtime::worker::Event;
+use floor::{Attend, Floor};
 use meter::Meter;
 use steer::Share;
 
@@ -221,42 +223,56 @@ fn joined<T>(worker: ScopedJoinHandle<'_, io::Result<T>>) -> io::Result<T> {
 /// # Errors
 /// If the sink fails, or there is no memory for a batch.
 pub fn run(engine: &mut Engine, source: &Replay<'_>, sink: &mut dyn Sink, plan: Plan) -> io::Result<Ran> {
-    let share = source.shares(1).remove(0);
-    engine.with_own_lane(|engine, lane| work(engine, lane, (source, share), plan, &mut |step| step(sink)))
+    let mut hand = Hand::new(source, source.shares(1).remove(0), plan)?;
+    let start = Instant::now();
+    engine.with_own_lane(|engine, lane| {
+        while hand.batch(engine, lane, &mut |step| step(sink))? {}
+        Ok::<_, io::Error>(())
+    })?;
+    Ok(Ran { total: start.elapsed(), ..hand.ran })
 }
 
-/// As [`run`], by as many workers as the engine is for, each a thread. The sink has the packets of a flow in order.
+/// As [`run`], by as many workers as the engine is for, each a thread. The sink has the packets of a flow in order. `attend` goes on beside them.
 ///
 /// # Errors
 /// As there, and if a worker cannot begin.
 pub fn run_by(
-    engine: &Engine,
+    engine: &mut Engine,
     source: &Replay<'_>,
     sink: &mut (dyn Sink + Send),
     plan: Plan,
     crew: &Crew<'_>,
+    attend: Option<Attend<'_>>,
 ) -> io::Result<Ran> {
     let sink = Mutex::new(sink);
+    let shares = source.shares(engine.workers());
+    let floor = Floor::new(engine);
     let start = Instant::now();
     let done = thread::scope(|scope| {
-        let spawned: Vec<_> = source
-            .shares(engine.workers())
+        let spawned: Vec<_> = shares
             .into_iter()
             .zip(0..)
             .map(|(share, number)| {
-                let sink = &sink;
+                let (sink, floor) = (&sink, &floor);
                 scope.spawn(move || {
-                    let _stack = Stack::new()?;
-                    (crew.enter)(number)?;
-                    let mut lane = engine.lane(number);
-                    work(engine, &mut lane, (source, share), plan, &mut |step| {
-                        let mut sink =
-                            sink.lock().map_err(|_| io::Error::other("another worker has failed"))?;
-                        step(&mut **sink)
-                    })
+                    let begin = |engine: &Engine| {
+                        (crew.enter)(number)?;
+                        Ok((Hand::new(source, share, plan)?, engine.lane(number)))
+                    };
+                    let (hand, _) = floor.work(begin, |engine, (hand, lane)| {
+                        hand.batch(engine, lane, &mut |step| {
+                            let mut sink =
+                                sink.lock().map_err(|_| io::Error::other("another worker has failed"))?;
+                            step(&mut **sink)
+                        })
+                    })?;
+                    Ok(hand.ran)
                 })
             })
             .collect();
+        if let Some(attend) = attend {
+            attend(&floor);
+        }
         spawned.into_iter().map(joined).collect::<io::Result<Vec<Ran>>>()
     })?;
     let mut ran = done.into_iter().reduce(Ran::and).unwrap_or_default();
@@ -267,45 +283,62 @@ pub fn run_by(
 /// Does something with the sink.
 type Step<'s> = &'s mut dyn FnMut(&mut dyn Sink) -> io::Result<()>;
 
-/// A worker's part of [`run`]; `sink` lends the sink, for a batch.
-fn work(
-    engine: &Engine,
-    lane: &mut Lane,
-    (source, mut share): (&Replay<'_>, Share),
+/// A worker's packets, on their way.
+struct Hand<'s> {
+    source: &'s Replay<'s>,
+    share: Share,
     plan: Plan,
-    sink: &mut dyn FnMut(Step<'_>) -> io::Result<()>,
-) -> io::Result<Ran> {
-    let mut batch = Batch::new(plan.batch)?;
-    let mut origins = Vec::with_capacity(plan.batch);
-    let (mut ran, mut meter) = (Ran::default(), Meter::default());
-    let start = Instant::now();
-    let mut more = true;
-    while more {
-        batch.clear();
-        origins.clear();
-        while batch.len() < batch.capacity() {
-            let Some((place, number)) = share.next() else {
-                more = false;
-                break;
-            };
-            if batch.push(source.frame(place), plan.ingress) {
-                origins.push(number);
-            } else {
-                ran.account.dropped(Reason::Size);
-            }
-            ran.account.received += 1;
-        }
+    batch: Batch,
+    /// Numbers of the packets in the batch.
+    origins: Vec<u64>,
+    meter: Meter,
+    ran: Ran,
+}
+
+impl<'s> Hand<'s> {
+    fn new(source: &'s Replay<'s>, share: Share, plan: Plan) -> io::Result<Hand<'s>> {
+        let (batch, origins) = (Batch::new(plan.batch)?, Vec::with_capacity(plan.batch));
+        Ok(Hand { source, share, plan, batch, origins, meter: Meter::default(), ran: Ran::default() })
+    }
+
+    /// Takes a batch from the first to the last step; whether there may be another. `sink` lends the sink, for a batch.
+    fn batch(
+        &mut self,
+        engine: &Engine,
+        lane: &mut Lane,
+        sink: &mut dyn FnMut(Step<'_>) -> io::Result<()>,
+    ) -> io::Result<bool> {
+        let stamp = lane.stamp();
+        let more = self.fill();
+        let Hand { plan, batch, origins, meter, ran, .. } = self;
         let packets = batch.len();
-        meter.measure(packets, (&mut ran.busy, &mut ran.windows), || engine.run_by(lane, &mut batch));
+        meter.measure(packets, (&mut ran.busy, &mut ran.windows), || engine.run_by(lane, batch));
         let events = lane.take_events();
         ran.events += events.len() as u64;
         sink(&mut |sink| {
-            settle(&batch, &origins, plan, sink, &mut ran.account)?;
+            settle(batch, origins, *plan, sink, &mut ran.account)?;
             events.iter().try_for_each(|event| sink.event(event))
         })?;
+        lane.done(stamp, packets as u64);
+        lane.show(ran);
+        Ok(more)
     }
-    ran.total = start.elapsed();
-    Ok(ran)
+
+    /// Fills the batch; whether there are more packets.
+    fn fill(&mut self) -> bool {
+        self.batch.clear();
+        self.origins.clear();
+        while self.batch.len() < self.batch.capacity() {
+            let Some((place, number)) = self.share.next() else { return false };
+            if self.batch.push(self.source.frame(place), self.plan.ingress) {
+                self.origins.push(number);
+            } else {
+                self.ran.account.dropped(Reason::Size);
+            }
+            self.ran.account.received += 1;
+        }
+        true
+    }
 }
 
 impl Replay<'_> {

@@ -19,11 +19,11 @@ use std::time::{Duration, Instant};
 
 use millstream_ports::{Error, Frame, Interface, Interfaces, Line, Lines, Lost, Memory, Options};
 
+use super::floor::{Attend, Floor};
 use super::graph::{COPIES, Ends, GraphRan};
 use super::meter::Meter;
 use super::{Account, Crew, Fate, Ran, Reason, fate, joined};
-use crate::crash::Stack;
-use crate::engine::Engine;
+use crate::engine::{Engine, Lane};
 use crate::runtime::packet::{Batch, Came};
 use crate::runtime::region::Region;
 use crate::runtime::worker::Event;
@@ -96,17 +96,24 @@ impl Ports {
         self.interfaces.lost()
     }
 
-    /// Runs an XDP program on what comes, by as many workers as the engine is for.
+    /// Runs an XDP program on what comes, by as many workers as the engine is for. `attend` goes on beside them.
     ///
     /// # Errors
     /// If an interface has gone, or a worker cannot begin.
-    pub fn run(&mut self, engine: &Engine, plan: &Plan<'_>, crew: &Crew<'_>) -> io::Result<Ran> {
+    pub fn run(
+        &mut self,
+        engine: &mut Engine,
+        plan: &Plan<'_>,
+        crew: &Crew<'_>,
+        attend: Option<Attend<'_>>,
+    ) -> io::Result<Ran> {
         let total = Total { received: AtomicU64::new(0), plan };
         let start = Instant::now();
-        let done = self.spread(crew, false, plan, |number, mut way| {
-            let mut lane = engine.lane(number);
-            let (mut ran, mut meter) = (Ran::default(), Meter::default());
-            way.serve(&total, |way, at, most| {
+        let begin = |engine: &Engine, number| (engine.lane(number), Ran::default(), Meter::default());
+        let step = |engine: &Engine, way: &mut Way<'_>, own: &mut (Lane, Ran, Meter)| {
+            let (lane, ran, meter) = own;
+            way.step(&total, |way, at, most| {
+                let stamp = lane.stamp();
                 let Received { packets, unfit } = way.receive(at, most, None)?;
                 if packets == 0 {
                     return Ok(0);
@@ -114,15 +121,19 @@ impl Ports {
                 ran.account.received += packets;
                 ran.account.dropped[Reason::Size as usize] += unfit;
                 let batch = &mut way.batch;
-                let run = || engine.run_by(&mut lane, batch);
+                let run = || engine.run_by(lane, batch);
                 meter.measure((packets - unfit) as usize, (&mut ran.busy, &mut ran.windows), run);
                 ran.events += lane.take_events().len() as u64;
                 way.settle(at, &mut ran.account)?;
+                lane.done(stamp, packets);
+                lane.show(ran);
                 Ok(packets)
-            })?;
-            Ok(ran)
-        })?;
-        let ran = done.into_iter().reduce(Ran::and).unwrap_or_default();
+            })
+        };
+        let work = Work { open: false, plan, begin, step };
+        let beside = |floor: &Floor<'_>| attend.into_iter().for_each(|attend| attend(floor));
+        let done = self.spread(engine, crew, &work, beside)?;
+        let ran = done.into_iter().map(|(_, ran, _)| ran).reduce(Ran::and).unwrap_or_default();
         Ok(Ran { total: start.elapsed(), ..ran })
     }
 
@@ -146,78 +157,112 @@ impl Ports {
         let (interfaces, lines) = self.interfaces.parts();
         let Some((line, room)) = lines.iter_mut().zip(&self.rooms).next() else { return Ok(ran) };
         let mut way = Way::new(line, room, interfaces, (true, self.busy), plan)?;
-        let mut on = true;
-        way.serve(&total, |way, at, most| {
-            let run = |batch: &mut Batch| {
-                engine.run_graph(batch);
-                engine.take_events()
-            };
-            let came = if on { way.turn(at, (ends, most), (&mut ran, &mut meter), run)? } else { 0 };
-            on = on && between(engine);
-            if !on {
-                total.end();
+        loop {
+            let on = way.step(&total, |way, at, most| {
+                let stamp = engine.stamp();
+                let run = |batch: &mut Batch| {
+                    engine.run_graph(batch);
+                    engine.take_events()
+                };
+                let received = way.turn(at, (ends, most), (&mut ran, &mut meter), run)?;
+                engine.done(stamp, received);
+                Ok(received)
+            })?;
+            engine.show_graph(&ran);
+            if !on || !between(engine) {
+                break;
             }
-            Ok(came)
-        })?;
+        }
+        way.finish()?;
         ran.total = start.elapsed();
         Ok(ran)
     }
 
-    /// As [`Ports::run_graph`], by as many workers as the engine is for.
+    /// As [`Ports::run_graph`], by as many workers as the engine is for; `goes_on` is asked now and then, when all of them are between two batches.
     ///
     /// # Errors
     /// As there.
     pub fn run_graph_by(
         &mut self,
-        engine: &Engine,
+        engine: &mut Engine,
         ends: &Ends<'_>,
         plan: &Plan<'_>,
         crew: &Crew<'_>,
+        goes_on: Option<impl FnMut(&mut Engine) -> bool>,
     ) -> io::Result<GraphRan> {
         let total = Total { received: AtomicU64::new(0), plan };
         let none = || GraphRan::none(ends.sources.len(), ends.outputs.len());
         let start = Instant::now();
-        let done = self.spread(crew, true, plan, |number, mut way| {
-            let mut lane = engine.lane(number);
-            let (mut ran, mut meter) = (none(), Meter::default());
-            way.serve(&total, |way, at, most| {
+        let begin = |engine: &Engine, number| (engine.lane(number), none(), Meter::default());
+        let step = |engine: &Engine, way: &mut Way<'_>, own: &mut (Lane, GraphRan, Meter)| {
+            let (lane, ran, meter) = own;
+            let on = way.step(&total, |way, at, most| {
+                let stamp = lane.stamp();
                 let run = |batch: &mut Batch| {
-                    engine.run_graph_by(&mut lane, batch);
+                    engine.run_graph_by(lane, batch);
                     lane.take_events()
                 };
-                way.turn(at, (ends, most), (&mut ran, &mut meter), run)
+                let received = way.turn(at, (ends, most), (ran, meter), run)?;
+                lane.done(stamp, received);
+                Ok(received)
             })?;
-            Ok(ran)
-        })?;
-        let ran = done.into_iter().reduce(GraphRan::and).unwrap_or_else(none);
+            lane.show_graph(ran);
+            Ok(on)
+        };
+        let work = Work { open: true, plan, begin, step };
+        let beside = |floor: &Floor<'_>| goes_on.into_iter().for_each(|goes_on| floor.ask(goes_on));
+        let done = self.spread(engine, crew, &work, beside)?;
+        let ran = done.into_iter().map(|(_, ran, _)| ran).reduce(GraphRan::and).unwrap_or_else(none);
         Ok(GraphRan { total: start.elapsed(), ..ran })
     }
 
-    /// Has each worker do its part, in a thread of its own, and puts together what they found.
-    fn spread<R: Send>(
+    /// Has each worker do its part, in a thread of its own, and gives what they have of it; `beside` is done meanwhile.
+    fn spread<S: Send, B, T>(
         &mut self,
+        engine: &mut Engine,
         crew: &Crew<'_>,
-        open: bool,
-        plan: &Plan<'_>,
-        work: impl Fn(u32, Way<'_>) -> io::Result<R> + Sync,
-    ) -> io::Result<Vec<R>> {
+        work: &Work<'_, B, T>,
+        beside: impl FnOnce(&Floor<'_>),
+    ) -> io::Result<Vec<S>>
+    where
+        B: Fn(&Engine, u32) -> S + Sync,
+        T: Fn(&Engine, &mut Way<'_>, &mut S) -> io::Result<bool> + Sync,
+    {
         let (interfaces, lines) = self.interfaces.parts();
         let busy = self.busy;
+        let floor = Floor::new(engine);
         thread::scope(|scope| {
             let all = lines.iter_mut().zip(&self.rooms).zip(0..);
             let spawned: Vec<_> = all
                 .map(|((line, room), number)| {
-                    let work = &work;
+                    let floor = &floor;
                     scope.spawn(move || {
-                        let _stack = Stack::new()?;
-                        (crew.enter)(number)?;
-                        work(number, Way::new(line, room, interfaces, (open, busy), plan)?)
+                        let (mut way, own) = floor.work(
+                            |engine| {
+                                (crew.enter)(number)?;
+                                let way = Way::new(line, room, interfaces, (work.open, busy), work.plan)?;
+                                Ok((way, (work.begin)(engine, number)))
+                            },
+                            |engine, (way, own)| (work.step)(engine, way, own),
+                        )?;
+                        way.finish()?;
+                        Ok(own)
                     })
                 })
                 .collect();
+            beside(&floor);
             spawned.into_iter().map(joined).collect()
         })
     }
+}
+
+/// What workers do: `begin` makes what each has to itself, `step` takes a batch from the first to the last step.
+struct Work<'p, B, T> {
+    /// Whether packets are a graph's.
+    open: bool,
+    plan: &'p Plan<'p>,
+    begin: B,
+    step: T,
 }
 
 /// Packets that all workers have received.
@@ -238,11 +283,6 @@ impl Total<'_> {
         if self.plan.most != u64::MAX {
             self.received.fetch_add(received, Ordering::Relaxed);
         }
-    }
-
-    /// It is enough.
-    fn end(&self) {
-        self.received.store(u64::MAX, Ordering::Relaxed);
     }
 }
 
@@ -268,6 +308,9 @@ struct Way<'w> {
     /// Whether packets are a graph's.
     open: bool,
     busy: bool,
+    /// The queue whose turn it is, and how often nothing has come since something did.
+    next: usize,
+    in_vain: u32,
 }
 
 impl<'w> Way<'w> {
@@ -287,33 +330,33 @@ impl<'w> Way<'w> {
         let interfaces = interfaces.iter().enumerate().map(|(at, i)| (i.index(), queues_of(at))).collect();
         let came = Vec::with_capacity(plan.batch);
         let base = room.address() as u32;
-        Ok(Way { batch, line, base, came, interfaces, metadata: plan.metadata, open, busy })
+        let metadata = plan.metadata;
+        Ok(Way { batch, line, base, came, interfaces, metadata, open, busy, next: 0, in_vain: 0 })
     }
 
-    /// Serves all queues by turns until it is enough. `turn` takes at most so many packets of a queue from the first to the last step, and says how many these
-    /// were.
-    fn serve(
+    /// Serves the queue whose turn it is; whether to go on. `turn` takes at most so many packets of a queue from the first to the last step, and says how
+    /// many these were.
+    fn step(
         &mut self,
         total: &Total<'_>,
-        mut turn: impl FnMut(&mut Self, usize, usize) -> io::Result<u64>,
-    ) -> io::Result<()> {
-        let (queues, mut in_vain) = (self.line.queues(), 0);
-        for at in (0..queues).cycle() {
-            let Some(most) = total.most() else { break };
-            let received = turn(self, at, most)?;
-            total.add(received);
-            if received > 0 {
-                in_vain = 0;
-                continue;
-            }
-            in_vain += 1;
-            // What the kernel did not take before, and frames that come back.
-            self.line.flush(at)?;
-            if !self.busy && in_vain > SPINS && at + 1 == queues {
-                self.line.wait(NAP)?;
-            }
+        turn: impl FnOnce(&mut Self, usize, usize) -> io::Result<u64>,
+    ) -> io::Result<bool> {
+        let Some(most) = total.most() else { return Ok(false) };
+        let at = self.next;
+        self.next = (at + 1) % self.line.queues().max(1);
+        let received = turn(self, at, most)?;
+        total.add(received);
+        if received > 0 {
+            self.in_vain = 0;
+            return Ok(true);
         }
-        self.finish()
+        self.in_vain = self.in_vain.saturating_add(1);
+        // What the kernel did not take before, and frames that come back.
+        self.line.flush(at)?;
+        if !self.busy && self.in_vain > SPINS && self.next == 0 {
+            self.line.wait(NAP)?;
+        }
+        Ok(true)
     }
 
     /// Gives the kernel some time to send the last packets.

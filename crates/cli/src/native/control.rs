@@ -1,0 +1,125 @@
+//! `--control SOCKET` of `millstream native`: maps and statistics of a program that runs.
+//!
+//! A line is a request: `map` and what bpftool takes behind it ([`super::maps`]), or `stats`. A line of JSON is the answer. Clients have a thread each. What is
+//! done with maps is done between batches, when no worker looks at any: as long as that lasts, packets wait. Statistics are read while workers run.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread;
+use std::time::Duration;
+
+use miette::{Result, miette};
+use millstream_native::Engine;
+use millstream_native::io::board::Board;
+use millstream_native::io::floor::Floor;
+use serde_json::Value;
+
+use super::maps::{Found, Refusal, Wanted, carry_out, parse};
+use super::stats::Stats;
+use crate::daemon::socket::{Socket, SocketError};
+
+/// The longest request.
+const LONGEST: u64 = 1 << 20;
+/// How often it is asked whether workers are done.
+const BETWEEN: Duration = Duration::from_millis(5);
+
+/// What a client wants of maps, and where the answer goes.
+struct Request {
+    wanted: Wanted,
+    answer: Sender<Result<Found, Refusal>>,
+}
+
+/// Requests of all clients.
+pub(super) struct Control {
+    requests: Receiver<Request>,
+    _socket: Socket,
+}
+
+impl Control {
+    /// Listens at a path.
+    pub(super) fn open(path: &Path, engine: &Engine) -> Result<Control> {
+        let socket = Socket::bind(path).map_err(|e| match e {
+            SocketError::Busy { path } => {
+                miette!("--control {}: somebody else listens there", path.display())
+            }
+            e => miette!("--control: {e}"),
+        })?;
+        let listener = socket.listener.try_clone().map_err(|e| miette!("--control: {e}"))?;
+        let (send, requests) = mpsc::channel();
+        let board = Arc::clone(engine.board());
+        thread::spawn(move || listen(&listener, &send, &board));
+        Ok(Control { requests, _socket: socket })
+    }
+
+    /// Does what clients want by now, for the one worker, between batches.
+    pub(super) fn serve(&self, engine: &mut Engine) {
+        self.requests.try_iter().for_each(|request| request.serve(engine));
+    }
+
+    /// Does what clients want until all workers are done.
+    pub(super) fn attend(&self, floor: &Floor<'_>) {
+        while !floor.is_over() {
+            match self.requests.recv_timeout(BETWEEN) {
+                // Workers are held up once for all that is wanted by now.
+                Ok(first) => drop(floor.with(|engine| {
+                    first.serve(engine);
+                    self.serve(engine);
+                })),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => thread::sleep(BETWEEN),
+            }
+        }
+    }
+}
+
+impl Request {
+    fn serve(self, engine: &mut Engine) {
+        // A client that has gone wants no answer.
+        let _ = self.answer.send(carry_out(engine, &self.wanted));
+    }
+}
+
+fn listen(listener: &UnixListener, send: &Sender<Request>, board: &Arc<Board>) {
+    for stream in listener.incoming().flatten() {
+        let (send, board) = (send.clone(), Arc::clone(board));
+        // A client that breaks off is its own affair.
+        thread::spawn(move || talk(stream, &send, &board));
+    }
+}
+
+/// Talks to one client until it goes.
+fn talk(stream: UnixStream, send: &Sender<Request>, board: &Arc<Board>) -> io::Result<()> {
+    let mut reader = BufReader::new(stream.try_clone()?);
+    let (mut out, mut line) = (stream, String::new());
+    loop {
+        line.clear();
+        if Read::take(&mut reader, LONGEST).read_line(&mut line)? == 0 {
+            return Ok(());
+        }
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let answer = match words.as_slice() {
+            [] => continue,
+            ["stats"] => serde_json::to_value(Stats::of(board)).map_err(io::Error::other)?,
+            ["map", rest @ ..] => of_maps(rest, send),
+            [word, ..] => wrong(&format!("there is no {word:?}: map, stats")),
+        };
+        writeln!(out, "{answer}")?;
+    }
+}
+
+fn wrong(error: &str) -> Value {
+    serde_json::json!({ "error": error })
+}
+
+fn of_maps(words: &[&str], send: &Sender<Request>) -> Value {
+    let found = parse(words).and_then(|wanted| {
+        let (answer, answered) = mpsc::channel();
+        let gone = || Refusal::ended();
+        send.send(Request { wanted, answer }).map_err(|_| gone())?;
+        answered.recv().map_err(|_| gone())?
+    });
+    found.map_or_else(|refusal| refusal.json(), |found| found.json())
+}

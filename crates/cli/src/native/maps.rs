@@ -1,0 +1,397 @@
+//! Operations on the maps of a program that runs in this process, in bpftool's words and with its JSON.
+//!
+//! A request is `list`, `show|dump MAP`, `lookup|delete MAP key DATA`, `getnext MAP [key DATA]`, or `update MAP key DATA value DATA [any|exist|noexist]`. MAP is a name, `name NAME` or
+//! `id N`; DATA bytes as decimal numbers or like `0x0a`, behind `hex` as hexadecimal ones. Answers are those of `bpftool -j map`, for a kernel that has a CPU for each
+//! worker: what is changed is there for the next batch of each.
+
+use millstream_kernel::{MapType, errno_name};
+use millstream_native::{Engine, Map};
+use serde_json::{Value, json};
+
+/// The help of an error about a request.
+pub(crate) const GRAMMAR: &str = "list | show [MAP] | dump MAP | lookup MAP key DATA | getnext MAP [key DATA] | delete MAP key DATA | \
+    update MAP key DATA value DATA [any|exist|noexist]; MAP is NAME, name NAME or id N, DATA [hex] BYTES";
+
+/// What is not done.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    /// Why.
+    pub(crate) error: String,
+    /// The kernel's number, of what it would refuse; none for requests that are wrong.
+    pub(crate) errno: Option<i32>,
+}
+
+impl Refusal {
+    fn wrong(error: impl Into<String>) -> Refusal {
+        Refusal { error: error.into(), errno: None }
+    }
+
+    /// There is nobody any more to do it.
+    pub(crate) fn ended() -> Refusal {
+        Refusal::wrong("the run has ended")
+    }
+
+    fn kernel(what: &str, map: &str, errno: i64) -> Refusal {
+        let errno = errno.unsigned_abs() as i32;
+        let words = std::io::Error::from_raw_os_error(errno);
+        Refusal { error: format!("{what} in map {map}: {} ({words})", errno_name(errno)), errno: Some(errno) }
+    }
+
+    /// As bpftool says it, with the number beside it.
+    pub(crate) fn json(&self) -> Value {
+        match self.errno {
+            Some(errno) => json!({ "error": self.error, "errno": errno }),
+            None => json!({ "error": self.error }),
+        }
+    }
+}
+
+/// A map, as a request names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Named {
+    Name(String),
+    /// Its place among those of the program, from 1 on.
+    Id(usize),
+}
+
+/// What is wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    List,
+    Show(Named),
+    Dump(Named),
+    Lookup(Named, Vec<u8>),
+    Next(Named, Option<Vec<u8>>),
+    Delete(Named, Vec<u8>),
+    Update { map: Named, key: Vec<u8>, value: Vec<u8>, flags: u64 },
+}
+
+/// What was found or done; its JSON is written when nobody waits for it.
+#[derive(Debug)]
+pub(crate) enum Found {
+    Maps(Vec<Described>),
+    Map(Described),
+    Entries(Vec<Entry>),
+    Entry(Entry),
+    Next(Option<Vec<u8>>, Vec<u8>),
+    /// Done; or, of a look-up, nothing is there.
+    Nothing,
+}
+
+/// A map.
+#[derive(Debug)]
+pub(crate) struct Described {
+    id: usize,
+    kind: MapType,
+    name: String,
+    flags: u32,
+    key: u32,
+    value: u32,
+    entries: u32,
+}
+
+/// A key, and the value or one of each worker.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    key: Vec<u8>,
+    values: Vec<Vec<u8>>,
+    each: bool,
+}
+
+/// Words of a request, one after the other.
+struct Words<'w>(std::iter::Peekable<std::slice::Iter<'w, &'w str>>);
+
+impl<'w> Words<'w> {
+    fn next(&mut self, what: &str) -> Result<&'w str, Refusal> {
+        self.0.next().copied().ok_or_else(|| Refusal::wrong(format!("{what} is missing")))
+    }
+
+    fn map(&mut self) -> Result<Named, Refusal> {
+        match self.next("a map")? {
+            "name" => Ok(Named::Name(self.next("the name")?.to_owned())),
+            "id" => {
+                let word = self.next("the id")?;
+                let id = word.parse().map_err(|_| Refusal::wrong(format!("{word:?} is no id")))?;
+                Ok(Named::Id(id))
+            }
+            name => Ok(Named::Name(name.to_owned())),
+        }
+    }
+
+    /// Bytes behind this word.
+    fn data(&mut self, word: &str) -> Result<Vec<u8>, Refusal> {
+        match self.next(&format!("`{word}`"))? {
+            found if found == word => {}
+            found => return Err(Refusal::wrong(format!("{found:?} is where `{word}` should be"))),
+        }
+        let hex = self.0.next_if(|next| **next == "hex").is_some();
+        let mut bytes = Vec::new();
+        while let Some(word) = self.0.next_if(|next| !WORDS.contains(*next)) {
+            let digits = word.strip_prefix("0x");
+            let byte = match (digits, hex) {
+                (Some(digits), _) => u8::from_str_radix(digits, 16),
+                (None, true) => u8::from_str_radix(word, 16),
+                (None, false) => word.parse(),
+            };
+            bytes.push(byte.map_err(|_| Refusal::wrong(format!("{word:?} is no byte")))?);
+        }
+        Ok(bytes)
+    }
+
+    fn end(&mut self) -> Result<(), Refusal> {
+        match self.0.next() {
+            Some(word) => Err(Refusal::wrong(format!("{word:?} is too much"))),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Words that end bytes.
+const WORDS: [&str; 5] = ["key", "value", "any", "exist", "noexist"];
+
+/// Reads a request.
+pub(crate) fn parse(words: &[&str]) -> Result<Wanted, Refusal> {
+    let mut rest = Words(words.iter().peekable());
+    let wanted = match rest.next("what to do")? {
+        "list" => Wanted::List,
+        "show" if words.len() == 1 => Wanted::List,
+        "show" => Wanted::Show(rest.map()?),
+        "dump" => Wanted::Dump(rest.map()?),
+        "lookup" => Wanted::Lookup(rest.map()?, rest.data("key")?),
+        "delete" => Wanted::Delete(rest.map()?, rest.data("key")?),
+        "getnext" => {
+            let map = rest.map()?;
+            let key = rest.0.peek().is_some().then(|| rest.data("key")).transpose()?;
+            Wanted::Next(map, key)
+        }
+        "update" => {
+            let (map, key, value) = (rest.map()?, rest.data("key")?, rest.data("value")?);
+            let flags = match rest.0.next().copied() {
+                None | Some("any") => 0,
+                Some("noexist") => 1,
+                Some("exist") => 2,
+                Some(word) => return Err(Refusal::wrong(format!("{word:?} is none of any, exist, noexist"))),
+            };
+            Wanted::Update { map, key, value, flags }
+        }
+        word => return Err(Refusal::wrong(format!("there is no {word:?}: {GRAMMAR}"))),
+    };
+    rest.end().map(|()| wanted)
+}
+
+/// Does what is wanted, while no worker is in a batch.
+pub(crate) fn carry_out(engine: &mut Engine, wanted: &Wanted) -> Result<Found, Refusal> {
+    let all = |engine: &mut Engine| engine.maps().zip(1..).map(|(map, id)| described(map, id)).collect();
+    Ok(match wanted {
+        Wanted::List => Found::Maps(all(engine)),
+        Wanted::Show(named) => {
+            let (map, id) = find(engine, named)?;
+            Found::Map(described(map, id))
+        }
+        Wanted::Dump(named) => {
+            let map = open(engine, named)?;
+            if !can_be_walked(map) {
+                return Err(Refusal::kernel("keys cannot be walked", map.name(), libc::EOPNOTSUPP.into()));
+            }
+            Found::Entries(map.keys().into_iter().filter_map(|key| entry(map, key)).collect())
+        }
+        Wanted::Lookup(named, key) => {
+            let map = sized(open(engine, named)?, key, None)?;
+            entry(map, key.clone()).map_or(Found::Nothing, Found::Entry)
+        }
+        Wanted::Next(named, key) => {
+            let map = open(engine, named)?;
+            if let Some(key) = key {
+                sized(map, key, None)?;
+            }
+            let keys = map.keys();
+            // Behind a key that is not there comes the first one, as in the kernel.
+            let at = key.as_ref().and_then(|key| keys.iter().position(|known| known == key));
+            let next = keys.into_iter().nth(at.map_or(0, |at| at + 1));
+            let none = || Refusal::kernel("there is no next key", map.name(), libc::ENOENT.into());
+            Found::Next(key.clone(), next.ok_or_else(none)?)
+        }
+        Wanted::Delete(named, key) => {
+            let map = sized(open(engine, named)?, key, None)?;
+            done("the key cannot be removed", map.delete(key), map)?
+        }
+        Wanted::Update { map, key, value, flags } => {
+            let map = sized(open(engine, map)?, key, Some(value))?;
+            done("the entry cannot be set", map.update(key, value, *flags, None), map)?
+        }
+    })
+}
+
+fn done(what: &str, errno: i64, map: &Map) -> Result<Found, Refusal> {
+    if errno == 0 { Ok(Found::Nothing) } else { Err(Refusal::kernel(what, map.name(), errno)) }
+}
+
+fn find<'e>(engine: &'e mut Engine, named: &Named) -> Result<(&'e mut Map, usize), Refusal> {
+    let names: Vec<String> = engine.maps().map(|map| map.name().to_owned()).collect();
+    let is_it = |(map, id): &(&mut Map, usize)| match named {
+        Named::Name(name) => map.name() == name,
+        Named::Id(wanted) => wanted == id,
+    };
+    let found = engine.maps().zip(1..).find(is_it);
+    found.ok_or_else(|| {
+        let named = match named {
+            Named::Name(name) => format!("{name:?}"),
+            Named::Id(id) => format!("with id {id}"),
+        };
+        Refusal::wrong(format!("there is no map {named}; there are {}", names.join(", ")))
+    })
+}
+
+/// A map whose entries are no addresses of this process.
+fn open<'e>(engine: &'e mut Engine, named: &Named) -> Result<&'e mut Map, Refusal> {
+    let (map, _) = find(engine, named)?;
+    match map.holds_addresses() {
+        true => Err(Refusal::wrong(format!(
+            "map {} holds maps or programs: only the object can fill it",
+            map.name()
+        ))),
+        false => Ok(map),
+    }
+}
+
+fn sized<'m>(map: &'m mut Map, key: &[u8], value: Option<&Vec<u8>>) -> Result<&'m mut Map, Refusal> {
+    let spec = map.spec();
+    let fits = |what: &str, have: usize, want: u32| match have == want as usize {
+        true => Ok(()),
+        false => Err(Refusal::wrong(format!("map {} has {what} of {want} bytes, not of {have}", map.name()))),
+    };
+    fits("keys", key.len(), spec.key_size)?;
+    value.map_or(Ok(()), |value| fits("values", value.len(), spec.value_size))?;
+    Ok(map)
+}
+
+fn can_be_walked(map: &Map) -> bool {
+    let kind = MapType(map.spec().kind as u32);
+    ![MapType::QUEUE, MapType::STACK, MapType::BLOOM_FILTER, MapType::RINGBUF, MapType::PERF_EVENT_ARRAY]
+        .contains(&kind)
+}
+
+fn described(map: &Map, id: usize) -> Described {
+    let spec = map.spec();
+    Described {
+        id,
+        kind: MapType(spec.kind as u32),
+        name: map.name().to_owned(),
+        flags: spec.flags,
+        key: spec.key_size,
+        value: spec.value_size,
+        entries: spec.max_entries,
+    }
+}
+
+fn entry(map: &mut Map, key: Vec<u8>) -> Option<Entry> {
+    let (value, spec) = (map.get(&key)?, map.spec());
+    let (size, each) = (spec.value_size as usize, MapType(spec.kind as u32).is_percpu());
+    // Values of workers begin at multiples of eight bytes.
+    let values = match each {
+        true => {
+            value.chunks(size.next_multiple_of(8).max(1)).map(|v| v[..size.min(v.len())].to_vec()).collect()
+        }
+        false => vec![value],
+    };
+    Some(Entry { key, values, each })
+}
+
+fn bytes(bytes: &[u8]) -> Value {
+    bytes.iter().map(|byte| Value::from(format!("0x{byte:02x}"))).collect()
+}
+
+impl Described {
+    fn json(&self) -> Value {
+        let Described { id, kind, name, flags, key, value, entries } = self;
+        json!({
+            "id": id, "type": kind.to_string(), "name": name, "flags": flags,
+            "bytes_key": key, "bytes_value": value, "max_entries": entries,
+        })
+    }
+}
+
+impl Entry {
+    fn json(&self) -> Value {
+        let key = bytes(&self.key);
+        if !self.each {
+            return json!({ "key": key, "value": self.values.first().map(|value| bytes(value)) });
+        }
+        let of = |(cpu, value): (usize, &Vec<u8>)| json!({ "cpu": cpu, "value": bytes(value) });
+        json!({ "key": key, "values": self.values.iter().enumerate().map(of).collect::<Vec<_>>() })
+    }
+}
+
+impl Found {
+    /// As bpftool writes it.
+    pub(crate) fn json(&self) -> Value {
+        match self {
+            Found::Maps(maps) => maps.iter().map(Described::json).collect(),
+            Found::Map(map) => map.json(),
+            Found::Entries(entries) => entries.iter().map(Entry::json).collect(),
+            Found::Entry(entry) => entry.json(),
+            Found::Next(key, next) => json!({ "key": key.as_deref().map(bytes), "next_key": bytes(next) }),
+            Found::Nothing => Value::Null,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Result<Wanted, Refusal> {
+        parse(&text.split_whitespace().collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn requests_are_bpftools() {
+        let name = || Named::Name("x".into());
+        for (text, wanted) in [
+            ("list", Wanted::List),
+            ("show", Wanted::List),
+            ("show id 3", Wanted::Show(Named::Id(3))),
+            ("dump name x", Wanted::Dump(name())),
+            ("lookup x key 1 0x0a 255", Wanted::Lookup(name(), vec![1, 10, 255])),
+            ("lookup x key hex 01 0a ff", Wanted::Lookup(name(), vec![1, 10, 255])),
+            ("getnext x", Wanted::Next(name(), None)),
+            ("getnext x key 7", Wanted::Next(name(), Some(vec![7]))),
+            ("delete x key 7", Wanted::Delete(name(), vec![7])),
+            (
+                "update x key 7 value hex 10 0x11 noexist",
+                Wanted::Update { map: name(), key: vec![7], value: vec![16, 17], flags: 1 },
+            ),
+            (
+                "update x key 7 value 1 any",
+                Wanted::Update { map: name(), key: vec![7], value: vec![1], flags: 0 },
+            ),
+            (
+                "update x key value exist",
+                Wanted::Update { map: name(), key: vec![], value: vec![], flags: 2 },
+            ),
+        ] {
+            assert_eq!(words(text), Ok(wanted), "{text}");
+        }
+    }
+
+    #[test]
+    fn requests_that_are_wrong_are_refused_with_the_word() {
+        for (text, reason) in [
+            ("", "what to do is missing"),
+            ("drop x", "there is no \"drop\""),
+            ("dump", "a map is missing"),
+            ("show id seven", "\"seven\" is no id"),
+            ("lookup x", "`key` is missing"),
+            ("lookup x value 1", "\"value\" is where `key` should be"),
+            ("lookup x key 256", "\"256\" is no byte"),
+            ("lookup x key hex 1g", "\"1g\" is no byte"),
+            ("lookup x key 1 value 2", "\"value\" is too much"),
+            ("update x key 1", "`value` is missing"),
+            ("update x key 1 value 2 any any", "\"any\" is too much"),
+            ("list all", "\"all\" is too much"),
+        ] {
+            let refusal = words(text).expect_err(text);
+            assert!(refusal.error.contains(reason) && refusal.errno.is_none(), "{text}: {refusal:?}");
+        }
+    }
+}

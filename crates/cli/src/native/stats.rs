@@ -1,0 +1,108 @@
+//! What workers have done so far, or in all, as reports and sockets say it.
+
+use std::sync::Arc;
+
+use millstream_native::io::Reason;
+use millstream_native::io::board::{Board, Latency};
+use serde::Serialize;
+
+use super::Dropped;
+
+/// Nanoseconds from when packets are taken from where they come until all is done with their batch, of batches that were sampled.
+#[derive(Serialize)]
+pub(crate) struct Latencies {
+    packets: u64,
+    p50: u64,
+    p99: u64,
+    p999: u64,
+}
+
+impl Latencies {
+    /// None, before any packet was sampled.
+    pub(crate) fn of(latency: &Latency) -> Option<Latencies> {
+        let share = |share| latency.percentile(share);
+        Some(Latencies {
+            packets: latency.packets(),
+            p50: share(0.5)?,
+            p99: share(0.99)?,
+            p999: share(0.999)?,
+        })
+    }
+
+    /// In words.
+    pub(crate) fn text(&self) -> String {
+        let us = |ns: u64| ns as f64 / 1e3;
+        format!(
+            "latency {:.1} us, {:.1} at the 99th percentile, {:.1} at the 99.9th, of {} packets",
+            us(self.p50),
+            us(self.p99),
+            us(self.p999),
+            self.packets
+        )
+    }
+}
+
+/// A worker's packets.
+#[derive(Serialize)]
+pub(crate) struct Worker {
+    worker: usize,
+    received: u64,
+    sent: u64,
+    dropped: u64,
+    ns_per_packet: f64,
+}
+
+/// What each worker has done.
+pub(crate) fn workers(board: &Board) -> Vec<Worker> {
+    let of =
+        |(worker, (account, busy)): (usize, (millstream_native::io::Account, std::time::Duration))| Worker {
+            worker,
+            received: account.received,
+            sent: account.sent(),
+            dropped: account.all_dropped(),
+            ns_per_packet: match account.received - account.dropped[Reason::Size as usize] {
+                0 => 0.0,
+                seen => busy.as_nanos() as f64 / seen as f64,
+            },
+        };
+    board.workers().into_iter().enumerate().map(of).collect()
+}
+
+/// Live statistics.
+#[derive(Serialize)]
+pub(crate) struct Stats {
+    schema: u32,
+    received: u64,
+    sent: u64,
+    transmitted: u64,
+    redirected: u64,
+    dropped: Vec<Dropped>,
+    ns_per_packet: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    latency_ns: Option<Latencies>,
+    workers: Vec<Worker>,
+}
+
+impl Stats {
+    /// As they are now.
+    pub(crate) fn of(board: &Arc<Board>) -> Stats {
+        let all = board.workers();
+        let sum =
+            |of: fn(&millstream_native::io::Account) -> u64| all.iter().map(|(account, _)| of(account)).sum();
+        let dropped = |reason: Reason| all.iter().map(|(account, _)| account.dropped[reason as usize]).sum();
+        let busy: u128 = all.iter().map(|(_, busy)| busy.as_nanos()).sum();
+        let received: u64 = sum(|account| account.received);
+        let seen = received - dropped(Reason::Size);
+        Stats {
+            schema: 1,
+            received,
+            sent: sum(|account| account.sent()),
+            transmitted: sum(|account| account.transmitted),
+            redirected: sum(|account| account.redirected),
+            dropped: Reason::ALL.iter().map(|&r| Dropped { reason: r.name(), packets: dropped(r) }).collect(),
+            ns_per_packet: if seen == 0 { 0.0 } else { busy as f64 / seen as f64 },
+            latency_ns: Latencies::of(&board.latency()),
+            workers: workers(board),
+        }
+    }
+}
