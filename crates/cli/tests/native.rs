@@ -7,8 +7,13 @@ mod wires;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use millstream_kernel::{Namespace, PacketSocket, create_veth, query_xdp, set_up_pair, testing};
+use millstream_kernel::{
+    Map, MapSpec, MapType, Namespace, PacketSocket, UpdateMode, create_veth, map_flags, query_xdp,
+    set_up_pair, testing,
+};
 use millstream_lab::workload::Builtin;
+use millstream_object::Object;
+use millstream_programs::ROUTER;
 use millstream_programs::traffic::Locality;
 use serde_json::Value;
 
@@ -215,6 +220,91 @@ fn maps_of_a_program_that_runs_are_looked_at_and_changed() {
         let latency = &last["latency_ns"];
         let [p50, p99, p999] = ["p50", "p99", "p999"].map(|share| number(latency, share));
         assert!(0 < p50 && p50 <= p99 && p99 <= p999, "{latency}");
+    }
+}
+
+/// An array of the kernel's like the router's of next hops.
+fn next_hops(flags: u32, more: u32) -> Map {
+    let object = Object::parse(ROUTER.name, ROUTER.object).expect("ours");
+    let declared =
+        object.maps.iter().find(|map| map.name == "next_hops").expect("it has next hops").spec.clone();
+    let spec = MapSpec {
+        name: "next_hops",
+        map_type: MapType::ARRAY,
+        key_size: 4,
+        value_size: declared.value_size,
+        max_entries: declared.max_entries + more,
+        flags,
+        ..MapSpec::default()
+    };
+    Map::create(&spec).expect("an array")
+}
+
+#[test]
+fn an_array_of_the_kernels_is_the_programs_at_once() {
+    if !testing::require() {
+        return;
+    }
+    let files = Files::new("native-share");
+    let (socket, shared) = (files.path("control.sock"), next_hops(map_flags::MMAPABLE, 0));
+    let command = Command::new(env!("CARGO_BIN_EXE_millstream"))
+        .args(["native", "builtin:router:100", "--packets", "1000000000000", "--control", &socket])
+        .args(["--share", &format!("next_hops=id:{}", shared.id())])
+        .stdout(Stdio::null())
+        .spawn();
+    let _running = Running(command.expect("it starts"));
+    let ask = |words: &[&str]| {
+        let (exit, out, _) = millstream(&[words, &["--socket", &socket, "--json"]].concat());
+        (exit == 0).then(|| serde_json::from_str::<Value>(&out).expect("JSON"))
+    };
+    let start = Instant::now();
+    let until = |enough: &dyn Fn(&Value) -> bool| loop {
+        if let Some(stats) = ask(&["stats"]).filter(|stats| enough(stats)) {
+            break stats;
+        }
+        assert!(start.elapsed() < Duration::from_secs(60), "it never comes to that");
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    let stats = until(&|stats| number(stats, "received") > 10_000);
+    assert_eq!(
+        number(&stats, "sent"),
+        0,
+        "there is no next hop: generated ones are not put into a map that others have"
+    );
+    let router: Builtin = "builtin:router:100".parse().expect("a name");
+    let load = router.workload([1, 2], 64, Locality::Pareto { alpha: 1.0, beta: 0.0 }).expect("tables");
+    for entry in load.entries.iter().filter(|entry| entry.map == "next_hops") {
+        shared.update(&entry.key, &entry.value, UpdateMode::Any).expect("the kernel takes it");
+    }
+    until(&|stats| number(stats, "sent") > 0);
+    // The other way.
+    let value = vec!["9"; shared.info().value_size as usize];
+    let words = [&["map", "update", "next_hops", "key", "0", "0", "0", "0", "value"][..], &value].concat();
+    ask(&words).expect("it is set");
+    assert_eq!(shared.lookup(&[0; 4]).expect("asked"), Some(vec![9; value.len()]));
+}
+
+#[test]
+fn maps_that_cannot_be_shared_are_refused_with_the_reason() {
+    if !testing::require() {
+        return;
+    }
+    let (plain, longer, good) =
+        (next_hops(0, 0), next_hops(map_flags::MMAPABLE, 1), next_hops(map_flags::MMAPABLE, 0));
+    let frozen = next_hops(map_flags::MMAPABLE, 0);
+    frozen.freeze().expect("it is frozen");
+    for (share, reason) in [
+        (format!("next_hops=id:{}", plain.id()), "BPF_F_MMAPABLE"),
+        (format!("next_hops=id:{}", longer.id()), "entries of"),
+        (format!("next_hops=id:{}", frozen.id()), "mapping"),
+        (format!("routes=id:{}", good.id()), "of type lpm_trie"),
+        (format!("nothing=id:{}", good.id()), "no map \"nothing\""),
+        ("next_hops=id:seven".to_owned(), "no id of a map"),
+        ("next_hops=/does/not/exist".to_owned(), "/does/not/exist"),
+        ("next_hops".to_owned(), "NAME=PATH"),
+    ] {
+        let (exit, out, errors) = native(&["builtin:router:100", "--packets", "10", "--share", &share]);
+        assert!((exit, out.as_str()) == (2, "") && errors.contains(reason), "{share}: {exit} {errors}");
     }
 }
 

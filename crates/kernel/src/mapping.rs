@@ -100,6 +100,16 @@ impl Mapping {
         self.len == 0
     }
 
+    /// Where it begins: for whoever hands the memory on, to code that reads and writes it as programs do.
+    pub fn address(&self) -> u64 {
+        self.base.as_ptr() as u64
+    }
+
+    /// Whether it may be written.
+    pub fn is_writable(&self) -> bool {
+        self.writable
+    }
+
     /// Bytes from one element to the next: the value size rounded up to 8.
     pub fn stride(&self) -> usize {
         self.stride

@@ -29,7 +29,7 @@ use crate::runtime::lpm::Trie;
 use crate::runtime::lpm::fitting::Prefixes;
 use crate::runtime::maps::Map;
 use crate::runtime::packet::{Batch, Packet};
-use crate::runtime::region::{AREAS, Place, Placed};
+use crate::runtime::region::{AREAS, Lent, Place, Placed};
 use crate::runtime::sharing::{Epochs, Guarded};
 use crate::runtime::worker::{Clock, Event, Worker};
 use crate::templates::{Chosen, Known};
@@ -111,6 +111,8 @@ pub struct Options {
     pub classifiers: Vec<(String, Classifier)>,
     /// What tries will hold, by name, of which that is known.
     pub prefixes: Vec<(String, Prefixes)>,
+    /// Arrays by name whose values are in memory that others have, too. They are not filled with what they hold at first.
+    pub lent: Vec<(String, Lent)>,
     /// How many workers run the code at once, each on packets of its own.
     pub workers: u32,
     /// Of hash functions and `bpf_get_prandom_u32`.
@@ -135,6 +137,7 @@ impl Default for Options {
             tries: Vec::new(),
             classifiers: Vec::new(),
             prefixes: Vec::new(),
+            lent: Vec::new(),
             workers: 1,
             seed: 1,
             cpu: Cpu::default(),
@@ -477,6 +480,9 @@ impl Engine {
     fn put(&mut self, at: usize, key: &[u8], value: &[u8]) -> Result<(), Error> {
         let Some(map) = self.maps.get_mut(at).and_then(Option::as_mut) else { return Ok(()) };
         let map = map.get_mut();
+        if map.is_lent() {
+            return Ok(());
+        }
         match map.update(key, value, 0, None) {
             0 => Ok(()),
             errno => Err(Error::Initial { map: map.name().to_owned(), key: key.to_vec(), errno }),
@@ -680,6 +686,7 @@ fn make_code(
     pinned(&shapes, tries, "trie", &[MapKind::LpmTrie])?;
     let epochs = Arc::new(Epochs::new(options.workers));
     let mut maps = make_maps(&shapes, options.seed, &epochs, place)?;
+    lend(&mut maps, &shapes, &options.lent, options.workers)?;
     let changed = changed(&module);
     let mut known = SecondaryMap::new();
     for (at, map) in module.maps.keys().zip(&mut maps) {
@@ -691,7 +698,7 @@ fn make_code(
     let others = reached_by_tail_calls(&module);
     let slice = way(&module, entry, &known);
     let slice = slice.as_ref().map(|slice| (slice, options.ahead));
-    let (prefetch, shared) = (options.prefetch, options.workers > 1);
+    let (prefetch, shared) = (options.prefetch, options.workers > 1 || !options.lent.is_empty());
     let table = described.map(|described| described(&shapes, &initial));
     let table = table.as_ref();
     // Whoever links code with others has debug information of his own.
@@ -790,6 +797,19 @@ fn changed(module: &Module) -> SecondaryMap<millstream_ir::Map, bool> {
 fn make_maps(shapes: &[Shape], seed: u64, epochs: &Arc<Epochs>, place: &mut Place) -> Result<Maps, Error> {
     let numbered = shapes.iter().zip(1..);
     numbered.map(|(shape, number)| make(shape, seed.wrapping_mul(number), epochs, place)).collect()
+}
+
+/// Puts arrays over memory that others have, too, in the place of those of these names.
+fn lend(maps: &mut Maps, shapes: &[Shape], lent: &[(String, Lent)], workers: u32) -> Result<(), Error> {
+    pinned(shapes, lent, "array", &[MapKind::Array])?;
+    for (name, lent) in lent {
+        let named = maps.iter_mut().flatten().map(|map| map.get_mut()).find(|map| map.name() == name);
+        let Some(map) = named else { continue };
+        let over = Map::over(name, map.spec(), workers, lent);
+        let short = || Error::Choose(format!("array {name:?} is longer than the memory that it is to have"));
+        *map = over.ok_or_else(short)?;
+    }
+    Ok(())
 }
 
 /// An empty map; `None` for a type that is not there.

@@ -33,5 +33,6 @@ pub use runtime::lpm::Trie;
 pub use runtime::lpm::fitting::Prefixes;
 pub use runtime::maps::Map;
 pub use runtime::packet::{Batch, LONGEST};
+pub use runtime::region::Lent;
 pub use runtime::worker::{Clock, Event};
 pub use templates::Chosen;

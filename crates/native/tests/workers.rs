@@ -9,6 +9,7 @@ use millstream_ir::{
     AluOp, AtomicOp, Block, BlockCall, Cond, Func, Function, Linkage, Map, MapDecl, MemFlags, Module, Op,
     Piece, Prov, Size, Type, Value, Width,
 };
+use millstream_native::io::floor::Floor;
 use millstream_native::io::steer::{flow_hash, worker_of};
 use millstream_native::io::{Crew, Plan, Ran, Reason, Replay, Sink, run_by};
 use millstream_native::{Engine, Options, Template};
@@ -236,4 +237,64 @@ fn tables_that_all_change_at_once_are_whole_to_each() {
             assert_eq!(table.get(&key), Some(value));
         }
     }
+}
+
+/// Aborts a packet if two arrays do not hold the same number.
+fn comparing() -> (Module, Func) {
+    let mut module = Module::default();
+    let both = ["first", "second"].map(|name| module.maps.push(declared(name, MapKind::Array, 8, 1)));
+    let mut func = Function::new("p", Linkage::Program { prog_type: XDP });
+    let entry = func.add_block();
+    func.add_param(entry, Type::Ptr(Prov::Ctx));
+    let mut w = Writing { func: &mut func, at: entry };
+    let [first, second] = both.map(|map| {
+        let at = w.value(Op::MapValueAddr { map, offset: 0 }, &[], Type::Ptr(Prov::MapValue(map)));
+        w.value(load(Size::Dw, 0), &[at], Type::I64)
+    });
+    let same = w.branch(first, second);
+    w.finish(0);
+    w.at = same;
+    w.finish(3);
+    let func = module.funcs.push(func);
+    (module, func)
+}
+
+#[test]
+fn what_is_changed_beside_workers_is_changed_between_their_batches() {
+    let (module, func) = comparing();
+    let options = Options { workers: WORKERS, ..Options::default() };
+    let mut engine = Engine::of_module(module, func, &options).expect("compiled");
+    let frames = frames(4096, 64, false);
+    let order: Vec<u32> = (0..frames.len() as u32).collect();
+    let source = Replay { frames: &frames, order: &order, count: u64::MAX };
+    let (mut changes, mut received) = (0u64, 0);
+    // Until all workers have had thousands of batches since the first change.
+    let mut attend = |floor: &Floor<'_>| {
+        while !floor.is_over() {
+            let board = floor.with(|engine| {
+                changes += 1;
+                for map in ["first", "second"] {
+                    let set =
+                        engine.map(map).expect("there").update(&[0; 4], &changes.to_le_bytes(), 0, None);
+                    assert_eq!(set, 0);
+                }
+                engine.board().clone()
+            });
+            let least = board
+                .map_or(0, |b| b.workers().iter().map(|(account, _)| account.received).min().unwrap_or(0));
+            received = received.max(least);
+            if least > 100_000 && changes > 200 {
+                floor.end();
+            }
+        }
+    };
+    let crew = Crew { enter: &|_| Ok(()) };
+    let mut sink = Noted::default();
+    let ran = run_by(&mut engine, &source, &mut sink, PLAN, &crew, Some(&mut attend)).expect("run");
+    assert!(received > 100_000 && changes > 200, "{received} packets, {changes} changes");
+    assert_eq!(ran.account.dropped[Reason::Aborted as usize], 0, "half of a change was seen");
+    assert!(ran.account.adds_up());
+    let shown = engine.board().workers().iter().map(|(account, _)| account.received).sum::<u64>();
+    assert_eq!(shown, ran.account.received, "the board is exact behind the last batch");
+    assert_eq!(words(&mut engine, "first"), [changes]);
 }

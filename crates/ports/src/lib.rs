@@ -37,7 +37,7 @@ pub use frames::Frame;
 pub use line::{Line, Place};
 pub use plain::Plain;
 pub use port::Port;
-pub use socket::{FRAME, Memory, Own};
+pub use socket::{FRAME, Memory, Own, Values};
 
 use line::Queue;
 use socket::{Binding, Socket};

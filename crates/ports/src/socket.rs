@@ -62,6 +62,30 @@ unsafe impl Memory for Own {
     }
 }
 
+/// The values of an array map of the kernel's, which its programs and other processes look into, too.
+pub struct Values(millstream_kernel::Mapping);
+
+impl Values {
+    /// Of a mapping that may be written; gives others back.
+    ///
+    /// # Errors
+    /// The mapping.
+    pub fn new(mapping: millstream_kernel::Mapping) -> Result<Values, millstream_kernel::Mapping> {
+        if mapping.is_writable() { Ok(Values(mapping)) } else { Err(mapping) }
+    }
+}
+
+// SAFETY: mapped from there on for as long as the value lives, and writable. It has no frames.
+unsafe impl Memory for Values {
+    fn address(&self) -> u64 {
+        self.0.address()
+    }
+
+    fn length(&self) -> usize {
+        self.0.len()
+    }
+}
+
 /// A mapping of this process.
 struct Mapping {
     base: *mut u8,

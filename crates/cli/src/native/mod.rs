@@ -7,6 +7,7 @@ pub(crate) mod client;
 mod control;
 pub(crate) mod live;
 mod maps;
+mod share;
 pub(crate) mod stats;
 pub(crate) mod tables;
 pub(crate) mod taken;
@@ -144,6 +145,9 @@ pub(crate) struct Args {
     running: Running,
     #[command(flatten)]
     tuning: Tuning,
+    /// Have array NAME be one of the kernel's, made with BPF_F_MMAPABLE: its pin, or `id:N`; may be given several times
+    #[arg(long = "share", value_name = "NAME=PATH|NAME=id:N")]
+    shares: Vec<String>,
     /// Write LLVM's IR, as it was optimized, to this file
     #[arg(long, value_name = "FILE")]
     llvm_ir: Option<PathBuf>,
@@ -334,7 +338,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let (mut object, program) = open(&args.object)?;
     resize(&mut object, &args.max_entries).wrap_err_with(|| args.object.clone())?;
     let program = args.prog.clone().or(program);
-    let options = Options { keep_text: args.llvm_ir.is_some(), seed: seed(), ..args.tuning.options() };
+    let (keep_text, lent) = (args.llvm_ir.is_some(), share::open(&object, &args.shares)?);
+    let options = Options { keep_text, lent, seed: seed(), ..args.tuning.options() };
     let mut engine = match Engine::of_object(&object, program.as_deref(), &options) {
         Ok(engine) => engine,
         Err(e) if is_llvm_missing(&e) => {

@@ -21,9 +21,12 @@ struct CpuValue {
     value: Vec<String>,
 }
 
-/// Puts generated entries in.
+/// Puts generated entries in, but into maps that others have, too.
 pub(crate) fn apply(engine: &mut Engine, entries: &[MapEntry]) -> Result<()> {
     for entry in entries {
+        if engine.map(entry.map).is_some_and(|map| map.is_lent()) {
+            continue;
+        }
         set(engine, entry.map, &entry.key, &entry.value)?;
     }
     Ok(())

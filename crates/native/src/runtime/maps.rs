@@ -15,7 +15,7 @@ use rustc_hash::FxHashSet;
 use super::hash::{Hash, HashLayout, Making};
 use super::index::Template;
 use super::lpm::{self, Lpm, LpmLayout, Trie};
-use super::region::{Place, Region};
+use super::region::{Lent, Place, Region};
 use super::sharing::Epochs;
 use super::values::{Values, spare};
 
@@ -37,6 +37,7 @@ pub struct Map {
     spec: MapSpec,
     workers: u32,
     body: Body,
+    lent: bool,
 }
 
 #[derive(Debug)]
@@ -125,7 +126,21 @@ impl Map {
             K::BloomFilter => Body::Bloom(FxHashSet::default()),
             K::PerfEventArray | K::Ringbuf => Body::Ring { used: 0 },
         };
-        Ok(Map { name: name.to_owned(), spec, workers, body })
+        Ok(Map { name: name.to_owned(), spec, workers, body, lent: false })
+    }
+
+    /// An array whose values are in memory that others have, too; none if it is no array, or that is too short.
+    pub(crate) fn over(name: &str, spec: MapSpec, workers: u32, lent: &Lent) -> Option<Map> {
+        let values = (spec.kind == MapKind::Array)
+            .then(|| Values::over(spec.value_size, spec.max_entries, lent))
+            .flatten()?;
+        let body = Body::Array { values, present: None };
+        Some(Map { name: name.to_owned(), spec, workers, body, lent: true })
+    }
+
+    /// Whether its values are in memory that others have, too.
+    pub fn is_lent(&self) -> bool {
+        self.lent
     }
 
     /// Several workers use it.

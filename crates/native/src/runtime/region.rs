@@ -8,15 +8,36 @@
 //! runtime, or inside a helper, while the code that called it waits.
 #![allow(unsafe_code)]
 
+use std::fmt;
 use std::io;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 
 /// Zeroed memory that does not move.
 #[derive(Debug)]
 pub(crate) struct Region {
     base: *mut u8,
     len: usize,
+    /// Whose memory it is, unless its own.
+    lent: Option<Lent>,
+}
+
+/// Memory that others have, too: the values of an array map of the kernel's.
+#[derive(Clone)]
+pub struct Lent(Arc<dyn millstream_ports::Memory>);
+
+impl Lent {
+    /// As many bytes of it as the memory has.
+    pub fn new(memory: Arc<dyn millstream_ports::Memory>) -> Lent {
+        Lent(memory)
+    }
+}
+
+impl fmt::Debug for Lent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Lent({:#x}, {} bytes)", self.0.address(), self.0.length())
+    }
 }
 
 // SAFETY: a mapping is the process's, not a thread's; who may look into it is the module's invariant.
@@ -99,7 +120,7 @@ impl Region {
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        let region = Region { base: base.cast(), len };
+        let region = Region { base: base.cast(), len, lent: None };
         // A kernel that does not know the flag takes the address for a wish.
         match at == 0 || region.address() == at {
             true => Ok(region),
@@ -107,9 +128,20 @@ impl Region {
         }
     }
 
+    /// Memory that others have, too, and write as they like: so what is read of it is any bytes, one after the other.
+    pub(crate) fn of(lent: &Lent) -> Region {
+        let (base, len) = (lent.0.address() as *mut u8, lent.0.length());
+        Region { base, len, lent: Some(lent.clone()) }
+    }
+
     /// Where it begins.
     pub(crate) fn address(&self) -> u64 {
         self.base as u64
+    }
+
+    /// How long it is.
+    pub(crate) fn len(&self) -> usize {
+        self.len
     }
 
     /// Whether this address below 4 GiB is one of its bytes.
@@ -229,7 +261,10 @@ impl<T> Drop for Placed<T> {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: our own mapping, of that length; nobody has a slice of it any more.
+        if self.lent.is_some() {
+            return;
+        }
+        // SAFETY: our own mapping, not lent, of that length; nobody has a slice of it any more.
         unsafe { libc::munmap(self.base.cast(), self.len) };
     }
 }

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
-use super::region::{Place, Region};
+use super::region::{Lent, Place, Region};
 use super::sharing::Epochs;
 
 /// Slots beyond the declared capacity, for values that were removed or replaced in the batches at hand. Where there
@@ -62,6 +62,25 @@ impl Values {
             copies,
             stride,
             slots,
+            fresh: 0,
+            free: Vec::new(),
+            retired: VecDeque::new(),
+            epochs: None,
+        })
+    }
+
+    /// As many slots as there are entries, in memory that others have, too; none if that is too short.
+    pub(crate) fn over(value_size: u32, max_entries: u32, lent: &Lent) -> Option<Values> {
+        let (value_size, region) = (value_size as usize, Region::of(lent));
+        let stride = value_size.next_multiple_of(8).max(8);
+        let fits = stride.checked_mul(max_entries as usize).is_some_and(|len| len <= region.len());
+        fits.then_some(Values {
+            region,
+            header: 0,
+            value_size,
+            copies: 1,
+            stride,
+            slots: max_entries,
             fresh: 0,
             free: Vec::new(),
             retired: VecDeque::new(),

@@ -1,0 +1,61 @@
+//! `--share NAME=MAP`: an array of the program that is one of the kernel's.
+//!
+//! An array with `BPF_F_MMAPABLE` lies in memory that this process can have, too. So there is one array: what programs in the kernel, other processes and
+//! this one write there the others read, at once, by single accesses and atomic operations that are whole, as between CPUs. The memory of other maps the
+//! kernel gives to nobody; a copy would be behind, and writes to both could not be told apart: they are refused.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use miette::{IntoDiagnostic, Result, WrapErr, miette};
+use millstream_kernel::{Map, MapType, map_flags};
+use millstream_native::Lent;
+use millstream_object::Object;
+use millstream_ports::Values;
+
+/// The arrays that these say, of an object.
+pub(super) fn open(object: &Object, shares: &[String]) -> Result<Vec<(String, Lent)>> {
+    shares.iter().map(|share| one(object, share).wrap_err_with(|| format!("--share {share}"))).collect()
+}
+
+fn one(object: &Object, share: &str) -> Result<(String, Lent)> {
+    let (name, place) = share.split_once('=').ok_or_else(|| miette!("this is not NAME=PATH or NAME=id:N"))?;
+    let declared = object.maps.iter().find(|map| map.name == name).ok_or_else(|| {
+        let names: Vec<&str> = object.maps.iter().map(|map| map.name.as_str()).collect();
+        miette!("the object has no map {name:?}; there are {}", names.join(", "))
+    })?;
+    let map = match place.strip_prefix("id:") {
+        Some(id) => Map::from_id(id.parse().map_err(|_| miette!("{id:?} is no id of a map"))?),
+        None => Map::from_pin(Path::new(place)),
+    };
+    let map = map.into_diagnostic()?;
+    let info = map.info();
+    if declared.spec.map_type.0 != MapType::ARRAY.0 || info.map_type != MapType::ARRAY {
+        return Err(miette!(
+            help = "the kernel gives nobody the memory of other maps, and a copy would be behind: `--map` fills a map from a dump",
+            "only arrays can be shared, and map {name:?} is of type {}, the kernel's of type {}",
+            MapType(declared.spec.map_type.0),
+            info.map_type
+        ));
+    }
+    if info.flags & map_flags::MMAPABLE == 0 {
+        return Err(miette!(
+            help = "`__uint(map_flags, BPF_F_MMAPABLE)` in its declaration, or `bpftool map create ... flags 0x400`",
+            "the kernel's map was not made with BPF_F_MMAPABLE, so nobody else can have its memory"
+        ));
+    }
+    let (wanted, found) =
+        ((declared.spec.value_size, declared.spec.max_entries), (info.value_size, info.max_entries));
+    if wanted != found {
+        return Err(miette!(
+            "map {name:?} has {} entries of {} bytes, the kernel's has {} of {}",
+            wanted.1,
+            wanted.0,
+            found.1,
+            found.0
+        ));
+    }
+    let mapping = map.mmap(true).into_diagnostic()?;
+    let values = Values::new(mapping).map_err(|_| miette!("the kernel's map cannot be written"))?;
+    Ok((name.to_owned(), Lent::new(Arc::new(values))))
+}
