@@ -208,7 +208,7 @@ def measure(args, folder, name, graph, count, address, size=64):
         "case": name,
         "ns": {key: round(value, 2) for key, value in median.items()},
         "net_ns": {key: round(value, 2) for key, value in net.items()},
-        "ratio": statistics.median(ratios) if ratios else None,
+        "ratio": round(statistics.median(ratios), 2) if ratios else None,
         # A mirror does no more than what is deducted.
         "ratio_net": round(net["peer"] / net["ours"], 2) if ratios and min(net.values()) > 1 else None,
         "ratios": ratios,
