@@ -101,7 +101,7 @@ pub fn follow(module: &mut Module, func: Func, chain: &[Chained], alike: &Alike)
         let ty = Type::Ptr(Prov::MapValue(alike.map));
         let [writes, found] = [alike.writes, alike.found].map(|offset| {
             let address = cursor.value(Op::MapValueAddr { map: alike.map, offset }, [], ty);
-            cursor.value(volatile_load(), [address], Type::I64)
+            cursor.value(volatile_load(0), [address], Type::I64)
         });
         let targets = [BlockCall::new(rest), BlockCall::new(call)];
         cursor.effect(branch(Cond::Ne, Size::Dw), [writes, found], targets);

@@ -51,7 +51,7 @@ impl Copier<'_> {
         let [late, on, there] = std::array::from_fn(|_| self.new_block());
         if let (Some(token), Some(guard)) = (self.token, self.plan.guard) {
             let address = self.guard_word(&guard, guard.offset, at.out);
-            let now = self.value(at.out, volatile_load(), &[address], Type::I64);
+            let now = self.value(at.out, volatile_load(0), &[address], Type::I64);
             let differs = self.both(AluOp::Xor, now, token, at.out);
             let seen = self.by(AluOp::And, differs, !guard.unseen, at.out);
             let none = self.constant(0, at.out);

@@ -182,8 +182,8 @@ impl Copier<'_> {
             return;
         };
         let (fast, stale) = (self.out.add_block(), self.out.add_block());
-        self.guard(guard, entry, fast, stale);
-        let (fast, stamp) = self.stamped(guard, fast);
+        let words = self.guard(guard, entry, fast, stale);
+        let (fast, stamp) = self.stamped(guard, words, fast);
         self.region(At { block: root, next: 0, out: fast }, env.clone());
         self.count_missed(guard, stale);
         let stale = self.tail_call(stale);
@@ -197,36 +197,38 @@ impl Copier<'_> {
         }
     }
 
-    fn guard(&mut self, guard: &Guard, entry: Block, fast: Block, stale: Block) {
-        let address = self.guard_word(guard, guard.offset, entry);
+    /// Compares the token. Gives where the guard's words begin.
+    fn guard(&mut self, guard: &Guard, entry: Block, fast: Block, stale: Block) -> Value {
+        let words = self.guard_word(guard, 0, entry);
         let generation = self.constant(guard.generation.into(), entry);
         let whole = guard.sides > 1 || !self.plan.spared.is_empty();
         let now = if whole {
-            let token = self.value(entry, volatile_load(), &[address], Type::I64);
+            let token = self.value(entry, volatile_load(guard.offset), &[words], Type::I64);
             self.token = Some(token);
             self.by(AluOp::Rsh, token, 32, entry)
         } else {
-            let half = Op::Load { size: Size::W, sext: false, offset: 4, flags: volatile() };
-            self.value(entry, half, &[address], Type::I32)
+            let offset = guard.offset as i32 + 4;
+            let half = Op::Load { size: Size::W, sext: false, offset, flags: volatile() };
+            self.value(entry, half, &[words], Type::I32)
         };
         let targets = [BlockCall::new(stale), BlockCall::new(fast)];
         let branch = Op::Branch { cond: Cond::Ne, width: Width::W64 };
         self.emit(entry, branch, &[now, generation], &targets, Type::Any);
+        words
     }
 
     /// Writes down the time where none is yet: a load and a branch. The block to go on in, and the one that writes.
-    fn stamped(&mut self, guard: &Guard, fast: Block) -> (Block, Option<Block>) {
+    fn stamped(&mut self, guard: &Guard, words: Value, fast: Block) -> (Block, Option<Block>) {
         let Some(offset) = guard.first_packet else { return (fast, None) };
         let (stamp, on) = (self.out.add_block(), self.out.add_block());
-        let address = self.guard_word(guard, offset, fast);
-        let time = self.value(fast, volatile_load(), &[address], Type::I64);
+        let time = self.value(fast, volatile_load(offset), &[words], Type::I64);
         let zero = self.constant(0, fast);
         let branch = Op::Branch { cond: Cond::Eq, width: Width::W64 };
         let targets = [BlockCall::new(stamp), BlockCall::new(on)];
         self.emit(fast, branch, &[time, zero], &targets, Type::Any);
         let now = self.value(stamp, Op::Helper { id: KTIME }, &[], Type::I64);
-        let store = Op::Store { size: Size::Dw, offset: 0, flags: volatile() };
-        self.emit(stamp, store, &[address, now], &[], Type::Any);
+        let store = Op::Store { size: Size::Dw, offset: offset as i32, flags: volatile() };
+        self.emit(stamp, store, &[words, now], &[], Type::Any);
         self.emit(stamp, Op::Jump {}, &[], &[BlockCall::new(on)], Type::Any);
         (on, Some(stamp))
     }
@@ -282,8 +284,8 @@ impl Copier<'_> {
     }
 }
 
-pub(super) fn volatile_load() -> Op {
-    Op::Load { size: Size::Dw, sext: false, offset: 0, flags: volatile() }
+pub(super) fn volatile_load(offset: u32) -> Op {
+    Op::Load { size: Size::Dw, sext: false, offset: offset as i32, flags: volatile() }
 }
 
 /// The guard's words change under the program.
