@@ -21,7 +21,8 @@ impl Bed {
     fn by(text: &str, writers: Writers) -> Bed {
         let graph = flatten(&parse(text).expect("parsed"), &[]).expect("flattened");
         let none = |_: &str, _: Option<&str>| Err("no objects".to_owned());
-        let program = compile_for(&graph, &none, writers, General::default()).unwrap_or_else(|e| panic!("{e:?}"));
+        let program =
+            compile_for(&graph, &none, writers, General::default()).unwrap_or_else(|e| panic!("{e:?}"));
         let engine = Engine::of_module(program.module.clone(), program.entry, &Options::default());
         let mut engine = engine.expect("compiled");
         engine.set_clock(Clock::Fixed(1000 * SECOND));

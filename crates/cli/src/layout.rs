@@ -51,7 +51,7 @@ struct Document {
     /// Those that anybody looks at, most looked-at first.
     annotations: Vec<AnnotationRow>,
     dead: Vec<&'static str>,
-    /// Bytes in front of a packet that waits; 0 if none does.
+    /// Bytes of the buffer of a packet that waits; 0 if none does.
     kept_bytes: u32,
 }
 
@@ -123,7 +123,7 @@ fn text(d: &Document) -> String {
         bytes => {
             let _ = writeln!(
                 out,
-                "\n{bytes} bytes in front of a packet that waits; else annotations are in registers"
+                "\n{bytes} bytes of the buffer of a packet that waits; else annotations are in registers"
             );
         }
     }

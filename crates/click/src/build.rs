@@ -17,7 +17,10 @@ use crate::packet::{FIRST_NOTE, NOTES, Note, Packet, TYPES};
 /// The one annotation that is an address; what is kept of it is the distance from the packet's first byte.
 const NETWORK: usize = Note::Network as usize;
 
-/// Bytes in front of a packet that waits which keep its annotations, and where each is.
+/// Bytes at the beginning of each buffer that packets never use, wherever their heads are moved to: `sizeof(struct xdp_frame)`.
+const RESERVED: i64 = 40;
+
+/// Bytes which keep the annotations of a packet that waits, and where each is.
 fn kept_bytes(kept: &[usize]) -> i64 {
     i64::from(KEPT_HEAD + KEPT_EACH * kept.len() as u32)
 }
@@ -174,8 +177,9 @@ impl<'c, 'g> Code<'c, 'g> {
     pub(crate) fn push(&mut self, packet: Packet, base: Value, bytes: i64) -> Value {
         let data = self.at(base, -bytes);
         let mut room = self.bound(packet.handle, 8, Type::Ptr(Prov::Packet));
-        if self.compiler.general.annotations {
-            room = self.at(room, kept_bytes(&self.compiler.kept));
+        let kept = kept_bytes(&self.compiler.kept);
+        if kept > RESERVED {
+            room = self.at(room, kept);
         }
         self.check(Cond::Ge, data, room, |code| code.drop(packet, "no_headroom"));
         data
@@ -714,19 +718,16 @@ impl<'c, 'g> Code<'c, 'g> {
         self.effect(Op::Hold { end: End::Front }, &[packet.handle, queue]);
     }
 
-    /// Where annotations of a packet are kept: in front of its bytes, or, if they are kept wherever it goes, at the beginning of its buffer,
-    /// where they are out of the way of headers that were stripped.
-    fn kept_at(&mut self, handle: Value, data: Value) -> Value {
-        if self.compiler.general.annotations {
-            return self.bound(handle, 8, Type::Ptr(Prov::Packet));
-        }
+    /// Where annotations of a packet are kept: at the beginning of its buffer, out of the way of headers that were stripped.
+    fn kept_at(&mut self, handle: Value) -> Value {
+        let room = self.bound(handle, 8, Type::Ptr(Prov::Packet));
         let bytes = kept_bytes(&self.compiler.kept);
-        self.at(data, -bytes)
+        if bytes <= RESERVED { self.at(room, -bytes) } else { room }
     }
 
     /// Writes down the annotations that are kept. Gives the place.
     fn keep(&mut self, packet: Packet) -> Value {
-        let base = self.kept_at(packet.handle, packet.data);
+        let base = self.kept_at(packet.handle);
         let kept = self.compiler.kept.clone();
         for (note, offset) in kept.into_iter().zip(kept_offsets()) {
             let value = match note {
@@ -749,7 +750,7 @@ impl<'c, 'g> Code<'c, 'g> {
         let data = self.bound(handle, 0, Type::Ptr(Prov::Packet));
         let end = self.bound(handle, 4, Type::Ptr(Prov::PacketEnd));
         let kept = self.compiler.kept.clone();
-        let base = self.kept_at(handle, data);
+        let base = self.kept_at(handle);
         let number = self.load(Size::W, base, 0);
         // What nobody looks at is anything.
         let no = self.truth(false);

@@ -2,7 +2,7 @@
 //! while the packet waits.
 //!
 //! Annotations are values on the edges between elements ([`crate::packet`]): what nobody looks at costs nothing, and what is constant
-//! is folded. Memory is needed only where a packet waits, in front of its bytes: so the graph is compiled once without
+//! is folded. Memory is needed only where a packet waits, at the beginning of its buffer: so the graph is compiled once without
 //! it ([`needed_later`]), to see which annotations are looked at behind a wait, and then with room for these alone, most looked-at first, a word each.
 //!
 //! A value is looked at if an instruction needs it that does more than compute: a branch, a store, a call. Computing what is not looked at
@@ -52,7 +52,7 @@ pub struct Layout {
     pub fields: Vec<Field>,
     /// All annotations, most looked-at first.
     pub annotations: Vec<Annotation>,
-    /// Bytes in front of a packet that waits; 0 if none does.
+    /// Bytes of the buffer of a packet that waits; 0 if none does.
     pub kept: u32,
 }
 

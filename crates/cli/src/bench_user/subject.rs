@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use millstream_built::fill;
-use millstream_click::{Program, Source};
+use millstream_click::{Program, Source, Writers};
 use millstream_lab::os;
 use millstream_lab::workload::Workload;
 use millstream_native::io::graph::{Ends, Feed, GraphRan, run_graph, run_graph_by};
@@ -104,8 +104,8 @@ impl Subject {
         let options = Options { workers, ..args.tuning.options() };
         let program = match self {
             Subject::Configuration => {
-                let general = args.tuning.general();
-                Some(click::front(Path::new(&args.what), &args.variables, workers, general)?)
+                let made = (Writers::Scripts, args.tuning.general());
+                Some(click::front(Path::new(&args.what), &args.variables, workers, made)?)
             }
             Subject::Object(_) => None,
         };
@@ -145,7 +145,7 @@ fn own_packets(program: &Program) -> Result<Vec<Option<Packets>>> {
     }
     let own = |source: &Source| match source {
         Source::Device(_) => Ok(None),
-        other => click::made(other, None).map(Some),
+        other => click::made(other, None, None).map(Some),
     };
     program.sources.iter().map(own).collect()
 }
@@ -243,7 +243,7 @@ impl Runner {
         let plan = Plan { batch, ingress: INGRESS };
         let ran: ObjectRan = match self.engine.workers() {
             1 => run_packets(&mut self.engine, &source, &mut Nowhere, plan),
-            _ => run_by(&self.engine, &source, &mut Nowhere, plan, &Crew { enter: &bind }),
+            _ => run_by(&mut self.engine, &source, &mut Nowhere, plan, &Crew { enter: &bind }, None),
         }
         .into_diagnostic()?;
         let (received, sent) = (ran.account.received, ran.account.sent());
@@ -306,7 +306,7 @@ impl Runner {
         let (received, wall) = match &self.program {
             None => {
                 // Each wire has its share of a batch, the sink, too.
-                let (size, goes_on) = (batch * wires.len(), &mut |_: &Account| goes_on());
+                let (size, goes_on) = (batch * wires.len(), &mut |_: &Account, _: &mut Engine| goes_on());
                 let ran =
                     serve(&mut self.engine, &mut wires, size, goes_on, &mut |_| {}).into_diagnostic()?;
                 (ran.account.received, ran.total)

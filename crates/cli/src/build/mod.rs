@@ -149,7 +149,7 @@ fn configuration(args: &Args) -> Result<Input> {
         return Err(miette!("--prog is for objects"));
     }
     let writers = if args.writable { Writers::Anybody } else { Writers::Scripts };
-    let (conf, general) = (Path::new(&args.input), args.tuning.general()?);
+    let (conf, general) = (Path::new(&args.input), args.tuning.general());
     let program = click::front(conf, &args.variables, args.tuning.workers, (writers, general))?;
     Ok(Input::Configuration { name: args.input.clone(), program: Box::new(program) })
 }

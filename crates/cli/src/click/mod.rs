@@ -126,7 +126,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     }
     let start = Instant::now();
     let writers = if args.running.control.is_some() { Writers::Anybody } else { Writers::Scripts };
-    let program = args.configuration.program(args.tuning.workers, (writers, args.tuning.general()?))?;
+    let program = args.configuration.program(args.tuning.workers, (writers, args.tuning.general()))?;
     let click = start.elapsed();
     if args.ir {
         print!("{}", program.module);

@@ -129,13 +129,14 @@ impl Packet {
         self.data_end = end;
     }
 
-    /// Becomes a copy of another packet, at the same place of its own buffer: the addresses of both, and the length.
+    /// Becomes a copy of another packet, at the same place of its own buffer: from where to where bytes are to be copied, and how many. Those in front
+    /// of the packet are among them: what was stripped may be wanted again.
     pub(crate) fn become_copy(&mut self, other: &Packet) -> (u32, u32, usize) {
         let moved = |address: u32| address - other.start + self.start;
         (self.data, self.data_end, self.data_meta) =
             (moved(other.data), moved(other.data_end), moved(other.data_meta));
         (self.ingress, self.origin, self.open) = (other.ingress, other.origin, other.open);
-        (other.data, self.data, (other.data_end - other.data) as usize)
+        (other.data_meta, self.data_meta, (other.data_end - other.data_meta) as usize)
     }
 
     /// `bpf_xdp_adjust_meta`; the error is the kernel's.

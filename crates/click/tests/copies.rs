@@ -1,0 +1,50 @@
+//! Copies of packets are whole: what was stripped from the original, and may be put back, is in front of the copy, too, and what is kept of a
+//! packet that waits lies where no header is.
+
+mod common;
+
+use common::{Bed, hex};
+
+/// A frame of which every byte is another.
+fn frame() -> Vec<u8> {
+    let header = hex("000102030405 060708090a0b 0800");
+    header.into_iter().chain((0..60).map(|n| 0x40 + n)).collect()
+}
+
+/// What leaves by each of two outputs.
+fn both(between: &str) -> [Vec<Vec<u8>>; 2] {
+    let mut bed = Bed::new(&format!("FromDump(a) -> {between}"));
+    let sent = bed.at(1, [&[frame(), frame()], &[]]);
+    [0, 1].map(|output| sent.iter().filter(|(by, _)| *by == output).map(|(_, bytes)| bytes.clone()).collect())
+}
+
+#[test]
+fn what_was_stripped_is_in_front_of_copies() {
+    let [original, copy] = both(
+        "Paint(3) -> Strip(14) -> t :: Tee(2); t[0] -> Unstrip(14) -> ToDump(b);
+         t[1] -> c :: CheckPaint(3) -> Unstrip(14) -> ToDump(d); c[1] -> Discard",
+    );
+    assert_eq!((original, copy), (vec![frame(), frame()], vec![frame(), frame()]));
+}
+
+#[test]
+fn headers_that_were_put_in_front_and_stripped_are_in_front_of_copies() {
+    let put = "EtherEncap(0x0806, 1:1:1:1:1:1, 2:2:2:2:2:2)";
+    let [original, copy] = both(&format!(
+        "{put} -> {put} -> Strip(28) -> t :: Tee(2); t[0] -> Unstrip(28) -> ToDump(b); t[1] -> Unstrip(28) -> ToDump(d)"
+    ));
+    let encapsulated = [&hex("020202020202 010101010101 0806").repeat(2), &frame()[..]].concat();
+    assert_eq!((&original, &copy), (&vec![encapsulated.clone(); 2], &vec![encapsulated; 2]));
+}
+
+/// Annotations of a packet that waits, and room for headers, are not in each other's way: the last one that fits is dropped by neither.
+#[test]
+fn packets_that_wait_have_all_the_room_in_front() {
+    let put = "EtherEncap(0x0806, 1:1:1:1:1:1, 2:2:2:2:2:2) -> ".repeat(15);
+    let [original, copy] = both(&format!(
+        "Paint(3) -> {put} t :: Tee(2); t[0] -> ToDump(b); t[1] -> c :: CheckPaint(3) -> ToDump(d); c[1] -> Discard"
+    ));
+    assert_eq!((original.len(), copy.len()), (2, 2));
+    assert_eq!(original, copy);
+    assert_eq!(original[0].len(), 15 * 14 + frame().len());
+}
