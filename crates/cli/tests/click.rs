@@ -96,7 +96,7 @@ fn the_layout_says_what_is_kept_and_what_is_dead() {
     assert_eq!(report["kept_bytes"], 8);
     assert!(report["dead"].as_array().expect("names").iter().any(|name| name == "destination"));
     let text = String::from_utf8(run(&[])).expect("text");
-    assert!(text.contains("8 bytes in front of a packet that waits"), "{text}");
+    assert!(text.contains("8 bytes of the buffer of a packet that waits"), "{text}");
 }
 
 /// A run that is spoken to over its socket.
