@@ -23,6 +23,19 @@ pub(crate) fn spare(workers: u32) -> u32 {
     if workers > 1 { SPARE_SHARED } else { SPARE }
 }
 
+/// Bytes of a cache line.
+const LINE: usize = 64;
+/// Slots of so many bytes and more, together, are not in the caches, and a line of them is a wait for memory.
+const UNCACHED: usize = 4 << 20;
+
+/// The distance of slots that are looked up one by one and take so many bytes: such that none lies in two lines, where that takes a third more memory at most
+/// and caches do not hold them anyway.
+fn apart(stride: usize, entries: u32) -> usize {
+    let whole = stride.next_power_of_two();
+    let fits = whole <= LINE && 3 * whole <= 4 * stride;
+    if fits && stride.saturating_mul(entries as usize) >= UNCACHED { whole } else { stride }
+}
+
 /// The slots of a map.
 #[derive(Debug)]
 pub(crate) struct Values {
@@ -52,6 +65,7 @@ impl Values {
     ) -> io::Result<Values> {
         let (value_size, copies) = (value_size as usize, copies.max(1) as usize);
         let stride = header.next_multiple_of(8) + copies * value_size.next_multiple_of(8).max(8);
+        let stride = if header > 0 { apart(stride, max_entries) } else { stride };
         let slots = max_entries.saturating_add(spare);
         let len = stride.checked_mul(slots as usize);
         let len = len.ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
@@ -210,6 +224,25 @@ impl Values {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn slots_of_large_tables_lie_in_one_line_where_that_is_cheap() {
+        let large = 1 << 20;
+        for (bytes, entries, expected) in [
+            (24, large, 32),
+            (24, 1024, 24),
+            (32, large, 32),
+            (40, large, 40),
+            (48, large, 64),
+            (72, large, 72),
+        ] {
+            assert_eq!(apart(bytes, entries), expected, "{bytes} bytes, {entries} entries");
+        }
+        let values = Values::new(16, 8, 1, large, 0, &mut Place::Anywhere).unwrap();
+        assert_eq!((values.stride(), values.header(), values.own()), (32, 16, 0));
+        let array = Values::new(0, 24, 1, large, 0, &mut Place::Anywhere).unwrap();
+        assert_eq!(array.stride(), 24, "of arrays neighbours are read, too");
+    }
 
     #[test]
     fn what_a_worker_holds_is_not_used_again_while_another_goes_on() {
