@@ -40,8 +40,8 @@ pub enum Pattern {
     Pipelined,
     /// A group of packets is fetched for, then worked on, then the next.
     Grouped,
-    /// By measurement: pipelined in two stages, and where there are more, as in tries of long addresses, in groups of 64, so that no
-    /// packet is begun on far ahead of the end of its batch.
+    /// By measurement: pipelined in two stages; in groups of 64 where there are more, as in tries of long addresses, so that no
+    /// packet is begun on far ahead of the end of its batch, and where tables take half a gibibyte and more.
     Fitting,
 }
 
@@ -49,12 +49,14 @@ pub enum Pattern {
 pub(crate) const GROUP: u32 = 64;
 /// Stages that are pipelined, at most, unless said otherwise.
 const PIPELINED: u32 = 2;
+/// Tables of so many bytes and more are not, as measured (`examples/tables`): each line is so long in coming, with its translation, that more of them have to be under way.
+const FAR: u64 = 512 << 20;
 
 impl Ahead {
-    /// As it is for code with so many stages.
-    pub(crate) fn fitted(self, stages: u32) -> Ahead {
+    /// As it is for code with so many stages, and tables of so many bytes.
+    pub(crate) fn fitted(self, stages: u32, bytes: u64) -> Ahead {
         match self.pattern {
-            Pattern::Fitting if stages > PIPELINED => {
+            Pattern::Fitting if stages > PIPELINED || bytes >= FAR => {
                 Ahead { packets: GROUP, pattern: Pattern::Grouped, ..self }
             }
             Pattern::Fitting => Ahead { pattern: Pattern::Pipelined, ..self },
@@ -295,9 +297,15 @@ mod tests {
     }
 
     #[test]
-    fn many_stages_go_through_groups_unless_it_is_said_otherwise() {
+    fn many_stages_and_huge_tables_go_through_groups_unless_it_is_said_otherwise() {
         let said = |packets, pattern| Ahead { packets, pattern, ..Ahead::default() };
-        let of = |ahead: Ahead, stages| (ahead.fitted(stages).packets, ahead.fitted(stages).pattern);
+        let in_tables = |ahead: Ahead, stages, bytes| {
+            let fitted = ahead.fitted(stages, bytes);
+            (fitted.packets, fitted.pattern)
+        };
+        let of = |ahead, stages| in_tables(ahead, stages, FAR - 1);
+        assert_eq!(in_tables(Ahead::default(), 2, FAR), (GROUP, Pattern::Grouped));
+        assert_eq!(in_tables(said(5, Pattern::Pipelined), 2, FAR), (5, Pattern::Pipelined));
         assert_eq!(of(Ahead::default(), 2), (8, Pattern::Pipelined));
         assert_eq!(of(Ahead::default(), 4), (GROUP, Pattern::Grouped));
         assert_eq!(of(said(5, Pattern::Pipelined), 4), (5, Pattern::Pipelined));

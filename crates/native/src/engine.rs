@@ -851,10 +851,12 @@ fn info(map: &mut Placed<Guarded>, options: &Options) -> MapInfo {
     let (address, ahead) = (map.address(), &options.ahead);
     let map = map.get_mut();
     let inline = map.inline().filter(|_| options.inline_lookups);
+    let lookup_bytes = map.lookup_bytes();
     MapInfo {
         ahead: ahead.packets > 0
             && inline.is_some()
-            && map.lookup_bytes().is_some_and(|bytes| bytes >= ahead.from),
+            && lookup_bytes.is_some_and(|bytes| bytes >= ahead.from),
+        lookup_bytes: lookup_bytes.unwrap_or(0),
         inline,
         targets: map.targets(),
         first_value: map.first_value(),

@@ -53,7 +53,7 @@ pub(crate) struct Tuning {
     /// Fetch the headers of the packet this many places ahead; 0 for not at all
     #[arg(long, value_name = "N", default_value_t = 4)]
     prefetch: u32,
-    /// Fetch what look-ups in large tables will read, in stages, each this many packets ahead; 0 for not at all. By default 8, or, where there are more than two stages, in groups of 64
+    /// Fetch what look-ups in large tables will read, in stages, each this many packets ahead; 0 for not at all. By default 8, or, where there are more than two stages or tables take half a gibibyte and more, in groups of 64
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1024))]
     ahead: Option<u32>,
     /// Fetch for a group of --ahead packets, then work on it, instead of one packet behind the other

@@ -22,7 +22,7 @@ pub(super) fn batch(unit: &Unit<'_>, ahead: Option<Ahead>) -> String {
   %tails = getelementptr i8, ptr %w, i64 {tails}
 "
     );
-    match ahead.map(|ahead| ahead.fitted(unit.stages())) {
+    match ahead.map(|ahead| ahead.fitted(unit.stages(), unit.fetched_bytes())) {
         Some(ahead) if ahead.pattern == Pattern::Grouped => grouped(&mut out, unit, ahead.packets),
         ahead => pipelined(&mut out, unit, ahead.map_or(0, |ahead| ahead.packets)),
     }

@@ -94,6 +94,8 @@ pub(crate) struct MapInfo {
     pub(crate) own: u64,
     /// Whether what its look-ups read is fetched ahead.
     pub(crate) ahead: bool,
+    /// Bytes that these are spread over, when it is full.
+    pub(crate) lookup_bytes: u64,
     pub(crate) key_size: u32,
     pub(crate) value_size: u32,
 }
@@ -157,6 +159,12 @@ impl Unit<'_> {
     fn note_of(&self, map: Map) -> usize {
         let before = self.maps.values().take(map.index()).flatten().filter(|info| info.ahead).count();
         packet::AHEAD + 4 * (before % packet::WALKS)
+    }
+
+    /// Bytes of all tables that are fetched for.
+    fn fetched_bytes(&self) -> u64 {
+        let ahead = self.maps.values().flatten().filter(|info| info.ahead);
+        ahead.map(|info| info.lookup_bytes).sum()
     }
 
     /// Stages in which lines of all tables are fetched.
