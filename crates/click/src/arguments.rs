@@ -191,9 +191,18 @@ pub(crate) fn string(text: &Text) -> String {
     String::from_utf8_lossy(&unquote(&text.text)).into_owned()
 }
 
+/// What kinds of addresses may be asked for behind a name and a colon.
+const KINDS: &[&str] = &["ip", "ip4", "ipnet", "ip6", "ip6net", "eth"];
+
+/// What is said of a name, or of `NAME:KIND`.
+fn said_of<'n>(text: &Text, names: &'n Names) -> Option<&'n Vec<Text>> {
+    let whole = names.get(&text.text);
+    whole.or_else(|| names.get(text.text.rsplit_once(':').filter(|(_, kind)| KINDS.contains(kind))?.0))
+}
+
 /// What a name stands for, in the form that `read` takes.
 fn named<T>(text: &Text, names: &Names, read: impl Fn(&str) -> Option<T>) -> Option<T> {
-    read(&text.text).or_else(|| names.get(&text.text)?.iter().find_map(|value| read(&value.text)))
+    read(&text.text).or_else(|| said_of(text, names)?.iter().find_map(|value| read(&value.text)))
 }
 
 /// An IPv4 address.
@@ -206,7 +215,7 @@ pub(crate) fn ip(text: &Text, names: &Names) -> Result<u32, Error> {
     let read = |t: &str| ip_text(t).or_else(|| ip_text(t.split_once('/')?.0));
     let direct = ip_text(&text.text);
     direct
-        .or_else(|| names.get(&text.text)?.iter().find_map(|value| read(&value.text)))
+        .or_else(|| said_of(text, names)?.iter().find_map(|value| read(&value.text)))
         .ok_or_else(|| no_name(text, wrong(text, "an IP address")))
 }
 

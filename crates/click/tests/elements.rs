@@ -234,6 +234,9 @@ fn expressions_choose_outputs() {
         ("port 4969", true),
         ("tcp port 4969", false),
         ("src udp port 80 or 4969", true),
+        ("src udp domain or dns", false),
+        ("dst udp domain or 4969", true),
+        ("dst tcp ssh or 4969", false),
         ("dst port > 5000", false),
         ("dst port != 4969", false),
         ("ip ttl 64 && !(tcp || icmp)", true),
@@ -252,6 +255,15 @@ fn expressions_choose_outputs() {
         let ran = run_with(&text(&format!("allow {rule}, deny all")), &[datagram()], true);
         assert_eq!(ran.sent.len(), usize::from(holds), "{rule}");
     }
+}
+
+#[test]
+fn names_of_addresses_may_have_what_is_meant_behind_them() {
+    let text = "AddressInfo(me 10.0.0.1 10.0.0.0/8 1:2:3:4:5:6, you 7:8:9:a:b:c);
+        FromDump(a) -> EtherEncap(0x0800, me:eth, you:eth) -> IPEncap(4, me:ip, me) -> ToDump(b)";
+    let ran = run(text, &[vec![0; 60]]);
+    assert_eq!(ran.sent[0].1[12..20], [10, 0, 0, 1, 10, 0, 0, 1]);
+    assert_eq!(ran.sent[0].1[20..32], [7, 8, 9, 10, 11, 12, 1, 2, 3, 4, 5, 6]);
 }
 
 #[test]

@@ -4,7 +4,6 @@ use std::net::Ipv4Addr;
 
 use millstream_ir::{Map, Value};
 use millstream_isa::{AluOp, Cond};
-use rustc_hash::FxHashSet;
 
 use crate::arguments::{boolean, ether, ether_text, prefix, unsigned};
 use crate::build::Code;
@@ -135,9 +134,9 @@ fn host_filter(setup: &mut Setup<'_>) -> Made {
     Ok(Box::new(HostFilter { address, drop_own, drop_other, offset }))
 }
 
-/// Answers requests for addresses: the longest prefix does.
+/// Answers requests for addresses.
 enum Responder {
-    /// Address, mask and answer, the longest first.
+    /// Address, mask and answer; the first that matches answers.
     Fixed(Vec<(u32, u32, [u8; 6])>),
     /// A table that handlers write.
     Live(Map),
@@ -176,12 +175,16 @@ fn responder(setup: &mut Setup<'_>) -> Made {
     answering(setup, entries)
 }
 
-/// Prefixes that are answered for, by address and mask; of several for one the last counts.
-fn answering(setup: &mut Setup<'_>, mut entries: Vec<(u32, u32, [u8; 6])>) -> Made {
-    let mut seen = FxHashSet::default();
-    entries.reverse();
-    entries.retain(|(address, mask, _)| seen.insert((*address, *mask)));
-    entries.sort_by_key(|(_, mask, _)| std::cmp::Reverse(mask.count_ones()));
+/// Prefixes that are answered for, by address and mask: the first one that matches answers. What lies within an earlier one never does, and
+/// without it the longest prefix is the first.
+fn answering(setup: &mut Setup<'_>, all: Vec<(u32, u32, [u8; 6])>) -> Made {
+    let mut entries: Vec<(u32, u32, [u8; 6])> = Vec::new();
+    for entry @ (address, mask, _) in all {
+        let within = |&(first, wider, _): &(u32, u32, _)| mask & wider == wider && address & wider == first;
+        if !entries.iter().any(within) {
+            entries.push(entry);
+        }
+    }
     if !setup.written(&["add", "remove"]) {
         let line = |(address, mask, ether): &(u32, u32, [u8; 6])| {
             let ether = ether.map(|byte| format!("{byte:02X}")).join("-");

@@ -279,6 +279,8 @@ impl Parser<'_> {
             self.at += 1;
         } else if q.protocol == Some(ICMP) && known(ICMP_TYPES, self.peek()).is_some() {
             q.kind = Some("type");
+        } else if matches!(q.protocol, Some(TCP | UDP)) && known(PORTS, self.peek()).is_some() {
+            q.kind = Some("port");
         } else if self.at == begin || (has_side && q.protocol.is_none()) {
             if let Some(found) = self.bare(has_side)? {
                 return Ok(found);
