@@ -86,7 +86,7 @@ pub(crate) fn why(class: &str) -> Option<&'static str> {
         (None, Some(begin)) => class.starts_with(begin),
         (None, None) => class == *pattern,
     };
-    REFUSED.iter().find(|(classes, _)| classes.iter().any(|pattern| fits(pattern))).map(|(_, why)| *why)
+    REFUSED.iter().find(|(classes, _)| classes.iter().any(&fits)).map(|(_, why)| *why)
 }
 
 #[cfg(test)]

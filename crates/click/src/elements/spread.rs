@@ -124,9 +124,9 @@ fn stride(setup: &mut Setup<'_>) -> Made {
     for (output, text) in (0..).zip(&all) {
         let tickets = unsigned(text, MOST_TICKETS)?;
         setup.handler(format!("tickets{output}"), Access::Text(tickets.to_string()));
-        if tickets > 0 {
+        if let Some(stride) = STRIDE.checked_div(tickets) {
             let noted = [setup.number(), setup.number()];
-            clients.push((output, (STRIDE / tickets) as i64, noted));
+            clients.push((output, stride as i64, noted));
         }
     }
     Ok(Box::new(Stride { clients, turn: setup.number() }))
