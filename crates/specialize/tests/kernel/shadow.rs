@@ -147,6 +147,13 @@ fn shadowed(builtin: Builtin, packets: u64, seed: u64) -> Compared {
         let names: Vec<&str> = maps.iter().map(|m| compiler.declaration(*m).name.as_str()).collect();
         let mut changed = drawn(&load.entries, &mut rng);
         changed.retain(|entry| names.contains(&entry.map));
+        // Values that no entry has: what all have alike, they do not.
+        for entry in &mut changed {
+            if made.loose.iter().any(|m| compiler.declaration(*m).name == entry.map) && rng.below(2) == 0 {
+                let at = rng.below(entry.value.len() as u64) as usize;
+                entry.value[at] ^= 1 << rng.below(8);
+            }
+        }
         plane.write_if_taken(&changed);
         let samples: Vec<Sample> =
             frames.into_iter().map(|packet| Sample { packet, context: Vec::new() }).collect();
