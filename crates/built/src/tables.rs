@@ -16,6 +16,8 @@ const GONE: &str = "the table is not there";
 
 /// A map's entry: key and value.
 type Entry = (Vec<u8>, Vec<u8>);
+/// What a text means: a key, and its value unless it is to be removed.
+type Said = (Vec<u8>, Option<Vec<u8>>);
 
 /// A change of one entry, with what was there before.
 struct Change {
@@ -38,7 +40,7 @@ pub(crate) fn read(
         Verb::Find => find(map, form, argument, now),
         _ => {
             let mut entries = entries(map);
-            entries.sort_unstable_by(|a, b| order(form, a).cmp(&order(form, b)));
+            entries.sort_unstable_by_key(|entry| order(form, entry));
             Ok(entries.iter().map(|entry| line(form, entry, now) + "\n").collect())
         }
     }
@@ -144,7 +146,7 @@ fn full(errno: i64, map: &Map) -> Option<String> {
 }
 
 /// The entries that a text means: keys, and values unless they are to be removed.
-fn parsed(form: Form, verb: Verb, text: &str, now: u64) -> Result<Vec<(Vec<u8>, Option<Vec<u8>>)>, String> {
+fn parsed(form: Form, verb: Verb, text: &str, now: u64) -> Result<Vec<Said>, String> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let removes = verb == Verb::Remove;
     match form {
@@ -156,7 +158,7 @@ fn parsed(form: Form, verb: Verb, text: &str, now: u64) -> Result<Vec<(Vec<u8>, 
 }
 
 /// `PREFIX [GATEWAY] OUTPUT`, or what is enough to remove it: `PREFIX`.
-fn route(words: &[&str], removes: bool, last: u32, bytes: u32) -> Result<(Vec<u8>, Option<Vec<u8>>), String> {
+fn route(words: &[&str], removes: bool, last: u32, bytes: u32) -> Result<Said, String> {
     let form = if removes { "ADDRESS/MASK" } else { "ADDRESS/MASK [GATEWAY] OUTPUT" };
     let expected = || format!("expected {form}");
     let (to, gateway, output) = match *words {
@@ -201,7 +203,7 @@ fn prefix_key(text: &str, bytes: u32) -> Result<Vec<u8>, String> {
 }
 
 /// `ADDRESS ETHER`, or the address of one that is to be removed.
-fn hop(words: &[&str], removes: bool, bytes: u32, now: u64) -> Result<(Vec<u8>, Option<Vec<u8>>), String> {
+fn hop(words: &[&str], removes: bool, bytes: u32, now: u64) -> Result<Said, String> {
     let (address, ether) = match *words {
         [address] if removes => (address, None),
         [address, text] if !removes => (address, Some(ether(text)?)),
@@ -225,7 +227,7 @@ fn hop_key(address: &str, bytes: u32) -> Result<Vec<u8>, String> {
 }
 
 /// `PREFIX... ETHER`, or a prefix that is to be removed.
-fn answers(words: &[&str], removes: bool) -> Result<Vec<(Vec<u8>, Option<Vec<u8>>)>, String> {
+fn answers(words: &[&str], removes: bool) -> Result<Vec<Said>, String> {
     if removes {
         let [prefix] = words else { return Err("expected ADDRESS/MASK".into()) };
         return Ok(vec![(prefix_key(prefix, 4)?, None)]);

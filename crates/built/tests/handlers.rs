@@ -122,7 +122,7 @@ fn routes_of_ipv6_are_written_too() {
         "FromDump(a) -> GetIP6Address(24) -> r :: LookupIP6Route(3ffe::/16 0) -> ToDump(0); r[1] -> ToDump(1)",
     );
     let frame = [&[0x60, 0, 0, 0, 0, 0, 59, 9][..], &[0; 16], &[0x20, 1, 0xd, 0xb8], &[0; 11], &[1]].concat();
-    assert!(bed.outputs(&[frame.clone()]).is_empty());
+    assert!(bed.outputs(std::slice::from_ref(&frame)).is_empty());
     bed.write("r.add 2001:db8::/32 3ffe::7 1");
     assert_eq!(bed.read("r.lookup 2001:db8::1"), "1 3ffe::7");
     assert_eq!(bed.outputs(&[frame]), [1]);
