@@ -264,9 +264,11 @@ impl Line {
         let of = |queue: &Queue| {
             queue.socket.statistics().map_or_else(
                 |_| Lost::default(),
-                |s| Lost {
-                    no_room: s.rx_ring_full + s.rx_fill_ring_empty_descs,
-                    unfit: s.rx_dropped + s.rx_invalid_descs,
+                |s| {
+                    // A packet for which no frame was free is among those dropped, too.
+                    let without = s.rx_dropped.min(s.rx_fill_ring_empty_descs);
+                    let unfit = s.rx_dropped - without + s.rx_invalid_descs;
+                    Lost { no_room: s.rx_ring_full + without, unfit }
                 },
             )
         };
