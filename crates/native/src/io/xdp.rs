@@ -8,7 +8,7 @@
 //! here, and nothing allocated. The memory lies below 2 GiB, where the fields of packets reach; around a packet there is the room that it has
 //! everywhere.
 //!
-//! Invariant: as in [`super`]. What a queue has no room for is dropped, and counted, for [`Reason::NoRoom`](super::Reason::NoRoom); nothing waits for it.
+//! Invariant: as in [`super`]. What a queue has no room for is dropped, and counted, for [`Reason::NoRoom`]; nothing waits for it.
 
 use std::io;
 use std::ops::Range;
