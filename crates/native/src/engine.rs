@@ -853,9 +853,7 @@ fn info(map: &mut Placed<Guarded>, options: &Options) -> MapInfo {
     let inline = map.inline().filter(|_| options.inline_lookups);
     let lookup_bytes = map.lookup_bytes();
     MapInfo {
-        ahead: ahead.packets > 0
-            && inline.is_some()
-            && lookup_bytes.is_some_and(|bytes| bytes >= ahead.from),
+        ahead: ahead.packets > 0 && inline.is_some() && lookup_bytes.is_some_and(|bytes| bytes >= ahead.from),
         lookup_bytes: lookup_bytes.unwrap_or(0),
         inline,
         targets: map.targets(),
