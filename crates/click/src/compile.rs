@@ -24,7 +24,7 @@ use crate::class::{Behaviour, Class};
 use crate::elements::rewrite::{Flows, Rewriter};
 use crate::error::{Error, Span};
 use crate::foreign::{self, Hook, ReadObject};
-use crate::general::{self, General};
+use crate::general::{General, Numbers};
 use crate::graph::{Element, Graph, Port};
 use crate::handlers::{Access, Handler, SETTINGS, Setting, Takes, Writers};
 use crate::layout::{self, Layout};
@@ -206,12 +206,9 @@ fn first() -> Func {
 /// The name of the map with the state of all elements.
 pub const STATE: &str = "click.state";
 
-/// The name of the map with numbers that are read from memory and known beforehand.
-const REMEMBERED: &str = "click.numbers";
-
 /// What is being compiled.
 pub(crate) struct Compiler<'g> {
-    graph: &'g Graph,
+    pub(crate) graph: &'g Graph,
     behaviours: Vec<Option<Box<dyn Behaviour>>>,
     /// Inputs that outputs are connected to: several only where these pull.
     outputs: FxHashMap<Port, Vec<Port>>,
@@ -238,13 +235,8 @@ pub(crate) struct Compiler<'g> {
     /// Flows of rewriters, by their names.
     pub(crate) rewriters: FxHashMap<String, Flows>,
     pub(crate) general: General,
-    /// Where numbers are that are read from memory, if any are; of these, what they are; and the numbers of each element's arguments.
-    remembered: Option<Map>,
-    read: Vec<i64>,
-    said: Vec<FxHashSet<i64>>,
-    /// Inputs by number, and where packets go there by these.
-    inputs: Vec<Port>,
-    dispatch: Option<Block>,
+    /// What is read from memory for that.
+    pub(crate) numbers: Numbers,
     /// Rewriters in which others begin flows.
     pub(crate) mapped: FxHashMap<String, Rewriter>,
 }
@@ -752,83 +744,9 @@ impl<'g> Compiler<'g> {
             kept: Vec::new(),
             rewriters: FxHashMap::default(),
             general: General::default(),
-            remembered: None,
-            read: Vec::new(),
-            said: Vec::new(),
-            inputs: Vec::new(),
-            dispatch: None,
+            numbers: Numbers::default(),
             mapped: FxHashMap::default(),
         }
-    }
-
-    /// Keeps general what is to be so.
-    fn generally(mut self, general: General) -> Self {
-        self.general = general;
-        if general.arguments {
-            self.said = self.graph.elements.iter().map(general::said).collect();
-        }
-        if general.graph {
-            let block = self.func.add_block();
-            for ty in TYPES.into_iter().chain([Type::I64]) {
-                self.func.add_param(block, ty);
-            }
-            self.dispatch = Some(block);
-        }
-        if general.arguments || general.graph {
-            let map = MapDecl { name: REMEMBERED.to_owned(), ..self.module.maps[self.state].clone() };
-            self.remembered = Some(self.module.maps.push(map));
-        }
-        self
-    }
-
-    /// Where a number that an element needs is read, if it is one of its arguments' and these are read from memory.
-    pub(crate) fn argument(&mut self, element: usize, number: i64) -> Option<(Map, u32)> {
-        match self.said.get(element)?.contains(&number) {
-            true => Some(self.remember(number, self.remembered?)),
-            false => None,
-        }
-    }
-
-    fn remember(&mut self, number: i64, map: Map) -> (Map, u32) {
-        self.read.push(number);
-        (map, 8 * (self.read.len() as u32 - 1))
-    }
-
-    /// Where the number of an input is read, and where packets go that have read it; none if connections are jumps.
-    pub(crate) fn connection(&mut self, to: Port) -> Option<((Map, u32), Block)> {
-        let (map, dispatch) = (self.remembered?, self.dispatch?);
-        let known = self.inputs.iter().position(|port| *port == to);
-        let number = known.unwrap_or_else(|| {
-            self.inputs.push(to);
-            self.inputs.len() - 1
-        });
-        self.block_of(to);
-        Some((self.remember(number as i64, map), dispatch))
-    }
-
-    /// Writes where packets go by the numbers of inputs.
-    fn dispatching(&mut self) {
-        let Some(dispatch) = self.dispatch else { return };
-        let none = self.graph.elements.len();
-        let params = self.func.blocks[dispatch].params.clone();
-        let (values, number) = (&params[..TYPES.len()], params[TYPES.len()]);
-        let mut code = Code::new(self, none, dispatch);
-        for (at, port) in code.compiler.inputs.clone().into_iter().enumerate() {
-            let block = code.compiler.block_of(port);
-            let (at, next) = (code.int(at as i64), code.block());
-            code.branch_to(number, at, (block, values), next);
-            code.go(next);
-        }
-        code.leave();
-    }
-
-    /// What numbers that are read from memory are.
-    fn numbers(&mut self) -> Option<Entry> {
-        let map = self.remembered?;
-        let numbers = if self.read.is_empty() { &[0][..] } else { &self.read };
-        let value: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
-        self.module.maps[map].value_size = value.len() as u32;
-        Some(Entry { map: REMEMBERED.to_owned(), key: vec![0; 4], value })
     }
 
     /// Writes the function: first without annotations of packets that wait, to see which of these are looked at, then with them.
@@ -995,7 +913,7 @@ impl<'g> Compiler<'g> {
 
 impl Code<'_, '_> {
     /// Ends the block with a branch that carries a packet where two numbers are equal.
-    fn branch_to(&mut self, a: Value, b: Value, yes: (Block, &[Value]), no: Block) {
+    pub(crate) fn branch_to(&mut self, a: Value, b: Value, yes: (Block, &[Value]), no: Block) {
         let at = self.place();
         let targets = [BlockCall::with(yes.0, yes.1.iter().copied()), BlockCall::new(no)];
         let op = Op::Branch { cond: Cond::Eq, width: Width::W64 };

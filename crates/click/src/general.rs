@@ -3,9 +3,13 @@
 //!
 //! Whatever is left out, a program does the same.
 
+use millstream_ir::{Block, Map, MapDecl, Type};
 use rustc_hash::FxHashSet;
 
-use crate::graph::Element;
+use crate::build::Code;
+use crate::compile::{Compiler, Entry};
+use crate::graph::{Element, Port};
+use crate::packet::TYPES;
 
 /// What is kept general.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -20,7 +24,7 @@ pub struct General {
 }
 
 /// Numbers that the arguments of an element say: decimal, hexadecimal, IPv4 addresses.
-pub(crate) fn said(element: &Element) -> FxHashSet<i64> {
+fn said(element: &Element) -> FxHashSet<i64> {
     let words = |text: &str| {
         let word = |c: char| !c.is_ascii_alphanumeric() && c != '.';
         let number = |word: &str| {
@@ -31,6 +35,95 @@ pub(crate) fn said(element: &Element) -> FxHashSet<i64> {
         text.split(word).filter_map(number).collect::<Vec<i64>>()
     };
     element.arguments.iter().flat_map(|argument| words(&argument.text)).collect()
+}
+
+/// The name of the map with numbers that are read from memory and known beforehand.
+const REMEMBERED: &str = "click.numbers";
+
+/// Numbers that code reads from memory where it is kept general.
+#[derive(Debug, Default)]
+pub(crate) struct Numbers {
+    /// Where they are, if any are read.
+    remembered: Option<Map>,
+    /// What they are.
+    read: Vec<i64>,
+    /// Those of each element's arguments.
+    said: Vec<FxHashSet<i64>>,
+    /// Inputs by number, and where packets go there by these.
+    inputs: Vec<Port>,
+    dispatch: Option<Block>,
+}
+
+impl Compiler<'_> {
+    /// Keeps general what is to be so.
+    pub(crate) fn generally(mut self, general: General) -> Self {
+        self.general = general;
+        if general.arguments {
+            self.numbers.said = self.graph.elements.iter().map(said).collect();
+        }
+        if general.graph {
+            let block = self.func.add_block();
+            for ty in TYPES.into_iter().chain([Type::I64]) {
+                self.func.add_param(block, ty);
+            }
+            self.numbers.dispatch = Some(block);
+        }
+        if general.arguments || general.graph {
+            let map = MapDecl { name: REMEMBERED.to_owned(), ..self.module.maps[self.state].clone() };
+            self.numbers.remembered = Some(self.module.maps.push(map));
+        }
+        self
+    }
+
+    /// Where a number that an element needs is read, if it is one of its arguments' and these are read from memory.
+    pub(crate) fn argument(&mut self, element: usize, number: i64) -> Option<(Map, u32)> {
+        match self.numbers.said.get(element)?.contains(&number) {
+            true => Some(self.remember(number, self.numbers.remembered?)),
+            false => None,
+        }
+    }
+
+    fn remember(&mut self, number: i64, map: Map) -> (Map, u32) {
+        self.numbers.read.push(number);
+        (map, 8 * (self.numbers.read.len() as u32 - 1))
+    }
+
+    /// Where the number of an input is read, and where packets go that have read it; none if connections are jumps.
+    pub(crate) fn connection(&mut self, to: Port) -> Option<((Map, u32), Block)> {
+        let (map, dispatch) = (self.numbers.remembered?, self.numbers.dispatch?);
+        let known = self.numbers.inputs.iter().position(|port| *port == to);
+        let number = known.unwrap_or_else(|| {
+            self.numbers.inputs.push(to);
+            self.numbers.inputs.len() - 1
+        });
+        self.block_of(to);
+        Some((self.remember(number as i64, map), dispatch))
+    }
+
+    /// Writes where packets go by the numbers of inputs.
+    pub(crate) fn dispatching(&mut self) {
+        let Some(dispatch) = self.numbers.dispatch else { return };
+        let none = self.graph.elements.len();
+        let params = self.func.blocks[dispatch].params.clone();
+        let (values, number) = (&params[..TYPES.len()], params[TYPES.len()]);
+        let mut code = Code::new(self, none, dispatch);
+        for (at, port) in code.compiler.numbers.inputs.clone().into_iter().enumerate() {
+            let block = code.compiler.block_of(port);
+            let (at, next) = (code.int(at as i64), code.block());
+            code.branch_to(number, at, (block, values), next);
+            code.go(next);
+        }
+        code.leave();
+    }
+
+    /// What numbers that are read from memory are.
+    pub(crate) fn numbers(&mut self) -> Option<Entry> {
+        let map = self.numbers.remembered?;
+        let numbers = if self.numbers.read.is_empty() { &[0][..] } else { &self.numbers.read };
+        let value: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+        self.module.maps[map].value_size = value.len() as u32;
+        Some(Entry { map: REMEMBERED.to_owned(), key: vec![0; 4], value })
+    }
 }
 
 #[cfg(test)]
