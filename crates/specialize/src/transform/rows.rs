@@ -11,6 +11,8 @@ use smallvec::SmallVec;
 
 /// Odd, with about as many ones as zeros in every part.
 pub(super) const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
+/// For the place of a row, another.
+pub(super) const PLACER: u64 = 0xd6e8_feb8_6659_fd93;
 /// Rows for each bucket.
 const BUCKET: u32 = 8;
 /// The fewest rows.
@@ -97,9 +99,9 @@ pub struct Rows {
     changed: BTreeSet<u32>,
 }
 
-/// What the n-th word of a key counts by, odd.
+/// What the n-th word of a key counts by, odd; the first counts as it is.
 pub(super) const fn factor(n: u32) -> u64 {
-    MULTIPLIER.rotate_left(11 * n) | 1
+    if n == 0 { 1 } else { MULTIPLIER.rotate_left(11 * n) | 1 }
 }
 
 /// A key's words as code has them, zeros behind it.
@@ -111,10 +113,12 @@ pub(super) fn key_words(key: &[u8]) -> impl Iterator<Item = u64> {
     })
 }
 
-/// A key's words hashed: a sum, so that no word has to wait for another. Its highest bits say where in a twin the key is.
+/// A key's words hashed: a sum, so that no word has to wait for another, whose halves are mixed, since keys may differ in the last bytes of
+/// a word alone. Its highest bits say where in a twin the key is.
 pub(super) fn hash(key: &[u8]) -> u64 {
     let parts = (0..).zip(key_words(key)).map(|(n, word)| word.wrapping_mul(factor(n)));
-    parts.fold(0, u64::wrapping_add)
+    let sum = parts.fold(0, u64::wrapping_add);
+    (sum ^ sum >> 32).wrapping_mul(MULTIPLIER)
 }
 
 impl Rows {
@@ -187,7 +191,7 @@ impl Rows {
         entries.push((key.to_vec(), value.to_vec()));
         rows.iter().for_each(|row| self.clear(*row));
         let hashes: Vec<u64> = entries.iter().map(|(key, _)| hash(key)).collect();
-        let seed = (1..=u16::MAX).find(|seed| self.are_free(&hashes, *seed))?;
+        let seed = (0..=u16::MAX).find(|seed| self.are_free(&hashes, *seed))?;
         let at = 2 * bucket;
         self.put(at, &seed.to_le_bytes());
         for ((key, value), hash) in entries.iter().zip(hashes) {
@@ -203,7 +207,7 @@ impl Rows {
     }
 
     fn row_of(&self, hash: u64, seed: u16) -> u32 {
-        (hash.wrapping_mul(seed.into()) >> (64 - self.shape.row_bits())) as u32
+        ((hash ^ u64::from(seed)).wrapping_mul(PLACER) >> (64 - self.shape.row_bits())) as u32
     }
 
     fn seed(&self, bucket: usize) -> u16 {
@@ -285,7 +289,7 @@ mod tests {
         let hash = hash(key);
         let bucket = (hash >> (64 - shape.bucket_bits())) as usize;
         let seed = u16::from_le_bytes([memory[2 * bucket], memory[2 * bucket + 1]]);
-        let row = hash.wrapping_mul(seed.into()) >> (64 - shape.row_bits());
+        let row = (hash ^ u64::from(seed)).wrapping_mul(PLACER) >> (64 - shape.row_bits());
         let row = &memory[shape.rows_at() as usize + row as usize * shape.row.bytes() as usize..];
         let held = row[0] == 1 && row[8..8 + key.len()] == *key;
         held.then(|| row[shape.row.value_at() as usize..][..shape.row.value as usize].to_vec())
@@ -321,6 +325,43 @@ mod tests {
         }
         assert!(memory == whole(&rows), "all changes were told");
         assert!((0..700).all(|n| lookup(&memory, shape, &key(n)).as_ref() == table.get(&key(n))));
+    }
+
+    /// Numbers, addresses and ports, in any part of the key and any order, the key of zeros among them.
+    #[test]
+    fn keys_of_any_form_have_rows() {
+        let forms: [(&str, u32, fn(u64) -> Vec<u8>); 7] = [
+            ("index", 4, |n| (n as u32).to_le_bytes().into()),
+            ("address", 4, |n| (0x0a00_0000 + n as u32).to_be_bytes().into()),
+            ("network", 4, |n| ((n as u32) << 14).to_be_bytes().into()),
+            ("long", 8, |n| n.to_be_bytes().into()),
+            ("port behind", 8, |n| (n << 48).to_le_bytes().into()),
+            ("even", 8, |n| (n << 12).to_le_bytes().into()),
+            ("flow", 16, |n| [&[0; 6][..], &(n as u32).to_be_bytes(), &[0; 6]].concat()),
+        ];
+        for (name, size, key) in forms {
+            for count in [16, 500, 5_000] {
+                let mut numbers: Vec<u64> = (0..count).collect();
+                let row = Row { key: size, value: 8 };
+                for turn in 0..3 {
+                    let keys: Vec<(Vec<u8>, [u8; 8])> =
+                        numbers.iter().map(|n| (key(*n), n.to_le_bytes())).collect();
+                    let entries = keys.iter().map(|(key, n)| (key.as_slice(), n.as_slice()));
+                    let rows = Rows::of(row, entries, keys.len(), 1 << 24);
+                    let rows = rows.unwrap_or_else(|| panic!("{name}, {count} keys, order {turn}"));
+                    let memory: Vec<u8> = (0..rows.chunks()).flat_map(|n| rows.chunk(n).1).collect();
+                    let find = |key: &[u8]| lookup(&memory, rows.shape(), key);
+                    for (key, n) in &keys {
+                        assert_eq!(find(key).as_deref(), Some(n.as_slice()), "{name}");
+                    }
+                    assert_eq!(find(&key(count)), None, "{name}");
+                    match turn {
+                        0 => numbers.reverse(),
+                        _ => (1..numbers.len()).for_each(|n| numbers.swap(n, n * 7919 % n)),
+                    }
+                }
+            }
+        }
     }
 
     #[test]

@@ -16,7 +16,7 @@ use millstream_ir::{AluOp, Block, BlockCall, Cond, MapDecl, Op, Prov, Size, Type
 use super::copy::{ARRAY, Copier};
 use super::matcher::LPM_TRIE;
 use super::one_length::OneLength;
-use super::rows::{Row, Rows, RowsShape, factor};
+use super::rows::{MULTIPLIER, PLACER, Row, Rows, RowsShape, factor};
 use super::trie::{ABSENT, FIRST_BYTES, GROUP_BYTES, IS_GROUP, Trie};
 use super::values::{MOST_BYTES, SMALL, places, stride, values_bytes};
 
@@ -211,12 +211,16 @@ impl Copier<'_> {
         [from, found, absent]: [Block; 3],
     ) -> Value {
         let side = self.side_of_twin(Room::Rows(shape), from);
-        let hash = self.sum(words, factor, from);
+        let sum = self.sum(words, factor, from);
+        let high = self.by(AluOp::Rsh, sum, 32, from);
+        let folded = self.both(AluOp::Xor, sum, high, from);
+        let hash = self.by(AluOp::Mul, folded, MULTIPLIER, from);
         let bucket = self.by(AluOp::Rsh, hash, u64::from(64 - shape.bucket_bits()), from);
         let seed = self.by(AluOp::Lsh, bucket, 1, from);
         let seed = self.cell(map, 0, [side, Some(seed)], from);
         let seed = self.masked(seed, 0xffff, from);
-        let placed = self.both(AluOp::Mul, hash, seed, from);
+        let placed = self.both(AluOp::Xor, hash, seed, from);
+        let placed = self.by(AluOp::Mul, placed, PLACER, from);
         let number = self.by(AluOp::Rsh, placed, u64::from(64 - shape.row_bits()), from);
         let offset = self.by(AluOp::Mul, number, shape.row.bytes().into(), from);
         let rows_at = self.constant(shape.rows_at().into(), from);
