@@ -327,10 +327,13 @@ mod tests {
         assert!((0..700).all(|n| lookup(&memory, shape, &key(n)).as_ref() == table.get(&key(n))));
     }
 
+    /// What keys are called, their bytes, and how a number becomes one.
+    type Form = (&'static str, u32, fn(u64) -> Vec<u8>);
+
     /// Numbers, addresses and ports, in any part of the key and any order, the key of zeros among them.
     #[test]
     fn keys_of_any_form_have_rows() {
-        let forms: [(&str, u32, fn(u64) -> Vec<u8>); 7] = [
+        let forms: [Form; 7] = [
             ("index", 4, |n| (n as u32).to_le_bytes().into()),
             ("address", 4, |n| (0x0a00_0000 + n as u32).to_be_bytes().into()),
             ("network", 4, |n| ((n as u32) << 14).to_be_bytes().into()),
