@@ -46,6 +46,18 @@ fn done(output: &Output, report: &Value) {
     assert_eq!(exit(output), if doubtful { 3 } else { 0 }, "{report:#}");
 }
 
+/// What redirects is held beside an empty program that does, too.
+#[test]
+fn programs_that_redirect_are_measured() {
+    let Some(_alone) = alone() else { return };
+    for plane in ["builtin:switch:50", "builtin:nat:50"] {
+        let output = run(&["run", plane, "--flows", "100", "--seconds", "1.5", "--points", "0", "--json"]);
+        let report = json(&output);
+        done(&output, &report);
+        assert_eq!(report["verdict"], "XDP_REDIRECT", "{plane}: {report:#}");
+    }
+}
+
 #[test]
 fn a_run_verifies_measures_and_counts() {
     let Some(_alone) = alone() else { return };

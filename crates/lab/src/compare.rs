@@ -122,7 +122,7 @@ pub fn by_test_runs(subjects: &[Subject<'_>], packets: &[Vec<u8>], cpu: usize, p
     }
     let verdict = common(before.first().map_or(&[], |b| &b.verdicts));
     let mut harness = TestRunHarness::new(alike(subjects)?, packets, writes, cpu)?;
-    let empty = Empty { attributes: alike(subjects)?, verdict, port: None };
+    let empty = Empty { attributes: alike(subjects)?, verdict, rig: None };
     finish(Mode::TestRun, &mut harness, subjects, before, empty, packets.len(), plan)
 }
 
@@ -145,20 +145,26 @@ pub fn on_the_rig(
         before.push(Before { jited_bytes: program.info()?.jited_len, counted, verdicts, packets });
     }
     let mut harness = LiveHarness::new(rig, alike(subjects)?)?;
-    let empty = Empty { attributes: alike(subjects)?, verdict, port: Some(rig.second_port()) };
+    let empty = Empty { attributes: alike(subjects)?, verdict, rig: Some(rig) };
     finish(Mode::Live, &mut harness, subjects, before, empty, sample.len(), plan)
 }
 
 /// The program beside the others that does nothing.
-struct Empty {
+struct Empty<'r> {
     attributes: crate::measure::Alike,
     verdict: u32,
-    port: Option<u32>,
+    /// Where frames are real.
+    rig: Option<&'r Rig>,
 }
 
-impl Empty {
+impl Empty<'_> {
     fn load(&self) -> Result<Program> {
-        crate::measure::empty(self.verdict, self.port, self.attributes)
+        let load = |port| crate::measure::empty(self.verdict, port, self.attributes);
+        match self.rig {
+            None => load(None),
+            // The map of ports takes interfaces of the namespace at hand alone.
+            Some(rig) => rig.namespace().enter(|| load(Some(rig.second_port())))?,
+        }
     }
 }
 
@@ -167,7 +173,7 @@ fn finish(
     harness: &mut dyn Harness,
     subjects: &[Subject<'_>],
     before: Vec<Before>,
-    empty: Empty,
+    empty: Empty<'_>,
     packets: usize,
     plan: Plan,
 ) -> Result<Report> {
