@@ -251,10 +251,67 @@ fn expressions_choose_outputs() {
         ("all", true),
         ("false", false),
         ("src and dst host 1.0.0.1", false),
+        // Numbers at an offset compare as fields do, and values lose what a mask leaves out.
+        ("ip[8] > 63", true),
+        ("ip[8:1] <= 63", false),
+        ("ip[2:2] & 0xff", true),
+        ("ip ttl & 0x40 255", true),
+        ("ip[8] & 0x40 != 255", false),
+        ("src or dst host != 1.0.0.1", false),
+        ("ip proto gre", false),
     ] {
         let ran = run_with(&text(&format!("allow {rule}, deny all")), &[datagram()], true);
         assert_eq!(ran.sent.len(), usize::from(holds), "{rule}");
     }
+}
+
+/// `src or dst port < 100` denies that one of both is 100 or above.
+#[test]
+fn contraries_deny_the_whole() {
+    let mut frame = datagram();
+    frame[34..38].copy_from_slice(&[0, 80, 0x23, 0x28]);
+    for (rule, holds) in [
+        ("src or dst port > 99", true),
+        ("src and dst port > 99", false),
+        ("src or dst port < 100", false),
+        ("src and dst port < 100", true),
+        ("src or dst port <= 9000", true),
+        ("src or dst port >= 9000", true),
+        ("src or dst port != 80", false),
+    ] {
+        let text = format!("FromDump(a) -> MarkIPHeader(14) -> IPFilter(allow {rule}) -> ToDump(b)");
+        assert_eq!(run(&text, &[frame.clone()]).sent.len(), usize::from(holds), "{rule}");
+    }
+}
+
+#[test]
+fn what_has_met_congestion_is_capable_of_saying_so() {
+    for (class, capable) in [(0, false), (1, true), (2, true), (3, true), (0xfc, false)] {
+        let mut frame = datagram();
+        frame[15] = class;
+        let ran = run("FromDump(a) -> MarkIPHeader(14) -> IPFilter(allow ip ect) -> ToDump(b)", &[frame]);
+        assert_eq!(ran.sent.len(), usize::from(capable), "{class}");
+    }
+}
+
+#[test]
+fn data_is_stored_as_far_as_packets_reach() {
+    let frames = [20, 21, 22, 25].map(|length| vec![0xff; length]);
+    let sent = |arguments: &str| -> Vec<Vec<u8>> {
+        let text = format!("FromDump(a) -> StoreData(20, {arguments}) -> ToDump(b)");
+        run(&text, &frames).sent.into_iter().map(|(_, packet)| packet).collect()
+    };
+    let of = |ends: [&str; 4]| ends.map(|end| [&[0xff; 20][..], &hex(end)].concat()).to_vec();
+    assert_eq!(sent(r"\<010203>"), of(["", "01", "01 02", "01 02 03 ff ff"]));
+    assert_eq!(sent(r"\<010203>, GROW true"), of(["", "01 02 03", "01 02 03", "01 02 03 ff ff"]));
+    assert_eq!(sent(r"\<010203>, \<0f>"), of(["", "f1", "f1 02", "f1 02 03 ff ff"]));
+}
+
+#[test]
+fn clauses_of_masks_without_bits_hold_of_short_packets() {
+    let text = "FromDump(a) -> c :: Classifier(22/80%00 !27/14, -); c[0] -> ToDump(0); c[1] -> ToDump(1)";
+    let sent = run(text, &[vec![0; 15], vec![0x14; 40]]).sent;
+    assert_eq!(sent.iter().map(|(to, packet)| (*to, packet.len())).collect::<Vec<_>>(), [(0, 15), (1, 40)]);
 }
 
 #[test]

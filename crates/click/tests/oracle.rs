@@ -32,8 +32,9 @@ const GRAPHS: &[&str] = &[
     "-> Strip(14) -> MarkIPHeader(0) -> f :: IPClassifier(tcp, udp, icmp, -); f[0] -> CheckTCPHeader -> ToDump(0);
         f[1] -> CheckUDPHeader -> ToDump(1); f[2] -> CheckICMPHeader -> ToDump(2); f[3] -> IPFilter(allow ip proto 4 && dst net 1.0.0.0/8,
         deny src host 1.2.3.4, allow ip[3] 7 or ip frag) -> ToDump(3)",
-    "-> VLANDecap -> EtherRewrite(1:1:1:1:1:1, 2:2:2:2:2:2) -> v :: Classifier(12/8100, -) -> StoreData(3, \\<010203>) -> ToDump(0);
-        v[1] -> VLANEncap(VLAN_ID 7) -> CheckLength(90) -> ToDump(1)",
+    "-> VLANDecap -> EtherRewrite(1:1:1:1:1:1, 2:2:2:2:2:2) -> v :: Classifier(12/8100, -) -> StoreData(3, \\<010203>)
+        -> StoreData(40, \\<a1a2a3a4a5a6a7a8a9>, MASK \\<0f00ff>) -> ToDump(0);
+        v[1] -> VLANEncap(VLAN_ID 7) -> StoreData(30, \\<b1b2b3b4b5b6b7b8>, GROW true) -> CheckLength(90) -> ToDump(1)",
     "-> Strip(14) -> CheckIPHeader(CHECKSUM false) -> rw :: IPRewriter(pattern 192.0.2.1 1024-1027# - - 0 1) -> ToDump(0); rw[1] -> ToDump(1)",
     "-> Strip(14) -> CheckIPHeader(CHECKSUM false) -> f :: IPClassifier(icmp type echo or icmp type echo-reply, icmp, -)
         -> ping :: ICMPPingRewriter(pattern 192.0.2.1 1024-1026# - - 0 1) -> ToDump(0); ping[1] -> ToDump(1);

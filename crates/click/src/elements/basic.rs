@@ -1,8 +1,8 @@
 //! Elements that count, pass, drop and copy, and those that say something about the configuration.
 
-use millstream_isa::Cond;
+use millstream_isa::{AluOp, Cond};
 
-use crate::arguments::unsigned;
+use crate::arguments::{boolean, unsigned};
 use crate::build::Code;
 use crate::class::{Behaviour, Class, Made};
 use crate::compile::Setup;
@@ -152,9 +152,9 @@ pub(super) const CLASSES: &[Class] = &[
         name: "StoreData",
         ports: "1/1",
         processing: "a/a",
-        arguments: &["OFFSET", "DATA"],
+        arguments: &["OFFSET", "DATA", "MASK", "GROW"],
         ignored: &[],
-        passes_all: false,
+        passes_all: true,
         make: store,
     },
     queue("Queue"),
@@ -382,24 +382,81 @@ fn counter(setup: &mut Setup<'_>) -> Made {
     Ok(Box::new(Counter { packets, bytes }))
 }
 
-/// Writes bytes at an offset.
+/// Bytes written over a part of packets; what is behind a packet's end is left out, or the packet grows.
 struct Store {
     offset: i64,
     data: Vec<u8>,
+    /// Bits that are written, of each byte.
+    mask: Vec<u8>,
+    grow: bool,
 }
 
-impl Behaviour for Store {
-    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
-        code.need(packet, packet.data, self.offset + self.data.len() as i64, "too_short");
-        code.write(packet.data, self.offset as i32, &self.data);
+impl Store {
+    /// Bytes from `from` to `to` of the data.
+    fn put(&self, code: &mut Code<'_, '_>, packet: Packet, from: usize, to: usize) {
+        let at = |i: usize| (self.offset + i as i64) as i32;
+        if self.mask[from..to].iter().all(|mask| *mask == 0xff) {
+            return code.write(packet.data, at(from), &self.data[from..to]);
+        }
+        for i in from..to {
+            let (data, mask) = (i64::from(self.data[i]), i64::from(self.mask[i]));
+            let old = code.byte(packet.data, at(i));
+            let kept = code.with(AluOp::And, old, 0xff & !mask);
+            let byte = code.with(AluOp::Or, kept, data & mask);
+            code.set_byte(packet.data, at(i), byte);
+        }
+    }
+
+    /// A packet that ends in front of the last byte of the data.
+    fn short(&self, code: &mut Code<'_, '_>, packet: Packet) {
+        let len = self.data.len();
+        if self.grow {
+            let length = code.length(packet);
+            code.check_int(Cond::Gt, length, self.offset, |code| code.out(0, packet));
+            let whole = code.int(self.offset + len as i64);
+            let missing = code.sub(whole, length);
+            let packet = code.lengthened(packet, missing);
+            self.put(code, packet, 0, len);
+            return code.out(0, packet);
+        }
+        for i in 0..len.saturating_sub(1) {
+            let beyond = code.at(packet.data, self.offset + i as i64 + 1);
+            code.check(Cond::Le, beyond, packet.end, |code| code.out(0, packet));
+            self.put(code, packet, i, i + 1);
+        }
         code.out(0, packet);
     }
 }
 
+impl Behaviour for Store {
+    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+        let beyond = code.at(packet.data, self.offset + self.data.len() as i64);
+        code.check(Cond::Le, beyond, packet.end, |code| self.short(code, packet));
+        self.put(code, packet, 0, self.data.len());
+        code.out(0, packet);
+    }
+}
+
+/// Bytes of data at most: each is a test of its own where packets end within them.
+const LONGEST_DATA: usize = 1500;
+
 fn store(setup: &mut Setup<'_>) -> Made {
     let offset = unsigned(&setup.arguments.need("OFFSET")?, 65_535)? as i64;
-    let data = unquote(&setup.arguments.need("DATA")?.text);
-    Ok(Box::new(Store { offset, data }))
+    let text = setup.arguments.need("DATA")?;
+    let data = unquote(&text.text);
+    if data.len() > LONGEST_DATA {
+        return Err(Error::new(text.span, format!("DATA is longer than {LONGEST_DATA} bytes")));
+    }
+    let mut mask = vec![0xff; data.len()];
+    if let Some(text) = setup.arguments.next("MASK") {
+        let said = unquote(&text.text);
+        if said.len() > data.len() {
+            return Err(Error::new(text.span, "MASK is longer than DATA"));
+        }
+        mask[..said.len()].copy_from_slice(&said);
+    }
+    let grow = setup.arguments.keyword_or("GROW", false, boolean)?;
+    Ok(Box::new(Store { offset, data, mask, grow }))
 }
 
 /// Sends a copy to each output.

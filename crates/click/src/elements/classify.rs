@@ -180,6 +180,8 @@ fn clause(text: &str, negated: bool) -> Option<Clause> {
     }
     let mut value = bytes(value, digit)?;
     value.iter_mut().zip(&masks).for_each(|(v, m)| *v &= m);
+    // What looks at nothing holds of packets of any length.
+    let offset = if masks.iter().all(|mask| *mask == 0) { 0 } else { offset };
     Some(Clause { negated, offset, value, mask: masks })
 }
 
@@ -315,6 +317,7 @@ mod tests {
     fn clauses_have_masks_and_wildcards() {
         let c = clause("33/?2%1f", false).expect("a clause");
         assert_eq!((c.offset, c.value, c.mask), (33, vec![2], vec![0x0f]));
+        assert_eq!(clause("22/80%00", true).map(|c| c.offset), Some(0));
         for bad in ["12/080", "12", "12/08%0", "x/08", "12/", "12/08%0g"] {
             assert_eq!(clause(bad, false), None, "{bad}");
         }

@@ -5,7 +5,7 @@ use millstream_ir::Value;
 use millstream_isa::{AluOp, Cond};
 
 use super::ip::{HEADER, checked_and_set, fold, header, header_length, set_checksum};
-use super::ip_filter::PROTOCOLS;
+use super::ip_filter::NUMBERED;
 use super::transport::{ICMP, TCP, UDP, bad, pseudo_sum, sum_bytes};
 use crate::arguments::{boolean, byte, ip, unsigned};
 use crate::build::Code;
@@ -277,9 +277,9 @@ struct EncapIp {
 fn encap_ip(setup: &mut Setup<'_>) -> Made {
     let names = setup.arguments.names;
     let text = setup.arguments.need("PROTO")?;
-    let known = PROTOCOLS.iter().find(|(name, _)| *name == text.text).map(|(_, number)| u64::from(*number));
+    let known = NUMBERED.iter().find(|(name, _)| *name == text.text).map(|(_, number)| u64::from(*number));
     let protocol = known.map_or_else(|| byte(&text), Ok);
-    let protocol = protocol.map_err(|e| e.nearest(&text.text, PROTOCOLS.iter().map(|(name, _)| *name)))?;
+    let protocol = protocol.map_err(|e| e.nearest(&text.text, NUMBERED.iter().map(|(name, _)| *name)))?;
     let source = ip(&setup.arguments.need("SRC")?, names)?;
     let text = setup.arguments.need("DST")?;
     let annotated = text.text == "DST_ANNO";

@@ -21,7 +21,7 @@ use crate::config::{Text, words};
 use crate::error::Error;
 use crate::handlers::Access;
 use crate::packet::Packet;
-pub(super) use parse::PROTOCOLS;
+pub(super) use parse::NUMBERED;
 use parse::{Expression, Field, Test, expression};
 
 const fn class(name: &'static str, make: fn(&mut Setup<'_>) -> Made) -> Class {

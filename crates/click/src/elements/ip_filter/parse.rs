@@ -39,6 +39,31 @@ pub(super) enum Expression {
 const DEEPEST: u32 = 64;
 pub(in crate::elements) const PROTOCOLS: &[(&str, u32)] =
     &[("icmp", 1), ("igmp", 2), ("ipip", 4), ("tcp", 6), ("udp", 17)];
+/// What may follow `ip proto`: those, and IANA's names of others.
+pub(in crate::elements) const NUMBERED: &[(&str, u32)] = &[
+    ("icmp", 1),
+    ("igmp", 2),
+    ("ggp", 3),
+    ("ipip", 4),
+    ("tcp", 6),
+    ("egp", 8),
+    ("udp", 17),
+    ("dccp", 33),
+    ("ipv6", 41),
+    ("ip6", 41),
+    ("rsvp", 46),
+    ("gre", 47),
+    ("esp", 50),
+    ("ah", 51),
+    ("icmp6", 58),
+    ("ipv6-icmp", 58),
+    ("ospf", 89),
+    ("pim", 103),
+    ("vrrp", 112),
+    ("l2tp", 115),
+    ("sctp", 132),
+    ("udplite", 136),
+];
 const TCP: u32 = 6;
 const UDP: u32 = 17;
 const ICMP: u32 = 1;
@@ -59,6 +84,7 @@ const PORTS: &[(&str, u32)] = &[
     ("tftp", 69),
     ("finger", 79),
     ("www", 80),
+    ("http", 80),
     ("pop3", 110),
     ("sunrpc", 111),
     ("auth", 113),
@@ -76,6 +102,7 @@ const PORTS: &[(&str, u32)] = &[
     ("route", 520),
     ("imaps", 993),
     ("pop3s", 995),
+    ("pptp", 1723),
 ];
 const ICMP_TYPES: &[(&str, u32)] = &[
     ("echo-reply", 0),
@@ -340,7 +367,8 @@ impl Parser<'_> {
         let found = match self.peek() {
             "frag" => test(fragment, 0x3fff, Cond::Ne, 0),
             "unfrag" => test(fragment, 0x3fff, Cond::Eq, 0),
-            "ect" => Expression::Any(vec![test(tos, 3, Cond::Eq, 1), test(tos, 3, Cond::Eq, 2)]),
+            // What has met congestion, too.
+            "ect" => test(tos, 3, Cond::Ne, 0),
             "ce" => test(tos, 3, Cond::Eq, 3),
             _ => return None,
         };
@@ -388,24 +416,8 @@ impl Parser<'_> {
     /// Comparison and value behind a qualifier.
     fn valued(&mut self, q: Qualifier) -> Result<Expression, Error> {
         let kind = q.kind.unwrap_or_default();
-        let mut mask = u32::MAX;
-        if self.take(&["&"]) {
-            mask = self.number(kind)?;
-        }
-        let cond = match self.peek() {
-            "==" | "=" => Some(Cond::Eq),
-            "!=" => Some(Cond::Ne),
-            "<" => Some(Cond::Lt),
-            ">" => Some(Cond::Gt),
-            "<=" => Some(Cond::Le),
-            ">=" => Some(Cond::Ge),
-            _ => None,
-        };
-        self.at += usize::from(cond.is_some());
-        if cond.is_none()
-            && mask != u32::MAX
-            && matches!(self.peek(), "" | "or" | "||" | "and" | "&&" | ")" | "?" | ":")
-        {
+        let (mask, cond) = self.comparison(kind)?;
+        if cond.is_none() && mask != u32::MAX && self.ends() {
             return self.compare(q, mask, Cond::Ne, 0);
         }
         let cond = cond.unwrap_or(Cond::Eq);
@@ -437,6 +449,27 @@ impl Parser<'_> {
         }
     }
 
+    /// `& MASK`, all bits where it is not there, and the operator in front of a value.
+    fn comparison(&mut self, kind: &str) -> Result<(u32, Option<Cond>), Error> {
+        let mask = if self.take(&["&"]) { self.number(kind)? } else { u32::MAX };
+        let cond = match self.peek() {
+            "==" | "=" => Some(Cond::Eq),
+            "!=" => Some(Cond::Ne),
+            "<" => Some(Cond::Lt),
+            ">" => Some(Cond::Gt),
+            "<=" => Some(Cond::Le),
+            ">=" => Some(Cond::Ge),
+            _ => None,
+        };
+        self.at += usize::from(cond.is_some());
+        Ok((mask, cond))
+    }
+
+    /// No value comes here: `tos & 3` by itself means that one of these bits is set.
+    fn ends(&self) -> bool {
+        matches!(self.peek(), "" | "or" | "||" | "and" | "&&" | ")" | "?" | ":")
+    }
+
     fn token(&mut self) -> Result<Text, Error> {
         let Some(token) = self.tokens.get(self.at).cloned() else {
             return Err(self.error("a value is missing"));
@@ -450,7 +483,7 @@ impl Parser<'_> {
         let names: &[(&str, u32)] = match kind {
             "port" => PORTS,
             "type" => ICMP_TYPES,
-            "proto" => PROTOCOLS,
+            "proto" => NUMBERED,
             _ => &[],
         };
         match known(names, &text.text) {
@@ -462,17 +495,20 @@ impl Parser<'_> {
     }
 
     fn compare(&mut self, q: Qualifier, mask: u32, cond: Cond, value: u32) -> Result<Expression, Error> {
+        let value = if matches!(cond, Cond::Eq | Cond::Ne) { value & mask } else { value };
         let header = |offset, bytes| Field::Header { offset, bytes };
+        // Click has `==` and `>`, and what is said by their contraries is that the whole does not hold: `src or dst port < 80`
+        // is not true of one of both, but of both.
+        let contrary = matches!(cond, Cond::Ne | Cond::Lt | Cond::Le);
         let sides = |source: Field, destination: Field, mask: u32, value: u32| {
             let (a, b) = (test(source, mask, cond, value), test(destination, mask, cond, value));
             match q.side {
                 Side::Source => a,
                 Side::Destination => b,
-                // That neither is, if none of both is to be.
-                Side::Either if cond == Cond::Ne => Expression::All(vec![a, b]),
-                Side::Either => Expression::Any(vec![a, b]),
-                Side::Both if cond == Cond::Ne => Expression::Any(vec![a, b]),
-                Side::Both => Expression::All(vec![a, b]),
+                Side::Either | Side::Both if contrary == (q.side == Side::Either) => {
+                    Expression::All(vec![a, b])
+                }
+                Side::Either | Side::Both => Expression::Any(vec![a, b]),
             }
         };
         let simple = |field, scale: u32, own: u32| {
@@ -523,13 +559,12 @@ impl Parser<'_> {
             _ => return Err(self.error("expected bytes of ip (its first 20), transp, tcp, udp or icmp")),
         };
         self.at += 1;
-        let mut mask = u32::MAX;
-        if self.take(&["&"]) {
-            mask = self.number("")?;
-        }
-        let cond = if self.take(&["!="]) { Cond::Ne } else { Cond::Eq };
-        self.take(&["==", "="]);
-        let value = self.number("")?;
+        let (mask, cond) = self.comparison("")?;
+        let (cond, value) = match cond {
+            None if mask != u32::MAX && self.ends() => (Cond::Ne, 0),
+            _ => (cond.unwrap_or(Cond::Eq), self.number("")?),
+        };
+        let value = if matches!(cond, Cond::Eq | Cond::Ne) { value & mask } else { value };
         let found = test(field, mask, cond, value);
         Ok(match known(PROTOCOLS, base) {
             Some(protocol) => Expression::All(vec![protocol_is(protocol), found]),
