@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Configurations of Click drawn at random, run by Millstream and by a peer, packets held against each other byte by byte.
 
-    bench/click_random.py --millstream PATH --peer PATH --trace FILE.pcap[.gz] [--rounds N] [--seed N] [--packets N] [--keep DIRECTORY]
+    bench/click_random.py --millstream PATH --peer PATH --trace FILE.pcap[.gz] [--rounds N] [--seed N] [--packets N] [--keep DIRECTORY] [--options OPTIONS]
 
 Each round draws a graph (filters by random expressions, patterns of bytes, tables of routes, rewriters, encapsulation, checks and
 mirrors, behind one another), and packets: of the trace, one in four of them with bytes changed, cut off or made longer. What the two
@@ -245,6 +245,14 @@ def changed(frame, r):
     return bytes(frame)
 
 
+def unbroken(frame):
+    """Not an IPv4 packet that ends within the header of its transport protocol: what filters say of those is the peer's own."""
+    if len(frame) < 34 or frame[12:14] != b"\x08\x00" or int.from_bytes(frame[20:22], "big") & 0x1FFF:
+        return True
+    header = {1: 8, 6: 20, 17: 8}.get(frame[23], 0)
+    return min(int.from_bytes(frame[16:18], "big"), len(frame) - 14) >= 4 * (frame[14] & 15) + header
+
+
 def capture(path, frames):
     data = [struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1)]
     for at, frame in enumerate(frames):
@@ -269,7 +277,7 @@ def compare(args, conf, trace, folder):
     for path in (ours, theirs):
         shutil.rmtree(path, ignore_errors=True)
         path.mkdir()
-    here = run([args.millstream, "click", conf, f"IN={trace}", f"DIR={ours}"])
+    here = run([args.millstream, "click", *args.options.split(), conf, f"IN={trace}", f"DIR={ours}"])
     there = run([args.peer, conf, f"IN={trace}", f"DIR={theirs}"])
     if there and there.startswith("signal") and not (here and here.startswith("signal")):
         return "crashed"
@@ -293,6 +301,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--packets", type=int, default=2000)
     parser.add_argument("--keep", type=pathlib.Path)
+    parser.add_argument("--options", default="", help="of millstream click, in one word: '--batch 7 --ahead-from 0'")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
@@ -306,6 +315,7 @@ def main():
             r = random.Random(seed)
             start = r.randrange(max(1, len(frames) - args.packets))
             chosen = [changed(f, r) if r.random() < 0.25 else f for f in frames[start : start + args.packets]]
+            chosen = [f for f in chosen if unbroken(f)]
             trace, conf = folder / "in.pcap", folder / "conf.click"
             capture(trace, chosen)
             conf.write_text(Draw(seed, chosen).configuration())

@@ -59,7 +59,6 @@ impl Word for Key {
     fn bits(self) -> u32 {
         match self {
             Key::Field(Field::Header { bytes, .. } | Field::Transport { bytes, .. }, _) => 8 * bytes,
-            Key::Field(Field::Length, _) => 32,
             Key::Reach(_) => 1,
         }
     }
@@ -68,7 +67,6 @@ impl Word for Key {
         match self {
             Key::Field(Field::Header { offset, bytes }, _) => format!("ip[{offset}:{bytes}]"),
             Key::Field(Field::Transport { offset, bytes }, _) => format!("transp[{offset}:{bytes}]"),
-            Key::Field(Field::Length, _) => "ip len".to_owned(),
             Key::Reach(bytes) => format!("transp of {bytes} bytes"),
         }
     }
@@ -240,7 +238,6 @@ impl Seen {
                 Key::Field(Field::Transport { offset, bytes }, _) => {
                     fields_read[place((offset as u32, bytes)).unwrap_or_default()]
                 }
-                Key::Field(Field::Length, _) => code.sub(self.packet.end, self.header),
                 Key::Reach(bytes) => needs_read[needs.iter().position(|n| *n == bytes).unwrap_or_default()],
             };
             let masked = match key {
@@ -297,7 +294,6 @@ fn decide_test(code: &mut Code<'_, '_>, seen: &Seen, test: &Test, yes: Block, no
             code.go(long);
             code.number(bytes, seen.transport, offset)
         }
-        Field::Length => code.sub(seen.packet.end, seen.header),
     };
     let value =
         if test.mask == u32::MAX { value } else { code.with(AluOp::And, value, i64::from(test.mask)) };

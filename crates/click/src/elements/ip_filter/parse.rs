@@ -13,8 +13,6 @@ pub(super) enum Field {
     Header { offset: i32, bytes: u32 },
     /// 1, 2 or 4 bytes of what comes behind it, in a first fragment.
     Transport { offset: i32, bytes: u32 },
-    /// Bytes of the packet from the IP header on.
-    Length,
 }
 
 /// A comparison under a mask.
@@ -538,7 +536,7 @@ impl Parser<'_> {
             "tos" => simple(header(1, 1), 1, u32::MAX),
             "dscp" => simple(header(1, 1), 4, 0xfc),
             "ttl" => simple(header(8, 1), 1, u32::MAX),
-            "len" => simple(Field::Length, 1, u32::MAX),
+            "len" => simple(header(2, 2), 1, u32::MAX),
             _ => return Err(self.error("expected what the value is of")),
         })
     }
