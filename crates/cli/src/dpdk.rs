@@ -2,35 +2,32 @@
 
 use std::io;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
 
 use miette::{IntoDiagnostic, Result, miette};
 use millstream_click::Program;
-use millstream_lab::os;
 use millstream_native::Engine;
-use millstream_native::io::dpdk::{self, Error, Metadata, Plan};
+use millstream_native::io::dpdk::{self, Error};
+use millstream_native::io::floor::Floor;
 use millstream_native::io::graph::{Ends, GraphRan};
+use millstream_native::io::queues::{Metadata, Plan};
 use millstream_native::io::{Crew, Ran};
 
 use crate::click::places::{Places, Said, device_of, places};
 use crate::exit::Exit;
+use crate::native::LostBefore;
+use crate::native::control::Control;
+use crate::native::live::Until;
 use crate::native::taken::Kept;
-use crate::native::{LostBefore, bind};
-use crate::progress::Progress;
 
-/// How ports are served.
-pub(crate) struct Serving {
-    batch: u32,
-    packets: Option<u64>,
-    seconds: Option<f64>,
-    kept: Kept,
-}
+/// How packets are taken: so many at once, and whose buffers they are in.
+pub(crate) type Taking = (u32, Kept);
 
-impl Serving {
-    /// So many packets at once, of so many, for so long, no end without; and whose buffers they are in.
-    pub(crate) fn new(batch: u32, packets: Option<u64>, seconds: Option<f64>, kept: Kept) -> Serving {
-        Serving { batch, packets, seconds, kept }
-    }
+fn taking((batch, kept): Taking) -> (usize, Metadata) {
+    let metadata = match kept {
+        Kept::Copy => Metadata::Copy,
+        Kept::Overlay | Kept::Exchange => Metadata::InPlace,
+    };
+    (batch as usize, metadata)
 }
 
 /// Flags of builds with DPDK.
@@ -47,9 +44,9 @@ pub(crate) struct Flags {
 }
 
 impl Flags {
-    fn open(&self, devices: &[String], workers: u32) -> Result<Result<dpdk::Ports, ExitCode>> {
+    fn open(&self, devices: &[String], workers: u32, first: u32) -> Result<Result<dpdk::Ports, ExitCode>> {
         let eal: Vec<String> = self.eal.split_whitespace().map(str::to_owned).collect();
-        match dpdk::Ports::open(&eal, devices, workers as u16) {
+        match dpdk::Ports::open(&eal, devices, workers as u16, first) {
             Ok(ports) => Ok(Ok(ports)),
             Err(e) if e.is_input() => Err(miette!(help = help(&e), "--io dpdk:...: {e}")),
             Err(e) => {
@@ -76,21 +73,15 @@ pub(crate) fn version() -> Option<String> {
     Some(dpdk::version())
 }
 
-/// Serves ports of these devices, which are interfaces from `first` on: what they are, what was found, and lost before it came here.
-pub(crate) fn serve(
+/// Ports of these devices, which are interfaces from `first` on to XDP programs.
+pub(crate) fn of_program(
     flags: &Flags,
     devices: &str,
+    workers: u32,
     first: u32,
-    engine: &Engine,
-    serving: &Serving,
-) -> Result<Result<(String, Ran, LostBefore), ExitCode>> {
-    let mut ports = match flags.open(&list(devices)?, engine.workers())? {
-        Ok(ports) => ports,
-        Err(code) => return Ok(Err(code)),
-    };
-    let ran = during(serving, |plan, crew| ports.run(engine, first, plan, crew));
-    let dpdk::Lost { no_room, unfit } = ports.lost();
-    Ok(Ok((ports.names().join(", "), ran.into_diagnostic()?, LostBefore { no_room, unfit })))
+) -> Result<Result<Ports, ExitCode>> {
+    let opened = flags.open(&list(devices)?, workers, first)?;
+    Ok(opened.map(|ports| Ports { ports, sources: Vec::new(), outputs: Vec::new() }))
 }
 
 /// Devices with `;` between: they have commas of their own.
@@ -102,24 +93,7 @@ fn list(devices: &str) -> Result<Vec<String>> {
     }
 }
 
-/// Does something with packets until it is enough, or Ctrl-C.
-fn during<R>(serving: &Serving, run: impl FnOnce(&Plan<'_>, &Crew<'_>) -> io::Result<R>) -> io::Result<R> {
-    os::catch_interrupts();
-    let _bar = match serving.seconds {
-        Some(s) => Progress::timed("serving", Duration::from_secs_f64(s)),
-        None => Progress::open("serving, until Ctrl-C"),
-    };
-    let end = serving.seconds.map(|s| Instant::now() + Duration::from_secs_f64(s));
-    let goes_on = || !os::interrupted() && end.is_none_or(|end| Instant::now() < end);
-    let metadata = match serving.kept {
-        Kept::Copy => Metadata::Copy,
-        _ => Metadata::Overlay,
-    };
-    let (batch, most) = (serving.batch as usize, serving.packets.unwrap_or(u64::MAX));
-    run(&Plan { batch, metadata, most, goes_on: &goes_on }, &Crew { enter: &bind })
-}
-
-/// Ports of the devices of a configuration.
+/// Ports, and which of them the sources and outputs of a configuration are.
 pub(crate) struct Ports {
     ports: dpdk::Ports,
     sources: Vec<usize>,
@@ -151,33 +125,50 @@ pub(crate) fn of_graph(
     })?;
     let outputs = outputs.into_iter().collect::<Option<_>>();
     let outputs = outputs.ok_or_else(|| miette!("--io dpdk:...: the configuration writes files"))?;
-    let opened = flags.open(&devices, workers)?;
+    let opened = flags.open(&devices, workers, 0)?;
     Ok(opened.map(|ports| Some(Ports { ports, sources, outputs })))
 }
 
 impl Ports {
+    /// All of them, in words.
+    pub(crate) fn description(&self) -> String {
+        self.ports.names().join(", ")
+    }
+
     /// Each source's, in words.
     pub(crate) fn descriptions(&self) -> Vec<String> {
         self.sources.iter().map(|&port| self.ports.names()[port].clone()).collect()
     }
 
-    /// Runs a graph on what comes; `between` is asked between batches, and so one worker has it.
+    /// What was lost before it came here.
+    pub(crate) fn lost(&self) -> LostBefore {
+        let dpdk::Lost { no_room, unfit } = self.ports.lost();
+        LostBefore { no_room, unfit }
+    }
+
+    /// Runs an XDP program on what comes, until it is enough.
     pub(crate) fn run(
         &mut self,
         engine: &mut Engine,
-        serving: &Serving,
+        taken: Taking,
+        until: &Until,
+        control: Option<&Control>,
+    ) -> Result<Ran> {
+        let mut attend = |floor: &Floor<'_>| control.iter().for_each(|control| control.attend(floor));
+        let run = |plan: &Plan<'_>, crew: &Crew<'_>| self.ports.run(engine, plan, crew, Some(&mut attend));
+        until.during(taking(taken), run).into_diagnostic()
+    }
+
+    /// Runs a graph on what comes; `between` is asked between batches, of several workers now and then, when all of them are between two.
+    pub(crate) fn run_graph(
+        &mut self,
+        engine: &mut Engine,
+        taken: Taking,
+        until: &Until,
         between: Option<impl FnMut(&mut Engine) -> bool>,
     ) -> io::Result<GraphRan> {
         let Ports { ports, sources, outputs } = self;
         let ends = Ends { sources, outputs };
-        during(serving, |plan, crew| match (engine.workers(), between) {
-            (1, Some(between)) => ports.run_graph(engine, &ends, plan, crew, between),
-            (1, None) => ports.run_graph(engine, &ends, plan, crew, |_| true),
-            (_, None) => ports.run_graph_by(engine, &ends, plan, crew),
-            (_, Some(_)) => Err(io::Error::new(
-                io::ErrorKind::Unsupported,
-                "scripts and --control with --io dpdk:... need one worker: leave --workers out",
-            )),
-        })
+        until.during(taking(taken), |plan, crew| ports.run_graph(engine, &ends, plan, crew, between))
     }
 }

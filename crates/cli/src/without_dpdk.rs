@@ -11,16 +11,9 @@ use millstream_native::io::graph::GraphRan;
 
 use crate::exit::Exit;
 use crate::native::LostBefore;
+use crate::native::control::Control;
+use crate::native::live::Until;
 use crate::native::taken::Kept;
-
-/// Nothing is served.
-pub(crate) struct Serving;
-
-impl Serving {
-    pub(crate) fn new(_: u32, _: Option<u64>, _: Option<f64>, _: Kept) -> Serving {
-        Serving
-    }
-}
 
 /// No flags.
 #[derive(Debug, clap::Args)]
@@ -30,14 +23,33 @@ pub(crate) struct Flags {}
 pub(crate) enum Ports {}
 
 impl Ports {
+    pub(crate) fn description(&self) -> String {
+        match *self {}
+    }
+
     pub(crate) fn descriptions(&self) -> Vec<String> {
+        match *self {}
+    }
+
+    pub(crate) fn lost(&self) -> LostBefore {
         match *self {}
     }
 
     pub(crate) fn run(
         &mut self,
         _: &mut Engine,
-        _: &Serving,
+        _: (u32, Kept),
+        _: &Until,
+        _: Option<&Control>,
+    ) -> Result<Ran> {
+        match *self {}
+    }
+
+    pub(crate) fn run_graph(
+        &mut self,
+        _: &mut Engine,
+        _: (u32, Kept),
+        _: &Until,
         _: Option<impl FnMut(&mut Engine) -> bool>,
     ) -> io::Result<GraphRan> {
         match *self {}
@@ -55,13 +67,7 @@ fn missing() -> ExitCode {
     Exit::NotPermitted.into()
 }
 
-pub(crate) fn serve(
-    _: &Flags,
-    _: &str,
-    _: u32,
-    _: &Engine,
-    _: &Serving,
-) -> Result<Result<(String, Ran, LostBefore), ExitCode>> {
+pub(crate) fn of_program(_: &Flags, _: &str, _: u32, _: u32) -> Result<Result<Ports, ExitCode>> {
     Ok(Err(missing()))
 }
 

@@ -1,14 +1,15 @@
 //! `millstream click` as a user calls it.
 
 mod common;
+#[path = "common/spoken.rs"]
+mod spoken;
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::net::UnixStream;
+use std::io::Write;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Output};
 
 use common::Files;
+use spoken::Spoken;
 
 /// Runs this configuration; `name` is the test's.
 fn click(name: &str, text: &str, args: &[&str]) -> Output {
@@ -99,52 +100,6 @@ fn the_layout_says_what_is_kept_and_what_is_dead() {
     assert!(text.contains("8 bytes of the buffer of a packet that waits"), "{text}");
 }
 
-/// A run that is spoken to over its socket.
-struct Spoken {
-    run: Child,
-    socket: BufReader<UnixStream>,
-}
-
-impl Spoken {
-    fn new(conf: &str, path: &str, workers: &str) -> Spoken {
-        let run = Command::new(env!("CARGO_BIN_EXE_millstream"))
-            .args(["click", conf, "--packets", "1000000000000", "--json", "--control", path])
-            .args(["--workers", workers])
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("started");
-        let until = Instant::now() + Duration::from_secs(60);
-        while !Path::new(path).exists() {
-            assert!(Instant::now() < until, "no socket");
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        let mut socket = BufReader::new(UnixStream::connect(path).expect("connected"));
-        let mut greeting = String::new();
-        socket.read_line(&mut greeting).expect("a greeting");
-        assert_eq!(greeting, "Click::ControlSocket/1.3\r\n");
-        Spoken { run, socket }
-    }
-
-    /// The first line of the answer, and the text where one was read.
-    fn say(&mut self, line: &str) -> (String, String) {
-        self.socket.get_mut().write_all(format!("{line}\r\n").as_bytes()).expect("sent");
-        let (mut answer, mut data) = (String::new(), String::new());
-        self.socket.read_line(&mut answer).expect("an answer");
-        if line.starts_with("READ") && answer.starts_with("200") {
-            self.socket.read_line(&mut data).expect("its length");
-            let len = data.trim().strip_prefix("DATA ").expect("data").parse().expect("a number");
-            let mut bytes = vec![0; len];
-            self.socket.read_exact(&mut bytes).expect("its text");
-            data = String::from_utf8(bytes).expect("text");
-        }
-        (answer, data)
-    }
-
-    fn number(&mut self, handler: &str) -> u64 {
-        self.say(&format!("READ {handler}")).1.parse().expect("a number")
-    }
-}
-
 #[test]
 fn several_workers_count_together_unless_an_element_is_for_one() {
     let nat = "FromDevice(in) -> Strip(14) -> CheckIPHeader(CHECKSUM true) -> c :: Counter
@@ -207,7 +162,7 @@ fn replaced(workers: &str) {
     let split = "-> half :: IPClassifier(src net 0.0.0.0/1, -) -> old :: Counter -> Discard; half[1] -> ";
     std::fs::write(&first, format!("{head} {split} {nat}")).expect("written");
     std::fs::write(&second, format!("{head} -> new :: Counter -> {nat}")).expect("written");
-    let mut spoken = Spoken::new(&first, &files.path("control"), workers);
+    let mut spoken = Spoken::new(&first, &files.path("control"), &["--workers", workers]);
     while spoken.number("old.count") < 1000 {}
     let before = spoken.number("c.count");
     let (answer, _) = spoken.say("SWAP nowhere.click");
@@ -239,7 +194,7 @@ fn settings_and_tables_are_changed_while_packets_come() {
         r[1] -> b :: Counter -> Discard; s[1] -> c :: Counter -> Discard;
         InfiniteSource(LIMIT 5) -> i :: Counter -> Discard; p :: InfiniteSource(LIMIT 7, ACTIVE false) -> j :: Counter -> Discard";
     std::fs::write(&conf, text).expect("written");
-    let mut spoken = Spoken::new(&conf, &files.path("control"), "2");
+    let mut spoken = Spoken::new(&conf, &files.path("control"), &["--workers", "2"]);
     while spoken.number("a.count") < 1000 {}
     assert_eq!([spoken.number("i.count"), spoken.number("j.count"), spoken.number("b.count")], [5, 0, 0]);
     let both = "add 0.0.0.0/1 1\nadd 128.0.0.0/1 1";

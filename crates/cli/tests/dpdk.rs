@@ -2,9 +2,12 @@
 #![cfg(feature = "dpdk")]
 
 mod common;
+#[path = "common/spoken.rs"]
+mod spoken;
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use millstream_lab::pcap;
 use millstream_lab::workload::Builtin;
@@ -12,6 +15,7 @@ use millstream_programs::traffic::Locality;
 use serde_json::Value;
 
 use common::Files;
+use spoken::Spoken;
 
 fn millstream(arguments: &[&str]) -> (i32, String, String) {
     let Output { status, stdout, stderr } =
@@ -174,6 +178,88 @@ fn workers_have_a_queue_each() {
     for out in outs {
         assert!(frames(&out) == fit, "each queue has its file's packets, in order");
     }
+}
+
+/// A file over and over, to so many queues, and a port to which all may be sent.
+fn endless(input: &str, queues: usize) -> String {
+    let files = vec![format!("rx_pcap={input}"); queues].join(",");
+    format!("dpdk:net_pcap0,{files},infinite_rx=1;net_null0,no-rx=1")
+}
+
+/// Frames of a data plane's own traffic in a file, all of which a buffer takes.
+fn short(files: &Files, plane: &str) -> String {
+    let (input, frames) = traffic(files, plane, 100);
+    let short: Vec<_> = frames.into_iter().filter(|frame| frame.len() < LONG[0]).collect();
+    std::fs::write(&input, capture(&short)).unwrap();
+    input
+}
+
+#[test]
+fn maps_and_statistics_of_a_program_are_there_while_it_runs() {
+    for workers in [1, 2] {
+        let files = Files::new(&format!("dpdk-control-{workers}"));
+        let (io, socket) =
+            (endless(&short(&files, "builtin:router:100"), workers), files.path("control.sock"));
+        let workers = workers.to_string();
+        let command = Command::new(env!("CARGO_BIN_EXE_millstream"))
+            .args(["native", "builtin:router:100", "--io", &io, "--workers", &workers])
+            .args(["--control", &socket, "--json"])
+            .stdout(Stdio::piped())
+            .spawn();
+        let running = command.unwrap();
+        let ask = |words: &[&str]| {
+            let (exit, out, _) = millstream(&[words, &["--socket", &socket, "--json"]].concat());
+            (exit == 0).then(|| serde_json::from_str::<Value>(&out).unwrap())
+        };
+        let start = Instant::now();
+        let until = |enough: &dyn Fn(&Value) -> bool| loop {
+            match ask(&["stats"]) {
+                Some(stats) if enough(&stats) => break stats,
+                _ => assert!(start.elapsed() < Duration::from_secs(60), "it never comes to that"),
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        let each =
+            |stats: &Value| stats["workers"].as_array().unwrap().iter().all(|w| number(w, "received") > 0);
+        let stats = until(&|stats| number(stats, "sent") > 10_000 && each(stats));
+        assert!(number(&stats["latency_ns"], "p50") > 0, "{stats}");
+        for route in ask(&["map", "dump", "routes"]).unwrap().as_array().unwrap() {
+            let key = route["key"].as_array().unwrap().iter().map(|byte| byte.as_str().unwrap());
+            let words: Vec<&str> = ["map", "delete", "routes", "key", "hex"].into_iter().chain(key).collect();
+            assert_eq!(ask(&words), Some(Value::Null));
+        }
+        let (sent, received) = (number(&ask(&["stats"]).unwrap(), "sent"), number(&stats, "received"));
+        let stats = until(&|stats| number(stats, "received") > received + 100_000);
+        assert_eq!(number(&stats, "sent"), sent, "there is no route any more");
+        // As Ctrl-C does.
+        assert!(Command::new("kill").args(["-INT", &running.id().to_string()]).status().unwrap().success());
+        let out = running.wait_with_output().unwrap();
+        let report: Value = serde_json::from_slice(&out.stdout).unwrap();
+        assert_eq!(number(&report, "received"), number(&report, "sent") + dropped(&report, None));
+        assert_eq!(number(&report, "sent"), sent);
+    }
+}
+
+#[test]
+fn a_configuration_of_several_workers_is_asked_and_replaced() {
+    let files = Files::new("dpdk-swap");
+    let (first, second) = (files.path("first.click"), files.path("second.click"));
+    let text =
+        |name: &str| format!("FromDevice(in) -> c :: Counter -> {name} :: Counter -> ToDPDKDevice(out)");
+    std::fs::write(&first, text("old")).unwrap();
+    std::fs::write(&second, text("new")).unwrap();
+    let io = endless(&short(&files, "builtin:router:100"), 2);
+    let mut spoken = Spoken::new(&first, &files.path("control"), &["--workers", "2", "--io", &io]);
+    while spoken.number("old.count") < 1000 {}
+    let before = spoken.number("c.count");
+    assert!(spoken.say(&format!("SWAP {second}")).0.starts_with("200"));
+    while spoken.number("new.count") < 1000 {}
+    assert!(spoken.number("c.count") >= before + 1000, "counts go on");
+    assert!(spoken.say("WRITE stop").0.starts_with("200"));
+    let out = spoken.run.wait_with_output().unwrap();
+    let report: Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!(number(&report, "swaps"), 1);
+    assert_eq!(number(&report, "received"), number(&report, "sent") + dropped(&report, None), "{report}");
 }
 
 #[test]

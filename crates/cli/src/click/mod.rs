@@ -32,9 +32,10 @@ use self::control::{AtWork, Control};
 use self::gates::Gates;
 pub(crate) use self::io::{Packets, made, made_up};
 use self::texts::Texts;
-use crate::dpdk::{self, Serving};
+use crate::dpdk;
 use crate::exit::Exit;
 use crate::input;
+use crate::native::live::Until;
 use crate::native::taken::{self, Kept};
 use crate::native::{Tuning, bind, is_llvm_missing, tables};
 use crate::supervise::Watch;
@@ -302,8 +303,10 @@ pub(crate) fn execute(
     let ran = match (engine.workers(), &mut ports, interfaces) {
         _ if !begun => Ok(GraphRan::none(feeds.len(), outputs)),
         (_, Some(ports), _) => {
-            let serving = Serving::new(args.batch, args.packets, None, kept);
-            ports.run(engine, &serving, asked(serve))
+            let until = Until::begin(args.packets, None);
+            let ran = ports.run_graph(engine, (args.batch, kept), &until, asked(serve));
+            lost = Some(ports.lost());
+            ran
         }
         (_, None, Some(interfaces)) => {
             taken = interfaces.taken();

@@ -33,7 +33,7 @@ struct Request {
 }
 
 /// Requests of all clients.
-pub(super) struct Control {
+pub(crate) struct Control {
     requests: Receiver<Request>,
     _socket: Socket,
 }
@@ -60,7 +60,7 @@ impl Control {
     }
 
     /// Does what clients want until all workers are done.
-    pub(super) fn attend(&self, floor: &Floor<'_>) {
+    pub(crate) fn attend(&self, floor: &Floor<'_>) {
         while !floor.is_over() {
             match self.requests.recv_timeout(BETWEEN) {
                 // Workers are held up once for all that is wanted by now.

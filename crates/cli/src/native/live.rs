@@ -9,11 +9,12 @@ use millstream_kernel::interface_index;
 use millstream_lab::os;
 use millstream_native::Engine;
 use millstream_native::io::live::{Take, Wire, serve};
-use millstream_native::io::{Account, Ran};
+use millstream_native::io::queues::{Metadata, Plan};
+use millstream_native::io::{Account, Crew, Ran};
 use millstream_ports::{Error, Lost, Options, Plain, Port};
 
 use super::control::Control;
-use super::taken;
+use super::{bind, taken};
 use crate::exit::Exit;
 use crate::progress::Progress;
 
@@ -167,16 +168,22 @@ impl Until {
         Until { packets, end: time.map(|time| Instant::now() + time), _bar: bar }
     }
 
-    /// No more packets than these, if that was said.
-    pub(crate) fn packets(&self) -> Option<u64> {
-        self.packets
-    }
-
     /// Whether to go on when so many have been received.
     pub(crate) fn goes_on(&self, received: u64) -> bool {
         !os::interrupted()
             && self.packets.is_none_or(|n| received < n)
             && self.end.is_none_or(|end| Instant::now() < end)
+    }
+
+    /// Does something with queues, by workers with processors of their own and batches of this size, until it is enough.
+    pub(crate) fn during<R>(
+        &self,
+        (batch, metadata): (usize, Metadata),
+        run: impl FnOnce(&Plan<'_>, &Crew<'_>) -> io::Result<R>,
+    ) -> io::Result<R> {
+        let goes_on = || self.goes_on(0);
+        let most = self.packets.unwrap_or(u64::MAX);
+        run(&Plan { batch, metadata, most, goes_on: &goes_on }, &Crew { enter: &bind })
     }
 }
 

@@ -4,7 +4,7 @@
 //! prints. docs/native.md.
 
 pub(crate) mod client;
-mod control;
+pub(crate) mod control;
 pub(crate) mod live;
 mod maps;
 mod share;
@@ -37,7 +37,7 @@ use self::live::{Ports, Until, Way};
 use self::stats::{Latencies, Worker};
 use self::taken::{Queues, Taken};
 use self::without::{Without, without};
-use crate::dpdk::{self, Serving};
+use crate::dpdk;
 use crate::exit::Exit;
 use crate::lab::{Feed, open};
 use crate::supervise::Watch;
@@ -385,16 +385,7 @@ pub(crate) fn execute(name: &str, args: &Running, engine: &mut Engine, made: boo
             args.taking.of_copies(which.0.word())?;
             Some(serve(name, args, engine, which)?)
         }
-        (Some(("dpdk", devices)), None) => {
-            prepare(name, args, engine)?;
-            let kept = args.taking.of_dpdk()?;
-            if args.control.is_some() {
-                return Err(miette!("--control is not there with --io dpdk:..."));
-            }
-            let serving = Serving::new(args.batch, args.packets, args.seconds, kept);
-            let served = dpdk::serve(&args.dpdk, devices, args.ifindex, engine, &serving)?;
-            Some(served.map(|(description, ran, lost)| (description, None, ran, lost)))
-        }
+        (Some(("dpdk", devices)), None) => Some(serve_dpdk(name, args, engine, devices)?),
         _ => {
             args.taking.of_copies("mem or pcap:...")?;
             None
@@ -422,9 +413,9 @@ pub(crate) fn execute(name: &str, args: &Running, engine: &mut Engine, made: boo
     print(args, &document)
 }
 
-/// Puts the tables in that go with packets that come by interfaces of the numbers that `--ifindex` begins.
-fn prepare(name: &str, args: &Running, engine: &mut Engine) -> Result<()> {
-    let (load, _) = args.feed.workload(name, [args.ifindex, args.ifindex + 1])?;
+/// Puts the tables in that go with packets that come by interfaces, of which the first two have these numbers.
+fn prepare(name: &str, args: &Running, engine: &mut Engine, ports: [u32; 2]) -> Result<()> {
+    let (load, _) = args.feed.workload(name, ports)?;
     tables::apply(engine, &load.entries)?;
     args.maps.iter().try_for_each(|spec| tables::load(engine, spec))
 }
@@ -439,9 +430,7 @@ type Served = Result<(String, Option<Taken>, Ran, LostBefore), ExitCode>;
 
 /// Runs packets of the queues of interfaces, by AF_XDP.
 fn serve_queues(name: &str, args: &Running, engine: &mut Engine, names: &str) -> Result<Served> {
-    let (load, _) = args.feed.workload(name, Ports::pair(names)?)?;
-    tables::apply(engine, &load.entries)?;
-    args.maps.iter().try_for_each(|spec| tables::load(engine, spec))?;
+    prepare(name, args, engine, Ports::pair(names)?)?;
     // Last of all, since packets come from then on.
     let names: Vec<&str> = names.split(',').collect();
     let mut queues = match Queues::open(&names, engine.workers(), args.batch, &args.taking)? {
@@ -455,6 +444,20 @@ fn serve_queues(name: &str, args: &Running, engine: &mut Engine, names: &str) ->
     Ok(Ok((description, Some(taken), ran, queues.lost())))
 }
 
+/// Runs packets of ports of DPDK, which are interfaces from `--ifindex` on.
+fn serve_dpdk(name: &str, args: &Running, engine: &mut Engine, devices: &str) -> Result<Served> {
+    let kept = args.taking.of_dpdk()?;
+    prepare(name, args, engine, [args.ifindex, args.ifindex + 1])?;
+    let mut ports = match dpdk::of_program(&args.dpdk, devices, engine.workers(), args.ifindex)? {
+        Ok(ports) => ports,
+        Err(code) => return Ok(Err(code)),
+    };
+    let control = listening(args, engine)?;
+    let until = Until::begin(args.packets, args.seconds);
+    let ran = ports.run(engine, (args.batch, kept), &until, control.as_ref())?;
+    Ok(Ok((ports.description(), None, ran, ports.lost())))
+}
+
 /// Runs packets of interfaces: where they came from, what was found and lost; or the exit code if that is not permitted.
 fn serve(name: &str, args: &Running, engine: &mut Engine, (way, names): (Way, &str)) -> Result<Served> {
     if engine.workers() > 1 {
@@ -464,11 +467,7 @@ fn serve(name: &str, args: &Running, engine: &mut Engine, (way, names): (Way, &s
     if let Some(Err(refused)) = made {
         return refused.exit().map(Err);
     }
-    let (load, _) = args.feed.workload(name, Ports::pair(names)?)?;
-    tables::apply(engine, &load.entries)?;
-    for spec in &args.maps {
-        tables::load(engine, spec)?;
-    }
+    prepare(name, args, engine, Ports::pair(names)?)?;
     // Last of all, since packets come from then on, but for interfaces that nobody knows yet.
     let mut ports = match made.unwrap_or_else(|| Ports::open(way, names)) {
         Ok(ports) => ports,

@@ -9,14 +9,15 @@ use millstream_kernel::XdpMode;
 use millstream_native::Engine;
 use millstream_native::io::floor::Floor;
 use millstream_native::io::graph::{Ends, GraphRan};
-use millstream_native::io::xdp::{Metadata, Plan, Ports};
+use millstream_native::io::queues::{Metadata, Plan};
+use millstream_native::io::xdp::Ports;
 use millstream_native::io::{Crew, Ran};
 use millstream_ports::{BusyPoll, Interface, Lost, Options, ZeroCopy};
 use serde::Serialize;
 
+use super::LostBefore;
 use super::control::Control;
 use super::live::{Refused, Until, Way};
-use super::{LostBefore, bind};
 
 /// How interfaces are taken.
 #[derive(Debug, clap::Args)]
@@ -160,7 +161,7 @@ impl Queues {
     ) -> Result<Result<Queues, ExitCode>> {
         let metadata = match flags.kept("xdp:...", &[Kept::Exchange, Kept::Copy])? {
             Kept::Copy => Metadata::Copy,
-            _ => Metadata::Exchange,
+            Kept::Overlay | Kept::Exchange => Metadata::InPlace,
         };
         match Ports::open(names, workers, batch as usize, &flags.options()) {
             Ok(ports) => Ok(Ok(Queues { ports, metadata, batch: batch as usize })),
@@ -171,7 +172,7 @@ impl Queues {
     /// How they were taken.
     pub(crate) fn taken(&self) -> Taken {
         let metadata = match self.metadata {
-            Metadata::Exchange => "exchange",
+            Metadata::InPlace => "exchange",
             Metadata::Copy => "copy",
         };
         Taken { metadata, interfaces: self.ports.interfaces().iter().map(Port::of).collect() }
@@ -190,10 +191,9 @@ impl Queues {
         control: Option<&Control>,
     ) -> Result<Ran> {
         let mut attend = |floor: &Floor<'_>| control.iter().for_each(|control| control.attend(floor));
-        let run = |ports: &mut Ports, plan: &Plan<'_>, crew: &Crew<'_>| {
-            ports.run(engine, plan, crew, Some(&mut attend))
-        };
-        self.during(until, run).into_diagnostic()
+        let Queues { ports, metadata, batch } = self;
+        let run = |plan: &Plan<'_>, crew: &Crew<'_>| ports.run(engine, plan, crew, Some(&mut attend));
+        until.during((*batch, *metadata), run).into_diagnostic()
     }
 
     /// Runs a graph on what comes; `between` is asked between batches, of several workers now and then, when all of them are between two.
@@ -204,21 +204,7 @@ impl Queues {
         until: &Until,
         between: Option<impl FnMut(&mut Engine) -> bool>,
     ) -> io::Result<GraphRan> {
-        self.during(until, |ports, plan, crew| match (engine.workers(), between) {
-            (1, Some(between)) => ports.run_graph(engine, ends, plan, crew, between),
-            (1, None) => ports.run_graph(engine, ends, plan, crew, |_| true),
-            (_, between) => ports.run_graph_by(engine, ends, plan, crew, between),
-        })
-    }
-
-    fn during<R>(
-        &mut self,
-        until: &Until,
-        run: impl FnOnce(&mut Ports, &Plan<'_>, &Crew<'_>) -> io::Result<R>,
-    ) -> io::Result<R> {
-        let goes_on = || until.goes_on(0);
-        let (batch, most) = (self.batch, until.packets().unwrap_or(u64::MAX));
-        let plan = Plan { batch, metadata: self.metadata, most, goes_on: &goes_on };
-        run(&mut self.ports, &plan, &Crew { enter: &bind })
+        let Queues { ports, metadata, batch } = self;
+        until.during((*batch, *metadata), |plan, crew| ports.run_graph(engine, ends, plan, crew, between))
     }
 }

@@ -100,10 +100,6 @@ impl Device {
         }
     }
 
-    pub(super) fn ports(&self) -> usize {
-        self.ports.len()
-    }
-
     /// What drivers have dropped.
     pub(super) fn lost(&self) -> Lost {
         let of = |port: &u16| {
@@ -205,6 +201,11 @@ impl Drop for Hand<'_> {
 }
 
 impl<'d> Hand<'d> {
+    /// How many ports there are.
+    pub(super) fn ports(&self) -> usize {
+        self.device.ports.len()
+    }
+
     /// An empty list with room for so many buffers.
     pub(super) fn buffers(&self, most: usize) -> Buffers<'d> {
         Buffers { list: Vec::with_capacity(most), gone: 0, _pool: PhantomData }

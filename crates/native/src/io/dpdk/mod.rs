@@ -1,33 +1,24 @@
 //! Packets from and to DPDK's ports: virtual devices, and NICs.
 //!
-//! A worker has one queue of every port and the thread that it runs on, and polls: packets go from the first step to the last by it. Which flows come by
-//! which queue is the device's business (RSS where it has that). Packets are worked on where the driver put them, or copied into buffers of ours and
-//! back ([`Metadata`]); either way they have the room around them that they have everywhere.
+//! A worker has one queue of every port ([`super::queues`]), and polls. Packets are worked on where the driver put them (overlay, [`super::queues::Metadata::InPlace`]), or copied into
+//! buffers of ours and back; either way they have the room around them that they have everywhere.
 //!
 //! Buffers lie below 4 GiB, where the 32-bit fields of packets reach, in memory of ours that DPDK is given; hugepages are not needed for them.
 //!
-//! Invariant: as in [`super`]. What a driver takes no more is dropped, and counted, for [`Reason::NoRoom`](super::Reason::NoRoom).
+//! Invariant: as in [`super::queues`].
 
 mod device;
 mod serve;
 
 use std::io;
 
-use crate::engine::Engine;
-use device::Device;
-
+use self::device::{Device, Line};
+use self::serve::Way;
+use super::floor::Attend;
 use super::graph::{Ends, GraphRan};
+use super::queues::{Plan, Served};
 use super::{Crew, Ran};
-
-/// Whether packets are copied.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Metadata {
-    /// Descriptors over the driver's buffers.
-    #[default]
-    Overlay,
-    /// Into buffers of ours with their descriptors, and into others of the driver's to be sent.
-    Copy,
-}
+use crate::engine::Engine;
 
 /// What drivers have dropped before it came here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -83,32 +74,21 @@ pub fn version() -> String {
     device::version()
 }
 
-/// How ports are served.
-#[derive(Clone, Copy)]
-pub struct Plan<'p> {
-    /// Packets that are taken at once, at most.
-    pub batch: usize,
-    /// Whether they are copied.
-    pub metadata: Metadata,
-    /// No more packets are received than these, by one worker; by several, a batch each more.
-    pub most: u64,
-    /// Whether to go on, asked by all workers after every batch and while nothing comes.
-    pub goes_on: &'p (dyn Fn() -> bool + Sync),
-}
-
 /// Ports that were started, in the order in which their devices were named.
 pub struct Ports {
     device: Device,
     names: Vec<String>,
+    /// To XDP programs.
+    numbers: Vec<u32>,
 }
 
 impl Ports {
     /// Starts EAL with these arguments and the devices: the names and arguments of virtual ones, or the addresses of NICs. Each port has a queue a
-    /// worker.
+    /// worker; the first one is interface `first` to XDP programs, the next one `first + 1`, and so on.
     ///
     /// # Errors
     /// [`Error`] by what is missing.
-    pub fn open(eal: &[String], devices: &[String], workers: u16) -> Result<Ports, Error> {
+    pub fn open(eal: &[String], devices: &[String], workers: u16, first: u32) -> Result<Ports, Error> {
         let name = |device: &String| device.split(',').next().unwrap_or_default().to_owned();
         let names: Vec<String> = devices.iter().map(name).collect();
         let mut arguments = eal.to_vec();
@@ -121,7 +101,8 @@ impl Ports {
         }
         let device =
             Device::open(&arguments, &names.iter().map(String::as_str).collect::<Vec<_>>(), workers)?;
-        Ok(Ports { device, names })
+        let numbers = (first..).take(names.len()).collect();
+        Ok(Ports { device, names, numbers })
     }
 
     /// Their names.
@@ -134,16 +115,22 @@ impl Ports {
         self.device.lost()
     }
 
-    /// Runs a program on what comes. The port at place 0 is interface `first` to it, the next one `first + 1`, and so on.
+    /// Runs an XDP program on what comes, by as many workers as the engine is for. `attend` goes on beside them.
     ///
     /// # Errors
     /// If there is no memory for a batch, or a worker cannot begin.
-    pub fn run(&mut self, engine: &Engine, first: u32, plan: &Plan<'_>, crew: &Crew<'_>) -> io::Result<Ran> {
-        serve::programs(&mut self.device, engine, first, plan, crew)
+    pub fn run(
+        &mut self,
+        engine: &mut Engine,
+        plan: &Plan<'_>,
+        crew: &Crew<'_>,
+        attend: Option<Attend<'_>>,
+    ) -> io::Result<Ran> {
+        self.served(plan, crew).run(engine, attend)
     }
 
-    /// Runs a graph on what comes: for each source its port, for each output that by which packets leave. One worker does it,
-    /// and asks `between`, too, between two batches.
+    /// Runs a graph on what comes by the ports of its sources, by as many workers as the engine is for. `between` is asked between batches, of several workers now and
+    /// then, when all of them are between two; it may put another engine in the place of this one.
     ///
     /// # Errors
     /// As for [`Ports::run`].
@@ -153,23 +140,18 @@ impl Ports {
         ends: &Ends<'_>,
         plan: &Plan<'_>,
         crew: &Crew<'_>,
-        between: impl FnMut(&mut Engine) -> bool,
+        between: Option<impl FnMut(&mut Engine) -> bool>,
     ) -> io::Result<GraphRan> {
-        serve::graph(&mut self.device, engine, ends, plan, crew, between)
+        self.served(plan, crew).run_graph(engine, ends, between)
     }
 
-    /// As [`Ports::run_graph`], by as many workers as the engine is for.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn run_graph_by(
-        &mut self,
-        engine: &Engine,
-        ends: &Ends<'_>,
-        plan: &Plan<'_>,
-        crew: &Crew<'_>,
-    ) -> io::Result<GraphRan> {
-        serve::graph_by(&mut self.device, engine, ends, plan, crew)
+    fn served<'s>(
+        &'s mut self,
+        plan: &'s Plan<'s>,
+        crew: &'s Crew<'s>,
+    ) -> Served<'s, Line<'s>, impl Fn(Line<'s>, &[usize], bool) -> io::Result<Way<'s>> + Sync> {
+        let enter = move |line, lists: &[usize], open| Way::enter(line, lists, open, plan);
+        Served { lines: self.device.lines(), enter, numbers: &self.numbers, plan, crew }
     }
 }
 
