@@ -158,6 +158,46 @@ fn never_zero(code: &mut Code<'_, '_>, at: Value, sum: Value) {
     code.set_raw(2, at, 6, sum);
 }
 
+/// Sends segments and datagrams to `done` with a checksum that covers other addresses, and goes on with all others. `summed` comes before, for datagrams.
+fn transports(
+    code: &mut Code<'_, '_>,
+    packet: Packet,
+    (payload, head): (Value, Head),
+    (gone, come): (Value, Value),
+    done: Block,
+    summed: impl Fn(&mut Code<'_, '_>),
+) {
+    for (number, bytes, offset) in [(TCP, 20, 16), (UDP, 8, 6)] {
+        let next = only(code, head.protocol, number);
+        need(code, packet, head, bytes);
+        if number == UDP {
+            summed(code);
+        }
+        let sum = exchange(code, payload, offset, gone, come);
+        if number == UDP {
+            never_zero(code, payload, sum);
+        }
+        code.jump(done, &[head.protocol]);
+        code.go(next);
+    }
+}
+
+/// The folded sum of a message of ICMPv6 whose first half is this: with the pseudo header, which its checksum covers.
+fn covered(code: &mut Code<'_, '_>, addresses: Value, payload: Value, first: Value) -> Value {
+    let length = code.swapped(16, payload);
+    let sum = code.add(addresses, length);
+    let sum = code.with(AluOp::Add, sum, i64::from(ICMP6) << 8);
+    let sum = code.add(sum, first);
+    fold(code, sum)
+}
+
+/// Writes the header of a message, without its checksum: type and code, and what is behind that.
+fn write_message(code: &mut Code<'_, '_>, message: Value, both: Value, word: Value) {
+    code.set_half(message, 0, both);
+    code.write(message, 2, &[0, 0]);
+    code.set_word(message, 4, word);
+}
+
 /// Drops what has not so many bytes behind its header.
 fn need(code: &mut Code<'_, '_>, packet: Packet, head: Head, bytes: i64) {
     code.check_int(Cond::Ge, head.payload, bytes, |code| code.drop(packet, "too_short"));
@@ -167,6 +207,19 @@ fn need(code: &mut Code<'_, '_>, packet: Packet, head: Head, bytes: i64) {
 fn only(code: &mut Code<'_, '_>, number: Value, wanted: i64) -> Block {
     let (here, others, wanted) = (code.block(), code.block(), code.int(wanted));
     code.branch(Cond::Eq, number, wanted, here, others);
+    code.go(here);
+    others
+}
+
+/// The same for one of two numbers.
+fn either(code: &mut Code<'_, '_>, number: Value, wanted: [i64; 2]) -> Block {
+    let (here, others) = (code.block(), code.block());
+    for wanted in wanted {
+        let next = only(code, number, wanted);
+        code.jump(here, &[]);
+        code.go(next);
+    }
+    code.jump(others, &[]);
     code.go(here);
     others
 }
@@ -298,6 +351,12 @@ fn leave(code: &mut Code<'_, '_>, packet: Packet, header: Value, end: Value, wor
     code.out(0, packet.bound_for(words));
 }
 
+/// The destination annotation with an address of IPv4: its other words stay.
+fn short(packet: Packet, head: Head) -> [Value; 4] {
+    let of = |note| packet.note(note);
+    [head.destination, of(Note::Destination2), of(Note::Destination3), of(Note::Destination4)]
+}
+
 struct SixToFour;
 
 impl Behaviour for SixToFour {
@@ -315,16 +374,7 @@ impl Behaviour for SixToFour {
         let done = code.block();
         let protocol = code.number_param(done);
         let (gone, come) = (addresses6(code, old), addresses4(code, head));
-        for (number, bytes, offset) in [(TCP, 20, 16), (UDP, 8, 6)] {
-            let next = only(code, head.protocol, number);
-            need(code, packet, head, bytes);
-            let sum = exchange(code, payload, offset, gone, come);
-            if number == UDP {
-                never_zero(code, payload, sum);
-            }
-            code.jump(done, &[head.protocol]);
-            code.go(next);
-        }
+        transports(code, packet, (payload, head), (gone, come), done, |_| {});
         let next = only(code, head.protocol, i64::from(ICMP6));
         need(code, packet, head, MESSAGE);
         self.message(code, packet, (old, payload), head, done);
@@ -333,13 +383,7 @@ impl Behaviour for SixToFour {
         code.go(done);
         let new = code.at(payload, -HEADER4);
         write4(code, new, Head { protocol, ..head });
-        let words = [
-            head.destination,
-            packet.note(Note::Destination2),
-            packet.note(Note::Destination3),
-            packet.note(Note::Destination4),
-        ];
-        leave(code, packet, new, end, words);
+        leave(code, packet, new, end, short(packet, head));
     }
 }
 
@@ -355,21 +399,10 @@ impl SixToFour {
     ) {
         let icmp = code.int(ICMP);
         let (kind, number) = (code.byte(payload, 0), code.byte(payload, 1));
-        let (echoes, other) = (code.block(), code.block());
-        for wanted in [ECHO6, REPLY6] {
-            let next = only(code, kind, wanted);
-            code.jump(echoes, &[]);
-            code.go(next);
-        }
-        code.jump(other, &[]);
-        code.go(echoes);
+        let other = either(code, kind, [ECHO6, REPLY6]);
         // The pseudo header is no longer covered.
-        let (addresses, length, before) =
-            (addresses6(code, old), code.swapped(16, head.payload), code.raw(2, payload, 0));
-        let gone = code.add(addresses, length);
-        let gone = code.with(AluOp::Add, gone, i64::from(ICMP6) << 8);
-        let gone = code.add(gone, before);
-        let gone = fold(code, gone);
+        let (addresses, before) = (addresses6(code, old), code.raw(2, payload, 0));
+        let gone = covered(code, addresses, head.payload, before);
         let new = becomes(code, kind, TO_FOUR);
         code.set_byte(payload, 0, new);
         let come = code.raw(2, payload, 0);
@@ -398,9 +431,7 @@ impl SixToFour {
         let at = code.at(behind, -HEADER4);
         write4(code, at, Head { protocol, ..inner });
         let message = code.at(at, -MESSAGE);
-        code.set_half(message, 0, both);
-        code.write(message, 2, &[0, 0]);
-        code.set_word(message, 4, word);
+        write_message(code, message, both, word);
         let (bytes, zero) = (code.sub(packet.end, message), code.int(0));
         let sum = sum_bytes(code, message, bytes, zero);
         let sum = fold(code, sum);
@@ -408,13 +439,7 @@ impl SixToFour {
         code.set_raw(2, message, 2, sum);
         let new = code.at(message, -HEADER4);
         write4(code, new, Head { protocol: icmp, payload: bytes, ..head });
-        let words = [
-            head.destination,
-            packet.note(Note::Destination2),
-            packet.note(Note::Destination3),
-            packet.note(Note::Destination4),
-        ];
-        leave(code, packet, new, packet.end, words);
+        leave(code, packet, new, packet.end, short(packet, head));
     }
 }
 
@@ -438,21 +463,9 @@ impl Behaviour for FourToSix {
         let packet = packet.bounded(packet.data, end);
         let done = code.block();
         let protocol = code.number_param(done);
-        let gone = addresses4(code, head);
-        for (number, bytes, offset) in [(TCP, 20, 16), (UDP, 8, 6)] {
-            let next = only(code, head.protocol, number);
-            need(code, packet, head, bytes);
-            if number == UDP {
-                summed(code, payload, head);
-            }
-            // What is in front of an address of IPv4 is zero or the other zero: it adds nothing.
-            let sum = exchange(code, payload, offset, gone, gone);
-            if number == UDP {
-                never_zero(code, payload, sum);
-            }
-            code.jump(done, &[head.protocol]);
-            code.go(next);
-        }
+        // What is in front of an address of IPv4 is zero or the other zero: it adds nothing.
+        let both = addresses4(code, head);
+        transports(code, packet, (payload, head), (both, both), done, |code| summed(code, payload, head));
         let next = only(code, head.protocol, ICMP);
         need(code, packet, head, MESSAGE);
         self.message(code, packet, payload, head, done);
@@ -490,23 +503,12 @@ impl FourToSix {
     fn message(&self, code: &mut Code<'_, '_>, packet: Packet, payload: Value, head: Head, done: Block) {
         let icmp = code.int(i64::from(ICMP6));
         let (kind, number) = (code.byte(payload, 0), code.byte(payload, 1));
-        let (echoes, other) = (code.block(), code.block());
-        for wanted in [ECHO4, REPLY4] {
-            let next = only(code, kind, wanted);
-            code.jump(echoes, &[]);
-            code.go(next);
-        }
-        code.jump(other, &[]);
-        code.go(echoes);
+        let other = either(code, kind, [ECHO4, REPLY4]);
         let gone = code.raw(2, payload, 0);
         let new = becomes(code, kind, TO_SIX);
         code.set_byte(payload, 0, new);
-        let (addresses, length, after) =
-            (addresses4(code, head), code.swapped(16, head.payload), code.raw(2, payload, 0));
-        let come = code.add(addresses, length);
-        let come = code.with(AluOp::Add, come, i64::from(ICMP6) << 8);
-        let come = code.add(come, after);
-        let come = fold(code, come);
+        let (addresses, after) = (addresses4(code, head), code.raw(2, payload, 0));
+        let come = covered(code, addresses, head.payload, after);
         exchange(code, payload, 2, gone, come);
         code.jump(done, &[icmp]);
 
@@ -536,9 +538,7 @@ impl FourToSix {
         let message = code.at(new, HEADER6);
         let at = code.at(message, MESSAGE);
         write6(code, at, Head { protocol, ..inner });
-        code.set_half(message, 0, both);
-        code.write(message, 2, &[0, 0]);
-        code.set_word(message, 4, word);
+        write_message(code, message, both, word);
         let bytes = code.sub(packet.end, message);
         write6(code, new, Head { protocol: icmp, payload: bytes, ..head });
         set_sum(code, new, bytes);
