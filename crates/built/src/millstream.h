@@ -20,7 +20,8 @@ struct millstream_packet {
 	 * until it runs again or is closed. */
 	const void *data;
 	uint32_t length;
-	/* Where it comes from: of an XDP program the number of the interface, of a configuration the source, from 1.
+	/* Where it comes from: of an XDP program the number of the interface, of a configuration the source, from 1;
+	 * where there is one source only it makes no difference.
 	 * Of what a configuration sends the output, from 0. */
 	uint32_t port;
 	/* What an XDP program returned, as enum xdp_action has it, or MILLSTREAM_UNFIT. */

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use miette::{IntoDiagnostic, Result};
 use millstream_click::{Annotation, General, Layout, Writers};
+use millstream_native::{Engine, Fields, Options};
 use serde::Serialize;
 
 use crate::click;
@@ -26,6 +27,28 @@ struct FieldRow {
     offset: u32,
     bytes: u32,
     reads: usize,
+    /// The ways of packets on which it is written for each.
+    written: &'static [&'static str],
+}
+
+/// Ways on which packets are copied in: where each came from is said of it, since they may come by several.
+const COPIED: [&str; 4] = ["mem", "pcap", "raw", "tap"];
+/// All ways. By the last two packets are worked on in place.
+const ALL: [&str; 6] = ["mem", "pcap", "raw", "tap", "xdp", "dpdk"];
+
+/// The ways on which a field is written if the program looks at these.
+fn written(offset: u32, fields: Fields) -> &'static [&'static str] {
+    let looked_at = match offset {
+        8 => fields.has(Fields::ROOM),
+        12 => fields.has(Fields::INGRESS),
+        16 => fields.has(Fields::QUEUE),
+        _ => true,
+    };
+    match looked_at {
+        true => &ALL,
+        false if offset == 12 => &COPIED,
+        false => &[],
+    }
 }
 
 #[derive(Serialize)]
@@ -58,7 +81,9 @@ struct Document {
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let program = args.configuration.program(1, (Writers::Scripts, General::default()))?;
-    let document = document(args.configuration.conf.display().to_string(), &program.layout);
+    let fields = Engine::fields_of_module(program.module, program.entry, &Options::default());
+    let fields = fields.into_diagnostic()?;
+    let document = document(args.configuration.conf.display().to_string(), &program.layout, fields);
     match args.json {
         true => println!("{}", serde_json::to_string_pretty(&document).into_diagnostic()?),
         false => print!("{}", text(&document)),
@@ -66,7 +91,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     Ok(Exit::Done.into())
 }
 
-fn document(configuration: String, layout: &Layout) -> Document {
+fn document(configuration: String, layout: &Layout, fields: Fields) -> Document {
     let (live, dead): (Vec<&Annotation>, Vec<&Annotation>) =
         layout.annotations.iter().partition(|annotation| annotation.live > 0);
     let row = |a: &Annotation| AnnotationRow {
@@ -84,7 +109,13 @@ fn document(configuration: String, layout: &Layout) -> Document {
         fields: layout
             .fields
             .iter()
-            .map(|f| FieldRow { field: f.name, offset: f.offset, bytes: f.bytes, reads: f.reads })
+            .map(|f| FieldRow {
+                field: f.name,
+                offset: f.offset,
+                bytes: f.bytes,
+                reads: f.reads,
+                written: written(f.offset, fields),
+            })
             .collect(),
         annotations: live.into_iter().map(row).collect(),
         dead: dead.into_iter().map(|a| a.name).collect(),
@@ -96,10 +127,14 @@ fn text(d: &Document) -> String {
     let mut out = String::new();
     // Writing to a string does not fail.
     let _ = writeln!(out, "{}: {} inputs of elements that packets can reach", d.configuration, d.inputs);
-    let _ = writeln!(out, "\n{:20} {:>6} {:>6} {:>6}", "descriptor", "offset", "bytes", "reads");
+    let _ = writeln!(out, "\n{:20} {:>6} {:>6} {:>6}   written", "descriptor", "offset", "bytes", "reads");
     for f in &d.fields {
-        let unused = if f.reads == 0 { "   not read" } else { "" };
-        let _ = writeln!(out, "{:20} {:>6} {:>6} {:>6}{unused}", f.field, f.offset, f.bytes, f.reads);
+        let written = match f.written.len() {
+            0 => "never".to_owned(),
+            n if n == ALL.len() => "always".to_owned(),
+            _ => f.written.join(", "),
+        };
+        let _ = writeln!(out, "{:20} {:>6} {:>6} {:>6}   {written}", f.field, f.offset, f.bytes, f.reads);
     }
     let head = ["bytes", "uses", "live at", "constant", "kept at"];
     let _ = write!(out, "\n{:20}", "annotation");

@@ -95,6 +95,9 @@ fn the_layout_says_what_is_kept_and_what_is_dead() {
     let paint = &report["annotations"][0];
     assert_eq!((paint["annotation"].as_str(), paint["kept_at"].as_u64()), (Some("paint"), Some(4)));
     assert_eq!(report["kept_bytes"], 8);
+    let written = |field: usize| report["fields"][field]["written"].as_array().expect("names").len();
+    // It has one source, and copies: these are of the room around packets, too.
+    assert_eq!([0, 1, 2, 3, 4].map(written), [6, 6, 6, 4, 0], "{report}");
     assert!(report["dead"].as_array().expect("names").iter().any(|name| name == "destination"));
     let text = String::from_utf8(run(&[])).expect("text");
     assert!(text.contains("8 bytes of the buffer of a packet that waits"), "{text}");

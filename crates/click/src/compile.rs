@@ -846,18 +846,27 @@ impl<'g> Compiler<'g> {
         let mut code = Code::new(self, none, entry);
         let data = code.bound(handle, 0, Type::Ptr(Prov::Packet));
         let end = code.bound(handle, 4, Type::Ptr(Prov::PacketEnd));
-        let ingress = code.bound(handle, 12, Type::I64);
         let (zero, no, host) = (code.int(0), code.truth(false), code.int(HOST));
         let packet = Packet::of(&[
             handle, data, end, data, no, zero, zero, no, host, zero, zero, zero, zero, zero, zero,
         ]);
-        for (at, (port, _)) in sources.iter().enumerate() {
-            let number = code.int(at as i64 + 1);
-            let (here, next) = (code.compiler.block_of(*port), code.block());
-            code.branch_to(ingress, number, (here, &packet.values()), next);
-            code.go(next);
+        match sources {
+            // All packets are its, and nobody has to ask.
+            [(port, _)] => {
+                let only = code.compiler.block_of(*port);
+                code.jump(only, &packet.values());
+            }
+            _ => {
+                let ingress = code.bound(handle, 12, Type::I64);
+                for (at, (port, _)) in sources.iter().enumerate() {
+                    let number = code.int(at as i64 + 1);
+                    let (here, next) = (code.compiler.block_of(*port), code.block());
+                    code.branch_to(ingress, number, (here, &packet.values()), next);
+                    code.go(next);
+                }
+                code.drop(packet, "no_source");
+            }
         }
-        code.drop(packet, "no_source");
         let mut resumable = 0;
         loop {
             while let Some(port) = self.open.pop() {

@@ -57,7 +57,8 @@ pub struct Layout {
 }
 
 /// Fields of the descriptor, of 4 bytes each: those of `struct xdp_md` that graphs know.
-const FIELDS: [(&str, u32); 4] = [("data", 0), ("end", 4), ("room in front", 8), ("ingress", 12)];
+const FIELDS: [(&str, u32); 5] =
+    [("data", 0), ("end", 4), ("room in front", 8), ("ingress", 12), ("queue", 16)];
 
 /// Bytes of what is kept in front of the annotations: where the packet goes on.
 pub(crate) const KEPT_HEAD: u32 = 4;

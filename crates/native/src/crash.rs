@@ -280,7 +280,9 @@ unsafe fn say_packet(running: &Running<'_>, wanted: &Wanted) {
         true => write!(line, "packet {} of {} in its batch", place + 1, running.count),
         false => write!(line, "a copy of packet {} of {} in its batch", packet.origin() + 1, running.count),
     };
-    let _ = write!(line, ", received from {}", packet.ingress);
+    // SAFETY: by the caller.
+    let all = unsafe { (*running.worker).ingress };
+    let _ = write!(line, ", received from {}", if all == 0 { packet.ingress } else { all });
     let (from, length) = packet.extent();
     if length > LONGEST {
         let _ = write!(line, ", whose bounds are lost");

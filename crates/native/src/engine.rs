@@ -16,6 +16,7 @@ use crate::ahead::{self, Ahead, Judge, Use};
 use crate::classifier::{self, Classifier, Expanded};
 use crate::crash;
 use crate::emit::{BATCH, EmitError, MapInfo, Table, Unit, emit, is_program};
+use crate::fields::Fields;
 use crate::image::table::Linked;
 use crate::image::{self, Cpu, First, HASHES, Image, Initial, Lines, Shape, Unlinkable, Unloadable};
 use crate::io::Ran;
@@ -200,6 +201,7 @@ pub struct Engine {
     lane: Lane,
     board: Arc<Board>,
     seed: u64,
+    fields: Fields,
     /// What making it took.
     pub timings: Timings,
     /// Templates of its hash tables, tries and classifiers.
@@ -263,6 +265,7 @@ struct Made {
     shapes: Vec<Shape>,
     /// What maps that stand for match tables hold.
     initial: Vec<Initial>,
+    fields: Fields,
     templates: Vec<Chosen>,
     compiler: Compiler,
     object: ObjectFile,
@@ -321,7 +324,17 @@ impl Engine {
         let timings = Timings { link: start.elapsed(), ..made.timings };
         let mut engine = Engine::new(program, made.maps, made.epochs, options.seed);
         engine.fill(&made.initial)?;
-        Ok(Engine { timings, texts: made.texts, templates: made.templates, ..engine })
+        let (fields, templates) = (made.fields, made.templates);
+        Ok(Engine { timings, texts: made.texts, fields, templates, ..engine })
+    }
+
+    /// What the program looks at of packets' descriptors, as [`Engine::fields`], without compiling it.
+    ///
+    /// # Errors
+    /// If a pass fails.
+    pub fn fields_of_module(mut module: Module, entry: Func, options: &Options) -> Result<Fields, Error> {
+        optimize(&mut module, options)?;
+        Ok(fields(&module, entry, &reached_by_tail_calls(&module)))
     }
 
     /// As [`Engine::of_module`], ahead of time: for [`Engine::of_image`] in another process.
@@ -332,7 +345,17 @@ impl Engine {
         let made = make_code(module, entry, options, &mut Place::fixed(0), None)?;
         let image = Image::link(&made.object, &made.symbols, made.loops, options.cpu)?;
         let (maps, initial, names, templates) = (made.shapes, made.initial, made.names, made.templates);
-        Ok(Image { maps, initial, names, templates, seed: options.seed, workers: options.workers, ..image })
+        let fields = made.fields;
+        Ok(Image {
+            maps,
+            initial,
+            fields,
+            names,
+            templates,
+            seed: options.seed,
+            workers: options.workers,
+            ..image
+        })
     }
 
     /// As [`Engine::of_module`], as an object file for any linker, with one public symbol: the table that [`Linked::open`] takes. What `describe`
@@ -419,6 +442,7 @@ impl Engine {
         let mut engine = Engine::new(program, maps, epochs, image.seed);
         engine.fill(&image.initial)?;
         engine.timings.link = start.elapsed();
+        engine.fields = image.fields;
         engine.templates.clone_from(&image.templates);
         Ok(engine)
     }
@@ -433,6 +457,7 @@ impl Engine {
             lane,
             board,
             seed,
+            fields: Fields::ALL,
             timings: Timings::default(),
             templates: Vec::new(),
             texts: None,
@@ -551,6 +576,11 @@ impl Engine {
         run_graph(&self.program, &self.maps, &self.epochs, lane, batch);
     }
 
+    /// What its program looks at of packets' descriptors, beside where packets lie.
+    pub fn fields(&self) -> Fields {
+        self.fields
+    }
+
     /// What its workers have done, which may be looked at while they run.
     pub fn board(&self) -> &Arc<Board> {
         &self.board
@@ -583,11 +613,13 @@ impl Engine {
 }
 
 fn run(program: &Program, maps: &Maps, epochs: &Epochs, lane: &mut Lane, batch: &mut Batch) {
+    lane.worker.ingress = batch.ingress();
     run_packets(program, maps, epochs, lane, batch.packets_mut());
     lane.worker.records.clear();
 }
 
 fn run_graph(program: &Program, maps: &Maps, epochs: &Epochs, lane: &mut Lane, batch: &mut Batch) {
+    lane.worker.ingress = batch.ingress();
     let (packets, copies, sent) = batch.parts();
     let room = copies.len() as u64;
     (lane.worker.spare, lane.worker.spares) = (copies.as_mut_ptr(), room);
@@ -652,8 +684,24 @@ fn reached_by_tail_calls(module: &Module) -> Vec<Func> {
     module.funcs.keys().filter(|&f| is_program(module, f) && module.funcs[f].linkage == xdp).collect()
 }
 
+/// What a program looks at of descriptors, and those that it reaches by tail calls.
+fn fields(module: &Module, entry: Func, others: &[Func]) -> Fields {
+    Fields::of(module, others.iter().copied().chain([entry]))
+}
+
 /// What an object file says of a program with such maps.
 type Described<'d> = &'d dyn Fn(&[Shape], &[Initial]) -> Table;
+
+/// Makes match tables code or maps, and runs the passes.
+fn optimize(module: &mut Module, options: &Options) -> Result<Expanded, Error> {
+    let expanded = classifier::expand(module, &options.classifiers)?;
+    if options.passes {
+        let mut session = Session::new(Target::native());
+        session.disabled.extend(options.left_out.iter().cloned());
+        Pipeline::default_o2().run(module, &mut session)?;
+    }
+    Ok(expanded)
+}
 
 /// Runs the passes, makes the maps, and has LLVM compile; for others to link, if it is `described` for them.
 fn make_code(
@@ -665,13 +713,7 @@ fn make_code(
 ) -> Result<Made, Error> {
     let mut timings = Timings::default();
     let start = Instant::now();
-    let Expanded { initial, mut templates, absent, trees } =
-        classifier::expand(&mut module, &options.classifiers)?;
-    if options.passes {
-        let mut session = Session::new(Target::native());
-        session.disabled.extend(options.left_out.iter().cloned());
-        Pipeline::default_o2().run(&mut module, &mut session)?;
-    }
+    let Expanded { initial, mut templates, absent, trees } = optimize(&mut module, options)?;
     timings.passes = start.elapsed();
 
     let (tables, tries) = (&options.tables, &options.tries);
@@ -696,6 +738,7 @@ fn make_code(
 
     let start = Instant::now();
     let others = reached_by_tail_calls(&module);
+    let fields = fields(&module, entry, &others);
     let slice = way(&module, entry, &known);
     let slice = slice.as_ref().map(|slice| (slice, options.ahead));
     let (prefetch, shared) = (options.prefetch, options.workers > 1 || !options.lent.is_empty());
@@ -734,6 +777,7 @@ fn make_code(
         epochs,
         shapes,
         initial,
+        fields,
         templates,
         compiler,
         object,

@@ -15,6 +15,7 @@ use millstream_object::{InitialValue, Object};
 use serde::{Deserialize, Serialize};
 
 use crate::crash;
+use crate::fields::Fields;
 use crate::llvm::ObjectFile;
 use crate::program::Loaded;
 use crate::runtime::helpers;
@@ -174,6 +175,8 @@ pub struct Image {
     pub(crate) maps: Vec<Shape>,
     pub(crate) initial: Vec<Initial>,
     pub(crate) templates: Vec<Chosen>,
+    /// What the program looks at of packets' descriptors.
+    pub(crate) fields: Fields,
     pub(crate) seed: u64,
     /// How many run it at once.
     pub(crate) workers: u32,
@@ -215,6 +218,7 @@ impl Image {
             maps: Vec::new(),
             initial: Vec::new(),
             templates: Vec::new(),
+            fields: Fields::ALL,
             seed: 0,
             workers: 1,
             places: Vec::new(),

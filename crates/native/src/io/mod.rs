@@ -310,6 +310,7 @@ impl<'s> Hand<'s> {
         sink: &mut dyn FnMut(Step<'_>) -> io::Result<()>,
     ) -> io::Result<bool> {
         let stamp = lane.stamp();
+        self.batch.expect(engine.fields());
         let more = self.fill();
         let Hand { plan, batch, origins, meter, ran, .. } = self;
         let packets = batch.len();

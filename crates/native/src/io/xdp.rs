@@ -22,7 +22,7 @@ use super::meter::Meter;
 use super::queues::{Carry, Metadata, Plan, Received, Served};
 use super::{Crew, Ran};
 use crate::engine::Engine;
-use crate::runtime::packet::{Batch, Came};
+use crate::runtime::packet::{Batch, Came, Lying};
 use crate::runtime::region::Region;
 
 /// Looks in vain, before a worker sleeps until something comes.
@@ -134,6 +134,8 @@ struct Way<'w> {
     base: u32,
     /// In place: the frames of the packets of the batch, as long as they are not sent.
     came: Vec<Option<Frame>>,
+    /// Where those lie that have come.
+    places: Vec<Lying>,
     /// The worker's queues of each interface.
     queues: Vec<Vec<usize>>,
     /// The interface that each list leaves by, and how many of its packets found room, and how many did not.
@@ -161,9 +163,10 @@ impl<'w> Way<'w> {
         let queues_of = |at| (0..line.queues()).filter(|&queue| line.queue(queue).0 == at).collect();
         let queues = (0..interfaces).map(queues_of).collect();
         let lists = lists.iter().map(|interface| (*interface, [0; 2])).collect();
-        let (came, base) = (Vec::with_capacity(plan.batch), room.address() as u32);
+        let (came, places) = (Vec::with_capacity(plan.batch), Vec::with_capacity(plan.batch));
+        let base = room.address() as u32;
         let metadata = plan.metadata;
-        Ok(Way { batch, line, base, came, queues, lists, metadata, open, busy, in_vain: 0 })
+        Ok(Way { batch, line, base, came, places, queues, lists, metadata, open, busy, in_vain: 0 })
     }
 
     /// The worker's queue of an interface by which what came by another queue leaves: of one queue always the same, so that it stays in order.
@@ -207,19 +210,25 @@ impl Carry for Way<'_> {
 
     #[inline]
     fn receive(&mut self, at: usize, most: usize, ingress: u32) -> io::Result<Received> {
-        let Way { batch, line, base, came, metadata, open, .. } = self;
+        let Way { batch, line, base, came, places, metadata, open, .. } = self;
         batch.clear();
         came.clear();
         let with = Came { ingress, queue: line.queue(at).1, open: *open };
         let mut unfit = Vec::new();
         let packets = match metadata {
-            Metadata::InPlace => line.receive(at, most, |frame, place| {
-                let moved = *base + place.start..*base + place.end;
-                match batch.push_frame(*base + frame.offset(), moved, with) {
-                    true => came.push(Some(frame)),
-                    false => unfit.push(frame),
-                }
-            })?,
+            Metadata::InPlace => {
+                places.clear();
+                let packets = line.receive(at, most, |frame, place| {
+                    let (start, len) = (*base + frame.offset(), place.end.wrapping_sub(place.start));
+                    places.push(Lying { start, data: base.wrapping_add(place.start), len });
+                    came.push(Some(frame));
+                })?;
+                let mut missed = Vec::new();
+                batch.push_lent(places.iter().copied(), with, |at| missed.push(at));
+                // Places of packets are those of their frames.
+                unfit.extend(missed.into_iter().rev().filter_map(|at| came.remove(at)));
+                packets
+            }
             Metadata::Copy => {
                 let mut places = Vec::with_capacity(most);
                 let packets = line.receive(at, most, |frame, place| places.push((frame, place)))?;

@@ -11,9 +11,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::region::Region;
-pub(crate) use lent::Came;
+use crate::fields::Fields;
 #[cfg(feature = "dpdk")]
-pub(crate) use lent::{FRONT, Lying};
+pub(crate) use lent::FRONT;
+pub(crate) use lent::Lying;
 
 /// `XDP_PACKET_HEADROOM`.
 pub(crate) const HEADROOM: usize = 256;
@@ -53,6 +54,17 @@ pub(crate) struct Packet {
     ahead: [u32; WALKS],
 }
 
+/// What packets that came together have alike.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Came {
+    /// The interface, or the source of a graph.
+    pub(crate) ingress: u32,
+    /// Its queue.
+    pub(crate) queue: u32,
+    /// Whether they are a graph's.
+    pub(crate) open: bool,
+}
+
 /// Look-ups that code notes in a packet how far it has fetched for.
 pub(crate) const WALKS: usize = 4;
 
@@ -89,6 +101,26 @@ pub(crate) const HEAD: [usize; 3] = [
 ];
 
 impl Packet {
+    /// A packet has come, which lies there, in a buffer that begins at `start`. Of the other fields only those are written that somebody looks at; what the code
+    /// writes itself, and what is alike for all packets of this place, was written before.
+    #[inline(always)]
+    fn come(&mut self, fields: Fields, came: Came, start: u32, place: Range<u32>) {
+        (self.data, self.data_end) = (place.start, place.end);
+        if fields.has(Fields::ROOM) {
+            self.data_meta = if came.open { start.wrapping_add(XDP_FRAME) } else { place.start };
+            (self.start, self.open) = (start, came.open);
+        }
+        if fields.has(Fields::INGRESS) {
+            self.ingress = came.ingress;
+        }
+        if fields.has(Fields::QUEUE) {
+            self.rx_queue = came.queue;
+        }
+        if fields.has(Fields::TARGET) {
+            self.target = 0;
+        }
+    }
+
     /// `bpf_xdp_adjust_head`, but for moving the metadata: the new place of the data, or `None` where the kernel says
     /// `EINVAL`.
     pub(crate) fn head_moved(&self, delta: i32) -> Option<u32> {
@@ -165,6 +197,10 @@ pub struct Batch {
     lent: Option<Arc<Region>>,
     /// Those that come in, then those that copies are made in.
     packets: Vec<Packet>,
+    /// What is written of descriptors beside where packets lie.
+    fields: Fields,
+    /// The interface or source that all came by; 0 where each descriptor says its own.
+    ingress: u32,
     capacity: usize,
     len: usize,
     /// What a graph has sent, in order; room for every packet there can be.
@@ -192,13 +228,15 @@ impl Batch {
         let base = buffers.address() as u32;
         let packet = |at: usize| {
             let start = base + (at * BUFFER) as u32;
-            Packet { start, ..Packet::default() }
+            Packet { start, origin: at as u32, ..Packet::default() }
         };
         let none = Sent { packet: std::ptr::null_mut(), output: 0 };
         Ok(Batch {
             buffers,
             lent: None,
             packets: (0..all).map(packet).collect(),
+            fields: Fields::ALL,
+            ingress: 0,
             capacity,
             len: 0,
             sent: vec![none; if copies == 0 { 0 } else { all }],
@@ -227,6 +265,16 @@ impl Batch {
         self.len = 0;
     }
 
+    /// Of the descriptors of what comes from now on only these fields are written, since a program looks at no others.
+    pub fn expect(&mut self, fields: Fields) {
+        self.fields = fields;
+    }
+
+    /// The interface or source that all packets came by, if none of their descriptors has to say so.
+    pub(crate) fn ingress(&self) -> u32 {
+        self.ingress
+    }
+
     /// Copies a packet in, as received on interface `ingress`; `false` if the batch is full or the packet shorter than an
     /// Ethernet header or longer than [`LONGEST`].
     pub fn push(&mut self, bytes: &[u8], ingress: u32) -> bool {
@@ -248,20 +296,10 @@ impl Batch {
         let data = start + HEADROOM as u32;
         let at = from + HEADROOM;
         self.buffers.bytes_mut()[at..at + bytes.len()].copy_from_slice(bytes);
-        self.packets[self.len] = Packet {
-            data,
-            data_end: data + bytes.len() as u32,
-            data_meta: if open { start + XDP_FRAME } else { data },
-            ingress,
-            rx_queue: 0,
-            egress: 0,
-            start,
-            verdict: 0,
-            target: 0,
-            origin: self.len as u32,
-            open,
-            ahead: [0; WALKS],
-        };
+        let (came, place) = (Came { ingress, queue: 0, open }, data..data + bytes.len() as u32);
+        // Each says by itself where it came from: others may be in the batch.
+        self.packets[self.len].come(self.fields.and(Fields::INGRESS), came, start, place);
+        self.ingress = 0;
         self.len += 1;
         true
     }

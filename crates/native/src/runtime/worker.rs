@@ -48,6 +48,8 @@ pub(crate) struct Worker {
     /// Descriptors for copies: the next, and how many are left.
     pub(crate) spare: *mut Packet,
     pub(crate) spares: u64,
+    /// The interface or source that all packets of the batch came by; 0 where their descriptors say it.
+    pub(crate) ingress: u32,
     /// Packets that are held, by queue.
     pub(crate) queues: BTreeMap<u64, VecDeque<*mut Packet>>,
     pub(crate) clock: Clock,
@@ -85,6 +87,7 @@ impl Worker {
             held: 0,
             spare: std::ptr::null_mut(),
             spares: 0,
+            ingress: 0,
             queues: BTreeMap::new(),
             clock: Clock::default(),
             seed: seed.max(1),

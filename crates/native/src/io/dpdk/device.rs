@@ -206,6 +206,11 @@ impl<'d> Hand<'d> {
         self.device.ports.len()
     }
 
+    /// The number of the queue.
+    pub(super) fn queue(&self) -> u16 {
+        self.queue
+    }
+
     /// An empty list with room for so many buffers.
     pub(super) fn buffers(&self, most: usize) -> Buffers<'d> {
         Buffers { list: Vec::with_capacity(most), gone: 0, _pool: PhantomData }
@@ -289,7 +294,8 @@ impl Buffers<'_> {
             let fields = unsafe { buffer.as_ref() };
             fields.filter(|fields| fields.pieces == 1).map_or(Lying::NOWHERE, |fields| {
                 let buffer = fields.address as u32;
-                Lying { buffer, data: buffer + u32::from(fields.data), len: u32::from(fields.len) }
+                let start = buffer.wrapping_sub(u32::from(FRONT));
+                Lying { start, data: buffer.wrapping_add(u32::from(fields.data)), len: u32::from(fields.len) }
             })
         })
     }

@@ -7,7 +7,7 @@ use super::device::{Buffers, Hand, Line};
 use crate::io::graph::COPIES;
 use crate::io::meter::Meter;
 use crate::io::queues::{Carry, Metadata, Plan, Received};
-use crate::runtime::packet::Batch;
+use crate::runtime::packet::{Batch, Came};
 
 /// A worker's queues, and the packets that are under way by it. Buffers are given back before the thread leaves.
 pub(super) struct Way<'d> {
@@ -58,7 +58,10 @@ impl Carry for Way<'_> {
         let received = hand.receive(port, most, came);
         let mut unfit = Vec::new();
         match self.metadata {
-            Metadata::InPlace => batch.push_lent(came.lying(), (ingress, *open), |at| unfit.push(at)),
+            Metadata::InPlace => {
+                let with = Came { ingress, queue: u32::from(hand.queue()), open: *open };
+                batch.push_lent(came.lying(), with, |at| unfit.push(at));
+            }
             Metadata::Copy => {
                 let push = if *open { Batch::push_open } else { Batch::push };
                 unfit.extend(

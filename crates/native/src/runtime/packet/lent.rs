@@ -7,71 +7,69 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::{BUFFER, Batch, ETH_HLEN, LONGEST, Packet, Sent, WALKS, XDP_FRAME};
+use super::{BUFFER, Batch, Came, ETH_HLEN, LONGEST, Packet, Sent};
+use crate::fields::Fields;
 use crate::runtime::region::Region;
 
-/// Bytes in front of a driver's buffer that packets may use, too: with the headroom that drivers keep, [`super::HEADROOM`] in all.
+/// Bytes in front of a buffer of DPDK's drivers that packets may use, too: with the headroom that drivers keep, [`super::HEADROOM`] in all.
 #[cfg(feature = "dpdk")]
 pub(crate) const FRONT: u16 = 128;
 
 /// Where a packet lies.
-#[cfg(feature = "dpdk")]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lying {
-    /// Where its buffer begins, [`FRONT`] not included.
-    pub(crate) buffer: u32,
+    /// Where its buffer begins, of which packets have [`BUFFER`] bytes.
+    pub(crate) start: u32,
     pub(crate) data: u32,
     pub(crate) len: u32,
 }
 
-#[cfg(feature = "dpdk")]
 impl Lying {
     /// Of what is not in one piece: no batch takes it.
-    pub(crate) const NOWHERE: Lying = Lying { buffer: 0, data: 0, len: u32::MAX };
+    #[cfg(feature = "dpdk")]
+    pub(crate) const NOWHERE: Lying = Lying { start: 0, data: 0, len: u32::MAX };
 }
 
 /// What packets of one burst have in common.
-#[cfg(feature = "dpdk")]
 #[derive(Clone, Copy)]
 struct Burst {
-    /// Where the region of the driver's buffers begins, and its length but for one buffer.
+    /// Where the region of buffers begins, and its length but for one buffer.
     base: u32,
     reach: u32,
     shortest: u32,
-    ingress: u32,
-    open: bool,
+    came: Came,
 }
 
-#[cfg(feature = "dpdk")]
 impl Burst {
     /// Has a descriptor say where a packet lies; `false` if it must not be used, since that is outside of the region or of what a buffer has room
-    /// for. What is not written is as [`Batch::over`] made it, or written by whoever runs the packet.
+    /// for.
     #[inline(always)]
-    fn put(&self, packet: &mut Packet, Lying { buffer, data, len }: Lying) -> bool {
-        let start = buffer.wrapping_sub(u32::from(FRONT));
-        packet.data = data;
-        packet.data_end = data.wrapping_add(len);
-        packet.data_meta = if self.open { start.wrapping_add(XDP_FRAME) } else { data };
-        packet.ingress = self.ingress;
-        packet.start = start;
-        packet.target = 0;
-        packet.open = self.open;
+    fn put(&self, fields: Fields, packet: &mut Packet, Lying { start, data, len }: Lying) -> bool {
+        packet.come(fields, self.came, start, data..data.wrapping_add(len));
         // All of them without a branch: the second is of no worth where the first does not hold, and may be anything.
         (start.wrapping_sub(self.base) < self.reach)
             & (len.wrapping_sub(self.shortest) <= LONGEST as u32 - self.shortest)
             & (data.wrapping_sub(start) <= (BUFFER as u32).wrapping_sub(len))
     }
+
+    /// The same of a whole burst, by a loop of its own for these [`Fields`].
+    fn put_all<const FIELDS: u8>(&self, room: &mut [Packet], packets: impl Iterator<Item = Lying>) -> bool {
+        let mut fit = true;
+        for (packet, lying) in room.iter_mut().zip(packets) {
+            fit &= self.put(const { Fields::of_bits(FIELDS) }, packet, lying);
+        }
+        fit
+    }
 }
 
-/// What packets that came together have alike.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Came {
-    /// The interface, or the source of a graph.
-    pub(crate) ingress: u32,
-    /// Its queue.
-    pub(crate) queue: u32,
-    /// Whether they are a graph's.
-    pub(crate) open: bool,
+/// [`Burst::put_all`] for fields that are known when it runs.
+macro_rules! put_all {
+    ($fields:expr, $burst:expr, $room:expr, $packets:expr; $($bits:literal)*) => {
+        match $fields.bits() {
+            $( $bits => $burst.put_all::<$bits>($room, $packets), )*
+            _ => $burst.put_all::<{ Fields::ALL.bits() }>($room, $packets),
+        }
+    };
 }
 
 impl Batch {
@@ -89,59 +87,25 @@ impl Batch {
         Ok(Batch { lent: Some(Arc::clone(lent)), capacity, ..batch })
     }
 
-    /// Takes a packet where it lies: `start` is where its buffer begins, of which packets have [`BUFFER`] bytes, `place` that of its bytes. `false` if the batch is full, the
-    /// packet too short or too long, as for [`Batch::push`] and, for a graph, [`Batch::push_open`], or not where packets of this batch are.
-    #[inline]
-    pub(crate) fn push_frame(&mut self, start: u32, place: Range<u32>, came: Came) -> bool {
-        let Some(region) = &self.lent else { return false };
-        let len = place.end.wrapping_sub(place.start);
-        let Came { ingress, queue, open } = came;
-        let shortest = if open { 0 } else { ETH_HLEN };
-        let inside = region.holds(start)
-            && len.wrapping_sub(shortest) <= LONGEST as u32 - shortest
-            && place.start.wrapping_sub(start) <= BUFFER as u32 - len;
-        let Some(packet) = self.packets[..self.capacity].get_mut(self.len).filter(|_| inside) else {
-            return false;
-        };
-        *packet = Packet {
-            data: place.start,
-            data_end: place.end,
-            data_meta: if open { start + XDP_FRAME } else { place.start },
-            ingress,
-            rx_queue: queue,
-            egress: 0,
-            start,
-            verdict: 0,
-            target: 0,
-            origin: self.len as u32,
-            open,
-            ahead: [0; WALKS],
-        };
-        self.len += 1;
-        true
-    }
-
-    /// Takes packets where they lie, as received on interface `ingress`; `unfit` is told the places of those that are not taken: if there is none (it is in
-    /// several pieces), the batch is full, the packet too short or too long, as for [`Batch::push`] and, for a graph, [`Batch::push_open`], or not where packets of
-    /// this batch are.
-    #[cfg(feature = "dpdk")]
+    /// Takes packets where they lie, as they came; `unfit` is told the places of those that are not taken: if there is none (it is in several pieces), the batch is
+    /// full, the packet too short or too long, as for [`Batch::push`] and, for a graph, [`Batch::push_open`], or not where packets of this batch are.
     #[inline]
     pub(crate) fn push_lent(
         &mut self,
         packets: impl ExactSizeIterator<Item = Lying> + Clone,
-        (ingress, open): (u32, bool),
+        came: Came,
         unfit: impl FnMut(usize),
     ) {
         let Some(region) = &self.lent else { return };
         let (base, length) = (region.address() as u32, region.bytes().len() as u32);
-        let reach = length.saturating_sub(BUFFER as u32);
-        let burst = Burst { base, reach, shortest: if open { 0 } else { ETH_HLEN }, ingress, open };
+        // The last byte of the region is that of a buffer, at the most.
+        let reach = (length + 1).saturating_sub(BUFFER as u32);
+        let burst = Burst { base, reach, shortest: if came.open { 0 } else { ETH_HLEN }, came };
+        self.ingress = came.ingress;
         let room = &mut self.packets[self.len..self.capacity];
         let count = packets.len();
-        let mut fit = count <= room.len();
-        for (packet, lying) in room.iter_mut().zip(packets.clone()) {
-            fit &= burst.put(packet, lying);
-        }
+        let fit = count <= room.len()
+            && put_all!(self.fields, burst, room, packets.clone(); 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14);
         match fit {
             true => self.len += count,
             false => self.push_some(&burst, packets, unfit),
@@ -149,7 +113,6 @@ impl Batch {
     }
 
     /// Takes those packets of a burst that can be taken.
-    #[cfg(feature = "dpdk")]
     #[cold]
     fn push_some(
         &mut self,
@@ -157,9 +120,9 @@ impl Batch {
         packets: impl Iterator<Item = Lying>,
         mut unfit: impl FnMut(usize),
     ) {
-        let room = &mut self.packets[..self.capacity];
+        let (room, fields) = (&mut self.packets[..self.capacity], self.fields);
         for (at, lying) in packets.enumerate() {
-            if room.get_mut(self.len).is_some_and(|packet| burst.put(packet, lying)) {
+            if room.get_mut(self.len).is_some_and(|packet| burst.put(fields, packet, lying)) {
                 self.len += 1;
             } else {
                 unfit(at);
@@ -213,85 +176,89 @@ impl Batch {
 
 #[cfg(test)]
 mod tests {
+    use super::super::XDP_FRAME;
     use super::*;
 
-    #[test]
-    fn a_frame_is_taken_where_its_packet_has_all_its_room() {
-        let region = Arc::new(Region::low(2 * 4096).unwrap());
-        let start = region.address() as u32 + 4096;
-        let mut batch = Batch::over(&region, 2, 0).unwrap();
-        let came = Came { ingress: 7, queue: 3, open: false };
-        let good = start + 256..start + 316;
-        for (start, bad) in [
-            (start + 4096, start + 4096 + 256..start + 4096 + 316),
-            (start, start - 1..start + 60),
-            (start, start + 256..start + 269),
-            (start, start + 256..start + 257 + LONGEST as u32),
-            (start, start + BUFFER as u32 - 59..start + BUFFER as u32 + 1),
-        ] {
-            assert!(!batch.push_frame(start, bad.clone(), came), "{bad:?}");
-        }
-        assert!(batch.push_frame(start, good.clone(), came) && batch.push_frame(start, good.clone(), came));
-        assert!(!batch.push_frame(start, good.clone(), came), "the batch is full");
-        let packet = batch.packets[1];
-        assert_eq!((packet.ingress, packet.rx_queue, packet.origin), (7, 3, 1));
-        assert_eq!(packet.start, start);
-        assert_eq!((batch.bounds(1), batch.bytes(1).len()), (good, 60));
-    }
-
-    #[cfg(feature = "dpdk")]
     fn is_taken(batch: &mut Batch, lying: Lying) -> bool {
         let mut taken = true;
-        batch.push_lent(std::iter::once(lying), (1, false), |_| taken = false);
+        batch
+            .push_lent(std::iter::once(lying), Came { ingress: 1, queue: 0, open: false }, |_| taken = false);
         taken
     }
 
-    #[cfg(feature = "dpdk")]
     #[test]
     fn only_what_lies_in_the_region_with_all_its_room_is_taken() {
         let region = Arc::new(Region::low(2 * BUFFER).unwrap());
         let base = region.address() as u32;
         let mut batch = Batch::over(&region, 2, 0).unwrap();
-        let at = |buffer: u32, data: u32, len: u32| Lying { buffer, data, len };
-        let front = u32::from(FRONT);
-        let good = at(base + front, base + 2 * front, 64);
+        let at = |start: u32, data: u32, len: u32| Lying { start, data, len };
+        let last = base + region.bytes().len() as u32 - BUFFER as u32;
         for bad in [
-            at(base, base + front, 64),
-            at(base + BUFFER as u32 + front + 1, base + BUFFER as u32 + 2 * front, 64),
-            at(base + front, base - 1, 64),
-            at(base + front, base + BUFFER as u32 - 63, 64),
-            at(base + front, base + 2 * front, 13),
-            at(base + front, base + 2 * front, LONGEST as u32 + 1),
+            at(base - 1, base + 256, 64),
+            at(last + 1, last + 257, 64),
+            at(base, base - 1, 64),
+            at(base, base + BUFFER as u32 - 63, 64),
+            at(base, base + 256, 13),
+            at(base, base + 256, LONGEST as u32 + 1),
             at(0, 0, 64),
             at(u32::MAX, u32::MAX, 64),
+            at(0, 0, u32::MAX),
         ] {
             assert!(!is_taken(&mut batch, bad), "{bad:?}");
         }
-        assert!(!is_taken(&mut batch, Lying::NOWHERE), "in several pieces");
-        assert!(is_taken(&mut batch, good) && is_taken(&mut batch, good));
+        let (good, edge) = (at(base, base + 256, 64), at(last, last + BUFFER as u32 - 64, 64));
+        assert!(is_taken(&mut batch, good) && is_taken(&mut batch, edge));
         assert!(!is_taken(&mut batch, good), "the batch is full");
-        assert_eq!((batch.bounds(1), batch.bytes(1).len()), (good.data..good.data + 64, 64));
+        assert_eq!((batch.bounds(1), batch.bytes(1).len()), (edge.data..edge.data + 64, 64));
     }
 
-    #[cfg(feature = "dpdk")]
     #[test]
     fn of_a_burst_those_that_fit_are_taken_and_keep_their_order() {
         let region = Arc::new(Region::low(8 * BUFFER).unwrap());
-        let buffer = region.address() as u32 + u32::from(FRONT);
-        let at = |place: u32| Lying { buffer, data: buffer + place, len: 64 };
+        let start = region.address() as u32;
+        let at = |place: u32| Lying { start, data: start + place, len: 64 };
+        let nowhere = Lying { start: 0, data: 0, len: u32::MAX };
         let mut batch = Batch::over(&region, 3, 0).unwrap();
         for _ in 0..2 {
             batch.clear();
             let mut unfit = Vec::new();
-            let burst = [Lying::NOWHERE, at(1), at(2), Lying { data: 0, ..at(0) }, at(3), at(4)];
-            batch.push_lent(burst.into_iter(), (7, true), |at| unfit.push(at));
-            assert_eq!((unfit, batch.len()), (vec![0, 3, 5], 3));
+            let burst = [nowhere, at(1), at(2), Lying { data: 0, ..at(0) }, at(3), at(4)];
+            let came = Came { ingress: 7, queue: 3, open: true };
+            batch.push_lent(burst.into_iter(), came, |at| unfit.push(at));
+            assert_eq!((unfit, batch.len(), batch.ingress()), (vec![0, 3, 5], 3, 7));
             for (number, packet) in (0..).zip(&batch.packets[..3]) {
-                assert_eq!((packet.data, packet.ingress, packet.open), (buffer + number + 1, 7, true));
-                assert_eq!((packet.origin, packet.target), (number, 0));
+                assert_eq!((packet.data, packet.ingress, packet.open), (start + number + 1, 7, true));
+                assert_eq!((packet.rx_queue, packet.origin, packet.target), (3, number, 0));
+                assert_eq!((packet.start, packet.data_meta), (start, start + XDP_FRAME));
             }
             // What the one before left is not the next one's.
             batch.packets[1].target = 9;
+        }
+    }
+
+    #[test]
+    fn fields_that_nobody_looks_at_are_not_written() {
+        let region = Arc::new(Region::low(8 * BUFFER).unwrap());
+        let start = region.address() as u32;
+        for bits in 0..=Fields::ALL.bits() {
+            let fields = Fields::of_bits(bits);
+            let mut batch = Batch::over(&region, 1, 0).unwrap();
+            batch.expect(fields);
+            batch.packets[0].target = 9;
+            let lying = Lying { start, data: start + 300, len: 64 };
+            batch.push_lent(std::iter::once(lying), Came { ingress: 7, queue: 3, open: false }, |_| {});
+            let packet = batch.packets[0];
+            let of = |field: Fields, value: u32, else_: u32| if fields.has(field) { value } else { else_ };
+            assert_eq!(batch.bounds(0), start + 300..start + 364);
+            assert_eq!(
+                (packet.start, packet.data_meta),
+                (of(Fields::ROOM, start, 0), of(Fields::ROOM, start + 300, 0))
+            );
+            assert_eq!(
+                (packet.ingress, packet.rx_queue),
+                (of(Fields::INGRESS, 7, 0), of(Fields::QUEUE, 3, 0))
+            );
+            assert_eq!(packet.target, of(Fields::TARGET, 0, 9));
         }
     }
 }

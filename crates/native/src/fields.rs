@@ -1,0 +1,171 @@
+//! Which fields of packets' descriptors a program looks at.
+//!
+//! Where a packet lies is always said. The rest whoever receives packets writes only if somebody looks at it: the code, by loads from the context, or a helper that
+//! it calls. What is not written keeps what [`crate::Batch`] made it with, zero, or what an earlier program wanted: nobody reads it.
+//!
+//! Invariant: a context that goes where it cannot be followed (into memory, to a helper that is not known here) has all fields looked at.
+
+use millstream_ir::{Func, Function, Inst, Module, Op, Prov, Type, Value};
+use serde::{Deserialize, Serialize};
+
+/// Fields that a program looks at, beside where the packet lies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Fields(u8);
+
+/// `bpf_redirect`, `bpf_redirect_map`: where to is among what they leave in the descriptor.
+const REDIRECTS: [i32; 2] = [23, 51];
+/// `bpf_xdp_adjust_head`, `bpf_xdp_adjust_meta`, `bpf_xdp_adjust_tail`.
+const ADJUSTS: [i32; 3] = [44, 54, 65];
+/// `bpf_xdp_get_buff_len`, `bpf_xdp_load_bytes`, `bpf_xdp_store_bytes`: these need no more than where the packet lies. `bpf_tail_call`: programs that it reaches are
+/// of the module, too.
+const NO_MORE: [i32; 4] = [188, 189, 190, 12];
+
+impl Fields {
+    /// None but where the packet lies.
+    pub const NONE: Fields = Fields(0);
+    /// How far there is room around the packet, and its metadata.
+    pub const ROOM: Fields = Fields(1);
+    /// The interface, or the source of a graph, that it came by.
+    pub const INGRESS: Fields = Fields(2);
+    /// The queue of the interface.
+    pub const QUEUE: Fields = Fields(4);
+    /// Where it is redirected to.
+    pub const TARGET: Fields = Fields(8);
+    /// All of them.
+    pub const ALL: Fields = Fields(15);
+
+    /// Those that the functions of a module look at, which begins with these.
+    pub(crate) fn of(module: &Module, programs: impl IntoIterator<Item = Func>) -> Fields {
+        if !programs.into_iter().all(|program| takes_context(module, program, 0)) {
+            return Fields::ALL;
+        }
+        let of = |func: &Function| {
+            let insts = func.insts_in_order().map(|(_, inst)| of_inst(module, func, inst));
+            insts.fold(Fields::NONE, Fields::and)
+        };
+        module.funcs.values().map(of).fold(Fields::NONE, Fields::and)
+    }
+
+    /// These and others.
+    #[must_use]
+    pub const fn and(self, other: Fields) -> Fields {
+        Fields(self.0 | other.0)
+    }
+
+    /// Whether others are all among these.
+    pub const fn has(self, other: Fields) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// As a number below 16, and back.
+    pub(crate) const fn bits(self) -> u8 {
+        self.0
+    }
+
+    pub(crate) const fn of_bits(bits: u8) -> Fields {
+        Fields(bits & Fields::ALL.0)
+    }
+}
+
+fn is_context(func: &Function, value: Value) -> bool {
+    func.types[value] == Type::Ptr(Prov::Ctx)
+}
+
+fn of_inst(module: &Module, func: &Function, inst: Inst) -> Fields {
+    let data = &func.insts[inst];
+    let mut contexts = (0..data.args.len()).filter(|&at| is_context(func, data.args[at])).peekable();
+    let has_any = contexts.peek().is_some();
+    match &data.op {
+        Op::Load { size, offset, .. } if has_any => of_load(*offset, size.bytes() as i32),
+        // A copy has all that the original has, in a buffer of its own; one that waits has annotations at the beginning of its buffer.
+        Op::ClonePacket {} | Op::Hold { .. } | Op::Pull { .. } => Fields::ROOM,
+        Op::SetBounds {} | Op::Emit {} | Op::Cmp { .. } | Op::Branch { .. } => handed_on(func, inst),
+        Op::Helper { id } if REDIRECTS.contains(id) => Fields::TARGET,
+        Op::Helper { id } if ADJUSTS.contains(id) => Fields::ROOM,
+        Op::Helper { id } if NO_MORE.contains(id) => Fields::NONE,
+        Op::Call { func: callee } if contexts.all(|at| takes_context(module, *callee, at)) => Fields::NONE,
+        _ if has_any => Fields::ALL,
+        _ => handed_on(func, inst),
+    }
+}
+
+/// What is looked at of a context that goes to parameters of blocks: nothing, as long as these are known to be one.
+fn handed_on(func: &Function, inst: Inst) -> Fields {
+    let is_lost = func.insts[inst].targets.iter().any(|target| {
+        let params = &func.blocks[target.block].params;
+        target.args.iter().zip(params).any(|(&arg, &param)| is_context(func, arg) && !is_context(func, param))
+    });
+    if is_lost { Fields::ALL } else { Fields::NONE }
+}
+
+/// Whether a function has a context for this parameter.
+fn takes_context(module: &Module, callee: Func, at: usize) -> bool {
+    let callee = &module.funcs[callee];
+    let first = callee.layout.first().map(|&block| &callee.blocks[block].params);
+    first.and_then(|params| params.get(at)).is_some_and(|&param| is_context(callee, param))
+}
+
+/// What a load of so many bytes of the context reads: fields of `struct xdp_md`, of four bytes each.
+fn of_load(offset: i32, bytes: i32) -> Fields {
+    match (offset, bytes) {
+        // The last one is the interface that it leaves by, which only programs in maps of devices are told.
+        (0 | 4 | 20, 4) => Fields::NONE,
+        (8, 4) => Fields::ROOM,
+        (12, 4) => Fields::INGRESS,
+        (16, 4) => Fields::QUEUE,
+        _ => Fields::ALL,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use millstream_ir::text::parse_module;
+    use millstream_ir::{Linkage, MemFlags, Size};
+
+    use super::*;
+
+    /// Of a program that loads from the context at this offset and calls this helper with it.
+    fn of(offset: i32, helper: Option<i32>) -> Fields {
+        let mut module = Module::default();
+        let mut func = Function::new("program", Linkage::Program { prog_type: 6 });
+        let block = func.add_block();
+        let context = func.add_param(block, Type::Ptr(Prov::Ctx));
+        let mut at = func.at_end(block);
+        let load = Op::Load { size: Size::W, sext: false, offset, flags: MemFlags::default() };
+        let mut value = at.value(load, [context], Type::I64);
+        if let Some(id) = helper {
+            value = at.value(Op::Helper { id }, [context, value], Type::I64);
+        }
+        at.effect(Op::Return {}, [value], []);
+        let program = module.funcs.push(func);
+        Fields::of(&module, [program])
+    }
+
+    #[test]
+    fn fields_are_looked_at_by_loads_and_helpers() {
+        assert_eq!([of(0, None), of(4, None), of(20, None)], [Fields::NONE; 3]);
+        assert_eq!([of(8, None), of(12, None), of(16, None)], [Fields::ROOM, Fields::INGRESS, Fields::QUEUE]);
+        assert_eq!(of(2, None), Fields::ALL, "no field");
+        assert_eq!(of(12, Some(44)), Fields::INGRESS.and(Fields::ROOM));
+        assert_eq!(
+            [of(0, Some(23)), of(0, Some(189)), of(0, Some(12))],
+            [Fields::TARGET, Fields::NONE, Fields::NONE]
+        );
+        assert_eq!(of(0, Some(25)), Fields::ALL, "a helper that is not known here");
+    }
+
+    #[test]
+    fn a_context_that_cannot_be_followed_has_all_fields_looked_at() {
+        let text = |param: &str, then: &str| {
+            let text = format!(
+                "fn0 \"program\" static returns {{\nblock0(v0: {param}):\n  v1: i64 = const.2\n{then}\n  return v1\n}}\n"
+            );
+            let module = parse_module(&text).unwrap_or_else(|e| panic!("{e}: {text}"));
+            let programs: Vec<Func> = module.funcs.keys().collect();
+            Fields::of(&module, programs)
+        };
+        assert_eq!(text("ptr(ctx)", ""), Fields::NONE);
+        assert_eq!(text("any", ""), Fields::ALL, "it is not known to be one");
+        assert_eq!(text("ptr(ctx)", "  v2: i64 = alu.add.w64 v0, v1"), Fields::ALL);
+    }
+}
