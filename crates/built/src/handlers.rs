@@ -128,6 +128,15 @@ fn handler<'p>(program: &'p Program, name: &str) -> Result<&'p Handler, Error> {
     Err(Error::Unknown { name: name.to_owned(), near, there })
 }
 
+/// The table that a handler writes, which a text names that [`write`] takes.
+pub fn table_of<'p>(program: &'p Program, text: &str) -> Option<&'p str> {
+    let name = text.split_once(char::is_whitespace).map_or(text, |(name, _)| name);
+    match &handler(program, name).ok()?.access {
+        Access::Table { map, verb, .. } if verb.writes() => Some(map),
+        _ => None,
+    }
+}
+
 /// The handlers of an element, a line each: the name, and `r`, `w`, or `+` for one that takes an argument when it is read.
 fn listing(program: &Program, element: &str) -> String {
     let line = |handler: &Handler| {

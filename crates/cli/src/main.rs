@@ -27,6 +27,7 @@ mod lab;
 mod layout;
 mod learn;
 mod man;
+mod metrics;
 mod native;
 mod opt;
 mod progress;

@@ -1,6 +1,8 @@
 //! `millstream click` as a user calls it.
 
 mod common;
+#[path = "common/scrape.rs"]
+mod scrape;
 #[path = "common/spoken.rs"]
 mod spoken;
 
@@ -187,6 +189,68 @@ fn replaced(workers: &str) {
     assert_eq!(number(&report["received"]) + number(&report["copies"]), number(&report["sent"]) + dropped);
     assert!(rows.iter().any(|row| number(&row["packets"]) >= 1000), "what the first one dropped: {rows:?}");
     assert!(!Path::new(&files.path("control")).exists(), "the socket has gone");
+}
+
+#[test]
+fn what_handlers_set_and_what_was_left_out_is_kept_by_the_next_configuration() {
+    let files = Files::new("click-kept");
+    let (first, second, third) = (files.path("1.click"), files.path("2.click"), files.path("3.click"));
+    let text = |routes: &str, paint: u32, name: &str| {
+        format!(
+            "FromDevice(in) -> s :: Switch(0) -> Strip(14) -> CheckIPHeader(CHECKSUM false) -> p :: Paint({paint})
+                -> r :: RadixIPLookup({routes}) -> {name} :: Counter -> Discard; r[1] -> Discard; s[1] -> Discard"
+        )
+    };
+    std::fs::write(&first, text("0/0 0", 1, "a")).expect("written");
+    std::fs::write(&second, text("0/0 0", 2, "b")).expect("written");
+    std::fs::write(&third, text("0/0 1", 2, "c")).expect("written");
+    let address = scrape::free_address();
+    let flags = ["--without", "static-graph,constants", "--workers", "2", "--metrics", &address];
+    let mut spoken = Spoken::new(&first, &files.path("control"), &flags);
+    // What is left out are numbers in memory, in a map of their own.
+    let general = || scrape::scrape(&address).contains("millstream_map_entries{map=\"click.numbers\"}");
+    assert!(general());
+    let write = |spoken: &mut Spoken, line: &str| {
+        let (answer, _) = spoken.say(line);
+        assert!(answer.starts_with("200"), "{line}: {answer}");
+    };
+    for line in ["WRITE s.switch 1", "WRITE p.color 7", "WRITE r.add 10.0.0.0/8 1", "WRITE r.set 0/0 1"] {
+        write(&mut spoken, line);
+    }
+    let table = spoken.say("READ r.table").1;
+    assert!(table.contains("10.0.0.0/8"), "{table}");
+    write(&mut spoken, &format!("SWAP {second}"));
+    assert!(general(), "constants are left out of this one, too");
+    assert_eq!(spoken.number("s.switch"), 1, "nobody has said otherwise");
+    assert_eq!(spoken.number("p.color"), 2, "the new configuration says so, where the old one said 1");
+    assert_eq!(spoken.say("READ r.table").1, table);
+    write(&mut spoken, &format!("SWAP {third}"));
+    assert!(!spoken.say("READ r.table").1.contains("10.0.0.0/8"), "it has other routes");
+    assert_eq!(spoken.number("s.switch"), 1);
+    write(&mut spoken, "WRITE stop");
+    assert!(spoken.run.wait().expect("its end").success());
+}
+
+#[test]
+fn metrics_say_what_elements_count_and_drop() {
+    let files = Files::new("click-metrics");
+    let (conf, address) = (files.path("test.click"), scrape::free_address());
+    let text = "FromDevice(in) -> Strip(14) -> CheckIPHeader(CHECKSUM false) -> c :: Counter -> d :: Discard";
+    std::fs::write(&conf, text).expect("written");
+    let mut spoken = Spoken::new(&conf, &files.path("control"), &["--workers", "2", "--metrics", &address]);
+    while spoken.number("c.count") < 1000 {}
+    let before = spoken.number("c.count") as f64;
+    let text = scrape::scrape(&address);
+    let after = spoken.number("c.count") as f64;
+    for name in [
+        "millstream_element_total{element=\"c\",handler=\"count\"}",
+        "millstream_dropped_total{element=\"d\",reason=\"discarded\"}",
+    ] {
+        let value = scrape::value(&text, name);
+        assert!((before..=after).contains(&value), "{name}: {before} {value} {after}");
+    }
+    assert!(spoken.say("WRITE stop").0.starts_with("200"));
+    assert!(spoken.run.wait().expect("its end").success());
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! `millstream native` as a user has it: files in and out, tables, the account, exit codes.
 
 mod common;
+#[path = "common/scrape.rs"]
+mod scrape;
 #[path = "common/wires.rs"]
 mod wires;
 
@@ -238,6 +240,38 @@ fn next_hops(flags: u32, more: u32) -> Map {
         ..MapSpec::default()
     };
     Map::create(&spec).expect("an array")
+}
+
+#[test]
+fn metrics_are_those_of_the_statistics() {
+    for workers in [1, 2] {
+        let address = scrape::free_address();
+        let arguments = ["native", "builtin:router:100", "--packets", "1000000000000", "--metrics", &address];
+        let command = Command::new(env!("CARGO_BIN_EXE_millstream"))
+            .args([&arguments[..], &["--workers", &workers.to_string()]].concat())
+            .stdout(Stdio::null())
+            .spawn();
+        let _running = Running(command.expect("it starts"));
+        let start = Instant::now();
+        let text = loop {
+            let text = scrape::scrape(&address);
+            let all_work = (0..workers).all(|w| {
+                scrape::value(&text, &format!("millstream_received_total{{worker=\"{w}\"}}")) > 1000.0
+            });
+            if all_work {
+                break text;
+            }
+            assert!(start.elapsed() < Duration::from_secs(60), "{text}");
+        };
+        let value = |name: &str| scrape::value(&text, name);
+        let sum = |name: &str| (0..workers).map(|w| value(&format!("{name}{{worker=\"{w}\"}}"))).sum::<f64>();
+        assert!(sum("millstream_sent_total") > 0.0 && sum("millstream_busy_seconds_total") > 0.0, "{text}");
+        assert_eq!(value("millstream_map_entries{map=\"routes\"}"), 100.0);
+        assert_eq!(value("millstream_dropped_total{element=\"\",reason=\"no_verdict\"}"), 0.0);
+        let sampled = value("millstream_latency_seconds_count");
+        assert!(sampled > 0.0 && value("millstream_latency_seconds_sum") > 0.0, "{text}");
+        assert_eq!(value("millstream_latency_seconds_bucket{le=\"+Inf\"}"), sampled);
+    }
 }
 
 #[test]

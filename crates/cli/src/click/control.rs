@@ -3,7 +3,9 @@
 //! The protocol is that of Click's `ControlSocket`. Clients have a thread each; what they ask for is done by the worker, between batches: no
 //! packet is under way then. A new configuration is compiled by the client's thread, so that the worker only takes over state.
 
+use std::collections::BTreeSet;
 use std::io::{self, BufRead, BufReader, Write};
+use std::net::TcpListener;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -11,12 +13,14 @@ use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use miette::{Result, miette};
+use millstream_built::keep::keep;
 use millstream_built::script::{Scripts, Surroundings};
 use millstream_built::{fill, handlers};
-use millstream_click::{Drop, General, Program, STATE, Writers};
+use millstream_click::{Access, Drop, General, Program, STATE, Writers};
 use millstream_native::{Engine, Options};
 
 use crate::daemon::socket::{Socket, SocketError};
+use crate::native::metrics::{self, Figures};
 use crate::native::stats::Stats;
 
 /// How long a client that ends the run is waited for.
@@ -55,28 +59,44 @@ struct Request {
 
 /// Requests of all clients.
 pub(super) struct Control {
-    requests: Receiver<Request>,
-    _socket: Socket,
+    requests: Option<Receiver<Request>>,
+    figures: Option<metrics::Asked>,
+    _socket: Option<Socket>,
 }
 
 impl Control {
-    /// Listens at a path; `options` are those of configurations that come, or none if none may.
-    pub(super) fn open(path: &Path, options: Option<Options>) -> Result<Control> {
-        let socket = Socket::bind(path).map_err(|e| match e {
-            SocketError::Busy { path } => {
-                miette!("--control {}: somebody else listens there", path.display())
-            }
-            e => miette!("--control: {e}"),
-        })?;
-        let listener = socket.listener.try_clone().map_err(|e| miette!("--control: {e}"))?;
-        let (send, requests) = mpsc::channel();
-        thread::spawn(move || listen(&listener, &send, options.as_ref()));
-        Ok(Control { requests, _socket: socket })
+    /// Listens at a path, and answers who asks for metrics; `options` are those of configurations that come, or none if none may.
+    pub(super) fn open(
+        path: Option<&Path>,
+        metrics: Option<TcpListener>,
+        engine: &Engine,
+        options: Option<(Options, General)>,
+    ) -> Result<Control> {
+        let (mut requests, mut socket) = (None, None);
+        if let Some(path) = path {
+            let bound = Socket::bind(path).map_err(|e| match e {
+                SocketError::Busy { path } => {
+                    miette!("--control {}: somebody else listens there", path.display())
+                }
+                e => miette!("--control: {e}"),
+            })?;
+            let listener = bound.listener.try_clone().map_err(|e| miette!("--control: {e}"))?;
+            let (send, received) = mpsc::channel();
+            thread::spawn(move || listen(&listener, &send, options.as_ref()));
+            (requests, socket) = (Some(received), Some(bound));
+        }
+        let figures = metrics.map(|listener| metrics::open(listener, engine.board()));
+        Ok(Control { requests, figures, _socket: socket })
     }
 
     /// Does what clients want by now; `false` to end.
     pub(super) fn serve(&self, at_work: &mut AtWork, engine: &mut Engine) -> bool {
-        while let Ok(Request { wish, answer, told }) = self.requests.try_recv() {
+        for answer in self.figures.iter().flat_map(Receiver::try_iter) {
+            // Who asked may have given up.
+            let _ = answer.send(at_work.figures(engine));
+        }
+        let requests = self.requests.iter().flat_map(Receiver::try_iter);
+        for Request { wish, answer, told } in requests {
             let stops = matches!(&wish, Wish::Write(text) if text.trim() == "stop");
             let outcome = match wish {
                 Wish::Read(name) => at_work.read(engine, &name),
@@ -105,6 +125,8 @@ pub(super) struct AtWork {
     /// What those dropped for reasons that this one has not.
     pub(super) left: Vec<(Drop, u64)>,
     scripts: Scripts,
+    /// Tables that clients have written.
+    written: BTreeSet<String>,
     /// Crashes of the processes before this one, if it is supervised.
     pub(super) crashes: Option<u32>,
     /// Whether what scripts print goes to standard error, since the other has the result.
@@ -114,7 +136,7 @@ pub(super) struct AtWork {
 impl AtWork {
     pub(super) fn new(program: Program, aside: bool, crashes: Option<u32>) -> AtWork {
         let scripts = Scripts::new(&program);
-        AtWork { program, swaps: 0, left: Vec::new(), scripts, crashes, aside }
+        AtWork { program, swaps: 0, left: Vec::new(), scripts, written: BTreeSet::new(), crashes, aside }
     }
 
     /// Whether there is something to do between batches.
@@ -155,8 +177,29 @@ impl AtWork {
         handlers::read(&self.program, engine, name).map_err(refused)
     }
 
-    fn write(&self, engine: &mut Engine, text: &str) -> Outcome {
-        handlers::write(&self.program, engine, text).map(|()| String::new()).map_err(refused)
+    /// What elements count and drop, and what maps hold.
+    fn figures(&self, engine: &mut Engine) -> Figures {
+        let state = handlers::state(engine);
+        let of = |drop: &Drop| {
+            (drop.element.clone(), drop.reason.to_string(), handlers::number(&state, drop.offset))
+        };
+        let gone =
+            self.left.iter().map(|(drop, packets)| (drop.element.clone(), drop.reason.to_string(), *packets));
+        let counted = self.program.handlers.iter().filter_map(|handler| {
+            let Access::Number(offset) = handler.access else { return None };
+            Some((handler.element.clone(), handler.name.to_string(), handlers::number(&state, offset)))
+        });
+        Figures {
+            dropped: self.program.drops.iter().map(of).chain(gone).collect(),
+            counted: counted.collect(),
+            ..Figures::of_maps(engine)
+        }
+    }
+
+    fn write(&mut self, engine: &mut Engine, text: &str) -> Outcome {
+        handlers::write(&self.program, engine, text).map_err(refused)?;
+        self.written.extend(handlers::table_of(&self.program, text).map(str::to_owned));
+        Ok(String::new())
     }
 
     fn check(&self, name: &str, write: bool) -> Outcome {
@@ -176,6 +219,7 @@ impl AtWork {
         let mut state = handlers::state(&mut new);
         self.left.extend(program.carry(&mut state, &self.program, &handlers::state(engine)));
         handlers::set_state(&mut new, &state);
+        keep((&program, &mut new), (&self.program, engine), &self.written);
         // Limits are those of the new one, but count from where the source began in the old one.
         for gate in &program.gates {
             let old = self.program.gates.iter().find(|old| old.source == gate.source);
@@ -201,7 +245,7 @@ fn refused(error: handlers::Error) -> (u32, String) {
     (number, error.to_string())
 }
 
-fn listen(listener: &UnixListener, send: &Sender<Request>, options: Option<&Options>) {
+fn listen(listener: &UnixListener, send: &Sender<Request>, options: Option<&(Options, General)>) {
     for stream in listener.incoming().flatten() {
         let (send, options) = (send.clone(), options.cloned());
         // A client that breaks off is its own affair.
@@ -210,7 +254,7 @@ fn listen(listener: &UnixListener, send: &Sender<Request>, options: Option<&Opti
 }
 
 /// Talks to one client until it goes.
-fn talk(stream: UnixStream, send: &Sender<Request>, options: Option<&Options>) -> std::io::Result<()> {
+fn talk(stream: UnixStream, send: &Sender<Request>, options: Option<&(Options, General)>) -> io::Result<()> {
     let mut reader = BufReader::new(stream.try_clone()?);
     let mut out = stream;
     out.write_all(b"Click::ControlSocket/1.3\r\n")?;
@@ -264,12 +308,13 @@ fn text_behind(rest: &str, reader: &mut impl io::Read) -> io::Result<Result<Stri
 }
 
 /// A configuration and its variables, compiled.
-fn compiled(text: &str, options: Option<&Options>) -> Result<Wish, (u32, String)> {
-    let options = options.ok_or((520, "what was built ahead of time is not replaced".to_owned()))?;
+fn compiled(text: &str, options: Option<&(Options, General)>) -> Result<Wish, (u32, String)> {
+    let (options, general) =
+        options.ok_or((520, "what was built ahead of time is not replaced".to_owned()))?;
     let mut words = text.split_whitespace().map(str::to_owned);
     let conf = words.next().ok_or((500, "SWAP wants a file".to_owned()))?;
     let variables: Vec<String> = words.collect();
-    let made = (Writers::Anybody, General::default());
+    let made = (Writers::Anybody, *general);
     let program = super::front(Path::new(&conf), &variables, options.workers, made)
         .map_err(|e| (520, e.to_string()))?;
     let options =

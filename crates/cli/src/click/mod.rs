@@ -11,6 +11,7 @@ pub(crate) mod places;
 mod report;
 mod texts;
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -96,6 +97,9 @@ pub(crate) struct Running {
     /// Listen at this Unix socket, as Click's ControlSocket does: READ and WRITE handlers, SWAP the configuration for another
     #[arg(long, value_name = "SOCKET")]
     control: Option<PathBuf>,
+    /// Answer Prometheus here while it runs, at /metrics
+    #[arg(long, value_name = "ADDR:PORT")]
+    metrics: Option<SocketAddr>,
     /// Packets of each device; 10,000,000 from memory, the file's from a file; in all from interfaces, no end without
     #[arg(long, value_name = "N")]
     packets: Option<u64>,
@@ -147,7 +151,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         std::fs::write(path, &texts.after).into_diagnostic().wrap_err_with(|| path.display().to_string())?;
     }
     fill(&mut engine, &program.entries).into_diagnostic()?;
-    execute(&at(), &args.running, program, &mut engine, Some((click, options)))
+    let made = Made { front: click, options, general: args.tuning.general() };
+    execute(&at(), &args.running, program, &mut engine, Some(made))
 }
 
 /// Reads and compiles a configuration for so many workers, to the IR, with handlers that these may write, and without what is to be kept
@@ -236,16 +241,32 @@ fn rendered(errors: &[Error], texts: &Texts) -> Report {
     last.unwrap_or_else(|| miette!("the configuration is wrong"))
 }
 
-/// Runs a program on packets, and prints what it found. `made` is what the front end took and how code was made, unless that was ahead of
-/// time.
+/// How code was made.
+pub(crate) struct Made {
+    /// What the front end took.
+    front: Duration,
+    options: Options,
+    general: General,
+}
+
+/// Whom `--control` and `--metrics` have ask.
+fn listening(args: &Running, engine: &Engine, made: Option<(Options, General)>) -> Result<Option<Control>> {
+    let metrics = crate::metrics::listen(args.metrics).map_err(|error| miette!("{error}"))?;
+    match (&args.control, metrics) {
+        (None, None) => Ok(None),
+        (path, metrics) => Control::open(path.as_deref(), metrics, engine, made).map(Some),
+    }
+}
+
+/// Runs a program on packets, and prints what it found. `made` is how its code was made, unless that was ahead of time.
 pub(crate) fn execute(
     name: &str,
     args: &Running,
     program: Program,
     engine: &mut Engine,
-    made: Option<(Duration, Options)>,
+    made: Option<Made>,
 ) -> Result<ExitCode> {
-    let (click, options) = made.unzip();
+    let (click, options) = made.map(|made| (made.front, (made.options, made.general))).unzip();
     for spec in &args.maps {
         tables::load(engine, spec)?;
     }
@@ -278,7 +299,7 @@ pub(crate) fn execute(
     };
     let feeds: Vec<_> = packets.iter().map(io::Packets::feed).collect();
     let size = args.batch as usize;
-    let control = args.control.as_ref().map(|path| Control::open(path, options)).transpose()?;
+    let control = listening(args, engine, options)?;
     let (outputs, mut at_work) =
         (program.targets.len(), AtWork::new(program, args.json, args.watch.crashed()));
     let take = |p: Departure<'_>| sinks.take(&p, &packets);

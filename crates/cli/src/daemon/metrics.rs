@@ -1,13 +1,9 @@
-//! Metrics for Prometheus, in the OpenMetrics text format, over HTTP.
+//! Metrics of the daemon, for Prometheus ([`crate::metrics`] answers it).
 //!
-//! What is counted elsewhere is read at each scrape; durations are put into histograms when they are told. The server
-//! answers `GET /metrics` and nothing else, one request a connection, and gives a slow client up after a moment.
+//! What is counted elsewhere is read at each scrape; durations are put into histograms when they are told.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
-use std::time::Duration;
 
 use millstream_specialize::Report;
 use millstream_specialize::live::details::Runs;
@@ -17,16 +13,11 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
-use prometheus_client::registry::{Registry, Unit};
+use prometheus_client::registry::Unit;
 
 use super::Daemon;
 use super::protocol::{ProgramStatus, State, Status};
 use super::slot::Slot;
-
-/// How long a client may take for its request, and to take the answer.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// Bytes of a request at most.
-const LONGEST: u64 = 8 << 10;
 
 /// How long things took.
 #[derive(Debug)]
@@ -214,47 +205,7 @@ fn of_daemon(encoder: &mut DescriptorEncoder<'_>, status: &Status) -> std::fmt::
 
 /// Everything as text.
 pub(super) fn text(daemon: &Arc<Daemon>) -> String {
-    let mut registry = Registry::default();
-    registry.register_collector(Box::new(Reader(Arc::clone(daemon))));
-    let mut text = String::new();
-    match prometheus_client::encoding::text::encode(&mut text, &registry) {
-        Ok(()) => text,
-        Err(std::fmt::Error) => String::new(),
-    }
-}
-
-/// Answers requests, for as long as the process lives.
-pub(super) fn serve(listener: &TcpListener, daemon: &Arc<Daemon>) {
-    for stream in listener.incoming() {
-        // One after the other: scrapes are rare, and a slow one is given up.
-        if let Ok(stream) = stream
-            && let Err(error) = answer(stream, daemon)
-        {
-            tracing::debug!("metrics: {error}");
-        }
-    }
-}
-
-fn answer(mut stream: TcpStream, daemon: &Arc<Daemon>) -> std::io::Result<()> {
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    let mut lines = BufReader::new(stream.try_clone()?.take(LONGEST)).lines();
-    let request = lines.next().transpose()?.unwrap_or_default();
-    // The rest of the head, so that the client is not reset while it still sends.
-    while lines.next().transpose()?.is_some_and(|line| !line.is_empty()) {}
-    let mut words = request.split_whitespace();
-    let (status, kind, body) = match (words.next(), words.next()) {
-        (Some("GET"), Some("/metrics")) => {
-            ("200 OK", "application/openmetrics-text; version=1.0.0; charset=utf-8", text(daemon))
-        }
-        (Some("GET"), Some(_)) => ("404 Not Found", "text/plain", "metrics are at /metrics\n".to_owned()),
-        _ => ("405 Method Not Allowed", "text/plain", "only GET is understood\n".to_owned()),
-    };
-    let length = body.len();
-    write!(
-        stream,
-        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
-    )
+    crate::metrics::text(Box::new(Reader(Arc::clone(daemon))))
 }
 
 #[cfg(test)]
@@ -275,10 +226,7 @@ mod tests {
         let slot = |slot, runs| SlotDetails { array: "stages".into(), slot, program: "route".into(), runs };
         let chain = vec![slot(0, Runs::Variant), slot(1, Runs::Original), slot(4, Runs::Variant)];
         let program = ProgramStatus { name: "edge".into(), chain, ..ProgramStatus::default() };
-        let mut registry = Registry::default();
-        registry.register_collector(Box::new(Programs(vec![program, ProgramStatus::default()])));
-        let mut text = String::new();
-        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        let text = crate::metrics::text(Box::new(Programs(vec![program, ProgramStatus::default()])));
         let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("millstream_slots{")).collect();
         let of = |runs, n| format!("millstream_slots{{program=\"edge\",runs=\"{runs}\"}} {n}");
         assert_eq!(lines, [of("specialised", 2), of("original", 1)]);

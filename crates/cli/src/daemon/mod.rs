@@ -74,11 +74,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
         Err(error) => return Ok(without_socket(&error).into()),
     };
     let address = args.metrics.or(config.metrics);
-    let metrics = match address.map(TcpListener::bind).transpose() {
+    let metrics = match crate::metrics::listen(address) {
         Ok(listener) => listener,
         Err(error) => {
-            let address = address.map_or(String::new(), |a| a.to_string());
-            eprintln!("{address}: {error}\n  give --metrics another address");
+            eprintln!("{error}");
             return Ok(Exit::Negative.into());
         }
     };
@@ -100,7 +99,7 @@ fn serve(daemon: &Arc<Daemon>, socket: &Socket, metrics: Option<TcpListener>) ->
     std::thread::spawn(move || socket::serve(&listener, &answering));
     if let Some(listener) = metrics {
         let answering = Arc::clone(daemon);
-        std::thread::spawn(move || metrics::serve(&listener, &answering));
+        std::thread::spawn(move || crate::metrics::serve(&listener, &|| metrics::text(&answering)));
     }
     Ok(())
 }

@@ -1,9 +1,10 @@
-//! `--control SOCKET` of `millstream native`: maps and statistics of a program that runs.
+//! `--control SOCKET` and `--metrics ADDR:PORT` of `millstream native`: maps and statistics of a program that runs.
 //!
 //! A line is a request: `map` and what bpftool takes behind it ([`super::maps`]), or `stats`. A line of JSON is the answer. Clients have a thread each. What is
 //! done with maps is done between batches, when no worker looks at any: as long as that lasts, packets wait. Statistics are read while workers run.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use millstream_native::io::floor::Floor;
 use serde_json::Value;
 
 use super::maps::{Found, Refusal, Wanted, carry_out, parse};
+use super::metrics::{self, Figures};
 use super::stats::Stats;
 use crate::daemon::socket::{Socket, SocketError};
 
@@ -34,42 +36,59 @@ struct Request {
 
 /// Requests of all clients.
 pub(crate) struct Control {
-    requests: Receiver<Request>,
-    _socket: Socket,
+    requests: Option<Receiver<Request>>,
+    figures: Option<metrics::Asked>,
+    _socket: Option<Socket>,
 }
 
 impl Control {
-    /// Listens at a path.
-    pub(super) fn open(path: &Path, engine: &Engine) -> Result<Control> {
-        let socket = Socket::bind(path).map_err(|e| match e {
-            SocketError::Busy { path } => {
-                miette!("--control {}: somebody else listens there", path.display())
-            }
-            e => miette!("--control: {e}"),
-        })?;
-        let listener = socket.listener.try_clone().map_err(|e| miette!("--control: {e}"))?;
-        let (send, requests) = mpsc::channel();
-        let board = Arc::clone(engine.board());
-        thread::spawn(move || listen(&listener, &send, &board));
-        Ok(Control { requests, _socket: socket })
+    /// Listens at a path, and answers who asks for metrics.
+    pub(super) fn open(
+        path: Option<&Path>,
+        metrics: Option<TcpListener>,
+        engine: &Engine,
+    ) -> Result<Control> {
+        let (mut requests, mut socket) = (None, None);
+        if let Some(path) = path {
+            let bound = Socket::bind(path).map_err(|e| match e {
+                SocketError::Busy { path } => {
+                    miette!("--control {}: somebody else listens there", path.display())
+                }
+                e => miette!("--control: {e}"),
+            })?;
+            let listener = bound.listener.try_clone().map_err(|e| miette!("--control: {e}"))?;
+            let (send, received) = mpsc::channel();
+            let board = Arc::clone(engine.board());
+            thread::spawn(move || listen(&listener, &send, &board));
+            (requests, socket) = (Some(received), Some(bound));
+        }
+        let figures = metrics.map(|listener| metrics::open(listener, engine.board()));
+        Ok(Control { requests, figures, _socket: socket })
     }
 
     /// Does what clients want by now, for the one worker, between batches.
     pub(super) fn serve(&self, engine: &mut Engine) {
-        self.requests.try_iter().for_each(|request| request.serve(engine));
+        self.requests.iter().flat_map(Receiver::try_iter).for_each(|request| request.serve(engine));
+        for answer in self.figures.iter().flat_map(Receiver::try_iter) {
+            // Who asked may have given up.
+            let _ = answer.send(Figures::of_maps(engine));
+        }
     }
 
     /// Does what clients want until all workers are done.
     pub(crate) fn attend(&self, floor: &Floor<'_>) {
         while !floor.is_over() {
-            match self.requests.recv_timeout(BETWEEN) {
+            if let Some(answer) = self.figures.as_ref().and_then(|figures| figures.try_recv().ok()) {
+                floor.with(|engine| answer.send(Figures::of_maps(engine)));
+            }
+            match self.requests.as_ref().map(|requests| requests.recv_timeout(BETWEEN)) {
                 // Workers are held up once for all that is wanted by now.
-                Ok(first) => drop(floor.with(|engine| {
+                Some(Ok(first)) => drop(floor.with(|engine| {
                     first.serve(engine);
                     self.serve(engine);
                 })),
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => thread::sleep(BETWEEN),
+                Some(Err(RecvTimeoutError::Timeout)) => {}
+                Some(Err(RecvTimeoutError::Disconnected)) | None => thread::sleep(BETWEEN),
             }
         }
     }

@@ -7,6 +7,7 @@ pub(crate) mod client;
 pub(crate) mod control;
 pub(crate) mod live;
 mod maps;
+pub(crate) mod metrics;
 mod share;
 pub(crate) mod stats;
 pub(crate) mod tables;
@@ -16,6 +17,7 @@ mod without;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::BufWriter;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -168,6 +170,9 @@ pub(crate) struct Running {
     /// Listen at this Unix socket: maps are looked at and changed (`millstream map`), statistics read (`millstream stats`) while the program runs
     #[arg(long, value_name = "SOCKET")]
     control: Option<PathBuf>,
+    /// Answer Prometheus here while the program runs, at /metrics
+    #[arg(long, value_name = "ADDR:PORT")]
+    metrics: Option<SocketAddr>,
     #[command(flatten)]
     feed: Feed,
     /// Packets to run; 10,000,000 from memory, the file's from a file, no end from interfaces
@@ -420,9 +425,13 @@ fn prepare(name: &str, args: &Running, engine: &mut Engine, ports: [u32; 2]) -> 
     args.maps.iter().try_for_each(|spec| tables::load(engine, spec))
 }
 
-/// The socket that `--control` names.
+/// Whom `--control` and `--metrics` have ask.
 fn listening(args: &Running, engine: &Engine) -> Result<Option<Control>> {
-    args.control.as_ref().map(|path| Control::open(path, engine)).transpose()
+    let metrics = crate::metrics::listen(args.metrics).map_err(|error| miette!("{error}"))?;
+    match (&args.control, metrics) {
+        (None, None) => Ok(None),
+        (path, metrics) => Control::open(path.as_deref(), metrics, engine).map(Some),
+    }
 }
 
 /// What came of packets of interfaces: where they came from and how, what was found and lost; or the exit code if that is not permitted.

@@ -145,6 +145,16 @@ impl Latency {
         self.0.iter().sum()
     }
 
+    /// Packets by powers of two of their time: how many nanoseconds they took at most, how many there are, and nanoseconds of all of these together, rounded up by at most a
+    /// sixteenth.
+    pub fn magnitudes(&self) -> impl Iterator<Item = (u64, u64, u64)> {
+        self.0.chunks(PARTS).enumerate().map(|(magnitude, counts)| {
+            let first = magnitude * PARTS;
+            let times = counts.iter().zip(first..).map(|(count, bucket)| count * largest(bucket));
+            (largest(first + counts.len() - 1), counts.iter().sum(), times.sum())
+        })
+    }
+
     /// Nanoseconds that this share of the packets took no more than, rounded up by at most a sixteenth.
     pub fn percentile(&self, share: f64) -> Option<u64> {
         let wanted = ((self.packets() as f64 * share).ceil() as u64).max(1);
@@ -192,6 +202,10 @@ mod tests {
         };
         within(0.99, 1_000);
         within(1.0, 1_000_000);
+        let magnitudes: Vec<_> = latency.magnitudes().filter(|(_, packets, _)| *packets > 0).collect();
+        assert_eq!(magnitudes[0], (15, 90, 900));
+        assert_eq!((magnitudes[1].0, magnitudes[1].1, magnitudes.len()), (1023, 9, 3));
+        assert!((9_000..=9_600).contains(&magnitudes[1].2), "{magnitudes:?}");
         let account = Account { received: 7, transmitted: 7, ..Account::default() };
         board.show(1, &account, Duration::from_nanos(70));
         assert_eq!(board.workers()[1], (account, Duration::from_nanos(70)));

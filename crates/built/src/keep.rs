@@ -1,0 +1,79 @@
+//! What handlers have set in a configuration, as the one that takes its place keeps it.
+//!
+//! A setting or table stays as it is where both configurations say the same of it at first: then somebody has changed it since, and nobody has said otherwise. Where
+//! the new configuration says something else than the old one did, that holds.
+
+use std::collections::BTreeSet;
+
+use millstream_click::{Access, Handler, Program, SETTINGS};
+use millstream_native::Engine;
+
+use crate::handlers::{self, number};
+
+/// A configuration, and what runs it.
+pub type Run<'r> = (&'r Program, &'r mut Engine);
+
+/// Keeps settings and the tables of these names, of elements that both configurations have.
+pub fn keep(new: Run<'_>, old: Run<'_>, tables: &BTreeSet<String>) {
+    let (program, engine) = new;
+    let (before, was) = old;
+    for (handler, then) in program.handlers.iter().filter_map(|h| Some((h, counterpart(before, program, h)?)))
+    {
+        match (&handler.access, &then.access) {
+            (Access::Setting(at, takes), Access::Setting(from, _)) => {
+                let (first, value) = (initial(before, *from), handlers::setting(was, *from));
+                let fits = takes.parse(&takes.text(value)) == Some(value);
+                if fits && value != first && first == initial(program, *at) {
+                    handlers::set_setting(engine, *at, value);
+                }
+            }
+            (Access::Table { map, form, .. }, Access::Table { map: from, form: was_form, .. })
+                if tables.contains(from)
+                    && form == was_form
+                    && entries(program, map) == entries(before, from) =>
+            {
+                keep_table((engine, map), (was, from));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The handler of the old configuration that is the same of an element of the same class.
+fn counterpart<'p>(before: &'p Program, program: &Program, handler: &Handler) -> Option<&'p Handler> {
+    let same = |h: &&Handler| (&h.element, &h.name) == (&handler.element, &handler.name);
+    let class = |program: &Program| {
+        let class = program.handlers.iter().find(|h| h.element == handler.element && h.name == "class");
+        class.map(|class| class.access.clone())
+    };
+    before.handlers.iter().find(same).filter(|_| class(before) == class(program))
+}
+
+/// What a number of the settings is at first.
+fn initial(program: &Program, at: u32) -> i64 {
+    let settings = program.entries.iter().find(|entry| entry.map == SETTINGS);
+    settings.map_or(0, |settings| number(&settings.value, at) as i64)
+}
+
+/// What a table holds at first.
+fn entries<'p>(program: &'p Program, map: &str) -> BTreeSet<(&'p [u8], &'p [u8])> {
+    let of = program.entries.iter().filter(|entry| entry.map == map);
+    of.map(|entry| (entry.key.as_slice(), entry.value.as_slice())).collect()
+}
+
+/// Has a table hold what another one holds, as far as there is room.
+fn keep_table((engine, map): (&mut Engine, &str), (was, from): (&mut Engine, &str)) {
+    let (Some(map), Some(from)) = (engine.map(map), was.map(from)) else { return };
+    let (here, there) = (map.spec(), from.spec());
+    if (here.key_size, here.value_size) != (there.key_size, there.value_size) {
+        return;
+    }
+    for key in map.keys() {
+        map.delete(&key);
+    }
+    for key in from.keys() {
+        if let Some(value) = from.get(&key) {
+            map.update(&key, &value, 0, None);
+        }
+    }
+}

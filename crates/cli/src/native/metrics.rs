@@ -1,0 +1,162 @@
+//! `--metrics ADDR:PORT` of `millstream native` and `millstream click`: what a running program counts, for Prometheus.
+//!
+//! What workers show on their board is read while they run. What maps and elements hold is asked of whoever has the engine between two batches, by a channel; if he does
+//! not answer for a moment (the run is at its end), the rest is told without it.
+
+use std::fmt;
+use std::net::TcpListener;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use millstream_native::Engine;
+use millstream_native::io::Reason;
+use millstream_native::io::board::Board;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Unit;
+
+use crate::metrics;
+
+/// How long the answer of whoever has the engine is waited for.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What is known between two batches only.
+#[derive(Debug, Default)]
+pub(crate) struct Figures {
+    /// Entries of each map.
+    pub(crate) maps: Vec<(String, u64)>,
+    /// Packets that elements have dropped, by element and reason.
+    pub(crate) dropped: Vec<(String, String, u64)>,
+    /// What else elements count, by element and handler.
+    pub(crate) counted: Vec<(String, String, u64)>,
+}
+
+impl Figures {
+    /// Of an engine's maps.
+    pub(crate) fn of_maps(engine: &mut Engine) -> Figures {
+        let maps = engine.maps().map(|map| (map.name().to_owned(), map.len() as u64));
+        Figures { maps: maps.collect(), ..Figures::default() }
+    }
+}
+
+/// Where figures are asked for: by whom who has the engine answers.
+pub(crate) type Asked = Receiver<Sender<Figures>>;
+
+/// Answers Prometheus at an address, for as long as the process lives.
+pub(crate) fn open(listener: TcpListener, board: &Arc<Board>) -> Asked {
+    let (ask, asked) = mpsc::channel();
+    let (board, ask) = (Arc::clone(board), Arc::new(Mutex::new(ask)));
+    let text = move || metrics::text(Box::new(Reader { board: Arc::clone(&board), ask: Arc::clone(&ask) }));
+    thread::spawn(move || metrics::serve(&listener, &text));
+    asked
+}
+
+/// Reads everything when it is asked.
+struct Reader {
+    board: Arc<Board>,
+    ask: Arc<Mutex<Sender<Sender<Figures>>>>,
+}
+
+impl fmt::Debug for Reader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Reader")
+    }
+}
+
+impl Reader {
+    fn figures(&self) -> Option<Figures> {
+        let (answer, answered) = mpsc::channel();
+        self.ask.lock().ok()?.send(answer).ok()?;
+        answered.recv_timeout(PATIENCE).ok()
+    }
+}
+
+/// Counters with these labels.
+fn counters<'l, const N: usize>(
+    encoder: &mut DescriptorEncoder<'_>,
+    (name, help): (&str, &str),
+    rows: impl IntoIterator<Item = ([(&'l str, String); N], u64)>,
+) -> fmt::Result {
+    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+    for (labels, count) in rows {
+        ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
+    }
+    Ok(())
+}
+
+impl Collector for Reader {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let (workers, figures) = (self.board.workers(), self.figures().unwrap_or_default());
+        let each = |of: fn(&millstream_native::io::Account) -> u64| {
+            let row =
+                |(worker, (account, _)): (usize, &(_, _))| ([("worker", worker.to_string())], of(account));
+            workers.iter().enumerate().map(row).collect::<Vec<_>>()
+        };
+        let encoder = &mut encoder;
+        counters(encoder, ("millstream_received", "Packets received"), each(|account| account.received))?;
+        counters(encoder, ("millstream_sent", "Packets sent"), each(|account| account.sent()))?;
+        let mut dropped: Vec<_> = Reason::ALL
+            .iter()
+            .map(|&reason| {
+                let packets = workers.iter().map(|(account, _)| account.dropped[reason as usize]).sum();
+                ([("element", String::new()), ("reason", reason.name().to_owned())], packets)
+            })
+            .collect();
+        dropped.extend(
+            figures
+                .dropped
+                .into_iter()
+                .map(|(element, reason, n)| ([("element", element), ("reason", reason)], n)),
+        );
+        counters(encoder, ("millstream_dropped", "Packets dropped, by element and reason"), dropped)?;
+        let counted = figures
+            .counted
+            .into_iter()
+            .map(|(element, handler, n)| ([("element", element), ("handler", handler)], n));
+        counters(encoder, ("millstream_element", "What elements count, by handler"), counted)?;
+        let help = "Time of workers in the program";
+        let mut family =
+            encoder.encode_descriptor("millstream_busy", help, Some(&Unit::Seconds), MetricType::Counter)?;
+        for (worker, (_, busy)) in workers.iter().enumerate() {
+            let labels = [("worker", worker.to_string())];
+            ConstCounter::new(busy.as_secs_f64()).encode(family.encode_family(&labels)?)?;
+        }
+        let help = "Entries of maps";
+        let mut family =
+            encoder.encode_descriptor("millstream_map_entries", help, None, MetricType::Gauge)?;
+        for (map, entries) in figures.maps {
+            ConstGauge::new(entries as i64).encode(family.encode_family(&[("map", map)])?)?;
+        }
+        let help = "From when a batch is taken from where it comes until all is done with it, a packet";
+        latencies(
+            encoder.encode_descriptor(
+                "millstream_latency",
+                help,
+                Some(&Unit::Seconds),
+                MetricType::Histogram,
+            )?,
+            &self.board,
+        )
+    }
+}
+
+/// Latencies of the packets that were sampled, as a histogram.
+fn latencies(mut encoder: MetricEncoder<'_>, board: &Board) -> fmt::Result {
+    let latency = board.latency();
+    let seconds = |ns: u64| ns as f64 / 1e9;
+    let (mut sum, mut buckets) = (0.0, Vec::new());
+    for (most, packets, ns) in latency.magnitudes() {
+        sum += seconds(ns);
+        buckets.push((seconds(most), packets));
+    }
+    // What is longer than all of these is among the last.
+    if let Some(last) = buckets.last_mut() {
+        last.0 = f64::MAX;
+    }
+    encoder.encode_histogram::<NoLabelSet>(sum, latency.packets(), &buckets, None)
+}
