@@ -180,7 +180,13 @@ pub fn read(program: &Program, engine: &mut Engine, text: &str) -> Result<String
             format!("{:.3}", number(&state, ratio.of) as f64 / by as f64)
         }
         Access::Drops => drops_of(program, &state(engine), &handler.element).to_string(),
+        Access::DropsByReason => {
+            let state = state(engine);
+            let own = program.drops.iter().filter(|d| d.element == handler.element);
+            own.map(|d| format!("{:<14}{}\n", number(&state, d.offset), d.reason)).collect()
+        }
         Access::Setting(offset, takes) => takes.text(setting(engine, *offset)),
+        Access::Bits(bits) => bits.get(setting(engine, bits.of)).to_string(),
         Access::Listing => listing(program, &handler.element),
         Access::Table { verb, .. } if verb.writes() => return Err(Error::Unreadable(name.to_owned())),
         Access::Table { map, form, verb } => {
@@ -243,6 +249,14 @@ pub fn write(program: &Program, engine: &mut Engine, text: &str) -> Result<(), E
                 .parse(value)
                 .ok_or_else(|| unfit(format!("{value:?} does not fit: it takes {takes}")))?;
             set_setting(engine, *offset, value);
+        }
+        Access::Bits(bits) => {
+            let takes = bits.takes();
+            let value = takes
+                .parse(value)
+                .ok_or_else(|| unfit(format!("{value:?} does not fit: it takes {takes}")))?;
+            let all = setting(engine, bits.of);
+            set_setting(engine, bits.of, bits.set(all, value));
         }
         Access::Table { map, form, verb } if verb.writes() => {
             tables::write(engine, map, *form, *verb, value).map_err(unfit)?;

@@ -228,6 +228,124 @@ fn settings_are_loaded_where_somebody_may_write_them_and_constants_elsewhere() {
     assert!(loads(&script));
 }
 
+/// What a graph of these elements sends of a frame of 60 bytes, when handlers of `e` were written; these elements begin with it.
+fn sent_with(elements: &str, writers: Writers, writes: &[&str]) -> Vec<Vec<u8>> {
+    let mut bed = Bed::by(&format!("FromDump(a) -> e :: {elements} -> ToDump(0)"), writers);
+    writes.iter().for_each(|write| bed.write(&format!("e.{write}")));
+    bed.sent(&[(0..60).collect()]).into_iter().map(|(_, bytes)| bytes).collect()
+}
+
+#[test]
+fn what_handlers_write_into_headers_is_what_arguments_would() {
+    for (before, writes, after) in [
+        (
+            "EtherEncap(0x0800, 1:1:1:1:1:1, 2:2:2:2:2:2)",
+            &["src 3:4:5:6:7:8", "dst ff:1:2:3:4:5", "ethertype 0x86dd"][..],
+            "EtherEncap(0x86dd, 3:4:5:6:7:8, ff:1:2:3:4:5)",
+        ),
+        (
+            "EtherRewrite(1:1:1:1:1:1, 2:2:2:2:2:2)",
+            &["src 3:4:5:6:7:8", "dst ff:1:2:3:4:5"],
+            "EtherRewrite(3:4:5:6:7:8, ff:1:2:3:4:5)",
+        ),
+        ("VLANEncap(VLAN_ID 7)", &["vlan_pcp 5", "vlan_id 9"], "VLANEncap(VLAN_ID 9, VLAN_PCP 5)"),
+        ("VLANEncap(VLAN_ID 7, VLAN_PCP 1)", &["vlan_tci 0x6009"], "VLANEncap(VLAN_TCI 0x6009)"),
+        (
+            "SetVLANAnno(VLAN_ID 7) -> VLANEncap(ANNO)",
+            &["vlan_pcp 2", "vlan_id 4095"],
+            "SetVLANAnno(VLAN_ID 4095, VLAN_PCP 2) -> VLANEncap(ANNO)",
+        ),
+        (
+            "UDPIPEncap(1.2.3.4, 5, 6.7.8.9, 10)",
+            &["src 250.1.0.1", "sport 65535", "dst 5.4.3.2", "dport 12"],
+            "UDPIPEncap(250.1.0.1, 65535, 5.4.3.2, 12)",
+        ),
+        (
+            "IPEncap(udp, 1.2.3.4, 6.7.8.9)",
+            &["src 250.1.0.1", "dst 5.4.3.2"],
+            "IPEncap(udp, 250.1.0.1, 5.4.3.2)",
+        ),
+        (
+            "SetIPAddress(1.2.3.4) -> IPEncap(udp, 1.1.1.1, DST_ANNO)",
+            &["addr 250.6.7.8"],
+            "SetIPAddress(250.6.7.8) -> IPEncap(udp, 1.1.1.1, DST_ANNO)",
+        ),
+    ] {
+        let fixed = |elements| sent_with(elements, Writers::Scripts, &[]);
+        assert_eq!(sent_with(before, Writers::Anybody, &[]), fixed(before), "{before}");
+        assert_eq!(sent_with(before, Writers::Anybody, writes), fixed(after), "{after}");
+        assert_ne!(fixed(before), fixed(after), "{before}");
+    }
+}
+
+#[test]
+fn numbers_of_headers_are_read_as_they_are_written_and_others_are_refused() {
+    let mut bed = Bed::new(
+        "FromDump(a) -> e :: EtherEncap(0x0800, 1:1:1:1:1:1, 2:2:2:2:2:2) -> v :: VLANEncap(VLAN_ID 7, VLAN_PCP 2)
+            -> u :: UDPIPEncap(1.2.3.4, 5, 6.7.8.9, 10) -> ToDump(0)",
+    );
+    bed.write("e.src 3:4:5:6:7:ff");
+    bed.write("v.vlan_id 12");
+    bed.write("u.dst 9.9.9.9");
+    let read = ["e.src", "e.ethertype", "v.vlan_tci", "v.vlan_id", "v.vlan_pcp", "u.dst", "u.sport"];
+    assert_eq!(
+        read.map(|name| bed.read(name)),
+        ["03-04-05-06-07-FF", "2048", "16396", "12", "2", "9.9.9.9", "5"]
+    );
+    for (text, takes) in [
+        ("e.src 10.0.0.1", "an address like 00:11:22:33:44:55"),
+        ("v.vlan_id 4096", "a number from 0 to 4095"),
+        ("v.vlan_pcp -1", "a number from 0 to 7"),
+        ("u.dst 1.2.3", "an address like 10.0.0.1"),
+    ] {
+        let why = bed.refused(text);
+        assert!(why.contains(takes), "{text}: {why}");
+    }
+}
+
+#[test]
+fn tickets_are_given_and_taken_while_packets_come() {
+    let mut bed = Bed::new(
+        "FromDump(a) -> s :: StrideSwitch(1, 0, 1) -> ToDump(0); s[1] -> ToDump(1); s[2] -> ToDump(2)",
+    );
+    let frames = vec![vec![0; 60]; 24];
+    let mut counts = |writes: &[&str]| {
+        writes.iter().for_each(|write| bed.write(write));
+        let outputs = bed.outputs(&frames);
+        [0, 1, 2].map(|output| outputs.iter().filter(|o| **o == output).count())
+    };
+    assert_eq!(counts(&[]), [12, 0, 12]);
+    assert_eq!(counts(&["s.tickets0 0", "s.tickets2 0"]), [0, 0, 0]);
+    assert_eq!(counts(&["s.tickets1 4"]), [0, 24, 0]);
+}
+
+#[test]
+fn what_makes_no_difference_is_remembered_for_scripts_that_tune_it() {
+    let mut bed = Bed::new(
+        "s :: RatedSource(RATE 10, LIMIT 4) -> q :: Queue(7) -> h :: Shaper(100) -> b :: BandwidthShaper(1Mbps) -> Unqueue
+            -> p :: Print(ACTIVE false) -> r :: RED(5, 50, 0.02) -> CheckLength(10) -> Discard",
+    );
+    let read = |bed: &mut Bed| {
+        ["s.rate", "q.capacity", "h.rate", "b.rate", "p.active", "r.max_thresh"].map(|name| bed.read(name))
+    };
+    assert_eq!(read(&mut bed), ["10", "7", "100", "1Mbps", "false", "50"]);
+    ["s.rate 5", "q.capacity 9", "h.rate 200", "p.active true", "r.max_thresh 60"]
+        .iter()
+        .for_each(|text| bed.write(text));
+    assert_eq!(read(&mut bed), ["5", "9", "200", "1Mbps", "true", "60"]);
+    assert!(bed.refused("b.rate 7").contains("can only be read"));
+}
+
+#[test]
+fn drops_are_told_by_reason() {
+    let mut bed = Bed::new("FromDump(a) -> c :: CheckIPHeader(CHECKSUM false) -> ToDump(0)");
+    let short = vec![vec![0x45; 8]; 3];
+    assert!(bed.outputs(&short).is_empty());
+    let details = bed.read("c.drop_details");
+    let line = details.lines().find(|line| line.starts_with('3')).unwrap_or_else(|| panic!("{details}"));
+    assert_eq!((bed.read("c.drops").as_str(), line.split_whitespace().count()), ("3", 2));
+}
+
 #[test]
 fn all_elements_say_what_they_are_and_unknown_names_have_a_nearest_one() {
     let mut bed = Bed::new(

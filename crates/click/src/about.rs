@@ -26,6 +26,7 @@ pub(crate) fn handlers(graph: &Graph, classes: &[&'static Class]) -> Vec<Handler
             ("ports", Access::Text(ports(graph, classes, &mut ways, at))),
             ("handlers", Access::Listing),
             ("drops", Access::Drops),
+            ("drop_details", Access::DropsByReason),
         ] {
             all.push(handler(&element.name, name, access));
         }

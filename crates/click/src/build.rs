@@ -430,6 +430,13 @@ impl<'c, 'g> Code<'c, 'g> {
         }
     }
 
+    /// Writes an Ethernet address that is a number.
+    pub(crate) fn set_ether(&mut self, base: Value, offset: i32, address: Value) {
+        let high = self.with(AluOp::Rsh, address, 16);
+        self.set_word(base, offset, high);
+        self.set_half(base, offset + 4, address);
+    }
+
     /// Four words of the packet, one behind the other.
     pub(crate) fn words(&mut self, base: Value, offset: i32) -> [Value; 4] {
         [0, 4, 8, 12].map(|at| self.word(base, offset + at))

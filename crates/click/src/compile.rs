@@ -338,12 +338,22 @@ impl Setup<'_> {
     ) -> Setting {
         let name = name.into();
         if !self.writers.write(self.graph, &name) {
-            self.handler(name, Access::Constant(takes.text(value)));
-            return Setting::Fixed(value);
+            return self.constant(name, takes, value);
         }
         let at = self.hidden_setting(value);
         self.handler(name, Access::Setting(at, takes));
         Setting::Live(at)
+    }
+
+    /// A number that the handler of this name reads, and nobody writes.
+    pub(crate) fn constant(
+        &mut self,
+        name: impl Into<Cow<'static, str>>,
+        takes: Takes,
+        value: i64,
+    ) -> Setting {
+        self.handler(name, Access::Constant(takes.text(value)));
+        Setting::Fixed(value)
     }
 
     /// A number that handlers change, but none reads.

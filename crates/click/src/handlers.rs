@@ -4,9 +4,11 @@
 //! of the code, so that what nobody uses costs nothing.
 
 use std::borrow::Cow;
+use std::net::Ipv4Addr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::arguments::{ether_text, ip_text};
 use crate::config::words;
 use crate::graph::Graph;
 use crate::sketch::Sketch;
@@ -34,10 +36,14 @@ pub enum Access {
     Text(String),
     /// The sum of drops of the element.
     Drops,
+    /// Drops of the element by reason, a line each.
+    DropsByReason,
     /// A number of the state by another one.
     Ratio(Ratio),
     /// 64 bits of the settings, at this byte, which may be written.
     Setting(u32, Takes),
+    /// Some bits of a setting.
+    Bits(Bits),
     /// Writing gives these settings these values.
     Sets(Vec<(u32, i64)>),
     /// A setting that is a constant of the code, since nobody was to write it.
@@ -73,6 +79,35 @@ pub struct Ratio {
     pub divisor: u32,
 }
 
+/// Some bits of the settings, as a number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Bits {
+    /// The 64 bits of the settings that they are among, at this byte.
+    pub of: u32,
+    /// The lowest of them.
+    pub first: u32,
+    /// How many there are; fewer than 63.
+    pub count: u32,
+}
+
+impl Bits {
+    /// What they take.
+    pub fn takes(self) -> Takes {
+        Takes::Number(0, (1 << self.count) - 1)
+    }
+
+    /// The number that they are of a setting's.
+    pub fn get(self, setting: i64) -> i64 {
+        setting >> self.first & ((1 << self.count) - 1)
+    }
+
+    /// A setting with these bits.
+    pub fn set(self, setting: i64, bits: i64) -> i64 {
+        let mask = ((1 << self.count) - 1) << self.first;
+        setting & !mask | bits << self.first & mask
+    }
+}
+
 /// Values that a setting takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Takes {
@@ -82,6 +117,10 @@ pub enum Takes {
     Truth,
     /// So many, or `-1` for no limit.
     Limit,
+    /// An address of IPv4.
+    Address,
+    /// An Ethernet address, the first byte uppermost.
+    Ether,
 }
 
 impl Takes {
@@ -102,6 +141,8 @@ impl Takes {
                 _ => None,
             },
             Takes::Limit => text.parse().ok().filter(|limit| *limit >= -1),
+            Takes::Address => ip_text(text).map(i64::from),
+            Takes::Ether => ether_text(text).map(ether_number),
         }
     }
 
@@ -110,6 +151,10 @@ impl Takes {
         match self {
             Takes::Truth => (value != 0).to_string(),
             Takes::Number(..) | Takes::Limit => value.to_string(),
+            Takes::Address => Ipv4Addr::from(value as u32).to_string(),
+            Takes::Ether => {
+                value.to_be_bytes()[2..].iter().map(|b| format!("{b:02X}")).collect::<Vec<_>>().join("-")
+            }
         }
     }
 }
@@ -120,8 +165,15 @@ impl std::fmt::Display for Takes {
             Takes::Number(least, most) => write!(f, "a number from {least} to {most}"),
             Takes::Truth => f.write_str("true or false"),
             Takes::Limit => f.write_str("a number of packets, or -1 for no limit"),
+            Takes::Address => f.write_str("an address like 10.0.0.1"),
+            Takes::Ether => f.write_str("an address like 00:11:22:33:44:55"),
         }
     }
+}
+
+/// An Ethernet address as a number, the first byte uppermost.
+pub(crate) fn ether_number(address: [u8; 6]) -> i64 {
+    address.iter().fold(0, |number, byte| number << 8 | i64::from(*byte))
 }
 
 /// What the entries of a table are.
@@ -185,7 +237,7 @@ impl Access {
     pub fn ways(&self) -> (bool, bool) {
         match self {
             Access::Zero { .. } | Access::Sets(_) | Access::Restart { .. } => (false, true),
-            Access::Setting(..) => (true, true),
+            Access::Setting(..) | Access::Bits(_) => (true, true),
             Access::Table { verb, .. } => (!verb.writes(), verb.writes()),
             _ => (true, false),
         }
@@ -245,7 +297,7 @@ pub(crate) enum Setting {
 
 #[cfg(test)]
 mod tests {
-    use super::{Takes, Writers};
+    use super::{Bits, Takes, Writers};
     use crate::{flatten, parse};
 
     #[test]
@@ -257,6 +309,15 @@ mod tests {
         assert_eq!(["4", "-2", "x", ""].map(|text| Takes::Number(-1, 3).parse(text)), [None; 4]);
         assert_eq!(["TRUE", "0", "maybe"].map(|text| Takes::Truth.parse(text)), [Some(1), Some(0), None]);
         assert_eq!(["-1", "7", "-2"].map(|text| Takes::Limit.parse(text)), [Some(-1), Some(7), None]);
+        assert_eq!(
+            ["10.1.0.2", "10.1", "x"].map(|text| Takes::Address.parse(text)),
+            [Some(0x0a01_0002), None, None]
+        );
+        assert_eq!(Takes::Ether.parse("0:11:22:33:44:ff"), Some(0x0011_2233_44ff));
+        assert_eq!(Takes::Ether.text(0x0011_2233_44ff), "00-11-22-33-44-FF");
+        assert_eq!(Takes::Address.text(0x0a01_0002), "10.1.0.2");
+        let bits = Bits { of: 0, first: 13, count: 3 };
+        assert_eq!((bits.get(0xe123), bits.set(0xe123, 1), bits.takes()), (7, 0x2123, Takes::Number(0, 7)));
     }
 
     #[test]

@@ -45,7 +45,7 @@ pub use flatten::flatten;
 pub use foreign::{Foreign, ReadObject};
 pub use general::General;
 pub use graph::{Connection, Element, Graph, Port};
-pub use handlers::{Access, Form, Handler, Ratio, SETTINGS, Takes, Verb, Writers};
+pub use handlers::{Access, Bits, Form, Handler, Ratio, SETTINGS, Takes, Verb, Writers};
 pub use layout::{Annotation, Field, Layout};
 pub use parse::parse;
 pub use script::{Goal, Script, ScriptKind, Step, unquoted};

@@ -6,7 +6,7 @@ use crate::arguments::{boolean, unsigned};
 use crate::build::Code;
 use crate::class::{Behaviour, Class, Made};
 use crate::compile::Setup;
-use crate::config::unquote;
+use crate::config::{Text, unquote};
 use crate::error::Error;
 use crate::handlers::{Access, Setting, Takes};
 use crate::packet::Packet;
@@ -48,7 +48,7 @@ const fn queue(name: &'static str) -> Class {
 }
 
 /// What a queue holds at most, unless it says so.
-const USUAL_CAPACITY: &str = "1000";
+const USUAL_CAPACITY: i64 = 1000;
 const PUSHING: &[&str] = &["ACTIVE", "LIMIT", "BURST"];
 const TABLE: &[&str] =
     &["CAPACITY", "ENTRY_CAPACITY", "ENTRY_PACKET_CAPACITY", "CAPACITY_SLIM_FACTOR", "TIMEOUT"];
@@ -165,7 +165,7 @@ pub(super) const CLASSES: &[Class] = &[
     passing("Unqueue", "1/1", "l/h", PUSHING),
     passing("RoundRobinSched", "1-/1", "l/l", &[]),
     passing("PrioSched", "1-/1", "l/l", &[]),
-    passing("StrideSched", "1-/1", "l/l", &[]),
+    Class { make: tickets, ..passing("StrideSched", "1-/1", "l/l", &[]) },
     passing("Null", "1/1", "a/a", &[]),
     // Nobody here looks at Ethernet headers by annotation, at times, or at whether headers are aligned.
     passing("MarkMACHeader", "1/1", "a/a", &["OFFSET", "LENGTH"]),
@@ -174,13 +174,21 @@ pub(super) const CLASSES: &[Class] = &[
     // Our buffers are those that devices take.
     passing("EnsureDPDKBuffer", "1/1", "a/a", &["FORCE", "EXTRA_LENGTH"]),
     // No queue ever holds a packet: none drops one early, and threads need no pipeline between them.
-    passing("RED", "1/1", "a/a", &["MIN_THRESH", "MAX_THRESH", "MAX_P", "QUEUES", "STABILITY", "GENTLE"]),
+    Class {
+        make: red,
+        ..passing(
+            "RED",
+            "1/1",
+            "a/a",
+            &["MIN_THRESH", "MAX_THRESH", "MAX_P", "QUEUES", "STABILITY", "GENTLE"],
+        )
+    },
     passing("Pipeliner", "1/1", "h/h", &["CAPACITY", "BLOCKING", "ALWAYS_UP", "PREFETCH"]),
-    timed("RatedUnqueue", "l/h", SHAPED),
+    Class { make: shaped, ..timed("RatedUnqueue", "l/h", SHAPED) },
     timed("TimedUnqueue", "l/h", &["INTERVAL", "BURST"]),
-    timed("LinkUnqueue", "l/h", &["LATENCY", "BANDWIDTH"]),
-    timed("Shaper", "l/l", SHAPED),
-    timed("BandwidthShaper", "l/l", SHAPED),
+    Class { make: link, ..timed("LinkUnqueue", "l/h", &["LATENCY", "BANDWIDTH"]) },
+    Class { make: shaped, ..timed("Shaper", "l/l", SHAPED) },
+    Class { make: shaped, ..timed("BandwidthShaper", "l/l", SHAPED) },
     timed("DelayShaper", "l/l", &["DELAY"]),
     Class { ports: "1-/1-", make: replay, ..passing("ReplayUnqueue", "1/1", "l/h", REPLAYED) },
     Class { ports: "1-/1-", make: replay, ..passing("MultiReplayUnqueue", "1/1", "l/h", REPLAYED) },
@@ -243,8 +251,8 @@ fn pass(setup: &mut Setup<'_>) -> Made {
 
 /// A queue hands on at once: it is empty whenever somebody asks.
 fn passes_queue(setup: &mut Setup<'_>) -> Made {
-    let capacity = setup.arguments.next("CAPACITY").map_or(USUAL_CAPACITY.to_owned(), |text| text.text);
-    setup.handler("capacity", Access::Text(capacity));
+    let capacity = setup.arguments.next("CAPACITY");
+    remembered(setup, "capacity", capacity, USUAL_CAPACITY);
     for name in ["length", "highwater_length"] {
         setup.handler(name, Access::Text("0".to_owned()));
     }
@@ -253,7 +261,57 @@ fn passes_queue(setup: &mut Setup<'_>) -> Made {
     pass(setup)
 }
 
+/// A number that makes no difference here, and that a handler reads and, where somebody may, writes all the same: scripts that tune it go on. What is no number is
+/// only read.
+fn remembered(setup: &mut Setup<'_>, name: &'static str, said: Option<Text>, usual: i64) {
+    match said.map_or(Ok(usual as u64), |text| unsigned(&text, i64::MAX as u64).map_err(|_| text)) {
+        Ok(number) => drop(setup.setting(name, Takes::Number(0, i64::MAX), number as i64)),
+        Err(text) => setup.handler(name, Access::Text(text.text)),
+    }
+}
+
+/// Passes packets at once, whatever rate it is told.
+fn shaped(setup: &mut Setup<'_>) -> Made {
+    let rate = setup.arguments.next("RATE");
+    remembered(setup, "rate", rate, 0);
+    at_once(setup)
+}
+
+fn link(setup: &mut Setup<'_>) -> Made {
+    for (argument, handler) in [("LATENCY", "latency"), ("BANDWIDTH", "bandwidth")] {
+        if let Some(text) = setup.arguments.next(argument) {
+            setup.handler(handler, Access::Text(text.text));
+        }
+    }
+    setup.handler("size", Access::Text("0".to_owned()));
+    setup.resets("reset", Vec::new());
+    at_once(setup)
+}
+
+fn red(setup: &mut Setup<'_>) -> Made {
+    for (argument, handler) in [("MIN_THRESH", "min_thresh"), ("MAX_THRESH", "max_thresh")] {
+        let said = setup.arguments.next(argument);
+        remembered(setup, handler, said, 0);
+    }
+    if let Some(text) = setup.arguments.next("MAX_P") {
+        setup.handler("max_p", Access::Text(text.text));
+    }
+    setup.handler("avg_queue_size", Access::Text("0".to_owned()));
+    pass(setup)
+}
+
+/// Shares of the turns of what there is to pull: there is never more than one packet.
+fn tickets(setup: &mut Setup<'_>) -> Made {
+    for (input, text) in setup.arguments.rest().into_iter().enumerate() {
+        let tickets = unsigned(&text, i64::MAX as u64)?;
+        setup.setting(format!("tickets{input}"), Takes::Number(0, i64::MAX), tickets as i64);
+    }
+    pass(setup)
+}
+
 fn print(setup: &mut Setup<'_>) -> Made {
+    let active = setup.arguments.keyword_or("ACTIVE", true, boolean)?;
+    setup.setting("active", Takes::Truth, i64::from(active));
     let span = setup.arguments.span();
     let class = &setup.element.class;
     setup.warn(Error::new(span, format!("`{class}` prints nothing here: packets pass it as they are")));

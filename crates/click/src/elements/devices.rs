@@ -10,6 +10,7 @@ use crate::compile::{NO_INPUT, Setup, Source, Target};
 use crate::config::unquote;
 use crate::elements::generators::generator;
 use crate::error::Error;
+use crate::handlers::Access;
 use crate::packet::{BROADCAST, HOST, MULTICAST, Note, Packet};
 
 /// The device, by either of its names, first.
@@ -337,7 +338,9 @@ fn from_dump(setup: &mut Setup<'_>) -> Made {
             ("ACTIVE", "true"),
         ],
     )?;
-    setup.source(Source::File(string(&name)));
+    let name = string(&name);
+    setup.handler("filename", Access::Text(name.clone()));
+    setup.source(Source::File(name));
     Ok(Box::new(Plain))
 }
 
@@ -378,6 +381,7 @@ fn to_dump(setup: &mut Setup<'_>) -> Made {
     let name = string(&setup.arguments.need("FILENAME")?);
     let snaplen = setup.arguments.or("SNAPLEN", 0, |text| unsigned(text, 65_535))?;
     let keep = if snaplen == 0 { u32::MAX } else { snaplen as u32 };
+    setup.handler("filename", Access::Text(name.clone()));
     let output = setup.target(Target::File(name, keep));
     Ok(Box::new(Sink { output }))
 }

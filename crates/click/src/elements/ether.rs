@@ -12,7 +12,7 @@ use crate::compile::Setup;
 use crate::config::words;
 use crate::elements::devices::cast;
 use crate::error::Error;
-use crate::handlers::Access;
+use crate::handlers::{Access, Setting, Takes, ether_number};
 use crate::packet::{HOST, Note, Packet};
 
 /// Bytes of an Ethernet header.
@@ -34,40 +34,74 @@ fn addresses(setup: &mut Setup<'_>) -> Result<[[u8; 6]; 2], Error> {
     Ok([ether(&destination, names)?, ether(&source, names)?])
 }
 
-/// Puts a header in front.
-struct Encap {
-    header: Vec<u8>,
+/// Both addresses of a header, and what type it is of, if that is written, too.
+struct Header {
+    destination: Setting,
+    source: Setting,
+    kind: Option<Setting>,
 }
+
+impl Header {
+    fn new(setup: &mut Setup<'_>, kind: Option<u16>) -> Result<Header, Error> {
+        let [destination, source] = addresses(setup)?.map(ether_number);
+        Ok(Header {
+            destination: setup.setting("dst", Takes::Ether, destination),
+            source: setup.setting("src", Takes::Ether, source),
+            kind: kind.map(|kind| setup.setting("ethertype", Takes::Number(0, 0xffff), i64::from(kind))),
+        })
+    }
+
+    fn write(&self, code: &mut Code<'_, '_>, at: Value) {
+        let fixed = |setting| if let Setting::Fixed(value) = setting { Some(value) } else { None };
+        let kind = self.kind.map_or(Some(0), fixed);
+        if let (Some(destination), Some(source), Some(kind)) =
+            (fixed(self.destination), fixed(self.source), kind)
+        {
+            let six = |address: i64| <[u8; 6]>::try_from(&address.to_be_bytes()[2..]).unwrap_or_default();
+            let kind = (kind as u16).to_be_bytes();
+            let bytes = [&six(destination)[..], &six(source), &kind].concat();
+            return code.write(at, 0, if self.kind.is_some() { &bytes } else { &bytes[..12] });
+        }
+        for (address, offset) in [(self.destination, 0), (self.source, 6)] {
+            let address = code.setting(address);
+            code.set_ether(at, offset, address);
+        }
+        if let Some(kind) = self.kind {
+            let kind = code.setting(kind);
+            code.set_half(at, 12, kind);
+        }
+    }
+}
+
+/// Puts a header in front.
+struct Encap(Header);
 
 impl Behaviour for Encap {
     fn build(&self, code: &mut Code<'_, '_>, _: u32, mut packet: Packet) {
         packet.data = code.push(packet, packet.data, HEADER);
-        code.write(packet.data, 0, &self.header);
+        self.0.write(code, packet.data);
         code.out(0, packet);
     }
 }
 
 fn encap(setup: &mut Setup<'_>) -> Made {
     let kind = unsigned(&setup.arguments.need("ETHERTYPE")?, 0xffff)? as u16;
-    let header = [addresses(setup)?.as_flattened(), &kind.to_be_bytes()].concat();
-    Ok(Box::new(Encap { header }))
+    Ok(Box::new(Encap(Header::new(setup, Some(kind))?)))
 }
 
 /// Overwrites both addresses.
-struct Rewrite {
-    addresses: [[u8; 6]; 2],
-}
+struct Rewrite(Header);
 
 impl Behaviour for Rewrite {
     fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
         code.need(packet, packet.data, 12, "too_short");
-        code.write(packet.data, 0, self.addresses.as_flattened());
+        self.0.write(code, packet.data);
         code.out(0, packet);
     }
 }
 
 fn rewrite(setup: &mut Setup<'_>) -> Made {
-    Ok(Box::new(Rewrite { addresses: addresses(setup)? }))
+    Ok(Box::new(Rewrite(Header::new(setup, None)?)))
 }
 
 /// Swaps both addresses.

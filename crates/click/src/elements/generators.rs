@@ -14,7 +14,7 @@ use crate::class::{Behaviour, Class, Made};
 use crate::compile::{NO_INPUT, Setup, Source};
 use crate::config::{Text, unquote};
 use crate::error::Error;
-use crate::handlers::Access;
+use crate::handlers::{Access, Takes};
 use crate::packet::{Note, Packet};
 
 const FLOWS: &[&str] = &[
@@ -235,8 +235,8 @@ fn at_once(setup: &mut Setup<'_>) {
 
 /// The rate, which makes no difference but for a warning.
 fn rate(setup: &mut Setup<'_>, default: u64) -> Result<(), Error> {
-    let rate = setup.arguments.or("RATE", default, |text| unsigned(text, u64::MAX))?;
-    setup.handler("rate", Access::Text(rate.to_string()));
+    let rate = setup.arguments.or("RATE", default, |text| unsigned(text, i64::MAX as u64))?;
+    setup.setting("rate", Takes::Number(0, i64::MAX), rate as i64);
     if rate != 0 {
         at_once(setup);
     }

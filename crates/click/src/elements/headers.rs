@@ -13,6 +13,7 @@ use crate::class::{Behaviour, Class, Made};
 use crate::compile::Setup;
 use crate::config::Text;
 use crate::error::Error;
+use crate::handlers::{Setting, Takes};
 use crate::packet::{Note, Packet};
 
 pub(super) const CLASSES: &[Class] = &[
@@ -207,13 +208,19 @@ impl Behaviour for Mirror {
 
 /// Puts headers of IP and UDP in front.
 struct Encap {
-    source: u32,
+    source: Setting,
     /// None for the annotation.
-    destination: Option<u32>,
-    ports: [u16; 2],
+    destination: Option<Setting>,
+    ports: [Setting; 2],
     checksum: bool,
     /// The identification of the next packet.
     id: u32,
+}
+
+/// Addresses that handlers read and, where somebody may, write; the destination unless it is that of the annotation.
+fn ends(setup: &mut Setup<'_>, source: u32, destination: Option<u32>) -> (Setting, Option<Setting>) {
+    let source = setup.setting("src", Takes::Address, i64::from(source));
+    (source, destination.map(|address| setup.setting("dst", Takes::Address, i64::from(address))))
 }
 
 fn encap(setup: &mut Setup<'_>) -> Made {
@@ -225,7 +232,11 @@ fn encap(setup: &mut Setup<'_>) -> Made {
     let destination = if text.text == "DST_ANNO" { None } else { Some(ip(&text, names)?) };
     let to = port(&setup.arguments.need("DPORT")?)?;
     let checksum = setup.arguments.or("CHECKSUM", true, boolean)?;
-    Ok(Box::new(Encap { source, destination, ports: [from, to], checksum, id: setup.number() }))
+    let (source, destination) = ends(setup, source, destination);
+    let port = Takes::Number(0, 0xffff);
+    let ports =
+        [("sport", from), ("dport", to)].map(|(name, value)| setup.setting(name, port, i64::from(value)));
+    Ok(Box::new(Encap { source, destination, ports, checksum, id: setup.number() }))
 }
 
 impl Behaviour for Encap {
@@ -233,7 +244,7 @@ impl Behaviour for Encap {
         packet.data = code.push(packet, packet.data, HEADER + UDP_HEADER);
         let data = packet.data;
         let destination = match self.destination {
-            Some(address) => code.int(i64::from(address)),
+            Some(address) => code.setting(address),
             None => packet.note(Note::Destination),
         };
         let (total, id, one) = (code.length(packet), code.get(self.id), code.int(1));
@@ -243,12 +254,16 @@ impl Behaviour for Encap {
         code.set_half(data, 2, total);
         code.set_half(data, 4, id);
         code.write(data, 6, &[0, 0, HOPS, UDP as u8, 0, 0]);
-        code.write(data, 12, &self.source.to_be_bytes());
+        let source = code.setting(self.source);
+        code.set_word(data, 12, source);
         code.set_word(data, 16, destination);
         let length = code.int(HEADER);
         set_checksum(code, data, length);
         let (transport, bytes) = (code.at(data, HEADER), code.with(AluOp::Sub, total, HEADER));
-        code.write(transport, 0, self.ports.map(u16::to_be_bytes).as_flattened());
+        for (port, offset) in self.ports.into_iter().zip([0, 2]) {
+            let port = code.setting(port);
+            code.set_half(transport, offset, port);
+        }
         code.set_half(transport, 4, bytes);
         code.write(transport, 6, &[0, 0]);
         if self.checksum {
@@ -268,8 +283,9 @@ impl Behaviour for Encap {
 struct EncapIp {
     /// What is the same in all of them: the header without length, identification and checksum.
     header: [u8; HEADER as usize],
-    /// Whether the destination is that of the annotation.
-    annotated: bool,
+    source: Setting,
+    /// That of the annotation, if there is none.
+    destination: Option<Setting>,
     /// The identification of the next packet.
     id: u32,
 }
@@ -282,8 +298,7 @@ fn encap_ip(setup: &mut Setup<'_>) -> Made {
     let protocol = protocol.map_err(|e| e.nearest(&text.text, NUMBERED.iter().map(|(name, _)| *name)))?;
     let source = ip(&setup.arguments.need("SRC")?, names)?;
     let text = setup.arguments.need("DST")?;
-    let annotated = text.text == "DST_ANNO";
-    let destination = if annotated { 0 } else { ip(&text, names)? };
+    let destination = if text.text == "DST_ANNO" { None } else { Some(ip(&text, names)?) };
     let hops = setup.arguments.keyword_or("TTL", u64::from(HOPS), byte)?;
     let class = setup.arguments.keyword("TOS").map(|text| byte(&text)).transpose()?;
     let code_point = setup.arguments.keyword("DSCP").map(|text| unsigned(&text, 62)).transpose()?;
@@ -303,9 +318,13 @@ fn encap_ip(setup: &mut Setup<'_>) -> Made {
     let kept_whole = if setup.arguments.keyword_or("DF", false, boolean)? { 0x40 } else { 0 };
     let mut header = [0; HEADER as usize];
     header[..10].copy_from_slice(&[0x45, class as u8, 0, 0, 0, 0, kept_whole, 0, hops as u8, protocol as u8]);
-    header[12..16].copy_from_slice(&source.to_be_bytes());
-    header[16..].copy_from_slice(&destination.to_be_bytes());
-    Ok(Box::new(EncapIp { header, annotated, id: setup.number() }))
+    let (source, destination) = ends(setup, source, destination);
+    for (at, address) in [(12, Some(source)), (16, destination)] {
+        if let Some(Setting::Fixed(address)) = address {
+            header[at..at + 4].copy_from_slice(&(address as u32).to_be_bytes());
+        }
+    }
+    Ok(Box::new(EncapIp { header, source, destination, id: setup.number() }))
 }
 
 impl Behaviour for EncapIp {
@@ -318,8 +337,16 @@ impl Behaviour for EncapIp {
         code.count(self.id, one);
         code.set_half(data, 2, total);
         code.set_half(data, 4, id);
-        if self.annotated {
-            code.set_word(data, 16, packet.note(Note::Destination));
+        for (address, offset) in [(Some(self.source), 12), (self.destination, 16)] {
+            match address {
+                // It is in the header.
+                Some(Setting::Fixed(_)) => {}
+                Some(live) => {
+                    let address = code.setting(live);
+                    code.set_word(data, offset, address);
+                }
+                None => code.set_word(data, offset, packet.note(Note::Destination)),
+            }
         }
         let length = code.int(HEADER);
         set_checksum(code, data, length);

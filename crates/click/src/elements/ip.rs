@@ -8,6 +8,7 @@ use crate::build::Code;
 use crate::class::{Behaviour, Class, Made};
 use crate::compile::Setup;
 use crate::error::Error;
+use crate::handlers::{Setting, Takes};
 use crate::packet::{HOST, Note, Packet};
 
 /// Bytes of a header without options.
@@ -199,18 +200,19 @@ fn get(setup: &mut Setup<'_>) -> Made {
     Ok(Box::new(Get::Offset(unsigned(&setup.arguments.need("OFFSET")?, 65_535)? as i64)))
 }
 
-struct SetAddress(i64);
+struct SetAddress(Setting);
 
 impl Behaviour for SetAddress {
     fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
-        let address = code.int(self.0);
+        let address = code.setting(self.0);
         code.out(0, packet.with(Note::Destination, address));
     }
 }
 
 fn set(setup: &mut Setup<'_>) -> Made {
     let text = setup.arguments.need("IPADDR")?;
-    Ok(Box::new(SetAddress(i64::from(ip(&text, setup.arguments.names)?))))
+    let address = ip(&text, setup.arguments.names)?;
+    Ok(Box::new(SetAddress(setup.setting("addr", Takes::Address, i64::from(address)))))
 }
 
 struct DropBroadcasts;

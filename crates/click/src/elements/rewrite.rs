@@ -188,7 +188,8 @@ fn rewriter(setup: &mut Setup<'_>, kind: Kind, protocols: &'static [i64]) -> Mad
 /// Says where the flows are, for other elements and for handlers.
 fn known_flows(setup: &mut Setup<'_>, flows: Flows) {
     let map = setup.map_name(&flows.table);
-    let verbs = [("table", Verb::List), ("size", Verb::Count), ("clear", Verb::Clear)];
+    let verbs =
+        [("table", Verb::List), ("size", Verb::Count), ("table_size", Verb::Count), ("clear", Verb::Clear)];
     setup.table_handlers(&map, Form::Flows, &verbs);
     setup.rewriter(flows);
 }

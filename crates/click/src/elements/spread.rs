@@ -108,10 +108,19 @@ impl Behaviour for Hash {
 /// By turns, as often as each output has tickets: the one that is least far along is next, of several that which became so last (stride
 /// scheduling: Waldspurger and Weihl, 1995).
 struct Stride {
-    /// Output, stride, where it is noted how far along it is and when it became so.
-    clients: Vec<(u32, i64, [u32; 2])>,
+    clients: Vec<Client>,
     turn: u32,
 }
+
+struct Client {
+    output: u32,
+    tickets: Setting,
+    /// Where it is noted how far along it is and when it became so.
+    noted: [u32; 2],
+}
+
+/// How far along an output is that has no tickets.
+const NEVER: i64 = i64::MAX;
 
 fn stride(setup: &mut Setup<'_>) -> Made {
     let all = setup.arguments.rest();
@@ -123,10 +132,10 @@ fn stride(setup: &mut Setup<'_>) -> Made {
     let mut clients = Vec::new();
     for (output, text) in (0..).zip(&all) {
         let tickets = unsigned(text, MOST_TICKETS)?;
-        setup.handler(format!("tickets{output}"), Access::Text(tickets.to_string()));
-        if let Some(stride) = STRIDE.checked_div(tickets) {
-            let noted = [setup.number(), setup.number()];
-            clients.push((output, stride as i64, noted));
+        let takes = Takes::Number(0, MOST_TICKETS as i64);
+        let tickets = setup.setting(format!("tickets{output}"), takes, tickets as i64);
+        if tickets != Setting::Fixed(0) {
+            clients.push(Client { output, tickets, noted: [setup.number(), setup.number()] });
         }
     }
     Ok(Box::new(Stride { clients, turn: setup.number() }))
@@ -138,11 +147,21 @@ impl Behaviour for Stride {
         let turn = code.get(self.turn);
         let next = code.with(AluOp::Add, turn, 1);
         code.set(self.turn, next);
-        let along = |code: &mut Code<'_, '_>, (output, stride, noted): &(u32, i64, [u32; 2])| {
-            let strides = code.get(noted[0]);
+        let along = |code: &mut Code<'_, '_>, client: &Client| {
+            let strides = code.get(client.noted[0]);
             // Each begins a stride along.
-            let along = code.with(AluOp::Add, strides, *stride);
-            [along, code.get(noted[1]), code.int(i64::from(*output))]
+            let along = match client.tickets {
+                Setting::Fixed(tickets) => code.with(AluOp::Add, strides, STRIDE as i64 / tickets.max(1)),
+                Setting::Live(_) => {
+                    let (tickets, zero, one) = (code.setting(client.tickets), code.int(0), code.int(1));
+                    let none = code.compare(Cond::Eq, tickets, zero);
+                    let (divisor, stride) = (code.select(none, one, tickets), code.int(STRIDE as i64));
+                    let stride = code.alu(AluOp::Div, stride, divisor);
+                    let (along, never) = (code.add(strides, stride), code.int(NEVER));
+                    code.select(none, never, along)
+                }
+            };
+            [along, code.get(client.noted[1]), code.int(i64::from(client.output))]
         };
         let mut best = along(code, first);
         for client in rest {
@@ -156,7 +175,10 @@ impl Behaviour for Stride {
             let same = [0, 1, 2].map(|at| code.select(same, later[at], best[at]));
             best = [0, 1, 2].map(|at| code.select(less, other[at], same[at]));
         }
-        for (output, _, noted) in &self.clients {
+        if self.clients.iter().any(|client| matches!(client.tickets, Setting::Live(_))) {
+            code.check_int(Cond::Ne, best[0], NEVER, |code| code.drop(packet, "no_tickets"));
+        }
+        for Client { output, noted, .. } in &self.clients {
             code.check_int(Cond::Ne, best[2], i64::from(*output), |code| {
                 code.set(noted[0], best[0]);
                 code.set(noted[1], next);

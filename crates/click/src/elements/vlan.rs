@@ -8,7 +8,7 @@ use crate::class::{Behaviour, Class, Made};
 use crate::compile::Setup;
 use crate::config::Text;
 use crate::error::Error;
-use crate::handlers::Access;
+use crate::handlers::{Access, Bits, Setting, Takes};
 use crate::packet::{Note, Packet};
 
 pub(super) const CLASSES: &[Class] = &[
@@ -30,7 +30,7 @@ fn ethertype(setup: &mut Setup<'_>) -> Result<u16, Error> {
 enum Tag {
     /// The annotation.
     Annotation,
-    Always(u16),
+    Always(Setting),
 }
 
 /// Puts a tag behind the addresses.
@@ -45,7 +45,7 @@ impl Behaviour for Encap {
     fn build(&self, code: &mut Code<'_, '_>, _: u32, mut packet: Packet) {
         let tag = match self.tag {
             Tag::Annotation => packet.note(Note::Tag),
-            Tag::Always(tag) => code.int(i64::from(tag)),
+            Tag::Always(tag) => code.setting(tag),
         };
         if let Some(native) = self.native {
             let id = code.with(AluOp::And, tag, 0xfff);
@@ -69,6 +69,27 @@ fn tag(setup: &mut Setup<'_>, whole: Option<Text>) -> Result<u16, Error> {
     Ok((whole.unwrap_or(id) | priority << 13) as u16)
 }
 
+/// A tag that the handlers of its parts read and, where somebody may, write.
+fn settable(setup: &mut Setup<'_>, tag: u16) -> Setting {
+    let parts = [("vlan_id", 0, 12), ("vlan_pcp", 13, 3)];
+    // Whoever writes a part needs the whole to be a setting, too.
+    let names = ["vlan_tci", "vlan_id", "vlan_pcp"];
+    if !setup.written(&names) {
+        let whole = setup.constant("vlan_tci", Takes::Number(0, 0xffff), i64::from(tag));
+        for (name, first, count) in parts {
+            let bits = Bits { of: 0, first, count };
+            setup.constant(name, bits.takes(), bits.get(i64::from(tag)));
+        }
+        return whole;
+    }
+    let of = setup.hidden_setting(i64::from(tag));
+    setup.handler("vlan_tci", Access::Setting(of, Takes::Number(0, 0xffff)));
+    for (name, first, count) in parts {
+        setup.handler(name, Access::Bits(Bits { of, first, count }));
+    }
+    Setting::Live(of)
+}
+
 fn encap(setup: &mut Setup<'_>) -> Made {
     let whole = setup.arguments.next("VLAN_TCI");
     let annotated = whole.as_ref().is_some_and(|text| text.text == "ANNO");
@@ -79,15 +100,16 @@ fn encap(setup: &mut Setup<'_>) -> Made {
         None => Some(0),
     };
     let kind = ethertype(setup)?;
-    Ok(Box::new(Encap { kind, tag: if annotated { Tag::Annotation } else { Tag::Always(always) }, native }))
+    let tag = if annotated { Tag::Annotation } else { Tag::Always(settable(setup, always)) };
+    Ok(Box::new(Encap { kind, tag, native }))
 }
 
 /// Sets the annotation.
-struct Set(u16);
+struct Set(Setting);
 
 impl Behaviour for Set {
     fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
-        let tag = code.int(i64::from(self.0));
+        let tag = code.setting(self.0);
         code.out(0, packet.with(Note::Tag, tag));
     }
 }
@@ -95,10 +117,7 @@ impl Behaviour for Set {
 fn set(setup: &mut Setup<'_>) -> Made {
     let whole = setup.arguments.next("VLAN_TCI");
     let tag = tag(setup, whole)?;
-    for (name, value) in [("vlan_tci", tag), ("vlan_id", tag & 0xfff), ("vlan_pcp", tag >> 13)] {
-        setup.handler(name, Access::Text(value.to_string()));
-    }
-    Ok(Box::new(Set(tag)))
+    Ok(Box::new(Set(settable(setup, tag))))
 }
 
 /// Takes a tag away, if there is one.
