@@ -16,7 +16,7 @@ import sys
 import record
 
 KINDS = ("access", "firewall", "exact")
-RULES = (24, 450, 4500)
+RULES = (24, 450, 4500, 10000)
 BATCHES, PACKETS = 20, 64
 
 

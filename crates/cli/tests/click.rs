@@ -140,7 +140,7 @@ fn what_tables_hold_says_how_they_are_searched_and_the_report_says_why() {
     let mut rows: Vec<[String; 3]> = report["templates"].as_array().expect("rows").iter().map(row).collect();
     rows.sort_unstable();
     let expected = [
-        ["a", "tree", "79 rules"],
+        ["a", "cuts", "79 rules, in trees of height 1"],
         ["b", "linear", "pinned"],
         ["r.routes", "multibit", "2 prefixes, 0.0 nodes below the root on average"],
         ["six.routes", "lengths", "39 prefixes of 1 lengths, 14.0 nodes of a trie away on average"],

@@ -4,7 +4,7 @@
 //!     valgrind --tool=callgrind ... classifiers access|firewall|exact RULES VARIANT BATCHES
 //!
 //! Rules are those of the firewall's generator (`access`, `firewall`), or name addresses, ports and protocol exactly; each packet meets a rule that is drawn
-//! evenly. Time is that of batches of 64 in the program; variants take turns, and the medians of their rounds are printed as JSON, with the time to compile. With VARIANT and
+//! evenly (`ns`), or belongs to one of few flows that make up most (`skewed_ns`). Time is that of batches of 64 in the program; variants take turns, and the medians of their rounds are printed as JSON, with the time to compile. With VARIANT and
 //! BATCHES one variant runs so many batches and nothing is printed: the instructions of a packet are the difference of two such runs.
 
 use std::process::ExitCode;
@@ -14,7 +14,7 @@ use millstream_click::{Program, compile, flatten, parse};
 use millstream_native::{Batch, Classifier, Engine, Options};
 use millstream_programs::firewall::{self, Action, Config, Flavour, PortRange, Rule};
 use millstream_programs::rng::Rng;
-use millstream_programs::traffic::Locality;
+use millstream_programs::traffic::{Flows, Locality};
 
 const BATCH: usize = 64;
 const BATCHES: usize = 1_000;
@@ -31,10 +31,11 @@ enum Variant {
     Table(Option<Classifier>),
 }
 
-const VARIANTS: [(&str, Variant); 5] = [
+const VARIANTS: [(&str, Variant); 6] = [
     ("control flow", Variant::Chain),
     ("linear", Variant::Table(Some(Classifier::Linear))),
     ("tree", Variant::Table(Some(Classifier::Tree))),
+    ("cuts", Variant::Table(Some(Classifier::Cuts))),
     ("tuples", Variant::Table(Some(Classifier::Tuples))),
     ("by default", Variant::Table(None)),
 ];
@@ -111,18 +112,12 @@ fn engine(config: &Config, variant: Variant) -> Result<Engine, String> {
 }
 
 /// Nanoseconds a packet: the median of the batches.
-fn round(
-    engine: &mut Engine,
-    batch: &mut Batch,
-    frames: &[Vec<u8>],
-    batches: usize,
-    rng: &mut Rng,
-) -> (f64, usize) {
+fn round(engine: &mut Engine, batch: &mut Batch, flows: &Flows, batches: usize, seed: u64) -> (f64, usize) {
     let (mut times, mut sent) = (Vec::with_capacity(batches), 0);
-    for _ in 0..batches {
+    for order in flows.sequence(seed, batches * BATCH).chunks(BATCH) {
         batch.clear();
-        for _ in 0..BATCH {
-            batch.push_open(&frames[rng.below(frames.len() as u64) as usize], 1);
+        for &flow in order {
+            batch.push_open(&flows.packets[flow as usize], 1);
         }
         let start = Instant::now();
         engine.run_graph(batch);
@@ -137,7 +132,7 @@ fn median(times: &mut [f64]) -> f64 {
     times[times.len() / 2]
 }
 
-fn measure(config: &Config, frames: &[Vec<u8>]) -> Result<(), String> {
+fn measure(config: &Config, flows: &Flows) -> Result<(), String> {
     let mut batch = Batch::with_copies(BATCH, BATCH).map_err(|e| e.to_string())?;
     let mut engines = Vec::new();
     for (name, variant) in VARIANTS {
@@ -146,30 +141,35 @@ fn measure(config: &Config, frames: &[Vec<u8>]) -> Result<(), String> {
         }
         let start = Instant::now();
         match engine(config, variant) {
-            Ok(engine) => engines.push((name, start.elapsed().as_secs_f64() * 1e3, engine, Vec::new())),
+            Ok(engine) => {
+                engines.push((name, start.elapsed().as_secs_f64() * 1e3, engine, [Vec::new(), Vec::new()]))
+            }
             Err(why) => eprintln!("{name}: {why}"),
         }
     }
-    let mut sent: Vec<usize> = Vec::new();
+    let skewed = flows.reweighted(Locality::HIGH, 3);
     for turn in 0..ROUNDS {
+        let mut sent = [None; 2];
         for step in 0..engines.len() {
             let at = (turn + step) % engines.len();
             let (_, _, engine, times) = &mut engines[at];
-            let (ns, passed) = round(engine, &mut batch, frames, BATCHES, &mut Rng::new(turn as u64 + 1));
-            times.push(ns);
-            if step == 0 {
-                sent.push(passed);
+            for ((flows, times), sent) in [flows, &skewed].into_iter().zip(times).zip(&mut sent) {
+                let (ns, passed) = round(engine, &mut batch, flows, BATCHES, turn as u64 + 1);
+                times.push(ns);
+                assert_eq!(*sent.get_or_insert(passed), passed, "all variants decide alike");
             }
-            assert_eq!(sent[turn], passed, "all variants decide alike");
         }
     }
     println!("{{\n  \"rules\": {},", config.rules.len());
     let last = engines.len() - 1;
     for (at, (name, compiled, engine, times)) in engines.iter_mut().enumerate() {
         let comma = if at == last { "" } else { "," };
-        let (ns, bytes, maps) = (median(times), engine.timings.bytes, engine.maps().count() - 1);
+        let [ns, skewed] = times.each_mut().map(|times| median(times));
+        let (bytes, maps) = (engine.timings.bytes, engine.maps().count() - 1);
+        let found = engine.templates.iter().find(|chosen| chosen.table == "f");
+        let template = found.map_or(*name, |chosen| chosen.template.as_str());
         println!(
-            "  \"{name}\": {{\"ns\": {ns:.1}, \"compile_ms\": {compiled:.0}, \"object_bytes\": {bytes}, \"hash_tables\": {maps}}}{comma}"
+            "  \"{name}\": {{\"template\": \"{template}\", \"ns\": {ns:.1}, \"skewed_ns\": {skewed:.1}, \"compile_ms\": {compiled:.0}, \"object_bytes\": {bytes}, \"maps\": {maps}}}{comma}"
         );
     }
     println!("}}");
@@ -198,13 +198,13 @@ fn run(args: &[String]) -> Result<(), String> {
         "exact" => exact(count)?,
         other => return Err(format!("`{other}` is not access, firewall or exact")),
     };
-    let frames = firewall::flows(&config, FLOWS, Locality::NONE, 2, |_| true).packets;
-    let [variant, batches] = rest else { return measure(&config, &frames) };
+    let flows = firewall::flows(&config, FLOWS, Locality::NONE, 2, |_| true);
+    let [variant, batches] = rest else { return measure(&config, &flows) };
     let found = VARIANTS.iter().find(|(name, _)| name == variant);
     let (_, variant) = found.ok_or_else(|| format!("there is no variant `{variant}`"))?;
     let batches = batches.parse().map_err(|e| format!("{batches}: {e}"))?;
     let mut engine = engine(&config, *variant)?;
     let mut batch = Batch::with_copies(BATCH, BATCH).map_err(|e| e.to_string())?;
-    round(&mut engine, &mut batch, &frames, batches, &mut Rng::new(1));
+    round(&mut engine, &mut batch, &flows, batches, 1);
     Ok(())
 }

@@ -713,7 +713,7 @@ fn make_code(
 ) -> Result<Made, Error> {
     let mut timings = Timings::default();
     let start = Instant::now();
-    let Expanded { initial, mut templates, absent, trees } = optimize(&mut module, options)?;
+    let Expanded { initial, mut templates, absent, matches } = optimize(&mut module, options)?;
     timings.passes = start.elapsed();
 
     let (tables, tries) = (&options.tables, &options.tries);
@@ -755,7 +755,7 @@ fn make_code(
         prefetch,
         shared,
         slice,
-        trees: &trees,
+        matches: &matches,
         table,
         located,
     };

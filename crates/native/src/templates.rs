@@ -88,6 +88,7 @@ impl Classifier {
         match self {
             Classifier::Linear => "linear",
             Classifier::Tree => "tree",
+            Classifier::Cuts => "cuts",
             Classifier::Tuples => "tuples",
         }
     }

@@ -1,19 +1,26 @@
 //! Random match tables as native code, by each template and by the one that is chosen: all give what a linear scan of the entries gives.
 
+use std::collections::BTreeSet;
+
 use millstream_interp::ir::match_table;
 use millstream_ir::{
     FieldDecl, FieldMatch, Func, Function, Linkage, MatchKind, MemFlags, Module, Op, Prov, Size, Table,
     TableDecl, Type,
 };
-use millstream_native::{Ahead, Batch, Classifier, Engine, Error, Image, Options};
+use millstream_native::{Ahead, Batch, Classifier, Cpu, Engine, Error, Image, Options};
 use millstream_programs::rng::Rng;
 
 /// `BPF_PROG_TYPE_XDP`.
 const XDP: u32 = 6;
 /// Where the result goes in the packet, whose beginning is the key.
 const RESULT: i32 = 64;
-const TEMPLATES: [Option<Classifier>; 4] =
-    [None, Some(Classifier::Linear), Some(Classifier::Tree), Some(Classifier::Tuples)];
+const TEMPLATES: [Option<Classifier>; 5] = [
+    None,
+    Some(Classifier::Linear),
+    Some(Classifier::Tree),
+    Some(Classifier::Cuts),
+    Some(Classifier::Tuples),
+];
 
 /// A program that matches a table.
 fn program(table: TableDecl) -> (Module, Func) {
@@ -173,8 +180,99 @@ fn templates_give_what_a_linear_scan_gives() {
     assert!(refused < 14, "{refused} of 28 tables cannot be hashed");
 }
 
+/// Rules that hardly any division tells apart, or many times over.
+fn adversarial(random: &mut Random, kind: u64, count: u64) -> TableDecl {
+    let field = |bits, kind| FieldDecl { name: "f".into(), bits, kind };
+    let any = |bits: u32| FieldMatch::Range(vec![0], vec![u64::MAX >> (64 - bits)]);
+    let (fields, entries): (Vec<FieldDecl>, Vec<Vec<FieldMatch>>) = match kind {
+        // Wide intervals of two words, around each other.
+        0 => {
+            let fields = vec![field(32, MatchKind::Range), field(16, MatchKind::Range)];
+            let mut range = |bits| {
+                let (a, b) = (random.word(bits), random.word(bits));
+                FieldMatch::Range(vec![a.min(b)], vec![a.max(b)])
+            };
+            (fields, (0..count).map(|_| vec![range(32), range(16)]).collect())
+        }
+        // One in another, the widest last.
+        1 => {
+            let nested = |n| vec![FieldMatch::Range(vec![40_000 - n], vec![40_000 + n]), any(8)];
+            let fields = vec![field(64, MatchKind::Range), field(8, MatchKind::Range)];
+            (fields, (0..count).map(nested).collect())
+        }
+        // The same ones again and again, and some that everything meets.
+        2 => {
+            let rule = |n: u64| match n % 500 {
+                499 => vec![any(16), any(32)],
+                n => vec![FieldMatch::Exact(vec![n % 7]), FieldMatch::Prefix(vec![n << 20], 12)],
+            };
+            let fields = vec![field(16, MatchKind::Exact), field(32, MatchKind::Prefix)];
+            (fields, (0..count).map(rule).collect())
+        }
+        // Masks that are no prefixes.
+        3 => {
+            let fields = vec![field(33, MatchKind::Ternary), field(20, MatchKind::Ternary)];
+            let mut ternary = |bits| {
+                let all = u64::MAX >> (64 - bits);
+                let mask = random.0.next_u64() & random.0.next_u64() & all;
+                FieldMatch::Ternary(vec![random.0.next_u64() & mask], vec![mask])
+            };
+            (fields, (0..count).map(|_| vec![ternary(33), ternary(20)]).collect())
+        }
+        // Prefixes of two words.
+        _ => {
+            let mut prefix = |n: u64| {
+                let words = vec![0x2001_0db8 << 32 | random.word(20), random.word(64)];
+                vec![FieldMatch::Prefix(words, 128 - (n * 70 / count) as u32)]
+            };
+            (vec![field(128, MatchKind::Prefix)], (0..count).map(&mut prefix).collect())
+        }
+    };
+    TableDecl { name: "acl".into(), fields, entries, results: Vec::new() }
+}
+
 #[test]
-fn many_rules_of_few_masks_are_hashed_and_others_become_a_tree() {
+fn trees_give_what_a_linear_scan_gives_however_rules_overlap() {
+    let mut random = Random(Rng::new(5));
+    for round in 0..20 {
+        let (kind, count) = (round % 5, [17, 300, 2500, 5000][round as usize / 5]);
+        let table = adversarial(&mut random, kind, count);
+        let near = |random: &mut Random| -> Vec<u64> {
+            let entry = &table.entries[random.0.below(table.entries.len() as u64) as usize];
+            let words = entry.iter().flat_map(|demand| match demand {
+                FieldMatch::Exact(v) | FieldMatch::Prefix(v, _) | FieldMatch::Ternary(v, _) => v.clone(),
+                FieldMatch::Range(from, to) => vec![[from[0], to[0]][random.0.below(2) as usize]],
+            });
+            words.collect()
+        };
+        let keys: Vec<Vec<u64>> = (0..600)
+            .map(|_| {
+                let mut key = near(&mut random);
+                let word = random.0.below(key.len() as u64) as usize;
+                match random.0.below(4) {
+                    0 => key[word] = key[word].wrapping_add(1),
+                    1 => key[word] = key[word].wrapping_sub(1),
+                    2 => key[word] ^= random.word(64) & random.word(64) & random.word(64),
+                    _ => {}
+                }
+                key
+            })
+            .collect();
+        let expected: Vec<i64> = keys.iter().map(|key| scanned(&table, key)).collect();
+        let (module, func) = program(table.clone());
+        let classifiers = vec![("acl".to_owned(), Classifier::Cuts)];
+        // Vectors are as long as the processor has them.
+        let cpu = [Cpu::Native, Cpu::Level(1), Cpu::Level(2), Cpu::Level(3)][round as usize % 4];
+        let options = Options { classifiers, cpu, ..Options::default() };
+        let mut engine = Engine::of_module(module, func, &options).expect("compiled");
+        assert_eq!(results(&mut engine, &keys), expected, "{count} rules of kind {kind}");
+        let found: BTreeSet<i64> = expected.into_iter().collect();
+        assert!(found.len() > 5, "{count} rules of kind {kind}: only {found:?} are met");
+    }
+}
+
+#[test]
+fn many_rules_become_trees_where_these_tell_them_apart() {
     let field = |bits, kind| FieldDecl { name: "f".into(), bits, kind };
     let exact = |n: u64| vec![FieldMatch::Exact(vec![n * 77])];
     let exact = |entries| TableDecl {
@@ -183,28 +281,35 @@ fn many_rules_of_few_masks_are_hashed_and_others_become_a_tree() {
         entries: (0..entries).map(exact).collect(),
         results: Vec::new(),
     };
-    let prefix =
-        |n: u64| vec![FieldMatch::Prefix(vec![(n * 0x1234_5678) & 0xffff_ffff], 8 + (n % 25) as u32)];
-    let prefixes = TableDecl {
-        name: "prefixes".into(),
-        fields: vec![field(32, MatchKind::Prefix)],
-        entries: (0..1200).map(prefix).collect(),
+    // What differs is behind all words that trees divide by.
+    let wide = |n: u64| {
+        let words = (0..40).map(|word| FieldMatch::Exact(vec![if word == 39 { n } else { 1 }]));
+        words.collect::<Vec<_>>()
+    };
+    let wide = TableDecl {
+        name: "wide".into(),
+        fields: (0..40).map(|_| field(64, MatchKind::Exact)).collect(),
+        entries: (0..200).map(wide).collect(),
         results: Vec::new(),
     };
-    let maps = |table: &TableDecl| {
-        let mut engine = engine(table, None, (true, false)).expect("compiled");
-        engine.maps().map(|map| (map.name().to_owned(), map.keys().len())).collect::<Vec<_>>()
+    let chosen = |table: &TableDecl| {
+        let (module, func) = program(table.clone());
+        let engine = Engine::of_module(module, func, &Options::default()).expect("compiled");
+        let chosen = engine.templates.iter().find(|chosen| chosen.table == table.name).expect("noted");
+        (chosen.template.clone(), chosen.why.clone())
     };
-    assert_eq!(maps(&exact(1000)), [("exact.tuple0".to_owned(), 1000)]);
-    assert_eq!(maps(&exact(20)), []);
-    assert_eq!(maps(&prefixes), [("prefixes.steps".to_owned(), 1)]);
+    let expected = |template: &str, why: &str| (template.to_owned(), why.to_owned());
+    assert_eq!(chosen(&exact(1000)), expected("cuts", "1000 rules, in trees of height 2"));
+    assert_eq!(chosen(&exact(20)), expected("linear", "20 rules"));
+    let crowded = "200 rules that no trees tell apart, with 1 sets of masks";
+    assert_eq!(chosen(&wide), expected("tuples", crowded));
 }
 
 /// What tables that are data hold goes with the image. (Code at fixed places is one at a time in a process, so this is one test.)
 #[test]
 fn built_classifiers_do_what_those_in_place_do() {
     let mut random = Random(Rng::new(11));
-    for (entries, template) in [(1100, Classifier::Tree), (60, Classifier::Tuples)] {
+    for (entries, template) in [(1100, Classifier::Cuts), (60, Classifier::Tuples)] {
         let table = random.table(entries, &[MatchKind::Exact, MatchKind::Prefix]);
         let keys: Vec<Vec<u64>> = (0..200).map(|_| random.key(&table)).collect();
         let expected: Vec<i64> = keys.iter().map(|key| scanned(&table, key)).collect();

@@ -1,11 +1,12 @@
-//! Match tables as native code: one of three templates for each, chosen by what its entries demand, or pinned.
+//! Match tables as native code: one of four templates for each, chosen by what its entries demand, or pinned.
 //!
-//! [`Classifier::Linear`] compares entry by entry (`millstream_bpf::lower::expand_tables`). [`Classifier::Tree`] is a tree of comparisons: a function (`emit::tree`) where it is small, else data ([`steps`]). [`Classifier::Tuples`] is tuple space search ([`tuples`]): a hash table for each set of masks, which is a map of the module like any other,
+//! [`Classifier::Linear`] compares entry by entry (`millstream_bpf::lower::expand_tables`). [`Classifier::Tree`] is a tree of comparisons as code (`emit::tree`), [`Classifier::Cuts`] some trees of wide nodes as
+//! data ([`cuts`]) and a function that walks through them (`emit::cuts`). [`Classifier::Tuples`] is tuple space search ([`tuples`]): a hash table for each set of masks, which is a map of the module like any other,
 //! so that its look-ups are inlined, and fetched ahead where the table is large.
 //!
 //! Invariant: after [`expand`] functions of the module match those tables only that are functions.
 
-mod steps;
+pub(crate) mod cuts;
 mod tuples;
 
 use cranelift_entity::PrimaryMap;
@@ -13,11 +14,11 @@ use millstream_bpf::lower::{TableForm, expand_tables, table_plan, table_rules, t
 use millstream_ir::{Module, Op, Table, TableDecl};
 use serde::{Deserialize, Serialize};
 
-use crate::emit::Tree;
+use crate::emit::{Search, Tree};
 use crate::engine::Error;
 use crate::image::Initial;
 use crate::templates::{Chosen, PINNED, said};
-use steps::Steps;
+use cuts::Cuts;
 use tuples::Tuples;
 
 /// How a match table is searched.
@@ -27,15 +28,21 @@ pub enum Classifier {
     Linear,
     /// By a tree of comparisons.
     Tree,
+    /// By trees of wide nodes.
+    Cuts,
     /// By a hash table for each set of masks.
     Tuples,
 }
 
-/// Tables of no more rules are searched one by one: a tree takes fewer instructions there, and guesses more branches wrong.
+/// Tables of no more rules are searched one by one.
+const FEWEST: usize = 32;
+/// So are tables of no more rules, unless they are one node and its leaves: where many packets meet a rule early, and few branches are guessed wrong, that takes fewer instructions.
 const FEW: usize = 64;
-/// Tables of fewer rules are not hashed.
+/// Trees that compare with more leaves than so many on average, one after the other, do not tell rules apart.
+const CROWDED: f64 = 2.0;
+/// Tables of fewer rules are not hashed, and a tree of comparisons is as fast as several ones of wide nodes.
 const MANY: usize = 128;
-/// A tree of more rules is data.
+/// A tree of more rules is too much code.
 const MOST_CODE: usize = 1024;
 /// Rules that such a tree may have twice, beside as many as there are.
 const SPARE: usize = 16;
@@ -48,8 +55,8 @@ const MOST_ROWS: usize = 1 << 20;
 /// What a table becomes.
 enum Choice {
     InOrder,
-    Function(Tree),
-    Steps(Steps),
+    Tree(Tree),
+    Cuts(Cuts),
     Tuples(Tuples),
 }
 
@@ -61,8 +68,8 @@ pub(crate) struct Expanded {
     pub(crate) templates: Vec<Chosen>,
     /// Numbers of maps that most keys are not in: of several tuples one has the rule that counts.
     pub(crate) absent: Vec<usize>,
-    /// Tables that stay in the functions, for code to call: their trees.
-    pub(crate) trees: Vec<(Table, Tree)>,
+    /// Tables that stay in the functions, for code to call.
+    pub(crate) matches: Vec<(Table, Search)>,
 }
 
 /// Replaces all matches of tables, by the templates that are said, by name, or else by those that fit.
@@ -87,39 +94,36 @@ pub(crate) fn expand(module: &mut Module, pinned: &[(String, Classifier)]) -> Re
     for func in funcs.values_mut() {
         expand_tables(func, tables, true, |table| match choices[table] {
             Choice::InOrder => Some(TableForm::InOrder),
-            Choice::Function(_) | Choice::Steps(_) | Choice::Tuples(_) => None,
+            Choice::Tree(_) | Choice::Cuts(_) | Choice::Tuples(_) => None,
         });
         let mut b = 0;
         while b < func.layout.len() {
             let block = func.layout[b];
-            let found = func.blocks[block].insts.iter().enumerate().find_map(|(at, &inst)| {
-                match func.insts[inst].op {
-                    Op::TableMatch { table } if !matches!(choices[table], Choice::Function(_)) => {
-                        Some((at, table))
+            for at in 0..func.blocks[block].insts.len() {
+                let inst = func.blocks[block].insts[at];
+                let Op::TableMatch { table } = func.insts[inst].op else { continue };
+                let name = &tables[table].name;
+                match &mut choices[table] {
+                    Choice::InOrder | Choice::Tree(_) => {}
+                    Choice::Cuts(cuts) => cuts.declare(name, maps, &mut initial),
+                    Choice::Tuples(tuples) => {
+                        tuples.declare(name, maps, &mut initial);
+                        tuples.search(func, (b, at));
+                        // What follows is in a block of its own now.
+                        break;
                     }
-                    _ => None,
                 }
-            });
-            match found.map(|(at, table)| (at, &tables[table].name, &mut choices[table])) {
-                Some((at, name, Choice::Steps(steps))) => {
-                    steps.declare(name, maps, &mut initial);
-                    steps.search(func, (b, at));
-                }
-                Some((at, name, Choice::Tuples(tuples))) => {
-                    tuples.declare(name, maps, &mut initial);
-                    tuples.search(func, (b, at));
-                }
-                Some((_, _, Choice::InOrder | Choice::Function(_))) | None => {}
             }
             b += 1;
         }
     }
     let absent = (before..maps.len()).collect();
-    let trees = choices.into_iter().filter_map(|(table, choice)| match choice {
-        Choice::Function(tree) => Some((table, tree)),
-        _ => None,
+    let matches = choices.into_iter().filter_map(|(table, choice)| match choice {
+        Choice::Tree(tree) => Some((table, Search::Tree(tree))),
+        Choice::Cuts(cuts) => Some((table, Search::Cuts(cuts))),
+        Choice::InOrder | Choice::Tuples(_) => None,
     });
-    Ok(Expanded { initial, templates, absent, trees: trees.collect() })
+    Ok(Expanded { initial, templates, absent, matches: matches.collect() })
 }
 
 /// What a table becomes, its template, and why that.
@@ -127,17 +131,16 @@ fn choice(table: &TableDecl, said: Option<Classifier>) -> Result<(Choice, Classi
     let refused = |why: &str| Error::Choose(format!("classifier {:?}: {why}", table.name));
     let rules = table_rules(table).ok_or_else(|| refused("too many entries"))?;
     let (widths, count) = (table_widths(table), rules.len());
-    let tree = || match count {
-        ..=MOST_CODE => {
-            let plan = table_plan(rules.clone(), &widths, TableForm::Tree, count + SPARE);
-            Choice::Function(Tree { plan, widths: widths.clone() })
-        }
-        _ => Choice::Steps(Steps::new(rules.clone(), widths.clone())),
+    let tree = || {
+        let plan = table_plan(rules.clone(), &widths, TableForm::Tree, count + SPARE);
+        Choice::Tree(Tree { plan, widths: widths.clone() })
     };
+    let cuts = || Cuts::new(&rules, &widths).ok_or_else(|| refused("too much memory for trees"));
     if let Some(said) = said {
         let choice = match said {
             Classifier::Linear => Choice::InOrder,
             Classifier::Tree => tree(),
+            Classifier::Cuts => Choice::Cuts(cuts()?),
             Classifier::Tuples => {
                 let made = Tuples::of(&rules, &widths, MOST_TUPLES, MOST_ROWS);
                 Choice::Tuples(made.ok_or_else(|| {
@@ -147,17 +150,32 @@ fn choice(table: &TableDecl, said: Option<Classifier>) -> Result<(Choice, Classi
         };
         return Ok((choice, said, PINNED.to_owned()));
     }
-    if count <= FEW {
+    if count <= FEWEST {
         return Ok((Choice::InOrder, Classifier::Linear, format!("{count} rules")));
     }
-    // A hash table takes as long as a few levels of a tree, whose height is the logarithm of the rules.
-    let sets = if count < MANY { 0 } else { count.ilog2() as usize - 3 };
-    match Tuples::of(&rules, &widths, sets, SPREAD * count) {
-        Some(tuples) if count >= MANY => {
-            let why = format!("{count} rules with {} sets of masks", tuples.len());
-            Ok((Choice::Tuples(tuples), Classifier::Tuples, why))
-        }
-        _ if count < MANY => Ok((tree(), Classifier::Tree, format!("{count} rules"))),
-        _ => Ok((tree(), Classifier::Tree, format!("{count} rules with more than {sets} sets of masks"))),
+    let cuts = cuts()?;
+    let heights = cuts.heights();
+    if cuts.leaves() <= CROWDED && (count >= MANY || heights == [1]) {
+        let heights: Vec<String> = heights.iter().map(u32::to_string).collect();
+        let why = format!("{count} rules, in trees of height {}", heights.join(" and "));
+        return Ok((Choice::Cuts(cuts), Classifier::Cuts, why));
     }
+    if count < MANY {
+        let (choice, template) = match count {
+            ..=FEW => (Choice::InOrder, Classifier::Linear),
+            _ => (tree(), Classifier::Tree),
+        };
+        return Ok((choice, template, format!("{count} rules")));
+    }
+    // A hash table takes as long as a few levels of a tree, whose height is the logarithm of the rules.
+    let sets = count.ilog2() as usize - 3;
+    let crowded = format!("{count} rules that no trees tell apart");
+    if let Some(tuples) = Tuples::of(&rules, &widths, sets, SPREAD * count) {
+        let why = format!("{crowded}, with {} sets of masks", tuples.len());
+        return Ok((Choice::Tuples(tuples), Classifier::Tuples, why));
+    }
+    Ok(match count {
+        ..=MOST_CODE => (tree(), Classifier::Tree, crowded),
+        _ => (Choice::Cuts(cuts), Classifier::Cuts, crowded),
+    })
 }

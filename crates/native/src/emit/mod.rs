@@ -13,6 +13,7 @@
 mod batch;
 mod calls;
 mod code;
+mod cuts;
 mod func;
 mod hash;
 mod keys;
@@ -32,6 +33,7 @@ use millstream_ir::{Func, Function, Linkage, Map, Module, Op};
 use millstream_isa::helpers::Helper;
 
 use crate::ahead::Ahead;
+use crate::classifier::cuts::Cuts;
 use crate::runtime::helpers;
 use crate::runtime::maps::{Inline, Targets};
 use crate::runtime::packet;
@@ -106,6 +108,12 @@ pub(crate) struct Tree {
     pub(crate) widths: Vec<u64>,
 }
 
+/// How a match table is searched by a function.
+pub(crate) enum Search {
+    Tree(Tree),
+    Cuts(Cuts),
+}
+
 /// What is compiled.
 pub(crate) struct Unit<'a> {
     pub(crate) module: &'a Module,
@@ -120,8 +128,8 @@ pub(crate) struct Unit<'a> {
     pub(crate) shared: bool,
     /// The way to look-ups in large tables, and how it is used.
     pub(crate) slice: Option<(&'a Function, Ahead)>,
-    /// Trees of comparisons that are functions, by number of the match table.
-    pub(crate) trees: &'a [(millstream_ir::Table, Tree)],
+    /// Match tables that are functions, by number.
+    pub(crate) matches: &'a [(millstream_ir::Table, Search)],
     /// If others link it: what they see.
     pub(crate) table: Option<&'a Table>,
     /// Whether code says what it stems from ([`lines`]).
@@ -219,8 +227,19 @@ pub(crate) fn emit(unit: &Unit<'_>) -> Result<String, EmitError> {
         }
     }
     out.push_str(&packets::adjust_head());
-    for (table, Tree { plan, widths }) in unit.trees {
-        out.push_str(&tree::function(table.index(), plan, widths));
+    if unit.matches.iter().any(|(_, search)| matches!(search, Search::Cuts(_))) {
+        out.push_str(cuts::DECLARATIONS);
+    }
+    for (table, search) in unit.matches {
+        match search {
+            Search::Tree(Tree { plan, widths }) => {
+                out.push_str(&tree::function(table.index(), plan, widths));
+            }
+            Search::Cuts(cuts) => {
+                let data = cuts.map.and_then(|map| unit.maps[map]?.first_value);
+                out.push_str(&cuts::function(table.index(), cuts, data.unwrap_or(0)));
+            }
+        }
     }
     for &f in &funcs {
         out.push_str(&func::emit(unit, f)?);

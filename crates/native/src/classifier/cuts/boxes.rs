@@ -1,0 +1,189 @@
+//! Rules as boxes: what each demands of 32-bit parts of the key, and of the words themselves.
+//!
+//! Trees divide by parts, so that all their bounds have one size: a word of more than 32 bits has two. What a rule demands of a part is an interval around all values that it takes (its
+//! hull) and bits that these have in common; an interval of 64 bits leaves the lower part open where the upper one is not a single value. Both may say less than the rule does, never more: leaves compare the words.
+
+use millstream_bpf::lower::{TableRule, TableTest};
+
+/// 32 bits of a word of the key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Part {
+    pub(crate) word: usize,
+    /// 0, or 32 for the upper half.
+    pub(crate) shift: u32,
+}
+
+/// So many parts trees know; others they leave to the leaves.
+const MOST_PARTS: usize = 64;
+
+/// The parts of words of these widths; of a word all or none.
+pub(super) fn parts(widths: &[u64]) -> Vec<Part> {
+    let mut all = Vec::new();
+    for (word, &width) in widths.iter().enumerate() {
+        let shifts: &[u32] = if width > u64::from(u32::MAX) { &[32, 0] } else { &[0] };
+        if all.len() + shifts.len() <= MOST_PARTS {
+            all.extend(shifts.iter().map(|&shift| Part { word, shift }));
+        }
+    }
+    all
+}
+
+/// What is demanded of a part, or known of it: bounds, inclusive, and bits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Span {
+    pub(super) low: u32,
+    pub(super) high: u32,
+    /// These bits have the values beside them.
+    pub(super) bits: u32,
+    pub(super) values: u32,
+}
+
+/// The bits that all numbers from one to another have in common.
+fn common(low: u64, high: u64) -> u64 {
+    u64::MAX.checked_shl(64 - (low ^ high).leading_zeros()).unwrap_or(0)
+}
+
+impl Span {
+    fn between(low: u32, high: u32) -> Span {
+        let bits = common(low.into(), high.into()) as u32;
+        Span { low, high, bits, values: low & bits }
+    }
+
+    /// A part of what a test takes.
+    fn of(test: TableTest, width: u64, shift: u32) -> Span {
+        let part = |value: u64| (value >> shift) as u32;
+        match test {
+            TableTest::Interval(low, high) if shift > 0 || low >> 32 == high >> 32 => {
+                Span::between(part(low), part(high))
+            }
+            TableTest::Masked(value, mask) => Span {
+                low: part(value),
+                high: part(value | width & !mask),
+                bits: part(mask),
+                values: part(value),
+            },
+            TableTest::Any | TableTest::Interval(..) => Span::between(0, part(width)),
+        }
+    }
+
+    /// Whether a number can be in both.
+    pub(super) fn meets(&self, other: &Span) -> bool {
+        self.low <= other.high
+            && other.low <= self.high
+            && (self.values ^ other.values) & self.bits & other.bits == 0
+    }
+
+    /// What is left below a bound, and from it on.
+    pub(super) fn within(&self, low: u32, high: u32) -> Span {
+        let (low, high) = (self.low.max(low), self.high.min(high));
+        let common = common(low.into(), high.into()) as u32;
+        Span { low, high, bits: self.bits | common, values: self.values | low & common }
+    }
+
+    /// What is left where some bits have these values.
+    pub(super) fn with(&self, bits: u32, values: u32) -> Span {
+        Span { bits: self.bits | bits, values: self.values & !bits | values, ..*self }
+    }
+}
+
+/// What is known of all parts in some place of a tree.
+pub(super) type Region = Vec<Span>;
+
+/// All rules.
+pub(super) struct Boxes<'r> {
+    pub(super) rules: &'r [TableRule],
+    widths: &'r [u64],
+    pub(super) parts: Vec<Part>,
+    /// Of each rule, one for each part.
+    spans: Vec<Span>,
+    /// Which parts some rule has bits of that are no interval.
+    pub(super) masked: Vec<bool>,
+}
+
+impl<'r> Boxes<'r> {
+    pub(super) fn new(rules: &'r [TableRule], widths: &'r [u64]) -> Boxes<'r> {
+        let parts = parts(widths);
+        let span =
+            |rule: &TableRule, part: &Part| Span::of(rule.tests[part.word], widths[part.word], part.shift);
+        let spans = rules.iter().flat_map(|rule| parts.iter().map(move |part| span(rule, part))).collect();
+        let is_masked =
+            |part: &Part| rules.iter().any(|rule| matches!(rule.tests[part.word], TableTest::Masked(..)));
+        let masked = parts.iter().map(is_masked).collect();
+        Boxes { rules, widths, parts, spans, masked }
+    }
+
+    /// What a rule demands of a part.
+    pub(super) fn span(&self, rule: u32, part: usize) -> &Span {
+        &self.spans[rule as usize * self.parts.len() + part]
+    }
+
+    /// Where nothing is known.
+    pub(super) fn everywhere(&self) -> Region {
+        let whole = |part: &Part| Span::of(TableTest::Any, self.widths[part.word], part.shift);
+        self.parts.iter().map(whole).collect()
+    }
+
+    /// Bounds and bits of a whole word in a region. Of a word without parts nothing is known.
+    fn word(&self, region: &Region, word: usize) -> Option<(u64, u64, u64, u64)> {
+        let mut known = None;
+        for (part, span) in self.parts.iter().zip(region).filter(|(part, _)| part.word == word) {
+            let (low, high, bits, values) = known.unwrap_or((0, 0, !u64::from(u32::MAX), 0));
+            let with = |all: u64, more: u32| all | u64::from(more) << part.shift;
+            let bits = if part.shift > 0 { 0 } else { bits };
+            known = Some((
+                with(low, span.low),
+                with(high, span.high),
+                with(bits, span.bits),
+                with(values, span.values),
+            ));
+        }
+        known
+    }
+
+    /// Whether a test takes everything in a region of which it takes something.
+    fn takes_all(&self, test: TableTest, word: usize, region: &Region) -> bool {
+        let (open, test) = match test {
+            TableTest::Any => return true,
+            test => (self.word(region, word), test),
+        };
+        let Some((least, most, bits, values)) = open else { return false };
+        let known = |value: u64, mask: u64| mask & !bits == 0 && (value ^ values) & mask == 0;
+        match test {
+            TableTest::Any => true,
+            TableTest::Interval(low, high) => {
+                let mask = common(low, high) & self.widths[word];
+                let prefix = low & !mask == 0 && high == low | self.widths[word] & !mask;
+                low <= least && most <= high || prefix && known(low, mask)
+            }
+            TableTest::Masked(value, mask) => known(value, mask),
+        }
+    }
+
+    /// Whether a rule is met by all keys in a region.
+    pub(super) fn covers(&self, rule: u32, region: &Region) -> bool {
+        let tests = self.rules[rule as usize].tests.iter().enumerate();
+        tests.into_iter().all(|(word, &test)| self.takes_all(test, word, region))
+    }
+
+    /// Whether a rule is met by all keys in a region that another one is met by.
+    pub(super) fn hides(&self, rule: u32, other: u32, region: &Region) -> bool {
+        let tests = self.rules[rule as usize].tests.iter().zip(&self.rules[other as usize].tests);
+        tests.enumerate().all(|(word, (&test, &other))| {
+            includes(test, other, self.widths[word]) || self.takes_all(test, word, region)
+        })
+    }
+}
+
+/// Whether a test takes all that another one takes.
+fn includes(test: TableTest, other: TableTest, width: u64) -> bool {
+    let (low, high, value, mask) = match other {
+        TableTest::Any => (0, width, 0, 0),
+        TableTest::Interval(low, high) => (low, high, low, common(low, high)),
+        TableTest::Masked(value, mask) => (value, value | width & !mask, value, mask),
+    };
+    match test {
+        TableTest::Any => true,
+        TableTest::Interval(from, to) => from <= low && high <= to,
+        TableTest::Masked(bits, under) => under & !mask == 0 && (bits ^ value) & under == 0,
+    }
+}

@@ -1,0 +1,287 @@
+//! Trees of cuts: which part of the key divides which rules, and where.
+//!
+//! A node divides a region by one part of the key, at up to [`WAYS`] - 1 bounds that lie between rules (equi-dense cuts, as in EffiCuts of Vamanan, Voskuilen and Vijaykumar, SIGCOMM 2010), or by some
+//! of its bits where rules have masks. A leaf has the few rules that are left, in order, and what counts where none of them is met.
+//!
+//! Invariant: of all rules that a key meets in a tree, the first one is in the leaf that the key leads to, or in one that follows it.
+
+use rustc_hash::FxHashMap;
+
+use super::boxes::{Boxes, Region, Span};
+
+/// Children of a node.
+pub(crate) const WAYS: usize = 8;
+/// Rules of a leaf, compared at once.
+pub(crate) const LANES: usize = 16;
+/// Bounds around the best one that are tried, too.
+const AROUND: usize = 4;
+/// No rule; greater than all.
+pub(super) const NONE: u32 = u32::MAX;
+
+/// What a child of a node is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) enum Child {
+    Node(u32),
+    Leaf(u32),
+}
+
+/// A division: a part of the key, rotated to the right, is compared with bounds, ascending.
+#[derive(Clone, Debug)]
+pub(super) struct Node {
+    pub(super) part: usize,
+    pub(super) rotate: u32,
+    pub(super) bounds: Vec<u32>,
+    pub(super) children: Vec<Child>,
+}
+
+/// A few rules in order.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Leaf {
+    pub(super) rules: Vec<u32>,
+    pub(super) then: Then,
+}
+
+/// What follows a leaf none of whose rules is met.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) enum Then {
+    /// A rule that is met there, or [`NONE`].
+    Rule(u32),
+    /// Another leaf.
+    Leaf(u32),
+}
+
+/// A tree's root, its height, whether leaves follow others, and what a search costs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tree {
+    pub(super) root: Child,
+    pub(super) height: u32,
+    pub(super) chained: bool,
+    /// Leaves that a search compares with, on average over rules.
+    pub(super) leaves: f64,
+}
+
+/// Nodes and leaves of some trees.
+#[derive(Default)]
+pub(super) struct Forest {
+    pub(super) nodes: Vec<Node>,
+    pub(super) leaves: Vec<Leaf>,
+    known: FxHashMap<Leaf, u32>,
+    /// Of the tree at hand: its height, rules of its leaves, and of each the leaves it waits for.
+    height: u32,
+    placed: u64,
+    waits: u64,
+    chained: bool,
+}
+
+/// Where a node divides, and what comes of it.
+struct Cut {
+    part: usize,
+    rotate: u32,
+    bounds: Vec<u32>,
+    /// Rules of all children.
+    placed: usize,
+    cost: f64,
+}
+
+/// What so many rules in one place cost: in comparisons, beside what a leaf does at once.
+fn cost(count: usize) -> f64 {
+    count as f64 * (1.0 + (count as f64 / LANES as f64).max(1.0).log2())
+}
+
+impl Forest {
+    /// Adds a tree of some rules, in order; none of its leaves is below that height, and rules are placed no more than `spare` times beside once each.
+    pub(super) fn add(&mut self, boxes: &Boxes<'_>, rules: &[u32], height: u32, spare: usize) -> Tree {
+        (self.height, self.placed, self.waits, self.chained) = (0, 0, 0, false);
+        let root = self.build(boxes, rules, &boxes.everywhere(), (0, height), spare);
+        let leaves = self.waits as f64 / self.placed.max(1) as f64;
+        Tree { root, height: self.height, chained: self.chained, leaves }
+    }
+
+    fn build(
+        &mut self,
+        boxes: &Boxes<'_>,
+        rules: &[u32],
+        region: &Region,
+        (level, most): (u32, u32),
+        spare: usize,
+    ) -> Child {
+        let (rules, otherwise) = left(boxes, rules, region);
+        self.height = self.height.max(level);
+        let cut = (rules.len() > LANES && level < most).then(|| best(boxes, &rules, region, spare)).flatten();
+        let Some(Cut { part, rotate, bounds, placed, .. }) = cut else {
+            return self.leaf(&rules, otherwise);
+        };
+        let at = self.nodes.len();
+        self.nodes.push(Node { part, rotate, bounds: bounds.clone(), children: Vec::new() });
+        let spare = spare.saturating_sub(placed.saturating_sub(rules.len()));
+        for child in 0..=bounds.len() {
+            let mut inside = region.clone();
+            inside[part] = side(&region[part], rotate, &bounds, child);
+            let met = |rule: &u32| boxes.span(*rule, part).meets(&inside[part]);
+            let mut some: Vec<u32> = rules.iter().copied().filter(met).collect();
+            let share = spare * some.len() / placed.max(1);
+            some.extend((otherwise != NONE).then_some(otherwise));
+            let child = self.build(boxes, &some, &inside, (level + 1, most), share);
+            self.nodes[at].children.push(child);
+        }
+        Child::Node(at as u32)
+    }
+
+    /// A leaf of these rules, the last of which follow it.
+    fn leaf(&mut self, rules: &[u32], otherwise: u32) -> Child {
+        let mut then = Then::Rule(otherwise);
+        let mut leaf = None;
+        let count = rules.chunks(LANES).len() as u64;
+        for (before, some) in rules.chunks(LANES).enumerate().rev() {
+            self.placed += some.len() as u64;
+            self.waits += some.len() as u64 * (before as u64 + 1);
+            let at = self.shared(Leaf { rules: some.to_vec(), then });
+            leaf = Some(at);
+            then = Then::Leaf(at);
+        }
+        self.chained |= count > 1;
+        Child::Leaf(leaf.unwrap_or_else(|| self.shared(Leaf { rules: Vec::new(), then })))
+    }
+
+    fn shared(&mut self, leaf: Leaf) -> u32 {
+        let next = self.leaves.len() as u32;
+        let at = *self.known.entry(leaf.clone()).or_insert(next);
+        if at == next {
+            self.leaves.push(leaf);
+        }
+        at
+    }
+}
+
+/// The rules that can count in a region, and the one that all keys meet there.
+fn left(boxes: &Boxes<'_>, rules: &[u32], region: &Region) -> (Vec<u32>, u32) {
+    /// So many rules are compared with each other.
+    const MOST_COMPARED: usize = 4 * LANES;
+    let end = rules.iter().position(|&rule| boxes.covers(rule, region));
+    let (mut rest, otherwise) = match end {
+        Some(end) => (rules[..end].to_vec(), rules[end]),
+        None => (rules.to_vec(), NONE),
+    };
+    if rest.len() <= MOST_COMPARED {
+        let all = rest.clone();
+        let mut at = 0;
+        rest.retain(|&rule| {
+            at += 1;
+            !all[..at - 1].iter().any(|&before| boxes.hides(before, rule, region))
+        });
+    }
+    (rest, otherwise)
+}
+
+/// What is known of a part on one side of bounds.
+fn side(span: &Span, rotate: u32, bounds: &[u32], child: usize) -> Span {
+    let first = child.checked_sub(1).map_or(0, |before| bounds[before]);
+    match (rotate, bounds.get(child)) {
+        (0, next) => span.within(first, next.map_or(u32::MAX, |next| next - 1)),
+        // Bounds divide by the upper bits, all values of which there are.
+        (_, _) => {
+            let upper = !(u32::MAX >> (bounds.len() + 1).ilog2());
+            span.with(upper.rotate_left(rotate), first.rotate_left(rotate))
+        }
+    }
+}
+
+/// The division after which searching costs least; none, if none pays.
+fn best(boxes: &Boxes<'_>, rules: &[u32], region: &Region, spare: usize) -> Option<Cut> {
+    let bounds = (0..boxes.parts.len()).filter_map(|part| between(boxes, rules, region, part, spare));
+    let bits = (0..boxes.parts.len())
+        .filter(|part| boxes.masked[*part])
+        .flat_map(|part| by_bits(boxes, rules, region, part));
+    bounds
+        .chain(bits)
+        .filter(|cut| cut.placed <= rules.len() + spare && cut.cost < 0.9 * cost(rules.len()))
+        .min_by(|a, b| a.cost.total_cmp(&b.cost))
+}
+
+/// Bounds of a part: the fullest interval is divided where that leaves least, again and again.
+fn between(boxes: &Boxes<'_>, rules: &[u32], region: &Region, part: usize, spare: usize) -> Option<Cut> {
+    let here = &region[part];
+    let spans = || rules.iter().map(|&rule| boxes.span(rule, part));
+    let mut lows: Vec<u32> = spans().map(|span| span.low).collect();
+    let mut highs: Vec<u32> = spans().map(|span| span.high).collect();
+    let ends = highs.iter().filter_map(|high| high.checked_add(1));
+    let mut bounds: Vec<u32> = lows.iter().copied().chain(ends).collect();
+    bounds.retain(|bound| here.low < *bound && *bound <= here.high);
+    bounds.sort_unstable();
+    bounds.dedup();
+    lows.sort_unstable();
+    highs.sort_unstable();
+    let count = |from: u32, to: u32| {
+        lows.partition_point(|low| *low <= to) - highs.partition_point(|high| *high < from)
+    };
+    // Of intervals, by their first number: how many rules, and which of the bounds are in it.
+    let mut intervals = vec![(here.low, here.high, rules.len(), 0..bounds.len(), true)];
+    let mut placed = rules.len();
+    while intervals.len() < WAYS {
+        let open = |(_, interval): &(usize, &(u32, u32, usize, std::ops::Range<usize>, bool))| interval.4;
+        let Some((at, (low, high, full, inside, _))) =
+            intervals.iter().cloned().enumerate().filter(|(at, i)| open(&(*at, i))).max_by_key(|(_, i)| i.2)
+        else {
+            break;
+        };
+        intervals[at].4 = false;
+        if full <= LANES || inside.is_empty() {
+            continue;
+        }
+        let sides = |bound: u32| (count(low, bound - 1), count(bound, high));
+        let more = |bound: &u32| {
+            let (left, right) = sides(*bound);
+            left >= right
+        };
+        let middle = inside.start + bounds[inside.clone()].partition_point(|bound| !more(bound));
+        let near = middle.saturating_sub(AROUND).max(inside.start)..(middle + AROUND).min(inside.end);
+        let worth = |&chosen: &usize| {
+            let (left, right) = sides(bounds[chosen]);
+            cost(left) + cost(right)
+        };
+        let Some(chosen) = near.min_by(|a, b| worth(a).total_cmp(&worth(b))) else { continue };
+        let (left, right) = sides(bounds[chosen]);
+        if left.max(right) >= full || placed + left + right - full > rules.len() + spare {
+            continue;
+        }
+        placed = placed + left + right - full;
+        intervals[at] = (low, bounds[chosen] - 1, left, inside.start..chosen, true);
+        intervals.insert(at + 1, (bounds[chosen], high, right, chosen + 1..inside.end, true));
+    }
+    let cost = intervals.iter().map(|interval| cost(interval.2)).sum();
+    let bounds: Vec<u32> = intervals[1..].iter().map(|interval| interval.0).collect();
+    (!bounds.is_empty()).then_some(Cut { part, rotate: 0, bounds, placed, cost })
+}
+
+/// Divisions by one bit of a part, or two or three side by side.
+fn by_bits<'b>(
+    boxes: &'b Boxes<'_>,
+    rules: &'b [u32],
+    region: &'b Region,
+    part: usize,
+) -> impl Iterator<Item = Cut> + 'b {
+    let here = region[part];
+    let named = rules.iter().fold(0, |all, &rule| all | boxes.span(rule, part).bits) & !here.bits;
+    let divided = move |(top, width): (u32, u32)| {
+        // A rotation by nothing is no division by bits.
+        let rotate = (top + 1) % 32;
+        let upper = (!(u32::MAX >> width)).rotate_left(rotate);
+        if rotate == 0 || named >> top & 1 == 0 {
+            return None;
+        }
+        let mut counts = [0; WAYS];
+        for &rule in rules {
+            let span = boxes.span(rule, part);
+            let index = |bits: u32| (bits & upper).rotate_right(rotate) >> (32 - width);
+            let (bits, value) = (index(span.bits), index(span.values));
+            for (child, count) in counts[..1 << width].iter_mut().enumerate() {
+                *count += usize::from((child as u32 ^ value) & bits == 0);
+            }
+        }
+        let counts = &counts[..1 << width];
+        let bounds = (1..1u32 << width).map(|child| child << (32 - width)).collect();
+        let cost = counts.iter().map(|count| cost(*count)).sum();
+        Some(Cut { part, rotate, bounds, placed: counts.iter().sum(), cost })
+    };
+    (0..32).flat_map(|top| (1..=WAYS.ilog2()).map(move |width| (top, width))).filter_map(divided)
+}
