@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 
 use millstream_btf::TypeId;
 use millstream_btf::core::{self, Resolved};
@@ -33,7 +34,7 @@ pub struct Poisoned {
 pub struct Session<'a> {
     object: &'a Object,
     maps: Vec<Option<Map>>,
-    btf: Option<kernel::Btf>,
+    btf: Option<Arc<kernel::Btf>>,
     notes: Vec<String>,
     types: FxHashMap<FuncId, (ProgramType, AttachType)>,
     /// What answers CO-RE, if not the running kernel.
@@ -53,7 +54,26 @@ impl<'a> Session<'a> {
         core_types: Option<KernelTypes>,
     ) -> Self {
         let (answers, targets) = (RefCell::default(), RefCell::default());
+        let btf = btf.map(Arc::new);
         Session { object, maps, btf, notes, types, core_types, answers, targets }
+    }
+
+    /// The same maps and types once more, for another thread: what is put in the place of a map there is not put here.
+    ///
+    /// # Errors
+    /// If there are no more descriptors.
+    pub fn try_clone(&self) -> Result<Self, kernel::Error> {
+        let clone = |map: &Option<Map>| map.as_ref().map(Map::try_clone).transpose();
+        Ok(Session {
+            object: self.object,
+            maps: self.maps.iter().map(clone).collect::<Result<_, _>>()?,
+            btf: self.btf.clone(),
+            notes: self.notes.clone(),
+            types: self.types.clone(),
+            core_types: self.core_types.clone(),
+            answers: self.answers.clone(),
+            targets: self.targets.clone(),
+        })
     }
 
     /// The object.
@@ -161,7 +181,7 @@ impl<'a> Session<'a> {
             insns: slots,
             license: &self.object.license,
             flags: program.kind.load_flags(),
-            btf: self.btf.as_ref().map(AsFd::as_fd),
+            btf: self.btf.as_ref().map(|btf| btf.as_fd()),
             func_info: RecordInfo { record_size: 8, bytes: &func_info },
             line_info: RecordInfo { record_size: 16, bytes: &line_info },
             attach_btf_id: self.target(program)?.map_or(0, |t| t.0),

@@ -61,9 +61,14 @@ impl Caches {
     /// Nobody who does not count comes any more: after a grace period, copies are made again. Where none can be had, they are
     /// not.
     pub fn settle(&mut self) {
-        if !self.held.is_empty() && self.open && grace_period().is_ok() {
+        if self.is_open() && grace_period().is_ok() {
             self.close();
         }
+    }
+
+    /// Whether a grace period must pass before copies are made again.
+    pub fn is_open(&self) -> bool {
+        !self.held.is_empty() && self.open
     }
 
     /// Nobody who does not count is left.

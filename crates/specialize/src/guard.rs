@@ -54,6 +54,7 @@
 
 use std::os::fd::AsFd;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -241,7 +242,7 @@ pub struct Noticed {
 #[derive(Debug)]
 pub struct Guard {
     state: Map,
-    memory: Mapping,
+    memory: Arc<Mapping>,
     watched: Map,
     watched_count: u32,
     events: RingBuffer,
@@ -266,7 +267,7 @@ impl Guard {
         };
         let program = |name: &'static str| loaded.program(name).ok_or(GuardError::Lacks(name));
         let state = map("guard")?;
-        let memory = state.mmap(true)?;
+        let memory = Arc::new(state.mmap(true)?);
         memory.atomic_u64(TOKEN as usize).store(REVOKED, Ordering::SeqCst);
         let (enter, exit) = (program("guard_enter")?, program("guard_exit")?);
         // The exit side first: who is counted in must be counted out.
@@ -293,10 +294,12 @@ impl Guard {
     /// # Errors
     /// If /proc does not say who we are.
     pub fn belong_to_this_thread(&self) -> Result<(), GuardError> {
-        let (thread, start) = this_thread()?;
-        self.memory.atomic_u64(SESSION_START).store(start, Ordering::SeqCst);
-        self.memory.atomic_u64(SESSION_THREAD).store(thread, Ordering::SeqCst);
-        Ok(())
+        self.owner().is_this_thread()
+    }
+
+    /// By which another thread can make itself the one that loads the session's programs.
+    pub(crate) fn owner(&self) -> Owner {
+        Owner(Arc::clone(&self.memory))
     }
 
     /// The map whose value specialised code reads.
@@ -394,16 +397,8 @@ impl Guard {
 
     /// The token by which specialised code may run now, with the bits of maps that are behind.
     pub fn approved(&self) -> Option<u64> {
-        self.asks()()
-    }
-
-    /// Asks for the [same](Guard::approved), from any thread.
-    pub fn asks(&self) -> impl Fn() -> Option<u64> + Sync + '_ {
-        let memory = &self.memory;
-        move || {
-            let token = memory.atomic_u64(TOKEN as usize).load(Ordering::SeqCst) & !LOOK;
-            (token & REVOKED == 0).then_some(token)
-        }
+        let token = self.token().load(Ordering::SeqCst) & !LOOK;
+        (token & REVOKED == 0).then_some(token)
     }
 
     /// What was noticed late.
@@ -535,6 +530,23 @@ impl Guard {
 
     fn token(&self) -> &AtomicU64 {
         self.memory.atomic_u64(TOKEN as usize)
+    }
+}
+
+/// Whose programs are the session's own: those of one thread at a time.
+#[derive(Debug)]
+pub(crate) struct Owner(Arc<Mapping>);
+
+impl Owner {
+    /// From now on the calling thread loads the session's programs, as for [`Guard::belong_to_this_thread`].
+    ///
+    /// # Errors
+    /// If /proc does not say who we are.
+    pub(crate) fn is_this_thread(&self) -> Result<(), GuardError> {
+        let (thread, start) = this_thread()?;
+        self.0.atomic_u64(SESSION_START).store(start, Ordering::SeqCst);
+        self.0.atomic_u64(SESSION_THREAD).store(thread, Ordering::SeqCst);
+        Ok(())
     }
 }
 

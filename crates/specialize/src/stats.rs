@@ -51,15 +51,25 @@ impl Clock {
     }
 
     /// Nanoseconds a packet of an attached program, without the clock: the least of some short windows within `time`, or
-    /// of fewer and longer ones where packets are rare. `None` if hardly one came.
-    pub fn measure(&self, program: &Program, time: Duration) -> Option<f64> {
-        let _on = run_time_statistics().ok()?;
+    /// of fewer and longer ones where packets are rare. `None` if hardly one came, or `wait`, which lets time pass, says that it is not to go on.
+    ///
+    /// # Errors
+    /// Those of `wait`.
+    pub fn measure<E>(
+        &self,
+        program: &Program,
+        time: Duration,
+        mut wait: impl FnMut(Duration) -> Result<bool, E>,
+    ) -> Result<Option<f64>, E> {
+        let Ok(_on) = run_time_statistics() else { return Ok(None) };
         let start = Instant::now();
         let mut best: Option<f64> = None;
-        let mut before = program.info().ok()?;
+        let Ok(mut before) = program.info() else { return Ok(None) };
         loop {
-            std::thread::sleep(WINDOW.min(time));
-            let after = program.info().ok()?;
+            if !wait(WINDOW.min(time))? {
+                return Ok(None);
+            }
+            let Ok(after) = program.info() else { return Ok(None) };
             let packets = after.run_count - before.run_count;
             if packets >= ENOUGH {
                 let ns = (after.run_time_ns - before.run_time_ns) as f64 / packets as f64;
@@ -68,7 +78,7 @@ impl Clock {
             }
             let elapsed = start.elapsed();
             if elapsed >= time * LONGEST || (elapsed >= time && best.is_some()) {
-                return best.map(|ns| (ns - self.overhead).max(0.0));
+                return Ok(best.map(|ns| (ns - self.overhead).max(0.0)));
             }
         }
     }

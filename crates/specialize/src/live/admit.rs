@@ -1,22 +1,24 @@
 //! Which variants may come onto the hook: shapes that the judge has passed, and new ones once it has.
 
 use std::mem::Discriminant;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use millstream_ir::Piece;
 use millstream_lab::stats::{Ratio, Verdict};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::Live;
+use super::beside::Task;
 use super::make::Candidate;
+use super::workshop::{Order, Workshop};
 use crate::guard::Snapshot;
 use crate::judge::difference::Difference;
 use crate::judge::{self, Case, Finding, GoesOn, Judgement, Unjudged, sample};
-use crate::policy::Tier;
 use crate::predict;
 use crate::profile::SiteProfile;
 use crate::report::{Outcome, Report};
 use crate::transform::{self, Lookup, Plan, SiteId};
+use crate::variant::object_map;
 
 /// Nanoseconds that must be gained in test runs: where the copies lie in memory moves them by half as much.
 const LEAST_NS: f64 = 1.0;
@@ -69,46 +71,42 @@ pub(super) enum Admission {
     Void,
 }
 
+/// What the judge says of a variant.
+pub(super) struct Judged {
+    judgement: Result<Judgement, Unjudged>,
+    /// Nanoseconds a packet that its plan should gain.
+    predicted: Option<f64>,
+    time: Duration,
+}
+
+impl Judged {
+    /// Nanoseconds a packet that it gained.
+    fn gained(&self) -> Option<f64> {
+        match &self.judgement {
+            Ok(Judgement { finding: Finding::Same(Some(ratio)), .. }) => Some(-ratio.difference_ns),
+            _ => None,
+        }
+    }
+}
+
 impl Live<'_> {
-    /// Whether a variant, made of the maps as of a snapshot, may be put onto the hook.
+    /// Whether a variant, made of the maps as of a snapshot, may be put onto the hook: its shape is known, or it was `judged`.
     pub(super) fn admits(
         &mut self,
         candidate: &Candidate,
-        tier: Tier,
-        profiles: &[SiteProfile],
+        judged: Option<Judged>,
         snapshot: &Snapshot,
         tell: &mut dyn FnMut(&Report),
     ) -> Admission {
-        let generation = candidate.active.generation;
-        if let Some(known) = self.known(&candidate.shape, tell) {
-            return known;
-        }
-        let start = Instant::now();
-        let mut ids = FxHashSet::default();
-        // What is at work may need an answer to a write, where there is no hurry.
-        let running = self.active.as_ref().filter(|_| tier != Tier::Quick).map(|a| a.token());
-        let approved = self.guard.asks();
-        let goes_on = || running.is_none() || approved() == running;
-        let judged = self.judged_now(candidate, GoesOn(&goes_on), &mut |id| {
-            ids.insert(id);
-        });
-        let gained = match &judged {
-            Ok(Judgement { finding: Finding::Same(Some(ratio)), .. }) => Some(-ratio.difference_ns),
-            _ => None,
-        };
-        let predicted = gained.map(|_| {
-            self.predicted(&candidate.plan, profiles, &mut |id| {
-                ids.insert(id);
-            })
-        });
-        ids.into_iter().for_each(|id| self.ours.insert_id(id));
-        let (outcome, fate) = sentence(&judged, !candidate.active.caches.is_empty());
-        let is_interrupted = matches!(judged, Err(Unjudged::Interrupted));
+        let Some(judged) = judged else { return self.by_shape(&candidate.shape, tell) };
+        let (generation, gained) = (candidate.active.generation, judged.gained());
+        let (outcome, fate) = sentence(&judged.judgement, !candidate.active.caches.is_empty());
+        let is_interrupted = matches!(judged.judgement, Err(Unjudged::Interrupted));
         if is_interrupted || outcome == Outcome::Different && !self.guard.holds(snapshot) {
             // The original read other tables than the variant was made of.
             return Admission::Void;
         }
-        let (packets, ratio, reason, file) = match judged {
+        let (packets, ratio, reason, file) = match judged.judgement {
             Err(why) => (0, None, Some(why.to_string()), None),
             Ok(Judgement { packets, finding: Finding::Same(ratio), .. }) => {
                 (packets, ratio.map(|r| (r.ratio, r.interval)), None, None)
@@ -120,15 +118,14 @@ impl Live<'_> {
         if let Some(fate) = fate {
             self.judged.insert(candidate.shape.clone(), fate);
         }
-        let ms = u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
         tell(&Report::Judged {
             generation,
             outcome,
             packets,
             ratio,
             gained_ns: gained,
-            predicted_ns: predicted,
-            ms,
+            predicted_ns: judged.predicted,
+            ms: u64::try_from(judged.time.as_millis()).unwrap_or(u64::MAX),
             reason,
             file,
         });
@@ -138,18 +135,48 @@ impl Live<'_> {
         }
     }
 
-    /// What need not be judged, or no more.
-    fn known(&self, shape: &Shape, tell: &mut dyn FnMut(&Report)) -> Option<Admission> {
-        match self.judged.get(shape) {
-            _ if !self.settings.measure => Some(Admission::Granted),
-            Some(Fate::Passed) => Some(Admission::Granted),
-            Some(Fate::Differs) => {
-                let reason = "a variant of this shape differed from the original".to_owned();
-                tell(&Report::Dropped { reason });
-                Some(Admission::Refused)
-            }
-            None => None,
+    /// What becomes of a variant that was not to be judged.
+    fn by_shape(&self, shape: &Shape, tell: &mut dyn FnMut(&Report)) -> Admission {
+        if self.settings.measure && self.judged.get(shape) == Some(&Fate::Differs) {
+            let reason = "a variant of this shape differed from the original".to_owned();
+            tell(&Report::Dropped { reason });
+            return Admission::Refused;
         }
+        Admission::Granted
+    }
+
+    fn write_down(&self, difference: &Difference) -> Option<String> {
+        match difference.write(&self.settings.differences) {
+            Ok(path) => Some(path.display().to_string()),
+            Err(e) => {
+                tracing::warn!("writing a difference to {}: {e}", self.settings.differences.display());
+                None
+            }
+        }
+    }
+}
+
+impl Workshop<'_> {
+    /// Whether a variant must be judged before it may come onto the hook.
+    pub(super) fn is_new(&self, shape: &Shape) -> bool {
+        self.measures && !self.fates.contains_key(shape)
+    }
+
+    /// Holds a variant against the original, as long as the task is not called off.
+    pub(super) fn judge(&mut self, candidate: &Candidate, order: &Order, task: &Task) -> Judged {
+        let (start, mut ids) = (Instant::now(), FxHashSet::default());
+        let goes_on = || !task.is_called_off();
+        let mut ours = |id| {
+            ids.insert(id);
+        };
+        let judgement = self.judgement(candidate, GoesOn(&goes_on), &mut ours);
+        let mut judged = Judged { judgement, predicted: None, time: Duration::ZERO };
+        if judged.gained().is_some() {
+            judged.predicted = Some(self.predicted(&candidate.plan, &order.profiles, &mut ours));
+        }
+        ids.into_iter().for_each(|id| self.note_loaded(id));
+        judged.time = start.elapsed();
+        judged
     }
 
     /// Nanoseconds a packet that a plan should gain, by what lookups take in the maps as they are.
@@ -168,18 +195,13 @@ impl Live<'_> {
         predict::gain_ns(plan, self.compiler, profiles, self.profiled, &lookups)
     }
 
-    fn judged_now(
+    fn judgement(
         &self,
         candidate: &Candidate,
         goes_on: GoesOn<'_>,
         ours: &mut dyn FnMut(u32),
     ) -> Result<Judgement, Unjudged> {
-        let function = self.compiler.program();
-        let all = self.others.iter().map(|(func, program)| (*func, program));
-        let mut programs = Vec::new();
-        for (func, program) in all.chain([(function, &self.original)]) {
-            programs.push((func, program.id()?));
-        }
+        let mut programs = self.programs.clone();
         for (func, id) in candidate.active.chain.held.known() {
             if !programs.iter().any(|(_, known)| *known == id) {
                 programs.push((func, id));
@@ -194,7 +216,7 @@ impl Live<'_> {
             specialised: self.sources.keys().copied().collect(),
             candidate: &candidate.active.linked,
             callees: candidate.active.chain.linked(),
-            arrays: self.links.places(),
+            arrays: self.arrays.iter().map(|&(of, place, _)| (object_map(of), place)).collect(),
             twins: twins.collect(),
             caches: candidate.plan.caches.clone(),
             token: candidate.active.token(),
@@ -209,16 +231,6 @@ impl Live<'_> {
     fn idlest(&self) -> Result<usize, millstream_kernel::Error> {
         let samples = self.session.map(self.compiler.samples());
         Ok(samples.map(sample::idlest).transpose()?.flatten().unwrap_or(0))
-    }
-
-    fn write_down(&self, difference: &Difference) -> Option<String> {
-        match difference.write(&self.settings.differences) {
-            Ok(path) => Some(path.display().to_string()),
-            Err(e) => {
-                tracing::warn!("writing a difference to {}: {e}", self.settings.differences.display());
-                None
-            }
-        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Answers to control-plane writes, to new holders of maps, and to their absence.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::spared::Spared;
@@ -20,16 +21,16 @@ impl Live<'_> {
     /// Answers what the guard has seen since the last time.
     pub(super) fn answer(&mut self, tell: &mut dyn FnMut(&Report)) -> Result<(), LiveError> {
         self.take_note();
-        let Some(first) = self.seen.first.take() else { return Ok(()) };
+        // What runs could not follow some, when that was tried while something else was under way.
+        let (tried, new) = (self.unanswered.take(), self.seen.first.take());
+        let Some(first) = tried.or(new) else { return Ok(()) };
         if std::mem::take(&mut self.seen.foreign) {
             self.review(tell)?;
         }
-        if self.thorough_at.is_some() {
-            self.thorough_at = Some(Instant::now() + self.quiet);
-        }
+        self.put_off_thoroughness();
         let Some(active) = &self.active else { return Ok(()) };
         if self.guard.approved() == Some(active.token())
-            || self.follow(Some(first), tell)?
+            || (new.is_some() && self.follow(Some(first), tell)?)
             || self.stand_in(Some(first), tell)?
         {
             return Ok(());
@@ -54,8 +55,7 @@ impl Live<'_> {
             let written = self.sources.iter().find(|(_, s)| s.index == index);
             let key = event.key.filter(|_| !written.is_some_and(|(_, s)| s.evicts()));
             if let Some(map) = written.map(|(map, _)| *map).or_else(|| self.links.of_index(index)) {
-                self.seen.dirty.note(map, key.clone());
-                self.seen.aside.note(map, key);
+                self.seen.note(map, key);
             }
         }
         let unsent = self.guard.noticed().unsent;
@@ -75,9 +75,13 @@ impl Live<'_> {
         for _ in 0..ATTEMPTS {
             let Some(snapshot) = self.guard.begin(PATIENCE, &spared.places()) else { return Ok(None) };
             self.take_note();
-            if !std::mem::take(&mut self.seen.foreign) {
+            if !self.seen.foreign {
                 return Ok(Some(snapshot));
             }
+            if self.is_busy {
+                return Ok(None);
+            }
+            self.seen.foreign = false;
             self.review(tell)?;
         }
         Ok(None)
@@ -237,7 +241,9 @@ impl Live<'_> {
             }
             None => true,
         });
-        for sources in [&mut self.sources, &mut self.stateful] {
+        // Nobody works beside, who had them too.
+        let sources = Arc::get_mut(&mut self.sources);
+        for sources in sources.into_iter().chain([&mut self.stateful]) {
             sources.retain(|_, source| match source.foreign(&holders, &self.ours) {
                 Some(why) => {
                     lost.push((source.map.info().name.clone(), why.to_string()));

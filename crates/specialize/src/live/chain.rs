@@ -27,17 +27,17 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use millstream_ir::Map as IrMap;
-use millstream_kernel::{Error, Map, MapSpec, MapType, Program};
-use millstream_loader::{ProgramError, Session};
+use millstream_kernel::{Error, Map, Program};
+use millstream_loader::Session;
 use millstream_object::{FuncId, InitialValue, LinkedProgram, MapId};
 use rustc_hash::FxHashMap;
 
-use super::{Live, explain};
+use super::Live;
 use crate::contents::Dirty;
 use crate::guard::{Guard, GuardError};
 use crate::profile::SiteProfile;
 use crate::transform::{Plan, Site};
-use crate::variant::{Compiler, Variant, object_map};
+use crate::variant::{Compiler, object_map};
 
 /// How long a writer is waited for before profiling goes on without the programs that are called.
 const SHORT: Duration = Duration::from_millis(1);
@@ -207,9 +207,9 @@ impl Links {
         self.arrays.iter().find(|a| a.index == index).map(|a| a.of)
     }
 
-    /// The arrays and their places, as the object numbers them.
-    pub(super) fn places(&self) -> Vec<(MapId, MapId)> {
-        self.arrays.iter().map(|a| (object_map(a.of), a.place)).collect()
+    /// The arrays, their places, and how many slots they have.
+    pub(super) fn rooms(&self) -> Vec<(IrMap, MapId, u32)> {
+        self.arrays.iter().map(|a| (a.of, a.place, a.map.info().max_entries)).collect()
     }
 
     /// Whether what arrays hold may have changed.
@@ -269,10 +269,10 @@ fn known(programs: &[Known], id: u32) -> Option<FuncId> {
 
 /// A variant of a program that tail calls reach.
 #[derive(Debug)]
-pub(super) struct Callee {
-    pub(super) func: FuncId,
+struct Callee {
+    func: FuncId,
     program: Program,
-    pub(super) linked: LinkedProgram,
+    linked: LinkedProgram,
 }
 
 /// The session's own arrays, by those that they stand beside. They are emptied when nobody follows the user's any more: a packet that was held up
@@ -298,7 +298,7 @@ impl Drop for Places {
 pub(super) struct Chain {
     /// What the arrays hold.
     pub(super) held: Held,
-    pub(super) callees: Vec<Callee>,
+    callees: Vec<Callee>,
     places: Places,
     /// The attached program itself, if something calls it.
     first: Option<(FuncId, Program)>,
@@ -309,8 +309,28 @@ pub(super) struct Chain {
 }
 
 impl Chain {
+    /// Nothing is called yet. `knows` are the programs that are known to be reached.
+    pub(super) fn new(knows: BTreeSet<FuncId>, joined: Vec<(IrMap, u32, FuncId)>) -> Chain {
+        Chain { knows, joined, ..Chain::default() }
+    }
+
+    /// What the program calls through an array, it calls through this one.
+    pub(super) fn call_through(&mut self, array: IrMap, place: Map) {
+        self.places.0.push((array, place));
+    }
+
+    /// A program that is called has this variant.
+    pub(super) fn add(&mut self, func: FuncId, program: Program, linked: LinkedProgram) {
+        self.callees.push(Callee { func, program, linked });
+    }
+
+    /// The attached program's variant is this.
+    pub(super) fn begin_with(&mut self, func: FuncId, program: Program) {
+        self.first = Some((func, program));
+    }
+
     /// Puts into the session's arrays what goes with what the user's hold.
-    fn fill(&mut self, held: Held) -> Result<(), Error> {
+    pub(super) fn fill(&mut self, held: Held) -> Result<(), Error> {
         for (of, place) in &self.places.0 {
             let (before, now) = (self.held.0.get(of), held.0.get(of));
             let now = now.map_or(&[][..], Vec::as_slice);
@@ -368,59 +388,24 @@ impl Chain {
     }
 }
 
+/// The programs of which variants go with a plan, of those that are `reached`: those that it changes, and those by which they are reached.
+/// None if it changes none.
+pub(super) fn callees(compiler: &Compiler, reached: &BTreeSet<FuncId>, plan: &Plan) -> Vec<FuncId> {
+    let mut reached = reached.clone();
+    reached.remove(&compiler.program());
+    let changed = |func: &FuncId| {
+        let of = |s: &&Site| millstream_bpf::module::func(*func) == s.func;
+        let mut sites = compiler.sites().iter().filter(of);
+        sites.any(|s| plan.sites.iter().any(|p| p.site == s.id) || plan.tests.iter().any(|t| t.site == s.id))
+    };
+    if !reached.iter().any(changed) {
+        return Vec::new();
+    }
+    let calls = |func: &FuncId| !compiler.calls(*func).is_empty();
+    reached.into_iter().filter(|func| changed(func) || calls(func)).collect()
+}
+
 impl Live<'_> {
-    /// The programs of which variants go with a plan: those that it changes, and those by which they are reached. None if it changes none.
-    pub(super) fn callees(&self, plan: &Plan) -> Vec<FuncId> {
-        let mut reached = self.reached.clone();
-        reached.remove(&self.compiler.program());
-        let changed = |func: &FuncId| {
-            let of = |s: &&Site| millstream_bpf::module::func(*func) == s.func;
-            let mut sites = self.compiler.sites().iter().filter(of);
-            sites.any(|s| {
-                plan.sites.iter().any(|p| p.site == s.id) || plan.tests.iter().any(|t| t.site == s.id)
-            })
-        };
-        if !reached.iter().any(changed) {
-            return Vec::new();
-        }
-        let calls = |func: &FuncId| !self.compiler.calls(*func).is_empty();
-        reached.into_iter().filter(|func| changed(func) || calls(func)).collect()
-    }
-
-    /// Loads a variant with the programs that it calls. Of those that the kernel refuses, the originals are called.
-    pub(super) fn load_chain(
-        &mut self,
-        variant: Variant,
-        held: &Held,
-    ) -> Result<(Program, LinkedProgram, Chain), ProgramError> {
-        let (function, refused) = (self.compiler.program(), millstream_loader::Error::from);
-        let mut chain = Chain { knows: self.reached.clone(), joined: variant.joined, ..Chain::default() };
-        let is_chained = !variant.callees.is_empty();
-        for array in self.links.arrays.iter().filter(|_| is_chained) {
-            let name = &self.compiler.object().maps[array.place.index()].name;
-            let map_type = MapType::PROG_ARRAY;
-            let max_entries = array.map.info().max_entries;
-            let spec =
-                MapSpec { name, map_type, key_size: 4, value_size: 4, max_entries, ..MapSpec::default() };
-            let place = Map::create(&spec).map_err(refused)?;
-            self.session.replace_map(array.place, place.try_clone().map_err(refused)?);
-            chain.places.0.push((array.of, place));
-        }
-        for (func, linked) in variant.callees {
-            match self.session.load(func, &linked) {
-                Ok(program) => {
-                    self.ours.insert(&program).map_err(refused)?;
-                    chain.callees.push(Callee { func, program, linked });
-                }
-                Err(e) => tracing::debug!("a program that is called stays as it is: {}", explain(&e)),
-            }
-        }
-        let program = self.session.load(function, &variant.linked)?;
-        chain.first = Some((function, program.try_clone().map_err(refused)?));
-        chain.fill(held.clone()).map_err(refused)?;
-        Ok((program, variant.linked, chain))
-    }
-
     /// From now on what is loaded calls what the variant on the hook calls.
     pub(super) fn call_as_before(&mut self) -> Result<(), Error> {
         for (of, place) in self.active.iter().flat_map(|a| &a.chain.places.0) {

@@ -4,7 +4,7 @@
 //! [`Live::run`] profiles, specialises and swaps until it is told to stop. What runs at any moment is the original or
 //! a variant that equals it as long as the guard lets it; a variant that cannot be made, is rejected, or is not faster
 //! is dropped, and what runs goes on running. The parts: `answer` follows writes, `traffic` looks at packets, `make`
-//! makes variants, `standby` has one that can follow whatever is written, `restless` knows what is written too often to be in code, `admit` has new shapes of them judged by replay before they come onto the hook, `shift` sees when their
+//! has variants made (in a `workshop`) while writes are attended to (`beside`), `standby` has one that can follow whatever is written, `restless` knows what is written too often to be in code, `admit` has new shapes of them judged by replay before they come onto the hook, `shift` sees when their
 //! hot keys are hot no more; `copies` and `speed` are for measurements.
 //!
 //! Invariant: a variant is put onto the hook only after a snapshot has approved it. How the hook is held, and what is
@@ -12,6 +12,7 @@
 
 mod admit;
 mod answer;
+mod beside;
 mod chain;
 mod copies;
 pub mod details;
@@ -25,8 +26,10 @@ mod spared;
 mod speed;
 mod standby;
 mod traffic;
+mod workshop;
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -54,6 +57,7 @@ use crate::transform::{Budget, SiteId};
 use crate::twins::Twins;
 use crate::variant::{Compiler, is_alike, token};
 use admit::{Fate, Shape};
+use beside::Duty;
 use chain::{Chain, Links};
 pub use error::LiveError;
 use received::Received;
@@ -124,6 +128,8 @@ struct Seen {
     dirty: Dirty,
     /// What may have changed since the tables of the variant that stands by were read, or its twins brought up to date.
     aside: Dirty,
+    /// What may have changed since the tables of the variant that is being made were read.
+    making: Dirty,
     /// Events that were lost, so far.
     unsent: u64,
 }
@@ -131,8 +137,16 @@ struct Seen {
 impl Seen {
     /// Anything may have changed.
     fn anything(&mut self) {
-        self.dirty = Dirty::everything();
-        self.aside = Dirty::everything();
+        for dirty in [&mut self.dirty, &mut self.aside, &mut self.making] {
+            *dirty = Dirty::everything();
+        }
+    }
+
+    /// This key of a map may have changed; any key if it is not known which.
+    fn note(&mut self, map: IrMap, key: Option<Vec<u8>>) {
+        for dirty in [&mut self.dirty, &mut self.aside, &mut self.making] {
+            dirty.note(map, key.clone());
+        }
     }
 }
 
@@ -154,7 +168,7 @@ pub struct Live<'c> {
     reached: BTreeSet<FuncId>,
     /// Whether the kernel has refused programs that were joined.
     apart: bool,
-    sources: FxHashMap<IrMap, Source>,
+    sources: Arc<FxHashMap<IrMap, Source>>,
     /// Maps that the program writes, and that may have caches.
     stateful: FxHashMap<IrMap, Source>,
     /// The inner maps that may have caches, by the templates that stand for them.
@@ -171,6 +185,10 @@ pub struct Live<'c> {
     refused: Vec<(String, String)>,
     ours: Ours,
     seen: Seen,
+    /// The first write that what runs could not follow, while something else was under way.
+    unanswered: Option<u64>,
+    /// Whether something else is under way.
+    is_busy: bool,
     /// Names of the maps that outlive the session.
     kept: BTreeSet<String>,
     place: Option<Place>,
@@ -206,8 +224,10 @@ pub struct Live<'c> {
     hits: Hits,
     /// Looks at which too few packets came to judge the variant.
     unjudged: u32,
+    /// Comparisons with the original that a write ended, one after the other.
+    disturbed: u32,
     /// Packets that were seen last, and how many there were when lookups were counted last.
-    samples: Vec<Sample>,
+    samples: Arc<Vec<Sample>>,
     profiled: u64,
     /// What the judge has found of shapes of variants.
     judged: HashMap<Shape, Fate>,
@@ -281,7 +301,7 @@ impl<'c> Live<'c> {
             links,
             reached: BTreeSet::new(),
             apart: false,
-            sources,
+            sources: Arc::new(sources),
             stateful,
             nested,
             uncached: None,
@@ -292,6 +312,8 @@ impl<'c> Live<'c> {
             refused,
             ours,
             seen: Seen::default(),
+            unanswered: None,
+            is_busy: false,
             kept: lent.keep,
             place: None,
             _claim: Some(claim),
@@ -313,7 +335,8 @@ impl<'c> Live<'c> {
             fruitless: 0,
             hits: Hits::default(),
             unjudged: 0,
-            samples: Vec::new(),
+            disturbed: 0,
+            samples: Arc::default(),
             profiled: 0,
             judged: HashMap::new(),
             unfit: if settings.twins { BTreeSet::new() } else { all_sites(compiler) },
@@ -478,12 +501,16 @@ impl<'c> Live<'c> {
         let mut next_look = self.next_look.unwrap_or(now + self.settings.first);
         let mut next_status = now + self.settings.status;
         if self.settings.measure && self.active.is_none() && self.before_ns.is_none() {
-            self.before_ns = self.clock.measure(&self.original, MEASURE);
+            self.before_ns = self.measured(tell)?;
         }
         self.received.rate();
         while !stop.load(Ordering::Relaxed) {
             let until = self.thorough_at.unwrap_or(next_look).min(next_look).min(next_status);
-            let most = if self.seen.first.is_some() { AGAIN } else { Duration::from_millis(50) };
+            let most = match self.seen.first {
+                _ if self.unanswered.is_some() => Duration::ZERO,
+                Some(_) => AGAIN,
+                None => Duration::from_millis(50),
+            };
             let wait = until.saturating_duration_since(Instant::now()).min(most);
             self.guard.wait(wait)?;
             self.answer(tell)?;
@@ -556,6 +583,22 @@ impl<'c> Live<'c> {
     fn swap(&mut self, new: Program, specialised: bool) -> Result<(), LiveError> {
         self.open();
         self.place.as_mut().ok_or(LiveError::NotAttached)?.swap(new)?;
+        self.received.turn(specialised);
+        Ok(())
+    }
+
+    /// The same, while writes are attended to: the kernel waits for a grace period.
+    fn change(
+        &mut self,
+        new: Program,
+        specialised: bool,
+        tell: &mut dyn FnMut(&Report),
+    ) -> Result<(), LiveError> {
+        self.open();
+        let mut place = self.place.take().ok_or(LiveError::NotAttached)?;
+        let changed = self.beside(Duty::Follow, || place.swap(new), tell);
+        self.place = Some(place);
+        changed??;
         self.received.turn(specialised);
         Ok(())
     }

@@ -18,8 +18,10 @@ use std::time::Instant;
 use millstream_ir::Map;
 
 use super::admit::Admission;
+use super::beside::Task;
 use super::make::{Cause, Making};
 use super::spared::Spared;
+use super::workshop::Order;
 use super::{Active, Live, LiveError};
 use crate::contents::{Dirty, Record};
 use crate::policy::Tier;
@@ -58,22 +60,22 @@ impl Live<'_> {
             self.interrupted();
             return Ok(());
         };
-        let generation = self.generation + 1;
-        let made = self.candidate(generation, &profiles, Tier::Standby, &snapshot);
+        let order = Order { generation: self.generation + 1, tier: Tier::Standby, profiles };
+        let task = Task::new(Tier::Standby, Reason::Quiet);
+        let (made, judged) = self.make(&order, &task, tell)?;
+        if task.is_called_off() {
+            self.interrupted();
+            return Ok(());
+        }
         let candidate = match made {
             Ok(Some(candidate)) => candidate,
-            Ok(None) => {
+            nothing => {
+                tracing::debug!("nothing stands by: {:?}", nothing.err());
                 self.alone = true;
-                return self.as_active();
-            }
-            Err(reason) => {
-                tracing::debug!("nothing stands by: {reason}");
-                self.alone = true;
-                return self.as_active();
+                return Ok(());
             }
         };
-        let admission = self.admits(&candidate, Tier::Standby, &profiles, &snapshot, tell);
-        self.as_active()?;
+        let admission = self.admits(&candidate, judged, &snapshot, tell);
         self.alone = admission == Admission::Refused;
         if admission == Admission::Void {
             self.interrupted();
@@ -81,19 +83,10 @@ impl Live<'_> {
         if admission != Admission::Granted || self.active.is_none() {
             return Ok(());
         }
-        self.generation = generation;
+        self.generation = order.generation;
         tell(&candidate.stands_by());
         self.standby = Some(Standby(candidate.active));
         Ok(())
-    }
-
-    /// Programs that are loaded from now on go with the variant at work.
-    fn as_active(&mut self) -> Result<(), LiveError> {
-        let Some(active) = self.active.take() else { return Ok(()) };
-        let beside = self.put_beside(&active.twins, &active.caches);
-        self.active = Some(active);
-        beside?;
-        Ok(self.call_as_before()?)
     }
 
     /// Has the variant that stands by answer a write that the one at work cannot follow. `false` if there is none, or it cannot either.
@@ -103,31 +96,36 @@ impl Live<'_> {
         tell: &mut dyn FnMut(&Report),
     ) -> Result<bool, LiveError> {
         let Some(Standby(mut active)) = self.standby.take() else { return Ok(false) };
-        let aside = std::mem::take(&mut self.seen.aside);
-        self.seen.dirty.merge(aside);
         self.guard.clear_first_packet(active.generation);
-        let Some(dirty) = self.catch_up(&mut active, &Dirty::default()) else { return Ok(false) };
-        self.put_beside(&active.twins, &active.caches)?;
+        let Some(dirty) = self.catch_up(&mut active, |seen| &mut seen.aside) else { return Ok(false) };
         let cause = Cause { reason: Reason::Write, write };
         self.install(active, Making::default(), cause, dirty, tell)?;
-        self.call_as_before()?;
         Ok(true)
     }
 
-    /// What was at work before stands by from now on, if it can; `dirty` is what may have changed since it was found to hold.
-    pub(super) fn put_aside(&mut self, before: Option<Active>, reason: Reason, dirty: Dirty) {
-        let Some(now) = &self.active else { return };
+    /// What was at work before stands by from now on, if it can; `dirty` is what may have changed since it was found to hold. Gives it back if
+    /// it cannot.
+    pub(super) fn put_aside(
+        &mut self,
+        before: Option<Active>,
+        reason: Reason,
+        dirty: Dirty,
+    ) -> Option<Active> {
+        let Some(now) = &self.active else { return before };
         if now.tier == Tier::Standby {
-            return;
+            return before;
         }
         self.risked = self.at_risk(&now.record);
-        match before.filter(|before| before.tier == Tier::Standby && reason != Reason::Write) {
-            Some(active) => {
+        match before {
+            Some(active) if active.tier == Tier::Standby && reason != Reason::Write => {
                 self.seen.aside = dirty;
                 self.standby = Some(Standby(active));
+                None
             }
-            None if reason != Reason::Write => self.alone = false,
-            None => {}
+            before => {
+                self.alone &= reason == Reason::Write;
+                before
+            }
         }
     }
 

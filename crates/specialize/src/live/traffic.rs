@@ -1,18 +1,21 @@
 //! Looks at the traffic: which keys are hot, and whether what runs is still the faster.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use millstream_object::FuncId;
+use millstream_kernel::{Map, grace_period};
 
+use super::beside::{Duty, Task};
 use super::chain::Held;
 use super::shift::Hits;
-use super::{Active, Instrumented, Live, LiveError, MEASURE, explain};
+use super::{Active, Instrumented, Live, LiveError, MEASURE};
+use crate::guard::GuardError;
 use crate::judge::sample;
 use crate::policy::{self, Put, Tier};
 use crate::profile::{self, SiteProfile};
 use crate::report::{Reason, Report};
-use crate::transform::{Keep, Site, SiteId};
+use crate::transform::{Site, SiteId};
 
 /// Packets that a burst must have seen for its hot keys to mean anything.
 const FEWEST: u64 = 100;
@@ -20,8 +23,21 @@ const FEWEST: u64 = 100;
 const ENOUGH: u64 = 8192;
 /// From one look at how many packets a burst has seen to the next.
 const STEP: Duration = Duration::from_millis(1);
+/// Comparisons with the original that writes may end, one after the other.
+const DISTURBED: u32 = 8;
 /// How many of the hottest keys are compared where a whole map is in code.
 const HOT_SET: usize = 16;
+
+/// What variant and original take.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) enum Weighed {
+    /// Nanoseconds a packet.
+    Told { original: f64, variant: f64 },
+    /// Too few packets came.
+    Untold,
+    /// A write came between.
+    Disturbed,
+}
 
 impl Live<'_> {
     /// Judges what runs, profiles where hot keys matter, and specialises anew if the traffic is no longer what the code was
@@ -37,6 +53,9 @@ impl Live<'_> {
         }
         self.reconsider();
         self.judge_again(tell)?;
+        if self.is_wanted() {
+            return Ok(());
+        }
         if self.active.is_some() && !self.traffic_matters() {
             self.fruitless += 1;
             return Ok(());
@@ -44,7 +63,7 @@ impl Live<'_> {
         let Some((profiles, packets)) = self.profile(stop, tell)? else { return Ok(()) };
         let tries_again = self.may_try_again();
         self.looked_at = self.received.count();
-        if packets < FEWEST {
+        if packets < FEWEST || self.is_wanted() {
             return Ok(());
         }
         self.profiled = packets;
@@ -65,10 +84,19 @@ impl Live<'_> {
     /// write whose event was lost or by measurements, is turned on again.
     fn judge_again(&mut self, tell: &mut dyn FnMut(&Report)) -> Result<(), LiveError> {
         if self.settings.measure && self.variant_runs() {
-            (self.before_ns, self.now_ns) = self.weigh(tell)?.unzip();
+            match self.weigh(tell)? {
+                Weighed::Told { original, variant } => {
+                    (self.before_ns, self.now_ns) = (Some(original), Some(variant));
+                }
+                Weighed::Untold => (self.before_ns, self.now_ns) = (None, None),
+                Weighed::Disturbed => {}
+            }
             if self.variant_runs() {
                 self.judge(tell)?;
             }
+        }
+        if self.is_wanted() {
+            return Ok(());
         }
         let Some(active) = &self.active else { return Ok(()) };
         let profiles = active.profiles.clone();
@@ -83,23 +111,46 @@ impl Live<'_> {
     }
 
     /// Nanoseconds a packet of the original and of the variant on the traffic of now. The guard turns packets away from the
-    /// variant for a moment, so that they take the original in it. `None` if they cannot be told, or a write came between.
-    pub(super) fn weigh(&mut self, tell: &mut dyn FnMut(&Report)) -> Result<Option<(f64, f64)>, LiveError> {
-        let now = self.variant_ns();
+    /// variant for a moment, so that they take the original in it.
+    pub(super) fn weigh(&mut self, tell: &mut dyn FnMut(&Report)) -> Result<Weighed, LiveError> {
+        let now = self.variant_ns(tell)?;
         if !self.variant_runs() {
-            return Ok(None);
+            return Ok(Weighed::Disturbed);
         }
         self.guard.revoke();
-        let before = self.clock.measure(self.current(), MEASURE);
+        // A write ends it, but not for ever: what is slower must be found out where writes never cease, too.
+        let is_patient = self.disturbed >= DISTURBED;
+        let mut wrote = false;
+        let before = self.clock.measure(self.current(), MEASURE, |time| {
+            if is_patient {
+                std::thread::sleep(time);
+            } else {
+                wrote = self.guard.wait(time)?;
+            }
+            Ok::<bool, GuardError>(!wrote)
+        })?;
         let runs_again = self.follow(None, tell)?;
-        Ok(before.zip(now).filter(|_| runs_again))
+        self.disturbed = if wrote { self.disturbed + 1 } else { 0 };
+        Ok(match before.zip(now) {
+            _ if wrote || !runs_again => Weighed::Disturbed,
+            Some((original, variant)) => Weighed::Told { original, variant },
+            None => Weighed::Untold,
+        })
     }
 
     /// Nanoseconds a packet of what is on the hook, its caches as full as they are at work: each write and each measurement empties them.
-    pub(super) fn variant_ns(&mut self) -> Option<f64> {
+    pub(super) fn variant_ns(&mut self, tell: &mut dyn FnMut(&Report)) -> Result<Option<f64>, LiveError> {
         let cold = self.active.as_ref().map_or(Duration::ZERO, |active| active.caches.cold());
-        std::thread::sleep(cold);
-        self.clock.measure(self.current(), MEASURE)
+        if !self.pass(cold, tell)? {
+            return Ok(None);
+        }
+        self.measured(tell)
+    }
+
+    /// Nanoseconds a packet of what is on the hook. `None` if they cannot be told, or a write must be answered first.
+    pub(super) fn measured(&mut self, tell: &mut dyn FnMut(&Report)) -> Result<Option<f64>, LiveError> {
+        let (clock, program) = (self.clock, self.current().try_clone()?);
+        clock.measure(&program, MEASURE, |time| self.pass(time, tell))
     }
 
     /// The lookups of which it matters for whom they are: not those that a twin answers for all keys alike, and not those
@@ -136,22 +187,29 @@ impl Live<'_> {
         let keeps_up =
             |made: &mut Instrumented| made.sites == wanted && made.chain.refill(compiler, held.clone());
         if !self.instrumented.as_mut().is_some_and(keeps_up) {
-            self.instrumented = self.instrument(wanted, &held, tell)?;
+            self.instrumented = self.instrument(wanted, tell)?;
+            if self.is_wanted() {
+                return Ok(None);
+            }
         }
         let Some(Instrumented { program, sites, .. }) = &self.instrumented else { return Ok(None) };
         let (program, chosen) = (program.try_clone()?, sites.clone());
         let Some(sketch) = self.session.map(self.compiler.sketch()) else { return Ok(None) };
-        profile::clear(sketch)?;
-        if let Some(samples) = self.session.map(self.compiler.samples()) {
-            sample::clear(samples)?;
-        }
+        let (sketch, samples) = (sketch.try_clone()?, self.session.map(self.compiler.samples()));
+        let samples = samples.map(Map::try_clone).transpose()?;
+        let clear = || profile::clear(&sketch).and_then(|()| samples.as_ref().map_or(Ok(()), sample::clear));
+        self.beside(Duty::Follow, clear, tell)??;
         let (back, specialised) = (self.current().try_clone()?, self.active.is_some());
         let start = Instant::now();
-        self.swap(program, false)?;
-        let gathered = self.gather(&chosen, &held, start, stop);
-        self.swap(back, specialised)?;
-        self.settle();
-        let (mut profiles, packets) = gathered?;
+        self.change(program, false, tell)?;
+        let gathered = self.gather(&held, start, stop, tell);
+        self.change(back, specialised, tell)?;
+        self.settle_beside(tell)?;
+        let packets = gathered?;
+        let find = |id: &SiteId| compiler.sites().iter().find(|s| s.id == *id);
+        let sites: Vec<&Site> = chosen.iter().filter_map(find).collect();
+        let read = || profile::read(&sketch, &sites, compiler.slots());
+        let mut profiles = self.beside(Duty::Follow, read, tell)??;
         self.keep_samples()?;
         profiles.extend(self.eligible().filter(|s| !chosen.contains(&s.id)).map(|s| SiteProfile {
             site: s.id,
@@ -171,65 +229,56 @@ impl Live<'_> {
         };
         let kept = sample::read(map, kind)?;
         if !kept.is_empty() {
-            self.samples = kept;
+            self.samples = Arc::new(kept);
         }
         Ok(())
     }
 
-    /// Waits for enough packets. The sketch is read once, in the end: reading it takes longer than seeing them.
+    /// Waits for enough packets, and counts them.
     fn gather(
         &mut self,
-        chosen: &[SiteId],
         held: &Held,
         start: Instant,
         stop: &AtomicBool,
-    ) -> Result<(Vec<SiteProfile>, u64), LiveError> {
-        let compiler = self.compiler;
-        let find = |id: &SiteId| compiler.sites().iter().find(|s| s.id == *id);
-        let sites: Vec<&Site> = chosen.iter().filter_map(find).collect();
+        tell: &mut dyn FnMut(&Report),
+    ) -> Result<u64, LiveError> {
         loop {
             self.let_call(held);
-            let map = |id| self.session.map(id);
-            let (Some(sketch), Some(samples)) = (map(compiler.sketch()), map(compiler.samples())) else {
-                return Ok((Vec::new(), 0));
-            };
+            let Some(samples) = self.session.map(self.compiler.samples()) else { return Ok(0) };
             let packets = sample::seen(samples)?;
             let over = start.elapsed() >= self.settings.patience || stop.load(Ordering::Relaxed);
-            if packets >= ENOUGH || over {
-                return Ok((profile::read(sketch, &sites, self.compiler.slots())?, packets));
+            if packets >= ENOUGH || over || !self.pass(STEP, tell)? {
+                return Ok(packets);
             }
-            std::thread::sleep(STEP);
         }
+    }
+
+    /// Copies of what the variant's caches hold are made again, after a grace period.
+    pub(super) fn settle_beside(&mut self, tell: &mut dyn FnMut(&Report)) -> Result<(), LiveError> {
+        if self.active.as_ref().is_some_and(|active| active.caches.is_open()) {
+            let has_passed = self.beside(Duty::Follow, || grace_period().is_ok(), tell)?;
+            if let Some(active) = self.active.as_mut().filter(|_| has_passed) {
+                active.caches.close();
+            }
+        }
+        Ok(())
     }
 
     /// The instrumented variant, if there is anything to write down.
     fn instrument(
         &mut self,
         sites: Vec<SiteId>,
-        held: &Held,
         tell: &mut dyn FnMut(&Report),
     ) -> Result<Option<Instrumented>, LiveError> {
         if self.eligible().next().is_none() {
             return Ok(None);
         }
-        let mut callees = self.reached.clone();
-        callees.remove(&self.compiler.program());
-        let callees: Vec<FuncId> = callees.into_iter().collect();
-        let mut make = |keep| {
-            let made = self.compiler.instrumented(&sites, keep, &callees).map_err(|e| e.to_string());
-            made.and_then(|v| self.load_chain(v, held).map_err(|e| explain(&e)))
-        };
-        // Older kernels have no way to keep packets.
-        let loaded = make(Keep::Packets).or_else(|why| {
-            tracing::debug!("keeping no packets: {why}");
-            make(Keep::Count)
-        });
-        self.call_as_before()?;
-        match loaded {
-            Ok((program, _, chain)) => {
-                self.ours.insert(&program)?;
-                Ok(Some(Instrumented { program, sites, chain }))
-            }
+        let workshop = self.workshop(&[], Tier::Quick)?;
+        let task = Task::new(Tier::Quick, Reason::Traffic);
+        let (made, learnt) = self.beside(Duty::Serve(&task), || workshop.instrumented(&sites), tell)?;
+        self.take_over(learnt);
+        match made {
+            Ok((program, chain)) => Ok(Some(Instrumented { program, sites, chain })),
             Err(reason) => {
                 tell(&Report::Dropped { reason: format!("instrumented variant: {reason}") });
                 Ok(None)

@@ -1,0 +1,412 @@
+//! What variants are made in: it has all that is needed to make one, load it and hold it against the original, so that another thread
+//! can do that while the session answers writes (`beside`).
+//!
+//! Invariant: it changes nothing of the session. What it has learnt, and the programs that it has loaded, the session takes over when it
+//! is done ([`Live::take_over`]).
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use millstream_ir::Map;
+use millstream_kernel::{Map as KernelMap, MapSpec, MapType, Program};
+use millstream_loader::{ProgramError, Session};
+use millstream_object::{FuncId, LinkedProgram, MapId};
+use rustc_hash::FxHashMap;
+
+use super::admit::{Fate, Judged, Shape};
+use super::beside::Task;
+use super::chain::{Chain, Held};
+use super::make::{Candidate, Making};
+use super::spared::Spared;
+use super::{Active, Live, LiveError, explain};
+use crate::caches::Caches;
+use crate::contents::{Observed, Record, Source};
+use crate::judge::sample::Sample;
+use crate::policy::{self, Known, Planned, Tier};
+use crate::profile::SiteProfile;
+use crate::transform::{Keep, Lookup, Plan, SiteId};
+use crate::twins::Twins;
+use crate::variant::{Compiler, Variant, VariantError, Wanted};
+
+/// Machine code, by the original's, from which on copies of what follows lookups may cost more than they gain. A variant has the
+/// original in it.
+const GROWN: u32 = 3;
+/// Slots from which on code with copies of what follows lookups is not made where packets wait: the kernel follows all ways through
+/// them, each time it is loaded, and it is loaded several times to be judged.
+const LONG: usize = 6_000;
+/// Instructions of copies of what follows lookups below which there are none, where the kernel refuses more.
+const FEWEST_COPIES: usize = 1_000;
+
+/// What is found out by making variants.
+#[derive(Clone, Debug)]
+pub(super) struct Learnt {
+    /// Sites that get no twins.
+    unfit: BTreeSet<SiteId>,
+    /// Whether the kernel has refused programs that were joined.
+    apart: bool,
+    /// Instructions in copies of what follows lookups, at most.
+    room: usize,
+    /// The maps that may have caches; none, once the kernel has refused them.
+    cached: BTreeSet<Map>,
+    is_uncacheable: bool,
+    /// Programs that were loaded.
+    loaded: BTreeSet<u32>,
+}
+
+/// What a variant is made for.
+#[derive(Clone, Debug)]
+pub(super) struct Order {
+    pub(super) generation: u32,
+    pub(super) tier: Tier,
+    /// What is known of the traffic.
+    pub(super) profiles: Vec<SiteProfile>,
+}
+
+/// All that is needed to make variants.
+pub(super) struct Workshop<'c> {
+    pub(super) compiler: &'c Compiler,
+    pub(super) session: Session<'c>,
+    pub(super) sources: Arc<FxHashMap<Map, Source>>,
+    /// Program arrays, in whose place the session's own are put, and how many slots they have.
+    pub(super) arrays: Vec<(Map, MapId, u32)>,
+    /// What they hold.
+    held: Held,
+    reached: BTreeSet<FuncId>,
+    /// The object's programs, with their ids.
+    pub(super) programs: Vec<(FuncId, u32)>,
+    /// Profiles of the lookups that can be reached.
+    known: Vec<SiteProfile>,
+    /// The maps of which nothing may be in code.
+    restless: BTreeSet<Map>,
+    original_bytes: u32,
+    counts: bool,
+    pub(super) measures: bool,
+    is_patient: bool,
+    copies: bool,
+    pub(super) samples: Arc<Vec<Sample>>,
+    /// Packets that the profiles were made of.
+    pub(super) profiled: u64,
+    /// What is known of shapes.
+    pub(super) fates: HashMap<Shape, Fate>,
+    learnt: Learnt,
+}
+
+/// What came of making a variant.
+pub(super) struct Made {
+    /// `None` if there is nothing to specialise, an error if it cannot be done.
+    pub(super) candidate: Result<Option<Candidate>, String>,
+    /// If it was to be judged.
+    pub(super) judged: Option<Judged>,
+    learnt: Learnt,
+}
+
+/// The code of a variant, and what it was made of.
+struct Code {
+    planned: Planned,
+    variant: Variant,
+    twins: Twins,
+    record: Record,
+    is_short: bool,
+    compile: Duration,
+}
+
+impl<'c> Live<'c> {
+    /// Where a variant can be made, for this traffic.
+    pub(super) fn workshop(
+        &mut self,
+        profiles: &[SiteProfile],
+        tier: Tier,
+    ) -> Result<Workshop<'c>, LiveError> {
+        let held = self.links.read()?;
+        self.note_reached(&held);
+        let cached = self.cached_now();
+        let mut programs = Vec::new();
+        let all = self.others.iter().map(|(func, program)| (*func, program));
+        for (func, program) in all.chain([(self.compiler.program(), &self.original)]) {
+            programs.push((func, program.id()?));
+        }
+        Ok(Workshop {
+            compiler: self.compiler,
+            session: self.session.try_clone()?,
+            sources: Arc::clone(&self.sources),
+            arrays: self.links.rooms(),
+            held,
+            reached: self.reached.clone(),
+            programs,
+            known: self.profiles_of_reached(profiles),
+            restless: self.restless_in(tier),
+            original_bytes: self.original.info()?.jited_len,
+            counts: self.settings.count,
+            measures: self.settings.measure,
+            is_patient: self.is_patient,
+            copies: self.uncopied.is_none(),
+            samples: Arc::clone(&self.samples),
+            profiled: self.profiled,
+            fates: self.judged.clone(),
+            learnt: Learnt {
+                unfit: self.unfit.clone(),
+                apart: self.apart,
+                room: self.room,
+                cached,
+                is_uncacheable: false,
+                loaded: BTreeSet::new(),
+            },
+        })
+    }
+
+    /// Takes over what was learnt.
+    pub(super) fn take_over(&mut self, learnt: Learnt) {
+        let Learnt { unfit, apart, room, is_uncacheable, loaded, cached: _ } = learnt;
+        (self.unfit, self.apart, self.room) = (unfit, apart, room);
+        if is_uncacheable {
+            // Most often there is no room on the stack, and will be none.
+            self.stateful.clear();
+            self.nested.clear();
+        }
+        loaded.into_iter().for_each(|id| self.ours.insert_id(id));
+    }
+
+    /// The maps that may have caches now.
+    fn cached_now(&self) -> BTreeSet<Map> {
+        let all = self.stateful.keys().chain(self.nested.keys());
+        // Who is called by others may be called in the form in which he does not count what he writes.
+        if self.uncached.is_some() || self.reached.contains(&self.compiler.program()) {
+            BTreeSet::new()
+        } else {
+            all.copied().collect()
+        }
+    }
+
+    /// The maps of which nothing may be in code.
+    fn restless_in(&self, tier: Tier) -> BTreeSet<Map> {
+        match tier {
+            Tier::Standby => self.sources.iter().filter(|(_, s)| !s.is_constant).map(|(m, _)| *m).collect(),
+            Tier::Quick | Tier::Thorough => self.restless.maps(),
+        }
+    }
+
+    /// Takes over what was learnt by making something; gives what was made.
+    pub(super) fn taken_over(&mut self, made: Made) -> (Result<Option<Candidate>, String>, Option<Judged>) {
+        self.take_over(made.learnt);
+        (made.candidate, made.judged)
+    }
+
+    /// Programs that are loaded from now on have these twins and caches, and call what goes with them.
+    pub(super) fn as_active(&mut self) -> Result<(), LiveError> {
+        let Some(active) = &self.active else { return Ok(()) };
+        put_beside(&mut self.session, self.compiler, &active.twins, &active.caches)?;
+        Ok(self.call_as_before()?)
+    }
+}
+
+impl Workshop<'_> {
+    /// Makes a variant, and judges it, if its shape is new.
+    pub(super) fn make(mut self, order: &Order, task: &Task) -> Made {
+        let candidate = self.candidate(order);
+        let judged = match &candidate {
+            Ok(Some(candidate)) if !task.is_called_off() && self.is_new(&candidate.shape) => {
+                Some(self.judge(candidate, order, task))
+            }
+            _ => None,
+        };
+        Made { candidate, judged, learnt: self.learnt }
+    }
+
+    /// The instrumented variant, as it keeps packets where that can be done.
+    pub(super) fn instrumented(mut self, sites: &[SiteId]) -> (Result<(Program, Chain), String>, Learnt) {
+        let mut callees = self.reached.clone();
+        callees.remove(&self.compiler.program());
+        let callees: Vec<FuncId> = callees.into_iter().collect();
+        let mut make = |keep| {
+            let made = self.compiler.instrumented(sites, keep, &callees).map_err(|e| e.to_string());
+            made.and_then(|variant| self.load_chain(variant).map_err(|e| explain(&e)))
+        };
+        // Older kernels have no way to keep packets.
+        let made = make(Keep::Packets).or_else(|why| {
+            tracing::debug!("keeping no packets: {why}");
+            make(Keep::Count)
+        });
+        (made.map(|(program, _, chain)| (program, chain)), self.learnt)
+    }
+
+    /// One of the session's own programs.
+    pub(super) fn note_loaded(&mut self, id: u32) {
+        self.learnt.loaded.insert(id);
+    }
+
+    /// The code of a variant, of the maps as they are. `None` if there is nothing to specialise.
+    fn code(&mut self, order: &Order) -> Result<Option<Code>, String> {
+        let (start, tier) = (Instant::now(), order.tier);
+        let is_left_out = !self.restless.is_empty() && tier != Tier::Standby;
+        let sources = Arc::clone(&self.sources);
+        let mut observed = Observed::without(&sources, self.restless.clone());
+        let guard = self.compiler.guard(order.generation, self.counts);
+        let mut is_short = false;
+        let (planned, variant, twins) = loop {
+            let Learnt { unfit, cached, .. } = &self.learnt;
+            let (compiler, profiles) = (self.compiler, &self.known);
+            let mut planned =
+                policy::plan(&Known { compiler, profiles, observed: &observed, unfit, cached }, guard, tier);
+            self.learnt.unfit.append(&mut planned.untwinned);
+            planned.plan.budget.code = if !self.copies || is_short { 0 } else { self.learnt.room };
+            planned.complete &= !is_short;
+            if planned.plan.is_empty() {
+                if !is_left_out || !observed.leave_nothing_out() {
+                    return Ok(None);
+                }
+                // Better code that has to be made again than none.
+                continue;
+            }
+            let twins = Twins::new(std::mem::take(&mut planned.twins)).map_err(|e| e.to_string())?;
+            let rooms: FxHashMap<_, _> = twins.rooms().collect();
+            let callees = &super::chain::callees(compiler, &self.reached, &planned.plan);
+            let joinable = if self.learnt.apart { Vec::new() } else { self.held.joinable(compiler) };
+            // Slots that are written often are better called through: then no code depends on what they hold.
+            let is_quiet = tier == Tier::Thorough;
+            planned.complete &= is_quiet || callees.is_empty() || joinable.is_empty();
+            let joins = if is_quiet { &joinable[..] } else { &[] };
+            let wanted = Wanted { plan: &planned.plan, contents: &observed, rooms: &rooms, callees, joins };
+            let variant = match compiler.specialised(&wanted) {
+                Err(why) if !joins.is_empty() => {
+                    tracing::debug!("nothing is joined: {why}");
+                    self.learnt.apart = true;
+                    return self.code(order);
+                }
+                Err(VariantError::Lower(why)) if planned.plan.budget.code > 0 => {
+                    tracing::debug!("fewer copies: {why}");
+                    self.fewer_copies();
+                    return self.code(order);
+                }
+                made => made.map_err(|e| e.to_string())?,
+            };
+            let slots = variant.linked.insns.len();
+            if tier == Tier::Quick && !self.is_patient && variant.report.has_copies() && slots > LONG {
+                is_short = true;
+                continue;
+            }
+            let unfit = unanswered(&planned, &variant);
+            if unfit.is_empty() {
+                break (planned, variant, twins);
+            }
+            self.learnt.unfit.extend(unfit);
+        };
+        let record = observed.into_record();
+        Ok(Some(Code { planned, variant, twins, record, is_short, compile: start.elapsed() }))
+    }
+
+    /// A variant, not yet approved. `None` if there is nothing to specialise.
+    fn candidate(&mut self, order: &Order) -> Result<Option<Candidate>, String> {
+        let Some(Code { planned, variant, twins, record, is_short, compile }) = self.code(order)? else {
+            return Ok(None);
+        };
+        let start = Instant::now();
+        let caches =
+            Caches::new(planned.plan.caches.iter().map(|c| (c.of, c.shape))).map_err(|e| e.to_string())?;
+        put_beside(&mut self.session, self.compiler, &twins, &caches).map_err(|e| e.to_string())?;
+        let (shape, report) = (Shape::new(&planned.plan, &variant.report), variant.report.clone());
+        let is_joined = !variant.joined.is_empty();
+        let (program, linked, chain) = match self.load_chain(variant) {
+            Err(refused) if is_joined => {
+                tracing::debug!("nothing is joined: {}", explain(&refused));
+                self.learnt.apart = true;
+                return self.candidate(order);
+            }
+            Err(refused) if !caches.is_empty() => {
+                tracing::debug!("no caches: {}", explain(&refused));
+                self.learnt.cached.clear();
+                self.learnt.is_uncacheable = true;
+                return self.candidate(order);
+            }
+            Err(refused) if report.has_copies() => {
+                tracing::debug!("fewer copies: {}", explain(&refused));
+                // Often it is the ways through them that are too many for the kernel to follow.
+                self.fewer_copies();
+                return self.candidate(order);
+            }
+            loaded => loaded.map_err(|e| explain(&e))?,
+        };
+        let bytes = program.info().map_or(0, |info| info.jited_len);
+        let grown = bytes > GROWN * self.original_bytes;
+        let is_complete = planned.complete && order.tier != Tier::Standby;
+        let active = Active {
+            generation: order.generation,
+            program,
+            spared: Spared::new(self.compiler, &self.sources, &record, (&planned.plan.spared, &report)),
+            tier: if is_complete { Tier::Thorough } else { order.tier },
+            record,
+            twins,
+            caches,
+            chain,
+            keys: planned.keys,
+            tried: planned.tried,
+            profiles: order.profiles.clone(),
+            is_bulky: report.has_copies() && grown,
+            linked,
+        };
+        let entries = report.sites.iter().map(|(_, s)| s.entries).sum();
+        let making = Making { compile, load: start.elapsed(), entries };
+        Ok(Some(Candidate { shape, plan: planned.plan, active, making, is_short }))
+    }
+
+    /// There is less room for copies of what follows lookups, since with as many the result is no program that can be loaded.
+    fn fewer_copies(&mut self) {
+        let room = &mut self.learnt.room;
+        *room = if *room > FEWEST_COPIES { *room / 4 } else { 0 };
+    }
+
+    /// Loads a variant with the programs that it calls. Of those that the kernel refuses, the originals are called.
+    fn load_chain(&mut self, variant: Variant) -> Result<(Program, LinkedProgram, Chain), ProgramError> {
+        let (function, refused) = (self.compiler.program(), millstream_loader::Error::from);
+        let mut chain = Chain::new(self.reached.clone(), variant.joined);
+        let is_chained = !variant.callees.is_empty();
+        for &(of, at, max_entries) in self.arrays.iter().filter(|_| is_chained) {
+            let name = &self.compiler.object().maps[at.index()].name;
+            let map_type = MapType::PROG_ARRAY;
+            let spec =
+                MapSpec { name, map_type, key_size: 4, value_size: 4, max_entries, ..MapSpec::default() };
+            let place = KernelMap::create(&spec).map_err(refused)?;
+            self.session.replace_map(at, place.try_clone().map_err(refused)?);
+            chain.call_through(of, place);
+        }
+        for (func, linked) in variant.callees {
+            match self.session.load(func, &linked) {
+                Ok(program) => {
+                    self.note_loaded(program.id().map_err(refused)?);
+                    chain.add(func, program, linked);
+                }
+                Err(e) => tracing::debug!("a program that is called stays as it is: {}", explain(&e)),
+            }
+        }
+        let program = self.session.load(function, &variant.linked)?;
+        self.note_loaded(program.id().map_err(refused)?);
+        chain.begin_with(function, program.try_clone().map_err(refused)?);
+        chain.fill(self.held.clone()).map_err(refused)?;
+        Ok((program, variant.linked, chain))
+    }
+}
+
+/// Programs that a session loads from now on have these twins and caches.
+fn put_beside(
+    session: &mut Session<'_>,
+    compiler: &Compiler,
+    twins: &Twins,
+    caches: &Caches,
+) -> Result<(), millstream_kernel::Error> {
+    let twins = twins.maps().map(|(of, map)| (compiler.twin(of), map));
+    for (place, map) in twins.chain(caches.maps().map(|(of, map)| (compiler.cache(of), map))) {
+        if let Some(place) = place {
+            session.replace_map(place, map.try_clone()?);
+        }
+    }
+    Ok(())
+}
+
+/// Sites that were to be answered by a twin and were not: their keys or the use of their values are of another form.
+fn unanswered(planned: &Planned, variant: &Variant) -> Vec<SiteId> {
+    let plan: &Plan = &planned.plan;
+    let twinned =
+        plan.sites.iter().filter(|s| matches!(s.lookup, Lookup::Twin { .. } | Lookup::OneLength { .. }));
+    let answered = |site| variant.report.sites.iter().any(|(id, _)| *id == site);
+    twinned.map(|s| s.site).filter(|site| !answered(*site)).collect()
+}
