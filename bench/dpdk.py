@@ -105,7 +105,7 @@ def ours(args, folder, graph, trace, metadata):
     conf = folder / "ours.click"
     conf.write_text(userspace.filled(graph, *OURS))
     command = [args.millstream, "click", conf, "--io", "dpdk:" + ";".join(devices(trace)), "--eal", EAL, "--metadata", metadata]
-    return Side(args, folder, metadata, [*command, "--batch", args.burst, *args.flag])
+    return Side(args, folder, metadata, [*command, "--schedule", f"batch={args.burst}", *args.flag])
 
 
 def fastclick_graph(args, graph):

@@ -52,17 +52,17 @@ class Configuration:
     def packets(self, flags):
         """What a run of packets says."""
         count = max(1, self.args.packets // self.count) * self.count
-        command = [self.args.millstream, "click", self.conf, "--io", f"in=pcap:{self.trace}", "--packets", count, "--batch", BATCH, "--json"]
+        command = [self.args.millstream, "click", self.conf, "--io", f"in=pcap:{self.trace}", "--packets", count, "--schedule", f"batch={BATCH}", "--json"]
         return run(command + flags)
 
     def instructions(self, flags):
         """Of a packet in the program; none without callgrind."""
-        command = [self.args.millstream, "bench-user", self.conf, "--pcap", self.trace, "--batch", BATCH, "--parts", "instructions", "--json"]
+        command = [self.args.millstream, "bench-user", self.conf, "--pcap", self.trace, "--schedule", f"batch={BATCH}", "--parts", "instructions", "--json"]
         return run(command + flags).get("instructions_per_packet")
 
     def latency(self, flags):
         command = [self.args.millstream, "bench-user", self.conf, "--pcap", self.trace, "--parts", "latency", "--loads", LOADS]
-        return run([*command, "--seconds", self.args.seconds, "--batch", 32, "--json", *flags])["by_load"]
+        return run([*command, "--seconds", self.args.seconds, "--schedule", "batch=32", "--json", *flags])["by_load"]
 
     def variants(self):
         """Names and flags."""

@@ -56,7 +56,7 @@ fn a_built_object_has_its_tables_and_needs_no_command() {
     let here = says(MILLSTREAM, &[&["native", "builtin:nat"], &flags[..]].concat());
     assert_eq!(account(&says(&built, &flags)), account(&here));
     let help = says(&built, &["--help"]);
-    assert!(help.contains("--io") && !help.contains("--ahead"), "{help}");
+    assert!(help.contains("--io") && !help.contains("--schedule"), "{help}");
     let wrong = Command::new(&built).arg("native").output().expect("run");
     assert!(!wrong.status.success(), "it has no commands");
 }

@@ -1,4 +1,4 @@
-//! `--without`: whatever optimisation is left out, a program does the same; and it is left out.
+//! `--without` and `--schedule`: whatever optimisation is left out, and in whatever order packets go through stages, a program does the same; and what is said is in force.
 
 mod common;
 
@@ -55,8 +55,18 @@ fn capture(frames: &[Vec<u8>]) -> Vec<u8> {
     out
 }
 
+/// Tables of all sizes are fetched for.
+const SCHEDULES: [&str; 6] = [
+    "batch=1",
+    "fetch=rt.routes+rw.flows,trials=off,pattern=packets,distance=3",
+    "from=0,trials=off,pattern=packets,unroll=4,headers=0",
+    "from=0,trials=off,batch=100,pattern=groups,sub-batch=7,unroll=2",
+    "from=0,pattern=groups,sub-batch=all",
+    "from=0,trials=off,pattern=pipelined-groups,sub-batch=10",
+];
+
 #[test]
-fn a_configuration_sends_the_same_packets_whatever_is_left_out() {
+fn a_configuration_sends_the_same_packets_whatever_is_left_out_and_by_any_schedule() {
     let files = Files::new("without");
     let [conf, input] = ["conf.click", "in.pcap"].map(|name| files.path(name));
     std::fs::write(&conf, GRAPH).unwrap();
@@ -77,6 +87,9 @@ fn a_configuration_sends_the_same_packets_whatever_is_left_out() {
     assert!(usual.1.len() > 20_000 && usual.2.len() > 1_000, "{} {}", usual.1.len(), usual.2.len());
     for (at, left_out) in LEFT_OUT.iter().enumerate() {
         assert!(run(&at.to_string(), &["--without", left_out]) == usual, "without {left_out}");
+    }
+    for (at, schedule) in SCHEDULES.iter().enumerate() {
+        assert!(run(&format!("by{at}"), &["--schedule", schedule]) == usual, "by {schedule}");
     }
 }
 
@@ -100,12 +113,35 @@ fn what_is_left_out_is_not_in_the_code() {
 }
 
 #[test]
+fn reports_say_which_schedule_was_in_force_and_why() {
+    let schedule = |more: &[&str]| {
+        let first = ["native", "builtin:router:100", "--packets", "1000", "--json"];
+        let (exit, report, errors) = millstream(&[&first[..], more].concat());
+        assert_eq!((exit, errors.as_str()), (0, ""));
+        serde_json::from_str::<Value>(&report).unwrap()["schedule"].clone()
+    };
+    let usual = schedule(&[]);
+    assert_eq!((&usual["batch"], &usual["pattern"]), (&64.into(), &"packets".into()), "{usual}");
+    let table = |schedule: &Value, name: &str| {
+        let all = schedule["tables"].as_array().unwrap();
+        all.iter().find(|table| table["table"] == name).unwrap()["fetched"] == true
+    };
+    assert!(table(&usual, "routes") && !table(&usual, "next_hops"), "{usual}");
+    let said = schedule(&["--schedule", "batch=16,fetch=next_hops,pattern=groups,sub-batch=8"]);
+    assert_eq!((&said["batch"], &said["sub_batch"], &said["why"]), (&16.into(), &8.into(), &"said".into()));
+    assert!(table(&said, "next_hops") && !table(&said, "routes"), "{said}");
+}
+
+#[test]
 fn names_that_nothing_has_are_refused() {
     for (arguments, said) in [
         (&["click", "x.click", "--without", "speed"][..], "static-graph, constants, annotations"),
         (&["native", "builtin:router:100", "--without", "static-graph"], "for configurations"),
         (&["native", "builtin:router:100", "--without", "lower-keys"], "there is no code"),
         (&["bench-user", "builtin:router:100", "--without", "constants"], "for configurations"),
+        (&["native", "builtin:router:100", "--schedule", "sub_batch=4"], "did you mean `sub-batch`?"),
+        (&["native", "builtin:router:100", "--schedule", "fetch=route"], "did you mean \"routes\"?"),
+        (&["bench-user", "x.click", "--schedule", "batch=2000"], "at most 1024 packets at once"),
     ] {
         let (exit, _, errors) = millstream(arguments);
         assert!(exit == 2 && errors.contains(said), "{arguments:?}: {errors}");

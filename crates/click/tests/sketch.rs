@@ -8,7 +8,7 @@ use common::packet;
 use millstream_click::{Access, Flow, Program, Sketch, compile, flatten, parse};
 use millstream_native::io::Crew;
 use millstream_native::io::graph::{Feed, run_graph_by};
-use millstream_native::{Ahead, Engine, Options, Pattern};
+use millstream_native::{Engine, Options};
 use millstream_programs::rng::Rng;
 
 const PACKETS: usize = 40_000;
@@ -17,14 +17,15 @@ const DELTA: f64 = 0.05;
 const LARGEST: usize = 8;
 
 /// A program, as it is and for so many workers, and how its sketch is read.
-fn made(element: &str, workers: u32, ahead: Ahead) -> (Program, Engine, Sketch) {
+fn made(element: &str, workers: u32, schedule: &str) -> (Program, Engine, Sketch) {
     let text = format!("FromDevice(in) -> MarkIPHeader -> s :: {element} -> ToDPDKDevice(out)");
     let graph = flatten(&parse(&text).expect("parsed"), &[]).expect("flattened");
     let mut program = compile(&graph).unwrap_or_else(|e| panic!("{e:?}"));
     if workers > 1 {
         program = program.for_workers().expect("for all");
     }
-    let options = Options { workers, ahead, ..Options::default() };
+    let schedule = schedule.parse().expect("a schedule");
+    let options = Options { workers, schedule, ..Options::default() };
     let engine = Engine::of_module(program.module.clone(), program.entry, &options).expect("compiled");
     let sketch = program.handlers.iter().find_map(|h| match &h.access {
         Access::Estimate(sketch) => Some(sketch.clone()),
@@ -72,9 +73,9 @@ fn run(engine: &mut Engine, frames: &[Vec<u8>]) {
 }
 
 /// A sketch that has counted, by one worker or several.
-fn counted(class: &str, workers: u32, ahead: Ahead, frames: &[Vec<u8>]) -> (Engine, Sketch) {
+fn counted(class: &str, workers: u32, schedule: &str, frames: &[Vec<u8>]) -> (Engine, Sketch) {
     let element = format!("{class}(EPSILON {EPSILON}, DELTA {DELTA}, TOP {LARGEST})");
-    let (_, mut engine, sketch) = made(&element, workers, ahead);
+    let (_, mut engine, sketch) = made(&element, workers, schedule);
     run(&mut engine, frames);
     (engine, sketch)
 }
@@ -95,14 +96,14 @@ fn estimates_are_as_near_as_asked_for() {
     let (frames, exact) = traffic();
     assert!(exact.len() > 4_000, "{} flows are too few to meet in counters", exact.len());
     let few = (DELTA * exact.len() as f64) as usize;
-    let (mut engine, sketch) = counted("CountMinSketch", 1, Ahead::default(), &frames);
+    let (mut engine, sketch) = counted("CountMinSketch", 1, "", &frames);
     let (far, below) = wrong(&mut engine, &sketch, &exact, EPSILON * PACKETS as f64);
     assert!(far <= few && below == 0, "{far} of {} are too far off, {below} too small", exact.len());
     let exactly = wrong(&mut engine, &sketch, &exact, 0.0).0;
     assert!(exactly > 0, "there is nothing to be wrong about");
     let norm = exact.values().map(|count| (count * count) as f64).sum::<f64>().sqrt();
     let element = format!("CountSketch(EPSILON 0.05, DELTA {DELTA}, TOP {LARGEST})");
-    let (_, mut engine, sketch) = made(&element, 1, Ahead::default());
+    let (_, mut engine, sketch) = made(&element, 1, "");
     run(&mut engine, &frames);
     let (far, below) = wrong(&mut engine, &sketch, &exact, 0.05 * norm);
     assert!(far <= few && below > 0, "{far} of {} are too far off, {below} too small", exact.len());
@@ -114,7 +115,7 @@ fn the_largest_flows_are_found_with_what_the_code_says_of_them() {
     let mut by_count: Vec<(i64, Flow)> = exact.iter().map(|(flow, count)| (*count, *flow)).collect();
     by_count.sort_unstable_by_key(|(count, flow)| (-count, *flow));
     for class in ["CountMinSketch", "CountSketch"] {
-        let (mut engine, sketch) = counted(class, 1, Ahead::default(), &frames);
+        let (mut engine, sketch) = counted(class, 1, "", &frames);
         let known = candidates(&mut engine, &sketch);
         let largest = sketch.largest(known.iter().map(|(f, _)| *f), |at| counter(&mut engine, &sketch, at));
         assert_eq!(largest.len(), LARGEST);
@@ -143,12 +144,12 @@ fn workers_together_count_what_one_does_and_so_does_code_that_fetches_ahead() {
             let entries = engine.map(&sketch.counters).expect("there").spec().max_entries;
             (0..entries).map(|at| counter(engine, sketch, at)).collect()
         };
-        let (mut engine, sketch) = counted(class, 1, Ahead::default(), &frames);
+        let (mut engine, sketch) = counted(class, 1, "", &frames);
         let expected = all(&mut engine, &sketch);
         assert!(expected.iter().any(|count| *count != 0));
-        let ahead = Ahead { packets: 4, pattern: Pattern::Pipelined, from: 0, always: true };
-        for (workers, ahead) in [(1, ahead), (3, Ahead::default()), (3, ahead)] {
-            let (mut engine, sketch) = counted(class, workers, ahead, &frames);
+        let ahead = "pattern=packets,distance=4,from=0,trials=off";
+        for (workers, schedule) in [(1, ahead), (3, ""), (3, ahead)] {
+            let (mut engine, sketch) = counted(class, workers, schedule, &frames);
             assert!(all(&mut engine, &sketch) == expected, "{class}, {workers} workers");
         }
     }

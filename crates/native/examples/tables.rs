@@ -19,7 +19,7 @@ use std::time::Instant;
 use common::{look_up, word};
 use millstream_interp::MapKind;
 use millstream_ir::{Func, MapDecl, Module};
-use millstream_native::{Ahead, Batch, Engine, Options, Pattern, Template, Trie};
+use millstream_native::{Batch, Engine, Options, Schedule, Template, Trie};
 use millstream_programs::rng::Rng;
 
 /// `BPF_F_NO_PREALLOC` and `BPF_F_RDONLY_PROG`.
@@ -98,13 +98,15 @@ fn program(table: &Table) -> (Module, Func) {
     look_up(declaration, |at, _, value| word(at, value))
 }
 
-fn engine(table: &Table, ahead: Ahead) -> Result<Engine, millstream_native::Error> {
+fn engine(table: &Table, schedule: &str) -> Result<Engine, millstream_native::Error> {
     let (module, func) = program(table);
+    let mut schedule: Schedule = schedule.parse().unwrap_or_default();
+    (schedule.from, schedule.trials) = (0, false);
     let name = || "table".to_owned();
     let tables = table.template.map(|template| (name(), template)).into_iter().collect();
     let tries = table.trie.map(|trie| (name(), trie)).into_iter().collect();
     let mut engine =
-        Engine::of_module(module, func, &Options { ahead, tables, tries, ..Options::default() })?;
+        Engine::of_module(module, func, &Options { schedule, tables, tries, ..Options::default() })?;
     if let Some(map) = engine.map("table") {
         for at in 0..table.keys.len() {
             map.update(&table.keys.get(at), &2u64.to_le_bytes(), 0, None);
@@ -218,18 +220,21 @@ fn main() -> ExitCode {
 }
 
 fn measure(table: &Table) -> Result<(), String> {
-    let ahead = |packets, pattern| Ahead { packets, pattern, from: 0, always: true };
     let variants = [
-        ("plain", ahead(0, Pattern::Pipelined)),
-        ("by default", Ahead { from: 0, always: true, ..Ahead::default() }),
-        ("pipelined 4", ahead(4, Pattern::Pipelined)),
-        ("pipelined 8", ahead(8, Pattern::Pipelined)),
-        ("pipelined 16", ahead(16, Pattern::Pipelined)),
-        ("stage by stage", ahead(BATCH as u32, Pattern::Grouped)),
+        ("plain", "fetch=nothing,pattern=packets"),
+        ("by default", "pattern=fit"),
+        ("pipelined 4", "pattern=packets,distance=4"),
+        ("pipelined 8", "pattern=packets,distance=8"),
+        ("pipelined 16", "pattern=packets,distance=16"),
+        ("stage by stage", "pattern=groups,sub-batch=all"),
+        ("stage by stage, unrolled", "pattern=groups,sub-batch=all,unroll=4"),
+        ("groups of 16", "pattern=groups,sub-batch=16"),
+        ("pipelined groups of 8", "pattern=pipelined-groups,sub-batch=8"),
+        ("pipelined groups of 16", "pattern=pipelined-groups,sub-batch=16"),
     ];
     let mut engines = Vec::new();
-    for (_, ahead) in &variants {
-        engines.push(engine(table, *ahead).map_err(|e| e.to_string())?);
+    for (_, schedule) in &variants {
+        engines.push(engine(table, schedule).map_err(|e| e.to_string())?);
     }
     let mut batch = Batch::new(BATCH).map_err(|e| e.to_string())?;
     let mut rng = Rng::new(9);

@@ -20,58 +20,6 @@ use millstream_ir::{Block, BlockCall, Cfg, Function, Inst, Map, Op, Prov, Type};
 
 const LOOKUP: i32 = 1;
 
-/// What is to be fetched, and how far ahead.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Ahead {
-    /// Packets in a group, or places ahead for each of the stages; 0 for not at all.
-    pub packets: u32,
-    /// The order of fetching and working.
-    pub pattern: Pattern,
-    /// Look-ups in tables of at least so many bytes.
-    pub from: u64,
-    /// Without looking whether it is any faster.
-    pub always: bool,
-}
-
-/// In which order packets are fetched for and worked on.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Pattern {
-    /// While a packet is worked on, it is fetched for the one some places behind.
-    Pipelined,
-    /// A group of packets is fetched for, then worked on, then the next.
-    Grouped,
-    /// By measurement: pipelined in two stages; in groups of 64 where there are more, as in tries of long addresses, so that no
-    /// packet is begun on far ahead of the end of its batch, and where tables take half a gibibyte and more.
-    Fitting,
-}
-
-/// Packets of a group, unless said otherwise: the usual batch.
-pub(crate) const GROUP: u32 = 64;
-/// Stages that are pipelined, at most, unless said otherwise.
-const PIPELINED: u32 = 2;
-/// Tables of so many bytes and more are not, as measured (`examples/tables`): each line is so long in coming, with its translation, that more of them have to be under way.
-const FAR: u64 = 512 << 20;
-
-impl Ahead {
-    /// As it is for code with so many stages, and tables of so many bytes.
-    pub(crate) fn fitted(self, stages: u32, bytes: u64) -> Ahead {
-        match self.pattern {
-            Pattern::Fitting if stages > PIPELINED || bytes >= FAR => {
-                Ahead { packets: GROUP, pattern: Pattern::Grouped, ..self }
-            }
-            Pattern::Fitting => Ahead { pattern: Pattern::Pipelined, ..self },
-            _ => self,
-        }
-    }
-}
-
-impl Default for Ahead {
-    fn default() -> Ahead {
-        // Smaller tables stay in the caches of common servers.
-        Ahead { packets: 8, pattern: Pattern::Fitting, from: 4 << 20, always: false }
-    }
-}
-
 /// Decides which of two loops runs a batch, by their times.
 #[derive(Debug, Default)]
 pub(crate) struct Judge {
@@ -294,22 +242,6 @@ mod tests {
         at.effect(Op::Store { size: Size::W, offset: 0, flags }, [packet, null], []);
         at.effect(Op::Return {}, [null], []);
         func
-    }
-
-    #[test]
-    fn many_stages_and_huge_tables_go_through_groups_unless_it_is_said_otherwise() {
-        let said = |packets, pattern| Ahead { packets, pattern, ..Ahead::default() };
-        let in_tables = |ahead: Ahead, stages, bytes| {
-            let fitted = ahead.fitted(stages, bytes);
-            (fitted.packets, fitted.pattern)
-        };
-        let of = |ahead, stages| in_tables(ahead, stages, FAR - 1);
-        assert_eq!(in_tables(Ahead::default(), 2, FAR), (GROUP, Pattern::Grouped));
-        assert_eq!(in_tables(said(5, Pattern::Pipelined), 2, FAR), (5, Pattern::Pipelined));
-        assert_eq!(of(Ahead::default(), 2), (8, Pattern::Pipelined));
-        assert_eq!(of(Ahead::default(), 4), (GROUP, Pattern::Grouped));
-        assert_eq!(of(said(5, Pattern::Pipelined), 4), (5, Pattern::Pipelined));
-        assert_eq!(of(said(5, Pattern::Grouped), 1), (5, Pattern::Grouped));
     }
 
     #[test]

@@ -12,10 +12,11 @@ use millstream_ir::{Func, Function, Linkage, Module, Op};
 use millstream_object::{LineInfo, Object};
 use millstream_passes::{PassError, Pipeline, Session, Target};
 
-use crate::ahead::{self, Ahead, Judge, Use};
+use crate::ahead::{self, Judge, Use};
+use crate::classes;
 use crate::classifier::{self, Classifier, Expanded};
 use crate::crash;
-use crate::emit::{BATCH, EmitError, MapInfo, Table, Unit, emit, is_program};
+use crate::emit::{BATCH, EmitError, MapInfo, Table, Unit, emit, is_program, reachable};
 use crate::fields::Fields;
 use crate::image::table::Linked;
 use crate::image::{self, Cpu, First, HASHES, Image, Initial, Lines, Shape, Unlinkable, Unloadable};
@@ -33,6 +34,7 @@ use crate::runtime::packet::{Batch, Packet};
 use crate::runtime::region::{AREAS, Lent, Place, Placed};
 use crate::runtime::sharing::{Epochs, Guarded};
 use crate::runtime::worker::{Clock, Event, Worker};
+use crate::schedule::{Fetch, InForce, Schedule, nearest};
 use crate::templates::{Chosen, Known};
 
 /// `BPF_PROG_TYPE_XDP`.
@@ -98,10 +100,8 @@ pub struct Options {
     pub inline_lookups: bool,
     /// LLVM's passes, as `opt -passes=` takes them.
     pub llvm_passes: String,
-    /// How many packets ahead of the one at hand the headers are fetched; 0 for not at all.
-    pub prefetch: u32,
-    /// What else is fetched ahead: of look-ups in large tables.
-    pub ahead: Ahead,
+    /// How packets go through stages, and what is fetched ahead.
+    pub schedule: Schedule,
     /// Keeps the text of LLVM's IR, before and after its passes.
     pub keep_text: bool,
     /// Templates of hash tables by name, for which none is to be chosen.
@@ -131,8 +131,7 @@ impl Default for Options {
             left_out: Vec::new(),
             inline_lookups: true,
             llvm_passes: PASSES.into(),
-            prefetch: 4,
-            ahead: Ahead::default(),
+            schedule: Schedule::default(),
             keep_text: false,
             tables: Vec::new(),
             tries: Vec::new(),
@@ -206,6 +205,8 @@ pub struct Engine {
     pub timings: Timings,
     /// Templates of its hash tables, tries and classifiers.
     pub templates: Vec<Chosen>,
+    /// How packets go through it.
+    pub schedule: InForce,
     /// If asked for.
     pub texts: Option<Texts>,
 }
@@ -267,6 +268,7 @@ struct Made {
     initial: Vec<Initial>,
     fields: Fields,
     templates: Vec<Chosen>,
+    schedule: InForce,
     compiler: Compiler,
     object: ObjectFile,
     /// Loops over a batch, then programs that tail calls reach.
@@ -324,8 +326,8 @@ impl Engine {
         let timings = Timings { link: start.elapsed(), ..made.timings };
         let mut engine = Engine::new(program, made.maps, made.epochs, options.seed);
         engine.fill(&made.initial)?;
-        let (fields, templates) = (made.fields, made.templates);
-        Ok(Engine { timings, texts: made.texts, fields, templates, ..engine })
+        let Made { texts, fields, templates, schedule, .. } = made;
+        Ok(Engine { timings, texts, fields, templates, schedule, ..engine })
     }
 
     /// What the program looks at of packets' descriptors, as [`Engine::fields`], without compiling it.
@@ -344,18 +346,9 @@ impl Engine {
     pub fn build_module(module: Module, entry: Func, options: &Options) -> Result<Image, Error> {
         let made = make_code(module, entry, options, &mut Place::fixed(0), None)?;
         let image = Image::link(&made.object, &made.symbols, made.loops, options.cpu)?;
-        let (maps, initial, names, templates) = (made.shapes, made.initial, made.names, made.templates);
-        let fields = made.fields;
-        Ok(Image {
-            maps,
-            initial,
-            fields,
-            names,
-            templates,
-            seed: options.seed,
-            workers: options.workers,
-            ..image
-        })
+        let Made { shapes: maps, initial, names, templates, schedule, fields, .. } = made;
+        let (seed, workers) = (options.seed, options.workers);
+        Ok(Image { maps, initial, names, templates, schedule, fields, seed, workers, ..image })
     }
 
     /// As [`Engine::of_module`], as an object file for any linker, with one public symbol: the table that [`Linked::open`] takes. What `describe`
@@ -444,6 +437,7 @@ impl Engine {
         engine.timings.link = start.elapsed();
         engine.fields = image.fields;
         engine.templates.clone_from(&image.templates);
+        engine.schedule.clone_from(&image.schedule);
         Ok(engine)
     }
 
@@ -460,6 +454,7 @@ impl Engine {
             fields: Fields::ALL,
             timings: Timings::default(),
             templates: Vec::new(),
+            schedule: InForce::default(),
             texts: None,
         }
     }
@@ -581,6 +576,11 @@ impl Engine {
         self.fields
     }
 
+    /// Packets that it is to get at once, at most.
+    pub fn batch(&self) -> u32 {
+        self.schedule.schedule.batch
+    }
+
     /// What its workers have done, which may be looked at while they run.
     pub fn board(&self) -> &Arc<Board> {
         &self.board
@@ -635,7 +635,8 @@ fn run_packets(program: &Program, maps: &Maps, epochs: &Epochs, lane: &mut Lane,
     if several {
         epochs.begin(number);
     }
-    program.run(lane, packets);
+    // Code that sorts packets has room for so many.
+    packets.chunks_mut(Schedule::MOST_BATCH as usize).for_each(|packets| program.run(lane, packets));
     if several {
         epochs.end(number);
     }
@@ -730,6 +731,7 @@ fn make_code(
     let mut maps = make_maps(&shapes, options.seed, &epochs, place)?;
     lend(&mut maps, &shapes, &options.lent, options.workers)?;
     let changed = changed(&module);
+    named(&mut maps, options)?;
     let mut known = SecondaryMap::new();
     for (at, map) in module.maps.keys().zip(&mut maps) {
         let guarded = options.workers > 1 && changed[at];
@@ -740,8 +742,9 @@ fn make_code(
     let others = reached_by_tail_calls(&module);
     let fields = fields(&module, entry, &others);
     let slice = way(&module, entry, &known);
-    let slice = slice.as_ref().map(|slice| (slice, options.ahead));
-    let (prefetch, shared) = (options.prefetch, options.workers > 1 || !options.lent.is_empty());
+    let (slice, shared) = (slice.as_ref(), options.workers > 1 || !options.lent.is_empty());
+    let reads = |map| known[map].as_ref().is_some_and(|info: &MapInfo| info.only_reads);
+    let independent = &classes::independent(&module, reachable(&module, entry, &others), &reads);
     let table = described.map(|described| described(&shapes, &initial));
     let table = table.as_ref();
     // Whoever links code with others has debug information of his own.
@@ -752,7 +755,8 @@ fn make_code(
         maps: maps_known,
         entry,
         others: &others,
-        prefetch,
+        schedule: &options.schedule,
+        independent,
         shared,
         slice,
         matches: &matches,
@@ -769,7 +773,7 @@ fn make_code(
     timings.bytes = object.bytes.len();
     let texts = object.text.clone().map(|after| Texts { before: text, after });
 
-    let (symbols, loops) = (unit.symbols(), unit.loops().len());
+    let (symbols, loops, schedule) = (unit.symbols(), unit.loops().len(), unit.in_force());
     let functions = module.funcs.values().map(|func| format!("function `{}`", func.name));
     let names = functions.chain(options.places.iter().cloned()).collect();
     Ok(Made {
@@ -779,6 +783,7 @@ fn make_code(
         initial,
         fields,
         templates,
+        schedule,
         compiler,
         object,
         symbols,
@@ -812,6 +817,25 @@ fn pinned<T>(shapes: &[Shape], tables: &[(String, T)], what: &str, kinds: &[MapK
             there().collect::<Vec<_>>().join(", ")
         ))),
     }
+}
+
+/// Whether all tables that a schedule names are there, and of a kind whose look-ups can be fetched for.
+fn named(maps: &mut Maps, options: &Options) -> Result<(), Error> {
+    let Fetch::Tables(names) = &options.schedule.fetch else { return Ok(()) };
+    let there: Vec<String> = maps
+        .iter_mut()
+        .flatten()
+        .map(|map| map.get_mut())
+        .filter(|map| options.inline_lookups && map.inline().is_some() && map.lookup_bytes().is_some())
+        .map(|map| map.name().to_owned())
+        .collect();
+    let there: Vec<&str> = there.iter().map(String::as_str).collect();
+    let Some(unknown) = names.iter().find(|name| !there.contains(&name.as_str())) else { return Ok(()) };
+    let near = nearest(unknown, &there).map(|near| format!(" (did you mean {near:?}?)")).unwrap_or_default();
+    Err(Error::Choose(format!(
+        "fetch={unknown}: there is no such table whose look-ups can be fetched for{near}; there are: {}",
+        there.join(", ")
+    )))
 }
 
 /// Maps that the programs of a module insert into or remove from: all of them, if it cannot be seen which.
@@ -892,12 +916,13 @@ fn way(
 }
 
 fn info(map: &mut Placed<Guarded>, options: &Options) -> MapInfo {
-    let (address, ahead) = (map.address(), &options.ahead);
+    let address = map.address();
     let map = map.get_mut();
     let inline = map.inline().filter(|_| options.inline_lookups);
     let lookup_bytes = map.lookup_bytes();
     MapInfo {
-        ahead: ahead.packets > 0 && inline.is_some() && lookup_bytes.is_some_and(|bytes| bytes >= ahead.from),
+        ahead: inline.is_some()
+            && lookup_bytes.is_some_and(|bytes| options.schedule.fetches(map.name(), bytes).0),
         lookup_bytes: lookup_bytes.unwrap_or(0),
         inline,
         targets: map.targets(),

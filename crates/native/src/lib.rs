@@ -11,6 +11,7 @@
 //! runs an object that the verifier has not seen runs it as a plug-in of the process.
 
 mod ahead;
+mod classes;
 mod classifier;
 mod crash;
 mod emit;
@@ -21,9 +22,9 @@ pub mod io;
 pub mod llvm;
 mod program;
 mod runtime;
+mod schedule;
 mod templates;
 
-pub use ahead::{Ahead, Pattern};
 pub use classifier::Classifier;
 pub use crash::report_crashes;
 pub use engine::{Engine, Error, Linkable, Options, Texts, Timings};
@@ -37,4 +38,5 @@ pub use runtime::maps::Map;
 pub use runtime::packet::{Batch, LONGEST};
 pub use runtime::region::Lent;
 pub use runtime::worker::{Clock, Event};
+pub use schedule::{Classes, Fetch, Fetched, InForce, Pattern, Schedule};
 pub use templates::Chosen;

@@ -7,7 +7,7 @@ use millstream_ir::{
     FieldDecl, FieldMatch, Func, Function, Linkage, MatchKind, MemFlags, Module, Op, Prov, Size, Table,
     TableDecl, Type,
 };
-use millstream_native::{Ahead, Batch, Classifier, Cpu, Engine, Error, Image, Options};
+use millstream_native::{Batch, Classifier, Cpu, Engine, Error, Image, Options};
 use millstream_programs::rng::Rng;
 
 /// `BPF_PROG_TYPE_XDP`.
@@ -53,8 +53,9 @@ fn engine(
     let (module, func) = program(table.clone());
     let classifiers = template.map(|template| (table.name.clone(), template)).into_iter().collect();
     let usual = Options::default();
-    let ahead = if ahead { Ahead { packets: 2, from: 0, always: true, ..usual.ahead } } else { usual.ahead };
-    Engine::of_module(module, func, &Options { classifiers, passes, ahead, ..usual })
+    let schedule = if ahead { "from=0,trials=off,distance=2" } else { "" };
+    let schedule = schedule.parse().expect("a schedule");
+    Engine::of_module(module, func, &Options { classifiers, passes, schedule, ..usual })
 }
 
 /// What a program gives for each of some keys.

@@ -6,14 +6,14 @@ mod common;
 use common::{look_up, word};
 use millstream_interp::{MapId, MapKind, MapSpec, Maps};
 use millstream_ir::{Func, MapDecl, MemFlags, Module, Op, Size};
-use millstream_native::{Ahead, Batch, Engine, Options, Pattern, Template, Trie};
+use millstream_native::{Batch, Engine, Fetch, Options, Schedule, Template, Trie};
 use millstream_programs::rng::Rng;
 
 const VALUE: usize = 8;
 /// Where the value that was found goes in the packet; the key is at its beginning.
 const FOUND: i32 = 64;
 const ENTRIES: u32 = 64;
-const STEPS: usize = 1_500;
+const STEPS: usize = 600;
 
 /// A program that looks up the key that the packet begins with: verdict 2 and the value behind it, or 1.
 fn program(kind: MapKind, key_size: u32) -> (Module, Func) {
@@ -52,11 +52,10 @@ struct Pair {
 }
 
 impl Pair {
-    fn new(kind: MapKind, key_size: u32, ahead: Option<Pattern>, template: Option<Made>) -> Pair {
+    fn new(kind: MapKind, key_size: u32, schedule: &str, template: Option<Made>) -> Pair {
         let (module, func) = program(kind, key_size);
-        let ahead =
-            ahead.map_or_else(Ahead::default, |pattern| Ahead { packets: 2, pattern, from: 0, always: true });
-        let mut options = Options { ahead, ..Options::default() };
+        let schedule = schedule.parse().expect("a schedule");
+        let mut options = Options { schedule, ..Options::default() };
         match template {
             Some(Made::Hash(template)) => options.tables.push(("table".to_owned(), template)),
             Some(Made::Trie(trie)) => options.tries.push(("table".to_owned(), trie)),
@@ -66,7 +65,7 @@ impl Pair {
         let mut maps = Maps::default();
         let spec = MapSpec { kind, key_size, value_size: VALUE as u32, max_entries: ENTRIES, flags: 0 };
         let id = maps.add(spec, 1).expect("room");
-        Pair { engine, batch: Batch::new(4).expect("memory"), maps, id, key_size: key_size as usize }
+        Pair { engine, batch: Batch::new(8).expect("memory"), maps, id, key_size: key_size as usize }
     }
 
     fn table(&mut self) -> &mut millstream_native::Map {
@@ -147,7 +146,19 @@ fn key(kind: MapKind, size: usize, rng: &mut Rng) -> Vec<u8> {
     }
 }
 
-/// With look-ups as they come, and fetched ahead in both ways; hash tables and tries by each template.
+/// Look-ups as they come, and fetched ahead in each order of packets and stages.
+const SCHEDULES: [&str; 8] = [
+    "",
+    "fetch=nothing,unroll=3",
+    "from=0,trials=off,pattern=packets,distance=2",
+    "from=0,trials=off,pattern=packets,distance=1,unroll=2",
+    "from=0,trials=off,pattern=groups,sub-batch=2",
+    "from=0,trials=off,pattern=groups,sub-batch=all,unroll=3",
+    "from=0,trials=off,pattern=pipelined-groups,sub-batch=1",
+    "from=0,trials=off,pattern=pipelined-groups,sub-batch=3,unroll=2,headers=0",
+];
+
+/// By each schedule, hash tables and tries by each template.
 fn check(kind: MapKind, key_size: u32, most: usize) {
     let templates: &[_] = match kind {
         MapKind::Hash | MapKind::PercpuHash | MapKind::LruHash => {
@@ -157,15 +168,15 @@ fn check(kind: MapKind, key_size: u32, most: usize) {
         MapKind::LpmTrie => &[Trie::Multibit, Trie::Packed, Trie::Lengths].map(|trie| Some(Made::Trie(trie))),
         _ => &[None],
     };
-    for ahead in [None, Some(Pattern::Pipelined), Some(Pattern::Grouped)] {
+    for schedule in SCHEDULES {
         for template in templates {
-            check_fetched(kind, key_size, most, ahead, *template);
+            check_fetched(kind, key_size, most, schedule, *template);
         }
     }
 }
 
-fn check_fetched(kind: MapKind, key_size: u32, most: usize, ahead: Option<Pattern>, template: Option<Made>) {
-    let mut pair = Pair::new(kind, key_size, ahead, template);
+fn check_fetched(kind: MapKind, key_size: u32, most: usize, schedule: &str, template: Option<Made>) {
+    let mut pair = Pair::new(kind, key_size, schedule, template);
     let mut rng = Rng::new(u64::from(key_size));
     for step in 0..STEPS {
         let new = key(kind, pair.key_size, &mut rng);
@@ -174,7 +185,7 @@ fn check_fetched(kind: MapKind, key_size: u32, most: usize, ahead: Option<Patter
             0..3 if room => pair.update(&new, &rng.next_u64().to_le_bytes(), rng.below(4)),
             3 => pair.delete(&new),
             _ => {
-                let keys: Vec<_> = (0..4).map(|_| key(kind, pair.key_size, &mut rng)).collect();
+                let keys: Vec<_> = (0..rng.below(9)).map(|_| key(kind, pair.key_size, &mut rng)).collect();
                 pair.look(&keys);
             }
         }
@@ -199,6 +210,10 @@ fn a_template_is_for_a_table_of_its_kind_that_is_there() {
     let tables = vec![("table".to_owned(), Template::Cuckoo)];
     let made = Engine::of_module(module, func, &Options { tables, ..Options::default() });
     assert!(made.err().expect("a trie").to_string().contains("no hash table \"table\""));
+    let (module, func) = program(MapKind::LpmTrie, 8);
+    let schedule = Schedule { fetch: Fetch::Tables(vec!["tabel".to_owned()]), ..Schedule::default() };
+    let made = Engine::of_module(module, func, &Options { schedule, ..Options::default() });
+    assert!(made.err().expect("no such table").to_string().contains("did you mean \"table\"?"));
     let (module, func) = program(MapKind::Hash, 8);
     let tries = vec![("table".to_owned(), Trie::Packed)];
     let made = Engine::of_module(module, func, &Options { tries, ..Options::default() });
@@ -227,7 +242,7 @@ fn arrays() {
 
 #[test]
 fn full_lru_tables_keep_what_is_used() {
-    let mut pair = Pair::new(MapKind::LruHash, 4, None, None);
+    let mut pair = Pair::new(MapKind::LruHash, 4, "", None);
     let word = |n: u32| n.to_le_bytes();
     let hot = 7;
     for n in 0..10 * ENTRIES {

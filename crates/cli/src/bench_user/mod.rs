@@ -15,12 +15,14 @@ use std::time::Duration;
 
 use miette::{IntoDiagnostic, Result, miette};
 use millstream_lab::os;
+use millstream_native::Schedule;
 use millstream_programs::rng::Rng;
 
 use self::paced::Pace;
-use self::report::{Document, LatencyRow, LeftOut, Row, median};
+use self::report::{Document, LatencyRow, LeftOut, Row, ScheduleRow, median};
 use self::subject::{Made, Ran, Runner, Subject};
 use self::traffic::Traffic;
+use crate::click::of_batch;
 use crate::exit::Exit;
 use crate::lab::Feed;
 use crate::native::{Tuning, bind, seconds};
@@ -46,12 +48,12 @@ pub(crate) struct Args {
         value_name = "PART,...",
         value_enum,
         value_delimiter = ',',
-        default_value = "batches,sizes,workers,latency,instructions"
+        default_value = "batches,sizes,schedules,workers,latency,instructions"
     )]
     parts: Vec<Part>,
-    /// Packets at once, wherever that is not what is varied
-    #[arg(long, value_name = "B", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1024))]
-    batch: u32,
+    /// Schedules, one after the other, for the part of that name
+    #[arg(long, value_name = "SCHEDULE;...", value_delimiter = ';')]
+    schedules: Vec<Schedule>,
     /// Packets at once, one number after the other
     #[arg(long, value_name = "B,...", value_delimiter = ',', default_value = "1,4,16,32,64,128,256", value_parser = clap::value_parser!(u32).range(1..=1024))]
     batches: Vec<u32>,
@@ -77,6 +79,13 @@ pub(crate) struct Args {
     counted: Option<u64>,
 }
 
+impl Args {
+    /// Packets at once, wherever that is not what is varied.
+    fn batch(&self) -> u32 {
+        self.tuning.schedule.batch
+    }
+}
+
 /// A part of the measurement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 enum Part {
@@ -84,6 +93,8 @@ enum Part {
     Batches,
     /// Time a packet by its size
     Sizes,
+    /// Time a packet by --schedules, beside that of --schedule
+    Schedules,
     /// Time a packet, and packets a second, by the number of workers: 1, 2, 4 and so on up to --workers
     Workers,
     /// Latency by offered load: packets that come by a Poisson process into a ring of 1,024, polled by one worker
@@ -103,8 +114,9 @@ const FIRST: u64 = 1 << 14;
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     os::catch_interrupts();
+    args.schedules.iter().chain([&args.tuning.schedule]).try_for_each(|schedule| of_batch(schedule.batch))?;
     let subject = Subject::read(args)?;
-    let runner = match subject.runner(args, 1)? {
+    let runner = match subject.runner(args, 1, &args.tuning.schedule)? {
         Made::Ready(runner) => runner,
         Made::NoLlvm(why) => {
             eprintln!("{why}");
@@ -114,7 +126,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let traffic = subject.traffic(args)?;
     if let Some(count) = args.counted {
         let mut runner = runner;
-        println!("{}", runner.run(&traffic, count, args.batch as usize)?.received);
+        println!("{}", runner.run(&traffic, count, args.batch() as usize)?.received);
         return Ok(Exit::Done.into());
     }
     let mut bench = Bench::new(args, &subject, *runner, traffic);
@@ -134,8 +146,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 }
 
 fn all_parts() -> impl Iterator<Item = Part> {
-    use Part::{Batches, Instructions, Latency, Sizes, Workers};
-    [Batches, Sizes, Workers, Latency, Instructions].into_iter()
+    use Part::{Batches, Instructions, Latency, Schedules, Sizes, Workers};
+    [Batches, Sizes, Schedules, Workers, Latency, Instructions].into_iter()
 }
 
 /// What is being measured, and what was found so far.
@@ -181,9 +193,10 @@ impl<'b> Bench<'b> {
                 self.found.by_batch = measure(self.args, std::slice::from_mut(&mut self.runner), &points)?;
             }
             Part::Sizes => self.sizes()?,
+            Part::Schedules => self.schedules()?,
             Part::Workers => self.workers()?,
             Part::Latency => self.latency()?,
-            Part::Instructions => match instructions::count(self.args.batch)? {
+            Part::Instructions => match instructions::count(self.args.batch())? {
                 Ok(counted) => self.found.instructions_per_packet = Some(counted),
                 Err(why) => self.left_out("instructions", why),
             },
@@ -198,10 +211,30 @@ impl<'b> Bench<'b> {
         }
         let lengthened: Vec<Traffic> =
             self.args.sizes.iter().map(|&size| self.traffic.lengthened(size as usize)).collect();
-        let batch = self.args.batch;
+        let batch = self.args.batch();
         let points: Vec<Point<'_>> =
             lengthened.iter().map(|traffic| Point { runner: 0, traffic, batch }).collect();
         self.found.by_size = measure(self.args, std::slice::from_mut(&mut self.runner), &points)?;
+        Ok(())
+    }
+
+    fn schedules(&mut self) -> Result<()> {
+        if self.args.schedules.is_empty() {
+            return Ok(());
+        }
+        let mut runners = Vec::new();
+        for schedule in std::iter::once(&self.args.tuning.schedule).chain(&self.args.schedules) {
+            match self.subject.runner(self.args, 1, schedule)? {
+                Made::Ready(runner) => runners.push(*runner),
+                Made::NoLlvm(why) => return Err(miette!(why)),
+            }
+        }
+        let point =
+            |(runner, made): (usize, &Runner)| Point { runner, traffic: &self.traffic, batch: made.batch() };
+        let points: Vec<Point<'_>> = runners.iter().enumerate().map(point).collect();
+        let rows = measure(self.args, &mut runners, &points)?;
+        let row = |(row, runner): (Row, &Runner)| ScheduleRow { schedule: runner.schedule(), row };
+        self.found.by_schedule = rows.into_iter().zip(&runners).map(row).collect();
         Ok(())
     }
 
@@ -211,7 +244,7 @@ impl<'b> Bench<'b> {
         numbers.push(most);
         let mut runners = Vec::new();
         for &workers in &numbers {
-            match self.subject.runner(self.args, workers) {
+            match self.subject.runner(self.args, workers, &self.args.tuning.schedule) {
                 Ok(Made::Ready(runner)) => runners.push(*runner),
                 Ok(Made::NoLlvm(why)) => return Err(miette!(why)),
                 // Elements for one worker only.
@@ -221,7 +254,7 @@ impl<'b> Bench<'b> {
                 }
             }
         }
-        let batch = self.args.batch;
+        let batch = self.args.batch();
         let points: Vec<Point<'_>> =
             (0..runners.len()).map(|runner| Point { runner, traffic: &self.traffic, batch }).collect();
         self.found.by_workers = measure(self.args, &mut runners, &points)?;
@@ -231,7 +264,7 @@ impl<'b> Bench<'b> {
     fn latency(&mut self) -> Result<()> {
         let length = Duration::from_secs_f64(self.args.seconds);
         let mut bar = Progress::counted("latency", self.args.loads.len() + 1);
-        let batch = self.args.batch as usize;
+        let batch = self.args.batch() as usize;
         let pace = Pace { rate: None, length, longest_step: LONGEST_STEP };
         let without_end = self.runner.paced(&self.traffic, &pace, batch)?;
         let most = without_end.received as f64 / without_end.time.as_secs_f64();
@@ -240,8 +273,14 @@ impl<'b> Bench<'b> {
             self.left_out("latency", "no packet comes");
             return Ok(());
         }
+        if without_end.time.is_zero() {
+            // Of no time at all no share can be offered.
+            let why = "others had the processor all the while: run it again, or for longer (--seconds)";
+            self.left_out("latency", why);
+            return Ok(());
+        }
         self.found.without_end_mpps = Some(most / 1e6);
-        let longest_step = Duration::from_secs_f64(BATCHES_A_STEP * f64::from(self.args.batch) / most);
+        let longest_step = Duration::from_secs_f64(BATCHES_A_STEP * f64::from(self.args.batch()) / most);
         let pace = Pace { longest_step: longest_step.max(SHORTEST_STEP), ..pace };
         for &load in &self.args.loads {
             if os::interrupted() {

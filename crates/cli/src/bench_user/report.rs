@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use millstream_native::InForce;
 use serde::Serialize;
 
 use super::Args;
@@ -27,6 +28,14 @@ pub(super) struct Row {
     pub(super) received: u64,
     pub(super) sent: u64,
     pub(super) dropped: u64,
+}
+
+/// A schedule's point.
+#[derive(Serialize)]
+pub(super) struct ScheduleRow {
+    pub(super) schedule: InForce,
+    #[serde(flatten)]
+    pub(super) row: Row,
 }
 
 /// Latency at an offered load.
@@ -79,6 +88,8 @@ pub(super) struct Document {
     compiled_ms: f64,
     pub(super) by_batch: Vec<Row>,
     pub(super) by_size: Vec<Row>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) by_schedule: Vec<ScheduleRow>,
     pub(super) by_workers: Vec<Row>,
     /// Of packets without end, which loads are percentages of.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -101,6 +112,7 @@ impl Document {
             compiled_ms,
             by_batch: Vec::new(),
             by_size: Vec::new(),
+            by_schedule: Vec::new(),
             by_workers: Vec::new(),
             without_end_mpps: None,
             by_load: Vec::new(),
@@ -120,6 +132,21 @@ impl Document {
             if !rows.is_empty() {
                 rows_text(&mut out, what, rows);
             }
+        }
+        if !self.by_schedule.is_empty() {
+            let _ = writeln!(
+                out,
+                "\n{:>9} {:>19} {:>11}  schedule",
+                "ns/packet", "(least to most)", "in program"
+            );
+        }
+        for ScheduleRow { schedule, row } in &self.by_schedule {
+            let range = format!("({:.2} to {:.2})", row.ns_least, row.ns_most);
+            let _ = writeln!(
+                out,
+                "{:>9.2} {range:>19} {:>11.2}  {}",
+                row.ns_per_packet, row.program_ns, schedule.schedule
+            );
         }
         if let Some(most) = self.without_end_mpps {
             let _ = writeln!(

@@ -14,7 +14,7 @@ use millstream_native::io::live::{serve, serve_graph};
 use millstream_native::io::{
     Account, Crew, Nowhere, Plan, Ran as ObjectRan, Replay, run as run_packets, run_by,
 };
-use millstream_native::{Engine, Options};
+use millstream_native::{Engine, InForce, Options, Schedule};
 use millstream_object::Object;
 
 use super::Args;
@@ -99,9 +99,9 @@ impl Subject {
     }
 
     /// Code for so many workers, with its tables.
-    pub(super) fn runner(&self, args: &Args, workers: u32) -> Result<Made> {
+    pub(super) fn runner(&self, args: &Args, workers: u32, schedule: &Schedule) -> Result<Made> {
         let start = Instant::now();
-        let options = Options { workers, ..args.tuning.options() };
+        let options = Options { workers, ..args.tuning.options_by(schedule) };
         let program = match self {
             Subject::Configuration => {
                 let made = (Writers::Scripts, args.tuning.general());
@@ -213,6 +213,16 @@ pub(super) struct PacedRan {
 impl Runner {
     pub(super) fn workers(&self) -> u32 {
         self.engine.workers()
+    }
+
+    /// Packets that it is made for at once.
+    pub(super) fn batch(&self) -> u32 {
+        self.engine.batch()
+    }
+
+    /// The schedule that it is made by.
+    pub(super) fn schedule(&self) -> InForce {
+        self.engine.schedule.clone()
     }
 
     pub(super) fn compiled_ms(&self) -> f64 {

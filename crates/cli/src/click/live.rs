@@ -125,7 +125,7 @@ fn said<'s>(specs: &'s [String], program: &Program) -> Result<Vec<Said<'s, Wante
 pub(super) fn of_graph(
     args: &Running,
     program: &Program,
-    workers: u32,
+    engine: &Engine,
     gates: &Gates,
 ) -> Result<Result<Option<Ports>, ExitCode>> {
     let (specs, packets) = (&args.io, args.packets);
@@ -136,10 +136,10 @@ pub(super) fn of_graph(
     let Places { ports, sources, outputs } = places(said, program, "interfaces")?;
     if let Some(ends) = only_queues(&ports, &sources, &outputs) {
         let names: Vec<&str> = ports.iter().map(|(_, name)| name.as_str()).collect();
-        let queues = Queues::open(&names, workers, args.batch, &args.taking)?;
+        let queues = Queues::open(&names, engine.workers(), engine.batch(), &args.taking)?;
         return Ok(queues.map(|queues| Some(Ports::of_queues(queues, ends))));
     }
-    if workers > 1 {
+    if engine.workers() > 1 {
         return Err(miette!("--io {} is served by one worker: leave --workers out", specs[0]));
     }
     args.taking.of_copies(

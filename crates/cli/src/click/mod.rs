@@ -103,9 +103,6 @@ pub(crate) struct Running {
     /// Packets of each device; 10,000,000 from memory, the file's from a file; in all from interfaces, no end without
     #[arg(long, value_name = "N")]
     packets: Option<u64>,
-    /// Packets that the program gets at once
-    #[arg(long, value_name = "B", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1024))]
-    batch: u32,
     #[command(flatten)]
     taking: taken::Taking,
     #[command(flatten)]
@@ -258,6 +255,17 @@ fn listening(args: &Running, engine: &Engine, made: Option<(Options, General)>) 
     }
 }
 
+/// Packets at once, at most: each may be copied.
+const MOST_BATCH: u32 = 1024;
+
+/// Whether a configuration may get so many packets at once.
+pub(crate) fn of_batch(batch: u32) -> Result<()> {
+    match batch {
+        ..=MOST_BATCH => Ok(()),
+        _ => Err(miette!("batch={batch}: configurations take at most {MOST_BATCH} packets at once")),
+    }
+}
+
 /// Runs a program on packets, and prints what it found. `made` is how its code was made, unless that was ahead of time.
 pub(crate) fn execute(
     name: &str,
@@ -267,6 +275,7 @@ pub(crate) fn execute(
     made: Option<Made>,
 ) -> Result<ExitCode> {
     let (click, options) = made.map(|made| (made.front, (made.options, made.general))).unzip();
+    of_batch(engine.batch())?;
     for spec in &args.maps {
         tables::load(engine, spec)?;
     }
@@ -275,7 +284,7 @@ pub(crate) fn execute(
         Err(code) => return Ok(code),
     };
     let gates = Gates::new(&program, args.packets);
-    let interfaces = match live::of_graph(args, &program, engine.workers(), &gates)? {
+    let interfaces = match live::of_graph(args, &program, engine, &gates)? {
         Ok(interfaces) => interfaces,
         Err(code) => return Ok(code),
     };
@@ -298,7 +307,7 @@ pub(crate) fn execute(
         None => io::Sinks::open(&packets, &times, &program)?,
     };
     let feeds: Vec<_> = packets.iter().map(io::Packets::feed).collect();
-    let size = args.batch as usize;
+    let (batch, size) = (engine.batch(), engine.batch() as usize);
     let control = listening(args, engine, options)?;
     let (outputs, mut at_work) =
         (program.targets.len(), AtWork::new(program, args.json, args.watch.crashed()));
@@ -325,13 +334,13 @@ pub(crate) fn execute(
         _ if !begun => Ok(GraphRan::none(feeds.len(), outputs)),
         (_, Some(ports), _) => {
             let until = Until::begin(args.packets, None);
-            let ran = ports.run_graph(engine, (args.batch, kept), &until, asked(serve));
+            let ran = ports.run_graph(engine, (batch, kept), &until, asked(serve));
             lost = Some(ports.lost());
             ran
         }
         (_, None, Some(interfaces)) => {
             taken = interfaces.taken();
-            let (ran, before) = interfaces.run(engine, args.batch, args.packets, asked(serve))?;
+            let (ran, before) = interfaces.run(engine, batch, args.packets, asked(serve))?;
             lost = Some(before);
             Ok(ran)
         }

@@ -8,14 +8,14 @@ use millstream_built::handlers::number;
 use millstream_click::{Drop, Program, Source, Target};
 use millstream_native::io::Reason;
 use millstream_native::io::graph::GraphRan;
-use millstream_native::{Chosen, Engine};
+use millstream_native::{Chosen, Engine, InForce};
 use serde::Serialize;
 
 use super::control::AtWork;
 use super::io::Packets;
 use crate::native::stats::{self, Latencies, Worker};
 use crate::native::taken::Taken;
-use crate::native::{LostBefore, template_lines};
+use crate::native::{LostBefore, schedule_line, template_lines};
 
 #[derive(Serialize)]
 struct Compiled {
@@ -95,6 +95,8 @@ pub(super) struct Document {
     compiled: Option<Compiled>,
     /// How look-ups in tables and classifiers are made, and why so.
     templates: Vec<Chosen>,
+    /// How packets go through stages, and why so.
+    schedule: InForce,
     handlers: Vec<HandlerRow>,
 }
 
@@ -174,6 +176,7 @@ impl Document {
             mpps: 1e3 * received as f64 / ran.total.as_nanos().max(1) as f64,
             compiled: click.map(|click| compiled(engine, click)),
             templates: engine.templates.clone(),
+            schedule: engine.schedule.clone(),
             handlers: handlers.into_iter().map(|(handler, value)| HandlerRow { handler, value }).collect(),
         }
     }
@@ -194,6 +197,7 @@ impl Document {
             );
         }
         out.push_str(&template_lines(&self.templates));
+        out.push_str(&schedule_line(&self.schedule));
         for source in &self.sources {
             let _ = writeln!(out, "received {:>12}   {}, {}", source.received, source.source, source.packets);
         }

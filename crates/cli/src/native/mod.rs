@@ -29,7 +29,7 @@ use millstream_native::io::floor::Floor;
 use millstream_native::io::pcap::Writer;
 use millstream_native::io::{Crew, Nowhere, Plan, Ran, Reason, Replay, Sink, run as run_packets, run_by};
 use millstream_native::{
-    Ahead, Chosen, Classifier, Engine, Error, Options, Pattern, Template, Timings, Trie,
+    Chosen, Classifier, Engine, Error, InForce, Options, Schedule, Template, Timings, Trie,
 };
 use millstream_object::Object;
 use serde::Serialize;
@@ -52,21 +52,11 @@ const MOST_FRAMES: usize = 1 << 24;
 /// How code is made, and what it fetches ahead of its use.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Tuning {
-    /// Fetch the headers of the packet this many places ahead; 0 for not at all
-    #[arg(long, value_name = "N", default_value_t = 4)]
-    prefetch: u32,
-    /// Fetch what look-ups in large tables will read, in stages, each this many packets ahead; 0 for not at all. By default 8, or, where there are more than two stages or tables take half a gibibyte and more, in groups of 64
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1024))]
-    ahead: Option<u32>,
-    /// Fetch for a group of --ahead packets, then work on it, instead of one packet behind the other
-    #[arg(long)]
-    ahead_groups: bool,
-    /// Fetch only for tables of at least so many bytes
-    #[arg(long, value_name = "BYTES", default_value_t = Ahead::default().from)]
-    ahead_from: u64,
-    /// Fetch for all packets, instead of timing now and then whether it pays
-    #[arg(long)]
-    ahead_always: bool,
+    /// How packets go through stages of work, and what is fetched ahead: batch=PACKETS at once, pattern=fit|packets|groups|pipelined-groups, distance=PACKETS between two
+    /// stages, sub-batch=PACKETS|all of a group, unroll=PACKETS of a turn, headers=PACKETS ahead, fetch=large|nothing|TABLE[+TABLE...], from=BYTES of a large
+    /// table, trials=on|off
+    #[arg(long, value_name = "KEY=VALUE,...", default_value_t)]
+    pub(crate) schedule: Schedule,
     /// LLVM's passes, as `opt -passes=` takes them
     #[arg(long, value_name = "PASSES")]
     llvm_passes: Option<String>,
@@ -85,16 +75,14 @@ pub(crate) struct Tuning {
 impl Tuning {
     /// The usual options with these.
     pub(crate) fn options(&self) -> Options {
+        self.options_by(&self.schedule)
+    }
+
+    /// The same by another schedule.
+    pub(crate) fn options_by(&self, schedule: &Schedule) -> Options {
         let usual = Options::default();
-        let pattern = match self.ahead {
-            _ if self.ahead_groups => Pattern::Grouped,
-            Some(_) => Pattern::Pipelined,
-            None => usual.ahead.pattern,
-        };
-        let packets = self.ahead.unwrap_or(usual.ahead.packets);
-        let ahead = Ahead { packets, pattern, from: self.ahead_from, always: self.ahead_always };
         let llvm_passes = self.llvm_passes.clone().unwrap_or(usual.llvm_passes.clone());
-        let (prefetch, workers) = (self.prefetch, self.workers);
+        let (schedule, workers) = (schedule.clone(), self.workers);
         let (mut tables, mut tries, mut classifiers) = (Vec::new(), Vec::new(), Vec::new());
         for (name, pin) in self.templates.iter().cloned() {
             match pin {
@@ -103,7 +91,7 @@ impl Tuning {
                 Pin::Classifier(classifier) => classifiers.push((name, classifier)),
             }
         }
-        let options = Options { prefetch, ahead, llvm_passes, workers, tables, tries, classifiers, ..usual };
+        let options = Options { schedule, llvm_passes, workers, tables, tries, classifiers, ..usual };
         without::options(&self.without, options)
     }
 
@@ -181,9 +169,6 @@ pub(crate) struct Running {
     /// How long to serve interfaces
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     seconds: Option<f64>,
-    /// Packets that the program gets at once
-    #[arg(long, value_name = "B", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=4096))]
-    batch: u32,
     /// Number of the interface that packets from memory or a file come in by, and of the first port of DPDK
     #[arg(long, value_name = "N", default_value_t = 1)]
     ifindex: u32,
@@ -321,6 +306,8 @@ struct Document {
     maps: Vec<MapState>,
     /// How look-ups in hash tables and tries are made, and why so.
     templates: Vec<Chosen>,
+    /// How packets go through stages, and why so.
+    schedule: InForce,
 }
 
 /// What goes in, what for, and where it goes.
@@ -443,7 +430,7 @@ fn serve_queues(name: &str, args: &Running, engine: &mut Engine, names: &str) ->
     prepare(name, args, engine, Ports::pair(names)?)?;
     // Last of all, since packets come from then on.
     let names: Vec<&str> = names.split(',').collect();
-    let mut queues = match Queues::open(&names, engine.workers(), args.batch, &args.taking)? {
+    let mut queues = match Queues::open(&names, engine.workers(), engine.batch(), &args.taking)? {
         Ok(queues) => queues,
         Err(code) => return Ok(Err(code)),
     };
@@ -464,7 +451,7 @@ fn serve_dpdk(name: &str, args: &Running, engine: &mut Engine, devices: &str) ->
     };
     let control = listening(args, engine)?;
     let until = Until::begin(args.packets, args.seconds);
-    let ran = ports.run(engine, (args.batch, kept), &until, control.as_ref())?;
+    let ran = ports.run(engine, (engine.batch(), kept), &until, control.as_ref())?;
     Ok(Ok((ports.description(), None, ran, ports.lost())))
 }
 
@@ -485,7 +472,7 @@ fn serve(name: &str, args: &Running, engine: &mut Engine, (way, names): (Way, &s
     };
     let control = listening(args, engine)?;
     let until = Until::begin(args.packets, args.seconds);
-    let (ran, lost) = ports.serve(engine, args.batch as usize, &until, control.as_ref())?;
+    let (ran, lost) = ports.serve(engine, engine.batch() as usize, &until, control.as_ref())?;
     let lost = LostBefore { no_room: lost.no_room, unfit: lost.unfit };
     Ok(Ok((ports.description(), None, ran, lost)))
 }
@@ -546,7 +533,7 @@ fn packets(name: &str, args: &Running, engine: &mut Engine) -> Result<Packets> {
 
 fn feed(args: &Running, engine: &mut Engine, packets: &Packets) -> Result<Ran> {
     let source = Replay { frames: &packets.frames, order: &packets.order, count: packets.count };
-    let plan = Plan { batch: args.batch as usize, ingress: args.ifindex };
+    let plan = Plan { batch: engine.batch() as usize, ingress: args.ifindex };
     let control = listening(args, engine)?;
     let mut run = |sink: &mut (dyn Sink + Send)| match (engine.workers(), &control) {
         (1, None) => run_packets(engine, &source, sink, plan),
@@ -593,6 +580,7 @@ fn document(engine: &mut Engine, (name, description): (&str, &str), unfit: u64, 
         mpps: 1e3 * account.received as f64 / ran.total.as_nanos().max(1) as f64,
         compiled: Some(compiled(&engine.timings)),
         templates: engine.templates.clone(),
+        schedule: engine.schedule.clone(),
         maps: engine.maps().map(|m| MapState { name: m.name().to_owned(), entries: m.len() }).collect(),
     }
 }
@@ -600,6 +588,13 @@ fn document(engine: &mut Engine, (name, description): (&str, &str), unfit: u64, 
 /// A line for each table that has a template.
 pub(crate) fn template_lines(templates: &[Chosen]) -> String {
     templates.iter().map(|t| format!("table {}: {}: {}\n", t.table, t.template, t.why)).collect()
+}
+
+/// The schedule, and what is fetched ahead by it.
+pub(crate) fn schedule_line(schedule: &InForce) -> String {
+    let fetched = schedule.tables.iter().filter(|table| table.fetched);
+    let fetched: String = fetched.map(|t| format!("\nlook-ups in {} fetched: {}", t.table, t.why)).collect();
+    format!("schedule {}: {}{fetched}\n", schedule.schedule, schedule.why)
 }
 
 fn compiled(timings: &Timings) -> Compiled {
@@ -629,6 +624,7 @@ fn text(d: &Document) -> String {
         );
     }
     out.push_str(&template_lines(&d.templates));
+    out.push_str(&schedule_line(&d.schedule));
     let _ = writeln!(out, "received {:>12}", d.received);
     let _ =
         writeln!(out, "sent     {:>12}   transmitted {}, redirected {}", d.sent, d.transmitted, d.redirected);

@@ -1,7 +1,7 @@
 //! `--without`: optimisations that are left out, to see what each is worth. Programs do the same without them.
 
 use millstream_click::General;
-use millstream_native::Options;
+use millstream_native::{Fetch, Options};
 
 /// Passes of LLVM without which there is no code.
 const NO_LLVM_PASSES: &str = "always-inline";
@@ -59,8 +59,8 @@ pub(super) fn options(left_out: &[Without], mut options: Options) -> Options {
         match without {
             Without::Passes => options.passes = false,
             Without::LlvmPasses => options.llvm_passes = NO_LLVM_PASSES.to_owned(),
-            Without::Prefetch => options.prefetch = 0,
-            Without::Ahead => options.ahead.packets = 0,
+            Without::Prefetch => options.schedule.headers = 0,
+            Without::Ahead => options.schedule.fetch = Fetch::Nothing,
             Without::Lookups => options.inline_lookups = false,
             Without::Pass(name) => options.left_out.push(name.clone()),
             Without::StaticGraph | Without::Constants | Without::Annotations => {}

@@ -1,175 +1,306 @@
 //! The loop over a batch.
 //!
-//! Each packet goes through phases: its headers are fetched, then the lines of its look-ups, stage by stage
-//! ([`crate::ahead`]), then the program runs. Pipelined, a turn of the loop does one phase each for packets that are some places apart;
-//! grouped, a group of packets goes through one phase after the other. Packets run in order in both.
+//! Each packet goes through stages: its headers are fetched, then the lines of its look-ups, one behind the other
+//! ([`crate::ahead`]), then the program runs. In which order, and for how many packets at once, a [`Schedule`] says.
+//!
+//! Invariant: each packet goes through each stage once, and packets run in order, or in that of their classes ([`super::classes`]).
 
 use std::fmt::Write;
 
 use cranelift_entity::EntityRef;
 
-use super::{BATCH, BATCH_AHEAD, Unit};
-use crate::ahead::{Ahead, Pattern};
+use super::{BATCH, BATCH_AHEAD, Unit, classes};
 use crate::runtime::{packet, worker};
+use crate::schedule::{Classes, Pattern, Schedule};
 
-/// Text of `ms_batch(worker, packets, count)`, or of `ms_batch_ahead`.
-pub(super) fn batch(unit: &Unit<'_>, ahead: Option<Ahead>) -> String {
-    let symbol = if ahead.is_some() { BATCH_AHEAD } else { BATCH };
+/// What is done for a packet.
+#[derive(Clone, Copy)]
+enum Stage {
+    /// Its headers are fetched.
+    Headers,
+    /// Lines of its look-ups are fetched.
+    Lines(u32),
+    /// The program runs.
+    Run,
+}
+
+impl Stage {
+    /// A part of names.
+    fn name(self) -> String {
+        match self {
+            Stage::Headers => "head".to_owned(),
+            Stage::Lines(stage) => format!("s{stage}"),
+            Stage::Run => "run".to_owned(),
+        }
+    }
+}
+
+/// Text of `ms_batch(worker, packets, count)`, or of `ms_batch_ahead`, which fetches for look-ups.
+pub(super) fn batch(unit: &Unit<'_>, fetches: bool) -> String {
+    let symbol = if fetches { BATCH_AHEAD } else { BATCH };
     let (current, tails, linkage) = (worker::CURRENT, worker::TAIL_CALLS, unit.linkage());
     let mut out = format!(
         "define {linkage}void @{symbol}(ptr %w, ptr %packets, i64 %count) {{
   %current = getelementptr i8, ptr %w, i64 {current}
   %tails = getelementptr i8, ptr %w, i64 {tails}
+  %none = icmp eq i64 %count, 0
 "
     );
-    match ahead.map(|ahead| ahead.fitted(unit.stages(), unit.fetched_bytes())) {
-        Some(ahead) if ahead.pattern == Pattern::Grouped => grouped(&mut out, unit, ahead.packets),
-        ahead => pipelined(&mut out, unit, ahead.map_or(0, |ahead| ahead.packets)),
+    let sorted = unit.classes() != Classes::One;
+    if sorted {
+        classes::sort(&mut out, unit.classes());
+    }
+    let lines = if fetches { unit.stages() } else { 0 };
+    let (schedule, _) = unit.schedule.fitted(lines, unit.fetched_bytes());
+    let headers = (schedule.headers > 0).then_some(Stage::Headers);
+    let stages: Vec<Stage> =
+        headers.into_iter().chain((1..=lines).map(Stage::Lines)).chain([Stage::Run]).collect();
+    let begin = if sorted { classes::SORTED } else { "0" };
+    let mut code = Loops { out: &mut out, unit, stages: &stages, schedule: &schedule, begin };
+    match schedule.pattern {
+        Pattern::Groups => code.grouped(),
+        Pattern::PipelinedGroups => code.pipelined_groups(),
+        Pattern::Packets | Pattern::Fit => code.pipelined(lines),
     }
     out.push_str("done:\n  ret void\n}\n");
     out
 }
 
-/// The address of packet `%{at}`, as `%p{name}`.
-fn descriptor(out: &mut String, at: &str, name: &str) {
-    let size = size_of::<packet::Packet>();
-    let _ = write!(
-        out,
-        "  %o{name} = mul nuw i64 %{at}, {size}
-  %p{name} = getelementptr i8, ptr %packets, i64 %o{name}
-"
-    );
+/// The loops of a function, while it is written.
+struct Loops<'l> {
+    out: &'l mut String,
+    unit: &'l Unit<'l>,
+    stages: &'l [Stage],
+    schedule: &'l Schedule,
+    /// The label in front of the loops.
+    begin: &'l str,
 }
 
-/// Does a phase for packet number `%{at}` if the batch has it, and goes on behind label `after{name}`.
-fn phase(out: &mut String, at: &str, name: &str, body: impl FnOnce(&mut String)) {
-    let _ = write!(
-        out,
-        "  %in{name} = icmp ult i64 %{at}, %count
+impl Loops<'_> {
+    /// Does what a stage is for packet number `%{at}`; names in it end with `name`.
+    fn stage(&mut self, stage: Stage, at: &str, name: &str) {
+        let size = size_of::<packet::Packet>();
+        let mut at = at.to_owned();
+        if self.begin == classes::SORTED {
+            let place = format!("x{name}");
+            classes::sorted(self.out, &at, &place);
+            at = place;
+        }
+        let _ = write!(
+            self.out,
+            "  %o{name} = mul nuw i64 %{at}, {size}
+  %p{name} = getelementptr i8, ptr %packets, i64 %o{name}
+"
+        );
+        match stage {
+            Stage::Headers => {
+                let _ = write!(
+                    self.out,
+                    "  %fd{name} = load i32, ptr %p{name}, align 64
+  %fz{name} = zext i32 %fd{name} to i64
+  %fa{name} = inttoptr i64 %fz{name} to ptr
+  call void @llvm.prefetch.p0(ptr %fa{name}, i32 0, i32 3, i32 1)
+"
+                );
+            }
+            Stage::Lines(stage) => {
+                let _ = writeln!(self.out, "  %s{name} = call i64 @slice{stage}(ptr %w, ptr %p{name})");
+            }
+            Stage::Run => self.run(name),
+        }
+    }
+
+    /// Runs the program on the packet at `%p{name}`.
+    fn run(&mut self, name: &str) {
+        let (entry, verdict) = (self.unit.entry.index(), packet::VERDICT);
+        let _ = writeln!(self.out, "  store ptr %p{name}, ptr %current, align 8");
+        // Where none are made there is nothing to count.
+        if !self.unit.others.is_empty() {
+            self.out.push_str("  store i32 0, ptr %tails, align 4\n");
+        }
+        let _ = write!(
+            self.out,
+            "  %r{name} = call i64 @fn{entry}(ptr %w, ptr %p{name})
+  %v{name} = trunc i64 %r{name} to i32
+  %vp{name} = getelementptr i8, ptr %p{name}, i64 {verdict}
+  store i32 %v{name}, ptr %vp{name}, align 4
+"
+        );
+    }
+
+    /// The same for the packet behind `%t` by `offset` places, if the batch has it.
+    fn stage_if(&mut self, stage: Stage, offset: i64, name: &str) {
+        let _ = write!(
+            self.out,
+            "  %a{name} = add i64 %t, {offset}
+  %in{name} = icmp ult i64 %a{name}, %count
   br i1 %in{name}, label %do{name}, label %after{name}
 do{name}:
 "
-    );
-    descriptor(out, at, name);
-    body(out);
-    let _ = writeln!(out, "  br label %after{name}\nafter{name}:");
-}
-
-/// Fetches the packet's first line.
-fn fetch(out: &mut String) {
-    out.push_str(
-        "  %fd = load i32, ptr %phead, align 64
-  %fz = zext i32 %fd to i64
-  %fa = inttoptr i64 %fz to ptr
-  call void @llvm.prefetch.p0(ptr %fa, i32 0, i32 3, i32 1)
-",
-    );
-}
-
-/// Runs the program on the packet at `%prun`.
-fn run(out: &mut String, unit: &Unit<'_>) {
-    let (entry, verdict) = (unit.entry.index(), packet::VERDICT);
-    out.push_str("  store ptr %prun, ptr %current, align 8\n");
-    // Where none are made there is nothing to count.
-    if !unit.others.is_empty() {
-        out.push_str("  store i32 0, ptr %tails, align 4\n");
+        );
+        self.stage(stage, &format!("a{name}"), name);
+        let _ = writeln!(self.out, "  br label %after{name}\nafter{name}:");
     }
-    let _ = write!(
-        out,
-        "  %r = call i64 @fn{entry}(ptr %w, ptr %prun)
-  %v = trunc i64 %r to i32
-  %vp = getelementptr i8, ptr %prun, i64 {verdict}
-  store i32 %v, ptr %vp, align 4
-"
-    );
-}
 
-fn slice(out: &mut String, stage: u32) {
-    let _ = writeln!(out, "  %s{stage} = call i64 @slice{stage}(ptr %w, ptr %p{stage})");
-}
-
-/// A turn runs packet `%i`, and fetches for those that are ahead of it by one, two and so on times the distance, if that is not 0.
-fn pipelined(out: &mut String, unit: &Unit<'_>, distance: u32) {
-    let (stages, reach) = (unit.stages(), unit.stages() * distance);
-    let _ = write!(
-        out,
-        "  %none = icmp eq i64 %count, 0
-  %turns = add nuw i64 %count, {reach}
+    /// A turn runs packet `%t` less what the stages reach ahead, and fetches for those that are ahead of it by one, two and so on times the distance.
+    /// Unrolled, it does each of that for several packets.
+    fn pipelined(&mut self, lines: u32) {
+        let (distance, unroll) = (i64::from(self.schedule.distance), i64::from(self.schedule.unroll));
+        let reach = i64::from(lines) * distance;
+        let headers = i64::from(self.schedule.headers);
+        let last =
+            if reach > 0 || unroll > 1 { format!("afterrun{}", unroll - 1) } else { "afterrun".to_owned() };
+        let _ = write!(
+            self.out,
+            "  %turns = add nuw i64 %count, {reach}
   br i1 %none, label %done, label %next
 next:
-  %t = phi i64 [ 0, %0 ], [ %t1, %afterrun ]
-"
-    );
-    if unit.prefetch > 0 {
-        let _ = writeln!(out, "  %head = add nuw i64 %t, {}", unit.prefetch);
-        phase(out, "head", "head", fetch);
-    }
-    if distance > 0 {
-        for stage in 1..=stages {
-            let _ = writeln!(out, "  %a{stage} = sub i64 %t, {}", (stage - 1) * distance);
-            phase(out, &format!("a{stage}"), &stage.to_string(), |out| slice(out, stage));
-        }
-    }
-    let _ = writeln!(out, "  %i = sub i64 %t, {reach}");
-    if reach > 0 {
-        phase(out, "i", "run", |out| run(out, unit));
-    } else {
-        // There is a turn for each packet, and none beside.
-        descriptor(out, "i", "run");
-        run(out, unit);
-        out.push_str("  br label %afterrun\nafterrun:\n");
-    }
-    out.push_str(
-        "  %t1 = add nuw i64 %t, 1
-  %end = icmp eq i64 %t1, %turns
-  br i1 %end, label %done, label %next
+  %t = phi i64 [ 0, %{begin} ], [ %t1, %{last} ]
 ",
-    );
-}
-
-/// A loop over the group from `%g` to `%h`, for one phase.
-fn inner(out: &mut String, name: &str, before: &str, body: impl FnOnce(&mut String)) {
-    let _ = write!(
-        out,
-        "  br label %loop{name}
-loop{name}:
-  %j{name} = phi i64 [ %g, %{before} ], [ %k{name}, %loop{name} ]
+            begin = self.begin
+        );
+        for &stage in self.stages {
+            let offset = match stage {
+                Stage::Headers => headers,
+                Stage::Lines(number) => -i64::from(number - 1) * distance,
+                Stage::Run => -reach,
+            };
+            if matches!(stage, Stage::Run) && reach == 0 && unroll == 1 {
+                // There is a turn for each packet, and none beside.
+                self.stage(stage, "t", "run");
+                self.out.push_str("  br label %afterrun\nafterrun:\n");
+                continue;
+            }
+            for at in 0..unroll {
+                self.stage_if(stage, offset + at, &format!("{}{at}", stage.name()));
+            }
+        }
+        let _ = write!(
+            self.out,
+            "  %t1 = add nuw i64 %t, {unroll}
+  %end = icmp uge i64 %t1, %turns
+  br i1 %end, label %done, label %next
 "
-    );
-    descriptor(out, &format!("j{name}"), name);
-    body(out);
-    let _ = write!(
-        out,
-        "  %k{name} = add nuw i64 %j{name}, 1
-  %e{name} = icmp eq i64 %k{name}, %h
+        );
+    }
+
+    /// One stage for the packets from `%{from}` to below `%{to}`, of which there are some; goes on behind label `out{name}`.
+    fn span(&mut self, stage: Stage, (from, to): (&str, &str), before: &str) {
+        let (name, unroll) = (stage.name(), self.schedule.unroll);
+        let mut first = (from.to_owned(), before.to_owned());
+        if unroll > 1 {
+            // As often as there are that many; then one by one.
+            let _ = write!(
+                self.out,
+                "  br label %many{name}
+many{name}:
+  %m{name} = phi i64 [ %{from}, %{before} ], [ %n{name}, %turn{name} ]
+  %n{name} = add nuw i64 %m{name}, {unroll}
+  %fit{name} = icmp ule i64 %n{name}, %{to}
+  br i1 %fit{name}, label %turn{name}, label %few{name}
+turn{name}:
+"
+            );
+            for at in 0..unroll {
+                let _ = writeln!(self.out, "  %m{name}{at} = add nuw i64 %m{name}, {at}");
+                self.stage(stage, &format!("m{name}{at}"), &format!("{name}{at}"));
+            }
+            let _ = write!(
+                self.out,
+                "  br label %many{name}
+few{name}:
+  %left{name} = icmp ult i64 %m{name}, %{to}
+  br i1 %left{name}, label %loop{name}, label %out{name}
+"
+            );
+            first = (format!("m{name}"), format!("few{name}"));
+        } else {
+            let _ = writeln!(self.out, "  br label %loop{name}");
+        }
+        let _ = write!(
+            self.out,
+            "loop{name}:
+  %j{name} = phi i64 [ %{}, %{} ], [ %k{name}, %loop{name} ]
+",
+            first.0, first.1
+        );
+        self.stage(stage, &format!("j{name}"), &name);
+        let _ = write!(
+            self.out,
+            "  %k{name} = add nuw i64 %j{name}, 1
+  %e{name} = icmp eq i64 %k{name}, %{to}
   br i1 %e{name}, label %out{name}, label %loop{name}
 out{name}:
 "
-    );
-}
+        );
+    }
 
-/// Groups of packets, phase by phase.
-fn grouped(out: &mut String, unit: &Unit<'_>, group: u32) {
-    let _ = write!(
-        out,
-        "  %none = icmp eq i64 %count, 0
-  br i1 %none, label %done, label %group
+    /// The end of the group that begins at `%{from}`, as `%{to}`; `%{last}` says whether another is behind it.
+    fn group_end(&mut self, from: &str, to: &str, last: &str) {
+        let _ = write!(
+            self.out,
+            "  %{to}1 = add nuw i64 %{from}, {group}
+  %{last} = icmp ult i64 %{to}1, %count
+  %{to} = select i1 %{last}, i64 %{to}1, i64 %count
+",
+            group = self.schedule.sub_batch
+        );
+    }
+
+    /// Groups of packets, stage by stage.
+    fn grouped(&mut self) {
+        let _ = write!(
+            self.out,
+            "  br i1 %none, label %done, label %group
 group:
-  %g = phi i64 [ 0, %0 ], [ %h, %outrun ]
-  %g1 = add nuw i64 %g, {group}
-  %last = icmp ult i64 %g1, %count
-  %h = select i1 %last, i64 %g1, i64 %count
+  %g = phi i64 [ 0, %{} ], [ %h, %outrun ]
+",
+            self.begin
+        );
+        self.group_end("g", "h", "more");
+        let mut before = "group".to_owned();
+        for &stage in self.stages {
+            self.span(stage, ("g", "h"), &before);
+            before = format!("out{}", stage.name());
+        }
+        self.out.push_str("  br i1 %more, label %group, label %done\n");
+    }
+
+    /// Turns, each of which does the first stage for a group, the second one for the group before it, and so on: what was fetched has the time of a group to
+    /// come.
+    fn pipelined_groups(&mut self) {
+        let group = i64::from(self.schedule.sub_batch);
+        let reach = (self.stages.len() as i64 - 1) * group;
+        let _ = write!(
+            self.out,
+            "  %turns = add nuw i64 %count, {reach}
+  br i1 %none, label %done, label %next
+next:
+  %t = phi i64 [ 0, %{begin} ], [ %t1, %afterrun ]
+",
+            begin = self.begin
+        );
+        for (at, &stage) in self.stages.iter().enumerate() {
+            let (name, offset) = (stage.name(), -(at as i64) * group);
+            let _ = write!(
+                self.out,
+                "  %g{name} = add i64 %t, {offset}
+  %in{name} = icmp ult i64 %g{name}, %count
+  br i1 %in{name}, label %do{name}, label %after{name}
+do{name}:
 "
-    );
-    let mut before = "group".to_owned();
-    if unit.prefetch > 0 {
-        inner(out, "head", &before, fetch);
-        before = "outhead".to_owned();
+            );
+            let end = format!("h{name}");
+            self.group_end(&format!("g{name}"), &end, &format!("more{name}"));
+            self.span(stage, (&format!("g{name}"), &end), &format!("do{name}"));
+            let _ = writeln!(self.out, "  br label %after{name}\nafter{name}:");
+        }
+        let _ = write!(
+            self.out,
+            "  %t1 = add nuw i64 %t, {group}
+  %end = icmp uge i64 %t1, %turns
+  br i1 %end, label %done, label %next
+"
+        );
     }
-    for stage in 1..=unit.stages() {
-        inner(out, &stage.to_string(), &before, |out| slice(out, stage));
-        before = format!("out{stage}");
-    }
-    inner(out, "run", &before, |out| run(out, unit));
-    out.push_str("  br i1 %last, label %group, label %done\n");
 }

@@ -12,6 +12,7 @@
 
 mod batch;
 mod calls;
+mod classes;
 mod code;
 mod cuts;
 mod func;
@@ -32,11 +33,11 @@ use millstream_bpf::lower::TablePlan;
 use millstream_ir::{Func, Function, Linkage, Map, Module, Op};
 use millstream_isa::helpers::Helper;
 
-use crate::ahead::Ahead;
 use crate::classifier::cuts::Cuts;
 use crate::runtime::helpers;
 use crate::runtime::maps::{Inline, Targets};
 use crate::runtime::packet;
+use crate::schedule::{Classes, Fetched, InForce, Schedule};
 
 use lines::{Scope, in_scope};
 
@@ -122,12 +123,14 @@ pub(crate) struct Unit<'a> {
     pub(crate) entry: Func,
     /// Programs that tail calls can reach.
     pub(crate) others: &'a [Func],
-    /// How many packets ahead the headers are fetched; 0 for not at all.
-    pub(crate) prefetch: u32,
+    /// How packets go through stages.
+    pub(crate) schedule: &'a Schedule,
     /// Whether several workers run the code.
     pub(crate) shared: bool,
-    /// The way to look-ups in large tables, and how it is used.
-    pub(crate) slice: Option<(&'a Function, Ahead)>,
+    /// Whether packets may run class by class, or why not.
+    pub(crate) independent: &'a Result<(), String>,
+    /// The way to look-ups that are fetched for.
+    pub(crate) slice: Option<&'a Function>,
     /// Match tables that are functions, by number.
     pub(crate) matches: &'a [(millstream_ir::Table, Search)],
     /// If others link it: what they see.
@@ -151,7 +154,7 @@ impl Unit<'_> {
     pub(crate) fn loops(&self) -> &'static [&'static str] {
         match self.slice {
             None => &[BATCH],
-            Some((_, ahead)) if ahead.always => &[BATCH_AHEAD],
+            Some(_) if !self.schedule.trials => &[BATCH_AHEAD],
             Some(_) => &[BATCH, BATCH_AHEAD],
         }
     }
@@ -182,6 +185,37 @@ impl Unit<'_> {
     }
 }
 
+impl Unit<'_> {
+    /// The schedule that loops are made by, and why it is that.
+    pub(crate) fn in_force(&self) -> InForce {
+        let stages = if self.slice.is_some() { self.stages() } else { 0 };
+        let (schedule, why) = self.schedule.fitted(stages, self.fetched_bytes());
+        let all = self.module.maps.keys().filter_map(|map| Some((map, self.maps[map].as_ref()?)));
+        let fetched = |(map, info): (Map, &MapInfo)| {
+            let table = self.module.maps[map].name.clone();
+            match self.schedule.fetches(&table, info.lookup_bytes) {
+                (true, _) if self.slice.is_none() => {
+                    let why = "no look-up in it is reached without a trace".to_owned();
+                    Fetched { table, fetched: false, why }
+                }
+                (fetched, why) => Fetched { table, fetched, why },
+            }
+        };
+        let tables = all.filter(|(_, info)| info.inline.is_some() && info.lookup_bytes > 0);
+        let in_order = match (schedule.classes, self.independent) {
+            (Classes::One, _) | (_, Ok(())) => None,
+            (_, Err(why)) => Some(why.clone()),
+        };
+        let schedule = Schedule { classes: self.classes(), ..schedule };
+        InForce { schedule, why, in_order, stages, tables: tables.map(fetched).collect() }
+    }
+
+    /// The classes that packets are sorted into.
+    fn classes(&self) -> Classes {
+        if self.independent.is_ok() { self.schedule.classes } else { Classes::One }
+    }
+}
+
 /// Name of the function that runs a batch.
 pub(crate) const BATCH: &str = "ms_batch";
 
@@ -201,11 +235,12 @@ pub(crate) fn program_symbol(func: Func) -> String {
 /// # Errors
 /// [`EmitError`] for what this back end does not offer.
 pub(crate) fn emit(unit: &Unit<'_>) -> Result<String, EmitError> {
-    let funcs = reachable(unit);
+    let funcs = reachable(unit.module, unit.entry, unit.others);
     let mut out = String::new();
     out.push_str("declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)\n");
     out.push_str("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)\n");
     out.push_str("declare i16 @llvm.bswap.i16(i16)\n");
+    out.push_str("declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)\n");
     out.push_str("declare i8 @llvm.cttz.i8(i8, i1)\n");
     out.push_str("declare i64 @llvm.ctpop.i64(i64)\n");
     out.push_str("declare i64 @llvm.umin.i64(i64, i64)\n");
@@ -253,16 +288,16 @@ pub(crate) fn emit(unit: &Unit<'_>) -> Result<String, EmitError> {
         );
         out.push_str(&unit.scoped(program, Scope::Caller(f)));
     }
-    if let Some((slice, _)) = unit.slice {
+    if let Some(slice) = unit.slice {
         for stage in 1..=unit.stages() {
             out.push_str(&func::slice(unit, slice, stage)?);
         }
     }
-    if unit.slice.is_none_or(|(_, ahead)| !ahead.always) {
-        out.push_str(&unit.scoped(batch::batch(unit, None), Scope::Loop));
+    if unit.loops().contains(&BATCH) {
+        out.push_str(&unit.scoped(batch::batch(unit, false), Scope::Loop));
     }
-    if let Some((_, ahead)) = unit.slice {
-        out.push_str(&unit.scoped(batch::batch(unit, Some(ahead)), Scope::LoopAhead));
+    if unit.slice.is_some() {
+        out.push_str(&unit.scoped(batch::batch(unit, true), Scope::LoopAhead));
     }
     if let Some(described) = unit.table {
         table::table(&mut out, described, &unit.symbols(), unit.loops().len());
@@ -277,11 +312,11 @@ pub(crate) fn emit(unit: &Unit<'_>) -> Result<String, EmitError> {
 }
 
 /// Functions that the programs can reach, in order of number.
-fn reachable(unit: &Unit<'_>) -> BTreeSet<Func> {
+pub(crate) fn reachable(module: &Module, entry: Func, others: &[Func]) -> BTreeSet<Func> {
     let mut found = BTreeSet::new();
-    let mut open: Vec<Func> = unit.others.iter().copied().chain([unit.entry]).collect();
+    let mut open: Vec<Func> = others.iter().copied().chain([entry]).collect();
     while let Some(f) = open.pop() {
-        let Some(func) = unit.module.funcs.get(f).filter(|_| found.insert(f)) else { continue };
+        let Some(func) = module.funcs.get(f).filter(|_| found.insert(f)) else { continue };
         open.extend(func.insts_in_order().filter_map(|(_, inst)| match func.insts[inst].op {
             Op::Call { func } | Op::FuncAddr { func } => Some(func),
             _ => None,

@@ -21,6 +21,7 @@ use crate::program::Loaded;
 use crate::runtime::helpers;
 use crate::runtime::index::Template;
 use crate::runtime::lpm::Trie;
+use crate::schedule::InForce;
 use crate::templates::{Chosen, Known};
 
 pub(crate) use lines::Lines;
@@ -177,6 +178,7 @@ pub struct Image {
     pub(crate) templates: Vec<Chosen>,
     /// What the program looks at of packets' descriptors.
     pub(crate) fields: Fields,
+    pub(crate) schedule: InForce,
     pub(crate) seed: u64,
     /// How many run it at once.
     pub(crate) workers: u32,
@@ -219,6 +221,7 @@ impl Image {
             initial: Vec::new(),
             templates: Vec::new(),
             fields: Fields::ALL,
+            schedule: InForce::default(),
             seed: 0,
             workers: 1,
             places: Vec::new(),

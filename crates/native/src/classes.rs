@@ -1,0 +1,187 @@
+//! Packets of a batch class by class: whether a program allows it, and what a class is.
+//!
+//! Packets that take different ways through a program by turns have their branches guessed wrong, and fetch code by turns. Sorted into classes, those
+//! of one way run one behind the other ([`crate::emit`] sorts, [`crate::schedule::Classes`] says by what).
+//!
+//! Invariant: a program that is let run so gives each packet what it would get in order, and leaves the same in all maps; packets of a flow
+//! (as [`crate::io::steer`] has it) stay in order. Classes are made by what all packets of a flow have in common; of programs it is asked, by
+//! [`independent`], that no packet sees what another one has left: they change maps by adding to numbers that they look at for nothing else.
+//! What counts, then, is the sum, and that does not know an order.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cranelift_entity::SecondaryMap;
+use millstream_ir::{AluOp, AtomicOp, Func, Function, Inst, Map, Module, Op, Prov, Type, Value, Width};
+use millstream_isa::Size;
+
+/// Helpers that touch nothing but their packet, or nothing at all: `bpf_get_smp_processor_id`, `bpf_redirect`, `bpf_csum_diff`, `bpf_xdp_adjust_head`,
+/// `bpf_redirect_map`, `bpf_xdp_adjust_meta`, `bpf_xdp_adjust_tail`, `bpf_xdp_get_buff_len`, `bpf_xdp_load_bytes`, `bpf_xdp_store_bytes`.
+const OWN: [i32; 10] = [8, 23, 28, 44, 51, 54, 65, 188, 189, 190];
+const LOOKUP: i32 = 1;
+
+/// Whether packets may run in another order; the error is a sentence why not. `reads` says of a map that look-ups leave no trace in it.
+pub(crate) fn independent(
+    module: &Module,
+    funcs: impl IntoIterator<Item = Func>,
+    reads: &dyn Fn(Map) -> bool,
+) -> Result<(), String> {
+    let mut found = Touched::default();
+    for id in funcs {
+        let func = &module.funcs[id];
+        let sums = Sums::of(func);
+        for (_, inst) in func.insts_in_order() {
+            found.look_at(func, &sums, inst, reads).map_err(|why| format!("`{}` {why}", func.name))?;
+        }
+    }
+    let name = |map: &Map| &module.maps[*map].name;
+    match found.read.iter().find(|map| found.added.contains_key(map)) {
+        Some(map) => Err(format!("packets look at what others have counted in {:?}", name(map))),
+        None => Ok(()),
+    }
+}
+
+/// What a program does to values of maps.
+#[derive(Default)]
+struct Touched {
+    /// Looked at.
+    read: BTreeSet<Map>,
+    /// Added to, by numbers of this size.
+    added: BTreeMap<Map, Size>,
+}
+
+impl Touched {
+    fn look_at(
+        &mut self,
+        func: &Function,
+        sums: &Sums,
+        inst: Inst,
+        reads: &dyn Fn(Map) -> bool,
+    ) -> Result<(), String> {
+        let data = &func.insts[inst];
+        let base = data.args.first().map(|&base| func.types[base]);
+        let looked_up = |map: Map| match reads(map) {
+            true => Ok(()),
+            false => Err("looks up where that leaves a trace".to_owned()),
+        };
+        match (&data.op, base) {
+            (
+                op,
+                Some(Type::Ptr(Prov::Stack | Prov::Packet | Prov::PacketMeta | Prov::PacketEnd | Prov::Ctx)),
+            ) if op.is_access() => Ok(()),
+            (Op::Load { .. }, Some(Type::Ptr(Prov::MapValue(map) | Prov::MapValueOrNull(map)))) => {
+                if !sums.loads.contains(&inst) {
+                    self.read.insert(map);
+                }
+                Ok(())
+            }
+            (
+                Op::Store { size, offset, .. },
+                Some(Type::Ptr(Prov::MapValue(map) | Prov::MapValueOrNull(map))),
+            ) if sums.stores.contains(&inst) => self.add(func, data.args[0], (map, *size, *offset)),
+            (
+                Op::Atomic { op: AtomicOp::Add, size, offset },
+                Some(Type::Ptr(Prov::MapValue(map) | Prov::MapValueOrNull(map))),
+            ) => self.add(func, data.args[0], (map, *size, *offset)),
+            (op, _) if op.is_access() => {
+                Err("writes to a map, and not by adding to a number that it looks at for nothing else"
+                    .to_owned())
+            }
+            (Op::MapLookup { map, .. }, _) => looked_up(*map),
+            (Op::Helper { id: LOOKUP }, _) => match data.args.first().and_then(|&map| func.def_op(map)) {
+                Some(Op::MapAddr { map }) => looked_up(*map),
+                _ => Err("looks up in a map that is not known".to_owned()),
+            },
+            (Op::Helper { id }, _) if OWN.contains(id) => Ok(()),
+            (
+                Op::Call { .. } | Op::Emit { .. } | Op::SetBounds {} | Op::MayGoto {} | Op::TableMatch { .. },
+                _,
+            ) => Ok(()),
+            (op, _) if op.effects().is_removable() || op.is_terminator() => Ok(()),
+            (Op::Helper { id }, _) => Err(format!("calls helper {id}")),
+            (op, _) => Err(format!("has {:?}", op.mnemonic())),
+        }
+    }
+
+    /// Notes an addition: all to one map are of one size, at multiples of it, so that no two overlap in part.
+    fn add(
+        &mut self,
+        func: &Function,
+        base: Value,
+        (map, size, offset): (Map, Size, i32),
+    ) -> Result<(), String> {
+        let bytes = i64::from(size.bytes());
+        let whole = place(func, base).is_some_and(|at| (at + i64::from(offset)) % bytes == 0);
+        match self.added.insert(map, size) {
+            _ if !whole => Err("adds to a number that may lie anywhere in a map's value".to_owned()),
+            Some(other) if other != size => Err("adds to one map by numbers of different sizes".to_owned()),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// How far behind the beginning of a value an address is, as far as that is a constant.
+fn place(func: &Function, mut at: Value) -> Option<i64> {
+    let mut sum = 0i64;
+    loop {
+        let inst = func.def_inst(at)?;
+        let data = &func.insts[inst];
+        match data.op {
+            Op::MapValueAddr { offset, .. } => return Some(sum + i64::from(offset)),
+            Op::MapLookup { .. } | Op::Helper { id: LOOKUP } => return Some(sum),
+            Op::Alu { op: AluOp::Add, width: Width::W64 } => {
+                let [a, b] = [data.args[0], data.args[1]];
+                let (base, by) = match (func.as_const(a), func.as_const(b)) {
+                    (_, Some(by)) => (a, by),
+                    (Some(by), _) => (b, by),
+                    _ => return None,
+                };
+                (at, sum) = (base, sum.checked_add(by)?);
+            }
+            _ => return None,
+        }
+    }
+}
+
+/// Loads and stores that are one addition to a number in memory, together.
+struct Sums {
+    loads: Vec<Inst>,
+    stores: Vec<Inst>,
+}
+
+impl Sums {
+    fn of(func: &Function) -> Sums {
+        let mut uses: SecondaryMap<Value, u32> = SecondaryMap::new();
+        for (_, inst) in func.insts_in_order() {
+            let data = &func.insts[inst];
+            let passed = data.targets.iter().flat_map(|target| target.args.iter());
+            data.args.iter().chain(passed).for_each(|&value| uses[value] += 1);
+        }
+        let mut sums = Sums { loads: Vec::new(), stores: Vec::new() };
+        for (_, inst) in func.insts_in_order() {
+            if let Some(load) = loaded(func, &uses, inst) {
+                sums.loads.push(load);
+                sums.stores.push(inst);
+            }
+        }
+        sums
+    }
+}
+
+/// The load of the number that a store gives back with something added, if nobody else has either.
+fn loaded(func: &Function, uses: &SecondaryMap<Value, u32>, store: Inst) -> Option<Inst> {
+    let data = &func.insts[store];
+    let Op::Store { size, offset, flags } = data.op else { return None };
+    let (base, sum) = (data.args[0], data.args[1]);
+    let add = &func.insts[func.def_inst(sum)?];
+    let width = if size == Size::Dw { Width::W64 } else { Width::W32 };
+    let adds = matches!(add.op, Op::Alu { op: AluOp::Add, width: w } if w == Width::W64 || w == width);
+    if !adds || uses[sum] != 1 || flags.volatile {
+        return None;
+    }
+    add.args.iter().find_map(|&before| {
+        let load = func.def_inst(before)?;
+        let same =
+            matches!(func.insts[load].op, Op::Load { size: s, offset: o, .. } if s == size && o == offset);
+        (same && func.insts[load].args[0] == base && uses[before] == 1).then_some(load)
+    })
+}

@@ -1,0 +1,381 @@
+//! How packets of a batch go through a program's stages: what is fetched ahead and how far, how many packets at once, and in which order.
+//!
+//! One description, [`Schedule`], that a command line writes as one text and a tuner varies. The stages of a packet are its headers (which are
+//! fetched), then the lines of its look-ups, one behind the other ([`crate::ahead`]), then the program. Batching, sub-batching
+//! and prefetching as in the model of APSys'17 (section 2) and NFMorph (HotNets'18, section 2.2).
+//!
+//! Invariant: no schedule changes what a program does. Stages in front of the program leave no trace, and packets run in order; in that of their
+//! classes ([`crate::classes`]) where nobody can tell.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// In which order packets go through stages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Pattern {
+    /// By measurement: packet by packet in two stages; in sub-batches where there are more, as in tries of long addresses, so that no
+    /// packet is begun on far ahead of the end of its batch, and where tables take half a gibibyte and more.
+    #[default]
+    Fit,
+    /// While a packet is worked on, stages are done for the packets some places behind.
+    Packets,
+    /// A sub-batch goes through one stage after the other, then the next one.
+    Groups,
+    /// While a sub-batch is worked on, stages are done for the next ones.
+    PipelinedGroups,
+}
+
+/// Words for patterns.
+const PATTERNS: [(&str, Pattern); 4] = [
+    ("fit", Pattern::Fit),
+    ("packets", Pattern::Packets),
+    ("groups", Pattern::Groups),
+    ("pipelined-groups", Pattern::PipelinedGroups),
+];
+
+impl Pattern {
+    /// Its word.
+    pub fn name(self) -> &'static str {
+        PATTERNS.iter().find(|(_, pattern)| *pattern == self).map_or("", |(word, _)| word)
+    }
+}
+
+/// Which look-ups are fetched for.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Fetch {
+    /// Those in tables of at least [`Schedule::from`] bytes.
+    #[default]
+    Large,
+    /// None.
+    Nothing,
+    /// Those in tables of these names, whatever their size.
+    Tables(Vec<String>),
+}
+
+/// Which packets of a batch run one behind the other, before those of other classes ([`crate::classes`]).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Classes {
+    /// All in order.
+    #[default]
+    One,
+    /// Those of IPv4, of IPv6, of ARP, and all others.
+    Ethertype,
+    /// The same, and those of TCP, UDP, ICMP and the rest of either version of IP.
+    Protocol,
+}
+
+/// Words for classes.
+const CLASSES: [(&str, Classes); 3] =
+    [("one", Classes::One), ("ethertype", Classes::Ethertype), ("protocol", Classes::Protocol)];
+
+impl Classes {
+    /// Its word.
+    pub fn name(self) -> &'static str {
+        CLASSES.iter().find(|(_, classes)| *classes == self).map_or("", |(word, _)| word)
+    }
+}
+
+/// How packets go through stages.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Schedule {
+    /// Packets that a program gets at once, at most.
+    pub batch: u32,
+    /// The order of stages and packets.
+    pub pattern: Pattern,
+    /// Places between the packets of two stages, where packets are pipelined.
+    pub distance: u32,
+    /// Packets that go through a stage before the next one begins, where they go in groups; [`Schedule::ALL`] for a whole batch.
+    pub sub_batch: u32,
+    /// Packets that each turn of a loop takes.
+    pub unroll: u32,
+    /// Headers are fetched so many packets ahead where packets are pipelined, and at all elsewhere; 0 for not at all.
+    pub headers: u32,
+    /// What else is fetched.
+    pub fetch: Fetch,
+    /// Bytes of a table, when full, that is large.
+    pub from: u64,
+    /// Whether the loop that fetches for look-ups is timed now and then beside one that does not, and the faster one taken.
+    pub trials: bool,
+    /// Classes that run one after the other.
+    pub classes: Classes,
+}
+
+/// Stages that are pipelined, at most, unless said otherwise.
+const PIPELINED: u32 = 2;
+/// Tables of so many bytes and more are not, as measured (`examples/tables`): each line is so long in coming, with its translation, that more of them have to be under way.
+const FAR: u64 = 512 << 20;
+
+impl Default for Schedule {
+    fn default() -> Schedule {
+        Schedule {
+            batch: 64,
+            pattern: Pattern::Fit,
+            distance: 8,
+            // The usual batch.
+            sub_batch: 64,
+            unroll: 1,
+            headers: 4,
+            fetch: Fetch::Large,
+            // Smaller tables stay in the caches of common servers.
+            from: 4 << 20,
+            trials: true,
+            classes: Classes::One,
+        }
+    }
+}
+
+impl Schedule {
+    /// A sub-batch that is a whole batch.
+    pub const ALL: u32 = u32::MAX;
+    /// The largest batch.
+    pub const MOST_BATCH: u32 = 4096;
+    /// Most packets of a turn.
+    pub const MOST_UNROLLED: u32 = 8;
+
+    /// As it is for code with so many stages of look-ups, in tables of so many bytes; and why.
+    pub(crate) fn fitted(&self, stages: u32, bytes: u64) -> (Schedule, String) {
+        let with = |pattern| Schedule { pattern, ..self.clone() };
+        match self.pattern {
+            Pattern::Fit if stages == 0 => (with(Pattern::Packets), "no look-ups are fetched for".to_owned()),
+            Pattern::Fit if bytes >= FAR => {
+                (with(Pattern::Groups), format!("look-ups in tables of {} MiB", bytes >> 20))
+            }
+            Pattern::Fit if stages > PIPELINED => {
+                (with(Pattern::Groups), format!("look-ups of {stages} stages"))
+            }
+            Pattern::Fit => (with(Pattern::Packets), format!("look-ups of {stages} stages, {bytes} bytes")),
+            _ => (self.clone(), "said".to_owned()),
+        }
+    }
+
+    /// Whether look-ups in a table of this name and size, when full, are fetched for; and why.
+    pub(crate) fn fetches(&self, name: &str, bytes: u64) -> (bool, String) {
+        match &self.fetch {
+            Fetch::Nothing => (false, "nothing is".to_owned()),
+            Fetch::Tables(names) if names.iter().any(|known| known == name) => (true, "named".to_owned()),
+            Fetch::Tables(_) => (false, "others are named".to_owned()),
+            Fetch::Large if bytes >= self.from => (true, format!("{bytes} bytes, {} or more", self.from)),
+            Fetch::Large => (false, format!("{bytes} bytes, below {}", self.from)),
+        }
+    }
+
+    fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
+        let number = |least: u32, most: u32| {
+            let said = value.parse().ok().filter(|n| (least..=most).contains(n));
+            said.ok_or_else(|| format!("{key}={value}: not a number from {least} to {most}"))
+        };
+        match key {
+            "batch" => self.batch = number(1, Schedule::MOST_BATCH)?,
+            "pattern" => self.pattern = word(key, value, &PATTERNS)?,
+            "distance" => self.distance = number(1, 1024)?,
+            "sub-batch" if value == "all" => self.sub_batch = Schedule::ALL,
+            "sub-batch" => {
+                let all = || format!("sub-batch={value}: neither a number from 1 to 4096 nor all");
+                self.sub_batch = number(1, Schedule::MOST_BATCH).map_err(|_| all())?;
+            }
+            "unroll" => self.unroll = number(1, Schedule::MOST_UNROLLED)?,
+            "headers" => self.headers = number(0, 1024)?,
+            "fetch" => {
+                self.fetch = match value {
+                    "large" => Fetch::Large,
+                    "nothing" => Fetch::Nothing,
+                    names if names.split('+').any(str::is_empty) => {
+                        return Err(format!("fetch={value}: neither large, nothing nor TABLE[+TABLE...]"));
+                    }
+                    names => Fetch::Tables(names.split('+').map(str::to_owned).collect()),
+                };
+            }
+            "from" => {
+                self.from = bytes(value)
+                    .ok_or_else(|| format!("from={value}: not a number of bytes, as in 65536 or 4M"))?
+            }
+            "classes" => self.classes = word(key, value, &CLASSES)?,
+            "trials" => self.trials = word(key, value, &[("on", true), ("off", false)])?,
+            _ => {
+                let known = nearest(key, &KEYS).map(|near| format!("; did you mean `{near}`?"));
+                return Err(format!(
+                    "there is no {key:?} in schedules{}",
+                    known.unwrap_or_else(|| format!(": there are {}", KEYS.join(", ")))
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a schedule says, in order.
+const KEYS: [&str; 10] =
+    ["batch", "pattern", "distance", "sub-batch", "unroll", "headers", "fetch", "from", "trials", "classes"];
+
+impl fmt::Display for Schedule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sub_batch = match self.sub_batch {
+            Schedule::ALL => "all".to_owned(),
+            packets => packets.to_string(),
+        };
+        let fetch = match &self.fetch {
+            Fetch::Large => "large".to_owned(),
+            Fetch::Nothing => "nothing".to_owned(),
+            Fetch::Tables(names) => names.join("+"),
+        };
+        let Schedule { batch, distance, unroll, headers, from, .. } = self;
+        let (pattern, trials) = (self.pattern.name(), if self.trials { "on" } else { "off" });
+        write!(
+            f,
+            "batch={batch},pattern={pattern},distance={distance},sub-batch={sub_batch},unroll={unroll},headers={headers},fetch={fetch},from={from},trials={trials},classes={}",
+            self.classes.name()
+        )
+    }
+}
+
+impl FromStr for Schedule {
+    type Err = String;
+
+    /// `KEY=VALUE,...`; what is not said is as usual.
+    fn from_str(text: &str) -> Result<Schedule, String> {
+        let mut schedule = Schedule::default();
+        for part in text.split(',').filter(|part| !part.is_empty()) {
+            let (key, value) = part
+                .split_once('=')
+                .ok_or_else(|| format!("{part:?} is not KEY=VALUE, with {}", KEYS.join(", ")))?;
+            schedule.set(key.trim(), value.trim())?;
+        }
+        Ok(schedule)
+    }
+}
+
+fn word<T: Copy>(key: &str, value: &str, words: &[(&str, T)]) -> Result<T, String> {
+    if let Some((_, known)) = words.iter().find(|(word, _)| *word == value) {
+        return Ok(*known);
+    }
+    let all: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+    let near = nearest(value, &all).map(|near| format!(" (did you mean `{near}`?)")).unwrap_or_default();
+    Err(format!("{key}={value}: none of {}{near}", all.join(", ")))
+}
+
+/// A number of bytes, perhaps of kibibytes, mebibytes or gibibytes.
+fn bytes(text: &str) -> Option<u64> {
+    let shift = match text.chars().last()? {
+        'K' => 10,
+        'M' => 20,
+        'G' => 30,
+        _ => return text.parse().ok(),
+    };
+    let number: u64 = text[..text.len() - 1].parse().ok()?;
+    number.checked_mul(1 << shift)
+}
+
+/// The name that is the fewest changes away from what was written, if those are few.
+pub(crate) fn nearest<'n>(written: &str, names: &[&'n str]) -> Option<&'n str> {
+    let near = names.iter().map(|name| (distance(written, name), *name)).min()?;
+    (near.0 <= 1 + near.1.len() / 4).then_some(near.1)
+}
+
+/// Letters to be changed, put in or taken out.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, from) in a.chars().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, to) in b.iter().enumerate() {
+            let changed = diagonal + usize::from(from != *to);
+            diagonal = row[j + 1];
+            row[j + 1] = changed.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()]
+}
+
+/// Whether look-ups in a table are fetched for.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Fetched {
+    /// The table.
+    pub table: String,
+    /// Whether they are.
+    pub fetched: bool,
+    /// Why, or why not.
+    pub why: String,
+}
+
+/// The schedule that code was made by.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct InForce {
+    /// The schedule, with the pattern that was chosen.
+    #[serde(flatten)]
+    pub schedule: Schedule,
+    /// Why that pattern.
+    pub why: String,
+    /// Why packets run in order although classes were asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub in_order: Option<String>,
+    /// Stages of look-ups.
+    pub stages: u32,
+    /// Tables whose look-ups could be fetched for.
+    pub tables: Vec<Fetched>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Schedule, String> {
+        text.parse()
+    }
+
+    #[test]
+    fn what_is_written_is_read_as_it_was() {
+        for text in [
+            "",
+            "batch=32,pattern=groups,sub-batch=all",
+            "pattern=pipelined-groups,unroll=4,headers=0,fetch=a b+c,trials=off",
+            "distance=3,from=4M,fetch=nothing,pattern=packets,classes=protocol",
+        ] {
+            let schedule = read(text).unwrap();
+            assert_eq!(read(&schedule.to_string()), Ok(schedule.clone()), "{text}");
+            assert_eq!(schedule == Schedule::default(), text.is_empty());
+        }
+        assert_eq!(read("from=2K").unwrap().from, 2048);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_what_is_near() {
+        for (text, said) in [
+            ("sub_batch=4", "did you mean `sub-batch`?"),
+            ("speed=4", "there are batch, pattern"),
+            ("pattern=gruops", "did you mean `groups`?"),
+            ("batch=0", "from 1 to 4096"),
+            ("sub-batch=many", "nor all"),
+            ("unroll=9", "from 1 to 8"),
+            ("from=4T", "not a number of bytes"),
+            ("fetch=a++b", "TABLE[+TABLE...]"),
+            ("trials", "is not KEY=VALUE"),
+        ] {
+            let error = read(text).unwrap_err();
+            assert!(error.contains(said), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn many_stages_and_huge_tables_go_through_groups_unless_it_is_said_otherwise() {
+        let fitted = |text: &str, stages, bytes| read(text).unwrap().fitted(stages, bytes).0.pattern;
+        assert_eq!(fitted("", 2, FAR), Pattern::Groups);
+        assert_eq!(fitted("", 2, FAR - 1), Pattern::Packets);
+        assert_eq!(fitted("", 4, 1), Pattern::Groups);
+        assert_eq!(fitted("", 0, 0), Pattern::Packets);
+        assert_eq!(fitted("pattern=packets", 4, FAR), Pattern::Packets);
+        assert_eq!(fitted("pattern=pipelined-groups", 1, 1), Pattern::PipelinedGroups);
+    }
+
+    #[test]
+    fn tables_are_fetched_for_by_size_or_name() {
+        let fetches = |text: &str, name, bytes| read(text).unwrap().fetches(name, bytes).0;
+        assert!(fetches("", "a", 4 << 20) && !fetches("", "a", (4 << 20) - 1));
+        assert!(fetches("fetch=b+a", "a", 1) && !fetches("fetch=b", "a", 1 << 30));
+        assert!(!fetches("fetch=nothing", "a", 1 << 30));
+    }
+}
