@@ -76,6 +76,8 @@ pub struct Variant {
     pub joined: Vec<(ir::Map, u32, FuncId)>,
     /// What was done.
     pub report: Report,
+    /// Instructions of the program that lie in loops: the kernel follows these as often as they may go round.
+    pub in_loops: usize,
     /// How long it took.
     pub time: Duration,
 }
@@ -391,6 +393,11 @@ impl Compiler {
         transform::spared_by(&self.prepared.module, &self.sites, (site, piece), finds, contents)
     }
 
+    /// Instructions of the program itself that lie in loops.
+    pub fn in_loops(&self) -> usize {
+        in_loops(&self.prepared.module.funcs[module::func(self.program)])
+    }
+
     /// Whether a lookup in an array is never for an index that the array does not have.
     pub fn in_range(&self, site: &Site) -> bool {
         transform::in_range(&self.prepared.module, site.func, site)
@@ -540,6 +547,7 @@ impl Compiler {
         let report = transform(&mut lifted.module)?;
         transform::finish(&mut lifted.module, &mut Session::new(Target::bpf(self.isa)))?;
         // All others stay as they are in the object.
+        let in_loops = in_loops(&lifted.module.funcs[module::func(self.program)]);
         let mut object = self.object.clone();
         let mut replace = |func: ir::Func| -> Result<(), VariantError> {
             // One strategy: trying them all takes several times as long, and the original runs meanwhile.
@@ -558,11 +566,19 @@ impl Compiler {
         let array = |place| self.arrays.iter().find(|(_, p)| module::map(*p) == place).map(|(of, _)| *of);
         let of = |j: &Joined| Some((array(j.place)?, j.slot, FuncId(j.callee.as_u32())));
         let joined = report.joined.iter().filter_map(of).collect();
-        Ok(Variant { object, linked, callees, joined, report, time: start.elapsed() })
+        Ok(Variant { object, linked, callees, joined, report, in_loops, time: start.elapsed() })
     }
 }
 
 const MMAPABLE: u32 = 1 << 10;
+
+/// Instructions that lie in loops.
+fn in_loops(func: &ir::Function) -> usize {
+    let cfg = ir::Cfg::new(func);
+    let loops = ir::Loops::new(&cfg, &ir::DomTree::new(func, &cfg));
+    let within = cfg.rpo.iter().filter(|block| loops.depth[**block] > 0);
+    within.map(|block| func.blocks[*block].insts.len()).sum()
+}
 
 /// Whether the kernel lets programs of two kinds call each other.
 pub(crate) fn is_alike(a: &obj::SectionKind, b: &obj::SectionKind) -> bool {

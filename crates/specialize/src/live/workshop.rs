@@ -35,6 +35,8 @@ const GROWN: u32 = 3;
 /// Slots from which on code with copies of what follows lookups is not made where packets wait: the kernel follows all ways through
 /// them, each time it is loaded, and it is loaded several times to be judged.
 const LONG: usize = 6_000;
+/// Instructions that the kernel may follow to verify a variant with copies, as far as loops tell: loading takes it some 0.7 us for each.
+const MOST_WALKED: u64 = 200_000;
 /// Instructions of copies of what follows lookups below which there are none, where the kernel refuses more.
 const FEWEST_COPIES: usize = 1_000;
 
@@ -52,6 +54,15 @@ pub(super) struct Learnt {
     is_uncacheable: bool,
     /// Programs that were loaded.
     loaded: BTreeSet<u32>,
+}
+
+/// How large the original is.
+#[derive(Clone, Copy, Debug)]
+struct Size {
+    /// Bytes of machine code.
+    bytes: u32,
+    /// Instructions that the kernel followed to verify it; 0 if it does not say.
+    walked: u32,
 }
 
 /// What a variant is made for.
@@ -79,7 +90,7 @@ pub(super) struct Workshop<'c> {
     known: Vec<SiteProfile>,
     /// The maps of which nothing may be in code.
     restless: BTreeSet<Map>,
-    original_bytes: u32,
+    original: Size,
     counts: bool,
     pub(super) measures: bool,
     is_patient: bool,
@@ -126,6 +137,7 @@ impl<'c> Live<'c> {
         for (func, program) in all.chain([(self.compiler.program(), &self.original)]) {
             programs.push((func, program.id()?));
         }
+        let info = self.original.info()?;
         Ok(Workshop {
             compiler: self.compiler,
             session: self.session.try_clone()?,
@@ -136,7 +148,7 @@ impl<'c> Live<'c> {
             programs,
             known: self.profiles_of_reached(profiles),
             restless: self.restless_in(tier),
-            original_bytes: self.original.info()?.jited_len,
+            original: Size { bytes: info.jited_len, walked: info.verified_insns },
             counts: self.settings.count,
             measures: self.settings.measure,
             is_patient: self.is_patient,
@@ -285,6 +297,10 @@ impl Workshop<'_> {
                 is_short = true;
                 continue;
             }
+            if planned.plan.budget.code > 0 && self.is_walked_for_long(&variant) {
+                self.fewer_copies();
+                return self.code(order);
+            }
             let unfit = unanswered(&planned, &variant);
             if unfit.is_empty() {
                 break (planned, variant, twins);
@@ -327,7 +343,7 @@ impl Workshop<'_> {
             loaded => loaded.map_err(|e| explain(&e))?,
         };
         let bytes = program.info().map_or(0, |info| info.jited_len);
-        let grown = bytes > GROWN * self.original_bytes;
+        let grown = bytes > GROWN * self.original.bytes;
         let is_complete = planned.complete && order.tier != Tier::Standby;
         let active = Active {
             generation: order.generation,
@@ -347,6 +363,14 @@ impl Workshop<'_> {
         let entries = report.sites.iter().map(|(_, s)| s.entries).sum();
         let making = Making { compile, load: start.elapsed(), entries };
         Ok(Some(Candidate { shape, plan: planned.plan, active, making, is_short }))
+    }
+
+    /// Whether the kernel would follow so many instructions through a variant with copies that loading it takes too long. A loop is copied with
+    /// what follows a lookup, and each copy is followed as often as it may go round: as often as the original's.
+    fn is_walked_for_long(&self, variant: &Variant) -> bool {
+        let loops = self.compiler.in_loops().max(1) as u64;
+        let walked = u64::from(self.original.walked) * variant.in_loops as u64 / loops;
+        variant.report.has_copies() && walked > MOST_WALKED
     }
 
     /// There is less room for copies of what follows lookups, since with as many the result is no program that can be loaded.
