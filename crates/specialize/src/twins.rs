@@ -88,6 +88,8 @@ impl Twins {
     /// Takes changes over into a side that packets do not read; gives its number, and how many bytes were written. Waits
     /// for a grace period if there was none since packets read it.
     ///
+    /// What packets read already need not be written again: the side is the same then, and nobody waits.
+    ///
     /// # Errors
     /// If the maps do not fit their twins any more; these are then of no use.
     pub fn write(&mut self, changes: Changes) -> Result<(u32, usize), Unwritten> {
@@ -97,6 +99,9 @@ impl Twins {
         }
         if self.is_useless {
             return Err(Unwritten::Room);
+        }
+        if self.held.values().all(|held| held.behind[self.side as usize].is_empty()) {
+            return Ok((self.side, 0));
         }
         let side = (self.side + 1) % SIDES;
         self.settle(side)?;
@@ -109,11 +114,14 @@ impl Twins {
         left == 0 || self.grace.as_ref().is_none_or(|grace| grace.passed.load(Ordering::SeqCst) >= left)
     }
 
-    /// The guard has been given the token of the side that was written.
-    pub fn turn(&mut self) {
+    /// The guard has been given the token of this side, which was written.
+    pub fn turn(&mut self, side: u32) {
+        if side == self.side {
+            return;
+        }
         self.turns += 1;
         self.left[self.side as usize] = self.turns;
-        self.side = (self.side + 1) % SIDES;
+        self.side = side;
         self.grace.get_or_insert_with(Grace::start).wanted(self.turns);
     }
 

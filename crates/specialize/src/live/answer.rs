@@ -182,7 +182,7 @@ impl Live<'_> {
             return Ok(None);
         };
         let approved = monotonic_ns();
-        active.twins.turn();
+        active.twins.turn(side);
         if !behind.is_empty() {
             return Ok(Some(behind));
         }

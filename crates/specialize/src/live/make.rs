@@ -210,9 +210,7 @@ impl Live<'_> {
             };
             let new = token(active.generation, side.unwrap_or(active.twins.side()));
             if let Some(behind) = self.guard.approve(again, new, spared, Slots::NONE) {
-                if side.is_some() {
-                    active.twins.turn();
-                }
+                active.twins.turn(side.unwrap_or(active.twins.side()));
                 *since(&mut self.seen) = Dirty::default();
                 return Some(self.approved(active, behind, &dirty));
             }
