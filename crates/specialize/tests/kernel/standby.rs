@@ -1,9 +1,10 @@
 //! Writes to what is in code, answered by a variant that stood by.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use millstream_kernel::{Map, UpdateMode, testing};
+use millstream_lab::os;
 use millstream_programs::router;
 use millstream_specialize::report::Reason;
 use millstream_specialize::{Live, Report};
@@ -25,7 +26,10 @@ struct Stage<'s, 'l, 'c> {
 
 /// Runs such a router for as long as `act` takes.
 fn stage<R: Send>(name: &'static str, act: impl FnOnce(&mut Stage<'_, '_, '_>) -> R + Send) -> R {
-    let wanted = Wanted { interval: Duration::from_secs(1), ..Wanted::new(name, 200) };
+    staged(Wanted { interval: Duration::from_secs(1), ..Wanted::new(name, 200) }, act)
+}
+
+fn staged<R: Send>(wanted: Wanted, act: impl FnOnce(&mut Stage<'_, '_, '_>) -> R + Send) -> R {
     let act = |it: &Routed<'_>, live: &mut Live<'_>, (): &()| {
         let map = |name| live.map(name).expect(name).try_clone().expect("a descriptor");
         let (next_hops, routes) = (map(router::NEXT_HOPS), map(router::ROUTES));
@@ -179,6 +183,52 @@ fn writes_while_it_is_made_are_in_what_stands_by() {
         it.until(|r| matches!(r, Report::StandsBy { .. }), write);
         // By now what is at work has followed.
         it.until(|r| matches!(r, Report::Status { .. }), || ());
+        it.readdress(1, TO);
+        it.until(stood_in, || ());
+        assert!(same_answers(it.live, it.it.flows), "nothing runs: {:?}", it.late());
+    });
+}
+
+/// Making, loading and judging keep no write waiting, and no write ends them that what runs can follow: the answer to what was written while a
+/// variant was judged comes before what the judge says.
+#[test]
+fn writes_while_it_is_judged_are_answered_meanwhile() {
+    if !testing::require() {
+        return;
+    }
+    let interval = Duration::from_secs(1);
+    staged(Wanted { interval, measure: true, ..Wanted::new("meanwhile", 200) }, |it| {
+        let (routes, routed, round) =
+            (it.routes.try_clone().expect("a descriptor"), it.it, AtomicUsize::new(0));
+        // Quiet for as long as it takes until something is made, and then no more.
+        let write = || {
+            let n = round.fetch_add(1, Ordering::Relaxed);
+            let quiet = 505 + 10 * (n / 60 % 8) as u64;
+            std::thread::sleep(Duration::from_millis(if n.is_multiple_of(60) { quiet } else { 5 }));
+            // What is there already: where packets find something else than before, the judge has to begin anew.
+            set_route(&routes, routed, n % 150, routed.config.routes[n % 150].next_hop);
+        };
+        // The latest write that was answered, and whether one was that came since the judge had begun: as it is told, not when it is looked
+        // for again.
+        let (latest, meanwhile, over) = (AtomicU64::new(0), AtomicBool::new(false), AtomicBool::new(false));
+        let stands_by = |report: &Report| {
+            match report {
+                _ if over.load(Ordering::Relaxed) => {}
+                Report::Refreshed { write_ns: Some(write), .. }
+                | Report::Confirmed { write_ns: write, .. } => {
+                    latest.fetch_max(*write, Ordering::Relaxed);
+                }
+                Report::Judged { ms, .. } => {
+                    let began = os::monotonic_ns() - ms * 1_000_000;
+                    meanwhile.store(latest.load(Ordering::Relaxed) > began, Ordering::Relaxed);
+                }
+                Report::StandsBy { .. } => over.store(true, Ordering::Relaxed),
+                _ => {}
+            }
+            matches!(report, Report::StandsBy { .. })
+        };
+        it.until(stands_by, write);
+        assert!(meanwhile.load(Ordering::Relaxed), "nothing was answered meanwhile: {:?}", it.late());
         it.readdress(1, TO);
         it.until(stood_in, || ());
         assert!(same_answers(it.live, it.it.flows), "nothing runs: {:?}", it.late());

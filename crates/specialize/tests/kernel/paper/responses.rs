@@ -1,12 +1,17 @@
 //! Table 3, and what it lacks: how soon a write of the control plane is in what runs, while packets come: in a twin, in a variant that
 //! stood by, in code that is made anew. And how soon constants are in code again after one that stood by has come.
+//!
+//! Writes come at random, some after it has been quiet for so long that something is made, and every so often what runs is
+//! taken back and made anew: so many of them come while variants are made, loaded and judged. These are told apart.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use millstream_kernel::{UpdateMode, testing};
-use millstream_lab::RigConfig;
 use millstream_lab::workload::Builtin;
+use millstream_lab::{RigConfig, os};
 use millstream_programs::rng::Rng;
 use millstream_programs::table::MapEntry;
 use millstream_programs::traffic::Locality;
@@ -19,8 +24,10 @@ use crate::bars::{asked, keep};
 
 /// How often it is waited until something stands by.
 const PATIENCE: u32 = 3;
-/// From one write to the next.
-const PAUSE: Duration = Duration::from_millis(500);
+/// Writes from when what runs is taken back to the next time.
+const ROUND: u64 = 24;
+/// Milliseconds from one write to the next, for most; for one in four, whatever waits for a quiet moment is begun before.
+const PAUSES: (u64, u64) = (60, 700);
 
 /// Microseconds from the moment before a write, for each that had this answer.
 #[derive(Debug, Default, Serialize)]
@@ -42,6 +49,11 @@ struct Responses {
     standby_ms: Vec<u64>,
     /// Milliseconds from when a variant that stood by came to when constants were in code again.
     constants_ms: Vec<u64>,
+    /// To the answer, of those that came while a variant was made, loaded or judged: that the write concerns no code, twins in step, the
+    /// first packet through what stood by.
+    while_making_us: Vec<u64>,
+    /// Count, median, 99th percentile and worst of those lists.
+    tails: BTreeMap<&'static str, [u64; 4]>,
 }
 
 /// What goes on while reports come.
@@ -51,6 +63,32 @@ struct Watch {
     judged: BTreeMap<u32, u64>,
     /// Since when a variant is at work that stood by.
     stood_in: Option<Instant>,
+    /// When something was made, by the monotonic clock, and what was answered: the write, and microseconds.
+    made: Vec<Range<u64>>,
+    answered: Vec<(u64, u64)>,
+}
+
+impl Watch {
+    /// Something has just been made, which took so many microseconds.
+    fn was_made(&mut self, us: u64) {
+        let now = os::monotonic_ns();
+        self.made.push(now.saturating_sub(us * 1_000)..now);
+    }
+
+    /// Microseconds to the answers to writes that came while something was made.
+    fn while_making(&self) -> Vec<u64> {
+        let came = |write: &u64| self.made.iter().any(|made| made.contains(write));
+        self.answered.iter().filter(|(write, _)| came(write)).map(|(_, us)| *us).collect()
+    }
+}
+
+/// Count, median, 99th percentile and worst.
+fn tail(times: &[u64]) -> [u64; 4] {
+    let mut sorted = times.to_vec();
+    sorted.sort_unstable();
+    let at = |share: f64| sorted.get((sorted.len() as f64 * share) as usize).copied();
+    let worst = sorted.last().copied().unwrap_or(0);
+    [sorted.len() as u64, at(0.5).unwrap_or(worst), at(0.99).unwrap_or(worst), worst]
 }
 
 impl Responses {
@@ -63,16 +101,21 @@ impl Responses {
                 outcome: Outcome::Faster | Outcome::Same | Outcome::Unjudged,
                 ..
             } => drop(watch.judged.insert(generation, ms)),
+            Report::Judged { ms, .. } => watch.was_made(1_000 * ms),
             Report::StandsBy { generation, compile_us, load_us, .. } => {
                 let judged = watch.judged.remove(&generation).unwrap_or(0);
                 self.standby_ms.push(judged + (compile_us + load_us) / 1_000);
+                watch.was_made(1_000 * judged + compile_us + load_us);
             }
-            Report::Specialised { latency_us, compile_us: 0, load_us: 0, .. } => {
+            Report::Specialised { latency_us, write_ns, compile_us: 0, load_us: 0, .. } => {
                 self.stood_in_us.extend(latency_us);
+                watch.answered.extend(write_ns.zip(latency_us));
                 watch.stood_in = Some(Instant::now());
             }
             Report::Specialised { generation, reason, latency_us, compile_us, load_us, swap_us, .. } => {
-                match watch.judged.remove(&generation) {
+                let judged = watch.judged.remove(&generation);
+                watch.was_made(1_000 * judged.unwrap_or(0) + compile_us + load_us + swap_us);
+                match judged {
                     None => self.specialised_us.extend(latency_us),
                     Some(ms) => self.new_shapes_ms.push(ms + (compile_us + load_us + swap_us) / 1_000),
                 }
@@ -80,13 +123,31 @@ impl Responses {
                     self.constants_ms.push(since.elapsed().as_millis() as u64);
                 }
             }
-            Report::Confirmed { latency_us, .. } => self.confirmed_us.push(latency_us),
-            Report::Refreshed { in_step_us, latency_us, .. } => {
+            Report::Confirmed { latency_us, write_ns, .. } => {
+                self.confirmed_us.push(latency_us);
+                watch.answered.push((write_ns, latency_us));
+            }
+            Report::Refreshed { in_step_us, latency_us, write_ns, .. } => {
                 self.in_step_us.extend(in_step_us);
+                watch.answered.extend(write_ns.zip(in_step_us));
                 self.refreshed_us.extend(latency_us);
             }
             _ => {}
         }
+    }
+
+    fn sum_up(&mut self, watch: &Watch) {
+        self.while_making_us = watch.while_making();
+        self.tails = [
+            ("stood_in_us", &self.stood_in_us),
+            ("specialised_us", &self.specialised_us),
+            ("confirmed_us", &self.confirmed_us),
+            ("in_step_us", &self.in_step_us),
+            ("refreshed_us", &self.refreshed_us),
+            ("while_making_us", &self.while_making_us),
+        ]
+        .map(|(name, times)| (name, tail(times)))
+        .into();
     }
 }
 
@@ -135,20 +196,29 @@ fn responses(builtin: Builtin, writes: u64) -> Responses {
                 .filter(|(_, entries)| entries.iter().any(|e| e.value != entries[0].value))
                 .map(|(map, entries)| (live.map(map).expect(map).try_clone().expect("a descriptor"), entries))
                 .collect();
-            let write = || {
-                let mut rng = Rng::new(7);
-                for n in 0..writes / 2 {
+            let rng = Mutex::new(Rng::new(7));
+            let write = |count: u64| {
+                let mut rng = rng.lock().expect("one at a time");
+                for n in 0..count / 2 {
                     let (map, entries) = &tables[n as usize % tables.len()];
                     let any = |rng: &mut Rng| entries[rng.below(entries.len() as u64) as usize];
                     let entry = any(&mut rng);
                     let other = std::iter::repeat_with(|| any(&mut rng)).find(|e| e.value != entry.value);
                     for value in [&other.expect("there are others").value, &entry.value] {
+                        let pause = rng.below(PAUSES.0) + if rng.below(4) == 0 { PAUSES.1 } else { 0 };
+                        std::thread::sleep(Duration::from_millis(pause));
                         map.update_all_cpus(&entry.key, value, UpdateMode::Any).expect("written");
-                        std::thread::sleep(PAUSE);
                     }
                 }
             };
-            placed.send(Some(live), SETTLE, &mut |r| found.take(r, &mut watch), write);
+            let mut left = writes;
+            while left > 1 {
+                let count = left.min(ROUND);
+                left -= count;
+                live.roll_back("to be made anew", &mut |r| found.take(r, &mut watch)).expect("taken back");
+                placed.send(Some(live), SETTLE, &mut |r| found.take(r, &mut watch), || write(count));
+            }
+            found.sum_up(&watch);
             found
         },
     )
