@@ -727,3 +727,30 @@ pub const fn token(generation: u32, side: u32) -> u64 {
 pub(crate) fn object_map(map: ir::Map) -> MapId {
     MapId(map.index() as u32)
 }
+
+#[cfg(test)]
+mod tests {
+    use millstream_ir::text::parse_module;
+
+    use super::*;
+
+    #[test]
+    fn what_goes_round_is_counted() {
+        let text = "fn0 \"f\" program(6) returns {
+block0(v0: ptr(ctx)):
+  v1: i64 = const.0
+  v2: i64 = const.1
+  v3: i64 = const.9
+  jump block1(v1)
+block1(v4: i64):
+  v5: i64 = alu.add.w64 v4, v2
+  br.ult.w64 v5, v3, block1(v5), block2
+block2:
+  return v1
+}
+";
+        let module = parse_module(text).unwrap_or_else(|e| panic!("{e:?}"));
+        let func = module.funcs.keys().next().expect("one");
+        assert_eq!(in_loops(&module.funcs[func]), 2);
+    }
+}

@@ -134,7 +134,8 @@ impl<'c> Live<'c> {
     fn attend(&mut self, duty: Duty<'_>, tell: &mut dyn FnMut(&Report)) -> Result<(), LiveError> {
         self.take_note();
         let Some(first) = self.seen.first.filter(|_| !self.seen.foreign) else {
-            return self.leave_strangers(duty);
+            self.leave_strangers(duty);
+            return Ok(());
         };
         self.seen.first = None;
         self.put_off_thoroughness();
@@ -144,7 +145,8 @@ impl<'c> Live<'c> {
         }
         if self.seen.foreign {
             self.seen.first = Some(first);
-            return self.leave_strangers(duty);
+            self.leave_strangers(duty);
+            return Ok(());
         }
         self.unanswered.get_or_insert(first);
         if let Duty::Serve(task) = duty {
@@ -158,12 +160,11 @@ impl<'c> Live<'c> {
         Ok(())
     }
 
-    /// Somebody new may write maps, which nobody can be asked about now.
-    fn leave_strangers(&self, duty: Duty<'_>) -> Result<(), LiveError> {
+    /// Who else may write maps is not asked now; what is being made must not keep that waiting.
+    fn leave_strangers(&self, duty: Duty<'_>) {
         if let (true, Duty::Serve(task)) = (self.seen.foreign, duty) {
             task.call_off();
         }
-        Ok(())
     }
 
     /// A write came: it must be quiet for as long again.

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use super::admit::{Admission, Judged, Shape};
+use super::admit::{Admission, Shape};
 use super::beside::{Duty, Task};
 use super::spared::Spared;
 use super::traffic::Weighed;
-use super::workshop::Order;
+use super::workshop::{Made, Order};
 use super::{ATTEMPTS, Active, Live, LiveError, PATIENCE, QUIET, Seen, micros};
 use crate::contents::{Dirty, Present};
 use crate::guard::{Slots, Snapshot};
@@ -95,7 +95,7 @@ impl Live<'_> {
                 return Ok(());
             };
             let task = Task::new(tier, reason);
-            let (made, judged) = self.make(&order, &task, tell)?;
+            let Made { candidate, judged, .. } = self.make(&order, &task, tell)?;
             if task.is_called_off() {
                 match tier {
                     Tier::Quick if self.unanswered.is_none() => continue,
@@ -104,7 +104,7 @@ impl Live<'_> {
                 }
                 return Ok(());
             }
-            let mut candidate = match made {
+            let mut candidate = match candidate {
                 Ok(Some(candidate)) => candidate,
                 other => {
                     self.not_made(other.err(), tell);
@@ -151,10 +151,11 @@ impl Live<'_> {
         order: &Order,
         task: &Task,
         tell: &mut dyn FnMut(&Report),
-    ) -> Result<(Result<Option<Candidate>, String>, Option<Judged>), LiveError> {
+    ) -> Result<Made, LiveError> {
         let workshop = self.workshop(&order.profiles, order.tier)?;
         let made = self.beside(Duty::Serve(task), || workshop.make(order, task), tell)?;
-        Ok(self.taken_over(made))
+        self.take_over(&made.learnt);
+        Ok(made)
     }
 
     /// A write came while something was made for which there is time. The next quiet moment will do, and after that a longer one: packets have

@@ -21,7 +21,7 @@ use super::admit::Admission;
 use super::beside::Task;
 use super::make::{Cause, Making};
 use super::spared::Spared;
-use super::workshop::Order;
+use super::workshop::{Made, Order};
 use super::{Active, Live, LiveError};
 use crate::contents::{Dirty, Record};
 use crate::policy::Tier;
@@ -62,12 +62,12 @@ impl Live<'_> {
         };
         let order = Order { generation: self.generation + 1, tier: Tier::Standby, profiles };
         let task = Task::new(Tier::Standby, Reason::Quiet);
-        let (made, judged) = self.make(&order, &task, tell)?;
+        let Made { candidate, judged, .. } = self.make(&order, &task, tell)?;
         if task.is_called_off() {
             self.interrupted();
             return Ok(());
         }
-        let candidate = match made {
+        let candidate = match candidate {
             Ok(Some(candidate)) => candidate,
             nothing => {
                 tracing::debug!("nothing stands by: {:?}", nothing.err());

@@ -276,7 +276,7 @@ impl Live<'_> {
         let workshop = self.workshop(&[], Tier::Quick)?;
         let task = Task::new(Tier::Quick, Reason::Traffic);
         let (made, learnt) = self.beside(Duty::Serve(&task), || workshop.instrumented(&sites), tell)?;
-        self.take_over(learnt);
+        self.take_over(&learnt);
         match made {
             Ok((program, chain)) => Ok(Some(Instrumented { program, sites, chain })),
             Err(reason) => {

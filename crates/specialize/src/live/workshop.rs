@@ -109,7 +109,7 @@ pub(super) struct Made {
     pub(super) candidate: Result<Option<Candidate>, String>,
     /// If it was to be judged.
     pub(super) judged: Option<Judged>,
-    learnt: Learnt,
+    pub(super) learnt: Learnt,
 }
 
 /// The code of a variant, and what it was made of.
@@ -168,15 +168,14 @@ impl<'c> Live<'c> {
     }
 
     /// Takes over what was learnt.
-    pub(super) fn take_over(&mut self, learnt: Learnt) {
-        let Learnt { unfit, apart, room, is_uncacheable, loaded, cached: _ } = learnt;
-        (self.unfit, self.apart, self.room) = (unfit, apart, room);
-        if is_uncacheable {
+    pub(super) fn take_over(&mut self, learnt: &Learnt) {
+        (self.unfit, self.apart, self.room) = (learnt.unfit.clone(), learnt.apart, learnt.room);
+        if learnt.is_uncacheable {
             // Most often there is no room on the stack, and will be none.
             self.stateful.clear();
             self.nested.clear();
         }
-        loaded.into_iter().for_each(|id| self.ours.insert_id(id));
+        learnt.loaded.iter().for_each(|id| self.ours.insert_id(*id));
     }
 
     /// The maps that may have caches now.
@@ -196,12 +195,6 @@ impl<'c> Live<'c> {
             Tier::Standby => self.sources.iter().filter(|(_, s)| !s.is_constant).map(|(m, _)| *m).collect(),
             Tier::Quick | Tier::Thorough => self.restless.maps(),
         }
-    }
-
-    /// Takes over what was learnt by making something; gives what was made.
-    pub(super) fn taken_over(&mut self, made: Made) -> (Result<Option<Candidate>, String>, Option<Judged>) {
-        self.take_over(made.learnt);
-        (made.candidate, made.judged)
     }
 
     /// Programs that are loaded from now on have these twins and caches, and call what goes with them.

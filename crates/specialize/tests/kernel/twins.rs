@@ -6,11 +6,16 @@ use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use cranelift_entity::EntityRef;
+use millstream_ir::Map as IrMap;
 use millstream_kernel::{Map, Program, TestRun, UpdateMode, testing};
 use millstream_programs::Prefix;
 use millstream_programs::packet::checksum;
 use millstream_programs::rng::Rng;
 use millstream_programs::router::{self, NextHop};
+use millstream_specialize::contents::Change;
+use millstream_specialize::transform::{Row, Rows, Twin};
+use millstream_specialize::twins::Twins;
 use millstream_specialize::{Live, Report};
 
 use crate::routed::{Beside, HOPS, Routed, Wanted, attached, generation, routed};
@@ -244,4 +249,28 @@ fn until_its_twin_is_in_step_a_map_is_looked_up_itself() {
             }
         },
     );
+}
+
+/// A write that changes nothing needs no other side, and so no grace period; one that does does.
+#[test]
+fn what_packets_read_already_is_not_written_again() {
+    if !testing::require() {
+        return;
+    }
+    let (map, row) = (IrMap::new(0), Row { key: 4, value: 8 });
+    let entry = |n: u32, value: u64| (n.to_ne_bytes().to_vec(), Some(value.to_ne_bytes().to_vec()));
+    let entries: Vec<_> = (0..100).map(|n| entry(n, 7)).collect();
+    let given = entries.iter().filter_map(|(key, value)| Some((key.as_slice(), value.as_deref()?)));
+    let twin = Twin::Rows(Rows::of(row, given, entries.len(), 1 << 20).expect("it fits"));
+    let mut twins = Twins::new(BTreeMap::from([(map, twin)])).expect("memory");
+    let change = |entry| BTreeMap::from([(map, Change::Keys(vec![entry]))]);
+    let first = twins.side();
+    assert_eq!(twins.write(change(entry(3, 7))).expect("it fits"), (first, 0), "nothing has changed");
+    let (other, written) = twins.write(change(entry(3, 8))).expect("it fits");
+    assert!(other != first && written > 0, "another side has it");
+    // As long as that is not approved, packets read what was before.
+    let (again, _) = twins.write(change(entry(3, 8))).expect("it fits");
+    assert_eq!(again, other);
+    twins.turn(other);
+    assert_eq!(twins.write(change(entry(3, 8))).expect("it fits"), (other, 0));
 }
