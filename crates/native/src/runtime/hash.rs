@@ -72,9 +72,7 @@ impl Hash {
         let index = Index::new(template, max_entries, place)?;
         let header = if lru { MARK } else { 0 } + key_size.next_multiple_of(8);
         let values = Values::new(header, value_size, copies, max_entries, spare, place)?;
-        if index.prefer_large_pages() {
-            values.prefer_large_pages();
-        }
+        index.prefer_large_pages();
         Ok(Hash { index, seed, key_size, values, len: 0, max_entries, lru, hand: 0 })
     }
 

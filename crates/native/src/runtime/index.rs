@@ -93,13 +93,11 @@ impl Index {
         Ok(Index { words: Region::new(8 * words as usize, place)?, template, mask })
     }
 
-    /// Whether it is so large that it should lie in large pages; asks for these then.
-    pub(crate) fn prefer_large_pages(&self) -> bool {
-        let large = self.bytes() >= 8 * LARGE;
-        if large {
+    /// Asks for large pages, if it is as large as one.
+    pub(crate) fn prefer_large_pages(&self) {
+        if self.bytes() >= 8 * LARGE {
             self.words.prefer_large_pages(self.bytes() as usize);
         }
-        large
     }
 
     pub(crate) fn bytes(&self) -> u64 {

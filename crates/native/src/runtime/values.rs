@@ -28,6 +28,9 @@ const LINE: usize = 64;
 /// Slots of so many bytes and more, together, are not in the caches, and a line of them is a wait for memory.
 const UNCACHED: usize = 4 << 20;
 
+/// Slots of so many bytes, a large page, are to lie in such pages.
+const LARGE: usize = 2 << 20;
+
 /// The distance of slots that are looked up one by one and take so many bytes: such that none lies in two lines, where that takes a third more memory at most
 /// and caches do not hold them anyway.
 fn apart(stride: usize, entries: u32) -> usize {
@@ -69,8 +72,13 @@ impl Values {
         let slots = max_entries.saturating_add(spare);
         let len = stride.checked_mul(slots as usize);
         let len = len.ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
+        let region = Region::new(len, place)?;
+        // Slots are taken in order, so that memory is used from the beginning on.
+        if stride.saturating_mul(max_entries as usize) >= LARGE {
+            region.prefer_large_pages(len);
+        }
         Ok(Values {
-            region: Region::new(len, place)?,
+            region,
             header: header.next_multiple_of(8),
             value_size,
             copies,
@@ -110,11 +118,6 @@ impl Values {
     /// Distance of the copies of two workers; 0 where there is one.
     pub(crate) fn own(&self) -> u64 {
         if self.copies == 1 { 0 } else { self.value_size.next_multiple_of(8).max(8) as u64 }
-    }
-
-    /// Asks for large pages: for slots that are taken in order, so that memory is used from the beginning on.
-    pub(crate) fn prefer_large_pages(&self) {
-        self.region.prefer_large_pages(self.stride * self.slots as usize);
     }
 
     /// Address of slot 0.
@@ -242,6 +245,23 @@ mod tests {
         assert_eq!((values.stride(), values.header(), values.own()), (32, 16, 0));
         let array = Values::new(0, 24, 1, large, 0, &mut Place::Anywhere).unwrap();
         assert_eq!(array.stride(), 24, "of arrays neighbours are read, too");
+    }
+
+    #[test]
+    fn many_slots_are_to_lie_in_large_pages() {
+        // What the system was asked for; whether it has such pages is another question.
+        let asked = |values: &Values| {
+            let maps = std::fs::read_to_string("/proc/self/smaps").expect("this process's mappings");
+            let mut mappings = maps.lines().skip_while(|line| {
+                let ends = line.split_once(' ').and_then(|(range, _)| range.split_once('-'));
+                let ends = ends.map(|(from, to)| [from, to].map(|end| u64::from_str_radix(end, 16)));
+                !matches!(ends, Some([Ok(from), Ok(to)]) if (from..to).contains(&values.base()))
+            });
+            let flags = mappings.find_map(|line| line.strip_prefix("VmFlags:")).expect("flags");
+            flags.split_whitespace().any(|flag| flag == "hg")
+        };
+        let slots = |entries| Values::new(0, 64, 1, entries, 0, &mut Place::Anywhere).unwrap();
+        assert!(asked(&slots(1 << 15)) && !asked(&slots(1 << 14)));
     }
 
     #[test]
