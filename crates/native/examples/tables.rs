@@ -2,11 +2,11 @@
 //!
 //!     cargo run --release -p millstream-native --example tables -- hash|robin-hood|cuckoo [ENTRIES]
 //!     cargo run --release -p millstream-native --example tables -- prefixes|packed FILE
-//!     cargo run --release -p millstream-native --example tables -- drawn multibit|packed|lengths BYTES ENTRIES LENGTH[,LENGTH...]
+//!     cargo run --release -p millstream-native --example tables -- drawn multibit|packed|lengths|list BYTES ENTRIES LENGTH[,LENGTH...]
 //!
 //! Hash tables have keys of 16 bytes, and an index by open addressing or of cuckoo buckets; FILE has IPv6 prefixes, one a line (others are left out), which are a trie of nodes with a word for each
 //! place, or packed; addresses are drawn below them. `drawn` makes prefixes of addresses of BYTES bytes up, evenly of these lengths. Time is that of batches of 64 in the program; variants take turns, and the medians of their rounds are
-//! printed as JSON.
+//! printed as JSON, with how much of each one's table the system has put into large pages.
 
 #[path = "../tests/common/mod.rs"]
 mod common;
@@ -198,13 +198,14 @@ fn table(args: &[String]) -> Result<Table, String> {
                 "multibit" => Trie::Multibit,
                 "packed" => Trie::Packed,
                 "lengths" => Trie::Lengths,
-                other => return Err(format!("`{other}` is not multibit, packed or lengths")),
+                "list" => Trie::List,
+                other => return Err(format!("`{other}` is not multibit, packed, lengths or list")),
             };
             let lengths: Result<Vec<u32>, _> = lengths.split(',').map(str::parse).collect();
             let lengths = lengths.map_err(|e| e.to_string())?;
             Ok(drawn(number(bytes)? as usize, number(count)?, &lengths, trie))
         }
-        _ => Err("expected `hash [ENTRIES]`, `robin-hood [ENTRIES]`, `cuckoo [ENTRIES]`, `prefixes FILE`, `packed FILE` or `drawn multibit|packed|lengths BYTES ENTRIES LENGTHS`".into()),
+        _ => Err("expected `hash [ENTRIES]`, `robin-hood [ENTRIES]`, `cuckoo [ENTRIES]`, `prefixes FILE`, `packed FILE` or `drawn multibit|packed|lengths|list BYTES ENTRIES LENGTHS`".into()),
     }
 }
 
@@ -217,6 +218,22 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Megabytes of memory that this process has, and of these in large pages.
+fn memory() -> Result<[f64; 2], String> {
+    const SMAPS: &str = "/proc/self/smaps_rollup";
+    let text = std::fs::read_to_string(SMAPS).map_err(|e| format!("{SMAPS}: {e}"))?;
+    let of = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+        line.trim().trim_end_matches(" kB").parse::<f64>().ok().map(|kilobytes| kilobytes / 1024.0)
+    };
+    ["Rss:", "AnonHugePages:"]
+        .map(of)
+        .into_iter()
+        .collect::<Option<Vec<f64>>>()
+        .and_then(|both| both.try_into().ok())
+        .ok_or_else(|| format!("{SMAPS}: no sizes"))
 }
 
 fn measure(table: &Table) -> Result<(), String> {
@@ -232,9 +249,14 @@ fn measure(table: &Table) -> Result<(), String> {
         ("pipelined groups of 8", "pattern=pipelined-groups,sub-batch=8"),
         ("pipelined groups of 16", "pattern=pipelined-groups,sub-batch=16"),
     ];
-    let mut engines = Vec::new();
+    let (mut engines, mut large) = (Vec::new(), Vec::new());
+    // What the first one takes beside its table is not to be counted with that.
+    drop(engine(&drawn(4, 1, &[8], Trie::Multibit), variants[0].1).map_err(|e| e.to_string())?);
     for (_, schedule) in &variants {
+        let [before, large_before] = memory()?;
         engines.push(engine(table, schedule).map_err(|e| e.to_string())?);
+        let [after, large_after] = memory()?;
+        large.push((large_after - large_before) / (after - before).max(1.0));
     }
     let mut batch = Batch::new(BATCH).map_err(|e| e.to_string())?;
     let mut rng = Rng::new(9);
@@ -249,7 +271,11 @@ fn measure(table: &Table) -> Result<(), String> {
     println!("{{\n  \"entries\": {},", table.keys.len());
     for (at, ((name, _), ns)) in variants.iter().zip(&medians).enumerate() {
         let comma = if at + 1 == variants.len() { "" } else { "," };
-        println!("  \"{name}\": {{\"ns\": {ns:.1}, \"ratio\": {:.2}}}{comma}", medians[0] / ns);
+        println!(
+            "  \"{name}\": {{\"ns\": {ns:.1}, \"ratio\": {:.2}, \"in_large_pages\": {:.2}}}{comma}",
+            medians[0] / ns,
+            large[at]
+        );
     }
     println!("}}");
     Ok(())

@@ -54,7 +54,10 @@ impl Known<'_> {
     pub(crate) fn trie(&self, name: &str, entries: u32) -> (Trie, String) {
         match (said(self.tries, name), said(self.prefixes, name)) {
             (Some(trie), _) => (*trie, PINNED.to_owned()),
-            (None, Some(prefixes)) => Trie::fitting(prefixes),
+            (None, Some(prefixes)) => Trie::fitting(prefixes, entries),
+            (None, None) if entries <= Trie::AT_ONCE => {
+                (Trie::List, format!("up to {entries} prefixes, compared at once"))
+            }
             (None, None) => (Trie::default(), format!("up to {entries} prefixes, not known yet")),
         }
     }
@@ -78,6 +81,7 @@ impl Trie {
             Trie::Multibit => "multibit",
             Trie::Packed => "packed",
             Trie::Lengths => "lengths",
+            Trie::List => "list",
         }
     }
 }

@@ -165,7 +165,9 @@ fn check(kind: MapKind, key_size: u32, most: usize) {
             &[Template::Open, Template::RobinHood, Template::Cuckoo]
                 .map(|template| Some(Made::Hash(template)))
         }
-        MapKind::LpmTrie => &[Trie::Multibit, Trie::Packed, Trie::Lengths].map(|trie| Some(Made::Trie(trie))),
+        MapKind::LpmTrie => {
+            &[Trie::Multibit, Trie::Packed, Trie::Lengths, Trie::List].map(|trie| Some(Made::Trie(trie)))
+        }
         _ => &[None],
     };
     for schedule in SCHEDULES {

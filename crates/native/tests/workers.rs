@@ -6,13 +6,13 @@ use std::sync::Mutex;
 
 use millstream_interp::MapKind;
 use millstream_ir::{
-    AluOp, AtomicOp, Block, BlockCall, Cond, Func, Function, Linkage, Map, MapDecl, MemFlags, Module, Op,
-    Piece, Prov, Size, Type, Value, Width,
+    AluOp, AtomicOp, Block, BlockCall, Cond, Func, Function, Layout, Linkage, Map, MapDecl, MemFlags, Module,
+    Op, Piece, Prov, Size, Type, Value, Width,
 };
 use millstream_native::io::floor::Floor;
 use millstream_native::io::steer::{flow_hash, worker_of};
 use millstream_native::io::{Crew, Plan, Ran, Reason, Replay, Sink, run_by};
-use millstream_native::{Engine, Options, Template};
+use millstream_native::{Engine, Options, Template, Trie};
 use millstream_programs::packet::Frame;
 use millstream_programs::rng::Rng;
 
@@ -30,8 +30,9 @@ const PUT: i64 = 0;
 const TAKE: i64 = 1;
 
 fn declared(name: &str, kind: MapKind, value_size: u32, max_entries: u32) -> MapDecl {
+    let key_size = if kind == MapKind::LpmTrie { 8 } else { 4 };
     let (kind, name) = (kind as u32, name.to_owned());
-    MapDecl { name, kind, key_size: 4, value_size, max_entries, flags: 0, global: None, inner: None }
+    MapDecl { name, kind, key_size, value_size, max_entries, flags: 0, global: None, inner: None }
 }
 
 fn load(size: Size, offset: i32) -> Op {
@@ -88,13 +89,18 @@ fn program(kind: MapKind, entries: u32) -> (Module, Func) {
     let deed = w.value(load(Size::B, DEED), &[packet], Type::I64);
     let factor = w.int(FACTOR);
     let value = w.value(Op::Alu { op: AluOp::Mul, width: Width::W64 }, &[key, factor], Type::I64);
-    let pieces = |size| [Piece { offset: 0, size }].into_iter().collect();
+    let bits = w.int(32);
+    let piece = |offset, size| Piece { offset, size };
+    let (layout, keys): (Layout, &[Value]) = match kind {
+        MapKind::LpmTrie => ([piece(0, Size::W), piece(4, Size::W)].into_iter().collect(), &[bits, key]),
+        _ => ([piece(0, Size::W)].into_iter().collect(), &[key]),
+    };
     let put = w.int(PUT);
     let on = w.branch(deed, put);
     let take = w.int(TAKE);
     let off = w.branch(deed, take);
-    let look = Op::MapLookup { map: table, key: pieces(Size::W) };
-    let found = w.value(look, &[key], Type::Ptr(Prov::MapValueOrNull(table)));
+    let look = Op::MapLookup { map: table, key: layout.clone() };
+    let found = w.value(look, keys, Type::Ptr(Prov::MapValueOrNull(table)));
     let null = w.int(0);
     let absent = w.branch(found, null);
     let word = w.value(load(Size::Dw, 0), &[found], Type::I64);
@@ -110,11 +116,12 @@ fn program(kind: MapKind, entries: u32) -> (Module, Func) {
     w.finish(0);
     w.at = on;
     let flags = w.int(0);
-    let update = Op::MapUpdate { map: table, key: pieces(Size::W), value: pieces(Size::Dw) };
-    w.value(update, &[key, value, flags], Type::I64);
+    let whole = [piece(0, Size::Dw)].into_iter().collect();
+    let update = Op::MapUpdate { map: table, key: layout.clone(), value: whole };
+    w.value(update, &[keys, &[value, flags]].concat(), Type::I64);
     w.finish(3);
     w.at = off;
-    w.value(Op::MapDelete { map: table, key: pieces(Size::W) }, &[key], Type::I64);
+    w.value(Op::MapDelete { map: table, key: layout }, keys, Type::I64);
     w.finish(3);
     let func = module.funcs.push(func);
     (module, func)
@@ -175,10 +182,14 @@ fn run(engine: &mut Engine, frames: &[Vec<u8>], count: u64, sink: &mut Noted) ->
     ran
 }
 
+/// A trie is a list.
 fn engine(kind: MapKind, entries: u32, template: Template) -> Engine {
     let (module, func) = program(kind, entries);
-    let options =
-        Options { workers: WORKERS, tables: vec![("table".into(), template)], ..Options::default() };
+    let mut options = Options { workers: WORKERS, ..Options::default() };
+    match kind {
+        MapKind::LpmTrie => options.tries.push(("table".into(), Trie::List)),
+        _ => options.tables.push(("table".into(), template)),
+    }
     Engine::of_module(module, func, &options).expect("compiled")
 }
 
@@ -215,12 +226,15 @@ fn tables_that_all_change_at_once_are_whole_to_each() {
         (MapKind::Hash, 448, 448, Template::RobinHood),
         (MapKind::LruHash, 32, 256, Template::Open),
         (MapKind::Hash, 1638, 1638, Template::Cuckoo),
+        (MapKind::LpmTrie, 40, 40, Template::Open),
     ] {
         let mut engine = engine(kind, entries, template);
-        let even = kind == MapKind::Hash;
+        let even = kind != MapKind::LruHash;
+        let bits: &[u8] = if kind == MapKind::LpmTrie { &[32, 0, 0, 0] } else { &[] };
         for key in (0..keys as u32).step_by(2).filter(|_| even) {
             let value = u64::from(key).wrapping_mul(FACTOR as u64).to_le_bytes();
-            assert_eq!(engine.map("table").expect("there").update(&key.to_le_bytes(), &value, 0, None), 0);
+            let key = [bits, &key.to_le_bytes()].concat();
+            assert_eq!(engine.map("table").expect("there").update(&key, &value, 0, None), 0);
         }
         let frames = frames(8192, keys, even);
         let ran = run(&mut engine, &frames, 1_500_000, &mut Noted::default());
@@ -232,7 +246,7 @@ fn tables_that_all_change_at_once_are_whole_to_each() {
         let keys = table.keys();
         assert_eq!(keys.len(), table.len());
         for key in keys {
-            let number = u32::from_le_bytes(key[..].try_into().expect("four bytes"));
+            let number = u32::from_le_bytes(key[bits.len()..].try_into().expect("four bytes"));
             let value = u64::from(number).wrapping_mul(FACTOR as u64).to_le_bytes().to_vec();
             assert_eq!(table.get(&key), Some(value));
         }

@@ -61,7 +61,7 @@ pub(crate) struct Tuning {
     #[arg(long, value_name = "PASSES")]
     llvm_passes: Option<String>,
     /// Make hash table, trie or classifier NAME by this template instead of the one that fits what it holds; may be given several times
-    #[arg(long = "template", value_name = "NAME=open|robin-hood|cuckoo|multibit|packed|lengths|linear|tree|cuts|tuples", value_parser = template)]
+    #[arg(long = "template", value_name = "NAME=open|robin-hood|cuckoo|multibit|packed|lengths|list|linear|tree|cuts|tuples", value_parser = template)]
     templates: Vec<(String, Pin)>,
     /// Leave out optimisations, to see what each is worth: of configurations `static-graph`, `constants` and `annotations`; of all code `passes`, `llvm-passes`,
     /// `prefetch`, `ahead`, `lookups`, or a pass that `millstream opt --list-passes` names
@@ -192,13 +192,14 @@ enum Pin {
 }
 
 /// Words for templates.
-const PINS: [(&str, Pin); 10] = [
+const PINS: [(&str, Pin); 11] = [
     (Template::Open.name(), Pin::Index(Template::Open)),
     (Template::RobinHood.name(), Pin::Index(Template::RobinHood)),
     (Template::Cuckoo.name(), Pin::Index(Template::Cuckoo)),
     (Trie::Multibit.name(), Pin::Trie(Trie::Multibit)),
     (Trie::Packed.name(), Pin::Trie(Trie::Packed)),
     (Trie::Lengths.name(), Pin::Trie(Trie::Lengths)),
+    (Trie::List.name(), Pin::Trie(Trie::List)),
     (Classifier::Linear.name(), Pin::Classifier(Classifier::Linear)),
     (Classifier::Tree.name(), Pin::Classifier(Classifier::Tree)),
     (Classifier::Cuts.name(), Pin::Classifier(Classifier::Cuts)),

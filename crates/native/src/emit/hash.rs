@@ -12,7 +12,7 @@ use crate::runtime::index::{OTHER, Template, WAYS};
 const LINE: u64 = 64;
 
 /// Loads the key's 64-bit words, the last one padded with zeros; gives their names.
-fn key_words(out: &mut String, key_size: u32) -> Vec<String> {
+pub(super) fn key_words(out: &mut String, key_size: u32) -> Vec<String> {
     let mut words = Vec::new();
     for start in (0..key_size).step_by(8) {
         let mut left = (key_size - start).min(8);

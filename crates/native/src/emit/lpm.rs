@@ -1,9 +1,10 @@
-//! The walk through a trie, as code: unrolled for addresses of up to 32 bits, else a loop over the key's bytes.
+//! The walk through a trie, as code: unrolled for addresses of up to 32 bits, else a loop over the key's bytes; or the search by lengths, or among all prefixes.
 
 use std::fmt::Write;
 
 use super::{MapInfo, hash};
 use crate::runtime::lpm::lengths::{ByLengthLayout, LIST};
+use crate::runtime::lpm::list::{LANES, ListLayout};
 use crate::runtime::lpm::packed::{COUNTS_AT, RUNS_AT};
 use crate::runtime::lpm::{LpmLayout, NODE};
 
@@ -35,10 +36,11 @@ call:
 walk:
 "
     );
-    match (&layout.by_length, bits) {
-        (Some(by_length), _) => lengths(&mut out, name, bits, by_length),
-        (None, 0..=32) => unrolled(&mut out, layout),
-        (None, _) => looped(&mut out, layout),
+    match (&layout.by_length, &layout.list, bits) {
+        (Some(by_length), ..) => lengths(&mut out, name, bits, by_length),
+        (_, Some(list), _) => in_order(&mut out, size, list),
+        (None, None, 0..=32) => unrolled(&mut out, layout),
+        (None, None, _) => looped(&mut out, layout),
     }
     let _ = write!(
         out,
@@ -248,6 +250,69 @@ level:
 done:
   %best = phi i32 [ %e0, %walk ], [ %edown, %level ]
 ",
+    );
+}
+
+/// All prefixes, several at once, `%best` at the end. One is found that matches before the room for them ends, unless somebody is changing them.
+fn in_order(out: &mut String, key_size: u32, layout: &ListLayout) {
+    let ListLayout { chunks, count, bytes } = *layout;
+    let words = hash::key_words(out, key_size);
+    for (at, word) in words.iter().enumerate() {
+        let _ = write!(
+            out,
+            "  %one{at} = insertelement <{LANES} x i64> poison, i64 {word}, i64 0
+  %all{at} = shufflevector <{LANES} x i64> %one{at}, <{LANES} x i64> poison, <{LANES} x i32> zeroinitializer
+"
+        );
+    }
+    let _ = write!(
+        out,
+        "  br label %chunk
+chunk:
+  %ca = phi i64 [ {chunks}, %walk ], [ %next, %more ]
+  %chp = inttoptr i64 %ca to ptr
+"
+    );
+    let mut met = String::new();
+    for at in 0..words.len() {
+        let row = 8 * LANES;
+        let _ = write!(
+            out,
+            "  %wp{at} = getelementptr i8, ptr %chp, i64 {value}
+  %value{at} = load <{LANES} x i64>, ptr %wp{at}, align 32
+  %mp{at} = getelementptr i8, ptr %chp, i64 {mask}
+  %mask{at} = load <{LANES} x i64>, ptr %mp{at}, align 32
+  %under{at} = and <{LANES} x i64> %all{at}, %mask{at}
+  %same{at} = icmp eq <{LANES} x i64> %under{at}, %value{at}
+",
+            value = 2 * at * row,
+            mask = (2 * at + 1) * row
+        );
+        met = if at == 0 {
+            "%same0".to_owned()
+        } else {
+            let _ = writeln!(out, "  %met{at} = and <{LANES} x i1> {met}, %same{at}");
+            format!("%met{at}")
+        };
+    }
+    let _ = write!(
+        out,
+        "  %lanes = bitcast <{LANES} x i1> {met} to i8
+  %some = icmp ne i8 %lanes, 0
+  br i1 %some, label %found, label %more
+more:
+  %next = add nuw i64 %ca, {bytes}
+  %in = icmp ult i64 %next, {end}
+  br i1 %in, label %chunk, label %no
+found:
+  %lane = call i8 @llvm.cttz.i8(i8 %lanes, i1 true)
+  %lz = zext i8 %lane to i64
+  %slots = getelementptr i8, ptr %chp, i64 {slots}
+  %sp = getelementptr i32, ptr %slots, i64 %lz
+  %best = load i32, ptr %sp, align 4
+",
+        end = chunks + count * bytes,
+        slots = 2 * words.len() * 8 * LANES
     );
 }
 

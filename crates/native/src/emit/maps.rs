@@ -21,8 +21,10 @@ pub(super) fn lookup(n: usize, map: &MapInfo) -> String {
     let template = |name: &str| match map.inline {
         Some(Inline::Array { base, stride, entries }) => Some(array(name, base, stride, entries)),
         Some(Inline::Hash(layout)) if map.key_size > 0 => Some(hash::lookup(name, map.key_size, &layout)),
-        // A trie that is being changed may lead a walk beyond the key.
-        Some(Inline::Lpm(layout)) if !map.guarded => Some(lpm::lookup(name, map, &layout)),
+        // A trie that is being changed may lead a walk beyond the key; a list has an end.
+        Some(Inline::Lpm(layout)) if !map.guarded || layout.list.is_some() => {
+            Some(lpm::lookup(name, map, &layout))
+        }
         _ => None,
     };
     match (map.guarded, map.own) {

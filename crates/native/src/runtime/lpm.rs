@@ -12,6 +12,8 @@
 //! [`Trie::Lengths`] has no trie: look-ups try one length after the other in a hash table ([`lengths`]). That is for prefixes of few lengths, and for tables
 //! that change all the time, since a change costs the same however short the prefix is.
 //!
+//! [`Trie::List`] has none either: all prefixes are compared, the longest first ([`list`]). That is for a few, of which several are compared at once.
+//!
 //! The table of exact prefixes is what counts: the trie follows it, and a look-up for fewer bits than a key has,
 //! which the trie cannot answer, goes there. `emit::lpm` has the walk through the trie as LLVM's IR: both must
 //! change together.
@@ -20,6 +22,7 @@
 
 pub(crate) mod fitting;
 pub(crate) mod lengths;
+pub(crate) mod list;
 pub(crate) mod packed;
 
 use std::collections::BTreeMap;
@@ -32,6 +35,7 @@ use serde::{Deserialize, Serialize};
 use super::region::{Place, Region};
 use super::values::Values;
 use lengths::{ByLength, ByLengthLayout};
+use list::{List, ListLayout};
 use packed::{MOST_NODES, Packed};
 
 /// A trie with its values.
@@ -55,6 +59,8 @@ pub(crate) struct Lpm {
     touched: Vec<usize>,
     /// If look-ups go by lengths instead of through the trie, which has nothing then.
     by_length: Option<ByLength>,
+    /// If look-ups go through all prefixes instead.
+    list: Option<List>,
     /// If values are shared: where each is.
     shared: Option<Shared>,
     pub(crate) values: Values,
@@ -71,6 +77,8 @@ pub enum Trie {
     Packed,
     /// Without a trie: by a hash table, once for each length that there is.
     Lengths,
+    /// Without a trie: prefix by prefix, several at once.
+    List,
 }
 
 /// How a trie is made.
@@ -111,6 +119,8 @@ pub(crate) struct LpmLayout {
     pub(crate) packed_nodes: u64,
     /// If look-ups go by lengths instead.
     pub(crate) by_length: Option<ByLengthLayout>,
+    /// If they go through all prefixes instead.
+    pub(crate) list: Option<ListLayout>,
     pub(crate) values: u64,
     pub(crate) stride: u64,
 }
@@ -151,7 +161,7 @@ impl Lpm {
         let most = match template {
             Trie::Multibit => usize::MAX,
             Trie::Packed => MOST_NODES,
-            Trie::Lengths => 0,
+            Trie::Lengths | Trie::List => 0,
         };
         let below = (max_entries as usize).saturating_mul(levels).min(most);
         let room = below.saturating_mul(256).saturating_add(1 << root).min(MOST_PLACES);
@@ -160,7 +170,8 @@ impl Lpm {
         let by_length = (template == Trie::Lengths)
             .then(|| ByLength::new(key_size, max_entries, seed, place))
             .transpose()?;
-        if root == 24 && by_length.is_none() {
+        let list = (template == Trie::List).then(|| List::new(key_size, max_entries, place)).transpose()?;
+        if root == 24 && by_length.is_none() && list.is_none() {
             nodes.prefer_large_pages(4 * room);
             packed.iter().for_each(Packed::prefer_large_pages);
         }
@@ -176,6 +187,7 @@ impl Lpm {
             packed,
             touched: Vec::new(),
             by_length,
+            list,
             shared: share.then(Shared::default),
             values: Values::new(0, value_size, 1, max_entries, spare, place)?,
             max_entries,
@@ -192,6 +204,7 @@ impl Lpm {
             packed: self.packed.as_ref().map(Packed::address),
             packed_nodes: ((self.room - (1 << self.root)) >> 8) as u64,
             by_length: self.by_length.as_ref().map(ByLength::layout),
+            list: self.list.as_ref().map(List::layout),
             values: self.values.base(),
             stride: self.values.stride() as u64,
         }
@@ -199,7 +212,12 @@ impl Lpm {
 
     /// Bytes of the root: what addresses are spread over; of a trie that is fetched ahead.
     pub(crate) fn bytes(&self) -> Option<u64> {
-        self.by_length.is_none().then_some(4 << self.root)
+        self.walks().then_some(4 << self.root)
+    }
+
+    /// Whether look-ups go through the trie.
+    fn walks(&self) -> bool {
+        self.by_length.is_none() && self.list.is_none()
     }
 
     pub(crate) fn len(&self) -> u32 {
@@ -245,7 +263,7 @@ impl Lpm {
         if most != self.bits {
             return if most < self.bits { self.shorter(key, most + 1).map(|(_, slot)| slot) } else { None };
         }
-        if self.by_length.is_some() {
+        if !self.walks() {
             return self.shorter(key, most + 1).map(|(_, slot)| slot);
         }
         let data = &key[4..];
@@ -279,7 +297,8 @@ impl Lpm {
     /// Sets the slot of a prefix where those are that count; `false` if there is no room.
     fn set_exact(&mut self, key: &[u8], slot: u32) -> bool {
         let prefix = Lpm::cut(key, length(key));
-        let room = self.by_length.as_mut().is_none_or(|table| table.set(&prefix, slot));
+        let room = self.by_length.as_mut().is_none_or(|table| table.set(&prefix, slot))
+            && self.list.as_mut().is_none_or(|list| list.set(&prefix, slot));
         if room {
             self.exact.insert(prefix, slot);
         }
@@ -314,6 +333,9 @@ impl Lpm {
         let Some(slot) = self.exact.remove(&prefix) else { return false };
         if let Some(table) = &mut self.by_length {
             table.remove(&prefix);
+        }
+        if let Some(list) = &mut self.list {
+            list.remove(&prefix);
         }
         if let Some(count) = self.lengths.get_mut(&bits) {
             *count -= 1;
@@ -405,7 +427,7 @@ impl Lpm {
     /// The places of a prefix in the node where it ends, which is made if it is not there; none where there is no trie; `None` if there is no room
     /// for a node.
     fn places(&mut self, key: &[u8], bits: u32) -> Option<Range<usize>> {
-        if self.by_length.is_some() {
+        if !self.walks() {
             return Some(0..0);
         }
         let data = &key[4..];

@@ -1,12 +1,13 @@
 //! Which way through a trie fits prefixes that are known when code is made.
 //!
-//! Measured (`examples/tables`, `drawn`): a search of a hash table takes as long as six nodes of a walk, whatever the caches hold. Nodes with a word for each place have the fewest instructions, until
+//! Measured (`examples/tables`, `drawn`): as many prefixes as are compared at once are found in less than half the time of a walk beyond the root, and twice as many are not. A search of a hash table takes as long as six nodes of a walk, whatever the caches hold. Nodes with a word for each place have the fewest instructions, until
 //! they take the caches' room: then packed ones are read in a quarter to three quarters of the time, unless lines are fetched ahead, as for tables with a root of 24 bits.
 
 use std::collections::BTreeMap;
 
 use rustc_hash::FxHashSet;
 
+use super::list::LANES;
 use super::{Lpm, MANY, Trie, length, root_bits};
 
 /// What is known of the prefixes that a table will hold.
@@ -64,9 +65,16 @@ impl Prefixes {
 }
 
 impl Trie {
-    /// The one for these prefixes, and why.
-    pub(crate) fn fitting(known: &Prefixes) -> (Trie, String) {
+    /// So many prefixes are compared at once, and what says that there is no other.
+    pub(crate) const AT_ONCE: u32 = LANES as u32 - 1;
+
+    /// The one for these prefixes, in a table for so many, and why.
+    pub(crate) fn fitting(known: &Prefixes, entries: u32) -> (Trie, String) {
         let (count, lengths, steps) = (known.count(), known.lengths.len(), known.steps());
+        // Where all walks end at the root, these are one load.
+        if entries <= Trie::AT_ONCE && steps > 0.0 {
+            return (Trie::List, format!("{count} prefixes, compared at once"));
+        }
         let bytes = known.nodes * LINE;
         if count > 0 && steps >= STEPS_A_SEARCH * lengths as f64 {
             let why =
@@ -94,13 +102,17 @@ mod tests {
             key
         };
         let keys: Vec<Vec<u8>> = (0..count).map(key).collect();
-        Trie::fitting(&Prefixes::of(keys.iter().map(Vec::as_slice)))
+        Trie::fitting(&Prefixes::of(keys.iter().map(Vec::as_slice)), count)
     }
 
     #[test]
     fn the_way_follows_from_lengths_and_nodes() {
         for (bytes, count, lengths, expected) in [
-            (4, 500, &[8, 16, 24][..], Trie::Multibit),
+            (4, 7, &[8, 16][..], Trie::Multibit),
+            (4, 7, &[8, 16, 24], Trie::List),
+            (16, 7, &[32, 48, 64], Trie::List),
+            (16, 8, &[32, 48, 64], Trie::Multibit),
+            (4, 500, &[8, 16, 24], Trie::Multibit),
             (4, 40_000, &[24, 32], Trie::Multibit),
             (4, 900_000, &[24], Trie::Multibit),
             (16, 1_000, &[48], Trie::Multibit),
@@ -115,6 +127,6 @@ mod tests {
             let (trie, why) = drawn(bytes, count, lengths);
             assert_eq!(trie, expected, "{count} prefixes of {bytes} bytes, {lengths:?}: {why}");
         }
-        assert_eq!(Trie::fitting(&Prefixes::default()).0, Trie::Multibit);
+        assert_eq!(Trie::fitting(&Prefixes::default(), 100).0, Trie::Multibit);
     }
 }

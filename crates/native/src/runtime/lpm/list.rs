@@ -1,0 +1,110 @@
+//! A few prefixes in a row, the longest first: the first that matches is the longest that does.
+//!
+//! [`LANES`] of them are compared at once. A chunk has for each 64-bit word of a key (the length in front of the address is left open) values and masks of these, then their slots plus one. Behind the last
+//! prefix everything matches, and says that there is none; so a search ends there. `emit::lpm` has the search as LLVM's IR: both must change together.
+//!
+//! Invariant: prefixes lie in the order of `order`, and there is a lane more than there may be prefixes.
+
+use std::cmp::Reverse;
+use std::io;
+
+use super::length;
+use crate::runtime::hash::words;
+use crate::runtime::region::{Place, Region};
+
+/// Prefixes that are compared at once.
+pub(crate) const LANES: usize = 8;
+
+/// The prefixes.
+#[derive(Debug)]
+pub(crate) struct List {
+    chunks: Region,
+    order: Vec<(Reverse<u32>, Box<[u8]>)>,
+    /// Words of a key.
+    words: usize,
+    most: usize,
+}
+
+/// Where things lie.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ListLayout {
+    pub(crate) chunks: u64,
+    /// How many there is room for, and the bytes of each.
+    pub(crate) count: u64,
+    pub(crate) bytes: u64,
+}
+
+/// 64-bit words of a chunk, for keys of so many.
+fn chunk(words: usize) -> usize {
+    LANES * 2 * words + LANES / 2
+}
+
+impl List {
+    pub(crate) fn new(key_size: u32, max_entries: u32, place: &mut Place) -> io::Result<List> {
+        let (words, most) = ((key_size as usize).div_ceil(8), max_entries as usize);
+        let bytes = (most + 1).div_ceil(LANES).checked_mul(8 * chunk(words));
+        let bytes = bytes.ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
+        Ok(List { chunks: Region::new(bytes, place)?, order: Vec::new(), words, most })
+    }
+
+    pub(crate) fn layout(&self) -> ListLayout {
+        let count = (self.most + 1).div_ceil(LANES) as u64;
+        ListLayout { chunks: self.chunks.address(), count, bytes: 8 * chunk(self.words) as u64 }
+    }
+
+    /// Places of the values and masks of a prefix, as words, and of its slot, as half a word.
+    fn places(&self, at: usize) -> (impl Iterator<Item = usize> + use<>, usize) {
+        let (first, lane) = (at / LANES * chunk(self.words), at % LANES);
+        let slot = 2 * (first + LANES * 2 * self.words) + lane;
+        ((0..2 * self.words).map(move |row| first + LANES * row + lane), slot)
+    }
+
+    /// Makes the prefix at a place what another one is.
+    fn copy(&mut self, from: usize, to: usize) {
+        let ((sources, slot), (places, to)) = (self.places(from), self.places(to));
+        for (source, place) in sources.zip(places) {
+            self.chunks.set_word(place, self.chunks.word(source));
+        }
+        self.chunks.set_half(to, self.chunks.half(slot));
+    }
+
+    /// Sets the slot of a prefix, whose bits behind it are zero; `false` if there is no room.
+    pub(crate) fn set(&mut self, prefix: &[u8], slot: u32) -> bool {
+        let key = (Reverse(length(prefix)), prefix.into());
+        let at = match self.order.binary_search(&key) {
+            Ok(at) => at,
+            Err(_) if self.order.len() >= self.most => return false,
+            Err(at) => {
+                (at..self.order.len()).rev().for_each(|before| self.copy(before, before + 1));
+                self.write(at, prefix);
+                self.order.insert(at, key);
+                at
+            }
+        };
+        let (_, place) = self.places(at);
+        self.chunks.set_half(place, slot + 1);
+        true
+    }
+
+    fn write(&mut self, at: usize, prefix: &[u8]) {
+        let (mut value, mut mask) = (prefix.to_vec(), vec![0; prefix.len()]);
+        for (byte, to) in mask.iter_mut().skip(4).enumerate() {
+            let kept = length(prefix).saturating_sub(8 * byte as u32).min(8);
+            *to = !(0xffu32 >> kept) as u8;
+        }
+        value.iter_mut().take(4).for_each(|byte| *byte = 0);
+        let rows = words(&value).zip(words(&mask)).flat_map(|(value, mask)| [value, mask]);
+        let (places, _) = self.places(at);
+        for (place, row) in places.zip(rows) {
+            self.chunks.set_word(place, row);
+        }
+    }
+
+    pub(crate) fn remove(&mut self, prefix: &[u8]) {
+        let key = (Reverse(length(prefix)), prefix.into());
+        let Ok(at) = self.order.binary_search(&key) else { return };
+        self.order.remove(at);
+        // What is behind the last one is empty.
+        (at..=self.order.len()).for_each(|place| self.copy(place + 1, place));
+    }
+}
