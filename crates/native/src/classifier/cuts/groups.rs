@@ -39,14 +39,15 @@ fn log_size(boxes: &Boxes<'_>, rule: u32, part: usize) -> u32 {
 fn small(boxes: &Boxes<'_>, rules: &[u32], part: usize, crowd: f64) -> (usize, u32) {
     let mut sizes: Vec<(u32, u32)> = rules.iter().map(|&rule| (log_size(boxes, rule, part), rule)).collect();
     sizes.sort_unstable();
-    let mut best = (0, 0);
-    for size in 0..=32 {
+    let mut last = usize::MAX;
+    for size in (0..=32).rev() {
         let count = sizes.partition_point(|(of, _)| *of <= size);
-        if count > best.0 && crowded(boxes, &sizes[..count], part) <= crowd {
-            best = (count, size);
+        if count < last && crowded(boxes, &sizes[..count], part) <= crowd {
+            return (count, size);
         }
+        last = count;
     }
-    best
+    (0, 0)
 }
 
 /// How many intervals the beginning of one lies in, on average.

@@ -183,14 +183,16 @@ impl Cuts {
         let boxes = Boxes::new(rules, widths);
         let form = Form::new(rules, widths);
         let all = || (0..rules.len() as u32).collect::<Vec<u32>>();
-        let mut found = plant(&boxes, &[all()], form.bytes);
+        let mut tried = vec![vec![all()]];
+        let mut found = plant(&boxes, &tried[0], form.bytes);
         for crowd in CROWDS {
             let groups = groups::groups(&boxes, all(), crowd, MOST_TREES);
-            if groups.len() > 1 {
+            if !tried.contains(&groups) {
                 let other = plant(&boxes, &groups, form.bytes);
                 if other.2 < found.2 {
                     found = other;
                 }
+                tried.push(groups);
             }
         }
         let (forest, trees, _) = found;
