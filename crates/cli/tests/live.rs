@@ -125,7 +125,8 @@ fn devices_are_interfaces() {
     }
 }
 
-/// Where all devices are interfaces by AF_XDP, packets leave as they lie, copies by other frames; by several workers, too.
+/// Where all devices are interfaces by AF_XDP, packets leave as they lie, copies by other frames; by several workers, too, which have sockets or queues of their own
+/// in other ways.
 #[test]
 fn devices_exchange_frames() {
     if !testing::require() {
@@ -135,17 +136,17 @@ fn devices_exchange_frames() {
     let conf = files.path("test.click");
     let text = "FromDevice(msc0) -> c :: Counter -> Queue -> ToDevice(msc1); FromDevice(msc1) -> t :: Tee(2) -> ToDPDKDevice(msc0); t[1] -> ToDPDKDevice(msc0)";
     std::fs::write(&conf, text).unwrap();
-    for workers in ["1", "2"] {
-        let args = ["--io", "xdp", "--packets", "200", "--handler", "c.count", "--workers", workers];
+    for (way, workers) in [("xdp", "1"), ("xdp", "2"), ("raw", "2"), ("tap", "2")] {
+        let args = ["--io", way, "--packets", "200", "--handler", "c.count", "--workers", workers];
         let served = Namespace::new().expect("a namespace").enter(|| {
-            for n in 0..2 {
+            for n in 0..if way == "tap" { 0 } else { 2 } {
                 let (ours, far) = create_veth(&format!("msc{n}"), &format!("msc{n}far"), 2).expect("a pair");
                 set_up_pair((ours, far)).expect("up");
             }
-            run(&conf, &args, false)
+            run(&conf, &args, way == "tap")
         });
         let (document, back) = served.expect("entered");
-        assert_eq!(document["metadata"], "exchange", "{document}");
+        assert_eq!(document["metadata"] == "exchange", way == "xdp", "{document}");
         assert!(number(&document, "received") >= 200 && adds_up(&document), "{document}");
         let received = |at: usize| number(&document["sources"][at], "received");
         assert_eq!(number(&document, "copies"), received(1), "one for each of the second one's");
@@ -223,7 +224,7 @@ fn interfaces_that_do_not_fit_are_named() {
         (&["--io", "a=raw:lo"], "nothing is said of device \"b\""),
         (&["--io", "c=tap"], "no device \"c\"; there are [\"a\", \"b\"]"),
         (&["--io", "raw", "--io", "b=pcap:x"], "do not go together"),
-        (&["--io", "tap", "--workers", "2"], "served by one worker"),
+        (&["--io", "a=xdp:lo", "--io", "b=raw:lo", "--workers", "2"], "served by one worker"),
         (&["--io", "rwa:lo"], "raw or tap[:INTERFACE]"),
     ] {
         let out = click(&conf, args).output().unwrap();

@@ -435,7 +435,9 @@ fn interfaces_are_served() {
         ("xdp", 2, &["--workers", "2"], "exchange"),
         ("xdp", 3, &["--workers", "2", "--metadata", "copy"], "copy"),
         ("raw", 1, &[], ""),
+        ("raw", 1, &["--workers", "2"], ""),
         ("tap", 1, &["--metadata", "copy"], ""),
+        ("tap", 1, &["--workers", "2"], ""),
     ] {
         let (document, back) = serve(way, queues, more);
         let said = document["metadata"].as_str().unwrap_or_default();

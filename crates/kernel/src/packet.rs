@@ -14,6 +14,11 @@ use crate::sys::last_errno;
 
 /// `PACKET_IGNORE_OUTGOING`.
 const IGNORE_OUTGOING: libc::c_int = 23;
+/// `PACKET_FANOUT`, and what is above the group's number: `PACKET_FANOUT_HASH`, with `PACKET_FANOUT_FLAG_IGNORE_OUTGOING`, and of the first socket
+/// `PACKET_FANOUT_FLAG_UNIQUEID`.
+const FANOUT: libc::c_int = 18;
+const BY_FLOW: u32 = 0x4000 << 16;
+const NEW_GROUP: u32 = 0x2000 << 16;
 /// `TP_STATUS_VLAN_VALID`.
 const VLAN_VALID: u32 = 1 << 4;
 /// `TP_STATUS_VLAN_TPID_VALID`.
@@ -69,6 +74,25 @@ impl PacketSocket {
             return Err(Error::call("bind(AF_PACKET)", doing("listening at", ifindex), last_errno()));
         }
         Ok(socket)
+    }
+
+    /// So many sockets as by [`PacketSocket::open`], each of which gets the frames of its flows: all of a connection, in both directions, come by the same one.
+    ///
+    /// # Errors
+    /// As there, and `EINVAL` where the kernel does not spread frames that way.
+    pub fn open_by_flow(ifindex: u32, count: u32) -> Result<Vec<Self>> {
+        let sockets = (0..count).map(|_| PacketSocket::open(ifindex)).collect::<Result<Vec<_>>>()?;
+        let Some((first, others)) = sockets.split_first() else { return Ok(sockets) };
+        first.set(FANOUT, &(BY_FLOW | NEW_GROUP))?;
+        let group = first.get::<u32>(FANOUT)? & 0xffff;
+        others.iter().try_for_each(|socket| socket.set(FANOUT, &(BY_FLOW | group)))?;
+        // What came before has come to several of them.
+        let mut frame = vec![0; LONGEST];
+        for socket in &sockets {
+            while socket.receive_into(&mut frame)?.is_some() {}
+            socket.take_lost()?;
+        }
+        Ok(sockets)
     }
 
     /// `T` is what packet(7) has for the option.
@@ -140,13 +164,18 @@ impl PacketSocket {
     /// # Errors
     /// What getsockopt(2) refuses.
     pub fn take_lost(&self) -> Result<u64> {
-        let mut found = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
-        let mut length = size_of_val(&found) as libc::socklen_t;
+        self.get::<libc::tpacket_stats>(libc::PACKET_STATISTICS).map(|found| found.tp_drops.into())
+    }
+
+    /// `T` is what packet(7) has for the option, made of integers.
+    fn get<T>(&self, option: libc::c_int) -> Result<T> {
+        // SAFETY: integers may be zero.
+        let mut found: T = unsafe { std::mem::zeroed() };
+        let mut length = size_of::<T>() as libc::socklen_t;
         let to = std::ptr::from_mut(&mut found).cast();
-        let fd = self.fd.as_raw_fd();
-        // SAFETY: writes one value of the size said.
-        match unsafe { libc::getsockopt(fd, libc::SOL_PACKET, libc::PACKET_STATISTICS, to, &mut length) } {
-            0 => Ok(found.tp_drops.into()),
+        // SAFETY: writes no more than one value of the size said.
+        match unsafe { libc::getsockopt(self.fd.as_raw_fd(), libc::SOL_PACKET, option, to, &mut length) } {
+            0 => Ok(found),
             _ => {
                 Err(Error::call("getsockopt(SOL_PACKET)", doing("asking about", self.ifindex), last_errno()))
             }

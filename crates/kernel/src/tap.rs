@@ -30,12 +30,28 @@ impl Tap {
         Tap::of_kind(name, "TAP", libc::IFF_TAP)
     }
 
+    /// An interface as by [`Tap::open`], with so many queues: the kernel gives each the packets of its flows.
+    ///
+    /// # Errors
+    /// As there, and `EINVAL` for a persistent one that has one queue only.
+    pub fn open_queues(name: &str, count: u32) -> Result<Vec<Tap>> {
+        (0..count).map(|_| Tap::of_kind(name, "TAP", libc::IFF_TAP | libc::IFF_MULTI_QUEUE)).collect()
+    }
+
     /// The same with IP packets in place of frames: a TUN interface.
     ///
     /// # Errors
     /// As for [`Tap::open`].
     pub fn open_tun(name: &str) -> Result<Tap> {
         Tap::of_kind(name, "TUN", libc::IFF_TUN)
+    }
+
+    /// As [`Tap::open_queues`], of a TUN interface.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open_tun_queues(name: &str, count: u32) -> Result<Vec<Tap>> {
+        (0..count).map(|_| Tap::of_kind(name, "TUN", libc::IFF_TUN | libc::IFF_MULTI_QUEUE)).collect()
     }
 
     fn of_kind(name: &str, kind: &str, flag: libc::c_int) -> Result<Tap> {

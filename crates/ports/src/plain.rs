@@ -48,6 +48,34 @@ impl Plain {
         Ok(Plain::new(name, Way::Tap(Tap::open_tun(name)?)))
     }
 
+    /// As [`Plain::raw`], for so many workers: each gets the packets of its flows.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn raw_by(name: &str, workers: u32) -> Result<Vec<Plain>, Error> {
+        let sockets = PacketSocket::open_by_flow(millstream_kernel::interface_index(name)?, workers)?;
+        Ok(sockets.into_iter().map(|socket| Plain::new(name, Way::Raw(socket))).collect())
+    }
+
+    /// As [`Plain::tap`], for so many workers.
+    ///
+    /// # Errors
+    /// As there, and for a persistent interface that has one queue only.
+    pub fn tap_by(name: &str, workers: u32) -> Result<Vec<Plain>, Error> {
+        Ok(Tap::open_queues(name, workers)?.into_iter().map(|tap| Plain::new(name, Way::Tap(tap))).collect())
+    }
+
+    /// As [`Plain::tun`], for so many workers.
+    ///
+    /// # Errors
+    /// As for [`Plain::tap_by`].
+    pub fn tun_by(name: &str, workers: u32) -> Result<Vec<Plain>, Error> {
+        Ok(Tap::open_tun_queues(name, workers)?
+            .into_iter()
+            .map(|tap| Plain::new(name, Way::Tap(tap)))
+            .collect())
+    }
+
     fn new(name: &str, way: Way) -> Plain {
         Plain { name: name.into(), way, frame: vec![0; LONGEST_FRAME], lost: 0 }
     }

@@ -10,16 +10,20 @@ use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use millstream_click::{Program, Target};
 use millstream_lab::os;
 use millstream_native::Engine;
+use millstream_native::io::Crew;
 use millstream_native::io::graph::{Ends, GraphRan};
 use millstream_native::io::live::{Take, Wire, serve_graph};
 use millstream_native::io::pcap::Writer;
+use millstream_native::io::queues::{Metadata, Plan};
+use millstream_native::io::wires::serve_graph_by;
+use millstream_ports::Lost;
 
 use super::Running;
 use super::gates::Gates;
 use super::io::{Packets, made, of_ports};
 use super::places::{Places, Said, device_of, devices, places};
 use crate::native::LostBefore;
-use crate::native::live::{Until, Way, Wired};
+use crate::native::live::{Until, Way, Wired, lost, open_all};
 use crate::native::taken::{Queues, Taken};
 
 /// What a source or an output of a configuration is.
@@ -91,6 +95,8 @@ pub(super) struct Ports {
 enum By {
     /// Interfaces alone, by AF_XDP: workers have their queues.
     Queues(Queues),
+    /// Interfaces alone, in other ways, by several workers, each of which has its wires.
+    Wires(Vec<Vec<Wired>>),
     /// Any, interfaces first: one worker has all. How many packets there are, if none comes by an interface.
     Ends(Vec<End>, Option<u64>),
 }
@@ -139,12 +145,21 @@ pub(super) fn of_graph(
         let queues = Queues::open(&names, engine.workers(), engine.batch(), &args.taking)?;
         return Ok(queues.map(|queues| Some(Ports::of_queues(queues, ends))));
     }
-    if engine.workers() > 1 {
-        return Err(miette!("--io {} is served by one worker: leave --workers out", specs[0]));
-    }
     args.taking.of_copies(
         "interfaces that are not all AF_XDP's, or files and packets that are made up beside them",
     )?;
+    if engine.workers() > 1 {
+        let Some(ends) = only_wires(&ports, &sources, &outputs) else {
+            return Err(miette!(
+                "--io {}: files, packets that are made up, and interfaces by AF_XDP beside others are served by one worker: leave --workers out",
+                specs[0]
+            ));
+        };
+        return match open_all(ports.iter().map(|(way, name)| (*way, name.as_str())), engine.workers()) {
+            Ok(wires) => Ok(Ok(Some(Ports::of_wires(wires, ends)))),
+            Err(refused) => refused.exit().map(Err),
+        };
+    }
     let (mut ends, mut finite) = (Vec::new(), Some(0));
     for (way, name) in ports {
         match way.open(&name) {
@@ -190,6 +205,17 @@ fn only_queues(
     (!twice && ports.iter().all(|(way, _)| *way == Way::Xdp)).then_some((sources, outputs))
 }
 
+/// Places of sources and of outputs, if all are interfaces, and none AF_XDP's.
+fn only_wires(
+    ports: &[Wanted],
+    sources: &[Option<usize>],
+    outputs: &[Option<usize>],
+) -> Option<(Vec<usize>, Vec<usize>)> {
+    let all = |places: &[Option<usize>]| places.iter().copied().collect::<Option<Vec<_>>>();
+    let plain = ports.iter().all(|(way, _)| *way != Way::Xdp);
+    all(sources).zip(all(outputs)).filter(|_| plain)
+}
+
 /// The place of each output; files are made for those that have none, each once.
 fn written(program: &Program, outputs: Vec<Option<usize>>, ends: &mut Vec<End>) -> Result<Vec<usize>> {
     let mut files: Vec<(&str, usize)> = Vec::new();
@@ -220,10 +246,16 @@ impl Ports {
         Ports { by: By::Queues(queues), sources, outputs, described }
     }
 
+    fn of_wires(wires: Vec<Vec<Wired>>, (sources, outputs): (Vec<usize>, Vec<usize>)) -> Ports {
+        let described = sources.iter().map(|&at| (wires[0][at].description(), 0)).collect();
+        Ports { by: By::Wires(wires), sources, outputs, described }
+    }
+
     /// How those interfaces were taken that are AF_XDP's.
     pub(super) fn taken(&self) -> Option<Taken> {
         let ends = match &self.by {
             By::Queues(queues) => return Some(queues.taken()),
+            By::Wires(_) => return None,
             By::Ends(ends, _) => ends,
         };
         let of = |end: &End| if let End::Interface(wired) = end { wired.taken() } else { None };
@@ -253,6 +285,14 @@ impl Ports {
             By::Queues(mut queues) => {
                 let ran = queues.run_graph(engine, &ends, &until, between).into_diagnostic()?;
                 return Ok((ran, queues.lost()));
+            }
+            By::Wires(mut wires) => {
+                let run = |plan: &Plan<'_>, crew: &Crew<'_>| {
+                    serve_graph_by(engine, &mut wires, &ends, (plan, crew), between)
+                };
+                let ran = until.during((batch as usize, Metadata::Copy), run).into_diagnostic()?;
+                let Lost { no_room, unfit } = lost(wires.iter_mut().flatten()).into_diagnostic()?;
+                return Ok((ran, LostBefore { no_room, unfit }));
             }
             By::Ends(wires, finite) => (wires, finite),
         };

@@ -8,8 +8,10 @@ use miette::{IntoDiagnostic, Result, miette};
 use millstream_kernel::interface_index;
 use millstream_lab::os;
 use millstream_native::Engine;
+use millstream_native::io::floor::Floor;
 use millstream_native::io::live::{Take, Wire, serve};
 use millstream_native::io::queues::{Metadata, Plan};
+use millstream_native::io::wires::serve_by;
 use millstream_native::io::{Account, Crew, Ran};
 use millstream_ports::{Error, Lost, Options, Plain, Port};
 
@@ -136,6 +138,18 @@ impl Way {
         wired.map_err(|error| Refused { way: self, error })
     }
 
+    /// Takes an interface for so many workers, each of which gets the packets of its flows; none by AF_XDP, whose queues are shared out otherwise.
+    pub(crate) fn open_by(self, name: &str, workers: u32) -> Result<Vec<Wired>, Refused> {
+        let plain = match self {
+            Way::Xdp => Ok(Vec::new()),
+            Way::Raw => Plain::raw_by(name, workers),
+            Way::Tap => Plain::tap_by(name, workers),
+            Way::Tun => Plain::tun_by(name, workers),
+        };
+        let plain = plain.map_err(|error| Refused { way: self, error })?;
+        Ok(plain.into_iter().map(Wired::Plain).collect())
+    }
+
     /// What it needs of this process.
     fn rights(self) -> &'static str {
         match self {
@@ -146,8 +160,28 @@ impl Way {
     }
 }
 
-/// Interfaces that were taken.
-pub(super) struct Ports(Vec<Wired>);
+/// Interfaces that were taken: each worker's.
+pub(super) struct Ports(Vec<Vec<Wired>>);
+
+/// Takes interfaces for so many workers: what each has of them.
+pub(crate) fn open_all<'n>(
+    interfaces: impl IntoIterator<Item = (Way, &'n str)>,
+    workers: u32,
+) -> Result<Vec<Vec<Wired>>, Refused> {
+    let mut all: Vec<Vec<Wired>> = (0..workers).map(|_| Vec::new()).collect();
+    for (way, name) in interfaces {
+        match workers {
+            1 => all[0].push(way.open(name)?),
+            _ => way.open_by(name, workers)?.into_iter().zip(&mut all).for_each(|(wire, of)| of.push(wire)),
+        }
+    }
+    Ok(all)
+}
+
+/// What was lost before it came to these.
+pub(crate) fn lost<'w>(wires: impl IntoIterator<Item = &'w mut Wired>) -> Result<Lost, Error> {
+    wires.into_iter().map(Wired::lost).sum()
+}
 
 /// How long to go on: until so many packets were received, for so long, and not beyond Ctrl-C.
 pub(crate) struct Until {
@@ -188,9 +222,9 @@ impl Until {
 }
 
 impl Ports {
-    /// Takes interfaces, named with commas between.
-    pub(super) fn open(way: Way, names: &str) -> Result<Ports, Refused> {
-        names.split(',').map(|name| way.open(name)).collect::<Result<_, _>>().map(Ports)
+    /// Takes interfaces for so many workers, named with commas between.
+    pub(super) fn open(way: Way, names: &str, workers: u32) -> Result<Ports, Refused> {
+        open_all(names.split(',').map(|name| (way, name)), workers).map(Ports)
     }
 
     /// The numbers by which tables name the first two of interfaces that are there; with one, both are its.
@@ -202,7 +236,7 @@ impl Ports {
 
     /// In words.
     pub(super) fn description(&self) -> String {
-        self.0.iter().map(Wired::description).collect::<Vec<_>>().join(", ")
+        self.0.iter().take(1).flatten().map(Wired::description).collect::<Vec<_>>().join(", ")
     }
 
     /// Runs packets until it is enough, or Ctrl-C.
@@ -217,9 +251,15 @@ impl Ports {
             control.iter().for_each(|control| control.serve(engine));
             until.goes_on(account.received)
         };
-        let ran = serve(engine, &mut self.0, batch, &mut goes_on, &mut |_| {}).into_diagnostic()?;
-        let lost = self.0.iter_mut().map(Wired::lost).collect::<Result<Vec<_>, _>>().into_diagnostic()?;
-        Ok((ran, lost.into_iter().sum()))
+        let ran = match &mut self.0[..] {
+            [only] => serve(engine, only, batch, &mut goes_on, &mut |_| {}),
+            several => until.during((batch, Metadata::Copy), |plan, crew| {
+                let mut attend = |floor: &Floor<'_>| control.iter().for_each(|control| control.attend(floor));
+                serve_by(engine, several, plan, crew, Some(&mut attend))
+            }),
+        };
+        let ran = ran.into_diagnostic()?;
+        Ok((ran, lost(self.0.iter_mut().flatten()).into_diagnostic()?))
     }
 }
 

@@ -458,16 +458,14 @@ fn serve_dpdk(name: &str, args: &Running, engine: &mut Engine, devices: &str) ->
 
 /// Runs packets of interfaces: where they came from, what was found and lost; or the exit code if that is not permitted.
 fn serve(name: &str, args: &Running, engine: &mut Engine, (way, names): (Way, &str)) -> Result<Served> {
-    if engine.workers() > 1 {
-        return Err(miette!("--io {} is served by one worker: leave --workers out", args.io));
-    }
-    let made = if way == Way::Tap { Some(Ports::open(way, names)) } else { None };
+    let workers = engine.workers();
+    let made = if way == Way::Tap { Some(Ports::open(way, names, workers)) } else { None };
     if let Some(Err(refused)) = made {
         return refused.exit().map(Err);
     }
     prepare(name, args, engine, Ports::pair(names)?)?;
     // Last of all, since packets come from then on, but for interfaces that nobody knows yet.
-    let mut ports = match made.unwrap_or_else(|| Ports::open(way, names)) {
+    let mut ports = match made.unwrap_or_else(|| Ports::open(way, names, workers)) {
         Ok(ports) => ports,
         Err(refused) => return refused.exit().map(Err),
     };

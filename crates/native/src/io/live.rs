@@ -1,6 +1,6 @@
 //! Packets from and to interfaces, as they come.
 //!
-//! What carries packets is a [`Wire`]; who implements it is not this crate's business. One worker takes from all of them in
+//! What carries packets is a [`Wire`]; who implements it is not this crate's business. One worker (several: [`super::wires`]) takes from all of them in
 //! turn, a batch at a time, and sends what the program says: back, or out of another one of them; of graphs, by the wire of the output.
 
 use std::io;
@@ -44,9 +44,9 @@ pub trait Wire {
 }
 
 /// Looks in vain, before it sleeps until something comes.
-const SPINS: u32 = 2000;
+pub(super) const SPINS: u32 = 2000;
 /// How long it sleeps before it looks at all wires again.
-const NAP: Duration = Duration::from_millis(1);
+pub(super) const NAP: Duration = Duration::from_millis(1);
 /// How long the last packets may take to be sent.
 const LAST: Duration = Duration::from_secs(1);
 
@@ -165,7 +165,7 @@ impl Idle {
 }
 
 /// Gives wires some time to send the last packets.
-fn finish<W: Wire>(wires: &mut [W]) -> io::Result<()> {
+pub(super) fn finish<W: Wire>(wires: &mut [W]) -> io::Result<()> {
     let end = Instant::now() + LAST;
     for wire in wires {
         while !wire.flush()? && Instant::now() < end {}
@@ -174,7 +174,7 @@ fn finish<W: Wire>(wires: &mut [W]) -> io::Result<()> {
 }
 
 /// Gives a wire a packet, twice if it has to send others first; whether it takes it.
-fn hand<W: Wire>(wire: &mut W, bytes: &[u8]) -> io::Result<bool> {
+pub(super) fn hand<W: Wire>(wire: &mut W, bytes: &[u8]) -> io::Result<bool> {
     if wire.send(bytes) {
         return Ok(true);
     }

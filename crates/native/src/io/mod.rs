@@ -16,6 +16,7 @@ mod meter;
 pub mod pcap;
 pub mod queues;
 pub mod steer;
+pub mod wires;
 pub mod xdp;
 
 use std::io;

@@ -18,6 +18,7 @@ use millstream_ports::{Error, Frame, Interface, Interfaces, Line, Lines, Lost, M
 
 use super::floor::Attend;
 use super::graph::{COPIES, Ends, GraphRan};
+use super::live::{NAP, SPINS};
 use super::meter::Meter;
 use super::queues::{Carry, Metadata, Plan, Received, Served};
 use super::{Crew, Ran};
@@ -25,10 +26,6 @@ use crate::engine::Engine;
 use crate::runtime::packet::{Batch, Came, Lying};
 use crate::runtime::region::Region;
 
-/// Looks in vain, before a worker sleeps until something comes.
-const SPINS: u32 = 2000;
-/// How long it sleeps before it asks whether to go on.
-const NAP: Duration = Duration::from_millis(1);
 /// How long the last packets may take to be sent.
 const LAST: Duration = Duration::from_secs(1);
 
