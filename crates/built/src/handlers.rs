@@ -128,7 +128,7 @@ fn handler<'p>(program: &'p Program, name: &str) -> Result<&'p Handler, Error> {
     Err(Error::Unknown { name: name.to_owned(), near, there })
 }
 
-/// The table that a handler writes, which a text names that [`write`] takes.
+/// The table that a handler writes, which a text names that [`write()`] takes.
 pub fn table_of<'p>(program: &'p Program, text: &str) -> Option<&'p str> {
     let name = text.split_once(char::is_whitespace).map_or(text, |(name, _)| name);
     match &handler(program, name).ok()?.access {

@@ -2,7 +2,7 @@
 //!
 //! A worker has some queues of every port and the thread that it runs on: packets go from the first step to the last by it, so that those of one queue keep
 //! their order. Which flows come by which queue is the port's business. Queues take turns, a batch each; what packets are for is here, how they come and go
-//! is [`Carry`]'s.
+//! is the trait's `Carry`.
 //!
 //! Invariant: as in [`super`]. What a port has no room for is dropped, and counted, for [`Reason::NoRoom`]; nothing waits for it.
 
