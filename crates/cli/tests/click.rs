@@ -1,5 +1,7 @@
 //! `millstream click` as a user calls it.
 
+#[path = "common/capture.rs"]
+mod capture;
 mod common;
 #[path = "common/scrape.rs"]
 mod scrape;
@@ -10,6 +12,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use capture::capture;
 use common::Files;
 use spoken::Spoken;
 
@@ -34,6 +37,64 @@ fn a_configuration_runs_and_its_account_adds_up() {
         (report["handlers"][0]["value"].as_str(), report["handlers"][1]["value"].as_str()),
         (Some("500"), Some("Counter"))
     );
+}
+
+/// Annotations and stripped headers that are wanted behind queues, copies, a queue behind another, a way beside all queues, and a table that one stage fills
+/// and the other one looks up in.
+const QUEUES: &str = "FromDump($IN, STOP true) -> c :: Classifier(12/0800, -); c[1] -> ToDump($OTHER, SNAPLEN 0);
+    c[0] -> Paint(3) -> Strip(14) -> k :: CheckIPHeader(CHECKSUM false) -> rw :: IPRewriter(pattern 192.0.2.1 1024-65535# - - 0 1) -> q :: Queue -> Unqueue
+        -> p :: CheckPaint(3) -> Unstrip(14) -> t :: Tee(2) -> n :: Counter -> ToDump($OUT, SNAPLEN 0);
+    t[1] -> Queue(5) -> Unqueue -> Strip(14) -> m :: Counter -> DecIPTTL -> Discard; p[1] -> Discard; rw[1] -> q; k[1] -> Discard;";
+
+#[test]
+fn what_two_stages_send_is_what_one_worker_does() {
+    let files = Files::new("click-pipeline");
+    let [conf, input] = ["conf.click", "in.pcap"].map(|name| files.path(name));
+    std::fs::write(&conf, QUEUES).expect("written");
+    let frames =
+        millstream_programs::packet::partly_broken(&mut millstream_programs::rng::Rng::new(5), 5_000);
+    std::fs::write(&input, capture(&frames)).expect("written");
+    let run = |name: &str, more: &[&str]| {
+        let [out, other] = ["out", "other"].map(|kind| files.path(&format!("{name}-{kind}.pcap")));
+        let variables = [format!("IN={input}"), format!("OUT={out}"), format!("OTHER={other}")];
+        let mut command = Command::new(env!("CARGO_BIN_EXE_millstream"));
+        let handlers = ["--handler", "n.count", "--handler", "m.count", "--json"];
+        let done =
+            command.arg("click").arg(&conf).args(&variables).args(handlers).args(more).output().expect("run");
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        let report: serde_json::Value = serde_json::from_slice(&done.stdout).expect("JSON");
+        let dropped: u64 = report["dropped"]
+            .as_array()
+            .expect("rows")
+            .iter()
+            .map(|r| r["packets"].as_u64().expect("n"))
+            .sum();
+        let [received, copies, sent] =
+            ["received", "copies", "sent"].map(|part| report[part].as_u64().expect("n"));
+        assert_eq!(received + copies, sent + dropped, "{name}");
+        let kept = ["received", "copies", "sent", "dropped", "handlers"].map(|part| report[part].clone());
+        (kept, std::fs::read(out).expect("there"), std::fs::read(other).expect("there"))
+    };
+    let one = run("one", &[]);
+    assert!(one.1.len() > 50_000 && one.2.len() > 1_000, "{} {}", one.1.len(), one.2.len());
+    for (at, batch) in ["batch=1", "batch=7", "batch=64", "batch=64"].iter().enumerate() {
+        assert!(run(&format!("two{at}"), &["--pipeline", "--schedule", batch]) == one, "{batch}");
+    }
+}
+
+#[test]
+fn a_pipeline_is_for_configurations_with_queues_whose_packets_are_at_hand() {
+    let refused = |name: &str, text: &str, args: &[&str], said: &str| {
+        let out = click(name, text, args);
+        let errors = String::from_utf8_lossy(&out.stderr).replace('│', " ");
+        let errors = errors.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(out.status.code() == Some(2) && errors.contains(said), "{args:?}: {errors}");
+    };
+    refused("no-queue", "InfiniteSource(LIMIT 5) -> Discard", &["--pipeline"], "no packet comes to a queue");
+    let queue = "InfiniteSource(LIMIT 5) -> Queue -> Unqueue -> Discard";
+    refused("workers", queue, &["--pipeline", "--workers", "2"], "leave --workers out");
+    let script = "InfiniteSource(LIMIT 5) -> Queue -> Unqueue -> Discard; Script(print 1);";
+    refused("scripts", script, &["--pipeline"], "without scripts");
 }
 
 #[test]
@@ -263,7 +324,7 @@ fn settings_and_tables_are_changed_while_packets_come() {
     std::fs::write(&conf, text).expect("written");
     let mut spoken = Spoken::new(&conf, &files.path("control"), &["--workers", "2"]);
     while spoken.number("a.count") < 1000 {}
-    // They are of one flow, and so another worker's, perhaps.
+    // By whichever worker has them, when it has begun.
     while spoken.number("i.count") < 5 {}
     assert_eq!([spoken.number("i.count"), spoken.number("j.count"), spoken.number("b.count")], [5, 0, 0]);
     let both = "add 0.0.0.0/1 1\nadd 128.0.0.0/1 1";

@@ -1,5 +1,7 @@
 //! `--without` and `--schedule`: whatever optimisation is left out, and in whatever order packets go through stages, a program does the same; and what is said is in force.
 
+#[path = "common/capture.rs"]
+mod capture;
 mod common;
 
 use std::process::{Command, Output};
@@ -8,6 +10,7 @@ use millstream_programs::packet::partly_broken;
 use millstream_programs::rng::Rng;
 use serde_json::Value;
 
+use capture::capture;
 use common::Files;
 
 /// Headers that are stripped and put back, copies, an annotation that is looked at, errors that packets are sent about, a translated flow.
@@ -42,17 +45,6 @@ fn millstream(arguments: &[&str]) -> (i32, String, String) {
         Command::new(env!("CARGO_BIN_EXE_millstream")).args(arguments).output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     (status.code().unwrap(), text(stdout), text(stderr))
-}
-
-/// A capture of these frames.
-fn capture(frames: &[Vec<u8>]) -> Vec<u8> {
-    let words = |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
-    let mut out = words(&[0xa1b2_c3d4, 0x0004_0002, 0, 0, 65_535, 1]);
-    for (at, frame) in (0..).zip(frames) {
-        out.extend(words(&[at, 5, frame.len() as u32, frame.len() as u32]));
-        out.extend(frame);
-    }
-    out
 }
 
 /// Tables of all sizes are fetched for.

@@ -651,6 +651,15 @@ impl<'c, 'g> Code<'c, 'g> {
         packet.with(Note::Rounds, rounds)
     }
 
+    /// The input that output 0 leads to, if what is behind it is another stage's.
+    pub(crate) fn next_stage(&mut self) -> Option<Port> {
+        let from = Port { element: self.element, port: 0 };
+        let alone = self.compiler.general.stages
+            && !self.compiler.returns(from)
+            && self.compiler.pullers(from).is_none();
+        self.compiler.target(from).filter(|_| alone)
+    }
+
     /// Whether an output is connected.
     pub(crate) fn connected(&self, port: u32) -> bool {
         self.compiler.target(Port { element: self.element, port }).is_some()
@@ -746,14 +755,31 @@ impl<'c, 'g> Code<'c, 'g> {
         base
     }
 
-    /// A packet that was held: where to go on, and the packet. Gives the handle, which may be null, to `none` first.
-    pub(crate) fn pull(&mut self, none: Block) -> (Value, Packet) {
+    /// Ends with the packet for the stage behind queues, where it goes on at an input.
+    pub(crate) fn pass_on(&mut self, target: Port, packet: Packet) {
+        let number = self.compiler.resumption(target);
+        let output = self.compiler.queues;
+        self.compiler.passing_on += 1;
+        let base = self.keep(packet);
+        let number = self.cursor().iconst(i64::from(number));
+        self.store(Size::W, base, 0, number);
+        self.send(output, packet);
+    }
+
+    /// The handle of a packet that was held, which is not null behind this: that goes to `none`.
+    pub(crate) fn pull(&mut self, none: Block) -> Value {
         let queue = self.int(QUEUE);
         let handle = self.value(Op::Pull {}, &[queue], Type::Ptr(Prov::Ctx));
         let zero = self.int(0);
         let some = self.block();
         self.branch(Cond::Eq, handle, zero, none, some);
         self.go(some);
+        handle
+    }
+
+    /// A packet that was held or passed on: where to go on, and the packet.
+    pub(crate) fn resumed(&mut self, handle: Value) -> (Value, Packet) {
+        let zero = self.int(0);
         let data = self.bound(handle, 0, Type::Ptr(Prov::Packet));
         let end = self.bound(handle, 4, Type::Ptr(Prov::PacketEnd));
         let kept = self.compiler.kept.clone();

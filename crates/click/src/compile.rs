@@ -136,6 +136,8 @@ pub struct Program {
     pub sources: Vec<Source>,
     /// Where packets go; output 0 is the first.
     pub targets: Vec<Target>,
+    /// Whether packets leave by another output, behind these, for the stage behind queues, where they come in by a source behind all.
+    pub stages: bool,
     /// Which of the sources handlers tell when to send.
     pub gates: Vec<Gate>,
     /// Reasons to drop.
@@ -235,6 +237,11 @@ pub(crate) struct Compiler<'g> {
     /// Flows of rewriters, by their names.
     pub(crate) rewriters: FxHashMap<String, Flows>,
     pub(crate) general: General,
+    /// The output behind which packets of queues are the next stage's, if there are stages; and how many elements pass packets on there.
+    pub(crate) queues: u32,
+    pub(crate) passing_on: u32,
+    /// Where these come in again.
+    passed_on: Option<Block>,
     /// What is read from memory for that.
     pub(crate) numbers: Numbers,
     /// Rewriters in which others begin flows.
@@ -624,8 +631,13 @@ pub fn compile_for(
         mapped,
         ..
     } = shared;
-    let mut compiler =
-        Compiler::written(graph, behaviours, (module, state_bytes), (rewriters, mapped, general), &sources);
+    let mut compiler = Compiler::written(
+        graph,
+        behaviours,
+        (module, state_bytes),
+        (rewriters, mapped, general),
+        (&sources, targets.len()),
+    );
     entries.extend(compiler.numbers());
     let layout = compiler.layout();
     let drops = std::mem::take(&mut compiler.drops);
@@ -635,6 +647,7 @@ pub fn compile_for(
         offset,
     };
     let uncloned = compiler.uncloned;
+    let stages = compiler.passing_on > 0;
     let (module, entry) = compiler.finish();
     Ok(Program {
         module,
@@ -649,6 +662,7 @@ pub fn compile_for(
         unframed,
         common,
         uncloned,
+        stages,
         warnings,
         layout,
         alone,
@@ -754,6 +768,9 @@ impl<'g> Compiler<'g> {
             kept: Vec::new(),
             rewriters: FxHashMap::default(),
             general: General::default(),
+            queues: 0,
+            passing_on: 0,
+            passed_on: None,
             numbers: Numbers::default(),
             mapped: FxHashMap::default(),
         }
@@ -765,10 +782,10 @@ impl<'g> Compiler<'g> {
         behaviours: Vec<Option<Box<dyn Behaviour>>>,
         (module, state_bytes): (Module, u32),
         (rewriters, mapped, general): (FxHashMap<String, Flows>, FxHashMap<String, Rewriter>, General),
-        sources: &[(Port, Source)],
+        (sources, targets): (&[(Port, Source)], usize),
     ) -> Self {
         let mut first = Compiler::new(graph, behaviours, module.clone(), state_bytes).generally(general);
-        (first.rewriters, first.mapped) = (rewriters, mapped);
+        (first.rewriters, first.mapped, first.queues) = (rewriters, mapped, targets as u32);
         first.function(sources);
         let resumed = first.resumptions.iter().map(|port| first.blocks[port]);
         let kept = match general.annotations {
@@ -780,6 +797,7 @@ impl<'g> Compiler<'g> {
         }
         let mut second = Compiler::new(graph, first.behaviours, module, state_bytes).generally(general);
         (second.kept, second.rewriters, second.mapped) = (kept, first.rewriters, first.mapped);
+        second.queues = first.queues;
         second.function(sources);
         second
     }
@@ -862,7 +880,7 @@ impl<'g> Compiler<'g> {
         ]);
         match sources {
             // All packets are its, and nobody has to ask.
-            [(port, _)] => {
+            [(port, _)] if !code.compiler.general.stages => {
                 let only = code.compiler.block_of(*port);
                 code.jump(only, &packet.values());
             }
@@ -872,6 +890,13 @@ impl<'g> Compiler<'g> {
                     let number = code.int(at as i64 + 1);
                     let (here, next) = (code.compiler.block_of(*port), code.block());
                     code.branch_to(ingress, number, (here, &packet.values()), next);
+                    code.go(next);
+                }
+                if code.compiler.general.stages {
+                    let number = code.int(sources.len() as i64 + 1);
+                    let (here, next) = (code.block(), code.block());
+                    code.compiler.passed_on = Some(here);
+                    code.branch(Cond::Eq, ingress, number, here, next);
                     code.go(next);
                 }
                 code.drop(packet, "no_source");
@@ -904,6 +929,10 @@ impl<'g> Compiler<'g> {
     fn finishing(&mut self) {
         let finish = self.finish;
         let none = self.graph.elements.len();
+        if let Some(block) = self.passed_on {
+            let handle = self.func.blocks[self.func.entry()].params[0];
+            Code::new(self, none, block).resume(handle);
+        }
         if self.resumptions.is_empty() {
             Code::new(self, none, finish).leave();
             return;
@@ -911,16 +940,8 @@ impl<'g> Compiler<'g> {
         let leave = self.func.add_block();
         Code::new(self, none, leave).leave();
         let mut code = Code::new(self, none, finish);
-        let (number, packet) = code.pull(leave);
-        let all = code.compiler.resumptions.clone();
-        for (at, port) in all.iter().enumerate() {
-            let block = code.compiler.block_of(*port);
-            let at = code.int(at as i64);
-            let next = code.block();
-            code.branch_to(number, at, (block, &packet.values()), next);
-            code.go(next);
-        }
-        code.leave();
+        let handle = code.pull(leave);
+        code.resume(handle);
     }
 
     fn finish(mut self) -> (Module, Func) {
@@ -931,6 +952,20 @@ impl<'g> Compiler<'g> {
 }
 
 impl Code<'_, '_> {
+    /// Ends with a packet that was held or passed on where it goes on.
+    fn resume(&mut self, handle: Value) {
+        let (number, packet) = self.resumed(handle);
+        let all = self.compiler.resumptions.clone();
+        for (at, port) in all.iter().enumerate() {
+            let block = self.compiler.block_of(*port);
+            let at = self.int(at as i64);
+            let next = self.block();
+            self.branch_to(number, at, (block, &packet.values()), next);
+            self.go(next);
+        }
+        self.leave();
+    }
+
     /// Ends the block with a branch that carries a packet where two numbers are equal.
     pub(crate) fn branch_to(&mut self, a: Value, b: Value, yes: (Block, &[Value]), no: Block) {
         let at = self.place();

@@ -11,7 +11,7 @@ use crate::compile::{Compiler, Entry};
 use crate::graph::{Element, Port};
 use crate::packet::TYPES;
 
-/// What is kept general.
+/// How a program is made otherwise than as usual.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct General {
     /// Where a packet goes on is a number that is read from memory when its element is done with it: no connection is a jump to one
@@ -21,6 +21,8 @@ pub struct General {
     pub arguments: bool,
     /// Annotations are written to memory at each connection, whether anybody looks at them or not.
     pub annotations: bool,
+    /// What is behind queues is another stage's, which other workers run: queues end the way of a packet.
+    pub stages: bool,
 }
 
 /// Numbers that the arguments of an element say: decimal, hexadecimal, IPv4 addresses.

@@ -1,7 +1,7 @@
 //! Batches that are sorted into classes: packets of a flow stay in order, all are sent once and as they would be; and where packets see what others have
 //! left, they run in order, which is said.
 
-use millstream_click::{Program, compile, flatten, parse};
+use millstream_click::{compile, flatten, parse};
 use millstream_native::io::graph::{Feed, run_graph};
 use millstream_native::io::steer::flow_hash;
 use millstream_native::{Classes, Engine, Options};
@@ -38,8 +38,11 @@ fn frames(rng: &mut Rng, count: u32, kinds: &[[u8; 2]]) -> Vec<Vec<u8>> {
     (0..count).map(frame).collect()
 }
 
-/// Numbers of what was sent, with their outputs, and the engine.
-fn sent(text: &str, schedule: &str, frames: &[Vec<u8>]) -> (Vec<(u64, usize, Vec<u8>)>, Engine, Program) {
+/// A packet's number, the output that it left by, and its bytes.
+type Left = (u64, usize, Vec<u8>);
+
+/// What was sent, in order, and the engine.
+fn sent(text: &str, schedule: &str, frames: &[Vec<u8>]) -> (Vec<Left>, Engine) {
     let graph = flatten(&parse(text).expect("parsed"), &[]).expect("flattened");
     let program = compile(&graph).unwrap_or_else(|e| panic!("{text}: {e:?}"));
     let options = Options { schedule: schedule.parse().expect("a schedule"), ..Options::default() };
@@ -54,7 +57,7 @@ fn sent(text: &str, schedule: &str, frames: &[Vec<u8>]) -> (Vec<(u64, usize, Vec
         Ok(())
     })
     .expect("memory");
-    (sent, engine, program)
+    (sent, engine)
 }
 
 /// Counters and a table of routes.
@@ -68,7 +71,7 @@ fn packets_of_a_flow_stay_in_order_and_all_are_as_they_would_be() {
     let mut rng = Rng::new(3);
     for kinds in [&[IP, IP6, ARP, [9, 9]][..], &[IP], &[IP, IP6, TAGGED]] {
         let frames = frames(&mut rng, 700, kinds);
-        let (in_order, mut plain, _) = sent(ROUTER, "", &frames);
+        let (in_order, mut plain) = sent(ROUTER, "", &frames);
         for schedule in [
             "classes=ethertype",
             "classes=protocol,batch=77,unroll=2",
@@ -76,7 +79,7 @@ fn packets_of_a_flow_stay_in_order_and_all_are_as_they_would_be() {
             "classes=protocol,from=0,trials=off,pattern=pipelined-groups,sub-batch=5",
             "classes=protocol,from=0,trials=off,distance=3",
         ] {
-            let (mut found, mut engine, _) = sent(ROUTER, schedule, &frames);
+            let (mut found, mut engine) = sent(ROUTER, schedule, &frames);
             assert_eq!(engine.schedule.in_order, None, "{schedule}");
             assert!(found.len() > 400, "{schedule} {kinds:?}");
             let numbers: Vec<u64> = found.iter().map(|(number, ..)| *number).collect();
@@ -109,7 +112,7 @@ fn where_packets_see_what_others_left_they_run_in_order_and_it_is_said() {
         ("RoundRobinSwitch -> ToDump(0);", "adding"),
         ("Tee -> ToDump(0);", ""),
     ] {
-        let (found, engine, _) = sent(&format!("FromDump(a) -> {graph}"), "classes=ethertype", &frames);
+        let (found, engine) = sent(&format!("FromDump(a) -> {graph}"), "classes=ethertype", &frames);
         let said = engine.schedule.in_order.clone().unwrap_or_default();
         let one_way = graph.starts_with("Tee");
         assert!((said.is_empty() == one_way) && said.contains(why), "{graph}: {said:?}");

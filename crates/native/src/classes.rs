@@ -82,10 +82,10 @@ impl Touched {
                 Op::Atomic { op: AtomicOp::Add, size, offset },
                 Some(Type::Ptr(Prov::MapValue(map) | Prov::MapValueOrNull(map))),
             ) => self.add(func, data.args[0], (map, *size, *offset)),
-            (op, _) if op.is_access() => {
-                Err("writes to a map, and not by adding to a number that it looks at for nothing else"
-                    .to_owned())
-            }
+            (op, _) if op.is_access() => Err(
+                "touches what packets share, and not by adding to a number that it looks at for nothing else"
+                    .to_owned(),
+            ),
             (Op::MapLookup { map, .. }, _) => looked_up(*map),
             (Op::Helper { id: LOOKUP }, _) => match data.args.first().and_then(|&map| func.def_op(map)) {
                 Some(Op::MapAddr { map }) => looked_up(*map),

@@ -95,7 +95,7 @@ enum Part {
     Sizes,
     /// Time a packet by --schedules, beside that of --schedule
     Schedules,
-    /// Time a packet, and packets a second, by the number of workers: 1, 2, 4 and so on up to --workers
+    /// Time a packet, and packets a second, by the number of workers: 1, 2, 4 and so on up to --workers; with --pipeline by two stages, too
     Workers,
     /// Latency by offered load: packets that come by a Poisson process into a ring of 1,024, polled by one worker
     Latency,
@@ -116,7 +116,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     os::catch_interrupts();
     args.schedules.iter().chain([&args.tuning.schedule]).try_for_each(|schedule| of_batch(schedule.batch))?;
     let subject = Subject::read(args)?;
-    let runner = match subject.runner(args, 1, &args.tuning.schedule)? {
+    let runner = match subject.runner(args, (1, false), &args.tuning.schedule)? {
         Made::Ready(runner) => runner,
         Made::NoLlvm(why) => {
             eprintln!("{why}");
@@ -224,7 +224,7 @@ impl<'b> Bench<'b> {
         }
         let mut runners = Vec::new();
         for schedule in std::iter::once(&self.args.tuning.schedule).chain(&self.args.schedules) {
-            match self.subject.runner(self.args, 1, schedule)? {
+            match self.subject.runner(self.args, (1, false), schedule)? {
                 Made::Ready(runner) => runners.push(*runner),
                 Made::NoLlvm(why) => return Err(miette!(why)),
             }
@@ -243,14 +243,15 @@ impl<'b> Bench<'b> {
         let mut numbers: Vec<u32> = (0..).map(|n| 1 << n).take_while(|&n| n < most).collect();
         numbers.push(most);
         let mut runners = Vec::new();
-        for &workers in &numbers {
-            match self.subject.runner(self.args, workers, &self.args.tuning.schedule) {
+        let crews = numbers.iter().map(|&workers| (workers, false));
+        let staged = self.args.tuning.pipeline.then_some((2, true));
+        for crew in crews.chain(staged) {
+            match self.subject.runner(self.args, crew, &self.args.tuning.schedule) {
                 Ok(Made::Ready(runner)) => runners.push(*runner),
                 Ok(Made::NoLlvm(why)) => return Err(miette!(why)),
                 // Elements for one worker only.
                 Err(why) => {
-                    self.left_out("workers", format!("{workers} workers: {why}"));
-                    break;
+                    self.left_out("workers", format!("{} workers: {why}", crew.0));
                 }
             }
         }
@@ -325,6 +326,7 @@ fn measure(args: &Args, runners: &mut [Runner], points: &[Point<'_>]) -> Result<
         batch: point.batch,
         bytes: point.traffic.mean_length(),
         workers: runners[point.runner].workers(),
+        pipelined: runners[point.runner].pipelined(),
         ns_per_packet: median(ran.iter().map(Ran::ns)),
         ns_least: ran.iter().map(Ran::ns).fold(f64::INFINITY, f64::min),
         ns_most: ran.iter().map(Ran::ns).fold(0.0, f64::max),

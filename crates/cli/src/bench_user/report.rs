@@ -16,6 +16,8 @@ pub(super) struct Row {
     /// Of a packet, on average.
     pub(super) bytes: f64,
     pub(super) workers: u32,
+    /// Stages with a ring between, not packets by flow.
+    pub(super) pipelined: bool,
     /// Of a worker's processor, copying in and out included.
     pub(super) ns_per_packet: f64,
     pub(super) ns_least: f64,
@@ -196,6 +198,7 @@ fn rows_text(out: &mut String, what: &str, rows: &[Row]) {
         let label = match what {
             "batch" => row.batch.to_string(),
             "size" => format!("{:.0} B", row.bytes),
+            _ if row.pipelined => format!("{} stages", row.workers),
             _ => row.workers.to_string(),
         };
         let range = format!("({:.2} to {:.2})", row.ns_least, row.ns_most);

@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use millstream_built::fill;
-use millstream_click::{Program, Source, Writers};
+use millstream_click::{General, Program, Source, Writers};
 use millstream_lab::os;
 use millstream_lab::workload::Workload;
 use millstream_native::io::graph::{Ends, Feed, GraphRan, run_graph, run_graph_by};
 use millstream_native::io::live::{serve, serve_graph};
+use millstream_native::io::pipeline::run_graph_pipelined;
 use millstream_native::io::{
     Account, Crew, Nowhere, Plan, Ran as ObjectRan, Replay, run as run_packets, run_by,
 };
@@ -99,12 +100,18 @@ impl Subject {
     }
 
     /// Code for so many workers, with its tables.
-    pub(super) fn runner(&self, args: &Args, workers: u32, schedule: &Schedule) -> Result<Made> {
+    pub(super) fn runner(
+        &self,
+        args: &Args,
+        (workers, stages): (u32, bool),
+        schedule: &Schedule,
+    ) -> Result<Made> {
         let start = Instant::now();
         let options = Options { workers, ..args.tuning.options_by(schedule) };
         let program = match self {
             Subject::Configuration => {
-                let made = (Writers::Scripts, args.tuning.general());
+                let general = General { stages, ..args.tuning.general() };
+                let made = (Writers::Scripts, general);
                 Some(click::front(Path::new(&args.what), &args.variables, workers, made)?)
             }
             Subject::Object(_) => None,
@@ -215,6 +222,11 @@ impl Runner {
         self.engine.workers()
     }
 
+    /// Whether its workers are stages.
+    pub(super) fn pipelined(&self) -> bool {
+        self.program.as_ref().is_some_and(|program| program.stages)
+    }
+
     /// Packets that it is made for at once.
     pub(super) fn batch(&self) -> u32 {
         self.engine.batch()
@@ -240,8 +252,8 @@ impl Runner {
         let ran = match &self.program {
             None => self.object(traffic, count, batch),
             Some(program) => {
-                let outputs = program.targets.len();
-                self.graph(traffic, count, outputs, batch)
+                let (outputs, stages) = (program.targets.len(), program.stages);
+                self.graph(traffic, count, (outputs, stages), batch)
             }
         };
         let cpu = Duration::from_nanos(os::processor_ns().saturating_sub(before));
@@ -267,7 +279,13 @@ impl Runner {
         })
     }
 
-    fn graph(&mut self, traffic: &Traffic, count: u64, outputs: usize, batch: usize) -> Result<Ran> {
+    fn graph(
+        &mut self,
+        traffic: &Traffic,
+        count: u64,
+        (outputs, stages): (usize, bool),
+        batch: usize,
+    ) -> Result<Ran> {
         let each = count / self.made.len().max(1) as u64;
         let outside = Feed { frames: &traffic.frames, count: each };
         let with_count = |feed| Feed { count: each, ..feed };
@@ -277,6 +295,10 @@ impl Runner {
             .map(|made| made.as_ref().map_or(outside, |own| with_count(own.feed())))
             .collect();
         let ran: GraphRan = match self.engine.workers() {
+            _ if stages => {
+                let crew = Crew { enter: &bind };
+                run_graph_pipelined(&mut self.engine, &feeds, outputs, batch, &crew, &|_| Ok(()))
+            }
             1 => run_graph(&mut self.engine, &feeds, outputs, batch, |_| Ok(())),
             _ => {
                 let never = None::<fn(&mut Engine) -> bool>;

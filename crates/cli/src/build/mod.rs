@@ -84,7 +84,8 @@ impl From<Processor> for Cpu {
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let start = Instant::now();
-    let options = Options { cpu: args.cpu.into(), ..args.tuning.options() };
+    let workers = args.tuning.workers()?;
+    let options = Options { cpu: args.cpu.into(), workers, ..args.tuning.options() };
     let (input, options) = match is_object(&args.input)? {
         true => (object(args)?, Options { seed: native::seed(), ..options }),
         false => {
@@ -133,6 +134,7 @@ enum Input {
 }
 
 fn object(args: &Args) -> Result<Input> {
+    args.tuning.of_objects()?;
     if args.writable {
         return Err(miette!("--writable is for configurations of Click"));
     }
@@ -150,7 +152,7 @@ fn configuration(args: &Args) -> Result<Input> {
     }
     let writers = if args.writable { Writers::Anybody } else { Writers::Scripts };
     let (conf, general) = (Path::new(&args.input), args.tuning.general());
-    let program = click::front(conf, &args.variables, args.tuning.workers, (writers, general))?;
+    let program = click::front(conf, &args.variables, args.tuning.workers()?, (writers, general))?;
     Ok(Input::Configuration { name: args.input.clone(), program: Box::new(program) })
 }
 
@@ -193,7 +195,7 @@ fn executable(args: &Args, input: &Input, options: &Options) -> Result<Option<St
 
 /// Writes an object file and its header, and says so; `None`, said to the user, without LLVM.
 fn object_file(args: &Args, input: &Input, options: &Options) -> Result<Option<String>> {
-    if args.tuning.workers > 1 {
+    if args.tuning.workers()? > 1 {
         return Err(miette!("an object file's program is run by one worker: leave --workers out"));
     }
     let path = args.output.with_extension("h");

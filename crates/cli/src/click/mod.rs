@@ -26,6 +26,7 @@ use millstream_interp::MapKind;
 use millstream_ir::Map;
 use millstream_native::io::Crew;
 use millstream_native::io::graph::{Departure, GraphRan, Sources, run_graph_by, run_graph_while};
+use millstream_native::io::pipeline::run_graph_pipelined;
 use millstream_native::{Engine, Options, Prefixes};
 use millstream_object::Program as Described;
 
@@ -128,14 +129,16 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     }
     let start = Instant::now();
     let writers = if args.running.control.is_some() { Writers::Anybody } else { Writers::Scripts };
-    let program = args.configuration.program(args.tuning.workers, (writers, args.tuning.general()))?;
+    let workers = args.tuning.workers()?;
+    let program = args.configuration.program(workers, (writers, args.tuning.general()))?;
     let click = start.elapsed();
     if args.ir {
         print!("{}", program.module);
         return Ok(Exit::Done.into());
     }
     let (keep_text, places) = (args.llvm_ir.is_some(), places(&program));
-    let options = Options { keep_text, places, prefixes: prefixes(&program), ..args.tuning.options() };
+    let prefixes = prefixes(&program);
+    let options = Options { keep_text, places, prefixes, workers, ..args.tuning.options() };
     let mut engine = match Engine::of_module(program.module.clone(), program.entry, &options) {
         Ok(engine) => engine,
         Err(e) if is_llvm_missing(&e) => {
@@ -171,6 +174,12 @@ pub(crate) fn front(
     }
     for warning in &program.warnings {
         eprintln!("{:?}", texts.report(warning, Severity::Warning));
+    }
+    if general.stages && !program.stages {
+        return Err(miette!(
+            "{}: no packet comes to a queue that one puller has: there is nothing behind one",
+            conf.display()
+        ));
     }
     match workers {
         1 => Ok(program),
@@ -266,6 +275,16 @@ pub(crate) fn of_batch(batch: u32) -> Result<()> {
     }
 }
 
+/// Whether stages may run: a ring is no place for packets while somebody wants none under way, or has them in buffers of his own.
+fn at_hand(stages: bool, others: bool) -> Result<()> {
+    match stages && others {
+        false => Ok(()),
+        true => Err(miette!(
+            "--pipeline is for packets from memory and files, without --control and without scripts"
+        )),
+    }
+}
+
 /// Runs a program on packets, and prints what it found. `made` is how its code was made, unless that was ahead of time.
 pub(crate) fn execute(
     name: &str,
@@ -309,10 +328,11 @@ pub(crate) fn execute(
     let feeds: Vec<_> = packets.iter().map(io::Packets::feed).collect();
     let (batch, size) = (engine.batch(), engine.batch() as usize);
     let control = listening(args, engine, options)?;
-    let (outputs, mut at_work) =
-        (program.targets.len(), AtWork::new(program, args.json, args.watch.crashed()));
+    let (stages, outputs, mut at_work) =
+        (program.stages, program.targets.len(), AtWork::new(program, args.json, args.watch.crashed()));
     let take = |p: Departure<'_>| sinks.take(&p, &packets);
     let scripted = at_work.has_scripts();
+    at_hand(stages, scripted || control.is_some() || ports.is_some() || interfaces.is_some())?;
     // A script that cannot print ends the run.
     let mut failed = None;
     let mut serve = |engine: &mut Engine| {
@@ -344,6 +364,7 @@ pub(crate) fn execute(
             lost = Some(before);
             Ok(ran)
         }
+        _ if stages => run_graph_pipelined(engine, sources, outputs, size, &Crew { enter: &bind }, &take),
         (1, None, None) => run_graph_while(engine, sources, outputs, size, take, serve),
         _ => run_graph_by(engine, sources, outputs, size, &Crew { enter: &bind }, &take, asked(serve)),
     };

@@ -54,7 +54,7 @@ const MOST_FRAMES: usize = 1 << 24;
 pub(crate) struct Tuning {
     /// How packets go through stages of work, and what is fetched ahead: batch=PACKETS at once, pattern=fit|packets|groups|pipelined-groups, distance=PACKETS between two
     /// stages, sub-batch=PACKETS|all of a group, unroll=PACKETS of a turn, headers=PACKETS ahead, fetch=large|nothing|TABLE[+TABLE...], from=BYTES of a large
-    /// table, trials=on|off
+    /// table, trials=on|off of a loop that fetches beside one that does not, classes=one|ethertype|protocol of packets that run one after the other
     #[arg(long, value_name = "KEY=VALUE,...", default_value_t)]
     pub(crate) schedule: Schedule,
     /// LLVM's passes, as `opt -passes=` takes them
@@ -70,9 +70,21 @@ pub(crate) struct Tuning {
     /// Run by so many workers, each a thread on a processor of its own with the packets of its flows
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) workers: u32,
+    /// Run by two workers, one in front of the queues of a configuration and one behind, with a ring between them
+    #[arg(long)]
+    pub(crate) pipeline: bool,
 }
 
 impl Tuning {
+    /// How many workers there are to be; two of a pipeline.
+    pub(crate) fn workers(&self) -> Result<u32> {
+        match (self.pipeline, self.workers) {
+            (true, 1) => Ok(2),
+            (true, _) => Err(miette!("--pipeline is two workers: leave --workers out")),
+            (false, workers) => Ok(workers),
+        }
+    }
+
     /// The usual options with these.
     pub(crate) fn options(&self) -> Options {
         self.options_by(&self.schedule)
@@ -97,11 +109,14 @@ impl Tuning {
 
     /// What a configuration keeps general.
     pub(crate) fn general(&self) -> General {
-        without::general(&self.without)
+        General { stages: self.pipeline, ..without::general(&self.without) }
     }
 
     /// Fails if something is left out that objects do not have.
     pub(crate) fn of_objects(&self) -> Result<()> {
+        if self.pipeline {
+            return Err(miette!("--pipeline is for configurations: an object has no queues"));
+        }
         if self.general() == General::default() {
             return Ok(());
         }

@@ -76,5 +76,6 @@ pub(super) fn general(left_out: &[Without]) -> General {
         graph: has(Without::StaticGraph),
         arguments: has(Without::Constants),
         annotations: has(Without::Annotations),
+        stages: false,
     }
 }

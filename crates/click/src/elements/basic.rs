@@ -244,6 +244,18 @@ impl Behaviour for Pass {
     }
 }
 
+/// The same, or where stages are different workers' packets to the next one: but where several pull, whose turns are counted in front.
+struct Queue;
+
+impl Behaviour for Queue {
+    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+        match code.next_stage() {
+            Some(target) => code.pass_on(target, packet),
+            None => code.out(0, packet),
+        }
+    }
+}
+
 fn pass(setup: &mut Setup<'_>) -> Made {
     setup.arguments.rest();
     Ok(Box::new(Pass))
@@ -258,7 +270,8 @@ fn passes_queue(setup: &mut Setup<'_>) -> Made {
     }
     setup.resets("reset", Vec::new());
     setup.resets("reset_counts", Vec::new());
-    pass(setup)
+    setup.arguments.rest();
+    Ok(Box::new(Queue))
 }
 
 /// A number that makes no difference here, and that a handler reads and, where somebody may, writes all the same: scripts that tune it go on. What is no number is

@@ -97,6 +97,11 @@ counted:
 ",
         all = MOST - 1
     );
+    places(out);
+}
+
+/// Gives out places, by what was counted; behind label [`SORTED`] `%order` has them.
+fn places(out: &mut String) {
     // Where each class begins; one for all, if some have tags.
     let _ = writeln!(out, "  %sum0 = add i16 0, 0");
     for class in 0..MOST {

@@ -249,17 +249,17 @@ pub fn run_graph_by<'f>(
 }
 
 /// A worker's packets, on their way.
-struct Hand {
-    batch: Batch,
+pub(super) struct Hand {
+    pub(super) batch: Batch,
     shares: Vec<Share>,
     /// Of the packets in the batch.
-    numbers: Vec<u64>,
-    meter: Meter,
-    ran: GraphRan,
+    pub(super) numbers: Vec<u64>,
+    pub(super) meter: Meter,
+    pub(super) ran: GraphRan,
 }
 
 /// What each worker has of each source.
-fn shares(feeds: &[Feed<'_>], workers: u32) -> Vec<Vec<Share>> {
+pub(super) fn shares(feeds: &[Feed<'_>], workers: u32) -> Vec<Vec<Share>> {
     let mut shares: Vec<Vec<Share>> = (0..workers).map(|_| Vec::new()).collect();
     for feed in feeds {
         let all = Share::all(feed.frames.iter().map(Vec::as_slice), feed.count, workers);
@@ -269,7 +269,7 @@ fn shares(feeds: &[Feed<'_>], workers: u32) -> Vec<Vec<Share>> {
 }
 
 impl Hand {
-    fn new(shares: Vec<Share>, outputs: usize, size: usize) -> io::Result<Hand> {
+    pub(super) fn new(shares: Vec<Share>, outputs: usize, size: usize) -> io::Result<Hand> {
         let ran = GraphRan::none(shares.len(), outputs);
         let batch = Batch::with_copies(size, size * COPIES)?;
         Ok(Hand { batch, shares, numbers: Vec::with_capacity(size), meter: Meter::default(), ran })
@@ -300,7 +300,7 @@ impl Hand {
     }
 
     /// Takes a batch from a source; `numbers` are those of the packets in it.
-    fn fill(&mut self, source: usize, sources: &Sources<'_>) {
+    pub(super) fn fill(&mut self, source: usize, sources: &Sources<'_>) {
         self.batch.clear();
         self.numbers.clear();
         let (feed, gate) = (&sources.feeds[source], sources.gate(source));

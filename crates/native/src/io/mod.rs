@@ -14,6 +14,7 @@ pub mod graph;
 pub mod live;
 mod meter;
 pub mod pcap;
+pub mod pipeline;
 pub mod queues;
 pub mod steer;
 pub mod wires;

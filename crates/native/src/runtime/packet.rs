@@ -76,6 +76,22 @@ pub(crate) struct Sent {
     pub(crate) output: u64,
 }
 
+/// Where a packet lies in its buffer, of which it takes bytes from the beginning to its own end along: what was stripped from it, and what code keeps there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Carried {
+    /// Bytes from the buffer's beginning to where there is room, to the packet, and to its end.
+    room: u32,
+    data: u32,
+    end: u32,
+}
+
+impl Carried {
+    /// Bytes that are taken along.
+    pub(crate) fn length(&self) -> usize {
+        self.end as usize
+    }
+}
+
 /// Offset of [`Packet::verdict`], for native code.
 pub(crate) const VERDICT: usize = std::mem::offset_of!(Packet, verdict);
 
@@ -370,6 +386,36 @@ impl Batch {
         let sent = self.sent[..self.sent_len].get(at)?;
         let at = (sent.packet as usize - self.packets.as_ptr() as usize) / size_of::<Packet>();
         (at < self.packets.len()).then_some((at, sent.output))
+    }
+
+    /// Of what the graph has sent, all that a packet takes along to another batch.
+    pub(crate) fn carried(&self, at: usize) -> Option<(&[u8], Carried)> {
+        let (at, _) = self.sent_which(at)?;
+        let Packet { data, data_end, data_meta, start, .. } = self.packets[at];
+        let carried = Carried { room: data_meta - start, data: data - start, end: data_end - start };
+        Some((self.bytes_between(start..data_end), carried))
+    }
+
+    /// Takes a packet with all that it takes along; `false` if the batch is full.
+    pub(crate) fn push_carried(&mut self, bytes: &[u8], carried: Carried, ingress: u32) -> bool {
+        if self.len == self.capacity || bytes.len() > BUFFER {
+            return false;
+        }
+        let from = self.len * BUFFER;
+        let start = self.buffers.address() as u32 + from as u32;
+        self.buffers.bytes_mut()[from..from + bytes.len()].copy_from_slice(bytes);
+        self.packets[self.len] = Packet {
+            data: start + carried.data,
+            data_end: start + carried.end,
+            data_meta: start + carried.room,
+            ingress,
+            start,
+            origin: self.len as u32,
+            open: true,
+            ..Packet::default()
+        };
+        self.len += 1;
+        true
     }
 
     /// How many packets the graph has sent.

@@ -1,0 +1,104 @@
+//! A graph in two stages does what it does in one, whatever the timing of its workers, and ends when one of them fails.
+
+use std::io;
+use std::sync::Mutex;
+
+use millstream_click::{General, Graph, Program, Writers, compile, compile_for, flatten, parse};
+use millstream_native::io::Crew;
+use millstream_native::io::graph::{Departure, Feed, GraphRan, run_graph};
+use millstream_native::io::pipeline::run_graph_pipelined;
+use millstream_native::{Engine, Options};
+use millstream_programs::packet::partly_broken;
+use millstream_programs::rng::Rng;
+
+/// Annotations and stripped headers that are wanted behind queues, copies, a queue behind another, a way beside all queues, and a table that one stage
+/// fills and both look up in.
+const QUEUES: &str = "FromDump(a) -> c :: Classifier(12/0800, -); c[1] -> ToDump(1);
+    c[0] -> Paint(3) -> Strip(14) -> k :: CheckIPHeader(CHECKSUM false) -> rw :: IPRewriter(pattern 192.0.2.1 1024-65535# - - 0 1)
+        -> q :: Queue -> Unqueue -> p :: CheckPaint(3) -> Unstrip(14) -> t :: Tee(2) -> n :: Counter -> ToDump(0);
+    t[1] -> Queue(5) -> Unqueue -> Strip(14) -> DecIPTTL -> Queue -> Unqueue -> ToDump(2); p[1] -> Discard; rw[1] -> q; k[1] -> Discard;";
+
+/// What each output sent, in order.
+type Sent = Vec<Vec<(u64, Vec<u8>)>>;
+
+fn graph() -> Graph {
+    flatten(&parse(QUEUES).expect("parsed"), &[]).expect("flattened")
+}
+
+fn staged(graph: &Graph) -> Program {
+    let general = General { stages: true, ..General::default() };
+    let program =
+        compile_for(graph, &|_, _| Err(String::new()), Writers::Scripts, general).expect("compiled");
+    assert!(program.stages);
+    program.for_workers().expect("for several workers")
+}
+
+fn engine(program: &Program, workers: u32, batch: u32) -> Engine {
+    let schedule = format!("batch={batch}").parse().expect("a schedule");
+    let options = Options { workers, schedule, ..Options::default() };
+    Engine::of_module(program.module.clone(), program.entry, &options).expect("compiled")
+}
+
+/// Received and copies are sent or dropped.
+fn adds_up(program: &Program, engine: &mut Engine, ran: &GraphRan) {
+    let state = engine.map("click.state").expect("the state").get(&[0; 4]).expect("the first");
+    let number = |offset: u32| -> u64 {
+        // A copy a worker.
+        let copies = state.chunks(state.len() / 2);
+        let word =
+            |copy: &[u8]| copy[offset as usize..].first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
+        copies.map(word).sum()
+    };
+    let dropped: u64 = program.drops.iter().map(|drop| number(drop.offset)).sum();
+    let taken = ran.received.iter().sum::<u64>() + ran.copies + number(program.uncloned);
+    assert_eq!(taken, ran.sent.iter().sum::<u64>() + dropped);
+}
+
+#[test]
+fn two_stages_send_what_one_worker_sends_in_the_same_order() {
+    let graph = graph();
+    let frames = partly_broken(&mut Rng::new(5), 3_000);
+    let feeds = [Feed { frames: &frames, count: frames.len() as u64 }];
+    let plain = compile(&graph).expect("compiled");
+    let mut one: Sent = vec![Vec::new(); plain.targets.len()];
+    let ran = run_graph(&mut engine(&plain, 1, 64), &feeds, plain.targets.len(), 64, |p: Departure<'_>| {
+        one[p.output].push((p.number, p.bytes.to_vec()));
+        Ok(())
+    })
+    .expect("run");
+    assert!(one.iter().all(|sent| sent.len() > 20), "{:?}", ran.sent);
+    let program = staged(&graph);
+    for batch in [1, 7, 64, 64, 200] {
+        let mut engine = engine(&program, 2, batch);
+        let sent = Mutex::new(vec![Vec::new(); program.targets.len()]);
+        let take = |p: Departure<'_>| {
+            sent.lock().expect("no panic")[p.output].push((p.number, p.bytes.to_vec()));
+            Ok(())
+        };
+        let crew = Crew { enter: &|_| Ok(()) };
+        let outputs = program.targets.len();
+        let found =
+            run_graph_pipelined(&mut engine, &feeds, outputs, batch as usize, &crew, &take).expect("run");
+        assert_eq!((&found.received, found.copies, &found.sent), (&ran.received, ran.copies, &ran.sent));
+        adds_up(&program, &mut engine, &found);
+        assert!(sent.into_inner().expect("no panic") == one, "batches of {batch}");
+    }
+}
+
+#[test]
+fn a_stage_that_fails_ends_the_other_one() {
+    let program = staged(&graph());
+    let frames = partly_broken(&mut Rng::new(6), 2_000);
+    let feeds = [Feed { frames: &frames, count: 10_000_000 }];
+    // Output 1 is the first stage's, output 0 the second one's.
+    for failing in [0, 1] {
+        let mut engine = engine(&program, 2, 32);
+        let take = |p: Departure<'_>| match p.output == failing && p.number > 500 {
+            true => Err(io::Error::other("full")),
+            false => Ok(()),
+        };
+        let crew = Crew { enter: &|_| Ok(()) };
+        let ran = run_graph_pipelined(&mut engine, &feeds, program.targets.len(), 32, &crew, &take);
+        assert_eq!(ran.expect_err("it fails").to_string(), "full");
+    }
+}

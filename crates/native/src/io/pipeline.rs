@@ -1,0 +1,487 @@
+//! A graph in two stages, each a worker on a processor of its own: what is in front of queues, and what is behind them.
+//!
+//! The first worker takes packets from sources; those that reach a queue go through a ring of bursts to the second one, with their annotations, which the code
+//! has put into their buffers. A packet that reaches another queue there stays with the second worker: nothing comes back, so that no
+//! worker ever waits for one that waits for it.
+//!
+//! Where the ring is full the first worker waits (back-pressure): no packet is lost between stages. Whichever worker ends, for whatever reason, says so in the
+//! ring, and the other one ends, too.
+//!
+//! Invariant: received + copies = sent + dropped, over both stages together, where the graph counts what it drops itself. Packets of a flow that take the
+//! same way stay in order.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::Instant;
+
+use super::floor::Floor;
+use super::graph::{COPIES, Departure, GraphRan, Hand, Sources, shares};
+use super::meter::Meter;
+use super::{Crew, joined};
+use crate::engine::{Engine, Lane};
+use crate::runtime::packet::{Batch, Carried};
+
+/// Bursts that a ring holds. Each is a batch's.
+const RING: usize = 16;
+/// Looks at a ring before the processor is given away.
+const SPINS: u32 = 64;
+
+/// A packet on its way from stage to stage.
+#[derive(Clone, Copy, Debug)]
+struct Parcel {
+    /// Where its bytes begin among the burst's.
+    at: usize,
+    carried: Carried,
+    source: usize,
+    number: u64,
+}
+
+/// Packets that a batch has left in queues.
+#[derive(Debug, Default)]
+struct Burst {
+    bytes: Vec<u8>,
+    parcels: Vec<Parcel>,
+}
+
+impl Burst {
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.parcels.clear();
+    }
+
+    fn put(&mut self, (bytes, carried): (&[u8], Carried), source: usize, number: u64) {
+        self.parcels.push(Parcel { at: self.bytes.len(), carried, source, number });
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    fn get(&self, parcel: &Parcel) -> &[u8] {
+        &self.bytes[parcel.at..parcel.at + parcel.carried.length()]
+    }
+}
+
+/// Bursts from one worker to another, in order. One side pushes, one takes; each slot belongs to one of them at a time, by the two counts, so that its lock
+/// is never waited for.
+struct Ring<T> {
+    slots: Box<[Mutex<T>]>,
+    /// How often was pushed, and taken.
+    pushed: AtomicUsize,
+    taken: AtomicUsize,
+    /// Nothing is pushed any more.
+    closed: AtomicBool,
+    /// Nothing is taken any more.
+    gone: AtomicBool,
+}
+
+/// What came of a look at a ring.
+#[derive(PartialEq, Eq, Debug)]
+enum Look {
+    /// There was room, or something.
+    Done,
+    /// Not now.
+    Later,
+    /// And there never will be: the other side has ended.
+    Never,
+}
+
+impl<T: Default> Ring<T> {
+    fn new(slots: usize) -> Ring<T> {
+        Ring {
+            slots: (0..slots).map(|_| Mutex::default()).collect(),
+            pushed: AtomicUsize::new(0),
+            taken: AtomicUsize::new(0),
+            closed: AtomicBool::new(false),
+            gone: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether there is room, for the side that pushes.
+    fn room(&self) -> Look {
+        let free =
+            self.pushed.load(Ordering::Relaxed) - self.taken.load(Ordering::Acquire) < self.slots.len();
+        match free {
+            _ if self.gone.load(Ordering::Acquire) => Look::Never,
+            true => Look::Done,
+            false => Look::Later,
+        }
+    }
+
+    /// Whether there is something, for the side that takes. It is asked first whether all was pushed: what came before that is seen then.
+    fn filled(&self) -> Look {
+        let closed = self.closed.load(Ordering::Acquire);
+        let filled = self.pushed.load(Ordering::Acquire) != self.taken.load(Ordering::Relaxed);
+        match (filled, closed) {
+            (true, _) => Look::Done,
+            (false, false) => Look::Later,
+            (false, true) => Look::Never,
+        }
+    }
+
+    /// The slot of number `at`, which belongs to whoever asks.
+    fn exchange(&self, at: usize, with: &mut T) {
+        if let Ok(mut slot) = self.slots[at % self.slots.len()].lock() {
+            std::mem::swap(&mut *slot, with);
+        }
+    }
+
+    /// Puts something in, and takes out what the other side has left there, to be used again; [`Look::Done`] only then.
+    fn push(&self, what: &mut T) -> Look {
+        let look = self.room();
+        if look == Look::Done {
+            let at = self.pushed.load(Ordering::Relaxed);
+            self.exchange(at, what);
+            self.pushed.store(at + 1, Ordering::Release);
+        }
+        look
+    }
+
+    /// The same the other way round.
+    fn take(&self, what: &mut T) -> Look {
+        let look = self.filled();
+        if look == Look::Done {
+            let at = self.taken.load(Ordering::Relaxed);
+            self.exchange(at, what);
+            self.taken.store(at + 1, Ordering::Release);
+        }
+        look
+    }
+}
+
+/// A side of a ring: when it ends, however it does, the other one is told.
+struct Side<'r>(&'r AtomicBool);
+
+impl Drop for Side<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// Tries until it is done; whether it ever was.
+fn until_done(mut attempt: impl FnMut() -> Look) -> bool {
+    let mut spins = 0;
+    loop {
+        match attempt() {
+            Look::Done => return true,
+            Look::Never => return false,
+            Look::Later if spins < SPINS => {
+                spins += 1;
+                std::hint::spin_loop();
+            }
+            Look::Later => thread::yield_now(),
+        }
+    }
+}
+
+/// Runs all packets of all sources through a graph that was compiled in two stages, with this many outputs beside that of its queues, by the engine's two
+/// workers. `take` is called by both.
+///
+/// # Errors
+/// If what takes the packets fails, there is no memory for a batch, or a worker cannot begin.
+pub fn run_graph_pipelined<'f>(
+    engine: &mut Engine,
+    sources: impl Into<Sources<'f>>,
+    outputs: usize,
+    size: usize,
+    crew: &Crew<'_>,
+    take: &(impl Fn(Departure<'_>) -> io::Result<()> + Sync),
+) -> io::Result<GraphRan> {
+    let sources = sources.into();
+    let feeds = sources.feeds.len();
+    let (ring, floor) = (Ring::<Burst>::new(RING), Floor::new(engine));
+    let start = Instant::now();
+    let done = thread::scope(|scope| {
+        let (ring, floor, enter) = (&ring, &floor, crew.enter);
+        let first = scope.spawn(move || {
+            let _side = Side(&ring.closed);
+            let begin = |engine: &Engine| {
+                enter(0)?;
+                let hand = Hand::new(shares(sources.feeds, 1).remove(0), outputs, size)?;
+                Ok((hand, engine.lane(0), Burst::default()))
+            };
+            let (hand, ..) = floor.work(begin, |engine, (hand, lane, burst)| {
+                let mut any = false;
+                for source in 0..feeds {
+                    let stamp = lane.stamp();
+                    any |= in_front(engine, lane, hand, (source, &sources, outputs), burst, take)?;
+                    lane.done(stamp, hand.numbers.len() as u64);
+                    if !burst.parcels.is_empty() && !until_done(|| ring.push(burst)) {
+                        // The second worker has failed, and says why.
+                        return Ok(false);
+                    }
+                    burst.clear();
+                    lane.show_graph(&hand.ran);
+                }
+                Ok(any)
+            })?;
+            Ok(hand.ran)
+        });
+        let second = scope.spawn(move || {
+            let _side = Side(&ring.gone);
+            let begin = |engine: &Engine| {
+                enter(1)?;
+                Behind::new(engine, (feeds, outputs), size)
+            };
+            let behind = floor.work(begin, |engine, behind| {
+                let more = behind.next(ring);
+                behind.run(engine, take)?;
+                Ok(more)
+            })?;
+            Ok(behind.ran)
+        });
+        [first, second].into_iter().map(joined).collect::<io::Result<Vec<GraphRan>>>()
+    })?;
+    let mut ran = done.into_iter().reduce(GraphRan::and).unwrap_or_default();
+    ran.total = start.elapsed();
+    Ok(ran)
+}
+
+/// Takes a batch from a source to the outputs, and to queues: that is the burst's.
+fn in_front(
+    engine: &Engine,
+    lane: &mut Lane,
+    hand: &mut Hand,
+    (source, sources, queue): (usize, &Sources<'_>, usize),
+    burst: &mut Burst,
+    take: &impl Fn(Departure<'_>) -> io::Result<()>,
+) -> io::Result<bool> {
+    hand.fill(source, sources);
+    let Hand { batch, ran, numbers, meter, .. } = hand;
+    let mut events = Vec::new();
+    meter.measure(batch.len(), (&mut ran.busy, &mut ran.windows), || {
+        engine.run_graph_by(lane, batch);
+        events = lane.take_events();
+    });
+    ran.events += events.len() as u64;
+    ran.copies += batch.copies() as u64;
+    let origin = |at: usize| (source, numbers.get(at).copied().unwrap_or(0));
+    settle(batch, (&mut ran.sent, queue), &origin, burst, take)?;
+    Ok(!numbers.is_empty())
+}
+
+/// Sends what a batch has sent, but for what is in queues, which is the burst's then. `origin` knows source and number of the packet that came in at a place.
+fn settle(
+    batch: &Batch,
+    (counts, queue): (&mut [u64], usize),
+    origin: &impl Fn(usize) -> (usize, u64),
+    burst: &mut Burst,
+    take: &impl Fn(Departure<'_>) -> io::Result<()>,
+) -> io::Result<()> {
+    for (place, (bytes, output, at)) in batch.sent().enumerate() {
+        let (output, (source, number)) = (output as usize, origin(at));
+        if output == queue {
+            if let Some(carried) = batch.carried(place) {
+                burst.put(carried, source, number);
+            }
+            continue;
+        }
+        if let Some(count) = counts.get_mut(output) {
+            *count += 1;
+        }
+        take(Departure { bytes, output, source, number })?;
+    }
+    Ok(())
+}
+
+/// What the second worker has to itself.
+struct Behind {
+    lane: Lane,
+    batch: Batch,
+    /// Of the packets in the batch.
+    origins: Vec<(usize, u64)>,
+    /// The burst at hand, and how many of its packets were run.
+    burst: Burst,
+    done: usize,
+    /// What has reached queues here.
+    again: VecDeque<Burst>,
+    /// Where packets of queues come in by, and where they go out.
+    ingress: u32,
+    queue: usize,
+    meter: Meter,
+    ran: GraphRan,
+}
+
+impl Behind {
+    fn new(engine: &Engine, (sources, outputs): (usize, usize), size: usize) -> io::Result<Behind> {
+        Ok(Behind {
+            lane: engine.lane(1),
+            batch: Batch::with_copies(size, size * COPIES)?,
+            origins: Vec::with_capacity(size),
+            burst: Burst::default(),
+            done: 0,
+            again: VecDeque::new(),
+            ingress: sources as u32 + 1,
+            queue: outputs,
+            meter: Meter::default(),
+            ran: GraphRan::none(sources, outputs),
+        })
+    }
+
+    /// Fills a batch with what waits longest; `false` if nothing does and nothing will.
+    fn next(&mut self, ring: &Ring<Burst>) -> bool {
+        self.batch.clear();
+        self.origins.clear();
+        if self.done == self.burst.parcels.len() {
+            (self.burst, self.done) = match self.again.pop_front() {
+                Some(burst) => (burst, 0),
+                None => {
+                    let mut burst = std::mem::take(&mut self.burst);
+                    burst.clear();
+                    if !until_done(|| ring.take(&mut burst)) {
+                        return false;
+                    }
+                    (burst, 0)
+                }
+            };
+        }
+        for parcel in &self.burst.parcels[self.done..] {
+            if !self.batch.push_carried(self.burst.get(parcel), parcel.carried, self.ingress) {
+                break;
+            }
+            self.origins.push((parcel.source, parcel.number));
+        }
+        self.done += self.origins.len();
+        true
+    }
+
+    /// Takes the batch to the outputs.
+    fn run(&mut self, engine: &Engine, take: &impl Fn(Departure<'_>) -> io::Result<()>) -> io::Result<()> {
+        let Behind { lane, batch, origins, again, queue, meter, ran, .. } = self;
+        let stamp = lane.stamp();
+        let mut events = Vec::new();
+        meter.measure(batch.len(), (&mut ran.busy, &mut ran.windows), || {
+            engine.run_graph_by(lane, batch);
+            events = lane.take_events();
+        });
+        ran.events += events.len() as u64;
+        ran.copies += batch.copies() as u64;
+        let origin = |at: usize| origins.get(at).copied().unwrap_or_default();
+        let mut burst = Burst::default();
+        settle(batch, (&mut ran.sent, *queue), &origin, &mut burst, take)?;
+        if !burst.parcels.is_empty() {
+            again.push_back(burst);
+        }
+        lane.done(stamp, origins.len() as u64);
+        lane.show_graph(ran);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Steps of the side that pushes three numbers and ends, and of the side that takes until there is nothing more, in one order of many.
+    struct Run {
+        ring: Ring<u32>,
+        pushed: u32,
+        /// Between a look and what follows from it.
+        looked: [bool; 2],
+        swapped: [bool; 2],
+        taken: Vec<u32>,
+        ended: [bool; 2],
+    }
+
+    const PUSHED: u32 = 3;
+
+    impl Run {
+        fn new(slots: usize) -> Run {
+            let ring = Ring::new(slots);
+            Run {
+                ring,
+                pushed: 0,
+                looked: [false; 2],
+                swapped: [false; 2],
+                taken: Vec::new(),
+                ended: [false; 2],
+            }
+        }
+
+        /// A step of one side, as `push` and `take` make them: a look, an exchange, a count.
+        fn step(&mut self, taker: bool) {
+            let side = usize::from(taker);
+            if self.ended[side] {
+                return;
+            }
+            if !self.looked[side] {
+                if !taker && self.pushed == PUSHED {
+                    self.ring.closed.store(true, Ordering::Release);
+                    self.ended[side] = true;
+                    return;
+                }
+                match if taker { self.ring.filled() } else { self.ring.room() } {
+                    Look::Done => self.looked[side] = true,
+                    Look::Later => {}
+                    Look::Never => self.ended[side] = true,
+                }
+            } else if !self.swapped[side] {
+                let count = if taker { &self.ring.taken } else { &self.ring.pushed };
+                let mut what = if taker { 0 } else { self.pushed + 1 };
+                self.ring.exchange(count.load(Ordering::Relaxed), &mut what);
+                if taker {
+                    self.taken.push(what);
+                } else {
+                    assert_eq!(what, 0, "what is there was taken");
+                    self.pushed += 1;
+                }
+                self.swapped[side] = true;
+            } else {
+                let count = if taker { &self.ring.taken } else { &self.ring.pushed };
+                count.fetch_add(1, Ordering::Release);
+                (self.looked[side], self.swapped[side]) = (false, false);
+            }
+        }
+    }
+
+    #[test]
+    fn in_every_order_of_steps_all_is_taken_once_in_order_and_both_sides_end() {
+        const STEPS: u32 = 16;
+        for slots in [1, 2, 3] {
+            for order in 0..1u32 << STEPS {
+                let mut run = Run::new(slots);
+                (0..STEPS).for_each(|step| run.step(order >> step & 1 == 1));
+                // Then by turns: however it has begun, it comes to an end.
+                for _ in 0..40 {
+                    [true, false].into_iter().for_each(|taker| run.step(taker));
+                }
+                assert_eq!(
+                    (run.taken.as_slice(), run.ended),
+                    (&[1, 2, 3][..], [true; 2]),
+                    "{slots} {order:b}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn two_threads_pass_all_in_order_through_a_ring_of_two() {
+        let ring = Ring::<u64>::new(2);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let _side = Side(&ring.closed);
+                for number in 1..=100_000u64 {
+                    let mut what = number;
+                    assert!(until_done(|| ring.push(&mut what)));
+                }
+            });
+            let (mut what, mut last) = (0, 0);
+            while until_done(|| ring.take(&mut what)) {
+                assert_eq!(what, last + 1);
+                last = std::mem::take(&mut what);
+            }
+            assert_eq!(last, 100_000);
+        });
+    }
+
+    #[test]
+    fn whoever_pushes_ends_when_nobody_takes_any_more() {
+        let ring = Ring::<u64>::new(1);
+        assert_eq!(ring.push(&mut 1), Look::Done);
+        thread::scope(|scope| {
+            let pushing = scope.spawn(|| until_done(|| ring.push(&mut 2)));
+            drop(Side(&ring.gone));
+            assert!(!pushing.join().expect("no panic"));
+        });
+    }
+}
