@@ -56,7 +56,7 @@ pub enum Fetch {
     Tables(Vec<String>),
 }
 
-/// Which packets of a batch run one behind the other, before those of other classes ([`crate::classes`]).
+/// Which packets of a batch run one behind the other, before those of other classes, where no packet can tell.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Classes {
