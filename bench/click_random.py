@@ -301,7 +301,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--packets", type=int, default=2000)
     parser.add_argument("--keep", type=pathlib.Path)
-    parser.add_argument("--options", default="", help="of millstream click, in one word: '--batch 7 --ahead-from 0'")
+    parser.add_argument("--options", default="", help="of millstream click, in one word: '--schedule batch=7,from=0'")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
