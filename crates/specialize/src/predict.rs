@@ -141,7 +141,8 @@ pub fn gain_ns(
         let rate = if profile.total == 0 { 1.0 } else { profile.total as f64 / packets.max(1) as f64 };
         let shares: Vec<f64> = profile.shares().collect();
         let instead = match &planned.lookup {
-            Lookup::Empty => 0.0,
+            // Of a loop through a table one turn is left, as a rule without lookups.
+            Lookup::Empty | Lookup::Walked => 0.0,
             Lookup::Cached => cost::CACHE,
             Lookup::OneLength { .. } => cost::TWIN,
             Lookup::Whole(entries) => cost::whole(MapType(compiler.declaration(site.map).kind), entries),

@@ -403,6 +403,11 @@ impl Compiler {
         transform::in_range(&self.prepared.module, site.func, site)
     }
 
+    /// Whether a loop looks up one index after the other there.
+    pub fn is_walked(&self, site: &Site) -> bool {
+        transform::is_walked(&self.prepared.module, site)
+    }
+
     /// How far a map is read-only to all programs of the object.
     pub fn access(&self, map: ir::Map) -> ir::usage::Access {
         self.usage.of_module(map).access(self.declaration(map))

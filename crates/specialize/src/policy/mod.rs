@@ -135,7 +135,7 @@ pub fn plan(known: &Known<'_>, mut guard: Guard, tier: Tier) -> Planned {
             Lookup::Hot(entries) | Lookup::Twin { hot: entries, .. } => {
                 Put::Hot(entries.iter().map(|e| e.key.clone()).collect())
             }
-            Lookup::Whole(_) | Lookup::Empty => Put::Whole,
+            Lookup::Whole(_) | Lookup::Empty | Lookup::Walked => Put::Whole,
             Lookup::Cached => Put::Cached,
         };
         complete &= !matches!(put, Put::Hot(_));
@@ -182,6 +182,14 @@ impl Known<'_> {
             && let Some(lookup) = self.twin(site, profile, twins)
         {
             return Some(lookup);
+        }
+        // Without it nothing is gained, however little time there is.
+        if kind == MapType::ARRAY
+            && decl.max_entries as usize <= WHOLE
+            && self.compiler.is_walked(site)
+            && self.observed.table(site.map).is_some()
+        {
+            return Some(Lookup::Walked);
         }
         let in_time = tier == Tier::Thorough || decl.max_entries <= TINY;
         // An array has as many entries as it has room for; others may have fewer.

@@ -81,6 +81,8 @@ pub(super) struct Copier<'a> {
     pub(super) late: bool,
     /// Whether lookups stay as they are.
     pub(super) plain: bool,
+    /// Branches that are decided in the turn of a loop that is being copied, and whether they are taken.
+    pub(super) forced: FxHashMap<Inst, bool>,
     /// Of entries whose key is known: their map, and where writers of the key are counted.
     pub(super) buckets: FxHashMap<Value, (Map, Value)>,
     /// Where slots of caches lie among those of the CPU.
@@ -127,8 +129,16 @@ impl<'a> Copier<'a> {
     }
 
     /// Copies what `at` dominates, from there on.
-    pub(super) fn region(&mut self, at: At, mut env: Env) {
-        let whole = at.next == 0;
+    pub(super) fn region(&mut self, at: At, env: Env) {
+        self.region_of(at, at.next == 0, env);
+    }
+
+    /// Copies one turn of a loop from its header on, and what follows. Who goes round comes to the copy of the header around it.
+    pub(super) fn turn_of(&mut self, at: At, env: Env) {
+        self.region_of(at, false, env);
+    }
+
+    fn region_of(&mut self, at: At, whole: bool, mut env: Env) {
         self.regions.push(Region { root: at.block, whole, blocks: FxHashMap::default() });
         self.block(at, &mut env);
         let first = self.cfg.rpo_index[at.block] as usize + 1;
@@ -139,22 +149,39 @@ impl<'a> Copier<'a> {
             }
             let Some(region) = self.regions.last() else { break };
             let Some((out, incoming)) = region.blocks.get(&block) else { continue };
-            let out = *out;
-            let agreed = if self.is_header(block) { None } else { Some(agreement(incoming)) };
-            let needed = self.addresses_needed(incoming, agreed.as_deref());
+            let mut out = *out;
+            let is_header = self.is_header(block);
+            let entered = agreement(incoming);
+            let needed = self.addresses_needed(incoming, (!is_header).then_some(&entered));
             self.missing.extend(needed);
-            for (n, &param) in self.src.blocks[block].params.iter().enumerate() {
-                let held = Abs::Val(self.out.blocks[out].params[n]);
-                env[param.index()] =
-                    agreed.as_ref().and_then(|a| a.get(n).copied().flatten()).unwrap_or(held);
+            self.bind(block, out, &entered, &mut env);
+            if is_header {
+                // What goes round is not known yet.
+                out = self.sieved(block, out, &env).unwrap_or(out);
+                self.bind(block, out, &[], &mut env);
             }
             self.block(At { block, next: 0, out }, &mut env);
         }
         self.regions.pop();
     }
 
+    /// The parameters of a block are what all edges bring alike, or those of its copy.
+    fn bind(&self, block: Block, out: Block, agreed: &[Option<Abs>], env: &mut Env) {
+        for (n, &param) in self.src.blocks[block].params.iter().enumerate() {
+            let held = Abs::Val(self.out.blocks[out].params[n]);
+            env[param.index()] = agreed.get(n).copied().flatten().unwrap_or(held);
+        }
+    }
+
+    /// From now on the innermost copy of a block around this place is another one, to which no edge leads yet.
+    pub(super) fn leads_to(&mut self, block: Block, out: Block) {
+        if let Some(region) = self.regions.last_mut() {
+            region.blocks.insert(block, (out, Vec::new()));
+        }
+    }
+
     /// Lookups whose results come by different ways into one parameter, and so must be at hand.
-    fn addresses_needed(&self, incoming: &[Vec<Abs>], agreed: Option<&[Option<Abs>]>) -> Vec<Inst> {
+    fn addresses_needed(&self, incoming: &[Vec<Abs>], agreed: Option<&Vec<Option<Abs>>>) -> Vec<Inst> {
         let merged = |n: usize| agreed.is_none_or(|a| a.get(n).copied().flatten().is_none());
         let each = incoming.iter().flat_map(|edge| edge.iter().enumerate());
         each.filter(|(n, _)| merged(*n)).filter_map(|(_, abs)| self.without_address(*abs)).collect()
@@ -176,13 +203,17 @@ impl<'a> Copier<'a> {
         self.out.add_block()
     }
 
-    fn block(&mut self, at: At, env: &mut Env) {
-        let At { block, next, mut out } = at;
-        // Blocks are laid out in the order in which they are filled.
+    /// Blocks are laid out in the order in which they are filled.
+    pub(super) fn laid_out(&mut self, out: Block) {
         if let Some(p) = self.out.layout.iter().rposition(|&b| b == out) {
             self.out.layout.remove(p);
         }
         self.out.layout.push(out);
+    }
+
+    fn block(&mut self, at: At, env: &mut Env) {
+        let At { block, next, mut out } = at;
+        self.laid_out(out);
         for i in next..self.src.blocks[block].insts.len() {
             let inst = self.src.blocks[block].insts[i];
             self.loc = self.src.insts[inst].loc;
@@ -262,6 +293,7 @@ impl<'a> Copier<'a> {
     fn terminator(&mut self, inst: Inst, args: &[Abs], at: At, env: &Env) {
         let (data, out) = (&self.src.insts[inst], at.out);
         let decided = match data.op {
+            Op::Branch { .. } if self.forced.contains_key(&inst) => self.forced.get(&inst).copied(),
             Op::Branch { cond, width } if self.active => self.decide(cond, width, args),
             _ => None,
         };
@@ -368,7 +400,7 @@ impl<'a> Copier<'a> {
     }
 
     /// The parameter that holds a field of merged values.
-    fn field(&mut self, merge: MergeId, field: Field) -> Value {
+    pub(super) fn field(&mut self, merge: MergeId, field: Field) -> Value {
         if let Some(&v) = self.fields.by_field.get(&field) {
             return v;
         }

@@ -9,6 +9,7 @@
 //! long as the [`Guard`] does.
 
 mod before;
+mod bits;
 mod cache;
 mod chain;
 mod copy;
@@ -24,6 +25,7 @@ mod one_length;
 mod plan;
 mod rows;
 mod sampler;
+mod sieve;
 mod site;
 mod spare;
 mod specialize;
@@ -32,6 +34,7 @@ mod stack_key;
 mod trie;
 mod twin;
 mod values;
+mod walk;
 
 use millstream_ir::Module;
 use millstream_passes::{PassError, Pipeline, Session};
@@ -56,6 +59,7 @@ pub use specialize::specialize;
 pub use trie::Trie;
 pub use twin::{Room, Twin};
 pub use values::MOST_BYTES as TRIE_VALUE;
+pub use walk::is_walked;
 
 /// Before the sites of a function are known. Twice: what is stored for the last time after the first round may have kept other
 /// words of its bytes in memory. Functions that look something up can be put where they are called once their stacks are split.

@@ -74,6 +74,8 @@ pub enum Lookup {
     Cached,
     /// The map is empty.
     Empty,
+    /// The map, an array, is gone through by a loop: which of its entries matter is decided ahead of that.
+    Walked,
 }
 
 /// A field that is equal in all entries of a map.
@@ -225,6 +227,8 @@ pub struct Report {
     pub tests: u32,
     /// Lookups that are not made since it makes no difference what they find.
     pub needless: u32,
+    /// Loops that became decisions.
+    pub walks: u32,
     /// Lookups whose key turned out constant and whose result is known.
     pub folded_lookups: u32,
     /// Loads of values of maps that became constants.
@@ -241,6 +245,7 @@ impl Report {
         self.sites.extend(other.sites);
         self.tests += other.tests;
         self.needless += other.needless;
+        self.walks += other.walks;
         self.folded_lookups += other.folded_lookups;
         self.folded_loads += other.folded_loads;
         self.unspared.extend(other.unspared);

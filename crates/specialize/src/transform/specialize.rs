@@ -65,6 +65,7 @@ pub fn specialize(
             token: None,
             late: false,
             plain: false,
+            forced: FxHashMap::default(),
             buckets: FxHashMap::default(),
             source: src.entry(),
             backs: FxHashMap::default(),

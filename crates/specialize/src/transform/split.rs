@@ -374,6 +374,7 @@ impl Copier<'_> {
                 return Some(Flow::On(at.out));
             }
             Lookup::Whole(_) => true,
+            Lookup::Walked => return None,
             Lookup::Hot(_) | Lookup::Twin { .. } | Lookup::OneLength { .. } => false,
         };
         let decl = &self.module.maps[map];
@@ -381,7 +382,7 @@ impl Copier<'_> {
             Lookup::Whole(entries) | Lookup::Hot(entries) => (entries.as_slice(), None),
             Lookup::Twin { map: twin, hot } => (hot.as_slice(), Some((*twin, None))),
             Lookup::OneLength { map: twin, length } => (&[][..], Some((*twin, Some(*length)))),
-            Lookup::Empty | Lookup::Cached => return None,
+            Lookup::Empty | Lookup::Cached | Lookup::Walked => return None,
         };
         let twin = match twin {
             Some(_) if self.addressed.contains(&inst) => return None,
@@ -625,19 +626,24 @@ impl Copier<'_> {
         let limit = std::mem::replace(&mut self.limit, 0);
         self.region(At { next: at.next + 1, out: head, ..at }, env);
         self.limit = limit;
+        let starts: Vec<Block> = merged.iter().map(|_| self.new_block()).collect();
+        self.lead_to(head, &starts);
+        merged.iter().zip(starts).for_each(|(&group, start)| leaves[group] = Some(start));
+    }
+
+    /// From a block for each of merged values to their common copy, with the fields that this one takes.
+    pub(super) fn lead_to(&mut self, head: Block, starts: &[Block]) {
         let fields: Vec<Option<Field>> =
             self.out.blocks[head].params.iter().map(|p| self.fields.of_value.get(p).copied()).collect();
-        for (n, &group) in merged.iter().enumerate() {
-            let leaf = self.new_block();
+        for (n, &start) in starts.iter().enumerate() {
             let args: Vec<Value> = fields
                 .iter()
                 .map(|f| {
                     let value = f.and_then(|f| self.field_of(f, n)).unwrap_or(0);
-                    self.value(leaf, Op::Const { value }, &[], Type::I64)
+                    self.value(start, Op::Const { value }, &[], Type::I64)
                 })
                 .collect();
-            self.emit(leaf, Op::Jump {}, &[], &[BlockCall::with(head, args)], Type::Any);
-            leaves[group] = Some(leaf);
+            self.emit(start, Op::Jump {}, &[], &[BlockCall::with(head, args)], Type::Any);
         }
     }
 

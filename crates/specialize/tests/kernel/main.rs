@@ -12,6 +12,7 @@ mod guard;
 mod inner;
 mod judge;
 mod lengths;
+mod linear;
 mod live;
 mod offline;
 mod paper;

@@ -145,6 +145,11 @@ impl<'c> Offline<'c> {
         self.counted(made, frames).map(|counted| counted.map_calls.expect("all is modelled"))
     }
 
+    /// Instructions that the original and a variant execute for each of the frames, counted like those.
+    pub(crate) fn executed(&mut self, made: &Made, frames: &[Vec<u8>]) -> [f64; 2] {
+        self.counted(made, frames).map(|counted| counted.executed.expect("all is modelled"))
+    }
+
     fn counted(&mut self, made: &Made, frames: &[Vec<u8>]) -> [Counted; 2] {
         for (of, map) in made.twins.maps() {
             let place = self.compiler.twin(of).expect("it can have a twin");

@@ -1,0 +1,490 @@
+//! Numbers bit by bit: each is known, or is a bit of a word that only the packet knows, as it is or flipped.
+//!
+//! What rules do with the words of a packet before they compare them, masking, changing the byte order, taking what differs, moves
+//! bits and flips them; so a comparison is a condition on bits of the words themselves.
+//!
+//! Invariant: a [`Condition`] is true exactly where the comparison is, but for [`Condition::Open`], of which nothing is known.
+
+use std::array;
+
+use millstream_ir::{AluOp, Cond, SwapKind, Value, Width};
+use millstream_isa::semantics::eval;
+use smallvec::SmallVec;
+
+/// A bit of a number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Bit {
+    /// 0 or 1.
+    Known(bool),
+    /// This bit of a word.
+    Of(Literal),
+    /// Anything.
+    Open,
+}
+
+/// A bit of a word, and what it is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Literal {
+    pub(super) word: Value,
+    pub(super) at: u8,
+    pub(super) is: bool,
+}
+
+impl Literal {
+    pub(super) fn flipped(self) -> Literal {
+        Literal { is: !self.is, ..self }
+    }
+}
+
+/// A number of 64 bits, the lowest first.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Bits([Bit; 64]);
+
+/// What is known of bits of words.
+#[derive(Clone, Default, Debug)]
+pub(super) struct Facts(SmallVec<[(Value, u64, u64); 6]>);
+
+impl Facts {
+    /// What a bit is.
+    fn of(&self, word: Value, at: u8) -> Option<bool> {
+        let (_, known, is) = self.0.iter().find(|(of, ..)| *of == word)?;
+        (known >> at & 1 == 1).then_some(is >> at & 1 == 1)
+    }
+
+    /// Whether a literal holds, if that is known.
+    fn holds(&self, literal: Literal) -> Option<bool> {
+        self.of(literal.word, literal.at).map(|is| is == literal.is)
+    }
+
+    /// The same where a literal holds, too.
+    pub(super) fn with(&self, literal: Literal) -> Facts {
+        let mut facts = self.clone();
+        let bit = 1u64 << literal.at;
+        let is = if literal.is { bit } else { 0 };
+        match facts.0.iter_mut().find(|(of, ..)| *of == literal.word) {
+            Some((_, known, before)) => (*known, *before) = (*known | bit, *before & !bit | is),
+            None => facts.0.push((literal.word, bit, is)),
+        }
+        facts
+    }
+}
+
+impl Bits {
+    pub(super) fn constant(value: u64) -> Bits {
+        Bits(array::from_fn(|n| Bit::Known(value >> n & 1 == 1)))
+    }
+
+    /// A word of so many bits.
+    pub(super) fn word(word: Value, bits: u32) -> Bits {
+        let bit = |n: usize| Bit::Of(Literal { word, at: n as u8, is: true });
+        Bits(array::from_fn(|n| if (n as u32) < bits { bit(n) } else { Bit::Known(false) }))
+    }
+
+    /// Anything of so many bits.
+    pub(super) fn open(bits: u32) -> Bits {
+        Bits(array::from_fn(|n| if (n as u32) < bits { Bit::Open } else { Bit::Known(false) }))
+    }
+
+    pub(super) fn as_constant(&self) -> Option<u64> {
+        self.0.iter().enumerate().try_fold(0, |sum, (n, bit)| match bit {
+            Bit::Known(is) => Some(sum | u64::from(*is) << n),
+            _ => None,
+        })
+    }
+
+    /// The lowest of them, zeros above.
+    pub(super) fn lowest(&self, bits: u32) -> Bits {
+        Bits(array::from_fn(|n| if (n as u32) < bits { self.0[n] } else { Bit::Known(false) }))
+    }
+
+    /// The lowest of them, the highest of these above, in a number of that width.
+    pub(super) fn sign_extended(&self, bits: u32, width: Width) -> Bits {
+        let sign = self.0[bits.clamp(1, 64) as usize - 1];
+        Bits(array::from_fn(|n| if (n as u32) < bits { self.0[n] } else { sign })).lowest(of_width(width))
+    }
+
+    pub(super) fn swapped(&self, kind: SwapKind, bits: u32) -> Bits {
+        let mut swapped = [Bit::Known(false); 64];
+        for (n, bit) in self.0.iter().enumerate() {
+            let moved = eval::swap(kind, bits, 1 << n);
+            if moved != 0 {
+                swapped[moved.trailing_zeros() as usize] = *bit;
+            }
+        }
+        Bits(swapped)
+    }
+
+    pub(super) fn alu(op: AluOp, width: Width, a: &Bits, b: &Bits) -> Bits {
+        let wide = of_width(width);
+        if let (Some(a), Some(b)) = (a.as_constant(), b.as_constant()) {
+            return Bits::constant(eval::alu(op, width, a, b));
+        }
+        let by = b.as_constant().map(|by| by as usize & (wide as usize - 1));
+        let each = |f: fn(Bit, Bit) -> Bit| Bits(array::from_fn(|n| f(a.0[n], b.0[n])));
+        let whole = match (op, by) {
+            (AluOp::And, _) => each(and),
+            (AluOp::Or, _) => each(or),
+            (AluOp::Xor, _) => each(xor),
+            (AluOp::Lsh, Some(by)) => {
+                Bits(array::from_fn(|n| if n < by { Bit::Known(false) } else { a.0[n - by] }))
+            }
+            (AluOp::Rsh, Some(by)) => {
+                let a = a.lowest(wide);
+                Bits(array::from_fn(|n| a.0.get(n + by).copied().unwrap_or(Bit::Known(false))))
+            }
+            (AluOp::Arsh, Some(by)) => {
+                let a = a.sign_extended(wide, Width::W64);
+                Bits(array::from_fn(|n| a.0.get(n + by).copied().unwrap_or(a.0[63])))
+            }
+            // Without a carry, a sum is what either has.
+            (AluOp::Add, _) if (0..64).all(|n| is_zero(a.0[n]) || is_zero(b.0[n])) => each(or),
+            _ => Bits::open(64),
+        };
+        whole.lowest(wide)
+    }
+
+    /// The least and the greatest that it can be.
+    fn range(&self, facts: &Facts) -> (u64, u64) {
+        let known = |bit: &Bit| match bit {
+            Bit::Known(is) => Some(*is),
+            Bit::Of(literal) => facts.holds(*literal),
+            Bit::Open => None,
+        };
+        let sum = |unknown: bool| {
+            let is = |(n, bit): (usize, &Bit)| u64::from(known(bit).unwrap_or(unknown)) << n;
+            self.0.iter().enumerate().map(is).fold(0, |sum, bit| sum | bit)
+        };
+        (sum(false), sum(true))
+    }
+
+    /// The word that it is, and how many bits of it.
+    fn plain(&self) -> Option<(Value, u32)> {
+        let Bit::Of(Literal { word, at: 0, is: true }) = self.0[0] else { return None };
+        let bits = self.0.iter().position(|bit| *bit == Bit::Known(false)).unwrap_or(64) as u32;
+        (*self == Bits::word(word, bits)).then_some((word, bits))
+    }
+
+    /// The condition that it is this constant.
+    fn equals(&self, constant: u64) -> Condition {
+        let mut literals = Literals::new();
+        for (n, bit) in self.0.iter().enumerate() {
+            let wanted = constant >> n & 1 == 1;
+            match bit {
+                Bit::Known(is) if *is == wanted => {}
+                Bit::Known(_) => return Condition::Always(false),
+                Bit::Of(literal) if wanted => literals.push(*literal),
+                Bit::Of(literal) => literals.push(literal.flipped()),
+                Bit::Open => return Condition::Open,
+            }
+        }
+        literals.sort_unstable();
+        literals.dedup();
+        if literals.windows(2).any(|pair| pair[0] == pair[1].flipped()) {
+            return Condition::Always(false);
+        }
+        if literals.is_empty() { Condition::Always(true) } else { Condition::All(literals) }
+    }
+
+    /// The condition that it lies between two constants, these included.
+    fn within(&self, first: u64, last: u64) -> Condition {
+        let (least, most) = self.range(&Facts::default());
+        let (first, last) = (first.max(least), last.min(most));
+        if first > last {
+            return Condition::Always(false);
+        }
+        if (first, last) == (least, most) {
+            return Condition::Always(true);
+        }
+        if first == last {
+            return self.equals(first);
+        }
+        match self.plain() {
+            Some((word, bits)) => Condition::Within { word, bits, first, last },
+            None => Condition::Open,
+        }
+    }
+}
+
+fn of_width(width: Width) -> u32 {
+    if width == Width::W64 { 64 } else { 32 }
+}
+
+fn is_zero(bit: Bit) -> bool {
+    bit == Bit::Known(false)
+}
+
+fn and(a: Bit, b: Bit) -> Bit {
+    match (a, b) {
+        (Bit::Known(false), _) | (_, Bit::Known(false)) => Bit::Known(false),
+        (Bit::Known(true), bit) | (bit, Bit::Known(true)) => bit,
+        (Bit::Of(a), Bit::Of(b)) if a == b => Bit::Of(a),
+        (Bit::Of(a), Bit::Of(b)) if a == b.flipped() => Bit::Known(false),
+        _ => Bit::Open,
+    }
+}
+
+fn not(bit: Bit) -> Bit {
+    match bit {
+        Bit::Known(is) => Bit::Known(!is),
+        Bit::Of(literal) => Bit::Of(literal.flipped()),
+        Bit::Open => Bit::Open,
+    }
+}
+
+fn or(a: Bit, b: Bit) -> Bit {
+    not(and(not(a), not(b)))
+}
+
+fn xor(a: Bit, b: Bit) -> Bit {
+    match (a, b) {
+        (Bit::Known(false), bit) | (bit, Bit::Known(false)) => bit,
+        (Bit::Known(true), bit) | (bit, Bit::Known(true)) => not(bit),
+        (Bit::Of(a), Bit::Of(b)) if a == b => Bit::Known(false),
+        (Bit::Of(a), Bit::Of(b)) if a == b.flipped() => Bit::Known(true),
+        _ => Bit::Open,
+    }
+}
+
+pub(super) type Literals = SmallVec<[Literal; 8]>;
+
+/// What a comparison asks of words.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Condition {
+    /// Nothing: it is known.
+    Always(bool),
+    /// All of these.
+    All(Literals),
+    /// One of these at least.
+    Any(Literals),
+    /// That the lowest bits of a word are a number between these, one of which is the least or the greatest that they can be.
+    Within {
+        /// The word.
+        word: Value,
+        /// How many bits.
+        bits: u32,
+        /// The least.
+        first: u64,
+        /// The greatest.
+        last: u64,
+    },
+    /// Something else.
+    Open,
+}
+
+impl Condition {
+    /// What a comparison of two numbers asks.
+    pub(super) fn new(cond: Cond, width: Width, a: &Bits, b: &Bits) -> Condition {
+        let wide = of_width(width);
+        let (a, b) = (a.lowest(wide), b.lowest(wide));
+        if let (Some(a), Some(b)) = (a.as_constant(), b.as_constant()) {
+            return Condition::Always(eval::cond(cond, width, a, b));
+        }
+        match cond {
+            Cond::Eq => return Bits::alu(AluOp::Xor, width, &a, &b).equals(0),
+            Cond::Ne => return Bits::alu(AluOp::Xor, width, &a, &b).equals(0).not(),
+            Cond::Set => return Bits::alu(AluOp::And, width, &a, &b).equals(0).not(),
+            _ => {}
+        }
+        let (number, constant, cond) = match (a.as_constant(), b.as_constant()) {
+            (_, Some(constant)) => (a, constant, cond),
+            (Some(constant), _) => (b, constant, mirrored(cond)),
+            _ => return Condition::Open,
+        };
+        let is_positive = |constant: u64| constant >> (wide - 1) & 1 == 0;
+        let unsigned = is_zero(number.0[wide as usize - 1]) && is_positive(constant);
+        let most = u64::MAX >> (64 - wide);
+        match cond {
+            Cond::Sgt | Cond::Sge | Cond::Slt | Cond::Sle if !unsigned => Condition::Open,
+            Cond::Gt | Cond::Sgt if constant == most => Condition::Always(false),
+            Cond::Gt | Cond::Sgt => number.within(constant + 1, most),
+            Cond::Ge | Cond::Sge => number.within(constant, most),
+            Cond::Lt | Cond::Slt if constant == 0 => Condition::Always(false),
+            Cond::Lt | Cond::Slt => number.within(0, constant - 1),
+            _ => number.within(0, constant),
+        }
+    }
+
+    /// The opposite.
+    pub(super) fn not(self) -> Condition {
+        let flip = |literals: Literals| literals.into_iter().map(Literal::flipped).collect();
+        match self {
+            Condition::Always(is) => Condition::Always(!is),
+            Condition::All(literals) => Condition::Any(flip(literals)),
+            Condition::Any(literals) => Condition::All(flip(literals)),
+            // One end is that of the word: comparisons have one constant.
+            Condition::Within { word, bits, first: 0, last } => {
+                Bits::word(word, bits).within(last + 1, u64::MAX)
+            }
+            Condition::Within { word, bits, first, .. } => Bits::word(word, bits).within(0, first - 1),
+            Condition::Open => Condition::Open,
+        }
+    }
+
+    /// Whether it is met, if what is known decides that.
+    pub(super) fn under(&self, facts: &Facts) -> Option<bool> {
+        match self {
+            Condition::Always(is) => Some(*is),
+            Condition::All(literals) => {
+                let mut all = Some(true);
+                for literal in literals {
+                    match facts.holds(*literal) {
+                        Some(false) => return Some(false),
+                        Some(true) => {}
+                        None => all = None,
+                    }
+                }
+                all
+            }
+            Condition::Any(literals) => {
+                let flipped = literals.iter().map(|literal| literal.flipped()).collect();
+                Condition::All(flipped).under(facts).map(|is| !is)
+            }
+            Condition::Within { word, bits, first, last } => {
+                let (least, most) = Bits::word(*word, *bits).range(facts);
+                match (least, most) {
+                    _ if *first <= least && most <= *last => Some(true),
+                    _ if most < *first || *last < least => Some(false),
+                    _ => None,
+                }
+            }
+            Condition::Open => None,
+        }
+    }
+
+    /// Bits that are so wherever it is met.
+    pub(super) fn literals(&self) -> Literals {
+        match self {
+            Condition::All(literals) => literals.clone(),
+            Condition::Any(literals) if literals.len() == 1 => literals.clone(),
+            Condition::Within { word, bits, first, last } => {
+                // Above the highest bit in which the ends differ, all numbers between them are alike.
+                let differing = 64 - (first ^ last).leading_zeros();
+                let literal = |at: u32| Literal { word: *word, at: at as u8, is: first >> at & 1 == 1 };
+                (differing..*bits).map(literal).collect()
+            }
+            _ => Literals::new(),
+        }
+    }
+}
+
+/// The condition with its operands the other way round.
+fn mirrored(cond: Cond) -> Cond {
+    match cond {
+        Cond::Gt => Cond::Lt,
+        Cond::Ge => Cond::Le,
+        Cond::Lt => Cond::Gt,
+        Cond::Le => Cond::Ge,
+        Cond::Sgt => Cond::Slt,
+        Cond::Sge => Cond::Sle,
+        Cond::Slt => Cond::Sgt,
+        Cond::Sle => Cond::Sge,
+        Cond::Eq | Cond::Ne | Cond::Set => cond,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cranelift_entity::EntityRef;
+
+    use super::*;
+
+    const CONDS: [Cond; 11] = [
+        Cond::Eq,
+        Cond::Ne,
+        Cond::Gt,
+        Cond::Ge,
+        Cond::Lt,
+        Cond::Le,
+        Cond::Sgt,
+        Cond::Sge,
+        Cond::Slt,
+        Cond::Sle,
+        Cond::Set,
+    ];
+
+    /// Numbers by a simple rule.
+    fn next(state: &mut u64) -> u64 {
+        *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        *state >> 20 ^ *state << 7
+    }
+
+    /// What a number is for a word.
+    fn value(bits: &Bits, word: u64) -> Option<u64> {
+        bits.0.iter().enumerate().try_fold(0, |sum, (n, bit)| match bit {
+            Bit::Known(is) => Some(sum | u64::from(*is) << n),
+            Bit::Of(literal) => Some(sum | u64::from((word >> literal.at & 1 == 1) == literal.is) << n),
+            Bit::Open => None,
+        })
+    }
+
+    /// Everything that is known of the lowest bits of a word.
+    fn facts(word: Value, is: u64, bits: u8) -> Facts {
+        (0..bits).fold(Facts::default(), |facts, at| facts.with(Literal { word, at, is: is >> at & 1 == 1 }))
+    }
+
+    #[test]
+    fn numbers_and_conditions_are_what_they_compute() {
+        let word = Value::new(3);
+        let mut state = 1;
+        let (mut decided, mut open) = (0, 0);
+        for _ in 0..3_000 {
+            let size = [8, 16, 32, 64][next(&mut state) as usize % 4];
+            let width = [Width::W32, Width::W64][next(&mut state) as usize % 2];
+            let held = next(&mut state) & u64::MAX >> (64 - size);
+            let (mut bits, mut number) = (Bits::word(word, size), held);
+            for _ in 0..3 {
+                let constant = next(&mut state) >> (next(&mut state) % 64);
+                let ops =
+                    [AluOp::And, AluOp::Or, AluOp::Xor, AluOp::Lsh, AluOp::Rsh, AluOp::Arsh, AluOp::Add];
+                let op = ops[next(&mut state) as usize % ops.len()];
+                bits = Bits::alu(op, width, &bits, &Bits::constant(constant));
+                number = eval::alu(op, width, number, constant);
+                let order = [16, 32, 64][next(&mut state) as usize % 3];
+                if next(&mut state).is_multiple_of(3) {
+                    bits = bits.swapped(SwapKind::ToBe, order);
+                    number = eval::swap(SwapKind::ToBe, order, number);
+                } else if next(&mut state).is_multiple_of(3) {
+                    bits = bits.sign_extended(order.min(32), width);
+                    number = eval::movsx(width, order.min(32), number);
+                }
+            }
+            let Some(computed) = value(&bits, held) else { continue };
+            assert_eq!(computed, number);
+            let constant =
+                [number, number.wrapping_add(1), next(&mut state) >> 40][next(&mut state) as usize % 3];
+            for cond in CONDS {
+                for (a, b, is) in [
+                    (&bits, &Bits::constant(constant), eval::cond(cond, width, number, constant)),
+                    (&Bits::constant(constant), &bits, eval::cond(cond, width, constant, number)),
+                ] {
+                    let condition = Condition::new(cond, width, a, b);
+                    let all = facts(word, held, 64);
+                    if condition == Condition::Open {
+                        open += 1;
+                        continue;
+                    }
+                    decided += 1;
+                    assert_eq!(condition.under(&all), Some(is), "{condition:?} of {number} and {constant}");
+                    assert_eq!(condition.clone().not().under(&all), Some(!is), "not {condition:?}");
+                    let some = condition.under(&facts(word, held, next(&mut state) as u8 % 64));
+                    assert!(some.is_none_or(|some| some == is));
+                    assert!(!is || condition.literals().iter().all(|l| all.holds(*l) == Some(true)));
+                }
+            }
+        }
+        assert!(decided > 10_000 && open > 100, "{decided} and {open}");
+    }
+
+    #[test]
+    fn what_differs_behind_a_mask_is_a_prefix() {
+        let word = Value::new(0);
+        let differs = Bits::alu(AluOp::Xor, Width::W32, &Bits::word(word, 32), &Bits::constant(0x0201_a8c0));
+        let masked = Bits::alu(AluOp::And, Width::W32, &differs, &Bits::constant(0x00ff_ffff));
+        let Condition::All(literals) = Condition::new(Cond::Eq, Width::W32, &masked, &Bits::constant(0))
+        else {
+            panic!("{masked:?}")
+        };
+        assert_eq!(literals.len(), 24);
+        assert!(literals.iter().all(|l| l.at < 24 && l.is == (0x01_a8c0 >> l.at & 1 == 1)));
+    }
+}

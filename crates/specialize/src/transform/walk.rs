@@ -1,0 +1,438 @@
+//! Loops that go through a table: what each turn makes of the packet, found out ahead.
+//!
+//! As long as the numbers that a loop counts with are known, so is what it reads of a table that is known. What a turn then asks of
+//! the packet are conditions on bits of words that were there before the loop. A turn is passed over where they are not met, if
+//! nothing that anybody could see happens on that way, and what goes round is known again.
+//!
+//! Invariant: where a condition that a [`Turn`] needs is not met, the turn ends at the header with what the next of the turns begins
+//! with. Turns that are not listed always do, one after the other.
+
+use std::rc::Rc;
+
+use cranelift_entity::EntityRef;
+use millstream_ir::{
+    AluOp, Block, BlockCall, Cfg, Cond, Inst, Map, MemFlags, Module, Op, Size, Value, ValueDef, Width,
+};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::bits::{Bits, Condition, Facts, Literals};
+use super::copy::{Copier, Env};
+use super::eval::{Abs, Address, Bytes, KnownId, read};
+use super::site::{Key, Site};
+use super::split::key_bytes;
+
+/// Turns of one loop.
+const TURNS: usize = 4_096;
+/// Instructions that are evaluated for all turns of one loop.
+const STEPS: usize = 400_000;
+/// Branches that are not decided, one behind the other, in one turn.
+const DEPTH: usize = 32;
+
+/// One turn of a loop.
+#[derive(Debug)]
+pub(super) struct Turn {
+    /// What the parameters of the header are.
+    pub(super) params: Vec<Abs>,
+    /// Conditions without which it is passed over.
+    pub(super) needs: Vec<Condition>,
+    /// The branches on its way if they are met, as far as they are decided then, and whether these are taken.
+    pub(super) path: Vec<(Inst, bool)>,
+    /// Whether it is passed over where they are not: else nothing is known of what comes behind it.
+    pub(super) may_pass: bool,
+}
+
+/// What is known of a value in a turn.
+#[derive(Clone, PartialEq, Debug)]
+enum Sym {
+    Const(u64),
+    Bits(Rc<Bits>),
+    /// So many bytes into what was known before.
+    Known(KnownId, i64),
+    /// So many bytes into what a lookup of the turn found.
+    Found(usize, i64),
+    /// What this value from before the loop is, and no number.
+    Before(Value),
+    Other,
+}
+
+/// What may become of a turn from one place on.
+#[derive(Clone)]
+struct Rest {
+    /// What the next turn begins with, if this one is passed over.
+    next: Option<Vec<Sym>>,
+    /// Whether it is, whatever the packet.
+    passes: bool,
+    needs: Vec<Condition>,
+    /// Branches, as far as they are decided, and whether they are taken.
+    path: Vec<(Inst, bool)>,
+}
+
+impl Rest {
+    /// The loop is left, or nothing is known.
+    fn stays() -> Rest {
+        Rest { next: None, passes: false, needs: Vec::new(), path: Vec::new() }
+    }
+
+    fn passed(next: Vec<Sym>) -> Rest {
+        Rest { next: Some(next), passes: true, ..Rest::stays() }
+    }
+}
+
+type Values = FxHashMap<Value, Sym>;
+
+/// Turns on their way.
+struct Walk<'c, 'a> {
+    copier: &'c Copier<'a>,
+    env: &'c Env,
+    header: Block,
+    body: &'c FxHashSet<Block>,
+    /// Values of the loop itself.
+    inside: FxHashSet<Value>,
+    found: Vec<(Map, Vec<u8>)>,
+    steps: usize,
+}
+
+/// The blocks of the loop with this header, if it is one.
+pub(super) fn loop_of(cfg: &Cfg, header: Block) -> FxHashSet<Block> {
+    let mut body = FxHashSet::from_iter([header]);
+    let back = |p: &&Block| cfg.rpo_index[**p] >= cfg.rpo_index[header];
+    let mut work: Vec<Block> = cfg.preds[header].iter().filter(back).copied().collect();
+    while let Some(block) = work.pop() {
+        if body.insert(block) {
+            work.extend(&cfg.preds[block]);
+        }
+    }
+    body
+}
+
+/// Whether a lookup is in a loop that counts its key on.
+pub fn is_walked(module: &Module, site: &Site) -> bool {
+    let func = &module.funcs[site.func];
+    let cfg = Cfg::new(func);
+    let key = match &site.key {
+        Key::Values(_) => func.insts[site.inst].args.first().copied(),
+        _ => None,
+    };
+    let Some(ValueDef::Param(header, _)) = key.map(|key| func.defs[key]) else { return false };
+    let body = loop_of(&cfg, header);
+    body.len() > 1 && body.contains(&site.block) || func.targets(header).iter().any(|t| t.block == header)
+}
+
+impl Copier<'_> {
+    /// The blocks of the loop with this header.
+    pub(super) fn loop_of(&self, header: Block) -> FxHashSet<Block> {
+        loop_of(&self.cfg, header)
+    }
+
+    /// The turns of a loop that matter, in their order. `env` says what is known ahead of the first one. None if there are no such
+    /// turns.
+    pub(super) fn turns(&self, header: Block, body: &FxHashSet<Block>, env: &Env) -> Option<Vec<Turn>> {
+        let blocks = body.iter().map(|block| &self.src.blocks[*block]);
+        let results = |insts: &[Inst]| -> Vec<Value> {
+            insts.iter().filter_map(|inst| self.src.result(*inst)).collect()
+        };
+        let inside = blocks.flat_map(|b| b.params.iter().copied().chain(results(&b.insts))).collect();
+        let mut walk = Walk { copier: self, env, header, body, inside, found: Vec::new(), steps: STEPS };
+        let first: Vec<Sym> =
+            self.src.blocks[header].params.iter().map(|param| walk.before(*param)).collect();
+        let mut params = first.clone();
+        let mut turns = Vec::new();
+        for _ in 0..TURNS {
+            let abs = walk.abs(&params, &first)?;
+            let Rest { next, passes, needs, path } = walk.turn(&params);
+            if walk.steps == 0 {
+                break;
+            }
+            let may_pass = next.is_some() && !needs.is_empty();
+            if !passes {
+                turns.push(Turn { params: abs, needs, path, may_pass });
+            }
+            match next.filter(|_| passes || may_pass) {
+                Some(next) if next == params => break,
+                Some(next) => params = next,
+                None => return Some(turns),
+            }
+        }
+        // What is beyond the limits is left to the loop itself.
+        let params = walk.abs(&params, &first)?;
+        turns.push(Turn { params, needs: Vec::new(), path: Vec::new(), may_pass: false });
+        Some(turns)
+    }
+}
+
+impl Walk<'_, '_> {
+    /// What is known of a value from before the loop, or of a parameter of its header in the first turn.
+    fn before(&self, value: Value) -> Sym {
+        match self.env[value.index()] {
+            Abs::Const(constant) => Sym::Const(constant as u64),
+            Abs::Ptr(id, at) if matches!(self.copier.known[id].bytes, Bytes::One(_)) => Sym::Known(id, at),
+            Abs::Val(_) => match self.copier.src.types[value].int_bits() {
+                Some(bits) => Sym::Bits(Rc::new(Bits::word(value, bits))),
+                None => Sym::Before(value),
+            },
+            _ => Sym::Other,
+        }
+    }
+
+    /// The parameters of the header, as the copy has them in a later turn.
+    fn abs(&self, now: &[Sym], first: &[Sym]) -> Option<Vec<Abs>> {
+        let params = &self.copier.src.blocks[self.header].params;
+        let abs = |(param, (now, first)): (&Value, (&Sym, &Sym))| match now {
+            Sym::Const(constant) => Some(Abs::Const(*constant as i64)),
+            Sym::Known(id, at) if matches!(self.copier.known[*id].address, Address::Direct) => {
+                Some(Abs::Ptr(*id, *at))
+            }
+            // Nothing that changes from turn to turn.
+            Sym::Bits(_) | Sym::Before(_) if now == first => Some(self.env[param.index()]),
+            _ => None,
+        };
+        params.iter().zip(now.iter().zip(first)).map(abs).collect()
+    }
+
+    fn turn(&mut self, params: &[Sym]) -> Rest {
+        let params = self.copier.src.blocks[self.header].params.iter().copied().zip(params.iter().cloned());
+        self.rest(self.header, params.collect(), false, 0)
+    }
+
+    /// What becomes of the turn from a block on. `seen`: whether something has happened that others can see.
+    fn rest(&mut self, mut block: Block, mut values: Values, mut seen: bool, depth: usize) -> Rest {
+        let src = self.copier.src;
+        let mut path = Vec::new();
+        loop {
+            let Some((&last, insts)) = src.blocks[block].insts.split_last() else { return Rest::stays() };
+            for &inst in insts {
+                self.steps = self.steps.saturating_sub(1);
+                seen |= self.inst(inst, &mut values);
+            }
+            if self.steps == 0 || depth > DEPTH {
+                return Rest::stays();
+            }
+            let data = &src.insts[last];
+            let target = match data.op {
+                Op::Jump {} => &data.targets[0],
+                Op::Branch { cond, width } => {
+                    match self.condition(cond, width, [data.args[0], data.args[1]], &values) {
+                        Condition::Always(is) => {
+                            path.push((last, is));
+                            &data.targets[usize::from(!is)]
+                        }
+                        condition => {
+                            let sides = [&data.targets[0], &data.targets[1]];
+                            let sides = sides.map(|target| self.over(block, target, &values, seen, depth));
+                            let mut rest = branched(last, condition, sides);
+                            rest.path.splice(0..0, path);
+                            return rest;
+                        }
+                    }
+                }
+                // The program is left, or nothing is known.
+                _ => return Rest { path, ..Rest::stays() },
+            };
+            match self.edge(block, target, &values, seen) {
+                Ok(entered) => values = entered,
+                Err(rest) => return Rest { path, ..rest },
+            }
+            block = target.block;
+        }
+    }
+
+    fn over(&mut self, from: Block, target: &BlockCall, values: &Values, seen: bool, depth: usize) -> Rest {
+        match self.edge(from, target, values, seen) {
+            Ok(entered) => self.rest(target.block, entered, seen, depth + 1),
+            Err(rest) => rest,
+        }
+    }
+
+    /// What is known behind an edge, if it leads to a block of the turn.
+    fn edge(&self, from: Block, target: &BlockCall, values: &Values, seen: bool) -> Result<Values, Rest> {
+        if !self.body.contains(&target.block) {
+            return Err(Rest::stays());
+        }
+        let args: Vec<Sym> = target.args.iter().map(|arg| self.sym(*arg, values)).collect();
+        if target.block == self.header {
+            return Err(if seen { Rest::stays() } else { Rest::passed(args) });
+        }
+        if self.copier.cfg.rpo_index[target.block] <= self.copier.cfg.rpo_index[from] {
+            return Err(Rest::stays());
+        }
+        let mut entered = values.clone();
+        entered.extend(self.copier.src.blocks[target.block].params.iter().copied().zip(args));
+        Ok(entered)
+    }
+
+    fn sym(&self, value: Value, values: &Values) -> Sym {
+        match values.get(&value) {
+            Some(sym) => sym.clone(),
+            None if self.inside.contains(&value) => Sym::Other,
+            None => self.before(value),
+        }
+    }
+
+    /// Evaluates an instruction; whether it does what others can see.
+    fn inst(&mut self, inst: Inst, values: &mut Values) -> bool {
+        let data = &self.copier.src.insts[inst];
+        let args: Vec<Sym> = data.args.iter().map(|arg| self.sym(*arg, values)).collect();
+        let mut seen = data.op.effects().writes || data.op.effects().calls;
+        let sym = match &data.op {
+            Op::MapLookup { map, key } => {
+                let piece = |n: usize| match args.get(n) {
+                    Some(Sym::Const(constant)) => Some(*constant as i64),
+                    _ => None,
+                };
+                let size = self.copier.module.maps[*map].key_size;
+                let found =
+                    key_bytes(key, size, piece).and_then(|key| self.copier.contents.lookup(*map, &key));
+                seen = found.is_none();
+                found.map_or(Sym::Other, |found| self.found(*map, found))
+            }
+            Op::MapValueAddr { map, offset } => {
+                let found = self.copier.contents.lookup(*map, &[0; 4]).flatten();
+                match found.map(|bytes| self.found(*map, Some(bytes))) {
+                    Some(Sym::Found(n, _)) => Sym::Found(n, i64::from(*offset)),
+                    _ => Sym::Other,
+                }
+            }
+            Op::Load { size, sext, offset, flags } if *flags == MemFlags::default() => {
+                self.load(&args[0], *offset, *size, *sext)
+            }
+            Op::Load { flags, .. } => {
+                seen |= flags.volatile;
+                Sym::Other
+            }
+            op => computed(op, &args),
+        };
+        if let Some(result) = data.result.expand() {
+            values.insert(result, sym);
+        }
+        seen
+    }
+
+    fn found(&mut self, map: Map, found: Option<Vec<u8>>) -> Sym {
+        let Some(bytes) = found else { return Sym::Const(0) };
+        self.found.push((map, bytes));
+        Sym::Found(self.found.len() - 1, 0)
+    }
+
+    fn load(&self, base: &Sym, offset: i32, size: Size, sext: bool) -> Sym {
+        let (map, bytes, at) = match base {
+            Sym::Found(n, at) => (self.found[*n].0, &self.found[*n].1, at),
+            Sym::Known(id, at) => match &self.copier.known[*id].bytes {
+                Bytes::One(bytes) => (self.copier.known[*id].map, bytes, at),
+                _ => return Sym::Other,
+            },
+            _ => return Sym::Other,
+        };
+        let start = at.checked_add(i64::from(offset)).and_then(|at| u32::try_from(at).ok());
+        let range = start.and_then(|start| Some(start..start.checked_add(size.bytes())?));
+        let Some(range) = range.filter(|range| self.copier.contents.constant(map, range.clone())) else {
+            return Sym::Other;
+        };
+        read(bytes, range.start, size, sext).map_or(Sym::Other, |value| Sym::Const(value as u64))
+    }
+
+    fn condition(&self, cond: Cond, width: Width, args: [Value; 2], values: &Values) -> Condition {
+        let args = args.map(|arg| self.sym(arg, values));
+        if let [Sym::Found(..) | Sym::Known(..), Sym::Const(0)] = args
+            && width == Width::W64
+            && matches!(cond, Cond::Eq | Cond::Ne)
+        {
+            return Condition::Always(cond == Cond::Ne);
+        }
+        match [bits(&args[0]), bits(&args[1])] {
+            [Some(a), Some(b)] => Condition::new(cond, width, &a, &b),
+            _ => Condition::Open,
+        }
+    }
+}
+
+/// A number, bit by bit.
+fn bits(sym: &Sym) -> Option<Rc<Bits>> {
+    match sym {
+        Sym::Const(constant) => Some(Rc::new(Bits::constant(*constant))),
+        Sym::Bits(bits) => Some(Rc::clone(bits)),
+        _ => None,
+    }
+}
+
+/// The result of arithmetic.
+fn computed(op: &Op, args: &[Sym]) -> Sym {
+    let number = |bits: Bits| match bits.as_constant() {
+        Some(constant) => Sym::Const(constant),
+        None => Sym::Bits(Rc::new(bits)),
+    };
+    let of = |n: usize| args.get(n).and_then(bits);
+    match (op, args) {
+        (Op::Const { value }, _) => Sym::Const(*value as u64),
+        (Op::Alu { op: AluOp::Add, width: Width::W64 }, [Sym::Known(id, at), Sym::Const(by)])
+        | (Op::Alu { op: AluOp::Add, width: Width::W64 }, [Sym::Const(by), Sym::Known(id, at)]) => {
+            at.checked_add(*by as i64).map_or(Sym::Other, |at| Sym::Known(*id, at))
+        }
+        (Op::Alu { op: AluOp::Add, width: Width::W64 }, [Sym::Found(n, at), Sym::Const(by)])
+        | (Op::Alu { op: AluOp::Add, width: Width::W64 }, [Sym::Const(by), Sym::Found(n, at)]) => {
+            at.checked_add(*by as i64).map_or(Sym::Other, |at| Sym::Found(*n, at))
+        }
+        (Op::Alu { op, width }, _) => match (of(0), of(1)) {
+            (Some(a), Some(b)) => number(Bits::alu(*op, *width, &a, &b)),
+            _ => Sym::Other,
+        },
+        (Op::Zext {}, _) => of(0).map_or(Sym::Other, |a| number(a.lowest(32))),
+        (Op::Sext { bits, width }, _) => {
+            of(0).map_or(Sym::Other, |a| number(a.sign_extended(u32::from(*bits), *width)))
+        }
+        (Op::Swap { kind, bits }, _) => {
+            of(0).map_or(Sym::Other, |a| number(a.swapped(*kind, u32::from(*bits))))
+        }
+        _ => Sym::Other,
+    }
+}
+
+/// What becomes of a turn where a branch is not decided, by what becomes of it on both sides, the taken one first.
+fn branched(branch: Inst, condition: Condition, [taken, fallen]: [Rest; 2]) -> Rest {
+    let agree = |a: &Rest, b: &Rest| match (&a.next, &b.next) {
+        (Some(a), Some(b)) => a == b,
+        _ => true,
+    };
+    if !agree(&taken, &fallen) {
+        return Rest::stays();
+    }
+    let next = taken.next.clone().or_else(|| fallen.next.clone());
+    let (rest, condition, is_taken) = match (taken.passes, fallen.passes) {
+        (true, true) => return taken,
+        (false, true) => (taken, condition, true),
+        (true, false) => (fallen, condition.not(), false),
+        (false, false) => {
+            let needs = common(&taken.needs, &fallen.needs);
+            return Rest { next, passes: false, needs, path: Vec::new() };
+        }
+    };
+    let (mut needs, mut path) = (rest.needs, rest.path);
+    if condition != Condition::Open {
+        needs.insert(0, condition);
+        path.insert(0, (branch, is_taken));
+    }
+    Rest { next, passes: false, needs, path }
+}
+
+/// What either of two ways needs.
+fn common(a: &[Condition], b: &[Condition]) -> Vec<Condition> {
+    let literals = |all: &[Condition]| -> Literals { all.iter().flat_map(Condition::literals).collect() };
+    let (a, b) = (literals(a), literals(b));
+    let both: Literals = a.into_iter().filter(|literal| b.contains(literal)).collect();
+    if both.is_empty() { Vec::new() } else { vec![Condition::All(both)] }
+}
+
+/// Those of the turns that packets of which this is known may come to: up to the first that none of them passes over.
+pub(super) fn possible(turns: &[Turn], among: &[usize], facts: &Facts) -> Vec<usize> {
+    let mut left = Vec::with_capacity(among.len());
+    for &n in among {
+        let needs = || turns[n].needs.iter().map(|need| need.under(facts));
+        if turns[n].may_pass && needs().any(|is| is == Some(false)) {
+            continue;
+        }
+        left.push(n);
+        if !turns[n].may_pass || needs().all(|is| is == Some(true)) {
+            break;
+        }
+    }
+    left
+}
