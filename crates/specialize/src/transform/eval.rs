@@ -143,7 +143,7 @@ fn moved(op: AluOp, args: &[Abs]) -> Option<Abs> {
     }
 }
 
-fn constant(op: &Op, args: &[u64]) -> Option<u64> {
+pub(super) fn constant(op: &Op, args: &[u64]) -> Option<u64> {
     Some(match (op, args) {
         (Op::Const { value }, _) => *value as u64,
         (Op::Alu { op, width }, &[a, b]) => eval::alu(*op, *width, a, b),

@@ -33,6 +33,7 @@ mod split;
 mod stack_key;
 mod trie;
 mod twin;
+mod unroll;
 mod values;
 mod walk;
 
@@ -63,8 +64,10 @@ pub use walk::is_walked;
 
 /// Before the sites of a function are known. Twice: what is stored for the last time after the first round may have kept other
 /// words of its bytes in memory. Functions that look something up can be put where they are called once their stacks are split.
-const PREPARE: [&[&str]; 5] = [
-    &["inline", "simplify-cfg", "promote-spills", "split-stack"],
+const PREPARE: [&[&str]; 6] = [
+    // What loops that were unrolled counted with is known now.
+    &["params", "simplify", "simplify-cfg"],
+    &["promote-spills", "split-stack"],
     VALUES,
     &["inline-lookups"],
     VALUES,
@@ -101,6 +104,8 @@ const CLEAN: &[&str] = &[
 /// # Errors
 /// If a pass has made the IR invalid (checked in debug builds only).
 pub fn prepare(module: &mut Module, session: &mut Session) -> Result<(), PassError> {
+    Pipeline::of(["inline", "simplify-cfg"])?.run(module, session)?;
+    unroll::unroll(module);
     Pipeline::of(PREPARE.concat())?.run(module, session).map(drop)
 }
 
