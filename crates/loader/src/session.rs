@@ -166,6 +166,23 @@ impl<'a> Session<'a> {
         self.load_slots(self.program(func)?, slots, &LinkedProgram::default())
     }
 
+    /// Loads slots that are final already, with what is known of the functions of the program that they were made from, unless there
+    /// are more by now. Without that, the kernel takes no callbacks.
+    ///
+    /// # Errors
+    /// As for [`Session::load`].
+    pub fn load_rewritten(
+        &self,
+        func: FuncId,
+        slots: &[u64],
+        from: &LinkedProgram,
+    ) -> Result<kernel::Program, ProgramError> {
+        let same = slots.len() == from.insns.len();
+        let types = same.then(|| from.func_info.clone()).unwrap_or_default();
+        let known = LinkedProgram { func_info: types, ..LinkedProgram::default() };
+        self.load_slots(self.program(func)?, slots, &known)
+    }
+
     fn load_slots(
         &self,
         program: &ObjectProgram,

@@ -231,7 +231,7 @@ impl<'c> Shadow<'c> {
         let (compiler, object) = (case.compiler, case.compiler.object());
         let load = |func: FuncId, linked: &LinkedProgram| -> Result<Program, Unjudged> {
             let (slots, _) = session.slots(linked)?;
-            Ok(session.load_raw(func, &aids.rewrite(&slots)?)?)
+            Ok(session.load_rewritten(func, &aids.rewrite(&slots)?, linked)?)
         };
         let program = load(compiler.program(), linked)?;
         let mut others = Vec::new();

@@ -23,6 +23,7 @@ mod matcher;
 mod needless;
 mod one_length;
 mod plan;
+mod rounds;
 mod rows;
 mod sampler;
 mod sieve;
@@ -63,13 +64,14 @@ pub use values::MOST_BYTES as TRIE_VALUE;
 pub use walk::is_walked;
 
 /// Before the sites of a function are known. Twice: what is stored for the last time after the first round may have kept other
-/// words of its bytes in memory. Functions that look something up can be put where they are called once their stacks are split.
+/// words of its bytes in memory. Functions that look something up can be put where they are called once their stacks are split;
+/// then what had its address taken for them is split, too.
 const PREPARE: [&[&str]; 6] = [
     // What loops that were unrolled counted with is known now.
     &["params", "simplify", "simplify-cfg"],
     &["promote-spills", "split-stack"],
     VALUES,
-    &["inline-lookups"],
+    &["inline-lookups", "simplify-cfg", "params", "split-stack"],
     VALUES,
     &["simplify-cfg", "params", "dce"],
 ];
@@ -104,6 +106,7 @@ const CLEAN: &[&str] = &[
 /// # Errors
 /// If a pass has made the IR invalid (checked in debug builds only).
 pub fn prepare(module: &mut Module, session: &mut Session) -> Result<(), PassError> {
+    rounds::unfold(module);
     Pipeline::of(["inline", "simplify-cfg"])?.run(module, session)?;
     unroll::unroll(module);
     Pipeline::of(PREPARE.concat())?.run(module, session).map(drop)

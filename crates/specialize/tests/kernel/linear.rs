@@ -24,7 +24,7 @@ const DROP: u32 = 1;
 const RULE: usize = 36;
 
 /// The forms of the fixture: what compilers are told, and whether all rules are in one value.
-const FORMS: [(&[&str], bool); 2] = [(&[], false), (&["-DIN_ONE"], true)];
+const FORMS: [(&[&str], bool); 3] = [(&[], false), (&["-DIN_ONE"], true), (&["-DCALLED"], false)];
 
 /// A rule, as the fixture has it; `None` ends them.
 fn encoded(rule: Option<&Rule>, number: usize) -> [u8; RULE] {
