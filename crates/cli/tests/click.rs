@@ -241,7 +241,7 @@ fn replaced(workers: &str) {
     assert!(spoken.say("WRITE new.reset_counts").0.starts_with("200"));
     assert!(spoken.say("WRITE c.class").0.starts_with("530"));
     assert!(spoken.say("WRITE stop").0.starts_with("200"));
-    let out = spoken.run.wait_with_output().expect("its end");
+    let out = spoken.end();
     let report: serde_json::Value = serde_json::from_slice(&out.stdout).expect("JSON");
     let number = |value: &serde_json::Value| value.as_u64().expect("a number");
     let rows = report["dropped"].as_array().expect("rows");
@@ -289,7 +289,7 @@ fn what_handlers_set_and_what_was_left_out_is_kept_by_the_next_configuration() {
     assert!(!spoken.say("READ r.table").1.contains("10.0.0.0/8"), "it has other routes");
     assert_eq!(spoken.number("s.switch"), 1);
     write(&mut spoken, "WRITE stop");
-    assert!(spoken.run.wait().expect("its end").success());
+    assert!(spoken.end().status.success());
 }
 
 #[test]
@@ -311,7 +311,7 @@ fn metrics_say_what_elements_count_and_drop() {
         assert!((before..=after).contains(&value), "{name}: {before} {value} {after}");
     }
     assert!(spoken.say("WRITE stop").0.starts_with("200"));
-    assert!(spoken.run.wait().expect("its end").success());
+    assert!(spoken.end().status.success());
 }
 
 #[test]
@@ -357,7 +357,7 @@ fn settings_and_tables_are_changed_while_packets_come() {
     assert!(spoken.say("READ flatconfig").1.contains("r :: RadixIPLookup(0/0 0);"));
     assert_eq!(spoken.say("READ config").1.trim_end(), text);
     assert!(spoken.say("WRITE stop").0.starts_with("200"));
-    assert!(spoken.run.wait().expect("its end").success());
+    assert!(spoken.end().status.success());
 }
 
 #[test]

@@ -256,7 +256,7 @@ fn a_configuration_of_several_workers_is_asked_and_replaced() {
     while spoken.number("new.count") < 1000 {}
     assert!(spoken.number("c.count") >= before + 1000, "counts go on");
     assert!(spoken.say("WRITE stop").0.starts_with("200"));
-    let out = spoken.run.wait_with_output().unwrap();
+    let out = spoken.end();
     let report: Value = serde_json::from_slice(&out.stdout).unwrap();
     assert_eq!(number(&report, "swaps"), 1);
     assert_eq!(number(&report, "received"), number(&report, "sent") + dropped(&report, None), "{report}");

@@ -3,12 +3,13 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// A run that is spoken to over its socket.
 pub(crate) struct Spoken {
-    pub(crate) run: Child,
+    /// Until it is waited for.
+    run: Option<Child>,
     pub(crate) socket: BufReader<UnixStream>,
 }
 
@@ -30,7 +31,7 @@ impl Spoken {
         let mut greeting = String::new();
         socket.read_line(&mut greeting).expect("a greeting");
         assert_eq!(greeting, "Click::ControlSocket/1.3\r\n");
-        Spoken { run, socket }
+        Spoken { run: Some(run), socket }
     }
 
     /// The first line of the answer, and the text where one was read.
@@ -51,5 +52,18 @@ impl Spoken {
     /// What a handler says, which is a number.
     pub(crate) fn number(&mut self, handler: &str) -> u64 {
         self.say(&format!("READ {handler}")).1.parse().expect("a number")
+    }
+
+    /// Waits for its end, and gives what it has said.
+    pub(crate) fn end(mut self) -> Output {
+        self.run.take().expect("it runs").wait_with_output().expect("its end")
+    }
+}
+
+impl Drop for Spoken {
+    fn drop(&mut self) {
+        if let Some(mut run) = self.run.take() {
+            let _ = (run.kill(), run.wait());
+        }
     }
 }
