@@ -177,9 +177,10 @@ impl<'a> Session<'a> {
         slots: &[u64],
         from: &LinkedProgram,
     ) -> Result<kernel::Program, ProgramError> {
-        let same = slots.len() == from.insns.len();
-        let types = same.then(|| from.func_info.clone()).unwrap_or_default();
-        let known = LinkedProgram { func_info: types, ..LinkedProgram::default() };
+        let mut known = LinkedProgram::default();
+        if slots.len() == from.insns.len() {
+            known.func_info.clone_from(&from.func_info);
+        }
         self.load_slots(self.program(func)?, slots, &known)
     }
 

@@ -217,12 +217,6 @@ impl<'m> Observed<'m> {
         self.read(&self.hot, map, key)
     }
 
-    /// What a whole map that was read for code has for a key; `None` if it was not, or prefixes are searched for.
-    fn in_table(&self, map: Map, key: &[u8]) -> Option<Option<Vec<u8>>> {
-        let is_exact = self.for_code(map)?.map.info().map_type != MapType::LPM_TRIE;
-        self.tables.borrow().get(&map).filter(|_| is_exact).map(|table| table.get(key).cloned())
-    }
-
     fn read(&self, known: &RefCell<Lookups>, map: Map, key: &[u8]) -> Option<Option<Vec<u8>>> {
         let at = (map, key.to_vec());
         if let Some(known) = known.borrow().get(&at) {
@@ -338,7 +332,7 @@ impl<'m> Observed<'m> {
 
 impl Contents for Observed<'_> {
     fn lookup(&self, map: Map, key: &[u8]) -> Option<Option<Vec<u8>>> {
-        self.in_table(map, key).or_else(|| self.read(&self.lookups, map, key))
+        self.read(&self.lookups, map, key)
     }
 
     fn constant(&self, map: Map, bytes: Range<u32>) -> bool {

@@ -186,8 +186,8 @@ impl Known<'_> {
         // Without it nothing is gained, however little time there is.
         if kind == MapType::ARRAY
             && decl.max_entries as usize <= WHOLE
+            && !self.observed.is_restless(site.map)
             && self.compiler.is_walked(site)
-            && self.observed.table(site.map).is_some()
         {
             return Some(Lookup::Walked);
         }

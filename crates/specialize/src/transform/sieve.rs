@@ -328,14 +328,19 @@ fn masks(literals: &[Literal]) -> SmallVec<[(Value, u64, u64); 4]> {
 }
 
 impl Sieve<'_> {
-    /// The branches that all of the turns that come to them take alike.
+    /// The branches that all of the turns take alike: of one that is open, nobody knows which others it comes to.
     fn agreed(&self, turns: &[(usize, Block, usize)]) -> FxHashMap<Inst, bool> {
+        let turns = || turns.iter().map(|(n, ..)| &self.turns[*n]);
         let mut decided: FxHashMap<Inst, Option<bool>> = FxHashMap::default();
-        for &(branch, is_taken) in turns.iter().flat_map(|(n, ..)| &self.turns[*n].path) {
+        for &(branch, is_taken) in turns().flat_map(|turn| &turn.path) {
             let known = decided.entry(branch).or_insert(Some(is_taken));
             *known = known.filter(|known| *known == is_taken);
         }
-        decided.into_iter().filter_map(|(branch, is_taken)| Some((branch, is_taken?))).collect()
+        let is_known = |branch: Inst| {
+            turns().filter(|turn| turn.is_open).all(|turn| turn.path.iter().any(|(b, _)| *b == branch))
+        };
+        let agreed = decided.into_iter().filter_map(|(branch, is_taken)| Some((branch, is_taken?)));
+        agreed.filter(|(branch, _)| is_known(*branch)).collect()
     }
 
     /// The bit that leaves the fewest turns on both sides, if there are too many and that helps.

@@ -39,6 +39,8 @@ pub(super) struct Turn {
     pub(super) path: Vec<(Inst, bool)>,
     /// Whether it is passed over where they are not: else nothing is known of what comes behind it.
     pub(super) may_pass: bool,
+    /// Whether there may be other branches on its way, which nothing decides.
+    pub(super) is_open: bool,
 }
 
 /// What is known of a value in a turn.
@@ -65,12 +67,19 @@ struct Rest {
     needs: Vec<Condition>,
     /// Branches, as far as they are decided, and whether they are taken.
     path: Vec<(Inst, bool)>,
+    /// Whether there may be others, which nothing decides.
+    is_open: bool,
 }
 
 impl Rest {
-    /// The loop is left, or nothing is known.
+    /// The loop is left, or is gone through again when others could see that.
     fn stays() -> Rest {
-        Rest { next: None, passes: false, needs: Vec::new(), path: Vec::new() }
+        Rest { next: None, passes: false, needs: Vec::new(), path: Vec::new(), is_open: false }
+    }
+
+    /// Nothing is known.
+    fn open() -> Rest {
+        Rest { is_open: true, ..Rest::stays() }
     }
 
     fn passed(next: Vec<Sym>) -> Rest {
@@ -139,13 +148,13 @@ impl Copier<'_> {
         let mut turns = Vec::new();
         for _ in 0..TURNS {
             let abs = walk.abs(&params, &first)?;
-            let Rest { next, passes, needs, path } = walk.turn(&params);
+            let Rest { next, passes, needs, path, is_open } = walk.turn(&params);
             if walk.steps == 0 {
                 break;
             }
             let may_pass = next.is_some() && !needs.is_empty();
             if !passes {
-                turns.push(Turn { params: abs, needs, path, may_pass });
+                turns.push(Turn { params: abs, needs, path, may_pass, is_open });
             }
             match next.filter(|_| passes || may_pass) {
                 Some(next) if next == params => break,
@@ -155,7 +164,8 @@ impl Copier<'_> {
         }
         // What is beyond the limits is left to the loop itself.
         let params = walk.abs(&params, &first)?;
-        turns.push(Turn { params, needs: Vec::new(), path: Vec::new(), may_pass: false });
+        let (needs, path) = (Vec::new(), Vec::new());
+        turns.push(Turn { params, needs, path, may_pass: false, is_open: true });
         Some(turns)
     }
 }
@@ -199,13 +209,13 @@ impl Walk<'_, '_> {
         let src = self.copier.src;
         let mut path = Vec::new();
         loop {
-            let Some((&last, insts)) = src.blocks[block].insts.split_last() else { return Rest::stays() };
+            let Some((&last, insts)) = src.blocks[block].insts.split_last() else { return Rest::open() };
             for &inst in insts {
                 self.steps = self.steps.saturating_sub(1);
                 seen |= self.inst(inst, &mut values);
             }
             if self.steps == 0 || depth > DEPTH {
-                return Rest::stays();
+                return Rest::open();
             }
             let data = &src.insts[last];
             let target = match data.op {
@@ -218,17 +228,17 @@ impl Walk<'_, '_> {
                         }
                         condition => {
                             let sides = [&data.targets[0], &data.targets[1]];
-                            let sides = sides.map(|target| self.over(block, target, &values, seen, depth));
+                            let sides = sides.map(|target| self.over(target, &values, seen, depth));
                             let mut rest = branched(last, condition, sides);
                             rest.path.splice(0..0, path);
                             return rest;
                         }
                     }
                 }
-                // The program is left, or nothing is known.
-                _ => return Rest { path, ..Rest::stays() },
+                Op::Return {} => return Rest { path, ..Rest::stays() },
+                _ => return Rest { path, ..Rest::open() },
             };
-            match self.edge(block, target, &values, seen) {
+            match self.edge(target, &values, seen) {
                 Ok(entered) => values = entered,
                 Err(rest) => return Rest { path, ..rest },
             }
@@ -236,15 +246,15 @@ impl Walk<'_, '_> {
         }
     }
 
-    fn over(&mut self, from: Block, target: &BlockCall, values: &Values, seen: bool, depth: usize) -> Rest {
-        match self.edge(from, target, values, seen) {
+    fn over(&mut self, target: &BlockCall, values: &Values, seen: bool, depth: usize) -> Rest {
+        match self.edge(target, values, seen) {
             Ok(entered) => self.rest(target.block, entered, seen, depth + 1),
             Err(rest) => rest,
         }
     }
 
     /// What is known behind an edge, if it leads to a block of the turn.
-    fn edge(&self, from: Block, target: &BlockCall, values: &Values, seen: bool) -> Result<Values, Rest> {
+    fn edge(&self, target: &BlockCall, values: &Values, seen: bool) -> Result<Values, Rest> {
         if !self.body.contains(&target.block) {
             return Err(Rest::stays());
         }
@@ -252,8 +262,10 @@ impl Walk<'_, '_> {
         if target.block == self.header {
             return Err(if seen { Rest::stays() } else { Rest::passed(args) });
         }
-        if self.copier.cfg.rpo_index[target.block] <= self.copier.cfg.rpo_index[from] {
-            return Err(Rest::stays());
+        // A branch in a loop within goes this way and that in one turn.
+        let index = &self.copier.cfg.rpo_index;
+        if self.copier.cfg.preds[target.block].iter().any(|pred| index[*pred] >= index[target.block]) {
+            return Err(Rest::open());
         }
         let mut entered = values.clone();
         entered.extend(self.copier.src.blocks[target.block].params.iter().copied().zip(args));
@@ -393,7 +405,7 @@ fn branched(branch: Inst, condition: Condition, [taken, fallen]: [Rest; 2]) -> R
         _ => true,
     };
     if !agree(&taken, &fallen) {
-        return Rest::stays();
+        return Rest::open();
     }
     let next = taken.next.clone().or_else(|| fallen.next.clone());
     let (rest, condition, is_taken) = match (taken.passes, fallen.passes) {
@@ -402,15 +414,17 @@ fn branched(branch: Inst, condition: Condition, [taken, fallen]: [Rest; 2]) -> R
         (true, false) => (fallen, condition.not(), false),
         (false, false) => {
             let needs = common(&taken.needs, &fallen.needs);
-            return Rest { next, passes: false, needs, path: Vec::new() };
+            return Rest { next, passes: false, needs, path: Vec::new(), is_open: true };
         }
     };
-    let (mut needs, mut path) = (rest.needs, rest.path);
-    if condition != Condition::Open {
-        needs.insert(0, condition);
-        path.insert(0, (branch, is_taken));
+    if condition == Condition::Open {
+        // The way on which it is passed over may come to the same branches.
+        return Rest { next, passes: false, path: Vec::new(), is_open: true, ..rest };
     }
-    Rest { next, passes: false, needs, path }
+    let (mut needs, mut path) = (rest.needs, rest.path);
+    needs.insert(0, condition);
+    path.insert(0, (branch, is_taken));
+    Rest { next, passes: false, needs, path, is_open: rest.is_open }
 }
 
 /// What either of two ways needs.

@@ -127,8 +127,13 @@ fn specialised_lists_of_rules_are_the_originals() {
     if !testing::require() {
         return;
     }
-    let others: [(&[&str], bool); 3] =
-        [(&["-DEITHER"], false), (&["-DCOUNTED"], false), (&["-DIN_ONE", "-DLAST"], true)];
+    let others: [(&[&str], bool); 5] = [
+        (&["-DEITHER"], false),
+        (&["-DEITHER", "-DCALLED"], false),
+        (&["-DCOUNTED"], false),
+        (&["-DWITHIN", "-DIN_ONE"], true),
+        (&["-DIN_ONE", "-DLAST"], true),
+    ];
     for (flags, in_one) in FORMS.into_iter().chain(others) {
         let Some(object) = fixtures::read("linear", flags) else { return };
         let compiler = Compiler::new(&object, None).expect("prepared");
