@@ -10,10 +10,12 @@ use millstream_programs::rng::Rng;
 use millstream_programs::traffic::{Flows, Locality};
 use millstream_programs::{MapEntry, Prefix, router};
 use millstream_specialize::judge::Finding;
+use millstream_specialize::judge::sample::Sample;
 use millstream_specialize::policy::Tier;
 use millstream_specialize::{Compiler, Leave, Live};
 
 use crate::acl::{TX, answer};
+use crate::bars::asked;
 use crate::fixtures;
 use crate::offline::Offline;
 use crate::routed::{Routed, alone, generation, settings};
@@ -121,7 +123,7 @@ fn loops_through_rules_become_decisions() {
     }
 }
 
-/// Whatever the rules are, and whatever else the loop does.
+/// Whatever the rules are, and whatever else the loop does; `MILLSTREAM_LISTS` of each kind.
 #[test]
 fn specialised_lists_of_rules_are_the_originals() {
     if !testing::require() {
@@ -138,14 +140,18 @@ fn specialised_lists_of_rules_are_the_originals() {
         let Some(object) = fixtures::read("linear", flags) else { return };
         let compiler = Compiler::new(&object, None).expect("prepared");
         let flavours = [Flavour::AccessList, Flavour::Firewall];
-        let counts = [0, 1, 3, 40, 127, 128].into_iter().enumerate();
-        for (n, count) in counts.filter(|(_, n)| FORMS.contains(&(flags, in_one)) || [40, 128].contains(n)) {
+        let few = [0, 1, 3, 40, 127, 128].into_iter().enumerate();
+        let few = few.filter(|(_, n)| FORMS.contains(&(flags, in_one)) || [40, 128].contains(n));
+        let more = (6..).map(|n| (n, 128 - n % 8)).take(2 * asked("MILLSTREAM_LISTS", 0) as usize);
+        for (n, count) in few.chain(more) {
             let flavour = flavours[n % 2];
             let rules = rules_of(flavour, count, n as u64);
             let plane = Offline::new(&compiler, &entries(&rules, 128, in_one));
             let about = if rules.is_empty() { rules_of(flavour, 3, 1) } else { rules.clone() };
             let flows = frames(&about, 2_000, n as u64);
-            let (profiles, samples) = plane.profile(&flows.packets);
+            let (profiles, _) = plane.profile(&flows.packets);
+            let samples: Vec<Sample> =
+                flows.packets.iter().map(|f| Sample { packet: f.clone(), context: Vec::new() }).collect();
             let made = plane.variant(&profiles, Tier::Thorough, |_| ()).expect("a variant");
             for valid in [true, false] {
                 let judged = plane.compare(&made, &samples, valid, 3_000).expect("compared");
