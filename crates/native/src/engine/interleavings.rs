@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use millstream_interp::MapKind;
 use millstream_ir::{Function, Linkage, MapDecl, MemFlags, Op, Piece, Prov, Size, Type};
 
+use super::code::XDP;
 use super::*;
 use crate::runtime::hash::{HashLayout, hash};
 use crate::runtime::index::{OTHER, WAYS};

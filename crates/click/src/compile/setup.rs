@@ -1,0 +1,348 @@
+//! What elements are given when their behaviour is made, and what they add to: numbers in the state, tables, handlers, sources and targets.
+
+use std::borrow::Cow;
+
+use millstream_ir::{Func, GlobalData, MapDecl, Module, Size};
+use rustc_hash::FxHashMap;
+
+use super::{ARRAY, Entry, Gate, LRU_HASH, RDONLY_PROG, Source, Target};
+use crate::arguments::{Arguments, Names};
+use crate::build::Table;
+use crate::elements::rewrite::{Flows, Rewriter};
+use crate::error::Error;
+use crate::foreign::{self, Hook, ReadObject};
+use crate::graph::{Element, Graph, Port};
+use crate::handlers::{Access, Handler, SETTINGS, Setting, Takes, Writers};
+use crate::script::Script;
+/// What an element's class needs to make its behaviour.
+pub(crate) struct Setup<'s> {
+    pub(crate) arguments: Arguments<'s>,
+    /// Inputs that are connected.
+    pub(crate) inputs: u32,
+    /// Outputs that are connected.
+    pub(crate) outputs: u32,
+    pub(crate) element: &'s Element,
+    /// Patterns of addresses and ports, by name.
+    pub(crate) patterns: &'s Names,
+    pub(super) graph: &'s Graph,
+    pub(super) objects: &'s ReadObject<'s>,
+    pub(super) writers: Writers,
+    pub(crate) shared: &'s mut Shared,
+}
+
+/// What all elements add to.
+#[derive(Default)]
+pub(crate) struct Shared {
+    pub(crate) module: Module,
+    pub(super) state_bytes: u32,
+    pub(super) settings: Vec<i64>,
+    pub(super) gates: Vec<Gate>,
+    pub(super) sources: Vec<(Port, Source)>,
+    pub(super) targets: Vec<Target>,
+    pub(super) handlers: Vec<Handler>,
+    pub(crate) entries: Vec<Entry>,
+    pub(super) warnings: Vec<Error>,
+    pub(super) alone: Vec<Error>,
+    pub(super) common: Vec<(String, u32)>,
+    pub(super) unframed: Vec<String>,
+    pub(super) scripts: Vec<Script>,
+    pub(super) rewriters: FxHashMap<String, Flows>,
+    pub(super) mapped: FxHashMap<String, Rewriter>,
+    pub(super) element: usize,
+}
+
+impl Shared {
+    /// Makes the array of settings, if there are any.
+    pub(super) fn settle(&mut self) {
+        if self.settings.is_empty() {
+            return;
+        }
+        let value: Vec<u8> = self.settings.iter().flat_map(|value| value.to_le_bytes()).collect();
+        self.module.maps.push(MapDecl {
+            name: SETTINGS.to_owned(),
+            kind: ARRAY,
+            key_size: 4,
+            value_size: value.len() as u32,
+            max_entries: 1,
+            flags: RDONLY_PROG,
+            global: Some(GlobalData::Bss),
+            inner: None,
+        });
+        self.entries.push(Entry { map: SETTINGS.to_owned(), key: vec![0; 4], value });
+    }
+}
+
+impl Setup<'_> {
+    /// Room for a number in the state.
+    pub(crate) fn number(&mut self) -> u32 {
+        let at = self.shared.state_bytes;
+        self.shared.state_bytes += 8;
+        at
+    }
+
+    /// A number that all elements have in common.
+    pub(crate) fn shared_number(&mut self, name: &str) -> u32 {
+        if let Some((_, at)) = self.shared.common.iter().find(|(n, _)| n == name) {
+            return *at;
+        }
+        let at = self.number();
+        self.shared.common.push((name.to_owned(), at));
+        at
+    }
+
+    /// A number that a handler reads.
+    pub(crate) fn counter(&mut self, name: &'static str) -> u32 {
+        let at = self.number();
+        self.handler(name, Access::Number(at));
+        at
+    }
+
+    /// A handler of the element.
+    pub(crate) fn handler(&mut self, name: impl Into<Cow<'static, str>>, access: Access) {
+        self.shared.handlers.push(Handler { element: self.element.name.clone(), name: name.into(), access });
+    }
+
+    /// A number that the handler of this name reads and, where somebody may, writes.
+    pub(crate) fn setting(
+        &mut self,
+        name: impl Into<Cow<'static, str>>,
+        takes: Takes,
+        value: i64,
+    ) -> Setting {
+        let name = name.into();
+        if !self.writers.write(self.graph, &name) {
+            return self.constant(name, takes, value);
+        }
+        let at = self.hidden_setting(value);
+        self.handler(name, Access::Setting(at, takes));
+        Setting::Live(at)
+    }
+
+    /// A number that the handler of this name reads, and nobody writes.
+    pub(crate) fn constant(
+        &mut self,
+        name: impl Into<Cow<'static, str>>,
+        takes: Takes,
+        value: i64,
+    ) -> Setting {
+        self.handler(name, Access::Constant(takes.text(value)));
+        Setting::Fixed(value)
+    }
+
+    /// A number that handlers change, but none reads.
+    pub(crate) fn hidden_setting(&mut self, value: i64) -> u32 {
+        self.shared.settings.push(value);
+        8 * (self.shared.settings.len() - 1) as u32
+    }
+
+    /// Whether somebody may write one of these handlers of the element.
+    pub(crate) fn written(&self, names: &[&str]) -> bool {
+        names.iter().any(|name| self.writers.write(self.graph, name))
+    }
+
+    /// A handler that sets words of the state to zero.
+    pub(crate) fn resets(&mut self, name: &'static str, words: Vec<u32>) {
+        self.handler(name, Access::Zero { words, arrays: Vec::new() });
+    }
+
+    /// The elements of the configuration.
+    pub(crate) fn elements(&self) -> &[Element] {
+        &self.graph.elements
+    }
+
+    /// The element that a name in the arguments means: one of the same compound element, or else of those around it.
+    pub(crate) fn named(&self, name: &str) -> Option<&Element> {
+        self.named_by(self.element, name)
+    }
+
+    /// As [`Self::named`], for a name in another element's arguments.
+    pub(crate) fn named_by(&self, element: &Element, name: &str) -> Option<&Element> {
+        let mut around = element.name.as_str();
+        loop {
+            around = around.rsplit_once('/').map_or("", |(outer, _)| outer);
+            let whole = if around.is_empty() { name.to_owned() } else { format!("{around}/{name}") };
+            let found = self.graph.elements.iter().find(|element| element.name == whole);
+            if found.is_some() || around.is_empty() {
+                return found;
+            }
+        }
+    }
+
+    /// Says where the flows are that the element rewrites.
+    pub(crate) fn rewriter(&mut self, flows: Flows) {
+        self.shared.rewriters.insert(self.element.name.clone(), flows);
+    }
+
+    /// Says what the element would do with the first packet of a flow.
+    pub(crate) fn mapped(&mut self, rewriter: Rewriter) {
+        self.shared.mapped.insert(self.element.name.clone(), rewriter);
+    }
+
+    /// What is to be done between batches.
+    pub(crate) fn script(&mut self, script: Script) {
+        self.shared.scripts.push(script);
+    }
+
+    /// Says that something is not as it would be in Click.
+    pub(crate) fn warn(&mut self, warning: Error) {
+        self.shared.warnings.push(warning);
+    }
+
+    /// Says that one worker must run the element, and why.
+    pub(crate) fn alone(&mut self, why: &str) {
+        let message = format!("`{}` is for one worker: {why}", self.element.class);
+        self.shared.alone.push(Error::new(self.element.span, message));
+    }
+
+    /// Says that packets of a device have no Ethernet header.
+    pub(crate) fn unframed(&mut self, device: &str) {
+        self.shared.unframed.push(device.to_owned());
+    }
+
+    /// Makes the element a source: its packets begin at input 0, which is not connected.
+    pub(crate) fn source(&mut self, source: Source) {
+        self.source_at(0, source);
+    }
+
+    /// Makes the element a source whose packets begin at an input that is not connected, or at [`NO_INPUT`].
+    pub(crate) fn source_at(&mut self, port: u32, source: Source) {
+        self.shared.sources.push((Port { element: self.shared.element, port }, source));
+    }
+
+    /// As [`Self::source_at`], for a source that handlers tell when to send, by limit and activity; `count` is where its packets are counted.
+    pub(crate) fn gated(&mut self, port: u32, source: Source, count: u32, [limit, active]: [i64; 2]) {
+        let [limit_at, active_at, base] = [limit, active, 0].map(|value| self.hidden_setting(value));
+        self.handler("limit", Access::Setting(limit_at, Takes::Limit));
+        self.handler("active", Access::Setting(active_at, Takes::Truth));
+        self.handler("reset", Access::Restart { count, base });
+        let source_at = self.sources();
+        self.shared.gates.push(Gate { source: source_at, limit: limit_at, active: active_at, base });
+        self.source_at(port, source);
+    }
+
+    /// How many sources there are by now.
+    pub(crate) fn sources(&self) -> usize {
+        self.shared.sources.len()
+    }
+
+    /// An output of the program.
+    pub(crate) fn target(&mut self, target: Target) -> u32 {
+        let known = self.shared.targets.iter().position(|t| *t == target);
+        let at = known.unwrap_or_else(|| {
+            self.shared.targets.push(target);
+            self.shared.targets.len() - 1
+        });
+        at as u32
+    }
+
+    /// A table by keys that evicts what was not used lately when it is full. Behind the pieces of a value are `more` bytes.
+    pub(crate) fn evicting_table(
+        &mut self,
+        name: &str,
+        key: &'static [Size],
+        value: &'static [Size],
+        more: u32,
+        max_entries: u32,
+    ) -> Table {
+        self.table(LRU_HASH, name, (key, value), more, max_entries)
+    }
+
+    /// As [`Self::evicting_table`], the table of an element of this name, with all that want that one's.
+    pub(crate) fn shared_table(
+        &mut self,
+        owner: Option<&str>,
+        name: &str,
+        key: &'static [Size],
+        value: &'static [Size],
+        more: u32,
+        max_entries: u32,
+    ) -> Table {
+        let whole = format!("{}.{name}", owner.unwrap_or(&self.element.name));
+        let known = self.shared.module.maps.iter().find(|(_, map)| map.name == whole);
+        match known.map(|(map, _)| map) {
+            Some(map) => Table { map, key, value },
+            None => self.named_table(LRU_HASH, whole, (key, value), more, max_entries),
+        }
+    }
+
+    /// As [`Self::array`], that of an element of this name, with all that want it.
+    pub(crate) fn shared_array(
+        &mut self,
+        owner: &str,
+        name: &str,
+        key: &'static [Size],
+        value: &'static [Size],
+        max_entries: u32,
+    ) -> Table {
+        let whole = format!("{owner}.{name}");
+        let known = self.shared.module.maps.iter().find(|(_, map)| map.name == whole);
+        match known.map(|(map, _)| map) {
+            Some(map) => Table { map, key, value },
+            None => self.named_table(ARRAY, whole, (key, value), 0, max_entries),
+        }
+    }
+
+    fn table(
+        &mut self,
+        kind: u32,
+        name: &str,
+        pieces: (&'static [Size], &'static [Size]),
+        more: u32,
+        max_entries: u32,
+    ) -> Table {
+        self.named_table(kind, format!("{}.{name}", self.element.name), pieces, more, max_entries)
+    }
+
+    fn named_table(
+        &mut self,
+        kind: u32,
+        name: String,
+        (key, value): (&'static [Size], &'static [Size]),
+        more: u32,
+        max_entries: u32,
+    ) -> Table {
+        let bytes = |sizes: &[Size]| sizes.iter().map(|size| size.bytes()).sum::<u32>();
+        let map = self.shared.module.maps.push(MapDecl {
+            name,
+            kind,
+            key_size: bytes(key),
+            value_size: bytes(value) + more,
+            max_entries,
+            flags: 0,
+            global: None,
+            inner: None,
+        });
+        Table { map, key, value }
+    }
+
+    /// The name of a table's map.
+    pub(crate) fn map_name(&self, table: &Table) -> String {
+        self.shared.module.maps[table.map].name.clone()
+    }
+
+    /// A table by index, whose entries are zero at first.
+    pub(crate) fn array(
+        &mut self,
+        name: &str,
+        key: &'static [Size],
+        value: &'static [Size],
+        max_entries: u32,
+    ) -> Table {
+        self.table(ARRAY, name, (key, value), 0, max_entries)
+    }
+
+    /// Takes a program of an object file into the module, with its maps and what they hold.
+    pub(crate) fn foreign(&mut self, file: &str, program: Option<&str>) -> Result<(Func, Hook), String> {
+        let foreign = (self.objects)(file, program)?;
+        let (element, before) = (&self.element.name, self.shared.module.funcs.len());
+        let merged = foreign::merge(&mut self.shared.module, element, &foreign)?;
+        for func in self.shared.module.funcs.values_mut().skip(before) {
+            func.insts.values_mut().for_each(|data| data.loc = self.shared.element as u32);
+        }
+        for (map, key, value) in foreign.contents {
+            let map = format!("{element}.{}", foreign.module.maps[map].name);
+            self.shared.entries.push(Entry { map, key, value });
+        }
+        Ok(merged)
+    }
+}

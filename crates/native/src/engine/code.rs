@@ -1,0 +1,345 @@
+//! From a module to machine code: which program, the passes, the maps that it has, and LLVM.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use cranelift_entity::SecondaryMap;
+use millstream_bpf::module::{Lifted, func};
+use millstream_interp::{MapKind, MapSpec};
+use millstream_ir::{Func, Function, Linkage, Module, Op};
+use millstream_object::{LineInfo, Object};
+use millstream_passes::{Pipeline, Session, Target};
+
+use super::{Error, Maps, Options, Texts, Timings};
+use crate::ahead::{self, Use};
+use crate::classes;
+use crate::classifier::{self, Expanded};
+use crate::emit::{MapInfo, Table, Unit, emit, is_program, reachable};
+use crate::fields::Fields;
+use crate::image::{HASHES, Initial, Shape};
+use crate::llvm::{Compiler, ObjectFile};
+use crate::runtime::helpers;
+use crate::runtime::maps::Map;
+use crate::runtime::region::{Lent, Place, Placed};
+use crate::runtime::sharing::{Epochs, Guarded};
+use crate::schedule::{Fetch, InForce, nearest};
+use crate::templates::{Chosen, Known};
+
+/// `BPF_PROG_TYPE_XDP`.
+pub(super) const XDP: u32 = 6;
+
+/// Code that is compiled, and not yet in place.
+pub(super) struct Made {
+    pub(super) maps: Maps,
+    pub(super) epochs: Arc<Epochs>,
+    pub(super) shapes: Vec<Shape>,
+    /// What maps that stand for match tables hold.
+    pub(super) initial: Vec<Initial>,
+    pub(super) fields: Fields,
+    pub(super) templates: Vec<Chosen>,
+    pub(super) schedule: InForce,
+    pub(super) compiler: Compiler,
+    pub(super) object: ObjectFile,
+    /// Loops over a batch, then programs that tail calls reach.
+    pub(super) symbols: Vec<String>,
+    pub(super) loops: usize,
+    /// Of places in the code.
+    pub(super) names: Vec<String>,
+    pub(super) timings: Timings,
+    pub(super) texts: Option<Texts>,
+}
+
+/// The program of this name, or the only one of type XDP.
+pub(super) fn choose(object: &Object, name: Option<&str>) -> Result<Func, Error> {
+    let all = || object.programs.iter();
+    let xdp: Vec<_> = all().filter(|p| p.kind.program_type.0 == XDP).collect();
+    let names = || xdp.iter().map(|p| p.name.as_str()).collect::<Vec<_>>().join(", ");
+    let chosen = match name {
+        Some(name) => xdp.iter().find(|p| p.name == name),
+        None if xdp.len() == 1 => xdp.first(),
+        None => None,
+    };
+    match (chosen, name) {
+        (Some(program), _) => Ok(func(program.func)),
+        _ if xdp.is_empty() => Err(Error::Choose(format!("{:?} has no XDP program", object.name))),
+        (None, Some(name)) => Err(Error::Choose(format!("no XDP program {name:?}; there are: {}", names()))),
+        (None, None) => Err(Error::Choose(format!("several XDP programs, choose one: {}", names()))),
+    }
+}
+
+/// XDP programs of an object, in the order of their functions.
+pub(super) fn reached_order(object: &Object) -> Vec<Func> {
+    let mut all: Vec<Func> =
+        object.programs.iter().filter(|p| p.kind.program_type.0 == XDP).map(|p| func(p.func)).collect();
+    all.sort_unstable();
+    all
+}
+
+/// The programs that a map of programs may hold: all of the module's XDP programs, if any function makes tail calls.
+pub(super) fn reached_by_tail_calls(module: &Module) -> Vec<Func> {
+    const TAIL_CALL: i32 = 12;
+    let calls = module.funcs.values().any(|f| {
+        f.insts_in_order().any(|(_, inst)| matches!(f.insts[inst].op, Op::Helper { id: TAIL_CALL }))
+    });
+    if !calls {
+        return Vec::new();
+    }
+    let xdp = Linkage::Program { prog_type: XDP };
+    module.funcs.keys().filter(|&f| is_program(module, f) && module.funcs[f].linkage == xdp).collect()
+}
+
+/// What a program looks at of descriptors, and those that it reaches by tail calls.
+pub(super) fn fields(module: &Module, entry: Func, others: &[Func]) -> Fields {
+    Fields::of(module, others.iter().copied().chain([entry]))
+}
+
+/// What an object file says of a program with such maps.
+pub(super) type Described<'d> = &'d dyn Fn(&[Shape], &[Initial]) -> Table;
+
+/// Makes match tables code or maps, and runs the passes.
+pub(super) fn optimize(module: &mut Module, options: &Options) -> Result<Expanded, Error> {
+    let expanded = classifier::expand(module, &options.classifiers)?;
+    if options.passes {
+        let mut session = Session::new(Target::native());
+        session.disabled.extend(options.left_out.iter().cloned());
+        Pipeline::default_o2().run(module, &mut session)?;
+    }
+    Ok(expanded)
+}
+
+/// Runs the passes, makes the maps, and has LLVM compile; for others to link, if it is `described` for them.
+pub(super) fn make_code(
+    mut module: Module,
+    entry: Func,
+    options: &Options,
+    place: &mut Place,
+    described: Option<Described<'_>>,
+) -> Result<Made, Error> {
+    let mut timings = Timings::default();
+    let start = Instant::now();
+    let Expanded { initial, mut templates, absent, matches } = optimize(&mut module, options)?;
+    timings.passes = start.elapsed();
+
+    let (tables, tries) = (&options.tables, &options.tries);
+    let said = Known { tables, tries, prefixes: &options.prefixes, absent: &absent };
+    let mut shapes: Vec<Shape> = Vec::new();
+    for (at, map) in module.maps.values().enumerate() {
+        let (shape, chosen) = Shape::of(at, map, &said);
+        shapes.push(shape);
+        templates.extend(chosen);
+    }
+    pinned(&shapes, tables, "hash table", &HASHES)?;
+    pinned(&shapes, tries, "trie", &[MapKind::LpmTrie])?;
+    let epochs = Arc::new(Epochs::new(options.workers));
+    let mut maps = make_maps(&shapes, options.seed, &epochs, place)?;
+    lend(&mut maps, &shapes, &options.lent, options.workers)?;
+    let changed = changed(&module);
+    named(&mut maps, options)?;
+    let mut known = SecondaryMap::new();
+    for (at, map) in module.maps.keys().zip(&mut maps) {
+        let guarded = options.workers > 1 && changed[at];
+        known[at] = map.as_mut().map(|map| MapInfo { guarded, ..info(map, options) });
+    }
+
+    let start = Instant::now();
+    let others = reached_by_tail_calls(&module);
+    let fields = fields(&module, entry, &others);
+    let slice = way(&module, entry, &known);
+    let (slice, shared) = (slice.as_ref(), options.workers > 1 || !options.lent.is_empty());
+    let reads = |map| known[map].as_ref().is_some_and(|info: &MapInfo| info.only_reads);
+    let independent = &classes::independent(&module, reachable(&module, entry, &others), &reads);
+    let table = described.map(|described| described(&shapes, &initial));
+    let table = table.as_ref();
+    // Whoever links code with others has debug information of his own.
+    let located = table.is_none();
+    let (module, maps_known) = (&module, &known);
+    let unit = Unit {
+        module,
+        maps: maps_known,
+        entry,
+        others: &others,
+        schedule: &options.schedule,
+        independent,
+        shared,
+        slice,
+        matches: &matches,
+        table,
+        located,
+    };
+    let text = emit(&unit)?;
+    timings.emit = start.elapsed();
+
+    let compiler = Compiler::new(&helpers::symbols(), options.cpu.name())?;
+    let start = Instant::now();
+    let object = compiler.compile(&text, &options.llvm_passes, options.keep_text)?;
+    timings.llvm = start.elapsed();
+    timings.bytes = object.bytes.len();
+    let texts = object.text.clone().map(|after| Texts { before: text, after });
+
+    let (symbols, loops, schedule) = (unit.symbols(), unit.loops().len(), unit.in_force());
+    let functions = module.funcs.values().map(|func| format!("function `{}`", func.name));
+    let names = functions.chain(options.places.iter().cloned()).collect();
+    Ok(Made {
+        maps,
+        epochs,
+        shapes,
+        initial,
+        fields,
+        templates,
+        schedule,
+        compiler,
+        object,
+        symbols,
+        loops,
+        names,
+        timings,
+        texts,
+    })
+}
+
+/// What records of lines stand for: places in source files.
+pub(super) fn places(object: &Object, lifted: &Lifted) -> Vec<String> {
+    let place = |line: &LineInfo| match &object.btf {
+        Some(btf) => {
+            let file = btf.str(line.file).rsplit('/').next().unwrap_or_default();
+            format!("{file}:{}: {}", line.line, btf.str(line.text).trim())
+        }
+        None => "the program".to_owned(),
+    };
+    lifted.lines.iter().map(place).collect()
+}
+
+/// Whether all maps whose template is said are there, and of these kinds.
+fn pinned<T>(shapes: &[Shape], tables: &[(String, T)], what: &str, kinds: &[MapKind]) -> Result<(), Error> {
+    let is_one = |shape: &&Shape| MapKind::from_number(shape.kind).is_some_and(|kind| kinds.contains(&kind));
+    let there = || shapes.iter().filter(is_one).map(|shape| shape.name.as_str());
+    match tables.iter().find(|(name, _)| !there().any(|known| known == name)) {
+        None => Ok(()),
+        Some((name, _)) => Err(Error::Choose(format!(
+            "there is no {what} {name:?}; there are: {}",
+            there().collect::<Vec<_>>().join(", ")
+        ))),
+    }
+}
+
+/// Whether all tables that a schedule names are there, and of a kind whose look-ups can be fetched for.
+fn named(maps: &mut Maps, options: &Options) -> Result<(), Error> {
+    let Fetch::Tables(names) = &options.schedule.fetch else { return Ok(()) };
+    let there: Vec<String> = maps
+        .iter_mut()
+        .flatten()
+        .map(|map| map.get_mut())
+        .filter(|map| options.inline_lookups && map.inline().is_some() && map.lookup_bytes().is_some())
+        .map(|map| map.name().to_owned())
+        .collect();
+    let there: Vec<&str> = there.iter().map(String::as_str).collect();
+    let Some(unknown) = names.iter().find(|name| !there.contains(&name.as_str())) else { return Ok(()) };
+    let near = nearest(unknown, &there).map(|near| format!(" (did you mean {near:?}?)")).unwrap_or_default();
+    Err(Error::Choose(format!(
+        "fetch={unknown}: there is no such table whose look-ups can be fetched for{near}; there are: {}",
+        there.join(", ")
+    )))
+}
+
+/// Maps that the programs of a module insert into or remove from: all of them, if it cannot be seen which.
+fn changed(module: &Module) -> SecondaryMap<millstream_ir::Map, bool> {
+    /// `bpf_map_update_elem` and `bpf_map_delete_elem`.
+    const CHANGES: [i32; 2] = [2, 3];
+    let mut changed = SecondaryMap::with_default(false);
+    for func in module.funcs.values() {
+        for (_, inst) in func.insts_in_order() {
+            let data = &func.insts[inst];
+            match data.op {
+                Op::MapUpdate { map, .. } | Op::MapDelete { map, .. } => changed[map] = true,
+                Op::Helper { id } if CHANGES.contains(&id) => {
+                    match data.args.first().and_then(|&map| func.def_op(map)) {
+                        Some(Op::MapAddr { map }) => changed[*map] = true,
+                        _ => return SecondaryMap::with_default(true),
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+    changed
+}
+
+/// Empty maps.
+pub(super) fn make_maps(
+    shapes: &[Shape],
+    seed: u64,
+    epochs: &Arc<Epochs>,
+    place: &mut Place,
+) -> Result<Maps, Error> {
+    let numbered = shapes.iter().zip(1..);
+    numbered.map(|(shape, number)| make(shape, seed.wrapping_mul(number), epochs, place)).collect()
+}
+
+/// Puts arrays over memory that others have, too, in the place of those of these names.
+fn lend(maps: &mut Maps, shapes: &[Shape], lent: &[(String, Lent)], workers: u32) -> Result<(), Error> {
+    pinned(shapes, lent, "array", &[MapKind::Array])?;
+    for (name, lent) in lent {
+        let named = maps.iter_mut().flatten().map(|map| map.get_mut()).find(|map| map.name() == name);
+        let Some(map) = named else { continue };
+        let over = Map::over(name, map.spec(), workers, lent);
+        let short = || Error::Choose(format!("array {name:?} is longer than the memory that it is to have"));
+        *map = over.ok_or_else(short)?;
+    }
+    Ok(())
+}
+
+/// An empty map; `None` for a type that is not there.
+fn make(
+    shape: &Shape,
+    seed: u64,
+    epochs: &Arc<Epochs>,
+    place: &mut Place,
+) -> Result<Option<Placed<Guarded>>, Error> {
+    let Some(kind) = MapKind::from_number(shape.kind) else { return Ok(None) };
+    let Shape { key_size, value_size, max_entries, flags, .. } = *shape;
+    let spec = MapSpec { kind, key_size, value_size, max_entries, flags };
+    let workers = epochs.workers();
+    let map = Map::new(&shape.name, spec, workers, (seed, shape.template, shape.trie), place).and_then(
+        |mut map| {
+            if workers > 1 {
+                map.share(epochs);
+            }
+            Placed::new(Guarded::new(map, workers), place)
+        },
+    );
+    map.map(Some).map_err(|source| Error::Memory { map: shape.name.clone(), source })
+}
+
+/// The way to look-ups in maps that are to be fetched for.
+fn way(
+    module: &Module,
+    entry: Func,
+    maps: &SecondaryMap<millstream_ir::Map, Option<MapInfo>>,
+) -> Option<Function> {
+    ahead::slice(&module.funcs[entry], &|map| match &maps[map] {
+        Some(info) if info.ahead => Use::Fetched,
+        Some(info) if info.only_reads => Use::Made,
+        _ => Use::Left,
+    })
+}
+
+fn info(map: &mut Placed<Guarded>, options: &Options) -> MapInfo {
+    let address = map.address();
+    let map = map.get_mut();
+    let inline = map.inline().filter(|_| options.inline_lookups);
+    let lookup_bytes = map.lookup_bytes();
+    MapInfo {
+        ahead: inline.is_some()
+            && lookup_bytes.is_some_and(|bytes| options.schedule.fetches(map.name(), bytes).0),
+        lookup_bytes: lookup_bytes.unwrap_or(0),
+        inline,
+        targets: map.targets(),
+        first_value: map.first_value(),
+        only_reads: map.lookup_only_reads(),
+        key_size: map.spec().key_size,
+        value_size: map.value_size() as u32,
+        guarded: false,
+        own: map.own(),
+        address,
+    }
+}
