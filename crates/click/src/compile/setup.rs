@@ -204,7 +204,7 @@ impl Setup<'_> {
         self.source_at(0, source);
     }
 
-    /// Makes the element a source whose packets begin at an input that is not connected, or at [`NO_INPUT`].
+    /// Makes the element a source whose packets begin at an input that is not connected, or at [`super::NO_INPUT`].
     pub(crate) fn source_at(&mut self, port: u32, source: Source) {
         self.shared.sources.push((Port { element: self.shared.element, port }, source));
     }
