@@ -287,7 +287,7 @@ impl Condition {
         }
         let (number, constant, cond) = match (a.as_constant(), b.as_constant()) {
             (_, Some(constant)) => (a, constant, cond),
-            (Some(constant), _) => (b, constant, mirrored(cond)),
+            (Some(constant), _) => (b, constant, cond.swapped()),
             _ => return Condition::Open,
         };
         let is_positive = |constant: u64| constant >> (wide - 1) & 1 == 0;
@@ -367,40 +367,11 @@ impl Condition {
     }
 }
 
-/// The condition with its operands the other way round.
-fn mirrored(cond: Cond) -> Cond {
-    match cond {
-        Cond::Gt => Cond::Lt,
-        Cond::Ge => Cond::Le,
-        Cond::Lt => Cond::Gt,
-        Cond::Le => Cond::Ge,
-        Cond::Sgt => Cond::Slt,
-        Cond::Sge => Cond::Sle,
-        Cond::Slt => Cond::Sgt,
-        Cond::Sle => Cond::Sge,
-        Cond::Eq | Cond::Ne | Cond::Set => cond,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use cranelift_entity::EntityRef;
 
     use super::*;
-
-    const CONDS: [Cond; 11] = [
-        Cond::Eq,
-        Cond::Ne,
-        Cond::Gt,
-        Cond::Ge,
-        Cond::Lt,
-        Cond::Le,
-        Cond::Sgt,
-        Cond::Sge,
-        Cond::Slt,
-        Cond::Sle,
-        Cond::Set,
-    ];
 
     /// Numbers by a simple rule.
     fn next(state: &mut u64) -> u64 {
@@ -452,7 +423,7 @@ mod tests {
             assert_eq!(computed, number);
             let constant =
                 [number, number.wrapping_add(1), next(&mut state) >> 40][next(&mut state) as usize % 3];
-            for cond in CONDS {
+            for cond in Cond::ALL {
                 for (a, b, is) in [
                     (&bits, &Bits::constant(constant), eval::cond(cond, width, number, constant)),
                     (&Bits::constant(constant), &bits, eval::cond(cond, width, constant, number)),
