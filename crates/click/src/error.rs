@@ -62,21 +62,7 @@ pub fn nearest<'c>(written: &str, candidates: impl IntoIterator<Item = &'c str>)
 
 /// Edits between two names, an exchange of neighbours being one; a difference of case alone is none.
 fn distance(a: &str, b: &str) -> usize {
-    let (a, b): (Vec<u8>, Vec<u8>) = (a.to_ascii_lowercase().into(), b.to_ascii_lowercase().into());
-    let mut table = vec![vec![0; b.len() + 1]; a.len() + 1];
-    for i in 0..=a.len() {
-        for j in 0..=b.len() {
-            table[i][j] = if i == 0 || j == 0 {
-                i + j
-            } else {
-                let kept = table[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
-                let exchanged = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
-                let exchange = if exchanged { table[i - 2][j - 2] + 1 } else { usize::MAX };
-                kept.min(table[i - 1][j] + 1).min(table[i][j - 1] + 1).min(exchange)
-            };
-        }
-    }
-    table[a.len()][b.len()]
+    strsim::osa_distance(&a.to_ascii_lowercase(), &b.to_ascii_lowercase())
 }
 
 #[cfg(test)]

@@ -272,23 +272,8 @@ fn bytes(text: &str) -> Option<u64> {
 
 /// The name that is the fewest changes away from what was written, if those are few.
 pub(crate) fn nearest<'n>(written: &str, names: &[&'n str]) -> Option<&'n str> {
-    let near = names.iter().map(|name| (distance(written, name), *name)).min()?;
+    let near = names.iter().map(|name| (strsim::osa_distance(written, name), *name)).min()?;
     (near.0 <= 1 + near.1.len() / 4).then_some(near.1)
-}
-
-/// Letters to be changed, put in or taken out.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, from) in a.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, to) in b.iter().enumerate() {
-            let changed = diagonal + usize::from(from != *to);
-            diagonal = row[j + 1];
-            row[j + 1] = changed.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()]
 }
 
 /// Whether look-ups in a table are fetched for.

@@ -12,14 +12,15 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use miette::{Result, miette};
+use miette::Result;
 use millstream_built::keep::keep;
 use millstream_built::script::{Scripts, Surroundings};
 use millstream_built::{fill, handlers};
 use millstream_click::{Access, Drop, General, Program, STATE, Writers};
 use millstream_native::{Engine, Options};
 
-use crate::daemon::socket::{Socket, SocketError};
+use crate::daemon::socket::Socket;
+use crate::native::control::clients;
 use crate::native::metrics::{self, Figures};
 use crate::native::stats::Stats;
 
@@ -74,15 +75,8 @@ impl Control {
     ) -> Result<Control> {
         let (mut requests, mut socket) = (None, None);
         if let Some(path) = path {
-            let bound = Socket::bind(path).map_err(|e| match e {
-                SocketError::Busy { path } => {
-                    miette!("--control {}: somebody else listens there", path.display())
-                }
-                e => miette!("--control: {e}"),
-            })?;
-            let listener = bound.listener.try_clone().map_err(|e| miette!("--control: {e}"))?;
-            let (send, received) = mpsc::channel();
-            thread::spawn(move || listen(&listener, &send, options.as_ref()));
+            let listen = move |listener: &_, send: &_| listen(listener, send, options.as_ref());
+            let (received, bound) = clients(path, listen)?;
             (requests, socket) = (Some(received), Some(bound));
         }
         let figures = metrics.map(|listener| metrics::open(listener, engine.board()));

@@ -285,6 +285,15 @@ fn at_hand(stages: bool, others: bool) -> Result<()> {
     }
 }
 
+/// What handlers give, by their names.
+fn values(
+    names: &[String],
+    program: &Program,
+    engine: &mut Engine,
+) -> Result<Vec<(String, String)>, handlers::Error> {
+    names.iter().map(|name| Ok((name.clone(), handlers::read(program, engine, name)?))).collect()
+}
+
 /// Runs a program on packets, and prints what it found. `made` is how its code was made, unless that was ahead of time.
 pub(crate) fn execute(
     name: &str,
@@ -374,11 +383,7 @@ pub(crate) fn execute(
     }
     failed.map_or(Ok(()), Err).into_diagnostic()?;
     sinks.finish()?;
-    let read = |name: &String| {
-        let value = handlers::read(&at_work.program, engine, name)?;
-        Ok::<_, handlers::Error>((name.clone(), value))
-    };
-    let read = args.handlers.iter().map(read).collect::<Result<Vec<_>, _>>().into_diagnostic()?;
+    let read = values(&args.handlers, &at_work.program, engine).into_diagnostic()?;
     let state = handlers::state(engine);
     let document =
         report::Document::new(name, &at_work, &packets, engine, (&ran, lost, taken), &state, click, read);

@@ -34,6 +34,21 @@ struct Request {
     answer: Sender<Result<Found, Refusal>>,
 }
 
+/// Binds a socket, and has a thread `listen` at it, which sends what clients ask for.
+pub(crate) fn clients<R: Send + 'static>(
+    path: &Path,
+    listen: impl FnOnce(&UnixListener, &Sender<R>) + Send + 'static,
+) -> Result<(Receiver<R>, Socket)> {
+    let bound = Socket::bind(path).map_err(|e| match e {
+        SocketError::Busy { path } => miette!("--control {}: somebody else listens there", path.display()),
+        e => miette!("--control: {e}"),
+    })?;
+    let listener = bound.listener.try_clone().map_err(|e| miette!("--control: {e}"))?;
+    let (send, received) = mpsc::channel();
+    thread::spawn(move || listen(&listener, &send));
+    Ok((received, bound))
+}
+
 /// Requests of all clients.
 pub(crate) struct Control {
     requests: Option<Receiver<Request>>,
@@ -50,16 +65,8 @@ impl Control {
     ) -> Result<Control> {
         let (mut requests, mut socket) = (None, None);
         if let Some(path) = path {
-            let bound = Socket::bind(path).map_err(|e| match e {
-                SocketError::Busy { path } => {
-                    miette!("--control {}: somebody else listens there", path.display())
-                }
-                e => miette!("--control: {e}"),
-            })?;
-            let listener = bound.listener.try_clone().map_err(|e| miette!("--control: {e}"))?;
-            let (send, received) = mpsc::channel();
             let board = Arc::clone(engine.board());
-            thread::spawn(move || listen(&listener, &send, &board));
+            let (received, bound) = clients(path, move |listener, send| listen(listener, send, &board))?;
             (requests, socket) = (Some(received), Some(bound));
         }
         let figures = metrics.map(|listener| metrics::open(listener, engine.board()));

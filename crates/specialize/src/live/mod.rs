@@ -280,15 +280,12 @@ impl<'c> Live<'c> {
         let all: Vec<(FuncId, &Program)> =
             programs.iter().map(|(f, p)| (*f, p)).chain([(compiler.program(), &original)]).collect();
         let links = Links::new(compiler, &session, &settings.exclude, &all, &mut guard)?;
-        for name in links.names() {
+        let nested = nested(compiler, &session, &settings.exclude, &mut guard)?;
+        let outer = |template: &_| compiler.inner(*template).0;
+        let outer = nested.keys().flat_map(outer).map(|map| compiler.object().maps[map.index()].name.clone());
+        for name in links.names().chain(outer) {
             refused.retain(|(map, _)| *map != name);
             watched.push(name);
-        }
-        let nested = nested(compiler, &session, &settings.exclude, &mut guard)?;
-        for outer in nested.keys().flat_map(|template| compiler.inner(*template).0) {
-            let name = &compiler.object().maps[outer.index()].name;
-            refused.retain(|(map, _)| map != name);
-            watched.push(name.clone());
         }
         Ok(Live {
             compiler,
