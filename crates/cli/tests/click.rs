@@ -3,6 +3,8 @@
 #[path = "common/capture.rs"]
 mod capture;
 mod common;
+#[path = "common/flat.rs"]
+mod flat;
 #[path = "common/scrape.rs"]
 mod scrape;
 #[path = "common/spoken.rs"]
@@ -14,6 +16,7 @@ use std::process::{Command, Output};
 
 use capture::capture;
 use common::Files;
+use flat::flat;
 use spoken::Spoken;
 
 /// Runs this configuration; `name` is the test's.
@@ -86,8 +89,7 @@ fn what_two_stages_send_is_what_one_worker_does() {
 fn a_pipeline_is_for_configurations_with_queues_whose_packets_are_at_hand() {
     let refused = |name: &str, text: &str, args: &[&str], said: &str| {
         let out = click(name, text, args);
-        let errors = String::from_utf8_lossy(&out.stderr).replace('│', " ");
-        let errors = errors.split_whitespace().collect::<Vec<_>>().join(" ");
+        let errors = flat(&out.stderr);
         assert!(out.status.code() == Some(2) && errors.contains(said), "{args:?}: {errors}");
     };
     refused("no-queue", "InfiniteSource(LIMIT 5) -> Discard", &["--pipeline"], "no packet comes to a queue");

@@ -1,6 +1,8 @@
 //! `BPF(FILE, PROGRAM)` between elements of Click: what leaves is what the kernel's test run makes of the same packets.
 
 mod common;
+#[path = "common/flat.rs"]
+mod flat;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -8,6 +10,7 @@ use std::path::Path;
 use std::process::Command;
 
 use common::Files;
+use flat::flat;
 use millstream_kernel::{TestRun, UpdateMode, testing};
 use millstream_lab::pcap;
 use millstream_lab::workload::{Builtin, Workload};
@@ -113,7 +116,7 @@ fn what_is_no_program_is_said() {
         std::fs::write(&conf, format!("FromDevice(a) -> {element} -> Discard")).expect("written");
         let out =
             Command::new(env!("CARGO_BIN_EXE_millstream")).args(["click", &conf]).output().expect("run");
-        let text = String::from_utf8_lossy(&out.stderr).replace("\n  │ ", " ").replace("\n", " ");
+        let text = flat(&out.stderr);
         assert!(!out.status.success() && text.contains(message), "{text}");
     }
 }

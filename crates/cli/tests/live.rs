@@ -1,6 +1,8 @@
 //! `millstream click` on interfaces.
 
 mod common;
+#[path = "common/flat.rs"]
+mod flat;
 #[path = "common/wires.rs"]
 mod wires;
 
@@ -11,6 +13,7 @@ use millstream_kernel::{Namespace, PacketSocket, create_veth, set_up_pair, testi
 use serde_json::Value;
 
 use common::Files;
+use flat::flat;
 use wires::wires;
 
 /// What is sent into the interfaces: a type that nobody else sends.
@@ -228,9 +231,7 @@ fn interfaces_that_do_not_fit_are_named() {
         (&["--io", "rwa:lo"], "raw or tap[:INTERFACE]"),
     ] {
         let out = click(&conf, args).output().unwrap();
-        let text = String::from_utf8_lossy(&out.stderr).into_owned();
-        // Lines are broken where the terminal ends.
-        let text = text.split_whitespace().filter(|word| *word != "│").collect::<Vec<_>>().join(" ");
+        let text = flat(&out.stderr);
         assert!(out.status.code() == Some(2) && text.contains(said), "{args:?}: {text}");
     }
 }

@@ -11,3 +11,5 @@ mod tc;
 
 #[path = "../../../object/tests/objects/common.rs"]
 mod fixtures;
+#[path = "../common/flat.rs"]
+mod flat;

@@ -12,6 +12,7 @@ use millstream_loader::Loader;
 use millstream_object::Object;
 use millstream_programs::{GUARD, ROUTER};
 
+use crate::flat::flat;
 use crate::session::{Place, Session, ended};
 
 pub(crate) const DEV: &str = "run0";
@@ -48,8 +49,7 @@ fn until_free(namespace: &Namespace, index: u32) {
 pub(crate) fn says(output: &Output, code: i32, words: &[&str]) {
     let text = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(code), "{text}");
-    // The renderer breaks lines.
-    let flat = text.split_whitespace().filter(|w| *w != "│").collect::<Vec<_>>().join(" ");
+    let flat = flat(&output.stderr);
     for word in words {
         assert!(flat.contains(word), "{word:?} is not in {text}");
     }

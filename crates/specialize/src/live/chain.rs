@@ -32,7 +32,7 @@ use millstream_loader::Session;
 use millstream_object::{FuncId, InitialValue, LinkedProgram, MapId};
 use rustc_hash::FxHashMap;
 
-use super::Live;
+use super::{Instrumented, Live};
 use crate::contents::Dirty;
 use crate::guard::{Guard, GuardError};
 use crate::profile::SiteProfile;
@@ -455,11 +455,13 @@ impl Live<'_> {
     }
 
     /// Lets the profiling variant call on, until the next write, if it calls what the arrays hold.
-    pub(super) fn let_call(&mut self, held: &Held) {
+    pub(super) fn let_call(&mut self) {
         let version = self.guard.version();
+        // What they held when anybody else read them says nothing: they may have held something else since, and hold it again.
+        let Some(Instrumented { chain, .. }) = &self.instrumented else { return };
         if !self.links.arrays.is_empty()
             && self.guard.begin(SHORT, &[]).is_some()
-            && self.links.read().is_ok_and(|now| now == *held)
+            && self.links.read().is_ok_and(|now| now == chain.held)
         {
             self.guard.chain(version);
         }

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use millstream_kernel::{Map, grace_period};
 
 use super::beside::{Duty, Task};
-use super::chain::Held;
 use super::shift::Hits;
 use super::{Active, Instrumented, Live, LiveError, MEASURE};
 use crate::guard::GuardError;
@@ -184,8 +183,7 @@ impl Live<'_> {
         let held = self.links.read()?;
         self.note_reached(&held);
         let (wanted, compiler) = (self.profiled(), self.compiler);
-        let keeps_up =
-            |made: &mut Instrumented| made.sites == wanted && made.chain.refill(compiler, held.clone());
+        let keeps_up = |made: &mut Instrumented| made.sites == wanted && made.chain.refill(compiler, held);
         if !self.instrumented.as_mut().is_some_and(keeps_up) {
             self.instrumented = self.instrument(wanted, tell)?;
             if self.is_wanted() {
@@ -202,7 +200,7 @@ impl Live<'_> {
         let (back, specialised) = (self.current().try_clone()?, self.active.is_some());
         let start = Instant::now();
         self.change(program, false, tell)?;
-        let gathered = self.gather(&held, start, stop, tell);
+        let gathered = self.gather(start, stop, tell);
         self.change(back, specialised, tell)?;
         self.settle_beside(tell)?;
         let packets = gathered?;
@@ -237,13 +235,12 @@ impl Live<'_> {
     /// Waits for enough packets, and counts them.
     fn gather(
         &mut self,
-        held: &Held,
         start: Instant,
         stop: &AtomicBool,
         tell: &mut dyn FnMut(&Report),
     ) -> Result<u64, LiveError> {
         loop {
-            self.let_call(held);
+            self.let_call();
             let Some(samples) = self.session.map(self.compiler.samples()) else { return Ok(0) };
             let packets = sample::seen(samples)?;
             let over = start.elapsed() >= self.settings.patience || stop.load(Ordering::Relaxed);

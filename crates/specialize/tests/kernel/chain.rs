@@ -406,6 +406,32 @@ fn a_flood_of_writes_to_slots_is_never_stale() {
     );
 }
 
+/// They are written while all is made for the first time, too: the profiling variant, what it calls, and what comes after it.
+#[test]
+fn a_flood_from_the_start_is_never_stale() {
+    for n in 0..4 {
+        session(
+            &format!("flooded-{n}"),
+            |_| (),
+            |it| {
+                let packet = frame(1, 1, 1);
+                let mut turn = 0;
+                while it.made() == 0 && turn < 20_000 {
+                    let (program, mark) = [("detour", BY_DETOUR), ("route", BY_ROUTE)][turn % 2];
+                    it.put(ROUTE, program);
+                    if turn % 32 == n {
+                        // As long as what was read before may be taken for what is there now.
+                        std::thread::sleep(Duration::from_millis(2));
+                    }
+                    assert_eq!(it.ask(&packet), (TX, mark), "stale: {turn}");
+                    turn += 1;
+                }
+            },
+            |_| (),
+        );
+    }
+}
+
 /// What the profiling variant calls is what the array holds, also when that changes while it is on the hook; it calls what records as long as
 /// nothing has changed.
 #[test]
