@@ -14,6 +14,8 @@
 #include <bpf/bpf_core_read.h>
 #include "guard.h"
 
+#define EBADF 9
+#define EFAULT 14
 #define NR_BPF 321
 #define NR_BPF_IA32 357
 #define NR_X32 0x40000000
@@ -222,10 +224,10 @@ static __always_inline __u32 target(const struct call *call)
 	if (call->command == BPF_PROG_TEST_RUN) {
 		struct bpf_prog *prog = object_of(fd);
 
-		/* A program of type SYSCALL may call bpf(2) in the kernel. */
+		/* A program of type SYSCALL may call bpf(2) in the kernel: write, and load whoever writes later. */
 		if (!prog || bpf_core_read(&type, sizeof(type), &prog->type))
 			return ANY;
-		return type == BPF_PROG_TYPE_SYSCALL ? ANY : NOTHING;
+		return type == BPF_PROG_TYPE_SYSCALL ? FOREIGN : NOTHING;
 	}
 	return map_of(fd);
 }
@@ -270,8 +272,11 @@ static __always_inline int same_key(const struct guard_call *a, const struct gua
 
 static __always_inline void wake(struct guard_state *state, __u32 what, __u64 version, const struct guard_call *call)
 {
-	struct guard_event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
+	struct guard_event *event;
 
+	if (what == FOREIGN)
+		__sync_fetch_and_add(&state->strangers, 1);
+	event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
 	if (!event) {
 		__sync_fetch_and_add(&state->unsent, 1);
 		return;
@@ -320,6 +325,12 @@ static __always_inline void bump(struct guard_state *state, __u32 what, const st
 	if (what >= GUARD_MAPS || !do_without(state, what))
 		__sync_lock_test_and_set(&state->token, GUARD_REVOKED | (version & 0x3fffffff) << 32);
 	wake(state, what, version, call);
+}
+
+/* Whether the kernel, too, could not read the attribute, or found no such descriptor. */
+static __always_inline int was_refused(__s64 result)
+{
+	return result == -EFAULT || result == -EBADF;
 }
 
 SEC("tp_btf/sys_enter")
@@ -391,6 +402,11 @@ int guard_exit(__u64 *ctx)
 	if (now < GUARD_MAPS && now != before && before != ANY && before != FOREIGN) {
 		__sync_fetch_and_add(&state->late, 1);
 		bump(state, now, 0);
+	}
+	/* A map of maps after all, or what it was can still not be told. */
+	if (before != FOREIGN && (now == FOREIGN || (before == ANY && now == ANY && !was_refused(ctx[1])))) {
+		__sync_fetch_and_add(&state->late, 1);
+		bump(state, FOREIGN, 0);
 	}
 	/* Another thread may have changed the key, before or after the kernel read it. */
 	again.what = before;

@@ -57,7 +57,9 @@ struct guard_state {
 	__u64 missed;
 	/* The number of bumps when program arrays were last found to hold what the session's own hold. */
 	__u64 chained;
-	__u64 reserved[3];
+	/* Calls after which somebody new may write watched maps, whether their events fitted the ring or not. */
+	__u64 strangers;
+	__u64 reserved[2];
 	struct guard_writes maps[GUARD_MAPS];
 	/* Of each watched map, the bytes of its keys; 0 if they are not to be told. */
 	__u32 key_sizes[GUARD_MAPS];
@@ -71,9 +73,9 @@ struct guard_state {
 enum guard_kind {
 	/* A write to one watched map. */
 	GUARD_WRITE = 0,
-	/* A call whose target could not be resolved, or that may write through others. */
+	/* A call whose target could not be resolved. */
 	GUARD_ANY = 1,
-	/* A call after which somebody new may write watched maps: look who holds them. */
+	/* A call that may write through others, or after which somebody new may write watched maps: look who holds them. */
 	GUARD_FOREIGN = 2,
 };
 

@@ -39,10 +39,13 @@
 //!
 //! *Writers that were inside when the guard was attached* revoke when they return: before their caller goes on.
 //!
-//! *Unresolved calls* (attribute not readable, descriptor free, a SYSCALL program run, a map of maps changed) count
-//! for all maps. If another thread exchanges the descriptor between the hook and the kernel's look-up, the return
+//! *Unresolved calls* (attribute not readable, descriptor free) count
+//! for all maps, and so do those that may write through others: a SYSCALL program run, a map of maps changed. If another thread exchanges the descriptor between the hook and the kernel's look-up, the return
 //! finds another map than the entry and revokes. Not seen: a descriptor or attribute that is exchanged and put back
 //! within one call, which takes a process that wants to deceive and has the right to write the map anyway.
+//!
+//! *Somebody new may write.* That is counted before the call that brings him is applied, and asked for after it has returned: a look waits for
+//! the call first ([`Guard::strangers`], `live::answer`).
 //!
 //! *Keys.* A write to one element tells which; the return reads the key once more, and if it is another now, any may have
 //! been written. So whoever keeps up with a map reads no more of it than was written.
@@ -63,10 +66,14 @@ use millstream_loader::{Loader, ProgramError};
 use millstream_object::Object;
 use millstream_programs::GUARD;
 
+use crate::clock::monotonic_ns;
+
 /// How often a writer is looked for before more is done than to give way.
 const SHORTLY: u32 = 20;
 /// For how long a writer of a map that can be spared is waited for.
 const SHORT: Duration = Duration::from_micros(200);
+/// For how long a record of the ring can be under way: the kernel's side of it takes less than a microsecond, but its processor may be taken away.
+const LONGEST_RECORD: Duration = Duration::from_secs(1);
 /// Offset of the token in the guard's value.
 pub const TOKEN: u32 = 0;
 /// Maps that can be watched, inner maps apart.
@@ -86,6 +93,7 @@ const SESSION_START: usize = 80;
 pub const MISSED: u32 = 88;
 /// Offset of the number of writes when what program arrays hold was last found to be what their places hold.
 pub const CHAINED: u32 = 96;
+const STRANGERS: usize = 104;
 const FIRST_MAP: usize = 128;
 const KEY_SIZES: usize = FIRST_MAP + 16 * MAPS as usize;
 /// The largest key that is told.
@@ -206,7 +214,7 @@ pub enum EventKind {
     Write(u32),
     /// A call that may write any map.
     Any,
-    /// Somebody new may be able to write: look at the holders again.
+    /// The same, and somebody new may be able to write once it has returned: look at the holders again then.
     Foreign,
 }
 
@@ -251,6 +259,10 @@ pub struct Guard {
     exit: Link,
     /// Looks that were begun.
     looks: AtomicU64,
+    /// Events that were taken from the ring.
+    heard: u64,
+    /// Bumps that were our own.
+    revoked: AtomicU64,
 }
 
 impl Guard {
@@ -283,6 +295,8 @@ impl Guard {
             enter: enter_link,
             exit: exit_link,
             looks: AtomicU64::new(0),
+            heard: 0,
+            revoked: AtomicU64::new(0),
         };
         guard.belong_to_this_thread()?;
         Ok(guard)
@@ -371,11 +385,37 @@ impl Guard {
         Ok(self.events.wait(timeout)?)
     }
 
-    /// The events since the last call.
+    /// The events since the last call: all of those whose calls have returned by now, but for those that were lost.
+    ///
+    /// The ring gives records in the order in which they were begun, and none that comes behind one that is still being written: a write that is
+    /// over may wait behind one that goes on, of a map that no look waits for. So there must be as many as there were bumps.
     pub fn events(&mut self) -> Vec<Event> {
-        let mut events = Vec::new();
-        self.events.drain(|bytes| events.extend(Event::parse(bytes)));
-        events
+        let told = self.version().saturating_sub(self.revoked.load(Ordering::SeqCst));
+        let (start, mut events) = (Instant::now(), Vec::new());
+        loop {
+            let heard = &mut self.heard;
+            self.events.drain(|bytes| {
+                *heard += 1;
+                events.extend(Event::parse(bytes));
+            });
+            let missing = told.saturating_sub(self.heard + self.noticed().unsent);
+            if missing == 0 {
+                return events;
+            }
+            if start.elapsed() > LONGEST_RECORD {
+                // Taken for lost: it may have been of any map.
+                self.heard += missing;
+                let (time, version) = (monotonic_ns(), self.version());
+                events.push(Event { time, version, kind: EventKind::Any, key: None });
+                return events;
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// How often somebody new may have come who writes watched maps, so far. Those whose events were lost count, too.
+    pub fn strangers(&self) -> u64 {
+        self.memory.atomic_u64(STRANGERS).load(Ordering::SeqCst)
     }
 
     /// How many writes there were, so far.
@@ -392,6 +432,7 @@ impl Guard {
     /// Stops all specialised code at once.
     pub fn revoke(&self) {
         let version = self.memory.atomic_u64(VERSION as usize).fetch_add(1, Ordering::SeqCst) + 1;
+        self.revoked.fetch_add(1, Ordering::SeqCst);
         self.token().store(REVOKED | (version << 32 & (REVOKED - 1)), Ordering::SeqCst);
     }
 

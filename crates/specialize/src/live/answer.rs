@@ -21,12 +21,13 @@ impl Live<'_> {
     /// Answers what the guard has seen since the last time.
     pub(super) fn answer(&mut self, tell: &mut dyn FnMut(&Report)) -> Result<(), LiveError> {
         self.take_note();
+        // Who has come can be seen only when the call that brings him has returned.
+        if self.seen.foreign && self.begin(&Spared::default(), tell)?.is_none() {
+            return Ok(());
+        }
         // What runs could not follow some, when that was tried while something else was under way.
         let (tried, new) = (self.unanswered.take(), self.seen.first.take());
         let Some(first) = tried.or(new) else { return Ok(()) };
-        if std::mem::take(&mut self.seen.foreign) {
-            self.review(tell)?;
-        }
         self.put_off_thoroughness();
         let Some(active) = &self.active else { return Ok(()) };
         if self.guard.approved() == Some(active.token())
@@ -47,7 +48,6 @@ impl Live<'_> {
             let index = match event.kind {
                 EventKind::Write(index) => index,
                 EventKind::Any | EventKind::Foreign => {
-                    self.seen.foreign |= event.kind == EventKind::Foreign;
                     self.seen.anything();
                     continue;
                 }
@@ -59,8 +59,13 @@ impl Live<'_> {
             }
         }
         let unsent = self.guard.noticed().unsent;
-        if std::mem::replace(&mut self.seen.unsent, unsent) != unsent {
+        let is_lost = std::mem::replace(&mut self.seen.unsent, unsent) != unsent;
+        let strangers = self.guard.strangers();
+        let has_come = std::mem::replace(&mut self.seen.strangers, strangers) != strangers;
+        self.seen.foreign |= has_come;
+        if is_lost || has_come {
             self.seen.anything();
+            self.seen.first.get_or_insert_with(monotonic_ns);
         }
     }
 
@@ -81,7 +86,6 @@ impl Live<'_> {
             if self.is_busy {
                 return Ok(None);
             }
-            self.seen.foreign = false;
             self.review(tell)?;
         }
         Ok(None)
@@ -221,9 +225,14 @@ impl Live<'_> {
         self.respecialise(profiles, Tier::Thorough, Reason::Quiet, None, tell)
     }
 
-    /// Looks again who may write the maps, and gives up those that others may write.
+    /// Looks again who may write the maps, and gives up those that others may write. Whoever was noted must have come.
     pub(super) fn review(&mut self, tell: &mut dyn FnMut(&Report)) -> Result<(), LiveError> {
         let mut lost = Vec::new();
+        // Nobody works beside, who would have them too.
+        let Some(sources) = Arc::get_mut(&mut self.sources) else {
+            self.seen.foreign = true;
+            return Ok(());
+        };
         let name = |template| self.compiler.declaration(template).name.clone();
         let guard = &mut self.guard;
         self.nested.retain(|template, nested| match nested.look(guard) {
@@ -241,9 +250,7 @@ impl Live<'_> {
             }
             None => true,
         });
-        // Nobody works beside, who had them too.
-        let sources = Arc::get_mut(&mut self.sources);
-        for sources in sources.into_iter().chain([&mut self.stateful]) {
+        for sources in [sources, &mut self.stateful] {
             sources.retain(|_, source| match source.foreign(&holders, &self.ours) {
                 Some(why) => {
                     lost.push((source.map.info().name.clone(), why.to_string()));
@@ -252,6 +259,7 @@ impl Live<'_> {
                 None => true,
             });
         }
+        self.seen.foreign = false;
         if lost.is_empty() {
             return Ok(());
         }

@@ -122,8 +122,10 @@ struct Instrumented {
 struct Seen {
     /// When the first of it was.
     first: Option<u64>,
-    /// Somebody new may write maps.
+    /// Somebody new may write maps, once the call that brings him has returned.
     foreign: bool,
+    /// How often that was so, so far.
+    strangers: u64,
     /// What may have changed since what runs was found to hold.
     dirty: Dirty,
     /// What may have changed since the tables of the variant that stands by were read, or its twins brought up to date.
