@@ -202,7 +202,7 @@ impl Workshop<'_> {
         ours: &mut dyn FnMut(u32),
     ) -> Result<Judgement, Unjudged> {
         let mut programs = self.programs.clone();
-        for (func, id) in candidate.active.chain.held.known() {
+        for (func, id) in candidate.active.chain.known() {
             if !programs.iter().any(|(_, known)| *known == id) {
                 programs.push((func, id));
             }

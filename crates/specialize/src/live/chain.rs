@@ -280,24 +280,39 @@ struct Callee {
 #[derive(Debug, Default)]
 struct Places(Vec<(IrMap, Map)>);
 
-impl Drop for Places {
-    fn drop(&mut self) {
+impl Places {
+    /// Empties them: what is called then is what the user's arrays hold.
+    fn empty(&self) -> Result<(), Error> {
         for (_, place) in &self.0 {
-            let held = place.entries();
-            for (key, _) in held.iter().flat_map(|held| held.iter()) {
-                if let Err(e) = place.delete(key) {
-                    tracing::debug!("a slot of the session's own stays filled: {e}");
-                }
+            for (key, _) in place.entries()?.iter() {
+                place.delete(key)?;
             }
         }
+        Ok(())
+    }
+}
+
+impl Drop for Places {
+    fn drop(&mut self) {
+        if let Err(e) = self.empty() {
+            tracing::debug!("slots of the session's own stay filled: {e}");
+        }
+    }
+}
+
+/// A program, if it is still there.
+fn there(id: u32) -> Result<Option<Program>, Error> {
+    match Program::from_id(id) {
+        Err(e) if e.errno() == Some(libc::ENOENT) => Ok(None),
+        found => found.map(Some),
     }
 }
 
 /// What goes with a variant of the attached program.
 #[derive(Debug, Default)]
 pub(super) struct Chain {
-    /// What the arrays hold.
-    pub(super) held: Held,
+    /// What the user's arrays held when the session's were filled; `None` if these were not filled to the end.
+    held: Option<Held>,
     callees: Vec<Callee>,
     places: Places,
     /// The attached program itself, if something calls it.
@@ -311,7 +326,7 @@ pub(super) struct Chain {
 impl Chain {
     /// Nothing is called yet. `knows` are the programs that are known to be reached.
     pub(super) fn new(knows: BTreeSet<FuncId>, joined: Vec<(IrMap, u32, FuncId)>) -> Chain {
-        Chain { knows, joined, ..Chain::default() }
+        Chain { held: Some(Held::default()), knows, joined, ..Chain::default() }
     }
 
     /// What the program calls through an array, it calls through this one.
@@ -329,24 +344,41 @@ impl Chain {
         self.first = Some((func, program));
     }
 
-    /// Puts into the session's arrays what goes with what the user's hold.
+    /// Puts into the session's arrays what goes with what the user's hold. A program that is gone is in none of these any more: where it was,
+    /// nothing is, so that the call is made through the user's array.
     pub(super) fn fill(&mut self, held: Held) -> Result<(), Error> {
+        // If this ends half way, they hold neither the one nor the other.
+        let before = self.held.take();
+        if before.is_none() {
+            self.places.empty()?;
+        }
         for (of, place) in &self.places.0 {
-            let (before, now) = (self.held.0.get(of), held.0.get(of));
+            let (before, now) = (before.as_ref().and_then(|held| held.0.get(of)), held.0.get(of));
             let now = now.map_or(&[][..], Vec::as_slice);
             for slot in before.into_iter().flatten().filter(|s| !now.iter().any(|n| n.key == s.key)) {
                 place.delete(&slot.key)?;
             }
             for slot in now.iter().filter(|s| !before.is_some_and(|b| b.contains(s))) {
                 let variant = slot.func.and_then(|func| self.variant(func));
-                match variant {
-                    Some(variant) => place.update_fd(&slot.key, variant.as_fd())?,
-                    None => place.update_fd(&slot.key, Program::from_id(slot.id)?.as_fd())?,
+                let itself = if variant.is_none() { there(slot.id)? } else { None };
+                match variant.or(itself.as_ref()) {
+                    Some(program) => place.update_fd(&slot.key, program.as_fd())?,
+                    None => drop(place.delete(&slot.key)?),
                 }
             }
         }
-        self.held = held;
+        self.held = Some(held);
         Ok(())
+    }
+
+    /// Whether the session's arrays were filled by this.
+    fn is_filled_by(&self, held: &Held) -> bool {
+        self.held.as_ref() == Some(held)
+    }
+
+    /// The programs of the user's arrays whose code is known, with their ids.
+    pub(super) fn known(&self) -> impl Iterator<Item = (FuncId, u32)> {
+        self.held.iter().flat_map(Held::known)
     }
 
     /// Whether a variant of a program is called.
@@ -361,7 +393,7 @@ impl Chain {
 
     /// Follows the user's arrays, if that needs no other code. No packet may be sent this way by a token meanwhile.
     pub(super) fn refill(&mut self, compiler: &Compiler, held: Held) -> bool {
-        if held == self.held {
+        if self.is_filled_by(&held) {
             return true;
         }
         let is_there = |join: &(IrMap, u32, FuncId)| {
@@ -461,7 +493,7 @@ impl Live<'_> {
         let Some(Instrumented { chain, .. }) = &self.instrumented else { return };
         if !self.links.arrays.is_empty()
             && self.guard.begin(SHORT, &[]).is_some()
-            && self.links.read().is_ok_and(|now| now == chain.held)
+            && self.links.read().is_ok_and(|now| chain.is_filled_by(&now))
         {
             self.guard.chain(version);
         }
