@@ -4,8 +4,8 @@ use std::cell::RefCell;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use millstream_btf::TypeId;
 use millstream_btf::core::{self, Resolved};
+use millstream_btf::{FuncLinkage, Kind, Type, TypeId};
 use millstream_isa::Raw;
 use millstream_kernel::{self as kernel, AttachType, Map, ProgramSpec, ProgramType, RecordInfo};
 use millstream_object::{
@@ -166,8 +166,8 @@ impl<'a> Session<'a> {
         self.load_slots(self.program(func)?, slots, &LinkedProgram::default())
     }
 
-    /// Loads slots that are final already, with what is known of the functions of the program that they were made from, unless there
-    /// are more by now. Without that, the kernel takes no callbacks.
+    /// Loads slots that are final already, with what is known of the functions of the program that they were made from. `appended` is where
+    /// functions begin that were put behind it, static ones. Without what is known of all functions, the kernel takes no callbacks.
     ///
     /// # Errors
     /// As for [`Session::load`].
@@ -176,12 +176,25 @@ impl<'a> Session<'a> {
         func: FuncId,
         slots: &[u64],
         from: &LinkedProgram,
+        appended: &[u32],
     ) -> Result<kernel::Program, ProgramError> {
         let mut known = LinkedProgram::default();
-        if slots.len() == from.insns.len() {
+        // Callbacks are static, so where there is one, there is a type. The kernel asks no more of a static function's.
+        let like = self.static_type(from);
+        if appended.is_empty() || like.is_some() {
             known.func_info.clone_from(&from.func_info);
+            known.func_info.extend(appended.iter().filter_map(|start| Some((*start, like?))));
         }
         self.load_slots(self.program(func)?, slots, &known)
+    }
+
+    /// The type of a static function of a program.
+    fn static_type(&self, linked: &LinkedProgram) -> Option<TypeId> {
+        let btf = self.object.btf.as_ref()?;
+        let is_static = |of: &TypeId| {
+            matches!(btf.ty(*of), Ok(Type { kind: Kind::Func { linkage: FuncLinkage::Static, .. }, .. }))
+        };
+        linked.func_info.iter().map(|(_, of)| *of).find(is_static)
     }
 
     fn load_slots(

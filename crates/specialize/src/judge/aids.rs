@@ -80,8 +80,8 @@ impl Aids {
         records(&mut self.ring, out);
     }
 
-    /// A program of which all that it does to the world goes through these aids.
-    pub(super) fn rewrite(&self, slots: &[u64]) -> Result<Vec<u64>, Unjudged> {
+    /// A program of which all that it does to the world goes through these aids, and where the functions begin that it has more.
+    pub(super) fn rewrite(&self, slots: &[u64]) -> Result<(Vec<u64>, Vec<u32>), Unjudged> {
         let mut raws: Vec<Raw> = slots.iter().map(|s| Raw::from_bytes(s.to_ne_bytes())).collect();
         let decoded = decode_all(&raws).map_err(|e| Unjudged::Program(e.to_string()))?;
         let mut placed: Vec<(i32, usize)> = Vec::new();
@@ -112,7 +112,8 @@ impl Aids {
             let call = Insn::Call(Callee::Local((start - at - 1) as i32));
             raws[at..=at].copy_from_slice(&encode_all(&[call]));
         }
-        Ok(raws.iter().map(|r| u64::from_ne_bytes(r.to_bytes())).collect())
+        let starts = placed.iter().map(|(_, start)| *start as u32).collect();
+        Ok((raws.iter().map(|r| u64::from_ne_bytes(r.to_bytes())).collect(), starts))
     }
 
     /// The function that takes a helper's place.
@@ -195,7 +196,7 @@ mod tests {
     }
 
     fn run(aids: &Aids, text: &str) -> u32 {
-        let insns = aids.rewrite(&slots(text)).expect("it can be replayed");
+        let (insns, _) = aids.rewrite(&slots(text)).expect("it can be replayed");
         let spec = ProgramSpec {
             name: "ms_aided",
             program_type: ProgramType::XDP,

@@ -231,7 +231,8 @@ impl<'c> Shadow<'c> {
         let (compiler, object) = (case.compiler, case.compiler.object());
         let load = |func: FuncId, linked: &LinkedProgram| -> Result<Program, Unjudged> {
             let (slots, _) = session.slots(linked)?;
-            Ok(session.load_rewritten(func, &aids.rewrite(&slots)?, linked)?)
+            let (slots, appended) = aids.rewrite(&slots)?;
+            Ok(session.load_rewritten(func, &slots, linked, &appended)?)
         };
         let program = load(compiler.program(), linked)?;
         let mut others = Vec::new();

@@ -1,14 +1,17 @@
 //! The judge: what differs is found and can be seen again from its file, what is the same passes, and nobody else sees
 //! that it was tried.
 
+use millstream_isa::Raw;
 use millstream_kernel::testing;
 use millstream_programs::traffic::Locality;
-use millstream_programs::{BALANCER, FIREWALL, NAT, ROUTER, SWITCH};
+use millstream_programs::{BALANCER, FIREWALL, MapEntry, NAT, ROUTER, SWITCH};
 use millstream_programs::{balancer, firewall, nat, router, switch};
+use millstream_specialize::Compiler;
 use millstream_specialize::judge::Finding;
 use millstream_specialize::policy::Tier;
 use millstream_specialize::transform::Lookup;
 
+use crate::fixtures;
 use crate::offline::{INGRESS, Offline, compiler};
 
 fn routed(routes: usize) -> (router::Config, Vec<Vec<u8>>) {
@@ -129,6 +132,37 @@ fn a_program_with_state_is_judged_apart() {
     assert!(matches!(judged.finding, Finding::Same(_)), "{judged:?}");
     assert!(judged.varies.is_empty(), "clocks and random numbers answer all alike: {judged:?}");
     assert_eq!(held(nat::CONNECTIONS), before);
+}
+
+/// Clocks and random numbers answer callbacks as they answer the program.
+#[test]
+fn callbacks_that_draw_and_look_at_the_clock_are_judged() {
+    if !testing::require() {
+        return;
+    }
+    let Some(object) = fixtures::read("callbacks", &["-DSAMPLED"]) else { return };
+    let compiler = Compiler::new(&object, None).expect("prepared");
+    let rules = (0..128u32).map(|n| rule(n, n % 8, 7));
+    let exempt = (0..4u32).map(|n| MapEntry::new("exempt", n.to_ne_bytes().to_vec(), vec![n as u8, 0, 0, 0]));
+    let plane = Offline::new(&compiler, &rules.chain(exempt).collect::<Vec<_>>());
+    let frame = |n: u32| [&[0; 26][..], &(n % 40).to_be_bytes(), &[0; 30]].concat();
+    let (profiles, samples) = plane.profile(&(0..2_000).map(frame).collect::<Vec<_>>());
+    let made = plane.variant(&profiles, Tier::Quick, |_| ()).expect("a variant");
+    for right in [&plane.unchanged(), &made] {
+        let judged = plane.compare(right, &samples, true, 2_000).expect("judged");
+        assert!(matches!(judged.finding, Finding::Same(_)) && judged.varies.is_empty(), "{judged:?}");
+    }
+    // It looks at the clock where the original draws.
+    let (is_helper, mut wrong) = (|insn: &Raw| insn.code == 0x85 && insn.src == 0, plane.unchanged());
+    let drawn = wrong.linked.insns.iter_mut().filter(|insn| is_helper(insn) && insn.imm == 7);
+    assert_eq!(drawn.map(|insn| insn.imm = 5).count(), 1);
+    let judged = plane.compare(&wrong, &samples, true, 2_000).expect("judged");
+    assert!(matches!(judged.finding, Finding::Different(_)), "{judged:?}");
+}
+
+/// A rule of the fixture `callbacks`.
+pub(crate) fn rule(n: u32, source: u32, mask: u32) -> MapEntry {
+    MapEntry::new("rules", n.to_ne_bytes().to_vec(), [source.to_ne_bytes(), mask.to_ne_bytes()].concat())
 }
 
 /// Whatever a session would make of the other data planes is found to do the same.
