@@ -6,6 +6,7 @@
 //! it, [`live`] does it, on an interface, while traffic runs; [`twins`] keep up with tables without other code, [`nested`] with what
 //! maps of maps hold.
 
+mod added;
 pub mod adopt;
 pub mod caches;
 mod clock;

@@ -132,7 +132,8 @@ mod tests {
     fn programs_that_send_on_the_way_have_no_caches() {
         let object = Object::parse(NAT.name, NAT.object).unwrap();
         let mut module = millstream_bpf::module::lift_object(&object).unwrap().module;
-        transform::prepare(&mut module, &mut Session::new(Target::bpf(3))).unwrap();
+        transform::prepare(&mut module, transform::Callbacks::Unfolded, &mut Session::new(Target::bpf(3)))
+            .unwrap();
         let cacheable = |module: &Module| {
             let (usage, program) = (Usage::new(module), usage::programs(module).next().unwrap());
             module.maps.keys().filter(|map| stateful(module, &usage, program, *map).is_some()).count()

@@ -1,6 +1,6 @@
 //! From an object to loadable variants of one of its programs.
 //!
-//! The object is given more maps, the guard's state, the profile's sketch and the twins, then lifted and prepared once. Each
+//! The object is given more maps (`added`), then lifted and prepared once, or twice where there are callbacks that can be loops. Each
 //! variant is a clone of that module, transformed, cleaned up, lowered and put into a clone of the object. Everything
 //! else of the object stays as clang made it.
 
@@ -13,28 +13,20 @@ use millstream_bpf::lift::LiftError;
 use millstream_bpf::lower::{self, LowerError, Strategy};
 use millstream_bpf::module::{self, Lifted, lift_object, new_function};
 use millstream_ir as ir;
-use millstream_object::{self as obj, FuncId, LinkedProgram, MapId, MapOrigin, Object, ObjectError};
+use millstream_object::{self as obj, FuncId, LinkedProgram, MapId, Object, ObjectError};
 use millstream_passes::{PassError, Session, Target};
 use rustc_hash::FxHashMap;
 
+use crate::added::Added;
 use crate::guard::{self, Slots};
 use crate::stateful::{self, Stateful};
 use crate::transform::{
-    self, Alike, Cache, Chained, Contents, Joined, Keep, PacketKind, Plan, Report, Room, Rows, Samples, Site,
-    SiteId, Sketch, TRIE_VALUE, TransformError, Trie,
+    self, Alike, Cache, Callbacks, Chained, Contents, Joined, Keep, PacketKind, Plan, Report, Room, Samples,
+    Site, SiteId, Sketch, TransformError,
 };
 
 /// Slots of the sketch for each site.
 const SLOTS: u32 = 256;
-const GUARD_NAME: &str = "ms.guard";
-const SKETCH_NAME: &str = "ms.sketch";
-const MISSES_NAME: &str = "ms.misses";
-const SAMPLES_NAME: &str = "ms.samples";
-/// Packets that are kept for the judge, on all CPUs together, and the least a CPU.
-const KEPT: (usize, u32) = (256, 16);
-const TWIN_NAME: &str = "ms.twin";
-const CACHE_NAME: &str = "ms.cache";
-const CHAIN_NAME: &str = "ms.chain";
 /// Lookups of a chain of programs, at most: the programs behind are left as they are.
 const MOST_SITES: usize = 192;
 /// Sides of each twin: the one that packets read, and those that can be written before a grace period has passed.
@@ -106,6 +98,8 @@ pub struct Compiler {
     /// What the slots of caches follow from, beside the keys.
     secret: u64,
     isa: u8,
+    /// Where callbacks are called that are loops here.
+    calling: Option<Box<Compiler>>,
 }
 
 /// What a variant is made for.
@@ -131,64 +125,95 @@ impl Compiler {
     pub fn new(object: &Object, program: Option<&str>) -> Result<Compiler, VariantError> {
         let mut object = object.clone();
         let described = choose(&object, program)?.clone();
-        let program = described.func;
-        let isa = millstream_opt::isa_version(&object).max(3);
-        let guard = add_map(&mut object, GUARD_NAME, obj::MapType::ARRAY, guard::STATE_SIZE, 1, MMAPABLE);
-        let sketch = add_map(&mut object, SKETCH_NAME, obj::MapType::PERCPU_ARRAY, 8, 1, 0);
-        let samples = add_samples(&mut object);
-        let misses = add_map(&mut object, MISSES_NAME, obj::MapType::PERCPU_ARRAY, 8, 1, 0);
-        let twins = add_twins(&mut object);
-        let places = add_caches(&mut object);
-        let arrays = add_chains(&mut object);
-        let mut prepared = lift_object(&object)?;
-        let mut session = Session::new(Target::bpf(isa));
-        transform::prepare(&mut prepared.module, &mut session)?;
+        let added = Added::to(&mut object);
+        let lifted = lift_object(&object)?;
+        let unfolds = transform::unfolds(&lifted.module);
+        let other = unfolds
+            .then(|| Compiler::prepared(&object, &described, &added, lifted.clone(), Callbacks::Called));
+        let mut it = Compiler::prepared(&object, &described, &added, lifted, Callbacks::Unfolded)?;
+        let mut calling = other.transpose()?;
+        let both = || std::iter::once(&it).chain(&calling);
+        let sites = both().map(|c| c.sites.len() as u32).max().unwrap_or(0);
+        let widest = both().flat_map(|c| &c.sites).map(|s| s.key_size).max().unwrap_or(0);
+        if let Some(calling) = &mut calling {
+            // Numbers of twins are the guard's, and what caches hold is found by the secret, whichever of both code is made by.
+            it.twins.retain(|twin| calling.twins.contains(twin));
+            calling.twins.clone_from(&it.twins);
+            calling.secret = it.secret;
+            calling.make_room(sites, widest);
+        }
+        it.make_room(sites, widest);
+        it.calling = calling.map(Box::new);
+        Ok(it)
+    }
+
+    /// The program of a lifted object, prepared, without room for its sites in the maps that were added.
+    fn prepared(
+        object: &Object,
+        described: &obj::Program,
+        added: &Added,
+        lifted: Lifted,
+        callbacks: Callbacks,
+    ) -> Result<Compiler, VariantError> {
+        let (program, isa) = (described.func, millstream_opt::isa_version(object).max(3));
+        let mut prepared = lifted;
+        transform::prepare(&mut prepared.module, callbacks, &mut Session::new(Target::bpf(isa)))?;
         // Of the prepared module: pointers that the compiler spilled would be taken for one another.
         let usage = ir::usage::Usage::new(&prepared.module);
-        let (parts, sites) = parts(&object, &prepared.module, &described);
+        let (parts, sites) = parts(object, &prepared.module, described);
         let calls = |map| {
             let called = |f: &FuncId| transform::calls(&prepared.module, module::func(*f));
             parts.iter().any(|(f, _)| called(f).iter().any(|(array, _)| *array == map))
         };
-        let arrays: Vec<_> = arrays.into_iter().filter(|(of, _)| calls(*of)).collect();
-        let widest = sites.iter().map(|s| s.key_size).max().unwrap_or(0);
-        let (size, entries) = (Sketch::value_size(widest), SLOTS * (sites.len() as u32).max(1));
-        let spec = &mut object.maps[sketch.index()].spec;
-        (spec.value_size, spec.max_entries) = (size, entries);
-        let decl = &mut prepared.module.maps[module::map(sketch)];
-        (decl.value_size, decl.max_entries) = (size, entries);
-        let entries = (sites.len() as u32).max(1);
-        object.maps[misses.index()].spec.max_entries = entries;
-        prepared.module.maps[module::map(misses)].max_entries = entries;
+        let arrays: Vec<_> = added.chains.iter().copied().filter(|(of, _)| calls(*of)).collect();
         let bodies = parts.iter().map(|(f, _)| &prepared.module.funcs[module::func(*f)]);
         let compared: BTreeSet<ir::Map> = bodies.flat_map(compared).collect();
-        let twins = twins.into_iter().filter(|(of, _)| !compared.contains(of)).collect();
-        let known = |(map, place)| {
+        let twins = added.twins.iter().copied().filter(|(of, _)| !compared.contains(of)).collect();
+        let known = |&(map, place): &(ir::Map, MapId)| {
             let of = prepared.module.maps[map].inner.unwrap_or(map);
             sites.iter().find(|site| site.map == of && site.func == module::func(program))?;
             let known = stateful::stateful(&prepared.module, &usage, module::func(program), of)?;
             Some((of, place, known))
         };
-        let caches = places.into_iter().filter_map(known).collect();
+        let caches = added.caches.iter().filter_map(known).collect();
         Ok(Compiler {
-            object,
+            object: object.clone(),
             program,
-            described,
+            described: described.clone(),
             prepared,
             usage,
             parts,
             sites,
             arrays,
-            guard,
-            sketch,
-            samples,
-            misses,
+            guard: added.guard,
+            sketch: added.sketch,
+            samples: added.samples,
+            misses: added.misses,
             twins,
             caches,
             // Drawn by the system's generator, as the seeds of the standard library's tables are.
             secret: RandomState::new().hash_one(0),
             isa,
+            calling: None,
         })
+    }
+
+    /// Makes room for so many sites, of keys that are no wider, in the maps of the profile.
+    fn make_room(&mut self, sites: u32, widest: u32) {
+        let maps =
+            [(self.sketch, Sketch::value_size(widest), SLOTS * sites.max(1)), (self.misses, 8, sites.max(1))];
+        for (map, size, entries) in maps {
+            let spec = &mut self.object.maps[map.index()].spec;
+            (spec.value_size, spec.max_entries) = (size, entries);
+            let decl = &mut self.prepared.module.maps[module::map(map)];
+            (decl.value_size, decl.max_entries) = (size, entries);
+        }
+    }
+
+    /// The same program and the same maps, but callbacks that are loops here are called there; lookups have other numbers. `None` if there are
+    /// no such callbacks.
+    pub fn calling(&self) -> Option<&Compiler> {
+        self.calling.as_deref()
     }
 
     /// The object with the maps more.
@@ -575,8 +600,6 @@ impl Compiler {
     }
 }
 
-const MMAPABLE: u32 = 1 << 10;
-
 /// Instructions that lie in loops.
 fn in_loops(func: &ir::Function) -> usize {
     let cfg = ir::Cfg::new(func);
@@ -620,56 +643,6 @@ pub(crate) fn choose<'o>(object: &'o Object, name: Option<&str>) -> Result<&'o o
     }
 }
 
-fn add_map(
-    object: &mut Object,
-    name: &str,
-    map_type: obj::MapType,
-    value_size: u32,
-    max_entries: u32,
-    flags: u32,
-) -> MapId {
-    object.maps.push(obj::Map {
-        name: name.into(),
-        section: ".maps".into(),
-        origin: MapOrigin::Btf,
-        spec: obj::MapSpec { map_type, key_size: 4, value_size, max_entries, flags, ..Default::default() },
-        inner: None,
-        initial: Vec::new(),
-        data: None,
-        variables: Vec::new(),
-    });
-    MapId(object.maps.len() as u32 - 1)
-}
-
-/// The map of the packets that are kept.
-fn add_samples(object: &mut Object) -> Samples {
-    let cpus = millstream_kernel::possible_cpus().unwrap_or(1).max(1);
-    let slots = ((KEPT.0 / cpus) as u32).max(KEPT.1).next_power_of_two();
-    let map = add_map(object, SAMPLES_NAME, obj::MapType::PERCPU_ARRAY, Samples::VALUE_SIZE, slots, 0);
-    Samples { map: module::map(map), slots, kind: PacketKind::Xdp }
-}
-
-/// A map for the twin of each that can have one. It is made when its size is known; until then it is no more than a
-/// number.
-fn add_twins(object: &mut Object) -> Vec<(ir::Map, MapId)> {
-    // Tries with keys of a length and 4 bytes; rows; with values that are not too wide.
-    let twinned = |m: &obj::Map| {
-        let (key, value) = (m.spec.key_size, m.spec.value_size);
-        let in_rows = key <= Rows::WIDEST.0 && value <= Rows::WIDEST.1;
-        match m.spec.map_type {
-            obj::MapType::LPM_TRIE => in_rows || key == Trie::KEY && value <= TRIE_VALUE,
-            obj::MapType::HASH | obj::MapType::LRU_HASH => in_rows,
-            _ => false,
-        }
-    };
-    let wanted: Vec<u32> = (0..).zip(&object.maps).filter(|(_, m)| twinned(m)).map(|(n, _)| n).collect();
-    let mut add = |n: u32| {
-        let name = format!("{TWIN_NAME}{n}");
-        (module::map(MapId(n)), add_map(object, &name, obj::MapType::ARRAY, 8, 1, MMAPABLE))
-    };
-    wanted.into_iter().map(&mut add).collect()
-}
-
 /// The maps of whose values addresses are compared with anything but null, or taken from one another: such may lie only where the map
 /// has them.
 fn compared(func: &ir::Function) -> BTreeSet<ir::Map> {
@@ -696,31 +669,6 @@ fn compared(func: &ir::Function) -> BTreeSet<ir::Map> {
         found.extend(data.args.iter().filter(|_| compares).filter_map(of));
     }
     found
-}
-
-/// A map for the place of each program array.
-fn add_chains(object: &mut Object) -> Vec<(ir::Map, MapId)> {
-    let is_array = |m: &&obj::Map| m.spec.map_type == obj::MapType::PROG_ARRAY;
-    let arrays: Vec<(u32, u32)> =
-        (0..).zip(&object.maps).filter(|(_, m)| is_array(m)).map(|(n, m)| (n, m.spec.max_entries)).collect();
-    let mut add = |(n, entries): (u32, u32)| {
-        let place =
-            add_map(object, &format!("{CHAIN_NAME}{n}"), obj::MapType::PROG_ARRAY, 4, entries.max(1), 0);
-        (module::map(MapId(n)), place)
-    };
-    arrays.into_iter().map(&mut add).collect()
-}
-
-/// A map for the cache of each that may have one, made like those of twins. Of maps of maps it is for the inner ones.
-fn add_caches(object: &mut Object) -> Vec<(ir::Map, MapId)> {
-    let kinds = [obj::MapType::HASH, obj::MapType::LRU_HASH];
-    let cached = |m: &obj::Map| kinds.contains(&m.inner.as_ref().unwrap_or(&m.spec).map_type);
-    let wanted: Vec<u32> = (0..).zip(&object.maps).filter(|(_, m)| cached(m)).map(|(n, _)| n).collect();
-    let mut add = |n: u32| {
-        let name = format!("{CACHE_NAME}{n}");
-        (module::map(MapId(n)), add_map(object, &name, obj::MapType::ARRAY, 8, 1, MMAPABLE))
-    };
-    wanted.into_iter().map(&mut add).collect()
 }
 
 /// What the guard says while packets may run a generation's code and read this side of its twins, no map being behind.

@@ -190,6 +190,8 @@ impl Live<'_> {
                 return Ok(None);
             }
         }
+        // Where the kernel refused loops, it is another.
+        let compiler = self.compiler;
         let Some(Instrumented { program, sites, .. }) = &self.instrumented else { return Ok(None) };
         let (program, chosen) = (program.try_clone()?, sites.clone());
         let Some(sketch) = self.session.map(self.compiler.sketch()) else { return Ok(None) };
@@ -271,11 +273,16 @@ impl Live<'_> {
             return Ok(None);
         }
         let workshop = self.workshop(&[], Tier::Quick)?;
-        let task = Task::new(Tier::Quick, Reason::Traffic);
+        let (task, compiler) = (Task::new(Tier::Quick, Reason::Traffic), self.compiler);
         let (made, learnt) = self.beside(Duty::Serve(&task), || workshop.instrumented(&sites), tell)?;
         self.take_over(&learnt);
         match made {
             Ok((program, chain)) => Ok(Some(Instrumented { program, sites, chain })),
+            Err(reason) if !std::ptr::eq(compiler, self.compiler) => {
+                tracing::debug!("instrumented variant: {reason}");
+                let sites = self.profiled();
+                self.instrument(sites, tell)
+            }
             Err(reason) => {
                 tell(&Report::Dropped { reason: format!("instrumented variant: {reason}") });
                 Ok(None)

@@ -18,14 +18,15 @@ use super::admit::{Fate, Judged, Shape};
 use super::beside::Task;
 use super::chain::{Chain, Held};
 use super::make::{Candidate, Making};
+use super::shift::Hits;
 use super::spared::Spared;
-use super::{Active, Live, LiveError, explain};
+use super::{Active, Live, LiveError, all_sites, explain};
 use crate::caches::Caches;
 use crate::contents::{Observed, Record, Source};
 use crate::judge::sample::Sample;
 use crate::policy::{self, Known, Planned, Tier};
 use crate::profile::SiteProfile;
-use crate::transform::{Keep, Lookup, Plan, SiteId};
+use crate::transform::{Budget, Keep, Lookup, Plan, SiteId};
 use crate::twins::Twins;
 use crate::variant::{Compiler, Variant, VariantError, Wanted};
 
@@ -52,6 +53,8 @@ pub(super) struct Learnt {
     /// The maps that may have caches; none, once the kernel has refused them.
     cached: BTreeSet<Map>,
     is_uncacheable: bool,
+    /// Whether the kernel has refused a program in which callbacks are loops, whatever else was given up.
+    is_refused_unfolded: bool,
     /// Programs that were loaded.
     loaded: BTreeSet<u32>,
 }
@@ -162,6 +165,7 @@ impl<'c> Live<'c> {
                 room: self.room,
                 cached,
                 is_uncacheable: false,
+                is_refused_unfolded: false,
                 loaded: BTreeSet::new(),
             },
         })
@@ -170,12 +174,30 @@ impl<'c> Live<'c> {
     /// Takes over what was learnt.
     pub(super) fn take_over(&mut self, learnt: &Learnt) {
         (self.unfit, self.apart, self.room) = (learnt.unfit.clone(), learnt.apart, learnt.room);
-        if learnt.is_uncacheable {
+        learnt.loaded.iter().for_each(|id| self.ours.insert_id(*id));
+        // What runs, if anything does, may be code that is better for its loops.
+        let may_call = learnt.is_refused_unfolded && self.active.is_none();
+        if let Some(calling) = self.compiler.calling().filter(|_| may_call) {
+            self.call_callbacks(calling);
+        } else if learnt.is_uncacheable {
             // Most often there is no room on the stack, and will be none.
             self.stateful.clear();
             self.nested.clear();
         }
-        learnt.loaded.iter().for_each(|id| self.ours.insert_id(*id));
+    }
+
+    /// From now on callbacks are called that were loops. Nothing holds that was learnt of lookups by their numbers, and of what the kernel
+    /// takes.
+    fn call_callbacks(&mut self, calling: &'c Compiler) {
+        tracing::debug!("callbacks are called from now on");
+        self.compiler = calling;
+        self.stand_down();
+        (self.apart, self.room) = (false, Budget::default().code);
+        self.unfit = if self.settings.twins { BTreeSet::new() } else { all_sites(calling) };
+        self.stateful.retain(|map, _| calling.cache(*map).is_some());
+        self.nested.retain(|template, _| calling.cache(*template).is_some());
+        self.judged.clear();
+        (self.instrumented, self.hits) = (None, Hits::default());
     }
 
     /// The maps that may have caches now.
@@ -224,15 +246,19 @@ impl Workshop<'_> {
         callees.remove(&self.compiler.program());
         let callees: Vec<FuncId> = callees.into_iter().collect();
         let mut make = |keep| {
-            let made = self.compiler.instrumented(sites, keep, &callees).map_err(|e| e.to_string());
-            made.and_then(|variant| self.load_chain(variant).map_err(|e| explain(&e)))
+            let made = self.compiler.instrumented(sites, keep, &callees);
+            let made = made.map_err(|e| (matches!(e, VariantError::Lower(_)), e.to_string()));
+            made.and_then(|variant| {
+                self.load_chain(variant).map_err(|e| (e.rejection().is_some(), explain(&e)))
+            })
         };
         // Older kernels have no way to keep packets.
-        let made = make(Keep::Packets).or_else(|why| {
+        let made = make(Keep::Packets).or_else(|(_, why)| {
             tracing::debug!("keeping no packets: {why}");
             make(Keep::Count)
         });
-        (made.map(|(program, _, chain)| (program, chain)), self.learnt)
+        self.learnt.is_refused_unfolded = matches!(made, Err((true, _)));
+        (made.map(|(program, _, chain)| (program, chain)).map_err(|(_, why)| why), self.learnt)
     }
 
     /// One of the session's own programs.
@@ -283,7 +309,11 @@ impl Workshop<'_> {
                     self.fewer_copies();
                     return self.code(order);
                 }
-                made => made.map_err(|e| e.to_string())?,
+                made => made.map_err(|e| {
+                    self.learnt.is_refused_unfolded =
+                        tier != Tier::Standby && matches!(e, VariantError::Lower(_));
+                    e.to_string()
+                })?,
             };
             let slots = variant.linked.insns.len();
             if tier == Tier::Quick && !self.is_patient && variant.report.has_copies() && slots > LONG {
@@ -333,7 +363,13 @@ impl Workshop<'_> {
                 self.fewer_copies();
                 return self.candidate(order);
             }
-            loaded => loaded.map_err(|e| explain(&e))?,
+            Err(refused) => {
+                // What stands by has no tables in code: others may have less of a loop.
+                self.learnt.is_refused_unfolded =
+                    order.tier != Tier::Standby && refused.rejection().is_some();
+                return Err(explain(&refused));
+            }
+            Ok(loaded) => loaded,
         };
         let bytes = program.info().map_or(0, |info| info.jited_len);
         let grown = bytes > GROWN * self.original.bytes;

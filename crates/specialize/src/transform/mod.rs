@@ -53,6 +53,7 @@ pub use plan::{
     Budget, Contents, Entry, Fallback, FieldConstant, Guard, KeyTest, Lookup, Plan, Report, SitePlan,
     SiteReport, Spared, Unknown,
 };
+pub use rounds::{Callbacks, unfolds};
 pub use rows::{Row, Rows};
 pub use sampler::{Keep, PacketKind, Samples, keep_packets};
 pub use site::{Key, Site, SiteId, sites};
@@ -105,8 +106,10 @@ const CLEAN: &[&str] = &[
 ///
 /// # Errors
 /// If a pass has made the IR invalid (checked in debug builds only).
-pub fn prepare(module: &mut Module, session: &mut Session) -> Result<(), PassError> {
-    rounds::unfold(module);
+pub fn prepare(module: &mut Module, callbacks: Callbacks, session: &mut Session) -> Result<(), PassError> {
+    if callbacks == Callbacks::Unfolded {
+        rounds::unfold(module);
+    }
     Pipeline::of(["inline", "simplify-cfg"])?.run(module, session)?;
     unroll::unroll(module);
     Pipeline::of(PREPARE.concat())?.run(module, session).map(drop)
@@ -146,7 +149,7 @@ block0(v0: any):
 }
 ";
         let mut module = parse_module(text).unwrap_or_else(|e| panic!("{e:?}"));
-        prepare(&mut module, &mut Session::new(Target::bpf(3))).unwrap();
+        prepare(&mut module, Callbacks::Unfolded, &mut Session::new(Target::bpf(3))).unwrap();
         let body = module.funcs.values().next().unwrap();
         let on_stack = |op: &Op| matches!(op, Op::StackAddr { .. });
         assert!(body.insts_in_order().all(|(_, inst)| !on_stack(&body.insts[inst].op)), "{body:?}");

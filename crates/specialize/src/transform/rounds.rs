@@ -27,6 +27,20 @@ struct Rounds {
     context: Value,
 }
 
+/// What becomes of callbacks that can be loops.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Callbacks {
+    /// They become loops.
+    Unfolded,
+    /// They are called: the kernel follows all turns of a loop, on all ways that are not alike to it, and may give up.
+    Called,
+}
+
+/// Whether there is a callback that can be a loop.
+pub fn unfolds(module: &Module) -> bool {
+    module.funcs.keys().any(|id| find(module, id).is_some())
+}
+
 /// Makes loops of all that can be.
 pub(super) fn unfold(module: &mut Module) {
     for id in module.funcs.keys().collect::<Vec<_>>() {

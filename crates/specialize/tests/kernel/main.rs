@@ -6,6 +6,7 @@ mod bars;
 mod before;
 mod bitvector;
 mod caches;
+mod callbacks;
 mod chain;
 mod contents;
 mod guard;

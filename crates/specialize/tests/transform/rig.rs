@@ -14,8 +14,8 @@ use millstream_passes::Target;
 use millstream_programs::MapEntry;
 use millstream_specialize::guard::UNSEEN;
 use millstream_specialize::transform::{
-    Budget, Contents, Entry, Fallback, Guard, Lookup, Plan, Report, Site, SiteId, SitePlan, Sketch, Trie,
-    finish, instrument, prepare, sites, specialize,
+    Budget, Callbacks, Contents, Entry, Fallback, Guard, Lookup, Plan, Report, Site, SiteId, SitePlan,
+    Sketch, Trie, finish, instrument, prepare, sites, specialize,
 };
 use millstream_specialize::variant::token;
 
@@ -80,7 +80,7 @@ impl Rig {
         let id = object.programs.iter().find(|p| p.name == data_plane.function).expect("its program").func;
         let original = session.load(id, &object.link(id).expect("it links")).expect("accepted");
         let mut prepared = lift_object(object).expect("it lifts");
-        prepare(&mut prepared.module, &mut passes()).expect("valid IR");
+        prepare(&mut prepared.module, Callbacks::Unfolded, &mut passes()).expect("valid IR");
         let usage = Usage::new(&prepared.module);
         let rig = Rig { object, session, original, prepared, func: func_of(id), usage };
         rig.apply(entries);

@@ -1,0 +1,126 @@
+//! The maps that an object is given, beside its own, before variants of a program are made: the guard's state, the profile, and places
+//! for twins, caches and program arrays, which are made when their size is known.
+//!
+//! Invariant: they come after the object's own, whose numbers stay.
+
+use millstream_bpf::module;
+use millstream_ir as ir;
+use millstream_object::{self as obj, MapId, MapOrigin, Object};
+
+use crate::guard;
+use crate::transform::{PacketKind, Rows, Samples, TRIE_VALUE, Trie};
+
+const GUARD_NAME: &str = "ms.guard";
+const SKETCH_NAME: &str = "ms.sketch";
+const MISSES_NAME: &str = "ms.misses";
+const SAMPLES_NAME: &str = "ms.samples";
+/// Packets that are kept for the judge, on all CPUs together, and the least a CPU.
+const KEPT: (usize, u32) = (256, 16);
+const TWIN_NAME: &str = "ms.twin";
+const CACHE_NAME: &str = "ms.cache";
+const CHAIN_NAME: &str = "ms.chain";
+const MMAPABLE: u32 = 1 << 10;
+
+/// The maps that were added, those for others with these.
+#[derive(Debug)]
+pub(crate) struct Added {
+    pub(crate) guard: MapId,
+    pub(crate) sketch: MapId,
+    pub(crate) samples: Samples,
+    pub(crate) misses: MapId,
+    /// Those in whose place twins are put.
+    pub(crate) twins: Vec<(ir::Map, MapId)>,
+    /// Those in whose place caches are put; for maps of maps, of the inner ones.
+    pub(crate) caches: Vec<(ir::Map, MapId)>,
+    /// Those in whose place program arrays are put that hold variants.
+    pub(crate) chains: Vec<(ir::Map, MapId)>,
+}
+
+impl Added {
+    /// Adds them.
+    pub(crate) fn to(object: &mut Object) -> Added {
+        let guard = add_map(object, GUARD_NAME, obj::MapType::ARRAY, guard::STATE_SIZE, 1, MMAPABLE);
+        let sketch = add_map(object, SKETCH_NAME, obj::MapType::PERCPU_ARRAY, 8, 1, 0);
+        let samples = add_samples(object);
+        let misses = add_map(object, MISSES_NAME, obj::MapType::PERCPU_ARRAY, 8, 1, 0);
+        let twins = add_twins(object);
+        let caches = add_caches(object);
+        let chains = add_chains(object);
+        Added { guard, sketch, samples, misses, twins, caches, chains }
+    }
+}
+
+fn add_map(
+    object: &mut Object,
+    name: &str,
+    map_type: obj::MapType,
+    value_size: u32,
+    max_entries: u32,
+    flags: u32,
+) -> MapId {
+    object.maps.push(obj::Map {
+        name: name.into(),
+        section: ".maps".into(),
+        origin: MapOrigin::Btf,
+        spec: obj::MapSpec { map_type, key_size: 4, value_size, max_entries, flags, ..Default::default() },
+        inner: None,
+        initial: Vec::new(),
+        data: None,
+        variables: Vec::new(),
+    });
+    MapId(object.maps.len() as u32 - 1)
+}
+
+/// The map of the packets that are kept.
+fn add_samples(object: &mut Object) -> Samples {
+    let cpus = millstream_kernel::possible_cpus().unwrap_or(1).max(1);
+    let slots = ((KEPT.0 / cpus) as u32).max(KEPT.1).next_power_of_two();
+    let map = add_map(object, SAMPLES_NAME, obj::MapType::PERCPU_ARRAY, Samples::VALUE_SIZE, slots, 0);
+    Samples { map: module::map(map), slots, kind: PacketKind::Xdp }
+}
+
+/// A map for the twin of each that can have one. It is made when its size is known; until then it is no more than a
+/// number.
+fn add_twins(object: &mut Object) -> Vec<(ir::Map, MapId)> {
+    // Tries with keys of a length and 4 bytes; rows; with values that are not too wide.
+    let twinned = |m: &obj::Map| {
+        let (key, value) = (m.spec.key_size, m.spec.value_size);
+        let in_rows = key <= Rows::WIDEST.0 && value <= Rows::WIDEST.1;
+        match m.spec.map_type {
+            obj::MapType::LPM_TRIE => in_rows || key == Trie::KEY && value <= TRIE_VALUE,
+            obj::MapType::HASH | obj::MapType::LRU_HASH => in_rows,
+            _ => false,
+        }
+    };
+    let wanted: Vec<u32> = (0..).zip(&object.maps).filter(|(_, m)| twinned(m)).map(|(n, _)| n).collect();
+    let mut add = |n: u32| {
+        let name = format!("{TWIN_NAME}{n}");
+        (module::map(MapId(n)), add_map(object, &name, obj::MapType::ARRAY, 8, 1, MMAPABLE))
+    };
+    wanted.into_iter().map(&mut add).collect()
+}
+
+/// A map for the place of each program array.
+fn add_chains(object: &mut Object) -> Vec<(ir::Map, MapId)> {
+    let is_array = |m: &&obj::Map| m.spec.map_type == obj::MapType::PROG_ARRAY;
+    let arrays: Vec<(u32, u32)> =
+        (0..).zip(&object.maps).filter(|(_, m)| is_array(m)).map(|(n, m)| (n, m.spec.max_entries)).collect();
+    let mut add = |(n, entries): (u32, u32)| {
+        let place =
+            add_map(object, &format!("{CHAIN_NAME}{n}"), obj::MapType::PROG_ARRAY, 4, entries.max(1), 0);
+        (module::map(MapId(n)), place)
+    };
+    arrays.into_iter().map(&mut add).collect()
+}
+
+/// A map for the cache of each that may have one, made like those of twins. Of maps of maps it is for the inner ones.
+fn add_caches(object: &mut Object) -> Vec<(ir::Map, MapId)> {
+    let kinds = [obj::MapType::HASH, obj::MapType::LRU_HASH];
+    let cached = |m: &obj::Map| kinds.contains(&m.inner.as_ref().unwrap_or(&m.spec).map_type);
+    let wanted: Vec<u32> = (0..).zip(&object.maps).filter(|(_, m)| cached(m)).map(|(n, _)| n).collect();
+    let mut add = |n: u32| {
+        let name = format!("{CACHE_NAME}{n}");
+        (module::map(MapId(n)), add_map(object, &name, obj::MapType::ARRAY, 8, 1, MMAPABLE))
+    };
+    wanted.into_iter().map(&mut add).collect()
+}
