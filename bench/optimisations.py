@@ -23,6 +23,7 @@ ONLY = {what: ",".join(other for other in GENERAL.split(",") if other != what) f
 # Another template for a table than the one it has.
 OTHERS = {
     "multibit": "lengths", "packed": "lengths", "lengths": "multibit", "cuckoo": "open", "open": "cuckoo", "robin-hood": "open",
+    "open-keys": "open", "robin-hood-keys": "robin-hood", "cuckoo-keys": "cuckoo",
     "linear": "tree", "tree": "linear", "tuples": "tree",
 }
 FRAMES, BATCH = 1024, 64

@@ -39,14 +39,18 @@ pub(crate) fn said<'s, T>(all: &'s [(String, T)], name: &str) -> Option<&'s T> {
 pub(crate) const PINNED: &str = "pinned";
 
 impl Known<'_> {
-    /// The template of a hash table, by its number, name, and entries when full.
-    pub(crate) fn table(&self, at: usize, name: &str, entries: u32) -> (Template, String) {
+    /// The template of a hash table, by its number, name, entries when full, and bytes of a key.
+    pub(crate) fn table(&self, at: usize, name: &str, (entries, key_size): (u32, u32)) -> (Template, String) {
         match said(self.tables, name) {
             Some(template) => (*template, PINNED.to_owned()),
             None if self.absent.contains(&at) => {
-                (Template::Cuckoo, format!("{entries} entries, and few of the keys that are looked up"))
+                let template = match Template::fits(key_size) {
+                    true => Template::CuckooKeys,
+                    false => Template::Cuckoo,
+                };
+                (template, format!("{entries} entries, and few of the keys that are looked up"))
             }
-            None => Template::fitting(entries),
+            None => Template::fitting(entries, key_size),
         }
     }
 
@@ -70,6 +74,9 @@ impl Template {
             Template::Open => "open",
             Template::RobinHood => "robin-hood",
             Template::Cuckoo => "cuckoo",
+            Template::OpenKeys => "open-keys",
+            Template::RobinHoodKeys => "robin-hood-keys",
+            Template::CuckooKeys => "cuckoo-keys",
         }
     }
 }

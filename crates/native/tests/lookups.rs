@@ -160,19 +160,21 @@ const SCHEDULES: [&str; 8] = [
 
 /// By each schedule, hash tables and tries by each template.
 fn check(kind: MapKind, key_size: u32, most: usize) {
-    let templates: &[_] = match kind {
+    let hashes = [Template::Open, Template::RobinHood, Template::Cuckoo];
+    let keys = [Template::OpenKeys, Template::RobinHoodKeys, Template::CuckooKeys];
+    let templates: Vec<Option<Made>> = match kind {
         MapKind::Hash | MapKind::PercpuHash | MapKind::LruHash => {
-            &[Template::Open, Template::RobinHood, Template::Cuckoo]
-                .map(|template| Some(Made::Hash(template)))
+            let all = hashes.into_iter().chain(keys.into_iter().filter(|_| key_size <= 4));
+            all.map(|template| Some(Made::Hash(template))).collect()
         }
-        MapKind::LpmTrie => {
-            &[Trie::Multibit, Trie::Packed, Trie::Lengths, Trie::List].map(|trie| Some(Made::Trie(trie)))
-        }
-        _ => &[None],
+        MapKind::LpmTrie => [Trie::Multibit, Trie::Packed, Trie::Lengths, Trie::List]
+            .map(|trie| Some(Made::Trie(trie)))
+            .to_vec(),
+        _ => vec![None],
     };
     for schedule in SCHEDULES {
-        for template in templates {
-            check_fetched(kind, key_size, most, schedule, *template);
+        for &template in &templates {
+            check_fetched(kind, key_size, most, schedule, template);
         }
     }
 }
@@ -203,7 +205,9 @@ fn hash_tables_with_keys_of_all_sizes() {
     for size in [1, 2, 3, 4, 6, 8, 11, 12, 16, 20, 37] {
         check(MapKind::Hash, size, usize::MAX);
     }
-    check(MapKind::PercpuHash, 12, usize::MAX);
+    for size in [3, 12] {
+        check(MapKind::PercpuHash, size, usize::MAX);
+    }
 }
 
 #[test]
@@ -220,11 +224,16 @@ fn a_template_is_for_a_table_of_its_kind_that_is_there() {
     let tries = vec![("table".to_owned(), Trie::Packed)];
     let made = Engine::of_module(module, func, &Options { tries, ..Options::default() });
     assert!(made.err().expect("a hash table").to_string().contains("no trie \"table\""));
+    let (module, func) = program(MapKind::Hash, 5);
+    let tables = vec![("table".to_owned(), Template::CuckooKeys)];
+    let made = Engine::of_module(module, func, &Options { tables, ..Options::default() });
+    let refused = made.err().expect("five bytes").to_string();
+    assert!(refused.contains("keys of 5 bytes") && refused.contains("`cuckoo` has hashes"), "{refused}");
 }
 
 #[test]
 fn lru_tables_with_room() {
-    for size in [4, 16] {
+    for size in [3, 4, 16] {
         check(MapKind::LruHash, size, ENTRIES as usize);
     }
 }

@@ -226,6 +226,9 @@ fn tables_that_all_change_at_once_are_whole_to_each() {
         (MapKind::Hash, 448, 448, Template::RobinHood),
         (MapKind::LruHash, 32, 256, Template::Open),
         (MapKind::Hash, 1638, 1638, Template::Cuckoo),
+        (MapKind::Hash, 448, 448, Template::RobinHoodKeys),
+        (MapKind::LruHash, 32, 256, Template::OpenKeys),
+        (MapKind::Hash, 1638, 1638, Template::CuckooKeys),
         (MapKind::LpmTrie, 40, 40, Template::Open),
     ] {
         let mut engine = engine(kind, entries, template);

@@ -6,7 +6,7 @@
 use std::fmt::Write;
 
 use crate::runtime::hash::{HashLayout, MULTIPLIER};
-use crate::runtime::index::{OTHER, Template, WAYS};
+use crate::runtime::index::{OTHER, Search, WAYS};
 
 /// Bytes of a cache line.
 const LINE: u64 = 64;
@@ -42,38 +42,48 @@ pub(super) fn key_words(out: &mut String, key_size: u32) -> Vec<String> {
     words
 }
 
-/// Computes the key's hash as `%hash`; gives the names of its words.
-fn hashed(out: &mut String, key_size: u32, layout: &HashLayout) -> Vec<String> {
-    let words = key_words(out, key_size);
-    let mut state = layout.seed.to_string();
+/// Computes the hash of a key of these words, as `%{name}`.
+fn hashed(out: &mut String, words: &[String], layout: &HashLayout, name: &str) {
+    let (n, mut state) = (name, layout.seed.to_string());
     for (i, word) in words.iter().enumerate() {
         let _ = write!(
             out,
-            "  %x{i} = xor i64 {state}, {word}
-  %w{i} = zext i64 %x{i} to i128
-  %m{i} = mul i128 %w{i}, {MULTIPLIER}
-  %l{i} = trunc i128 %m{i} to i64
-  %s{i} = lshr i128 %m{i}, 64
-  %h{i} = trunc i128 %s{i} to i64
-  %f{i} = xor i64 %l{i}, %h{i}
+            "  %x{n}{i} = xor i64 {state}, {word}
+  %w{n}{i} = zext i64 %x{n}{i} to i128
+  %m{n}{i} = mul i128 %w{n}{i}, {MULTIPLIER}
+  %l{n}{i} = trunc i128 %m{n}{i} to i64
+  %s{n}{i} = lshr i128 %m{n}{i}, 64
+  %h{n}{i} = trunc i128 %s{n}{i} to i64
+  %f{n}{i} = xor i64 %l{n}{i}, %h{n}{i}
 "
         );
-        state = format!("%f{i}");
+        state = format!("%f{n}{i}");
     }
     let _ = write!(
         out,
-        "  %hs = lshr i64 {state}, 32
-  %hx = xor i64 {state}, %hs
-  %hash = trunc i64 %hx to i32
+        "  %hs{n} = lshr i64 {state}, 32
+  %hx{n} = xor i64 {state}, %hs{n}
+  %{n} = trunc i64 %hx{n} to i32
 "
     );
-    words
+}
+
+/// What places have beside the slot, for the key of these words: its hash, `%hash`, or itself, as `%tag`. Gives the name.
+fn tag(out: &mut String, words: &[String], layout: &HashLayout) -> &'static str {
+    match (layout.template.has_keys(), words) {
+        (true, [word, ..]) => {
+            let _ = writeln!(out, "  %tag = trunc i64 {word} to i32");
+            "%tag"
+        }
+        _ => "%hash",
+    }
 }
 
 /// `ptr @{name}(ptr worker, ptr key)` and the search.
 pub(super) fn lookup(name: &str, key_size: u32, layout: &HashLayout) -> String {
     let mut out = format!("define internal ptr @{name}(ptr %w, ptr %key) alwaysinline {{\n");
-    let words = hashed(&mut out, key_size, layout);
+    let words = key_words(&mut out, key_size);
+    hashed(&mut out, &words, layout, "hash");
     let passed: String = words.iter().map(|word| format!(", i64 {word}")).collect();
     let _ = write!(
         out,
@@ -86,30 +96,41 @@ pub(super) fn lookup(name: &str, key_size: u32, layout: &HashLayout) -> String {
     out
 }
 
-/// Fetches what a look-up of the key will read: `void @ahead{n}x{stage}(ptr worker, ptr note, ptr key)`; the hash is noted. The first stage fetches the place in
+/// Fetches what a look-up of the key will read: `void @ahead{n}x{stage}(ptr worker, ptr note, ptr key)`; what places have of it is noted. The first stage fetches the place in
 /// the index, or the first bucket, which few entries are not in; the second reads these and fetches the element, or the other bucket. Lines under way
 /// are what limits this loop, so none is fetched that is hardly ever read.
 pub(super) fn ahead(n: usize, key_size: u32, layout: &HashLayout, stage: u32) -> String {
     let mut out =
         format!("define internal void @ahead{n}x{stage}(ptr %w, ptr %note, ptr %key) alwaysinline {{\n");
-    match stage {
-        1 => {
-            hashed(&mut out, key_size, layout);
-            out.push_str("  store i32 %hash, ptr %note, align 4\n");
+    let tag = match (stage, layout.template.has_keys()) {
+        (1, _) => {
+            let words = key_words(&mut out, key_size);
+            hashed(&mut out, &words, layout, "hash");
+            let tag = tag(&mut out, &words, layout);
+            let _ = writeln!(out, "  store i32 {tag}, ptr %note, align 4");
+            tag
         }
-        2 => out.push_str("  %hash = load i32, ptr %note, align 4\n"),
+        (2, false) => {
+            out.push_str("  %hash = load i32, ptr %note, align 4\n");
+            "%hash"
+        }
+        (2, true) => {
+            out.push_str("  %tag = load i32, ptr %note, align 4\n  %noted = zext i32 %tag to i64\n");
+            hashed(&mut out, &["%noted".to_owned()], layout, "hash");
+            "%tag"
+        }
         _ => {
             out.push_str("  ret void\n}\n");
             return out;
         }
-    }
+    };
     let HashLayout { elements, stride, .. } = *layout;
-    match layout.template {
-        Template::Open | Template::RobinHood => {
+    match layout.template.search() {
+        Search::Open | Search::RobinHood => {
             let _ = writeln!(out, "  %home = and i32 %hash, {}", layout.mask);
             address(&mut out, "%home", "ap", layout.index, 3);
         }
-        Template::Cuckoo => {
+        Search::Cuckoo => {
             buckets(&mut out, layout);
             address(&mut out, "%one", "ap", layout.index, 6);
         }
@@ -120,8 +141,8 @@ pub(super) fn ahead(n: usize, key_size: u32, layout: &HashLayout, stage: u32) ->
         return out;
     }
     let mut from = "%ap";
-    if layout.template == Template::Cuckoo {
-        let found = matching(&mut out, "ap");
+    if layout.template.search() == Search::Cuckoo {
+        let found = matching(&mut out, "ap", tag);
         let _ = write!(
             out,
             "  %bit = call i8 @llvm.cttz.i8(i8 {found}, i1 false)
@@ -144,7 +165,7 @@ pub(super) fn ahead(n: usize, key_size: u32, layout: &HashLayout, stage: u32) ->
         elements = elements.wrapping_sub(stride)
     );
     let mut at = "%there";
-    if layout.template == Template::Cuckoo {
+    if layout.template.search() == Search::Cuckoo {
         // A branch would be guessed wrong.
         address(&mut out, "%two", "bp", layout.index, 6);
         let _ = writeln!(out, "  %none = icmp eq i8 %map, 0\n  %ep = select i1 %none, ptr %bp, ptr %there");
@@ -191,14 +212,14 @@ fn buckets(out: &mut String, layout: &HashLayout) {
     );
 }
 
-/// The ways of the bucket at `%{at}` that have `%hash`, a bit each; gives the name.
-fn matching(out: &mut String, at: &str) -> String {
+/// The ways of the bucket at `%{at}` that have this tag, a bit each; gives the name.
+fn matching(out: &mut String, at: &str, tag: &str) -> String {
     let _ = write!(
         out,
         "  %w{at} = load <{WAYS} x i64>, ptr %{at}, align 64
   %h{at} = lshr <{WAYS} x i64> %w{at}, <{shift}>
   %t{at} = trunc <{WAYS} x i64> %h{at} to <{WAYS} x i32>
-  %i{at} = insertelement <{WAYS} x i32> poison, i32 %hash, i64 0
+  %i{at} = insertelement <{WAYS} x i32> poison, i32 {tag}, i64 0
   %s{at} = shufflevector <{WAYS} x i32> %i{at}, <{WAYS} x i32> poison, <{WAYS} x i32> zeroinitializer
   %q{at} = icmp eq <{WAYS} x i32> %t{at}, %s{at}
   %n{at} = icmp ne <{WAYS} x i64> %w{at}, zeroinitializer
@@ -215,9 +236,11 @@ fn search(out: &mut String, name: &str, words: usize, layout: &HashLayout) {
     let HashLayout { elements, stride, key, value, marks, .. } = *layout;
     let params: String = (0..words).map(|i| format!(", i64 %k{i}")).collect();
     let _ = writeln!(out, "define internal ptr @search.{name}(i32 %hash{params}) {{");
-    match layout.template {
-        Template::Open | Template::RobinHood => probes(out, layout),
-        Template::Cuckoo => ways(out, layout),
+    let words: Vec<String> = (0..words).map(|i| format!("%k{i}")).collect();
+    let tag = tag(out, &words, layout);
+    match layout.template.search() {
+        Search::Open | Search::RobinHood => probes(out, layout, tag),
+        Search::Cuckoo => ways(out, layout, tag),
     }
     let _ = write!(
         out,
@@ -225,14 +248,19 @@ fn search(out: &mut String, name: &str, words: usize, layout: &HashLayout) {
   %slot = and i64 %e, 4294967295
   %so = mul nuw i64 %slot, {stride}
   %element = add nuw i64 %so, {elements}
-  %ka = add nuw i64 %element, {key}
-  %kp = inttoptr i64 %ka to ptr
 ",
         // Slots are stored plus one.
         elements = elements.wrapping_sub(stride)
     );
-    compare(out, words);
-    out.push_str("  br i1 %equal, label %yes, label %miss\nyes:\n");
+    match layout.template.has_keys() {
+        // The place had the key.
+        true => out.push_str("  br label %yes\nyes:\n"),
+        false => {
+            let _ = writeln!(out, "  %ka = add nuw i64 %element, {key}\n  %kp = inttoptr i64 %ka to ptr");
+            compare(out, words.len());
+            out.push_str("  br i1 %equal, label %yes, label %miss\nyes:\n");
+        }
+    }
     if marks {
         out.push_str(MARK);
     }
@@ -248,9 +276,9 @@ no:
     );
 }
 
-/// Places in order, from the hash's own to an empty one, or to one whose entry is nearer to its own where that ends a search: those with the hash as `%e` to
+/// Places in order, from the hash's own to an empty one, or to one whose entry is nearer to its own where that ends a search: those with the tag as `%e` to
 /// `compare`, from there on by `miss`.
-fn probes(out: &mut String, layout: &HashLayout) {
+fn probes(out: &mut String, layout: &HashLayout, tag: &str) {
     let mask = layout.mask;
     let _ = write!(
         out,
@@ -269,17 +297,22 @@ try:
 there:
   %eh = lshr i64 %e, 32
   %eht = trunc i64 %eh to i32
-  %same = icmp eq i32 %eht, %hash
+  %same = icmp eq i32 %eht, {tag}
   br i1 %same, label %compare, label %miss
 miss:
 "
     );
-    if layout.template == Template::RobinHood {
+    if layout.template.search() == Search::RobinHood {
+        let mut its = "%eht";
+        if layout.template.has_keys() {
+            hashed(out, &["%eh".to_owned()], layout, "its");
+            its = "%its";
+        }
         let _ = write!(
             out,
             "  %fm = sub i32 %at, %hash
   %far = and i32 %fm, {mask}
-  %nm = sub i32 %at, %eht
+  %nm = sub i32 %at, {its}
   %near = and i32 %nm, {mask}
   %nearer = icmp ult i32 %near, %far
   br i1 %nearer, label %no, label %on
@@ -298,9 +331,9 @@ miss:
     );
 }
 
-/// The ways of one bucket, then of the other: those with the hash as `%e` to `compare`, from there on by `miss`. A way is read again after
-/// its bucket: another worker may have moved the entry meanwhile, and an empty place has no element.
-fn ways(out: &mut String, layout: &HashLayout) {
+/// The ways of one bucket, then of the other: those with the tag as `%e` to `compare`, from there on by `miss`. A way is read again after
+/// its bucket: another worker may have moved the entry meanwhile, and an empty place has no element; nor has another entry this key, where no key is compared after this.
+fn ways(out: &mut String, layout: &HashLayout, tag: &str) {
     buckets(out, layout);
     out.push_str(
         "  br label %bucket
@@ -310,7 +343,18 @@ bucket:
 ",
     );
     address(out, "%at", "ap", layout.index, 6);
-    let first = matching(out, "ap");
+    let first = matching(out, "ap", tag);
+    let gone = match layout.template.has_keys() {
+        true => format!(
+            "  %eh = lshr i64 %e, 32
+  %eht = trunc i64 %eh to i32
+  %other = icmp ne i32 %eht, {tag}
+  %vacant = icmp eq i64 %e, 0
+  %gone = or i1 %other, %vacant
+"
+        ),
+        false => "  %gone = icmp eq i64 %e, 0\n".to_owned(),
+    };
     let _ = write!(
         out,
         "  br label %any
@@ -323,8 +367,7 @@ candidate:
   %wz = zext i8 %bit to i64
   %wp = getelementptr i64, ptr %ap, i64 %wz
   %e = load i64, ptr %wp, align 8
-  %gone = icmp eq i64 %e, 0
-  br i1 %gone, label %miss, label %compare
+{gone}  br i1 %gone, label %miss, label %compare
 miss:
   %less = sub i8 %left, 1
   %rest = and i8 %left, %less

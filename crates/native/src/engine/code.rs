@@ -19,6 +19,7 @@ use crate::fields::Fields;
 use crate::image::{HASHES, Initial, Shape};
 use crate::llvm::{Compiler, ObjectFile};
 use crate::runtime::helpers;
+use crate::runtime::index::{MOST_KEY, Template};
 use crate::runtime::maps::Map;
 use crate::runtime::region::{Lent, Place, Placed};
 use crate::runtime::sharing::{Epochs, Guarded};
@@ -129,6 +130,7 @@ pub(super) fn make_code(
         templates.extend(chosen);
     }
     pinned(&shapes, tables, "hash table", &HASHES)?;
+    roomy(&shapes)?;
     pinned(&shapes, tries, "trie", &[MapKind::LpmTrie])?;
     let epochs = Arc::new(Epochs::new(options.workers));
     let mut maps = make_maps(&shapes, options.seed, &epochs, place)?;
@@ -218,6 +220,19 @@ fn pinned<T>(shapes: &[Shape], tables: &[(String, T)], what: &str, kinds: &[MapK
         Some((name, _)) => Err(Error::Choose(format!(
             "there is no {what} {name:?}; there are: {}",
             there().collect::<Vec<_>>().join(", ")
+        ))),
+    }
+}
+
+/// Whether the places of hash tables have room for the keys that they are to have.
+fn roomy(shapes: &[Shape]) -> Result<(), Error> {
+    let has_none = |shape: &&Shape| shape.template.has_keys() && !Template::fits(shape.key_size);
+    match shapes.iter().find(has_none) {
+        None => Ok(()),
+        Some(Shape { name, key_size, template, .. }) => Err(Error::Choose(format!(
+            "hash table {name:?} has keys of {key_size} bytes, and places of `{}` room for {MOST_KEY} at most; `{}` has hashes in its places",
+            template.name(),
+            template.with_hashes().name()
         ))),
     }
 }

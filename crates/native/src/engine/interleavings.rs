@@ -21,7 +21,7 @@ use millstream_ir::{Function, Linkage, MapDecl, MemFlags, Op, Piece, Prov, Size,
 use super::code::XDP;
 use super::*;
 use crate::runtime::hash::{HashLayout, hash};
-use crate::runtime::index::{OTHER, WAYS};
+use crate::runtime::index::{OTHER, Search, WAYS};
 use crate::runtime::maps::Inline;
 
 #[path = "../../tests/common/mod.rs"]
@@ -195,9 +195,9 @@ impl Table {
     }
 
     fn index(&self) -> Range<usize> {
-        let places = match self.layout.template {
-            Template::Open | Template::RobinHood => self.layout.mask + 1,
-            Template::Cuckoo => (self.layout.mask + 1) * WAYS,
+        let places = match self.layout.template.search() {
+            Search::Open | Search::RobinHood => self.layout.mask + 1,
+            Search::Cuckoo => (self.layout.mask + 1) * WAYS,
         };
         let base = self.layout.index as usize;
         base..base + 8 * places as usize
@@ -234,6 +234,9 @@ impl Table {
         let index = self.index();
         let was = |word| before.iter().any(|(at, w)| index.contains(at) && *w == word);
         let (_, word) = stores.iter().find(|&&(at, word)| index.contains(&at) && word != 0 && was(word))?;
+        if self.layout.template.has_keys() {
+            return Some((word >> 32) as u32);
+        }
         let slot = (word & 0xffff_ffff) - 1;
         let key = self.layout.elements + slot * self.layout.stride + self.layout.key;
         Some(load(key as usize) as u32)
@@ -319,11 +322,16 @@ fn buckets(table: &Table, key: u32) -> [u32; 2] {
 #[test]
 fn entries_that_move_between_buckets_are_found_wherever_they_are() {
     let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
-    let table = Table::new(MapKind::Hash, Template::Cuckoo, 32);
+    for template in [Template::Cuckoo, Template::CuckooKeys] {
+        move_between_buckets(&Table::new(MapKind::Hash, template, 32));
+    }
+}
+
+fn move_between_buckets(table: &Table) {
     // Eight that may be in bucket 1 or 2, then as many that may be in 0 or 1 as these have room for, and one more.
     let of = |pair: [u32; 2], count| {
         let fits = |key: &u32| {
-            let mut buckets = buckets(&table, *key);
+            let mut buckets = buckets(table, *key);
             buckets.sort_unstable();
             buckets == pair
         };
@@ -347,7 +355,14 @@ fn entries_that_move_between_buckets_are_found_wherever_they_are() {
 #[test]
 fn entries_that_are_removed_are_there_or_not_and_their_neighbours_stay() {
     let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
-    for template in [Template::Open, Template::RobinHood, Template::Cuckoo] {
+    for template in [
+        Template::Open,
+        Template::RobinHood,
+        Template::Cuckoo,
+        Template::OpenKeys,
+        Template::RobinHoodKeys,
+        Template::CuckooKeys,
+    ] {
         let table = Table::new(MapKind::Hash, template, 24);
         (1..=24).for_each(|key| table.put(key));
         let home = |key: u32| hash(table.layout.seed, &key.to_le_bytes()) & table.layout.mask;
@@ -364,14 +379,19 @@ fn entries_that_are_removed_are_there_or_not_and_their_neighbours_stay() {
 #[test]
 fn entries_that_are_replaced_or_evicted_are_never_seen_half() {
     let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
-    let table = Table::new(MapKind::LruHash, Template::Open, 8);
+    for template in [Template::Open, Template::OpenKeys, Template::CuckooKeys] {
+        replaced_or_evicted(&Table::new(MapKind::LruHash, template, 8));
+    }
+}
+
+fn replaced_or_evicted(table: &Table) {
     (1..=8).for_each(|key| table.put(key));
     let there = |table: &Table| table.with(|map| map.keys());
-    let had = there(&table);
+    let had = there(table);
     let (before, stores) = table.record(|map| {
         assert_eq!(map.update(&9u32.to_le_bytes(), &value_of(9), 0, Some(0)), 0);
     });
-    let has = there(&table);
+    let has = there(table);
     let evicted = had.iter().find(|key| !has.contains(key)).expect("one had to go");
     table.is_there_or_not(u32::from_le_bytes(evicted[..].try_into().expect("four bytes")), &before, &stores);
     table.is_there_or_not(9, &before, &stores);

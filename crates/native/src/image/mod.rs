@@ -108,7 +108,7 @@ impl Shape {
     /// Of a declaration, by its number; and which template it has, if it is a hash table or a trie.
     pub(crate) fn of(at: usize, map: &MapDecl, known: &Known<'_>) -> (Shape, Option<Chosen>) {
         let (entries, name) = (map.max_entries, &map.name);
-        let (template, for_hash) = known.table(at, name, entries);
+        let (template, for_hash) = known.table(at, name, (entries, map.key_size));
         let (trie, for_trie) = known.trie(name, entries);
         let chosen =
             |template: &str, why| Some(Chosen { table: name.clone(), template: template.to_owned(), why });

@@ -11,8 +11,10 @@ use super::values::Values;
 
 /// Odd, with about as many ones as zeros: the golden ratio's fraction.
 pub(crate) const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
-/// Bytes in front of the key in LRU tables: the mark, whether an entry is there, and padding.
+/// Bytes in front of the key in LRU tables: the mark, whether an entry is there, and padding, in which keys lie that the index has, too.
 const MARK: usize = 8;
+/// Where they do.
+const IN_MARK: usize = 4;
 /// The second of these: 1 while the table has the entry.
 const LIVE: usize = 1;
 
@@ -50,8 +52,9 @@ pub(crate) struct Making {
 #[derive(Debug)]
 pub(crate) struct Hash {
     index: Index,
-    seed: u64,
     key_size: usize,
+    /// Where the key is in an element; nowhere, if the index has keys and nobody looks for that of an element.
+    key: Option<usize>,
     pub(crate) values: Values,
     len: u32,
     max_entries: u32,
@@ -69,11 +72,17 @@ impl Hash {
         place: &mut Place,
     ) -> io::Result<Hash> {
         let key_size = key_size as usize;
-        let index = Index::new(template, max_entries, place)?;
-        let header = if lru { MARK } else { 0 } + key_size.next_multiple_of(8);
+        let index = Index::new(template, seed, max_entries, place)?;
+        let (mark, in_index) = (if lru { MARK } else { 0 }, template.has_keys());
+        let header = mark + if in_index { 0 } else { key_size.next_multiple_of(8) };
+        let key = match (in_index, lru) {
+            (true, false) => None,
+            (true, true) => Some(IN_MARK),
+            (false, _) => Some(mark),
+        };
         let values = Values::new(header, value_size, copies, max_entries, spare, place)?;
         index.prefer_large_pages();
-        Ok(Hash { index, seed, key_size, values, len: 0, max_entries, lru, hand: 0 })
+        Ok(Hash { index, key_size, key, values, len: 0, max_entries, lru, hand: 0 })
     }
 
     /// What the search in native code needs to know.
@@ -82,10 +91,10 @@ impl Hash {
             index: self.index.address(),
             template: self.index.template(),
             mask: self.index.mask(),
-            seed: self.seed,
+            seed: self.index.seed(),
             elements: self.values.base(),
             stride: self.values.stride() as u64,
-            key: if self.lru { MARK as u64 } else { 0 },
+            key: self.key.unwrap_or_default() as u64,
             value: self.values.header() as u64,
             marks: self.lru,
         }
@@ -100,14 +109,14 @@ impl Hash {
         self.len
     }
 
-    fn key_at(&self, slot: u32) -> &[u8] {
-        let start = if self.lru { MARK } else { 0 };
-        &self.values.head(slot)[start..start + self.key_size]
+    /// The key of an element, if elements have keys.
+    fn key_at(&self, slot: u32) -> Option<&[u8]> {
+        self.key.map(|start| &self.values.head(slot)[start..start + self.key_size])
     }
 
     /// Place in the index and slot of a key.
     fn search(&self, key: &[u8]) -> Option<(u32, u32)> {
-        self.index.find(hash(self.seed, key), |slot| self.key_at(slot) == key)
+        self.index.find(self.index.sought(key), |slot| self.key_at(slot) == Some(key))
     }
 
     /// The slot of a key. `touch` where a program looks.
@@ -130,15 +139,16 @@ impl Hash {
             return None;
         }
         let slot = self.values.take()?;
-        let start = if self.lru { MARK } else { 0 };
         let head = self.values.head_mut(slot);
         head.fill(0);
-        head[start..start + key.len()].copy_from_slice(key);
+        if let Some(start) = self.key {
+            head[start..start + key.len()].copy_from_slice(key);
+        }
         if self.lru {
             head[LIVE] = 1;
         }
         self.values.clear(slot);
-        if !self.index.insert(hash(self.seed, key), slot) {
+        if !self.index.insert(self.index.sought(key), slot) {
             self.leaves(slot);
             self.values.retire_now(slot);
             return None;
@@ -195,8 +205,7 @@ impl Hash {
             if head[LIVE] == 0 || std::mem::take(&mut head[0]) != 0 {
                 continue;
             }
-            let key = self.key_at(slot).to_vec();
-            let Some((at, _)) = self.search(&key) else { continue };
+            let Some((at, _)) = self.key_at(slot).and_then(|key| self.search(key)) else { continue };
             self.unlink(at, slot);
             self.values.retire_now(slot);
             return true;
@@ -206,7 +215,11 @@ impl Hash {
 
     /// The keys that are there, in order of their places in the index.
     pub(crate) fn keys(&self) -> Vec<Vec<u8>> {
-        self.index.slots().map(|slot| self.key_at(slot).to_vec()).collect()
+        let key = |(tag, slot): (u32, u32)| match self.index.template().has_keys() {
+            true => tag.to_le_bytes()[..self.key_size].to_vec(),
+            false => self.key_at(slot).unwrap_or_default().to_vec(),
+        };
+        self.index.entries().map(key).collect()
     }
 }
 
@@ -220,7 +233,7 @@ pub(crate) struct HashLayout {
     pub(crate) seed: u64,
     pub(crate) elements: u64,
     pub(crate) stride: u64,
-    /// Offset of the key in an element.
+    /// Offset of the key in an element; of no meaning if the index has keys.
     pub(crate) key: u64,
     /// Offset of the value in an element.
     pub(crate) value: u64,

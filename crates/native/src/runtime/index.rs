@@ -1,7 +1,8 @@
-//! The index of a hash table: which slot has a key of a given hash. Three templates of it.
+//! The index of a hash table: which slot has a key. Three templates of it, each with hashes or with keys in its places.
 //!
-//! A place is a 64-bit word: the low half is the slot plus one, the high half the hash; zero is an empty place. So entries move without a
-//! look at their keys.
+//! A place is a 64-bit word: the low half is the slot plus one, the high half the *tag*; zero is an empty place. The tag is the key's hash, or, of keys of up to
+//! [`MOST_KEY`] bytes, the key itself ([`Template::has_keys`]). So entries move without a look at their elements: what is not stored, the hash, is
+//! computed from the word. Where the tag is the key, an entry with the tag is the one that is searched for, and elements need no keys.
 //!
 //! [`Template::Open`] is open addressing: a power of two of places, at most half of them used; the hash's low bits say where the search begins,
 //! and an empty place ends it. Removal shifts back what follows, so there are no tombstones.
@@ -21,6 +22,7 @@ use std::io;
 use rustc_hash::FxHashSet;
 use serde::{Deserialize, Serialize};
 
+use super::hash;
 use super::region::{Place, Region};
 
 /// How the index of a hash table is made.
@@ -33,6 +35,30 @@ pub enum Template {
     RobinHood,
     /// Two buckets a key.
     Cuckoo,
+    /// As [`Template::Open`], with keys in place of hashes.
+    OpenKeys,
+    /// As [`Template::RobinHood`], with keys in place of hashes.
+    RobinHoodKeys,
+    /// As [`Template::Cuckoo`], with keys in place of hashes.
+    CuckooKeys,
+}
+
+/// How an index is searched.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Search {
+    Open,
+    RobinHood,
+    Cuckoo,
+}
+
+/// Bytes of a key that a place has room for.
+pub(crate) const MOST_KEY: u32 = 4;
+
+/// A key as an index knows it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sought {
+    hash: u32,
+    tag: u32,
 }
 
 /// Places of a bucket.
@@ -51,6 +77,8 @@ const MOST_LOOKED_AT: usize = 4096;
 pub(crate) struct Index {
     words: Region,
     template: Template,
+    /// Of the hash.
+    seed: u64,
     /// Of places, or of buckets: their number less one.
     mask: u32,
 }
@@ -58,8 +86,21 @@ pub(crate) struct Index {
 impl Template {
     /// The one for a table of so many entries, and why. Two buckets a key, where they take no more memory than places in a row: a line of a bucket is compared at once, so that a search has fewer
     /// branches to guess, above all for what is not there (`examples/tables`: 0.4 to 0.9 of the time). Where they take half as much, more keys are in the other bucket: that pays where the
-    /// index is larger than the caches.
-    pub(crate) fn fitting(entries: u32) -> (Template, String) {
+    /// index is larger than the caches. Keys that places have room for are in these: there is no other key to be loaded and compared, nor room to be taken for it.
+    pub(crate) fn fitting(entries: u32, key_size: u32) -> (Template, String) {
+        let (template, why) = Template::by_size(entries);
+        match Template::fits(key_size) {
+            true => (template.with_keys(), format!("{why}; of {key_size} bytes a key is in its place")),
+            false => (template, why),
+        }
+    }
+
+    /// Whether keys of so many bytes may be in places.
+    pub(crate) fn fits(key_size: u32) -> bool {
+        (1..=MOST_KEY).contains(&key_size)
+    }
+
+    fn by_size(entries: u32) -> (Template, String) {
         let [open, cuckoo] = [Template::Open, Template::Cuckoo].map(|template| size(template, entries));
         let used = |words: u64| {
             format!("{entries} entries, at most {}% of the places", 100 * u64::from(entries) / words)
@@ -70,27 +111,60 @@ impl Template {
             (false, true) => (Template::Open, used(open)),
         }
     }
+
+    /// How an index of it is searched.
+    pub(crate) fn search(self) -> Search {
+        match self {
+            Template::Open | Template::OpenKeys => Search::Open,
+            Template::RobinHood | Template::RobinHoodKeys => Search::RobinHood,
+            Template::Cuckoo | Template::CuckooKeys => Search::Cuckoo,
+        }
+    }
+
+    /// Whether places have keys, and no hashes.
+    pub(crate) fn has_keys(self) -> bool {
+        matches!(self, Template::OpenKeys | Template::RobinHoodKeys | Template::CuckooKeys)
+    }
+
+    /// The same with hashes in its places.
+    pub(crate) fn with_hashes(self) -> Template {
+        match self.search() {
+            Search::Open => Template::Open,
+            Search::RobinHood => Template::RobinHood,
+            Search::Cuckoo => Template::Cuckoo,
+        }
+    }
+
+    /// The same with keys in its places.
+    pub(crate) fn with_keys(self) -> Template {
+        match self.search() {
+            Search::Open => Template::OpenKeys,
+            Search::RobinHood => Template::RobinHoodKeys,
+            Search::Cuckoo => Template::CuckooKeys,
+        }
+    }
 }
 
 /// Number of words for so many entries.
 fn size(template: Template, entries: u32) -> u64 {
     let entries = u64::from(entries);
-    match template {
-        Template::Open => (entries * 2).next_power_of_two().max(16),
-        Template::RobinHood => (entries + entries.div_ceil(7)).next_power_of_two().max(16),
-        Template::Cuckoo if entries <= 2 * u64::from(WAYS) => 2 * u64::from(WAYS),
+    match template.search() {
+        Search::Open => (entries * 2).next_power_of_two().max(16),
+        Search::RobinHood => (entries + entries.div_ceil(7)).next_power_of_two().max(16),
+        Search::Cuckoo if entries <= 2 * u64::from(WAYS) => 2 * u64::from(WAYS),
         // Few buckets fill unevenly.
-        Template::Cuckoo if entries < 1024 => (entries * 2).next_power_of_two(),
-        Template::Cuckoo => (entries + entries / 4).next_power_of_two(),
+        Search::Cuckoo if entries < 1024 => (entries * 2).next_power_of_two(),
+        Search::Cuckoo => (entries + entries / 4).next_power_of_two(),
     }
 }
 
 impl Index {
-    pub(crate) fn new(template: Template, entries: u32, place: &mut Place) -> io::Result<Index> {
+    /// Of a table for so many entries. `seed` is of the hash of their keys.
+    pub(crate) fn new(template: Template, seed: u64, entries: u32, place: &mut Place) -> io::Result<Index> {
         let words = size(template, entries);
         let places = u32::try_from(words).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
-        let mask = if template == Template::Cuckoo { places / WAYS } else { places } - 1;
-        Ok(Index { words: Region::new(8 * words as usize, place)?, template, mask })
+        let mask = if template.search() == Search::Cuckoo { places / WAYS } else { places } - 1;
+        Ok(Index { words: Region::new(8 * words as usize, place)?, template, seed, mask })
     }
 
     /// Asks for large pages, if it is as large as one.
@@ -116,10 +190,15 @@ impl Index {
         self.mask
     }
 
+    /// Of the hash of keys.
+    pub(crate) fn seed(&self) -> u64 {
+        self.seed
+    }
+
     fn places(&self) -> u32 {
-        match self.template {
-            Template::Open | Template::RobinHood => self.mask + 1,
-            Template::Cuckoo => (self.mask + 1) * WAYS,
+        match self.template.search() {
+            Search::Open | Search::RobinHood => self.mask + 1,
+            Search::Cuckoo => (self.mask + 1) * WAYS,
         }
     }
 
@@ -127,24 +206,42 @@ impl Index {
         self.words.word(place as usize)
     }
 
-    /// The slots that there are.
-    pub(crate) fn slots(&self) -> impl Iterator<Item = u32> + '_ {
-        (0..self.places()).map(|place| self.word(place)).filter(|word| *word != 0).map(slot_of)
+    /// The tags and slots that there are.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
+        let words = (0..self.places()).map(|place| self.word(place));
+        words.filter(|word| *word != 0).map(|word| (tag_of(word), slot_of(word)))
     }
 
-    /// Place and slot of an entry with this hash of which `same` holds.
-    pub(crate) fn find(&self, hash: u32, same: impl Fn(u32) -> bool) -> Option<(u32, u32)> {
+    /// A key, of as many bytes as all others.
+    pub(crate) fn sought(&self, key: &[u8]) -> Sought {
+        let hash = hash::hash(self.seed, key);
+        let word = || hash::words(key).next().unwrap_or_default() as u32;
+        Sought { hash, tag: if self.template.has_keys() { word() } else { hash } }
+    }
+
+    /// The hash of the key in a place that is not empty.
+    fn hash_of(&self, word: u64) -> u32 {
+        match self.template.has_keys() {
+            true => hash::hash(self.seed, &tag_of(word).to_le_bytes()),
+            false => tag_of(word),
+        }
+    }
+
+    /// Place and slot of a key's entry. `same` is whether the element in a slot has the key, and is asked of those with its hash.
+    pub(crate) fn find(&self, sought: Sought, same: impl Fn(u32) -> bool) -> Option<(u32, u32)> {
+        let Sought { hash, tag } = sought;
         let fits = |place: u32| {
             let word = self.word(place);
-            (word != 0 && hash_of(word) == hash && same(slot_of(word))).then(|| (place, slot_of(word)))
+            let is_it = word != 0 && tag_of(word) == tag;
+            (is_it && (self.template.has_keys() || same(slot_of(word)))).then(|| (place, slot_of(word)))
         };
-        match self.template {
-            Template::Open => {
+        match self.template.search() {
+            Search::Open => {
                 let probes = (0..).map(|n| hash.wrapping_add(n) & self.mask);
                 probes.take_while(|&place| self.word(place) != 0).find_map(fits)
             }
-            Template::RobinHood => self.poorer(hash).find_map(fits),
-            Template::Cuckoo => self.buckets(hash).into_iter().flat_map(ways).find_map(fits),
+            Search::RobinHood => self.poorer(hash).find_map(fits),
+            Search::Cuckoo => self.buckets(hash).into_iter().flat_map(ways).find_map(fits),
         }
     }
 
@@ -157,7 +254,7 @@ impl Index {
     fn poorer(&self, hash: u32) -> impl Iterator<Item = u32> + '_ {
         (0..).map(move |n| (n, hash.wrapping_add(n) & self.mask)).map_while(move |(n, place)| {
             let word = self.word(place);
-            (word != 0 && self.distance(hash_of(word), place) >= n).then_some(place)
+            (word != 0 && self.distance(self.hash_of(word), place) >= n).then_some(place)
         })
     }
 
@@ -189,20 +286,20 @@ impl Index {
     }
 
     /// Adds an entry that is not there; `false` if there is no room.
-    pub(crate) fn insert(&mut self, hash: u32, slot: u32) -> bool {
-        let place = match self.template {
-            Template::Open => {
+    pub(crate) fn insert(&mut self, Sought { hash, tag }: Sought, slot: u32) -> bool {
+        let place = match self.template.search() {
+            Search::Open => {
                 let mut place = hash & self.mask;
                 while self.word(place) != 0 {
                     place = (place + 1) & self.mask;
                 }
                 Some(place)
             }
-            Template::RobinHood => Some(self.step_aside(hash)),
-            Template::Cuckoo => self.make_room(hash),
+            Search::RobinHood => Some(self.step_aside(hash)),
+            Search::Cuckoo => self.make_room(hash),
         };
         if let Some(place) = place {
-            self.words.set_word(place as usize, u64::from(hash) << 32 | u64::from(slot + 1));
+            self.words.set_word(place as usize, u64::from(tag) << 32 | u64::from(slot + 1));
         }
         place.is_some()
     }
@@ -227,7 +324,7 @@ impl Index {
         let mut at = 0;
         while at < reached.len() && reached.len() < MOST_LOOKED_AT {
             for place in ways(reached[at].0) {
-                let to = self.other(hash_of(self.word(place)), place / WAYS);
+                let to = self.other(self.hash_of(self.word(place)), place / WAYS);
                 // A way through a bucket twice would move one entry twice.
                 if !known.insert(to) {
                     continue;
@@ -257,13 +354,13 @@ impl Index {
     /// Empties a place; without buckets those move back that were pushed beyond it.
     pub(crate) fn remove(&mut self, place: u32) {
         let (mut hole, mut next) = (place, place);
-        while self.template != Template::Cuckoo {
+        while self.template.search() != Search::Cuckoo {
             next = (next + 1) & self.mask;
             let word = self.word(next);
             if word == 0 {
                 break;
             }
-            let home = hash_of(word) & self.mask;
+            let home = self.hash_of(word) & self.mask;
             // It may move back unless its search begins behind the hole.
             if next.wrapping_sub(home) & self.mask >= next.wrapping_sub(hole) & self.mask {
                 self.words.set_word(hole as usize, word);
@@ -279,7 +376,7 @@ fn ways(bucket: u32) -> std::ops::Range<u32> {
     bucket * WAYS..(bucket + 1) * WAYS
 }
 
-fn hash_of(word: u64) -> u32 {
+fn tag_of(word: u64) -> u32 {
     (word >> 32) as u32
 }
 
@@ -291,27 +388,40 @@ fn slot_of(word: u64) -> u32 {
 mod tests {
     use super::*;
 
-    const ALL: [Template; 3] = [Template::Open, Template::RobinHood, Template::Cuckoo];
+    const ALL: [Template; 6] = [
+        Template::Open,
+        Template::RobinHood,
+        Template::Cuckoo,
+        Template::OpenKeys,
+        Template::RobinHoodKeys,
+        Template::CuckooKeys,
+    ];
 
-    /// Hashes of keys 1, 2, and so on.
-    fn hashes() -> impl Iterator<Item = u32> {
-        (1u64..).map(|key| crate::runtime::hash::hash(7, &key.to_le_bytes()))
+    fn new(template: Template, entries: u32) -> Index {
+        Index::new(template, 7, entries, &mut Place::Anywhere).unwrap()
+    }
+
+    /// Keys 1, 2, and so on.
+    fn keys(index: &Index) -> Vec<Sought> {
+        (1u32..=200_000).map(|key| index.sought(&key.to_le_bytes())).collect()
     }
 
     #[test]
     fn as_many_entries_as_declared_find_room_and_are_found() {
         for template in ALL {
             for entries in [1, 16, 17, 100, 1000, 1024, 6553, 100_000] {
-                let mut index = Index::new(template, entries, &mut Place::Anywhere).unwrap();
-                for (hash, slot) in hashes().zip(0..entries) {
-                    assert!(index.insert(hash, slot), "{template:?}: {slot} of {entries}");
+                let mut index = new(template, entries);
+                let keys = keys(&index);
+                for (&key, slot) in keys.iter().zip(0..entries) {
+                    assert!(index.insert(key, slot), "{template:?}: {slot} of {entries}");
                 }
-                for (hash, slot) in hashes().zip(0..entries) {
-                    let (_, found) = index.find(hash, |s| s == slot).expect("it is there");
+                let others = keys.iter().skip(entries as usize);
+                for ((&key, &other), slot) in keys.iter().zip(others).zip(0..entries) {
+                    let (_, found) = index.find(key, |s| s == slot).expect("it is there");
                     assert_eq!(found, slot);
-                    assert_eq!(index.find(!hash, |s| s == slot), None);
+                    assert_eq!(index.find(other, |s| s == slot), None);
                 }
-                let mut slots: Vec<u32> = index.slots().collect();
+                let mut slots: Vec<u32> = index.entries().map(|(_, slot)| slot).collect();
                 slots.sort_unstable();
                 assert_eq!(slots, (0..entries).collect::<Vec<_>>());
             }
@@ -329,10 +439,14 @@ mod tests {
             (3_200_000, Template::Cuckoo),
             (12_000_000, Template::Cuckoo),
         ] {
-            let (template, why) = Template::fitting(entries);
+            let (template, why) = Template::fitting(entries, 16);
             assert_eq!(template, expected, "{why}");
+            assert_eq!(Template::fitting(entries, 4).0, expected.with_keys());
         }
-        assert_eq!(Template::fitting(10_000).1, "10000 entries, at most 30% of the places");
+        assert_eq!(Template::fitting(10_000, 16).1, "10000 entries, at most 30% of the places");
+        assert_eq!(Template::fitting(10_000, 5).0, Template::Open, "a place has no room for such keys");
+        let why = "10000 entries, at most 30% of the places; of 2 bytes a key is in its place";
+        assert_eq!(Template::fitting(10_000, 2).1, why);
     }
 
     #[test]
@@ -340,26 +454,32 @@ mod tests {
         for (template, most) in
             [(Template::Open, 1 << 30), (Template::RobinHood, 1 << 31), (Template::Cuckoo, 1 << 31)]
         {
-            assert!(Index::new(template, most + 1, &mut Place::Anywhere).is_err(), "{template:?}");
+            assert!(Index::new(template, 7, most + 1, &mut Place::Anywhere).is_err(), "{template:?}");
         }
-        assert!(Index::new(Template::Open, u32::MAX, &mut Place::Anywhere).is_err());
+        assert!(Index::new(Template::Open, 7, u32::MAX, &mut Place::Anywhere).is_err());
     }
 
     #[test]
     fn entries_of_one_hash_fill_two_buckets_and_no_more() {
-        let mut index = Index::new(Template::Cuckoo, 1 << 12, &mut Place::Anywhere).unwrap();
-        assert!((0..2 * WAYS).all(|slot| index.insert(77, slot)));
-        assert!(!index.insert(77, 99), "nobody can move");
-        let (place, _) = index.find(77, |slot| slot == 5).expect("it is there");
+        let (mut index, key) = (new(Template::Cuckoo, 1 << 12), Sought { hash: 77, tag: 77 });
+        assert!((0..2 * WAYS).all(|slot| index.insert(key, slot)));
+        assert!(!index.insert(key, 99), "nobody can move");
+        let (place, _) = index.find(key, |slot| slot == 5).expect("it is there");
         index.remove(place);
-        assert!(index.insert(77, 99) && index.find(77, |slot| slot == 5).is_none());
+        assert!(index.insert(key, 99) && index.find(key, |slot| slot == 5).is_none());
     }
 
     #[test]
     fn entries_stay_in_the_order_of_their_own_places_and_searches_end_early() {
+        for template in [Template::RobinHood, Template::RobinHoodKeys] {
+            in_order(template);
+        }
+    }
+
+    fn in_order(template: Template) {
         let entries = 14 << 10;
-        let mut index = Index::new(Template::RobinHood, entries, &mut Place::Anywhere).unwrap();
-        let all: Vec<u32> = hashes().take(3 * entries as usize / 2).collect();
+        let mut index = new(template, entries);
+        let all = keys(&index);
         (0..entries).for_each(|slot| assert!(index.insert(all[slot as usize], slot)));
         for slot in 0..entries / 2 {
             let (place, _) = index.find(all[slot as usize], |s| s == slot).expect("it is there");
@@ -372,31 +492,32 @@ mod tests {
             if next == 0 {
                 continue;
             }
-            let far = index.distance(hash_of(next), place + 1);
+            let far = index.distance(index.hash_of(next), place + 1);
             match here {
                 0 => assert_eq!(far, 0, "nobody is pushed beyond an empty place"),
-                _ => assert!(far <= index.distance(hash_of(here), place) + 1),
+                _ => assert!(far <= index.distance(index.hash_of(here), place) + 1),
             }
         }
-        let looked_at: usize = hashes().skip(100_000).take(1000).map(|hash| index.poorer(hash).count()).sum();
+        let others = || all.iter().skip(100_000).take(1000);
+        let looked_at: usize = others().map(|key| index.poorer(key.hash).count()).sum();
         let until_empty =
             |hash: u32| (0..).take_while(|n| index.word(hash.wrapping_add(*n) & index.mask) != 0).count();
-        let without: usize = hashes().skip(100_000).take(1000).map(until_empty).sum();
+        let without: usize = others().map(|key| until_empty(key.hash)).sum();
         assert!(3 * looked_at < without, "{looked_at} places, {without} without an end before");
     }
 
     #[test]
     fn what_is_removed_and_added_again_is_what_there_is() {
         for template in ALL {
-            let mut index = Index::new(template, 4000, &mut Place::Anywhere).unwrap();
-            let all: Vec<u32> = hashes().take(8000).collect();
+            let mut index = new(template, 4000);
+            let all = keys(&index);
             (0..4000).for_each(|slot| assert!(index.insert(all[slot as usize], slot)));
             for slot in 0..4000 {
                 let (place, _) = index.find(all[slot as usize], |s| s == slot).expect("it is there");
                 index.remove(place);
                 assert!(index.insert(all[slot as usize + 4000], slot));
             }
-            let mut slots: Vec<u32> = index.slots().collect();
+            let mut slots: Vec<u32> = index.entries().map(|(_, slot)| slot).collect();
             slots.sort_unstable();
             assert_eq!(slots, (0..4000).collect::<Vec<_>>());
         }

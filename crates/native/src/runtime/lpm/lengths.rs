@@ -33,7 +33,8 @@ pub(crate) struct ByLengthLayout {
 
 impl ByLength {
     pub(crate) fn new(key_size: u32, max_entries: u32, seed: u64, place: &mut Place) -> io::Result<ByLength> {
-        let making = Making { lru: false, seed, template: Template::fitting(max_entries).0, spare: 0 };
+        let making =
+            Making { lru: false, seed, template: Template::fitting(max_entries, key_size).0, spare: 0 };
         let table = Hash::new(key_size, 8, 1, max_entries, making, place)?;
         let key_size = key_size as usize;
         let lengths = 8 * key_size.saturating_sub(4) + 1;
