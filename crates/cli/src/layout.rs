@@ -31,6 +31,10 @@ struct FieldRow {
     written: &'static [&'static str],
 }
 
+/// Bytes of an annotation that is not packed, and of a cache line.
+const WORD: u32 = 4;
+const LINE: u32 = 64;
+
 /// Ways on which packets are copied in: where each came from is said of it, since they may come by several.
 const COPIED: [&str; 4] = ["mem", "pcap", "raw", "tap"];
 /// All ways. By the last two packets are worked on in place.
@@ -61,6 +65,26 @@ struct AnnotationRow {
     /// Bytes from the beginning of what is kept while a packet waits.
     #[serde(skip_serializing_if = "Option::is_none")]
     kept_at: Option<u32>,
+    /// Bytes of it there, and in front of how many of the inputs at which packets go on that have waited it is written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kept_bytes: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kept_for: Option<usize>,
+}
+
+/// What a packet that waits would keep, and what it keeps, by annotations of a word each and by this configuration's.
+#[derive(Serialize)]
+struct Waiting {
+    /// Inputs at which packets go on that have waited.
+    inputs: usize,
+    /// Words for all annotations and the number of the input.
+    unpacked_bytes: u32,
+    bytes: u32,
+    /// Annotations that are written in front of all these inputs, of as many as there are.
+    written: usize,
+    all_written: usize,
+    /// Cache lines of it.
+    lines: u32,
 }
 
 #[derive(Serialize)]
@@ -76,6 +100,9 @@ struct Document {
     dead: Vec<&'static str>,
     /// Bytes of the buffer of a packet that waits; 0 if none does.
     kept_bytes: u32,
+    /// The same beside what it would be without a layout of this configuration's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    waiting: Option<Waiting>,
 }
 
 /// Runs the command.
@@ -101,6 +128,8 @@ fn document(configuration: String, layout: &Layout, fields: Fields) -> Document 
         live: a.live,
         constant: a.constant,
         kept_at: a.kept_at,
+        kept_bytes: a.kept_at.map(|_| a.kept_bytes),
+        kept_for: a.kept_at.map(|_| a.kept_for),
     };
     Document {
         schema: 1,
@@ -120,6 +149,19 @@ fn document(configuration: String, layout: &Layout, fields: Fields) -> Document 
         annotations: live.into_iter().map(row).collect(),
         dead: dead.into_iter().map(|a| a.name).collect(),
         kept_bytes: layout.kept,
+        waiting: (layout.resumptions > 0).then(|| waiting(layout)),
+    }
+}
+
+fn waiting(layout: &Layout) -> Waiting {
+    let all = layout.annotations.len();
+    Waiting {
+        inputs: layout.resumptions,
+        unpacked_bytes: WORD * (all as u32 + 1),
+        bytes: layout.kept,
+        written: layout.annotations.iter().map(|a| a.kept_for).sum(),
+        all_written: layout.resumptions * all,
+        lines: layout.kept.div_ceil(LINE),
     }
 }
 
@@ -136,29 +178,32 @@ fn text(d: &Document) -> String {
         };
         let _ = writeln!(out, "{:20} {:>6} {:>6} {:>6}   {written}", f.field, f.offset, f.bytes, f.reads);
     }
-    let head = ["bytes", "uses", "live at", "constant", "kept at"];
+    let head = ["bytes", "uses", "live at", "constant", "kept at", "in bytes", "for"];
     let _ = write!(out, "\n{:20}", "annotation");
     head.iter().for_each(|word| {
         let _ = write!(out, " {word:>8}");
     });
     out.push('\n');
     for a in &d.annotations {
-        let kept = a.kept_at.map_or_else(|| "-".to_owned(), |at| at.to_string());
-        let _ = writeln!(
-            out,
-            "{:20} {:>8} {:>8} {:>8} {:>8} {kept:>8}",
-            a.annotation, a.bytes, a.uses, a.live, a.constant
-        );
+        let _ =
+            write!(out, "{:20} {:>8} {:>8} {:>8} {:>8}", a.annotation, a.bytes, a.uses, a.live, a.constant);
+        let kept = [a.kept_at, a.kept_bytes, a.kept_for.map(|inputs| inputs as u32)];
+        for number in kept.map(|kept| kept.map_or_else(|| "-".to_owned(), |number| number.to_string())) {
+            let _ = write!(out, " {number:>8}");
+        }
+        out.push('\n');
     }
     if !d.dead.is_empty() {
         let _ = writeln!(out, "dead: {}", d.dead.join(", "));
     }
-    match d.kept_bytes {
-        0 => out.push_str("\nno packet waits: annotations are in registers\n"),
-        bytes => {
+    match &d.waiting {
+        None => out.push_str("\nno packet waits: annotations are in registers\n"),
+        Some(w) => {
+            let Waiting { inputs, unpacked_bytes, bytes, written, all_written, lines } = w;
             let _ = writeln!(
                 out,
-                "\n{bytes} bytes of the buffer of a packet that waits; else annotations are in registers"
+                "\n{bytes} bytes of the buffer of a packet that waits, cache lines: {lines}; else annotations are in registers\n\
+                 not packed: {unpacked_bytes} bytes; inputs at which packets go on: {inputs}; annotations written for all of them: {written} of {all_written}"
             );
         }
     }

@@ -158,14 +158,16 @@ fn the_layout_says_what_is_kept_and_what_is_dead() {
     };
     let report: serde_json::Value = serde_json::from_slice(&run(&["--json"])).expect("JSON");
     let paint = &report["annotations"][0];
-    assert_eq!((paint["annotation"].as_str(), paint["kept_at"].as_u64()), (Some("paint"), Some(4)));
-    assert_eq!(report["kept_bytes"], 8);
+    assert_eq!((paint["annotation"].as_str(), paint["kept_at"].as_u64()), (Some("paint"), Some(1)));
+    assert_eq!((paint["kept_bytes"].as_u64(), paint["kept_for"].as_u64()), (Some(1), Some(1)));
+    assert_eq!(report["kept_bytes"], 4);
+    assert_eq!(report["waiting"]["unpacked_bytes"], 52, "a word for each annotation and the number");
     let written = |field: usize| report["fields"][field]["written"].as_array().expect("names").len();
     // It has one source, and copies: these are of the room around packets, too.
     assert_eq!([0, 1, 2, 3, 4].map(written), [6, 6, 6, 4, 0], "{report}");
     assert!(report["dead"].as_array().expect("names").iter().any(|name| name == "destination"));
     let text = String::from_utf8(run(&[])).expect("text");
-    assert!(text.contains("8 bytes of the buffer of a packet that waits"), "{text}");
+    assert!(text.contains("4 bytes of the buffer of a packet that waits"), "{text}");
 }
 
 #[test]

@@ -11,23 +11,11 @@ use millstream_ir::{
 use crate::compile::{Compiler, QUEUE};
 use crate::graph::Port;
 use crate::handlers::Setting;
-use crate::layout::{KEPT_EACH, KEPT_HEAD};
+use crate::layout::Kept;
 use crate::packet::{FIRST_NOTE, NOTES, Note, Packet, TYPES};
 
 /// The one annotation that is an address; what is kept of it is the distance from the packet's first byte.
 const NETWORK: usize = Note::Network as usize;
-
-/// Bytes at the beginning of each buffer that packets never use, wherever their heads are moved to: `sizeof(struct xdp_frame)`.
-const RESERVED: i64 = 40;
-
-/// Bytes which keep the annotations of a packet that waits, and where each is.
-fn kept_bytes(kept: &[usize]) -> i64 {
-    i64::from(KEPT_HEAD + KEPT_EACH * kept.len() as u32)
-}
-
-fn kept_offsets() -> impl Iterator<Item = i32> {
-    (KEPT_HEAD..).step_by(KEPT_EACH as usize).map(|offset| offset as i32)
-}
 
 /// A packet goes round in the graph this often at most. (One whose time to live counts down does so 255 times.)
 const MOST_ROUNDS: i64 = 1 << 16;
@@ -176,11 +164,7 @@ impl<'c, 'g> Code<'c, 'g> {
     /// Makes room in front of the packet, or drops it: the new first byte.
     pub(crate) fn push(&mut self, packet: Packet, base: Value, bytes: i64) -> Value {
         let data = self.at(base, -bytes);
-        let mut room = self.bound(packet.handle, 8, Type::Ptr(Prov::Packet));
-        let kept = kept_bytes(&self.compiler.kept);
-        if kept > RESERVED {
-            room = self.at(room, kept);
-        }
+        let room = self.bound(packet.handle, 8, Type::Ptr(Prov::Packet));
         self.check(Cond::Ge, data, room, |code| code.drop(packet, "no_headroom"));
         data
     }
@@ -604,7 +588,7 @@ impl<'c, 'g> Code<'c, 'g> {
             Some(to) => {
                 let packet = self.rounded(from, packet);
                 if self.compiler.general.annotations {
-                    self.keep(packet);
+                    self.keep(packet, |_, _| true);
                 }
                 if let Some((place, dispatch)) = self.compiler.connection(to) {
                     let mut values = packet.values().to_vec();
@@ -702,7 +686,6 @@ impl<'c, 'g> Code<'c, 'g> {
         packet: Packet,
         change: impl FnOnce(&mut Self, Packet) -> Packet,
     ) {
-        let number = self.compiler.resumption(target);
         self.publish(packet);
         let copy = self.value(Op::ClonePacket {}, &[packet.handle], Type::Ptr(Prov::Ctx));
         let zero = self.int(0);
@@ -719,50 +702,54 @@ impl<'c, 'g> Code<'c, 'g> {
         let distance = self.sub(packet.note(Note::Network), packet.data);
         let own = self.found_again(copy, distance, packet);
         let changed = change(self, own);
-        self.hold(changed, number);
+        self.hold(changed, target);
         self.jump(on, &[]);
         self.go(on);
     }
 
     /// Puts a packet in front of those that wait, with the annotations that are looked at behind that.
-    fn hold(&mut self, packet: Packet, number: u32) {
+    fn hold(&mut self, packet: Packet, target: Port) {
         self.publish(packet);
-        let base = self.keep(packet);
-        let number = self.cursor().iconst(i64::from(number));
-        self.store(Size::W, base, 0, number);
+        self.keep_for(target, packet);
         let queue = self.cursor().iconst(QUEUE);
         self.effect(Op::Hold { end: End::Front }, &[packet.handle, queue]);
     }
 
-    /// Where annotations of a packet are kept: at the beginning of its buffer, out of the way of headers that were stripped.
+    /// Where annotations of a packet are kept: in front of where there is room for headers, at the beginning of its buffer.
     fn kept_at(&mut self, handle: Value) -> Value {
         let room = self.bound(handle, 8, Type::Ptr(Prov::Packet));
-        let bytes = kept_bytes(&self.compiler.kept);
-        if bytes <= RESERVED { self.at(room, -bytes) } else { room }
+        let bytes = i64::from(self.compiler.kept.bytes);
+        self.at(room, -bytes)
     }
 
-    /// Writes down the annotations that are kept. Gives the place.
-    fn keep(&mut self, packet: Packet) -> Value {
+    /// Writes annotations down, those that are kept and that `is_kept` says. Gives the place.
+    fn keep(&mut self, packet: Packet, is_kept: impl Fn(&Kept, usize) -> bool) -> Value {
         let base = self.kept_at(packet.handle);
         let kept = self.compiler.kept.clone();
-        for (note, offset) in kept.into_iter().zip(kept_offsets()) {
+        for &(note, size, offset) in kept.notes.iter().filter(|(note, ..)| is_kept(&kept, *note)) {
             let value = match note {
                 NETWORK => self.sub(packet.notes[note], packet.data),
                 _ => packet.notes[note],
             };
-            self.store(Size::W, base, offset, value);
+            self.store(size, base, offset, value);
         }
         base
     }
 
+    /// Writes down where a packet goes on that is to wait, and the annotations that are looked at there.
+    fn keep_for(&mut self, target: Port, packet: Packet) {
+        self.compiler.held.push((target, packet.notes));
+        let base = self.keep(packet, |kept, note| kept.is_for(target, note));
+        let number = i64::from(self.compiler.resumption(target));
+        let (number, (size, offset)) = (self.cursor().iconst(number), self.compiler.kept.number);
+        self.store(size, base, offset, number);
+    }
+
     /// Ends with the packet for the stage behind queues, where it goes on at an input.
     pub(crate) fn pass_on(&mut self, target: Port, packet: Packet) {
-        let number = self.compiler.resumption(target);
         let output = self.compiler.queues;
         self.compiler.passing_on += 1;
-        let base = self.keep(packet);
-        let number = self.cursor().iconst(i64::from(number));
-        self.store(Size::W, base, 0, number);
+        self.keep_for(target, packet);
         self.send(output, packet);
     }
 
@@ -784,7 +771,7 @@ impl<'c, 'g> Code<'c, 'g> {
         let end = self.bound(handle, 4, Type::Ptr(Prov::PacketEnd));
         let kept = self.compiler.kept.clone();
         let base = self.kept_at(handle);
-        let number = self.load(Size::W, base, 0);
+        let number = self.load(kept.number.0, base, kept.number.1);
         // What nobody looks at is anything.
         let no = self.truth(false);
         let mut notes = [zero; NOTES];
@@ -795,10 +782,10 @@ impl<'c, 'g> Code<'c, 'g> {
                 _ => {}
             }
         }
-        for (note, offset) in kept.into_iter().zip(kept_offsets()) {
+        for (note, size, offset) in kept.notes {
             let sext = note == NETWORK;
-            let load = Op::Load { size: Size::W, sext, offset, flags: MemFlags::default() };
-            let raw = self.value(load, &[base], if sext { Type::I64 } else { Type::int(32) });
+            let load = Op::Load { size, sext, offset, flags: MemFlags::default() };
+            let raw = self.value(load, &[base], if sext { Type::I64 } else { Type::int(8 * size.bytes()) });
             notes[note] = match TYPES[FIRST_NOTE + note] {
                 Type::I1 => self.compare(Cond::Ne, raw, zero),
                 Type::Ptr(_) => self.plus(data, raw),

@@ -27,7 +27,7 @@ use crate::foreign::ReadObject;
 use crate::general::{General, Numbers};
 use crate::graph::{Element, Graph, Port};
 use crate::handlers::{Access, Handler, SETTINGS, Writers};
-use crate::layout::{self, Layout};
+use crate::layout::{self, Held, Kept, Layout};
 use crate::packet::{HOST, NOTES, Packet, TYPES};
 use crate::resolve;
 use crate::script::Script;
@@ -237,7 +237,9 @@ pub(crate) struct Compiler<'g> {
     /// Inputs at which held packets go on, by number.
     resumptions: Vec<Port>,
     /// Annotations that are kept while a packet waits.
-    pub(crate) kept: Vec<usize>,
+    pub(crate) kept: Kept,
+    /// Where packets wait: as what they go on, and where.
+    pub(crate) held: Vec<Held>,
     /// Flows of rewriters, by their names.
     pub(crate) rewriters: FxHashMap<String, Flows>,
     pub(crate) general: General,
@@ -436,7 +438,8 @@ impl<'g> Compiler<'g> {
             open: Vec::new(),
             drops: BTreeMap::new(),
             resumptions: Vec::new(),
-            kept: Vec::new(),
+            kept: Kept::nothing(),
+            held: Vec::new(),
             rewriters: FxHashMap::default(),
             general: General::default(),
             queues: 0,
@@ -458,12 +461,16 @@ impl<'g> Compiler<'g> {
         let mut first = Compiler::new(graph, behaviours, module.clone(), state_bytes).generally(general);
         (first.rewriters, first.mapped, first.queues) = (rewriters, mapped, targets as u32);
         first.function(sources);
-        let resumed = first.resumptions.iter().map(|port| first.blocks[port]);
+        let resumed: Vec<(Port, Block)> =
+            first.resumptions.iter().map(|port| (*port, first.blocks[port])).collect();
         let kept = match general.annotations {
-            true => (0..NOTES).collect(),
-            false => layout::needed_later(&first.func, resumed),
+            true => {
+                let all: Vec<usize> = (0..NOTES).collect();
+                Kept::packed(&all, resumed.len(), FxHashMap::default())
+            }
+            false => layout::needed_later(&first.func, &resumed, &first.held),
         };
-        if kept.is_empty() {
+        if kept.notes.is_empty() {
             return first;
         }
         let mut second = Compiler::new(graph, first.behaviours, module, state_bytes).generally(general);
@@ -477,7 +484,7 @@ impl<'g> Compiler<'g> {
         let mut inputs: Vec<(&Port, &Block)> = self.blocks.iter().collect();
         inputs.sort_unstable();
         let inputs: Vec<Block> = inputs.into_iter().map(|(_, block)| *block).collect();
-        layout::layout(&self.func, &inputs, &self.kept, !self.resumptions.is_empty())
+        layout::layout(&self.func, &inputs, &self.kept, &self.resumptions)
     }
 
     /// An element's name.

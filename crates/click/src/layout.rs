@@ -3,15 +3,20 @@
 //!
 //! Annotations are values on the edges between elements ([`crate::packet`]): what nobody looks at costs nothing, and what is constant
 //! is folded. Memory is needed only where a packet waits, at the beginning of its buffer: so the graph is compiled once without
-//! it ([`needed_later`]), to see which annotations are looked at behind a wait, and then with room for these alone, most looked-at first, a word each.
+//! it ([`needed_later`]), to see which annotations are looked at behind which wait, and then with room for these alone. Each takes as many bytes as its values have
+//! ([`Kept`]): the longest first, so that none lies across a boundary, and of one length the most looked-at. All that there are fit into what buffers
+//! have in front of packets and their headers, and into one cache line of it. In front of each wait those are written that are looked at behind it.
 //!
 //! A value is looked at if an instruction needs it that does more than compute: a branch, a store, a call. Computing what is not looked at
 //! itself is no look.
 
-use millstream_ir::{Block, Function, Inst, Op, Prov, Type, Value, ValueDef};
+use std::cmp::Reverse;
+
+use millstream_ir::{Block, Function, Inst, Op, Prov, Size, Type, Value, ValueDef};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::packet::{FIRST_NOTE, NOTE_NAMES, NOTES, TYPES};
+use crate::graph::Port;
+use crate::packet::{FIRST_NOTE, NOTE_NAMES, NOTE_SIZES, NOTES, TYPES};
 
 /// How a program uses an annotation.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -28,6 +33,10 @@ pub struct Annotation {
     pub constant: usize,
     /// Where it lies while the packet waits: bytes from the beginning of what is kept then.
     pub kept_at: Option<u32>,
+    /// Bytes of it there.
+    pub kept_bytes: u32,
+    /// In front of how many of the inputs at which packets go on it is written.
+    pub kept_for: usize,
 }
 
 /// A field of the packet's descriptor, which whoever receives the packet fills in.
@@ -54,24 +63,86 @@ pub struct Layout {
     pub annotations: Vec<Annotation>,
     /// Bytes of the buffer of a packet that waits; 0 if none does.
     pub kept: u32,
+    /// Inputs at which packets go on that have waited.
+    pub resumptions: usize,
 }
 
 /// Fields of the descriptor, of 4 bytes each: those of `struct xdp_md` that graphs know.
 const FIELDS: [(&str, u32); 5] =
     [("data", 0), ("end", 4), ("room in front", 8), ("ingress", 12), ("queue", 16)];
 
-/// Bytes of what is kept in front of the annotations: where the packet goes on.
-pub(crate) const KEPT_HEAD: u32 = 4;
-/// Bytes of an annotation that is kept.
-pub(crate) const KEPT_EACH: u32 = 4;
+/// Bytes at the beginning of each buffer that packets never use, wherever their heads are moved to: `sizeof(struct xdp_frame)`. What is kept is the last of these.
+const RESERVED: u32 = 40;
+const _: () = {
+    let (mut all, mut note) = (4, 0);
+    while note < NOTES {
+        all += NOTE_SIZES[note].bytes();
+        note += 1;
+    }
+    assert!(all <= RESERVED, "there is room for all annotations and the number of an input");
+};
+/// What is kept is a multiple of this, so that it begins where a word may begin.
+const WORD: u32 = 4;
+
+/// What is kept of a packet that waits.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Kept {
+    /// The number of the input at which it goes on: its size, and where it is.
+    pub(crate) number: (Size, i32),
+    /// Annotations: which, their sizes, and where they are.
+    pub(crate) notes: Vec<(usize, Size, i32)>,
+    pub(crate) bytes: u32,
+    /// Which of them are looked at behind an input; all, where it is not said.
+    later: FxHashMap<Port, [bool; NOTES]>,
+}
+
+/// What code does with packets that wait: which annotations, as values, those have that are to go on at an input.
+pub(crate) type Held = (Port, [Value; NOTES]);
+
+impl Kept {
+    /// These annotations, most looked-at first, of packets that go on at so many inputs.
+    pub(crate) fn packed(notes: &[usize], inputs: usize, later: FxHashMap<Port, [bool; NOTES]>) -> Kept {
+        let number = match inputs {
+            0..=0x100 => Size::B,
+            0x101..=0x1_0000 => Size::H,
+            _ => Size::W,
+        };
+        let each = notes.iter().map(|&note| (Some(note), NOTE_SIZES[note]));
+        // The number is read first.
+        let mut all: Vec<(Option<usize>, Size)> = [(None, number)].into_iter().chain(each).collect();
+        all.sort_by_key(|(_, size)| Reverse(size.bytes()));
+        let mut kept = Kept { number: (number, 0), notes: Vec::new(), bytes: 0, later };
+        for (note, size) in all {
+            let at = kept.bytes as i32;
+            match note {
+                None => kept.number = (size, at),
+                Some(note) => kept.notes.push((note, size, at)),
+            }
+            kept.bytes += size.bytes();
+        }
+        kept.bytes = kept.bytes.next_multiple_of(WORD);
+        kept
+    }
+
+    /// No annotations.
+    pub(crate) fn nothing() -> Kept {
+        Kept { number: (Size::W, 0), notes: Vec::new(), bytes: WORD, later: FxHashMap::default() }
+    }
+
+    /// Whether an annotation is looked at behind an input.
+    pub(crate) fn is_for(&self, input: Port, note: usize) -> bool {
+        self.later.get(&input).is_none_or(|notes| notes[note])
+    }
+}
 
 /// Values that are looked at.
 struct Looked(FxHashSet<Value>);
 
 impl Looked {
-    fn at(func: &Function) -> Looked {
+    /// Those that code looks at, and others.
+    fn at(func: &Function, others: impl IntoIterator<Item = Value>) -> Looked {
         let mut into: FxHashMap<Block, Vec<(Block, usize)>> = FxHashMap::default();
-        let mut open = Vec::new();
+        let mut open: Vec<Value> = others.into_iter().collect();
         for &block in &func.layout {
             for (at, target) in func.targets(block).iter().enumerate() {
                 into.entry(target.block).or_default().push((block, at));
@@ -108,19 +179,36 @@ fn notes(func: &Function, block: Block) -> &[Value] {
     func.blocks[block].params.get(FIRST_NOTE..FIRST_NOTE + NOTES).unwrap_or_default()
 }
 
-/// Which annotations are looked at behind these blocks, most looked-at in the whole program first.
-pub(crate) fn needed_later(func: &Function, blocks: impl Iterator<Item = Block>) -> Vec<usize> {
-    let looked = Looked::at(func);
-    let mut needed = [false; NOTES];
-    for block in blocks {
-        for (needed, value) in needed.iter_mut().zip(notes(func, block)) {
-            *needed |= looked.0.contains(value);
+/// What is to be kept, of code that keeps nothing: what is looked at behind these inputs, at which packets go on that have waited. A packet that waits once more keeps
+/// for the second wait what it kept for the first one.
+pub(crate) fn needed_later(func: &Function, inputs: &[(Port, Block)], held: &[Held]) -> Kept {
+    let mut later: FxHashMap<Port, [bool; NOTES]> = FxHashMap::default();
+    loop {
+        let again = held.iter().flat_map(|(port, values)| {
+            let needed = later.get(port).copied().unwrap_or_default();
+            values.iter().zip(needed).filter(|(_, needed)| *needed).map(|(value, _)| *value)
+        });
+        let looked = Looked::at(func, again.collect::<Vec<_>>());
+        let needed = |block| {
+            let mut needed = [false; NOTES];
+            for (needed, value) in needed.iter_mut().zip(notes(func, block)) {
+                *needed = looked.0.contains(value);
+            }
+            needed
+        };
+        let found = inputs.iter().map(|&(port, block)| (port, needed(block))).collect();
+        if found == later {
+            break;
         }
+        later = found;
     }
     let uses = uses(func, &func.layout);
-    let mut all: Vec<usize> = (0..NOTES).filter(|&note| needed[note]).collect();
-    all.sort_by_key(|&note| (std::cmp::Reverse(uses[note]), note));
-    all
+    let mut all: Vec<usize> = (0..NOTES).filter(|&note| later.values().any(|needed| needed[note])).collect();
+    all.sort_by_key(|&note| (Reverse(uses[note]), note));
+    match all.is_empty() {
+        true => Kept::nothing(),
+        false => Kept::packed(&all, inputs.len(), later),
+    }
 }
 
 /// How many instructions use each annotation where it arrived, but for handing it on.
@@ -181,14 +269,14 @@ fn constants(func: &Function) -> FxHashMap<Value, Known> {
     known
 }
 
-/// The layout of a program whose elements' inputs are these blocks and which keeps these annotations.
-pub(crate) fn layout(func: &Function, inputs: &[Block], kept: &[usize], waits: bool) -> Layout {
-    let (looked, known, uses) = (Looked::at(func), constants(func), uses(func, inputs));
+/// The layout of a program whose elements' inputs are these blocks, and which keeps these annotations of packets that go on at `resumptions`.
+pub(crate) fn layout(func: &Function, inputs: &[Block], kept: &Kept, resumptions: &[Port]) -> Layout {
+    let (looked, known, uses) = (Looked::at(func, []), constants(func), uses(func, inputs));
     let annotation = |note: usize| {
         let values = inputs.iter().filter_map(|&block| notes(func, block).get(note));
         let live: Vec<&Value> = values.filter(|value| looked.0.contains(*value)).collect();
         let constant = |value: &&&Value| matches!(known.get(**value), Some(Known::Constant(_)));
-        let place = kept.iter().position(|kept| *kept == note);
+        let place = kept.notes.iter().find(|(kept, ..)| *kept == note);
         Annotation {
             name: NOTE_NAMES[note],
             bytes: match TYPES[FIRST_NOTE + note] {
@@ -198,15 +286,18 @@ pub(crate) fn layout(func: &Function, inputs: &[Block], kept: &[usize], waits: b
             uses: uses[note],
             live: live.len(),
             constant: live.iter().filter(constant).count(),
-            kept_at: place.map(|at| KEPT_HEAD + KEPT_EACH * at as u32),
+            kept_at: place.map(|(_, _, at)| *at as u32),
+            kept_bytes: place.map_or(0, |(_, size, _)| size.bytes()),
+            kept_for: resumptions.iter().filter(|port| place.is_some() && kept.is_for(**port, note)).count(),
         }
     };
     let mut annotations: Vec<Annotation> = (0..NOTES).map(annotation).collect();
-    annotations.sort_by_key(|a| std::cmp::Reverse((a.live > 0, a.uses)));
+    annotations.sort_by_key(|a| Reverse((a.live > 0, a.uses)));
     let fields =
         FIELDS.map(|(name, offset)| Field { name, offset, bytes: 4, reads: reads(func, &looked, offset) });
-    let kept = if waits { KEPT_HEAD + KEPT_EACH * kept.len() as u32 } else { 0 };
-    Layout { inputs: inputs.len(), fields: fields.to_vec(), annotations, kept }
+    let kept = if resumptions.is_empty() { 0 } else { kept.bytes };
+    let resumptions = resumptions.len();
+    Layout { inputs: inputs.len(), fields: fields.to_vec(), annotations, kept, resumptions }
 }
 
 /// Loads of a field of the descriptor that somebody looks at.

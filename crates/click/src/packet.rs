@@ -3,7 +3,7 @@
 //! Annotations are no memory: what an element sets and another reads is a value on the edge between them, so that constants
 //! are folded, and what nobody reads is gone.
 
-use millstream_ir::{Prov, Type, Value};
+use millstream_ir::{Prov, Size, Type, Value};
 
 /// An annotation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -82,6 +82,23 @@ pub(crate) const TYPES: [Type; FIRST_NOTE + NOTES] = [
     Type::I64,
     Type::I64,
     Type::I64,
+];
+
+/// What annotations take where they lie in memory, by the values that they have: of [`Note::Network`] the distance from the packet's first byte, which `MarkIPHeader` may say is
+/// longer than a packet; [`Note::Rounds`] ends at 65,536.
+pub(crate) const NOTE_SIZES: [Size; NOTES] = [
+    Size::W,
+    Size::B,
+    Size::B,
+    Size::W,
+    Size::B,
+    Size::B,
+    Size::H,
+    Size::H,
+    Size::W,
+    Size::W,
+    Size::W,
+    Size::H,
 ];
 
 /// A packet.
