@@ -23,7 +23,8 @@ use crate::variant::{Compiler, object_map};
 pub struct Source {
     /// The map.
     pub map: KernelMap,
-    /// How far it is read-only to programs.
+    /// How far it is read-only to programs. One that they write is a hash map to which they add no entries: which keys are not there is
+    /// known of it, and nothing else.
     pub access: Access,
     /// By which the guard knows it; 0 if it is not watched.
     pub index: u32,
@@ -37,6 +38,11 @@ impl Source {
         let is_constant = holders::is_constant(&map);
         let access = if is_constant { Access::ReadOnly } else { access };
         Source { map, access, index: 0, is_constant }
+    }
+
+    /// Whether it is known what it holds, and not only which keys it does not have.
+    pub fn is_known(&self) -> bool {
+        self.access != Access::Written
     }
 
     /// Whether a write of one entry may take others away: in maps of least recent use, the kernel makes room.
@@ -63,9 +69,10 @@ pub fn sources(
         let name = compiler.declaration(map).name.clone();
         let access = compiler.access(map);
         let made = session.map(object_map(map)).and_then(|m| m.try_clone().ok());
+        let is_lost = |m: &KernelMap| m.info().map_type != MapType::HASH || compiler.adds(map);
         let why = match &made {
             None => Some("it is not made by the loader".to_owned()),
-            Some(m) if access == Access::Written && !holders::is_constant(m) => {
+            Some(m) if access == Access::Written && !holders::is_constant(m) && is_lost(m) => {
                 Some("programs write it".to_owned())
             }
             Some(m) => holders::by_kind(m, approximate.contains(&name)).map(|w| w.to_string()),
@@ -192,8 +199,13 @@ impl<'m> Observed<'m> {
         }
     }
 
-    /// Whether it may be read at all.
+    /// Whether what it holds may be read.
     pub fn knows(&self, map: Map) -> bool {
+        self.sources.get(&map).is_some_and(Source::is_known)
+    }
+
+    /// Whether it may be read which keys it has.
+    pub fn knows_keys(&self, map: Map) -> bool {
         self.sources.contains_key(&map)
     }
 
@@ -209,7 +221,7 @@ impl<'m> Observed<'m> {
 
     /// The map, if code may depend on what it holds.
     fn for_code(&self, map: Map) -> Option<&'m Source> {
-        self.sources.get(&map).filter(|_| !self.is_restless(map))
+        self.sources.get(&map).filter(|source| source.is_known() && !self.is_restless(map))
     }
 
     /// The value of a key that code compares with before it looks into the map's twin.
@@ -253,7 +265,7 @@ impl<'m> Observed<'m> {
 
     /// The twin of a map of whose values programs read these bytes; `None` if it cannot be read, or holds what no twin can.
     pub fn twin(&self, map: Map, read: &[usage::Range]) -> Option<Twin> {
-        let entries = self.entries(map)?;
+        let entries = self.entries(map).filter(|_| self.knows(map))?;
         let twin = twin_of(self.sources.get(&map)?, &entries, read)?;
         self.twinned.borrow_mut().insert(map, read.to_vec());
         Some(twin)
@@ -283,7 +295,7 @@ impl<'m> Observed<'m> {
     /// The words of a hash map's keys, among these pieces, that take few values. Nothing depends on them before somebody
     /// [relies](Observed::rely) on them.
     pub fn few(&self, map: Map, pieces: &[Piece]) -> Option<Vec<FewValues>> {
-        let entries = self.for_code(map).and_then(|_| self.entries(map))?;
+        let entries = self.entries(map).filter(|_| !self.is_restless(map))?;
         if entries.is_empty() {
             return None;
         }

@@ -20,6 +20,8 @@ const UPDATE: i32 = 2;
 const CLONE_REDIRECT: i32 = 13;
 /// Its flag for an entry that must not be there yet.
 const NO_EXIST: i64 = 1;
+/// Its flag for an entry that must be there already.
+const EXIST: i64 = 2;
 
 /// A map that the program writes, or the inner maps that it looks up, and how they are written.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -84,8 +86,22 @@ pub(crate) fn stateful(module: &Module, usage: &Usage, program: Func, map: Map) 
     })
 }
 
+/// Whether programs may add entries to a hash map: by an update that asks for none that is there already. To delete and to overwrite
+/// adds none.
+pub(crate) fn adds(module: &Module, usage: &Usage, map: Map) -> bool {
+    // The flags know of a lock, too.
+    let overwrites =
+        |site: &usage::Site| flags(module, site).is_some_and(|f| f & (NO_EXIST | EXIST) == EXIST);
+    !usage.of_module(map).updates.iter().all(overwrites)
+}
+
 /// Whether an update adds an entry and changes none.
 fn is_new(module: &Module, site: &usage::Site) -> bool {
+    flags(module, site) == Some(NO_EXIST)
+}
+
+/// The flags of an update, if they are known.
+fn flags(module: &Module, site: &usage::Site) -> Option<i64> {
     let func = &module.funcs[site.func];
     let data = &func.insts[site.inst];
     let flags = match data.op {
@@ -93,7 +109,7 @@ fn is_new(module: &Module, site: &usage::Site) -> bool {
         Op::MapUpdate { .. } => data.args.last(),
         _ => None,
     };
-    flags.and_then(|f| func.as_const(*f)) == Some(NO_EXIST)
+    flags.and_then(|f| func.as_const(*f))
 }
 
 /// How large a cache is of a map with room for so many entries, or of inner maps, however large; `None` if so

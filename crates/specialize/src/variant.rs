@@ -438,6 +438,11 @@ impl Compiler {
         self.usage.of_module(map).access(self.declaration(map))
     }
 
+    /// Whether programs of the object may add entries to a hash map.
+    pub fn adds(&self, map: ir::Map) -> bool {
+        stateful::adds(&self.prepared.module, &self.usage, map)
+    }
+
     /// A variant that writes down the keys of these lookups, and keeps packets for the judge or counts them. With these programs that
     /// it reaches.
     ///

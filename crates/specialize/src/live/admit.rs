@@ -213,7 +213,7 @@ impl Workshop<'_> {
             compiler: self.compiler,
             session: &self.session,
             programs: &programs,
-            specialised: self.sources.keys().copied().collect(),
+            specialised: self.sources.iter().filter(|(_, s)| s.is_known()).map(|(map, _)| *map).collect(),
             candidate: &candidate.active.linked,
             callees: candidate.active.chain.linked(),
             arrays: self.arrays.iter().map(|&(of, place, _)| (object_map(of), place)).collect(),

@@ -689,7 +689,7 @@ fn exclude(
     sources.retain(|map, _| {
         let name = &compiler.declaration(*map).name;
         let stays = !names.contains(name);
-        if !stays {
+        if !stays && !refused.iter().any(|(of, _)| of == name) {
             refused.push((name.clone(), "it is excluded".to_owned()));
         }
         stays
@@ -707,6 +707,8 @@ fn watch<'s>(
         watched.push(source.map.info().name.clone());
     }
     watched.sort_unstable();
+    // What has caches, and tests of keys as well.
+    watched.dedup();
     Ok(watched)
 }
 

@@ -9,6 +9,7 @@ use millstream_kernel::{Map, grace_period};
 use super::beside::{Duty, Task};
 use super::shift::Hits;
 use super::{Active, Instrumented, Live, LiveError, MEASURE};
+use crate::contents::Source;
 use crate::guard::GuardError;
 use crate::judge::sample;
 use crate::policy::{self, Put, Tier};
@@ -68,7 +69,9 @@ impl Live<'_> {
         self.profiled = packets;
         let reason = match &self.active {
             None => Reason::Start,
-            Some(active) if tries_again || changed(active, &profiles) => Reason::Traffic,
+            Some(active) if tries_again || changed(active, &profiles, |site| self.has_hot_keys(site)) => {
+                Reason::Traffic
+            }
             Some(_) => {
                 // It is the traffic that the code was made for.
                 self.hits = Hits::default();
@@ -166,6 +169,13 @@ impl Live<'_> {
         let cached = move |s: &Site| may_have(s) && s.is_comparable() && self.compiler.may_cache(s);
         let may = move |s: &&Site| policy::eligible(s, &self.sources) || cached(s);
         self.compiler.sites().iter().filter(move |s| self.is_reached(s)).filter(may)
+    }
+
+    /// Whether it matters for which keys a lookup is made, and not only which words these have: not where no more is known than which keys
+    /// are not there.
+    fn has_hot_keys(&self, id: SiteId) -> bool {
+        let site = self.compiler.sites().iter().find(|site| site.id == id);
+        site.and_then(|site| self.sources.get(&site.map)).is_none_or(Source::is_known)
     }
 
     /// Whether some lookups are specialised on hot keys, or could be.
@@ -292,12 +302,12 @@ impl Live<'_> {
 }
 
 /// Whether the keys in code have much less of the traffic than other keys would, or other words of keys are worth a test.
-fn changed(active: &Active, profiles: &[SiteProfile]) -> bool {
+fn changed(active: &Active, profiles: &[SiteProfile], has_hot_keys: impl Fn(SiteId) -> bool) -> bool {
     let now_of = |site| profiles.iter().find(|p| p.site == site);
     if active.tried.iter().any(|t| now_of(t.site).is_some_and(|now| t.has_turned(now))) {
         return true;
     }
-    profiles.iter().any(|now| {
+    profiles.iter().filter(|now| has_hot_keys(now.site)).any(|now| {
         let size = match active.keys.get(&now.site) {
             Some(Put::Twin | Put::Cached) => return false,
             Some(Put::Hot(keys)) => keys.len(),

@@ -92,7 +92,7 @@ impl Known<'_> {
         let decl = self.compiler.declaration(site.map);
         let bytes = u64::from(decl.max_entries) * u64::from(decl.key_size + decl.value_size);
         let is_fit =
-            site.is_comparable() && !site.is_inner && bytes <= FIELDS && self.observed.knows(site.map);
+            site.is_comparable() && !site.is_inner && bytes <= FIELDS && self.observed.knows_keys(site.map);
         let Some(layout) = site.layout().filter(|_| is_fit) else { return Vec::new() };
         match MapType(decl.kind) {
             MapType::HASH => {
@@ -117,7 +117,9 @@ impl Known<'_> {
     /// What a lookup takes, with hot keys in front as they pay.
     fn looked_up(&self, site: &Site, profile: &SiteProfile) -> f64 {
         let decl = self.compiler.declaration(site.map);
-        let twinned = decl.max_entries > TINY && self.compiler.twin(site.map).is_some();
+        let twinned = decl.max_entries > TINY
+            && self.observed.knows(site.map)
+            && self.compiler.twin(site.map).is_some();
         let behind = match twinned && !self.unfit.contains(&site.id) {
             true => cost::TWIN,
             false => cost::lookup(MapType(decl.kind), decl.max_entries as usize),

@@ -13,7 +13,6 @@ pub(crate) mod cost;
 use std::collections::{BTreeMap, BTreeSet, HashMap, btree_map};
 
 use millstream_bpf::module;
-use millstream_ir::usage::Access;
 use millstream_ir::{Map, MapDecl};
 use millstream_kernel::MapType;
 use rustc_hash::FxHashMap;
@@ -45,8 +44,7 @@ const CACHED: u64 = 16;
 
 /// Whether lookups at this site can be specialised at all.
 pub fn eligible(site: &Site, sources: &FxHashMap<Map, Source>) -> bool {
-    let useful = |s: &Source| !matches!(s.access, Access::Written);
-    site.is_comparable() && sources.get(&site.map).is_some_and(useful)
+    site.is_comparable() && sources.contains_key(&site.map)
 }
 
 /// Whether lookups at this site can have a cache.

@@ -6,12 +6,14 @@ use std::time::Duration;
 use millstream_kernel::{UpdateMode, testing};
 use millstream_lab::{Rig, RigConfig, Traffic};
 use millstream_programs::packet::{ICMP, TCP, UDP};
+use millstream_programs::rng::Rng;
 use millstream_programs::router;
 use millstream_programs::traffic::{Flows, Locality};
 use millstream_specialize::judge::Finding;
+use millstream_specialize::judge::sample::Sample;
 use millstream_specialize::live::details::How;
 use millstream_specialize::policy::Tier;
-use millstream_specialize::{Compiler, Leave, Live};
+use millstream_specialize::{Compiler, Leave, Live, Report};
 
 use crate::acl::{TX, answer, entry, key};
 use crate::fixtures;
@@ -54,6 +56,82 @@ fn what_no_entry_has_is_not_looked_up() {
     assert!(matches!(judged.finding, Finding::Same(_)) && judged.packets >= 20_000, "{judged:?}");
     let [before, after] = plane.map_calls(&made, &flows.packets[..3_000]);
     assert!(before == 1.0 && (0.3..0.36).contains(&after), "{after} of {before} lookups");
+}
+
+/// What is done with tickets by packets, in the fixture `tickets`; the last adds entries.
+const FORMS: [&[&str]; 4] = [&[], &["-DSTORED"], &["-DOVERWRITTEN"], &["-DINSERTED"]];
+
+/// Frames of pairs of addresses, each with three protocols.
+fn thrice(count: u32) -> Vec<Vec<u8>> {
+    let with = |n: u32| {
+        let mut frame = flows(1).packets.remove(0);
+        frame[23] = [TCP, UDP, ICMP][n as usize % 3];
+        frame[26..30].copy_from_slice(&(0x0a00_0000 + n / 3).to_be_bytes());
+        frame
+    };
+    (0..count).map(with).collect()
+}
+
+/// Programs delete entries, and change them: none comes by that, so that words of keys may still be tested. Where they add some, none is.
+#[test]
+fn words_of_keys_are_tested_where_programs_add_no_entries() {
+    if !testing::require() {
+        return;
+    }
+    let frames = thrice(6_000);
+    let mut rng = Rng::new(1);
+    let mut would = None;
+    for flags in FORMS {
+        let Some(object) = fixtures::read("tickets", flags) else { return };
+        let compiler = Compiler::new(&object, None).expect("prepared");
+        for share in [2, 10, 40] {
+            let mut plane = Offline::new(&compiler, &[]);
+            // Caches would answer as well.
+            plane.cached.clear();
+            let map = plane.session.map_by_name("tickets").expect("the map");
+            for frame in frames.iter().step_by(3) {
+                if rng.below(share) == 0 {
+                    map.update(&key(frame), &rng.next_u64().to_ne_bytes(), UpdateMode::Any)
+                        .expect("an entry");
+                }
+            }
+            // What is in the map now, without the packets of the profile.
+            let held = map.entries().expect("entries");
+            let (profiles, samples) = plane.profile(&frames);
+            for (key, value) in held.iter() {
+                map.update(key, value, UpdateMode::Any).expect("an entry");
+            }
+            if flags == ["-DINSERTED"] {
+                assert!(plane.sources.is_empty() && profiles.is_empty(), "{profiles:?}");
+                continue;
+            }
+            let mut plan = None;
+            let made =
+                plane.variant(&profiles, Tier::Quick, |made| plan = Some(made.clone())).expect("a variant");
+            let plan = plan.expect("a plan");
+            let [test] = &plan.tests[..] else { panic!("{flags:?}: one test: {:?}", plan.tests) };
+            assert_eq!((test.piece.offset, &test.values[..]), (8, &[u64::from(TCP)][..]));
+            assert!(plan.sites.is_empty() && plan.fields.is_empty(), "{flags:?}: no more is known");
+            for valid in [true, false] {
+                let judged = plane.compare(&made, &samples, valid, 10_000).expect("compared");
+                assert!(matches!(judged.finding, Finding::Same(_)), "{flags:?}: {judged:?}");
+            }
+            let [before, after] = plane.map_calls(&made, &frames[3_000..]);
+            assert!((0.6..0.7).contains(&(before - after)), "{flags:?}: {after} of {before} calls");
+            would = Some(plan);
+        }
+    }
+    // The test is wrong where a packet adds what another is to find.
+    let Some(object) = fixtures::read("tickets", &["-DINSERTED"]) else { return };
+    let compiler = Compiler::new(&object, None).expect("prepared");
+    let plane = Offline::new(&compiler, &[]);
+    let map = plane.session.map_by_name("tickets").expect("the map");
+    map.update(&key(&frames[0]), &[0; 8], UpdateMode::Any).expect("an entry");
+    let wrong = plane.planned(&would.expect("a plan"));
+    let sample = |frame: &Vec<u8>| Sample { packet: frame.clone(), context: Vec::new() };
+    let samples: Vec<Sample> = frames[..2].iter().map(sample).collect();
+    let judged = plane.compare(&wrong, &samples, true, 2).expect("compared");
+    assert!(matches!(judged.finding, Finding::Different(_)), "{judged:?}");
 }
 
 /// A function that is called twice makes two lookups, each known by its own keys.
@@ -119,7 +197,7 @@ fn an_entry_that_no_test_lets_pass_counts_at_once() {
         put(0, 1_000);
         assert_eq!(given(&live), [Some(1_000), None, Some(6)]);
         let before = live.status();
-        run_until(&it, &mut live, |r| matches!(r, millstream_specialize::Report::Confirmed { .. }));
+        run_until(&it, &mut live, |r| matches!(r, Report::Confirmed { .. }));
         assert!(tested(&live), "{before:?}");
         assert_eq!(given(&live), [Some(1_000), None, Some(6)]);
         // This is not.
@@ -133,6 +211,55 @@ fn an_entry_that_no_test_lets_pass_counts_at_once() {
                 }
             });
             assert_eq!(given(&live), [Some(1_000), Some(2_000), Some(6)]);
+        }
+        live.finish(Leave::Restored).expect("finished");
+    };
+    rig.namespace().enter(act).expect("in the namespace");
+}
+
+/// Packets take tickets, and the code goes on; a ticket that no test lets pass counts at once.
+#[test]
+fn tickets_that_packets_take_and_the_control_plane_gives_count_at_once() {
+    if !testing::require() {
+        return;
+    }
+    // Wider than values of caches.
+    let Some(object) = fixtures::read("tickets", &["-DWIDE"]) else { return };
+    let _alone = alone();
+    let rig = Rig::new(RigConfig::default()).expect("a rig");
+    let flows = flows(2_000);
+    rig.load_traffic(&Traffic::new(&flows, &flows.sequence(1, 1 << 13))).expect("traffic");
+    let compiler = Compiler::new(&object, None).expect("prepared");
+    let config = router::generate(1, &[1], 1, 1);
+    let act = || {
+        let mut live =
+            Live::load(&compiler, settings("tickets", Duration::from_millis(200))).expect("loaded");
+        let map = live.map("tickets").expect("the map").try_clone().expect("a descriptor");
+        // Of whom no traffic comes, so that the tickets stay.
+        let mine = thrice(300).into_iter().map(|mut frame| {
+            frame[26] = 11;
+            frame
+        });
+        let mine: Vec<Vec<u8>> = mine.collect();
+        let give = |frame: &[u8]| map.update(&key(frame), &[0; 72], UpdateMode::Any).expect("a ticket");
+        mine.iter().step_by(3).for_each(|frame| give(frame));
+        live.attach(&[rig.test_port()]).expect("attached");
+        let it = Routed { rig: &rig, config: &config, flows: &flows, rate: Some(200_000.0) };
+        run_until(&it, &mut live, |r| generation(r).is_some());
+        let lookups = live.details().expect("details").lookups;
+        assert!(lookups.iter().any(|l| l.how == How::Test && l.answered > 0.5), "{lookups:?}");
+        let passes = |live: &Live<'_>, n: usize| answer(live.current(), &mine[n]).is_some();
+        let missed = live.guard().missed();
+        assert_eq!([0, 0, 1, 3].map(|n| passes(&live, n)), [true, false, false, true]);
+        assert_eq!(live.guard().missed(), missed, "what packets take turns nobody away");
+        // TCP is what the code was made for, UDP is not.
+        for n in [0, 1] {
+            give(&mine[n]);
+            assert_eq!([n, n].map(|n| passes(&live, n)), [true, false]);
+            give(&mine[n]);
+            let tells = |r: &_| generation(r).is_some() || matches!(r, Report::Confirmed { .. });
+            run_until(&it, &mut live, tells);
+            assert_eq!([n, n].map(|n| passes(&live, n)), [true, false]);
         }
         live.finish(Leave::Restored).expect("finished");
     };

@@ -203,6 +203,14 @@ impl<'c> Offline<'c> {
         Some(Made { linked, twins, caches, report, spared, loose })
     }
 
+    /// A variant by a plan that needs nothing beside it.
+    pub(crate) fn planned(&self, plan: &Plan) -> Made {
+        let (observed, rooms) = (Observed::new(&self.sources), FxHashMap::default());
+        let wanted = Wanted { plan, contents: &observed, rooms: &rooms, callees: &[], joins: &[] };
+        let made = self.compiler.specialised(&wanted).expect("made");
+        Made { linked: made.linked, report: made.report, ..self.unchanged() }
+    }
+
     /// The original, as if it were a variant.
     pub(crate) fn unchanged(&self) -> Made {
         let linked = self.compiler.object().link(self.compiler.program()).expect("it links");
