@@ -75,12 +75,17 @@ impl<'f, const N: usize> From<&'f [Feed<'f>; N]> for Sources<'f> {
 }
 
 impl<'f> Sources<'f> {
-    fn gate(&self, source: usize) -> Option<&'f Gate> {
-        self.gates.get(source)?.as_deref()
+    /// The number from which on a source has no packets for now.
+    pub(super) fn until(&self, source: usize) -> u64 {
+        match self.gates.get(source).and_then(Option::as_deref) {
+            Some(gate) if gate.paused.load(Ordering::Relaxed) => 0,
+            Some(gate) => gate.until.load(Ordering::Relaxed),
+            None => u64::MAX,
+        }
     }
 
     /// Whether some source waits for somebody to let it send.
-    fn waiting(&self) -> bool {
+    pub(super) fn waiting(&self) -> bool {
         self.gates.iter().flatten().any(|gate| gate.paused.load(Ordering::Relaxed))
     }
 }
@@ -120,6 +125,8 @@ pub struct GraphRan {
     pub copies: u64,
     /// Sent by each output.
     pub sent: Vec<u64>,
+    /// Packets that still wait for their time.
+    pub held: u64,
     /// Records that the program put into rings and traces.
     pub events: u64,
     /// From beginning to end, copying in and out included.
@@ -303,12 +310,7 @@ impl Hand {
     pub(super) fn fill(&mut self, source: usize, sources: &Sources<'_>) {
         self.batch.clear();
         self.numbers.clear();
-        let (feed, gate) = (&sources.feeds[source], sources.gate(source));
-        let until = match gate {
-            Some(gate) if gate.paused.load(Ordering::Relaxed) => 0,
-            Some(gate) => gate.until.load(Ordering::Relaxed),
-            None => u64::MAX,
-        };
+        let (feed, until) = (&sources.feeds[source], sources.until(source));
         while self.batch.len() < self.batch.capacity() {
             let Some((place, number)) = self.shares[source].next_below(until) else { break };
             if self.batch.push_open(&feed.frames[place as usize], source as u32 + 1) {
@@ -352,6 +354,7 @@ impl GraphRan {
         self.unfit += other.unfit;
         self.no_room += other.no_room;
         self.copies += other.copies;
+        self.held += other.held;
         self.events += other.events;
         self.busy += other.busy;
         self.windows.extend(other.windows);

@@ -17,6 +17,7 @@ pub mod pcap;
 pub mod pipeline;
 pub mod queues;
 pub mod steer;
+pub mod timed;
 pub mod wires;
 pub mod xdp;
 

@@ -90,6 +90,21 @@ impl Carried {
     pub(crate) fn length(&self) -> usize {
         self.end as usize
     }
+
+    /// Bytes of the packet itself.
+    pub(crate) fn packet_length(&self) -> usize {
+        (self.end - self.data) as usize
+    }
+
+    /// Bytes in front of it.
+    pub(crate) fn front(&self) -> usize {
+        self.data as usize
+    }
+
+    /// Where the code of graphs keeps so many bytes while a packet waits: in the room that packets never use, if they fit.
+    pub(crate) fn kept(&self, bytes: usize) -> usize {
+        if bytes <= XDP_FRAME as usize { self.room as usize - bytes } else { self.room as usize }
+    }
 }
 
 /// Offset of [`Packet::verdict`], for native code.

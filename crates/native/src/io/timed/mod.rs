@@ -1,0 +1,388 @@
+//! Graphs whose packets wait: in queues in front of elements that take them at a rate, and for delays.
+//!
+//! A graph ends the way of a packet that waits at an output behind those of its own, one for each lane, with its annotations, which the code has put into the
+//! buffer, as it does for the stage behind queues ([`super::pipeline`]). The [`Room`] keeps it, says when the next one is due, and hands it back; it comes in by
+//! a source behind all others and goes on where it was. What is full drops.
+//!
+//! There are two clocks. [`run_graph_timed`] replays: time is that of the packets, it leaps to whatever is next, and the same packets give the same result;
+//! [`serve_graph_timed`] is for interfaces, and goes by the system's.
+//!
+//! Invariants: packets of a lane leave in order, none before it is due. received + copies = sent + dropped + held, where the graph counts what it drops itself.
+
+mod live;
+mod pace;
+mod replay;
+mod turns;
+
+use std::collections::VecDeque;
+
+pub use live::serve_graph_timed;
+pub use pace::{Burst, Pace};
+pub use replay::{Timetable, run_graph_timed};
+pub use turns::Turns;
+
+use crate::runtime::packet::{Batch, Carried};
+use pace::Clocked;
+use turns::Scheduler;
+
+/// Packets of a lane without a capacity, from which on sources wait.
+const ENOUGH: usize = 1000;
+/// Bytes of what is kept of a packet: where it goes on, and each annotation.
+const WORD: usize = 4;
+/// Buffers that are kept to be used again.
+const SPARE: usize = 4096;
+
+/// Where packets wait in order.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LaneSpec {
+    /// By which it is known again where another graph takes this one's place.
+    pub name: String,
+    /// Packets that it holds; without a limit sources wait where there are many.
+    pub capacity: Option<u64>,
+    /// Whether a full one drops its first packet, not the one that comes.
+    pub front: bool,
+    /// What the graph calls the place where its packets go on.
+    pub number: u32,
+}
+
+/// What lets packets of lanes go.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ServerSpec {
+    /// By which it is known again.
+    pub name: String,
+    /// When.
+    pub pace: Pace,
+    /// Of which lanes.
+    pub turns: Turns,
+    /// The lane that they go to, which it waits for: none goes while another one is there.
+    pub feeds: Option<usize>,
+}
+
+/// Where packets wait, and what they wait for.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct RoomSpec {
+    /// Places to wait at, in the order of the graph's outputs for them.
+    pub lanes: Vec<LaneSpec>,
+    /// Each lane is one's.
+    pub servers: Vec<ServerSpec>,
+    /// The annotations that packets that wait have in their buffers, by number, in order; behind a word, each a word.
+    pub kept: Vec<usize>,
+}
+
+/// What a lane has told since it was last asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Told {
+    /// Packets in it.
+    pub length: u64,
+    /// The most there were.
+    pub highest: u64,
+    /// Dropped, since it was full.
+    pub dropped: u64,
+}
+
+/// A packet that waits.
+#[derive(Debug)]
+struct Parcel {
+    bytes: Vec<u8>,
+    carried: Carried,
+    source: usize,
+    number: u64,
+    came: u64,
+    /// Where it waits, or did.
+    lane: usize,
+}
+
+impl Parcel {
+    fn length(&self) -> usize {
+        self.carried.packet_length()
+    }
+}
+
+#[derive(Debug)]
+struct Lane {
+    spec: LaneSpec,
+    waiting: VecDeque<Parcel>,
+    highest: u64,
+    dropped: u64,
+}
+
+#[derive(Debug)]
+struct Server {
+    name: String,
+    clocked: Clocked,
+    scheduler: Scheduler,
+    feeds: Option<usize>,
+    /// A packet of it is under way to the lane that it feeds.
+    sent: bool,
+    /// On the line, and when each arrives.
+    flying: VecDeque<(u64, Parcel)>,
+}
+
+/// Packets that wait.
+#[derive(Debug)]
+pub struct Room {
+    lanes: Vec<Lane>,
+    servers: Vec<Server>,
+    kept: Vec<usize>,
+    spare: Vec<Vec<u8>>,
+    /// When time began: ticks count from there.
+    origin: u64,
+    now: u64,
+    changed: bool,
+    closed: bool,
+}
+
+impl Room {
+    /// A room in which nobody waits.
+    pub fn new(spec: &RoomSpec) -> Room {
+        let mut room = Room {
+            lanes: Vec::new(),
+            servers: Vec::new(),
+            kept: Vec::new(),
+            spare: Vec::new(),
+            origin: 0,
+            now: 0,
+            changed: true,
+            closed: false,
+        };
+        room.furnish(spec);
+        room
+    }
+
+    /// Whether there is anything to wait for.
+    pub fn is_empty(&self) -> bool {
+        self.servers.is_empty()
+    }
+
+    fn furnish(&mut self, spec: &RoomSpec) {
+        let lane =
+            |spec: &LaneSpec| Lane { spec: spec.clone(), waiting: VecDeque::new(), highest: 0, dropped: 0 };
+        let server = |spec: &ServerSpec| Server {
+            name: spec.name.clone(),
+            clocked: Clocked::new(spec.pace, self.origin),
+            scheduler: (&spec.turns).into(),
+            feeds: spec.feeds,
+            sent: false,
+            flying: VecDeque::new(),
+        };
+        self.servers = spec.servers.iter().map(server).collect();
+        self.lanes = spec.lanes.iter().map(lane).collect();
+        self.kept.clone_from(&spec.kept);
+        self.changed = true;
+    }
+
+    /// Time begins.
+    pub(super) fn begin(&mut self, origin: u64) {
+        (self.origin, self.now) = (origin, origin);
+        for server in &mut self.servers {
+            server.clocked = Clocked::new(server.clocked.pace(), origin);
+        }
+    }
+
+    /// What lets packets go has this pace from now on.
+    pub fn set_pace(&mut self, server: usize, pace: Pace) {
+        let now = self.now;
+        if let Some(server) = self.servers.get_mut(server).filter(|server| server.clocked.pace() != pace) {
+            server.clocked.set(pace, now);
+        }
+    }
+
+    /// A lane holds so many from now on. (Those that are there stay.)
+    pub fn set_capacity(&mut self, lane: usize, capacity: Option<u64>) {
+        if let Some(lane) = self.lanes.get_mut(lane) {
+            lane.spec.capacity = capacity;
+        }
+    }
+
+    /// Packets that wait.
+    pub fn held(&self) -> u64 {
+        let waiting = self.lanes.iter().map(|lane| lane.waiting.len());
+        let flying = self.servers.iter().map(|server| server.flying.len());
+        waiting.chain(flying).sum::<usize>() as u64
+    }
+
+    /// What has come of each lane, in order, if anything has changed since it was last asked. Dropped packets are told once.
+    pub fn told(&mut self) -> Option<Vec<Told>> {
+        let told = |lane: &mut Lane| Told {
+            length: lane.waiting.len() as u64,
+            highest: std::mem::take(&mut lane.highest).max(lane.waiting.len() as u64),
+            dropped: std::mem::take(&mut lane.dropped),
+        };
+        std::mem::take(&mut self.changed).then(|| self.lanes.iter_mut().map(told).collect())
+    }
+
+    /// Nothing more is to come from sources.
+    pub fn close(&mut self) {
+        self.closed = true;
+    }
+
+    /// Whether no packet that waits will ever go, as things are: there is none, or nothing lets it go.
+    pub fn is_idle(&self) -> bool {
+        self.next().is_none()
+    }
+
+    /// Whether sources are to wait.
+    pub(super) fn is_full(&self) -> bool {
+        let full = |lane: &Lane| lane.spec.capacity.is_none() && lane.waiting.len() >= ENOUGH;
+        self.closed || self.lanes.iter().any(full)
+    }
+
+    /// Takes a packet of a batch that the graph has sent to a lane.
+    pub(super) fn enter(&mut self, lane: usize, batch: &Batch, place: usize, (source, number): (usize, u64)) {
+        let (Some((bytes, carried)), Some(into)) = (batch.carried(place), self.lanes.get_mut(lane)) else {
+            return;
+        };
+        self.changed = true;
+        let capacity = into.spec.capacity.unwrap_or(u64::MAX);
+        if into.waiting.len() as u64 >= capacity {
+            into.dropped += 1;
+            if !into.spec.front {
+                return;
+            }
+            let Some(first) = into.waiting.pop_front() else { return };
+            reuse(&mut self.spare, first.bytes);
+        }
+        let mut own = self.spare.pop().unwrap_or_default();
+        own.extend_from_slice(bytes);
+        into.waiting.push_back(Parcel { bytes: own, carried, source, number, came: self.now, lane });
+        into.highest = into.highest.max(into.waiting.len() as u64);
+    }
+
+    /// When a server lets the next packet go, and of which lane; not while the lane that it feeds holds one.
+    fn pull(&self, server: &Server) -> Option<(u64, usize)> {
+        let feeds = server.feeds.and_then(|lane| self.lanes.get(lane));
+        if server.sent || feeds.is_some_and(|lane| !lane.waiting.is_empty()) {
+            return None;
+        }
+        let has = |lane: usize| self.lanes.get(lane).is_some_and(|lane| !lane.waiting.is_empty());
+        let lane = server.scheduler.next(&has)?;
+        let first = self.lanes[lane].waiting.front()?;
+        Some((server.clocked.when(first.came, first.length())?, lane))
+    }
+
+    /// When something is to be done next, if ever.
+    pub(super) fn next(&self) -> Option<u64> {
+        let of = |server: &Server| {
+            let flying = server.flying.front().map(|(at, _)| *at);
+            let pulled = self.pull(server).map(|(at, _)| at);
+            flying.into_iter().chain(pulled).min()
+        };
+        self.servers.iter().filter_map(of).min()
+    }
+
+    /// It is so late.
+    pub(super) fn at(&mut self, now: u64) {
+        self.now = self.now.max(now);
+        self.servers.iter_mut().for_each(|server| server.sent = false);
+    }
+
+    /// A packet that is due by now, the one that is due first.
+    fn take(&mut self) -> Option<Parcel> {
+        loop {
+            let due = |(at, server): (usize, &Server)| {
+                let flying = server.flying.front().map(|(time, _)| (*time, at, None));
+                let pulled = self.pull(server).map(|(time, lane)| (time, at, Some(lane)));
+                flying.into_iter().chain(pulled).min()
+            };
+            let due = self.servers.iter().enumerate().filter_map(due).min();
+            let (time, at, lane) = due.filter(|(time, ..)| *time <= self.now)?;
+            self.changed = true;
+            let server = &mut self.servers[at];
+            server.sent = server.feeds.is_some();
+            let Some(lane) = lane else { return server.flying.pop_front().map(|(_, parcel)| parcel) };
+            let parcel = self.lanes[lane].waiting.pop_front()?;
+            server.scheduler.had(lane);
+            match server.clocked.gone(time, parcel.length()) {
+                Some(arrives) => {
+                    server.sent = false;
+                    server.flying.push_back((arrives, parcel));
+                }
+                None => return Some(parcel),
+            }
+        }
+    }
+
+    /// Fills a batch with what is due, which comes in by source `ingress`, and notes where each came from.
+    pub(super) fn fill(&mut self, batch: &mut Batch, ingress: u32, origins: &mut Vec<(usize, u64)>) {
+        while batch.len() < batch.capacity() {
+            let Some(parcel) = self.take() else { break };
+            // A batch has room for whatever came in one.
+            if batch.push_carried(&parcel.bytes, parcel.carried, ingress) {
+                origins.push((parcel.source, parcel.number));
+            }
+            reuse(&mut self.spare, parcel.bytes);
+        }
+    }
+
+    /// Another graph takes the place of this one's: packets go on waiting where it has a lane and a server of the same names, with their annotations as it keeps
+    /// them. Gives names of lanes and servers whose packets have no place there, and how many.
+    pub fn refurnish(&mut self, spec: &RoomSpec) -> Vec<(String, u64)> {
+        let (lanes, servers) = (std::mem::take(&mut self.lanes), std::mem::take(&mut self.servers));
+        let kept = std::mem::take(&mut self.kept);
+        self.furnish(spec);
+        let place = |old: &Lane| self.lanes.iter().position(|lane| lane.spec.name == old.spec.name);
+        let places: Vec<Option<usize>> = lanes.iter().map(place).collect();
+        let numbers: Vec<u32> = self.lanes.iter().map(|lane| lane.spec.number).collect();
+        let Room { kept: now, .. } = self;
+        let stays = |parcel: &mut Parcel| {
+            let Some(lane) = places.get(parcel.lane).copied().flatten() else { return false };
+            parcel.lane = lane;
+            parcel.rewrite(&kept, now, numbers[lane])
+        };
+        let mut gone = Vec::new();
+        for (mut old, place) in lanes.into_iter().zip(&places) {
+            let before = old.waiting.len();
+            old.waiting.retain_mut(stays);
+            gone.push((old.spec.name, (before - old.waiting.len()) as u64));
+            if let Some(lane) = place.and_then(|place| self.lanes.get_mut(place)) {
+                (lane.highest, lane.dropped, lane.waiting) = (old.highest, old.dropped, old.waiting);
+            }
+        }
+        for mut old in servers {
+            let known = self.servers.iter_mut().find(|server| server.name == old.name);
+            let before = old.flying.len();
+            match known {
+                Some(server) => {
+                    old.flying.retain_mut(|(_, parcel)| stays(parcel));
+                    gone.push((old.name, (before - old.flying.len()) as u64));
+                    let pace = server.clocked.pace();
+                    server.clocked = old.clocked;
+                    server.clocked.set(pace, self.now);
+                    server.flying = old.flying;
+                }
+                None => gone.push((old.name, before as u64)),
+            }
+        }
+        gone.retain(|(_, packets)| *packets > 0);
+        gone
+    }
+}
+
+impl Parcel {
+    /// Puts down its annotations as another graph keeps them; those that it did not have are zero. `false` if there is no room in front of the packet.
+    fn rewrite(&mut self, old: &[usize], new: &[usize], number: u32) -> bool {
+        let word = |at: usize| at..at + WORD;
+        let from = self.carried.kept(WORD + WORD * old.len());
+        let of = |note: &usize| {
+            let at = old.iter().position(|known| known == note)?;
+            self.bytes.get(word(from + WORD + WORD * at))?.first_chunk().copied()
+        };
+        let notes: Vec<[u8; WORD]> = new.iter().map(|note| of(note).unwrap_or_default()).collect();
+        let length = WORD + WORD * new.len();
+        let to = self.carried.kept(length);
+        if to + length > self.carried.front() {
+            return false;
+        }
+        for (at, value) in std::iter::once(number.to_ne_bytes()).chain(notes).enumerate() {
+            self.bytes[word(to + WORD * at)].copy_from_slice(&value);
+        }
+        true
+    }
+}
+
+fn reuse(spare: &mut Vec<Vec<u8>>, mut bytes: Vec<u8>) {
+    if spare.len() < SPARE {
+        bytes.clear();
+        spare.push(bytes);
+    }
+}

@@ -1,0 +1,210 @@
+//! When the next packet may go: token buckets, delays, links, ticks.
+//!
+//! All of it is integers, so that the same arrivals have the same departures. A bucket counts tokens times nanoseconds: what comes into it in any time is a whole number.
+
+/// Nanoseconds of a second.
+const SECOND: i128 = 1_000_000_000;
+
+/// How packets are let go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Pace {
+    /// So many packets, or bytes, a second, by a token bucket, which is full at first. Without any none goes.
+    Rate {
+        /// Tokens a second.
+        rate: u64,
+        /// What the bucket holds; a packet's token at least.
+        burst: Burst,
+        /// Whether a token is a byte.
+        bytes: bool,
+    },
+    /// So many nanoseconds behind their arrival.
+    Delay(u64),
+    /// As a line would: one after the other at its bandwidth, and all of them later by its latency.
+    Link {
+        /// Nanoseconds.
+        latency: u64,
+        /// Bytes a second.
+        bandwidth: u64,
+    },
+    /// So many at once, at multiples of a time.
+    Every {
+        /// Nanoseconds.
+        interval: u64,
+        /// Packets at a time.
+        burst: u64,
+    },
+}
+
+/// What a bucket holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Burst {
+    /// The tokens of so many nanoseconds.
+    Nanoseconds(u64),
+    /// So many tokens.
+    Tokens(u64),
+}
+
+impl Burst {
+    /// Tokens times nanoseconds that a bucket holds which is filled at a rate.
+    fn room(self, rate: u64) -> i128 {
+        let room = match self {
+            Burst::Nanoseconds(time) => i128::from(rate) * i128::from(time),
+            Burst::Tokens(tokens) => i128::from(tokens) * SECOND,
+        };
+        room.max(SECOND)
+    }
+}
+
+/// What is known of the packets that were let go by a [`Pace`].
+#[derive(Clone, Debug)]
+pub(super) struct Clocked {
+    pace: Pace,
+    /// Tokens times nanoseconds in the bucket, and when that was so.
+    left: i128,
+    since: u64,
+    /// When the line is free.
+    free: u64,
+    /// The first tick, the last one, and how many packets may still go at that.
+    origin: u64,
+    tick: Option<u64>,
+    rest: u64,
+}
+
+impl Clocked {
+    /// Time begins at `origin`.
+    pub(super) fn new(pace: Pace, origin: u64) -> Clocked {
+        let left = match pace {
+            Pace::Rate { rate, burst, .. } => burst.room(rate),
+            _ => 0,
+        };
+        Clocked { pace, left, since: origin, free: origin, origin, tick: None, rest: 0 }
+    }
+
+    /// With another pace from now on: what is in the bucket stays there.
+    pub(super) fn set(&mut self, pace: Pace, now: u64) {
+        self.fill(now);
+        self.pace = pace;
+    }
+
+    pub(super) fn pace(&self) -> Pace {
+        self.pace
+    }
+
+    fn fill(&mut self, now: u64) {
+        let Pace::Rate { rate, burst, .. } = self.pace else { return };
+        let passed = i128::from(now.saturating_sub(self.since));
+        self.left = (self.left + passed * i128::from(rate)).min(burst.room(rate));
+        self.since = self.since.max(now);
+    }
+
+    /// When a packet of this length may go that came at `came`, if no other one goes before it; never without tokens.
+    pub(super) fn when(&self, came: u64, length: usize) -> Option<u64> {
+        match self.pace {
+            Pace::Rate { rate, burst, bytes } => {
+                let missing = needed(burst.room(rate), bytes, length) - self.left;
+                let wait = match (missing, rate) {
+                    (..=0, _) => 0,
+                    (_, 0) => return None,
+                    (missing, rate) => u64::try_from((missing as u128).div_ceil(u128::from(rate))).ok()?,
+                };
+                Some(self.since.checked_add(wait)?.max(came))
+            }
+            Pace::Delay(time) => came.checked_add(time),
+            Pace::Link { .. } => Some(self.free.max(came)),
+            Pace::Every { interval, .. } => {
+                let at = came.max(self.tick.unwrap_or(self.origin)) - self.origin;
+                let tick = at.div_ceil(interval.max(1)).checked_mul(interval.max(1))?;
+                let tick = self.origin.checked_add(tick)?;
+                if self.tick == Some(tick) && self.rest == 0 {
+                    return tick.checked_add(interval);
+                }
+                Some(tick)
+            }
+        }
+    }
+
+    /// A packet goes that was to go at `at`. Gives when it arrives, of a line.
+    pub(super) fn gone(&mut self, at: u64, length: usize) -> Option<u64> {
+        match self.pace {
+            Pace::Rate { bytes, .. } => {
+                self.fill(at);
+                self.left -= tokens(bytes, length);
+                None
+            }
+            Pace::Delay(_) => None,
+            Pace::Link { latency, bandwidth } => {
+                let time = (length as u128 * SECOND as u128).div_ceil(u128::from(bandwidth.max(1)));
+                self.free = at.saturating_add(u64::try_from(time).unwrap_or(u64::MAX));
+                Some(self.free.saturating_add(latency))
+            }
+            Pace::Every { burst, .. } => {
+                if self.tick != Some(at) {
+                    (self.tick, self.rest) = (Some(at), burst);
+                }
+                self.rest = self.rest.saturating_sub(1);
+                None
+            }
+        }
+    }
+}
+
+/// Tokens times nanoseconds that a packet takes.
+fn tokens(bytes: bool, length: usize) -> i128 {
+    if bytes { length as i128 * SECOND } else { SECOND }
+}
+
+/// What must be there for it: what there is room for, at most. (The bucket owes the rest of a longer one.)
+fn needed(room: i128, bytes: bool, length: usize) -> i128 {
+    tokens(bytes, length).min(room)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// When packets go that are all there at `came`.
+    fn times(pace: Pace, came: u64, lengths: &[usize]) -> Vec<u64> {
+        let mut clocked = Clocked::new(pace, 1_000);
+        let mut last = 0;
+        let go = |length: &usize| {
+            let at = clocked.when(came, *length).expect("it goes").max(last);
+            last = at;
+            clocked.gone(at, *length).unwrap_or(at)
+        };
+        lengths.iter().map(go).collect()
+    }
+
+    #[test]
+    fn a_bucket_lets_its_burst_go_at_once_and_then_one_by_one() {
+        let pace = |rate, burst, bytes| Pace::Rate { rate, burst: Burst::Tokens(burst), bytes };
+        assert_eq!(times(pace(1_000_000, 2, false), 5_000, &[60; 5]), [5_000, 5_000, 6_000, 7_000, 8_000]);
+        // A third of a microsecond is no whole number: of three packets each millisecond none is lost.
+        let thirds = times(pace(3_000, 1, false), 1_000, &[60; 3_001]);
+        assert_eq!(thirds[3_000] - thirds[0], 1_000_000_000);
+        // Bytes: 100 are there; the second packet waits for 50 more.
+        assert_eq!(times(pace(1_000_000_000, 100, true), 1_000, &[80, 70, 100]), [1_000, 1_050, 1_150]);
+        // Longer than the bucket: it goes when that is full, and what is owed is waited for.
+        assert_eq!(times(pace(1_000_000_000, 100, true), 1_000, &[300, 100, 100]), [1_000, 1_300, 1_400]);
+    }
+
+    #[test]
+    fn without_tokens_nothing_goes_until_there_are_some() {
+        let rate = |rate| Pace::Rate { rate, burst: Burst::Tokens(1), bytes: false };
+        let mut clocked = Clocked::new(rate(0), 0);
+        assert_eq!(clocked.when(10, 60), Some(10));
+        clocked.gone(10, 60);
+        assert_eq!(clocked.when(20, 60), None);
+        clocked.set(rate(1_000_000_000), 500);
+        assert_eq!(clocked.when(20, 60), Some(501));
+    }
+
+    #[test]
+    fn delays_links_and_ticks() {
+        assert_eq!(times(Pace::Delay(70), 2_000, &[60; 2]), [2_070, 2_070]);
+        let link = Pace::Link { latency: 500, bandwidth: 1_000_000_000 };
+        assert_eq!(times(link, 2_000, &[60, 40]), [2_560, 2_600]);
+        let every = Pace::Every { interval: 300, burst: 2 };
+        assert_eq!(times(every, 1_001, &[60; 5]), [1_300, 1_300, 1_600, 1_600, 1_900]);
+        assert_eq!(times(every, 1_000, &[60; 3]), [1_000, 1_000, 1_300]);
+    }
+}
