@@ -86,6 +86,62 @@ fn what_two_stages_send_is_what_one_worker_does() {
 }
 
 #[test]
+fn packets_wait_for_elements_of_time_the_same_in_every_run() {
+    let files = Files::new("click-timed");
+    let [conf, input] = ["conf.click", "in.pcap"].map(|name| files.path(name));
+    // Ten packets, a second apart: the fifth of a second that each waits is seen in the file, and what there is no room for is dropped.
+    let text = "FromDump($IN, STOP true) -> t :: Tee(3) -> Queue -> DelayUnqueue(200ms) -> ToDump($OUT, SNAPLEN 0);
+        t[1] -> q :: Queue(2) -> RatedUnqueue(1, BURST_SIZE 1) -> Discard; t[2] -> Queue(5) -> Shaper(0, BURST_SIZE 1) -> Unqueue -> Discard";
+    std::fs::write(&conf, text).expect("written");
+    let frames: Vec<Vec<u8>> = (0..10).map(|n| vec![n; 60]).collect();
+    std::fs::write(&input, capture(&frames)).expect("written");
+    let run = |name: &str, more: &[&str]| {
+        let out = files.path(name);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_millstream"));
+        command.arg("click").arg(&conf).args([format!("IN={input}"), format!("OUT={out}")]);
+        let done = command.args(["--json", "--handler", "q.drops"]).args(more).output().expect("run");
+        assert_eq!((done.status.code(), flat(&done.stderr)), (Some(0), String::new()));
+        let report: serde_json::Value = serde_json::from_slice(&done.stdout).expect("JSON");
+        let part = |name: &str| report[name].clone();
+        let parts = ["received", "copies", "sent", "dropped", "held", "handlers"].map(part);
+        (parts, std::fs::read(out).expect("there"))
+    };
+    let (parts, written) = run("one.pcap", &[]);
+    let dropped: u64 =
+        parts[3].as_array().expect("rows").iter().map(|row| row["packets"].as_u64().expect("n")).sum();
+    // 10 leave late and 10 at their rate; of those that never leave one does, as the bucket is full at first, and five stay.
+    assert_eq!([&parts[0], &parts[1], &parts[2], &parts[4]].map(|n| n.as_u64()), [10, 20, 10, 5].map(Some));
+    assert_eq!((dropped, parts[5][0]["value"].as_str()), (10 + 1 + 4, Some("0")));
+    let times = written[24..].chunks(16 + 60).map(|packet| {
+        let word = |at: usize| packet[at..].first_chunk().map_or(0, |word| u32::from_le_bytes(*word));
+        (word(0), word(4), packet[16])
+    });
+    // Times of the file are in microseconds, and those that are written in nanoseconds.
+    let late = (0..10).map(|n| (u32::from(n), 200_005_000, n));
+    assert_eq!(times.collect::<Vec<_>>(), late.collect::<Vec<_>>());
+    assert!(run("two.pcap", &[]) == (parts, written));
+}
+
+#[test]
+fn time_between_packets_passes_where_somebody_wants_it_and_makes_no_difference() {
+    let text =
+        "InfiniteSource(LIMIT 20) -> q :: Queue(10) -> RatedUnqueue(1000, BURST_SIZE 1) -> d :: Discard";
+    let run = |name: &str, args: &[&str]| {
+        let handlers = ["--json", "--handler", "q.drops", "--handler", "d.count"];
+        let out = click(name, text, &[&handlers[..], args].concat());
+        let report: serde_json::Value = serde_json::from_slice(&out.stdout).expect("JSON");
+        [0, 1].map(|at| report["handlers"][at]["value"].as_str().map(str::to_owned))
+    };
+    let virtually = run("virtual", &[]);
+    // One leaves as it comes, ten fit.
+    assert_eq!(virtually, ["9", "11"].map(|n| Some(n.to_owned())));
+    assert_eq!(run("real", &["--real-time"]), virtually);
+    let out = click("timed-workers", text, &["--workers", "2"]);
+    assert_eq!(out.status.code(), Some(2));
+    assert!(flat(&out.stderr).contains("packets wait for their time in one order"), "{}", flat(&out.stderr));
+}
+
+#[test]
 fn a_pipeline_is_for_configurations_with_queues_whose_packets_are_at_hand() {
     let refused = |name: &str, text: &str, args: &[&str], said: &str| {
         let out = click(name, text, args);

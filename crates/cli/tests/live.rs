@@ -33,11 +33,12 @@ fn number(document: &Value, name: &str) -> u64 {
     document[name].as_u64().unwrap_or_else(|| panic!("{name} in {document}"))
 }
 
-/// received + copies = sent + dropped.
+/// received + copies = sent + dropped + held.
 fn adds_up(document: &Value) -> bool {
     let rows = document["dropped"].as_array().unwrap().iter();
     let dropped: u64 = rows.map(|row| number(row, "packets")).sum();
-    number(document, "received") + number(document, "copies") == number(document, "sent") + dropped
+    number(document, "received") + number(document, "copies")
+        == number(document, "sent") + dropped + number(document, "held")
 }
 
 /// How many of the frames have come to each wire.
@@ -103,6 +104,9 @@ fn devices_are_interfaces() {
             let served = serve(way, &files);
             if way == "raw" {
                 ends_with_its_packets(&files);
+            }
+            if way != "tap" {
+                waits_for_its_time(way, &files);
             }
             served
         });
@@ -206,6 +210,22 @@ fn a_tunnel_has_packets_without_frames() {
     assert!(back > 0 && frames > 0, "{back} packets, {frames} frames, {document}");
 }
 
+/// Packets wait for elements of time between interfaces, and those that do when enough have come are sent.
+fn waits_for_its_time(way: &str, files: &Files) {
+    let conf = files.path("timed.click");
+    let text = "FromDevice(msc0) -> q :: Queue -> DelayShaper(5ms) -> ToDevice(msc1);
+        FromDevice(msc1) -> Queue -> n :: Counter -> Shaper(2000, BURST_SIZE 2) -> ToDevice(msc0)";
+    std::fs::write(&conf, text).unwrap();
+    let handlers = ["--handler", "q.highwater_length", "--handler", "n.count", "--handler", "q.length"];
+    let (document, back) = run(&conf, &[&["--io", way, "--packets", "60"][..], &handlers].concat(), false);
+    assert!(adds_up(&document) && number(&document, "held") == 0, "{document}");
+    assert!(number(&document, "received") >= 60 && back.iter().all(|come| *come > 0), "{back:?} {document}");
+    let [highest, counted, length] =
+        [0, 1, 2].map(|at| document["handlers"][at]["value"].as_str().unwrap().parse::<u64>().unwrap());
+    assert!(highest > 0 && length == 0, "{document}");
+    assert_eq!(counted, number(&document["sources"][1], "received"));
+}
+
 /// Where no packet comes by an interface, the run is over when there are no more.
 fn ends_with_its_packets(files: &Files) {
     let conf = files.path("finite.click");
@@ -213,6 +233,18 @@ fn ends_with_its_packets(files: &Files) {
     let out = click(&conf, &["--io", "out=raw:msc0"]).output().unwrap();
     let document: Value = serde_json::from_slice(&out.stdout).unwrap();
     assert_eq!((number(&document, "received"), number(&document, "sent")), (7, 7));
+    std::fs::write(
+        &conf,
+        "InfiniteSource(LIMIT 7) -> Queue(5) -> Shaper(100, BURST_SIZE 1) -> ToDevice(out)",
+    )
+    .unwrap();
+    let out = click(&conf, &["--io", "out=raw:msc0"]).output().unwrap();
+    let document: Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!(
+        [number(&document, "received"), number(&document, "sent"), number(&document, "held")],
+        [7, 5, 0]
+    );
+    assert_eq!(document["dropped"][0]["reason"], "queue_full");
 }
 
 #[test]

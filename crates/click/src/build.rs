@@ -587,6 +587,9 @@ impl<'c, 'g> Code<'c, 'g> {
         match self.compiler.target(from) {
             Some(to) => {
                 let packet = self.rounded(from, packet);
+                if let Some(output) = self.compiler.lane(to) {
+                    return self.leave_for(output, to, packet);
+                }
                 if self.compiler.general.annotations {
                     self.keep(packet, |_, _| true);
                 }
@@ -615,9 +618,19 @@ impl<'c, 'g> Code<'c, 'g> {
         let next = self.with(AluOp::Mod, next, inputs.len() as i64);
         self.set(noted, next);
         for (at, input) in inputs.iter().enumerate() {
-            let (block, on) = (self.compiler.block_of(*input), self.block());
-            let at = self.int(at as i64);
-            self.branch_with(Cond::Eq, turn, at, (block, &packet.values()), (on, &[]));
+            let (at, on) = (self.int(at as i64), self.block());
+            match self.compiler.lane(*input) {
+                Some(output) => {
+                    let own = self.block();
+                    self.branch(Cond::Eq, turn, at, own, on);
+                    self.go(own);
+                    self.leave_for(output, *input, packet);
+                }
+                None => {
+                    let block = self.compiler.block_of(*input);
+                    self.branch_with(Cond::Eq, turn, at, (block, &packet.values()), (on, &[]));
+                }
+            }
             self.go(on);
         }
         // The turn is always one of theirs.
@@ -749,6 +762,11 @@ impl<'c, 'g> Code<'c, 'g> {
     pub(crate) fn pass_on(&mut self, target: Port, packet: Packet) {
         let output = self.compiler.queues;
         self.compiler.passing_on += 1;
+        self.leave_for(output, target, packet);
+    }
+
+    /// Ends with the packet sent out of an output behind those of the program, from where it comes in again and goes on at an input.
+    fn leave_for(&mut self, output: u32, target: Port, packet: Packet) {
         self.keep_for(target, packet);
         self.send(output, packet);
     }

@@ -31,6 +31,7 @@ use crate::layout::{self, Held, Kept, Layout};
 use crate::packet::{HOST, NOTES, Packet, TYPES};
 use crate::resolve;
 use crate::script::Script;
+use crate::waits::{self, Lane, Waits};
 
 mod setup;
 
@@ -165,6 +166,8 @@ pub struct Program {
     /// What it keeps of a packet beside its bytes.
     #[serde(skip)]
     pub layout: Layout,
+    /// Where packets wait for their time: outputs behind all others are lanes', and packets that are due come in by a source behind all.
+    pub waits: Waits,
     /// Why one worker must run it all.
     #[serde(skip)]
     pub alone: Vec<Error>,
@@ -248,6 +251,8 @@ pub(crate) struct Compiler<'g> {
     pub(crate) passing_on: u32,
     /// Where these come in again.
     passed_on: Option<Block>,
+    /// Inputs that packets wait at, in the order of the outputs that they wait behind.
+    lanes: Vec<Port>,
     /// What is read from memory for that.
     pub(crate) numbers: Numbers,
     /// Rewriters in which others begin flows.
@@ -283,7 +288,7 @@ pub fn compile_for(
 ) -> Result<Program, Vec<Error>> {
     let classes = resolve::classes(graph)?;
     resolve::ports(graph, &classes)?;
-    let mut shared = Shared::default();
+    let mut shared = Shared { timed: general.time, ..Shared::default() };
     let behaviours = behaviours(graph, &classes, (objects, writers), &mut shared)?;
     shared.handlers.extend(about::handlers(graph, &classes));
     shared.settle();
@@ -302,15 +307,18 @@ pub fn compile_for(
         scripts,
         rewriters,
         mapped,
+        declared,
         ..
     } = shared;
+    let (mut waits, inputs) = waits::find(graph, &classes, &declared);
     let mut compiler = Compiler::written(
         graph,
         behaviours,
         (module, state_bytes),
         (rewriters, mapped, general),
-        (&sources, targets.len()),
+        (&sources, targets.len(), inputs),
     );
+    compiler.number(&mut waits);
     entries.extend(compiler.numbers());
     let layout = compiler.layout();
     let drops = std::mem::take(&mut compiler.drops);
@@ -328,7 +336,8 @@ pub fn compile_for(
         sources: sources.into_iter().map(|(_, source)| source).collect(),
         targets,
         gates,
-        drops: drops.into_iter().map(drop).collect(),
+        drops: drops.into_iter().map(drop).chain(waits.lanes.iter().filter_map(overflow)).collect(),
+        waits,
         handlers,
         entries,
         scripts,
@@ -341,6 +350,12 @@ pub fn compile_for(
         alone,
         elements: graph.elements.iter().map(named).collect(),
     })
+}
+
+/// Where it is counted what a queue drops that is full.
+fn overflow(lane: &Lane) -> Option<Drop> {
+    let offset = lane.queue?.dropped;
+    Some(Drop { element: lane.element.clone(), reason: Cow::Borrowed("queue_full"), offset })
 }
 
 fn named(element: &Element) -> Named {
@@ -445,6 +460,7 @@ impl<'g> Compiler<'g> {
             queues: 0,
             passing_on: 0,
             passed_on: None,
+            lanes: Vec::new(),
             numbers: Numbers::default(),
             mapped: FxHashMap::default(),
         }
@@ -456,10 +472,11 @@ impl<'g> Compiler<'g> {
         behaviours: Vec<Option<Box<dyn Behaviour>>>,
         (module, state_bytes): (Module, u32),
         (rewriters, mapped, general): (FxHashMap<String, Flows>, FxHashMap<String, Rewriter>, General),
-        (sources, targets): (&[(Port, Source)], usize),
+        (sources, targets, lanes): (&[(Port, Source)], usize, Vec<Port>),
     ) -> Self {
         let mut first = Compiler::new(graph, behaviours, module.clone(), state_bytes).generally(general);
         (first.rewriters, first.mapped, first.queues) = (rewriters, mapped, targets as u32);
+        first.lanes = lanes;
         first.function(sources);
         let resumed: Vec<(Port, Block)> =
             first.resumptions.iter().map(|port| (*port, first.blocks[port])).collect();
@@ -475,7 +492,7 @@ impl<'g> Compiler<'g> {
         }
         let mut second = Compiler::new(graph, first.behaviours, module, state_bytes).generally(general);
         (second.kept, second.rewriters, second.mapped) = (kept, first.rewriters, first.mapped);
-        second.queues = first.queues;
+        (second.queues, second.lanes) = (first.queues, first.lanes);
         second.function(sources);
         second
     }
@@ -485,6 +502,26 @@ impl<'g> Compiler<'g> {
         inputs.sort_unstable();
         let inputs: Vec<Block> = inputs.into_iter().map(|(_, block)| *block).collect();
         layout::layout(&self.func, &inputs, &self.kept, &self.resumptions)
+    }
+
+    /// Notes what the code calls the places of lanes, and what it keeps of packets that wait there. (Where no packet comes to, it has no name.)
+    fn number(&self, waits: &mut Waits) {
+        for (lane, input) in waits.lanes.iter_mut().zip(&self.lanes) {
+            let known = self.resumptions.iter().position(|port| port == input);
+            lane.number = known.unwrap_or_default() as u32;
+        }
+        waits.kept.clone_from(&self.kept);
+    }
+
+    /// The output behind which packets wait at an input, if they do.
+    pub(crate) fn lane(&self, input: Port) -> Option<u32> {
+        let lane = self.lanes.iter().position(|port| *port == input)?;
+        Some(self.queues + lane as u32)
+    }
+
+    /// Whether packets come in again that have left.
+    fn goes_on(&self) -> bool {
+        self.general.stages || !self.lanes.is_empty()
     }
 
     /// An element's name.
@@ -558,7 +595,7 @@ impl<'g> Compiler<'g> {
         ]);
         match sources {
             // All packets are its, and nobody has to ask.
-            [(port, _)] if !code.compiler.general.stages => {
+            [(port, _)] if !code.compiler.goes_on() => {
                 let only = code.compiler.block_of(*port);
                 code.jump(only, &packet.values());
             }
@@ -570,7 +607,7 @@ impl<'g> Compiler<'g> {
                     code.branch_to(ingress, number, (here, &packet.values()), next);
                     code.go(next);
                 }
-                if code.compiler.general.stages {
+                if code.compiler.goes_on() {
                     let number = code.int(sources.len() as i64 + 1);
                     let (here, next) = (code.block(), code.block());
                     code.compiler.passed_on = Some(here);

@@ -23,6 +23,8 @@ pub struct General {
     pub annotations: bool,
     /// What is behind queues is another stage's, which other workers run: queues end the way of a packet.
     pub stages: bool,
+    /// There is a clock: packets wait for elements of time, and whoever runs the program keeps them until they are due.
+    pub time: bool,
 }
 
 /// Numbers that the arguments of an element say: decimal, hexadecimal, IPv4 addresses.

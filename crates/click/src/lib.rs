@@ -33,6 +33,7 @@ mod resolve;
 mod script;
 mod sketch;
 mod tables;
+mod waits;
 
 pub use arguments::{ether_text, ip_text, ip6_text, prefix_text, prefix6_text};
 pub use compile::{
@@ -50,3 +51,4 @@ pub use layout::{Annotation, Field, Layout};
 pub use parse::parse;
 pub use script::{Goal, Script, ScriptKind, Step, unquoted};
 pub use sketch::{Flow, Sketch};
+pub use waits::{Burst, Lane, Number, Pace, Queued, Server, Turns, Waits};

@@ -152,6 +152,8 @@ fn configuration(args: &Args) -> Result<Input> {
     }
     let writers = if args.writable { Writers::Anybody } else { Writers::Scripts };
     let (conf, general) = (Path::new(&args.input), args.tuning.general());
+    // Programs in C have batches of their own, between which no packet waits.
+    let general = if matches!(args.emit, Emit::Exe) { click::of_time(general) } else { general };
     let program = click::front(conf, &args.variables, args.tuning.workers()?, (writers, general))?;
     Ok(Input::Configuration { name: args.input.clone(), program: Box::new(program) })
 }

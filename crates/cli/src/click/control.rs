@@ -3,6 +3,7 @@
 //! The protocol is that of Click's `ControlSocket`. Clients have a thread each; what they ask for is done by the worker, between batches: no
 //! packet is under way then. A new configuration is compiled by the client's thread, so that the worker only takes over state.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::TcpListener;
@@ -15,8 +16,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use miette::Result;
 use millstream_built::keep::keep;
 use millstream_built::script::{Scripts, Surroundings};
-use millstream_built::{fill, handlers};
+use millstream_built::{fill, handlers, room};
 use millstream_click::{Access, Drop, General, Program, STATE, Writers};
+use millstream_native::io::timed::Room;
 use millstream_native::{Engine, Options};
 
 use crate::daemon::socket::Socket;
@@ -84,7 +86,7 @@ impl Control {
     }
 
     /// Does what clients want by now; `false` to end.
-    pub(super) fn serve(&self, at_work: &mut AtWork, engine: &mut Engine) -> bool {
+    pub(super) fn serve(&self, at_work: &mut AtWork, engine: &mut Engine, room: &mut Room) -> bool {
         for answer in self.figures.iter().flat_map(Receiver::try_iter) {
             // Who asked may have given up.
             let _ = answer.send(at_work.figures(engine));
@@ -97,7 +99,7 @@ impl Control {
                 Wish::Write(_) if stops => Ok(String::new()),
                 Wish::Write(text) => at_work.write(engine, &text),
                 Wish::Check(name, write) => at_work.check(&name, write),
-                Wish::Swap(new) => at_work.swap(engine, *new),
+                Wish::Swap(new) => at_work.swap((engine, room), *new),
             };
             // A client that has gone wants no answer.
             let _ = answer.send(outcome);
@@ -204,9 +206,19 @@ impl AtWork {
     }
 
     /// Puts another configuration in the place of this one, with what it can have of its state.
-    fn swap(&mut self, engine: &mut Engine, (program, mut new): (Program, Engine)) -> Outcome {
+    fn swap(
+        &mut self,
+        (engine, room): (&mut Engine, &mut Room),
+        (program, mut new): (Program, Engine),
+    ) -> Outcome {
         if (&program.sources, &program.targets) != (&self.program.sources, &self.program.targets) {
             return Err((520, "it has other devices and files, or in another order".into()));
+        }
+        if room.is_empty() && !program.waits.servers.is_empty() {
+            return Err((
+                520,
+                "packets would wait for elements of time, and do not in the one that runs".into(),
+            ));
         }
         fill(&mut new, &program.entries).map_err(|e| (520, e.to_string()))?;
         new.adopt(engine, &[STATE]);
@@ -221,6 +233,13 @@ impl AtWork {
             handlers::set_setting(&mut new, gate.base, base);
         }
         *engine = new;
+        // Packets that wait where the new one has no such queue or element are dropped, and said to be.
+        let spec = room::spec(&program, engine);
+        let reason = Cow::Borrowed("swapped_away");
+        let gone = room.refurnish(&spec).into_iter();
+        self.left.extend(
+            gone.map(|(element, packets)| (Drop { element, reason: reason.clone(), offset: 0 }, packets)),
+        );
         self.scripts = Scripts::new(&program);
         self.program = program;
         self.swaps += 1;

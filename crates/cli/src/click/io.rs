@@ -13,6 +13,7 @@ use millstream_lab::pcap;
 use millstream_native::io::Sink as _;
 use millstream_native::io::graph::{Departure, Feed, Gate};
 use millstream_native::io::pcap::Writer;
+use millstream_native::io::timed::Timetable;
 use millstream_programs::packet::Frame;
 use millstream_programs::rng::Rng;
 
@@ -23,6 +24,8 @@ use super::places::devices;
 const USUAL_PACKETS: u64 = 10_000_000;
 /// Frames of a capture file, at most.
 const MOST_FRAMES: usize = 1 << 24;
+/// Nanoseconds from one packet that is made up to the next, where time is that of packets.
+const BETWEEN: u64 = 1000;
 /// Flows that are made up.
 const FLOWS: usize = 1024;
 
@@ -221,6 +224,11 @@ pub(super) struct Sinks<'t> {
     bases: Vec<u64>,
 }
 
+/// When packets of each source come.
+pub(super) fn timetables(packets: &[Packets]) -> Vec<Timetable<'_>> {
+    packets.iter().map(|p| Timetable { stamps: &p.times, between: BETWEEN }).collect()
+}
+
 /// The times of all sources, one after the other.
 pub(super) fn times(packets: &[Packets]) -> Vec<u64> {
     packets.iter().flat_map(|p| p.times.iter().copied()).collect()
@@ -263,14 +271,27 @@ impl<'t> Sinks<'t> {
         Ok(sinks)
     }
 
-    /// Takes a packet that is sent. One whose source has no times gets none.
-    pub(super) fn take(&self, packet: &Departure<'_>, packets: &[Packets]) -> io::Result<()> {
-        let Some(Some(path)) = self.files.get(packet.output) else { return Ok(()) };
+    /// Takes a packet that is sent at a time, in nanoseconds.
+    pub(super) fn take_at(&self, packet: &Departure<'_>, time: u64) -> io::Result<()> {
+        self.written(packet.output, |writer| writer.write(packet.bytes, time))
+    }
+
+    fn written(
+        &self,
+        output: usize,
+        write: impl FnOnce(&mut Writer<'t, BufWriter<File>>) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let Some(Some(path)) = self.files.get(output) else { return Ok(()) };
         let Some(writer) = self.writers.get(path) else { return Ok(()) };
         let mut writer = writer.lock().map_err(|_| io::Error::other("another worker has failed"))?;
+        write(&mut writer)
+    }
+
+    /// Takes a packet that is sent. One whose source has no times gets none.
+    pub(super) fn take(&self, packet: &Departure<'_>, packets: &[Packets]) -> io::Result<()> {
         let len = packets[packet.source].times.len() as u64;
         let origin = if len == 0 { 0 } else { self.bases[packet.source] + packet.number % len };
-        writer.send(packet.bytes, origin, packet.output as u32)
+        self.written(packet.output, |writer| writer.send(packet.bytes, origin, packet.output as u32))
     }
 
     pub(super) fn finish(self) -> Result<()> {

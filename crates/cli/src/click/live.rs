@@ -15,6 +15,7 @@ use millstream_native::io::graph::{Ends, GraphRan};
 use millstream_native::io::live::{Take, Wire, serve_graph};
 use millstream_native::io::pcap::Writer;
 use millstream_native::io::queues::{Metadata, Plan};
+use millstream_native::io::timed::{Room, RoomSpec, serve_graph_timed};
 use millstream_native::io::wires::serve_graph_by;
 use millstream_ports::Lost;
 
@@ -140,7 +141,7 @@ pub(super) fn of_graph(
         return Ok(Ok(None));
     }
     let Places { ports, sources, outputs } = places(said, program, "interfaces")?;
-    if let Some(ends) = only_queues(&ports, &sources, &outputs) {
+    if let Some(ends) = only_queues(&ports, &sources, &outputs).filter(|_| program.waits.servers.is_empty()) {
         let names: Vec<&str> = ports.iter().map(|(_, name)| name.as_str()).collect();
         let queues = Queues::open(&names, engine.workers(), engine.batch(), &args.taking)?;
         return Ok(queues.map(|queues| Some(Ports::of_queues(queues, ends))));
@@ -277,18 +278,23 @@ impl Ports {
         engine: &mut Engine,
         batch: u32,
         packets: Option<u64>,
-        between: Option<impl FnMut(&mut Engine) -> bool>,
+        room: &mut Room,
+        between: Option<impl FnMut(&mut Engine, &mut Room) -> bool>,
     ) -> Result<(GraphRan, LostBefore)> {
         let ends = Ends { sources: &self.sources, outputs: &self.outputs };
         let until = Until::begin(packets, None);
+        let timed = !room.is_empty();
+        let mut between = between;
+        let mut none = Room::new(&RoomSpec::default());
+        let untimed = between.as_mut().map(|between| |engine: &mut Engine| between(engine, &mut none));
         let (mut wires, finite) = match self.by {
             By::Queues(mut queues) => {
-                let ran = queues.run_graph(engine, &ends, &until, between).into_diagnostic()?;
+                let ran = queues.run_graph(engine, &ends, &until, untimed).into_diagnostic()?;
                 return Ok((ran, queues.lost()));
             }
             By::Wires(mut wires) => {
                 let run = |plan: &Plan<'_>, crew: &Crew<'_>| {
-                    serve_graph_by(engine, &mut wires, &ends, (plan, crew), between)
+                    serve_graph_by(engine, &mut wires, &ends, (plan, crew), untimed)
                 };
                 let ran = until.during((batch as usize, Metadata::Copy), run).into_diagnostic()?;
                 let Lost { no_room, unfit } = lost(wires.iter_mut().flatten()).into_diagnostic()?;
@@ -296,14 +302,23 @@ impl Ports {
             }
             By::Ends(wires, finite) => (wires, finite),
         };
-        let mut between = between;
-        let mut goes_on = |ran: &GraphRan, engine: &mut Engine| {
+        let mut goes_on = |ran: &GraphRan, engine: &mut Engine, room: &mut Room| {
             let received = ran.received.iter().sum();
-            until.goes_on(received)
-                && finite.is_none_or(|all| received < all)
-                && between.as_mut().is_none_or(|between| between(engine))
+            let more = until.goes_on(received) && finite.is_none_or(|all| received < all);
+            if !more {
+                // What waits is still sent, unless somebody wants an end.
+                room.close();
+            }
+            (more || until.goes_on(0) && !room.is_idle())
+                && between.as_mut().is_none_or(|between| between(engine, room))
         };
-        let ran = serve_graph(engine, &mut wires, &ends, batch as usize, &mut goes_on);
+        let ran = match timed {
+            true => serve_graph_timed(engine, &mut wires, &ends, room, batch as usize, &mut goes_on),
+            false => {
+                let goes_on = &mut |ran: &GraphRan, engine: &mut Engine| goes_on(ran, engine, room);
+                serve_graph(engine, &mut wires, &ends, batch as usize, goes_on)
+            }
+        };
         let ran = ran.into_diagnostic()?;
         let mut lost = LostBefore { no_room: 0, unfit: 0 };
         for end in wires {

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use miette::{IntoDiagnostic, Report, Result, Severity, WrapErr, miette};
 use millstream_bpf::module::{func, lift_object};
-use millstream_built::{fill, handlers};
+use millstream_built::{fill, handlers, room};
 use millstream_click::{
     Access, Error, Foreign, General, Graph, Handler, Program, Writers, compile_for, flatten, parse,
 };
@@ -27,6 +27,7 @@ use millstream_ir::Map;
 use millstream_native::io::Crew;
 use millstream_native::io::graph::{Departure, GraphRan, Sources, run_graph_by, run_graph_while};
 use millstream_native::io::pipeline::run_graph_pipelined;
+use millstream_native::io::timed::{Room, RoomSpec, run_graph_timed};
 use millstream_native::{Engine, Options, Prefixes};
 use millstream_object::Program as Described;
 
@@ -101,6 +102,9 @@ pub(crate) struct Running {
     /// Answer Prometheus here while it runs, at /metrics
     #[arg(long, value_name = "ADDR:PORT")]
     metrics: Option<SocketAddr>,
+    /// Where elements of time replay packets from memory and files: let the time between packets pass, too. Without, time leaps to whatever is next
+    #[arg(long)]
+    real_time: bool,
     /// Packets of each device; 10,000,000 from memory, the file's from a file; in all from interfaces, no end without
     #[arg(long, value_name = "N")]
     packets: Option<u64>,
@@ -130,7 +134,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let start = Instant::now();
     let writers = if args.running.control.is_some() { Writers::Anybody } else { Writers::Scripts };
     let workers = args.tuning.workers()?;
-    let program = args.configuration.program(workers, (writers, args.tuning.general()))?;
+    let general = of_time(args.tuning.general());
+    let program = args.configuration.program(workers, (writers, general))?;
     let click = start.elapsed();
     if args.ir {
         print!("{}", program.module);
@@ -151,8 +156,13 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         std::fs::write(path, &texts.after).into_diagnostic().wrap_err_with(|| path.display().to_string())?;
     }
     fill(&mut engine, &program.entries).into_diagnostic()?;
-    let made = Made { front: click, options, general: args.tuning.general() };
+    let made = Made { front: click, options, general };
     execute(&at(), &args.running, program, &mut engine, Some(made))
+}
+
+/// With a clock, but for stages, between which packets do not wait.
+pub(crate) fn of_time(general: General) -> General {
+    General { time: !general.stages, ..general }
 }
 
 /// Reads and compiles a configuration for so many workers, to the IR, with handlers that these may write, and without what is to be kept
@@ -294,6 +304,33 @@ fn values(
     names.iter().map(|name| Ok((name.clone(), handlers::read(program, engine, name)?))).collect()
 }
 
+/// Where packets wait for elements of time; or the exit code if they cannot.
+fn room_of(name: &str, program: &Program, engine: &mut Engine, by_dpdk: bool) -> Result<Room, ExitCode> {
+    let room = Room::new(&room::spec(program, engine));
+    if by_dpdk && !room.is_empty() {
+        eprintln!(
+            "{name}: packets wait for elements of time, which by DPDK they do not: use --io raw, tap or xdp"
+        );
+        return Err(Exit::NotPermitted.into());
+    }
+    Ok(room)
+}
+
+/// An engine that runs graphs, with what its maps are to hold.
+fn prepared(args: &Running, engine: &mut Engine) -> Result<()> {
+    of_batch(engine.batch())?;
+    args.maps.iter().try_for_each(|spec| tables::load(engine, spec))
+}
+
+/// In whose buffers packets are worked on.
+fn kept(taking: &taken::Taking, by_dpdk: bool, live: bool) -> Result<Kept> {
+    match (by_dpdk, live) {
+        (true, _) => taking.of_dpdk(),
+        (false, true) => Ok(Kept::Copy),
+        (false, false) => taking.of_copies("mem or pcap:...").map(|()| Kept::Copy),
+    }
+}
+
 /// Runs a program on packets, and prints what it found. `made` is how its code was made, unless that was ahead of time.
 pub(crate) fn execute(
     name: &str,
@@ -303,10 +340,7 @@ pub(crate) fn execute(
     made: Option<Made>,
 ) -> Result<ExitCode> {
     let (click, options) = made.map(|made| (made.front, (made.options, made.general))).unzip();
-    of_batch(engine.batch())?;
-    for spec in &args.maps {
-        tables::load(engine, spec)?;
-    }
+    prepared(args, engine)?;
     let mut ports = match dpdk::of_graph(&args.dpdk, &args.io, &program, engine.workers())? {
         Ok(ports) => ports,
         Err(code) => return Ok(code),
@@ -316,14 +350,13 @@ pub(crate) fn execute(
         Ok(interfaces) => interfaces,
         Err(code) => return Ok(code),
     };
-    let kept = match (&ports, &interfaces) {
-        (Some(_), _) => args.taking.of_dpdk()?,
-        (None, Some(_)) => Kept::Copy,
-        (None, None) => {
-            args.taking.of_copies("mem or pcap:...")?;
-            Kept::Copy
-        }
+    let mut room = match room_of(name, &program, engine, ports.is_some()) {
+        Ok(room) => room,
+        Err(code) => return Ok(code),
     };
+    let replayed =
+        ports.is_none() && interfaces.is_none() && engine.workers() == 1 && program.waits.is_timed();
+    let kept = kept(&args.taking, ports.is_some(), interfaces.is_some())?;
     let packets = match (&ports, &interfaces) {
         (Some(ports), _) => io::of_ports(ports.descriptions()),
         (None, Some(interfaces)) => interfaces.packets(),
@@ -344,51 +377,67 @@ pub(crate) fn execute(
     at_hand(stages, scripted || control.is_some() || ports.is_some() || interfaces.is_some())?;
     // A script that cannot print ends the run.
     let mut failed = None;
-    let mut serve = |engine: &mut Engine| {
+    let mut serve = |engine: &mut Engine, room: &mut Room| {
+        room::tell(&at_work.program, engine, room);
         let on = if scripted { at_work.scripts(engine) } else { Ok(true) };
         let on = on.unwrap_or_else(|e| {
             failed = Some(e);
             false
         });
-        let on = on && control.as_ref().is_none_or(|c| c.serve(&mut at_work, engine));
+        let on = on && control.as_ref().is_none_or(|c| c.serve(&mut at_work, engine, room));
         gates.renew(&at_work.program, engine);
+        room::renew(&at_work.program, engine, room);
         on
     };
     // The scripts begin before any packet comes.
-    let begun = serve(engine);
-    let asked = |serve| (scripted || control.is_some()).then_some(serve);
+    let begun = serve(engine, &mut room);
+    let is_asked = scripted || control.is_some();
+    let (mut none, real) = (Room::new(&RoomSpec::default()), args.real_time);
+    let untimed = |engine: &mut Engine| serve(engine, &mut none);
+    let asked = |serve| is_asked.then_some(serve);
     let (mut lost, mut taken) = (None, None);
     let sources = Sources { feeds: &feeds, gates: gates.all() };
     let ran = match (engine.workers(), &mut ports, interfaces) {
         _ if !begun => Ok(GraphRan::none(feeds.len(), outputs)),
         (_, Some(ports), _) => {
             let until = Until::begin(args.packets, None);
-            let ran = ports.run_graph(engine, (batch, kept), &until, asked(serve));
+            let ran = ports.run_graph(engine, (batch, kept), &until, asked(untimed));
             lost = Some(ports.lost());
             ran
         }
         (_, None, Some(interfaces)) => {
             taken = interfaces.taken();
-            let (ran, before) = interfaces.run(engine, batch, args.packets, asked(serve))?;
+            let asked = is_asked.then_some(serve);
+            let (ran, before) = interfaces.run(engine, batch, args.packets, &mut room, asked)?;
             lost = Some(before);
             Ok(ran)
         }
         _ if stages => run_graph_pipelined(engine, sources, outputs, size, &Crew { enter: &bind }, &take),
-        (1, None, None) => run_graph_while(engine, sources, outputs, size, take, serve),
-        _ => run_graph_by(engine, sources, outputs, size, &Crew { enter: &bind }, &take, asked(serve)),
+        _ if replayed => {
+            let tables = io::timetables(&packets);
+            let take = |p: Departure<'_>, time: u64| sinks.take_at(&p, time);
+            let serve = |engine: &mut Engine, room: &mut Room| !is_asked || serve(engine, room);
+            run_graph_timed(engine, (sources, &tables), &mut room, (outputs, size), real, take, serve)
+        }
+        (1, None, None) => run_graph_while(engine, sources, outputs, size, take, untimed),
+        _ => run_graph_by(engine, sources, outputs, size, &Crew { enter: &bind }, &take, asked(untimed)),
     };
     let ran = ran.into_diagnostic()?;
-    if scripted {
-        at_work.finish(engine).into_diagnostic()?;
-    }
+    at_work.finish(engine).into_diagnostic()?;
     failed.map_or(Ok(()), Err).into_diagnostic()?;
+    room::tell(&at_work.program, engine, &mut room);
     sinks.finish()?;
     let read = values(&args.handlers, &at_work.program, engine).into_diagnostic()?;
     let state = handlers::state(engine);
     let document =
         report::Document::new(name, &at_work, &packets, engine, (&ran, lost, taken), &state, click, read);
-    match args.json {
-        true => println!("{}", serde_json::to_string_pretty(&document).into_diagnostic()?),
+    printed(&document, args.json)
+}
+
+/// Prints what a run found.
+fn printed(document: &report::Document, json: bool) -> Result<ExitCode> {
+    match json {
+        true => println!("{}", serde_json::to_string_pretty(document).into_diagnostic()?),
         false => print!("{}", document.text()),
     }
     Ok(Exit::Done.into())

@@ -54,7 +54,7 @@ struct HandlerRow {
     value: String,
 }
 
-/// All that a run found. received + copies = sent + dropped.
+/// All that a run found. received + copies = sent + dropped + held.
 #[derive(Serialize)]
 pub(super) struct Document {
     schema: u32,
@@ -66,6 +66,8 @@ pub(super) struct Document {
     sent: u64,
     outputs: Vec<SentRow>,
     dropped: Vec<DropRow>,
+    /// Packets that still waited for their time at the end.
+    held: u64,
     /// How interfaces were taken, by AF_XDP.
     #[serde(flatten)]
     taken: Option<Taken>,
@@ -164,6 +166,7 @@ impl Document {
                 .map(|(target, packets)| SentRow { output: output(target), packets: *packets })
                 .collect(),
             dropped: dropped(program, state, left, [(Reason::Size, unfit), (Reason::NoRoom, ran.no_room)]),
+            held: ran.held,
             taken,
             lost,
             events: ran.events,
@@ -209,6 +212,9 @@ impl Document {
         }
         for row in &self.dropped {
             let _ = writeln!(out, "dropped  {:>12}   {} {}", row.packets, row.element, row.reason);
+        }
+        if self.held > 0 {
+            let _ = writeln!(out, "held     {:>12}   waiting for their time", self.held);
         }
         if let Some(lost) = self.lost.as_ref().and_then(LostBefore::text) {
             let _ = writeln!(out, "{lost}");

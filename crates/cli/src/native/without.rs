@@ -77,5 +77,6 @@ pub(super) fn general(left_out: &[Without]) -> General {
         arguments: has(Without::Constants),
         annotations: has(Without::Annotations),
         stages: false,
+        time: false,
     }
 }

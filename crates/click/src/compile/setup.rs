@@ -14,6 +14,8 @@ use crate::foreign::{self, Hook, ReadObject};
 use crate::graph::{Element, Graph, Port};
 use crate::handlers::{Access, Handler, SETTINGS, Setting, Takes, Writers};
 use crate::script::Script;
+use crate::waits::{Declared, Pace, Queued};
+
 /// What an element's class needs to make its behaviour.
 pub(crate) struct Setup<'s> {
     pub(crate) arguments: Arguments<'s>,
@@ -49,6 +51,9 @@ pub(crate) struct Shared {
     pub(super) rewriters: FxHashMap<String, Flows>,
     pub(super) mapped: FxHashMap<String, Rewriter>,
     pub(super) element: usize,
+    /// Whether runs have a clock, and what elements say of it.
+    pub(super) timed: bool,
+    pub(super) declared: Declared,
 }
 
 impl Shared {
@@ -192,6 +197,31 @@ impl Setup<'_> {
     pub(crate) fn alone(&mut self, why: &str) {
         let message = format!("`{}` is for one worker: {why}", self.element.class);
         self.shared.alone.push(Error::new(self.element.span, message));
+    }
+
+    /// Whether runs of the program have a clock.
+    pub(crate) fn is_timed(&self) -> bool {
+        self.shared.timed
+    }
+
+    /// Says that packets wait for the element.
+    pub(crate) fn paced(&mut self, pace: Pace) {
+        self.shared.declared.paces.insert(self.shared.element, pace);
+    }
+
+    /// Says that the element is a queue, in which packets wait for those.
+    pub(crate) fn queue(&mut self, queued: Queued) {
+        self.shared.declared.queues.insert(self.shared.element, queued);
+    }
+
+    /// Says what tickets its inputs have, by which it schedules these.
+    pub(crate) fn tickets(&mut self, tickets: Vec<u64>) {
+        self.shared.declared.tickets.insert(self.shared.element, tickets);
+    }
+
+    /// Says that the element goes by the clock.
+    pub(crate) fn clocked(&mut self) {
+        self.shared.declared.clocked |= self.shared.timed;
     }
 
     /// Says that packets of a device have no Ethernet header.

@@ -11,6 +11,7 @@ use crate::error::Error;
 use crate::handlers::{Access, Setting, Takes};
 use crate::packet::Packet;
 use crate::script::{ScriptKind, script as read_script};
+use crate::waits::Queued;
 
 /// A class with these ports that passes all packets and takes no notice of its arguments.
 const fn passing(
@@ -49,12 +50,11 @@ const fn queue(name: &'static str) -> Class {
 
 /// What a queue holds at most, unless it says so.
 const USUAL_CAPACITY: i64 = 1000;
+/// And at most, whatever it says.
+const MOST_CAPACITY: u64 = 1 << 30;
 const PUSHING: &[&str] = &["ACTIVE", "LIMIT", "BURST"];
 const TABLE: &[&str] =
     &["CAPACITY", "ENTRY_CAPACITY", "ENTRY_PACKET_CAPACITY", "CAPACITY_SLIM_FACTOR", "TIMEOUT"];
-/// What is said of rates.
-const SHAPED: &[&str] =
-    &["RATE", "BANDWIDTH", "BURST", "BURST_DURATION", "BURST_SIZE", "BURST_BYTES", "ACTIVE"];
 const REPLAYED: &[&str] = &[
     "STOP",
     "ACTIVE",
@@ -66,11 +66,6 @@ const REPLAYED: &[&str] = &[
     "FREEONTERMINATE",
     "USE_SIGNAL",
 ];
-
-/// A class that would make packets wait for their time.
-const fn timed(name: &'static str, processing: &'static str, ignored: &'static [&'static str]) -> Class {
-    Class { make: at_once, ..passing(name, "1/1", processing, ignored) }
-}
 
 const PRINT: &[&str] = &[
     "LABEL",
@@ -184,23 +179,8 @@ pub(super) const CLASSES: &[Class] = &[
         )
     },
     passing("Pipeliner", "1/1", "h/h", &["CAPACITY", "BLOCKING", "ALWAYS_UP", "PREFETCH"]),
-    Class { make: shaped, ..timed("RatedUnqueue", "l/h", SHAPED) },
-    timed("TimedUnqueue", "l/h", &["INTERVAL", "BURST"]),
-    Class { make: link, ..timed("LinkUnqueue", "l/h", &["LATENCY", "BANDWIDTH"]) },
-    Class { make: shaped, ..timed("Shaper", "l/l", SHAPED) },
-    Class { make: shaped, ..timed("BandwidthShaper", "l/l", SHAPED) },
-    timed("DelayShaper", "l/l", &["DELAY"]),
     Class { ports: "1-/1-", make: replay, ..passing("ReplayUnqueue", "1/1", "l/h", REPLAYED) },
     Class { ports: "1-/1-", make: replay, ..passing("MultiReplayUnqueue", "1/1", "l/h", REPLAYED) },
-    Class {
-        name: "TimedSink",
-        ports: "1/0",
-        processing: "l",
-        arguments: &["INTERVAL"],
-        ignored: &[],
-        passes_all: false,
-        make: timed_sink,
-    },
     Class { make: print, ..passing("IP6Print", "1/1", "a/a", PRINT) },
     Class { make: print, ..passing("Print", "1/1", "a/a", PRINT) },
     Class { make: print, ..passing("IPPrint", "1/1", "a/a", PRINT) },
@@ -261,16 +241,29 @@ fn pass(setup: &mut Setup<'_>) -> Made {
     Ok(Box::new(Pass))
 }
 
-/// A queue hands on at once: it is empty whenever somebody asks.
+/// A queue hands on at once, but to elements of time: else it is empty whenever somebody asks.
 fn passes_queue(setup: &mut Setup<'_>) -> Made {
-    let capacity = setup.arguments.next("CAPACITY");
-    remembered(setup, "capacity", capacity, USUAL_CAPACITY);
+    let said = setup.arguments.next("CAPACITY");
+    setup.arguments.rest();
+    if setup.is_timed() {
+        let usual = Text { text: USUAL_CAPACITY.to_string(), span: setup.element.span };
+        let capacity = unsigned(&said.unwrap_or(usual), MOST_CAPACITY)? as i64;
+        let capacity = setup.setting("capacity", Takes::Number(0, MOST_CAPACITY as i64), capacity);
+        let [length, highest] = ["length", "highwater_length"].map(|name| setup.counter(name));
+        let dropped = setup.number();
+        for name in ["reset", "reset_counts"] {
+            setup.resets(name, vec![highest, dropped]);
+        }
+        let front = setup.element.class == "FrontDropQueue";
+        setup.queue(Queued { capacity: capacity.into(), front, length, highest, dropped });
+        return Ok(Box::new(Queue));
+    }
+    remembered(setup, "capacity", said, USUAL_CAPACITY);
     for name in ["length", "highwater_length"] {
         setup.handler(name, Access::Text("0".to_owned()));
     }
     setup.resets("reset", Vec::new());
     setup.resets("reset_counts", Vec::new());
-    setup.arguments.rest();
     Ok(Box::new(Queue))
 }
 
@@ -281,24 +274,6 @@ fn remembered(setup: &mut Setup<'_>, name: &'static str, said: Option<Text>, usu
         Ok(number) => drop(setup.setting(name, Takes::Number(0, i64::MAX), number as i64)),
         Err(text) => setup.handler(name, Access::Text(text.text)),
     }
-}
-
-/// Passes packets at once, whatever rate it is told.
-fn shaped(setup: &mut Setup<'_>) -> Made {
-    let rate = setup.arguments.next("RATE");
-    remembered(setup, "rate", rate, 0);
-    at_once(setup)
-}
-
-fn link(setup: &mut Setup<'_>) -> Made {
-    for (argument, handler) in [("LATENCY", "latency"), ("BANDWIDTH", "bandwidth")] {
-        if let Some(text) = setup.arguments.next(argument) {
-            setup.handler(handler, Access::Text(text.text));
-        }
-    }
-    setup.handler("size", Access::Text("0".to_owned()));
-    setup.resets("reset", Vec::new());
-    at_once(setup)
 }
 
 fn red(setup: &mut Setup<'_>) -> Made {
@@ -313,12 +288,15 @@ fn red(setup: &mut Setup<'_>) -> Made {
     pass(setup)
 }
 
-/// Shares of the turns of what there is to pull: there is never more than one packet.
+/// Shares of the turns of what there is to pull; but in front of elements of time there is never more than one packet.
 fn tickets(setup: &mut Setup<'_>) -> Made {
+    let mut all = Vec::new();
     for (input, text) in setup.arguments.rest().into_iter().enumerate() {
         let tickets = unsigned(&text, i64::MAX as u64)?;
+        all.push(tickets);
         setup.setting(format!("tickets{input}"), Takes::Number(0, i64::MAX), tickets as i64);
     }
+    setup.tickets(all);
     pass(setup)
 }
 
@@ -328,12 +306,6 @@ fn print(setup: &mut Setup<'_>) -> Made {
     let span = setup.arguments.span();
     let class = &setup.element.class;
     setup.warn(Error::new(span, format!("`{class}` prints nothing here: packets pass it as they are")));
-    pass(setup)
-}
-
-fn at_once(setup: &mut Setup<'_>) -> Made {
-    let message = format!("`{}` passes packets at once: there is no time between them", setup.element.class);
-    setup.warn(Error::new(setup.element.span, message));
     pass(setup)
 }
 
@@ -394,11 +366,6 @@ impl Behaviour for Drop {
         code.count(self.counter, one);
         code.drop(packet, self.reason);
     }
-}
-
-fn timed_sink(setup: &mut Setup<'_>) -> Made {
-    setup.arguments.next("INTERVAL");
-    discard(setup)
 }
 
 fn discard(setup: &mut Setup<'_>) -> Made {

@@ -29,6 +29,7 @@ mod sketch;
 mod spread;
 mod switch;
 mod table;
+mod timed;
 mod translate;
 mod translate_address;
 mod transport;
@@ -67,6 +68,7 @@ pub(crate) const TABLES: &[&[Class]] = &[
     sketch::CLASSES,
     spread::CLASSES,
     switch::CLASSES,
+    timed::CLASSES,
     translate::CLASSES,
     translate_address::CLASSES,
     transport::CLASSES,

@@ -249,6 +249,7 @@ fn splitter(setup: &mut Setup<'_>, bytes: bool) -> Made {
     }
     let rate = setup.setting("rate", Takes::Number(0, MOST_RATE as i64), rate);
     let [left, since] = [setup.number(), setup.number()];
+    setup.clocked();
     Ok(Box::new(Splitter { rate, burst, bytes, left, since }))
 }
 

@@ -1,0 +1,102 @@
+//! Packets of graphs that wait: what a graph says of where they do, as whoever keeps them wants it, and what came of it in the graph's state.
+
+use millstream_click::{Burst, Lane, Number, Pace, Program, Turns};
+use millstream_native::Engine;
+use millstream_native::io::timed::{self, LaneSpec, Room, RoomSpec, ServerSpec};
+
+use crate::handlers;
+
+/// What a number is now.
+fn number(engine: &mut Engine, number: Number) -> u64 {
+    let now = match number {
+        Number::Fixed(value) => value,
+        Number::Setting(at) => handlers::setting(engine, at),
+    };
+    u64::try_from(now).unwrap_or(0)
+}
+
+fn pace(engine: &mut Engine, pace: &Pace) -> timed::Pace {
+    match *pace {
+        Pace::Rate { rate, burst, bytes } => {
+            let burst = match burst {
+                Burst::Nanoseconds(time) => timed::Burst::Nanoseconds(time),
+                Burst::Tokens(tokens) => timed::Burst::Tokens(tokens),
+            };
+            timed::Pace::Rate { rate: number(engine, rate), burst, bytes }
+        }
+        Pace::Delay(time) => timed::Pace::Delay(time),
+        Pace::Link { latency, bandwidth } => timed::Pace::Link { latency, bandwidth },
+        Pace::Every { interval, burst } => timed::Pace::Every { interval, burst },
+    }
+}
+
+fn turns(said: &Turns) -> timed::Turns {
+    let all = |said: &[Turns]| said.iter().map(turns).collect();
+    match said {
+        Turns::Lane(lane) => timed::Turns::Lane(*lane),
+        Turns::RoundRobin(said) => timed::Turns::RoundRobin(all(said)),
+        Turns::First(said) => timed::Turns::First(all(said)),
+        Turns::Strides(said) => {
+            timed::Turns::Strides(said.iter().map(|(tickets, said)| (*tickets, turns(said))).collect())
+        }
+    }
+}
+
+fn capacity(engine: &mut Engine, lane: &Lane) -> Option<u64> {
+    lane.queue.map(|queue| number(engine, queue.capacity))
+}
+
+/// Where packets of a program wait.
+pub fn spec(program: &Program, engine: &mut Engine) -> RoomSpec {
+    let waits = &program.waits;
+    let lanes = waits.lanes.iter().map(|lane| LaneSpec {
+        name: lane.element.clone(),
+        capacity: capacity(engine, lane),
+        front: lane.queue.is_some_and(|queue| queue.front),
+        number: lane.number,
+    });
+    let lanes = lanes.collect();
+    let servers = waits.servers.iter().map(|server| ServerSpec {
+        name: server.element.clone(),
+        pace: pace(engine, &server.pace),
+        turns: turns(&server.turns),
+        feeds: server.feeds,
+    });
+    RoomSpec { lanes, servers: servers.collect(), kept: waits.kept.clone() }
+}
+
+/// Takes over what handlers have set.
+pub fn renew(program: &Program, engine: &mut Engine, room: &mut Room) {
+    let live = |number: Number| matches!(number, Number::Setting(_));
+    for (at, server) in program.waits.servers.iter().enumerate() {
+        if matches!(server.pace, Pace::Rate { rate, .. } if live(rate)) {
+            room.set_pace(at, pace(engine, &server.pace));
+        }
+    }
+    for (at, lane) in program.waits.lanes.iter().enumerate() {
+        if lane.queue.is_some_and(|queue| live(queue.capacity)) {
+            room.set_capacity(at, capacity(engine, lane));
+        }
+    }
+}
+
+/// Writes what came of queues into the state, for handlers and for the account.
+pub fn tell(program: &Program, engine: &mut Engine, room: &mut Room) {
+    let Some(told) = room.told() else { return };
+    let mut state = handlers::state(engine);
+    for (lane, told) in program.waits.lanes.iter().zip(told) {
+        let Some(queue) = lane.queue else { continue };
+        let [highest, dropped] = [queue.highest, queue.dropped].map(|at| handlers::number(&state, at));
+        let numbers = [
+            (queue.length, told.length),
+            (queue.highest, highest.max(told.highest)),
+            (queue.dropped, dropped + told.dropped),
+        ];
+        for (at, number) in numbers {
+            if let Some(place) = state.get_mut(at as usize..at as usize + 8) {
+                place.copy_from_slice(&number.to_le_bytes());
+            }
+        }
+    }
+    handlers::set_state(engine, &state);
+}

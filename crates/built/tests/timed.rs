@@ -1,0 +1,301 @@
+//! Elements of time over virtual time: what leaves when, in which order, and what is dropped or kept, is exact.
+
+use millstream_built::{fill, handlers, room};
+use millstream_click::{General, Program, STATE, Writers, compile_for, flatten, parse};
+use millstream_native::io::graph::{Departure, Feed, GraphRan, Sources};
+use millstream_native::io::timed::{Room, Timetable, run_graph_timed};
+use millstream_native::{Engine, Options};
+
+const MS: u64 = 1_000_000;
+/// When the captures of these tests begin.
+const START: u64 = 1_700_000_000_000_000_000;
+
+/// A configuration that packets run through, and what was sent: when since the beginning, which packet, by which output, and its bytes.
+struct Bed {
+    program: Program,
+    engine: Engine,
+    room: Room,
+    sent: Vec<(u64, u64, usize, Vec<u8>)>,
+}
+
+fn compiled(text: &str) -> (Program, Engine) {
+    let graph = flatten(&parse(text).expect("parsed"), &[]).expect("flattened");
+    let general = General { time: true, ..General::default() };
+    let none = |_: &str, _: Option<&str>| Err(String::new());
+    let program = compile_for(&graph, &none, Writers::Anybody, general).unwrap_or_else(|e| panic!("{e:?}"));
+    assert_eq!(millstream_ir::verify::verify_module(&program.module), []);
+    let mut engine =
+        Engine::of_module(program.module.clone(), program.entry, &Options::default()).expect("compiled");
+    fill(&mut engine, &program.entries).expect("filled");
+    (program, engine)
+}
+
+impl Bed {
+    fn new(text: &str) -> Bed {
+        let (program, mut engine) = compiled(text);
+        let room = Room::new(&room::spec(&program, &mut engine));
+        Bed { program, engine, room, sent: Vec::new() }
+    }
+
+    /// Runs frames that come at these times since the beginning; `between` is asked after every batch, with how many were sent.
+    fn run_while(
+        &mut self,
+        (times, frames): (&[u64], &[Vec<u8>]),
+        mut between: impl FnMut(&mut Program, &mut Engine, &mut Room) -> bool,
+    ) -> GraphRan {
+        let Bed { program, engine, room, sent } = self;
+        let stamps: Vec<u64> = times.iter().map(|time| START + time).collect();
+        let feeds: Vec<Feed<'_>> =
+            program.sources.iter().map(|_| Feed { frames, count: times.len() as u64 }).collect();
+        let tables: Vec<_> = feeds.iter().map(|_| Timetable { stamps: &stamps, between: 0 }).collect();
+        let outputs = program.targets.len();
+        let take = |p: Departure<'_>, at: u64| {
+            sent.push((at - START, p.number, p.output, p.bytes.to_vec()));
+            Ok(())
+        };
+        let sources = Sources { feeds: &feeds, gates: &[] };
+        let on = |engine: &mut Engine, room: &mut Room| {
+            room::tell(program, engine, room);
+            let on = between(program, engine, room);
+            room::renew(program, engine, room);
+            on
+        };
+        let ran = run_graph_timed(engine, (sources, &tables), room, (outputs, 32), false, take, on);
+        let ran = ran.expect("memory");
+        room::tell(&self.program, &mut self.engine, &mut self.room);
+        ran
+    }
+
+    /// The same, to the end; what was received and copied was sent, dropped, or is held.
+    fn run(&mut self, times: &[u64], frames: &[Vec<u8>]) -> GraphRan {
+        let ran = self.run_while((times, frames), |_, _, _| true);
+        let received: u64 = ran.received.iter().sum();
+        let sent: u64 = ran.sent.iter().sum();
+        assert_eq!(received + ran.copies, sent + self.dropped(None) + ran.held);
+        assert_eq!(ran.held, self.room.held());
+        ran
+    }
+
+    fn dropped(&mut self, reason: Option<&str>) -> u64 {
+        let state = handlers::state(&mut self.engine);
+        let drops =
+            self.program.drops.iter().filter(|drop| reason.is_none_or(|reason| drop.reason == reason));
+        drops.map(|drop| handlers::number(&state, drop.offset)).sum()
+    }
+
+    fn read(&mut self, name: &str) -> String {
+        handlers::read(&self.program, &mut self.engine, name).expect("a handler")
+    }
+
+    /// When which packet left.
+    fn times(&self) -> Vec<(u64, u64)> {
+        self.sent.iter().map(|(at, number, ..)| (*at, *number)).collect()
+    }
+}
+
+/// A frame of this length whose first byte is this.
+fn frame(first: u8, length: usize) -> Vec<u8> {
+    let mut frame = vec![0; length];
+    frame[0] = first;
+    frame
+}
+
+fn frames(count: u64, length: usize) -> Vec<Vec<u8>> {
+    (0..count).map(|number| frame(number as u8, length)).collect()
+}
+
+#[test]
+fn packets_leave_at_their_rate_in_order_and_each_interval_has_its_share() {
+    let mut bed =
+        Bed::new("FromDump(a) -> q :: Queue(1000) -> RatedUnqueue(1000, BURST_SIZE 1) -> ToDump(o)");
+    let times: Vec<u64> = (0..200).map(|at| at * 1_000).collect();
+    let ran = bed.run(&times, &frames(200, 60));
+    assert_eq!((ran.sent.as_slice(), ran.held), (&[200][..], 0));
+    assert_eq!(bed.times(), (0..200).map(|at| (at * MS, at)).collect::<Vec<_>>());
+    assert_eq!((bed.read("q.length"), bed.read("q.highwater_length")), ("0".into(), "199".into()));
+    // A bucket of 20 ms lets 20 go at once; it is full again after a rest.
+    let mut bed = Bed::new("FromDump(a) -> Queue -> Shaper(1000) -> Unqueue -> ToDump(o)");
+    let times: Vec<u64> = (0..120).map(|at| if at < 60 { 0 } else { 1_000 * MS }).collect();
+    bed.run(&times, &frames(120, 60));
+    let until = |from: u64, to: u64| bed.sent.iter().filter(|sent| (from..to).contains(&sent.0)).count();
+    assert_eq!([until(0, 1), until(1, 40 * MS + 1), until(1_000 * MS, 1_000 * MS + 1)], [20, 40, 20]);
+    assert_eq!(bed.sent.last().map(|sent| sent.0), Some(1_040 * MS));
+}
+
+#[test]
+fn bytes_leave_at_their_rate() {
+    for element in ["BandwidthRatedUnqueue(100000", "BandwidthShaper(800Kbps"] {
+        let end = if element.starts_with("BandwidthS") { "-> Unqueue" } else { "" };
+        let text = format!("FromDump(a) -> Queue -> {element}, BURST_SIZE 100) {end} -> ToDump(o)");
+        let mut bed = Bed::new(&text);
+        let frames: Vec<Vec<u8>> = [100, 50, 200, 100, 60].map(|length| frame(1, length)).to_vec();
+        bed.run(&[0; 5], &frames);
+        // 100 bytes a millisecond. The third one owes 100 bytes, which the fourth one waits for.
+        let half = MS / 2;
+        assert_eq!(
+            bed.times(),
+            [(0, 0), (half, 1), (3 * half, 2), (7 * half, 3), (3 * MS + half + 6 * MS / 10, 4)]
+        );
+    }
+}
+
+#[test]
+fn full_queues_drop_what_comes_or_what_came_first() {
+    for (class, left) in [("Queue", [0, 1, 2, 3, 4]), ("FrontDropQueue", [0, 26, 27, 28, 29])] {
+        let mut bed = Bed::new(&format!(
+            "FromDump(a) -> q :: {class}(4) -> RatedUnqueue(10, BURST_SIZE 1) -> ToDump(o)"
+        ));
+        // The first leaves before the others come.
+        let times: Vec<u64> = (0..30).map(|at| if at == 0 { 0 } else { 10 }).collect();
+        bed.run(&times, &frames(30, 60));
+        assert_eq!(
+            bed.times(),
+            [0, 100, 200, 300, 400].map(|ms| ms * MS).into_iter().zip(left).collect::<Vec<_>>()
+        );
+        assert_eq!((bed.dropped(Some("queue_full")), bed.read("q.drops")), (25, "25".into()), "{class}");
+    }
+}
+
+#[test]
+fn delays_keep_annotations_and_what_was_stripped() {
+    let mut bed = Bed::new(
+        "FromDump(a) -> Paint(3) -> Strip(14) -> Queue -> DelayUnqueue(50ms) -> p :: CheckPaint(3) -> Unstrip(14) -> ToDump(o); p[1] -> Discard",
+    );
+    let times = [0, 7, 20 * MS, 90 * MS];
+    bed.run(&times, &frames(4, 80));
+    assert_eq!(bed.times(), times.iter().zip(0..).map(|(time, at)| (time + 50 * MS, at)).collect::<Vec<_>>());
+    assert!(bed.sent.iter().all(|(_, number, _, bytes)| *bytes == frame(*number as u8, 80)));
+}
+
+#[test]
+fn links_carry_one_packet_after_the_other() {
+    let mut bed = Bed::new("FromDump(a) -> Queue -> LinkUnqueue(10ms, 1MBps) -> ToDump(o)");
+    bed.run(&[0, 0, 5 * MS], &frames(3, 1000));
+    assert_eq!(bed.times(), [(11 * MS, 0), (12 * MS, 1), (16 * MS, 2)]);
+}
+
+#[test]
+fn what_pulls_now_and_then_has_its_burst_each_time() {
+    let mut bed = Bed::new("FromDump(a) -> Queue -> TimedUnqueue(10ms, 2) -> ToDump(o)");
+    bed.run(&[0, 1, 1, 1, 35 * MS], &frames(5, 60));
+    assert_eq!(bed.times(), [(0, 0), (10 * MS, 1), (10 * MS, 2), (20 * MS, 3), (40 * MS, 4)]);
+    let mut bed = Bed::new("FromDump(a) -> Queue -> s :: TimedSink(1)");
+    let ran = bed.run(&[0; 5], &frames(5, 60));
+    assert_eq!((ran.held, bed.read("s.count")), (0, "5".into()));
+}
+
+#[test]
+fn schedulers_choose_when_packets_leave() {
+    let classes = "FromDump(a) -> c :: Classifier(0/01, -);";
+    let order = |scheduler: &str| {
+        let mut bed = Bed::new(&format!(
+            "{classes} c[0] -> Queue -> [0] s :: {scheduler}; c[1] -> Queue -> n :: Counter -> [1] s -> RatedUnqueue(1000, BURST_SIZE 1) -> ToDump(o)"
+        ));
+        let frames: Vec<Vec<u8>> = (0..8).map(|at| frame(u8::from(at >= 4), 60)).collect();
+        bed.run(&[0; 8], &frames);
+        assert_eq!(bed.times().iter().map(|(at, _)| at / MS).collect::<Vec<_>>(), (0..8).collect::<Vec<_>>());
+        assert_eq!(bed.read("n.count"), "4");
+        bed.sent.iter().map(|(_, number, ..)| *number).collect::<Vec<_>>()
+    };
+    assert_eq!(order("PrioSched"), [4, 5, 6, 7, 0, 1, 2, 3]);
+    assert_eq!(order("RoundRobinSched"), [4, 0, 5, 1, 6, 2, 7, 3]);
+    assert_eq!(order("StrideSched(3, 1)"), [4, 5, 6, 0, 7, 1, 2, 3]);
+}
+
+#[test]
+fn an_element_that_pulls_from_another_one_holds_it_up() {
+    let mut bed = Bed::new(
+        "FromDump(a) -> q :: Queue(3) -> DelayShaper(5ms) -> Shaper(100, BURST_SIZE 1) -> Unqueue -> ToDump(o)",
+    );
+    bed.run(&[0, 1, 2, 3, 4], &frames(5, 60));
+    // Three fit; the first one leaves the queue when its delay is over, the others when the one before them has left.
+    assert_eq!(bed.times(), [(5 * MS, 0), (15 * MS, 1), (25 * MS, 2)]);
+    assert_eq!(bed.dropped(Some("queue_full")), 2);
+}
+
+#[test]
+fn sources_that_are_pulled_from_wait_and_lose_nothing() {
+    let mut bed = Bed::new("FromDump(a) -> RatedUnqueue(1000000, BURST_SIZE 1) -> ToDump(o)");
+    let ran = bed.run(&[0; 3_000], &frames(3_000, 60));
+    assert_eq!((ran.sent.as_slice(), bed.dropped(None)), (&[3_000][..], 0));
+    assert!(bed.times().iter().zip(0..).all(|(sent, at)| *sent == (at * 1_000, at)));
+}
+
+#[test]
+fn a_rate_that_is_set_holds_from_then_on_and_what_never_leaves_is_held() {
+    let text = "FromDump(a) -> q :: Queue -> r :: RatedUnqueue(1000, BURST_SIZE 1) -> ToDump(o)";
+    let mut bed = Bed::new(text);
+    let mut batches = 0;
+    let ran = bed.run_while((&[0; 10], &frames(10, 60)), |program, engine, _| {
+        batches += 1;
+        // Ten arrivals and four departures.
+        if batches == 15 {
+            handlers::write(program, engine, "r.rate 0").expect("written");
+        }
+        true
+    });
+    assert_eq!((bed.sent.len(), ran.held), (4, 6));
+    assert_eq!(bed.read("q.length"), "6");
+    // The time of the next packet was half over.
+    let mut bed = Bed::new(text);
+    let mut batches = 0;
+    bed.run_while((&[0, 0, 0, MS / 2], &frames(4, 60)), |program, engine, _| {
+        batches += 1;
+        if batches == 6 {
+            handlers::write(program, engine, "r.rate 100").expect("written");
+        }
+        true
+    });
+    assert_eq!(bed.times(), [(0, 0), (11 * MS / 2, 1), (31 * MS / 2, 2), (51 * MS / 2, 3)]);
+}
+
+#[test]
+fn splitters_go_by_the_times_of_packets() {
+    let mut bed =
+        Bed::new("FromDump(a) -> s :: RatedSplitter(1000, BURST_SIZE 1) -> ToDump(o); s[1] -> Discard");
+    let times: Vec<u64> = (0..100).map(|at| at * MS / 4).collect();
+    bed.run(&times, &frames(100, 60));
+    assert_eq!(bed.times(), (0..25).map(|at| (at * MS, 4 * at)).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_configuration_that_takes_anothers_place_has_its_packets() {
+    let mut bed = Bed::new(
+        "FromDump(a) -> Paint(3) -> q :: Queue -> l :: LinkUnqueue(100ms, 60000) -> p :: CheckPaint(3) -> ToDump(o); p[1] -> Discard",
+    );
+    // Annotations lie elsewhere in the new one, which looks at more of them, and it delivers twice as fast.
+    let (program, mut engine) = compiled(
+        "FromDump(a) -> Paint(3) -> SetIPAddress(1.2.3.4) -> q :: Queue -> Counter -> l :: LinkUnqueue(100ms, 120000) -> p :: CheckPaint(3) -> Counter
+            -> StoreIPAddress(16) -> ToDump(o); p[1] -> Discard",
+    );
+    assert_ne!(program.waits.kept, bed.program.waits.kept);
+    let mut new = Some((program, engine));
+    let mut batches = 0;
+    let ran = bed.run_while((&[0; 6], &frames(6, 60)), |program, old, room| {
+        batches += 1;
+        // Six have come, and two have left the queue for the line by the time that the first one arrives.
+        if batches == 8
+            && let Some((next, mut engine)) = new.take()
+        {
+            engine.adopt(old, &[STATE]);
+            let mut state = handlers::state(&mut engine);
+            assert_eq!(next.carry(&mut state, program, &handlers::state(old)), []);
+            handlers::set_state(&mut engine, &state);
+            let spec = room::spec(&next, &mut engine);
+            assert_eq!(room.refurnish(&spec), []);
+            (*program, *old) = (next, engine);
+        }
+        true
+    });
+    assert_eq!((ran.sent.as_slice(), ran.held), (&[6][..], 0));
+    assert_eq!(bed.sent.iter().map(|sent| sent.1).collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5]);
+    assert_eq!(bed.dropped(None), 0);
+    // One without these elements has no place for the packets, and says how many.
+    let mut bed = Bed::new("FromDump(a) -> q :: Queue -> RatedUnqueue(0, BURST_SIZE 1) -> ToDump(o)");
+    bed.run(&[0; 4], &frames(4, 60));
+    (_, engine) = compiled("FromDump(a) -> ToDump(o)");
+    let (other, _) = compiled("FromDump(a) -> other :: Queue -> RatedUnqueue(1) -> ToDump(o)");
+    let spec = room::spec(&other, &mut engine);
+    assert_eq!(bed.room.refurnish(&spec), [("q".to_owned(), 3)]);
+    assert_eq!(bed.room.held(), 0);
+}

@@ -1,0 +1,173 @@
+//! Elements of time: they pull at a rate, after a delay, or now and then. What they say of themselves is all ([`crate::waits`]): whoever runs the program keeps
+//! packets until they are due, and those that come to these elements were let go. In programs whose runs have no clock they pass packets at once.
+
+use super::{SECOND, seconds};
+use crate::arguments::unsigned;
+use crate::build::Code;
+use crate::class::{Behaviour, Class, Made};
+use crate::compile::Setup;
+use crate::config::Text;
+use crate::error::Error;
+use crate::handlers::{Access, Takes};
+use crate::packet::Packet;
+use crate::waits::{Burst, Pace};
+
+const RATED: &[&str] = &["RATE", "BURST_DURATION", "BURST_SIZE", "BURST_BYTES", "BURST", "ACTIVE"];
+/// Packets at once, of one pull: all that are due go together here.
+const IGNORED: &[&str] = &["BURST", "ACTIVE"];
+
+const fn timed(
+    name: &'static str,
+    processing: &'static str,
+    arguments: &'static [&'static str],
+    make: fn(&mut Setup<'_>) -> Made,
+) -> Class {
+    Class { name, ports: "1/1", processing, arguments, ignored: &[], passes_all: true, make }
+}
+
+const fn rated(name: &'static str, processing: &'static str, make: fn(&mut Setup<'_>) -> Made) -> Class {
+    Class { ignored: IGNORED, ..timed(name, processing, RATED, make) }
+}
+
+pub(super) const CLASSES: &[Class] = &[
+    rated("RatedUnqueue", "l/h", packets),
+    rated("BandwidthRatedUnqueue", "l/h", bytes),
+    rated("Shaper", "l/l", packets),
+    rated("BandwidthShaper", "l/l", bytes),
+    timed("DelayUnqueue", "l/h", &["DELAY"], delay),
+    timed("DelayShaper", "l/l", &["DELAY"], delay),
+    timed("LinkUnqueue", "l/h", &["LATENCY", "BANDWIDTH"], link),
+    timed("TimedUnqueue", "l/h", &["INTERVAL", "BURST"], every),
+    timed("Burster", "l/h", &["INTERVAL", "BURST"], every),
+    Class { ports: "1/0", passes_all: false, ..timed("TimedSink", "l", &["INTERVAL"], sink) },
+];
+
+/// Packets or bytes a second, at most.
+const MOST_RATE: u64 = 1 << 40;
+/// A bucket holds the tokens of so many nanoseconds, unless said otherwise.
+const USUAL_BURST: u64 = SECOND / 50;
+/// Nanoseconds between the packets of a sink, unless said otherwise.
+const USUAL_INTERVAL: u64 = SECOND / 2;
+/// Units of bandwidth, by their names, in bits a second; the first that fits.
+const BITS: &[(&str, f64)] = &[("Gbps", 1e9), ("Mbps", 1e6), ("Kbps", 1e3), ("kbps", 1e3), ("bps", 1.0)];
+const BYTES: &[(&str, f64)] =
+    &[("GBps", 1e9), ("MBps", 1e6), ("KBps", 1e3), ("kBps", 1e3), ("Bps", 1.0), ("", 1.0)];
+
+/// Passes what was let go.
+struct Due;
+
+impl Behaviour for Due {
+    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+        code.out(0, packet);
+    }
+}
+
+/// Drops what was let go.
+struct Sunk {
+    counter: u32,
+}
+
+impl Behaviour for Sunk {
+    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+        let one = code.int(1);
+        code.count(self.counter, one);
+        code.drop(packet, "discarded");
+    }
+}
+
+/// Says what packets wait for, if there is a clock.
+fn waits(setup: &mut Setup<'_>, pace: Pace) {
+    if setup.is_timed() {
+        setup.paced(pace);
+        setup.alone("packets wait for their time in one order");
+    } else {
+        let message =
+            format!("`{}` passes packets at once: there is no time between them", setup.element.class);
+        setup.warn(Error::new(setup.element.span, message));
+    }
+}
+
+/// A rate in bytes a second: a number of these, or with a unit.
+fn bandwidth(text: &Text) -> Result<u64, Error> {
+    let (bits, bytes) = (BITS.iter().map(|(unit, size)| (*unit, size / 8.0)), BYTES.iter().copied());
+    let rate = bits.chain(bytes).find_map(|(unit, size)| {
+        let number = text.text.strip_suffix(unit)?.trim();
+        let digits = number.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+        number.parse::<f64>().ok().filter(|_| digits).map(|number| number * size)
+    });
+    rate.filter(|rate| *rate <= MOST_RATE as f64).map(|rate| rate as u64).ok_or_else(|| {
+        Error::new(
+            text.span,
+            format!("`{}` is no bandwidth like 125000 (bytes a second), 1MBps or 8Mbps", text.text),
+        )
+    })
+}
+
+fn packets(setup: &mut Setup<'_>) -> Made {
+    shaper(setup, false)
+}
+
+fn bytes(setup: &mut Setup<'_>) -> Made {
+    shaper(setup, true)
+}
+
+fn shaper(setup: &mut Setup<'_>, bytes: bool) -> Made {
+    let text = setup.arguments.need("RATE")?;
+    let rate = if bytes { bandwidth(&text)? } else { unsigned(&text, MOST_RATE)? };
+    let duration = setup.arguments.keyword_or("BURST_DURATION", USUAL_BURST, seconds)?;
+    setup.arguments.next("BURST");
+    let tokens = setup.arguments.keyword("BURST_SIZE");
+    let tokens = setup.arguments.keyword("BURST_BYTES").filter(|_| bytes).or(tokens);
+    let burst = match tokens {
+        Some(text) => Burst::Tokens(unsigned(&text, MOST_RATE)?),
+        None => Burst::Nanoseconds(duration),
+    };
+    let rate = setup.setting("rate", Takes::Number(0, MOST_RATE as i64), rate as i64);
+    waits(setup, Pace::Rate { rate: rate.into(), burst, bytes });
+    Ok(Box::new(Due))
+}
+
+fn delay(setup: &mut Setup<'_>) -> Made {
+    let text = setup.arguments.need("DELAY")?;
+    let delay = seconds(&text)?;
+    setup.handler("delay", Access::Text(text.text));
+    waits(setup, Pace::Delay(delay));
+    Ok(Box::new(Due))
+}
+
+fn link(setup: &mut Setup<'_>) -> Made {
+    let latency = setup.arguments.need("LATENCY")?;
+    let said = setup.arguments.need("BANDWIDTH")?;
+    let pace = Pace::Link { latency: seconds(&latency)?, bandwidth: bandwidth(&said)? };
+    if matches!(pace, Pace::Link { bandwidth: 0, .. }) {
+        return Err(Error::new(said.span, "nothing passes a line without bandwidth"));
+    }
+    setup.handler("latency", Access::Text(latency.text));
+    setup.handler("bandwidth", Access::Text(said.text));
+    waits(setup, pace);
+    Ok(Box::new(Due))
+}
+
+/// INTERVAL, which is some time.
+fn interval(text: &Text) -> Result<u64, Error> {
+    match seconds(text)? {
+        0 => Err(Error::new(text.span, "there is no time between packets: `Unqueue` has none")),
+        interval => Ok(interval),
+    }
+}
+
+fn every(setup: &mut Setup<'_>) -> Made {
+    let interval = interval(&setup.arguments.need("INTERVAL")?)?;
+    let usual = if setup.element.class == "Burster" { 8 } else { 1 };
+    let burst = setup.arguments.or("BURST", usual, |text| unsigned(text, u64::from(u32::MAX)))?;
+    waits(setup, Pace::Every { interval, burst: burst.max(1) });
+    Ok(Box::new(Due))
+}
+
+fn sink(setup: &mut Setup<'_>) -> Made {
+    let interval = setup.arguments.or("INTERVAL", USUAL_INTERVAL, interval)?;
+    waits(setup, Pace::Every { interval, burst: 1 });
+    let counter = setup.counter("count");
+    setup.resets("reset_counts", vec![counter]);
+    Ok(Box::new(Sunk { counter }))
+}

@@ -1,0 +1,236 @@
+//! Where packets wait for their time, and for what.
+//!
+//! Elements of time pull: from queues, through schedulers and whatever else there is between. So packets wait where queues end, or, where there is none, in front of
+//! the element itself: that is a lane. The program ends the way of a packet there, at an output of its own behind all others; whoever runs it keeps the packet, and lets it
+//! come in again when it is due. What is between a queue and the element sees packets when they leave.
+//!
+//! Invariant: lanes are inputs that pull, and so have one connection each; each is one server's.
+
+use rustc_hash::FxHashMap;
+use serde::{Deserialize, Serialize};
+
+use crate::class::Class;
+use crate::graph::{Graph, Port};
+use crate::handlers::Setting;
+use crate::resolve::Ways;
+
+/// A number that elements of time go by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Number {
+    /// Always this.
+    Fixed(i64),
+    /// 64 bits of the settings, at this byte.
+    Setting(u32),
+}
+
+impl From<Setting> for Number {
+    fn from(setting: Setting) -> Number {
+        match setting {
+            Setting::Fixed(value) => Number::Fixed(value),
+            Setting::Live(at) => Number::Setting(at),
+        }
+    }
+}
+
+/// When packets go. Times are nanoseconds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Pace {
+    /// So many packets, or bytes, a second, by a token bucket.
+    Rate {
+        /// Tokens a second.
+        rate: Number,
+        /// What the bucket holds: so many tokens, or those of a time.
+        burst: Burst,
+        /// Whether a token is a byte.
+        bytes: bool,
+    },
+    /// So long behind their arrival.
+    Delay(u64),
+    /// As over a line.
+    Link {
+        /// How long that is.
+        latency: u64,
+        /// Bytes a second.
+        bandwidth: u64,
+    },
+    /// So many at once, at multiples of a time.
+    Every {
+        /// The time.
+        interval: u64,
+        /// Packets at a time.
+        burst: u64,
+    },
+}
+
+/// What a token bucket holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Burst {
+    /// The tokens of so many nanoseconds.
+    Nanoseconds(u64),
+    /// So many tokens.
+    Tokens(u64),
+}
+
+/// Where packets wait in order.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Lane {
+    /// The queue, or the element that they wait for.
+    pub element: String,
+    /// What is only known of queues.
+    pub queue: Option<Queued>,
+    /// What the code calls the place where its packets go on.
+    pub number: u32,
+}
+
+/// A queue. Packets that it holds, the most there were, and those that were dropped since it was full, are numbers of the state, which whoever keeps the packets
+/// writes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Queued {
+    /// What it holds at most.
+    pub capacity: Number,
+    /// Whether a full one drops its first packet.
+    pub front: bool,
+    /// Where in the state.
+    pub length: u32,
+    /// Where in the state.
+    pub highest: u32,
+    /// Where in the state.
+    pub dropped: u32,
+}
+
+/// Whose turn it is, of lanes by number.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Turns {
+    /// A lane.
+    Lane(usize),
+    /// One after the other.
+    RoundRobin(Vec<Turns>),
+    /// The first that has anything.
+    First(Vec<Turns>),
+    /// As often as each has tickets.
+    Strides(Vec<(u64, Turns)>),
+}
+
+/// An element that packets wait for.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Server {
+    /// Its name.
+    pub element: String,
+    /// When they go.
+    pub pace: Pace,
+    /// Which goes.
+    pub turns: Turns,
+    /// The lane that they go to, which another one pulls from.
+    pub feeds: Option<usize>,
+}
+
+/// Where packets of a program wait.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Waits {
+    /// In the order of their outputs.
+    pub lanes: Vec<Lane>,
+    /// What they wait for.
+    pub servers: Vec<Server>,
+    /// Annotations that packets keep while they wait, by number, in order.
+    pub kept: Vec<usize>,
+    /// Whether elements go by the clock that hold nothing.
+    pub clocked: bool,
+}
+
+impl Waits {
+    /// Whether the run has to have a clock.
+    pub fn is_timed(&self) -> bool {
+        self.clocked || !self.servers.is_empty()
+    }
+}
+
+/// What elements have said of themselves, by number.
+#[derive(Debug, Default)]
+pub(crate) struct Declared {
+    pub(crate) queues: FxHashMap<usize, Queued>,
+    pub(crate) paces: FxHashMap<usize, Pace>,
+    /// Of schedulers with tickets.
+    pub(crate) tickets: FxHashMap<usize, Vec<u64>>,
+    pub(crate) clocked: bool,
+}
+
+/// Finds lanes and servers. Beside them the inputs that are lanes, in order.
+pub(crate) fn find(graph: &Graph, classes: &[&'static Class], declared: &Declared) -> (Waits, Vec<Port>) {
+    let mut search = Search {
+        graph,
+        classes,
+        declared,
+        ways: Ways::new(graph, classes),
+        lanes: Vec::new(),
+        inputs: Vec::new(),
+        fed: Vec::new(),
+    };
+    let mut elements: Vec<usize> = declared.paces.keys().copied().collect();
+    elements.sort_unstable();
+    let turns: Vec<Turns> =
+        elements.iter().map(|&element| search.turns(Port { element, port: 0 }, element)).collect();
+    let server = |(&element, turns): (&usize, Turns)| Server {
+        element: graph.elements[element].name.clone(),
+        pace: declared.paces[&element],
+        turns,
+        feeds: search.fed.iter().find(|(from, _)| *from == element).map(|(_, lane)| *lane),
+    };
+    let servers = elements.iter().zip(turns).map(server).collect();
+    let waits = Waits { servers, lanes: search.lanes, kept: Vec::new(), clocked: declared.clocked };
+    (waits, search.inputs)
+}
+
+struct Search<'s> {
+    graph: &'s Graph,
+    classes: &'s [&'static Class],
+    declared: &'s Declared,
+    ways: Ways,
+    lanes: Vec<Lane>,
+    inputs: Vec<Port>,
+    /// Elements of time that another one pulls from, by which lane.
+    fed: Vec<(usize, usize)>,
+}
+
+impl Search<'_> {
+    /// What is pulled from at an input, for the element `of`.
+    fn turns(&mut self, input: Port, of: usize) -> Turns {
+        let mut connections = self.graph.connections.iter().filter(|c| c.to == input);
+        let Some(from) = connections.next().map(|c| c.from) else { return self.lane(input, of, None) };
+        // What several pull from has no lane: whose packets they are is decided in front of it.
+        if self.graph.connections.iter().filter(|c| c.from == from).count() > 1 {
+            return self.lane(input, of, None);
+        }
+        let element = from.element;
+        if let Some(queued) = self.declared.queues.get(&element) {
+            return self.lane(input, element, Some(*queued));
+        }
+        if self.declared.paces.contains_key(&element) {
+            self.fed.push((element, self.lanes.len()));
+            return self.lane(input, of, None);
+        }
+        let (inputs, _) = self.graph.ports()[element];
+        let each = |this: &mut Self| -> Vec<Turns> {
+            (0..inputs).map(|port| this.turns(Port { element, port }, of)).collect()
+        };
+        match self.classes[element].name {
+            "RoundRobinSched" => Turns::RoundRobin(each(self)),
+            "PrioSched" => Turns::First(each(self)),
+            "StrideSched" => {
+                let tickets = self.declared.tickets.get(&element).cloned().unwrap_or_default();
+                let tickets = tickets.into_iter().chain(std::iter::repeat(1));
+                Turns::Strides(tickets.zip(each(self)).collect())
+            }
+            _ if inputs == 1 && self.ways.pulls(false, Port { element, port: 0 }) => {
+                self.turns(Port { element, port: 0 }, of)
+            }
+            _ => self.lane(input, of, None),
+        }
+    }
+
+    fn lane(&mut self, input: Port, element: usize, queue: Option<Queued>) -> Turns {
+        let element = self.graph.elements[element].name.clone();
+        self.lanes.push(Lane { element, queue, number: 0 });
+        self.inputs.push(input);
+        Turns::Lane(self.lanes.len() - 1)
+    }
+}
