@@ -259,6 +259,14 @@ fn splitters_go_by_the_times_of_packets() {
 }
 
 #[test]
+fn ways_to_pull_that_lead_back_have_an_end() {
+    let text = "FromDump(a) -> Queue -> [0] s :: RoundRobinSched -> p :: PathSpinlock; p[0] -> [1] s; p[1] -> [2] s; p[2] -> RatedUnqueue(1000) -> ToDump(o)";
+    let mut bed = Bed::new(text);
+    let ran = bed.run(&[0; 3], &frames(3, 60));
+    assert_eq!((ran.sent.as_slice(), bed.dropped(Some("endless"))), (&[0][..], 3));
+}
+
+#[test]
 fn a_configuration_that_takes_anothers_place_has_its_packets() {
     let mut bed = Bed::new(
         "FromDump(a) -> Paint(3) -> q :: Queue -> l :: LinkUnqueue(100ms, 60000) -> p :: CheckPaint(3) -> ToDump(o); p[1] -> Discard",

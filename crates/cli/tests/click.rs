@@ -313,6 +313,49 @@ fn replaced(workers: &str) {
 }
 
 #[test]
+fn packets_that_wait_stay_where_the_next_configuration_has_their_queue() {
+    let files = Files::new("click-swapped");
+    let conf = |name: &str, text: &str| {
+        let path = files.path(name);
+        std::fs::write(&path, text).expect("written");
+        path
+    };
+    let first = conf(
+        "1.click",
+        "FromDevice(in) -> Paint(2) -> q :: Queue(100) -> r :: RatedUnqueue(0, BURST_SIZE 1) -> c :: Counter -> Discard",
+    );
+    let second = conf(
+        "2.click",
+        "FromDevice(in) -> Paint(2) -> SetIPAddress(1.2.3.4) -> q :: Queue(100) -> Strip(14) -> r :: RatedUnqueue(1000000, BURST_SIZE 1)
+            -> p :: CheckPaint(2) -> StoreIPAddress(16) -> c :: Counter -> Discard; p[1] -> d :: Discard",
+    );
+    let third = conf("3.click", "FromDevice(in) -> Discard");
+    let mut spoken = Spoken::new(&first, &files.path("control"), &[]);
+    while spoken.number("q.drops") < 1000 {}
+    assert_eq!([spoken.number("q.length"), spoken.number("c.count")], [100, 1]);
+    assert!(spoken.say(&format!("SWAP {second}")).0.starts_with("200"));
+    while spoken.number("c.count") < 1000 {}
+    assert_eq!(spoken.number("d.count"), 0, "annotations are kept");
+    assert!(spoken.say("WRITE r.rate 0").0.starts_with("200"));
+    while spoken.number("q.length") < 100 {}
+    assert!(spoken.say(&format!("SWAP {third}")).0.starts_with("200"));
+    let (answer, _) = spoken.say(&format!("SWAP {first}"));
+    assert!(answer.starts_with("520") && answer.contains("would wait"), "{answer}");
+    assert!(spoken.say("WRITE stop").0.starts_with("200"));
+    let report: serde_json::Value = serde_json::from_slice(&spoken.end().stdout).expect("JSON");
+    let number = |value: &serde_json::Value| value.as_u64().expect("a number");
+    let rows = report["dropped"].as_array().expect("rows");
+    let dropped: u64 = rows.iter().map(|row| number(&row["packets"])).sum();
+    assert_eq!([number(&report["received"]), number(&report["held"])], [dropped, 0]);
+    let away: Vec<u64> = rows
+        .iter()
+        .filter(|row| row["reason"] == "swapped_away")
+        .map(|row| number(&row["packets"]))
+        .collect();
+    assert_eq!(away, [100]);
+}
+
+#[test]
 fn what_handlers_set_and_what_was_left_out_is_kept_by_the_next_configuration() {
     let files = Files::new("click-kept");
     let (first, second, third) = (files.path("1.click"), files.path("2.click"), files.path("3.click"));

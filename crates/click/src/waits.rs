@@ -4,9 +4,9 @@
 //! the element itself: that is a lane. The program ends the way of a packet there, at an output of its own behind all others; whoever runs it keeps the packet, and lets it
 //! come in again when it is due. What is between a queue and the element sees packets when they leave.
 //!
-//! Invariant: lanes are inputs that pull, and so have one connection each; each is one server's.
+//! Invariant: lanes are inputs that pull, and so have one connection each.
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use serde::{Deserialize, Serialize};
 
 use crate::class::Class;
@@ -160,15 +160,20 @@ pub(crate) fn find(graph: &Graph, classes: &[&'static Class], declared: &Declare
         graph,
         classes,
         declared,
+        ports: graph.ports(),
+        from: graph.connections.iter().map(|c| (c.to, c.from)).collect(),
+        pullers: FxHashMap::default(),
         ways: Ways::new(graph, classes),
         lanes: Vec::new(),
-        inputs: Vec::new(),
+        inputs: FxHashMap::default(),
+        seen: FxHashSet::default(),
         fed: Vec::new(),
     };
+    graph.connections.iter().for_each(|c| *search.pullers.entry(c.from).or_default() += 1);
     let mut elements: Vec<usize> = declared.paces.keys().copied().collect();
     elements.sort_unstable();
     let turns: Vec<Turns> =
-        elements.iter().map(|&element| search.turns(Port { element, port: 0 }, element)).collect();
+        elements.iter().map(|&element| search.turns(Port { element, port: 0 }, element, 0)).collect();
     let server = |(&element, turns): (&usize, Turns)| Server {
         element: graph.elements[element].name.clone(),
         pace: declared.paces[&element],
@@ -177,60 +182,91 @@ pub(crate) fn find(graph: &Graph, classes: &[&'static Class], declared: &Declare
     };
     let servers = elements.iter().zip(turns).map(server).collect();
     let waits = Waits { servers, lanes: search.lanes, kept: Vec::new(), clocked: declared.clocked };
-    (waits, search.inputs)
+    let mut inputs: Vec<(usize, Port)> =
+        search.inputs.into_iter().map(|(input, lane)| (lane, input)).collect();
+    inputs.sort_unstable();
+    (waits, inputs.into_iter().map(|(_, input)| input).collect())
 }
+
+/// Schedulers behind one another, at most: behind more, packets wait in front of these.
+const DEEPEST: u32 = 32;
 
 struct Search<'s> {
     graph: &'s Graph,
     classes: &'s [&'static Class],
     declared: &'s Declared,
+    ports: Vec<(u32, u32)>,
+    /// The output that each input is connected to (one, where it pulls), and how many inputs each output.
+    from: FxHashMap<Port, Port>,
+    pullers: FxHashMap<Port, usize>,
     ways: Ways,
     lanes: Vec<Lane>,
-    inputs: Vec<Port>,
+    inputs: FxHashMap<Port, usize>,
+    /// Schedulers that were looked into: each has its place once.
+    seen: FxHashSet<usize>,
     /// Elements of time that another one pulls from, by which lane.
     fed: Vec<(usize, usize)>,
 }
 
 impl Search<'_> {
     /// What is pulled from at an input, for the element `of`.
-    fn turns(&mut self, input: Port, of: usize) -> Turns {
-        let mut connections = self.graph.connections.iter().filter(|c| c.to == input);
-        let Some(from) = connections.next().map(|c| c.from) else { return self.lane(input, of, None) };
-        // What several pull from has no lane: whose packets they are is decided in front of it.
-        if self.graph.connections.iter().filter(|c| c.from == from).count() > 1 {
-            return self.lane(input, of, None);
+    fn turns(&mut self, mut input: Port, of: usize, depth: u32) -> Turns {
+        // A way that leads back to itself has no end.
+        for _ in 0..self.graph.elements.len() {
+            let Some(from) = self.from.get(&input).copied() else { break };
+            let (element, inputs) = (from.element, self.ports[from.element].0);
+            // What several pull from has no lane: whose packets they are is decided in front of it.
+            if self.pullers.get(&from).is_some_and(|pullers| *pullers > 1) {
+                break;
+            }
+            if let Some(queued) = self.declared.queues.get(&element) {
+                return self.lane(input, element, Some(*queued));
+            }
+            if self.declared.paces.contains_key(&element) {
+                let turns = self.lane(input, of, None);
+                if let Turns::Lane(lane) = turns {
+                    self.fed.push((element, lane));
+                }
+                return turns;
+            }
+            let behind = Port { element, port: 0 };
+            if inputs == 1 && self.ways.pulls(false, behind) {
+                input = behind;
+                continue;
+            }
+            match self.scheduled(element, inputs, of, depth) {
+                Some(turns) => return turns,
+                None => break,
+            }
         }
-        let element = from.element;
-        if let Some(queued) = self.declared.queues.get(&element) {
-            return self.lane(input, element, Some(*queued));
+        self.lane(input, of, None)
+    }
+
+    /// What a scheduler pulls from.
+    fn scheduled(&mut self, element: usize, inputs: u32, of: usize, depth: u32) -> Option<Turns> {
+        let class = self.classes[element].name;
+        let schedules = ["RoundRobinSched", "PrioSched", "StrideSched"].contains(&class);
+        if depth == DEEPEST || !schedules || !self.seen.insert(element) {
+            return None;
         }
-        if self.declared.paces.contains_key(&element) {
-            self.fed.push((element, self.lanes.len()));
-            return self.lane(input, of, None);
-        }
-        let (inputs, _) = self.graph.ports()[element];
-        let each = |this: &mut Self| -> Vec<Turns> {
-            (0..inputs).map(|port| this.turns(Port { element, port }, of)).collect()
-        };
-        match self.classes[element].name {
-            "RoundRobinSched" => Turns::RoundRobin(each(self)),
-            "PrioSched" => Turns::First(each(self)),
-            "StrideSched" => {
+        let all: Vec<Turns> =
+            (0..inputs).map(|port| self.turns(Port { element, port }, of, depth + 1)).collect();
+        Some(match class {
+            "RoundRobinSched" => Turns::RoundRobin(all),
+            "PrioSched" => Turns::First(all),
+            _ => {
                 let tickets = self.declared.tickets.get(&element).cloned().unwrap_or_default();
-                let tickets = tickets.into_iter().chain(std::iter::repeat(1));
-                Turns::Strides(tickets.zip(each(self)).collect())
+                Turns::Strides(tickets.into_iter().chain(std::iter::repeat(1)).zip(all).collect())
             }
-            _ if inputs == 1 && self.ways.pulls(false, Port { element, port: 0 }) => {
-                self.turns(Port { element, port: 0 }, of)
-            }
-            _ => self.lane(input, of, None),
-        }
+        })
     }
 
     fn lane(&mut self, input: Port, element: usize, queue: Option<Queued>) -> Turns {
-        let element = self.graph.elements[element].name.clone();
-        self.lanes.push(Lane { element, queue, number: 0 });
-        self.inputs.push(input);
-        Turns::Lane(self.lanes.len() - 1)
+        let lane = *self.inputs.entry(input).or_insert_with(|| {
+            let element = self.graph.elements[element].name.clone();
+            self.lanes.push(Lane { element, queue, number: 0 });
+            self.lanes.len() - 1
+        });
+        Turns::Lane(lane)
     }
 }

@@ -63,7 +63,7 @@ pub struct ServerSpec {
 pub struct RoomSpec {
     /// Places to wait at, in the order of the graph's outputs for them.
     pub lanes: Vec<LaneSpec>,
-    /// Each lane is one's.
+    /// What lets packets of these go.
     pub servers: Vec<ServerSpec>,
     /// The annotations that packets that wait have in their buffers, by number, in order; behind a word, each a word.
     pub kept: Vec<usize>,
