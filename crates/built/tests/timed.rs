@@ -267,6 +267,32 @@ fn ways_to_pull_that_lead_back_have_an_end() {
 }
 
 #[test]
+fn meters_choose_by_what_came_lately() {
+    let mut bed = Bed::new(
+        "FromDump(a) -> m :: Meter(1000, 3000); m[0] -> ToDump(slow); m[1] -> ToDump(some); m[2] -> ToDump(fast)",
+    );
+    // 2,000 a second for 200 ms, 8,000 for as long, nothing for a second, 500 for 200 ms.
+    let spell = |from: u64, every: u64| (0..200 * MS / every).map(move |at| from + at * every);
+    let times: Vec<u64> =
+        spell(0, MS / 2).chain(spell(200 * MS, MS / 8)).chain(spell(1_400 * MS, 2 * MS)).collect();
+    bed.run(&times, &frames(times.len() as u64, 60));
+    // 1 - (15/16)^n is more than 1/2 from n = 11 on; of 2,000 and 6,000 more a sixth has come after 3. Nothing is left after a second.
+    let first = |from: u64, output: usize| {
+        bed.sent.iter().find(|sent| sent.0 >= from && sent.2 == output).map(|sent| sent.0 / MS)
+    };
+    assert_eq!([first(0, 0), first(0, 1), first(0, 2)], [Some(0), Some(11), Some(203)]);
+    assert_eq!([first(1_400 * MS, 0), first(1_400 * MS, 1), first(1_400 * MS, 2)], [Some(1_400), None, None]);
+    assert!(bed.sent.iter().all(|sent| sent.2 == 1 || sent.0 < 11 * MS || sent.0 >= 203 * MS));
+    let rate: f64 = bed.read("m.rate").parse().expect("a number");
+    assert!((400.0..600.0).contains(&rate), "{rate}");
+    let mut bed =
+        Bed::new("FromDump(a) -> m :: BandwidthMeter(100KBps); m[0] -> ToDump(slow); m[1] -> ToDump(fast)");
+    bed.run(&(0..1_000).map(|at| at * MS / 4).collect::<Vec<_>>(), &frames(1_000, 50));
+    // 200,000 bytes a second.
+    assert_eq!(bed.sent.iter().find(|sent| sent.2 == 1).map(|sent| sent.0 / MS), Some(11));
+}
+
+#[test]
 fn a_configuration_that_takes_anothers_place_has_its_packets() {
     let mut bed = Bed::new(
         "FromDump(a) -> Paint(3) -> q :: Queue -> l :: LinkUnqueue(100ms, 60000) -> p :: CheckPaint(3) -> ToDump(o); p[1] -> Discard",

@@ -22,6 +22,7 @@ mod ip_options;
 mod latency;
 mod lengths;
 mod lookup;
+mod meter;
 mod paint;
 mod querier;
 pub(crate) mod rewrite;
@@ -62,6 +63,7 @@ pub(crate) const TABLES: &[&[Class]] = &[
     latency::CLASSES,
     lengths::CLASSES,
     lookup::CLASSES,
+    meter::CLASSES,
     paint::CLASSES,
     querier::CLASSES,
     rewrite::CLASSES,

@@ -88,7 +88,7 @@ fn waits(setup: &mut Setup<'_>, pace: Pace) {
 }
 
 /// A rate in bytes a second: a number of these, or with a unit.
-fn bandwidth(text: &Text) -> Result<u64, Error> {
+pub(super) fn bandwidth(text: &Text) -> Result<u64, Error> {
     let (bits, bytes) = (BITS.iter().map(|(unit, size)| (*unit, size / 8.0)), BYTES.iter().copied());
     let rate = bits.chain(bytes).find_map(|(unit, size)| {
         let number = text.text.strip_suffix(unit)?.trim();
