@@ -1,6 +1,8 @@
 //! Packets of graphs that wait: what a graph says of where they do, as whoever keeps them wants it, and what came of it in the graph's state.
 
-use millstream_click::{Burst, Lane, Number, Pace, Program, Turns};
+use std::ops::Range;
+
+use millstream_click::{Burst, Lane, Number, Pace, Part, Program, Turns};
 use millstream_native::Engine;
 use millstream_native::io::timed::{self, LaneSpec, Room, RoomSpec, ServerSpec};
 
@@ -46,6 +48,11 @@ fn capacity(engine: &mut Engine, lane: &Lane) -> Option<u64> {
     lane.queue.map(|queue| number(engine, queue.capacity))
 }
 
+fn bytes(part: Part) -> Range<usize> {
+    let at = part.at as usize;
+    at..at + part.bytes as usize
+}
+
 /// Where packets of a program wait.
 pub fn spec(program: &Program, engine: &mut Engine) -> RoomSpec {
     let waits = &program.waits;
@@ -54,6 +61,8 @@ pub fn spec(program: &Program, engine: &mut Engine) -> RoomSpec {
         capacity: capacity(engine, lane),
         front: lane.queue.is_some_and(|queue| queue.front),
         number: lane.number,
+        numbered: bytes(lane.numbered),
+        notes: lane.notes.iter().map(|(note, part)| (*note, bytes(*part))).collect(),
     });
     let lanes = lanes.collect();
     let servers = waits.servers.iter().map(|server| ServerSpec {
@@ -62,7 +71,7 @@ pub fn spec(program: &Program, engine: &mut Engine) -> RoomSpec {
         turns: turns(&server.turns),
         feeds: server.feeds,
     });
-    RoomSpec { lanes, servers: servers.collect(), kept: waits.kept.clone() }
+    RoomSpec { lanes, servers: servers.collect(), kept: waits.kept as usize }
 }
 
 /// Takes over what handlers have set.

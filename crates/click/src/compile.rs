@@ -11,8 +11,8 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use millstream_ir::{
-    Block, BlockCall, Cond, Func, Function, GlobalData, Linkage, Map, MapDecl, Module, Op, Prov, Type, Value,
-    Width,
+    Block, BlockCall, Cond, Func, Function, GlobalData, Linkage, Map, MapDecl, Module, Op, Prov, Size, Type,
+    Value, Width,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::{Deserialize, Serialize};
@@ -31,7 +31,7 @@ use crate::layout::{self, Held, Kept, Layout};
 use crate::packet::{HOST, NOTES, Packet, TYPES};
 use crate::resolve;
 use crate::script::Script;
-use crate::waits::{self, Lane, Waits};
+use crate::waits::{self, Lane, Part, Waits};
 
 mod setup;
 
@@ -506,11 +506,15 @@ impl<'g> Compiler<'g> {
 
     /// Notes what the code calls the places of lanes, and what it keeps of packets that wait there. (Where no packet comes to, it has no name.)
     fn number(&self, waits: &mut Waits) {
+        let part = |(size, at): (Size, i32)| Part { at: at as u32, bytes: size.bytes() };
         for (lane, input) in waits.lanes.iter_mut().zip(&self.lanes) {
             let known = self.resumptions.iter().position(|port| port == input);
             lane.number = known.unwrap_or_default() as u32;
+            lane.numbered = part(self.kept.number);
+            let notes = self.kept.notes.iter().filter(|(note, ..)| self.kept.is_for(*input, *note));
+            lane.notes = notes.map(|&(note, size, at)| (note, part((size, at)))).collect();
         }
-        waits.kept.clone_from(&self.kept);
+        waits.kept = self.kept.bytes;
     }
 
     /// The output behind which packets wait at an input, if they do.

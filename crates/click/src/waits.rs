@@ -80,6 +80,19 @@ pub struct Lane {
     pub queue: Option<Queued>,
     /// What the code calls the place where its packets go on.
     pub number: u32,
+    /// Where that number is, in what is kept of a packet.
+    pub numbered: Part,
+    /// The annotations that are kept, by number, and where they are.
+    pub notes: Vec<(usize, Part)>,
+}
+
+/// Bytes of what is kept of a packet that waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Part {
+    /// Where they begin.
+    pub at: u32,
+    /// How many there are.
+    pub bytes: u32,
 }
 
 /// A queue. Packets that it holds, the most there were, and those that were dropped since it was full, are numbers of the state, which whoever keeps the packets
@@ -131,8 +144,8 @@ pub struct Waits {
     pub lanes: Vec<Lane>,
     /// What they wait for.
     pub servers: Vec<Server>,
-    /// Annotations that packets keep while they wait, by number, in order.
-    pub kept: Vec<usize>,
+    /// Bytes that are kept of a packet.
+    pub kept: u32,
     /// Whether elements go by the clock that hold nothing.
     pub clocked: bool,
 }
@@ -181,7 +194,7 @@ pub(crate) fn find(graph: &Graph, classes: &[&'static Class], declared: &Declare
         feeds: search.fed.iter().find(|(from, _)| *from == element).map(|(_, lane)| *lane),
     };
     let servers = elements.iter().zip(turns).map(server).collect();
-    let waits = Waits { servers, lanes: search.lanes, kept: Vec::new(), clocked: declared.clocked };
+    let waits = Waits { servers, lanes: search.lanes, kept: 0, clocked: declared.clocked };
     let mut inputs: Vec<(usize, Port)> =
         search.inputs.into_iter().map(|(input, lane)| (lane, input)).collect();
     inputs.sort_unstable();
@@ -264,7 +277,9 @@ impl Search<'_> {
     fn lane(&mut self, input: Port, element: usize, queue: Option<Queued>) -> Turns {
         let lane = *self.inputs.entry(input).or_insert_with(|| {
             let element = self.graph.elements[element].name.clone();
-            self.lanes.push(Lane { element, queue, number: 0 });
+            // Where they are is known when there is code.
+            let (numbered, notes) = (Part::default(), Vec::new());
+            self.lanes.push(Lane { element, queue, number: 0, numbered, notes });
             self.lanes.len() - 1
         });
         Turns::Lane(lane)

@@ -15,6 +15,7 @@ mod replay;
 mod turns;
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 pub use live::serve_graph_timed;
 pub use pace::{Burst, Pace};
@@ -27,8 +28,6 @@ use turns::Scheduler;
 
 /// Packets of a lane without a capacity, from which on sources wait.
 const ENOUGH: usize = 1000;
-/// Bytes of what is kept of a packet: where it goes on, and each annotation.
-const WORD: usize = 4;
 /// Buffers that are kept to be used again.
 const SPARE: usize = 4096;
 
@@ -43,6 +42,10 @@ pub struct LaneSpec {
     pub front: bool,
     /// What the graph calls the place where its packets go on.
     pub number: u32,
+    /// The bytes of that number in what is kept of a packet.
+    pub numbered: Range<usize>,
+    /// The annotations that are kept, by number, and their bytes.
+    pub notes: Vec<(usize, Range<usize>)>,
 }
 
 /// What lets packets of lanes go.
@@ -65,8 +68,8 @@ pub struct RoomSpec {
     pub lanes: Vec<LaneSpec>,
     /// What lets packets of these go.
     pub servers: Vec<ServerSpec>,
-    /// The annotations that packets that wait have in their buffers, by number, in order; behind a word, each a word.
-    pub kept: Vec<usize>,
+    /// Bytes that the code keeps of a packet that waits, in its buffer.
+    pub kept: usize,
 }
 
 /// What a lane has told since it was last asked.
@@ -123,7 +126,7 @@ struct Server {
 pub struct Room {
     lanes: Vec<Lane>,
     servers: Vec<Server>,
-    kept: Vec<usize>,
+    kept: usize,
     spare: Vec<Vec<u8>>,
     /// When time began: ticks count from there.
     origin: u64,
@@ -138,7 +141,7 @@ impl Room {
         let mut room = Room {
             lanes: Vec::new(),
             servers: Vec::new(),
-            kept: Vec::new(),
+            kept: 0,
             spare: Vec::new(),
             origin: 0,
             now: 0,
@@ -167,7 +170,7 @@ impl Room {
         };
         self.servers = spec.servers.iter().map(server).collect();
         self.lanes = spec.lanes.iter().map(lane).collect();
-        self.kept.clone_from(&spec.kept);
+        self.kept = spec.kept;
         self.changed = true;
     }
 
@@ -318,16 +321,16 @@ impl Room {
     /// them. Gives names of lanes and servers whose packets have no place there, and how many.
     pub fn refurnish(&mut self, spec: &RoomSpec) -> Vec<(String, u64)> {
         let (lanes, servers) = (std::mem::take(&mut self.lanes), std::mem::take(&mut self.servers));
-        let kept = std::mem::take(&mut self.kept);
+        let kept = self.kept;
         self.furnish(spec);
         let place = |old: &Lane| self.lanes.iter().position(|lane| lane.spec.name == old.spec.name);
         let places: Vec<Option<usize>> = lanes.iter().map(place).collect();
-        let numbers: Vec<u32> = self.lanes.iter().map(|lane| lane.spec.number).collect();
-        let Room { kept: now, .. } = self;
+        let of = |lanes: &[Lane]| lanes.iter().map(|lane| lane.spec.clone()).collect::<Vec<LaneSpec>>();
+        let (before, now) = (of(&lanes), of(&self.lanes));
         let stays = |parcel: &mut Parcel| {
             let Some(lane) = places.get(parcel.lane).copied().flatten() else { return false };
-            parcel.lane = lane;
-            parcel.rewrite(&kept, now, numbers[lane])
+            let old = std::mem::replace(&mut parcel.lane, lane);
+            parcel.rewrite((&before[old], kept), (&now[lane], spec.kept))
         };
         let mut gone = Vec::new();
         for (mut old, place) in lanes.into_iter().zip(&places) {
@@ -359,22 +362,31 @@ impl Room {
 }
 
 impl Parcel {
-    /// Puts down its annotations as another graph keeps them; those that it did not have are zero. `false` if there is no room in front of the packet.
-    fn rewrite(&mut self, old: &[usize], new: &[usize], number: u32) -> bool {
-        let word = |at: usize| at..at + WORD;
-        let from = self.carried.kept(WORD + WORD * old.len());
-        let of = |note: &usize| {
-            let at = old.iter().position(|known| known == note)?;
-            self.bytes.get(word(from + WORD + WORD * at))?.first_chunk().copied()
+    /// Puts down its annotations as another graph keeps them of packets of a lane, in so many bytes; those that it did not have are zero. `false` if there is no room
+    /// in front of the packet.
+    fn rewrite(
+        &mut self,
+        (old, old_bytes): (&LaneSpec, usize),
+        (new, new_bytes): (&LaneSpec, usize),
+    ) -> bool {
+        let from = self.carried.kept(old_bytes);
+        let before = self.bytes.get(from..from + old_bytes).unwrap_or_default().to_vec();
+        let of = |note: usize| {
+            let (_, place) = old.notes.iter().find(|(known, _)| *known == note)?;
+            before.get(place.clone())
         };
-        let notes: Vec<[u8; WORD]> = new.iter().map(|note| of(note).unwrap_or_default()).collect();
-        let length = WORD + WORD * new.len();
-        let to = self.carried.kept(length);
-        if to + length > self.carried.front() {
+        let to = self.carried.kept(new_bytes);
+        if to + new_bytes > self.carried.front() {
             return false;
         }
-        for (at, value) in std::iter::once(number.to_ne_bytes()).chain(notes).enumerate() {
-            self.bytes[word(to + WORD * at)].copy_from_slice(&value);
+        let Some(kept) = self.bytes.get_mut(to..to + new_bytes) else { return false };
+        kept.fill(0);
+        let number = new.number.to_le_bytes();
+        kept[new.numbered.clone()].copy_from_slice(&number[..new.numbered.len()]);
+        for (note, place) in &new.notes {
+            if let Some(value) = of(*note) {
+                kept[place.clone()].copy_from_slice(value);
+            }
         }
         true
     }
