@@ -322,7 +322,7 @@ fn packets_that_wait_stay_where_the_next_configuration_has_their_queue() {
     };
     let first = conf(
         "1.click",
-        "FromDevice(in) -> Paint(2) -> q :: Queue(100) -> r :: RatedUnqueue(0, BURST_SIZE 1) -> c :: Counter -> Discard",
+        "FromDevice(in) -> Paint(2) -> q :: Queue(100) -> r :: RatedUnqueue(0, BURST_SIZE 1) -> k :: CheckPaint(2) -> c :: Counter -> Discard; k[1] -> Discard",
     );
     let second = conf(
         "2.click",
