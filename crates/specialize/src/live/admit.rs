@@ -10,6 +10,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::Live;
 use super::beside::Task;
 use super::make::Candidate;
+use super::step::Step;
 use super::workshop::{Order, Workshop};
 use crate::guard::Snapshot;
 use crate::judge::difference::Difference;
@@ -165,7 +166,10 @@ impl Workshop<'_> {
     /// Holds a variant against the original, as long as the task is not called off.
     pub(super) fn judge(&mut self, candidate: &Candidate, order: &Order, task: &Task) -> Judged {
         let (start, mut ids) = (Instant::now(), FxHashSet::default());
-        let goes_on = || !task.is_called_off();
+        let goes_on = || {
+            self.steps.at(Step::Judging(order.tier));
+            !task.is_called_off()
+        };
         let mut ours = |id| {
             ids.insert(id);
         };

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::spared::Spared;
+use super::step::Step;
 use super::{ATTEMPTS, Active, Live, LiveError, PATIENCE, micros};
 use crate::clock::monotonic_ns;
 use crate::contents::{Changes, Dirty, Present};
@@ -112,6 +113,7 @@ impl Live<'_> {
             }
             let present = active.record.present(&self.sources, &now);
             let present = if self.active_keeps_up(&now) { present } else { Present::Other };
+            self.settings.steps.at(Step::Followed);
             // Of what was written while the generation ran, nothing has a cache.
             if let Some(active) = self.active.as_mut().filter(|_| !runs) {
                 active.caches.forget();

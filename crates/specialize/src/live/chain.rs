@@ -32,6 +32,7 @@ use millstream_loader::Session;
 use millstream_object::{FuncId, InitialValue, LinkedProgram, MapId};
 use rustc_hash::FxHashMap;
 
+use super::step::Step;
 use super::{Instrumented, Live};
 use crate::contents::Dirty;
 use crate::guard::{Guard, GuardError};
@@ -453,7 +454,9 @@ impl Live<'_> {
         if !self.links.is_touched(dirty) {
             return true;
         }
-        self.links.read().is_ok_and(|held| chain.refill(self.compiler, held))
+        let Ok(held) = self.links.read() else { return false };
+        self.settings.steps.at(Step::Slots);
+        chain.refill(self.compiler, held)
     }
 
     /// The same of the variant on the hook.
@@ -495,6 +498,7 @@ impl Live<'_> {
             && self.guard.begin(SHORT, &[]).is_some()
             && self.links.read().is_ok_and(|now| chain.is_filled_by(&now))
         {
+            self.settings.steps.at(Step::Called);
             self.guard.chain(version);
         }
     }

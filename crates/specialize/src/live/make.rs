@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use super::admit::{Admission, Shape};
 use super::beside::{Duty, Task};
 use super::spared::Spared;
+use super::step::Step;
 use super::traffic::Weighed;
 use super::workshop::{Made, Order};
 use super::{ATTEMPTS, Active, Live, LiveError, PATIENCE, QUIET, Seen, micros};
@@ -136,6 +137,7 @@ impl Live<'_> {
                 }
             }
             self.guard.clear_first_packet(order.generation);
+            self.settings.steps.at(Step::Made(tier));
             if let Some(dirty) = self.approve(snapshot, &mut candidate.active) {
                 let Candidate { active, making, .. } = candidate;
                 return self.install(active, making, Cause { reason, write }, dirty, tell);
@@ -209,6 +211,7 @@ impl Live<'_> {
                 Present::Other => return None,
                 Present::Twinned(changes) => Some(active.twins.write(changes).ok()?.0),
             };
+            self.settings.steps.at(Step::CaughtUp);
             let new = token(active.generation, side.unwrap_or(active.twins.side()));
             if let Some(behind) = self.guard.approve(again, new, spared, Slots::NONE) {
                 active.twins.turn(side.unwrap_or(active.twins.side()));
@@ -270,6 +273,7 @@ impl Live<'_> {
         // The guard has its token: from here on it is the one that follows writes.
         let before = self.active.replace(active);
         let gone = self.put_aside(before, cause.reason, dirty);
+        self.settings.steps.at(Step::Approved);
         // A write is answered as fast as can be; what it leads to is judged at the next look at the traffic.
         let judged = self.settings.measure && cause.reason != Reason::Write;
         if judged {

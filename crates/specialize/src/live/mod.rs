@@ -25,6 +25,7 @@ mod shift;
 mod spared;
 mod speed;
 mod standby;
+pub mod step;
 mod traffic;
 mod workshop;
 
@@ -67,6 +68,7 @@ use shift::Hits;
 use spared::Spared;
 pub use speed::Speed;
 use standby::Standby;
+use step::Step;
 
 /// What is left on the interface at the end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -595,7 +597,12 @@ impl<'c> Live<'c> {
     ) -> Result<(), LiveError> {
         self.open();
         let mut place = self.place.take().ok_or(LiveError::NotAttached)?;
-        let changed = self.beside(Duty::Follow, || place.swap(new), tell);
+        let steps = self.settings.steps.clone();
+        let swap = || {
+            steps.at(Step::Swapping);
+            place.swap(new)
+        };
+        let changed = self.beside(Duty::Follow, swap, tell);
         self.place = Some(place);
         changed??;
         self.received.turn(specialised);

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use millstream_kernel::XdpMode;
 
+use super::step::Steps;
 use crate::adopt::Adopt;
 
 /// How a session is to be.
@@ -48,6 +49,8 @@ pub struct Settings {
     pub approximate: BTreeSet<String>,
     /// Count the packets that take the original code, where a variant is on the hook (an atomic addition for each).
     pub count: bool,
+    /// Called where the session can be held: for tests alone.
+    pub steps: Steps,
 }
 
 impl Settings {
@@ -72,6 +75,7 @@ impl Settings {
             exclude: Vec::new(),
             approximate: BTreeSet::new(),
             count: false,
+            steps: Steps::default(),
         }
     }
 }

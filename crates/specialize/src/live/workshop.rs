@@ -20,6 +20,7 @@ use super::chain::{Chain, Held};
 use super::make::{Candidate, Making};
 use super::shift::Hits;
 use super::spared::Spared;
+use super::step::{Step, Steps};
 use super::{Active, Live, LiveError, all_sites, explain};
 use crate::caches::Caches;
 use crate::contents::{Observed, Record, Source};
@@ -104,6 +105,7 @@ pub(super) struct Workshop<'c> {
     /// What is known of shapes.
     pub(super) fates: HashMap<Shape, Fate>,
     learnt: Learnt,
+    pub(super) steps: Steps,
 }
 
 /// What came of making a variant.
@@ -168,6 +170,7 @@ impl<'c> Live<'c> {
                 is_refused_unfolded: false,
                 loaded: BTreeSet::new(),
             },
+            steps: self.settings.steps.clone(),
         })
     }
 
@@ -230,7 +233,9 @@ impl<'c> Live<'c> {
 impl Workshop<'_> {
     /// Makes a variant, and judges it, if its shape is new.
     pub(super) fn make(mut self, order: &Order, task: &Task) -> Made {
+        self.steps.at(Step::Begun(order.tier));
         let candidate = self.candidate(order);
+        self.steps.at(Step::Loaded(order.tier));
         let judged = match &candidate {
             Ok(Some(candidate)) if !task.is_called_off() && self.is_new(&candidate.shape) => {
                 Some(self.judge(candidate, order, task))
@@ -339,6 +344,7 @@ impl Workshop<'_> {
         let Some(Code { planned, variant, twins, record, is_short, compile }) = self.code(order)? else {
             return Ok(None);
         };
+        self.steps.at(Step::Coded(order.tier));
         let start = Instant::now();
         let caches =
             Caches::new(planned.plan.caches.iter().map(|c| (c.of, c.shape))).map_err(|e| e.to_string())?;

@@ -17,6 +17,8 @@ use millstream_programs::router;
 use millstream_programs::traffic::{Flows, Locality};
 use millstream_specialize::guard::TOKEN;
 use millstream_specialize::live::details::Runs;
+use millstream_specialize::live::step::Step;
+use millstream_specialize::policy::Tier;
 use millstream_specialize::profile;
 use millstream_specialize::report::{Outcome, Reason};
 use millstream_specialize::transform::{Budget, Fallback, Plan, Site, Unknown};
@@ -25,6 +27,7 @@ use millstream_specialize::{Compiler, Leave, Live, Report, Settings};
 use rustc_hash::FxHashMap;
 
 use crate::fixtures;
+use crate::gate::{Gate, Opened};
 use crate::routed::{End, alone, generation, settings};
 
 /// Slots of the array.
@@ -430,6 +433,45 @@ fn a_flood_from_the_start_is_never_stale() {
             |_| (),
         );
     }
+}
+
+/// They are written at each step of making the first variant, and after the look by which the profiling one calls on.
+#[test]
+fn slots_that_are_written_while_something_is_made_are_never_stale() {
+    let gate = Gate::at(Step::Begun(Tier::Quick));
+    session(
+        "slots",
+        |settings| settings.steps = gate.steps(),
+        |it| {
+            let _opened = Opened(&gate);
+            let packet = frame(1, 1, 1);
+            gate.wait();
+            let steps = [
+                Step::Coded(Tier::Quick),
+                Step::Loaded(Tier::Quick),
+                Step::Made(Tier::Quick),
+                Step::Slots,
+                Step::CaughtUp,
+                Step::Approved,
+                Step::Swapping,
+                Step::Called,
+                Step::Called,
+            ];
+            for (n, step) in steps.into_iter().enumerate() {
+                let (program, mark) = [("detour", BY_DETOUR), ("route", BY_ROUTE)][n % 2];
+                it.put(ROUTE, program);
+                assert_eq!(it.ask(&packet), (TX, mark), "stale before {step:?}");
+                gate.on_to(step);
+                assert_eq!(it.ask(&packet), (TX, mark), "stale at {step:?}");
+            }
+            it.put(ROUTE, "route");
+            gate.open();
+            for _ in 0..1_000 {
+                assert_eq!(it.ask(&packet), (TX, BY_ROUTE), "stale");
+            }
+        },
+        |_| (),
+    );
 }
 
 /// What the profiling variant calls is what the array holds, also when that changes while it is on the hook; it calls what records as long as

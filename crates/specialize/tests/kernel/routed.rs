@@ -11,7 +11,8 @@ use millstream_object::Object;
 use millstream_programs::router::{self, Config, Route};
 use millstream_programs::traffic::{Flows, Locality};
 use millstream_programs::{Prefix, ROUTER};
-use millstream_specialize::guard::{TOKEN, is_fresh};
+use millstream_specialize::guard::{TOKEN, UNSEEN, is_fresh};
+use millstream_specialize::live::step::Steps;
 use millstream_specialize::pins::remove_abandoned;
 use millstream_specialize::report::GuardState;
 use millstream_specialize::{Compiler, Leave, Live, Report, Settings};
@@ -41,6 +42,8 @@ pub(crate) struct Wanted {
     pub(crate) twins: bool,
     /// Whether what is not faster is taken back.
     pub(crate) measure: bool,
+    /// Where the session is held.
+    pub(crate) steps: Steps,
 }
 
 impl Wanted {
@@ -59,6 +62,7 @@ impl Wanted {
             twins: true,
             // Other tests would be disturbed by the kernel's clock around programs.
             measure: false,
+            steps: Steps::default(),
         }
     }
 
@@ -92,6 +96,7 @@ impl Wanted {
         settings.calm = self.calm;
         settings.twins = self.twins;
         settings.measure = self.measure;
+        settings.steps = self.steps.clone();
         settings
     }
 }
@@ -172,6 +177,11 @@ impl Beside<'_> {
         while !self.approved() && start.elapsed() < most {
             std::thread::sleep(Duration::from_millis(1));
         }
+    }
+
+    /// Whether a look has begun, and nothing was written since.
+    pub(crate) fn is_looked_at(&self) -> bool {
+        self.token.atomic_u64(TOKEN as usize).load(Ordering::SeqCst) & UNSEEN == UNSEEN
     }
 
     /// Whether specialised code may run now, with no twin behind.

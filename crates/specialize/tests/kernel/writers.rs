@@ -13,8 +13,10 @@ use millstream_kernel::{
 use millstream_specialize::guard::{EventKind, Guard};
 use millstream_specialize::holders::{Holders, Ours, Unsafe};
 
+use crate::gate::Absent;
 use crate::guard::{guard, hash, put, seen};
 
+pub(crate) const MAP_UPDATE_ELEM: i32 = 2;
 const PROG_TEST_RUN: i32 = 10;
 const LOOKUP_AND_DELETE_BATCH: i32 = 25;
 const DELETE_BATCH: i32 = 27;
@@ -22,7 +24,7 @@ const LINK_CREATE: i32 = 28;
 const ITER_CREATE: i32 = 33;
 
 /// bpf(2) with an attribute of these words.
-fn bpf(command: i32, attr: &[u64]) -> i64 {
+pub(crate) fn bpf(command: i32, attr: &[u64]) -> i64 {
     // SAFETY: the attribute outlives the call, and what it points to the caller's.
     unsafe { libc::syscall(libc::SYS_bpf, command, attr.as_ptr(), size_of_val(attr)) }
 }
@@ -34,7 +36,7 @@ fn descriptor(result: i64) -> OwnedFd {
     unsafe { OwnedFd::from_raw_fd(result as i32) }
 }
 
-fn load(text: &str, spec: &ProgramSpec<'_>) -> Program {
+pub(crate) fn load(text: &str, spec: &ProgramSpec<'_>) -> Program {
     let insns = encode_all(&asm::assemble(text).expect("assembled"));
     let slots: Vec<u64> = insns.iter().map(|r| u64::from_ne_bytes(r.to_bytes())).collect();
     Program::load(&ProgramSpec { insns: &slots, license: "GPL", ..*spec }).expect("accepted")
@@ -169,4 +171,38 @@ fn a_map_of_maps_that_is_changed_is_told_and_its_holder_found() {
     let reached = Map::from_id(inner).unwrap();
     let write = || reached.update(&[0; 4], &[1; 8], UpdateMode::Any).unwrap();
     assert_eq!(seen(&mut guard, write), Some(vec![0; 4]));
+}
+
+/// An attribute that is not there when the call begins: what it names is known when it returns.
+#[test]
+fn a_map_of_maps_that_is_named_late_is_told() {
+    let map = if testing::require() { hash(100) } else { return };
+    let spec = MapSpec {
+        name: "outer",
+        map_type: MapType::ARRAY_OF_MAPS,
+        key_size: 4,
+        value_size: 4,
+        max_entries: 2,
+        inner: Some(&map),
+        ..MapSpec::default()
+    };
+    let outer = Map::create(&spec).unwrap();
+    let Some(mut guard) = guard(&[&map]) else { return };
+    guard.events();
+    let (absent, version, strangers) = (Absent::new(), guard.version(), guard.strangers());
+    let (key, value) = (0u32, map.as_fd().as_raw_fd());
+    let attr = [outer.as_fd().as_raw_fd() as u64, &raw const key as u64, &raw const value as u64, 0];
+    std::thread::scope(|scope| {
+        // SAFETY: the kernel waits for the attribute, which outlives the call, as all that it points to.
+        let write =
+            || unsafe { libc::syscall(libc::SYS_bpf, MAP_UPDATE_ELEM, absent.address(), size_of_val(&attr)) };
+        let writer = scope.spawn(write);
+        while guard.version() == version {
+            std::thread::yield_now();
+        }
+        assert!(guard.events().iter().all(|e| e.kind == EventKind::Any), "it is not known what it is");
+        absent.fill(&attr.map(u64::to_ne_bytes).concat());
+        assert_eq!(writer.join().unwrap(), 0);
+    });
+    assert!(guard.strangers() > strangers && guard.events().iter().any(|e| e.kind == EventKind::Foreign));
 }

@@ -1,0 +1,174 @@
+//! Holds a session at a step until what is to come between has come; and a writer inside bpf(2), before the kernel applies what it writes.
+#![allow(unsafe_code)]
+
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use millstream_specialize::live::step::{Step, Steps};
+
+/// For how long a step is waited for.
+const LONGEST: Duration = Duration::from_secs(30);
+
+#[derive(Default)]
+struct State {
+    wanted: Option<Step>,
+    /// Whether somebody is there.
+    held: bool,
+    /// How often whoever was there was let go.
+    turn: u64,
+    /// The steps that were come to, with how often that was.
+    seen: Vec<(Step, usize)>,
+}
+
+/// A session comes as far as the step that is wanted.
+#[derive(Default)]
+pub(crate) struct Gate(Arc<(Mutex<State>, Condvar)>);
+
+impl Gate {
+    /// Whoever comes to this step first will be held.
+    pub(crate) fn at(step: Step) -> Gate {
+        let gate = Gate::default();
+        gate.0.0.lock().expect("no panic").wanted = Some(step);
+        gate
+    }
+
+    /// What a session calls.
+    pub(crate) fn steps(&self) -> Steps {
+        let shared = Arc::clone(&self.0);
+        Steps::new(move |step| {
+            let (state, changed) = &*shared;
+            let mut state = state.lock().expect("no panic");
+            match state.seen.iter_mut().find(|(seen, _)| *seen == step) {
+                Some((_, times)) => *times += 1,
+                None => state.seen.push((step, 1)),
+            }
+            changed.notify_all();
+            if state.wanted == Some(step) && !state.held {
+                state.held = true;
+                changed.notify_all();
+                let turn = state.turn;
+                drop(changed.wait_while(state, |state| state.turn == turn).expect("no panic"));
+            }
+        })
+    }
+
+    /// Waits until somebody is held.
+    pub(crate) fn wait(&self) {
+        let (state, changed) = &*self.0;
+        let state = state.lock().expect("no panic");
+        let (state, _) = changed.wait_timeout_while(state, LONGEST, |state| !state.held).expect("no panic");
+        let (held, wanted) = (state.held, state.wanted);
+        drop(state);
+        assert!(held, "nobody comes to {wanted:?}");
+    }
+
+    /// Whoever comes to this step next will be held; whoever is held goes on.
+    pub(crate) fn next(&self, step: Step) {
+        self.turn(Some(step));
+    }
+
+    /// Does this, and waits until somebody has come to a step since.
+    pub(crate) fn until_seen(&self, step: Step, act: impl FnOnce()) {
+        let times = |state: &State| state.seen.iter().find(|(seen, _)| *seen == step).map_or(0, |(_, n)| *n);
+        let (state, changed) = &*self.0;
+        let before = times(&state.lock().expect("no panic"));
+        act();
+        let state = state.lock().expect("no panic");
+        let (state, _) =
+            changed.wait_timeout_while(state, LONGEST, |state| times(state) == before).expect("no panic");
+        let is_seen = times(&state) > before;
+        drop(state);
+        assert!(is_seen, "nobody comes to {step:?}");
+    }
+
+    /// Lets whoever is held go on, and waits until somebody is held at this step.
+    pub(crate) fn on_to(&self, step: Step) {
+        self.turn(Some(step));
+        self.wait();
+    }
+
+    /// Lets whoever is held go on, and holds nobody any more.
+    pub(crate) fn open(&self) {
+        self.turn(None);
+    }
+
+    fn turn(&self, wanted: Option<Step>) {
+        let (state, changed) = &*self.0;
+        let mut state = state.lock().expect("no panic");
+        (state.wanted, state.held, state.turn) = (wanted, false, state.turn + 1);
+        changed.notify_all();
+    }
+}
+
+/// Opens a gate at the end, also after a panic: sessions end then.
+pub(crate) struct Opened<'g>(pub(crate) &'g Gate);
+
+impl Drop for Opened<'_> {
+    fn drop(&mut self) {
+        self.0.open();
+    }
+}
+
+const UFFDIO_API: libc::c_ulong = 0xc018_aa3f;
+const UFFDIO_REGISTER: libc::c_ulong = 0xc020_aa00;
+const UFFDIO_COPY: libc::c_ulong = 0xc028_aa03;
+const PAGE: usize = 4096;
+
+/// Memory that is not there yet: who reads it waits, in the kernel too, until it is given its contents.
+pub(crate) struct Absent {
+    handler: OwnedFd,
+    page: *mut libc::c_void,
+}
+
+// SAFETY: the page belongs to it until it is dropped; no method reads or writes the page but by the kernel.
+unsafe impl Sync for Absent {}
+
+impl Absent {
+    pub(crate) fn new() -> Absent {
+        // SAFETY: gives a descriptor, or an error.
+        let handler = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC) };
+        assert!(handler >= 0, "{}", std::io::Error::last_os_error());
+        // SAFETY: the kernel has just made it, for us.
+        let handler = unsafe { OwnedFd::from_raw_fd(handler as i32) };
+        // SAFETY: a fresh private page.
+        let page = unsafe {
+            let protection = libc::PROT_READ | libc::PROT_WRITE;
+            libc::mmap(std::ptr::null_mut(), PAGE, protection, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
+        };
+        assert_ne!(page, libc::MAP_FAILED);
+        let absent = Absent { handler, page };
+        absent.ask(UFFDIO_API, &mut [0xaa, 0, 0]);
+        absent.ask(UFFDIO_REGISTER, &mut [page as u64, PAGE as u64, 1, 0]);
+        absent
+    }
+
+    /// Where it is.
+    pub(crate) fn address(&self) -> u64 {
+        self.page as u64
+    }
+
+    /// Gives it its contents: whoever waits goes on.
+    pub(crate) fn fill(&self, bytes: &[u8]) {
+        let mut contents = [0u64; PAGE / 8];
+        for (word, part) in contents.iter_mut().zip(bytes.chunks(8)) {
+            let mut padded = [0; 8];
+            padded[..part.len()].copy_from_slice(part);
+            *word = u64::from_ne_bytes(padded);
+        }
+        self.ask(UFFDIO_COPY, &mut [self.page as u64, contents.as_ptr() as u64, PAGE as u64, 0, 0]);
+    }
+
+    fn ask(&self, request: libc::c_ulong, argument: &mut [u64]) {
+        // SAFETY: the argument is as large as the request says, and what it points to outlives the call.
+        let done = unsafe { libc::ioctl(self.handler.as_raw_fd(), request, argument.as_mut_ptr()) };
+        assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+    }
+}
+
+impl Drop for Absent {
+    fn drop(&mut self) {
+        // SAFETY: the page is ours.
+        unsafe { libc::munmap(self.page, PAGE) };
+    }
+}

@@ -1,0 +1,292 @@
+//! What comes between two steps of a session is in what it does afterwards: writes, strangers, and what stands by.
+
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use millstream_kernel::{
+    Map, MapSpec, MapType, Program, ProgramSpec, ProgramType, TestRun, UpdateMode, testing,
+};
+use millstream_programs::router::{self, Route};
+use millstream_specialize::Report;
+use millstream_specialize::live::step::Step;
+use millstream_specialize::policy::Tier;
+use millstream_specialize::report::Reason;
+
+use crate::gate::{Absent, Gate, Opened};
+use crate::routed::{Beside, HOPS, Wanted, attached, generation, routed, same_answers};
+use crate::writers::{MAP_UPDATE_ELEM, bpf, load};
+
+/// In so many reports how things stand, a fifth of a second apart, a variant comes if one can be made.
+const STANDS: usize = 8;
+
+/// Runs a router whose session is held at `first`, and does `act` then. Whole tables are put into code only after what stood by has
+/// answered a write.
+fn held(first: Step, act: impl FnOnce(&Beside<'_>, &Gate) + Send) {
+    if !testing::require() {
+        return;
+    }
+    let is_thorough = making(Tier::Thorough).contains(&first);
+    let gate = if is_thorough { Gate::default() } else { Gate::at(first) };
+    let wanted = Wanted { steps: gate.steps(), ..Wanted::new("steps", 200) };
+    let ran = routed(
+        &wanted,
+        |_| (),
+        |it, ()| {
+            let _opened = Opened(&gate);
+            if is_thorough {
+                it.until("what stands by", |r| matches!(r, Report::StandsBy { .. }));
+                gate.next(first);
+                readdress(it, 1);
+            }
+            gate.wait();
+            act(it, &gate);
+        },
+    );
+    assert_eq!(ran.counts.lost(), 0, "packets were lost");
+}
+
+/// The same; what runs in the end is held against the original.
+fn held_at(first: Step, act: impl FnOnce(&Beside<'_>, &Gate) + Send) {
+    held(first, |it, gate| {
+        act(it, gate);
+        gate.open();
+        it.settled();
+    });
+}
+
+/// Twenty routes take another next hop, others for each `n`.
+fn reroute(it: &Beside<'_>, n: usize) {
+    for route in 20 * n..20 * n + 20 {
+        it.set_route(route, (it.config.routes[route].next_hop + 1) % HOPS);
+    }
+}
+
+/// Gives a next hop addresses that no other has: that all have bytes of them alike was in code.
+fn readdress(it: &Beside<'_>, hop: u32) {
+    let value = it.next_hops.lookup(&hop.to_ne_bytes()).expect("an answer");
+    let mut value = value.expect("a next hop");
+    value[1..12].iter_mut().for_each(|byte| *byte ^= 0x55);
+    it.next_hops.update(&hop.to_ne_bytes(), &value, UpdateMode::Any).expect("a next hop");
+}
+
+fn is_quiet(report: &Report) -> bool {
+    matches!(report, Report::Specialised { reason: Reason::Quiet, .. })
+}
+
+fn stood_in(report: &Report) -> bool {
+    matches!(report, Report::Specialised { reason: Reason::Write, compile_us: 0, load_us: 0, .. })
+}
+
+/// All steps of making a variant of this tier.
+fn making(tier: Tier) -> [Step; 4] {
+    [Step::Begun(tier), Step::Coded(tier), Step::Loaded(tier), Step::Made(tier)]
+}
+
+#[test]
+fn what_twins_must_follow_while_a_variant_is_made_is_in_it() {
+    for (tier, is_it) in
+        [(Tier::Quick, (|r| generation(r).is_some()) as fn(&Report) -> bool), (Tier::Thorough, is_quiet)]
+    {
+        let [first, rest @ ..] = making(tier);
+        held_at(first, |it, gate| {
+            reroute(it, 0);
+            for (n, step) in rest.into_iter().enumerate() {
+                gate.on_to(step);
+                reroute(it, n + 1);
+            }
+            gate.open();
+            it.until("it", is_it);
+        });
+    }
+}
+
+#[test]
+fn what_is_in_code_and_written_while_a_variant_is_made_is_in_it() {
+    for tier in [Tier::Quick, Tier::Thorough] {
+        for step in &making(tier)[1..] {
+            held_at(*step, |it, gate| {
+                (1..HOPS).for_each(|hop| readdress(it, hop));
+                gate.open();
+                it.until("a generation", |r| generation(r).is_some());
+            });
+        }
+    }
+}
+
+/// What stands by answers only after its tables were written while it was made.
+#[test]
+fn what_is_written_while_it_is_made_is_in_what_stands_by() {
+    let [first, rest @ .., _] = making(Tier::Standby);
+    held_at(first, |it, gate| {
+        reroute(it, 0);
+        for (n, step) in rest.into_iter().enumerate() {
+            gate.on_to(step);
+            reroute(it, n + 1);
+        }
+        gate.open();
+        it.until("it", |r| matches!(r, Report::StandsBy { .. }));
+        (1..HOPS).for_each(|hop| readdress(it, hop));
+        it.until("its answer", stood_in);
+    });
+}
+
+/// Written when all was read and nothing is approved yet, or approved and not on the hook.
+#[test]
+fn what_is_written_last_is_followed() {
+    held_at(Step::Coded(Tier::Quick), |it, gate| {
+        reroute(it, 0);
+        gate.on_to(Step::CaughtUp);
+        reroute(it, 1);
+        gate.on_to(Step::Approved);
+        reroute(it, 2);
+        gate.on_to(Step::Followed);
+        reroute(it, 3);
+        gate.on_to(Step::Swapping);
+        reroute(it, 4);
+        gate.open();
+        it.until("a generation", |r| generation(r).is_some());
+    });
+    for step in [Step::Approved, Step::Swapping] {
+        held_at(Step::Coded(Tier::Quick), |it, gate| {
+            gate.on_to(step);
+            (1..HOPS).for_each(|hop| readdress(it, hop));
+            gate.open();
+            it.until("another", |r| matches!(r, Report::Specialised { reason: Reason::Write, .. }));
+        });
+    }
+}
+
+/// Nothing stands by that packets have to wait for.
+#[test]
+fn what_is_to_stand_by_makes_room_for_an_answer() {
+    for step in &making(Tier::Standby)[..3] {
+        held_at(*step, |it, gate| {
+            // The second look comes after what the first has led to.
+            gate.until_seen(Step::Followed, || readdress(it, 1));
+            gate.until_seen(Step::Followed, || readdress(it, 2));
+            gate.open();
+            let answer =
+                |r: &Report| matches!(r, Report::Specialised { reason: Reason::Write, compile_us: 1.., .. });
+            it.until("an answer", answer);
+            let told = it.told();
+            let before = told.iter().take_while(|r| !answer(r));
+            assert!(
+                !before.clone().any(|r| matches!(r, Report::StandsBy { .. })),
+                "it was called off: {told:?}"
+            );
+        });
+    }
+}
+
+/// A program of somebody else, by which a route takes this next hop when it is run: no call tells of it.
+fn stranger(routes: &Map, route: &Route, hop: u32) -> Program {
+    let key = router::route_key(route.prefix);
+    let word = |at: usize| i32::from_ne_bytes(key[at..at + 4].try_into().expect("four bytes"));
+    let text = format!(
+        "*(u32 *)(r10 -8) = {}\n*(u32 *)(r10 -4) = {}\n*(u32 *)(r10 -16) = {hop}\nr1 = map[fd:{}]\nr2 = r10\nr2 += -8\n\
+         r3 = r10\nr3 += -16\nr4 = 0\ncall map_update_elem\nr0 = 2\nexit",
+        word(0),
+        word(4),
+        routes.as_fd().as_raw_fd()
+    );
+    let spec = ProgramSpec { name: "stranger", program_type: ProgramType::XDP, ..ProgramSpec::default() };
+    // Not by the session's thread, whose programs are the session's own.
+    std::thread::scope(|scope| scope.spawn(|| load(&text, &spec)).join().expect("loaded"))
+}
+
+fn run(program: &Program) {
+    program.test_run(&TestRun::packet(&[0; 64])).expect("a test run");
+}
+
+/// Whoever may write a table without a call keeps it out of what is made, also when he comes meanwhile.
+#[test]
+fn who_comes_while_a_variant_is_made_is_seen() {
+    for tier in [Tier::Quick, Tier::Standby, Tier::Thorough] {
+        for step in &making(tier)[1..3] {
+            held(*step, |it, gate| {
+                let route = &it.config.routes[0];
+                let program = stranger(&it.routes, route, (route.next_hop + 1) % HOPS);
+                let before = it.told().len();
+                gate.open();
+                // Where nothing can be made any more, nothing is told of it.
+                let stands = |r: &&Report| matches!(r, Report::Status { .. });
+                while it.told()[before..].iter().filter(stands).count() < STANDS {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                // If anything runs that has the route, it is found to be stale.
+                run(&program);
+            });
+        }
+    }
+}
+
+/// Nobody takes what the guard tells, until there is no room for it.
+#[test]
+fn who_comes_unheard_is_seen() {
+    if !testing::require() {
+        return;
+    }
+    attached(
+        &Wanted::new("unheard", 200),
+        |_| (),
+        |it, live, ()| {
+            let routes = live.map(router::ROUTES).expect("the routes").try_clone().expect("a descriptor");
+            let route = &it.config.routes[0];
+            let (key, hop) = (router::route_key(route.prefix), route.next_hop);
+            for _ in 0..2_000 {
+                routes.update(&key, &hop.to_ne_bytes(), UpdateMode::Any).expect("what is there");
+            }
+            let program = stranger(&routes, route, (hop + 1) % HOPS);
+            assert!(live.guard().noticed().unsent > 0, "there was room for all");
+            let (stop, stood) = (AtomicBool::new(false), AtomicUsize::new(0));
+            it.run(live, &stop, |report| {
+                if matches!(report, Report::Status { .. }) {
+                    stop.store(stood.fetch_add(1, Ordering::Relaxed) > STANDS, Ordering::Relaxed);
+                }
+            });
+            // If anything runs that has the route, it is found to be stale.
+            run(&program);
+            same_answers(live, it.flows);
+        },
+    );
+}
+
+/// A map of maps takes a table in, by a call that the kernel holds before it is done: who reaches it so is seen only afterwards.
+#[test]
+fn who_is_still_coming_is_waited_for() {
+    if !testing::require() {
+        return;
+    }
+    routed(
+        &Wanted::new("coming", 200),
+        |_| (),
+        |it, ()| {
+            it.until("a generation", |r| generation(r).is_some());
+            it.settled();
+            let spec = MapSpec {
+                name: "outer",
+                map_type: MapType::ARRAY_OF_MAPS,
+                key_size: 4,
+                value_size: 4,
+                max_entries: 2,
+                inner: Some(&it.routes),
+                ..MapSpec::default()
+            };
+            let (outer, absent) = (Map::create(&spec).expect("a map of maps"), Absent::new());
+            let value = it.routes.as_fd().as_raw_fd();
+            std::thread::scope(|scope| {
+                let attr = [outer.as_fd().as_raw_fd() as u64, absent.address(), &raw const value as u64, 0];
+                let writer = scope.spawn(move || bpf(MAP_UPDATE_ELEM, &attr));
+                let is_looked_at = || !it.approved() && it.is_looked_at();
+                let start = Instant::now();
+                while !is_looked_at() && start.elapsed() < Duration::from_secs(10) {
+                    std::thread::yield_now();
+                }
+                absent.fill(&[0; 4]);
+                assert_eq!(writer.join().expect("no panic"), 0, "the table is inside");
+            });
+            it.until("it", |r| matches!(r, Report::Withdrawn { .. }));
+        },
+    );
+}
