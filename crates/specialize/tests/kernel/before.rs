@@ -13,6 +13,7 @@ use millstream_specialize::judge::Finding;
 use millstream_specialize::judge::sample::Sample;
 use millstream_specialize::live::details::How;
 use millstream_specialize::policy::Tier;
+use millstream_specialize::transform::Plan;
 use millstream_specialize::{Compiler, Leave, Live, Report};
 
 use crate::acl::{TX, answer, entry, key};
@@ -79,6 +80,8 @@ fn words_of_keys_are_tested_where_programs_add_no_entries() {
         return;
     }
     let frames = thrice(6_000);
+    let sample = |frame: &Vec<u8>| Sample { packet: frame.clone(), context: Vec::new() };
+    let samples: Vec<Sample> = frames.iter().map(sample).collect();
     let mut rng = Rng::new(1);
     let mut would = None;
     for flags in FORMS {
@@ -86,7 +89,6 @@ fn words_of_keys_are_tested_where_programs_add_no_entries() {
         let compiler = Compiler::new(&object, None).expect("prepared");
         for share in [2, 10, 40] {
             let mut plane = Offline::new(&compiler, &[]);
-            // Caches would answer as well.
             plane.cached.clear();
             let map = plane.session.map_by_name("tickets").expect("the map");
             for frame in frames.iter().step_by(3) {
@@ -97,7 +99,7 @@ fn words_of_keys_are_tested_where_programs_add_no_entries() {
             }
             // What is in the map now, without the packets of the profile.
             let held = map.entries().expect("entries");
-            let (profiles, samples) = plane.profile(&frames);
+            let (profiles, _) = plane.profile(&frames);
             for (key, value) in held.iter() {
                 map.update(key, value, UpdateMode::Any).expect("an entry");
             }
@@ -119,6 +121,13 @@ fn words_of_keys_are_tested_where_programs_add_no_entries() {
             let [before, after] = plane.map_calls(&made, &frames[3_000..]);
             assert!((0.6..0.7).contains(&(before - after)), "{flags:?}: {after} of {before} calls");
             would = Some(plan);
+            // What passes the test may have a cache.
+            plane.cached.extend(compiler.cacheable());
+            let both =
+                |plan: &mut Plan| assert_eq!((plan.tests.len(), plan.caches.len()), (1, 1), "{flags:?}");
+            let made = plane.variant(&profiles, Tier::Thorough, both).expect("a variant");
+            let judged = plane.compare(&made, &samples, true, 10_000).expect("compared");
+            assert!(matches!(judged.finding, Finding::Same(_)), "{flags:?}: {judged:?}");
         }
     }
     // The test is wrong where a packet adds what another is to find.
@@ -128,9 +137,7 @@ fn words_of_keys_are_tested_where_programs_add_no_entries() {
     let map = plane.session.map_by_name("tickets").expect("the map");
     map.update(&key(&frames[0]), &[0; 8], UpdateMode::Any).expect("an entry");
     let wrong = plane.planned(&would.expect("a plan"));
-    let sample = |frame: &Vec<u8>| Sample { packet: frame.clone(), context: Vec::new() };
-    let samples: Vec<Sample> = frames[..2].iter().map(sample).collect();
-    let judged = plane.compare(&wrong, &samples, true, 2).expect("compared");
+    let judged = plane.compare(&wrong, &samples[..2], true, 2).expect("compared");
     assert!(matches!(judged.finding, Finding::Different(_)), "{judged:?}");
 }
 
