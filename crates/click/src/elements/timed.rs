@@ -48,10 +48,10 @@ const MOST_RATE: u64 = 1 << 40;
 const USUAL_BURST: u64 = SECOND / 50;
 /// Nanoseconds between the packets of a sink, unless said otherwise.
 const USUAL_INTERVAL: u64 = SECOND / 2;
-/// Units of bandwidth, by their names, in bits a second; the first that fits.
-const BITS: &[(&str, f64)] = &[("Gbps", 1e9), ("Mbps", 1e6), ("Kbps", 1e3), ("kbps", 1e3), ("bps", 1.0)];
-const BYTES: &[(&str, f64)] =
-    &[("GBps", 1e9), ("MBps", 1e6), ("KBps", 1e3), ("kBps", 1e3), ("Bps", 1.0), ("", 1.0)];
+/// Units of bandwidth, by their names, in bytes a second, the first that fits; and what stands in front of them.
+const UNITS: &[(&str, f64)] =
+    &[("Bps", 1.0), ("B/s", 1.0), ("bps", 0.125), ("b/s", 0.125), ("baud", 0.125), ("", 1.0)];
+const PREFIXES: &[(&str, f64)] = &[("k", 1e3), ("K", 1e3), ("M", 1e6), ("G", 1e9), ("", 1.0)];
 
 /// Passes what was let go.
 struct Due;
@@ -89,12 +89,15 @@ fn waits(setup: &mut Setup<'_>, pace: Pace) {
 
 /// A rate in bytes a second: a number of these, or with a unit.
 pub(super) fn bandwidth(text: &Text) -> Result<u64, Error> {
-    let (bits, bytes) = (BITS.iter().map(|(unit, size)| (*unit, size / 8.0)), BYTES.iter().copied());
-    let rate = bits.chain(bytes).find_map(|(unit, size)| {
-        let number = text.text.strip_suffix(unit)?.trim();
+    let read = || {
+        let (text, unit) =
+            UNITS.iter().find_map(|(name, unit)| Some((text.text.strip_suffix(name)?, *unit)))?;
+        let (number, times) =
+            PREFIXES.iter().find_map(|(name, times)| Some((text.strip_suffix(name)?.trim(), *times)))?;
         let digits = number.bytes().all(|b| b.is_ascii_digit() || b == b'.');
-        number.parse::<f64>().ok().filter(|_| digits).map(|number| number * size)
-    });
+        number.parse::<f64>().ok().filter(|_| digits).map(|number| number * times * unit)
+    };
+    let rate: Option<f64> = read();
     rate.filter(|rate| *rate <= MOST_RATE as f64).map(|rate| rate as u64).ok_or_else(|| {
         Error::new(
             text.span,
@@ -170,4 +173,29 @@ fn sink(setup: &mut Setup<'_>) -> Made {
     let counter = setup.counter("count");
     setup.resets("reset_counts", vec![counter]);
     Ok(Box::new(Sunk { counter }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::bandwidth;
+    use crate::config::Text;
+    use crate::error::Span;
+
+    #[test]
+    fn bandwidths_have_units() {
+        let read = |text: &str| bandwidth(&Text { text: text.into(), span: Span { start: 0, end: 0 } }).ok();
+        for (text, bytes) in [
+            ("125000", 125_000),
+            ("131072B/s", 131_072),
+            ("1.5MBps", 1_500_000),
+            ("8 Mbps", 1_000_000),
+            ("64kb/s", 8_000),
+            ("800baud", 100),
+        ] {
+            assert_eq!(read(text), Some(bytes), "{text}");
+        }
+        for wrong in ["", "k", "fast", "-1", "1e3", "5s", "9999999999999"] {
+            assert_eq!(read(wrong), None, "{wrong}");
+        }
+    }
 }
