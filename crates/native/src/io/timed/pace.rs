@@ -93,7 +93,9 @@ impl Clocked {
     fn fill(&mut self, now: u64) {
         let Pace::Rate { rate, burst, .. } = self.pace else { return };
         let passed = i128::from(now.saturating_sub(self.since));
-        self.left = (self.left + passed * i128::from(rate)).min(burst.room(rate));
+        // Who has waited for a whole nanosecond where a part of one was enough has what came in the rest of it, though the bucket is full.
+        let rest = i128::from(rate.saturating_sub(1));
+        self.left = (self.left + passed * i128::from(rate)).min(burst.room(rate) + rest);
         self.since = self.since.max(now);
     }
 
