@@ -140,9 +140,8 @@ fn what_is_written_last_is_followed() {
         reroute(it, 1);
         gate.on_to(Step::Approved);
         reroute(it, 2);
-        gate.on_to(Step::Followed);
-        reroute(it, 3);
         gate.on_to(Step::Swapping);
+        gate.until_seen(Step::Followed, || reroute(it, 3));
         reroute(it, 4);
         gate.open();
         it.until("a generation", |r| generation(r).is_some());

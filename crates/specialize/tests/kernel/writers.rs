@@ -1,5 +1,5 @@
 //! Writers that do not write by a plain call: batches, programs that the kernel runs for user space, iterators, maps of maps. Each
-//! is seen before what it writes is, or keeps the map from being specialised on.
+//! is seen before what it writes is, or keeps the map from being specialised on. What counts for all maps disturbs other tests' sessions, too.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
@@ -15,6 +15,7 @@ use millstream_specialize::holders::{Holders, Ours, Unsafe};
 
 use crate::gate::Absent;
 use crate::guard::{guard, hash, put, seen};
+use crate::routed::alone;
 
 pub(crate) const MAP_UPDATE_ELEM: i32 = 2;
 const PROG_TEST_RUN: i32 = 10;
@@ -70,6 +71,7 @@ fn batches_that_take_away_are_seen() {
 /// Loaded before the guard was there, so that only its run can tell.
 #[test]
 fn a_syscall_program_that_writes_is_seen() {
+    let _alone = alone();
     let map = if testing::require() { hash(100) } else { return };
     let text = format!(
         "*(u32 *)(r10 -4) = 1\n*(u64 *)(r10 -16) = 77\nr1 = map[fd:{}]\nr2 = r10\nr2 += -4\nr3 = r10\nr3 += -16\nr4 = 0\n\
@@ -104,6 +106,7 @@ fn a_syscall_program_that_writes_is_seen() {
 /// A program that is tied to the map only by the iterator's link, and writes it when that is read.
 #[test]
 fn an_iterator_is_told_before_it_can_write() {
+    let _alone = alone();
     let map = if testing::require() { hash(100) } else { return };
     put(&map, 1, 1);
     let types = std::fs::read("/sys/kernel/btf/vmlinux").expect("the kernel's types");
@@ -144,6 +147,7 @@ fn an_iterator_is_told_before_it_can_write() {
 
 #[test]
 fn a_map_of_maps_that_is_changed_is_told_and_its_holder_found() {
+    let _alone = alone();
     let map = if testing::require() { hash(100) } else { return };
     let spec = MapSpec {
         name: "outer",
@@ -176,6 +180,7 @@ fn a_map_of_maps_that_is_changed_is_told_and_its_holder_found() {
 /// An attribute that is not there when the call begins: what it names is known when it returns.
 #[test]
 fn a_map_of_maps_that_is_named_late_is_told() {
+    let _alone = alone();
     let map = if testing::require() { hash(100) } else { return };
     let spec = MapSpec {
         name: "outer",
