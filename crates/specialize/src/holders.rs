@@ -1,12 +1,15 @@
 //! Who may write a map: the programs that hold it, the maps that hold it, iterators, whether user space can map it.
 //!
 //! A program that is not ours may write whatever map it holds; nothing is known of its code, unless it is the very code
-//! of one of ours with the same maps: that of an adopted program, or of an earlier session. So is a map of maps that
+//! of one of ours with the same maps: that of an adopted program, or of an earlier session. Such a copy does not count what it
+//! writes in the session's caches, so where it is on a hook, too, there are none ([`Holders::uncounted`]). So is a map of maps that
 //! holds a watched map: any program and process may reach it there. The guard says when somebody new may have come.
 
 use std::collections::BTreeSet;
 
 use millstream_kernel::{Link, LinkDetail, Map, MapType, Program, link_ids, map_flags, map_ids, program_ids};
+
+use crate::elsewhere::is_attached;
 
 /// Why a map may not be specialised on.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -17,6 +20,13 @@ pub enum Unsafe {
     Kind(MapType),
     /// Another program holds it.
     Program {
+        /// Its id.
+        id: u32,
+        /// Its name.
+        name: String,
+    },
+    /// A copy of the session's program is on another hook, and writes it.
+    Copy {
         /// Its id.
         id: u32,
         /// Its name.
@@ -34,6 +44,9 @@ impl std::fmt::Display for Unsafe {
             Unsafe::Mappable => f.write_str("user space can map it into memory"),
             Unsafe::Kind(kind) => write!(f, "it is of type {kind}"),
             Unsafe::Program { id, name } => write!(f, "program {name:?} (id {id}) holds it too"),
+            Unsafe::Copy { id, name } => {
+                write!(f, "program {name:?} (id {id}) writes it, too, and is still attached elsewhere")
+            }
             Unsafe::Iterator(id) => write!(f, "link {id} walks it"),
             Unsafe::Outer(id) => write!(f, "map {id} of maps holds it"),
         }
@@ -103,8 +116,12 @@ impl Ours {
 
     /// Loaders tie the maps of constants to programs that do not use them, after those that they use.
     fn includes(&self, program: &Holder) -> bool {
+        self.ids.contains(&program.id) || self.has_copy(program)
+    }
+
+    fn has_copy(&self, program: &Holder) -> bool {
         let same = |(tag, maps): &([u8; 8], Vec<u32>)| *tag == program.tag && program.maps.starts_with(maps);
-        self.ids.contains(&program.id) || self.originals.iter().any(same)
+        self.originals.iter().any(same)
     }
 }
 
@@ -174,5 +191,25 @@ impl Holders {
             self.iterators.iter().find(|(_, walked)| *walked == map).map(|(id, _)| Unsafe::Iterator(*id));
         let holding = self.outer.iter().find(|(id, inner)| inner.contains(&map) && !outer.contains(id));
         walker.or_else(|| holding.map(|(id, _)| Unsafe::Outer(*id)))
+    }
+
+    /// Copies of the session's programs that hold `map`: the very same code, loaded by somebody else. They may be on hooks that the session does
+    /// not have.
+    pub fn copies(&self, map: u32, ours: &Ours) -> Vec<u32> {
+        self.copies_of(map, ours).map(|program| program.id).collect()
+    }
+
+    /// Why others may write `map` whose writes are not counted in its caches, where `foreign` is not said already: a copy is on a hook.
+    pub fn uncounted(&self, map: u32, ours: &Ours) -> Option<Unsafe> {
+        // Who cannot be asked for is taken for one who is there.
+        let is_there = |program: &&Holder| is_attached(&BTreeSet::from([program.id])).unwrap_or(true);
+        let Holder { id, name, .. } = self.copies_of(map, ours).find(is_there)?;
+        Some(Unsafe::Copy { id: *id, name: name.clone() })
+    }
+
+    fn copies_of(&self, map: u32, ours: &Ours) -> impl Iterator<Item = &Holder> {
+        let is_copy =
+            move |p: &&Holder| p.maps.contains(&map) && !ours.ids.contains(&p.id) && ours.has_copy(p);
+        self.programs.iter().filter(is_copy)
     }
 }

@@ -11,6 +11,7 @@ pub mod adopt;
 pub mod caches;
 mod clock;
 pub mod contents;
+mod elsewhere;
 pub mod guard;
 pub mod holders;
 pub mod judge;

@@ -75,6 +75,21 @@ impl Nested {
     pub fn foreign(&self, holders: &Holders, ours: &Ours) -> Option<Unsafe> {
         let outer: Vec<u32> = self.outer.iter().map(Map::id).collect();
         let holds = outer.iter().find_map(|id| holders.foreign(*id, ours));
-        holds.or_else(|| self.watched.iter().find_map(|id| holders.foreign_but(*id, ours, &outer)))
+        let foreign = |id: &u32| holders.foreign_but(*id, ours, &outer);
+        let uncounted = |id: &u32| holders.uncounted(*id, ours);
+        holds
+            .or_else(|| self.watched.iter().find_map(foreign))
+            .or_else(|| self.all(&outer).find_map(|id| uncounted(&id)))
+    }
+
+    /// Programs with the code of ours that may write them.
+    pub fn copies(&self, holders: &Holders, ours: &Ours) -> Vec<u32> {
+        let outer: Vec<u32> = self.outer.iter().map(Map::id).collect();
+        self.all(&outer).flat_map(|id| holders.copies(id, ours)).collect()
+    }
+
+    /// Maps of maps and those inside.
+    fn all<'n>(&'n self, outer: &'n [u32]) -> impl Iterator<Item = u32> + 'n {
+        outer.iter().chain(&self.watched).copied()
     }
 }

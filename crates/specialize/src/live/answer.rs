@@ -7,7 +7,8 @@ use super::spared::Spared;
 use super::step::Step;
 use super::{ATTEMPTS, Active, Live, LiveError, PATIENCE, micros};
 use crate::clock::monotonic_ns;
-use crate::contents::{Changes, Dirty, Present};
+use crate::contents::{Changes, Dirty, Present, Source};
+use crate::elsewhere::is_attached;
 use crate::guard::{EventKind, Slots, Snapshot};
 use crate::holders::Holders;
 use crate::policy::Tier;
@@ -252,16 +253,23 @@ impl Live<'_> {
             }
             None => true,
         });
-        for sources in [sources, &mut self.stateful] {
-            sources.retain(|_, source| match source.foreign(&holders, &self.ours) {
-                Some(why) => {
-                    lost.push((source.map.info().name.clone(), why.to_string()));
-                    false
+        let uncounted = |source: &Source| holders.uncounted(source.map.id(), &self.ours);
+        for (sources, has_caches) in [(sources, false), (&mut self.stateful, true)] {
+            sources.retain(|_, source| {
+                let foreign = source.foreign(&holders, &self.ours);
+                match foreign.or_else(|| if has_caches { uncounted(source) } else { None }) {
+                    Some(why) => {
+                        lost.push((source.map.info().name.clone(), why.to_string()));
+                        false
+                    }
+                    None => true,
                 }
-                None => true,
             });
         }
         self.seen.foreign = false;
+        let written = self.stateful.values().flat_map(|s| holders.copies(s.map.id(), &self.ours));
+        let inside = self.nested.values().flat_map(|n| n.copies(&holders, &self.ours));
+        self.copies = written.chain(inside).collect();
         if lost.is_empty() {
             return Ok(());
         }
@@ -272,6 +280,16 @@ impl Live<'_> {
             lost.iter().map(|(name, why)| format!("map {name:?}: {why}")).collect::<Vec<_>>().join("; ");
         self.refused.extend(lost);
         self.withdraw(reason, tell)
+    }
+
+    /// Gives up caches whose maps are written by who does not count that: a program with the code of ours, somewhere else. It may have been attached
+    /// by a call that no guard sees.
+    pub(super) fn review_copies(&mut self, tell: &mut dyn FnMut(&Report)) -> Result<(), LiveError> {
+        if self.copies.is_empty() || !is_attached(&self.copies).unwrap_or(true) {
+            return Ok(());
+        }
+        self.guard.revoke();
+        self.review(tell)
     }
 
     /// Puts the original back.

@@ -188,6 +188,8 @@ pub struct Live<'c> {
     watched: Vec<String>,
     refused: Vec<(String, String)>,
     ours: Ours,
+    /// Programs with the code of ours that somebody else has loaded, and that may write maps that have caches.
+    copies: BTreeSet<u32>,
     seen: Seen,
     /// The first write that what runs could not follow, while something else was under way.
     unanswered: Option<u64>,
@@ -312,6 +314,7 @@ impl<'c> Live<'c> {
             watched,
             refused,
             ours,
+            copies: BTreeSet::new(),
             seen: Seen::default(),
             unanswered: None,
             is_busy: false,
@@ -456,8 +459,11 @@ impl<'c> Live<'c> {
         loop {
             let holders = Holders::look()?;
             let sources = self.sources.values().map(|s| s.foreign(&holders, &self.ours));
+            let uncounted = |s: &Source| holders.uncounted(s.map.id(), &self.ours);
+            let written =
+                self.stateful.values().map(|s| s.foreign(&holders, &self.ours).or_else(|| uncounted(s)));
             let inside = self.nested.values().map(|n| n.foreign(&holders, &self.ours));
-            let held = sources.chain(inside).any(|why| why.is_some());
+            let held = sources.chain(written).chain(inside).any(|why| why.is_some());
             if !held || Instant::now() > end {
                 return self.review(&mut |_| {});
             }
@@ -544,7 +550,7 @@ impl<'c> Live<'c> {
         if self.held() != before {
             self.moved(tell);
         }
-        Ok(())
+        self.review_copies(tell)
     }
 
     /// How things stand.

@@ -4,8 +4,11 @@ use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use millstream_kernel::{Program, TestRun, UpdateMode, query_xdp, testing};
+use millstream_kernel::{
+    Link, Program, TestRun, UpdateMode, XdpMode, query_xdp, replace_xdp_netlink, testing,
+};
 use millstream_lab::{Rig, RigConfig, Traffic};
+use millstream_loader::Loader;
 use millstream_object::Object;
 use millstream_programs::nat::{self, CONNECTIONS, Connection, Flow, Mix};
 use millstream_programs::traffic::Locality;
@@ -18,7 +21,7 @@ use millstream_specialize::transform::Lookup;
 use millstream_specialize::{Compiler, Leave, Live, Report, monotonic_ns};
 
 use crate::offline::{INGRESS, Made, Offline, compiler};
-use crate::routed::{End, alone, generation, settings};
+use crate::routed::{End, alone, generation, keep_fast, settings};
 
 /// TCP connections, so many.
 fn tcp(config: &nat::Config, count: usize) -> nat::Traffic {
@@ -291,4 +294,65 @@ fn copies_that_a_packet_holds_stay() {
         let cached = plan.sites.iter().filter(|s| s.lookup == Lookup::Cached).count();
         assert_eq!(cached, 2, "{:?}", plan.sites);
     });
+}
+
+/// A copy of the program that stays attached somewhere writes the same tables, and does not count that: there are no caches beside it. Once it
+/// has gone there are; where it comes back by a call that no guard sees, they go when the interfaces are looked at.
+#[test]
+fn beside_a_copy_of_the_program_elsewhere_nothing_is_cached() {
+    if !testing::require() {
+        return;
+    }
+    let _alone = alone();
+    let rig = Rig::new(RigConfig::default()).expect("a rig");
+    let (port, other) = (rig.test_port(), rig.second_port());
+    let config = nat::generate(port, other, 4, 1);
+    let traffic = tcp(&config, 1_000);
+    rig.load_traffic(&Traffic::new(&traffic.outbound, &traffic.outbound.sequence(1, 1 << 13)))
+        .expect("traffic");
+    let object = Object::parse(NAT.name, NAT.object).expect("our own object");
+    let compiler = Compiler::new(&object, None).expect("prepared");
+    let act = || {
+        let theirs = Loader::new(&object).load().expect("loaded");
+        for entry in config.entries().expect("entries").iter().chain(&traffic.entries(monotonic_ns())) {
+            let map = theirs.session.map_by_name(entry.map).expect(entry.map);
+            map.update(&entry.key, &entry.value, UpdateMode::Any).expect(entry.map);
+        }
+        let program = &theirs.programs[0].1;
+        let _first = Link::attach_xdp(program, port, XdpMode::Any).expect("attached");
+        let second = Link::attach_xdp(program, other, XdpMode::Any).expect("attached");
+        let start = || {
+            let mut wanted = settings("copies", Duration::from_millis(200));
+            wanted.adopt = vec![port];
+            let mut live = Live::load(&compiler, wanted).expect("loaded");
+            let report = live.attach(&[port]).expect("attached");
+            let Report::Attached { refused, .. } = report else { panic!("{report:?}") };
+            (live, refused)
+        };
+        let of_connections = |refused: &[(String, String)]| {
+            let told = refused.iter().find(|(map, _)| map == CONNECTIONS);
+            told.map(|(_, why)| why.clone()).unwrap_or_default()
+        };
+        let (live, refused) = start();
+        assert!(of_connections(&refused).contains("attached elsewhere"), "{refused:?}");
+        live.finish(Leave::Restored).expect("finished");
+        drop(second);
+        let (mut live, refused) = start();
+        assert_eq!(of_connections(&refused), "");
+        live.check_place(&mut |r| panic!("{r:?}")).expect("it is there");
+        keep_fast(&rig, &mut live, |r| generation(r).is_some());
+        let cached = |live: &Live<'_>| {
+            let details = live.details().expect("details");
+            details.lookups.iter().any(|l| l.map == CONNECTIONS && l.how == How::Cache)
+        };
+        assert!(cached(&live));
+        replace_xdp_netlink(other, Some(program), None, XdpMode::Any).expect("attached");
+        let mut told = Vec::new();
+        live.check_place(&mut |r| told.push(r.clone())).expect("it is there");
+        let gone = |r: &Report| matches!(r, Report::Withdrawn { reason, .. } if reason.contains("attached elsewhere"));
+        assert!(told.iter().any(gone), "{told:?}");
+        replace_xdp_netlink(other, None, Some(program), XdpMode::Any).expect("taken off");
+        live.finish(Leave::Restored).expect("finished");
+    };
+    rig.namespace().enter(act).expect("in the namespace");
 }

@@ -28,7 +28,7 @@ use rustc_hash::FxHashMap;
 
 use crate::fixtures;
 use crate::gate::{Gate, Opened};
-use crate::routed::{End, alone, generation, settings};
+use crate::routed::{End, alone, generation, keep_fast, settings};
 
 /// Slots of the array.
 const CLASSIFY: u32 = 0;
@@ -646,22 +646,6 @@ fn chains_are_judged_as_a_whole() {
     )
     .into_iter()
     .for_each(drop);
-}
-
-/// Sends for a while, or until something was told.
-fn keep_fast(rig: &Rig, live: &mut Live<'_>, wanted: impl Fn(&Report) -> bool) {
-    let (start, stop) = (Instant::now(), AtomicBool::new(false));
-    std::thread::scope(|scope| {
-        scope.spawn(|| rig.generator_loop(&stop, Some(100_000.0)));
-        let _end = End(&stop);
-        let tell = &mut |r: &Report| {
-            if wanted(r) || start.elapsed() > Duration::from_secs(60) {
-                stop.store(true, Ordering::SeqCst);
-            }
-        };
-        live.run(&stop, tell).expect("runs");
-    });
-    assert!(start.elapsed() < Duration::from_secs(60), "nothing came of it");
 }
 
 fn runs(live: &Live<'_>, slot: u32) -> Option<(String, Runs)> {

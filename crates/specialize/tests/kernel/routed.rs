@@ -223,6 +223,22 @@ pub(crate) fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Sends for a while, or until something was told.
+pub(crate) fn keep_fast(rig: &Rig, live: &mut Live<'_>, wanted: impl Fn(&Report) -> bool) {
+    let (start, stop) = (Instant::now(), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| rig.generator_loop(&stop, Some(100_000.0)));
+        let _end = End(&stop);
+        let tell = &mut |r: &Report| {
+            if wanted(r) || start.elapsed() > Duration::from_secs(60) {
+                stop.store(true, Ordering::SeqCst);
+            }
+        };
+        live.run(&stop, tell).expect("runs");
+    });
+    assert!(start.elapsed() < Duration::from_secs(60), "nothing came of it");
+}
+
 /// Puts a router with its tables onto a rig with its traffic, in the rig's namespace, for as long as `act` takes. At
 /// the end, what is at work answers as the original does.
 pub(crate) fn attached<P: Sync, R: Send>(
