@@ -4,9 +4,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use millstream_kernel::{
-    Map, MapSpec, MapType, Program, ProgramSpec, ProgramType, TestRun, UpdateMode, testing,
-};
+use millstream_kernel::{Map, Program, ProgramSpec, ProgramType, TestRun, UpdateMode, testing};
 use millstream_programs::router::{self, Route};
 use millstream_specialize::Report;
 use millstream_specialize::live::step::Step;
@@ -15,7 +13,7 @@ use millstream_specialize::report::Reason;
 
 use crate::gate::{Absent, Gate, Opened};
 use crate::routed::{Beside, HOPS, Wanted, attached, generation, routed, same_answers};
-use crate::writers::{MAP_UPDATE_ELEM, bpf, load};
+use crate::writers::{MAP_UPDATE_ELEM, bpf, load, outer};
 
 /// In so many reports how things stand, a fifth of a second apart, a variant comes if one can be made.
 const STANDS: usize = 8;
@@ -263,16 +261,7 @@ fn who_is_still_coming_is_waited_for() {
         |it, ()| {
             it.until("a generation", |r| generation(r).is_some());
             it.settled();
-            let spec = MapSpec {
-                name: "outer",
-                map_type: MapType::ARRAY_OF_MAPS,
-                key_size: 4,
-                value_size: 4,
-                max_entries: 2,
-                inner: Some(&it.routes),
-                ..MapSpec::default()
-            };
-            let (outer, absent) = (Map::create(&spec).expect("a map of maps"), Absent::new());
+            let (outer, absent) = (outer(&it.routes), Absent::new());
             let value = it.routes.as_fd().as_raw_fd();
             std::thread::scope(|scope| {
                 let attr = [outer.as_fd().as_raw_fd() as u64, absent.address(), &raw const value as u64, 0];

@@ -145,20 +145,25 @@ fn an_iterator_is_told_before_it_can_write() {
     assert_eq!(map.lookup(&1u32.to_ne_bytes()).unwrap(), Some(77u64.to_ne_bytes().to_vec()));
 }
 
-#[test]
-fn a_map_of_maps_that_is_changed_is_told_and_its_holder_found() {
-    let _alone = alone();
-    let map = if testing::require() { hash(100) } else { return };
+/// An array of maps like this one.
+pub(crate) fn outer(inner: &Map) -> Map {
     let spec = MapSpec {
         name: "outer",
         map_type: MapType::ARRAY_OF_MAPS,
         key_size: 4,
         value_size: 4,
         max_entries: 2,
-        inner: Some(&map),
+        inner: Some(inner),
         ..MapSpec::default()
     };
-    let (outer, other) = (Map::create(&spec).unwrap(), hash(100));
+    Map::create(&spec).expect("a map of maps")
+}
+
+#[test]
+fn a_map_of_maps_that_is_changed_is_told_and_its_holder_found() {
+    let _alone = alone();
+    let map = if testing::require() { hash(100) } else { return };
+    let (outer, other) = (outer(&map), hash(100));
     outer.update_fd(&[0; 4], other.as_fd()).unwrap();
     let Some(mut guard) = guard(&[&map]) else { return };
     guard.events();
@@ -182,16 +187,7 @@ fn a_map_of_maps_that_is_changed_is_told_and_its_holder_found() {
 fn a_map_of_maps_that_is_named_late_is_told() {
     let _alone = alone();
     let map = if testing::require() { hash(100) } else { return };
-    let spec = MapSpec {
-        name: "outer",
-        map_type: MapType::ARRAY_OF_MAPS,
-        key_size: 4,
-        value_size: 4,
-        max_entries: 2,
-        inner: Some(&map),
-        ..MapSpec::default()
-    };
-    let outer = Map::create(&spec).unwrap();
+    let outer = outer(&map);
     let Some(mut guard) = guard(&[&map]) else { return };
     guard.events();
     let (absent, version, strangers) = (Absent::new(), guard.version(), guard.strangers());
