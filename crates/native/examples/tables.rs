@@ -185,14 +185,7 @@ fn drawn(bytes: usize, entries: u64, lengths: &[u32], trie: Trie) -> Table {
 }
 
 fn index(name: &str) -> Result<Template, String> {
-    let all = [
-        Template::Open,
-        Template::RobinHood,
-        Template::Cuckoo,
-        Template::OpenKeys,
-        Template::RobinHoodKeys,
-        Template::CuckooKeys,
-    ];
+    let all = Template::ALL;
     let named = all.into_iter().find(|template| template.name() == name);
     named.ok_or_else(|| format!("`{name}` is none of {}", all.map(Template::name).join(", ")))
 }

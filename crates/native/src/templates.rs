@@ -68,6 +68,16 @@ impl Known<'_> {
 }
 
 impl Template {
+    /// All that there are.
+    pub const ALL: [Template; 6] = [
+        Template::Open,
+        Template::RobinHood,
+        Template::Cuckoo,
+        Template::OpenKeys,
+        Template::RobinHoodKeys,
+        Template::CuckooKeys,
+    ];
+
     /// Its name, as it is pinned.
     pub const fn name(self) -> &'static str {
         match self {

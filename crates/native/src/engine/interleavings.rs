@@ -355,14 +355,7 @@ fn move_between_buckets(table: &Table) {
 #[test]
 fn entries_that_are_removed_are_there_or_not_and_their_neighbours_stay() {
     let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
-    for template in [
-        Template::Open,
-        Template::RobinHood,
-        Template::Cuckoo,
-        Template::OpenKeys,
-        Template::RobinHoodKeys,
-        Template::CuckooKeys,
-    ] {
+    for template in Template::ALL {
         let table = Table::new(MapKind::Hash, template, 24);
         (1..=24).for_each(|key| table.put(key));
         let home = |key: u32| hash(table.layout.seed, &key.to_le_bytes()) & table.layout.mask;

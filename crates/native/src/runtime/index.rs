@@ -388,15 +388,6 @@ fn slot_of(word: u64) -> u32 {
 mod tests {
     use super::*;
 
-    const ALL: [Template; 6] = [
-        Template::Open,
-        Template::RobinHood,
-        Template::Cuckoo,
-        Template::OpenKeys,
-        Template::RobinHoodKeys,
-        Template::CuckooKeys,
-    ];
-
     fn new(template: Template, entries: u32) -> Index {
         Index::new(template, 7, entries, &mut Place::Anywhere).unwrap()
     }
@@ -408,7 +399,7 @@ mod tests {
 
     #[test]
     fn as_many_entries_as_declared_find_room_and_are_found() {
-        for template in ALL {
+        for template in Template::ALL {
             for entries in [1, 16, 17, 100, 1000, 1024, 6553, 100_000] {
                 let mut index = new(template, entries);
                 let keys = keys(&index);
@@ -508,7 +499,7 @@ mod tests {
 
     #[test]
     fn what_is_removed_and_added_again_is_what_there_is() {
-        for template in ALL {
+        for template in Template::ALL {
             let mut index = new(template, 4000);
             let all = keys(&index);
             (0..4000).for_each(|slot| assert!(index.insert(all[slot as usize], slot)));
