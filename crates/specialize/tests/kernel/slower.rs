@@ -130,7 +130,8 @@ impl Change {
     }
 }
 
-/// What is at work beside the original on the traffic of the rig; once more if it seems slower.
+/// What is at work beside the original on the traffic of the rig; once more if it seems slower. None if nothing is, or what was
+/// has been taken back before it could be measured (by a write of the packets themselves, say).
 fn ratios(placed: &Placed<'_>, live: &mut Live<'_>, seed: u64) -> [Option<Ratio>; 2] {
     if live.copy_of_variant().expect("it loads once more").is_none() {
         return [None, None];
@@ -140,14 +141,26 @@ fn ratios(placed: &Placed<'_>, live: &mut Live<'_>, seed: u64) -> [Option<Ratio>
     let mut harness = LiveHarness::new(placed.rig, alike).expect("a harness");
     let mut sides = live.sides();
     let plan = Plan { generation: 0.15, seed, ..Plan::live(0.0) };
-    let found = patiently(|| measure_windows(&mut harness, &mut sides, &plan, 12, &|| true));
+    let found = measured(live, || measure_windows(&mut harness, &mut sides, &plan, 12, &|| true));
+    let Some(found) = found else { return [None, None] };
     let first = stats::judge(&found.pairs(0, 1), &mut Rng::new(seed));
-    let again = (first.verdict == Verdict::Slower).then(|| {
-        let plan = Plan { seed: seed + 1, ..Plan::live(8.0) };
-        let found = patiently(|| measure(&mut harness, &mut sides, &plan));
-        stats::judge(&found.pairs(0, 1), &mut Rng::new(seed + 1))
-    });
+    if first.verdict != Verdict::Slower {
+        return [Some(first), None];
+    }
+    let plan = Plan { seed: seed + 1, ..Plan::live(8.0) };
+    let found = measured(live, || measure(&mut harness, &mut sides, &plan));
+    let again = found.map(|found| stats::judge(&found.pairs(0, 1), &mut Rng::new(seed + 1)));
     [Some(first), again]
+}
+
+/// As [`patiently`]; None if there is no variant any more.
+fn measured<T, E: std::fmt::Debug>(live: &Live<'_>, mut measure: impl FnMut() -> Result<T, E>) -> Option<T> {
+    let at_work = || live.copy_of_variant().expect("it loads once more").is_some();
+    patiently(|| match measure() {
+        Ok(found) => Ok(Some(found)),
+        Err(_) if !at_work() => Ok(None),
+        Err(error) => Err(error),
+    })
 }
 
 #[test]
