@@ -19,6 +19,19 @@ const KEPT: (usize, u32) = (256, 16);
 const TWIN_NAME: &str = "ms.twin";
 const CACHE_NAME: &str = "ms.cache";
 const CHAIN_NAME: &str = "ms.chain";
+const INSIDE_NAME: &str = "ms.inside";
+/// Maps inside one map of maps that code can name, at most.
+const INSIDE: u32 = 8;
+/// Types of inner maps that code can name.
+const INSIDE_KINDS: [obj::MapType; 7] = [
+    obj::MapType::HASH,
+    obj::MapType::LRU_HASH,
+    obj::MapType::PERCPU_HASH,
+    obj::MapType::LRU_PERCPU_HASH,
+    obj::MapType::ARRAY,
+    obj::MapType::PERCPU_ARRAY,
+    obj::MapType::LPM_TRIE,
+];
 const MMAPABLE: u32 = 1 << 10;
 
 /// The maps that were added, those for others with these.
@@ -32,6 +45,8 @@ pub(crate) struct Added {
     pub(crate) twins: Vec<(ir::Map, MapId)>,
     /// Those in whose place caches are put; for maps of maps, of the inner ones.
     pub(crate) caches: Vec<(ir::Map, MapId)>,
+    /// Those that stand for maps inside a map of maps, of each map of maps.
+    pub(crate) insides: Vec<(ir::Map, Vec<MapId>)>,
     /// Those in whose place program arrays are put that hold variants.
     pub(crate) chains: Vec<(ir::Map, MapId)>,
 }
@@ -45,8 +60,9 @@ impl Added {
         let misses = add_map(object, MISSES_NAME, obj::MapType::PERCPU_ARRAY, 8, 1, 0);
         let twins = add_twins(object);
         let caches = add_caches(object);
+        let insides = add_insides(object);
         let chains = add_chains(object);
-        Added { guard, sketch, samples, misses, twins, caches, chains }
+        Added { guard, sketch, samples, misses, twins, caches, insides, chains }
     }
 }
 
@@ -96,6 +112,25 @@ fn add_twins(object: &mut Object) -> Vec<(ir::Map, MapId)> {
     let mut add = |n: u32| {
         let name = format!("{TWIN_NAME}{n}");
         (module::map(MapId(n)), add_map(object, &name, obj::MapType::ARRAY, 8, 1, MMAPABLE))
+    };
+    wanted.into_iter().map(&mut add).collect()
+}
+
+/// Places for maps inside the maps of maps: of the template's shape, and as small as they can be, since what is put there is another map. An
+/// array of one entry would be taken for one whose value has a known address.
+fn add_insides(object: &mut Object) -> Vec<(ir::Map, Vec<MapId>)> {
+    let named =
+        |m: &obj::Map| m.inner.as_ref().filter(|inner| INSIDE_KINDS.contains(&inner.map_type)).cloned();
+    let wanted: Vec<(u32, u32, obj::MapSpec)> =
+        (0..).zip(&object.maps).filter_map(|(n, m)| Some((n, m.spec.max_entries, named(m)?))).collect();
+    let mut add = |(n, entries, spec): (u32, u32, obj::MapSpec)| {
+        let mut place = |at: u32| {
+            let name = format!("{INSIDE_NAME}{n}.{at}");
+            let id = add_map(object, &name, spec.map_type, spec.value_size, 2, spec.flags);
+            object.maps[id.index()].spec.key_size = spec.key_size;
+            id
+        };
+        (module::map(MapId(n)), (0..entries.min(INSIDE)).map(&mut place).collect())
     };
     wanted.into_iter().map(&mut add).collect()
 }

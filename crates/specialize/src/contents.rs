@@ -30,6 +30,8 @@ pub struct Source {
     pub index: u32,
     /// Nobody can write it, so that it needs no guard.
     pub is_constant: bool,
+    /// Of a map of maps, the object's own maps that may be inside, by their ids.
+    own: BTreeMap<u32, Map>,
 }
 
 impl Source {
@@ -37,7 +39,7 @@ impl Source {
     pub fn new(map: KernelMap, access: Access) -> Source {
         let is_constant = holders::is_constant(&map);
         let access = if is_constant { Access::ReadOnly } else { access };
-        Source { map, access, index: 0, is_constant }
+        Source { map, access, index: 0, is_constant, own: BTreeMap::new() }
     }
 
     /// Whether it is known what it holds, and not only which keys it does not have.
@@ -50,9 +52,14 @@ impl Source {
         self.map.info().map_type == MapType::LRU_HASH
     }
 
-    /// Why others may write it, if they may.
+    /// Whether it is a map of maps.
+    fn is_outer(&self) -> bool {
+        self.map.info().map_type.is_map_of_maps()
+    }
+
+    /// Why others may write it, if they may. Maps of maps only system calls write.
     pub fn foreign(&self, holders: &Holders, ours: &Ours) -> Option<Unsafe> {
-        if self.is_constant { None } else { holders.foreign(self.map.id(), ours) }
+        if self.is_constant || self.is_outer() { None } else { holders.foreign(self.map.id(), ours) }
     }
 }
 
@@ -78,7 +85,12 @@ pub fn sources(
             Some(m) => holders::by_kind(m, approximate.contains(&name)).map(|w| w.to_string()),
         };
         match (why, made) {
-            (None, Some(made)) => drop(sources.insert(map, Source::new(made, access))),
+            (None, Some(made)) => {
+                let own = compiler.may_be_inside(map).into_iter();
+                let own =
+                    own.filter_map(|inner| Some((session.map(object_map(inner))?.id(), inner))).collect();
+                sources.insert(map, Source { own, ..Source::new(made, access) });
+            }
             (why, _) => refused.push((name, why.unwrap_or_default())),
         }
     }
@@ -224,6 +236,11 @@ impl<'m> Observed<'m> {
         self.sources.get(&map).filter(|source| source.is_known() && !self.is_restless(map))
     }
 
+    /// The map of the object that has this id, and may be inside a map of maps.
+    pub fn own(&self, outer: Map, id: u32) -> Option<Map> {
+        self.sources.get(&outer)?.own.get(&id).copied()
+    }
+
     /// The value of a key that code compares with before it looks into the map's twin.
     pub fn before_twin(&self, map: Map, key: &[u8]) -> Option<Option<Vec<u8>>> {
         self.read(&self.hot, map, key)
@@ -348,7 +365,8 @@ impl Contents for Observed<'_> {
     }
 
     fn constant(&self, map: Map, bytes: Range<u32>) -> bool {
-        self.sources.get(&map).is_some_and(|s| constant(&s.access, bytes))
+        // What programs find in a map of maps is a map, and not the number that system calls tell.
+        self.sources.get(&map).is_some_and(|s| !s.is_outer() && constant(&s.access, bytes))
     }
 }
 
@@ -536,9 +554,11 @@ impl Record {
         all.copied().collect::<BTreeSet<_>>().into_iter().filter(is_in_code).collect()
     }
 
-    /// The maps in code that were written, as far as it is known which were, and are not what the code was made of.
+    /// The maps in code that were written, as far as it is known which were, and are not what the code was made of. Which of the maps of maps
+    /// were is never known.
     pub fn changed(&self, sources: &FxHashMap<Map, Source>, dirty: &Dirty) -> BTreeSet<Map> {
-        let is_touched = |map: &Map| !dirty.all && dirty.touches(*map);
+        let is_outer = |map: &Map| sources.get(map).is_some_and(Source::is_outer);
+        let is_touched = |map: &Map| dirty.touches(*map) && (!dirty.all || is_outer(map));
         let changed = |map: &Map| self.of(*map).holds(sources, dirty) != Some(true);
         self.in_code().into_iter().filter(is_touched).filter(changed).collect()
     }

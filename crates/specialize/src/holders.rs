@@ -67,6 +67,8 @@ pub fn by_kind(map: &Map, recency: bool) -> Option<Unsafe> {
     }
     match info.map_type {
         MapType::HASH | MapType::ARRAY | MapType::LPM_TRIE => None,
+        // No program can write it.
+        kind if kind.is_map_of_maps() => None,
         // A look-up that is skipped makes its entry look unused.
         MapType::LRU_HASH if recency => None,
         // Entries of devmaps go with their devices, without a write that a guard could see; the others hold descriptors, or have a value

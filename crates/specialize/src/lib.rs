@@ -4,7 +4,7 @@
 //! loadable form. [`guard`] sees control-plane writes before the kernel applies them; [`holders`] knows who else may
 //! write a map; [`contents`] reads what maps hold. [`profile`] says which keys are hot, [`policy`] what to do about
 //! it, [`live`] does it, on an interface, while traffic runs; [`twins`] keep up with tables without other code, [`nested`] with what
-//! maps of maps hold.
+//! maps of maps hold; [`inside`] has the maps in these that code names.
 
 mod added;
 pub mod adopt;
@@ -14,6 +14,7 @@ pub mod contents;
 mod elsewhere;
 pub mod guard;
 pub mod holders;
+pub mod inside;
 pub mod judge;
 mod lent;
 pub mod live;

@@ -95,6 +95,8 @@ pub struct Compiler {
     twins: Vec<(ir::Map, MapId)>,
     /// Maps that can have caches, templates of inner ones among them, and the maps in whose place these are put.
     caches: Vec<(ir::Map, MapId, Stateful)>,
+    /// Maps of maps, and the maps that stand for those inside.
+    insides: Vec<(ir::Map, Vec<MapId>)>,
     /// What the slots of caches follow from, beside the keys.
     secret: u64,
     isa: u8,
@@ -191,6 +193,7 @@ impl Compiler {
             misses: added.misses,
             twins,
             caches,
+            insides: added.insides.clone(),
             // Drawn by the system's generator, as the seeds of the standard library's tables are.
             secret: RandomState::new().hash_one(0),
             isa,
@@ -306,6 +309,7 @@ impl Compiler {
             for map in transform::of_shape(&self.prepared.module, template) {
                 match self.outer(map) {
                     Some(outer) => outers.push(outer),
+                    None if self.is_own(object_map(map)) => {}
                     None => others.push(object_map(map)),
                 }
             }
@@ -321,6 +325,18 @@ impl Compiler {
         transform::of_shape(module, template).for_each(|map| uses.absorb(&self.usage.of_module(map)));
         let decl = &module.maps[template];
         Some((obj::MapType(decl.kind), uses.access(decl)))
+    }
+
+    /// The maps that can stand for those inside a map of maps.
+    pub fn places(&self, outer: ir::Map) -> &[MapId] {
+        self.insides.iter().find(|(of, _)| *of == outer).map_or(&[], |(_, places)| places)
+    }
+
+    /// The maps of the object itself that may be inside a map of maps.
+    pub fn may_be_inside(&self, outer: ir::Map) -> Vec<ir::Map> {
+        let Some(template) = self.declaration(outer).inner else { return Vec::new() };
+        let all = transform::of_shape(&self.prepared.module, template);
+        all.filter(|map| !self.is_own(object_map(*map))).collect()
     }
 
     /// A cache of a map; `None` if it can have none.

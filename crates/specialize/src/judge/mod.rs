@@ -67,6 +67,8 @@ pub struct Case<'c, 's> {
     pub arrays: Vec<(MapId, MapId)>,
     /// The maps with its twins, and in whose place they are.
     pub twins: Vec<(MapId, &'s Map)>,
+    /// The maps inside maps of maps that it names, and in whose place they are.
+    pub insides: Vec<(MapId, &'s Map)>,
     /// Its caches: each side begins with empty ones.
     pub caches: Vec<Cache>,
     /// What the guard says while it may run.

@@ -149,8 +149,10 @@ fn role(case: &Case<'_, '_>, id: MapId, live: Option<&Map>) -> Result<Role, Unju
 fn nested(case: &Case<'_, '_>, outer: MapId, live: &Map) -> Result<Vec<Copied>, Unjudged> {
     let mut found: Vec<(u32, Copied)> = Vec::new();
     let own = |id| {
-        (0..case.compiler.object().maps.len() as u32)
-            .any(|n| case.session.map(MapId(n)).is_some_and(|map| map.id() == id))
+        let all = (0..case.compiler.object().maps.len() as u32).map(MapId);
+        // What code names is in the place of one of ours.
+        let mut others = all.filter(|at| !case.compiler.is_own(*at));
+        others.any(|at| case.session.map(at).is_some_and(|map| map.id() == id))
     };
     for (slot, id) in live.entries()?.iter() {
         let id = id.try_into().map(u32::from_ne_bytes).unwrap_or(0);
@@ -363,7 +365,29 @@ fn session<'c>(case: &Case<'c, '_>, moment: &Moment) -> Result<(Session<'c>, Vec
         map.update_fd(slot, made.as_fd())?;
         inner.push(made);
     }
+    for (place, live) in &case.insides {
+        let map = inside(case, moment, &inner, (*place, live))?.try_clone()?;
+        session.replace_map(*place, map);
+    }
     Ok((session, inner))
+}
+
+/// What a shadow has in the place of a map that code names: the copy, where there are copies.
+fn inside<'m>(
+    case: &Case<'_, '_>,
+    moment: &Moment,
+    copies: &'m [Map],
+    (place, live): (MapId, &'m Map),
+) -> Result<&'m Map, Unjudged> {
+    let originals = moment.copied.iter().filter(|copied| copied.slot.is_some());
+    if let Some((_, copy)) = originals.zip(copies).find(|(original, _)| original.info.id == live.id()) {
+        return Ok(copy);
+    }
+    let is_copied = moment.roles.iter().enumerate().any(|(at, role)| {
+        *role == Role::Nested && case.compiler.places(module::map(MapId(at as u32))).contains(&place)
+    });
+    // It was taken out since, and nobody may write it but who is live.
+    if is_copied { Err(Unjudged::Map(live.info().name.clone(), live.info().map_type)) } else { Ok(live) }
 }
 
 /// An inner map like the one that is copied.

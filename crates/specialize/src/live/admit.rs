@@ -222,6 +222,7 @@ impl Workshop<'_> {
             callees: candidate.active.chain.linked(),
             arrays: self.arrays.iter().map(|&(of, place, _)| (object_map(of), place)).collect(),
             twins: twins.collect(),
+            insides: candidate.active.insides.maps().collect(),
             caches: candidate.plan.caches.clone(),
             token: candidate.active.token(),
             samples: &self.samples,

@@ -45,6 +45,7 @@ use crate::caches::Caches;
 use crate::contents::{Dirty, Record, Source, cacheable, nested, sources};
 use crate::guard::{Guard, Slots};
 use crate::holders::{Holders, Ours};
+use crate::inside::Insides;
 use crate::judge::sample::Sample;
 use crate::lent::Lent;
 use crate::nested::Nested;
@@ -92,6 +93,8 @@ struct Active {
     twins: Twins,
     spared: Spared,
     caches: Caches,
+    /// The maps inside maps of maps that it names.
+    insides: Insides,
     /// The programs that it calls.
     chain: Chain,
     keys: Keys,
@@ -291,7 +294,9 @@ impl<'c> Live<'c> {
         let outer = nested.keys().flat_map(outer).map(|map| compiler.object().maps[map.index()].name.clone());
         for name in links.names().chain(outer) {
             refused.retain(|(map, _)| *map != name);
-            watched.push(name);
+            if !watched.contains(&name) {
+                watched.push(name);
+            }
         }
         Ok(Live {
             compiler,

@@ -24,6 +24,7 @@ use super::step::{Step, Steps};
 use super::{Active, Live, LiveError, all_sites, explain};
 use crate::caches::Caches;
 use crate::contents::{Observed, Record, Source};
+use crate::inside::Insides;
 use crate::judge::sample::Sample;
 use crate::policy::{self, Known, Planned, Tier};
 use crate::profile::SiteProfile;
@@ -225,7 +226,7 @@ impl<'c> Live<'c> {
     /// Programs that are loaded from now on have these twins and caches, and call what goes with them.
     pub(super) fn as_active(&mut self) -> Result<(), LiveError> {
         let Some(active) = &self.active else { return Ok(()) };
-        put_beside(&mut self.session, self.compiler, &active.twins, &active.caches)?;
+        put_beside(&mut self.session, self.compiler, &active.twins, &active.caches, &active.insides)?;
         Ok(self.call_as_before()?)
     }
 }
@@ -348,7 +349,8 @@ impl Workshop<'_> {
         let start = Instant::now();
         let caches =
             Caches::new(planned.plan.caches.iter().map(|c| (c.of, c.shape))).map_err(|e| e.to_string())?;
-        put_beside(&mut self.session, self.compiler, &twins, &caches).map_err(|e| e.to_string())?;
+        let insides = Insides::open(self.compiler, &planned.plan).map_err(|e| e.to_string())?;
+        put_beside(&mut self.session, self.compiler, &twins, &caches, &insides).map_err(|e| e.to_string())?;
         let (shape, report) = (Shape::new(&planned.plan, &variant.report), variant.report.clone());
         let is_joined = !variant.joined.is_empty();
         let (program, linked, chain) = match self.load_chain(variant) {
@@ -388,6 +390,7 @@ impl Workshop<'_> {
             record,
             twins,
             caches,
+            insides,
             chain,
             keys: planned.keys,
             tried: planned.tried,
@@ -445,18 +448,22 @@ impl Workshop<'_> {
     }
 }
 
-/// Programs that a session loads from now on have these twins and caches.
+/// Programs that a session loads from now on have these twins and caches, and name these maps.
 fn put_beside(
     session: &mut Session<'_>,
     compiler: &Compiler,
     twins: &Twins,
     caches: &Caches,
+    insides: &Insides,
 ) -> Result<(), millstream_kernel::Error> {
     let twins = twins.maps().map(|(of, map)| (compiler.twin(of), map));
     for (place, map) in twins.chain(caches.maps().map(|(of, map)| (compiler.cache(of), map))) {
         if let Some(place) = place {
             session.replace_map(place, map.try_clone()?);
         }
+    }
+    for (place, map) in insides.maps() {
+        session.replace_map(place, map.try_clone()?);
     }
     Ok(())
 }

@@ -21,6 +21,8 @@ pub(super) fn lookup(kind: MapType, entries: usize) -> f64 {
     };
     match kind {
         MapType::ARRAY | MapType::PERCPU_ARRAY => 1.5,
+        // Machine code, too, and behind it calls by a table of functions where the map is not known.
+        MapType::ARRAY_OF_MAPS => 6.0,
         MapType::LPM_TRIE => by_size([(64, 50.0), (4_096, 100.0), (65_536, 300.0)], 700.0),
         _ => by_size([(1_024, 18.0), (16_384, 30.0), (131_072, 80.0)], 150.0),
     }
@@ -90,7 +92,11 @@ pub(crate) fn searched(entries: usize) -> f64 {
 
 /// A search in code for an entry of a map that has these.
 pub(crate) fn whole(kind: MapType, entries: &[Entry]) -> f64 {
-    if kind == MapType::ARRAY { among_runs(entries) } else { searched(entries.len()) }
+    if matches!(kind, MapType::ARRAY | MapType::ARRAY_OF_MAPS) {
+        among_runs(entries)
+    } else {
+        searched(entries.len())
+    }
 }
 
 /// A search among runs of consecutive indices of an array with one value each, the hottest soonest; what it is worth to know what was

@@ -6,9 +6,11 @@
 //! code finds them faster. Other maps become code as a whole where that is faster (when there is time, or they are tiny), or their hot keys do, as
 //! many as pay by the figures of `cost.rs`. Maps that change too often are in no code ([`Observed::is_restless`]): they have twins, or
 //! are looked up. Maps that the program itself writes get caches, for the lookups that traffic makes often.
+//! What is found in maps of maps is named (`outer.rs`).
 
 mod before;
 pub(crate) mod cost;
+mod outer;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, btree_map};
 
@@ -22,7 +24,7 @@ pub use before::Tried;
 use crate::contents::{Observed, Source, Table};
 use crate::profile::SiteProfile;
 use crate::transform::{
-    self, Budget, Cache, Contents, Entry, Fallback, FieldConstant, Guard, Lookup, Plan, Site, SiteId,
+    self, Budget, Cache, Contents, Entry, Fallback, FieldConstant, Guard, Inside, Lookup, Plan, Site, SiteId,
     SitePlan, Spared, Twin, address_pieces,
 };
 use crate::variant::Compiler;
@@ -115,13 +117,13 @@ pub struct Known<'k> {
 pub fn plan(known: &Known<'_>, mut guard: Guard, tier: Tier) -> Planned {
     let mut plans = Vec::new();
     let (mut keys, mut twins, mut complete) = (Keys::new(), BTreeMap::new(), true);
-    let (mut untwinned, mut tried) = (BTreeSet::new(), Vec::new());
+    let (mut untwinned, mut tried, mut inside) = (BTreeSet::new(), Vec::new(), Vec::new());
     for profile in known.profiles {
         let Some(site) = known.compiler.sites().iter().find(|s| s.id == profile.site) else { continue };
         let tests = known.tests(site, profile);
         let passing = before::passing(profile, &tests);
         tried.extend(tests);
-        let lookup = known.lookup(site, &passing, tier, &mut twins);
+        let lookup = known.lookup(site, &passing, tier, (&mut twins, &mut inside));
         let large = known.compiler.declaration(site.map).max_entries > TINY;
         if large && alike(known.compiler, site, known.unfit) && !twins.contains_key(&site.map) {
             untwinned.insert(site.id);
@@ -153,6 +155,7 @@ pub fn plan(known: &Known<'_>, mut guard: Guard, tier: Tier) -> Planned {
         fallback: Fallback::InPlace,
         sites: plans,
         tests: known.chosen(&tried),
+        inside,
         caches,
         spared: spared.into_iter().filter(|s| !fields.iter().any(|f| f.map == s.map)).collect(),
         fields,
@@ -169,12 +172,15 @@ impl Known<'_> {
         site: &Site,
         profile: &SiteProfile,
         tier: Tier,
-        twins: &mut BTreeMap<Map, Twin>,
+        (twins, inside): (&mut BTreeMap<Map, Twin>, &mut Vec<Inside>),
     ) -> Option<Lookup> {
         if !self.observed.knows(site.map) {
             return None;
         }
         let decl = self.compiler.declaration(site.map);
+        if decl.inner.is_some() {
+            return self.outer(site, profile, tier, inside);
+        }
         let kind = MapType(decl.kind);
         if !self.is_few(site.map, decl, tier)
             && let Some(lookup) = self.twin(site, profile, twins)
@@ -280,7 +286,7 @@ impl Known<'_> {
         };
         let sites = self.compiler.sites().iter().filter(|s| self.observed.knows(s.map) && !whole(s));
         let maps: BTreeSet<Map> = sites.map(|s| s.map).collect();
-        for map in maps {
+        for map in maps.into_iter().filter(|map| self.compiler.declaration(*map).inner.is_none()) {
             let (decl, read) = (self.compiler.declaration(map), self.compiler.bytes_read(map));
             let bytes = u64::from(decl.max_entries) * u64::from(decl.key_size + decl.value_size);
             if read.is_empty() || bytes > FIELDS {

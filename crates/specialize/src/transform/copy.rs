@@ -447,6 +447,9 @@ impl<'a> Copier<'a> {
             (address, _) => {
                 let base = match address {
                     Address::Held(v) => v,
+                    Address::Inside(map) => {
+                        self.value(out, Op::MapAddr { map }, &[], Type::Ptr(Prov::Map(map)))
+                    }
                     _ => self.value(out, Op::MapValueAddr { map, offset: 0 }, &[], ty),
                 };
                 if at == 0 {

@@ -40,6 +40,8 @@ pub(super) enum Address {
     Held(Value),
     /// By its map, which has one entry.
     Direct,
+    /// It is this map, found in a map of maps.
+    Inside(Map),
     /// By going back to this block, where it is looked up, if nothing that others see has happened since the other.
     Back {
         /// Where it is looked up.

@@ -50,7 +50,7 @@ pub(crate) use matcher::address_pieces;
 pub use one_length::OneLength;
 pub(crate) use one_length::has_length;
 pub use plan::{
-    Budget, Contents, Entry, Fallback, FieldConstant, Guard, KeyTest, Lookup, Plan, Report, SitePlan,
+    Budget, Contents, Entry, Fallback, FieldConstant, Guard, Inside, KeyTest, Lookup, Plan, Report, SitePlan,
     SiteReport, Spared, Unknown,
 };
 pub use rounds::{Callbacks, unfolds};

@@ -89,6 +89,17 @@ pub struct FieldConstant {
     pub bytes: Vec<u8>,
 }
 
+/// A map inside a map of maps that code may name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Inside {
+    /// The map of maps.
+    pub outer: Map,
+    /// The inner map's id in the kernel: what the map of maps has as its value.
+    pub id: u32,
+    /// The map that stands for it: no other does.
+    pub place: Map,
+}
+
 /// A word of a lookup's key that takes few values in the whole table: where it has another, it is known what is found.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KeyTest {
@@ -186,6 +197,8 @@ pub struct Plan {
     pub fields: Vec<FieldConstant>,
     /// Tests of words of keys before lookups.
     pub tests: Vec<KeyTest>,
+    /// Maps inside maps of maps: a lookup that finds one of them is the map itself.
+    pub inside: Vec<Inside>,
     /// Caches of maps that the program writes.
     pub caches: Vec<Cache>,
     /// Maps without whose twins the variant can do.
@@ -199,6 +212,12 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// The map that stands for what a map of maps has as this value.
+    pub(super) fn inside(&self, outer: Map, value: &[u8]) -> Option<Map> {
+        let id = u32::from_ne_bytes(value.try_into().ok()?);
+        self.inside.iter().find(|i| i.outer == outer && i.id == id).map(|i| i.place)
+    }
+
     /// Whether it leaves every lookup as it is.
     pub fn is_empty(&self) -> bool {
         self.sites.is_empty() && self.tests.is_empty()

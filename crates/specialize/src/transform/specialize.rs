@@ -13,8 +13,8 @@ use super::chain::TAIL_CALL;
 use super::copy::{At, Copier, Env};
 use super::error::TransformError;
 use super::eval::{Abs, Fields};
-use super::plan::{Contents, Fallback, Guard, Lookup, Plan, Report, SitePlan, Unknown};
-use super::site::{Site, SiteId, sites};
+use super::plan::{Contents, Entry, Fallback, Guard, Inside, Lookup, Plan, Report, SitePlan, Unknown};
+use super::site::{Site, SiteId, of_shape, sites};
 use super::twin::Room;
 
 /// `bpf_ktime_get_ns`.
@@ -98,6 +98,16 @@ fn check<'p>(
     if let Some(cache) = plan.caches.iter().find(|c| !c.fits(&module.maps)) {
         return Err(TransformError::UnfitMap { map: cache.place, what: "it has no room for a cache" });
     }
+    let unlike = |i: &&Inside| {
+        let template = module.maps.get(i.outer).and_then(|outer| outer.inner);
+        template.is_none_or(|template| !of_shape(module, template).any(|map| map == i.place))
+    };
+    if let Some(inside) = plan.inside.iter().find(unlike) {
+        return Err(TransformError::UnfitMap {
+            map: inside.place,
+            what: "it is no map that could be inside",
+        });
+    }
     let sides = plan.guard.map_or(1, |g| g.sides);
     let mut by_inst = FxHashMap::default();
     for site in &plan.sites {
@@ -127,6 +137,13 @@ fn check<'p>(
         {
             if !found.is_comparable() {
                 return Err(TransformError::NotComparable(site.site));
+            }
+            let is_named = |e: &Entry| e.value.as_ref().is_none_or(|id| plan.inside(found.map, id).is_some());
+            if decl.inner.is_some() && !entries.iter().all(is_named) {
+                return Err(TransformError::UnfitMap {
+                    map: found.map,
+                    what: "nothing stands for a map inside",
+                });
             }
             let fits = |size: usize, want: u32| size == want as usize;
             let fit = entries.iter().all(|e| {

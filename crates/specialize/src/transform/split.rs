@@ -88,7 +88,9 @@ impl Copier<'_> {
         match (&key.known, &key.given) {
             _ if self.late => {}
             (KeyKnown::Constant(bytes), _) => {
-                if let Some(found) = self.contents.lookup(map, bytes) {
+                if let Some(found) = self.contents.lookup(map, bytes)
+                    && self.can_be_named(map, found.as_deref())
+                {
                     self.report.folded_lookups += 1;
                     return self.found(inst, map, found, &key, at, env);
                 }
@@ -256,16 +258,36 @@ impl Copier<'_> {
             self.define(inst, Abs::Const(0), env);
             return Flow::On(at.out);
         };
-        let (address, out) = self.address_of(inst, map, key, at, env);
+        let (address, out) = self.address_of(inst, map, &bytes, key, at, env);
         let known = self.known.push(Known { map, origin: inst, bytes: Bytes::One(bytes), address });
         self.define(inst, Abs::Ptr(known, 0), env);
         Flow::On(out)
     }
 
+    /// Whether code can do without a lookup that finds this: of a map of maps, only if a map stands for what is inside.
+    fn can_be_named(&self, map: Map, found: Option<&[u8]>) -> bool {
+        !self.is_outer(map) || found.is_none_or(|value| self.plan.inside(map, value).is_some())
+    }
+
+    fn is_outer(&self, map: Map) -> bool {
+        self.module.maps[map].inner.is_some()
+    }
+
     /// Where the address of a value that is known to be there comes from; the block in which to go on.
     ///
     /// A lookup for the address alone may still find nothing, if the map is changed just then: that way is copied too.
-    fn address_of(&mut self, inst: Inst, map: Map, key: &KeyAbs, at: At, env: &Env) -> (Address, Block) {
+    fn address_of(
+        &mut self,
+        inst: Inst,
+        map: Map,
+        value: &[u8],
+        key: &KeyAbs,
+        at: At,
+        env: &Env,
+    ) -> (Address, Block) {
+        if let Some(inside) = self.plan.inside(map, value) {
+            return (Address::Inside(inside), at.out);
+        }
         if is_single(self.module, map) {
             return (Address::Direct, at.out);
         }
@@ -293,6 +315,9 @@ impl Copier<'_> {
         at: At,
         env: &mut Env,
     ) -> Option<Flow> {
+        if self.is_outer(map) {
+            return None;
+        }
         let found: Option<Vec<Option<Vec<u8>>>> = keys.iter().map(|k| self.contents.lookup(map, k)).collect();
         let found = found?;
         if found.iter().all(Option::is_none) {
@@ -573,7 +598,9 @@ impl Copier<'_> {
             report.copies += 1;
         }
         let mergeable = |n: &usize| groups[*n].value.is_some();
-        let keeps_lookup = self.addressed.contains(&inst) && !is_single(self.module, map);
+        // Calls with one of several maps are slower, each by a table of functions, than with one that is known.
+        let keeps_lookup =
+            self.is_outer(map) || self.addressed.contains(&inst) && !is_single(self.module, map);
         let (merged, dropped): (Vec<usize>, Vec<usize>) =
             rest.into_iter().partition(|n| mergeable(n) && !keeps_lookup);
         report.merged = merged.iter().map(|&n| groups[n].entries.len() as u32).sum();
@@ -594,7 +621,7 @@ impl Copier<'_> {
             self.region(At { next: at.next + 1, ..at }, env);
             return start;
         };
-        let (address, out) = self.address_of(inst, map, key, at, &env);
+        let (address, out) = self.address_of(inst, map, value, key, at, &env);
         let known = Known { map, origin: inst, bytes: Bytes::One(value.to_vec()), address };
         let known = self.known.push(known);
         self.define(inst, Abs::Ptr(known, 0), &mut env);

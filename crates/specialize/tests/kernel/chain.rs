@@ -141,6 +141,7 @@ fn empty_plan(compiler: &Compiler) -> Plan {
         sites: Vec::new(),
         fields: Vec::new(),
         tests: Vec::new(),
+        inside: Vec::new(),
         caches: Vec::new(),
         spared: Vec::new(),
         chain: Vec::new(),

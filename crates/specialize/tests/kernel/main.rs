@@ -17,6 +17,7 @@ mod lengths;
 mod linear;
 mod live;
 mod offline;
+mod outer;
 mod paper;
 mod planes;
 mod races;

@@ -15,6 +15,7 @@ use millstream_programs::{self as programs, MapEntry};
 use millstream_specialize::caches::Caches;
 use millstream_specialize::contents::{Observed, Source, sources};
 use millstream_specialize::guard::TOKEN;
+use millstream_specialize::inside::Insides;
 use millstream_specialize::judge::sample::{self, Sample};
 use millstream_specialize::judge::{self, Case, Finding, GoesOn, Judgement, Unjudged};
 use millstream_specialize::policy::{self, Known, Tier};
@@ -55,6 +56,8 @@ pub(crate) struct Made {
     pub(crate) linked: LinkedProgram,
     pub(crate) twins: Twins,
     pub(crate) caches: Vec<Cache>,
+    /// The maps inside maps of maps that it names.
+    pub(crate) insides: Insides,
     pub(crate) report: transform::Report,
     /// Maps that it can do without.
     pub(crate) spared: Vec<Spared>,
@@ -129,6 +132,9 @@ impl<'c> Offline<'c> {
             let place = self.compiler.cache(of).expect("it can have a cache");
             self.session.replace_map(place, map.try_clone().expect("a descriptor"));
         }
+        for (place, map) in made.insides.maps() {
+            self.session.replace_map(place, map.try_clone().expect("a descriptor"));
+        }
         self.let_run();
         self.session.load(self.compiler.program(), &made.linked).expect("accepted")
     }
@@ -195,12 +201,13 @@ impl<'c> Offline<'c> {
         };
         // A session makes fewer copies, too, where there are too many.
         let variant = make(usize::MAX).or_else(|_| make(0)).expect("made");
+        let insides = Insides::open(self.compiler, &planned.plan).expect("they are there");
         let Plan { caches, mut spared, .. } = planned.plan;
         let (linked, report) = (variant.linked, variant.report);
         let known: BTreeSet<IrMap> = observed.into_record().behind_twins().collect();
         spared.retain(|s| known.contains(&s.map) && !report.unspared.contains(&s.map));
         let loose = restless.into_iter().filter(|map| !twins.maps().any(|(of, _)| of == *map)).collect();
-        Some(Made { linked, twins, caches, report, spared, loose })
+        Some(Made { linked, twins, caches, insides, report, spared, loose })
     }
 
     /// A variant by a plan that needs nothing beside it.
@@ -215,8 +222,8 @@ impl<'c> Offline<'c> {
     pub(crate) fn unchanged(&self) -> Made {
         let linked = self.compiler.object().link(self.compiler.program()).expect("it links");
         let twins = Twins::new(BTreeMap::new()).expect("none");
-        let (report, caches, spared, loose) = Default::default();
-        Made { linked, twins, caches, report, spared, loose }
+        let (report, caches, insides, spared, loose) = Default::default();
+        Made { linked, twins, caches, insides, report, spared, loose }
     }
 
     /// Holds a variant against the original.
@@ -270,6 +277,7 @@ impl<'c> Offline<'c> {
             callees: Vec::new(),
             arrays: Vec::new(),
             twins: twins.collect(),
+            insides: made.insides.maps().collect(),
             caches: made.caches.clone(),
             token: match valid {
                 true => token(GENERATION, made.twins.side()) | u64::from(self.behind),

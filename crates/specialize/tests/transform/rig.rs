@@ -131,6 +131,7 @@ impl Rig {
             sites,
             fields: Vec::new(),
             tests: Vec::new(),
+            inside: Vec::new(),
             caches: Vec::new(),
             spared: Vec::new(),
             chain: Vec::new(),

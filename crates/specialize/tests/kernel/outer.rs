@@ -1,0 +1,257 @@
+//! Maps of maps in code: what is found in them is named, until it is exchanged.
+
+use std::collections::BTreeMap;
+use std::os::fd::AsFd;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use millstream_kernel::{Map, MapType, Program, UpdateMode, query_xdp, testing};
+use millstream_lab::{Rig, RigConfig, Traffic};
+use millstream_object::Object;
+use millstream_specialize::caches::Caches;
+use millstream_specialize::contents::Observed;
+use millstream_specialize::guard::TOKEN;
+use millstream_specialize::live::step::{Step, Steps};
+use millstream_specialize::policy::Tier;
+use millstream_specialize::report::GuardState;
+use millstream_specialize::transform::{Lookup, Plan};
+use millstream_specialize::variant::Wanted;
+use millstream_specialize::{Compiler, Leave, Live, Report};
+use rustc_hash::FxHashMap;
+
+use crate::fixtures;
+use crate::gate::{Gate, Opened};
+use crate::inner::{READS, SLOTS, answer, fill, flows, frame, key, mixed, table, value};
+use crate::offline::{Made, Offline};
+use crate::routed::{End, alone, settings};
+
+const TABLES: MapType = MapType::HASH;
+
+/// The program, with tables in an array or in a hash map.
+fn object(outer: &str) -> Option<Object> {
+    fixtures::read("inner", &["-DTABLE=BPF_MAP_TYPE_HASH", &format!("-DOUTER=BPF_MAP_TYPE_{outer}")])
+}
+
+fn named(plane: &Offline<'_>, name: &str) -> Map {
+    plane.session.map_by_name(name).expect("a map").try_clone().expect("a descriptor")
+}
+
+/// No lookup has a cache.
+fn without_caches(plan: &mut Plan) {
+    plan.sites.retain(|site| site.lookup != Lookup::Cached);
+    plan.caches.clear();
+}
+
+fn stale(plane: &Offline<'_>) {
+    let state = plane.session.map(plane.compiler.guard_map()).expect("the guard's state");
+    state.mmap(true).expect("memory").atomic_u64(TOKEN as usize).store(0, Ordering::SeqCst);
+}
+
+#[test]
+fn what_a_map_of_maps_holds_is_in_code() {
+    for outer in ["ARRAY_OF_MAPS", "HASH_OF_MAPS"] {
+        if !testing::require() {
+            return;
+        }
+        let Some(object) = object(outer) else { return };
+        let compiler = Compiler::new(&object, None).expect("prepared");
+        let mut plane = Offline::new(&compiler, &[]);
+        let (outer, spare) = (named(&plane, "tables"), named(&plane, "spare"));
+        let mut tables = fill(&outer, TABLES);
+        // One of the object's own is inside, too.
+        outer.update_fd(&2u32.to_ne_bytes(), spare.as_fd()).expect("another inner map");
+        tables[2] = spare.try_clone().expect("a descriptor");
+        let (profiles, _) = plane.profile(&mixed(1_000));
+        tables.push(spare);
+        for (slot, table) in (0..).zip(&tables) {
+            table.update(&key(7), &value(1 + slot % 3, 10 + slot), UpdateMode::Any).expect("an entry");
+        }
+        let made = plane.variant(&profiles, Tier::Thorough, |plan| {
+            without_caches(plan);
+            assert_eq!(plan.inside.len(), 3, "{plan:?}");
+            is_refused_unless_named(&plane, plan);
+        });
+        let made: Made = made.expect("a variant");
+        assert_eq!(made.insides.maps().count(), 2, "the object's own stands for itself");
+        let program = plane.at_work(&made, &Caches::default());
+        let ask = |slot| answer(&program, &frame(slot, 7, READS));
+        for (slot, from) in [(0, 0), (1, 1), (2, 3), (3, 3)] {
+            assert_eq!(ask(slot), (1 + from % 3, 10 + from as u8), "slot {slot}");
+        }
+        tables[1].update(&key(7), &value(2, 99), UpdateMode::Any).expect("an entry");
+        assert_eq!(ask(1), (2, 99), "it is the map, and no copy");
+        // Nobody revokes here, so that what is in code can be told from what is inside.
+        let other = table(TABLES);
+        other.update(&key(7), &value(3, 50), UpdateMode::Any).expect("an entry");
+        outer.update_fd(&0u32.to_ne_bytes(), other.as_fd()).expect("another inner map");
+        assert_eq!(ask(0), (1, 10), "the map of maps is not asked");
+        stale(&plane);
+        assert_eq!(ask(0), (3, 50));
+    }
+}
+
+/// A lookup of a map that nothing stands for is none that code could do without.
+fn is_refused_unless_named(plane: &Offline<'_>, plan: &Plan) {
+    let (observed, rooms) = (Observed::new(&plane.sources), FxHashMap::default());
+    let nameless = Plan { inside: plan.inside[1..].to_vec(), ..plan.clone() };
+    let wanted = Wanted { plan: &nameless, contents: &observed, rooms: &rooms, callees: &[], joins: &[] };
+    let why = plane.compiler.specialised(&wanted).expect_err("it has no name").to_string();
+    assert!(why.contains("nothing stands for a map inside"), "{why}");
+}
+
+#[test]
+fn in_an_empty_map_of_maps_nothing_is_looked_up() {
+    if !testing::require() {
+        return;
+    }
+    let Some(object) = object("HASH_OF_MAPS") else { return };
+    let compiler = Compiler::new(&object, None).expect("prepared");
+    let mut plane = Offline::new(&compiler, &[]);
+    let (outer, spare) = (named(&plane, "tables"), named(&plane, "spare"));
+    let (profiles, _) = plane.profile(&mixed(1_000));
+    spare.update(&key(7), &value(2, 20), UpdateMode::Any).expect("an entry");
+    let made = plane.variant(&profiles, Tier::Thorough, |plan| {
+        without_caches(plan);
+        assert!(plan.sites.iter().any(|site| site.lookup == Lookup::Empty), "{plan:?}");
+    });
+    let program = plane.at_work(&made.expect("a variant"), &Caches::default());
+    let tables = fill(&outer, TABLES);
+    tables[0].update(&key(7), &value(3, 50), UpdateMode::Any).expect("an entry");
+    let ask = |slot| answer(&program, &frame(slot, 7, READS));
+    assert_eq!(ask(0), (2, 20));
+    stale(&plane);
+    assert_eq!(ask(0), (3, 50));
+}
+
+/// A session whose program finds its tables in a map of maps.
+struct Session<'s> {
+    rig: &'s Rig,
+    outer: &'s Map,
+    tables: &'s [Map],
+    told: &'s Mutex<Vec<Report>>,
+}
+
+impl Session<'_> {
+    fn on_hook(&self) -> Program {
+        let port = self.rig.test_port();
+        let held = self.rig.namespace().enter(|| query_xdp(port)).expect("the namespace");
+        let held = held.expect("an answer").expect("a program is there");
+        Program::from_id(held.program_id).expect("a descriptor")
+    }
+
+    fn ask(&self, slot: u32) -> (u32, u8) {
+        answer(&self.on_hook(), &frame(slot, 7, READS))
+    }
+
+    /// Puts another map into a slot, with this answer. Packets may find the one of before until this has returned.
+    fn exchange(&self, slot: u32, verdict: u32, packets: u32) -> Map {
+        let other = table(TABLES);
+        other.update(&key(7), &value(verdict, packets), UpdateMode::Any).expect("an entry");
+        self.outer.update_fd(&slot.to_ne_bytes(), other.as_fd()).expect("another inner map");
+        other
+    }
+
+    /// Waits until what is on the hook, and the guard lets run, names this map.
+    fn until_named(&self, map: &Map) {
+        self.until(|named| named.contains(&map.id()));
+    }
+
+    /// Waits until this is so of the ids of the maps that are named by what is on the hook, and the guard lets run.
+    fn until(&self, wanted: impl Fn(&[u32]) -> bool) {
+        let start = Instant::now();
+        let valid = |r: &Report| matches!(r, Report::Status { guard: GuardState::Valid, .. });
+        loop {
+            let before = self.told.lock().expect("no panic").len();
+            let program = self.on_hook().info().expect("an answer");
+            std::thread::sleep(Duration::from_millis(250));
+            let told = self.told.lock().expect("no panic")[before..].to_vec();
+            let is_valid = told.iter().any(valid) && told.iter().all(valid);
+            let is_there = self.on_hook().info().expect("an answer").id == program.id;
+            if is_valid && is_there && wanted(&program.map_ids) {
+                return;
+            }
+            assert!(start.elapsed() < Duration::from_secs(60), "it does not come: {:?}", self.told);
+        }
+    }
+}
+
+/// Runs a session on a rig, with packets, and `act` beside it.
+fn session(name: &str, steps: &Steps, act: impl FnOnce(&Session<'_>) + Send) {
+    let Some(object) = object("ARRAY_OF_MAPS") else { return };
+    let _alone = alone();
+    let rig = Rig::new(RigConfig::default()).expect("a rig");
+    let flows = flows();
+    rig.load_traffic(&Traffic::new(&flows, &flows.sequence(1, 1 << 13))).expect("traffic");
+    let compiler = Compiler::new(&object, None).expect("prepared");
+    let (told, stop) = (Mutex::new(Vec::<Report>::new()), AtomicBool::new(false));
+    rig.namespace()
+        .enter(|| {
+            let mut settings = settings(name, Duration::from_millis(200));
+            settings.steps = steps.clone();
+            let mut live = Live::load(&compiler, settings).expect("loaded");
+            let outer = live.map("tables").expect("the map of maps").try_clone().expect("a descriptor");
+            let tables = fill(&outer, TABLES);
+            live.attach(&[rig.test_port()]).expect("attached");
+            std::thread::scope(|scope| {
+                scope.spawn(|| rig.generator_loop(&stop, Some(200_000.0)));
+                let script = scope.spawn(|| {
+                    let _end = End(&stop);
+                    act(&Session { rig: &rig, outer: &outer, tables: &tables, told: &told });
+                });
+                live.run(&stop, &mut |r| told.lock().expect("no panic").push(r.clone())).expect("runs");
+                script.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            });
+            live.finish(Leave::Restored).expect("finished");
+        })
+        .expect("in the namespace");
+}
+
+#[test]
+fn a_map_that_is_exchanged_is_found_at_once() {
+    if !testing::require() {
+        return;
+    }
+    session("outer", &Steps::default(), |it| {
+        it.tables.iter().for_each(|table| it.until_named(table));
+        let other = it.exchange(0, 3, 50);
+        assert_eq!(it.ask(0), (3, 50), "stale");
+        it.until_named(&other);
+        assert_eq!(it.ask(0), (3, 50), "stale in new code");
+        // What changes again and again is no longer in code, and answers are right all the same.
+        let mut inside: Vec<Map> = it.tables.iter().map(|t| t.try_clone().expect("a descriptor")).collect();
+        for n in 0..40u32 {
+            let slot = n % (SLOTS - 1);
+            inside[slot as usize] = it.exchange(slot, 2, 60 + n);
+            assert_eq!(it.ask(slot), (2, 60 + n as u8), "stale: {n}");
+            std::thread::sleep(Duration::from_millis(u64::from(7 * n % 40)));
+            assert_eq!(it.ask(slot), (2, 60 + n as u8), "stale: {n}");
+        }
+        it.until(|named| !inside.iter().any(|map| named.contains(&map.id())));
+    });
+}
+
+/// What was read of the map of maps is in code that nobody has approved yet.
+#[test]
+fn a_map_that_is_exchanged_while_code_is_made_is_in_it() {
+    let quick = Tier::Quick;
+    for step in [Step::Coded(quick), Step::Loaded(quick), Step::Made(quick)] {
+        if !testing::require() {
+            return;
+        }
+        let gate = Gate::at(step);
+        session("exchanged", &gate.steps(), |it| {
+            let _opened = Opened(&gate);
+            gate.wait();
+            let others: BTreeMap<u32, Map> =
+                (0..2).map(|slot| (slot, it.exchange(slot, 3, 50 + slot))).collect();
+            gate.open();
+            for (slot, other) in &others {
+                it.until_named(other);
+                assert_eq!(it.ask(*slot), (3, 50 + *slot as u8), "stale in code made at {step:?}");
+            }
+            assert_eq!(it.exchange(0, 2, 70).info().map_type, TABLES);
+            assert_eq!(it.ask(0), (2, 70), "stale");
+        });
+    }
+}
