@@ -292,12 +292,7 @@ impl<'c> Live<'c> {
         let nested = nested(compiler, &session, &settings.exclude, &mut guard)?;
         let outer = |template: &_| compiler.inner(*template).0;
         let outer = nested.keys().flat_map(outer).map(|map| compiler.object().maps[map.index()].name.clone());
-        for name in links.names().chain(outer) {
-            refused.retain(|(map, _)| *map != name);
-            if !watched.contains(&name) {
-                watched.push(name);
-            }
-        }
+        also_watched(links.names().chain(outer), &mut watched, &mut refused);
         Ok(Live {
             compiler,
             pins,
@@ -728,6 +723,20 @@ fn watch<'s>(
     // What has caches, and tests of keys as well.
     watched.dedup();
     Ok(watched)
+}
+
+/// Maps of these names are watched, too, for other ends than what they hold.
+fn also_watched(
+    names: impl Iterator<Item = String>,
+    watched: &mut Vec<String>,
+    refused: &mut Vec<(String, String)>,
+) {
+    for name in names {
+        refused.retain(|(map, _)| *map != name);
+        if !watched.contains(&name) {
+            watched.push(name);
+        }
+    }
 }
 
 fn all_sites(compiler: &Compiler) -> BTreeSet<SiteId> {

@@ -218,6 +218,8 @@ fn a_map_that_is_exchanged_is_found_at_once() {
         assert_eq!(it.ask(0), (3, 50), "stale");
         it.until_named(&other);
         assert_eq!(it.ask(0), (3, 50), "stale in new code");
+        it.outer.delete(&0u32.to_ne_bytes()).expect("it was there");
+        assert_eq!(it.ask(0), (0, 0), "stale: the spare table, where the flow is new");
         // What changes again and again is no longer in code, and answers are right all the same.
         let mut inside: Vec<Map> = it.tables.iter().map(|t| t.try_clone().expect("a descriptor")).collect();
         for n in 0..40u32 {
