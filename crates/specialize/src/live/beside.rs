@@ -101,17 +101,33 @@ impl<'c> Live<'c> {
     /// Lets time pass, and attends to writes. `false`, early, if there is one that what runs cannot follow.
     pub(super) fn pass(&mut self, time: Duration, tell: &mut dyn FnMut(&Report)) -> Result<bool, LiveError> {
         let end = Instant::now() + time;
-        loop {
+        // What came before has waited long enough.
+        while !self.is_wanted() {
             let left = end.saturating_duration_since(Instant::now());
             if !self.attend_for(left, Duty::Follow, tell)? || left.is_zero() {
-                return Ok(!self.is_wanted());
+                break;
             }
         }
+        Ok(!self.is_wanted())
     }
 
     /// Whether there is something to be answered that cannot wait for what is done now.
     pub(super) fn is_wanted(&self) -> bool {
         self.unanswered.is_some() || self.seen.foreign
+    }
+
+    /// Has what stands by answer a write that came while something was done to the hook, which is about to change in any case: one change
+    /// is enough. `false` if there is no such write, or nothing that could answer it.
+    pub(super) fn stand_in_at_once(&mut self, tell: &mut dyn FnMut(&Report)) -> Result<bool, LiveError> {
+        self.attend_for(Duration::ZERO, Duty::Follow, tell)?;
+        // What could answer it must not be lost to somebody who is not known yet.
+        let is_ready = !self.is_busy && !self.seen.foreign && self.standby.is_some();
+        let Some(first) = self.unanswered.filter(|_| is_ready) else { return Ok(false) };
+        let stands_in = self.stand_in(Some(first), tell)?;
+        if stands_in {
+            self.unanswered = None;
+        }
+        Ok(stands_in)
     }
 
     /// Waits for a write, for so long, and attends to it. `false` if there is more to be done.

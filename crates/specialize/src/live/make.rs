@@ -280,6 +280,13 @@ impl Live<'_> {
             // What is on the hook is the original, or turns every packet away to it.
             self.before_ns = self.measured(tell)?;
         }
+        if cause.reason != Reason::Write && self.stand_in_at_once(tell)? {
+            if cause.reason == Reason::Quiet {
+                self.interrupted();
+            }
+            tell(&Report::Dropped { reason: "a write came before it was at work".into() });
+            return Ok(());
+        }
         let start = Instant::now();
         self.come_onto_hook(tell)?;
         let swap = start.elapsed();
@@ -327,6 +334,10 @@ impl Live<'_> {
         done?;
         if self.is_busy {
             self.settle();
+            return Ok(());
+        }
+        if self.unanswered.is_some() {
+            // It will hardly stay; if it does, the next look at the traffic makes up for it.
             return Ok(());
         }
         self.settle_beside(tell)

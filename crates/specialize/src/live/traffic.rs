@@ -52,6 +52,7 @@ impl Live<'_> {
             return Ok(());
         }
         self.reconsider();
+        self.settle_beside(tell)?;
         self.judge_again(tell)?;
         if self.is_wanted() {
             return Ok(());
@@ -213,6 +214,9 @@ impl Live<'_> {
         let start = Instant::now();
         self.change(program, false, tell)?;
         let gathered = self.gather(start, stop, tell);
+        if self.stand_in_at_once(tell)? {
+            return Ok(None);
+        }
         self.change(back, specialised, tell)?;
         self.settle_beside(tell)?;
         let packets = gathered?;

@@ -1,5 +1,6 @@
 //! What comes between two steps of a session is in what it does afterwards: writes, strangers, and what stands by.
 
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -35,7 +36,7 @@ fn held(first: Step, act: impl FnOnce(&Beside<'_>, &Gate) + Send) {
             if is_thorough {
                 it.until("what stands by", |r| matches!(r, Report::StandsBy { .. }));
                 gate.next(first);
-                readdress(it, 1);
+                readdress_at(it, 1, TO);
             }
             gate.wait();
             act(it, &gate);
@@ -60,12 +61,26 @@ fn reroute(it: &Beside<'_>, n: usize) {
     }
 }
 
+/// Where the addresses of a next hop lie, but for the first byte of each; and both, with what is between.
+const TO: Range<usize> = 1..6;
+const BOTH: Range<usize> = 1..12;
+
 /// Gives a next hop addresses that no other has: that all have bytes of them alike was in code.
 fn readdress(it: &Beside<'_>, hop: u32) {
+    readdress_at(it, hop, BOTH);
+}
+
+/// The same, of some of these bytes.
+fn readdress_at(it: &Beside<'_>, hop: u32, bytes: Range<usize>) {
     let value = it.next_hops.lookup(&hop.to_ne_bytes()).expect("an answer");
     let mut value = value.expect("a next hop");
-    value[1..12].iter_mut().for_each(|byte| *byte ^= 0x55);
+    value[bytes].iter_mut().for_each(|byte| *byte ^= 0x55);
     it.next_hops.update(&hop.to_ne_bytes(), &value, UpdateMode::Any).expect("a next hop");
+}
+
+/// What was made was of no use any more.
+fn is_late(report: &Report) -> bool {
+    matches!(report, Report::Dropped { reason } if reason.contains("before it was at work"))
 }
 
 fn is_quiet(report: &Report) -> bool {
@@ -152,6 +167,24 @@ fn what_is_written_last_is_followed() {
             it.until("another", |r| matches!(r, Report::Specialised { reason: Reason::Write, .. }));
         });
     }
+}
+
+/// What was approved and cannot follow a write any more does not come onto the hook before what stands by does.
+#[test]
+fn what_cannot_follow_any_more_does_not_come_onto_the_hook() {
+    held_at(Step::Made(Tier::Thorough), |it, gate| {
+        gate.on_to(Step::Approved);
+        let before = it.told().len();
+        readdress(it, 2);
+        gate.open();
+        it.until("an answer", |r| {
+            matches!(r, Report::Specialised { reason: Reason::Write, write_ns: Some(_), .. })
+        });
+        it.until("what was dropped", is_late);
+        let told = it.told();
+        let installed = told[before..].iter().find(|r| generation(r).is_some());
+        assert!(installed.is_some_and(stood_in), "{installed:?}");
+    });
 }
 
 /// Nothing stands by that packets have to wait for.
