@@ -24,6 +24,7 @@ ONLY = {what: ",".join(other for other in GENERAL.split(",") if other != what) f
 OTHERS = {
     "multibit": "lengths", "packed": "lengths", "lengths": "multibit", "cuckoo": "open", "open": "cuckoo", "robin-hood": "open",
     "open-keys": "open", "robin-hood-keys": "robin-hood", "cuckoo-keys": "cuckoo",
+    "open-slots": "open", "robin-hood-slots": "robin-hood", "cuckoo-slots": "cuckoo",
     "linear": "tree", "tree": "linear", "tuples": "tree",
 }
 FRAMES, BATCH = 1024, 64

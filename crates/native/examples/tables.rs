@@ -1,12 +1,12 @@
 //! Look-ups at random in a large table: the plain loop over a batch beside those that fetch ahead. Figures for `bench/README.md`.
 //!
 //!     cargo run --release -p millstream-native --example tables -- hash|robin-hood|cuckoo [ENTRIES]
-//!     cargo run --release -p millstream-native --example tables -- short open|robin-hood|cuckoo|open-keys|robin-hood-keys|cuckoo-keys BYTES ENTRIES
+//!     cargo run --release -p millstream-native --example tables -- keys open|robin-hood|cuckoo|open-keys|robin-hood-keys|cuckoo-keys|open-slots|robin-hood-slots|cuckoo-slots BYTES ENTRIES
 //!     cargo run --release -p millstream-native --example tables -- prefixes|packed FILE
 //!     cargo run --release -p millstream-native --example tables -- drawn multibit|packed|lengths|list BYTES ENTRIES LENGTH[,LENGTH...]
 //!
 //! Hash tables have keys of 16 bytes, and an index by open addressing or of cuckoo buckets; FILE has IPv6 prefixes, one a line (others are left out), which are a trie of nodes with a word for each
-//! place, or packed; addresses are drawn below them. `short` has keys of BYTES bytes, four at most. `drawn` makes prefixes of addresses of BYTES bytes up, evenly of these lengths. Time is that of batches of 64 in the program; variants take turns, and the medians of their rounds are
+//! place, or packed; addresses are drawn below them. `keys` has keys of BYTES bytes. `drawn` makes prefixes of addresses of BYTES bytes up, evenly of these lengths. Time is that of batches of 64 in the program; variants take turns, and the medians of their rounds are
 //! printed as JSON, with how much of each one's table the system has put into large pages.
 
 #[path = "../tests/common/mod.rs"]
@@ -45,8 +45,8 @@ struct Table {
 enum Keys {
     /// So many that anybody can compute: memory is for tables, and its large pages, too.
     Numbered(u64),
-    /// So many of so many bytes, four at most.
-    Short(u64, usize),
+    /// So many of so many bytes.
+    Sized(u64, usize),
     /// Prefixes.
     Prefixes(Vec<Vec<u8>>),
 }
@@ -54,7 +54,7 @@ enum Keys {
 impl Keys {
     fn len(&self) -> u64 {
         match self {
-            Keys::Numbered(count) | Keys::Short(count, _) => *count,
+            Keys::Numbered(count) | Keys::Sized(count, _) => *count,
             Keys::Prefixes(all) => all.len() as u64,
         }
     }
@@ -67,7 +67,15 @@ impl Keys {
                 [rng.next_u64().to_le_bytes(), rng.next_u64().to_le_bytes()].concat()
             }
             // Odd, so that no two are alike.
-            Keys::Short(_, bytes) => (at as u32).wrapping_mul(0x9e37_79b1).to_le_bytes()[..*bytes].to_vec(),
+            Keys::Sized(_, bytes) => {
+                let mut key = (at as u32).wrapping_mul(0x9e37_79b1).to_le_bytes().to_vec();
+                let mut rng = Rng::new(at + 1);
+                while key.len() < *bytes {
+                    key.extend(rng.next_u64().to_le_bytes());
+                }
+                key.truncate(*bytes);
+                key
+            }
             Keys::Prefixes(all) => all[at as usize].clone(),
         }
     }
@@ -199,12 +207,12 @@ fn table(args: &[String]) -> Result<Table, String> {
         [kind, count] if kind == "hash" => Ok(hash(number(count)?, Template::Open)),
         [kind, count] if kind == "robin-hood" => Ok(hash(number(count)?, Template::RobinHood)),
         [kind, count] if kind == "cuckoo" => Ok(hash(number(count)?, Template::Cuckoo)),
-        [kind, template, bytes, count] if kind == "short" => {
+        [kind, template, bytes, count] if kind == "keys" => {
             let (bytes, count) = (number(bytes)?, number(count)?);
-            if !(1..=4).contains(&bytes) || count == 0 || count > 1 << (8 * bytes) {
-                return Err(format!("there are not {count} keys of {bytes} bytes, or these are not one to four"));
+            if !(1..=60).contains(&bytes) || count == 0 || count > 1 << (8 * bytes).min(31) {
+                return Err(format!("there are not {count} keys of {bytes} bytes, or these are not 1 to 60"));
             }
-            let keys = Keys::Short(count, bytes as usize);
+            let keys = Keys::Sized(count, bytes as usize);
             Ok(Table { keys, ..hash(count, index(template)?) })
         }
         [kind, path] if kind == "prefixes" || kind == "packed" => {
@@ -224,7 +232,7 @@ fn table(args: &[String]) -> Result<Table, String> {
             let lengths = lengths.map_err(|e| e.to_string())?;
             Ok(drawn(number(bytes)? as usize, number(count)?, &lengths, trie))
         }
-        _ => Err("expected `hash [ENTRIES]`, `robin-hood [ENTRIES]`, `cuckoo [ENTRIES]`, `short TEMPLATE BYTES ENTRIES`, `prefixes FILE`, `packed FILE` or `drawn multibit|packed|lengths|list BYTES ENTRIES LENGTHS`".into()),
+        _ => Err("expected `hash [ENTRIES]`, `robin-hood [ENTRIES]`, `cuckoo [ENTRIES]`, `keys TEMPLATE BYTES ENTRIES`, `prefixes FILE`, `packed FILE` or `drawn multibit|packed|lengths|list BYTES ENTRIES LENGTHS`".into()),
     }
 }
 

@@ -69,13 +69,16 @@ impl Known<'_> {
 
 impl Template {
     /// All that there are.
-    pub const ALL: [Template; 6] = [
+    pub const ALL: [Template; 9] = [
         Template::Open,
         Template::RobinHood,
         Template::Cuckoo,
         Template::OpenKeys,
         Template::RobinHoodKeys,
         Template::CuckooKeys,
+        Template::OpenSlots,
+        Template::RobinHoodSlots,
+        Template::CuckooSlots,
     ];
 
     /// Its name, as it is pinned.
@@ -87,6 +90,9 @@ impl Template {
             Template::OpenKeys => "open-keys",
             Template::RobinHoodKeys => "robin-hood-keys",
             Template::CuckooKeys => "cuckoo-keys",
+            Template::OpenSlots => "open-slots",
+            Template::RobinHoodSlots => "robin-hood-slots",
+            Template::CuckooSlots => "cuckoo-slots",
         }
     }
 }

@@ -160,11 +160,10 @@ const SCHEDULES: [&str; 8] = [
 
 /// By each schedule, hash tables and tries by each template.
 fn check(kind: MapKind, key_size: u32, most: usize) {
-    let hashes = [Template::Open, Template::RobinHood, Template::Cuckoo];
     let keys = [Template::OpenKeys, Template::RobinHoodKeys, Template::CuckooKeys];
     let templates: Vec<Option<Made>> = match kind {
         MapKind::Hash | MapKind::PercpuHash | MapKind::LruHash => {
-            let all = hashes.into_iter().chain(keys.into_iter().filter(|_| key_size <= 4));
+            let all = Template::ALL.into_iter().filter(|template| key_size <= 4 || !keys.contains(template));
             all.map(|template| Some(Made::Hash(template))).collect()
         }
         MapKind::LpmTrie => [Trie::Multibit, Trie::Packed, Trie::Lengths, Trie::List]
@@ -229,6 +228,7 @@ fn a_template_is_for_a_table_of_its_kind_that_is_there() {
     let made = Engine::of_module(module, func, &Options { tables, ..Options::default() });
     let refused = made.err().expect("five bytes").to_string();
     assert!(refused.contains("keys of 5 bytes") && refused.contains("`cuckoo` has hashes"), "{refused}");
+    assert!(refused.contains("`cuckoo-slots` neither"), "{refused}");
 }
 
 #[test]

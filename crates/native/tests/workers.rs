@@ -229,6 +229,10 @@ fn tables_that_all_change_at_once_are_whole_to_each() {
         (MapKind::Hash, 448, 448, Template::RobinHoodKeys),
         (MapKind::LruHash, 32, 256, Template::OpenKeys),
         (MapKind::Hash, 1638, 1638, Template::CuckooKeys),
+        (MapKind::Hash, 512, 512, Template::OpenSlots),
+        (MapKind::Hash, 448, 448, Template::RobinHoodSlots),
+        (MapKind::LruHash, 32, 256, Template::RobinHoodSlots),
+        (MapKind::Hash, 1638, 1638, Template::CuckooSlots),
         (MapKind::LpmTrie, 40, 40, Template::Open),
     ] {
         let mut engine = engine(kind, entries, template);

@@ -61,7 +61,7 @@ pub(crate) struct Tuning {
     #[arg(long, value_name = "PASSES")]
     llvm_passes: Option<String>,
     /// Make hash table, trie or classifier NAME by this template instead of the one that fits what it holds; may be given several times
-    #[arg(long = "template", value_name = "NAME=open|robin-hood|cuckoo|open-keys|robin-hood-keys|cuckoo-keys|multibit|packed|lengths|list|linear|tree|cuts|tuples", value_parser = template)]
+    #[arg(long = "template", value_name = "NAME=open|robin-hood|cuckoo|open-keys|robin-hood-keys|cuckoo-keys|open-slots|robin-hood-slots|cuckoo-slots|multibit|packed|lengths|list|linear|tree|cuts|tuples", value_parser = template)]
     templates: Vec<(String, Pin)>,
     /// Leave out optimisations, to see what each is worth: of configurations `static-graph`, `constants` and `annotations`; of all code `passes`, `llvm-passes`,
     /// `prefetch`, `ahead`, `lookups`, or a pass that `millstream opt --list-passes` names
@@ -207,13 +207,16 @@ enum Pin {
 }
 
 /// Words for templates.
-const PINS: [(&str, Pin); 14] = [
+const PINS: [(&str, Pin); 17] = [
     (Template::Open.name(), Pin::Index(Template::Open)),
     (Template::RobinHood.name(), Pin::Index(Template::RobinHood)),
     (Template::Cuckoo.name(), Pin::Index(Template::Cuckoo)),
     (Template::OpenKeys.name(), Pin::Index(Template::OpenKeys)),
     (Template::RobinHoodKeys.name(), Pin::Index(Template::RobinHoodKeys)),
     (Template::CuckooKeys.name(), Pin::Index(Template::CuckooKeys)),
+    (Template::OpenSlots.name(), Pin::Index(Template::OpenSlots)),
+    (Template::RobinHoodSlots.name(), Pin::Index(Template::RobinHoodSlots)),
+    (Template::CuckooSlots.name(), Pin::Index(Template::CuckooSlots)),
     (Trie::Multibit.name(), Pin::Trie(Trie::Multibit)),
     (Trie::Packed.name(), Pin::Trie(Trie::Packed)),
     (Trie::Lengths.name(), Pin::Trie(Trie::Lengths)),

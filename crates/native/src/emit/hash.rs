@@ -68,7 +68,7 @@ fn hashed(out: &mut String, words: &[String], layout: &HashLayout, name: &str) {
     );
 }
 
-/// What places have beside the slot, for the key of these words: its hash, `%hash`, or itself, as `%tag`. Gives the name.
+/// What places have beside the slot, for the key of these words: its hash, `%hash`, or itself, as `%tag`. Gives the name; that of the hash also where places have neither.
 fn tag(out: &mut String, words: &[String], layout: &HashLayout) -> &'static str {
     match (layout.template.has_keys(), words) {
         (true, [word, ..]) => {
@@ -125,14 +125,15 @@ pub(super) fn ahead(n: usize, key_size: u32, layout: &HashLayout, stage: u32) ->
         }
     };
     let HashLayout { elements, stride, .. } = *layout;
+    let (place, bucket) = (layout.template.place(), layout.template.place() * WAYS);
     match layout.template.search() {
         Search::Open | Search::RobinHood => {
             let _ = writeln!(out, "  %home = and i32 %hash, {}", layout.mask);
-            address(&mut out, "%home", "ap", layout.index, 3);
+            address(&mut out, "%home", "ap", layout.index, place.trailing_zeros());
         }
         Search::Cuckoo => {
             buckets(&mut out, layout);
-            address(&mut out, "%one", "ap", layout.index, 6);
+            address(&mut out, "%one", "ap", layout.index, bucket.trailing_zeros());
         }
     }
     if stage == 1 {
@@ -142,22 +143,23 @@ pub(super) fn ahead(n: usize, key_size: u32, layout: &HashLayout, stage: u32) ->
     }
     let mut from = "%ap";
     if layout.template.search() == Search::Cuckoo {
-        let found = matching(&mut out, "ap", tag);
+        let found = matching(&mut out, "ap", tag, layout);
         let _ = write!(
             out,
             "  %bit = call i8 @llvm.cttz.i8(i8 {found}, i1 false)
   %way = and i8 %bit, {last}
   %wz = zext i8 %way to i64
-  %wp = getelementptr i64, ptr %ap, i64 %wz
+  %wp = getelementptr i{bits}, ptr %ap, i64 %wz
 ",
-            last = WAYS - 1
+            last = WAYS - 1,
+            bits = 8 * place
         );
         from = "%wp";
     }
+    entry(&mut out, from, layout);
     let _ = write!(
         out,
-        "  %e = load i64, ptr {from}, align 8
-  %slot = and i64 %e, 4294967295
+        "  %slot = and i64 %e, 4294967295
   %so = mul nuw i64 %slot, {stride}
   %element = add nuw i64 %so, {elements}
   %there = inttoptr i64 %element to ptr
@@ -167,7 +169,7 @@ pub(super) fn ahead(n: usize, key_size: u32, layout: &HashLayout, stage: u32) ->
     let mut at = "%there";
     if layout.template.search() == Search::Cuckoo {
         // A branch would be guessed wrong.
-        address(&mut out, "%two", "bp", layout.index, 6);
+        address(&mut out, "%two", "bp", layout.index, bucket.trailing_zeros());
         let _ = writeln!(out, "  %none = icmp eq i8 %map, 0\n  %ep = select i1 %none, ptr %bp, ptr %there");
         at = "%ep";
     }
@@ -179,6 +181,14 @@ pub(super) fn ahead(n: usize, key_size: u32, layout: &HashLayout, stage: u32) ->
     }
     out.push_str("  ret void\n}\n");
     out
+}
+
+/// What is in the place at `{at}`, as `%e`.
+fn entry(out: &mut String, at: &str, layout: &HashLayout) {
+    let _ = match layout.template.is_bare() {
+        true => writeln!(out, "  %es = load i32, ptr {at}, align 4\n  %e = zext i32 %es to i64"),
+        false => writeln!(out, "  %e = load i64, ptr {at}, align 8"),
+    };
 }
 
 fn fetch(out: &mut String, at: &str) {
@@ -212,8 +222,19 @@ fn buckets(out: &mut String, layout: &HashLayout) {
     );
 }
 
-/// The ways of the bucket at `%{at}` that have this tag, a bit each; gives the name.
-fn matching(out: &mut String, at: &str, tag: &str) -> String {
+/// The ways of the bucket at `%{at}` that have this tag, or, where there are none, all that are not empty, a bit each; gives the name.
+fn matching(out: &mut String, at: &str, tag: &str, layout: &HashLayout) -> String {
+    if layout.template.is_bare() {
+        let _ = write!(
+            out,
+            "  %w{at} = load <{WAYS} x i32>, ptr %{at}, align {align}
+  %b{at} = icmp ne <{WAYS} x i32> %w{at}, zeroinitializer
+  %m{at} = bitcast <{WAYS} x i1> %b{at} to i8
+",
+            align = 4 * WAYS
+        );
+        return format!("%m{at}");
+    }
     let _ = write!(
         out,
         "  %w{at} = load <{WAYS} x i64>, ptr %{at}, align 64
@@ -239,7 +260,7 @@ fn search(out: &mut String, name: &str, words: usize, layout: &HashLayout) {
     let words: Vec<String> = (0..words).map(|i| format!("%k{i}")).collect();
     let tag = tag(out, &words, layout);
     match layout.template.search() {
-        Search::Open | Search::RobinHood => probes(out, layout, tag),
+        Search::Open | Search::RobinHood => probes(out, layout, tag, words.len()),
         Search::Cuckoo => ways(out, layout, tag),
     }
     let _ = write!(
@@ -278,7 +299,7 @@ no:
 
 /// Places in order, from the hash's own to an empty one, or to one whose entry is nearer to its own where that ends a search: those with the tag as `%e` to
 /// `compare`, from there on by `miss`.
-fn probes(out: &mut String, layout: &HashLayout, tag: &str) {
+fn probes(out: &mut String, layout: &HashLayout, tag: &str, words: usize) {
     let mask = layout.mask;
     let _ = write!(
         out,
@@ -288,24 +309,32 @@ try:
   %at = phi i32 [ %home, %0 ], [ %next, %on ]
 "
     );
-    address(out, "%at", "ap", layout.index, 3);
-    let _ = write!(
-        out,
-        "  %e = load i64, ptr %ap, align 8
-  %empty = icmp eq i64 %e, 0
-  br i1 %empty, label %no, label %there
-there:
-  %eh = lshr i64 %e, 32
+    address(out, "%at", "ap", layout.index, layout.template.place().trailing_zeros());
+    entry(out, "%ap", layout);
+    out.push_str("  %empty = icmp eq i64 %e, 0\n  br i1 %empty, label %no, label %there\nthere:\n");
+    match layout.template.is_bare() {
+        true => out.push_str("  br label %compare\nmiss:\n"),
+        false => {
+            let _ = write!(
+                out,
+                "  %eh = lshr i64 %e, 32
   %eht = trunc i64 %eh to i32
   %same = icmp eq i32 %eht, {tag}
   br i1 %same, label %compare, label %miss
 miss:
 "
-    );
+            );
+        }
+    }
     if layout.template.search() == Search::RobinHood {
         let mut its = "%eht";
         if layout.template.has_keys() {
             hashed(out, &["%eh".to_owned()], layout, "its");
+            its = "%its";
+        } else if layout.template.is_bare() {
+            // Whoever misses has compared these.
+            let theirs: Vec<String> = (0..words).map(|i| format!("%v{i}")).collect();
+            hashed(out, &theirs, layout, "its");
             its = "%its";
         }
         let _ = write!(
@@ -342,8 +371,9 @@ bucket:
   %last = phi i1 [ false, %0 ], [ true, %over ]
 ",
     );
-    address(out, "%at", "ap", layout.index, 6);
-    let first = matching(out, "ap", tag);
+    let place = layout.template.place();
+    address(out, "%at", "ap", layout.index, (place * WAYS).trailing_zeros());
+    let first = matching(out, "ap", tag, layout);
     let gone = match layout.template.has_keys() {
         true => format!(
             "  %eh = lshr i64 %e, 32
@@ -365,9 +395,14 @@ any:
 candidate:
   %bit = call i8 @llvm.cttz.i8(i8 %left, i1 true)
   %wz = zext i8 %bit to i64
-  %wp = getelementptr i64, ptr %ap, i64 %wz
-  %e = load i64, ptr %wp, align 8
-{gone}  br i1 %gone, label %miss, label %compare
+  %wp = getelementptr i{bits}, ptr %ap, i64 %wz
+",
+        bits = 8 * place
+    );
+    entry(out, "%wp", layout);
+    let _ = write!(
+        out,
+        "{gone}  br i1 %gone, label %miss, label %compare
 miss:
   %less = sub i8 %left, 1
   %rest = and i8 %left, %less

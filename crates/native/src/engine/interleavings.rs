@@ -200,7 +200,7 @@ impl Table {
             Search::Cuckoo => (self.layout.mask + 1) * WAYS,
         };
         let base = self.layout.index as usize;
-        base..base + 8 * places as usize
+        base..base + (self.layout.template.place() * places) as usize
     }
 
     /// All words that a look-up reads: lock, index, elements.
@@ -232,8 +232,22 @@ impl Table {
     /// The key whose entry is stored in another place of the index than before, if there is one.
     fn moved(&self, before: &[(usize, u64)], stores: &[(usize, u64)]) -> Option<u32> {
         let index = self.index();
-        let was = |word| before.iter().any(|(at, w)| index.contains(at) && *w == word);
-        let (_, word) = stores.iter().find(|&&(at, word)| index.contains(&at) && word != 0 && was(word))?;
+        // A watched word has one place or two.
+        let bits = 8 * self.layout.template.place();
+        let places = |(at, word): (usize, u64)| {
+            let shifts = (0..64).step_by(bits as usize);
+            shifts.map(move |shift| ((at, shift), word << (64 - bits - shift) >> (64 - bits)))
+        };
+        let within = |words: &[(usize, u64)]| -> Vec<((usize, u32), u64)> {
+            words.iter().filter(|(at, _)| index.contains(at)).flat_map(|&word| places(word)).collect()
+        };
+        let were = within(before);
+        let is_moved = |&&(place, word): &&((usize, u32), u64)| {
+            word != 0
+                && were.iter().any(|&(at, was)| was == word && at != place)
+                && !were.contains(&(place, word))
+        };
+        let (_, word) = *within(stores).iter().find(is_moved)?;
         if self.layout.template.has_keys() {
             return Some((word >> 32) as u32);
         }
@@ -322,7 +336,7 @@ fn buckets(table: &Table, key: u32) -> [u32; 2] {
 #[test]
 fn entries_that_move_between_buckets_are_found_wherever_they_are() {
     let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
-    for template in [Template::Cuckoo, Template::CuckooKeys] {
+    for template in [Template::Cuckoo, Template::CuckooKeys, Template::CuckooSlots] {
         move_between_buckets(&Table::new(MapKind::Hash, template, 32));
     }
 }
@@ -372,7 +386,7 @@ fn entries_that_are_removed_are_there_or_not_and_their_neighbours_stay() {
 #[test]
 fn entries_that_are_replaced_or_evicted_are_never_seen_half() {
     let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
-    for template in [Template::Open, Template::OpenKeys, Template::CuckooKeys] {
+    for template in [Template::Open, Template::OpenKeys, Template::CuckooKeys, Template::RobinHoodSlots] {
         replaced_or_evicted(&Table::new(MapKind::LruHash, template, 8));
     }
 }

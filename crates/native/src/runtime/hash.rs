@@ -5,7 +5,7 @@
 
 use std::io;
 
-use super::index::{Index, Template};
+use super::index::{Index, Keys, Template};
 use super::region::Place;
 use super::values::Values;
 
@@ -109,14 +109,19 @@ impl Hash {
         self.len
     }
 
+    /// The keys of elements.
+    fn elements(&self) -> Elements<'_> {
+        Elements { key: self.key, key_size: self.key_size, values: &self.values }
+    }
+
     /// The key of an element, if elements have keys.
     fn key_at(&self, slot: u32) -> Option<&[u8]> {
-        self.key.map(|start| &self.values.head(slot)[start..start + self.key_size])
+        self.elements().key_at(slot)
     }
 
     /// Place in the index and slot of a key.
     fn search(&self, key: &[u8]) -> Option<(u32, u32)> {
-        self.index.find(self.index.sought(key), |slot| self.key_at(slot) == Some(key))
+        self.index.find(self.index.sought(key), &self.elements())
     }
 
     /// The slot of a key. `touch` where a program looks.
@@ -148,7 +153,8 @@ impl Hash {
             head[LIVE] = 1;
         }
         self.values.clear(slot);
-        if !self.index.insert(self.index.sought(key), slot) {
+        let elements = Elements { key: self.key, key_size: self.key_size, values: &self.values };
+        if !self.index.insert(self.index.sought(key), slot, &elements) {
             self.leaves(slot);
             self.values.retire_now(slot);
             return None;
@@ -179,7 +185,8 @@ impl Hash {
 
     /// Empties a place of the index.
     fn unlink(&mut self, at: u32, slot: u32) {
-        self.index.remove(at);
+        let elements = Elements { key: self.key, key_size: self.key_size, values: &self.values };
+        self.index.remove(at, &elements);
         self.leaves(slot);
         self.len -= 1;
     }
@@ -220,6 +227,25 @@ impl Hash {
             false => self.key_at(slot).unwrap_or_default().to_vec(),
         };
         self.index.entries().map(key).collect()
+    }
+}
+
+/// The keys that elements have.
+struct Elements<'v> {
+    key: Option<usize>,
+    key_size: usize,
+    values: &'v Values,
+}
+
+impl<'v> Elements<'v> {
+    fn key_at(&self, slot: u32) -> Option<&'v [u8]> {
+        self.key.map(|start| &self.values.head(slot)[start..start + self.key_size])
+    }
+}
+
+impl Keys for Elements<'_> {
+    fn of(&self, slot: u32) -> &[u8] {
+        self.key_at(slot).unwrap_or_default()
     }
 }
 
