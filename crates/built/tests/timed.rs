@@ -1,9 +1,12 @@
 //! Elements of time over virtual time: what leaves when, in which order, and what is dropped or kept, is exact.
 
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
 use millstream_built::{fill, handlers, room};
 use millstream_click::{General, Program, STATE, Writers, compile_for, flatten, parse};
-use millstream_native::io::graph::{Departure, Feed, GraphRan, Sources};
-use millstream_native::io::timed::{Room, Timetable, run_graph_timed};
+use millstream_native::io::graph::{Departure, Feed, Gate, GraphRan, Sources};
+use millstream_native::io::timed::{Beat, Room, Timetable, run_graph_timed};
 use millstream_native::{Engine, Options};
 
 const MS: u64 = 1_000_000;
@@ -47,7 +50,8 @@ impl Bed {
         let stamps: Vec<u64> = times.iter().map(|time| START + time).collect();
         let feeds: Vec<Feed<'_>> =
             program.sources.iter().map(|_| Feed { frames, count: times.len() as u64 }).collect();
-        let tables: Vec<_> = feeds.iter().map(|_| Timetable { stamps: &stamps, between: 0 }).collect();
+        let tables: Vec<_> =
+            feeds.iter().map(|_| Timetable { stamps: &stamps, beat: Beat::Rate(0) }).collect();
         let outputs = program.targets.len();
         let take = |p: Departure<'_>, at: u64| {
             sent.push((at - START, p.number, p.output, p.bytes.to_vec()));
@@ -332,4 +336,42 @@ fn a_configuration_that_takes_anothers_place_has_its_packets() {
     let spec = room::spec(&other, &mut engine);
     assert_eq!(bed.room.refurnish(&spec), [("q".to_owned(), 3)]);
     assert_eq!(bed.room.held(), 0);
+}
+
+#[test]
+fn a_source_whose_rate_is_set_or_that_rests_makes_nothing_up_for() {
+    let mut bed = Bed::new("FromDump(a) -> ToDump(o)");
+    let frames = frames(1, 60);
+    // Beside it another one, whose packets let time go on.
+    let (own, clock) = (Feed { frames: &frames, count: 9 }, Feed { frames: &frames, count: 100 });
+    let gate = Arc::new(Gate::default());
+    let tables = [10, 20].map(|rate| Timetable { stamps: &[], beat: Beat::Rate(rate) });
+    let (mut sent, mut ran, mut beginning) = (Vec::new(), 0, None);
+    let take = |p: Departure<'_>, at: u64| {
+        let at = at - *beginning.get_or_insert(at);
+        if p.source == 0 {
+            sent.push(at / MS);
+        }
+        Ok(())
+    };
+    let gates = [Some(Arc::clone(&gate))];
+    let sources = Sources { feeds: &[own, clock], gates: &gates };
+    let on = |_: &mut Engine, _: &mut Room| {
+        ran += 1;
+        // Batches of one packet: by turns two of the clock's and one of its own, which come at one time.
+        match ran {
+            8 => gate.rate.store(100, Ordering::Relaxed),
+            14 => gate.paused.store(true, Ordering::Relaxed),
+            20 => gate.paused.store(false, Ordering::Relaxed),
+            _ => {}
+        }
+        true
+    };
+    run_graph_timed(&mut bed.engine, (sources, &tables), &mut bed.room, (1, 32), false, take, on)
+        .expect("memory");
+    let rest = sent.windows(2).position(|pair| pair[1] - pair[0] > 100).expect("it rested");
+    assert_eq!(sent[..3], [0, 100, 200]);
+    assert!(sent[3..=rest].windows(2).all(|pair| pair[1] - pair[0] == 10), "{sent:?}");
+    assert!(sent[rest + 1..].windows(2).all(|pair| pair[1] - pair[0] == 10), "{sent:?}");
+    assert_eq!(sent.len(), 9);
 }

@@ -142,6 +142,50 @@ fn time_between_packets_passes_where_somebody_wants_it_and_makes_no_difference()
 }
 
 #[test]
+fn sources_send_at_their_times_and_no_time_passes_unless_it_is_asked_for() {
+    const MS: u64 = 1_000_000;
+    let files = Files::new("click-sources-files");
+    let [input, ticks, echoes, flows, both] =
+        ["in.pcap", "ticks.pcap", "echoes.pcap", "flows.pcap", "both.pcap"].map(|name| files.path(name));
+    std::fs::write(&input, capture(&vec![vec![7; 60]; 3])).expect("written");
+    let read = |path: &str| {
+        let capture = millstream_lab::pcap::read(Path::new(path), 1000).expect("a capture");
+        let first = capture.frames.iter().map(|frame| frame[0]).collect::<Vec<_>>();
+        let since = capture.times.iter().map(|time| time - capture.times[0]).collect::<Vec<_>>();
+        (first, since, capture.times[0])
+    };
+    // Beside a capture time begins with that: 5 us, 1.000005 s and 2.000005 s.
+    let text = format!(
+        "r :: RatedSource(RATE 10, LIMIT 50) -> ToDevice(out); TimedSource(0.25, LIMIT 8) -> ToDump({ticks}, SNAPLEN 0);
+            ICMPPingSource(10.0.0.1, 10.0.0.2, LIMIT 3) -> ToDump({echoes}, SNAPLEN 0); FromDump({input}, STOP true) -> b :: ToDump({both}, SNAPLEN 0);
+            RatedSource(RATE 2, LIMIT 4) -> b; FastUDPFlows(RATE 3, LIMIT 4, LENGTH 64, SRCETH 1:1:1:1:1:1, DSTETH 2:2:2:2:2:2, SRCIP 10.0.0.1,
+            DSTIP 10.0.0.2, FLOWS 4, FLOWSIZE 8) -> ToDump({flows}, SNAPLEN 0)"
+    );
+    let rated = files.path("rated.pcap");
+    let io = format!("pcap:,{rated}");
+    let out = click("sources", &text, &["--io", &io, "--json"]);
+    assert_eq!((out.status.code(), flat(&out.stderr)), (Some(0), String::new()));
+    let times = |count: u64, apart: u64| (0..count).map(|n| n * apart).collect::<Vec<_>>();
+    assert_eq!(read(&rated).1, times(50, 100 * MS));
+    assert_eq!((read(&ticks).1, read(&ticks).2), (times(8, 250 * MS), 250_005_000));
+    assert_eq!((read(&echoes).1, read(&echoes).2), (times(3, 1000 * MS), 1_000_005_000));
+    assert_eq!(read(&flows).1, [0, 333_333_334, 666_666_667, 1_000_000_000]);
+    let (first, since, begin) = read(&both);
+    assert_eq!((first.iter().filter(|byte| **byte == 7).count(), begin), (3, 5000));
+    assert_eq!(since, [0, 0, 500, 1000, 1000, 1500, 2000].map(|ms| ms * MS));
+    let quick = "s :: RatedSource(RATE 1000, LIMIT 20) -> c :: Counter -> Discard";
+    let out = click("sources-real", quick, &["--real-time", "--json", "--handler", "c.count"]);
+    let report: serde_json::Value = serde_json::from_slice(&out.stdout).expect("JSON");
+    assert_eq!(report["handlers"][0]["value"], "20");
+    let out = click("sources-never", "RatedSource(RATE 0, LIMIT 20) -> Discard", &["--json"]);
+    let report: serde_json::Value = serde_json::from_slice(&out.stdout).expect("JSON");
+    assert_eq!((out.status.code(), report["received"].as_u64()), (Some(0), Some(0)));
+    let out = click("sources-workers", quick, &["--workers", "2"]);
+    assert_eq!(out.status.code(), Some(2));
+    assert!(flat(&out.stderr).contains("it sends at times of its own"), "{}", flat(&out.stderr));
+}
+
+#[test]
 fn a_pipeline_is_for_configurations_with_queues_whose_packets_are_at_hand() {
     let refused = |name: &str, text: &str, args: &[&str], said: &str| {
         let out = click(name, text, args);

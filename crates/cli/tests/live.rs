@@ -6,6 +6,7 @@ mod flat;
 #[path = "common/wires.rs"]
 mod wires;
 
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -104,6 +105,7 @@ fn devices_are_interfaces() {
             let served = serve(way, &files);
             if way == "raw" {
                 ends_with_its_packets(&files);
+                sources_wait(&files);
             }
             if way != "tap" {
                 waits_for_its_time(way, &files);
@@ -224,6 +226,21 @@ fn waits_for_its_time(way: &str, files: &Files) {
         [0, 1, 2].map(|at| document["handlers"][at]["value"].as_str().unwrap().parse::<u64>().unwrap());
     assert!(highest > 0 && length == 0, "{document}");
     assert_eq!(counted, number(&document["sources"][1], "received"));
+}
+
+/// Sources send at their times beside interfaces: one that is asked first, and due last, comes last.
+fn sources_wait(files: &Files) {
+    let [conf, dump] = ["sources.click", "sources.pcap"].map(|name| files.path(name));
+    let text = format!(
+        "TimedSource(0.3, bbbbbbbbbbbbbbbb, LIMIT 1) -> d :: ToDump({dump}, SNAPLEN 0);
+            RatedSource(aaaaaaaaaaaaaaaa, 100, 3) -> t :: Tee(2) -> d; t[1] -> Queue -> ToDevice(out)"
+    );
+    std::fs::write(&conf, text).unwrap();
+    let out = click(&conf, &["--io", "out=raw:msc0"]).output().unwrap();
+    let document: Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!((number(&document, "received"), number(&document, "sent")), (4, 7), "{document}");
+    let frames = millstream_lab::pcap::read(Path::new(&dump), 10).unwrap().frames;
+    assert_eq!(frames.iter().map(|frame| frame[0]).collect::<Vec<_>>(), b"aaab");
 }
 
 /// Where no packet comes by an interface, the run is over when there are no more.

@@ -103,6 +103,8 @@ pub struct Gate {
     pub active: u32,
     /// How many it had sent before it began again.
     pub base: u32,
+    /// Packets a second, if somebody may set that.
+    pub rate: Option<u32>,
 }
 
 /// An entry that a table holds at first.

@@ -51,4 +51,4 @@ pub use layout::{Annotation, Field, Layout};
 pub use parse::parse;
 pub use script::{Goal, Script, ScriptKind, Step, unquoted};
 pub use sketch::{Flow, Sketch};
-pub use waits::{Burst, Lane, Number, Pace, Part, Queued, Server, Turns, Waits};
+pub use waits::{Beat, Burst, Lane, Number, Pace, Part, Queued, Sender, Server, Turns, Waits};

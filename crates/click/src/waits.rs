@@ -62,6 +62,24 @@ pub enum Pace {
     },
 }
 
+/// When a source sends that makes its packets up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Sender {
+    /// Its place in [`crate::Program::sources`].
+    pub source: usize,
+    /// At what times.
+    pub beat: Beat,
+}
+
+/// Times between packets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Beat {
+    /// So many packets a second at first, which its gate may change; 0 is never.
+    Rate(u64),
+    /// One after each of so many nanoseconds.
+    Every(u64),
+}
+
 /// What a token bucket holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Burst {
@@ -144,6 +162,8 @@ pub struct Waits {
     pub lanes: Vec<Lane>,
     /// What they wait for.
     pub servers: Vec<Server>,
+    /// Sources that send at times of their own.
+    pub senders: Vec<Sender>,
     /// Bytes that are kept of a packet.
     pub kept: u32,
     /// Whether elements go by the clock that hold nothing.
@@ -153,7 +173,7 @@ pub struct Waits {
 impl Waits {
     /// Whether the run has to have a clock.
     pub fn is_timed(&self) -> bool {
-        self.clocked || !self.servers.is_empty()
+        self.clocked || !self.servers.is_empty() || !self.senders.is_empty()
     }
 }
 
@@ -164,6 +184,7 @@ pub(crate) struct Declared {
     pub(crate) paces: FxHashMap<usize, Pace>,
     /// Of schedulers with tickets.
     pub(crate) tickets: FxHashMap<usize, Vec<u64>>,
+    pub(crate) senders: Vec<Sender>,
     pub(crate) clocked: bool,
 }
 
@@ -194,7 +215,8 @@ pub(crate) fn find(graph: &Graph, classes: &[&'static Class], declared: &Declare
         feeds: search.fed.iter().find(|(from, _)| *from == element).map(|(_, lane)| *lane),
     };
     let servers = elements.iter().zip(turns).map(server).collect();
-    let waits = Waits { servers, lanes: search.lanes, kept: 0, clocked: declared.clocked };
+    let senders = declared.senders.clone();
+    let waits = Waits { servers, lanes: search.lanes, senders, kept: 0, clocked: declared.clocked };
     let mut inputs: Vec<(usize, Port)> =
         search.inputs.into_iter().map(|(input, lane)| (lane, input)).collect();
     inputs.sort_unstable();

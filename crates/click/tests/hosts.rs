@@ -84,7 +84,7 @@ fn datagrams_and_echo_requests_are_made_as_said() {
     }
     assert_eq!(all.len(), 3);
     let (all, limit) = frames("RatedSource(\"ab\", 10, 5, LENGTH 4) -> Discard");
-    assert_eq!((all, limit), (vec![b"ab\0\0".to_vec()], Some(5)));
+    assert_eq!((all, limit), (vec![b"abab".to_vec()], Some(5)));
     let (all, limit) = frames("TimedSource(0.5, \\<0102>) -> Discard");
     assert_eq!((all, limit), (vec![vec![1, 2]], None));
 }

@@ -220,6 +220,9 @@ impl AtWork {
                 "packets would wait for elements of time, and do not in the one that runs".into(),
             ));
         }
+        if program.waits.senders != self.program.waits.senders {
+            return Err((520, "its sources send at other times than those of the one that runs".into()));
+        }
         fill(&mut new, &program.entries).map_err(|e| (520, e.to_string()))?;
         new.adopt(engine, &[STATE]);
         let mut state = handlers::state(&mut new);

@@ -44,6 +44,10 @@ impl Gates {
             let limit = u64::try_from(limit).unwrap_or(self.unlimited);
             gate.until.store(limit.saturating_add(base.max(0) as u64), Ordering::Relaxed);
             gate.paused.store(active == 0, Ordering::Relaxed);
+            if let Some(at) = set.rate {
+                let rate = u64::try_from(handlers::setting(engine, at)).unwrap_or_default();
+                gate.rate.store(rate, Ordering::Relaxed);
+            }
         }
     }
 }

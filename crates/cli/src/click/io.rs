@@ -13,7 +13,7 @@ use millstream_lab::pcap;
 use millstream_native::io::Sink as _;
 use millstream_native::io::graph::{Departure, Feed, Gate};
 use millstream_native::io::pcap::Writer;
-use millstream_native::io::timed::Timetable;
+use millstream_native::io::timed::{Beat, Timetable};
 use millstream_programs::packet::Frame;
 use millstream_programs::rng::Rng;
 
@@ -24,8 +24,8 @@ use super::places::devices;
 const USUAL_PACKETS: u64 = 10_000_000;
 /// Frames of a capture file, at most.
 const MOST_FRAMES: usize = 1 << 24;
-/// Nanoseconds from one packet that is made up to the next, where time is that of packets.
-const BETWEEN: u64 = 1000;
+/// When packets come that are made up at no times of their own, where time is that of packets.
+const USUAL_BEAT: Beat = Beat::Rate(1_000_000);
 /// Flows that are made up.
 const FLOWS: usize = 1024;
 
@@ -41,6 +41,8 @@ pub(crate) struct Packets {
     out: Vec<(Option<String>, String)>,
     /// What tells it when to send.
     gate: Option<Arc<Gate>>,
+    /// When it sends, if that is at times of its own.
+    pub(super) beat: Option<Beat>,
 }
 
 impl Packets {
@@ -48,15 +50,35 @@ impl Packets {
         Feed { frames: &self.frames, count: self.count }
     }
 
-    /// Hands over at most so many packets, from number `next` on, and says how many these were.
-    pub(super) fn hand_over(&self, next: &mut u64, most: usize, take: &mut dyn FnMut(&[u8])) -> usize {
+    /// The same, at these times.
+    pub(super) fn sending(self, beat: Option<Beat>) -> Packets {
+        Packets { beat, ..self }
+    }
+
+    /// The number from which on there are none for now.
+    pub(super) fn until(&self) -> u64 {
+        self.gate.as_ref().map_or(u64::MAX, |gate| match gate.paused.load(Ordering::Relaxed) {
+            true => 0,
+            false => gate.until.load(Ordering::Relaxed),
+        })
+    }
+
+    /// Packets a second, if it is told.
+    pub(super) fn rate(&self) -> Option<u64> {
+        self.gate.as_ref().and_then(|gate| gate.rate())
+    }
+
+    /// Hands over at most so many packets, from number `next` on, none from `until` on, and says how many these were.
+    pub(super) fn hand_over(
+        &self,
+        next: &mut u64,
+        until: u64,
+        most: usize,
+        take: &mut dyn FnMut(&[u8]),
+    ) -> usize {
         if self.frames.is_empty() {
             return 0;
         }
-        let until = self.gate.as_ref().map_or(u64::MAX, |gate| match gate.paused.load(Ordering::Relaxed) {
-            true => 0,
-            false => gate.until.load(Ordering::Relaxed),
-        });
         let (begin, end) = (*next, self.count.min(until));
         while *next < end && *next - begin < most as u64 {
             take(&self.frames[(*next % self.frames.len() as u64) as usize]);
@@ -116,7 +138,7 @@ pub(super) fn open(
                     _ => nothing(),
                 }
             }
-            other => made(other, count, gates.of(at))?,
+            other => made(other, count, gates.of(at))?.sending(beat(program, at)),
         });
     }
     if all.is_empty() {
@@ -154,6 +176,15 @@ pub(crate) fn made(source: &Source, count: Option<u64>, gate: Option<Arc<Gate>>)
     Ok(Packets { gate, ..packets })
 }
 
+/// When a source of a program sends, if that is at times of its own.
+pub(super) fn beat(program: &Program, source: usize) -> Option<Beat> {
+    let sender = program.waits.senders.iter().find(|sender| sender.source == source)?;
+    Some(match sender.beat {
+        millstream_click::Beat::Rate(rate) => Beat::Rate(rate),
+        millstream_click::Beat::Every(time) => Beat::Every(time),
+    })
+}
+
 /// Packets of ports, which are not here before they come.
 pub(super) fn of_ports(descriptions: Vec<String>) -> Vec<Packets> {
     descriptions.into_iter().map(|description| Packets { description, ..nothing() }).collect()
@@ -179,6 +210,7 @@ fn nothing() -> Packets {
         description: "nothing".into(),
         out: Vec::new(),
         gate: None,
+        beat: None,
     }
 }
 
@@ -226,7 +258,7 @@ pub(super) struct Sinks<'t> {
 
 /// When packets of each source come.
 pub(super) fn timetables(packets: &[Packets]) -> Vec<Timetable<'_>> {
-    packets.iter().map(|p| Timetable { stamps: &p.times, between: BETWEEN }).collect()
+    packets.iter().map(|p| Timetable { stamps: &p.times, beat: p.beat.unwrap_or(USUAL_BEAT) }).collect()
 }
 
 /// The times of all sources, one after the other.

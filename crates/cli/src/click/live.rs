@@ -21,7 +21,8 @@ use millstream_ports::Lost;
 
 use super::Running;
 use super::gates::Gates;
-use super::io::{Packets, made, of_ports};
+use super::io::{Packets, beat, made, of_ports};
+use super::made::Made;
 use super::places::{Places, Said, device_of, devices, places};
 use crate::native::LostBefore;
 use crate::native::live::{Until, Way, Wired, lost, open_all};
@@ -30,8 +31,8 @@ use crate::native::taken::{Queues, Taken};
 /// What a source or an output of a configuration is.
 enum End {
     Interface(Wired),
-    /// Packets that are made up, or a file's, and the number of the next one.
-    Made(Packets, u64),
+    /// Packets that are made up, or a file's.
+    Made(Made),
     File(Writer<'static, BufWriter<File>>, io::Result<()>),
 }
 
@@ -46,7 +47,7 @@ impl Wire for End {
     fn receive(&mut self, most: usize, take: Take<'_>) -> io::Result<usize> {
         match self {
             End::Interface(wired) => wired.receive(most, take),
-            End::Made(packets, next) => Ok(packets.hand_over(next, most, take)),
+            End::Made(made) => Ok(made.receive(most, take)),
             End::File(..) => Ok(0),
         }
     }
@@ -178,14 +179,15 @@ pub(super) fn of_graph(
             }
             None => {
                 let made = made(source, packets.or(Some(u64::MAX)), gates.of(at))?;
+                let made = made.sending(beat(program, at));
                 finite = finite.map(|all: u64| all.saturating_add(made.feed().count));
-                ends.push(End::Made(made, 0));
+                ends.push(End::Made(Made::new(made)));
                 ends.len() - 1
             }
         };
         described.push(match &ends[place] {
             End::Interface(wired) => (wired.description(), 0),
-            End::Made(packets, _) => (packets.description.clone(), packets.unfit),
+            End::Made(Made { packets, .. }) => (packets.description.clone(), packets.unfit),
             End::File(..) => (String::new(), 0),
         });
         places.push(place);

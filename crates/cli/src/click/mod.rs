@@ -7,6 +7,7 @@ mod control;
 mod gates;
 mod io;
 mod live;
+mod made;
 pub(crate) mod places;
 mod report;
 mod texts;

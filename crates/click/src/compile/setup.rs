@@ -14,7 +14,7 @@ use crate::foreign::{self, Hook, ReadObject};
 use crate::graph::{Element, Graph, Port};
 use crate::handlers::{Access, Handler, SETTINGS, Setting, Takes, Writers};
 use crate::script::Script;
-use crate::waits::{Declared, Pace, Queued};
+use crate::waits::{Beat, Declared, Pace, Queued, Sender};
 
 /// What an element's class needs to make its behaviour.
 pub(crate) struct Setup<'s> {
@@ -209,6 +209,12 @@ impl Setup<'_> {
         self.shared.declared.paces.insert(self.shared.element, pace);
     }
 
+    /// Says when the source sends that is declared next.
+    pub(crate) fn sends(&mut self, beat: Beat) {
+        let source = self.sources();
+        self.shared.declared.senders.push(Sender { source, beat });
+    }
+
     /// Says that the element is a queue, in which packets wait for those.
     pub(crate) fn queue(&mut self, queued: Queued) {
         self.shared.declared.queues.insert(self.shared.element, queued);
@@ -239,14 +245,20 @@ impl Setup<'_> {
         self.shared.sources.push((Port { element: self.shared.element, port }, source));
     }
 
-    /// As [`Self::source_at`], for a source that handlers tell when to send, by limit and activity; `count` is where its packets are counted.
-    pub(crate) fn gated(&mut self, port: u32, source: Source, count: u32, [limit, active]: [i64; 2]) {
+    /// As [`Self::source_at`], for a source that handlers tell when to send, by limit, activity and, in this setting, rate; `count` is where its packets are counted.
+    pub(crate) fn gated(
+        &mut self,
+        port: u32,
+        source: Source,
+        (count, rate): (u32, Option<u32>),
+        [limit, active]: [i64; 2],
+    ) {
         let [limit_at, active_at, base] = [limit, active, 0].map(|value| self.hidden_setting(value));
         self.handler("limit", Access::Setting(limit_at, Takes::Limit));
         self.handler("active", Access::Setting(active_at, Takes::Truth));
         self.handler("reset", Access::Restart { count, base });
         let source_at = self.sources();
-        self.shared.gates.push(Gate { source: source_at, limit: limit_at, active: active_at, base });
+        self.shared.gates.push(Gate { source: source_at, limit: limit_at, active: active_at, base, rate });
         self.source_at(port, source);
     }
 

@@ -8,7 +8,7 @@ use crate::build::Code;
 use crate::class::{Behaviour, Class, Made};
 use crate::compile::{NO_INPUT, Setup, Source, Target};
 use crate::config::unquote;
-use crate::elements::generators::generator;
+use crate::elements::generators::{Pacing, generator, repeated};
 use crate::error::Error;
 use crate::handlers::Access;
 use crate::packet::{BROADCAST, HOST, MULTICAST, Note, Packet};
@@ -353,9 +353,9 @@ fn infinite(setup: &mut Setup<'_>) -> Made {
     setup.arguments.next("BURST");
     let active = setup.arguments.or("ACTIVE", true, boolean)?;
     if let Some(text) = setup.arguments.keyword("LENGTH") {
-        data.resize(unsigned(&text, 65_535)? as usize, 0);
+        data = repeated(&data, unsigned(&text, 65_535)?);
     }
-    generator(setup, 0, Source::Constant(data, limit), active, Plain)
+    generator(setup, 0, Source::Constant(data, limit), (active, Pacing::default()), Plain)
 }
 
 struct Sink {

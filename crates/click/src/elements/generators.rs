@@ -1,21 +1,23 @@
 //! Sources that make their packets up: datagrams of many flows, echo requests, one packet at a rate.
 //!
-//! What they send is laid down when the configuration is read, the same in every run; they send as fast as packets are taken, since
-//! there is no time between packets here.
+//! What they send is laid down when the configuration is read, the same in every run. They say when ([`crate::waits`]): evenly, at their rate, or after equal
+//! times; without either, or where runs have no clock, as fast as packets are taken.
 
 use std::net::Ipv4Addr;
 
 use super::devices::DEFAULT_DATA;
 use super::ip::HEADER as IP;
-use super::seconds;
+use super::timed::bandwidth;
+use super::{SECOND, seconds};
 use crate::arguments::{boolean, ether, ip, string, unsigned};
 use crate::build::Code;
 use crate::class::{Behaviour, Class, Made};
 use crate::compile::{NO_INPUT, Setup, Source};
 use crate::config::{Text, unquote};
 use crate::error::Error;
-use crate::handlers::{Access, Takes};
+use crate::handlers::{Access, Setting, Takes};
 use crate::packet::{Note, Packet};
+use crate::waits::Beat;
 
 const FLOWS: &[&str] = &[
     "RATE",
@@ -43,7 +45,7 @@ const DATAGRAMS: &[&str] = &[
 ];
 const RATED: &[&str] =
     &["DATA", "RATE", "LIMIT", "ACTIVE", "LENGTH", "BANDWIDTH", "STOP", "HEADROOM", "END_CALL"];
-const TIMED: &[&str] = &["INTERVAL", "DATA", "LIMIT", "STOP", "HEADROOM"];
+const TIMED: &[&str] = &["INTERVAL", "DATA", "LIMIT", "ACTIVE", "STOP", "HEADROOM"];
 const PINGS: &[&str] =
     &["SRC", "DST", "INTERVAL", "IDENTIFIER", "DATA", "LIMIT", "ACTIVE", "VERBOSE", "STOP"];
 
@@ -60,7 +62,7 @@ const fn source(
 pub(super) const CLASSES: &[Class] = &[
     source("FastUDPFlows", "/a", FLOWS, FLOWS_IGNORED, flows),
     source("FastUDPSource", "/a", DATAGRAMS, &["STOP"], datagrams),
-    source("RatedSource", "/a", RATED, &["BANDWIDTH", "STOP", "HEADROOM", "END_CALL"], rated),
+    source("RatedSource", "/a", RATED, &["STOP", "HEADROOM", "END_CALL"], rated),
     source("TimedSource", "/h", TIMED, &["STOP", "HEADROOM"], timed),
     Class { ports: "0-1/1", ..source("ICMPPingSource", "h/a", PINGS, &["VERBOSE", "STOP"], pings) },
 ];
@@ -133,19 +135,42 @@ impl Behaviour for Counted {
     }
 }
 
+/// When a source sends: as fast as it can, unless it says otherwise.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Pacing {
+    beat: Option<Beat>,
+    /// The setting that has its rate, if somebody may write that.
+    rate: Option<u32>,
+}
+
+impl Pacing {
+    /// One packet after each of so many nanoseconds.
+    fn every(time: u64) -> Pacing {
+        Pacing { beat: (time > 0).then_some(Beat::Every(time)), rate: None }
+    }
+}
+
 /// The element as a source of these packets, which it sends only if it is active: with the handlers `count`, `limit`, `active` and `reset`.
 pub(super) fn generator(
     setup: &mut Setup<'_>,
     port: u32,
     packets: Source,
-    active: bool,
+    (active, pacing): (bool, Pacing),
     source: impl Behaviour + 'static,
 ) -> Made {
+    if let Some(beat) = pacing.beat {
+        match setup.is_timed() {
+            true => {
+                setup.sends(beat);
+                setup.alone("it sends at times of its own");
+            }
+            false => at_once(setup),
+        }
+    }
     let limit = packets.limit().map_or(-1, |limit| i64::try_from(limit).unwrap_or(i64::MAX));
     let counter = setup.counter("count");
-    let live = setup.written(&["active", "limit", "reset"]);
-    if live {
-        setup.gated(port, packets, counter, [limit, i64::from(active)]);
+    if pacing.rate.is_some() || setup.written(&["active", "limit", "reset"]) {
+        setup.gated(port, packets, (counter, pacing.rate), [limit, i64::from(active)]);
     } else {
         setup.handler("limit", Access::Constant(limit.to_string()));
         setup.handler("active", Access::Constant(active.to_string()));
@@ -226,21 +251,27 @@ fn limit(text: &Text) -> Result<Option<u64>, Error> {
     }
 }
 
-/// Says that packets come as fast as they are taken.
+/// Says that packets come as fast as they are taken, in runs without a clock.
 fn at_once(setup: &mut Setup<'_>) {
     let message =
         format!("`{}` sends as fast as it can: there is no time between packets", setup.element.class);
     setup.warn(Error::new(setup.element.span, message));
 }
 
-/// The rate, which makes no difference but for a warning.
-fn rate(setup: &mut Setup<'_>, default: u64) -> Result<(), Error> {
-    let rate = setup.arguments.or("RATE", default, |text| unsigned(text, i64::MAX as u64))?;
-    setup.setting("rate", Takes::Number(0, i64::MAX), rate as i64);
-    if rate != 0 {
-        at_once(setup);
-    }
-    Ok(())
+/// At this rate.
+fn at_rate(setup: &mut Setup<'_>, rate: u64) -> Pacing {
+    let live = match setup.setting("rate", Takes::Number(0, i64::MAX), rate as i64) {
+        Setting::Live(at) => Some(at),
+        Setting::Fixed(_) => None,
+    };
+    Pacing { beat: Some(Beat::Rate(rate)), rate: live }
+}
+
+/// At the rate that is said; without one, or at 0, as fast as it can.
+fn rate(setup: &mut Setup<'_>) -> Result<Pacing, Error> {
+    let rate = setup.arguments.or("RATE", 0, |text| unsigned(text, i64::MAX as u64))?;
+    let pacing = at_rate(setup, rate);
+    Ok(if rate == 0 { Pacing::default() } else { pacing })
 }
 
 /// A frame's length. The least there is takes the place of what is too short.
@@ -250,7 +281,7 @@ fn frame_length(text: &Text) -> Result<usize, Error> {
 
 fn flows(setup: &mut Setup<'_>) -> Made {
     let names = setup.arguments.names;
-    rate(setup, 0)?;
+    let pacing = rate(setup)?;
     let limit = limit(&setup.arguments.need("LIMIT")?)?;
     let length = frame_length(&setup.arguments.need("LENGTH")?)?;
     let (from, from_ip) = (setup.arguments.need("SRCETH")?, setup.arguments.need("SRCIP")?);
@@ -272,7 +303,7 @@ fn flows(setup: &mut Setup<'_>) -> Made {
     let number = limit.unwrap_or(MOST).min(MOST);
     let frames = plan.ports(number, setup.sources() as u64).into_iter().map(|ports| datagram.frame(ports));
     let generated = Generated { header: ETHER as i64, destination: addresses[1] };
-    generator(setup, 0, Source::Frames(frames.collect(), limit), active, generated)
+    generator(setup, 0, Source::Frames(frames.collect(), limit), (active, pacing), generated)
 }
 
 /// Which flows packets are of.
@@ -316,7 +347,7 @@ impl Plan {
 
 fn datagrams(setup: &mut Setup<'_>) -> Made {
     let names = setup.arguments.names;
-    rate(setup, 0)?;
+    let pacing = rate(setup)?;
     let port = |text: &Text| unsigned(text, 0xffff).map(|port| port as u16);
     let limit = setup.arguments.or("LIMIT", None, limit)?;
     let length = setup.arguments.or("LENGTH", SHORTEST as usize, frame_length)?;
@@ -337,7 +368,12 @@ fn datagrams(setup: &mut Setup<'_>) -> Made {
     let datagram = Datagram { ethers: [from, to], addresses: [from_ip, to_ip], length, checksum };
     let frame = datagram.frame([from_port, to_port]);
     let generated = Generated { header: ETHER as i64, destination: to_ip };
-    generator(setup, 0, Source::Constant(frame, limit), active, generated)
+    generator(setup, 0, Source::Constant(frame, limit), (active, pacing), generated)
+}
+
+/// So many bytes, which are these again and again.
+pub(super) fn repeated(data: &[u8], length: u64) -> Vec<u8> {
+    data.iter().copied().cycle().take(length as usize).collect()
 }
 
 /// A packet's bytes, or those that Click has for it.
@@ -347,30 +383,33 @@ fn data(text: Option<Text>) -> Vec<u8> {
 }
 
 fn rated(setup: &mut Setup<'_>) -> Made {
-    let mut data = data(setup.arguments.next("DATA"));
-    rate(setup, 10)?;
+    let data = data(setup.arguments.next("DATA"));
+    let rate = setup.arguments.or("RATE", 10, |text| unsigned(text, i64::MAX as u64))?;
     let limit = setup.arguments.or("LIMIT", None, limit)?;
     let active = setup.arguments.or("ACTIVE", true, boolean)?;
-    if let Some(text) = setup.arguments.keyword("LENGTH") {
-        data.resize(unsigned(&text, LONGEST)? as usize, 0);
-    }
-    generator(setup, 0, Source::Constant(data, limit), active, Plain)
+    let data = match setup.arguments.keyword("LENGTH") {
+        Some(text) => repeated(&data, unsigned(&text, LONGEST)?),
+        None => data,
+    };
+    let bytes = setup.arguments.keyword_or("BANDWIDTH", 0, bandwidth)?;
+    let rate = if bytes > 0 { bytes / (data.len() as u64).max(1) } else { rate };
+    let pacing = at_rate(setup, rate);
+    generator(setup, 0, Source::Constant(data, limit), (active, pacing), Plain)
 }
 
 fn timed(setup: &mut Setup<'_>) -> Made {
-    at_once(setup);
-    setup.arguments.or("INTERVAL", 0, seconds)?;
+    let interval = setup.arguments.or("INTERVAL", SECOND / 2, seconds)?;
     let data = data(setup.arguments.next("DATA"));
     let limit = setup.arguments.keyword_or("LIMIT", None, limit)?;
-    generator(setup, 0, Source::Constant(data, limit), true, Plain)
+    let active = setup.arguments.keyword_or("ACTIVE", true, boolean)?;
+    generator(setup, 0, Source::Constant(data, limit), (active, Pacing::every(interval)), Plain)
 }
 
 fn pings(setup: &mut Setup<'_>) -> Made {
     let names = setup.arguments.names;
-    at_once(setup);
     let from = ip(&setup.arguments.need("SRC")?, names)?;
     let to = ip(&setup.arguments.need("DST")?, names)?;
-    setup.arguments.keyword_or("INTERVAL", 0, seconds)?;
+    let interval = setup.arguments.keyword_or("INTERVAL", SECOND, seconds)?;
     let identifier = setup.arguments.keyword_or("IDENTIFIER", 0, |text| unsigned(text, 0xffff))? as u16;
     let data = setup.arguments.keyword("DATA").map_or(Vec::new(), |text| string(&text).into_bytes());
     let limit = setup.arguments.keyword_or("LIMIT", None, limit)?;
@@ -386,7 +425,7 @@ fn pings(setup: &mut Setup<'_>) -> Made {
     };
     let frames = (0..limit.unwrap_or(MOST).min(MOST)).map(request).collect();
     let pings = Pings(Generated { header: 0, destination: to });
-    generator(setup, NO_INPUT, Source::Frames(frames, limit), active, pings)
+    generator(setup, NO_INPUT, Source::Frames(frames, limit), (active, Pacing::every(interval)), pings)
 }
 
 const _: () = assert!(HEADERS as u64 + ETHER as u64 <= SHORTEST);

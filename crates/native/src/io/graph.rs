@@ -38,11 +38,27 @@ pub struct Gate {
     pub until: AtomicU64,
     /// It sends none, and the run waits for it.
     pub paused: AtomicBool,
+    /// Packets a second, where time is that of packets; [`Gate::UNSAID`] if nobody says so here.
+    pub rate: AtomicU64,
 }
 
 impl Default for Gate {
     fn default() -> Gate {
-        Gate { until: AtomicU64::new(u64::MAX), paused: AtomicBool::new(false) }
+        Gate {
+            until: AtomicU64::new(u64::MAX),
+            paused: AtomicBool::new(false),
+            rate: AtomicU64::new(Gate::UNSAID),
+        }
+    }
+}
+
+impl Gate {
+    /// No rate.
+    pub const UNSAID: u64 = u64::MAX;
+
+    /// Packets a second, if it says so.
+    pub fn rate(&self) -> Option<u64> {
+        Some(self.rate.load(Ordering::Relaxed)).filter(|rate| *rate != Gate::UNSAID)
     }
 }
 
@@ -82,6 +98,11 @@ impl<'f> Sources<'f> {
             Some(gate) => gate.until.load(Ordering::Relaxed),
             None => u64::MAX,
         }
+    }
+
+    /// Packets a second of a source that is told.
+    pub(super) fn rate(&self, source: usize) -> Option<u64> {
+        self.gates.get(source).and_then(Option::as_deref).and_then(Gate::rate)
     }
 
     /// Whether some source waits for somebody to let it send.

@@ -9,6 +9,7 @@
 //!
 //! Invariants: packets of a lane leave in order, none before it is due. received + copies = sent + dropped + held, where the graph counts what it drops itself.
 
+mod beat;
 mod live;
 mod pace;
 mod replay;
@@ -17,6 +18,7 @@ mod turns;
 use std::collections::VecDeque;
 use std::ops::Range;
 
+pub use beat::{Beat, Sender};
 pub use live::serve_graph_timed;
 pub use pace::{Burst, Pace};
 pub use replay::{Timetable, run_graph_timed};

@@ -7,7 +7,7 @@ use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::Room;
+use super::{Beat, Room, Sender};
 use crate::engine::Engine;
 use crate::io::floor::NAP;
 use crate::io::graph::{COPIES, Departure, Feed, GraphRan, Sources};
@@ -23,8 +23,8 @@ const BEGINNING: u64 = 1_000_000_000;
 pub struct Timetable<'t> {
     /// Nanoseconds of each frame, in order; behind the last one the first follows as soon as the second did.
     pub stamps: &'t [u64],
-    /// Without these, nanoseconds from packet to packet.
-    pub between: u64,
+    /// Without these, when they come; a gate may say another rate.
+    pub beat: Beat,
 }
 
 impl Timetable<'_> {
@@ -33,15 +33,13 @@ impl Timetable<'_> {
         self.stamps.iter().min().copied()
     }
 
-    /// When a packet comes that is not before the others.
-    fn of(&self, number: u64, beginning: u64) -> u64 {
+    /// When a packet comes, by its stamp, that is not before the others.
+    fn of(&self, number: u64) -> Option<u64> {
         let len = self.stamps.len() as u64;
-        let Some(stamp) = number.checked_rem(len).and_then(|at| self.stamps.get(at as usize)) else {
-            return beginning.saturating_add(number.saturating_mul(self.between));
-        };
+        let stamp = number.checked_rem(len).and_then(|at| self.stamps.get(at as usize))?;
         let [first, second, last] = [0, 1.min(len - 1), len - 1].map(|at| self.stamps[at as usize]);
         let round = (last.saturating_sub(first)).saturating_add(second.saturating_sub(first).max(1));
-        stamp.saturating_add((number / len).saturating_mul(round))
+        Some(stamp.saturating_add((number / len).saturating_mul(round)))
     }
 }
 
@@ -49,14 +47,19 @@ impl Timetable<'_> {
 struct Line<'f> {
     feed: Feed<'f>,
     table: Timetable<'f>,
+    sender: Sender,
     next: u64,
 }
 
 impl Line<'_> {
-    /// When its next packet comes, if there is one.
-    fn next(&self, beginning: u64, until: u64) -> Option<u64> {
+    /// When its next packet comes, if there is one; it has none from number `until` on.
+    fn next(&mut self, until: u64, rate: Option<u64>, now: u64) -> Option<u64> {
         let more = !self.feed.frames.is_empty() && self.next < self.feed.count.min(until);
-        more.then(|| self.table.of(self.next, beginning))
+        self.sender.renew(rate.map_or(self.table.beat, Beat::Rate), more, (self.next, now));
+        if !more {
+            return None;
+        }
+        self.table.of(self.next).or_else(|| self.sender.when(self.next))
     }
 }
 
@@ -83,17 +86,21 @@ pub fn run_graph_timed<'f>(
     mut take: impl FnMut(Departure<'_>, u64) -> io::Result<()>,
     mut goes_on: impl FnMut(&mut Engine, &mut Room) -> bool,
 ) -> io::Result<GraphRan> {
-    let feeds = sources.feeds.iter().zip(tables);
-    let mut lines: Vec<Line<'f>> =
-        feeds.map(|(feed, table)| Line { feed: *feed, table: *table, next: 0 }).collect();
-    let beginning = lines.iter().filter_map(|line| line.table.beginning()).min().unwrap_or(BEGINNING);
+    let beginning = tables.iter().filter_map(Timetable::beginning).min().unwrap_or(BEGINNING);
+    let line = |(feed, table): (&Feed<'f>, &Timetable<'f>)| Line {
+        feed: *feed,
+        table: *table,
+        sender: Sender::new(table.beat, beginning),
+        next: 0,
+    };
+    let mut lines: Vec<Line<'f>> = sources.feeds.iter().zip(tables).map(line).collect();
     room.begin(beginning);
     let mut batch = Batch::with_copies(size, size * COPIES)?;
     let mut ran = GraphRan::none(lines.len(), outputs);
     let (mut meter, mut origins) = (Meter::default(), Vec::with_capacity(size));
     let (start, mut now) = (Instant::now(), beginning);
     while goes_on(engine, room) {
-        let Some((at, event)) = next(&lines, &sources, room, beginning) else {
+        let Some((at, event)) = next(&mut lines, &sources, room, now) else {
             if !sources.waiting() {
                 break;
             }
@@ -138,11 +145,10 @@ pub fn run_graph_timed<'f>(
 }
 
 /// What is next, and when.
-fn next(lines: &[Line<'_>], sources: &Sources<'_>, room: &Room, beginning: u64) -> Option<(u64, Event)> {
+fn next(lines: &mut [Line<'_>], sources: &Sources<'_>, room: &Room, now: u64) -> Option<(u64, Event)> {
     let due = room.next();
-    let arrival = lines.iter().enumerate().filter_map(|(source, line)| {
-        let until = sources.until(source);
-        Some((line.next(beginning, until)?, source))
+    let arrival = lines.iter_mut().enumerate().filter_map(|(source, line)| {
+        Some((line.next(sources.until(source), sources.rate(source), now)?, source))
     });
     match (arrival.min(), due) {
         // What is full is emptied first; where nothing ever leaves it, nothing more comes.
@@ -181,15 +187,14 @@ fn pass(start: Instant, nanoseconds: u64) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::Timetable;
+    use super::{Beat, Timetable};
 
     #[test]
     fn captures_are_repeated_with_the_time_between_their_first_two_packets() {
-        let table = Timetable { stamps: &[100, 110, 150], between: 7 };
-        assert_eq!([0, 1, 2, 3, 4, 6].map(|number| table.of(number, 5)), [100, 110, 150, 160, 170, 220]);
-        let alone = Timetable { stamps: &[100], between: 7 };
-        assert_eq!([0, 1, 2].map(|number| alone.of(number, 5)), [100, 101, 102]);
-        let none = Timetable { stamps: &[], between: 7 };
-        assert_eq!([0, 1, 2].map(|number| none.of(number, 5)), [5, 12, 19]);
+        let table = Timetable { stamps: &[100, 110, 150], beat: Beat::Rate(0) };
+        let times = [100, 110, 150, 160, 170, 220].map(Some);
+        assert_eq!([0, 1, 2, 3, 4, 6].map(|number| table.of(number)), times);
+        let alone = Timetable { stamps: &[100], beat: Beat::Rate(0) };
+        assert_eq!([0, 1, 2].map(|number| alone.of(number)), [100, 101, 102].map(Some));
     }
 }

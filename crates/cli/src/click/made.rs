@@ -1,0 +1,35 @@
+//! Packets that a configuration makes up, or reads from files, while it serves interfaces.
+
+use std::time::Instant;
+
+use millstream_native::io::timed::{Beat, Sender};
+
+use super::io::Packets;
+
+/// Packets of a source, as far as they were handed over.
+pub(super) struct Made {
+    pub(super) packets: Packets,
+    next: u64,
+    /// When it sends, if it does so at times of its own, and since when: from when it is first asked.
+    times: Option<(Beat, Sender, Option<Instant>)>,
+}
+
+impl Made {
+    pub(super) fn new(packets: Packets) -> Made {
+        let times = packets.beat.map(|beat| (beat, Sender::new(beat, 0), None));
+        Made { packets, next: 0, times }
+    }
+
+    /// Hands over at most so many packets that may come by now, and says how many these were.
+    pub(super) fn receive(&mut self, most: usize, take: &mut dyn FnMut(&[u8])) -> usize {
+        let mut until = self.packets.until();
+        if let Some((beat, sender, start)) = &mut self.times {
+            let start = start.get_or_insert_with(Instant::now);
+            let now = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            let beat = self.packets.rate().map_or(*beat, Beat::Rate);
+            sender.renew(beat, self.next < until, (self.next, now));
+            until = until.min(sender.until(now));
+        }
+        self.packets.hand_over(&mut self.next, until, most, take)
+    }
+}

@@ -1,0 +1,115 @@
+//! When a source sends that makes its packets up: at a rate, or after equal times.
+//!
+//! All of it is integers counted from the beginning, so that no part of a nanosecond adds up over many packets.
+
+/// Nanoseconds of a second.
+const SECOND: u128 = 1_000_000_000;
+
+/// The times between packets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Beat {
+    /// So many packets a second, evenly, the first one at once; 0 is never.
+    Rate(u64),
+    /// One after each of so many nanoseconds.
+    Every(u64),
+}
+
+impl Beat {
+    /// How long after the beginning packet `number` comes, if ever.
+    fn at(self, number: u64) -> Option<u64> {
+        match self {
+            Beat::Rate(0) => None,
+            Beat::Rate(rate) => u64::try_from((u128::from(number) * SECOND).div_ceil(u128::from(rate))).ok(),
+            Beat::Every(time) => time.checked_mul(number.checked_add(1)?),
+        }
+    }
+
+    /// How many come until so long after the beginning.
+    fn within(self, time: u64) -> u64 {
+        let count = match self {
+            Beat::Rate(0) => 0,
+            Beat::Rate(rate) => u128::from(time) * u128::from(rate) / SECOND + 1,
+            Beat::Every(0) => u128::from(u64::MAX),
+            Beat::Every(every) => u128::from(time / every),
+        };
+        u64::try_from(count).unwrap_or(u64::MAX)
+    }
+}
+
+/// The times of a source's packets, of which somebody may stop it, or change the times.
+#[derive(Clone, Copy, Debug)]
+pub struct Sender {
+    beat: Beat,
+    /// When the times were said, and the packet that is number 0 to them.
+    since: u64,
+    from: u64,
+    /// It may not send.
+    stopped: bool,
+}
+
+impl Sender {
+    /// One that begins at `since`.
+    pub fn new(beat: Beat, since: u64) -> Sender {
+        Sender { beat, since, from: 0, stopped: false }
+    }
+
+    /// What is so at `now`: its times, whether it may send, and the number of its next packet. Nothing is made up for: what it did not send meanwhile does not come at
+    /// once afterwards.
+    pub fn renew(&mut self, beat: Beat, may: bool, (next, now): (u64, u64)) {
+        if beat != self.beat {
+            // One that has sent a packet lets the new time pass before the next one.
+            let sent = u64::from(next > self.from);
+            *self = Sender { beat, since: now, from: next - sent, stopped: self.stopped };
+        } else if self.stopped && may {
+            *self = Sender { since: now, from: next, ..*self };
+        }
+        self.stopped = !may;
+    }
+
+    /// When packet `number` comes, if ever.
+    pub fn when(&self, number: u64) -> Option<u64> {
+        self.since.checked_add(self.beat.at(number.saturating_sub(self.from))?)
+    }
+
+    /// The first packet that comes later than `now`.
+    pub fn until(&self, now: u64) -> u64 {
+        self.from.saturating_add(self.beat.within(now.saturating_sub(self.since)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_exact_and_begin_at_once_and_intervals_with_one() {
+        let thirds = Sender::new(Beat::Rate(3), 1000);
+        assert_eq!(
+            [0, 1, 2, 3].map(|n| thirds.when(n)),
+            [1000, 333_334_334, 666_667_667, 1_000_001_000].map(Some)
+        );
+        assert_eq!(thirds.when(3_000_000_000), Some(1_000_000_000_000_001_000), "nothing has added up");
+        let every = Sender::new(Beat::Every(50), 1000);
+        assert_eq!([0, 1, 2].map(|n| every.when(n)), [1050, 1100, 1150].map(Some));
+        assert_eq!(Sender::new(Beat::Rate(0), 1000).when(0), None);
+        for sender in [thirds, every, Sender::new(Beat::Rate(7_000_000_000), 3)] {
+            for number in 0..20 {
+                let at = sender.when(number).expect("some time");
+                assert!(
+                    sender.until(at) > number && (at == 1000 || at == 3 || sender.until(at - 1) <= number)
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_not_sent_is_not_made_up_for() {
+        let mut sender = Sender::new(Beat::Rate(10), 0);
+        sender.renew(Beat::Rate(10), false, (3, 250_000_000));
+        sender.renew(Beat::Rate(10), true, (3, 5_000_000_000));
+        assert_eq!([3, 4].map(|n| sender.when(n)), [5_000_000_000, 5_100_000_000].map(Some));
+        sender.renew(Beat::Rate(1000), true, (5, 6_000_000_000));
+        assert_eq!([5, 6].map(|n| sender.when(n)), [6_001_000_000, 6_002_000_000].map(Some));
+        assert_eq!(sender.until(6_001_000_000), 6);
+    }
+}
