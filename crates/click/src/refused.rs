@@ -33,7 +33,7 @@ const REFUSED: &[(&[&str], &str)] = &[
     ),
     (
         &["*Grid*", "DSDV*", "FixSrcLoc", "LookupLocalGridRoute*"],
-        "it is a routing protocol of wireless meshes, which keeps time for itself: there are no timers here",
+        "it is a routing protocol of wireless meshes, which makes messages of its state by a clock: packets wait for their time here, but no element makes any of what it knows",
     ),
     (&["IPsec*", "RadixIPsecLookup"], "there is no cryptography here"),
     (
@@ -62,11 +62,15 @@ const REFUSED: &[(&[&str], &str)] = &[
             "CopyTCPSeq",
             "CopyFlowID",
         ],
-        "it is an end of TCP connections, with timers of its own, which there are none of here",
+        "it is an end of TCP connections, with timers for each of them: packets wait for their time here, but connections have none",
     ),
     (
         &["EtherSpanTree"],
-        "a spanning tree sends messages every two seconds, whether packets come or not: there are no timers here",
+        "a spanning tree sends every two seconds what it has learnt of other bridges, whether packets come or not: sources send by the clock here, but what is laid down when the configuration is read",
+    ),
+    (
+        &["IPRateMonitor", "IPFlexMonitor", "Block"],
+        "it goes by rates of addresses and their prefixes, which nobody keeps here: `CountMinSketch` says how much each flow had",
     ),
     (&["Rewriter"], "`IPRewriter` has taken its place, with other arguments"),
     (&["ProtocolTranslator"], "`ProtocolTranslator64` and `ProtocolTranslator46` have taken its place"),
@@ -96,9 +100,15 @@ mod tests {
 
     #[test]
     fn what_is_refused_is_known_by_name_and_nothing_that_there_is() {
-        for refused in
-            ["PrintWifi", "WifiDecap", "SetGridChecksum", "SR2Querier", "IPsecESPEncap", "EtherSpanTree"]
-        {
+        for refused in [
+            "PrintWifi",
+            "WifiDecap",
+            "SetGridChecksum",
+            "SR2Querier",
+            "IPsecESPEncap",
+            "EtherSpanTree",
+            "Block",
+        ] {
             assert!(why(refused).is_some(), "{refused}");
         }
         assert_eq!(why("Counterr"), None);
