@@ -54,18 +54,29 @@ impl Socket {
         if lock.try_lock().is_err() {
             return Err(SocketError::Busy { path: path.to_owned() });
         }
-        match std::fs::symlink_metadata(path) {
-            Ok(there) if !there.file_type().is_socket() => {
-                return Err(SocketError::Other { path: path.to_owned() });
+        // A client may connect as soon as it sees the file, but bind(2) shows it before listen(2): it gets its name
+        // when it listens. The lock, which is named after the same stem, keeps other daemons from the first name, too.
+        let unheard = path.with_extension("new");
+        for name in [path, &unheard] {
+            if std::fs::symlink_metadata(name).is_ok_and(|there| !there.file_type().is_socket()) {
+                return Err(SocketError::Other { path: name.to_owned() });
             }
-            // Whoever listened there had the lock, and has gone.
-            Ok(_) => std::fs::remove_file(path).map_err(failed)?,
-            Err(_) => {}
+        }
+        // Whoever made it had the lock, and was killed before it had its name.
+        match std::fs::remove_file(&unheard) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+            _ => {}
         }
         let before = rustix::process::umask(Mode::from_raw_mode(0o177));
-        let listener = UnixListener::bind(path);
+        let listener = UnixListener::bind(&unheard);
         rustix::process::umask(before);
-        Ok(Socket { path: path.to_owned(), listener: listener.map_err(failed)?, _lock: lock })
+        let listener = listener.map_err(failed)?;
+        // Takes the place of what a daemon that was killed has left.
+        if let Err(error) = std::fs::rename(&unheard, path) {
+            let _ = std::fs::remove_file(&unheard);
+            return Err(failed(error));
+        }
+        Ok(Socket { path: path.to_owned(), listener, _lock: lock })
     }
 }
 
@@ -142,4 +153,61 @@ fn say(mut stream: &UnixStream, answer: Answer) -> io::Result<()> {
     let mut line = serde_json::to_vec(&Reply { schema: SCHEMA, answer })?;
     line.push(b'\n');
     stream.write_all(&line)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn folder(name: &str) -> PathBuf {
+        let folder = std::env::temp_dir().join(format!("millstream-socket-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        folder
+    }
+
+    #[test]
+    fn who_sees_the_file_can_connect() {
+        let folder = folder("seen");
+        for round in 0..500 {
+            let path = folder.join(format!("{round}.sock"));
+            let client = std::thread::spawn({
+                let path = path.clone();
+                move || loop {
+                    match UnixStream::connect(&path) {
+                        Err(error) if error.kind() == io::ErrorKind::NotFound => std::hint::spin_loop(),
+                        other => return other.map(drop),
+                    }
+                }
+            });
+            let socket = Socket::bind(&path).expect("bound");
+            client.join().expect("the client ends").expect("connected");
+            drop(socket);
+        }
+        std::fs::remove_dir_all(&folder).expect("removed");
+    }
+
+    #[test]
+    fn what_killed_daemons_left_is_replaced_and_what_is_no_socket_stays() {
+        let folder = folder("left");
+        let (path, unheard) = (folder.join("daemon.sock"), folder.join("daemon.new"));
+        drop(UnixListener::bind(&path).expect("bound"));
+        drop(UnixListener::bind(&unheard).expect("bound"));
+        let socket = Socket::bind(&path).expect("bound in place of them");
+        UnixStream::connect(&path).expect("connected");
+        assert!(!unheard.exists());
+        assert_eq!(std::fs::metadata(&path).expect("it is there").permissions().mode() & 0o777, 0o600);
+        assert!(matches!(Socket::bind(&path), Err(SocketError::Busy { .. })));
+        drop(socket);
+        assert!(!path.exists());
+        for name in [&path, &unheard] {
+            std::fs::write(name, "mine").expect("written");
+            let error = Socket::bind(&path).expect_err("no socket");
+            assert!(matches!(&error, SocketError::Other { path } if path == name), "{error}");
+            assert_eq!(std::fs::read_to_string(name).expect("it stays"), "mine");
+            std::fs::remove_file(name).expect("removed");
+        }
+        std::fs::remove_dir_all(&folder).expect("removed");
+    }
 }
