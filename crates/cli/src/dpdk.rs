@@ -114,6 +114,11 @@ pub(crate) fn of_graph(
     if found.len() < specs.len() {
         return Err(miette!("--io: devices of DPDK and others do not go together"));
     }
+    if program.stages {
+        // The buffers and queues of devices are one worker's.
+        eprintln!("--pipeline has no packets of DPDK: use --io raw, tap or xdp, or leave it out");
+        return Ok(Err(Exit::NotPermitted.into()));
+    }
     let said = |(device, what): (_, &str)| {
         let devices = what.split_once(':').map_or("", |(_, devices)| devices);
         Ok(Said { device, ports: list(devices)? })

@@ -196,7 +196,7 @@ fn a_pipeline_is_for_configurations_with_queues_whose_packets_are_at_hand() {
     let queue = "InfiniteSource(LIMIT 5) -> Queue -> Unqueue -> Discard";
     refused("workers", queue, &["--pipeline", "--workers", "2"], "leave --workers out");
     let script = "InfiniteSource(LIMIT 5) -> Queue -> Unqueue -> Discard; Script(print 1);";
-    refused("scripts", script, &["--pipeline"], "without scripts");
+    refused("scripts", script, &["--pipeline"], "want no packet under way");
 }
 
 #[test]

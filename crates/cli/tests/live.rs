@@ -168,6 +168,57 @@ fn devices_exchange_frames() {
     }
 }
 
+/// Two stages serve interfaces, files and packets that are made up as one worker does: what is behind queues leaves by the second one, the rest by the first.
+#[test]
+fn devices_are_served_in_two_stages() {
+    if !testing::require() {
+        return;
+    }
+    let files = Files::new("live-stages");
+    let (conf, dump) = (files.path("test.click"), files.path("out.pcap"));
+    // What is taken off in front of a queue and put back behind it goes through the ring with the packet.
+    let text = format!(
+        "FromDevice(msc0) -> c :: Counter -> Strip(14) -> Paint(3) -> q :: Queue -> CheckPaint(3) -> Unstrip(14) -> ToDevice(msc1);
+        FromDevice(msc1) -> t :: Tee(3) -> ToDPDKDevice(msc0); t[1] -> Queue -> Unqueue -> k :: Classifier(12/88b5, -) -> Queue -> n :: Counter -> ToDevice(msc0);
+        k[1] -> Discard; t[2] -> Queue -> ToDump({dump}); InfiniteSource(DATA \\<{}>, LIMIT 5) -> ToDump({dump})",
+        "01".repeat(60)
+    );
+    std::fs::write(&conf, text).unwrap();
+    for (way, more) in
+        ["raw", "tap", "xdp"].into_iter().flat_map(|way| [(way, None), (way, Some("--pipeline"))])
+    {
+        let args = ["--io", way, "--packets", "200", "--handler", "c.count", "--handler", "n.count"];
+        let args: Vec<&str> = args.into_iter().chain(more).collect();
+        let served = Namespace::new().expect("a namespace").enter(|| {
+            for n in 0..if way == "tap" { 0 } else { 2 } {
+                let (ours, far) = create_veth(&format!("msc{n}"), &format!("msc{n}far"), 1).expect("a pair");
+                set_up_pair((ours, far)).expect("up");
+            }
+            run(&conf, &args, way == "tap")
+        });
+        let (document, back) = served.expect("entered");
+        let received = |at: usize| number(&document["sources"][at], "received");
+        assert!(number(&document, "received") >= 200 && adds_up(&document), "{way} {more:?}: {document}");
+        assert_eq!(number(&document, "copies"), 2 * received(1), "{document}");
+        let [first, second] =
+            [0, 1].map(|at| document["handlers"][at]["value"].as_str().unwrap().parse::<u64>().unwrap());
+        assert!(first == received(0) && second > 0 && second <= received(1), "{document}");
+        let sent = received(0) + 2 * received(1) + second + 5;
+        assert_eq!(number(&document, "sent"), sent, "{way} {more:?}: {document}");
+        let length = std::fs::metadata(&dump).unwrap().len();
+        assert!(length >= 24 + (received(1) + 5) * (16 + 60), "{length} bytes, {document}");
+        // Others, such as the stack, send into the pairs, too.
+        let least = |at: usize, sent: u64| back[at] as u64 > sent / 2 && back[at] as u64 <= sent;
+        assert!(least(0, received(1) + second) && least(1, received(0)), "{back:?} {document}");
+        let workers = document["by_worker"].as_array().map_or(0, Vec::len);
+        assert_eq!(workers, if more.is_some() { 2 } else { 0 }, "{document}");
+        if more.is_some() {
+            let of = |at: usize| number(&document["by_worker"][at], "received");
+            assert!(of(0) > 0 && number(&document["by_worker"][1], "sent") > 0, "{document}");
+        }
+    }
+}
+
 /// What `KernelTun` has is IP packets, both ways, and what `KernelTap` has is frames.
 #[test]
 fn a_tunnel_has_packets_without_frames() {

@@ -14,6 +14,7 @@ use millstream_native::io::Crew;
 use millstream_native::io::graph::{Ends, GraphRan};
 use millstream_native::io::live::{Take, Wire, serve_graph};
 use millstream_native::io::pcap::Writer;
+use millstream_native::io::pipeline::serve_graph_pipelined;
 use millstream_native::io::queues::{Metadata, Plan};
 use millstream_native::io::timed::{Room, RoomSpec, serve_graph_timed};
 use millstream_native::io::wires::serve_graph_by;
@@ -91,6 +92,8 @@ pub(super) struct Ports {
     outputs: Vec<usize>,
     /// Of each source a description, and how many of its packets no buffer takes.
     described: Vec<(String, u64)>,
+    /// Whether the configuration was compiled in two stages.
+    stages: bool,
 }
 
 /// What has them.
@@ -99,7 +102,7 @@ enum By {
     Queues(Queues),
     /// Interfaces alone, in other ways, by several workers, each of which has its wires.
     Wires(Vec<Vec<Wired>>),
-    /// Any, interfaces first: one worker has all. How many packets there are, if none comes by an interface.
+    /// Any, interfaces first: one worker has all, or two stages. How many packets there are, if none comes by an interface.
     Ends(Vec<End>, Option<u64>),
 }
 
@@ -142,15 +145,16 @@ pub(super) fn of_graph(
         return Ok(Ok(None));
     }
     let Places { ports, sources, outputs } = places(said, program, "interfaces")?;
-    if let Some(ends) = only_queues(&ports, &sources, &outputs).filter(|_| program.waits.servers.is_empty()) {
+    let (timed, stages) = (!program.waits.servers.is_empty(), program.stages);
+    if let Some(ends) = only_queues(&ports, &sources, &outputs).filter(|_| !timed && !stages) {
         let names: Vec<&str> = ports.iter().map(|(_, name)| name.as_str()).collect();
         let queues = Queues::open(&names, engine.workers(), engine.batch(), &args.taking)?;
         return Ok(queues.map(|queues| Some(Ports::of_queues(queues, ends))));
     }
     args.taking.of_copies(
-        "interfaces that are not all AF_XDP's, or files and packets that are made up beside them",
+        "interfaces that are not all AF_XDP's, files and packets that are made up beside them, or two stages",
     )?;
-    if engine.workers() > 1 {
+    if engine.workers() > 1 && !stages {
         let Some(ends) = only_wires(&ports, &sources, &outputs) else {
             return Err(miette!(
                 "--io {}: files, packets that are made up, and interfaces by AF_XDP beside others are served by one worker: leave --workers out",
@@ -193,7 +197,7 @@ pub(super) fn of_graph(
         places.push(place);
     }
     let outputs = written(program, outputs, &mut ends)?;
-    Ok(Ok(Some(Ports { by: By::Ends(ends, finite), sources: places, outputs, described })))
+    Ok(Ok(Some(Ports { by: By::Ends(ends, finite), sources: places, outputs, described, stages })))
 }
 
 /// Places of sources and of outputs, if all are interfaces of AF_XDP, and no two sources one.
@@ -246,12 +250,12 @@ impl Ports {
     fn of_queues(queues: Queues, (sources, outputs): (Vec<usize>, Vec<usize>)) -> Ports {
         let taken = queues.taken();
         let described = sources.iter().map(|&at| (taken.interfaces[at].text(), 0)).collect();
-        Ports { by: By::Queues(queues), sources, outputs, described }
+        Ports { by: By::Queues(queues), sources, outputs, described, stages: false }
     }
 
     fn of_wires(wires: Vec<Vec<Wired>>, (sources, outputs): (Vec<usize>, Vec<usize>)) -> Ports {
         let described = sources.iter().map(|&at| (wires[0][at].description(), 0)).collect();
-        Ports { by: By::Wires(wires), sources, outputs, described }
+        Ports { by: By::Wires(wires), sources, outputs, described, stages: false }
     }
 
     /// How those interfaces were taken that are AF_XDP's.
@@ -315,6 +319,13 @@ impl Ports {
                 && between.as_mut().is_none_or(|between| between(engine, room))
         };
         let ran = match timed {
+            _ if self.stages => {
+                let run = |plan: &Plan<'_>, crew: &Crew<'_>| {
+                    let plan = Plan { most: plan.most.min(finite.unwrap_or(u64::MAX)), ..*plan };
+                    serve_graph_pipelined(engine, &mut wires, &ends, &plan, crew)
+                };
+                until.during((batch as usize, Metadata::Copy), run)
+            }
             true => serve_graph_timed(engine, &mut wires, &ends, room, batch as usize, &mut goes_on),
             false => {
                 let goes_on = &mut |ran: &GraphRan, engine: &mut Engine| goes_on(ran, engine, room);

@@ -286,12 +286,12 @@ pub(crate) fn of_batch(batch: u32) -> Result<()> {
     }
 }
 
-/// Whether stages may run: a ring is no place for packets while somebody wants none under way, or has them in buffers of his own.
+/// Whether stages may run: a ring is no place for packets while somebody wants none under way.
 fn at_hand(stages: bool, others: bool) -> Result<()> {
     match stages && others {
         false => Ok(()),
         true => Err(miette!(
-            "--pipeline is for packets from memory and files, without --control and without scripts"
+            "--pipeline goes without --control, --metrics and scripts: they want no packet under way"
         )),
     }
 }
@@ -375,7 +375,7 @@ pub(crate) fn execute(
         (program.stages, program.targets.len(), AtWork::new(program, args.json, args.watch.crashed()));
     let take = |p: Departure<'_>| sinks.take(&p, &packets);
     let scripted = at_work.has_scripts();
-    at_hand(stages, scripted || control.is_some() || ports.is_some() || interfaces.is_some())?;
+    at_hand(stages, scripted || control.is_some())?;
     // A script that cannot print ends the run.
     let mut failed = None;
     let mut serve = |engine: &mut Engine, room: &mut Room| {

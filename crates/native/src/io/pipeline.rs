@@ -2,32 +2,38 @@
 //!
 //! The first worker takes packets from sources; those that reach a queue go through a ring of bursts to the second one, with their annotations, which the code
 //! has put into their buffers. A packet that reaches another queue there stays with the second worker: nothing comes back, so that no
-//! worker ever waits for one that waits for it.
+//! worker ever waits for one that waits for it. Packets come from memory ([`run_graph_pipelined`]) or by wires ([`serve_graph_pipelined`]).
 //!
-//! Where the ring is full the first worker waits (back-pressure): no packet is lost between stages. Whichever worker ends, for whatever reason, says so in the
-//! ring, and the other one ends, too.
+//! Where the ring is full the first worker waits (back-pressure): no packet is lost between stages. What comes by an interface meanwhile waits there, and what finds
+//! no room there is lost before it came here. Whichever worker ends, for whatever reason, says so in the ring, and the other one ends, too: the second one when
+//! it has sent what is in the ring.
 //!
 //! Invariant: received + copies = sent + dropped, over both stages together, where the graph counts what it drops itself. Packets of a flow that take the
 //! same way stay in order.
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::floor::Floor;
-use super::graph::{COPIES, Departure, GraphRan, Hand, Sources, shares};
+use super::graph::{COPIES, Departure, Ends, GraphRan, Hand, Sources, shares};
+use super::live::{self, Wire, hand};
 use super::meter::Meter;
+use super::queues::Plan;
 use super::{Crew, joined};
 use crate::engine::{Engine, Lane};
 use crate::runtime::packet::{Batch, Carried};
 
 /// Bursts that a ring holds. Each is a batch's.
 const RING: usize = 16;
-/// Looks at a ring before the processor is given away.
+/// Looks at a ring, or at wires, before the processor is given away.
 const SPINS: u32 = 64;
+/// Looks before a worker sleeps, and how long it does. (Sockets have room for what comes meanwhile.)
+const YIELDS: u32 = 2_000;
+const NAP: Duration = Duration::from_micros(50);
 
 /// A packet on its way from stage to stage.
 #[derive(Clone, Copy, Debug)]
@@ -158,19 +164,126 @@ impl Drop for Side<'_> {
     }
 }
 
+/// How often a worker has looked in vain.
+#[derive(Default)]
+struct Idle(u32);
+
+impl Idle {
+    fn rest(&mut self) {
+        self.0 = self.0.saturating_add(1);
+        match self.0 {
+            ..=SPINS => std::hint::spin_loop(),
+            ..=YIELDS => thread::yield_now(),
+            _ => thread::sleep(NAP),
+        }
+    }
+}
+
 /// Tries until it is done; whether it ever was.
 fn until_done(mut attempt: impl FnMut() -> Look) -> bool {
-    let mut spins = 0;
+    let mut idle = Idle::default();
     loop {
         match attempt() {
             Look::Done => return true,
             Look::Never => return false,
-            Look::Later if spins < SPINS => {
-                spins += 1;
-                std::hint::spin_loop();
-            }
-            Look::Later => thread::yield_now(),
+            Look::Later => idle.rest(),
         }
+    }
+}
+
+/// Where packets come from and go to. Both workers ask.
+trait Carry: Sync {
+    /// What the first worker has to itself, of so many packets at once.
+    fn hand(&self, size: usize) -> io::Result<Hand>;
+
+    /// Fills the batch from a source, and counts what was received.
+    fn fill(&self, hand: &mut Hand, source: usize) -> io::Result<()>;
+
+    /// Takes a packet that is sent; `false` if there is no room for it.
+    fn take(&self, packet: Departure<'_>) -> io::Result<bool>;
+
+    /// Sends what was taken, or goes on to.
+    fn flush(&self) -> io::Result<()>;
+
+    /// Whether the first worker goes on when all sources had their turn: `any` had packets, of so many in all.
+    fn goes_on(&self, any: bool, received: u64) -> bool;
+}
+
+/// Packets in memory, and what takes those that are sent.
+struct Memory<'m, T> {
+    sources: Sources<'m>,
+    outputs: usize,
+    take: &'m T,
+}
+
+impl<T: Fn(Departure<'_>) -> io::Result<()> + Sync> Carry for Memory<'_, T> {
+    fn hand(&self, size: usize) -> io::Result<Hand> {
+        Hand::new(shares(self.sources.feeds, 1).remove(0), self.outputs, size)
+    }
+
+    fn fill(&self, hand: &mut Hand, source: usize) -> io::Result<()> {
+        hand.fill(source, &self.sources);
+        Ok(())
+    }
+
+    fn take(&self, packet: Departure<'_>) -> io::Result<bool> {
+        (self.take)(packet).map(|()| true)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn goes_on(&self, any: bool, _: u64) -> bool {
+        any
+    }
+}
+
+/// Wires of sources and outputs. A wire belongs to whoever receives a batch by it or sends a packet, no longer: nobody sleeps with one.
+struct Wires<'w, W> {
+    wires: Vec<Mutex<&'w mut W>>,
+    ends: Ends<'w>,
+    plan: &'w Plan<'w>,
+}
+
+impl<'w, W> Wires<'w, W> {
+    fn wire(&self, at: usize) -> io::Result<MutexGuard<'_, &'w mut W>> {
+        self.wires[at].lock().map_err(|_| io::Error::other("another worker has failed"))
+    }
+}
+
+impl<W: Wire + Send> Carry for Wires<'_, W> {
+    fn hand(&self, size: usize) -> io::Result<Hand> {
+        let (sources, outputs) = (self.ends.sources.len(), self.ends.outputs.len());
+        let mut hand = Hand::new(Vec::new(), outputs, size)?;
+        hand.ran = GraphRan::none(sources, outputs);
+        Ok(hand)
+    }
+
+    fn fill(&self, hand: &mut Hand, source: usize) -> io::Result<()> {
+        let Hand { batch, numbers, ran, .. } = hand;
+        batch.clear();
+        numbers.clear();
+        self.wire(self.ends.sources[source])?.receive(batch.capacity(), &mut |bytes| {
+            match batch.push_open(bytes, source as u32 + 1) {
+                true => numbers.push(ran.received[source]),
+                false => ran.unfit += 1,
+            }
+            ran.received[source] += 1;
+        })?;
+        Ok(())
+    }
+
+    fn take(&self, packet: Departure<'_>) -> io::Result<bool> {
+        hand(&mut **self.wire(self.ends.outputs[packet.output])?, packet.bytes)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        (0..self.wires.len()).try_for_each(|at| self.wire(at)?.flush().map(|_| ()))
+    }
+
+    fn goes_on(&self, _: bool, received: u64) -> bool {
+        received < self.plan.most && (self.plan.goes_on)()
     }
 }
 
@@ -188,7 +301,36 @@ pub fn run_graph_pipelined<'f>(
     take: &(impl Fn(Departure<'_>) -> io::Result<()> + Sync),
 ) -> io::Result<GraphRan> {
     let sources = sources.into();
-    let feeds = sources.feeds.len();
+    let memory = Memory { sources, outputs, take };
+    run(engine, &memory, (sources.feeds.len(), outputs), size, crew)
+}
+
+/// Serves the wires of such a graph's sources and outputs for as long as `plan` says. The first worker receives; both send, each what leaves by its stage. What was
+/// received is processed and sent before this returns.
+///
+/// # Errors
+/// As for [`run_graph_pipelined`], and if a wire fails.
+pub fn serve_graph_pipelined<W: Wire + Send>(
+    engine: &mut Engine,
+    wires: &mut [W],
+    ends: &Ends<'_>,
+    plan: &Plan<'_>,
+    crew: &Crew<'_>,
+) -> io::Result<GraphRan> {
+    let counts = (ends.sources.len(), ends.outputs.len());
+    let carry = Wires { wires: wires.iter_mut().map(Mutex::new).collect(), ends: *ends, plan };
+    let ran = run(engine, &carry, counts, plan.batch, crew)?;
+    live::finish(wires)?;
+    Ok(ran)
+}
+
+fn run(
+    engine: &mut Engine,
+    carry: &impl Carry,
+    (sources, outputs): (usize, usize),
+    size: usize,
+    crew: &Crew<'_>,
+) -> io::Result<GraphRan> {
     let (ring, floor) = (Ring::<Burst>::new(RING), Floor::new(engine));
     let start = Instant::now();
     let done = thread::scope(|scope| {
@@ -197,14 +339,16 @@ pub fn run_graph_pipelined<'f>(
             let _side = Side(&ring.closed);
             let begin = |engine: &Engine| {
                 enter(0)?;
-                let hand = Hand::new(shares(sources.feeds, 1).remove(0), outputs, size)?;
-                Ok((hand, engine.lane(0), Burst::default()))
+                Ok((carry.hand(size)?, engine.lane(0), Burst::default(), Idle::default()))
             };
-            let (hand, ..) = floor.work(begin, |engine, (hand, lane, burst)| {
+            let (hand, ..) = floor.work(begin, |engine, (hand, lane, burst, idle)| {
                 let mut any = false;
-                for source in 0..feeds {
+                for source in 0..sources {
                     let stamp = lane.stamp();
-                    any |= in_front(engine, lane, hand, (source, &sources, outputs), burst, take)?;
+                    if !in_front(engine, lane, hand, (source, carry, outputs), burst)? {
+                        continue;
+                    }
+                    any = true;
                     lane.done(stamp, hand.numbers.len() as u64);
                     if !burst.parcels.is_empty() && !until_done(|| ring.push(burst)) {
                         // The second worker has failed, and says why.
@@ -213,7 +357,15 @@ pub fn run_graph_pipelined<'f>(
                     burst.clear();
                     lane.show_graph(&hand.ran);
                 }
-                Ok(any)
+                let more = carry.goes_on(any, hand.ran.received.iter().sum());
+                match any || !more {
+                    true => *idle = Idle::default(),
+                    false => {
+                        carry.flush()?;
+                        idle.rest();
+                    }
+                }
+                Ok(more)
             })?;
             Ok(hand.ran)
         });
@@ -221,11 +373,11 @@ pub fn run_graph_pipelined<'f>(
             let _side = Side(&ring.gone);
             let begin = |engine: &Engine| {
                 enter(1)?;
-                Behind::new(engine, (feeds, outputs), size)
+                Behind::new(engine, (sources, outputs), size)
             };
             let behind = floor.work(begin, |engine, behind| {
                 let more = behind.next(ring);
-                behind.run(engine, take)?;
+                behind.run(engine, carry)?;
                 Ok(more)
             })?;
             Ok(behind.ran)
@@ -237,17 +389,19 @@ pub fn run_graph_pipelined<'f>(
     Ok(ran)
 }
 
-/// Takes a batch from a source to the outputs, and to queues: that is the burst's.
+/// Takes a batch from a source to the outputs, and to queues: that is the burst's. Whether there was any packet.
 fn in_front(
     engine: &Engine,
     lane: &mut Lane,
     hand: &mut Hand,
-    (source, sources, queue): (usize, &Sources<'_>, usize),
+    (source, carry, queue): (usize, &impl Carry, usize),
     burst: &mut Burst,
-    take: &impl Fn(Departure<'_>) -> io::Result<()>,
 ) -> io::Result<bool> {
-    hand.fill(source, sources);
+    carry.fill(hand, source)?;
     let Hand { batch, ran, numbers, meter, .. } = hand;
+    if numbers.is_empty() {
+        return Ok(false);
+    }
     let mut events = Vec::new();
     meter.measure(batch.len(), (&mut ran.busy, &mut ran.windows), || {
         engine.run_graph_by(lane, batch);
@@ -256,17 +410,17 @@ fn in_front(
     ran.events += events.len() as u64;
     ran.copies += batch.copies() as u64;
     let origin = |at: usize| (source, numbers.get(at).copied().unwrap_or(0));
-    settle(batch, (&mut ran.sent, queue), &origin, burst, take)?;
-    Ok(!numbers.is_empty())
+    settle(batch, (ran, queue), &origin, burst, carry)?;
+    Ok(true)
 }
 
 /// Sends what a batch has sent, but for what is in queues, which is the burst's then. `origin` knows source and number of the packet that came in at a place.
 fn settle(
     batch: &Batch,
-    (counts, queue): (&mut [u64], usize),
+    (ran, queue): (&mut GraphRan, usize),
     origin: &impl Fn(usize) -> (usize, u64),
     burst: &mut Burst,
-    take: &impl Fn(Departure<'_>) -> io::Result<()>,
+    carry: &impl Carry,
 ) -> io::Result<()> {
     for (place, (bytes, output, at)) in batch.sent().enumerate() {
         let (output, (source, number)) = (output as usize, origin(at));
@@ -276,12 +430,12 @@ fn settle(
             }
             continue;
         }
-        if let Some(count) = counts.get_mut(output) {
-            *count += 1;
+        match carry.take(Departure { bytes, output, source, number })? {
+            true => ran.sent[output] += 1,
+            false => ran.no_room += 1,
         }
-        take(Departure { bytes, output, source, number })?;
     }
-    Ok(())
+    carry.flush()
 }
 
 /// What the second worker has to itself.
@@ -346,7 +500,7 @@ impl Behind {
     }
 
     /// Takes the batch to the outputs.
-    fn run(&mut self, engine: &Engine, take: &impl Fn(Departure<'_>) -> io::Result<()>) -> io::Result<()> {
+    fn run(&mut self, engine: &Engine, carry: &impl Carry) -> io::Result<()> {
         let Behind { lane, batch, origins, again, queue, meter, ran, .. } = self;
         let stamp = lane.stamp();
         let mut events = Vec::new();
@@ -358,7 +512,7 @@ impl Behind {
         ran.copies += batch.copies() as u64;
         let origin = |at: usize| origins.get(at).copied().unwrap_or_default();
         let mut burst = Burst::default();
-        settle(batch, (&mut ran.sent, *queue), &origin, &mut burst, take)?;
+        settle(batch, (ran, *queue), &origin, &mut burst, carry)?;
         if !burst.parcels.is_empty() {
             again.push_back(burst);
         }
