@@ -110,6 +110,29 @@ fn what_leaves_is_what_leaves_by_our_own_files_whether_copied_or_not() {
     }
 }
 
+/// Neither waits for a time with DPDK, nor goes to another worker: it is said so before anything is sent.
+#[test]
+fn elements_of_time_and_stages_are_refused() {
+    let files = Files::new("dpdk-refused");
+    let (input, all) = traffic(&files, "builtin:router:100", 20);
+    let (conf, output) = (files.path("test.click"), files.path("dpdk.pcap"));
+    let (from, to) =
+        (format!("in=dpdk:net_pcap0,rx_pcap={input}"), format!("out=dpdk:net_pcap1,tx_pcap={output}"));
+    let count = all.len().to_string();
+    let timed = ["DelayUnqueue(1ms)", "RatedUnqueue(5)", "BandwidthShaper(1000Bps) -> Unqueue"];
+    let cases = timed.map(|element| (element, &[][..], "packets wait for elements of time"));
+    for (element, more, said) in cases.into_iter().chain([("Unqueue", &["--pipeline"][..], "--pipeline has")])
+    {
+        std::fs::write(&conf, format!("FromDevice(in) -> Queue -> {element} -> ToDPDKDevice(out)")).unwrap();
+        let arguments = ["click", &conf, "--io", &from, "--io", &to, "--packets", &count];
+        let (exit, out, errors) = millstream(&[&arguments, more].concat());
+        assert_eq!((exit, out.as_str()), (4, ""), "{element}: {errors}");
+        assert!(errors.contains(said) && errors.contains("--io raw, tap or xdp"), "{element}: {errors}");
+        let written = Path::new(&output).exists() && !frames(&output).is_empty();
+        assert!(!written, "{element}: something was sent");
+    }
+}
+
 const NAT: &str = "builtin:nat:100";
 
 #[test]
