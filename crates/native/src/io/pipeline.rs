@@ -172,8 +172,8 @@ impl Idle {
     fn rest(&mut self) {
         self.0 = self.0.saturating_add(1);
         match self.0 {
-            ..=SPINS => std::hint::spin_loop(),
-            ..=YIELDS => thread::yield_now(),
+            looks if looks <= SPINS => std::hint::spin_loop(),
+            looks if looks <= YIELDS => thread::yield_now(),
             _ => thread::sleep(NAP),
         }
     }
