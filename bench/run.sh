@@ -173,18 +173,20 @@ classifiers() {
 	echo "$results/classifiers.json"
 }
 
-# The evaluation of PacketMill: beside FastClick where that is told, what each optimisation is worth, latency; half an hour.
+# The evaluation of PacketMill: beside FastClick where that is told, what each optimisation is worth, latency; ROUNDS=N says how often
+# each is measured (3).
 userspace() {
-	set --
+	rounds=${ROUNDS:-3}
+	set -- --rounds "$rounds"
 	if [ -n "${FASTCLICK:-}" ]; then
-		set -- --peer "$FASTCLICK"
+		set -- "$@" --peer "$FASTCLICK"
 	else
 		echo "userspace: FASTCLICK names no program: ours alone" >&2
 	fi
 	[ -z "${ROUTES:-}" ] || set -- "$@" --routes "$ROUTES"
 	script userspace bench/userspace.py "$@"
-	bench/optimisations.py --millstream "$millstream" --code "$results/userspace-code.json" >/dev/null || failed=1
-	bench/optimisations.py --millstream "$millstream" --case "router, one route" \
+	bench/optimisations.py --millstream "$millstream" --rounds "$rounds" --code "$results/userspace-code.json" >/dev/null || failed=1
+	bench/optimisations.py --millstream "$millstream" --rounds "$rounds" --case "router, one route" \
 		--latency "$results/userspace-latency.json" >/dev/null || failed=1
 	[ -z "${MILLSTREAM_DPDK:-}" ] || dpdk
 	bench/plots.py "$results" || failed=1
