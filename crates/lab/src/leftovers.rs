@@ -75,14 +75,20 @@ pub fn find() -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Removes what [`find`] finds, and says what it was. Interfaces go with their namespace.
+/// Removes what [`find`] finds, and says what it was. Interfaces go with their namespace. What somebody else tidies up at
+/// the same time is gone as well.
 ///
 /// # Errors
 /// If one cannot be removed.
 pub fn clean() -> Result<Vec<PathBuf>> {
     let found = find()?;
     for path in &found {
-        remove(path).map_err(|e| Error::io(format!("removing {}", path.display()), e))?;
+        match remove(path) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => {
+                return Err(Error::io(format!("removing {}", path.display()), e));
+            }
+            _ => {}
+        }
     }
     Ok(found)
 }
