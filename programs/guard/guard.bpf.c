@@ -46,6 +46,7 @@ struct task_struct {
 struct bpf_map {
 	enum bpf_map_type map_type;
 	__u32 id;
+	char name[16];
 } __attribute__((preserve_access_index));
 
 struct bpf_prog_aux {
@@ -152,12 +153,6 @@ static __always_inline __u32 kind_of(struct bpf_map *map)
 	return index ? *index : UNWATCHED;
 }
 
-/* The map that a descriptor names. A file of another kind gives a number that means nothing; the kernel refuses it. */
-static __always_inline __u32 map_of(__u32 fd)
-{
-	return kind_of(object_of(fd));
-}
-
 /* Whether a program that has just been loaded, and runs nowhere yet, can reach a watched map. */
 static __always_inline int reaches_watched(__u32 fd)
 {
@@ -185,6 +180,29 @@ static __always_inline int is_session(struct guard_state *state)
 	       state->session_start == BPF_CORE_READ(task, start_boottime) / 10000000;
 }
 
+/* Whether it is a copy that a session writes for itself. */
+static __always_inline int is_shadow(struct bpf_map *map)
+{
+	char shadow[] = GUARD_SHADOW, name[sizeof(shadow)];
+
+	if (bpf_core_read(&name, sizeof(name), &map->name))
+		return 0;
+	for (__u32 i = 0; i < sizeof(shadow); i++) {
+		if (name[i] != shadow[i])
+			return 0;
+	}
+	return 1;
+}
+
+/* The map that a descriptor names. A file of another kind gives a number that means nothing; the kernel refuses it. */
+static __always_inline __u32 map_of(struct guard_state *state, __u32 fd)
+{
+	struct bpf_map *map = object_of(fd);
+	__u32 what = kind_of(map);
+
+	return what == FOREIGN && is_session(state) && is_shadow(map) ? UNWATCHED : what;
+}
+
 /* Where the descriptor is in the attribute, for the commands that matter. */
 static __always_inline int place_of_fd(__u32 command)
 {
@@ -204,7 +222,7 @@ static __always_inline int place_of_fd(__u32 command)
 	}
 }
 
-static __always_inline __u32 target(const struct call *call)
+static __always_inline __u32 target(struct guard_state *state, const struct call *call)
 {
 	__u32 fd, type;
 	int place;
@@ -229,7 +247,7 @@ static __always_inline __u32 target(const struct call *call)
 			return ANY;
 		return type == BPF_PROG_TYPE_SYSCALL ? FOREIGN : NOTHING;
 	}
-	return map_of(fd);
+	return map_of(state, fd);
 }
 
 static __always_inline struct guard_writes *writes_of(struct guard_state *state, __u32 what)
@@ -348,7 +366,7 @@ int guard_enter(__u64 *ctx)
 	state = bpf_map_lookup_elem(&guard, &zero);
 	if (!state)
 		return 0;
-	what = target(&call);
+	what = target(state, &call);
 	if (what == NOTHING)
 		return 0;
 	write.what = what;
@@ -387,7 +405,7 @@ int guard_exit(__u64 *ctx)
 		}
 		return 0;
 	}
-	now = target(&call);
+	now = target(state, &call);
 	entered = bpf_map_lookup_elem(&inside, &thread);
 	if (!entered) {
 		if (now != NOTHING && now != UNWATCHED) {

@@ -27,6 +27,8 @@
 #define GUARD_ALL_UNWRITTEN 0x80000000ull
 /* Keys up to this size are told. */
 #define GUARD_KEY 32
+/* The name of maps of maps that a session fills for itself, of which nobody else knows: what its thread writes there is no news. */
+#define GUARD_SHADOW "ms.shadow"
 
 /* Writes that have begun (before the kernel applies them) and that have returned. Equal: nobody is writing. */
 struct guard_writes {

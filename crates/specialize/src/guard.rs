@@ -74,6 +74,8 @@ const SHORTLY: u32 = 20;
 const SHORT: Duration = Duration::from_micros(200);
 /// For how long a record of the ring can be under way: the kernel's side of it takes less than a microsecond, but its processor may be taken away.
 const LONGEST_RECORD: Duration = Duration::from_secs(1);
+/// The name of maps of maps that a session fills for itself (`GUARD_SHADOW`).
+pub(crate) const SHADOW: &str = "ms.shadow";
 /// Offset of the token in the guard's value.
 pub const TOKEN: u32 = 0;
 /// Maps that can be watched, inner maps apart.

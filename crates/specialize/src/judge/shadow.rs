@@ -331,6 +331,12 @@ fn session<'c>(case: &Case<'c, '_>, moment: &Moment) -> Result<(Session<'c>, Vec
                 loader = loader.reuse_map(&map.name, live.try_clone()?)?;
             }
             _ if map.origin.is_global() || case.compiler.is_own(MapId(at as u32)) => {}
+            Role::Nested => {
+                loader = match moment.copied.iter().find(|c| c.map.index() == at) {
+                    Some(inner) => loader.reuse_map(&map.name, outer_like(live.info(), inner)?)?,
+                    None => loader.max_entries(&map.name, live.info().max_entries)?,
+                };
+            }
             _ => {
                 let copied = moment.copied.iter().find(|c| c.map.index() == at && c.slot.is_none());
                 let entries = copied.map_or(live.info().max_entries, |c| c.capacity);
@@ -388,6 +394,17 @@ fn inside<'m>(
     });
     // It was taken out since, and nobody may write it but who is live.
     if is_copied { Err(Unjudged::Map(live.info().name.clone(), live.info().map_type)) } else { Ok(live) }
+}
+
+/// A map of maps like another, for maps like this one. The guard knows it by its name: filling it is no news to a session.
+fn outer_like(live: &MapInfo, inner: &Copied) -> Result<Map, Unjudged> {
+    let MapInfo { map_type, key_size, value_size, max_entries, flags, .. } = *live;
+    let template = Map::create(&like(inner))?;
+    let inner = Some(&template);
+    let name = guard::SHADOW;
+    let spec =
+        MapSpec { name, map_type, key_size, value_size, max_entries, flags, inner, ..MapSpec::default() };
+    Ok(Map::create(&spec)?)
 }
 
 /// An inner map like the one that is copied.

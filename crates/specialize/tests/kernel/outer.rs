@@ -12,12 +12,12 @@ use millstream_object::Object;
 use millstream_specialize::caches::Caches;
 use millstream_specialize::contents::Observed;
 use millstream_specialize::guard::TOKEN;
-use millstream_specialize::live::step::{Step, Steps};
+use millstream_specialize::live::step::Step;
 use millstream_specialize::policy::Tier;
-use millstream_specialize::report::GuardState;
+use millstream_specialize::report::{GuardState, Outcome};
 use millstream_specialize::transform::{Lookup, Plan};
 use millstream_specialize::variant::Wanted;
-use millstream_specialize::{Compiler, Leave, Live, Report};
+use millstream_specialize::{Compiler, Leave, Live, Report, Settings};
 use rustc_hash::FxHashMap;
 
 use crate::fixtures;
@@ -177,7 +177,7 @@ impl Session<'_> {
 }
 
 /// Runs a session on a rig, with packets, and `act` beside it.
-fn session(name: &str, steps: &Steps, act: impl FnOnce(&Session<'_>) + Send) {
+fn session(name: &str, set: impl FnOnce(&mut Settings) + Send, act: impl FnOnce(&Session<'_>) + Send) {
     let Some(object) = object("ARRAY_OF_MAPS") else { return };
     let _alone = alone();
     let rig = Rig::new(RigConfig::default()).expect("a rig");
@@ -188,7 +188,7 @@ fn session(name: &str, steps: &Steps, act: impl FnOnce(&Session<'_>) + Send) {
     rig.namespace()
         .enter(|| {
             let mut settings = settings(name, Duration::from_millis(200));
-            settings.steps = steps.clone();
+            set(&mut settings);
             let mut live = Live::load(&compiler, settings).expect("loaded");
             let outer = live.map("tables").expect("the map of maps").try_clone().expect("a descriptor");
             let tables = fill(&outer, TABLES);
@@ -207,30 +207,60 @@ fn session(name: &str, steps: &Steps, act: impl FnOnce(&Session<'_>) + Send) {
         .expect("in the namespace");
 }
 
+/// The judge fills maps of maps of its own; were the guard to take that for news, no variant would ever be judged to its end.
+#[test]
+fn what_names_maps_inside_is_judged() {
+    if !testing::require() {
+        return;
+    }
+    session(
+        "judged-outer",
+        |settings| settings.measure = true,
+        |it| {
+            let start = Instant::now();
+            let is_over = |r: &Report| {
+                matches!(
+                    r,
+                    Report::Judged { outcome: Outcome::Faster | Outcome::Same | Outcome::NotFaster, .. }
+                )
+            };
+            while !it.told.lock().expect("no panic").iter().any(is_over) {
+                assert!(start.elapsed() < Duration::from_secs(60), "nothing is judged: {:?}", it.told);
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        },
+    );
+}
+
 #[test]
 fn a_map_that_is_exchanged_is_found_at_once() {
     if !testing::require() {
         return;
     }
-    session("outer", &Steps::default(), |it| {
-        it.tables.iter().for_each(|table| it.until_named(table));
-        let other = it.exchange(0, 3, 50);
-        assert_eq!(it.ask(0), (3, 50), "stale");
-        it.until_named(&other);
-        assert_eq!(it.ask(0), (3, 50), "stale in new code");
-        it.outer.delete(&0u32.to_ne_bytes()).expect("it was there");
-        assert_eq!(it.ask(0), (0, 0), "stale: the spare table, where the flow is new");
-        // What changes again and again is no longer in code, and answers are right all the same.
-        let mut inside: Vec<Map> = it.tables.iter().map(|t| t.try_clone().expect("a descriptor")).collect();
-        for n in 0..40u32 {
-            let slot = n % (SLOTS - 1);
-            inside[slot as usize] = it.exchange(slot, 2, 60 + n);
-            assert_eq!(it.ask(slot), (2, 60 + n as u8), "stale: {n}");
-            std::thread::sleep(Duration::from_millis(u64::from(7 * n % 40)));
-            assert_eq!(it.ask(slot), (2, 60 + n as u8), "stale: {n}");
-        }
-        it.until(|named| !inside.iter().any(|map| named.contains(&map.id())));
-    });
+    session(
+        "outer",
+        |_| (),
+        |it| {
+            it.tables.iter().for_each(|table| it.until_named(table));
+            let other = it.exchange(0, 3, 50);
+            assert_eq!(it.ask(0), (3, 50), "stale");
+            it.until_named(&other);
+            assert_eq!(it.ask(0), (3, 50), "stale in new code");
+            it.outer.delete(&0u32.to_ne_bytes()).expect("it was there");
+            assert_eq!(it.ask(0), (0, 0), "stale: the spare table, where the flow is new");
+            // What changes again and again is no longer in code, and answers are right all the same.
+            let mut inside: Vec<Map> =
+                it.tables.iter().map(|t| t.try_clone().expect("a descriptor")).collect();
+            for n in 0..40u32 {
+                let slot = n % (SLOTS - 1);
+                inside[slot as usize] = it.exchange(slot, 2, 60 + n);
+                assert_eq!(it.ask(slot), (2, 60 + n as u8), "stale: {n}");
+                std::thread::sleep(Duration::from_millis(u64::from(7 * n % 40)));
+                assert_eq!(it.ask(slot), (2, 60 + n as u8), "stale: {n}");
+            }
+            it.until(|named| !inside.iter().any(|map| named.contains(&map.id())));
+        },
+    );
 }
 
 /// What was read of the map of maps is in code that nobody has approved yet.
@@ -242,18 +272,22 @@ fn a_map_that_is_exchanged_while_code_is_made_is_in_it() {
             return;
         }
         let gate = Gate::at(step);
-        session("exchanged", &gate.steps(), |it| {
-            let _opened = Opened(&gate);
-            gate.wait();
-            let others: BTreeMap<u32, Map> =
-                (0..2).map(|slot| (slot, it.exchange(slot, 3, 50 + slot))).collect();
-            gate.open();
-            for (slot, other) in &others {
-                it.until_named(other);
-                assert_eq!(it.ask(*slot), (3, 50 + *slot as u8), "stale in code made at {step:?}");
-            }
-            assert_eq!(it.exchange(0, 2, 70).info().map_type, TABLES);
-            assert_eq!(it.ask(0), (2, 70), "stale");
-        });
+        session(
+            "exchanged",
+            |settings| settings.steps = gate.steps(),
+            |it| {
+                let _opened = Opened(&gate);
+                gate.wait();
+                let others: BTreeMap<u32, Map> =
+                    (0..2).map(|slot| (slot, it.exchange(slot, 3, 50 + slot))).collect();
+                gate.open();
+                for (slot, other) in &others {
+                    it.until_named(other);
+                    assert_eq!(it.ask(*slot), (3, 50 + *slot as u8), "stale in code made at {step:?}");
+                }
+                assert_eq!(it.exchange(0, 2, 70).info().map_type, TABLES);
+                assert_eq!(it.ask(0), (2, 70), "stale");
+            },
+        );
     }
 }
