@@ -207,30 +207,20 @@ enum Pin {
 }
 
 /// Words for templates.
-const PINS: [(&str, Pin); 17] = [
-    (Template::Open.name(), Pin::Index(Template::Open)),
-    (Template::RobinHood.name(), Pin::Index(Template::RobinHood)),
-    (Template::Cuckoo.name(), Pin::Index(Template::Cuckoo)),
-    (Template::OpenKeys.name(), Pin::Index(Template::OpenKeys)),
-    (Template::RobinHoodKeys.name(), Pin::Index(Template::RobinHoodKeys)),
-    (Template::CuckooKeys.name(), Pin::Index(Template::CuckooKeys)),
-    (Template::OpenSlots.name(), Pin::Index(Template::OpenSlots)),
-    (Template::RobinHoodSlots.name(), Pin::Index(Template::RobinHoodSlots)),
-    (Template::CuckooSlots.name(), Pin::Index(Template::CuckooSlots)),
-    (Trie::Multibit.name(), Pin::Trie(Trie::Multibit)),
-    (Trie::Packed.name(), Pin::Trie(Trie::Packed)),
-    (Trie::Lengths.name(), Pin::Trie(Trie::Lengths)),
-    (Trie::List.name(), Pin::Trie(Trie::List)),
-    (Classifier::Linear.name(), Pin::Classifier(Classifier::Linear)),
-    (Classifier::Tree.name(), Pin::Classifier(Classifier::Tree)),
-    (Classifier::Cuts.name(), Pin::Classifier(Classifier::Cuts)),
-    (Classifier::Tuples.name(), Pin::Classifier(Classifier::Tuples)),
-];
+fn pins() -> Vec<(&'static str, Pin)> {
+    let indices = Template::ALL.map(|template| (template.name(), Pin::Index(template)));
+    let tries = [Trie::Multibit, Trie::Packed, Trie::Lengths, Trie::List];
+    let tries = tries.map(|trie| (trie.name(), Pin::Trie(trie)));
+    let classifiers = [Classifier::Linear, Classifier::Tree, Classifier::Cuts, Classifier::Tuples];
+    let classifiers = classifiers.map(|classifier| (classifier.name(), Pin::Classifier(classifier)));
+    indices.into_iter().chain(tries).chain(classifiers).collect()
+}
 
 fn template(text: &str) -> Result<(String, Pin), String> {
-    let known = |said: &str| PINS.iter().find(|(word, _)| *word == said).map(|(_, pin)| *pin);
+    let pins = pins();
+    let known = |said: &str| pins.iter().find(|(word, _)| *word == said).map(|(_, pin)| *pin);
     let said = text.rsplit_once('=').and_then(|(name, word)| Some((name.to_owned(), known(word)?)));
-    let words = || PINS.map(|(word, _)| format!("NAME={word}")).join(", ");
+    let words = || pins.iter().map(|(word, _)| format!("NAME={word}")).collect::<Vec<_>>().join(", ");
     said.ok_or_else(|| format!("`{text}` is none of {}", words()))
 }
 

@@ -114,6 +114,12 @@ impl Hash {
         Elements { key: self.key, key_size: self.key_size, values: &self.values }
     }
 
+    /// The index, to be changed, and the keys of elements.
+    fn parts(&mut self) -> (&mut Index, Elements<'_>) {
+        let Hash { index, key, key_size, values, .. } = self;
+        (index, Elements { key: *key, key_size: *key_size, values })
+    }
+
     /// The key of an element, if elements have keys.
     fn key_at(&self, slot: u32) -> Option<&[u8]> {
         self.elements().key_at(slot)
@@ -153,8 +159,8 @@ impl Hash {
             head[LIVE] = 1;
         }
         self.values.clear(slot);
-        let elements = Elements { key: self.key, key_size: self.key_size, values: &self.values };
-        if !self.index.insert(self.index.sought(key), slot, &elements) {
+        let (index, elements) = self.parts();
+        if !index.insert(index.sought(key), slot, &elements) {
             self.leaves(slot);
             self.values.retire_now(slot);
             return None;
@@ -185,8 +191,8 @@ impl Hash {
 
     /// Empties a place of the index.
     fn unlink(&mut self, at: u32, slot: u32) {
-        let elements = Elements { key: self.key, key_size: self.key_size, values: &self.values };
-        self.index.remove(at, &elements);
+        let (index, elements) = self.parts();
+        index.remove(at, &elements);
         self.leaves(slot);
         self.len -= 1;
     }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use millstream_kernel::{Map, MapSpec, MapType, Program, TestRun, UpdateMode, query_xdp, testing};
 use millstream_lab::{Rig, RigConfig, Traffic};
+use millstream_object::Object;
 use millstream_programs::rng::Rng;
 use millstream_programs::router;
 use millstream_programs::traffic::{Flows, Locality};
@@ -18,7 +19,7 @@ use millstream_specialize::live::details::How;
 use millstream_specialize::nested::Nested;
 use millstream_specialize::policy::Tier;
 use millstream_specialize::transform::Lookup;
-use millstream_specialize::{Compiler, Leave, Live, Report};
+use millstream_specialize::{Compiler, Leave, Live, Report, Settings};
 
 use crate::fixtures;
 use crate::offline::Offline;
@@ -232,6 +233,72 @@ fn who_else_holds_a_map_inside_is_found() {
     assert!(matches!(who(&nested), Some(Unsafe::Outer(id)) if id == foreign.id()));
 }
 
+/// A session whose program finds its tables in a map of maps.
+pub(crate) struct Session<'s> {
+    rig: &'s Rig,
+    pub(crate) outer: &'s Map,
+    pub(crate) tables: &'s [Map],
+    pub(crate) told: &'s Mutex<Vec<Report>>,
+}
+
+impl Session<'_> {
+    pub(crate) fn on_hook(&self) -> Program {
+        let port = self.rig.test_port();
+        let held = self.rig.namespace().enter(|| query_xdp(port)).expect("the namespace");
+        let held = held.expect("an answer").expect("a program is there");
+        Program::from_id(held.program_id).expect("a descriptor")
+    }
+
+    pub(crate) fn ask(&self, slot: u32) -> (u32, u8) {
+        answer(&self.on_hook(), &frame(slot, 7, READS))
+    }
+
+    /// Puts another map into a slot, with this answer. Packets may find the one of before until this has returned.
+    pub(crate) fn exchange(&self, slot: u32, verdict: u32, packets: u32) -> Map {
+        let other = table(self.tables[0].info().map_type);
+        other.update(&key(7), &value(verdict, packets), UpdateMode::Any).expect("an entry");
+        self.outer.update_fd(&slot.to_ne_bytes(), other.as_fd()).expect("another inner map");
+        other
+    }
+}
+
+/// Runs a session of the program on a rig, with packets and inner maps of this type, and `act` beside it; `look`s at it in the end.
+pub(crate) fn session(
+    (object, map_type): (&Object, MapType),
+    name: &str,
+    set: impl FnOnce(&mut Settings) + Send,
+    act: impl FnOnce(&Session<'_>) + Send,
+    look: impl FnOnce(&Live<'_>) + Send,
+) {
+    let _alone = alone();
+    let rig = Rig::new(RigConfig::default()).expect("a rig");
+    let flows = flows();
+    rig.load_traffic(&Traffic::new(&flows, &flows.sequence(1, 1 << 13))).expect("traffic");
+    let compiler = Compiler::new(object, None).expect("prepared");
+    let (told, stop) = (Mutex::new(Vec::<Report>::new()), AtomicBool::new(false));
+    rig.namespace()
+        .enter(|| {
+            let mut settings = settings(name, Duration::from_millis(200));
+            set(&mut settings);
+            let mut live = Live::load(&compiler, settings).expect("loaded");
+            let outer = live.map("tables").expect("the map of maps").try_clone().expect("a descriptor");
+            let tables = fill(&outer, map_type);
+            live.attach(&[rig.test_port()]).expect("attached");
+            std::thread::scope(|scope| {
+                scope.spawn(|| rig.generator_loop(&stop, Some(200_000.0)));
+                let script = scope.spawn(|| {
+                    let _end = End(&stop);
+                    act(&Session { rig: &rig, outer: &outer, tables: &tables, told: &told });
+                });
+                live.run(&stop, &mut |r| told.lock().expect("no panic").push(r.clone())).expect("runs");
+                script.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            });
+            look(&live);
+            live.finish(Leave::Restored).expect("finished");
+        })
+        .expect("in the namespace");
+}
+
 /// A session, while packets flow and the control plane writes inner maps, and exchanges them: each answer after a write is the
 /// new one.
 #[test]
@@ -241,38 +308,21 @@ fn no_answer_from_an_inner_map_is_stale() {
         return;
     }
     let Some(object) = fixtures::read("inner", &[flag]) else { return };
-    let _alone = alone();
-    let rig = Rig::new(RigConfig::default()).expect("a rig");
-    let flows = flows();
-    rig.load_traffic(&Traffic::new(&flows, &flows.sequence(1, 1 << 13))).expect("traffic");
-    let compiler = Compiler::new(&object, None).expect("prepared");
-    let (told, stop) = (Mutex::new(Vec::<Report>::new()), AtomicBool::new(false));
-    rig.namespace()
-        .enter(|| {
-            let mut live =
-                Live::load(&compiler, settings("inner", Duration::from_millis(200))).expect("loaded");
-            let outer = live.map("tables").expect("the map of maps").try_clone().expect("a descriptor");
-            let tables = fill(&outer, map_type);
-            live.attach(&[rig.test_port()]).expect("attached");
-            std::thread::scope(|scope| {
-                scope.spawn(|| rig.generator_loop(&stop, Some(200_000.0)));
-                let script = scope.spawn(|| {
-                    let _end = End(&stop);
-                    written(&rig, &outer, tables, map_type, &told);
-                });
-                live.run(&stop, &mut |r| told.lock().expect("no panic").push(r.clone())).expect("runs");
-                script.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            });
+    session(
+        (&object, map_type),
+        "inner",
+        |_| (),
+        written,
+        |live| {
             let details = live.details().expect("details");
             let cached = details.lookups.iter().filter(|l| l.how == How::Cache);
             assert!(cached.clone().any(|l| l.map == "tables.inner"), "{:?}", details.lookups);
-            live.finish(Leave::Restored).expect("finished");
-        })
-        .expect("in the namespace");
+        },
+    );
 }
 
 /// What flows meanwhile: keys that nobody writes.
-pub(crate) fn flows() -> Flows {
+fn flows() -> Flows {
     let config = router::generate(10, &[1], 4, 1);
     let mut flows = router::flows(&config, 300, Locality::NONE, 1);
     for (n, packet) in (0u32..).zip(&mut flows.packets) {
@@ -281,33 +331,24 @@ pub(crate) fn flows() -> Flows {
     flows
 }
 
-fn written(rig: &Rig, outer: &Map, mut tables: Vec<Map>, map_type: MapType, told: &Mutex<Vec<Report>>) {
+fn written(it: &Session<'_>) {
     let start = Instant::now();
-    while !told.lock().expect("no panic").iter().any(|r| generation(r).is_some()) {
-        assert!(start.elapsed() < Duration::from_secs(60), "no generation: {told:?}");
+    while !it.told.lock().expect("no panic").iter().any(|r| generation(r).is_some()) {
+        assert!(start.elapsed() < Duration::from_secs(60), "no generation: {:?}", it.told);
         std::thread::sleep(Duration::from_millis(5));
     }
-    let ingress = rig.test_port();
-    let ask = |slot| {
-        let held = rig.namespace().enter(|| query_xdp(ingress)).expect("the namespace");
-        let id = held.expect("an answer").expect("a program is there").program_id;
-        answer(&Program::from_id(id).expect("a descriptor"), &frame(slot, 7, READS))
-    };
+    let mut tables: Vec<Map> = it.tables.iter().map(|t| t.try_clone().expect("a descriptor")).collect();
     for n in 0..300u32 {
         let slot = n % (SLOTS - 1);
         let packets = n % 200;
         if n % 5 == 0 {
-            // Another map, with another answer; packets may find the one of before until this has returned.
-            let other = table(map_type);
-            other.update(&key(7), &value(3, packets), UpdateMode::Any).expect("an entry");
-            outer.update_fd(&slot.to_ne_bytes(), other.as_fd()).expect("another inner map");
-            tables[slot as usize] = other;
-            assert_eq!(ask(slot), (3, packets as u8), "stale: {n}");
+            tables[slot as usize] = it.exchange(slot, 3, packets);
+            assert_eq!(it.ask(slot), (3, packets as u8), "stale: {n}");
         }
         let map = &tables[slot as usize];
         map.update(&key(7), &value(2, packets + 1), UpdateMode::Any).expect("an entry");
-        assert_eq!(ask(slot), (2, packets as u8 + 1), "stale: {n}");
+        assert_eq!(it.ask(slot), (2, packets as u8 + 1), "stale: {n}");
         std::thread::sleep(Duration::from_millis(u64::from(n % 9)));
-        assert_eq!(ask(slot), (2, packets as u8 + 1), "{n}");
+        assert_eq!(it.ask(slot), (2, packets as u8 + 1), "{n}");
     }
 }

@@ -2,12 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use millstream_kernel::{Map, MapType, Program, UpdateMode, query_xdp, testing};
-use millstream_lab::{Rig, RigConfig, Traffic};
+use millstream_kernel::{Map, MapType, UpdateMode, testing};
 use millstream_object::Object;
 use millstream_specialize::caches::Caches;
 use millstream_specialize::contents::Observed;
@@ -17,14 +15,13 @@ use millstream_specialize::policy::Tier;
 use millstream_specialize::report::{GuardState, Outcome};
 use millstream_specialize::transform::{Lookup, Plan};
 use millstream_specialize::variant::Wanted;
-use millstream_specialize::{Compiler, Leave, Live, Report, Settings};
+use millstream_specialize::{Compiler, Report, Settings};
 use rustc_hash::FxHashMap;
 
 use crate::fixtures;
 use crate::gate::{Gate, Opened};
-use crate::inner::{READS, SLOTS, answer, fill, flows, frame, key, mixed, table, value};
+use crate::inner::{self, READS, SLOTS, Session, answer, fill, frame, key, mixed, table, value};
 use crate::offline::{Made, Offline};
-use crate::routed::{End, alone, settings};
 
 const TABLES: MapType = MapType::HASH;
 
@@ -124,34 +121,7 @@ fn in_an_empty_map_of_maps_nothing_is_looked_up() {
     assert_eq!(ask(0), (3, 50));
 }
 
-/// A session whose program finds its tables in a map of maps.
-struct Session<'s> {
-    rig: &'s Rig,
-    outer: &'s Map,
-    tables: &'s [Map],
-    told: &'s Mutex<Vec<Report>>,
-}
-
 impl Session<'_> {
-    fn on_hook(&self) -> Program {
-        let port = self.rig.test_port();
-        let held = self.rig.namespace().enter(|| query_xdp(port)).expect("the namespace");
-        let held = held.expect("an answer").expect("a program is there");
-        Program::from_id(held.program_id).expect("a descriptor")
-    }
-
-    fn ask(&self, slot: u32) -> (u32, u8) {
-        answer(&self.on_hook(), &frame(slot, 7, READS))
-    }
-
-    /// Puts another map into a slot, with this answer. Packets may find the one of before until this has returned.
-    fn exchange(&self, slot: u32, verdict: u32, packets: u32) -> Map {
-        let other = table(TABLES);
-        other.update(&key(7), &value(verdict, packets), UpdateMode::Any).expect("an entry");
-        self.outer.update_fd(&slot.to_ne_bytes(), other.as_fd()).expect("another inner map");
-        other
-    }
-
     /// Waits until what is on the hook, and the guard lets run, names this map.
     fn until_named(&self, map: &Map) {
         self.until(|named| named.contains(&map.id()));
@@ -176,35 +146,10 @@ impl Session<'_> {
     }
 }
 
-/// Runs a session on a rig, with packets, and `act` beside it.
+/// Runs a session, and `act` beside it.
 fn session(name: &str, set: impl FnOnce(&mut Settings) + Send, act: impl FnOnce(&Session<'_>) + Send) {
     let Some(object) = object("ARRAY_OF_MAPS") else { return };
-    let _alone = alone();
-    let rig = Rig::new(RigConfig::default()).expect("a rig");
-    let flows = flows();
-    rig.load_traffic(&Traffic::new(&flows, &flows.sequence(1, 1 << 13))).expect("traffic");
-    let compiler = Compiler::new(&object, None).expect("prepared");
-    let (told, stop) = (Mutex::new(Vec::<Report>::new()), AtomicBool::new(false));
-    rig.namespace()
-        .enter(|| {
-            let mut settings = settings(name, Duration::from_millis(200));
-            set(&mut settings);
-            let mut live = Live::load(&compiler, settings).expect("loaded");
-            let outer = live.map("tables").expect("the map of maps").try_clone().expect("a descriptor");
-            let tables = fill(&outer, TABLES);
-            live.attach(&[rig.test_port()]).expect("attached");
-            std::thread::scope(|scope| {
-                scope.spawn(|| rig.generator_loop(&stop, Some(200_000.0)));
-                let script = scope.spawn(|| {
-                    let _end = End(&stop);
-                    act(&Session { rig: &rig, outer: &outer, tables: &tables, told: &told });
-                });
-                live.run(&stop, &mut |r| told.lock().expect("no panic").push(r.clone())).expect("runs");
-                script.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            });
-            live.finish(Leave::Restored).expect("finished");
-        })
-        .expect("in the namespace");
+    inner::session((&object, TABLES), name, set, act, |_| ());
 }
 
 /// The judge fills maps of maps of its own; were the guard to take that for news, no variant would ever be judged to its end.
