@@ -61,7 +61,9 @@ struct guard_state {
 	__u64 chained;
 	/* Calls after which somebody new may write watched maps, whether their events fitted the ring or not. */
 	__u64 strangers;
-	__u64 reserved[2];
+	/* The generation that stands by, in the upper half, and its slot in the session's array of such programs; no generation, if none does. */
+	__u64 standby;
+	__u64 reserved;
 	struct guard_writes maps[GUARD_MAPS];
 	/* Of each watched map, the bytes of its keys; 0 if they are not to be told. */
 	__u32 key_sizes[GUARD_MAPS];

@@ -19,6 +19,7 @@ const KEPT: (usize, u32) = (256, 16);
 const TWIN_NAME: &str = "ms.twin";
 const CACHE_NAME: &str = "ms.cache";
 const CHAIN_NAME: &str = "ms.chain";
+const STANDBY_NAME: &str = "ms.standby";
 const INSIDE_NAME: &str = "ms.inside";
 /// Maps inside one map of maps that code can name, at most.
 const INSIDE: u32 = 8;
@@ -49,6 +50,8 @@ pub(crate) struct Added {
     pub(crate) insides: Vec<(ir::Map, Vec<MapId>)>,
     /// Those in whose place program arrays are put that hold variants.
     pub(crate) chains: Vec<(ir::Map, MapId)>,
+    /// The program array of the variant that stands by.
+    pub(crate) standby: MapId,
 }
 
 impl Added {
@@ -62,7 +65,8 @@ impl Added {
         let caches = add_caches(object);
         let insides = add_insides(object);
         let chains = add_chains(object);
-        Added { guard, sketch, samples, misses, twins, caches, insides, chains }
+        let standby = add_map(object, STANDBY_NAME, obj::MapType::PROG_ARRAY, 4, 1, 0);
+        Added { guard, sketch, samples, misses, twins, caches, insides, chains, standby }
     }
 }
 

@@ -96,6 +96,8 @@ pub const MISSED: u32 = 88;
 /// Offset of the number of writes when what program arrays hold was last found to be what their places hold.
 pub const CHAINED: u32 = 96;
 const STRANGERS: usize = 104;
+/// Offset of the word that says which generation stands by, in the upper half, and in which slot, in the lower one.
+pub const STANDBY: u32 = 112;
 const FIRST_MAP: usize = 128;
 const KEY_SIZES: usize = FIRST_MAP + 16 * MAPS as usize;
 /// The largest key that is told.
@@ -283,6 +285,7 @@ impl Guard {
         let state = map("guard")?;
         let memory = Arc::new(state.mmap(true)?);
         memory.atomic_u64(TOKEN as usize).store(REVOKED, Ordering::SeqCst);
+        memory.atomic_u64(STANDBY as usize).store(REVOKED, Ordering::SeqCst);
         let (enter, exit) = (program("guard_enter")?, program("guard_exit")?);
         // The exit side first: who is counted in must be counted out.
         let exit_link = Link::attach_tracing(exit)?;
@@ -536,6 +539,13 @@ impl Guard {
         let finished = self.memory.atomic_u64(at + 8).load(Ordering::SeqCst);
         let started = self.memory.atomic_u64(at).load(Ordering::SeqCst);
         finished == started
+    }
+
+    /// Says which generation is in slot 0 of the session's programs that stand by: packets for which it may run, and the one on the hook may
+    /// not, are left to it.
+    pub(crate) fn name_standby(&self, generation: Option<u32>) {
+        let word = generation.map_or(REVOKED, |number| u64::from(number) << 32);
+        self.memory.atomic_u64(STANDBY as usize).store(word, Ordering::SeqCst);
     }
 
     /// When a generation's first packet came, by the monotonic clock.

@@ -22,7 +22,7 @@ use crate::guard::{self, Slots};
 use crate::stateful::{self, Stateful};
 use crate::transform::{
     self, Alike, Cache, Callbacks, Chained, Contents, Joined, Keep, PacketKind, Plan, Report, Room, Samples,
-    Site, SiteId, Sketch, TransformError,
+    Site, SiteId, Sketch, StandIn, TransformError,
 };
 
 /// Slots of the sketch for each site.
@@ -91,6 +91,7 @@ pub struct Compiler {
     sketch: MapId,
     samples: Samples,
     misses: MapId,
+    standby: MapId,
     /// Maps that can have twins, and the maps in whose place these are put.
     twins: Vec<(ir::Map, MapId)>,
     /// Maps that can have caches, templates of inner ones among them, and the maps in whose place these are put.
@@ -191,6 +192,7 @@ impl Compiler {
             sketch: added.sketch,
             samples: added.samples,
             misses: added.misses,
+            standby: added.standby,
             twins,
             caches,
             insides: added.insides.clone(),
@@ -258,6 +260,14 @@ impl Compiler {
     /// The map in which variants count lookups that none of their hot keys answers, by number of the site.
     pub fn misses(&self) -> MapId {
         self.misses
+    }
+
+    /// The program array of the variant that stands by, if packets can be left to it: where the program makes tail calls itself, one more would
+    /// be one too many at the end of a long chain.
+    pub fn standby(&self) -> Option<MapId> {
+        let calls = !self.arrays.is_empty()
+            || transform::may_call_more(&self.prepared.module, module::func(self.program));
+        (!calls && self.packet_kind().is_some()).then_some(self.standby)
     }
 
     /// What the program is given; `None` if it is no packet that could be kept.
@@ -555,7 +565,7 @@ impl Compiler {
             plan.caches.clear();
             if let Some(guard) = &mut plan.guard {
                 // A packet counts once.
-                (guard.missed, guard.first_packet) = (None, None);
+                (guard.missed, guard.first_packet, guard.stand_in) = (None, None, None);
             }
         }
         plan
@@ -572,8 +582,10 @@ impl Compiler {
         all.map(|&(array, place)| Chained { array, place: module::map(place) }).collect()
     }
 
-    /// The guard of a generation, for a plan; with `count`, packets that it turns away are counted.
+    /// The guard of a generation, for a plan; with `count`, packets that it turns away are counted. Those of a generation that does not
+    /// stand by itself are left to the one that does.
     pub fn guard(&self, generation: u32, count: bool) -> transform::Guard {
+        let stand_in = |array| StandIn { array: module::map(array), offset: guard::STANDBY };
         transform::Guard {
             map: module::map(self.guard),
             offset: guard::TOKEN,
@@ -583,6 +595,7 @@ impl Compiler {
             first_packet: Some(guard::first_packet(generation)),
             missed: count.then_some(guard::MISSED),
             misses: Some(module::map(self.misses)),
+            stand_in: self.standby().map(stand_in),
         }
     }
 

@@ -100,6 +100,9 @@ impl Live<'_> {
         write: Option<u64>,
         tell: &mut dyn FnMut(&Report),
     ) -> Result<bool, LiveError> {
+        if self.is_ahead {
+            return Ok(false);
+        }
         for _ in 0..ATTEMPTS {
             let start = Instant::now();
             let spared = self.active.as_ref().map(|a| a.spared.clone()).unwrap_or_default();

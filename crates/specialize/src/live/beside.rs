@@ -64,7 +64,7 @@ impl Task {
 /// What is done about writes.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Duty<'t> {
-    /// What runs follows them: something is being done to the hook, or it is measured.
+    /// What runs follows them, or what stands by goes ahead: something is being done to the hook, or it is measured.
     Follow,
     /// What stands by takes over as well, while a variant is made.
     Serve(&'t Task),
@@ -155,6 +155,10 @@ impl<'c> Live<'c> {
         };
         self.seen.first = None;
         self.put_off_thoroughness();
+        if self.is_ahead {
+            self.go_ahead();
+            return Ok(());
+        }
         let Some(active) = &self.active else { return Ok(()) };
         if self.guard.approved() == Some(active.token()) || self.follow(Some(first), tell)? {
             return Ok(());
@@ -165,12 +169,15 @@ impl<'c> Live<'c> {
             return Ok(());
         }
         self.unanswered.get_or_insert(first);
-        if let Duty::Serve(task) = duty {
-            if self.stand_in(Some(first), tell)? {
-                self.unanswered = None;
-                task.another_runs();
-            } else {
-                task.nothing_runs();
+        match duty {
+            Duty::Follow => self.go_ahead(),
+            Duty::Serve(task) => {
+                if self.stand_in(Some(first), tell)? {
+                    self.unanswered = None;
+                    task.another_runs();
+                } else {
+                    task.nothing_runs();
+                }
             }
         }
         Ok(())

@@ -205,6 +205,8 @@ pub struct Live<'c> {
     active: Option<Active>,
     /// What could answer a write that the active one cannot follow.
     standby: Option<Standby>,
+    /// Whether that handles packets from its slot, and what is active does not any more.
+    is_ahead: bool,
     /// Whether there can be none.
     alone: bool,
     /// The maps that somebody may write and that were in code, in the last variant that had any.
@@ -323,6 +325,7 @@ impl<'c> Live<'c> {
             _claim: Some(claim),
             active: None,
             standby: None,
+            is_ahead: false,
             alone: false,
             risked: BTreeSet::new(),
             restless: Restless::default(),
@@ -580,7 +583,7 @@ impl<'c> Live<'c> {
     }
 
     /// From now on programs may run that write maps without counting themselves in their caches.
-    fn open(&mut self) {
+    pub(super) fn open(&mut self) {
         if let Some(active) = &mut self.active {
             active.caches.open();
         }

@@ -10,9 +10,16 @@
 //! at the tables that approves its generation. It keeps its number when it stands by again: by its token it was approved for what its twins hold, so
 //! a token that comes back says what it said.
 //!
+//! A change of the hook takes the kernel tens of milliseconds, and until it is done there can be no other. So what stands by is also in a slot of a program
+//! array (`ms.standby`), to which whatever has tables in code leaves packets once that which stands by may run
+//! ([`crate::transform::StandIn`]). Where a write comes while the hook changes, it is approved at once ([`Live::go_ahead`]), and handles packets
+//! from there until it can be put onto the hook. Until then what was at work before is followed by nobody. It asks for the token as always; and what
+//! its caches need is counted as always, for they are empty until it has been put onto the hook.
+//!
 //! Invariant: what is noted for it is all that may have been written since its tables were read, or its twins brought up to date.
 
 use std::collections::BTreeSet;
+use std::os::fd::AsFd;
 use std::time::Instant;
 
 use millstream_ir::Map;
@@ -26,6 +33,9 @@ use super::{Active, Live, LiveError};
 use crate::contents::{Dirty, Record};
 use crate::policy::Tier;
 use crate::report::{Reason, Report};
+
+/// The slot of what stands by.
+const SLOT: [u8; 4] = [0; 4];
 
 /// A variant that is not at work and could be at once.
 #[derive(Debug)]
@@ -85,7 +95,7 @@ impl Live<'_> {
         }
         self.generation = order.generation;
         tell(&candidate.stands_by());
-        self.standby = Some(Standby(candidate.active));
+        self.stand_by(candidate.active);
         Ok(())
     }
 
@@ -96,11 +106,56 @@ impl Live<'_> {
         tell: &mut dyn FnMut(&Report),
     ) -> Result<bool, LiveError> {
         let Some(Standby(mut active)) = self.standby.take() else { return Ok(false) };
-        self.guard.clear_first_packet(active.generation);
-        let Some(dirty) = self.catch_up(&mut active, |seen| &mut seen.aside) else { return Ok(false) };
+        if !self.is_ahead {
+            self.guard.clear_first_packet(active.generation);
+        }
+        let Some(dirty) = self.catch_up(&mut active, |seen| &mut seen.aside) else {
+            self.vacate();
+            return Ok(false);
+        };
+        self.is_ahead = false;
         let cause = Cause { reason: Reason::Write, write };
         self.install(active, Making::default(), cause, dirty, tell)?;
         Ok(true)
+    }
+
+    /// Lets what stands by handle packets that come to what is on the hook, which cannot be changed now, if it can follow what was written.
+    pub(super) fn go_ahead(&mut self) {
+        let Some(Standby(mut active)) = self.standby.take() else { return };
+        if !self.is_ahead {
+            self.guard.clear_first_packet(active.generation);
+        }
+        if let Some(before) = self.catch_up(&mut active, |seen| &mut seen.aside) {
+            // What is at work in name has not been brought up to date with it, and does not count who writes now.
+            self.seen.dirty.merge(before);
+            self.open();
+            self.is_ahead = true;
+        }
+        self.standby = Some(Standby(active));
+    }
+
+    /// A variant stands by from now on, in its slot.
+    fn stand_by(&mut self, active: Active) {
+        let slot = self.compiler.standby().and_then(|at| self.session.map(at));
+        let filled = slot.map(|slot| slot.update_fd(&SLOT, active.program.as_fd()));
+        if let Some(Err(e)) = &filled {
+            tracing::debug!("what stands by is on the hook or nowhere: {e}");
+        }
+        let is_there = matches!(filled, Some(Ok(())));
+        self.guard.name_standby(is_there.then_some(active.generation));
+        self.standby = Some(Standby(active));
+    }
+
+    /// Nothing is in the slot any more. What handled packets from there does so no longer.
+    fn vacate(&mut self) {
+        if std::mem::take(&mut self.is_ahead) {
+            self.guard.revoke();
+        }
+        self.guard.name_standby(None);
+        let slot = self.compiler.standby().and_then(|at| self.session.map(at));
+        if let Some(Err(e)) = slot.map(|slot| slot.delete(&SLOT)) {
+            tracing::debug!("what stood by stays in its slot: {e}");
+        }
     }
 
     /// What was at work before stands by from now on, if it can; `dirty` is what may have changed since it was found to hold. Gives it back if
@@ -119,10 +174,13 @@ impl Live<'_> {
         match before {
             Some(active) if active.tier == Tier::Standby && reason != Reason::Write => {
                 self.seen.aside = dirty;
-                self.standby = Some(Standby(active));
+                self.stand_by(active);
                 None
             }
             before => {
+                if self.standby.is_none() {
+                    self.vacate();
+                }
                 self.alone &= reason == Reason::Write;
                 before
             }
@@ -132,6 +190,7 @@ impl Live<'_> {
     /// Nothing stands by any more.
     pub(super) fn stand_down(&mut self) {
         self.standby = None;
+        self.vacate();
         self.alone = false;
     }
 

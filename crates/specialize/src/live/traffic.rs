@@ -270,7 +270,7 @@ impl Live<'_> {
     pub(super) fn settle_beside(&mut self, tell: &mut dyn FnMut(&Report)) -> Result<(), LiveError> {
         if self.active.as_ref().is_some_and(|active| active.caches.is_open()) {
             let has_passed = self.beside(Duty::Follow, || grace_period().is_ok(), tell)?;
-            if let Some(active) = self.active.as_mut().filter(|_| has_passed) {
+            if let Some(active) = self.active.as_mut().filter(|_| has_passed && !self.is_ahead) {
                 active.caches.close();
             }
         }

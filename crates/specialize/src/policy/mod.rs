@@ -24,8 +24,8 @@ pub use before::Tried;
 use crate::contents::{Observed, Source, Table};
 use crate::profile::SiteProfile;
 use crate::transform::{
-    self, Budget, Cache, Contents, Entry, Fallback, FieldConstant, Guard, Inside, Lookup, Plan, Site, SiteId,
-    SitePlan, Spared, Twin, address_pieces,
+    self, Budget, Cache, Contents, Entry, FieldConstant, Guard, Inside, Lookup, Plan, Site, SiteId, SitePlan,
+    Spared, Twin, address_pieces,
 };
 use crate::variant::Compiler;
 
@@ -147,12 +147,14 @@ pub fn plan(known: &Known<'_>, mut guard: Guard, tier: Tier) -> Planned {
     if twins.is_empty() {
         guard.sides = 1;
     }
+    if tier == Tier::Standby {
+        guard.stand_in = None;
+    }
     let spared = known.spared(&twins, &tried);
     let (fields, left) = known.fields(&keys, tier);
     complete &= !left;
     let plan = Plan {
         guard: Some(guard),
-        fallback: Fallback::InPlace,
         sites: plans,
         tests: known.chosen(&tried),
         inside,

@@ -143,6 +143,17 @@ pub struct Guard {
     pub missed: Option<u32>,
     /// A per-CPU array of 64-bit words, one for each site by its number: counts lookups whose key is none of the hot ones.
     pub misses: Option<Map>,
+    /// Who handles packets in the place of this generation when another may run.
+    pub stand_in: Option<StandIn>,
+}
+
+/// A generation to which packets are left by a tail call. Where that fails, or yet another may run, they take the original.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StandIn {
+    /// The program array that it is in.
+    pub array: Map,
+    /// Offset of a 64-bit word in the guard's value: its number in the upper half, its slot in the lower one.
+    pub offset: u32,
 }
 
 /// A map whose contents the variant does without when they have changed, and goes on: lookups that a twin would answer are made then. All
@@ -153,20 +164,6 @@ pub struct Spared {
     pub map: Map,
     /// The bit in the lower half of the token that says that it has changed.
     pub behind: u32,
-}
-
-/// Where packets go when the guard has changed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Fallback {
-    /// To a copy of the original inside the variant.
-    InPlace,
-    /// By tail call through a program array; if that fails, to a copy of the original inside the variant.
-    TailCall {
-        /// The program array.
-        map: Map,
-        /// The index of the original.
-        index: u32,
-    },
 }
 
 /// How much code specialization may make.
@@ -189,8 +186,6 @@ impl Default for Budget {
 pub struct Plan {
     /// Checked before everything else; without one the variant must be withdrawn before its plan ceases to hold.
     pub guard: Option<Guard>,
-    /// What is done when the guard has changed.
-    pub fallback: Fallback,
     /// The sites to specialise; others keep their lookups, unless their keys turn out constant.
     pub sites: Vec<SitePlan>,
     /// Fields that are equal in all entries.

@@ -13,13 +13,14 @@ use super::chain::TAIL_CALL;
 use super::copy::{At, Copier, Env};
 use super::error::TransformError;
 use super::eval::{Abs, Fields};
-use super::plan::{Contents, Entry, Fallback, Guard, Inside, Lookup, Plan, Report, SitePlan, Unknown};
+use super::plan::{Contents, Entry, Guard, Inside, Lookup, Plan, Report, SitePlan, StandIn, Unknown};
 use super::site::{Site, SiteId, of_shape, sites};
 use super::twin::Room;
 
 /// `bpf_ktime_get_ns`.
 const KTIME: i32 = 5;
 const ARRAY: u32 = 2;
+const PROG_ARRAY: u32 = 3;
 
 /// Replaces a prepared function by its variant for a plan.
 ///
@@ -165,12 +166,18 @@ fn check_guard(module: &Module, guard: &Guard) -> Result<(), TransformError> {
     if decl.kind != ARRAY || decl.max_entries != 1 {
         return unfit("it is no array of one entry");
     }
-    let mut words = [Some(guard.offset), guard.first_packet, guard.missed].into_iter().flatten();
+    let standby = guard.stand_in.map(|s| s.offset);
+    let mut words = [Some(guard.offset), guard.first_packet, guard.missed, standby].into_iter().flatten();
     if words.any(|at| at % 8 != 0 || at.saturating_add(8) > decl.value_size) {
         return unfit("the version does not lie in its value");
     }
     if !guard.sides.is_power_of_two() {
         return unfit("its sides are not a power of two");
+    }
+    if let Some(StandIn { array, .. }) = guard.stand_in
+        && module.maps.get(array).is_none_or(|decl| decl.kind != PROG_ARRAY)
+    {
+        return Err(TransformError::UnfitMap { map: array, what: "it is no program array" });
     }
     Ok(())
 }
@@ -200,11 +207,11 @@ impl Copier<'_> {
             return;
         };
         let (fast, stale) = (self.out.add_block(), self.out.add_block());
-        let words = self.guard(guard, entry, fast, stale);
+        let (words, now) = self.guard(guard, entry, fast, stale);
         let (fast, stamp) = self.stamped(guard, words, fast);
         self.region(At { block: root, next: 0, out: fast }, env.clone());
+        let stale = self.stand_in(guard, now, stale);
         self.count_missed(guard, stale);
-        let stale = self.tail_call(stale);
         self.active = false;
         self.contents = &Unknown;
         self.region(At { block: root, next: 0, out: stale }, env);
@@ -215,8 +222,8 @@ impl Copier<'_> {
         }
     }
 
-    /// Compares the token. Gives where the guard's words begin.
-    fn guard(&mut self, guard: &Guard, entry: Block, fast: Block, stale: Block) -> Value {
+    /// Compares the token. Gives where the guard's words begin, and the generation that may run.
+    fn guard(&mut self, guard: &Guard, entry: Block, fast: Block, stale: Block) -> (Value, Value) {
         let words = self.guard_word(guard, 0, entry);
         let generation = self.constant(guard.generation.into(), entry);
         let whole = guard.sides > 1 || !self.plan.spared.is_empty();
@@ -232,7 +239,7 @@ impl Copier<'_> {
         let targets = [BlockCall::new(stale), BlockCall::new(fast)];
         let branch = Op::Branch { cond: Cond::Ne, width: Width::W64 };
         self.emit(entry, branch, &[now, generation], &targets, Type::Any);
-        words
+        (words, now)
     }
 
     /// Writes down the time where none is yet: a load and a branch. The block to go on in, and the one that writes.
@@ -290,15 +297,25 @@ impl Copier<'_> {
         self.value(out, Op::Const { value }, &[], Type::I64)
     }
 
-    /// Leaves for the original, if that is how; the block in which to go on where that fails.
-    fn tail_call(&mut self, stale: Block) -> Block {
-        let Fallback::TailCall { map, index } = self.plan.fallback else { return stale };
+    /// Leaves the packet to the generation that stands by, if that is the one that may run `now`; the block in which to go on if not, or where
+    /// that fails.
+    fn stand_in(&mut self, guard: &Guard, now: Value, stale: Block) -> Block {
+        let Some(StandIn { array, offset }) = guard.stand_in else { return stale };
         let Some(&ctx) = self.out.blocks[self.out.entry()].params.first() else { return stale };
-        let array = self.value(stale, Op::MapAddr { map }, &[], Type::Ptr(Prov::Map(map)));
-        let index = self.value(stale, Op::Const { value: i64::from(index) }, &[], Type::I64);
-        let args: [Value; 3] = [ctx, array, index];
-        self.value(stale, Op::Helper { id: TAIL_CALL }, &args, Type::Any);
-        stale
+        let (call, on) = (self.out.add_block(), self.out.add_block());
+        let words = self.guard_word(guard, offset, stale);
+        let half = |at| Op::Load { size: Size::W, sext: false, offset: at, flags: volatile() };
+        let generation = self.value(stale, half(4), &[words], Type::I32);
+        let branch = Op::Branch { cond: Cond::Eq, width: Width::W64 };
+        let targets = [BlockCall::new(call), BlockCall::new(on)];
+        self.emit(stale, branch, &[now, generation], &targets, Type::Any);
+        // No constant: the kernel would have to change machine code for each program that it puts there.
+        let slot = self.value(call, half(0), &[words], Type::I32);
+        let array = self.value(call, Op::MapAddr { map: array }, &[], Type::Ptr(Prov::Map(array)));
+        let args: [Value; 3] = [ctx, array, slot];
+        self.value(call, Op::Helper { id: TAIL_CALL }, &args, Type::Any);
+        self.emit(call, Op::Jump {}, &[], &[BlockCall::new(on)], Type::Any);
+        on
     }
 }
 

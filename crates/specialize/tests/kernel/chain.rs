@@ -21,7 +21,7 @@ use millstream_specialize::live::step::Step;
 use millstream_specialize::policy::Tier;
 use millstream_specialize::profile;
 use millstream_specialize::report::{Outcome, Reason};
-use millstream_specialize::transform::{Budget, Fallback, Plan, Site, Unknown};
+use millstream_specialize::transform::{Budget, Plan, Site, Unknown};
 use millstream_specialize::variant::{Wanted, token};
 use millstream_specialize::{Compiler, Leave, Live, Report, Settings};
 use rustc_hash::FxHashMap;
@@ -137,7 +137,6 @@ fn rigged() -> (Rig, Flows) {
 fn empty_plan(compiler: &Compiler) -> Plan {
     Plan {
         guard: Some(compiler.guard(1, false)),
-        fallback: Fallback::InPlace,
         sites: Vec::new(),
         fields: Vec::new(),
         tests: Vec::new(),

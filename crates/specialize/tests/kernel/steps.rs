@@ -187,6 +187,34 @@ fn what_cannot_follow_any_more_does_not_come_onto_the_hook() {
     });
 }
 
+/// A write that comes while the hook changes waits for no other change of it: what stands by has the next packet from where it is, and no write
+/// after that goes past it.
+#[test]
+fn what_stands_by_goes_ahead_while_the_hook_changes() {
+    held_at(Step::Made(Tier::Thorough), |it, gate| {
+        gate.on_to(Step::Approved);
+        gate.on_to(Step::Swapping);
+        gate.until_seen(Step::CaughtUp, || readdress(it, 2));
+        gate.until_seen(Step::CaughtUp, || reroute(it, 1));
+        gate.until_seen(Step::CaughtUp, || readdress_at(it, 3, TO));
+        let first = |r: &Report| stood_in(r) && matches!(r, Report::Specialised { latency_us: Some(_), .. });
+        // Time for a packet, of which millions come.
+        std::thread::sleep(Duration::from_millis(20));
+        let opened = millstream_lab::os::monotonic_ns();
+        gate.open();
+        it.until("its answer", first);
+        let told = it.told();
+        let answer = told.iter().rev().find(|r| first(r));
+        let Some(Report::Specialised { write_ns: Some(write), latency_us: Some(us), .. }) = answer else {
+            panic!("{told:?}")
+        };
+        assert!(
+            write + 1000 * us < opened,
+            "its first packet came {us} us after {write}, not before {opened}"
+        );
+    });
+}
+
 /// Nothing stands by that packets have to wait for.
 #[test]
 fn what_is_to_stand_by_makes_room_for_an_answer() {

@@ -14,8 +14,8 @@ use millstream_passes::Target;
 use millstream_programs::MapEntry;
 use millstream_specialize::guard::UNSEEN;
 use millstream_specialize::transform::{
-    Budget, Callbacks, Contents, Entry, Fallback, Guard, Lookup, Plan, Report, Site, SiteId, SitePlan,
-    Sketch, Trie, finish, instrument, prepare, sites, specialize,
+    Budget, Callbacks, Contents, Entry, Guard, Lookup, Plan, Report, Site, SiteId, SitePlan, Sketch, StandIn,
+    Trie, finish, instrument, prepare, sites, specialize,
 };
 use millstream_specialize::variant::token;
 
@@ -68,13 +68,13 @@ impl Rig {
             return None;
         }
         let mut object = Object::parse(data_plane.name, data_plane.object).expect("our own object");
-        object.maps.push(runtime_map("ms_guard", spec(2, 8, 1)));
+        object.maps.push(runtime_map("ms_guard", spec(2, 16, 1)));
         object.maps.push(runtime_map(
             "ms_sketch",
             spec(PERCPU_ARRAY, Sketch::value_size(WIDEST), SITES * SKETCH_SLOTS),
         ));
         object.maps.push(runtime_map("ms_twin", spec(2, SIDES * Trie::size(GROUPS, 4), 1)));
-        object.maps.push(runtime_map("ms_original", spec(PROG_ARRAY, 4, 1)));
+        object.maps.push(runtime_map("ms_standby", spec(PROG_ARRAY, 4, 1)));
         let object: &'static Object = Box::leak(Box::new(object));
         let session = Loader::new(object).prepare().expect("maps");
         let id = object.programs.iter().find(|p| p.name == data_plane.function).expect("its program").func;
@@ -127,7 +127,6 @@ impl Rig {
     pub(crate) fn plan(&self, sites: Vec<SitePlan>) -> Plan {
         Plan {
             guard: Some(self.guard(7)),
-            fallback: Fallback::InPlace,
             sites,
             fields: Vec::new(),
             tests: Vec::new(),
@@ -151,7 +150,14 @@ impl Rig {
             first_packet: None,
             missed: None,
             misses: None,
+            stand_in: None,
         }
+    }
+
+    /// A guard that leaves packets to the generation that stands by.
+    pub(crate) fn leaving_guard(&self, generation: u32) -> Guard {
+        let stand_in = Some(StandIn { array: self.map_id("ms_standby"), offset: 8 });
+        Guard { stand_in, ..self.guard(generation) }
     }
 
     /// A guard for a twin with two sides.
@@ -164,8 +170,15 @@ impl Rig {
         self.set_token(token(generation, 0));
     }
 
+    /// None stands by.
     pub(crate) fn set_token(&self, token: u64) {
-        self.map("ms_guard").update(&[0; 4], &token.to_ne_bytes(), UpdateMode::Any).expect("the guard");
+        self.set_words(token, 0);
+    }
+
+    /// The token, and the word that says which generation stands by.
+    pub(crate) fn set_words(&self, token: u64, standby: u64) {
+        let words = [token, standby].map(u64::to_ne_bytes).concat();
+        self.map("ms_guard").update(&[0; 4], &words, UpdateMode::Any).expect("the guard");
     }
 
     /// Writes one side of the twin of a map.

@@ -208,7 +208,7 @@ fn what_follows_a_lookup_after_which_the_token_is_another_is_looked_up_too() {
             os::pin_to_cpu(cpus[0]).expect("allowed");
             for n in 0u64.. {
                 let token = behind | (n % 2 * u64::from(OTHER));
-                guard.update(&[0; 4], &token.to_ne_bytes(), UpdateMode::Any).unwrap();
+                guard.update(&[0; 4], &[token, 0].map(u64::to_ne_bytes).concat(), UpdateMode::Any).unwrap();
                 if done.load(Ordering::Relaxed) {
                     break;
                 }
