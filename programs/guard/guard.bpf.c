@@ -180,11 +180,13 @@ static __always_inline int is_session(struct guard_state *state)
 	       state->session_start == BPF_CORE_READ(task, start_boottime) / 10000000;
 }
 
-/* Whether it is a copy that a session writes for itself. */
-static __always_inline int is_shadow(struct bpf_map *map)
+/* Whether it is a copy that a session writes for itself, this one or another of the same process. */
+static __always_inline int is_shadow(struct guard_state *state, struct bpf_map *map)
 {
 	char shadow[] = GUARD_SHADOW, name[sizeof(shadow)];
 
+	if (state->session_process != bpf_get_current_pid_tgid() >> 32)
+		return 0;
 	if (bpf_core_read(&name, sizeof(name), &map->name))
 		return 0;
 	for (__u32 i = 0; i < sizeof(shadow); i++) {
@@ -200,7 +202,7 @@ static __always_inline __u32 map_of(struct guard_state *state, __u32 fd)
 	struct bpf_map *map = object_of(fd);
 	__u32 what = kind_of(map);
 
-	return what == FOREIGN && is_session(state) && is_shadow(map) ? UNWATCHED : what;
+	return what == FOREIGN && is_shadow(state, map) ? UNWATCHED : what;
 }
 
 /* Where the descriptor is in the attribute, for the commands that matter. */

@@ -27,7 +27,7 @@
 #define GUARD_ALL_UNWRITTEN 0x80000000ull
 /* Keys up to this size are told. */
 #define GUARD_KEY 32
-/* The name of maps of maps that a session fills for itself, of which nobody else knows: what its thread writes there is no news. */
+/* The name of maps of maps that a session fills for itself, of which nobody else knows: what its process writes there is no news. */
 #define GUARD_SHADOW "ms.shadow"
 
 /* Writes that have begun (before the kernel applies them) and that have returned. Equal: nobody is writing. */
@@ -63,7 +63,8 @@ struct guard_state {
 	__u64 strangers;
 	/* The generation that stands by, in the upper half, and its slot in the session's array of such programs; no generation, if none does. */
 	__u64 standby;
-	__u64 reserved;
+	/* The session's process, which may have other sessions. */
+	__u64 session_process;
 	struct guard_writes maps[GUARD_MAPS];
 	/* Of each watched map, the bytes of its keys; 0 if they are not to be told. */
 	__u32 key_sizes[GUARD_MAPS];

@@ -98,6 +98,7 @@ pub const CHAINED: u32 = 96;
 const STRANGERS: usize = 104;
 /// Offset of the word that says which generation stands by, in the upper half, and in which slot, in the lower one.
 pub const STANDBY: u32 = 112;
+const SESSION_PROCESS: usize = 120;
 const FIRST_MAP: usize = 128;
 const KEY_SIZES: usize = FIRST_MAP + 16 * MAPS as usize;
 /// The largest key that is told.
@@ -597,6 +598,7 @@ impl Owner {
     /// If /proc does not say who we are.
     pub(crate) fn is_this_thread(&self) -> Result<(), GuardError> {
         let (thread, start) = this_thread()?;
+        self.0.atomic_u64(SESSION_PROCESS).store(std::process::id().into(), Ordering::SeqCst);
         self.0.atomic_u64(SESSION_START).store(start, Ordering::SeqCst);
         self.0.atomic_u64(SESSION_THREAD).store(thread, Ordering::SeqCst);
         Ok(())

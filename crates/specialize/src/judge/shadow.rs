@@ -396,7 +396,7 @@ fn inside<'m>(
     if is_copied { Err(Unjudged::Map(live.info().name.clone(), live.info().map_type)) } else { Ok(live) }
 }
 
-/// A map of maps like another, for maps like this one. The guard knows it by its name: filling it is no news to a session.
+/// A map of maps like another, for maps like this one. Guards know it by its name: filling it is no news to sessions of this process.
 fn outer_like(live: &MapInfo, inner: &Copied) -> Result<Map, Unjudged> {
     let MapInfo { map_type, key_size, value_size, max_entries, flags, .. } = *live;
     let template = Map::create(&like(inner))?;

@@ -147,8 +147,12 @@ fn an_iterator_is_told_before_it_can_write() {
 
 /// An array of maps like this one.
 pub(crate) fn outer(inner: &Map) -> Map {
+    outer_named("outer", inner)
+}
+
+fn outer_named(name: &str, inner: &Map) -> Map {
     let spec = MapSpec {
-        name: "outer",
+        name,
         map_type: MapType::ARRAY_OF_MAPS,
         key_size: 4,
         value_size: 4,
@@ -157,6 +161,30 @@ pub(crate) fn outer(inner: &Map) -> Map {
         ..MapSpec::default()
     };
     Map::create(&spec).expect("a map of maps")
+}
+
+/// What sessions copy for themselves is told by name and process: not other maps of maps, and nobody else's.
+#[test]
+fn copies_that_sessions_of_one_process_fill_are_no_news_to_each_other() {
+    let _alone = alone();
+    let map = if testing::require() { hash(100) } else { return };
+    let (copy, other) = (outer_named("ms.shadow", &map), outer(&map));
+    let Some(guard) = guard(&[&map]) else { return };
+    let by_another_thread = |into: &Map| {
+        std::thread::scope(|scope| {
+            scope.spawn(|| into.update_fd(&[0; 4], map.as_fd()).unwrap());
+        });
+    };
+    let version = guard.version();
+    by_another_thread(&copy);
+    assert_eq!(guard.version(), version);
+    by_another_thread(&other);
+    assert!(guard.version() > version);
+    let version = guard.version();
+    let mut tool = std::process::Command::new("bpftool");
+    tool.args(["map", "update", "id", &copy.id().to_string(), "key", "1", "0", "0", "0", "value"]);
+    assert!(tool.args(["id", &map.id().to_string()]).status().expect("bpftool").success());
+    assert!(guard.version() > version);
 }
 
 #[test]
