@@ -244,8 +244,8 @@ def daemon(r):
 def attacks(r):
     for found in r["attacks"]["figures"]:
         at_once, later = found["at_once_ratio"]["ratio"], found["later_ratio"]["ratio"]
-        figure = f"{at_once:.2f} in the first {found['slice_s']:.0f} s, then {later:.2f}"
-        yield (f"attack by {found['attack']}, time", figure, "then <= 1.05", later <= 1.05)
+        figure = f"{at_once:.2f} in the first {found['slice_s']:.0f} s, after five {later:.2f}"
+        yield (f"attack by {found['attack']}, time", figure, "after five <= 1.05", later <= 1.05)
 
 
 def kills(r):

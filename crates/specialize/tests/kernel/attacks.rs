@@ -29,6 +29,9 @@ const ORDER: usize = 1 << 14;
 /// Usual traffic comes for so long, until a session has a variant at work; so often at most.
 const USUAL: (Duration, usize) = (Duration::from_millis(500), 60);
 
+/// Slices of an attack in which a session may find out that what it has made is of no use, make other variants and hold them against the original.
+const ANSWERED: u32 = 4;
+
 /// What an attack costs.
 #[derive(Debug, Serialize)]
 struct Attacked {
@@ -38,7 +41,7 @@ struct Attacked {
     /// Nanoseconds a packet, the rig included: without a session, and with one that was at work before the attack began.
     at_once: Vec<(f64, f64)>,
     at_once_ratio: Ratio,
-    /// The same after a slice of it.
+    /// The same once a session has had time to answer ([`ANSWERED`]).
     later: Vec<(f64, f64)>,
     later_ratio: Ratio,
 }
@@ -202,6 +205,10 @@ fn under_attack(
         }
     }
     placed.rig.reorder(&attack).expect("the order of the attack");
-    let [at_once, later] = [(); 2].map(|()| placed.spent(session.as_deref_mut(), slice, &mut tell));
+    let at_once = placed.spent(session.as_deref_mut(), slice, &mut tell);
+    if session.is_some() {
+        placed.send(session.as_deref_mut(), ANSWERED * slice, &mut tell, || ());
+    }
+    let later = placed.spent(session.as_deref_mut(), slice, &mut tell);
     Suffered { generations: generations.get(), at_once, later }
 }
