@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use millstream_ir::usage::{self, Access};
 use millstream_ir::{Map, Piece, Size};
@@ -30,6 +31,9 @@ pub struct Source {
     pub index: u32,
     /// Nobody can write it, so that it needs no guard.
     pub is_constant: bool,
+    /// Of a map of maps, whether what the maps inside hold may be read for code: programs do not write them, each that is inside is watched,
+    /// and nobody else holds it.
+    pub knows_inside: bool,
     /// Of a map of maps, the object's own maps that may be inside, by their ids.
     own: BTreeMap<u32, Map>,
 }
@@ -39,7 +43,7 @@ impl Source {
     pub fn new(map: KernelMap, access: Access) -> Source {
         let is_constant = holders::is_constant(&map);
         let access = if is_constant { Access::ReadOnly } else { access };
-        Source { map, access, index: 0, is_constant, own: BTreeMap::new() }
+        Source { map, access, index: 0, is_constant, knows_inside: false, own: BTreeMap::new() }
     }
 
     /// Whether it is known what it holds, and not only which keys it does not have.
@@ -105,7 +109,7 @@ pub fn cacheable(compiler: &Compiler, session: &Session<'_>) -> FxHashMap<Map, S
     own.filter_map(source).filter(|(_, source)| !source.is_constant).collect()
 }
 
-/// The inner maps that may have caches, by the templates that stand for them. Those are left out of which one of the maps that
+/// The inner maps that may have caches, or be known, by the templates that stand for them. Those are left out of which one of the maps that
 /// lookups may be made in is excluded by name.
 ///
 /// # Errors
@@ -117,17 +121,27 @@ pub fn nested(
     guard: &mut Guard,
 ) -> Result<FxHashMap<Map, Nested>, GuardError> {
     let mut nested = FxHashMap::default();
-    for template in compiler.cacheable() {
+    // Maps of one shape may be in each other's place, so the guard has one index for all.
+    let mut indices: Vec<(Vec<MapId>, u32)> = Vec::new();
+    for template in compiler.templates() {
+        let (has_caches, is_known) = (compiler.cache(template).is_some(), compiler.knows_inside(template));
         let (outer, others) = compiler.inner(template);
         let is_free = |id: &MapId| !excluded.contains(&compiler.object().maps[id.index()].name);
-        if outer.is_empty() || !outer.iter().chain(&others).all(is_free) {
+        if !(has_caches || is_known) || !outer.iter().chain(&others).all(is_free) {
             continue;
         }
+        let index = match indices.iter().find(|(of, _)| *of == outer) {
+            Some((_, index)) => *index,
+            None => guard.reserve(compiler.declaration(template).key_size)?,
+        };
+        indices.push((outer.clone(), index));
         let made = |ids: Vec<MapId>| -> Option<Vec<KernelMap>> {
             ids.into_iter().map(|id| session.map(id)?.try_clone().ok()).collect()
         };
         if let (Some(outer), Some(others)) = (made(outer), made(others)) {
-            nested.insert(template, Nested::new(outer, others, guard)?);
+            let mut inner = Nested::new(outer, others, index);
+            (inner.has_caches, inner.is_known) = (has_caches, is_known);
+            nested.insert(template, inner);
         }
     }
     Ok(nested)
@@ -174,6 +188,14 @@ const FEW: usize = 8;
 /// The key of an array.
 const INDEX: Piece = Piece { offset: 0, size: Size::W };
 
+/// A map inside a map of maps that code has a name for, and knows by heart.
+#[derive(Clone, Debug)]
+struct Inner {
+    source: Arc<Source>,
+    /// The template that stands for the maps of its shape: which of them is written is not told.
+    template: Map,
+}
+
 /// The maps, and everything that was read of them.
 #[derive(Debug)]
 pub struct Observed<'m> {
@@ -184,6 +206,8 @@ pub struct Observed<'m> {
     twinned: RefCell<BTreeMap<Map, Vec<usage::Range>>>,
     equal: RefCell<Equal>,
     few: RefCell<Few>,
+    /// Inner maps, by their names.
+    inner: RefCell<BTreeMap<Map, Inner>>,
     /// Whole maps, as they were read for other ends than code.
     entries: RefCell<BTreeMap<Map, Rc<Entries>>>,
     /// Maps that are in no code: twins may answer for them.
@@ -207,6 +231,7 @@ impl<'m> Observed<'m> {
             twinned: RefCell::default(),
             equal: RefCell::default(),
             few: RefCell::default(),
+            inner: RefCell::default(),
             entries: RefCell::default(),
         }
     }
@@ -241,6 +266,40 @@ impl<'m> Observed<'m> {
         self.sources.get(&outer)?.own.get(&id).copied()
     }
 
+    /// Whether what the maps inside a map of maps hold may be read.
+    pub fn knows_inside(&self, outer: Map, template: Map) -> bool {
+        self.sources.get(&outer).is_some_and(|source| source.knows_inside) && !self.is_restless(template)
+    }
+
+    /// All entries of the map of this id, which has this name in code, as it is inside a map of maps whose inner maps have that template;
+    /// `None` if it is not to be known, has room for more than so many entries or bytes of them, or cannot be read.
+    pub fn table_inside(
+        &self,
+        (outer, template): (Map, Map),
+        (id, place): (u32, Map),
+        most: (u32, u64),
+    ) -> Option<Table> {
+        if !self.knows_inside(outer, template) {
+            return None;
+        }
+        // Plans that were given up may have had the name for another map.
+        if let Some(known) = self.inner.borrow().get(&place) {
+            let is_it = known.source.map.id() == id && known.template == template;
+            return self.tables.borrow().get(&place).filter(|_| is_it).cloned();
+        }
+        let map = KernelMap::from_id(id).ok()?;
+        let info = map.info();
+        let bytes = u64::from(info.max_entries) * (u64::from(info.key_size) + u64::from(info.value_size));
+        if holders::by_kind(&map, false).is_some() || info.max_entries > most.0 || bytes > most.1 {
+            return None;
+        }
+        let source = Source::new(map, Access::ReadOnly);
+        let table = read_table(&source)?;
+        self.inner.borrow_mut().insert(place, Inner { source: Arc::new(source), template });
+        self.tables.borrow_mut().insert(place, table.clone());
+        Some(table)
+    }
+
     /// The value of a key that code compares with before it looks into the map's twin.
     pub fn before_twin(&self, map: Map, key: &[u8]) -> Option<Option<Vec<u8>>> {
         self.read(&self.hot, map, key)
@@ -251,7 +310,8 @@ impl<'m> Observed<'m> {
         if let Some(known) = known.borrow().get(&at) {
             return Some(known.clone());
         }
-        let value = read_value(self.for_code(map)?, key)?;
+        let inner = self.inner.borrow().get(&map).map(|inner| Arc::clone(&inner.source));
+        let value = read_value(inner.as_deref().or_else(|| self.for_code(map))?, key)?;
         known.borrow_mut().insert(at, value.clone());
         Some(value)
     }
@@ -355,6 +415,7 @@ impl<'m> Observed<'m> {
             twinned: self.twinned.into_inner(),
             equal: self.equal.into_inner(),
             few: self.few.into_inner(),
+            inner: self.inner.into_inner(),
         }
     }
 }
@@ -365,6 +426,9 @@ impl Contents for Observed<'_> {
     }
 
     fn constant(&self, map: Map, bytes: Range<u32>) -> bool {
+        if let Some(inner) = self.inner.borrow().get(&map) {
+            return constant(&inner.source.access, bytes);
+        }
         // What programs find in a map of maps is a map, and not the number that system calls tell.
         self.sources.get(&map).is_some_and(|s| !s.is_outer() && constant(&s.access, bytes))
     }
@@ -497,7 +561,7 @@ enum Touched<'d> {
 }
 
 /// What was read for a variant. It holds as long as reading it again gives the same.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Record {
     lookups: Lookups,
     /// Those that code compares with before it looks into a twin.
@@ -507,6 +571,8 @@ pub struct Record {
     twinned: BTreeMap<Map, Vec<usage::Range>>,
     equal: Equal,
     few: Few,
+    /// Inner maps that it is about, by their names.
+    inner: BTreeMap<Map, Inner>,
 }
 
 /// What a twin must take over.
@@ -546,12 +612,28 @@ impl Record {
             || self.few.contains_key(&map)
     }
 
-    /// The maps of which something is in code.
+    /// By which map writes to this one are told: of inner maps, the template.
+    fn told_as(&self, map: Map) -> Map {
+        self.inner.get(&map).map_or(map, |inner| inner.template)
+    }
+
+    /// What may have changed in a map.
+    fn touched<'d>(&self, dirty: &'d Dirty, map: Map) -> Touched<'d> {
+        dirty.of(self.told_as(map))
+    }
+
+    /// Where a map can be read.
+    fn source<'s>(&'s self, sources: &'s FxHashMap<Map, Source>, map: Map) -> Option<&'s Source> {
+        self.inner.get(&map).map(|inner| &*inner.source).or_else(|| sources.get(&map))
+    }
+
+    /// The maps of which something is in code; of inner maps, the templates.
     pub fn in_code(&self) -> BTreeSet<Map> {
         let all = self.lookups.keys().chain(self.hot.keys()).map(|(map, _)| map);
         let all = all.chain(self.tables.keys()).chain(self.equal.keys()).chain(self.few.keys());
         let is_in_code = |map: &Map| self.is_elsewhere(*map) || self.hot.keys().any(|(of, _)| of == map);
-        all.copied().collect::<BTreeSet<_>>().into_iter().filter(is_in_code).collect()
+        let all: BTreeSet<Map> = all.copied().collect();
+        all.into_iter().filter(is_in_code).map(|map| self.told_as(map)).collect()
     }
 
     /// The maps in code that were written, as far as it is known which were, and are not what the code was made of. Which of the maps of maps
@@ -566,16 +648,20 @@ impl Record {
     /// What of it is about one map, in code.
     fn of(&self, map: Map) -> Record {
         let lookups = |known: &Lookups| {
-            let own = known.iter().filter(|((of, _), _)| *of == map);
+            let own = known.iter().filter(|((of, _), _)| self.told_as(*of) == map);
             own.map(|(at, value)| (at.clone(), value.clone())).collect()
         };
         Record {
             lookups: lookups(&self.lookups),
             hot: lookups(&self.hot),
-            tables: self.tables.get(&map).map(|t| (map, t.clone())).into_iter().collect(),
+            tables: {
+                let own = self.tables.iter().filter(|(of, _)| self.told_as(**of) == map);
+                own.map(|(of, table)| (*of, table.clone())).collect()
+            },
             twinned: BTreeMap::new(),
             equal: self.equal.get(&map).map(|e| (map, e.clone())).into_iter().collect(),
             few: self.few.get(&map).map(|f| (map, f.clone())).into_iter().collect(),
+            inner: self.inner.clone(),
         }
     }
 
@@ -592,13 +678,14 @@ impl Record {
     fn holds(&self, sources: &FxHashMap<Map, Source>, dirty: &Dirty) -> Option<bool> {
         for ((map, key), value) in self.lookups.iter().chain(&self.hot) {
             // A prefix counts for many keys.
-            if !matches!(dirty.of(*map), Touched::Nothing) && read_value(sources.get(map)?, key)? != *value {
+            let is_touched = !matches!(self.touched(dirty, *map), Touched::Nothing);
+            if is_touched && read_value(self.source(sources, *map)?, key)? != *value {
                 return Some(false);
             }
         }
         for (map, table) in &self.tables {
-            let source = || sources.get(map);
-            let same = match dirty.of(*map) {
+            let source = || self.source(sources, *map);
+            let same = match self.touched(dirty, *map) {
                 Touched::Nothing => true,
                 Touched::Keys(keys) if source()?.map.info().map_type != MapType::LPM_TRIE => {
                     let now = keys.iter().map(|k| Some(read_entry(source()?, k)?.as_ref() == table.get(k)));

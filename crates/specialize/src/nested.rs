@@ -1,14 +1,18 @@
-//! Inner maps that have a cache: which there are, and whether somebody else may write them.
+//! Inner maps that have a cache, or are known by heart: which there are, and whether somebody else may write them.
 //!
 //! Which map a packet finds in a map of maps is its own business, so slots of a cache hold the map's address beside the key
 //! ([`crate::transform::Cache`]). Who writes the maps is the same question as of any other map, for each that is inside.
+//!
+//! What the maps hold that code has names for ([`crate::inside`]) is in code, where no program writes them. A write to one of them is told by its
+//! key, for all of one shape together: that key is read again in each.
 //!
 //! # When the maps inside change
 //!
 //! The guard revokes before a map of maps changes, and tells that somebody new may write. Before anything is approved again, the
 //! maps inside are looked up and watched ([`Nested::look`], by way of `live::Live::begin`), and the caches are emptied. So
 //! a slot that holds an address was filled while the map that has the address now was inside: a packet that reads it began after that approval, and
-//! the kernel lets no map go that a packet under way may have found.
+//! the kernel lets no map go that a packet under way may have found. Nor is anything known of what a map holds that has come just now: a change of
+//! what is inside counts as a write to every map.
 //!
 //! Invariant: while a variant may run, each map inside is watched, and our programs alone hold it or the maps that it is in.
 
@@ -29,17 +33,23 @@ pub struct Nested {
     /// All of them that are watched, by their ids.
     watched: BTreeSet<u32>,
     /// By which the guard knows them.
-    index: u32,
+    pub index: u32,
+    /// Whether they may have a cache.
+    pub has_caches: bool,
+    /// Whether what they hold may be in code.
+    pub is_known: bool,
 }
 
 impl Nested {
-    /// Nothing is watched yet.
-    ///
-    /// # Errors
-    /// If the guard can watch no more.
-    pub fn new(outer: Vec<Map>, others: Vec<Map>, guard: &mut Guard) -> Result<Nested, GuardError> {
-        let key_size = others.first().map_or(0, |map| map.info().key_size);
-        Ok(Nested { outer, others, watched: BTreeSet::new(), index: guard.reserve(key_size)? })
+    /// Nothing is watched yet. The guard is to know them by this index.
+    pub fn new(outer: Vec<Map>, others: Vec<Map>, index: u32) -> Nested {
+        Nested { outer, others, watched: BTreeSet::new(), index, has_caches: false, is_known: false }
+    }
+
+    /// They may have no cache; whether they are wanted all the same.
+    pub fn give_up_caches(&mut self) -> bool {
+        self.has_caches = false;
+        self.is_known
     }
 
     /// The ids of the maps that are inside now, and of those of the object.
@@ -79,7 +89,7 @@ impl Nested {
         let uncounted = |id: &u32| holders.uncounted(*id, ours);
         holds
             .or_else(|| self.watched.iter().find_map(foreign))
-            .or_else(|| self.all(&outer).find_map(|id| uncounted(&id)))
+            .or_else(|| self.all(&outer).filter(|_| self.has_caches).find_map(|id| uncounted(&id)))
     }
 
     /// Programs with the code of ours that may write them.

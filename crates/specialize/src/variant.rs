@@ -29,6 +29,8 @@ use crate::transform::{
 const SLOTS: u32 = 256;
 /// Lookups of a chain of programs, at most: the programs behind are left as they are.
 const MOST_SITES: usize = 192;
+/// Inner maps of one shape that are read, at most.
+const MOST_INSIDE: u64 = 64;
 /// Sides of each twin: the one that packets read, and those that can be written before a grace period has passed.
 pub const SIDES: u32 = 4;
 
@@ -337,6 +339,24 @@ impl Compiler {
         Some((obj::MapType(decl.kind), uses.access(decl)))
     }
 
+    /// The templates of the inner maps that lookups are made in.
+    pub fn templates(&self) -> BTreeSet<ir::Map> {
+        self.sites.iter().filter(|s| s.is_inner).map(|s| s.map).collect()
+    }
+
+    /// Whether what the inner maps of a template's shape hold can be known: no program writes them, and they are few.
+    pub fn knows_inside(&self, template: ir::Map) -> bool {
+        let (outers, _) = self.inner(template);
+        let is_read = |outer: &MapId| {
+            let kinds = (obj::MapType::ARRAY, obj::MapType::HASH);
+            let Some((kind, access)) = self.inside(*outer) else { return false };
+            (kind == kinds.0 || kind == kinds.1)
+                && matches!(access, ir::usage::Access::ReadOnly | ir::usage::Access::Unused)
+        };
+        let room: u64 = outers.iter().map(|o| u64::from(self.object.maps[o.index()].spec.max_entries)).sum();
+        !outers.is_empty() && outers.iter().all(is_read) && room <= MOST_INSIDE
+    }
+
     /// The maps that can stand for those inside a map of maps.
     pub fn places(&self, outer: ir::Map) -> &[MapId] {
         self.insides.iter().find(|(of, _)| *of == outer).map_or(&[], |(_, places)| places)
@@ -560,6 +580,7 @@ impl Compiler {
         };
         let mut plan = Plan { first_site: first, ..plan.clone() };
         plan.sites.retain(|s| own(s.site));
+        plan.within.retain(|w| own(w.plan.site));
         plan.tests.retain(|t| own(t.site));
         if part != self.program {
             plan.caches.clear();

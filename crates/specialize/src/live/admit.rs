@@ -41,7 +41,8 @@ impl Shape {
             let found = report.sites.iter().find(|(id, _)| *id == site);
             found.map_or(0, |(_, r)| r.entries.next_power_of_two().ilog2())
         };
-        let sites = plan.sites.iter();
+        let inner = plan.within.iter().map(|within| &within.plan);
+        let sites = plan.sites.iter().chain(inner);
         Shape {
             sites: sites.map(|s| (s.site, std::mem::discriminant(&s.lookup), entries(s.site))).collect(),
             fields: plan.fields.len(),

@@ -54,6 +54,9 @@ impl Live<'_> {
                     continue;
                 }
             };
+            // Which inner map it is, is not told.
+            let inner = self.nested.iter().filter(|(_, n)| n.is_known && n.index == index);
+            inner.for_each(|(template, _)| self.seen.note(*template, event.key.clone()));
             let written = self.sources.iter().find(|(_, s)| s.index == index);
             let key = event.key.filter(|_| !written.is_some_and(|(_, s)| s.evicts()));
             if let Some(map) = written.map(|(map, _)| *map).or_else(|| self.links.of_index(index)) {
@@ -256,6 +259,11 @@ impl Live<'_> {
             }
             None => true,
         });
+        for (map, source) in &mut *sources {
+            let template = self.compiler.declaration(*map).inner;
+            let nested = template.and_then(|template| self.nested.get(&template));
+            source.knows_inside = nested.is_some_and(|nested| nested.is_known);
+        }
         let uncounted = |source: &Source| holders.uncounted(source.map.id(), &self.ours);
         for (sources, has_caches) in [(sources, false), (&mut self.stateful, true)] {
             sources.retain(|_, source| {

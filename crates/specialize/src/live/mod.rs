@@ -178,7 +178,7 @@ pub struct Live<'c> {
     sources: Arc<FxHashMap<IrMap, Source>>,
     /// Maps that the program writes, and that may have caches.
     stateful: FxHashMap<IrMap, Source>,
-    /// The inner maps that may have caches, by the templates that stand for them.
+    /// The inner maps that may have caches, or be known, by the templates that stand for them.
     nested: FxHashMap<IrMap, Nested>,
     /// When caches were given up because they did not pay.
     uncached: Option<Instant>,

@@ -44,7 +44,8 @@ pub(super) struct Standby(Active);
 impl Live<'_> {
     /// The maps in code that somebody may write.
     fn at_risk(&self, record: &Record) -> BTreeSet<Map> {
-        let may_change = |map: &Map| self.sources.get(map).is_some_and(|source| !source.is_constant);
+        // Inner maps are none of the sources.
+        let may_change = |map: &Map| self.sources.get(map).is_none_or(|source| !source.is_constant);
         record.in_code().into_iter().filter(may_change).collect()
     }
 

@@ -12,6 +12,7 @@ use super::{Active, Instrumented, Live, LiveError, MEASURE};
 use crate::contents::Source;
 use crate::guard::GuardError;
 use crate::judge::sample;
+use crate::nested::Nested;
 use crate::policy::{self, Put, Tier};
 use crate::profile::{self, SiteProfile};
 use crate::report::{Reason, Report};
@@ -166,9 +167,11 @@ impl Live<'_> {
 
     /// The lookups that could be specialised, or have a cache.
     pub(super) fn eligible(&self) -> impl Iterator<Item = &Site> {
-        let may_have = |s: &Site| self.stateful.contains_key(&s.map) || self.nested.contains_key(&s.map);
+        let nested = |s: &Site, is: &dyn Fn(&Nested) -> bool| self.nested.get(&s.map).is_some_and(is);
+        let may_have = move |s: &Site| self.stateful.contains_key(&s.map) || nested(s, &|n| n.has_caches);
         let cached = move |s: &Site| may_have(s) && s.is_comparable() && self.compiler.may_cache(s);
-        let may = move |s: &&Site| policy::eligible(s, &self.sources) || cached(s);
+        let known = move |s: &Site| nested(s, &|n| n.is_known) && s.is_comparable();
+        let may = move |s: &&Site| policy::eligible(s, &self.sources) || cached(s) || known(s);
         self.compiler.sites().iter().filter(move |s| self.is_reached(s)).filter(may)
     }
 

@@ -186,7 +186,7 @@ impl<'c> Live<'c> {
         } else if learnt.is_uncacheable {
             // Most often there is no room on the stack, and will be none.
             self.stateful.clear();
-            self.nested.clear();
+            self.nested.retain(|_, nested| nested.give_up_caches());
         }
     }
 
@@ -199,14 +199,15 @@ impl<'c> Live<'c> {
         (self.apart, self.room) = (false, Budget::default().code);
         self.unfit = if self.settings.twins { BTreeSet::new() } else { all_sites(calling) };
         self.stateful.retain(|map, _| calling.cache(*map).is_some());
-        self.nested.retain(|template, _| calling.cache(*template).is_some());
+        self.nested.retain(|template, nested| calling.cache(*template).is_some() || nested.give_up_caches());
         self.judged.clear();
         (self.instrumented, self.hits) = (None, Hits::default());
     }
 
     /// The maps that may have caches now.
     fn cached_now(&self) -> BTreeSet<Map> {
-        let all = self.stateful.keys().chain(self.nested.keys());
+        let inner = self.nested.iter().filter(|(_, nested)| nested.has_caches).map(|(template, _)| template);
+        let all = self.stateful.keys().chain(inner);
         // Who is called by others may be called in the form in which he does not count what he writes.
         if self.uncached.is_some() || self.reached.contains(&self.compiler.program()) {
             BTreeSet::new()
@@ -218,7 +219,10 @@ impl<'c> Live<'c> {
     /// The maps of which nothing may be in code.
     fn restless_in(&self, tier: Tier) -> BTreeSet<Map> {
         match tier {
-            Tier::Standby => self.sources.iter().filter(|(_, s)| !s.is_constant).map(|(m, _)| *m).collect(),
+            Tier::Standby => {
+                let written = self.sources.iter().filter(|(_, s)| !s.is_constant).map(|(m, _)| *m);
+                written.chain(self.nested.keys().copied()).collect()
+            }
             Tier::Quick | Tier::Thorough => self.restless.maps(),
         }
     }

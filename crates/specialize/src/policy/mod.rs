@@ -24,8 +24,8 @@ pub use before::Tried;
 use crate::contents::{Observed, Source, Table};
 use crate::profile::SiteProfile;
 use crate::transform::{
-    self, Budget, Cache, Contents, Entry, FieldConstant, Guard, Inside, Lookup, Plan, Site, SiteId, SitePlan,
-    Spared, Twin, address_pieces,
+    self, Budget, Cache, Contents, Entry, FieldConstant, Guard, Inside, InsidePlan, Lookup, Plan, Site,
+    SiteId, SitePlan, Spared, Twin, address_pieces,
 };
 use crate::variant::Compiler;
 
@@ -142,7 +142,10 @@ pub fn plan(known: &Known<'_>, mut guard: Guard, tier: Tier) -> Planned {
         keys.insert(site.id, put);
         plans.push(SitePlan { site: site.id, lookup });
     }
-    let caches = known.caches(&mut plans);
+    let (within, is_left) = known.within(&inside, tier);
+    complete &= !is_left;
+    keys.extend(within.iter().map(|w| (w.plan.site, Put::Whole)));
+    let caches = known.caches(&mut plans, &inside, &within);
     keys.extend(plans.iter().filter(|p| p.lookup == Lookup::Cached).map(|p| (p.site, Put::Cached)));
     if twins.is_empty() {
         guard.sides = 1;
@@ -158,6 +161,7 @@ pub fn plan(known: &Known<'_>, mut guard: Guard, tier: Tier) -> Planned {
         sites: plans,
         tests: known.chosen(&tried),
         inside,
+        within,
         caches,
         spared: spared.into_iter().filter(|s| !fields.iter().any(|f| f.map == s.map)).collect(),
         fields,
@@ -251,7 +255,7 @@ impl Known<'_> {
     }
 
     /// Caches for the lookups that are made often in maps that may have them.
-    fn caches(&self, plans: &mut Vec<SitePlan>) -> Vec<Cache> {
+    fn caches(&self, plans: &mut Vec<SitePlan>, inside: &[Inside], within: &[InsidePlan]) -> Vec<Cache> {
         let often = self.profiles.iter().map(|p| p.total).max().unwrap_or(0) / CACHED;
         let busy = |site: &&Site| {
             self.compiler.may_cache(site)
@@ -259,8 +263,9 @@ impl Known<'_> {
                 && self.profiles.iter().any(|p| p.site == site.id && p.total > often)
         };
         let caches = self.cached.iter().filter_map(|&map| {
-            let sites: Vec<SiteId> =
-                self.compiler.sites().iter().filter(|s| s.map == map).filter(busy).map(|s| s.id).collect();
+            let is_known = |s: &&Site| s.is_inner && self.is_known_within(s, (plans, inside, within));
+            let sites = self.compiler.sites().iter().filter(|s| s.map == map).filter(busy);
+            let sites: Vec<SiteId> = sites.filter(|s| !is_known(s)).map(|s| s.id).collect();
             let cache = (!sites.is_empty()).then(|| self.compiler.cache_for(map))??;
             plans.extend(sites.into_iter().map(|site| SitePlan { site, lookup: Lookup::Cached }));
             Some(cache)

@@ -1,13 +1,17 @@
 //! Lookups in maps of maps: what they find is a map, which code names as it names those of the object. Lookups in it are calls of its
-//! own kind then, or the machine code that the kernel has for these, and no longer go by a table of functions.
+//! own kind then, or the machine code that the kernel has for these, and no longer go by a table of functions. Where programs only read the maps
+//! inside, what these hold becomes code, too.
+
+use std::collections::BTreeSet;
 
 use millstream_bpf::module;
 use millstream_ir::Map;
 use millstream_kernel::MapType;
 
-use super::{Known, TINY, Tier, WHOLE, cost, whole};
+use super::{Known, QUICK_FIELDS, TINY, Tier, WHOLE, cost, whole};
 use crate::profile::SiteProfile;
-use crate::transform::{Contents, Inside, Lookup, Site};
+use crate::transform::{Contents, Inside, InsidePlan, Lookup, Site, SitePlan};
+use crate::variant::object_map;
 
 impl Known<'_> {
     /// What becomes of a lookup in a map of maps, and which maps are named for that.
@@ -42,6 +46,77 @@ impl Known<'_> {
         let mut entries = self.hot(profile, behind, |key| self.observed.lookup(outer, key));
         entries.retain(|entry| entry.value.as_ref().is_none_or(|id| self.name(outer, id, inside)));
         (!entries.is_empty()).then_some(Lookup::Hot(entries))
+    }
+
+    /// What becomes of lookups in the inner maps that have names: those that are small become code as a whole, where programs do not write
+    /// them, as far as there is room. And whether there may be more, if there is time.
+    pub(super) fn within(&self, inside: &[Inside], tier: Tier) -> (Vec<InsidePlan>, bool) {
+        let (mut plans, mut is_left) = (Vec::new(), false);
+        for profile in self.profiles {
+            let Some(site) = self.compiler.sites().iter().find(|s| s.id == profile.site) else { continue };
+            if !site.is_inner || !site.is_comparable() {
+                continue;
+            }
+            let (mut places, mut left) = (BTreeSet::new(), WHOLE);
+            for named in self.looked_up_in(site, inside) {
+                if !places.insert(named.place) {
+                    continue;
+                }
+                let Some(lookup) = self.whole_inside(named, profile, tier, left) else {
+                    is_left |= tier == Tier::Quick;
+                    continue;
+                };
+                if let Lookup::Whole(entries) = &lookup {
+                    left -= entries.len();
+                }
+                plans.push(InsidePlan { place: named.place, plan: SitePlan { site: site.id, lookup } });
+            }
+        }
+        (plans, is_left)
+    }
+
+    /// The names of inner maps that may be known at a lookup.
+    fn looked_up_in<'i>(&self, site: &Site, inside: &'i [Inside]) -> impl Iterator<Item = &'i Inside> {
+        let (outers, _) = self.compiler.inner(site.map);
+        let is_known = |i: &Inside| {
+            let template = self.compiler.declaration(i.outer).inner;
+            template.is_some_and(|template| self.observed.knows_inside(i.outer, template))
+        };
+        let named = inside.iter().filter(|i| outers.contains(&object_map(i.outer)) && is_known(i));
+        named.collect::<Vec<_>>().into_iter()
+    }
+
+    /// Whether all that a lookup in inner maps may find is in code.
+    pub(super) fn is_known_within(&self, site: &Site, plan: (&[SitePlan], &[Inside], &[InsidePlan])) -> bool {
+        let (sites, inside, within) = plan;
+        let is_whole = |map: Map| {
+            let of = |p: &&SitePlan| self.compiler.sites().iter().any(|s| s.id == p.site && s.map == map);
+            sites.iter().filter(of).all(|p| matches!(p.lookup, Lookup::Whole(_)))
+        };
+        let is_within = |i: &Inside| {
+            within.iter().any(|w| w.plan.site == site.id && w.place == i.place) && is_whole(i.outer)
+        };
+        let mut named = self.looked_up_in(site, inside).peekable();
+        named.peek().is_some() && named.all(is_within)
+    }
+
+    /// An inner map as code, if it has no more entries than that, and it pays.
+    fn whole_inside(&self, named: &Inside, profile: &SiteProfile, tier: Tier, left: usize) -> Option<Lookup> {
+        // The object's own have an index of their own in the guard.
+        if !self.compiler.is_own(object_map(named.place)) {
+            return None;
+        }
+        let template = self.compiler.declaration(named.outer).inner?;
+        let kind = MapType(self.compiler.declaration(template).kind);
+        let room = if tier == Tier::Thorough { left as u32 } else { TINY.min(left as u32) };
+        let most = (room, QUICK_FIELDS);
+        let table = self.observed.table_inside((named.outer, template), (named.id, named.place), most)?;
+        let lookup = whole(table, kind, profile);
+        let pays = match &lookup {
+            Lookup::Whole(all) => cost::whole(kind, all) < cost::lookup(kind, all.len()),
+            _ => true,
+        };
+        pays.then_some(lookup)
     }
 
     /// Has a map stand for the one of this number, if there is one left that can.

@@ -31,6 +31,9 @@ const DEPTH: usize = 8;
 /// What is known of each value of the source.
 pub(super) type Env = Vec<Abs>;
 
+/// Plans by lookup instruction of the source, and the name of the inner map that it is made in.
+pub(super) type Within<'a> = FxHashMap<(Inst, Map), &'a SitePlan>;
+
 /// One copy of a part of the source.
 pub(super) struct Region {
     root: Block,
@@ -55,6 +58,8 @@ pub(super) struct Copier<'a> {
     pub(super) contents: &'a dyn Contents,
     /// Plans by lookup instruction of the source.
     pub(super) sites: FxHashMap<Inst, &'a SitePlan>,
+    /// Plans for lookups in inner maps.
+    pub(super) within: Within<'a>,
     /// What is tested before them.
     pub(super) tests: FxHashMap<Inst, Vec<Test<'a>>>,
     /// What lookups find here that are yet to come, by what was tested.
@@ -228,10 +233,16 @@ impl<'a> Copier<'a> {
     fn inst(&mut self, inst: Inst, at: At, env: &mut Env) -> Flow {
         self.source = at.block;
         if self.active
-            && let Some(looked) = lookup(self.module, self.src, &self.cfg, inst)
-            && (looked.object.is_none() || self.sites.contains_key(&inst))
+            && let Some(mut looked) = lookup(self.module, self.src, &self.cfg, inst)
         {
-            return self.lookup(inst, &looked, at, env);
+            if let Some(place) = looked.object.and_then(|object| self.named(env[object.index()]))
+                && self.within.contains_key(&(inst, place))
+            {
+                (looked.map, looked.object) = (place, None);
+            }
+            if looked.object.is_none() || self.sites.contains_key(&inst) {
+                return self.lookup(inst, &looked, at, env);
+            }
         }
         let data = &self.src.insts[inst];
         let args: SmallVec<[Abs; 4]> = data.args.iter().map(|v| env[v.index()]).collect();
@@ -270,6 +281,22 @@ impl<'a> Copier<'a> {
             }
         }
         Flow::On(at.out)
+    }
+
+    /// The name of the inner map, if this is the address of one that has a name.
+    fn named(&self, object: Abs) -> Option<Map> {
+        match object {
+            Abs::Ptr(id, 0) => match self.known[id].address {
+                Address::Inside(place) => Some(place),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// What is planned for a lookup in this map.
+    pub(super) fn planned(&self, inst: Inst, map: Map) -> Option<&'a SitePlan> {
+        self.within.get(&(inst, map)).or_else(|| self.sites.get(&inst)).copied()
     }
 
     /// Emits the instruction itself.

@@ -50,8 +50,8 @@ pub(crate) use matcher::address_pieces;
 pub use one_length::OneLength;
 pub(crate) use one_length::has_length;
 pub use plan::{
-    Budget, Contents, Entry, FieldConstant, Guard, Inside, KeyTest, Lookup, Plan, Report, SitePlan,
-    SiteReport, Spared, StandIn, Unknown,
+    Budget, Contents, Entry, FieldConstant, Guard, Inside, InsidePlan, KeyTest, Lookup, Plan, Report,
+    SitePlan, SiteReport, Spared, StandIn, Unknown,
 };
 pub use rounds::{Callbacks, unfolds};
 pub use rows::{Row, Rows};

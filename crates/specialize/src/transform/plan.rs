@@ -100,6 +100,15 @@ pub struct Inside {
     pub place: Map,
 }
 
+/// What becomes of a lookup where the inner map that it is made in has a name.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct InsidePlan {
+    /// The map that stands for the inner one.
+    pub place: Map,
+    /// The lookup, and what becomes of it: [`Lookup::Whole`] or [`Lookup::Empty`].
+    pub plan: SitePlan,
+}
+
 /// A word of a lookup's key that takes few values in the whole table: where it has another, it is known what is found.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KeyTest {
@@ -194,6 +203,8 @@ pub struct Plan {
     pub tests: Vec<KeyTest>,
     /// Maps inside maps of maps: a lookup that finds one of them is the map itself.
     pub inside: Vec<Inside>,
+    /// What those hold, at lookups in them.
+    pub within: Vec<InsidePlan>,
     /// Caches of maps that the program writes.
     pub caches: Vec<Cache>,
     /// Maps without whose twins the variant can do.

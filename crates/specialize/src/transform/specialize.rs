@@ -2,18 +2,20 @@
 
 use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap};
 use millstream_ir::{
-    AluOp, AtomicOp, Block, BlockCall, Cfg, Cond, DomTree, Func, Function, Inst, MemFlags, Module, Op, Piece,
-    Prov, Size, Type, Value, Width,
+    AluOp, AtomicOp, Block, BlockCall, Cfg, Cond, DomTree, Func, Function, Inst, MapDecl, MemFlags, Module,
+    Op, Piece, Prov, Size, Type, Value, Width,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::before::check_tests;
 use super::cache::count_callees;
 use super::chain::TAIL_CALL;
-use super::copy::{At, Copier, Env};
+use super::copy::{At, Copier, Env, Within};
 use super::error::TransformError;
 use super::eval::{Abs, Fields};
-use super::plan::{Contents, Entry, Guard, Inside, Lookup, Plan, Report, SitePlan, StandIn, Unknown};
+use super::plan::{
+    Contents, Entry, Guard, Inside, InsidePlan, Lookup, Plan, Report, SitePlan, StandIn, Unknown,
+};
 use super::site::{Site, SiteId, of_shape, sites};
 use super::twin::Room;
 
@@ -34,6 +36,7 @@ pub fn specialize(
 ) -> Result<Report, TransformError> {
     let all = sites(module, func, plan.first_site);
     let by_inst = check(module, &all, plan)?;
+    let within = check_within(module, &all, plan)?;
     let tests = check_tests(module, func, &all, plan)?;
     let src = &module.funcs[func];
     let cfg = Cfg::new(src);
@@ -50,6 +53,7 @@ pub fn specialize(
             plan,
             contents,
             sites: by_inst.clone(),
+            within: within.clone(),
             tests: tests.clone(),
             assumed: FxHashMap::default(),
             out: shell(src),
@@ -133,12 +137,10 @@ fn check<'p>(
         if found.is_inner && site.lookup != Lookup::Cached {
             return Err(TransformError::UnfitMap { map: found.map, what: "it stands for inner maps" });
         }
+        check_entries(found, site, decl)?;
         if let Lookup::Hot(entries) | Lookup::Whole(entries) | Lookup::Twin { hot: entries, .. } =
             &site.lookup
         {
-            if !found.is_comparable() {
-                return Err(TransformError::NotComparable(site.site));
-            }
             let is_named = |e: &Entry| e.value.as_ref().is_none_or(|id| plan.inside(found.map, id).is_some());
             if decl.inner.is_some() && !entries.iter().all(is_named) {
                 return Err(TransformError::UnfitMap {
@@ -146,18 +148,45 @@ fn check<'p>(
                     what: "nothing stands for a map inside",
                 });
             }
-            let fits = |size: usize, want: u32| size == want as usize;
-            let fit = entries.iter().all(|e| {
-                let value = e.value.as_ref().is_none_or(|v| fits(v.len(), decl.value_size));
-                fits(e.key.len(), decl.key_size) && value
-            });
-            if !fit {
-                return Err(TransformError::EntrySize(site.site));
-            }
         }
         by_inst.insert(found.inst, site);
     }
     Ok(by_inst)
+}
+
+/// Whether the entries that are planned for a lookup can be compared with its key, and are of its map's sizes.
+fn check_entries(found: &Site, plan: &SitePlan, decl: &MapDecl) -> Result<(), TransformError> {
+    let (Lookup::Hot(entries) | Lookup::Whole(entries) | Lookup::Twin { hot: entries, .. }) = &plan.lookup
+    else {
+        return Ok(());
+    };
+    if !found.is_comparable() {
+        return Err(TransformError::NotComparable(plan.site));
+    }
+    let fits = |size: usize, want: u32| size == want as usize;
+    let fit = entries.iter().all(|e| {
+        let value = e.value.as_ref().is_none_or(|v| fits(v.len(), decl.value_size));
+        fits(e.key.len(), decl.key_size) && value
+    });
+    if fit { Ok(()) } else { Err(TransformError::EntrySize(plan.site)) }
+}
+
+/// The plans for lookups in inner maps that have names, by instruction and name.
+fn check_within<'p>(module: &Module, all: &[Site], plan: &'p Plan) -> Result<Within<'p>, TransformError> {
+    let mut within = Within::default();
+    for InsidePlan { place, plan: site } in &plan.within {
+        let found = all.iter().find(|s| s.id == site.site).ok_or(TransformError::NoSuchSite(site.site))?;
+        let is_named = plan.inside.iter().any(|i| i.place == *place);
+        let is_alike = found.is_inner && of_shape(module, found.map).any(|map| map == *place);
+        let is_whole = matches!(site.lookup, Lookup::Whole(_) | Lookup::Empty);
+        if !is_named || !is_alike || !is_whole {
+            let what = "no inner map that is looked up there has its name";
+            return Err(TransformError::UnfitMap { map: *place, what });
+        }
+        check_entries(found, site, &module.maps[*place])?;
+        within.insert((found.inst, *place), site);
+    }
+    Ok(within)
 }
 
 fn check_guard(module: &Module, guard: &Guard) -> Result<(), TransformError> {

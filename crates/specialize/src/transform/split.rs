@@ -111,7 +111,7 @@ impl Copier<'_> {
                         }
                     }
                 }
-                let site = self.sites.get(&inst).copied().filter(|_| may);
+                let site = self.planned(inst, map).filter(|_| may);
                 if let Some(site) = site
                     && let Some(flow) = self.split(inst, map, site, &key, at, env)
                 {
@@ -148,7 +148,7 @@ impl Copier<'_> {
             }
             LookupKey::Pointer(p) => {
                 let abs = env[p.index()];
-                if self.sites.contains_key(&inst)
+                if self.planned(inst, looked.map).is_some()
                     && let Abs::Val(pointer) = abs
                     && let Some(pieces) =
                         stack_key::on_stack(self.src, (&self.cfg, &self.dom), at.block, inst, size)

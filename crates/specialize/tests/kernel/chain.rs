@@ -141,6 +141,7 @@ fn empty_plan(compiler: &Compiler) -> Plan {
         fields: Vec::new(),
         tests: Vec::new(),
         inside: Vec::new(),
+        within: Vec::new(),
         caches: Vec::new(),
         spared: Vec::new(),
         chain: Vec::new(),

@@ -39,7 +39,7 @@ pub(crate) fn table(map_type: MapType) -> Map {
     let spec = MapSpec {
         name: "table",
         map_type,
-        key_size: 16,
+        key_size: if map_type == MapType::ARRAY { 4 } else { 16 },
         value_size: 8,
         max_entries: 512,
         ..MapSpec::default()
@@ -80,7 +80,7 @@ pub(crate) fn answer(program: &Program, frame: &[u8]) -> (u32, u8) {
     (out.retval, out.data[0])
 }
 
-fn sampled(frames: Vec<Vec<u8>>) -> Vec<Sample> {
+pub(crate) fn sampled(frames: Vec<Vec<u8>>) -> Vec<Sample> {
     frames.into_iter().map(|packet| Sample { packet, context: Vec::new() }).collect()
 }
 
@@ -211,8 +211,8 @@ fn who_else_holds_a_map_inside_is_found() {
     let (outer, foreign) = (Map::create(&spec).expect("a map of maps"), Map::create(&spec).expect("another"));
     let Ok(mut guard) = Guard::attach() else { panic!("no guard") };
     let ours = Ours::new(guard.programs());
-    let mut nested = Nested::new(vec![outer.try_clone().expect("a descriptor")], Vec::new(), &mut guard)
-        .expect("an index");
+    let index = guard.reserve(16).expect("an index");
+    let mut nested = Nested::new(vec![outer.try_clone().expect("a descriptor")], Vec::new(), index);
     let tables = fill(&outer, map_type);
     let version = guard.version();
     nested.look(&mut guard).expect("watched");

@@ -33,6 +33,7 @@ mod standby;
 mod steps;
 mod twins;
 mod values;
+mod within;
 mod writers;
 
 #[path = "../../../object/tests/objects/common.rs"]

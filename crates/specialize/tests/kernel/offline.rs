@@ -77,8 +77,13 @@ impl<'c> Offline<'c> {
         let session = Loader::new(object).prepare().expect("maps");
         let linked = object.link(compiler.program()).expect("it links");
         let original = session.load(compiler.program(), &linked).expect("accepted");
-        let (sources, _) = sources(compiler, &session, &names.iter().map(|n| (*n).to_owned()).collect());
-        let cached = compiler.cacheable().collect();
+        let (mut sources, _) = sources(compiler, &session, &names.iter().map(|n| (*n).to_owned()).collect());
+        for (map, source) in &mut sources {
+            // Nobody else is here.
+            let template = compiler.declaration(*map).inner;
+            source.knows_inside = template.is_some_and(|template| compiler.knows_inside(template));
+        }
+        let cached: BTreeSet<IrMap> = compiler.cacheable().collect();
         let (unfit, behind) = (BTreeSet::new(), 0);
         let it = Offline { compiler, session, original, sources, cached, unfit, behind };
         it.write(entries);
@@ -108,7 +113,9 @@ impl<'c> Offline<'c> {
 
     /// Runs an instrumented variant on frames; gives the profile, and the packets that it kept.
     pub(crate) fn profile(&self, frames: &[Vec<u8>]) -> (Vec<SiteProfile>, Vec<Sample>) {
-        let eligible = |s: &&Site| policy::eligible(s, &self.sources) || policy::cacheable(s, &self.cached);
+        let known = |s: &&Site| s.is_inner && s.is_comparable() && self.compiler.knows_inside(s.map);
+        let eligible =
+            |s: &&Site| policy::eligible(s, &self.sources) || policy::cacheable(s, &self.cached) || known(s);
         let sites: Vec<&Site> = self.compiler.sites().iter().filter(eligible).collect();
         let ids: Vec<SiteId> = sites.iter().map(|s| s.id).collect();
         let variant = self.compiler.instrumented(&ids, Keep::Packets, &[]).expect("made");

@@ -30,7 +30,7 @@ fn object(outer: &str) -> Option<Object> {
     fixtures::read("inner", &["-DTABLE=BPF_MAP_TYPE_HASH", &format!("-DOUTER=BPF_MAP_TYPE_{outer}")])
 }
 
-fn named(plane: &Offline<'_>, name: &str) -> Map {
+pub(crate) fn named(plane: &Offline<'_>, name: &str) -> Map {
     plane.session.map_by_name(name).expect("a map").try_clone().expect("a descriptor")
 }
 
@@ -40,7 +40,7 @@ fn without_caches(plan: &mut Plan) {
     plan.caches.clear();
 }
 
-fn stale(plane: &Offline<'_>) {
+pub(crate) fn stale(plane: &Offline<'_>) {
     let state = plane.session.map(plane.compiler.guard_map()).expect("the guard's state");
     state.mmap(true).expect("memory").atomic_u64(TOKEN as usize).store(0, Ordering::SeqCst);
 }

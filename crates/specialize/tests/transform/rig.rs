@@ -131,6 +131,7 @@ impl Rig {
             fields: Vec::new(),
             tests: Vec::new(),
             inside: Vec::new(),
+            within: Vec::new(),
             caches: Vec::new(),
             spared: Vec::new(),
             chain: Vec::new(),
