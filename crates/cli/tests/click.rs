@@ -186,7 +186,7 @@ fn sources_send_at_their_times_and_no_time_passes_unless_it_is_asked_for() {
 }
 
 #[test]
-fn a_pipeline_is_for_configurations_with_queues_whose_packets_are_at_hand() {
+fn a_pipeline_is_for_configurations_with_queues() {
     let refused = |name: &str, text: &str, args: &[&str], said: &str| {
         let out = click(name, text, args);
         let errors = flat(&out.stderr);
@@ -195,8 +195,6 @@ fn a_pipeline_is_for_configurations_with_queues_whose_packets_are_at_hand() {
     refused("no-queue", "InfiniteSource(LIMIT 5) -> Discard", &["--pipeline"], "no packet comes to a queue");
     let queue = "InfiniteSource(LIMIT 5) -> Queue -> Unqueue -> Discard";
     refused("workers", queue, &["--pipeline", "--workers", "2"], "leave --workers out");
-    let script = "InfiniteSource(LIMIT 5) -> Queue -> Unqueue -> Discard; Script(print 1);";
-    refused("scripts", script, &["--pipeline"], "want no packet under way");
 }
 
 #[test]
@@ -315,29 +313,44 @@ fn what_tables_hold_says_how_they_are_searched_and_the_report_says_why() {
 
 #[test]
 fn a_running_configuration_is_asked_and_replaced_without_losing_a_packet() {
-    replaced("1");
+    replaced("one", &[], "");
 }
 
 #[test]
 fn one_that_several_workers_run_is_asked_and_replaced_too() {
-    replaced("3");
+    replaced("three", &["--workers", "3"], "");
 }
 
-fn replaced(workers: &str) {
-    let files = Files::new(&format!("click-control-{workers}"));
+#[test]
+fn one_that_runs_in_stages_is_asked_and_replaced_too_by_one_with_a_queue() {
+    replaced("stages", &["--pipeline"], "-> Queue -> Unqueue");
+}
+
+/// `queue` is what packets pass that each configuration counts.
+fn replaced(name: &str, flags: &[&str], queue: &str) {
+    let files = Files::new(&format!("click-control-{name}"));
     let (first, second) = (files.path("first.click"), files.path("second.click"));
     let nat = "rw :: IPRewriter(pattern 192.0.2.1 1024-65535# - - 0 0) -> ToDPDKDevice(out)";
     let head = "FromDevice(in) -> Strip(14) -> CheckIPHeader(CHECKSUM false) -> c :: Counter";
+    let queued = format!("{head} {queue}");
     // In the first one every other packet is dropped by an element that the second has not.
     let split = "-> half :: IPClassifier(src net 0.0.0.0/1, -) -> old :: Counter -> Discard; half[1] -> ";
-    std::fs::write(&first, format!("{head} {split} {nat}")).expect("written");
-    std::fs::write(&second, format!("{head} -> new :: Counter -> {nat}")).expect("written");
-    let mut spoken = Spoken::new(&first, &files.path("control"), &["--workers", workers]);
+    std::fs::write(&first, format!("{queued} {split} {nat}")).expect("written");
+    std::fs::write(&second, format!("{queued} -> new :: Counter -> {nat}")).expect("written");
+    let mut spoken = Spoken::new(&first, &files.path("control"), flags);
     while spoken.number("old.count") < 1000 {}
     let before = spoken.number("c.count");
     let (answer, _) = spoken.say("SWAP nowhere.click");
     assert!(answer.starts_with("520"), "{answer}");
     assert!(spoken.say("READ nobody.count").0.starts_with("510"));
+    if !queue.is_empty() {
+        let third = files.path("third.click");
+        std::fs::write(&third, format!("{head} -> {nat}")).expect("written");
+        let (answer, _) = spoken.say(&format!("SWAP {third}"));
+        assert!(answer.starts_with("520") && answer.contains("no packet comes to a queue"), "{answer}");
+        let old = spoken.number("old.count");
+        while spoken.number("old.count") < old + 1000 {}
+    }
     assert_eq!(spoken.say(&format!("SWAP {second}")).0, format!("200 Swap '{second}' OK\r\n"));
     assert!(spoken.number("c.count") >= before, "counts go on");
     while spoken.number("new.count") < 1000 {}
@@ -441,11 +454,17 @@ fn what_handlers_set_and_what_was_left_out_is_kept_by_the_next_configuration() {
 
 #[test]
 fn metrics_say_what_elements_count_and_drop() {
-    let files = Files::new("click-metrics");
+    metrics("workers", &["--workers", "2"]);
+    metrics("stages", &["--pipeline"]);
+}
+
+fn metrics(name: &str, flags: &[&str]) {
+    let files = Files::new(&format!("click-metrics-{name}"));
     let (conf, address) = (files.path("test.click"), scrape::free_address());
-    let text = "FromDevice(in) -> Strip(14) -> CheckIPHeader(CHECKSUM false) -> c :: Counter -> d :: Discard";
+    let text = "FromDevice(in) -> Strip(14) -> CheckIPHeader(CHECKSUM false) -> c :: Counter -> Queue -> Unqueue -> d :: Discard";
     std::fs::write(&conf, text).expect("written");
-    let mut spoken = Spoken::new(&conf, &files.path("control"), &["--workers", "2", "--metrics", &address]);
+    let flags = [flags, &["--metrics", &address]].concat();
+    let mut spoken = Spoken::new(&conf, &files.path("control"), &flags);
     while spoken.number("c.count") < 1000 {}
     let before = spoken.number("c.count") as f64;
     let text = scrape::scrape(&address);
@@ -463,13 +482,18 @@ fn metrics_say_what_elements_count_and_drop() {
 
 #[test]
 fn settings_and_tables_are_changed_while_packets_come() {
-    let files = Files::new("click-settings");
+    settings("workers", &["--workers", "2"]);
+    settings("stages", &["--pipeline"]);
+}
+
+fn settings(name: &str, flags: &[&str]) {
+    let files = Files::new(&format!("click-settings-{name}"));
     let conf = files.path("test.click");
-    let text = "FromDevice(in) -> s :: Switch -> Strip(14) -> CheckIPHeader(CHECKSUM false) -> r :: RadixIPLookup(0/0 0) -> a :: Counter -> Discard;
+    let text = "FromDevice(in) -> s :: Switch -> Strip(14) -> CheckIPHeader(CHECKSUM false) -> Queue -> Unqueue -> r :: RadixIPLookup(0/0 0) -> a :: Counter -> Discard;
         r[1] -> b :: Counter -> Discard; s[1] -> c :: Counter -> Discard;
         InfiniteSource(LIMIT 5) -> i :: Counter -> Discard; p :: InfiniteSource(LIMIT 7, ACTIVE false) -> j :: Counter -> Discard";
     std::fs::write(&conf, text).expect("written");
-    let mut spoken = Spoken::new(&conf, &files.path("control"), &["--workers", "2"]);
+    let mut spoken = Spoken::new(&conf, &files.path("control"), flags);
     while spoken.number("a.count") < 1000 {}
     // By whichever worker has them, when it has begun.
     while spoken.number("i.count") < 5 {}
@@ -509,14 +533,14 @@ fn settings_and_tables_are_changed_while_packets_come() {
 
 #[test]
 fn scripts_print_write_handlers_and_end_the_run() {
-    let text = "InfiniteSource(LIMIT 640) -> c :: Counter -> Discard; Script(print \"begins with $(c.count)\", write c.reset);
+    let text = "InfiniteSource(LIMIT 640) -> Queue -> Unqueue -> c :: Counter -> Discard; Script(print \"begins with $(c.count)\", write c.reset);
         DriverManager(wait, print \"$(c.count) packets\", print $(mul 2 $(c.count)))";
     let said = |name: &str, text: &str, args: &[&str]| {
         let out = click(name, text, args);
         let [one, two] = [out.stdout, out.stderr].map(|text| String::from_utf8(text).expect("text"));
         (one, two)
     };
-    for args in [&[][..], &["--workers", "2"]] {
+    for args in [&[][..], &["--workers", "2"], &["--pipeline"]] {
         let (out, _) = said("script", text, args);
         assert!(out.starts_with("begins with 0\n640 packets\n1280\n"), "{args:?}: {out}");
     }

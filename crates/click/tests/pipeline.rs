@@ -1,11 +1,15 @@
 //! A graph in two stages does what it does in one, whatever the timing of its workers, and ends when one of them fails.
 
 use std::io;
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::yield_now;
 
-use millstream_click::{General, Graph, Program, Writers, compile, compile_for, flatten, parse};
+use millstream_click::{
+    Access, General, Graph, Program, STATE, Writers, compile, compile_for, flatten, parse,
+};
 use millstream_native::io::Crew;
-use millstream_native::io::graph::{Departure, Feed, GraphRan, run_graph};
+use millstream_native::io::graph::{Departure, Feed, Gate, GraphRan, Sources, run_graph};
 use millstream_native::io::pipeline::run_graph_pipelined;
 use millstream_native::{Engine, Options};
 use millstream_programs::packet::partly_broken;
@@ -17,6 +21,9 @@ const QUEUES: &str = "FromDump(a) -> c :: Classifier(12/0800, -); c[1] -> ToDump
     c[0] -> Paint(3) -> Strip(14) -> k :: CheckIPHeader(CHECKSUM false) -> rw :: IPRewriter(pattern 192.0.2.1 1024-65535# - - 0 1)
         -> q :: Queue -> Unqueue -> p :: CheckPaint(3) -> Unstrip(14) -> t :: Tee(2) -> n :: Counter -> ToDump(0);
     t[1] -> Queue(5) -> Unqueue -> Strip(14) -> DecIPTTL -> Queue -> Unqueue -> ToDump(2); p[1] -> Discard; rw[1] -> q; k[1] -> Discard;";
+
+/// Nobody wants the engine.
+const NEVER: Option<fn(&mut Engine) -> bool> = None;
 
 /// What each output sent, in order.
 type Sent = Vec<Vec<(u64, Vec<u8>)>>;
@@ -39,16 +46,21 @@ fn engine(program: &Program, workers: u32, batch: u32) -> Engine {
     Engine::of_module(program.module.clone(), program.entry, &options).expect("compiled")
 }
 
-/// Received and copies are sent or dropped.
-fn adds_up(program: &Program, engine: &mut Engine, ran: &GraphRan) {
-    let state = engine.map("click.state").expect("the state").get(&[0; 4]).expect("the first");
-    let number = |offset: u32| -> u64 {
+/// Numbers of elements by where they are, over both workers.
+fn numbers(engine: &mut Engine) -> impl Fn(u32) -> u64 + use<> {
+    let state = engine.map(STATE).expect("the state").get(&[0; 4]).expect("the first");
+    move |offset| {
         // A copy a worker.
         let copies = state.chunks(state.len() / 2);
         let word =
             |copy: &[u8]| copy[offset as usize..].first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
         copies.map(word).sum()
-    };
+    }
+}
+
+/// Received and copies are sent or dropped.
+fn adds_up(program: &Program, engine: &mut Engine, ran: &GraphRan) {
+    let number = numbers(engine);
     let dropped: u64 = program.drops.iter().map(|drop| number(drop.offset)).sum();
     let taken = ran.received.iter().sum::<u64>() + ran.copies + number(program.uncloned);
     assert_eq!(taken, ran.sent.iter().sum::<u64>() + dropped);
@@ -77,8 +89,8 @@ fn two_stages_send_what_one_worker_sends_in_the_same_order() {
         };
         let crew = Crew { enter: &|_| Ok(()) };
         let outputs = program.targets.len();
-        let found =
-            run_graph_pipelined(&mut engine, &feeds, outputs, batch as usize, &crew, &take).expect("run");
+        let found = run_graph_pipelined(&mut engine, &feeds, outputs, batch as usize, &crew, &take, NEVER)
+            .expect("run");
         assert_eq!((&found.received, found.copies, &found.sent), (&ran.received, ran.copies, &ran.sent));
         adds_up(&program, &mut engine, &found);
         assert!(sent.into_inner().expect("no panic") == one, "batches of {batch}");
@@ -98,7 +110,66 @@ fn a_stage_that_fails_ends_the_other_one() {
             false => Ok(()),
         };
         let crew = Crew { enter: &|_| Ok(()) };
-        let ran = run_graph_pipelined(&mut engine, &feeds, program.targets.len(), 32, &crew, &take);
+        let ran = run_graph_pipelined(&mut engine, &feeds, program.targets.len(), 32, &crew, &take, NEVER);
         assert_eq!(ran.expect_err("it fails").to_string(), "full");
+    }
+}
+
+/// What is put into packets in front of queues and looked for behind them, which differs from graph to graph; what is found wrong goes to output 1.
+fn painted(color: u32, more: [&str; 2]) -> Program {
+    let text = format!(
+        "FromDump(a) -> Paint({color}) {} -> Queue -> Unqueue -> p :: CheckPaint({color}) -> a :: Counter -> Queue -> Unqueue -> {} b :: Counter -> ToDump(0); p[1] -> ToDump(1)",
+        more[0], more[1]
+    );
+    staged(&flatten(&parse(&text).expect("parsed"), &[]).expect("flattened"))
+}
+
+/// Somebody who has the engine to himself finds every packet that was received sent, and may put another graph in its place, which no packet of the one before comes to; with a ring
+/// that is full, one that is empty, and a source that waits.
+#[test]
+fn between_batches_of_stages_no_packet_is_under_way() {
+    let programs =
+        [painted(3, [""; 2]), painted(5, ["-> SetIPAddress(1.2.3.4) -> Strip(14)", "Unstrip(14) ->"])];
+    let frames = vec![vec![7; 60]; 64];
+    let feeds = [Feed { frames: &frames, count: u64::MAX }];
+    // How often the second stage gives its processor away before it sends a packet, and whether the source waits every other time.
+    for (yields, waits) in [(3, false), (0, true), (0, false)] {
+        let sent = AtomicU64::new(0);
+        let take = |p: Departure<'_>| {
+            (0..yields).for_each(|_| yield_now());
+            assert_eq!((p.output, p.number), (0, sent.fetch_add(1, Ordering::Relaxed)));
+            Ok(())
+        };
+        let gate = Arc::new(Gate::default());
+        let gates = [Some(Arc::clone(&gate))];
+        let mut engine = engine(&programs[0], 2, 16);
+        let (mut swaps, mut counted) = (0, 0);
+        let between = |engine: &mut Engine| {
+            let program = &programs[swaps % 2];
+            let received: u64 = engine.board().workers().iter().map(|(account, _)| account.received).sum();
+            let departed: u64 = engine.board().workers().iter().map(|(account, _)| account.redirected).sum();
+            let number = numbers(engine);
+            let counter = |name: &str| {
+                let found = program.handlers.iter().find(|h| (&*h.element, &*h.name) == (name, "count"));
+                let Some(Access::Number(at)) = found.map(|h| &h.access) else { panic!("{name} counts") };
+                number(*at)
+            };
+            let all =
+                [departed, sent.load(Ordering::Relaxed), counted + counter("a"), counted + counter("b")];
+            assert_eq!(all, [received; 4], "{yields} {waits}");
+            counted = received;
+            swaps += 1;
+            gate.paused.store(waits && swaps % 2 == 1, Ordering::Relaxed);
+            let mut new = self::engine(&programs[swaps % 2], 2, 16);
+            new.adopt(engine, &[STATE]);
+            *engine = new;
+            swaps < 12
+        };
+        let crew = Crew { enter: &|_| Ok(()) };
+        let sources = Sources { feeds: &feeds, gates: &gates };
+        let ran = run_graph_pipelined(&mut engine, sources, 2, 16, &crew, &take, Some(between)).expect("run");
+        let sent = sent.into_inner();
+        assert!(sent > 0);
+        assert_eq!((ran.received, ran.sent), (vec![sent], vec![sent, 0]));
     }
 }

@@ -9,7 +9,7 @@ use millstream_built::fill;
 use millstream_click::{General, Program, Source, Writers};
 use millstream_lab::os;
 use millstream_lab::workload::Workload;
-use millstream_native::io::graph::{Ends, Feed, GraphRan, run_graph, run_graph_by};
+use millstream_native::io::graph::{Departure, Ends, Feed, GraphRan, run_graph, run_graph_by};
 use millstream_native::io::live::{serve, serve_graph};
 use millstream_native::io::pipeline::run_graph_pipelined;
 use millstream_native::io::{
@@ -294,24 +294,12 @@ impl Runner {
             .iter()
             .map(|made| made.as_ref().map_or(outside, |own| with_count(own.feed())))
             .collect();
-        let ran: GraphRan = match self.engine.workers() {
-            _ if stages => {
-                let crew = Crew { enter: &bind };
-                run_graph_pipelined(&mut self.engine, &feeds, outputs, batch, &crew, &|_| Ok(()))
-            }
-            1 => run_graph(&mut self.engine, &feeds, outputs, batch, |_| Ok(())),
-            _ => {
-                let never = None::<fn(&mut Engine) -> bool>;
-                run_graph_by(
-                    &mut self.engine,
-                    &feeds,
-                    outputs,
-                    batch,
-                    &Crew { enter: &bind },
-                    &|_| Ok(()),
-                    never,
-                )
-            }
+        let (crew, never) = (Crew { enter: &bind }, None::<fn(&mut Engine) -> bool>);
+        let (engine, take) = (&mut self.engine, &|_: Departure<'_>| Ok(()));
+        let ran: GraphRan = match engine.workers() {
+            _ if stages => run_graph_pipelined(engine, &feeds, outputs, batch, &crew, take, never),
+            1 => run_graph(engine, &feeds, outputs, batch, take),
+            _ => run_graph_by(engine, &feeds, outputs, batch, &crew, take, never),
         }
         .into_diagnostic()?;
         let (received, sent) = (ran.received.iter().sum::<u64>(), ran.sent.iter().sum::<u64>());

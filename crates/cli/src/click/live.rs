@@ -306,6 +306,14 @@ impl Ports {
                 let Lost { no_room, unfit } = lost(wires.iter_mut().flatten()).into_diagnostic()?;
                 return Ok((ran, LostBefore { no_room, unfit }));
             }
+            By::Ends(mut wires, finite) if self.stages => {
+                let run = |plan: &Plan<'_>, crew: &Crew<'_>| {
+                    let plan = Plan { most: plan.most.min(finite.unwrap_or(u64::MAX)), ..*plan };
+                    serve_graph_pipelined(engine, &mut wires, &ends, (&plan, crew), untimed)
+                };
+                let ran = until.during((batch as usize, Metadata::Copy), run).into_diagnostic()?;
+                return Ok((ran, finished(wires)?));
+            }
             By::Ends(wires, finite) => (wires, finite),
         };
         let mut goes_on = |ran: &GraphRan, engine: &mut Engine, room: &mut Room| {
@@ -319,32 +327,29 @@ impl Ports {
                 && between.as_mut().is_none_or(|between| between(engine, room))
         };
         let ran = match timed {
-            _ if self.stages => {
-                let run = |plan: &Plan<'_>, crew: &Crew<'_>| {
-                    let plan = Plan { most: plan.most.min(finite.unwrap_or(u64::MAX)), ..*plan };
-                    serve_graph_pipelined(engine, &mut wires, &ends, &plan, crew)
-                };
-                until.during((batch as usize, Metadata::Copy), run)
-            }
             true => serve_graph_timed(engine, &mut wires, &ends, room, batch as usize, &mut goes_on),
             false => {
                 let goes_on = &mut |ran: &GraphRan, engine: &mut Engine| goes_on(ran, engine, room);
                 serve_graph(engine, &mut wires, &ends, batch as usize, goes_on)
             }
         };
-        let ran = ran.into_diagnostic()?;
-        let mut lost = LostBefore { no_room: 0, unfit: 0 };
-        for end in wires {
-            match end {
-                End::Interface(mut wired) => {
-                    let more = wired.lost().into_diagnostic()?;
-                    lost.no_room += more.no_room;
-                    lost.unfit += more.unfit;
-                }
-                End::File(writer, _) => writer.finish().into_diagnostic()?,
-                End::Made(..) => {}
-            }
-        }
-        Ok((ran, lost))
+        Ok((ran.into_diagnostic()?, finished(wires)?))
     }
+}
+
+/// Ends files, and says what was lost before it came here.
+fn finished(ends: Vec<End>) -> Result<LostBefore> {
+    let mut lost = LostBefore { no_room: 0, unfit: 0 };
+    for end in ends {
+        match end {
+            End::Interface(mut wired) => {
+                let more = wired.lost().into_diagnostic()?;
+                lost.no_room += more.no_room;
+                lost.unfit += more.unfit;
+            }
+            End::File(writer, _) => writer.finish().into_diagnostic()?,
+            End::Made(..) => {}
+        }
+    }
+    Ok(lost)
 }

@@ -286,16 +286,6 @@ pub(crate) fn of_batch(batch: u32) -> Result<()> {
     }
 }
 
-/// Whether stages may run: a ring is no place for packets while somebody wants none under way.
-fn at_hand(stages: bool, others: bool) -> Result<()> {
-    match stages && others {
-        false => Ok(()),
-        true => Err(miette!(
-            "--pipeline goes without --control, --metrics and scripts: they want no packet under way"
-        )),
-    }
-}
-
 /// What handlers give, by their names.
 fn values(
     names: &[String],
@@ -375,7 +365,6 @@ pub(crate) fn execute(
         (program.stages, program.targets.len(), AtWork::new(program, args.json, args.watch.crashed()));
     let take = |p: Departure<'_>| sinks.take(&p, &packets);
     let scripted = at_work.has_scripts();
-    at_hand(stages, scripted || control.is_some())?;
     // A script that cannot print ends the run.
     let mut failed = None;
     let mut serve = |engine: &mut Engine, room: &mut Room| {
@@ -413,7 +402,10 @@ pub(crate) fn execute(
             lost = Some(before);
             Ok(ran)
         }
-        _ if stages => run_graph_pipelined(engine, sources, outputs, size, &Crew { enter: &bind }, &take),
+        _ if stages => {
+            let crew = Crew { enter: &bind };
+            run_graph_pipelined(engine, sources, outputs, size, &crew, &take, asked(untimed))
+        }
         _ if replayed => {
             let tables = io::timetables(&packets);
             let take = |p: Departure<'_>, time: u64| sinks.take_at(&p, time);

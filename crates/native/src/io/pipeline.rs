@@ -6,7 +6,8 @@
 //!
 //! Where the ring is full the first worker waits (back-pressure): no packet is lost between stages. What comes by an interface meanwhile waits there, and what finds
 //! no room there is lost before it came here. Whichever worker ends, for whatever reason, says so in the ring, and the other one ends, too: the second one when
-//! it has sent what is in the ring.
+//! it has sent what is in the ring. Somebody else has the engine to himself when the first worker has stopped and the second one has sent what was in the ring
+//! ([`super::floor`]).
 //!
 //! Invariant: received + copies = sent + dropped, over both stages together, where the graph counts what it drops itself. Packets of a flow that take the
 //! same way stay in order.
@@ -18,7 +19,7 @@ use std::sync::{Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::floor::Floor;
+use super::floor::{Floor, Next};
 use super::graph::{COPIES, Departure, Ends, GraphRan, Hand, Sources, shares};
 use super::live::{self, Wire, hand};
 use super::meter::Meter;
@@ -205,8 +206,8 @@ trait Carry: Sync {
     /// Sends what was taken, or goes on to.
     fn flush(&self) -> io::Result<()>;
 
-    /// Whether the first worker goes on when all sources had their turn: `any` had packets, of so many in all.
-    fn goes_on(&self, any: bool, received: u64) -> bool;
+    /// What the first worker does when all sources had their turn: `any` had packets, of so many in all.
+    fn next(&self, any: bool, received: u64) -> Next;
 }
 
 /// Packets in memory, and what takes those that are sent.
@@ -234,8 +235,12 @@ impl<T: Fn(Departure<'_>) -> io::Result<()> + Sync> Carry for Memory<'_, T> {
         Ok(())
     }
 
-    fn goes_on(&self, any: bool, _: u64) -> bool {
-        any
+    fn next(&self, any: bool, _: u64) -> Next {
+        match self.sources.waiting() {
+            _ if any => Next::Batch,
+            true => Next::Nap,
+            false => Next::End,
+        }
     }
 }
 
@@ -282,13 +287,14 @@ impl<W: Wire + Send> Carry for Wires<'_, W> {
         (0..self.wires.len()).try_for_each(|at| self.wire(at)?.flush().map(|_| ()))
     }
 
-    fn goes_on(&self, _: bool, received: u64) -> bool {
-        received < self.plan.most && (self.plan.goes_on)()
+    fn next(&self, _: bool, received: u64) -> Next {
+        (received < self.plan.most && (self.plan.goes_on)()).into()
     }
 }
 
 /// Runs all packets of all sources through a graph that was compiled in two stages, with this many outputs beside that of its queues, by the engine's two
-/// workers. `take` is called by both.
+/// workers. `take` is called by both. `between` is asked now and then, when both are between two batches and nothing is in the ring: it may put another engine, of a
+/// graph in as many stages, in the place of this one; `false` ends the run.
 ///
 /// # Errors
 /// If what takes the packets fails, there is no memory for a batch, or a worker cannot begin.
@@ -299,14 +305,15 @@ pub fn run_graph_pipelined<'f>(
     size: usize,
     crew: &Crew<'_>,
     take: &(impl Fn(Departure<'_>) -> io::Result<()> + Sync),
+    between: Option<impl FnMut(&mut Engine) -> bool>,
 ) -> io::Result<GraphRan> {
     let sources = sources.into();
     let memory = Memory { sources, outputs, take };
-    run(engine, &memory, (sources.feeds.len(), outputs), size, crew)
+    run(engine, &memory, (sources.feeds.len(), outputs), (size, crew), between)
 }
 
 /// Serves the wires of such a graph's sources and outputs for as long as `plan` says. The first worker receives; both send, each what leaves by its stage. What was
-/// received is processed and sent before this returns.
+/// received is processed and sent before this returns. `between` is asked as there.
 ///
 /// # Errors
 /// As for [`run_graph_pipelined`], and if a wire fails.
@@ -314,12 +321,12 @@ pub fn serve_graph_pipelined<W: Wire + Send>(
     engine: &mut Engine,
     wires: &mut [W],
     ends: &Ends<'_>,
-    plan: &Plan<'_>,
-    crew: &Crew<'_>,
+    (plan, crew): (&Plan<'_>, &Crew<'_>),
+    between: Option<impl FnMut(&mut Engine) -> bool>,
 ) -> io::Result<GraphRan> {
     let counts = (ends.sources.len(), ends.outputs.len());
     let carry = Wires { wires: wires.iter_mut().map(Mutex::new).collect(), ends: *ends, plan };
-    let ran = run(engine, &carry, counts, plan.batch, crew)?;
+    let ran = run(engine, &carry, counts, (plan.batch, crew), between)?;
     live::finish(wires)?;
     Ok(ran)
 }
@@ -328,10 +335,10 @@ fn run(
     engine: &mut Engine,
     carry: &impl Carry,
     (sources, outputs): (usize, usize),
-    size: usize,
-    crew: &Crew<'_>,
+    (size, crew): (usize, &Crew<'_>),
+    between: Option<impl FnMut(&mut Engine) -> bool>,
 ) -> io::Result<GraphRan> {
-    let (ring, floor) = (Ring::<Burst>::new(RING), Floor::new(engine));
+    let (ring, floor) = (Ring::<Burst>::new(RING), Floor::of_stages(engine));
     let start = Instant::now();
     let done = thread::scope(|scope| {
         let (ring, floor, enter) = (&ring, &floor, crew.enter);
@@ -341,7 +348,7 @@ fn run(
                 enter(0)?;
                 Ok((carry.hand(size)?, engine.lane(0), Burst::default(), Idle::default()))
             };
-            let (hand, ..) = floor.work(begin, |engine, (hand, lane, burst, idle)| {
+            let (hand, ..) = floor.work_as(0, begin, |engine, (hand, lane, burst, idle)| {
                 let mut any = false;
                 for source in 0..sources {
                     let stamp = lane.stamp();
@@ -352,20 +359,19 @@ fn run(
                     lane.done(stamp, hand.numbers.len() as u64);
                     if !burst.parcels.is_empty() && !until_done(|| ring.push(burst)) {
                         // The second worker has failed, and says why.
-                        return Ok(false);
+                        return Ok(Next::End);
                     }
                     burst.clear();
                     lane.show_graph(&hand.ran);
                 }
-                let more = carry.goes_on(any, hand.ran.received.iter().sum());
-                match any || !more {
-                    true => *idle = Idle::default(),
-                    false => {
-                        carry.flush()?;
-                        idle.rest();
-                    }
+                let next = carry.next(any, hand.ran.received.iter().sum());
+                if any {
+                    *idle = Idle::default();
+                } else if matches!(next, Next::Batch) {
+                    carry.flush()?;
+                    idle.rest();
                 }
-                Ok(more)
+                Ok(next)
             })?;
             Ok(hand.ran)
         });
@@ -375,13 +381,19 @@ fn run(
                 enter(1)?;
                 Behind::new(engine, (sources, outputs), size)
             };
-            let behind = floor.work(begin, |engine, behind| {
-                let more = behind.next(ring);
-                behind.run(engine, carry)?;
-                Ok(more)
+            let behind = floor.work_as(1, begin, |engine, behind| match behind.next(ring) {
+                Look::Done => behind.run(engine, carry).map(|()| Next::Batch),
+                Look::Later => {
+                    behind.idle.rest();
+                    Ok(Next::Dry)
+                }
+                Look::Never => Ok(Next::End),
             })?;
             Ok(behind.ran)
         });
+        if let Some(between) = between {
+            floor.ask(between);
+        }
         [first, second].into_iter().map(joined).collect::<io::Result<Vec<GraphRan>>>()
     })?;
     let mut ran = done.into_iter().reduce(GraphRan::and).unwrap_or_default();
@@ -389,7 +401,7 @@ fn run(
     Ok(ran)
 }
 
-/// Takes a batch from a source to the outputs, and to queues: that is the burst's. Whether there was any packet.
+/// Takes a batch from a source to the outputs, and to queues: that is the burst's. Whether any packet was received.
 fn in_front(
     engine: &Engine,
     lane: &mut Lane,
@@ -397,10 +409,11 @@ fn in_front(
     (source, carry, queue): (usize, &impl Carry, usize),
     burst: &mut Burst,
 ) -> io::Result<bool> {
+    let before = hand.ran.received[source];
     carry.fill(hand, source)?;
     let Hand { batch, ran, numbers, meter, .. } = hand;
     if numbers.is_empty() {
-        return Ok(false);
+        return Ok(ran.received[source] > before);
     }
     let mut events = Vec::new();
     meter.measure(batch.len(), (&mut ran.busy, &mut ran.windows), || {
@@ -452,6 +465,7 @@ struct Behind {
     /// Where packets of queues come in by, and where they go out.
     ingress: u32,
     queue: usize,
+    idle: Idle,
     meter: Meter,
     ran: GraphRan,
 }
@@ -467,28 +481,30 @@ impl Behind {
             again: VecDeque::new(),
             ingress: sources as u32 + 1,
             queue: outputs,
+            idle: Idle::default(),
             meter: Meter::default(),
             ran: GraphRan::none(sources, outputs),
         })
     }
 
-    /// Fills a batch with what waits longest; `false` if nothing does and nothing will.
-    fn next(&mut self, ring: &Ring<Burst>) -> bool {
+    /// Fills a batch with what waits longest, if anything does.
+    fn next(&mut self, ring: &Ring<Burst>) -> Look {
         self.batch.clear();
         self.origins.clear();
         if self.done == self.burst.parcels.len() {
-            (self.burst, self.done) = match self.again.pop_front() {
-                Some(burst) => (burst, 0),
+            self.done = 0;
+            match self.again.pop_front() {
+                Some(burst) => self.burst = burst,
                 None => {
-                    let mut burst = std::mem::take(&mut self.burst);
-                    burst.clear();
-                    if !until_done(|| ring.take(&mut burst)) {
-                        return false;
+                    self.burst.clear();
+                    let look = ring.take(&mut self.burst);
+                    if look != Look::Done {
+                        return look;
                     }
-                    (burst, 0)
                 }
-            };
+            }
         }
+        self.idle = Idle::default();
         for parcel in &self.burst.parcels[self.done..] {
             if !self.batch.push_carried(self.burst.get(parcel), parcel.carried, self.ingress) {
                 break;
@@ -496,7 +512,7 @@ impl Behind {
             self.origins.push((parcel.source, parcel.number));
         }
         self.done += self.origins.len();
-        true
+        Look::Done
     }
 
     /// Takes the batch to the outputs.
