@@ -3,6 +3,8 @@
 mod common;
 #[path = "common/flat.rs"]
 mod flat;
+#[path = "common/spoken.rs"]
+mod spoken;
 #[path = "common/wires.rs"]
 mod wires;
 
@@ -15,6 +17,7 @@ use serde_json::Value;
 
 use common::Files;
 use flat::flat;
+use spoken::Spoken;
 use wires::wires;
 
 /// What is sent into the interfaces: a type that nobody else sends.
@@ -333,5 +336,80 @@ fn interfaces_that_do_not_fit_are_named() {
         let out = click(&conf, args).output().unwrap();
         let text = flat(&out.stderr);
         assert!(out.status.code() == Some(2) && text.contains(said), "{args:?}: {text}");
+    }
+}
+
+/// Configurations take each other's place while frames come, one that is no two stages is refused, and every frame that was sent comes out at the other end.
+#[test]
+fn stages_are_replaced_without_losing_a_packet() {
+    if !testing::require() {
+        return;
+    }
+    const SENT: u64 = 2_000;
+    for way in ["raw", "tap"] {
+        let files = Files::new(&format!("live-swapped-{way}"));
+        let conf = |name: &str, behind: &str| {
+            let path = files.path(name);
+            // Others, such as the stack, send into the interfaces, too.
+            let text = format!(
+                "FromDevice(msc0) -> k :: Classifier(12/88b5, -) -> c :: Counter {behind} -> ToDevice(msc1); k[1] -> Discard"
+            );
+            std::fs::write(&path, text).unwrap();
+            path
+        };
+        // What is looked for behind the queue differs: a packet of one in the other would be dropped there.
+        let painted = |color: u32| {
+            format!("-> Paint({color}) -> Queue -> Unqueue -> CheckPaint({color}) -> n :: Counter -> Queue")
+        };
+        let confs = [conf("1.click", &painted(3)), conf("2.click", &painted(5))];
+        let wrong = files.path("3.click");
+        std::fs::write(&wrong, "FromDevice(msc0) -> ToDPDKDevice(msc1)").unwrap();
+        let served = Namespace::new().expect("a namespace").enter(|| {
+            for n in 0..if way == "tap" { 0 } else { 2 } {
+                let (ours, far) = create_veth(&format!("msc{n}"), &format!("msc{n}far"), 1).expect("a pair");
+                set_up_pair((ours, far)).expect("up");
+            }
+            let mut spoken = Spoken::new(&confs[0], &files.path("control"), &["--io", way, "--pipeline"]);
+            let start = Instant::now();
+            let wires = wires(if way == "tap" { ["msc0", "msc1"] } else { ["msc0far", "msc1far"] }, start);
+            let (mut sent, mut back) = (0, 0);
+            std::thread::scope(|scope| {
+                let swapping = scope.spawn(|| {
+                    for at in 0..6 {
+                        let (answer, _) = spoken.say(&format!("SWAP {}", confs[(at + 1) % 2]));
+                        assert!(answer.starts_with("200"), "{answer}");
+                        let (answer, _) = spoken.say(&format!("SWAP {wrong}"));
+                        assert!(
+                            answer.starts_with("520") && answer.contains("no packet comes to a queue"),
+                            "{answer}"
+                        );
+                    }
+                    spoken
+                });
+                while sent < SENT || !swapping.is_finished() || back < sent {
+                    assert!(start.elapsed() < Duration::from_secs(60), "{back} of {sent}");
+                    if sent < SENT || !swapping.is_finished() {
+                        // No more are under way than sockets have room for.
+                        for _ in 0..4.min(128 - (sent - back)) {
+                            sent += u64::from(wires[0].send(&FRAME).is_ok());
+                        }
+                    }
+                    std::thread::sleep(Duration::from_millis(1));
+                    back += come(&wires[1..], false)[0] as u64;
+                }
+                let mut spoken = swapping.join().expect("no panic");
+                assert_eq!([spoken.number("c.count"), spoken.number("n.count")], [sent; 2]);
+                assert!(spoken.say("WRITE stop").0.starts_with("200"));
+                let document: Value = serde_json::from_slice(&spoken.end().stdout).unwrap();
+                (document, sent, back)
+            })
+        });
+        let (document, sent, back) = served.expect("entered");
+        assert!(adds_up(&document), "{document}");
+        assert_eq!(
+            (number(&document, "swaps"), number(&document, "sent"), back),
+            (6, sent, sent),
+            "{document}"
+        );
     }
 }
