@@ -114,7 +114,7 @@ pub(crate) fn of_graph(
     if found.len() < specs.len() {
         return Err(miette!("--io: devices of DPDK and others do not go together"));
     }
-    if program.stages {
+    if program.stages > 1 {
         // The buffers and queues of devices are one worker's.
         eprintln!("--pipeline has no packets of DPDK: use --io raw, tap or xdp, or leave it out");
         return Ok(Err(Exit::NotPermitted.into()));

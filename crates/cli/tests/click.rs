@@ -50,7 +50,7 @@ const QUEUES: &str = "FromDump($IN, STOP true) -> c :: Classifier(12/0800, -); c
     t[1] -> Queue(5) -> Unqueue -> Strip(14) -> m :: Counter -> DecIPTTL -> Discard; p[1] -> Discard; rw[1] -> q; k[1] -> Discard;";
 
 #[test]
-fn what_two_stages_send_is_what_one_worker_does() {
+fn what_stages_send_is_what_one_worker_does() {
     let files = Files::new("click-pipeline");
     let [conf, input] = ["conf.click", "in.pcap"].map(|name| files.path(name));
     std::fs::write(&conf, QUEUES).expect("written");
@@ -80,8 +80,10 @@ fn what_two_stages_send_is_what_one_worker_does() {
     };
     let one = run("one", &[]);
     assert!(one.1.len() > 50_000 && one.2.len() > 1_000, "{} {}", one.1.len(), one.2.len());
-    for (at, batch) in ["batch=1", "batch=7", "batch=64", "batch=64"].iter().enumerate() {
-        assert!(run(&format!("two{at}"), &["--pipeline", "--schedule", batch]) == one, "{batch}");
+    for (stages, batch) in [("", "1"), ("=2", "7"), ("=3", "1"), ("=3", "64")] {
+        let (flag, schedule) = (format!("--pipeline{stages}"), format!("batch={batch}"));
+        let more = [&*flag, "--schedule", &schedule];
+        assert!(run(&format!("stages{stages}-{batch}"), &more) == one, "{more:?}");
     }
 }
 
@@ -195,6 +197,7 @@ fn a_pipeline_is_for_configurations_with_queues() {
     refused("no-queue", "InfiniteSource(LIMIT 5) -> Discard", &["--pipeline"], "no packet comes to a queue");
     let queue = "InfiniteSource(LIMIT 5) -> Queue -> Unqueue -> Discard";
     refused("workers", queue, &["--pipeline", "--workers", "2"], "leave --workers out");
+    refused("stages", queue, &["--pipeline=3"], "--pipeline=2 at most");
 }
 
 #[test]
@@ -484,12 +487,13 @@ fn metrics(name: &str, flags: &[&str]) {
 fn settings_and_tables_are_changed_while_packets_come() {
     settings("workers", &["--workers", "2"]);
     settings("stages", &["--pipeline"]);
+    settings("three", &["--pipeline=3"]);
 }
 
 fn settings(name: &str, flags: &[&str]) {
     let files = Files::new(&format!("click-settings-{name}"));
     let conf = files.path("test.click");
-    let text = "FromDevice(in) -> s :: Switch -> Strip(14) -> CheckIPHeader(CHECKSUM false) -> Queue -> Unqueue -> r :: RadixIPLookup(0/0 0) -> a :: Counter -> Discard;
+    let text = "FromDevice(in) -> s :: Switch -> Strip(14) -> CheckIPHeader(CHECKSUM false) -> Queue -> Unqueue -> r :: RadixIPLookup(0/0 0) -> Queue -> Unqueue -> a :: Counter -> Discard;
         r[1] -> b :: Counter -> Discard; s[1] -> c :: Counter -> Discard;
         InfiniteSource(LIMIT 5) -> i :: Counter -> Discard; p :: InfiniteSource(LIMIT 7, ACTIVE false) -> j :: Counter -> Discard";
     std::fs::write(&conf, text).expect("written");

@@ -339,14 +339,14 @@ fn interfaces_that_do_not_fit_are_named() {
     }
 }
 
-/// Configurations take each other's place while frames come, one that is no two stages is refused, and every frame that was sent comes out at the other end.
+/// Configurations take each other's place while frames come, one that is no stages is refused, and every frame that was sent comes out at the other end.
 #[test]
 fn stages_are_replaced_without_losing_a_packet() {
     if !testing::require() {
         return;
     }
     const SENT: u64 = 2_000;
-    for way in ["raw", "tap"] {
+    for (way, stages) in [("raw", "--pipeline=3"), ("tap", "--pipeline")] {
         let files = Files::new(&format!("live-swapped-{way}"));
         let conf = |name: &str, behind: &str| {
             let path = files.path(name);
@@ -369,7 +369,7 @@ fn stages_are_replaced_without_losing_a_packet() {
                 let (ours, far) = create_veth(&format!("msc{n}"), &format!("msc{n}far"), 1).expect("a pair");
                 set_up_pair((ours, far)).expect("up");
             }
-            let mut spoken = Spoken::new(&confs[0], &files.path("control"), &["--io", way, "--pipeline"]);
+            let mut spoken = Spoken::new(&confs[0], &files.path("control"), &["--io", way, stages]);
             let start = Instant::now();
             let wires = wires(if way == "tap" { ["msc0", "msc1"] } else { ["msc0far", "msc1far"] }, start);
             let (mut sent, mut back) = (0, 0);

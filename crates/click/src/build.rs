@@ -761,7 +761,7 @@ impl<'c, 'g> Code<'c, 'g> {
     /// Ends with the packet for the stage behind queues, where it goes on at an input.
     pub(crate) fn pass_on(&mut self, target: Port, packet: Packet) {
         let output = self.compiler.queues;
-        self.compiler.passing_on += 1;
+        self.compiler.passing_on.insert(self.element);
         self.leave_for(output, target, packet);
     }
 

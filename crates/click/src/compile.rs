@@ -143,8 +143,9 @@ pub struct Program {
     pub sources: Vec<Source>,
     /// Where packets go; output 0 is the first.
     pub targets: Vec<Target>,
-    /// Whether packets leave by another output, behind these, for the stage behind queues, where they come in by a source behind all.
-    pub stages: bool,
+    /// Stages that it may be run in: 1 or, where packets leave by another output, behind these, for the stage behind a queue, to which they come in by a source
+    /// behind all, one more than there are such queues one behind another.
+    pub stages: u32,
     /// Which of the sources handlers tell when to send.
     pub gates: Vec<Gate>,
     /// Reasons to drop.
@@ -248,9 +249,9 @@ pub(crate) struct Compiler<'g> {
     /// Flows of rewriters, by their names.
     pub(crate) rewriters: FxHashMap<String, Flows>,
     pub(crate) general: General,
-    /// The output behind which packets of queues are the next stage's, if there are stages; and how many elements pass packets on there.
+    /// The output behind which packets of queues are the next stage's, if there are stages; and which elements pass packets on there.
     pub(crate) queues: u32,
-    pub(crate) passing_on: u32,
+    pub(crate) passing_on: FxHashSet<usize>,
     /// Where these come in again.
     passed_on: Option<Block>,
     /// Inputs that packets wait at, in the order of the outputs that they wait behind.
@@ -330,7 +331,7 @@ pub fn compile_for(
         offset,
     };
     let uncloned = compiler.uncloned;
-    let stages = compiler.passing_on > 0;
+    let stages = 1 + resolve::ranks(graph, &compiler.returns, &compiler.passing_on);
     let (module, entry) = compiler.finish();
     Ok(Program {
         module,
@@ -460,7 +461,7 @@ impl<'g> Compiler<'g> {
             rewriters: FxHashMap::default(),
             general: General::default(),
             queues: 0,
-            passing_on: 0,
+            passing_on: FxHashSet::default(),
             passed_on: None,
             lanes: Vec::new(),
             numbers: Numbers::default(),

@@ -21,7 +21,7 @@ pub struct General {
     pub arguments: bool,
     /// Annotations are written to memory at each connection, whether anybody looks at them or not.
     pub annotations: bool,
-    /// What is behind queues is another stage's, which other workers run: queues end the way of a packet.
+    /// What is behind a queue is another stage's, which other workers run: queues end the way of a packet.
     pub stages: bool,
     /// There is a clock: packets wait for elements of time, and whoever runs the program keeps them until they are due.
     pub time: bool,

@@ -230,6 +230,21 @@ pub(crate) fn returns(graph: &Graph) -> FxHashSet<Port> {
     found
 }
 
+/// Through how many of these elements, one behind another, packets come at most that take none of the outputs in `returns`, of which there is one at least on every cycle.
+pub(crate) fn ranks(graph: &Graph, returns: &FxHashSet<Port>, elements: &FxHashSet<usize>) -> u32 {
+    let mut ranks = vec![0; graph.elements.len()];
+    loop {
+        let before = ranks.clone();
+        for c in graph.connections.iter().filter(|c| !returns.contains(&c.from)) {
+            let rank = ranks[c.from.element] + u32::from(elements.contains(&c.from.element));
+            ranks[c.to.element] = rank.max(ranks[c.to.element]);
+        }
+        if ranks == before {
+            return ranks.into_iter().max().unwrap_or(0);
+        }
+    }
+}
+
 /// Cycles that a packet cannot leave: every element on it has one output at most.
 fn endless(graph: &Graph, classes: &[&'static Class]) -> Vec<Error> {
     let mut next = vec![None; graph.elements.len()];

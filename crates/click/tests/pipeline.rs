@@ -1,4 +1,4 @@
-//! A graph in two stages does what it does in one, whatever the timing of its workers, and ends when one of them fails.
+//! A graph in stages does what it does in one, whatever the timing of its workers, and ends when one of them fails.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -36,7 +36,7 @@ fn staged(graph: &Graph) -> Program {
     let general = General { stages: true, ..General::default() };
     let program =
         compile_for(graph, &|_, _| Err(String::new()), Writers::Scripts, general).expect("compiled");
-    assert!(program.stages);
+    assert!(program.stages > 1);
     program.for_workers().expect("for several workers")
 }
 
@@ -46,12 +46,13 @@ fn engine(program: &Program, workers: u32, batch: u32) -> Engine {
     Engine::of_module(program.module.clone(), program.entry, &options).expect("compiled")
 }
 
-/// Numbers of elements by where they are, over both workers.
+/// Numbers of elements by where they are, over all workers.
 fn numbers(engine: &mut Engine) -> impl Fn(u32) -> u64 + use<> {
+    let workers = engine.workers() as usize;
     let state = engine.map(STATE).expect("the state").get(&[0; 4]).expect("the first");
     move |offset| {
         // A copy a worker.
-        let copies = state.chunks(state.len() / 2);
+        let copies = state.chunks(state.len() / workers);
         let word =
             |copy: &[u8]| copy[offset as usize..].first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
         copies.map(word).sum()
@@ -67,7 +68,7 @@ fn adds_up(program: &Program, engine: &mut Engine, ran: &GraphRan) {
 }
 
 #[test]
-fn two_stages_send_what_one_worker_sends_in_the_same_order() {
+fn stages_send_what_one_worker_sends_in_the_same_order() {
     let graph = graph();
     let frames = partly_broken(&mut Rng::new(5), 3_000);
     let feeds = [Feed { frames: &frames, count: frames.len() as u64 }];
@@ -80,8 +81,9 @@ fn two_stages_send_what_one_worker_sends_in_the_same_order() {
     .expect("run");
     assert!(one.iter().all(|sent| sent.len() > 20), "{:?}", ran.sent);
     let program = staged(&graph);
-    for batch in [1, 7, 64, 64, 200] {
-        let mut engine = engine(&program, 2, batch);
+    assert_eq!(program.stages, 4);
+    for (stages, batch) in [(2, 1), (2, 7), (2, 64), (2, 200), (3, 1), (3, 64), (4, 7), (4, 64), (5, 64)] {
+        let mut engine = engine(&program, stages, batch);
         let sent = Mutex::new(vec![Vec::new(); program.targets.len()]);
         let take = |p: Departure<'_>| {
             sent.lock().expect("no panic")[p.output].push((p.number, p.bytes.to_vec()));
@@ -93,18 +95,18 @@ fn two_stages_send_what_one_worker_sends_in_the_same_order() {
             .expect("run");
         assert_eq!((&found.received, found.copies, &found.sent), (&ran.received, ran.copies, &ran.sent));
         adds_up(&program, &mut engine, &found);
-        assert!(sent.into_inner().expect("no panic") == one, "batches of {batch}");
+        assert!(sent.into_inner().expect("no panic") == one, "{stages} stages, batches of {batch}");
     }
 }
 
 #[test]
-fn a_stage_that_fails_ends_the_other_one() {
+fn a_stage_that_fails_ends_the_others() {
     let program = staged(&graph());
     let frames = partly_broken(&mut Rng::new(6), 2_000);
     let feeds = [Feed { frames: &frames, count: 10_000_000 }];
-    // Output 1 is the first stage's, output 0 the second one's.
-    for failing in [0, 1] {
-        let mut engine = engine(&program, 2, 32);
+    // Output 1 is the first stage's, output 0 the second one's, output 2 the last one's.
+    for (failing, stages) in [(0, 2), (1, 2), (0, 4), (1, 4), (2, 4)] {
+        let mut engine = engine(&program, stages, 32);
         let take = |p: Departure<'_>| match p.output == failing && p.number > 500 {
             true => Err(io::Error::other("full")),
             false => Ok(()),
@@ -132,8 +134,10 @@ fn between_batches_of_stages_no_packet_is_under_way() {
         [painted(3, [""; 2]), painted(5, ["-> SetIPAddress(1.2.3.4) -> Strip(14)", "Unstrip(14) ->"])];
     let frames = vec![vec![7; 60]; 64];
     let feeds = [Feed { frames: &frames, count: u64::MAX }];
-    // How often the second stage gives its processor away before it sends a packet, and whether the source waits every other time.
-    for (yields, waits) in [(3, false), (0, true), (0, false)] {
+    // How often the last stage gives its processor away before it sends a packet, and whether the source waits every other time.
+    for (stages, yields, waits) in
+        [(2, 3, false), (2, 0, true), (2, 0, false), (3, 3, false), (3, 0, true), (3, 0, false)]
+    {
         let sent = AtomicU64::new(0);
         let take = |p: Departure<'_>| {
             (0..yields).for_each(|_| yield_now());
@@ -142,7 +146,7 @@ fn between_batches_of_stages_no_packet_is_under_way() {
         };
         let gate = Arc::new(Gate::default());
         let gates = [Some(Arc::clone(&gate))];
-        let mut engine = engine(&programs[0], 2, 16);
+        let mut engine = engine(&programs[0], stages, 16);
         let (mut swaps, mut counted) = (0, 0);
         let between = |engine: &mut Engine| {
             let program = &programs[swaps % 2];
@@ -156,11 +160,11 @@ fn between_batches_of_stages_no_packet_is_under_way() {
             };
             let all =
                 [departed, sent.load(Ordering::Relaxed), counted + counter("a"), counted + counter("b")];
-            assert_eq!(all, [received; 4], "{yields} {waits}");
+            assert_eq!(all, [received; 4], "{stages} {yields} {waits}");
             counted = received;
             swaps += 1;
             gate.paused.store(waits && swaps % 2 == 1, Ordering::Relaxed);
-            let mut new = self::engine(&programs[swaps % 2], 2, 16);
+            let mut new = self::engine(&programs[swaps % 2], stages, 16);
             new.adopt(engine, &[STATE]);
             *engine = new;
             swaps < 12
@@ -171,5 +175,25 @@ fn between_batches_of_stages_no_packet_is_under_way() {
         let sent = sent.into_inner();
         assert!(sent > 0);
         assert_eq!((ran.received, ran.sent), (vec![sent], vec![sent, 0]));
+    }
+}
+
+/// Queues one behind another count, not those that a packet passes again when it goes round, or beside each other, or that several pull from.
+#[test]
+fn there_are_as_many_stages_as_queues_one_behind_another_and_one() {
+    let stages = |text: &str| {
+        let graph = flatten(&parse(text).expect("parsed"), &[]).expect("flattened");
+        let general = General { stages: true, ..General::default() };
+        compile_for(&graph, &|_, _| Err(String::new()), Writers::Scripts, general).expect("compiled").stages
+    };
+    for (expected, text) in [
+        (1, "FromDump(a) -> Discard"),
+        (2, "FromDump(a) -> Queue -> Unqueue -> Discard"),
+        (2, "FromDump(a) -> t :: Tee(2) -> Queue -> Unqueue -> d :: Discard; t[1] -> Queue -> Unqueue -> d"),
+        (3, "FromDump(a) -> t :: Tee(2) -> Queue -> Unqueue -> q :: Queue -> Unqueue -> Discard; t[1] -> q"),
+        (2, "FromDump(a) -> k :: CheckPaint(1) -> Discard; k[1] -> Queue -> Unqueue -> Paint(1) -> k"),
+        (1, "FromDump(a) -> q :: Queue -> Unqueue -> d :: Discard; q -> Unqueue -> d"),
+    ] {
+        assert_eq!(stages(text), expected, "{text}");
     }
 }

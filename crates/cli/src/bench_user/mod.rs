@@ -95,7 +95,7 @@ enum Part {
     Sizes,
     /// Time a packet by --schedules, beside that of --schedule
     Schedules,
-    /// Time a packet, and packets a second, by the number of workers: 1, 2, 4 and so on up to --workers; with --pipeline by two stages, too
+    /// Time a packet, and packets a second, by the number of workers: 1, 2, 4 and so on up to --workers; with --pipeline by stages, too
     Workers,
     /// Latency by offered load: packets that come by a Poisson process into a ring of 1,024, polled by one worker
     Latency,
@@ -244,7 +244,7 @@ impl<'b> Bench<'b> {
         numbers.push(most);
         let mut runners = Vec::new();
         let crews = numbers.iter().map(|&workers| (workers, false));
-        let staged = self.args.tuning.pipeline.then_some((2, true));
+        let staged = self.args.tuning.pipeline.map(|stages| (stages, true));
         for crew in crews.chain(staged) {
             match self.subject.runner(self.args, crew, &self.args.tuning.schedule) {
                 Ok(Made::Ready(runner)) => runners.push(*runner),

@@ -224,7 +224,7 @@ impl Runner {
 
     /// Whether its workers are stages.
     pub(super) fn pipelined(&self) -> bool {
-        self.program.as_ref().is_some_and(|program| program.stages)
+        self.program.as_ref().is_some_and(|program| program.stages > 1)
     }
 
     /// Packets that it is made for at once.
@@ -252,7 +252,7 @@ impl Runner {
         let ran = match &self.program {
             None => self.object(traffic, count, batch),
             Some(program) => {
-                let (outputs, stages) = (program.targets.len(), program.stages);
+                let (outputs, stages) = (program.targets.len(), program.stages > 1);
                 self.graph(traffic, count, (outputs, stages), batch)
             }
         };

@@ -92,7 +92,7 @@ pub(super) struct Ports {
     outputs: Vec<usize>,
     /// Of each source a description, and how many of its packets no buffer takes.
     described: Vec<(String, u64)>,
-    /// Whether the configuration was compiled in two stages.
+    /// Whether the configuration was compiled in stages.
     stages: bool,
 }
 
@@ -102,7 +102,7 @@ enum By {
     Queues(Queues),
     /// Interfaces alone, in other ways, by several workers, each of which has its wires.
     Wires(Vec<Vec<Wired>>),
-    /// Any, interfaces first: one worker has all, or two stages. How many packets there are, if none comes by an interface.
+    /// Any, interfaces first: one worker has all, or stages share them. How many packets there are, if none comes by an interface.
     Ends(Vec<End>, Option<u64>),
 }
 
@@ -145,14 +145,14 @@ pub(super) fn of_graph(
         return Ok(Ok(None));
     }
     let Places { ports, sources, outputs } = places(said, program, "interfaces")?;
-    let (timed, stages) = (!program.waits.servers.is_empty(), program.stages);
+    let (timed, stages) = (!program.waits.servers.is_empty(), program.stages > 1);
     if let Some(ends) = only_queues(&ports, &sources, &outputs).filter(|_| !timed && !stages) {
         let names: Vec<&str> = ports.iter().map(|(_, name)| name.as_str()).collect();
         let queues = Queues::open(&names, engine.workers(), engine.batch(), &args.taking)?;
         return Ok(queues.map(|queues| Some(Ports::of_queues(queues, ends))));
     }
     args.taking.of_copies(
-        "interfaces that are not all AF_XDP's, files and packets that are made up beside them, or two stages",
+        "interfaces that are not all AF_XDP's, files and packets that are made up beside them, or stages",
     )?;
     if engine.workers() > 1 && !stages {
         let Some(ends) = only_wires(&ports, &sources, &outputs) else {

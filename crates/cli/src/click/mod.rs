@@ -186,11 +186,17 @@ pub(crate) fn front(
     for warning in &program.warnings {
         eprintln!("{:?}", texts.report(warning, Severity::Warning));
     }
-    if general.stages && !program.stages {
-        return Err(miette!(
-            "{}: no packet comes to a queue that one puller has: there is nothing behind one",
-            conf.display()
-        ));
+    if general.stages && program.stages < workers {
+        let conf = conf.display();
+        return Err(match program.stages {
+            1 => {
+                miette!("{conf}: no packet comes to a queue that one puller has: there is nothing behind one")
+            }
+            stages => miette!(
+                "{conf}: no packet comes to more than {} queues that one puller has each: --pipeline={stages} at most",
+                stages - 1
+            ),
+        });
     }
     match workers {
         1 => Ok(program),
@@ -362,7 +368,7 @@ pub(crate) fn execute(
     let (batch, size) = (engine.batch(), engine.batch() as usize);
     let control = listening(args, engine, options)?;
     let (stages, outputs, mut at_work) =
-        (program.stages, program.targets.len(), AtWork::new(program, args.json, args.watch.crashed()));
+        (program.stages > 1, program.targets.len(), AtWork::new(program, args.json, args.watch.crashed()));
     let take = |p: Departure<'_>| sinks.take(&p, &packets);
     let scripted = at_work.has_scripts();
     // A script that cannot print ends the run.

@@ -70,18 +70,19 @@ pub(crate) struct Tuning {
     /// Run by so many workers, each a thread on a processor of its own with the packets of its flows
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) workers: u32,
-    /// Run by two workers, one in front of the queues of a configuration and one behind, with a ring between them
-    #[arg(long)]
-    pub(crate) pipeline: bool,
+    /// Run a configuration in so many stages, each a worker: in front of its queues, behind the first one that a packet comes to, and so on, with a ring between two;
+    /// 2 without N
+    #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "2", value_parser = clap::value_parser!(u32).range(2..=64))]
+    pub(crate) pipeline: Option<u32>,
 }
 
 impl Tuning {
-    /// How many workers there are to be; two of a pipeline.
+    /// How many workers there are to be, one a stage of a pipeline.
     pub(crate) fn workers(&self) -> Result<u32> {
         match (self.pipeline, self.workers) {
-            (true, 1) => Ok(2),
-            (true, _) => Err(miette!("--pipeline is two workers: leave --workers out")),
-            (false, workers) => Ok(workers),
+            (Some(stages), 1) => Ok(stages),
+            (Some(_), _) => Err(miette!("--pipeline has a worker for each stage: leave --workers out")),
+            (None, workers) => Ok(workers),
         }
     }
 
@@ -109,12 +110,12 @@ impl Tuning {
 
     /// What a configuration keeps general.
     pub(crate) fn general(&self) -> General {
-        General { stages: self.pipeline, ..without::general(&self.without) }
+        General { stages: self.pipeline.is_some(), ..without::general(&self.without) }
     }
 
     /// Fails if something is left out that objects do not have.
     pub(crate) fn of_objects(&self) -> Result<()> {
-        if self.pipeline {
+        if self.pipeline.is_some() {
             return Err(miette!("--pipeline is for configurations: an object has no queues"));
         }
         if self.general() == General::default() {

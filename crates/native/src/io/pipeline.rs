@@ -1,15 +1,15 @@
-//! A graph in two stages, each a worker on a processor of its own: what is in front of queues, and what is behind them.
+//! A graph in stages, each a worker on a processor of its own: what is in front of queues, what is behind the first one that a packet comes to, and so on.
 //!
-//! The first worker takes packets from sources; those that reach a queue go through a ring of bursts to the second one, with their annotations, which the code
-//! has put into their buffers. A packet that reaches another queue there stays with the second worker: nothing comes back, so that no
+//! The first worker takes packets from sources; those that reach a queue go through a ring of bursts to the next one, with their annotations, which the code
+//! has put into their buffers. A packet that reaches another queue at the last worker stays with it: nothing comes back, so that no
 //! worker ever waits for one that waits for it. Packets come from memory ([`run_graph_pipelined`]) or by wires ([`serve_graph_pipelined`]).
 //!
-//! Where the ring is full the first worker waits (back-pressure): no packet is lost between stages. What comes by an interface meanwhile waits there, and what finds
-//! no room there is lost before it came here. Whichever worker ends, for whatever reason, says so in the ring, and the other one ends, too: the second one when
-//! it has sent what is in the ring. Somebody else has the engine to himself when the first worker has stopped and the second one has sent what was in the ring
+//! Where a ring is full the worker in front of it waits (back-pressure): no packet is lost between stages. What comes by an interface meanwhile waits there, and what finds
+//! no room there is lost before it came here. Whichever worker ends, for whatever reason, says so in its rings, and the others end, too: those behind it when
+//! they have sent what is in the rings. Somebody else has the engine to himself when the first worker has stopped and the others have sent what was in the rings
 //! ([`super::floor`]).
 //!
-//! Invariant: received + copies = sent + dropped, over both stages together, where the graph counts what it drops itself. Packets of a flow that take the
+//! Invariant: received + copies = sent + dropped, over all stages together, where the graph counts what it drops itself. Packets of a flow that take the
 //! same way stay in order.
 
 use std::collections::VecDeque;
@@ -192,7 +192,7 @@ fn until_done(mut attempt: impl FnMut() -> Look) -> bool {
     }
 }
 
-/// Where packets come from and go to. Both workers ask.
+/// Where packets come from and go to. All workers ask.
 trait Carry: Sync {
     /// What the first worker has to itself, of so many packets at once.
     fn hand(&self, size: usize) -> io::Result<Hand>;
@@ -292,12 +292,12 @@ impl<W: Wire + Send> Carry for Wires<'_, W> {
     }
 }
 
-/// Runs all packets of all sources through a graph that was compiled in two stages, with this many outputs beside that of its queues, by the engine's two
-/// workers. `take` is called by both. `between` is asked now and then, when both are between two batches and nothing is in the ring: it may put another engine, of a
-/// graph in as many stages, in the place of this one; `false` ends the run.
+/// Runs all packets of all sources through a graph that was compiled in stages, with this many outputs beside that of its queues, by the engine's workers, each a
+/// stage. `take` is called by all. `between` is asked now and then, when all are between two batches and nothing is in the rings: it may put another engine, of a
+/// graph in stages, in the place of this one; `false` ends the run.
 ///
 /// # Errors
-/// If what takes the packets fails, there is no memory for a batch, or a worker cannot begin.
+/// If what takes the packets fails, there is no memory for a batch, a worker cannot begin, or there is one worker only.
 pub fn run_graph_pipelined<'f>(
     engine: &mut Engine,
     sources: impl Into<Sources<'f>>,
@@ -312,7 +312,7 @@ pub fn run_graph_pipelined<'f>(
     run(engine, &memory, (sources.feeds.len(), outputs), (size, crew), between)
 }
 
-/// Serves the wires of such a graph's sources and outputs for as long as `plan` says. The first worker receives; both send, each what leaves by its stage. What was
+/// Serves the wires of such a graph's sources and outputs for as long as `plan` says. The first worker receives; all send, each what leaves by its stage. What was
 /// received is processed and sent before this returns. `between` is asked as there.
 ///
 /// # Errors
@@ -338,10 +338,15 @@ fn run(
     (size, crew): (usize, &Crew<'_>),
     between: Option<impl FnMut(&mut Engine) -> bool>,
 ) -> io::Result<GraphRan> {
-    let (ring, floor) = (Ring::<Burst>::new(RING), Floor::of_stages(engine));
+    let stages = engine.workers();
+    let rings: Vec<Ring<Burst>> = (1..stages).map(|_| Ring::new(RING)).collect();
+    let Some(ring) = rings.first() else {
+        return Err(io::Error::other("stages are two workers and more: this engine is for one"));
+    };
+    let floor = Floor::of_stages(engine);
     let start = Instant::now();
     let done = thread::scope(|scope| {
-        let (ring, floor, enter) = (&ring, &floor, crew.enter);
+        let (rings, floor, enter) = (&rings, &floor, crew.enter);
         let first = scope.spawn(move || {
             let _side = Side(&ring.closed);
             let begin = |engine: &Engine| {
@@ -358,7 +363,7 @@ fn run(
                     any = true;
                     lane.done(stamp, hand.numbers.len() as u64);
                     if !burst.parcels.is_empty() && !until_done(|| ring.push(burst)) {
-                        // The second worker has failed, and says why.
+                        // A worker behind has failed, and says why.
                         return Ok(Next::End);
                     }
                     burst.clear();
@@ -375,26 +380,30 @@ fn run(
             })?;
             Ok(hand.ran)
         });
-        let second = scope.spawn(move || {
-            let _side = Side(&ring.gone);
-            let begin = |engine: &Engine| {
-                enter(1)?;
-                Behind::new(engine, (sources, outputs), size)
-            };
-            let behind = floor.work_as(1, begin, |engine, behind| match behind.next(ring) {
-                Look::Done => behind.run(engine, carry).map(|()| Next::Batch),
-                Look::Later => {
-                    behind.idle.rest();
-                    Ok(Next::Dry)
-                }
-                Look::Never => Ok(Next::End),
-            })?;
-            Ok(behind.ran)
-        });
+        let behind = |(stage, number): (usize, u32)| {
+            scope.spawn(move || {
+                let (ring, onward) = (&rings[stage - 1], rings.get(stage));
+                let _sides = (Side(&ring.gone), onward.map(|onward| Side(&onward.closed)));
+                let begin = |engine: &Engine| {
+                    enter(number)?;
+                    Behind::new(engine, number, (sources, outputs), size)
+                };
+                let behind = floor.work_as(stage, begin, |engine, behind| match behind.next(ring) {
+                    Look::Done => behind.run(engine, carry, onward).map(Next::from),
+                    Look::Later => {
+                        behind.idle.rest();
+                        Ok(Next::Dry)
+                    }
+                    Look::Never => Ok(Next::End),
+                })?;
+                Ok(behind.ran)
+            })
+        };
+        let spawned: Vec<_> = std::iter::once(first).chain((1..).zip(1..stages).map(behind)).collect();
         if let Some(between) = between {
             floor.ask(between);
         }
-        [first, second].into_iter().map(joined).collect::<io::Result<Vec<GraphRan>>>()
+        spawned.into_iter().map(joined).collect::<io::Result<Vec<GraphRan>>>()
     })?;
     let mut ran = done.into_iter().reduce(GraphRan::and).unwrap_or_default();
     ran.total = start.elapsed();
@@ -451,7 +460,7 @@ fn settle(
     carry.flush()
 }
 
-/// What the second worker has to itself.
+/// What a worker behind others has to itself.
 struct Behind {
     lane: Lane,
     batch: Batch,
@@ -460,7 +469,8 @@ struct Behind {
     /// The burst at hand, and how many of its packets were run.
     burst: Burst,
     done: usize,
-    /// What has reached queues here.
+    /// What the batch at hand has left in queues, and what waits of that where there is no stage behind.
+    left: Burst,
     again: VecDeque<Burst>,
     /// Where packets of queues come in by, and where they go out.
     ingress: u32,
@@ -471,13 +481,19 @@ struct Behind {
 }
 
 impl Behind {
-    fn new(engine: &Engine, (sources, outputs): (usize, usize), size: usize) -> io::Result<Behind> {
+    fn new(
+        engine: &Engine,
+        number: u32,
+        (sources, outputs): (usize, usize),
+        size: usize,
+    ) -> io::Result<Behind> {
         Ok(Behind {
-            lane: engine.lane(1),
+            lane: engine.lane(number),
             batch: Batch::with_copies(size, size * COPIES)?,
             origins: Vec::with_capacity(size),
             burst: Burst::default(),
             done: 0,
+            left: Burst::default(),
             again: VecDeque::new(),
             ingress: sources as u32 + 1,
             queue: outputs,
@@ -515,9 +531,9 @@ impl Behind {
         Look::Done
     }
 
-    /// Takes the batch to the outputs.
-    fn run(&mut self, engine: &Engine, carry: &impl Carry) -> io::Result<()> {
-        let Behind { lane, batch, origins, again, queue, meter, ran, .. } = self;
+    /// Takes the batch to the outputs, and to queues: that is the next stage's, if there is one. Whether it goes on.
+    fn run(&mut self, engine: &Engine, carry: &impl Carry, onward: Option<&Ring<Burst>>) -> io::Result<bool> {
+        let Behind { lane, batch, origins, left, again, queue, meter, ran, .. } = self;
         let stamp = lane.stamp();
         let mut events = Vec::new();
         meter.measure(batch.len(), (&mut ran.busy, &mut ran.windows), || {
@@ -527,14 +543,17 @@ impl Behind {
         ran.events += events.len() as u64;
         ran.copies += batch.copies() as u64;
         let origin = |at: usize| origins.get(at).copied().unwrap_or_default();
-        let mut burst = Burst::default();
-        settle(batch, (ran, *queue), &origin, &mut burst, carry)?;
-        if !burst.parcels.is_empty() {
-            again.push_back(burst);
-        }
+        settle(batch, (ran, *queue), &origin, left, carry)?;
         lane.done(stamp, origins.len() as u64);
         lane.show_graph(ran);
-        Ok(())
+        match onward {
+            _ if left.parcels.is_empty() => {}
+            Some(ring) if until_done(|| ring.push(left)) => left.clear(),
+            // A worker behind has failed, and says why.
+            Some(_) => return Ok(false),
+            None => again.push_back(std::mem::take(left)),
+        }
+        Ok(true)
     }
 }
 
