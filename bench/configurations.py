@@ -1,18 +1,22 @@
 #!/usr/bin/env python3
 """Which configurations of Click in a folder compile, and why the others do not.
 
-    bench/configurations.py FOLDER|FILE.npf... [--millstream PATH] [--set NAME=VALUE]... [--expected FILE] [--json]
+    bench/configurations.py FOLDER|FILE.npf... [--millstream PATH] [--set NAME=VALUE]... [--expected FILE] [--wired] [--json]
 
 Every FILE.click below a folder goes through `millstream click FILE --ir`, in its own folder, with the variables of --set. Of a test of NPF (PacketMill's
 experiments are one) the network functions are put together from its sections as its script does, for each set of tags that CASES names.
 
 --expected names files that must compile, one a line, as they are printed here: `bench/configurations.txt` has those of FastClick's conf/ (with
 N, L, S, R and T, which some of its generators need from the command line) and of PacketMill's experiments. Exit code 1 if one of them does not.
+
+--wired does all of it in a network namespace of its own with interfaces eth0 and eth1, of which some configurations take the addresses. It needs
+unshare(1) and ip(8), and either root or user namespaces.
 """
 
 import argparse
 import collections
 import json
+import os
 import pathlib
 import re
 import subprocess
@@ -31,6 +35,12 @@ USUAL = {
     "CHKSUM": "0", "NAT_CAPA": "10000000", "INITVLAN": "", "SETVLAN": "", "WP": "",
 }
 VLAN = {"INITVLAN": "-> SetVLANAnno(0)", "SETVLAN": "-> VLANEncap(VLAN_TCI ANNO, VLAN_PCP 0)"}
+# Both ends of a line, with addresses.
+INTERFACES = """set -e
+ip link add eth0 type veth peer name eth1
+for n in 0 1; do ip address add 192.0.2.$((n + 1))/24 dev eth$n; ip link set eth$n up; done
+exec "$@"
+"""
 # What is said of a mistake, on one line or several.
 REASON = re.compile(r"^ +× (.*(?:\n +│ .*)*)", re.MULTILINE)
 WORK = {"WP": "-> WorkPackage(S 4, N 5, R 0, PAYLOAD false, W 4)"}
@@ -89,14 +99,24 @@ def configurations(place, folder):
         yield path.name, path
 
 
+def wire():
+    """Begins again in a namespace with interfaces."""
+    again = [sys.executable, *sys.argv, "--no-wired"]
+    user = [] if os.geteuid() == 0 else ["--map-root-user"]
+    os.execvp("unshare", ["unshare", "--net", *user, "sh", "-c", INTERFACES, "sh", *again])
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("places", nargs="+", type=pathlib.Path, metavar="FOLDER|FILE.npf")
     parser.add_argument("--millstream", default="target/release/millstream", type=lambda path: str(pathlib.Path(path).resolve()))
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", dest="variables")
     parser.add_argument("--expected", type=pathlib.Path)
+    parser.add_argument("--wired", action=argparse.BooleanOptionalAction, default=False)
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
+    if args.wired:
+        wire()
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         for place in args.places:

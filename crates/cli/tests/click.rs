@@ -17,6 +17,7 @@ use std::process::{Command, Output};
 use capture::capture;
 use common::Files;
 use flat::flat;
+use millstream_kernel::{Namespace, interface_index, set_up, testing};
 use spoken::Spoken;
 
 /// Runs this configuration; `name` is the test's.
@@ -40,6 +41,26 @@ fn a_configuration_runs_and_its_account_adds_up() {
         (report["handlers"][0]["value"].as_str(), report["handlers"][1]["value"].as_str()),
         (Some("500"), Some("Counter"))
     );
+}
+
+#[test]
+fn interfaces_of_this_machine_lend_their_names() {
+    if !testing::require() {
+        return;
+    }
+    let text = "InfiniteSource(LIMIT 1) -> MarkIPHeader -> rt :: LinearIPLookup(lo 0, lo:ipnet 0, lo:bcast 0) -> Discard";
+    let run = || {
+        set_up(interface_index("lo").unwrap()).unwrap();
+        click("interfaces", text, &["--json", "--handler", "rt.table"])
+    };
+    let out = Namespace::new().unwrap().enter(run).unwrap();
+    assert!(out.status.success(), "{}", flat(&out.stderr));
+    let report: serde_json::Value = serde_json::from_slice(&out.stdout).expect("JSON");
+    let table = report["handlers"][0]["value"].as_str().expect("text");
+    let mut routes: Vec<&str> =
+        table.lines().filter_map(|line| line.split_once('\t')).map(|(to, _)| to).collect();
+    routes.sort_unstable();
+    assert_eq!(routes, ["127.0.0.0/8", "127.0.0.1/32", "127.255.255.255/32"]);
 }
 
 /// Annotations and stripped headers that are wanted behind queues, copies, a queue behind another, a way beside all queues, and a table that one stage fills

@@ -9,10 +9,82 @@ use rustc_hash::FxHashMap;
 
 use crate::config::{Text, unquote, words};
 use crate::error::{Error, Span};
-use crate::graph::Element;
+use crate::graph::{Element, Interface};
 
-/// Addresses by name, from `AddressInfo`.
-pub(crate) type Names = FxHashMap<String, Vec<Text>>;
+/// Words by the name that stands in front of them.
+pub(crate) type Said = FxHashMap<String, Vec<Text>>;
+
+/// What names of addresses stand for: what `AddressInfo` says, else what the interface of that name has, each kind of address by itself.
+/// Source: AddressInfo(n).
+pub(crate) struct Names {
+    pub(crate) said: Said,
+    pub(crate) interfaces: Vec<Interface>,
+}
+
+impl Names {
+    /// Whether a name stands for anything.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.said.contains_key(name) || self.interface(name).is_some()
+    }
+
+    fn interface(&self, name: &str) -> Option<&Interface> {
+        self.interfaces.iter().find(|interface| interface.name == name)
+    }
+
+    /// The first of what `AddressInfo` says of a name that `read` takes.
+    fn said<T>(&self, name: &str, read: impl Fn(&str) -> Option<T>) -> Option<T> {
+        self.said.get(name)?.iter().find_map(|value| read(&value.text))
+    }
+
+    /// The address of `NAME` or `NAME:KIND`.
+    fn ip(&self, text: &str) -> Option<u32> {
+        let (name, kind) = kind(text, "ip");
+        let first = |(address, mask)| address & mask | 1;
+        match kind.as_str() {
+            "ip" | "ip4" => self.said(name, host_text).or_else(|| Some(self.interface(name)?.ip?.0)),
+            "bcast" => self.net(name).map(|(address, mask)| address | !mask),
+            "gw" => {
+                let said = self.said(text, ip_text).or_else(|| self.said(name, net_text).map(first));
+                said.or_else(|| {
+                    let interface = self.interface(name)?;
+                    interface.gateway.or_else(|| interface.ip.map(first))
+                })
+            }
+            _ => None,
+        }
+    }
+
+    /// The prefix of `NAME` or `NAME:ipnet`.
+    fn net(&self, text: &str) -> Option<(u32, u32)> {
+        let (name, kind) = kind(text, "net");
+        let is_net = ["net", "ipnet", "ip4net"].contains(&kind.as_str());
+        let own = || self.said(name, net_text).or_else(|| self.interface(name)?.ip);
+        is_net.then(own)?
+    }
+
+    fn ip6(&self, text: &str) -> Option<u128> {
+        let (name, kind) = kind(text, "ip6");
+        (kind == "ip6").then(|| self.said(name, host6_text))?
+    }
+
+    fn net6(&self, text: &str) -> Option<(u128, u32)> {
+        let (name, kind) = kind(text, "ip6net");
+        (kind == "ip6net").then(|| self.said(name, net6_text))?
+    }
+
+    fn ether(&self, text: &str) -> Option<[u8; 6]> {
+        let (name, kind) = kind(text, "eth");
+        let is_ether = ["eth", "ether", "ethernet"].contains(&kind.as_str());
+        let own = || self.said(name, ether_text).or_else(|| self.interface(name)?.ether);
+        is_ether.then(own)?
+    }
+}
+
+/// Name and kind of `NAME:KIND`.
+fn kind<'t>(text: &'t str, usual: &str) -> (&'t str, String) {
+    let (name, kind) = text.rsplit_once(':').unwrap_or((text, usual));
+    (name, kind.to_ascii_lowercase())
+}
 
 /// The arguments of an element that nobody has asked for yet.
 pub(crate) struct Arguments<'e> {
@@ -58,7 +130,7 @@ impl<'e> Arguments<'e> {
     fn unknown(&self, argument: &Text, words: &[Text]) -> Option<Error> {
         let [first, _, ..] = words else { return None };
         let like = first.text.len() > 2 && first.text.bytes().all(|b| b.is_ascii_uppercase() || b == b'_');
-        if !like || self.known.is_empty() || self.names.contains_key(&first.text) {
+        if !like || self.known.is_empty() || self.names.has(&first.text) {
             return None;
         }
         let message = format!("`{}` has no argument {}", self.element.class, first.text);
@@ -177,7 +249,7 @@ pub(crate) fn boolean(text: &Text) -> Result<bool, Error> {
 
 /// What stands for an address.
 const NAMES: &str =
-    "a name is what `AddressInfo` says it is: this machine's interfaces are not asked for their addresses";
+    "a name is what `AddressInfo` says it is, or an interface of this machine that has such an address";
 
 /// An error of an address, which says what names stand for if what was written is one.
 fn no_name(text: &Text, error: Error) -> Error {
@@ -191,37 +263,39 @@ pub(crate) fn string(text: &Text) -> String {
     String::from_utf8_lossy(&unquote(&text.text)).into_owned()
 }
 
-/// What kinds of addresses may be asked for behind a name and a colon.
-const KINDS: &[&str] = &["ip", "ip4", "ipnet", "ip6", "ip6net", "eth"];
-
-/// What is said of a name, or of `NAME:KIND`.
-fn said_of<'n>(text: &Text, names: &'n Names) -> Option<&'n Vec<Text>> {
-    let whole = names.get(&text.text);
-    whole.or_else(|| names.get(text.text.rsplit_once(':').filter(|(_, kind)| KINDS.contains(kind))?.0))
-}
-
-/// What a name stands for, in the form that `read` takes.
-fn named<T>(text: &Text, names: &Names, read: impl Fn(&str) -> Option<T>) -> Option<T> {
-    read(&text.text).or_else(|| said_of(text, names)?.iter().find_map(|value| read(&value.text)))
-}
-
 /// An IPv4 address.
 pub fn ip_text(text: &str) -> Option<u32> {
     text.parse::<Ipv4Addr>().ok().map(u32::from)
 }
 
-/// An IPv4 address, or a name for one.
-pub(crate) fn ip(text: &Text, names: &Names) -> Result<u32, Error> {
-    let read = |t: &str| ip_text(t).or_else(|| ip_text(t.split_once('/')?.0));
-    let direct = ip_text(&text.text);
-    direct
-        .or_else(|| said_of(text, names)?.iter().find_map(|value| read(&value.text)))
-        .ok_or_else(|| no_name(text, wrong(text, "an IP address")))
+/// An address that a name stands for: itself, or that of a prefix with more than its network.
+fn host_text(text: &str) -> Option<u32> {
+    let (address, mask) = prefix_text(text)?;
+    (mask == u32::MAX || address & !mask != 0).then_some(address)
 }
 
-/// Address and mask of a prefix: `18.26.4/24`, `18.26.4.0/255.255.255.0`, or an address alone.
+/// A prefix that a name stands for, which an address alone is none of.
+fn net_text(text: &str) -> Option<(u32, u32)> {
+    prefix_text(text).filter(|_| text.contains('/'))
+}
+
+/// An IPv4 address, or a name for one.
+pub(crate) fn ip(text: &Text, names: &Names) -> Result<u32, Error> {
+    let found = ip_text(&text.text).or_else(|| names.ip(&text.text));
+    found.ok_or_else(|| no_name(text, wrong(text, "an IP address")))
+}
+
+const PREFIX: &str = "an IP prefix like 18.26.4.0/24";
+
+/// Address and mask of a prefix: `18.26.4/24`, `18.26.4.0/255.255.255.0`, or an address alone, which a name rather stands for.
 pub(crate) fn prefix(text: &Text, names: &Names) -> Result<(u32, u32), Error> {
-    named(text, names, prefix_text).ok_or_else(|| wrong(text, "an IP prefix like 18.26.4.0/24"))
+    let found = prefix_text(&text.text).or_else(|| Some((names.ip(&text.text)?, u32::MAX)));
+    found.or_else(|| names.net(&text.text)).ok_or_else(|| no_name(text, wrong(text, PREFIX)))
+}
+
+/// As [`prefix`], where a name rather stands for a prefix.
+pub(crate) fn net(text: &Text, names: &Names) -> Result<(u32, u32), Error> {
+    names.net(&text.text).map_or_else(|| prefix(text, names), Ok)
 }
 
 /// Address and mask of a prefix of IPv4.
@@ -243,21 +317,41 @@ pub fn ip6_text(text: &str) -> Option<u128> {
     text.parse::<Ipv6Addr>().ok().map(u128::from)
 }
 
-/// An IPv6 address, or a name for one.
-pub(crate) fn ip6(text: &Text, names: &Names) -> Result<u128, Error> {
-    named(text, names, ip6_text).ok_or_else(|| wrong(text, "an IPv6 address"))
+/// As [`host_text`].
+fn host6_text(text: &str) -> Option<u128> {
+    let (address, bits) = bits6_text(text)?;
+    (bits == 128 || address & !mask6(bits) != 0).then_some(address)
 }
 
-/// Address and length of a prefix of IPv6: `3ffe:1ce1:2::/80`, or an address alone.
+/// As [`net_text`].
+fn net6_text(text: &str) -> Option<(u128, u32)> {
+    prefix6_text(text).filter(|_| text.contains('/'))
+}
+
+/// An IPv6 address, or a name for one.
+pub(crate) fn ip6(text: &Text, names: &Names) -> Result<u128, Error> {
+    let found = ip6_text(&text.text).or_else(|| names.ip6(&text.text));
+    found.ok_or_else(|| wrong(text, "an IPv6 address"))
+}
+
+/// Address and length of a prefix of IPv6: `3ffe:1ce1:2::/80`, or an address alone, which a name rather stands for.
 pub(crate) fn prefix6(text: &Text, names: &Names) -> Result<(u128, u32), Error> {
-    named(text, names, prefix6_text).ok_or_else(|| wrong(text, "an IPv6 prefix like 3ffe:1ce1:2::/80"))
+    let found = prefix6_text(&text.text).or_else(|| Some((names.ip6(&text.text)?, 128)));
+    found
+        .or_else(|| names.net6(&text.text))
+        .ok_or_else(|| wrong(text, "an IPv6 prefix like 3ffe:1ce1:2::/80"))
 }
 
 /// Address and length of a prefix of IPv6; an address alone is one of all bits.
 pub fn prefix6_text(text: &str) -> Option<(u128, u32)> {
+    bits6_text(text).map(|(address, bits)| (address & mask6(bits), bits))
+}
+
+/// An address with all its bits, and the length of its prefix.
+fn bits6_text(text: &str) -> Option<(u128, u32)> {
     let (address, bits) = text.split_once('/').unwrap_or((text, "128"));
     let bits = bits.parse().ok().filter(|bits| *bits <= 128)?;
-    Some((ip6_text(address)? & mask6(bits), bits))
+    Some((ip6_text(address)?, bits))
 }
 
 /// The mask of a prefix of IPv6.
@@ -267,8 +361,8 @@ pub(crate) fn mask6(bits: u32) -> u128 {
 
 /// An Ethernet address, or a name for one.
 pub(crate) fn ether(text: &Text, names: &Names) -> Result<[u8; 6], Error> {
-    named(text, names, ether_text)
-        .ok_or_else(|| no_name(text, wrong(text, "an Ethernet address like 0:1:2:3:4:5")))
+    let found = ether_text(&text.text).or_else(|| names.ether(&text.text));
+    found.ok_or_else(|| no_name(text, wrong(text, "an Ethernet address like 0:1:2:3:4:5")))
 }
 
 /// An Ethernet address.

@@ -18,7 +18,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use serde::{Deserialize, Serialize};
 
 use crate::about;
-use crate::arguments::{Arguments, Names};
+use crate::arguments::{Arguments, Names, Said};
 use crate::build::Code;
 use crate::class::{Behaviour, Class};
 use crate::elements::rewrite::{Flows, Rewriter};
@@ -371,7 +371,7 @@ fn behaviours(
     (objects, writers): (&ReadObject<'_>, Writers),
     shared: &mut Shared,
 ) -> Result<Vec<Option<Box<dyn Behaviour>>>, Vec<Error>> {
-    let names = said_by(graph, "AddressInfo");
+    let names = Names { said: said_by(graph, "AddressInfo"), interfaces: graph.interfaces.clone() };
     let patterns = said_by(graph, "IPRewriterPatterns");
     let (mut all, mut errors) = (Vec::new(), Vec::new());
     let all_ports = graph.ports();
@@ -402,8 +402,8 @@ fn behaviours(
 }
 
 /// What elements of a class say: of each argument the first word is a name, and the others what it stands for.
-fn said_by(graph: &Graph, class: &str) -> Names {
-    let mut names = Names::default();
+fn said_by(graph: &Graph, class: &str) -> Said {
+    let mut names = Said::default();
     for element in graph.elements.iter().filter(|e| e.class == class) {
         for argument in &element.arguments {
             let mut all = crate::config::words(argument).into_iter();

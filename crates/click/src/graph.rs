@@ -36,6 +36,19 @@ pub struct Connection {
     pub span: Span,
 }
 
+/// An interface of the machine that runs the configuration: its name stands for its addresses.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Interface {
+    /// Its name.
+    pub name: String,
+    /// Its Ethernet address.
+    pub ether: Option<[u8; 6]>,
+    /// Its first address of IPv4, and the mask of its network.
+    pub ip: Option<(u32, u32)>,
+    /// Where its default route leads.
+    pub gateway: Option<u32>,
+}
+
 /// A configuration without compound elements.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Graph {
@@ -45,6 +58,8 @@ pub struct Graph {
     pub connections: Vec<Connection>,
     /// What the configuration requires.
     pub requirements: Vec<Text>,
+    /// Interfaces that arguments may name where they want addresses: none, unless whoever has the graph knows the machine.
+    pub interfaces: Vec<Interface>,
 }
 
 impl Graph {

@@ -4,7 +4,7 @@
 //! are blocks, connections are jumps, annotations are values ([`Program`]). `docs/click.md` lists the elements.
 //!
 //! Architecture Invariant: no I/O and no back end here. Files and devices are names, which the command line maps; object files are read by
-//! whoever calls [`compile_with()`].
+//! whoever calls [`compile_with()`], and addresses of interfaces are what the graph says they are.
 //!
 //! Architecture Invariant: configurations are hostile until read: memory is bounded by limits on elements and connections,
 //! nothing panics, and the code that is made accesses no byte outside of a packet, whatever the packet.
@@ -45,7 +45,7 @@ pub use error::{Error, Span, nearest};
 pub use flatten::flatten;
 pub use foreign::{Foreign, ReadObject};
 pub use general::General;
-pub use graph::{Connection, Element, Graph, Port};
+pub use graph::{Connection, Element, Graph, Interface, Port};
 pub use handlers::{Access, Bits, Form, Handler, Ratio, SETTINGS, Takes, Verb, Writers};
 pub use layout::{Annotation, Field, Layout};
 pub use parse::parse;

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{hex, number, sum};
-use millstream_click::{Program, STATE, compile, flatten, parse};
+use millstream_click::{Graph, Interface, Program, STATE, compile, flatten, parse};
 use millstream_native::io::graph::{Feed, run_graph};
 use millstream_native::{Engine, Options};
 
@@ -324,6 +324,65 @@ fn names_of_addresses_may_have_what_is_meant_behind_them() {
     let ran = run(text, &[vec![0; 60]]);
     assert_eq!(ran.sent[0].1[12..20], [10, 0, 0, 1, 10, 0, 0, 1]);
     assert_eq!(ran.sent[0].1[20..32], [7, 8, 9, 10, 11, 12, 1, 2, 3, 4, 5, 6]);
+}
+
+/// What a table of routes holds at first: length and address of each prefix.
+fn routed(graph: &Graph) -> Vec<(u32, [u8; 4])> {
+    let program = compile(graph).unwrap_or_else(|e| panic!("{e:?}"));
+    let key = |key: &[u8]| {
+        let (bits, address) = key.split_at(4);
+        (u32::from_le_bytes(bits.try_into().unwrap()), address.try_into().unwrap())
+    };
+    program.entries.iter().map(|entry| key(&entry.key)).collect()
+}
+
+#[test]
+fn a_name_is_rather_an_address_than_its_prefix() {
+    let text = "AddressInfo(here 10.1.18.3/20, there 10.2.0.0/16, both 10.3.0.0/16 10.3.0.9);
+        FromDump(a) -> MarkIPHeader -> rt :: LinearIPLookup(here 0, here:ipnet 0, here:bcast 0, here:gw 0, there 0, both 0, both:net 0) -> Discard";
+    let graph = flatten(&parse(text).expect("parsed"), &[]).expect("flattened");
+    let expected = [
+        (32, [10, 1, 18, 3]),
+        (20, [10, 1, 16, 0]),
+        (32, [10, 1, 31, 255]),
+        (32, [10, 1, 16, 1]),
+        (16, [10, 2, 0, 0]),
+        (32, [10, 3, 0, 9]),
+        (16, [10, 3, 0, 0]),
+    ];
+    assert_eq!(routed(&graph), expected);
+    let filter = "AddressInfo(here 10.1.18.3/20, there 10.2.0.0/16); FromDump(a) -> MarkIPHeader(0)
+        -> c :: IPClassifier(src net here, src host here, src there, -);
+        c[0] -> ToDump(0); c[1] -> ToDump(1); c[2] -> ToDump(2); c[3] -> ToDump(3)";
+    let from =
+        |address: [u8; 4]| [&[0x45, 0, 0, 20, 0, 0, 0, 0, 9, 17, 0, 0][..], &address, &[0; 4]].concat();
+    let frames = [[10, 1, 16, 1], [10, 2, 3, 4], [10, 1, 32, 1]].map(from);
+    let outputs: Vec<usize> = run(filter, &frames).sent.iter().map(|(output, _)| *output).collect();
+    assert_eq!(outputs, [0, 2, 3]);
+}
+
+#[test]
+fn interfaces_lend_their_names_what_is_not_said_of_these() {
+    let text = "AddressInfo(eth0 10.0.0.9); FromDump(a) -> MarkIPHeader
+        -> LinearIPLookup(eth0 0, eth0:ipnet 0, eth0:gw 0, eth1:ip 0, eth1:bcast 0, eth1:gw 0) -> Discard;
+        FromDump(b) -> EtherEncap(0x0800, eth0, eth1:eth) -> ARPResponder(eth1) -> Discard";
+    let mut graph = flatten(&parse(text).expect("parsed"), &[]).expect("flattened");
+    let interface = |name: &str, gateway| Interface {
+        name: name.into(),
+        ether: Some([2; 6]),
+        ip: Some((0xc000_0202, 0xffff_ff00)),
+        gateway,
+    };
+    graph.interfaces = vec![interface("eth0", Some(0xc000_02fe)), interface("eth1", None)];
+    let expected = [
+        (32, [10, 0, 0, 9]),
+        (24, [192, 0, 2, 0]),
+        (32, [192, 0, 2, 254]),
+        (32, [192, 0, 2, 2]),
+        (32, [192, 0, 2, 255]),
+        (32, [192, 0, 2, 1]),
+    ];
+    assert_eq!(routed(&graph), expected);
 }
 
 #[test]

@@ -157,3 +157,10 @@ fn addresses_times_and_routes_of_ipv6_are_checked() {
     insta::assert_snapshot!(errors("Idle -> StoreIPAddress(src) -> Discard"), @"`src`: src and dst of `StoreIPAddress` are not supported [an offset is, with a checksum that is set afterwards]");
     insta::assert_snapshot!(errors("FromDPDKRing(FROM_PROC a) -> Discard"), @"`FromDPDKRing(FROM_PROC a)`: a ring needs FROM_PROC and TO_PROC");
 }
+
+#[test]
+fn names_of_addresses_are_somebodys() {
+    insta::assert_snapshot!(errors("FromDump(a) -> EtherEncap(0x0800, eth9, eth9:eth) -> Discard"), @"`eth9:eth`: `eth9:eth` is not an Ethernet address like 0:1:2:3:4:5 [a name is what `AddressInfo` says it is, or an interface of this machine that has such an address]");
+    insta::assert_snapshot!(errors("FromDump(a) -> MarkIPHeader -> LinearIPLookup(eth9:gw 0) -> Discard"), @"`eth9:gw`: `eth9:gw` is not an IP prefix like 18.26.4.0/24 [a name is what `AddressInfo` says it is, or an interface of this machine that has such an address]");
+    insta::assert_snapshot!(errors("AddressInfo(net 10.0.0.0/8); FromDump(a) -> MarkIPHeader -> SetIPAddress(net) -> Discard"), @"`net`: `net` is not an IP address [a name is what `AddressInfo` says it is, or an interface of this machine that has such an address]");
+}

@@ -2,6 +2,7 @@
 //!
 //! All functions act in the network namespace of the calling thread.
 
+use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
@@ -22,6 +23,10 @@ const IFLA_NUM_TX_QUEUES: u16 = 31;
 const IFLA_NUM_RX_QUEUES: u16 = 32;
 pub(crate) const IFLA_XDP: u16 = 43;
 
+/// Sizes of `struct ifaddrmsg` and `struct rtmsg`.
+const IFADDR: usize = 8;
+const RTMSG: usize = 12;
+
 /// How long the kernel is waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -32,6 +37,8 @@ pub struct Interface {
     pub index: u32,
     /// Name.
     pub name: String,
+    /// Whether its hardware addresses are Ethernet's (`ARPHRD_ETHER`).
+    pub ethernet: bool,
     /// Hardware address, empty if it has none.
     pub address: Vec<u8>,
     /// Largest packet, without the link-layer header.
@@ -63,11 +70,24 @@ pub fn interface(index: u32) -> Result<Interface> {
     let doing = format!("asking about interface {index}");
     let answers = Request::link(libc::RTM_GETLINK, 0, index, 0, 0).send(&doing)?;
     let missing = || Error::argument(doing.clone(), "the kernel did not describe it");
-    let answer = answers.first().ok_or_else(missing)?;
-    let (index, flags) = netlink::link_answer(answer).ok_or_else(missing)?;
+    answers.first().and_then(|answer| described(answer)).ok_or_else(missing)
+}
+
+/// All interfaces of this namespace.
+///
+/// # Errors
+/// If the kernel does not answer.
+pub fn interfaces() -> Result<Vec<Interface>> {
+    let request = Request::link(libc::RTM_GETLINK, libc::NLM_F_DUMP as u16, 0, 0, 0);
+    Ok(request.send("asking for interfaces")?.iter().filter_map(|answer| described(answer)).collect())
+}
+
+fn described(answer: &[u8]) -> Option<Interface> {
+    let (index, flags) = netlink::link_answer(answer)?;
     let mut out = Interface {
         index,
         name: String::new(),
+        ethernet: answer.get(2..4)? == libc::ARPHRD_ETHER.to_ne_bytes(),
         address: Vec::new(),
         mtu: 0,
         up: flags & libc::IFF_UP as u32 != 0,
@@ -86,7 +106,56 @@ pub fn interface(index: u32) -> Result<Interface> {
             _ => {}
         }
     }
-    Ok(out)
+    Some(out)
+}
+
+/// Addresses of IPv4 of all interfaces, in the kernel's order: index of the interface, address, and bits of its network.
+///
+/// # Errors
+/// If the kernel does not answer.
+pub fn addresses() -> Result<Vec<(u32, Ipv4Addr, u8)>> {
+    let answers = Request::ipv4(libc::RTM_GETADDR, IFADDR).send("asking for addresses")?;
+    let one = |answer: &Vec<u8>| {
+        let own = |wanted| {
+            let mut all = netlink::attributes(answer.get(IFADDR..)?);
+            all.find(|(kind, _)| *kind == wanted).and_then(|(_, payload)| address(payload))
+        };
+        // Of a line between two the other end is `IFA_ADDRESS`.
+        let found = own(libc::IFA_LOCAL).or_else(|| own(libc::IFA_ADDRESS))?;
+        Some((netlink::u32_at(answer, 4)?, found, *answer.get(1)?))
+    };
+    Ok(answers.iter().filter_map(one).collect())
+}
+
+/// Gateways of the default routes of IPv4 in the main table, those that are preferred first: index of the interface, and address.
+///
+/// # Errors
+/// If the kernel does not answer.
+pub fn gateways() -> Result<Vec<(u32, Ipv4Addr)>> {
+    let answers = Request::ipv4(libc::RTM_GETROUTE, RTMSG).send("asking for routes")?;
+    let one = |answer: &Vec<u8>| {
+        // Length of the destination, table.
+        if (*answer.get(1)?, *answer.get(4)?) != (0, libc::RT_TABLE_MAIN) {
+            return None;
+        }
+        let (mut to, mut by, mut priority) = (None, None, 0);
+        for (kind, payload) in netlink::attributes(answer.get(RTMSG..)?) {
+            match kind {
+                libc::RTA_OIF => by = netlink::u32_at(payload, 0),
+                libc::RTA_GATEWAY => to = address(payload),
+                libc::RTA_PRIORITY => priority = netlink::u32_at(payload, 0)?,
+                _ => {}
+            }
+        }
+        Some((priority, by?, to?))
+    };
+    let mut all: Vec<(u32, u32, Ipv4Addr)> = answers.iter().filter_map(one).collect();
+    all.sort_by_key(|(priority, ..)| *priority);
+    Ok(all.into_iter().map(|(_, by, to)| (by, to)).collect())
+}
+
+fn address(payload: &[u8]) -> Option<Ipv4Addr> {
+    payload.try_into().ok().map(|bytes: [u8; 4]| Ipv4Addr::from(bytes))
 }
 
 /// Makes a veth pair with `queues` receive and transmit queues each, and gives the indices of the two ends.

@@ -46,7 +46,10 @@ pub use cpus::{cpu_numbers, possible_cpus};
 pub use error::{Error, Result, errno_name};
 pub use grace::grace_period;
 pub use hook::Hook;
-pub use iface::{Interface, create_veth, delete_interface, interface, interface_index, set_up, set_up_pair};
+pub use iface::{
+    Interface, addresses, create_veth, delete_interface, gateways, interface, interface_index, interfaces,
+    set_up, set_up_pair,
+};
 pub use info::{
     BtfInfo, LinkDetail, LinkInfo, MapInfo, ProgramInfo, btf_ids, link_ids, map_ids, program_ids,
 };

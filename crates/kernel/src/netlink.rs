@@ -1,4 +1,4 @@
-//! As much rtnetlink as XDP, filters and veth pairs need: one request, its answers, its acknowledgement.
+//! As much rtnetlink as XDP, filters, veth pairs and names of interfaces need: one request, its answers, its acknowledgement.
 //!
 //! Sources: `include/uapi/linux/{netlink,rtnetlink,if_link}.h` of Linux 6.18.
 #![allow(unsafe_code)]
@@ -32,6 +32,13 @@ impl Request {
     /// A request about traffic control: the words of `struct tcmsg` behind its family.
     pub(crate) fn tc(kind: u16, flags: u16, [ifindex, handle, parent, info]: [u32; 4]) -> Self {
         Self::new(kind, flags, &[0, ifindex, handle, parent, info])
+    }
+
+    /// A request for all that there is of a kind in IPv4, whose own header has so many bytes.
+    pub(crate) fn ipv4(kind: u16, header: usize) -> Self {
+        let mut words = vec![0; header / 4];
+        words[0] = u32::from_ne_bytes([libc::AF_INET as u8, 0, 0, 0]);
+        Self::new(kind, libc::NLM_F_DUMP as u16, &words)
     }
 
     /// A request that begins with these words.
@@ -202,6 +209,10 @@ pub(crate) fn name_to_index(name: &std::ffi::CStr) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{
+        addresses, create_veth, gateways, interface, interface_index, interfaces, set_up, set_up_pair,
+        testing,
+    };
 
     #[test]
     fn malformed_answers_end_the_walk() {
@@ -210,5 +221,46 @@ mod tests {
         assert_eq!(attributes(&[200, 0, 1, 0, 5]).count(), 0, "longer than the message");
         assert_eq!(attributes(&[5, 0, 1, 128, 7]).collect::<Vec<_>>(), [(1, &[7u8][..])]);
         assert!(message(&[16, 0, 0, 0]).is_none());
+    }
+
+    #[test]
+    fn addresses_and_gateways_are_those_of_a_namespace() {
+        if !testing::require() {
+            return;
+        }
+        let seen = || -> Result<()> {
+            let lo = interface_index("lo")?;
+            set_up(lo)?;
+            let (a, b) = create_veth("msk0", "msk1", 1)?;
+            set_up_pair((a, b))?;
+            let family = u32::from_ne_bytes([libc::AF_INET as u8, 24, 0, 0]);
+            let create = libc::NLM_F_CREATE as u16;
+            let mut address = Request::new(libc::RTM_NEWADDR, create, &[family, a]);
+            address.attribute(libc::IFA_LOCAL, &[192, 0, 2, 2]);
+            address.attribute(libc::IFA_ADDRESS, &[192, 0, 2, 2]);
+            address.send("adding an address")?;
+            let found = addresses()?;
+            // The kernel itself gives the loopback its address.
+            assert_eq!(found, [(lo, [127, 0, 0, 1].into(), 8), (a, [192, 0, 2, 2].into(), 24)]);
+            assert_eq!(gateways()?, [], "the network's own route has none");
+            for (last, priority) in [(254u8, 20u32), (253, 10)] {
+                let family = u32::from_ne_bytes([libc::AF_INET as u8, 0, 0, 0]);
+                let kind = [libc::RT_TABLE_MAIN, libc::RTPROT_STATIC, 0, libc::RTN_UNICAST];
+                let mut route =
+                    Request::new(libc::RTM_NEWROUTE, create, &[family, u32::from_ne_bytes(kind), 0]);
+                route.attribute(libc::RTA_OIF, &a.to_ne_bytes());
+                route.attribute(libc::RTA_GATEWAY, &[192, 0, 2, last]);
+                route.attribute(libc::RTA_PRIORITY, &priority.to_ne_bytes());
+                route.send("adding a route")?;
+            }
+            assert_eq!(gateways()?, [253, 254].map(|last| (a, [192, 0, 2, last].into())));
+            let all = interfaces()?;
+            let of = |index| all.iter().find(|interface| interface.index == index).expect("is there");
+            assert_eq!((of(lo).name.as_str(), of(lo).ethernet), ("lo", false));
+            assert_eq!((of(b).name.as_str(), of(b).ethernet, of(b).address.len()), ("msk1", true, 6));
+            assert_eq!(*of(a), interface(a)?);
+            Ok(())
+        };
+        crate::Namespace::new().unwrap().enter(seen).unwrap().unwrap();
     }
 }

@@ -5,6 +5,7 @@
 
 mod control;
 mod gates;
+mod interfaces;
 mod io;
 mod live;
 mod made;
@@ -175,7 +176,8 @@ pub(crate) fn front(
     (writers, general): (Writers, General),
 ) -> Result<Program> {
     let texts = Texts::read(conf)?;
-    let graph = graph(&texts, variables)?;
+    let mut graph = graph(&texts, variables)?;
+    graph.interfaces = interfaces::of(&graph);
     let mut program =
         compile_for(&graph, &foreign, writers, general).map_err(|all| rendered(&all, &texts))?;
     let config = Access::Text(texts.whole.clone());

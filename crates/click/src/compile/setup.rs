@@ -6,7 +6,7 @@ use millstream_ir::{Func, GlobalData, MapDecl, Module, Size};
 use rustc_hash::FxHashMap;
 
 use super::{ARRAY, Entry, Gate, LRU_HASH, RDONLY_PROG, Source, Target};
-use crate::arguments::{Arguments, Names};
+use crate::arguments::{Arguments, Said};
 use crate::build::Table;
 use crate::elements::rewrite::{Flows, Rewriter};
 use crate::error::Error;
@@ -25,7 +25,7 @@ pub(crate) struct Setup<'s> {
     pub(crate) outputs: u32,
     pub(crate) element: &'s Element,
     /// Patterns of addresses and ports, by name.
-    pub(crate) patterns: &'s Names,
+    pub(crate) patterns: &'s Said,
     pub(super) graph: &'s Graph,
     pub(super) objects: &'s ReadObject<'s>,
     pub(super) writers: Writers,

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use millstream_ir::{Map, Value};
 use millstream_isa::{AluOp, Cond};
 
-use crate::arguments::{boolean, ether, ether_text, prefix, unsigned};
+use crate::arguments::{boolean, ether, prefix, unsigned};
 use crate::build::Code;
 use crate::class::{Behaviour, Class, Made};
 use crate::compile::Setup;
@@ -183,22 +183,16 @@ fn responder(setup: &mut Setup<'_>) -> Made {
         let mut answer = None;
         for word in words(&argument) {
             let names = setup.arguments.names;
-            if let Ok(found) = prefix(&word, names) {
-                prefixes.push(found);
-            } else if answer.is_none() && ether_text(&word.text).is_some() {
-                answer = ether_text(&word.text);
-            } else if answer.is_none() && names.contains_key(&word.text) {
-                answer = Some(ether(&word, names)?);
-            } else {
+            // A name may stand for both.
+            let (found, own) = (prefix(&word, names), ether(&word, names).ok());
+            if found.is_err() && (answer.is_some() || own.is_none()) {
                 return Err(Error::new(
                     word.span,
                     format!("`{}` is neither an IP prefix nor an Ethernet address", word.text),
                 ));
             }
-            // A name may stand for both.
-            if answer.is_none() && names.contains_key(&word.text) {
-                answer = ether(&word, names).ok();
-            }
+            prefixes.extend(found);
+            answer = answer.or(own);
         }
         let answer = answer.filter(|_| !prefixes.is_empty());
         let answer = answer.ok_or_else(|| {

@@ -4,7 +4,7 @@ use millstream_isa::Cond;
 
 use super::ip6::{HEADER, differs};
 use super::ip6_error::{ICMP6, message_sum, set_sum};
-use crate::arguments::{ether, ether_text, mask6, prefix6};
+use crate::arguments::{ether, mask6, prefix6};
 use crate::build::Code;
 use crate::class::{Behaviour, Class, Made};
 use crate::compile::Setup;
@@ -52,17 +52,17 @@ fn said(setup: &Setup<'_>, argument: &Text) -> Result<Vec<(u128, u32, [u8; 6])>,
     let names = setup.arguments.names;
     let (mut prefixes, mut answer) = (Vec::new(), None);
     for word in words(argument) {
-        let known = names.contains_key(&word.text);
+        // A name may stand for both.
+        let own = ether(&word, names).ok();
         match prefix6(&word, names) {
             Ok(prefix) => prefixes.push(prefix),
-            Err(_) if answer.is_none() && (known || ether_text(&word.text).is_some()) => {}
+            Err(_) if answer.is_none() && own.is_some() => {}
             Err(_) => {
                 let message = format!("`{}` is neither an IPv6 prefix nor an Ethernet address", word.text);
                 return Err(Error::new(word.span, message));
             }
         }
-        // A name may stand for both.
-        answer = answer.or_else(|| ether(&word, names).ok());
+        answer = answer.or(own);
     }
     let expected =
         || Error::new(argument.span, "expected IPv6 prefixes and the Ethernet address to answer with");

@@ -2,7 +2,7 @@
 
 use millstream_isa::Cond;
 
-use crate::arguments::{Names, ip, prefix, unsigned};
+use crate::arguments::{Names, ip, net, unsigned};
 use crate::config::Text;
 use crate::error::Error;
 
@@ -385,7 +385,7 @@ impl Parser<'_> {
             Text { text: word.clone(), span: self.tokens.get(self.at).map_or(self.whole.span, |t| t.span) };
         let kind = if ip(&token, self.names).is_ok() && !word.contains('/') {
             "host"
-        } else if word.contains('/') && prefix(&token, self.names).is_ok() {
+        } else if net(&token, self.names).is_ok() {
             "net"
         } else if known(PORTS, &word).is_some() {
             "port"
@@ -422,12 +422,12 @@ impl Parser<'_> {
         match kind {
             "net" => {
                 let text = self.token()?;
-                let (address, mut net) = prefix(&text, self.names)?;
+                let (address, mut of_net) = net(&text, self.names)?;
                 if self.take(&["mask"]) {
                     let text = self.token()?;
-                    net = ip(&text, self.names)?;
+                    of_net = ip(&text, self.names)?;
                 }
-                self.compare(q, mask & net, cond, address & net)
+                self.compare(q, mask & of_net, cond, address & of_net)
             }
             "host" => {
                 let text = self.token()?;

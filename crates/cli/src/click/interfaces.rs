@@ -1,0 +1,37 @@
+//! Addresses of this machine's interfaces, for which their names stand in configurations.
+
+use std::net::Ipv4Addr;
+
+use millstream_click::{Graph, Interface};
+use millstream_kernel as kernel;
+
+/// What a configuration may know of the interfaces of this machine. Where the kernel tells nothing, there are none: whoever names one is told that it
+/// has no such address, and other configurations need none.
+pub(super) fn of(graph: &Graph) -> Vec<Interface> {
+    let addresses = kernel::addresses().unwrap_or_default();
+    let gateways = match asks_for_gateways(graph) {
+        true => kernel::gateways().unwrap_or_default(),
+        false => Vec::new(),
+    };
+    let one = |interface: kernel::Interface| {
+        let own = addresses.iter().find(|(index, ..)| *index == interface.index);
+        let gateway = gateways.iter().find(|(index, _)| *index == interface.index);
+        Interface {
+            ether: interface.ethernet.then(|| interface.address.try_into().ok()).flatten(),
+            ip: own.map(|&(_, address, bits)| (address.into(), mask(bits))),
+            gateway: gateway.map(|(_, address)| Ipv4Addr::into(*address)),
+            name: interface.name,
+        }
+    };
+    kernel::interfaces().unwrap_or_default().into_iter().map(one).collect()
+}
+
+/// Whether a graph says `NAME:gw` anywhere: the kernel tells all its routes, or none, and there may be many.
+fn asks_for_gateways(graph: &Graph) -> bool {
+    let mut arguments = graph.elements.iter().flat_map(|element| &element.arguments);
+    arguments.any(|argument| argument.text.to_ascii_lowercase().contains(":gw"))
+}
+
+fn mask(bits: u8) -> u32 {
+    u32::MAX.checked_shl(32 - u32::from(bits.min(32))).unwrap_or(0)
+}
