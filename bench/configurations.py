@@ -114,7 +114,7 @@ def main():
     parser.add_argument("--expected", type=pathlib.Path)
     parser.add_argument("--wired", action=argparse.BooleanOptionalAction, default=False)
     parser.add_argument("--json", action="store_true")
-    args = parser.parse_args()
+    args = parser.parse_intermixed_args()
     if args.wired:
         wire()
     rows = []
