@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use miette::{IntoDiagnostic, Result};
 use millstream_click::{Annotation, General, Layout, Writers};
-use millstream_native::{Engine, Fields, Options};
+use millstream_native::{Engine, Field, Layout as Descriptor, Options};
 use serde::Serialize;
 
 use crate::click;
@@ -24,34 +24,78 @@ pub(crate) struct Args {
 #[derive(Serialize)]
 struct FieldRow {
     field: &'static str,
-    offset: u32,
+    /// Bytes from the beginning of the descriptor, of those that there are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    offset: Option<usize>,
     bytes: u32,
+    /// Loads from the context.
     reads: usize,
-    /// The ways of packets on which it is written for each.
-    written: &'static [&'static str],
+    /// Who writes it, for each packet.
+    written: Option<&'static str>,
+}
+
+/// The layout of descriptors, beside the one that has all fields.
+#[derive(Serialize)]
+struct DescriptorRow {
+    /// Bytes from one to the next.
+    stride: usize,
+    /// Of these for notes of look-ups that are fetched ahead.
+    notes: usize,
+    /// Bytes that are written when a packet comes.
+    received: usize,
+    /// Cache lines of the descriptors of a batch of 64.
+    lines: usize,
+    whole_stride: usize,
+    whole_received: usize,
+    whole_lines: usize,
 }
 
 /// Bytes of an annotation that is not packed, and of a cache line.
 const WORD: u32 = 4;
 const LINE: u32 = 64;
 
-/// Ways on which packets are copied in: where each came from is said of it, since they may come by several.
-const COPIED: [&str; 4] = ["mem", "pcap", "raw", "tap"];
-/// All ways. By the last two packets are worked on in place.
-const ALL: [&str; 6] = ["mem", "pcap", "raw", "tap", "xdp", "dpdk"];
+/// Packets of a batch.
+const BATCH: usize = 64;
 
-/// The ways on which a field is written if the program looks at these.
-fn written(offset: u32, fields: Fields) -> &'static [&'static str] {
-    let looked_at = match offset {
-        8 => fields.has(Fields::ROOM),
-        12 => fields.has(Fields::INGRESS),
-        16 => fields.has(Fields::QUEUE),
-        _ => true,
+/// Who writes a field, for each packet: whoever receives it, or code.
+fn writer(field: Field) -> Option<&'static str> {
+    match field {
+        Field::Egress | Field::Origin => None,
+        Field::Verdict => Some("code"),
+        _ => Some("received"),
+    }
+}
+
+/// Fields of the descriptor: those that there are, in their order, and those of the context that are not.
+fn fields(layout: &Layout, descriptor: &Descriptor) -> Vec<FieldRow> {
+    let of_context = |f: &millstream_click::Field| Some((Field::of_context(f.offset as i32)?, f.reads));
+    let context: Vec<(Field, usize)> = layout.fields.iter().filter_map(of_context).collect();
+    let reads = |field| context.iter().find(|(known, _)| *known == field).map_or(0, |(_, reads)| *reads);
+    let there = descriptor.places().map(|(field, offset)| (field, Some(offset)));
+    let absent = context.iter().filter(|(field, _)| descriptor.offset(*field).is_none());
+    let row = |(field, offset): (Field, Option<usize>)| FieldRow {
+        field: field.name(),
+        offset,
+        bytes: WORD,
+        reads: reads(field),
+        written: offset.and_then(|_| writer(field)),
     };
-    match looked_at {
-        true => &ALL,
-        false if offset == 12 => &COPIED,
-        false => &[],
+    there.chain(absent.map(|(field, _)| (*field, None))).map(row).collect()
+}
+
+fn descriptor_row(descriptor: &Descriptor) -> DescriptorRow {
+    let received =
+        |of: &Descriptor| of.places().filter(|(field, _)| field.is_received()).count() * WORD as usize;
+    let lines = |of: &Descriptor| (BATCH * of.stride()).div_ceil(LINE as usize);
+    let whole = &Descriptor::WHOLE;
+    DescriptorRow {
+        stride: descriptor.stride(),
+        notes: descriptor.notes().1 * WORD as usize,
+        received: received(descriptor),
+        lines: lines(descriptor),
+        whole_stride: whole.stride(),
+        whole_received: received(whole),
+        whole_lines: lines(whole),
     }
 }
 
@@ -95,6 +139,7 @@ struct Document {
     inputs: usize,
     /// Of the packet's descriptor.
     fields: Vec<FieldRow>,
+    descriptor: DescriptorRow,
     /// Those that anybody looks at, most looked-at first.
     annotations: Vec<AnnotationRow>,
     dead: Vec<&'static str>,
@@ -108,9 +153,9 @@ struct Document {
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let program = args.configuration.program(1, (Writers::Scripts, General::default()))?;
-    let fields = Engine::fields_of_module(program.module, program.entry, &Options::default());
-    let fields = fields.into_diagnostic()?;
-    let document = document(args.configuration.conf.display().to_string(), &program.layout, fields);
+    let descriptor = Engine::layout_of_module(program.module, program.entry, &Options::default());
+    let descriptor = descriptor.into_diagnostic()?;
+    let document = document(args.configuration.conf.display().to_string(), &program.layout, &descriptor);
     match args.json {
         true => println!("{}", serde_json::to_string_pretty(&document).into_diagnostic()?),
         false => print!("{}", text(&document)),
@@ -118,7 +163,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     Ok(Exit::Done.into())
 }
 
-fn document(configuration: String, layout: &Layout, fields: Fields) -> Document {
+fn document(configuration: String, layout: &Layout, descriptor: &Descriptor) -> Document {
     let (live, dead): (Vec<&Annotation>, Vec<&Annotation>) =
         layout.annotations.iter().partition(|annotation| annotation.live > 0);
     let row = |a: &Annotation| AnnotationRow {
@@ -135,17 +180,8 @@ fn document(configuration: String, layout: &Layout, fields: Fields) -> Document 
         schema: 1,
         configuration,
         inputs: layout.inputs,
-        fields: layout
-            .fields
-            .iter()
-            .map(|f| FieldRow {
-                field: f.name,
-                offset: f.offset,
-                bytes: f.bytes,
-                reads: f.reads,
-                written: written(f.offset, fields),
-            })
-            .collect(),
+        fields: fields(layout, descriptor),
+        descriptor: descriptor_row(descriptor),
         annotations: live.into_iter().map(row).collect(),
         dead: dead.into_iter().map(|a| a.name).collect(),
         kept_bytes: layout.kept,
@@ -171,13 +207,22 @@ fn text(d: &Document) -> String {
     let _ = writeln!(out, "{}: {} inputs of elements that packets can reach", d.configuration, d.inputs);
     let _ = writeln!(out, "\n{:20} {:>6} {:>6} {:>6}   written", "descriptor", "offset", "bytes", "reads");
     for f in &d.fields {
-        let written = match f.written.len() {
-            0 => "never".to_owned(),
-            n if n == ALL.len() => "always".to_owned(),
-            _ => f.written.join(", "),
+        let written = match (f.offset, f.written) {
+            (None, _) => "nobody looks at it",
+            (_, Some("received")) => "when a packet comes",
+            (_, Some(_)) => "by code",
+            (_, None) => "once",
         };
-        let _ = writeln!(out, "{:20} {:>6} {:>6} {:>6}   {written}", f.field, f.offset, f.bytes, f.reads);
+        let offset = f.offset.map_or_else(|| "-".to_owned(), |offset| offset.to_string());
+        let _ = writeln!(out, "{:20} {offset:>6} {:>6} {:>6}   {written}", f.field, f.bytes, f.reads);
     }
+    let r = &d.descriptor;
+    let _ = writeln!(
+        out,
+        "{} bytes each, {} of them for what is fetched ahead; {} are written when a packet comes; a batch of {BATCH} has cache lines: {}\n\
+         with all fields: {} bytes, {} written, cache lines: {}",
+        r.stride, r.notes, r.received, r.lines, r.whole_stride, r.whole_received, r.whole_lines
+    );
     let head = ["bytes", "uses", "live at", "constant", "kept at", "in bytes", "for"];
     let _ = write!(out, "\n{:20}", "annotation");
     head.iter().for_each(|word| {

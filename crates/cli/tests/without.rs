@@ -23,7 +23,7 @@ const GRAPH: &str = "
     rt[1] -> rw :: IPRewriter(pattern 192.0.2.1 1024-65535# - - 0 0) -> l :: Counter -> Unstrip(14) -> out;
     p[1] -> Discard;";
 
-const LEFT_OUT: [&str; 14] = [
+const LEFT_OUT: [&str; 15] = [
     "static-graph",
     "constants",
     "annotations",
@@ -35,6 +35,7 @@ const LEFT_OUT: [&str; 14] = [
     "prefetch",
     "ahead",
     "lookups",
+    "descriptors",
     "sccp",
     "gvn,dse,forward",
     "static-graph,constants,annotations,passes,llvm-passes,prefetch,lookups",

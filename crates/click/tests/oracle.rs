@@ -12,7 +12,7 @@ use millstream_interp::ir::Interpreter;
 use millstream_interp::{Context, Machine};
 use millstream_ir::Map;
 use millstream_native::io::graph::{Feed, run_graph};
-use millstream_native::{Classes, Clock, Engine, LONGEST, Options};
+use millstream_native::{Classes, Clock, Descriptors, Engine, LONGEST, Options};
 use proptest::prelude::*;
 
 /// Bytes that are stripped, in two steps: a packet that waited is put where there is room for the longest, which the interpreter has within the
@@ -89,7 +89,9 @@ const SCHEDULES: [&str; 7] = [
 type Outcome = (Vec<(u64, Vec<u8>)>, Vec<(String, Vec<(Vec<u8>, Vec<u8>)>)>);
 
 fn native(program: &Program, frames: &[Vec<u8>], schedule: &str) -> Outcome {
-    let options = Options { schedule: schedule.parse().expect("a schedule"), ..Options::default() };
+    let descriptors = Descriptors::Shuffled(schedule.len() as u64);
+    let options =
+        Options { schedule: schedule.parse().expect("a schedule"), descriptors, ..Options::default() };
     let mut engine = Engine::of_module(program.module.clone(), program.entry, &options).expect("compiled");
     engine.set_clock(Clock::Fixed(NOW));
     for entry in &program.entries {

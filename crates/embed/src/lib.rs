@@ -83,7 +83,8 @@ impl Open {
             Kind::Click { .. } => Batch::with_copies(most, most * COPIES),
             Kind::Native { .. } => Batch::new(most),
         };
-        let batch = batch.map_err(|e: io::Error| e.to_string())?;
+        let mut batch = batch.map_err(|e: io::Error| e.to_string())?;
+        batch.expect(engine.layout());
         let (numbers, account, dropped) = (Vec::new(), Account::default(), [0; REASONS.len()]);
         Ok(Open { engine, kind, batch, numbers, account, dropped })
     }

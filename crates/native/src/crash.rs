@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::emit::Place;
 use crate::image::Lines;
-use crate::runtime::packet::{LONGEST, Packet};
+use crate::runtime::packet::{Field, LONGEST, Packet};
 use crate::runtime::worker::Worker;
 
 /// Signals that a program can cause; SIGABRT is how a function of the runtime ends that panics.
@@ -66,7 +66,8 @@ impl Code {
 pub(crate) struct Running<'r> {
     pub(crate) code: Option<&'r Code>,
     pub(crate) worker: *const Worker,
-    pub(crate) packets: *const Packet,
+    /// Their descriptors.
+    pub(crate) packets: *const u32,
     pub(crate) count: usize,
 }
 
@@ -271,19 +272,32 @@ fn say_place(line: &mut Line, code: &Code, place: Option<Place>) {
 /// What runs is still there.
 unsafe fn say_packet(running: &Running<'_>, wanted: &Wanted) {
     // SAFETY: by the caller.
-    let Some(packet) = (unsafe { (*running.worker).current.as_ref() }) else { return };
+    let (first, layout) = unsafe { ((*running.worker).current, (*running.worker).layout) };
+    if first.is_null() {
+        return;
+    }
+    // SAFETY: by the caller; the batch is laid out for the program that runs.
+    let packet = Packet { layout, words: unsafe { std::slice::from_raw_parts_mut(first, layout.words()) } };
     let mut line = Line::new();
     let _ = write!(line, "millstream: ");
-    let place =
-        (std::ptr::from_ref(packet) as usize).wrapping_sub(running.packets as usize) / size_of::<Packet>();
+    let place = (first as usize).wrapping_sub(running.packets as usize) / layout.stride();
     let _ = match place < running.count {
         true => write!(line, "packet {} of {} in its batch", place + 1, running.count),
-        false => write!(line, "a copy of packet {} of {} in its batch", packet.origin() + 1, running.count),
+        false => write!(
+            line,
+            "a copy of packet {} of {} in its batch",
+            packet.get(Field::Origin) + 1,
+            running.count
+        ),
     };
     // SAFETY: by the caller.
     let all = unsafe { (*running.worker).ingress };
-    let _ = write!(line, ", received from {}", if all == 0 { packet.ingress } else { all });
-    let (from, length) = packet.extent();
+    let ingress = if all == 0 { packet.get(Field::Ingress) } else { all };
+    if ingress != 0 {
+        let _ = write!(line, ", received from {ingress}");
+    }
+    let (from, end) = packet.bounds();
+    let length = end.wrapping_sub(from) as usize;
     if length > LONGEST {
         let _ = write!(line, ", whose bounds are lost");
         return line.end();

@@ -14,7 +14,6 @@ use crate::ahead::Judge;
 use crate::classifier::Classifier;
 use crate::crash;
 use crate::emit::{BATCH, EmitError, Table};
-use crate::fields::Fields;
 use crate::image::table::Linked;
 use crate::image::{self, Cpu, First, Image, Initial, Lines, Shape, Unlinkable, Unloadable};
 use crate::io::Ran;
@@ -27,7 +26,7 @@ use crate::runtime::index::Template;
 use crate::runtime::lpm::Trie;
 use crate::runtime::lpm::fitting::Prefixes;
 use crate::runtime::maps::Map;
-use crate::runtime::packet::{Batch, Packet};
+use crate::runtime::packet::{Batch, Descriptors, Layout};
 use crate::runtime::region::{AREAS, Lent, Place, Placed};
 use crate::runtime::sharing::{Epochs, Guarded};
 use crate::runtime::worker::{Clock, Event, Worker};
@@ -36,9 +35,7 @@ use crate::templates::Chosen;
 
 mod code;
 
-use code::{
-    Made, choose, fields, make_code, make_maps, optimize, places, reached_by_tail_calls, reached_order,
-};
+use code::{Made, choose, layout, make_code, make_maps, places, reached_order};
 
 /// LLVM's passes, unless others are asked for: what is left to do after ours, in half of the time that `default<O2>` takes.
 const PASSES: &str = "always-inline,inline,globaldce,function(sroa,early-cse<memssa>,simplifycfg,\
@@ -114,6 +111,8 @@ pub struct Options {
     pub prefixes: Vec<(String, Prefixes)>,
     /// Arrays by name whose values are in memory that others have, too. They are not filled with what they hold at first.
     pub lent: Vec<(String, Lent)>,
+    /// Where fields of packets' descriptors lie.
+    pub descriptors: Descriptors,
     /// How many workers run the code at once, each on packets of its own.
     pub workers: u32,
     /// Of hash functions and `bpf_get_prandom_u32`.
@@ -138,6 +137,7 @@ impl Default for Options {
             classifiers: Vec::new(),
             prefixes: Vec::new(),
             lent: Vec::new(),
+            descriptors: Descriptors::default(),
             workers: 1,
             seed: 1,
             cpu: Cpu::default(),
@@ -200,7 +200,7 @@ pub struct Engine {
     lane: Lane,
     board: Arc<Board>,
     seed: u64,
-    fields: Fields,
+    layout: Layout,
     /// What making it took.
     pub timings: Timings,
     /// Templates of its hash tables, tries and classifiers.
@@ -222,9 +222,9 @@ pub(crate) struct Lane {
 }
 
 impl Lane {
-    fn new(number: u32, seed: u64, board: &Arc<Board>) -> Lane {
+    fn new(number: u32, seed: u64, layout: Layout, board: &Arc<Board>) -> Lane {
         let seed = seed.wrapping_add(u64::from(number));
-        let (worker, judge) = (Box::new(Worker::new(number, seed)), Judge::default());
+        let (worker, judge) = (Box::new(Worker::new(number, seed, layout)), Judge::default());
         Lane { worker, judge, board: Arc::clone(board), sampler: Sampler::default() }
     }
 
@@ -303,19 +303,18 @@ impl Engine {
             crash::Code { start: (addresses[0] as u64).wrapping_sub(first), lines, names: made.names };
         let program = Program::new(&addresses, made.loops, Kept::Linked { _code: code }).described(described);
         let timings = Timings { link: start.elapsed(), ..made.timings };
-        let mut engine = Engine::new(program, made.maps, made.epochs, options.seed);
+        let mut engine = Engine::new(program, made.maps, made.epochs, options.seed, made.layout);
         engine.fill(&made.initial)?;
-        let Made { texts, fields, templates, schedule, .. } = made;
-        Ok(Engine { timings, texts, fields, templates, schedule, ..engine })
+        let Made { texts, templates, schedule, .. } = made;
+        Ok(Engine { timings, texts, templates, schedule, ..engine })
     }
 
-    /// What the program looks at of packets' descriptors, as [`Engine::fields`], without compiling it.
+    /// Where fields of packets' descriptors lie, as [`Engine::layout`], without compiling the program.
     ///
     /// # Errors
-    /// If a pass fails.
-    pub fn fields_of_module(mut module: Module, entry: Func, options: &Options) -> Result<Fields, Error> {
-        optimize(&mut module, options)?;
-        Ok(fields(&module, entry, &reached_by_tail_calls(&module)))
+    /// If a pass fails, or there is no memory for a map.
+    pub fn layout_of_module(module: Module, entry: Func, options: &Options) -> Result<Layout, Error> {
+        layout(module, entry, options)
     }
 
     /// As [`Engine::of_module`], ahead of time: for [`Engine::of_image`] in another process.
@@ -325,9 +324,9 @@ impl Engine {
     pub fn build_module(module: Module, entry: Func, options: &Options) -> Result<Image, Error> {
         let made = make_code(module, entry, options, &mut Place::fixed(0), None)?;
         let image = Image::link(&made.object, &made.symbols, made.loops, options.cpu)?;
-        let Made { shapes: maps, initial, names, templates, schedule, fields, .. } = made;
+        let Made { shapes: maps, initial, names, templates, schedule, layout, .. } = made;
         let (seed, workers) = (options.seed, options.workers);
-        Ok(Image { maps, initial, names, templates, schedule, fields, seed, workers, ..image })
+        Ok(Image { maps, initial, names, templates, schedule, layout, seed, workers, ..image })
     }
 
     /// As [`Engine::of_module`], as an object file for any linker, with one public symbol: the table that [`Linked::open`] takes. What `describe`
@@ -369,16 +368,16 @@ impl Engine {
     ) -> Result<(Vec<u8>, Image), Error> {
         let (area, workers) = (linkage.area(), options.workers);
         let image = Image { initial, seed: options.seed, workers, area, ..Image::without_code(options.cpu) };
-        let with = |maps: &[Shape], made: &[Initial]| {
+        let with = |maps: &[Shape], made: &[Initial], layout| {
             let initial = [made, &image.initial].concat();
-            Image { maps: maps.to_vec(), initial, ..image.clone() }
+            Image { maps: maps.to_vec(), initial, layout, ..image.clone() }
         };
-        let described = |maps: &[Shape], made: &[Initial]| {
-            let description = (linkage.describe)(&with(maps, made));
+        let described = |maps: &[Shape], made: &[Initial], layout| {
+            let description = (linkage.describe)(&with(maps, made, layout));
             Table { symbol: linkage.symbol.to_owned(), description }
         };
         let made = make_code(module, entry, options, &mut Place::fixed(area), Some(&described))?;
-        Ok((made.object.bytes, with(&made.shapes, &made.initial)))
+        Ok((made.object.bytes, with(&made.shapes, &made.initial, made.layout)))
     }
 
     /// A program whose code was linked into this process, with its maps.
@@ -390,7 +389,7 @@ impl Engine {
         let epochs = Arc::new(Epochs::new(image.workers));
         let maps = make_maps(&image.maps, image.seed, &epochs, &mut Place::fixed(image.area))?;
         let program = Program::new(&linked.functions, linked.loops, Kept::Own);
-        let mut engine = Engine::new(program, maps, epochs, image.seed);
+        let mut engine = Engine::new(program, maps, epochs, image.seed, image.layout);
         engine.fill(&image.initial)?;
         Ok(engine)
     }
@@ -411,18 +410,17 @@ impl Engine {
         let described = image.described(code.address());
         let program =
             Program::new(&addresses, image.loops, Kept::Mapped { _code: code }).described(described);
-        let mut engine = Engine::new(program, maps, epochs, image.seed);
+        let mut engine = Engine::new(program, maps, epochs, image.seed, image.layout);
         engine.fill(&image.initial)?;
         engine.timings.link = start.elapsed();
-        engine.fields = image.fields;
         engine.templates.clone_from(&image.templates);
         engine.schedule.clone_from(&image.schedule);
         Ok(engine)
     }
 
-    fn new(program: Program, maps: Maps, epochs: Arc<Epochs>, seed: u64) -> Engine {
+    fn new(program: Program, maps: Maps, epochs: Arc<Epochs>, seed: u64, layout: Layout) -> Engine {
         let board = Arc::new(Board::new(epochs.workers()));
-        let lane = Lane::new(0, seed, &board);
+        let lane = Lane::new(0, seed, layout, &board);
         Engine {
             program,
             maps,
@@ -430,7 +428,7 @@ impl Engine {
             lane,
             board,
             seed,
-            fields: Fields::ALL,
+            layout,
             timings: Timings::default(),
             templates: Vec::new(),
             schedule: InForce::default(),
@@ -445,14 +443,14 @@ impl Engine {
 
     /// What a worker needs, of a number below [`Engine::workers`].
     pub(crate) fn lane(&self, number: u32) -> Lane {
-        let mut lane = Lane::new(number, self.seed, &self.board);
+        let mut lane = Lane::new(number, self.seed, self.layout, &self.board);
         lane.worker.clock = self.lane.worker.clock;
         lane
     }
 
     /// Does something as the first worker.
     pub(crate) fn with_own_lane<R>(&mut self, act: impl FnOnce(&Engine, &mut Lane) -> R) -> R {
-        let mut lane = std::mem::replace(&mut self.lane, Lane::new(0, self.seed, &self.board));
+        let mut lane = std::mem::replace(&mut self.lane, Lane::new(0, self.seed, self.layout, &self.board));
         let result = act(self, &mut lane);
         self.lane = lane;
         result
@@ -550,9 +548,9 @@ impl Engine {
         run_graph(&self.program, &self.maps, &self.epochs, lane, batch);
     }
 
-    /// What its program looks at of packets' descriptors, beside where packets lie.
-    pub fn fields(&self) -> Fields {
-        self.fields
+    /// What its program looks at of packets' descriptors, and where that lies: for [`Batch::expect`].
+    pub fn layout(&self) -> Layout {
+        self.layout
     }
 
     /// Packets that it is to get at once, at most.
@@ -592,15 +590,17 @@ impl Engine {
 }
 
 fn run(program: &Program, maps: &Maps, epochs: &Epochs, lane: &mut Lane, batch: &mut Batch) {
+    batch.conform(lane.worker.layout);
     lane.worker.ingress = batch.ingress();
     run_packets(program, maps, epochs, lane, batch.packets_mut());
     lane.worker.records.clear();
 }
 
 fn run_graph(program: &Program, maps: &Maps, epochs: &Epochs, lane: &mut Lane, batch: &mut Batch) {
+    batch.conform(lane.worker.layout);
     lane.worker.ingress = batch.ingress();
-    let (packets, copies, sent) = batch.parts();
-    let room = copies.len() as u64;
+    let (packets, (copies, room), sent) = batch.parts();
+    let room = room as u64;
     (lane.worker.spare, lane.worker.spares) = (copies.as_mut_ptr(), room);
     (lane.worker.sent, lane.worker.sent_len) = (sent.as_mut_ptr(), 0);
     run_packets(program, maps, epochs, lane, packets);
@@ -608,14 +608,15 @@ fn run_graph(program: &Program, maps: &Maps, epochs: &Epochs, lane: &mut Lane, b
     batch.set_done(lane.worker.sent_len as usize, copied as usize);
 }
 
-fn run_packets(program: &Program, maps: &Maps, epochs: &Epochs, lane: &mut Lane, packets: &mut [Packet]) {
+fn run_packets(program: &Program, maps: &Maps, epochs: &Epochs, lane: &mut Lane, packets: &mut [u32]) {
     helpers::tick(&mut lane.worker);
     let (number, several) = (lane.worker.number, epochs.workers() > 1);
     if several {
         epochs.begin(number);
     }
     // Code that sorts packets has room for so many.
-    packets.chunks_mut(Schedule::MOST_BATCH as usize).for_each(|packets| program.run(lane, packets));
+    let most = Schedule::MOST_BATCH as usize * lane.worker.layout.words();
+    packets.chunks_mut(most).for_each(|packets| program.run(lane, packets));
     if several {
         epochs.end(number);
     }

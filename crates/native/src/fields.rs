@@ -1,9 +1,9 @@
 //! Which fields of packets' descriptors a program looks at.
 //!
-//! Where a packet lies is always said. The rest whoever receives packets writes only if somebody looks at it: the code, by loads from the context, or a helper that
-//! it calls. What is not written keeps what [`crate::Batch`] made it with, zero, or what an earlier program wanted: nobody reads it.
+//! Where a packet lies is always said. The rest has a place in descriptors ([`crate::Layout`]), and is written, only if somebody looks at it: the code, by loads from the
+//! context, a helper that it calls, or whoever it answers.
 //!
-//! Invariant: a context that goes where it cannot be followed (into memory, to a helper that is not known here) has all fields looked at.
+//! Invariant: a context that goes where it cannot be followed (into memory, to a helper that is not known here) has all fields looked at, where `struct xdp_md` has them.
 
 use millstream_ir::{Func, Function, Inst, Module, Op, Prov, Type, Value};
 use serde::{Deserialize, Serialize};
@@ -31,10 +31,18 @@ impl Fields {
     pub const QUEUE: Fields = Fields(4);
     /// Where it is redirected to.
     pub const TARGET: Fields = Fields(8);
+    /// Which packet it is a copy of.
+    pub const ORIGIN: Fields = Fields(16);
+    /// What the program returns, which graphs are not asked: they send packets.
+    pub const VERDICT: Fields = Fields(32);
+    /// All of them are looked at, by code that knows them by their places in `struct xdp_md`.
+    pub const FIXED: Fields = Fields(64);
     /// All of them.
-    pub const ALL: Fields = Fields(15);
+    pub const ALL: Fields = Fields(127);
+    /// Those that are written when a packet comes.
+    pub(crate) const RECEIVED: Fields = Fields(15);
 
-    /// Those that the functions of a module look at, which begins with these.
+    /// Those that the functions of a module look at, which begins with these, and those that are looked at when they are done.
     pub(crate) fn of(module: &Module, programs: impl IntoIterator<Item = Func>) -> Fields {
         if !programs.into_iter().all(|program| takes_context(module, program, 0)) {
             return Fields::ALL;
@@ -43,7 +51,11 @@ impl Fields {
             let insts = func.insts_in_order().map(|(_, inst)| of_inst(module, func, inst));
             insts.fold(Fields::NONE, Fields::and)
         };
-        module.funcs.values().map(of).fold(Fields::NONE, Fields::and)
+        let ops =
+            || module.funcs.values().flat_map(|f| f.insts_in_order().map(|(_, inst)| &f.insts[inst].op));
+        let sends = ops().any(|op| matches!(op, Op::Emit {}));
+        let answer = if sends { Fields::NONE } else { Fields::VERDICT };
+        module.funcs.values().map(of).fold(answer, Fields::and)
     }
 
     /// These and others.
@@ -57,13 +69,20 @@ impl Fields {
         self.0 & other.0 == other.0
     }
 
-    /// As a number below 16, and back.
+    /// Those of these that are among others.
+    #[must_use]
+    pub(crate) const fn of_these(self, others: Fields) -> Fields {
+        Fields(self.0 & others.0)
+    }
+
+    /// As a number below 128, and back.
     pub(crate) const fn bits(self) -> u8 {
         self.0
     }
 
     pub(crate) const fn of_bits(bits: u8) -> Fields {
-        Fields(bits & Fields::ALL.0)
+        // Those that are fixed are all.
+        if bits & Fields::FIXED.0 != 0 { Fields::ALL } else { Fields(bits) }
     }
 }
 
@@ -78,7 +97,8 @@ fn of_inst(module: &Module, func: &Function, inst: Inst) -> Fields {
     match &data.op {
         Op::Load { size, offset, .. } if has_any => of_load(*offset, size.bytes() as i32),
         // A copy has all that the original has, in a buffer of its own; one that waits has annotations at the beginning of its buffer.
-        Op::ClonePacket {} | Op::Hold { .. } | Op::Pull { .. } => Fields::ROOM,
+        Op::ClonePacket {} => Fields::ROOM.and(Fields::ORIGIN),
+        Op::Hold { .. } | Op::Pull { .. } => Fields::ROOM,
         Op::SetBounds {} | Op::Emit {} | Op::Cmp { .. } | Op::Branch { .. } => handed_on(func, inst),
         Op::Helper { id } if REDIRECTS.contains(id) => Fields::TARGET,
         Op::Helper { id } if ADJUSTS.contains(id) => Fields::ROOM,
@@ -141,15 +161,21 @@ mod tests {
         Fields::of(&module, [program])
     }
 
+    /// Beside what is looked at of any program that is asked for a verdict.
+    fn verdict_and(other: Fields) -> Fields {
+        Fields::VERDICT.and(other)
+    }
+
     #[test]
     fn fields_are_looked_at_by_loads_and_helpers() {
-        assert_eq!([of(0, None), of(4, None), of(20, None)], [Fields::NONE; 3]);
-        assert_eq!([of(8, None), of(12, None), of(16, None)], [Fields::ROOM, Fields::INGRESS, Fields::QUEUE]);
+        assert_eq!([of(0, None), of(4, None), of(20, None)], [Fields::VERDICT; 3]);
+        let fields = [Fields::ROOM, Fields::INGRESS, Fields::QUEUE].map(verdict_and);
+        assert_eq!([of(8, None), of(12, None), of(16, None)], fields);
         assert_eq!(of(2, None), Fields::ALL, "no field");
-        assert_eq!(of(12, Some(44)), Fields::INGRESS.and(Fields::ROOM));
+        assert_eq!(of(12, Some(44)), verdict_and(Fields::INGRESS.and(Fields::ROOM)));
         assert_eq!(
             [of(0, Some(23)), of(0, Some(189)), of(0, Some(12))],
-            [Fields::TARGET, Fields::NONE, Fields::NONE]
+            [Fields::TARGET, Fields::NONE, Fields::NONE].map(verdict_and)
         );
         assert_eq!(of(0, Some(25)), Fields::ALL, "a helper that is not known here");
     }
@@ -164,7 +190,7 @@ mod tests {
             let programs: Vec<Func> = module.funcs.keys().collect();
             Fields::of(&module, programs)
         };
-        assert_eq!(text("ptr(ctx)", ""), Fields::NONE);
+        assert_eq!(text("ptr(ctx)", ""), Fields::VERDICT);
         assert_eq!(text("any", ""), Fields::ALL, "it is not known to be one");
         assert_eq!(text("ptr(ctx)", "  v2: i64 = alu.add.w64 v0, v1"), Fields::ALL);
     }

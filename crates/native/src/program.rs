@@ -12,10 +12,9 @@ use std::time::Instant;
 use crate::crash::{self, Code, Running};
 use crate::engine::{Engine, Lane};
 use crate::llvm;
-use crate::runtime::packet::Packet;
 use crate::runtime::worker::Worker;
 
-type RunBatch = extern "C" fn(*mut Worker, *mut Packet, u64);
+type RunBatch = extern "C" fn(*mut Worker, *mut u32, u64);
 
 /// What keeps code in place.
 pub(crate) enum Kept {
@@ -62,10 +61,10 @@ impl Program {
         self.run as usize
     }
 
-    /// Runs the program on each packet, by the loop that the worker found to be the faster one.
-    pub(crate) fn run(&self, lane: &mut Lane, packets: &mut [Packet]) {
+    /// Runs the program on each packet, of which these are the descriptors, by the loop that the worker found to be the faster one.
+    pub(crate) fn run(&self, lane: &mut Lane, packets: &mut [u32]) {
         let Lane { worker, judge, .. } = lane;
-        let (first, count) = (packets.as_mut_ptr(), packets.len());
+        let (first, count) = (packets.as_mut_ptr(), packets.len() / worker.layout.words());
         let worker = std::ptr::from_mut(&mut **worker);
         let running = Running { code: self.code.as_ref(), worker, packets: first, count };
         let by = |run: RunBatch| crash::running(&running, || run(worker, first, count as u64));

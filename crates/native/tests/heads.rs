@@ -1,7 +1,7 @@
 //! `bpf_xdp_adjust_head` as code: the kernel's limits, with metadata in front of the packet and without.
 
 use millstream_ir::{AluOp, Function, Linkage, MemFlags, Module, Op, Prov, Size, Type, Width};
-use millstream_native::{Batch, Engine, Options};
+use millstream_native::{Batch, Descriptors, Engine, Options};
 
 /// `BPF_PROG_TYPE_XDP`.
 const XDP: u32 = 6;
@@ -15,7 +15,7 @@ const LENGTH: i64 = 100;
 
 /// A program that makes room for so many bytes of metadata and then moves the head by the number that the packet begins with: the verdict has the
 /// helper's answer above, and in the low byte how long the metadata is afterwards.
-fn engine(metadata: i64) -> Engine {
+fn engine(metadata: i64, descriptors: Descriptors) -> Engine {
     let mut module = Module::default();
     let mut func = Function::new("head", Linkage::Program { prog_type: XDP });
     let block = func.add_block();
@@ -39,13 +39,14 @@ fn engine(metadata: i64) -> Engine {
     let verdict = at.value(alu(AluOp::Add), [high, length], Type::I64);
     at.effect(Op::Return {}, [verdict], []);
     let func = module.funcs.push(func);
-    Engine::of_module(module, func, &Options::default()).expect("compiled")
+    Engine::of_module(module, func, &Options { descriptors, ..Options::default() }).expect("compiled")
 }
 
 #[test]
 fn heads_move_within_the_kernels_limits() {
-    for metadata in [0, 8] {
-        let mut engine = engine(metadata);
+    let all = [Descriptors::Packed, Descriptors::Whole, Descriptors::Shuffled(1), Descriptors::Shuffled(2)];
+    for (metadata, descriptors) in [0, 8].into_iter().flat_map(|metadata| all.map(|all| (metadata, all))) {
+        let mut engine = engine(metadata, descriptors);
         let mut batch = Batch::new(1).expect("memory");
         let edges = [-HEADROOM, KEPT - HEADROOM, KEPT + metadata - HEADROOM, 0, LENGTH - ETH_HLEN];
         let far = [i64::from(i32::MIN), i64::from(i32::MAX)];

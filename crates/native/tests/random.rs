@@ -4,7 +4,7 @@ use millstream_interp::Machine;
 use millstream_interp::ir::Interpreter;
 use millstream_ir::random::{self, ENTRIES, MEMORY, Random, VALUE};
 use millstream_ir::{Func, Function, Linkage, Map, MemFlags, Module, Op, Prov, Size, Type};
-use millstream_native::{Batch, Engine, Options};
+use millstream_native::{Batch, Descriptors, Engine, Options};
 
 /// `BPF_PROG_TYPE_XDP`.
 const XDP: u32 = 6;
@@ -79,7 +79,9 @@ fn random_functions_agree_with_the_interpreter() {
         let args = [random.corner(), random.corner()];
         let expected = interpreted(&module, args);
         for (passes, llvm_passes) in [(false, "default<O0>"), (false, "default<O2>"), (true, "default<O2>")] {
-            let options = Options { passes, llvm_passes: llvm_passes.into(), ..Options::default() };
+            let descriptors = Descriptors::Shuffled(seed);
+            let options =
+                Options { passes, llvm_passes: llvm_passes.into(), descriptors, ..Options::default() };
             let found = native(&module, args, &options);
             assert_eq!(found, expected, "seed {seed}, passes {passes}, {llvm_passes}\n{module}");
         }

@@ -1,7 +1,7 @@
 //! `--without`: optimisations that are left out, to see what each is worth. Programs do the same without them.
 
 use millstream_click::General;
-use millstream_native::{Fetch, Options};
+use millstream_native::{Descriptors, Fetch, Options};
 
 /// Passes of LLVM without which there is no code.
 const NO_LLVM_PASSES: &str = "always-inline";
@@ -22,12 +22,14 @@ pub(crate) enum Without {
     Ahead,
     /// Look-ups in tables are code.
     Lookups,
+    /// Descriptors have no fields but those that are looked at.
+    Descriptors,
     /// One pass on the IR.
     Pass(String),
 }
 
 /// Their names.
-const NAMES: [(&str, Without); 8] = [
+const NAMES: [(&str, Without); 9] = [
     ("static-graph", Without::StaticGraph),
     ("constants", Without::Constants),
     ("annotations", Without::Annotations),
@@ -36,6 +38,7 @@ const NAMES: [(&str, Without); 8] = [
     ("prefetch", Without::Prefetch),
     ("ahead", Without::Ahead),
     ("lookups", Without::Lookups),
+    ("descriptors", Without::Descriptors),
 ];
 
 /// Reads a name.
@@ -62,6 +65,7 @@ pub(super) fn options(left_out: &[Without], mut options: Options) -> Options {
             Without::Prefetch => options.schedule.headers = 0,
             Without::Ahead => options.schedule.fetch = Fetch::Nothing,
             Without::Lookups => options.inline_lookups = false,
+            Without::Descriptors => options.descriptors = Descriptors::Whole,
             Without::Pass(name) => options.left_out.push(name.clone()),
             Without::StaticGraph | Without::Constants | Without::Annotations => {}
         }

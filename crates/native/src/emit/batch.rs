@@ -10,7 +10,8 @@ use std::fmt::Write;
 use cranelift_entity::EntityRef;
 
 use super::{BATCH, BATCH_AHEAD, Unit, classes};
-use crate::runtime::{packet, worker};
+use crate::runtime::packet::Field;
+use crate::runtime::worker;
 use crate::schedule::{Classes, Pattern, Schedule};
 
 /// What is done for a packet.
@@ -48,7 +49,7 @@ pub(super) fn batch(unit: &Unit<'_>, fetches: bool) -> String {
     );
     let sorted = unit.classes() != Classes::One;
     if sorted {
-        classes::sort(&mut out, unit.classes());
+        classes::sort(&mut out, unit.classes(), &unit.layout);
     }
     let lines = if fetches { unit.stages() } else { 0 };
     let (schedule, _) = unit.schedule.fitted(lines, unit.fetched_bytes());
@@ -79,7 +80,7 @@ struct Loops<'l> {
 impl Loops<'_> {
     /// Does what a stage is for packet number `%{at}`; names in it end with `name`.
     fn stage(&mut self, stage: Stage, at: &str, name: &str) {
-        let size = size_of::<packet::Packet>();
+        let size = self.unit.layout.stride();
         let mut at = at.to_owned();
         if self.begin == classes::SORTED {
             let place = format!("x{name}");
@@ -94,9 +95,11 @@ impl Loops<'_> {
         );
         match stage {
             Stage::Headers => {
+                let [data, _] = self.unit.layout.bounds();
                 let _ = write!(
                     self.out,
-                    "  %fd{name} = load i32, ptr %p{name}, align 64
+                    "  %fp{name} = getelementptr i8, ptr %p{name}, i64 {data}
+  %fd{name} = load i32, ptr %fp{name}, align 4
   %fz{name} = zext i32 %fd{name} to i64
   %fa{name} = inttoptr i64 %fz{name} to ptr
   call void @llvm.prefetch.p0(ptr %fa{name}, i32 0, i32 3, i32 1)
@@ -112,16 +115,17 @@ impl Loops<'_> {
 
     /// Runs the program on the packet at `%p{name}`.
     fn run(&mut self, name: &str) {
-        let (entry, verdict) = (self.unit.entry.index(), packet::VERDICT);
+        let entry = self.unit.entry.index();
         let _ = writeln!(self.out, "  store ptr %p{name}, ptr %current, align 8");
         // Where none are made there is nothing to count.
         if !self.unit.others.is_empty() {
             self.out.push_str("  store i32 0, ptr %tails, align 4\n");
         }
+        let _ = writeln!(self.out, "  %r{name} = call i64 @fn{entry}(ptr %w, ptr %p{name})");
+        let Some(verdict) = self.unit.layout.offset(Field::Verdict) else { return };
         let _ = write!(
             self.out,
-            "  %r{name} = call i64 @fn{entry}(ptr %w, ptr %p{name})
-  %v{name} = trunc i64 %r{name} to i32
+            "  %v{name} = trunc i64 %r{name} to i32
   %vp{name} = getelementptr i8, ptr %p{name}, i64 {verdict}
   store i32 %v{name}, ptr %vp{name}, align 4
 "

@@ -8,7 +8,7 @@
 
 use std::fmt::Write;
 
-use crate::runtime::packet;
+use crate::runtime::packet::Layout;
 use crate::schedule::{Classes, Schedule};
 
 /// The label behind which `%order` has the packets' places.
@@ -19,10 +19,10 @@ const MOST: u32 = 16;
 const TAGGED: u32 = 15;
 
 /// What is in front of the loops: finds `%order`, of 16-bit places, and goes on behind label [`SORTED`].
-pub(super) fn sort(out: &mut String, by: Classes) {
+pub(super) fn sort(out: &mut String, by: Classes, layout: &Layout) {
     let most = Schedule::MOST_BATCH;
-    let size = size_of::<packet::Packet>();
-    let [data, end] = packet::bounds_offsets();
+    let size = layout.stride();
+    let [data, end] = layout.bounds();
     let _ = write!(
         out,
         "  %order = alloca [{most} x i16], align 64

@@ -14,6 +14,7 @@ use super::code::Code;
 use super::keys::Seams;
 use super::lines::{self, Place, Scope};
 use super::{EmitError, Unit, maps};
+use crate::runtime::packet::Field;
 
 /// Kinds of memory that do not overlap.
 pub(super) const METADATA: &str = "!0 = !{!\"millstream\"}
@@ -362,6 +363,20 @@ impl Emitter<'_> {
         (at, kind)
     }
 
+    /// A field of the packet's descriptor, where it lies.
+    fn field(&mut self, data: &InstData, field: Field) -> Result<(), EmitError> {
+        let sext = matches!(data.op, Op::Load { sext: true, .. });
+        let value = match (self.unit.layout.offset(field), field) {
+            (Some(offset), _) => self.load(data, Size::W, offset as i32),
+            // What programs are told that are no maps of devices'.
+            (None, Field::Egress) => "0".to_owned(),
+            (None, _) => return Err(self.cannot(&data.op, "its descriptors are to have no such field")),
+        };
+        let value = semantics::loaded(&mut self.code, Size::W, sext, &value);
+        self.define_int(data.result.expand(), &value);
+        Ok(())
+    }
+
     /// Accesses to memory.
     fn memory(&mut self, data: &InstData) -> Result<(), EmitError> {
         let base = data.args.first().map(|&v| self.func.types[v]);
@@ -369,10 +384,12 @@ impl Emitter<'_> {
             (Some(Type::Ptr(Prov::Btf)), Op::Load { .. }) => {
                 return Err(self.cannot(&data.op, "it reads a kernel object"));
             }
-            (Some(Type::Ptr(Prov::Ctx)), Op::Load { size, offset, .. })
-                if !matches!((size, offset), (Size::W, 0 | 4 | 8 | 12 | 16 | 20)) =>
-            {
-                return Err(self.cannot(&data.op, "no such field of the context"));
+            (Some(Type::Ptr(Prov::Ctx)), Op::Load { size, offset, .. }) => {
+                let field = Field::of_context(*offset).filter(|_| *size == Size::W);
+                return self.field(
+                    data,
+                    field.ok_or_else(|| self.cannot(&data.op, "no such field of the context"))?,
+                );
             }
             (Some(Type::Ptr(Prov::Ctx)), Op::Store { .. }) => {
                 return Err(self.cannot(&data.op, "the context is not to be written"));

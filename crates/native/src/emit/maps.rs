@@ -11,7 +11,7 @@
 use std::fmt::Write;
 
 use crate::runtime::maps::{Inline, Targets};
-use crate::runtime::{packet, worker};
+use crate::runtime::worker;
 
 use super::{MapInfo, hash, lpm};
 
@@ -119,10 +119,10 @@ pub(super) fn stages(map: &MapInfo) -> u32 {
     }
 }
 
-/// The function that redirects by map number `n`: `i64 @redirect{n}(ptr worker, i64 key, i64 flags)`.
-pub(super) fn redirect(n: usize, targets: &Targets) -> String {
+/// The function that redirects by map number `n`, which notes where to at that place of the descriptor: `i64 @redirect{n}(ptr worker, i64 key, i64 flags)`.
+pub(super) fn redirect(n: usize, targets: &Targets, target: usize) -> String {
     let Targets { base, stride, entries, present } = *targets;
-    let (current, target) = (worker::CURRENT, packet::TARGET);
+    let current = worker::CURRENT;
     format!(
         "define internal i64 @redirect{n}(ptr %w, i64 %key, i64 %flags) alwaysinline {{
   %unknown = and i64 %flags, -4

@@ -36,7 +36,7 @@ use millstream_isa::helpers::Helper;
 use crate::classifier::cuts::Cuts;
 use crate::runtime::helpers;
 use crate::runtime::maps::{Inline, Targets};
-use crate::runtime::packet;
+use crate::runtime::packet::{Field, Layout, WORD};
 use crate::schedule::{Classes, Fetched, InForce, Schedule};
 
 use lines::{Scope, in_scope};
@@ -125,6 +125,8 @@ pub(crate) struct Unit<'a> {
     pub(crate) others: &'a [Func],
     /// How packets go through stages.
     pub(crate) schedule: &'a Schedule,
+    /// Where fields of descriptors lie.
+    pub(crate) layout: Layout,
     /// Whether several workers run the code.
     pub(crate) shared: bool,
     /// Whether packets may run class by class, or why not.
@@ -169,7 +171,8 @@ impl Unit<'_> {
     /// is checked, and where it is another's, another line is fetched.
     fn note_of(&self, map: Map) -> usize {
         let before = self.maps.values().take(map.index()).flatten().filter(|info| info.ahead).count();
-        packet::AHEAD + 4 * (before % packet::WALKS)
+        let (first, places) = self.layout.notes();
+        first + WORD * (before % places)
     }
 
     /// Bytes of all tables that are fetched for.
@@ -254,14 +257,14 @@ pub(crate) fn emit(unit: &Unit<'_>) -> Result<String, EmitError> {
     }
     for (map, info) in unit.module.maps.keys().filter_map(|m| Some((m, unit.maps[m].as_ref()?))) {
         out.push_str(&maps::lookup(map.index(), info));
-        if let Some(targets) = &info.targets {
-            out.push_str(&maps::redirect(map.index(), targets));
+        if let (Some(targets), Some(target)) = (&info.targets, unit.layout.offset(Field::Target)) {
+            out.push_str(&maps::redirect(map.index(), targets, target));
         }
         if info.ahead && unit.slice.is_some() {
             out.push_str(&maps::ahead(map.index(), info, unit.stages()));
         }
     }
-    out.push_str(&packets::adjust_head());
+    out.push_str(&packets::adjust_head(&unit.layout).unwrap_or_default());
     if unit.matches.iter().any(|(_, search)| matches!(search, Search::Cuts(_))) {
         out.push_str(cuts::DECLARATIONS);
     }

@@ -3,24 +3,26 @@
 use millstream_ir::{End, InstData, Op, Value};
 
 use super::func::Emitter;
-use crate::runtime::packet::{ETH_HLEN, HEAD, SENT_SIZE, XDP_FRAME, bounds_offsets};
+use crate::runtime::packet::{ETH_HLEN, Field, Layout, SENT_SIZE, XDP_FRAME};
 use crate::runtime::worker;
 
 const EINVAL: i32 = libc::EINVAL;
 
-/// Text of `i64 @adjust_head(ptr worker, ptr packet, i64 delta)`: `bpf_xdp_adjust_head`, by the runtime only where there is metadata to be moved, or might be.
-pub(super) fn adjust_head() -> String {
-    let [meta, start, open] = HEAD;
-    let end = bounds_offsets()[1];
-    format!(
+/// Text of `i64 @adjust_head(ptr worker, ptr packet, i64 delta)`: `bpf_xdp_adjust_head`, by the runtime only where there is metadata to be moved, or might be. `None`
+/// where descriptors say nothing of the room around packets, since nobody moves them.
+pub(super) fn adjust_head(layout: &Layout) -> Option<String> {
+    let [meta, start, open] = [Field::Meta, Field::Start, Field::Open].map(|field| layout.offset(field));
+    let (meta, start, open, [data, end]) = (meta?, start?, open?, layout.bounds());
+    Some(format!(
         "define internal i64 @adjust_head(ptr %w, ptr %p, i64 %delta) alwaysinline {{
-  %d = load i32, ptr %p, align 4, !tbaa !5
+  %dp = getelementptr i8, ptr %p, i64 {data}
+  %d = load i32, ptr %dp, align 4, !tbaa !5
   %mp = getelementptr i8, ptr %p, i64 {meta}
   %m = load i32, ptr %mp, align 4, !tbaa !5
   %op = getelementptr i8, ptr %p, i64 {open}
-  %o = load i8, ptr %op, align 1, !tbaa !5
+  %o = load i32, ptr %op, align 4, !tbaa !5
   %bare = icmp eq i32 %m, %d
-  %closed = icmp eq i8 %o, 0
+  %closed = icmp eq i32 %o, 0
   %plain = and i1 %bare, %closed
   br i1 %plain, label %own, label %called
 own:
@@ -42,7 +44,7 @@ own:
   br i1 %fits, label %move, label %refused
 move:
   %nt = trunc i64 %new to i32
-  store i32 %nt, ptr %p, align 4, !tbaa !5
+  store i32 %nt, ptr %dp, align 4, !tbaa !5
   store i32 %nt, ptr %mp, align 4, !tbaa !5
   ret i64 0
 refused:
@@ -53,7 +55,7 @@ called:
   ret i64 %r
 }}
 "
-    )
+    ))
 }
 
 impl Emitter<'_> {
@@ -87,7 +89,7 @@ impl Emitter<'_> {
 
     fn set_bounds(&mut self, packet: Value, data: Value, end: Value) {
         let packet = self.ptr(packet);
-        for (value, offset) in [data, end].into_iter().zip(bounds_offsets()) {
+        for (value, offset) in [data, end].into_iter().zip(self.unit.layout.bounds()) {
             let value = self.int(value);
             let value = self.code.value(&format!("trunc i64 {value} to i32"));
             let at = self.code.value(&format!("getelementptr i8, ptr {packet}, i64 {offset}"));

@@ -21,6 +21,7 @@ use crate::llvm::{Compiler, ObjectFile};
 use crate::runtime::helpers;
 use crate::runtime::index::{MOST_KEY, Template};
 use crate::runtime::maps::Map;
+use crate::runtime::packet::Layout;
 use crate::runtime::region::{Lent, Place, Placed};
 use crate::runtime::sharing::{Epochs, Guarded};
 use crate::schedule::{Fetch, InForce, nearest};
@@ -36,7 +37,7 @@ pub(super) struct Made {
     pub(super) shapes: Vec<Shape>,
     /// What maps that stand for match tables hold.
     pub(super) initial: Vec<Initial>,
-    pub(super) fields: Fields,
+    pub(super) layout: Layout,
     pub(super) templates: Vec<Chosen>,
     pub(super) schedule: InForce,
     pub(super) compiler: Compiler,
@@ -77,7 +78,7 @@ pub(super) fn reached_order(object: &Object) -> Vec<Func> {
 }
 
 /// The programs that a map of programs may hold: all of the module's XDP programs, if any function makes tail calls.
-pub(super) fn reached_by_tail_calls(module: &Module) -> Vec<Func> {
+fn reached_by_tail_calls(module: &Module) -> Vec<Func> {
     const TAIL_CALL: i32 = 12;
     let calls = module.funcs.values().any(|f| {
         f.insts_in_order().any(|(_, inst)| matches!(f.insts[inst].op, Op::Helper { id: TAIL_CALL }))
@@ -89,16 +90,17 @@ pub(super) fn reached_by_tail_calls(module: &Module) -> Vec<Func> {
     module.funcs.keys().filter(|&f| is_program(module, f) && module.funcs[f].linkage == xdp).collect()
 }
 
-/// What a program looks at of descriptors, and those that it reaches by tail calls.
-pub(super) fn fields(module: &Module, entry: Func, others: &[Func]) -> Fields {
-    Fields::of(module, others.iter().copied().chain([entry]))
+/// Where fields of descriptors lie, of a program that is not compiled.
+pub(super) fn layout(mut module: Module, entry: Func, options: &Options) -> Result<Layout, Error> {
+    let expanded = optimize(&mut module, options)?;
+    Ok(Prepared::of(&module, entry, options, &mut Place::Anywhere, &expanded)?.layout)
 }
 
 /// What an object file says of a program with such maps.
-pub(super) type Described<'d> = &'d dyn Fn(&[Shape], &[Initial]) -> Table;
+pub(super) type Described<'d> = &'d dyn Fn(&[Shape], &[Initial], Layout) -> Table;
 
 /// Makes match tables code or maps, and runs the passes.
-pub(super) fn optimize(module: &mut Module, options: &Options) -> Result<Expanded, Error> {
+fn optimize(module: &mut Module, options: &Options) -> Result<Expanded, Error> {
     let expanded = classifier::expand(module, &options.classifiers)?;
     if options.passes {
         let mut session = Session::new(Target::native());
@@ -106,6 +108,60 @@ pub(super) fn optimize(module: &mut Module, options: &Options) -> Result<Expande
         Pipeline::default_o2().run(module, &mut session)?;
     }
     Ok(expanded)
+}
+
+/// What code is made for, of a module behind its passes.
+struct Prepared {
+    maps: Maps,
+    epochs: Arc<Epochs>,
+    shapes: Vec<Shape>,
+    templates: Vec<Chosen>,
+    /// Of maps that are there.
+    known: SecondaryMap<millstream_ir::Map, Option<MapInfo>>,
+    /// Programs that tail calls reach.
+    others: Vec<Func>,
+    /// The way to look-ups.
+    slice: Option<Function>,
+    layout: Layout,
+}
+
+impl Prepared {
+    /// Makes the maps, and lays out descriptors.
+    fn of(
+        module: &Module,
+        entry: Func,
+        options: &Options,
+        place: &mut Place,
+        expanded: &Expanded,
+    ) -> Result<Prepared, Error> {
+        let (tables, tries) = (&options.tables, &options.tries);
+        let said = Known { tables, tries, prefixes: &options.prefixes, absent: &expanded.absent };
+        let (mut shapes, mut templates): (Vec<Shape>, _) = (Vec::new(), expanded.templates.clone());
+        for (at, map) in module.maps.values().enumerate() {
+            let (shape, chosen) = Shape::of(at, map, &said);
+            shapes.push(shape);
+            templates.extend(chosen);
+        }
+        pinned(&shapes, tables, "hash table", &HASHES)?;
+        roomy(&shapes)?;
+        pinned(&shapes, tries, "trie", &[MapKind::LpmTrie])?;
+        let epochs = Arc::new(Epochs::new(options.workers));
+        let mut maps = make_maps(&shapes, options.seed, &epochs, place)?;
+        lend(&mut maps, &shapes, &options.lent, options.workers)?;
+        let changed = changed(module);
+        named(&mut maps, options)?;
+        let mut known = SecondaryMap::new();
+        for (at, map) in module.maps.keys().zip(&mut maps) {
+            let guarded = options.workers > 1 && changed[at];
+            known[at] = map.as_mut().map(|map| MapInfo { guarded, ..info(map, options) });
+        }
+        let others = reached_by_tail_calls(module);
+        let slice = way(module, entry, &known);
+        let ahead = known.values().flatten().filter(|info: &&MapInfo| info.ahead).count();
+        let fields = Fields::of(module, others.iter().copied().chain([entry]));
+        let layout = options.descriptors.layout(fields, if slice.is_some() { ahead } else { 0 });
+        Ok(Prepared { maps, epochs, shapes, templates, known, others, slice, layout })
+    }
 }
 
 /// Runs the passes, makes the maps, and has LLVM compile; for others to link, if it is `described` for them.
@@ -118,39 +174,17 @@ pub(super) fn make_code(
 ) -> Result<Made, Error> {
     let mut timings = Timings::default();
     let start = Instant::now();
-    let Expanded { initial, mut templates, absent, matches } = optimize(&mut module, options)?;
+    let expanded = optimize(&mut module, options)?;
     timings.passes = start.elapsed();
-
-    let (tables, tries) = (&options.tables, &options.tries);
-    let said = Known { tables, tries, prefixes: &options.prefixes, absent: &absent };
-    let mut shapes: Vec<Shape> = Vec::new();
-    for (at, map) in module.maps.values().enumerate() {
-        let (shape, chosen) = Shape::of(at, map, &said);
-        shapes.push(shape);
-        templates.extend(chosen);
-    }
-    pinned(&shapes, tables, "hash table", &HASHES)?;
-    roomy(&shapes)?;
-    pinned(&shapes, tries, "trie", &[MapKind::LpmTrie])?;
-    let epochs = Arc::new(Epochs::new(options.workers));
-    let mut maps = make_maps(&shapes, options.seed, &epochs, place)?;
-    lend(&mut maps, &shapes, &options.lent, options.workers)?;
-    let changed = changed(&module);
-    named(&mut maps, options)?;
-    let mut known = SecondaryMap::new();
-    for (at, map) in module.maps.keys().zip(&mut maps) {
-        let guarded = options.workers > 1 && changed[at];
-        known[at] = map.as_mut().map(|map| MapInfo { guarded, ..info(map, options) });
-    }
+    let Prepared { maps, epochs, shapes, templates, known, others, slice, layout } =
+        Prepared::of(&module, entry, options, place, &expanded)?;
+    let Expanded { initial, matches, .. } = expanded;
 
     let start = Instant::now();
-    let others = reached_by_tail_calls(&module);
-    let fields = fields(&module, entry, &others);
-    let slice = way(&module, entry, &known);
     let (slice, shared) = (slice.as_ref(), options.workers > 1 || !options.lent.is_empty());
     let reads = |map| known[map].as_ref().is_some_and(|info: &MapInfo| info.only_reads);
     let independent = &classes::independent(&module, reachable(&module, entry, &others), &reads);
-    let table = described.map(|described| described(&shapes, &initial));
+    let table = described.map(|described| described(&shapes, &initial, layout));
     let table = table.as_ref();
     // Whoever links code with others has debug information of his own.
     let located = table.is_none();
@@ -161,6 +195,7 @@ pub(super) fn make_code(
         entry,
         others: &others,
         schedule: &options.schedule,
+        layout,
         independent,
         shared,
         slice,
@@ -186,7 +221,7 @@ pub(super) fn make_code(
         epochs,
         shapes,
         initial,
-        fields,
+        layout,
         templates,
         schedule,
         compiler,

@@ -15,12 +15,12 @@ use millstream_object::{InitialValue, Object};
 use serde::{Deserialize, Serialize};
 
 use crate::crash;
-use crate::fields::Fields;
 use crate::llvm::ObjectFile;
 use crate::program::Loaded;
 use crate::runtime::helpers;
 use crate::runtime::index::Template;
 use crate::runtime::lpm::Trie;
+use crate::runtime::packet::Layout;
 use crate::schedule::InForce;
 use crate::templates::{Chosen, Known};
 
@@ -176,8 +176,8 @@ pub struct Image {
     pub(crate) maps: Vec<Shape>,
     pub(crate) initial: Vec<Initial>,
     pub(crate) templates: Vec<Chosen>,
-    /// What the program looks at of packets' descriptors.
-    pub(crate) fields: Fields,
+    /// Where fields of packets' descriptors lie.
+    pub(crate) layout: Layout,
     pub(crate) schedule: InForce,
     pub(crate) seed: u64,
     /// How many run it at once.
@@ -220,7 +220,7 @@ impl Image {
             maps: Vec::new(),
             initial: Vec::new(),
             templates: Vec::new(),
-            fields: Fields::ALL,
+            layout: Layout::WHOLE,
             schedule: InForce::default(),
             seed: 0,
             workers: 1,

@@ -10,7 +10,7 @@ use super::Unloadable;
 use crate::runtime::helpers;
 
 /// Of the table's form and of what functions of the runtime take.
-pub(crate) const VERSION: u64 = 1;
+pub(crate) const VERSION: u64 = 2;
 
 /// The table.
 #[repr(C)]

@@ -192,7 +192,7 @@ pub fn run_graph_while<'f>(
         let mut any = false;
         for source in 0..sources.feeds.len() {
             let stamp = engine.stamp();
-            hand.batch.expect(engine.fields());
+            hand.batch.expect(engine.layout());
             let run = |batch: &mut Batch| {
                 engine.run_graph(batch);
                 engine.take_events()
@@ -247,7 +247,7 @@ pub fn run_graph_by<'f>(
                         let mut any = false;
                         for source in 0..sources.feeds.len() {
                             let stamp = lane.stamp();
-                            hand.batch.expect(engine.fields());
+                            hand.batch.expect(engine.layout());
                             let run = |batch: &mut Batch| {
                                 engine.run_graph_by(lane, batch);
                                 lane.take_events()

@@ -68,7 +68,7 @@ pub fn serve<W: Wire>(
     let start = Instant::now();
     while goes_on(&ran.account, engine) {
         let stamp = engine.stamp();
-        batch.expect(engine.fields());
+        batch.expect(engine.layout());
         receive(wires, &mut batch, &mut from, &mut ran.account)?;
         if batch.is_empty() {
             idle.rest(wires)?;
@@ -110,7 +110,7 @@ pub fn serve_graph<W: Wire>(
             break;
         }
         batch.clear();
-        batch.expect(engine.fields());
+        batch.expect(engine.layout());
         let stamp = engine.stamp();
         wires[ends.sources[source]].receive(size, &mut |bytes| {
             ran.received[source] += 1;

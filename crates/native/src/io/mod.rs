@@ -313,7 +313,7 @@ impl<'s> Hand<'s> {
         sink: &mut dyn FnMut(Step<'_>) -> io::Result<()>,
     ) -> io::Result<bool> {
         let stamp = lane.stamp();
-        self.batch.expect(engine.fields());
+        self.batch.expect(engine.layout());
         let more = self.fill();
         let Hand { plan, batch, origins, meter, ran, .. } = self;
         let packets = batch.len();

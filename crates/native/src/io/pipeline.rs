@@ -26,7 +26,7 @@ use super::meter::Meter;
 use super::queues::Plan;
 use super::{Crew, joined};
 use crate::engine::{Engine, Lane};
-use crate::runtime::packet::{Batch, Carried};
+use crate::runtime::packet::{Batch, Carried, Layout};
 
 /// Bursts that a ring holds. Each is a batch's.
 const RING: usize = 16;
@@ -388,13 +388,15 @@ fn run(
                     enter(number)?;
                     Behind::new(engine, number, (sources, outputs), size)
                 };
-                let behind = floor.work_as(stage, begin, |engine, behind| match behind.next(ring) {
-                    Look::Done => behind.run(engine, carry, onward).map(Next::from),
-                    Look::Later => {
-                        behind.idle.rest();
-                        Ok(Next::Dry)
+                let behind = floor.work_as(stage, begin, |engine, behind| {
+                    match behind.next(ring, engine.layout()) {
+                        Look::Done => behind.run(engine, carry, onward).map(Next::from),
+                        Look::Later => {
+                            behind.idle.rest();
+                            Ok(Next::Dry)
+                        }
+                        Look::Never => Ok(Next::End),
                     }
-                    Look::Never => Ok(Next::End),
                 })?;
                 Ok(behind.ran)
             })
@@ -419,6 +421,7 @@ fn in_front(
     burst: &mut Burst,
 ) -> io::Result<bool> {
     let before = hand.ran.received[source];
+    hand.batch.expect(engine.layout());
     carry.fill(hand, source)?;
     let Hand { batch, ran, numbers, meter, .. } = hand;
     if numbers.is_empty() {
@@ -503,9 +506,10 @@ impl Behind {
         })
     }
 
-    /// Fills a batch with what waits longest, if anything does.
-    fn next(&mut self, ring: &Ring<Burst>) -> Look {
+    /// Fills a batch with what waits longest, if anything does, for a program that wants descriptors to lie so.
+    fn next(&mut self, ring: &Ring<Burst>, layout: Layout) -> Look {
         self.batch.clear();
+        self.batch.expect(layout);
         self.origins.clear();
         if self.done == self.burst.parcels.len() {
             self.done = 0;

@@ -127,7 +127,7 @@ where
                     engine.run_by(lane, batch);
                     lane.take_events()
                 };
-                round.carry.batch().expect(engine.fields());
+                round.carry.batch().expect(engine.layout());
                 let received = round.program(turn, most, numbers, ran, run)?;
                 lane.done(stamp, received);
                 if received > 0 {
@@ -172,7 +172,7 @@ where
         loop {
             let on = round.step(&total, |round, turn, most| {
                 let stamp = engine.stamp();
-                round.carry.batch().expect(engine.fields());
+                round.carry.batch().expect(engine.layout());
                 let run = |batch: &mut Batch| {
                     engine.run_graph(batch);
                     engine.take_events()
@@ -214,7 +214,7 @@ where
                     engine.run_graph_by(lane, batch);
                     lane.take_events()
                 };
-                round.carry.batch().expect(engine.fields());
+                round.carry.batch().expect(engine.layout());
                 let received = round.graph(turn, most, ran, run)?;
                 lane.done(stamp, received);
                 if received > 0 {

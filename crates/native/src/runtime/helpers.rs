@@ -19,7 +19,7 @@ use millstream_interp::MapKind;
 
 use super::csum;
 use super::maps::{E2BIG, EINVAL, ENOENT, Map, is_of_addresses};
-use super::packet::Packet;
+use super::packet::{Field, Layout, Packet};
 use super::sharing::Guarded;
 use super::worker::{Clock, Event, Worker};
 
@@ -107,9 +107,15 @@ fn with<R>(address: u64, act: impl FnOnce(&mut Map) -> R) -> R {
 }
 
 /// The packet at hand.
-fn packet<'a>(w: *mut Worker) -> &'a mut Packet {
-    // SAFETY: see the module's invariants.
-    unsafe { &mut *worker(w).current }
+fn packet<'a>(w: *mut Worker) -> Packet<'a> {
+    let worker = worker(w);
+    descriptor(worker.layout, worker.current)
+}
+
+/// A packet by its descriptor.
+fn descriptor<'a>(layout: Layout, at: *mut u32) -> Packet<'a> {
+    // SAFETY: see the module's invariants; descriptors are as long as the layout of the program says, by which the batch is laid out (`Batch::conform`).
+    Packet { layout, words: unsafe { from_raw_parts_mut(at, layout.words()) } }
 }
 
 /// Memory behind an argument, to be read.
@@ -301,7 +307,7 @@ extern "C" fn redirect(w: *mut Worker, ifindex: u64, flags: u64, _: u64, _: u64,
     if flags != 0 {
         return 0;
     }
-    packet(w).target = ifindex as u32;
+    packet(w).set(Field::Target, ifindex as u32);
     XDP_REDIRECT
 }
 
@@ -316,7 +322,7 @@ extern "C" fn redirect_map(w: *mut Worker, m: u64, key: u64, flags: u64, _: u64,
         Some(bytes(value, map.value_size()).first_chunk().map_or(0, |target| u32::from_ne_bytes(*target)))
     });
     let Some(target) = target else { return flags & 3 };
-    packet(w).target = target;
+    packet(w).set(Field::Target, target);
     XDP_REDIRECT
 }
 
@@ -329,9 +335,9 @@ extern "C" fn csum_diff(_: *mut Worker, from: u64, from_len: u64, to: u64, to_le
 }
 
 extern "C" fn adjust_head(w: *mut Worker, _: u64, delta: u64, _: u64, _: u64, _: u64) -> u64 {
-    let packet = packet(w);
+    let mut packet = packet(w);
     let Some(data) = packet.head_moved(delta as i32) else { return errno(EINVAL) };
-    let (meta, old, _) = packet.bounds();
+    let (meta, (old, _)) = (packet.meta(), packet.bounds());
     let len = (old - meta) as usize;
     let moved = bytes(meta.into(), len).to_vec();
     let meta = data - len as u32;
@@ -341,11 +347,11 @@ extern "C" fn adjust_head(w: *mut Worker, _: u64, delta: u64, _: u64, _: u64, _:
 }
 
 extern "C" fn adjust_tail(w: *mut Worker, _: u64, delta: u64, _: u64, _: u64, _: u64) -> u64 {
-    let packet = packet(w);
+    let mut packet = packet(w);
     let Some(end) = packet.tail_moved(delta as i32) else { return errno(EINVAL) };
-    let (_, _, old) = packet.bounds();
+    let (_, old) = packet.bounds();
     bytes_mut(old.into(), end.saturating_sub(old) as usize).fill(0);
-    packet.set_end(end);
+    packet.set(Field::End, end);
     0
 }
 
@@ -354,13 +360,13 @@ extern "C" fn adjust_meta(w: *mut Worker, _: u64, delta: u64, _: u64, _: u64, _:
 }
 
 extern "C" fn packet_length(w: *mut Worker, _: u64, _: u64, _: u64, _: u64, _: u64) -> u64 {
-    let (_, data, end) = packet(w).bounds();
+    let (data, end) = packet(w).bounds();
     u64::from(end - data)
 }
 
 /// Address of a part of the packet, if all of it is there.
 fn packet_part(w: *mut Worker, offset: u64, len: u64) -> Option<u64> {
-    let (_, data, end) = packet(w).bounds();
+    let (data, end) = packet(w).bounds();
     let (offset, len) = (u64::from(offset as u32), u64::from(len as u32));
     (offset + len <= u64::from(end - data)).then_some(u64::from(data) + offset)
 }
@@ -449,10 +455,11 @@ extern "C" fn clone_packet(w: *mut Worker, original: u64, _: u64, _: u64, _: u64
     }
     worker.spares -= 1;
     let address = worker.spare;
-    worker.spare = worker.spare.wrapping_add(1);
-    // SAFETY: both are descriptors of the batch; the spare one is nobody else's.
-    let (copy, original) = unsafe { (&mut *address, &*(original as *const Packet)) };
-    let (from, to, len) = copy.become_copy(original);
+    worker.spare = worker.spare.wrapping_add(worker.layout.words());
+    // Both are descriptors of the batch; the spare one is nobody else's.
+    let (mut copy, original) =
+        (descriptor(worker.layout, address), descriptor(worker.layout, original as *mut u32));
+    let (from, to, len) = copy.become_copy(&original);
     bytes_mut(u64::from(to), len).copy_from_slice(bytes(u64::from(from), len));
     address as u64
 }
@@ -462,8 +469,8 @@ extern "C" fn hold_packet(w: *mut Worker, packet: u64, queue: u64, front: u64, _
     let worker = worker(w);
     let queue = worker.queues.entry(queue).or_default();
     match front {
-        0 => queue.push_back(packet as *mut Packet),
-        _ => queue.push_front(packet as *mut Packet),
+        0 => queue.push_back(packet as *mut u32),
+        _ => queue.push_front(packet as *mut u32),
     }
     worker.held += 1;
     0

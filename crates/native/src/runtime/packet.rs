@@ -1,9 +1,12 @@
 //! Packets in memory that native code reads: a descriptor each, and a buffer with room on both sides.
 //!
-//! The descriptor begins with the fields of `struct xdp_md`, of 32 bits each, so that a program reads packet pointers as
-//! in the kernel, whatever way the context came to it; buffers therefore lie below 4 GiB. Room before and behind the
+//! A descriptor is words of 32 bits, so that a program reads packet pointers as in the kernel, whatever way the context came to it; buffers therefore lie
+//! below 4 GiB. Which fields it has and where they lie is the program's [`Layout`]. Room before and behind the
 //! data is the kernel's for `BPF_PROG_TEST_RUN`, and so are the limits of the helpers that use it.
+//!
+//! Invariant: a batch has the layout of the engine that runs it: [`Batch::conform`] stands in front of each run.
 
+mod layout;
 mod lent;
 
 use std::io;
@@ -12,6 +15,8 @@ use std::sync::Arc;
 
 use super::region::Region;
 use crate::fields::Fields;
+pub(crate) use layout::WORD;
+pub use layout::{Descriptors, Field, Layout};
 #[cfg(feature = "dpdk")]
 pub(crate) use lent::FRONT;
 pub(crate) use lent::Lying;
@@ -29,30 +34,8 @@ pub(crate) const ETH_HLEN: u32 = 14;
 /// What drivers without metadata say, which C libraries do not know.
 const ENOTSUPP: i64 = 524;
 
-/// A packet's descriptor. All addresses are of bytes in its buffer.
-#[repr(C, align(64))]
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Packet {
-    data: u32,
-    data_end: u32,
-    data_meta: u32,
-    /// `ingress_ifindex`.
-    pub(crate) ingress: u32,
-    rx_queue: u32,
-    egress: u32,
-    /// Where its buffer begins, which has [`BUFFER`] bytes.
-    start: u32,
-    /// What the program returned, cut to 32 bits.
-    pub(crate) verdict: u32,
-    /// Where to, if that is to redirect: interface or key.
-    pub(crate) target: u32,
-    /// Which packet of the batch it was, or is a copy of.
-    origin: u32,
-    /// Whether it is a graph's: [`Packet::data_meta`] says how far there is room in front, and there is no metadata.
-    open: bool,
-    /// How far fetching ahead has come for it: for code only, which believes nothing of it.
-    ahead: [u32; WALKS],
-}
+/// A cache line, in words.
+const LINE: usize = 16;
 
 /// What packets that came together have alike.
 #[derive(Clone, Copy, Debug)]
@@ -65,22 +48,19 @@ pub(crate) struct Came {
     pub(crate) open: bool,
 }
 
-/// Look-ups that code notes in a packet how far it has fetched for.
-pub(crate) const WALKS: usize = 4;
-
 /// A packet that a graph has sent, and by which output.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sent {
-    pub(crate) packet: *mut Packet,
+    /// Its descriptor.
+    pub(crate) packet: *mut u32,
     pub(crate) output: u64,
 }
 
 /// Where a packet lies in its buffer, of which it takes bytes from the beginning to its own end along: what was stripped from it, and what code keeps there.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Carried {
-    /// Bytes from the buffer's beginning to where there is room, to the packet, and to its end.
-    room: u32,
+    /// Bytes from the buffer's beginning to the packet, and to its end.
     data: u32,
     end: u32,
 }
@@ -102,119 +82,110 @@ impl Carried {
     }
 
     /// Where the code of graphs keeps so many bytes while a packet waits: in the room that packets never use, if they fit.
-    pub(crate) fn kept(&self, bytes: usize) -> usize {
-        if bytes <= XDP_FRAME as usize { self.room as usize - bytes } else { self.room as usize }
+    pub(crate) fn kept(bytes: usize) -> usize {
+        (XDP_FRAME as usize).checked_sub(bytes).unwrap_or(XDP_FRAME as usize)
     }
 }
-
-/// Offset of [`Packet::verdict`], for native code.
-pub(crate) const VERDICT: usize = std::mem::offset_of!(Packet, verdict);
-
-/// Offset of [`Packet::target`].
-pub(crate) const TARGET: usize = std::mem::offset_of!(Packet, target);
-
-/// Offset of [`Packet::ahead`].
-pub(crate) const AHEAD: usize = std::mem::offset_of!(Packet, ahead);
 
 /// Bytes of a [`Sent`].
 pub(crate) const SENT_SIZE: usize = size_of::<Sent>();
 
-/// Offsets of a packet's first byte and of its end.
-pub(crate) const fn bounds_offsets() -> [usize; 2] {
-    [std::mem::offset_of!(Packet, data), std::mem::offset_of!(Packet, data_end)]
+/// A packet has come, which lies there, in a buffer that begins at `start`. Only fields that somebody looks at are there to be written; what the code
+/// writes itself, and what is alike for all packets of this place, was written before.
+#[inline(always)]
+fn come(layout: &Layout, words: &mut [u32], came: Came, start: u32, place: Range<u32>) {
+    layout.set(words, Field::Data, place.start);
+    layout.set(words, Field::End, place.end);
+    layout.set(words, Field::Meta, if came.open { start.wrapping_add(XDP_FRAME) } else { place.start });
+    layout.set(words, Field::Ingress, came.ingress);
+    layout.set(words, Field::Queue, came.queue);
+    layout.set(words, Field::Start, start);
+    layout.set(words, Field::Open, came.open.into());
+    layout.set(words, Field::Target, 0);
 }
 
-/// Offsets of [`Packet::data_meta`], [`Packet::start`] and [`Packet::open`].
-pub(crate) const HEAD: [usize; 3] = [
-    std::mem::offset_of!(Packet, data_meta),
-    std::mem::offset_of!(Packet, start),
-    std::mem::offset_of!(Packet, open),
-];
+/// A packet's descriptor. All addresses are of bytes in its buffer.
+pub(crate) struct Packet<'p> {
+    pub(crate) layout: Layout,
+    pub(crate) words: &'p mut [u32],
+}
 
-impl Packet {
-    /// A packet has come, which lies there, in a buffer that begins at `start`. Of the other fields only those are written that somebody looks at; what the code
-    /// writes itself, and what is alike for all packets of this place, was written before.
+impl Packet<'_> {
     #[inline(always)]
-    fn come(&mut self, fields: Fields, came: Came, start: u32, place: Range<u32>) {
-        (self.data, self.data_end) = (place.start, place.end);
-        if fields.has(Fields::ROOM) {
-            self.data_meta = if came.open { start.wrapping_add(XDP_FRAME) } else { place.start };
-            (self.start, self.open) = (start, came.open);
-        }
-        if fields.has(Fields::INGRESS) {
-            self.ingress = came.ingress;
-        }
-        if fields.has(Fields::QUEUE) {
-            self.rx_queue = came.queue;
-        }
-        if fields.has(Fields::TARGET) {
-            self.target = 0;
-        }
+    pub(crate) fn get(&self, field: Field) -> u32 {
+        self.layout.get(self.words, field)
+    }
+
+    #[inline(always)]
+    pub(crate) fn set(&mut self, field: Field, value: u32) {
+        self.layout.set(self.words, field, value);
+    }
+
+    fn is_open(&self) -> bool {
+        self.get(Field::Open) != 0
     }
 
     /// `bpf_xdp_adjust_head`, but for moving the metadata: the new place of the data, or `None` where the kernel says
     /// `EINVAL`.
     pub(crate) fn head_moved(&self, delta: i32) -> Option<u32> {
-        let metadata = if self.open { 0 } else { self.data - self.data_meta };
-        let data = self.data.checked_add_signed(delta)?;
-        (data >= self.start + XDP_FRAME + metadata && data + ETH_HLEN <= self.data_end).then_some(data)
+        let (old, end) = self.bounds();
+        let data = old.checked_add_signed(delta)?;
+        let first = self.get(Field::Start) + XDP_FRAME + (old - self.meta());
+        (data >= first && data + ETH_HLEN <= end).then_some(data)
     }
 
-    /// Where its bytes are, and how many.
-    pub(crate) fn extent(&self) -> (u32, usize) {
-        (self.data, self.data_end.wrapping_sub(self.data) as usize)
+    /// Addresses of data and end.
+    pub(crate) fn bounds(&self) -> (u32, u32) {
+        (self.get(Field::Data), self.get(Field::End))
     }
 
-    /// Which packet of its batch it was, or is a copy of.
-    pub(crate) fn origin(&self) -> u32 {
-        self.origin
-    }
-
-    /// Addresses of metadata, data and end.
-    pub(crate) fn bounds(&self) -> (u32, u32, u32) {
-        (if self.open { self.data } else { self.data_meta }, self.data, self.data_end)
+    /// That of metadata: of the data, where there is none.
+    pub(crate) fn meta(&self) -> u32 {
+        self.get(if self.is_open() { Field::Data } else { Field::Meta })
     }
 
     pub(crate) fn set_head(&mut self, meta: u32, data: u32) {
-        self.data = data;
-        if !self.open {
-            self.data_meta = meta;
+        self.set(Field::Data, data);
+        if !self.is_open() {
+            self.set(Field::Meta, meta);
         }
     }
 
     /// `bpf_xdp_adjust_tail`: the new end; what is new is to be zeroed by the caller.
     pub(crate) fn tail_moved(&self, delta: i32) -> Option<u32> {
-        let end = self.data_end.checked_add_signed(delta)?;
-        (end <= self.start + BUFFER as u32 && end >= self.data + ETH_HLEN).then_some(end)
-    }
-
-    pub(crate) fn set_end(&mut self, end: u32) {
-        self.data_end = end;
+        let (data, end) = self.bounds();
+        let end = end.checked_add_signed(delta)?;
+        (end <= self.get(Field::Start) + BUFFER as u32 && end >= data + ETH_HLEN).then_some(end)
     }
 
     /// Becomes a copy of another packet, at the same place of its own buffer: from where to where bytes are to be copied, and how many. Those in front
     /// of the packet are among them: what was stripped may be wanted again.
-    pub(crate) fn become_copy(&mut self, other: &Packet) -> (u32, u32, usize) {
-        let moved = |address: u32| address - other.start + self.start;
-        (self.data, self.data_end, self.data_meta) =
-            (moved(other.data), moved(other.data_end), moved(other.data_meta));
-        (self.ingress, self.origin, self.open) = (other.ingress, other.origin, other.open);
-        (other.data_meta, self.data_meta, (other.data_end - other.data_meta) as usize)
+    pub(crate) fn become_copy(&mut self, other: &Packet<'_>) -> (u32, u32, usize) {
+        let (from, to) = (other.get(Field::Start), self.get(Field::Start));
+        for field in [Field::Data, Field::End, Field::Meta] {
+            self.set(field, other.get(field) - from + to);
+        }
+        for field in [Field::Ingress, Field::Queue, Field::Origin, Field::Open] {
+            self.set(field, other.get(field));
+        }
+        let (meta, end) = (other.get(Field::Meta), other.get(Field::End));
+        (meta, self.get(Field::Meta), (end - meta) as usize)
     }
 
     /// `bpf_xdp_adjust_meta`; the error is the kernel's.
     pub(crate) fn adjust_meta(&mut self, delta: i32) -> Result<(), i64> {
-        if self.open {
+        if self.is_open() {
             return Err(-ENOTSUPP);
         }
-        let meta = self.data_meta.checked_add_signed(delta);
-        let meta = meta.filter(|m| *m >= self.start + XDP_FRAME && *m <= self.data);
+        let (data, start) = (self.get(Field::Data), self.get(Field::Start));
+        let meta = self.get(Field::Meta).checked_add_signed(delta);
+        let meta = meta.filter(|m| *m >= start + XDP_FRAME && *m <= data);
         let meta = meta.ok_or(-i64::from(libc::EINVAL))?;
-        let len = self.data - meta;
+        let len = data - meta;
         if !len.is_multiple_of(4) || len > 255 {
             return Err(-i64::from(libc::EACCES));
         }
-        self.data_meta = meta;
+        self.set(Field::Meta, meta);
         Ok(())
     }
 }
@@ -226,13 +197,18 @@ pub struct Batch {
     buffers: Region,
     /// Where packets lie that are worked on in the buffers of a driver.
     lent: Option<Arc<Region>>,
-    /// Those that come in, then those that copies are made in.
-    packets: Vec<Packet>,
-    /// What is written of descriptors beside where packets lie.
-    fields: Fields,
-    /// The interface or source that all came by; 0 where each descriptor says its own.
+    /// Descriptors, from the beginning of a cache line on: those that come in, then those that copies are made in.
+    words: Vec<u32>,
+    /// Words in front of that.
+    skipped: usize,
+    /// How they lie now, and how they are to lie when packets come.
+    layout: Layout,
+    expected: Layout,
+    /// The interface or source that all came by; 0 where that is not one.
     ingress: u32,
     capacity: usize,
+    /// Descriptors for copies.
+    spares: usize,
     len: usize,
     /// What a graph has sent, in order; room for every packet there can be.
     sent: Vec<Sent>,
@@ -254,26 +230,82 @@ impl Batch {
     /// # Errors
     /// As for [`Batch::new`].
     pub fn with_copies(capacity: usize, copies: usize) -> io::Result<Batch> {
+        let buffers = Region::low((capacity + copies) * BUFFER)?;
+        Ok(Batch::of_parts(buffers, None, capacity, copies))
+    }
+
+    fn of_parts(buffers: Region, lent: Option<Arc<Region>>, capacity: usize, copies: usize) -> Batch {
         let all = capacity + copies;
-        let buffers = Region::low(all * BUFFER)?;
-        let base = buffers.address() as u32;
-        let packet = |at: usize| {
-            let start = base + (at * BUFFER) as u32;
-            Packet { start, origin: at as u32, ..Packet::default() }
-        };
+        let words = vec![0; all * layout::LONGEST + LINE];
+        let skipped = words.as_ptr().align_offset(LINE * WORD).min(LINE);
         let none = Sent { packet: std::ptr::null_mut(), output: 0 };
-        Ok(Batch {
+        let mut batch = Batch {
             buffers,
-            lent: None,
-            packets: (0..all).map(packet).collect(),
-            fields: Fields::ALL,
+            lent,
+            words,
+            skipped,
+            layout: Layout::WHOLE,
+            expected: Layout::WHOLE,
             ingress: 0,
             capacity,
+            spares: copies,
             len: 0,
             sent: vec![none; if copies == 0 { 0 } else { all }],
             sent_len: 0,
             copies: 0,
-        })
+        };
+        batch.lay_out(Layout::WHOLE);
+        batch
+    }
+
+    /// Has descriptors lie in another way, those of packets that are in the batch with all that they say.
+    #[cold]
+    fn lay_out(&mut self, layout: Layout) {
+        let before = std::mem::replace(&mut self.layout, layout);
+        let received = layout.fields().of_these(Fields::RECEIVED);
+        assert!(
+            self.len == 0 || before.fields().has(received),
+            "packets came for a program that looks at less"
+        );
+        let old = self.words[self.skipped..][..self.len * before.words()].to_vec();
+        self.words.fill(0);
+        for at in 0..self.capacity + self.spares {
+            let start = self.own_start(at).unwrap_or(0);
+            let words = self.descriptor_mut(at);
+            layout.set(words, Field::Start, start);
+            layout.set(words, Field::Origin, at as u32);
+        }
+        for (at, old) in old.chunks_exact(before.words()).enumerate() {
+            let words = self.descriptor_mut(at);
+            for (field, _) in before.places() {
+                layout.set(words, field, before.get(old, field));
+            }
+        }
+    }
+
+    /// Where the buffer begins that a descriptor has of this batch's own; `None` if it lies in a driver's.
+    fn own_start(&self, at: usize) -> Option<u32> {
+        let at = if self.lent.is_some() { at.checked_sub(self.capacity)? } else { at };
+        Some(self.buffers.address() as u32 + (at * BUFFER) as u32)
+    }
+
+    #[inline(always)]
+    fn descriptor(&self, at: usize) -> &[u32] {
+        let words = self.layout.words();
+        &self.words[self.skipped + at * words..][..words]
+    }
+
+    #[inline(always)]
+    fn descriptor_mut(&mut self, at: usize) -> &mut [u32] {
+        let words = self.layout.words();
+        &mut self.words[self.skipped + at * words..][..words]
+    }
+
+    /// Of packet `at` of those that came in.
+    #[inline(always)]
+    fn get(&self, at: usize, field: Field) -> u32 {
+        assert!(at < self.len, "packet {at} of {}", self.len);
+        self.layout.get(self.descriptor(at), field)
     }
 
     /// Packets that it has room for.
@@ -294,14 +326,27 @@ impl Batch {
     /// Empties it.
     pub fn clear(&mut self) {
         self.len = 0;
+        self.conform(self.expected);
     }
 
-    /// Of the descriptors of what comes from now on only these fields are written, since a program looks at no others.
-    pub fn expect(&mut self, fields: Fields) {
-        self.fields = fields;
+    /// The descriptors of what comes from now on lie as a program wants them, and say no more than what it looks at.
+    pub fn expect(&mut self, layout: Layout) {
+        self.expected = layout;
+        self.conform(layout);
     }
 
-    /// The interface or source that all packets came by, if none of their descriptors has to say so.
+    /// Has descriptors lie as the program wants them that is to run.
+    ///
+    /// # Panics
+    /// If there are packets that came for a program that looks at less.
+    #[inline]
+    pub(crate) fn conform(&mut self, layout: Layout) {
+        if self.layout != layout {
+            self.lay_out(layout);
+        }
+    }
+
+    /// The interface or source that all packets came by; 0 if they came by several.
     pub(crate) fn ingress(&self) -> u32 {
         self.ingress
     }
@@ -328,20 +373,24 @@ impl Batch {
         let at = from + HEADROOM;
         self.buffers.bytes_mut()[at..at + bytes.len()].copy_from_slice(bytes);
         let (came, place) = (Came { ingress, queue: 0, open }, data..data + bytes.len() as u32);
-        // Each says by itself where it came from: others may be in the batch.
-        self.packets[self.len].come(self.fields.and(Fields::INGRESS), came, start, place);
-        self.ingress = 0;
+        let layout = self.layout;
+        come(&layout, self.descriptor_mut(self.len), came, start, place);
+        self.ingress = if self.len == 0 || self.ingress == ingress { ingress } else { 0 };
         self.len += 1;
         true
     }
 
     /// The bytes of packet `at` as they are now.
     pub fn bytes(&self, at: usize) -> &[u8] {
-        self.bytes_of(&self.packets[..self.len][at])
+        assert!(at < self.len, "packet {at} of {}", self.len);
+        self.bytes_between(self.place(at))
     }
 
-    fn bytes_of(&self, packet: &Packet) -> &[u8] {
-        self.bytes_between(packet.data..packet.data_end)
+    /// Where the packet of a descriptor lies: addresses.
+    #[inline(always)]
+    fn place(&self, at: usize) -> Range<u32> {
+        let words = self.descriptor(at);
+        self.layout.get(words, Field::Data)..self.layout.get(words, Field::End)
     }
 
     fn bytes_between(&self, bounds: Range<u32>) -> &[u8] {
@@ -353,25 +402,26 @@ impl Batch {
         region.part(from as usize, (bounds.end - bounds.start) as usize)
     }
 
-    /// What the program said of packet `at`.
+    /// What the program said of packet `at`; 0 if it is one that sends packets itself.
     pub fn verdict(&self, at: usize) -> u32 {
-        self.packets[..self.len][at].verdict
+        self.get(at, Field::Verdict)
     }
 
-    /// Where packet `at` goes, if its verdict is to redirect: the interface.
+    /// Where packet `at` goes, if its verdict is to redirect: the interface; 0 if the program never says so.
     pub fn target(&self, at: usize) -> u32 {
-        self.packets[..self.len][at].target
+        self.get(at, Field::Target)
     }
 
     /// The descriptors, for native code.
-    pub(crate) fn packets_mut(&mut self) -> &mut [Packet] {
-        &mut self.packets[..self.len]
+    pub(crate) fn packets_mut(&mut self) -> &mut [u32] {
+        &mut self.words[self.skipped..][..self.len * self.layout.words()]
     }
 
-    /// For a graph: the descriptors of what came in, those for copies, and the list of what is sent.
-    pub(crate) fn parts(&mut self) -> (&mut [Packet], &mut [Packet], &mut [Sent]) {
-        let (all, copies) = self.packets.split_at_mut(self.capacity);
-        (&mut all[..self.len], copies, &mut self.sent)
+    /// For a graph: the descriptors of what came in, those for copies and how many these are, and the list of what is sent.
+    pub(crate) fn parts(&mut self) -> (&mut [u32], (&mut [u32], usize), &mut [Sent]) {
+        let words = self.layout.words();
+        let (all, copies) = self.words[self.skipped..].split_at_mut(self.capacity * words);
+        (&mut all[..self.len * words], (copies, self.spares), &mut self.sent)
     }
 
     /// What a graph has done: how many packets it sent, how many copies it made.
@@ -392,23 +442,33 @@ impl Batch {
     /// Of these the one with this number.
     pub fn sent_at(&self, at: usize) -> Option<(&[u8], u64, usize)> {
         let (at, output) = self.sent_which(at)?;
-        let packet = &self.packets[at];
-        Some((self.bytes_of(packet), output, packet.origin as usize))
+        Some((self.bytes_between(self.place(at)), output, self.origin(at)))
+    }
+
+    /// Which packet of the batch it was, or is a copy of.
+    fn origin(&self, at: usize) -> usize {
+        if at < self.capacity { at } else { self.layout.get(self.descriptor(at), Field::Origin) as usize }
     }
 
     /// Of these the place of its descriptor, below the capacity unless it is a copy, and the output.
     fn sent_which(&self, at: usize) -> Option<(usize, u64)> {
         let sent = self.sent[..self.sent_len].get(at)?;
-        let at = (sent.packet as usize - self.packets.as_ptr() as usize) / size_of::<Packet>();
-        (at < self.packets.len()).then_some((at, sent.output))
+        let at = self.number(sent);
+        (at < self.capacity + self.spares).then_some((at, sent.output))
     }
 
-    /// Of what the graph has sent, all that a packet takes along to another batch.
+    /// The place of the descriptor of what is sent.
+    #[inline(always)]
+    fn number(&self, sent: &Sent) -> usize {
+        let first = self.words[self.skipped..].as_ptr() as usize;
+        self.layout.number((sent.packet as usize).wrapping_sub(first))
+    }
+
+    /// Of what the graph has sent, all that a packet takes along to another batch; `None` if it lies in a driver's buffer.
     pub(crate) fn carried(&self, at: usize) -> Option<(&[u8], Carried)> {
         let (at, _) = self.sent_which(at)?;
-        let Packet { data, data_end, data_meta, start, .. } = self.packets[at];
-        let carried = Carried { room: data_meta - start, data: data - start, end: data_end - start };
-        Some((self.bytes_between(start..data_end), carried))
+        let (start, Range { start: data, end }) = (self.own_start(at)?, self.place(at));
+        Some((self.bytes_between(start..end), Carried { data: data - start, end: end - start }))
     }
 
     /// Takes a packet with all that it takes along; `false` if the batch is full.
@@ -419,16 +479,11 @@ impl Batch {
         let from = self.len * BUFFER;
         let start = self.buffers.address() as u32 + from as u32;
         self.buffers.bytes_mut()[from..from + bytes.len()].copy_from_slice(bytes);
-        self.packets[self.len] = Packet {
-            data: start + carried.data,
-            data_end: start + carried.end,
-            data_meta: start + carried.room,
-            ingress,
-            start,
-            origin: self.len as u32,
-            open: true,
-            ..Packet::default()
-        };
+        let (came, place) =
+            (Came { ingress, queue: 0, open: true }, start + carried.data..start + carried.end);
+        let layout = self.layout;
+        come(&layout, self.descriptor_mut(self.len), came, start, place);
+        self.ingress = if self.len == 0 || self.ingress == ingress { ingress } else { 0 };
         self.len += 1;
         true
     }

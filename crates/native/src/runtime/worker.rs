@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::packet::{Packet, Sent};
+use super::packet::{Layout, Sent};
 
 /// Something that a program did and that outlives the packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,8 +32,8 @@ pub enum Clock {
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Worker {
-    /// The packet at hand.
-    pub(crate) current: *mut Packet,
+    /// The descriptor of the packet at hand.
+    pub(crate) current: *mut u32,
     /// Tail calls made for it.
     pub(crate) tail_calls: u32,
     /// Its number: the CPU that programs see.
@@ -46,12 +46,14 @@ pub(crate) struct Worker {
     /// Packets that are held, in all queues.
     pub(crate) held: u64,
     /// Descriptors for copies: the next, and how many are left.
-    pub(crate) spare: *mut Packet,
+    pub(crate) spare: *mut u32,
     pub(crate) spares: u64,
-    /// The interface or source that all packets of the batch came by; 0 where their descriptors say it.
+    /// The interface or source that all packets of the batch came by; 0 if they came by several.
     pub(crate) ingress: u32,
     /// Packets that are held, by queue.
-    pub(crate) queues: BTreeMap<u64, VecDeque<*mut Packet>>,
+    pub(crate) queues: BTreeMap<u64, VecDeque<*mut u32>>,
+    /// Where fields of descriptors lie.
+    pub(crate) layout: Layout,
     pub(crate) clock: Clock,
     pub(crate) seed: u64,
     pub(crate) events: Vec<Event>,
@@ -76,7 +78,7 @@ pub(crate) const SENT_LEN: usize = std::mem::offset_of!(Worker, sent_len);
 pub(crate) const HELD: usize = std::mem::offset_of!(Worker, held);
 
 impl Worker {
-    pub(crate) fn new(number: u32, seed: u64) -> Worker {
+    pub(crate) fn new(number: u32, seed: u64, layout: Layout) -> Worker {
         Worker {
             current: std::ptr::null_mut(),
             tail_calls: 0,
@@ -89,6 +91,7 @@ impl Worker {
             spares: 0,
             ingress: 0,
             queues: BTreeMap::new(),
+            layout,
             clock: Clock::default(),
             seed: seed.max(1),
             events: Vec::new(),

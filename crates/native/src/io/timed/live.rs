@@ -34,7 +34,7 @@ pub fn serve_graph_timed<W: Wire>(
     let (mut origins, mut source, mut in_vain) = (Vec::with_capacity(size), 0, 0u32);
     while goes_on(&ran, engine, room) {
         batch.clear();
-        batch.expect(engine.fields());
+        batch.expect(engine.layout());
         origins.clear();
         let stamp = engine.stamp();
         room.at(elapsed());

@@ -371,13 +371,13 @@ impl Parcel {
         (old, old_bytes): (&LaneSpec, usize),
         (new, new_bytes): (&LaneSpec, usize),
     ) -> bool {
-        let from = self.carried.kept(old_bytes);
+        let from = Carried::kept(old_bytes);
         let before = self.bytes.get(from..from + old_bytes).unwrap_or_default().to_vec();
         let of = |note: usize| {
             let (_, place) = old.notes.iter().find(|(known, _)| *known == note)?;
             before.get(place.clone())
         };
-        let to = self.carried.kept(new_bytes);
+        let to = Carried::kept(new_bytes);
         if to + new_bytes > self.carried.front() {
             return false;
         }

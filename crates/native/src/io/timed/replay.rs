@@ -115,7 +115,7 @@ pub fn run_graph_timed<'f>(
         engine.set_clock(Clock::Fixed(now));
         room.at(now);
         batch.clear();
-        batch.expect(engine.fields());
+        batch.expect(engine.layout());
         origins.clear();
         let stamp = engine.stamp();
         match event {

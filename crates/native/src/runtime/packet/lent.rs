@@ -7,7 +7,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::{BUFFER, Batch, Came, ETH_HLEN, LONGEST, Packet, Sent};
+use super::{BUFFER, Batch, Came, ETH_HLEN, LONGEST, Layout, come};
 use crate::fields::Fields;
 use crate::runtime::region::Region;
 
@@ -44,30 +44,48 @@ impl Burst {
     /// Has a descriptor say where a packet lies; `false` if it must not be used, since that is outside of the region or of what a buffer has room
     /// for.
     #[inline(always)]
-    fn put(&self, fields: Fields, packet: &mut Packet, Lying { start, data, len }: Lying) -> bool {
-        packet.come(fields, self.came, start, data..data.wrapping_add(len));
+    fn put(&self, layout: &Layout, words: &mut [u32], Lying { start, data, len }: Lying) -> bool {
+        come(layout, words, self.came, start, data..data.wrapping_add(len));
         // All of them without a branch: the second is of no worth where the first does not hold, and may be anything.
         (start.wrapping_sub(self.base) < self.reach)
             & (len.wrapping_sub(self.shortest) <= LONGEST as u32 - self.shortest)
             & (data.wrapping_sub(start) <= (BUFFER as u32).wrapping_sub(len))
     }
 
-    /// The same of a whole burst, by a loop of its own for these [`Fields`].
-    fn put_all<const FIELDS: u8>(&self, room: &mut [Packet], packets: impl Iterator<Item = Lying>) -> bool {
+    /// The same of a whole burst: to descriptors of so many words.
+    #[inline(always)]
+    fn put_all(
+        &self,
+        layout: &Layout,
+        (room, words): (&mut [u32], usize),
+        packets: impl Iterator<Item = Lying>,
+    ) -> bool {
+        // Places of fields are within this, which LLVM is to know.
+        assert!(words >= layout.words());
         let mut fit = true;
-        for (packet, lying) in room.iter_mut().zip(packets) {
-            fit &= self.put(const { Fields::of_bits(FIELDS) }, packet, lying);
+        for (words, lying) in room.chunks_exact_mut(words).zip(packets) {
+            fit &= self.put(layout, words, lying);
         }
         fit
     }
+
+    /// [`Burst::put_all`], by a loop of its own for these [`Fields`].
+    fn put_packed<const FIELDS: u8>(
+        &self,
+        room: (&mut [u32], usize),
+        packets: impl Iterator<Item = Lying>,
+    ) -> bool {
+        self.put_all(const { &Layout::packed(Fields::of_bits(FIELDS), 0) }, room, packets)
+    }
 }
 
-/// [`Burst::put_all`] for fields that are known when it runs.
+/// [`Burst::put_all`] by the loop for a layout's fields, where that is packed. What code writes itself lies behind these, but where fields are fixed.
 macro_rules! put_all {
-    ($fields:expr, $burst:expr, $room:expr, $packets:expr; $($bits:literal)*) => {
-        match $fields.bits() {
-            $( $bits => $burst.put_all::<$bits>($room, $packets), )*
-            _ => $burst.put_all::<{ Fields::ALL.bits() }>($room, $packets),
+    ($layout:expr, $burst:expr, $room:expr, $packets:expr; $($bits:literal)*) => {
+        match $layout.fields().of_these(Fields::RECEIVED.and(Fields::FIXED)).bits() {
+            _ if !$layout.is_packed() => $burst.put_all(&$layout, $room, $packets),
+            $( $bits => $burst.put_packed::<$bits>($room, $packets), )*
+            _ => $burst.put_packed::<{ Fields::ALL.bits() }>($room, $packets),
         }
     };
 }
@@ -78,13 +96,8 @@ impl Batch {
     /// # Errors
     /// As for [`Batch::new`].
     pub(crate) fn over(lent: &Arc<Region>, capacity: usize, copies: usize) -> io::Result<Batch> {
-        let mut batch = Batch::with_copies(0, copies)?;
-        let packet = |at: usize| Packet { origin: at as u32, ..Packet::default() };
-        batch.packets.splice(0..0, (0..capacity).map(packet));
-        if copies > 0 {
-            batch.sent.resize(capacity + copies, Sent { packet: std::ptr::null_mut(), output: 0 });
-        }
-        Ok(Batch { lent: Some(Arc::clone(lent)), capacity, ..batch })
+        let buffers = Region::low(copies * BUFFER)?;
+        Ok(Batch::of_parts(buffers, Some(Arc::clone(lent)), capacity, copies))
     }
 
     /// Takes packets where they lie, as they came; `unfit` is told the places of those that are not taken: if there is none (it is in several pieces), the batch is
@@ -102,10 +115,11 @@ impl Batch {
         let reach = (length + 1).saturating_sub(BUFFER as u32);
         let burst = Burst { base, reach, shortest: if came.open { 0 } else { ETH_HLEN }, came };
         self.ingress = came.ingress;
-        let room = &mut self.packets[self.len..self.capacity];
-        let count = packets.len();
-        let fit = count <= room.len()
-            && put_all!(self.fields, burst, room, packets.clone(); 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14);
+        let (layout, count) = (self.layout, packets.len());
+        let (words, free) = (layout.words(), self.capacity - self.len);
+        let room = (&mut self.words[self.skipped + self.len * words..][..free * words], words);
+        let fit = count <= free
+            && put_all!(layout, burst, room, packets.clone(); 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
         match fit {
             true => self.len += count,
             false => self.push_some(&burst, packets, unfit),
@@ -120,9 +134,9 @@ impl Batch {
         packets: impl Iterator<Item = Lying>,
         mut unfit: impl FnMut(usize),
     ) {
-        let (room, fields) = (&mut self.packets[..self.capacity], self.fields);
+        let layout = self.layout;
         for (at, lying) in packets.enumerate() {
-            if room.get_mut(self.len).is_some_and(|packet| burst.put(fields, packet, lying)) {
+            if self.len < self.capacity && burst.put(&layout, self.descriptor_mut(self.len), lying) {
                 self.len += 1;
             } else {
                 unfit(at);
@@ -133,27 +147,25 @@ impl Batch {
     /// Where packet `at` of those that came in lies now: addresses.
     #[inline]
     pub(crate) fn bounds(&self, at: usize) -> Range<u32> {
-        let packet = &self.packets[..self.len][at];
-        packet.data..packet.data_end
+        assert!(at < self.len, "packet {at} of {}", self.len);
+        self.place(at)
     }
 
     /// What a graph has sent, by its number: by which output, which packet of the batch it is, unless a copy, and where it lies now: addresses.
     #[inline]
     pub(crate) fn departure(&self, number: usize) -> Option<(u64, Option<usize>, Range<u32>)> {
         let (at, output) = self.sent_which(number)?;
-        let packet = &self.packets[at];
-        Some((output, (at < self.capacity).then_some(at), packet.data..packet.data_end))
+        Some((output, (at < self.capacity).then_some(at), self.place(at)))
     }
 
     /// As [`Batch::departure`], all of it.
     #[cfg(feature = "dpdk")]
     #[inline]
     pub(crate) fn departures(&self) -> impl Iterator<Item = (u64, Option<usize>, Range<u32>)> + '_ {
-        let (first, capacity) = (self.packets.as_ptr() as usize, self.capacity);
+        let (capacity, all) = (self.capacity, self.capacity + self.spares);
         self.sent[..self.sent_len].iter().filter_map(move |sent| {
-            let at = (sent.packet as usize).wrapping_sub(first) / size_of::<Packet>();
-            let packet = self.packets.get(at)?;
-            Some((sent.output, (at < capacity).then_some(at), packet.data..packet.data_end))
+            let at = self.number(sent);
+            (at < all).then(|| (sent.output, (at < capacity).then_some(at), self.place(at)))
         })
     }
 
@@ -161,10 +173,9 @@ impl Batch {
     #[cfg(feature = "dpdk")]
     #[inline]
     pub(crate) fn departures_of_originals(&self) -> impl Iterator<Item = (u64, usize, Range<u32>)> + '_ {
-        let (first, packets) = (self.packets.as_ptr() as usize, &self.packets[..self.len]);
         self.sent[..self.sent_len].iter().filter_map(move |sent| {
-            let at = (sent.packet as usize).wrapping_sub(first) / size_of::<Packet>();
-            packets.get(at).map(|packet| (sent.output, at, packet.data..packet.data_end))
+            let at = self.number(sent);
+            (at < self.len).then(|| (sent.output, at, self.place(at)))
         })
     }
 
@@ -176,7 +187,7 @@ impl Batch {
 
 #[cfg(test)]
 mod tests {
-    use super::super::XDP_FRAME;
+    use super::super::{Field, XDP_FRAME};
     use super::*;
 
     fn is_taken(batch: &mut Batch, lying: Lying) -> bool {
@@ -226,39 +237,87 @@ mod tests {
             let came = Came { ingress: 7, queue: 3, open: true };
             batch.push_lent(burst.into_iter(), came, |at| unfit.push(at));
             assert_eq!((unfit, batch.len(), batch.ingress()), (vec![0, 3, 5], 3, 7));
-            for (number, packet) in (0..).zip(&batch.packets[..3]) {
-                assert_eq!((packet.data, packet.ingress, packet.open), (start + number + 1, 7, true));
-                assert_eq!((packet.rx_queue, packet.origin, packet.target), (3, number, 0));
-                assert_eq!((packet.start, packet.data_meta), (start, start + XDP_FRAME));
+            for number in 0..3 {
+                let of = |field| batch.get(number as usize, field);
+                assert_eq!([Field::Data, Field::Ingress, Field::Open].map(of), [start + number + 1, 7, 1]);
+                assert_eq!([Field::Queue, Field::Origin, Field::Target].map(of), [3, number, 0]);
+                assert_eq!([Field::Start, Field::Meta].map(of), [start, start + XDP_FRAME]);
             }
             // What the one before left is not the next one's.
-            batch.packets[1].target = 9;
+            let layout = batch.layout;
+            layout.set(batch.descriptor_mut(1), Field::Target, 9);
+        }
+    }
+
+    /// Of each set of fields.
+    fn layouts() -> impl Iterator<Item = Layout> {
+        (0..=Fields::ALL.bits()).map(Fields::of_bits).flat_map(|fields| {
+            let shuffled = (0..4).map(move |seed| Layout::shuffled(fields, 2, seed));
+            shuffled.chain([Layout::packed(fields, 1)])
+        })
+    }
+
+    #[test]
+    fn all_that_a_program_looks_at_is_written_and_nothing_else() {
+        let region = Arc::new(Region::low(8 * BUFFER).unwrap());
+        let start = region.address() as u32;
+        let expected = [
+            (Field::Data, start + 300),
+            (Field::End, start + 364),
+            (Field::Meta, start + 300),
+            (Field::Ingress, 7),
+            (Field::Queue, 3),
+            (Field::Start, start),
+            (Field::Target, 0),
+        ];
+        let mut batch = Batch::over(&region, 3, 0).unwrap();
+        for layout in layouts() {
+            batch.clear();
+            batch.expect(layout);
+            batch.words.fill(u32::MAX);
+            let lying = Lying { start, data: start + 300, len: 64 };
+            let came = Came { ingress: 7, queue: 3, open: false };
+            batch.push_lent([lying; 2].into_iter(), came, |_| {});
+            let mut left = batch.packets_mut().to_vec();
+            for words in left.chunks_exact_mut(layout.words()) {
+                for (field, value) in expected.into_iter().chain([(Field::Open, 0)]) {
+                    assert!(
+                        layout.offset(field).is_none() || layout.get(words, field) == value,
+                        "{layout:?}"
+                    );
+                    layout.set(words, field, u32::MAX);
+                }
+            }
+            assert!(left.iter().all(|word| *word == u32::MAX), "{layout:?}");
+            let behind = batch.words[batch.skipped..][2 * layout.words()..].iter();
+            assert!(behind.copied().all(|word| word == u32::MAX), "{layout:?}");
         }
     }
 
     #[test]
-    fn fields_that_nobody_looks_at_are_not_written() {
-        let region = Arc::new(Region::low(8 * BUFFER).unwrap());
-        let start = region.address() as u32;
-        for bits in 0..=Fields::ALL.bits() {
-            let fields = Fields::of_bits(bits);
-            let mut batch = Batch::over(&region, 1, 0).unwrap();
-            batch.expect(fields);
-            batch.packets[0].target = 9;
-            let lying = Lying { start, data: start + 300, len: 64 };
-            batch.push_lent(std::iter::once(lying), Came { ingress: 7, queue: 3, open: false }, |_| {});
-            let packet = batch.packets[0];
-            let of = |field: Fields, value: u32, else_: u32| if fields.has(field) { value } else { else_ };
-            assert_eq!(batch.bounds(0), start + 300..start + 364);
-            assert_eq!(
-                (packet.start, packet.data_meta),
-                (of(Fields::ROOM, start, 0), of(Fields::ROOM, start + 300, 0))
-            );
-            assert_eq!(
-                (packet.ingress, packet.rx_queue),
-                (of(Fields::INGRESS, 7, 0), of(Fields::QUEUE, 3, 0))
-            );
-            assert_eq!(packet.target, of(Fields::TARGET, 0, 9));
+    fn what_packets_say_stays_when_descriptors_come_to_lie_in_another_way() {
+        for layout in layouts() {
+            let mut batch = Batch::with_copies(3, 2).unwrap();
+            assert!(batch.push(&[1; 60], 5) && batch.push_open(&[2; 61], 6));
+            let all = |batch: &Batch| -> Vec<u32> {
+                let fields = layout.places().map(|(field, _)| field).collect::<Vec<_>>();
+                (0..2).flat_map(|at| fields.iter().map(move |field| batch.get(at, *field))).collect()
+            };
+            let before = all(&batch);
+            batch.conform(layout);
+            assert_eq!(all(&batch), before, "{layout:?}");
+            assert_eq!((batch.bytes(0), batch.bytes(1)), (&[1; 60][..], &[2; 61][..]));
+            batch.clear();
+            assert_eq!(batch.layout, Layout::WHOLE);
         }
+    }
+
+    #[test]
+    #[should_panic(expected = "looks at less")]
+    fn packets_that_came_for_one_program_are_not_run_by_one_that_looks_at_more() {
+        let mut batch = Batch::new(1).unwrap();
+        batch.expect(Layout::packed(Fields::NONE, 0));
+        assert!(batch.push(&[0; 60], 1));
+        batch.conform(Layout::packed(Fields::INGRESS, 0));
     }
 }
