@@ -303,7 +303,7 @@ pub fn compile_for(
         targets,
         handlers,
         mut entries,
-        warnings,
+        mut warnings,
         alone,
         common,
         unframed,
@@ -314,6 +314,9 @@ pub fn compile_for(
         ..
     } = shared;
     let (mut waits, inputs) = waits::find(graph, &classes, &declared);
+    if !waits.servers.is_empty() {
+        warnings.extend(graph.elements.iter().filter(|element| element.class == "RED").map(never_early));
+    }
     let mut compiler = Compiler::written(
         graph,
         behaviours,
@@ -353,6 +356,13 @@ pub fn compile_for(
         alone,
         elements: graph.elements.iter().map(named).collect(),
     })
+}
+
+/// What is said of an element that would drop packets early, where queues hold any.
+fn never_early(element: &Element) -> Error {
+    let message =
+        format!("`{}` drops no packet early: a queue drops what comes when it is full", element.class);
+    Error::new(element.span, message)
 }
 
 /// Where it is counted what a queue drops that is full.

@@ -3,7 +3,9 @@
 mod common;
 
 use common::{hex, number, sum};
-use millstream_click::{Graph, Interface, Program, STATE, compile, flatten, parse};
+use millstream_click::{
+    General, Graph, Interface, Program, STATE, Writers, compile, compile_for, flatten, parse,
+};
 use millstream_native::io::graph::{Feed, run_graph};
 use millstream_native::{Engine, Options};
 
@@ -487,4 +489,26 @@ fn pullers_may_be_copied_from_and_averages_count() {
     let out = run(text, &[datagram(), datagram()]);
     assert_eq!(out.sent.iter().map(|(to, _)| *to).collect::<Vec<_>>(), [0, 1, 0, 1]);
     assert_eq!(out.handler("c", "count"), 2);
+}
+
+#[test]
+fn red_says_so_where_queues_hold_packets_of_which_it_drops_none() {
+    let warned = |text: &str| {
+        let graph = flatten(&parse(text).expect("parsed"), &[]).expect("flattened");
+        let none = |_: &str, _: Option<&str>| Err("no objects".to_owned());
+        let general = General { time: true, ..General::default() };
+        let program =
+            compile_for(&graph, &none, Writers::Scripts, general).unwrap_or_else(|e| panic!("{e:?}"));
+        program
+            .warnings
+            .iter()
+            .map(|warning| text[warning.span.start..warning.span.end].to_owned())
+            .collect::<Vec<_>>()
+    };
+    let text = |pull: &str| {
+        format!("FromDump(a) -> red :: RED(5, 50, 0.02) -> Queue -> {pull} -> ToDump(b); red[1] -> Discard")
+    };
+    assert_eq!(warned(&text("Unqueue")), [""; 0]);
+    assert_eq!(warned(&text("RatedUnqueue(10)")), ["red"]);
+    assert_eq!(run(&text("Unqueue"), &[vec![0; 60]]).sent.len(), 1);
 }

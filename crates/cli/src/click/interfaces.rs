@@ -1,7 +1,5 @@
 //! Addresses of this machine's interfaces, for which their names stand in configurations.
 
-use std::net::Ipv4Addr;
-
 use millstream_click::{Graph, Interface};
 use millstream_kernel as kernel;
 
@@ -19,7 +17,7 @@ pub(super) fn of(graph: &Graph) -> Vec<Interface> {
         Interface {
             ether: interface.ethernet.then(|| interface.address.try_into().ok()).flatten(),
             ip: own.map(|&(_, address, bits)| (address.into(), mask(bits))),
-            gateway: gateway.map(|(_, address)| Ipv4Addr::into(*address)),
+            gateway: gateway.map(|(_, address)| u32::from(*address)),
             name: interface.name,
         }
     };

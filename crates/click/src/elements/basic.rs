@@ -168,13 +168,13 @@ pub(super) const CLASSES: &[Class] = &[
     passing("Align", "1/1", "a/a", &["MODULUS", "OFFSET"]),
     // Our buffers are those that devices take.
     passing("EnsureDPDKBuffer", "1/1", "a/a", &["FORCE", "EXTRA_LENGTH"]),
-    // No queue ever holds a packet: none drops one early, and threads need no pipeline between them.
+    // Without elements of time no queue ever holds a packet: none is dropped early; and threads need no pipeline between them.
     Class {
         make: red,
         ..passing(
             "RED",
-            "1/1",
-            "a/a",
+            "1/1-2",
+            "a/ah",
             &["MIN_THRESH", "MAX_THRESH", "MAX_P", "QUEUES", "STABILITY", "GENTLE"],
         )
     },
