@@ -60,15 +60,15 @@ const BATCH: usize = 64;
 /// Who writes a field, for each packet: whoever receives it, or code.
 fn writer(field: Field) -> Option<&'static str> {
     match field {
-        Field::Egress | Field::Origin => None,
+        _ if field.is_received() => Some("received"),
         Field::Verdict => Some("code"),
-        _ => Some("received"),
+        _ => None,
     }
 }
 
 /// Fields of the descriptor: those that there are, in their order, and those of the context that are not.
 fn fields(layout: &Layout, descriptor: &Descriptor) -> Vec<FieldRow> {
-    let of_context = |f: &millstream_click::Field| Some((Field::of_context(f.offset as i32)?, f.reads));
+    let of_context = |f: &millstream_click::Field| Some((Field::of_context(f.offset)?, f.reads));
     let context: Vec<(Field, usize)> = layout.fields.iter().filter_map(of_context).collect();
     let reads = |field| context.iter().find(|(known, _)| *known == field).map_or(0, |(_, reads)| *reads);
     let there = descriptor.places().map(|(field, offset)| (field, Some(offset)));

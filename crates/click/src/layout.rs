@@ -39,15 +39,11 @@ pub struct Annotation {
     pub kept_for: usize,
 }
 
-/// A field of the packet's descriptor, which whoever receives the packet fills in.
+/// A field of the packet's context, which whoever receives the packet fills in.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Field {
-    /// Its name.
-    pub name: &'static str,
-    /// Where it is, in bytes.
-    pub offset: u32,
-    /// Bytes of it.
-    pub bytes: u32,
+    /// Where `struct xdp_md` has it, in bytes; a word.
+    pub offset: i32,
     /// Instructions that read it for others to look at.
     pub reads: usize,
 }
@@ -57,7 +53,7 @@ pub struct Field {
 pub struct Layout {
     /// Inputs of elements that packets can reach.
     pub inputs: usize,
-    /// Of the descriptor.
+    /// Of the context.
     pub fields: Vec<Field>,
     /// All annotations, most looked-at first.
     pub annotations: Vec<Annotation>,
@@ -67,9 +63,8 @@ pub struct Layout {
     pub resumptions: usize,
 }
 
-/// Fields of the descriptor, of 4 bytes each: those of `struct xdp_md` that graphs know.
-const FIELDS: [(&str, u32); 5] =
-    [("data", 0), ("end", 4), ("room in front", 8), ("ingress", 12), ("queue", 16)];
+/// Fields of `struct xdp_md` that graphs know, by where they are: data, end, room in front, source, queue.
+const FIELDS: [i32; 5] = [0, 4, 8, 12, 16];
 
 /// Bytes at the beginning of each buffer that packets never use, wherever their heads are moved to: `sizeof(struct xdp_frame)`. What is kept is the last of these.
 const RESERVED: u32 = 40;
@@ -293,20 +288,19 @@ pub(crate) fn layout(func: &Function, inputs: &[Block], kept: &Kept, resumptions
     };
     let mut annotations: Vec<Annotation> = (0..NOTES).map(annotation).collect();
     annotations.sort_by_key(|a| Reverse((a.live > 0, a.uses)));
-    let fields =
-        FIELDS.map(|(name, offset)| Field { name, offset, bytes: 4, reads: reads(func, &looked, offset) });
+    let fields = FIELDS.map(|offset| Field { offset, reads: reads(func, &looked, offset) });
     let kept = if resumptions.is_empty() { 0 } else { kept.bytes };
     let resumptions = resumptions.len();
     Layout { inputs: inputs.len(), fields: fields.to_vec(), annotations, kept, resumptions }
 }
 
-/// Loads of a field of the descriptor that somebody looks at.
-fn reads(func: &Function, looked: &Looked, field: u32) -> usize {
+/// Loads of a field of the context that somebody looks at.
+fn reads(func: &Function, looked: &Looked, field: i32) -> usize {
     let is_read = |inst: Inst| {
         let data = &func.insts[inst];
         let (Op::Load { offset, .. }, Some(base)) = (&data.op, data.args.first()) else { return false };
         let result = data.result.expand().is_some_and(|result| looked.0.contains(&result));
-        result && func.types[*base] == Type::Ptr(Prov::Ctx) && *offset == field as i32
+        result && func.types[*base] == Type::Ptr(Prov::Ctx) && *offset == field
     };
     func.insts_in_order().filter(|&(_, inst)| is_read(inst)).count()
 }
