@@ -132,7 +132,11 @@ pub fn nested(
         }
         let index = match indices.iter().find(|(of, _)| *of == outer) {
             Some((_, index)) => *index,
-            None => guard.reserve(compiler.declaration(template).key_size)?,
+            None => match guard.reserve(compiler.declaration(template).key_size) {
+                // They are looked up, then.
+                Err(GuardError::TooMany) if !has_caches => continue,
+                reserved => reserved?,
+            },
         };
         indices.push((outer.clone(), index));
         let made = |ids: Vec<MapId>| -> Option<Vec<KernelMap>> {
