@@ -132,8 +132,15 @@ enum Command {
 impl Command {
     /// Whether it leaves nothing behind when it is ended at any moment.
     fn only_prints(&self) -> bool {
-        use Command::{Completions, Doctor, History, Inspect, Man, Status, Verify};
-        matches!(self, Doctor(_) | Inspect(_) | Verify(_) | Completions(_) | Man(_) | Status(_) | History(_))
+        use Command::{
+            Click, Completions, Doctor, Explain, History, Inspect, Layout, Man, Stats, Status, Verify,
+        };
+        match self {
+            Doctor(_) | Inspect(_) | Verify(_) | Explain(_) | Layout(_) | Completions(_) | Man(_) => true,
+            Status(_) | History(_) | Stats(_) => true,
+            Click(args) => args.only_prints(),
+            _ => false,
+        }
     }
 }
 

@@ -65,6 +65,13 @@ pub(crate) struct Args {
     llvm_ir: Option<PathBuf>,
 }
 
+impl Args {
+    /// Whether no packet is run.
+    pub(crate) fn only_prints(&self) -> bool {
+        self.flat || self.ir
+    }
+}
+
 /// A configuration.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Configuration {

@@ -43,6 +43,14 @@ pub(super) struct Cause {
     pub(super) write: Option<u64>,
 }
 
+/// Why a variant that is not at work cannot be at once.
+pub(super) enum Late {
+    /// A writer stays inside, others come all the time, or somebody has come who is not known yet.
+    Busy,
+    /// It is about tables that are others now, and cannot follow.
+    Other,
+}
+
 impl Candidate {
     /// That it stands by.
     pub(super) fn stands_by(&self) -> Report {
@@ -183,7 +191,7 @@ impl Live<'_> {
                 let dirty = std::mem::take(&mut self.seen.making);
                 Some(self.approved(active, behind, &dirty))
             }
-            None => self.catch_up(active, |seen| &mut seen.making),
+            None => self.catch_up(active, |seen| &mut seen.making).ok(),
         }
     }
 
@@ -193,33 +201,33 @@ impl Live<'_> {
         &mut self,
         active: &mut Active,
         since: impl Fn(&mut Seen) -> &mut Dirty,
-    ) -> Option<Dirty> {
+    ) -> Result<Dirty, Late> {
         let spared = active.spared.slots();
         for _ in 0..CATCHING_UP {
-            let again = self.guard.begin(PATIENCE, &[])?;
+            let again = self.guard.begin(PATIENCE, &[]).ok_or(Late::Busy)?;
             self.take_note();
             if self.seen.foreign {
-                return None;
+                return Err(Late::Busy);
             }
             // What is not approved is looked at once more. Who was noted before the tables were read may have written after.
             let dirty = since(&mut self.seen).clone();
             if !self.keeps_up(&mut active.chain, &dirty) {
-                return None;
+                return Err(Late::Other);
             }
             let side = match active.record.present(&self.sources, &dirty) {
                 Present::Same => None,
-                Present::Other => return None,
-                Present::Twinned(changes) => Some(active.twins.write(changes).ok()?.0),
+                Present::Other => return Err(Late::Other),
+                Present::Twinned(changes) => Some(active.twins.write(changes).map_err(|_| Late::Other)?.0),
             };
             self.settings.steps.at(Step::CaughtUp);
             let new = token(active.generation, side.unwrap_or(active.twins.side()));
             if let Some(behind) = self.guard.approve(again, new, spared, Slots::NONE) {
                 active.twins.turn(side.unwrap_or(active.twins.side()));
                 *since(&mut self.seen) = Dirty::default();
-                return Some(self.approved(active, behind, &dirty));
+                return Ok(self.approved(active, behind, &dirty));
             }
         }
-        None
+        Err(Late::Busy)
     }
 
     /// A variant may run, with maps behind, of which `dirty` may have changed: from now on writes to what it can do without stop nothing
@@ -272,6 +280,7 @@ impl Live<'_> {
         self.open();
         // The guard has its token: from here on it is the one that follows writes.
         let before = self.active.replace(active);
+        self.is_ahead = false;
         let gone = self.put_aside(before, cause.reason, dirty);
         self.settings.steps.at(Step::Approved);
         // A write is answered as fast as can be; what it leads to is judged at the next look at the traffic.

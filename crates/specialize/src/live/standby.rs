@@ -26,7 +26,7 @@ use millstream_ir::Map;
 
 use super::admit::Admission;
 use super::beside::Task;
-use super::make::{Cause, Making};
+use super::make::{Cause, Late, Making};
 use super::spared::Spared;
 use super::workshop::{Made, Order};
 use super::{Active, Live, LiveError};
@@ -100,7 +100,7 @@ impl Live<'_> {
         Ok(())
     }
 
-    /// Has the variant that stands by answer a write that the one at work cannot follow. `false` if there is none, or it cannot either.
+    /// Has the variant that stands by answer a write that the one at work cannot follow. `false` if there is none, or it cannot either, or not now.
     pub(super) fn stand_in(
         &mut self,
         write: Option<u64>,
@@ -110,11 +110,17 @@ impl Live<'_> {
         if !self.is_ahead {
             self.guard.clear_first_packet(active.generation);
         }
-        let Some(dirty) = self.catch_up(&mut active, |seen| &mut seen.aside) else {
-            self.vacate();
-            return Ok(false);
+        let dirty = match self.catch_up(&mut active, |seen| &mut seen.aside) {
+            Ok(dirty) => dirty,
+            Err(Late::Busy) => {
+                self.standby = Some(Standby(active));
+                return Ok(false);
+            }
+            Err(Late::Other) => {
+                self.vacate();
+                return Ok(false);
+            }
         };
-        self.is_ahead = false;
         let cause = Cause { reason: Reason::Write, write };
         self.install(active, Making::default(), cause, dirty, tell)?;
         Ok(true)
@@ -126,7 +132,7 @@ impl Live<'_> {
         if !self.is_ahead {
             self.guard.clear_first_packet(active.generation);
         }
-        if let Some(before) = self.catch_up(&mut active, |seen| &mut seen.aside) {
+        if let Ok(before) = self.catch_up(&mut active, |seen| &mut seen.aside) {
             // What is at work in name has not been brought up to date with it, and does not count who writes now.
             self.seen.dirty.merge(before);
             self.open();

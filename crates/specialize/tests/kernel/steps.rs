@@ -310,6 +310,42 @@ fn who_comes_unheard_is_seen() {
     );
 }
 
+/// A writer who stays inside for longer than he is waited for is answered, once he has gone, by what stood by before.
+#[test]
+fn what_stands_by_outlasts_a_writer_who_stays_inside() {
+    if !testing::require() {
+        return;
+    }
+    routed(
+        &Wanted::new("inside", 200),
+        |_| (),
+        |it, ()| {
+            it.until("what stands by", |r| matches!(r, Report::StandsBy { .. }));
+            let (hop, absent) = (2u32, Absent::new());
+            let value = it.next_hops.lookup(&hop.to_ne_bytes()).expect("an answer");
+            let mut value = value.expect("a next hop");
+            value[BOTH].iter_mut().for_each(|byte| *byte ^= 0x55);
+            std::thread::scope(|scope| {
+                let map = it.next_hops.as_fd().as_raw_fd() as u64;
+                let attr = [map, &raw const hop as u64, absent.address(), 0];
+                let writer = scope.spawn(move || bpf(MAP_UPDATE_ELEM, &attr));
+                it.until(
+                    "no answer yet",
+                    |r| matches!(r, Report::Dropped { reason } if reason.contains("inside")),
+                );
+                absent.fill(&value);
+                assert_eq!(writer.join().expect("no panic"), 0, "it is written");
+            });
+            let is_answer = |r: &Report| matches!(r, Report::Specialised { reason: Reason::Write, .. });
+            it.until("its answer", is_answer);
+            let told = it.told();
+            let answer = told.iter().find(|r| is_answer(r));
+            assert!(answer.is_some_and(stood_in), "{answer:?}");
+            it.settled();
+        },
+    );
+}
+
 /// A map of maps takes a table in, by a call that the kernel holds before it is done: who reaches it so is seen only afterwards.
 #[test]
 fn who_is_still_coming_is_waited_for() {
