@@ -206,9 +206,9 @@ fn under_attack(
     }
     placed.rig.reorder(&attack).expect("the order of the attack");
     let at_once = placed.spent(session.as_deref_mut(), slice, &mut tell);
-    if session.is_some() {
-        placed.send(session.as_deref_mut(), ANSWERED * slice, &mut tell, || ());
+    if let Some(live) = &mut session {
+        placed.send(Some(live), ANSWERED * slice, &mut tell, || ());
     }
-    let later = placed.spent(session.as_deref_mut(), slice, &mut tell);
+    let later = placed.spent(session, slice, &mut tell);
     Suffered { generations: generations.get(), at_once, later }
 }
