@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use millstream_dpdk_sys as sys;
 
 use super::{Error, Lost};
-use crate::runtime::packet::{BUFFER, FRONT, Lying};
+use crate::runtime::packet::{BUFFER, Batch, FRONT, Lying};
 use crate::runtime::region::Region;
 
 /// Buffers beside those that queues have, for packets under way and for what a driver keeps (`net_pcap`: a whole file, when it repeats it).
@@ -288,16 +288,8 @@ impl Buffers<'_> {
 
     /// Where each packet lies.
     #[inline]
-    pub(super) fn lying(&self) -> impl ExactSizeIterator<Item = Lying> + Clone + '_ {
-        self.list.iter().map(|buffer| {
-            // SAFETY: the list owns it, or it is null.
-            let fields = unsafe { buffer.as_ref() };
-            fields.filter(|fields| fields.pieces == 1).map_or(Lying::NOWHERE, |fields| {
-                let buffer = fields.address as u32;
-                let start = buffer.wrapping_sub(u32::from(FRONT));
-                Lying { start, data: buffer.wrapping_add(u32::from(fields.data)), len: u32::from(fields.len) }
-            })
-        })
+    pub(super) fn lying(&self) -> Places<'_> {
+        Places(self.list.iter())
     }
 
     /// Its bytes, if they are in one piece.
@@ -316,22 +308,17 @@ impl Buffers<'_> {
         self.gone += usize::from(self.list.get_mut(at).is_some_and(|place| moved(place, bounds, into)));
     }
 
-    /// Moves those that leave into the lists of their outputs: of the first `count`, with their places.
+    /// Moves all packets that leave the batch, which has made no copies, into the lists of their outputs.
     // By itself, so that the loop has the registers.
     #[inline(never)]
-    pub(super) fn forward_all(
-        &mut self,
-        departures: impl Iterator<Item = (u64, usize, Range<u32>)>,
-        count: usize,
-        out: &mut [Buffers<'_>],
-    ) {
-        let list = &mut self.list[..count];
+    pub(super) fn forward_all(&mut self, batch: &Batch, out: &mut [Buffers<'_>]) {
+        let list = &mut self.list[..batch.len()];
         let mut gone = 0;
-        for (output, at, bounds) in departures {
+        batch.each_original(|output, at, bounds| {
             if let (Some(place), Some(into)) = (list.get_mut(at), out.get_mut(output as usize)) {
                 gone += usize::from(moved(place, bounds, into));
             }
-        }
+        });
         self.gone += gone;
     }
 
@@ -353,6 +340,33 @@ impl Buffers<'_> {
         self.gone = 0;
     }
 }
+
+/// Where the packets of a list lie.
+// Not an iterator with a closure: loops for many layouts have it, and none of them may call it.
+#[derive(Clone)]
+pub(super) struct Places<'b>(std::slice::Iter<'b, *mut sys::Buffer>);
+
+impl Iterator for Places<'_> {
+    type Item = Lying;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<Lying> {
+        // SAFETY: the list owns it, or it is null.
+        let fields = unsafe { self.0.next()?.as_ref() };
+        Some(fields.filter(|fields| fields.pieces == 1).map_or(Lying::NOWHERE, |fields| {
+            let buffer = fields.address as u32;
+            let start = buffer.wrapping_sub(u32::from(FRONT));
+            Lying { start, data: buffer.wrapping_add(u32::from(fields.data)), len: u32::from(fields.len) }
+        }))
+    }
+
+    #[inline(always)]
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.0.size_hint()
+    }
+}
+
+impl ExactSizeIterator for Places<'_> {}
 
 /// Moves the buffer of a place, if it has one, into a list, as the packet of these addresses.
 #[inline(always)]

@@ -92,7 +92,7 @@ impl Carry for Way<'_> {
         let Way { hand, batch, came, out, lists, metadata, .. } = self;
         let in_place = *metadata == Metadata::InPlace;
         if in_place && batch.copies() == 0 {
-            came.forward_all(batch.departures_of_originals(), batch.len(), out);
+            came.forward_all(batch, out);
             return Ok(());
         }
         for (output, original, bounds) in batch.departures() {

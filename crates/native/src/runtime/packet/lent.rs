@@ -7,6 +7,8 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
+#[cfg(feature = "dpdk")]
+use super::WORD;
 use super::{BUFFER, Batch, Came, ETH_HLEN, LONGEST, Layout, come};
 use crate::fields::Fields;
 use crate::runtime::region::Region;
@@ -171,12 +173,17 @@ impl Batch {
 
     /// As [`Batch::departures`], for a batch without copies: by which output, which packet, and where it lies.
     #[cfg(feature = "dpdk")]
-    #[inline]
-    pub(crate) fn departures_of_originals(&self) -> impl Iterator<Item = (u64, usize, Range<u32>)> + '_ {
-        self.sent[..self.sent_len].iter().filter_map(move |sent| {
-            let at = self.number(sent);
-            (at < self.len).then(|| (sent.output, at, self.place(at)))
-        })
+    #[inline(always)]
+    pub(crate) fn each_original(&self, mut leaves: impl FnMut(u64, usize, Range<u32>)) {
+        let words = self.layout.words();
+        let all = &self.words[self.skipped..][..self.len * words];
+        let [data, end] = self.layout.bounds().map(|byte| byte / WORD);
+        for sent in &self.sent[..self.sent_len] {
+            let at = self.layout.number((sent.packet as usize).wrapping_sub(all.as_ptr() as usize));
+            if let (Some(data), Some(end)) = (all.get(at * words + data), all.get(at * words + end)) {
+                leaves(sent.output, at, *data..*end);
+            }
+        }
     }
 
     /// The bytes of what lies at addresses that [`Batch::departure`] gave.
