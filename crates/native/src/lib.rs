@@ -35,7 +35,7 @@ pub use runtime::index::Template;
 pub use runtime::lpm::Trie;
 pub use runtime::lpm::fitting::Prefixes;
 pub use runtime::maps::Map;
-pub use runtime::packet::{Batch, Descriptors, Field, LONGEST, Layout};
+pub use runtime::packet::{AllSent, Batch, Descriptors, Field, LONGEST, Layout};
 pub use runtime::region::Lent;
 pub use runtime::worker::{Clock, Event};
 pub use schedule::{Classes, Fetch, Fetched, InForce, Pattern, Schedule};

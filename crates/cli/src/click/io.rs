@@ -308,6 +308,7 @@ impl<'t> Sinks<'t> {
         self.written(packet.output, |writer| writer.write(packet.bytes, time))
     }
 
+    #[inline]
     fn written(
         &self,
         output: usize,
@@ -320,10 +321,13 @@ impl<'t> Sinks<'t> {
     }
 
     /// Takes a packet that is sent. One whose source has no times gets none.
+    #[inline]
     pub(super) fn take(&self, packet: &Departure<'_>, packets: &[Packets]) -> io::Result<()> {
-        let len = packets[packet.source].times.len() as u64;
-        let origin = if len == 0 { 0 } else { self.bases[packet.source] + packet.number % len };
-        self.written(packet.output, |writer| writer.send(packet.bytes, origin, packet.output as u32))
+        self.written(packet.output, |writer| {
+            let len = packets[packet.source].times.len() as u64;
+            let origin = if len == 0 { 0 } else { self.bases[packet.source] + packet.number % len };
+            writer.send(packet.bytes, origin, packet.output as u32)
+        })
     }
 
     pub(super) fn finish(self) -> Result<()> {

@@ -359,10 +359,12 @@ impl Batch {
     }
 
     /// As [`Batch::push`] for a graph, which takes packets of any length and may use the room in front of them.
+    #[inline]
     pub fn push_open(&mut self, bytes: &[u8], ingress: u32) -> bool {
         bytes.len() <= LONGEST && self.put(bytes, ingress, true)
     }
 
+    #[inline]
     fn put(&mut self, bytes: &[u8], ingress: u32, open: bool) -> bool {
         if self.len == self.capacity {
             return false;
@@ -393,6 +395,7 @@ impl Batch {
         self.layout.get(words, Field::Data)..self.layout.get(words, Field::End)
     }
 
+    #[inline(always)]
     fn bytes_between(&self, bounds: Range<u32>) -> &[u8] {
         let region = match &self.lent {
             Some(lent) if lent.holds(bounds.start) => lent,
@@ -435,22 +438,31 @@ impl Batch {
     }
 
     /// What the graph has sent, in order: bytes, output, and which packet of the batch it was.
-    pub fn sent(&self) -> impl Iterator<Item = (&[u8], u64, usize)> {
-        (0..self.sent_len).filter_map(|at| self.sent_at(at))
+    pub fn sent(&self) -> AllSent<'_> {
+        let all = (self.capacity + self.spares) * self.layout.words();
+        AllSent {
+            batch: self,
+            left: self.sent[..self.sent_len].iter(),
+            descriptors: &self.words[self.skipped..][..all],
+            bounds: self.layout.bounds().map(|byte| byte / WORD),
+        }
     }
 
     /// Of these the one with this number.
+    #[inline(always)]
     pub fn sent_at(&self, at: usize) -> Option<(&[u8], u64, usize)> {
         let (at, output) = self.sent_which(at)?;
         Some((self.bytes_between(self.place(at)), output, self.origin(at)))
     }
 
     /// Which packet of the batch it was, or is a copy of.
+    #[inline(always)]
     fn origin(&self, at: usize) -> usize {
         if at < self.capacity { at } else { self.layout.get(self.descriptor(at), Field::Origin) as usize }
     }
 
     /// Of these the place of its descriptor, below the capacity unless it is a copy, and the output.
+    #[inline(always)]
     fn sent_which(&self, at: usize) -> Option<(usize, u64)> {
         let sent = self.sent[..self.sent_len].get(at)?;
         let at = self.number(sent);
@@ -491,5 +503,33 @@ impl Batch {
     /// How many packets the graph has sent.
     pub fn sent_len(&self) -> usize {
         self.sent_len
+    }
+}
+
+/// What a graph has sent of a batch, in order.
+// Not an iterator with a closure, which loops over packets would call.
+#[derive(Debug)]
+pub struct AllSent<'b> {
+    batch: &'b Batch,
+    left: std::slice::Iter<'b, Sent>,
+    /// All descriptors, and the places in each of where the packet begins and ends.
+    descriptors: &'b [u32],
+    bounds: [usize; 2],
+}
+
+impl<'b> Iterator for AllSent<'b> {
+    type Item = (&'b [u8], u64, usize);
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<Self::Item> {
+        let AllSent { batch, left, descriptors, bounds: [data, end] } = self;
+        loop {
+            let sent = left.next()?;
+            let at = batch.number(sent);
+            let from = at * batch.layout.words();
+            if let (Some(data), Some(end)) = (descriptors.get(from + *data), descriptors.get(from + *end)) {
+                return Some((batch.bytes_between(*data..*end), sent.output, batch.origin(at)));
+            }
+        }
     }
 }
