@@ -5,7 +5,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use millstream_click::{Form, Verb, ether_text, ip_text, ip6_text, prefix_text, prefix6_text};
+use millstream_click::{Form, Verb, bridge_text, ether_text, ip_text, ip6_text, prefix_text, prefix6_text};
 use millstream_native::{Engine, Map};
 
 /// Nanoseconds of a second.
@@ -153,7 +153,9 @@ fn parsed(form: Form, verb: Verb, text: &str, now: u64) -> Result<Vec<Said>, Str
         Form::Routes { last, bytes } => route(&words, removes, last, bytes).map(|entry| vec![entry]),
         Form::Hops { bytes, .. } => hop(&words, removes, bytes, now).map(|entry| vec![entry]),
         Form::Answers => answers(&words, removes),
-        Form::Stations { .. } | Form::Flows => Err("entries of this table are not written one by one".into()),
+        Form::Stations { .. } | Form::Bridge { .. } | Form::Flows => {
+            Err("entries of this table are not written one by one".into())
+        }
     }
 }
 
@@ -283,7 +285,9 @@ fn find(map: &mut Map, form: Form, argument: &str, now: u64) -> Result<String, S
             let key = hop_key(argument, bytes)?;
             Ok(map.get(&key).map_or(String::new(), |value| line(form, &(key, value), now)))
         }
-        Form::Stations { .. } | Form::Flows => Err("this table is read as a whole".into()),
+        Form::Stations { .. } | Form::Bridge { .. } | Form::Flows => {
+            Err("this table is read as a whole".into())
+        }
     }
 }
 
@@ -322,7 +326,9 @@ fn order(form: Form, (key, value): &Entry) -> Vec<u8> {
             key[4..].iter().copied().chain(key[..4].iter().rev().copied()).collect()
         }
         Form::Hops { bytes: 16, .. } => of_words(key).octets().to_vec(),
-        Form::Hops { .. } | Form::Stations { .. } => key.iter().rev().copied().collect(),
+        Form::Hops { .. } | Form::Stations { .. } | Form::Bridge { .. } => {
+            key.iter().rev().copied().collect()
+        }
         Form::Flows => [&key[12..16], &key[..12], value].concat(),
     }
 }
@@ -387,6 +393,7 @@ fn line(form: Form, (key, value): &Entry, now: u64) -> String {
             let bytes: Vec<u8> = key.iter().take(6).rev().copied().collect();
             format!("{} {}", ether_line(&bytes), wide(value, 0))
         }
+        Form::Bridge { ports } => bridge_text(value, ports),
         Form::Flows => {
             let protocol = match half(key, 12) {
                 1 => "icmp".to_owned(),

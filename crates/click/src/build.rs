@@ -395,18 +395,22 @@ impl<'c, 'g> Code<'c, 'g> {
         self.sub(packet.end, packet.data)
     }
 
+    /// The address of bytes of a map's one value.
+    pub(crate) fn cell(&mut self, map: Map, offset: u32) -> Value {
+        self.value(Op::MapValueAddr { map, offset }, &[], Type::Ptr(Prov::MapValue(map)))
+    }
+
     /// The address of bytes of the element's state.
     fn state(&mut self, offset: u32) -> Value {
         let map = self.compiler.state;
-        self.value(Op::MapValueAddr { map, offset }, &[], Type::Ptr(Prov::MapValue(map)))
+        self.cell(map, offset)
     }
 
     /// A setting of the element.
     pub(crate) fn setting(&mut self, setting: Setting) -> Value {
         match (setting, self.compiler.settings) {
             (Setting::Live(offset), Some(map)) => {
-                let address = Op::MapValueAddr { map, offset };
-                let address = self.value(address, &[], Type::Ptr(Prov::MapValue(map)));
+                let address = self.cell(map, offset);
                 self.load(Size::Dw, address, 0)
             }
             (Setting::Live(_), None) => self.int(0),
@@ -607,7 +611,7 @@ impl<'c, 'g> Code<'c, 'g> {
 
     /// A number that is read from memory, and known beforehand.
     fn remembered(&mut self, (map, offset): (Map, u32)) -> Value {
-        let address = self.value(Op::MapValueAddr { map, offset }, &[], Type::Ptr(Prov::MapValue(map)));
+        let address = self.cell(map, offset);
         self.load(Size::Dw, address, 0)
     }
 

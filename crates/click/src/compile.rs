@@ -22,6 +22,7 @@ use crate::arguments::{Arguments, Names, Said};
 use crate::build::Code;
 use crate::class::{Behaviour, Class};
 use crate::elements::rewrite::{Flows, Rewriter};
+use crate::elements::span_tree::Tree;
 use crate::error::{Error, Span};
 use crate::foreign::ReadObject;
 use crate::general::{General, Numbers};
@@ -260,6 +261,8 @@ pub(crate) struct Compiler<'g> {
     pub(crate) numbers: Numbers,
     /// Rewriters in which others begin flows.
     pub(crate) mapped: FxHashMap<String, Rewriter>,
+    /// Spanning trees that suppressors and switches go by, by the names of these.
+    pub(crate) trees: FxHashMap<String, Tree>,
 }
 
 /// Compiles a graph without elements that name object files, whose handlers its scripts alone write.
@@ -310,6 +313,7 @@ pub fn compile_for(
         scripts,
         rewriters,
         mapped,
+        trees,
         declared,
         ..
     } = shared;
@@ -321,7 +325,7 @@ pub fn compile_for(
         graph,
         behaviours,
         (module, state_bytes),
-        (rewriters, mapped, general),
+        (rewriters, mapped, trees, general),
         (&sources, targets.len(), inputs),
     );
     compiler.number(&mut waits);
@@ -476,6 +480,7 @@ impl<'g> Compiler<'g> {
             lanes: Vec::new(),
             numbers: Numbers::default(),
             mapped: FxHashMap::default(),
+            trees: FxHashMap::default(),
         }
     }
 
@@ -484,12 +489,17 @@ impl<'g> Compiler<'g> {
         graph: &'g Graph,
         behaviours: Vec<Option<Box<dyn Behaviour>>>,
         (module, state_bytes): (Module, u32),
-        (rewriters, mapped, general): (FxHashMap<String, Flows>, FxHashMap<String, Rewriter>, General),
+        (rewriters, mapped, trees, general): (
+            FxHashMap<String, Flows>,
+            FxHashMap<String, Rewriter>,
+            FxHashMap<String, Tree>,
+            General,
+        ),
         (sources, targets, lanes): (&[(Port, Source)], usize, Vec<Port>),
     ) -> Self {
         let mut first = Compiler::new(graph, behaviours, module.clone(), state_bytes).generally(general);
         (first.rewriters, first.mapped, first.queues) = (rewriters, mapped, targets as u32);
-        first.lanes = lanes;
+        (first.lanes, first.trees) = (lanes, trees);
         first.function(sources);
         let resumed: Vec<(Port, Block)> =
             first.resumptions.iter().map(|port| (*port, first.blocks[port])).collect();
@@ -505,7 +515,7 @@ impl<'g> Compiler<'g> {
         }
         let mut second = Compiler::new(graph, first.behaviours, module, state_bytes).generally(general);
         (second.kept, second.rewriters, second.mapped) = (kept, first.rewriters, first.mapped);
-        (second.queues, second.lanes) = (first.queues, first.lanes);
+        (second.queues, second.lanes, second.trees) = (first.queues, first.lanes, first.trees);
         second.function(sources);
         second
     }

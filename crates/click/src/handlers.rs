@@ -200,6 +200,11 @@ pub enum Form {
         /// How long.
         timeout: u64,
     },
+    /// What a bridge knows of the spanning tree, in one entry ([`crate::bridge_text`]).
+    Bridge {
+        /// How many ports it has.
+        ports: u32,
+    },
     /// Flows of a rewriter, two entries each.
     Flows,
 }

@@ -40,7 +40,7 @@ pub use compile::{
     Drop, Entry, Gate, Named, Program, QUEUE, STATE, Source, Target, compile, compile_for, compile_with,
 };
 pub use config::Text;
-pub use elements::time;
+pub use elements::{bridge_text, time};
 pub use error::{Error, Span, nearest};
 pub use flatten::flatten;
 pub use foreign::{Foreign, ReadObject};

@@ -65,10 +65,6 @@ const REFUSED: &[(&[&str], &str)] = &[
         "it is an end of TCP connections, with timers for each of them: packets wait for their time here, but connections have none",
     ),
     (
-        &["EtherSpanTree"],
-        "a spanning tree sends every two seconds what it has learnt of other bridges, whether packets come or not: sources send by the clock here, but what is laid down when the configuration is read",
-    ),
-    (
         &["IPRateMonitor", "IPFlexMonitor", "Block"],
         "it goes by rates of addresses and their prefixes, which nobody keeps here: `CountMinSketch` says how much each flow had",
     ),
@@ -100,15 +96,7 @@ mod tests {
 
     #[test]
     fn what_is_refused_is_known_by_name_and_nothing_that_there_is() {
-        for refused in [
-            "PrintWifi",
-            "WifiDecap",
-            "SetGridChecksum",
-            "SR2Querier",
-            "IPsecESPEncap",
-            "EtherSpanTree",
-            "Block",
-        ] {
+        for refused in ["PrintWifi", "WifiDecap", "SetGridChecksum", "SR2Querier", "IPsecESPEncap", "Block"] {
             assert!(why(refused).is_some(), "{refused}");
         }
         assert_eq!(why("Counterr"), None);

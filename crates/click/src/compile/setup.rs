@@ -2,13 +2,14 @@
 
 use std::borrow::Cow;
 
-use millstream_ir::{Func, GlobalData, MapDecl, Module, Size};
+use millstream_ir::{Func, GlobalData, Map, MapDecl, Module, Size};
 use rustc_hash::FxHashMap;
 
 use super::{ARRAY, Entry, Gate, LRU_HASH, RDONLY_PROG, Source, Target};
 use crate::arguments::{Arguments, Said};
 use crate::build::Table;
 use crate::elements::rewrite::{Flows, Rewriter};
+use crate::elements::span_tree::Tree;
 use crate::error::Error;
 use crate::foreign::{self, Hook, ReadObject};
 use crate::graph::{Element, Graph, Port};
@@ -50,6 +51,7 @@ pub(crate) struct Shared {
     pub(super) scripts: Vec<Script>,
     pub(super) rewriters: FxHashMap<String, Flows>,
     pub(super) mapped: FxHashMap<String, Rewriter>,
+    pub(super) trees: FxHashMap<String, Tree>,
     pub(super) element: usize,
     /// Whether runs have a clock, and what elements say of it.
     pub(super) timed: bool,
@@ -181,6 +183,11 @@ impl Setup<'_> {
     /// Says what the element would do with the first packet of a flow.
     pub(crate) fn mapped(&mut self, rewriter: Rewriter) {
         self.shared.mapped.insert(self.element.name.clone(), rewriter);
+    }
+
+    /// Lets the element of this name go by a spanning tree, unless it goes by one already.
+    pub(crate) fn follows(&mut self, name: &str, tree: Tree) -> bool {
+        self.shared.trees.insert(name.to_owned(), tree).is_none()
     }
 
     /// What is to be done between batches.
@@ -371,6 +378,20 @@ impl Setup<'_> {
         max_entries: u32,
     ) -> Table {
         self.table(ARRAY, name, (key, value), 0, max_entries)
+    }
+
+    /// A map of one value, whose bytes are zero at first.
+    pub(crate) fn cells(&mut self, name: &str, bytes: u32) -> Map {
+        self.shared.module.maps.push(MapDecl {
+            name: format!("{}.{name}", self.element.name),
+            kind: ARRAY,
+            key_size: 4,
+            value_size: bytes,
+            max_entries: 1,
+            flags: 0,
+            global: Some(GlobalData::Bss),
+            inner: None,
+        })
     }
 
     /// Takes a program of an object file into the module, with its maps and what they hold.

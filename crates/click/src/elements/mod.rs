@@ -27,6 +27,7 @@ mod paint;
 mod querier;
 pub(crate) mod rewrite;
 mod sketch;
+pub(crate) mod span_tree;
 mod spread;
 mod switch;
 mod table;
@@ -40,6 +41,8 @@ mod work;
 use crate::class::Class;
 use crate::config::Text;
 use crate::error::Error;
+
+pub use span_tree::bridge_text;
 
 /// All classes, by topic.
 pub(crate) const TABLES: &[&[Class]] = &[
@@ -68,6 +71,7 @@ pub(crate) const TABLES: &[&[Class]] = &[
     querier::CLASSES,
     rewrite::CLASSES,
     sketch::CLASSES,
+    span_tree::CLASSES,
     spread::CLASSES,
     switch::CLASSES,
     timed::CLASSES,

@@ -67,6 +67,11 @@ impl Behaviour for Switch {
         let seen = code.wide(station, 8);
         let age = code.sub(now, seen);
         code.check_int(Cond::Lt, age, self.timeout as i64, |code| code.jump(unknown, &[]));
+        let name = code.compiler.element_name(code.element);
+        if let Some(tree) = code.compiler.trees.get(&name).copied() {
+            let forgotten = tree.forgotten(code);
+            code.check(Cond::Ge, seen, forgotten, |code| code.jump(unknown, &[]));
+        }
         let at = code.wide(station, 0);
         for output in 0..self.outputs {
             code.check_int(Cond::Ne, at, i64::from(output), |code| {
