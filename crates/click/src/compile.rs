@@ -219,6 +219,9 @@ fn first() -> Func {
 /// The name of the map with the state of all elements.
 pub const STATE: &str = "click.state";
 
+/// What elements say of themselves, or others of them.
+type ByName<T> = FxHashMap<String, T>;
+
 /// What is being compiled.
 pub(crate) struct Compiler<'g> {
     pub(crate) graph: &'g Graph,
@@ -248,7 +251,7 @@ pub(crate) struct Compiler<'g> {
     /// Where packets wait: as what they go on, and where.
     pub(crate) held: Vec<Held>,
     /// Flows of rewriters, by their names.
-    pub(crate) rewriters: FxHashMap<String, Flows>,
+    pub(crate) rewriters: ByName<Flows>,
     pub(crate) general: General,
     /// The output behind which packets of queues are the next stage's, if there are stages; and which elements pass packets on there.
     pub(crate) queues: u32,
@@ -260,9 +263,9 @@ pub(crate) struct Compiler<'g> {
     /// What is read from memory for that.
     pub(crate) numbers: Numbers,
     /// Rewriters in which others begin flows.
-    pub(crate) mapped: FxHashMap<String, Rewriter>,
+    pub(crate) mapped: ByName<Rewriter>,
     /// Spanning trees that suppressors and switches go by, by the names of these.
-    pub(crate) trees: FxHashMap<String, Tree>,
+    pub(crate) trees: ByName<Tree>,
 }
 
 /// Compiles a graph without elements that name object files, whose handlers its scripts alone write.
@@ -489,12 +492,7 @@ impl<'g> Compiler<'g> {
         graph: &'g Graph,
         behaviours: Vec<Option<Box<dyn Behaviour>>>,
         (module, state_bytes): (Module, u32),
-        (rewriters, mapped, trees, general): (
-            FxHashMap<String, Flows>,
-            FxHashMap<String, Rewriter>,
-            FxHashMap<String, Tree>,
-            General,
-        ),
+        (rewriters, mapped, trees, general): (ByName<Flows>, ByName<Rewriter>, ByName<Tree>, General),
         (sources, targets, lanes): (&[(Port, Source)], usize, Vec<Port>),
     ) -> Self {
         let mut first = Compiler::new(graph, behaviours, module.clone(), state_bytes).generally(general);
