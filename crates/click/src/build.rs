@@ -9,6 +9,7 @@ use millstream_ir::{
 };
 
 use crate::compile::{Compiler, QUEUE};
+use crate::elements::span_tree::Tree;
 use crate::graph::Port;
 use crate::handlers::Setting;
 use crate::layout::Kept;
@@ -404,6 +405,11 @@ impl<'c, 'g> Code<'c, 'g> {
     fn state(&mut self, offset: u32) -> Value {
         let map = self.compiler.state;
         self.cell(map, offset)
+    }
+
+    /// The spanning tree that the element goes by.
+    pub(crate) fn tree(&self) -> Option<Tree> {
+        self.compiler.trees.get(&self.compiler.element_name(self.element)).copied()
     }
 
     /// A setting of the element.

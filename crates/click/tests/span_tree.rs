@@ -306,6 +306,55 @@ fn who_sends_what_is_worse_hears_what_is_better() {
 }
 
 #[test]
+fn what_another_port_of_the_bridge_sends_leads_to_no_root_and_blocks_one_of_both() {
+    let mut bridge = Bridge::new("0:2:3:4:5:6", 2);
+    // A line between both ports, which may tell of a root that has gone.
+    let own = Message::of(ROOT, 4, OWN, 0x8001).frame();
+    for second in 0..40 {
+        bridge.beats(second);
+        assert!(bridge.comes(second, 1, &own).is_empty(), "{second}");
+    }
+    assert_eq!(bridge.says()[2], format!("root {OWN:016x} cost 0 port -"));
+    let mut bridge = Bridge::new("0:2:3:4:5:6", 2);
+    let [first, second] = [0x8001, 0x8002].map(|port| Message::of(OWN, 0, OWN, port).frame());
+    for time in 0..40 {
+        bridge.beats(time);
+        bridge.comes(time, 1, &first);
+        bridge.comes(time, 0, &second);
+    }
+    let states: Vec<String> = bridge.says()[..2].iter().map(|line| line[..11].to_owned()).collect();
+    assert_eq!(states, ["0 forwardin", "1 blocked d"]);
+}
+
+#[test]
+fn a_message_that_is_too_old_by_then_is_believed_and_not_relayed() {
+    let mut bridge = Bridge::new("0:2:3:4:5:6", 2);
+    bridge.beats(0);
+    let relayed = |bridge: &mut Bridge, second, age| {
+        let message = Message { times: [age, 5120, 512, 3840], ..Message::of(ROOT, 4, NEIGHBOUR, 0x8007) };
+        let sent = bridge.comes(second, 0, &message.frame());
+        sent.iter().filter(|(port, _)| *port == 1).count()
+    };
+    assert_eq!(relayed(&mut bridge, 3, 5119), 0);
+    assert_eq!(bridge.says()[2], "root 8000000000000001 cost 5 port 0");
+    assert_eq!(relayed(&mut bridge, 5, 5118), 1);
+}
+
+#[test]
+fn no_root_makes_ports_forward_before_four_seconds_of_listening_and_of_learning() {
+    let mut bridge = Bridge::new("0:2:3:4:5:6", 2);
+    let hasty = Message { times: [0, 5120, 512, 256], ..Message::of(ROOT, 4, NEIGHBOUR, 0x8007) }.frame();
+    let states: Vec<bool> = (0..12)
+        .map(|second| {
+            bridge.beats(second);
+            bridge.comes(second, 0, &hasty);
+            bridge.says()[0].starts_with("0 forwarding")
+        })
+        .collect();
+    assert_eq!(states.iter().position(|forwards| *forwards), Some(8));
+}
+
+#[test]
 fn a_change_elsewhere_is_acknowledged_passed_on_and_stations_are_forgotten() {
     let mut bridge = Bridge::new("0:2:3:4:5:6", 2);
     (0..70).for_each(|second| drop(bridge.beats(second)));

@@ -8,6 +8,7 @@ use rustc_hash::FxHashMap;
 use super::{ARRAY, Entry, Gate, LRU_HASH, RDONLY_PROG, Source, Target};
 use crate::arguments::{Arguments, Said};
 use crate::build::Table;
+use crate::config::Text;
 use crate::elements::rewrite::{Flows, Rewriter};
 use crate::elements::span_tree::Tree;
 use crate::error::Error;
@@ -160,6 +161,16 @@ impl Setup<'_> {
     /// The element that a name in the arguments means: one of the same compound element, or else of those around it.
     pub(crate) fn named(&self, name: &str) -> Option<&Element> {
         self.named_by(self.element, name)
+    }
+
+    /// As [`Self::named`], of one of these classes, which errors call `what`.
+    pub(crate) fn needed(&self, text: &Text, what: &str, classes: &[&str]) -> Result<&Element, Error> {
+        let fits = |element: &&Element| classes.contains(&element.class.as_str());
+        self.named(&text.text).filter(fits).ok_or_else(|| {
+            let all = self.elements().iter().filter(fits).map(|element| element.name.as_str());
+            let message = format!("there is no {what} of the name `{}`", text.text);
+            Error::new(text.span, message).nearest(&text.text, all)
+        })
     }
 
     /// As [`Self::named`], for a name in another element's arguments.

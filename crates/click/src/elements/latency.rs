@@ -159,12 +159,7 @@ struct Difference {
 
 /// The recorder that an argument names, and how many times it notes.
 fn recorder(setup: &Setup<'_>, text: &Text) -> Result<(String, u64), Error> {
-    let found = setup.named(&text.text).filter(|element| element.class == "RecordTimestamp");
-    let Some(element) = found else {
-        let all = setup.elements().iter().filter(|e| e.class == "RecordTimestamp").map(|e| e.name.as_str());
-        let message = format!("there is no `RecordTimestamp` of the name `{}`", text.text);
-        return Err(Error::new(text.span, message).nearest(&text.text, all));
-    };
+    let element = setup.needed(text, "`RecordTimestamp`", &["RecordTimestamp"])?;
     let names = setup.arguments.names;
     let mut arguments = crate::arguments::Arguments::new(element, RECORD, names);
     let entries = arguments.or("N", USUAL_TIMES, |text| unsigned(text, MOST_TIMES))?.max(1);

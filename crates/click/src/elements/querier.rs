@@ -157,14 +157,7 @@ fn querier(setup: &mut Setup<'_>) -> Made {
 
 /// The element whose table several queriers have together.
 fn shared_table(setup: &Setup<'_>, text: &Text) -> Result<String, Error> {
-    match setup.named(&text.text).filter(|element| element.class == "ARPTable") {
-        Some(element) => Ok(element.name.clone()),
-        None => {
-            let tables = setup.elements().iter().filter(|e| e.class == "ARPTable").map(|e| e.name.as_str());
-            let message = format!("there is no `ARPTable` of the name `{}`", text.text);
-            Err(Error::new(text.span, message).nearest(&text.text, tables))
-        }
-    }
+    Ok(setup.needed(text, "`ARPTable`", &["ARPTable"])?.name.clone())
 }
 
 fn solicitor(setup: &mut Setup<'_>) -> Made {

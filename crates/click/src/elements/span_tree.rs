@@ -176,11 +176,7 @@ fn span_tree(setup: &mut Setup<'_>) -> Made {
 /// Lets an element go by the tree.
 fn follow(setup: &mut Setup<'_>, argument: &str, class: &str, tree: Tree) -> Result<(), Error> {
     let text = setup.arguments.need(argument)?;
-    let Some(name) = setup.named(&text.text).filter(|e| e.class == class).map(|e| e.name.clone()) else {
-        let names = setup.elements().iter().filter(|e| e.class == class).map(|e| e.name.as_str());
-        let message = format!("there is no `{class}` of the name `{}`", text.text);
-        return Err(Error::new(text.span, message).nearest(&text.text, names));
-    };
+    let name = setup.needed(&text, &format!("`{class}`"), &[class])?.name.clone();
     match setup.follows(&name, tree) {
         true => Ok(()),
         false => Err(Error::new(text.span, format!("`{name}` goes by a spanning tree already"))),

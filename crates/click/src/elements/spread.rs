@@ -213,8 +213,7 @@ impl Behaviour for Suppressor {
             let active = code.setting(*active);
             code.check_int(Cond::Ne, active, 0, |code| code.drop(packet, "suppressed"));
         }
-        let name = code.compiler.element_name(code.element);
-        if let Some(tree) = code.compiler.trees.get(&name).copied() {
+        if let Some(tree) = code.tree() {
             tree.suppress(code, port, packet);
         }
         code.out(port, packet);

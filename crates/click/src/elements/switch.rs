@@ -67,8 +67,7 @@ impl Behaviour for Switch {
         let seen = code.wide(station, 8);
         let age = code.sub(now, seen);
         code.check_int(Cond::Lt, age, self.timeout as i64, |code| code.jump(unknown, &[]));
-        let name = code.compiler.element_name(code.element);
-        if let Some(tree) = code.compiler.trees.get(&name).copied() {
+        if let Some(tree) = code.tree() {
             let forgotten = tree.forgotten(code);
             code.check(Cond::Ge, seen, forgotten, |code| code.jump(unknown, &[]));
         }

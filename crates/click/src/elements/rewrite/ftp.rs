@@ -49,15 +49,8 @@ struct Mapper {
 
 /// The rewriter that an argument names.
 fn rewriter(setup: &Setup<'_>, text: &Text) -> Result<String, Error> {
-    let fits = |class: &str| ["IPRewriter", "TCPRewriter", "UDPRewriter"].contains(&class);
-    match setup.named(&text.text).filter(|element| fits(&element.class)) {
-        Some(element) => Ok(element.name.clone()),
-        None => {
-            let all = setup.elements().iter().filter(|e| fits(&e.class)).map(|e| e.name.as_str());
-            let message = format!("there is no rewriter of TCP of the name `{}`", text.text);
-            Err(Error::new(text.span, message).nearest(&text.text, all))
-        }
-    }
+    let classes = ["IPRewriter", "TCPRewriter", "UDPRewriter"];
+    Ok(setup.needed(text, "rewriter of TCP", &classes)?.name.clone())
 }
 
 fn deltas(setup: &mut Setup<'_>, control: &str) -> Table {
