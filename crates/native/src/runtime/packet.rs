@@ -439,11 +439,16 @@ impl Batch {
 
     /// What the graph has sent, in order: bytes, output, and which packet of the batch it was.
     pub fn sent(&self) -> AllSent<'_> {
-        let all = (self.capacity + self.spares) * self.layout.words();
-        AllSent {
+        AllSent(self.leaving(self.capacity + self.spares))
+    }
+
+    /// Of what the graph has sent, in order, what has one of the first `most` descriptors.
+    #[inline(always)]
+    fn leaving(&self, most: usize) -> Leaving<'_> {
+        Leaving {
             batch: self,
             left: self.sent[..self.sent_len].iter(),
-            descriptors: &self.words[self.skipped..][..all],
+            descriptors: &self.words[self.skipped..][..most * self.layout.words()],
             bounds: self.layout.bounds().map(|byte| byte / WORD),
         }
     }
@@ -506,30 +511,45 @@ impl Batch {
     }
 }
 
-/// What a graph has sent of a batch, in order.
+/// The descriptors of what a graph has sent, in order: the place of each, by which output, and where the packet lies: addresses.
 // Not an iterator with a closure, which loops over packets would call.
 #[derive(Debug)]
-pub struct AllSent<'b> {
+struct Leaving<'b> {
     batch: &'b Batch,
     left: std::slice::Iter<'b, Sent>,
-    /// All descriptors, and the places in each of where the packet begins and ends.
     descriptors: &'b [u32],
+    /// The places in each descriptor of where the packet begins and ends.
     bounds: [usize; 2],
 }
+
+impl Iterator for Leaving<'_> {
+    type Item = (usize, u64, Range<u32>);
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<Self::Item> {
+        let Leaving { batch, left, descriptors, bounds: [data, end] } = self;
+        loop {
+            let sent = left.next()?;
+            let at = batch.number(sent);
+            let from = at * batch.layout.words();
+            if let (Some(data), Some(end)) = (descriptors.get(from + *data), descriptors.get(from + *end)) {
+                return Some((at, sent.output, *data..*end));
+            }
+        }
+    }
+}
+
+/// What a graph has sent of a batch, in order.
+#[derive(Debug)]
+pub struct AllSent<'b>(Leaving<'b>);
 
 impl<'b> Iterator for AllSent<'b> {
     type Item = (&'b [u8], u64, usize);
 
     #[inline(always)]
     fn next(&mut self) -> Option<Self::Item> {
-        let AllSent { batch, left, descriptors, bounds: [data, end] } = self;
-        loop {
-            let sent = left.next()?;
-            let at = batch.number(sent);
-            let from = at * batch.layout.words();
-            if let (Some(data), Some(end)) = (descriptors.get(from + *data), descriptors.get(from + *end)) {
-                return Some((batch.bytes_between(*data..*end), sent.output, batch.origin(at)));
-            }
-        }
+        let (at, output, bounds) = self.0.next()?;
+        let batch = self.0.batch;
+        Some((batch.bytes_between(bounds), output, batch.origin(at)))
     }
 }

@@ -314,11 +314,11 @@ impl Buffers<'_> {
     pub(super) fn forward_all(&mut self, batch: &Batch, out: &mut [Buffers<'_>]) {
         let list = &mut self.list[..batch.len()];
         let mut gone = 0;
-        batch.each_original(|output, at, bounds| {
+        for (at, output, bounds) in batch.departures_of_originals() {
             if let (Some(place), Some(into)) = (list.get_mut(at), out.get_mut(output as usize)) {
                 gone += usize::from(moved(place, bounds, into));
             }
-        });
+        }
         self.gone += gone;
     }
 

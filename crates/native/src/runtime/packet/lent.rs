@@ -7,8 +7,6 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-#[cfg(feature = "dpdk")]
-use super::WORD;
 use super::{BUFFER, Batch, Came, ETH_HLEN, LONGEST, Layout, come};
 use crate::fields::Fields;
 use crate::runtime::region::Region;
@@ -164,26 +162,15 @@ impl Batch {
     #[cfg(feature = "dpdk")]
     #[inline]
     pub(crate) fn departures(&self) -> impl Iterator<Item = (u64, Option<usize>, Range<u32>)> + '_ {
-        let (capacity, all) = (self.capacity, self.capacity + self.spares);
-        self.sent[..self.sent_len].iter().filter_map(move |sent| {
-            let at = self.number(sent);
-            (at < all).then(|| (sent.output, (at < capacity).then_some(at), self.place(at)))
-        })
+        let all = self.leaving(self.capacity + self.spares);
+        all.map(|(at, output, bounds)| (output, (at < self.capacity).then_some(at), bounds))
     }
 
-    /// As [`Batch::departures`], for a batch without copies: by which output, which packet, and where it lies.
+    /// As [`Batch::departures`], for a batch without copies: which packet, by which output, and where it lies.
     #[cfg(feature = "dpdk")]
-    #[inline(always)]
-    pub(crate) fn each_original(&self, mut leaves: impl FnMut(u64, usize, Range<u32>)) {
-        let words = self.layout.words();
-        let all = &self.words[self.skipped..][..self.len * words];
-        let [data, end] = self.layout.bounds().map(|byte| byte / WORD);
-        for sent in &self.sent[..self.sent_len] {
-            let at = self.layout.number((sent.packet as usize).wrapping_sub(all.as_ptr() as usize));
-            if let (Some(data), Some(end)) = (all.get(at * words + data), all.get(at * words + end)) {
-                leaves(sent.output, at, *data..*end);
-            }
-        }
+    #[inline]
+    pub(crate) fn departures_of_originals(&self) -> impl Iterator<Item = (usize, u64, Range<u32>)> + '_ {
+        self.leaving(self.len)
     }
 
     /// The bytes of what lies at addresses that [`Batch::departure`] gave.
