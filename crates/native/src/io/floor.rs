@@ -5,11 +5,12 @@
 //!
 //! Workers may be stages, each of which feeds the next one ([`super::pipeline`]). These hand over from the first to the last: a stage is asked when those in front
 //! have stopped, and stops when nothing is left of what they fed it, so that no packet waits between two of them either. None ever stops while one in front
-//! may wait for it.
+//! may wait for it. A stage that is not at work when it is asked (its thread has not begun, or has not run since the last time) is not taken for one that
+//! has nothing left: each request has a number, and a stage writes it down when it has found nothing for it.
 
 use std::io;
-use std::sync::RwLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Mutex, RwLock, RwLockWriteGuard};
 use std::thread;
 use std::time::Duration;
 
@@ -18,6 +19,9 @@ use crate::engine::Engine;
 
 /// How often it is asked whether to go on while several workers run.
 const BETWEEN: Duration = Duration::from_millis(5);
+
+/// Between two looks at whether a stage has nothing left, for it to get at its lock.
+const GIVE_WAY: Duration = Duration::from_micros(50);
 
 /// Between two looks of a worker at sources that wait.
 pub(super) const NAP: Duration = Duration::from_millis(1);
@@ -42,16 +46,25 @@ impl From<bool> for Next {
 }
 
 /// An engine, and who is at work with it.
-pub struct Floor<'e> {
-    engine: RwLock<&'e mut Engine>,
+pub struct Floor<'e, E = Engine> {
+    engine: RwLock<&'e mut E>,
     /// What each stage but the last one holds for reading while it is at work.
     fronts: Box<[RwLock<()>]>,
     /// How many stages, from the first one on, are to leave the engine to somebody.
     wanted: AtomicUsize,
+    /// Held by whoever wants the engine: one at a time.
+    serving: Mutex<()>,
+    /// Number of the request for the engine that is being served, or was last.
+    request: AtomicUsize,
+    /// For each stage, the last request for which it found nothing left of what those in front fed it; [`ENDED`] if it has ended.
+    drained: Box<[AtomicUsize]>,
     /// It is enough.
     ended: AtomicBool,
     at_work: AtomicU32,
 }
+
+/// Stands for every request: a stage that has ended takes no more packets.
+const ENDED: usize = usize::MAX;
 
 /// What is done beside workers, on the thread that started them, until [`Floor::is_over`].
 pub type Attend<'a> = &'a mut dyn FnMut(&Floor<'_>);
@@ -59,21 +72,26 @@ pub type Attend<'a> = &'a mut dyn FnMut(&Floor<'_>);
 impl<'e> Floor<'e> {
     /// For so many workers as the engine is for.
     pub(super) fn new(engine: &'e mut Engine) -> Floor<'e> {
-        Floor::of(engine, 1)
+        let workers = engine.workers();
+        Floor::of(engine, 1, workers)
     }
 
     /// The same, where each worker is a stage.
     pub(super) fn of_stages(engine: &'e mut Engine) -> Floor<'e> {
         let stages = engine.workers();
-        Floor::of(engine, stages)
+        Floor::of(engine, stages, stages)
     }
+}
 
-    fn of(engine: &'e mut Engine, stages: u32) -> Floor<'e> {
-        let workers = engine.workers();
+impl<'e, E> Floor<'e, E> {
+    fn of(engine: &'e mut E, stages: u32, workers: u32) -> Floor<'e, E> {
         Floor {
             engine: RwLock::new(engine),
             fronts: (1..stages).map(|_| RwLock::default()).collect(),
             wanted: AtomicUsize::new(0),
+            serving: Mutex::default(),
+            request: AtomicUsize::new(0),
+            drained: (0..stages).map(|_| AtomicUsize::new(0)).collect(),
             ended: AtomicBool::new(false),
             at_work: AtomicU32::new(workers),
         }
@@ -82,8 +100,8 @@ impl<'e> Floor<'e> {
     /// A worker's part, to its end: `begin` makes what the worker has to itself, `batch` runs a batch, and says what is next.
     pub(super) fn work<T, N: Into<Next>>(
         &self,
-        begin: impl FnOnce(&Engine) -> io::Result<T>,
-        batch: impl FnMut(&Engine, &mut T) -> io::Result<N>,
+        begin: impl FnOnce(&E) -> io::Result<T>,
+        batch: impl FnMut(&E, &mut T) -> io::Result<N>,
     ) -> io::Result<T> {
         self.work_as(0, begin, batch)
     }
@@ -92,10 +110,10 @@ impl<'e> Floor<'e> {
     pub(super) fn work_as<T, N: Into<Next>>(
         &self,
         stage: usize,
-        begin: impl FnOnce(&Engine) -> io::Result<T>,
-        batch: impl FnMut(&Engine, &mut T) -> io::Result<N>,
+        begin: impl FnOnce(&E) -> io::Result<T>,
+        batch: impl FnMut(&E, &mut T) -> io::Result<N>,
     ) -> io::Result<T> {
-        let mut part = Part { floor: self, done: false };
+        let mut part = Part { floor: self, stage, done: false };
         let done = Stack::new().and_then(|_stack| self.run(stage, begin, batch));
         part.done = done.is_ok();
         done
@@ -104,12 +122,12 @@ impl<'e> Floor<'e> {
     fn run<T, N: Into<Next>>(
         &self,
         stage: usize,
-        begin: impl FnOnce(&Engine) -> io::Result<T>,
-        mut batch: impl FnMut(&Engine, &mut T) -> io::Result<N>,
+        begin: impl FnOnce(&E) -> io::Result<T>,
+        mut batch: impl FnMut(&E, &mut T) -> io::Result<N>,
     ) -> io::Result<T> {
         let mut own = begin(&**self.engine.read().map_err(poisoned)?)?;
         while stage > 0 || !self.ended.load(Ordering::Relaxed) {
-            if self.is_wanted(stage) {
+            if self.is_wanted(stage) && self.has_drained(stage) {
                 thread::yield_now();
                 continue;
             }
@@ -127,12 +145,13 @@ impl<'e> Floor<'e> {
         &self,
         stage: usize,
         own: &mut T,
-        batch: &mut impl FnMut(&Engine, &mut T) -> io::Result<N>,
+        batch: &mut impl FnMut(&E, &mut T) -> io::Result<N>,
     ) -> io::Result<Next> {
         let _front = self.fronts.get(stage).map(RwLock::read).transpose().map_err(poisoned)?;
         let engine = self.engine.read().map_err(poisoned)?;
         loop {
             // Looked at before the batch: if that finds nothing, nothing more comes, since those in front had stopped.
+            let request = self.request.load(Ordering::Acquire);
             let wanted = self.is_wanted(stage);
             if stage == 0 && (wanted || self.ended.load(Ordering::Relaxed)) {
                 return Ok(Next::Batch);
@@ -140,6 +159,10 @@ impl<'e> Floor<'e> {
             match batch(&engine, own)?.into() {
                 Next::Batch => {}
                 Next::Dry if !wanted => {}
+                Next::Dry => {
+                    self.drained[stage].store(request, Ordering::Release);
+                    return Ok(Next::Dry);
+                }
                 next => return Ok(next),
             }
         }
@@ -150,16 +173,36 @@ impl<'e> Floor<'e> {
         self.wanted.load(Ordering::Acquire) > stage
     }
 
+    /// Whether a stage has nothing left of what those in front fed it, for the request that is being served. The first one has nobody in front.
+    fn has_drained(&self, stage: usize) -> bool {
+        stage == 0 || self.drained[stage].load(Ordering::Acquire) >= self.request.load(Ordering::Acquire)
+    }
+
     /// Does something with the engine while all workers are between two batches, and nothing is between two stages; nothing if a worker has failed.
-    pub fn with<R>(&self, act: impl FnOnce(&mut Engine) -> R) -> Option<R> {
+    pub fn with<R>(&self, act: impl FnOnce(&mut E) -> R) -> Option<R> {
+        let _one_by_one = self.serving.lock().ok()?;
         let _wanted = Wanted(&self.wanted);
+        self.request.fetch_add(1, Ordering::Release);
         let mut held = Vec::with_capacity(self.fronts.len());
-        for front in &self.fronts {
-            self.wanted.store(held.len() + 1, Ordering::Release);
-            held.push(front.write().ok()?);
+        for (stage, front) in self.fronts.iter().enumerate() {
+            self.wanted.store(stage + 1, Ordering::Release);
+            held.push(self.drained(stage, front)?);
         }
         self.wanted.store(held.len() + 1, Ordering::Release);
-        self.engine.write().ok().map(|mut engine| act(&mut engine))
+        let mut engine = self.drained(held.len(), &self.engine)?;
+        Some(act(&mut engine))
+    }
+
+    /// The lock of a stage, which has stopped and has nothing left; none if a worker has failed.
+    fn drained<'l, L>(&self, stage: usize, lock: &'l RwLock<L>) -> Option<RwLockWriteGuard<'l, L>> {
+        loop {
+            let held = lock.write().ok()?;
+            if self.has_drained(stage) {
+                return Some(held);
+            }
+            drop(held);
+            thread::sleep(GIVE_WAY);
+        }
     }
 
     /// Whether all workers are done.
@@ -173,7 +216,7 @@ impl<'e> Floor<'e> {
     }
 
     /// Asks now and then whether to go on, until all workers are done.
-    pub(super) fn ask(&self, mut goes_on: impl FnMut(&mut Engine) -> bool) {
+    pub(super) fn ask(&self, mut goes_on: impl FnMut(&mut E) -> bool) {
         while !self.is_over() {
             if !self.with(&mut goes_on).unwrap_or(false) {
                 return self.end();
@@ -184,13 +227,15 @@ impl<'e> Floor<'e> {
 }
 
 /// A worker's part, while it lasts. If the worker fails or panics, that is the end for all.
-struct Part<'f, 'e> {
-    floor: &'f Floor<'e>,
+struct Part<'f, 'e, E> {
+    floor: &'f Floor<'e, E>,
+    stage: usize,
     done: bool,
 }
 
-impl Drop for Part<'_, '_> {
+impl<E> Drop for Part<'_, '_, E> {
     fn drop(&mut self) {
+        self.floor.drained[self.stage].store(ENDED, Ordering::Release);
         if !self.done {
             self.floor.end();
         }
@@ -209,4 +254,113 @@ impl Drop for Wanted<'_> {
 
 fn poisoned<T>(_: T) -> io::Error {
     io::Error::other("another worker has failed")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::sync::mpsc;
+
+    use super::*;
+
+    /// Packets between two stages.
+    type Queue = Mutex<VecDeque<u32>>;
+
+    fn put(queue: &Queue, packet: u32) {
+        queue.lock().unwrap().push_back(packet);
+    }
+
+    fn pass(from: &Queue, to: Option<&Queue>) -> io::Result<Next> {
+        let packet = from.lock().unwrap().pop_front();
+        Ok(match (packet, to) {
+            (Some(packet), Some(to)) => {
+                put(to, packet);
+                Next::Batch
+            }
+            (Some(_), None) => Next::Batch,
+            (None, _) => Next::Dry,
+        })
+    }
+
+    /// Whether nothing is between stages while somebody has the engine.
+    fn is_empty(queues: &[Queue]) -> bool {
+        queues.iter().all(|queue| queue.lock().unwrap().is_empty())
+    }
+
+    #[test]
+    fn a_stage_whose_thread_has_not_begun_is_waited_for() {
+        let (mut engine, queues) = ((), [Queue::default()]);
+        let floor = Floor::of(&mut engine, 2, 2);
+        let ((begin, begins), (fed, feeds)) = (mpsc::channel(), mpsc::channel());
+        thread::scope(|scope| {
+            let (floor, queues) = (&floor, &queues);
+            scope.spawn(move || {
+                floor.work_as(
+                    0,
+                    |()| Ok(()),
+                    |(), ()| {
+                        put(&queues[0], 1);
+                        fed.send(()).ok();
+                        Ok(Next::Nap)
+                    },
+                )
+            });
+            let last = scope.spawn(move || {
+                begins.recv().unwrap();
+                floor.work_as(
+                    1,
+                    |()| Ok(()),
+                    |(), ()| match pass(&queues[0], None)? {
+                        Next::Dry if floor.ended.load(Ordering::Relaxed) => Ok(Next::End),
+                        next => Ok(next),
+                    },
+                )
+            });
+            feeds.recv().unwrap();
+            let wanting = scope.spawn(|| floor.with(|()| is_empty(queues)));
+            while floor.wanted.load(Ordering::Acquire) < 2 && !wanting.is_finished() {
+                thread::yield_now();
+            }
+            begin.send(()).unwrap();
+            assert_eq!(wanting.join().unwrap(), Some(true));
+            floor.end();
+            last.join().unwrap().unwrap();
+        });
+    }
+
+    #[test]
+    fn nothing_is_between_stages_however_often_the_engine_is_wanted() {
+        let (mut engine, queues) = ((), [Queue::default(), Queue::default()]);
+        let floor = Floor::of(&mut engine, 3, 3);
+        thread::scope(|scope| {
+            let (floor, queues) = (&floor, &queues);
+            scope.spawn(move || {
+                floor.work_as(
+                    0,
+                    |()| Ok(()),
+                    |(), ()| {
+                        put(&queues[0], 1);
+                        thread::yield_now();
+                        Ok(Next::Batch)
+                    },
+                )
+            });
+            for stage in [1, 2] {
+                scope.spawn(move || {
+                    floor.work_as(
+                        stage,
+                        |()| Ok(()),
+                        |(), ()| match pass(&queues[stage - 1], queues.get(stage))? {
+                            Next::Dry if floor.ended.load(Ordering::Relaxed) => Ok(Next::End),
+                            next => Ok(next),
+                        },
+                    )
+                });
+            }
+            for _ in 0..500 {
+                assert_eq!(floor.with(|()| is_empty(queues)), Some(true));
+            }
+            floor.end();
+        });
+    }
 }
