@@ -18,6 +18,7 @@ def head(command):
         "kernel": platform.release(),
         "cpu": processor(),
         "cpus": os.cpu_count(),
+        "mitigations": mitigations(),
         "command": command,
     }
 
@@ -26,6 +27,17 @@ def processor():
     """Its name, as the kernel has it."""
     lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
     return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def mitigations():
+    """The kernel's mitigations that calls, returns and indirect jumps pay for."""
+    named = []
+    for name in ("spectre_v2", "retbleed", "spec_rstack_overflow"):
+        path = pathlib.Path("/sys/devices/system/cpu/vulnerabilities") / name
+        kept = path.read_text().split(";")[0].strip() if path.exists() else ""
+        if kept not in ("", "Not affected"):
+            named.append(f"{name}: {kept}")
+    return "; ".join(named)
 
 
 def objects(directory):

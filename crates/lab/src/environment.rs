@@ -22,6 +22,8 @@ pub struct Environment {
     pub cpu: String,
     /// Processors online.
     pub cpus: usize,
+    /// The kernel's mitigations that make calls, returns and indirect jumps slower; empty where none does.
+    pub mitigations: String,
     /// The version of this program.
     pub version: String,
 }
@@ -30,7 +32,7 @@ impl Environment {
     /// As it is now.
     pub fn now() -> Self {
         let unix_time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
-        let read = |path| fs::read_to_string(path).unwrap_or_default();
+        let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let info = read("/proc/cpuinfo");
         let field = |key: &str| {
             let line = info.lines().find(|l| l.starts_with(key))?;
@@ -46,9 +48,22 @@ impl Environment {
             kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
             cpu: field("model name").unwrap_or_else(|| "unknown".into()),
             cpus: std::thread::available_parallelism().map_or(1, usize::from),
+            mitigations: mitigations(|name| read(&format!("/sys/devices/system/cpu/vulnerabilities/{name}"))),
             version: env!("CARGO_PKG_VERSION").to_owned(),
         }
     }
+}
+
+/// Mitigations that are paid for by each call, return or indirect jump, from the kernel's files of these names
+/// (Documentation/admin-guide/hw-vuln): what stands before the first semicolon.
+fn mitigations(read: impl Fn(&str) -> String) -> String {
+    let files = ["spectre_v2", "retbleed", "spec_rstack_overflow"];
+    let named = files.iter().filter_map(|name| {
+        let text = read(name);
+        let kept = text.split(';').next().unwrap_or_default().trim();
+        (!kept.is_empty() && kept != "Not affected").then(|| format!("{name}: {kept}"))
+    });
+    named.collect::<Vec<_>>().join("; ")
 }
 
 /// Refuses to measure while the kernel counts the run time of each program, which costs 44 ns a packet.
@@ -82,7 +97,21 @@ fn utc(seconds: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Environment, utc};
+    use super::{Environment, mitigations, utc};
+
+    #[test]
+    fn mitigations_are_named_by_what_the_kernel_does() {
+        let amd = |name: &str| match name {
+            "spectre_v2" => "Mitigation: Retpolines; STIBP: disabled; RSB filling\n".to_owned(),
+            "retbleed" => "Not affected\n".to_owned(),
+            _ => "Vulnerable: Safe RET, no microcode\n".to_owned(),
+        };
+        assert_eq!(
+            mitigations(amd),
+            "spectre_v2: Mitigation: Retpolines; spec_rstack_overflow: Vulnerable: Safe RET, no microcode"
+        );
+        assert_eq!(mitigations(|_| String::new()), "");
+    }
 
     #[test]
     fn dates_of_known_seconds() {

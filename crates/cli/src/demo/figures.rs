@@ -43,12 +43,69 @@ pub(super) struct Figures {
     lost: u64,
 }
 
+/// Largest program time beside the original's that meets the bar.
+const PROGRAM_TIME: f64 = 1.0 / 3.0;
+/// Smallest gain of packets a second on the rig that meets the bar.
+const PACKET_RATE: f64 = 1.4;
+
+/// The answer to a bar.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Verdict {
+    Met,
+    Missed,
+    /// The interval holds the bar.
+    Disturbed,
+    NotMeasured,
+}
+
+impl Verdict {
+    /// Of a ratio in this interval, which may be at most `bar`.
+    fn at_most(interval: [f64; 2], bar: f64) -> Verdict {
+        match interval {
+            [_, high] if high <= bar => Verdict::Met,
+            [low, _] if low > bar => Verdict::Missed,
+            _ => Verdict::Disturbed,
+        }
+    }
+
+    /// Of something that is counted, if it was.
+    fn counted(met: Option<bool>) -> Verdict {
+        match met {
+            Some(true) => Verdict::Met,
+            Some(false) => Verdict::Missed,
+            None => Verdict::NotMeasured,
+        }
+    }
+
+    fn text(self) -> &'static str {
+        match self {
+            Verdict::Met => "met",
+            Verdict::Missed => "MISSED",
+            Verdict::Disturbed => "undecided",
+            Verdict::NotMeasured => "unknown",
+        }
+    }
+}
+
+/// Answers to the two bars of a measurement: program time, packets a second.
+fn verdicts(speed: &Speed) -> [Verdict; 2] {
+    [
+        Verdict::at_most(speed.program_time.interval, PROGRAM_TIME),
+        Verdict::at_most(speed.plain.interval, 1.0 / PACKET_RATE),
+    ]
+}
+
+/// Whether a measurement tells on which side of its bars the figures are.
+pub(super) fn is_decided(speed: &Speed) -> bool {
+    !verdicts(speed).contains(&Verdict::Disturbed)
+}
+
 /// One line of the table.
 struct Bar {
-    what: &'static str,
+    what: String,
     figure: String,
     bar: &'static str,
-    met: Option<bool>,
+    verdict: Verdict,
 }
 
 impl Figures {
@@ -124,61 +181,72 @@ impl Figures {
         let time = |speed: &Option<Speed>| {
             let of = |s: &Speed| {
                 let [low, high] = s.program_time.interval;
-                format!("{:.3} of the original's ({low:.3} to {high:.3})", s.program_time.ratio)
+                format!("{:.3} ({low:.3} to {high:.3})", s.program_time.ratio)
             };
             speed.as_ref().map_or_else(none, of)
         };
         let rate = |speed: &Option<Speed>| {
-            speed.as_ref().map_or_else(none, |s| format!("{:.2} x", 1.0 / s.plain.ratio))
+            let of = |s: &Speed| {
+                let [low, high] = s.plain.interval;
+                format!("{:.2} ({:.2} to {:.2})", 1.0 / s.plain.ratio, 1.0 / high, 1.0 / low)
+            };
+            speed.as_ref().map_or_else(none, of)
+        };
+        let verdict = |speed: &Option<Speed>, which: usize| {
+            speed.as_ref().map_or(Verdict::NotMeasured, |s| verdicts(s)[which])
         };
         let share = self.few.specialised as f64 / self.few.packets.max(1) as f64;
         let latency = median(self.latencies_ms.clone());
-        let bar = |what, figure, bar, met| Bar { what, figure, bar, met };
-        let third = |s: &Option<Speed>| s.as_ref().map(|s| s.program_time.ratio <= 1.0 / 3.0);
-        let faster = |s: &Option<Speed>| s.as_ref().map(|s| 1.0 / s.plain.ratio >= 1.4);
+        let bar = |what, figure, bar, verdict| Bar { what, figure, bar, verdict };
+        let later = |what: &str| format!("{what}, then");
+        let (time_bar, rate_bar) = ("at most 0.333", "at least 1.40");
+        let (program, packets) = ("program time / original's", "packets/s / original's");
         vec![
-            bar("program time", time(&self.before), "at most 0.333", third(&self.before)),
-            bar("  after other flows became hot", time(&self.after), "at most 0.333", third(&self.after)),
-            bar("packets a second on the rig", rate(&self.before), "at least 1.40 x", faster(&self.before)),
-            bar("  after other flows became hot", rate(&self.after), "at least 1.40 x", faster(&self.after)),
+            bar(program.to_owned(), time(&self.before), time_bar, verdict(&self.before, 0)),
+            bar(later(program), time(&self.after), time_bar, verdict(&self.after, 0)),
+            bar(packets.to_owned(), rate(&self.before), rate_bar, verdict(&self.before, 1)),
+            bar(later(packets), rate(&self.after), rate_bar, verdict(&self.after, 1)),
             bar(
-                "from a write to the first packet",
-                format!("{latency:.1} ms at the median of {}", self.latencies_ms.len()),
+                "write to first packet, median".to_owned(),
+                format!("{latency:.1} ms ({} writes)", self.latencies_ms.len()),
                 "at most 20 ms",
-                (!self.latencies_ms.is_empty()).then_some(latency <= 20.0),
+                Verdict::counted((!self.latencies_ms.is_empty()).then_some(latency <= 20.0)),
             ),
             bar(
-                "packets in specialised code",
-                format!("{:.2} % at {} updates a second", 100.0 * share, self.updates_per_second),
+                format!("in specialised code, {} writes/s", self.updates_per_second),
+                format!("{:.2} %", 100.0 * share),
                 "at least 90 %",
-                (self.few.packets > 0).then_some(share >= 0.9),
+                Verdict::counted((self.few.packets > 0).then_some(share >= 0.9)),
             ),
             bar(
-                "stale packets",
-                format!(
-                    "{} of {} after {} updates",
-                    self.far_end.stale,
-                    self.far_end.stale + self.far_end.fresh,
-                    self.few.updates + self.many
-                ),
+                format!("stale packets, {} writes", self.few.updates + self.many),
+                format!("{} of {}", self.far_end.stale, self.far_end.stale + self.far_end.fresh),
                 "0",
-                self.counted().then_some(self.far_end.stale == 0),
+                Verdict::counted(self.counted().then_some(self.far_end.stale == 0)),
             ),
-            bar("lost packets", format!("{} of {}", self.lost, self.sent), "0", Some(self.lost == 0)),
+            bar(
+                "lost packets".to_owned(),
+                format!("{} of {}", self.lost, self.sent),
+                "0",
+                Verdict::counted(Some(self.lost == 0)),
+            ),
         ]
     }
 
     pub(super) fn text(&self) -> String {
         let mut out = String::new();
         // Writing to a string does not fail.
-        let _ = writeln!(out, "{:<34}{:<44}{:<18}", "", "figure", "bar");
-        for Bar { what, figure, bar, met } in self.bars() {
-            let met = match met {
-                Some(true) => "met",
-                Some(false) => "MISSED",
-                None => "NOT MEASURED",
-            };
-            let _ = writeln!(out, "{what:<34}{figure:<44}{bar:<18}{met}");
+        let _ = writeln!(out, "{:<32} {:<24} {:<14}", "", "figure (99 % interval)", "bar");
+        let bars = self.bars();
+        for Bar { what, figure, bar, verdict } in &bars {
+            let _ = writeln!(out, "{what:<32} {figure:<24} {bar:<14} {}", verdict.text());
+        }
+        if bars.iter().any(|bar| bar.verdict == Verdict::Disturbed) {
+            let _ = writeln!(
+                out,
+                "\nundecided: the interval holds the bar; the machine is too disturbed to tell. What\n\
+                 else runs on it? Try again when it is idle, or with a longer --measure."
+            );
         }
         let _ = writeln!(out);
         for (when, speed) in [("at first", &self.before), ("at last", &self.after)] {
@@ -186,11 +254,11 @@ impl Figures {
                 let (original, specialised) = (s.original_ns - s.empty_ns, s.specialised_ns - s.empty_ns);
                 let _ = writeln!(
                     out,
-                    "program time {when}: {original:.1} ns, specialised {specialised:.1} ns; with the rig's {:.1} ns: \
-                     {:.1} and {:.1} ns ({} generations, {:.0} % of the runs disturbed)",
-                    s.empty_ns,
+                    "program time {when}: {original:.1} ns, specialised {specialised:.1} ns; {:.1} and {:.1} ns with\n\
+                     the rig's {:.1} ns ({} generations, {:.0} % of the runs disturbed)",
                     s.original_ns,
                     s.specialised_ns,
+                    s.empty_ns,
                     s.generations,
                     100.0 * s.disturbed
                 );
@@ -214,4 +282,17 @@ fn none() -> String {
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bar_inside_the_interval_is_neither_met_nor_missed() {
+        assert_eq!(Verdict::at_most([0.30, 0.32], PROGRAM_TIME), Verdict::Met);
+        assert_eq!(Verdict::at_most([0.34, 0.36], PROGRAM_TIME), Verdict::Missed);
+        assert_eq!(Verdict::at_most([0.30, 0.36], PROGRAM_TIME), Verdict::Disturbed);
+        assert_eq!(Verdict::counted(None), Verdict::NotMeasured);
+    }
 }

@@ -5,8 +5,9 @@
 //! at which they were made, and a program at the far end counts those that were made after an update had returned to
 //! its caller and do not have its next hop: stale packets, of which there may be none.
 //!
-//! The exit code tells whether packets were handled rightly (none stale, none lost). A bar of speed that is missed is
-//! said in the table: it depends on what else the machine does.
+//! The exit code tells whether packets were handled rightly (none stale, none lost). A bar of speed is met or missed
+//! only if the whole 99 % interval is on one side of it; a measurement goes on until that is so, or says that the
+//! machine is too disturbed to tell.
 
 mod figures;
 
@@ -42,6 +43,8 @@ const PINS: &str = "/sys/fs/bpf/millstream";
 const FIRST: Duration = Duration::from_secs(2);
 /// From one to the next where updates are many.
 const HASTE: Duration = Duration::from_micros(850);
+/// A measurement that a disturbed machine leaves undecided is made longer, to at most so many times its length.
+const MOST_LOOKS: u32 = 6;
 const XDP_TX: u32 = 3;
 
 /// Flags of `millstream demo`.
@@ -50,7 +53,7 @@ pub(crate) struct Args {
     /// Seconds of each of the three acts
     #[arg(long, value_name = "S", default_value_t = 10)]
     seconds: u64,
-    /// Seconds of each of the two measurements
+    /// Seconds of each of the two measurements; up to six times as many where the machine is disturbed
     #[arg(long, value_name = "S", default_value_t = 10)]
     measure: u64,
     /// Route updates a second in the last act
@@ -73,7 +76,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
             println!("{text}");
         }
     };
-    say(&format!("A router with {ROUTES} routes, {FLOWS} flows of high locality, on a veth pair.\n"));
+    say(&format!("A router with {ROUTES} routes, {FLOWS} flows of high locality, on a veth pair."));
+    let [usual, longest] = seconds(args);
+    say(&format!("Takes about {usual} seconds, up to {longest} on a machine that does other work.\n"));
     say("1. The original for two seconds, then Millstream.");
     let mut figures = Figures::new(args.updates);
     speed_act(args, &say, &mut figures)?;
@@ -85,6 +90,16 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
         print!("\n{}", figures.text());
     }
     Ok(if figures.right() { Exit::Done } else { Exit::Negative }.into())
+}
+
+/// Seconds that the demo takes, as a rule and at most.
+fn seconds(args: &Args) -> [u64; 2] {
+    let many = (HASTE * u32::try_from(args.many).unwrap_or(u32::MAX)).as_secs();
+    let acts = 3 * args.seconds.max(3) + 2 * FIRST.as_secs() + many;
+    let measured = 2 * args.measure.max(2);
+    // Loading, and what a session makes before and after its acts.
+    let rest = 10;
+    [acts + measured + rest, acts + measured * u64::from(MOST_LOOKS) + rest]
 }
 
 /// The first two acts: traffic, and other traffic.
@@ -321,7 +336,8 @@ impl<'s> Stage<'s> {
         fit_for_timing().into_diagnostic()?;
         live.detach().into_diagnostic()?;
         let plan = Plan::live(self.measure.as_secs_f64());
-        let measured = live.speed(self.rig, XDP_TX, &plan).into_diagnostic();
+        let measured =
+            live.speed_until(self.rig, XDP_TX, &plan, MOST_LOOKS, figures::is_decided).into_diagnostic();
         self.rig.detach();
         live.attach(&[self.rig.test_port()]).into_diagnostic()?;
         measured.map(Some)

@@ -157,6 +157,22 @@ pub trait Harness {
 /// # Errors
 /// If a side cannot be loaded or called, or no generation is complete.
 pub fn measure(harness: &mut dyn Harness, sides: &mut [Side<'_>], plan: &Plan) -> Result<Measured> {
+    measure_until(harness, sides, plan, 1, &mut |_| true)
+}
+
+/// Measures the sides against one another for the plan's length, and again that long until `decided` says that the
+/// result tells enough, at most `most` times in all. All generations count, so that a disturbed stretch is averaged
+/// with the others. With `most` looks at an interval, a false verdict is at most that many times as likely.
+///
+/// # Errors
+/// As for [`measure`].
+pub fn measure_until(
+    harness: &mut dyn Harness,
+    sides: &mut [Side<'_>],
+    plan: &Plan,
+    most: u32,
+    decided: &mut dyn FnMut(&Measured) -> bool,
+) -> Result<Measured> {
     if sides.len() * plan.copies > MAX_COPIES || plan.copies == 0 {
         let (n, copies) = (sides.len(), plan.copies);
         return Err(Error::Unusable(format!(
@@ -165,9 +181,14 @@ pub fn measure(harness: &mut dyn Harness, sides: &mut [Side<'_>], plan: &Plan) -
     }
     let mut rng = Rng::new(plan.seed);
     let mut out = Measured::default();
-    let end = os::now_ns() + (plan.seconds * 1e9) as u64;
-    while os::now_ns() < end && !os::interrupted() {
-        generation(harness, sides, plan, (1, &|| true), &mut rng, &mut out)?;
+    for _ in 0..most.max(1) {
+        let end = os::now_ns() + (plan.seconds * 1e9) as u64;
+        while os::now_ns() < end && !os::interrupted() {
+            generation(harness, sides, plan, (1, &|| true), &mut rng, &mut out)?;
+        }
+        if os::interrupted() || (!out.generations.is_empty() && decided(&out)) {
+            break;
+        }
     }
     complete(out)
 }

@@ -1,7 +1,7 @@
 //! How fast a variant is beside its original, on the traffic of the laboratory's rig.
 
 use millstream_kernel::AttachType;
-use millstream_lab::measure::{Alike, LiveHarness, Measured, Plan, Side, empty, measure};
+use millstream_lab::measure::{Alike, LiveHarness, Measured, Plan, Side, empty, measure_until};
 use millstream_lab::stats::{Ratio, judge};
 use millstream_lab::{Error, Result, Rig};
 use millstream_programs::rng::Rng;
@@ -67,10 +67,28 @@ impl Live<'_> {
     /// # Errors
     /// What the kernel refuses; if there is no variant.
     pub fn speed(&self, rig: &Rig, verdict: u32, plan: &Plan) -> Result<Speed> {
+        self.speed_until(rig, verdict, plan, 1, |_| true)
+    }
+
+    /// The same, for the plan's length and again that long until `decided` says that the result tells enough, at most
+    /// `most` times in all.
+    ///
+    /// # Errors
+    /// As for [`Live::speed`].
+    pub fn speed_until(
+        &self,
+        rig: &Rig,
+        verdict: u32,
+        plan: &Plan,
+        most: u32,
+        mut decided: impl FnMut(&Speed) -> bool,
+    ) -> Result<Speed> {
         let alike = Alike { attach: AttachType::XDP, flags: 0 };
         let mut sides = Vec::from(self.sides());
         sides.push(Side::new("empty", || empty(verdict, Some(rig.second_port()), alike)));
-        let measured = measure(&mut LiveHarness::new(rig, alike)?, &mut sides, plan)?;
+        let measured = measure_until(&mut LiveHarness::new(rig, alike)?, &mut sides, plan, most, &mut |m| {
+            decided(&Speed::new(m, plan))
+        })?;
         Ok(Speed::new(&measured, plan))
     }
 }
