@@ -7,6 +7,7 @@
 mod bench_user;
 mod build;
 mod click;
+mod clients;
 mod completions;
 mod control;
 mod daemon;
@@ -17,6 +18,7 @@ mod dpdk;
 #[cfg(not(feature = "dpdk"))]
 #[path = "without_dpdk.rs"]
 mod dpdk;
+mod escape;
 mod exec;
 mod exit;
 mod explain;
@@ -26,10 +28,12 @@ mod inspect;
 mod lab;
 mod layout;
 mod learn;
+mod limited;
 mod man;
 mod metrics;
 mod native;
 mod opt;
+mod privileges;
 mod progress;
 mod prove;
 mod rules;
@@ -42,6 +46,8 @@ mod xdp;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+
+use crate::privileges::Needs;
 
 /// The static compiler makes many small things: with the system's allocator it takes a quarter longer. Without huge pages (a
 /// feature of the crate), since the kernel clears two megabytes for each, of which a short run uses little.
@@ -144,6 +150,28 @@ impl Command {
     }
 }
 
+impl Command {
+    /// Privileges that it takes.
+    fn needs(&self) -> Needs {
+        use Command::{
+            Click, Control, Daemon, Demo, Doctor, Explain, Lab, Learn, Native, Opt, Prove, Run, Verify,
+        };
+        match self {
+            Opt(args) => args.needs(),
+            Explain(args) => args.needs(),
+            Prove(args) => args.needs(),
+            Learn(args) => args.needs(),
+            Lab(args) => args.needs(),
+            Click(args) => args.needs(),
+            Native(args) => args.needs(),
+            Verify(_) => Needs::Kernel,
+            Run(_) | Daemon(_) | Control(_) => Needs::Attach,
+            Demo(_) | Doctor(_) => Needs::Measure,
+            _ => Needs::Files,
+        }
+    }
+}
+
 fn main() -> ExitCode {
     let filter = tracing_subscriber::EnvFilter::try_from_env("MILLSTREAM_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
@@ -152,6 +180,7 @@ fn main() -> ExitCode {
         return code;
     }
     let command = Cli::parse().command;
+    privileges::reduce(command.needs(), &std::env::args_os().skip(1).collect::<Vec<_>>());
     if command.only_prints() {
         millstream_lab::os::end_with_the_reader();
     }
