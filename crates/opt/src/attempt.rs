@@ -9,6 +9,7 @@ use millstream_ir::Func;
 use millstream_object::{FuncId, NewFunction, Object};
 use millstream_passes::{DumpHook, Fuel, Pipeline, Session, Target};
 
+use crate::contract;
 use crate::report;
 use crate::slower::{Judge, Rank};
 use crate::trace::Recorder;
@@ -83,6 +84,9 @@ pub(crate) fn attempt(
     for (i, _) in functions.iter().enumerate().filter(|(_, f)| f.outcome == Outcome::Removed) {
         out.remove_function(FuncId(i as u32))?;
     }
+    for function in contract::broken(object, &out) {
+        restore(object, &mut out, function as usize, &mut functions);
+    }
     session.dump_after = None;
     Ok(Optimized {
         object: out,
@@ -93,6 +97,18 @@ pub(crate) fn attempt(
         touched: recorder.map(|r| r.finish(&lifted.lines)).unwrap_or_default(),
         fuel: session.fuel,
     })
+}
+
+/// Puts a global function that no longer says what it said, and all that it refers to, back as they were.
+fn restore(object: &Object, out: &mut Object, function: usize, reports: &mut [FunctionReport]) {
+    for n in contract::reached(object, function) {
+        out.functions[n] = object.functions[n].clone();
+        let report = &mut reports[n];
+        report.after = report.before;
+        if !matches!(report.outcome, Outcome::NotUnderstood(_)) {
+            report.outcome = if n == function { Outcome::Marked } else { Outcome::NothingToDo };
+        }
+    }
 }
 
 /// A module after promotion of spilled addresses and then the pipeline, with the functions that have such.
@@ -166,6 +182,9 @@ impl Forms<'_> {
         let before = original.insns.len();
         let report = |after, outcome| FunctionReport { name: original.name.clone(), before, after, outcome };
         let func = Func::new(id.index());
+        if let Some(why) = self.lifted.left.get(&func) {
+            return Ok(report(before, Outcome::NotUnderstood(why.what.clone())));
+        }
         if self.first.module.funcs[func].layout.is_empty() {
             return Ok(report(0, Outcome::Removed));
         }
@@ -202,6 +221,7 @@ impl Forms<'_> {
         let func = Func::new(id.index());
         let outcome = match self.first.module.funcs[func].layout.is_empty() {
             _ if !judge.wants(id.0) => Outcome::NothingToDo,
+            _ if self.lifted.left.contains_key(&func) => Outcome::NothingToDo,
             true => Outcome::Removed,
             false if options.leave.contains(&id.0) => Outcome::Rejected,
             false => Outcome::Rewritten,
