@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use millstream_opt::OptError;
+
 /// How a command ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Exit {
@@ -37,6 +39,30 @@ pub(crate) const CODES: [(Exit, &str); 6] = [
         "the packet program that was run has crashed; standard error says where and at which packet",
     ),
 ];
+
+/// What this process may not do, or the machine does not support.
+#[derive(Debug, thiserror::Error, miette::Diagnostic)]
+#[error("{error}")]
+#[diagnostic(help("{}", hint.unwrap_or("run as root; `millstream doctor` says what this machine permits")))]
+struct Forbidden {
+    error: String,
+    hint: Option<&'static str>,
+}
+
+/// An error of the optimizer as it is shown.
+pub(crate) fn report(error: OptError) -> miette::Report {
+    match error.refusal() {
+        Some(refusal) if refusal.errno() == Some(libc::EPERM) => {
+            Forbidden { error: error.to_string(), hint: refusal.hint() }.into()
+        }
+        _ => miette::Report::from_err(error),
+    }
+}
+
+/// The exit code of an error that ends a command.
+pub(crate) fn of(report: &miette::Report) -> Exit {
+    if report.chain().any(|e| e.is::<Forbidden>()) { Exit::NotPermitted } else { Exit::Input }
+}
 
 /// For the end of the help.
 pub(crate) fn help() -> String {

@@ -219,6 +219,6 @@ fn main() -> ExitCode {
     };
     result.unwrap_or_else(|report| {
         eprintln!("{report:?}");
-        exit::Exit::Input.into()
+        exit::of(&report).into()
     })
 }
