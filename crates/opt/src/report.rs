@@ -20,6 +20,8 @@ pub enum Outcome {
     Slower,
     /// The original says to programs that replace it what they may do (`freplace`), and is kept.
     Marked,
+    /// The verifier might have taken longer for any other form: the original is kept.
+    Costlier,
     /// Nothing calls it any more.
     Removed,
     /// It, or what it refers to, is not understood: it is kept byte for byte.

@@ -13,7 +13,7 @@
 use std::collections::BTreeSet;
 
 use millstream_bpf::cost::{Cost, Goal};
-use millstream_bpf::module::{Lifted, lift_understood};
+use millstream_bpf::module::Lifted;
 use millstream_object::{FuncId, Object, RelocKind};
 
 use crate::attempt::attempt;
@@ -38,15 +38,16 @@ const MOST_SLOTS: usize = 400;
 const MOST_JUDGED: usize = 4_000;
 
 /// Programs that share functions, with all of these: only together can they be made in another way.
-struct Family {
-    programs: Vec<FuncId>,
-    functions: BTreeSet<u32>,
+pub(crate) struct Family {
+    pub(crate) programs: Vec<FuncId>,
+    pub(crate) functions: BTreeSet<u32>,
     /// Slots of all programs together, each with all that it calls.
     slots: usize,
 }
 
 impl Family {
-    fn all(object: &Object) -> Vec<Family> {
+    /// The families of an object.
+    pub(crate) fn all(object: &Object) -> Vec<Family> {
         let mut families: Vec<Family> = Vec::new();
         for p in &object.programs {
             let functions: BTreeSet<u32> = functions(object, p.func).into_iter().collect();
@@ -69,6 +70,22 @@ impl Family {
     /// Whether what its programs cost cannot be asked for each form of each function.
     fn is_large(&self) -> bool {
         self.functions.len() > 1 && self.slots * self.functions.len() > MOST_JUDGED
+    }
+
+    /// Puts the functions of the family as they are in another form into a result; `kept` says why one is as it was in the
+    /// original.
+    pub(crate) fn put(&self, made: &mut Optimized, original: &Object, form: &Object, kept: Outcome) {
+        for &f in &self.functions {
+            let f = f as usize;
+            made.object.functions[f] = form.functions[f].clone();
+            let (function, report) = (&form.functions[f], &mut made.functions[f]);
+            report.after = function.insns.len();
+            report.outcome = match function.insns == original.functions[f].insns {
+                _ if function.removed => Outcome::Removed,
+                true => kept.clone(),
+                false => Outcome::Rewritten,
+            };
+        }
     }
 }
 
@@ -168,14 +185,14 @@ impl Mending<'_> {
         if slow.is_empty() {
             return Ok(false);
         }
-        let lifted = lift_understood(self.object);
+        let lifted = self.options.lift(self.object);
         self.again(&lifted, made, &mut slow, vec![None], accepts)?;
         let mut passes: Vec<&str> = made.passes.iter().filter(|p| p.rewrites > 0).map(|p| p.name).collect();
         passes.sort_by_key(|name| !FIRST_LEFT_OUT.contains(name));
         self.again(&lifted, made, &mut slow, passes.into_iter().map(Some).collect(), accepts)?;
         for family in slow {
             if !self.mix(&lifted, made, family, accepts)? {
-                self.put(made, family, self.object);
+                family.put(made, self.object, self.object, Outcome::Slower);
             }
         }
         Ok(true)
@@ -285,22 +302,7 @@ impl Mending<'_> {
         let good = ranked.into_iter().take_while(|(rank, _)| rank.0 == 0 && *rank < original);
         let mut good = good.filter(|(_, form)| accepts(form, &family.programs));
         let Some((_, form)) = good.next() else { return false };
-        self.put(made, family, form);
+        family.put(made, self.object, form, Outcome::Slower);
         true
-    }
-
-    /// Puts the functions of a family as they are in another form into the result.
-    fn put(&self, made: &mut Optimized, family: &Family, form: &Object) {
-        for &f in &family.functions {
-            let f = f as usize;
-            made.object.functions[f] = form.functions[f].clone();
-            let (function, report) = (&form.functions[f], &mut made.functions[f]);
-            report.after = function.insns.len();
-            report.outcome = match function.insns == self.object.functions[f].insns {
-                _ if function.removed => Outcome::Removed,
-                true => Outcome::Slower,
-                false => Outcome::Rewritten,
-            };
-        }
     }
 }
