@@ -93,16 +93,16 @@ pub(crate) fn serve(listener: TcpListener, text: Text) -> io::Result<()> {
 
 async fn answer(request: Request<Incoming>, text: Text) -> Result<Response<Full<Bytes>>, Infallible> {
     const METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    let (status, kind, body) = match (request.method(), request.uri().path()) {
-        (&Method::GET | &Method::HEAD, "/metrics") => match tokio::task::spawn_blocking(move || text()).await
-        {
+    let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
+    let is_there = request.uri().path() == "/metrics";
+    drop(request);
+    let (status, kind, body) = match (is_read, is_there) {
+        (true, true) => match tokio::task::spawn_blocking(move || text()).await {
             Ok(text) => (StatusCode::OK, METRICS, text),
             Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, "text/plain", format!("{error}\n")),
         },
-        (&Method::GET | &Method::HEAD, _) => {
-            (StatusCode::NOT_FOUND, "text/plain", "metrics are at /metrics\n".to_owned())
-        }
-        _ => (StatusCode::METHOD_NOT_ALLOWED, "text/plain", "only GET is understood\n".to_owned()),
+        (true, false) => (StatusCode::NOT_FOUND, "text/plain", "metrics are at /metrics\n".to_owned()),
+        (false, _) => (StatusCode::METHOD_NOT_ALLOWED, "text/plain", "only GET is understood\n".to_owned()),
     };
     let mut response = Response::new(Full::new(Bytes::from(body)));
     *response.status_mut() = status;

@@ -20,7 +20,7 @@ use millstream_click::{Access, Drop, General, Program, STATE, Writers};
 use millstream_native::io::timed::Room;
 use millstream_native::{Engine, Options};
 
-use crate::clients::{self, Client, Line};
+use crate::clients::{Client, Line};
 use crate::daemon::socket::Socket;
 use crate::native::control::clients;
 use crate::native::metrics::{self, Figures};
@@ -264,7 +264,7 @@ fn refused(error: handlers::Error) -> (u32, String) {
 fn listen(listener: &UnixListener, send: &Sender<Request>, options: Option<&(Options, General)>) {
     const FULL: &[u8] = b"Click::ControlSocket/1.3\r\n530 too many are connected\r\n";
     let (send, options) = (send.clone(), options.cloned());
-    clients::serve(listener, FULL, move |client| talk(client, &send, options.as_ref()));
+    crate::clients::serve(listener, FULL, move |client| talk(client, &send, options.as_ref()));
 }
 
 /// Talks to one client until it goes.

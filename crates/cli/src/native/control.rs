@@ -21,7 +21,7 @@ use serde_json::Value;
 use super::maps::{Found, Refusal, Wanted, carry_out, parse};
 use super::metrics::{self, Figures};
 use super::stats::Stats;
-use crate::clients::{self, Client, Line};
+use crate::clients::{Client, Line};
 use crate::daemon::socket::{Socket, SocketError};
 
 /// The longest request.
@@ -118,7 +118,7 @@ impl Request {
 fn listen(listener: &UnixListener, send: &Sender<Request>, board: &Arc<Board>) {
     let (send, board) = (send.clone(), Arc::clone(board));
     let full = format!("{}\n", wrong("too many are connected"));
-    clients::serve(listener, full.as_bytes(), move |client| talk(client, &send, &board));
+    crate::clients::serve(listener, full.as_bytes(), move |client| talk(client, &send, &board));
 }
 
 /// Talks to one client until it goes.
