@@ -100,10 +100,11 @@ fn admit(
         Arc::new(Place { stream: stream.try_clone()?, silent_since: Mutex::new(Some(Instant::now())) });
     let mut client = Client { stream, buffer: Vec::new(), until: None, place: Arc::clone(&place) };
     places.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&place));
-    let (places, talk) = (Arc::clone(places), Arc::clone(talk));
+    // Leaves its place however it ends.
+    let leave = Leave { place, places: Arc::clone(places) };
+    let talk = Arc::clone(talk);
     std::thread::Builder::new().spawn(move || {
-        // Leaves its place however it ends.
-        let _leave = Leave { place, places };
+        let _leave = leave;
         if let Err(error) = talk(&mut client) {
             tracing::debug!("socket: {error}");
         }

@@ -4,6 +4,9 @@
 //! or a report. JSON goes to standard output and has a `schema` number; everything else that is not the result
 //! goes to standard error.
 
+#[macro_use]
+mod escape;
+
 mod bench_user;
 mod build;
 mod click;
@@ -18,7 +21,6 @@ mod dpdk;
 #[cfg(not(feature = "dpdk"))]
 #[path = "without_dpdk.rs"]
 mod dpdk;
-mod escape;
 mod exec;
 mod exit;
 mod explain;

@@ -15,8 +15,9 @@ use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 use rustix::thread::{
-    CapabilitiesSecureBits, CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set,
-    remove_capability_from_bounding_set, set_capabilities, set_capabilities_secure_bits, set_no_new_privs,
+    CapabilitiesSecureBits, CapabilitySet, CapabilitySets, capabilities, capabilities_secure_bits,
+    clear_ambient_capability_set, remove_capability_from_bounding_set, set_capabilities,
+    set_capabilities_secure_bits, set_no_new_privs,
 };
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 
@@ -141,17 +142,16 @@ fn give_up(needs: Needs, arguments: &[OsString]) -> Result<(), Errno> {
         keeps |= OTHERS_FILES;
     }
     if has.effective.contains(CapabilitySet::SETPCAP) {
+        // What this kernel does not know cannot be dropped.
         for one in (!keeps).iter() {
-            match remove_capability_from_bounding_set(one) {
-                // Not of this kernel.
-                Ok(()) | Err(Errno::INVAL) => {}
-                Err(error) => return Err(error),
-            }
+            let _ = remove_capability_from_bounding_set(one);
         }
         if needs.has_weak_children() {
-            set_capabilities_secure_bits(
-                CapabilitiesSecureBits::NO_ROOT | CapabilitiesSecureBits::NO_ROOT_LOCKED,
-            )?;
+            let bits = CapabilitiesSecureBits::NO_ROOT | CapabilitiesSecureBits::NO_ROOT_LOCKED;
+            let set = capabilities_secure_bits().and_then(|old| set_capabilities_secure_bits(old | bits));
+            if let Err(error) = set {
+                tracing::debug!("children may have capabilities: {error}");
+            }
         }
     }
     clear_ambient_capability_set()?;

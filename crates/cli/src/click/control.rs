@@ -10,7 +10,6 @@ use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use miette::Result;
@@ -21,7 +20,7 @@ use millstream_click::{Access, Drop, General, Program, STATE, Writers};
 use millstream_native::io::timed::Room;
 use millstream_native::{Engine, Options};
 
-use crate::clients::{self, Client, Line};
+use crate::clients::{Client, Line};
 use crate::daemon::socket::Socket;
 use crate::native::control::clients;
 use crate::native::metrics::{self, Figures};
@@ -263,11 +262,9 @@ fn refused(error: handlers::Error) -> (u32, String) {
 }
 
 fn listen(listener: &UnixListener, send: &Sender<Request>, options: Option<&(Options, General)>) {
-    let (send, options) = (Mutex::new(send.clone()), options.cloned());
-    clients::serve(listener, b"Click::ControlSocket/1.3\r\n530 too many are connected\r\n", move |client| {
-        let send = send.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        talk(client, &send, options.as_ref())
-    });
+    const FULL: &[u8] = b"Click::ControlSocket/1.3\r\n530 too many are connected\r\n";
+    let (send, options) = (send.clone(), options.cloned());
+    crate::clients::serve(listener, FULL, move |client| talk(client, &send, options.as_ref()));
 }
 
 /// Talks to one client until it goes.

@@ -23,6 +23,7 @@ use serde::Serialize;
 use crate::exit::Exit;
 use crate::input;
 use crate::opt::Kernels;
+use crate::privileges::Needs;
 use crate::superopt::{self, Common, Level};
 
 /// Flags of `millstream explain`.

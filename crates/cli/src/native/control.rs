@@ -7,8 +7,8 @@ use std::io::{self, Write as _};
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use serde_json::Value;
 use super::maps::{Found, Refusal, Wanted, carry_out, parse};
 use super::metrics::{self, Figures};
 use super::stats::Stats;
-use crate::clients::{self, Client, Line};
+use crate::clients::{Client, Line};
 use crate::daemon::socket::{Socket, SocketError};
 
 /// The longest request.
@@ -116,12 +116,9 @@ impl Request {
 }
 
 fn listen(listener: &UnixListener, send: &Sender<Request>, board: &Arc<Board>) {
-    let (send, board) = (Mutex::new(send.clone()), Arc::clone(board));
+    let (send, board) = (send.clone(), Arc::clone(board));
     let full = format!("{}\n", wrong("too many are connected"));
-    clients::serve(listener, full.as_bytes(), move |client| {
-        let send = send.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        talk(client, &send, &board)
-    });
+    crate::clients::serve(listener, full.as_bytes(), move |client| talk(client, &send, &board));
 }
 
 /// Talks to one client until it goes.
