@@ -6,11 +6,13 @@
 
 mod bench_user;
 mod build;
+mod capture;
 mod click;
 mod completions;
 mod control;
 mod daemon;
 mod demo;
+mod diagnostics;
 mod doctor;
 #[cfg(feature = "dpdk")]
 mod dpdk;
@@ -189,7 +191,7 @@ fn main() -> ExitCode {
         Command::Man(args) => man::run(&args),
     };
     result.unwrap_or_else(|report| {
-        eprintln!("{report:?}");
+        diagnostics::emit(&report);
         exit::Exit::Input.into()
     })
 }

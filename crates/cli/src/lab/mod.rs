@@ -18,6 +18,7 @@ use millstream_lab::workload::{Builtin, Workload, locality, plain};
 use millstream_lab::{Error, leftovers, os, pcap};
 use millstream_object::Object;
 
+use crate::capture;
 use crate::exit::Exit;
 use crate::input;
 
@@ -58,7 +59,7 @@ pub(crate) struct Feed {
     /// How packets fall on flows: `high`, `low`, `none` (ClassBench's Pareto rule) or `zipf:EXPONENT`
     #[arg(long, value_name = "RULE", default_value = "high")]
     locality: String,
-    /// Replay this capture (classic pcap, plain or gzip) in place of packets drawn from the tables
+    /// Replay this capture (pcap or pcapng, plain or gzip) in place of packets drawn from the tables
     #[arg(long, value_name = "FILE", group = "recorded")]
     pcap: Option<PathBuf>,
     /// Send this frame, a file with its bytes, in place of packets drawn from the tables
@@ -111,6 +112,7 @@ impl Feed {
         }
         let Some(path) = &self.pcap else { return Ok(None) };
         let capture = pcap::read(path, MOST_FRAMES).into_diagnostic()?;
+        capture::warn(&capture);
         if capture.left_out > 0 {
             eprintln!("{}: {} frames cannot be sent and are left out", path.display(), capture.left_out);
         }
