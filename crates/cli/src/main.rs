@@ -192,6 +192,6 @@ fn main() -> ExitCode {
     };
     result.unwrap_or_else(|report| {
         diagnostics::emit(&report);
-        exit::Exit::Input.into()
+        exit::of(&report).into()
     })
 }

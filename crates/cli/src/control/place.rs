@@ -55,7 +55,20 @@ impl Error {
     }
 
     pub(super) fn is_permission(&self) -> bool {
-        matches!(self.errno(), Some(libc::EPERM | libc::EACCES))
+        matches!(self.errno(), Some(libc::EPERM | libc::EACCES | libc::EOPNOTSUPP | libc::ENOSYS))
+    }
+
+    /// Whether the kernel said no to what is usable. An interface that is not there is not.
+    pub(super) fn is_refusal(&self) -> bool {
+        match self {
+            Error::Program(_) | Error::Loader(millstream_loader::Error::Program { .. }) => true,
+            Error::Kernel(_)
+            | Error::Interface { .. }
+            | Error::Loader(millstream_loader::Error::Kernel(_)) => {
+                self.errno().is_some_and(|errno| errno != libc::ENODEV)
+            }
+            Error::Loader(_) | Error::Path { .. } | Error::Object(_) | Error::Unusable(_) => false,
+        }
     }
 
     pub(super) fn hint(&self) -> Option<String> {

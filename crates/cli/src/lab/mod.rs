@@ -19,7 +19,7 @@ use millstream_lab::{Error, leftovers, os, pcap};
 use millstream_object::Object;
 
 use crate::capture;
-use crate::exit::Exit;
+use crate::exit::{Exit, ended};
 use crate::input;
 
 /// Frames of a capture file that are replayed, at most.
@@ -180,7 +180,7 @@ fn refused(e: Error) -> Result<ExitCode, miette::Report> {
         );
         return Ok(Exit::NotPermitted.into());
     }
-    Err(e).into_diagnostic()
+    Err(ended(e))
 }
 
 /// The exit code for what the user cut short, after everything was put in order.

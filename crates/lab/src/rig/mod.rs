@@ -7,7 +7,8 @@
 //! waits for two updates of the XDP dispatcher.
 //!
 //! Everything runs on the CPU of the sending thread: the receiver works in the softirq of the generator's call.
-//! So nothing is lost, and the time of a send is the sum of generator, devices and program under test.
+//! So nothing is lost, and the time of a send is the sum of generator, devices and program under test. (Linux before 6.5 may leave the
+//! receiver to ksoftirqd, to which the sending thread gives way there.)
 //!
 //! Loss is exact: the generator counts the frames it makes, the device of the program under test those it receives.
 //!
@@ -23,7 +24,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use millstream_kernel::{Link, Namespace, Program, TestOutput, TestRun, XdpMode, create_veth, set_up_pair};
+use millstream_kernel::{
+    Link, Namespace, Program, TestOutput, TestRun, XdpMode, create_veth, probe, set_up_pair,
+};
 
 use serde::Serialize;
 
@@ -182,6 +185,9 @@ impl Rig {
                 "batches of {} frames; 1 to 256 are possible",
                 config.batch
             )));
+        }
+        if matches!(probe::live_frames(), probe::Outcome::No(_)) {
+            return Err(Error::Missing { what: "test runs that send live frames", since: "5.18" });
         }
         let cpus = lanes(&config)?;
         let namespace = Namespace::new()?;
@@ -395,8 +401,9 @@ impl Rig {
         let cpu = self.cpus[lane];
         self.namespace.enter(|| {
             os::pin_to_cpu(cpu).map_err(|e| Error::io(format!("moving to CPU {cpu}"), e))?;
-            if self.config.urgent {
-                os::hurry(os::THIS_THREAD);
+            match self.config.urgent {
+                true => os::hurry_sender(),
+                false => os::prepare_sender(),
             }
             Ok(f(&mut Sender { rig: self, lane, output: TestOutput::default() }))
         })?
