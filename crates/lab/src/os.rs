@@ -95,6 +95,11 @@ pub(crate) fn prepare_sender() {
     }
 }
 
+/// Whether the receiver may still have frames before it when a send returns, because softirqs wait ([`hurry_sender`]).
+pub(crate) fn may_be_under_way() -> bool {
+    softirqs_wait(&release())
+}
+
 fn release() -> String {
     std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default()
 }

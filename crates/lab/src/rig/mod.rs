@@ -366,7 +366,15 @@ impl Rig {
     /// # Errors
     /// If no traffic is loaded, or what the kernel refuses.
     pub fn send(&self, n: u32) -> Result<Sent> {
-        self.enter(|sender| sender.send(n))?
+        self.until_received(self.enter(|sender| sender.send(n))?)
+    }
+
+    /// Waits for frames that are under way after a send, so that what is detached now takes none with it.
+    fn until_received(&self, sent: Result<Sent>) -> Result<Sent> {
+        if os::may_be_under_way() {
+            self.counts()?;
+        }
+        sent
     }
 
     /// Sends until `stop`, as many frames as go on all lanes, or `rate` frames a second on the first. For a thread of its own.
@@ -374,6 +382,10 @@ impl Rig {
     /// # Errors
     /// As for [`Rig::send`].
     pub fn generator_loop(&self, stop: &AtomicBool, rate: Option<f64>) -> Result<Sent> {
+        self.until_received(self.generate(stop, rate))
+    }
+
+    fn generate(&self, stop: &AtomicBool, rate: Option<f64>) -> Result<Sent> {
         if let Some(rate) = rate {
             return self.enter(|sender| sender.send_paced(stop, rate))?;
         }

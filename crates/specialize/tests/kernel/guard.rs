@@ -112,8 +112,8 @@ fn a_command_with_common_attributes_is_the_command() {
             std::ptr::from_ref(&value) as u64,
             0,
         ];
-        assert_eq!(seen(&mut guard, || drop(call(2 | COMMON, &attr))), Some(key.to_ne_bytes().to_vec()));
-        assert_eq!(seen(&mut guard, || drop(call(3 | COMMON, &attr))), Some(key.to_ne_bytes().to_vec()));
+        assert_eq!(seen(&mut guard, || _ = call(2 | COMMON, &attr)), Some(key.to_ne_bytes().to_vec()));
+        assert_eq!(seen(&mut guard, || _ = call(3 | COMMON, &attr)), Some(key.to_ne_bytes().to_vec()));
         // A look-up stays one.
         guard.events();
         let before = guard.version();
