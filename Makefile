@@ -16,6 +16,10 @@ demo: ## Run the main job on a built-in default: a router made faster on live tr
 test: ## Check format, lints, documentation and dependencies, and run all tests
 	@scripts/test
 
+.PHONY: test-kernels
+test-kernels: ## Try everything that asks the kernel on Debian's kernels 5.10, 6.1, 6.12 and sid, in virtual machines; write docs/kernels.md
+	@scripts/kernels
+
 .PHONY: build
 build: ## Build the release binary
 	$(CARGO) build --release --locked -p millstream

@@ -5,7 +5,7 @@ say() { printf '==> %s\n' "$*" >&2; }
 die() { printf 'error: %s\n' "$*" >&2; exit 2; }
 
 # Debian's packages. clang compiles the data planes and the fixtures, for which libbpf-dev has headers; llvm's readelf and
-# bpftool judge what we write; cvc5 is one of the prover's solvers, pip brings the other, redis-server shares their answers; the rest is what the crate
+# bpftool judge what we write; QEMU runs other kernels; cvc5 is one of the prover's solvers, pip brings the other, redis-server shares their answers; the rest is what the crate
 # libbpf-sys needs to build libbpf.
 packages() {
     missing=""
@@ -28,6 +28,11 @@ packages() {
     need libbpf-dev test -e /usr/include/bpf/bpf_helpers.h
     need libelf-dev test -e /usr/include/libelf.h
     need zlib1g-dev test -e /usr/include/zlib.h
+    # For other kernels in virtual machines: scripts/vmrun.
+    need qemu-system-x86 command -v qemu-system-x86_64
+    need busybox-static busybox cpio --help
+    need kmod command -v kmod
+    need iproute2 command -v ip
     [ -z "$missing" ] && return
 
     command -v apt-get >/dev/null 2>&1 || die "these are missing, under their Debian names:$missing"

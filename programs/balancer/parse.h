@@ -134,7 +134,7 @@ static __always_inline int parse_ipv6(struct xdp_md *ctx, struct packet *p, cons
 	if ((const void *)(ip + 1) > end || (ip->first & bpf_htonl(0xf0000000)) != bpf_htonl(0x60000000))
 		return because(REASON_MALFORMED, XDP_DROP);
 	__u32 length = bpf_ntohs(ip->length) + sizeof(*ip);
-	if ((const void *)ip + length > end)
+	if (!holds(ip, length, end))
 		return because(REASON_MALFORMED, XDP_DROP);
 	copy_address(&p->client, ip->src);
 	copy_address(&p->vip, ip->dst);

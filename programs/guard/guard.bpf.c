@@ -8,6 +8,9 @@
  * without this map alone, told to; what cannot be resolved counts for all maps. On return: the count of writes finished. What the return finds to be another map than the
  * entry did, or whose entry was not seen (it was inside when we were attached), revokes before the caller
  * goes on, so that no packet that arrives after the call's return meets an old value.
+ *
+ * Each program is here twice. Kernels before 5.12 have no atomic exchange and no atomic addition that gives the old value; there the
+ * programs ending in `_plain` do with an addition and a store, and a write to any watched map revokes all specialised code.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -19,6 +22,10 @@
 #define NR_BPF 321
 #define NR_BPF_IA32 357
 #define NR_X32 0x40000000
+/* Set in a command that has a second attribute, after Linux 7.1 (BPF_COMMON_ATTRS). */
+#define COMMON_ATTRIBUTES (1u << 16)
+/* BPF_PROG_ASSOC_STRUCT_OPS, the last command whose effect on maps is known here. */
+#define LAST_COMMAND 38
 
 /* Of the kernel's structures, what is used; CO-RE finds it. */
 struct pt_regs___kernel {
@@ -106,17 +113,23 @@ struct call {
 	__u64 attr;
 };
 
+/* Instructions that the kernel has. */
+enum instructions {
+	PLAIN,
+	ATOMIC,
+};
+
 /* Not inlined into each other's branches by hand: the verifier walks every path, so keep them few. */
 static __always_inline int arguments(struct pt_regs___kernel *regs, long nr, struct call *call)
 {
 	nr &= ~(long)NR_X32;
 	if (nr == NR_BPF) {
-		call->command = regs->di;
+		call->command = (__u32)regs->di & ~COMMON_ATTRIBUTES;
 		call->attr = regs->si;
 		return 1;
 	}
 	if (nr == NR_BPF_IA32) {
-		call->command = regs->bx;
+		call->command = (__u32)regs->bx & ~COMMON_ATTRIBUTES;
 		call->attr = (__u32)regs->cx;
 		return 1;
 	}
@@ -126,7 +139,7 @@ static __always_inline int arguments(struct pt_regs___kernel *regs, long nr, str
 /* What the descriptor's file is about; 0 if the descriptor is free or cannot be resolved. */
 static __always_inline void *object_of(__u32 fd)
 {
-	struct task_struct *task = bpf_get_current_task_btf();
+	struct task_struct *task = (void *)bpf_get_current_task();
 	struct fdtable *table;
 	struct file **files, *file;
 
@@ -174,7 +187,7 @@ static __always_inline int reaches_watched(__u32 fd)
 /* Other threads of the same process may have sessions of their own, which are as foreign as anybody. */
 static __always_inline int is_session(struct guard_state *state)
 {
-	struct task_struct *task = bpf_get_current_task_btf();
+	struct task_struct *task = (void *)bpf_get_current_task();
 
 	return state->session_thread == (__u32)bpf_get_current_pid_tgid() &&
 	       state->session_start == BPF_CORE_READ(task, start_boottime) / 10000000;
@@ -229,6 +242,9 @@ static __always_inline __u32 target(struct guard_state *state, const struct call
 	__u32 fd, type;
 	int place;
 
+	/* Of a newer kernel: whatever it does, all maps may be written by it, and later by others. */
+	if (call->command > LAST_COMMAND)
+		return FOREIGN;
 	place = place_of_fd(call->command);
 	if (place < 0)
 		return NOTHING;
@@ -338,12 +354,30 @@ static __always_inline int do_without(struct guard_state *state, __u32 what)
 	return 0;
 }
 
-static __always_inline void bump(struct guard_state *state, __u32 what, const struct guard_call *call)
+static __always_inline __u64 revoked(__u64 version)
 {
-	__u64 version = __sync_fetch_and_add(&state->version, 1) + 1;
+	return GUARD_REVOKED | (version & 0x3fffffff) << 32;
+}
 
-	if (what >= GUARD_MAPS || !do_without(state, what))
-		__sync_lock_test_and_set(&state->token, GUARD_REVOKED | (version & 0x3fffffff) << 32);
+/*
+ * With plain instructions, two calls at once may take the same number, the later one. Nothing rests on their being different: a look
+ * that either of them undoes is found undone by the bits that only the daemon sets. The store cannot undo a change by another call,
+ * which would be a revocation too, and the daemon, whose exchanges compare, sees it or is overwritten by it.
+ */
+static __always_inline void bump(struct guard_state *state, __u32 what, const struct guard_call *call,
+				 const enum instructions have)
+{
+	__u64 version;
+
+	if (have == ATOMIC) {
+		version = __sync_fetch_and_add(&state->version, 1) + 1;
+		if (what >= GUARD_MAPS || !do_without(state, what))
+			__sync_lock_test_and_set(&state->token, revoked(version));
+	} else {
+		__sync_fetch_and_add(&state->version, 1);
+		version = *(volatile __u64 *)&state->version;
+		*(volatile __u64 *)&state->token = revoked(version);
+	}
 	wake(state, what, version, call);
 }
 
@@ -353,8 +387,7 @@ static __always_inline int was_refused(__s64 result)
 	return result == -EFAULT || result == -EBADF;
 }
 
-SEC("tp_btf/sys_enter")
-int guard_enter(__u64 *ctx)
+static __always_inline int enter(__u64 *ctx, const enum instructions have)
 {
 	struct pt_regs___kernel *regs = (void *)ctx[0];
 	__u64 thread = bpf_get_current_pid_tgid();
@@ -379,12 +412,11 @@ int guard_enter(__u64 *ctx)
 	else if (what != UNWATCHED)
 		__sync_fetch_and_add(&writes_of(state, what)->started, 1);
 	if (what != UNWATCHED)
-		bump(state, what, &write);
+		bump(state, what, &write, have);
 	return 0;
 }
 
-SEC("tp_btf/sys_exit")
-int guard_exit(__u64 *ctx)
+static __always_inline int leave(__u64 *ctx, const enum instructions have)
 {
 	struct pt_regs___kernel *regs = (void *)ctx[0];
 	__u64 thread = bpf_get_current_pid_tgid();
@@ -402,7 +434,7 @@ int guard_exit(__u64 *ctx)
 		/* Counted, so that no snapshot begins between the new token and the event. */
 		if ((int)ctx[1] >= 0 && !is_session(state) && reaches_watched(ctx[1])) {
 			__sync_fetch_and_add(&writes_of(state, FOREIGN)->started, 1);
-			bump(state, FOREIGN, 0);
+			bump(state, FOREIGN, 0, have);
 			__sync_fetch_and_add(&writes_of(state, FOREIGN)->finished, 1);
 		}
 		return 0;
@@ -412,7 +444,7 @@ int guard_exit(__u64 *ctx)
 	if (!entered) {
 		if (now != NOTHING && now != UNWATCHED) {
 			__sync_fetch_and_add(&state->strays, 1);
-			bump(state, now, 0);
+			bump(state, now, 0, have);
 		}
 		return 0;
 	}
@@ -421,12 +453,12 @@ int guard_exit(__u64 *ctx)
 	bpf_map_delete_elem(&inside, &thread);
 	if (now < GUARD_MAPS && now != before && before != ANY && before != FOREIGN) {
 		__sync_fetch_and_add(&state->late, 1);
-		bump(state, now, 0);
+		bump(state, now, 0, have);
 	}
 	/* A map of maps after all, or what it was can still not be told. */
 	if (before != FOREIGN && (now == FOREIGN || (before == ANY && now == ANY && !was_refused(ctx[1])))) {
 		__sync_fetch_and_add(&state->late, 1);
-		bump(state, FOREIGN, 0);
+		bump(state, FOREIGN, 0, have);
 	}
 	/* Another thread may have changed the key, before or after the kernel read it. */
 	again.what = before;
@@ -434,11 +466,35 @@ int guard_exit(__u64 *ctx)
 		read_key(state, &call, &again);
 	if (!same_key(&write, &again)) {
 		__sync_fetch_and_add(&state->late, 1);
-		bump(state, before, 0);
+		bump(state, before, 0, have);
 	}
 	if (before != UNWATCHED)
 		__sync_fetch_and_add(&writes_of(state, before)->finished, 1);
 	return 0;
+}
+
+SEC("tp_btf/sys_enter")
+int guard_enter(__u64 *ctx)
+{
+	return enter(ctx, ATOMIC);
+}
+
+SEC("tp_btf/sys_exit")
+int guard_exit(__u64 *ctx)
+{
+	return leave(ctx, ATOMIC);
+}
+
+SEC("?tp_btf/sys_enter")
+int guard_enter_plain(__u64 *ctx)
+{
+	return enter(ctx, PLAIN);
+}
+
+SEC("?tp_btf/sys_exit")
+int guard_exit_plain(__u64 *ctx)
+{
+	return leave(ctx, PLAIN);
 }
 
 char _license[] SEC("license") = "Dual BSD/GPL";

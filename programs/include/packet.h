@@ -58,6 +58,16 @@ struct ipv4 {
 #define IPV4_OFFSET_MASK 0x1fff
 
 /*
+ * True if the packet has `length` octets from `at` on, which must lie in it. The difference of the pointers is compared, and
+ * the length never added to one: kernels before 6.15 do not know that a length read in network byte order is bounded,
+ * and refuse to add it.
+ */
+static __always_inline int holds(const void *at, __u64 length, const void *end)
+{
+	return (__u64)(end - at) >= length;
+}
+
+/*
  * Octets of the header, with its options; 0 for one that is malformed, or a packet that its frame does not hold.
  */
 static __always_inline __u32 ipv4_header(const struct ipv4 *ip, const void *end)
@@ -67,7 +77,7 @@ static __always_inline __u32 ipv4_header(const struct ipv4 *ip, const void *end)
 	__u32 header = (ip->ihl & 15) * 4;
 	__u32 length = bpf_ntohs(ip->length);
 
-	return length < header || (const void *)ip + length > end ? 0 : header;
+	return length < header || !holds(ip, length, end) ? 0 : header;
 }
 
 /* Both addresses of a frame in two moves. */

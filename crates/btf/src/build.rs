@@ -1,5 +1,6 @@
 //! Making and editing BTF.
 
+use crate::parse::HEADER_WITH_LAYOUT;
 use crate::{
     Btf, BtfError, Composite, Enum, FuncLinkage, Int, Kind, Member, StrOff, Type, TypeId, VarLinkage,
 };
@@ -14,6 +15,8 @@ pub struct BtfBuilder {
     types: Vec<Type>,
     strings: Vec<u8>,
     known: FxHashMap<Vec<u8>, StrOff>,
+    /// The layout section, which types of unknown kinds need.
+    layout: Vec<u8>,
 }
 
 impl BtfBuilder {
@@ -25,7 +28,8 @@ impl BtfBuilder {
     /// The types and strings of `btf`, under the ids and offsets they have there.
     pub fn from_btf(btf: &Btf) -> Result<BtfBuilder, BtfError> {
         let types = btf.ids().map(|id| btf.ty(id)).collect::<Result<_, _>>()?;
-        Ok(BtfBuilder { types, strings: btf.raw_strings().to_vec(), known: FxHashMap::default() })
+        let (strings, layout) = (btf.raw_strings().to_vec(), btf.raw_layout().to_vec());
+        Ok(BtfBuilder { types, strings, known: FxHashMap::default(), layout })
     }
 
     /// The offset of a string, which is added if it is not there. NULs end it.
@@ -75,23 +79,36 @@ impl BtfBuilder {
         }
         let len = |n: usize| u32::try_from(n).map_err(|_| BtfError::Unwritable("more than 4 GiB"));
         let (types_len, strings_len) = (len(types.len())?, len(self.strings.len())?);
+        let layout_len = len(self.layout.len())?;
         let mut out = vec![0x9f, 0xeb, 1, 0];
-        for field in [24, 0, types_len, types_len, strings_len] {
+        let header = if self.layout.is_empty() { 24 } else { HEADER_WITH_LAYOUT as u32 };
+        let strings_at = types_len.checked_add(layout_len).ok_or(BtfError::Unwritable("more than 4 GiB"))?;
+        for field in [header, 0, types_len, strings_at, strings_len] {
             out.extend(field.to_le_bytes());
         }
+        if !self.layout.is_empty() {
+            out.extend([types_len.to_le_bytes(), layout_len.to_le_bytes()].concat());
+        }
         out.extend(types);
+        out.extend(&self.layout);
         out.extend(&self.strings);
         Ok(out)
     }
 }
 
 fn vlen(n: usize) -> Result<u32, BtfError> {
-    u16::try_from(n).map(u32::from).map_err(|_| BtfError::Unwritable("a type has more than 65,535 parts"))
+    /// The format's, since Linux 7.1; before, it was 65,535.
+    const MOST: u32 = 0xff_ffff;
+    let count = u32::try_from(n).ok().filter(|n| *n <= MOST);
+    count.ok_or(BtfError::Unwritable("a type has more than 16,777,215 parts"))
 }
 
 fn write_type(ty: &Type, out: &mut Vec<u8>) -> Result<(), BtfError> {
     let (count, flag, third) = head(&ty.kind)?;
-    let info = count | (ty.kind.tag() as u32) << 24 | u32::from(flag) << 31;
+    let info = match &ty.kind {
+        Kind::Unknown(unknown) => unknown.info,
+        kind => count | (kind.tag() as u32) << 24 | u32::from(flag) << 31,
+    };
     let mut put = |words: &[u32]| out.extend(words.iter().flat_map(|w| w.to_le_bytes()));
     put(&[ty.name.0, info, third]);
     match &ty.kind {
@@ -121,6 +138,7 @@ fn write_type(ty: &Type, out: &mut Vec<u8>) -> Result<(), BtfError> {
         }]),
         Kind::Datasec(d) => d.vars.iter().for_each(|v| put(&[v.ty.0, v.offset, v.size])),
         Kind::DeclTag { component, .. } => put(&[*component as u32]),
+        Kind::Unknown(unknown) => out.extend(&unknown.body),
         _ => {}
     }
     Ok(())
@@ -151,6 +169,7 @@ fn head(kind: &Kind) -> Result<(u32, bool, u32), BtfError> {
         Kind::FuncProto(p) => (vlen(p.params.len())?, false, p.ret.0),
         Kind::Datasec(d) => (vlen(d.vars.len())?, false, d.size),
         Kind::Float { size } => (0, false, *size),
+        Kind::Unknown(unknown) => (0, false, unknown.third),
     })
 }
 

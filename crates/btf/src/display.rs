@@ -51,6 +51,7 @@ impl Btf {
             join(&format!("{keyword} {name}"), &inner)
         };
         match ty.kind {
+            Kind::Unknown(_) => join("?", &inner),
             Kind::Void => join("void", &inner),
             Kind::Int(_) | Kind::Float { .. } | Kind::Typedef(_) | Kind::Datasec(_) => join(name, &inner),
             Kind::Struct(_) | Kind::Fwd { union: false } => tagged("struct"),

@@ -33,7 +33,7 @@ pub enum BtfError {
     /// Type data do not start with an own string: ids and strings continue another BTF's.
     #[error("this is split BTF, which builds on another BTF; it is not supported")]
     SplitBtf,
-    /// A type's kind is unknown, so that its size is too.
+    /// A type's kind is unknown, and no layout section gives its size.
     #[error("type [{id}] at offset {at:#x} has unknown kind {kind}")]
     UnknownKind {
         /// Number of the type.

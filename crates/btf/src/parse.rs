@@ -5,7 +5,7 @@
 
 use crate::{
     Array, BtfError, Composite, Datasec, Enum, Enumerator, FuncLinkage, FuncProto, Int, Kind, KindTag,
-    Member, Param, SectionVar, StrOff, Type, TypeId, VarLinkage,
+    Member, Param, SectionVar, StrOff, Type, TypeId, UnknownType, VarLinkage,
 };
 use std::sync::OnceLock;
 
@@ -19,6 +19,8 @@ pub struct Btf {
     text: Option<String>,
     types: (usize, usize),
     strings: (usize, usize),
+    /// The layout section, which says how long types of each kind are; empty in BTF of kernels up to 7.0.
+    layout: (usize, usize),
     /// Where each type starts in the type section; `void`'s entry is unused.
     offsets: Vec<u32>,
     pub(crate) index: OnceLock<NameIndex>,
@@ -28,6 +30,10 @@ pub struct Btf {
 pub(crate) type NameIndex = Vec<(u32, TypeId)>;
 
 const HEADER: usize = 24;
+/// Bytes of the header with a layout section.
+pub(crate) const HEADER_WITH_LAYOUT: usize = 32;
+/// Bytes of an entry of the layout section: `struct btf_layout`.
+const LAYOUT: usize = 4;
 /// The format allows 2^32 ids; the kernel 2^20 - 1 types in a program's BTF. vmlinux has about 2^18.
 const MAX_TYPES: u32 = 1 << 24;
 
@@ -49,17 +55,17 @@ impl Head {
         Head { name: word_at(types, at), info: word_at(types, at + 4), third: word_at(types, at + 8) }
     }
     fn code(self) -> u8 {
-        (self.info >> 24 & 0x1f) as u8
+        (self.info >> 24 & 0x7f) as u8
     }
     fn vlen(self) -> usize {
-        (self.info & 0xffff) as usize
+        (self.info & 0xff_ffff) as usize
     }
     fn flag(self) -> bool {
         self.info >> 31 == 1
     }
 }
 
-/// Bytes that follow the head.
+/// Bytes that follow the head, of a kind that is known.
 fn tail_len(kind: KindTag, vlen: usize) -> usize {
     match kind {
         KindTag::Int | KindTag::Var | KindTag::DeclTag => 4,
@@ -78,9 +84,9 @@ impl Btf {
 
     /// As [`Btf::parse`], keeping the bytes.
     pub fn from_vec(data: Vec<u8>) -> Result<Btf, BtfError> {
-        let (types, strings) = read_header(&data)?;
+        let [types, strings, layout] = read_header(&data)?;
         let text = check_strings(&data[strings.0..strings.1])?;
-        let mut btf = Btf { data, text, types, strings, offsets: vec![0], index: OnceLock::new() };
+        let mut btf = Btf { data, text, types, strings, layout, offsets: vec![0], index: OnceLock::new() };
         btf.find_types()?;
         btf.check_references()?;
         Ok(btf)
@@ -104,6 +110,23 @@ impl Btf {
 
     fn type_data(&self) -> &[u8] {
         &self.data[self.types.0..self.types.1]
+    }
+
+    /// The layout section as it is.
+    pub(crate) fn raw_layout(&self) -> &[u8] {
+        &self.data[self.layout.0..self.layout.1]
+    }
+
+    /// Bytes that follow the head; `None` if nothing says how many.
+    fn tail_len(&self, head: Head) -> Option<usize> {
+        match KindTag::from_code(head.code()) {
+            Some(KindTag::Void) => None,
+            Some(kind) => Some(tail_len(kind, head.vlen())),
+            None => {
+                let entry = self.raw_layout().chunks_exact(LAYOUT).nth(head.code().into())?;
+                Some(usize::from(entry[0]) + usize::from(entry[1]) * head.vlen())
+            }
+        }
     }
 
     /// The string section as it is.
@@ -143,9 +166,8 @@ impl Btf {
                 return Err(short(12));
             }
             let head = Head::at(types, at);
-            let kind = KindTag::from_code(head.code()).filter(|k| *k != KindTag::Void);
-            let kind = kind.ok_or(BtfError::UnknownKind { id, at, kind: head.code() })?;
-            let len = 12 + tail_len(kind, head.vlen());
+            let tail = self.tail_len(head).ok_or(BtfError::UnknownKind { id, at, kind: head.code() })?;
+            let len = 12 + tail;
             if types.len() - at < len {
                 return Err(short(len));
             }
@@ -174,7 +196,7 @@ impl Btf {
                     type_ok &= ty.is_none_or(|w| word_at(types, record + 4 * w) < count);
                 }
             };
-            match KindTag::from_code(head.code()).unwrap_or(KindTag::Void) {
+            match KindTag::from_code(head.code()).unwrap_or(KindTag::Unknown) {
                 KindTag::Struct | KindTag::Union => each(12, Some(0), Some(1)),
                 KindTag::Enum => each(8, Some(0), None),
                 KindTag::Enum64 => each(12, Some(0), None),
@@ -186,7 +208,7 @@ impl Btf {
                 KindTag::Array => {
                     type_ok = word_at(types, body) < count && word_at(types, body + 4) < count;
                 }
-                KindTag::Void | KindTag::Int | KindTag::Fwd | KindTag::Float => {}
+                KindTag::Void | KindTag::Int | KindTag::Fwd | KindTag::Float | KindTag::Unknown => {}
                 _ => type_ok = head.third < count,
             }
             let bad = |what: &str| Err(BtfError::BadType { id, at, what: what.into() });
@@ -200,6 +222,7 @@ impl Btf {
         Ok(())
     }
 
+    /// Of a type, its head and what follows it, with what comes behind.
     fn head(&self, id: TypeId) -> Option<(Head, &[u8])> {
         if id.is_void() {
             return None;
@@ -212,7 +235,7 @@ impl Btf {
     /// The kind of a type, without decoding it.
     pub fn tag(&self, id: TypeId) -> Result<KindTag, BtfError> {
         match self.head(id) {
-            Some((head, _)) => Ok(KindTag::from_code(head.code()).unwrap_or(KindTag::Void)),
+            Some((head, _)) => Ok(KindTag::from_code(head.code()).unwrap_or(KindTag::Unknown)),
             None if id.is_void() => Ok(KindTag::Void),
             None => Err(BtfError::NoSuchType(id.0)),
         }
@@ -244,7 +267,14 @@ impl Btf {
     /// Decodes a type.
     pub fn ty(&self, id: TypeId) -> Result<Type, BtfError> {
         match self.head(id) {
-            Some((head, body)) => Ok(Type { name: StrOff(head.name), kind: decode(head, body) }),
+            Some((head, body)) if KindTag::from_code(head.code()).is_some() => {
+                Ok(Type { name: StrOff(head.name), kind: decode(head, body) })
+            }
+            Some((head, body)) => {
+                let body = body.get(..self.tail_len(head).unwrap_or(0)).unwrap_or_default().to_vec();
+                let kind = Kind::Unknown(UnknownType { info: head.info, third: head.third, body });
+                Ok(Type { name: StrOff(head.name), kind })
+            }
             None if id.is_void() => Ok(Type { name: StrOff(0), kind: Kind::Void }),
             None => Err(BtfError::NoSuchType(id.0)),
         }
@@ -253,7 +283,8 @@ impl Btf {
 
 type Range = (usize, usize);
 
-fn read_header(data: &[u8]) -> Result<(Range, Range), BtfError> {
+/// The ranges of types, strings and layout.
+fn read_header(data: &[u8]) -> Result<[Range; 3], BtfError> {
     if data.len() < HEADER {
         return Err(BtfError::Truncated { what: "the header", at: 0, need: HEADER, have: data.len() });
     }
@@ -280,7 +311,14 @@ fn read_header(data: &[u8]) -> Result<(Range, Range), BtfError> {
     if !types.0.is_multiple_of(4) {
         return Err(BtfError::BadHeader("the types are not aligned"));
     }
-    Ok((types, strings))
+    let layout = match header >= HEADER_WITH_LAYOUT {
+        true => part(24, "the layout lies outside the data")?,
+        false => (header, header),
+    };
+    if !(layout.1 - layout.0).is_multiple_of(LAYOUT) {
+        return Err(BtfError::BadHeader("the layout does not consist of whole entries"));
+    }
+    Ok([types, strings, layout])
 }
 
 /// The strings begin and end with a NUL; a copy with what is not UTF-8 replaced, and what would end a line of a report, if there is
@@ -313,7 +351,7 @@ fn records(body: &[u8], vlen: usize, size: usize) -> impl Iterator<Item = &[u8]>
 fn decode(head: Head, body: &[u8]) -> Kind {
     let target = TypeId(head.third);
     match KindTag::from_code(head.code()).unwrap_or(KindTag::Void) {
-        KindTag::Void => Kind::Void,
+        KindTag::Void | KindTag::Unknown => Kind::Void,
         KindTag::Int => Kind::Int(decode_int(head.third, word_at(body, 0))),
         KindTag::Ptr => Kind::Ptr(target),
         KindTag::Array => Kind::Array(Array {

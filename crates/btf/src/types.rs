@@ -101,6 +101,19 @@ pub enum Kind {
         /// Whether the text is an attribute of its own and not a tag.
         attribute: bool,
     },
+    /// A type of a kind that is not known here, as it was read.
+    Unknown(UnknownType),
+}
+
+/// A type of a newer format, whose size the layout section gives.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct UnknownType {
+    /// Its kind (7 bits), flag and number of parts (24 bits).
+    pub info: u32,
+    /// Its third word: a size or a type.
+    pub third: u32,
+    /// What follows.
+    pub body: Vec<u8>,
 }
 
 /// An integer type.
@@ -261,6 +274,8 @@ pub enum KindTag {
     DeclTag = 17,
     TypeTag = 18,
     Enum64 = 19,
+    /// A kind that is not known here, whose number is beyond those of the format.
+    Unknown = 0xff,
 }
 
 impl KindTag {
@@ -287,7 +302,7 @@ impl KindTag {
         KindTag::Enum64,
     ];
 
-    /// The kind with this number.
+    /// The kind with this number, if it is known.
     pub fn from_code(code: u8) -> Option<KindTag> {
         Self::ALL.get(usize::from(code)).copied()
     }
@@ -298,6 +313,7 @@ impl Kind {
     pub fn tag(&self) -> KindTag {
         match self {
             Kind::Void => KindTag::Void,
+            Kind::Unknown(_) => KindTag::Unknown,
             Kind::Int(_) => KindTag::Int,
             Kind::Ptr(_) => KindTag::Ptr,
             Kind::Array(_) => KindTag::Array,

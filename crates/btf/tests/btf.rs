@@ -181,3 +181,72 @@ fn a_kernels_types() {
     let again = BtfBuilder::from_btf(&btf).expect("decodes").write().expect("can be written");
     assert!(again == btf.bytes(), "written as it was read");
 }
+
+/// `everything`, with a layout section, and the type `handle_t` made one of kind 100 with two words and more parts than 16 bits count.
+fn with_an_unknown_kind() -> (Vec<u8>, TypeId) {
+    let word =
+        |bytes: &[u8], at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+    let old = built();
+    let (bytes, changed) = (old.bytes(), old.find(KindTag::Typedef, "handle_t").expect("there"));
+    let (types, strings) = (word(bytes, 12) as usize, word(bytes, 20) as usize);
+    let name = word(bytes, 24 + find_head(&old, changed));
+    let at = find_head(&old, changed);
+    let mut new_types = bytes[24..24 + at].to_vec();
+    for head in [name, 1 << 31 | 100 << 24 | 0x1_0003, 7] {
+        new_types.extend(u32::to_le_bytes(head));
+    }
+    new_types.extend((0..8 + 4 * 0x1_0003u32).map(|n| n as u8));
+    new_types.extend(&bytes[24 + at + 12..24 + types]);
+    let mut layout = vec![0u8; 4 * 102];
+    layout[400..404].copy_from_slice(&[8, 4, 0, 0]);
+    let mut out = bytes[..4].to_vec();
+    let (types_len, layout_len) = (new_types.len() as u32, layout.len() as u32);
+    for field in [32, 0, types_len, types_len + layout_len, strings as u32, types_len, layout_len] {
+        out.extend(u32::to_le_bytes(field));
+    }
+    out.extend(new_types);
+    out.extend(layout);
+    out.extend(&bytes[24 + types..]);
+    (out, changed)
+}
+
+/// Where a type starts in the type section: as much as is written of those before it.
+fn find_head(btf: &Btf, id: TypeId) -> usize {
+    let mut before = BtfBuilder::new();
+    for earlier in btf.ids().take_while(|earlier| *earlier < id) {
+        before.add("", btf.ty(earlier).expect("decodes").kind);
+    }
+    before.write().expect("can be written").len() - 24 - 1
+}
+
+#[test]
+fn a_kind_that_is_not_known_is_skipped_by_its_layout_and_written_back() {
+    let (bytes, changed) = with_an_unknown_kind();
+    let btf = Btf::parse(&bytes).expect("the layout says how long it is");
+    assert_eq!(btf.len(), built().len());
+    assert_eq!((btf.tag(changed), btf.name(changed)), (Ok(KindTag::Unknown), "handle_t"));
+    assert_eq!(btf.size_of(changed), Err(BtfError::NoSize(changed.0)));
+    let outer = btf.find(KindTag::Struct, "outer").expect("what follows is found");
+    assert_eq!(btf.size_of(outer), Ok(24));
+    assert_eq!(BtfBuilder::from_btf(&btf).expect("decodes").write().expect("can be written"), bytes);
+    let mut more = BtfBuilder::from_btf(&btf).expect("decodes");
+    more.int("added", 4, false);
+    let more = Btf::from_vec(more.write().expect("can be written")).expect("can be read");
+    assert_eq!(more.ty(changed), btf.ty(changed));
+    assert!(more.find(KindTag::Int, "added").is_some());
+}
+
+#[test]
+fn a_kind_without_a_layout_or_with_a_wrong_one_is_refused() {
+    let (bytes, _) = with_an_unknown_kind();
+    let with = |at: usize, field: u32| {
+        let mut bytes = bytes.clone();
+        bytes[at..at + 4].copy_from_slice(&field.to_le_bytes());
+        Btf::parse(&bytes)
+    };
+    assert!(matches!(with(28, 0), Err(BtfError::UnknownKind { kind: 100, .. })));
+    assert!(matches!(with(28, 400), Err(BtfError::UnknownKind { kind: 100, .. })), "ends before that kind");
+    assert!(matches!(with(28, 401), Err(BtfError::BadHeader(_))));
+    assert!(matches!(with(28, u32::MAX - 3), Err(BtfError::BadHeader(_))));
+    assert!(matches!(with(24, u32::MAX), Err(BtfError::BadHeader(_))));
+}

@@ -1,7 +1,10 @@
 //! Scripts of a configuration, carried out between batches, when no packet is under way.
 //!
-//! Invariant: a script that does not block for 1,000 jumps is ended, so that packets are never held up for long. Behind the last packet
-//! no time passes: waits end at once, and a script that would go back ends.
+//! Time is that of the run, which elements go by, too. Where nothing but scripts can go on (there are no more packets, or none that may come by itself), time
+//! leaps to what the first of them waits for ([`Scripts::idle`]): what a script lets come then is run.
+//!
+//! Invariant: a script that does not block for 1,000 jumps is ended, so that packets are never held up for long; so is one that goes round without end where no
+//! packet comes meanwhile.
 
 mod words;
 
@@ -42,6 +45,10 @@ struct Run {
     /// Instructions whose mistake has been told.
     told: BTreeSet<usize>,
     value: String,
+    /// A variable has another value since it last went back.
+    changed: bool,
+    /// How often it has gone back since a packet came.
+    rounds: u32,
 }
 
 /// All scripts of a configuration.
@@ -52,9 +59,20 @@ pub struct Scripts {
     stops: u64,
     /// The run is to end.
     ended: bool,
-    /// There are no more packets.
-    ending: bool,
+    /// Nothing but scripts can go on.
+    is_idle: bool,
+    /// What time has leapt, where the run's clock does not leap itself.
+    leapt: Duration,
     depth: u32,
+}
+
+/// What is left to do where nothing but scripts can go on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Idle {
+    /// Scripts have gone on, or will at their time: there may be packets again.
+    Again,
+    /// Nothing: no script waits for anything that comes by itself.
+    Over,
 }
 
 /// What scripts work with.
@@ -81,6 +99,8 @@ impl Scripts {
             begun: BTreeSet::new(),
             told: BTreeSet::new(),
             value: String::new(),
+            changed: false,
+            rounds: 0,
             script: script.clone(),
         };
         Scripts { all: program.scripts.iter().map(run).collect(), ..Scripts::default() }
@@ -98,8 +118,11 @@ impl Scripts {
     pub fn serve(&mut self, around: &mut Surroundings<'_>) -> io::Result<bool> {
         for at in 0..self.all.len() {
             match self.all[at].state {
-                State::Waits(until) if until <= around.now => self.all[at].state = State::Runs,
-                State::Pauses(_) if self.all[at].script.kind == ScriptKind::Driver && self.stops > 0 => {
+                State::Waits(until) if until <= self.now(around) => self.all[at].state = State::Runs,
+                // A wait for a time has its end, too, when somebody asks for the end of the run.
+                State::Pauses(_) | State::Waits(_)
+                    if self.all[at].script.kind == ScriptKind::Driver && self.stops > 0 =>
+                {
                     self.stops -= 1;
                     self.all[at].state = State::Runs;
                 }
@@ -112,20 +135,91 @@ impl Scripts {
         Ok(!self.ended)
     }
 
-    /// Carries out what scripts of the type `DRIVER` have to do when there are no more packets.
+    /// The time that scripts see.
+    fn now(&self, around: &Surroundings<'_>) -> Duration {
+        around.now + self.leapt
+    }
+
+    /// When the first script goes on that waits for a time.
+    pub fn due(&self) -> Option<Duration> {
+        let until = |run: &Run| if let State::Waits(until) = run.state { Some(until) } else { None };
+        self.all.iter().filter_map(until).min()
+    }
+
+    /// Packets come, or may come by themselves.
+    pub fn busy(&mut self) {
+        if std::mem::take(&mut self.is_idle) {
+            self.all.iter_mut().for_each(|run| run.rounds = 0);
+        }
+    }
+
+    /// Nothing but scripts can go on.
+    pub fn rest(&mut self) {
+        self.is_idle = true;
+    }
+
+    /// Nothing but scripts can go on. Time leaps to what the first one waits for: here with `leaps`, else by the run's own clock. If none waits for a time, those of
+    /// the type `DRIVER` that wait for an end have it.
+    ///
+    /// # Errors
+    /// If what they print cannot be written.
+    pub fn idle(&mut self, around: &mut Surroundings<'_>, leaps: bool) -> io::Result<Idle> {
+        self.is_idle = true;
+        if self.ended {
+            return Ok(Idle::Over);
+        }
+        let now = self.now(around);
+        match self.due() {
+            Some(due) if leaps => self.leapt += due.saturating_sub(now),
+            Some(due) if due > now => return Ok(Idle::Again),
+            Some(_) => {}
+            None => {
+                let pauses = |run: &Run| {
+                    run.script.kind == ScriptKind::Driver && matches!(run.state, State::Pauses(_))
+                };
+                if !self.all.iter().any(pauses) {
+                    return Ok(Idle::Over);
+                }
+                self.stops += 1;
+            }
+        }
+        self.serve(around)?;
+        Ok(Idle::Again)
+    }
+
+    /// The run has come to its end: carries out what scripts of the type `DRIVER` have to do then. Others end where they are.
     ///
     /// # Errors
     /// If what they print cannot be written.
     pub fn finish(&mut self, around: &mut Surroundings<'_>) -> io::Result<()> {
-        self.ending = true;
-        for at in 0..self.all.len() {
-            let run = &mut self.all[at];
-            if run.script.kind == ScriptKind::Driver && run.state != State::Done {
-                run.state = State::Runs;
-                self.go(at, around)?;
-            }
+        if !self.ended {
+            self.is_idle = true;
+            self.ask_to_stop(around)?;
+            while self.idle(around, true)? == Idle::Again {}
         }
         Ok(())
+    }
+
+    /// Whether the run is to end.
+    pub fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// Asks for the end of the run, which scripts of the type `DRIVER` decide on, if there are any.
+    ///
+    /// # Errors
+    /// If what they print cannot be written.
+    pub fn ask_to_stop(&mut self, around: &mut Surroundings<'_>) -> io::Result<()> {
+        self.stop();
+        self.serve(around).map(|_| ())
+    }
+
+    /// Runs the script with this number from its beginning: what another one or an element asks for.
+    ///
+    /// # Errors
+    /// If what it prints cannot be written.
+    pub fn begin(&mut self, script: usize, around: &mut Surroundings<'_>) -> io::Result<()> {
+        if script < self.all.len() { self.run(script, &[], around) } else { Ok(()) }
     }
 
     /// Carries out a script until it blocks or ends.
@@ -147,9 +241,11 @@ impl Scripts {
             };
             self.all[at].at += 1;
             self.step(at, place, step, around)?;
-            jumps += u32::from(self.all[at].at <= place);
-            if jumps > 0 && self.ending {
-                self.done(at);
+            if self.all[at].at <= place && self.all[at].state == State::Runs {
+                jumps += 1;
+                if self.is_idle && !self.goes_round(at, place) {
+                    self.done(at);
+                }
             }
             if jumps == MOST_JUMPS {
                 writeln!(
@@ -162,6 +258,15 @@ impl Scripts {
         }
         self.depth -= 1;
         Ok(())
+    }
+
+    /// Whether a script that has gone back from a place while nothing but scripts can go on may come to an end: something has changed, and there is a way out.
+    fn goes_round(&mut self, at: usize, place: usize) -> bool {
+        let run = &mut self.all[at];
+        let ways_out = |step: &Step| matches!(step, Step::Goto(_, Some(_)));
+        let way_out = run.script.steps.get(run.at..=place).is_some_and(|round| round.iter().any(ways_out));
+        run.rounds += 1;
+        std::mem::take(&mut run.changed) && way_out && run.rounds < MOST_JUMPS
     }
 
     /// Ends a script. The run ends with one of the type `DRIVER`.
@@ -187,22 +292,36 @@ impl Scripts {
                 if !once || self.all[at].begun.insert(place) {
                     let value = self.expand(at, place, &text, around)?;
                     let value = if plain { unquoted(&value) } else { value };
-                    self.all[at].variables.insert(name, value);
+                    let run = &mut self.all[at];
+                    run.changed |= run.variables.get(&name) != Some(&value);
+                    run.variables.insert(name, value);
                 }
             }
-            Step::Print { text, line } => {
+            Step::Print { text, line, file } => {
                 let handler = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_' || c == '@');
                 let expanded = self.expand(at, place, &text, around)?;
                 let said = match handler {
                     true => self.read(at, place, &expanded, around)?,
-                    false => unquoted(&expanded),
+                    false => Some(unquoted(&expanded)),
                 };
-                write!(around.out, "{said}{}", if line { "\n" } else { "" })?;
+                // What could not be read is no line either.
+                let Some(mut said) = said else { return Ok(()) };
+                if line && !said.ends_with('\n') {
+                    said.push('\n');
+                }
+                match file {
+                    Some((name, append)) => self.print_to(&name, append, &said)?,
+                    None => {
+                        around.out.write_all(said.as_bytes())?;
+                        around.out.flush()?;
+                    }
+                }
             }
             Step::Read(text) => {
                 let name = self.expand(at, place, &text, around)?;
-                let value = self.read(at, place, &name, around)?;
-                writeln!(around.errors, "{name}:\n{value}")?;
+                if let Some(value) = self.read(at, place, &name, around)? {
+                    writeln!(around.errors, "{name}:\n{value}")?;
+                }
             }
             Step::Write(text) => {
                 let text = self.expand(at, place, &text, around)?;
@@ -211,9 +330,9 @@ impl Scripts {
             Step::Wait(text) => {
                 let text = self.expand(at, place, &text, around)?;
                 match millstream_click::time(&text) {
-                    Some(_) if self.ending => {}
                     Some(nanoseconds) => {
-                        self.all[at].state = State::Waits(around.now + Duration::from_nanos(nanoseconds));
+                        let until = self.now(around) + Duration::from_nanos(nanoseconds);
+                        self.all[at].state = State::Waits(until);
                     }
                     None => self.mistake(at, place, &format!("`{text}` is no time"), around)?,
                 }
@@ -223,7 +342,7 @@ impl Scripts {
                 let driver = self.all[at].script.kind == ScriptKind::Driver;
                 let taken = if driver { count.min(self.stops) } else { 0 };
                 self.stops -= taken;
-                if count > taken && !self.ending {
+                if count > taken {
                     self.all[at].state = State::Pauses(count - taken);
                 }
             }
@@ -247,6 +366,14 @@ impl Scripts {
             }
         }
         Ok(())
+    }
+
+    /// Writes a text to a file: behind what is in it, or in place of that.
+    fn print_to(&self, name: &str, append: bool, text: &str) -> io::Result<()> {
+        let named = |e: io::Error| io::Error::new(e.kind(), format!("{name}: {e}"));
+        let mut options = std::fs::OpenOptions::new();
+        options.create(true).write(true).append(append).truncate(!append);
+        options.open(name).and_then(|mut file| file.write_all(text.as_bytes())).map_err(named)
     }
 
     fn leap(&mut self, at: usize, goal: Goal, around: &mut Surroundings<'_>) -> io::Result<()> {
@@ -291,18 +418,19 @@ impl Scripts {
         near.iter().find_map(|name| self.all.iter().position(|run| run.script.element == *name))
     }
 
-    /// What a handler says, which may have arguments behind its name.
+    /// What a handler says, which may have arguments behind its name; none if there is no such handler.
     fn read(
         &mut self,
         at: usize,
         place: usize,
         text: &str,
         around: &mut Surroundings<'_>,
-    ) -> io::Result<String> {
+    ) -> io::Result<Option<String>> {
         let (name, arguments) = words::first(text);
         let arguments = split(arguments);
         if name == "now" {
-            return Ok(format!("{}.{:06}", around.now.as_secs(), around.now.subsec_micros()));
+            let now = self.now(around);
+            return Ok(Some(format!("{}.{:06}", now.as_secs(), now.subsec_micros())));
         }
         // Any script computes.
         let own = name.rsplit_once('.').map_or(Some(name), |(element, rest)| {
@@ -310,25 +438,25 @@ impl Scripts {
             known.then_some(rest)
         });
         if let Some(value) = own.and_then(|name| compute(name, &arguments)) {
-            return Ok(value);
+            return Ok(Some(value));
         }
         if let Some(other) = self.script(at, name, "run") {
             self.run(other, &arguments, around)?;
-            return Ok(std::mem::take(&mut self.all[other].value));
+            return Ok(Some(std::mem::take(&mut self.all[other].value)));
         }
         let near = scopes(&self.all[at].script.element, name);
         let argument = arguments.join(" ");
         let mut failure = None;
         for near in near {
             match handlers::read(around.program, around.engine, &format!("{near} {argument}")) {
-                Ok(value) => return Ok(value),
+                Ok(value) => return Ok(Some(value)),
                 Err(e) if is_nowhere(&e, &near) => {}
                 Err(other) => failure = failure.or(Some(other.to_string())),
             }
         }
         let why = failure.unwrap_or_else(|| format!("there is no handler `{name}` to read"));
         self.mistake(at, place, &why, around)?;
-        Ok(String::new())
+        Ok(None)
     }
 
     /// Writes a handler.
@@ -415,7 +543,7 @@ impl Scripts {
                 (length, rest[..length].to_owned())
             } else if let Some(inner) = words::parenthesized(&rest[1..]) {
                 let name = self.expand(at, place, inner, around)?;
-                (inner.len() + 3, self.read(at, place, &name, around)?)
+                (inner.len() + 3, self.read(at, place, &name, around)?.unwrap_or_default())
             } else {
                 let (name, length) = words::variable(&rest[1..]);
                 let value = self.all[at].variables.get(name).cloned();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use millstream_built::script::{Scripts, Surroundings};
+use millstream_built::script::{Idle, Scripts, Surroundings};
 use millstream_click::{Program, compile, flatten, parse};
 use millstream_native::io::graph::{Feed, run_graph};
 use millstream_native::{Engine, Options};
@@ -44,6 +44,12 @@ impl Bed {
 
     fn finish(&mut self) -> String {
         self.around(0, Scripts::finish);
+        self.said()
+    }
+
+    /// What they print where nothing else goes on.
+    fn idle(&mut self) -> String {
+        while self.around(0, |scripts, around| scripts.idle(around, true)) == Idle::Again {}
         self.said()
     }
 
@@ -124,12 +130,12 @@ fn a_driver_script_decides_when_the_run_ends() {
     let mut bed = counted(
         "Script(wait 1, stop); DriverManager(print a, print \"begins\", wait, print \"stopped\", wait 2s, print \"ends\")",
     );
-    assert_eq!(bed.at(0), ("\nbegins\n".into(), true));
+    assert_eq!(bed.at(0), ("begins\n".into(), true));
     assert_eq!(bed.complaints(), "DriverManager@5: there is no handler `a` to read\n");
     assert_eq!(bed.at(999), (String::new(), true), "nobody has asked for the end");
     assert_eq!(bed.at(1000), ("stopped\n".into(), true));
     assert_eq!(bed.at(3000), ("ends\n".into(), false));
-    // Without more packets its waits are over.
+    // Without more packets time leaps.
     let mut bed = counted(
         "DriverManager(wait, wait 5s, printn \"$(c.count) \", label l, printn \"once \", wait 1s, goto l, print \"never\")",
     );
@@ -165,4 +171,45 @@ fn mistakes_are_told_once_and_endless_loops_end() {
     let complaints = bed.complaints();
     assert!(complaints.starts_with("s: goes round without a pause, and is ended\n"), "{complaints}");
     assert!(complaints.ends_with(": as said\n"), "{complaints}");
+}
+
+#[test]
+fn where_nothing_else_goes_on_time_leaps_and_loops_end() {
+    let loops = "set n 0, label l, wait 1, set n $(add $n 1), printn \"$n \", ";
+    for (more, expected) in [
+        ("goto l $(lt $n 4), print \"done\"", "1 2 3 4 done\n"),
+        ("goto out $(ge $n 3), goto l, label out, print \"out\"", "1 2 3 out\n"),
+        ("goto l", "1 "),
+        ("goto l $(c.count)", "1 "),
+        ("goto l true", ""),
+    ] {
+        let mut bed = counted(&format!("Script({loops}{more})"));
+        assert_eq!(bed.at(0), (String::new(), true));
+        let said = bed.idle();
+        match expected {
+            "" => assert_eq!(said.split_whitespace().count(), 1000, "{more}"),
+            _ => assert_eq!(said, expected, "{more}"),
+        }
+    }
+    let mut bed = counted(
+        "Script(wait 9, print \"late\", stop); Script(wait 3, print $(now)); DriverManager(pause, print \"end\")",
+    );
+    assert_eq!(bed.at(0), (String::new(), true));
+    assert_eq!(bed.idle(), "3.000000\nlate\nend\n");
+    let mut bed = counted("Script(wait 1, stop); Script(wait 2, print \"never\")");
+    assert_eq!((bed.at(0), bed.idle()), ((String::new(), true), String::new()));
+}
+
+#[test]
+fn scripts_print_to_files_and_lines_have_one_end() {
+    let folder = std::env::temp_dir().join(format!("millstream-script-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let file = folder.join("said").display().to_string();
+    let mut bed = counted(&format!(
+        "Script(print >{file} \"gone\", print >{file} \"one\", print >>{file} c.count, append c.class {file}, print c.handlers, print > - \"two\")"
+    ));
+    let (said, _) = bed.at(0);
+    assert_eq!(std::fs::read_to_string(&file).expect("a file"), "one\n0\nCounter\n");
+    assert!(said.ends_with("\ntwo\n") && !said.contains("\n\n"), "{said}");
+    std::fs::remove_dir_all(&folder).expect("removed");
 }

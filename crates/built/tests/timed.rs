@@ -57,7 +57,7 @@ impl Bed {
             sent.push((at - START, p.number, p.output, p.bytes.to_vec()));
             Ok(())
         };
-        let sources = Sources { feeds: &feeds, gates: &[] };
+        let sources = Sources { feeds: &feeds, gates: &[], streams: &[], attention: None };
         let on = |engine: &mut Engine, room: &mut Room| {
             room::tell(program, engine, room);
             let on = between(program, engine, room);
@@ -355,7 +355,7 @@ fn a_source_whose_rate_is_set_or_that_rests_makes_nothing_up_for() {
         Ok(())
     };
     let gates = [Some(Arc::clone(&gate))];
-    let sources = Sources { feeds: &[own, clock], gates: &gates };
+    let sources = Sources { feeds: &[own, clock], gates: &gates, streams: &[], attention: None };
     let on = |_: &mut Engine, _: &mut Room| {
         ran += 1;
         // Batches of one packet: by turns two of the clock's and one of its own, which come at one time.

@@ -4,10 +4,9 @@ use std::fmt::Write as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::process::{Command, ExitCode};
 
-use millstream_btf::KindTag;
 use millstream_kernel::probe::{self, Outcome};
-use millstream_kernel::{AttachType, MOUNT, ProgramType, possible_cpus};
-use millstream_loader::KernelTypes;
+use millstream_kernel::{MOUNT, possible_cpus};
+use millstream_specialize::guard::Guard;
 use serde::Serialize;
 
 use crate::dpdk;
@@ -254,25 +253,29 @@ fn bpf_filesystem(mounted: &[String]) -> Check {
     }
 }
 
-/// A tracing program on a target of the kernel's BTF.
-fn traced(kind: ProgramType, attach: AttachType, tag: KindTag, target: &str) -> Outcome {
-    match KernelTypes::running() {
+/// The guard itself, loaded, attached and removed again.
+fn guard() -> Outcome {
+    match Guard::attach() {
+        Ok(_) => Outcome::Yes,
+        Err(e) if e.is_forbidden() => Outcome::Forbidden(e.to_string()),
         Err(e) => Outcome::No(e.to_string()),
-        Ok(types) => match types.btf().find(tag, target) {
-            Some(id) => probe::tracing(kind, attach, id.0),
-            None => Outcome::No(format!("this kernel's BTF has no {target}")),
-        },
     }
 }
 
+/// How TC programs are attached.
+fn tc() -> Check {
+    let (name, needed_for) = ("TC programs", "run, daemon with TC programs");
+    let (links, found) = (probe::tcx(), "works by filters of clsact");
+    let filters = if links.is_yes() { Outcome::Yes } else { probe::clsact() };
+    if !links.is_yes() && filters.is_yes() {
+        let advice = "use Linux 6.6 or later, where programs are exchanged by compare and swap";
+        let status = Status::Limited;
+        return Check { name, status, found: found.to_owned(), needed_for, advice: Some(advice.to_owned()) };
+    }
+    Check::probed(name, filters, Status::Limited, needed_for, "use Linux 6.6 or later, or CONFIG_NET_CLS_BPF")
+}
+
 fn hooks() -> Vec<Check> {
-    let tp_btf =
-        traced(ProgramType::TRACING, AttachType::TRACE_RAW_TP, KindTag::Typedef, "btf_trace_sys_enter");
-    let fentry = traced(ProgramType::TRACING, AttachType::TRACE_FENTRY, KindTag::Func, "__sys_bpf");
-    let lsm = traced(ProgramType::LSM, AttachType::LSM_MAC, KindTag::Func, "bpf_lsm_bpf");
-    let guarded = fentry.is_yes() || lsm.is_yes() || tp_btf.is_yes();
-    let other = "tp_btf/sys_enter is used in its place, at some tens of ns a system call";
-    let without = if guarded { Status::Limited } else { Status::Missing };
     vec![
         Check::probed(
             "native XDP on veth",
@@ -288,16 +291,28 @@ fn hooks() -> Vec<Check> {
             "lab, demo",
             "use Linux 5.18 or later",
         ),
-        Check::probed("TC links", probe::tcx(), Status::Limited, "TC programs", "use Linux 6.6 or later"),
+        tc(),
         Check::probed(
-            "tp_btf/sys_enter",
-            tp_btf,
-            if fentry.is_yes() { Status::Limited } else { Status::Missing },
-            "the guard of specialised code",
-            "use a kernel with BTF and CONFIG_FTRACE_SYSCALLS",
+            "guard",
+            guard(),
+            Status::Missing,
+            "run, daemon, demo",
+            "use Linux 5.10 or later with BTF and CONFIG_FTRACE_SYSCALLS",
         ),
-        Check::probed("fentry", fentry, without, "the cheapest guard of specialised code", other),
-        Check::probed("BPF LSM", lsm, without, "a guard that can refuse", other),
+        Check::probed(
+            "atomic exchanges",
+            probe::fetching_atomics(),
+            Status::Limited,
+            "writes that leave specialised code of other tables running",
+            "use Linux 5.12 or later; before, each write to a table stops all specialised code of its program until that is approved again",
+        ),
+        Check::probed(
+            "coarse clock",
+            probe::coarse_clock(),
+            Status::Limited,
+            "the speed of switch, nat and balancer",
+            "use Linux 5.11 or later; before, the exact clock is read in its place",
+        ),
         Check::probed(
             "hardware counters",
             probe::hardware_counters(),

@@ -27,6 +27,65 @@ impl From<Exit> for ExitCode {
     }
 }
 
+/// An error that ends a command with a code of its own, in place of that of unusable input.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub(crate) struct Ended {
+    message: String,
+    /// The code.
+    pub(crate) exit: Exit,
+}
+
+impl miette::Diagnostic for Ended {}
+
+/// An error whose code is known.
+pub(crate) trait Classified: std::error::Error {
+    /// The code of a command that ends by it.
+    fn exit(&self) -> Exit;
+}
+
+/// The report of an error whose code is known.
+pub(crate) fn ended<E: Classified>(error: E) -> miette::Report {
+    let first: &dyn std::error::Error = &error;
+    let all: Vec<String> =
+        std::iter::successors(Some(first), |e| e.source()).map(ToString::to_string).collect();
+    Ended { message: all.join(": "), exit: error.exit() }.into()
+}
+
+/// The code of a command that ends by a report.
+pub(crate) fn of(report: &miette::Report) -> Exit {
+    report.downcast_ref::<Ended>().map_or(Exit::Input, |ended| ended.exit)
+}
+
+impl Classified for millstream_lab::Error {
+    fn exit(&self) -> Exit {
+        use millstream_lab::Error as E;
+        match self {
+            e if e.is_the_machines() => Exit::NotPermitted,
+            e if e.is_no_answer() => Exit::Unknown,
+            E::Kernel(_) | E::Load { .. } | E::Program { .. } => Exit::Negative,
+            E::Loader(millstream_loader::Error::Kernel(_)) => Exit::Negative,
+            _ => Exit::Input,
+        }
+    }
+}
+
+impl Classified for millstream_kernel::Error {
+    fn exit(&self) -> Exit {
+        match self.errno() {
+            Some(libc::EPERM | libc::EACCES | libc::EOPNOTSUPP | libc::ENOSYS) => Exit::NotPermitted,
+            Some(_) => Exit::Negative,
+            None => Exit::Input,
+        }
+    }
+}
+
+impl Classified for millstream_specialize::LiveError {
+    fn exit(&self) -> Exit {
+        crate::run::advice::on("", std::path::Path::new(""), self).1
+    }
+}
+
 /// What each code says, for the help and the manual pages.
 pub(crate) const CODES: [(Exit, &str); 6] = [
     (Exit::Done, "done"),
@@ -68,4 +127,23 @@ pub(crate) fn of(report: &miette::Report) -> Exit {
 pub(crate) fn help() -> String {
     let codes: Vec<String> = CODES.iter().map(|(exit, text)| format!("  {}  {text}", *exit as u8)).collect();
     format!("Exit codes:\n{}", codes.join("\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use millstream_lab::Error as LabError;
+
+    #[test]
+    fn an_error_says_how_its_command_ends() {
+        let code = |e: LabError| of(&ended(e));
+        assert_eq!(code(LabError::Lost(5)), Exit::Unknown);
+        assert_eq!(code(LabError::NoAnswer("too slow".to_owned())), Exit::Unknown);
+        assert_eq!(code(LabError::Unusable("no packet".to_owned())), Exit::Input);
+        let refused = millstream_kernel::Map::create(&millstream_kernel::MapSpec::default());
+        if let Err(e) = refused {
+            assert!(matches!(e.exit(), Exit::Negative | Exit::NotPermitted), "{e}");
+        }
+        assert_eq!(of(&miette::miette!("anything else")), Exit::Input);
+    }
 }

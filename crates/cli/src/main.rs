@@ -9,12 +9,14 @@ mod escape;
 
 mod bench_user;
 mod build;
+mod capture;
 mod click;
 mod clients;
 mod completions;
 mod control;
 mod daemon;
 mod demo;
+mod diagnostics;
 mod doctor;
 #[cfg(feature = "dpdk")]
 mod dpdk;
@@ -220,7 +222,7 @@ fn main() -> ExitCode {
         Command::Man(args) => man::run(&args),
     };
     result.unwrap_or_else(|report| {
-        eprintln!("{report:?}");
+        diagnostics::emit(&report);
         exit::of(&report).into()
     })
 }

@@ -331,7 +331,9 @@ fn verify(session: &Session<'_>, func: FuncId, log_lines: usize) -> Row {
 fn accepted(row: &mut Row, program: &Program) {
     row.verdict = Verdict::Accepted;
     if let Ok(info) = program.info() {
-        row.verified_insns = Some(info.verified_insns);
+        // Kernels before 5.16 say it in the log only.
+        let logged = program.stats().map_or(0, |stats| stats.processed);
+        row.verified_insns = Some(if info.verified_insns == 0 { logged } else { info.verified_insns });
         row.jited_bytes = Some(info.jited_len);
     }
 }

@@ -233,6 +233,32 @@ fn an_error_shows_the_line_and_the_nearest_name() {
 }
 
 #[test]
+fn what_is_wrong_is_shown_wherever_it_is() {
+    let filled = "x".repeat(70_000);
+    for (name, text, wrong) in [
+        ("bracket", "a :: {".to_owned(), "a :: {"),
+        ("end", "a ::".to_owned(), "a ::"),
+        ("long", format!("/*{filled}*/ Idle -> Nothing(1) -> Discard; /*{filled}*/"), "Nothing(1)"),
+    ] {
+        let out = click(name, &text, &[]);
+        assert_eq!(out.status.code(), Some(2), "{name}: {}", flat(&out.stderr));
+        assert!(
+            out.stderr.len() < 4_000 && flat(&out.stderr).contains(wrong),
+            "{name}: {}",
+            flat(&out.stderr)
+        );
+    }
+}
+
+#[test]
+fn reports_name_sources_in_words() {
+    let text = "InfiniteSource(LENGTH 1500, LIMIT 1, STOP true) -> Discard";
+    let report: serde_json::Value =
+        serde_json::from_slice(&click("words", text, &["--json"]).stdout).expect("JSON");
+    assert_eq!(report["sources"][0]["source"], "a packet of 1500 bytes, 1 in all");
+}
+
+#[test]
 fn libraries_are_read_and_their_errors_are_theirs() {
     let files = Files::new("click-library");
     std::fs::create_dir_all(files.path("lib")).expect("made");

@@ -9,8 +9,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 use common::Files;
 use millstream_lab::pcap;
-use millstream_native::io::Sink as _;
-use millstream_native::io::pcap::Writer;
+use millstream_native::io::pcap::{Form, Writer};
 
 /// What packets begin with at which the programs crash.
 const BAD: u8 = 0xee;
@@ -61,10 +60,10 @@ fn frame(n: u8, first: u8) -> Vec<u8> {
 
 /// A capture file of frames of which those with these numbers are bad.
 fn capture(path: &str, count: u8, bad: &[u8]) {
-    let mut writer = Writer::new(File::create(path).expect("a file"), &[]).expect("begun");
+    let mut writer = Writer::new(File::create(path).expect("a file"), Form::default()).expect("begun");
     for n in 0..count {
         let first = if bad.contains(&n) { BAD } else { 2 };
-        writer.send(&frame(n, first), 0, 1).expect("written");
+        writer.write(&frame(n, first), 0, 0).expect("written");
     }
     writer.finish().expect("ended");
 }

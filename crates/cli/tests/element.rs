@@ -15,8 +15,7 @@ use millstream_kernel::{TestRun, UpdateMode, testing};
 use millstream_lab::pcap;
 use millstream_lab::workload::{Builtin, Workload};
 use millstream_loader::Loader;
-use millstream_native::io::Sink as _;
-use millstream_native::io::pcap::Writer;
+use millstream_native::io::pcap::{Form, Writer};
 use millstream_object::Object;
 use millstream_programs::traffic::Locality;
 
@@ -70,9 +69,10 @@ fn data_planes_between_elements_do_what_they_do_in_the_kernel() {
         let load = builtin.workload([LOOPBACK, 2], PACKETS, Locality::NONE).expect("fits");
         let files = Files::new(&format!("element-{name}"));
         let trace = files.path("in.pcap");
-        let mut writer = Writer::new(File::create(&trace).expect("a file"), &[]).expect("a header");
+        let mut writer =
+            Writer::new(File::create(&trace).expect("a file"), Form::default()).expect("a header");
         for frame in &load.flows.packets {
-            writer.send(frame, 0, 0).expect("written");
+            writer.write(frame, 0, 0).expect("written");
         }
         writer.finish().expect("written");
         let conf = files.path("element.click");

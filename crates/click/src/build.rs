@@ -27,6 +27,11 @@ const COARSE_CLOCK: i32 = 160;
 const FINE_CLOCK: i32 = 5;
 const RANDOM: i32 = 7;
 
+/// `bpf_get_smp_processor_id`: the worker's number.
+const WORKER: i32 = 8;
+/// `bpf_perf_event_output`, and what among its flags says the place of this worker.
+const EVENT_OUTPUT: i32 = 25;
+const OWN_PLACE: i64 = 0xffff_ffff;
 /// `bpf_xdp_adjust_tail`.
 const ADJUST_TAIL: i32 = 65;
 
@@ -515,6 +520,40 @@ impl<'c, 'g> Code<'c, 'g> {
     /// A random number of 32 bits.
     pub(crate) fn random(&mut self) -> Value {
         self.value(Op::Helper { id: RANDOM }, &[], Type::I64)
+    }
+
+    /// The number of the worker at work.
+    pub(crate) fn worker(&mut self) -> Value {
+        self.value(Op::Helper { id: WORKER }, &[], Type::I64)
+    }
+
+    /// A constant that is none of the arguments, whatever these are.
+    pub(crate) fn number_of(&mut self, value: i64) -> Value {
+        self.cursor().iconst(value)
+    }
+
+    /// Puts a record into an array of events: these numbers, which are put together at a place of the state, and so many bytes of the packet from an address on.
+    pub(crate) fn record(
+        &mut self,
+        map: Map,
+        (scratch, words): (u32, &[Value]),
+        packet: Packet,
+        (from, bytes): (Value, Value),
+    ) {
+        for (at, word) in words.iter().enumerate() {
+            self.set(scratch + 8 * at as u32, *word);
+        }
+        // What is written down begins where the packet begins.
+        self.publish(packet.bounded(from, packet.end));
+        let events = self.value(Op::MapAddr { map }, &[], Type::Ptr(Prov::Map(map)));
+        let high = self.number_of(32);
+        let length = self.alu(AluOp::Lsh, bytes, high);
+        let own = self.number_of(OWN_PLACE);
+        let flags = self.alu(AluOp::Or, length, own);
+        let (numbers, size) = (self.state(scratch), self.number_of(8 * words.len() as i64));
+        let args = [packet.handle, events, flags, numbers, size];
+        self.value(Op::Helper { id: EVENT_OUTPUT }, &args, Type::I64);
+        self.publish(packet);
     }
 
     /// A number as a parameter of a block.

@@ -30,6 +30,7 @@ use crate::graph::{Element, Graph, Port};
 use crate::handlers::{Access, Handler, SETTINGS, Writers};
 use crate::layout::{self, Held, Kept, Layout};
 use crate::packet::{HOST, NOTES, Packet, TYPES};
+use crate::printing::Printer;
 use crate::resolve;
 use crate::script::Script;
 use crate::waits::{self, Lane, Part, Waits};
@@ -89,8 +90,19 @@ impl Source {
 pub enum Target {
     /// A device, by name.
     Device(String),
-    /// A capture file, and how many bytes of each packet it keeps.
-    File(String, u32),
+    /// A capture file, and what it keeps.
+    File(String, Recording),
+}
+
+/// What a capture file keeps of packets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Recording {
+    /// Bytes of each.
+    pub most: u32,
+    /// Their link type.
+    pub link: u32,
+    /// Whether the length that is written has the bytes in it that were cut off before a packet came.
+    pub whole: bool,
 }
 
 /// What tells a source when to send: 64 bits of the settings each.
@@ -106,6 +118,15 @@ pub struct Gate {
     pub base: u32,
     /// Packets a second, if somebody may set that.
     pub rate: Option<u32>,
+}
+
+/// What is to be done when a source has sent all that it has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct SourceEnd {
+    /// The source's place in [`Program::sources`].
+    pub source: usize,
+    /// The script to run, by its place in [`Program::scripts`]; else the run is asked to end.
+    pub script: Option<usize>,
 }
 
 /// An entry that a table holds at first.
@@ -158,6 +179,10 @@ pub struct Program {
     pub entries: Vec<Entry>,
     /// What scripts do between batches.
     pub scripts: Vec<Script>,
+    /// What is done when sources have sent all that they have.
+    pub ends: Vec<SourceEnd>,
+    /// Elements that print: records of packets name them by number.
+    pub printers: Vec<Printer>,
     /// Devices whose packets have no Ethernet header.
     pub unframed: Vec<String>,
     /// Numbers of the state that several elements have in common, by name.
@@ -314,6 +339,8 @@ pub fn compile_for(
         common,
         unframed,
         scripts,
+        printers,
+        ends,
         rewriters,
         mapped,
         trees,
@@ -354,6 +381,8 @@ pub fn compile_for(
         handlers,
         entries,
         scripts,
+        printers,
+        ends,
         unframed,
         common,
         uncloned,

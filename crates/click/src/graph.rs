@@ -49,6 +49,15 @@ pub struct Interface {
     pub gateway: Option<u32>,
 }
 
+/// A capture file that the configuration names.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Capture {
+    /// Its name, as the configuration says it.
+    pub name: String,
+    /// Link type of its packets.
+    pub link: u32,
+}
+
 /// A configuration without compound elements.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Graph {
@@ -56,6 +65,8 @@ pub struct Graph {
     pub elements: Vec<Element>,
     /// Each once, in order.
     pub connections: Vec<Connection>,
+    /// Capture files that are there when it is read.
+    pub captures: Vec<Capture>,
     /// What the configuration requires.
     pub requirements: Vec<Text>,
     /// Interfaces that arguments may name where they want addresses: none, unless whoever has the graph knows the machine.

@@ -281,13 +281,12 @@ impl Writers {
         let writes = |text: &crate::config::Text| {
             let all = words(text);
             let [instruction, handler, ..] = &all[..] else { return false };
-            let is_write = ["write", "writeq", "call"].contains(&instruction.text.as_str());
+            // What a source writes at its end is an argument of it.
+            let is_write = ["write", "writeq", "call", "END_CALL"].contains(&instruction.text.as_str());
             let own = handler.text.rsplit_once('.').map_or("", |(_, own)| own);
             is_write && (own == name || handler.text.contains('$'))
         };
-        let is_script = |class: &str| class == "Script" || class == "DriverManager";
-        self == Writers::Anybody
-            || graph.elements.iter().filter(|e| is_script(&e.class)).any(|e| e.arguments.iter().any(writes))
+        self == Writers::Anybody || graph.elements.iter().any(|e| e.arguments.iter().any(writes))
     }
 }
 

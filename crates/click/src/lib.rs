@@ -28,6 +28,7 @@ mod layout;
 mod lex;
 mod packet;
 mod parse;
+mod printing;
 mod refused;
 mod resolve;
 mod script;
@@ -37,18 +38,20 @@ mod waits;
 
 pub use arguments::{ether_text, ip_text, ip6_text, prefix_text, prefix6_text};
 pub use compile::{
-    Drop, Entry, Gate, Named, Program, QUEUE, STATE, Source, Target, compile, compile_for, compile_with,
+    Drop, Entry, Gate, Named, Program, QUEUE, Recording, STATE, Source, SourceEnd, Target, compile,
+    compile_for, compile_with,
 };
 pub use config::Text;
-pub use elements::{bridge_text, time};
+pub use elements::{bridge_text, capture_files, time};
 pub use error::{Error, Span, nearest};
 pub use flatten::flatten;
 pub use foreign::{Foreign, ReadObject};
 pub use general::General;
-pub use graph::{Connection, Element, Graph, Interface, Port};
+pub use graph::{Capture, Connection, Element, Graph, Interface, Port};
 pub use handlers::{Access, Bits, Form, Handler, Ratio, SETTINGS, Takes, Verb, Writers};
 pub use layout::{Annotation, Field, Layout};
 pub use parse::parse;
+pub use printing::{Contents, IpForm, PRINTS, PrintForm, Printer, chatter, printed};
 pub use script::{Goal, Script, ScriptKind, Step, unquoted};
 pub use sketch::{Flow, Sketch};
 pub use waits::{Beat, Burst, Lane, Number, Pace, Part, Queued, Sender, Server, Turns, Waits};

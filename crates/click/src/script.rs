@@ -49,8 +49,10 @@ pub enum Step {
     Print {
         /// The text, or the handler.
         text: String,
-        /// Whether a newline follows.
+        /// Whether it ends with a newline.
         line: bool,
+        /// The file that it goes to, and whether behind what is there.
+        file: Option<(String, bool)>,
     },
     /// Prints a handler and what it says to standard error.
     Read(String),
@@ -93,6 +95,8 @@ const INSTRUCTIONS: &[&str] = &[
     "printnq",
     "read",
     "readq",
+    "save",
+    "append",
     "write",
     "writeq",
     "call",
@@ -162,11 +166,19 @@ fn step(argument: &Text, parts: &[Text], labels: &[(String, usize)]) -> Result<S
             let (unquoted, once) = (name.text.ends_with('q'), name.text.starts_with("init"));
             Step::Set { name: variable.text.clone(), text, unquoted, once }
         }
-        print if print.starts_with("print") && rest.starts_with('>') => {
-            return Err(Error::new(parts[1].span, "scripts print to standard output only here"));
+        "print" | "printq" | "printn" | "printnq" => {
+            let (text, file) = redirected(&rest);
+            Step::Print { text, line: !name.text.starts_with("printn"), file }
         }
-        "print" | "printq" => Step::Print { text: rest, line: true },
-        "printn" | "printnq" => Step::Print { text: rest, line: false },
+        "save" | "append" => {
+            let handler = parts.get(1).ok_or_else(|| {
+                Error::new(argument.span, format!("`{}` lacks the name of a handler", name.text))
+            })?;
+            let file = rest[handler.text.len()..].trim();
+            let file = if file.is_empty() { "-" } else { file };
+            let (text, file) = (handler.text.clone(), to_file(file, name.text == "append"));
+            Step::Print { text, line: true, file }
+        }
         "read" | "readq" => Step::Read(needed("the name of a handler")?),
         "write" | "writeq" | "call" => Step::Write(needed("the name of a handler")?),
         // Without a time it is a pause.
@@ -188,6 +200,24 @@ fn step(argument: &Text, parts: &[Text], labels: &[(String, usize)]) -> Result<S
             return Err(error.nearest(other, INSTRUCTIONS.iter().copied()));
         }
     })
+}
+
+/// What is printed, and to which file if it begins with `>FILE` or `>>FILE`.
+fn redirected(text: &str) -> (String, Option<(String, bool)>) {
+    let Some(behind) = text.strip_prefix('>') else { return (text.to_owned(), None) };
+    let (append, behind) = match behind.strip_prefix('>') {
+        Some(behind) => (true, behind),
+        None => (false, behind),
+    };
+    let behind = behind.trim_start();
+    let (file, rest) = behind.split_once(char::is_whitespace).unwrap_or((behind, ""));
+    (rest.trim_start().to_owned(), to_file(file, append))
+}
+
+/// A file to print to; none for standard output.
+fn to_file(name: &str, append: bool) -> Option<(String, bool)> {
+    let name = unquoted(name);
+    (!name.is_empty() && name != "-").then_some((name, append))
 }
 
 /// Where a label is. A label of the script goes before those that all scripts have.

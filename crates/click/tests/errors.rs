@@ -135,7 +135,6 @@ fn scripts_say_what_they_do_not_know() {
     insta::assert_snapshot!(errors("Script(TYPE SIGNAL 2)"), @"`SIGNAL 2`: scripts of type SIGNAL 2 are not supported [those that are: ACTIVE, PASSIVE, DRIVER]");
     insta::assert_snapshot!(errors("Script(prnt x, label a)"), @"`prnt`: there is no instruction `prnt` in scripts here [the nearest name is `print`]");
     insta::assert_snapshot!(errors("Script(goto nowere, label nowhere)"), @"`nowere`: there is no label `nowere` [the nearest name is `nowhere`]");
-    insta::assert_snapshot!(errors("DriverManager(wait, print >file x)"), @"`>file`: scripts print to standard output only here");
     insta::assert_snapshot!(errors("Script(write)"), @"`write`: `write` lacks the name of a handler");
     insta::assert_snapshot!(errors("Idle -> Script(end) -> Discard"), @r"
     `Script(end)`: `Script@2` has no input 0 [`Script` has no inputs]

@@ -11,6 +11,7 @@ use std::io;
 use std::ptr::null_mut;
 use std::slice::{from_raw_parts, from_raw_parts_mut};
 
+use millstream_built::printing::Printing;
 use millstream_built::{Kind, Payload, fill, handlers};
 use millstream_native::{Batch, Engine, Linked, Map, Table};
 
@@ -78,6 +79,10 @@ impl Open {
             Payload::of_bytes(linked.description).map_err(|e| e.to_string())?;
         let mut engine = Engine::of_linked(&image, &linked).map_err(|e| e.to_string())?;
         fill(&mut engine, &entries).map_err(|e| e.to_string())?;
+        if let Kind::Click { program, .. } = &kind {
+            let printing = Printing::open(program).map_err(|e| e.to_string())?;
+            engine.listen(printing.listener());
+        }
         let most = most as usize;
         let batch = match &kind {
             Kind::Click { .. } => Batch::with_copies(most, most * COPIES),

@@ -65,7 +65,7 @@ pub use pinned::{MOUNT, PlaceError, check_pin, check_place, make_place};
 pub use program::{Program, run_time_statistics};
 pub use ringbuf::RingBuffer;
 pub use tap::Tap;
-pub use tc::{Filter, TcxState, filters, query_tcx};
+pub use tc::{Filter, TcxState, add_clsact, filters, has_tcx, query_tcx, remove_empty_clsact};
 pub use testrun::{TestOutput, TestRun};
 pub use types::{AttachType, LinkType, MapType, ProgramType, map_flags, prog_flags};
 pub use xdp::{XdpHolder, XdpState, query_xdp, replace_xdp_netlink, xdp_program};

@@ -14,6 +14,7 @@ use crate::map::{Map, MapSpec};
 use crate::netns::Namespace;
 use crate::program::Program;
 use crate::sys;
+use crate::tc::{Filter, add_clsact, remove_empty_clsact};
 use crate::testrun::TestRun;
 use crate::types::{AttachType, MapType, ProgramType};
 
@@ -102,6 +103,30 @@ pub fn instruction_set_v4() -> Outcome {
     loads(&insns)
 }
 
+/// Whether there are atomic instructions that give the old value, exchange, and compare and exchange (Linux 5.12 and later).
+pub fn fetching_atomics() -> Outcome {
+    let insns = [
+        [0xb7, 0, 0, 0, 2, 0, 0, 0],
+        // *(u64 *)(r10 - 8) = r0; r0 = atomic_fetch_add((u64 *)(r10 - 8), r0)
+        [0x7b, 0x0a, 0xf8, 0xff, 0, 0, 0, 0],
+        [0xdb, 0x0a, 0xf8, 0xff, 0x01, 0, 0, 0],
+        [0xb7, 0, 0, 0, 2, 0, 0, 0],
+        [0x95, 0, 0, 0, 0, 0, 0, 0],
+    ];
+    loads(&insns)
+}
+
+/// Whether XDP programs may ask for the coarse monotonic clock (`bpf_ktime_get_coarse_ns`, Linux 5.11 and later).
+pub fn coarse_clock() -> Outcome {
+    let insns = [
+        // call bpf_ktime_get_coarse_ns
+        [0x85, 0, 0, 0, 160, 0, 0, 0],
+        [0xb7, 0, 0, 0, 2, 0, 0, 0],
+        [0x95, 0, 0, 0, 0, 0, 0, 0],
+    ];
+    loads(&insns)
+}
+
 /// Whether the verifier knows that a lookup of a constant index below the size of an array finds an entry, so that its result
 /// need not be tested (Linux 6.14 and later).
 pub fn elided_null_checks() -> Outcome {
@@ -164,6 +189,23 @@ pub fn native_xdp_on_veth() -> Outcome {
     }))
 }
 
+/// Whether TC programs attach by a filter of a clsact queueing discipline.
+pub fn clsact() -> Outcome {
+    Outcome::of(in_veth(|ifindex| {
+        let program = Program::load(&ProgramSpec {
+            name: "probe",
+            program_type: ProgramType::SCHED_CLS,
+            insns: &constant(0),
+            license: "GPL",
+            ..ProgramSpec::default()
+        });
+        let program = program.map_err(refused)?;
+        add_clsact(ifindex)?;
+        Filter::attach(&program, ifindex, AttachType::TCX_INGRESS)?.detach()?;
+        remove_empty_clsact(ifindex)
+    }))
+}
+
 /// Whether TC programs attach by link (Linux 6.6 and later).
 pub fn tcx() -> Outcome {
     Outcome::of(in_veth(|ifindex| {
@@ -184,21 +226,6 @@ pub fn live_frames() -> Outcome {
     Outcome::of(constant_xdp(1).map_err(refused).and_then(|program| {
         program.test_run(&TestRun { data: &[0; 64], live_frames: true, batch: 1, ..TestRun::default() })
     }))
-}
-
-/// Whether a program of this kind loads and attaches to the BTF id given: `tp_btf` (`TRACING`,
-/// `TRACE_RAW_TP`), `fentry` (`TRACING`, `TRACE_FENTRY`), LSM (`LSM`, `LSM_MAC`).
-pub fn tracing(program_type: ProgramType, attach: AttachType, btf_id: u32) -> Outcome {
-    let program = Program::load(&ProgramSpec {
-        name: "probe",
-        program_type,
-        expected_attach: attach,
-        insns: &constant(0),
-        license: "GPL",
-        attach_btf_id: btf_id,
-        ..ProgramSpec::default()
-    });
-    Outcome::of(program.map_err(refused).and_then(|p| Link::attach_tracing(&p).map(drop)))
 }
 
 /// Whether the processor's counters can be read (`perf_event_open` of cycles).

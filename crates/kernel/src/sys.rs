@@ -115,12 +115,36 @@ commands!(
 ///
 /// `attr` may hold addresses: the caller passes only addresses of buffers that outlive the call and are as long
 /// as the attribute says, which [`addr`] and [`addr_mut`] make from borrowed slices.
+///
+/// Linux before 5.11 charges maps, programs and BTF to the memory that the process may lock, and says `EPERM` when that is used up: then the
+/// limit is raised, where that is permitted, and the kernel asked again.
 pub(crate) fn bpf<T: Plain>(command: Command, attr: &mut T) -> std::result::Result<i32, i32> {
-    // SAFETY: `attr` is exclusive and its size is passed; the buffers it names are live, by the contract above.
+    let result = call_once(command, attr);
+    let charged = [MAP_CREATE.number, PROG_LOAD.number, BTF_LOAD.number].contains(&command.number);
+    match result {
+        Err(libc::EPERM) if charged && raise_locked_memory() => call_once(command, attr),
+        result => result,
+    }
+}
+
+fn call_once<T: Plain>(command: Command, attr: &mut T) -> std::result::Result<i32, i32> {
+    // SAFETY: `attr` is exclusive and its size is passed; the buffers it names are live, by the contract of `bpf`.
     let r = unsafe {
         libc::syscall(libc::SYS_bpf, command.number as libc::c_int, std::ptr::from_mut(attr), size_of::<T>())
     };
     if r < 0 { Err(last_errno()) } else { Ok(r as i32) }
+}
+
+/// Takes the limit of locked memory away; whether there was one and it could be taken away.
+fn raise_locked_memory() -> bool {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: writes one live structure.
+    let known = unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &mut limit) } == 0;
+    let none = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: reads one live structure.
+    known
+        && limit.rlim_cur != libc::RLIM_INFINITY
+        && unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &none) } == 0
 }
 
 /// Calls bpf(2) for a command that answers with a new file descriptor.

@@ -16,6 +16,13 @@ use crate::types::AttachType;
 /// `TC_H_MAKE(TC_H_CLSACT, TC_H_MIN_INGRESS)` and the same for egress.
 const INGRESS: u32 = 0xffff_fff2;
 const EGRESS: u32 = 0xffff_fff3;
+/// `TC_H_CLSACT` and the handle of the queueing discipline that is there.
+const CLSACT: u32 = 0xffff_fff1;
+const CLSACT_HANDLE: u32 = 0xffff_0000;
+/// Priority that the kernel gives to the first filter of an interface if none is said.
+const FIRST_PRIORITY: u16 = 0xc000;
+/// All protocols (`ETH_P_ALL`).
+const ALL_PROTOCOLS: u16 = 3;
 /// Bytes of `struct tcmsg`.
 const TCMSG: usize = 20;
 const TCA_KIND: u16 = 1;
@@ -115,9 +122,63 @@ pub struct Filter {
 /// # Errors
 /// `ENODEV`.
 pub fn filters(ifindex: u32, attach: AttachType) -> Result<Vec<Filter>> {
-    let request = Request::tc(libc::RTM_GETTFILTER, libc::NLM_F_DUMP as u16, [ifindex, 0, parent(attach), 0]);
-    let answers = request.send(&format!("asking for the filters of interface {ifindex}"))?;
+    let answers = all_filters(ifindex, attach)?;
     Ok(answers.iter().filter_map(|answer| Filter::read(answer, attach)).collect())
+}
+
+/// Whether tcx is there; before Linux 6.6 it is not.
+///
+/// # Errors
+/// `ENODEV`, `EPERM`.
+pub fn has_tcx(ifindex: u32) -> Result<bool> {
+    match query_tcx(ifindex, AttachType::TCX_INGRESS) {
+        Err(e) if e.errno() == Some(libc::EINVAL) => Ok(false),
+        found => found.map(|_| true),
+    }
+}
+
+/// Adds a clsact queueing discipline to an interface; `false` if one is there already.
+///
+/// # Errors
+/// `ENODEV`, `EPERM`, `ENOENT` if the kernel lacks it (`CONFIG_NET_SCH_INGRESS`).
+pub fn add_clsact(ifindex: u32) -> Result<bool> {
+    let flags = (libc::NLM_F_CREATE | libc::NLM_F_EXCL) as u16;
+    let mut request = Request::tc(libc::RTM_NEWQDISC, flags, [ifindex, CLSACT_HANDLE, CLSACT, 0]);
+    request.text(TCA_KIND, "clsact");
+    match request.send(&format!("adding clsact to interface {ifindex}")) {
+        Err(e) if e.errno() == Some(libc::EEXIST) => Ok(false),
+        done => done.map(|_| true),
+    }
+}
+
+/// Removes the clsact queueing discipline of an interface if no filter is left there, on either way.
+///
+/// # Errors
+/// If the kernel refuses. That there is none is no error.
+pub fn remove_empty_clsact(ifindex: u32) -> Result<()> {
+    let gone = |e: &Error| matches!(e.errno(), Some(libc::ENODEV | libc::ENOENT | libc::EINVAL));
+    for attach in [AttachType::TCX_INGRESS, AttachType::TCX_EGRESS] {
+        match all_filters(ifindex, attach) {
+            Err(e) if gone(&e) => return Ok(()),
+            found => {
+                if !found?.is_empty() {
+                    return Ok(());
+                }
+            }
+        }
+    }
+    let mut request = Request::tc(libc::RTM_DELQDISC, 0, [ifindex, CLSACT_HANDLE, CLSACT, 0]);
+    request.text(TCA_KIND, "clsact");
+    match request.send(&format!("removing clsact from interface {ifindex}")) {
+        Err(e) if gone(&e) => Ok(()),
+        done => done.map(drop),
+    }
+}
+
+/// The answers about all filters of an interface, of whatever kind.
+fn all_filters(ifindex: u32, attach: AttachType) -> Result<Vec<Vec<u8>>> {
+    let request = Request::tc(libc::RTM_GETTFILTER, libc::NLM_F_DUMP as u16, [ifindex, 0, parent(attach), 0]);
+    request.send(&format!("asking for the filters of interface {ifindex}"))
 }
 
 fn parent(attach: AttachType) -> u32 {
@@ -125,6 +186,80 @@ fn parent(attach: AttachType) -> u32 {
 }
 
 impl Filter {
+    /// Attaches a program as a filter behind all that are there. The interface must have a clsact queueing discipline
+    /// ([`add_clsact`]). Unlike a link, the filter stays when the process ends.
+    ///
+    /// # Errors
+    /// `ENODEV`, `EPERM`; `EEXIST` if somebody else took the place meanwhile, or no priority is left.
+    pub fn attach(program: &Program, ifindex: u32, attach: AttachType) -> Result<Self> {
+        let doing = format!("attaching TC program {:?} as a filter of interface {ifindex}", program.name());
+        let priorities = all_filters(ifindex, attach)?;
+        let last =
+            priorities.iter().filter_map(|answer| u32_at(answer, 16)).map(|info| (info >> 16) as u16).max();
+        let priority = match last {
+            None => FIRST_PRIORITY,
+            Some(last) => {
+                last.checked_add(1).ok_or_else(|| Error::call("rtnetlink", &doing, libc::EEXIST))?
+            }
+        };
+        let filter = Filter {
+            ifindex,
+            attach,
+            chain: 0,
+            priority,
+            protocol: ALL_PROTOCOLS,
+            handle: 1,
+            program_id: program.id()?,
+            name: program.name().bytes().chain([0]).collect(),
+            class: None,
+            flags: 0,
+        };
+        filter.put(program, (libc::NLM_F_CREATE | libc::NLM_F_EXCL) as u16, &doing)?;
+        Ok(filter)
+    }
+
+    /// Takes the filter away; when this returns, no packet is in its program any more.
+    ///
+    /// # Errors
+    /// If the kernel refuses. That the filter, or the interface, is gone is no error.
+    pub fn detach(&self) -> Result<()> {
+        let mut request = self.request(libc::RTM_DELTFILTER, 0);
+        request.text(TCA_KIND, "bpf");
+        match request.send(&format!("removing a filter of interface {}", self.ifindex)) {
+            Err(e) if matches!(e.errno(), Some(libc::ENODEV | libc::ENOENT | libc::EINVAL)) => return Ok(()),
+            done => done?,
+        };
+        grace_period()
+    }
+
+    /// A request about this filter.
+    fn request(&self, kind: u16, flags: u16) -> Request {
+        let info = u32::from(self.priority) << 16 | u32::from(self.protocol.to_be());
+        let mut request = Request::tc(kind, flags, [self.ifindex, self.handle, parent(self.attach), info]);
+        if self.chain != 0 {
+            request.attribute(TCA_CHAIN, &self.chain.to_ne_bytes());
+        }
+        request
+    }
+
+    /// Writes the filter with this program.
+    fn put(&self, program: &Program, flags: u16, doing: &str) -> Result<()> {
+        let mut request = self.request(libc::RTM_NEWTFILTER, flags);
+        request.text(TCA_KIND, "bpf");
+        request.nest(TCA_OPTIONS, &[], |r| {
+            r.attribute(TCA_BPF_FD, &program.raw().to_ne_bytes());
+            if !self.name.is_empty() {
+                r.attribute(TCA_BPF_NAME, &self.name);
+            }
+            r.attribute(TCA_BPF_FLAGS, &ACT_DIRECT.to_ne_bytes());
+            r.attribute(TCA_BPF_FLAGS_GEN, &self.flags.to_ne_bytes());
+            if let Some(class) = &self.class {
+                r.attribute(TCA_BPF_CLASSID, class);
+            }
+        });
+        request.send(doing).map(drop)
+    }
+
     /// Of an answer: `struct tcmsg`, then attributes.
     fn read(answer: &[u8], attach: AttachType) -> Option<Filter> {
         let (ifindex, handle, info) = (u32_at(answer, 4)?, u32_at(answer, 8)?, u32_at(answer, 16)?);
@@ -169,7 +304,7 @@ impl Filter {
     ///
     /// # Errors
     /// `EEXIST` if another program was there a moment ago, `ENOENT` if the filter is gone; nothing changed then.
-    pub(crate) fn replace(&self, new: &Program, expected: &Program) -> Result<()> {
+    pub fn replace(&self, new: &Program, expected: &Program) -> Result<()> {
         let doing = || format!("replacing {:?} in a filter of interface {}", expected.name(), self.ifindex);
         let errno = match self.program()? {
             Some(id) if id == expected.id()? => None,
@@ -179,25 +314,7 @@ impl Filter {
         if let Some(errno) = errno {
             return Err(Error::call("rtnetlink", doing(), errno));
         }
-        let info = u32::from(self.priority) << 16 | u32::from(self.protocol.to_be());
-        let words = [self.ifindex, self.handle, parent(self.attach), info];
-        let mut request = Request::tc(libc::RTM_NEWTFILTER, libc::NLM_F_REPLACE as u16, words);
-        request.text(TCA_KIND, "bpf");
-        if self.chain != 0 {
-            request.attribute(TCA_CHAIN, &self.chain.to_ne_bytes());
-        }
-        request.nest(TCA_OPTIONS, &[], |r| {
-            r.attribute(TCA_BPF_FD, &new.raw().to_ne_bytes());
-            if !self.name.is_empty() {
-                r.attribute(TCA_BPF_NAME, &self.name);
-            }
-            r.attribute(TCA_BPF_FLAGS, &ACT_DIRECT.to_ne_bytes());
-            r.attribute(TCA_BPF_FLAGS_GEN, &self.flags.to_ne_bytes());
-            if let Some(class) = &self.class {
-                r.attribute(TCA_BPF_CLASSID, class);
-            }
-        });
-        request.send(&doing())?;
+        self.put(new, libc::NLM_F_REPLACE as u16, &doing())?;
         // Links wait for this by themselves.
         grace_period()
     }

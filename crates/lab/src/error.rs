@@ -50,6 +50,20 @@ pub enum Error {
         /// What went wrong; part of the message, hence no source of its own.
         cause: std::io::Error,
     },
+    /// Frames were lost where none may be, so that what was timed means nothing.
+    #[error("{0} frames were lost on one CPU, where none may be")]
+    Lost(u64),
+    /// It was done, and there is no answer.
+    #[error("{0}")]
+    NoAnswer(String),
+    /// The kernel is too old.
+    #[error("this kernel lacks {what}, which came with Linux {since}")]
+    Missing {
+        /// What it lacks.
+        what: &'static str,
+        /// The first release that has it.
+        since: &'static str,
+    },
     /// What was asked for cannot be done.
     #[error("{0}")]
     Unusable(String),
@@ -67,11 +81,17 @@ impl Error {
         all.map(ToString::to_string).collect::<Vec<_>>().join(": ")
     }
 
+    /// Whether it was done, and did not come to an answer.
+    pub fn is_no_answer(&self) -> bool {
+        matches!(self, Error::Lost(_) | Error::NoAnswer(_))
+    }
+
     /// Whether it is this machine that does not permit it, for want of privilege, or does not support it.
     pub fn is_the_machines(&self) -> bool {
         /// `ENOTSUPP`, which the kernel gives and the C library does not name.
         const NOT_SUPPORTED: i32 = 524;
         let errno = match self {
+            Error::Missing { .. } => return true,
             Error::Kernel(e) | Error::Loader(millstream_loader::Error::Kernel(e)) => e.errno(),
             Error::Load { source: LoadError::Refused(e), .. } => e.errno(),
             Error::Io { cause, .. } => cause.raw_os_error(),

@@ -79,6 +79,46 @@ pub(crate) fn hurry(thread: u32) {
     }
 }
 
+/// Prepares the calling thread to send frames that the same CPU receives, and to be timed at it.
+///
+/// The receiver works in softirqs at the end of each batch. Linux before 6.5 leaves them to ksoftirqd once that has been woken, as happens where a
+/// round of softirqs takes more than two milliseconds, and a sender that goes on fills its ring meanwhile. There it gives way to all
+/// other threads, so that ksoftirqd takes the CPU at the end of the batch. Elsewhere it goes before all others.
+pub(crate) fn hurry_sender() {
+    if softirqs_wait(&release()) { give_way() } else { hurry(THIS_THREAD) }
+}
+
+/// As [`hurry_sender`], for a sender that is not timed: leaves it its priority where that loses no frames.
+pub(crate) fn prepare_sender() {
+    if softirqs_wait(&release()) {
+        give_way();
+    }
+}
+
+/// Whether the receiver may still have frames before it when a send returns, because softirqs wait ([`hurry_sender`]).
+pub(crate) fn may_be_under_way() -> bool {
+    softirqs_wait(&release())
+}
+
+fn release() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default()
+}
+
+/// Whether a kernel of this release leaves softirqs to ksoftirqd while that is runnable.
+fn softirqs_wait(release: &str) -> bool {
+    let mut parts = release.split(['.', '-']).map_while(|part| part.trim().parse::<u32>().ok());
+    parts.next().zip(parts.next()).is_some_and(|version| version < (6, 5))
+}
+
+/// Has the calling thread run when no other wants its CPU (`SCHED_IDLE`).
+fn give_way() {
+    let parameters = libc::sched_param { sched_priority: 0 };
+    // SAFETY: reads one live structure; thread 0 is the calling one.
+    if unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &parameters) } < 0 {
+        tracing::debug!("sending at usual priority: {}", io::Error::last_os_error());
+    }
+}
+
 /// The CPUs that the calling thread may run on.
 pub fn allowed_cpus() -> Vec<usize> {
     // SAFETY: as in `affinity`.
@@ -253,4 +293,19 @@ fn c_path(path: &Path) -> io::Result<CString> {
 
 fn check(result: libc::c_int) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::softirqs_wait;
+
+    #[test]
+    fn kernels_whose_softirqs_wait_are_told_by_their_release() {
+        for waits in ["5.10.0-46-cloud-amd64", "6.1.0-56-amd64", "6.4.16"] {
+            assert!(softirqs_wait(waits), "{waits}");
+        }
+        for goes_on in ["6.5.0", "6.12.117+deb12-cloud-amd64", "6.18.44-x", "7.2.13", "10.0", "", "unknown"] {
+            assert!(!softirqs_wait(goes_on), "{goes_on}");
+        }
+    }
 }

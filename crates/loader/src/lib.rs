@@ -25,6 +25,7 @@ mod loaded;
 mod loader;
 mod maps;
 mod session;
+mod substitute;
 
 pub use error::{Error, ProgramError};
 pub use kernel_types::KernelTypes;

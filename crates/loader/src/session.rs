@@ -17,7 +17,7 @@ use rustc_hash::FxHashMap;
 use crate::error::{Error, ProgramError};
 use crate::kernel_types::KernelTypes;
 use crate::maps::MadeMaps;
-use crate::{attach, externs};
+use crate::{attach, externs, substitute};
 
 /// A CO-RE relocation that this kernel has no answer for: its instruction was made one that the verifier rejects
 /// if it can be reached.
@@ -218,12 +218,14 @@ impl<'a> Session<'a> {
         linked: &LinkedProgram,
     ) -> Result<kernel::Program, ProgramError> {
         let (func_info, line_info) = records(linked);
+        let mut slots = slots.to_vec();
+        substitute::missing_helpers(&mut slots);
         let (program_type, expected_attach) = self.type_of(program);
         let spec = ProgramSpec {
             name: &program.name,
             program_type,
             expected_attach,
-            insns: slots,
+            insns: &slots,
             license: &self.object.license,
             flags: program.kind.load_flags(),
             btf: self.btf.as_ref().map(|btf| btf.as_fd()),

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::emit::Place;
 use crate::image::Lines;
-use crate::runtime::packet::{Field, LONGEST, Packet};
+use crate::runtime::packet::{Field, Packet};
 use crate::runtime::worker::Worker;
 
 /// Signals that a program can cause; SIGABRT is how a function of the runtime ends that panics.
@@ -277,7 +277,9 @@ unsafe fn say_packet(running: &Running<'_>, wanted: &Wanted) {
         return;
     }
     // SAFETY: by the caller; the batch is laid out for the program that runs.
-    let packet = Packet { layout, words: unsafe { std::slice::from_raw_parts_mut(first, layout.words()) } };
+    let (words, buffer) =
+        unsafe { (std::slice::from_raw_parts_mut(first, layout.words()), (*running.worker).buffer) };
+    let packet = Packet { layout, words, buffer };
     let mut line = Line::new();
     let _ = write!(line, "millstream: ");
     let place = (first as usize).wrapping_sub(running.packets as usize) / layout.stride();
@@ -298,7 +300,7 @@ unsafe fn say_packet(running: &Running<'_>, wanted: &Wanted) {
     }
     let (from, end) = packet.bounds();
     let length = end.wrapping_sub(from) as usize;
-    if length > LONGEST {
+    if length > buffer as usize {
         let _ = write!(line, ", whose bounds are lost");
         return line.end();
     }

@@ -29,7 +29,7 @@ use crate::runtime::maps::Map;
 use crate::runtime::packet::{Batch, Descriptors, Layout};
 use crate::runtime::region::{AREAS, Lent, Place, Placed};
 use crate::runtime::sharing::{Epochs, Guarded};
-use crate::runtime::worker::{Clock, Event, Worker};
+use crate::runtime::worker::{Clock, Event, Listener, Worker};
 use crate::schedule::{InForce, Schedule};
 use crate::templates::Chosen;
 
@@ -201,6 +201,7 @@ pub struct Engine {
     board: Arc<Board>,
     seed: u64,
     layout: Layout,
+    listener: Option<Listener>,
     /// What making it took.
     pub timings: Timings,
     /// Templates of its hash tables, tries and classifiers.
@@ -429,6 +430,7 @@ impl Engine {
             board,
             seed,
             layout,
+            listener: None,
             timings: Timings::default(),
             templates: Vec::new(),
             schedule: InForce::default(),
@@ -445,6 +447,7 @@ impl Engine {
     pub(crate) fn lane(&self, number: u32) -> Lane {
         let mut lane = Lane::new(number, self.seed, self.layout, &self.board);
         lane.worker.clock = self.lane.worker.clock;
+        lane.worker.listener.clone_from(&self.listener);
         lane
     }
 
@@ -486,6 +489,12 @@ impl Engine {
         }
     }
 
+    /// Has somebody take the records of a map as workers make them, this one's and those that begin from now on.
+    pub fn listen(&mut self, listener: Listener) {
+        self.lane.worker.listener = Some(listener.clone());
+        self.listener = Some(listener);
+    }
+
     /// The map of this name.
     pub fn map(&mut self, name: &str) -> Option<&mut Map> {
         self.maps().find(|map| map.name() == name)
@@ -499,6 +508,11 @@ impl Engine {
     /// What programs read as the time.
     pub fn set_clock(&mut self, clock: Clock) {
         self.lane.worker.clock = clock;
+    }
+
+    /// The clock that programs read.
+    pub fn clock(&self) -> Clock {
+        self.lane.worker.clock
     }
 
     /// The time that programs see now, by the coarse clock.
@@ -599,7 +613,14 @@ fn run(program: &Program, maps: &Maps, epochs: &Epochs, lane: &mut Lane, batch: 
 fn run_graph(program: &Program, maps: &Maps, epochs: &Epochs, lane: &mut Lane, batch: &mut Batch) {
     batch.conform(lane.worker.layout);
     lane.worker.ingress = batch.ingress();
+    lane.worker.buffer = batch.buffer() as u32;
+    if lane.worker.listener.is_some() {
+        lane.worker.arrivals.clear();
+        lane.worker.arrivals.extend_from_slice(batch.arrivals());
+        lane.worker.capacity = batch.capacity();
+    }
     let (packets, (copies, room), sent) = batch.parts();
+    lane.worker.first = packets.as_ptr() as usize;
     let room = room as u64;
     (lane.worker.spare, lane.worker.spares) = (copies.as_mut_ptr(), room);
     (lane.worker.sent, lane.worker.sent_len) = (sent.as_mut_ptr(), 0);

@@ -12,7 +12,7 @@ use millstream_ir::{
 use millstream_native::io::floor::Floor;
 use millstream_native::io::steer::{flow_hash, worker_of};
 use millstream_native::io::{Crew, Plan, Ran, Reason, Replay, Sink, run_by};
-use millstream_native::{Engine, Options, Template, Trie};
+use millstream_native::{Arrival, Engine, Options, Template, Trie};
 use millstream_programs::packet::Frame;
 use millstream_programs::rng::Rng;
 
@@ -161,7 +161,7 @@ fn frames(count: usize, keys: u64, even: bool) -> Vec<Vec<u8>> {
 struct Noted(Vec<u64>);
 
 impl Sink for Noted {
-    fn send(&mut self, _: &[u8], origin: u64, _: u32) -> io::Result<()> {
+    fn send(&mut self, _: &[u8], (origin, _): (u64, Arrival), _: u32) -> io::Result<()> {
         self.0.push(origin);
         Ok(())
     }
@@ -174,7 +174,7 @@ fn run(engine: &mut Engine, frames: &[Vec<u8>], count: u64, sink: &mut Noted) ->
         began.lock().expect("nobody panics").push(worker);
         Ok(())
     };
-    let source = Replay { frames, order: &order, count };
+    let source = Replay { frames, order: &order, count, stream: None };
     let ran = run_by(engine, &source, sink, PLAN, &Crew { enter: &enter }, None).expect("run");
     let mut began = began.into_inner().expect("nobody panics");
     began.sort_unstable();
@@ -287,7 +287,7 @@ fn what_is_changed_beside_workers_is_changed_between_their_batches() {
     let mut engine = Engine::of_module(module, func, &options).expect("compiled");
     let frames = frames(4096, 64, false);
     let order: Vec<u32> = (0..frames.len() as u32).collect();
-    let source = Replay { frames: &frames, order: &order, count: u64::MAX };
+    let source = Replay { frames: &frames, order: &order, count: u64::MAX, stream: None };
     let (mut changes, mut received) = (0u64, 0);
     // Until all workers have had thousands of batches since the first change.
     let mut attend = |floor: &Floor<'_>| {

@@ -74,7 +74,12 @@ fn bounds_stay_for_verifiers_that_do_not_find_them() {
         ("xor", "r1 &= 240\n r5 &= 15\n r1 ^= r5\n r1 &= 255", 255, G::V6_12),
         ("product", "r1 &= 15\n r5 &= 15\n r1 *= r5\n r1 &= 255", 255, G::V6_12),
         ("not zero", "if r1 == 0 goto end\n r1 += -1\n if r1 > 254 goto end", 254, G::V6_12),
-        ("two registers", "r5 >>= 1\n r1 = *(u32 *)(r2 +8)\n if r1 > r5 goto end\n if r1 > 127 goto end", 127, G::V6_12),
+        (
+            "two registers",
+            "r5 >>= 1\n r1 = *(u32 *)(r2 +8)\n if r1 > r5 goto end\n if r1 > 127 goto end",
+            127,
+            G::V6_12,
+        ),
         ("or with a constant", "r1 &= 15\n r1 |= 64\n r1 &= 127", 127, G::V5_10),
     ];
     for (name, body, bound, since) in cases {
@@ -106,7 +111,11 @@ fn constants_go_into_the_context_from_registers_before_linux_6_4() {
     };
     for generation in Generation::ALL {
         let allowed = generation.stores_context_immediates();
-        assert_eq!(immediates(Some(KernelRange::only(generation))), if allowed { 2 } else { 0 }, "{generation}");
+        assert_eq!(
+            immediates(Some(KernelRange::only(generation))),
+            if allowed { 2 } else { 0 },
+            "{generation}"
+        );
     }
     assert_eq!(immediates(None), 0, "every kernel takes the original");
 }

@@ -668,7 +668,8 @@ mod tests {
     fn loops_are_walked_round_by_round() {
         let text = "r1 = 0\n again:\n r1 += 1\n if r1 < 100 goto again\n r0 = 0\n exit";
         assert_eq!(effort(text), Effort { instructions: 203, certain: true });
-        let endless = "call get_prandom_u32\n r6 = r0\n again:\n r6 += 1\n if r6 != 7 goto again\n r0 = 0\n exit";
+        let endless =
+            "call get_prandom_u32\n r6 = r0\n again:\n r6 += 1\n if r6 != 7 goto again\n r0 = 0\n exit";
         assert!(!effort(endless).certain);
     }
 

@@ -50,6 +50,10 @@
 //! *Keys.* A write to one element tells which; the return reads the key once more, and if it is another now, any may have
 //! been written. So whoever keeps up with a map reads no more of it than was written.
 //!
+//! *A kernel without atomic exchanges* (before 5.12) runs the plain programs of the guard: a write revokes all, whatever the marks
+//! say, by a store that no exchange of ours can undo ([`Guard::approve`] compares the whole token). A newer kernel's commands, of which it is
+//! not known what they write, count as writes to all maps and as somebody new.
+//!
 //! *Death of the daemon.* The links are pinned before the first variant runs ([`Guard::pin`]), so the guard goes on
 //! revoking: what was specialised runs until the first write, then the original code, for ever.
 //!
@@ -61,7 +65,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use millstream_kernel::{Link, Map, Mapping, RingBuffer, UpdateMode};
+use millstream_kernel::{Link, LoadError, Map, Mapping, RingBuffer, UpdateMode, probe};
 use millstream_loader::{Loader, ProgramError};
 use millstream_object::Object;
 use millstream_programs::GUARD;
@@ -199,6 +203,23 @@ pub enum GuardError {
     },
 }
 
+impl GuardError {
+    /// Whether the kernel refuses it to this process, so that what it can do stays unknown.
+    pub fn is_forbidden(&self) -> bool {
+        let of_program = |error: &ProgramError| match error {
+            ProgramError::Load(LoadError::Refused(e)) => e.errno(),
+            _ => None,
+        };
+        let errno = match self {
+            GuardError::Kernel(e) | GuardError::Load(millstream_loader::Error::Kernel(e)) => e.errno(),
+            GuardError::Load(millstream_loader::Error::Program { source, .. }) => of_program(source),
+            GuardError::Program(e) => of_program(e),
+            _ => None,
+        };
+        matches!(errno, Some(libc::EPERM | libc::EACCES))
+    }
+}
+
 /// What happened to a watched map, told before the kernel does it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Event {
@@ -276,8 +297,23 @@ impl Guard {
     /// # Errors
     /// What the kernel refuses: BPF or tracing not permitted, no BTF.
     pub fn attach() -> Result<Guard, GuardError> {
+        match probe::fetching_atomics().is_yes() {
+            true => Guard::attach_programs(["guard_enter", "guard_exit"]),
+            false => Guard::attach_plain(),
+        }
+    }
+
+    /// As [`Guard::attach`], by the programs for kernels without atomic exchanges: each write revokes all.
+    ///
+    /// # Errors
+    /// As for [`Guard::attach`].
+    pub fn attach_plain() -> Result<Guard, GuardError> {
+        Guard::attach_programs(["guard_enter_plain", "guard_exit_plain"])
+    }
+
+    fn attach_programs([enter, exit]: [&'static str; 2]) -> Result<Guard, GuardError> {
         let object = Object::parse(GUARD.name, GUARD.object).map_err(millstream_loader::Error::from)?;
-        let loaded = Loader::new(&object).load()?;
+        let loaded = Loader::new(&object).only(enter)?.only(exit)?.load()?;
         let map = |name: &'static str| {
             let found = loaded.session.map_by_name(name).ok_or(GuardError::Lacks(name))?;
             Ok::<_, GuardError>(found.try_clone()?)
@@ -287,7 +323,7 @@ impl Guard {
         let memory = Arc::new(state.mmap(true)?);
         memory.atomic_u64(TOKEN as usize).store(REVOKED, Ordering::SeqCst);
         memory.atomic_u64(STANDBY as usize).store(REVOKED, Ordering::SeqCst);
-        let (enter, exit) = (program("guard_enter")?, program("guard_exit")?);
+        let (enter, exit) = (program(enter)?, program(exit)?);
         // The exit side first: who is counted in must be counted out.
         let exit_link = Link::attach_tracing(exit)?;
         let enter_link = Link::attach_tracing(enter)?;

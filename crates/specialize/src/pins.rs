@@ -1,7 +1,9 @@
 //! What outlives this process: links and maps pinned in a directory of a BPF file system.
 //!
 //! `link_IFACE` is the program's attachment to an interface, `guard_enter` and `guard_exit` are the guard's, `maps/NAME` the
-//! object's maps, `before_IFACE` (of TC programs `before_IFACE+ingress`, `+egress`) the program whose place was taken and is to be given back. If a session is killed, packets go on, and the
+//! object's maps, `before_IFACE` (of TC programs `before_IFACE+ingress`, `+egress`) the program whose place was taken and is to be given back.
+//! Before Linux 6.6 a TC program is attached by a filter, which cannot be pinned: `filter_IFACE+ingress` (`+egress`) is the program by
+//! which the filter is found, `clsact_IFACE+ingress` says that its queueing discipline is ours, too. If a session is killed, packets go on, and the
 //! guard goes on revoking. The next session with the same directory takes over what it finds: `place`.
 //!
 //! Invariants: one session at a time has a directory (`Claim`). The claim is a lock of the kernel's, so that it ends
@@ -18,6 +20,8 @@ use millstream_kernel::{Error, Link, Map, PlaceError, Program, check_pin, check_
 const LINK: &str = "link_";
 const GUARD: [&str; 2] = ["guard_enter", "guard_exit"];
 const BEFORE: &str = "before_";
+const FILTER: &str = "filter_";
+const CLSACT: &str = "clsact_";
 const MAPS: &str = "maps";
 
 /// A directory of pins.
@@ -182,6 +186,36 @@ impl Pins {
         remove(&self.path(BEFORE, interface));
     }
 
+    /// The program that an earlier session attached by a filter of its own.
+    pub(crate) fn filter(&self, label: &str) -> Option<Program> {
+        Program::from_pin(&self.path(FILTER, label)).ok()
+    }
+
+    /// Keeps the program that is attached by a filter, and whether the queueing discipline was added for it.
+    pub(crate) fn pin_filter(
+        &self,
+        label: &str,
+        program: &Program,
+        own_clsact: bool,
+    ) -> Result<(), PinError> {
+        self.remove_filter(label);
+        if own_clsact {
+            program.pin(&self.path(CLSACT, label))?;
+        }
+        Ok(program.pin(&self.path(FILTER, label))?)
+    }
+
+    /// Whether the queueing discipline of a filter was added for it.
+    pub(crate) fn owns_clsact(&self, label: &str) -> bool {
+        self.path(CLSACT, label).exists()
+    }
+
+    /// Forgets a filter of our own.
+    pub(crate) fn remove_filter(&self, label: &str) {
+        remove(&self.path(FILTER, label));
+        remove(&self.path(CLSACT, label));
+    }
+
     /// A pin of an interface.
     fn path(&self, kind: &str, interface: &str) -> PathBuf {
         self.directory.join(format!("{kind}{}", file_name(interface)))
@@ -261,7 +295,7 @@ impl Pins {
         if !self.are_ours() {
             return;
         }
-        for kind in [LINK, BEFORE] {
+        for kind in [LINK, BEFORE, FILTER, CLSACT] {
             self.entries(kind).iter().for_each(|path| remove(path));
         }
         self.remove_guard();

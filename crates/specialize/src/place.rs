@@ -14,7 +14,10 @@
 //! Invariant: what is on the hook is exchanged by compare and swap with what we put there. If somebody else has taken
 //! the hook, nothing is changed there any more.
 
-use millstream_kernel::{Hook, Link, Map, Program, XdpMode, interface, query_xdp};
+use millstream_kernel::{
+    AttachType, Filter, Hook, Link, Map, Program, XdpMode, add_clsact, filters, has_tcx, interface,
+    query_xdp, remove_empty_clsact,
+};
 
 use crate::adopt::Side;
 use crate::guard::Guard;
@@ -45,6 +48,8 @@ pub(crate) struct Tenant<'t> {
 enum Title {
     /// A link of our own.
     Own(Link),
+    /// A filter of our own, where the kernel has no links for TC.
+    Filter(OwnFilter),
     /// By another's attachment, whose program is to be put back.
     Adopted {
         hook: Hook,
@@ -52,6 +57,63 @@ enum Title {
         /// What that is pinned by.
         label: String,
     },
+}
+
+/// A filter that a session made, and what it is pinned by.
+#[derive(Debug)]
+struct OwnFilter {
+    filter: Filter,
+    label: String,
+}
+
+impl OwnFilter {
+    /// Attaches a program behind the filters that are there.
+    fn attach(
+        pins: &Pins,
+        program: &Program,
+        target: &Target,
+        side: Side,
+        name: &str,
+    ) -> Result<Self, LiveError> {
+        let (ifindex, label) = (target.ifindex, side.label(name));
+        let own_clsact = add_clsact(ifindex)?;
+        let undo = || {
+            pins.remove_filter(&label);
+            if own_clsact && let Err(error) = remove_empty_clsact(ifindex) {
+                tracing::warn!("{name}: {error}");
+            }
+        };
+        // Pinned first: a filter of which nothing is pinned would outlive a session that is killed here.
+        pins.pin_filter(&label, program, own_clsact).inspect_err(|_| undo())?;
+        let way = if target.egress { AttachType::TCX_EGRESS } else { AttachType::TCX_INGRESS };
+        let filter = Filter::attach(program, ifindex, way).inspect_err(|_| undo())?;
+        Ok(OwnFilter { filter, label })
+    }
+
+    /// The filter that an earlier session made, and its program.
+    fn find(pins: &Pins, ifindex: u32, side: Side, name: &str) -> Result<Option<(Self, Program)>, LiveError> {
+        let label = side.label(name);
+        let (Side::Tc(way), Some(pinned)) = (side, pins.filter(&label)) else { return Ok(None) };
+        let id = pinned.id()?;
+        for filter in filters(ifindex, way)? {
+            let program = Program::from_id(filter.program_id)?;
+            if filter.program_id == id || pins.holds_map_of(&program)? {
+                return Ok(Some((OwnFilter { filter, label }, program)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Takes it away, with its queueing discipline if that is ours and nobody else has a filter there.
+    fn detach(&self, pins: &Pins) -> Result<(), LiveError> {
+        self.filter.detach()?;
+        let own_clsact = pins.owns_clsact(&self.label);
+        pins.remove_filter(&self.label);
+        if own_clsact {
+            remove_empty_clsact(self.filter.ifindex)?;
+        }
+        Ok(())
+    }
 }
 
 /// A hook that was taken.
@@ -137,7 +199,9 @@ impl Place {
         let name = interface(target.ifindex)?.name;
         // The pins of its first life are of no use.
         self.pins.remove_link(&name);
-        self.pins.remove_before(&side(original, target)?.label(&name));
+        let label = side(original, target)?.label(&name);
+        self.pins.remove_before(&label);
+        self.pins.remove_filter(&label);
         let there = [(*target, name.clone())];
         let found = find_all(&self.pins, original, Vec::new(), &there)?.pop().flatten();
         let at = self.sit(original, target, name, found)?;
@@ -285,6 +349,11 @@ pub fn give_back(pins: &Pins, interfaces: &[u32]) -> Result<(), LiveError> {
             hook.replace(&before, &present)?;
         }
     }
+    for (ifindex, side) in interfaces.iter().flat_map(|i| Side::ALL.map(|side| (*i, side))) {
+        if let Some((own, _)) = OwnFilter::find(pins, ifindex, side, &interface(ifindex)?.name)? {
+            own.detach(pins)?;
+        }
+    }
     pins.remove();
     Ok(())
 }
@@ -320,6 +389,7 @@ impl Seat {
                 let info = link.info()?;
                 info.detail.interface().map(|_| info.program_id)
             }
+            Title::Filter(own) => own.filter.program()?,
             Title::Adopted { hook, .. } => hook.program(&self.current)?,
         })
     }
@@ -327,8 +397,10 @@ impl Seat {
     /// Unpins what was pinned for it.
     fn forget(&self, pins: &Pins) {
         pins.remove_link(&self.interface);
-        if let Title::Adopted { label, .. } = &self.title {
-            pins.remove_before(label);
+        match &self.title {
+            Title::Own(_) => {}
+            Title::Filter(own) => pins.remove_filter(&own.label),
+            Title::Adopted { label, .. } => pins.remove_before(label),
         }
     }
 
@@ -338,6 +410,11 @@ impl Seat {
             && let Err(error) = hook.replace(before, &self.current)
         {
             tracing::warn!("{}: putting back what was there: {error}", self.interface);
+        }
+        if let Title::Filter(own) = &self.title
+            && let Err(error) = own.detach(pins)
+        {
+            tracing::warn!("{}: removing the filter: {error}", self.interface);
         }
         self.forget(pins);
     }
@@ -359,7 +436,7 @@ impl Seat {
     fn vacate(&self, pins: &Pins, leave: Leave) -> Result<String, LiveError> {
         let directory = pins.directory().display();
         Ok(match (leave, &self.title) {
-            (Leave::Original | Leave::Unattended, Title::Own(_)) => {
+            (Leave::Original | Leave::Unattended, Title::Own(_) | Title::Filter(_)) => {
                 format!("the original program, pinned in {directory}")
             }
             (Leave::Original, Title::Adopted { before, label, .. }) => {
@@ -371,6 +448,10 @@ impl Seat {
             }
             (Leave::Restored, Title::Own(_)) => {
                 pins.remove_link(&self.interface);
+                "nothing".to_owned()
+            }
+            (Leave::Restored, Title::Filter(own)) => {
+                own.detach(pins)?;
                 "nothing".to_owned()
             }
             (Leave::Restored | Leave::Unattended, Title::Adopted { hook, before, label }) => {
@@ -388,6 +469,8 @@ impl Title {
         match (self, expected) {
             (Title::Own(link), None) => link.replace_any(new)?,
             (Title::Own(link), Some(expected)) => link.replace(new, expected)?,
+            (Title::Filter(own), Some(expected)) => own.filter.replace(new, expected)?,
+            (Title::Filter(_), None) => return Err(LiveError::NotAttached),
             (Title::Adopted { hook, .. }, Some(expected)) => hook.replace(new, expected)?,
             (Title::Adopted { .. }, None) => return Err(LiveError::NotAttached),
         }
@@ -438,6 +521,11 @@ fn find_all(
 fn adopted(pins: &Pins, original: &Program, target: &Target, name: &str) -> Result<Option<Found>, LiveError> {
     let side = side(original, target)?;
     let label = side.label(name);
+    if let Some((own, present)) = OwnFilter::find(pins, target.ifindex, side, name)? {
+        let own_clsact = pins.owns_clsact(&label);
+        pins.pin_filter(&label, original, own_clsact)?;
+        return Ok(Some(Found { title: Title::Filter(own), present: Some(present), ours: true }));
+    }
     // Programs on TC are in nobody's way.
     if matches!(side, Side::Tc(_)) && !target.adopt && pins.before(&label).is_none() {
         return Ok(None);
@@ -472,6 +560,9 @@ fn enter(
         return Ok(title);
     }
     let link = match side(original, target)? {
+        side @ Side::Tc(_) if !has_tcx(target.ifindex)? => {
+            return Ok(Title::Filter(OwnFilter::attach(pins, original, target, side, name)?));
+        }
         Side::Tc(hook) => Link::attach_tcx(original, target.ifindex, hook)?,
         Side::Xdp => Link::attach_xdp(original, target.ifindex, target.mode)?,
     };

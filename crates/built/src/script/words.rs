@@ -61,6 +61,17 @@ fn same(a: &str, b: &str) -> bool {
     }
 }
 
+/// A function of one number.
+fn fold_one(numbers: Option<&[f64]>, f: fn(f64) -> f64) -> String {
+    numbers.and_then(<[f64]>::first).map_or_else(String::new, |number| written(f(*number)))
+}
+
+/// A number of 32 bits in the other order of bytes.
+fn swapped(words: &[String], swap: fn(u32) -> u32) -> String {
+    let number = words.first().and_then(|word| word.parse().ok());
+    number.map_or_else(String::new, |number| swap(number).to_string())
+}
+
 /// What a script computes of words by this name, if it is one of those that scripts compute; empty where words are no numbers.
 pub(super) fn compute(name: &str, words: &[String]) -> Option<String> {
     let numbers: Option<Vec<f64>> = words.iter().map(|word| word.parse().ok()).collect();
@@ -90,6 +101,14 @@ pub(super) fn compute(name: &str, words: &[String]) -> Option<String> {
         "gt" => pair(|a, b| a > b),
         "le" => pair(|a, b| a <= b),
         "ge" => pair(|a, b| a >= b),
+        "round" => fold_one(numbers.as_deref(), f64::round),
+        "floor" => fold_one(numbers.as_deref(), f64::floor),
+        "ceil" => fold_one(numbers.as_deref(), f64::ceil),
+        "htonl" | "ntohl" => swapped(words, |number| number.swap_bytes()),
+        "htons" | "ntohs" => swapped(words, |number| u32::from((number as u16).swap_bytes())),
+        "first" => words.first().cloned().unwrap_or_default(),
+        "nand" => (!words.iter().all(|word| is_true(word))).to_string(),
+        "nor" => (!words.iter().any(|word| is_true(word))).to_string(),
         "not" => words.first().is_none_or(|word| !is_true(word)).to_string(),
         "and" => words.iter().all(|word| is_true(word)).to_string(),
         "or" => words.iter().any(|word| is_true(word)).to_string(),
@@ -133,6 +152,12 @@ mod tests {
             ("in", "0 0 1000", "true"),
             ("in", "7 0 1000", "false"),
             ("add", "a 1", ""),
+            ("floor", "2.7", "2"),
+            ("round", "2.5", "3"),
+            ("htons", "6", "1536"),
+            ("ntohl", "1", "16777216"),
+            ("first", "a b", "a"),
+            ("nor", "false 0", "true"),
         ];
         for (name, words, expected) in cases {
             assert_eq!(compute(name, &split(words)).as_deref(), Some(expected), "{name} {words}");

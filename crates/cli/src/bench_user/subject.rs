@@ -152,7 +152,7 @@ fn own_packets(program: &Program) -> Result<Vec<Option<Packets>>> {
     }
     let own = |source: &Source| match source {
         Source::Device(_) => Ok(None),
-        other => click::made(other, None, None).map(Some),
+        other => click::made(other, None, None)?.in_memory().map(Some),
     };
     program.sources.iter().map(own).collect()
 }
@@ -261,7 +261,7 @@ impl Runner {
     }
 
     fn object(&mut self, traffic: &Traffic, count: u64, batch: usize) -> Result<Ran> {
-        let source = Replay { frames: &traffic.frames, order: &traffic.order, count };
+        let source = Replay { frames: &traffic.frames, order: &traffic.order, count, stream: None };
         let plan = Plan { batch, ingress: INGRESS };
         let ran: ObjectRan = match self.engine.workers() {
             1 => run_packets(&mut self.engine, &source, &mut Nowhere, plan),

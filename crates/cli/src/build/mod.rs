@@ -18,6 +18,7 @@ use millstream_click::{Program, Writers};
 use millstream_native::{Cpu, Engine, Image, Linkable, Options, Prefixes};
 use millstream_object::Object;
 
+use crate::diagnostics;
 use crate::exit::Exit;
 use crate::native::{Tuning, is_llvm_missing};
 use crate::privileges::{self, Needs};
@@ -269,7 +270,7 @@ pub(crate) fn run_if_built() -> Option<ExitCode> {
         }
     };
     Some(execute(built).unwrap_or_else(|report| {
-        eprintln!("{report:?}");
+        diagnostics::emit(&report);
         Exit::Input.into()
     }))
 }

@@ -9,16 +9,19 @@ use std::io::{self, Write};
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use miette::Result;
 use millstream_built::keep::keep;
-use millstream_built::script::{Scripts, Surroundings};
+use millstream_built::printing::Printing;
+use millstream_built::script::{Idle, Scripts, Surroundings};
 use millstream_built::{fill, handlers, room};
-use millstream_click::{Access, Drop, General, Program, STATE, Writers};
+use millstream_click::{Access, Drop, General, Program, STATE, SourceEnd, Writers};
+use millstream_native::io::attention::Attention;
 use millstream_native::io::timed::Room;
-use millstream_native::{Engine, Options};
+use millstream_native::{Clock, Engine, Options};
 
 use crate::clients::{Client, Line};
 use crate::daemon::socket::Socket;
@@ -123,6 +126,10 @@ pub(super) struct AtWork {
     scripts: Scripts,
     /// Tables that clients have written.
     written: BTreeSet<String>,
+    /// Of what is to be done at ends of sources, that which was done.
+    ended: BTreeSet<usize>,
+    /// Where its elements print.
+    printing: Arc<Printing>,
     /// Crashes of the processes before this one, if it is supervised.
     pub(super) crashes: Option<u32>,
     /// Whether what scripts print goes to standard error, since the other has the result.
@@ -130,24 +137,84 @@ pub(super) struct AtWork {
 }
 
 impl AtWork {
-    pub(super) fn new(program: Program, aside: bool, crashes: Option<u32>) -> AtWork {
-        let scripts = Scripts::new(&program);
-        AtWork { program, swaps: 0, left: Vec::new(), scripts, written: BTreeSet::new(), crashes, aside }
+    /// A configuration that `engine` is to run.
+    pub(super) fn new(
+        program: Program,
+        engine: &mut Engine,
+        aside: bool,
+        crashes: Option<u32>,
+    ) -> io::Result<AtWork> {
+        let (scripts, printing) = (Scripts::new(&program), Printing::open(&program)?);
+        engine.listen(printing.listener());
+        let (left, written, ended) = (Vec::new(), BTreeSet::new(), BTreeSet::new());
+        Ok(AtWork { program, swaps: 0, left, scripts, written, ended, printing, crashes, aside })
     }
 
     /// Whether there is something to do between batches.
     pub(super) fn has_scripts(&self) -> bool {
-        !self.scripts.is_empty()
+        !self.scripts.is_empty() || !self.program.ends.is_empty()
     }
 
-    /// Carries out what scripts have to do by now; `false` to end the run.
-    pub(super) fn scripts(&mut self, engine: &mut Engine) -> io::Result<bool> {
-        self.scripted(engine, Scripts::serve)
+    /// Carries out what scripts have to do by now, and what is to be done for sources at their end; `false` to end the run. Where nothing but scripts can go on, time
+    /// leaps: here with `leaps`, else by the run's clock.
+    pub(super) fn scripts(
+        &mut self,
+        engine: &mut Engine,
+        attention: &Attention,
+        leaps: bool,
+    ) -> io::Result<bool> {
+        if attention.is_busy() {
+            self.scripts.busy();
+        } else if attention.is_idle() {
+            self.scripts.rest();
+        }
+        if !self.scripted(engine, Scripts::serve)? {
+            return Ok(false);
+        }
+        for at in 0..self.program.ends.len() {
+            let SourceEnd { source, script } = self.program.ends[at];
+            if attention.flows(source) {
+                self.ended.remove(&at);
+            }
+            if let Some(script) = script
+                && attention.has_ended(source)
+                && self.ended.insert(at)
+            {
+                self.scripted(engine, |scripts, around| scripts.begin(script, around))?;
+            }
+        }
+        if !attention.is_idle() {
+            return Ok(!self.scripts.has_ended());
+        }
+        // All sources have come to an end, and one of them was to be the run's.
+        let stops = |(at, end): (usize, &SourceEnd)| {
+            (end.script.is_none() && attention.has_ended(end.source) && !self.ended.contains(&at))
+                .then_some(at)
+        };
+        let next = match self.program.ends.iter().enumerate().find_map(stops) {
+            Some(at) => {
+                self.ended.insert(at);
+                self.scripted(engine, Scripts::ask_to_stop)?;
+                Idle::Again
+            }
+            None => self.scripted(engine, |scripts, around| scripts.idle(around, leaps))?,
+        };
+        match next {
+            Idle::Again => attention.look_again(),
+            Idle::Over => attention.hold(false),
+        }
+        Ok(!self.scripts.has_ended())
     }
 
-    /// Carries out what scripts have to do when there are no more packets.
+    /// When scripts go on, in nanoseconds of the run's clock, if any waits for a time.
+    pub(super) fn due(&self) -> Option<u64> {
+        self.scripts.due().map(|due| u64::try_from(due.as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    /// Carries out what scripts have to do when there are no more packets, and writes what elements have printed to files.
     pub(super) fn finish(&mut self, engine: &mut Engine) -> io::Result<()> {
-        self.scripted(engine, Scripts::finish)
+        self.scripted(engine, Scripts::finish)?;
+        self.printing.finish()
     }
 
     fn scripted<T>(
@@ -158,7 +225,10 @@ impl AtWork {
         let (mut out, mut errors) = (io::stdout(), io::stderr());
         let mut aside = io::stderr();
         let out: &mut dyn Write = if self.aside { &mut aside } else { &mut out };
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now = match engine.clock() {
+            Clock::Fixed(now) => Duration::from_nanos(now),
+            Clock::System => SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
+        };
         let mut around = Surroundings { program: &self.program, engine, now, out, errors: &mut errors };
         what(&mut self.scripts, &mut around)
     }
@@ -224,6 +294,8 @@ impl AtWork {
             return Err((520, "its sources send at other times than those of the one that runs".into()));
         }
         fill(&mut new, &program.entries).map_err(|e| (520, e.to_string()))?;
+        self.printing.replace(&program).map_err(|e| (520, e.to_string()))?;
+        new.listen(self.printing.listener());
         new.adopt(engine, &[STATE]);
         let mut state = handlers::state(&mut new);
         self.left.extend(program.carry(&mut state, &self.program, &handlers::state(engine)));
@@ -244,6 +316,7 @@ impl AtWork {
             gone.map(|(element, packets)| (Drop { element, reason: reason.clone(), offset: 0 }, packets)),
         );
         self.scripts = Scripts::new(&program);
+        self.ended.clear();
         self.program = program;
         self.swaps += 1;
         Ok(String::new())

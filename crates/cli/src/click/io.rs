@@ -3,22 +3,21 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufWriter, Write as _};
-use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
-use millstream_click::{Program, Source, Target};
-use millstream_lab::pcap;
-use millstream_native::io::Sink as _;
+use millstream_click::{Program, Recording, Source, Target};
 use millstream_native::io::graph::{Departure, Feed, Gate};
-use millstream_native::io::pcap::Writer;
+use millstream_native::io::pcap::{Form, Writer};
+use millstream_native::io::supply::{Origin, Stream};
 use millstream_native::io::timed::{Beat, Timetable};
 use millstream_programs::packet::Frame;
 use millstream_programs::rng::Rng;
 
 use super::gates::Gates;
 use super::places::devices;
+use crate::capture::CaptureFile;
 
 /// Packets of a run from memory, unless said otherwise.
 const USUAL_PACKETS: u64 = 10_000_000;
@@ -32,10 +31,10 @@ const FLOWS: usize = 1024;
 /// Packets of a source.
 pub(crate) struct Packets {
     frames: Vec<Vec<u8>>,
-    pub(super) times: Vec<u64>,
+    /// What they are read from instead, and how far it was read where that is done here.
+    file: Option<CaptureFile>,
+    reading: Option<Box<dyn Stream>>,
     count: u64,
-    /// Left out of a capture file because no buffer takes them.
-    pub(super) unfit: u64,
     pub(crate) description: String,
     /// The file for what is sent to devices, and to which.
     out: Vec<(Option<String>, String)>,
@@ -68,23 +67,52 @@ impl Packets {
         self.gate.as_ref().and_then(|gate| gate.rate())
     }
 
+    /// What they are read from, if they are not in memory.
+    pub(super) fn origin(&self) -> Option<&dyn Origin> {
+        self.file.as_ref().map(|file| file as &dyn Origin)
+    }
+
+    /// The same with packets in memory, as many of a file as are used there.
+    pub(crate) fn in_memory(self) -> Result<Packets> {
+        let Some(file) = &self.file else { return Ok(self) };
+        let frames = file.in_memory(MOST_FRAMES)?;
+        Ok(Packets { frames, file: None, ..self })
+    }
+
+    /// How many packets there are in all: a file is read to its end for that.
+    pub(super) fn total(&self) -> Result<u64> {
+        self.file.as_ref().map_or(Ok(self.count), |file| Ok(file.count()?.min(self.count)))
+    }
+
     /// Hands over at most so many packets, from number `next` on, none from `until` on, and says how many these were.
     pub(super) fn hand_over(
-        &self,
+        &mut self,
         next: &mut u64,
         until: u64,
         most: usize,
         take: &mut dyn FnMut(&[u8]),
-    ) -> usize {
-        if self.frames.is_empty() {
-            return 0;
-        }
+    ) -> io::Result<usize> {
         let (begin, end) = (*next, self.count.min(until));
+        if let Some(file) = &self.file {
+            let stream = match &mut self.reading {
+                Some(stream) => stream,
+                none => none.insert(Origin::open(file)?),
+            };
+            while *next < end && *next - begin < most as u64 {
+                let Some(record) = stream.next()? else { break };
+                take(record.bytes);
+                *next += 1;
+            }
+            return Ok((*next - begin) as usize);
+        }
+        if self.frames.is_empty() {
+            return Ok(0);
+        }
         while *next < end && *next - begin < most as u64 {
             take(&self.frames[(*next % self.frames.len() as u64) as usize]);
             *next += 1;
         }
-        (*next - begin) as usize
+        Ok((*next - begin) as usize)
     }
 }
 
@@ -133,7 +161,7 @@ pub(super) fn open(
                 let common = specs.iter().find(|s| s.device.is_none() && (first || s.files.is_none()));
                 first = false;
                 match own.or(common).map(|s| &s.files) {
-                    Some(Some((from, _))) if !from.is_empty() => file(from, count)?,
+                    Some(Some((from, _))) if !from.is_empty() => file(from, count, true)?,
                     Some(None) => memory(all.len() as u64, count),
                     _ => nothing(),
                 }
@@ -163,7 +191,7 @@ pub(crate) fn made(source: &Source, count: Option<u64>, gate: Option<Arc<Gate>>)
     };
     let packets = match source {
         Source::Device(_) => nothing(),
-        Source::File(path) => file(path, None)?,
+        Source::File(path) => file(path, None, false)?,
         Source::Constant(bytes, limit) => {
             let (frames, count) = (vec![bytes.clone()], limited(limit));
             Packets { frames, count, description: "one packet".into(), ..nothing() }
@@ -204,9 +232,9 @@ fn check(specs: &[Spec], program: &Program) -> Result<()> {
 fn nothing() -> Packets {
     Packets {
         frames: Vec::new(),
-        times: Vec::new(),
+        file: None,
+        reading: None,
         count: 0,
-        unfit: 0,
         description: "nothing".into(),
         out: Vec::new(),
         gate: None,
@@ -214,17 +242,12 @@ fn nothing() -> Packets {
     }
 }
 
-fn file(path: &str, count: Option<u64>) -> Result<Packets> {
-    let capture = pcap::read(Path::new(path), MOST_FRAMES).into_diagnostic()?;
-    let all = capture.frames.len() as u64;
-    Ok(Packets {
-        frames: capture.frames,
-        times: capture.times,
-        count: count.unwrap_or(all),
-        unfit: capture.left_out as u64,
-        description: format!("{path}, {all} frames"),
-        ..nothing()
-    })
+/// Packets of a file: those of a device are frames of Ethernet.
+fn file(path: &str, count: Option<u64>, of_device: bool) -> Result<Packets> {
+    let file = if of_device { CaptureFile::of_ethernet(path)? } else { CaptureFile::open(path)? };
+    let count = count.unwrap_or(u64::MAX);
+    let description = if of_device { path.to_owned() } else { "a capture".to_owned() };
+    Ok(Packets { file: Some(file), count, description, ..nothing() })
 }
 
 /// So many flows of 64-byte packets between random addresses.
@@ -248,71 +271,64 @@ fn memory(seed: u64, count: Option<u64>) -> Packets {
 }
 
 /// What takes the packets that are sent.
-pub(super) struct Sinks<'t> {
-    writers: BTreeMap<String, Mutex<Writer<'t, BufWriter<File>>>>,
+pub(super) struct Sinks {
+    writers: BTreeMap<String, Mutex<Writer<BufWriter<File>>>>,
     /// The file of each output.
     files: Vec<Option<String>>,
-    /// Where the times of each source begin in those of all.
-    bases: Vec<u64>,
 }
 
 /// When packets of each source come.
 pub(super) fn timetables(packets: &[Packets]) -> Vec<Timetable<'_>> {
-    packets.iter().map(|p| Timetable { stamps: &p.times, beat: p.beat.unwrap_or(USUAL_BEAT) }).collect()
+    packets.iter().map(|p| Timetable { stamps: &[], beat: p.beat.unwrap_or(USUAL_BEAT) }).collect()
 }
 
-/// The times of all sources, one after the other.
-pub(super) fn times(packets: &[Packets]) -> Vec<u64> {
-    packets.iter().flat_map(|p| p.times.iter().copied()).collect()
+/// How a file is written.
+pub(super) fn form(recording: &Recording) -> Form {
+    Form { link: recording.link, most: recording.most as usize, whole: recording.whole }
 }
 
-impl<'t> Sinks<'t> {
+impl Sinks {
     /// Nothing is written.
-    pub(super) fn none() -> Sinks<'t> {
-        Sinks { writers: BTreeMap::new(), files: Vec::new(), bases: Vec::new() }
+    pub(super) fn none() -> Sinks {
+        Sinks { writers: BTreeMap::new(), files: Vec::new() }
     }
 
-    pub(super) fn open(packets: &[Packets], times: &'t [u64], program: &Program) -> Result<Sinks<'t>> {
+    pub(super) fn open(packets: &[Packets], program: &Program) -> Result<Sinks> {
         let out = packets.first().map_or(&[][..], |p| &p.out);
         let mut sinks = Sinks::none();
         for target in &program.targets {
-            let (path, keep) = match target {
-                Target::File(path, keep) => (Some(path), *keep),
+            let (path, form) = match target {
+                Target::File(path, recording) => (Some(path), form(recording)),
                 Target::Device(name) => {
                     let own = out.iter().find(|(device, _)| device.as_ref() == Some(name));
                     let common = out.iter().find(|(device, _)| device.is_none());
-                    (own.or(common).map(|(_, path)| path), u32::MAX)
+                    (own.or(common).map(|(_, path)| path), Form::default())
                 }
             };
             if let Some(path) = path
                 && !sinks.writers.contains_key(path)
             {
                 let file = File::create(path).into_diagnostic().wrap_err_with(|| path.clone())?;
-                let writer = Writer::new(BufWriter::new(file), times)
+                let writer = Writer::new(BufWriter::new(file), form)
                     .into_diagnostic()
                     .wrap_err_with(|| path.clone())?;
-                sinks.writers.insert(path.clone(), Mutex::new(writer.cut_at(keep as usize)));
+                sinks.writers.insert(path.clone(), Mutex::new(writer));
             }
             sinks.files.push(path.cloned());
-        }
-        let mut base = 0;
-        for source in packets {
-            sinks.bases.push(base);
-            base += source.times.len() as u64;
         }
         Ok(sinks)
     }
 
     /// Takes a packet that is sent at a time, in nanoseconds.
     pub(super) fn take_at(&self, packet: &Departure<'_>, time: u64) -> io::Result<()> {
-        self.written(packet.output, |writer| writer.write(packet.bytes, time))
+        self.written(packet.output, |writer| writer.write(packet.bytes, time, packet.arrival.cut))
     }
 
     #[inline]
     fn written(
         &self,
         output: usize,
-        write: impl FnOnce(&mut Writer<'t, BufWriter<File>>) -> io::Result<()>,
+        write: impl FnOnce(&mut Writer<BufWriter<File>>) -> io::Result<()>,
     ) -> io::Result<()> {
         let Some(Some(path)) = self.files.get(output) else { return Ok(()) };
         let Some(writer) = self.writers.get(path) else { return Ok(()) };
@@ -322,12 +338,8 @@ impl<'t> Sinks<'t> {
 
     /// Takes a packet that is sent. One whose source has no times gets none.
     #[inline]
-    pub(super) fn take(&self, packet: &Departure<'_>, packets: &[Packets]) -> io::Result<()> {
-        self.written(packet.output, |writer| {
-            let len = packets[packet.source].times.len() as u64;
-            let origin = if len == 0 { 0 } else { self.bases[packet.source] + packet.number % len };
-            writer.send(packet.bytes, origin, packet.output as u32)
-        })
+    pub(super) fn take(&self, packet: &Departure<'_>) -> io::Result<()> {
+        self.take_at(packet, packet.arrival.time.unwrap_or(0))
     }
 
     pub(super) fn finish(self) -> Result<()> {

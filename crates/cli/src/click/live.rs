@@ -22,7 +22,7 @@ use millstream_ports::Lost;
 
 use super::Running;
 use super::gates::Gates;
-use super::io::{Packets, beat, made, of_ports};
+use super::io::{Packets, beat, form, made, of_ports};
 use super::made::Made;
 use super::places::{Places, Said, device_of, devices, places};
 use crate::native::LostBefore;
@@ -34,7 +34,7 @@ enum End {
     Interface(Wired),
     /// Packets that are made up, or a file's.
     Made(Made),
-    File(Writer<'static, BufWriter<File>>, io::Result<()>),
+    File(Writer<BufWriter<File>>, io::Result<()>),
 }
 
 impl Wire for End {
@@ -48,7 +48,7 @@ impl Wire for End {
     fn receive(&mut self, most: usize, take: Take<'_>) -> io::Result<usize> {
         match self {
             End::Interface(wired) => wired.receive(most, take),
-            End::Made(made) => Ok(made.receive(most, take)),
+            End::Made(made) => made.receive(most, take),
             End::File(..) => Ok(0),
         }
     }
@@ -59,7 +59,7 @@ impl Wire for End {
             End::Made(..) => false,
             End::File(writer, written) => {
                 if written.is_ok() {
-                    *written = writer.write(packet, os::now_ns());
+                    *written = writer.write(packet, os::now_ns(), 0);
                 }
                 true
             }
@@ -90,8 +90,8 @@ pub(super) struct Ports {
     by: By,
     sources: Vec<usize>,
     outputs: Vec<usize>,
-    /// Of each source a description, and how many of its packets no buffer takes.
-    described: Vec<(String, u64)>,
+    /// Of each source a description.
+    described: Vec<String>,
     /// Whether the configuration was compiled in stages.
     stages: bool,
 }
@@ -166,7 +166,7 @@ pub(super) fn of_graph(
             Err(refused) => refused.exit().map(Err),
         };
     }
-    let (mut ends, mut finite) = (Vec::new(), Some(0));
+    let (mut ends, mut finite) = (Vec::new(), Some(0_u64));
     for (way, name) in ports {
         match way.open(&name) {
             Ok(wired) => ends.push(End::Interface(wired)),
@@ -184,15 +184,17 @@ pub(super) fn of_graph(
             None => {
                 let made = made(source, packets.or(Some(u64::MAX)), gates.of(at))?;
                 let made = made.sending(beat(program, at));
-                finite = finite.map(|all: u64| all.saturating_add(made.feed().count));
+                if let Some(all) = finite {
+                    finite = Some(made.total()?.saturating_add(all));
+                }
                 ends.push(End::Made(Made::new(made)));
                 ends.len() - 1
             }
         };
         described.push(match &ends[place] {
-            End::Interface(wired) => (wired.description(), 0),
-            End::Made(Made { packets, .. }) => (packets.description.clone(), packets.unfit),
-            End::File(..) => (String::new(), 0),
+            End::Interface(wired) => wired.description(),
+            End::Made(Made { packets, .. }) => packets.description.clone(),
+            End::File(..) => String::new(),
         });
         places.push(place);
     }
@@ -230,12 +232,13 @@ fn written(program: &Program, outputs: Vec<Option<usize>>, ends: &mut Vec<End>) 
     for (target, place) in program.targets.iter().zip(outputs) {
         all.push(match (target, place) {
             (_, Some(place)) => place,
-            (Target::File(path, keep), None) => match files.iter().find(|(known, _)| known == path) {
+            (Target::File(path, recording), None) => match files.iter().find(|(known, _)| known == path) {
                 Some((_, place)) => *place,
                 None => {
-                    let file = File::create(path).and_then(|file| Writer::new(BufWriter::new(file), &[]));
+                    let form = form(recording);
+                    let file = File::create(path).and_then(|file| Writer::new(BufWriter::new(file), form));
                     let writer = file.into_diagnostic().wrap_err_with(|| path.clone())?;
-                    ends.push(End::File(writer.cut_at(*keep as usize), Ok(())));
+                    ends.push(End::File(writer, Ok(())));
                     files.push((path, ends.len() - 1));
                     ends.len() - 1
                 }
@@ -249,12 +252,12 @@ fn written(program: &Program, outputs: Vec<Option<usize>>, ends: &mut Vec<End>) 
 impl Ports {
     fn of_queues(queues: Queues, (sources, outputs): (Vec<usize>, Vec<usize>)) -> Ports {
         let taken = queues.taken();
-        let described = sources.iter().map(|&at| (taken.interfaces[at].text(), 0)).collect();
+        let described = sources.iter().map(|&at| taken.interfaces[at].text()).collect();
         Ports { by: By::Queues(queues), sources, outputs, described, stages: false }
     }
 
     fn of_wires(wires: Vec<Vec<Wired>>, (sources, outputs): (Vec<usize>, Vec<usize>)) -> Ports {
-        let described = sources.iter().map(|&at| (wires[0][at].description(), 0)).collect();
+        let described = sources.iter().map(|&at| wires[0][at].description()).collect();
         Ports { by: By::Wires(wires), sources, outputs, described, stages: false }
     }
 
@@ -272,9 +275,7 @@ impl Ports {
 
     /// The packets of each source, which are not here before they come.
     pub(super) fn packets(&self) -> Vec<Packets> {
-        let mut all = of_ports(self.described.iter().map(|(text, _)| text.clone()).collect());
-        all.iter_mut().zip(&self.described).for_each(|(packets, (_, unfit))| packets.unfit = *unfit);
-        all
+        of_ports(self.described.clone())
     }
 
     /// Runs the graph on what comes, until it is enough or Ctrl-C; `between` is asked between batches. Gives what was lost before it came here,

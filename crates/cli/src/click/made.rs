@@ -1,5 +1,6 @@
 //! Packets that a configuration makes up, or reads from files, while it serves interfaces.
 
+use std::io;
 use std::time::Instant;
 
 use millstream_native::io::timed::{Beat, Sender};
@@ -21,7 +22,7 @@ impl Made {
     }
 
     /// Hands over at most so many packets that may come by now, and says how many these were.
-    pub(super) fn receive(&mut self, most: usize, take: &mut dyn FnMut(&[u8])) -> usize {
+    pub(super) fn receive(&mut self, most: usize, take: &mut dyn FnMut(&[u8])) -> io::Result<usize> {
         let mut until = self.packets.until();
         if let Some((beat, sender, start)) = &mut self.times {
             let start = start.get_or_insert_with(Instant::now);

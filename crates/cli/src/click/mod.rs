@@ -22,11 +22,13 @@ use miette::{IntoDiagnostic, Report, Result, Severity, WrapErr, miette};
 use millstream_bpf::module::{func, lift_object};
 use millstream_built::{fill, handlers, room};
 use millstream_click::{
-    Access, Error, Foreign, General, Graph, Handler, Program, Writers, compile_for, flatten, parse,
+    Access, Capture, Error, Foreign, General, Graph, Handler, Program, Writers, capture_files, compile_for,
+    flatten, parse,
 };
 use millstream_interp::MapKind;
 use millstream_ir::Map;
 use millstream_native::io::Crew;
+use millstream_native::io::attention::Attention;
 use millstream_native::io::graph::{Departure, GraphRan, Sources, run_graph_by, run_graph_while};
 use millstream_native::io::pipeline::run_graph_pipelined;
 use millstream_native::io::timed::{Room, RoomSpec, run_graph_timed};
@@ -37,6 +39,8 @@ use self::control::{AtWork, Control};
 use self::gates::Gates;
 pub(crate) use self::io::{Packets, made, made_up};
 use self::texts::Texts;
+use crate::capture;
+use crate::diagnostics;
 use crate::dpdk;
 use crate::exit::Exit;
 use crate::input;
@@ -198,6 +202,7 @@ pub(crate) fn front(
     let texts = Texts::read(conf)?;
     let mut graph = graph(&texts, variables)?;
     graph.interfaces = interfaces::of(&graph);
+    graph.captures = captures(&graph);
     let mut program =
         compile_for(&graph, &foreign, writers, general).map_err(|all| rendered(&all, &texts))?;
     let config = Access::Text(texts.whole.clone());
@@ -206,7 +211,7 @@ pub(crate) fn front(
         element.name = format!("{}, {}", element.name, texts.place(element.span));
     }
     for warning in &program.warnings {
-        eprintln!("{:?}", texts.report(warning, Severity::Warning));
+        diagnostics::emit(&texts.report(warning, Severity::Warning));
     }
     if general.stages && program.stages < workers {
         let conf = conf.display();
@@ -224,6 +229,12 @@ pub(crate) fn front(
         1 => Ok(program),
         _ => program.for_workers().map_err(|all| rendered(&all, &texts)),
     }
+}
+
+/// What is known of the capture files that packets come from. One that is not there now is an error when it is to be read.
+fn captures(graph: &Graph) -> Vec<Capture> {
+    let link = |name: String| Some(Capture { link: capture::link(Path::new(&name))?, name });
+    capture_files(graph).into_iter().filter_map(link).collect()
 }
 
 /// What tables of routes will hold.
@@ -281,7 +292,7 @@ fn rendered(errors: &[Error], texts: &Texts) -> Report {
     let mut reports: Vec<Report> = errors.iter().map(|e| texts.report(e, Severity::Error)).collect();
     let last = reports.pop();
     for report in reports {
-        eprintln!("{report:?}");
+        diagnostics::emit(&report);
     }
     last.unwrap_or_else(|| miette!("the configuration is wrong"))
 }
@@ -381,23 +392,25 @@ pub(crate) fn execute(
         (None, Some(interfaces)) => interfaces.packets(),
         (None, None) => io::open(&args.io, &program, args.packets, &gates)?,
     };
-    let times = io::times(&packets);
     let sinks = match interfaces {
         Some(_) => io::Sinks::none(),
-        None => io::Sinks::open(&packets, &times, &program)?,
+        None => io::Sinks::open(&packets, &program)?,
     };
     let feeds: Vec<_> = packets.iter().map(io::Packets::feed).collect();
+    let streams: Vec<_> = packets.iter().map(io::Packets::origin).collect();
     let (batch, size) = (engine.batch(), engine.batch() as usize);
     let control = listening(args, engine, options)?;
-    let (stages, outputs, mut at_work) =
-        (program.stages > 1, program.targets.len(), AtWork::new(program, args.json, args.watch.crashed()));
-    let take = |p: Departure<'_>| sinks.take(&p, &packets);
+    let (stages, outputs) = (program.stages > 1, program.targets.len());
+    let mut at_work = AtWork::new(program, engine, args.json, args.watch.crashed()).into_diagnostic()?;
+    let take = |p: Departure<'_>| sinks.take(&p);
     let scripted = at_work.has_scripts();
+    let attention = Attention::new(packets.len(), if stages { 1 } else { engine.workers() }, scripted);
     // A script that cannot print ends the run.
     let mut failed = None;
     let mut serve = |engine: &mut Engine, room: &mut Room| {
         room::tell(&at_work.program, engine, room);
-        let on = if scripted { at_work.scripts(engine) } else { Ok(true) };
+        let on = if scripted { at_work.scripts(engine, &attention, !replayed) } else { Ok(true) };
+        room.set_alarm(at_work.due());
         let on = on.unwrap_or_else(|e| {
             failed = Some(e);
             false
@@ -407,14 +420,15 @@ pub(crate) fn execute(
         room::renew(&at_work.program, engine, room);
         on
     };
-    // The scripts begin before any packet comes.
-    let begun = serve(engine, &mut room);
+    // The scripts begin before any packet comes: with the clock of replays, where these have one.
+    let begun = replayed || serve(engine, &mut room);
     let is_asked = scripted || control.is_some();
     let (mut none, real) = (Room::new(&RoomSpec::default()), args.real_time);
     let untimed = |engine: &mut Engine| serve(engine, &mut none);
     let asked = |serve| is_asked.then_some(serve);
     let (mut lost, mut taken) = (None, None);
-    let sources = Sources { feeds: &feeds, gates: gates.all() };
+    let watched = scripted.then_some(&attention);
+    let sources = Sources { feeds: &feeds, gates: gates.all(), streams: &streams, attention: watched };
     let ran = match (engine.workers(), &mut ports, interfaces) {
         _ if !begun => Ok(GraphRan::none(feeds.len(), outputs)),
         (_, Some(ports), _) => {

@@ -137,8 +137,7 @@ impl Document {
         handlers: Vec<(String, String)>,
     ) -> Document {
         let AtWork { program, swaps, left, crashes, .. } = at_work;
-        let left_out: u64 = packets.iter().map(|p| p.unfit).sum();
-        let unfit = ran.unfit + left_out;
+        let unfit = ran.unfit;
         let received: u64 = ran.received.iter().sum();
         let sources = program.sources.iter().zip(packets).zip(&ran.received);
         let output = |target: &Target| match target {
@@ -153,10 +152,10 @@ impl Document {
                 .map(|((source, packets), received)| SourceRow {
                     source: named(source),
                     packets: packets.description.clone(),
-                    received: received + packets.unfit,
+                    received: *received,
                 })
                 .collect(),
-            received: received + left_out,
+            received,
             copies: ran.copies + number(state, program.uncloned),
             sent: ran.sent.iter().sum(),
             outputs: program
@@ -233,11 +232,13 @@ impl Document {
     }
 }
 
-/// A source, without all of the packets that it makes.
+/// A source in words.
 fn named(source: &Source) -> String {
+    let limit = |limit: &Option<u64>| limit.map_or(String::new(), |limit| format!(", {limit} in all"));
     match source {
-        Source::Frames(frames, limit) => format!("Frames({}, {limit:?})", frames.len()),
-        other => format!("{other:?}"),
+        Source::Device(name) | Source::File(name) => name.clone(),
+        Source::Constant(bytes, most) => format!("a packet of {} bytes{}", bytes.len(), limit(most)),
+        Source::Frames(frames, most) => format!("{} packets that are made{}", frames.len(), limit(most)),
     }
 }
 

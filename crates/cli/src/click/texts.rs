@@ -5,9 +5,11 @@
 
 use std::path::{Path, PathBuf};
 
-use miette::{IntoDiagnostic, LabeledSpan, MietteDiagnostic, NamedSource, Report, Result, Severity, WrapErr};
+use miette::{IntoDiagnostic, LabeledSpan, MietteDiagnostic, Report, Result, Severity, WrapErr};
 use millstream_click::ast::Statement;
 use millstream_click::{Error, Span, parse};
+
+use crate::diagnostics::Excerpt;
 
 /// Texts of files, one behind the other.
 #[derive(Default)]
@@ -20,19 +22,19 @@ pub(super) struct Texts {
 struct Part {
     name: String,
     from: usize,
-    source: NamedSource<String>,
+    source: Excerpt,
 }
 
 impl Part {
     fn new(name: String, text: &str, from: usize) -> Part {
-        let source = NamedSource::new(name.clone(), text.to_owned());
+        let source = Excerpt::new(&name, text);
         Part { name, from, source }
     }
 
     fn report(&self, error: &Error, severity: Severity) -> Report {
         let (from, to) =
             (error.span.start.saturating_sub(self.from), error.span.end.saturating_sub(self.from));
-        let label = LabeledSpan::new_with_span(Some(error.label.clone()), (from, to.saturating_sub(from)));
+        let label = LabeledSpan::new_with_span(Some(error.label.clone()), self.source.place(from, to));
         let diagnostic =
             MietteDiagnostic::new(error.message.clone()).with_label(label).with_severity(severity);
         let diagnostic = match &error.help {

@@ -170,6 +170,7 @@ fn failed(error: &place::Error) -> Exit {
             eprintln!("  `millstream doctor` says what this machine permits and what to do about the rest");
             Exit::NotPermitted
         }
+        false if error.is_refusal() => Exit::Negative,
         false => Exit::Input,
     }
 }

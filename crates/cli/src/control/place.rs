@@ -63,7 +63,25 @@ impl Error {
 
     pub(super) fn is_permission(&self) -> bool {
         let refused = matches!(self, Error::Place(e) if !matches!(e, PlaceError::Io { .. }));
-        refused || matches!(self.errno(), Some(libc::EPERM | libc::EACCES))
+        let denied = [libc::EPERM, libc::EACCES, libc::EOPNOTSUPP, libc::ENOSYS];
+        refused || self.errno().is_some_and(|errno| denied.contains(&errno))
+    }
+
+    /// Whether the kernel said no to what is usable. An interface that is not there is not.
+    pub(super) fn is_refusal(&self) -> bool {
+        match self {
+            Error::Program(_) | Error::Loader(millstream_loader::Error::Program { .. }) => true,
+            Error::Kernel(_)
+            | Error::Interface { .. }
+            | Error::Loader(millstream_loader::Error::Kernel(_)) => {
+                self.errno().is_some_and(|errno| errno != libc::ENODEV)
+            }
+            Error::Loader(_)
+            | Error::Path { .. }
+            | Error::Place(_)
+            | Error::Object(_)
+            | Error::Unusable(_) => false,
+        }
     }
 
     pub(super) fn hint(&self) -> Option<String> {

@@ -30,7 +30,7 @@ use millstream_specialize::pins::remove_abandoned;
 use millstream_specialize::report::Report;
 use millstream_specialize::{Compiler, Leave, Live, Settings, Speed};
 
-use crate::exit::Exit;
+use crate::exit::{Exit, ended};
 use crate::run::Story;
 use figures::{Figures, Updates};
 
@@ -104,10 +104,10 @@ fn seconds(args: &Args) -> [u64; 2] {
 
 /// The first two acts: traffic, and other traffic.
 fn speed_act(args: &Args, say: &(dyn Fn(&str) + Sync), figures: &mut Figures) -> Result<(), miette::Report> {
-    let rig = Rig::new(RigConfig::default()).into_diagnostic()?;
+    let rig = Rig::new(RigConfig::default()).map_err(ended)?;
     let (config, flows) = tables(rig.test_port());
     let sequence = flows.sequence(1, SEQUENCE);
-    rig.load_traffic(&Traffic::new(&flows, &sequence)).into_diagnostic()?;
+    rig.load_traffic(&Traffic::new(&flows, &sequence)).map_err(ended)?;
     let other = flows.reweighted(Locality::HIGH, 77).sequence(2, SEQUENCE);
     let act = Duration::from_secs(args.seconds.max(3));
     figures.workload(&flows, &config);
@@ -127,22 +127,22 @@ fn speed_act(args: &Args, say: &(dyn Fn(&str) + Sync), figures: &mut Figures) ->
     })?;
     (figures.before, figures.after) = speeds;
     figures.live_rates(&stage.told());
-    figures.add_counts(rig.counts().into_diagnostic()?);
+    figures.add_counts(rig.counts().map_err(ended)?);
     Ok(())
 }
 
 /// The last act: updates.
 fn update_act(args: &Args, say: &(dyn Fn(&str) + Sync), figures: &mut Figures) -> Result<(), miette::Report> {
-    let rig = Rig::new(RigConfig { stamps: true, ..RigConfig::default() }).into_diagnostic()?;
+    let rig = Rig::new(RigConfig { stamps: true, ..RigConfig::default() }).map_err(ended)?;
     let (config, flows) = tables(rig.test_port());
     let sequence = flows.sequence(1, SEQUENCE);
-    rig.load_traffic(&Traffic::new(&flows, &sequence)).into_diagnostic()?;
-    let writer = Writer::new(FarEnd::new(&rig).into_diagnostic()?, &config, &flows)?;
+    rig.load_traffic(&Traffic::new(&flows, &sequence)).map_err(ended)?;
+    let writer = Writer::new(FarEnd::new(&rig).map_err(ended)?, &config, &flows)?;
     let act = Duration::from_secs(args.seconds.max(3));
     let stage = Stage::new(args, &rig);
     stage.play(&config, Duration::from_millis(300), |live| {
         let routes = live.map(router::ROUTES).ok_or_else(|| miette!("no routes"))?;
-        let routes = routes.try_clone().into_diagnostic()?;
+        let routes = routes.try_clone().map_err(ended)?;
         stage.run(live, |stop| sleep(Duration::from_secs(3), stop))?;
         let (told, packets) = (stage.told().len(), live.packets());
         let pause = Duration::from_nanos(1_000_000_000 / args.updates.max(1));
@@ -161,7 +161,7 @@ fn update_act(args: &Args, say: &(dyn Fn(&str) + Sync), figures: &mut Figures) -
     })?;
     figures.many = writer.updates() - figures.few.updates;
     figures.far_end = writer.far.counted();
-    figures.add_counts(rig.counts().into_diagnostic()?);
+    figures.add_counts(rig.counts().map_err(ended)?);
     Ok(())
 }
 
@@ -264,18 +264,18 @@ impl<'s> Stage<'s> {
         let mut settings = Settings::new(format!("{PINS}/demo_{}", std::process::id()));
         (settings.first, settings.count) = (first, true);
         let result = self.rig.namespace().enter(|| {
-            let mut live = Live::load(&compiler, settings).into_diagnostic()?;
+            let mut live = Live::load(&compiler, settings).map_err(ended)?;
             for entry in &entries {
                 let map =
                     live.map(entry.map).ok_or_else(|| miette!("the router has no map {}", entry.map))?;
-                map.update(&entry.key, &entry.value, UpdateMode::Any).into_diagnostic()?;
+                map.update(&entry.key, &entry.value, UpdateMode::Any).map_err(ended)?;
             }
-            self.tell(&live.attach(&[self.rig.test_port()]).into_diagnostic()?);
+            self.tell(&live.attach(&[self.rig.test_port()]).map_err(ended)?);
             let result = acts(&mut live);
-            live.finish(Leave::Restored).into_diagnostic()?;
+            live.finish(Leave::Restored).map_err(ended)?;
             result
         });
-        result.into_diagnostic()?
+        result.map_err(ended)?
     }
 
     /// Runs Millstream and the sender while `script` does.
@@ -301,9 +301,9 @@ impl<'s> Stage<'s> {
             stop.store(true, Ordering::Relaxed);
             (ran, sender.join(), script.join())
         });
-        ran.into_diagnostic()?;
-        sent.map_err(|_| miette!("the sender panicked"))?.into_diagnostic()?;
-        scripted.map_err(|_| miette!("the script panicked"))?.into_diagnostic()?;
+        ran.map_err(ended)?;
+        sent.map_err(|_| miette!("the sender panicked"))?.map_err(ended)?;
+        scripted.map_err(|_| miette!("the script panicked"))?.map_err(ended)?;
         if os::interrupted() { Err(miette!("interrupted")) } else { Ok(()) }
     }
 
@@ -330,16 +330,16 @@ impl<'s> Stage<'s> {
     /// Original and variant against one another on the traffic of now, by the protocol: copies of both and of an empty
     /// program, in random order. `None` if no variant is at work.
     fn speed(&self, live: &mut Live<'_>) -> Result<Option<Speed>, miette::Report> {
-        if live.copy_of_variant().into_diagnostic()?.is_none() {
+        if live.copy_of_variant().map_err(ended)?.is_none() {
             return Ok(None);
         }
-        fit_for_timing().into_diagnostic()?;
-        live.detach().into_diagnostic()?;
+        fit_for_timing().map_err(ended)?;
+        live.detach().map_err(ended)?;
         let plan = Plan::live(self.measure.as_secs_f64());
         let measured =
-            live.speed_until(self.rig, XDP_TX, &plan, MOST_LOOKS, figures::is_decided).into_diagnostic();
+            live.speed_until(self.rig, XDP_TX, &plan, MOST_LOOKS, figures::is_decided).map_err(ended);
         self.rig.detach();
-        live.attach(&[self.rig.test_port()]).into_diagnostic()?;
+        live.attach(&[self.rig.test_port()]).map_err(ended)?;
         measured.map(Some)
     }
 }

@@ -18,7 +18,8 @@ use millstream_lab::workload::{Builtin, Workload, locality, plain};
 use millstream_lab::{Error, leftovers, os, pcap};
 use millstream_object::Object;
 
-use crate::exit::Exit;
+use crate::capture;
+use crate::exit::{Exit, ended};
 use crate::privileges::Needs;
 use crate::{input, limited};
 
@@ -66,7 +67,7 @@ pub(crate) struct Feed {
     /// How packets fall on flows: `high`, `low`, `none` (ClassBench's Pareto rule) or `zipf:EXPONENT`
     #[arg(long, value_name = "RULE", default_value = "high")]
     locality: String,
-    /// Replay this capture (classic pcap, plain or gzip) in place of packets drawn from the tables
+    /// Replay this capture (pcap or pcapng, plain or gzip) in place of packets drawn from the tables
     #[arg(long, value_name = "FILE", group = "recorded")]
     pcap: Option<PathBuf>,
     /// Send this frame, a file with its bytes, in place of packets drawn from the tables
@@ -120,6 +121,7 @@ impl Feed {
         }
         let Some(path) = &self.pcap else { return Ok(None) };
         let capture = pcap::read(path, MOST_FRAMES).into_diagnostic()?;
+        capture::warn(&capture);
         if capture.left_out > 0 {
             eprintln!("{}: {} frames cannot be sent and are left out", path.display(), capture.left_out);
         }
@@ -187,7 +189,7 @@ fn refused(e: Error) -> Result<ExitCode, miette::Report> {
         );
         return Ok(Exit::NotPermitted.into());
     }
-    Err(e).into_diagnostic()
+    Err(ended(e))
 }
 
 /// The exit code for what the user cut short, after everything was put in order.

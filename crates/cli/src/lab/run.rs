@@ -19,6 +19,7 @@ use serde::Serialize;
 
 use super::compare::sample;
 use super::{Feed, MOST_FRAMES, interrupted, is_length, open, refused, short, text, verdict_name};
+use crate::capture;
 use crate::exit::Exit;
 use crate::progress::Progress;
 
@@ -189,6 +190,7 @@ fn work(args: &Args, main: &Bench<'_>, stamped: &[Bench<'_>; 2]) -> Result<Docum
         None => verify(&main.rig, &traffic, &expected, VERIFIED)?,
         Some(path) => {
             let due = pcap::read_any(path, MOST_FRAMES)?;
+            capture::warn(&due);
             if due.left_out > 0 {
                 let (path, n) = (path.display(), due.left_out);
                 return Err(Error::Unusable(format!(

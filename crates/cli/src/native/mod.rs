@@ -18,15 +18,16 @@ use std::fmt::Write as _;
 use std::fs::File;
 use std::io::BufWriter;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use millstream_click::General;
-use millstream_lab::{os, pcap};
+use millstream_lab::os;
 use millstream_native::io::floor::Floor;
-use millstream_native::io::pcap::Writer;
+use millstream_native::io::pcap::{Form, Writer};
+use millstream_native::io::supply::Origin;
 use millstream_native::io::{Crew, Nowhere, Plan, Ran, Reason, Replay, Sink, run as run_packets, run_by};
 use millstream_native::{
     Chosen, Classifier, Engine, Error, InForce, Options, Schedule, Template, Timings, Trie,
@@ -39,6 +40,7 @@ use self::live::{Ports, Until, Way};
 use self::stats::{Latencies, Worker};
 use self::taken::{Queues, Taken};
 use self::without::{Without, without};
+use crate::capture::CaptureFile;
 use crate::dpdk;
 use crate::exit::Exit;
 use crate::lab::{Feed, open};
@@ -47,8 +49,6 @@ use crate::supervise::Watch;
 
 /// Packets of a run from memory, unless said otherwise.
 const USUAL_PACKETS: u64 = 10_000_000;
-/// Frames of a capture file, at most.
-const MOST_FRAMES: usize = 1 << 24;
 
 /// How code is made, and what it fetches ahead of its use.
 #[derive(Debug, clap::Args)]
@@ -343,10 +343,9 @@ struct Document {
 struct Packets {
     frames: Vec<Vec<u8>>,
     order: Vec<u32>,
-    times: Vec<u64>,
+    /// What they are read from instead.
+    file: Option<CaptureFile>,
     count: u64,
-    /// Left out of a capture file because no buffer takes them.
-    unfit: u64,
     description: String,
     out: Option<PathBuf>,
 }
@@ -414,10 +413,10 @@ pub(crate) fn execute(name: &str, args: &Running, engine: &mut Engine, made: boo
         }
     };
     let mut taken = None;
-    let (description, unfit, ran, lost) = match served {
+    let (description, ran, lost) = match served {
         Some(Ok((description, by, ran, lost))) => {
             taken = by;
-            (description, 0, ran, Some(lost))
+            (description, ran, Some(lost))
         }
         Some(Err(code)) => return Ok(code),
         None => {
@@ -426,10 +425,10 @@ pub(crate) fn execute(name: &str, args: &Running, engine: &mut Engine, made: boo
                 tables::load(engine, spec)?;
             }
             let ran = feed(args, engine, &packets)?;
-            (packets.description, packets.unfit, ran, None)
+            (packets.description, ran, None)
         }
     };
-    let mut document = document(engine, (name, &description), unfit, &ran);
+    let mut document = document(engine, (name, &description), &ran);
     document.compiled = document.compiled.filter(|_| made);
     (document.lost, document.crashes, document.taken) = (lost, args.watch.crashed(), taken);
     print(args, &document)
@@ -527,15 +526,12 @@ fn packets(name: &str, args: &Running, engine: &mut Engine) -> Result<Packets> {
         };
         let (load, _) = args.feed.workload(name, [args.ifindex, args.ifindex + 1])?;
         tables::apply(engine, &load.entries)?;
-        let capture = pcap::read(Path::new(from), MOST_FRAMES).into_diagnostic()?;
-        let all = capture.frames.len() as u64;
         return Ok(Packets {
-            order: (0..all as u32).collect(),
-            frames: capture.frames,
-            times: capture.times,
-            count: args.packets.unwrap_or(all),
-            unfit: capture.left_out as u64,
-            description: format!("{from}, {all} frames"),
+            frames: Vec::new(),
+            order: Vec::new(),
+            file: Some(CaptureFile::of_ethernet(from)?),
+            count: args.packets.unwrap_or(u64::MAX),
+            description: from.to_owned(),
             out: to,
         });
     }
@@ -550,16 +546,16 @@ fn packets(name: &str, args: &Running, engine: &mut Engine) -> Result<Packets> {
     Ok(Packets {
         frames: load.flows.packets,
         order,
-        times: Vec::new(),
+        file: None,
         count: args.packets.unwrap_or(USUAL_PACKETS),
-        unfit: 0,
         description: load.description,
         out: None,
     })
 }
 
 fn feed(args: &Running, engine: &mut Engine, packets: &Packets) -> Result<Ran> {
-    let source = Replay { frames: &packets.frames, order: &packets.order, count: packets.count };
+    let stream = packets.file.as_ref().map(|file| file as &dyn Origin);
+    let source = Replay { frames: &packets.frames, order: &packets.order, count: packets.count, stream };
     let plan = Plan { batch: engine.batch() as usize, ingress: args.ifindex };
     let control = listening(args, engine)?;
     let mut run = |sink: &mut (dyn Sink + Send)| match (engine.workers(), &control) {
@@ -572,29 +568,29 @@ fn feed(args: &Running, engine: &mut Engine, packets: &Packets) -> Result<Ran> {
     let Some(path) = &packets.out else { return run(&mut Nowhere).into_diagnostic() };
     let at = || path.display().to_string();
     let file = File::create(path).into_diagnostic().wrap_err_with(at)?;
-    let mut writer = Writer::new(BufWriter::new(file), &packets.times).into_diagnostic().wrap_err_with(at)?;
+    let mut writer =
+        Writer::new(BufWriter::new(file), Form::default()).into_diagnostic().wrap_err_with(at)?;
     let ran = run(&mut writer).into_diagnostic().wrap_err_with(at)?;
     writer.finish().into_diagnostic().wrap_err_with(at)?;
     Ok(ran)
 }
 
-fn document(engine: &mut Engine, (name, description): (&str, &str), unfit: u64, ran: &Ran) -> Document {
+fn document(engine: &mut Engine, (name, description): (&str, &str), ran: &Ran) -> Document {
     let account = &ran.account;
     let seen = account.received - account.dropped[Reason::Size as usize];
     let per = |d: Duration, n: u64| if n == 0 { 0.0 } else { d.as_nanos() as f64 / n as f64 };
-    let left_out = |reason| if reason == Reason::Size { unfit } else { 0 };
     Document {
         schema: 1,
         object: name.to_owned(),
         packets: description.to_owned(),
         workers: engine.workers(),
-        received: account.received + unfit,
+        received: account.received,
         sent: account.sent(),
         transmitted: account.transmitted,
         redirected: account.redirected,
         dropped: Reason::ALL
             .iter()
-            .map(|&r| Dropped { reason: r.name(), packets: account.dropped[r as usize] + left_out(r) })
+            .map(|&r| Dropped { reason: r.name(), packets: account.dropped[r as usize] })
             .collect(),
         taken: None,
         lost: None,

@@ -1,6 +1,7 @@
 //! Bad luck: each message says what is wrong and what to do, each exit code is the one that is documented, and nothing
 //! is detached or changed.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use millstream_isa::{asm, encode_all};
 use millstream_kernel::{
     AttachType, Hook, Link, Map, Namespace, PacketSocket, Program, ProgramSpec, ProgramType, UpdateMode,
-    testing,
+    probe, testing,
 };
 use millstream_loader::{Loaded, Loader};
 use millstream_object::Object;
@@ -200,7 +200,7 @@ fn a_filter_of_clsact_is_adopted_and_given_back() {
 
 #[test]
 fn a_program_on_tcx_is_adopted_and_given_back() {
-    if !testing::require() {
+    if !testing::require() || !testing::permitted("tcx", &probe::tcx()) {
         return;
     }
     let (namespace, index) = namespace();

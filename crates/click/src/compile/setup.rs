@@ -5,17 +5,18 @@ use std::borrow::Cow;
 use millstream_ir::{Func, GlobalData, Map, MapDecl, Module, Size};
 use rustc_hash::FxHashMap;
 
-use super::{ARRAY, Entry, Gate, LRU_HASH, RDONLY_PROG, Source, Target};
-use crate::arguments::{Arguments, Said};
+use super::{ARRAY, Entry, Gate, LRU_HASH, RDONLY_PROG, Source, SourceEnd, Target};
+use crate::arguments::{Arguments, Said, boolean};
 use crate::build::Table;
 use crate::config::Text;
 use crate::elements::rewrite::{Flows, Rewriter};
 use crate::elements::span_tree::Tree;
 use crate::error::Error;
 use crate::foreign::{self, Hook, ReadObject};
-use crate::graph::{Element, Graph, Port};
+use crate::graph::{Capture, Element, Graph, Port};
 use crate::handlers::{Access, Handler, SETTINGS, Setting, Takes, Writers};
-use crate::script::Script;
+use crate::printing::Printer;
+use crate::script::{Script, ScriptKind, Step};
 use crate::waits::{Beat, Declared, Pace, Queued, Sender};
 
 /// What an element's class needs to make its behaviour.
@@ -50,6 +51,8 @@ pub(crate) struct Shared {
     pub(super) common: Vec<(String, u32)>,
     pub(super) unframed: Vec<String>,
     pub(super) scripts: Vec<Script>,
+    pub(super) printers: Vec<Printer>,
+    pub(super) ends: Vec<SourceEnd>,
     pub(super) rewriters: FxHashMap<String, Flows>,
     pub(super) mapped: FxHashMap<String, Rewriter>,
     pub(super) trees: FxHashMap<String, Tree>,
@@ -158,6 +161,11 @@ impl Setup<'_> {
         &self.graph.elements
     }
 
+    /// Capture files that are there.
+    pub(crate) fn captures(&self) -> &[Capture] {
+        &self.graph.captures
+    }
+
     /// The element that a name in the arguments means: one of the same compound element, or else of those around it.
     pub(crate) fn named(&self, name: &str) -> Option<&Element> {
         self.named_by(self.element, name)
@@ -201,9 +209,35 @@ impl Setup<'_> {
         self.shared.trees.insert(name.to_owned(), tree).is_none()
     }
 
+    /// An element that prints: its number among these.
+    pub(crate) fn printer(&mut self, printer: Printer) -> usize {
+        self.shared.printers.push(printer);
+        self.shared.printers.len() - 1
+    }
+
     /// What is to be done between batches.
     pub(crate) fn script(&mut self, script: Script) {
         self.shared.scripts.push(script);
+    }
+
+    /// Notes what is to be done when the source that is declared next has sent all that it has: the run ends, or a handler is written.
+    pub(crate) fn at_end(&mut self) -> Result<(), Error> {
+        let stops = self.arguments.keyword_or("STOP", false, boolean)?;
+        let source = self.sources();
+        match self.arguments.keyword("END_CALL") {
+            Some(text) if stops => Err(Error::new(text.span, "END_CALL and STOP exclude each other")),
+            Some(text) => {
+                let (element, steps) = (self.element.name.clone(), vec![Step::Write(text.text)]);
+                let script = Some(self.shared.scripts.len());
+                self.script(Script { element, kind: ScriptKind::Passive, steps });
+                self.shared.ends.push(SourceEnd { source, script });
+                Ok(())
+            }
+            None => {
+                self.shared.ends.extend(stops.then_some(SourceEnd { source, script: None }));
+                Ok(())
+            }
+        }
     }
 
     /// Says that something is not as it would be in Click.

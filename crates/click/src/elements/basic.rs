@@ -67,31 +67,6 @@ const REPLAYED: &[&str] = &[
     "USE_SIGNAL",
 ];
 
-const PRINT: &[&str] = &[
-    "LABEL",
-    "LENGTH",
-    "MAXLENGTH",
-    "CONTENTS",
-    "TIMESTAMP",
-    "PRINTANNO",
-    "CPU",
-    "ACTIVE",
-    "HEADROOM",
-    "BANDWIDTH",
-    "NBYTES",
-    "ID",
-    "TTL",
-    "TOS",
-    "LENGTH",
-    "PAYLOAD",
-    "SWAP",
-    "ETHER",
-    "TIMESTAMP",
-    "PAINT",
-    "AGGREGATE",
-    "OUTFILE",
-];
-
 pub(super) const CLASSES: &[Class] = &[
     Class {
         name: "Discard",
@@ -181,9 +156,6 @@ pub(super) const CLASSES: &[Class] = &[
     passing("Pipeliner", "1/1", "h/h", &["CAPACITY", "BLOCKING", "ALWAYS_UP", "PREFETCH"]),
     Class { ports: "1-/1-", make: replay, ..passing("ReplayUnqueue", "1/1", "l/h", REPLAYED) },
     Class { ports: "1-/1-", make: replay, ..passing("MultiReplayUnqueue", "1/1", "l/h", REPLAYED) },
-    Class { make: print, ..passing("IP6Print", "1/1", "a/a", PRINT) },
-    Class { make: print, ..passing("Print", "1/1", "a/a", PRINT) },
-    Class { make: print, ..passing("IPPrint", "1/1", "a/a", PRINT) },
     Class {
         ports: "1/1-",
         processing: "h/h",
@@ -297,15 +269,6 @@ fn tickets(setup: &mut Setup<'_>) -> Made {
         setup.setting(format!("tickets{input}"), Takes::Number(0, i64::MAX), tickets as i64);
     }
     setup.tickets(all);
-    pass(setup)
-}
-
-fn print(setup: &mut Setup<'_>) -> Made {
-    let active = setup.arguments.keyword_or("ACTIVE", true, boolean)?;
-    setup.setting("active", Takes::Truth, i64::from(active));
-    let span = setup.arguments.span();
-    let class = &setup.element.class;
-    setup.warn(Error::new(span, format!("`{class}` prints nothing here: packets pass it as they are")));
     pass(setup)
 }
 

@@ -6,8 +6,9 @@ use millstream_isa::{AluOp, Cond};
 use crate::arguments::{boolean, string, unsigned};
 use crate::build::Code;
 use crate::class::{Behaviour, Class, Made};
-use crate::compile::{NO_INPUT, Setup, Source, Target};
+use crate::compile::{NO_INPUT, Recording, Setup, Source, Target};
 use crate::config::unquote;
+use crate::elements::captures;
 use crate::elements::generators::{Pacing, generator, repeated};
 use crate::error::Error;
 use crate::handlers::Access;
@@ -162,7 +163,7 @@ pub(super) const CLASSES: &[Class] = &[
             "ACTIVE",
             "BURST",
         ],
-        ignored: &["STOP", "TIMING", "TIMING_FNT", "MMAP", "FORCE_IP", "BURST"],
+        ignored: &["TIMING", "TIMING_FNT", "MMAP", "FORCE_IP", "BURST"],
         passes_all: true,
         make: from_dump,
     },
@@ -171,7 +172,8 @@ pub(super) const CLASSES: &[Class] = &[
         ports: "1/0-1",
         processing: "a/h",
         arguments: &["FILENAME", "SNAPLEN", "ENCAP", "USE_ENCAP_FROM", "EXTRA_LENGTH", "UNBUFFERED", "NANO"],
-        ignored: &["ENCAP", "USE_ENCAP_FROM", "EXTRA_LENGTH", "UNBUFFERED", "NANO"],
+        // When bytes get to the file makes no difference to what is in it, and files have nanoseconds.
+        ignored: &["UNBUFFERED", "NANO"],
         passes_all: false,
         make: to_dump,
     },
@@ -190,7 +192,7 @@ pub(super) const CLASSES: &[Class] = &[
             "END_CALL",
             "HEADROOM",
         ],
-        ignored: &["BURST", "TIMESTAMP", "STOP", "END_CALL", "HEADROOM"],
+        ignored: &["BURST", "TIMESTAMP", "HEADROOM"],
         passes_all: true,
         make: infinite,
     },
@@ -333,15 +335,17 @@ fn from_dump(setup: &mut Setup<'_>) -> Made {
             ("END", ""),
             ("END_AFTER", "0"),
             ("INTERVAL", ""),
-            ("END_CALL", ""),
             ("FILEPOS", "0"),
             ("ACTIVE", "true"),
         ],
     )?;
     let name = string(&name);
     setup.handler("filename", Access::Text(name.clone()));
+    let link = captures::link_of(setup, &name);
+    setup.handler("encap", Access::Text(captures::encapsulation(link)));
+    setup.at_end()?;
     setup.source(Source::File(name));
-    Ok(Box::new(Plain))
+    Ok(if link == captures::RAW_IP { Box::new(captures::Bare) } else { Box::new(Plain) })
 }
 
 fn infinite(setup: &mut Setup<'_>) -> Made {
@@ -379,9 +383,12 @@ fn to_device(setup: &mut Setup<'_>) -> Made {
 
 fn to_dump(setup: &mut Setup<'_>) -> Made {
     let name = string(&setup.arguments.need("FILENAME")?);
-    let snaplen = setup.arguments.or("SNAPLEN", 0, |text| unsigned(text, 65_535))?;
-    let keep = if snaplen == 0 { u32::MAX } else { snaplen as u32 };
+    let most =
+        setup.arguments.or("SNAPLEN", captures::USUAL_SNAP, |text| unsigned(text, u64::from(u32::MAX)))?;
+    let link = captures::encap(setup)?;
+    let whole = setup.arguments.keyword_or("EXTRA_LENGTH", true, boolean)?;
+    let most = if most == 0 { u32::MAX } else { most as u32 };
     setup.handler("filename", Access::Text(name.clone()));
-    let output = setup.target(Target::File(name, keep));
+    let output = setup.target(Target::File(name, Recording { most, link, whole }));
     Ok(Box::new(Sink { output }))
 }

@@ -33,12 +33,12 @@ const FLOWS: &[&str] = &[
     "CHECKSUM",
     "SEQUENTIAL",
     "ACTIVE",
+    "STOP",
     "BURST",
     "DUPLICATE",
-    "STOP",
 ];
 /// How packets are handed on.
-const FLOWS_IGNORED: &[&str] = FLOWS.split_at(13).1;
+const FLOWS_IGNORED: &[&str] = FLOWS.split_at(14).1;
 const DATAGRAMS: &[&str] = &[
     "RATE", "LIMIT", "LENGTH", "SRCETH", "SRCIP", "SPORT", "DSTETH", "DSTIP", "DPORT", "CHECKSUM",
     "INTERVAL", "ACTIVE", "STOP",
@@ -61,10 +61,10 @@ const fn source(
 
 pub(super) const CLASSES: &[Class] = &[
     source("FastUDPFlows", "/a", FLOWS, FLOWS_IGNORED, flows),
-    source("FastUDPSource", "/a", DATAGRAMS, &["STOP"], datagrams),
-    source("RatedSource", "/a", RATED, &["STOP", "HEADROOM", "END_CALL"], rated),
-    source("TimedSource", "/h", TIMED, &["STOP", "HEADROOM"], timed),
-    Class { ports: "0-1/1", ..source("ICMPPingSource", "h/a", PINGS, &["VERBOSE", "STOP"], pings) },
+    source("FastUDPSource", "/a", DATAGRAMS, &[], datagrams),
+    source("RatedSource", "/a", RATED, &["HEADROOM"], rated),
+    source("TimedSource", "/h", TIMED, &["HEADROOM"], timed),
+    Class { ports: "0-1/1", ..source("ICMPPingSource", "h/a", PINGS, &["VERBOSE"], pings) },
 ];
 
 /// Packets that are made, at most: then they are sent again from the first on.
@@ -169,6 +169,7 @@ pub(super) fn generator(
     }
     let limit = packets.limit().map_or(-1, |limit| i64::try_from(limit).unwrap_or(i64::MAX));
     let counter = setup.counter("count");
+    setup.at_end()?;
     if pacing.rate.is_some() || setup.written(&["active", "limit", "reset"]) {
         setup.gated(port, packets, (counter, pacing.rate), [limit, i64::from(active)]);
     } else {

@@ -4,6 +4,7 @@
 
 mod basic;
 mod bpf;
+mod captures;
 mod classify;
 mod devices;
 mod ether;
@@ -24,6 +25,7 @@ mod lengths;
 mod lookup;
 mod meter;
 mod paint;
+mod print;
 mod querier;
 pub(crate) mod rewrite;
 mod sketch;
@@ -42,6 +44,7 @@ use crate::class::Class;
 use crate::config::Text;
 use crate::error::Error;
 
+pub use captures::capture_files;
 pub use span_tree::bridge_text;
 
 /// All classes, by topic.
@@ -68,6 +71,7 @@ pub(crate) const TABLES: &[&[Class]] = &[
     lookup::CLASSES,
     meter::CLASSES,
     paint::CLASSES,
+    print::CLASSES,
     querier::CLASSES,
     rewrite::CLASSES,
     sketch::CLASSES,

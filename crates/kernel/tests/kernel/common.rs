@@ -82,3 +82,14 @@ pub(crate) fn map(
     Map::create(&MapSpec { name, map_type, key_size, value_size, max_entries, flags, ..MapSpec::default() })
         .unwrap()
 }
+
+/// Whether the kernel has what came with this release. If not, prints so.
+pub(crate) fn since(major: u32, minor: u32, what: &str) -> bool {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut parts = release.split(['.', '-']).map_while(|part| part.trim().parse::<u32>().ok());
+    let has = parts.next().zip(parts.next()) >= Some((major, minor));
+    if !has {
+        eprintln!("skipped: {what} came with Linux {major}.{minor}");
+    }
+    has
+}

@@ -3,11 +3,11 @@
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::{Duration, Instant};
 
-use crate::common::{array, counting_xdp, exit, mov, slot, xdp};
+use crate::common::{array, counting_xdp, exit, mov, since, slot, xdp};
 use millstream_kernel::{
-    AttachType, Btf, Hook, Link, LoadError, Namespace, Program, ProgramSpec, ProgramType, TestRun, XdpHolder,
-    XdpMode, create_veth, errno_name, interface, probe, program_ids, query_xdp, replace_xdp_netlink,
-    set_up_pair, testing,
+    AttachType, Btf, Filter, Hook, Link, LoadError, Namespace, Program, ProgramSpec, ProgramType, TestRun,
+    XdpHolder, XdpMode, add_clsact, create_veth, errno_name, filters, interface, probe, program_ids,
+    query_xdp, remove_empty_clsact, replace_xdp_netlink, set_up_pair, testing,
 };
 
 /// `r2 = data; r0 = *(u8 *)(r2 + 0)`: a packet access without a check.
@@ -27,10 +27,10 @@ fn an_accepted_program_brings_statistics_and_sizes() {
     let p = xdp("accepted", &[mov(0, 2), exit()]);
     assert_eq!(p.stats().unwrap().processed, 2);
     let info = p.info().unwrap();
-    assert_eq!(
-        (info.name.as_str(), info.verified_insns, info.program_type),
-        ("accepted", 2, ProgramType::XDP)
-    );
+    assert_eq!((info.name.as_str(), info.program_type), ("accepted", ProgramType::XDP));
+    if since(5, 16, "the number of verified instructions") {
+        assert_eq!(info.verified_insns, 2);
+    }
     assert_eq!(p.translated().unwrap(), [mov(0, 2), exit()]);
     assert_eq!(p.jited_image().unwrap().len(), info.jited_len as usize);
     assert_eq!(p.jited_functions().unwrap().len(), 1);
@@ -102,7 +102,9 @@ fn a_test_run_gives_verdict_packet_and_context() {
     assert_eq!(out.data.len(), 64);
     assert_eq!(out.data[..2], [0x55, 0xaa]);
     assert!(p.test_run(&TestRun { repeat: 1000, ..TestRun::packet(&[0; 64]) }).unwrap().duration_ns > 0);
-    assert_eq!(p.test_run(&TestRun::packet(&[0; 3])).unwrap_err().errno(), Some(libc::EINVAL));
+    if since(5, 18, "refusing packets that are too short") {
+        assert_eq!(p.test_run(&TestRun::packet(&[0; 3])).unwrap_err().errno(), Some(libc::EINVAL));
+    }
 }
 
 #[test]
@@ -184,6 +186,53 @@ fn an_interface_is_adopted_from_rtnetlink_and_given_back() {
         .unwrap();
 }
 
+#[test]
+fn filters_are_attached_behind_others_exchanged_and_removed() {
+    if !testing::require() || !testing::permitted("clsact", &probe::clsact()) {
+        return;
+    }
+    let program = |name, verdict| {
+        let (insns, program_type) = ([mov(0, verdict), exit()], ProgramType::SCHED_CLS);
+        Program::load(&ProgramSpec {
+            name,
+            program_type,
+            insns: &insns,
+            license: "GPL",
+            ..ProgramSpec::default()
+        })
+        .unwrap()
+    };
+    Namespace::new()
+        .unwrap()
+        .enter(|| {
+            let (a, _) = create_veth("msk0", "msk1", 1).unwrap();
+            let way = AttachType::TCX_INGRESS;
+            let [first, second, other] = ["first", "second", "other"].map(|name| program(name, -1));
+            // Without a queueing discipline there is no place for it.
+            assert!(Filter::attach(&first, a, way).is_err());
+            assert_eq!((add_clsact(a).unwrap(), add_clsact(a).unwrap()), (true, false));
+            let one = Filter::attach(&first, a, way).unwrap();
+            let two = Filter::attach(&second, a, way).unwrap();
+            let there = || filters(a, way).unwrap().iter().map(|f| f.program_id).collect::<Vec<_>>();
+            let [first_id, second_id, other_id] = [&first, &second, &other].map(|p| p.id().unwrap());
+            assert_eq!(there(), [first_id, second_id], "in the order of their coming");
+            assert!(filters(a, AttachType::TCX_EGRESS).unwrap().is_empty());
+            one.replace(&other, &first).unwrap();
+            assert_eq!(there(), [other_id, second_id], "the place is kept");
+            assert_eq!(one.replace(&first, &first).unwrap_err().errno(), Some(libc::EEXIST));
+            remove_empty_clsact(a).unwrap();
+            assert_eq!(there().len(), 2, "who has filters keeps them");
+            two.detach().unwrap();
+            two.detach().unwrap();
+            assert_eq!(two.replace(&other, &second).unwrap_err().errno(), Some(libc::ENOENT));
+            one.detach().unwrap();
+            remove_empty_clsact(a).unwrap();
+            assert!(Filter::attach(&first, a, way).is_err(), "the queueing discipline is gone");
+            remove_empty_clsact(a).unwrap();
+        })
+        .unwrap();
+}
+
 /// Attaches to tcx as `BPF_PROG_ATTACH` does: without a link.
 #[allow(unsafe_code)] // the crate itself attaches by links only
 fn attach_without_link(program: &Program, ifindex: u32) {
@@ -246,6 +295,13 @@ fn live_frames_cross_a_veth_pair_and_all_are_counted() {
             // bpf_redirect(a, 0); kept attached, so that the dispatcher is not rebuilt at each run.
             let generator = xdp("generator", &[mov(1, a as i32), mov(2, 0), slot(0x85, 0, 0, 0, 23), exit()]);
             let _generator = Link::attach_xdp(&generator, 1, XdpMode::Generic).unwrap();
+            // Linux before 6.5 may leave the receiver to ksoftirqd, which must get the CPU before a ring is full.
+            let idle = libc::sched_param { sched_priority: 0 };
+            // SAFETY: reads one live structure, and changes the class of this thread only.
+            #[allow(unsafe_code)]
+            unsafe {
+                libc::sched_setscheduler(0, libc::SCHED_IDLE, &idle)
+            };
             generator
                 .test_run(&TestRun {
                     data: &[0; 64],
@@ -267,9 +323,14 @@ fn probes_leave_nothing_behind() {
         return;
     }
     assert!(probe::native_xdp_on_veth().is_yes());
-    assert!(probe::tcx().is_yes());
+    assert!(probe::tcx().is_yes() || probe::clsact().is_yes());
     assert!(probe::enumeration().is_yes());
-    let features = [probe::instruction_set_v4(), probe::elided_null_checks()];
+    let features = [
+        probe::instruction_set_v4(),
+        probe::elided_null_checks(),
+        probe::fetching_atomics(),
+        probe::coarse_clock(),
+    ];
     assert!(!features.iter().any(|f| matches!(f, probe::Outcome::Forbidden(_))), "{features:?}");
     assert!(interface(u32::MAX >> 1).is_err());
     let left = || {

@@ -15,6 +15,9 @@ use crate::rig::{Rig, Sender};
 /// for all sides, and disturbances mostly fall between runs.
 const WINDOW: u32 = 8_192;
 
+/// Frames of a timed run on a machine that is too slow for [`WINDOW`].
+const LEAST: u32 = 512;
+
 /// Live frames on a rig that has its traffic.
 #[derive(Debug)]
 pub struct LiveHarness<'a> {
@@ -48,13 +51,13 @@ impl Harness for LiveHarness<'_> {
     fn time(&self, work: Work<'_>) -> Result<()> {
         let before = self.rig.counts()?;
         self.rig.enter(|sender| {
-            os::hurry(os::THIS_THREAD);
+            os::hurry_sender();
             work(&mut Windows { sender, table: &self.table })
         })??;
         // With a frame lost, runs of different sides would not have done the same work.
         match (self.rig.counts()? - before).lost() {
             0 => Ok(()),
-            lost => Err(Error::Unusable(format!("{lost} frames were lost on one CPU, where none may be"))),
+            lost => Err(Error::Lost(lost)),
         }
     }
 }
@@ -79,5 +82,9 @@ impl Timer for Windows<'_, '_> {
 
     fn warm(&self) -> u32 {
         0
+    }
+
+    fn least(&self) -> u32 {
+        LEAST
     }
 }

@@ -28,8 +28,8 @@ use crate::os;
 
 /// Runs a copy needs in a generation; with fewer the generation is dropped.
 const LEAST_RUNS: usize = 5;
-/// A generation takes at most so many times its length to get them.
-const PATIENCE: u64 = 4;
+/// Runs that are drawn, on an average, for each run that the copy with the fewest of them gets.
+const DRAWN: f64 = 3.0;
 /// A run is disturbed if it takes this much longer than its copy's floor.
 const DISTURBED: f64 = 1.15;
 
@@ -85,8 +85,10 @@ fn seed() -> u64 {
 pub struct Measured {
     /// Per generation, the time of each side in the order given, in nanoseconds a packet.
     pub generations: Vec<Vec<f64>>,
-    /// Generations in which a copy had too few runs.
+    /// Generations in which frames were lost.
     pub dropped: usize,
+    /// Frames lost in these.
+    pub lost: u64,
     /// Timed runs.
     pub runs: usize,
     /// Those that took 15 % longer than their copy's floor.
@@ -131,6 +133,8 @@ pub trait Timer {
     fn calibrate(&mut self) -> Result<u32>;
     /// Packets before each timed run, so that the copy's code and branches are warm.
     fn warm(&self) -> u32;
+    /// Packets of the shortest run whose time means something.
+    fn least(&self) -> u32;
 }
 
 /// What is done in a place of a [`Harness`].
@@ -212,13 +216,14 @@ pub fn measure_windows(
 }
 
 fn complete(out: Measured) -> Result<Measured> {
-    if out.generations.is_empty() {
-        return Err(Error::Unusable(format!(
-            "none of {} generations is complete: is another process attaching or running XDP programs?",
+    match (out.generations.is_empty(), out.lost) {
+        (false, _) => Ok(out),
+        (true, 0) => Err(Error::NoAnswer("interrupted before every program had run often enough".to_owned())),
+        (true, lost) => Err(Error::NoAnswer(format!(
+            "{lost} frames were lost on one CPU, where none may be, in each of {} generations: is something else using that CPU?",
             out.dropped
-        )));
+        ))),
     }
-    Ok(out)
 }
 
 /// Loads copies, times them for so many windows, and takes them away.
@@ -234,45 +239,73 @@ fn generation(
     let n = sides.len();
     let held = load_copies(harness.table(), sides, plan.copies, rng)?;
     let length = (plan.generation * 1e9) as u64;
-    harness.time(&mut |timer| {
-        let mut packets = Vec::with_capacity(n);
-        for side in 0..n {
-            timer.select(side);
-            packets.push(timer.calibrate()?);
-        }
+    let complete = (out.generations.len(), out.runs, out.disturbed);
+    let timed = harness.time(&mut |timer| {
+        let packets = lengths(timer, n, plan.copies, length)?;
         for _ in 0..windows {
             if !goes_on() {
                 return Err(Error::Unusable("it was interrupted".to_owned()));
             }
             let mut times = vec![Vec::new(); n * plan.copies];
-            window(timer, &packets, &mut times, length, rng)?;
+            window(timer, &packets, &mut times, length, goes_on, rng)?;
             account(&mut times, n, plan, out);
         }
         Ok(())
-    })?;
+    });
+    match timed {
+        // With a frame lost, runs of different sides have not done the same work.
+        Err(Error::Lost(lost)) => {
+            out.generations.truncate(complete.0);
+            (out.runs, out.disturbed) = (complete.1, complete.2);
+            out.dropped += 1;
+            out.lost += lost;
+        }
+        timed => timed?,
+    }
     for slot in 0..held.len() as u32 {
         harness.table().delete(&slot.to_ne_bytes())?;
     }
     Ok(())
 }
 
-/// Times copies at random for so long; `packets` a run of each side.
+/// The packets of each side's runs: as many as the harness takes, or fewer on a machine that is too slow for every copy to get its runs
+/// in a generation of this length.
+fn lengths(timer: &mut dyn Timer, sides: usize, copies: usize, length: u64) -> Result<Vec<u32>> {
+    let (mut packets, mut all) = (Vec::with_capacity(sides), 0.0);
+    for side in 0..sides {
+        timer.select(side);
+        let wanted = timer.calibrate()?;
+        all += timer.run(wanted)? * f64::from(wanted.saturating_add(timer.warm()));
+        packets.push(wanted);
+    }
+    Ok(shortened(packets, all * (copies * LEAST_RUNS) as f64 * DRAWN, length, timer.least()))
+}
+
+/// Runs shortened by as much as what they take in all is longer than a generation, but to no less than `least` packets.
+fn shortened(packets: Vec<u32>, taken: f64, length: u64, least: u32) -> Vec<u32> {
+    let share = (length as f64 / taken).min(1.0);
+    packets.into_iter().map(|n| ((f64::from(n) * share) as u32).max(least.min(n))).collect()
+}
+
+/// Times copies at random for so long, `packets` a run of each side; then those that have too few runs, until none has.
 fn window(
     timer: &mut dyn Timer,
     packets: &[u32],
     times: &mut [Vec<f64>],
     length: u64,
+    goes_on: &(dyn Fn() -> bool + Sync),
     rng: &mut Rng,
 ) -> Result<()> {
     let start = os::now_ns();
+    let all: Vec<usize> = (0..times.len()).collect();
     loop {
-        // Slow programs have longer runs; they get the time for enough of them.
-        let elapsed = os::now_ns() - start;
-        let enough = times.iter().all(|t| t.len() >= LEAST_RUNS);
-        if elapsed >= length && (enough || elapsed >= PATIENCE * length) {
+        let late = os::now_ns() - start >= length;
+        let short = || all.iter().copied().filter(|copy| times[*copy].len() < LEAST_RUNS).collect();
+        let candidates = if late { short() } else { all.clone() };
+        if candidates.is_empty() || (late && (os::interrupted() || !goes_on())) {
             return Ok(());
         }
-        let copy = rng.below(times.len() as u64) as usize;
+        let copy = candidates[rng.below(candidates.len() as u64) as usize];
         timer.select(copy);
         if timer.warm() > 0 {
             timer.run(timer.warm())?;
@@ -309,9 +342,66 @@ fn account(times: &mut [Vec<f64>], sides: usize, plan: &Plan, out: &mut Measured
         out.runs += runs.len();
         out.disturbed += runs.iter().filter(|t| **t > DISTURBED * floor).count();
     }
-    if least < LEAST_RUNS {
-        out.dropped += 1;
-    } else {
+    // Fewer only where it was interrupted.
+    if least >= LEAST_RUNS {
         out.generations.push(means);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Takes so long for a packet, by the clock, and does nothing.
+    struct Slow {
+        ns: u64,
+        longest: u32,
+    }
+
+    impl Timer for Slow {
+        fn select(&mut self, _slot: usize) {}
+        fn run(&mut self, packets: u32) -> Result<f64> {
+            self.longest = self.longest.max(packets);
+            let end = os::now_ns() + self.ns * u64::from(packets);
+            while os::now_ns() < end {
+                std::hint::spin_loop();
+            }
+            Ok(self.ns as f64)
+        }
+        fn calibrate(&mut self) -> Result<u32> {
+            Ok(1000)
+        }
+        fn warm(&self) -> u32 {
+            0
+        }
+        fn least(&self) -> u32 {
+            10
+        }
+    }
+
+    #[test]
+    fn runs_are_as_short_as_a_generation_needs_them_to_be_and_no_shorter() {
+        assert_eq!(shortened(vec![1000, 500], 1e6, 2_000_000, 10), [1000, 500]);
+        assert_eq!(shortened(vec![1000, 500], 1e6, 100_000, 10), [100, 50]);
+        assert_eq!(shortened(vec![1000, 500, 5], 1e9, 1000, 10), [10, 10, 5]);
+    }
+
+    #[test]
+    fn a_slow_machine_completes_its_generation() {
+        let mut slow = Slow { ns: 2000, longest: 0 };
+        // Runs of 1,000 packets would take 2 ms each, and 2 sides of 2 copies 120 ms in all.
+        let packets = lengths(&mut slow, 2, 2, 1_000_000).unwrap();
+        assert!(packets.iter().all(|n| *n < 1000), "{packets:?}");
+        let mut times = vec![Vec::new(); 4];
+        window(&mut slow, &packets, &mut times, 1000, &|| true, &mut Rng::new(1)).unwrap();
+        assert!(times.iter().all(|runs| runs.len() >= LEAST_RUNS), "{times:?}");
+    }
+
+    #[test]
+    fn who_is_not_to_go_on_does_not_wait_for_enough_runs() {
+        let mut times = vec![Vec::new(); 4];
+        let mut slow = Slow { ns: 1000, longest: 0 };
+        window(&mut slow, &[100], &mut times, 0, &|| false, &mut Rng::new(1)).unwrap();
+        assert!(times.iter().all(Vec::is_empty));
     }
 }

@@ -140,6 +140,10 @@ impl Timer for Runs<'_> {
     fn warm(&self) -> u32 {
         WARM
     }
+
+    fn least(&self) -> u32 {
+        WARM
+    }
 }
 
 /// Does a run again that a signal cut short (a stop, a resize of the terminal), unless the user wants to end.

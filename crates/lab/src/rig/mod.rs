@@ -7,7 +7,8 @@
 //! waits for two updates of the XDP dispatcher.
 //!
 //! Everything runs on the CPU of the sending thread: the receiver works in the softirq of the generator's call.
-//! So nothing is lost, and the time of a send is the sum of generator, devices and program under test.
+//! So nothing is lost, and the time of a send is the sum of generator, devices and program under test. (Linux before 6.5 may leave the
+//! receiver to ksoftirqd, to which the sending thread gives way there.)
 //!
 //! Loss is exact: the generator counts the frames it makes, the device of the program under test those it receives.
 //!
@@ -23,7 +24,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use millstream_kernel::{Link, Namespace, Program, TestOutput, TestRun, XdpMode, create_veth, set_up_pair};
+use millstream_kernel::{
+    Link, Namespace, Program, TestOutput, TestRun, XdpMode, create_veth, probe, set_up_pair,
+};
 
 use serde::Serialize;
 
@@ -182,6 +185,9 @@ impl Rig {
                 "batches of {} frames; 1 to 256 are possible",
                 config.batch
             )));
+        }
+        if matches!(probe::live_frames(), probe::Outcome::No(_)) {
+            return Err(Error::Missing { what: "test runs that send live frames", since: "5.18" });
         }
         let cpus = lanes(&config)?;
         let namespace = Namespace::new()?;
@@ -360,7 +366,15 @@ impl Rig {
     /// # Errors
     /// If no traffic is loaded, or what the kernel refuses.
     pub fn send(&self, n: u32) -> Result<Sent> {
-        self.enter(|sender| sender.send(n))?
+        self.until_received(self.enter(|sender| sender.send(n))?)
+    }
+
+    /// Waits for frames that are under way after a send, so that what is detached now takes none with it.
+    fn until_received(&self, sent: Result<Sent>) -> Result<Sent> {
+        if os::may_be_under_way() {
+            self.counts()?;
+        }
+        sent
     }
 
     /// Sends until `stop`, as many frames as go on all lanes, or `rate` frames a second on the first. For a thread of its own.
@@ -368,6 +382,10 @@ impl Rig {
     /// # Errors
     /// As for [`Rig::send`].
     pub fn generator_loop(&self, stop: &AtomicBool, rate: Option<f64>) -> Result<Sent> {
+        self.until_received(self.generate(stop, rate))
+    }
+
+    fn generate(&self, stop: &AtomicBool, rate: Option<f64>) -> Result<Sent> {
         if let Some(rate) = rate {
             return self.enter(|sender| sender.send_paced(stop, rate))?;
         }
@@ -395,8 +413,9 @@ impl Rig {
         let cpu = self.cpus[lane];
         self.namespace.enter(|| {
             os::pin_to_cpu(cpu).map_err(|e| Error::io(format!("moving to CPU {cpu}"), e))?;
-            if self.config.urgent {
-                os::hurry(os::THIS_THREAD);
+            match self.config.urgent {
+                true => os::hurry_sender(),
+                false => os::prepare_sender(),
             }
             Ok(f(&mut Sender { rig: self, lane, output: TestOutput::default() }))
         })?

@@ -11,12 +11,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::attention::Attention;
 use super::floor::{Floor, NAP, Next};
 use super::meter::Meter;
-use super::steer::Share;
+use super::supply::{List, Origin, Record, Supply};
 use super::{Account, Crew, Reason, joined};
 use crate::engine::Engine;
-use crate::runtime::packet::Batch;
+use crate::runtime::packet::{Arrival, Batch, LONGEST_OPEN};
 use crate::runtime::worker::Event;
 
 /// Copies for each packet of a batch, on average, before copying fails.
@@ -70,23 +71,27 @@ pub struct Sources<'f> {
     pub feeds: &'f [Feed<'f>],
     /// When they may go.
     pub gates: &'f [Option<Arc<Gate>>],
+    /// What packets are read from, of sources that have no frames. Behind the last one are sources without.
+    pub streams: &'f [Option<&'f dyn Origin>],
+    /// Who is told of sources that have no packets, if somebody wants to know.
+    pub attention: Option<&'f Attention>,
 }
 
 impl<'f> From<&'f [Feed<'f>]> for Sources<'f> {
     fn from(feeds: &'f [Feed<'f>]) -> Sources<'f> {
-        Sources { feeds, gates: &[] }
+        Sources { feeds, gates: &[], streams: &[], attention: None }
     }
 }
 
 impl<'f> From<&'f Vec<Feed<'f>>> for Sources<'f> {
     fn from(feeds: &'f Vec<Feed<'f>>) -> Sources<'f> {
-        Sources { feeds, gates: &[] }
+        Sources { feeds, gates: &[], streams: &[], attention: None }
     }
 }
 
 impl<'f, const N: usize> From<&'f [Feed<'f>; N]> for Sources<'f> {
     fn from(feeds: &'f [Feed<'f>; N]) -> Sources<'f> {
-        Sources { feeds, gates: &[] }
+        Sources { feeds, gates: &[], streams: &[], attention: None }
     }
 }
 
@@ -105,9 +110,30 @@ impl<'f> Sources<'f> {
         self.gates.get(source).and_then(Option::as_deref).and_then(Gate::rate)
     }
 
+    /// What each of so many workers has of each source.
+    pub(super) fn supplies(&self, workers: u32) -> io::Result<Vec<Vec<Supply<'f>>>> {
+        let mut all: Vec<Vec<Supply<'f>>> = (0..workers.max(1)).map(|_| Vec::new()).collect();
+        for (at, feed) in self.feeds.iter().enumerate() {
+            let stream = self.streams.get(at).copied().flatten();
+            let list = List { frames: feed.frames, order: None };
+            let supplies = Supply::all(list, feed.count, stream, workers)?;
+            supplies.into_iter().zip(&mut all).for_each(|(supply, of)| of.push(supply));
+        }
+        Ok(all)
+    }
+
     /// Whether some source waits for somebody to let it send.
     pub(super) fn waiting(&self) -> bool {
-        self.gates.iter().flatten().any(|gate| gate.paused.load(Ordering::Relaxed))
+        let paused = self.gates.iter().flatten().any(|gate| gate.paused.load(Ordering::Relaxed));
+        paused || self.attention.is_some_and(Attention::holds)
+    }
+
+    /// A worker has looked for packets of a source: whether one comes, and whether there are any.
+    pub(super) fn looked(&self, source: usize, worker: u32, comes: bool, more: bool) {
+        let Some(attention) = self.attention else { return };
+        let gate = self.gates.get(source).and_then(Option::as_deref);
+        let paused = gate.is_some_and(|gate| gate.paused.load(Ordering::Relaxed));
+        attention.looked(source, worker, comes, more || paused);
     }
 }
 
@@ -131,6 +157,8 @@ pub struct Departure<'p> {
     pub source: usize,
     /// Which packet of that source it was.
     pub number: u64,
+    /// What was known of that packet when it came.
+    pub arrival: Arrival,
 }
 
 /// What a run found.
@@ -186,7 +214,7 @@ pub fn run_graph_while<'f>(
     mut goes_on: impl FnMut(&mut Engine) -> bool,
 ) -> io::Result<GraphRan> {
     let sources = sources.into();
-    let mut hand = Hand::new(shares(sources.feeds, 1).remove(0), outputs, size)?;
+    let mut hand = Hand::new(sources.supplies(1)?.remove(0), outputs, size)?;
     let start = Instant::now();
     'run: loop {
         let mut any = false;
@@ -229,19 +257,19 @@ pub fn run_graph_by<'f>(
     goes_on: Option<impl FnMut(&mut Engine) -> bool>,
 ) -> io::Result<GraphRan> {
     let sources = sources.into();
-    let all = shares(sources.feeds, engine.workers());
+    let all = sources.supplies(engine.workers())?;
     let floor = Floor::new(engine);
     let start = Instant::now();
     let done = thread::scope(|scope| {
         let spawned: Vec<_> = all
             .into_iter()
             .zip(0..)
-            .map(|(shares, number)| {
+            .map(|(supplies, number)| {
                 let (floor, enter) = (&floor, crew.enter);
                 scope.spawn(move || {
                     let begin = |engine: &Engine| {
                         enter(number)?;
-                        Ok((Hand::new(shares, outputs, size)?, engine.lane(number)))
+                        Ok((Hand::new(supplies, outputs, size)?.of(number), engine.lane(number)))
                     };
                     let (hand, _) = floor.work(begin, |engine, (hand, lane)| {
                         let mut any = false;
@@ -277,30 +305,27 @@ pub fn run_graph_by<'f>(
 }
 
 /// A worker's packets, on their way.
-pub(super) struct Hand {
+pub(super) struct Hand<'f> {
     pub(super) batch: Batch,
-    shares: Vec<Share>,
+    worker: u32,
+    supplies: Vec<Supply<'f>>,
     /// Of the packets in the batch.
     pub(super) numbers: Vec<u64>,
     pub(super) meter: Meter,
     pub(super) ran: GraphRan,
 }
 
-/// What each worker has of each source.
-pub(super) fn shares(feeds: &[Feed<'_>], workers: u32) -> Vec<Vec<Share>> {
-    let mut shares: Vec<Vec<Share>> = (0..workers).map(|_| Vec::new()).collect();
-    for feed in feeds {
-        let all = Share::all(feed.frames.iter().map(Vec::as_slice), feed.count, workers);
-        all.into_iter().zip(&mut shares).for_each(|(share, of)| of.push(share));
-    }
-    shares
-}
-
-impl Hand {
-    pub(super) fn new(shares: Vec<Share>, outputs: usize, size: usize) -> io::Result<Hand> {
-        let ran = GraphRan::none(shares.len(), outputs);
+impl<'f> Hand<'f> {
+    pub(super) fn new(supplies: Vec<Supply<'f>>, outputs: usize, size: usize) -> io::Result<Hand<'f>> {
+        let ran = GraphRan::none(supplies.len(), outputs);
         let batch = Batch::with_copies(size, size * COPIES)?;
-        Ok(Hand { batch, shares, numbers: Vec::with_capacity(size), meter: Meter::default(), ran })
+        let (numbers, meter) = (Vec::with_capacity(size), Meter::default());
+        Ok(Hand { batch, worker: 0, supplies, numbers, meter, ran })
+    }
+
+    /// That of the worker with this number.
+    fn of(self, worker: u32) -> Hand<'f> {
+        Hand { worker, ..self }
     }
 
     /// Takes a batch from a source through the graph, by `run`, which gives what was put into rings; whether there was any packet.
@@ -311,7 +336,7 @@ impl Hand {
         run: impl FnOnce(&mut Batch) -> Vec<Event>,
         take: &mut impl FnMut(Departure<'_>) -> io::Result<()>,
     ) -> io::Result<bool> {
-        self.fill(source, sources);
+        self.fill(source, sources)?;
         let Hand { batch, ran, numbers, meter, .. } = self;
         let mut events = Vec::new();
         meter.measure(batch.len(), (&mut ran.busy, &mut ran.windows), || events = run(batch));
@@ -322,26 +347,56 @@ impl Hand {
             if let Some(count) = ran.sent.get_mut(output) {
                 *count += 1;
             }
-            take(Departure { bytes, output, source, number })?;
+            take(Departure { bytes, output, source, number, arrival: batch.arrival(at) })?;
         }
         Ok(!numbers.is_empty())
     }
 
     /// Takes a batch from a source; `numbers` are those of the packets in it.
-    pub(super) fn fill(&mut self, source: usize, sources: &Sources<'_>) {
+    pub(super) fn fill(&mut self, source: usize, sources: &Sources<'_>) -> io::Result<()> {
         self.batch.clear();
         self.numbers.clear();
-        let (feed, until) = (&sources.feeds[source], sources.until(source));
+        let until = sources.until(source);
+        let supply = &mut self.supplies[source];
         while self.batch.len() < self.batch.capacity() {
-            let Some((place, number)) = self.shares[source].next_below(until) else { break };
-            if self.batch.push_open(&feed.frames[place as usize], source as u32 + 1) {
-                self.numbers.push(number);
-            } else {
-                self.ran.unfit += 1;
+            let Some((record, number)) = supply.peek(until)? else { break };
+            match admit(&mut self.batch, record, source as u32 + 1)? {
+                Admitted::Taken => self.numbers.push(number),
+                Admitted::Later => break,
+                Admitted::Unfit => self.ran.unfit += 1,
             }
             self.ran.received[source] += 1;
+            supply.advance();
         }
+        let full = self.batch.len() == self.batch.capacity();
+        let comes = full || supply.peek(until)?.is_some();
+        sources.looked(source, self.worker, comes, false);
+        Ok(())
     }
+}
+
+/// What became of a packet that was to come into a batch.
+pub(super) enum Admitted {
+    Taken,
+    /// It is longer than those before it: an empty batch takes it.
+    Later,
+    /// No batch takes it.
+    Unfit,
+}
+
+/// Takes a packet into a batch, which gets larger buffers for a longer one than it has.
+pub(super) fn admit(batch: &mut Batch, record: Record<'_>, ingress: u32) -> io::Result<Admitted> {
+    let length = record.bytes.len();
+    if length > batch.longest() && length <= LONGEST_OPEN {
+        if !batch.is_empty() {
+            return Ok(Admitted::Later);
+        }
+        batch.grow(length)?;
+    }
+    Ok(match batch.push_arrived(record.bytes, ingress, record.arrival) {
+        true => Admitted::Taken,
+        false => Admitted::Unfit,
+    })
 }
 
 impl GraphRan {

@@ -6,6 +6,7 @@
 //!
 //! Invariant: every packet that is received is sent or dropped for one reason: [`Account::adds_up`].
 
+pub mod attention;
 pub mod board;
 #[cfg(feature = "dpdk")]
 pub mod dpdk;
@@ -17,6 +18,7 @@ pub mod pcap;
 pub mod pipeline;
 pub mod queues;
 pub mod steer;
+pub mod supply;
 pub mod timed;
 pub mod wires;
 pub mod xdp;
@@ -27,11 +29,11 @@ use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use crate::engine::{Engine, Lane};
-use crate::runtime::packet::Batch;
+use crate::runtime::packet::{Arrival, Batch};
 use crate::runtime::worker::Event;
 use floor::{Attend, Floor};
 use meter::Meter;
-use steer::Share;
+use supply::{List, Origin, Supply};
 
 /// Why a packet was not sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -130,15 +132,17 @@ pub struct Replay<'f> {
     pub order: &'f [u32],
     /// Packets in all.
     pub count: u64,
+    /// What they are read from instead, if they are not in memory.
+    pub stream: Option<&'f dyn Origin>,
 }
 
 /// What takes the packets that are sent.
 pub trait Sink {
-    /// Takes a packet. `origin` is its number in the source's order, `port` the interface that it leaves by.
+    /// Takes a packet. `origin` is its number in the source's order and what was known of it when it came, `port` the interface that it leaves by.
     ///
     /// # Errors
     /// If it cannot be written.
-    fn send(&mut self, packet: &[u8], origin: u64, port: u32) -> io::Result<()>;
+    fn send(&mut self, packet: &[u8], origin: (u64, Arrival), port: u32) -> io::Result<()>;
 
     /// Takes what a program put into a ring or trace. By default it is counted only.
     ///
@@ -155,7 +159,7 @@ pub trait Sink {
 pub struct Nowhere;
 
 impl Sink for Nowhere {
-    fn send(&mut self, _: &[u8], _: u64, _: u32) -> io::Result<()> {
+    fn send(&mut self, _: &[u8], _: (u64, Arrival), _: u32) -> io::Result<()> {
         Ok(())
     }
 }
@@ -227,7 +231,7 @@ fn joined<T>(worker: ScopedJoinHandle<'_, io::Result<T>>) -> io::Result<T> {
 /// # Errors
 /// If the sink fails, or there is no memory for a batch.
 pub fn run(engine: &mut Engine, source: &Replay<'_>, sink: &mut dyn Sink, plan: Plan) -> io::Result<Ran> {
-    let mut hand = Hand::new(source, source.shares(1).remove(0), plan)?;
+    let mut hand = Hand::new(source.supplies(1)?.remove(0), plan)?;
     let start = Instant::now();
     engine.with_own_lane(|engine, lane| {
         while hand.batch(engine, lane, &mut |step| step(sink))? {}
@@ -249,19 +253,19 @@ pub fn run_by(
     attend: Option<Attend<'_>>,
 ) -> io::Result<Ran> {
     let sink = Mutex::new(sink);
-    let shares = source.shares(engine.workers());
+    let supplies = source.supplies(engine.workers())?;
     let floor = Floor::new(engine);
     let start = Instant::now();
     let done = thread::scope(|scope| {
-        let spawned: Vec<_> = shares
+        let spawned: Vec<_> = supplies
             .into_iter()
             .zip(0..)
-            .map(|(share, number)| {
+            .map(|(supply, number)| {
                 let (sink, floor) = (&sink, &floor);
                 scope.spawn(move || {
                     let begin = |engine: &Engine| {
                         (crew.enter)(number)?;
-                        Ok((Hand::new(source, share, plan)?, engine.lane(number)))
+                        Ok((Hand::new(supply, plan)?, engine.lane(number)))
                     };
                     let (hand, _) = floor.work(begin, |engine, (hand, lane)| {
                         hand.batch(engine, lane, &mut |step| {
@@ -289,20 +293,19 @@ type Step<'s> = &'s mut dyn FnMut(&mut dyn Sink) -> io::Result<()>;
 
 /// A worker's packets, on their way.
 struct Hand<'s> {
-    source: &'s Replay<'s>,
-    share: Share,
+    supply: Supply<'s>,
     plan: Plan,
     batch: Batch,
-    /// Numbers of the packets in the batch.
-    origins: Vec<u64>,
+    /// Of the packets in the batch: numbers, and what was known of each.
+    origins: Vec<(u64, Arrival)>,
     meter: Meter,
     ran: Ran,
 }
 
 impl<'s> Hand<'s> {
-    fn new(source: &'s Replay<'s>, share: Share, plan: Plan) -> io::Result<Hand<'s>> {
+    fn new(supply: Supply<'s>, plan: Plan) -> io::Result<Hand<'s>> {
         let (batch, origins) = (Batch::new(plan.batch)?, Vec::with_capacity(plan.batch));
-        Ok(Hand { source, share, plan, batch, origins, meter: Meter::default(), ran: Ran::default() })
+        Ok(Hand { supply, plan, batch, origins, meter: Meter::default(), ran: Ran::default() })
     }
 
     /// Takes a batch from the first to the last step; whether there may be another. `sink` lends the sink, for a batch.
@@ -314,7 +317,7 @@ impl<'s> Hand<'s> {
     ) -> io::Result<bool> {
         let stamp = lane.stamp();
         self.batch.expect(engine.layout());
-        let more = self.fill();
+        let more = self.fill()?;
         let Hand { plan, batch, origins, meter, ran, .. } = self;
         let packets = batch.len();
         meter.measure(packets, (&mut ran.busy, &mut ran.windows), || engine.run_by(lane, batch));
@@ -330,32 +333,27 @@ impl<'s> Hand<'s> {
     }
 
     /// Fills the batch; whether there are more packets.
-    fn fill(&mut self) -> bool {
+    fn fill(&mut self) -> io::Result<bool> {
         self.batch.clear();
         self.origins.clear();
         while self.batch.len() < self.batch.capacity() {
-            let Some((place, number)) = self.share.next() else { return false };
-            if self.batch.push(self.source.frame(place), self.plan.ingress) {
-                self.origins.push(number);
+            let Some((record, number)) = self.supply.peek(u64::MAX)? else { return Ok(false) };
+            if self.batch.push(record.bytes, self.plan.ingress) {
+                self.origins.push((number, record.arrival));
             } else {
                 self.ran.account.dropped(Reason::Size);
             }
             self.ran.account.received += 1;
+            self.supply.advance();
         }
-        true
+        Ok(true)
     }
 }
 
-impl Replay<'_> {
-    /// The frame at a place of the order; none is empty, and so too short to be run.
-    fn frame(&self, place: u32) -> &[u8] {
-        let frame = self.order.get(place as usize).and_then(|&at| self.frames.get(at as usize));
-        frame.map_or(&[], Vec::as_slice)
-    }
-
-    fn shares(&self, workers: u32) -> Vec<Share> {
-        let frames = (0..self.order.len() as u32).map(|place| self.frame(place));
-        Share::all(frames, self.count, workers)
+impl<'f> Replay<'f> {
+    fn supplies(&self, workers: u32) -> io::Result<Vec<Supply<'f>>> {
+        let list = List { frames: self.frames, order: Some(self.order) };
+        Supply::all(list, self.count, self.stream, workers)
     }
 }
 
@@ -384,7 +382,7 @@ fn fate(batch: &Batch, at: usize) -> Fate {
 /// Sends or drops each packet of a batch that was run.
 fn settle(
     batch: &Batch,
-    origins: &[u64],
+    origins: &[(u64, Arrival)],
     plan: Plan,
     sink: &mut dyn Sink,
     account: &mut Account,

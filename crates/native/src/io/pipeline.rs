@@ -20,7 +20,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::floor::{Floor, Next};
-use super::graph::{COPIES, Departure, Ends, GraphRan, Hand, Sources, shares};
+use super::graph::{COPIES, Departure, Ends, GraphRan, Hand, Sources};
 use super::live::{self, Wire, hand};
 use super::meter::Meter;
 use super::queues::Plan;
@@ -195,10 +195,10 @@ fn until_done(mut attempt: impl FnMut() -> Look) -> bool {
 /// Where packets come from and go to. All workers ask.
 trait Carry: Sync {
     /// What the first worker has to itself, of so many packets at once.
-    fn hand(&self, size: usize) -> io::Result<Hand>;
+    fn hand(&self, size: usize) -> io::Result<Hand<'_>>;
 
     /// Fills the batch from a source, and counts what was received.
-    fn fill(&self, hand: &mut Hand, source: usize) -> io::Result<()>;
+    fn fill(&self, hand: &mut Hand<'_>, source: usize) -> io::Result<()>;
 
     /// Takes a packet that is sent; `false` if there is no room for it.
     fn take(&self, packet: Departure<'_>) -> io::Result<bool>;
@@ -218,13 +218,12 @@ struct Memory<'m, T> {
 }
 
 impl<T: Fn(Departure<'_>) -> io::Result<()> + Sync> Carry for Memory<'_, T> {
-    fn hand(&self, size: usize) -> io::Result<Hand> {
-        Hand::new(shares(self.sources.feeds, 1).remove(0), self.outputs, size)
+    fn hand(&self, size: usize) -> io::Result<Hand<'_>> {
+        Hand::new(self.sources.supplies(1)?.remove(0), self.outputs, size)
     }
 
-    fn fill(&self, hand: &mut Hand, source: usize) -> io::Result<()> {
-        hand.fill(source, &self.sources);
-        Ok(())
+    fn fill(&self, hand: &mut Hand<'_>, source: usize) -> io::Result<()> {
+        hand.fill(source, &self.sources)
     }
 
     fn take(&self, packet: Departure<'_>) -> io::Result<bool> {
@@ -258,14 +257,14 @@ impl<'w, W> Wires<'w, W> {
 }
 
 impl<W: Wire + Send> Carry for Wires<'_, W> {
-    fn hand(&self, size: usize) -> io::Result<Hand> {
+    fn hand(&self, size: usize) -> io::Result<Hand<'_>> {
         let (sources, outputs) = (self.ends.sources.len(), self.ends.outputs.len());
         let mut hand = Hand::new(Vec::new(), outputs, size)?;
         hand.ran = GraphRan::none(sources, outputs);
         Ok(hand)
     }
 
-    fn fill(&self, hand: &mut Hand, source: usize) -> io::Result<()> {
+    fn fill(&self, hand: &mut Hand<'_>, source: usize) -> io::Result<()> {
         let Hand { batch, numbers, ran, .. } = hand;
         batch.clear();
         numbers.clear();
@@ -389,7 +388,7 @@ fn run(
                     Behind::new(engine, number, (sources, outputs), size)
                 };
                 let behind = floor.work_as(stage, begin, |engine, behind| {
-                    match behind.next(ring, engine.layout()) {
+                    match behind.next(ring, engine.layout())? {
                         Look::Done => behind.run(engine, carry, onward).map(Next::from),
                         Look::Later => {
                             behind.idle.rest();
@@ -416,7 +415,7 @@ fn run(
 fn in_front(
     engine: &Engine,
     lane: &mut Lane,
-    hand: &mut Hand,
+    hand: &mut Hand<'_>,
     (source, carry, queue): (usize, &impl Carry, usize),
     burst: &mut Burst,
 ) -> io::Result<bool> {
@@ -455,7 +454,7 @@ fn settle(
             }
             continue;
         }
-        match carry.take(Departure { bytes, output, source, number })? {
+        match carry.take(Departure { bytes, output, source, number, arrival: batch.arrival(at) })? {
             true => ran.sent[output] += 1,
             false => ran.no_room += 1,
         }
@@ -507,7 +506,7 @@ impl Behind {
     }
 
     /// Fills a batch with what waits longest, if anything does, for a program that wants descriptors to lie so.
-    fn next(&mut self, ring: &Ring<Burst>, layout: Layout) -> Look {
+    fn next(&mut self, ring: &Ring<Burst>, layout: Layout) -> io::Result<Look> {
         self.batch.clear();
         self.batch.expect(layout);
         self.origins.clear();
@@ -519,12 +518,16 @@ impl Behind {
                     self.burst.clear();
                     let look = ring.take(&mut self.burst);
                     if look != Look::Done {
-                        return look;
+                        return Ok(look);
                     }
                 }
             }
         }
         self.idle = Idle::default();
+        if let Some(first) = self.burst.parcels.get(self.done) {
+            // What came in one batch may be longer than what came before.
+            self.batch.grow_to(first.carried.length())?;
+        }
         for parcel in &self.burst.parcels[self.done..] {
             if !self.batch.push_carried(self.burst.get(parcel), parcel.carried, self.ingress) {
                 break;
@@ -532,7 +535,7 @@ impl Behind {
             self.origins.push((parcel.source, parcel.number));
         }
         self.done += self.origins.len();
-        Look::Done
+        Ok(Look::Done)
     }
 
     /// Takes the batch to the outputs, and to queues: that is the next stage's, if there is one. Whether it goes on.

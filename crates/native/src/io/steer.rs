@@ -134,11 +134,6 @@ impl Share {
         self.next += 1;
         Some((place, number))
     }
-
-    /// The next packet: its place in the list, and its number among all.
-    pub(super) fn next(&mut self) -> Option<(u32, u64)> {
-        self.next_below(u64::MAX)
-    }
 }
 
 #[cfg(test)]
@@ -195,7 +190,7 @@ mod tests {
             let mut seen = Vec::new();
             for (worker, share) in shares.iter_mut().enumerate() {
                 let mut last = None;
-                while let Some((place, number)) = share.next() {
+                while let Some((place, number)) = share.next_below(u64::MAX) {
                     assert!(last.is_none_or(|last| last < number));
                     assert_eq!(u64::from(place), number % 50);
                     assert!(workers == 1 || worker_of(&frames[place as usize], workers) as usize == worker);
@@ -206,6 +201,8 @@ mod tests {
             seen.sort_unstable();
             assert_eq!(seen, (0..120).collect::<Vec<u64>>());
         }
-        assert!(Share::all(std::iter::empty(), 7, 2).iter_mut().all(|share| share.next().is_none()));
+        assert!(
+            Share::all(std::iter::empty(), 7, 2).iter_mut().all(|share| share.next_below(u64::MAX).is_none())
+        );
     }
 }

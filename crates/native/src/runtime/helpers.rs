@@ -19,7 +19,7 @@ use millstream_interp::MapKind;
 
 use super::csum;
 use super::maps::{E2BIG, EINVAL, ENOENT, Map, is_of_addresses};
-use super::packet::{Field, Layout, Packet};
+use super::packet::{Field, Packet};
 use super::sharing::Guarded;
 use super::worker::{Clock, Event, Worker};
 
@@ -109,13 +109,14 @@ fn with<R>(address: u64, act: impl FnOnce(&mut Map) -> R) -> R {
 /// The packet at hand.
 fn packet<'a>(w: *mut Worker) -> Packet<'a> {
     let worker = worker(w);
-    descriptor(worker.layout, worker.current)
+    descriptor(worker, worker.current)
 }
 
 /// A packet by its descriptor.
-fn descriptor<'a>(layout: Layout, at: *mut u32) -> Packet<'a> {
+fn descriptor<'a>(worker: &Worker, at: *mut u32) -> Packet<'a> {
+    let (layout, buffer) = (worker.layout, worker.buffer);
     // SAFETY: see the module's invariants; descriptors are as long as the layout of the program says, by which the batch is laid out (`Batch::conform`).
-    Packet { layout, words: unsafe { from_raw_parts_mut(at, layout.words()) } }
+    Packet { layout, words: unsafe { from_raw_parts_mut(at, layout.words()) }, buffer }
 }
 
 /// Memory behind an argument, to be read.
@@ -387,7 +388,20 @@ extern "C" fn store_bytes(w: *mut Worker, _: u64, offset: u64, from: u64, len: u
 
 fn record(w: *mut Worker, m: u64, data: Vec<u8>) {
     let map = with(m, |map| map.name().to_owned());
-    worker(w).events.push(Event::Record { map, data });
+    let listener = worker(w).listener.clone().filter(|listener| listener.map == map);
+    match listener {
+        Some(listener) => (listener.take)(&data, arrived(w)),
+        None => worker(w).events.push(Event::Record { map, data }),
+    }
+}
+
+/// When the packet at hand came, or that which it is a copy of; the time by the worker's clock where nobody has said so.
+fn arrived(w: *mut Worker) -> u64 {
+    let worker = worker(w);
+    let at = (worker.current as usize).wrapping_sub(worker.first) / worker.layout.stride();
+    let origin = if at < worker.capacity { at } else { packet(w).get(Field::Origin) as usize };
+    let known = worker.arrivals.get(origin).and_then(|arrival| arrival.time);
+    known.unwrap_or_else(|| now(worker, libc::CLOCK_REALTIME))
 }
 
 /// With the part of the packet that the flags ask for.
@@ -457,8 +471,7 @@ extern "C" fn clone_packet(w: *mut Worker, original: u64, _: u64, _: u64, _: u64
     let address = worker.spare;
     worker.spare = worker.spare.wrapping_add(worker.layout.words());
     // Both are descriptors of the batch; the spare one is nobody else's.
-    let (mut copy, original) =
-        (descriptor(worker.layout, address), descriptor(worker.layout, original as *mut u32));
+    let (mut copy, original) = (descriptor(worker, address), descriptor(worker, original as *mut u32));
     let (from, to, len) = copy.become_copy(&original);
     bytes_mut(u64::from(to), len).copy_from_slice(bytes(u64::from(from), len));
     address as u64

@@ -26,8 +26,14 @@ pub(crate) const HEADROOM: usize = 256;
 /// Bytes of a page that packet and headroom may use, besides `struct skb_shared_info`. An odd number of cache
 /// lines, so that the headers of a batch do not compete for one set of the first-level cache.
 pub(crate) const BUFFER: usize = 4096 - 320;
-/// The longest packet.
+/// The longest packet of a program that the kernel could run, and of a graph in buffers of the usual size.
 pub const LONGEST: usize = BUFFER - HEADROOM;
+/// The longest packet that graphs take, in larger buffers: the largest snap length of captures.
+pub const LONGEST_OPEN: usize = 262_144;
+/// Bytes behind a packet of that kind, as in the usual buffer of a page.
+const TAILROOM: usize = 320;
+/// Bytes that larger buffers of a batch take in all, at most: it has fewer of them then.
+const MOST_BYTES: usize = 256 << 20;
 /// `sizeof(struct xdp_frame)`: headroom that the kernel keeps to itself.
 pub(crate) const XDP_FRAME: u32 = 40;
 pub(crate) const ETH_HLEN: u32 = 14;
@@ -48,6 +54,15 @@ pub(crate) struct Came {
     pub(crate) open: bool,
 }
 
+/// What is known of a packet beside its bytes when it comes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Arrival {
+    /// When it was captured or made, in nanoseconds; none where nobody has said so.
+    pub time: Option<u64>,
+    /// Bytes that it had behind those that were captured.
+    pub cut: u32,
+}
+
 /// A packet that a graph has sent, and by which output.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -63,6 +78,7 @@ pub(crate) struct Carried {
     /// Bytes from the buffer's beginning to the packet, and to its end.
     data: u32,
     end: u32,
+    arrival: Arrival,
 }
 
 impl Carried {
@@ -108,6 +124,8 @@ fn come(layout: &Layout, words: &mut [u32], came: Came, start: u32, place: Range
 pub(crate) struct Packet<'p> {
     pub(crate) layout: Layout,
     pub(crate) words: &'p mut [u32],
+    /// Bytes of its buffer.
+    pub(crate) buffer: u32,
 }
 
 impl Packet<'_> {
@@ -155,7 +173,7 @@ impl Packet<'_> {
     pub(crate) fn tail_moved(&self, delta: i32) -> Option<u32> {
         let (data, end) = self.bounds();
         let end = end.checked_add_signed(delta)?;
-        (end <= self.get(Field::Start) + BUFFER as u32 && end >= data + ETH_HLEN).then_some(end)
+        (end <= self.get(Field::Start) + self.buffer && end >= data + ETH_HLEN).then_some(end)
     }
 
     /// Becomes a copy of another packet, at the same place of its own buffer: from where to where bytes are to be copied, and how many. Those in front
@@ -195,6 +213,8 @@ impl Packet<'_> {
 pub struct Batch {
     /// For packets that are copied in, and for copies.
     buffers: Region,
+    /// Bytes of each.
+    buffer: usize,
     /// Where packets lie that are worked on in the buffers of a driver.
     lent: Option<Arc<Region>>,
     /// Descriptors, from the beginning of a cache line on: those that come in, then those that copies are made in.
@@ -214,6 +234,8 @@ pub struct Batch {
     sent: Vec<Sent>,
     sent_len: usize,
     copies: usize,
+    /// Of the packets in it, as far as somebody has said anything of one.
+    arrivals: Vec<Arrival>,
 }
 
 impl Batch {
@@ -231,16 +253,65 @@ impl Batch {
     /// As for [`Batch::new`].
     pub fn with_copies(capacity: usize, copies: usize) -> io::Result<Batch> {
         let buffers = Region::low((capacity + copies) * BUFFER)?;
-        Ok(Batch::of_parts(buffers, None, capacity, copies))
+        Ok(Batch::of_parts((buffers, BUFFER), None, capacity, copies))
     }
 
-    fn of_parts(buffers: Region, lent: Option<Arc<Region>>, capacity: usize, copies: usize) -> Batch {
+    /// Takes longer packets from now on: the batch, which is empty, gets larger buffers, and fewer where these would take much memory. Nothing if they are long enough
+    /// or the packet is longer than any.
+    ///
+    /// # Errors
+    /// As for [`Batch::new`].
+    pub(crate) fn grow(&mut self, longest: usize) -> io::Result<()> {
+        if self.lent.is_some() || self.len > 0 || longest <= self.longest() || longest > LONGEST_OPEN {
+            return Ok(());
+        }
+        let longest = longest.max(2 * self.longest()).min(LONGEST_OPEN);
+        // An odd number of cache lines, as of the usual size.
+        let lines = (HEADROOM + longest + TAILROOM).div_ceil(LINE * WORD) | 1;
+        let buffer = lines * LINE * WORD;
+        let of_each = 1 + self.spares.div_ceil(self.capacity.max(1));
+        let capacity = self.capacity.min(MOST_BYTES / buffer / of_each).max(1);
+        let copies = self.spares.min(capacity * (of_each - 1));
+        let buffers = Region::low((capacity + copies) * buffer)?;
+        let mut grown = Batch::of_parts((buffers, buffer), None, capacity, copies);
+        grown.expect(self.expected);
+        *self = grown;
+        Ok(())
+    }
+
+    /// The same for a packet that takes so many bytes of its buffer along.
+    ///
+    /// # Errors
+    /// As for [`Batch::new`].
+    pub(crate) fn grow_to(&mut self, carried: usize) -> io::Result<()> {
+        if carried > self.buffer { self.grow(carried.min(LONGEST_OPEN)) } else { Ok(()) }
+    }
+
+    /// The longest packet that there is room for.
+    #[inline(always)]
+    pub(crate) fn longest(&self) -> usize {
+        // Larger buffers have room behind packets, too.
+        self.buffer - HEADROOM - if self.buffer == BUFFER { 0 } else { TAILROOM }
+    }
+
+    /// Bytes of a buffer.
+    pub(crate) fn buffer(&self) -> usize {
+        self.buffer
+    }
+
+    fn of_parts(
+        (buffers, buffer): (Region, usize),
+        lent: Option<Arc<Region>>,
+        capacity: usize,
+        copies: usize,
+    ) -> Batch {
         let all = capacity + copies;
         let words = vec![0; all * layout::LONGEST + LINE];
         let skipped = words.as_ptr().align_offset(LINE * WORD).min(LINE);
         let none = Sent { packet: std::ptr::null_mut(), output: 0 };
         let mut batch = Batch {
             buffers,
+            buffer,
             lent,
             words,
             skipped,
@@ -253,6 +324,7 @@ impl Batch {
             sent: vec![none; if copies == 0 { 0 } else { all }],
             sent_len: 0,
             copies: 0,
+            arrivals: Vec::new(),
         };
         batch.lay_out(Layout::WHOLE);
         batch
@@ -286,7 +358,7 @@ impl Batch {
     /// Where the buffer begins that a descriptor has of this batch's own; `None` if it lies in a driver's.
     fn own_start(&self, at: usize) -> Option<u32> {
         let at = if self.lent.is_some() { at.checked_sub(self.capacity)? } else { at };
-        Some(self.buffers.address() as u32 + (at * BUFFER) as u32)
+        Some(self.buffers.address() as u32 + (at * self.buffer) as u32)
     }
 
     #[inline(always)]
@@ -326,6 +398,7 @@ impl Batch {
     /// Empties it.
     pub fn clear(&mut self) {
         self.len = 0;
+        self.arrivals.clear();
         self.conform(self.expected);
     }
 
@@ -351,6 +424,25 @@ impl Batch {
         self.ingress
     }
 
+    /// What is known of packet `at`, or of that which it is a copy of, beside its bytes.
+    #[inline]
+    pub fn arrival(&self, at: usize) -> Arrival {
+        self.arrivals.get(at).copied().unwrap_or_default()
+    }
+
+    /// The same of all packets that anything is known of.
+    pub(crate) fn arrivals(&self) -> &[Arrival] {
+        &self.arrivals
+    }
+
+    /// Says what is known of the packet that was pushed last.
+    fn arrived(&mut self, arrival: Arrival) {
+        if arrival != Arrival::default() && self.len > 0 {
+            self.arrivals.resize(self.len - 1, Arrival::default());
+            self.arrivals.push(arrival);
+        }
+    }
+
     /// Copies a packet in, as received on interface `ingress`; `false` if the batch is full or the packet shorter than an
     /// Ethernet header or longer than [`LONGEST`].
     pub fn push(&mut self, bytes: &[u8], ingress: u32) -> bool {
@@ -361,7 +453,16 @@ impl Batch {
     /// As [`Batch::push`] for a graph, which takes packets of any length and may use the room in front of them.
     #[inline]
     pub fn push_open(&mut self, bytes: &[u8], ingress: u32) -> bool {
-        bytes.len() <= LONGEST && self.put(bytes, ingress, true)
+        bytes.len() <= self.longest() && self.put(bytes, ingress, true)
+    }
+
+    /// As [`Batch::push_open`], of a packet of which more is known than its bytes.
+    pub fn push_arrived(&mut self, bytes: &[u8], ingress: u32, arrival: Arrival) -> bool {
+        let taken = self.push_open(bytes, ingress);
+        if taken {
+            self.arrived(arrival);
+        }
+        taken
     }
 
     #[inline]
@@ -369,7 +470,7 @@ impl Batch {
         if self.len == self.capacity {
             return false;
         }
-        let from = self.len * BUFFER;
+        let from = self.len * self.buffer;
         let start = self.buffers.address() as u32 + from as u32;
         let data = start + HEADROOM as u32;
         let at = from + HEADROOM;
@@ -485,15 +586,16 @@ impl Batch {
     pub(crate) fn carried(&self, at: usize) -> Option<(&[u8], Carried)> {
         let (at, _) = self.sent_which(at)?;
         let (start, Range { start: data, end }) = (self.own_start(at)?, self.place(at));
-        Some((self.bytes_between(start..end), Carried { data: data - start, end: end - start }))
+        let arrival = self.arrival(self.origin(at));
+        Some((self.bytes_between(start..end), Carried { data: data - start, end: end - start, arrival }))
     }
 
-    /// Takes a packet with all that it takes along; `false` if the batch is full.
+    /// Takes a packet with all that it takes along; `false` if the batch is full, or its buffers are too short.
     pub(crate) fn push_carried(&mut self, bytes: &[u8], carried: Carried, ingress: u32) -> bool {
-        if self.len == self.capacity || bytes.len() > BUFFER {
+        if self.len == self.capacity || bytes.len() > self.buffer {
             return false;
         }
-        let from = self.len * BUFFER;
+        let from = self.len * self.buffer;
         let start = self.buffers.address() as u32 + from as u32;
         self.buffers.bytes_mut()[from..from + bytes.len()].copy_from_slice(bytes);
         let (came, place) =
@@ -502,6 +604,7 @@ impl Batch {
         come(&layout, self.descriptor_mut(self.len), came, start, place);
         self.ingress = if self.len == 0 || self.ingress == ingress { ingress } else { 0 };
         self.len += 1;
+        self.arrived(carried.arrival);
         true
     }
 

@@ -1,8 +1,9 @@
 //! What native code gets beside the packet: the worker that runs it.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
-use super::packet::{Layout, Sent};
+use super::packet::{Arrival, BUFFER, Layout, Sent};
 
 /// Something that a program did and that outlives the packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,6 +17,21 @@ pub enum Event {
     },
     /// `bpf_trace_printk`: the format.
     Trace(String),
+}
+
+/// What takes records of a map as a program makes them, in place of [`Event`]s.
+#[derive(Clone)]
+pub struct Listener {
+    /// The map's name.
+    pub map: String,
+    /// Takes a record and the time of the packet at hand, in nanoseconds. Workers call it at once.
+    pub take: Arc<dyn Fn(&[u8], u64) + Send + Sync>,
+}
+
+impl std::fmt::Debug for Listener {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Listener").field("map", &self.map).finish_non_exhaustive()
+    }
 }
 
 /// The clocks that programs read.
@@ -59,6 +75,13 @@ pub(crate) struct Worker {
     pub(crate) events: Vec<Event>,
     /// Records reserved in ring buffers and not yet submitted, with the address of their map.
     pub(crate) records: Vec<(u64, Box<[u8]>)>,
+    /// Bytes of a packet's buffer.
+    pub(crate) buffer: u32,
+    pub(crate) listener: Option<Listener>,
+    /// For the listener: what is known of the batch's packets, where their descriptors begin, and how many there may be beside copies.
+    pub(crate) arrivals: Vec<Arrival>,
+    pub(crate) first: usize,
+    pub(crate) capacity: usize,
 }
 
 /// Offset of [`Worker::current`].
@@ -96,6 +119,11 @@ impl Worker {
             seed: seed.max(1),
             events: Vec::new(),
             records: Vec::new(),
+            buffer: BUFFER as u32,
+            listener: None,
+            arrivals: Vec::new(),
+            first: 0,
+            capacity: 0,
         }
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use millstream_kernel::{Map, MapSpec, MapType, UpdateMode, map_flags, testing};
 use millstream_lab::os;
-use millstream_specialize::guard::{EventKind, Guard};
+use millstream_specialize::guard::{EventKind, Guard, Slots};
 
 pub(crate) fn hash(entries: u32) -> Map {
     let spec = MapSpec {
@@ -65,6 +65,80 @@ fn every_command_that_writes_is_seen() {
     assert_eq!(seen(&mut guard, taken), key(0));
     let other = Map::from_id(map.id()).unwrap();
     assert_eq!(seen(&mut guard, || put(&other, 2, 2)), key(2));
+}
+
+/// The guard of kernels without atomic exchanges, which loads on all.
+#[test]
+fn plain_instructions_see_every_write_and_revoke_all() {
+    let map = if testing::require() { hash(100) } else { return };
+    let mut guard = Guard::attach_plain().unwrap();
+    guard.watch(&map).unwrap();
+    // A map that newer kernels would find behind, alone.
+    guard.mark(7, &[(1, Slots::one(0))]);
+    for n in 1..100 {
+        let look = guard.begin(Duration::from_secs(10), &[]).expect("nobody writes");
+        assert_eq!(guard.approve(look, 7 << 32, Slots::one(0), Slots::NONE), Some(Slots::NONE));
+        assert!(guard.approved().is_some());
+        let key = Some(1u32.to_ne_bytes().to_vec());
+        assert_eq!(seen(&mut guard, || put(&map, 1, n)), key);
+        assert_eq!(guard.approved(), None, "a write revokes");
+        let look = guard.begin(Duration::from_secs(10), &[]).expect("nobody writes");
+        put(&map, 2, n);
+        assert!(!guard.holds(&look));
+        assert_eq!(guard.approve(look, 7 << 32, Slots::one(0), Slots::NONE), None, "written since");
+    }
+    assert_eq!(seen(&mut guard, || map.update_batch(&[0; 8], &[0; 16]).unwrap()), None);
+}
+
+/// `bpf(command, attribute, 32)`, which the kernel may refuse.
+fn call(command: u32, attr: &[u64; 4]) -> i64 {
+    // SAFETY: an attribute of the size said; what it points to is alive and as long as the commands of these tests read.
+    unsafe { libc::syscall(libc::SYS_bpf, command, attr.as_ptr(), size_of_val(attr)) }
+}
+
+/// Kernels after 7.1 take a second attribute with every command, and a bit in the command says so. Older ones refuse the bit: the guard,
+/// which runs before they do, sees the same call.
+#[test]
+fn a_command_with_common_attributes_is_the_command() {
+    const COMMON: u32 = 1 << 16;
+    let map = if testing::require() { hash(100) } else { return };
+    for plain in [false, true] {
+        let mut guard = if plain { Guard::attach_plain().unwrap() } else { Guard::attach().unwrap() };
+        guard.watch(&map).unwrap();
+        let (key, value) = (5u32, 6u64);
+        let attr = [
+            map.as_fd().as_raw_fd() as u64,
+            std::ptr::from_ref(&key) as u64,
+            std::ptr::from_ref(&value) as u64,
+            0,
+        ];
+        assert_eq!(seen(&mut guard, || _ = call(2 | COMMON, &attr)), Some(key.to_ne_bytes().to_vec()));
+        assert_eq!(seen(&mut guard, || _ = call(3 | COMMON, &attr)), Some(key.to_ne_bytes().to_vec()));
+        // A look-up stays one.
+        guard.events();
+        let before = guard.version();
+        let mut found = 0u64;
+        let look_up = [attr[0], attr[1], std::ptr::from_mut(&mut found) as u64, 0];
+        call(1 | COMMON, &look_up);
+        assert!(!guard.events().iter().any(|e| e.kind == EventKind::Write(1) && e.version > before));
+    }
+}
+
+#[test]
+fn a_command_that_is_not_known_counts_as_a_write_to_everything() {
+    let map = if testing::require() { hash(100) } else { return };
+    for command in [39, 77, 77 | 1 << 16, 1 << 17, u32::MAX] {
+        let Some(mut guard) = guard(&[&map]) else { return };
+        guard.events();
+        let (version, (started, finished), strangers) = (guard.version(), guard.writes(0), guard.strangers());
+        let look = guard.begin(Duration::from_secs(10), &[]).expect("nobody writes");
+        call(command, &[0; 4]);
+        assert!(!guard.holds(&look), "command {command}");
+        assert!(guard.version() > version, "command {command}");
+        assert!(guard.writes(0).0 > started && guard.writes(0).1 > finished, "command {command}");
+        assert!(guard.strangers() > strangers, "command {command}");
+        assert!(guard.events().iter().any(|e| e.kind == EventKind::Foreign), "command {command}");
+    }
 }
 
 /// One thread counts the key up while another, on another processor, writes with it: what was written is told, or that

@@ -135,6 +135,8 @@ pub struct Room {
     now: u64,
     changed: bool,
     closed: bool,
+    /// When somebody wants to be asked whether to go on, whatever packets do.
+    alarm: Option<u64>,
 }
 
 impl Room {
@@ -149,6 +151,7 @@ impl Room {
             now: 0,
             changed: true,
             closed: false,
+            alarm: None,
         };
         room.furnish(spec);
         room
@@ -214,6 +217,11 @@ impl Room {
             dropped: std::mem::take(&mut lane.dropped),
         };
         std::mem::take(&mut self.changed).then(|| self.lanes.iter_mut().map(told).collect())
+    }
+
+    /// Has the run ask whether to go on at a time, if there is one, whatever packets do.
+    pub fn set_alarm(&mut self, at: Option<u64>) {
+        self.alarm = at;
     }
 
     /// Nothing more is to come from sources.

@@ -9,10 +9,12 @@ use std::time::{Duration, Instant};
 
 use super::{Beat, Room, Sender};
 use crate::engine::Engine;
+use crate::io::attention::Attention;
 use crate::io::floor::NAP;
-use crate::io::graph::{COPIES, Departure, Feed, GraphRan, Sources};
+use crate::io::graph::{Admitted, COPIES, Departure, GraphRan, Sources, admit};
 use crate::io::meter::Meter;
-use crate::runtime::packet::Batch;
+use crate::io::supply::{Record, Supply};
+use crate::runtime::packet::{Arrival, Batch};
 use crate::runtime::worker::Clock;
 
 /// When time begins where no packet says so, in nanoseconds: not at zero, which tables hold where nothing was yet.
@@ -45,7 +47,7 @@ impl Timetable<'_> {
 
 /// A source, and how far it is.
 struct Line<'f> {
-    feed: Feed<'f>,
+    supply: Supply<'f>,
     table: Timetable<'f>,
     sender: Sender,
     next: u64,
@@ -53,13 +55,20 @@ struct Line<'f> {
 
 impl Line<'_> {
     /// When its next packet comes, if there is one; it has none from number `until` on.
-    fn next(&mut self, until: u64, rate: Option<u64>, now: u64) -> Option<u64> {
-        let more = !self.feed.frames.is_empty() && self.next < self.feed.count.min(until);
-        self.sender.renew(rate.map_or(self.table.beat, Beat::Rate), more, (self.next, now));
-        if !more {
-            return None;
-        }
-        self.table.of(self.next).or_else(|| self.sender.when(self.next))
+    fn next(&mut self, until: u64, rate: Option<u64>, now: u64) -> io::Result<Option<u64>> {
+        let found = self.supply.peek(until)?.map(|(record, number)| (record.arrival.time, number));
+        let next = found.map_or(self.next, |(_, number)| number);
+        self.next = next;
+        self.sender.renew(rate.map_or(self.table.beat, Beat::Rate), found.is_some(), (next, now));
+        Ok(found.and_then(|(time, number)| {
+            time.or_else(|| self.table.of(number)).or_else(|| self.sender.when(number))
+        }))
+    }
+
+    /// When time begins for it, if it says so: its first packet must be there.
+    fn beginning(&mut self) -> io::Result<Option<u64>> {
+        let first = self.supply.peek(u64::MAX)?.and_then(|(record, _)| record.arrival.time);
+        Ok(first.or_else(|| self.table.beginning()))
     }
 }
 
@@ -86,40 +95,62 @@ pub fn run_graph_timed<'f>(
     mut take: impl FnMut(Departure<'_>, u64) -> io::Result<()>,
     mut goes_on: impl FnMut(&mut Engine, &mut Room) -> bool,
 ) -> io::Result<GraphRan> {
-    let beginning = tables.iter().filter_map(Timetable::beginning).min().unwrap_or(BEGINNING);
-    let line = |(feed, table): (&Feed<'f>, &Timetable<'f>)| Line {
-        feed: *feed,
+    let line = |(supply, table): (Supply<'f>, &Timetable<'f>)| Line {
+        supply,
         table: *table,
-        sender: Sender::new(table.beat, beginning),
+        sender: Sender::new(table.beat, BEGINNING),
         next: 0,
     };
-    let mut lines: Vec<Line<'f>> = sources.feeds.iter().zip(tables).map(line).collect();
+    let mut lines: Vec<Line<'f>> = sources.supplies(1)?.remove(0).into_iter().zip(tables).map(line).collect();
+    let mut beginnings = Vec::new();
+    for line in &mut lines {
+        beginnings.extend(line.beginning()?);
+    }
+    let beginning = beginnings.into_iter().min().unwrap_or(BEGINNING);
+    lines.iter_mut().for_each(|line| line.sender = Sender::new(line.table.beat, beginning));
     room.begin(beginning);
     let mut batch = Batch::with_copies(size, size * COPIES)?;
     let mut ran = GraphRan::none(lines.len(), outputs);
     let (mut meter, mut origins) = (Meter::default(), Vec::with_capacity(size));
     let (start, mut now) = (Instant::now(), beginning);
+    engine.set_clock(Clock::Fixed(now));
     while goes_on(engine, room) {
-        let Some((at, event)) = next(&mut lines, &sources, room, now) else {
-            if !sources.waiting() {
-                break;
+        let next = next(&mut lines, &sources, room, now)?;
+        if let Some(attention) = sources.attention {
+            attention.waits(next.is_some());
+            if next.is_none() {
+                attention.blocked();
             }
-            thread::sleep(NAP);
-            continue;
+        }
+        // Who wants to be asked at a time is asked before what packets do then.
+        let alarm = room.alarm.map(|alarm| alarm.max(now));
+        let first = alarm.filter(|alarm| next.as_ref().is_none_or(|(at, _)| *alarm <= now.max(*at)));
+        let (then, event) = match (first, next) {
+            (Some(alarm), _) => (alarm, None),
+            (None, Some((at, event))) => (now.max(at), Some(event)),
+            (None, None) if sources.waiting() => {
+                if !sources.attention.is_some_and(Attention::holds) {
+                    thread::sleep(NAP);
+                }
+                continue;
+            }
+            (None, None) => break,
         };
-        let then = now.max(at);
         if in_real_time && !pass(start, then - beginning) {
             continue;
         }
         now = then;
         engine.set_clock(Clock::Fixed(now));
         room.at(now);
+        let Some(event) = event else { continue };
         batch.clear();
         batch.expect(engine.layout());
         origins.clear();
         let stamp = engine.stamp();
         match event {
-            Event::Arrival(source) => arrive(&mut lines[source], source, &mut batch, &mut origins, &mut ran),
+            Event::Arrival(source) => {
+                arrive((&mut lines[source], now), source, &mut batch, &mut origins, &mut ran)?;
+            }
             Event::Departure => room.fill(&mut batch, lines.len() as u32 + 1, &mut origins),
         }
         meter.measure(batch.len(), (&mut ran.busy, &mut ran.windows), || engine.run_graph(&mut batch));
@@ -130,7 +161,8 @@ pub fn run_graph_timed<'f>(
             match ran.sent.get_mut(output) {
                 Some(count) => {
                     *count += 1;
-                    take(Departure { bytes, output, source: origin.0, number: origin.1 }, now)?;
+                    let arrival = batch.arrival(at);
+                    take(Departure { bytes, output, source: origin.0, number: origin.1, arrival }, now)?;
                 }
                 None => room.enter(output - outputs, &batch, place, origin),
             }
@@ -145,34 +177,45 @@ pub fn run_graph_timed<'f>(
 }
 
 /// What is next, and when.
-fn next(lines: &mut [Line<'_>], sources: &Sources<'_>, room: &Room, now: u64) -> Option<(u64, Event)> {
+fn next(
+    lines: &mut [Line<'_>],
+    sources: &Sources<'_>,
+    room: &Room,
+    now: u64,
+) -> io::Result<Option<(u64, Event)>> {
     let due = room.next();
-    let arrival = lines.iter_mut().enumerate().filter_map(|(source, line)| {
-        Some((line.next(sources.until(source), sources.rate(source), now)?, source))
-    });
-    match (arrival.min(), due) {
-        // What is full is emptied first; where nothing ever leaves it, nothing more comes.
-        (_, due) if room.is_full() => Some((due?, Event::Departure)),
-        (Some((at, source)), due) if due.is_none_or(|due| at <= due) => Some((at, Event::Arrival(source))),
-        (_, due) => Some((due?, Event::Departure)),
+    let mut arrival: Option<(u64, usize)> = None;
+    for (source, line) in lines.iter_mut().enumerate() {
+        let comes = line.next(sources.until(source), sources.rate(source), now)?.map(|at| (at, source));
+        sources.looked(source, 0, comes.is_some(), line.supply.peek(sources.until(source))?.is_some());
+        arrival = arrival.into_iter().chain(comes).min();
     }
+    Ok(match (arrival, due) {
+        // What is full is emptied first; where nothing ever leaves it, nothing more comes.
+        (_, due) if room.is_full() => due.map(|due| (due, Event::Departure)),
+        (Some((at, source)), due) if due.is_none_or(|due| at <= due) => Some((at, Event::Arrival(source))),
+        (_, due) => due.map(|due| (due, Event::Departure)),
+    })
 }
 
-/// The next packet of a source.
+/// The next packet of a source, which comes at a time.
 fn arrive(
-    line: &mut Line<'_>,
+    (line, at): (&mut Line<'_>, u64),
     source: usize,
     batch: &mut Batch,
     origins: &mut Vec<(usize, u64)>,
     ran: &mut GraphRan,
-) {
-    let frame = &line.feed.frames[(line.next % line.feed.frames.len() as u64) as usize];
+) -> io::Result<()> {
+    let Some((Record { bytes, arrival }, number)) = line.supply.peek(u64::MAX)? else { return Ok(()) };
+    let arrival = Arrival { time: arrival.time.or(Some(at)), ..arrival };
     ran.received[source] += 1;
-    match batch.push_open(frame, source as u32 + 1) {
-        true => origins.push((source, line.next)),
-        false => ran.unfit += 1,
+    match admit(batch, Record { bytes, arrival }, source as u32 + 1)? {
+        Admitted::Taken => origins.push((source, number)),
+        Admitted::Later | Admitted::Unfit => ran.unfit += 1,
     }
-    line.next += 1;
+    line.supply.advance();
+    line.next = number + 1;
+    Ok(())
 }
 
 /// Lets so many nanoseconds pass since the start, but not more than a moment at once; whether they have.

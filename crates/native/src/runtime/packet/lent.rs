@@ -97,7 +97,7 @@ impl Batch {
     /// As for [`Batch::new`].
     pub(crate) fn over(lent: &Arc<Region>, capacity: usize, copies: usize) -> io::Result<Batch> {
         let buffers = Region::low(copies * BUFFER)?;
-        Ok(Batch::of_parts(buffers, Some(Arc::clone(lent)), capacity, copies))
+        Ok(Batch::of_parts((buffers, BUFFER), Some(Arc::clone(lent)), capacity, copies))
     }
 
     /// Takes packets where they lie, as they came; `unfit` is told the places of those that are not taken: if there is none (it is in several pieces), the batch is

@@ -1,0 +1,86 @@
+//! Lines that elements print, on standard error and in files.
+//!
+//! A line is one write, so that those of several workers do not mix. What cannot be written to standard error is lost, as in Click.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::sync::{Arc, Mutex, RwLock};
+
+use millstream_click::{PRINTS, Printer, Program, chatter, printed};
+use millstream_native::Listener;
+
+/// Where the elements of a configuration print.
+#[derive(Default)]
+pub struct Printing(RwLock<Open>);
+
+#[derive(Default)]
+struct Open {
+    printers: Vec<Printer>,
+    files: BTreeMap<String, Mutex<BufWriter<File>>>,
+}
+
+impl Printing {
+    /// Opens the files that elements print to.
+    ///
+    /// # Errors
+    /// If one cannot be written, with its name.
+    pub fn open(program: &Program) -> io::Result<Arc<Printing>> {
+        let printing = Arc::new(Printing::default());
+        printing.replace(program)?;
+        Ok(printing)
+    }
+
+    /// Goes on for another configuration: files of the same names stay open.
+    ///
+    /// # Errors
+    /// As for [`Printing::open`].
+    pub fn replace(&self, program: &Program) -> io::Result<()> {
+        let mut open = self.0.write().map_err(|_| failed())?;
+        for name in program.printers.iter().filter_map(|printer| printer.file.as_ref()) {
+            if !open.files.contains_key(name) {
+                let file =
+                    File::create(name).map_err(|e| io::Error::new(e.kind(), format!("{name}: {e}")))?;
+                open.files.insert(name.clone(), Mutex::new(BufWriter::new(file)));
+            }
+        }
+        open.printers.clone_from(&program.printers);
+        Ok(())
+    }
+
+    /// What takes the records of an engine.
+    pub fn listener(self: &Arc<Self>) -> Listener {
+        let this = Arc::clone(self);
+        Listener { map: PRINTS.to_owned(), take: Arc::new(move |record, time| this.print(record, time)) }
+    }
+
+    fn print(&self, record: &[u8], time: u64) {
+        let Ok(open) = self.0.read() else { return };
+        let Some((printer, mut text)) = printed(&open.printers, record, time) else { return };
+        let file = printer.file.as_ref().and_then(|name| open.files.get(name));
+        match (&printer.file, file.map(|file| file.lock())) {
+            (Some(_), Some(Ok(mut file))) => {
+                text.push(b'\n');
+                // What is lost is noticed when the file is finished.
+                let _ = file.write_all(&text);
+            }
+            (Some(_), _) => {}
+            (None, _) => {
+                let _ = io::stderr().lock().write_all(&chatter(&text));
+            }
+        }
+    }
+
+    /// Writes what is still in the way to files.
+    ///
+    /// # Errors
+    /// If that cannot be written.
+    pub fn finish(&self) -> io::Result<()> {
+        let open = self.0.read().map_err(|_| failed())?;
+        open.files.values().try_for_each(|file| file.lock().map_err(|_| failed())?.flush())
+    }
+}
+
+fn failed() -> io::Error {
+    io::Error::other("a worker has failed")
+}

@@ -1,0 +1,104 @@
+//! Capture files as sources of packets, which are read as the packets are needed.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use miette::{IntoDiagnostic, Result, miette};
+use millstream_lab::pcap::{self, Capture, CaptureReader, ETHERNET};
+use millstream_native::Arrival;
+use millstream_native::io::supply::{Origin, Record, Stream};
+
+use crate::diagnostics;
+
+/// A capture file.
+#[derive(Clone, Debug)]
+pub(crate) struct CaptureFile {
+    path: PathBuf,
+    /// Somebody has said what is wrong with it: each worker reads it, and each would say so.
+    told: Arc<AtomicBool>,
+}
+
+impl CaptureFile {
+    /// A file of packets of any link type.
+    pub(crate) fn open(path: &str) -> Result<CaptureFile> {
+        let path = PathBuf::from(path);
+        CaptureReader::open(&path).into_diagnostic()?;
+        Ok(CaptureFile { path, told: Arc::default() })
+    }
+
+    /// A file of Ethernet frames.
+    pub(crate) fn of_ethernet(path: &str) -> Result<CaptureFile> {
+        let file = CaptureFile::open(path)?;
+        match link(Path::new(path)) {
+            Some(link) if link != ETHERNET => {
+                Err(miette!("{path}: frames of link type {link}, not Ethernet"))
+            }
+            _ => Ok(file),
+        }
+    }
+
+    /// How many packets it has: reads it to the end.
+    pub(crate) fn count(&self) -> Result<u64> {
+        let mut reader = CaptureReader::open(&self.path).into_diagnostic()?;
+        let mut count = 0;
+        while reader.next_record().is_some() {
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    /// Its frames in memory, as many as are used there.
+    pub(crate) fn in_memory(&self, most: usize) -> Result<Vec<Vec<u8>>> {
+        let capture = pcap::read_any(&self.path, most).into_diagnostic()?;
+        warn(&capture);
+        Ok(capture.frames)
+    }
+}
+
+impl Origin for CaptureFile {
+    fn open(&self) -> io::Result<Box<dyn Stream>> {
+        let reader = CaptureReader::open(&self.path).map_err(io::Error::other)?;
+        Ok(Box::new(Reading { reader, told: Arc::clone(&self.told) }))
+    }
+}
+
+/// A capture file that is being read.
+struct Reading {
+    reader: CaptureReader,
+    told: Arc<AtomicBool>,
+}
+
+impl Stream for Reading {
+    fn next(&mut self) -> io::Result<Option<Record<'_>>> {
+        // What the borrow of a packet would last for.
+        if !self.reader.has_next() {
+            if let Some(damage) = self.reader.damage()
+                && !self.told.swap(true, Ordering::Relaxed)
+            {
+                diagnostics::warn(&damage);
+            }
+            return Ok(None);
+        }
+        let found = self.reader.next_record();
+        Ok(found.map(|record| {
+            let arrival = Arrival { time: record.time, cut: record.cut };
+            Record { bytes: record.bytes, arrival }
+        }))
+    }
+}
+
+/// Says what there is to say of a file that was read.
+pub(crate) fn warn(capture: &Capture) {
+    capture.warnings.iter().for_each(|warning| diagnostics::warn(warning));
+}
+
+/// Link type of the packets of a capture file; none if it is no such file, or has no packets that say so.
+pub(crate) fn link(path: &Path) -> Option<u32> {
+    let mut reader = CaptureReader::open(path).ok()?;
+    reader.link().or_else(|| {
+        reader.has_next();
+        reader.link()
+    })
+}

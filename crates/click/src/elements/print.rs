@@ -1,0 +1,292 @@
+//! Elements that print what they see of packets, and pass these on ([`crate::printing`]).
+
+use millstream_ir::{Map, MapDecl, Value};
+use millstream_isa::Cond;
+
+use crate::arguments::{boolean, string, unsigned};
+use crate::build::Code;
+use crate::class::{Behaviour, Class, Made};
+use crate::compile::Setup;
+use crate::config::{Text, unquote};
+use crate::error::Error;
+use crate::handlers::{Setting, Takes};
+use crate::packet::{Note, Packet};
+use crate::printing::{Contents, IpForm, NO_NETWORK, PRINTS, PrintForm, Printer, WORDS};
+
+/// `BPF_MAP_TYPE_PERF_EVENT_ARRAY`.
+const EVENTS: u32 = 4;
+
+/// Bytes of packets that are printed unless it is said how many.
+const PRINTED: i64 = 24;
+const IP_PRINTED: i64 = 1500;
+
+const PRINT: &[&str] = &[
+    "LABEL",
+    "MAXLENGTH",
+    "LENGTH",
+    "NBYTES",
+    "CONTENTS",
+    "TIMESTAMP",
+    "PRINTANNO",
+    "ACTIVE",
+    "HEADROOM",
+    "CPU",
+];
+const IP_PRINT: &[&str] = &[
+    "LABEL",
+    "CONTENTS",
+    "PAYLOAD",
+    "MAXLENGTH",
+    "NBYTES",
+    "ETHER",
+    "ID",
+    "TIMESTAMP",
+    "PAINT",
+    "TOS",
+    "TTL",
+    "SWAP",
+    "LENGTH",
+    "AGGREGATE",
+    "VLAN",
+    "ACTIVE",
+    "OUTFILE",
+    "CHANNEL",
+];
+const IP6_PRINT: &[&str] = &["LABEL", "NBYTES", "CONTENTS", "ACTIVE"];
+const ARP_PRINT: &[&str] = &["LABEL", "TIMESTAMP", "ETHER", "ACTIVE", "OUTFILE"];
+
+const fn printing(
+    name: &'static str,
+    arguments: &'static [&'static str],
+    make: fn(&mut Setup<'_>) -> Made,
+) -> Class {
+    Class::filter(name, arguments, make).passing()
+}
+
+pub(super) const CLASSES: &[Class] = &[
+    printing("Print", PRINT, print),
+    printing("IPPrint", IP_PRINT, ip_print),
+    printing("IP6Print", IP6_PRINT, ip6_print),
+    printing("ARPPrint", ARP_PRINT, arp_print),
+];
+
+/// Writes a record of each packet while it is active.
+struct Printing {
+    printer: i64,
+    map: Map,
+    /// Where numbers of a record are put together, in the state.
+    scratch: u32,
+    active: Setting,
+    /// Bytes that a record has at most; all of them, and those in front back to the network header, if none is said.
+    most: Option<i64>,
+    cpu: bool,
+}
+
+impl Behaviour for Printing {
+    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+        match self.active {
+            Setting::Fixed(0) => {}
+            Setting::Fixed(_) => self.write(code, packet),
+            live => {
+                let (active, zero) = (code.setting(live), code.int(0));
+                code.when(Cond::Ne, active, zero, &[], |code| {
+                    self.write(code, packet);
+                    Vec::new()
+                });
+            }
+        }
+        code.out(0, packet);
+    }
+}
+
+impl Printing {
+    fn write(&self, code: &mut Code<'_, '_>, packet: Packet) {
+        let zero = code.int(0);
+        let length = code.length(packet);
+        let own = code.sub(packet.note(Note::Network), packet.data);
+        let none = code.number_of(NO_NETWORK);
+        let network = code.select(packet.note(Note::HasNetwork), own, none);
+        let (in_front, from, bytes) = match self.most {
+            Some(most) => {
+                let most = code.int(most);
+                let is_long = code.compare(Cond::Gt, length, most);
+                (zero, packet.data, code.select(is_long, most, length))
+            }
+            None => {
+                let back = code.sub(zero, own);
+                let stripped = code.compare(Cond::Sgt, back, zero);
+                let back = code.select(stripped, back, zero);
+                let back = code.select(packet.note(Note::HasNetwork), back, zero);
+                let negative = code.sub(zero, back);
+                let from = code.plus(packet.data, negative);
+                (back, from, code.add(length, back))
+            }
+        };
+        let cpu = if self.cpu { code.worker() } else { zero };
+        let printer = code.number_of(self.printer);
+        let (paint, tag) = (packet.note(Note::Paint), packet.note(Note::Tag));
+        let words: [Value; WORDS] = [printer, cpu, network, length, in_front, paint, tag];
+        code.record(self.map, (self.scratch, &words), packet, (from, bytes));
+    }
+}
+
+/// The array that records of all elements go to.
+fn events(setup: &mut Setup<'_>) -> Map {
+    let maps = &mut setup.shared.module.maps;
+    let known = maps.iter().find(|(_, map)| map.name == PRINTS).map(|(map, _)| map);
+    known.unwrap_or_else(|| {
+        maps.push(MapDecl {
+            name: PRINTS.to_owned(),
+            kind: EVENTS,
+            key_size: 4,
+            value_size: 4,
+            max_entries: 1,
+            flags: 0,
+            global: None,
+            inner: None,
+        })
+    })
+}
+
+/// The element with what all of them have; `most` bytes are what it needs of packets.
+fn made(setup: &mut Setup<'_>, label: Option<Text>, form: PrintForm, most: Option<i64>) -> Made {
+    let active = setup.arguments.keyword_or("ACTIVE", true, boolean)?;
+    let active = setup.setting("active", Takes::Truth, i64::from(active));
+    let file = setup.arguments.keyword("OUTFILE").map(|text| string(&text));
+    let label = label.map_or_else(Vec::new, |text| unquote(&text.text));
+    let map = events(setup);
+    let scratch = setup.number();
+    for _ in 1..WORDS {
+        setup.number();
+    }
+    let cpu = matches!(form, PrintForm::Packet { cpu: true, .. });
+    let printer = setup.printer(Printer { label, form, file }) as i64;
+    Ok(Box::new(Printing { printer, map, scratch, active, most, cpu }))
+}
+
+/// Refuses what is not known here of packets, unless it is not wanted.
+fn refuse(setup: &mut Setup<'_>, name: &str, why: &str) -> Result<(), Error> {
+    match setup.arguments.keyword(name) {
+        Some(text) if boolean(&text)? => {
+            let message = format!("{name} of `{}` is not supported: {why}", setup.element.class);
+            Err(Error::new(text.span, message))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A number of bytes; without a limit if negative.
+fn bytes(text: &Text) -> Result<i64, Error> {
+    match text.text.strip_prefix('-') {
+        Some(digits) => {
+            let positive = Text { text: digits.to_owned(), span: text.span };
+            unsigned(&positive, i32::MAX as u64).map(|number| if number == 0 { 0 } else { -1 })
+        }
+        None => unsigned(text, i32::MAX as u64).map(|number| number as i64),
+    }
+}
+
+fn contents(text: &Text) -> Result<Contents, Error> {
+    if let Ok(shown) = boolean(text) {
+        return Ok(if shown { Contents::Hex } else { Contents::None });
+    }
+    match string(text).to_ascii_uppercase().as_str() {
+        "NONE" => Ok(Contents::None),
+        "HEX" => Ok(Contents::Hex),
+        "ASCII" => Ok(Contents::Ascii),
+        _ => Err(Error::new(text.span, format!("`{}` is none of NONE, HEX and ASCII", text.text))),
+    }
+}
+
+fn flag(setup: &mut Setup<'_>, name: &str, usual: bool) -> Result<bool, Error> {
+    setup.arguments.keyword_or(name, usual, boolean)
+}
+
+/// A number of bytes by either of its names.
+fn most(setup: &mut Setup<'_>, names: &[&str], usual: i64) -> Result<i64, Error> {
+    let mut most = usual;
+    for name in names {
+        most = setup.arguments.keyword_or(name, most, bytes)?;
+    }
+    Ok(most)
+}
+
+fn print(setup: &mut Setup<'_>) -> Made {
+    let label = setup.arguments.next("LABEL");
+    let by_position = setup.arguments.or("MAXLENGTH", PRINTED, bytes)?;
+    let most = most(setup, &["LENGTH", "NBYTES"], by_position)?;
+    let shown = setup.arguments.keyword_or("CONTENTS", Contents::Hex, contents)?;
+    let timestamp = flag(setup, "TIMESTAMP", false)?;
+    let cpu = flag(setup, "CPU", false)?;
+    refuse(setup, "PRINTANNO", "annotations are no bytes here")?;
+    refuse(setup, "HEADROOM", "packets lie in buffers of another kind here")?;
+    let form = PrintForm::Packet { contents: shown, most, timestamp, cpu };
+    let needed = match shown {
+        Contents::None => 0,
+        _ if most < 0 => i64::from(i32::MAX),
+        _ => most,
+    };
+    made(setup, label, form, Some(needed))
+}
+
+fn ip_print(setup: &mut Setup<'_>) -> Made {
+    let label = setup.arguments.next("LABEL");
+    let shown = setup.arguments.keyword_or("CONTENTS", Contents::None, contents)?;
+    let span = setup.arguments.span();
+    let payload = match setup.arguments.keyword("PAYLOAD") {
+        None => Contents::None,
+        Some(text) => match string(&text).to_ascii_uppercase().as_str() {
+            "NO" | "FALSE" => Contents::None,
+            "YES" | "TRUE" | "HEX" => Contents::Hex,
+            "ASCII" => Contents::Ascii,
+            _ => {
+                return Err(Error::new(
+                    text.span,
+                    format!("`{}` is none of false, hex and ascii", text.text),
+                ));
+            }
+        },
+    };
+    if shown != Contents::None && payload != Contents::None {
+        return Err(Error::new(span, "CONTENTS and PAYLOAD exclude each other"));
+    }
+    refuse(setup, "ETHER", "where a packet's Ethernet header is, is not noted here")?;
+    if let Some(text) = setup.arguments.keyword("CHANNEL")
+        && string(&text) != "default"
+    {
+        return Err(Error::new(
+            text.span,
+            "CHANNEL of `IPPrint` is not supported: there is none but `default`",
+        ));
+    }
+    let form = IpForm {
+        contents: if shown == Contents::None { payload } else { shown },
+        payload: payload != Contents::None,
+        most: most(setup, &["MAXLENGTH", "NBYTES"], IP_PRINTED)?,
+        timestamp: flag(setup, "TIMESTAMP", true)?,
+        id: flag(setup, "ID", false)?,
+        ttl: flag(setup, "TTL", false)?,
+        tos: flag(setup, "TOS", false)?,
+        length: flag(setup, "LENGTH", false)?,
+        paint: flag(setup, "PAINT", false)?,
+        aggregate: flag(setup, "AGGREGATE", false)?,
+        vlan: flag(setup, "VLAN", false)?,
+        swap: flag(setup, "SWAP", true)?,
+    };
+    made(setup, label, PrintForm::Ip(form), None)
+}
+
+fn ip6_print(setup: &mut Setup<'_>) -> Made {
+    let label = setup.arguments.next("LABEL");
+    let most =
+        setup.arguments.keyword_or("NBYTES", IP_PRINTED as u64, |text| unsigned(text, i32::MAX as u64))?;
+    let shown = flag(setup, "CONTENTS", false)?;
+    made(setup, label, PrintForm::Ip6(shown.then_some(most as usize)), None)
+}
+
+fn arp_print(setup: &mut Setup<'_>) -> Made {
+    let label = setup.arguments.next("LABEL");
+    let timestamp = flag(setup, "TIMESTAMP", true)?;
+    refuse(setup, "ETHER", "where a packet's Ethernet header is, is not noted here")?;
+    made(setup, label, PrintForm::Arp { timestamp }, None)
+}
