@@ -52,11 +52,6 @@ pub(crate) fn ended<E: Classified>(error: E) -> miette::Report {
     Ended { message: all.join(": "), exit: error.exit() }.into()
 }
 
-/// The code of a command that ends by a report.
-pub(crate) fn of(report: &miette::Report) -> Exit {
-    report.downcast_ref::<Ended>().map_or(Exit::Input, |ended| ended.exit)
-}
-
 impl Classified for millstream_lab::Error {
     fn exit(&self) -> Exit {
         use millstream_lab::Error as E;
@@ -120,6 +115,9 @@ pub(crate) fn report(error: OptError) -> miette::Report {
 
 /// The exit code of an error that ends a command.
 pub(crate) fn of(report: &miette::Report) -> Exit {
+    if let Some(ended) = report.downcast_ref::<Ended>() {
+        return ended.exit;
+    }
     if report.chain().any(|e| e.is::<Forbidden>()) { Exit::NotPermitted } else { Exit::Input }
 }
 
