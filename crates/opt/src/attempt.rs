@@ -6,7 +6,8 @@ use cranelift_entity::EntityRef;
 use millstream_bpf::lower::{self, Limits, LowerError, Lowered, Order, Strategy};
 use millstream_bpf::module::{Lifted, new_function};
 use millstream_ir::Func;
-use millstream_object::{FuncId, NewFunction, Object};
+use millstream_isa::Insn;
+use millstream_object::{FuncId, InitialValue, NewFunction, Object, RelocKind};
 use millstream_passes::{DumpHook, Fuel, Pipeline, Session, Target};
 
 use crate::report;
@@ -79,10 +80,8 @@ pub(crate) fn attempt(
             None => forms.replace(&mut out, id, options)?,
         });
     }
-    // Callers have let go of them by now.
-    for (i, _) in functions.iter().enumerate().filter(|(_, f)| f.outcome == Outcome::Removed) {
-        out.remove_function(FuncId(i as u32))?;
-    }
+    keep_what_is_called(object, &out, &mut functions);
+    remove(object, &mut out, &mut functions);
     session.dump_after = None;
     Ok(Optimized {
         object: out,
@@ -93,6 +92,54 @@ pub(crate) fn attempt(
         touched: recorder.map(|r| r.finish(&lifted.lines)).unwrap_or_default(),
         fuel: session.fuel,
     })
+}
+
+/// Keeps functions that were to go, for they were put into their callers, where a function that was left as it was still refers to
+/// them; and what these refer to in turn. They stay as they were.
+fn keep_what_is_called(object: &Object, out: &Object, functions: &mut [FunctionReport]) {
+    let initial = |(_, value): &(u32, InitialValue)| match value {
+        InitialValue::Program(id) => Some(id.index()),
+        InitialValue::Map(_) => None,
+    };
+    let mut called: Vec<usize> = out.maps.iter().flat_map(|m| m.initial.iter().filter_map(initial)).collect();
+    let stays = |f: &FunctionReport| f.outcome != Outcome::Removed;
+    let mut work: Vec<usize> = (0..functions.len()).filter(|&i| stays(&functions[i])).collect();
+    loop {
+        while let Some(i) = work.pop() {
+            called.extend(out.functions[i].relocs.iter().filter_map(|r| match r.kind {
+                RelocKind::Call(id) | RelocKind::FuncAddr(id) if id.index() != i => Some(id.index()),
+                _ => None,
+            }));
+        }
+        for i in std::mem::take(&mut called) {
+            if functions.get(i).is_some_and(|f| !stays(f)) {
+                functions[i].outcome = Outcome::NothingToDo;
+                functions[i].after = object.functions[i].insns.len();
+                work.push(i);
+            }
+        }
+        if work.is_empty() {
+            return;
+        }
+    }
+}
+
+/// Removes the functions that nothing refers to any more, callers before what they call. Those that refer to one another in a circle
+/// stay as they were.
+fn remove(object: &Object, out: &mut Object, functions: &mut [FunctionReport]) {
+    let removed = |f: &FunctionReport| f.outcome == Outcome::Removed;
+    let mut left: Vec<usize> = (0..functions.len()).filter(|&i| removed(&functions[i])).collect();
+    loop {
+        let before = left.len();
+        left.retain(|&i| out.remove_function(FuncId(i as u32)).is_err());
+        if left.len() == before {
+            break;
+        }
+    }
+    for i in left {
+        functions[i].outcome = Outcome::NothingToDo;
+        functions[i].after = object.functions[i].insns.len();
+    }
 }
 
 /// A module after promotion of spilled addresses and then the pipeline, with the functions that have such.
@@ -177,6 +224,10 @@ impl Forms<'_> {
             Ok(best) => best,
             Err(why) => return Ok(report(before, Outcome::Unsupported(why))),
         };
+        if self.is_too_new(&code) {
+            let why = "a jump is too far for the version of its instructions".to_owned();
+            return Ok(report(before, Outcome::Unsupported(why)));
+        }
         let after = code.slots();
         let new = new_function(self.lifted(form), &code);
         if new.insns == original.insns {
@@ -187,6 +238,11 @@ impl Forms<'_> {
         }
         out.replace_function(id, new)?;
         Ok(report(after, Outcome::Rewritten))
+    }
+
+    /// Whether code has long jumps, and the kernels that take the original need not know them.
+    fn is_too_new(&self, code: &Lowered) -> bool {
+        self.target.isa < 4 && code.insns.iter().any(|i| matches!(i, Insn::Jump { long: true, .. }))
     }
 
     /// Puts back the form of a function that is best by its judge.
@@ -212,6 +268,9 @@ impl Forms<'_> {
             let promoted = self.promoted.as_ref().filter(|(_, changed)| changed.contains(&func));
             for lifted in [Some(&self.first), promoted.map(|p| &p.0)].into_iter().flatten() {
                 let mut good = |code: &Lowered| {
+                    if self.is_too_new(code) {
+                        return false;
+                    }
                     let new = new_function(lifted, code);
                     if out.replace_function(id, new.clone()).is_err() {
                         return false;

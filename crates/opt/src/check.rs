@@ -3,8 +3,9 @@
 use millstream_bpf::lower::Order;
 use millstream_loader::{Loader, Session};
 use millstream_object::{FuncId, Object, Program};
+use millstream_passes::Fuel;
 
-use crate::report::{Measure, ProgramReport, Verdict};
+use crate::report::{FunctionReport, Measure, ProgramReport, Verdict};
 use crate::slower::Mending;
 use crate::{OptError, Optimized, Options, Outcome, Way, shortest};
 
@@ -38,10 +39,11 @@ pub struct Check {
     pub programs: Vec<ProgramReport>,
 }
 
-/// Optimizes an object and has the kernel load every program of it, before and after.
+/// Optimizes an object and has the kernel load every program of it, before and after. There always is a result: at worst the
+/// object as it was.
 ///
 /// # Errors
-/// [`OptError`]. A rejected program is no error: see [`Verdict`].
+/// [`OptError::Loader`], if the kernel cannot be asked. A rejected program is no error: see [`Verdict`].
 pub fn check(object: &Object, options: Options) -> Result<Check, OptError> {
     check_each(object, options, || {})
 }
@@ -50,15 +52,24 @@ pub fn check(object: &Object, options: Options) -> Result<Check, OptError> {
 ///
 /// # Errors
 /// As [`check`].
-pub fn check_each(
+pub fn check_each(object: &Object, options: Options, mut judged: impl FnMut()) -> Result<Check, OptError> {
+    let session = Loader::new(object).guess_types()?.prepare()?;
+    match checked(&session, object, options, &mut judged) {
+        Err(OptError::Loader(e)) => Err(e.into()),
+        Err(why) => Ok(unchanged(&session, object, &why.to_string())),
+        done => done,
+    }
+}
+
+fn checked(
+    session: &Session<'_>,
     object: &Object,
     mut options: Options,
-    mut judged: impl FnMut(),
+    judged: &mut dyn FnMut(),
 ) -> Result<Check, OptError> {
-    let session = Loader::new(object).guess_types()?.prepare()?;
     let optimized = shortest(object, &options)?;
     options.inline = Some(optimized.inline);
-    let mut checker = Checker { session: &session, object, options, optimized };
+    let mut checker = Checker { session, object, options, optimized };
     let mut programs = Vec::new();
     for p in &object.programs {
         programs.push(checker.program(p)?);
@@ -67,6 +78,35 @@ pub fn check_each(
     checker.settle(&mut programs)?;
     checker.mend(&mut programs)?;
     Ok(Check { optimized: checker.optimized, programs })
+}
+
+/// The object as it was, where all else has failed, and what the kernel says of it.
+fn unchanged(session: &Session<'_>, object: &Object, why: &str) -> Check {
+    tracing::warn!(why, "the object is left as it was");
+    let functions = object.functions.iter().map(|f| FunctionReport {
+        name: f.name.clone(),
+        before: f.insns.len(),
+        after: f.insns.len(),
+        outcome: Outcome::Unsupported(why.to_owned()),
+    });
+    let programs = object.programs.iter().map(|p| {
+        let (verdict, measured) = match measure(session, object, p.func) {
+            Ok(measured) => (Verdict::Original(why.to_owned()), Some(measured)),
+            Err(why) => (Verdict::NotLoadable(why), None),
+        };
+        let (name, section) = (p.name.clone(), p.section.clone());
+        ProgramReport { name, section, verdict, before: measured, after: measured }
+    });
+    let optimized = Optimized {
+        object: object.clone(),
+        functions: functions.collect(),
+        passes: Vec::new(),
+        rewrites: 0,
+        inline: false,
+        touched: Vec::new(),
+        fuel: Fuel::unlimited(),
+    };
+    Check { programs: programs.collect(), optimized }
 }
 
 /// An object on its way to a form that the kernel takes.
@@ -95,10 +135,8 @@ impl Checker<'_> {
         };
         report.before = Some(before);
         let mut blamed = Vec::new();
-        let accepted = match self.accepted(p.func, &mut blamed)? {
-            Ok(after) => self.shortened(p.func, before, after)?,
-            Err(why) => Err(why),
-        };
+        let accepted =
+            self.accepted(p.func, &mut blamed).and_then(|after| self.shortened(p.func, before, after));
         report.verdict = match accepted {
             Err(why) => {
                 self.leave(p.func)?;
@@ -112,41 +150,34 @@ impl Checker<'_> {
     }
 
     /// Drops rewrites until the kernel accepts a program; what the kernel said, if it does not come to that.
-    fn accepted(
-        &mut self,
-        func: FuncId,
-        blamed: &mut Vec<(String, u64)>,
-    ) -> Result<Result<Measure, String>, OptError> {
+    fn accepted(&mut self, func: FuncId, blamed: &mut Vec<(String, u64)>) -> Result<Measure, String> {
         loop {
             let why = match measure(self.session, &self.optimized.object, func) {
-                Ok(after) => return Ok(Ok(after)),
+                Ok(after) => return Ok(after),
                 Err(why) => why,
             };
             if blamed.len() >= MOST_DROPPED {
-                return Ok(Err(why));
+                return Err(why);
             }
             let rewrites = self.optimized.rewrites;
-            let Some(number) = culprit(self.session, self.object, &self.options, func, rewrites)? else {
-                return Ok(Err(why));
+            let Some(number) = culprit(self.session, self.object, &self.options, func, rewrites) else {
+                return Err(why);
             };
             let pass = self.optimized.fuel.blame(number).map_or("lower", |r| r.pass);
             blamed.push((pass.to_string(), number));
-            self.options.skip.insert(number);
-            self.optimized = shortest(self.object, &self.options)?;
+            let mut options = self.options.clone();
+            options.skip.insert(number);
+            let Ok(optimized) = shortest(self.object, &options) else { return Err(why) };
+            (self.options, self.optimized) = (options, optimized);
         }
     }
 
     /// Tries other ways to make a program whose lengths are not within bounds, and keeps the best: says what was too
     /// long, if there was a better one. An error, in words, if the verifier has too much to do in all of them.
-    fn shortened(
-        &mut self,
-        func: FuncId,
-        before: Measure,
-        first: Measure,
-    ) -> Result<Result<Option<String>, String>, OptError> {
+    fn shortened(&mut self, func: FuncId, before: Measure, first: Measure) -> Result<Option<String>, String> {
         let mut best = (excess(before, first), first, None);
         let functions = match best.0 {
-            0 => return Ok(Ok(None)),
+            0 => return Ok(None),
             _ => functions(self.object, func),
         };
         let inlined = self.options.inline == Some(true);
@@ -156,7 +187,7 @@ impl Checker<'_> {
             let mut options = self.options.clone();
             options.inline = Some(inline);
             options.ways.extend(functions.iter().map(|&f| (f, way)));
-            let optimized = shortest(self.object, &options)?;
+            let Ok(optimized) = shortest(self.object, &options) else { continue };
             let Ok(after) = measure(self.session, &optimized.object, func) else { continue };
             let kept = |f: &u32| matches!(optimized.functions[*f as usize].outcome, Outcome::NoGain { .. });
             // The original is no longer than itself: that is for the end.
@@ -174,7 +205,7 @@ impl Checker<'_> {
             (self.options, self.optimized) = (options, optimized);
         }
         let many = u64::from(after.verified) > MOST_VERIFIED * u64::from(before.verified);
-        Ok(if many { Err(too_long(before, after)) } else { Ok(remade) })
+        if many { Err(too_long(before, after)) } else { Ok(remade) }
     }
 
     /// Leaves a program and all it calls as they are.
@@ -267,27 +298,27 @@ pub(crate) fn measure(session: &Session<'_>, object: &Object, func: FuncId) -> R
 }
 
 /// The lowest number of rewrites with which the program is rejected, less one: the rewrite that breaks it. `None` if
-/// it is rejected without any: lowering is to blame.
+/// it is rejected without any: lowering is to blame. What cannot be made counts as rejected.
 fn culprit(
     session: &Session<'_>,
     object: &Object,
     options: &Options,
     func: FuncId,
     rewrites: u64,
-) -> Result<Option<u64>, OptError> {
-    let accepted = |fuel: u64| -> Result<bool, OptError> {
+) -> Option<u64> {
+    let accepted = |fuel: u64| {
         let limited = Options { keep_longer: true, ..options.limited(fuel, options.inline) };
-        Ok(measure(session, &shortest(object, &limited)?.object, func).is_ok())
+        shortest(object, &limited).is_ok_and(|made| measure(session, &made.object, func).is_ok())
     };
-    if !accepted(0)? {
-        return Ok(None);
+    if !accepted(0) {
+        return None;
     }
     let (mut good, mut bad) = (0, rewrites);
     while good + 1 < bad {
         let middle = good + (bad - good) / 2;
-        if accepted(middle)? { good = middle } else { bad = middle }
+        if accepted(middle) { good = middle } else { bad = middle }
     }
-    Ok(Some(good))
+    Some(good)
 }
 
 impl Check {

@@ -1,7 +1,11 @@
 //! Blocks in their order to bytecode: jumps, relocations, source lines.
+//!
+//! The kernel puts several instructions in the place of one when it loads a program, and moves jump targets accordingly: a
+//! 16-bit jump that is nearly full is then refused ("cannot be patched due to 16-bit range"). So distances are measured in the
+//! slots that the code may have in the kernel ([`patched`]).
 
-use millstream_ir::{Cond, Function, Width};
-use millstream_isa::{Insn, Operand, Reg};
+use millstream_ir::{Cond, Function, Linkage, Width};
+use millstream_isa::{AluOp, Callee, Insn, Operand, Reg, Size};
 
 use super::code::{Code, Src, Term};
 use super::{LowerError, Lowered};
@@ -38,70 +42,150 @@ fn ending_slots(term: Term, next: Option<usize>, far: bool) -> i64 {
     endings(term, next, far).iter().flatten().count() as i64
 }
 
-/// Where each block starts, in slots, and whose branch is so far that it must go over a long jump.
-fn places(blocks: &[Code], order: &[usize]) -> (Vec<i64>, Vec<bool>) {
-    let body_slots: Vec<i64> =
-        blocks.iter().map(|b| b.body.iter().map(|e| e.insn.slots() as i64).sum()).collect();
-    let mut far = vec![false; blocks.len()];
-    let mut start = vec![0i64; blocks.len()];
-    loop {
-        let mut at = 0;
-        for (i, &b) in order.iter().enumerate() {
-            start[b] = at;
-            at += body_slots[b] + ending_slots(blocks[b].term, order.get(i + 1).copied(), far[b]);
+/// The longest 16-bit jump that is used, in slots after the kernel's patching: a tenth of the range is left for what
+/// [`patched`] does not know.
+const REACH: i64 = 29_500;
+
+/// Slots that an instruction may have once the kernel has patched it, at most. From `convert_ctx_accesses` and
+/// `do_misc_fixups` of `kernel/bpf/verifier.c`, `bpf_convert_ctx_access` of `net/core/filter.c` and `map_gen_lookup` of maps, Linux 6.18.
+fn patched(insn: Insn, converts_context: bool) -> i64 {
+    const LOOKUP: i32 = 1;
+    const LOOP: i32 = 181;
+    let more = match insn {
+        Insn::Call(Callee::Helper(LOOKUP)) => 9,
+        Insn::Call(Callee::Helper(LOOP)) => 24,
+        Insn::Call(Callee::Helper(_) | Callee::Kfunc { .. }) => 8,
+        Insn::LegacyLoad { .. } => 15,
+        Insn::MayGoto { .. } => 6,
+        Insn::Alu {
+            op: AluOp::Div | AluOp::SDiv | AluOp::Mod | AluOp::SMod, src: Operand::Reg(_), ..
+        } => 8,
+        Insn::AddrSpaceCast { .. } => 2,
+        // A field of the context, as far as anybody can tell here.
+        Insn::Load { src, off: 0..=255, size, .. } if converts_context && src != Reg::R10 => {
+            if size == Size::B { 2 } else { 4 }
         }
-        let mut changed = false;
-        for (i, &b) in order.iter().enumerate() {
-            let Term::Branch { taken, fall, .. } = blocks[b].term else { continue };
-            let from = start[b] + body_slots[b] + 1;
-            let next = order.get(i + 1).copied();
-            let reach = |t: usize| i16::try_from(start[t] - from).is_ok();
-            let near = if Some(taken) == next { reach(fall) } else { reach(taken) };
-            if !far[b] && !near {
-                far[b] = true;
-                changed = true;
+        Insn::Store { dst, off: 0..=255, .. } if converts_context && dst != Reg::R10 => 3,
+        _ => 0,
+    };
+    insn.slots() as i64 + more
+}
+
+/// Whether accesses to the context of a function become others in the kernel. Those of probes and of tracepoints stay.
+fn converts_context(func: &Function) -> bool {
+    const KPROBE: u32 = 2;
+    const TRACEPOINT: u32 = 5;
+    const RAW_TRACEPOINT: u32 = 17;
+    !matches!(func.linkage, Linkage::Program { prog_type: KPROBE | TRACEPOINT | RAW_TRACEPOINT })
+}
+
+/// Where blocks lie.
+struct Places {
+    /// Their first slots.
+    start: Vec<i64>,
+    /// The same once the kernel has patched the code.
+    patched: Vec<i64>,
+    /// Whose branch is so far that it must go over a long jump.
+    far: Vec<bool>,
+}
+
+impl Places {
+    fn new(func: &Function, blocks: &[Code], order: &[usize]) -> Places {
+        let converts = converts_context(func);
+        let sum = |slots: &dyn Fn(Insn) -> i64| -> Vec<i64> {
+            blocks.iter().map(|b| b.body.iter().map(|e| slots(e.insn)).sum()).collect()
+        };
+        let (slots, most) = (sum(&|i| i.slots() as i64), sum(&|i| patched(i, converts)));
+        let none = || vec![0i64; blocks.len()];
+        let mut places = Places { start: none(), patched: none(), far: vec![false; blocks.len()] };
+        loop {
+            let (mut at, mut then) = (0, 0);
+            for (i, &b) in order.iter().enumerate() {
+                (places.start[b], places.patched[b]) = (at, then);
+                let term = blocks[b].term;
+                let ends = ending_slots(term, order.get(i + 1).copied(), places.far[b]);
+                at += slots[b] + ends;
+                then += most[b] + ends + if let Term::MayGoto { .. } = term { 6 } else { 0 };
+            }
+            let mut changed = false;
+            for (i, &b) in order.iter().enumerate() {
+                let Term::Branch { taken, fall, .. } = blocks[b].term else { continue };
+                let from = places.patched[b] + most[b] + 1;
+                let next = order.get(i + 1).copied();
+                let to = if Some(taken) == next { fall } else { taken };
+                if !places.far[b] && !places.reaches(from, to) {
+                    places.far[b] = true;
+                    changed = true;
+                }
+            }
+            if !changed {
+                return places;
             }
         }
-        if !changed {
-            return (start, far);
-        }
+    }
+
+    /// Whether a 16-bit jump reaches a block from a slot of the patched code.
+    fn reaches(&self, from: i64, to: usize) -> bool {
+        (self.patched[to] - from).abs() <= REACH
     }
 }
 
 /// The bytecode of blocks in a given order.
 pub(super) fn assemble(func: &Function, blocks: &[Code], order: &[usize]) -> Result<Lowered, LowerError> {
-    let (start, far) = places(blocks, order);
+    let places = Places::new(func, blocks, order);
+    let converts = converts_context(func);
     let mut out = Lowered::default();
     let mut at = 0u32;
     let mut line = Lines { first: blocks.iter().find_map(first_loc), last: u32::MAX };
     for (i, &b) in order.iter().enumerate() {
+        let mut then = places.patched[b];
         for e in &blocks[b].body {
+            then += patched(e.insn, converts);
             line.note(&mut out, at, e.loc);
             out.syms.extend(e.sym.map(|s| (at, s)));
             out.cores.extend(e.core.map(|c| (at, c)));
             out.insns.push(e.insn);
             at += e.insn.slots() as u32;
         }
-        let ends = endings(blocks[b].term, order.get(i + 1).copied(), far[b]);
+        let ends = endings(blocks[b].term, order.get(i + 1).copied(), places.far[b]);
         for (n, end) in ends.iter().flatten().enumerate() {
             line.note(&mut out, at, blocks[b].loc);
-            let off = |t: usize| start[t] - i64::from(at) - 1;
-            let skip = far[b] && n == 0;
-            out.insns.push(jump(*end, &off, skip, func)?);
+            let distance = |t: usize| Distance {
+                off: places.start[t] - i64::from(at) - 1,
+                near: places.reaches(then + 1, t),
+            };
+            let skip = places.far[b] && n == 0;
+            out.insns.push(jump(*end, &distance, skip, func)?);
             at += 1;
+            then += 1;
         }
     }
     Ok(out)
 }
 
-fn jump(end: Ending, off: &dyn Fn(usize) -> i64, skip: bool, func: &Function) -> Result<Insn, LowerError> {
+/// How far a jump goes.
+struct Distance {
+    off: i64,
+    /// Whether 16 bits are enough, now and in the kernel.
+    near: bool,
+}
+
+fn jump(
+    end: Ending,
+    distance: &dyn Fn(usize) -> Distance,
+    skip: bool,
+    func: &Function,
+) -> Result<Insn, LowerError> {
     let too_far = || LowerError::TooFar { function: func.name.clone() };
-    let short = |to: usize| i16::try_from(off(to)).map_err(|_| too_far());
+    let short = |to: usize| {
+        let Distance { off, near } = distance(to);
+        i16::try_from(off).ok().filter(|_| near).ok_or_else(too_far)
+    };
     Ok(match end {
         Ending::Exit => Insn::Exit,
         Ending::Goto(t) => {
-            let off = i32::try_from(off(t)).map_err(|_| too_far())?;
-            Insn::Jump { off, long: i16::try_from(off).is_err() }
+            let Distance { off, near } = distance(t);
+            Insn::Jump { off: i32::try_from(off).map_err(|_| too_far())?, long: !near }
         }
         Ending::May(t) => Insn::MayGoto { off: short(t)? },
         Ending::If { cond, width, dst, src, to } => {
@@ -133,5 +217,56 @@ impl Lines {
             out.lines.push((at, loc));
             self.last = loc;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use millstream_isa::asm::assemble as assembled;
+
+    use super::*;
+    use crate::lower::code::Emitted;
+
+    /// A branch over so many instructions, the bytecode of the function that it is in.
+    fn over(insn: &str, count: usize, prog_type: u32) -> Lowered {
+        let linkage = Linkage::Program { prog_type };
+        let func = Function::new("f".to_owned(), linkage);
+        let insn = assembled(insn).expect("it assembles")[0];
+        let emitted = Emitted { insn, sym: None, core: None, loc: 0, args: 0, undef: false };
+        let block = |body: Vec<Emitted>, term| Code { body, term, loc: 0 };
+        let (cond, width, dst) = (Cond::Eq, Width::W64, Reg::R1);
+        let branch = Term::Branch { cond, width, dst, src: Src::Imm(0), taken: 2, fall: 1 };
+        let blocks =
+            [block(vec![], branch), block(vec![emitted; count], Term::Jump(2)), block(vec![], Term::Return)];
+        assemble(&func, &blocks, &[0, 1, 2]).expect("it can be assembled")
+    }
+
+    fn is_long(code: &Lowered) -> bool {
+        code.insns.iter().any(|i| matches!(i, Insn::Jump { long: true, .. }))
+    }
+
+    #[test]
+    fn a_jump_has_room_for_what_the_kernel_puts_in_between() {
+        const XDP: u32 = 6;
+        const KPROBE: u32 = 2;
+        assert!(!is_long(&over("r0 += 1", 29_000, XDP)));
+        assert!(is_long(&over("r0 += 1", 30_000, XDP)), "nothing is left");
+        assert!(!is_long(&over("call bpf_map_lookup_elem#1", 2_900, XDP)));
+        assert!(is_long(&over("call bpf_map_lookup_elem#1", 3_000, XDP)), "each lookup becomes up to ten");
+        assert!(
+            is_long(&over("r2 = *(u32 *)(r1 + 4)", 8_000, XDP)),
+            "fields of the context become loads of others"
+        );
+        assert!(!is_long(&over("r2 = *(u32 *)(r1 + 4)", 8_000, KPROBE)), "but not those of probes");
+        assert!(!is_long(&over("r2 = *(u32 *)(r10 - 4)", 29_000, XDP)));
+        assert!(is_long(&over("r2 /= r3", 3_400, KPROBE)));
+    }
+
+    #[test]
+    fn the_far_side_of_a_branch_is_reached_by_a_long_jump() {
+        let code = over("r0 += 1", 40_000, 6);
+        assert!(matches!(code.insns[0], Insn::Branch { off: 1, .. }));
+        assert_eq!(code.insns[1], Insn::Jump { off: 1, long: false });
+        assert_eq!(code.insns[2], Insn::Jump { off: 40_000, long: true });
     }
 }

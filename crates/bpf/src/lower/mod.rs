@@ -22,7 +22,9 @@ mod shape;
 mod spills;
 mod tables;
 mod tidy;
+mod undefined;
 
+use millstream_ir::verify::verify_definitions;
 use millstream_ir::{Cfg, Core, Func, Function, Module};
 use millstream_isa::{Insn, decode_all};
 use regalloc2::{Algorithm, RegallocOptions};
@@ -65,6 +67,22 @@ pub enum LowerError {
         function: String,
         /// In the allocator's words.
         why: String,
+    },
+    /// The IR is invalid: a value is used where it is not defined, or worse.
+    #[error("function `{function}`: the IR is invalid: {why}")]
+    Invalid {
+        /// The function.
+        function: String,
+        /// What is wrong first.
+        why: String,
+    },
+    /// The code would read a register or a spill slot that is not written on every path.
+    #[error("function `{function}`: {what} would be read without having been written")]
+    Undefined {
+        /// The function.
+        function: String,
+        /// The register or slot.
+        what: String,
     },
     /// A jump is too far, even for the long form.
     #[error("function `{function}`: a jump is too far")]
@@ -254,7 +272,7 @@ pub fn lower_func(module: &Module, func: Func) -> Result<Lowered, LowerError> {
 /// # Errors
 /// [`LowerError`], if no strategy succeeds.
 pub fn lower_within(func: &Function, limits: Limits, order: Order) -> Result<Lowered, LowerError> {
-    let prepared = Prepared::new(func);
+    let prepared = Prepared::new(func)?;
     if func.insts.len() < LARGE {
         return prepared.lowered(None, limits, order);
     }
@@ -267,7 +285,7 @@ type Trier = Helper<Strategy, Result<Shaped, LowerError>>;
 /// Lowers a function in all ways that there are: by each choice of [`Strategy`] on top of those that were good, with its blocks in
 /// each order. `good` says of code whether it is the best so far.
 pub fn lower_each(func: &Function, limits: Limits, good: &mut dyn FnMut(&Lowered) -> bool) {
-    let prepared = Prepared::new(func);
+    let Ok(prepared) = Prepared::new(func) else { return };
     let mut better = |strategy: Strategy| {
         let Ok(shaped) = prepared.shaped(strategy, limits) else { return false };
         let code = Order::ALL.map(|order| shaped.clone().assembled(func, limits, order));
@@ -359,7 +377,7 @@ impl Best {
 /// [`LowerError`].
 pub fn lower_with(func: &Function, strategy: Strategy) -> Result<Lowered, LowerError> {
     let limits = Limits::none(Goal::Balanced);
-    Prepared::new(func).shaped(strategy, limits)?.assembled(func, limits, Order::Best)
+    Prepared::new(func)?.shaped(strategy, limits)?.assembled(func, limits, Order::Best)
 }
 
 /// A function fit for instruction selection.
@@ -370,13 +388,17 @@ struct Prepared {
 }
 
 impl Prepared {
-    fn new(func: &Function) -> Prepared {
+    /// Refuses IR in which a value is used where it is not defined: the register allocator would take it for live on entry.
+    fn new(func: &Function) -> Result<Prepared, LowerError> {
+        if let Some(error) = verify_definitions(func).first() {
+            return Err(LowerError::Invalid { function: func.name.clone(), why: error.to_string() });
+        }
         let mut func = func.clone();
         legal::legalize(&mut func);
         legal::split_critical_edges(&mut func);
         let cfg = Cfg::new(&func);
         let crossing = Crossing::new(&func, &cfg);
-        Prepared { func, cfg, crossing }
+        Ok(Prepared { func, cfg, crossing })
     }
 
     /// Tries the choices one by one and keeps what helps.
@@ -432,17 +454,18 @@ impl Prepared {
             .map_err(|e| LowerError::Registers { function: func.name.clone(), why: format!("{e:?}") })?;
         let (mut blocks, frame) = emit::emit(func, &self.cfg, &mir, &out)?;
         let stack = frame.size;
-        shape::settle_undef(&mut blocks);
         spills::tidy(&mut blocks, &frame.spills);
+        undefined::settle(func, &mut blocks);
         shape::thread_empty(&mut blocks);
         shape::merge_equal(&mut blocks);
         tidy::tidy(&mut blocks, limits);
         shape::thread_empty(&mut blocks);
         shape::merge_equal(&mut blocks);
+        undefined::clear_results(func, &mut blocks);
         let length = layout::quick_length(&blocks);
         let mut bearing = mir.bearing;
         let idle = CHOICES.map(|choice| !*choice(&mut bearing));
-        Ok(Shaped { blocks, stack, length, idle })
+        Ok(Shaped { blocks, stack, spills: frame.spills, length, idle })
     }
 }
 
@@ -451,6 +474,8 @@ impl Prepared {
 struct Shaped {
     blocks: Vec<code::Code>,
     stack: u32,
+    /// Where spilled values lie.
+    spills: Vec<i32>,
     /// In an order that is quickly found.
     length: Length,
     /// Choices that would have made no difference.
@@ -476,8 +501,10 @@ impl Shaped {
         if length(&blocks).jited > limits.length.jited {
             copies::share_zeros(&mut blocks, &|blocks| limits.cost(length(blocks)));
         }
+        undefined::check(func, &blocks, &self.spills)?;
         let code = assemble::assemble(func, &blocks, &order)?;
-        debug_assert!(code.slots() > i16::MAX as usize || code.length() == length(&blocks));
+        let is_far = |i: &Insn| matches!(i, Insn::Jump { long: true, .. });
+        debug_assert!(code.insns.iter().any(is_far) || code.length() == length(&blocks));
         Ok(Lowered { stack: self.stack, ..code })
     }
 }
@@ -498,7 +525,7 @@ mod tests {
             let object = Object::parse(program.name, program.object).unwrap();
             let module = lift_object(&object).unwrap().module;
             for func in module.funcs.values() {
-                let prepared = Prepared::new(func);
+                let prepared = Prepared::new(func).unwrap();
                 for base in [Strategy::default(), Strategy::default().with(1), Strategy::default().with(2)] {
                     let code = prepared.shaped(base, limits).unwrap();
                     for (choice, is_idle) in code.idle.into_iter().enumerate() {

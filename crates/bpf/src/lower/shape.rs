@@ -1,79 +1,9 @@
-//! Blocks of bytecode before layout: undefined values settled, empty and equal blocks merged.
+//! Blocks of bytecode before layout: empty and equal blocks merged.
 
-use millstream_isa::{Insn, Operand, Reg};
+use millstream_isa::Insn;
 use rustc_hash::FxHashMap;
 
-use super::code::{Code, Emitted, Src, Term, successors};
-
-/// The kernel rejects a read of a register that no path has written, even where the value does not matter. Undefined
-/// values whose register is read become zeros, the others vanish.
-pub(super) fn settle_undef(blocks: &mut [Code]) {
-    if !blocks.iter().any(|b| b.body.iter().any(|e| e.undef)) {
-        return;
-    }
-    let read = reads_uninitialised(blocks);
-    for block in blocks {
-        if read {
-            block.body.iter_mut().for_each(|e| e.undef = false);
-        } else {
-            block.body.retain(|e| !e.undef);
-        }
-    }
-}
-
-fn reads_uninitialised(blocks: &[Code]) -> bool {
-    let mut init = vec![u16::MAX; blocks.len()];
-    init[0] = 0b11_1110;
-    let mut work = vec![0];
-    let mut seen = vec![false; blocks.len()];
-    while let Some(b) = work.pop() {
-        seen[b] = true;
-        let mut have = init[b];
-        for e in blocks[b].body.iter().filter(|e| !e.undef) {
-            let (uses, defs, gone) = reads_and_writes(e.insn);
-            if uses & !have != 0 {
-                return true;
-            }
-            have = have & !gone | defs;
-        }
-        if let Term::Branch { dst, src, .. } = blocks[b].term {
-            let other = if let Src::Reg(r) = src { 1 << r.index() } else { 0 };
-            if (1 << dst.index() | other) & !(have | 1 << 10) != 0 {
-                return true;
-            }
-        }
-        for s in successors(blocks[b].term) {
-            let met = init[s] & have;
-            if met != init[s] || !seen[s] {
-                init[s] = met;
-                work.push(s);
-            }
-        }
-    }
-    false
-}
-
-/// Registers that an instruction reads (the frame pointer apart), writes, and leaves undefined. A call's arguments are
-/// not counted as read: they were put there for it.
-fn reads_and_writes(insn: Insn) -> (u16, u16, u16) {
-    let bit = |r: Reg| if r == Reg::R10 { 0 } else { 1u16 << r.index() };
-    let op = |o: Operand| if let Operand::Reg(r) = o { bit(r) } else { 0 };
-    match insn {
-        Insn::Alu { dst, src, .. } => (bit(dst) | op(src), bit(dst), 0),
-        Insn::Mov { dst, src, .. } => (op(src), bit(dst), 0),
-        Insn::MovSx { dst, src, .. } | Insn::AddrSpaceCast { dst, src, .. } => (bit(src), bit(dst), 0),
-        Insn::Neg { dst, .. } | Insn::Swap { dst, .. } => (bit(dst), bit(dst), 0),
-        Insn::LoadImm64 { dst, .. } => (0, bit(dst), 0),
-        Insn::Load { dst, src, .. } | Insn::LoadAcquire { dst, src, .. } => (bit(src), bit(dst), 0),
-        Insn::Store { dst, src, .. } => (bit(dst) | op(src), 0, 0),
-        Insn::StoreRelease { dst, src, .. } => (bit(dst) | bit(src), 0, 0),
-        Insn::Atomic { fetch, dst, src, .. } => {
-            (bit(dst) | bit(src), if fetch { bit(src) | 1 } else { 0 }, 0)
-        }
-        Insn::Call(_) | Insn::LegacyLoad { .. } => (0, 1, 0b11_1110),
-        Insn::Jump { .. } | Insn::Branch { .. } | Insn::MayGoto { .. } | Insn::Exit => (0, 0, 0),
-    }
-}
+use super::code::{Code, Emitted, Term};
 
 /// Jumps to a block that only jumps on go to its target.
 pub(super) fn thread_empty(blocks: &mut [Code]) {

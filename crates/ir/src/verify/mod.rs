@@ -62,9 +62,18 @@ pub fn verify_module(module: &Module) -> Vec<VerifyError> {
 
 /// Verifies a function against the module around it; an empty list means that it is valid.
 pub fn verify_function(func: &Function, module: &Module) -> Vec<VerifyError> {
+    verify(func, Some(module))
+}
+
+/// Verifies the structure of a function, and that every value is defined wherever it is used; an empty list means that it
+/// is so. Of operations nothing is said: that takes the module.
+pub fn verify_definitions(func: &Function) -> Vec<VerifyError> {
+    verify(func, None)
+}
+
+fn verify(func: &Function, module: Option<&Module>) -> Vec<VerifyError> {
     let mut verifier = Verifier {
         func,
-        module,
         errors: Vec::new(),
         in_layout: SecondaryMap::new(),
         home: SecondaryMap::with_default(None),
@@ -78,7 +87,9 @@ pub fn verify_function(func: &Function, module: &Module) -> Vec<VerifyError> {
     // With broken blocks or numbers out of range, the graph cannot be built.
     if verifier.errors.is_empty() {
         verifier.dominance();
-        verifier.operations();
+        if let Some(module) = module {
+            verifier.operations(module);
+        }
     }
     verifier.errors
 }
@@ -94,7 +105,6 @@ pub fn unreachable_blocks(func: &Function) -> Vec<Block> {
 
 struct Verifier<'a> {
     func: &'a Function,
-    module: &'a Module,
     errors: Vec<VerifyError>,
     in_layout: SecondaryMap<Block, bool>,
     /// Block and position of each instruction that is in a block.
@@ -268,9 +278,9 @@ impl Verifier<'_> {
         }
     }
 
-    fn operations(&mut self) {
+    fn operations(&mut self, module: &Module) {
         for (block, inst) in self.func.insts_in_order() {
-            for message in ops::check(self.func, self.module, inst) {
+            for message in ops::check(self.func, module, inst) {
                 self.error(Some(block), Some(inst), message);
             }
         }

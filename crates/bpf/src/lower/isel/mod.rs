@@ -6,6 +6,7 @@
 //! Verifier contract kept here (numbers are sections of the contract page):
 //! - context accesses are base + displacement, never a modified base (6);
 //! - only constants, `r10 + k` and `ld_imm64` are made anew at their uses; loads and pointer sums never (1, 5);
+//! - the pointer is the left operand of a sum (7);
 //! - comparisons keep their width, and pointers are compared with the immediate 0, never with a register that holds
 //!   it (2, 3);
 //! - immediate shifts are below the width, and no immediate divisor is 0 (10).
@@ -14,7 +15,9 @@ mod memory;
 
 use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{EntityRef, SecondaryMap};
-use millstream_ir::{AluOp, Block, BlockCall, Cfg, Cond, Core, Function, Inst, Op, Size, Slot, Value, Width};
+use millstream_ir::{
+    AluOp, Block, BlockCall, Cfg, Cond, Core, Function, Inst, Op, Size, Slot, Type, Value, Width,
+};
 use regalloc2::{Block as MBlockId, Operand, PRegSet, RegClass, VReg};
 
 use super::live::{Crossing, is_call};
@@ -455,7 +458,11 @@ impl Select<'_> {
         }
         let dst = self.vreg(result);
         let (mut a, mut b) = (a, b);
-        if op.commutes() && self.better_swapped(result, a, b) {
+        let swap = match (op, width) {
+            (AluOp::Add, Width::W64) => self.pointer_on_the_left(a, b),
+            _ => None,
+        };
+        if op.commutes() && swap.unwrap_or_else(|| self.better_swapped(result, a, b)) {
             std::mem::swap(&mut a, &mut b);
         }
         let mut before = Vec::new();
@@ -471,6 +478,19 @@ impl Select<'_> {
         }
         operands.push(redefined(dst, 0));
         self.finish(MOp::Alu { op, width, imm, core: core.map(|c| c.0) }, operands, before);
+    }
+
+    /// Whether the operands of a sum must be exchanged, so that what is or may be a pointer is the one that is overwritten; `None` if
+    /// both are numbers. Of `number += pointer` the verifier forgets which frame a pointer to the stack is in. Two that may be
+    /// pointers stay as the program had them.
+    fn pointer_on_the_left(&self, a: Value, b: Value) -> Option<bool> {
+        let rank = |v: Value| match self.func.types[v] {
+            Type::Ptr(_) => 2,
+            _ if self.constant(v).is_some() => 0,
+            ty => u8::from(!ty.is_int()),
+        };
+        let (a, b) = (rank(a), rank(b));
+        (a.max(b) > 0).then_some(b > a)
     }
 
     /// Whether the second operand should be the one that is overwritten.
@@ -519,8 +539,9 @@ impl Select<'_> {
     fn ret(&mut self, value: Option<Value>) {
         let mut before = Vec::new();
         let operands = match value {
-            Some(v) if !self.is_undef(v) => vec![used_in(self.fixed_operand(v, &mut before), 0)],
-            _ => vec![],
+            // An undefined one as well: the kernel reads r0 at every exit of a program.
+            Some(v) => vec![used_in(self.fixed_operand(v, &mut before), 0)],
+            None => vec![],
         };
         self.finish(MOp::Return, operands, before);
     }
@@ -602,5 +623,70 @@ fn alu_imm(op: AluOp, width: Width, c: i64) -> Option<i32> {
         AluOp::Lsh | AluOp::Rsh | AluOp::Arsh => Some((c as u64 & u64::from(width.bits() - 1)) as i32),
         AluOp::Div | AluOp::Mod | AluOp::SDiv | AluOp::SMod if imm == 0 => None,
         _ => Some(imm),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use millstream_ir::text::parse_module;
+    use millstream_isa::{AluOp, Insn, Operand, Reg, Width};
+
+    use crate::lower::{CHOICES, Strategy, lower_with};
+
+    /// Lowers a static function by each strategy and follows the pointer in `r1`: each sum with it must have it on the left.
+    fn pointer_stays_on_the_left(body: &str) {
+        let text = format!("fn0 \"f\" static returns {{\n{body}}}\n");
+        let module = parse_module(&text).unwrap_or_else(|e| panic!("{e:?}\n{text}"));
+        for choice in 0..CHOICES.len() {
+            let func = module.funcs.values().next().expect("there is one");
+            let code = lower_with(func, Strategy::default().with(choice)).expect("it can be lowered");
+            let mut holds = [false; 11];
+            holds[1] = true;
+            let mut sums = 0;
+            for insn in &code.insns {
+                match *insn {
+                    Insn::Mov { width: Width::W64, dst, src: Operand::Reg(src) } => {
+                        holds[dst.index()] = holds[src.index()];
+                    }
+                    Insn::Alu { width: Width::W64, op: AluOp::Add, dst, src: Operand::Reg(src) } => {
+                        assert!(
+                            !holds[src.index()],
+                            "{insn} has the pointer on the right:\n{:#?}",
+                            code.insns
+                        );
+                        sums += usize::from(holds[dst.index()]);
+                    }
+                    Insn::Mov { dst, .. } | Insn::Alu { dst, .. } | Insn::Load { dst, .. }
+                        if dst != Reg::R10 =>
+                    {
+                        holds[dst.index()] = false;
+                    }
+                    _ => {}
+                }
+            }
+            assert!(sums > 0, "no sum with the pointer:\n{:#?}", code.insns);
+        }
+    }
+
+    #[test]
+    fn a_pointer_is_the_left_operand_of_a_sum() {
+        // The pointer is used again, the number ends with the sum: exchanging them would save a move.
+        for ty in ["any", "ptr(stack)"] {
+            for sum in ["v0, v3", "v3, v0"] {
+                pointer_stays_on_the_left(&format!(
+                    "block0(v0: {ty}, v1: any):\n  v2: i64 = const.56\n  v3: i64 = alu.and.w64 v1, v2\n  \
+                     v4: any = alu.add.w64 {sum}\n  v5: i64 = load.dw.u.0.plain v4\n  \
+                     v6: i64 = load.dw.u.8.plain v0\n  v7: i64 = alu.add.w64 v5, v6\n  return v7\n"
+                ));
+            }
+        }
+    }
+
+    #[test]
+    fn two_that_may_be_pointers_stay_in_order() {
+        pointer_stays_on_the_left(
+            "block0(v0: any, v1: any):\n  v4: any = alu.add.w64 v0, v1\n  v5: i64 = load.dw.u.0.plain v4\n  \
+             v6: i64 = load.dw.u.8.plain v0\n  v7: i64 = alu.add.w64 v5, v6\n  return v7\n",
+        );
     }
 }

@@ -1,0 +1,1066 @@
+//! The body of one function: statements that keep the verifier's rules, drawn at random.
+
+use millstream_isa::{AluOp, AtomicOp, Cond, Insn, Operand, Reg, Size, SwapKind, Width};
+use millstream_object::{FuncId, MapId, NewFunction, RelocKind};
+use millstream_programs::rng::Rng;
+
+use super::code::Code;
+use super::state::{Area, Kind, Space, State};
+use super::template::Maps;
+
+/// Bytes of a value of the template's maps.
+const VALUE: i32 = 48;
+/// Bytes of global data.
+const TOTALS: i32 = 64;
+/// Bytes of read-only global data.
+const SETTINGS: i32 = 32;
+
+/// Types of programs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Flavour {
+    Xdp,
+    Tc,
+}
+
+/// A function that others call.
+#[derive(Clone, Debug)]
+pub(crate) struct Callee {
+    pub(crate) func: FuncId,
+    pub(crate) args: Vec<Kind>,
+    /// The argument that it returns, or a number.
+    pub(crate) returns: Option<usize>,
+    pub(crate) moves_packet: bool,
+}
+
+/// What a function is, and what it may do.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) args: Vec<Kind>,
+    pub(crate) returns: Option<usize>,
+    /// Bytes of the frame.
+    pub(crate) frame: i32,
+    pub(crate) callees: Vec<Callee>,
+    pub(crate) callback: Option<FuncId>,
+    /// Whether it is a callback, whose result is 0 or 1.
+    pub(crate) is_callback: bool,
+    pub(crate) tail_calls: bool,
+    /// The first entry of the program array that it may call: chains end.
+    pub(crate) next_link: i32,
+    pub(crate) moves_packet: bool,
+    pub(crate) statements: u32,
+}
+
+pub(crate) struct Body<'a> {
+    rng: &'a mut Rng,
+    plan: &'a Plan,
+    flavour: Flavour,
+    maps: Maps,
+    code: Code,
+    state: State,
+    /// Buffers in the frame: displacement from the frame pointer and size.
+    buffers: Vec<(i32, i32)>,
+    locked: u16,
+    locked_cells: u64,
+    left: u32,
+    depth: u32,
+    loops: u32,
+}
+
+type Done = Option<()>;
+
+impl Body<'_> {
+    /// Generates a function.
+    pub(crate) fn generate(rng: &mut Rng, plan: &Plan, flavour: Flavour, maps: Maps) -> NewFunction {
+        let cells = (rng.below(7) as i32 + 2).min(plan.frame / 8);
+        let mut buffers = Vec::new();
+        let mut low = -8 * cells;
+        while plan.frame + low >= 8 && buffers.len() < 4 {
+            let room = plan.frame + low;
+            let wish = [8, 16, 24, 48, 64, 128, 200][rng.below(7) as usize];
+            let size = if buffers.len() == 3 { room } else { wish.min(room) } & !7;
+            low -= size;
+            buffers.push((low, size));
+        }
+        let mut state = State { regs: [Kind::Nothing; 10], cells: vec![Kind::Nothing; cells as usize] };
+        for (n, kind) in plan.args.iter().enumerate() {
+            state.regs[n + 1] = *kind;
+        }
+        let mut body = Body {
+            rng,
+            plan,
+            flavour,
+            maps,
+            code: Code::default(),
+            state,
+            buffers,
+            locked: 0,
+            locked_cells: 0,
+            left: plan.statements,
+            depth: 0,
+            loops: 0,
+        };
+        body.prologue();
+        while body.left > 0 {
+            body.statement();
+        }
+        body.leave();
+        body.code.finish()
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        self.rng.below(bound as u64) as usize
+    }
+
+    fn one_in(&mut self, n: u64) -> bool {
+        self.rng.below(n) == 0
+    }
+
+    fn pick<T: Copy>(&mut self, from: &[T]) -> Option<T> {
+        if from.is_empty() { None } else { Some(from[self.rng.below(from.len() as u64) as usize]) }
+    }
+
+    fn imm(&mut self) -> i32 {
+        match self.rng.below(6) {
+            0 => self.rng.next_u32() as i32,
+            1 => 0,
+            2 => -(self.rng.below(200) as i32),
+            3 => 1 << self.rng.below(31),
+            _ => self.rng.below(256) as i32,
+        }
+    }
+
+    fn size(&mut self) -> Size {
+        Size::ALL[self.below(4)]
+    }
+
+    fn cell_at(&self, cell: usize) -> i32 {
+        -8 * (cell as i32 + 1)
+    }
+
+    fn prologue(&mut self) {
+        // What is passed in, kept for later: the context and what is returned always.
+        for n in 0..self.plan.args.len() {
+            let reg = register(n + 1);
+            let must = Some(n) == self.plan.returns || self.plan.args[n] == Kind::Context;
+            if must || self.one_in(2) {
+                let free: Vec<usize> =
+                    (0..self.state.cells.len()).filter(|c| self.locked_cells & 1 << c == 0).collect();
+                if let Some(cell) = self.pick(&free) {
+                    self.spill(reg, cell);
+                    self.locked_cells |= if must { 1 << cell } else { 0 };
+                }
+                if !must || self.one_in(2) {
+                    let saved = register(6 + self.below(4));
+                    self.code.copy(saved, reg);
+                    self.state.set(saved, self.state.of(reg));
+                }
+            }
+        }
+        for n in 0..self.buffers.len() {
+            let (at, size) = self.buffers[n];
+            let zero = if self.one_in(2) { self.free(|r| r.index() != 0) } else { None };
+            let source = match zero {
+                Some(reg) => {
+                    let imm = self.imm();
+                    self.code.set(reg, imm);
+                    self.state.set(reg, Kind::ANY);
+                    Operand::Reg(reg)
+                }
+                None => Operand::Imm(0),
+            };
+            for word in (0..size).step_by(8) {
+                self.code.store(Size::Dw, Reg::R10, at + word, source);
+            }
+        }
+    }
+
+    fn spill(&mut self, reg: Reg, cell: usize) {
+        let at = self.cell_at(cell);
+        self.code.store(Size::Dw, Reg::R10, at, Operand::Reg(reg));
+        self.state.cells[cell] = self.state.of(reg);
+    }
+
+    /// A register that may be overwritten.
+    fn free(&mut self, good: impl Fn(Reg) -> bool) -> Option<Reg> {
+        let free: Vec<Reg> =
+            (0..10).filter(|r| self.locked & 1 << r == 0).map(register).filter(|r| good(*r)).collect();
+        self.pick(&free)
+    }
+
+    fn reg(&mut self, good: impl Fn(Kind) -> bool) -> Option<Reg> {
+        let fit: Vec<Reg> = (0..10).map(register).filter(|r| good(self.state.of(*r))).collect();
+        self.pick(&fit)
+    }
+
+    /// A number in a register.
+    fn number(&mut self) -> Option<Reg> {
+        if let Some(reg) = self.reg(Kind::is_number).filter(|_| self.rng.below(8) != 0) {
+            return Some(reg);
+        }
+        let reg = self.free(|_| true)?;
+        let imm = self.imm();
+        self.code.set(reg, imm);
+        self.state.set(reg, if imm >= 0 { Kind::Number(imm as u64) } else { Kind::ANY });
+        Some(reg)
+    }
+
+    /// A number below a power of two, in a register of its own.
+    fn bounded(&mut self, mask: i32) -> Option<Reg> {
+        let from = self.number()?;
+        let reg = self.free(|r| r != from)?;
+        let width = if self.one_in(2) { Width::W32 } else { Width::W64 };
+        self.code.put(Insn::Mov { width, dst: reg, src: Operand::Reg(from) });
+        self.code.alu(width, AluOp::And, reg, Operand::Imm(mask));
+        self.state.set(reg, Kind::Number(mask as u64));
+        Some(reg)
+    }
+
+    /// Puts something of a kind into an argument register: from a saved register or the stack, so that arguments that
+    /// are in place are not lost.
+    fn argument(&mut self, n: usize, good: impl Fn(Kind) -> bool) -> Option<Kind> {
+        let saved: Vec<usize> = [0, 6, 7, 8, 9].into_iter().filter(|&r| good(self.state.regs[r])).collect();
+        let cells: Vec<usize> = (0..self.state.cells.len()).filter(|&c| good(self.state.cells[c])).collect();
+        let dst = register(n);
+        if let Some(r) = self.pick(&saved).filter(|_| cells.is_empty() || self.rng.below(2) == 0) {
+            self.code.copy(dst, register(r));
+            return Some(self.state.regs[r]);
+        }
+        let cell = self.pick(&cells)?;
+        let at = self.cell_at(cell);
+        self.code.load(Size::Dw, dst, Reg::R10, at);
+        Some(self.state.cells[cell])
+    }
+
+    fn can_be_argument(&self, good: impl Fn(Kind) -> bool) -> bool {
+        [0, 6, 7, 8, 9].into_iter().any(|r| good(self.state.regs[r]))
+            || self.state.cells.iter().any(|k| good(*k))
+    }
+
+    /// The address of a buffer of some bytes in an argument register.
+    fn buffer(&mut self, n: usize, bytes: i32) -> Option<(i32, i32)> {
+        let fit: Vec<(i32, i32)> = self.buffers.iter().copied().filter(|b| b.1 >= bytes).collect();
+        let (at, size) = self.pick(&fit)?;
+        let skip = 8 * self.rng.below(((size - bytes) / 8 + 1) as u64) as i32;
+        self.code.address(register(n), Reg::R10, at + skip);
+        Some((at + skip, size - skip))
+    }
+
+    /// Room for the arguments of a call: they must not be locked, which they never are.
+    fn statement(&mut self) {
+        self.left -= 1;
+        let done = match self.rng.below(40) {
+            0..=5 => self.arithmetic(),
+            6 | 7 => self.unary(),
+            8 => self.copy(),
+            9..=11 => self.spill_or_fill(),
+            12..=16 => self.access(),
+            17 => self.atomic(),
+            18 | 19 => self.field(),
+            20 | 21 => self.packet(),
+            22 | 23 => self.vary(),
+            24 => self.move_pointer(),
+            25 | 26 => self.lookup(),
+            27 => self.update_or_delete(),
+            28 => self.global(),
+            29 | 30 => self.choice(),
+            31 => self.repeat(),
+            32 | 33 => self.call(),
+            34 => self.other_helper(),
+            35 => self.tail_call(),
+            36 => self.callback(),
+            37 => self.fold(),
+            38 => self.own_address(),
+            _ => self.leave_sometimes(),
+        };
+        // What cannot be done here costs nothing but its turn.
+        let _ = done;
+    }
+
+    fn arithmetic(&mut self) -> Done {
+        let dst = self.number()?;
+        if self.locked & 1 << dst.index() != 0 {
+            return None;
+        }
+        let width = if self.one_in(2) { Width::W32 } else { Width::W64 };
+        let ops = [
+            AluOp::Add,
+            AluOp::Sub,
+            AluOp::Mul,
+            AluOp::Div,
+            AluOp::Mod,
+            AluOp::Or,
+            AluOp::And,
+            AluOp::Xor,
+            AluOp::Lsh,
+            AluOp::Rsh,
+            AluOp::Arsh,
+        ];
+        let op = self.pick(&ops)?;
+        let src = if self.one_in(2) { self.reg(Kind::is_number).map(Operand::Reg) } else { None };
+        let shift = matches!(op, AluOp::Lsh | AluOp::Rsh | AluOp::Arsh);
+        let src = match src.filter(|_| !shift || self.rng.below(4) == 0) {
+            Some(src) => src,
+            None if shift => Operand::Imm(self.rng.below(u64::from(width.bits())) as i32),
+            None => match (op, self.imm()) {
+                (AluOp::Div | AluOp::Mod, 0) => Operand::Imm(7),
+                (_, imm) => Operand::Imm(imm),
+            },
+        };
+        self.code.alu(width, op, dst, src);
+        let max = match (op, src) {
+            (AluOp::And, Operand::Imm(imm)) if imm >= 0 => imm as u64,
+            _ => u64::MAX,
+        };
+        self.state.set(dst, Kind::Number(max));
+        Some(())
+    }
+
+    fn unary(&mut self) -> Done {
+        let dst = self.number()?;
+        if self.locked & 1 << dst.index() != 0 {
+            return None;
+        }
+        let width = if self.one_in(2) { Width::W32 } else { Width::W64 };
+        match self.rng.below(3) {
+            0 => self.code.put(Insn::Neg { width, dst }),
+            1 => {
+                let bits = [16, 32, 64][self.below(3)];
+                let kind = if self.one_in(2) { SwapKind::ToBe } else { SwapKind::ToLe };
+                self.code.put(Insn::Swap { kind, bits, dst });
+            }
+            _ => self.code.put(Insn::Mov { width: Width::W32, dst, src: Operand::Reg(dst) }),
+        }
+        self.state.set(dst, Kind::ANY);
+        Some(())
+    }
+
+    fn copy(&mut self) -> Done {
+        let src = self.reg(|k| k != Kind::Nothing)?;
+        let dst = self.free(|r| r != src)?;
+        self.code.copy(dst, src);
+        self.state.set(dst, self.state.of(src));
+        Some(())
+    }
+
+    fn spill_or_fill(&mut self) -> Done {
+        let cells = 0..self.state.cells.len();
+        if self.one_in(2) {
+            let free: Vec<usize> = cells.filter(|c| self.locked_cells & 1 << c == 0).collect();
+            let cell = self.pick(&free)?;
+            let reg = self.reg(|k| k != Kind::Nothing)?;
+            self.spill(reg, cell);
+        } else {
+            let full: Vec<usize> = cells.filter(|&c| self.state.cells[c] != Kind::Nothing).collect();
+            let cell = self.pick(&full)?;
+            let dst = self.free(|_| true)?;
+            let at = self.cell_at(cell);
+            self.code.load(Size::Dw, dst, Reg::R10, at);
+            self.state.set(dst, self.state.cells[cell]);
+        }
+        Some(())
+    }
+
+    /// A place to access: base, displacement, size.
+    fn place(&mut self, writable: bool) -> Option<(Reg, i32, Size)> {
+        let size = self.size();
+        let bytes = size.bytes() as i32;
+        if self.one_in(3)
+            && let Some((at, room)) = self.pick(&self.buffers.clone())
+        {
+            let off = self.rng.below((room / bytes) as u64) as i32 * bytes;
+            return Some((Reg::R10, at + off, size));
+        }
+        let good = |k: Kind| {
+            k.area().is_some_and(|a| a.room() >= bytes && !(writable && a.space == Space::Constant))
+        };
+        let base = self.reg(good)?;
+        let area = self.state.of(base).area()?;
+        // Stack and values want alignment where displacements alone decide it.
+        let low = area.lo + (bytes - area.lo.rem_euclid(bytes)) % bytes;
+        let count = (area.hi - low) / bytes;
+        if count <= 0 || area.varied && area.space.is_stack() && size != Size::Dw {
+            return None;
+        }
+        Some((base, low + self.rng.below(count as u64) as i32 * bytes, size))
+    }
+
+    fn access(&mut self) -> Done {
+        if self.one_in(2) {
+            let (base, off, size) = self.place(false)?;
+            let dst = self.free(|_| true)?;
+            self.code.load(size, dst, base, off);
+            let max = u64::MAX >> (64 - size.bits());
+            self.state.set(dst, Kind::Number(max));
+        } else {
+            let (base, off, size) = self.place(true)?;
+            let src = if self.one_in(3) { None } else { self.reg(Kind::is_number) };
+            let src = src.map_or_else(|| Operand::Imm(self.imm()), Operand::Reg);
+            self.code.store(size, base, off, src);
+        }
+        Some(())
+    }
+
+    fn atomic(&mut self) -> Done {
+        let size = if self.one_in(2) { Size::W } else { Size::Dw };
+        let bytes = size.bytes() as i32;
+        let good = |k: Kind| {
+            k.area().is_some_and(|a| {
+                !a.varied && a.room() >= 8 && matches!(a.space, Space::Value | Space::Outer | Space::Own)
+            })
+        };
+        let dst = self.reg(good)?;
+        let area = self.state.of(dst).area()?;
+        let low = (area.lo + 7) & !7;
+        let count = (area.hi - low) / bytes;
+        if count <= 0 {
+            return None;
+        }
+        let off = (low + self.rng.below(count as u64) as i32 * bytes) as i16;
+        let src = self.reg(Kind::is_number)?;
+        let ops =
+            [AtomicOp::Add, AtomicOp::Or, AtomicOp::And, AtomicOp::Xor, AtomicOp::Xchg, AtomicOp::CmpXchg];
+        let op = self.pick(&ops)?;
+        let fetch = matches!(op, AtomicOp::Xchg | AtomicOp::CmpXchg) || self.one_in(3);
+        let overwritten = if op == AtomicOp::CmpXchg { Reg::R0 } else { src };
+        if fetch && self.locked & 1 << overwritten.index() != 0 {
+            return None;
+        }
+        if op == AtomicOp::CmpXchg && !self.state.of(Reg::R0).is_number() {
+            return None;
+        }
+        self.code.put(Insn::Atomic { op, fetch, size, dst, src, off });
+        if fetch {
+            self.state.set(overwritten, Kind::ANY);
+        }
+        Some(())
+    }
+
+    /// A field of the context.
+    fn field(&mut self) -> Done {
+        let ctx = self.context()?;
+        let dst = self.free(|_| true)?;
+        let written = self.one_in(3);
+        match self.flavour {
+            Flavour::Xdp => {
+                let off = [12, 16][self.below(2)];
+                self.code.load(Size::W, dst, ctx, off);
+            }
+            // len, protocol, mark, queue_mapping, ifindex, cb
+            Flavour::Tc if written => {
+                let off = [8, 48, 52, 56, 60, 64][self.below(6)];
+                let value = self.number()?;
+                self.code.store(Size::W, ctx, off, Operand::Reg(value));
+                return Some(());
+            }
+            Flavour::Tc => {
+                let off = [0, 8, 16, 48, 52, 56, 60, 64][self.below(8)];
+                self.code.load(Size::W, dst, ctx, off);
+            }
+        }
+        self.state.set(dst, Kind::Number(u64::from(u32::MAX)));
+        Some(())
+    }
+
+    /// The context in some register.
+    fn context(&mut self) -> Option<Reg> {
+        if let Some(reg) = self.reg(|k| k == Kind::Context) {
+            return Some(reg);
+        }
+        let cell = self.state.cells.iter().position(|k| *k == Kind::Context)?;
+        let reg = self.free(|_| true)?;
+        let at = self.cell_at(cell);
+        self.code.load(Size::Dw, reg, Reg::R10, at);
+        self.state.set(reg, Kind::Context);
+        Some(reg)
+    }
+
+    /// The offsets of data and its end in the context.
+    fn bounds(&self) -> (i32, i32) {
+        match self.flavour {
+            Flavour::Xdp => (0, 4),
+            Flavour::Tc => (76, 80),
+        }
+    }
+
+    /// A pointer into the packet, and a check of how much of it is there.
+    fn packet(&mut self) -> Done {
+        let known = self.reg(|k| k.area().is_some_and(|a| a.space == Space::Packet));
+        let (data, end) = self.bounds();
+        let pointer = match known.filter(|_| self.rng.below(2) == 0) {
+            Some(pointer) => pointer,
+            None => {
+                let ctx = self.context()?;
+                let pointer = self.free(|r| r != ctx)?;
+                self.code.load(Size::W, pointer, ctx, data);
+                let area = Area::new(Space::Packet, 0);
+                self.state.set(pointer, Kind::Pointer(area));
+                pointer
+            }
+        };
+        let area = self.state.of(pointer).area()?;
+        let limit = match self.reg(|k| k == Kind::End).filter(|_| self.rng.below(3) != 0) {
+            Some(limit) => limit,
+            None => {
+                let ctx = self.context()?;
+                if ctx == pointer {
+                    return None;
+                }
+                let limit = self.free(|r| r != pointer && r != ctx)?;
+                self.code.load(Size::W, limit, ctx, end);
+                self.state.set(limit, Kind::End);
+                limit
+            }
+        };
+        if self.one_in(8) {
+            // The length as a number.
+            let dst = self.free(|r| r != pointer && r != limit)?;
+            self.code.copy(dst, limit);
+            self.code.alu(Width::W64, AluOp::Sub, dst, Operand::Reg(pointer));
+            self.state.set(dst, Kind::ANY);
+            return Some(());
+        }
+        let more = [1, 2, 4, 8, 14, 20, 34, 42, 54][self.below(9)];
+        let probe = self.free(|r| r != pointer && r != limit)?;
+        self.code.address(probe, pointer, more);
+        self.state.set(probe, Kind::Pointer(Area { hi: 0, lo: 0, ..area }));
+        let checked = Area { lo: area.lo.min(0), hi: area.hi.max(more), ..area };
+        let (cond, dst, src, good_taken) = match self.rng.below(4) {
+            0 => (Cond::Gt, probe, limit, false),
+            1 => (Cond::Lt, limit, probe, false),
+            2 => (Cond::Le, probe, limit, true),
+            _ => (Cond::Ge, limit, probe, true),
+        };
+        let (good, rest) = (self.code.label(), self.code.label());
+        if good_taken {
+            self.code.branch(Width::W64, cond, dst, Operand::Reg(src), good);
+        } else {
+            let bad = self.code.label();
+            self.code.branch(Width::W64, cond, dst, Operand::Reg(src), bad);
+            self.code.jump(good);
+            self.code.here(bad);
+        }
+        let before = self.state.clone();
+        if self.depth > 3 || self.rng.below(3) != 0 {
+            // Without the bytes there is nothing to do.
+            self.short_of();
+            self.code.here(good);
+            self.code.here(rest);
+            self.state = before;
+            self.state.set(pointer, Kind::Pointer(checked));
+        } else {
+            self.nested(3);
+            self.code.jump(rest);
+            let bad_side = std::mem::replace(&mut self.state, before);
+            self.code.here(good);
+            self.state.set(pointer, Kind::Pointer(checked));
+            self.nested(6);
+            self.code.here(rest);
+            self.state.meet(&bad_side);
+        }
+        Some(())
+    }
+
+    /// Leaves the function, whatever is in registers.
+    fn short_of(&mut self) {
+        match self.plan.returns {
+            Some(n) => self.result(Some(n)),
+            None => self.code.set(Reg::R0, if self.plan.is_callback { 1 } else { 2 }),
+        }
+        self.code.exit();
+    }
+
+    fn nested(&mut self, most: u64) {
+        self.depth += 1;
+        let count = self.rng.below(most + 1) as u32;
+        if self.depth < 6 {
+            for _ in 0..count.min(self.left) {
+                if self.left > 0 {
+                    self.statement();
+                }
+            }
+        }
+        self.depth -= 1;
+    }
+
+    /// Adds a bounded number to a pointer.
+    fn vary(&mut self) -> Done {
+        let good =
+            |k: Kind| k.area().is_some_and(|a| !a.varied && (a.space == Space::Packet || a.room() >= 16));
+        let base = self.reg(good)?;
+        let area = self.state.of(base).area()?;
+        let mask = match (area.space, area.room()) {
+            (Space::Packet, _) => [0x3c, 0x1f, 0x78, 0xff][self.below(4)],
+            (_, 64..) => [0x38, 0x18, 8][self.below(3)],
+            (_, 32..) => [0x18, 8][self.below(2)],
+            _ => 8,
+        };
+        if area.lo > 0 {
+            return None;
+        }
+        let index = self.bounded(mask)?;
+        if self.state.of(base).area() != Some(area) {
+            return None;
+        }
+        let dst = self.free(|r| r != base && r != index)?;
+        // The sum with the number on the left is a pointer too, but for the stack.
+        let swapped = !area.space.is_stack() && self.one_in(3);
+        let (first, second) = if swapped { (index, base) } else { (base, index) };
+        self.code.copy(dst, first);
+        self.code.alu(Width::W64, AluOp::Add, dst, Operand::Reg(second));
+        let sum = match area.space {
+            Space::Packet => Area { lo: 0, hi: 0, varied: true, ..area },
+            _ => Area { lo: 0, hi: area.hi - mask, varied: true, ..area },
+        };
+        self.state.set(dst, Kind::Pointer(sum));
+        Some(())
+    }
+
+    /// Adds a constant to a pointer.
+    fn move_pointer(&mut self) -> Done {
+        let base = self.reg(|k| k.area().is_some_and(|a| a.room() > 8))?;
+        let area = self.state.of(base).area()?;
+        let dst = self.free(|_| true)?;
+        let delta = 8 * self.rng.below((area.room() / 8) as u64) as i32;
+        if dst == base {
+            self.code.alu(Width::W64, AluOp::Add, dst, Operand::Imm(delta));
+        } else {
+            self.code.address(dst, base, delta);
+        }
+        self.state.set(dst, Kind::Pointer(area.moved(delta)));
+        Some(())
+    }
+
+    /// The address of a buffer of the own frame in a register.
+    fn own_address(&mut self) -> Done {
+        let (at, size) = self.pick(&self.buffers.clone())?;
+        let dst = self.free(|_| true)?;
+        self.code.address(dst, Reg::R10, at);
+        self.state.set(dst, Kind::Pointer(Area::new(Space::Own, size)));
+        Some(())
+    }
+
+    fn map(&mut self, dst: Reg, map: MapId) {
+        self.code.relocated(dst, RelocKind::Map(map));
+    }
+
+    /// A key in a buffer, whose address goes into `r2`.
+    fn key(&mut self, wide: bool, most: i32) -> Done {
+        let fit: Vec<(i32, i32)> = self.buffers.iter().copied().filter(|b| b.1 >= 8).collect();
+        let (at, _) = self.pick(&fit)?;
+        let size = if wide { Size::Dw } else { Size::W };
+        if self.one_in(3) {
+            let imm = self.rng.below(most as u64 + 1) as i32;
+            self.code.store(size, Reg::R10, at, Operand::Imm(imm));
+        } else {
+            let key = self.bounded(if most >= 3 { 7 } else { 1 })?;
+            self.code.store(size, Reg::R10, at, Operand::Reg(key));
+        }
+        self.code.address(Reg::R2, Reg::R10, at);
+        Some(())
+    }
+
+    fn calls_allowed(&self) -> bool {
+        self.locked & 0b11_1111 == 0
+    }
+
+    fn lookup(&mut self) -> Done {
+        if !self.calls_allowed() {
+            return None;
+        }
+        let (map, wide, most) = match self.rng.below(4) {
+            0 | 1 => (self.maps.slots, false, 3),
+            2 => (self.maps.flows, true, 7),
+            _ => (self.maps.counts, false, 1),
+        };
+        self.key(wide, most)?;
+        self.map(Reg::R1, map);
+        self.code.helper(1);
+        self.state.called(Kind::Nothing, false);
+        let value = match self.free(|_| true).filter(|_| self.rng.below(2) == 0) {
+            Some(dst) if dst != Reg::R0 => {
+                self.code.copy(dst, Reg::R0);
+                dst
+            }
+            _ => Reg::R0,
+        };
+        self.state.set(value, Kind::Nothing);
+        let found = Kind::Pointer(Area::new(Space::Value, VALUE));
+        let (yes, rest) = (self.code.label(), self.code.label());
+        self.code.branch(Width::W64, Cond::Ne, value, Operand::Imm(0), yes);
+        let before = self.state.clone();
+        if self.one_in(3) {
+            self.short_of();
+            self.code.here(yes);
+            self.state = before;
+            self.state.set(value, found);
+            return Some(());
+        }
+        self.nested(3);
+        self.code.jump(rest);
+        let none = std::mem::replace(&mut self.state, before);
+        self.code.here(yes);
+        self.state.set(value, found);
+        self.nested(6);
+        self.code.here(rest);
+        self.state.meet(&none);
+        Some(())
+    }
+
+    fn update_or_delete(&mut self) -> Done {
+        if !self.calls_allowed() {
+            return None;
+        }
+        let delete = self.one_in(3);
+        if !delete && !self.buffers.iter().any(|b| b.1 >= VALUE) {
+            return None;
+        }
+        self.key(true, 7)?;
+        if !delete {
+            self.buffer(3, VALUE)?;
+            self.code.set(Reg::R4, 0);
+        }
+        let flows = self.maps.flows;
+        self.map(Reg::R1, flows);
+        self.code.helper(if delete { 3 } else { 2 });
+        self.state.called(Kind::ANY, false);
+        Some(())
+    }
+
+    /// The address of global data.
+    fn global(&mut self) -> Done {
+        let dst = self.free(|_| true)?;
+        let constant = self.one_in(3);
+        let (map, size, space) = match constant {
+            true => (self.maps.settings, SETTINGS, Space::Constant),
+            false => (self.maps.totals, TOTALS, Space::Value),
+        };
+        let offset = 8 * self.rng.below(size as u64 / 8) as i32;
+        self.code.relocated(dst, RelocKind::MapValue { map, offset: offset as u32 });
+        self.state.set(dst, Kind::Pointer(Area { lo: 0, hi: size - offset, space, varied: false }));
+        Some(())
+    }
+
+    /// Two sides, and what they have in common goes on.
+    fn choice(&mut self) -> Done {
+        let dst = self.number()?;
+        let conds = [
+            Cond::Eq,
+            Cond::Ne,
+            Cond::Gt,
+            Cond::Ge,
+            Cond::Lt,
+            Cond::Le,
+            Cond::Sgt,
+            Cond::Slt,
+            Cond::Sge,
+            Cond::Sle,
+            Cond::Set,
+        ];
+        let cond = self.pick(&conds)?;
+        let width = if self.one_in(2) { Width::W32 } else { Width::W64 };
+        let src = if self.one_in(3) { self.reg(Kind::is_number) } else { None };
+        let src = src.map_or_else(|| Operand::Imm(self.imm()), Operand::Reg);
+        let (other, rest) = (self.code.label(), self.code.label());
+        self.code.branch(width, cond, dst, src, other);
+        let before = self.state.clone();
+        self.nested(6);
+        let first = std::mem::replace(&mut self.state, before);
+        if self.one_in(3) {
+            self.code.here(other);
+            self.state.meet(&first);
+        } else {
+            self.code.jump(rest);
+            self.code.here(other);
+            self.nested(6);
+            self.code.here(rest);
+            self.state.meet(&first);
+        }
+        Some(())
+    }
+
+    /// A loop that is counted in a saved register.
+    fn repeat(&mut self) -> Done {
+        if self.loops >= 2 {
+            return None;
+        }
+        let counter = self.free(|r| r.index() >= 6)?;
+        let times = if self.loops == 0 { 1 + self.below(6) } else { 1 + self.below(3) } as i32;
+        self.code.set(counter, 0);
+        let (locked, locked_cells) = (self.locked, self.locked_cells);
+        self.state.set(counter, Kind::Nothing);
+        // What a round may overwrite is a number when the next begins, or nothing.
+        let mut carried = [false; 10];
+        for (r, carried) in carried.iter_mut().enumerate() {
+            let keep = r >= 6 && (locked & 1 << r != 0 || self.one_in(2));
+            if keep {
+                self.locked |= 1 << r;
+                continue;
+            }
+            *carried = self.state.regs[r].is_number() && self.one_in(2);
+            self.state.regs[r] = if *carried { Kind::ANY } else { Kind::Nothing };
+        }
+        self.locked |= 1 << counter.index();
+        let mut carried_cells = vec![false; self.state.cells.len()];
+        for (c, carried) in carried_cells.iter_mut().enumerate() {
+            let kept = self.state.cells[c] != Kind::Nothing && self.rng.below(2) == 0;
+            if locked_cells & 1 << c != 0 || kept {
+                self.locked_cells |= 1 << c;
+                continue;
+            }
+            *carried = self.state.cells[c].is_number();
+            self.state.cells[c] = if *carried { Kind::ANY } else { Kind::Nothing };
+        }
+        let head = self.code.label();
+        self.code.here(head);
+        self.loops += 1;
+        self.nested(8);
+        self.loops -= 1;
+        for r in (0..10).filter(|&r| carried[r]) {
+            if !self.state.regs[r].is_number() {
+                self.code.set(register(r), r as i32);
+                self.state.regs[r] = Kind::ANY;
+            }
+        }
+        for c in (0..carried_cells.len()).filter(|&c| carried_cells[c]) {
+            if !self.state.cells[c].is_number() {
+                let at = self.cell_at(c);
+                self.code.store(Size::Dw, Reg::R10, at, Operand::Imm(c as i32));
+                self.state.cells[c] = Kind::ANY;
+            }
+        }
+        self.code.alu(Width::W64, AluOp::Add, counter, Operand::Imm(1));
+        self.code.branch(Width::W64, Cond::Lt, counter, Operand::Imm(times), head);
+        self.state.set(counter, Kind::Number(times as u64));
+        (self.locked, self.locked_cells) = (locked, locked_cells);
+        Some(())
+    }
+
+    /// Whether pointers into the packet may become invalid here: not in loops, where a later round may use them.
+    fn may_move(&self) -> bool {
+        self.plan.moves_packet && self.loops == 0
+    }
+
+    fn call(&mut self) -> Done {
+        if !self.calls_allowed() {
+            return None;
+        }
+        let callees: Vec<usize> = (0..self.plan.callees.len())
+            .filter(|&c| self.may_move() || !self.plan.callees[c].moves_packet)
+            .collect();
+        let callee = self.plan.callees[self.pick(&callees)?].clone();
+        for kind in &callee.args {
+            let can = match *kind {
+                Kind::Pointer(area) if area.space == Space::Outer => {
+                    self.buffers.iter().any(|b| b.1 >= area.hi) || self.can_be_argument(|k| suits(k, *kind))
+                }
+                Kind::Number(_) => true,
+                kind => self.can_be_argument(|k| suits(k, kind)),
+            };
+            if !can {
+                return None;
+            }
+        }
+        let mut returned = Kind::ANY;
+        for (n, kind) in callee.args.iter().enumerate() {
+            let given = match *kind {
+                Kind::Pointer(area) if area.space == Space::Outer => {
+                    let own = self.buffers.iter().any(|b| b.1 >= area.hi);
+                    if own && (self.one_in(2) || !self.can_be_argument(|k| suits(k, *kind))) {
+                        self.buffer(n + 1, area.hi);
+                        *kind
+                    } else {
+                        self.argument(n + 1, |k| suits(k, *kind)).unwrap_or(Kind::Nothing)
+                    }
+                }
+                Kind::Number(max) => match self.argument(n + 1, |k| matches!(k, Kind::Number(m) if m <= max))
+                {
+                    Some(given) => given,
+                    None => {
+                        let imm = self.rng.below(max.min(100) + 1) as i32;
+                        self.code.set(register(n + 1), imm);
+                        *kind
+                    }
+                },
+                kind => self.argument(n + 1, |k| suits(k, kind)).unwrap_or(Kind::Nothing),
+            };
+            if callee.returns == Some(n) {
+                returned = given;
+            }
+        }
+        self.code.relocated(Reg::R0, RelocKind::Call(callee.func));
+        self.state.called(returned, callee.moves_packet);
+        Some(())
+    }
+
+    fn other_helper(&mut self) -> Done {
+        if !self.calls_allowed() {
+            return None;
+        }
+        match self.rng.below(6) {
+            0 => {
+                self.code.helper(8);
+                self.state.called(Kind::ANY, false);
+            }
+            1 => {
+                // Time goes on, so that nothing but its being past may matter.
+                self.code.helper(5);
+                self.code.alu(Width::W64, AluOp::Rsh, Reg::R0, Operand::Imm(63));
+                self.state.called(Kind::Number(1), false);
+            }
+            2 => {
+                let bytes = 4 * (1 + self.rng.below(4) as i32);
+                self.buffer(1, bytes)?;
+                self.code.set(Reg::R2, bytes);
+                self.buffer(3, bytes)?;
+                self.code.set(Reg::R4, bytes);
+                let imm = self.imm();
+                self.code.set(Reg::R5, imm);
+                self.code.helper(28);
+                self.state.called(Kind::ANY, false);
+            }
+            3 | 4 => {
+                let bytes = 1 + self.rng.below(24) as i32;
+                if !self.buffers.iter().any(|b| b.1 >= 24) || !self.can_be_argument(|k| k == Kind::Context) {
+                    return None;
+                }
+                self.argument(1, |k| k == Kind::Context)?;
+                let at = self.rng.below(40) as i32;
+                self.code.set(Reg::R2, at);
+                self.buffer(3, 24)?;
+                self.code.set(Reg::R4, bytes);
+                self.code.helper(if self.flavour == Flavour::Xdp { 189 } else { 26 });
+                self.state.called(Kind::ANY, false);
+            }
+            _ => {
+                if !self.may_move() {
+                    return None;
+                }
+                self.argument(1, |k| k == Kind::Context)?;
+                let front = self.one_in(2);
+                match self.flavour {
+                    Flavour::Xdp if front => {
+                        let by = [4, -8, 14, -14][self.below(4)];
+                        self.code.set(Reg::R2, by);
+                        self.code.helper(44);
+                    }
+                    Flavour::Xdp => {
+                        let by = [-4, 8, -1][self.below(3)];
+                        self.code.set(Reg::R2, by);
+                        self.code.helper(65);
+                    }
+                    Flavour::Tc => {
+                        self.code.set(Reg::R2, 34);
+                        self.code.helper(39);
+                    }
+                }
+                self.state.called(Kind::ANY, true);
+            }
+        }
+        Some(())
+    }
+
+    fn tail_call(&mut self) -> Done {
+        if !self.plan.tail_calls || !self.calls_allowed() || self.loops > 0 {
+            return None;
+        }
+        // Two of them in a row are few programs' way.
+        if self.rng.below(2) != 0 {
+            return None;
+        }
+        self.argument(1, |k| k == Kind::Context)?;
+        let chain = self.maps.chains[usize::from(self.flavour == Flavour::Tc)];
+        let next = self.plan.next_link;
+        let index = next + self.rng.below((4 - next) as u64) as i32;
+        self.code.set(Reg::R3, index);
+        self.map(Reg::R2, chain);
+        self.code.helper(12);
+        self.state.called(Kind::Nothing, false);
+        Some(())
+    }
+
+    fn callback(&mut self) -> Done {
+        let func = self.plan.callback?;
+        if !self.calls_allowed() || self.loops > 0 || !self.buffers.iter().any(|b| b.1 >= 24) {
+            return None;
+        }
+        let times = 1 + self.rng.below(5) as i32;
+        self.code.set(Reg::R1, times);
+        self.code.relocated(Reg::R2, RelocKind::FuncAddr(func));
+        self.buffer(3, 24)?;
+        self.code.set(Reg::R4, 0);
+        self.code.helper(181);
+        self.state.called(Kind::ANY, false);
+        Some(())
+    }
+
+    /// Makes a number seen: into global data.
+    fn fold(&mut self) -> Done {
+        let number = self.reg(Kind::is_number)?;
+        let at = self.free(|r| r != number)?;
+        let offset = 8 * self.rng.below(TOTALS as u64 / 8) as i32;
+        let map = self.maps.totals;
+        self.code.relocated(at, RelocKind::MapValue { map, offset: offset as u32 });
+        let op = if self.one_in(2) { AtomicOp::Add } else { AtomicOp::Xor };
+        self.code.put(Insn::Atomic { op, fetch: false, size: Size::Dw, dst: at, src: number, off: 0 });
+        let area = Area { lo: 0, hi: TOTALS - offset, space: Space::Value, varied: false };
+        self.state.set(at, Kind::Pointer(area));
+        Some(())
+    }
+
+    fn leave_sometimes(&mut self) -> Done {
+        if self.depth == 0 || self.rng.below(3) != 0 {
+            return None;
+        }
+        let number = self.reg(Kind::is_number)?;
+        let goes_on = self.code.label();
+        let imm = self.imm();
+        self.code.branch(Width::W64, Cond::Ne, number, Operand::Imm(imm), goes_on);
+        let before = self.state.clone();
+        self.leave();
+        self.code.here(goes_on);
+        self.state = before;
+        Some(())
+    }
+
+    /// Puts what is returned into `r0`.
+    fn result(&mut self, returned: Option<usize>) {
+        let Some(n) = returned else { return };
+        let kind = self.plan.args[n];
+        // Its word is locked, and still holds what it did.
+        let cell = self.state.cells.iter().position(|k| *k == kind).unwrap_or(0);
+        let at = self.cell_at(cell);
+        self.code.load(Size::Dw, Reg::R0, Reg::R10, at);
+    }
+
+    /// Returns what there is.
+    fn leave(&mut self) {
+        if self.plan.returns.is_some() {
+            self.result(self.plan.returns);
+        } else if let Some(number) = self.reg(Kind::is_number) {
+            self.code.copy(Reg::R0, number);
+            if self.plan.is_callback {
+                self.code.alu(Width::W64, AluOp::And, Reg::R0, Operand::Imm(1));
+            }
+        } else {
+            self.code.set(Reg::R0, 1);
+        }
+        self.code.exit();
+    }
+}
+
+/// Whether what is there will do for an argument of a kind.
+fn suits(given: Kind, wanted: Kind) -> bool {
+    match (given, wanted) {
+        (Kind::Pointer(given), Kind::Pointer(wanted)) => {
+            let space =
+                given.space == wanted.space || wanted.space == Space::Outer && given.space == Space::Own;
+            space && !given.varied && given.lo <= wanted.lo && given.hi >= wanted.hi
+        }
+        (Kind::Number(given), Kind::Number(wanted)) => given <= wanted,
+        (given, wanted) => given == wanted && given != Kind::Nothing,
+    }
+}
+
+pub(crate) fn register(n: usize) -> Reg {
+    Reg::new(n as u8).expect("a register")
+}
