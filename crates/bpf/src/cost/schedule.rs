@@ -54,13 +54,16 @@ impl Memory {
             Insn::Store { size, dst, off, .. } => (size, dst, off),
             _ => return None,
         };
+        // Other bases have displacements of any size.
         let at = i32::from(off) + 512;
-        let inside = base == Reg::R10 && (0..512).contains(&at);
+        if base != Reg::R10 || !(0..512).contains(&at) {
+            return None;
+        }
         let bytes = match size {
             Size::Dw => 0xff,
             _ => ((1u32 << size.bytes()) - 1) << (at % 8),
         };
-        inside.then_some(Memory { word: (at / 8) as u8, bytes: bytes as u8 })
+        Some(Memory { word: (at / 8) as u8, bytes: bytes as u8 })
     }
 }
 
@@ -250,5 +253,22 @@ pub(crate) fn operands(insn: Insn) -> (u16, u16) {
         Insn::LegacyLoad { .. } => (1 << 6, 0x3f),
         Insn::Call(_) => (0, 0x3f),
         Insn::Jump { .. } | Insn::MayGoto { .. } | Insn::Exit => (0, 0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_beyond_the_stack_is_no_word_of_it() {
+        let load = |size, src, off| Insn::Load { size, sext: false, dst: Reg::R0, src, off };
+        for off in [i16::MIN, -601, -513, 0, i16::MAX] {
+            for base in [Reg::R1, Reg::R10] {
+                assert!(Memory::of(load(Size::B, base, off)).is_none(), "{base:?} {off}");
+            }
+        }
+        let last = Memory::of(load(Size::H, Reg::R10, -2)).expect("the last word");
+        assert_eq!((last.word, last.bytes), (63, 0b1100_0000));
     }
 }

@@ -1,6 +1,7 @@
 //! The kernel's word on a generated program, before and after.
 
 use std::os::fd::AsFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use millstream_kernel::{Map, Program, TestOutput, TestRun, UpdateMode};
 use millstream_loader::Session;
@@ -49,9 +50,11 @@ pub(crate) fn judge(session: &Session<'_>, maps: Maps, generated: &Generated, se
         Ok(programs) => programs,
         Err(why) => return Verdict::Refused(why),
     };
-    let optimized = match optimize(&generated.object, &Options::default()) {
-        Ok(optimized) => optimized,
-        Err(e) => return Verdict::Failed(e.to_string()),
+    let made = catch_unwind(AssertUnwindSafe(|| optimize(&generated.object, &Options::default())));
+    let optimized = match made {
+        Ok(Ok(optimized)) => optimized,
+        Ok(Err(e)) => return Verdict::Failed(e.to_string()),
+        Err(_) => return Verdict::Failed("panic".to_owned()),
     };
     let after = match load(session, &optimized.object, &generated.programs) {
         Ok(programs) => programs,

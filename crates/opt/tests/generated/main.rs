@@ -61,7 +61,7 @@ fn try_all() {
             }
             _ => {}
         }
-        if tried % 10_000 == 0 {
+        if tried.is_multiple_of(10_000) {
             eprintln!("{tried} programs: {refused} refused as generated, {} faults", faults.len());
         }
     }

@@ -31,8 +31,9 @@ pub(crate) struct Template {
 
 impl Template {
     pub(crate) fn new() -> Template {
-        let folder =
-            std::path::PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(std::process::id().to_string());
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let own = format!("generated-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let folder = std::path::PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(own);
         std::fs::create_dir_all(&folder).expect("a folder for the template");
         let out = folder.join("generated.bpf.o");
         let clang = std::env::var("MILLSTREAM_CLANG").unwrap_or_else(|_| "clang-19".to_owned());
